@@ -1,0 +1,37 @@
+"""Rules of this house: headers are included as <sluice/ROOM/file.h>."""
+
+load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
+
+# Folder in the tree -> folder under <sluice/...>. A room that is not listed has
+# no public headers.
+_ROOMS = {
+    "allocator": "sluice/allocator",
+    "transport/api": "sluice/api",
+    "transport/base": "sluice/base",
+    "transport/exchange": "sluice/exchange",
+    "transport/fault": "sluice/fault",
+    "transport/loopback": "sluice/loopback",
+    "transport/proto": "sluice/proto",
+    "transport/select": "sluice/select",
+    "transport/shm": "sluice/shm",
+    "transport/tcp": "sluice/tcp",
+    "transport/wire": "sluice/wire",
+}
+
+def sluice_cc_library(name, hdrs = [], **kwargs):
+    """A cc_library whose headers are included through their room's prefix."""
+    package = native.package_name()
+    if package in _ROOMS and hdrs:
+        kwargs["include_prefix"] = _ROOMS[package]
+        kwargs["strip_include_prefix"] = "/" + package
+    cc_library(name = name, hdrs = hdrs, **kwargs)
+
+def sluice_cc_test(name, deps = [], **kwargs):
+    """A Catch2 test; the main function and the skip counter come from tests/support."""
+    size = kwargs.pop("size", "small")
+    cc_test(
+        name = name,
+        size = size,
+        deps = deps + ["//tests/support:catch_main"],
+        **kwargs
+    )
