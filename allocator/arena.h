@@ -1,0 +1,129 @@
+// Registered memory for tensors: extents of memfd memory in one reserved range of
+// addresses, grown extent by extent, bounded. Knows no NIC and no socket.
+#ifndef SLUICE_ALLOCATOR_ARENA_H_
+#define SLUICE_ALLOCATOR_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <sluice/allocator/buffer.h>
+#include <sluice/allocator/memory_registrar.h>
+#include <sluice/allocator/page_source.h>
+#include <sluice/base/result.h>
+
+namespace sluice {
+
+// Every allocation starts on such a boundary (covers Arrow's 64 and AVX-512).
+inline constexpr size_t kArenaAlignment = 256;
+
+// Who may map an extent. The extent is the unit of disclosure, so each audience
+// has extents of its own.
+enum class Audience : uint8_t {
+  kSameUser = 0,  // processes of our uid and user namespace (default)
+  kNobody = 1,    // never mapped by a peer: such tensors are copied
+};
+inline constexpr int kAudienceCount = 2;
+
+// Bytes charged to one peer. Outlives the allocations charged to it.
+// Thread: any.
+class Quota {
+ public:
+  explicit Quota(size_t limit_bytes) : limit_(limit_bytes) {}
+  size_t limit_bytes() const { return limit_; }
+  size_t used_bytes() const { return used_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class Arena;
+  size_t limit_;
+  std::atomic<size_t> used_{0};
+};
+
+struct AllocateOptions {
+  Audience audience = Audience::kSameUser;
+  Quota* quota = nullptr;  // charged until the memory is free again
+  // May use the receive reserve: only memory that a receive needs to make progress.
+  bool for_receive = false;
+};
+
+struct ArenaOptions {
+  // Most bytes of extents; 0: half of the machine's memory (or of the cgroup's limit).
+  size_t limit_bytes = 0;
+  size_t first_extent_bytes = size_t{64} << 20;  // each next one doubles
+  size_t largest_extent_bytes = size_t{1} << 30;
+  // Kept free for receives, so that sending can never stop receiving.
+  size_t receive_reserve_bytes = size_t{4} << 20;
+};
+
+struct ExtentInfo {
+  ExtentId id = 0;              // never reused within an arena; starts at 1
+  uint64_t arena_offset = 0;    // from the arena's first address
+  uint64_t length = 0;
+  int fd = -1;                  // lent; valid while the extent lives
+  Audience audience = Audience::kSameUser;
+  PageKind pages = PageKind::kPlain;
+};
+
+struct ArenaStatistics {
+  size_t limit_bytes, reserved_address_bytes, extent_bytes, used_bytes, peak_used_bytes, cached_bytes;
+  uint64_t extents_added, extents_removed, allocations, failures;
+  size_t outstanding;  // Buffers and Tensors alive
+};
+
+// Thread: any (an arena may serve several Contexts). Ownership: memory handed out
+// keeps the mapping alive; destroying the Arena with allocations outstanding is
+// allowed, the extents go when the last one ends.
+class Arena {
+ public:
+  // Requires: pages and registrar (may be null) outlive the arena and its allocations.
+  // Errors: kNoMemory (address space), kInvalidArgument (options contradict).
+  static Result<std::unique_ptr<Arena>> create(const ArenaOptions& options, PageSource& pages = system_page_source(),
+                                               MemoryRegistrar* registrar = nullptr);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Uninitialised memory (zeroed the first time), aligned to kArenaAlignment.
+  // Errors: kNoMemory (arena limit or quota: the detail says which, its size, and how
+  // to raise it), kInvalidArgument (bad shape), kWrongState (in a forked child).
+  // Blocks: only when an extent must be added. Cost: tens of ns when warm, no system call.
+  Result<Buffer> allocate(size_t bytes, const AllocateOptions& options = {});
+  Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype, const AllocateOptions& options = {});
+
+  // Where [data, data + length) lies, if wholly in live extents of one audience.
+  // A run may continue into the extents that follow in address order.
+  struct Place {
+    ExtentInfo first;        // the extent of the first byte
+    uint64_t extent_offset;  // within it
+    uint64_t arena_offset;
+  };
+  // Cost: O(1), no lock that allocation holds for long.
+  std::optional<Place> locate(const void* data, size_t length) const;
+  // Extents that overlap [arena_offset, arena_offset + length), in address order.
+  std::vector<ExtentInfo> extents_over(uint64_t arena_offset, uint64_t length) const;
+  std::optional<ExtentInfo> extent(ExtentId id) const;
+
+  std::byte* base() const;
+  // Length of the reserved range of addresses: what a peer reserves to map us.
+  size_t reserved_address_bytes() const;
+
+  // Grows until at least `bytes` are free, so that later allocations touch no
+  // system call. Errors: kNoMemory.
+  Status prefault(size_t bytes, Audience audience = Audience::kSameUser);
+  // Gives whole free extents back to the system; returns the bytes given back.
+  size_t trim();
+
+  ArenaStatistics statistics() const;
+
+ private:
+  struct State;
+  explicit Arena(State* state) : state_(state) {}
+  State* state_;
+};
+
+}  // namespace sluice
+
+#endif  // SLUICE_ALLOCATOR_ARENA_H_

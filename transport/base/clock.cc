@@ -1,0 +1,50 @@
+#include <sluice/base/clock.h>
+
+#include <sys/resource.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+namespace sluice {
+
+Instant MonotonicClock::now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return Instant(Duration(t.tv_sec * 1'000'000'000LL + t.tv_nsec));
+}
+
+Duration process_cpu_time() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  auto ns = [](const timeval& v) { return v.tv_sec * 1'000'000'000LL + v.tv_usec * 1'000LL; };
+  return Duration(ns(usage.ru_utime) + ns(usage.ru_stime));
+}
+
+uint64_t ticks() {
+#if defined(__x86_64__)
+  return __rdtsc();
+#else
+  return static_cast<uint64_t>(now().time_since_epoch().count());
+#endif
+}
+
+double nanoseconds_per_tick() {
+#if defined(__x86_64__)
+  static const double value = [] {
+    Instant start = now();
+    uint64_t first = ticks();
+    while (now() - start < std::chrono::milliseconds(10)) {
+    }
+    Instant end = now();
+    uint64_t last = ticks();
+    return static_cast<double>((end - start).count()) / static_cast<double>(last - first);
+  }();
+  return value;
+#else
+  return 1.0;
+#endif
+}
+
+}  // namespace sluice

@@ -1,0 +1,45 @@
+// Time as an argument: everything but clock.cc receives Instants. Monotonic,
+// nanoseconds, comparable between processes of one machine.
+#ifndef SLUICE_BASE_CLOCK_H_
+#define SLUICE_BASE_CLOCK_H_
+
+#include <chrono>
+#include <cstdint>
+
+namespace sluice {
+
+using Duration = std::chrono::nanoseconds;
+
+struct MonotonicClock {
+  using duration = Duration;
+  using rep = duration::rep;
+  using period = duration::period;
+  using time_point = std::chrono::time_point<MonotonicClock, Duration>;
+  static constexpr bool is_steady = true;
+  static time_point now();  // CLOCK_MONOTONIC; about 25 ns
+};
+
+using Instant = MonotonicClock::time_point;
+
+// A deadline that never comes.
+inline constexpr Instant kNever = Instant::max();
+
+inline Instant now() { return MonotonicClock::now(); }
+
+// now + d without overflow; Duration::max() gives kNever.
+constexpr Instant after(Instant start, Duration d) {
+  return d > Duration(0) && start > Instant::max() - d ? Instant::max() : start + d;
+}
+
+// CPU time (user and system) used by this process so far.
+Duration process_cpu_time();
+
+// Cycle counter for spin loops and latency samples; read with ticks_to_ns().
+uint64_t ticks();
+double nanoseconds_per_tick();  // calibrated once, about 10 ms at first use
+
+using namespace std::chrono_literals;
+
+}  // namespace sluice
+
+#endif  // SLUICE_BASE_CLOCK_H_
