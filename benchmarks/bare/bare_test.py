@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Runs every bare program briefly: what it prints, and that it notices a flipped bit.
+
+Must not judge speed. Run by Bazel from the workspace root of the runfiles.
+"""
+import json
+import os
+import subprocess
+import unittest
+
+FOLDER = os.path.join("benchmarks", "bare")
+RING = ["--size", "1048576", "--iterations", "3"]
+
+# (program, flags, the field that holds its times)
+CASES = [
+    ("flag_pingpong", ["--mode", "flag", "-n", "2000"], "one_way_ns"),
+    ("flag_pingpong", ["--mode", "payload", "-n", "2000"], "one_way_ns"),
+    ("flag_pingpong", ["--mode", "payload", "--size", "4096", "-n", "200"], "one_way_ns"),
+    ("tcp_pingpong", ["--mode", "blocking", "-n", "200"], "one_way_ns"),
+    ("tcp_pingpong", ["--mode", "spinning", "-n", "200"], "one_way_ns"),
+    ("tcp_pingpong", ["--mode", "epoll", "-n", "200"], "one_way_ns"),
+    ("unix_byte_wake", ["--mode", "epoll", "-n", "200"], "one_way_ns"),
+    ("unix_byte_wake", ["--mode", "poll", "-n", "200"], "one_way_ns"),
+    ("unix_byte_wake", ["--mode", "blocking", "-n", "200"], "one_way_ns"),
+    ("tcp_bulk", ["--size", "1048576", "-n", "64"], "seconds"),
+    ("unix_bulk", ["--size", "1048576", "-n", "64"], "seconds"),
+    ("memcpy_bulk", ["--mode", "anonymous", "--size", "1048576", "-n", "3"], "seconds"),
+    ("memcpy_bulk", ["--mode", "memfd", "--size", "1048576", "-n", "3"], "seconds"),
+    ("shm_ring_copy", ["--mode", "in"] + RING, "seconds"),
+    ("shm_ring_copy", ["--mode", "out"] + RING, "seconds"),
+    ("shm_ring_copy", ["--mode", "both"] + RING, "seconds"),
+    ("malloc_pair", ["-n", "1000"], "seconds"),
+    ("vgg16_tcp", ["-n", "1"], "seconds"),
+    ("vgg16_unix", ["-n", "1"], "seconds"),
+]
+
+
+def run(program, flags):
+    command = [os.path.join(FOLDER, program)] + flags
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+class EveryBareProgram(unittest.TestCase):
+    def test_prints_one_json_object_with_ordered_times(self):
+        for program, flags, times in CASES:
+            with self.subTest(program=program, flags=flags):
+                done = run(program, flags)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(len(done.stdout.splitlines()), 1)
+                line = json.loads(done.stdout)
+                self.assertEqual(line["name"], program)
+                self.assertIs(line["verified"], True)
+                self.assertGreater(line["size_bytes"], 0)
+                self.assertGreater(line["iterations"], 0)
+                self.assertGreater(line["cpu_seconds"], 0)
+                self.assertGreater(line[times]["min"], 0)
+                self.assertLessEqual(line[times]["min"], line[times]["p50"])
+                self.assertLessEqual(line[times]["p50"], line[times]["max"])
+
+    def test_prints_no_figure_when_one_bit_of_the_payload_is_wrong(self):
+        for program, flags, _ in CASES:
+            with self.subTest(program=program, flags=flags):
+                done = run(program, flags + ["--corrupt"])
+                self.assertEqual(done.returncode, 4, done.stderr)
+                self.assertEqual(done.stdout, "")
+                self.assertIn("did not verify", done.stderr)
+
+    def test_gets_slower_by_what_it_was_told_to_waste(self):
+        wasted_ns = 2_000_000
+        for program, flags, times in CASES:
+            if program in ("flag_pingpong", "malloc_pair"):
+                flags = flags[:-1] + ["1"]  # one batch of 128 rounds
+            with self.subTest(program=program, flags=flags):
+                line = json.loads(run(program, flags + ["--slow-ns", str(wasted_ns)]).stdout)
+                in_ns = 1 if times == "one_way_ns" else 1e9
+                half = 2 if times == "one_way_ns" else 1  # one side wastes it, per round trip
+                self.assertGreaterEqual(line[times]["min"] * in_ns, wasted_ns / half * 0.999)
+
+    def test_refuses_a_flag_it_does_not_know_and_names_it(self):
+        for program in sorted({case[0] for case in CASES}):
+            with self.subTest(program=program):
+                done = run(program, ["--sise", "64"])
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("--sise", done.stderr)
+                self.assertIn("for example", done.stderr)
+
+    def test_is_ended_by_its_own_time_limit(self):
+        done = run("tcp_pingpong", ["-n", "4000000000", "--limit-seconds", "1"])
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(done.stdout, "")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,95 @@
+// Question: how fast is one memcpy of a large block between two touched
+// buffers, with anonymous memory and with memfd memory (what an arena is)?
+//
+// Both are advised MADV_HUGEPAGE; `huge_kib` says how much of the two buffers
+// the kernel did back with huge pages.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "benchmarks/bare/pattern.h"
+#include "benchmarks/bare/program.h"
+
+namespace bare {
+namespace {
+
+void* map_memfd(size_t bytes) {
+  const int fd = memfd_create("memcpy_bulk", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) die("memfd_create");
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) die("mmap");
+  close(fd);
+  madvise(memory, bytes, MADV_HUGEPAGE);
+  std::memset(memory, 0, bytes);
+  return memory;
+}
+
+// Huge pages of all of this process's mappings: the two buffers are the only large ones.
+double huge_kib() {
+  FILE* file = std::fopen("/proc/self/smaps_rollup", "r");
+  if (file == nullptr) die("/proc/self/smaps_rollup");
+  uint64_t sum = 0, kib = 0;
+  char line[256];
+  while (std::fgets(line, sizeof line, file) != nullptr)
+    if (std::sscanf(line, "AnonHugePages: %" SCNu64, &kib) == 1 ||
+        std::sscanf(line, "ShmemPmdMapped: %" SCNu64, &kib) == 1)
+      sum += kib;
+  std::fclose(file);
+  return static_cast<double>(sum);
+}
+
+// The compiler must take the copy as observed, and cannot merge two of them.
+void keep_copy(const void* memory) { asm volatile("" : : "r"(memory) : "memory"); }
+
+int run(const Options& options) {
+  if (!pin_to_cpu(0)) die("sched_setaffinity");
+  alarm(static_cast<unsigned>(options.limit_seconds));
+  const auto map = options.mode == "memfd" ? map_memfd : map_private;
+  void* source = map(options.size);
+  void* destination = map(options.size);
+  Samples seconds;
+  uint64_t wrong = 0;
+  double total = 0, cpu = 0;
+  for (uint64_t i = 0; i < options.iterations; ++i) {
+    const auto seed = static_cast<uint32_t>(i);
+    fill_pattern(source, options.size, seed);
+    if (options.corrupt) flip_one_bit(source, options.size);
+    const double cpu_before = process_cpu_seconds();
+    const uint64_t start = now_ns();
+    burn_ns(options.slow_ns);
+    std::memcpy(destination, source, options.size);
+    keep_copy(destination);
+    const double took = static_cast<double>(now_ns() - start) * 1e-9;
+    cpu += process_cpu_seconds() - cpu_before;
+    wrong += count_mismatches(destination, options.size, seed);
+    seconds.add(took);
+    total += took;
+  }
+  if (wrong != 0) return refuse(options, std::to_string(wrong) + " wrong words");
+  seconds.sort();
+  const double bytes = static_cast<double>(options.iterations * options.size);
+  return JsonLine(options)
+      .raw("seconds", seconds.json())
+      .number("bytes_per_second", bytes / total)
+      .number("cpu_seconds", cpu)
+      .number("cpu_seconds_per_gb", cpu / (bytes * 1e-9))
+      .number("huge_kib", huge_kib())
+      .print_verified();
+}
+
+}  // namespace
+}  // namespace bare
+
+int main(int argc, char** argv) {
+  bare::Options options;
+  options.name = "memcpy_bulk";
+  options.modes = {"anonymous", "memfd"};
+  options.mode = "anonymous";
+  options.size = 64u << 20;
+  options.iterations = 16;
+  bare::parse_or_exit(options, argc, argv);
+  return bare::run(options);
+}

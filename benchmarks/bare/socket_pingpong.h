@@ -1,0 +1,21 @@
+// A round trip of `size` bytes over a connected stream socket, in the two ways
+// a process can wait. Shared by tcp_pingpong and unix_byte_wake.
+#pragma once
+
+#include "benchmarks/bare/program.h"
+#include "benchmarks/bare/sockets.h"
+
+namespace bare {
+
+// How both sides wait for bytes.
+enum class Waiting {
+  kBlocking,  // asleep in recv
+  kSpinning,  // recv with MSG_DONTWAIT in a loop
+  kEpoll,     // asleep in epoll_wait, then recv
+  kPoll,      // asleep in poll, then recv
+};
+
+// Runs options.iterations round trips and prints the JSON line; returns the exit code.
+int socket_pingpong(const Options& options, Family family, Waiting waiting);
+
+}  // namespace bare

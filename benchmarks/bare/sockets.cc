@@ -1,0 +1,117 @@
+// Loopback TCP and Unix socket pairs (see sockets.h).
+#include "benchmarks/bare/sockets.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+#include "benchmarks/bare/program.h"
+
+namespace bare {
+namespace {
+
+int tcp_socket() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) die("socket");
+  return fd;
+}
+
+void set_nodelay(int fd) {
+  const int one = 1;
+  if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0) die("TCP_NODELAY");
+}
+
+SocketPair tcp_pair() {
+  const int listener = tcp_socket();
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  socklen_t length = sizeof address;
+  if (bind(listener, generic, length) != 0) die("bind");
+  if (listen(listener, 1) != 0) die("listen");
+  if (getsockname(listener, generic, &length) != 0) die("getsockname");
+  SocketPair pair;
+  pair.measuring_side = tcp_socket();
+  if (connect(pair.measuring_side, generic, length) != 0) die("connect");
+  pair.peer_side = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  if (pair.peer_side < 0) die("accept");
+  close(listener);
+  set_nodelay(pair.measuring_side);
+  set_nodelay(pair.peer_side);
+  return pair;
+}
+
+// Advances past `bytes` that the kernel took; returns the first unfinished segment.
+iovec* advance(iovec* segment, iovec* end, size_t bytes) {
+  while (segment != end && bytes >= segment->iov_len) bytes -= segment++->iov_len;
+  if (segment != end) {
+    segment->iov_base = static_cast<char*>(segment->iov_base) + bytes;
+    segment->iov_len -= bytes;
+  }
+  return segment;
+}
+
+template <typename Call>
+void move_all(Call call, const char* what, iovec* segments, int count) {
+  iovec* const end = segments + count;
+  while (segments != end) {
+    const ssize_t moved = call(segments, static_cast<int>(std::min<long>(end - segments, IOV_MAX)));
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved == 0) errno = ECONNRESET;
+    if (moved <= 0) die(what);
+    segments = advance(segments, end, static_cast<size_t>(moved));
+  }
+}
+
+}  // namespace
+
+SocketPair connected_pair(Family family) {
+  if (family == Family::kTcp) return tcp_pair();
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) die("socketpair");
+  return {ends[0], ends[1]};
+}
+
+int keep(const SocketPair& pair, bool peer_side) {
+  close(peer_side ? pair.measuring_side : pair.peer_side);
+  return peer_side ? pair.peer_side : pair.measuring_side;
+}
+
+void write_all(int socket, const void* data, size_t bytes) {
+  iovec segment{const_cast<void*>(data), bytes};
+  writev_all(socket, &segment, 1);
+}
+
+void read_all(int socket, void* data, size_t bytes) {
+  iovec segment{data, bytes};
+  readv_all(socket, &segment, 1);
+}
+
+void read_all_spinning(int socket, void* data, size_t bytes) {
+  auto* at = static_cast<char*>(data);
+  while (bytes != 0) {
+    const ssize_t got = recv(socket, at, bytes, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got == 0) errno = ECONNRESET;
+    if (got <= 0) die("recv");
+    at += got;
+    bytes -= static_cast<size_t>(got);
+  }
+}
+
+void writev_all(int socket, iovec* segments, int count) {
+  move_all([socket](iovec* at, int n) { return writev(socket, at, n); }, "writev", segments, count);
+}
+
+void readv_all(int socket, iovec* segments, int count) {
+  move_all([socket](iovec* at, int n) { return readv(socket, at, n); }, "readv", segments, count);
+}
+
+}  // namespace bare

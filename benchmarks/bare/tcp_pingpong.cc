@@ -1,0 +1,16 @@
+// Question: what does a small message over loopback TCP cost one way, when both
+// sides sleep in recv (blocking) and when neither ever sleeps (spinning)?
+#include "benchmarks/bare/socket_pingpong.h"
+
+int main(int argc, char** argv) {
+  bare::Options options;
+  options.name = "tcp_pingpong";
+  options.modes = {"blocking", "spinning", "epoll"};
+  options.mode = "blocking";
+  options.iterations = 10'000;
+  bare::parse_or_exit(options, argc, argv);
+  const auto waiting = options.mode == "spinning" ? bare::Waiting::kSpinning
+                       : options.mode == "epoll"  ? bare::Waiting::kEpoll
+                                                  : bare::Waiting::kBlocking;
+  return bare::socket_pingpong(options, bare::Family::kTcp, waiting);
+}

@@ -1,0 +1,12 @@
+// Question: how fast do large messages go over a Unix stream socket, from preallocated
+// memory into preallocated memory, and what CPU time do both sides pay per GB?
+#include "benchmarks/bare/stream_bulk.h"
+
+int main(int argc, char** argv) {
+  bare::Options options;
+  options.name = "unix_bulk";
+  options.size = 64u << 20;
+  options.iterations = 16;
+  bare::parse_or_exit(options, argc, argv);
+  return bare::stream_bulk(options, bare::Family::kUnix);
+}

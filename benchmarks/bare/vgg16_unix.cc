@@ -1,0 +1,12 @@
+// Question: how long does one pull of the VGG16 parameter set take over
+// a Unix stream socket into preallocated memory, with no framework at all?
+#include "benchmarks/bare/vgg16_pull.h"
+
+int main(int argc, char** argv) {
+  bare::Options options;
+  options.name = "vgg16_unix";
+  options.size = bare::vgg16_bytes();
+  options.iterations = 5;
+  bare::parse_or_exit(options, argc, argv);
+  return bare::vgg16_pull(options, bare::Family::kUnix);
+}
