@@ -1,0 +1,93 @@
+#include <sluice/api/address.h>
+
+#include <charconv>
+
+namespace sluice {
+namespace {
+
+constexpr size_t kLongestName = 64;    // with the prefix it must fit sockaddr_un's 107 bytes
+constexpr size_t kLongestHost = 255;   // RFC 1035 section 2.3.4
+
+Status invalid(std::string_view text, const std::string& why) {
+  return Status(Code::kInvalidArgument, Scope::kOperation, "api/address",
+                "address '" + std::string(text.substr(0, 300)) + "': " + why +
+                    "; examples: sluice://host:7000, tcp://[::1]:7000, shm:name");
+}
+
+bool name_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+}
+
+Result<Address> parse_name(std::string_view text, Scheme scheme, std::string_view name) {
+  if (name.empty()) return invalid(text, "the name is empty");
+  if (name.size() > kLongestName) return invalid(text, "the name is longer than 64 characters");
+  for (char c : name) {
+    if (!name_character(c)) return invalid(text, "a name has letters, digits, '.', '_' and '-' only");
+  }
+  Address address;
+  address.scheme = scheme;
+  address.name = name;
+  return address;
+}
+
+Result<Address> parse_host_port(std::string_view text, Scheme scheme, std::string_view rest) {
+  Address address;
+  address.scheme = scheme;
+  std::string_view port;
+  if (rest.starts_with('[')) {
+    size_t close = rest.find(']');
+    if (close == std::string_view::npos) return invalid(text, "']' is missing after the IPv6 address");
+    address.host = rest.substr(1, close - 1);
+    rest.remove_prefix(close + 1);
+    if (!rest.starts_with(':')) return invalid(text, "':port' is missing");
+    port = rest.substr(1);
+  } else {
+    size_t colon = rest.rfind(':');
+    if (colon == std::string_view::npos) return invalid(text, "':port' is missing");
+    address.host = rest.substr(0, colon);
+    port = rest.substr(colon + 1);
+    if (address.host.find(':') != std::string::npos) return invalid(text, "an IPv6 address needs brackets");
+  }
+  if (address.host.empty()) return invalid(text, "the host is empty");
+  if (address.host.size() > kLongestHost) return invalid(text, "the host is longer than 255 characters");
+  for (char c : address.host) {
+    if (!name_character(c) && c != ':' && c != '%') return invalid(text, "the host has a character that no host name has");
+  }
+  unsigned value = 0;
+  auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);
+  if (error != std::errc() || end != port.data() + port.size() || value > 65535) {
+    return invalid(text, "the port is not a number from 0 to 65535");
+  }
+  address.port = static_cast<uint16_t>(value);
+  return address;
+}
+
+}  // namespace
+
+std::string_view to_string(Scheme scheme) {
+  switch (scheme) {
+    case Scheme::kSluice: return "sluice";
+    case Scheme::kShm: return "shm";
+    case Scheme::kTcp: return "tcp";
+    case Scheme::kLoopback: return "loopback";
+  }
+  return "scheme out of range";
+}
+
+Result<Address> Address::parse(std::string_view text) {
+  auto rest_after = [&](std::string_view prefix) { return text.substr(prefix.size()); };
+  if (text.starts_with("sluice://")) return parse_host_port(text, Scheme::kSluice, rest_after("sluice://"));
+  if (text.starts_with("tcp://")) return parse_host_port(text, Scheme::kTcp, rest_after("tcp://"));
+  if (text.starts_with("shm:")) return parse_name(text, Scheme::kShm, rest_after("shm:"));
+  if (text.starts_with("loopback:")) return parse_name(text, Scheme::kLoopback, rest_after("loopback:"));
+  return invalid(text, "unknown scheme");
+}
+
+std::string Address::to_string() const {
+  std::string text(sluice::to_string(scheme));
+  if (scheme == Scheme::kShm || scheme == Scheme::kLoopback) return text + ":" + name;
+  bool brackets = host.find(':') != std::string::npos;
+  return text + "://" + (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+}  // namespace sluice

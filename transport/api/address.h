@@ -1,0 +1,32 @@
+// Addresses as users write them. Parsing only; names are resolved by the backend.
+#ifndef SLUICE_API_ADDRESS_H_
+#define SLUICE_API_ADDRESS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <sluice/base/result.h>
+
+namespace sluice {
+
+enum class Scheme : uint8_t { kSluice, kShm, kTcp, kLoopback };
+std::string_view to_string(Scheme scheme);
+
+// sluice://host:port  best path that a probe proves; tcp://host:port  TCP only;
+// shm:name  shared memory only; loopback:name  within one process.
+// A host may be a name, an IPv4 address or an IPv6 address in brackets.
+struct Address {
+  Scheme scheme = Scheme::kSluice;
+  std::string host;   // sluice, tcp
+  uint16_t port = 0;  // sluice, tcp; 0 when listening: any free port
+  std::string name;   // shm, loopback: 1..64 of [A-Za-z0-9._-]
+
+  // Errors: kInvalidArgument; the text quotes what was given and shows an example.
+  static Result<Address> parse(std::string_view text);
+  std::string to_string() const;
+};
+
+}  // namespace sluice
+
+#endif  // SLUICE_API_ADDRESS_H_

@@ -1,0 +1,291 @@
+#include <sluice/api/context.h>
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+
+#include <sluice/base/log.h>
+
+namespace sluice {
+namespace {
+
+constexpr const char* kOrigin = "api/context";
+
+// Longest time wait() spins before it sleeps. Beyond it the wake-up (about 10 us)
+// costs less than the processor time burnt.
+constexpr Duration kLongestSpin = std::chrono::microseconds(60);
+// A gap this long between two polls of a spin means that the processor was given to
+// somebody else: more runnable threads than CPUs.
+constexpr Duration kDescheduled = std::chrono::milliseconds(1);
+constexpr Duration kBackOff = std::chrono::milliseconds(100);
+// While rings and hot sockets keep us busy, file descriptors are still looked at
+// every so many rounds.
+constexpr uint32_t kPollsPerEventCheck = 64;
+constexpr int kEventsPerCheck = 64;
+
+Status fork_error() {
+  return Status(Code::kWrongState, Scope::kContext, kOrigin,
+                "this process was forked from the one that opened the context; open a context of its own");
+}
+
+}  // namespace
+
+Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
+    : arena_(std::move(arena)), now_(sluice::now()), waiting_(options.waiting), owner_pid_(::getpid()) {
+  cpu_set_t cpus;
+  many_cpus_ = sched_getaffinity(0, sizeof(cpus), &cpus) != 0 || CPU_COUNT(&cpus) > 1;
+}
+
+Context::~Context() {
+  if (forked()) {
+    // The parent's sockets and doorbells are its own: the child only closes its copies.
+    for (auto& provider : providers_) (void)provider.release();
+    if (epoll_fd_ >= 0) ::close(epoll_fd_);
+    return;
+  }
+  for (auto& provider : providers_) provider->shut_down();
+  if (mailbox_) {
+    mailbox_->open_all();
+    mailbox_->close();
+  }
+  providers_.clear();
+  if (epoll_fd_ >= 0) ::close(epoll_fd_);
+}
+
+Status Context::initialise() {
+  epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
+  int doorbell = epoll_fd_ >= 0 ? ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+  if (doorbell < 0) {
+    return Status(Code::kNoMemory, Scope::kContext, kOrigin,
+                  "no file descriptor for the event loop; raise the limit with ulimit -n", errno);
+  }
+  mailbox_ = std::make_shared<Mailbox>(doorbell);
+  return watch(doorbell, EPOLLIN, nullptr);
+}
+
+void Context::add_provider(std::unique_ptr<Provider> provider) { providers_.push_back(std::move(provider)); }
+
+Provider* Context::provider(Scheme scheme) const {
+  for (const auto& provider : providers_) {
+    if (provider->scheme() == scheme) return provider.get();
+  }
+  return nullptr;
+}
+
+namespace {
+Status no_provider(const Address& address) {
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                "this context has no backend for " + address.to_string() + "; open it with sluice::open_context()");
+}
+}  // namespace
+
+Result<Endpoint> Context::connect(std::string_view text, const ConnectOptions& options) {
+  if (forked()) return fork_error();
+  SLUICE_TRY(Address address, Address::parse(text));
+  Provider* chosen = provider(address.scheme);
+  if (chosen == nullptr) return no_provider(address);
+  refresh_now();
+  SLUICE_TRY(std::shared_ptr<EndpointCore> core, chosen->connect(address, options));
+  return Endpoint(std::move(core), this);
+}
+
+Result<Listener> Context::listen(std::string_view text, const ListenOptions& options) {
+  if (forked()) return fork_error();
+  SLUICE_TRY(Address address, Address::parse(text));
+  Provider* chosen = provider(address.scheme);
+  if (chosen == nullptr) return no_provider(address);
+  SLUICE_TRY(std::unique_ptr<ListenerCore> core, chosen->listen(address, options));
+  return Listener(std::move(core), this);
+}
+
+size_t Context::run_providers() {
+  size_t work = 0;
+  for (auto& provider : providers_) work += provider->progress(now_);
+  work += mailbox_->open_all();
+  return work;
+}
+
+size_t Context::progress() {
+  if (sleeping_) end_sleep();
+  size_t work = run_providers();
+  if (work == 0 || ++polls_since_events_ >= kPollsPerEventCheck) {
+    // Idle polls look at descriptors each time only while nobody else does: a spin
+    // on a ring must not pay for a system call per round.
+    if (++polls_since_events_ >= kPollsPerEventCheck) {
+      polls_since_events_ = 0;
+      refresh_now();
+      work += poll_events(0);
+    }
+  }
+  return work;
+}
+
+size_t Context::poll_events(int timeout_ms) {
+  std::array<epoll_event, kEventsPerCheck> events;
+  int count = ::epoll_wait(epoll_fd_, events.data(), kEventsPerCheck, timeout_ms);
+  if (count <= 0) return 0;
+  delivering_ = true;
+  size_t work = 0;
+  for (int i = 0; i < count; ++i) {
+    auto* handler = static_cast<EventHandler*>(events[i].data.ptr);
+    if (handler == nullptr) {  // the doorbell of the mailbox
+      uint64_t ignored;
+      [[maybe_unused]] ssize_t n = ::read(mailbox_->doorbell(), &ignored, sizeof(ignored));
+      work += mailbox_->open_all();
+      continue;
+    }
+    if (std::find(dead_handlers_.begin(), dead_handlers_.end(), handler) != dead_handlers_.end()) continue;
+    handler->on_event(events[i].events);
+    ++work;
+  }
+  delivering_ = false;
+  dead_handlers_.clear();
+  return work;
+}
+
+Instant Context::next_timeout() {
+  Instant next = kNever;
+  for (auto& provider : providers_) next = std::min(next, provider->next_timeout());
+  return next;
+}
+
+bool Context::prepare_to_sleep() {
+  if (sleeping_) return true;
+  sleeping_ = true;
+  bool quiet = mailbox_->begin_sleep();
+  // All are armed, also after one said no: end_sleep() undoes all.
+  for (auto& provider : providers_) quiet = provider->begin_sleep() && quiet;
+  if (!quiet) end_sleep();
+  return quiet;
+}
+
+void Context::end_sleep() {
+  sleeping_ = false;
+  mailbox_->end_sleep();
+  for (auto& provider : providers_) provider->end_sleep();
+}
+
+// True when something was done.
+bool Context::spin(Instant deadline) {
+  Instant start = refresh_now();
+  Duration budget = waiting_ == Waiting::kSpin ? Duration::max() : kLongestSpin;
+  if (waiting_ == Waiting::kAdaptive) {
+    // Spinning pays when what we wait for usually comes within the budget.
+    if (!many_cpus_ || start < oversubscribed_until_ || typical_gap_ > kLongestSpin) return false;
+  }
+  Instant end = std::min(deadline, after(start, budget));
+  Instant last = start;
+  while (true) {
+    for (int i = 0; i < 16; ++i) {
+      if (progress() > 0) return true;
+    }
+    Instant t = refresh_now();
+    if (t - last > kDescheduled && waiting_ == Waiting::kAdaptive) {
+      oversubscribed_until_ = t + kBackOff;
+      return false;
+    }
+    last = t;
+    if (t >= end) return false;
+  }
+}
+
+Status Context::sleep(Instant deadline) {
+  if (!prepare_to_sleep()) return Status();
+  Instant wake = std::min(deadline, next_timeout());
+  int timeout_ms = -1;
+  if (wake != kNever) {
+    auto left = std::max(Duration(0), wake - sluice::now());
+    // Rounded up: waking early would spin through the rest of the millisecond.
+    timeout_ms = static_cast<int>(std::min<int64_t>((left.count() + 999'999) / 1'000'000, 60'000));
+  }
+  size_t events = poll_events(timeout_ms);
+  end_sleep();
+  refresh_now();
+  (void)events;
+  return Status();
+}
+
+Status Context::wait(Instant deadline) {
+  if (forked()) return fork_error();
+  Instant start = refresh_now();
+  if (progress() > 0) return Status();
+  if (waiting_ != Waiting::kSleep && spin(deadline)) {
+    typical_gap_ = (typical_gap_ * 7 + (refresh_now() - start)) / 8;
+    return Status();
+  }
+  while (true) {
+    if (now_ >= deadline) {
+      return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "nothing happened before the deadline");
+    }
+    if (waiting_ == Waiting::kSpin) {
+      if (spin(deadline)) return Status();
+      continue;
+    }
+    SLUICE_RETURN_IF_ERROR(sleep(deadline));
+    if (progress() > 0) {
+      // A long wait says little about the next one: the average is pulled up slowly.
+      Duration gap = std::min<Duration>(now_ - start, kLongestSpin * 4);
+      typical_gap_ = (typical_gap_ * 7 + gap) / 8;
+      return Status();
+    }
+  }
+}
+
+Status Context::close(Instant deadline) {
+  if (forked()) return fork_error();
+  for (auto& provider : providers_) provider->shut_down();
+  while (progress() > 0 && refresh_now() < deadline) {
+  }
+  size_t out = arena_.use_count() == 1 ? arena_->statistics().outstanding : 0;
+  if (out > 0) log(LogLevel::kInfo, "context closed with " + std::to_string(out) + " buffers or tensors still held");
+  return Status();
+}
+
+Status Context::watch(int fd, uint32_t epoll_events, EventHandler* handler) {
+  epoll_event event{};
+  event.events = epoll_events;
+  event.data.ptr = handler;
+  if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
+    return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
+                  "epoll cannot watch another descriptor; see fs.epoll.max_user_watches", errno);
+  }
+  return Status();
+}
+
+Status Context::rewatch(int fd, uint32_t epoll_events, EventHandler* handler) {
+  epoll_event event{};
+  event.events = epoll_events;
+  event.data.ptr = handler;
+  if (::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event) != 0) {
+    return Status(Code::kInternal, Scope::kOperation, kOrigin, "epoll lost a descriptor", errno);
+  }
+  return Status();
+}
+
+void Context::unwatch(int fd, EventHandler* handler) {
+  ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+  if (delivering_) dead_handlers_.push_back(handler);
+}
+
+Result<Endpoint> Listener::try_accept() {
+  if (auto core = core_->accept()) return Endpoint(std::move(core), context_);
+  return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "nobody has connected yet");
+}
+
+Result<Endpoint> Listener::accept(Instant deadline) {
+  std::shared_ptr<EndpointCore> core;
+  Status status = context_->wait_until([&] { return (core = core_->accept()) != nullptr; }, deadline);
+  if (!core) {
+    if (status == Code::kTimedOut) {
+      return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "nobody connected to " + address() + " before the deadline");
+    }
+    return status;
+  }
+  return Endpoint(std::move(core), context_);
+}
+
+}  // namespace sluice

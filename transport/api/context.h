@@ -1,0 +1,215 @@
+// A Context: one thread's set of endpoints and listeners, progressed together. Knows
+// backends only as Providers.
+#ifndef SLUICE_API_CONTEXT_H_
+#define SLUICE_API_CONTEXT_H_
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sluice/allocator/arena.h>
+#include <sluice/api/address.h>
+#include <sluice/api/endpoint.h>
+#include <sluice/api/mailbox.h>
+#include <sluice/base/result.h>
+
+namespace sluice {
+
+struct ConnectOptions {
+  Requirements require;
+  Duration timeout = std::chrono::seconds(10);  // of connect() itself
+  // Deadline of operations that state none.
+  Duration operation_timeout = std::chrono::seconds(30);
+  // A peer that answers keepalives but never calls progress is closed after this; zero: never.
+  Duration silence_limit = Duration(0);
+};
+
+struct ListenOptions {
+  Requirements require;
+  Duration operation_timeout = std::chrono::seconds(30);
+  Duration silence_limit = Duration(0);
+  int backlog = 128;
+};
+
+class ListenerCore {
+ public:
+  virtual ~ListenerCore() = default;
+  // The next connected endpoint, or null. Never blocks.
+  virtual std::shared_ptr<EndpointCore> accept() = 0;
+  // Where it listens: what a peer passes to connect().
+  virtual std::string address() const = 0;
+  virtual void close() = 0;
+};
+
+class Listener {
+ public:
+  Listener() = default;
+  Listener(std::unique_ptr<ListenerCore> core, Context* context) : core_(std::move(core)), context_(context) {}
+
+  explicit operator bool() const { return static_cast<bool>(core_); }
+  std::string address() const { return core_->address(); }
+  // kTryAgain: none yet; progress the context.
+  Result<Endpoint> try_accept();
+  // Progresses the context until a peer connected. Errors: kTimedOut.
+  Result<Endpoint> accept(Instant deadline);
+  void close() { core_.reset(); }
+
+ private:
+  std::unique_ptr<ListenerCore> core_;
+  Context* context_ = nullptr;
+};
+
+// Gets the events of one file descriptor from the context's epoll.
+class EventHandler {
+ public:
+  virtual void on_event(uint32_t epoll_events) noexcept = 0;
+
+ protected:
+  ~EventHandler() = default;
+};
+
+// One backend in one context.
+class Provider {
+ public:
+  virtual ~Provider() = default;
+  virtual Scheme scheme() const = 0;
+  // Blocks: until connected or the deadline; progresses the context meanwhile.
+  virtual Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) = 0;
+  virtual Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) = 0;
+
+  // Bounded work; returns how many events it handled (0: idle).
+  virtual size_t progress(Instant now) = 0;
+  // About to sleep on the context's epoll: arm doorbells, then look again. False:
+  // there is work now. Undone by end_sleep().
+  virtual bool begin_sleep() { return true; }
+  virtual void end_sleep() {}
+  // When progress() must run at the latest, or kNever.
+  virtual Instant next_timeout() { return kNever; }
+  // Ends every endpoint at once.
+  virtual void shut_down() = 0;
+  // For `sluice info --explain`: "usable", or why not and what to do about it.
+  virtual std::string explain() const { return "usable"; }
+};
+
+enum class Waiting : uint8_t {
+  kAdaptive,  // spin for a measured budget (none when CPUs are oversubscribed), then sleep
+  kSpin,      // never sleep: a core of its own
+  kSleep,     // sleep at once
+};
+
+struct ContextOptions {
+  // Memory for this context; null: one of its own with `arena_options`. May be shared
+  // by several contexts.
+  std::shared_ptr<Arena> arena;
+  ArenaOptions arena_options;
+  Waiting waiting = Waiting::kAdaptive;
+};
+
+// Thread: one thread at a time calls a Context and everything that belongs to it;
+// Buffers and Tensors are exempt (buffer.h). After fork the child's calls give
+// kWrongState.
+class Context {
+ public:
+  // Used by select; programs call sluice::open_context().
+  Context(const ContextOptions& options, std::shared_ptr<Arena> arena);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  Status initialise();  // epoll and doorbell. Errors: kNoMemory (fd limit).
+  void add_provider(std::unique_ptr<Provider> provider);
+  Provider* provider(Scheme scheme) const;
+  std::span<const std::unique_ptr<Provider>> providers() const { return providers_; }
+
+  // Errors: kInvalidArgument (address), kUnreachable, kTimedOut, kUnsupported (no path
+  // meets options.require; the detail says why for each).
+  Result<Endpoint> connect(std::string_view address, const ConnectOptions& options = {});
+  Result<Listener> listen(std::string_view address, const ListenOptions& options = {});
+
+  Arena& arena() { return *arena_; }
+  const std::shared_ptr<Arena>& shared_arena() { return arena_; }
+  Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype, const AllocateOptions& options = {}) {
+    return arena_->allocate(shape, dtype, options);
+  }
+  Result<Buffer> allocate(std::initializer_list<int64_t> shape, DataType dtype, const AllocateOptions& options = {}) {
+    return arena_->allocate(std::span(shape.begin(), shape.size()), dtype, options);
+  }
+
+  // Does bounded work without blocking; completions are delivered from here. Returns
+  // how much it did (0: nothing).
+  size_t progress();
+  // Returns after something was done, or at the deadline (kTimedOut).
+  Status wait(Instant deadline);
+  // Progresses until done() is true. Errors: kTimedOut.
+  template <typename Done>
+  Status wait_until(Done&& done, Instant deadline) {
+    while (!done()) {
+      if (progress() > 0) continue;
+      if (done()) break;
+      SLUICE_RETURN_IF_ERROR(wait(deadline));
+    }
+    return Status();
+  }
+  // Progresses until an operation of the exchange or a Task is ready; its result.
+  template <typename Pending>
+  auto run_until(Pending&& pending) -> decltype(pending.take()) {
+    while (!pending.ready()) {
+      if (progress() == 0 && !pending.ready()) (void)wait(kNever);
+    }
+    return pending.take();
+  }
+
+  // For foreign event loops: readable when progress() has something to do, provided
+  // that prepare_to_sleep() returned true since the last progress(). next_timeout()
+  // is when progress() must be called even without an event.
+  int fd() const { return epoll_fd_; }
+  bool prepare_to_sleep();
+  Instant next_timeout();
+
+  // The time as of the last progress(), at most a few µs old while work goes on.
+  Instant now() const { return now_; }
+  Instant refresh_now() { return now_ = sluice::now(); }
+
+  // Ends everything. Tensors still out stay valid; the detail says how many.
+  Status close(Instant deadline);
+  bool forked() const { return owner_pid_ != ::getpid(); }
+
+  // For backends and the exchange.
+  Status watch(int fd, uint32_t epoll_events, EventHandler* handler);
+  Status rewatch(int fd, uint32_t epoll_events, EventHandler* handler);
+  void unwatch(int fd, EventHandler* handler);
+  const std::shared_ptr<Mailbox>& mailbox() { return mailbox_; }
+
+ private:
+  size_t poll_events(int timeout_ms);
+  size_t run_providers();
+  Status sleep(Instant deadline);
+  bool spin(Instant deadline);
+  void end_sleep();
+
+  std::shared_ptr<Arena> arena_;
+  std::vector<std::unique_ptr<Provider>> providers_;
+  std::shared_ptr<Mailbox> mailbox_;
+  // Handlers unwatched while a batch of events is being delivered.
+  std::vector<EventHandler*> dead_handlers_;
+  Instant now_{};
+  Instant oversubscribed_until_{};
+  Duration typical_gap_{0};  // smoothed time spent in wait() until something came
+  int epoll_fd_ = -1;
+  uint32_t polls_since_events_ = 0;
+  Waiting waiting_;
+  bool delivering_ = false;
+  bool sleeping_ = false;
+  bool many_cpus_ = false;
+  pid_t owner_pid_;
+};
+
+}  // namespace sluice
+
+#endif  // SLUICE_API_CONTEXT_H_

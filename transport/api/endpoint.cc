@@ -1,0 +1,112 @@
+#include <sluice/api/endpoint.h>
+
+#include <utility>
+
+#include <sluice/api/context.h>
+
+namespace sluice {
+namespace {
+
+// Waits for exactly one completion.
+struct OneCompletion final : CompletionSink {
+  void on_completion(Completion&& completion) noexcept override {
+    value = std::move(completion);
+    done = true;
+  }
+  Completion value;
+  bool done = false;
+};
+
+PostOptions options_for(OneCompletion& sink, Instant deadline) {
+  return {.sink = &sink, .deadline = deadline, .level = Level::kPlaced};
+}
+
+// The operation ends by its own deadline, so the wait needs none.
+Status finish(Context& context, OneCompletion& sink) {
+  SLUICE_RETURN_IF_ERROR(context.wait_until([&] { return sink.done; }, kNever));
+  return sink.value.status;
+}
+
+Endpoint::Received received(Completion&& completion) {
+  Endpoint::Received out{.buffer = std::move(completion.buffers[0]), .tag = completion.tag, .receipt = completion.receipt};
+  // Cannot fail: the bytes came into this very buffer.
+  (void)out.buffer.reshape(TensorDescriptor::bytes(completion.receipt.bytes));
+  return out;
+}
+
+}  // namespace
+
+Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
+  if (this != &other) {
+    Endpoint old(std::move(*this));
+    core_ = std::move(other.core_);
+    context_ = other.context_;
+  }
+  return *this;
+}
+
+Endpoint::~Endpoint() {
+  if (core_ && core_->state() != EndpointState::kClosed) {
+    core_->abort(Status(Code::kCancelled, Scope::kEndpoint, "api/endpoint", "the endpoint handle was dropped without close()"));
+  }
+}
+
+Result<OperationId> Endpoint::send(Tag tag, Tensor segment, const PostOptions& options) {
+  return core_->post_send(tag, std::span(&segment, 1), options);
+}
+Result<OperationId> Endpoint::send(Tag tag, std::span<Tensor> segments, const PostOptions& options) {
+  return core_->post_send(tag, segments, options);
+}
+Result<OperationId> Endpoint::receive(TagMatch match, Buffer&& into, const PostOptions& options) {
+  return core_->post_receive(match, std::span(&into, 1), options);
+}
+Result<OperationId> Endpoint::receive(TagMatch match, std::span<Buffer> into, const PostOptions& options) {
+  return core_->post_receive(match, into, options);
+}
+Result<OperationId> Endpoint::read(const RemoteKey& key, uint64_t offset, Buffer&& into, const PostOptions& options) {
+  return core_->post_read(key, offset, into, options);
+}
+Result<OperationId> Endpoint::write(const RemoteKey& key, uint64_t offset, Tensor from, const PostOptions& options) {
+  return core_->post_write(key, offset, from, options);
+}
+
+Result<Receipt> Endpoint::send_and_wait(Tag tag, Tensor segment, Instant deadline) {
+  OneCompletion sink;
+  SLUICE_RETURN_IF_ERROR(send(tag, std::move(segment), options_for(sink, deadline)));
+  SLUICE_RETURN_IF_ERROR(finish(*context_, sink));
+  return sink.value.receipt;
+}
+
+Result<Endpoint::Received> Endpoint::receive_and_wait(TagMatch match, Buffer&& into, Instant deadline) {
+  OneCompletion sink;
+  SLUICE_RETURN_IF_ERROR(receive(match, std::move(into), options_for(sink, deadline)));
+  SLUICE_RETURN_IF_ERROR(finish(*context_, sink));
+  return received(std::move(sink.value));
+}
+
+Result<Receipt> Endpoint::write_and_wait(const RemoteKey& key, uint64_t offset, Tensor from, Instant deadline) {
+  OneCompletion sink;
+  SLUICE_RETURN_IF_ERROR(write(key, offset, std::move(from), options_for(sink, deadline)));
+  SLUICE_RETURN_IF_ERROR(finish(*context_, sink));
+  return sink.value.receipt;
+}
+
+Result<Endpoint::Received> Endpoint::read_and_wait(const RemoteKey& key, uint64_t offset, Buffer&& into, Instant deadline) {
+  OneCompletion sink;
+  SLUICE_RETURN_IF_ERROR(read(key, offset, std::move(into), options_for(sink, deadline)));
+  SLUICE_RETURN_IF_ERROR(finish(*context_, sink));
+  return received(std::move(sink.value));
+}
+
+Status Endpoint::close(Instant deadline) {
+  if (!core_) return Status();
+  core_->start_close();
+  Status status = context_->wait_until([&] { return core_->state() == EndpointState::kClosed; }, deadline);
+  if (!status.ok()) {
+    core_->abort(Status(Code::kTimedOut, Scope::kEndpoint, "api/endpoint", "the peer did not answer the close in time"));
+  }
+  core_.reset();
+  return status;
+}
+
+}  // namespace sluice

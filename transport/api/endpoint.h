@@ -1,0 +1,185 @@
+// One connection to one peer: tagged messages, one-sided access, and the seam that
+// the exchange stands on. Abstract: which path carries it is the backend's matter.
+#ifndef SLUICE_API_ENDPOINT_H_
+#define SLUICE_API_ENDPOINT_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <sluice/api/completion.h>
+#include <sluice/api/receipt.h>
+#include <sluice/api/remote_key.h>
+#include <sluice/base/result.h>
+
+namespace sluice {
+
+class Context;
+
+enum class EndpointState : uint8_t { kConnected, kClosing, kClosed };
+
+struct EndpointInfo {
+  PathProperties path;
+  std::string local;             // address as the path knows it
+  std::string peer;
+  std::string reason;            // why this path and not a better one
+  uint64_t peer_incarnation = 0; // differs after the peer's process restarted
+  uint32_t peer_pid = 0;         // 0 where the path does not say
+  bool peer_silent = false;      // its kernel answers, it does not call progress
+};
+
+struct EndpointCounters {
+  uint64_t posted, completed;            // equal once the endpoint is closed
+  uint64_t messages_sent, messages_received;
+  uint64_t bytes_sent, bytes_received;   // payload
+  uint64_t copied_bytes, kernel_copied_bytes;
+  uint64_t loans_outstanding;            // of our memory, at the peer
+  uint64_t views_outstanding;            // of the peer's memory, here
+};
+
+// A peer's request for a keyed tensor, as the exchange sees it.
+struct WantRequest {
+  uint64_t token = 0;        // names the request on its endpoint: answer with supply()
+  uint32_t key_id = 0;       // peer's number for the key, dense from 0
+  std::string_view key;      // the key's text; empty if this id was named before
+  uint64_t step = 0;
+  bool into = false;         // the peer has a destination of exactly
+  TensorDescriptor layout;   // this dtype and shape
+};
+
+// Implemented by the exchange. Called from progress.
+class WantHandler {
+ public:
+  virtual void on_want(class EndpointCore& endpoint, const WantRequest& request) noexcept = 0;
+  // The peer no longer wants it.
+  virtual void on_want_cancelled(EndpointCore& endpoint, uint64_t token) noexcept = 0;
+  // The endpoint is closed; all its operations have completed. Forget it.
+  virtual void on_endpoint_closed(EndpointCore& endpoint, const Status& why) noexcept = 0;
+
+ protected:
+  ~WantHandler() = default;
+};
+
+// What a fetch asks for.
+struct WantOptions {
+  uint32_t key_id = 0;        // chosen by the asker, dense from 0, below kMaxKeyIds
+  std::string_view key;       // given the first time the id is used on this endpoint
+  uint64_t step = 0;
+  Buffer destination;         // empty: a view or a fresh tensor; taken if posting succeeds
+};
+
+// Keys one side may name on one connection, and the longest key.
+inline constexpr uint32_t kMaxKeyIds = 1u << 16;
+inline constexpr size_t kMaxKeyBytes = 255;
+
+// What a backend's connection can do. Thread: the context's, all calls.
+// Blocks: never. All posts: the buffer or tensor is taken only if the result is ok;
+// errors are kTryAgain (table or queue full: progress, then repeat), kWrongState (not
+// connected), kInvalidArgument, and what is listed with the call.
+class EndpointCore {
+ public:
+  virtual ~EndpointCore() = default;
+
+  // Sends the segments as one message, in order with other sends of this endpoint.
+  virtual Result<OperationId> post_send(Tag tag, std::span<Tensor> segments, const PostOptions& options) = 0;
+  // Receives the first message whose tag matches. The buffers are filled in order. A
+  // message larger than their sum ends the receive with kInvalidArgument, untouched, and
+  // stays for a larger one.
+  virtual Result<OperationId> post_receive(TagMatch match, std::span<Buffer> segments, const PostOptions& options) = 0;
+  // Reads `into.size_bytes()` bytes of the granted range. kAccessDenied: outside the grant.
+  virtual Result<OperationId> post_read(const RemoteKey& key, uint64_t offset, Buffer& into, const PostOptions& options) = 0;
+  // Writes the tensor's bytes to the granted range; completes at kPlaced.
+  virtual Result<OperationId> post_write(const RemoteKey& key, uint64_t offset, Tensor& from, const PostOptions& options) = 0;
+  // Asks for a keyed tensor; completes with it, or with options.destination filled.
+  virtual Result<OperationId> post_want(WantOptions& want, const PostOptions& options) = 0;
+  // Answers a request. The completion comes when the peer has released the tensor
+  // (Level::kConsumed): ok, or why it did not get it.
+  virtual Result<OperationId> post_supply(uint64_t token, const Tensor& tensor, const PostOptions& options) = 0;
+  // Refuses a request; the peer's want ends with `code`.
+  virtual Status refuse_want(uint64_t token, Code code) = 0;
+
+  // Ends an operation with kCancelled, unless it already ended. After the completion
+  // nothing writes to its memory. Errors: kInvalidArgument (no such operation now).
+  virtual Status cancel(OperationId id) = 0;
+
+  // Lets the peer access the memory of `buffer` (or read a tensor) until revoked.
+  virtual Result<RemoteKey> grant(const Buffer& memory, const GrantOptions& options) = 0;
+  virtual Result<RemoteKey> grant(const Tensor& memory, const GrantOptions& options) = 0;
+  // On return no access through the key is running or can start.
+  virtual Status revoke(const RemoteKey& key) = 0;
+
+  virtual void set_want_handler(WantHandler* handler) = 0;
+
+  // Starts an orderly end: operations not yet done end kCancelled (or kOutcomeUnknown
+  // where the peer may have them). State kClosed follows by progress.
+  virtual void start_close() = 0;
+  // At once, without a word to the peer.
+  virtual void abort(const Status& why) = 0;
+
+  virtual EndpointState state() const = 0;
+  virtual EndpointInfo info() const = 0;
+  virtual EndpointCounters counters() const = 0;
+  virtual void set_default_timeout(Duration timeout) = 0;
+};
+
+// The handle a program holds. Shared with the Context, which must be able to finish
+// an operation of an endpoint whose handle is gone; dropping the handle aborts.
+class Endpoint {
+ public:
+  Endpoint() = default;
+  Endpoint(std::shared_ptr<EndpointCore> core, Context* context) : core_(std::move(core)), context_(context) {}
+  Endpoint(Endpoint&&) noexcept = default;
+  Endpoint& operator=(Endpoint&& other) noexcept;
+  ~Endpoint();
+
+  explicit operator bool() const { return static_cast<bool>(core_); }
+  EndpointCore& core() const { return *core_; }
+  const std::shared_ptr<EndpointCore>& shared() const { return core_; }
+  Context& context() const { return *context_; }
+
+  // Posted forms. `segment` is taken only if the result is ok.
+  Result<OperationId> send(Tag tag, Tensor segment, const PostOptions& options = {});
+  Result<OperationId> send(Tag tag, std::span<Tensor> segments, const PostOptions& options = {});
+  Result<OperationId> receive(TagMatch match, Buffer&& into, const PostOptions& options = {});
+  Result<OperationId> receive(TagMatch match, std::span<Buffer> into, const PostOptions& options = {});
+  Result<OperationId> read(const RemoteKey& key, uint64_t offset, Buffer&& into, const PostOptions& options = {});
+  Result<OperationId> write(const RemoteKey& key, uint64_t offset, Tensor from, const PostOptions& options = {});
+  Status cancel(OperationId id) { return core_->cancel(id); }
+  Result<RemoteKey> grant(const Buffer& memory, const GrantOptions& options = {}) { return core_->grant(memory, options); }
+  Result<RemoteKey> grant(const Tensor& memory, const GrantOptions& options = {}) { return core_->grant(memory, options); }
+  Status revoke(const RemoteKey& key) { return core_->revoke(key); }
+
+  // Blocking twins: progress the context until the operation ended; at kPlaced.
+  // Errors: as posting, and the operation's own status.
+  Result<Receipt> send_and_wait(Tag tag, Tensor segment, Instant deadline);
+  struct Received {
+    Buffer buffer;  // reshaped to the bytes that came, as uint8
+    Tag tag = 0;
+    Receipt receipt;
+  };
+  // On failure the buffer is lost to the caller only if posting succeeded; use the
+  // posted form where it must come back.
+  Result<Received> receive_and_wait(TagMatch match, Buffer&& into, Instant deadline);
+  Result<Receipt> write_and_wait(const RemoteKey& key, uint64_t offset, Tensor from, Instant deadline);
+  Result<Received> read_and_wait(const RemoteKey& key, uint64_t offset, Buffer&& into, Instant deadline);
+
+  EndpointState state() const { return core_->state(); }
+  EndpointInfo info() const { return core_->info(); }
+  EndpointCounters counters() const { return core_->counters(); }
+  void set_default_timeout(Duration timeout) { core_->set_default_timeout(timeout); }
+
+  // Orderly end: what is sent is flushed, the peer is told, every operation completes.
+  // Errors: kTimedOut (aborted at the deadline instead).
+  Status close(Instant deadline);
+
+ private:
+  std::shared_ptr<EndpointCore> core_;
+  Context* context_ = nullptr;
+};
+
+}  // namespace sluice
+
+#endif  // SLUICE_API_ENDPOINT_H_

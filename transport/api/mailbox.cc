@@ -1,0 +1,65 @@
+#include <sluice/api/mailbox.h>
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice {
+namespace {
+Letter closed_letter;
+}
+
+Letter* Mailbox::closed_mark() noexcept { return &closed_letter; }
+
+Mailbox::~Mailbox() { ::close(doorbell_); }
+
+void Mailbox::post(Letter* letter) noexcept {
+  Letter* head = head_.load(std::memory_order_relaxed);
+  do {
+    if (head == closed_mark()) {
+      letter->discard(letter);
+      return;
+    }
+    letter->next = head;
+    // seq_cst pairs with begin_sleep(): either the owner sees the letter before it
+    // sleeps, or we see that it sleeps and ring.
+  } while (!head_.compare_exchange_weak(head, letter, std::memory_order_seq_cst, std::memory_order_relaxed));
+  if (sleeping_.load(std::memory_order_seq_cst)) {
+    uint64_t one = 1;
+    [[maybe_unused]] ssize_t n = ::write(doorbell_, &one, sizeof(one));
+  }
+}
+
+size_t Mailbox::open_all() noexcept {
+  if (empty()) return 0;
+  Letter* letter = head_.exchange(nullptr, std::memory_order_acquire);
+  size_t opened = 0;
+  while (letter != nullptr) {
+    Letter* next = letter->next;
+    letter->open(letter);
+    letter = next;
+    ++opened;
+  }
+  return opened;
+}
+
+bool Mailbox::begin_sleep() noexcept {
+  sleeping_.store(true, std::memory_order_seq_cst);
+  if (head_.load(std::memory_order_seq_cst) == nullptr) return true;
+  end_sleep();
+  return false;
+}
+
+void Mailbox::end_sleep() noexcept { sleeping_.store(false, std::memory_order_relaxed); }
+
+void Mailbox::close() noexcept {
+  Letter* letter = head_.exchange(closed_mark(), std::memory_order_acq_rel);
+  while (letter != nullptr && letter != closed_mark()) {
+    Letter* next = letter->next;
+    letter->discard(letter);
+    letter = next;
+  }
+}
+
+}  // namespace sluice

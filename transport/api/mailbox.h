@@ -1,0 +1,50 @@
+// How a view dropped on any thread tells the context that must send its RELEASE.
+// A lock-free stack of intrusive letters and a doorbell for a sleeping owner.
+#ifndef SLUICE_API_MAILBOX_H_
+#define SLUICE_API_MAILBOX_H_
+
+#include <atomic>
+
+namespace sluice {
+
+// Lies inside the object that is handed over.
+struct Letter {
+  Letter* next = nullptr;
+  void (*open)(Letter* letter) noexcept = nullptr;     // on the owner's thread
+  void (*discard)(Letter* letter) noexcept = nullptr;  // the owner is gone; any thread
+};
+
+// Shared by the context and every view: a view may outlive the context.
+class Mailbox {
+ public:
+  // `doorbell` is an eventfd the mailbox owns from now on.
+  explicit Mailbox(int doorbell) : doorbell_(doorbell) {}
+  ~Mailbox();
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+
+  int doorbell() const { return doorbell_; }
+
+  // Thread: any. Blocks: never. Cost: one compare-and-swap, and a write() only
+  // if the owner sleeps.
+  void post(Letter* letter) noexcept;
+  bool empty() const noexcept { return head_.load(std::memory_order_relaxed) == nullptr; }
+  // Opens all letters; the number. Thread: the owner's.
+  size_t open_all() noexcept;
+  // Owner: about to sleep. False: a letter is there already.
+  bool begin_sleep() noexcept;
+  void end_sleep() noexcept;
+  // Owner: no more letters will be opened; those that come are discarded.
+  void close() noexcept;
+
+ private:
+  static Letter* closed_mark() noexcept;
+
+  std::atomic<Letter*> head_{nullptr};
+  std::atomic<bool> sleeping_{false};
+  int doorbell_;
+};
+
+}  // namespace sluice
+
+#endif  // SLUICE_API_MAILBOX_H_

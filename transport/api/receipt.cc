@@ -1,0 +1,31 @@
+#include <sluice/api/receipt.h>
+
+namespace sluice {
+
+std::string_view to_string(Path path) {
+  switch (path) {
+    case Path::kNone: return "none";
+    case Path::kLoopback: return "loopback";
+    case Path::kShm: return "shm";
+    case Path::kVerbs: return "verbs";
+    case Path::kModule: return "module";
+    case Path::kPacket: return "packet";
+    case Path::kTcp: return "tcp";
+  }
+  return "path out of range";
+}
+
+std::string unmet(const Requirements& require, const PathProperties& properties) {
+  std::string name(to_string(properties.path));
+  if (require.rdma && !properties.capabilities.has(Capability::kRdma)) return name + " is not RDMA";
+  if (require.zero_copy && !properties.capabilities.has(Capability::kZeroCopyFetch)) {
+    return name + " copies each byte " + std::to_string(properties.copies_per_fetch) + " times";
+  }
+  if (require.max_copies >= 0 && properties.copies_per_fetch > require.max_copies) {
+    return name + " copies each byte " + std::to_string(properties.copies_per_fetch) + " times, " +
+           std::to_string(require.max_copies) + " allowed";
+  }
+  return "";
+}
+
+}  // namespace sluice

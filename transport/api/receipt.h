@@ -1,0 +1,92 @@
+// What an operation cost and which way it went; and the vocabulary of paths,
+// capabilities and requirements that goes with it.
+#ifndef SLUICE_API_RECEIPT_H_
+#define SLUICE_API_RECEIPT_H_
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include <sluice/base/clock.h>
+
+namespace sluice {
+
+// Ways a tensor can cross, best first.
+enum class Path : uint8_t { kNone = 0, kLoopback, kShm, kVerbs, kModule, kPacket, kTcp };
+std::string_view to_string(Path path);
+
+// How far the bytes of a peer's tensor can be trusted not to change.
+enum class Trust : uint8_t {
+  kOwned,   // in memory only we can write
+  kShared,  // a view of memory its owner can still write
+};
+
+// Counts of this process's side. The kernel's copies are those the path is known
+// to make (DESIGN.md section 4); they are added when the bytes pass, not measured.
+struct Receipt {
+  Path path = Path::kNone;
+  Trust trust = Trust::kOwned;
+  uint32_t retries = 0;              // times the transport had to repeat a part
+  uint64_t bytes = 0;                // payload moved or viewed
+  uint64_t copied_bytes = 0;         // copied by a CPU in this process
+  uint64_t kernel_copied_bytes = 0;  // copied by this side's kernel on our behalf
+  Instant posted{};                  // to the resolution of Context::now()
+  Instant completed{};
+};
+
+// What a path can do. Bits, so that a caller asks for what it needs.
+enum class Capability : uint32_t {
+  kViews = 1u << 0,          // a receiver reads the sender's memory in place
+  kZeroCopyFetch = 1u << 1,  // fetch moves no byte by a CPU on either side
+  kPassiveTarget = 1u << 2,  // one-sided operations need no progress at the target
+  kRdma = 1u << 3,
+  kAtomics = 1u << 4,
+};
+
+class Capabilities {
+ public:
+  constexpr Capabilities() = default;
+  constexpr Capabilities(std::initializer_list<Capability> list) {
+    for (Capability c : list) bits_ |= static_cast<uint32_t>(c);
+  }
+  constexpr bool has(Capability c) const { return (bits_ & static_cast<uint32_t>(c)) != 0; }
+  constexpr uint32_t bits() const { return bits_; }
+
+ private:
+  uint32_t bits_ = 0;
+};
+
+// What a connection must be able to do; a path that cannot is refused with the
+// reason, never used in silence.
+struct Requirements {
+  bool zero_copy = false;  // fetch copies no byte by a CPU, user or kernel, on either side
+  bool rdma = false;
+  int max_copies = -1;     // CPU copies of each byte, both sides and kernels; -1: any
+
+  constexpr Requirements operator|(const Requirements& other) const {
+    Requirements both = *this;
+    both.zero_copy = zero_copy || other.zero_copy;
+    both.rdma = rdma || other.rdma;
+    if (max_copies < 0 || (other.max_copies >= 0 && other.max_copies < max_copies)) both.max_copies = other.max_copies;
+    return both;
+  }
+};
+inline constexpr Requirements any_path{};
+inline constexpr Requirements zero_copy{.zero_copy = true};
+inline constexpr Requirements rdma{.rdma = true};
+constexpr Requirements max_copies(int n) { return {.max_copies = n}; }
+
+// What a path offers, to be held against Requirements.
+struct PathProperties {
+  Path path = Path::kNone;
+  Capabilities capabilities;
+  // CPU copies of each byte of a fetch into a fresh tensor, both sides and kernels.
+  int copies_per_fetch = 0;
+};
+// Empty if `properties` satisfy `require`, else the reason why not.
+std::string unmet(const Requirements& require, const PathProperties& properties);
+
+}  // namespace sluice
+
+#endif  // SLUICE_API_RECEIPT_H_

@@ -1,0 +1,133 @@
+// The seam between the path-independent session and a backend: what a path must
+// carry (Link) and what the session does with what arrives (LinkClient). No I/O
+// here, no clock: time is an argument.
+#ifndef SLUICE_PROTO_LINK_H_
+#define SLUICE_PROTO_LINK_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <sluice/allocator/storage.h>
+#include <sluice/api/receipt.h>
+#include <sluice/base/clock.h>
+#include <sluice/base/result.h>
+#include <sluice/wire/messages.h>
+
+namespace sluice::proto {
+
+using ConstBytes = std::span<const std::byte>;
+using MutableBytes = std::span<std::byte>;
+
+// CPU copies per payload byte that one side makes when bytes pass this way.
+struct CopyCost {
+  uint8_t user = 0;
+  uint8_t kernel = 0;
+};
+
+// What a path is, fixed for the life of the connection.
+struct LinkTraits {
+  PathProperties properties;
+  // The receiver can read the sender's arena in place: offers carry segments.
+  // Otherwise bytes travel as DATA by push() and place().
+  bool views = false;
+  // Largest payload that rides in a control message; above it rendezvous.
+  uint32_t inline_bytes = 0;
+  // Largest payload of one DATA message (streams).
+  uint32_t data_bytes = 0;
+  CopyCost inline_out, inline_in;  // payload inside control messages
+  CopyCost bulk_out, bulk_in;      // DATA; pulling from a view is counted by the session
+};
+
+// Inline payload of a message that is being handled: read once, in order.
+class PayloadReader {
+ public:
+  // Copies the next out.size() bytes. Requires: as many are left.
+  virtual void read(MutableBytes out) = 0;
+
+ protected:
+  ~PayloadReader() = default;
+};
+
+// A peer's memory, mapped read-only. Counted: views keep it after the link is gone.
+class PeerMapping {
+ public:
+  virtual void retain() noexcept = 0;
+  virtual void drop() noexcept = 0;
+
+ protected:
+  ~PeerMapping() = default;
+};
+
+struct ImportedRun {
+  const std::byte* data = nullptr;
+  // Carries a reference for the caller; null where the memory is the storage's own.
+  PeerMapping* mapping = nullptr;
+};
+
+// Where arriving DATA bytes go: up to so many runs at once.
+inline constexpr size_t kMaxPlaces = 8;
+struct Placement {
+  std::array<MutableBytes, kMaxPlaces> runs;
+  size_t count = 0;  // 0: nobody wants these bytes; read and drop them
+};
+
+// Implemented by the session; called by the link on the context's thread, from
+// progress only (never from inside a call of the session into the link).
+class LinkClient {
+ public:
+  // One control message (not DATA on stream links). `header` is a private copy that the
+  // peer cannot change. An error closes the endpoint with it.
+  virtual Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) = 0;
+  // Streams: where bytes [offset, offset + length) of DATA `id` go; asked again after
+  // every pause, since the operation may have ended meanwhile.
+  virtual Placement place(uint64_t id, uint64_t offset, uint64_t length) = 0;
+  // `length` more bytes of DATA `id` are in memory (or were dropped).
+  virtual Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) = 0;
+  // The bytes of a push() are out of the sender's memory.
+  virtual void pushed(uint64_t cookie, uint64_t length, Instant now) = 0;
+  // send() or push() said "no room" before; there is room now.
+  virtual void writable(Instant now) = 0;
+  // The path is gone: peer dead, connection reset, protocol broken. Called once.
+  virtual void link_down(const Status& why, Instant now) = 0;
+
+ protected:
+  ~LinkClient() = default;
+};
+
+// Implemented by a backend's connection. Thread: the context's. Blocks: never.
+class Link {
+ public:
+  virtual ~Link() = default;
+  virtual const LinkTraits& traits() const = 0;
+
+  // Sends a control message, in order, all or nothing. `header` starts with a
+  // wire::Header whose payload_bytes is the sum of `payload`. The bytes are consumed
+  // before it returns. False: no room now; writable() follows.
+  virtual bool send(ConstBytes header, std::span<const ConstBytes> payload) = 0;
+  // Streams: as send() for DATA, but the payload is read later: it must stay valid until
+  // pushed(cookie) came for all of it, or link_down().
+  virtual bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) = 0;
+  // The session has nothing more to send in this round: coalesced writes go out.
+  virtual void flush() = 0;
+
+  // Views: describes our memory to the peer, announcing its extents first if needed.
+  // False: the memory is not in an arena or not for this peer: send it by copy.
+  // kTryAgain where the announcement has no room now.
+  virtual Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) = 0;
+  // Views: the peer's run as readable memory here. Errors: kCorrupt (the peer never
+  // announced it, or it reaches outside).
+  virtual Result<ImportedRun> import_run(const wire::Segment& segment) = 0;
+
+  // Nothing is called after it; pending bytes are tried once, then dropped.
+  virtual void close() = 0;
+
+  virtual std::string local_name() const = 0;
+  virtual std::string peer_name() const = 0;
+};
+
+}  // namespace sluice::proto
+
+#endif  // SLUICE_PROTO_LINK_H_

@@ -1,0 +1,145 @@
+// The operations of one session: slots that are reused, ids that are not. No
+// allocation once the table has grown to what is outstanding at once.
+#ifndef SLUICE_PROTO_OPERATION_TABLE_H_
+#define SLUICE_PROTO_OPERATION_TABLE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <sluice/api/completion.h>
+#include <sluice/base/inline_vector.h>
+#include <sluice/proto/link.h>
+
+namespace sluice::proto {
+
+enum class OperationState : uint8_t {
+  kFree,
+  kQueued,    // not sent: waits for credit or room
+  kPosted,    // a receive without a message, a want or read without an answer
+  kOffered,   // the peer was told and has not answered
+  kPulling,   // copies from the peer's memory
+  kPlacing,   // DATA arrives into its memory
+  kPushing,   // DATA leaves
+  kReady,     // ended; the completion is delivered by the next progress
+  kZombie,    // completed, but the peer or the link may still read the source
+};
+
+struct Operation {
+  OperationId id = kNoOperation;
+  OperationKind kind = OperationKind::kSend;
+  OperationState state = OperationState::kFree;
+  Level level = Level::kSourceReusable;
+  bool loaned = false;     // the peer may read our tensors in place until RELEASE or DONE
+  bool internal = false;   // made for a peer's one-sided request; nobody is told
+  CompletionSink* sink = nullptr;
+  uint64_t user_data = 0;
+  Instant deadline{};
+  TagMatch match;
+  uint64_t peer_id = 0;    // the peer's operation this one talks to
+  uint64_t total = 0;      // payload bytes
+  uint64_t moved = 0;      // bytes pulled, placed or given to the link so far
+  uint64_t in_flight = 0;  // given to the link, still in our memory
+  uint64_t grant = 0;      // one-sided
+  uint64_t grant_offset = 0;
+  uint32_t grant_epoch = 0;
+  InlineVector<Buffer, 1> buffers;   // destinations
+  InlineVector<Tensor, 1> tensors;   // sources
+  InlineVector<ImportedRun, 1> runs; // kPulling: what is copied
+  InlineVector<uint64_t, 1> run_lengths;
+  Status status;
+  Receipt receipt;
+  Tensor result;
+  // Place in one list of the session.
+  Operation* next = nullptr;
+  Operation* previous = nullptr;
+  struct OperationList* list = nullptr;
+};
+
+// Intrusive, in order; an operation is in one list at most.
+struct OperationList {
+  Operation* first = nullptr;
+  Operation* last = nullptr;
+
+  bool empty() const { return first == nullptr; }
+  void push_back(Operation* op) {
+    op->list = this;
+    op->next = nullptr;
+    op->previous = last;
+    (last != nullptr ? last->next : first) = op;
+    last = op;
+  }
+  void remove(Operation* op) {
+    (op->previous != nullptr ? op->previous->next : first) = op->next;
+    (op->next != nullptr ? op->next->previous : last) = op->previous;
+    op->next = op->previous = nullptr;
+    op->list = nullptr;
+  }
+};
+
+class OperationTable {
+ public:
+  // At most `limit` operations at once.
+  explicit OperationTable(uint32_t limit) : limit_(limit) {}
+
+  // Null when the limit is reached.
+  Operation* take() {
+    if (free_ == nullptr && !grow()) return nullptr;
+    Operation* op = free_;
+    free_ = op->next;
+    op->next = nullptr;
+    // The generation is in the upper half: an id that was answered late finds nothing.
+    op->id += uint64_t{1} << 32;
+    ++used_;
+    return op;
+  }
+  void give_back(Operation* op) {
+    op->state = OperationState::kFree;
+    op->next = free_;
+    free_ = op;
+    --used_;
+  }
+  // Null if `id` is not outstanding. Safe for any value a peer may send.
+  Operation* find(OperationId id) const {
+    uint32_t slot = static_cast<uint32_t>(id);
+    if (slot == 0 || slot > chunks_.size() * kChunk) return nullptr;
+    Operation* op = &(*chunks_[(slot - 1) / kChunk])[(slot - 1) % kChunk];
+    return op->id == id && op->state != OperationState::kFree ? op : nullptr;
+  }
+  template <typename Visit>
+  void for_each(Visit&& visit) {
+    for (auto& chunk : chunks_) {
+      for (Operation& op : *chunk) {
+        if (op.state != OperationState::kFree) visit(op);
+      }
+    }
+  }
+  uint32_t used() const { return used_; }
+  uint32_t limit() const { return limit_; }
+
+ private:
+  static constexpr uint32_t kChunk = 8;  // small: an idle connection has one at most
+
+  bool grow() {
+    uint32_t first = static_cast<uint32_t>(chunks_.size()) * kChunk;
+    if (first >= limit_) return false;
+    chunks_.push_back(std::make_unique<std::array<Operation, kChunk>>());
+    for (uint32_t i = kChunk; i-- > 0;) {
+      Operation& op = (*chunks_.back())[i];
+      op.id = first + i + 1;
+      op.next = free_;
+      free_ = &op;
+    }
+    return true;
+  }
+
+  std::vector<std::unique_ptr<std::array<Operation, kChunk>>> chunks_;
+  Operation* free_ = nullptr;
+  uint32_t limit_;
+  uint32_t used_ = 0;
+};
+
+}  // namespace sluice::proto
+
+#endif  // SLUICE_PROTO_OPERATION_TABLE_H_

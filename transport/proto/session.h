@@ -1,0 +1,224 @@
+// One connection's protocol: matches messages, moves transfers, keeps loans, credits
+// and deadlines. Implements EndpointCore over any Link; no I/O, no clock, no threads.
+#ifndef SLUICE_PROTO_SESSION_H_
+#define SLUICE_PROTO_SESSION_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sluice/allocator/arena.h>
+#include <sluice/api/endpoint.h>
+#include <sluice/api/mailbox.h>
+#include <sluice/proto/grants.h>
+#include <sluice/proto/link.h>
+#include <sluice/proto/operation_table.h>
+#include <sluice/proto/peer_view.h>
+#include <sluice/proto/unexpected.h>
+
+namespace sluice::proto {
+
+class Session;
+
+// Whoever drives sessions (SessionSet, the simulator).
+class SessionHost {
+ public:
+  // The session has something for progress(). May be called again before that.
+  virtual void activate(Session& session) noexcept = 0;
+  // The time as of the host's last progress.
+  virtual Instant now() const = 0;
+
+ protected:
+  ~SessionHost() = default;
+};
+
+struct SessionOptions {
+  // Deadline of operations that state none.
+  Duration operation_timeout = std::chrono::seconds(30);
+  // With operations outstanding and nothing heard for this long, a PING asks whether
+  // the peer makes progress.
+  Duration ping_interval = std::chrono::seconds(1);
+  // A PING unanswered for this long: the peer is reported silent.
+  Duration silent_after = std::chrono::seconds(3);
+  // A silent peer is closed after this; zero: never.
+  Duration silence_limit = Duration(0);
+  // Operations outstanding at once: ours, and those made for the peer's requests.
+  uint32_t operation_limit = 4096;
+  // Requests for keys the peer may have waiting here.
+  uint32_t want_limit = 4096;
+  // What may arrive before a receive was posted for it; told to the peer in HELLO.
+  uint64_t credit_messages = 256;
+  uint64_t credit_bytes = 1u << 20;
+  // Unexpected messages are charged to this; null: to nobody.
+  Quota* quota = nullptr;
+};
+
+// The parts a session is made of.
+struct SessionParts {
+  std::unique_ptr<Link> link;  // its client is set to the session by the backend
+  std::shared_ptr<Arena> arena;
+  std::shared_ptr<Mailbox> mailbox;
+  SessionHost* host = nullptr;  // outlives the session's last call
+  wire::Hello ours;             // as sent
+  wire::Hello peer;             // as received
+  SessionOptions options;
+  std::string reason;           // why this path: for info()
+};
+
+class Session final : public EndpointCore, public LinkClient, private ViewOwner {
+ public:
+  explicit Session(SessionParts parts);
+  ~Session() override;
+
+  // Delivers completions, copies, pushes, flushes; bounded. Returns how much it did.
+  size_t progress(Instant now);
+  // Whether progress() would do something now.
+  bool has_work() const;
+  // Ends what is past its deadline, pings. Spurious calls are harmless.
+  void handle_timeout(Instant now);
+  Instant next_timeout() const { return next_timeout_; }
+  Link& link() { return *link_; }
+  // Something arrived from the peer (also for backends that see bytes, not messages).
+  void heard(Instant now) { last_heard_ = now; }
+
+  // EndpointCore.
+  Result<OperationId> post_send(Tag tag, std::span<Tensor> segments, const PostOptions& options) override;
+  Result<OperationId> post_receive(TagMatch match, std::span<Buffer> segments, const PostOptions& options) override;
+  Result<OperationId> post_read(const RemoteKey& key, uint64_t offset, Buffer& into, const PostOptions& options) override;
+  Result<OperationId> post_write(const RemoteKey& key, uint64_t offset, Tensor& from, const PostOptions& options) override;
+  Result<OperationId> post_want(WantOptions& want, const PostOptions& options) override;
+  Result<OperationId> post_supply(uint64_t token, const Tensor& tensor, const PostOptions& options) override;
+  Status refuse_want(uint64_t token, Code code) override;
+  Status cancel(OperationId id) override;
+  Result<RemoteKey> grant(const Buffer& memory, const GrantOptions& options) override;
+  Result<RemoteKey> grant(const Tensor& memory, const GrantOptions& options) override;
+  Status revoke(const RemoteKey& key) override;
+  void set_want_handler(WantHandler* handler) override { want_handler_ = handler; }
+  void start_close() override;
+  void abort(const Status& why) override;
+  EndpointState state() const override { return state_; }
+  EndpointInfo info() const override;
+  EndpointCounters counters() const override;
+  void set_default_timeout(Duration timeout) override { options_.operation_timeout = timeout; }
+
+  // LinkClient.
+  Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) override;
+  Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
+  Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) override;
+  void pushed(uint64_t cookie, uint64_t length, Instant now) override;
+  void writable(Instant now) override;
+  void link_down(const Status& why, Instant now) override;
+
+ private:
+  // session.cc: posting, ending, closing.
+  Result<Operation*> take_operation(OperationKind kind, const PostOptions& options);
+  Status check_connected() const;
+  void arm_deadline(Operation* op);
+  void arm_timeout(Instant when);
+  void complete(Operation* op, Status status);        // delivers now: from progress only
+  void complete_later(Operation* op, Status status);  // from a post
+  void release_operation(Operation* op);
+  void end_early(Operation* op, Code code, const char* why);
+  void fail_all(const Status& why);
+  void finish_close(const Status& why);
+  Status closed_status() const;
+  size_t deliver_ready();
+  void unlink(Operation* op);
+  Result<RemoteKey> add_grant(const StorageRef& storage, std::byte* data, uint64_t length, const GrantOptions& options);
+
+  // session_send.cc: what leaves.
+  bool start_send(Operation* op);
+  bool start_write(Operation* op);
+  enum class Started : uint8_t { kSent, kBlocked, kFailed };
+  Started offer_bulk(Operation* op, wire::Offer& offer, Status& why);
+  Started describe_segments(Operation* op, wire::Offer& offer, Status& why);
+  Status move_to_arena(Tensor& tensor, Operation* op);
+  void run_queue();
+  size_t push_some();
+  bool push_chunk(Operation* op);
+  template <typename Message>
+  void send_control(const Message& message);
+  bool flush_backlog();
+  void queue_bytes(ConstBytes header);
+  void send_releases();
+  void send_done(uint64_t id, Code code, uint64_t bytes);
+  void maybe_grant_credit(bool always);
+
+  // session_receive.cc: what arrives.
+  Status on_offer(wire::Offer& offer, PayloadReader& payload, Instant now);
+  Status on_tagged(wire::Offer& offer, PayloadReader& payload, Instant now);
+  Status on_supply(wire::Offer& offer, PayloadReader& payload, Instant now);
+  Status on_remote_write(wire::Offer& offer, PayloadReader& payload);
+  Status on_want(const wire::Want& want);
+  Status on_remote_read(const wire::Want& want);
+  Status on_pull(const wire::Want& want);
+  Status on_done(const wire::Done& done);
+  Status on_release(const wire::Release& release);
+  Status on_cancel(const wire::Cancel& cancel);
+  Status store_unexpected(const wire::Offer& offer, PayloadReader& payload);
+  void consume_unexpected(Operation* op, UnexpectedQueue::Iterator message);
+  Status read_inline(Operation* op, PayloadReader& payload, uint64_t total);
+  Status start_pull(Operation* op, const wire::Offer& offer);
+  Status start_pull(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments, uint64_t total);
+  Status deliver_view(Operation* op, const wire::Offer& offer, const wire::Segment& segment);
+  Status make_destination(Operation* op, const TensorDescriptor& layout);
+  void refuse_offer(const wire::Offer& offer, Code code);
+  void finish_incoming(Operation* op, Status status);
+  size_t pull_some();
+  Operation* match_posted(Tag tag, uint64_t total);
+  uint64_t capacity_of(const Operation* op) const;
+  void view_ended(uint64_t offer_id) noexcept override;
+  void note_consumed(uint64_t messages, uint64_t bytes);
+
+  std::unique_ptr<Link> link_;
+  std::shared_ptr<Arena> arena_;
+  SessionHost* host_;
+  const LinkTraits traits_;
+  wire::Hello ours_, peer_;
+  SessionOptions options_;
+  std::string reason_;
+  WantHandler* want_handler_ = nullptr;
+  EndpointState state_ = EndpointState::kConnected;
+  Status close_reason_;
+
+  OperationTable table_;
+  OperationList posted_;   // receives waiting for a message
+  OperationList queued_;   // sends waiting for credit or room, in order
+  OperationList pulling_;
+  OperationList pushing_;
+  OperationList ready_;
+  UnexpectedQueue unexpected_;
+  Grants grants_;
+  ViewPool* views_;
+
+  // Encoded control messages the link had no room for.
+  std::vector<std::byte> backlog_;
+  size_t backlog_start_ = 0;
+  wire::Release releases_;
+
+  uint64_t sent_messages_ = 0, sent_bytes_ = 0;          // against the peer's credit
+  uint64_t credit_messages_ = 0, credit_bytes_ = 0;      // absolute limits from the peer
+  uint64_t taken_messages_ = 0, taken_bytes_ = 0;        // arrived here
+  uint64_t consumed_messages_ = 0, consumed_bytes_ = 0;  // of those, out of the queue
+  uint64_t granted_messages_ = 0, granted_bytes_ = 0;
+  uint32_t wants_waiting_ = 0;
+
+  Instant next_timeout_ = kNever;
+  Instant last_heard_{};
+  Instant ping_sent_{};
+  uint64_t ping_nonce_ = 0;
+  bool ping_out_ = false;
+  bool silent_ = false;
+  bool bye_sent_ = false, bye_received_ = false;
+  bool blocked_ = false;     // the link said no; writable() follows
+  bool needs_flush_ = false;
+  bool link_dead_ = false;
+  EndpointCounters counters_{};
+};
+
+}  // namespace sluice::proto
+
+#endif  // SLUICE_PROTO_SESSION_H_

@@ -1,0 +1,48 @@
+// The sessions of one backend in one context: which need progress, which timers run.
+#ifndef SLUICE_PROTO_SESSION_SET_H_
+#define SLUICE_PROTO_SESSION_SET_H_
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include <sluice/proto/session.h>
+
+namespace sluice::proto {
+
+class SessionSet final : public SessionHost {
+ public:
+  // `clock_cell` is the context's cached time.
+  explicit SessionSet(Instant now) : now_(now) {}
+  ~SessionSet();
+
+  void add(std::shared_ptr<Session> session);
+  // Progresses the sessions that have work, fires timers, lets go of closed ones. An idle
+  // session costs nothing here.
+  size_t progress(Instant now);
+  // True if a session waits for progress().
+  bool has_work() const { return !active_.empty(); }
+  Instant next_timeout() const { return next_timeout_; }
+  void abort_all(const Status& why);
+  size_t size() const { return sessions_.size(); }
+
+  void activate(Session& session) noexcept override;
+  Instant now() const override { return now_; }
+
+ private:
+  void fire_timers(Instant now);
+
+  struct Entry {
+    std::shared_ptr<Session> session;
+    bool active = false;
+  };
+  std::unordered_map<Session*, Entry> sessions_;
+  std::vector<Session*> active_;
+  std::vector<Session*> running_;
+  Instant now_;
+  Instant next_timeout_ = kNever;
+};
+
+}  // namespace sluice::proto
+
+#endif  // SLUICE_PROTO_SESSION_SET_H_

@@ -1,0 +1,220 @@
+// Control messages of every path: bytes <-> structs, pure. Knows no transport and
+// no state; every byte here came from a peer and may be hostile.
+//
+// A message is a header of `header_bytes` (a multiple of 8: 16 common bytes, fixed
+// fields of its type, TLVs) and `payload_bytes` of payload. Little-endian. A TLV is
+// {type u16, length u16, value}, the length counting the value, padded with zeros to
+// 8 bytes; an unknown TLV is skipped unless bit 15 of its type (critical) is set.
+// docs/design.md has the layouts; tests/wire/golden holds their bytes.
+#ifndef SLUICE_WIRE_MESSAGES_H_
+#define SLUICE_WIRE_MESSAGES_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <sluice/base/result.h>
+#include <sluice/base/tensor_descriptor.h>
+
+namespace sluice::wire {
+
+inline constexpr uint32_t kMagic = 0x43554c53;  // "SLUC"
+inline constexpr uint16_t kMinVersion = 1;
+inline constexpr uint16_t kMaxVersion = 1;
+
+// Longest header: the common part, the largest fixed part, and every TLV we know at
+// its longest, with room for ones we do not.
+inline constexpr size_t kMaxHeaderBytes = 1024;
+// Longest payload of one DATA message: bounds how long a control message waits.
+inline constexpr uint32_t kMaxDataBytes = 4u << 20;
+// Longest payload of any other message (inline tensors).
+inline constexpr uint32_t kMaxInlineBytes = 64u << 10;
+// Runs of memory one offer may name.
+inline constexpr size_t kMaxSegments = 16;
+inline constexpr size_t kMaxKeyBytes = 255;
+inline constexpr size_t kMaxReleases = 32;
+
+enum class MessageType : uint8_t {
+  kHello = 1,
+  kOffer = 2,
+  kWant = 3,
+  kData = 4,
+  kDone = 5,
+  kRelease = 6,
+  kCancel = 7,
+  kCredit = 8,
+  kPing = 9,
+  kBye = 10,
+};
+inline constexpr int kMessageTypeCount = 11;
+
+// Common part, 16 bytes.
+struct Header {
+  MessageType type = MessageType::kHello;
+  uint8_t flags = 0;           // meaning by type; unknown bits are kCorrupt
+  uint16_t header_bytes = 16;
+  uint32_t payload_bytes = 0;
+  uint64_t id = 0;             // meaning by type
+};
+inline constexpr size_t kHeaderBytes = 16;
+
+// Reads and checks the common part. Errors: kCorrupt.
+Result<Header> decode_header(std::span<const std::byte> bytes);
+
+// A run of the sender's arena. It may continue into the extents that follow in the
+// sender's address order.
+struct Segment {
+  uint32_t extent = 0;
+  uint64_t offset = 0;  // within the extent
+  uint64_t length = 0;
+  bool operator==(const Segment&) const = default;
+};
+
+struct Uuid {
+  std::array<std::byte, 16> bytes{};
+  bool operator==(const Uuid&) const = default;
+};
+
+// First message in both directions. id: incarnation, random per process start.
+struct Hello {
+  uint64_t incarnation = 0;
+  uint16_t min_version = kMinVersion;
+  uint16_t max_version = kMaxVersion;
+  Uuid host;                   // same value: same kernel
+  uint64_t network_namespace = 0;
+  uint64_t user_namespace = 0;
+  uint32_t uid = 0;
+  uint32_t pid = 0;
+  uint64_t arena_bytes = 0;    // address range a peer reserves to map us
+  uint64_t credit_messages = 0;  // unexpected messages we take before the first CREDIT
+  uint64_t credit_bytes = 0;
+  bool has_rendezvous = false;
+  Uuid rendezvous;             // names our abstract Unix socket for shared memory
+  Uuid token;                  // says there which connection it is about
+};
+
+enum class OfferKind : uint8_t {
+  kTagged = 1,  // a message: a = tag
+  kSupply = 2,  // answers a WANT for a key: a = id of the want
+  kWrite = 3,   // one-sided write: a = grant, offset and epoch of it
+  kRead = 4,    // answers a one-sided read: a = id of the want
+};
+
+// "Here is `total` bytes": inline as payload, as segments to be viewed or pulled, or
+// (neither) as DATA that follows or is asked for by WANT. id: the sender's operation.
+struct Offer {
+  // Header flags.
+  static constexpr uint8_t kInline = 1;      // the payload is all of it
+  static constexpr uint8_t kReport = 2;      // the sender waits for DONE also when inline
+  static constexpr uint8_t kDataFollows = 4; // DATA comes without a WANT
+
+  uint64_t id = 0;
+  uint8_t flags = 0;
+  OfferKind kind = OfferKind::kTagged;
+  uint32_t epoch = 0;
+  uint64_t a = 0;
+  uint64_t offset = 0;
+  uint64_t total = 0;
+  uint32_t payload_bytes = 0;
+  bool has_layout = false;
+  TensorDescriptor layout;
+  uint32_t segment_count = 0;
+  std::array<Segment, kMaxSegments> segments;
+};
+
+enum class WantKind : uint8_t {
+  kKey = 1,    // a tensor by key and step: a = step
+  kOffer = 2,  // the bytes of an offer: a = id of the offer
+  kRead = 3,   // one-sided read: a = grant, offset and epoch of it
+};
+
+// "Send me": id is the asker's operation; DATA for it carries that id.
+struct Want {
+  uint64_t id = 0;
+  WantKind kind = WantKind::kKey;
+  bool into = false;        // kKey: exactly has this layout, else refuse
+  uint32_t key_id = 0;      // kKey; kRead: epoch of the grant
+  uint64_t a = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  bool has_layout = false;
+  TensorDescriptor layout;
+  std::string_view key;     // kKey, first use of key_id; points into the decoded bytes
+};
+
+// Payload bytes [offset, offset + payload_bytes) of the want `id`.
+struct Data {
+  uint64_t id = 0;
+  uint64_t offset = 0;
+  uint32_t payload_bytes = 0;
+};
+
+// Operation `id` of the receiver of this message has ended: with `code`.
+struct Done {
+  uint64_t id = 0;
+  Code code = Code::kOk;
+  uint64_t bytes = 0;
+};
+
+// Loans that are home again: ids of the receiver's operations.
+struct Release {
+  uint32_t count = 0;
+  std::array<uint64_t, kMaxReleases> ids;
+};
+
+// The sender's operation `id` (a want or an offer) is void.
+struct Cancel {
+  uint64_t id = 0;
+  bool offer = false;  // false: a want
+};
+
+// Absolute limits since the connection began: a lost or repeated grant does no harm.
+struct Credit {
+  uint64_t messages = 0;
+  uint64_t bytes = 0;
+};
+
+struct Ping {
+  static constexpr uint8_t kReply = 1;  // header flag
+  uint64_t nonce = 0;
+  bool reply = false;
+};
+
+struct Bye {
+  Code code = Code::kOk;
+};
+
+// Encoders write the header part to `out` and return its length. Requires:
+// out.size() >= kMaxHeaderBytes; counts and lengths within the limits above.
+size_t encode(const Hello& message, std::span<std::byte> out);
+size_t encode(const Offer& message, std::span<std::byte> out);
+size_t encode(const Want& message, std::span<std::byte> out);
+size_t encode(const Data& message, std::span<std::byte> out);
+size_t encode(const Done& message, std::span<std::byte> out);
+size_t encode(const Release& message, std::span<std::byte> out);
+size_t encode(const Cancel& message, std::span<std::byte> out);
+size_t encode(const Credit& message, std::span<std::byte> out);
+size_t encode(const Ping& message, std::span<std::byte> out);
+size_t encode(const Bye& message, std::span<std::byte> out);
+
+// Decoders take the whole header part (decode_header() has checked the common part).
+// Errors: kCorrupt; the detail names message, field and value. `out` is unspecified then.
+Status decode(std::span<const std::byte> header, Hello& out);
+Status decode(std::span<const std::byte> header, Offer& out);
+Status decode(std::span<const std::byte> header, Want& out);
+Status decode(std::span<const std::byte> header, Data& out);
+Status decode(std::span<const std::byte> header, Done& out);
+Status decode(std::span<const std::byte> header, Release& out);
+Status decode(std::span<const std::byte> header, Cancel& out);
+Status decode(std::span<const std::byte> header, Credit& out);
+Status decode(std::span<const std::byte> header, Ping& out);
+Status decode(std::span<const std::byte> header, Bye& out);
+
+// The version both sides speak, or kUnsupported naming both ranges.
+Result<uint16_t> negotiate(const Hello& ours, const Hello& theirs);
+
+}  // namespace sluice::wire
+
+#endif  // SLUICE_WIRE_MESSAGES_H_
