@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Answers a question of benchmarks/questions by interleaved rounds.
+
+    benchmarks/compare.py shm_latency bulk --rounds 7 --json out.json --markdown out.md
+
+Every round runs every row once, starting with another row each time, so that a
+machine that slows down for a while slows all rows. What is judged is the median
+of the rounds' ratios, with minimum and maximum. A row whose program is missing,
+that fails, or whose payload does not verify stays in the table and says so.
+
+Exit code: 0, or with --check 1 if a target is missed, 2 for bad usage.
+"""
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import machine
+import question as questions
+import ratios
+import report
+import row_results
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(FOLDER)
+LIMIT_SECONDS = 180  # of one command, unless its row says "limit_seconds"
+MAX_STEAL_PERCENT = 5.0  # a round in which the host took more is not counted
+
+OK, ROW_MISSING, FAILED, CORRUPT = "ok", "missing", "failed", "payload did not verify"
+EXIT_CORRUPT, EXIT_NOTHING_TO_RUN_ON = 4, 77
+
+
+def expand(command, bin_folder, json_path):
+    return [part.replace("{bin}", bin_folder).replace("{json}", json_path) for part in command]
+
+
+def missing_program(row, bin_folder):
+    """The first program or file of the row that is not there, or None."""
+    program = expand(row["command"][:1], bin_folder, "")[0]
+    if shutil.which(program, path=os.environ.get("PATH")) is None and \
+            not os.access(os.path.join(ROOT, program), os.X_OK):
+        return program
+    for path in expand(row.get("needs", []), bin_folder, ""):
+        if not os.path.exists(os.path.join(ROOT, path)):
+            return path
+    return None
+
+
+def run_command(command, limit_seconds):
+    """(exit code, stdout, stderr); the whole process group is gone afterwards."""
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, start_new_session=True)
+    try:
+        out, errors = process.communicate(timeout=limit_seconds)
+        return process.returncode, out, errors
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return None, "", f"ended after {limit_seconds} s"
+
+
+def outcome(state, why="", records=None):
+    return {"state": state, "why": why, "records": records}
+
+
+def run_once(row, bin_folder):
+    """One execution of a row's command: its state and records."""
+    absent = missing_program(row, bin_folder)
+    if absent is not None:
+        return outcome(ROW_MISSING, f"{absent} is not there")
+    with tempfile.TemporaryDirectory() as folder:
+        json_path = os.path.join(folder, "result.json")
+        command = expand(row["command"], bin_folder, json_path)
+        code, out, errors = run_command(command, row.get("limit_seconds", LIMIT_SECONDS))
+        if code == EXIT_CORRUPT:
+            return outcome(CORRUPT, _last_line(errors))
+        if code == EXIT_NOTHING_TO_RUN_ON:
+            return outcome(ROW_MISSING, _last_line(errors))
+        if code != 0:
+            return outcome(FAILED, f"exit {code}: {_last_line(errors)}")
+        try:
+            if "{json}" in row["command"]:
+                with open(json_path, encoding="utf-8") as file:
+                    out = file.read()
+            return outcome(OK, records=row_results.parse(out))
+        except (OSError, row_results.Unreadable) as error:
+            return outcome(FAILED, str(error))
+
+
+def _last_line(text):
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "no message"
+
+
+def figure_of(row, ran):
+    """{"state","why","value","unchecked"} of one row from its command's outcome."""
+    figure = {"state": ran["state"], "why": ran["why"], "value": None, "unchecked": False}
+    if ran["state"] != OK:
+        return figure
+    try:
+        record = row_results.select(ran["records"], row.get("select", {}))
+    except row_results.Unreadable as error:
+        return dict(figure, state=FAILED, why=str(error))
+    if record["verified"] is False:
+        return dict(figure, state=CORRUPT, why="the program says so")
+    if row["metric"] not in record["metrics"]:
+        return dict(figure, state=FAILED, why=f"no {row['metric']} in the result")
+    return dict(figure, value=record["metrics"][row["metric"]],
+                unchecked=record["verified"] == "unchecked")
+
+
+def run_round(rows, bin_folder, first, run=run_once):
+    """Figures by row name. Rows with one command share one execution of it."""
+    ran, figures = {}, {}
+    for row in rows[first:] + rows[:first]:
+        key = tuple(row["command"])
+        if key not in ran:
+            ran[key] = run(row, bin_folder)
+        figures[row["name"]] = figure_of(row, ran[key])
+    return figures
+
+
+def run_rounds(question, options, run=run_once):
+    rows, rounds = question["rows"], []
+    for number in range(options.rounds):
+        meter = machine.StealMeter()
+        figures = run_round(rows, options.bin, number % len(rows), run)
+        steal = meter.percent_since_last()
+        rounds.append({"figures": figures, "steal_percent": round(steal, 2),
+                       "rejected": steal > options.max_steal})
+        print(f"{question['question']}: round {number + 1} of {options.rounds}"
+              f"{' (rejected: steal)' if rounds[-1]['rejected'] else ''}", file=sys.stderr)
+    return rounds
+
+
+def row_summary(row, rounds, baseline):
+    figures = [one["figures"][row["name"]] for one in rounds]
+    bad = next((figure for figure in figures if figure["state"] != OK), None)
+    values = column(row["name"], rounds)
+    result = {"name": row["name"], "metric": row["metric"], "note": row.get("note", ""),
+              "state": bad["state"] if bad else OK, "why": bad["why"] if bad else "",
+              "failed_rounds": sum(figure["state"] != OK for figure in figures),
+              "unchecked": any(figure["unchecked"] for figure in figures),
+              "values": values, "summary": ratios.summary(values), "ratio": None}
+    if row["metric"] == baseline["metric"]:
+        result["ratio"] = ratios.summary(ratios.per_round(values, column(baseline["name"], rounds)))
+    return result
+
+
+def column(name, rounds):
+    """A row's figure per counted round; none at all if its payload was ever wrong."""
+    figures = [one["figures"][name] for one in rounds]
+    if any(figure["state"] == CORRUPT for figure in figures):
+        return [None] * len(rounds)
+    return [None if one["rejected"] else figure["value"] for one, figure in zip(rounds, figures)]
+
+
+def judge(target, metric, rounds):
+    of = questions.as_list(target["of"])
+    base = ratios.best_of([column(name, rounds) for name in of],
+                          metric in row_results.MORE_IS_BETTER)
+    per_round = ratios.per_round(column(target["row"], rounds), base)
+    absent = [name for name in of if ratios.summary(column(name, rounds)) is None]
+    verdict = ratios.verdict(per_round, target.get("at_most"), target.get("at_least"))
+    if absent and verdict == ratios.MET:
+        verdict = ratios.INCONCLUSIVE  # the best of the others may be the absent one
+    return {"row": target["row"], "of": of, "at_most": target.get("at_most"),
+            "at_least": target.get("at_least"), "note": target.get("note", ""),
+            "ratio": ratios.summary(per_round), "absent": absent, "verdict": verdict}
+
+
+def answer(question, rounds):
+    rows = {row["name"]: row for row in question["rows"]}
+    baseline = rows[question["baseline"]]
+    return {"question": question["question"], "asks": question["asks"],
+            "baseline": question["baseline"], "rounds": len(rounds),
+            "rejected_rounds": sum(one["rejected"] for one in rounds),
+            "steal_percent": [one["steal_percent"] for one in rounds],
+            "rows": [row_summary(row, rounds, baseline) for row in question["rows"]],
+            "targets": [judge(target, rows[target["row"]]["metric"], rounds)
+                        for target in question["targets"]]}
+
+
+def question_path(name):
+    return name if name.endswith(".json") else os.path.join(FOLDER, "questions", name + ".json")
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("questions", nargs="+", help="names in benchmarks/questions, or files")
+    parser.add_argument("--rounds", type=int, default=7, choices=range(1, 1001), metavar="N")
+    parser.add_argument("--bin", default="bazel-bin", help="folder of the built programs")
+    parser.add_argument("--max-steal", type=float, default=MAX_STEAL_PERCENT, metavar="PERCENT")
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--markdown", metavar="FILE")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a target is missed")
+    return parser.parse_args(arguments)
+
+
+def main(arguments):
+    options = parse_arguments(arguments)
+    try:
+        asked = [questions.load(question_path(name)) for name in options.questions]
+    except questions.BadQuestion as error:
+        print(error, file=sys.stderr)
+        return 2
+    document = {"schema": "sluice.compare/1", "machine": machine.describe(),
+                "answers": [answer(question, run_rounds(question, options)) for question in asked]}
+    text = report.markdown(document)
+    print(text)
+    for path, content in ((options.json, json.dumps(document, indent=1)), (options.markdown, text)):
+        if path:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(content + "\n")
+    verdicts = [target["verdict"] for one in document["answers"] for target in one["targets"]]
+    return 1 if options.check and ratios.MISSED in verdicts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""Tests of compare.py and its modules, on synthetic figures and tiny commands."""
+import argparse
+import contextlib
+import glob
+import io
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+
+import compare  # noqa: E402
+import machine  # noqa: E402
+import question as questions  # noqa: E402
+import ratios  # noqa: E402
+import report  # noqa: E402
+import row_results  # noqa: E402
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def line(p50, **more):
+    return dict({"name": "x", "size_bytes": 64, "one_way_ns": {"min": 1, "p50": p50, "max": 900},
+                 "verified": True}, **more)
+
+
+def printing(document, exit_code=0):
+    """A command that prints `document` and exits."""
+    return [sys.executable, "-c", f"print({json.dumps(json.dumps(document))}); raise SystemExit({exit_code})"]
+
+
+def row(name, command, **more):
+    return dict({"name": name, "command": command, "metric": "one_way_ns"}, **more)
+
+
+def ask(rows, targets=(), rounds=7, run=None, max_steal=101.0):
+    question = {"question": "q", "asks": "?", "baseline": rows[0]["name"], "rows": list(rows),
+                "targets": list(targets)}
+    options = argparse.Namespace(rounds=rounds, bin="nowhere", max_steal=max_steal)
+    with contextlib.redirect_stderr(io.StringIO()):
+        ran = compare.run_rounds(question, options, run or compare.run_once)
+    answer = compare.answer(question, ran)
+    return answer, report.markdown({"machine": {}, "answers": [answer]})
+
+
+def scripted(figures):
+    """A runner that gives each command its next figure; the command's first word names it."""
+    taken = {name: iter(values) for name, values in figures.items()}
+
+    def run(row_, _bin):
+        value = next(taken[row_["command"][0]])
+        if isinstance(value, str):
+            return compare.outcome(value, "scripted")
+        return compare.outcome(compare.OK, records=row_results.parse(json.dumps(line(value))))
+    return run
+
+
+class Ratios(unittest.TestCase):
+    def test_are_taken_round_by_round_and_not_of_the_medians(self):
+        # The machine halves its speed from round to round: the ratio stays 2.
+        base, values = [100, 200, 400], [200, 400, 800]
+        self.assertEqual(ratios.per_round(values, base), [2, 2, 2])
+        base, values = [1, 10, 100], [3, 10, 50]
+        self.assertEqual(ratios.summary(ratios.per_round(values, base)),
+                         {"median": 1, "min": 0.5, "max": 3, "rounds": 3})
+
+    def test_leave_out_rounds_without_a_figure(self):
+        self.assertEqual(ratios.per_round([None, 4, 6], [1, None, 3]), [None, None, 2])
+        self.assertIsNone(ratios.summary([None, None]))
+
+    def test_of_the_best_take_the_best_row_of_each_round(self):
+        columns = [[5, 1, None], [3, 4, None]]
+        self.assertEqual(ratios.best_of(columns, more_is_better=False), [3, 1, None])
+        self.assertEqual(ratios.best_of(columns, more_is_better=True), [5, 4, None])
+
+
+class Verdict(unittest.TestCase):
+    def test_is_met_or_missed_only_if_the_whole_spread_agrees(self):
+        self.assertEqual(ratios.verdict([1.0, 1.1, 1.15, 1, 1, 1, 1], at_most=1.15), ratios.MET)
+        self.assertEqual(ratios.verdict([1.2, 1.3, 1.4, 1.2, 1.2, 1.2, 1.2], at_most=1.15),
+                         ratios.MISSED)
+        self.assertEqual(ratios.verdict([0.95, 1.0, 1, 1, 1, 1, 1], at_least=0.95), ratios.MET)
+        self.assertEqual(ratios.verdict([0.9, 0.94, 0.9, 0.9, 0.9, 0.9, 0.9], at_least=0.95),
+                         ratios.MISSED)
+
+    def test_is_inconclusive_when_the_spread_straddles_the_target(self):
+        mixed = [1.0, 1.1, 1.3, 1, 1, 1, 1]
+        self.assertEqual(ratios.verdict(mixed, at_most=1.15), ratios.INCONCLUSIVE)
+        self.assertEqual(ratios.verdict(mixed, at_least=1.15), ratios.INCONCLUSIVE)
+
+    def test_is_inconclusive_below_seven_rounds_and_missing_without_any(self):
+        self.assertEqual(ratios.verdict([1.0] * 6, at_most=2), ratios.INCONCLUSIVE)
+        self.assertEqual(ratios.verdict([1.0] * 6 + [None], at_most=2), ratios.INCONCLUSIVE)
+        self.assertEqual(ratios.verdict([None] * 7, at_most=2), ratios.MISSING)
+
+    def test_of_21_rounds_uses_the_bootstrap_interval_so_one_disturbed_round_does_not_decide(self):
+        rounds = [1.0 + i / 1000 for i in range(20)] + [9.0]
+        self.assertEqual(ratios.verdict(rounds, at_most=1.05), ratios.MET)
+        self.assertEqual(ratios.interval(rounds)[2], "bootstrap")
+        self.assertEqual(ratios.interval(rounds), ratios.interval(rounds))
+        split = [1.0] * 11 + [1.1] * 10
+        self.assertEqual(ratios.verdict(split, at_most=1.05), ratios.INCONCLUSIVE)
+
+
+class Results(unittest.TestCase):
+    def test_of_a_bare_program_are_read_from_its_last_json_line(self):
+        record, = row_results.parse("noise\n" + json.dumps(line(31, bytes_per_second=5)) + "\n")
+        self.assertEqual(record["metrics"], {"one_way_ns": 31, "bytes_per_second": 5})
+        self.assertIs(record["verified"], True)
+
+    def test_of_sluice_perf_are_selected_by_size(self):
+        document = {"schema": "sluice.perf/1", "results": [
+            {"test": "send_lat", "transport": "shm", "size_bytes": size, "iterations": 9,
+             "latency_ns": {"min": 1, "p50": size * 2, "p99": 9}, "bytes_per_second": 7,
+             "cpu_ns_per_byte": 0.5, "verified_bytes": 10, "errors": 0} for size in (64, 128)]}
+        record = row_results.select(row_results.parse(json.dumps(document)), {"size_bytes": 128})
+        self.assertEqual(record["metrics"],
+                         {"one_way_ns": 256, "bytes_per_second": 7, "cpu_seconds_per_gb": 0.5})
+        with self.assertRaisesRegex(row_results.Unreadable, "2 of 2"):
+            row_results.select(row_results.parse(json.dumps(document)), {"test": "send_lat"})
+
+    def test_of_sluice_demo_are_the_median_pull_by_mode_and_path(self):
+        document = {"schema": "sluice.demo/1", "results": [
+            {"mode": "zerocopy", "path": path, "step_seconds": {"median": 9},
+             "pull_seconds": {"median": seconds}, "verified": True}
+            for path, seconds in (("shm", 0.02), ("tcp", 0.18))]}
+        record = row_results.select(row_results.parse(json.dumps(document)),
+                                    {"mode": "zerocopy", "path": "tcp"})
+        self.assertEqual(record["metrics"], {"seconds": 0.18})
+
+    def test_lose_every_figure_if_the_payload_did_not_verify(self):
+        for verified in (False, None, "yes", 1):
+            record, = row_results.parse(json.dumps(line(31, verified=verified)))
+            self.assertEqual((record["verified"], record["metrics"]), (False, {}))
+        unsaid = line(31)
+        del unsaid["verified"]
+        self.assertEqual(row_results.parse(json.dumps(unsaid))[0]["metrics"], {})
+        for errors, verified_bytes in ((1, 10), (0, 0), (None, 10)):
+            document = {"schema": "sluice.perf/1", "results": [
+                {"latency_ns": {"p50": 5}, "errors": errors, "verified_bytes": verified_bytes}]}
+            self.assertEqual(row_results.parse(json.dumps(document))[0]["metrics"], {})
+
+    def test_of_an_unknown_kind_are_refused(self):
+        for text in ("", "[1]", "hello", '{"schema": "sluice.perf/9", "results": []}', "{broken"):
+            with self.assertRaises(row_results.Unreadable):
+                row_results.parse(text)
+
+
+class Comparison(unittest.TestCase):
+    def test_judges_the_median_of_the_rounds_ratios(self):
+        rows = [row("base", ["base"]), row("fast", ["fast"])]
+        figures = {"base": [100, 200, 100, 200, 100, 200, 100], "fast": [50, 100, 50, 120, 50, 90, 50]}
+        answer, text = ask(rows, [{"row": "fast", "of": "base", "at_most": 0.7}], run=scripted(figures))
+        self.assertEqual(answer["rows"][1]["ratio"],
+                         {"median": 0.5, "min": 0.45, "max": 0.6, "rounds": 7})
+        self.assertEqual(answer["targets"][0]["verdict"], ratios.MET)
+        self.assertIn("0.5 (0.45 to 0.6)", text)
+
+    def test_says_inconclusive_in_the_table(self):
+        rows = [row("base", ["base"]), row("near", ["near"])]
+        figures = {"base": [100] * 7, "near": [90, 95, 100, 105, 110, 112, 114]}
+        answer, text = ask(rows, [{"row": "near", "of": "base", "at_most": 1.1}], run=scripted(figures))
+        self.assertEqual(answer["targets"][0]["verdict"], ratios.INCONCLUSIVE)
+        self.assertIn("| inconclusive |", text)
+
+    def test_prints_no_number_for_a_row_whose_payload_was_wrong_in_one_round(self):
+        rows = [row("base", ["base"]), row("wrong", ["wrong"])]
+        figures = {"base": [100] * 7, "wrong": [77] * 3 + [compare.CORRUPT] + [77] * 3}
+        answer, text = ask(rows, [{"row": "wrong", "of": "base", "at_most": 1.0}], run=scripted(figures))
+        self.assertEqual(answer["rows"][1]["values"], [None] * 7)
+        self.assertEqual(answer["targets"][0]["verdict"], ratios.MISSING)
+        table_row = next(each for each in text.splitlines() if each.startswith("| wrong"))
+        self.assertIn("did not verify", table_row)
+        self.assertNotIn("0.077", table_row)
+
+    def test_reports_missing_failing_and_unreadable_rows_instead_of_dropping_them(self):
+        rows = [row("base", printing(line(100))),
+                row("absent", ["{bin}/no/such/program"]),
+                row("needy", printing(line(1)), needs=["{bin}/no/such/file"]),
+                row("nothing to run on", printing(line(1), exit_code=77)),
+                row("corrupt", printing(line(1), exit_code=4)),
+                row("unverified", printing(line(1, verified=False))),
+                row("crashing", printing(line(1), exit_code=3)),
+                row("mute", [sys.executable, "-c", "pass"]),
+                row("other metric", printing({"seconds": 1, "verified": True}))]
+        answer, text = ask(rows, rounds=1)
+        states = [each["state"] for each in answer["rows"]]
+        self.assertEqual(states, ["ok"] + ["missing"] * 3 + [compare.CORRUPT] * 2 + ["failed"] * 3)
+        for each in rows:
+            self.assertIn(f"{each['name']}", text)
+        self.assertEqual([each["summary"] for each in answer["rows"][1:]], [None] * 8)
+
+    def test_reads_the_file_of_a_command_that_writes_one(self):
+        code = "import sys, json; json.dump({'one_way_ns': 5, 'verified': True}, open(sys.argv[1], 'w'))"
+        answer, _ = ask([row("base", [sys.executable, "-c", code, "{json}"])], rounds=1)
+        self.assertEqual(answer["rows"][0]["values"], [5])
+
+    def test_ends_a_command_that_takes_too_long(self):
+        endless = row("base", [sys.executable, "-c", "while True: pass"], limit_seconds=0.2)
+        answer, _ = ask([endless], rounds=1)
+        self.assertEqual(answer["rows"][0]["state"], "failed")
+        self.assertIn("ended after", answer["rows"][0]["why"])
+
+    def test_starts_each_round_with_another_row_and_runs_a_shared_command_once(self):
+        order = []
+
+        def run(row_, _bin):
+            order.append(row_["command"][0])
+            return compare.outcome(compare.OK, records=row_results.parse(json.dumps(line(1))))
+        rows = [row("one", ["a"]), row("two", ["b"]), row("two again", ["b"]), row("three", ["c"])]
+        ask(rows, rounds=4, run=run)
+        self.assertEqual(order, list("abc" "bca" "bca" "cab"))
+
+    def test_does_not_count_a_round_in_which_the_host_stole_too_much(self):
+        answer, _ = ask([row("base", ["base"])], rounds=2, run=scripted({"base": [1, 2]}), max_steal=-1.0)
+        self.assertEqual(answer["rejected_rounds"], 2)
+        self.assertIsNone(answer["rows"][0]["summary"])
+
+    def test_does_not_claim_to_beat_the_best_of_several_when_one_is_absent(self):
+        rows = [row("base", ["base"]), row("other", ["other"]), row("ours", ["ours"])]
+        figures = {"base": [100] * 7, "other": [compare.FAILED] * 7, "ours": [10] * 7}
+        answer, _ = ask(rows, [{"row": "ours", "of": ["base", "other"], "at_most": 0.5}],
+                        run=scripted(figures))
+        self.assertEqual(answer["targets"][0]["verdict"], ratios.INCONCLUSIVE)
+        self.assertEqual(answer["targets"][0]["absent"], ["other"])
+
+    def test_marks_a_row_whose_tool_cannot_check_its_payload(self):
+        _, text = ask([row("base", printing(line(100, verified="unchecked")))], rounds=1)
+        self.assertIn("payload not checked by this tool", text)
+
+
+class Machine(unittest.TestCase):
+    def test_reads_steal_and_total_ticks_and_counts_guest_time_once(self):
+        text = "cpu  10 1 5 100 2 0 3 7 4 4\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
+        self.assertEqual(machine.parse_cpu_ticks(text), (7, 128))
+
+    def test_description_names_what_a_figure_depends_on(self):
+        self.assertLessEqual({"kernel", "cpu", "governor", "thp", "lo_mtu", "congestion_control"},
+                             set(machine.describe()))
+
+
+class Questions(unittest.TestCase):
+    def test_that_are_committed_load_and_name_their_rows(self):
+        paths = glob.glob(os.path.join(FOLDER, "questions", "*.json"))
+        self.assertGreaterEqual(len(paths), 8)
+        for path in paths:
+            with self.subTest(path=path):
+                loaded = questions.load(path)
+                self.assertEqual(loaded["question"] + ".json", os.path.basename(path))
+
+    def test_with_a_mistake_are_refused_by_name(self):
+        good = {"question": "q", "asks": "?", "baseline": "a", "rows": [row("a", ["x"])],
+                "targets": [{"row": "a", "of": "a", "at_most": 1}]}
+        mistakes = [
+            (dict(good, baseline="b"), "baseline 'b'"),
+            (dict(good, rows=[row("a", ["x"], metric="speed")]), "row 'a'"),
+            (dict(good, rows=[row("a", ["x"]), row("a", ["y"])]), "two rows"),
+            (dict(good, targets=[{"row": "a", "of": "c", "at_most": 1}]), "'c'"),
+            (dict(good, targets=[{"row": "a", "of": "a"}]), "at_most or at_least"),
+            ({"question": "q"}, "'asks'"),
+        ]
+        for mistake, expected in mistakes:
+            with self.subTest(expected=expected), tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+                json.dump(mistake, file)
+                file.flush()
+                with self.assertRaisesRegex(questions.BadQuestion, expected):
+                    questions.load(file.name)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,73 @@
+"""Turns a comparison (sluice.compare/1) into markdown. Only formats; decides nothing."""
+
+# metric -> (unit shown, factor from the stored figure)
+SHOWN = {
+    "one_way_ns": ("us one way", 1e-3),
+    "seconds": ("", 1.0),
+    "bytes_per_second": ("GB/s", 1e-9),
+    "cpu_seconds_per_gb": ("CPU s/GB", 1.0),
+}
+# Times span malloc (ns) to a training step (s).
+TIME_UNITS = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (0.0, "ns")]
+
+
+def digits(value):
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def spread(summary, scale=1.0):
+    low, median, high = (digits(summary[key] * scale) for key in ("min", "median", "max"))
+    return f"{median} ({low} to {high})"
+
+
+def shown(metric, summary):
+    unit, scale = SHOWN[metric]
+    if metric == "seconds":
+        floor, unit = next(pair for pair in TIME_UNITS if summary["median"] >= pair[0])
+        scale = 1 / floor if floor else 1e9
+    return f"{spread(summary, scale)} {unit}"
+
+
+def row_line(row, baseline):
+    remarks = [row["note"]] if row["note"] else []
+    if row["state"] != "ok":
+        where = "" if row["summary"] is None else f" in {row['failed_rounds']} rounds"
+        remarks.insert(0, f"**{row['state']}**{where}: {row['why']}")
+    if row["unchecked"]:
+        remarks.append("payload not checked by this tool")
+    figure = shown(row["metric"], row["summary"]) if row["summary"] else "-"
+    ratio = spread(row["ratio"]) if row["ratio"] else "-"
+    name = f"**{row['name']}**" if row["name"] == baseline else row["name"]
+    return f"| {name} | {figure} | {ratio} | {'; '.join(remarks)} |"
+
+
+def target_line(target):
+    bound = f"at most {digits(target['at_most'])}" if target["at_most"] is not None \
+        else f"at least {digits(target['at_least'])}"
+    of = target["of"][0] if len(target["of"]) == 1 else "best of " + ", ".join(target["of"])
+    ratio = spread(target["ratio"]) if target["ratio"] else "-"
+    remark = "; ".join(filter(None, [
+        target["note"],
+        "no figure: " + ", ".join(target["absent"]) if target["absent"] else ""]))
+    return f"| {target['row']} / {of} | {bound} | {ratio} | {target['verdict']} | {remark} |"
+
+
+def answer_lines(answer):
+    steal = max(answer["steal_percent"], default=0.0)
+    lines = [f"## {answer['question']}", "", answer["asks"], "",
+             f"{answer['rounds']} rounds, {answer['rejected_rounds']} rejected, "
+             f"steal at most {steal} %. Median (minimum to maximum).", "",
+             f"| row | figure | ratio to {answer['baseline']} | remarks |", "|---|---|---|---|"]
+    lines += [row_line(row, answer["baseline"]) for row in answer["rows"]]
+    if answer["targets"]:
+        lines += ["", "| target | bound | ratio | verdict | remarks |", "|---|---|---|---|---|"]
+        lines += [target_line(target) for target in answer["targets"]]
+    return lines + [""]
+
+
+def markdown(document):
+    about = "; ".join(f"{key} {value}" for key, value in document["machine"].items())
+    lines = [f"Machine: {about}", ""]
+    for answer in document["answers"]:
+        lines += answer_lines(answer)
+    return "\n".join(lines)

@@ -1,0 +1,105 @@
+"""Reads what one benchmark command printed or wrote, into records of one form.
+
+A record is {"identity": {...}, "metrics": {...}, "verified": True | False | "unchecked"}.
+Knows the three formats (a bare program's line, sluice.perf/1, sluice.demo/1) and
+nothing of rounds, ratios or reports.
+
+Metrics: one_way_ns, seconds (of one iteration or step), bytes_per_second,
+cpu_seconds_per_gb. A record that did not verify has no metrics at all.
+"""
+import json
+
+# Metrics where more is better; all others are costs.
+MORE_IS_BETTER = {"bytes_per_second"}
+METRICS = {"one_way_ns", "seconds", "bytes_per_second", "cpu_seconds_per_gb"}
+
+PERF_SCHEMA = "sluice.perf/1"
+DEMO_SCHEMA = "sluice.demo/1"
+
+
+class Unreadable(Exception):
+    """The output is not one of the formats; the message says what was wrong."""
+
+
+def parse(text):
+    """Records of one command's output: a whole JSON document, or its last JSON line."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = _last_json_line(text)
+    if not isinstance(document, dict):
+        raise Unreadable("the output is not a JSON object")
+    schema = document.get("schema")
+    if schema == PERF_SCHEMA:
+        return [_from_perf(result) for result in document.get("results", [])]
+    if schema == DEMO_SCHEMA:
+        return [_from_demo(result) for result in document.get("results", [])]
+    if schema is not None:
+        raise Unreadable(f"unknown schema {schema!r}")
+    return [_from_line(document)]
+
+
+def select(records, wanted):
+    """The one record whose identity has all of `wanted`."""
+    matching = [record for record in records
+                if all(record["identity"].get(key) == value for key, value in wanted.items())]
+    if len(matching) != 1:
+        raise Unreadable(f"{len(matching)} of {len(records)} results match {wanted}")
+    return matching[0]
+
+
+def _last_json_line(text):
+    for line in reversed(text.splitlines()):
+        if line.lstrip().startswith("{"):
+            try:
+                return json.loads(line)
+            except ValueError as error:
+                raise Unreadable(f"broken JSON line: {error}") from error
+    raise Unreadable("no JSON in the output")
+
+
+def _record(identity, metrics, verified):
+    """Drops every figure of a payload that did not verify."""
+    if verified is not True and verified != "unchecked":
+        return {"identity": identity, "metrics": {}, "verified": False}
+    known = {name: value for name, value in metrics.items()
+             if isinstance(value, (int, float)) and not isinstance(value, bool)}
+    return {"identity": identity, "metrics": known, "verified": verified}
+
+
+def _p50(value):
+    """A distribution's median, or the number itself."""
+    return value.get("p50", value.get("median")) if isinstance(value, dict) else value
+
+
+def _from_line(line):
+    identity = {key: line[key] for key in ("name", "mode", "size_bytes") if key in line}
+    metrics = {
+        "one_way_ns": _p50(line.get("one_way_ns")),
+        "seconds": _p50(line.get("seconds")),
+        "bytes_per_second": line.get("bytes_per_second"),
+        "cpu_seconds_per_gb": line.get("cpu_seconds_per_gb"),
+    }
+    return _record(identity, metrics, line.get("verified", False))
+
+
+def _from_perf(result):
+    identity = {key: result[key] for key in ("test", "transport", "size_bytes") if key in result}
+    verified = result.get("errors") == 0 and result.get("verified_bytes", 0) > 0
+    metrics = {
+        "one_way_ns": _p50(result.get("latency_ns")),
+        "bytes_per_second": result.get("bytes_per_second"),
+        # ns per byte and s per GB (10^9) are the same number.
+        "cpu_seconds_per_gb": result.get("cpu_ns_per_byte"),
+    }
+    return _record(identity, metrics, verified)
+
+
+def _from_demo(result):
+    identity = {key: result[key] for key in ("mode", "path", "workers") if key in result}
+    metrics = {
+        "seconds": _p50(result.get("pull_seconds") or result.get("step_seconds")),
+        "bytes_per_second": result.get("bytes_per_second"),
+        "cpu_seconds_per_gb": result.get("cpu_seconds_per_gb"),
+    }
+    return _record(identity, metrics, result.get("verified", False))
