@@ -101,7 +101,8 @@ class Verdict(unittest.TestCase):
         rounds = [1.0 + i / 1000 for i in range(20)] + [9.0]
         self.assertEqual(ratios.verdict(rounds, at_most=1.05), ratios.MET)
         self.assertEqual(ratios.interval(rounds)[2], "bootstrap")
-        self.assertEqual(ratios.interval(rounds), ratios.interval(rounds))
+        scattered = [i * i * 1.0 for i in range(501)]
+        self.assertEqual(ratios.interval(scattered), ratios.interval(scattered))
         split = [1.0] * 11 + [1.1] * 10
         self.assertEqual(ratios.verdict(split, at_most=1.05), ratios.INCONCLUSIVE)
 
