@@ -49,7 +49,9 @@ int produce(const Options& options, Ring& ring, PeerReport& report) {
     const auto seed = static_cast<uint32_t>(message);
     fill_pattern(payload, options.size, seed);
     if (options.corrupt) flip_one_bit(payload, kSlotBytes);
-    // Mode out: every slot holds the payload's first block, written before the clock starts.
+    // Mode out: every slot holds the payload's first block, written before the clock starts
+    // and not before the receiver has copied the last message's slots.
+    wait_until_at_least(ring.freed, published);
     if (!copies_in)
       for (auto& slot : ring.slots) std::memcpy(slot, payload, kSlotBytes);
     ring.filled.fetch_add(1, std::memory_order_release);  // ready: see consume()
@@ -64,6 +66,7 @@ int produce(const Options& options, Ring& ring, PeerReport& report) {
     }
     report.cpu_seconds += process_cpu_seconds() - cpu_before;
   }
+  ring.filled.fetch_add(1, std::memory_order_release);  // the report is complete
   return 0;
 }
 
@@ -125,6 +128,7 @@ int consume(const Options& options, Ring& ring, PeerReport& report) {
     seconds.add(took);
     total += took;
   }
+  wait_until_at_least(ring.filled, taken + 1);
   if (wrong != 0) return refuse(options, std::to_string(wrong) + " wrong words");
   seconds.sort();
   const double bytes = static_cast<double>(options.iterations * options.size);

@@ -47,8 +47,7 @@ int send_windows(const Options& options, const Plan& plan, int socket, PeerRepor
     }
     report.cpu_seconds += process_cpu_seconds() - cpu_before;
   }
-  unsigned char done;
-  read_all(socket, &done, 1);
+  write_all(socket, "", 1);  // the report is complete
   return 0;
 }
 
@@ -82,7 +81,8 @@ int receive_windows(const Options& options, const Plan& plan, int socket, PeerRe
     seconds.add(took / static_cast<double>(plan.messages_per_window));
     total += took;
   }
-  write_all(socket, "", 1);
+  unsigned char reported;
+  read_all(socket, &reported, 1);
   if (wrong != 0) return refuse(options, std::to_string(wrong) + " wrong words");
   seconds.sort();
   const double bytes = static_cast<double>(options.iterations * options.size);

@@ -86,8 +86,7 @@ int serve(const Options& options, int socket, PeerReport& report) {
     writev_all(socket, segments.data(), kTensors);
     if (step >= kWarmUpSteps) report.cpu_seconds += process_cpu_seconds() - cpu_before;
   }
-  unsigned char done;
-  read_all(socket, &done, 1);
+  write_all(socket, "", 1);  // the report is complete
   return 0;
 }
 
@@ -114,7 +113,8 @@ int pull(const Options& options, int socket, const PeerReport& report) {
     total += took;
     cpu += cpu_used;
   }
-  write_all(socket, "", 1);
+  unsigned char reported;
+  read_all(socket, &reported, 1);
   if (wrong != 0) return refuse(options, std::to_string(wrong) + " wrong words");
   seconds.sort();
   const double bytes = static_cast<double>(options.iterations * vgg16_bytes());
