@@ -127,11 +127,12 @@ def run_round(rows, bin_folder, first, run=run_once):
 def run_rounds(question, options, run=run_once):
     rows, rounds = question["rows"], []
     for number in range(options.rounds):
-        meter = machine.StealMeter()
+        meter = machine.Disturbance()
         figures = run_round(rows, options.bin, number % len(rows), run)
-        steal = meter.percent_since_last()
-        rounds.append({"figures": figures, "steal_percent": round(steal, 2),
-                       "rejected": steal > options.max_steal})
+        elsewhere = meter.since_last()
+        rounds.append({"figures": figures, "steal_percent": elsewhere["steal"],
+                       "foreign_percent": elsewhere["foreign"],
+                       "rejected": elsewhere["steal"] > options.max_steal})
         print(f"{question['question']}: round {number + 1} of {options.rounds}"
               f"{' (rejected: steal)' if rounds[-1]['rejected'] else ''}", file=sys.stderr)
     return rounds
@@ -180,6 +181,7 @@ def answer(question, rounds):
             "baseline": question["baseline"], "rounds": len(rounds),
             "rejected_rounds": sum(one["rejected"] for one in rounds),
             "steal_percent": [one["steal_percent"] for one in rounds],
+            "foreign_percent": [one["foreign_percent"] for one in rounds],
             "rows": [row_summary(row, rounds, baseline) for row in question["rows"]],
             "targets": [judge(target, rows[target["row"]]["metric"], rounds)
                         for target in question["targets"]]}

@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
@@ -235,9 +236,15 @@ class Comparison(unittest.TestCase):
 
 
 class Machine(unittest.TestCase):
-    def test_reads_steal_and_total_ticks_and_counts_guest_time_once(self):
+    def test_reads_steal_busy_and_total_ticks_and_counts_guest_time_once(self):
         text = "cpu  10 1 5 100 2 0 3 7 4 4\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
-        self.assertEqual(machine.parse_cpu_ticks(text), (7, 128))
+        self.assertEqual(machine.parse_cpu_ticks(text), {"steal": 7, "busy": 19, "total": 128})
+
+    def test_share_of_other_processes_leaves_out_our_own(self):
+        readings = [({"steal": 0, "busy": 100, "total": 1000}, 0.0),
+                    ({"steal": 10, "busy": 400, "total": 2000}, 100 / os.sysconf("SC_CLK_TCK"))]
+        with unittest.mock.patch.object(machine.Disturbance, "_read", side_effect=readings):
+            self.assertEqual(machine.Disturbance().since_last(), {"steal": 1.0, "foreign": 20.0})
 
     def test_description_names_what_a_figure_depends_on(self):
         self.assertLessEqual({"kernel", "cpu", "governor", "thp", "lo_mtu", "congestion_control"},

@@ -1,9 +1,10 @@
-"""What a reader must know about the machine to judge a figure; steal time.
+"""What a reader must know about the machine to judge a figure; who else used it.
 
 Reads /proc and /sys only. Anything the kernel does not tell is "unknown".
 """
 import os
 import platform
+import resource
 
 
 def _read(path):
@@ -37,21 +38,37 @@ def describe():
 
 
 def parse_cpu_ticks(stat_text):
-    """(steal, total) ticks of the first line of /proc/stat; guest time is in user time."""
+    """{"steal","busy","total"} ticks of all CPUs (first line of /proc/stat).
+
+    Guest time is inside user time and not counted again.
+    """
     fields = [int(field) for field in stat_text.splitlines()[0].split()[1:9]]
     fields += [0] * (8 - len(fields))
-    return fields[7], sum(fields)
+    user, nice, system, _idle, _iowait, irq, softirq, steal = fields
+    return {"steal": steal, "busy": user + nice + system + irq + softirq, "total": sum(fields)}
 
 
-class StealMeter:
-    """Percentage of all CPUs' time that the host took since the last reading."""
+class Disturbance:
+    """What share of all CPUs' time went elsewhere since the last reading, in percent.
+
+    `steal`: to the host. `foreign`: to processes that are not ours (softirq time
+    that nobody is charged for is in it too, so a few percent mean nothing).
+    """
 
     def __init__(self):
-        self.steal, self.total = parse_cpu_ticks(_read("/proc/stat"))
+        self.ticks, self.own_seconds = self._read()
 
-    def percent_since_last(self):
-        steal, total = parse_cpu_ticks(_read("/proc/stat"))
-        elapsed = total - self.total
-        percent = 100.0 * (steal - self.steal) / elapsed if elapsed > 0 else 0.0
-        self.steal, self.total = steal, total
-        return percent
+    @staticmethod
+    def _read():
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return (parse_cpu_ticks(_read("/proc/stat")),
+                sum(each.ru_utime + each.ru_stime for each in used))
+
+    def since_last(self):
+        ticks, own_seconds = self._read()
+        spent = {key: ticks[key] - self.ticks[key] for key in ticks}
+        own_ticks = (own_seconds - self.own_seconds) * os.sysconf("SC_CLK_TCK")
+        self.ticks, self.own_seconds = ticks, own_seconds
+        total = max(spent["total"], 1)
+        return {"steal": round(100.0 * spent["steal"] / total, 2),
+                "foreign": round(max(100.0 * (spent["busy"] - own_ticks) / total, 0.0), 1)}

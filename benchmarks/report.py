@@ -53,10 +53,11 @@ def target_line(target):
 
 
 def answer_lines(answer):
-    steal = max(answer["steal_percent"], default=0.0)
+    steal, foreign = (max(answer[key]) for key in ("steal_percent", "foreign_percent"))
     lines = [f"## {answer['question']}", "", answer["asks"], "",
              f"{answer['rounds']} rounds, {answer['rejected_rounds']} rejected, "
-             f"steal at most {steal} %. Median (minimum to maximum).", "",
+             f"steal at most {steal} %, other processes at most {foreign} % of the CPUs. "
+             "Median (minimum to maximum).", "",
              f"| row | figure | ratio to {answer['baseline']} | remarks |", "|---|---|---|---|"]
     lines += [row_line(row, answer["baseline"]) for row in answer["rows"]]
     if answer["targets"]:
