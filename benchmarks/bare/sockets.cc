@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 
 #include "benchmarks/bare/program.h"
 
@@ -58,11 +57,26 @@ iovec* advance(iovec* segment, iovec* end, size_t bytes) {
   return segment;
 }
 
+// Segments handed to one call; the VGG16 set has 32.
+constexpr int kSegmentsPerCall = 64;
+
+// Copies the first segments, `limit` bytes at most, to `call_segments`; returns how many.
+int first_bytes(const iovec* segment, const iovec* end, size_t limit, iovec* call_segments) {
+  int count = 0;
+  for (; segment != end && limit != 0 && count < kSegmentsPerCall; ++segment, ++count) {
+    call_segments[count] = {segment->iov_base, std::min(segment->iov_len, limit)};
+    limit -= call_segments[count].iov_len;
+  }
+  return count;
+}
+
 template <typename Call>
-void move_all(Call call, const char* what, iovec* segments, int count) {
+void move_all(Call call, const char* what, iovec* segments, int count, size_t bytes_per_call) {
   iovec* const end = segments + count;
+  iovec call_segments[kSegmentsPerCall];
   while (segments != end) {
-    const ssize_t moved = call(segments, static_cast<int>(std::min<long>(end - segments, IOV_MAX)));
+    const int used = first_bytes(segments, end, bytes_per_call, call_segments);
+    const ssize_t moved = call(call_segments, used);
     if (moved < 0 && errno == EINTR) continue;
     if (moved == 0) errno = ECONNRESET;
     if (moved <= 0) die(what);
@@ -84,14 +98,14 @@ int keep(const SocketPair& pair, bool peer_side) {
   return peer_side ? pair.peer_side : pair.measuring_side;
 }
 
-void write_all(int socket, const void* data, size_t bytes) {
+void write_all(int socket, const void* data, size_t bytes, size_t bytes_per_call) {
   iovec segment{const_cast<void*>(data), bytes};
-  writev_all(socket, &segment, 1);
+  writev_all(socket, &segment, 1, bytes_per_call);
 }
 
-void read_all(int socket, void* data, size_t bytes) {
+void read_all(int socket, void* data, size_t bytes, size_t bytes_per_call) {
   iovec segment{data, bytes};
-  readv_all(socket, &segment, 1);
+  readv_all(socket, &segment, 1, bytes_per_call);
 }
 
 void read_all_spinning(int socket, void* data, size_t bytes) {
@@ -106,12 +120,14 @@ void read_all_spinning(int socket, void* data, size_t bytes) {
   }
 }
 
-void writev_all(int socket, iovec* segments, int count) {
-  move_all([socket](iovec* at, int n) { return writev(socket, at, n); }, "writev", segments, count);
+void writev_all(int socket, iovec* segments, int count, size_t bytes_per_call) {
+  move_all([socket](const iovec* at, int n) { return writev(socket, at, n); }, "writev", segments,
+           count, bytes_per_call);
 }
 
-void readv_all(int socket, iovec* segments, int count) {
-  move_all([socket](iovec* at, int n) { return readv(socket, at, n); }, "readv", segments, count);
+void readv_all(int socket, iovec* segments, int count, size_t bytes_per_call) {
+  move_all([socket](const iovec* at, int n) { return readv(socket, at, n); }, "readv", segments,
+           count, bytes_per_call);
 }
 
 }  // namespace bare

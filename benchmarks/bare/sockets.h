@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace bare {
 
@@ -25,13 +26,20 @@ SocketPair connected_pair(Family family);
 // either process is seen as end of stream.
 int keep(const SocketPair& pair, bool peer_side);
 
-void write_all(int socket, const void* data, size_t bytes);
-void read_all(int socket, void* data, size_t bytes);
+void write_all(int socket, const void* data, size_t bytes, size_t bytes_per_call = SIZE_MAX);
+void read_all(int socket, void* data, size_t bytes, size_t bytes_per_call = SIZE_MAX);
 // As read_all, but polls with MSG_DONTWAIT and never sleeps.
 void read_all_spinning(int socket, void* data, size_t bytes);
 
-// Whole scatter and gather; `segments` is consumed (bases and lengths advance).
-void writev_all(int socket, iovec* segments, int count);
-void readv_all(int socket, iovec* segments, int count);
+// One call moves at most this much in mode "chunked". On loopback TCP a writev of
+// 64 MiB is slower than 64 of 1 MiB (3.5 against 4.2 to 4.7 GB/s, kernel 6.18); a
+// Unix socket does not care. Both modes are run, since a yardstick must not be slow.
+inline constexpr size_t kChunkBytes = 1u << 20;
+inline constexpr size_t kWhole = SIZE_MAX;
+
+// Whole scatter and gather, `bytes_per_call` at most in one system call.
+// `segments` is consumed (bases and lengths advance).
+void writev_all(int socket, iovec* segments, int count, size_t bytes_per_call = kWhole);
+void readv_all(int socket, iovec* segments, int count, size_t bytes_per_call = kWhole);
 
 }  // namespace bare

@@ -32,6 +32,7 @@ uint32_t message_number(const Plan& plan, uint64_t window, uint64_t message) {
 
 int send_windows(const Options& options, const Plan& plan, int socket, PeerReport& report) {
   auto* payload = static_cast<unsigned char*>(map_private(options.size));
+  const size_t per_call = options.mode == "chunked" ? kChunkBytes : kWhole;
   const size_t stamp = std::min<size_t>(options.size, sizeof(uint32_t));
   for (uint64_t window = 0; window < plan.windows; ++window) {
     fill_pattern(payload, options.size, static_cast<uint32_t>(window));
@@ -43,7 +44,7 @@ int send_windows(const Options& options, const Plan& plan, int socket, PeerRepor
       burn_ns(options.slow_ns);
       const uint32_t number = message_number(plan, window, message);
       std::memcpy(payload, &number, stamp);
-      write_all(socket, payload, options.size);
+      write_all(socket, payload, options.size, per_call);
     }
     report.cpu_seconds += process_cpu_seconds() - cpu_before;
   }
@@ -61,6 +62,7 @@ uint64_t check_rest(unsigned char* payload, size_t size, uint64_t window) {
 
 int receive_windows(const Options& options, const Plan& plan, int socket, PeerReport& report) {
   auto* payload = static_cast<unsigned char*>(map_private(options.size));
+  const size_t per_call = options.mode == "chunked" ? kChunkBytes : kWhole;
   const size_t stamp = std::min<size_t>(options.size, sizeof(uint32_t));
   Samples seconds;
   uint64_t wrong = 0;
@@ -70,7 +72,7 @@ int receive_windows(const Options& options, const Plan& plan, int socket, PeerRe
     const uint64_t start = now_ns();
     write_all(socket, "", 1);
     for (uint64_t message = 0; message < plan.messages_per_window; ++message) {
-      read_all(socket, payload, options.size);
+      read_all(socket, payload, options.size, per_call);
       const uint32_t number = message_number(plan, window, message);
       wrong += std::memcmp(payload, &number, stamp) != 0 ? 1 : 0;
     }

@@ -7,6 +7,8 @@ int main(int argc, char** argv) {
   options.name = "unix_bulk";
   options.size = 64u << 20;
   options.iterations = 16;
+  options.modes = {"whole", "chunked"};  // bytes per system call: see sockets.h
+  options.mode = "whole";
   bare::parse_or_exit(options, argc, argv);
   return bare::stream_bulk(options, bare::Family::kUnix);
 }

@@ -74,6 +74,7 @@ class ParameterSet {
 
 int serve(const Options& options, int socket, PeerReport& report) {
   ParameterSet parameters;
+  const size_t per_call = options.mode == "chunked" ? kChunkBytes : kWhole;
   for (uint64_t step = 0; step < kWarmUpSteps + options.iterations; ++step) {
     parameters.fill(static_cast<uint32_t>(step));
     if (options.corrupt) parameters.corrupt();
@@ -83,7 +84,7 @@ int serve(const Options& options, int socket, PeerReport& report) {
     const double cpu_before = process_cpu_seconds();
     burn_ns(options.slow_ns);
     auto segments = parameters.segments();
-    writev_all(socket, segments.data(), kTensors);
+    writev_all(socket, segments.data(), kTensors, per_call);
     if (step >= kWarmUpSteps) report.cpu_seconds += process_cpu_seconds() - cpu_before;
   }
   write_all(socket, "", 1);  // the report is complete
@@ -92,6 +93,7 @@ int serve(const Options& options, int socket, PeerReport& report) {
 
 int pull(const Options& options, int socket, const PeerReport& report) {
   ParameterSet parameters;
+  const size_t per_call = options.mode == "chunked" ? kChunkBytes : kWhole;
   Samples seconds;
   uint64_t wrong = 0;
   double total = 0, cpu = 0;
@@ -102,7 +104,7 @@ int pull(const Options& options, int socket, const PeerReport& report) {
     const uint64_t start = now_ns();
     write_all(socket, "", 1);
     auto segments = parameters.segments();
-    readv_all(socket, segments.data(), kTensors);
+    readv_all(socket, segments.data(), kTensors, per_call);
     const uint32_t sum = parameters.read_one_word_per_page();
     const double took = static_cast<double>(now_ns() - start) * 1e-9;
     const double cpu_used = process_cpu_seconds() - cpu_before;

@@ -7,6 +7,8 @@ int main(int argc, char** argv) {
   options.name = "vgg16_unix";
   options.size = bare::vgg16_bytes();
   options.iterations = 5;
+  options.modes = {"whole", "chunked"};  // bytes per system call: see sockets.h
+  options.mode = "whole";
   bare::parse_or_exit(options, argc, argv);
   return bare::vgg16_pull(options, bare::Family::kUnix);
 }
