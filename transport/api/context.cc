@@ -105,9 +105,12 @@ Result<Listener> Context::listen(std::string_view text, const ListenOptions& opt
 size_t Context::run_providers() {
   size_t work = 0;
   for (auto& provider : providers_) work += provider->progress(now_);
+  for (size_t i = 0; i < hooks_.size(); ++i) work += hooks_[i]->progress(now_);
   work += mailbox_->open_all();
   return work;
 }
+
+void Context::remove_hook(ProgressHook* hook) { std::erase(hooks_, hook); }
 
 size_t Context::progress() {
   if (sleeping_) end_sleep();
@@ -150,6 +153,7 @@ size_t Context::poll_events(int timeout_ms) {
 Instant Context::next_timeout() {
   Instant next = kNever;
   for (auto& provider : providers_) next = std::min(next, provider->next_timeout());
+  for (ProgressHook* hook : hooks_) next = std::min(next, hook->next_timeout());
   return next;
 }
 
@@ -193,8 +197,9 @@ bool Context::spin(Instant deadline) {
   }
 }
 
-Status Context::sleep(Instant deadline) {
-  if (!prepare_to_sleep()) return Status();
+// True when an event was handled.
+bool Context::sleep(Instant deadline) {
+  if (!prepare_to_sleep()) return false;
   Instant wake = std::min(deadline, next_timeout());
   int timeout_ms = -1;
   if (wake != kNever) {
@@ -205,8 +210,7 @@ Status Context::sleep(Instant deadline) {
   size_t events = poll_events(timeout_ms);
   end_sleep();
   refresh_now();
-  (void)events;
-  return Status();
+  return events > 0;
 }
 
 Status Context::wait(Instant deadline) {
@@ -225,8 +229,8 @@ Status Context::wait(Instant deadline) {
       if (spin(deadline)) return Status();
       continue;
     }
-    SLUICE_RETURN_IF_ERROR(sleep(deadline));
-    if (progress() > 0) {
+    bool event = sleep(deadline);
+    if (progress() > 0 || event) {
       // A long wait says little about the next one: the average is pulled up slowly.
       Duration gap = std::min<Duration>(now_ - start, kLongestSpin * 4);
       typical_gap_ = (typical_gap_ * 7 + gap) / 8;

@@ -98,6 +98,16 @@ class Provider {
   virtual std::string explain() const { return "usable"; }
 };
 
+// Something above the backends that needs a turn in progress(): the exchange's timers.
+class ProgressHook {
+ public:
+  virtual size_t progress(Instant now) = 0;
+  virtual Instant next_timeout() = 0;
+
+ protected:
+  ~ProgressHook() = default;
+};
+
 enum class Waiting : uint8_t {
   kAdaptive,  // spin for a measured budget (none when CPUs are oversubscribed), then sleep
   kSpin,      // never sleep: a core of its own
@@ -185,11 +195,13 @@ class Context {
   Status rewatch(int fd, uint32_t epoll_events, EventHandler* handler);
   void unwatch(int fd, EventHandler* handler);
   const std::shared_ptr<Mailbox>& mailbox() { return mailbox_; }
+  void add_hook(ProgressHook* hook) { hooks_.push_back(hook); }
+  void remove_hook(ProgressHook* hook);
 
  private:
   size_t poll_events(int timeout_ms);
   size_t run_providers();
-  Status sleep(Instant deadline);
+  bool sleep(Instant deadline);
   bool spin(Instant deadline);
   void end_sleep();
 
@@ -198,6 +210,7 @@ class Context {
   std::shared_ptr<Mailbox> mailbox_;
   // Handlers unwatched while a batch of events is being delivered.
   std::vector<EventHandler*> dead_handlers_;
+  std::vector<ProgressHook*> hooks_;
   Instant now_{};
   Instant oversubscribed_until_{};
   Duration typical_gap_{0};  // smoothed time spent in wait() until something came

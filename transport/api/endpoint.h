@@ -54,8 +54,8 @@ struct WantRequest {
 class WantHandler {
  public:
   virtual void on_want(class EndpointCore& endpoint, const WantRequest& request) noexcept = 0;
-  // The peer no longer wants it.
-  virtual void on_want_cancelled(EndpointCore& endpoint, uint64_t token) noexcept = 0;
+  // The peer no longer wants it. True if the request was still waiting for an answer.
+  virtual bool on_want_cancelled(EndpointCore& endpoint, uint64_t token) noexcept = 0;
   // The endpoint is closed; all its operations have completed. Forget it.
   virtual void on_endpoint_closed(EndpointCore& endpoint, const Status& why) noexcept = 0;
 

@@ -110,14 +110,14 @@ Status status_of(const Result<T>& result) { return result.status(); }
 // Result<void>) is not ok.
 #define SLUICE_RETURN_IF_ERROR(expression)                                            \
   do {                                                                                \
-    auto sluice_status = (expression);                                                \
+    auto&& sluice_status = (expression);                                              \
     if (!sluice_status.ok()) [[unlikely]] return ::sluice::internal::status_of(sluice_status); \
   } while (false)
 
 // SLUICE_TRY(auto value, call()): declares `value` from call()'s Result, or ends
 // the calling function with its Status.
 #define SLUICE_TRY(declaration, ...) \
-  SLUICE_TRY_NAMED(SLUICE_CONCAT(sluice_result_, __LINE__), declaration, __VA_ARGS__)
+  SLUICE_TRY_NAMED(SLUICE_CONCAT(sluice_result_, __COUNTER__), declaration, __VA_ARGS__)
 #define SLUICE_TRY_NAMED(name, declaration, ...)         \
   auto name = (__VA_ARGS__);                             \
   if (!name.ok()) [[unlikely]] return name.status();     \

@@ -79,7 +79,8 @@ struct Placement {
 class LinkClient {
  public:
   // One control message (not DATA on stream links). `header` is a private copy that the
-  // peer cannot change. An error closes the endpoint with it.
+  // peer cannot change and that wire::decode_header() accepted. Payload that is not read
+  // is skipped by the link. An error closes the endpoint with it.
   virtual Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) = 0;
   // Streams: where bytes [offset, offset + length) of DATA `id` go; asked again after
   // every pause, since the operation may have ended meanwhile.
@@ -120,6 +121,10 @@ class Link {
   // Views: the peer's run as readable memory here. Errors: kCorrupt (the peer never
   // announced it, or it reaches outside).
   virtual Result<ImportedRun> import_run(const wire::Segment& segment) = 0;
+
+  // Loans the peer has not given back when the session ends: kept until the peer can no
+  // longer read them (its process ended, or it unmapped them).
+  virtual void quarantine(StorageRef loan) = 0;
 
   // Nothing is called after it; pending bytes are tried once, then dropped.
   virtual void close() = 0;

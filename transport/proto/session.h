@@ -81,6 +81,10 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void handle_timeout(Instant now);
   Instant next_timeout() const { return next_timeout_; }
   Link& link() { return *link_; }
+  // The host's mark: whether it already knows that there is work.
+  bool marked_active = false;
+  // Closes at once without delivering anything: the host is going away.
+  void detach();
   // Something arrived from the peer (also for backends that see bytes, not messages).
   void heard(Instant now) { last_heard_ = now; }
 
@@ -96,7 +100,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Result<RemoteKey> grant(const Buffer& memory, const GrantOptions& options) override;
   Result<RemoteKey> grant(const Tensor& memory, const GrantOptions& options) override;
   Status revoke(const RemoteKey& key) override;
-  void set_want_handler(WantHandler* handler) override { want_handler_ = handler; }
+  void set_want_handler(WantHandler* handler) override;
   void start_close() override;
   void abort(const Status& why) override;
   EndpointState state() const override { return state_; }
@@ -121,20 +125,26 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void complete(Operation* op, Status status);        // delivers now: from progress only
   void complete_later(Operation* op, Status status);  // from a post
   void release_operation(Operation* op);
-  void end_early(Operation* op, Code code, const char* why);
+  void end_early(Operation* op, const Status& why);
   void fail_all(const Status& why);
-  void finish_close(const Status& why);
+  void fail_connection(const Status& why);
+  void finish_close();
+  bool ready_to_finish() const;
+  Instant check_silence(Instant now);
   Status closed_status() const;
   size_t deliver_ready();
   void unlink(Operation* op);
   Result<RemoteKey> add_grant(const StorageRef& storage, std::byte* data, uint64_t length, const GrantOptions& options);
 
   // session_send.cc: what leaves.
-  bool start_send(Operation* op);
-  bool start_write(Operation* op);
   enum class Started : uint8_t { kSent, kBlocked, kFailed };
-  Started offer_bulk(Operation* op, wire::Offer& offer, Status& why);
-  Started describe_segments(Operation* op, wire::Offer& offer, Status& why);
+  bool start_or_queue(Operation* op);
+  Started start(Operation* op);
+  Started start_send(Operation* op);
+  Started start_write(Operation* op);
+  Started start_supply(Operation* op);
+  Started send_offer(Operation* op, wire::Offer& offer);
+  Started describe_segments(Operation* op, wire::Offer& offer);
   Status move_to_arena(Tensor& tensor, Operation* op);
   void run_queue();
   size_t push_some();
@@ -159,15 +169,16 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Status on_release(const wire::Release& release);
   Status on_cancel(const wire::Cancel& cancel);
   Status store_unexpected(const wire::Offer& offer, PayloadReader& payload);
-  void consume_unexpected(Operation* op, UnexpectedQueue::Iterator message);
-  Status read_inline(Operation* op, PayloadReader& payload, uint64_t total);
-  Status start_pull(Operation* op, const wire::Offer& offer);
+  Status consume_unexpected(Operation* op, UnexpectedQueue::Iterator message);
+  void read_inline(Operation* op, PayloadReader& payload, uint64_t total);
   Status start_pull(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments, uint64_t total);
   Status deliver_view(Operation* op, const wire::Offer& offer, const wire::Segment& segment);
   Status make_destination(Operation* op, const TensorDescriptor& layout);
   void refuse_offer(const wire::Offer& offer, Code code);
   void finish_incoming(Operation* op, Status status);
   size_t pull_some();
+  void drop_runs(Operation* op);
+  Result<Operation*> take_internal(OperationKind kind, const Grant& grant, uint64_t offset, uint64_t length);
   Operation* match_posted(Tag tag, uint64_t total);
   uint64_t capacity_of(const Operation* op) const;
   void view_ended(uint64_t offer_id) noexcept override;
@@ -215,7 +226,16 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   bool bye_sent_ = false, bye_received_ = false;
   bool blocked_ = false;     // the link said no; writable() follows
   bool needs_flush_ = false;
+  bool credit_blocked_ = false;  // the first queued send waits for a CREDIT
   bool link_dead_ = false;
+  bool finished_ = false;
+  Instant last_progress_{};
+  // Requests for keys that came before an exchange was attached.
+  struct EarlyWant {
+    WantRequest request;
+    std::string key;
+  };
+  std::vector<EarlyWant> early_wants_;
   EndpointCounters counters_{};
 };
 

@@ -12,7 +12,6 @@ namespace sluice::proto {
 
 class SessionSet final : public SessionHost {
  public:
-  // `clock_cell` is the context's cached time.
   explicit SessionSet(Instant now) : now_(now) {}
   ~SessionSet();
 
@@ -23,7 +22,11 @@ class SessionSet final : public SessionHost {
   // True if a session waits for progress().
   bool has_work() const { return !active_.empty(); }
   Instant next_timeout() const { return next_timeout_; }
+  // Every endpoint ends; the completions come with the next progress().
   void abort_all(const Status& why);
+  // Every endpoint ends at once and nothing is delivered: the backend is going away. A
+  // program may keep handles longer: they find the endpoints closed.
+  void detach_all();
   size_t size() const { return sessions_.size(); }
 
   void activate(Session& session) noexcept override;
@@ -32,11 +35,7 @@ class SessionSet final : public SessionHost {
  private:
   void fire_timers(Instant now);
 
-  struct Entry {
-    std::shared_ptr<Session> session;
-    bool active = false;
-  };
-  std::unordered_map<Session*, Entry> sessions_;
+  std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
   std::vector<Session*> active_;
   std::vector<Session*> running_;
   Instant now_;

@@ -66,9 +66,9 @@ Result<Header> decode_header(std::span<const std::byte> bytes);
 // A run of the sender's arena. It may continue into the extents that follow in the
 // sender's address order.
 struct Segment {
-  uint32_t extent = 0;
-  uint64_t offset = 0;  // within the extent
-  uint64_t length = 0;
+  uint32_t extent;
+  uint64_t offset;  // within the extent
+  uint64_t length;
   bool operator==(const Segment&) const = default;
 };
 

@@ -1,0 +1,217 @@
+// The dataflow level: tensors are published and fetched by key and step, over any
+// number of endpoints. Who comes first does not matter; what is fetched early crosses
+// as soon as it exists. Knows endpoints, not paths.
+#ifndef SLUICE_EXCHANGE_EXCHANGE_H_
+#define SLUICE_EXCHANGE_EXCHANGE_H_
+
+#include <coroutine>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <sluice/api/context.h>
+
+namespace sluice {
+
+struct Key {
+  std::string_view name;  // 1..255 bytes
+  uint64_t step = 0;
+};
+
+inline constexpr int until_retired = -1;
+
+struct PublishOptions {
+  // The publication ends after so many readers have released it, or until_retired. A
+  // reader that dies before it has released does not count: it may come back.
+  int readers = 1;
+  // Retires what was published under the same name for steps below step - keep_steps;
+  // negative: nothing.
+  int64_t keep_steps = -1;
+};
+
+struct FetchOptions {
+  // Ask this endpoint only. Null: the one that last supplied the key, else all.
+  const Endpoint* from = nullptr;
+};
+
+template <typename T>
+struct Delivery {
+  T value;
+  Receipt receipt;
+};
+
+// What fetch_into ends with: the buffer comes back also on failure.
+class [[nodiscard]] Placed {
+ public:
+  Placed(Status status, Buffer buffer, const Receipt& receipt)
+      : status_(std::move(status)), delivery_{std::move(buffer), receipt} {}
+  bool ok() const { return status_.ok(); }
+  explicit operator bool() const { return ok(); }
+  Status status() const { return status_; }
+  Code code() const { return status_.code(); }
+  Delivery<Buffer>&& value() && { return std::move(delivery_); }
+  Delivery<Buffer>& value() & { return delivery_; }
+  // Empty only where the endpoint could not give it back in time to a dropped handle.
+  Buffer take_buffer() { return std::move(delivery_.value); }
+
+ private:
+  Status status_;
+  Delivery<Buffer> delivery_;
+};
+
+namespace internal {
+struct FetchRecord;
+struct PublicationRecord;
+struct KeyEntry;
+struct PeerEntry;
+}  // namespace internal
+
+// A fetch under way. Movable; dropping it cancels the fetch. Poll ready(), pass it to
+// Context::run_until(), or co_await it.
+class [[nodiscard]] FetchBase {
+ public:
+  FetchBase(FetchBase&& other) noexcept : record_(std::exchange(other.record_, nullptr)) {}
+  FetchBase& operator=(FetchBase&& other) noexcept {
+    std::swap(record_, other.record_);
+    return *this;
+  }
+  ~FetchBase();
+  bool ready() const;
+  // The take() that follows gives kCancelled, unless the tensor was here already.
+  void cancel();
+
+  bool await_ready() const noexcept { return ready(); }
+  void await_suspend(std::coroutine_handle<> waiter) noexcept;
+
+ protected:
+  explicit FetchBase(internal::FetchRecord* record) : record_(record) {}
+  internal::FetchRecord* record_;
+};
+
+class Fetch : public FetchBase {
+ public:
+  // Requires: ready(); once. Errors: kTimedOut (the key never came), kUnreachable (the
+  // endpoint asked closed), kWrongState (that step is retired), kTryAgain (the peer's
+  // table of waiting requests is full), kNoMemory.
+  Result<Delivery<Tensor>> take();
+  Result<Delivery<Tensor>> await_resume() { return take(); }
+
+ private:
+  friend class Exchange;
+  using FetchBase::FetchBase;
+};
+
+class FetchInto : public FetchBase {
+ public:
+  // As Fetch, and kInvalidArgument: the tensor has another dtype or shape than the
+  // destination, which is untouched.
+  Placed take();
+  Placed await_resume() { return take(); }
+
+ private:
+  friend class Exchange;
+  using FetchBase::FetchBase;
+};
+
+// A publication. Dropping the handle changes nothing: it ends by its options.
+class Publication {
+ public:
+  Publication() = default;
+  Publication(Publication&& other) noexcept : record_(std::exchange(other.record_, nullptr)) {}
+  Publication& operator=(Publication&& other) noexcept {
+    std::swap(record_, other.record_);
+    return *this;
+  }
+  ~Publication();
+  // Nobody new gets it; readers that hold it keep it until they release it.
+  void retire();
+  int readers_done() const;
+  // All readers have released it (or it was retired and no loan is out).
+  bool ready() const;
+  // Requires: ready(). The tensor: the last holder may thaw it.
+  Tensor take();
+  bool await_ready() const noexcept { return ready(); }
+  void await_suspend(std::coroutine_handle<> waiter) noexcept;
+  Tensor await_resume() { return take(); }
+
+ private:
+  friend class Exchange;
+  explicit Publication(internal::PublicationRecord* record) : record_(record) {}
+  internal::PublicationRecord* record_ = nullptr;
+};
+
+// Thread: the context's. Requires: the context outlives the exchange; handles may
+// outlive it (they are ready with kCancelled then).
+class Exchange final : private WantHandler, private ProgressHook {
+ public:
+  explicit Exchange(Context& context);
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  // Takes part in the endpoint's keyed traffic from now on; fetches that wait are asked
+  // there too. The endpoint may close at any time. An endpoint has one exchange.
+  void add(const Endpoint& endpoint);
+  // Its outstanding fetches end with kCancelled.
+  void remove(const Endpoint& endpoint);
+  size_t endpoint_count() const { return peers_.size(); }
+
+  // Errors: kInvalidArgument (key of 0 or above 255 bytes, key and step published
+  // already, readers 0), kTryAgain (more than kMostKeys names). The tensor is taken.
+  Result<Publication> publish(const Key& key, Tensor tensor, const PublishOptions& options = {});
+
+  // A view of the peer's memory where the path has views, else a fresh tensor. Post it
+  // early: a fetch that is there before the tensor is costs no idle round trip.
+  Fetch fetch(const Key& key, Instant deadline, const FetchOptions& options = {});
+  // Into memory of the caller, compact and of the tensor's dtype and shape.
+  FetchInto fetch_into(const Key& key, Buffer destination, Instant deadline, const FetchOptions& options = {});
+
+  // A tensor whose bytes no peer can change: itself, or one counted copy.
+  Result<Delivery<Tensor>> acquire_stable(const Tensor& tensor);
+
+  // Names this exchange can hold at once.
+  static constexpr size_t kMostKeys = kMaxKeyIds;
+
+ private:
+  friend class FetchBase;
+  friend class Publication;
+  friend struct internal::FetchRecord;
+  friend struct internal::PublicationRecord;
+
+  void on_want(EndpointCore& endpoint, const WantRequest& request) noexcept override;
+  bool on_want_cancelled(EndpointCore& endpoint, uint64_t token) noexcept override;
+  void on_endpoint_closed(EndpointCore& endpoint, const Status& why) noexcept override;
+  size_t progress(Instant now) override;
+  Instant next_timeout() override;
+
+  internal::FetchRecord* start_fetch(const Key& key, Buffer destination, Instant deadline, const FetchOptions& options);
+  Result<internal::KeyEntry*> entry_for(std::string_view name);
+  void ask(internal::FetchRecord* record, internal::PeerEntry* peer);
+  void supply(internal::PeerEntry* peer, uint64_t token, internal::PublicationRecord* publication);
+  bool deliver_locally(internal::FetchRecord* record);
+  void finish(internal::FetchRecord* record, Completion&& completion);
+  void release(internal::FetchRecord* record);
+  void end_publication(internal::PublicationRecord* publication);
+  void maybe_release(internal::PublicationRecord* publication);
+  void retire_below(internal::KeyEntry* entry, uint64_t step);
+
+  Context& context_;
+  std::unordered_map<std::string_view, std::unique_ptr<internal::KeyEntry>> keys_;
+  std::vector<internal::KeyEntry*> keys_by_id_;
+  std::vector<std::unique_ptr<internal::PeerEntry>> peers_;
+  // Records are recycled: all of them, and those nobody uses.
+  std::vector<std::unique_ptr<internal::FetchRecord>> fetches_;
+  std::vector<internal::FetchRecord*> free_fetches_;
+  std::vector<std::unique_ptr<internal::PublicationRecord>> publications_;
+  std::vector<internal::PublicationRecord*> free_publications_;
+  // Fetches that are not finished, for timers and for endpoints that come later.
+  internal::FetchRecord* first_fetch_ = nullptr;
+  Instant next_timeout_ = kNever;
+};
+
+}  // namespace sluice
+
+#endif  // SLUICE_EXCHANGE_EXCHANGE_H_

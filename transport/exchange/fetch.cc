@@ -1,0 +1,283 @@
+// Fetching: asking one or several endpoints, and what becomes of the answers.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <sluice/base/counters.h>
+#include <sluice/exchange/exchange.h>
+
+#include "transport/exchange/records.h"
+
+namespace sluice {
+
+using internal::FetchRecord;
+using internal::KeyEntry;
+using internal::PeerEntry;
+using internal::PublicationRecord;
+
+namespace {
+constexpr const char* kOrigin = "exchange";
+
+Status failure(Code code, const std::string& why) { return Status(code, Scope::kOperation, kOrigin, why); }
+
+std::string quoted(const FetchRecord* record) {
+  return record->entry == nullptr ? std::string("the fetch") : "'" + record->entry->name + "' step " + std::to_string(record->step);
+}
+
+// Says what the peer's bare code means for a fetch.
+Status explain(const FetchRecord* record, const Status& status, const Buffer* destination) {
+  switch (status.code()) {
+    case Code::kWrongState:
+      if (status.scope() == Scope::kEndpoint) return status;
+      return failure(Code::kWrongState, quoted(record) + " is retired at the peer; fetch a later step");
+    case Code::kInvalidArgument:
+      if (destination != nullptr) {
+        return failure(Code::kInvalidArgument, quoted(record) + " has another dtype or shape than the destination " +
+                                                   destination->descriptor().to_string() + ": " + std::string(status.detail()));
+      }
+      return status;
+    case Code::kTimedOut: return failure(Code::kTimedOut, quoted(record) + " was not published before the deadline");
+    case Code::kTryAgain: return failure(Code::kTryAgain, "the peer's table of waiting requests is full; fetch again later");
+    default: return status;
+  }
+}
+
+void resume(FetchRecord* record) {
+  if (record->waiter) std::exchange(record->waiter, nullptr).resume();
+}
+
+}  // namespace
+
+Fetch Exchange::fetch(const Key& key, Instant deadline, const FetchOptions& options) {
+  return Fetch(start_fetch(key, Buffer(), deadline, options));
+}
+
+FetchInto Exchange::fetch_into(const Key& key, Buffer destination, Instant deadline, const FetchOptions& options) {
+  return FetchInto(start_fetch(key, std::move(destination), deadline, options));
+}
+
+FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant deadline, const FetchOptions& options) {
+  if (free_fetches_.empty()) {
+    fetches_.push_back(std::make_unique<FetchRecord>());
+    free_fetches_.push_back(fetches_.back().get());
+  }
+  FetchRecord* record = free_fetches_.back();
+  free_fetches_.pop_back();
+  record->exchange = this;
+  record->step = key.step;
+  record->deadline = deadline;
+  record->from = options.from != nullptr ? &options.from->core() : nullptr;
+  record->into = static_cast<bool>(destination);
+  record->destination = std::move(destination);
+  record->done = false;
+  record->handle = true;
+  record->waiter = nullptr;
+  record->status = Status();
+  record->receipt = Receipt{.posted = context_.now()};
+  record->previous = nullptr;
+  record->next = first_fetch_;
+  if (first_fetch_ != nullptr) first_fetch_->previous = record;
+  first_fetch_ = record;
+  Result<KeyEntry*> entry = entry_for(key.name);
+  record->entry = entry.ok() ? *entry : nullptr;
+  if (!entry.ok()) {
+    Completion failed;
+    failed.status = entry.status();
+    finish(record, std::move(failed));
+    return record;
+  }
+  if (record->from == nullptr && deliver_locally(record)) return record;
+  if (record->from != nullptr) {
+    for (auto& peer : peers_) {
+      if (peer->core.get() == record->from) ask(record, peer.get());
+    }
+    if (record->asks.empty() && !record->done) {
+      Completion failed;
+      failed.status = failure(Code::kWrongState, "the endpoint to fetch from is closed or not in the exchange; add() it first");
+      finish(record, std::move(failed));
+    }
+    return record;
+  }
+  if (record->entry->home != nullptr) {
+    ask(record, record->entry->home);
+  } else {
+    for (auto& peer : peers_) {
+      if (!record->done) ask(record, peer.get());
+    }
+  }
+  // Asked endpoints watch the deadline; without any it is ours to watch.
+  if (record->asks.empty()) next_timeout_ = std::min(next_timeout_, deadline);
+  return record;
+}
+
+void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
+  WantOptions want;
+  want.key_id = record->entry->id;
+  want.step = record->step;
+  if (peer->named.size() <= want.key_id) peer->named.resize(want.key_id + 1, false);
+  if (!peer->named[want.key_id]) want.key = record->entry->name;
+  // One endpoint can fill the destination; asking several, the winner's tensor is copied.
+  bool alone = record->from != nullptr || record->entry->home == peer || peers_.size() == 1;
+  if (record->into && alone && record->destination) want.destination = std::move(record->destination);
+  PostOptions options;
+  options.sink = record;
+  options.user_data = record->next_serial;
+  options.deadline = record->deadline;
+  Result<OperationId> posted = peer->core->post_want(want, options);
+  if (!posted.ok()) {
+    if (want.destination) record->destination = std::move(want.destination);
+    bool last = record->asks.empty() && (alone || peer == peers_.back().get());
+    if (last) {
+      Completion failed;
+      failed.status = posted.status();
+      finish(record, std::move(failed));
+    }
+    return;
+  }
+  peer->named[want.key_id] = true;
+  record->asks.emplace_back(FetchRecord::Ask{peer, *posted, record->next_serial++});
+}
+
+bool Exchange::deliver_locally(FetchRecord* record) {
+  for (PublicationRecord* publication : record->entry->published) {
+    if (publication->step != record->step) continue;
+    if (publication->readers > 0 && publication->readers_done + publication->loans >= publication->readers) return false;
+    Completion local;
+    local.tensor = publication->tensor;
+    local.receipt = record->receipt;
+    local.receipt.path = Path::kLoopback;
+    local.receipt.bytes = publication->tensor.size_bytes();
+    local.receipt.completed = context_.now();
+    for (FetchRecord::Ask& ask : record->asks) (void)ask.peer->core->cancel(ask.id);
+    if (publication->readers > 0 && ++publication->readers_done >= publication->readers) end_publication(publication);
+    finish(record, std::move(local));
+    return true;
+  }
+  return false;
+}
+
+void FetchRecord::on_completion(Completion&& completion) noexcept {
+  FetchRecord::Ask answered{};
+  InlineVector<FetchRecord::Ask, 2> left;
+  for (FetchRecord::Ask& ask : asks) {
+    if (ask.serial == completion.user_data) {
+      answered = ask;
+    } else {
+      left.emplace_back(ask);
+    }
+  }
+  asks = std::move(left);
+  if (done) {
+    // One of several that were asked; the tensor goes back by itself.
+    if (exchange != nullptr) {
+      exchange->release(this);
+    } else if (asks.empty() && !handle) {
+      delete this;
+    }
+    return;
+  }
+  if (!completion.status.ok() && !asks.empty()) {
+    if (!completion.buffers.empty()) destination = std::move(completion.buffers[0]);
+    return;  // another endpoint may have it
+  }
+  if (completion.status.ok() && answered.peer != nullptr) {
+    entry->home = answered.peer;
+    for (FetchRecord::Ask& ask : asks) (void)ask.peer->core->cancel(ask.id);
+  }
+  exchange->finish(this, std::move(completion));
+}
+
+void Exchange::finish(FetchRecord* record, Completion&& completion) {
+  (record->previous != nullptr ? record->previous->next : first_fetch_) = record->next;
+  if (record->next != nullptr) record->next->previous = record->previous;
+  record->next = record->previous = nullptr;
+  record->done = true;
+  if (!completion.buffers.empty()) record->destination = std::move(completion.buffers[0]);
+  record->receipt = completion.receipt;
+  record->tensor = std::move(completion.tensor);
+  const Buffer* destination = record->into ? &record->destination : nullptr;
+  record->status = completion.status.ok() ? Status() : explain(record, completion.status, destination);
+  // Several were asked, or it was published here: the destination is filled by a copy.
+  if (record->status.ok() && record->into && record->tensor) {
+    const TensorDescriptor& from = record->tensor.descriptor();
+    bool fits = from.is_compact() && from.same_layout(record->destination.descriptor());
+    if (fits) {
+      std::memcpy(record->destination.data(), record->tensor.data(), record->tensor.size_bytes());
+      record->receipt.copied_bytes += record->tensor.size_bytes();
+    } else {
+      record->status = failure(Code::kInvalidArgument, quoted(record) + " is " + from.to_string() + ", the destination " +
+                                                           record->destination.descriptor().to_string());
+    }
+    record->tensor = Tensor();
+  }
+  resume(record);
+  release(record);
+}
+
+// Recycles a fetch that is over for its holder and for the endpoints.
+void Exchange::release(FetchRecord* record) {
+  if (!record->done || record->handle || !record->asks.empty()) return;
+  record->tensor = Tensor();
+  record->destination = Buffer();
+  free_fetches_.push_back(record);
+}
+
+size_t Exchange::progress(Instant now) {
+  if (now < next_timeout_) return 0;
+  next_timeout_ = kNever;
+  size_t ended = 0;
+  for (FetchRecord* record = first_fetch_; record != nullptr;) {
+    FetchRecord* next = record->next;
+    if (record->asks.empty()) {
+      if (record->deadline <= now) {
+        Completion late;
+        late.status = failure(Code::kTimedOut, "no endpoint was there to ask");
+        finish(record, std::move(late));
+        ++ended;
+      } else {
+        next_timeout_ = std::min(next_timeout_, record->deadline);
+      }
+    }
+    record = next;
+  }
+  return ended;
+}
+
+Instant Exchange::next_timeout() { return next_timeout_; }
+
+FetchBase::~FetchBase() {
+  if (record_ == nullptr) return;
+  record_->waiter = nullptr;
+  if (!record_->done) cancel();
+  record_->handle = false;
+  if (record_->exchange != nullptr) {
+    record_->exchange->release(record_);
+  } else if (record_->asks.empty()) {
+    delete record_;
+  }
+}
+
+bool FetchBase::ready() const { return record_->done; }
+
+void FetchBase::cancel() {
+  if (record_->done || record_->exchange == nullptr) return;
+  if (record_->asks.empty()) {
+    Completion ended;
+    ended.status = failure(Code::kCancelled, "cancelled by the caller");
+    record_->exchange->finish(record_, std::move(ended));
+    return;
+  }
+  // The completions come by progress; a destination comes back with its own.
+  for (FetchRecord::Ask& ask : record_->asks) (void)ask.peer->core->cancel(ask.id);
+}
+
+void FetchBase::await_suspend(std::coroutine_handle<> waiter) noexcept { record_->waiter = waiter; }
+
+Result<Delivery<Tensor>> Fetch::take() {
+  if (!record_->status.ok()) return record_->status;
+  return Delivery<Tensor>{std::move(record_->tensor), record_->receipt};
+}
+
+Placed FetchInto::take() { return Placed(record_->status, std::move(record_->destination), record_->receipt); }
+
+}  // namespace sluice

@@ -1,0 +1,530 @@
+// Posting, ending and closing. What leaves is in session_send.cc, what arrives in
+// session_receive.cc.
+#include <sluice/proto/session.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <sluice/base/counters.h>
+#include <sluice/base/fault_point.h>
+
+namespace sluice::proto {
+namespace {
+
+constexpr const char* kOrigin = "proto/session";
+
+Counter refused_table_full("session.refused_table_full");
+Counter ended_by_deadline("session.ended_by_deadline");
+Counter peers_silent("session.peers_silent");
+
+// A host that calls this late was not looking: silence of the peer in that time
+// proves nothing.
+constexpr Duration kLatePoll = std::chrono::milliseconds(500);
+
+Status invalid(const std::string& why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why); }
+
+}  // namespace
+
+Session::Session(SessionParts parts)
+    : link_(std::move(parts.link)),
+      arena_(std::move(parts.arena)),
+      host_(parts.host),
+      traits_(link_->traits()),
+      ours_(parts.ours),
+      peer_(parts.peer),
+      options_(parts.options),
+      reason_(std::move(parts.reason)),
+      table_(parts.options.operation_limit),
+      views_(ViewPool::create(this, std::move(parts.mailbox))),
+      credit_messages_(parts.peer.credit_messages),
+      credit_bytes_(parts.peer.credit_bytes),
+      granted_messages_(parts.ours.credit_messages),
+      granted_bytes_(parts.ours.credit_bytes),
+      last_heard_(host_->now()),
+      last_progress_(host_->now()) {
+  releases_.count = 0;
+  grants_.set_salt(ours_.incarnation);
+}
+
+Session::~Session() {
+  detach();
+  views_->abandon();
+}
+
+void Session::detach() {
+  if (finished_) return;
+  link_dead_ = true;
+  finish_close();
+}
+
+Status Session::closed_status() const {
+  std::string why = close_reason_.ok() ? "the endpoint was closed" : "the endpoint is closed: " + close_reason_.to_string();
+  return Status(Code::kWrongState, Scope::kEndpoint, kOrigin, why + "; connect again");
+}
+
+Status Session::check_connected() const { return state_ == EndpointState::kConnected ? Status() : closed_status(); }
+
+Result<Operation*> Session::take_operation(OperationKind kind, const PostOptions& options) {
+  Operation* op = table_.take();
+  if (op == nullptr) {
+    refused_table_full.add();
+    return Status(Code::kTryAgain, Scope::kOperation, kOrigin,
+                  std::to_string(table_.limit()) + " operations are outstanding on this endpoint; progress, then repeat");
+  }
+  op->kind = kind;
+  op->state = OperationState::kPosted;
+  op->level = options.level;
+  op->loaned = false;
+  op->internal = false;
+  op->sink = options.sink;
+  op->user_data = options.user_data;
+  op->deadline = options.deadline == Instant{} ? after(host_->now(), options_.operation_timeout) : options.deadline;
+  op->match = {};
+  op->peer_id = op->total = op->moved = op->in_flight = op->grant = 0;
+  op->status = Status();
+  op->receipt = Receipt{.path = traits_.properties.path, .posted = host_->now()};
+  arm_timeout(op->deadline);
+  arm_timeout(after(host_->now(), options_.ping_interval));
+  ++counters_.posted;
+  return op;
+}
+
+void Session::arm_timeout(Instant when) {
+  if (when >= next_timeout_) return;
+  next_timeout_ = when;
+  host_->activate(*this);
+}
+
+void Session::unlink(Operation* op) {
+  if (op->list != nullptr) op->list->remove(op);
+}
+
+void Session::release_operation(Operation* op) {
+  unlink(op);
+  drop_runs(op);
+  op->buffers.clear();
+  op->tensors.clear();
+  op->result = Tensor();
+  table_.give_back(op);
+}
+
+void Session::complete(Operation* op, Status status) {
+  unlink(op);
+  drop_runs(op);
+  Completion completion;
+  completion.id = op->id;
+  completion.user_data = op->user_data;
+  completion.kind = op->kind;
+  completion.tag = op->match.tag;
+  completion.status = std::move(status);
+  op->receipt.completed = host_->now();
+  completion.receipt = op->receipt;
+  CompletionSink* sink = op->sink;
+  if (!op->internal) {
+    ++counters_.completed;
+    completion.buffers = std::move(op->buffers);
+    completion.tensor = std::move(op->result);
+  } else {
+    sink = nullptr;
+  }
+  if (op->loaned || op->in_flight > 0) {
+    op->state = OperationState::kZombie;
+    op->sink = nullptr;
+  } else {
+    release_operation(op);
+  }
+  if (sink != nullptr) sink->on_completion(std::move(completion));
+}
+
+void Session::complete_later(Operation* op, Status status) {
+  unlink(op);
+  op->status = std::move(status);
+  op->state = OperationState::kReady;
+  ready_.push_back(op);
+  host_->activate(*this);
+}
+
+size_t Session::deliver_ready() {
+  size_t delivered = 0;
+  // What the callbacks post and end waits for the next round.
+  Operation* last = ready_.last;
+  while (!ready_.empty()) {
+    Operation* op = ready_.first;
+    bool was_last = op == last;
+    complete(op, std::move(op->status));
+    ++delivered;
+    if (was_last) break;
+  }
+  return delivered;
+}
+
+Result<OperationId> Session::post_send(Tag tag, std::span<Tensor> segments, const PostOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check_connected());
+  if (segments.empty() || segments.size() > wire::kMaxSegments) {
+    return invalid("a message has 1 to 16 segments, not " + std::to_string(segments.size()));
+  }
+  SLUICE_TRY(Operation * op, take_operation(OperationKind::kSend, options));
+  op->match.tag = tag;
+  for (Tensor& tensor : segments) {
+    op->total += tensor.size_bytes();
+    op->tensors.emplace_back(std::move(tensor));
+  }
+  op->receipt.bytes = op->total;
+  OperationId id = op->id;
+  start_or_queue(op);
+  return id;
+}
+
+Result<OperationId> Session::post_receive(TagMatch match, std::span<Buffer> segments, const PostOptions& options) {
+  UnexpectedQueue::Iterator found = unexpected_.begin();
+  while (found != unexpected_.end() && !match.matches(found->tag)) ++found;
+  // A message that has come wholly before the close can still be received.
+  bool leftover = found != unexpected_.end() && found->is_inline;
+  if (!leftover) SLUICE_RETURN_IF_ERROR(check_connected());
+  if (segments.empty() || segments.size() > wire::kMaxSegments) {
+    return invalid("a receive has 1 to 16 buffers, not " + std::to_string(segments.size()));
+  }
+  SLUICE_TRY(Operation * op, take_operation(OperationKind::kReceive, options));
+  op->match = match;
+  for (Buffer& buffer : segments) op->buffers.emplace_back(std::move(buffer));
+  OperationId id = op->id;
+  if (found == unexpected_.end()) {
+    posted_.push_back(op);
+    return id;
+  }
+  if (found->total > capacity_of(op)) {
+    complete_later(op, invalid("the message has " + std::to_string(found->total) + " bytes, the buffers hold " +
+                               std::to_string(capacity_of(op)) + "; post a larger receive, the message is kept"));
+    return id;
+  }
+  Status status = consume_unexpected(op, found);
+  if (!status.ok()) fail_connection(status);
+  return id;
+}
+
+Result<OperationId> Session::post_read(const RemoteKey& key, uint64_t offset, Buffer& into, const PostOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check_connected());
+  if (!range_fits(offset, into.size_bytes(), key.length)) {
+    return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
+                  "read of " + std::to_string(into.size_bytes()) + " bytes at " + std::to_string(offset) +
+                      " is outside the granted " + std::to_string(key.length) + " bytes");
+  }
+  SLUICE_TRY(Operation * op, take_operation(OperationKind::kRead, options));
+  op->total = into.size_bytes();
+  op->receipt.bytes = op->total;
+  op->buffers.emplace_back(std::move(into));
+  wire::Want want{.id = op->id, .kind = wire::WantKind::kRead, .key_id = key.epoch, .a = key.grant, .offset = offset, .length = op->total};
+  send_control(want);
+  return op->id;
+}
+
+Result<OperationId> Session::post_write(const RemoteKey& key, uint64_t offset, Tensor& from, const PostOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check_connected());
+  if (!range_fits(offset, from.size_bytes(), key.length)) {
+    return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
+                  "write of " + std::to_string(from.size_bytes()) + " bytes at " + std::to_string(offset) +
+                      " is outside the granted " + std::to_string(key.length) + " bytes");
+  }
+  SLUICE_TRY(Operation * op, take_operation(OperationKind::kWrite, options));
+  op->level = Level::kPlaced;
+  op->grant = key.grant;
+  op->grant_epoch = key.epoch;
+  op->grant_offset = offset;
+  op->total = from.size_bytes();
+  op->receipt.bytes = op->total;
+  op->tensors.emplace_back(std::move(from));
+  OperationId id = op->id;
+  start_or_queue(op);
+  return id;
+}
+
+Result<OperationId> Session::post_want(WantOptions& want, const PostOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check_connected());
+  if (want.key_id >= kMaxKeyIds || want.key.size() > kMaxKeyBytes) {
+    return invalid("keys have up to 255 bytes and ids below 65536");
+  }
+  if (want.destination && !want.destination.descriptor().is_compact()) {
+    return invalid("a destination must be compact (row-major without gaps)");
+  }
+  SLUICE_TRY(Operation * op, take_operation(OperationKind::kWant, options));
+  wire::Want message{.id = op->id, .kind = wire::WantKind::kKey, .key_id = want.key_id, .a = want.step, .key = want.key};
+  if (want.destination) {
+    message.into = true;
+    message.has_layout = true;
+    message.layout = want.destination.descriptor();
+    op->buffers.emplace_back(std::move(want.destination));
+  }
+  fault_point("session.want");
+  send_control(message);
+  return op->id;
+}
+
+Result<OperationId> Session::post_supply(uint64_t token, const Tensor& tensor, const PostOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check_connected());
+  SLUICE_TRY(Operation * op, take_operation(OperationKind::kSupply, options));
+  op->level = Level::kConsumed;
+  op->peer_id = token;
+  op->total = tensor.size_bytes();
+  op->receipt.bytes = op->total;
+  op->tensors.emplace_back(tensor);
+  if (wants_waiting_ > 0) --wants_waiting_;
+  OperationId id = op->id;
+  start_or_queue(op);
+  return id;
+}
+
+Status Session::refuse_want(uint64_t token, Code code) {
+  SLUICE_RETURN_IF_ERROR(check_connected());
+  if (wants_waiting_ > 0) --wants_waiting_;
+  send_done(token, code, 0);
+  return Status();
+}
+
+Status Session::cancel(OperationId id) {
+  Operation* op = table_.find(id);
+  bool ended = op == nullptr || op->internal || op->state == OperationState::kReady || op->state == OperationState::kZombie;
+  if (ended) return invalid("no such operation is outstanding; it may have just completed");
+  end_early(op, Status(Code::kCancelled, Scope::kOperation, kOrigin, "cancelled by the caller"));
+  return Status();
+}
+
+// Ends an operation before its time; where the peer may have it, it is told, and the
+// outcome is unknown unless it is certain that nothing can have been delivered.
+void Session::end_early(Operation* op, const Status& why) {
+  bool incoming = op->state == OperationState::kPulling || op->state == OperationState::kPlacing;
+  bool offered = op->state == OperationState::kOffered;
+  bool outgoing = offered || op->state == OperationState::kPushing;
+  if (incoming) {
+    send_done(op->peer_id, Code::kCancelled, 0);
+  } else if (outgoing) {
+    send_control(wire::Cancel{.id = op->id, .offer = true});
+  } else if (op->state == OperationState::kPosted && (op->kind == OperationKind::kWant || op->kind == OperationKind::kRead)) {
+    send_control(wire::Cancel{.id = op->id, .offer = false});
+  }
+  bool unknown = offered && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
+  if (!unknown) {
+    complete_later(op, why);
+    return;
+  }
+  complete_later(op, Status(Code::kOutcomeUnknown, why.scope(), kOrigin,
+                            std::string(why.detail()) + "; the peer was offered the data and has not answered"));
+}
+
+Result<RemoteKey> Session::add_grant(const StorageRef& storage, std::byte* data, uint64_t length, const GrantOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check_connected());
+  if (!storage) return invalid("an empty buffer cannot be granted");
+  return grants_.add({.storage = storage, .data = data, .length = length, .rights = options.rights, .deadline = options.deadline});
+}
+
+Result<RemoteKey> Session::grant(const Buffer& memory, const GrantOptions& options) {
+  return add_grant(memory.storage(), memory.data(), memory.size_bytes(), options);
+}
+
+Result<RemoteKey> Session::grant(const Tensor& memory, const GrantOptions& options) {
+  if (options.rights != Right::kRead) return invalid("a tensor is immutable: it can be granted for reading only");
+  return add_grant(memory.storage(), const_cast<std::byte*>(memory.data()), memory.size_bytes(), options);
+}
+
+Status Session::revoke(const RemoteKey& key) {
+  if (!grants_.remove(key.grant)) return invalid("no such grant; it was revoked before");
+  // Writes through it run on this thread only: ending them here is the fence. Reads that
+  // the peer already holds as a loan end with its RELEASE; they cannot write.
+  table_.for_each([&](Operation& op) {
+    if (!op.internal || op.grant != key.grant || op.kind != OperationKind::kReceive) return;
+    send_done(op.peer_id, Code::kAccessDenied, 0);
+    release_operation(&op);
+  });
+  return Status();
+}
+
+void Session::set_want_handler(WantHandler* handler) {
+  want_handler_ = handler;
+  if (handler == nullptr) return;
+  std::vector<EarlyWant> early = std::move(early_wants_);
+  early_wants_.clear();
+  for (EarlyWant& want : early) {
+    want.request.key = want.key;
+    handler->on_want(*this, want.request);
+  }
+}
+
+void Session::start_close() {
+  if (state_ != EndpointState::kConnected) return;
+  fault_point("session.close");
+  run_queue();
+  state_ = EndpointState::kClosing;
+  Status why(Code::kCancelled, Scope::kEndpoint, kOrigin, "the endpoint is being closed");
+  table_.for_each([&](Operation& op) {
+    bool over = op.internal || op.state == OperationState::kReady || op.state == OperationState::kZombie;
+    if (!over) end_early(&op, why);
+  });
+  send_releases();
+  send_control(wire::Bye{});
+  bye_sent_ = true;
+  host_->activate(*this);
+}
+
+void Session::abort(const Status& why) {
+  if (state_ == EndpointState::kClosed || link_dead_) return;
+  fail_connection(why);
+}
+
+// The connection is of no use any more; what is outstanding ends at the next progress.
+void Session::fail_connection(const Status& why) {
+  if (link_dead_) return;
+  link_dead_ = true;
+  if (close_reason_.ok()) close_reason_ = why;
+  if (state_ == EndpointState::kConnected) state_ = EndpointState::kClosing;
+  fail_all(why);
+  host_->activate(*this);
+}
+
+void Session::fail_all(const Status& why) {
+  table_.for_each([&](Operation& op) {
+    if (op.state == OperationState::kReady || op.state == OperationState::kZombie) return;
+    if (op.internal) {
+      if (op.loaned || op.in_flight > 0) {
+        unlink(&op);
+        op.state = OperationState::kZombie;
+      } else {
+        release_operation(&op);
+      }
+      return;
+    }
+    bool sending = op.kind == OperationKind::kSend || op.kind == OperationKind::kWrite;
+    bool told = op.state == OperationState::kOffered || op.state == OperationState::kPushing;
+    if (sending && told) {
+      complete_later(&op, Status(Code::kOutcomeUnknown, Scope::kEndpoint, kOrigin,
+                                 "the connection ended before the peer answered: " + why.to_string()));
+    } else {
+      complete_later(&op, why);
+    }
+  });
+}
+
+bool Session::ready_to_finish() const {
+  if (finished_ || !ready_.empty()) return false;
+  return link_dead_ || (bye_sent_ && bye_received_ && backlog_start_ == backlog_.size());
+}
+
+void Session::finish_close() {
+  finished_ = true;
+  state_ = EndpointState::kClosed;
+  if (close_reason_.ok()) close_reason_ = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection was closed");
+  // Loans go to the link, which knows when the peer cannot read any more; the rest of
+  // what lingered was only waiting for the link to let go.
+  table_.for_each([&](Operation& op) {
+    if (op.loaned) {
+      for (Tensor& tensor : op.tensors) link_->quarantine(tensor.storage());
+    }
+  });
+  if (!link_dead_) link_->flush();
+  link_->close();
+  table_.for_each([&](Operation& op) { release_operation(&op); });
+  grants_.clear();
+  early_wants_.clear();
+  if (WantHandler* handler = std::exchange(want_handler_, nullptr)) handler->on_endpoint_closed(*this, close_reason_);
+}
+
+bool Session::has_work() const {
+  if (!ready_.empty() || ready_to_finish()) return true;
+  if (link_dead_ || finished_) return false;
+  if (releases_.count > 0 || needs_flush_ || !pulling_.empty()) return true;
+  if (blocked_) return false;
+  return !pushing_.empty() || (!queued_.empty() && !credit_blocked_) || backlog_start_ < backlog_.size();
+}
+
+size_t Session::progress(Instant now) {
+  last_progress_ = now;
+  size_t work = deliver_ready();
+  if (!link_dead_ && !finished_) {
+    if (!blocked_ && flush_backlog() && !queued_.empty()) run_queue();
+    work += pull_some();
+    work += push_some();
+    // A round without other work sends what was held back to travel together.
+    if (releases_.count > 0 && (work == 0 || releases_.count >= 8)) send_releases();
+    if (needs_flush_) {
+      needs_flush_ = false;
+      link_->flush();
+    }
+  }
+  if (ready_to_finish()) {
+    finish_close();
+    ++work;
+  }
+  return work;
+}
+
+void Session::handle_timeout(Instant now) {
+  if (finished_) {
+    next_timeout_ = kNever;
+    return;
+  }
+  Instant next = kNever;
+  bool waiting = false;
+  table_.for_each([&](Operation& op) {
+    if (op.internal || op.state == OperationState::kReady || op.state == OperationState::kZombie) return;
+    if (op.deadline <= now) {
+      ended_by_deadline.add();
+      end_early(&op, Status(Code::kTimedOut, Scope::kOperation, kOrigin, "the deadline passed"));
+      return;
+    }
+    waiting = true;
+    next = std::min(next, op.deadline);
+  });
+  if (waiting && !link_dead_) next = std::min(next, check_silence(now));
+  next_timeout_ = next;
+}
+
+// Asks a peer that says nothing whether it makes progress. Returns when to look again.
+Instant Session::check_silence(Instant now) {
+  if (now - last_progress_ > kLatePoll) {
+    last_heard_ = std::max(last_heard_, now - options_.ping_interval);
+    if (ping_out_) ping_sent_ = now;
+  }
+  last_progress_ = now;
+  if (ping_out_ && last_heard_ >= ping_sent_) ping_out_ = false;
+  if (!ping_out_) {
+    if (silent_) silent_ = false;
+    if (now - last_heard_ < options_.ping_interval) return last_heard_ + options_.ping_interval;
+    ping_out_ = true;
+    ping_sent_ = now;
+    send_control(wire::Ping{.nonce = ++ping_nonce_});
+    return now + options_.silent_after;
+  }
+  Duration quiet = now - ping_sent_;
+  if (quiet < options_.silent_after) return ping_sent_ + options_.silent_after;
+  if (!silent_) {
+    silent_ = true;
+    peers_silent.add();
+  }
+  if (options_.silence_limit > Duration(0) && quiet >= options_.silence_limit) {
+    fail_connection(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                           "the peer has not called progress for longer than the silence limit"));
+    return kNever;
+  }
+  Instant limit = options_.silence_limit > Duration(0) ? ping_sent_ + options_.silence_limit : kNever;
+  return std::min(limit, now + options_.silent_after);
+}
+
+EndpointInfo Session::info() const {
+  EndpointInfo info;
+  info.path = traits_.properties;
+  info.local = link_->local_name();
+  info.peer = link_->peer_name();
+  info.reason = reason_;
+  info.peer_incarnation = peer_.incarnation;
+  info.peer_pid = peer_.host == ours_.host ? peer_.pid : 0;
+  info.peer_silent = silent_;
+  return info;
+}
+
+EndpointCounters Session::counters() const {
+  EndpointCounters counters = counters_;
+  counters.views_outstanding = views_->outstanding();
+  auto& table = const_cast<OperationTable&>(table_);
+  table.for_each([&](Operation& op) { counters.loans_outstanding += op.loaned ? 1 : 0; });
+  return counters;
+}
+
+}  // namespace sluice::proto

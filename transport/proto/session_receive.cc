@@ -1,0 +1,612 @@
+// What arrives at a session: every value here was chosen by the peer.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <sluice/base/counters.h>
+#include <sluice/base/fault_point.h>
+#include <sluice/proto/session.h>
+
+namespace sluice::proto {
+namespace {
+
+constexpr const char* kOrigin = "proto/session";
+
+Counter wants_refused("session.wants_refused_table_full");
+Counter access_denied("session.access_denied");
+Counter credit_overrun("session.credit_overrun");
+
+// Bytes copied out of a peer's memory per round: bounds how long other connections wait
+// (about a millisecond), and is large enough for memcpy's own large-copy path.
+constexpr uint64_t kPullBytesPerRound = 8u << 20;
+
+Status corrupt(const char* what) { return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, what); }
+
+Status from_peer(Code code) {
+  return Status(code, Scope::kOperation, kOrigin, "the peer ended it with " + std::string(to_string(code)));
+}
+
+}  // namespace
+
+Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instant now) {
+  last_heard_ = now;
+  ++counters_.messages_received;
+  if (link_dead_ || finished_) return Status();
+  switch (static_cast<wire::MessageType>(header[0])) {
+    case wire::MessageType::kOffer: {
+      wire::Offer offer;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, offer));
+      return on_offer(offer, payload, now);
+    }
+    case wire::MessageType::kWant: {
+      wire::Want want;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, want));
+      return on_want(want);
+    }
+    case wire::MessageType::kDone: {
+      wire::Done done;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, done));
+      return on_done(done);
+    }
+    case wire::MessageType::kRelease: {
+      wire::Release release;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, release));
+      return on_release(release);
+    }
+    case wire::MessageType::kCancel: {
+      wire::Cancel cancel;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, cancel));
+      return on_cancel(cancel);
+    }
+    case wire::MessageType::kCredit: {
+      wire::Credit credit;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, credit));
+      // A grant may arrive twice or late; limits only grow.
+      credit_messages_ = std::max(credit_messages_, credit.messages);
+      credit_bytes_ = std::max(credit_bytes_, credit.bytes);
+      credit_blocked_ = false;
+      if (!queued_.empty()) host_->activate(*this);
+      return Status();
+    }
+    case wire::MessageType::kPing: {
+      wire::Ping ping;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, ping));
+      if (!ping.reply) send_control(wire::Ping{.nonce = ping.nonce, .reply = true});
+      return Status();
+    }
+    case wire::MessageType::kBye: {
+      wire::Bye bye;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, bye));
+      bye_received_ = true;
+      fault_point("session.bye");
+      if (!bye_sent_) {
+        state_ = EndpointState::kClosing;
+        close_reason_ = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer closed the connection");
+        fail_all(close_reason_);
+        send_control(wire::Bye{});
+        bye_sent_ = true;
+      }
+      host_->activate(*this);
+      return Status();
+    }
+    case wire::MessageType::kHello: return corrupt("HELLO after the handshake");
+    case wire::MessageType::kData: return corrupt("DATA on a path that has none");
+  }
+  return corrupt("unknown message type");
+}
+
+Status Session::on_offer(wire::Offer& offer, PayloadReader& payload, Instant now) {
+  bool is_inline = (offer.flags & wire::Offer::kInline) != 0;
+  if (offer.segment_count > 0 && !traits_.views) return corrupt("OFFER of memory on a path without views");
+  bool follows = (offer.flags & wire::Offer::kDataFollows) != 0;
+  if (follows && (is_inline || traits_.views)) return corrupt("OFFER with DATA to follow where none can");
+  bool empty_handed = !is_inline && offer.segment_count == 0 && !follows;
+  bool may_be_pulled = offer.kind == wire::OfferKind::kTagged || offer.kind == wire::OfferKind::kWrite;
+  if (empty_handed && (traits_.views || !may_be_pulled)) return corrupt("OFFER without the bytes or a way to get them");
+  switch (offer.kind) {
+    case wire::OfferKind::kTagged: return on_tagged(offer, payload, now);
+    case wire::OfferKind::kSupply:
+    case wire::OfferKind::kRead: return on_supply(offer, payload, now);
+    case wire::OfferKind::kWrite: return on_remote_write(offer, payload);
+  }
+  return corrupt("OFFER of unknown kind");
+}
+
+uint64_t Session::capacity_of(const Operation* op) const {
+  uint64_t capacity = 0;
+  for (const Buffer& buffer : op->buffers) capacity += buffer.size_bytes();
+  return capacity;
+}
+
+// The first posted receive that takes the message. Ones that match but are too small
+// end here, untouched.
+Operation* Session::match_posted(Tag tag, uint64_t total) {
+  // A callback may repost the same small buffer: each that was there is tried once.
+  for (uint32_t tries = table_.used() + 1; tries > 0; --tries) {
+    Operation* op = posted_.first;
+    while (op != nullptr && !op->match.matches(tag)) op = op->next;
+    if (op == nullptr) return nullptr;
+    uint64_t capacity = capacity_of(op);
+    if (capacity >= total) return op;
+    op->match.tag = tag;
+    complete(op, Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                        "the message has " + std::to_string(total) + " bytes, the buffers hold " + std::to_string(capacity) +
+                            "; post a larger receive, the message is kept"));
+    if (link_dead_) return nullptr;
+  }
+  return nullptr;
+}
+
+Status Session::on_tagged(wire::Offer& offer, PayloadReader& payload, Instant) {
+  bool is_inline = (offer.flags & wire::Offer::kInline) != 0;
+  ++taken_messages_;
+  if (is_inline) taken_bytes_ += offer.total;
+  if (taken_messages_ > granted_messages_ || taken_bytes_ > granted_bytes_) {
+    credit_overrun.add();
+    return corrupt("the peer sent more than it was given credit for");
+  }
+  Operation* op = match_posted(offer.a, offer.total);
+  if (op == nullptr) return store_unexpected(offer, payload);
+  op->match.tag = offer.a;
+  op->peer_id = offer.id;
+  op->total = offer.total;
+  op->receipt.bytes = offer.total;
+  if (is_inline) {
+    read_inline(op, payload, offer.total);
+    note_consumed(1, offer.total);
+    if ((offer.flags & wire::Offer::kReport) != 0) send_done(offer.id, Code::kOk, offer.total);
+    complete(op, Status());
+    return Status();
+  }
+  note_consumed(1, 0);
+  return start_pull(op, offer.id, std::span(offer.segments.data(), offer.segment_count), offer.total);
+}
+
+Status Session::store_unexpected(const wire::Offer& offer, PayloadReader& payload) {
+  Unexpected& message = unexpected_.push_back();
+  message.offer_id = offer.id;
+  message.tag = offer.a;
+  message.total = offer.total;
+  message.is_inline = (offer.flags & wire::Offer::kInline) != 0;
+  message.report = (offer.flags & wire::Offer::kReport) != 0;
+  message.segment_count = offer.segment_count;
+  std::copy_n(offer.segments.begin(), offer.segment_count, message.segments.begin());
+  if (!message.is_inline || offer.total == 0) return Status();
+  Result<Buffer> room = arena_->allocate(offer.total, {.quota = options_.quota, .for_receive = true});
+  if (!room.ok()) {
+    return Status(room.code(), Scope::kEndpoint, kOrigin,
+                  "no memory for a message that no receive was posted for: " + std::string(room.status().detail()));
+  }
+  message.payload = std::move(room).value();
+  payload.read(message.payload.bytes());
+  uint64_t copied = offer.total * traits_.inline_in.user;
+  counters_.copied_bytes += copied;
+  counters_.kernel_copied_bytes += offer.total * traits_.inline_in.kernel;
+  return Status();
+}
+
+Status Session::consume_unexpected(Operation* op, UnexpectedQueue::Iterator message) {
+  op->match.tag = message->tag;
+  op->peer_id = message->offer_id;
+  op->total = message->total;
+  op->receipt.bytes = message->total;
+  if (!message->is_inline) {
+    std::array<wire::Segment, wire::kMaxSegments> segments = message->segments;
+    uint32_t count = message->segment_count;
+    unexpected_.erase(message);
+    note_consumed(1, 0);
+    return start_pull(op, op->peer_id, std::span(segments.data(), count), op->total);
+  }
+  ConstBytes left = message->total > 0 ? ConstBytes(message->payload.bytes()).first(message->total) : ConstBytes();
+  for (Buffer& buffer : op->buffers) {
+    size_t take = std::min(left.size(), buffer.size_bytes());
+    if (take > 0) std::memcpy(buffer.data(), left.data(), take);
+    left = left.subspan(take);
+  }
+  // Into the queue, and out of it again.
+  op->receipt.copied_bytes += op->total * (uint64_t{traits_.inline_in.user} + 1);
+  op->receipt.kernel_copied_bytes += op->total * traits_.inline_in.kernel;
+  counters_.copied_bytes += op->total;
+  counters_.bytes_received += op->total;
+  bool report = message->report;
+  unexpected_.erase(message);
+  note_consumed(1, op->total);
+  if (report) send_done(op->peer_id, Code::kOk, op->total);
+  complete_later(op, Status());
+  return Status();
+}
+
+void Session::read_inline(Operation* op, PayloadReader& payload, uint64_t total) {
+  uint64_t left = total;
+  for (Buffer& buffer : op->buffers) {
+    uint64_t take = std::min<uint64_t>(left, buffer.size_bytes());
+    if (take > 0) payload.read(buffer.bytes().first(take));
+    left -= take;
+    if (left == 0) break;
+  }
+  op->moved = total;
+  op->receipt.copied_bytes += total * traits_.inline_in.user;
+  op->receipt.kernel_copied_bytes += total * traits_.inline_in.kernel;
+  counters_.copied_bytes += total * traits_.inline_in.user;
+  counters_.kernel_copied_bytes += total * traits_.inline_in.kernel;
+  counters_.bytes_received += total;
+}
+
+// Gets the bytes of an offer into op's buffers: from the peer's memory, or by asking
+// for DATA.
+Status Session::start_pull(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments, uint64_t total) {
+  unlink(op);
+  op->peer_id = offer_id;
+  op->total = total;
+  op->moved = 0;
+  if (segments.empty() && !traits_.views) {
+    op->state = OperationState::kPlacing;
+    fault_point("session.pull");
+    send_control(wire::Want{.id = op->id, .kind = wire::WantKind::kOffer, .a = offer_id, .length = total});
+    return Status();
+  }
+  // In a list before anything can fail: the operation must end with the endpoint.
+  op->state = OperationState::kPulling;
+  pulling_.push_back(op);
+  for (const wire::Segment& segment : segments) {
+    SLUICE_TRY(ImportedRun run, link_->import_run(segment));
+    op->runs.emplace_back(run);
+    op->run_lengths.emplace_back(segment.length);
+  }
+  host_->activate(*this);
+  return Status();
+}
+
+size_t Session::pull_some() {
+  uint64_t budget = kPullBytesPerRound;
+  size_t work = 0;
+  while (!pulling_.empty() && budget > 0) {
+    Operation* op = pulling_.first;
+    ++work;
+    uint64_t from_skip = op->moved;
+    size_t run = 0;
+    while (run < op->runs.size() && from_skip >= op->run_lengths[run]) from_skip -= op->run_lengths[run++];
+    uint64_t into_skip = op->moved;
+    for (Buffer& buffer : op->buffers) {
+      uint64_t size = buffer.size_bytes();
+      if (into_skip >= size) {
+        into_skip -= size;
+        continue;
+      }
+      while (into_skip < size && op->moved < op->total && budget > 0) {
+        uint64_t step = std::min({op->run_lengths[run] - from_skip, size - into_skip, op->total - op->moved, budget});
+        std::memcpy(buffer.data() + into_skip, op->runs[run].data + from_skip, step);
+        into_skip += step;
+        from_skip += step;
+        op->moved += step;
+        budget -= step;
+        if (from_skip == op->run_lengths[run]) {
+          ++run;
+          from_skip = 0;
+        }
+      }
+      into_skip = 0;
+      if (op->moved == op->total || budget == 0) break;
+    }
+    if (op->moved < op->total) break;
+    op->receipt.copied_bytes += op->total;
+    counters_.copied_bytes += op->total;
+    counters_.bytes_received += op->total;
+    finish_incoming(op, Status());
+  }
+  return work;
+}
+
+void Session::drop_runs(Operation* op) {
+  for (ImportedRun& run : op->runs) {
+    if (run.mapping != nullptr) run.mapping->drop();
+  }
+  op->runs.clear();
+  op->run_lengths.clear();
+}
+
+// All bytes of an incoming transfer are in place: the peer is told, the operation ends.
+void Session::finish_incoming(Operation* op, Status status) {
+  fault_point("session.placed");
+  drop_runs(op);
+  send_done(op->peer_id, status.code(), op->moved);
+  if (op->kind == OperationKind::kWant && op->result) {
+    // A fresh tensor: its memory was only lent to buffers while it was filled.
+    op->buffers.clear();
+  }
+  complete(op, std::move(status));
+}
+
+Placement Session::place(uint64_t id, uint64_t offset, uint64_t length) {
+  Placement placement;
+  Operation* op = table_.find(id);
+  if (op == nullptr || op->state != OperationState::kPlacing || !range_fits(offset, length, op->total)) return placement;
+  uint64_t skip = offset;
+  for (Buffer& buffer : op->buffers) {
+    uint64_t size = buffer.size_bytes();
+    if (skip >= size) {
+      skip -= size;
+      continue;
+    }
+    uint64_t take = std::min(size - skip, length);
+    placement.runs[placement.count++] = buffer.bytes().subspan(skip, take);
+    length -= take;
+    skip = 0;
+    if (length == 0 || placement.count == kMaxPlaces) break;
+  }
+  return placement;
+}
+
+Status Session::placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) {
+  last_heard_ = now;
+  Operation* op = table_.find(id);
+  if (op == nullptr || op->state != OperationState::kPlacing) return Status();  // it ended; the bytes were dropped
+  if (offset != op->moved || !range_fits(offset, length, op->total)) return corrupt("DATA out of order or beyond its transfer");
+  op->moved += length;
+  op->receipt.copied_bytes += length * traits_.bulk_in.user;
+  op->receipt.kernel_copied_bytes += length * traits_.bulk_in.kernel;
+  counters_.copied_bytes += length * traits_.bulk_in.user;
+  counters_.kernel_copied_bytes += length * traits_.bulk_in.kernel;
+  counters_.bytes_received += length;
+  if (op->moved == op->total) finish_incoming(op, Status());
+  return Status();
+}
+
+// Says no to an offer that answers one of our requests.
+void Session::refuse_offer(const wire::Offer& offer, Code code) { send_done(offer.id, code, 0); }
+
+// A fresh tensor for a fetch that brought no destination. While bytes arrive it is a
+// Buffer; `result` already shares its memory.
+Status Session::make_destination(Operation* op, const TensorDescriptor& layout) {
+  SLUICE_TRY(Buffer buffer, arena_->allocate(std::max<uint64_t>(layout.span_bytes(), 1), {.quota = options_.quota, .for_receive = true}));
+  SLUICE_RETURN_IF_ERROR(buffer.reshape(TensorDescriptor::bytes(layout.span_bytes())));
+  op->result = Tensor(buffer.storage(), layout);
+  op->buffers.emplace_back(std::move(buffer));
+  return Status();
+}
+
+Status Session::on_supply(wire::Offer& offer, PayloadReader& payload, Instant) {
+  Operation* op = table_.find(offer.a);
+  bool read = offer.kind == wire::OfferKind::kRead;
+  OperationKind kind = read ? OperationKind::kRead : OperationKind::kWant;
+  if (op == nullptr || op->kind != kind || op->state != OperationState::kPosted) {
+    refuse_offer(offer, Code::kCancelled);  // ours ended meanwhile
+    return Status();
+  }
+  op->peer_id = offer.id;
+  bool has_destination = !op->buffers.empty();
+  if (read && offer.total != op->total) return corrupt("a read answered with another length");
+  if (has_destination && !read) {
+    const TensorDescriptor& ours = op->buffers[0].descriptor();
+    if (!offer.layout.is_compact() || !ours.same_layout(offer.layout)) {
+      refuse_offer(offer, Code::kInvalidArgument);
+      complete(op, Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                          "the tensor is " + offer.layout.to_string() + ", the destination " + ours.to_string()));
+      return Status();
+    }
+  }
+  op->total = offer.total;
+  op->receipt.bytes = offer.total;
+  bool view = !has_destination && offer.segment_count == 1;
+  if (view) return deliver_view(op, offer, offer.segments[0]);
+  if (!has_destination) {
+    Status room = make_destination(op, offer.layout);
+    if (!room.ok()) {
+      refuse_offer(offer, room.code());
+      complete(op, room);
+      return Status();
+    }
+  }
+  if ((offer.flags & wire::Offer::kInline) != 0) {
+    read_inline(op, payload, offer.total);
+    finish_incoming(op, Status());
+    return Status();
+  }
+  if (offer.segment_count > 0) {
+    return start_pull(op, offer.id, std::span(offer.segments.data(), offer.segment_count), offer.total);
+  }
+  op->moved = 0;
+  op->state = OperationState::kPlacing;
+  if (op->total == 0) finish_incoming(op, Status());
+  return Status();
+}
+
+Status Session::deliver_view(Operation* op, const wire::Offer& offer, const wire::Segment& segment) {
+  SLUICE_TRY(ImportedRun run, link_->import_run(segment));
+  fault_point("session.view");
+  op->result = Tensor(views_->make(run, segment.length, offer.id), offer.layout);
+  op->receipt.trust = Trust::kShared;
+  counters_.bytes_received += segment.length;
+  complete(op, Status());
+  return Status();
+}
+
+Result<Operation*> Session::take_internal(OperationKind kind, const Grant& grant, uint64_t offset, uint64_t length) {
+  SLUICE_TRY(Operation * op, take_operation(kind, {.deadline = kNever}));
+  --counters_.posted;
+  op->internal = true;
+  op->total = length;
+  std::array<int64_t, 1> shape = {static_cast<int64_t>(length)};
+  std::array<int64_t, 1> stride = {1};
+  uint64_t byte_offset = static_cast<uint64_t>(grant.data - grant.storage->data()) + offset;
+  auto range = TensorDescriptor::strided(shape, stride, uint8, byte_offset);
+  if (!range.ok()) {
+    release_operation(op);
+    return range.status();
+  }
+  if (kind == OperationKind::kReceive) {
+    op->buffers.emplace_back(grant.storage, *range);
+  } else {
+    op->tensors.emplace_back(grant.storage, *range);
+  }
+  return op;
+}
+
+Status Session::on_remote_write(wire::Offer& offer, PayloadReader& payload) {
+  const Grant* grant = grants_.check(offer.a, offer.epoch, Right::kWrite, offer.offset, offer.total, host_->now());
+  if (grant == nullptr) {
+    access_denied.add();
+    send_done(offer.id, Code::kAccessDenied, 0);
+    return Status();
+  }
+  Result<Operation*> taken = take_internal(OperationKind::kReceive, *grant, offer.offset, offer.total);
+  if (!taken.ok()) {
+    send_done(offer.id, Code::kTryAgain, 0);
+    return Status();
+  }
+  Operation* op = *taken;
+  op->grant = offer.a;
+  op->peer_id = offer.id;
+  if ((offer.flags & wire::Offer::kInline) != 0) {
+    read_inline(op, payload, offer.total);
+    finish_incoming(op, Status());
+    return Status();
+  }
+  return start_pull(op, offer.id, std::span(offer.segments.data(), offer.segment_count), offer.total);
+}
+
+Status Session::on_remote_read(const wire::Want& want) {
+  const Grant* grant = grants_.check(want.a, want.key_id, Right::kRead, want.offset, want.length, host_->now());
+  if (grant == nullptr) {
+    access_denied.add();
+    send_done(want.id, Code::kAccessDenied, 0);
+    return Status();
+  }
+  Result<Operation*> taken = take_internal(OperationKind::kSupply, *grant, want.offset, want.length);
+  if (!taken.ok()) {
+    send_done(want.id, Code::kTryAgain, 0);
+    return Status();
+  }
+  (*taken)->grant = want.a;
+  (*taken)->peer_id = want.id;
+  start_or_queue(*taken);
+  return Status();
+}
+
+// The peer asks for the DATA of one of our offers.
+Status Session::on_pull(const wire::Want& want) {
+  Operation* op = table_.find(want.a);
+  bool sending = op != nullptr && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
+  if (!sending || op->state != OperationState::kOffered || op->moved > 0) {
+    send_done(want.id, Code::kCancelled, 0);  // it ended meanwhile
+    return Status();
+  }
+  if (traits_.views || want.length != op->total) return corrupt("WANT for an offer with another length");
+  op->peer_id = want.id;
+  op->state = OperationState::kPushing;
+  pushing_.push_back(op);
+  host_->activate(*this);
+  return Status();
+}
+
+Status Session::on_want(const wire::Want& want) {
+  if (want.kind == wire::WantKind::kOffer) return on_pull(want);
+  if (state_ != EndpointState::kConnected) {
+    send_done(want.id, Code::kUnreachable, 0);
+    return Status();
+  }
+  if (want.kind == wire::WantKind::kRead) return on_remote_read(want);
+  if (want.key_id >= kMaxKeyIds) return corrupt("WANT with a key id of 65536 or more");
+  if (wants_waiting_ >= options_.want_limit) {
+    wants_refused.add();
+    send_done(want.id, Code::kTryAgain, 0);
+    return Status();
+  }
+  ++wants_waiting_;
+  WantRequest request;
+  request.token = want.id;
+  request.key_id = want.key_id;
+  request.key = want.key;
+  request.step = want.a;
+  request.into = want.into;
+  if (want.has_layout) request.layout = want.layout;
+  if (want_handler_ != nullptr) {
+    want_handler_->on_want(*this, request);
+  } else {
+    early_wants_.push_back({request, std::string(want.key)});
+  }
+  return Status();
+}
+
+Status Session::on_done(const wire::Done& done) {
+  Operation* op = table_.find(done.id);
+  if (op == nullptr || op->internal) {
+    if (op != nullptr && op->kind == OperationKind::kSupply) {
+      op->loaned = false;
+      if (op->in_flight > 0) {
+        unlink(op);
+        op->state = OperationState::kZombie;
+      } else {
+        release_operation(op);
+      }
+    }
+    return Status();
+  }
+  bool outgoing = op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite || op->kind == OperationKind::kSupply;
+  if (outgoing) {
+    if (op->state == OperationState::kQueued) return corrupt("DONE for what was never offered");
+    op->loaned = false;
+    if (op->state == OperationState::kReady) return Status();
+    if (op->state == OperationState::kZombie) {
+      if (op->in_flight == 0) release_operation(op);
+      return Status();
+    }
+    bool complete_push = op->state == OperationState::kOffered;
+    if (done.code == Code::kOk && !complete_push) return corrupt("DONE before all DATA was sent");
+    complete(op, done.code == Code::kOk ? Status() : from_peer(done.code));
+    return Status();
+  }
+  if (op->state == OperationState::kReady) return Status();
+  if (done.code == Code::kOk) return corrupt("DONE without the data");
+  complete(op, from_peer(done.code));
+  return Status();
+}
+
+Status Session::on_release(const wire::Release& release) {
+  for (uint32_t i = 0; i < release.count; ++i) {
+    Operation* op = table_.find(release.ids[i]);
+    if (op == nullptr || !op->loaned) continue;
+    op->loaned = false;
+    if (op->state == OperationState::kReady) continue;
+    if (op->state == OperationState::kZombie || op->internal) {
+      release_operation(op);
+    } else {
+      complete(op, Status());
+    }
+  }
+  return Status();
+}
+
+Status Session::on_cancel(const wire::Cancel& cancel) {
+  if (!cancel.offer) {
+    if (want_handler_ != nullptr && want_handler_->on_want_cancelled(*this, cancel.id) && wants_waiting_ > 0) --wants_waiting_;
+    std::erase_if(early_wants_, [&](const EarlyWant& want) { return want.request.token == cancel.id; });
+    // Already being supplied: the rest of the bytes need not go out.
+    for (Operation* op = pushing_.first; op != nullptr; op = op->next) {
+      if (op->kind != OperationKind::kSupply || op->peer_id != cancel.id) continue;
+      complete(op, from_peer(Code::kCancelled));
+      break;
+    }
+    return Status();
+  }
+  for (auto message = unexpected_.begin(); message != unexpected_.end(); ++message) {
+    if (message->offer_id != cancel.id || message->is_inline) continue;
+    unexpected_.erase(message);
+    note_consumed(1, 0);
+    send_done(cancel.id, Code::kCancelled, 0);
+    return Status();
+  }
+  Operation* found = nullptr;
+  table_.for_each([&](Operation& op) {
+    bool incoming = op.state == OperationState::kPulling || op.state == OperationState::kPlacing;
+    if (incoming && op.peer_id == cancel.id) found = &op;
+  });
+  if (found == nullptr) return Status();
+  send_done(cancel.id, Code::kCancelled, 0);
+  complete(found, from_peer(Code::kCancelled));
+  return Status();
+}
+
+void Session::link_down(const Status& why, Instant) { fail_connection(why); }
+
+}  // namespace sluice::proto

@@ -1,0 +1,355 @@
+// What leaves a session: offers, DATA, and the small messages that keep it going.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <sluice/base/counters.h>
+#include <sluice/base/fault_point.h>
+#include <sluice/proto/session.h>
+
+namespace sluice::proto {
+namespace {
+
+constexpr const char* kOrigin = "proto/session";
+
+Counter foreign_bytes_copied("session.foreign_bytes_copied");
+
+// Control messages that wait for a peer which does not read. A peer that lets more
+// than this pile up is not taking part.
+constexpr size_t kMostBacklogBytes = 1u << 20;
+
+}  // namespace
+
+bool Session::start_or_queue(Operation* op) {
+  if (queued_.empty()) {
+    if (start(op) != Started::kBlocked) return true;
+  }
+  op->state = OperationState::kQueued;
+  queued_.push_back(op);
+  return false;
+}
+
+void Session::run_queue() {
+  while (!queued_.empty() && state_ == EndpointState::kConnected) {
+    Operation* op = queued_.first;
+    queued_.remove(op);
+    if (start(op) == Started::kBlocked) {
+      // Back to where it was: sends keep their order.
+      op->state = OperationState::kQueued;
+      op->list = &queued_;
+      op->next = queued_.first;
+      (queued_.first != nullptr ? queued_.first->previous : queued_.last) = op;
+      queued_.first = op;
+      return;
+    }
+  }
+}
+
+Session::Started Session::start(Operation* op) {
+  switch (op->kind) {
+    case OperationKind::kSend: return start_send(op);
+    case OperationKind::kWrite: return start_write(op);
+    default: return start_supply(op);
+  }
+}
+
+Session::Started Session::start_send(Operation* op) {
+  bool inline_payload = op->total <= traits_.inline_bytes;
+  bool credit = sent_messages_ < credit_messages_ && (!inline_payload || sent_bytes_ + op->total <= credit_bytes_);
+  if (!credit) {
+    credit_blocked_ = true;
+    return Started::kBlocked;
+  }
+  wire::Offer offer;
+  offer.id = op->id;
+  offer.kind = wire::OfferKind::kTagged;
+  offer.a = op->match.tag;
+  offer.total = op->total;
+  if (inline_payload) {
+    offer.flags = wire::Offer::kInline | (op->level != Level::kSourceReusable ? wire::Offer::kReport : 0);
+  }
+  Started started = send_offer(op, offer);
+  if (started == Started::kSent) {
+    ++sent_messages_;
+    if (inline_payload) sent_bytes_ += op->total;
+    if (inline_payload && op->level == Level::kSourceReusable) complete_later(op, Status());
+  }
+  return started;
+}
+
+Session::Started Session::start_write(Operation* op) {
+  wire::Offer offer;
+  offer.id = op->id;
+  offer.kind = wire::OfferKind::kWrite;
+  offer.a = op->grant;
+  offer.epoch = op->grant_epoch;
+  offer.offset = op->grant_offset;
+  offer.total = op->total;
+  if (op->total <= traits_.inline_bytes) offer.flags = wire::Offer::kInline | wire::Offer::kReport;
+  return send_offer(op, offer);
+}
+
+Session::Started Session::start_supply(Operation* op) {
+  wire::Offer offer;
+  offer.id = op->id;
+  offer.kind = op->internal ? wire::OfferKind::kRead : wire::OfferKind::kSupply;
+  offer.a = op->peer_id;
+  offer.total = op->total;
+  if (!op->internal) {
+    offer.has_layout = true;
+    offer.layout = op->tensors[0].descriptor();
+  }
+  bool as_view = traits_.views && op->total > 0 && !op->internal;
+  if (!as_view && op->total <= traits_.inline_bytes) {
+    offer.flags = wire::Offer::kInline | wire::Offer::kReport;
+  } else if (!traits_.views) {
+    offer.flags = wire::Offer::kDataFollows;
+  }
+  fault_point("session.supply");
+  Started started = send_offer(op, offer);
+  if (started == Started::kSent && (offer.flags & wire::Offer::kDataFollows) != 0) {
+    op->state = OperationState::kPushing;
+    pushing_.push_back(op);
+    host_->activate(*this);
+  }
+  return started;
+}
+
+// Sends the offer of a started operation, with its payload if that rides along, else
+// with segments where the path has views.
+Session::Started Session::send_offer(Operation* op, wire::Offer& offer) {
+  std::array<ConstBytes, wire::kMaxSegments> payload;
+  size_t pieces = 0;
+  bool inline_payload = (offer.flags & wire::Offer::kInline) != 0;
+  if (inline_payload) {
+    offer.payload_bytes = static_cast<uint32_t>(op->total);
+    for (const Tensor& tensor : op->tensors) payload[pieces++] = tensor.bytes();
+  } else if (traits_.views) {
+    Started described = describe_segments(op, offer);
+    if (described != Started::kSent) return described;
+  }
+  if (backlog_start_ < backlog_.size()) return Started::kBlocked;
+  std::byte header[wire::kMaxHeaderBytes];
+  size_t length = wire::encode(offer, header);
+  if (!link_->send(ConstBytes(header, length), std::span(payload.data(), pieces))) {
+    blocked_ = true;
+    return Started::kBlocked;
+  }
+  fault_point("session.offered");
+  op->state = OperationState::kOffered;
+  op->loaned = offer.segment_count > 0;
+  needs_flush_ = true;
+  ++counters_.messages_sent;
+  if (inline_payload) {
+    op->moved = op->total;
+    op->receipt.copied_bytes += op->total * traits_.inline_out.user;
+    op->receipt.kernel_copied_bytes += op->total * traits_.inline_out.kernel;
+    counters_.copied_bytes += op->total * traits_.inline_out.user;
+    counters_.kernel_copied_bytes += op->total * traits_.inline_out.kernel;
+    counters_.bytes_sent += op->total;
+  } else if (offer.segment_count > 0) {
+    counters_.bytes_sent += op->total;
+  }
+  return Started::kSent;
+}
+
+Session::Started Session::describe_segments(Operation* op, wire::Offer& offer) {
+  offer.segment_count = 0;
+  for (Tensor& tensor : op->tensors) {
+    if (tensor.size_bytes() == 0) continue;
+    wire::Segment& segment = offer.segments[offer.segment_count];
+    Result<bool> exported = link_->export_run(tensor.data(), tensor.size_bytes(), segment);
+    if (exported.ok() && !*exported) {
+      Status moved = move_to_arena(tensor, op);
+      if (!moved.ok()) {
+        complete_later(op, moved);
+        return Started::kFailed;
+      }
+      exported = link_->export_run(tensor.data(), tensor.size_bytes(), segment);
+    }
+    if (!exported.ok() && exported.code() == Code::kTryAgain) {
+      blocked_ = true;
+      return Started::kBlocked;
+    }
+    if (!exported.ok() || !*exported) {
+      complete_later(op, exported.ok() ? Status(Code::kInternal, Scope::kOperation, kOrigin, "arena memory cannot be offered")
+                                       : exported.status());
+      return Started::kFailed;
+    }
+    ++offer.segment_count;
+  }
+  return Started::kSent;
+}
+
+// The peer can map arena memory only: anything else is copied there first, and said so.
+Status Session::move_to_arena(Tensor& tensor, Operation* op) {
+  SLUICE_TRY(Buffer copy, arena_->allocate(tensor.size_bytes()));
+  std::memcpy(copy.data(), tensor.data(), tensor.size_bytes());
+  op->receipt.copied_bytes += tensor.size_bytes();
+  counters_.copied_bytes += tensor.size_bytes();
+  foreign_bytes_copied.add(tensor.size_bytes());
+  // The bytes keep the tensor's layout, from the start of the new memory.
+  const TensorDescriptor& layout = tensor.descriptor();
+  auto moved = TensorDescriptor::strided(layout.shape(), layout.strides(), layout.dtype(), 0);
+  SLUICE_RETURN_IF_ERROR(moved);
+  tensor = Tensor(copy.storage(), *moved);
+  return Status();
+}
+
+// DATA of the operations that push, a chunk of each in turn, until the link is full.
+size_t Session::push_some() {
+  size_t pushed = 0;
+  while (!pushing_.empty() && !blocked_) {
+    Operation* op = pushing_.first;
+    if (!push_chunk(op)) {
+      blocked_ = true;
+      break;
+    }
+    ++pushed;
+    if (op->moved < op->total) {
+      pushing_.remove(op);
+      pushing_.push_back(op);
+    } else {
+      pushing_.remove(op);
+      op->state = OperationState::kOffered;
+    }
+  }
+  return pushed;
+}
+
+bool Session::push_chunk(Operation* op) {
+  uint64_t want = std::min<uint64_t>(op->total - op->moved, traits_.data_bytes);
+  std::array<ConstBytes, kMaxPlaces> payload;
+  size_t pieces = 0;
+  uint64_t skip = op->moved;
+  uint64_t gathered = 0;
+  for (const Tensor& tensor : op->tensors) {
+    uint64_t size = tensor.size_bytes();
+    if (skip >= size) {
+      skip -= size;
+      continue;
+    }
+    uint64_t take = std::min(size - skip, want - gathered);
+    payload[pieces++] = tensor.bytes().subspan(skip, take);
+    gathered += take;
+    skip = 0;
+    if (gathered == want || pieces == payload.size()) break;
+  }
+  std::byte header[wire::kMaxHeaderBytes];
+  size_t length = wire::encode(wire::Data{.id = op->peer_id, .offset = op->moved, .payload_bytes = static_cast<uint32_t>(gathered)}, header);
+  if (!link_->push(ConstBytes(header, length), std::span(payload.data(), pieces), op->id)) return false;
+  fault_point("session.pushed");
+  op->moved += gathered;
+  op->in_flight += gathered;
+  needs_flush_ = true;
+  op->receipt.copied_bytes += gathered * traits_.bulk_out.user;
+  op->receipt.kernel_copied_bytes += gathered * traits_.bulk_out.kernel;
+  counters_.copied_bytes += gathered * traits_.bulk_out.user;
+  counters_.kernel_copied_bytes += gathered * traits_.bulk_out.kernel;
+  counters_.bytes_sent += gathered;
+  return true;
+}
+
+void Session::pushed(uint64_t cookie, uint64_t length, Instant) {
+  Operation* op = table_.find(cookie);
+  if (op == nullptr || op->in_flight < length) return;
+  op->in_flight -= length;
+  if (op->in_flight > 0) return;
+  if (op->state == OperationState::kZombie) {
+    if (!op->loaned) release_operation(op);
+    return;
+  }
+  bool all_out = op->moved == op->total && op->state == OperationState::kOffered;
+  if (all_out && op->kind == OperationKind::kSend && op->level == Level::kSourceReusable) complete(op, Status());
+}
+
+void Session::writable(Instant) {
+  blocked_ = false;
+  host_->activate(*this);
+}
+
+template <typename Message>
+void Session::send_control(const Message& message) {
+  if (link_dead_ || finished_) return;
+  std::byte header[wire::kMaxHeaderBytes];
+  ConstBytes bytes(header, wire::encode(message, header));
+  bool waiting = blocked_ || backlog_start_ < backlog_.size();
+  if (!waiting && link_->send(bytes, {})) {
+    ++counters_.messages_sent;
+    if (!needs_flush_) {
+      needs_flush_ = true;
+      host_->activate(*this);
+    }
+    return;
+  }
+  queue_bytes(bytes);
+}
+
+template void Session::send_control(const wire::Want&);
+template void Session::send_control(const wire::Cancel&);
+template void Session::send_control(const wire::Ping&);
+template void Session::send_control(const wire::Bye&);
+
+void Session::queue_bytes(ConstBytes header) {
+  if (backlog_.size() - backlog_start_ + header.size() > kMostBacklogBytes) {
+    fail_connection(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                           "the peer does not read: 1 MiB of control messages waits for it"));
+    return;
+  }
+  backlog_.insert(backlog_.end(), header.begin(), header.end());
+  host_->activate(*this);
+}
+
+// True when nothing is left waiting.
+bool Session::flush_backlog() {
+  while (backlog_start_ < backlog_.size()) {
+    uint16_t length;
+    std::memcpy(&length, backlog_.data() + backlog_start_ + 2, 2);
+    if (!link_->send(ConstBytes(backlog_.data() + backlog_start_, length), {})) {
+      blocked_ = true;
+      return false;
+    }
+    ++counters_.messages_sent;
+    needs_flush_ = true;
+    backlog_start_ += length;
+  }
+  if (!backlog_.empty()) {
+    backlog_.clear();
+    backlog_start_ = 0;
+    if (backlog_.capacity() > 4096) backlog_.shrink_to_fit();
+  }
+  return true;
+}
+
+void Session::send_done(uint64_t id, Code code, uint64_t bytes) {
+  fault_point("session.done");
+  send_control(wire::Done{.id = id, .code = code, .bytes = bytes});
+}
+
+void Session::send_releases() {
+  if (releases_.count == 0) return;
+  fault_point("session.release");
+  send_control(releases_);
+  releases_.count = 0;
+}
+
+void Session::view_ended(uint64_t offer_id) noexcept {
+  if (link_dead_ || finished_) return;
+  releases_.ids[releases_.count++] = offer_id;
+  if (releases_.count == wire::kMaxReleases) send_releases();
+  host_->activate(*this);
+}
+
+// Half a window at a time: a CREDIT per message would double the traffic.
+void Session::note_consumed(uint64_t messages, uint64_t bytes) {
+  consumed_messages_ += messages;
+  consumed_bytes_ += bytes;
+  bool messages_due = consumed_messages_ + ours_.credit_messages - granted_messages_ > ours_.credit_messages / 2;
+  bool bytes_due = consumed_bytes_ + ours_.credit_bytes - granted_bytes_ > ours_.credit_bytes / 2;
+  if (!messages_due && !bytes_due) return;
+  granted_messages_ = consumed_messages_ + ours_.credit_messages;
+  granted_bytes_ = consumed_bytes_ + ours_.credit_bytes;
+  send_control(wire::Credit{.messages = granted_messages_, .bytes = granted_bytes_});
+}
+
+}  // namespace sluice::proto

@@ -1,0 +1,60 @@
+#include <sluice/proto/session_set.h>
+
+#include <algorithm>
+
+namespace sluice::proto {
+
+SessionSet::~SessionSet() { detach_all(); }
+
+void SessionSet::detach_all() {
+  for (auto& [session, owner] : sessions_) session->detach();
+  sessions_.clear();
+  active_.clear();
+}
+
+void SessionSet::add(std::shared_ptr<Session> session) {
+  Session* key = session.get();
+  sessions_[key] = std::move(session);
+  activate(*key);
+}
+
+void SessionSet::activate(Session& session) noexcept {
+  if (session.marked_active) return;
+  session.marked_active = true;
+  active_.push_back(&session);
+}
+
+size_t SessionSet::progress(Instant now) {
+  now_ = now;
+  if (now >= next_timeout_) fire_timers(now);
+  if (active_.empty()) return 0;
+  size_t work = 0;
+  running_.swap(active_);
+  for (Session* session : running_) {
+    session->marked_active = false;
+    work += session->progress(now);
+    next_timeout_ = std::min(next_timeout_, session->next_timeout());
+    // The map may have changed under a callback.
+    if (session->state() == EndpointState::kClosed && !session->has_work()) {
+      sessions_.erase(session);
+    } else if (session->has_work()) {
+      activate(*session);
+    }
+  }
+  running_.clear();
+  return work;
+}
+
+void SessionSet::fire_timers(Instant now) {
+  next_timeout_ = kNever;
+  for (auto& [session, owner] : sessions_) {
+    if (session->next_timeout() <= now) session->handle_timeout(now);
+    next_timeout_ = std::min(next_timeout_, session->next_timeout());
+  }
+}
+
+void SessionSet::abort_all(const Status& why) {
+  for (auto& [session, owner] : sessions_) session->abort(why);
+}
+
+}  // namespace sluice::proto

@@ -1,0 +1,273 @@
+#include <sluice/shm/link.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include <sluice/base/counters.h>
+#include <sluice/base/fault_point.h>
+
+#include "transport/shm/packet.h"
+
+namespace sluice::shm {
+namespace {
+
+constexpr const char* kOrigin = "shm/link";
+
+Counter doorbells("shm.doorbells");
+Counter messages_corrupt("shm.messages_corrupt");
+Counter extents_announced("shm.extents_announced");
+Counter extents_mapped("shm.extents_mapped");
+
+// Messages handled before other connections have their turn.
+constexpr size_t kMessagesPerPoll = 32;
+// Payloads up to here ride in the ring (copied in and out); larger ones are read from
+// the sender's arena, which costs one copy and an answer.
+constexpr uint32_t kInlineBytes = 4096;
+
+constexpr std::byte kBell{1};
+constexpr std::byte kEnd{2};
+
+Status corrupt(const std::string& why) { return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, why); }
+
+proto::LinkTraits shm_traits() {
+  proto::LinkTraits traits;
+  traits.properties.path = Path::kShm;
+  traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch};
+  traits.properties.copies_per_fetch = 0;
+  traits.views = true;
+  traits.inline_bytes = kInlineBytes;
+  traits.inline_out = {.user = 1, .kernel = 0};
+  traits.inline_in = {.user = 1, .kernel = 0};
+  return traits;
+}
+
+}  // namespace
+
+// The payload of the message at the front of the ring.
+class RingPayload final : public proto::PayloadReader {
+ public:
+  RingPayload(const RingReader<std::atomic>& reader, uint64_t offset, uint64_t length)
+      : reader_(reader), offset_(offset), left_(length) {}
+  void read(proto::MutableBytes out) override {
+    if (out.size() > left_) out = out.first(left_);
+    reader_.copy(offset_, out);
+    offset_ += out.size();
+    left_ -= out.size();
+  }
+
+ private:
+  const RingReader<std::atomic>& reader_;
+  uint64_t offset_;
+  uint64_t left_;
+};
+
+ShmLink::ShmLink(Context& context, LoanKeeper& keeper, LinkParts parts)
+    : context_(context),
+      keeper_(keeper),
+      traits_(shm_traits()),
+      fd_(parts.fd),
+      own_(std::move(parts.own)),
+      peer_(std::move(parts.peer)),
+      writer_(own_->get(), peer_->get()),
+      reader_(own_->get(), peer_->get()),
+      peer_arena_(new PeerArena(parts.peer_arena_bytes, ::fcntl(parts.fd, F_DUPFD_CLOEXEC, 0))),
+      local_name_(std::move(parts.local_name)),
+      peer_name_(std::move(parts.peer_name)) {
+  own_->close_fd();
+}
+
+ShmLink::~ShmLink() {
+  close();
+  peer_arena_->drop();
+}
+
+Status ShmLink::watch() { return context_.watch(fd_, EPOLLIN | EPOLLRDHUP, this); }
+
+size_t ShmLink::poll(Instant now) {
+  if (fd_ < 0) return 0;
+  size_t work = drain_ring(now, kMessagesPerPoll);
+  if (blocked_ && fd_ >= 0) {
+    // Whether there is room shows only when something is sent: the session tries again.
+    blocked_ = false;
+    client_->writable(now);
+    ++work;
+  }
+  return work;
+}
+
+size_t ShmLink::drain_ring(Instant now, size_t most) {
+  size_t handled = 0;
+  while (handled < most && fd_ >= 0 && !corrupt_ && reader_.ready()) {
+    Status status = handle_front(now);
+    ++handled;
+    if (!status.ok()) {
+      fail(status);
+      break;
+    }
+  }
+  return handled;
+}
+
+Status ShmLink::handle_front(Instant now) {
+  alignas(8) std::byte header[wire::kMaxHeaderBytes];
+  reader_.copy(0, std::span(header, kSlotDataBytes));
+  Result<wire::Header> common = wire::decode_header(std::span<const std::byte>(header, kSlotDataBytes));
+  if (!common.ok()) return common.status();
+  uint64_t total = uint64_t{common->header_bytes} + common->payload_bytes;
+  uint32_t slots = slots_for(total);
+  if (slots > kSlotCount) return corrupt("a message longer than the ring");
+  if (common->header_bytes > kSlotDataBytes) {
+    reader_.copy(kSlotDataBytes, std::span(header + kSlotDataBytes, common->header_bytes - kSlotDataBytes));
+  }
+  RingPayload payload(reader_, common->header_bytes, common->payload_bytes);
+  Status status = client_->handle_message(std::span<const std::byte>(header, common->header_bytes), payload, now);
+  reader_.pop(slots);
+  return status;
+}
+
+bool ShmLink::begin_sleep() { return fd_ < 0 || reader_.begin_sleep(); }
+
+bool ShmLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+  if (fd_ < 0 || corrupt_) return true;  // the end is on its way
+  switch (writer_.write(header, payload)) {
+    case RingWriter<std::atomic>::Outcome::kWritten: break;
+    case RingWriter<std::atomic>::Outcome::kFull: blocked_ = true; return false;
+    case RingWriter<std::atomic>::Outcome::kCorrupt:
+      // Told to the client from the next event, not from inside its own call.
+      corrupt_ = true;
+      ::shutdown(fd_, SHUT_RD);
+      return true;
+  }
+  fault_point("shm.sent");
+  wake_peer();
+  return true;
+}
+
+bool ShmLink::push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) { return false; }
+
+void ShmLink::wake_peer() {
+  uint64_t sleep = writer_.reader_sleep();
+  if (sleep == 0 || sleep == rung_sleep_) [[likely]] return;
+  rung_sleep_ = sleep;
+  // No room means that bells are waiting to be heard already.
+  (void)send_packet(fd_, std::span(&kBell, 1), -1);
+  doorbells.add();
+}
+
+Result<bool> ShmLink::export_run(const std::byte* data, size_t length, wire::Segment& out) {
+  std::optional<Arena::Place> place = context_.arena().locate(data, length);
+  if (!place || place->first.audience != Audience::kSameUser) return false;
+  out = {.extent = place->first.id, .offset = place->extent_offset, .length = length};
+  bool one_extent = place->extent_offset + length <= place->first.length;
+  bool known = place->first.id < announced_.size() && announced_[place->first.id];
+  if (one_extent && known) [[likely]] return true;
+  for (const ExtentInfo& extent : context_.arena().extents_over(place->arena_offset, length)) {
+    SLUICE_RETURN_IF_ERROR(announce(extent));
+  }
+  return true;
+}
+
+Status ShmLink::announce(const ExtentInfo& extent) {
+  if (extent.id < announced_.size() && announced_[extent.id]) return Status();
+  ExtentPacket packet{.kind = kExtentPacket, .id = extent.id, .arena_offset = extent.arena_offset, .length = extent.length};
+  fault_point("shm.announce");
+  SLUICE_RETURN_IF_ERROR(send_packet(fd_, std::as_bytes(std::span(&packet, 1)), extent.fd));
+  if (announced_.size() <= extent.id) announced_.resize(extent.id + 1);
+  announced_[extent.id] = true;
+  extents_announced.add();
+  return Status();
+}
+
+Result<proto::ImportedRun> ShmLink::import_run(const wire::Segment& segment) {
+  Result<proto::ImportedRun> run = peer_arena_->import_run(segment);
+  if (run.ok()) [[likely]] return run;
+  // The announcement went out before the message that needs it: it lies in the socket.
+  SLUICE_RETURN_IF_ERROR(read_socket());
+  return peer_arena_->import_run(segment);
+}
+
+Status ShmLink::read_socket() {
+  std::array<std::byte, 256> room;
+  // As many packets as a peer can have queued, so that one who never stops sending
+  // cannot keep us here.
+  for (int i = 0; i < 1024; ++i) {
+    Result<Packet> packet = receive_packet(fd_, room);
+    if (!packet.ok()) {
+      if (packet.code() == Code::kTryAgain) return Status();
+      ended_ = true;
+      return packet.code() == Code::kCorrupt ? packet.status() : Status();
+    }
+    if (packet->length == 0) {
+      ended_ = true;
+      return Status();
+    }
+    if (packet->length == 1 && packet->fd < 0 && room[0] == kBell) continue;
+    if (packet->length == 1 && packet->fd < 0 && room[0] == kEnd) {
+      ended_ = true;
+      return Status();
+    }
+    SLUICE_RETURN_IF_ERROR(take_extent(std::span<const std::byte>(room).first(packet->length), packet->fd));
+  }
+  return Status();
+}
+
+Status ShmLink::take_extent(proto::ConstBytes bytes, int fd) {
+  ExtentPacket packet;
+  bool whole = bytes.size() == sizeof(packet) && fd >= 0;
+  if (whole) std::memcpy(&packet, bytes.data(), sizeof(packet));
+  if (!whole || packet.kind != kExtentPacket) {
+    if (fd >= 0) ::close(fd);
+    return corrupt("an unknown packet of " + std::to_string(bytes.size()) + " bytes on the socket");
+  }
+  fault_point("shm.map_extent");
+  extents_mapped.add();
+  return peer_arena_->add_extent(packet.id, packet.arena_offset, packet.length, fd);
+}
+
+void ShmLink::on_event(uint32_t epoll_events) noexcept {
+  if (fd_ < 0) return;
+  Instant now = context_.now();
+  Status status = corrupt_ ? corrupt("the peer's ring position is impossible") : read_socket();
+  if ((epoll_events & EPOLLHUP) != 0) hung_up_ = true;
+  if (!status.ok()) {
+    fail(status);
+    return;
+  }
+  if (!ended_ && (epoll_events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) == 0) return;
+  // What it wrote before it ended still counts.
+  while (drain_ring(now, kSlotCount) > 0) {
+  }
+  if (fd_ >= 0) fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer process ended or dropped the connection"));
+}
+
+void ShmLink::fail(const Status& why) {
+  if (why == Code::kCorrupt) messages_corrupt.add();
+  corrupt_ = true;  // nothing is read or written from here on
+  if (fd_ >= 0) context_.unwatch(fd_, this);
+  client_->link_down(why, context_.now());
+}
+
+void ShmLink::close() {
+  if (fd_ < 0) return;
+  fault_point("shm.close");
+  context_.unwatch(fd_, this);
+  int fd = std::exchange(fd_, -1);
+  // Ends our side: the peer hears it at once, even while our views hold the socket open.
+  // Not shutdown(): two half-closed sides look hung up, and a hang-up frees loans.
+  if (!send_packet(fd, std::span(&kEnd, 1), -1).ok()) ::shutdown(fd, SHUT_WR);
+  if (loans_.empty() || hung_up_) {
+    loans_.clear();
+    ::close(fd);
+    return;
+  }
+  keeper_.keep(fd, std::move(loans_));
+}
+
+}  // namespace sluice::shm

@@ -1,0 +1,60 @@
+// The shared-memory backend of one context: its links, its listeners, and the loans
+// that outlive a connection.
+#ifndef SLUICE_SHM_PROVIDER_H_
+#define SLUICE_SHM_PROVIDER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sluice/api/context.h>
+#include <sluice/proto/session_set.h>
+#include <sluice/shm/link.h>
+#include <sluice/shm/rendezvous.h>
+
+namespace sluice::shm {
+
+// What HELLO says of us on this path; tokens and rendezvous are the caller's.
+wire::Hello shm_hello(Context& context, const proto::SessionOptions& options);
+
+class ShmProvider final : public Provider, public LoanKeeper {
+ public:
+  explicit ShmProvider(Context& context);
+  ~ShmProvider() override;
+
+  Scheme scheme() const override { return Scheme::kShm; }
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+
+  // For select: an endpoint from a meeting. `reason` is for EndpointInfo.
+  Result<std::shared_ptr<EndpointCore>> make_endpoint(Meeting meeting, const proto::SessionOptions& options, std::string reason);
+
+  size_t progress(Instant now) override;
+  bool begin_sleep() override;
+  void end_sleep() override;
+  Instant next_timeout() override;
+  void shut_down() override;
+  std::string explain() const override;
+
+  // LoanKeeper.
+  void keep(int fd, std::vector<StorageRef> loans) override;
+
+ private:
+  struct Kept;
+  void forget_closed();
+
+  struct Connection {
+    std::shared_ptr<proto::Session> session;
+    ShmLink* link;  // owned by the session
+  };
+
+  Context& context_;
+  std::vector<Connection> connections_;
+  std::vector<std::unique_ptr<Kept>> kept_;
+  proto::SessionSet sessions_;
+  bool some_closed_ = false;
+};
+
+}  // namespace sluice::shm
+
+#endif  // SLUICE_SHM_PROVIDER_H_

@@ -1,0 +1,165 @@
+// A one-way queue of control messages in shared memory: one writer, one reader, no
+// lock. Knows memory and atomics only; who maps it and who is woken is the link's matter.
+//
+// Slots of 128 bytes, each with a stamp of 8. A message lies in consecutive slots, 120
+// bytes in each. Position p (slots written since the beginning) carries stamp p + 1 in
+// the message's first slot: published last, with release, so that a reader which sees it
+// sees all slots. Bytes of messages never lie where a stamp does, so nothing that was
+// written in an earlier lap can pass for one.
+//
+// The reader maps the region read-only: its own progress lies in its own region. Both
+// sides treat every word of the other's region as hostile.
+#ifndef SLUICE_SHM_RING_H_
+#define SLUICE_SHM_RING_H_
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace sluice::shm {
+
+inline constexpr uint32_t kSlotBytes = 128;      // a pair of cache lines: they are fetched together
+inline constexpr uint32_t kSlotDataBytes = 120;
+// 128 KiB a direction: holds the credits of a connection in small messages.
+inline constexpr uint32_t kSlotCount = 1024;
+
+template <template <typename> class Atomic>
+struct alignas(kSlotBytes) Slot {
+  Atomic<uint64_t> stamp;
+  std::byte data[kSlotDataBytes];
+};
+
+// What one side owns and the other maps read-only.
+template <template <typename> class Atomic>
+struct Region {
+  alignas(64) uint64_t layout;           // kRegionLayout: version of this struct
+  uint64_t probe;                        // the owner's incarnation: proves the mapping
+  alignas(128) Atomic<uint64_t> consumed;  // position up to which the owner has read the other's ring
+  alignas(128) Atomic<uint64_t> sleeping;  // odd: the owner sleeps or is about to; grows
+  alignas(128) Slot<Atomic> slots[kSlotCount];
+};
+inline constexpr uint64_t kRegionLayout = 0x534c554943455231;  // "SLUICER1"
+
+constexpr uint32_t slots_for(uint64_t bytes) {
+  return static_cast<uint32_t>((bytes + kSlotDataBytes - 1) / kSlotDataBytes);
+}
+
+template <template <typename> class Atomic>
+class RingWriter {
+ public:
+  // `mine` is our region (written), `theirs` the reader's (its `consumed` is read).
+  RingWriter(Region<Atomic>* mine, const Region<Atomic>* theirs) : mine_(mine), theirs_(theirs) {}
+
+  enum class Outcome : uint8_t { kWritten, kFull, kCorrupt };
+
+  // Writes the parts as one message. kCorrupt: the reader's position is impossible.
+  // Requires: slots_for(sum of parts) <= kSlotCount; 0 < sum.
+  Outcome write(std::span<const std::byte> header, std::span<const std::span<const std::byte>> payload) {
+    uint64_t total = header.size();
+    for (auto part : payload) total += part.size();
+    uint32_t count = slots_for(total);
+    if (position_ + count - consumed_ > kSlotCount) {
+      uint64_t consumed = theirs_->consumed.load(std::memory_order_acquire);
+      if (consumed < consumed_ || consumed > position_) return Outcome::kCorrupt;
+      consumed_ = consumed;
+      if (position_ + count - consumed_ > kSlotCount) return Outcome::kFull;
+    }
+    uint64_t first = position_;
+    uint64_t slot = first;
+    uint32_t room = kSlotDataBytes;
+    std::byte* at = data(slot);
+    auto append = [&](std::span<const std::byte> part) {
+      while (!part.empty()) {
+        if (room == 0) {
+          at = data(++slot);
+          room = kSlotDataBytes;
+        }
+        size_t n = std::min<size_t>(room, part.size());
+        std::memcpy(at, part.data(), n);
+        at += n;
+        room -= static_cast<uint32_t>(n);
+        part = part.subspan(n);
+      }
+    };
+    append(header);
+    for (auto part : payload) append(part);
+    position_ += count;
+    // seq_cst pairs with the reader's begin_sleep(): it sees this stamp, or we see that
+    // it sleeps.
+    mine_->slots[first % kSlotCount].stamp.store(first + 1, std::memory_order_seq_cst);
+    return Outcome::kWritten;
+  }
+  // After write(): the number of the reader's sleep (odd) if it sleeps, else 0.
+  uint64_t reader_sleep() const {
+    uint64_t sleeping = theirs_->sleeping.load(std::memory_order_seq_cst);
+    return (sleeping & 1) != 0 ? sleeping : 0;
+  }
+
+ private:
+  std::byte* data(uint64_t slot) { return mine_->slots[slot % kSlotCount].data; }
+
+  Region<Atomic>* mine_;
+  const Region<Atomic>* theirs_;
+  uint64_t position_ = 0;
+  uint64_t consumed_ = 0;  // the reader's position as last seen
+};
+
+template <template <typename> class Atomic>
+class RingReader {
+ public:
+  // `theirs` is the writer's region, `mine` the reader's own (its `consumed` is written).
+  RingReader(Region<Atomic>* mine, const Region<Atomic>* theirs) : mine_(mine), theirs_(theirs) {}
+
+  bool ready() const {
+    return theirs_->slots[position_ % kSlotCount].stamp.load(std::memory_order_acquire) == position_ + 1;
+  }
+  bool ready_seq_cst() const {
+    return theirs_->slots[position_ % kSlotCount].stamp.load(std::memory_order_seq_cst) == position_ + 1;
+  }
+  // Copies bytes [offset, offset + out.size()) of the message at the front. The writer
+  // can still change them: what is checked must be the copy.
+  void copy(uint64_t offset, std::span<std::byte> out) const {
+    uint64_t slot = position_ + offset / kSlotDataBytes;
+    size_t skip = offset % kSlotDataBytes;
+    while (!out.empty()) {
+      size_t n = std::min<size_t>(kSlotDataBytes - skip, out.size());
+      std::memcpy(out.data(), theirs_->slots[slot % kSlotCount].data + skip, n);
+      out = out.subspan(n);
+      skip = 0;
+      ++slot;
+    }
+  }
+  // Ends the message at the front. Requires: count <= kSlotCount.
+  void pop(uint32_t count) {
+    position_ += count;
+    mine_->consumed.store(position_, std::memory_order_release);
+  }
+
+  // The owner of this reader is about to sleep. False: a message is there.
+  bool begin_sleep() {
+    mine_->sleeping.store(++sleeps_ | 1, std::memory_order_seq_cst);
+    sleeps_ |= 1;
+    return !ready_seq_cst();
+  }
+  void end_sleep() {
+    if ((sleeps_ & 1) == 0) return;
+    mine_->sleeping.store(++sleeps_, std::memory_order_relaxed);
+  }
+
+ private:
+  Region<Atomic>* mine_;
+  const Region<Atomic>* theirs_;
+  uint64_t position_ = 0;
+  uint64_t sleeps_ = 0;
+};
+
+using SharedRegion = Region<std::atomic>;
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+}  // namespace sluice::shm
+
+#endif  // SLUICE_SHM_RING_H_
