@@ -56,9 +56,11 @@ def run_pair(server, client, port, environment, limit_seconds):
         if done.returncode != 0:
             print(done.stdout + done.stderr, file=sys.stderr)
             fail(f"the client ended with {done.returncode}", process)
+        # A server that ends by itself takes its files in /dev/shm with it; a killed one does not.
+        process.communicate(timeout=limit_seconds)
         return done.stdout
     except subprocess.TimeoutExpired:
-        return fail(f"the client was ended after {limit_seconds} s", process)
+        return fail(f"client or server was ended after {limit_seconds} s", process)
     finally:
         process.kill()
         process.wait()
