@@ -65,7 +65,7 @@ class Reader {
   template <typename T>
   T get() {
     T value{};
-    if (bytes_.size() - at_ < sizeof(T)) {
+    if (left() < sizeof(T)) {
       failed_ = true;
       at_ = bytes_.size();
       return value;
@@ -75,7 +75,7 @@ class Reader {
     return value;
   }
   std::span<const std::byte> take(size_t length) {
-    if (bytes_.size() - at_ < length) {
+    if (left() < length) {
       failed_ = true;
       at_ = bytes_.size();
       return {};
@@ -84,7 +84,8 @@ class Reader {
     at_ += length;
     return part;
   }
-  std::span<const std::byte> take_rest() { return take(bytes_.size() - at_); }
+  std::span<const std::byte> take_rest() { return take(left()); }
+  size_t left() const { return bytes_.size() - at_; }
   bool at_end() const { return at_ == bytes_.size(); }
   bool failed() const { return failed_; }
 
@@ -94,7 +95,9 @@ class Reader {
   bool failed_ = false;
 };
 
+// Every refusal names the message, the field and the value.
 Status corrupt(const char* message, const std::string& what);
+std::string hex(uint64_t value);
 
 }  // namespace sluice::wire
 

@@ -1,6 +1,7 @@
 #include <sluice/wire/messages.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "transport/wire/codec.h"
 #include "transport/wire/tlv.h"
@@ -19,34 +20,63 @@ constexpr std::array<uint8_t, kMessageTypeCount> kKnownFlags = {
 // Bytes of the common and fixed parts of each type.
 constexpr std::array<uint16_t, kMessageTypeCount> kFixedBytes = {0, 96, 48, 48, 24, 32, 16, 24, 32, 16, 24};
 
+constexpr std::array<const char*, kMessageTypeCount> kNames = {
+    "message", "HELLO", "OFFER", "WANT", "DATA", "DONE", "RELEASE", "CANCEL", "CREDIT", "PING", "BYE"};
+
 struct Common {
-  uint8_t flags;
-  uint32_t payload_bytes;
-  uint64_t id;
+  uint8_t flags = 0;
+  uint32_t payload_bytes = 0;
+  uint64_t id = 0;
 };
 
-Common common(Reader& reader) {
-  Common c;
-  (void)reader.get<uint8_t>();
+// Reads the common part. After it the fixed part of `type` is known to be there, and
+// the reader ends where the message says it ends.
+Status open(MessageType type, std::span<const std::byte> header, Reader& reader, Common& c) {
+  auto index = static_cast<size_t>(type);
+  if (header.size() < kFixedBytes[index]) {
+    return corrupt(kNames[index], "header of " + std::to_string(header.size()) + " bytes, at least " +
+                                      std::to_string(kFixedBytes[index]));
+  }
+  auto found = reader.get<uint8_t>();
+  if (found != index) return corrupt(kNames[index], "type is " + std::to_string(found));
   c.flags = reader.get<uint8_t>();
-  (void)reader.get<uint16_t>();
+  auto header_bytes = reader.get<uint16_t>();
+  if (header_bytes != header.size()) {
+    return corrupt(kNames[index], "header_bytes is " + std::to_string(header_bytes) + " in a header of " +
+                                      std::to_string(header.size()) + " bytes");
+  }
   c.payload_bytes = reader.get<uint32_t>();
   c.id = reader.get<uint64_t>();
-  return c;
-}
-
-Status finish(const char* name, const Reader& reader) {
-  if (reader.failed()) return corrupt(name, "too short");
-  if (!reader.at_end()) return corrupt(name, "has bytes after its last field");
   return Status();
 }
 
-bool valid_code(uint32_t code) { return code < static_cast<uint32_t>(kCodeCount); }
+Status check_zero(const char* name, const char* field, uint64_t value) {
+  if (value == 0) return Status();
+  return corrupt(name, std::string(field) + " is " + std::to_string(value) + ", not zero");
+}
+
+// For messages of which no TLV is known.
+Status skip_tlvs(const char* name, Reader& reader) {
+  return for_each_tlv(name, reader, [&](uint16_t type, Reader) { return unknown_tlv(name, type); });
+}
 
 }  // namespace
 
+std::string_view to_string(MessageType type) {
+  auto index = static_cast<size_t>(type);
+  return index > 0 && index < kNames.size() ? kNames[index] : "unknown type";
+}
+
+std::string hex(uint64_t value) {
+  char text[19];
+  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
 Result<Header> decode_header(std::span<const std::byte> bytes) {
-  if (bytes.size() < kHeaderBytes) return corrupt("message", "shorter than 16 bytes");
+  if (bytes.size() < kHeaderBytes) {
+    return corrupt("message", "header of " + std::to_string(bytes.size()) + " bytes, at least 16");
+  }
   Reader reader(bytes);
   Header h;
   auto type = reader.get<uint8_t>();
@@ -54,17 +84,22 @@ Result<Header> decode_header(std::span<const std::byte> bytes) {
   h.header_bytes = reader.get<uint16_t>();
   h.payload_bytes = reader.get<uint32_t>();
   h.id = reader.get<uint64_t>();
-  if (type == 0 || type >= kMessageTypeCount) return corrupt("message", "unknown type " + std::to_string(type));
+  if (type == 0 || type >= kMessageTypeCount) {
+    return corrupt("message", "unknown type " + std::to_string(type) + "; the peer may not speak sluice");
+  }
   h.type = static_cast<MessageType>(type);
-  if ((h.flags & ~kKnownFlags[type]) != 0) return corrupt("message", "unknown flags " + std::to_string(h.flags));
+  const char* name = kNames[type];
+  if ((h.flags & ~kKnownFlags[type]) != 0) {
+    return corrupt(name, "unknown flags " + hex(h.flags) + ", known are " + hex(kKnownFlags[type]));
+  }
   if (h.header_bytes < kFixedBytes[type] || h.header_bytes > kMaxHeaderBytes || h.header_bytes % 8 != 0) {
-    return corrupt("message", "type " + std::to_string(type) + " with a header of " + std::to_string(h.header_bytes) + " bytes");
+    return corrupt(name, "header_bytes is " + std::to_string(h.header_bytes) + ", must be a multiple of 8 from " +
+                             std::to_string(kFixedBytes[type]) + " to " + std::to_string(kMaxHeaderBytes));
   }
   bool may_carry = h.type == MessageType::kData || (h.type == MessageType::kOffer && (h.flags & Offer::kInline) != 0);
   uint32_t most = h.type == MessageType::kData ? kMaxDataBytes : may_carry ? kMaxInlineBytes : 0;
   if (h.payload_bytes > most) {
-    return corrupt("message", "type " + std::to_string(type) + " with a payload of " + std::to_string(h.payload_bytes) +
-                                  " bytes, at most " + std::to_string(most));
+    return corrupt(name, "payload_bytes is " + std::to_string(h.payload_bytes) + ", at most " + std::to_string(most));
   }
   return h;
 }
@@ -94,14 +129,18 @@ size_t encode(const Hello& m, std::span<std::byte> out) {
 
 Status decode(std::span<const std::byte> header, Hello& out) {
   Reader r(header);
-  out.incarnation = common(r).id;
+  Common c;
+  SLUICE_RETURN_IF_ERROR(open(MessageType::kHello, header, r, c));
+  out.incarnation = c.id;
   auto magic = r.get<uint32_t>();
-  if (magic != kMagic) return corrupt("HELLO", "wrong magic " + std::to_string(magic) + "; the peer does not speak sluice");
+  if (magic != kMagic) return corrupt("HELLO", "magic is " + hex(magic) + ", not " + hex(kMagic) + "; the peer does not speak sluice");
   out.min_version = r.get<uint16_t>();
   out.max_version = r.get<uint16_t>();
-  if (out.min_version > out.max_version || out.min_version == 0) return corrupt("HELLO", "versions out of order");
-  auto host = r.take(16);
-  if (host.size() == 16) std::memcpy(out.host.bytes.data(), host.data(), 16);
+  if (out.min_version > out.max_version || out.min_version == 0) {
+    return corrupt("HELLO", "versions are " + std::to_string(out.min_version) + ".." + std::to_string(out.max_version) +
+                                ", must be in order and from 1");
+  }
+  std::memcpy(out.host.bytes.data(), r.take(16).data(), 16);
   out.network_namespace = r.get<uint64_t>();
   out.user_namespace = r.get<uint64_t>();
   out.uid = r.get<uint32_t>();
@@ -109,13 +148,14 @@ Status decode(std::span<const std::byte> header, Hello& out) {
   out.arena_bytes = r.get<uint64_t>();
   out.credit_messages = r.get<uint64_t>();
   out.credit_bytes = r.get<uint64_t>();
+  // Not checked: HELLO comes before the version is agreed, and a later one may use it.
   (void)r.get<uint64_t>();
-  if (r.failed()) return corrupt("HELLO", "too short");
   out.has_rendezvous = false;
   return for_each_tlv("HELLO", r, [&](uint16_t type, Reader value) {
     if (type != static_cast<uint16_t>(TlvType::kRendezvous)) return unknown_tlv("HELLO", type);
-    auto bytes = value.take(32);
-    if (!value.at_end() || bytes.size() != 32) return corrupt("HELLO", "rendezvous is not 32 bytes");
+    if (out.has_rendezvous) return corrupt("HELLO", "rendezvous appears 2 times");
+    auto bytes = value.take_rest();
+    if (bytes.size() != 32) return corrupt("HELLO", "rendezvous of " + std::to_string(bytes.size()) + " bytes, not 32");
     std::memcpy(out.rendezvous.bytes.data(), bytes.data(), 16);
     std::memcpy(out.token.bytes.data(), bytes.data() + 16, 16);
     out.has_rendezvous = true;
@@ -137,47 +177,65 @@ size_t encode(const Offer& m, std::span<std::byte> out) {
   return w.finish(MessageType::kOffer, m.flags, m.id, m.payload_bytes);
 }
 
+namespace {
+
+// Total, payload, segments and layout must tell the same story.
+Status check_amounts(const Offer& offer, uint64_t in_segments) {
+  auto total = [&] { return "total is " + std::to_string(offer.total); };
+  if (offer.total > static_cast<uint64_t>(INT64_MAX)) return corrupt("OFFER", total() + ", above 2^63 - 1");
+  if (offer.segment_count > 0 && in_segments != offer.total) {
+    return corrupt("OFFER", total() + " but the segments have " + std::to_string(in_segments) + " bytes");
+  }
+  if ((offer.flags & Offer::kInline) != 0) {
+    if (offer.payload_bytes != offer.total) {
+      return corrupt("OFFER", total() + " but the inline payload has " + std::to_string(offer.payload_bytes) + " bytes");
+    }
+    if (offer.segment_count > 0) {
+      return corrupt("OFFER", "segment count is " + std::to_string(offer.segment_count) + " beside an inline payload");
+    }
+  }
+  if (offer.kind != OfferKind::kSupply) return Status();
+  if (!offer.has_layout) return corrupt("OFFER", "kind 2 (supply) without a layout");
+  if (offer.layout.span_bytes() != offer.total) {
+    return corrupt("OFFER", total() + " but the layout spans " + std::to_string(offer.layout.span_bytes()) + " bytes");
+  }
+  return Status();
+}
+
+}  // namespace
+
 Status decode(std::span<const std::byte> header, Offer& out) {
   Reader r(header);
-  Common c = common(r);
+  Common c;
+  SLUICE_RETURN_IF_ERROR(open(MessageType::kOffer, header, r, c));
   out.id = c.id;
   out.flags = c.flags;
   out.payload_bytes = c.payload_bytes;
   auto kind = r.get<uint8_t>();
   if (kind < 1 || kind > 4) return corrupt("OFFER", "unknown kind " + std::to_string(kind));
   out.kind = static_cast<OfferKind>(kind);
-  (void)r.get<uint8_t>();
-  (void)r.get<uint16_t>();
+  SLUICE_RETURN_IF_ERROR(check_zero("OFFER", "reserved byte 17", r.get<uint8_t>()));
+  SLUICE_RETURN_IF_ERROR(check_zero("OFFER", "reserved word 18", r.get<uint16_t>()));
   out.epoch = r.get<uint32_t>();
   out.a = r.get<uint64_t>();
   out.offset = r.get<uint64_t>();
   out.total = r.get<uint64_t>();
-  if (r.failed()) return corrupt("OFFER", "too short");
   out.has_layout = false;
   out.segment_count = 0;
   uint64_t in_segments = 0;
   SLUICE_RETURN_IF_ERROR(for_each_tlv("OFFER", r, [&](uint16_t type, Reader value) -> Status {
     if (type == static_cast<uint16_t>(TlvType::kLayout)) return take_layout("OFFER", value, out.layout, out.has_layout);
     if (type != static_cast<uint16_t>(TlvType::kSegment)) return unknown_tlv("OFFER", type);
-    if (out.segment_count == kMaxSegments) return corrupt("OFFER", "more than 16 segments");
-    SLUICE_RETURN_IF_ERROR(take_segment("OFFER", value, out.segments[out.segment_count]));
-    if (__builtin_add_overflow(in_segments, out.segments[out.segment_count++].length, &in_segments)) {
-      return corrupt("OFFER", "segments of more than 2^64 bytes");
+    if (out.segment_count == kMaxSegments) return corrupt("OFFER", "segment count is above 16");
+    const Segment& segment = out.segments[out.segment_count];
+    SLUICE_RETURN_IF_ERROR(take_segment("OFFER", value, out.segments[out.segment_count++]));
+    if (__builtin_add_overflow(in_segments, segment.length, &in_segments)) {
+      return corrupt("OFFER", "segment " + std::to_string(out.segment_count - 1) + " of length " +
+                                  std::to_string(segment.length) + " takes the sum beyond 2^64 - 1");
     }
     return Status();
   }));
-  if (out.segment_count > 0 && in_segments != out.total) return corrupt("OFFER", "segments do not add up to the total");
-  bool is_inline = (out.flags & Offer::kInline) != 0;
-  if (is_inline && out.payload_bytes != out.total) return corrupt("OFFER", "inline payload is not the total");
-  if (is_inline && out.segment_count > 0) return corrupt("OFFER", "both inline and in segments");
-  if (out.total > static_cast<uint64_t>(INT64_MAX)) return corrupt("OFFER", "total above 2^63 - 1");
-  if (out.kind == OfferKind::kSupply) {
-    if (!out.has_layout) return corrupt("OFFER", "a supplied tensor has no layout");
-    if (out.layout.span_bytes() != out.total || out.layout.byte_offset() != 0) {
-      return corrupt("OFFER", "layout does not span the total");
-    }
-  }
-  return Status();
+  return check_amounts(out, in_segments);
 }
 
 size_t encode(const Want& m, std::span<std::byte> out) {
@@ -200,32 +258,34 @@ size_t encode(const Want& m, std::span<std::byte> out) {
 
 Status decode(std::span<const std::byte> header, Want& out) {
   Reader r(header);
-  out.id = common(r).id;
+  Common c;
+  SLUICE_RETURN_IF_ERROR(open(MessageType::kWant, header, r, c));
+  out.id = c.id;
   auto kind = r.get<uint8_t>();
   if (kind < 1 || kind > 3) return corrupt("WANT", "unknown kind " + std::to_string(kind));
   out.kind = static_cast<WantKind>(kind);
   auto into = r.get<uint8_t>();
-  if (into > 1) return corrupt("WANT", "into is " + std::to_string(into));
+  if (into > 1) return corrupt("WANT", "into is " + std::to_string(into) + ", not 0 or 1");
   out.into = into == 1;
-  (void)r.get<uint16_t>();
+  SLUICE_RETURN_IF_ERROR(check_zero("WANT", "reserved word 18", r.get<uint16_t>()));
   out.key_id = r.get<uint32_t>();
   out.a = r.get<uint64_t>();
   out.offset = r.get<uint64_t>();
   out.length = r.get<uint64_t>();
-  if (r.failed()) return corrupt("WANT", "too short");
   out.has_layout = false;
   out.key = {};
   SLUICE_RETURN_IF_ERROR(for_each_tlv("WANT", r, [&](uint16_t type, Reader value) -> Status {
     if (type == static_cast<uint16_t>(TlvType::kLayout)) return take_layout("WANT", value, out.layout, out.has_layout);
     if (type != static_cast<uint16_t>(TlvType::kKey)) return unknown_tlv("WANT", type);
+    if (!out.key.empty()) return corrupt("WANT", "key appears 2 times");
     auto bytes = value.take_rest();
     if (bytes.empty() || bytes.size() > kMaxKeyBytes) {
-      return corrupt("WANT", "key of " + std::to_string(bytes.size()) + " bytes");
+      return corrupt("WANT", "key of " + std::to_string(bytes.size()) + " bytes, must have 1 to 255");
     }
     out.key = std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return Status();
   }));
-  if (out.into && !out.has_layout) return corrupt("WANT", "a destination without a layout");
+  if (out.into && !out.has_layout) return corrupt("WANT", "into is 1 without a layout");
   return Status();
 }
 
@@ -237,11 +297,12 @@ size_t encode(const Data& m, std::span<std::byte> out) {
 
 Status decode(std::span<const std::byte> header, Data& out) {
   Reader r(header);
-  Common c = common(r);
+  Common c;
+  SLUICE_RETURN_IF_ERROR(open(MessageType::kData, header, r, c));
   out.id = c.id;
   out.payload_bytes = c.payload_bytes;
   out.offset = r.get<uint64_t>();
-  return finish("DATA", r);
+  return skip_tlvs("DATA", r);
 }
 
 size_t encode(const Done& m, std::span<std::byte> out) {
@@ -254,13 +315,15 @@ size_t encode(const Done& m, std::span<std::byte> out) {
 
 Status decode(std::span<const std::byte> header, Done& out) {
   Reader r(header);
-  out.id = common(r).id;
+  Common c;
+  SLUICE_RETURN_IF_ERROR(open(MessageType::kDone, header, r, c));
+  out.id = c.id;
   auto code = r.get<uint32_t>();
-  if (!valid_code(code)) return corrupt("DONE", "unknown code " + std::to_string(code));
+  if (code >= static_cast<uint32_t>(kCodeCount)) return corrupt("DONE", "unknown code " + std::to_string(code));
   out.code = static_cast<Code>(code);
-  (void)r.get<uint32_t>();
+  SLUICE_RETURN_IF_ERROR(check_zero("DONE", "reserved word 20", r.get<uint32_t>()));
   out.bytes = r.get<uint64_t>();
-  return finish("DONE", r);
+  return skip_tlvs("DONE", r);
 }
 
 size_t encode(const Release& m, std::span<std::byte> out) {
@@ -271,11 +334,16 @@ size_t encode(const Release& m, std::span<std::byte> out) {
 
 Status decode(std::span<const std::byte> header, Release& out) {
   Reader r(header);
-  uint64_t count = common(r).id;
-  if (count > kMaxReleases) return corrupt("RELEASE", std::to_string(count) + " ids, at most 32");
-  out.count = static_cast<uint32_t>(count);
+  Common c;
+  SLUICE_RETURN_IF_ERROR(open(MessageType::kRelease, header, r, c));
+  if (c.id > kMaxReleases) return corrupt("RELEASE", "count is " + std::to_string(c.id) + ", at most 32");
+  if (header.size() < kHeaderBytes + 8 * c.id) {
+    return corrupt("RELEASE", "count is " + std::to_string(c.id) + " in a header of " + std::to_string(header.size()) +
+                                  " bytes");
+  }
+  out.count = static_cast<uint32_t>(c.id);
   for (uint32_t i = 0; i < out.count; ++i) out.ids[i] = r.get<uint64_t>();
-  return finish("RELEASE", r);
+  return skip_tlvs("RELEASE", r);
 }
 
 size_t encode(const Cancel& m, std::span<std::byte> out) {
@@ -286,11 +354,13 @@ size_t encode(const Cancel& m, std::span<std::byte> out) {
 
 Status decode(std::span<const std::byte> header, Cancel& out) {
   Reader r(header);
-  out.id = common(r).id;
+  Common c;
+  SLUICE_RETURN_IF_ERROR(open(MessageType::kCancel, header, r, c));
+  out.id = c.id;
   auto offer = r.get<uint64_t>();
-  if (offer > 1) return corrupt("CANCEL", "kind " + std::to_string(offer));
+  if (offer > 1) return corrupt("CANCEL", "kind is " + std::to_string(offer) + ", not 0 or 1");
   out.offer = offer == 1;
-  return finish("CANCEL", r);
+  return skip_tlvs("CANCEL", r);
 }
 
 size_t encode(const Credit& m, std::span<std::byte> out) {
@@ -302,10 +372,12 @@ size_t encode(const Credit& m, std::span<std::byte> out) {
 
 Status decode(std::span<const std::byte> header, Credit& out) {
   Reader r(header);
-  (void)common(r);
+  Common c;
+  SLUICE_RETURN_IF_ERROR(open(MessageType::kCredit, header, r, c));
+  SLUICE_RETURN_IF_ERROR(check_zero("CREDIT", "id", c.id));
   out.messages = r.get<uint64_t>();
   out.bytes = r.get<uint64_t>();
-  return finish("CREDIT", r);
+  return skip_tlvs("CREDIT", r);
 }
 
 size_t encode(const Ping& m, std::span<std::byte> out) {
@@ -315,10 +387,11 @@ size_t encode(const Ping& m, std::span<std::byte> out) {
 
 Status decode(std::span<const std::byte> header, Ping& out) {
   Reader r(header);
-  Common c = common(r);
+  Common c;
+  SLUICE_RETURN_IF_ERROR(open(MessageType::kPing, header, r, c));
   out.nonce = c.id;
   out.reply = (c.flags & Ping::kReply) != 0;
-  return finish("PING", r);
+  return skip_tlvs("PING", r);
 }
 
 size_t encode(const Bye& m, std::span<std::byte> out) {
@@ -329,11 +402,13 @@ size_t encode(const Bye& m, std::span<std::byte> out) {
 
 Status decode(std::span<const std::byte> header, Bye& out) {
   Reader r(header);
-  (void)common(r);
+  Common c;
+  SLUICE_RETURN_IF_ERROR(open(MessageType::kBye, header, r, c));
+  SLUICE_RETURN_IF_ERROR(check_zero("BYE", "id", c.id));
   auto code = r.get<uint64_t>();
   if (code >= static_cast<uint64_t>(kCodeCount)) return corrupt("BYE", "unknown code " + std::to_string(code));
   out.code = static_cast<Code>(code);
-  return finish("BYE", r);
+  return skip_tlvs("BYE", r);
 }
 
 Result<uint16_t> negotiate(const Hello& ours, const Hello& theirs) {

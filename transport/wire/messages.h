@@ -5,7 +5,7 @@
 // fields of its type, TLVs) and `payload_bytes` of payload. Little-endian. A TLV is
 // {type u16, length u16, value}, the length counting the value, padded with zeros to
 // 8 bytes; an unknown TLV is skipped unless bit 15 of its type (critical) is set.
-// docs/design.md has the layouts; tests/wire/golden holds their bytes.
+// docs/wire.md has the layouts; tests/wire/golden holds their bytes.
 #ifndef SLUICE_WIRE_MESSAGES_H_
 #define SLUICE_WIRE_MESSAGES_H_
 
@@ -49,6 +49,7 @@ enum class MessageType : uint8_t {
   kBye = 10,
 };
 inline constexpr int kMessageTypeCount = 11;
+std::string_view to_string(MessageType type);  // "HELLO"
 
 // Common part, 16 bytes.
 struct Header {
@@ -199,8 +200,9 @@ size_t encode(const Credit& message, std::span<std::byte> out);
 size_t encode(const Ping& message, std::span<std::byte> out);
 size_t encode(const Bye& message, std::span<std::byte> out);
 
-// Decoders take the whole header part (decode_header() has checked the common part).
-// Errors: kCorrupt; the detail names message, field and value. `out` is unspecified then.
+// Decoders take exactly the header part. Requires: decode_header() accepted it (flags and
+// payload are checked there). Errors: kCorrupt; the detail names message, field and value.
+// `out` is unspecified then.
 Status decode(std::span<const std::byte> header, Hello& out);
 Status decode(std::span<const std::byte> header, Offer& out);
 Status decode(std::span<const std::byte> header, Want& out);

@@ -16,7 +16,7 @@ Status take_layout(const char* message, Reader& value, TensorDescriptor& out, bo
 
 inline Status unknown_tlv(const char* message, uint16_t type) {
   if ((type & kTlvCritical) == 0) return Status();
-  return corrupt(message, "unknown critical TLV " + std::to_string(type & ~kTlvCritical));
+  return corrupt(message, "unknown critical TLV " + hex(type));
 }
 
 // Calls visit(type, value) for each TLV up to the end of the message.
@@ -26,12 +26,17 @@ Status for_each_tlv(const char* message, Reader& reader, Visit&& visit) {
     auto type = reader.get<uint16_t>();
     auto length = reader.get<uint16_t>();
     auto value = reader.take(length);
-    if (reader.failed()) return corrupt(message, "TLV " + std::to_string(type) + " reaches beyond the message");
-    size_t padding = (8 - (4 + size_t{length}) % 8) % 8;
-    for (std::byte b : reader.take(padding)) {
-      if (b != std::byte{0}) return corrupt(message, "padding of TLV " + std::to_string(type) + " is not zero");
+    // Messages are multiples of 8 long and TLVs start at multiples of 8: a value that
+    // fits has room for its padding.
+    auto padding = reader.take((8 - (4 + size_t{length}) % 8) % 8);
+    if (reader.failed()) {
+      return corrupt(message, "TLV " + hex(type) + " of length " + std::to_string(length) + " reaches beyond the message");
     }
-    if (reader.failed()) return corrupt(message, "TLV " + std::to_string(type) + " is not padded to 8 bytes");
+    for (std::byte b : padding) {
+      if (b != std::byte{0}) {
+        return corrupt(message, "padding of TLV " + hex(type) + " has " + hex(static_cast<uint8_t>(b)) + ", not zero");
+      }
+    }
     SLUICE_RETURN_IF_ERROR(visit(type, Reader(value)));
   }
   return Status();

@@ -1,0 +1,217 @@
+#include "tests/wire/golden_variants.h"
+
+#include <numeric>
+
+namespace sluice::wire::test {
+namespace {
+
+Uuid uuid_from(int first) {
+  Uuid u;
+  for (size_t i = 0; i < u.bytes.size(); ++i) u.bytes[i] = static_cast<std::byte>(first + static_cast<int>(i));
+  return u;
+}
+
+TensorDescriptor compact(std::vector<int64_t> shape, DataType dtype) { return *TensorDescriptor::compact(shape, dtype); }
+
+TensorDescriptor strided(std::vector<int64_t> shape, std::vector<int64_t> strides, DataType dtype) {
+  return *TensorDescriptor::strided(shape, strides, dtype, 0);
+}
+
+Hello client_hello() {
+  Hello m;
+  m.incarnation = 0x1122334455667788;
+  m.host = uuid_from(0x10);
+  m.network_namespace = 4026531840;
+  m.user_namespace = 4026531837;
+  m.uid = 1000;
+  m.pid = 4242;
+  m.arena_bytes = uint64_t{64} << 30;
+  m.credit_messages = 256;
+  m.credit_bytes = 1 << 20;
+  return m;
+}
+
+Hello server_hello() {
+  Hello m = client_hello();
+  m.incarnation = 0x8877665544332211;
+  m.pid = 4243;
+  m.has_rendezvous = true;
+  m.rendezvous = uuid_from(0x40);
+  m.token = uuid_from(0xf0);
+  return m;
+}
+
+Offer supply(TensorDescriptor layout) {
+  Offer m;
+  m.id = 0x0000000700000003;
+  m.kind = OfferKind::kSupply;
+  m.a = 0x0000000100000002;
+  m.layout = layout;
+  m.has_layout = true;
+  m.total = layout.span_bytes();
+  return m;
+}
+
+void add_hellos(std::vector<NamedMessage>& out) {
+  out.push_back({"hello", "plain", client_hello()});
+  out.push_back({"hello", "rendezvous", server_hello()});
+  Hello zeros;
+  zeros.pid = 0;
+  out.push_back({"hello", "zeros", zeros});
+  Hello most = client_hello();
+  most.min_version = most.max_version = 0xffff;
+  most.incarnation = most.network_namespace = most.user_namespace = most.arena_bytes = ~uint64_t{0};
+  most.credit_messages = most.credit_bytes = ~uint64_t{0};
+  most.uid = most.pid = ~uint32_t{0};
+  most.host.bytes.fill(std::byte{0xff});
+  out.push_back({"hello", "ones", most});
+  out.push_back({"handshake", "client", client_hello()});
+  out.push_back({"handshake", "server", server_hello()});
+}
+
+void add_plain_offers(std::vector<NamedMessage>& out) {
+  Offer tagged;
+  tagged.id = 1;
+  tagged.kind = OfferKind::kTagged;
+  tagged.a = 0xfeedfacecafebeef;
+  tagged.total = 1 << 20;
+  out.push_back({"offer", "tagged_without_tlvs", tagged});
+  Offer in_line = tagged;
+  in_line.flags = Offer::kInline;
+  in_line.total = in_line.payload_bytes = 64;
+  out.push_back({"offer", "tagged_inline", in_line});
+  in_line.flags = Offer::kInline | Offer::kReport;
+  in_line.total = in_line.payload_bytes = kMaxInlineBytes;
+  out.push_back({"offer", "tagged_inline_longest_reported", in_line});
+  in_line.total = in_line.payload_bytes = 0;
+  out.push_back({"offer", "tagged_inline_empty", in_line});
+  Offer write = tagged;
+  write.kind = OfferKind::kWrite;
+  write.flags = Offer::kDataFollows | Offer::kReport;
+  write.epoch = 0xabcdef01;
+  write.a = 0x99;
+  write.offset = 0x123456789a;
+  write.total = static_cast<uint64_t>(INT64_MAX);
+  out.push_back({"offer", "write_data_follows", write});
+  Offer read = write;
+  read.kind = OfferKind::kRead;
+  read.flags = 0;
+  read.total = 12345;
+  read.segments[0] = {3, 4096, 12345};
+  read.segment_count = 1;
+  out.push_back({"offer", "read_one_segment", read});
+  Offer many = tagged;
+  many.total = 0;
+  for (uint32_t i = 0; i < kMaxSegments; ++i) {
+    many.segments[i] = {i * 0x01010101u, uint64_t{i} << 40, 1000 + i};
+    many.total += 1000 + i;
+  }
+  many.segment_count = kMaxSegments;
+  out.push_back({"offer", "tagged_16_segments", many});
+}
+
+void add_supply_offers(std::vector<NamedMessage>& out) {
+  std::vector<int64_t> shape;
+  for (int rank = 0; rank <= kMaxRank; ++rank) {
+    out.push_back({"offer", "supply_rank_" + std::to_string(rank), supply(compact(shape, float32))});
+    shape.push_back(rank + 2);
+  }
+  out.push_back({"offer", "supply_empty_dimension", supply(compact({4, 0, 6}, float64))});
+  out.push_back({"offer", "supply_transposed", supply(strided({3, 5}, {1, 3}, bfloat16))});
+  out.push_back({"offer", "supply_padded_rows", supply(strided({16, 100}, {128, 1}, float32))});
+  out.push_back({"offer", "supply_strided_rank_8", supply(strided({2, 2, 2, 2, 2, 2, 2, 2},
+                                                                  {1000, 400, 180, 80, 35, 16, 6, 2}, complex128))});
+  out.push_back({"offer", "supply_int4_lanes_3", supply(compact({7}, DataType{TypeCode::kInt, 4, 3}))});
+  Offer both = supply(strided({2, 3}, {8, 1}, int16));
+  both.segments[0] = {1, (64 << 20) - 10, 10};
+  both.segments[1] = {2, 0, 12};
+  both.segment_count = 2;
+  out.push_back({"offer", "supply_two_segments_strided", both});
+}
+
+void add_wants(std::vector<NamedMessage>& out) {
+  static const std::string longest = [] {
+    std::string key(kMaxKeyBytes, 0);
+    std::iota(key.begin(), key.end(), static_cast<char>(1));
+    return key;
+  }();
+  Want known;
+  known.id = 0x0000000100000002;
+  known.kind = WantKind::kKey;
+  known.key_id = 17;
+  known.a = 1000;
+  out.push_back({"want", "known_key", known});
+  Want first = known;
+  first.key = "fc6/weight";
+  out.push_back({"want", "first_use_of_key", first});
+  first.key = "x";
+  out.push_back({"want", "key_of_1_byte", first});
+  first.key = "abcd";
+  out.push_back({"want", "key_that_fills_its_padding", first});
+  first.key = longest;
+  out.push_back({"want", "key_of_255_bytes", first});
+  Want into = first;
+  into.into = true;
+  into.has_layout = true;
+  into.layout = compact({4096, 25088}, float32);
+  into.key = "fc6/weight";
+  out.push_back({"want", "into_with_key", into});
+  into.key = {};
+  into.layout = strided({2, 3, 4}, {24, 8, 1}, uint8);
+  out.push_back({"want", "into_strided", into});
+  Want pull;
+  pull.id = 5;
+  pull.kind = WantKind::kOffer;
+  pull.a = 0x0000000700000003;
+  pull.offset = 1 << 22;
+  pull.length = 411041792;
+  out.push_back({"want", "bytes_of_an_offer", pull});
+  Want read;
+  read.id = 6;
+  read.kind = WantKind::kRead;
+  read.a = 0x99;
+  read.key_id = 0xabcdef01;
+  read.offset = ~uint64_t{0};
+  read.length = ~uint64_t{0};
+  out.push_back({"want", "one_sided_read", read});
+}
+
+void add_small_messages(std::vector<NamedMessage>& out) {
+  out.push_back({"data", "first", Data{5, 0, 1}});
+  out.push_back({"data", "longest", Data{0x0000000100000002, uint64_t{1} << 33, kMaxDataBytes}});
+  out.push_back({"data", "empty", Data{5, 7, 0}});
+  for (int code = 0; code < kCodeCount; ++code) {
+    auto bytes = uint64_t{1} << (5 * code);
+    out.push_back({"done", "code_" + std::to_string(code), Done{0x100000000u + code, static_cast<Code>(code), bytes}});
+  }
+  Release release;
+  out.push_back({"release", "none", release});
+  release.count = 1;
+  release.ids[0] = 0x0102030405060708;
+  out.push_back({"release", "one", release});
+  release.count = kMaxReleases;
+  for (uint64_t i = 0; i < kMaxReleases; ++i) release.ids[i] = i * 0x0101010101010101;
+  out.push_back({"release", "most", release});
+  out.push_back({"cancel", "want", Cancel{9, false}});
+  out.push_back({"cancel", "offer", Cancel{~uint64_t{0}, true}});
+  out.push_back({"credit", "first", Credit{256, 1 << 20}});
+  out.push_back({"credit", "most", Credit{~uint64_t{0}, ~uint64_t{0}}});
+  out.push_back({"ping", "question", Ping{0xdeadbeef01, false}});
+  out.push_back({"ping", "reply", Ping{0xdeadbeef01, true}});
+  out.push_back({"bye", "ok", Bye{Code::kOk}});
+  out.push_back({"bye", "internal", Bye{Code::kInternal}});
+}
+
+}  // namespace
+
+std::vector<NamedMessage> golden_variants() {
+  std::vector<NamedMessage> out;
+  add_hellos(out);
+  add_plain_offers(out);
+  add_supply_offers(out);
+  add_wants(out);
+  add_small_messages(out);
+  return out;
+}
+
+}  // namespace sluice::wire::test

@@ -1,0 +1,206 @@
+// Each rule of docs/wire.md broken once: refused, with message, field and value named.
+#include <catch2/catch.hpp>
+
+#include <cstring>
+#include <functional>
+
+#include "tests/wire/golden_file.h"
+#include "tests/wire/random_messages.h"
+
+namespace sluice::wire::test {
+namespace {
+
+Bytes golden(const std::string& file, const std::string& name) {
+  for (GoldenVariant& v : read_golden("tests/wire/golden/" + file + ".txt")) {
+    if (v.name == name) return std::move(v.bytes);
+  }
+  FAIL("no golden message " << file << "/" << name);
+  return {};
+}
+
+template <typename T>
+Bytes with(Bytes bytes, size_t at, T value) {
+  std::memcpy(bytes.data() + at, &value, sizeof(T));
+  return bytes;
+}
+
+Bytes with_tlv(Bytes bytes, uint16_t type, uint16_t length, Bytes value = {}) {
+  size_t at = bytes.size();
+  value.resize(std::max<size_t>(value.size(), length));
+  bytes.resize(at + 4);
+  bytes = with(with(std::move(bytes), at, type), at + 2, length);
+  bytes.insert(bytes.end(), value.begin(), value.end());
+  while (bytes.size() % 8 != 0) bytes.push_back(std::byte{0});
+  return with(std::move(bytes), 2, static_cast<uint16_t>(bytes.size()));
+}
+
+void refused(const Bytes& bytes, const std::string& expected) {
+  Verdict v = judge(bytes);
+  INFO(to_hex(bytes));
+  CHECK_FALSE(v.accepted);
+  CHECK(v.problem == "");
+  CHECK_THAT(v.text, Catch::StartsWith("kCorrupt: " + expected));
+}
+
+void accepted(const Bytes& bytes) {
+  Verdict v = judge(bytes);
+  INFO(to_hex(bytes) << " " << v.text);
+  CHECK(v.accepted);
+  CHECK(v.problem == "");
+}
+
+TEST_CASE("a header that no message has is refused", "[wire][refusal]") {
+  Bytes ping = golden("ping", "question");
+  refused(Bytes(ping.begin(), ping.begin() + 15), "message: header of 15 bytes, at least 16");
+  refused({}, "message: header of 0 bytes");
+  refused(with(ping, 0, uint8_t{0}), "message: unknown type 0");
+  refused(with(ping, 0, uint8_t{11}), "message: unknown type 11");
+  refused(with(ping, 0, uint8_t{'G'}), "message: unknown type 71; the peer may not speak sluice");
+  refused(with(ping, 1, uint8_t{2}), "PING: unknown flags 0x2, known are 0x1");
+  refused(with(golden("offer", "tagged_without_tlvs"), 1, uint8_t{0x80}), "OFFER: unknown flags 0x80");
+  refused(with(ping, 2, uint16_t{8}), "PING: header_bytes is 8");
+  refused(with(ping, 2, uint16_t{20}), "PING: header_bytes is 20");
+  refused(with(ping, 2, uint16_t{1032}), "PING: header_bytes is 1032");
+  refused(with(golden("hello", "plain"), 2, uint16_t{88}), "HELLO: header_bytes is 88");
+  refused(with(ping, 4, uint32_t{1}), "PING: payload_bytes is 1, at most 0");
+  refused(with(golden("data", "longest"), 4, kMaxDataBytes + 1), "DATA: payload_bytes is 4194305, at most 4194304");
+  refused(with(golden("offer", "tagged_inline"), 4, kMaxInlineBytes + 1), "OFFER: payload_bytes is 65537, at most 65536");
+  refused(with(golden("offer", "tagged_without_tlvs"), 4, uint32_t{1}), "OFFER: payload_bytes is 1, at most 0");
+}
+
+TEST_CASE("a HELLO that is not ours is refused", "[wire][refusal]") {
+  Bytes hello = golden("hello", "rendezvous");
+  refused(with(hello, 16, 0x53554c43u), "HELLO: magic is 0x53554c43, not 0x43554c53; the peer does not speak sluice");
+  refused(with(hello, 20, uint16_t{2}), "HELLO: versions are 2..1");
+  refused(with(hello, 20, uint16_t{0}), "HELLO: versions are 0..1");
+  refused(with_tlv(golden("hello", "plain"), 0x0004, 31), "HELLO: rendezvous of 31 bytes, not 32");
+  refused(with_tlv(hello, 0x0004, 32), "HELLO: rendezvous appears 2 times");
+  refused(with_tlv(hello, 0x8004, 32), "HELLO: unknown critical TLV 0x8004");
+}
+
+TEST_CASE("what a later version may add to HELLO is skipped", "[wire][refusal]") {
+  Bytes hello = golden("hello", "plain");
+  accepted(with(hello, 88, ~uint64_t{0}));
+  accepted(with(hello, 22, uint16_t{9}));
+  accepted(with_tlv(with_tlv(hello, 0x7fff, 100), 0x0004, 32));
+}
+
+TEST_CASE("an OFFER that contradicts itself is refused", "[wire][refusal]") {
+  Bytes tagged = golden("offer", "tagged_without_tlvs");
+  refused(with(tagged, 16, uint8_t{0}), "OFFER: unknown kind 0");
+  refused(with(tagged, 16, uint8_t{5}), "OFFER: unknown kind 5");
+  refused(with(tagged, 17, uint8_t{1}), "OFFER: reserved byte 17 is 1, not zero");
+  refused(with(tagged, 18, uint16_t{3}), "OFFER: reserved word 18 is 3, not zero");
+  refused(with(tagged, 40, uint64_t{1} << 63), "OFFER: total is 9223372036854775808, above 2^63 - 1");
+  refused(with(tagged, 16, uint8_t{2}), "OFFER: kind 2 (supply) without a layout");
+  Bytes in_line = golden("offer", "tagged_inline");
+  refused(with(in_line, 40, uint64_t{65}), "OFFER: total is 65 but the inline payload has 64 bytes");
+  Bytes supply = golden("offer", "supply_rank_2");
+  refused(with(supply, 40, uint64_t{25}), "OFFER: total is 25 but the layout spans 24 bytes");
+  refused(with_tlv(supply, 0x8001, 12), "OFFER: layout appears 2 times");
+}
+
+TEST_CASE("segments that do not make the total are refused", "[wire][refusal]") {
+  Bytes one = golden("offer", "read_one_segment");
+  refused(with(one, 64, uint64_t{12344}), "OFFER: total is 12345 but the segments have 12344 bytes");
+  refused(with(one, 64, uint64_t{0}), "OFFER: segment of extent 3 has offset 4096 and length 0");
+  refused(with(one, 56, ~uint64_t{0}), "OFFER: segment of extent 3 has offset 18446744073709551615");
+  refused(with(one, 50, uint16_t{19}), "OFFER: segment of 19 bytes, not 20");
+  refused(with(one, 1, uint8_t{1}), "OFFER: total is 12345 but the inline payload has 0 bytes");
+  refused(with(with(one, 1, uint8_t{1}), 4, uint32_t{12345}), "OFFER: segment count is 1 beside an inline payload");
+  Bytes value(20, std::byte{1});
+  refused(with_tlv(golden("offer", "tagged_16_segments"), 0x8002, 20, value), "OFFER: segment count is above 16");
+  Bytes huge(20, std::byte{0});
+  huge = with(huge, 12, ~uint64_t{0});
+  refused(with_tlv(one, 0x8002, 20, huge), "OFFER: segment 1 of length 18446744073709551615 takes the sum beyond");
+}
+
+TEST_CASE("a WANT that contradicts itself is refused", "[wire][refusal]") {
+  Bytes known = golden("want", "known_key");
+  refused(with(known, 16, uint8_t{0}), "WANT: unknown kind 0");
+  refused(with(known, 16, uint8_t{4}), "WANT: unknown kind 4");
+  refused(with(known, 17, uint8_t{2}), "WANT: into is 2, not 0 or 1");
+  refused(with(known, 17, uint8_t{1}), "WANT: into is 1 without a layout");
+  refused(with(known, 18, uint16_t{1}), "WANT: reserved word 18 is 1, not zero");
+  refused(with_tlv(known, 0x8003, 0), "WANT: key of 0 bytes");
+  refused(with_tlv(known, 0x8003, 256), "WANT: key of 256 bytes, must have 1 to 255");
+  refused(with_tlv(golden("want", "key_of_1_byte"), 0x8003, 1), "WANT: key appears 2 times");
+  refused(with_tlv(known, 0x8002, 20), "WANT: unknown critical TLV 0x8002");
+}
+
+TEST_CASE("a layout with the wrong form is refused", "[wire][refusal]") {
+  Bytes into = golden("want", "into_strided");  // TLV at 48, its value at 52
+  refused(with(into, 56, uint8_t{4}), "WANT: layout of rank 4 and form 1 has 48 bytes of dimensions, not 64");
+  refused(with(into, 56, uint8_t{255}), "WANT: layout of rank 255, at most 8");
+  refused(with(into, 57, uint8_t{0}), "WANT: layout of rank 3 and form 0 has 48 bytes of dimensions, not 24");
+  refused(with(into, 57, uint8_t{2}), "WANT: layout of form 2, not 0 or 1");
+  refused(with(into, 58, uint16_t{7}), "WANT: layout has reserved words 0x7 and 0x0, not zero");
+  refused(with(into, 60, uint32_t{7}), "WANT: layout has reserved words 0x0 and 0x7, not zero");
+  refused(with(into, 52, uint8_t{99}), "WANT: layout: unknown dtype");
+  refused(with_tlv(golden("want", "known_key"), 0x8001, 11), "WANT: layout of 11 bytes, at least 12");
+}
+
+TEST_CASE("the small messages are as strict", "[wire][refusal]") {
+  refused(with(golden("done", "code_0"), 16, uint32_t{13}), "DONE: unknown code 13");
+  refused(with(golden("done", "code_0"), 20, uint32_t{1}), "DONE: reserved word 20 is 1, not zero");
+  refused(with(golden("bye", "ok"), 16, uint64_t{13}), "BYE: unknown code 13");
+  refused(with(golden("bye", "ok"), 16, uint64_t{1} << 32), "BYE: unknown code 4294967296");
+  refused(with(golden("bye", "ok"), 8, uint64_t{4}), "BYE: id is 4, not zero");
+  refused(with(golden("credit", "first"), 8, uint64_t{4}), "CREDIT: id is 4, not zero");
+  refused(with(golden("cancel", "want"), 16, uint64_t{2}), "CANCEL: kind is 2, not 0 or 1");
+  refused(with(golden("release", "most"), 8, uint64_t{33}), "RELEASE: count is 33, at most 32");
+  refused(with(golden("release", "most"), 8, ~uint64_t{0}), "RELEASE: count is 18446744073709551615");
+  refused(with(golden("release", "one"), 8, uint64_t{2}), "RELEASE: count is 2 in a header of 24 bytes");
+}
+
+TEST_CASE("an unknown TLV is skipped in every message unless it is critical", "[wire][refusal]") {
+  for (const std::string& path : golden_paths()) {
+    for (const GoldenVariant& v : read_golden(path)) {
+      INFO(path << " " << v.name);
+      for (uint16_t length : {0, 1, 4, 12, 200}) {
+        Bytes extended = with_tlv(v.bytes, 0x0777, length, Bytes(length, std::byte{0xab}));
+        Verdict verdict = judge(extended);
+        CHECK(verdict.accepted);
+        CHECK(verdict.problem == "");
+        CHECK(verdict.text == v.text);
+        Bytes critical = with_tlv(v.bytes, 0x8777, length);
+        CHECK_THAT(judge(critical).text, Catch::Contains("unknown critical TLV 0x8777"));
+        CHECK(judge(critical).problem == "");
+      }
+      // Its padding not zero, its length beyond the message.
+      Bytes padded = with_tlv(v.bytes, 0x0777, 1);
+      CHECK_THAT(judge(with(padded, padded.size() - 1, uint8_t{9})).text,
+                 Catch::Contains("padding of TLV 0x777 has 0x9, not zero"));
+      CHECK_THAT(judge(with(padded, padded.size() - 6, uint16_t{5})).text,
+                 Catch::Contains("TLV 0x777 of length 5 reaches beyond the message"));
+    }
+  }
+}
+
+TEST_CASE("a header that is not the span it came in is refused by every decoder", "[wire][refusal]") {
+  Bytes ping = golden("ping", "question");
+  Ping out;
+  Status status = decode(std::span<const std::byte>(ping).first(8), out);
+  CHECK(status == Code::kCorrupt);
+  CHECK(status.detail() == "PING: header of 8 bytes, at least 16");
+  ping.resize(24);
+  CHECK(decode(ping, out).detail() == "PING: header_bytes is 16 in a header of 24 bytes");
+  Bye bye;
+  CHECK(decode(ping, bye).detail() == "BYE: type is 9");
+}
+
+TEST_CASE("random bytes behind a plausible header never surprise", "[wire][refusal]") {
+  for (uint64_t seed = 0; seed < 100000; ++seed) {
+    RandomMessages random(seed);
+    Bytes bytes = encode_any(random.next(static_cast<MessageType>(1 + random.below(10))));
+    for (uint64_t changes = 1 + random.below(4); changes > 0; --changes) {
+      bytes[random.below(bytes.size())] = static_cast<std::byte>(random.word());
+    }
+    std::string problem = judge_stream(bytes);
+    if (!problem.empty()) FAIL("seed " << seed << ": " << problem);
+  }
+  SUCCEED();
+}
+
+}  // namespace
+}  // namespace sluice::wire::test
