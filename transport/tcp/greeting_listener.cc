@@ -1,0 +1,259 @@
+#include <sluice/tcp/greeting_listener.h>
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+
+#include <sluice/base/counters.h>
+#include <sluice/base/fault_point.h>
+#include <sluice/base/log.h>
+#include <sluice/tcp/resolve.h>
+
+namespace sluice::tcp {
+namespace {
+
+constexpr const char* kOrigin = "tcp/greeting_listener";
+
+// Connections accepted in one go before others get their turn.
+constexpr size_t kAcceptsPerRound = 64;
+// After a lack of descriptors: when to try again.
+constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+
+constexpr uint32_t kEvents = EPOLLIN | EPOLLRDHUP | EPOLLET;
+
+Counter greetings_refused("tcp.greetings_refused");
+Counter greetings_late("tcp.greetings_late");
+Counter greetings_evicted("tcp.greetings_evicted");
+Counter accepts_failed("tcp.accepts_failed");
+
+Status listen_error(const Address& address, int os_error) {
+  auto status = [&](Code code, const std::string& what) {
+    return Status(code, Scope::kOperation, kOrigin, "cannot listen at " + address.to_string() + ": " + what, os_error);
+  };
+  switch (os_error) {
+    case EADDRINUSE:
+      return status(Code::kInvalidArgument, "the port is in use; choose another, or 0 for any free one (ss -ltnp shows who has it)");
+    case EADDRNOTAVAIL:
+      return status(Code::kInvalidArgument, "no interface of this machine has the address (ip addr lists them); 0.0.0.0 and [::] are all");
+    case EACCES:
+      return status(Code::kAccessDenied, "the port is privileged; choose one from 1024, or see net.ipv4.ip_unprivileged_port_start");
+    default:
+      return status(Code::kUnreachable, "the system refuses it");
+  }
+}
+
+Result<Fd> bind_and_listen(const Address& address, const SocketAddress& where, int backlog) {
+  SLUICE_TRY(Fd fd, open_stream_socket(where.family()));
+  int one = 1, zero = 0;
+  // A restarted server gets its port back while old connections are in TIME_WAIT.
+  ::setsockopt(fd.value(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  // [::] serves IPv4 as well.
+  if (where.family() == AF_INET6) ::setsockopt(fd.value(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+  if (::bind(fd.value(), where.get(), where.length) != 0) return listen_error(address, errno);
+  if (::listen(fd.value(), backlog) != 0) return listen_error(address, errno);
+  return fd;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GreetingListener>> GreetingListener::open(Context& context, const Address& address,
+                                                                 const wire::Hello& ours,
+                                                                 const GreetingOptions& options,
+                                                                 PrepareHello prepare) {
+  SLUICE_TRY(std::vector<SocketAddress> found, resolve(address));
+  std::unique_ptr<GreetingListener> listener(new GreetingListener(context, ours, options, std::move(prepare)));
+  Status last;
+  for (const SocketAddress& where : found) {
+    auto fd = bind_and_listen(address, where, options.backlog);
+    if (fd.ok()) {
+      listener->fd_ = std::move(fd).value();
+      break;
+    }
+    last = fd.status();
+  }
+  if (!listener->fd_) return last;
+  listener->address_ = address;
+  listener->address_.port = local_address(listener->fd_.value()).port();
+  SLUICE_RETURN_IF_ERROR(context.watch(listener->fd_.value(), EPOLLIN | EPOLLET, listener.get()));
+  return listener;
+}
+
+GreetingListener::~GreetingListener() { close(); }
+
+void GreetingListener::close() {
+  if (!fd_) return;
+  context_.unwatch(fd_.value(), this);
+  fd_.reset();
+  while (!half_open_.empty()) refuse(detach(half_open_.front()), Code::kUnreachable);
+  while (!ready_.empty()) {
+    refuse(ready_.front().take_fd(), Code::kUnreachable);
+    ready_.pop_front();
+  }
+}
+
+std::optional<Greeting> GreetingListener::take() {
+  if (ready_.empty()) return std::nullopt;
+  std::optional<Greeting> first(std::move(ready_.front()));
+  ready_.pop_front();
+  return first;
+}
+
+size_t GreetingListener::progress(Instant now) {
+  if (!fd_) return 0;
+  size_t work = 0;
+  while (!half_open_.empty() && half_open_.front().expires <= now) {
+    greetings_late.add();
+    drop(half_open_.front(), Code::kTimedOut,
+         Status(Code::kTimedOut, Scope::kEndpoint, kOrigin, "it did not finish its greeting in time"));
+    ++work;
+  }
+  if (retry_accept_ <= now) {
+    retry_accept_ = kNever;
+    more_to_accept_ = true;
+  }
+  if (has_work()) work += accept_some();
+  return work;
+}
+
+Instant GreetingListener::next_timeout() const {
+  if (!fd_) return kNever;
+  return half_open_.empty() ? retry_accept_ : std::min(retry_accept_, half_open_.front().expires);
+}
+
+bool GreetingListener::can_accept() const {
+  return fd_ && retry_accept_ == kNever && ready_.size() < static_cast<size_t>(options_.backlog);
+}
+
+void GreetingListener::on_event(uint32_t) noexcept {
+  more_to_accept_ = true;
+  if (can_accept()) accept_some();
+}
+
+size_t GreetingListener::accept_some() {
+  Instant now = context_.refresh_now();
+  for (size_t count = 0; count < kAcceptsPerRound; ++count) {
+    Fd fd(::accept4(fd_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd) {
+      add(std::move(fd), now);
+      continue;
+    }
+    if (errno == EAGAIN) {
+      more_to_accept_ = false;
+      return count;
+    }
+    // accept(2): errors of the new connection are reported here; it is gone, others wait.
+    if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) continue;
+    accepts_failed.add();
+    log(LogLevel::kWarning, "tcp: " + address_.to_string() + " cannot accept: " + descriptor_error(kOrigin, errno).to_string());
+    retry_accept_ = after(now, kAcceptPause);
+    return count;
+  }
+  return kAcceptsPerRound;
+}
+
+void GreetingListener::add(Fd fd, Instant now) {
+  if (half_open_.size() >= options_.half_open_limit) {
+    greetings_evicted.add();
+    drop(half_open_.front(), Code::kTryAgain,
+         Status(Code::kTryAgain, Scope::kEndpoint, kOrigin, "too many connections are being greeted"));
+  }
+  if (!set_connection_options(fd.value()).ok()) return;
+  HalfOpen& peer = half_open_.emplace_back();
+  peer.self = std::prev(half_open_.end());
+  peer.owner = this;
+  peer.fd = std::move(fd);
+  peer.expires = after(now, options_.patience);
+  if (!context_.watch(peer.fd.value(), kEvents, &peer).ok()) {
+    accepts_failed.add();
+    half_open_.pop_back();
+  }
+}
+
+void GreetingListener::look(HalfOpen& peer, uint32_t epoll_events) {
+  std::array<std::byte, kMaxGreetingBytes> scratch;
+  while (true) {
+    Glimpse glimpse = take_message(peer.fd.value(), scratch);
+    if (glimpse.state == Glimpse::State::kIncomplete) {
+      bool more_may_come = (epoll_events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0;
+      if (more_may_come) return;
+      return drop(peer, Code::kUnreachable, cut_off());
+    }
+    if (glimpse.state == Glimpse::State::kEnded) return drop(peer, glimpse.why.code(), glimpse.why);
+    // A client that knows what it wants sends its choice right behind its HELLO.
+    if (peer.greeted) return take_choice(peer, glimpse);
+    if (!answer_hello(peer, glimpse)) return;
+  }
+}
+
+bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
+  auto fail = [&](const Status& why) {
+    drop(peer, why.code(), why);
+    return false;
+  };
+  if (glimpse.common.type != wire::MessageType::kHello) {
+    return fail(Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "its first message is not HELLO"));
+  }
+  wire::Hello theirs;
+  Status status = wire::decode(glimpse.header, theirs);
+  if (!status.ok()) return fail(status);
+  wire::Hello ours = ours_;
+  auto version = wire::negotiate(ours, theirs);
+  if (!version.ok()) return fail(version.status());
+  if (prepare_) prepare_(ours);
+  fault_point("tcp.hello_received");
+  std::array<std::byte, wire::kMaxHeaderBytes> out;
+  size_t length = wire::encode(ours, out);
+  if (!send_all_now(peer.fd.value(), out.data(), length)) {
+    return fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "it does not take our HELLO", errno));
+  }
+  fault_point("tcp.hello_answered");
+  peer.greeted = true;
+  peer.greeting = Greeting(Fd(), ours, theirs, *version);
+  // Its time starts anew, so it is now the youngest.
+  peer.expires = after(context_.now(), options_.patience);
+  half_open_.splice(half_open_.end(), half_open_, peer.self);
+  return true;
+}
+
+void GreetingListener::take_choice(HalfOpen& peer, const Glimpse& glimpse) {
+  wire::Done done;
+  if (glimpse.common.type == wire::MessageType::kBye) {
+    return drop(peer, Code::kOk, Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "it changed its mind"));
+  }
+  Status status = glimpse.common.type == wire::MessageType::kDone
+                      ? wire::decode(glimpse.header, done)
+                      : Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "no choice of a path follows its HELLO");
+  if (!status.ok()) return drop(peer, status.code(), status);
+  auto served = std::find_if(options_.paths.begin(), options_.paths.end(),
+                             [&](Path path) { return static_cast<uint64_t>(path) == done.id; });
+  if (served == options_.paths.end() || done.code != Code::kOk) {
+    return drop(peer, Code::kUnsupported,
+                Status(Code::kUnsupported, Scope::kEndpoint, kOrigin, "it chose a path that is not served here"));
+  }
+  Greeting greeting = std::move(peer.greeting);
+  greeting = Greeting(detach(peer), greeting.ours, greeting.peer, greeting.version);
+  greeting.chosen = *served;
+  ready_.push_back(std::move(greeting));
+  fault_point("tcp.choice_received");
+}
+
+void GreetingListener::drop(HalfOpen& peer, Code code, const Status& why) {
+  greetings_refused.add();
+  if (log_enabled(LogLevel::kInfo)) {
+    log(LogLevel::kInfo, "tcp: " + address_.to_string() + " refused " + peer_address(peer.fd.value()).to_string() +
+                             ": " + why.to_string());
+  }
+  refuse(detach(peer), code);
+}
+
+Fd GreetingListener::detach(HalfOpen& peer) {
+  context_.unwatch(peer.fd.value(), &peer);
+  Fd fd = std::move(peer.fd);
+  half_open_.erase(peer.self);
+  return fd;
+}
+
+}  // namespace sluice::tcp

@@ -1,0 +1,96 @@
+// The server's side of the greeting: accepts connections and greets many at once
+// without blocking; what a stranger can make it hold is bounded. Knows no sessions.
+#ifndef SLUICE_TCP_GREETING_LISTENER_H_
+#define SLUICE_TCP_GREETING_LISTENER_H_
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sluice/tcp/greeting.h>
+
+namespace sluice::tcp {
+
+struct GreetingOptions {
+  // Connections the kernel may hold before we accept them, and greeted ones that wait
+  // for take().
+  int backlog = 128;
+  // Connections being greeted at once; one more ends the oldest. A greeting takes one
+  // round trip, so only strangers that say nothing grow old.
+  size_t half_open_limit = 256;
+  // Longest time from accept to the peer's HELLO, and from there to its choice.
+  Duration patience = std::chrono::seconds(5);
+  // Choices that are served; others are refused with BYE{kUnsupported}.
+  std::vector<Path> paths = {Path::kTcp};
+};
+
+// Fills in what belongs to one connection (rendezvous, token) before HELLO is sent.
+using PrepareHello = std::function<void(wire::Hello& ours)>;
+
+// Thread: the context's. Requires: the context outlives it, or close() came before.
+class GreetingListener final : public EventHandler {
+ public:
+  // Errors: kUnreachable (name), kInvalidArgument (the address is in use or not ours),
+  // kAccessDenied (port below 1024), kNoMemory (descriptors).
+  static Result<std::unique_ptr<GreetingListener>> open(Context& context, const Address& address,
+                                                        const wire::Hello& ours, const GreetingOptions& options,
+                                                        PrepareHello prepare = {});
+  ~GreetingListener();
+  GreetingListener(const GreetingListener&) = delete;
+  GreetingListener& operator=(const GreetingListener&) = delete;
+
+  // The next greeting whose choice has arrived.
+  std::optional<Greeting> take();
+  // Ends late greetings, accepts what had to wait. Returns how much it did.
+  size_t progress(Instant now);
+  // True if progress() has something to do now.
+  bool has_work() const { return more_to_accept_ && can_accept(); }
+  Instant next_timeout() const;
+  // With the port that is really bound.
+  const Address& address() const { return address_; }
+  size_t half_open() const { return half_open_.size(); }
+  void close();
+
+ private:
+  // Under 1 KiB: nothing that a stranger sends is stored before it is verified.
+  struct HalfOpen final : EventHandler {
+    GreetingListener* owner = nullptr;
+    Fd fd;
+    Instant expires;
+    bool greeted = false;  // HELLO went both ways; the choice is missing
+    Greeting greeting;
+    std::list<HalfOpen>::iterator self;
+    void on_event(uint32_t epoll_events) noexcept override { owner->look(*this, epoll_events); }
+  };
+
+  GreetingListener(Context& context, const wire::Hello& ours, const GreetingOptions& options, PrepareHello prepare)
+      : context_(context), ours_(ours), options_(options), prepare_(std::move(prepare)) {}
+  void on_event(uint32_t epoll_events) noexcept override;
+  bool can_accept() const;
+  size_t accept_some();
+  void add(Fd fd, Instant now);
+  void look(HalfOpen& peer, uint32_t epoll_events);
+  bool answer_hello(HalfOpen& peer, const Glimpse& glimpse);
+  void take_choice(HalfOpen& peer, const Glimpse& glimpse);
+  void drop(HalfOpen& peer, Code code, const Status& why);
+  Fd detach(HalfOpen& peer);
+
+  Context& context_;
+  wire::Hello ours_;
+  GreetingOptions options_;
+  PrepareHello prepare_;
+  Address address_;
+  Fd fd_;
+  std::list<HalfOpen> half_open_;  // oldest first
+  std::deque<Greeting> ready_;
+  Instant retry_accept_ = kNever;  // after a lack of descriptors
+  bool more_to_accept_ = false;
+};
+
+}  // namespace sluice::tcp
+
+#endif  // SLUICE_TCP_GREETING_LISTENER_H_

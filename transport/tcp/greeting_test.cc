@@ -1,0 +1,396 @@
+// The greeting, both sides, with peers that follow it and peers that do not.
+#include <sys/epoll.h>
+#include <sys/resource.h>
+
+#include <sluice/api/identity.h>
+#include <sluice/base/counters.h>
+#include <sluice/tcp/greeting_listener.h>
+#include <sluice/tcp/resolve.h>
+#include <sluice/tcp/testing.h>
+
+namespace sluice::tcp {
+namespace {
+
+using namespace testing;
+
+Address loopback_address(const std::string& host = "127.0.0.1", uint16_t port = 0) {
+  Address address;
+  address.scheme = Scheme::kTcp;
+  address.host = host;
+  address.port = port;
+  return address;
+}
+
+struct Server {
+  explicit Server(LoneContext& lone, GreetingOptions options = {}, PrepareHello prepare = {},
+                  const std::string& host = "127.0.0.1")
+      : lone(lone) {
+    auto opened = GreetingListener::open(lone.context, loopback_address(host), local_hello(1000), options, prepare);
+    REQUIRE(opened.ok());
+    listener = std::move(opened).value();
+  }
+  Fd stranger() {
+    Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(listener->address().port);
+    REQUIRE(::connect(fd.value(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0);
+    send_without_delay(fd.value());
+    return fd;
+  }
+  void pump() {
+    for (int i = 0; i < 200; ++i) {
+      lone.context.progress();
+      listener->progress(lone.context.now());
+    }
+  }
+  template <typename Condition>
+  bool pump_until(Condition&& done) {
+    Instant deadline = soon();
+    while (!done()) {
+      if (now() > deadline) return false;
+      pump();
+    }
+    return true;
+  }
+  std::optional<Greeting> take() {
+    std::optional<Greeting> greeting;
+    pump_until([&] { return (greeting = listener->take()).has_value(); });
+    return greeting;
+  }
+  // What the listener sends until it closes.
+  Bytes read_until_closed(int fd) {
+    Bytes all;
+    Instant deadline = soon();
+    while (now() < deadline) {
+      std::byte buffer[2048];
+      ssize_t got = ::recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+      if (got > 0) all.insert(all.end(), buffer, buffer + got);
+      if (got == 0 || (got < 0 && errno != EAGAIN)) return all;
+      pump();
+    }
+    FAIL("the listener did not close the connection");
+    return all;
+  }
+  LoneContext& lone;
+  std::unique_ptr<GreetingListener> listener;
+};
+
+Bytes hello_bytes() { return frame(local_hello(2000)); }
+Bytes choice_bytes(Path path) { return frame(wire::Done{.id = static_cast<uint64_t>(path), .code = Code::kOk, .bytes = 0}); }
+
+Code bye_code(const Bytes& bytes) {
+  wire::Bye bye;
+  auto common = wire::decode_header(bytes);
+  REQUIRE(common.ok());
+  REQUIRE(common->type == wire::MessageType::kBye);
+  REQUIRE(wire::decode(bytes, bye).ok());
+  return bye.code;
+}
+
+TEST_CASE("client and server learn each other's HELLO and the choice", "[tcp][greeting]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone, {.paths = {Path::kTcp, Path::kShm}}, [](wire::Hello& ours) {
+    ours.has_rendezvous = true;
+    ours.token.bytes[3] = std::byte{42};
+  });
+  wire::Hello ours = local_hello(2000);
+  auto client = greet(lone.context, server.listener->address(), ours, soon());
+  REQUIRE(client.ok());
+  CHECK(client->peer.has_rendezvous);
+  CHECK(client->peer.token.bytes[3] == std::byte{42});
+  CHECK(client->peer.arena_bytes == 1000);
+  CHECK(client->version == wire::kMaxVersion);
+  server.pump();
+  CHECK_FALSE(server.listener->take().has_value());
+  REQUIRE(choose(*client, Path::kShm).ok());
+  auto served = server.take();
+  REQUIRE(served.has_value());
+  CHECK(served->chosen == Path::kShm);
+  CHECK(served->peer.arena_bytes == 2000);
+  CHECK(served->peer.incarnation == ours.incarnation);
+  CHECK(served->ours.token.bytes[3] == std::byte{42});
+  // The connection is theirs now, and clean.
+  Fd theirs(served->release_fd());
+  REQUIRE(::send(client->fd(), "x", 1, 0) == 1);
+  char byte = 0;
+  CHECK(::recv(theirs.value(), &byte, 1, 0) == 1);
+  CHECK(byte == 'x');
+}
+
+TEST_CASE("a client may send its choice and its first message right behind its HELLO", "[tcp][greeting]") {
+  LoneContext lone;
+  Server server(lone);
+  Fd peer = server.stranger();
+  Bytes stream = hello_bytes();
+  Bytes choice = choice_bytes(Path::kTcp), ping = frame(wire::Ping{.nonce = 1, .reply = false});
+  stream.insert(stream.end(), choice.begin(), choice.end());
+  stream.insert(stream.end(), ping.begin(), ping.end());
+  write_all(peer.value(), stream);
+  auto served = server.take();
+  REQUIRE(served.has_value());
+  Bytes got(ping.size());
+  CHECK(::recv(served->fd(), got.data(), got.size(), 0) == static_cast<ssize_t>(got.size()));
+  CHECK(got == ping);
+}
+
+TEST_CASE("a greeting may arrive byte by byte", "[tcp][greeting]") {
+  LoneContext lone;
+  Server server(lone);
+  Fd peer = server.stranger();
+  for (const Bytes& message : {hello_bytes(), choice_bytes(Path::kTcp)}) {
+    for (std::byte byte : message) {
+      CHECK_FALSE(server.listener->take().has_value());
+      write_all(peer.value(), &byte, 1);
+      server.pump();
+    }
+  }
+  CHECK(server.take().has_value());
+}
+
+TEST_CASE("a path that is not served is refused with kUnsupported", "[tcp][greeting]") {
+  LoneContext lone;
+  Server server(lone);
+  auto client = greet(lone.context, server.listener->address(), local_hello(0), soon());
+  REQUIRE(client.ok());
+  REQUIRE(choose(*client, Path::kShm).ok());
+  CHECK(bye_code(server.read_until_closed(client->fd())) == Code::kUnsupported);
+  CHECK_FALSE(server.listener->take().has_value());
+}
+
+TEST_CASE("versions that do not overlap are refused on both sides, naming both ranges", "[tcp][greeting]") {
+  LoneContext lone;
+  Server server(lone);
+  wire::Hello future = local_hello(0);
+  future.min_version = future.max_version = 7;
+  auto client = greet(lone.context, server.listener->address(), future, soon());
+  REQUIRE_FALSE(client.ok());
+  CHECK(client.code() == Code::kUnsupported);
+  CHECK(client.status().detail().find("version") != std::string::npos);
+}
+
+TEST_CASE("every byte of a greeting flipped, deleted or doubled gives a clear end and harms nobody", "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone);
+  wire::Hello hello = local_hello(2000);
+  hello.has_rendezvous = true;
+  Bytes stream = frame(hello);
+  Bytes choice = choice_bytes(Path::kTcp);
+  stream.insert(stream.end(), choice.begin(), choice.end());
+  for (size_t at = 0; at < stream.size(); ++at) {
+    for (int change = 0; change < 3; ++change) {
+      Bytes bad = stream;
+      if (change == 0) bad[at] ^= std::byte{0xff};
+      if (change == 1) bad.erase(bad.begin() + static_cast<ptrdiff_t>(at));
+      if (change == 2) bad.insert(bad.begin() + static_cast<ptrdiff_t>(at), bad[at]);
+      Fd peer = server.stranger();
+      (void)::send(peer.value(), bad.data(), bad.size(), MSG_NOSIGNAL);
+      ::shutdown(peer.value(), SHUT_WR);
+      // Accepted (the byte carries no rule), or ended: nothing stays half open.
+      uint64_t before = read_counter("tcp.greetings_refused");
+      CHECK(server.pump_until([&] {
+        return server.listener->take().has_value() || read_counter("tcp.greetings_refused") > before;
+      }));
+      CHECK(server.listener->half_open() == 0);
+    }
+  }
+  auto client = greet(lone.context, server.listener->address(), local_hello(0), soon());
+  CHECK(client.ok());
+}
+
+TEST_CASE("strangers that say nothing are bounded, and a good client is served among them", "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone, {.half_open_limit = 16});
+  uint64_t evicted = read_counter("tcp.greetings_evicted");
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 40; ++i) {
+    strangers.push_back(server.stranger());
+    server.pump();
+    CHECK(server.listener->half_open() <= 16);
+  }
+  server.pump_until([&] { return read_counter("tcp.greetings_evicted") == evicted + 24; });
+  CHECK(read_counter("tcp.greetings_evicted") == evicted + 24);
+  CHECK(bye_code(server.read_until_closed(strangers[0].value())) == Code::kTryAgain);
+  auto client = greet(lone.context, server.listener->address(), local_hello(0), soon());
+  CHECK(client.ok());
+}
+
+TEST_CASE("a stranger that says nothing is sent away after the time it has", "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone);
+  Fd silent = server.stranger();
+  Fd slow = server.stranger();
+  server.pump();
+  write_all(slow.value(), hello_bytes());
+  CHECK(server.pump_until([&] { return server.listener->half_open() == 2; }));
+  CHECK(server.listener->next_timeout() <= after(lone.context.now(), std::chrono::seconds(5)));
+  server.listener->progress(after(now(), std::chrono::seconds(6)));
+  CHECK(server.listener->half_open() == 0);
+  CHECK(bye_code(server.read_until_closed(silent.value())) == Code::kTimedOut);
+  CHECK(server.listener->next_timeout() == kNever);
+}
+
+TEST_CASE("greeted connections that nobody takes are bounded", "[tcp][greeting]") {
+  LoneContext lone;
+  Server server(lone, {.backlog = 2});
+  std::vector<Fd> peers;
+  for (int i = 0; i < 4; ++i) {
+    peers.push_back(server.stranger());
+    write_all(peers.back().value(), hello_bytes());
+    write_all(peers.back().value(), choice_bytes(Path::kTcp));
+    server.pump();
+  }
+  // The third waits in the kernel until there is room.
+  CHECK(server.listener->half_open() == 0);
+  for (int i = 0; i < 4; ++i) CHECK(server.take().has_value());
+  CHECK_FALSE(server.listener->take().has_value());
+}
+
+TEST_CASE("a server that is not sluice is told apart from one that is not there", "[tcp][greeting]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  SECTION("nobody listens") {
+    uint16_t port;
+    {
+      Server gone(lone);
+      port = gone.listener->address().port;
+    }
+    auto client = greet(lone.context, loopback_address("127.0.0.1", port), local_hello(0), soon());
+    CHECK(client.code() == Code::kUnreachable);
+    CHECK(client.status().detail().find("127.0.0.1:" + std::to_string(port)) != std::string::npos);
+  }
+  Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  REQUIRE(::bind(listener.value(), reinterpret_cast<sockaddr*>(&address), length) == 0);
+  REQUIRE(::listen(listener.value(), 4) == 0);
+  ::getsockname(listener.value(), reinterpret_cast<sockaddr*>(&address), &length);
+  uint16_t port = ntohs(address.sin_port);
+  // Answers from inside progress, as the client waits there.
+  struct Answer final : EventHandler {
+    Answer(int listener, std::string text, bool hang_up) : listener(listener), text(std::move(text)), hang_up(hang_up) {}
+    void on_event(uint32_t) noexcept override {
+      peer = Fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+      if (peer && !text.empty()) (void)::send(peer.value(), text.data(), text.size(), MSG_NOSIGNAL);
+      if (hang_up) peer.reset();
+    }
+    int listener;
+    std::string text;
+    bool hang_up;
+    Fd peer;
+  };
+  auto attempt = [&](const std::string& text, bool hang_up, Instant deadline) {
+    Answer answer(listener.value(), text, hang_up);
+    REQUIRE(lone.context.watch(listener.value(), EPOLLIN, &answer).ok());
+    auto client = greet(lone.context, loopback_address("127.0.0.1", port), local_hello(0), deadline);
+    lone.context.unwatch(listener.value(), &answer);
+    REQUIRE_FALSE(client.ok());
+    return client.status();
+  };
+  SECTION("an SSH server") {
+    Status status = attempt("SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", false, soon());
+    CHECK(status == Code::kCorrupt);
+  }
+  SECTION("one that hangs up") { CHECK(attempt("", true, soon()) == Code::kUnreachable); }
+  SECTION("one that says nothing") {
+    Status status = attempt("", false, after(now(), std::chrono::milliseconds(30)));
+    CHECK(status == Code::kTimedOut);
+    CHECK(status.detail().find("HELLO") != std::string::npos);
+  }
+}
+
+TEST_CASE("IPv6 addresses are listened on and connected to", "[tcp][greeting]") {
+  LoneContext lone;
+  Fd probe(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(probe);
+  Server server(lone, {}, {}, "::1");
+  CHECK(server.listener->address().to_string().starts_with("tcp://[::1]:"));
+  auto client = greet(lone.context, server.listener->address(), local_hello(0), soon());
+  REQUIRE(client.ok());
+  CHECK(client->peer_name() == server.listener->address().to_string());
+}
+
+TEST_CASE("a listener on all addresses serves both families", "[tcp][greeting]") {
+  LoneContext lone;
+  Server server(lone, {}, {}, "::");
+  for (const char* host : {"127.0.0.1", "::1", "localhost"}) {
+    auto client = greet(lone.context, loopback_address(host, server.listener->address().port), local_hello(0), soon());
+    INFO(host);
+    CHECK(client.ok());
+  }
+}
+
+TEST_CASE("a name that does not resolve is named", "[tcp][resolve]") {
+  auto found = resolve(loopback_address("no-such-host.invalid", 7000));
+  REQUIRE_FALSE(found.ok());
+  CHECK(found.code() == Code::kUnreachable);
+  CHECK(found.status().detail().find("no-such-host.invalid") != std::string::npos);
+}
+
+TEST_CASE("a port in use is named with the remedy", "[tcp][greeting]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone);
+  auto second = GreetingListener::open(lone.context, server.listener->address(), local_hello(0), {});
+  REQUIRE_FALSE(second.ok());
+  CHECK(second.code() == Code::kInvalidArgument);
+  CHECK(second.status().os_error() == EADDRINUSE);
+  CHECK(second.status().detail().find(server.listener->address().to_string()) != std::string::npos);
+  CHECK(second.status().detail().find("choose another") != std::string::npos);
+}
+
+TEST_CASE("an address of another machine cannot be listened on", "[tcp][greeting]") {
+  LoneContext lone;
+  auto opened = GreetingListener::open(lone.context, loopback_address("192.0.2.1"), local_hello(0), {});
+  REQUIRE_FALSE(opened.ok());
+  CHECK(opened.code() == Code::kInvalidArgument);
+}
+
+TEST_CASE("a lack of descriptors is survived by the listener and named to the client", "[tcp][greeting]") {
+  LoneContext lone;
+  Server server(lone);
+  Fd peer = server.stranger();
+  write_all(peer.value(), hello_bytes());
+  write_all(peer.value(), choice_bytes(Path::kTcp));
+  rlimit old{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
+  rlimit none{.rlim_cur = 3, .rlim_max = old.rlim_max};
+  uint64_t failed = read_counter("tcp.accepts_failed");
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  server.pump_until([&] { return read_counter("tcp.accepts_failed") > failed; });
+  auto client = greet(lone.context, server.listener->address(), local_hello(0), soon());
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
+  CHECK(client.code() == Code::kNoMemory);
+  CHECK(client.status().detail().find("ulimit -n") != std::string::npos);
+  CHECK(read_counter("tcp.accepts_failed") > failed);
+  server.listener->progress(after(now(), std::chrono::seconds(1)));
+  CHECK(server.take().has_value());
+}
+
+TEST_CASE("a half-open greeting costs less than a kilobyte", "[tcp][greeting]") {
+  // Two HELLOs, a descriptor and a place in a list; see GreetingListener::HalfOpen.
+  CHECK(2 * sizeof(wire::Hello) + 200 < 1024);
+  CHECK(sizeof(Greeting) + 128 < 1024);
+}
+
+TEST_CASE("identity names this process and this host", "[api][identity]") {
+  wire::Hello a = local_hello(5), b = local_hello(6);
+  CHECK(a.incarnation == b.incarnation);
+  CHECK(a.incarnation != 0);
+  CHECK(same_host(a, b));
+  CHECK(a.host != wire::Uuid{});
+  CHECK(a.network_namespace != 0);
+  CHECK(a.user_namespace != 0);
+  CHECK(a.pid == static_cast<uint32_t>(::getpid()));
+  CHECK(b.arena_bytes == 6);
+}
+
+}  // namespace
+}  // namespace sluice::tcp

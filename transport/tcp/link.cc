@@ -1,0 +1,270 @@
+#include <sluice/tcp/link.h>
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+
+#include <sluice/base/counters.h>
+#include <sluice/base/fault_point.h>
+
+namespace sluice::tcp {
+namespace {
+
+constexpr const char* kOrigin = "tcp/link";
+
+// Pieces written by one call. A round of the session queues fewer.
+constexpr size_t kPiecesPerWrite = 64;
+
+// What the kernel tells us once each time it changes. One registration for life: no call
+// to epoll_ctl() between connect and close.
+constexpr uint32_t kEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+
+Counter frames_corrupt("tcp.frames_corrupt");
+Counter links_unplugged("tcp.links_unplugged");
+Counter writes_blocked("tcp.writes_blocked");
+
+ssize_t write_some(int fd, iovec* pieces, size_t count) {
+  msghdr message{};
+  message.msg_iov = pieces;
+  message.msg_iovlen = count;
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent;
+}
+
+size_t total_bytes(std::span<const iovec> pieces) {
+  size_t total = 0;
+  for (const iovec& piece : pieces) total += piece.iov_len;
+  return total;
+}
+
+iovec to_iovec(proto::ConstBytes bytes) { return {const_cast<std::byte*>(bytes.data()), bytes.size()}; }
+
+Status broken_status(int os_error, const std::string& peer) {
+  if (os_error == ETIMEDOUT || os_error == EHOSTUNREACH || os_error == ENETUNREACH) {
+    return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                  "the machine of " + peer + " does not answer; check its cable, its power and the route", os_error);
+  }
+  return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                "the connection to " + peer + " was reset: its process ended, or it closed while we were sending",
+                os_error);
+}
+
+}  // namespace
+
+const proto::LinkTraits& link_traits() {
+  static const proto::LinkTraits traits = [] {
+    proto::LinkTraits t;
+    t.properties = {.path = Path::kTcp, .capabilities = {}, .copies_per_fetch = 2};
+    t.views = false;
+    t.inline_bytes = 16u << 10;
+    t.data_bytes = 1u << 20;
+    t.inline_out = {.user = 1, .kernel = 1};
+    t.inline_in = {.user = 1, .kernel = 1};
+    t.bulk_out = {.user = 0, .kernel = 1};
+    t.bulk_in = {.user = 0, .kernel = 1};
+    return t;
+  }();
+  return traits;
+}
+
+TcpLink::~TcpLink() { close(); }
+
+Status TcpLink::watch() { return group_->context().watch(fd_.value(), kEvents, this); }
+
+bool TcpLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+  // What is sent on a broken connection is lost like what was sent just before.
+  if (!usable() || broken_ != 0) return true;
+  if (queue_ != nullptr && !queue_->empty()) {
+    if (queue_->append(header, payload)) {
+      group_->add_todo(this);
+      return true;
+    }
+    want_room_ = true;
+    return false;
+  }
+  std::array<iovec, kPiecesPerWrite> pieces;
+  size_t count = 0;
+  pieces[count++] = to_iovec(header);
+  bool fits = payload.size() < pieces.size();
+  for (size_t i = 0; fits && i < payload.size(); ++i) pieces[count++] = to_iovec(payload[i]);
+  ssize_t sent = fits ? write_some(fd_.value(), pieces.data(), count) : 0;
+  if (sent < 0 && errno != EAGAIN) {
+    note_broken(errno);
+    return true;
+  }
+  group_->await_answer(this);
+  if constexpr (kFaultPoints) {
+    if (header[0] == static_cast<std::byte>(wire::MessageType::kBye)) fault_point("tcp.bye_sent");
+  }
+  size_t taken = sent > 0 ? static_cast<size_t>(sent) : 0;
+  if (taken == total_bytes(std::span(pieces).first(count)) && fits) return true;
+  if (queue_ == nullptr) take_queue();
+  (void)queue_->append(header, payload, taken);  // an empty queue has room for any message
+  if (fits) {
+    blocked_ = true;
+    writes_blocked.add();
+    if (taken > 0) fault_point("tcp.header_partly_sent");
+  } else {
+    group_->add_todo(this);
+  }
+  return true;
+}
+
+bool TcpLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) {
+  // As with send(): link_down() follows and gives the payload back.
+  if (!usable() || broken_ != 0) return true;
+  if (queue_ == nullptr) take_queue();
+  if (!queue_->push(header, payload, cookie)) {
+    want_room_ = true;
+    return false;
+  }
+  group_->add_todo(this);
+  return true;
+}
+
+void TcpLink::flush() {
+  if (queue_ == nullptr || blocked_ || !usable()) return;
+  write_out();
+  if (want_room_ || (queue_ != nullptr && queue_->has_pushed())) group_->add_todo(this);
+}
+
+void TcpLink::write_out() {
+  std::array<iovec, kPiecesPerWrite> pieces;
+  while (queue_ != nullptr && !queue_->empty() && broken_ == 0) {
+    size_t count = queue_->gather(pieces);
+    size_t given = total_bytes(std::span(pieces).first(count));
+    ssize_t sent = write_some(fd_.value(), pieces.data(), count);
+    if (sent < 0 && errno != EAGAIN) return note_broken(errno);
+    if (sent > 0) queue_->consume(static_cast<size_t>(sent));
+    group_->await_answer(this);
+    if (sent < static_cast<ssize_t>(given)) {
+      blocked_ = true;
+      writes_blocked.add();
+      fault_point(queue_->inside_payload() ? "tcp.data_partly_sent" : "tcp.header_partly_sent");
+      return;
+    }
+  }
+  return_queue_if_empty();
+}
+
+void TcpLink::take_queue() { queue_ = group_->take_queue(); }
+
+void TcpLink::return_queue_if_empty() {
+  if (queue_ != nullptr && queue_->empty() && !queue_->has_pushed()) group_->return_queue(std::move(queue_));
+}
+
+// Upcalls about what has left. The client may send, push or close from within.
+void TcpLink::report(Instant now) {
+  Pushed pushed;
+  while (usable() && queue_ != nullptr && queue_->take_pushed(pushed)) {
+    client_->pushed(pushed.cookie, pushed.length, now);
+  }
+  if (!usable()) return;
+  return_queue_if_empty();
+  if (want_room_ && (queue_ == nullptr || queue_->half_empty())) {
+    want_room_ = false;
+    client_->writable(now);
+  }
+}
+
+void TcpLink::run(Instant now) {
+  if (!usable()) return;
+  if (!blocked_) write_out();
+  report(now);
+  if (usable() && (readable_ || broken_ != 0)) receive(now);
+  // What has arrived before the break was read, and nobody closed us for it.
+  if (usable() && broken_ != 0 && !readable_) fail(broken_status(broken_, peer_name_), now);
+}
+
+size_t TcpLink::poll(Instant now) { return usable() ? receive(now) : 0; }
+
+void TcpLink::on_event(uint32_t epoll_events) noexcept {
+  if (!usable()) return;
+  Instant now = group_->event_time();
+  if ((epoll_events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) peer_ended_ = true;
+  if ((epoll_events & EPOLLOUT) != 0 && blocked_) {
+    blocked_ = false;
+    write_out();
+    report(now);
+  }
+  bool in = (epoll_events & ~static_cast<uint32_t>(EPOLLOUT)) != 0;
+  if (usable() && in && receive(now) > 0 && usable()) group_->make_hot(this);
+}
+
+bool TcpLink::check_answered(Instant now) {
+  if (!usable()) return false;
+  switch (answered(fd_.value())) {
+    case Answered::kAll: return false;
+    case Answered::kWaiting: return true;
+    case Answered::kUnplugged: break;
+  }
+  links_unplugged.add();
+  fail(broken_status(ETIMEDOUT, peer_name_), now);
+  return false;
+}
+
+void TcpLink::note_broken(int os_error) {
+  broken_ = os_error;
+  readable_ = true;
+  peer_ended_ = true;
+  group_->add_todo(this);
+}
+
+void TcpLink::end_of_stream(int os_error, Instant now) {
+  if (os_error != 0) return fail(broken_status(os_error, peer_name_), now);
+  bool cut = data_left_ > 0 || block_ != nullptr;
+  fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+              peer_name_ + (cut ? " closed the connection in the middle of a message"
+                                : " closed the connection: it ended, or closed its endpoint")),
+       now);
+}
+
+void TcpLink::corrupt(const Status& why, Instant now) {
+  frames_corrupt.add();
+  // Told to the peer where that does not cut into a frame.
+  if (queue_ == nullptr) {
+    std::array<std::byte, wire::kMaxHeaderBytes> bye;
+    size_t length = wire::encode(wire::Bye{.code = Code::kCorrupt}, bye);
+    (void)send_all_now(fd_.value(), bye.data(), length);
+  }
+  fail(why, now);
+}
+
+void TcpLink::fail(const Status& why, Instant now) {
+  if (!usable()) return;
+  // Payload that left before the end is reported; the rest is no longer read.
+  Pushed pushed;
+  while (queue_ != nullptr && queue_->take_pushed(pushed)) {
+    client_->pushed(pushed.cookie, pushed.length, now);
+    if (!usable()) return;
+  }
+  down_ = true;
+  if (queue_ != nullptr) group_->return_queue(std::move(queue_));
+  group_->context().unwatch(fd_.value(), this);
+  group_->forget(this);
+  client_->link_down(why, now);
+}
+
+Result<proto::ImportedRun> TcpLink::import_run(const wire::Segment&) {
+  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "the peer offers memory in place, which TCP cannot reach");
+}
+
+void TcpLink::close() {
+  if (closed_) return;
+  if (!down_) {
+    if (!blocked_) write_out();
+    group_->context().unwatch(fd_.value(), this);
+    group_->forget(this);
+  }
+  closed_ = true;
+  if (queue_ != nullptr) group_->return_queue(std::move(queue_));
+  if (!receiving_) return_block();
+  close_gently(std::move(fd_));
+}
+
+}  // namespace sluice::tcp

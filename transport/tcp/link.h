@@ -1,0 +1,115 @@
+// One TCP connection as a path for a session: frames over a byte stream, payload from
+// tensor memory and into it without a stop in between. Knows nothing of sessions but
+// the LinkClient; nothing of other links but the group's buffers.
+//
+// A frame is a message of wire/messages.h as it stands: its header says how long it is.
+#ifndef SLUICE_TCP_LINK_H_
+#define SLUICE_TCP_LINK_H_
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include <sluice/api/context.h>
+#include <sluice/proto/link.h>
+#include <sluice/tcp/link_group.h>
+#include <sluice/tcp/socket.h>
+
+namespace sluice::tcp {
+
+const proto::LinkTraits& link_traits();
+
+class TcpLink final : public proto::Link, public EventHandler {
+ public:
+  // Requires: `fd` is connected and non-blocking; the group outlives close().
+  TcpLink(LinkGroup& group, Fd fd);
+  ~TcpLink() override;
+  TcpLink(const TcpLink&) = delete;
+  TcpLink& operator=(const TcpLink&) = delete;
+
+  // Errors: kNoMemory (epoll).
+  Status watch();
+  // Who is called. Requires: set before the context's next progress; outlives close().
+  void set_client(proto::LinkClient* client) { client_ = client; }
+
+  const proto::LinkTraits& traits() const override { return link_traits(); }
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
+  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
+  void flush() override;
+  Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
+  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  // No peer can reach our memory: there is nothing to wait for.
+  void quarantine(StorageRef) override {}
+  void close() override;
+  std::string local_name() const override { return local_name_; }
+  std::string peer_name() const override { return peer_name_; }
+
+  void on_event(uint32_t epoll_events) noexcept override;
+
+ private:
+  friend class LinkGroup;
+  friend class StagedPayload;
+
+  // For the group.
+  void run(Instant now);
+  size_t poll(Instant now);
+  bool check_answered(Instant now);  // false: nothing is out any more
+
+  // link.cc: out, and the end.
+  bool usable() const { return !closed_ && !down_; }
+  void write_out();
+  void take_queue();
+  void return_queue_if_empty();
+  void report(Instant now);
+  void note_broken(int os_error);
+  void fail(const Status& why, Instant now);
+  void end_of_stream(int os_error, Instant now);
+  void corrupt(const Status& why, Instant now);
+
+  // link_receive.cc: in.
+  size_t receive(Instant now);
+  ssize_t receive_staged(Instant now);
+  ssize_t receive_data(Instant now);
+  ssize_t drop_data(Instant now);
+  void make_room(StagingBlock& block);
+  ssize_t ended(ssize_t got, int os_error, Instant now);
+  void parse(Instant now);
+  bool parse_message(Instant now);
+  bool start_data(const wire::Header& common, Instant now);
+  bool place_staged(Instant now);
+  bool data_arrived(uint64_t length, Instant now);
+  void return_block();
+
+  LinkGroup* group_;
+  proto::LinkClient* client_ = nullptr;
+  Fd fd_;
+  std::string local_name_, peer_name_;
+
+  // Out. No queue while nothing waits.
+  std::unique_ptr<OutputQueue> queue_;
+  int broken_ = 0;           // errno of a write: told after what has arrived was read
+  bool blocked_ = false;     // the socket took less than it was given; EPOLLOUT follows
+  bool want_room_ = false;   // send() or push() said no
+
+  // In. No block while nothing is half read.
+  std::unique_ptr<StagingBlock> block_;
+  size_t read_ahead_;
+  size_t needed_ = 0;        // bytes missing of the message at the block's beginning
+  uint64_t data_id_ = 0;     // the DATA message whose payload is arriving
+  uint64_t data_offset_ = 0;
+  uint64_t data_left_ = 0;
+  uint64_t staged_copied_ = 0;
+  bool readable_ = false;    // the socket may hold more
+  bool peer_ended_ = false;  // read until the end of the stream, whatever comes
+  bool receiving_ = false;
+
+  bool down_ = false;        // link_down() was called
+  bool closed_ = false;
+  uint32_t fruitless_polls_ = 0;
+  size_t todo_place_ = Roster::kNotIn;
+  size_t unanswered_place_ = Roster::kNotIn;
+};
+
+}  // namespace sluice::tcp
+
+#endif  // SLUICE_TCP_LINK_H_

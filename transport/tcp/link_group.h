@@ -1,0 +1,106 @@
+// What the links of one context share: buffers for bytes in passing, the short list of
+// links that are polled, the lists of links with something to do. An idle link is on no
+// list and costs nothing here. Knows no sessions.
+#ifndef SLUICE_TCP_LINK_GROUP_H_
+#define SLUICE_TCP_LINK_GROUP_H_
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include <sluice/api/context.h>
+#include <sluice/tcp/output_queue.h>
+
+namespace sluice::tcp {
+
+class TcpLink;
+
+// Received bytes between the socket and their destination.
+struct StagingBlock {
+  // The longest control message with its inline payload, and room to read on behind it.
+  static constexpr size_t kBytes = wire::kMaxHeaderBytes + wire::kMaxInlineBytes + 8192;
+  size_t begin = 0;
+  size_t end = 0;
+  std::array<std::byte, kBytes> bytes;
+
+  size_t size() const { return end - begin; }
+  std::byte* data() { return bytes.data() + begin; }
+};
+
+// Links by membership; each link knows its place, so that leaving is O(1).
+class Roster {
+ public:
+  static constexpr size_t kNotIn = static_cast<size_t>(-1);
+  bool empty() const { return count_ == 0; }
+  size_t size() const { return links_.size(); }
+  void add(TcpLink* link, size_t& place);
+  void remove(size_t& place);
+  TcpLink* at(size_t i) const { return links_[i]; }
+  // Forgets the places left behind. Requires: nobody walks the roster.
+  template <typename SetPlace>
+  void compact(SetPlace&& set_place) {
+    size_t kept = 0;
+    for (TcpLink* link : links_) {
+      if (link == nullptr) continue;
+      set_place(link, kept);
+      links_[kept++] = link;
+    }
+    links_.resize(kept);
+  }
+
+ private:
+  std::vector<TcpLink*> links_;  // null: left
+  size_t count_ = 0;
+};
+
+class LinkGroup {
+ public:
+  // Requires: the context outlives the group, the group outlives its links' close().
+  explicit LinkGroup(Context& context) : context_(context) {}
+  LinkGroup(const LinkGroup&) = delete;
+  LinkGroup& operator=(const LinkGroup&) = delete;
+
+  // Reads the hot links, then runs what is left to do. Returns how much was done.
+  size_t progress(Instant now);
+  // Upcalls and writes that could not be made where they arose.
+  size_t run_todo(Instant now);
+  bool has_work() const { return !todo_.empty(); }
+  void begin_sleep();
+  void end_sleep() { sleeping_ = false; }
+  // When progress() must ask the kernel whether peers still answer.
+  Instant next_timeout() const { return unanswered_.empty() ? kNever : next_check_; }
+  Context& context() { return context_; }
+
+ private:
+  friend class TcpLink;
+  static constexpr size_t kHotLinks = 4;
+
+  // The time of an event: the context's cached time is stale after a sleep.
+  Instant event_time() { return sleeping_ ? context_.refresh_now() : context_.now(); }
+  void make_hot(TcpLink* link);
+  void add_todo(TcpLink* link);
+  void await_answer(TcpLink* link);
+  void forget(TcpLink* link);
+  void check_answers(Instant now);
+
+  std::unique_ptr<StagingBlock> take_block();
+  void return_block(std::unique_ptr<StagingBlock> block);
+  std::unique_ptr<OutputQueue> take_queue();
+  void return_queue(std::unique_ptr<OutputQueue> queue);
+
+  Context& context_;
+  std::array<TcpLink*, kHotLinks> hot_{};
+  size_t hot_count_ = 0;
+  Roster todo_;
+  Roster unanswered_;
+  Instant next_check_ = kNever;
+  std::vector<std::unique_ptr<StagingBlock>> spare_blocks_;
+  std::vector<std::unique_ptr<OutputQueue>> spare_queues_;
+  bool sleeping_ = false;
+  bool walking_ = false;
+};
+
+}  // namespace sluice::tcp
+
+#endif  // SLUICE_TCP_LINK_GROUP_H_

@@ -1,0 +1,110 @@
+#include <sluice/tcp/provider.h>
+
+#include <algorithm>
+
+#include <sluice/api/identity.h>
+#include <sluice/tcp/link.h>
+#include <sluice/tcp/listener.h>
+
+namespace sluice::tcp {
+namespace {
+
+constexpr const char* kOrigin = "tcp/provider";
+
+Status check_requirements(const Requirements& require, const Address& address) {
+  std::string why = unmet(require, link_traits().properties);
+  if (why.empty()) return Status();
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                address.to_string() + " cannot meet the requirements: " + why + "; use sluice:// or relax them");
+}
+
+}  // namespace
+
+wire::Hello hello_for(Context& context, const proto::SessionOptions& options) {
+  const auto& arena = context.shared_arena();
+  wire::Hello hello = local_hello(arena ? arena->reserved_address_bytes() : 0);
+  hello.credit_messages = options.credit_messages;
+  hello.credit_bytes = options.credit_bytes;
+  return hello;
+}
+
+TcpProvider::TcpProvider(Context& context) : context_(context), group_(context), sessions_(context.now()) {}
+
+TcpProvider::~TcpProvider() { shut_down(); }
+
+Result<std::shared_ptr<EndpointCore>> TcpProvider::connect(const Address& address, const ConnectOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check_requirements(options.require, address));
+  proto::SessionOptions session;
+  session.operation_timeout = options.operation_timeout;
+  session.silence_limit = options.silence_limit;
+  Instant deadline = after(context_.refresh_now(), options.timeout);
+  SLUICE_TRY(Greeting greeting, greet(context_, address, hello_for(context_, session), deadline));
+  SLUICE_RETURN_IF_ERROR(choose(greeting, Path::kTcp));
+  return make_endpoint(std::move(greeting), session, "tcp:// was asked for");
+}
+
+Result<std::unique_ptr<ListenerCore>> TcpProvider::listen(const Address& address, const ListenOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check_requirements(options.require, address));
+  proto::SessionOptions session;
+  session.operation_timeout = options.operation_timeout;
+  session.silence_limit = options.silence_limit;
+  GreetingOptions greeting;
+  greeting.backlog = options.backlog;
+  SLUICE_TRY(auto greetings, GreetingListener::open(context_, address, hello_for(context_, session), greeting));
+  auto listener = std::make_unique<TcpListener>(*this, std::move(greetings), session);
+  listeners_.push_back(listener.get());
+  return std::unique_ptr<ListenerCore>(std::move(listener));
+}
+
+Result<std::shared_ptr<EndpointCore>> TcpProvider::make_endpoint(Greeting&& greeting,
+                                                                 const proto::SessionOptions& options,
+                                                                 std::string reason) {
+  auto link = std::make_unique<TcpLink>(group_, greeting.take_fd());
+  TcpLink* raw = link.get();
+  SLUICE_RETURN_IF_ERROR(raw->watch());
+  auto session = std::make_shared<proto::Session>(proto::SessionParts{
+      .link = std::move(link),
+      .arena = context_.shared_arena(),
+      .mailbox = context_.mailbox(),
+      .host = &sessions_,
+      .ours = greeting.ours,
+      .peer = greeting.peer,
+      .options = options,
+      .reason = std::move(reason),
+  });
+  raw->set_client(session.get());
+  sessions_.add(session);
+  return std::shared_ptr<EndpointCore>(std::move(session));
+}
+
+size_t TcpProvider::progress(Instant now) {
+  size_t work = group_.progress(now);
+  work += sessions_.progress(now);
+  // What the sessions have just flushed is reported in the same round.
+  work += group_.run_todo(now);
+  for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->greetings().progress(now);
+  return work;
+}
+
+bool TcpProvider::begin_sleep() {
+  group_.begin_sleep();
+  if (group_.has_work() || sessions_.has_work()) return false;
+  return std::none_of(listeners_.begin(), listeners_.end(),
+                      [](TcpListener* listener) { return listener->greetings().has_work(); });
+}
+
+Instant TcpProvider::next_timeout() {
+  Instant next = std::min(group_.next_timeout(), sessions_.next_timeout());
+  for (TcpListener* listener : listeners_) next = std::min(next, listener->greetings().next_timeout());
+  return next;
+}
+
+void TcpProvider::shut_down() {
+  for (TcpListener* listener : listeners_) listener->abandon();
+  listeners_.clear();
+  sessions_.abort_all(Status(Code::kCancelled, Scope::kEndpoint, kOrigin, "the context was closed"));
+}
+
+void TcpProvider::forget(const TcpListener& listener) { std::erase(listeners_, &listener); }
+
+}  // namespace sluice::tcp

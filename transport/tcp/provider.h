@@ -1,0 +1,54 @@
+// The TCP backend of one context: its links, sessions and listeners.
+#ifndef SLUICE_TCP_PROVIDER_H_
+#define SLUICE_TCP_PROVIDER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sluice/api/context.h>
+#include <sluice/proto/session_set.h>
+#include <sluice/tcp/greeting.h>
+#include <sluice/tcp/link_group.h>
+
+namespace sluice::tcp {
+
+class TcpListener;
+
+class TcpProvider final : public Provider {
+ public:
+  // Requires: the context outlives it.
+  explicit TcpProvider(Context& context);
+  ~TcpProvider() override;
+
+  Scheme scheme() const override { return Scheme::kTcp; }
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+  size_t progress(Instant now) override;
+  bool begin_sleep() override;
+  void end_sleep() override { group_.end_sleep(); }
+  Instant next_timeout() override;
+  void shut_down() override;
+
+  // A greeted connection becomes an endpoint. Requires: its choice is Path::kTcp.
+  // Errors: kNoMemory (epoll).
+  Result<std::shared_ptr<EndpointCore>> make_endpoint(Greeting&& greeting, const proto::SessionOptions& options,
+                                                      std::string reason);
+  size_t endpoint_count() const { return sessions_.size(); }
+
+ private:
+  friend class TcpListener;
+  void forget(const TcpListener& listener);
+
+  Context& context_;
+  LinkGroup group_;
+  proto::SessionSet sessions_;  // before group_ goes, its links are closed
+  std::vector<TcpListener*> listeners_;
+};
+
+// What a tcp endpoint says about itself in HELLO.
+wire::Hello hello_for(Context& context, const proto::SessionOptions& options);
+
+}  // namespace sluice::tcp
+
+#endif  // SLUICE_TCP_PROVIDER_H_

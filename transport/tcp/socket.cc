@@ -1,0 +1,137 @@
+#include <sluice/tcp/socket.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/tcp.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstddef>
+
+namespace sluice::tcp {
+namespace {
+
+constexpr const char* kOrigin = "tcp/socket";
+
+// An idle connection asks after one second of silence and again each second; two
+// questions without an answer end it one second later: kUnpluggedAfter.
+constexpr int kKeepaliveIdleSeconds = 1;
+constexpr int kKeepaliveIntervalSeconds = 1;
+constexpr int kKeepaliveProbes = 2;
+
+// Most bytes of a peer that are read and dropped before its connection is closed.
+constexpr size_t kMostDrained = size_t{1} << 20;
+
+bool set_int(int fd, int level, int name, int value) {
+  return ::setsockopt(fd, level, name, &value, sizeof(value)) == 0;
+}
+
+}  // namespace
+
+void Fd::reset() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+uint16_t SocketAddress::port() const {
+  if (family() == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+  if (family() == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
+  return 0;
+}
+
+std::string SocketAddress::host() const {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (family() == AF_INET) {
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr, text, sizeof(text));
+    return text;
+  }
+  if (family() != AF_INET6) return "unknown";
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&storage);
+  ::inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof(text));
+  std::string host = text;
+  char device[IF_NAMESIZE];
+  if (v6->sin6_scope_id != 0 && ::if_indextoname(v6->sin6_scope_id, device) != nullptr) host += std::string("%") + device;
+  return host;
+}
+
+std::string SocketAddress::to_string() const {
+  std::string name = family() == AF_INET6 ? "[" + host() + "]" : host();
+  return name + ":" + std::to_string(port());
+}
+
+SocketAddress local_address(int fd) {
+  SocketAddress address;
+  address.length = sizeof(address.storage);
+  if (::getsockname(fd, address.get(), &address.length) != 0) address = SocketAddress();
+  return address;
+}
+
+SocketAddress peer_address(int fd) {
+  SocketAddress address;
+  address.length = sizeof(address.storage);
+  if (::getpeername(fd, address.get(), &address.length) != 0) address = SocketAddress();
+  return address;
+}
+
+Status descriptor_error(const char* origin, int os_error) {
+  if (os_error == EMFILE || os_error == ENFILE) {
+    return Status(Code::kNoMemory, Scope::kOperation, origin,
+                  os_error == EMFILE ? "this process has no file descriptor left; raise the limit with ulimit -n"
+                                     : "the machine has no file descriptor left; raise fs.file-max with sysctl",
+                  os_error);
+  }
+  return Status(Code::kNoMemory, Scope::kOperation, origin, "the kernel has no memory for another socket", os_error);
+}
+
+Result<Fd> open_stream_socket(int family) {
+  Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  if (fd) return fd;
+  if (errno == EAFNOSUPPORT) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  family == AF_INET6 ? "this machine has no IPv6" : "this machine has no IPv4", EAFNOSUPPORT);
+  }
+  return descriptor_error(kOrigin, errno);
+}
+
+Status set_connection_options(int fd) {
+  bool ok = set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1) && set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1) &&
+            set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdleSeconds) &&
+            set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveIntervalSeconds) &&
+            set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
+  if (ok) return Status();
+  return Status(Code::kInternal, Scope::kOperation, kOrigin, "a socket refuses TCP options", errno);
+}
+
+Answered answered(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return Answered::kAll;
+  if (info.tcpi_unacked == 0 && info.tcpi_notsent_bytes == 0) return Answered::kAll;
+  // One repetition says little: the last answer to a window probe may be counted late.
+  bool repeated = info.tcpi_retransmits >= 2 || info.tcpi_probes >= 2;
+  bool overdue = std::chrono::milliseconds(info.tcpi_last_ack_recv) >= kUnpluggedAfter;
+  return repeated && overdue ? Answered::kUnplugged : Answered::kWaiting;
+}
+
+bool send_all_now(int fd, const void* data, size_t length) {
+  ssize_t sent;
+  do {
+    sent = ::send(fd, data, length, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent == static_cast<ssize_t>(length);
+}
+
+void close_gently(Fd fd) {
+  if (!fd) return;
+  ::shutdown(fd.value(), SHUT_WR);
+  std::array<std::byte, 16 * 1024> dropped;
+  for (size_t total = 0; total < kMostDrained;) {
+    ssize_t got = ::recv(fd.value(), dropped.data(), dropped.size(), MSG_DONTWAIT);
+    if (got <= 0) break;
+    total += static_cast<size_t>(got);
+  }
+}
+
+}  // namespace sluice::tcp

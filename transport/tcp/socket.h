@@ -1,0 +1,88 @@
+// Sockets as values: an owned descriptor, an address, the options every connection
+// gets. Knows no protocol and no event loop.
+#ifndef SLUICE_TCP_SOCKET_H_
+#define SLUICE_TCP_SOCKET_H_
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <sluice/base/clock.h>
+#include <sluice/base/result.h>
+
+namespace sluice::tcp {
+
+// Owns a file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~Fd() { reset(); }
+
+  explicit operator bool() const { return fd_ >= 0; }
+  int value() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  int family() const { return storage.ss_family; }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  uint16_t port() const;
+  std::string host() const;
+  // "10.0.0.1:7000", "[::1]:7000"
+  std::string to_string() const;
+};
+
+SocketAddress local_address(int fd);
+SocketAddress peer_address(int fd);
+
+// A non-blocking, close-on-exec stream socket. Errors: kNoMemory (descriptor limit: the
+// detail says how to raise it), kUnsupported (no such address family here).
+Result<Fd> open_stream_socket(int family);
+// Errors of calls that need a descriptor: kNoMemory with the remedy.
+Status descriptor_error(const char* origin, int os_error);
+
+// How long a peer's kernel may say nothing to what was sent to it.
+inline constexpr Duration kUnpluggedAfter = std::chrono::seconds(3);
+
+// No delay; keepalives that find an unplugged idle peer after kUnpluggedAfter.
+// TCP_USER_TIMEOUT is not used: it also ends a connection whose peer is alive but does
+// not read (its window stays closed, tcp(7)), and a long computation looks like that.
+Status set_connection_options(int fd);
+
+// What the kernel knows about the answers to what was sent.
+enum class Answered : uint8_t {
+  kAll,       // nothing is out
+  kWaiting,   // something is, and its answer is not overdue
+  kUnplugged, // nothing came for kUnpluggedAfter although the kernel repeated itself
+};
+Answered answered(int fd);
+
+// Sends a small frame at once, all or nothing for all practical purposes: used on
+// connections whose buffers are empty. False: the peer is gone or does not read.
+bool send_all_now(int fd, const void* data, size_t length);
+// Ends a connection so that what was just written still arrives: closing a socket with
+// unread bytes makes the kernel send a reset, which can overtake them.
+void close_gently(Fd fd);
+
+}  // namespace sluice::tcp
+
+#endif  // SLUICE_TCP_SOCKET_H_
