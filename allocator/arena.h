@@ -3,6 +3,7 @@
 #ifndef SLUICE_ALLOCATOR_ARENA_H_
 #define SLUICE_ALLOCATOR_ARENA_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,8 @@
 #include <sluice/base/result.h>
 
 namespace sluice {
+
+struct ArenaState;
 
 // Every allocation starts on such a boundary (covers Arrow's 64 and AVX-512).
 inline constexpr size_t kArenaAlignment = 256;
@@ -38,6 +41,7 @@ class Quota {
 
  private:
   friend class Arena;
+  friend struct ArenaState;
   size_t limit_;
   std::atomic<size_t> used_{0};
 };
@@ -119,9 +123,8 @@ class Arena {
   ArenaStatistics statistics() const;
 
  private:
-  struct State;
-  explicit Arena(State* state) : state_(state) {}
-  State* state_;
+  explicit Arena(ArenaState* state) : state_(state) {}
+  ArenaState* state_;
 };
 
 }  // namespace sluice
