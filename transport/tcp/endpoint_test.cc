@@ -1,0 +1,233 @@
+// Whole endpoints over loopback: two contexts, one thread each, every byte verified.
+#include <algorithm>
+#include <future>
+#include <thread>
+
+#include <sluice/base/counters.h>
+#include <sluice/tcp/provider.h>
+#include <sluice/tcp/testing.h>
+
+namespace sluice::tcp {
+namespace {
+
+using testing::DescriptorAudit;
+using testing::soon;
+
+// Catch's assertions belong to one thread: the peer's thread reports with this.
+void must(bool ok, const std::string& what) {
+  if (ok) return;
+  std::fprintf(stderr, "peer: %s\n", what.c_str());
+  std::abort();
+}
+void must(const Status& status, const char* what) { must(status.ok(), std::string(what) + ": " + status.to_string()); }
+
+struct Node {
+  explicit Node(Waiting waiting = Waiting::kAdaptive, std::shared_ptr<Arena> arena = nullptr) {
+    if (!arena) {
+      auto made = Arena::create({.limit_bytes = size_t{1} << 30});
+      must(made.status(), "arena");
+      arena = std::move(made).value();
+    }
+    context = std::make_unique<Context>(ContextOptions{.arena = {}, .arena_options = {}, .waiting = waiting}, std::move(arena));
+    must(context->initialise(), "context");
+    auto provider = std::make_unique<TcpProvider>(*context);
+    tcp = provider.get();
+    context->add_provider(std::move(provider));
+  }
+  std::unique_ptr<Context> context;
+  TcpProvider* tcp = nullptr;
+};
+
+// Runs `serve` with the accepted endpoint on a thread of its own.
+class PeerThread {
+ public:
+  template <typename Serve>
+  explicit PeerThread(Serve serve, const std::string& listen_at = "tcp://127.0.0.1:0") {
+    std::promise<std::string> where;
+    auto known = where.get_future();
+    thread_ = std::thread([serve, listen_at, &where] {
+      Node node;
+      auto listener = node.context->listen(listen_at);
+      must(listener.status(), "listen");
+      where.set_value(listener->address());
+      auto endpoint = listener->accept(soon());
+      must(endpoint.status(), "accept");
+      serve(node, *endpoint);
+    });
+    address = known.get();
+  }
+  ~PeerThread() { thread_.join(); }
+  std::string address;
+
+ private:
+  std::thread thread_;
+};
+
+void fill(Buffer& buffer, uint64_t seed) {
+  uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+  for (std::byte& byte : buffer.bytes()) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    byte = static_cast<std::byte>(state >> 56);
+  }
+}
+
+bool same(const Buffer& a, const Buffer& b) {
+  return a.size_bytes() == b.size_bytes() && std::equal(a.bytes().begin(), a.bytes().end(), b.bytes().begin());
+}
+
+Buffer allocate(Context& context, size_t size) {
+  auto buffer = context.allocate({static_cast<int64_t>(size)}, uint8);
+  must(buffer.status(), "allocate");
+  return std::move(buffer).value();
+}
+
+const std::vector<size_t> kSizes = {0,     1,      7,       64,      4096,        16383,        16384,
+                                    16385, 100000, 1 << 20, 1048577, (4 << 20) + 3, size_t{64} << 20};
+
+// Sends back what comes, a message per size.
+void echo(Node& node, Endpoint& endpoint) {
+  for (size_t i = 0; i < kSizes.size(); ++i) {
+    auto got = endpoint.receive_and_wait({.tag = i}, allocate(*node.context, kSizes[i]), soon());
+    must(got.status(), "receive");
+    must(got->receipt.bytes == kSizes[i], "wrong length");
+    must(endpoint.send_and_wait(1000 + i, std::move(got->buffer).freeze(), soon()).status(), "send");
+  }
+  must(endpoint.close(soon()), "close");
+}
+
+TEST_CASE("messages of every size go there and back whole", "[tcp][endpoint]") {
+  DescriptorAudit audit;
+  for (const char* at : {"tcp://127.0.0.1:0", "tcp://[::1]:0"}) {
+    PeerThread peer(echo, at);
+    Node node;
+    auto endpoint = node.context->connect(peer.address);
+    REQUIRE(endpoint.ok());
+    for (size_t i = 0; i < kSizes.size(); ++i) {
+      Buffer sent = allocate(*node.context, kSizes[i]), kept = allocate(*node.context, kSizes[i]);
+      fill(sent, i);
+      fill(kept, i);
+      auto receipt = endpoint->send_and_wait(i, std::move(sent).freeze(), soon());
+      REQUIRE(receipt.ok());
+      CHECK(receipt->bytes == kSizes[i]);
+      CHECK(receipt->path == Path::kTcp);
+      auto got = endpoint->receive_and_wait({.tag = 1000 + i}, allocate(*node.context, kSizes[i]), soon());
+      REQUIRE(got.ok());
+      INFO(kSizes[i] << " bytes");
+      CHECK(same(got->buffer, kept));
+      if (kSizes[i] > 16384) CHECK(got->receipt.copied_bytes == 0);
+    }
+    CHECK(endpoint->info().path.path == Path::kTcp);
+    CHECK(endpoint->info().peer == peer.address);
+    CHECK(endpoint->close(soon()).ok());
+  }
+}
+
+TEST_CASE("bulk goes both ways at once", "[tcp][endpoint]") {
+  DescriptorAudit audit;
+  constexpr size_t kBytes = size_t{16} << 20;
+  constexpr int kMessages = 4;
+  auto exchange = [](Node& node, Endpoint& endpoint, uint64_t mine, uint64_t theirs) {
+    CompletionQueue queue;
+    for (uint64_t i = 0; i < kMessages; ++i) {
+      must(endpoint.receive({.tag = i}, allocate(*node.context, kBytes), {.sink = &queue, .user_data = i}).status(), "post");
+      Buffer sent = allocate(*node.context, kBytes);
+      fill(sent, mine + i);
+      must(endpoint.send(i, std::move(sent).freeze(), {.sink = &queue}).status(), "post");
+    }
+    Buffer expected = allocate(*node.context, kBytes);
+    for (int done = 0; done < 2 * kMessages; ++done) {
+      must(node.context->wait_until([&] { return !queue.empty(); }, soon()), "wait");
+      Completion completion;
+      queue.poll(completion);
+      must(completion.status, "operation");
+      if (completion.kind != OperationKind::kReceive) continue;
+      fill(expected, theirs + completion.user_data);
+      must(same(completion.buffers[0], expected), "wrong bytes");
+    }
+    must(endpoint.close(soon()), "close");
+  };
+  PeerThread peer([&](Node& node, Endpoint& endpoint) { exchange(node, endpoint, 100, 200); });
+  Node node;
+  auto endpoint = node.context->connect(peer.address);
+  REQUIRE(endpoint.ok());
+  exchange(node, *endpoint, 200, 100);
+}
+
+TEST_CASE("a peer that ends without a word ends our operations and no other connection's", "[tcp][endpoint]") {
+  DescriptorAudit audit;
+  std::promise<void> sent;
+  auto was_sent = sent.get_future();
+  PeerThread leaving([&](Node& node, Endpoint&) {
+    (void)node;
+    was_sent.wait();  // the context ends with the thread
+  });
+  PeerThread staying(echo);
+  Node node;
+  auto lost = node.context->connect(leaving.address);
+  auto kept = node.context->connect(staying.address);
+  REQUIRE(lost.ok());
+  REQUIRE(kept.ok());
+  CompletionQueue queue;
+  Buffer into = allocate(*node.context, 100);
+  REQUIRE(lost->receive({.tag = 1}, std::move(into), {.sink = &queue}).ok());
+  sent.set_value();
+  REQUIRE(node.context->wait_until([&] { return !queue.empty(); }, soon()).ok());
+  Completion completion;
+  queue.poll(completion);
+  CHECK(completion.status == Code::kUnreachable);
+  CHECK(completion.buffers.size() == 1);
+  for (size_t i = 0; i < kSizes.size(); ++i) {
+    Buffer buffer = allocate(*node.context, kSizes[i]);
+    REQUIRE(kept->send_and_wait(i, std::move(buffer).freeze(), soon()).ok());
+    REQUIRE(kept->receive_and_wait({.tag = 1000 + i}, allocate(*node.context, kSizes[i]), soon()).ok());
+  }
+  CHECK(kept->close(soon()).ok());
+}
+
+TEST_CASE("a handle may outlive its context", "[tcp][endpoint]") {
+  DescriptorAudit audit;
+  Endpoint endpoint;
+  Listener listener;
+  {
+    PeerThread peer([](Node& node, Endpoint& endpoint) {
+      must(node.context->wait_until([&] { return endpoint.state() == EndpointState::kClosed; }, soon()), "wait");
+    });
+    Node node;
+    auto connected = node.context->connect(peer.address);
+    REQUIRE(connected.ok());
+    endpoint = std::move(connected).value();
+    auto listening = node.context->listen("tcp://127.0.0.1:0");
+    REQUIRE(listening.ok());
+    listener = std::move(listening).value();
+    node.context.reset();
+  }
+  CHECK(endpoint.state() == EndpointState::kClosed);
+}
+
+TEST_CASE("a requirement that TCP cannot meet is refused with the reason", "[tcp][endpoint]") {
+  Node node;
+  ConnectOptions options;
+  options.require = zero_copy;
+  auto connected = node.context->connect("tcp://127.0.0.1:1", options);
+  CHECK(connected.code() == Code::kUnsupported);
+  CHECK_FALSE(connected.status().detail().empty());
+  ListenOptions listening;
+  listening.require = max_copies(1);
+  CHECK(node.context->listen("tcp://127.0.0.1:0", listening).code() == Code::kUnsupported);
+}
+
+TEST_CASE("a context that only sleeps and one that only spins talk to each other", "[tcp][endpoint]") {
+  PeerThread peer(echo);
+  Node node(Waiting::kSleep);
+  auto endpoint = node.context->connect(peer.address);
+  REQUIRE(endpoint.ok());
+  for (size_t i = 0; i < kSizes.size(); ++i) {
+    Buffer buffer = allocate(*node.context, kSizes[i]);
+    REQUIRE(endpoint->send_and_wait(i, std::move(buffer).freeze(), soon()).ok());
+    REQUIRE(endpoint->receive_and_wait({.tag = 1000 + i}, allocate(*node.context, kSizes[i]), soon()).ok());
+  }
+  CHECK(endpoint->close(soon()).ok());
+}
+
+}  // namespace
+}  // namespace sluice::tcp
