@@ -1,0 +1,191 @@
+#include <sluice/loopback/link.h>
+
+#include <cstring>
+#include <utility>
+
+#include <sluice/base/counters.h>
+#include <sluice/base/fault_point.h>
+
+namespace sluice::loopback {
+namespace {
+
+constexpr const char* kOrigin = "loopback/link";
+// Queued for one side: as much as a shared-memory ring holds.
+constexpr size_t kMostQueuedBytes = 128u << 10;
+constexpr size_t kMessagesPerPoll = 32;
+constexpr uint32_t kInlineBytes = 4096;
+
+Counter loans_dropped("loopback.loans_dropped");
+
+proto::LinkTraits loopback_traits() {
+  proto::LinkTraits traits;
+  traits.properties.path = Path::kLoopback;
+  traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch};
+  traits.views = true;
+  traits.inline_bytes = kInlineBytes;
+  traits.inline_out = {.user = 1, .kernel = 0};
+  traits.inline_in = {.user = 1, .kernel = 0};
+  return traits;
+}
+
+// What a view of the peer's memory holds on to: the peer's arena.
+class ArenaHold final : public proto::PeerMapping {
+ public:
+  explicit ArenaHold(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
+  void retain() noexcept override { references_.fetch_add(1, std::memory_order_relaxed); }
+  void drop() noexcept override {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+ private:
+  std::shared_ptr<Arena> arena_;
+  std::atomic<uint32_t> references_{1};
+};
+
+class VectorPayload final : public proto::PayloadReader {
+ public:
+  explicit VectorPayload(proto::ConstBytes bytes) : left_(bytes) {}
+  void read(proto::MutableBytes out) override {
+    size_t n = std::min(out.size(), left_.size());
+    if (n > 0) std::memcpy(out.data(), left_.data(), n);
+    left_ = left_.subspan(n);
+  }
+
+ private:
+  proto::ConstBytes left_;
+};
+
+}  // namespace
+
+LoopbackLink::LoopbackLink(std::shared_ptr<Wire> wire, int side, std::string name)
+    : wire_(std::move(wire)), side_(side), name_(std::move(name)), traits_(loopback_traits()) {}
+
+// Requires: the wire's mutex. The bell only makes the sleeping context run.
+void LoopbackLink::ring(Wire::Side& side) {
+  if (side.bell_posted || side.mailbox == nullptr) return;
+  side.bell_posted = true;
+  side.bell.open = [](Letter* letter) noexcept {
+    auto* bell = static_cast<Wire::Bell*>(letter);
+    std::shared_ptr<Wire> wire = std::move(bell->keep);
+    std::lock_guard lock(wire->mutex);
+    bell->side->bell_posted = false;
+  };
+  // The context is gone: no more bells for this side.
+  side.bell.discard = [](Letter* letter) noexcept {
+    std::shared_ptr<Wire> wire = std::move(static_cast<Wire::Bell*>(letter)->keep);
+  };
+  side.bell.side = &side;
+  side.bell.keep = wire_;
+  side.mailbox->post(&side.bell);
+}
+
+bool LoopbackLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+  if (closed_) return true;
+  size_t total = header.size();
+  for (proto::ConstBytes part : payload) total += part.size();
+  std::lock_guard lock(wire_->mutex);
+  Wire::Side& to = theirs();
+  if (to.closed) return true;
+  if (to.arrived_bytes > 0 && to.arrived_bytes + total > kMostQueuedBytes) {
+    to.was_full = true;
+    blocked_ = true;
+    return false;
+  }
+  std::vector<std::byte> message;
+  message.reserve(total);
+  message.insert(message.end(), header.begin(), header.end());
+  for (proto::ConstBytes part : payload) message.insert(message.end(), part.begin(), part.end());
+  to.arrived_bytes += total;
+  to.arrived.push_back(std::move(message));
+  ring(to);
+  return true;
+}
+
+bool LoopbackLink::idle() const {
+  std::lock_guard lock(wire_->mutex);
+  return wire_->sides[side_].arrived.empty() && !(wire_->sides[1 - side_].closed && !down_);
+}
+
+size_t LoopbackLink::poll(Instant now) {
+  if (closed_ || down_) return 0;
+  size_t handled = 0;
+  bool peer_closed = false;
+  while (handled < kMessagesPerPoll && !closed_ && !down_) {
+    std::vector<std::byte> message;
+    {
+      std::lock_guard lock(wire_->mutex);
+      if (mine().arrived.empty()) {
+        peer_closed = theirs().closed;
+        break;
+      }
+      message = std::move(mine().arrived.front());
+      mine().arrived.pop_front();
+      mine().arrived_bytes -= message.size();
+      if (std::exchange(mine().was_full, false)) ring(theirs());
+    }
+    ++handled;
+    Result<wire::Header> common = wire::decode_header(message);
+    Status status = common.status();
+    if (status.ok() && message.size() != size_t{common->header_bytes} + common->payload_bytes) {
+      status = Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "a message of the wrong length");
+    }
+    if (status.ok()) {
+      VectorPayload payload(proto::ConstBytes(message).subspan(common->header_bytes));
+      status = client_->handle_message(proto::ConstBytes(message).first(common->header_bytes), payload, now);
+    }
+    if (!status.ok()) {
+      down_ = true;
+      client_->link_down(status, now);
+    }
+  }
+  if (peer_closed && !closed_ && !down_) {
+    down_ = true;
+    ++handled;
+    client_->link_down(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the other end was dropped"), now);
+  }
+  if (blocked_ && !closed_ && !down_) {
+    std::lock_guard lock(wire_->mutex);
+    if (theirs().arrived_bytes > kMostQueuedBytes / 2) return handled;
+    blocked_ = false;
+  } else {
+    return handled;
+  }
+  client_->writable(now);
+  return handled + 1;
+}
+
+Result<bool> LoopbackLink::export_run(const std::byte* data, size_t length, wire::Segment& out) {
+  std::optional<Arena::Place> place = mine().arena->locate(data, length);
+  if (!place) return false;
+  out = {.extent = place->first.id, .offset = place->extent_offset, .length = length};
+  return true;
+}
+
+Result<proto::ImportedRun> LoopbackLink::import_run(const wire::Segment& segment) {
+  std::shared_ptr<Arena> arena = theirs().arena;
+  std::optional<ExtentInfo> extent = arena->extent(segment.extent);
+  if (!extent || segment.offset >= extent->length ||
+      !arena->locate(arena->base() + extent->arena_offset + segment.offset, segment.length)) {
+    return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "memory that is not in the peer's arena");
+  }
+  const std::byte* data = arena->base() + extent->arena_offset + segment.offset;
+  return proto::ImportedRun{.data = data, .mapping = new ArenaHold(std::move(arena))};
+}
+
+// Both sides are in this process: a view that outlives the connection would need the
+// loan to outlive it too. It is given up for good, which is safe.
+void LoopbackLink::quarantine(StorageRef loan) {
+  loans_dropped.add();
+  (void)loan.leak();
+}
+
+void LoopbackLink::close() {
+  if (closed_) return;
+  closed_ = true;
+  std::lock_guard lock(wire_->mutex);
+  mine().closed = true;
+  mine().arrived.clear();
+  ring(theirs());
+}
+
+}  // namespace sluice::loopback

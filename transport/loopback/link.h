@@ -1,0 +1,77 @@
+// Both ends of a connection in one process: the reference behaviour, and the trusted
+// fake of tests. A mutex and plain queues; the memory needs no mapping.
+#ifndef SLUICE_LOOPBACK_LINK_H_
+#define SLUICE_LOOPBACK_LINK_H_
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <sluice/allocator/arena.h>
+#include <sluice/api/mailbox.h>
+#include <sluice/proto/link.h>
+
+namespace sluice::loopback {
+
+// Shared by the two ends, which may belong to contexts of two threads.
+struct Wire {
+  struct Side;
+  struct Bell : Letter {
+    Side* side = nullptr;
+    std::shared_ptr<Wire> keep;  // while it is out
+  };
+  struct Side {
+    std::deque<std::vector<std::byte>> arrived;  // messages for this side
+    size_t arrived_bytes = 0;
+    bool was_full = false;   // the other side was told "no room"
+    bool closed = false;     // this side has ended
+    std::shared_ptr<Mailbox> mailbox;
+    std::shared_ptr<Arena> arena;
+    Bell bell;               // wakes this side's context; posted at most once at a time
+    bool bell_posted = false;
+  };
+  std::mutex mutex;
+  Side sides[2];
+};
+
+class LoopbackLink final : public proto::Link {
+ public:
+  LoopbackLink(std::shared_ptr<Wire> wire, int side, std::string name);
+  ~LoopbackLink() override { close(); }
+  void set_client(proto::LinkClient* client) { client_ = client; }
+  bool closed() const { return closed_; }
+  // Handles what has arrived, up to a bound; returns how much.
+  size_t poll(Instant now);
+  bool idle() const;
+
+  const proto::LinkTraits& traits() const override { return traits_; }
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
+  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override { return false; }
+  void flush() override {}
+  Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
+  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  void quarantine(StorageRef loan) override;
+  void close() override;
+  std::string local_name() const override { return name_; }
+  std::string peer_name() const override { return name_; }
+
+ private:
+  Wire::Side& mine() { return wire_->sides[side_]; }
+  Wire::Side& theirs() { return wire_->sides[1 - side_]; }
+  void ring(Wire::Side& side);
+
+  std::shared_ptr<Wire> wire_;
+  int side_;
+  std::string name_;
+  proto::LinkTraits traits_;
+  proto::LinkClient* client_ = nullptr;
+  bool closed_ = false;
+  bool blocked_ = false;
+  bool down_ = false;
+};
+
+}  // namespace sluice::loopback
+
+#endif  // SLUICE_LOOPBACK_LINK_H_

@@ -1,0 +1,195 @@
+#include <sluice/loopback/provider.h>
+
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <sluice/api/identity.h>
+
+namespace sluice::loopback {
+namespace {
+
+constexpr const char* kOrigin = "loopback/provider";
+
+// Connections that wait for accept(), by listener name. Contexts of several threads
+// meet here.
+struct Port {
+  // Wakes the listener's context; one is enough for any number of peers.
+  struct Bell : Letter {
+    std::shared_ptr<Port> port;  // while it is out
+  };
+  std::mutex mutex;
+  std::deque<std::pair<std::shared_ptr<Wire>, wire::Hello>> waiting;
+  std::shared_ptr<Mailbox> mailbox;
+  std::shared_ptr<Arena> arena;
+  wire::Hello hello;
+  Bell bell;
+  bool bell_posted = false;
+  bool closed = false;
+};
+
+// Requires: port->mutex.
+void ring(const std::shared_ptr<Port>& port) {
+  if (port->bell_posted) return;
+  port->bell_posted = true;
+  port->bell.port = port;
+  port->bell.open = [](Letter* letter) noexcept {
+    std::shared_ptr<Port> rung = std::move(static_cast<Port::Bell*>(letter)->port);
+    std::lock_guard lock(rung->mutex);
+    rung->bell_posted = false;
+  };
+  port->bell.discard = [](Letter* letter) noexcept { std::shared_ptr<Port> rung = std::move(static_cast<Port::Bell*>(letter)->port); };
+  port->mailbox->post(&port->bell);
+}
+
+std::mutex ports_mutex;
+std::map<std::string, std::shared_ptr<Port>>& ports() {
+  static auto* all = new std::map<std::string, std::shared_ptr<Port>>();
+  return *all;
+}
+
+template <typename Options>
+proto::SessionOptions session_options(const Options& options) {
+  proto::SessionOptions session;
+  session.operation_timeout = options.operation_timeout;
+  session.silence_limit = options.silence_limit;
+  return session;
+}
+
+wire::Hello hello_for(Context& context, const proto::SessionOptions& options) {
+  wire::Hello hello = local_hello(context.arena().reserved_address_bytes());
+  hello.credit_messages = options.credit_messages;
+  hello.credit_bytes = options.credit_bytes;
+  return hello;
+}
+
+class LoopbackListener final : public ListenerCore {
+ public:
+  LoopbackListener(LoopbackProvider& provider, std::string name, std::shared_ptr<Port> port, const proto::SessionOptions& options)
+      : provider_(provider), name_(std::move(name)), port_(std::move(port)), options_(options) {}
+  ~LoopbackListener() override { close(); }
+
+  std::shared_ptr<EndpointCore> accept() override {
+    std::pair<std::shared_ptr<Wire>, wire::Hello> next;
+    {
+      std::lock_guard lock(port_->mutex);
+      if (port_->waiting.empty()) return nullptr;
+      next = std::move(port_->waiting.front());
+      port_->waiting.pop_front();
+    }
+    return provider_.make_endpoint(std::move(next.first), 1, name_, options_, next.second);
+  }
+  std::string address() const override { return "loopback:" + name_; }
+  void close() override {
+    std::lock_guard all(ports_mutex);
+    auto found = ports().find(name_);
+    if (found != ports().end() && found->second == port_) ports().erase(found);
+    std::lock_guard lock(port_->mutex);
+    port_->closed = true;
+    for (auto& [wire, hello] : port_->waiting) {
+      std::lock_guard side(wire->mutex);
+      wire->sides[1].closed = true;
+    }
+    port_->waiting.clear();
+  }
+
+ private:
+  LoopbackProvider& provider_;
+  std::string name_;
+  std::shared_ptr<Port> port_;
+  proto::SessionOptions options_;
+};
+
+}  // namespace
+
+LoopbackProvider::LoopbackProvider(Context& context) : context_(context), sessions_(context.now()) {}
+
+LoopbackProvider::~LoopbackProvider() { sessions_.detach_all(); }
+
+void LoopbackProvider::shut_down() {
+  sessions_.abort_all(Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed"));
+}
+
+Result<std::shared_ptr<EndpointCore>> LoopbackProvider::connect(const Address& address, const ConnectOptions& options) {
+  proto::SessionOptions session = session_options(options);
+  PathProperties path{.path = Path::kLoopback, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}};
+  if (std::string why = unmet(options.require, path); !why.empty()) return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
+  std::shared_ptr<Port> port;
+  {
+    std::lock_guard all(ports_mutex);
+    auto found = ports().find(address.name);
+    if (found != ports().end()) port = found->second;
+  }
+  if (port == nullptr) {
+    return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
+                  "nobody in this process listens at " + address.to_string() + "; start the listener first");
+  }
+  auto wire = std::make_shared<Wire>();
+  wire->sides[0].mailbox = context_.mailbox();
+  wire->sides[0].arena = context_.shared_arena();
+  wire->sides[1].mailbox = port->mailbox;
+  wire->sides[1].arena = port->arena;
+  wire::Hello ours = hello_for(context_, session);
+  auto endpoint = make_endpoint(wire, 0, address.name, session, port->hello);
+  std::lock_guard lock(port->mutex);
+  if (port->closed) return Status(Code::kUnreachable, Scope::kOperation, kOrigin, "the listener has just closed");
+  port->waiting.emplace_back(std::move(wire), ours);
+  ring(port);
+  return std::shared_ptr<EndpointCore>(endpoint);
+}
+
+Result<std::unique_ptr<ListenerCore>> LoopbackProvider::listen(const Address& address, const ListenOptions& options) {
+  proto::SessionOptions session = session_options(options);
+  auto port = std::make_shared<Port>();
+  port->mailbox = context_.mailbox();
+  port->arena = context_.shared_arena();
+  port->hello = hello_for(context_, session);
+  std::lock_guard all(ports_mutex);
+  if (!ports().emplace(address.name, port).second) {
+    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, address.to_string() + " is taken by another listener");
+  }
+  return std::unique_ptr<ListenerCore>(std::make_unique<LoopbackListener>(*this, address.name, std::move(port), session));
+}
+
+std::shared_ptr<EndpointCore> LoopbackProvider::make_endpoint(std::shared_ptr<Wire> wire, int side, std::string name,
+                                                              const proto::SessionOptions& options, const wire::Hello& peer) {
+  auto link = std::make_unique<LoopbackLink>(std::move(wire), side, "loopback:" + name);
+  LoopbackLink* raw = link.get();
+  auto session = std::make_shared<proto::Session>(proto::SessionParts{
+      .link = std::move(link),
+      .arena = context_.shared_arena(),
+      .mailbox = context_.mailbox(),
+      .host = &sessions_,
+      .ours = hello_for(context_, options),
+      .peer = peer,
+      .options = options,
+      .reason = "loopback: was asked for",
+  });
+  raw->set_client(session.get());
+  sessions_.add(session);
+  connections_.push_back({session, raw});
+  return session;
+}
+
+size_t LoopbackProvider::progress(Instant now) {
+  size_t work = 0;
+  bool closed = false;
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    closed = closed || connections_[i].link->closed();
+    work += connections_[i].link->poll(now);
+  }
+  work += sessions_.progress(now);
+  if (closed) std::erase_if(connections_, [](const Connection& c) { return c.link->closed() && !c.session->has_work(); });
+  return work;
+}
+
+bool LoopbackProvider::begin_sleep() {
+  if (sessions_.has_work()) return false;
+  for (Connection& connection : connections_) {
+    if (!connection.link->idle()) return false;
+  }
+  return true;
+}
+
+}  // namespace sluice::loopback

@@ -1,0 +1,43 @@
+// Endpoints within one process, found by name.
+#ifndef SLUICE_LOOPBACK_PROVIDER_H_
+#define SLUICE_LOOPBACK_PROVIDER_H_
+
+#include <memory>
+#include <vector>
+
+#include <sluice/api/context.h>
+#include <sluice/loopback/link.h>
+#include <sluice/proto/session_set.h>
+
+namespace sluice::loopback {
+
+class LoopbackProvider final : public Provider {
+ public:
+  explicit LoopbackProvider(Context& context);
+  ~LoopbackProvider() override;
+
+  Scheme scheme() const override { return Scheme::kLoopback; }
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+  std::shared_ptr<EndpointCore> make_endpoint(std::shared_ptr<Wire> wire, int side, std::string name,
+                                              const proto::SessionOptions& options, const wire::Hello& peer);
+
+  size_t progress(Instant now) override;
+  bool begin_sleep() override;
+  Instant next_timeout() override { return sessions_.next_timeout(); }
+  void shut_down() override;
+  std::string explain() const override { return "usable within this process"; }
+
+ private:
+  struct Connection {
+    std::shared_ptr<proto::Session> session;
+    LoopbackLink* link;  // owned by the session
+  };
+  Context& context_;
+  std::vector<Connection> connections_;
+  proto::SessionSet sessions_;
+};
+
+}  // namespace sluice::loopback
+
+#endif  // SLUICE_LOOPBACK_PROVIDER_H_

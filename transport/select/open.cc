@@ -1,0 +1,47 @@
+#include <sluice/select/open.h>
+
+#include <utility>
+
+#include <sluice/loopback/provider.h>
+#include <sluice/select/provider.h>
+#include <sluice/shm/provider.h>
+#include <sluice/tcp/provider.h>
+
+namespace sluice {
+
+Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
+  std::shared_ptr<Arena> arena = options.arena;
+  if (arena == nullptr) {
+    SLUICE_TRY(std::unique_ptr<Arena> own, Arena::create(options.arena_options));
+    arena = std::move(own);
+  }
+  auto context = std::make_unique<Context>(options, std::move(arena));
+  SLUICE_RETURN_IF_ERROR(context->initialise());
+  auto shm = std::make_unique<shm::ShmProvider>(*context);
+  auto tcp = std::make_unique<tcp::TcpProvider>(*context);
+  auto select = std::make_unique<select::SelectProvider>(*context, *shm, *tcp);
+  // Rings first: they are looked at in every round of a spin.
+  context->add_provider(std::move(shm));
+  context->add_provider(std::move(tcp));
+  context->add_provider(std::move(select));
+  context->add_provider(std::make_unique<loopback::LoopbackProvider>(*context));
+  return context;
+}
+
+std::vector<PathReport> explain_paths() {
+  std::vector<PathReport> reports;
+  reports.push_back({.path = Path::kShm,
+                     .usable = true,
+                     .why = "for processes of this user in this network namespace",
+                     .properties = {.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}}});
+  reports.push_back({.path = Path::kVerbs, .usable = false, .why = "this build has no verbs backend", .properties = {.path = Path::kVerbs}});
+  reports.push_back({.path = Path::kModule, .usable = false, .why = "this build has no kernel module backend", .properties = {.path = Path::kModule}});
+  reports.push_back({.path = Path::kPacket, .usable = false, .why = "this build has no packet backend", .properties = {.path = Path::kPacket}});
+  reports.push_back({.path = Path::kTcp,
+                     .usable = true,
+                     .why = "for every peer that an IP address reaches",
+                     .properties = {.path = Path::kTcp, .copies_per_fetch = 2}});
+  return reports;
+}
+
+}  // namespace sluice

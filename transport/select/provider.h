@@ -1,0 +1,48 @@
+// sluice://: greets over TCP, then uses the best path that both ends prove to work.
+// Knows backends by their greeting and rendezvous, not by their links.
+#ifndef SLUICE_SELECT_PROVIDER_H_
+#define SLUICE_SELECT_PROVIDER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sluice/api/context.h>
+#include <sluice/shm/provider.h>
+#include <sluice/tcp/greeting_listener.h>
+#include <sluice/tcp/provider.h>
+
+namespace sluice::select {
+
+class SelectListener;
+
+class SelectProvider final : public Provider {
+ public:
+  // Requires: both are providers of the same context and outlive this one's calls.
+  SelectProvider(Context& context, shm::ShmProvider& shm, tcp::TcpProvider& tcp)
+      : context_(context), shm_(shm), tcp_(tcp) {}
+  ~SelectProvider() override;
+
+  Scheme scheme() const override { return Scheme::kSluice; }
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+  // Links and sessions are driven by their own backends; here are only greetings.
+  size_t progress(Instant now) override;
+  bool begin_sleep() override;
+  Instant next_timeout() override;
+  void shut_down() override {}
+
+ private:
+  friend class SelectListener;
+  Context& context_;
+  shm::ShmProvider& shm_;
+  tcp::TcpProvider& tcp_;
+  std::vector<SelectListener*> listeners_;
+};
+
+// Whether two ends could share memory, from their HELLOs alone: empty, or why not.
+std::string shm_obstacle(const wire::Hello& ours, const wire::Hello& peer);
+
+}  // namespace sluice::select
+
+#endif  // SLUICE_SELECT_PROVIDER_H_
