@@ -25,7 +25,10 @@ constexpr Duration kBackOff = std::chrono::milliseconds(100);
 // While rings and hot sockets keep us busy, file descriptors are still looked at
 // every so many rounds.
 constexpr uint32_t kPollsPerEventCheck = 64;
+constexpr int kPollsPerClock = 16;
 constexpr int kEventsPerCheck = 64;
+
+Status late() { return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "nothing happened before the deadline"); }
 
 Status fork_error() {
   return Status(Code::kWrongState, Scope::kContext, kOrigin,
@@ -104,9 +107,11 @@ Result<Listener> Context::listen(std::string_view text, const ListenOptions& opt
 
 size_t Context::run_providers() {
   size_t work = 0;
-  for (auto& provider : providers_) work += provider->progress(now_);
+  for (auto& provider : providers_) {
+    if (provider->in_use()) work += provider->progress(now_);
+  }
   for (size_t i = 0; i < hooks_.size(); ++i) work += hooks_[i]->progress(now_);
-  work += mailbox_->open_all();
+  if (!mailbox_->empty()) work += mailbox_->open_all();
   return work;
 }
 
@@ -175,6 +180,10 @@ void Context::end_sleep() {
 
 // True when something was done.
 bool Context::spin(Instant deadline) {
+  // What comes at once is found before the clock is looked at.
+  for (int i = 0; i < kPollsPerClock; ++i) {
+    if (progress() > 0) return true;
+  }
   Instant start = refresh_now();
   Duration budget = waiting_ == Waiting::kSpin ? Duration::max() : kLongestSpin;
   if (waiting_ == Waiting::kAdaptive) {
@@ -184,7 +193,7 @@ bool Context::spin(Instant deadline) {
   Instant end = std::min(deadline, after(start, budget));
   Instant last = start;
   while (true) {
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < kPollsPerClock; ++i) {
       if (progress() > 0) return true;
     }
     Instant t = refresh_now();
@@ -215,28 +224,24 @@ bool Context::sleep(Instant deadline) {
 
 Status Context::wait(Instant deadline) {
   if (forked()) return fork_error();
-  Instant start = refresh_now();
-  if (progress() > 0) return Status();
-  if (waiting_ != Waiting::kSleep && spin(deadline)) {
-    typical_gap_ = (typical_gap_ * 7 + (refresh_now() - start)) / 8;
+  if (waiting_ == Waiting::kSpin) {
+    while (!spin(deadline)) {
+      if (now_ >= deadline) return late();
+    }
     return Status();
   }
-  while (true) {
-    if (now_ >= deadline) {
-      return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "nothing happened before the deadline");
-    }
-    if (waiting_ == Waiting::kSpin) {
-      if (spin(deadline)) return Status();
-      continue;
-    }
+  Instant start = refresh_now();
+  if (progress() > 0) return Status();
+  bool done = waiting_ == Waiting::kAdaptive && spin(deadline);
+  while (!done) {
+    if (now_ >= deadline) return late();
     bool event = sleep(deadline);
-    if (progress() > 0 || event) {
-      // A long wait says little about the next one: the average is pulled up slowly.
-      Duration gap = std::min<Duration>(now_ - start, kLongestSpin * 4);
-      typical_gap_ = (typical_gap_ * 7 + gap) / 8;
-      return Status();
-    }
+    done = progress() > 0 || event;
   }
+  // A long wait says little about the next one: it counts as four times the budget.
+  Duration gap = std::min<Duration>(refresh_now() - start, kLongestSpin * 4);
+  typical_gap_ = (typical_gap_ * 7 + gap) / 8;
+  return Status();
 }
 
 Status Context::close(Instant deadline) {

@@ -92,10 +92,16 @@ class Provider {
   virtual void end_sleep() {}
   // When progress() must run at the latest, or kNever.
   virtual Instant next_timeout() { return kNever; }
+  // False: there is nothing that progress() could do (no endpoint, no listener). Read in
+  // every round of a spin, so a plain flag that the provider keeps.
+  bool in_use() const { return in_use_; }
   // Ends every endpoint at once.
   virtual void shut_down() = 0;
   // For `sluice info --explain`: "usable", or why not and what to do about it.
   virtual std::string explain() const { return "usable"; }
+
+ protected:
+  bool in_use_ = false;
 };
 
 // Something above the backends that needs a turn in progress(): the exchange's timers.

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <span>
 
@@ -20,7 +21,17 @@ inline constexpr int kMaxRank = 8;
 class TensorDescriptor {
  public:
   // A vector of zero bytes.
-  TensorDescriptor() = default;
+  TensorDescriptor() {
+    shape_[0] = 0;
+    strides_[0] = 1;
+  }
+  // Descriptors ride in every operation and completion, and few have more than four
+  // dimensions: no more than those in use is copied.
+  TensorDescriptor(const TensorDescriptor& other) { copy(other); }
+  TensorDescriptor& operator=(const TensorDescriptor& other) {
+    copy(other);
+    return *this;
+  }
 
   // Compact, row-major. `shape` in elements per dimension, each >= 0.
   // Errors: kInvalidArgument (rank above kMaxRank, negative extent, unknown
@@ -56,14 +67,33 @@ class TensorDescriptor {
   std::string to_string() const;  // "float32[1024,1024]"
 
  private:
+  static constexpr int kUsualRank = 4;
+
+  void copy(const TensorDescriptor& other) {
+    dtype_ = other.dtype_;
+    rank_ = other.rank_;
+    compact_ = other.compact_;
+    byte_offset_ = other.byte_offset_;
+    span_bytes_ = other.span_bytes_;
+    element_count_ = other.element_count_;
+    if (rank_ <= kUsualRank) [[likely]] {
+      std::memmove(shape_.data(), other.shape_.data(), kUsualRank * sizeof(int64_t));
+      std::memmove(strides_.data(), other.strides_.data(), kUsualRank * sizeof(int64_t));
+    } else {
+      shape_ = other.shape_;
+      strides_ = other.strides_;
+    }
+  }
+
   DataType dtype_{};
   uint8_t rank_ = 1;
   bool compact_ = true;
   uint64_t byte_offset_ = 0;
   uint64_t span_bytes_ = 0;
   int64_t element_count_ = 0;
-  std::array<int64_t, kMaxRank> shape_{};
-  std::array<int64_t, kMaxRank> strides_{1};
+  // Elements from rank_ on have no value.
+  std::array<int64_t, kMaxRank> shape_;
+  std::array<int64_t, kMaxRank> strides_;
 };
 
 }  // namespace sluice

@@ -22,6 +22,7 @@ proto::LinkTraits loopback_traits() {
   traits.properties.path = Path::kLoopback;
   traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch};
   traits.views = true;
+  traits.sends_at_once = true;
   traits.inline_bytes = kInlineBytes;
   traits.inline_out = {.user = 1, .kernel = 0};
   traits.inline_in = {.user = 1, .kernel = 0};

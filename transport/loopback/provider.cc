@@ -169,6 +169,7 @@ std::shared_ptr<EndpointCore> LoopbackProvider::make_endpoint(std::shared_ptr<Wi
   raw->set_client(session.get());
   sessions_.add(session);
   connections_.push_back({session, raw});
+  in_use_ = true;
   return session;
 }
 
@@ -180,7 +181,10 @@ size_t LoopbackProvider::progress(Instant now) {
     work += connections_[i].link->poll(now);
   }
   work += sessions_.progress(now);
-  if (closed) std::erase_if(connections_, [](const Connection& c) { return c.link->closed() && !c.session->has_work(); });
+  if (closed) {
+    std::erase_if(connections_, [](const Connection& c) { return c.link->closed() && !c.session->has_work(); });
+    in_use_ = !connections_.empty() || sessions_.size() > 0;
+  }
   return work;
 }
 

@@ -35,6 +35,8 @@ struct LinkTraits {
   bool views = false;
   // Largest payload that rides in a control message; above it rendezvous.
   uint32_t inline_bytes = 0;
+  // send() leaves nothing behind that flush() must bring out.
+  bool sends_at_once = false;
   // Largest payload of one DATA message (streams).
   uint32_t data_bytes = 0;
   CopyCost inline_out, inline_in;  // payload inside control messages

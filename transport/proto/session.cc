@@ -95,22 +95,18 @@ void Session::arm_timeout(Instant when) {
   host_->activate(*this);
 }
 
-void Session::unlink(Operation* op) {
-  if (op->list != nullptr) op->list->remove(op);
-}
-
 void Session::release_operation(Operation* op) {
   unlink(op);
-  drop_runs(op);
+  if (!op->runs.empty()) drop_runs(op);
   op->buffers.clear();
   op->tensors.clear();
-  op->result = Tensor();
+  if (op->result) op->result = Tensor();
   table_.give_back(op);
 }
 
 void Session::complete(Operation* op, Status status) {
   unlink(op);
-  drop_runs(op);
+  if (!op->runs.empty()) drop_runs(op);
   Completion completion;
   completion.id = op->id;
   completion.user_data = op->user_data;
@@ -123,7 +119,7 @@ void Session::complete(Operation* op, Status status) {
   if (!op->internal) {
     ++counters_.completed;
     completion.buffers = std::move(op->buffers);
-    completion.tensor = std::move(op->result);
+    if (op->result) completion.tensor = std::move(op->result);
   } else {
     sink = nullptr;
   }

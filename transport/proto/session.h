@@ -133,7 +133,14 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Instant check_silence(Instant now);
   Status closed_status() const;
   size_t deliver_ready();
-  void unlink(Operation* op);
+  void unlink(Operation* op) {
+    if (op->list != nullptr) op->list->remove(op);
+  }
+  void want_flush() {
+    if (traits_.sends_at_once || needs_flush_) return;
+    needs_flush_ = true;
+    host_->activate(*this);
+  }
   Result<RemoteKey> add_grant(const StorageRef& storage, std::byte* data, uint64_t length, const GrantOptions& options);
 
   // session_send.cc: what leaves.

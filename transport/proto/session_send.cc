@@ -69,10 +69,17 @@ Session::Started Session::start_send(Operation* op) {
     offer.flags = wire::Offer::kInline | (op->level != Level::kSourceReusable ? wire::Offer::kReport : 0);
   }
   Started started = send_offer(op, offer);
-  if (started == Started::kSent) {
-    ++sent_messages_;
-    if (inline_payload) sent_bytes_ += op->total;
-    if (inline_payload && op->level == Level::kSourceReusable) complete_later(op, Status());
+  if (started != Started::kSent) return started;
+  ++sent_messages_;
+  if (!inline_payload) return started;
+  sent_bytes_ += op->total;
+  if (op->level != Level::kSourceReusable) return started;
+  if (op->sink != nullptr) {
+    complete_later(op, Status());
+  } else {
+    // Nobody is told, and the bytes are copied: it is over.
+    ++counters_.completed;
+    release_operation(op);
   }
   return started;
 }
@@ -138,7 +145,7 @@ Session::Started Session::send_offer(Operation* op, wire::Offer& offer) {
   fault_point("session.offered");
   op->state = OperationState::kOffered;
   op->loaned = offer.segment_count > 0;
-  needs_flush_ = true;
+  want_flush();
   ++counters_.messages_sent;
   if (inline_payload) {
     op->moved = op->total;
@@ -276,10 +283,7 @@ void Session::send_control(const Message& message) {
   bool waiting = blocked_ || backlog_start_ < backlog_.size();
   if (!waiting && link_->send(bytes, {})) {
     ++counters_.messages_sent;
-    if (!needs_flush_) {
-      needs_flush_ = true;
-      host_->activate(*this);
-    }
+    want_flush();
     return;
   }
   queue_bytes(bytes);

@@ -24,8 +24,7 @@ void SessionSet::activate(Session& session) noexcept {
   active_.push_back(&session);
 }
 
-size_t SessionSet::progress(Instant now) {
-  now_ = now;
+size_t SessionSet::run(Instant now) {
   if (now >= next_timeout_) fire_timers(now);
   if (active_.empty()) return 0;
   size_t work = 0;

@@ -18,7 +18,11 @@ class SessionSet final : public SessionHost {
   void add(std::shared_ptr<Session> session);
   // Progresses the sessions that have work, fires timers, lets go of closed ones. An idle
   // session costs nothing here.
-  size_t progress(Instant now);
+  size_t progress(Instant now) {
+    now_ = now;
+    if (active_.empty() && now < next_timeout_) [[likely]] return 0;
+    return run(now);
+  }
   // True if a session waits for progress().
   bool has_work() const { return !active_.empty(); }
   Instant next_timeout() const { return next_timeout_; }
@@ -33,6 +37,7 @@ class SessionSet final : public SessionHost {
   Instant now() const override { return now_; }
 
  private:
+  size_t run(Instant now);
   void fire_timers(Instant now);
 
   std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;

@@ -60,6 +60,7 @@ class SelectListener final : public ListenerCore {
     address_ = greetings_->address();
     address_.scheme = Scheme::kSluice;
     owner.listeners_.push_back(this);
+    owner.in_use_ = true;
   }
   ~SelectListener() override { close(); }
 
@@ -76,7 +77,9 @@ class SelectListener final : public ListenerCore {
   std::string address() const override { return address_.to_string(); }
   void close() override {
     if (owner_ == nullptr) return;
-    std::erase(std::exchange(owner_, nullptr)->listeners_, this);
+    std::erase(owner_->listeners_, this);
+    owner_->in_use_ = !owner_->listeners_.empty();
+    owner_ = nullptr;
     greetings_.reset();
     rendezvous_.reset();
     unpaired_.clear();

@@ -42,6 +42,7 @@ proto::LinkTraits shm_traits() {
   traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch};
   traits.properties.copies_per_fetch = 0;
   traits.views = true;
+  traits.sends_at_once = true;
   traits.inline_bytes = kInlineBytes;
   traits.inline_out = {.user = 1, .kernel = 0};
   traits.inline_in = {.user = 1, .kernel = 0};

@@ -133,6 +133,7 @@ Result<std::shared_ptr<EndpointCore>> ShmProvider::make_endpoint(Meeting meeting
   raw->set_client(session.get());
   sessions_.add(session);
   connections_.push_back({session, raw});
+  in_use_ = true;
   return std::shared_ptr<EndpointCore>(session);
 }
 
@@ -154,6 +155,7 @@ size_t ShmProvider::progress(Instant now) {
 void ShmProvider::forget_closed() {
   some_closed_ = false;
   std::erase_if(connections_, [](const Connection& c) { return c.link->closed() && !c.session->has_work(); });
+  in_use_ = !connections_.empty() || sessions_.size() > 0;
   std::erase_if(kept_, [](const std::unique_ptr<Kept>& kept) { return kept->fd < 0; });
 }
 

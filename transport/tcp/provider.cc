@@ -53,6 +53,7 @@ Result<std::unique_ptr<ListenerCore>> TcpProvider::listen(const Address& address
   SLUICE_TRY(auto greetings, GreetingListener::open(context_, address, hello_for(context_, session), greeting));
   auto listener = std::make_unique<TcpListener>(*this, std::move(greetings), session);
   listeners_.push_back(listener.get());
+  in_use_ = true;
   return std::unique_ptr<ListenerCore>(std::move(listener));
 }
 
@@ -74,6 +75,7 @@ Result<std::shared_ptr<EndpointCore>> TcpProvider::make_endpoint(Greeting&& gree
   });
   raw->set_client(session.get());
   sessions_.add(session);
+  in_use_ = true;
   return std::shared_ptr<EndpointCore>(std::move(session));
 }
 
@@ -83,6 +85,7 @@ size_t TcpProvider::progress(Instant now) {
   // What the sessions have just flushed is reported in the same round.
   work += group_.run_todo(now);
   for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->greetings().progress(now);
+  in_use_ = sessions_.size() > 0 || !listeners_.empty() || group_.has_work();
   return work;
 }
 
