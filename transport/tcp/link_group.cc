@@ -49,7 +49,7 @@ size_t LinkGroup::progress(Instant now) {
     if (i < hot_count_ && hot_[i] == link) ++i;  // else it left, and another took its place
   }
   work += run_todo(now);
-  if (!unanswered_.empty() && now >= next_check_) check_answers(now);
+  if (!unanswered_.empty() && now >= next_check_) work += check_answers(now);
   return work;
 }
 
@@ -76,16 +76,20 @@ void LinkGroup::begin_sleep() {
   hot_count_ = 0;
 }
 
-void LinkGroup::check_answers(Instant now) {
+// Returns how many links it took down.
+size_t LinkGroup::check_answers(Instant now) {
   walking_ = true;
+  size_t down = 0;
   for (size_t i = 0; i < unanswered_.size(); ++i) {
     TcpLink* link = unanswered_.at(i);
     if (link == nullptr || link->check_answered(now)) continue;
+    down += link->usable() ? 0 : 1;
     unanswered_.remove(link->unanswered_place_);
   }
   unanswered_.compact([](TcpLink* link, size_t place) { link->unanswered_place_ = place; });
   walking_ = false;
   next_check_ = after(now, kAnswerCheck);
+  return down;
 }
 
 void LinkGroup::make_hot(TcpLink* link) {

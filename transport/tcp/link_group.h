@@ -82,7 +82,7 @@ class LinkGroup {
   void add_todo(TcpLink* link);
   void await_answer(TcpLink* link);
   void forget(TcpLink* link);
-  void check_answers(Instant now);
+  size_t check_answers(Instant now);
 
   std::unique_ptr<StagingBlock> take_block();
   void return_block(std::unique_ptr<StagingBlock> block);

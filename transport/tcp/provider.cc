@@ -60,6 +60,7 @@ Result<std::unique_ptr<ListenerCore>> TcpProvider::listen(const Address& address
 Result<std::shared_ptr<EndpointCore>> TcpProvider::make_endpoint(Greeting&& greeting,
                                                                  const proto::SessionOptions& options,
                                                                  std::string reason) {
+  if (same_host(greeting.ours, greeting.peer)) set_same_host_options(greeting.fd());
   auto link = std::make_unique<TcpLink>(group_, greeting.take_fd());
   TcpLink* raw = link.get();
   SLUICE_RETURN_IF_ERROR(raw->watch());

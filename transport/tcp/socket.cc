@@ -21,6 +21,14 @@ constexpr int kKeepaliveIdleSeconds = 1;
 constexpr int kKeepaliveIntervalSeconds = 1;
 constexpr int kKeepaliveProbes = 2;
 
+// Send buffer between two processes of one machine; the kernel doubles it. The default
+// lets the sender run 4 MiB ahead, and the receiver then copies from memory what it could
+// have copied from the cache. Measured with 64 MiB messages on 2 CPUs, relative to a bare
+// writev/readv program, medians of 7 (throughput, CPU per byte): default 1.13, 1.07;
+// 512 KiB 1.34, 1.03; 256 KiB 1.27, 1.08; 128 KiB 0.99, 1.26; 64 KiB 0.49, 1.67.
+// Across machines the kernel's own tuning knows the round trip and is left alone.
+constexpr int kSameHostSendBuffer = 512 * 1024;
+
 // Most bytes of a peer that are read and dropped before its connection is closed.
 constexpr size_t kMostDrained = size_t{1} << 20;
 
@@ -102,6 +110,11 @@ Status set_connection_options(int fd) {
             set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
   if (ok) return Status();
   return Status(Code::kInternal, Scope::kOperation, kOrigin, "a socket refuses TCP options", errno);
+}
+
+void set_same_host_options(int fd) {
+  // Refused only where net.core.wmem_max is smaller: then the kernel takes that.
+  (void)set_int(fd, SOL_SOCKET, SO_SNDBUF, kSameHostSendBuffer);
 }
 
 Answered answered(int fd) {

@@ -68,6 +68,9 @@ inline constexpr Duration kUnpluggedAfter = std::chrono::seconds(3);
 // not read (its window stays closed, tcp(7)), and a long computation looks like that.
 Status set_connection_options(int fd);
 
+// Within one machine: bounds what may be under way to what the caches hold.
+void set_same_host_options(int fd);
+
 // What the kernel knows about the answers to what was sent.
 enum class Answered : uint8_t {
   kAll,       // nothing is out
