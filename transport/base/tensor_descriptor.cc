@@ -67,7 +67,7 @@ Result<TensorDescriptor> TensorDescriptor::strided(std::span<const int64_t> shap
   }
   // Dimensions that move, by growing stride: each must step over all that the
   // smaller ones touch, else two indices would share an element.
-  std::array<int, kMaxRank> order;
+  std::array<int, kMaxRank> order{};
   int moving = 0;
   for (int i = 0; i < d.rank_; ++i) {
     if (d.shape_[i] <= 1) continue;
@@ -75,9 +75,12 @@ Result<TensorDescriptor> TensorDescriptor::strided(std::span<const int64_t> shap
       return invalid("stride " + std::to_string(strides[i]) + " of dimension " + std::to_string(i) +
                      " is not positive; negative and broadcast strides are not supported");
     }
-    order[moving++] = i;
+    // Inserted in place: kMaxRank is small, and gcc 12 at -O2 takes std::sort's
+    // branch for more than 16 elements for an access out of bounds.
+    int at = moving++;
+    for (; at > 0 && strides[order[at - 1]] > strides[i]; --at) order[at] = order[at - 1];
+    order[at] = i;
   }
-  std::sort(order.begin(), order.begin() + moving, [&](int a, int b) { return strides[a] < strides[b]; });
   int64_t extent = 1;  // elements from the first to one past the last touched so far
   for (int k = 0; k < moving; ++k) {
     int i = order[k];
