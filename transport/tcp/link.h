@@ -58,7 +58,7 @@ class TcpLink final : public proto::Link, public EventHandler {
   // link.cc: out, and the end.
   bool usable() const { return !closed_ && !down_; }
   void write_out();
-  void take_queue();
+  void queue_rest(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, size_t taken);
   void return_queue_if_empty();
   void report(Instant now);
   void note_broken(int os_error);
