@@ -46,7 +46,7 @@ class DescriptorAudit {
 // Drives a LinkGroup as the real provider does, without sessions.
 class GroupProvider final : public Provider {
  public:
-  explicit GroupProvider(Context& context) : group(context) {}
+  explicit GroupProvider(Context& context) : group(context) { in_use_ = true; }
   Scheme scheme() const override { return Scheme::kTcp; }
   Result<std::shared_ptr<EndpointCore>> connect(const Address&, const ConnectOptions&) override { return unsupported(); }
   Result<std::unique_ptr<ListenerCore>> listen(const Address&, const ListenOptions&) override { return unsupported(); }
