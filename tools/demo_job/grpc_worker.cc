@@ -1,0 +1,218 @@
+// A worker's link over gRPC: one unary call per tensor, or one stream of chunks copied
+// into memory allocated before. Knows nothing of sluice's transports.
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "tools/demo_job/links.h"
+#include "tools/demo_job/parameter_server.grpc.pb.h"
+
+namespace sluice::tools::demo {
+namespace {
+
+// Chunk sizes tried in the warm-up step. gRPC's own frames are 16 KiB; larger messages
+// save calls until they leave the caches.
+constexpr std::array<uint64_t, 5> kChunkSizes = {64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20};
+
+class GrpcWorker : public WorkerLink {
+ public:
+  GrpcWorker(const Visit& visit, const Model& model, uint32_t worker, KillSwitch kill)
+      : visit_(visit), model_(model), worker_(worker), kill_(std::move(kill)) {
+    for (const TensorSpec& spec : model.tensors) {
+      gradients_.push_back(std::make_unique_for_overwrite<float[]>(spec.elements));
+    }
+  }
+
+  Status connect(const std::string& address) override {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    arguments.SetMaxSendMessageSize(-1);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    channel_ = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    if (!channel_->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(20))) {
+      return Status(Code::kUnreachable, Scope::kEndpoint, "demo/grpc", "no gRPC connection to " + address);
+    }
+    stub_ = ::sluice::demo::ParameterServer::NewStub(channel_);
+    return Status();
+  }
+
+  Status prepare(int64_t, Instant) override { return Status(); }
+  float* gradient(uint32_t tensor) override { return gradients_[tensor].get(); }
+  Result<Message> wait_order(ControlLine& line, Instant deadline) override { return line.receive(deadline); }
+  Status finish(Instant) override { return Status(); }
+  uint64_t copied_bytes() const override { return 0; }
+  void close() override {
+    stub_.reset();
+    channel_.reset();
+  }
+
+ protected:
+  static void limit(grpc::ClientContext& call, Instant deadline) {
+    call.set_deadline(std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now()));
+  }
+  static Status told(const grpc::Status& status) {
+    if (status.ok()) return Status();
+    const Code code = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ? Code::kTimedOut : Code::kUnreachable;
+    return Status(code, Scope::kEndpoint, "demo/grpc",
+                  "gRPC status " + std::to_string(status.error_code()) + ": " + status.error_message());
+  }
+  const char* gradient_bytes(uint32_t tensor) const { return reinterpret_cast<const char*>(gradients_[tensor].get()); }
+  uint32_t tensor_count() const { return static_cast<uint32_t>(model_.tensors.size()); }
+  void kill_half_way(KillPoint point, uint32_t tensor) const {
+    if ((tensor + 1) * 2 >= tensor_count()) kill_(point);
+  }
+
+  const Visit& visit_;
+  const Model& model_;
+  uint32_t worker_;
+  KillSwitch kill_;
+  std::unique_ptr<::sluice::demo::ParameterServer::Stub> stub_;
+
+ private:
+  std::shared_ptr<grpc::Channel> channel_;
+  std::vector<std::unique_ptr<float[]>> gradients_;
+};
+
+// The weights stay in the replies, whose memory is used again in the next step.
+class UnaryWorker final : public GrpcWorker {
+ public:
+  UnaryWorker(const Visit& visit, const Model& model, uint32_t worker, KillSwitch kill)
+      : GrpcWorker(visit, model, worker, std::move(kill)), replies_(model.tensors.size()) {}
+
+  Status pull(int64_t step, Instant deadline) override {
+    for (uint32_t t = 0; t < tensor_count(); ++t) {
+      ::sluice::demo::PullRequest request;
+      request.set_tensor(t);
+      request.set_step(step);
+      grpc::ClientContext call;
+      limit(call, deadline);
+      SLUICE_RETURN_IF_ERROR(told(stub_->Pull(&call, request, &replies_[t])));
+      if (replies_[t].data().size() != model_.tensors[t].bytes()) {
+        return Status(Code::kCorrupt, Scope::kOperation, "demo/grpc", "a tensor of another size came");
+      }
+      kill_half_way(KillPoint::kMidPull, t);
+    }
+    return Status();
+  }
+
+  const float* weights(uint32_t tensor) const override {
+    return reinterpret_cast<const float*>(replies_[tensor].data().data());
+  }
+
+  Status push(int64_t step, Instant deadline) override {
+    ::sluice::demo::TensorData& part = part_;
+    part.set_worker(worker_);
+    part.set_step(step);
+    for (uint32_t t = 0; t < tensor_count(); ++t) {
+      part.set_tensor(t);
+      part.set_data(gradient_bytes(t), model_.tensors[t].bytes());
+      ::sluice::demo::Done done;
+      grpc::ClientContext call;
+      limit(call, deadline);
+      SLUICE_RETURN_IF_ERROR(told(stub_->Push(&call, part, &done)));
+      kill_half_way(KillPoint::kMidPush, t);
+    }
+    return Status();
+  }
+
+ private:
+  std::vector<::sluice::demo::TensorData> replies_;
+  ::sluice::demo::TensorData part_;
+};
+
+class StreamWorker final : public GrpcWorker {
+ public:
+  StreamWorker(const Visit& visit, const Model& model, uint32_t worker, KillSwitch kill)
+      : GrpcWorker(visit, model, worker, std::move(kill)), chunk_bytes_(visit.chunk_bytes) {
+    for (const TensorSpec& spec : model.tensors) {
+      weights_.push_back(std::make_unique_for_overwrite<float[]>(spec.elements));
+    }
+  }
+
+  Status pull(int64_t step, Instant deadline) override {
+    if (chunk_bytes_ == 0) return sweep(step, deadline);
+    return pull_in_chunks(step, chunk_bytes_, deadline);
+  }
+
+  const float* weights(uint32_t tensor) const override { return weights_[tensor].get(); }
+  uint64_t chunk_bytes() const override { return chunk_bytes_; }
+
+  Status push(int64_t step, Instant deadline) override {
+    grpc::ClientContext call;
+    limit(call, deadline);
+    ::sluice::demo::Done done;
+    auto writer = stub_->PushAll(&call, &done);
+    chunk_.set_worker(worker_);
+    chunk_.set_step(step);
+    bool writing = true;
+    for (uint32_t t = 0; t < tensor_count() && writing; ++t) {
+      const size_t bytes = model_.tensors[t].bytes();
+      chunk_.set_tensor(t);
+      for (size_t at = 0; at < bytes && writing; at += chunk_bytes_) {
+        chunk_.set_offset(at);
+        chunk_.set_data(gradient_bytes(t) + at, std::min<size_t>(chunk_bytes_, bytes - at));
+        writing = writer->Write(chunk_);
+      }
+      kill_half_way(KillPoint::kMidPush, t);
+    }
+    writer->WritesDone();
+    return told(writer->Finish());
+  }
+
+ private:
+  Status pull_in_chunks(int64_t step, uint64_t chunk_bytes, Instant deadline) {
+    ::sluice::demo::PullAllRequest request;
+    request.set_step(step);
+    request.set_chunk_bytes(chunk_bytes);
+    grpc::ClientContext call;
+    limit(call, deadline);
+    auto reader = stub_->PullAll(&call, request);
+    uint64_t received = 0;
+    while (reader->Read(&chunk_)) {
+      const uint32_t t = chunk_.tensor();
+      const std::string& data = chunk_.data();
+      if (t >= tensor_count() || chunk_.offset() > model_.tensors[t].bytes() ||
+          data.size() > model_.tensors[t].bytes() - chunk_.offset()) {
+        call.TryCancel();
+        return Status(Code::kCorrupt, Scope::kOperation, "demo/grpc", "a chunk outside its tensor came");
+      }
+      std::memcpy(reinterpret_cast<char*>(weights_[t].get()) + chunk_.offset(), data.data(), data.size());
+      received += data.size();
+      kill_half_way(KillPoint::kMidPull, t);
+    }
+    SLUICE_RETURN_IF_ERROR(told(reader->Finish()));
+    if (received == model_.bytes()) return Status();
+    return Status(Code::kCorrupt, Scope::kOperation, "demo/grpc", "the stream ended early");
+  }
+
+  // Warm-up: the first pull faults the pages in, then each size has its turn.
+  Status sweep(int64_t step, Instant deadline) {
+    SLUICE_RETURN_IF_ERROR(pull_in_chunks(step, kChunkSizes[1], deadline));
+    Duration best = Duration::max();
+    for (uint64_t size : kChunkSizes) {
+      const Instant start = now();
+      SLUICE_RETURN_IF_ERROR(pull_in_chunks(step, size, deadline));
+      if (now() - start < best) {
+        best = now() - start;
+        chunk_bytes_ = size;
+      }
+    }
+    return Status();
+  }
+
+  std::vector<std::unique_ptr<float[]>> weights_;
+  ::sluice::demo::Chunk chunk_;
+  uint64_t chunk_bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<WorkerLink> make_grpc_worker(const Visit& visit, const Model& model, uint32_t worker, KillSwitch kill) {
+  if (visit.mode == Mode::kGrpcUnary) return std::make_unique<UnaryWorker>(visit, model, worker, std::move(kill));
+  return std::make_unique<StreamWorker>(visit, model, worker, std::move(kill));
+}
+
+}  // namespace sluice::tools::demo

@@ -1,0 +1,17 @@
+#include "tools/demo_job/job.h"
+
+namespace sluice::tools::demo {
+
+std::string_view to_string(Mode mode) {
+  switch (mode) {
+    case Mode::kZerocopy: return "zerocopy";
+    case Mode::kOnecopy: return "onecopy";
+    case Mode::kGrpcUnary: return "grpc-unary";
+    case Mode::kGrpcStream: return "grpc-stream";
+  }
+  return "";
+}
+
+std::string_view to_string(Route route) { return route == Route::kShm ? "shm" : "tcp"; }
+
+}  // namespace sluice::tools::demo

@@ -1,0 +1,86 @@
+// What the demo job is asked to do and what it found: options, one visit of a mode,
+// samples. Values only.
+#ifndef SLUICE_TOOLS_DEMO_JOB_JOB_H_
+#define SLUICE_TOOLS_DEMO_JOB_JOB_H_
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::tools::demo {
+
+enum class Mode : uint8_t { kZerocopy, kOnecopy, kGrpcUnary, kGrpcStream };
+inline constexpr std::array<Mode, 4> kModes = {Mode::kZerocopy, Mode::kOnecopy, Mode::kGrpcUnary, Mode::kGrpcStream};
+std::string_view to_string(Mode mode);
+constexpr bool is_grpc(Mode mode) { return mode == Mode::kGrpcUnary || mode == Mode::kGrpcStream; }
+
+enum class Route : uint8_t { kShm, kTcp };
+inline constexpr std::array<Route, 2> kRoutes = {Route::kShm, Route::kTcp};
+std::string_view to_string(Route route);
+
+// Where a worker kills itself, for tests.
+enum class KillPoint : uint8_t { kBeforePull, kMidPull, kBeforePush, kMidPush, kAfterPush };
+inline constexpr int kKillPoints = 5;
+
+// Which byte a test spoils.
+enum class Corruption : uint8_t { kNone, kWeights, kGradient };
+
+// Most workers: value_at()'s seeds and the table's columns are made for no more.
+inline constexpr int kMostWorkers = 64;
+
+struct JobOptions {
+  int64_t steps = 5;
+  int workers = 1;
+  std::string model = "vgg16";
+  std::vector<Mode> modes{kModes.begin(), kModes.end()};
+  std::vector<Route> routes{kRoutes.begin(), kRoutes.end()};
+  std::string json_file;
+  int64_t compute_us = 0;
+  int64_t timeout_seconds = 120;  // of one step, its verification included
+  // Hidden, for tests: counted over the measured steps of each visit, from 1.
+  int64_t kill_worker_at_step = 0;
+  uint64_t kill_seed = 0;
+  Corruption corruption = Corruption::kNone;
+};
+
+// One turn of one mode on one path: a server and its workers live for its length.
+// Step 0 warms up and is not counted.
+struct Visit {
+  Mode mode = Mode::kZerocopy;
+  Route route = Route::kShm;
+  std::string model;
+  int workers = 1;
+  int64_t steps = 1;  // measured, numbered from 1
+  std::chrono::microseconds compute{0};
+  std::chrono::seconds timeout{120};
+  uint64_t chunk_bytes = 0;  // grpc-stream; 0: found in the warm-up step
+  int64_t kill_step = -1;
+  int kill_worker = 0;
+  KillPoint kill_point = KillPoint::kBeforePull;
+  Corruption corruption = Corruption::kNone;
+
+  int64_t last_step() const { return steps; }
+};
+
+struct Sample {
+  double step_seconds = 0;  // weights published .. all gradients averaged in
+  double pull_seconds = 0;  // weights published .. the slowest worker has them all
+  double cpu_seconds = 0;   // server and workers, without averaging and stand-in
+  uint64_t copied_bytes = 0;
+};
+
+struct VisitOutcome {
+  std::vector<Sample> samples;  // of the measured steps
+  std::string failure;          // empty: it ran to its end
+  std::string corruption;       // first byte found wrong; empty: all verified
+  uint64_t chunk_bytes = 0;
+  int restarts = 0;
+};
+
+}  // namespace sluice::tools::demo
+
+#endif  // SLUICE_TOOLS_DEMO_JOB_JOB_H_

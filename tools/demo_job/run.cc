@@ -1,0 +1,92 @@
+#include "tools/demo_job/run.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include "tools/demo_job/coordinator.h"
+#include "tools/demo_job/report.h"
+
+namespace sluice::tools::demo {
+namespace {
+
+// Modes take turns, so that a machine that gets slower does so for all of them. Three
+// rounds at least; more where that leaves five steps to each, as every turn has a
+// start and a step that are not counted.
+int rounds_for(int64_t steps) {
+  return static_cast<int>(std::min<int64_t>(steps, std::clamp<int64_t>(steps / 5, 3, 10)));
+}
+
+Visit plan_visit(const JobOptions& options, const Series& series, int64_t steps) {
+  Visit visit;
+  visit.mode = series.mode;
+  visit.route = series.route;
+  visit.model = options.model;
+  visit.workers = options.workers;
+  visit.steps = steps;
+  visit.compute = std::chrono::microseconds(options.compute_us);
+  visit.timeout = std::chrono::seconds(options.timeout_seconds);
+  visit.chunk_bytes = series.chunk_bytes;
+  visit.corruption = options.corruption;
+  if (options.kill_worker_at_step > 0) {
+    visit.kill_step = options.kill_worker_at_step;
+    visit.kill_point = static_cast<KillPoint>(options.kill_seed % kKillPoints);
+    visit.kill_worker = static_cast<int>(options.kill_seed / kKillPoints % static_cast<uint64_t>(options.workers));
+  }
+  return visit;
+}
+
+void take_turn(const JobOptions& options, Series& series, int64_t steps, ProgressBar& bar) {
+  const Visit visit = plan_visit(options, series, steps);
+  const std::string what = std::string(to_string(series.mode)) + " on " + std::string(to_string(series.route));
+  VisitOutcome outcome = run_visit(visit, [&](int64_t step) {
+    if (step > 0) bar.step_done(what);
+  });
+  series.samples.insert(series.samples.end(), outcome.samples.begin(), outcome.samples.end());
+  series.failure = outcome.failure;
+  series.corruption = outcome.corruption;
+  series.restarts += outcome.restarts;
+  if (outcome.chunk_bytes != 0) series.chunk_bytes = outcome.chunk_bytes;
+}
+
+int exit_code_of(const std::vector<Series>& all) {
+  int code = kExitOk;
+  for (const Series& series : all) {
+    if (!series.corruption.empty()) return kExitCorrupt;
+    if (!series.failure.empty()) code = kExitFailed;
+  }
+  return code;
+}
+
+}  // namespace
+
+int run_job(const JobOptions& options) {
+  std::vector<Series> all;
+  for (Route route : options.routes) {
+    for (Mode mode : options.modes) all.push_back({.mode = mode, .route = route});
+  }
+  const int rounds = rounds_for(options.steps);
+  {
+    ProgressBar bar(options.steps * static_cast<int64_t>(all.size()));
+    for (int round = 0; round < rounds; ++round) {
+      const int64_t steps = options.steps * (round + 1) / rounds - options.steps * round / rounds;
+      for (Series& series : all) {
+        if (series.failure.empty() && series.corruption.empty()) take_turn(options, series, steps, bar);
+        if (series.failure == "interrupted") return kExitFailed;
+      }
+    }
+  }
+  const std::vector<std::optional<Figures>> figures = figures_of(all, options);
+  std::fputs(table(all, figures).c_str(), stdout);
+  if (!options.json_file.empty()) {
+    std::ofstream file(options.json_file, std::ios::trunc);
+    file << json(all, figures, options, rounds);
+    if (!file.flush()) {
+      std::fprintf(stderr, "sluice demo: cannot write %s\n", options.json_file.c_str());
+      return kExitFailed;
+    }
+  }
+  return exit_code_of(all);
+}
+
+}  // namespace sluice::tools::demo
