@@ -8,9 +8,24 @@ namespace {
 constexpr size_t kLongestName = 64;    // with the prefix it must fit sockaddr_un's 107 bytes
 constexpr size_t kLongestHost = 255;   // RFC 1035 section 2.3.4
 
+// The text may come from anywhere: what a terminal or a log would obey is escaped.
+std::string quoted(std::string_view text) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  for (char c : text.substr(0, 300)) {
+    auto byte = static_cast<unsigned char>(c);
+    if (c >= ' ' && c <= '~') {
+      out += c;
+    } else {
+      out += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return text.size() > 300 ? out + "..." : out;
+}
+
 Status invalid(std::string_view text, const std::string& why) {
   return Status(Code::kInvalidArgument, Scope::kOperation, "api/address",
-                "address '" + std::string(text.substr(0, 300)) + "': " + why +
+                "address '" + quoted(text) + "': " + why +
                     "; examples: sluice://host:7000, tcp://[::1]:7000, shm:name");
 }
 

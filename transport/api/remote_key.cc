@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <string>
 
 namespace sluice {
 static_assert(std::endian::native == std::endian::little, "the codec copies little-endian words");
@@ -16,18 +17,19 @@ std::array<std::byte, RemoteKey::kEncodedBytes> RemoteKey::encode() const {
 }
 
 Result<RemoteKey> RemoteKey::decode(std::span<const std::byte> bytes) {
-  auto invalid = [](const char* why) {
+  auto invalid = [](const std::string& why) {
     return Status(Code::kInvalidArgument, Scope::kOperation, "api/remote_key", why);
   };
-  if (bytes.size() != kEncodedBytes) return invalid("a remote key is 24 bytes");
+  if (bytes.size() != kEncodedBytes) return invalid("a remote key is 24 bytes, not " + std::to_string(bytes.size()));
   RemoteKey key;
   std::memcpy(&key.grant, bytes.data(), 8);
   std::memcpy(&key.length, bytes.data() + 8, 8);
   std::memcpy(&key.epoch, bytes.data() + 16, 4);
   auto rights = static_cast<uint8_t>(bytes[20]);
-  if (rights < 1 || rights > 3) return invalid("rights of a remote key are 1, 2 or 3");
+  if (rights < 1 || rights > 3) return invalid("rights of a remote key are 1, 2 or 3, not " + std::to_string(rights));
   for (size_t i = 21; i < kEncodedBytes; ++i) {
-    if (bytes[i] != std::byte{0}) return invalid("padding of a remote key is not zero");
+    if (bytes[i] == std::byte{0}) continue;
+    return invalid("padding of a remote key is zero, not " + std::to_string(static_cast<int>(bytes[i])));
   }
   key.rights = static_cast<Right>(rights);
   return key;

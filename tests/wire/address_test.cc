@@ -1,0 +1,78 @@
+// Addresses as users write them, right and wrong.
+#include <catch2/catch.hpp>
+
+#include <sluice/api/address.h>
+
+#include "tests/wire/address_check.h"
+
+namespace sluice::wire::test {
+namespace {
+
+void parses(const std::string& text, Scheme scheme, const std::string& host, int port, const std::string& name) {
+  INFO(text);
+  auto a = Address::parse(text);
+  REQUIRE(a.ok());
+  CHECK(a->scheme == scheme);
+  CHECK(a->host == host);
+  CHECK(a->port == port);
+  CHECK(a->name == name);
+  CHECK(address_problem(text) == "");
+}
+
+void refused(const std::string& text, const std::string& why) {
+  auto a = Address::parse(text);
+  INFO(text);
+  REQUIRE_FALSE(a.ok());
+  CHECK_THAT(std::string(a.status().detail()), Catch::Contains(why));
+  CHECK(address_problem(text) == "");
+}
+
+TEST_CASE("addresses of every scheme parse", "[address]") {
+  parses("sluice://host:7000", Scheme::kSluice, "host", 7000, "");
+  parses("tcp://127.0.0.1:0", Scheme::kTcp, "127.0.0.1", 0, "");
+  parses("tcp://[::1]:65535", Scheme::kTcp, "::1", 65535, "");
+  parses("tcp://[fe80::1%eth0]:1", Scheme::kTcp, "fe80::1%eth0", 1, "");
+  parses("shm:train.job-1_x", Scheme::kShm, "", 0, "train.job-1_x");
+  parses("loopback:a", Scheme::kLoopback, "", 0, "a");
+  parses("shm:" + std::string(64, 'n'), Scheme::kShm, "", 0, std::string(64, 'n'));
+  CHECK(Address::parse("tcp://[::1]:7000")->to_string() == "tcp://[::1]:7000");
+}
+
+TEST_CASE("addresses that do not parse say why, quote the text and show examples", "[address]") {
+  refused("", "unknown scheme");
+  refused("host:7000", "unknown scheme");
+  refused("rdma:", "unknown scheme");
+  refused("SLUICE://host:1", "unknown scheme");
+  refused("tcp://", "':port' is missing");
+  refused("tcp://host", "':port' is missing");
+  refused("tcp://:7000", "the host is empty");
+  refused("tcp://host:", "the port is not a number");
+  refused("tcp://host:65536", "the port is not a number from 0 to 65535");
+  refused("tcp://host:99999999999999999999", "the port is not a number");
+  refused("tcp://host:-1", "the port is not a number");
+  refused("tcp://host:+1", "the port is not a number");
+  refused("tcp://host:7000/", "the port is not a number");
+  refused("tcp://host: 7000", "the port is not a number");
+  refused("tcp://::1:7000", "an IPv6 address needs brackets");
+  refused("tcp://[::1:7000", "']' is missing");
+  refused("tcp://[::1]7000", "':port' is missing");
+  refused("tcp://[]:7000", "the host is empty");
+  refused("tcp://ho st:7000", "no host name has");
+  refused("tcp://user@host:7000", "no host name has");
+  refused("tcp://" + std::string(256, 'h') + ":1", "longer than 255");
+  refused("shm:", "the name is empty");
+  refused("shm:" + std::string(65, 'n'), "longer than 64");
+  refused("shm:../etc", "letters, digits");
+  refused("shm:a b", "letters, digits");
+}
+
+TEST_CASE("hostile text is not repeated as it is", "[address]") {
+  refused(std::string("shm:a\0b", 7), "shm:a\\x00b");
+  refused("tcp://h\n:1", "tcp://h\\x0a:1");
+  refused("\x1b[31mred", "\\x1b[31mred");
+  refused("caf\xc3\xa9:1", "caf\\xc3\\xa9:1");
+  refused(std::string(1 << 20, '\x01'), "unknown scheme");
+}
+
+}  // namespace
+}  // namespace sluice::wire::test
