@@ -23,8 +23,15 @@ class Buffer {
   // Requires: descriptor.byte_offset() + descriptor.span_bytes() <= storage->size().
   Buffer(StorageRef storage, const TensorDescriptor& descriptor)
       : storage_(std::move(storage)), descriptor_(descriptor) {}
-  Buffer(Buffer&&) noexcept = default;
-  Buffer& operator=(Buffer&&) noexcept = default;
+  // An empty one has no descriptor worth copying.
+  Buffer(Buffer&& other) noexcept : storage_(std::move(other.storage_)) {
+    if (storage_) descriptor_ = other.descriptor_;
+  }
+  Buffer& operator=(Buffer&& other) noexcept {
+    storage_ = std::move(other.storage_);
+    if (storage_) descriptor_ = other.descriptor_;
+    return *this;
+  }
 
   // The program's own memory, lent until `done` is called (on the thread that
   // ends the last use). It has no arena, so paths that need one copy it first.
@@ -63,6 +70,16 @@ class Buffer {
 class Tensor {
  public:
   Tensor() = default;
+  Tensor(const Tensor& other) = default;
+  Tensor& operator=(const Tensor& other) = default;
+  Tensor(Tensor&& other) noexcept : storage_(std::move(other.storage_)) {
+    if (storage_) descriptor_ = other.descriptor_;
+  }
+  Tensor& operator=(Tensor&& other) noexcept {
+    storage_ = std::move(other.storage_);
+    if (storage_) descriptor_ = other.descriptor_;
+    return *this;
+  }
   Tensor(StorageRef storage, const TensorDescriptor& descriptor)
       : storage_(std::move(storage)), descriptor_(descriptor) {}
 

@@ -73,8 +73,16 @@ class StorageRef {
     if (storage_ != nullptr) storage_->retain();
   }
   StorageRef(StorageRef&& other) noexcept : storage_(std::exchange(other.storage_, nullptr)) {}
-  StorageRef& operator=(StorageRef other) noexcept {
-    std::swap(storage_, other.storage_);
+  StorageRef& operator=(const StorageRef& other) noexcept {
+    StorageRef copy(other);
+    std::swap(storage_, copy.storage_);
+    return *this;
+  }
+  StorageRef& operator=(StorageRef&& other) noexcept {
+    if (this != &other) {
+      reset();
+      storage_ = std::exchange(other.storage_, nullptr);
+    }
     return *this;
   }
   ~StorageRef() { reset(); }

@@ -1,12 +1,15 @@
 #include <sluice/api/context.h>
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 
 #include <sluice/base/log.h>
 
@@ -22,13 +25,24 @@ constexpr Duration kLongestSpin = std::chrono::microseconds(60);
 // somebody else: more runnable threads than CPUs.
 constexpr Duration kDescheduled = std::chrono::milliseconds(1);
 constexpr Duration kBackOff = std::chrono::milliseconds(100);
-// While rings and hot sockets keep us busy, file descriptors are still looked at
-// every so many rounds.
-constexpr uint32_t kPollsPerEventCheck = 64;
+// While rings and hot sockets are polled, the clock is read every so many rounds, and
+// file descriptors are looked at when so much time has gone by: a system call in every
+// round would cost more than all the rest of it.
+constexpr uint32_t kPollsPerClockCheck = 64;
+constexpr Duration kEventCheckInterval = std::chrono::microseconds(20);
 constexpr int kPollsPerClock = 16;
 constexpr int kEventsPerCheck = 64;
 
 Status late() { return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "nothing happened before the deadline"); }
+
+// Grows in every forked child. A getpid() per wait would be a system call.
+std::atomic<uint32_t> fork_generation{0};
+
+uint32_t current_generation() {
+  static const int installed = ::pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
+  (void)installed;
+  return fork_generation.load(std::memory_order_relaxed);
+}
 
 Status fork_error() {
   return Status(Code::kWrongState, Scope::kContext, kOrigin,
@@ -38,10 +52,12 @@ Status fork_error() {
 }  // namespace
 
 Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
-    : arena_(std::move(arena)), now_(sluice::now()), waiting_(options.waiting), owner_pid_(::getpid()) {
+    : arena_(std::move(arena)), now_(sluice::now()), waiting_(options.waiting), generation_(current_generation()) {
   cpu_set_t cpus;
   many_cpus_ = sched_getaffinity(0, sizeof(cpus), &cpus) != 0 || CPU_COUNT(&cpus) > 1;
 }
+
+bool Context::forked() const { return generation_ != fork_generation.load(std::memory_order_relaxed); }
 
 Context::~Context() {
   if (forked()) {
@@ -118,18 +134,19 @@ size_t Context::run_providers() {
 void Context::remove_hook(ProgressHook* hook) { std::erase(hooks_, hook); }
 
 size_t Context::progress() {
-  if (sleeping_) end_sleep();
-  size_t work = run_providers();
-  if (work == 0 || ++polls_since_events_ >= kPollsPerEventCheck) {
-    // Idle polls look at descriptors each time only while nobody else does: a spin
-    // on a ring must not pay for a system call per round.
-    if (++polls_since_events_ >= kPollsPerEventCheck) {
-      polls_since_events_ = 0;
-      refresh_now();
-      work += poll_events(0);
-    }
+  if (sleeping_) [[unlikely]] {
+    // A foreign loop was woken by our descriptor: the event is waiting there.
+    end_sleep();
+    refresh_now();
+    return poll_events(0) + run_providers();
   }
-  return work;
+  size_t work = run_providers();
+  if (++polls_since_clock_ < kPollsPerClockCheck) [[likely]] return work;
+  polls_since_clock_ = 0;
+  refresh_now();
+  if (now_ - last_event_check_ < kEventCheckInterval) return work;
+  last_event_check_ = now_;
+  return work + poll_events(0);
 }
 
 size_t Context::poll_events(int timeout_ms) {

@@ -3,9 +3,6 @@
 #ifndef SLUICE_API_CONTEXT_H_
 #define SLUICE_API_CONTEXT_H_
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -194,7 +191,8 @@ class Context {
 
   // Ends everything. Tensors still out stay valid; the detail says how many.
   Status close(Instant deadline);
-  bool forked() const { return owner_pid_ != ::getpid(); }
+  // True in a child of the process that opened the context.
+  bool forked() const;
 
   // For backends and the exchange.
   Status watch(int fd, uint32_t epoll_events, EventHandler* handler);
@@ -219,14 +217,15 @@ class Context {
   std::vector<ProgressHook*> hooks_;
   Instant now_{};
   Instant oversubscribed_until_{};
+  Instant last_event_check_{};
   Duration typical_gap_{0};  // smoothed time spent in wait() until something came
   int epoll_fd_ = -1;
-  uint32_t polls_since_events_ = 0;
+  uint32_t polls_since_clock_ = 0;
   Waiting waiting_;
   bool delivering_ = false;
   bool sleeping_ = false;
   bool many_cpus_ = false;
-  pid_t owner_pid_;
+  uint32_t generation_;  // of forks, when it was opened
 };
 
 }  // namespace sluice

@@ -159,6 +159,9 @@ Result<OperationId> Session::post_send(Tag tag, std::span<Tensor> segments, cons
   if (segments.empty() || segments.size() > wire::kMaxSegments) {
     return invalid("a message has 1 to 16 segments, not " + std::to_string(segments.size()));
   }
+  OperationId at_once;
+  bool nobody_waits = options.sink == nullptr && options.level == Level::kSourceReusable;
+  if (nobody_waits && state_ == EndpointState::kConnected && try_send_at_once(tag, segments, at_once)) return at_once;
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kSend, options));
   op->match.tag = tag;
   for (Tensor& tensor : segments) {

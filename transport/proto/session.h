@@ -145,6 +145,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
 
   // session_send.cc: what leaves.
   enum class Started : uint8_t { kSent, kBlocked, kFailed };
+  bool try_send_at_once(Tag tag, std::span<Tensor> segments, OperationId& id);
   bool start_or_queue(Operation* op);
   Started start(Operation* op);
   Started start_send(Operation* op);
@@ -166,7 +167,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
 
   // session_receive.cc: what arrives.
   Status on_offer(wire::Offer& offer, PayloadReader& payload, Instant now);
-  Status on_tagged(wire::Offer& offer, PayloadReader& payload, Instant now);
+  Status on_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload);
+  Status on_tagged(wire::Offer& offer, PayloadReader& payload);
   Status on_supply(wire::Offer& offer, PayloadReader& payload, Instant now);
   Status on_remote_write(wire::Offer& offer, PayloadReader& payload);
   Status on_want(const wire::Want& want);
@@ -175,7 +177,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Status on_done(const wire::Done& done);
   Status on_release(const wire::Release& release);
   Status on_cancel(const wire::Cancel& cancel);
-  Status store_unexpected(const wire::Offer& offer, PayloadReader& payload);
+  Status store_unexpected(const wire::TaggedInline& message, PayloadReader& payload);
+  Unexpected& store_unexpected(uint64_t offer_id, Tag tag, uint64_t total);
   Status consume_unexpected(Operation* op, UnexpectedQueue::Iterator message);
   void read_inline(Operation* op, PayloadReader& payload, uint64_t total);
   Status start_pull(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments, uint64_t total);
@@ -224,6 +227,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   uint64_t granted_messages_ = 0, granted_bytes_ = 0;
   uint32_t wants_waiting_ = 0;
 
+  uint64_t at_once_ = 0;  // sends that needed no operation
   Instant next_timeout_ = kNever;
   Instant last_heard_{};
   Instant ping_sent_{};

@@ -31,7 +31,9 @@ Status from_peer(Code code) {
 Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instant now) {
   last_heard_ = now;
   ++counters_.messages_received;
-  if (link_dead_ || finished_) return Status();
+  if (link_dead_ || finished_) [[unlikely]] return Status();
+  wire::TaggedInline tagged;
+  if (wire::decode_fast(header, tagged)) return on_tagged_inline(tagged, payload);
   switch (static_cast<wire::MessageType>(header[0])) {
     case wire::MessageType::kOffer: {
       wire::Offer offer;
@@ -104,7 +106,7 @@ Status Session::on_offer(wire::Offer& offer, PayloadReader& payload, Instant now
   bool may_be_pulled = offer.kind == wire::OfferKind::kTagged || offer.kind == wire::OfferKind::kWrite;
   if (empty_handed && (traits_.views || !may_be_pulled)) return corrupt("OFFER without the bytes or a way to get them");
   switch (offer.kind) {
-    case wire::OfferKind::kTagged: return on_tagged(offer, payload, now);
+    case wire::OfferKind::kTagged: return on_tagged(offer, payload);
     case wire::OfferKind::kSupply:
     case wire::OfferKind::kRead: return on_supply(offer, payload, now);
     case wire::OfferKind::kWrite: return on_remote_write(offer, payload);
@@ -137,51 +139,75 @@ Operation* Session::match_posted(Tag tag, uint64_t total) {
   return nullptr;
 }
 
-Status Session::on_tagged(wire::Offer& offer, PayloadReader& payload, Instant) {
-  bool is_inline = (offer.flags & wire::Offer::kInline) != 0;
+Status Session::on_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload) {
   ++taken_messages_;
-  if (is_inline) taken_bytes_ += offer.total;
-  if (taken_messages_ > granted_messages_ || taken_bytes_ > granted_bytes_) {
+  taken_bytes_ += message.payload_bytes;
+  if (taken_messages_ > granted_messages_ || taken_bytes_ > granted_bytes_) [[unlikely]] {
     credit_overrun.add();
     return corrupt("the peer sent more than it was given credit for");
   }
-  Operation* op = match_posted(offer.a, offer.total);
-  if (op == nullptr) return store_unexpected(offer, payload);
-  op->match.tag = offer.a;
-  op->peer_id = offer.id;
-  op->total = offer.total;
-  op->receipt.bytes = offer.total;
-  if (is_inline) {
-    read_inline(op, payload, offer.total);
-    note_consumed(1, offer.total);
-    if ((offer.flags & wire::Offer::kReport) != 0) send_done(offer.id, Code::kOk, offer.total);
-    complete(op, Status());
-    return Status();
-  }
-  note_consumed(1, 0);
-  return start_pull(op, offer.id, std::span(offer.segments.data(), offer.segment_count), offer.total);
+  Operation* op = match_posted(message.tag, message.payload_bytes);
+  if (op == nullptr) return store_unexpected(message, payload);
+  op->match.tag = message.tag;
+  op->total = message.payload_bytes;
+  op->receipt.bytes = message.payload_bytes;
+  read_inline(op, payload, message.payload_bytes);
+  note_consumed(1, message.payload_bytes);
+  if (message.report) send_done(message.id, Code::kOk, message.payload_bytes);
+  complete(op, Status());
+  return Status();
 }
 
-Status Session::store_unexpected(const wire::Offer& offer, PayloadReader& payload) {
+Status Session::on_tagged(wire::Offer& offer, PayloadReader& payload) {
+  if ((offer.flags & wire::Offer::kInline) != 0) {
+    // One with TLVs that are skipped.
+    wire::TaggedInline message{.id = offer.id, .tag = offer.a, .payload_bytes = offer.payload_bytes};
+    message.report = (offer.flags & wire::Offer::kReport) != 0;
+    return on_tagged_inline(message, payload);
+  }
+  if (++taken_messages_ > granted_messages_) {
+    credit_overrun.add();
+    return corrupt("the peer sent more than it was given credit for");
+  }
+  std::span<const wire::Segment> segments(offer.segments.data(), offer.segment_count);
+  Operation* op = match_posted(offer.a, offer.total);
+  if (op == nullptr) {
+    Unexpected& message = store_unexpected(offer.id, offer.a, offer.total);
+    message.segment_count = offer.segment_count;
+    std::copy(segments.begin(), segments.end(), message.segments.begin());
+    return Status();
+  }
+  op->match.tag = offer.a;
+  op->receipt.bytes = offer.total;
+  note_consumed(1, 0);
+  return start_pull(op, offer.id, segments, offer.total);
+}
+
+Unexpected& Session::store_unexpected(uint64_t offer_id, Tag tag, uint64_t total) {
   Unexpected& message = unexpected_.push_back();
-  message.offer_id = offer.id;
-  message.tag = offer.a;
-  message.total = offer.total;
-  message.is_inline = (offer.flags & wire::Offer::kInline) != 0;
-  message.report = (offer.flags & wire::Offer::kReport) != 0;
-  message.segment_count = offer.segment_count;
-  std::copy_n(offer.segments.begin(), offer.segment_count, message.segments.begin());
-  if (!message.is_inline || offer.total == 0) return Status();
-  Result<Buffer> room = arena_->allocate(offer.total, {.quota = options_.quota, .for_receive = true});
+  message.offer_id = offer_id;
+  message.tag = tag;
+  message.total = total;
+  message.is_inline = message.report = false;
+  message.segment_count = 0;
+  return message;
+}
+
+Status Session::store_unexpected(const wire::TaggedInline& inlined, PayloadReader& payload) {
+  Unexpected& message = store_unexpected(inlined.id, inlined.tag, inlined.payload_bytes);
+  message.is_inline = true;
+  message.report = inlined.report;
+  uint64_t total = inlined.payload_bytes;
+  if (total == 0) return Status();
+  Result<Buffer> room = arena_->allocate(total, {.quota = options_.quota, .for_receive = true});
   if (!room.ok()) {
     return Status(room.code(), Scope::kEndpoint, kOrigin,
                   "no memory for a message that no receive was posted for: " + std::string(room.status().detail()));
   }
   message.payload = std::move(room).value();
   payload.read(message.payload.bytes());
-  uint64_t copied = offer.total * traits_.inline_in.user;
-  counters_.copied_bytes += copied;
-  counters_.kernel_copied_bytes += offer.total * traits_.inline_in.kernel;
+  counters_.copied_bytes += total * traits_.inline_in.user;
+  counters_.kernel_copied_bytes += total * traits_.inline_in.kernel;
   return Status();
 }
 

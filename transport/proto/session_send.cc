@@ -53,6 +53,40 @@ Session::Started Session::start(Operation* op) {
   }
 }
 
+// A small message that nobody wants to hear of again, with room and credit for it: over
+// before the call returns, without an operation. False: take the long way.
+bool Session::try_send_at_once(Tag tag, std::span<Tensor> segments, OperationId& id) {
+  if (!queued_.empty() || blocked_ || backlog_start_ < backlog_.size()) return false;
+  std::array<ConstBytes, wire::kMaxSegments> payload;
+  uint64_t total = 0;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    payload[i] = segments[i].bytes();
+    total += payload[i].size();
+  }
+  bool credit = sent_messages_ < credit_messages_ && sent_bytes_ + total <= credit_bytes_;
+  if (total > traits_.inline_bytes || !credit) return false;
+  // Ids of such sends have slot 0, which no operation has.
+  id = ++at_once_ << 32;
+  std::byte header[wire::kTaggedInlineBytes];
+  wire::encode(wire::TaggedInline{.id = id, .tag = tag, .payload_bytes = static_cast<uint32_t>(total)}, header);
+  if (!link_->send(header, std::span<const ConstBytes>(payload.data(), segments.size()))) {
+    blocked_ = true;
+    return false;
+  }
+  fault_point("session.offered");
+  want_flush();
+  ++counters_.posted;
+  ++counters_.completed;
+  ++counters_.messages_sent;
+  ++sent_messages_;
+  sent_bytes_ += total;
+  counters_.bytes_sent += total;
+  counters_.copied_bytes += total * traits_.inline_out.user;
+  counters_.kernel_copied_bytes += total * traits_.inline_out.kernel;
+  for (Tensor& tensor : segments) Tensor taken = std::move(tensor);
+  return true;
+}
+
 Session::Started Session::start_send(Operation* op) {
   bool inline_payload = op->total <= traits_.inline_bytes;
   bool credit = sent_messages_ < credit_messages_ && (!inline_payload || sent_bytes_ + op->total <= credit_bytes_);

@@ -115,7 +115,11 @@ class RingReader {
   RingReader(Region<Atomic>* mine, const Region<Atomic>* theirs) : mine_(mine), theirs_(theirs) {}
 
   bool ready() const {
-    return theirs_->slots[position_ % kSlotCount].stamp.load(std::memory_order_acquire) == position_ + 1;
+    const Slot<Atomic>& slot = theirs_->slots[position_ % kSlotCount];
+    // The message's second line is fetched while its first one is waited for: one trip
+    // between the processors, not two in a row.
+    __builtin_prefetch(slot.data + 56);
+    return slot.stamp.load(std::memory_order_acquire) == position_ + 1;
   }
   bool ready_seq_cst() const {
     return theirs_->slots[position_ % kSlotCount].stamp.load(std::memory_order_seq_cst) == position_ + 1;

@@ -20,6 +20,8 @@
 
 namespace sluice::wire {
 
+using Tag = uint64_t;
+
 inline constexpr uint32_t kMagic = 0x43554c53;  // "SLUC"
 inline constexpr uint16_t kMinVersion = 1;
 inline constexpr uint16_t kMaxVersion = 1;
@@ -213,6 +215,20 @@ Status decode(std::span<const std::byte> header, Cancel& out);
 Status decode(std::span<const std::byte> header, Credit& out);
 Status decode(std::span<const std::byte> header, Ping& out);
 Status decode(std::span<const std::byte> header, Bye& out);
+
+// The Offer of a tagged message whose payload rides along, by itself: the latency path.
+// The bytes are those of encode(Offer).
+struct TaggedInline {
+  uint64_t id = 0;
+  Tag tag = 0;
+  uint32_t payload_bytes = 0;
+  bool report = false;
+};
+inline constexpr size_t kTaggedInlineBytes = 48;
+size_t encode(const TaggedInline& message, std::span<std::byte> out);
+// True if `header` is such an offer and every field is as decode(Offer) requires; false:
+// ask that.
+bool decode_fast(std::span<const std::byte> header, TaggedInline& out);
 
 // The version both sides speak, or kUnsupported naming both ranges.
 Result<uint16_t> negotiate(const Hello& ours, const Hello& theirs);
