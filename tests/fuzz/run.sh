@@ -1,0 +1,112 @@
+#!/bin/bash
+# Fuzzes parsers with clang's libFuzzer, ASan and UBSan, for a bounded time.
+#   tests/fuzz/run.sh [--seconds N] [--runs N] [--ledger] [--merge] TARGET...|all
+# Stops a target at whichever bound comes first (default: 60 s). --ledger appends the
+# result to tests/ledger.jsonl; --merge minimises what was found into the committed
+# corpus. Exit: 0 nothing found, 1 a target failed (the input is printed), 2 usage.
+set -euo pipefail
+
+usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+
+seconds=60 runs=-1 ledger=0 merge=0 targets=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --seconds) seconds="${2:?--seconds needs a number}"; shift ;;
+    --runs) runs="${2:?--runs needs a number}"; shift ;;
+    --ledger) ledger=1 ;;
+    --merge) merge=1 ;;
+    -*) usage ;;
+    *) targets+=("$1") ;;
+  esac
+  shift
+done
+[ ${#targets[@]} -gt 0 ] || usage
+
+root="$(cd "$(dirname "$0")/../.." && pwd)"
+corpora="$root/tests/fuzz/corpus"
+messages=(hello offer want data done release cancel credit ping bye)
+every=("${messages[@]}" header stream layout address remote_key)
+[ "${targets[0]}" != all ] || targets=("${every[@]}")
+
+work="$(mktemp -d "${TMPDIR:-/tmp}/sluice-fuzz.XXXXXX")"
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/include/sluice" "$work/objects"
+ln -s "$root/allocator" "$work/include/sluice/allocator"
+for room in "$root"/transport/*/; do ln -s "$room" "$work/include/sluice/$(basename "$room")"; done
+
+flags=(-std=c++20 -O2 -g1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined
+       -fno-sanitize-recover=all -I"$work/include" -I"$root" -Wall -Wextra -Werror -Wno-unused-parameter
+       -DSLUICE_FAULT_POINTS=1)
+
+# Objects are shared by the targets of one run.
+object() {
+  local out="$work/objects/${1//\//_}.o"
+  [ -e "$out" ] || clang++ "${flags[@]}" -c "$root/$1" -o "$out"
+  objects+=("$out")
+}
+
+base=(transport/base/status.cc transport/base/dtype.cc transport/base/tensor_descriptor.cc)
+wire=(transport/wire/messages.cc transport/wire/tlv.cc tests/wire/oracle.cc tests/wire/layout_oracle.cc)
+
+build() {
+  local target="$1" source sources=() extra=()
+  objects=()
+  case "$target" in
+    header|stream) source="fuzz_$target" sources=("${wire[@]}" "${base[@]}") ;;
+    layout) source=fuzz_layout sources=(tests/wire/layout_check.cc tests/wire/layout_oracle.cc "${base[@]}") ;;
+    address) source=fuzz_address sources=(tests/wire/address_check.cc transport/api/address.cc transport/base/status.cc) ;;
+    remote_key) source=fuzz_remote_key sources=(transport/api/remote_key.cc transport/base/status.cc) ;;
+    *)
+      for i in "${!messages[@]}"; do
+        [ "${messages[$i]}" != "$target" ] || extra=("-DSLUICE_FUZZ_TYPE=$((i + 1))")
+      done
+      [ ${#extra[@]} -gt 0 ] || { echo "unknown target '$target'; one of: ${every[*]}" >&2; exit 2; }
+      source=fuzz_message sources=("${wire[@]}" "${base[@]}") ;;
+  esac
+  for file in "${sources[@]}"; do object "$file"; done
+  clang++ "${flags[@]}" ${extra[@]+"${extra[@]}"} -fsanitize=fuzzer "$root/tests/fuzz/$source.cc" "${objects[@]}" \
+    -o "$work/$target"
+}
+
+longest() {
+  case "$1" in
+    header) echo 24 ;; remote_key) echo 32 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; *) echo 1088 ;;
+  esac
+}
+
+fuzz() {
+  local target="$1" log="$work/$1.log" started result=ok executions
+  mkdir -p "$work/found/$target" "$work/crash" "$corpora/$target"
+  started=$SECONDS
+  "$work/$target" -max_total_time="$seconds" -runs="$runs" -max_len="$(longest "$target")" -timeout=10 \
+    -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix="$work/crash/" \
+    "$work/found/$target" "$corpora/$target" "$work/seeds/$target" > "$log" 2>&1 || result=failed
+  executions="$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"
+  echo "$target: ${executions:-0} executions in $((SECONDS - started)) s: $result"
+  if [ "$result" = failed ]; then
+    tail -40 "$log"
+    for input in "$work"/crash/*; do [ ! -e "$input" ] || { echo "input of $target:"; xxd "$input"; }; done
+    failures=$((failures + 1))
+  fi
+  if [ "$ledger" = 1 ]; then
+    printf '{"target":"fuzz/%s","commit":"%s","executions":%s,"seconds":%s,"result":"%s"}\n' "$target" \
+      "$(git -C "$root" rev-parse --short=12 HEAD)" "${executions:-0}" "$((SECONDS - started))" "$result" \
+      >> "$root/tests/ledger.jsonl"
+  fi
+  if [ "$merge" = 1 ] && [ "$result" = ok ]; then
+    mkdir -p "$work/least/$target"
+    "$work/$target" -set_cover_merge=1 -max_len="$(longest "$target")" "$work/least/$target" "$work/seeds/$target" \
+      "$corpora/$target" "$work/found/$target" > "$log" 2>&1
+    rm -rf "${corpora:?}/$target"
+    cp -r "$work/least/$target" "$corpora/$target"
+  fi
+}
+
+python3 -B "$root/tests/fuzz/seeds.py" "$work/seeds"
+failures=0
+for target in "${targets[@]}"; do
+  mkdir -p "$work/seeds/$target"
+  build "$target"
+  fuzz "$target"
+done
+[ "$failures" = 0 ]

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Writes first inputs for every fuzz target below the folder named: from the golden bytes, and by hand."""
+import os
+import struct
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "wire"))
+import decode_golden  # noqa: E402
+
+MESSAGES = "hello offer want data done release cancel credit ping bye".split()
+ADDRESSES = """sluice://host:7000
+tcp://127.0.0.1:0
+tcp://[fe80::1%eth0]:65535
+shm:train.job-1_x
+loopback:a
+tcp://host:65536
+tcp://[::1:7000
+tcp://[]:7000
+shm:../etc
+host:7000
+sluice://""".splitlines()
+
+
+def write(folder, target, name, data):
+    os.makedirs(os.path.join(folder, target), exist_ok=True)
+    with open(os.path.join(folder, target, "seed_" + name), "wb") as out:
+        out.write(data)
+
+
+def layout(offset, shape, strides, form=1, code=2, bits=32, lanes=1, narrow=0):
+    return struct.pack("<QBBHBB", offset, code, bits, lanes, narrow, form) + struct.pack(
+        "<%dq" % (len(shape) + len(strides)), *shape, *strides)
+
+
+def main():
+    folder = sys.argv[1]
+    golden = os.path.join(os.path.dirname(decode_golden.__file__), "golden")
+    for target in MESSAGES:
+        for name, _, data in decode_golden.golden(os.path.join(golden, target + ".txt")):
+            write(folder, target, name, data)
+            write(folder, "header", target + "_" + name, data[:16])
+            payload = struct.unpack_from("<I", data, 4)[0]
+            if payload <= 64:
+                write(folder, "stream", target + "_" + name, data + bytes(payload))
+    hello = dict((name, data) for name, _, data in decode_golden.golden(os.path.join(golden, "handshake.txt")))
+    write(folder, "stream", "handshake", hello["client"] + hello["server"])
+    for i, text in enumerate(ADDRESSES):
+        write(folder, "address", str(i), text.encode())
+    for rights in range(5):
+        write(folder, "remote_key", str(rights), struct.pack("<QQIB3x", 7, 4096, 3, rights))
+    top = 2 ** 63 - 1
+    for i, data in enumerate([
+            layout(0, [], [], 0), layout(0, [4, 5], [], 0), layout(0, [3, 5], [1, 3]), layout(9, [16, 100], [128, 1]),
+            layout(0, [top], [], 0), layout(0, [2], [top - 1], 1, 1, 8), layout(0, [3, 0, 5], [top, top, -7]),
+            layout(top, [2, 2], [0, 1]), layout(0, [1] * 9, [], 0), layout(0, [7], [], 0, 15, 6, 3),
+            layout(0, [2] * 8, [1000, 400, 180, 80, 35, 16, 6, 2], 1, 5, 128, 1, 1)]):
+        write(folder, "layout", str(i), data)
+
+
+if __name__ == "__main__":
+    main()
