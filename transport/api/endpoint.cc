@@ -100,6 +100,8 @@ Result<Endpoint::Received> Endpoint::read_and_wait(const RemoteKey& key, uint64_
 
 Status Endpoint::close(Instant deadline) {
   if (!core_) return Status();
+  // Views dropped just before are given back with a RELEASE, not by the end of it all.
+  context_->progress();
   core_->start_close();
   Status status = context_->wait_until([&] { return core_->state() == EndpointState::kClosed; }, deadline);
   if (!status.ok()) {
