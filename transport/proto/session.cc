@@ -78,7 +78,8 @@ Result<Operation*> Session::take_operation(OperationKind kind, const PostOptions
   op->internal = false;
   op->sink = options.sink;
   op->user_data = options.user_data;
-  op->deadline = options.deadline == Instant{} ? after(host_->now(), options_.operation_timeout) : options.deadline;
+  // Counted from now, not from the last progress: a program may have computed since.
+  op->deadline = options.deadline == Instant{} ? after(host_->exact_now(), options_.operation_timeout) : options.deadline;
   op->match = {};
   op->peer_id = op->total = op->moved = op->in_flight = op->grant = 0;
   op->status = Status();

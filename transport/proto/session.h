@@ -30,6 +30,8 @@ class SessionHost {
   virtual void activate(Session& session) noexcept = 0;
   // The time as of the host's last progress.
   virtual Instant now() const = 0;
+  // The time itself: a host that was not progressed for long has an old now().
+  virtual Instant exact_now() const { return now(); }
 
  protected:
   ~SessionHost() = default;

@@ -35,6 +35,7 @@ class SessionSet final : public SessionHost {
 
   void activate(Session& session) noexcept override;
   Instant now() const override { return now_; }
+  Instant exact_now() const override { return sluice::now(); }
 
  private:
   size_t run(Instant now);

@@ -1,0 +1,211 @@
+#include "tests/contract/pair.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include <sluice/select/open.h>
+
+namespace sluice::test {
+
+const std::string& path_under_test() {
+  static const std::string path = [] {
+    const char* chosen = std::getenv("SLUICE_CONTRACT_PATH");
+    std::string text = chosen != nullptr ? chosen : "";
+    bool known = text == "loopback" || text == "shm" || text == "tcp" || text == "sluice";
+    if (!known) {
+      std::fprintf(stderr, "SLUICE_CONTRACT_PATH='%s': set loopback, shm, tcp or sluice\n", text.c_str());
+      std::exit(2);
+    }
+    return text;
+  }();
+  return path;
+}
+
+bool path_has_views() { return path_under_test() != "tcp"; }
+size_t inline_limit() { return path_has_views() ? 4096 : 16384; }
+
+namespace {
+std::string named() {
+  static int counter = 0;
+  return path_under_test() + ":contract-" + std::to_string(::getpid()) + "-" + std::to_string(++counter);
+}
+bool by_name() { return path_under_test() == "loopback" || path_under_test() == "shm"; }
+}  // namespace
+
+std::string fresh_address() { return by_name() ? named() : path_under_test() + "://127.0.0.1:0"; }
+// Port 1 (tcpmux) is below the ephemeral range and unused.
+std::string deserted_address() { return by_name() ? named() : path_under_test() + "://127.0.0.1:1"; }
+
+namespace {
+uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 31)) * 0x9E3779B97F4A7C15u;
+  return x ^ (x >> 29);
+}
+}  // namespace
+
+void fill(std::span<std::byte> bytes, uint64_t seed) {
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    uint64_t word = mix(seed * 0x9E3779B97F4A7C15u + i + 1);
+    std::memcpy(bytes.data() + i, &word, std::min<size_t>(8, bytes.size() - i));
+  }
+}
+
+bool holds(std::span<const std::byte> bytes, uint64_t seed) {
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    uint64_t word = mix(seed * 0x9E3779B97F4A7C15u + i + 1);
+    if (std::memcmp(bytes.data() + i, &word, std::min<size_t>(8, bytes.size() - i)) != 0) return false;
+  }
+  return true;
+}
+
+size_t Box::count(OperationId id) const {
+  return static_cast<size_t>(std::count_if(all.begin(), all.end(), [id](const Completion& c) { return c.id == id; }));
+}
+Completion* Box::find(OperationId id) {
+  for (Completion& completion : all) {
+    if (completion.id == id) return &completion;
+  }
+  return nullptr;
+}
+
+ArenaOptions small_arena() {
+  return {.limit_bytes = size_t{512} << 20, .first_extent_bytes = size_t{4} << 20, .largest_extent_bytes = size_t{64} << 20,
+          .receive_reserve_bytes = size_t{1} << 20};
+}
+
+std::unique_ptr<Context> open(Waiting waiting, const ArenaOptions& arena) {
+  auto context = open_context({.arena = {}, .arena_options = arena, .waiting = waiting});
+  INFO(context.status().to_string());
+  REQUIRE(context.ok());
+  return std::move(context).value();
+}
+
+Buffer room(Context& context, size_t size) {
+  Result<Buffer> buffer = context.allocate({static_cast<int64_t>(size)}, uint8);
+  INFO(buffer.status().to_string());
+  REQUIRE(buffer.ok());
+  return std::move(buffer).value();
+}
+Buffer filled(Context& context, size_t size, uint64_t seed) {
+  Buffer buffer = room(context, size);
+  fill(buffer.bytes(), seed);
+  return buffer;
+}
+Tensor tensor(Context& context, size_t size, uint64_t seed) { return filled(context, size, seed).freeze(); }
+
+Tensor floats(Context& context, std::initializer_list<int64_t> shape, float first) {
+  Result<Buffer> buffer = context.allocate(shape, float32);
+  REQUIRE(buffer.ok());
+  for (float& value : buffer->as<float>()) value = first++;
+  return std::move(*buffer).freeze();
+}
+
+size_t ProgressOther::progress(Instant) {
+  if (inside_ || frozen || other == nullptr) return 0;
+  inside_ = true;
+  size_t work = other->progress();
+  inside_ = false;
+  return work;
+}
+
+Result<Endpoint> connect_to(Context& from, Context& to, const std::string& address, const ConnectOptions& options) {
+  ProgressOther hook;
+  hook.other = &to;
+  from.add_hook(&hook);
+  Result<Endpoint> endpoint = from.connect(address, options);
+  from.remove_hook(&hook);
+  return endpoint;
+}
+
+Pair::Pair(const PairOptions& options) {
+  client_context = open(options.waiting, options.arena);
+  if (options.same_arena) {
+    auto shared = open_context({.arena = client_context->shared_arena(), .arena_options = {}, .waiting = options.waiting});
+    REQUIRE(shared.ok());
+    server_context = std::move(shared).value();
+  } else {
+    server_context = open(options.waiting, options.arena);
+  }
+  Result<Listener> listening = server_context->listen(fresh_address(), options.listen);
+  INFO(listening.status().to_string());
+  REQUIRE(listening.ok());
+  listener = std::make_unique<Listener>(std::move(listening).value());
+  address = listener->address();
+  client_hook_.other = server_context.get();
+  server_hook_.other = client_context.get();
+  client_context->add_hook(&client_hook_);
+  server_context->add_hook(&server_hook_);
+  std::tie(client, server) = connect_again(options.connect);
+}
+
+std::pair<Endpoint, Endpoint> Pair::connect_again(const ConnectOptions& options) {
+  Result<Endpoint> near = client_context->connect(address, options);
+  INFO("connect to " << address << ": " << near.status().to_string());
+  REQUIRE(near.ok());
+  Result<Endpoint> far = listener->accept(soon());
+  INFO("accept: " << far.status().to_string());
+  REQUIRE(far.ok());
+  return {std::move(near).value(), std::move(far).value()};
+}
+
+bool Pair::until(const std::function<bool()>& done, Instant deadline) {
+  while (!done()) {
+    client_context->progress();
+    server_context->progress();
+    if (now() > deadline) return done();
+  }
+  return true;
+}
+
+void Pair::settle() {
+  // 64 polls in a row look at descriptors once.
+  for (int idle = 0; idle < 400;) {
+    size_t work = client_context->progress();
+    if (!client_hook_.frozen) work += server_context->progress();
+    idle = work > 0 ? 0 : idle + 1;
+  }
+}
+
+Completion& Pair::wait(Box& box, OperationId id) {
+  bool came = until([&] { return box.find(id) != nullptr; });
+  INFO("operation " << id);
+  REQUIRE(came);
+  return *box.find(id);
+}
+
+void Pair::finish() {
+  if (finished_) return;
+  finished_ = true;
+  thaw_server();
+  std::shared_ptr<EndpointCore> near = client.shared(), far = server.shared();
+  if (client) CHECK(client.close(soon()).ok());
+  bool both = until([&] { return (!near || near->state() == EndpointState::kClosed) && (!far || far->state() == EndpointState::kClosed); });
+  CHECK(both);
+  if (server) CHECK(server.close(soon()).ok());
+  for (const auto& core : {near, far}) {
+    if (!core) continue;
+    EndpointCounters counters = core->counters();
+    CHECK(counters.posted == counters.completed);
+    CHECK(counters.loans_outstanding == 0);
+  }
+  listener.reset();
+  settle();
+  CHECK(client_context->close(soon()).ok());
+  CHECK(server_context->close(soon()).ok());
+}
+
+Pair::~Pair() {
+  finish();
+  client_context->remove_hook(&client_hook_);
+  server_context->remove_hook(&server_hook_);
+  boxes_.clear();
+  for (Context* context : {client_context.get(), server_context.get()}) {
+    ArenaStatistics statistics = context->arena().statistics();
+    CHECK(statistics.outstanding == 0);
+  }
+}
+
+}  // namespace sluice::test

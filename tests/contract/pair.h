@@ -1,0 +1,120 @@
+// Two contexts on one thread, connected over the path under test: each side's progress
+// also progresses the other, so that blocking calls work, unless a test freezes a side.
+#ifndef SLUICE_TESTS_CONTRACT_PAIR_H_
+#define SLUICE_TESTS_CONTRACT_PAIR_H_
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <sluice/api/context.h>
+
+#include "tests/support/audit.h"
+
+namespace sluice::test {
+
+// From the environment: loopback, shm, tcp or sluice (SLUICE_CONTRACT_PATH).
+const std::string& path_under_test();
+bool path_has_views();
+// Largest message that travels inside a control message, and one that does not.
+size_t inline_limit();
+// Where a listener of this path can listen: a new place each time.
+std::string fresh_address();
+// A connect() address of this path where nobody listens.
+std::string deserted_address();
+
+inline Instant soon() { return after(now(), std::chrono::seconds(20)); }
+inline Instant in(Duration d) { return after(now(), d); }
+
+// Payload that differs at every place and with every seed.
+void fill(std::span<std::byte> bytes, uint64_t seed);
+bool holds(std::span<const std::byte> bytes, uint64_t seed);
+
+// Keeps what completed, in order. One per endpoint: ids are an endpoint's own.
+class Box final : public CompletionSink {
+ public:
+  void on_completion(Completion&& completion) noexcept override { all.push_back(std::move(completion)); }
+  PostOptions options(uint64_t user_data = 0, Instant deadline = soon(), Level level = Level::kPlaced) {
+    return {.sink = this, .user_data = user_data, .deadline = deadline, .level = level};
+  }
+  size_t count(OperationId id) const;
+  Completion* find(OperationId id);
+  std::deque<Completion> all;  // references stay valid
+};
+
+ArenaOptions small_arena();
+std::unique_ptr<Context> open(Waiting waiting = Waiting::kSpin, const ArenaOptions& arena = small_arena());
+Buffer room(Context& context, size_t size);
+Buffer filled(Context& context, size_t size, uint64_t seed);
+Tensor tensor(Context& context, size_t size, uint64_t seed);
+Tensor floats(Context& context, std::initializer_list<int64_t> shape, float first);
+
+// Progresses `other` whenever the context it is hooked to is progressed.
+class ProgressOther final : public ProgressHook {
+ public:
+  size_t progress(Instant) override;
+  Instant next_timeout() override { return kNever; }
+  Context* other = nullptr;
+  bool frozen = false;
+
+ private:
+  bool inside_ = false;
+};
+
+struct PairOptions {
+  ArenaOptions arena = small_arena();
+  ConnectOptions connect;
+  ListenOptions listen;
+  Waiting waiting = Waiting::kSpin;
+  bool same_arena = false;
+};
+
+class Pair {
+ public:
+  explicit Pair(const PairOptions& options = {});
+  ~Pair();
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
+
+  // Another connection between the two contexts: {client's end, server's end}.
+  std::pair<Endpoint, Endpoint> connect_again(const ConnectOptions& options = {});
+  // From now on the server's context runs only when a test progresses it.
+  void freeze_server() { client_hook_.frozen = true; }
+  void thaw_server() { client_hook_.frozen = false; }
+  // Both sides run until `done`, or 20 s.
+  bool until(const std::function<bool()>& done, Instant deadline = soon());
+  // Both sides run until neither has done anything for a while.
+  void settle();
+  // The completion of `id`; fails the test if it does not come.
+  Completion& wait(Box& box, OperationId id);
+
+  // A new sink that lives until all operations have ended.
+  Box& box() { return boxes_.emplace_back(); }
+
+  // Ends both endpoints and contexts, with the checks of the destructor: everything posted
+  // has completed, no memory is out.
+  void finish();
+
+  std::unique_ptr<Context> client_context, server_context;
+  std::unique_ptr<Listener> listener;
+  std::string address;
+  Endpoint client, server;
+
+ private:
+  ProgressOther client_hook_, server_hook_;
+  std::deque<Box> boxes_;
+  bool finished_ = false;
+};
+
+// Connects `from` to `address` while `to` is progressed by another thread's turn: both
+// contexts are this thread's again afterwards.
+Result<Endpoint> connect_to(Context& from, Context& to, const std::string& address, const ConnectOptions& options = {});
+
+}  // namespace sluice::test
+
+#endif  // SLUICE_TESTS_CONTRACT_PAIR_H_
