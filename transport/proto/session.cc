@@ -40,8 +40,7 @@ Session::Session(SessionParts parts)
       credit_bytes_(parts.peer.credit_bytes),
       granted_messages_(parts.ours.credit_messages),
       granted_bytes_(parts.ours.credit_bytes),
-      last_heard_(host_->now()),
-      last_progress_(host_->now()) {
+      last_heard_(host_->now()) {
   releases_.count = 0;
   grants_.set_salt(ours_.incarnation);
 }
@@ -435,7 +434,6 @@ bool Session::has_work() const {
 }
 
 size_t Session::progress(Instant now) {
-  last_progress_ = now;
   size_t work = deliver_ready();
   if (!link_dead_ && !finished_) {
     if (!blocked_ && flush_backlog() && !queued_.empty()) run_queue();
@@ -472,17 +470,17 @@ void Session::handle_timeout(Instant now) {
     waiting = true;
     next = std::min(next, op.deadline);
   });
-  if (waiting && !link_dead_) next = std::min(next, check_silence(now));
+  silence_due_ = waiting && !link_dead_ ? check_silence(now) : kNever;
+  next = std::min(next, silence_due_);
   next_timeout_ = next;
 }
 
 // Asks a peer that says nothing whether it makes progress. Returns when to look again.
 Instant Session::check_silence(Instant now) {
-  if (now - last_progress_ > kLatePoll) {
+  if (silence_due_ != kNever && now - silence_due_ > kLatePoll) {
     last_heard_ = std::max(last_heard_, now - options_.ping_interval);
     if (ping_out_) ping_sent_ = now;
   }
-  last_progress_ = now;
   if (ping_out_ && last_heard_ >= ping_sent_) ping_out_ = false;
   if (!ping_out_) {
     if (silent_) silent_ = false;

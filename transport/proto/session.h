@@ -242,7 +242,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   bool credit_blocked_ = false;  // the first queued send waits for a CREDIT
   bool link_dead_ = false;
   bool finished_ = false;
-  Instant last_progress_{};
+  // When check_silence() asked to be called; kNever: not at all.
+  Instant silence_due_ = kNever;
   // Requests for keys that came before an exchange was attached.
   struct EarlyWant {
     WantRequest request;
