@@ -38,13 +38,16 @@ class Grants {
     return key;
   }
   void set_salt(uint64_t salt) { salt_ = salt; }
-  // Null unless the peer may do `right` on [offset, offset + length) now.
-  const Grant* check(uint64_t number, uint32_t epoch, Right right, uint64_t offset, uint64_t length, Instant now) const {
+  // Null unless the peer may do `right` on [offset, offset + length) now. `clock` is
+  // asked only for a grant that has a deadline.
+  template <typename Clock>
+  const Grant* check(uint64_t number, uint32_t epoch, Right right, uint64_t offset, uint64_t length, Clock&& clock) const {
     auto found = grants_.find(number);
     if (found == grants_.end()) return nullptr;
     const Grant& grant = found->second;
     bool allowed = (static_cast<uint8_t>(grant.rights) & static_cast<uint8_t>(right)) != 0;
-    if (!allowed || grant.epoch != epoch || now >= grant.deadline) return nullptr;
+    if (!allowed || grant.epoch != epoch) return nullptr;
+    if (grant.deadline != kNever && clock() >= grant.deadline) return nullptr;
     return range_fits(offset, length, grant.length) ? &grant : nullptr;
   }
   bool remove(uint64_t number) { return grants_.erase(number) > 0; }

@@ -469,7 +469,7 @@ Result<Operation*> Session::take_internal(OperationKind kind, const Grant& grant
 }
 
 Status Session::on_remote_write(wire::Offer& offer, PayloadReader& payload) {
-  const Grant* grant = grants_.check(offer.a, offer.epoch, Right::kWrite, offer.offset, offer.total, host_->now());
+  const Grant* grant = grants_.check(offer.a, offer.epoch, Right::kWrite, offer.offset, offer.total, [&] { return host_->exact_now(); });
   if (grant == nullptr) {
     access_denied.add();
     send_done(offer.id, Code::kAccessDenied, 0);
@@ -492,7 +492,7 @@ Status Session::on_remote_write(wire::Offer& offer, PayloadReader& payload) {
 }
 
 Status Session::on_remote_read(const wire::Want& want) {
-  const Grant* grant = grants_.check(want.a, want.key_id, Right::kRead, want.offset, want.length, host_->now());
+  const Grant* grant = grants_.check(want.a, want.key_id, Right::kRead, want.offset, want.length, [&] { return host_->exact_now(); });
   if (grant == nullptr) {
     access_denied.add();
     send_done(want.id, Code::kAccessDenied, 0);
