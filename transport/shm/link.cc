@@ -84,10 +84,7 @@ ShmLink::ShmLink(Context& context, LoanKeeper& keeper, LinkParts parts)
   own_->close_fd();
 }
 
-ShmLink::~ShmLink() {
-  close();
-  peer_arena_->drop();
-}
+ShmLink::~ShmLink() { close(); }
 
 Status ShmLink::watch() { return context_.watch(fd_, EPOLLIN | EPOLLRDHUP, this); }
 
@@ -187,6 +184,7 @@ Status ShmLink::announce(const ExtentInfo& extent) {
 }
 
 Result<proto::ImportedRun> ShmLink::import_run(const wire::Segment& segment) {
+  if (peer_arena_ == nullptr) return corrupt("an offer on a closed connection");
   Result<proto::ImportedRun> run = peer_arena_->import_run(segment);
   if (run.ok()) [[likely]] return run;
   // The announcement went out before the message that needs it: it lies in the socket.
@@ -260,6 +258,9 @@ void ShmLink::close() {
   fault_point("shm.close");
   context_.unwatch(fd_, this);
   int fd = std::exchange(fd_, -1);
+  // Views have references of their own. A program that keeps the handle of a closed
+  // endpoint must not keep the peer's loans.
+  std::exchange(peer_arena_, nullptr)->drop();
   // Ends our side: the peer hears it at once, even while our views hold the socket open.
   // Not shutdown(): two half-closed sides look hung up, and a hang-up frees loans.
   if (!send_packet(fd, std::span(&kEnd, 1), -1).ok()) ::shutdown(fd, SHUT_WR);
