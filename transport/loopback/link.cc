@@ -3,7 +3,6 @@
 #include <cstring>
 #include <utility>
 
-#include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 
 namespace sluice::loopback {
@@ -14,8 +13,6 @@ constexpr const char* kOrigin = "loopback/link";
 constexpr size_t kMostQueuedBytes = 128u << 10;
 constexpr size_t kMessagesPerPoll = 32;
 constexpr uint32_t kInlineBytes = 4096;
-
-Counter loans_dropped("loopback.loans_dropped");
 
 proto::LinkTraits loopback_traits() {
   proto::LinkTraits traits;
@@ -29,17 +26,18 @@ proto::LinkTraits loopback_traits() {
   return traits;
 }
 
-// What a view of the peer's memory holds on to: the peer's arena.
-class ArenaHold final : public proto::PeerMapping {
+// What a view of the peer's memory holds on to: the wire, and with it the peer's arena
+// and the loans of a connection that has ended.
+class WireHold final : public proto::PeerMapping {
  public:
-  explicit ArenaHold(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
+  explicit WireHold(std::shared_ptr<Wire> wire) : wire_(std::move(wire)) {}
   void retain() noexcept override { references_.fetch_add(1, std::memory_order_relaxed); }
   void drop() noexcept override {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
  private:
-  std::shared_ptr<Arena> arena_;
+  std::shared_ptr<Wire> wire_;
   std::atomic<uint32_t> references_{1};
 };
 
@@ -62,7 +60,7 @@ LoopbackLink::LoopbackLink(std::shared_ptr<Wire> wire, int side, std::string nam
     : wire_(std::move(wire)), side_(side), name_(std::move(name)), traits_(loopback_traits()) {}
 
 // Requires: the wire's mutex. The bell only makes the sleeping context run.
-void LoopbackLink::ring(Wire::Side& side) {
+void LoopbackLink::ring(const std::shared_ptr<Wire>& wire, Wire::Side& side) {
   if (side.bell_posted || side.mailbox == nullptr) return;
   side.bell_posted = true;
   side.bell.open = [](Letter* letter) noexcept {
@@ -76,7 +74,7 @@ void LoopbackLink::ring(Wire::Side& side) {
     std::shared_ptr<Wire> wire = std::move(static_cast<Wire::Bell*>(letter)->keep);
   };
   side.bell.side = &side;
-  side.bell.keep = wire_;
+  side.bell.keep = wire;
   side.mailbox->post(&side.bell);
 }
 
@@ -98,11 +96,12 @@ bool LoopbackLink::send(proto::ConstBytes header, std::span<const proto::ConstBy
   for (proto::ConstBytes part : payload) message.insert(message.end(), part.begin(), part.end());
   to.arrived_bytes += total;
   to.arrived.push_back(std::move(message));
-  ring(to);
+  ring(wire_, to);
   return true;
 }
 
 bool LoopbackLink::idle() const {
+  if (closed_) return true;
   std::lock_guard lock(wire_->mutex);
   return wire_->sides[side_].arrived.empty() && !(wire_->sides[1 - side_].closed && !down_);
 }
@@ -122,7 +121,7 @@ size_t LoopbackLink::poll(Instant now) {
       message = std::move(mine().arrived.front());
       mine().arrived.pop_front();
       mine().arrived_bytes -= message.size();
-      if (std::exchange(mine().was_full, false)) ring(theirs());
+      if (std::exchange(mine().was_full, false)) ring(wire_, theirs());
     }
     ++handled;
     Result<wire::Header> common = wire::decode_header(message);
@@ -163,30 +162,31 @@ Result<bool> LoopbackLink::export_run(const std::byte* data, size_t length, wire
 }
 
 Result<proto::ImportedRun> LoopbackLink::import_run(const wire::Segment& segment) {
-  std::shared_ptr<Arena> arena = theirs().arena;
+  if (closed_) return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "an offer on a closed connection");
+  const std::shared_ptr<Arena>& arena = theirs().arena;
   std::optional<ExtentInfo> extent = arena->extent(segment.extent);
   if (!extent || segment.offset >= extent->length ||
       !arena->locate(arena->base() + extent->arena_offset + segment.offset, segment.length)) {
     return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "memory that is not in the peer's arena");
   }
   const std::byte* data = arena->base() + extent->arena_offset + segment.offset;
-  return proto::ImportedRun{.data = data, .mapping = new ArenaHold(std::move(arena))};
+  return proto::ImportedRun{.data = data, .mapping = new WireHold(wire_)};
 }
 
-// Both sides are in this process: a view that outlives the connection would need the
-// loan to outlive it too. It is given up for good, which is safe.
 void LoopbackLink::quarantine(StorageRef loan) {
-  loans_dropped.add();
-  (void)loan.leak();
+  std::lock_guard lock(wire_->mutex);
+  mine().loans.push_back(std::move(loan));
 }
 
 void LoopbackLink::close() {
   if (closed_) return;
   closed_ = true;
-  std::lock_guard lock(wire_->mutex);
-  mine().closed = true;
-  mine().arrived.clear();
-  ring(theirs());
+  // The handle of a closed endpoint holds neither the wire nor the loans in it.
+  std::shared_ptr<Wire> wire = std::move(wire_);
+  std::lock_guard lock(wire->mutex);
+  wire->sides[side_].closed = true;
+  wire->sides[side_].arrived.clear();
+  ring(wire, wire->sides[1 - side_]);
 }
 
 }  // namespace sluice::loopback

@@ -31,6 +31,9 @@ struct Wire {
     std::shared_ptr<Arena> arena;
     Bell bell;               // wakes this side's context; posted at most once at a time
     bool bell_posted = false;
+    // Of this side's memory, after its end: the other side may still have views. Freed
+    // with the wire, which each view holds.
+    std::vector<StorageRef> loans;
   };
   std::mutex mutex;
   Side sides[2];
@@ -60,7 +63,7 @@ class LoopbackLink final : public proto::Link {
  private:
   Wire::Side& mine() { return wire_->sides[side_]; }
   Wire::Side& theirs() { return wire_->sides[1 - side_]; }
-  void ring(Wire::Side& side);
+  static void ring(const std::shared_ptr<Wire>& wire, Wire::Side& side);
 
   std::shared_ptr<Wire> wire_;
   int side_;
