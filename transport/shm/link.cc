@@ -69,16 +69,20 @@ class RingPayload final : public proto::PayloadReader {
   uint64_t left_;
 };
 
+LinkParts::~LinkParts() {
+  if (fd >= 0) ::close(fd);
+}
+
 ShmLink::ShmLink(Context& context, LoanKeeper& keeper, LinkParts parts)
     : context_(context),
       keeper_(keeper),
       traits_(shm_traits()),
-      fd_(parts.fd),
+      fd_(std::exchange(parts.fd, -1)),
       own_(std::move(parts.own)),
       peer_(std::move(parts.peer)),
       writer_(own_->get(), peer_->get()),
       reader_(own_->get(), peer_->get()),
-      peer_arena_(new PeerArena(parts.peer_arena_bytes, ::fcntl(parts.fd, F_DUPFD_CLOEXEC, 0))),
+      peer_arena_(new PeerArena(parts.peer_arena_bytes, ::fcntl(fd_, F_DUPFD_CLOEXEC, 0))),
       local_name_(std::move(parts.local_name)),
       peer_name_(std::move(parts.peer_name)) {
   own_->close_fd();
@@ -234,7 +238,7 @@ void ShmLink::on_event(uint32_t epoll_events) noexcept {
   if (fd_ < 0) return;
   Instant now = context_.now();
   Status status = corrupt_ ? corrupt("the peer's ring position is impossible") : read_socket();
-  if ((epoll_events & EPOLLHUP) != 0) hung_up_ = true;
+  if ((epoll_events & (EPOLLHUP | EPOLLRDHUP)) != 0) hung_up_ = true;
   if (!status.ok()) {
     fail(status);
     return;
@@ -258,18 +262,19 @@ void ShmLink::close() {
   fault_point("shm.close");
   context_.unwatch(fd_, this);
   int fd = std::exchange(fd_, -1);
+  // The peer hears it at once, even while our views hold the socket open.
+  bool end_due = send_end(fd) == Code::kTryAgain;
   // Views have references of their own. A program that keeps the handle of a closed
   // endpoint must not keep the peer's loans.
   std::exchange(peer_arena_, nullptr)->drop();
-  // Ends our side: the peer hears it at once, even while our views hold the socket open.
-  // Not shutdown(): two half-closed sides look hung up, and a hang-up frees loans.
-  if (!send_packet(fd, std::span(&kEnd, 1), -1).ok()) ::shutdown(fd, SHUT_WR);
-  if (loans_.empty() || hung_up_) {
-    loans_.clear();
+  if (hung_up_) loans_.clear();
+  if (loans_.empty() && !end_due) {
     ::close(fd);
     return;
   }
-  keeper_.keep(fd, std::move(loans_));
+  keeper_.keep(fd, std::move(loans_), end_due);
 }
+
+Status send_end(int fd) { return send_packet(fd, std::span(&kEnd, 1), -1); }
 
 }  // namespace sluice::shm

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sluice/allocator/arena.h>
@@ -19,16 +20,39 @@ namespace sluice::shm {
 // Loans of a closed connection whose peer may still read them.
 class LoanKeeper {
  public:
-  // Takes `fd`, whose hang-up says that the peer has let go of everything.
-  virtual void keep(int fd, std::vector<StorageRef> loans) = 0;
+  // Takes `fd`. When the peer ends its direction (EPOLLRDHUP) or the socket hangs up, it
+  // has let go of everything. `end_due`: the packet that ends our side had no room yet.
+  virtual void keep(int fd, std::vector<StorageRef> loans, bool end_due) = 0;
 
  protected:
   ~LoanKeeper() = default;
 };
 
-// What the handshake has produced.
+// Tells the peer that we send nothing more. kTryAgain: no room now.
+Status send_end(int fd);
+
+// What the handshake has produced. Closes its socket unless a link took it.
 struct LinkParts {
-  int fd = -1;  // connected Unix socket (SOCK_SEQPACKET), nonblocking; taken
+  LinkParts() = default;
+  LinkParts(LinkParts&& other) noexcept
+      : fd(std::exchange(other.fd, -1)),
+        own(std::move(other.own)),
+        peer(std::move(other.peer)),
+        peer_arena_bytes(other.peer_arena_bytes),
+        local_name(std::move(other.local_name)),
+        peer_name(std::move(other.peer_name)) {}
+  LinkParts& operator=(LinkParts&& other) noexcept {
+    std::swap(fd, other.fd);
+    own = std::move(other.own);
+    peer = std::move(other.peer);
+    peer_arena_bytes = other.peer_arena_bytes;
+    local_name = std::move(other.local_name);
+    peer_name = std::move(other.peer_name);
+    return *this;
+  }
+  ~LinkParts();
+
+  int fd = -1;  // connected Unix socket (SOCK_SEQPACKET), nonblocking
   std::unique_ptr<OwnRegion> own;
   std::unique_ptr<PeerRegion> peer;
   uint64_t peer_arena_bytes = 0;

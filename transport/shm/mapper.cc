@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -159,7 +160,11 @@ void PeerArena::drop() noexcept {
 
 PeerArena::~PeerArena() {
   if (base_ != nullptr) ::munmap(base_, length_);
-  if (life_fd_ >= 0) ::close(life_fd_);
+  if (life_fd_ < 0) return;
+  // The link has ended (it held a reference): the peer may have its loans back, also while
+  // our side of the socket waits for our own.
+  ::shutdown(life_fd_, SHUT_WR);
+  ::close(life_fd_);
 }
 
 }  // namespace sluice::shm

@@ -48,8 +48,8 @@ class PeerRegion {
 class PeerArena final : public proto::PeerMapping {
  public:
   // Reserves `length` bytes of addresses at the first extent. `life_fd` is a duplicate of
-  // the connection's socket, held until the last view ends: as long as it is open the
-  // peer keeps our loans out of use.
+  // the connection's socket, shut for writing when the last view ends: until then the peer
+  // keeps what it lent us out of use.
   PeerArena(uint64_t length, int life_fd) : length_(length), life_fd_(life_fd) {}
 
   // Maps an extent the peer announced; takes the descriptor. Errors: kCorrupt (not a

@@ -63,17 +63,26 @@ wire::Hello shm_hello(Context& context, const proto::SessionOptions& options) {
   return hello;
 }
 
-// Loans of a closed connection. The descriptor hangs up when the peer's process ended
-// or its last view did.
+// Loans of a closed connection. The descriptor hangs up when the peer's process ended; the
+// peer's direction ends when its last view did.
 struct ShmProvider::Kept final : EventHandler {
   void on_event(uint32_t events) noexcept override {
-    if ((events & (EPOLLHUP | EPOLLERR)) == 0) return;
+    if (fd < 0) return;
+    if ((events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) == 0) {
+      if (!end_due || send_end(fd) == Code::kTryAgain) return;
+      end_due = false;
+      if (!loans.empty()) {
+        (void)context->rewatch(fd, EPOLLRDHUP, this);
+        return;
+      }
+    }
     loans.clear();
     context->unwatch(fd, this);
     ::close(std::exchange(fd, -1));
   }
   Context* context = nullptr;
   int fd = -1;
+  bool end_due = false;
   std::vector<StorageRef> loans;
 };
 
@@ -177,14 +186,15 @@ Instant ShmProvider::next_timeout() {
   return next;
 }
 
-void ShmProvider::keep(int fd, std::vector<StorageRef> loans) {
+void ShmProvider::keep(int fd, std::vector<StorageRef> loans, bool end_due) {
   loans_kept.add(loans.size());
   auto kept = std::make_unique<Kept>();
   kept->context = &context_;
   kept->fd = fd;
+  kept->end_due = end_due;
   kept->loans = std::move(loans);
-  // EPOLLHUP is always reported; packets that still come are not read.
-  if (!context_.watch(fd, 0, kept.get()).ok()) log(LogLevel::kWarning, "loans to a closed peer cannot be watched; they stay out of use");
+  // Packets that still come are not read.
+  if (!context_.watch(fd, EPOLLRDHUP | (end_due ? static_cast<uint32_t>(EPOLLOUT) : 0), kept.get()).ok()) log(LogLevel::kWarning, "loans to a closed peer cannot be watched; they stay out of use");
   kept_.push_back(std::move(kept));
 }
 

@@ -37,7 +37,7 @@ class ShmProvider final : public Provider, public LoanKeeper {
   std::string explain() const override;
 
   // LoanKeeper.
-  void keep(int fd, std::vector<StorageRef> loans) override;
+  void keep(int fd, std::vector<StorageRef> loans, bool end_due) override;
 
  private:
   struct Kept;

@@ -194,7 +194,6 @@ RendezvousListener::~RendezvousListener() {
     context_.unwatch(fd_, this);
     ::close(fd_);
   }
-  for (Meeting& meeting : met_) ::close(meeting.parts.fd);
 }
 
 bool RendezvousListener::take(Meeting& out) {
