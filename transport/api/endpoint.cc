@@ -46,7 +46,7 @@ Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
 }
 
 Endpoint::~Endpoint() {
-  if (core_ && core_->state() != EndpointState::kClosed) {
+  if (core_) {
     core_->abort(Status(Code::kCancelled, Scope::kEndpoint, "api/endpoint", "the endpoint handle was dropped without close()"));
   }
 }

@@ -51,6 +51,8 @@ Session::~Session() {
 }
 
 void Session::detach() {
+  // What came before an orderly close can be received until the host goes.
+  unexpected_.clear();
   if (finished_) return;
   link_dead_ = true;
   finish_close();
@@ -348,6 +350,7 @@ void Session::set_want_handler(WantHandler* handler) {
 }
 
 void Session::start_close() {
+  if (state_ == EndpointState::kClosed) discard_leftovers();
   if (state_ != EndpointState::kConnected) return;
   fault_point("session.close");
   run_queue();
@@ -364,8 +367,17 @@ void Session::start_close() {
 }
 
 void Session::abort(const Status& why) {
+  if (state_ == EndpointState::kClosed) discard_leftovers();
   if (state_ == EndpointState::kClosed || link_dead_) return;
   fail_connection(why);
+}
+
+// The program has no handle any more, or no use for what came before the end. After
+// detach() there is none, nor a host.
+void Session::discard_leftovers() {
+  if (unexpected_.empty()) return;
+  unexpected_.clear();
+  host_->activate(*this);
 }
 
 // The connection is of no use any more; what is outstanding ends at the next progress.
@@ -435,6 +447,7 @@ bool Session::has_work() const {
 
 size_t Session::progress(Instant now) {
   size_t work = deliver_ready();
+  if (std::exchange(silence_news_, false)) ++work;
   if (!link_dead_ && !finished_) {
     if (!blocked_ && flush_backlog() && !queued_.empty()) run_queue();
     work += pull_some();
@@ -493,8 +506,9 @@ Instant Session::check_silence(Instant now) {
   Duration quiet = now - ping_sent_;
   if (quiet < options_.silent_after) return ping_sent_ + options_.silent_after;
   if (!silent_) {
-    silent_ = true;
+    silent_ = silence_news_ = true;
     peers_silent.add();
+    host_->activate(*this);
   }
   if (options_.silence_limit > Duration(0) && quiet >= options_.silence_limit) {
     fail_connection(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,

@@ -85,6 +85,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Link& link() { return *link_; }
   // The host's mark: whether it already knows that there is work.
   bool marked_active = false;
+  // Closed, but messages that had come whole can still be received: the host keeps it.
+  bool has_leftovers() const { return !unexpected_.empty(); }
   // Closes at once without delivering anything: the host is going away.
   void detach();
   // Something arrived from the peer (also for backends that see bytes, not messages).
@@ -130,6 +132,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void end_early(Operation* op, const Status& why);
   void fail_all(const Status& why);
   void fail_connection(const Status& why);
+  void discard_leftovers();
   void finish_close();
   bool ready_to_finish() const;
   Instant check_silence(Instant now);
@@ -236,6 +239,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   uint64_t ping_nonce_ = 0;
   bool ping_out_ = false;
   bool silent_ = false;
+  bool silence_news_ = false;  // whoever waits has a look at peer_silent
   bool bye_sent_ = false, bye_received_ = false;
   bool blocked_ = false;     // the link said no; writable() follows
   bool needs_flush_ = false;

@@ -35,7 +35,7 @@ size_t SessionSet::run(Instant now) {
     next_timeout_ = std::min(next_timeout_, session->next_timeout());
     // The map may have changed under a callback.
     if (session->state() == EndpointState::kClosed && !session->has_work()) {
-      sessions_.erase(session);
+      if (!session->has_leftovers()) sessions_.erase(session);
     } else if (session->has_work()) {
       activate(*session);
     }

@@ -40,7 +40,10 @@ class UnexpectedQueue {
     message->payload = Buffer();
     free_.splice(free_.begin(), messages_, message);
   }
-  void clear() { messages_.clear(); }
+  void clear() {
+    messages_.clear();
+    free_.clear();
+  }
 
  private:
   std::list<Unexpected> messages_;
