@@ -197,8 +197,18 @@ void Pair::finish() {
   CHECK(server_context->close(soon()).ok());
 }
 
+void Pair::drop_contexts() {
+  finished_ = true;
+  listener.reset();
+  client_context->remove_hook(&client_hook_);
+  server_context->remove_hook(&server_hook_);
+  client_context.reset();
+  server_context.reset();
+}
+
 Pair::~Pair() {
   finish();
+  if (client_context == nullptr) return;
   client_context->remove_hook(&client_hook_);
   server_context->remove_hook(&server_hook_);
   boxes_.clear();

@@ -96,6 +96,9 @@ class Pair {
   // A new sink that lives until all operations have ended.
   Box& box() { return boxes_.emplace_back(); }
 
+  // The contexts go at once, whatever is outstanding; the endpoint handles stay.
+  void drop_contexts();
+
   // Ends both endpoints and contexts, with the checks of the destructor: everything posted
   // has completed, no memory is out.
   void finish();
