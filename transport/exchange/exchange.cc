@@ -36,7 +36,7 @@ Exchange::~Exchange() {
   for (auto& peer : peers_) peer->core->set_want_handler(nullptr);
   while (first_fetch_ != nullptr) {
     FetchRecord* record = first_fetch_;
-    for (FetchRecord::Ask& ask : record->asks) (void)ask.peer->core->cancel(ask.id);
+    record->cancel_asks();
     Completion ended;
     ended.status = Status(Code::kCancelled, Scope::kOperation, kOrigin, "the exchange is gone");
     finish(record, std::move(ended));
@@ -265,7 +265,8 @@ void Exchange::on_want(EndpointCore& endpoint, const WantRequest& request) noexc
   }
   KeyEntry* entry = request.key_id < peer->peer_keys.size() ? peer->peer_keys[request.key_id] : nullptr;
   if (entry == nullptr) {
-    (void)endpoint.refuse_want(request.token, Code::kInvalidArgument);
+    // Named to an exchange before us: the asker says the name with its next request.
+    (void)endpoint.refuse_want(request.token, Code::kTryAgain);
     return;
   }
   for (PublicationRecord* record : entry->published) {
@@ -307,7 +308,9 @@ void Exchange::on_endpoint_closed(EndpointCore& endpoint, const Status&) noexcep
   // Its asks have ended (the endpoint completes everything first), or are cancelled now.
   for (FetchRecord* record = first_fetch_; record != nullptr; record = record->next) {
     for (FetchRecord::Ask& ask : record->asks) {
-      if (ask.peer == peer) (void)endpoint.cancel(ask.id);
+      if (ask.peer != peer) continue;
+      (void)endpoint.cancel(ask.id);
+      ask.peer = nullptr;
     }
   }
   peers_.erase(found);

@@ -37,13 +37,9 @@ Status explain(const FetchRecord* record, const Status& status, const Buffer* de
       }
       return status;
     case Code::kTimedOut: return failure(Code::kTimedOut, quoted(record) + " was not published before the deadline");
-    case Code::kTryAgain: return failure(Code::kTryAgain, "the peer's table of waiting requests is full; fetch again later");
+    case Code::kTryAgain: return failure(Code::kTryAgain, "the peer has no place for the request now; fetch again");
     default: return status;
   }
-}
-
-void resume(FetchRecord* record) {
-  if (record->waiter) std::exchange(record->waiter, nullptr).resume();
 }
 
 }  // namespace
@@ -148,12 +144,18 @@ bool Exchange::deliver_locally(FetchRecord* record) {
     local.receipt.path = Path::kLoopback;
     local.receipt.bytes = publication->tensor.size_bytes();
     local.receipt.completed = context_.now();
-    for (FetchRecord::Ask& ask : record->asks) (void)ask.peer->core->cancel(ask.id);
+    record->cancel_asks();
     if (publication->readers > 0 && ++publication->readers_done >= publication->readers) end_publication(publication);
     finish(record, std::move(local));
     return true;
   }
   return false;
+}
+
+void FetchRecord::cancel_asks() {
+  for (Ask& ask : asks) {
+    if (ask.peer != nullptr) (void)ask.peer->core->cancel(ask.id);
+  }
 }
 
 void FetchRecord::on_completion(Completion&& completion) noexcept {
@@ -167,6 +169,9 @@ void FetchRecord::on_completion(Completion&& completion) noexcept {
     }
   }
   asks = std::move(left);
+  // Whether the peer kept the key's name is not known: the next request says it again.
+  bool known = exchange != nullptr && answered.peer != nullptr;
+  if (known && !completion.status.ok()) answered.peer->named[entry->id] = false;
   if (done) {
     // One of several that were asked; the tensor goes back by itself.
     if (exchange != nullptr) {
@@ -182,7 +187,7 @@ void FetchRecord::on_completion(Completion&& completion) noexcept {
   }
   if (completion.status.ok() && answered.peer != nullptr) {
     entry->home = answered.peer;
-    for (FetchRecord::Ask& ask : asks) (void)ask.peer->core->cancel(ask.id);
+    cancel_asks();
   }
   exchange->finish(this, std::move(completion));
 }
@@ -210,8 +215,12 @@ void Exchange::finish(FetchRecord* record, Completion&& completion) {
     }
     record->tensor = Tensor();
   }
-  resume(record);
-  release(record);
+  // A coroutine ends the handle, which recycles the record, perhaps at once.
+  if (record->waiter) {
+    std::exchange(record->waiter, nullptr).resume();
+  } else {
+    release(record);
+  }
 }
 
 // Recycles a fetch that is over for its holder and for the endpoints.
@@ -268,7 +277,7 @@ void FetchBase::cancel() {
     return;
   }
   // The completions come by progress; a destination comes back with its own.
-  for (FetchRecord::Ask& ask : record_->asks) (void)ask.peer->core->cancel(ask.id);
+  record_->cancel_asks();
 }
 
 void FetchBase::await_suspend(std::coroutine_handle<> waiter) noexcept { record_->waiter = waiter; }

@@ -31,9 +31,10 @@ struct WaitingWant {
 
 struct FetchRecord final : CompletionSink {
   void on_completion(Completion&& completion) noexcept override;
+  void cancel_asks();
 
   struct Ask {
-    PeerEntry* peer;
+    PeerEntry* peer;   // null: gone, its completion is still to come
     OperationId id;
     uint64_t serial;  // names the ask in its completion
   };
