@@ -1,0 +1,309 @@
+// The exchange with many readers, and with peers that come, go and come back.
+#include "tests/contract/pair.h"
+
+#include <optional>
+
+#include <sluice/exchange/exchange.h>
+
+namespace sluice::test {
+namespace {
+
+// One publisher and readers, each with a context and an exchange of its own.
+struct Star {
+  struct Reader {
+    std::unique_ptr<Context> context;
+    std::unique_ptr<Exchange> exchange;
+    Endpoint near, far;
+  };
+  Star() : context(open()), exchange(std::make_unique<Exchange>(*context)) {
+    auto listening = context->listen(fresh_address());
+    REQUIRE(listening.ok());
+    listener = std::move(*listening);
+  }
+  ~Star() {
+    for (Reader& reader : readers) leave(reader);
+    exchange.reset();
+    until([&] { return context->arena().statistics().outstanding == 0; });
+    CHECK(context->arena().statistics().outstanding == 0);
+  }
+  Reader& join() {
+    Reader reader;
+    reader.context = open(Waiting::kSpin, {.limit_bytes = 64u << 20, .first_extent_bytes = 2u << 20, .receive_reserve_bytes = 1u << 20});
+    reader.exchange = std::make_unique<Exchange>(*reader.context);
+    auto near = connect_to(*reader.context, *context, listener.address());
+    REQUIRE(near.ok());
+    auto far = listener.accept(soon());
+    REQUIRE(far.ok());
+    reader.near = std::move(*near);
+    reader.far = std::move(*far);
+    reader.exchange->add(reader.near);
+    exchange->add(reader.far);
+    readers.push_back(std::move(reader));
+    return readers.back();
+  }
+  // As if its process ended: the connection breaks.
+  void leave(Reader& reader) {
+    if (!reader.context) return;
+    reader.near = Endpoint();
+    for (int i = 0; i < 3; ++i) reader.context->progress();
+    reader.exchange.reset();
+    until([&] { return reader.far.state() == EndpointState::kClosed; });
+    CHECK(reader.far.state() == EndpointState::kClosed);
+    reader.far = Endpoint();
+    settle();  // what it lent comes home
+    reader.context.reset();
+  }
+  bool until(const std::function<bool()>& done) {
+    Instant limit = soon();
+    while (!done() && now() < limit) {
+      context->progress();
+      for (Reader& reader : readers) {
+        if (reader.context) reader.context->progress();
+      }
+    }
+    return done();
+  }
+  void settle() {
+    for (int i = 0; i < 400; ++i) until([n = 0]() mutable { return ++n > 1; });
+  }
+  Result<Delivery<Tensor>> take(Fetch& fetch) {
+    REQUIRE(until([&] { return fetch.ready(); }));
+    return fetch.take();
+  }
+
+  std::unique_ptr<Context> context;
+  Listener listener;
+  std::unique_ptr<Exchange> exchange;
+  std::deque<Reader> readers;
+};
+
+TEST_CASE("one tensor goes to eight readers without a copy where the path has views", "[contract][exchange]") {
+  NothingLeftBehind audit;
+  Star star;
+  std::deque<Fetch> fetches;
+  for (int i = 0; i < 8; ++i) {
+    Star::Reader& reader = star.join();
+    if (i % 2 == 0) fetches.push_back(reader.exchange->fetch({"w", 1}, soon()));
+  }
+  star.settle();
+  Tensor source = floats(*star.context, {500'000}, 1);
+  auto publication = star.exchange->publish({"w", 1}, source, {.readers = 8});
+  source = Tensor();
+  for (int i = 1; i < 8; i += 2) fetches.push_back(star.readers[static_cast<size_t>(i)].exchange->fetch({"w", 1}, soon()));
+  uint64_t copied = 0;
+  {
+    std::vector<Tensor> held;
+    for (Fetch& fetch : fetches) {
+      auto got = star.take(fetch);
+      REQUIRE(got.ok());
+      CHECK(got->value.as<float>()[499'999] == 500'000);
+      copied += got->receipt.copied_bytes + got->receipt.kernel_copied_bytes;
+      held.push_back(std::move(got->value));
+    }
+    for (Star::Reader& reader : star.readers) copied += reader.far.counters().copied_bytes;
+    if (path_has_views()) CHECK(copied == 0);
+    if (path_has_views()) CHECK(star.context->arena().statistics().outstanding == 1);
+  }
+  CHECK(star.until([&] { return publication->ready(); }));
+  CHECK(publication->readers_done() == 8);
+}
+
+TEST_CASE("the place of a reader that dies before it released is free for another", "[contract][exchange]") {
+  NothingLeftBehind audit;
+  Star star;
+  Star::Reader& first = star.join();
+  Star::Reader& second = star.join();
+  auto publication = star.exchange->publish({"w", 1}, floats(*star.context, {100'000}, 1));
+  // The only place is taken (over tcp: by a reader that has not read yet).
+  Fetch fetch = first.exchange->fetch({"w", 1}, soon());
+  std::optional<Result<Delivery<Tensor>>> held;
+  if (path_has_views()) {
+    held.emplace(star.take(fetch));
+    REQUIRE((*held).ok());
+  } else {
+    for (int i = 0; i < 200; ++i) star.context->progress();  // it is on its way
+  }
+  Fetch waiting = second.exchange->fetch({"w", 1}, soon());
+  for (int i = 0; i < 200; ++i) {
+    star.context->progress();
+    second.context->progress();
+  }
+  CHECK_FALSE(waiting.ready());
+  CHECK(publication->readers_done() == 0);
+  star.leave(first);
+  held.reset();
+  auto got = star.take(waiting);
+  INFO(got.status().to_string());
+  REQUIRE(got.ok());
+  CHECK(got->value.as<float>()[0] == 1);
+  got->value = Tensor();
+  CHECK(star.until([&] { return publication->ready(); }));
+  CHECK(publication->readers_done() == 1);
+}
+
+TEST_CASE("a worker that comes back fetches what is there, under the names it used before", "[contract][exchange]") {
+  NothingLeftBehind audit;
+  Star star;
+  for (uint64_t step = 1; step <= 2; ++step) {
+    REQUIRE(star.exchange->publish({"w", step}, floats(*star.context, {1000}, static_cast<float>(step)), {.readers = until_retired}).ok());
+  }
+  uint64_t incarnation = 0;
+  for (int life = 0; life < 3; ++life) {
+    Star::Reader& worker = star.join();
+    incarnation = worker.near.info().peer_incarnation;
+    for (uint64_t step = 1; step <= 2; ++step) {
+      Fetch fetch = worker.exchange->fetch({"w", step}, soon());
+      auto got = star.take(fetch);
+      REQUIRE(got.ok());
+      CHECK(got->value.as<float>()[0] == static_cast<float>(step));
+    }
+    // And what it publishes is gone with it.
+    REQUIRE(worker.exchange->publish({"gradient", 1}, floats(*worker.context, {10}, static_cast<float>(life)), {.readers = until_retired}).ok());
+    Fetch gradient = star.exchange->fetch({"gradient", 1}, soon());
+    {
+      auto got = star.take(gradient);
+      REQUIRE(got.ok());
+      CHECK(got->value.as<float>()[0] == static_cast<float>(life));
+    }
+    star.leave(worker);
+  }
+  CHECK(incarnation != 0);
+  Fetch gone = star.exchange->fetch({"gradient", 1}, in(10ms));
+  CHECK(star.take(gone).code() == Code::kTimedOut);
+}
+
+TEST_CASE("a fetch under way when its only publisher goes says so and gives the buffer back", "[contract][exchange]") {
+  NothingLeftBehind audit;
+  Star star;
+  Star::Reader& reader = star.join();
+  auto fetch = star.exchange->fetch({"never", 1}, soon());
+  auto buffer = star.context->allocate({100}, float32);
+  auto into = star.exchange->fetch_into({"never", 1}, std::move(*buffer), soon(), {.from = &reader.far});
+  star.settle();
+  star.leave(reader);
+  REQUIRE(star.until([&] { return fetch.ready() && into.ready(); }));
+  CHECK(fetch.take().code() == Code::kUnreachable);
+  Placed placed = into.take();
+  CHECK(placed.code() == Code::kUnreachable);
+  CHECK(placed.take_buffer());
+}
+
+TEST_CASE("asked of all, a fetch takes the first answer and the others keep their tensor", "[contract][exchange]") {
+  NothingLeftBehind audit;
+  Star star;
+  for (int i = 0; i < 4; ++i) star.join();
+  for (int round = 0; round < 3; ++round) {
+    std::string name = "k" + std::to_string(round);
+    Fetch fetch = star.exchange->fetch({name, 1}, soon());
+    star.settle();
+    CHECK_FALSE(fetch.ready());
+    Star::Reader& owner = star.readers[static_cast<size_t>(round)];
+    REQUIRE(owner.exchange->publish({name, 1}, floats(*owner.context, {5000}, static_cast<float>(round)), {.readers = until_retired}).ok());
+    auto got = star.take(fetch);
+    REQUIRE(got.ok());
+    CHECK(got->value.as<float>()[0] == static_cast<float>(round));
+    // The next step is asked at its home only.
+    auto next = star.context->allocate({100}, float32);
+    FetchInto into = star.exchange->fetch_into({name, 2}, std::move(*next), soon());
+    REQUIRE(owner.exchange->publish({name, 2}, floats(*owner.context, {100}, 9)).ok());
+    REQUIRE(star.until([&] { return into.ready(); }));
+    CHECK(into.take().ok());
+  }
+}
+
+TEST_CASE("an endpoint that is removed while several are asked leaves the fetch to the others", "[contract][exchange]") {
+  NothingLeftBehind audit;
+  Star star;
+  for (int i = 0; i < 3; ++i) star.join();
+  Fetch fetch = star.exchange->fetch({"w", 1}, soon());
+  star.settle();
+  Star::Reader& owner = star.readers[2];
+  REQUIRE(owner.exchange->publish({"w", 1}, floats(*owner.context, {5000}, 3)).ok());
+  for (int i = 0; i < 5; ++i) owner.context->progress();
+  star.exchange->remove(star.readers[0].far);
+  auto got = star.take(fetch);
+  REQUIRE(got.ok());
+  CHECK(got->value.as<float>()[0] == 3);
+}
+
+TEST_CASE("an exchange that takes over an endpoint is told the names again", "[contract][exchange]") {
+  NothingLeftBehind audit;
+  Star star;
+  Star::Reader& reader = star.join();
+  auto publish = [&](uint64_t step) {
+    REQUIRE(star.exchange->publish({"w", step}, floats(*star.context, {10}, static_cast<float>(step)), {.readers = until_retired}).ok());
+  };
+  publish(1);
+  Fetch first = reader.exchange->fetch({"w", 1}, soon());
+  REQUIRE(star.take(first).ok());
+  // A fetch that ended before anybody was there to hear its name.
+  star.exchange->remove(reader.far);
+  Fetch unheard = reader.exchange->fetch({"v", 1}, in(10ms));
+  CHECK(star.take(unheard).code() == Code::kTimedOut);
+  star.exchange->add(reader.far);
+  // The number is unknown there: try again, with the name.
+  publish(2);
+  auto again = [&](const Key& key) {
+    Fetch one = reader.exchange->fetch(key, soon());
+    auto got = star.take(one);
+    if (got.ok()) return got;
+    CHECK(got.code() == Code::kTryAgain);
+    Fetch two = reader.exchange->fetch(key, soon());
+    return star.take(two);
+  };
+  auto got = again({"w", 2});
+  INFO(got.status().to_string());
+  REQUIRE(got.ok());
+  CHECK(got->value.as<float>()[0] == 2);
+  REQUIRE(star.exchange->publish({"v", 1}, floats(*star.context, {10}, 8), {.readers = until_retired}).ok());
+  auto other = again({"v", 1});
+  INFO(other.status().to_string());
+  REQUIRE(other.ok());
+  CHECK(other->value.as<float>()[0] == 8);
+}
+
+TEST_CASE("an exchange knows at most 65536 keys and says so; those it knows go on", "[contract][exchange]") {
+  NothingLeftBehind audit;
+  auto context = open();
+  {
+    Exchange exchange(*context);
+    Tensor one = floats(*context, {1}, 1);
+    int accepted = 0;
+    Status refused;
+    for (int i = 0; i < (1 << 16) + 1; ++i) {
+      auto publication = exchange.publish({"key" + std::to_string(i), 1}, one);
+      if (publication.ok()) ++accepted;
+      else refused = publication.status();
+    }
+    CHECK(accepted == 1 << 16);
+    CHECK(refused == Code::kTryAgain);
+    CHECK(refused.detail().find("65536") != std::string_view::npos);
+    CHECK(exchange.publish({"key7", 2}, one).ok());
+    CHECK(context->run_until(exchange.fetch({"key9", 1}, soon())).ok());
+    CHECK(context->run_until(exchange.fetch({"one more", 1}, soon())).code() == Code::kTryAgain);
+  }
+  CHECK(context->arena().statistics().outstanding == 0);
+}
+
+TEST_CASE("handles outlive their exchange and are ready with kCancelled", "[contract][exchange]") {
+  NothingLeftBehind audit;
+  Star star;
+  Star::Reader& reader = star.join();
+  auto publication = reader.exchange->publish({"mine", 1}, floats(*reader.context, {1000}, 1), {.readers = until_retired});
+  Fetch held = star.exchange->fetch({"mine", 1}, soon());
+  auto got = star.take(held);
+  REQUIRE(got.ok());
+  Fetch fetch = reader.exchange->fetch({"never", 1}, soon());
+  auto buffer = reader.context->allocate({10}, float32);
+  FetchInto into = reader.exchange->fetch_into({"never", 2}, std::move(*buffer), soon());
+  reader.exchange.reset();
+  CHECK(fetch.ready());
+  CHECK(fetch.take().code() == Code::kCancelled);
+  CHECK(into.take().code() == Code::kCancelled);
+  if (path_has_views()) CHECK_FALSE(publication->ready());
+  got->value = Tensor();
+  CHECK(star.until([&] { return publication->ready(); }));
+}
+
+}  // namespace
+}  // namespace sluice::test

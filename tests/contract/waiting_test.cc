@@ -1,0 +1,270 @@
+// Ways to wait: modes, foreign event loops, the progress thread, coroutines.
+#include "tests/contract/pair.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include <sluice/api/task.h>
+#include <sluice/exchange/exchange.h>
+#include <sluice/select/progress_thread.h>
+
+namespace sluice::test {
+namespace {
+
+// The far side on a thread of its own. Catch belongs to the main thread: this one aborts.
+class FarThread {
+ public:
+  template <typename Serve>
+  FarThread(Waiting waiting, Serve serve) : context_(open(waiting)) {
+    auto listener = context_->listen(fresh_address());
+    REQUIRE(listener.ok());
+    address = listener->address();
+    thread_ = std::thread([this, serve, listener = std::move(*listener)]() mutable {
+      auto endpoint = listener.accept(soon());
+      if (!endpoint.ok()) std::abort();
+      serve(*context_, *endpoint);
+      (void)endpoint->close(soon());
+      listener = Listener();
+    });
+  }
+  ~FarThread() { join(); }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  std::string address;
+
+ private:
+  std::unique_ptr<Context> context_;
+  std::thread thread_;
+};
+
+void echo(Context& context, Endpoint& endpoint, int rounds, size_t size) {
+  for (int i = 0; i < rounds; ++i) {
+    auto buffer = context.allocate({static_cast<int64_t>(size)}, uint8);
+    if (!buffer.ok()) std::abort();
+    auto got = endpoint.receive_and_wait({.tag = 1}, std::move(*buffer), soon());
+    if (!got.ok()) std::abort();
+    if (!endpoint.send_and_wait(2, std::move(got->buffer).freeze(), soon()).ok()) std::abort();
+  }
+}
+
+TEST_CASE("every pairing of waiting modes carries messages both ways", "[contract][waiting][threads]") {
+  NothingLeftBehind audit;
+  for (Waiting here : {Waiting::kAdaptive, Waiting::kSpin, Waiting::kSleep}) {
+    for (Waiting there : {Waiting::kAdaptive, Waiting::kSpin, Waiting::kSleep}) {
+      INFO(static_cast<int>(here) << " and " << static_cast<int>(there));
+      bool both_spin = here == Waiting::kSpin && there == Waiting::kSpin;
+      int rounds = both_spin ? 3 : 50;  // two spinners may share a processor
+      FarThread far(there, [rounds](Context& context, Endpoint& endpoint) { echo(context, endpoint, rounds, 6000); });
+      auto near = open(here);
+      auto endpoint = near->connect(far.address);
+      REQUIRE(endpoint.ok());
+      for (int i = 0; i < rounds; ++i) {
+        REQUIRE(endpoint->send_and_wait(1, tensor(*near, 6000, static_cast<uint64_t>(i)), soon()).ok());
+        auto got = endpoint->receive_and_wait({.tag = 2}, room(*near, 6000), soon());
+        REQUIRE(got.ok());
+        REQUIRE(holds(got->buffer.bytes(), static_cast<uint64_t>(i)));
+      }
+      CHECK(endpoint->close(soon()).ok());
+    }
+  }
+}
+
+TEST_CASE("wait returns at its deadline when nothing happens, in every mode", "[contract][waiting]") {
+  NothingLeftBehind audit;
+  for (Waiting mode : {Waiting::kAdaptive, Waiting::kSpin, Waiting::kSleep}) {
+    auto context = open(mode);
+    auto listener = context->listen(fresh_address());
+    REQUIRE(listener.ok());
+    (void)context->wait(in(1ms));
+    Instant deadline = in(15ms);
+    CHECK(context->wait(deadline) == Code::kTimedOut);
+    CHECK(now() >= deadline);
+  }
+}
+
+TEST_CASE("a sleeper costs no processor time while nothing happens", "[contract][waiting][threads]") {
+  NothingLeftBehind audit;
+  FarThread far(Waiting::kSleep, [](Context& context, Endpoint& endpoint) { echo(context, endpoint, 1, 100); });
+  auto near = open(Waiting::kSleep);
+  auto endpoint = near->connect(far.address);
+  REQUIRE(endpoint.ok());
+  (void)near->wait(in(20ms));
+  Duration before = process_cpu_time();
+  Instant end = in(200ms);
+  while (now() < end) (void)near->wait(end);
+  CHECK(process_cpu_time() - before < 100ms);
+  REQUIRE(endpoint->send_and_wait(1, tensor(*near, 100, 1), soon()).ok());
+  REQUIRE(endpoint->receive_and_wait({.tag = 2}, room(*near, 100), soon()).ok());
+  (void)endpoint->close(soon());
+}
+
+TEST_CASE("a sleeping context is woken by messages, by tensors dropped elsewhere and by its timers", "[contract][waiting][threads]") {
+  NothingLeftBehind audit;
+  auto near = open(Waiting::kSleep);
+  FarThread far(Waiting::kSleep, [](Context& context, Endpoint& endpoint) { echo(context, endpoint, 5, 100'000); });
+  auto endpoint = near->connect(far.address);
+  REQUIRE(endpoint.ok());
+  for (uint64_t i = 0; i < 5; ++i) {
+    REQUIRE(endpoint->send_and_wait(1, tensor(*near, 100'000, i), soon()).ok());
+    auto got = endpoint->receive_and_wait({.tag = 2}, room(*near, 100'000), soon());
+    REQUIRE(got.ok());
+    CHECK(holds(got->buffer.bytes(), i));
+  }
+  auto late = endpoint->receive_and_wait({.tag = 3}, room(*near, 10), in(20ms));
+  CHECK_FALSE(late.ok());
+  (void)endpoint->close(soon());
+}
+
+TEST_CASE("a foreign epoll drives a context by its fd", "[contract][waiting][threads]") {
+  NothingLeftBehind audit;
+  FarThread far(Waiting::kSleep, [](Context& context, Endpoint& endpoint) { echo(context, endpoint, 20, 9000); });
+  auto near = open(Waiting::kSleep);
+  auto endpoint = near->connect(far.address);
+  REQUIRE(endpoint.ok());
+  int loop = ::epoll_create1(EPOLL_CLOEXEC);
+  epoll_event interest{};
+  interest.events = EPOLLIN;
+  REQUIRE(::epoll_ctl(loop, EPOLL_CTL_ADD, near->fd(), &interest) == 0);
+  Box box;
+  int slept = 0;
+  for (uint64_t i = 0; i < 20; ++i) {
+    REQUIRE(endpoint->receive({.tag = 2}, room(*near, 9000), box.options(i)).ok());
+    REQUIRE(endpoint->send(1, tensor(*near, 9000, i)).ok());
+    Instant limit = soon();
+    while (box.all.size() == i && now() < limit) {
+      if (near->progress() > 0) continue;
+      if (!near->prepare_to_sleep()) continue;
+      // Nobody calls progress until the loop says so: level-triggered, no timeout needed
+      // but for a timer of the context's own.
+      epoll_event event{};
+      int timeout_ms = near->next_timeout() == kNever ? 20'000 : 1000;
+      if (::epoll_wait(loop, &event, 1, timeout_ms) > 0) ++slept;
+      for (int polls = 0; polls < 64; ++polls) near->progress();
+    }
+    REQUIRE(box.all.size() == i + 1);
+    CHECK(holds(box.all[i].buffers[0].bytes(), i));
+  }
+  CHECK(slept > 0);
+  ::close(loop);
+  box.all.clear();
+  (void)endpoint->close(soon());
+}
+
+TEST_CASE("a progress thread runs a context for other threads", "[contract][waiting][threads]") {
+  NothingLeftBehind audit;
+  FarThread far(Waiting::kSleep, [](Context& context, Endpoint& endpoint) { echo(context, endpoint, 30, 9000); });
+  auto near = open(Waiting::kSleep);
+  Endpoint endpoint;
+  {
+    ProgressThread thread(*near);
+    Status connected = thread.run([&](Context& context) {
+      auto made = context.connect(far.address);
+      if (made.ok()) endpoint = std::move(*made);
+      return made.status();
+    });
+    REQUIRE(connected.ok());
+    int whole = thread.run([&](Context& context) {
+      int good = 0;
+      for (uint64_t i = 0; i < 30; ++i) {
+        auto out = context.allocate({9000}, uint8), back = context.allocate({9000}, uint8);
+        fill(out->bytes(), i);
+        if (!endpoint.send_and_wait(1, std::move(*out).freeze(), soon()).ok()) break;
+        auto got = endpoint.receive_and_wait({.tag = 2}, std::move(*back), soon());
+        good += got.ok() && holds(got->buffer.bytes(), i) ? 1 : 0;
+      }
+      return good;
+    });
+    CHECK(whole == 30);
+    thread.run([&](Context&) { (void)endpoint.close(soon()); });
+  }
+  // The context is ours again.
+  CHECK(near->wait(in(1ms)) == Code::kTimedOut);
+}
+
+Task<int> sum_of(Exchange& exchange, int keys, Instant deadline) {
+  int sum = 0;
+  for (int i = 0; i < keys; ++i) {
+    std::string name = "w" + std::to_string(i);
+    auto delivery = co_await exchange.fetch({name, 1}, deadline);
+    if (!delivery.ok()) co_return -1;
+    sum += static_cast<int>(delivery->value.as<float>()[0]);
+  }
+  co_return sum;
+}
+
+Task<int> sum_of_two(Exchange& exchange, Instant deadline) {
+  int left = co_await sum_of(exchange, 3, deadline);
+  int right = co_await sum_of(exchange, 5, deadline);
+  co_return left * 100 + right;
+}
+
+struct Exchanges {
+  explicit Exchanges(Pair& pair) : near(*pair.client_context), far(*pair.server_context) {
+    near.add(pair.client);
+    far.add(pair.server);
+  }
+  Exchange near, far;
+};
+
+TEST_CASE("a coroutine awaits fetches one after the other, also of coroutines it calls", "[contract][waiting]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  {
+    Exchanges exchanges(pair);
+    auto task = sum_of_two(exchanges.near, soon());
+    CHECK_FALSE(task.ready());
+    for (int i = 4; i >= 0; --i) {
+      REQUIRE(exchanges.far.publish({"w" + std::to_string(i), 1}, floats(*pair.server_context, {8}, static_cast<float>(i)), {.readers = until_retired}).ok());
+      pair.settle();
+    }
+    CHECK(pair.client_context->run_until(task) == 3 * 100 + 10);
+  }
+}
+
+TEST_CASE("a coroutine that ends with its fetch leaves the exchange in order", "[contract][waiting]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  {
+    Exchanges exchanges(pair);
+    auto task = sum_of(exchanges.near, 1, soon());
+    REQUIRE(exchanges.far.publish({"w0", 1}, floats(*pair.server_context, {8}, 1), {.readers = until_retired}).ok());
+    CHECK(pair.client_context->run_until(task) == 1);
+    // Two fetches at once: neither may be the other.
+    auto a = exchanges.near.fetch({"a", 1}, soon());
+    auto b = exchanges.near.fetch({"b", 1}, soon());
+    REQUIRE(exchanges.far.publish({"b", 1}, floats(*pair.server_context, {8}, 20)).ok());
+    auto got_b = pair.client_context->run_until(b);
+    REQUIRE(got_b.ok());
+    CHECK(got_b->value.as<float>()[0] == 20);
+    CHECK_FALSE(a.ready());
+    REQUIRE(exchanges.far.publish({"a", 1}, floats(*pair.server_context, {8}, 10)).ok());
+    auto got_a = pair.client_context->run_until(a);
+    REQUIRE(got_a.ok());
+    CHECK(got_a->value.as<float>()[0] == 10);
+  }
+}
+
+TEST_CASE("a task destroyed in the middle cancels its fetch", "[contract][waiting]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  {
+    Exchanges exchanges(pair);
+    {
+      auto task = sum_of(exchanges.near, 2, soon());
+      pair.settle();
+    }
+    pair.settle();
+    CHECK(pair.client.counters().posted == pair.client.counters().completed);
+    auto publication = exchanges.far.publish({"w0", 1}, floats(*pair.server_context, {8}, 1));
+    REQUIRE(publication.ok());
+    pair.settle();
+    CHECK(publication->readers_done() == 0);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test
