@@ -46,7 +46,9 @@ Status ControlLine::send(const Message& message) {
 
 Result<Message> ControlLine::try_receive() {
   Message message;
-  const ssize_t got = ::recv(fd_, &message, sizeof message, MSG_DONTWAIT);
+  ssize_t got = ::recv(fd_, &message, sizeof message, MSG_DONTWAIT);
+  // The other end closed without reading all we sent: told once, before what it sent.
+  if (got < 0 && errno == ECONNRESET) got = ::recv(fd_, &message, sizeof message, MSG_DONTWAIT);
   if (got == static_cast<ssize_t>(sizeof message)) return message;
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
     return Status(Code::kTryAgain, Scope::kOperation, kOrigin);

@@ -62,7 +62,7 @@ struct Child {
 
 class VisitRun {
  public:
-  VisitRun(const Visit& visit, const std::function<void(int64_t)>& on_step) : visit_(visit), on_step_(on_step) {}
+  VisitRun(const Visit& visit, const std::function<void()>& on_step) : visit_(visit), on_step_(on_step) {}
   ~VisitRun() {
     for (auto& child : workers_) end(*child);
     if (server_) end(*server_);
@@ -88,13 +88,13 @@ class VisitRun {
     }
     for (int64_t step = 0; step <= visit_.last_step(); ++step) {
       if (!drive_step(step)) return false;
-      on_step_(step);
+      if (step >= visit_.warm_up_steps()) on_step_();
     }
     for (auto& worker : workers_) {
-      if (!ended_well(*worker)) return fail("a worker did not end well");
+      if (!ended_well(*worker, "a worker")) return false;
     }
     (void)server_->line.send({.word = Word::kStop});
-    return ended_well(*server_) || fail("the server did not end well");
+    return ended_well(*server_, "the server");
   }
 
   bool drive_step(int64_t step) {
@@ -105,7 +105,10 @@ class VisitRun {
     }
     (void)server_->line.send({.word = Word::kGo, .step = step});
     if (!pump([&] { return server_->applied >= step; }, "the gradients to be averaged")) return false;
-    for (auto& worker : workers_) (void)worker->line.send({.word = Word::kFinished, .step = step});
+    for (auto& worker : workers_) {
+      // One that was restarted after this step was averaged has begun with the next.
+      if (worker->reported < step) (void)worker->line.send({.word = Word::kFinished, .step = step});
+    }
     return pump([&] { return server_->reported >= step && all([&](const Child& c) { return c.reported >= step; }); },
                 "the verification");
   }
@@ -266,10 +269,13 @@ class VisitRun {
     return true;
   }
 
-  static bool ended_well(Child& child) {
+  bool ended_well(Child& child, const std::string& who) {
     if (child.pid < 0) return true;
     int status = 0;
-    return reap(child, status) && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (!reap(child, status)) return fail(who + " did not end within 10 s");
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
+    read_line(child);  // its last word, if it had one
+    return fail(who + " ended " + describe(status));
   }
 
   static void end(Child& child) {
@@ -281,7 +287,7 @@ class VisitRun {
   }
 
   void collect_samples() {
-    for (int64_t step = 1; step <= visit_.last_step(); ++step) {
+    for (int64_t step = visit_.warm_up_steps(); step <= visit_.last_step(); ++step) {
       const Message& applied = server_->applications[step];
       Sample sample;
       sample.step_seconds = static_cast<double>(applied.end_ns - applied.begin_ns) * 1e-9;
@@ -300,7 +306,7 @@ class VisitRun {
   }
 
   const Visit& visit_;
-  const std::function<void(int64_t)>& on_step_;
+  const std::function<void()>& on_step_;
   InterruptGuard guard_;
   std::unique_ptr<Child> server_;
   std::vector<std::unique_ptr<Child>> workers_;
@@ -310,7 +316,7 @@ class VisitRun {
 
 }  // namespace
 
-VisitOutcome run_visit(const Visit& visit, const std::function<void(int64_t)>& on_step) {
+VisitOutcome run_visit(const Visit& visit, const std::function<void()>& on_step) {
   return VisitRun(visit, on_step).run();
 }
 

@@ -10,9 +10,9 @@
 
 namespace sluice::tools::demo {
 
-// Calls `on_step(step)` after each step. Blocks: until the visit is over; each step
+// Calls `on_step()` after each measured step. Blocks: until the visit is over; each step
 // within visit.timeout.
-VisitOutcome run_visit(const Visit& visit, const std::function<void(int64_t)>& on_step);
+VisitOutcome run_visit(const Visit& visit, const std::function<void()>& on_step);
 
 }  // namespace sluice::tools::demo
 

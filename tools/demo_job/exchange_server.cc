@@ -59,7 +59,7 @@ class ExchangeServer final : public ServerLink {
     }
     const std::string address =
         visit_.route == Route::kShm ? "shm:sluice-demo-" + std::to_string(::getpid()) : std::string("tcp://127.0.0.1:0");
-    SLUICE_TRY(listener_, context_->listen(address, {.operation_timeout = visit_.timeout}));
+    SLUICE_TRY(listener_, context_->listen(address, {.operation_timeout = visit_.patience()}));
     return listener_.address();
   }
 
@@ -76,7 +76,7 @@ class ExchangeServer final : public ServerLink {
     Outlet& outlet = outlets_[current_];
     if (outlets_.size() == 1) {
       outlet.retire();
-      SLUICE_RETURN_IF_ERROR(outlet.reclaim_by(after(now(), visit_.timeout)));
+      SLUICE_RETURN_IF_ERROR(outlet.reclaim_by(after(now(), visit_.patience())));
     }
     return outlet.publish(step, {.readers = until_retired, .keep_steps = 0});
   }
@@ -191,7 +191,7 @@ class ExchangeServer final : public ServerLink {
       return;
     }
     if (!gradients.idle() || seat.peer->endpoint.state() != EndpointState::kConnected) return;
-    Status posted = gradients.post(seat.peer->endpoint, step_, after(now(), visit_.timeout));
+    Status posted = gradients.post(seat.peer->endpoint, step_, after(now(), visit_.patience()));
     if (!posted.ok()) failure_ = posted;
     seat.posted_step = step_;
   }

@@ -19,14 +19,14 @@ class ExchangeWorker final : public WorkerLink {
 
   Status connect(const std::string& address) override {
     SLUICE_RETURN_IF_ERROR(open());
-    ConnectOptions options{.operation_timeout = visit_.timeout};
+    ConnectOptions options{.operation_timeout = visit_.patience()};
     // On shared memory the product must not copy: the connection fails rather than do.
     if (visit_.route == Route::kShm) options.require = zero_copy;
     SLUICE_TRY(endpoint_, context_->connect(address, options));
     exchange_->add(endpoint_);
     SLUICE_TRY(Buffer hello, context_->arena().allocate(sizeof worker_));
     std::memcpy(hello.data(), &worker_, sizeof worker_);
-    SLUICE_TRY(Receipt sent, endpoint_.send_and_wait(kHelloTag, std::move(hello).freeze(), after(now(), visit_.timeout)));
+    SLUICE_TRY(Receipt sent, endpoint_.send_and_wait(kHelloTag, std::move(hello).freeze(), after(now(), visit_.patience())));
     (void)sent;
     return Status();
   }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/demo_job/grpc_link.h"
 #include "tools/demo_job/links.h"
 #include "tools/demo_job/parameter_server.grpc.pb.h"
 
@@ -168,7 +169,9 @@ class Service final : public ::sluice::demo::ParameterServer::Service {
 class GrpcServer final : public ServerLink {
  public:
   GrpcServer(const Visit& visit, const Model& model)
-      : visit_(visit), store_(model, static_cast<size_t>(visit.workers)), service_(store_) {}
+      : visit_(visit), store_(model, static_cast<size_t>(visit.workers)), service_(store_) {
+    keep_grpc_running();
+  }
   ~GrpcServer() override { close(); }
 
   Result<std::string> listen() override {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tools/demo_job/grpc_link.h"
 #include "tools/demo_job/links.h"
 #include "tools/demo_job/parameter_server.grpc.pb.h"
 
@@ -21,6 +22,7 @@ class GrpcWorker : public WorkerLink {
  public:
   GrpcWorker(const Visit& visit, const Model& model, uint32_t worker, KillSwitch kill)
       : visit_(visit), model_(model), worker_(worker), kill_(std::move(kill)) {
+    keep_grpc_running();
     for (const TensorSpec& spec : model.tensors) {
       gradients_.push_back(std::make_unique_for_overwrite<float[]>(spec.elements));
     }

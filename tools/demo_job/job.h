@@ -48,13 +48,13 @@ struct JobOptions {
 };
 
 // One turn of one mode on one path: a server and its workers live for its length.
-// Step 0 warms up and is not counted.
+// Its first steps warm up and are not counted.
 struct Visit {
   Mode mode = Mode::kZerocopy;
   Route route = Route::kShm;
   std::string model;
   int workers = 1;
-  int64_t steps = 1;  // measured, numbered from 1
+  int64_t steps = 1;  // measured ones
   std::chrono::microseconds compute{0};
   std::chrono::seconds timeout{120};
   uint64_t chunk_bytes = 0;  // grpc-stream; 0: found in the warm-up step
@@ -63,7 +63,13 @@ struct Visit {
   KillPoint kill_point = KillPoint::kBeforePull;
   Corruption corruption = Corruption::kNone;
 
-  int64_t last_step() const { return steps; }
+  // What a child waits for at most. The coordinator, which can say what is missing, gives
+  // up first; what is asked for early waits through two of its phases.
+  std::chrono::seconds patience() const { return 2 * timeout + std::chrono::seconds(10); }
+  // Every page is touched once before anything is measured: zerocopy publishes from two
+  // sets of weights in turn, the others from one.
+  int64_t warm_up_steps() const { return mode == Mode::kZerocopy ? 2 : 1; }
+  int64_t last_step() const { return warm_up_steps() + steps - 1; }  // the first is 0
 };
 
 struct Sample {

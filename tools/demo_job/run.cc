@@ -29,7 +29,7 @@ Visit plan_visit(const JobOptions& options, const Series& series, int64_t steps)
   visit.chunk_bytes = series.chunk_bytes;
   visit.corruption = options.corruption;
   if (options.kill_worker_at_step > 0) {
-    visit.kill_step = options.kill_worker_at_step;
+    visit.kill_step = visit.warm_up_steps() + options.kill_worker_at_step - 1;
     visit.kill_point = static_cast<KillPoint>(options.kill_seed % kKillPoints);
     visit.kill_worker = static_cast<int>(options.kill_seed / kKillPoints % static_cast<uint64_t>(options.workers));
   }
@@ -39,9 +39,7 @@ Visit plan_visit(const JobOptions& options, const Series& series, int64_t steps)
 void take_turn(const JobOptions& options, Series& series, int64_t steps, ProgressBar& bar) {
   const Visit visit = plan_visit(options, series, steps);
   const std::string what = std::string(to_string(series.mode)) + " on " + std::string(to_string(series.route));
-  VisitOutcome outcome = run_visit(visit, [&](int64_t step) {
-    if (step > 0) bar.step_done(what);
-  });
+  VisitOutcome outcome = run_visit(visit, [&] { bar.step_done(what); });
   series.samples.insert(series.samples.end(), outcome.samples.begin(), outcome.samples.end());
   series.failure = outcome.failure;
   series.corruption = outcome.corruption;

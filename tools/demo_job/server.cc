@@ -30,7 +30,7 @@ class Server {
   }
 
  private:
-  Instant deadline() const { return after(now(), visit_.timeout); }
+  Instant deadline() const { return after(now(), visit_.patience()); }
 
   Status expect(Word word) {
     SLUICE_TRY(Message order, link_->wait_order(line_, deadline()));

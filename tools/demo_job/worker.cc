@@ -34,7 +34,7 @@ class Worker {
   }
 
  private:
-  Instant deadline() const { return after(now(), visit_.timeout); }
+  Instant deadline() const { return after(now(), visit_.patience()); }
 
   void kill_if_due(KillPoint point) {
     if (step_ != visit_.kill_step || point != visit_.kill_point) return;
