@@ -206,6 +206,9 @@ bool Context::spin(Instant deadline) {
   if (waiting_ == Waiting::kAdaptive) {
     // Spinning pays when what we wait for usually comes within the budget.
     if (!many_cpus_ || start < oversubscribed_until_ || typical_gap_ > kLongestSpin) return false;
+    for (auto& provider : providers_) {
+      if (provider->in_use() && provider->in_bulk()) return false;
+    }
   }
   Instant end = std::min(deadline, after(start, budget));
   Instant last = start;

@@ -87,6 +87,9 @@ class Provider {
   // there is work now. Undone by end_sleep().
   virtual bool begin_sleep() { return true; }
   virtual void end_sleep() {}
+  // True while large payloads pass through the kernel: their next event is further off
+  // than a spin is worth.
+  virtual bool in_bulk() const { return false; }
   // When progress() must run at the latest, or kNever.
   virtual Instant next_timeout() { return kNever; }
   // False: there is nothing that progress() could do (no endpoint, no listener). Read in

@@ -46,6 +46,9 @@ class TcpLink final : public proto::Link, public EventHandler {
 
   void on_event(uint32_t epoll_events) noexcept override;
 
+  // A large payload is on its way in or out: the next event is some time off.
+  bool in_bulk() const { return data_left_ > 0 || blocked_; }
+
  private:
   friend class LinkGroup;
   friend class StagedPayload;

@@ -71,6 +71,10 @@ size_t LinkGroup::run_todo(Instant now) {
   return work;
 }
 
+bool LinkGroup::in_bulk() const {
+  return std::any_of(hot_.begin(), hot_.begin() + static_cast<ptrdiff_t>(hot_count_), [](TcpLink* link) { return link->in_bulk(); });
+}
+
 void LinkGroup::begin_sleep() {
   sleeping_ = true;
   hot_count_ = 0;

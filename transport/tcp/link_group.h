@@ -66,6 +66,8 @@ class LinkGroup {
   // Upcalls and writes that could not be made where they arose.
   size_t run_todo(Instant now);
   bool has_work() const { return !todo_.empty(); }
+  // True if a link that was lately busy moves a large payload.
+  bool in_bulk() const;
   void begin_sleep();
   void end_sleep() { sleeping_ = false; }
   // When progress() must ask the kernel whether peers still answer.

@@ -26,6 +26,7 @@ class TcpProvider final : public Provider {
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
   size_t progress(Instant now) override;
   bool begin_sleep() override;
+  bool in_bulk() const override { return group_.in_bulk(); }
   void end_sleep() override { group_.end_sleep(); }
   Instant next_timeout() override;
   void shut_down() override;
