@@ -370,6 +370,21 @@ void Session::abort(const Status& why) {
   if (state_ == EndpointState::kClosed) discard_leftovers();
   if (state_ == EndpointState::kClosed || link_dead_) return;
   fail_connection(why);
+  // The peer must not wait for our next progress(), which may never come; but a link that
+  // is calling us, or is being called, is let go by that.
+  if (depth_ == 0) drop_link();
+}
+
+// Loans go to the link, which knows when the peer cannot read any more.
+void Session::drop_link() {
+  if (link_dropped_) return;
+  link_dropped_ = true;
+  table_.for_each([&](Operation& op) {
+    if (!op.loaned) return;
+    for (Tensor& tensor : op.tensors) link_->quarantine(tensor.storage());
+  });
+  if (!link_dead_) link_->flush();
+  link_->close();
 }
 
 // The program has no handle any more, or no use for what came before the end. After
@@ -422,15 +437,8 @@ void Session::finish_close() {
   finished_ = true;
   state_ = EndpointState::kClosed;
   if (close_reason_.ok()) close_reason_ = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection was closed");
-  // Loans go to the link, which knows when the peer cannot read any more; the rest of
-  // what lingered was only waiting for the link to let go.
-  table_.for_each([&](Operation& op) {
-    if (op.loaned) {
-      for (Tensor& tensor : op.tensors) link_->quarantine(tensor.storage());
-    }
-  });
-  if (!link_dead_) link_->flush();
-  link_->close();
+  drop_link();
+  // What lingered was only waiting for the link to let go.
   table_.for_each([&](Operation& op) { release_operation(&op); });
   grants_.clear();
   early_wants_.clear();
@@ -446,6 +454,7 @@ bool Session::has_work() const {
 }
 
 size_t Session::progress(Instant now) {
+  Busy busy(*this);
   size_t work = deliver_ready();
   if (std::exchange(silence_news_, false)) ++work;
   if (!link_dead_ && !finished_) {
@@ -467,6 +476,7 @@ size_t Session::progress(Instant now) {
 }
 
 void Session::handle_timeout(Instant now) {
+  Busy busy(*this);
   if (finished_) {
     next_timeout_ = kNever;
     return;

@@ -121,6 +121,12 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void link_down(const Status& why, Instant now) override;
 
  private:
+  struct Busy {
+    explicit Busy(Session& s) : session(s) { ++session.depth_; }
+    ~Busy() { --session.depth_; }
+    Session& session;
+  };
+
   // session.cc: posting, ending, closing.
   Result<Operation*> take_operation(OperationKind kind, const PostOptions& options);
   Status check_connected() const;
@@ -134,6 +140,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void fail_connection(const Status& why);
   void discard_leftovers();
   void finish_close();
+  void drop_link();
   bool ready_to_finish() const;
   Instant check_silence(Instant now);
   Status closed_status() const;
@@ -245,6 +252,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   bool needs_flush_ = false;
   bool credit_blocked_ = false;  // the first queued send waits for a CREDIT
   bool link_dead_ = false;
+  bool link_dropped_ = false;
+  uint32_t depth_ = 0;       // calls from the host or the link that are running
   bool finished_ = false;
   // When check_silence() asked to be called; kNever: not at all.
   Instant silence_due_ = kNever;

@@ -29,6 +29,7 @@ Status from_peer(Code code) {
 }  // namespace
 
 Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instant now) {
+  Busy busy(*this);
   last_heard_ = now;
   ++counters_.messages_received;
   if (link_dead_ || finished_) [[unlikely]] return Status();
@@ -364,6 +365,7 @@ Placement Session::place(uint64_t id, uint64_t offset, uint64_t length) {
 }
 
 Status Session::placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) {
+  Busy busy(*this);
   last_heard_ = now;
   Operation* op = table_.find(id);
   if (op == nullptr || op->state != OperationState::kPlacing) return Status();  // it ended; the bytes were dropped
@@ -633,6 +635,9 @@ Status Session::on_cancel(const wire::Cancel& cancel) {
   return Status();
 }
 
-void Session::link_down(const Status& why, Instant) { fail_connection(why); }
+void Session::link_down(const Status& why, Instant) {
+  Busy busy(*this);
+  fail_connection(why);
+}
 
 }  // namespace sluice::proto

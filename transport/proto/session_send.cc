@@ -292,6 +292,7 @@ bool Session::push_chunk(Operation* op) {
 }
 
 void Session::pushed(uint64_t cookie, uint64_t length, Instant) {
+  Busy busy(*this);
   Operation* op = table_.find(cookie);
   if (op == nullptr || op->in_flight < length) return;
   op->in_flight -= length;
