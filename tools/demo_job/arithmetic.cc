@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include <sluice/base/clock.h>
+
 namespace sluice::tools::demo {
 namespace {
 
@@ -80,13 +82,12 @@ uint64_t busy_rounds(uint64_t rounds) {
 volatile uint64_t busy_sink;
 
 uint64_t rounds_per_millisecond() {
-  using Clock = std::chrono::steady_clock;
   constexpr uint64_t kTrial = 1'000'000;
   double fastest = 1e9;
   for (int i = 0; i < 5; ++i) {
-    Clock::time_point start = Clock::now();
+    Instant start = now();
     busy_sink = busy_rounds(kTrial);
-    fastest = std::min(fastest, std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+    fastest = std::min(fastest, std::chrono::duration<double, std::milli>(now() - start).count());
   }
   return static_cast<uint64_t>(kTrial / std::max(fastest, 1e-3));
 }

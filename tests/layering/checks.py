@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""The house's rules about who may see whom, proven from the files: direct dependencies, rooms, doors, headers alone.
+
+    tests/layering/checks.py [ROOT]        prints what breaks a rule; exit 1 if anything does
+
+Each check takes a House and yields one line of text per violation.
+"""
+import concurrent.futures
+import fnmatch
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import build_files  # noqa: E402
+import source_tree  # noqa: E402
+
+# Who may see whom (DESIGN.md section 2): only what is listed, siblings never.
+_BELOW_PROTO = ["api", "allocator", "wire", "base"]
+_BELOW_BACKENDS = ["proto"] + _BELOW_PROTO
+_BACKENDS = ["shm", "verbs", "l2", "tcp", "loopback", "fault"]
+_BELOW_EXCHANGE = ["select"] + _BACKENDS + _BELOW_BACKENDS
+_TRANSPORT = ["sluice", "exchange"] + _BELOW_EXCHANGE
+MAY_SEE = {
+    "base": [],
+    "allocator": ["base"],
+    "wire": ["base"],
+    "api": ["allocator", "wire", "base"],
+    "proto": _BELOW_PROTO,
+    **{backend: _BELOW_BACKENDS for backend in _BACKENDS},
+    "l2": _BELOW_BACKENDS + ["kernel_compat/slp", "kernel_compat/uapi"],
+    "select": _BACKENDS + _BELOW_BACKENDS,
+    "exchange": _BELOW_EXCHANGE,
+    "sluice": ["exchange"] + _BELOW_EXCHANGE,
+    **{top: _TRANSPORT for top in ("examples", "benchmarks", "plugins", "tools")},
+    "kernel_compat/uapi": [],
+    "kernel_compat/slp": ["kernel_compat/uapi"],
+    "kernel_compat/compat": [],
+    "kernel_compat/module": ["kernel_compat/slp", "kernel_compat/uapi", "kernel_compat/compat"],
+    "tests": None,  # everything
+}
+
+# One door to each outside thing: (what, pattern in the code, files that may, and why each may).
+_TESTS = ["tests/*", "*_test.*", "*/testing.*"]
+_YARDSTICKS = ["benchmarks/bare/*", "benchmarks/peers/*"]  # programs without the library
+DOORS = [
+    ("Boost", r"#\s*include\s*<boost/", ["transport/tcp/*", "transport/api/asio.h"] + _TESTS + _YARDSTICKS),
+    ("verbs", r"#\s*include\s*<(infiniband|rdma)/", ["transport/verbs/verbs_api.*"]),
+    ("packet sockets", r"\bAF_PACKET\b|#\s*include\s*<linux/if_packet\.h>", ["transport/l2/*", "tools/dump/*"] + _TESTS),
+    ("memory mappings", r"(?<![\w.>])mmap\s*\(|\bmemfd_create\s*\(", [
+        "allocator/linux_page_source.*",
+        "transport/shm/mapper.*", "transport/shm/ring.*",
+        "transport/l2/ring.*",  # the kernel's packet ring
+        "allocator/arena.cc",   # one anonymous page that tells a forked child; no payload
+    ] + _TESTS + _YARDSTICKS),
+    ("real time", r"\bclock_gettime\b|\bgettimeofday\b|\b(steady|system|high_resolution)_clock\b", [
+        "transport/base/clock.cc",
+        "tools/demo_job/grpc_*", "plugins/grpc/*",  # gRPC's deadlines are of these clocks
+    ] + _TESTS + _YARDSTICKS),
+    ("threads", r"\bstd::(j?thread|async)\b|\bpthread_create\b", [
+        "transport/select/progress_thread.*", "plugins/grpc/*",
+        "examples/*",  # the thread is the user's
+    ] + _TESTS + _YARDSTICKS),
+    ("sleeping", r"\bsleep_(for|until)\b|(?<!\w)::u?sleep\s*\(|\bnanosleep\b", _YARDSTICKS),
+]
+# assert() on a peer's bytes ends the process at the peer's wish.
+FORBIDDEN = [
+    ("assert", r"(?<![\w.])assert\s*\(|#\s*include\s*<(cassert|assert\.h)>", ["transport/wire/*", "transport/proto/*"]),
+]
+
+
+class House:
+    def __init__(self, root):
+        self.root = root
+        self.build = build_files.BuildFiles(root)
+        self.rooms = self.build.constants("tools/build:sluice.bzl")["_ROOMS"]
+        self.tree = source_tree.SourceTree(root, self.rooms)
+
+
+def direct_dependencies(house):
+    """Every include of a header of this tree is a direct dependency of each target that compiles it."""
+    known = set(house.tree.files)
+    for target in house.build.targets.values():
+        if not target.compiles:
+            continue
+        own = set(target.srcs + target.hdrs)
+        dependencies = [house.build.resolve(d) for d in target.deps]
+        offered = set().union(*[d.hdrs for d in dependencies if d is not None])
+        for path in sorted(own & known):
+            for line, spelling, header in house.tree.includes(path):
+                if header is None or header in own or header in offered:
+                    continue
+                owners = [t.label for t in house.build.owners(header)]
+                if not owners and header not in known and not header.split("/")[0] in _top_folders(house):
+                    continue  # a system header in quotes
+                remedy = "add %s to its deps" % " or ".join(owners) if owners else "no target offers it"
+                yield "%s: %s:%d includes %s: %s" % (target.label, path, line, spelling, remedy)
+
+
+def orphans(house):
+    """Every source file belongs to a target, else nothing above sees it."""
+    owned = {f for t in house.build.targets.values() for f in t.srcs + t.hdrs}
+    for path in house.tree.files:
+        if path not in owned and path.split("/")[0] not in ("third_party", "kernel_compat"):
+            yield "%s: in no target" % path
+
+
+def rooms(house):
+    """Includes and dependencies point down, siblings never see each other."""
+    for path in house.tree.files:
+        room = source_tree.room_of(path)
+        if room == "third_party":
+            continue
+        for line, spelling, header in house.tree.includes(path):
+            if header is not None and header.split("/")[0] in _top_folders(house):
+                yield from _seen(room, header, "%s:%d includes %s" % (path, line, spelling))
+    for target in house.build.targets.values():
+        room = "tests" if target.is_test else source_tree.room_of(target.package + "/BUILD")
+        if target.package == "" or target.package.startswith("third_party"):
+            continue
+        for dependency in target.deps:
+            if dependency.startswith("//") and not dependency.startswith(("//third_party", "//:")):
+                yield from _seen(room, dependency[2:].replace(":", "/"), "%s depends on %s" % (target.label, dependency))
+
+
+def _seen(room, seen_path, what):
+    seen = source_tree.room_of(seen_path)
+    if room not in MAY_SEE:
+        yield "%s: room '%s' has no rule; add it to tests/layering/checks.py" % (what, room)
+    elif seen != room and MAY_SEE[room] is not None and seen not in MAY_SEE[room]:
+        yield "%s: '%s' must not see '%s'" % (what, room, seen)
+
+
+def doors(house):
+    """Each outside thing is reached through its one door."""
+    for path in house.tree.files:
+        if path.startswith("third_party/"):
+            continue
+        code = house.tree.code(path)
+        hits = [(name, m) for name, pattern, allowed in DOORS if not _matches(path, allowed) for m in re.finditer(pattern, code)]
+        hits += [(name, m) for name, pattern, where in FORBIDDEN if _matches(path, where) for m in re.finditer(pattern, code)]
+        for name, match in hits:
+            yield "%s:%d: %s: '%s' is not allowed here" % (path, code.count("\n", 0, match.start()) + 1, name, match.group(0))
+
+
+def headers_alone(house):
+    """Every public header compiles by itself, with no private header in reach; users' headers reach neither Boost nor verbs."""
+    headers = sorted({h for t in house.build.targets.values() if t.package in house.rooms and not t.is_test for h in t.hdrs})
+    with tempfile.TemporaryDirectory(prefix="sluice-headers.") as work:
+        for header in headers:
+            folder, name = os.path.split(header)
+            under = os.path.join(work, "include", house.rooms[folder])
+            os.makedirs(under, exist_ok=True)
+            os.symlink(os.path.join(house.root, header), os.path.join(under, name))
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            for result in pool.map(lambda h: _compile_alone(house, work, h), headers):
+                yield from result
+
+
+def _compile_alone(house, work, header):
+    folder, name = os.path.split(header)
+    spelling = "%s/%s" % (house.rooms[folder], name)
+    stem = os.path.join(work, header.replace("/", "_"))
+    with open(stem + ".cc", "w", encoding="ascii") as source:
+        source.write("#include <%s>\n#include <%s>\n" % (spelling, spelling))  # twice: guarded
+    made = subprocess.run(["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-fsyntax-only",
+                           "-MD", "-MF", stem + ".d", "-I" + os.path.join(work, "include"), stem + ".cc"],
+                          stderr=subprocess.PIPE, text=True, timeout=300)
+    if made.returncode != 0:
+        return ["<%s> does not compile alone:\n%s" % (spelling, made.stderr[:2000])]
+    if folder in ("transport/tcp", "transport/verbs") or header == "transport/api/asio.h":
+        return []
+    with open(stem + ".d", encoding="utf-8") as file:
+        outside = re.search(r"\S*/(boost|infiniband|rdma)/\S*", file.read())
+    return ["<%s> reaches %s" % (spelling, outside.group(0))] if outside else []
+
+
+def _matches(path, patterns):
+    return any(fnmatch.fnmatch(path, p) for p in patterns)
+
+
+def _top_folders(house):
+    if not hasattr(house, "top_folders"):
+        house.top_folders = {f for f in os.listdir(house.root) if os.path.isdir(os.path.join(house.root, f))}
+    return house.top_folders
+
+
+CHECKS = {"direct_dependencies": direct_dependencies, "orphans": orphans, "rooms": rooms, "doors": doors,
+          "headers_alone": headers_alone}
+
+
+def tree_root():
+    """The real tree, also from a test's runfiles, whose files are links to it."""
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+
+
+def main():
+    house = House(os.path.realpath(sys.argv[1]) if len(sys.argv) > 1 else tree_root())
+    found = [(name, line) for name, check in CHECKS.items() for line in check(house)]
+    for name, line in found:
+        print("%s: %s" % (name, line))
+    print("%d files, %d targets, %d violations" % (len(house.tree.files), len(house.build.targets), len(found)))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
