@@ -1,0 +1,136 @@
+#include "tools/info/info_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include <sluice/base/counters.h>
+#include <sluice/select/open.h>
+
+#include "tools/info/machine.h"
+#include "tools/version.h"
+
+namespace sluice::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+struct InfoOptions {
+  bool explain = false;
+  bool json = false;
+};
+
+// What an arena of this process is like: found by allocating.
+struct ArenaFacts {
+  uint64_t limit_bytes = 0;
+  std::string limit_from;
+  uint64_t extent_bytes = 0;
+  std::string pages;
+};
+
+Result<ArenaFacts> try_arena() {
+  SLUICE_TRY(std::unique_ptr<Context> context, open_context());
+  SLUICE_TRY(Buffer buffer, context->arena().allocate(size_t{1} << 20));
+  ArenaFacts facts;
+  facts.limit_bytes = context->arena().statistics().limit_bytes;
+  facts.limit_from = std::getenv("SLUICE_ARENA_LIMIT") != nullptr ? "SLUICE_ARENA_LIMIT" : "half of this machine's memory";
+  if (auto place = context->arena().locate(buffer.data(), buffer.size_bytes())) {
+    facts.extent_bytes = place->first.length;
+    facts.pages = to_string(place->first.pages);
+  }
+  return facts;
+}
+
+Json limit(uint64_t value) { return value == ~uint64_t{0} ? Json("unlimited") : Json(value); }
+
+Json collect(const Machine& machine, const ArenaFacts& arena) {
+  Limits limits = read_limits();
+  Json out;
+  out["schema"] = "sluice.info/1";
+  out["version"] = kVersion;
+  out["host"] = {{"name", machine.host}, {"kernel", machine.kernel}, {"architecture", machine.architecture}};
+  out["cpu"] = {{"model", machine.cpu}, {"usable", machine.cpus}, {"governor", machine.governor.empty() ? Json() : Json(machine.governor)}};
+  out["memory"] = {{"total_bytes", machine.memory_bytes},
+                   {"available_bytes", machine.available_bytes},
+                   {"thp_enabled", machine.thp},
+                   {"thp_shmem_enabled", machine.thp_shmem},
+                   {"hugetlb_free_pages", machine.hugetlb_free}};
+  out["arena"] = {{"pages", arena.pages}, {"extent_bytes", arena.extent_bytes}, {"limit_bytes", arena.limit_bytes}, {"limit_from", arena.limit_from}};
+  out["limits"] = {{"memlock_bytes", limit(limits.memlock_bytes)}, {"open_files", limit(limits.open_files)}};
+  out["paths"] = Json::array();
+  for (const PathReport& path : explain_paths()) {
+    const PathProperties& p = path.properties;
+    out["paths"].push_back({{"path", to_string(path.path)},
+                            {"usable", path.usable},
+                            {"why", path.why},
+                            {"views", p.capabilities.has(Capability::kViews)},
+                            {"copies_per_fetch", path.usable ? Json(p.copies_per_fetch) : Json()}});
+  }
+  out["counters"] = Json::object();
+  for (const auto& [name, value] : read_counters()) out["counters"][std::string(name)] = value;
+  return out;
+}
+
+std::string gib(const Json& bytes) {
+  if (!bytes.is_number()) return bytes.get<std::string>();
+  return fmt::format("{:.1f} GiB", static_cast<double>(bytes.get<uint64_t>()) / (1u << 30));
+}
+std::string mib(const Json& bytes) {
+  if (!bytes.is_number()) return bytes.get<std::string>();
+  return fmt::format("{} MiB", bytes.get<uint64_t>() >> 20);
+}
+std::string plain(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+void print(const Json& info, bool explain) {
+  fmt::print("sluice     {}\n", plain(info["version"]));
+  fmt::print("host       {}, {} {}\n", plain(info["host"]["name"]), plain(info["host"]["kernel"]), plain(info["host"]["architecture"]));
+  std::string governor = info["cpu"]["governor"].is_null() ? "" : ", governor " + plain(info["cpu"]["governor"]);
+  fmt::print("CPUs       {} x {}{}\n", plain(info["cpu"]["usable"]), plain(info["cpu"]["model"]), governor);
+  fmt::print("memory     {}, {} available\n", gib(info["memory"]["total_bytes"]), gib(info["memory"]["available_bytes"]));
+  fmt::print("arena      {} pages, first extent {}, limit {} ({})\n", plain(info["arena"]["pages"]), mib(info["arena"]["extent_bytes"]),
+             gib(info["arena"]["limit_bytes"]), plain(info["arena"]["limit_from"]));
+  fmt::print("limits     locked memory {}, open files {}\n", mib(info["limits"]["memlock_bytes"]), plain(info["limits"]["open_files"]));
+  for (const Json& path : info["paths"]) {
+    bool usable = path["usable"].get<bool>();
+    std::string copies = usable ? fmt::format(", {} copies per fetch", path["copies_per_fetch"].get<int>()) : "";
+    std::string why = explain ? ": " + plain(path["why"]) : "";
+    fmt::print("path       {:<9}{}{}{}\n", plain(path["path"]), usable ? "usable" : "not usable", copies, why);
+  }
+  if (!explain) return;
+  fmt::print("huge pages transparent {} (shared memory: {}), {} reserved and free\n", plain(info["memory"]["thp_enabled"]),
+             plain(info["memory"]["thp_shmem_enabled"]), plain(info["memory"]["hugetlb_free_pages"]));
+  for (const auto& [name, value] : info["counters"].items()) {
+    if (value.get<uint64_t>() > 0) fmt::print("counter    {} {}\n", name, value.get<uint64_t>());
+  }
+}
+
+int run(const InfoOptions& options) {
+  Result<ArenaFacts> arena = try_arena();
+  if (!arena.ok()) {
+    fmt::print(stderr, "sluice info: {}\n", arena.status().to_string());
+    return 1;
+  }
+  Json info = collect(read_machine(), *arena);
+  if (options.json) {
+    fmt::print("{}\n", info.dump(1));
+  } else {
+    print(info, options.explain);
+  }
+  return std::fflush(stdout) == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void add_info_command(CLI::App& app, int& exit_code) {
+  CLI::App* info = app.add_subcommand("info", "what sluice finds on this machine");
+  auto options = std::make_shared<InfoOptions>();
+  info->add_flag("--explain", options->explain, "why each path is used or not");
+  info->add_flag("--json", options->json, "print JSON, with everything");
+  info->callback([options, &exit_code] { exit_code = run(*options); });
+}
+
+}  // namespace sluice::tools

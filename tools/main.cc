@@ -1,0 +1,65 @@
+// The command `sluice`: its subcommands, and one way to say that a command line is wrong.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tools/info/info_command.h"
+#include "tools/perf/perf_command.h"
+#include "tools/version.h"
+
+namespace {
+
+constexpr int kExitUsage = 2;
+
+std::string example_for(const CLI::App& app) {
+  for (const CLI::App* used : app.get_subcommands()) {
+    if (used->get_name() == "info") return "sluice info --explain";
+    if (used->get_name() == "demo") return "sluice demo --model tiny --steps 3";
+    if (used->get_name() == "perf") return "sluice perf send_lat --self --transport shm --size 64";
+  }
+  return "sluice perf send_lat --self";
+}
+
+std::vector<std::string> names_of_commands(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+  return names;
+}
+
+// One line: what is wrong, and a command line that is right.
+int report_usage(const CLI::App& app, const CLI::ParseError& error) {
+  std::string text = error.what();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  bool has_example = text.find("example: ") != std::string::npos;
+  fmt::print(stderr, "sluice: {}{}\n", text, has_example ? "" : "; example: " + example_for(app));
+  return kExitUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("sluice moves tensors between processes", "sluice");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("sluice ") + sluice::tools::kVersion);
+  std::vector<std::string> arguments(argv, argv + argc);
+  int exit_code = 0;
+  sluice::tools::add_perf_command(app, arguments, exit_code);
+  sluice::tools::add_info_command(app, exit_code);
+  app.add_subcommand("version", "print the version")->callback([] { fmt::print("sluice {}\n", sluice::tools::kVersion); });
+  std::vector<std::string> commands = names_of_commands(app);
+  if (argc > 1 && argv[1][0] != '-' && std::find(commands.begin(), commands.end(), argv[1]) == commands.end()) {
+    fmt::print(stderr, "sluice: COMMAND: '{}' is none of {}; example: sluice info\n", argv[1], fmt::join(commands, " "));
+    return kExitUsage;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wanted) {  // --help, --version
+    return app.exit(wanted);
+  } catch (const CLI::ParseError& error) {
+    return report_usage(app, error);
+  }
+  return exit_code;
+}

@@ -1,0 +1,194 @@
+// The client's side of a run: plans rounds, times them, and adds up both sides' figures.
+#include <algorithm>
+#include <utility>
+
+#include "tools/perf/pattern.h"
+#include "tools/perf/run.h"
+#include "tools/perf/size_text.h"
+
+namespace sluice::tools {
+namespace {
+
+// Samples of one size that are kept at most: 512 MiB of them.
+constexpr uint64_t kMostSamples = uint64_t{1} << 26;
+// Length of one round when the time is given, not the number.
+constexpr double kRoundSeconds = 0.25;
+// Bytes written and compared before the clock starts.
+constexpr uint64_t kCheckBytes = uint64_t{256} << 20;
+
+// Without -n and -D: enough for the percentiles, and no more than about a GiB.
+uint64_t default_iterations(uint64_t size_bytes) { return std::clamp<uint64_t>((uint64_t{1} << 30) / size_bytes, 10, 10'000); }
+
+uint64_t check_iterations(const Load& load) {
+  if (load.test->verb == Verb::kExchange) return load.tensors;  // all: the checks touch every page, too
+  if (!load.test->latency) return load.depth;
+  return std::clamp<uint64_t>(kCheckBytes / load.size_bytes, 1, 64);
+}
+
+struct SideFigures {
+  double cpu_ns = 0;
+  uint64_t copied_bytes = 0;
+};
+
+class Client {
+ public:
+  Client(Context& context, Endpoint& endpoint, const RunOptions& options, ClientRun& out)
+      : context_(context), endpoint_(endpoint), control_(context, endpoint), perf_(*options.perf), out_(out) {}
+
+  Status lead(const std::function<void(const Measurement&)>& on_result) {
+    SLUICE_RETURN_IF_ERROR(ask(control_, {{"do", "hello"}, {"test", perf_.test->name}}));
+    for (uint64_t size : perf_.sizes) {
+      Measurement m;
+      SLUICE_RETURN_IF_ERROR(measure(size, m));
+      out_.corrupt = m.verdict.mismatched_bytes > 0;
+      out_.measurements.push_back(std::move(m));
+      if (out_.corrupt) break;
+      on_result(out_.measurements.back());
+    }
+    SLUICE_RETURN_IF_ERROR(control_.send({{"do", "bye"}}));
+    workload_.reset();
+    return Status();
+  }
+  void drop() { workload_.reset(); }
+
+ private:
+  Status measure(uint64_t size, Measurement& m) {
+    m.load = make_load(*perf_.test, size, perf_.tx_depth);
+    m.load.into = perf_.into;
+    m.load.verify = perf_.verify;
+    m.load.corrupt = perf_.corrupt;
+    m.load.seed = mixed(static_cast<uint64_t>(sluice::now().time_since_epoch().count()));
+    m.path = to_string(endpoint_.info().path.path);
+    if (perf_.tx_depth > m.load.depth && !perf_.test->latency) {
+      out_.warnings.push_back("-t cut to " + std::to_string(m.load.depth) + " at " + readable_size(size) + ": a window is at most " +
+                              readable_size(Load::kWindowBytes));
+    }
+    step_ = 1;
+    SLUICE_RETURN_IF_ERROR(prepare(m.load));
+    SLUICE_RETURN_IF_ERROR(first_handovers(m));
+    Round::Mode before = perf_.verify ? Round::Mode::kCheck : Round::Mode::kTouch;
+    SLUICE_RETURN_IF_ERROR(play(before, check_iterations(m.load), nullptr, m));
+    if (m.verdict.mismatched_bytes > 0) return Status();
+    SLUICE_RETURN_IF_ERROR(timed(m));
+    return Status();
+  }
+
+  Status prepare(const Load& load) {
+    workload_.reset();
+    workload_ = make_workload({context_, endpoint_, control_, Role::kClient}, load);
+    SLUICE_TRY(Json request, workload_->prepare());
+    request["do"] = "prepare";
+    request["size"] = load.size_bytes;
+    request["depth"] = load.depth;
+    request["tensors"] = load.tensors;
+    request["flags"] = (load.into ? 1u : 0u) | (load.verify ? 2u : 0u) | (load.corrupt ? 4u : 0u);
+    request["seed"] = load.seed;
+    SLUICE_TRY(Json answer, ask(control_, request));
+    return workload_->adopt(answer);
+  }
+
+  // exchange_lat: what the first tensor of an extent costs, mapping and page faults included.
+  Status first_handovers(Measurement& m) {
+    if (perf_.test->verb != Verb::kExchange || !perf_.test->latency) return Status();
+    Samples samples;
+    SLUICE_RETURN_IF_ERROR(play(Round::Mode::kPlain, m.load.tensors, &samples, m));
+    std::vector<double> one_way = samples.nanoseconds(0.5);
+    for (uint32_t at : workload_->first_of_extent()) m.first_handover_ns.push_back(one_way[at]);
+    return Status();
+  }
+
+  Status timed(Measurement& m) {
+    uint64_t wanted = perf_.iterations.value_or(default_iterations(m.load.size_bytes));
+    uint64_t warmup = perf_.warmup.value_or(std::clamp<uint64_t>(wanted / 10, 1, 1000));
+    double per_iteration = 0;
+    if (warmup > 0) {
+      SLUICE_RETURN_IF_ERROR(play(Round::Mode::kPlain, warmup, nullptr, m));
+      per_iteration = last_seconds_ / static_cast<double>(warmup);
+    }
+    Samples samples;
+    m.iterations = 0;
+    m.seconds = m.cpu_ns = 0;
+    m.copied_bytes = 0;
+    do {
+      uint64_t count = perf_.seconds ? round_length(*perf_.seconds - m.seconds, per_iteration) : wanted;
+      SLUICE_RETURN_IF_ERROR(play(Round::Mode::kPlain, count, &samples, m));
+      m.iterations += count;
+      m.seconds += last_seconds_;
+      m.cpu_ns += last_.cpu_ns;
+      m.copied_bytes += last_.copied_bytes;
+      per_iteration = last_seconds_ / static_cast<double>(count);
+      if (samples.size() >= kMostSamples) {
+        out_.warnings.push_back("stopped after " + std::to_string(samples.size()) + " iterations: no more samples are kept");
+        break;
+      }
+    } while (perf_.seconds && m.seconds < *perf_.seconds && m.verdict.mismatched_bytes == 0);
+    bool both_ways = perf_.test->latency && perf_.test->verb != Verb::kRead;
+    m.payload_bytes = m.iterations * m.load.size_bytes * (both_ways ? 2 : 1);
+    std::vector<double> ns = samples.nanoseconds(both_ways ? 0.5 : 1.0);
+    m.latency_ns = summarize(ns);
+    return Status();
+  }
+
+  static uint64_t round_length(double seconds_left, double per_iteration) {
+    if (per_iteration <= 0) return 10;
+    double count = std::min(seconds_left, kRoundSeconds) / per_iteration;
+    return std::clamp<uint64_t>(static_cast<uint64_t>(count), 1, kMostSamples / 64);
+  }
+
+  Status play(Round::Mode mode, uint64_t iterations, Samples* samples, Measurement& m) {
+    Round round{.mode = mode, .first_step = step_, .iterations = iterations};
+    step_ += iterations;
+    SLUICE_RETURN_IF_ERROR(workload_->arm(round));
+    if (samples != nullptr) samples->make_room(iterations);
+    Json request{{"do", "round"}, {"mode", static_cast<unsigned>(mode)}, {"first_step", round.first_step}, {"iterations", iterations}};
+    uint64_t copied_before = payload_copied_bytes(endpoint_, control_);
+    SLUICE_RETURN_IF_ERROR(ask(control_, request));
+    Duration cpu = process_cpu_time();
+    Instant start = sluice::now();
+    SLUICE_RETURN_IF_ERROR(workload_->run(round, samples));
+    last_seconds_ = std::chrono::duration<double>(sluice::now() - start).count();
+    last_.cpu_ns = static_cast<double>((process_cpu_time() - cpu).count());
+    last_.copied_bytes = payload_copied_bytes(endpoint_, control_) - copied_before;
+    return add_report(round, m);
+  }
+
+  Status add_report(const Round& round, Measurement& m) {
+    SLUICE_TRY(Json report, ask(control_, {{"do", "report"}}));
+    if (perf_.verify) workload_->inspect(round);
+    SLUICE_TRY(uint64_t cpu_ns, number_field(report, "cpu_ns"));
+    SLUICE_TRY(uint64_t copied, number_field(report, "copied"));
+    SLUICE_TRY(uint64_t verified, number_field(report, "verified"));
+    SLUICE_TRY(uint64_t mismatched, number_field(report, "mismatched"));
+    last_.cpu_ns += static_cast<double>(cpu_ns);
+    last_.copied_bytes += copied;
+    m.verdict.verified_bytes = perf_.verify ? workload_->verdict().verified_bytes + verified : 0;
+    m.verdict.mismatched_bytes = workload_->verdict().mismatched_bytes + mismatched;
+    return Status();
+  }
+
+  Context& context_;
+  Endpoint& endpoint_;
+  ControlChannel control_;
+  const PerfOptions& perf_;
+  ClientRun& out_;
+  std::unique_ptr<Workload> workload_;
+  uint64_t step_ = 1;
+  double last_seconds_ = 0;
+  SideFigures last_;
+};
+
+}  // namespace
+
+Status run_client(Context& context, Endpoint& endpoint, const RunOptions& options, ClientRun& out,
+                  const std::function<void(const Measurement&)>& on_result) {
+  out.link = endpoint.info();
+  Client client(context, endpoint, options, out);
+  Status status = client.lead(on_result);
+  // Ends every operation before what it refers to.
+  Status closed = endpoint.close(after(sluice::now(), std::chrono::seconds(5)));
+  client.drop();
+  (void)closed;  // the server may have closed first
+  return status;
+}
+
+}  // namespace sluice::tools

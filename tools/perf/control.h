@@ -1,0 +1,60 @@
+// The talk between the two sides of a run, off the clock: small JSON objects as tagged
+// messages of the endpoint that is measured. Knows nothing of tests.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+#include <sluice/api/context.h>
+
+namespace sluice::tools {
+
+using Json = nlohmann::json;
+
+// Tags below are for the tests' payload.
+inline constexpr Tag kControlTag = uint64_t{1} << 63;
+
+// An operation or a peer that shows no sign of life for this long has failed.
+inline constexpr Duration kStallLimit = std::chrono::seconds(30);
+
+class ControlChannel final : private CompletionSink {
+ public:
+  // Both outlive it.
+  ControlChannel(Context& context, Endpoint& endpoint) : context_(context), endpoint_(endpoint) {}
+  ~ControlChannel();
+
+  // Returns when the peer has it.
+  Status send(const Json& message);
+  // Errors: kCorrupt (not a JSON object), kTimedOut (nothing within the limit).
+  Result<Json> receive(Duration limit = kStallLimit);
+
+  // Posts the receive for the next message, which receive() then takes: for a side that
+  // waits for the peer's word while the peer accesses its memory.
+  Status expect();
+  // Expected and here, or failed.
+  bool arrived() const { return done_; }
+  // Bytes that CPUs on this side have copied for this talk so far: no payload.
+  uint64_t copied_bytes() const { return copied_bytes_; }
+
+ private:
+  void on_completion(Completion&& completion) noexcept override;
+
+  static constexpr size_t kLargestMessageBytes = 4096;
+
+  Context& context_;
+  Endpoint& endpoint_;
+  OperationId posted_ = kNoOperation;
+  Completion completion_;
+  bool done_ = false;
+  uint64_t copied_bytes_ = 0;
+};
+
+// The peer's answer, or the error it reports.
+Result<Json> ask(ControlChannel& control, const Json& request);
+
+// A field of a peer's message. Errors: kCorrupt where it is missing or of another type.
+Result<uint64_t> number_field(const Json& message, const char* name);
+Result<std::string> text_field(const Json& message, const char* name);
+
+}  // namespace sluice::tools

@@ -1,0 +1,132 @@
+#include "tools/perf/perf_command.h"
+
+#include <charconv>
+#include <memory>
+
+#include "tools/perf/plan.h"
+#include "tools/perf/report.h"
+#include "tools/perf/roles.h"
+#include "tools/perf/size_text.h"
+
+namespace sluice::tools {
+namespace {
+
+// Sizes of -a: 2 bytes to 8 MiB (perftest's range).
+constexpr uint64_t kLargestOfAll = uint64_t{8} << 20;
+constexpr uint64_t kMostIterations = 200'000'000;
+constexpr uint64_t kMostDepth = 4000;  // a session has 4096 operations at once
+
+std::string names_of_tests() {
+  std::string names;
+  for (const TestKind& test : kTests) names += (names.empty() ? "" : " ") + std::string(test.name);
+  return names;
+}
+
+// One line that names the flag, the value and an example (CLI11 prints flag and colon).
+[[noreturn]] void refuse(const std::string& flag, const std::string& value, const std::string& why, const std::string& example) {
+  throw CLI::ValidationError(flag, "'" + value + "' " + why + "; example: " + example);
+}
+
+template <typename T>
+T number(const std::string& flag, const std::string& text, T least, T most, const std::string& example) {
+  T value{};
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
+    std::string range = std::is_floating_point_v<T> ? "is no number above 0 and at most 86400"
+                                                    : "is no number from " + std::to_string(least) + " to " + std::to_string(most);
+    refuse(flag, text, range, example);
+  }
+  return value;
+}
+
+void add_load_flags(CLI::App& perf, PerfOptions& o) {
+  perf.add_option_function<std::string>("TEST", [&o](const std::string& text) {
+    o.test = find_test(text);
+    if (o.test == nullptr) refuse("TEST", text, "is none of " + names_of_tests(), "sluice perf send_lat --self");
+  }, names_of_tests())->required();
+  perf.add_option("HOST", o.host, "the server's host or address; none: be the server");
+  perf.add_option_function<std::string>("-s,--size", [&o](const std::string& text) {
+    auto size = parse_size(text);
+    if (!size) refuse("--size", text, "is no size", "--size 64K");
+    o.sizes = {*size};
+  }, "bytes of one message or tensor: 64, 4K, 1M, 1G (default 2 for _lat, 64K for _bw)");
+  perf.add_flag_callback("-a,--all", [&o] {
+    o.sizes.clear();
+    for (uint64_t size = 2; size <= kLargestOfAll; size *= 2) o.sizes.push_back(size);
+  }, "all sizes from 2 bytes to 8 MiB")->excludes("--size");
+  auto* n = perf.add_option_function<std::string>("-n,--iters", [&o](const std::string& text) {
+    o.iterations = number<uint64_t>("--iters", text, 1, kMostIterations, "--iters 10000");
+  }, "iterations of each size (default 10000, fewer above 100 KiB)");
+  perf.add_option_function<std::string>("-D,--duration", [&o](const std::string& text) {
+    o.seconds = number<double>("--duration", text, 1e-6, 86400, "--duration 5");
+  }, "seconds of each size instead of a number of iterations")->excludes(n);
+  perf.add_option_function<std::string>("-t,--tx-depth", [&o](const std::string& text) {
+    o.tx_depth = static_cast<uint32_t>(number<uint64_t>("--tx-depth", text, 1, kMostDepth, "--tx-depth 16"));
+  }, "operations outstanding at once in _bw tests (default 128, at most 512 MiB of them)");
+  perf.add_option_function<std::string>("--warmup", [&o](const std::string& text) {
+    o.warmup = number<uint64_t>("--warmup", text, 0, kMostIterations, "--warmup 1000");
+  }, "iterations before the clock starts (default a tenth of -n, at most 1000)");
+  perf.add_flag("--into", o.into, "exchange tests: fetch into preallocated memory");
+  perf.add_flag("--verify,!--no-verify", o.verify, "check the payload, outside the timed part (on by default)");
+  perf.add_flag("--corrupt", o.corrupt, "")->group("");
+}
+
+void add_link_flags(CLI::App& perf, PerfOptions& o) {
+  perf.add_option_function<std::string>("--transport", [&o](const std::string& text) {
+    if (!is_transport(text)) refuse("--transport", text, "is none of auto shm tcp loopback", "--transport shm");
+    o.transport = text;
+  }, "auto, shm, tcp or loopback");
+  perf.add_option_function<std::string>("-p,--port", [&o](const std::string& text) {
+    o.port = static_cast<uint16_t>(number<unsigned>("--port", text, 0, 65535, "--port 18515"));
+  }, "TCP port (default 18515); a server takes any free one for 0 and says which");
+  perf.add_option("--bind", o.bind, "address that a server listens at (default 0.0.0.0)");
+  perf.add_option_function<std::string>("--wait", [&o](const std::string& text) {
+    if (text == "adaptive") o.waiting = Waiting::kAdaptive;
+    else if (text == "spin") o.waiting = Waiting::kSpin;
+    else if (text == "sleep") o.waiting = Waiting::kSleep;
+    else refuse("--wait", text, "is none of adaptive spin sleep", "--wait spin");
+  }, "how to wait: adaptive, spin or sleep");
+  perf.add_flag("--self", o.self, "run both ends, in two processes on this machine");
+  perf.add_option_function<std::string>("--pin", [&o](const std::string& text) {
+    if (text != "auto" && text != "off") refuse("--pin", text, "is none of auto off", "--pin off");
+    o.pin = text == "auto";
+  }, "with --self, each process on a CPU of its own where there are two: auto or off");
+  perf.add_flag("--forever", o.forever, "a server that goes on after its first client");
+  perf.add_option_function<std::string>("--json", [&o](const std::string& path) {
+    std::string obstacle = json_obstacle(path);
+    if (!obstacle.empty()) refuse("--json", path, "cannot be written: " + obstacle, "--json /tmp/perf.json");
+    o.json_path = path;
+  }, "write the results there as JSON; - is stdout, instead of the table");
+}
+
+// What single flags cannot see.
+void check_combination(PerfOptions& o) {
+  if (o.self && !o.host.empty()) refuse("--self", o.host, "is a server, and --self needs none", "sluice perf send_lat --self");
+  if (o.forever && (o.self || !o.host.empty())) refuse("--forever", o.self ? "--self" : o.host, "makes this no server", "sluice perf send_lat --forever");
+  if (o.transport == "loopback" && !o.self) refuse("--transport", "loopback", "is within one process and needs --self", "--transport loopback --self");
+  if (o.into && o.test->verb != Verb::kExchange) refuse("--into", std::string(o.test->name), "fetches nothing", "sluice perf exchange_bw --self --into");
+  if (!o.json_path.empty() && !o.self && o.host.empty()) refuse("--json", o.json_path, "has no use at a server: the client has the figures", "sluice perf send_lat HOST --json /tmp/perf.json");
+  if (!o.self) {
+    Result<Address> address = Address::parse(meeting_address(o));
+    std::string flag = o.host.empty() ? "--bind" : "HOST";
+    if (!address.ok()) refuse(flag, o.host.empty() ? o.bind : o.host, std::string("gives no address: ") + std::string(address.status().detail()), "sluice perf send_lat sluice://127.0.0.1:18515");
+  }
+  if (o.sizes.empty()) o.sizes = {o.test->latency ? uint64_t{2} : uint64_t{65536}};
+}
+
+}  // namespace
+
+void add_perf_command(CLI::App& app, const std::vector<std::string>& argv, int& exit_code) {
+  CLI::App* perf = app.add_subcommand("perf", "measure latency and bandwidth between two processes");
+  perf->footer("Server: sluice perf send_lat        Client: sluice perf send_lat HOST        Both: sluice perf send_lat --self");
+  auto options = std::make_shared<PerfOptions>();
+  options->argv = argv;
+  add_load_flags(*perf, *options);
+  add_link_flags(*perf, *options);
+  perf->callback([options, &exit_code] {
+    check_combination(*options);
+    exit_code = run_perf(*options);
+  });
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,47 @@
+#include "tools/perf/plan.h"
+
+#include <algorithm>
+
+namespace sluice::tools {
+namespace {
+
+// perftest's default (its -t).
+constexpr uint32_t kDefaultDepth = 128;
+
+}  // namespace
+
+const TestKind* find_test(std::string_view name) {
+  for (const TestKind& test : kTests) {
+    if (test.name == name) return &test;
+  }
+  return nullptr;
+}
+
+Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth) {
+  Load load;
+  load.test = &test;
+  load.size_bytes = size_bytes;
+  uint64_t room = std::max<uint64_t>(Load::kWindowBytes / size_bytes, 1);
+  uint32_t wanted = tx_depth > 0 ? tx_depth : kDefaultDepth;
+  load.depth = test.latency ? 1 : static_cast<uint32_t>(std::min<uint64_t>(wanted, room));
+  load.tensors = test.latency ? Load::kRotation : load.depth + 1;
+  return load;
+}
+
+uint64_t memory_needed(const Load& load) {
+  uint64_t buffers = load.depth;
+  if (load.test->verb == Verb::kExchange) buffers = load.tensors + (load.into ? load.depth : 0);
+  if (load.test->latency && load.test->verb != Verb::kExchange) buffers = 2;
+  return buffers * load.size_bytes;
+}
+
+std::string_view to_string(Waiting waiting) {
+  switch (waiting) {
+    case Waiting::kAdaptive: return "adaptive";
+    case Waiting::kSpin: return "spin";
+    case Waiting::kSleep: return "sleep";
+  }
+  return "out of range";
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,102 @@
+// What a run of `sluice perf` measures: the tests by name, one size of one test as both
+// sides agree on it, and the command line's options. Data only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sluice/api/context.h>
+
+namespace sluice::tools {
+
+enum class Verb : uint8_t { kSend, kWrite, kRead, kExchange };
+
+struct TestKind {
+  std::string_view name;
+  Verb verb;
+  bool latency;  // ping-pong, one operation at a time; else a window of them
+};
+
+inline constexpr std::array<TestKind, 8> kTests = {{
+    {"send_lat", Verb::kSend, true},
+    {"send_bw", Verb::kSend, false},
+    {"write_lat", Verb::kWrite, true},
+    {"write_bw", Verb::kWrite, false},
+    {"read_lat", Verb::kRead, true},
+    {"read_bw", Verb::kRead, false},
+    {"exchange_lat", Verb::kExchange, true},
+    {"exchange_bw", Verb::kExchange, false},
+}};
+
+const TestKind* find_test(std::string_view name);
+
+// One size of one test, chosen by the client, followed by both sides.
+struct Load {
+  const TestKind* test = nullptr;
+  uint64_t size_bytes = 0;
+  uint32_t depth = 1;    // operations outstanding at once
+  uint32_t tensors = 1;  // exchange: tensors each side rotates over
+  bool into = false;     // exchange: fetch into preallocated memory
+  bool verify = true;
+  bool corrupt = false;  // the sender flips a byte: the check must notice
+  uint64_t seed = 0;
+
+  // A load's window and rotation are cut so that a side needs no more than this.
+  static constexpr uint64_t kWindowBytes = uint64_t{512} << 20;
+  // Tensors that exchange_lat rotates over at any size.
+  static constexpr uint32_t kRotation = 8;
+};
+
+// Fills in depth and tensors within the memory bounds. `tx_depth` 0: the test's default.
+Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth);
+// Payload memory that one side of it allocates.
+uint64_t memory_needed(const Load& load);
+
+// Part of a run: iterations that both sides do without a pause.
+struct Round {
+  enum class Mode : uint8_t {
+    kPlain,  // timed, and warm-up
+    kCheck,  // every byte written before and compared after each crossing; not timed
+    kTouch,  // every page of what arrives is read; not timed
+  };
+  Mode mode = Mode::kPlain;
+  uint64_t first_step = 1;
+  uint64_t iterations = 0;
+};
+
+struct PerfOptions {
+  const TestKind* test = nullptr;
+  std::string host;  // empty: server, or both ends with `self`
+  std::string transport = "auto";
+  std::string bind = "0.0.0.0";
+  uint16_t port = 18515;
+  std::vector<uint64_t> sizes;
+  std::optional<uint64_t> iterations;
+  std::optional<double> seconds;
+  std::optional<uint64_t> warmup;
+  uint32_t tx_depth = 0;
+  std::string json_path;
+  Waiting waiting = Waiting::kAdaptive;
+  bool self = false;
+  bool forever = false;
+  bool into = false;
+  bool verify = true;
+  bool corrupt = false;
+  bool pin = true;
+  std::vector<std::string> argv;
+};
+
+std::string_view to_string(Waiting waiting);
+
+// Exit codes of the command.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitCorrupt = 4;
+inline constexpr int kExitNothingToRunOn = 77;
+
+}  // namespace sluice::tools

@@ -1,0 +1,222 @@
+#include "tools/perf/roles.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <future>
+#include <thread>
+
+#include <sluice/select/open.h>
+
+#include "tools/info/machine.h"
+#include "tools/perf/processes.h"
+#include "tools/perf/report.h"
+#include "tools/perf/size_text.h"
+
+namespace sluice::tools {
+namespace {
+
+// The other end of --self is ready, or gone, within this.
+constexpr Duration kStartLimit = std::chrono::seconds(20);
+
+int fail(const Status& status) {
+  fmt::print(stderr, "sluice perf: {}\n", status.to_string());
+  return kExitFailed;
+}
+
+Result<std::unique_ptr<Context>> open(const PerfOptions& options) {
+  ContextOptions context;
+  context.waiting = options.waiting;
+  return open_context(context);
+}
+
+// After the context is open: a context that sees one CPU only would never spin.
+void pin(const PerfOptions& options, int index) {
+  if (!options.pin || usable_cpus() < 2) return;
+  if (!stay_on_cpu(index)) fmt::print(stderr, "sluice perf: cannot stay on one CPU; figures will vary more\n");
+}
+
+// Where a server listens by itself.
+std::string listen_address(const PerfOptions& options) {
+  if (options.transport == "shm") return fmt::format("shm:sluice-perf-{}", options.port);
+  bool brackets = options.bind.find(':') != std::string::npos;
+  std::string host = brackets ? "[" + options.bind + "]" : options.bind;
+  return fmt::format("{}://{}:{}", options.transport == "tcp" ? "tcp" : "sluice", host, options.port);
+}
+
+// Where a client connects to: HOST is a host, or a whole address.
+std::string connect_address(const PerfOptions& options) {
+  const std::string& host = options.host;
+  if (host.find("://") != std::string::npos || host.starts_with("shm:")) return host;
+  PerfOptions there = options;
+  there.bind = host;
+  return listen_address(there);
+}
+
+// Where the ends of --self meet: a name or port nobody else has.
+std::string private_address(const PerfOptions& options) {
+  if (options.transport == "shm") return fmt::format("shm:sluice-perf-self-{}", ::getpid());
+  if (options.transport == "loopback") return "loopback:perf";
+  return options.transport == "tcp" ? "tcp://127.0.0.1:0" : "sluice://127.0.0.1:0";
+}
+
+struct ServerDuty {
+  std::string address;
+  Instant accept_deadline = kNever;
+  int cpu = -1;             // to stay on
+  bool one_process = false;
+  bool forever = false;
+  std::function<void(const std::string& address)> on_listening;
+};
+
+// One client after the other, or one only. The exit code.
+int serve(const PerfOptions& options, const ServerDuty& duty) {
+  Result<std::unique_ptr<Context>> context = open(options);
+  if (!context.ok()) return fail(context.status());
+  Result<Listener> listener = (*context)->listen(duty.address);
+  if (!listener.ok()) return fail(listener.status());
+  if (duty.cpu >= 0) pin(options, duty.cpu);
+  duty.on_listening(listener->address());
+  RunOptions run{.perf = &options, .one_process = duty.one_process};
+  while (true) {
+    Result<Endpoint> endpoint = listener->accept(duty.accept_deadline);
+    if (!endpoint.ok()) return fail(endpoint.status());
+    Result<bool> intact = run_server(**context, *endpoint, run);
+    int code = intact.ok() ? (*intact ? kExitOk : kExitCorrupt) : fail(intact.status());
+    if (!duty.forever) return code;
+  }
+}
+
+// The exit code; the figures of what was measured in any case.
+int be_client(const PerfOptions& options, const std::string& address, int cpu, bool one_process) {
+  Surroundings surroundings;
+  surroundings.machine = read_machine();
+  surroundings.steal_before_seconds = steal_seconds();
+  surroundings.pinned = cpu >= 0 && options.pin && usable_cpus() >= 2;
+  Result<std::unique_ptr<Context>> context = open(options);
+  if (!context.ok()) return fail(context.status());
+  if (cpu >= 0) pin(options, cpu);
+  Result<Endpoint> endpoint = (*context)->connect(address);
+  if (!endpoint.ok()) return fail(endpoint.status());
+  bool table = options.json_path != "-";
+  if (table) print_header(*options.test);
+  ClientRun run;
+  Status status = run_client(**context, *endpoint, {.perf = &options, .one_process = one_process}, run,
+                             [table](const Measurement& m) { if (table) print_row(m); });
+  for (const std::string& warning : run.warnings) fmt::print(stderr, "sluice perf: {}\n", warning);
+  int code = status.ok() ? kExitOk : fail(status);
+  if (run.corrupt) {
+    fmt::print(stderr, "sluice perf: {} bytes arrived that were not sent; no figures\n", run.measurements.back().verdict.mismatched_bytes);
+    code = kExitCorrupt;
+  }
+  if (!options.json_path.empty()) {
+    if (!status.ok()) run.warnings.push_back(status.to_string());
+    Status written = write_json(options.json_path, to_json(options, surroundings, run));
+    if (!written.ok()) return fail(written);
+  }
+  return code;
+}
+
+// A damaged payload outweighs all else; then the client's word.
+int joined(int client, int server) {
+  if (client == kExitCorrupt || server == kExitCorrupt) return kExitCorrupt;
+  return client != kExitOk ? client : (server == kExitOk ? kExitOk : kExitFailed);
+}
+
+int both_in_two_processes(const PerfOptions& options) {
+  auto body = [&options](int pipe) {
+    ServerDuty duty{.address = private_address(options), .accept_deadline = after(sluice::now(), kStartLimit), .cpu = 0};
+    duty.on_listening = [pipe](const std::string& address) {
+      std::string line = address + "\n";
+      if (::write(pipe, line.data(), line.size()) != static_cast<ssize_t>(line.size())) ::_exit(kExitFailed);
+    };
+    return serve(options, duty);
+  };
+  Result<Child> server = Child::start(body);
+  if (!server.ok()) return fail(server.status());
+  Result<std::string> address = server->read_line(kStartLimit);
+  if (!address.ok()) return fail(address.status());
+  int client = be_client(options, *address, 1, false);
+  // A failed run has ended the connection, and that ends the server.
+  int code = server->reap(std::chrono::seconds(10));
+  if (code > 128) fmt::print(stderr, "sluice perf: the server process was ended by signal {}\n", code - 128);
+  return joined(client, code);
+}
+
+// Loopback is within one process: the server is a thread with a context of its own.
+int both_in_one_process(const PerfOptions& options) {
+  std::promise<std::string> listening;
+  std::future<std::string> address = listening.get_future();
+  int server_code = kExitFailed;
+  std::thread server([&] {
+    bool told = false;
+    ServerDuty duty{.address = private_address(options), .accept_deadline = after(sluice::now(), kStartLimit), .cpu = 0, .one_process = true};
+    duty.on_listening = [&](const std::string& text) {
+      told = true;
+      listening.set_value(text);
+    };
+    server_code = serve(options, duty);
+    if (!told) listening.set_value("");
+  });
+  std::string where = address.get();
+  int client = where.empty() ? kExitFailed : be_client(options, where, 1, true);
+  server.join();
+  return joined(client, server_code);
+}
+
+// What this build or machine cannot do at all. Empty: it can.
+std::string nothing_to_run_on(std::string_view transport) {
+  for (const PathReport& report : explain_paths()) {
+    if (to_string(report.path) == transport && !report.usable) return report.why;
+  }
+  return "";
+}
+
+// What does not fit would be killed in the middle, or swap.
+bool fits_in_memory(const PerfOptions& options) {
+  uint64_t needed = 0;
+  for (uint64_t size : options.sizes) {
+    Load load = make_load(*options.test, size, options.tx_depth);
+    load.into = options.into;
+    needed = std::max(needed, memory_needed(load));
+  }
+  if (options.self) needed *= 2;
+  uint64_t available = read_machine().available_bytes;
+  if (needed <= available - available / 10) return true;
+  fmt::print(stderr, "sluice perf: --size: needs {} of memory, {} are available; use a smaller one, for example --size 64M\n",
+             readable_size(needed), readable_size(available));
+  return false;
+}
+
+}  // namespace
+
+std::string meeting_address(const PerfOptions& options) {
+  return options.host.empty() ? listen_address(options) : connect_address(options);
+}
+
+bool is_transport(std::string_view name) {
+  if (name == "auto" || name == "loopback") return true;
+  for (const PathReport& report : explain_paths()) {
+    if (to_string(report.path) == name) return true;
+  }
+  return false;
+}
+
+int run_perf(const PerfOptions& options) {
+  if (std::string why = nothing_to_run_on(options.transport); !why.empty()) {
+    fmt::print(stderr, "sluice perf: --transport {}: {}\n", options.transport, why);
+    return kExitNothingToRunOn;
+  }
+  if (!fits_in_memory(options)) return kExitFailed;
+  if (options.self) return options.transport == "loopback" ? both_in_one_process(options) : both_in_two_processes(options);
+  if (!options.host.empty()) return be_client(options, meeting_address(options), -1, false);
+  ServerDuty duty{.address = meeting_address(options), .forever = options.forever};
+  duty.on_listening = [](const std::string& address) {
+    fmt::print(stderr, "sluice perf: listening at {}\n", address);
+    std::fflush(stderr);
+  };
+  return serve(options, duty);
+}
+
+}  // namespace sluice::tools

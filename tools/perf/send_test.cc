@@ -1,0 +1,187 @@
+// send_lat: a tagged message there and one back. send_bw: a window of messages one way.
+// A message's tag is its step.
+#include <utility>
+#include <vector>
+
+#include "tools/perf/window.h"
+#include "tools/perf/workload.h"
+
+namespace sluice::tools {
+namespace {
+
+// What is sent in rounds that do not check each message; steps start at 1.
+constexpr uint64_t kSteady = 0;
+// Any message of the test, none of the control channel.
+constexpr TagMatch kAnyStep{.tag = 0, .mask = kControlTag};
+
+// Memory that is filled in place and sent again and again.
+struct Source {
+  std::byte* data = nullptr;
+  Tensor tensor;
+
+  Status allocate(Arena& arena, size_t bytes) {
+    SLUICE_TRY(Buffer buffer, arena.allocate(bytes));
+    data = buffer.data();
+    tensor = std::move(buffer).freeze();
+    return Status();
+  }
+};
+
+class SendLatency final : public Workload, private CompletionSink {
+ public:
+  using Workload::Workload;
+
+  Result<Json> prepare() override {
+    SLUICE_RETURN_IF_ERROR(out_.allocate(side_.context.arena(), load_.size_bytes));
+    SLUICE_TRY(in_, side_.context.arena().allocate(load_.size_bytes));
+    return Json::object();
+  }
+
+  Status arm(const Round& round) override {
+    if (round.mode != Round::Mode::kCheck) fill(out_.data, kSteady, false);
+    return post_receive();
+  }
+
+  Status run(const Round& round, Samples* samples) override {
+    bool check = round.mode == Round::Mode::kCheck;
+    uint64_t end = round.first_step + round.iterations;
+    Laps laps(samples);
+    laps.start();
+    for (uint64_t step = round.first_step; step < end; ++step) {
+      if (side_.client()) SLUICE_RETURN_IF_ERROR(send(round, step));
+      SLUICE_RETURN_IF_ERROR(side_.wait_until([&] { return arrived_; }));
+      SLUICE_RETURN_IF_ERROR(failure_);
+      if (check) compare(in_.data(), step);
+      if (!side_.client()) SLUICE_RETURN_IF_ERROR(send(round, step));
+      // The peer's next message is a round trip away.
+      if (step + 1 < end) SLUICE_RETURN_IF_ERROR(post_receive());
+      laps.lap();
+    }
+    return Status();
+  }
+
+  void inspect(const Round& round) override {
+    if (round.mode == Round::Mode::kPlain) compare(in_.data(), kSteady);
+  }
+
+ private:
+  // Requires: the peer has sent since our last message, so it has all of that one.
+  Status send(const Round& round, uint64_t step) {
+    if (round.mode == Round::Mode::kCheck) fill(out_.data, step, damages(round));
+    return internal::status_of(side_.endpoint.send(step, out_.tensor, {.deadline = kNever}));
+  }
+  Status post_receive() {
+    arrived_ = false;
+    return internal::status_of(side_.endpoint.receive(kAnyStep, std::move(in_), {.sink = this, .deadline = kNever}));
+  }
+  void on_completion(Completion&& completion) noexcept override {
+    if (!completion.status.ok()) failure_ = completion.status;
+    in_ = std::move(completion.buffers[0]);
+    arrived_ = true;
+  }
+
+  Source out_;
+  Buffer in_;
+  Status failure_;
+  bool arrived_ = false;
+};
+
+class SendBandwidth final : public Workload {
+ public:
+  SendBandwidth(const Side& side, const Load& load) : Workload(side, load), sources_(load.depth), window_(load.depth) {}
+
+  Result<Json> prepare() override {
+    for (Source& source : sources_) SLUICE_RETURN_IF_ERROR(source.allocate(side_.context.arena(), load_.size_bytes));
+    return Json::object();
+  }
+
+  Status arm(const Round& round) override {
+    if (round.mode == Round::Mode::kCheck) return Status();
+    for (Source& source : sources_) fill(source.data, kSteady, false);
+    return Status();
+  }
+
+  Status run(const Round& round, Samples* samples) override {
+    bool check = round.mode == Round::Mode::kCheck;
+    return window_.run(side_, round.iterations, samples, [&](uint32_t slot, uint64_t number, const PostOptions& options) {
+      uint64_t step = round.first_step + number;
+      if (check) fill(sources_[slot].data, step, damages(round));
+      return internal::status_of(side_.endpoint.send(step, sources_[slot].tensor, options));
+    });
+  }
+
+ private:
+  std::vector<Source> sources_;
+  Window window_;
+};
+
+class ReceiveBandwidth final : public Workload, private CompletionSink {
+ public:
+  ReceiveBandwidth(const Side& side, const Load& load) : Workload(side, load), buffers_(load.depth) {}
+
+  Result<Json> prepare() override {
+    for (Buffer& buffer : buffers_) {
+      SLUICE_TRY(buffer, side_.context.arena().allocate(load_.size_bytes));
+    }
+    return Json::object();
+  }
+
+  Status arm(const Round& round) override {
+    check_ = round.mode == Round::Mode::kCheck;
+    expected_ = round.iterations;
+    posted_ = arrived_ = 0;
+    for (uint32_t slot = 0; slot < load_.depth && posted_ < expected_; ++slot) SLUICE_RETURN_IF_ERROR(post_receive(slot));
+    return Status();
+  }
+
+  Status run(const Round& round, Samples*) override {
+    while (arrived_ < round.iterations) {
+      uint64_t before = arrived_;
+      SLUICE_RETURN_IF_ERROR(side_.wait_until([&] { return arrived_ != before; }));
+      SLUICE_RETURN_IF_ERROR(failure_);
+    }
+    return Status();
+  }
+
+  void inspect(const Round& round) override {
+    if (round.mode != Round::Mode::kPlain) return;
+    for (uint32_t slot = 0; slot < load_.depth && slot < round.iterations; ++slot) compare(buffers_[slot].data(), kSteady);
+  }
+
+ private:
+  Status post_receive(uint32_t slot) {
+    SLUICE_RETURN_IF_ERROR(
+        side_.endpoint.receive(kAnyStep, std::move(buffers_[slot]), {.sink = this, .user_data = slot, .deadline = kNever}));
+    ++posted_;
+    return Status();
+  }
+  // Posts again at once: a message that finds no receive is copied twice.
+  void on_completion(Completion&& completion) noexcept override {
+    auto slot = static_cast<uint32_t>(completion.user_data);
+    buffers_[slot] = std::move(completion.buffers[0]);
+    ++arrived_;
+    if (!completion.status.ok()) {
+      failure_ = completion.status;
+      return;
+    }
+    if (check_) compare(buffers_[slot].data(), completion.tag);
+    if (posted_ >= expected_) return;
+    Status status = post_receive(slot);
+    if (!status.ok()) failure_ = status;
+  }
+
+  std::vector<Buffer> buffers_;
+  Status failure_;
+  uint64_t expected_ = 0, posted_ = 0, arrived_ = 0;
+  bool check_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Workload> make_send_workload(const Side& side, const Load& load) {
+  if (load.test->latency) return std::make_unique<SendLatency>(side, load);
+  if (side.role == Role::kClient) return std::make_unique<SendBandwidth>(side, load);
+  return std::make_unique<ReceiveBandwidth>(side, load);
+}
+
+}  // namespace sluice::tools

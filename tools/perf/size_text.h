@@ -1,0 +1,20 @@
+// Sizes and counts as people write them on a command line: "64", "4K", "1M", "1G".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace sluice::tools {
+
+// Largest size that any test takes.
+inline constexpr uint64_t kLargestSizeBytes = uint64_t{1} << 40;
+
+// Powers of 1024, either case. Nothing for anything else, for 0 and above kLargestSizeBytes.
+std::optional<uint64_t> parse_size(std::string_view text);
+
+// "64 B", "4 KiB", "527.8 MiB".
+std::string readable_size(uint64_t bytes);
+
+}  // namespace sluice::tools

@@ -1,0 +1,87 @@
+// A window of operations that is kept full, for the bandwidth tests of endpoints: posts
+// the next one as soon as one has ended.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <sluice/api/completion.h>
+
+#include "tools/perf/samples.h"
+#include "tools/perf/workload.h"
+
+namespace sluice::tools {
+
+class Window final : private CompletionSink {
+ public:
+  explicit Window(uint32_t depth) : depth_(depth), idle_(depth), posted_at_(depth), returned_(depth) {}
+
+  // Calls post(slot, number, options) -> Status for each number from 0 to iterations - 1.
+  // Slots are reused in the order they come free: the first `depth` posts have one each.
+  // A sample is the time from a post to its completion.
+  template <typename Post>
+  Status run(Side& side, uint64_t iterations, Samples* samples, Post&& post) {
+    start(samples);
+    for (uint64_t posted = 0; completed_ < iterations;) {
+      bool full = false;
+      while (posted < iterations && idle_first_ != idle_last_ && !full) {
+        uint32_t slot = idle_[idle_first_ % depth_];
+        PostOptions options{.sink = this, .user_data = slot, .deadline = kNever};
+        // What is posted last ends when the bytes have arrived, and all before them.
+        if (iterations - posted <= depth_) options.level = Level::kPlaced;
+        Status status = post(slot, posted, options);
+        full = status.code() == Code::kTryAgain;
+        if (full) break;
+        SLUICE_RETURN_IF_ERROR(status);
+        posted_at_[slot] = last_ticks_;
+        ++idle_first_;
+        ++posted;
+      }
+      uint64_t before = completed_;
+      if (full && posted == completed_) {
+        side.context.progress();
+        continue;
+      }
+      SLUICE_RETURN_IF_ERROR(side.wait_until([&] { return completed_ != before; }));
+      SLUICE_RETURN_IF_ERROR(failure_);
+    }
+    return Status();
+  }
+
+  // The buffer that came back with the slot's last completion.
+  Buffer& returned(uint32_t slot) { return returned_[slot]; }
+
+ private:
+  void start(Samples* samples) {
+    samples_ = samples;
+    completed_ = 0;
+    for (uint32_t slot = 0; slot < depth_; ++slot) idle_[slot] = slot;
+    idle_first_ = 0;
+    idle_last_ = depth_;
+    last_ticks_ = ticks();
+  }
+  void on_completion(Completion&& completion) noexcept override {
+    auto slot = static_cast<uint32_t>(completion.user_data);
+    if (!completion.status.ok()) failure_ = completion.status;
+    if (!completion.buffers.empty()) returned_[slot] = std::move(completion.buffers[0]);
+    ++completed_;
+    idle_[idle_last_++ % depth_] = slot;
+    if (samples_ == nullptr) return;
+    // One reading serves as the end of this operation and as the start of its successor.
+    last_ticks_ = ticks();
+    samples_->add(last_ticks_ - posted_at_[slot]);
+  }
+
+  uint32_t depth_;
+  std::vector<uint32_t> idle_;  // ring of slots
+  uint64_t idle_first_ = 0, idle_last_ = 0;
+  std::vector<uint64_t> posted_at_;
+  std::vector<Buffer> returned_;
+  Samples* samples_ = nullptr;
+  uint64_t completed_ = 0;
+  uint64_t last_ticks_ = 0;
+  Status failure_;
+};
+
+}  // namespace sluice::tools

@@ -1,0 +1,41 @@
+#include "tools/perf/workload.h"
+
+#include "tools/perf/pattern.h"
+
+namespace sluice::tools {
+
+Status Side::closed() {
+  return Status(Code::kUnreachable, Scope::kEndpoint, "perf", "the peer went away in the middle of the test");
+}
+
+void Workload::fill(std::byte* data, uint64_t step, bool damage) const {
+  fill_pattern({data, load_.size_bytes}, load_.seed, step);
+  if (damage) data[load_.size_bytes / 2] ^= std::byte{0x10};
+}
+
+void Workload::compare(const std::byte* data, uint64_t step, uint64_t length) {
+  verdict_.verified_bytes += length;
+  verdict_.mismatched_bytes += count_mismatches({data, length}, load_.seed, step);
+}
+
+Status Workload::serve_passively() {
+  SLUICE_RETURN_IF_ERROR(side_.control.expect());
+  // The client's round may be as long as it likes: only the connection's end is a failure.
+  while (!side_.control.arrived()) {
+    Status status = side_.wait_until([&] { return side_.control.arrived(); });
+    if (!status.ok() && status.code() != Code::kTimedOut) return status;
+  }
+  return Status();
+}
+
+std::unique_ptr<Workload> make_workload(const Side& side, const Load& load) {
+  switch (load.test->verb) {
+    case Verb::kSend: return make_send_workload(side, load);
+    case Verb::kWrite:
+    case Verb::kRead: return make_one_sided_workload(side, load);
+    case Verb::kExchange: return make_exchange_workload(side, load);
+  }
+  return nullptr;
+}
+
+}  // namespace sluice::tools

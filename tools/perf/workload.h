@@ -1,0 +1,91 @@
+// One side of one test at one size. Both sides have one; the client's round and the
+// server's run at the same time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <sluice/api/context.h>
+
+#include "tools/perf/control.h"
+#include "tools/perf/plan.h"
+#include "tools/perf/samples.h"
+
+namespace sluice::tools {
+
+enum class Role : uint8_t { kClient, kServer };
+
+// What a workload works on; all outlive it.
+struct Side {
+  Context& context;
+  Endpoint& endpoint;
+  ControlChannel& control;
+  Role role;
+
+  bool client() const { return role == Role::kClient; }
+  // Progresses until done() is true. Errors: kTimedOut after kStallLimit, kUnreachable
+  // when the endpoint is closed meanwhile.
+  template <typename Done>
+  Status wait_until(Done&& done) {
+    EndpointCore& core = endpoint.core();
+    SLUICE_RETURN_IF_ERROR(context.wait_until(
+        [&] { return done() || core.state() != EndpointState::kConnected; }, after(context.now(), kStallLimit)));
+    return done() ? Status() : closed();
+  }
+
+ private:
+  static Status closed();
+};
+
+// What the checks found so far on this side.
+struct Verdict {
+  uint64_t verified_bytes = 0;
+  uint64_t mismatched_bytes = 0;
+};
+
+class Workload {
+ public:
+  Workload(const Side& side, const Load& load) : side_(side), load_(load) {}
+  virtual ~Workload() = default;
+  Workload(const Workload&) = delete;
+  Workload& operator=(const Workload&) = delete;
+
+  // Allocates and grants. The server's object goes to the client's adopt().
+  virtual Result<Json> prepare() = 0;
+  virtual Status adopt(const Json&) { return Status(); }
+  // Posts what must be there before the peer's first byte.
+  virtual Status arm(const Round&) { return Status(); }
+  // `samples`: null, or room for round.iterations. A passive server returns when the
+  // control channel has something.
+  virtual Status run(const Round& round, Samples* samples) = 0;
+  // After a round, off the clock: compares what is left in memory.
+  virtual void inspect(const Round&) {}
+  // Places among the samples of the first `tensors` steps where a tensor of an extent
+  // that was not handed over before crossed.
+  virtual std::span<const uint32_t> first_of_extent() const { return {}; }
+
+  const Verdict& verdict() const { return verdict_; }
+  const Load& load() const { return load_; }
+
+ protected:
+  // Whether this side must flip a byte of what it sends, so that the check is seen to work.
+  bool damages(const Round& round) const { return load_.corrupt && round.mode == Round::Mode::kCheck; }
+  // Writes the pattern of `step`.
+  void fill(std::byte* data, uint64_t step, bool damage) const;
+  void compare(const std::byte* data, uint64_t step) { compare(data, step, load_.size_bytes); }
+  void compare(const std::byte* data, uint64_t step, uint64_t length);
+  // Progresses until the client says that the round is over.
+  Status serve_passively();
+
+  Side side_;
+  Load load_;
+  Verdict verdict_;
+};
+
+std::unique_ptr<Workload> make_send_workload(const Side& side, const Load& load);
+std::unique_ptr<Workload> make_one_sided_workload(const Side& side, const Load& load);
+std::unique_ptr<Workload> make_exchange_workload(const Side& side, const Load& load);
+std::unique_ptr<Workload> make_workload(const Side& side, const Load& load);
+
+}  // namespace sluice::tools
