@@ -85,7 +85,8 @@ class OperationTable {
 
   // Null when the limit is reached.
   Operation* take() {
-    if (free_ == nullptr && !grow()) return nullptr;
+    if (used_ >= limit_) return nullptr;
+    if (free_ == nullptr) grow();
     Operation* op = free_;
     free_ = op->next;
     op->next = nullptr;
@@ -121,9 +122,8 @@ class OperationTable {
  private:
   static constexpr uint32_t kChunk = 8;  // small: an idle connection has one at most
 
-  bool grow() {
+  void grow() {
     uint32_t first = static_cast<uint32_t>(chunks_.size()) * kChunk;
-    if (first >= limit_) return false;
     chunks_.push_back(std::make_unique<std::array<Operation, kChunk>>());
     for (uint32_t i = kChunk; i-- > 0;) {
       Operation& op = (*chunks_.back())[i];
@@ -131,7 +131,6 @@ class OperationTable {
       op.next = free_;
       free_ = &op;
     }
-    return true;
   }
 
   std::vector<std::unique_ptr<std::array<Operation, kChunk>>> chunks_;

@@ -17,8 +17,8 @@ Counter refused_table_full("session.refused_table_full");
 Counter ended_by_deadline("session.ended_by_deadline");
 Counter peers_silent("session.peers_silent");
 
-// A host that calls this late was not looking: silence of the peer in that time
-// proves nothing.
+// A host that comes this long after the time it was told was not looking: silence of
+// the peer in that time proves nothing.
 constexpr Duration kLatePoll = std::chrono::milliseconds(500);
 
 Status invalid(const std::string& why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why); }
@@ -296,13 +296,18 @@ void Session::end_early(Operation* op, const Status& why) {
   bool offered = op->state == OperationState::kOffered;
   bool outgoing = offered || op->state == OperationState::kPushing;
   if (incoming) {
+    drop_runs(op);  // before the peer takes its memory back
     send_done(op->peer_id, Code::kCancelled, 0);
   } else if (outgoing) {
     send_control(wire::Cancel{.id = op->id, .offer = true});
   } else if (op->state == OperationState::kPosted && (op->kind == OperationKind::kWant || op->kind == OperationKind::kRead)) {
     send_control(wire::Cancel{.id = op->id, .offer = false});
+  } else if (op->state == OperationState::kQueued && op->kind == OperationKind::kSupply) {
+    send_done(op->peer_id, why.code(), 0);  // the asker would wait for it
   }
   bool unknown = offered && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
+  // A message that came in part was not received; of a write the part is in place.
+  if (op->state == OperationState::kPushing && op->kind == OperationKind::kWrite && op->moved > 0) unknown = true;
   if (!unknown) {
     complete_later(op, why);
     return;
@@ -450,7 +455,8 @@ bool Session::has_work() const {
   if (link_dead_ || finished_) return false;
   if (releases_.count > 0 || needs_flush_ || !pulling_.empty()) return true;
   if (blocked_) return false;
-  return !pushing_.empty() || (!queued_.empty() && !credit_blocked_) || backlog_start_ < backlog_.size();
+  bool may_start = !queued_.empty() && !credit_blocked_ && state_ == EndpointState::kConnected;
+  return !pushing_.empty() || may_start || backlog_start_ < backlog_.size();
 }
 
 size_t Session::progress(Instant now) {

@@ -195,20 +195,24 @@ Unexpected& Session::store_unexpected(uint64_t offer_id, Tag tag, uint64_t total
 }
 
 Status Session::store_unexpected(const wire::TaggedInline& inlined, PayloadReader& payload) {
-  Unexpected& message = store_unexpected(inlined.id, inlined.tag, inlined.payload_bytes);
+  uint64_t total = inlined.payload_bytes;
+  Buffer bytes;
+  if (total > 0) {
+    // Before it is queued: a message without its bytes must not be received later.
+    Result<Buffer> room = arena_->allocate(total, {.quota = options_.quota, .for_receive = true});
+    if (!room.ok()) {
+      return Status(room.code(), Scope::kEndpoint, kOrigin,
+                    "no memory for a message that no receive was posted for: " + std::string(room.status().detail()));
+    }
+    bytes = std::move(room).value();
+    payload.read(bytes.bytes());
+    counters_.copied_bytes += total * traits_.inline_in.user;
+    counters_.kernel_copied_bytes += total * traits_.inline_in.kernel;
+  }
+  Unexpected& message = store_unexpected(inlined.id, inlined.tag, total);
   message.is_inline = true;
   message.report = inlined.report;
-  uint64_t total = inlined.payload_bytes;
-  if (total == 0) return Status();
-  Result<Buffer> room = arena_->allocate(total, {.quota = options_.quota, .for_receive = true});
-  if (!room.ok()) {
-    return Status(room.code(), Scope::kEndpoint, kOrigin,
-                  "no memory for a message that no receive was posted for: " + std::string(room.status().detail()));
-  }
-  message.payload = std::move(room).value();
-  payload.read(message.payload.bytes());
-  counters_.copied_bytes += total * traits_.inline_in.user;
-  counters_.kernel_copied_bytes += total * traits_.inline_in.kernel;
+  message.payload = std::move(bytes);
   return Status();
 }
 
@@ -630,6 +634,7 @@ Status Session::on_cancel(const wire::Cancel& cancel) {
     if (incoming && op.peer_id == cancel.id) found = &op;
   });
   if (found == nullptr) return Status();
+  drop_runs(found);
   send_done(cancel.id, Code::kCancelled, 0);
   complete(found, from_peer(Code::kCancelled));
   return Status();

@@ -20,28 +20,32 @@ constexpr size_t kMostBacklogBytes = 1u << 20;
 
 }  // namespace
 
+// Sends keep their order. One that waits for credit holds up other sends only: the peer
+// may need an answer or a write before it posts the receive that gives the credit.
 bool Session::start_or_queue(Operation* op) {
-  if (queued_.empty()) {
-    if (start(op) != Started::kBlocked) return true;
-  }
+  bool in_turn = queued_.empty() || (credit_blocked_ && op->kind != OperationKind::kSend);
+  if (in_turn && start(op) != Started::kBlocked) return true;
   op->state = OperationState::kQueued;
   queued_.push_back(op);
   return false;
 }
 
 void Session::run_queue() {
-  while (!queued_.empty() && state_ == EndpointState::kConnected) {
-    Operation* op = queued_.first;
-    queued_.remove(op);
-    if (start(op) == Started::kBlocked) {
-      // Back to where it was: sends keep their order.
-      op->state = OperationState::kQueued;
-      op->list = &queued_;
-      op->next = queued_.first;
-      (queued_.first != nullptr ? queued_.first->previous : queued_.last) = op;
-      queued_.first = op;
-      return;
+  credit_blocked_ = false;
+  for (Operation* op = queued_.first; op != nullptr && state_ == EndpointState::kConnected;) {
+    Operation* next = op->next;
+    bool waits_for_credit = credit_blocked_ && op->kind == OperationKind::kSend;
+    if (!waits_for_credit) {
+      Started started = start(op);
+      if (link_dead_) return;
+      if (started == Started::kBlocked) {
+        bool by_credit = credit_blocked_ && op->kind == OperationKind::kSend;
+        if (!by_credit) return;  // no room for anybody
+      } else if (op->list == &queued_) {
+        queued_.remove(op);
+      }
     }
+    op = next;
   }
 }
 
@@ -148,7 +152,9 @@ Session::Started Session::start_supply(Operation* op) {
   }
   fault_point("session.supply");
   Started started = send_offer(op, offer);
+  if (started == Started::kFailed) send_done(op->peer_id, op->status.code(), 0);  // the asker would wait for it
   if (started == Started::kSent && (offer.flags & wire::Offer::kDataFollows) != 0) {
+    unlink(op);
     op->state = OperationState::kPushing;
     pushing_.push_back(op);
     host_->activate(*this);

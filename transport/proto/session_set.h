@@ -10,10 +10,11 @@
 
 namespace sluice::proto {
 
-class SessionSet final : public SessionHost {
+// Not final: tests put their own time behind exact_now().
+class SessionSet : public SessionHost {
  public:
   explicit SessionSet(Instant now) : now_(now) {}
-  ~SessionSet();
+  virtual ~SessionSet();
 
   void add(std::shared_ptr<Session> session);
   // Progresses the sessions that have work, fires timers, lets go of closed ones. An idle

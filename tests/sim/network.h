@@ -1,0 +1,168 @@
+// Two simulated links under virtual time: delay, narrow queues, fragments, stalls, a cut
+// at any moment, and a shared memory that knows who reads what. Knows nothing of
+// sessions but their LinkClient.
+#ifndef SLUICE_TESTS_SIM_NETWORK_H_
+#define SLUICE_TESTS_SIM_NETWORK_H_
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include <sluice/allocator/arena.h>
+#include <sluice/proto/link.h>
+
+#include "tests/sim/random.h"
+#include "tests/sim/trace.h"
+
+namespace sluice::sim {
+
+struct NetworkOptions {
+  bool views = true;
+  uint32_t inline_bytes = 64;
+  uint32_t data_bytes = 512;
+  size_t queue_bytes = 4096;      // waiting at the sender; beyond it send() says no
+  size_t window_bytes = 4096;     // on the way at once
+  Duration latency_max{};
+  uint64_t refuse_percent = 0;    // send() says no although there is room
+  uint64_t fragment_max = 512;
+  bool strict_flush = false;      // nothing leaves before flush()
+  uint64_t announce_percent = 0;  // export_run() says "no room now"
+};
+
+// Sees every control message as it is sent and as it is handled.
+class WireSpy {
+ public:
+  virtual void message_sent(int from, proto::ConstBytes header) = 0;
+  virtual void message_handled(int at, proto::ConstBytes header) = 0;
+
+ protected:
+  ~WireSpy() = default;
+};
+
+class Network;
+
+class SimLink final : public proto::Link {
+ public:
+  SimLink(Network& network, int side) : network_(network), side_(side) {}
+  ~SimLink() override { close(); }
+  const proto::LinkTraits& traits() const override;
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
+  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
+  void flush() override;
+  Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
+  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  void quarantine(StorageRef loan) override;
+  void close() override;
+  std::string local_name() const override { return side_ == 0 ? "sim:A" : "sim:B"; }
+  std::string peer_name() const override { return side_ == 0 ? "sim:B" : "sim:A"; }
+
+ private:
+  Network& network_;
+  int side_;
+};
+
+// Outlives the sessions and every view. Ends of it are numbered 0 and 1.
+class Network {
+ public:
+  Network(const NetworkOptions& options, uint64_t seed, std::array<Arena*, 2> arenas, Trace& trace, WireSpy& spy);
+  ~Network();
+
+  std::unique_ptr<proto::Link> make_link(int side) { return std::make_unique<SimLink>(*this, side); }
+  void set_client(int side, proto::LinkClient* client) { ends_[side].client = client; }
+
+  // Moves what may move by now from the senders' queues to the way.
+  void pump();
+  // When pump() has something to do, and when poll() of a side has; kNever: only after
+  // somebody else has acted.
+  Instant next_pump() const;
+  Instant next_poll(int side) const;
+  // The side's turn: messages, pushed(), writable(), link_down(), as a backend's poll.
+  void poll(int side);
+
+  // Nothing from this side moves before `until`.
+  void stall(int from, Instant until);
+  // The path breaks now; each side hears of it at its time.
+  void cut(std::array<Instant, 2> told, bool lose_what_is_on_the_way);
+  // The process of this side is gone: it never acts again, its mappings are void.
+  void crash(int side);
+  // No more chance: full speed, wide queues.
+  void heal();
+
+  // Whether this side's memory is mapped for reading at the other now.
+  bool read_by_peer(int owner, const std::byte* data, size_t length) const;
+  size_t live_imports() const { return imports_.size(); }
+  // Gives back loans whose reader cannot read any more.
+  void release_quarantine();
+  size_t quarantined() const { return ends_[0].quarantine.size() + ends_[1].quarantine.size(); }
+  bool broken() const { return broken_; }
+  bool closed(int side) const { return ends_[side].closed; }
+
+ private:
+  friend class SimLink;
+  class Import;
+
+  // A message that waits at the sender. DATA is read from the sender's memory when it
+  // leaves.
+  struct Waiting {
+    std::vector<std::byte> bytes;  // header, and the payload of a control message
+    size_t header_bytes = 0;
+    bool data = false;
+    std::array<proto::ConstBytes, proto::kMaxPlaces> pieces;
+    size_t piece_count = 0;
+    uint64_t length = 0, gone = 0, cookie = 0, id = 0, offset = 0;
+  };
+  struct Packet {
+    Instant arrives;
+    std::vector<std::byte> bytes;
+    size_t header_bytes = 0;
+    bool data = false;
+    uint64_t id = 0, offset = 0, left_in_message = 0;
+    size_t done = 0;
+  };
+  struct End {
+    proto::LinkClient* client = nullptr;
+    bool closed = false;     // close() was called
+    bool crashed = false;
+    bool told_down = false;
+    Instant down_at = kNever;
+    // Outgoing.
+    std::deque<Waiting> queue;
+    size_t queue_bytes = 0;
+    size_t may_leave = 0;    // items of the queue that were flushed
+    bool want_room = false;  // the sender was refused
+    size_t wanted_bytes = 0;
+    Instant stalled_until = kStart;
+    Instant next_move = kStart;
+    std::deque<std::pair<uint64_t, uint64_t>> pushed;  // cookie, bytes
+    // On the way from this end.
+    std::deque<Packet> way;
+    size_t way_bytes = 0;
+    Instant last_arrival = kStart;
+    std::vector<StorageRef> quarantine;
+  };
+
+  bool accept(int side, size_t bytes);
+  bool swallow(int side) const { return ends_[side].closed || broken_ || ends_[1 - side].crashed; }
+  bool has_room(const End& end) const { return end.queue.empty() || end.queue_bytes + end.wanted_bytes <= options_.queue_bytes; }
+  bool move_one(int side);
+  void depart(End& end, Packet packet);
+  void drop_queue(End& end);
+  void bring_down(int side, const Status& why);
+  bool handle_control(int side, Packet& packet);
+  bool handle_data(int side, Packet& packet);
+
+  NetworkOptions options_;
+  Random random_;
+  Trace& trace_;
+  WireSpy& spy_;
+  std::array<Arena*, 2> arenas_;
+  proto::LinkTraits traits_;
+  std::array<End, 2> ends_;
+  std::vector<Import*> imports_;
+  bool broken_ = false;
+};
+
+}  // namespace sluice::sim
+
+#endif  // SLUICE_TESTS_SIM_NETWORK_H_

@@ -1,0 +1,73 @@
+// Runs schedules by number: one with its trace, or a great many with a line for the
+// ledger.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "tests/sim/simulation.h"
+
+namespace {
+
+uint64_t number(const char* text) { return std::strtoull(text, nullptr, 0); }
+
+int usage() {
+  std::fprintf(stderr,
+               "simulate --seed N [--trace]\n"
+               "simulate --schedules N [--first-seed S] [--ledger FILE --commit ID]\n");
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  uint64_t first = 1, count = 0;
+  bool trace = false;
+  std::string ledger, commit = "unknown";
+  for (int i = 1; i < argc; ++i) {
+    auto is = [&](const char* flag) { return std::strcmp(argv[i], flag) == 0; };
+    if (is("--trace")) {
+      trace = true;
+      continue;
+    }
+    if (i + 1 == argc) return usage();
+    const char* value = argv[i + 1];
+    if (is("--seed")) first = number(value), count = 1;
+    else if (is("--schedules")) count = number(value);
+    else if (is("--first-seed")) first = number(value);
+    else if (is("--ledger")) ledger = value;
+    else if (is("--commit")) commit = value;
+    else return usage();
+    ++i;
+  }
+  if (count == 0) return usage();
+  uint64_t digest = 0, failures = 0, operations = 0, turns = 0;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    sluice::sim::Outcome outcome = sluice::sim::run_schedule(seed, trace);
+    digest = sluice::sim::mix(digest ^ outcome.hash);
+    operations += outcome.operations;
+    turns += outcome.turns;
+    if (outcome.ok) continue;
+    ++failures;
+    std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), outcome.why.c_str());
+    if (failures == 20) break;
+  }
+  double cpu = static_cast<double>(sluice::process_cpu_time().count()) / 1e9;
+  std::printf("%llu schedules from seed %llu: %llu operations, %llu turns, %llu failed, digest %016llx, %.1f CPU seconds\n",
+              static_cast<unsigned long long>(count), static_cast<unsigned long long>(first), static_cast<unsigned long long>(operations),
+              static_cast<unsigned long long>(turns), static_cast<unsigned long long>(failures), static_cast<unsigned long long>(digest), cpu);
+  if (!ledger.empty()) {
+    std::FILE* file = std::fopen(ledger.c_str(), "a");
+    if (file == nullptr) {
+      std::perror(ledger.c_str());
+      return 1;
+    }
+    std::fprintf(file,
+                 "{\"target\":\"tests/sim\",\"commit\":\"%s\",\"first_seed\":%llu,\"schedules\":%llu,\"digest\":\"%016llx\","
+                 "\"cpu_seconds\":%.1f,\"result\":\"%s\"}\n",
+                 commit.c_str(), static_cast<unsigned long long>(first), static_cast<unsigned long long>(count),
+                 static_cast<unsigned long long>(digest), cpu, failures == 0 ? "pass" : "fail");
+    std::fclose(file);
+  }
+  return failures == 0 ? 0 : 1;
+}
