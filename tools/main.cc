@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/demo_job/demo_command.h"
 #include "tools/info/info_command.h"
 #include "tools/perf/perf_command.h"
 #include "tools/version.h"
@@ -33,7 +34,7 @@ std::vector<std::string> names_of_commands(const CLI::App& app) {
 int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   std::replace(text.begin(), text.end(), '\n', ' ');
-  bool has_example = text.find("example: ") != std::string::npos;
+  bool has_example = text.find("example") != std::string::npos;
   fmt::print(stderr, "sluice: {}{}\n", text, has_example ? "" : "; example: " + example_for(app));
   return kExitUsage;
 }
@@ -47,6 +48,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> arguments(argv, argv + argc);
   int exit_code = 0;
   sluice::tools::add_perf_command(app, arguments, exit_code);
+  sluice::tools::add_demo_command(app, exit_code);
   sluice::tools::add_info_command(app, exit_code);
   app.add_subcommand("version", "print the version")->callback([] { fmt::print("sluice {}\n", sluice::tools::kVersion); });
   std::vector<std::string> commands = names_of_commands(app);
