@@ -130,6 +130,7 @@ Json to_json(const PerfOptions& options, const Surroundings& surroundings, const
 
 std::string json_obstacle(const std::string& path) {
   if (path == "-") return "";
+  if (path.empty()) return "it is empty";
   bool regular = is_regular_or_absent(path);
   std::string probe = regular ? beside(path) : path;
   int fd = ::open(probe.c_str(), O_WRONLY | O_CLOEXEC | (regular ? O_CREAT | O_EXCL : 0), 0644);

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <future>
+#include <span>
 #include <thread>
 
+#include <sluice/api/identity.h>
 #include <sluice/select/open.h>
 
 #include "tools/info/machine.h"
@@ -56,7 +58,12 @@ std::string connect_address(const PerfOptions& options) {
 
 // Where the ends of --self meet: a name or port nobody else has.
 std::string private_address(const PerfOptions& options) {
-  if (options.transport == "shm") return fmt::format("shm:sluice-perf-self-{}", ::getpid());
+  if (options.transport == "shm") {
+    // Not the pid: in two pid namespaces it may be the same.
+    uint64_t random = 0;
+    fill_random(std::as_writable_bytes(std::span(&random, 1)));
+    return fmt::format("shm:sluice-perf-self-{:016x}", random);
+  }
   if (options.transport == "loopback") return "loopback:perf";
   return options.transport == "tcp" ? "tcp://127.0.0.1:0" : "sluice://127.0.0.1:0";
 }

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""`sluice info`: what it finds, and that it says why."""
+import json
+
+import command
+
+
+class Info(command.CommandTest):
+    def info(self, **extra):
+        return json.loads(self.run_command("info", "--json", **extra).stdout)
+
+    def test_json_has_what_a_bug_report_needs(self):
+        info = self.info()
+        self.assertEqual(info["schema"], "sluice.info/1")
+        for name in ("version", "host", "cpu", "memory", "arena", "limits", "paths", "counters"):
+            self.assertIn(name, info)
+        self.assertGreater(info["memory"]["total_bytes"], info["arena"]["extent_bytes"])
+        self.assertGreater(info["limits"]["open_files"], 0)
+        self.assertIn(info["arena"]["pages"].split()[0], ("plain", "transparent", "hugetlb"))
+        paths = {path["path"]: path for path in info["paths"]}
+        self.assertTrue(paths["shm"]["usable"])
+        self.assertEqual(paths["shm"]["copies_per_fetch"], 0)
+        self.assertEqual(paths["tcp"]["copies_per_fetch"], 2)
+        self.assertFalse(paths["verbs"]["usable"])
+        self.assertTrue(all(path["why"] for path in info["paths"]))
+        self.assertGreaterEqual(info["counters"]["allocator.extents_added"], 1)
+
+    def test_the_arena_limit_says_where_it_comes_from(self):
+        self.assertEqual(self.info()["arena"]["limit_from"], "half of this machine's memory")
+        limited = self.info(SLUICE_ARENA_LIMIT="96M")["arena"]
+        self.assertEqual(limited["limit_bytes"], 96 << 20)
+        self.assertEqual(limited["limit_from"], "SLUICE_ARENA_LIMIT")
+
+    def test_a_limit_that_does_not_parse_names_itself(self):
+        done = self.run_command("info", expect=1, SLUICE_ARENA_LIMIT="lots")
+        for part in ("SLUICE_ARENA_LIMIT", "lots", "example"):
+            self.assertIn(part, done.stderr)
+
+    def test_explain_gives_a_reason_for_every_path(self):
+        lines = [line for line in self.run_command("info", "--explain").stdout.splitlines() if line.startswith("path ")]
+        self.assertGreaterEqual(len(lines), 5)
+        self.assertTrue(all(": " in line for line in lines))
+        plain = [line for line in self.run_command("info").stdout.splitlines() if line.startswith("path ")]
+        self.assertTrue(all(": " not in line for line in plain))
+
+    def test_a_wrong_flag_is_a_usage_error(self):
+        done = self.run_command("info", "--bogus", expect=2)
+        self.assertIn("--bogus", done.stderr)
+        self.assertIn("example", done.stderr)
+
+
+if __name__ == "__main__":
+    command.main()

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""The command line of `sluice perf`: usage errors, sizes, durations, and the JSON file."""
+import json
+import os
+import re
+import subprocess
+
+import command
+
+
+class Usage(command.CommandTest):
+    def assert_usage(self, arguments, flag, value):
+        done = self.run_command(*arguments, expect=2)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertIn(flag, done.stderr)
+        self.assertIn(value, done.stderr)
+        self.assertIn("example", done.stderr)
+
+    def test_a_value_that_does_not_parse_names_flag_value_and_example(self):
+        cases = [
+            ("TEST", "send_lta", ["perf", "send_lta", "--self"]),
+            ("--size", "12x", ["perf", "send_lat", "--self", "-s", "12x"]),
+            ("--size", "0", ["perf", "send_lat", "--self", "--size", "0"]),
+            ("--iters", "abc", ["perf", "send_lat", "--self", "-n", "abc"]),
+            ("--iters", "0", ["perf", "send_lat", "--self", "-n", "0"]),
+            ("--duration", "never", ["perf", "send_lat", "--self", "-D", "never"]),
+            ("--duration", "-1", ["perf", "send_lat", "--self", "-D=-1"]),
+            ("--tx-depth", "5000", ["perf", "send_bw", "--self", "-t", "5000"]),
+            ("--warmup", "1.5", ["perf", "send_lat", "--self", "--warmup", "1.5"]),
+            ("--transport", "pigeon", ["perf", "send_lat", "--self", "--transport", "pigeon"]),
+            ("--port", "65536", ["perf", "send_lat", "-p", "65536"]),
+            ("--wait", "nap", ["perf", "send_lat", "--self", "--wait", "nap"]),
+            ("--pin", "maybe", ["perf", "send_lat", "--self", "--pin", "maybe"]),
+            ("HOST", "tcp://nowhere", ["perf", "send_lat", "tcp://nowhere"]),
+            ("HOST", "a b", ["perf", "send_lat", "a b"]),
+            ("--bind", "a b", ["perf", "send_lat", "--bind", "a b"]),
+            ("--self", "somehost", ["perf", "send_lat", "somehost", "--self"]),
+            ("--into", "send_bw", ["perf", "send_bw", "--self", "--into"]),
+            ("--transport", "loopback", ["perf", "send_lat", "--transport", "loopback"]),
+            ("--json", "/nowhere/x", ["perf", "send_lat", "--self", "--json", "/nowhere/x"]),
+            ("--bogus", "", ["perf", "send_lat", "--self", "--bogus"]),
+            ("COMMAND", "prf", ["prf"]),
+        ]
+        for flag, value, arguments in cases:
+            with self.subTest(arguments=arguments):
+                self.assert_usage(arguments, flag, value)
+
+    def test_what_excludes_each_other_is_refused(self):
+        self.assert_usage(["perf", "send_lat", "--self", "-a", "-s", "4"], "--size", "--all")
+        self.assert_usage(["perf", "send_lat", "--self", "-n", "4", "-D", "1"], "--duration", "--iters")
+
+    def test_a_path_that_this_build_has_not_is_nothing_to_run_on(self):
+        done = self.run_command("perf", "send_lat", "--self", "--transport", "verbs", expect=77)
+        self.assertIn("verbs", done.stderr)
+
+    def test_more_than_there_is_memory_for_is_refused_before_it_starts(self):
+        done = self.run_command("perf", "send_lat", "--self", "-s", "1000G", expect=1)
+        self.assertIn("--size", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_help_and_version_are_no_errors(self):
+        self.assertIn("--transport", self.run_command("perf", "--help").stdout)
+        self.assertNotIn("--corrupt", self.run_command("perf", "--help").stdout)
+        self.assertRegex(self.run_command("version").stdout, r"^sluice \d+\.\d+\.\d+\n$")
+        self.assertRegex(self.run_command("--version").stdout, r"^sluice \d+\.\d+\.\d+\n$")
+
+
+class Results(command.CommandTest):
+    def test_all_sizes_are_in_the_table_and_in_the_json(self):
+        path = self.file("all.json")
+        done = self.run_command("perf", "send_lat", "--self", "--transport", "shm", "-a", "-n", "5", "--json", path)
+        sizes = [2 ** exponent for exponent in range(1, 24)]
+        rows = [line.split() for line in done.stdout.splitlines() if "#" not in line]
+        self.assertEqual([int(row[0]) for row in rows], sizes)
+        with open(path, encoding="utf-8") as file:
+            results = json.load(file)["results"]
+        self.assertEqual([result["size_bytes"] for result in results], sizes)
+
+    def test_results_go_to_stdout_and_nothing_else_does(self):
+        done = self.run_command("perf", "send_bw", "--self", "--transport", "tcp", "-s", "4K", "-n", "20")
+        header, row = done.stdout.splitlines()
+        self.assertTrue(header.startswith(" #bytes "))
+        self.assertRegex(row, r"^ 4096 +20 +\d")
+        self.assertNotIn("\x1b", done.stdout + done.stderr)
+
+    def test_json_to_stdout_is_only_json(self):
+        done = self.run_command("perf", "send_lat", "--self", "-n", "20", "--json", "-")
+        self.assertEqual(json.loads(done.stdout)["results"][0]["iterations"], 20)
+
+    def test_a_duration_runs_at_least_that_long(self):
+        for test in ("send_lat", "exchange_bw"):
+            result = self.perf(test, "--self", "--transport", "shm", "-s", "64", "-D", "0.3")["results"][0]
+            self.assertGreaterEqual(result["seconds"], 0.3)
+            self.assertGreater(result["iterations"], 0)
+
+    def test_without_verification_nothing_claims_to_be_verified(self):
+        for test in ("send_lat", "exchange_lat", "write_bw"):
+            result = self.perf(test, "--self", "--transport", "shm", "-s", "64", "-n", "20", "--no-verify")["results"][0]
+            self.assertEqual(result["verified_bytes"], 0)
+
+    def test_the_window_is_what_was_asked_for(self):
+        result = self.perf("write_bw", "--self", "--transport", "tcp", "-s", "1K", "-n", "40", "-t", "3")["results"][0]
+        self.assertEqual(result["tx_depth"], 3)
+
+    def test_a_window_that_would_take_too_much_memory_is_cut_and_said(self):
+        document = self.perf("write_bw", "--self", "--transport", "shm", "-s", "128M", "-n", "2", "-t", "8", "--no-verify")
+        self.assertEqual(document["results"][0]["tx_depth"], 4)
+        self.assertEqual(len(document["warnings"]), 1)
+
+    def test_the_environment_says_what_the_figures_depend_on(self):
+        environment = self.perf("send_lat", "--self", "--transport", "auto", "-n", "20", "--wait", "sleep")["environment"]
+        self.assertEqual(environment["waiting"], "sleep")
+        self.assertEqual(environment["transport"]["requested"], "auto")
+        self.assertEqual(environment["transport"]["path"], "shm")
+        self.assertTrue(environment["transport"]["reason"])
+        self.assertEqual(environment["cpus"], len(os.sched_getaffinity(0)))
+        self.assertEqual(environment["pinned"], environment["cpus"] >= 2)
+        self.assertIn("send_lat", environment["argv"])
+        for name in ("kernel", "cpu", "governor", "thp", "steal_seconds"):
+            self.assertIn(name, environment)
+        self.assertFalse(self.perf("send_lat", "--self", "-n", "20", "--pin", "off")["environment"]["pinned"])
+
+    def test_every_way_of_waiting_works_on_every_path(self):
+        for transport in ("shm", "tcp", "loopback"):
+            for waiting in ("adaptive", "sleep", "spin"):
+                with self.subTest(transport=transport, waiting=waiting):
+                    document = self.perf("exchange_lat", "--self", "--transport", transport, "-s", "64", "-n", "30", "--wait", waiting)
+                    self.assertEqual(document["results"][0]["errors"], 0)
+
+
+class JsonFile(command.CommandTest):
+    def test_a_file_that_exists_is_replaced_whole(self):
+        path = self.file("result.json")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("x" * 100_000)
+        document = self.perf("send_lat", "--self", "-n", "20")
+        self.assertEqual(document["schema"], "sluice.perf/1")
+
+    def test_what_cannot_be_written_is_refused_before_the_run(self):
+        for path in ("/nowhere/result.json", self.folder, ""):
+            done = self.run_command("perf", "send_lat", "--self", "--json", path, expect=2)
+            self.assertIn("--json", done.stderr)
+            self.assertEqual(done.stdout, "")
+
+    def test_a_device_without_room_is_a_failure(self):
+        done = self.run_command("perf", "send_lat", "--self", "-n", "20", "--json", "/dev/full", expect=1)
+        self.assertIn("/dev/full", done.stderr)
+        self.assertTrue(os.path.exists("/dev/full"))
+
+    def test_a_failed_run_leaves_a_file_that_says_so(self):
+        path = self.file("result.json")
+        process = subprocess.Popen([command.BINARY, "perf", "send_lat", "--self", "--transport", "tcp", "-D", "1000", "--json", path],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=command.environment())
+        self.addCleanup(self.end, process)
+        self.assertIn("#bytes", process.stdout.readline())
+        with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as file:
+            server = int(file.read().split()[0])
+        os.kill(server, 9)
+        _, errors = process.communicate(timeout=command.LIMIT_SECONDS)
+        self.assertEqual(process.returncode, 1, errors)
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+        self.assertEqual(document["results"], [])
+        self.assertTrue(any(re.search("kUnreachable|kOutcomeUnknown|kCancelled", warning) for warning in document["warnings"]),
+                        document["warnings"])
+
+
+if __name__ == "__main__":
+    command.main()
