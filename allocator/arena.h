@@ -54,11 +54,13 @@ struct AllocateOptions {
 };
 
 struct ArenaOptions {
-  // Most bytes of extents; 0: half of the machine's memory (or of the cgroup's limit).
+  // Most bytes of extents, whole 2 MiB of it; 0: $SLUICE_ARENA_LIMIT (for example 8G),
+  // else half of the machine's memory (or of the cgroup's limit).
   size_t limit_bytes = 0;
   size_t first_extent_bytes = size_t{64} << 20;  // each next one doubles
   size_t largest_extent_bytes = size_t{1} << 30;
-  // Kept free for receives, so that sending can never stop receiving.
+  // Kept free for receives, in one piece and for the default audience, so that sending
+  // can never stop receiving, also not by fragmentation.
   size_t receive_reserve_bytes = size_t{4} << 20;
 };
 
@@ -71,7 +73,10 @@ struct ExtentInfo {
   PageKind pages = PageKind::kPlain;
 };
 
+// A snapshot; while other threads work, figures may be off by what they are just doing.
 struct ArenaStatistics {
+  // used_bytes: what Buffers and Tensors hold. cached_bytes: freed and kept for the next
+  // request of the size, taken back when memory is short. peak_used_bytes counts both.
   size_t limit_bytes, reserved_address_bytes, extent_bytes, used_bytes, peak_used_bytes, cached_bytes;
   uint64_t extents_added, extents_removed, allocations, failures;
   size_t outstanding;  // Buffers and Tensors alive
@@ -91,6 +96,7 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   // Uninitialised memory (zeroed the first time), aligned to kArenaAlignment.
+  // `bytes` above 64 KiB are rounded up to 4 KiB, below to one of eight sizes per doubling.
   // Errors: kNoMemory (arena limit or quota: the detail says which, its size, and how
   // to raise it), kInvalidArgument (bad shape), kWrongState (in a forked child).
   // Blocks: only when an extent must be added. Cost: tens of ns when warm, no system call.
@@ -117,10 +123,14 @@ class Arena {
   // Grows until at least `bytes` are free, so that later allocations touch no
   // system call. Errors: kNoMemory.
   Status prefault(size_t bytes, Audience audience = Audience::kSameUser);
-  // Gives whole free extents back to the system; returns the bytes given back.
+  // Gives whole free extents back to the system; returns the bytes given back. The
+  // receive reserve goes with the last of them and comes back with the next.
   size_t trim();
 
   ArenaStatistics statistics() const;
+
+  // In a forked child: allocate() and prefault() give kWrongState, the others nothing;
+  // ending the Arena and its Buffers is allowed and touches no memory of the parent.
 
  private:
   explicit Arena(ArenaState* state) : state_(state) {}

@@ -1,4 +1,4 @@
-// Extents: how the arena grows, gives back, and collects what threads keep cached.
+// Extents: how the arena grows and gives back.
 #include <algorithm>
 #include <string>
 
@@ -6,6 +6,7 @@
 #include <sluice/base/counters.h>
 
 #include "allocator/arena_state.h"
+#include "allocator/machine_memory.h"
 
 namespace sluice {
 namespace {
@@ -14,82 +15,80 @@ Counter extents_added_total("allocator.extents_added");
 Counter extents_removed_total("allocator.extents_removed");
 }  // namespace
 
-ArenaBlock* ArenaState::take_block() {
-  if (spare_blocks == nullptr) return new ArenaBlock();
-  ArenaBlock* block = spare_blocks;
-  spare_blocks = block->next;
-  return block;
+// What an extent must hold, by where it comes to lie.
+struct ArenaState::Need {
+  uint64_t bytes;      // anywhere
+  uint64_t at_end;     // after the last extent, whose free tail it continues
+  uint64_t preferred;  // if memory and limit allow
+  uint64_t most;       // what the limit leaves
+};
+
+// Addresses for an extent of at least the needed length, taken out of free_addresses.
+// After the others if it fits there, so that runs can continue; else in a gap.
+std::optional<uint64_t> ArenaState::place(const Need& need, uint64_t* length) {
+  uint64_t at_end = std::min(need.most, free_addresses.length_before(reserved));
+  if (need.at_end <= at_end) {
+    uint64_t offset = reserved - free_addresses.length_before(reserved);
+    *length = std::clamp(need.preferred, need.at_end, at_end);
+    if (free_addresses.take_exactly(offset, *length)) return offset;
+  }
+  if (need.bytes > need.most) return std::nullopt;
+  *length = std::clamp(need.preferred, need.bytes, need.most);
+  std::optional<uint64_t> gap = free_addresses.take(*length);
+  if (!gap) gap = free_addresses.take(*length = need.bytes);
+  return gap;
 }
 
-void ArenaState::flush_caches() {
-  for (CacheShard& shard : shards) {
-    shard.lock.lock();
-    for (size_t audience = 0; audience < shard.blocks.size(); ++audience) {
-      for (ArenaBlock*& head : shard.blocks[audience]) {
-        while (head != nullptr) {
-          ArenaBlock* block = head;
-          head = block->next;
-          free_runs[audience].add(block->offset, class_bytes(static_cast<int>(block->size_class)));
-          block->next = spare_blocks;
-          spare_blocks = block;
-        }
+Status ArenaState::grow(uint64_t bytes, Audience audience, bool one_run) {
+  size_t index = static_cast<size_t>(audience);
+  uint64_t reserve = reserve_placed ? 0 : options.receive_reserve_bytes;
+  // What shall become more is not given back in order to become more.
+  std::optional<Audience> spared;
+  if (!one_run) spared = audience;
+  for (bool trimmed = false;; trimmed = true) {
+    // The reserve lies in the first extent of the default audience; until then the
+    // other audience leaves room for it.
+    uint64_t carved = audience == Audience::kSameUser ? reserve : 0;
+    uint64_t left = options.limit_bytes - extent_bytes;
+    left -= std::min(left, audience == Audience::kSameUser ? 0 : round_up(reserve, kExtentGranule));
+    Need need{.bytes = round_up(bytes + carved, kExtentGranule), .at_end = 0, .preferred = 0, .most = left};
+    uint64_t reclaimable = 0;
+    {
+      std::lock_guard lock(mutex);
+      uint64_t end = reserved - free_addresses.length_before(reserved);
+      uint64_t continued = one_run ? std::min(bytes, free_runs[index].length_before(end)) : 0;
+      need.at_end = std::max(round_up(bytes + carved - continued, kExtentGranule), kExtentGranule);
+      uint64_t shift = std::min<uint64_t>(audience_extents[index], 20);
+      need.preferred = round_up<uint64_t>(std::min<uint64_t>(options.largest_extent_bytes, options.first_extent_bytes << shift), kExtentGranule);
+      for (uint16_t slot : whole_free_extents(spared)) reclaimable += extents[slot].info.length;
+    }
+    uint64_t length = 0;
+    std::optional<uint64_t> offset = place(need, &length);
+    Status status;
+    if (offset) {
+      status = add_extent(*offset, length, audience, carved);
+      if (status.ok()) return status;
+      // The system is short: with less if that will do.
+      uint64_t least = *offset == reserved - free_addresses.length_before(reserved) ? need.at_end : need.bytes;
+      if (least < length && free_addresses.take_exactly(*offset, least)) {
+        status = add_extent(*offset, least, audience, carved);
+        if (status.ok()) return status;
       }
     }
-    shard.cached_bytes = 0;
-    shard.lock.unlock();
+    // Whole extents that are free, of either audience, could serve as one.
+    bool helps = offset ? reclaimable > 0 : left + reclaimable >= need.bytes && reclaimable > 0;
+    if (trimmed || !helps || trim(spared) == 0) return offset ? status : refused_by_limit(bytes);
+    reserve = reserve_placed ? 0 : options.receive_reserve_bytes;
   }
 }
 
-// Adds extents until a run of `bytes` is free. They follow each other in address order,
-// so that a run may cross them.
-Status ArenaState::grow(uint64_t bytes, Audience audience) {
-  FreeRuns& runs = free_runs[static_cast<int>(audience)];
-  uint64_t left = options.limit_bytes - extent_bytes;
-  // Where the next extent will start decides what it continues.
-  uint64_t end_of_extents = 0;
-  for (uint64_t g = reserved / kExtentGranule; g-- > 0;) {
-    if (granules[g].load(std::memory_order_relaxed) != 0) {
-      end_of_extents = (g + 1) * kExtentGranule;
-      break;
-    }
-  }
-  uint64_t continued = runs.length_before(end_of_extents);
-  uint64_t need = round_up(bytes - std::min(bytes, continued), kExtentGranule);
-  if (need > left) {
-    // Memory of the other audience that is free could serve if it went back first.
-    if (trim() == 0) return limit_status(bytes);
-    left = options.limit_bytes - extent_bytes;
-    need = round_up(bytes, kExtentGranule);
-    if (need > left) return limit_status(bytes);
-  }
-  while (runs.largest() < bytes) {
-    uint64_t missing = round_up(bytes - std::min(bytes, continued), kExtentGranule);
-    uint64_t largest = round_up<uint64_t>(options.largest_extent_bytes, kExtentGranule);
-    uint64_t length = std::max(std::min(next_extent_bytes, largest), std::min(missing, largest));
-    length = std::min(length, options.limit_bytes - extent_bytes);
-    if (length == 0) return limit_status(bytes);
-    SLUICE_RETURN_IF_ERROR(add_extent(length, audience));
-    next_extent_bytes = std::min(next_extent_bytes * 2, largest);
-    continued = std::min(bytes, runs.largest());
-  }
-  return Status();
-}
-
-Status ArenaState::add_extent(uint64_t length, Audience audience) {
+// Takes [offset, offset + length) out of the reserved addresses' hands into use, or
+// gives it back to free_addresses.
+Status ArenaState::add_extent(uint64_t offset, uint64_t length, Audience audience, uint64_t reserve) {
   if (free_slots.empty()) {
+    free_addresses.add(offset, length);
     return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
-                  "1024 extents are in use; raise ArenaOptions::first_extent_bytes");
-  }
-  // After all others if it fits there, so that runs can continue; else in a gap.
-  uint64_t end = reserved - free_addresses.length_before(reserved);
-  uint64_t offset = end;
-  if (reserved - end < length || !free_addresses.take_exactly(end, length)) {
-    std::optional<uint64_t> gap = free_addresses.take(length);
-    if (!gap) {
-      return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
-                    "the arena's addresses are fragmented; trim() or raise ArenaOptions::limit_bytes");
-    }
-    offset = *gap;
+                  std::to_string(kMostExtents) + " extents are in use; raise ArenaOptions::first_extent_bytes");
   }
   Result<PageRun> run = pages.commit(base + offset, length);
   if (!run.ok()) {
@@ -107,37 +106,84 @@ Status ArenaState::add_extent(uint64_t length, Audience audience) {
   }
   uint16_t slot = free_slots.back();
   free_slots.pop_back();
+  size_t index = static_cast<size_t>(audience);
+  std::lock_guard lock(mutex);
   extents[slot] = {.info = {.id = id, .arena_offset = offset, .length = length, .fd = run->fd, .audience = audience, .pages = run->pages},
                    .run = *run};
   for (uint64_t g = offset / kExtentGranule; g < (offset + length) / kExtentGranule; ++g) {
     granules[g].store(static_cast<uint16_t>(slot + 1), std::memory_order_release);
   }
   extent_bytes += length;
+  audience_bytes[index] += length;
+  ++audience_extents[index];
   ++extents_added;
   extents_added_total.add();
-  free_runs[static_cast<int>(audience)].add(offset, length);
+  if (reserve > 0) {
+    reserve_runs.add(offset, reserve);
+    reserve_placed = true;
+  }
+  if (length > reserve) free_runs[index].add(offset + reserve, length - reserve);
   return Status();
 }
 
-size_t ArenaState::trim() {
-  flush_caches();
-  size_t given_back = 0;
-  for (uint64_t g = 0; g < reserved / kExtentGranule; ++g) {
+// The reserve goes only with the last extent of its audience: nothing else is in use.
+bool ArenaState::reserve_idle() const {
+  return reserve_placed && reserve_runs.total() == options.receive_reserve_bytes &&
+         free_runs[0].total() + reserve_runs.total() == audience_bytes[0];
+}
+
+std::vector<uint16_t> ArenaState::whole_free_extents(std::optional<Audience> spared) const {
+  std::vector<uint16_t> found;
+  bool all_of_default = reserve_idle();
+  for (uint64_t g = 0; g < reserved / kExtentGranule;) {
     uint16_t slot = granules[g].load(std::memory_order_relaxed);
-    if (slot == 0) continue;
-    Extent extent = extents[slot - 1];
-    if (extent.info.arena_offset != g * kExtentGranule) continue;
-    bool free = free_runs[static_cast<int>(extent.info.audience)].take_exactly(extent.info.arena_offset, extent.info.length);
-    if (!free) continue;
+    if (slot == 0) {
+      ++g;
+      continue;
+    }
+    const ExtentInfo& info = extents[slot - 1].info;
+    size_t index = static_cast<size_t>(info.audience);
+    bool free = free_runs[index].is_free(info.arena_offset, info.length);
+    free = free || (info.audience == Audience::kSameUser && all_of_default);
+    if (free && info.audience != spared) found.push_back(static_cast<uint16_t>(slot - 1));
+    g += info.length / kExtentGranule;
+  }
+  return found;
+}
+
+size_t ArenaState::trim(std::optional<Audience> spared) {
+  std::vector<uint16_t> slots;
+  size_t given_back = 0;
+  {
+    std::lock_guard lock(mutex);
+    flush_caches();
+    slots = whole_free_extents(spared);
+    if (reserve_idle() && spared != Audience::kSameUser) {
+      std::optional<uint64_t> offset = reserve_runs.take(options.receive_reserve_bytes);
+      free_runs[0].add(*offset, options.receive_reserve_bytes);
+      reserve_placed = false;
+    }
+    for (uint16_t slot : slots) {
+      const ExtentInfo& info = extents[slot].info;
+      size_t index = static_cast<size_t>(info.audience);
+      free_runs[index].take_exactly(info.arena_offset, info.length);
+      for (uint64_t g = info.arena_offset / kExtentGranule; g < (info.arena_offset + info.length) / kExtentGranule; ++g) {
+        granules[g].store(0, std::memory_order_release);
+      }
+      extent_bytes -= info.length;
+      audience_bytes[index] -= info.length;
+      --audience_extents[index];
+      ++extents_removed;
+      extents_removed_total.add();
+      given_back += info.length;
+    }
+  }
+  for (uint16_t slot : slots) {
+    Extent extent = extents[slot];
     if (registrar != nullptr) registrar->extent_removed(extent.info.id);
-    for (uint64_t h = g; h < g + extent.info.length / kExtentGranule; ++h) granules[h].store(0, std::memory_order_release);
     pages.decommit(extent.run);
     free_addresses.add(extent.info.arena_offset, extent.info.length);
-    free_slots.push_back(static_cast<uint16_t>(slot - 1));
-    extent_bytes -= extent.info.length;
-    ++extents_removed;
-    extents_removed_total.add();
-    given_back += extent.info.length;
+    free_slots.push_back(slot);
   }
   return given_back;
 }

@@ -1,4 +1,4 @@
-// The arena behind its handle. Private to arena.cc and arena_growth.cc.
+// The arena behind its handle. Private to arena.cc, arena_runs.cc and arena_growth.cc.
 #ifndef SLUICE_ALLOCATOR_ARENA_STATE_H_
 #define SLUICE_ALLOCATOR_ARENA_STATE_H_
 
@@ -6,12 +6,14 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <sluice/allocator/arena.h>
 
 #include "allocator/block_cache.h"
 #include "allocator/free_runs.h"
+#include "allocator/process_mark.h"
 
 namespace sluice {
 
@@ -24,36 +26,42 @@ struct Extent {
   PageRun run;
 };
 
+// Locks, in this order: grow_mutex (held while the system places memory), mutex (held
+// for a look-up or a change of the tables), a shard's lock. Nothing is called outside
+// the arena under the last two.
 struct ArenaState {
-  ArenaState(const ArenaOptions& o, PageSource& p, MemoryRegistrar* r) : options(o), pages(p), registrar(r) {}
+  ArenaState(const ArenaOptions& o, PageSource& p, MemoryRegistrar* r);
   ~ArenaState();
 
-  // All under `mutex`.
-  Status grow(uint64_t bytes, Audience audience);
-  Status add_extent(uint64_t length, Audience audience);
-  size_t trim();
-  void flush_caches();
-  ArenaBlock* take_block();
-  Status limit_status(uint64_t bytes) const;
-
-  // One reference for the handle and one for each allocation.
-  void unref() noexcept {
-    if (references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
-  }
+  // arena_runs.cc: where a run comes from and goes to.
+  // Counted as live when it returns. Errors: as Arena::allocate().
+  Result<ArenaBlock*> take(uint64_t length, const AllocateOptions& options);
   static void on_release(Storage* storage) noexcept;
+  void end();  // of the handle
+  Status refused_by_limit(uint64_t bytes);
+  Status refused_by_quota(uint64_t bytes, const Quota& quota);
+  Status in_forked_child_status() const;
+  // Under `mutex`.
+  void flush_caches();
+  uint64_t taken_bytes() const;  // used and cached
+
+  // arena_growth.cc: extents. Under `grow_mutex`, without `mutex`.
+  // Adds an extent such that a run of `bytes` is free (continuing the free run before
+  // it), or, without `one_run`, such that `bytes` more are. Nothing but the reserve is
+  // added for 0 bytes. Where the limit is in the way, free extents are given back first.
+  Status grow(uint64_t bytes, Audience audience, bool one_run);
+  size_t trim(std::optional<Audience> spared = std::nullopt);
 
   ArenaOptions options;
   PageSource& pages;
   MemoryRegistrar* registrar;
   std::byte* base = nullptr;
   uint64_t reserved = 0;
-  const std::atomic<uint32_t>* fork_page = nullptr;  // reads 0 in a forked child
+  ProcessMark owner = ProcessMark::current();
 
   std::array<CacheShard, kCacheShards> shards;
-  std::atomic<uint64_t> used{0};
-  std::atomic<uint64_t> peak{0};
   std::atomic<uint64_t> failures{0};
-  std::atomic<int64_t> references{1};
+  std::atomic<int64_t> remaining{0};  // what outlives the handle, counted once it has ended
 
   // granule -> index of its extent + 1; 0: none. Written under `mutex`, read without: the
   // entry of memory that is in use does not change.
@@ -62,13 +70,35 @@ struct ArenaState {
 
   mutable std::mutex mutex;
   std::array<FreeRuns, kAudienceCount> free_runs;
+  FreeRuns reserve_runs;        // free bytes of the receive reserve
+  bool reserve_placed = false;  // false: growth for others leaves room for it
+  ArenaBlock* spare_blocks = nullptr;
+  uint64_t extent_bytes = 0;  // changed under both mutexes
+  std::array<uint64_t, kAudienceCount> audience_bytes{};
+  std::array<uint32_t, kAudienceCount> audience_extents{};
+  uint64_t peak = 0;
+  uint64_t extents_added = 0, extents_removed = 0;
+
+  std::mutex grow_mutex;
   FreeRuns free_addresses;
   std::vector<uint16_t> free_slots;
-  ArenaBlock* spare_blocks = nullptr;
-  uint64_t extent_bytes = 0;
-  uint64_t next_extent_bytes = 0;
-  uint64_t extents_added = 0, extents_removed = 0;
   ExtentId next_id = 1;
+
+ private:
+  ArenaBlock* take_from_other_shards(int audience, int size_class, uint64_t length);
+  ArenaBlock* take_free(int audience, uint64_t length);      // under `mutex`
+  ArenaBlock* take_of_reserve(uint64_t length);              // under `mutex`
+  ArenaBlock* make_block(uint64_t offset, uint64_t length);  // under `mutex`
+  void recycle(ArenaBlock* block) noexcept;                  // under `mutex`
+  Result<ArenaBlock*> take_by_growing(uint64_t length, const AllocateOptions& options);
+  void drop_remaining() noexcept;
+
+  struct Need;
+  std::optional<uint64_t> place(const Need& need, uint64_t* length);
+  Status add_extent(uint64_t offset, uint64_t length, Audience audience, uint64_t reserve);
+  bool reserve_idle() const;  // under `mutex`
+  // Not those of `spared`. Under `mutex`.
+  std::vector<uint16_t> whole_free_extents(std::optional<Audience> spared) const;
 };
 
 }  // namespace sluice

@@ -16,20 +16,17 @@ class ForeignStorage final : public Storage {
     auto* storage = new ForeignStorage();
     storage->done_ = done;
     storage->user_ = user;
-    storage->writable_ = writable;
     storage->reset(static_cast<std::byte*>(data), length, StorageKind::kForeign, [](Storage* s) noexcept {
       auto* self = static_cast<ForeignStorage*>(s);
       if (self->done_ != nullptr) self->done_(self->user_);
       delete self;
-    });
+    }, writable);
     return StorageRef::adopt(storage);
   }
-  bool writable() const { return writable_; }
 
  private:
   void (*done_)(void*) = nullptr;
   void* user_ = nullptr;
-  bool writable_ = false;
 };
 
 }  // namespace
@@ -68,9 +65,7 @@ Result<Tensor> Tensor::slice_bytes(uint64_t offset, uint64_t length) const {
 }
 
 std::optional<Buffer> Tensor::try_thaw() {
-  if (!storage_ || !storage_->unique()) return std::nullopt;
-  if (storage_->kind() == StorageKind::kPeer) return std::nullopt;
-  if (storage_->kind() == StorageKind::kForeign && !static_cast<const ForeignStorage*>(storage_.get())->writable()) return std::nullopt;
+  if (!storage_ || !storage_->writable() || !storage_->unique()) return std::nullopt;
   return Buffer(std::move(storage_), descriptor_);
 }
 

@@ -41,6 +41,12 @@ class FreeRuns {
     if (run_length > length) add(offset + length, run_length - length);
     return offset;
   }
+  bool is_free(uint64_t offset, uint64_t length) const {
+    auto after = by_offset_.upper_bound(offset);
+    if (after == by_offset_.begin()) return false;
+    auto run = std::prev(after);
+    return offset + length <= run->first + run->second;
+  }
   // True if [offset, offset + length) is free; it is not afterwards.
   bool take_exactly(uint64_t offset, uint64_t length) {
     auto after = by_offset_.upper_bound(offset);

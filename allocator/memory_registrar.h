@@ -17,6 +17,7 @@ class MemoryRegistrar {
 
   // Called before the extent serves its first allocation; an error refuses the
   // extent and reaches the caller of allocate(). Thread: the one that grew the arena.
+  // Both calls come one at a time and must not grow or trim the arena themselves.
   virtual Status extent_added(ExtentId id, std::byte* base, size_t length) = 0;
   // Called when the extent holds no allocation and is about to be given back.
   virtual void extent_removed(ExtentId id) noexcept = 0;

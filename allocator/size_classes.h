@@ -1,5 +1,6 @@
-// Sizes that are handed out: eight steps per doubling from 256 bytes, so that at most
-// an eighth of a run is lost and a freed run fits the next request of its kind.
+// Sizes that are handed out: eight classes per doubling from 256 bytes. Small runs have
+// the size of their class, so that a freed run fits the next request of its kind; large
+// ones whole pages, so that little memory is lost.
 #ifndef SLUICE_ALLOCATOR_SIZE_CLASSES_H_
 #define SLUICE_ALLOCATOR_SIZE_CLASSES_H_
 
@@ -32,6 +33,16 @@ constexpr size_t class_bytes(int index) {
   int exponent = index / kClassSteps + 2;
   size_t step = static_cast<size_t>(index % kClassSteps);
   return ((size_t{8} + step + 1) << (exponent - 3)) * kClassGranule;
+}
+
+// Up to here at most an eighth of a run is lost; above, less than a page.
+inline constexpr size_t kSmallBytes = size_t{64} << 10;
+inline constexpr size_t kLargeStepBytes = 4096;
+
+// Bytes that a request for `bytes` takes. Requires: bytes <= kLargestClassBytes.
+constexpr size_t run_length(size_t bytes) {
+  if (bytes <= kSmallBytes) return class_bytes(class_of(bytes));
+  return (bytes + kLargeStepBytes - 1) & ~(kLargeStepBytes - 1);
 }
 
 }  // namespace sluice

@@ -29,6 +29,8 @@ class Storage {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   StorageKind kind() const { return kind_; }
+  // Whether the last holder may write again.
+  bool writable() const { return writable_; }
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void drop() noexcept {
@@ -42,8 +44,10 @@ class Storage {
  protected:
   Storage() = default;
   ~Storage() = default;
-  // Starts a new life with one reference.
-  void reset(std::byte* data, size_t size, StorageKind kind, Release release) noexcept {
+  // Starts a new life with one reference. Arena memory is writable, a peer's is not;
+  // `foreign_writable` says it for the program's own.
+  void reset(std::byte* data, size_t size, StorageKind kind, Release release, bool foreign_writable = false) noexcept {
+    writable_ = kind == StorageKind::kArena || (kind == StorageKind::kForeign && foreign_writable);
     data_ = data;
     size_ = size;
     kind_ = kind;
@@ -57,6 +61,7 @@ class Storage {
   Release release_ = nullptr;
   std::atomic<uint32_t> references_{0};
   StorageKind kind_ = StorageKind::kForeign;
+  bool writable_ = false;
 };
 
 // Owning pointer to a Storage.

@@ -1,0 +1,127 @@
+#include "allocator/machine_memory.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <limits>
+
+#include <sluice/base/checked.h>
+
+namespace sluice {
+namespace {
+
+constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
+
+// A whole small file; empty when it cannot be read.
+std::string read_small_file(const std::string& path) {
+  std::string text;
+  if (FILE* file = std::fopen(path.c_str(), "re")) {
+    char piece[4096];
+    while (size_t n = std::fread(piece, 1, sizeof piece, file)) text.append(piece, n);
+    std::fclose(file);
+  }
+  return text;
+}
+
+std::optional<size_t> read_number(const std::string& path) {
+  std::string text = read_small_file(path);
+  size_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end == text.data()) return std::nullopt;  // "max" among them
+  return value;
+}
+
+// Calls `visit` with the folder of every cgroup above this process that may limit
+// its memory (cgroup v2: any ancestor can).
+template <typename Visit>
+void for_each_cgroup(Visit visit) {
+  std::string text = read_small_file("/proc/self/cgroup");
+  size_t start = text.find("0::");
+  if (start == std::string::npos || (start != 0 && text[start - 1] != '\n')) return;
+  size_t end = text.find('\n', start);
+  std::string path = text.substr(start + 3, end == std::string::npos ? end : end - start - 3);
+  while (true) {
+    visit("/sys/fs/cgroup" + path);
+    size_t slash = path.rfind('/');
+    if (slash == std::string::npos || path.size() <= 1) return;
+    path.resize(slash);
+  }
+}
+
+}  // namespace
+
+std::optional<size_t> parse_size(std::string_view text) {
+  size_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end == text.data()) return std::nullopt;
+  std::string_view suffix = text.substr(static_cast<size_t>(end - text.data()));
+  int shift = 0;
+  if (!suffix.empty()) {
+    switch (suffix.front()) {
+      case 'K': case 'k': shift = 10; break;
+      case 'M': case 'm': shift = 20; break;
+      case 'G': case 'g': shift = 30; break;
+      case 'T': case 't': shift = 40; break;
+      default: return std::nullopt;
+    }
+    suffix.remove_prefix(1);
+    if (!suffix.empty() && suffix != "B" && suffix != "iB") return std::nullopt;
+  }
+  return checked_multiply(value, size_t{1} << shift);
+}
+
+std::string mebibytes(size_t bytes) {
+  char text[32];
+  constexpr double kMebibyte = 1 << 20;
+  bool whole = bytes % (size_t{1} << 20) == 0;
+  std::snprintf(text, sizeof text, whole ? "%.0f MiB" : "%.1f MiB", static_cast<double>(bytes) / kMebibyte);
+  return text;
+}
+
+std::optional<size_t> meminfo_value(std::string_view meminfo, std::string_view key) {
+  size_t at = 0;
+  while (at < meminfo.size()) {
+    size_t end = std::min(meminfo.find('\n', at), meminfo.size());
+    std::string_view line = meminfo.substr(at, end - at);
+    at = end + 1;
+    if (!line.starts_with(key) || line.size() <= key.size() || line[key.size()] != ':') continue;
+    line.remove_prefix(key.size() + 1);
+    line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+    size_t kilobytes = 0;
+    auto [stop, error] = std::from_chars(line.data(), line.data() + line.size(), kilobytes);
+    if (error != std::errc() || stop == line.data()) return std::nullopt;
+    return checked_multiply(kilobytes, size_t{1024});
+  }
+  return std::nullopt;
+}
+
+size_t machine_memory_bytes() {
+  size_t bytes = meminfo_value(read_small_file("/proc/meminfo"), "MemTotal").value_or(kUnlimited);
+  for_each_cgroup([&](const std::string& folder) {
+    bytes = std::min(bytes, read_number(folder + "/memory.max").value_or(kUnlimited));
+  });
+  // Without /proc we still need a number.
+  return bytes != kUnlimited ? bytes : static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+size_t available_memory_bytes() {
+  size_t bytes = meminfo_value(read_small_file("/proc/meminfo"), "MemAvailable").value_or(kUnlimited);
+  for_each_cgroup([&](const std::string& folder) {
+    std::optional<size_t> most = read_number(folder + "/memory.max");
+    std::optional<size_t> used = read_number(folder + "/memory.current");
+    if (most && used) bytes = std::min(bytes, *most - std::min(*most, *used));
+  });
+  return bytes;
+}
+
+Result<size_t> default_arena_limit(const char* environment, size_t machine_bytes) {
+  if (environment == nullptr) return machine_bytes / 2;
+  std::optional<size_t> bytes = parse_size(environment);
+  if (bytes && *bytes > 0) return *bytes;
+  return Status(Code::kInvalidArgument, Scope::kContext, "allocator/machine_memory",
+                "SLUICE_ARENA_LIMIT=" + std::string(environment) + " is not a size; write for example SLUICE_ARENA_LIMIT=8G");
+}
+
+}  // namespace sluice

@@ -1,0 +1,34 @@
+// How much memory the machine (or the cgroup) has, and sizes as people write them.
+#ifndef SLUICE_ALLOCATOR_MACHINE_MEMORY_H_
+#define SLUICE_ALLOCATOR_MACHINE_MEMORY_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <sluice/base/result.h>
+
+namespace sluice {
+
+// "8G", "512M", "512MiB", "4096K", "1048576": binary multiples. Nothing for anything else.
+std::optional<size_t> parse_size(std::string_view text);
+// "64 MiB", with one decimal where it is not whole.
+std::string mebibytes(size_t bytes);
+
+// Bytes of the line "key:  123 kB" in the text of /proc/meminfo.
+std::optional<size_t> meminfo_value(std::string_view meminfo, std::string_view key);
+
+// Installed memory, or the cgroup's limit where that is lower.
+size_t machine_memory_bytes();
+// What can be taken now before the system starts to kill processes.
+size_t available_memory_bytes();
+
+// The limit of an arena whose options name none: `environment` (the text of
+// SLUICE_ARENA_LIMIT; null if unset), else half of `machine_bytes`.
+// Errors: kInvalidArgument (the variable does not parse).
+Result<size_t> default_arena_limit(const char* environment, size_t machine_bytes);
+
+}  // namespace sluice
+
+#endif  // SLUICE_ALLOCATOR_MACHINE_MEMORY_H_

@@ -1,0 +1,131 @@
+// The real page source: what the owner may do with an extent, and what a peer may not.
+#include <sluice/allocator/page_source.h>
+
+#include <catch2/catch.hpp>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include <sluice/base/counters.h>
+
+namespace sluice {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+size_t open_descriptors() {
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) count += !entry.path().empty();
+  return count;
+}
+
+struct Extent {
+  explicit Extent(size_t length) : reserved(length + 2 * kMiB) {
+    base = std::move(system_page_source().reserve(reserved)).value();
+    run = std::move(system_page_source().commit(base, length)).value();
+  }
+  ~Extent() {
+    system_page_source().decommit(run);
+    system_page_source().unreserve(base, reserved);
+  }
+  size_t reserved;
+  std::byte* base;
+  PageRun run;
+};
+
+TEST_CASE("an extent is zeroed, present, close-on-exec and fully allocated") {
+  Extent extent(4 * kMiB);
+  CHECK(reinterpret_cast<uintptr_t>(extent.base) % (2 * kMiB) == 0);
+  CHECK(extent.run.base == extent.base);
+  CHECK(extent.run.length == 4 * kMiB);
+  CHECK((::fcntl(extent.run.fd, F_GETFD) & FD_CLOEXEC) != 0);
+  struct stat status;
+  REQUIRE(::fstat(extent.run.fd, &status) == 0);
+  CHECK(static_cast<size_t>(status.st_blocks) * 512 >= 4 * kMiB);
+  for (size_t at = 0; at < 4 * kMiB; at += 512) REQUIRE(extent.base[at] == std::byte{0});
+  CHECK_FALSE(to_string(extent.run.pages).empty());
+}
+
+TEST_CASE("a peer may read an extent and nothing else") {
+  Extent extent(2 * kMiB);
+  int fd = extent.run.fd;
+  extent.base[100] = std::byte{7};
+  void* view = ::mmap(nullptr, 2 * kMiB, PROT_READ, MAP_SHARED, fd, 0);
+  REQUIRE(view != MAP_FAILED);
+  CHECK(static_cast<std::byte*>(view)[100] == std::byte{7});
+  extent.base[100] = std::byte{8};  // the owner still writes, and the peer sees it
+  CHECK(static_cast<std::byte*>(view)[100] == std::byte{8});
+
+  CHECK(::mprotect(view, 2 * kMiB, PROT_READ | PROT_WRITE) == -1);
+  CHECK(::mmap(nullptr, 2 * kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+  CHECK(errno == EPERM);
+  CHECK(::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) == -1);
+  CHECK(errno == EPERM);
+  CHECK(::ftruncate(fd, 0) == -1);
+  CHECK(::ftruncate(fd, 4 * kMiB) == -1);
+  CHECK(::pwrite(fd, "x", 1, 100) == -1);
+  CHECK(::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == -1);
+  CHECK(::madvise(view, 2 * kMiB, MADV_REMOVE) == -1);
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+  CHECK((::fcntl(fd, F_GET_SEALS) & kSeals) == kSeals);
+  CHECK(extent.base[100] == std::byte{8});
+  ::munmap(view, 2 * kMiB);
+}
+
+TEST_CASE("addresses given back stay reserved and can be used again") {
+  size_t before = open_descriptors();
+  PageSource& pages = system_page_source();
+  std::byte* base = std::move(pages.reserve(8 * kMiB)).value();
+  PageRun first = std::move(pages.commit(base, 2 * kMiB)).value();
+  base[0] = std::byte{1};
+  pages.decommit(first);
+  CHECK(open_descriptors() == before);
+  // Still ours: a mapping that must not replace another is refused there.
+  CHECK(::mmap(base, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED);
+  PageRun second = std::move(pages.commit(base, 4 * kMiB)).value();
+  CHECK(base[0] == std::byte{0});
+  pages.decommit(second);
+  pages.unreserve(base, 8 * kMiB);
+  CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("a refused extent names the limit and leaves nothing behind") {
+  PageSource& pages = system_page_source();
+  std::byte* base = std::move(pages.reserve(4 * kMiB)).value();
+  size_t before = open_descriptors();
+  rlimit old_limit;
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &old_limit) == 0);
+  rlimit none = {.rlim_cur = 0, .rlim_max = old_limit.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  Result<PageRun> run = pages.commit(base, 2 * kMiB);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &old_limit) == 0);
+  CHECK(run.code() == Code::kNoMemory);
+  CHECK(run.status().os_error() == EMFILE);
+  CHECK(run.status().to_string().find("ulimit -n") != std::string::npos);
+  CHECK(open_descriptors() == before);
+  Result<PageRun> again = pages.commit(base, 2 * kMiB);
+  REQUIRE(again.ok());
+  pages.decommit(*again);
+  pages.unreserve(base, 4 * kMiB);
+}
+
+TEST_CASE("more memory than the machine has is refused, not left to the OOM killer") {
+  PageSource& pages = system_page_source();
+  constexpr size_t kTooMuch = size_t{1} << 45;
+  Result<std::byte*> base = pages.reserve(kTooMuch);
+  REQUIRE(base.ok());
+  uint64_t refused = read_counter("allocator.refused_system");
+  Result<PageRun> run = pages.commit(*base, kTooMuch);
+  CHECK(run.code() == Code::kNoMemory);
+  CHECK(read_counter("allocator.refused_system") == refused + 1);
+  pages.unreserve(*base, kTooMuch);
+}
+
+}  // namespace
+}  // namespace sluice
