@@ -27,7 +27,7 @@ Status ArenaState::refused_by_limit(uint64_t bytes) {
   // Twice, in a unit that SLUICE_ARENA_LIMIT takes.
   std::string example = std::to_string(std::max<uint64_t>(options.limit_bytes >> 19, 1)) + "M";
   return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
-                "no room for " + std::to_string(bytes) + " bytes: the arena's limit is " + mebibytes(options.limit_bytes) + ", " +
+                "no room for a run of " + std::to_string(bytes) + " bytes: the arena's limit is " + mebibytes(options.limit_bytes) + ", " +
                     mebibytes(used) + " are in use, " + mebibytes(options.receive_reserve_bytes) +
                     " are kept for receives, the longest free run is " + mebibytes(longest) +
                     "; release tensors, or raise ArenaOptions::limit_bytes or set for example SLUICE_ARENA_LIMIT=" + example);

@@ -210,7 +210,7 @@ TEST_CASE("without a reserve a receive is refused like all others") {
   CHECK(held.size() == 32);
   Status status = arena->allocate(5000, {.for_receive = true}).status();
   CHECK(status.code() == Code::kNoMemory);
-  CHECK(mentions(status, "no room for 5000 bytes"));
+  CHECK(mentions(status, "a run of 5120 bytes"));
 }
 
 TEST_CASE("audiences never share an extent") {
