@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <sluice/wire/messages.h>
-
 #include "tests/sim/pattern.h"
 
 namespace sluice::sim {
@@ -19,8 +17,9 @@ const char* kind_name(OperationKind kind) {
 
 }  // namespace
 
-Oracle::Oracle(Trace& trace, std::array<uint64_t, 2> credit_messages, std::array<uint64_t, 2> credit_bytes)
-    : trace_(trace), credit_messages_(credit_messages), credit_bytes_(credit_bytes) {}
+Oracle::Oracle(Trace& trace, std::array<uint64_t, 2> credit_messages, std::array<uint64_t, 2> credit_bytes,
+               std::array<uint64_t, 2> want_limit)
+    : trace_(trace), credit_messages_(credit_messages), credit_bytes_(credit_bytes), want_limit_(want_limit) {}
 
 void Oracle::wrong(const Record& record, const std::string& what) {
   trace_.wrong(std::string(kind_name(record.kind)) + " of " + (record.side == 0 ? "A" : "B") + " (serial " +
@@ -157,6 +156,9 @@ void Oracle::keep_buffers(Record& record, Completion& completion) {
 
 void Oracle::revoked(GrantRecord& grant) {
   grant.revoked = true;
+  for (auto& [read, number] : reads_[grant.side]) {
+    if (number == grant.remote.grant) void_reads_[grant.side].insert(read);
+  }
   if (grant.memory) grant.at_revoke.assign(grant.memory.bytes().begin(), grant.memory.bytes().end());
 }
 
@@ -175,27 +177,6 @@ void Oracle::drop_views(int side) {
 
 void Oracle::forget_views(int side) {
   std::erase_if(held_, [&](const HeldTensor& held) { return held.side == side; });
-}
-
-void Oracle::message_sent(int from, proto::ConstBytes header) {
-  if (static_cast<wire::MessageType>(header[0]) != wire::MessageType::kOffer) return;
-  wire::Offer offer;
-  if (!wire::decode(header, offer).ok()) return trace_.wrong("an OFFER that does not decode was sent");
-  if (offer.kind != wire::OfferKind::kTagged) return;
-  if (!on_wire_[from].insert(offer.a).second) trace_.wrong("a message was offered twice");
-  ++sent_messages_[from];
-  if ((offer.flags & wire::Offer::kInline) != 0) sent_bytes_[from] += offer.total;
-  if (sent_messages_[from] > credit_messages_[from] || sent_bytes_[from] > credit_bytes_[from]) {
-    trace_.wrong("more was sent than there was credit for");
-  }
-}
-
-void Oracle::message_handled(int at, proto::ConstBytes header) {
-  if (static_cast<wire::MessageType>(header[0]) != wire::MessageType::kCredit) return;
-  wire::Credit credit;
-  if (!wire::decode(header, credit).ok()) return;
-  credit_messages_[at] = std::max(credit_messages_[at], credit.messages);
-  credit_bytes_[at] = std::max(credit_bytes_[at], credit.bytes);
 }
 
 uint64_t Oracle::offered(int side, uint64_t inline_bytes) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <sluice/api/endpoint.h>
+#include <sluice/wire/messages.h>
 
 #include "tests/sim/network.h"
 #include "tests/sim/trace.h"
@@ -74,7 +75,9 @@ struct HeldTensor {
 
 class Oracle final : public WireSpy {
  public:
-  Oracle(Trace& trace, std::array<uint64_t, 2> credit_messages, std::array<uint64_t, 2> credit_bytes);
+  // Credits by sender; want_limit by the side that is asked.
+  Oracle(Trace& trace, std::array<uint64_t, 2> credit_messages, std::array<uint64_t, 2> credit_bytes,
+         std::array<uint64_t, 2> want_limit);
 
   // The program's side.
   // The user_data for the next post; then what the post took.
@@ -128,7 +131,11 @@ class Oracle final : public WireSpy {
   void check_order();
   void check_writes();
   void check_wants(int crashed);
+  bool taken(const Record& send) const;
+  bool all_taken(int sender) const;
   void stuck_messages(int sender);
+  void want_handled(int at, const wire::Want& want);
+  void offer_sent(int from, const wire::Offer& offer);
 
   Trace& trace_;
   std::deque<Record> records_;
@@ -144,7 +151,11 @@ class Oracle final : public WireSpy {
   std::array<uint64_t, 2> credit_messages_, credit_bytes_;
   std::array<uint64_t, 2> sent_messages_{}, sent_bytes_{};
   std::set<Tag> on_wire_[2];
-  std::vector<size_t> received_;  // receives in the order they were posted
+  std::array<uint64_t, 2> want_limit_;
+  // By the side that is asked: requests for keys without an answer, those of them that
+  // found room, one-sided reads by their grant, and those whose grant is gone.
+  std::set<uint64_t> asked_[2], had_room_[2], void_reads_[2];
+  std::map<uint64_t, uint64_t> reads_[2];
 };
 
 }  // namespace sluice::sim

@@ -15,6 +15,24 @@ bool took_and_lost(const Record& receive, Tag tag) {
 
 }  // namespace
 
+bool Oracle::taken(const Record& send) const {
+  return std::any_of(records_.begin(), records_.end(), [&](const Record& r) {
+    bool other = r.kind == OperationKind::kReceive && r.side != send.side;
+    return other && (took_and_lost(r, send.tag) || (r.done && r.code == Code::kOk && r.got == send.tag));
+  });
+}
+
+// Whether every message of `sender` that left was received, for certain.
+bool Oracle::all_taken(int sender) const {
+  return std::all_of(records_.begin(), records_.end(), [&](const Record& r) {
+    bool lies = r.kind == OperationKind::kSend && r.side == sender && on_wire_[sender].contains(r.tag);
+    return !lies || std::any_of(records_.begin(), records_.end(), [&](const Record& receive) {
+      bool got = receive.kind == OperationKind::kReceive && receive.side != sender && receive.done && receive.code == Code::kOk;
+      return got && receive.got == r.tag;
+    });
+  });
+}
+
 // A message that has come, and a posted receive that would take it.
 void Oracle::stuck_messages(int sender) {
   for (Record& send : records_) {
@@ -23,14 +41,11 @@ void Oracle::stuck_messages(int sender) {
     if (!on_wire && !send.done) {
       uint64_t bytes = sent_bytes_[sender] + send.total;
       if (sent_messages_[sender] < credit_messages_[sender] && bytes <= credit_bytes_[sender]) wrong(send, "has credit and is not sent");
+      if (all_taken(sender)) wrong(send, "waits for credit though all before it was taken");
       break;  // those behind it wait for it
     }
     if (!on_wire || (send.done && send.code != Code::kOk)) continue;
-    bool gone = std::any_of(records_.begin(), records_.end(), [&](const Record& r) {
-      bool other = r.kind == OperationKind::kReceive && r.side != sender;
-      return other && (took_and_lost(r, send.tag) || (r.done && r.code == Code::kOk && r.got == send.tag));
-    });
-    if (gone) continue;
+    if (taken(send)) continue;
     for (Record& receive : records_) {
       bool other = receive.kind == OperationKind::kReceive && receive.side != sender && !receive.done;
       if (other && receive.match.matches(send.tag)) wrong(receive, "waits though its message " + std::to_string(send.key) + " has come");

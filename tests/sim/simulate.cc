@@ -14,7 +14,7 @@ uint64_t number(const char* text) { return std::strtoull(text, nullptr, 0); }
 int usage() {
   std::fprintf(stderr,
                "simulate --seed N [--trace]\n"
-               "simulate --schedules N [--first-seed S] [--ledger FILE --commit ID]\n");
+               "simulate --schedules N [--first-seed S] [--stop-at-first] [--ledger FILE --commit ID]\n");
   return 2;
 }
 
@@ -23,11 +23,16 @@ int usage() {
 int main(int argc, char** argv) {
   uint64_t first = 1, count = 0;
   bool trace = false;
+  uint64_t most_failures = 20;
   std::string ledger, commit = "unknown";
   for (int i = 1; i < argc; ++i) {
     auto is = [&](const char* flag) { return std::strcmp(argv[i], flag) == 0; };
     if (is("--trace")) {
       trace = true;
+      continue;
+    }
+    if (is("--stop-at-first")) {
+      most_failures = 1;
       continue;
     }
     if (i + 1 == argc) return usage();
@@ -50,7 +55,8 @@ int main(int argc, char** argv) {
     if (outcome.ok) continue;
     ++failures;
     std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), outcome.why.c_str());
-    if (failures == 20) break;
+    std::fflush(stdout);
+    if (failures == most_failures) break;
   }
   double cpu = static_cast<double>(sluice::process_cpu_time().count()) / 1e9;
   std::printf("%llu schedules from seed %llu: %llu operations, %llu turns, %llu failed, digest %016llx, %.1f CPU seconds\n",

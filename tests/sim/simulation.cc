@@ -74,7 +74,8 @@ void Simulation::open() {
   }
   // What each sender may use is what the other side said.
   oracle_ = std::make_unique<Oracle>(trace_, std::array{session_options_[1].credit_messages, session_options_[0].credit_messages},
-                                     std::array{session_options_[1].credit_bytes, session_options_[0].credit_bytes});
+                                     std::array{session_options_[1].credit_bytes, session_options_[0].credit_bytes},
+                                     std::array<uint64_t, 2>{session_options_[0].want_limit, session_options_[1].want_limit});
   network_ = std::make_unique<Network>(net, random_.next(), std::array{peers_[0]->arena_.get(), peers_[1]->arena_.get()}, trace_, *oracle_);
   for (int side = 0; side < 2; ++side) {
     Peer& peer = *peers_[side];

@@ -334,11 +334,21 @@ Result<RemoteKey> Session::grant(const Tensor& memory, const GrantOptions& optio
 Status Session::revoke(const RemoteKey& key) {
   if (!grants_.remove(key.grant)) return invalid("no such grant; it was revoked before");
   // Writes through it run on this thread only: ending them here is the fence. Reads that
-  // the peer already holds as a loan end with its RELEASE; they cannot write.
+  // were not answered yet are refused, the rest of the DATA of others stays here; reads
+  // that the peer already holds as a loan end with its DONE; they cannot write.
   table_.for_each([&](Operation& op) {
-    if (!op.internal || op.grant != key.grant || op.kind != OperationKind::kReceive) return;
+    if (!op.internal || op.grant != key.grant) return;
+    bool write = op.kind == OperationKind::kReceive;
+    bool read = op.state == OperationState::kQueued || op.state == OperationState::kPushing;
+    if (!write && !read) return;
     send_done(op.peer_id, Code::kAccessDenied, 0);
-    release_operation(&op);
+    if (link_dead_) return;  // all of them ended
+    if (op.in_flight > 0) {
+      unlink(&op);
+      op.state = OperationState::kZombie;
+    } else {
+      release_operation(&op);
+    }
   });
   return Status();
 }

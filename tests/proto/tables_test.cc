@@ -1,0 +1,140 @@
+// The small parts of a session: operations, grants, unexpected messages, views.
+#include <catch2/catch.hpp>
+
+#include <sluice/proto/grants.h>
+#include <sluice/proto/operation_table.h>
+#include <sluice/proto/peer_view.h>
+#include <sluice/proto/unexpected.h>
+
+namespace sluice::proto {
+namespace {
+
+Buffer some_bytes(std::vector<std::byte>& memory) { return Buffer::wrap(memory.data(), memory.size(), nullptr, nullptr).value(); }
+
+class CountedMapping final : public PeerMapping {
+ public:
+  void retain() noexcept override { ++references; }
+  void drop() noexcept override { --references; }
+  int references = 1;
+};
+
+class RecordedOwner final : public ViewOwner {
+ public:
+  void view_ended(uint64_t offer_id) noexcept override { ended.push_back(offer_id); }
+  std::vector<uint64_t> ended;
+};
+
+}  // namespace
+
+TEST_CASE("a table holds exactly as many operations as its limit says", "[proto]") {
+  for (uint32_t limit : {1u, 3u, 8u, 9u, 20u}) {
+    OperationTable table(limit);
+    std::vector<Operation*> taken;
+    while (Operation* op = table.take()) {
+      op->state = OperationState::kPosted;
+      taken.push_back(op);
+    }
+    CHECK(taken.size() == limit);
+    CHECK(table.used() == limit);
+    table.give_back(taken[0]);
+    CHECK(table.take() == taken[0]);
+    CHECK(table.take() == nullptr);
+  }
+}
+
+TEST_CASE("an id finds its operation only while that is outstanding", "[proto]") {
+  OperationTable table(4);
+  Operation* op = table.take();
+  op->state = OperationState::kPosted;
+  OperationId first = op->id;
+  CHECK(table.find(first) == op);
+  table.give_back(op);
+  CHECK(table.find(first) == nullptr);
+  Operation* again = table.take();
+  again->state = OperationState::kPosted;
+  REQUIRE(again == op);
+  CHECK(again->id != first);
+  CHECK(table.find(first) == nullptr);
+  // Whatever a peer may send.
+  for (OperationId hostile : {uint64_t{0}, uint64_t{8}, uint64_t{9}, uint64_t{1} << 32, ~uint64_t{0}, again->id + 1}) {
+    CHECK(table.find(hostile) == nullptr);
+  }
+}
+
+TEST_CASE("a grant is good for its rights, range, epoch and time alone", "[proto]") {
+  std::vector<std::byte> memory(100);
+  Buffer buffer = some_bytes(memory);
+  Grants grants;
+  Instant now{std::chrono::seconds(5)};
+  auto clock = [&] { return now; };
+  RemoteKey key = grants.add({.storage = buffer.storage(), .data = buffer.data(), .length = 100, .rights = Right::kRead, .deadline = now + 1s}).value();
+  CHECK(grants.check(key.grant, key.epoch, Right::kRead, 0, 100, clock) != nullptr);
+  CHECK(grants.check(key.grant, key.epoch, Right::kRead, 100, 0, clock) != nullptr);
+  CHECK(grants.check(key.grant, key.epoch, Right::kWrite, 0, 1, clock) == nullptr);
+  CHECK(grants.check(key.grant, key.epoch + 1, Right::kRead, 0, 1, clock) == nullptr);
+  CHECK(grants.check(key.grant + 1, key.epoch, Right::kRead, 0, 1, clock) == nullptr);
+  CHECK(grants.check(key.grant, key.epoch, Right::kRead, 1, 100, clock) == nullptr);
+  CHECK(grants.check(key.grant, key.epoch, Right::kRead, ~uint64_t{0}, 2, clock) == nullptr);
+  now += 1s;
+  CHECK(grants.check(key.grant, key.epoch, Right::kRead, 0, 1, clock) == nullptr);
+  CHECK(grants.remove(key.grant));
+  CHECK_FALSE(grants.remove(key.grant));
+}
+
+TEST_CASE("unexpected messages keep their order, and their bytes go with them", "[proto]") {
+  std::vector<std::byte> memory(10);
+  UnexpectedQueue queue;
+  for (uint64_t i = 1; i <= 3; ++i) queue.push_back().offer_id = i;
+  Buffer buffer = some_bytes(memory);
+  StorageRef kept = buffer.storage();
+  auto second = std::next(queue.begin());
+  second->payload = std::move(buffer);
+  CHECK_FALSE(kept->unique());
+  queue.erase(second);
+  CHECK(kept->unique());
+  CHECK(queue.begin()->offer_id == 1);
+  CHECK(std::next(queue.begin())->offer_id == 3);
+  queue.push_back().offer_id = 4;
+  CHECK(std::prev(queue.end())->offer_id == 4);
+}
+
+TEST_CASE("a dropped view lets go of the mapping and tells its session once", "[proto]") {
+  std::vector<std::byte> memory(64);
+  auto mailbox = std::make_shared<Mailbox>(-1);
+  RecordedOwner owner;
+  CountedMapping mapping;
+  ViewPool* pool = ViewPool::create(&owner, mailbox);
+  StorageRef view = pool->make({.data = memory.data(), .mapping = &mapping}, memory.size(), 7);
+  StorageRef copy = view;
+  view.reset();
+  mailbox->open_all();
+  CHECK(owner.ended.empty());
+  CHECK(pool->outstanding() == 1);
+  copy.reset();
+  CHECK(mapping.references == 1);  // the context's thread does it
+  mailbox->open_all();
+  CHECK(owner.ended == std::vector<uint64_t>{7});
+  CHECK(mapping.references == 0);
+  CHECK(pool->outstanding() == 0);
+  pool->abandon();
+}
+
+TEST_CASE("a view may outlive its session and its context", "[proto]") {
+  std::vector<std::byte> memory(64);
+  auto mailbox = std::make_shared<Mailbox>(-1);
+  RecordedOwner owner;
+  CountedMapping first, second;
+  ViewPool* pool = ViewPool::create(&owner, mailbox);
+  StorageRef before = pool->make({.data = memory.data(), .mapping = &first}, memory.size(), 1);
+  StorageRef after = pool->make({.data = memory.data(), .mapping = &second}, memory.size(), 2);
+  pool->abandon();
+  before.reset();
+  mailbox->open_all();
+  CHECK(first.references == 0);
+  mailbox->close();
+  after.reset();
+  CHECK(second.references == 0);
+  CHECK(owner.ended.empty());
+}
+
+}  // namespace sluice::proto
