@@ -91,7 +91,7 @@ void print(const Json& info, bool explain) {
   std::string governor = info["cpu"]["governor"].is_null() ? "" : ", governor " + plain(info["cpu"]["governor"]);
   fmt::print("CPUs       {} x {}{}\n", plain(info["cpu"]["usable"]), plain(info["cpu"]["model"]), governor);
   fmt::print("memory     {}, {} available\n", gib(info["memory"]["total_bytes"]), gib(info["memory"]["available_bytes"]));
-  fmt::print("arena      {} pages, first extent {}, limit {} ({})\n", plain(info["arena"]["pages"]), mib(info["arena"]["extent_bytes"]),
+  fmt::print("arena      {}, first extent {}, limit {} ({})\n", plain(info["arena"]["pages"]), mib(info["arena"]["extent_bytes"]),
              gib(info["arena"]["limit_bytes"]), plain(info["arena"]["limit_from"]));
   fmt::print("limits     locked memory {}, open files {}\n", mib(info["limits"]["memlock_bytes"]), plain(info["limits"]["open_files"]));
   for (const Json& path : info["paths"]) {
