@@ -19,13 +19,13 @@ void run(const std::vector<uint8_t>& input, size_t length) {
   LLVMFuzzerTestOneInput(exact.data(), exact.size());
 }
 
-size_t replay(const std::filesystem::path& path) {
+// `places`: at most so many of a file's bytes are changed, evenly spread.
+size_t replay(const std::filesystem::path& path, size_t places) {
   std::ifstream in(path, std::ios::binary);
   std::vector<uint8_t> input((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   run(input, input.size());
   size_t executions = 1;
-  // Of long inputs a sample of the places.
-  size_t step = 1 + input.size() / 128;
+  size_t step = 1 + input.size() / places;
   for (size_t i = 0; i < input.size(); i += step, executions += 3) {
     run(input, i);
     input[i] ^= 0xff;
@@ -51,7 +51,8 @@ int main(int argc, char** argv) {
       paths.emplace_back(argv[i]);
     }
     std::ranges::sort(paths);
-    for (const auto& path : paths) executions += replay(path);
+    size_t places = std::clamp<size_t>(8000 / std::max<size_t>(paths.size(), 1), 8, 128);
+    for (const auto& path : paths) executions += replay(path, places);
     files += paths.size();
   }
   std::printf("%zu files, %zu executions\n", files, executions);

@@ -23,9 +23,10 @@ done
 [ ${#targets[@]} -gt 0 ] || usage
 
 root="$(cd "$(dirname "$0")/../.." && pwd)"
+cd "$root"
 corpora="$root/tests/fuzz/corpus"
 messages=(hello offer want data done release cancel credit ping bye)
-every=("${messages[@]}" header stream layout address remote_key)
+every=("${messages[@]}" header stream layout address remote_key session)
 [ "${targets[0]}" != all ] || targets=("${every[@]}")
 
 work="$(mktemp -d "${TMPDIR:-/tmp}/sluice-fuzz.XXXXXX")"
@@ -56,6 +57,10 @@ build() {
     layout) source=fuzz_layout sources=(tests/wire/layout_check.cc tests/wire/layout_oracle.cc "${base[@]}") ;;
     address) source=fuzz_address sources=(tests/wire/address_check.cc transport/api/address.cc transport/base/status.cc) ;;
     remote_key) source=fuzz_remote_key sources=(transport/api/remote_key.cc transport/base/status.cc) ;;
+    session)
+      source=fuzz_session
+      sources=("${wire[@]}" transport/base/*.cc allocator/*.cc transport/proto/*.cc tests/fuzz/session_world.cc
+               transport/api/{completion,mailbox,receipt,remote_key}.cc) ;;
     *)
       for i in "${!messages[@]}"; do
         [ "${messages[$i]}" != "$target" ] || extra=("-DSLUICE_FUZZ_TYPE=$((i + 1))")
@@ -70,7 +75,7 @@ build() {
 
 longest() {
   case "$1" in
-    header) echo 24 ;; remote_key) echo 32 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; *) echo 1088 ;;
+    header) echo 24 ;; remote_key) echo 32 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; session) echo 600 ;; *) echo 1088 ;;
   esac
 }
 

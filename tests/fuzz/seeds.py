@@ -48,6 +48,10 @@ def main():
         write(folder, "address", str(i), text.encode())
     for rights in range(5):
         write(folder, "remote_key", str(rights), struct.pack("<QQIB3x", 7, 4096, 3, rights))
+    # Programs of fuzz_session.cc's steps, blindly: the fuzzer finds what they mean.
+    for step in range(24):
+        write(folder, "session", "step_%d" % step, bytes([step, 1, step, 4]) + bytes((step * 37 + 11 * i) % 256 for i in range(60)))
+        write(folder, "session", "steps_%d" % step, bytes((i * (step + 5)) % 96 for i in range(200)))
     top = 2 ** 63 - 1
     for i, data in enumerate([
             layout(0, [], [], 0), layout(0, [4, 5], [], 0), layout(0, [3, 5], [1, 3]), layout(9, [16, 100], [128, 1]),

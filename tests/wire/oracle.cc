@@ -140,6 +140,25 @@ void check_accepted(Verdict& v, MessageType type, std::span<const std::byte> hea
   }
 }
 
+// decode_fast() is a shortcut: it takes exactly the plain inline OFFERs that decode()
+// takes, with the same values.
+void check_fast(Verdict& v, std::span<const std::byte> header, const AnyMessage& message) {
+  TaggedInline fast;
+  bool taken = decode_fast(header, fast);
+  const Offer* offer = std::get_if<Offer>(&message);
+  bool plain = v.accepted && offer != nullptr && header.size() == 48 && offer->kind == OfferKind::kTagged &&
+               (offer->flags & Offer::kInline) != 0 && (offer->flags & Offer::kDataFollows) == 0;
+  if (taken != plain) v.problem = std::string("decode_fast ") + (taken ? "accepts " : "refuses ") + to_hex(header);
+  if (!taken || !plain) return;
+  bool report = (offer->flags & Offer::kReport) != 0;
+  if (fast.id != offer->id || fast.tag != offer->a || fast.payload_bytes != offer->payload_bytes || fast.report != report) {
+    v.problem = "decode_fast reads other values from " + to_hex(header);
+  }
+  if (offer->epoch != 0 || offer->offset != 0) return;
+  Bytes again(48, std::byte{0xee});
+  if (encode(fast, again) != 48 || again != encode_any(message)) v.problem = "encode(TaggedInline) gives " + to_hex(again);
+}
+
 }  // namespace
 
 std::string to_hex(std::span<const std::byte> bytes) {
@@ -210,11 +229,13 @@ Verdict judge(std::span<const std::byte> bytes) {
   Status status = decode_any(checked->type, header, message);
   if (!status.ok()) {
     refuse(v, status, name);
+    check_fast(v, header, message);
     return v;
   }
   v.header_bytes = header.size();
   v.message_bytes = header.size() + checked->payload_bytes;
   check_accepted(v, checked->type, header, message);
+  check_fast(v, header, message);
   return v;
 }
 

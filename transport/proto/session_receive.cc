@@ -612,8 +612,8 @@ Status Session::on_release(const wire::Release& release) {
 Status Session::on_cancel(const wire::Cancel& cancel) {
   if (!cancel.offer) {
     if (want_handler_ != nullptr && want_handler_->on_want_cancelled(*this, cancel.id) && wants_waiting_ > 0) --wants_waiting_;
-    size_t early = std::erase_if(early_wants_, [&](const EarlyWant& want) { return want.request.token == cancel.id; });
-    wants_waiting_ -= static_cast<uint32_t>(early);
+    auto early = std::erase_if(early_wants_, [&](const EarlyWant& want) { return want.request.token == cancel.id; });
+    wants_waiting_ -= std::min(wants_waiting_, static_cast<uint32_t>(early));
     // Already being supplied: the rest of the bytes need not go out.
     for (Operation* op = pushing_.first; op != nullptr; op = op->next) {
       if (op->kind != OperationKind::kSupply || op->peer_id != cancel.id) continue;

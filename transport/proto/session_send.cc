@@ -341,6 +341,12 @@ void Session::queue_bytes(ConstBytes header) {
                            "the peer does not read: 1 MiB of control messages waits for it"));
     return;
   }
+  // A peer that reads as slowly as it asks never lets it run empty: what went out is
+  // dropped here, once it is more than what waits.
+  if (backlog_start_ > backlog_.size() / 2) {
+    backlog_.erase(backlog_.begin(), backlog_.begin() + static_cast<ptrdiff_t>(backlog_start_));
+    backlog_start_ = 0;
+  }
   backlog_.insert(backlog_.end(), header.begin(), header.end());
   host_->activate(*this);
 }

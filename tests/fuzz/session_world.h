@@ -1,0 +1,103 @@
+// A session between a fake link and a fake host, for tests that play a hostile peer.
+// Checks what leaves: every message the session sends must be well-formed.
+#ifndef SLUICE_TESTS_FUZZ_SESSION_WORLD_H_
+#define SLUICE_TESTS_FUZZ_SESSION_WORLD_H_
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sluice/allocator/arena.h>
+#include <sluice/api/completion.h>
+#include <sluice/api/mailbox.h>
+#include <sluice/proto/session.h>
+
+namespace sluice::fuzz {
+
+// The peer's memory as this side sees it, with its references counted.
+class FakeMapping final : public proto::PeerMapping {
+ public:
+  void retain() noexcept override { ++references; }
+  void drop() noexcept override { --references; }
+  // Null if the run reaches outside.
+  const std::byte* at(uint64_t offset, uint64_t length) const;
+  int64_t references = 0;
+};
+
+struct SentData {
+  uint64_t cookie, length;
+};
+
+// What the link saw; outlives it.
+struct LinkRecord {
+  std::vector<uint64_t> ids;        // from the session's messages: what a peer may name
+  std::deque<SentData> in_flight;   // pushed, not yet acknowledged
+  std::vector<StorageRef> quarantined;
+  uint64_t sent = 0;
+  uint64_t room = ~uint64_t{0};     // messages until send() says no
+  bool refused = false;             // said no: writable() is due
+  bool closed = false;
+  std::string problem;              // the first message that is not well-formed
+};
+
+class FakeLink final : public proto::Link {
+ public:
+  FakeLink(const proto::LinkTraits& traits, LinkRecord& record, FakeMapping& mapping, const Arena& arena)
+      : traits_(traits), record_(record), mapping_(mapping), arena_(arena) {}
+
+  const proto::LinkTraits& traits() const override { return traits_; }
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
+  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
+  void flush() override {}
+  Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
+  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  void quarantine(StorageRef loan) override { record_.quarantined.push_back(std::move(loan)); }
+  void close() override;
+  std::string local_name() const override { return "here"; }
+  std::string peer_name() const override { return "there"; }
+
+ private:
+  bool take_room();
+  void check(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
+
+  const proto::LinkTraits traits_;
+  LinkRecord& record_;
+  FakeMapping& mapping_;
+  const Arena& arena_;
+};
+
+class FakeHost final : public proto::SessionHost {
+ public:
+  void activate(proto::Session&) noexcept override {}
+  Instant now() const override { return time; }
+  Instant time = Instant(std::chrono::seconds(1000));
+};
+
+// Counts completions and keeps what came with them.
+class CountingSink final : public CompletionSink {
+ public:
+  void on_completion(Completion&& completion) noexcept override;
+  uint64_t count = 0;
+  std::vector<uint64_t> times_ended;  // by user_data
+  std::vector<Tensor> tensors;
+  std::vector<Buffer> buffers;
+  std::string problem;
+};
+
+class BytesPayload final : public proto::PayloadReader {
+ public:
+  explicit BytesPayload(proto::ConstBytes bytes) : bytes_(bytes) {}
+  void read(proto::MutableBytes out) override;
+  std::string problem;
+
+ private:
+  proto::ConstBytes bytes_;
+};
+
+// The arena of the process: one, since making one costs more than a run.
+std::shared_ptr<Arena> shared_arena();
+
+}  // namespace sluice::fuzz
+
+#endif  // SLUICE_TESTS_FUZZ_SESSION_WORLD_H_
