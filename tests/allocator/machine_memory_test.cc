@@ -1,0 +1,61 @@
+// Sizes as people write them, and what the machine says it has.
+#include <sluice/allocator/machine_memory.h>
+
+#include <catch2/catch.hpp>
+
+namespace sluice {
+namespace {
+
+TEST_CASE("sizes are read with binary multiples") {
+  CHECK(parse_size("1048576") == 1048576);
+  CHECK(parse_size("0") == 0);
+  CHECK(parse_size("4K") == 4096);
+  CHECK(parse_size("512M") == size_t{512} << 20);
+  CHECK(parse_size("8G") == size_t{8} << 30);
+  CHECK(parse_size("8GB") == size_t{8} << 30);
+  CHECK(parse_size("8GiB") == size_t{8} << 30);
+  CHECK(parse_size("2t") == size_t{2} << 40);
+  for (const char* bad : {"", " 8G", "8G ", "8 G", "G", "-1", "+1", "8X", "8Gx", "8.5G", "0x10", "18446744073709551616", "16777216T"}) {
+    INFO(bad);
+    CHECK_FALSE(parse_size(bad));
+  }
+}
+
+TEST_CASE("bytes are shown in MiB") {
+  CHECK(mebibytes(0) == "0 MiB");
+  CHECK(mebibytes(size_t{64} << 20) == "64 MiB");
+  CHECK(mebibytes((size_t{1} << 20) + (size_t{1} << 19)) == "1.5 MiB");
+}
+
+TEST_CASE("a line of meminfo is found by its whole name") {
+  constexpr const char* kText = "MemTotal:       24684084 kB\nMemFree:        24003380 kB\nMemAvailable:   7 kB\nHugePages_Total:   0\nBad: x kB\n";
+  CHECK(meminfo_value(kText, "MemTotal") == size_t{24684084} * 1024);
+  CHECK(meminfo_value(kText, "MemAvailable") == 7 * 1024);
+  CHECK_FALSE(meminfo_value(kText, "Mem"));
+  CHECK_FALSE(meminfo_value(kText, "Bad"));
+  CHECK_FALSE(meminfo_value(kText, "Absent"));
+  CHECK_FALSE(meminfo_value("", "MemTotal"));
+  CHECK_FALSE(meminfo_value("MemTotal:", "MemTotal"));
+  CHECK(meminfo_value("MemTotal:1 kB", "MemTotal") == 1024);
+  CHECK_FALSE(meminfo_value("MemTotal: 18446744073709551615 kB", "MemTotal"));
+}
+
+TEST_CASE("the default limit is half of the machine, or what the variable says") {
+  CHECK(*default_arena_limit(nullptr, 1000) == 500);
+  CHECK(*default_arena_limit("3G", 1000) == size_t{3} << 30);
+  for (const char* bad : {"", "0", "much"}) {
+    Status status = default_arena_limit(bad, 1000).status();
+    CHECK(status.code() == Code::kInvalidArgument);
+    CHECK(status.to_string().find("SLUICE_ARENA_LIMIT=" + std::string(bad) + " is") != std::string::npos);
+    CHECK(status.to_string().find("example SLUICE_ARENA_LIMIT=8G") != std::string::npos);
+  }
+}
+
+TEST_CASE("the machine has memory, and no more of it is free than there is") {
+  CHECK(machine_memory_bytes() > size_t{64} << 20);
+  CHECK(available_memory_bytes() > 0);
+  CHECK(available_memory_bytes() <= machine_memory_bytes());
+}
+
+}  // namespace
+}  // namespace sluice
