@@ -28,7 +28,7 @@ TEST_CASE("bytes are shown in MiB") {
 }
 
 TEST_CASE("a line of meminfo is found by its whole name") {
-  constexpr const char* kText = "MemTotal:       24684084 kB\nMemFree:        24003380 kB\nMemAvailable:   7 kB\nHugePages_Total:   0\nBad: x kB\n";
+  constexpr const char* kText = "Memx9: 1 kB\nMemTotal:       24684084 kB\nMemFree:        24003380 kB\nMemAvailable:   7 kB\nHugePages_Total:   0\nBad: x kB\n";
   CHECK(meminfo_value(kText, "MemTotal") == size_t{24684084} * 1024);
   CHECK(meminfo_value(kText, "MemAvailable") == 7 * 1024);
   CHECK_FALSE(meminfo_value(kText, "Mem"));
