@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <random>
 #include <string>
 
 #include <sluice/sluice.h>
@@ -97,7 +98,8 @@ pid_t start(const char* name, auto stage) {
 }  // namespace
 
 int main() {
-  std::string name = "shm:pipeline-" + std::to_string(getpid());
+  // Not the process id: containers that share a network may each have a process 12.
+  std::string name = "shm:pipeline-" + std::to_string(std::random_device()());
   pid_t stages[] = {start("source", [&] { return source(name + ".1"); }),
                     start("doubler", [&] { return doubler(name + ".1", name + ".2"); }),
                     start("sink", [&] { return sink(name + ".2"); })};

@@ -36,7 +36,8 @@ sluice::Result<void> parent(int address_pipe) {
   SLUICE_TRY(sluice::Endpoint peer, listener.accept(deadline));
   SLUICE_TRY(sluice::Buffer room, context->allocate({1024}, sluice::uint8));
   SLUICE_TRY(auto received, peer.receive_and_wait({kGreeting}, std::move(room), deadline));
-  std::printf("parent: \"%.*s\"\n", static_cast<int>(received.receipt.bytes), reinterpret_cast<const char*>(received.buffer.data()));
+  std::string greeting(reinterpret_cast<const char*>(received.buffer.data()), received.receipt.bytes);
+  std::printf("parent: \"%s\"\n", greeting.c_str());
   std::printf("parent: the path is %s\n", peer.info().reason.c_str());
   // The child says goodbye; its close is answered by our progress.
   (void)context->wait_until([&] { return peer.state() == sluice::EndpointState::kClosed; }, deadline);

@@ -281,4 +281,47 @@ TEST_CASE("both directions at once do not hinder each other", "[contract][messag
 }
 
 }  // namespace
+namespace {
+
+// A program that posts the next of its buffers whenever one was too small.
+class GrowingReceive final : public CompletionSink {
+ public:
+  explicit GrowingReceive(Pair& pair) : pair_(pair) {}
+  void post(size_t size) {
+    REQUIRE(pair_.server.receive({.tag = 1}, room(*pair_.server_context, size), {.sink = this, .deadline = soon()}).ok());
+  }
+  void on_completion(Completion&& completion) noexcept override {
+    last = std::move(completion);
+    ++completed;
+    if (last.status == Code::kInvalidArgument) post(completed == 1 ? 20 : 30'000);
+  }
+  Completion last;
+  int completed = 0;
+
+ private:
+  Pair& pair_;
+};
+
+}  // namespace
+
+TEST_CASE("a message takes the receive that is posted for it when others were too small", "[contract]") {
+  Pair pair;
+  GrowingReceive receive(pair);
+  receive.post(10);
+  Box& box = pair.box();
+  auto first = pair.client.send(1, tensor(*pair.client_context, 25'000, 1), box.options());
+  auto second = pair.client.send(1, tensor(*pair.client_context, 40, 2), box.options());
+  REQUIRE(pair.until([&] { return receive.completed == 3; }));
+  CHECK(receive.last.status.ok());
+  CHECK(receive.last.receipt.bytes == 25'000);
+  CHECK(holds(receive.last.buffers[0].bytes().first(25'000), 1));
+  receive.last = {};
+  receive.post(40);
+  REQUIRE(pair.until([&] { return receive.completed == 4; }));
+  CHECK(receive.last.receipt.bytes == 40);
+  receive.last = {};
+  CHECK(pair.wait(box, *first).status.ok());
+  CHECK(pair.wait(box, *second).status.ok());
+}
+
 }  // namespace sluice::test

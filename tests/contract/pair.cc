@@ -1,10 +1,9 @@
 #include "tests/contract/pair.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 
 #include <sluice/select/open.h>
 
@@ -29,8 +28,10 @@ size_t inline_limit() { return path_has_views() ? 4096 : 16384; }
 
 namespace {
 std::string named() {
+  // Process ids repeat where pid namespaces share a network: a test sandbox does that.
+  static const unsigned process = std::random_device()();
   static int counter = 0;
-  return path_under_test() + ":contract-" + std::to_string(::getpid()) + "-" + std::to_string(++counter);
+  return path_under_test() + ":contract-" + std::to_string(process) + "-" + std::to_string(++counter);
 }
 bool by_name() { return path_under_test() == "loopback" || path_under_test() == "shm"; }
 }  // namespace

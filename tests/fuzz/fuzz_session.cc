@@ -131,7 +131,7 @@ class World final : private WantHandler {
 
   // A peer that answers a want as it should: the way to views and to what follows them.
   void supply() {
-    wire::Offer m;
+    wire::Offer m{};
     m.id = in_.byte();
     m.kind = wire::OfferKind::kSupply;
     m.a = id();
@@ -208,7 +208,7 @@ class World final : private WantHandler {
   }
 
   void offer() {
-    wire::Offer m;
+    wire::Offer m{};
     m.id = in_.amount();
     m.kind = static_cast<wire::OfferKind>(1 + in_.byte() % 4);
     m.flags = in_.byte() & 7;
@@ -256,7 +256,7 @@ class World final : private WantHandler {
   }
 
   void release() {
-    wire::Release m;
+    wire::Release m{};
     m.count = in_.byte() % 4;
     for (uint32_t i = 0; i < m.count; ++i) m.ids[i] = id();
     deliver(m);

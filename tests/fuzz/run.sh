@@ -100,8 +100,13 @@ fuzz() {
   fi
   if [ "$merge" = 1 ] && [ "$result" = ok ]; then
     mkdir -p "$work/least/$target"
-    "$work/$target" -set_cover_merge=1 -max_len="$(longest "$target")" "$work/least/$target" "$work/seeds/$target" \
-      "$corpora/$target" "$work/found/$target" > "$log" 2>&1
+    if ! "$work/$target" -set_cover_merge=1 -max_len="$(longest "$target")" "$work/least/$target" \
+      "$work/seeds/$target" "$corpora/$target" "$work/found/$target" > "$log" 2>&1; then
+      echo "$target: merging failed, the corpus is as it was"
+      tail -20 "$log"
+      failures=$((failures + 1))
+      return
+    fi
     rm -rf "${corpora:?}/$target"
     cp -r "$work/least/$target" "$corpora/$target"
   fi

@@ -9,7 +9,7 @@ namespace sluice::wire::test {
 namespace {
 
 void parses(const std::string& text, Scheme scheme, const std::string& host, int port, const std::string& name) {
-  INFO(text);
+  INFO(text.substr(0, 80));
   auto a = Address::parse(text);
   REQUIRE(a.ok());
   CHECK(a->scheme == scheme);
@@ -21,7 +21,7 @@ void parses(const std::string& text, Scheme scheme, const std::string& host, int
 
 void refused(const std::string& text, const std::string& why) {
   auto a = Address::parse(text);
-  INFO(text);
+  INFO(text.substr(0, 80));
   REQUIRE_FALSE(a.ok());
   CHECK_THAT(std::string(a.status().detail()), Catch::Contains(why));
   CHECK(address_problem(text) == "");

@@ -42,7 +42,7 @@ Hello server_hello() {
 }
 
 Offer supply(TensorDescriptor layout) {
-  Offer m;
+  Offer m{};
   m.id = 0x0000000700000003;
   m.kind = OfferKind::kSupply;
   m.a = 0x0000000100000002;
@@ -70,7 +70,7 @@ void add_hellos(std::vector<NamedMessage>& out) {
 }
 
 void add_plain_offers(std::vector<NamedMessage>& out) {
-  Offer tagged;
+  Offer tagged{};
   tagged.id = 1;
   tagged.kind = OfferKind::kTagged;
   tagged.a = 0xfeedfacecafebeef;
@@ -184,7 +184,7 @@ void add_small_messages(std::vector<NamedMessage>& out) {
     auto bytes = uint64_t{1} << (5 * code);
     out.push_back({"done", "code_" + std::to_string(code), Done{0x100000000u + code, static_cast<Code>(code), bytes}});
   }
-  Release release;
+  Release release{};
   out.push_back({"release", "none", release});
   release.count = 1;
   release.ids[0] = 0x0102030405060708;

@@ -90,7 +90,7 @@ Hello RandomMessages::hello() {
 }
 
 Offer RandomMessages::offer() {
-  Offer m;
+  Offer m{};
   m.id = word();
   m.kind = static_cast<OfferKind>(1 + below(4));
   m.epoch = static_cast<uint32_t>(word());
@@ -149,7 +149,7 @@ AnyMessage RandomMessages::next(MessageType type) {
     case MessageType::kData: return Data{word(), word(), static_cast<uint32_t>(below(kMaxDataBytes + 1))};
     case MessageType::kDone: return Done{word(), static_cast<Code>(below(kCodeCount)), word()};
     case MessageType::kRelease: {
-      Release m;
+      Release m{};
       m.count = static_cast<uint32_t>(below(kMaxReleases + 1));
       for (uint32_t i = 0; i < m.count; ++i) m.ids[i] = word();
       return m;

@@ -26,7 +26,7 @@ TEST_CASE("every well-formed message decodes to what was encoded", "[wire]") {
 }
 
 TEST_CASE("the longest of every message fits the longest header", "[wire]") {
-  Offer offer;
+  Offer offer{};
   offer.kind = OfferKind::kSupply;
   std::vector<int64_t> shape(kMaxRank, 2), strides{1 << 14, 1 << 12, 1 << 10, 1 << 8, 64, 16, 4, 2};
   offer.layout = *TensorDescriptor::strided(shape, strides, float32, 0);
@@ -46,7 +46,7 @@ TEST_CASE("the longest of every message fits the longest header", "[wire]") {
   CHECK(encode_any(want).size() == 48 + 16 + 8 * 16 + 264);
   CHECK(judge(encode_any(want)).accepted);
 
-  Release release;
+  Release release{};
   release.count = kMaxReleases;
   release.ids.fill(~uint64_t{0});
   CHECK(encode_any(release).size() == 16 + 8 * 32);

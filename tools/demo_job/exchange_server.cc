@@ -1,11 +1,11 @@
 // The server's link over sluice's exchange: modes zerocopy and onecopy. A worker that
 // dies before the step's gradients are complete is awaited again: its successor's
 // gradients replace all it had sent.
-#include <unistd.h>
 
 #include <array>
 #include <cstring>
 #include <optional>
+#include <random>
 #include <vector>
 
 #include <sluice/sluice.h>
@@ -58,7 +58,7 @@ class ExchangeServer final : public ServerLink {
       SLUICE_RETURN_IF_ERROR(seat.gradients->allocate());
     }
     const std::string address =
-        visit_.route == Route::kShm ? "shm:sluice-demo-" + std::to_string(::getpid()) : std::string("tcp://127.0.0.1:0");
+        visit_.route == Route::kShm ? "shm:sluice-demo-" + std::to_string(std::random_device()()) : std::string("tcp://127.0.0.1:0");
     SLUICE_TRY(listener_, context_->listen(address, {.operation_timeout = visit_.patience()}));
     return listener_.address();
   }

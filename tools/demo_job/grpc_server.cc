@@ -1,12 +1,12 @@
 // The server's link over gRPC: a synchronous service, as its tutorial has it. The only
 // threads are gRPC's own. Knows nothing of sluice's transports.
 #include <grpcpp/grpcpp.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -176,7 +176,7 @@ class GrpcServer final : public ServerLink {
 
   Result<std::string> listen() override {
     // An abstract name: nothing in the file system to remove.
-    const std::string unix_name = "unix-abstract:sluice-demo-grpc-" + std::to_string(::getpid());
+    const std::string unix_name = "unix-abstract:sluice-demo-grpc-" + std::to_string(std::random_device()());
     int port = 0;
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(-1);

@@ -122,20 +122,19 @@ uint64_t Session::capacity_of(const Operation* op) const {
 }
 
 // The first posted receive that takes the message. Ones that match but are too small
-// end here, untouched.
+// end, untouched, with the next delivery: a callback here could post more of them, and
+// the message would miss the receive that fits.
 Operation* Session::match_posted(Tag tag, uint64_t total) {
-  // A callback may repost the same small buffer: each that was there is tried once.
-  for (uint32_t tries = table_.used() + 1; tries > 0; --tries) {
-    Operation* op = posted_.first;
-    while (op != nullptr && !op->match.matches(tag)) op = op->next;
-    if (op == nullptr) return nullptr;
+  Operation* next;
+  for (Operation* op = posted_.first; op != nullptr; op = next) {
+    next = op->next;
+    if (!op->match.matches(tag)) continue;
     uint64_t capacity = capacity_of(op);
-    if (capacity >= total) return op;
+    if (capacity >= total) [[likely]] return op;
     op->match.tag = tag;
-    complete(op, Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
-                        "the message has " + std::to_string(total) + " bytes, the buffers hold " + std::to_string(capacity) +
-                            "; post a larger receive, the message is kept"));
-    if (link_dead_) return nullptr;
+    complete_later(op, Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                              "the message has " + std::to_string(total) + " bytes, the buffers hold " + std::to_string(capacity) +
+                                  "; post a larger receive, the message is kept"));
   }
   return nullptr;
 }

@@ -141,7 +141,7 @@ Bytes frame(Message message, const Bytes& payload = {}) {
 }
 
 inline Bytes inline_offer(uint64_t id, const Bytes& payload) {
-  wire::Offer offer;
+  wire::Offer offer{};
   offer.id = id;
   offer.flags = wire::Offer::kInline;
   offer.kind = wire::OfferKind::kTagged;
