@@ -205,6 +205,8 @@ Status ShmLink::read_socket() {
     if (!packet.ok()) {
       if (packet.code() == Code::kTryAgain) return Status();
       ended_ = true;
+      // A peer that ended with our packets unread: said once, before what it sent itself.
+      if (packet.status().os_error() == ECONNRESET) continue;
       return packet.code() == Code::kCorrupt ? packet.status() : Status();
     }
     if (packet->length == 0) {
