@@ -53,7 +53,7 @@ class Conductor {
     return pid;
   }
   bool fail(const std::string& why) {
-    failure_ = why;
+    failure_ = why + " [" + std::to_string(pings_) + " pings, the survivor at step " + std::to_string(board_->survivor_step.load()) + "]";
     return false;
   }
   // Runs our own context until `done`.
@@ -102,8 +102,12 @@ class Conductor {
     return until([&] { return board_->operations_ended.load() != 0 && board_->memory_reused.load() != 0; }, "operations");
   }
   bool wake_victim() {
-    ::kill(victim_, SIGCONT);
-    if (!until([&] { return ended(victim_); }, "the end of the victim")) return false;
+    // Again and again: it may come to its label only now.
+    auto gone = [&] {
+      if (victim_ > 0) ::kill(victim_, SIGCONT);
+      return ended(victim_);
+    };
+    if (!until(gone, "the end of the victim")) return false;
     bool killed = WIFSIGNALED(status_) && WTERMSIG(status_) == SIGKILL && cell_.signal == SIGKILL;
     bool fine = WIFEXITED(status_) && WEXITSTATUS(status_) == kFine;
     if (!killed && !fine) return fail("the victim failed with status " + std::to_string(status_));

@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -37,10 +38,17 @@ void on_label(const char* label) {
   ::kill(::getpid(), case_of_hook->signal);
 }
 
-std::byte pattern(uint64_t seed, size_t i) { return static_cast<std::byte>(seed * 31 + i * 7 + (i >> 8)); }
+// Differs by seed and by place, a word at a time: a slow pattern would use the deadlines up.
+void fill(std::span<std::byte> bytes, uint64_t seed) {
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    uint64_t word = (seed << 40) + i;
+    std::memcpy(bytes.data() + i, &word, std::min<size_t>(8, bytes.size() - i));
+  }
+}
 bool holds(std::span<const std::byte> bytes, uint64_t seed) {
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    if (bytes[i] != pattern(seed, i)) return false;
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    uint64_t word = (seed << 40) + i;
+    if (std::memcmp(bytes.data() + i, &word, std::min<size_t>(8, bytes.size() - i)) != 0) return false;
   }
   return true;
 }
@@ -59,11 +67,16 @@ class Worker {
     Holdings before = holdings();
     open();
     listen();
+    step(1);
     meet_peer();
+    step(2);
     if (peer_) start();
+    step(3);
     wait_for_end();
+    step(4);
     check_results();
     if (victim_) return end_as_victim();
+    step(5);
     board_.operations_ended.store(1);
     end_as_survivor();
     std::string left = left_behind(before, holdings());
@@ -82,6 +95,9 @@ class Worker {
     return std::move(result).value();
   }
 
+  void step(int number) {
+    if (!victim_) board_.survivor_step.store(number);
+  }
   void open() {
     ArenaOptions arena{.limit_bytes = size_t{64} << 20, .first_extent_bytes = size_t{16} << 20, .largest_extent_bytes = size_t{16} << 20, .receive_reserve_bytes = size_t{1} << 20};
     context_ = must(open_context({.arena = {}, .arena_options = arena, .waiting = Waiting::kSleep}), "open");
@@ -145,7 +161,7 @@ class Worker {
 
   Buffer filled(size_t size, uint64_t seed) {
     Buffer buffer = must(context_->allocate({static_cast<int64_t>(size)}, uint8), "allocate");
-    for (size_t i = 0; i < size; ++i) buffer.data()[i] = pattern(seed, i);
+    fill(buffer.bytes(), seed);
     return buffer;
   }
   PostOptions options() { return {.sink = &sink_, .deadline = end_, .level = Level::kPlaced}; }
@@ -154,15 +170,17 @@ class Worker {
   uint64_t theirs() const { return side_ == Side::kServer ? 200 : 100; }
 
   void start() {
+    Tensor large = filled(kLarge, 2).freeze();
+    Buffer large_room = filled(kLarge, 90);
     end_ = after(now(), kDeadline);
     core_ = peer_.shared();
     exchange_ = std::make_unique<Exchange>(*context_);
     exchange_->add(peer_);
     bool server = side_ == Side::kServer;
     posted(peer_.send(1, filled(64, 1).freeze(), options()));
-    posted(peer_.send(2, filled(kLarge, 2).freeze(), options()));
+    posted(peer_.send(2, std::move(large), options()));
     posted(peer_.receive({.tag = 1}, filled(64, 90), options()));
-    posted(peer_.receive({.tag = 2}, filled(kLarge, 90), options()));
+    posted(peer_.receive({.tag = 2}, std::move(large_room), options()));
     (void)exchange_->publish({server ? "s" : "c", 1}, filled(kTensor, mine()).freeze(), {.readers = until_retired});
     (void)exchange_->publish({server ? "si" : "ci", 1}, filled(kTensor, mine() + 1).freeze(), {.readers = until_retired});
     fetch_.emplace(exchange_->fetch({server ? "c" : "s", 1}, end_));
@@ -253,18 +271,21 @@ class Worker {
     key_sink_.all.clear();
     std::vector<Buffer> scribbles;
     for (size_t size : {size_t{1} << 20, size_t{64} << 10}) {
-      for (auto buffer = context_->allocate(size); buffer.ok(); buffer = context_->allocate(size)) {
+      for (auto buffer = context_->arena().allocate(size); buffer.ok(); buffer = context_->arena().allocate(size)) {
         std::memset(buffer->data(), 0xEE, size);
         scribbles.push_back(std::move(*buffer));
       }
     }
+    step(6);
     board_.memory_reused.store(1);
     while (board_.victim_gone.load() == 0) turn();
+    step(7);
     scribbles.clear();
     check(!view_ || holds(view_.bytes(), theirs()), "a view changed after its owner's end");
     view_ = Tensor();
     exchange_.reset();
     if (peer_) (void)peer_.close(after(now(), kDeadline));
+    step(8);
     while (board_.finish.load() == 0) turn();
     for (int i = 0; i < 20; ++i) turn();
     if (core_) {
@@ -273,6 +294,7 @@ class Worker {
       check(counters.posted == counters.completed, "posted " + std::to_string(counters.posted) + ", completed " + std::to_string(counters.completed));
     }
     if (bystander_) (void)bystander_.close(after(now(), kDeadline));
+    step(9);
     core_.reset();
     echo_.all.clear();
     Instant limit = after(now(), kGrace);

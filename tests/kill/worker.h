@@ -19,6 +19,7 @@ struct Board {
   std::atomic<int> dones;             // victim: answers it can have sent at most
   std::atomic<int> operations_ended;  // survivor
   std::atomic<int> memory_reused;     // survivor: all memory it can get is overwritten
+  std::atomic<int> survivor_step;     // survivor: how far it is, for the report of a failure
   std::atomic<int> victim_gone;       // conductor
   std::atomic<int> finish;            // conductor: the bystander is done
   char failure[512];                  // survivor or victim
