@@ -95,8 +95,6 @@ class StorageRef {
   void reset() noexcept {
     if (Storage* storage = std::exchange(storage_, nullptr)) storage->drop();
   }
-  // Gives the reference to the caller.
-  Storage* leak() noexcept { return std::exchange(storage_, nullptr); }
   Storage* get() const noexcept { return storage_; }
   Storage* operator->() const noexcept { return storage_; }
   explicit operator bool() const noexcept { return storage_ != nullptr; }

@@ -66,7 +66,7 @@ TEST_CASE("close ends every operation exactly once and returns their buffers", "
       INFO(completion.status.to_string());
       CHECK(fine);
     }
-    CHECK(core->post_send(1, std::span<Tensor>(), {}).code() == Code::kWrongState);
+    CHECK(core->post_send(1, std::span<const Tensor>(), {}).code() == Code::kWrongState);
   }
 }
 

@@ -11,9 +11,12 @@ namespace {
 size_t largest_allocation = 0;
 }  // namespace
 
-void* operator new(size_t size) {
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
   largest_allocation = size > largest_allocation ? size : largest_allocation;
-  void* memory = std::malloc(size);
+  return std::malloc(size);
+}
+void* operator new(size_t size) {
+  void* memory = operator new(size, std::nothrow);
   if (memory == nullptr) std::abort();
   return memory;
 }

@@ -47,15 +47,17 @@ class SendLatency final : public Workload, private CompletionSink {
     uint64_t end = round.first_step + round.iterations;
     Laps laps(samples);
     laps.start();
+    if (side_.client()) SLUICE_RETURN_IF_ERROR(send(round, round.first_step));
     for (uint64_t step = round.first_step; step < end; ++step) {
-      if (side_.client()) SLUICE_RETURN_IF_ERROR(send(round, step));
       SLUICE_RETURN_IF_ERROR(side_.wait_until([&] { return arrived_; }));
       SLUICE_RETURN_IF_ERROR(failure_);
-      if (check) compare(in_.data(), step);
-      if (!side_.client()) SLUICE_RETURN_IF_ERROR(send(round, step));
-      // The peer's next message is a round trip away.
-      if (step + 1 < end) SLUICE_RETURN_IF_ERROR(post_receive());
       laps.lap();
+      if (check) compare(in_.data(), step);
+      // The next receive is posted while the message travels: the answer is a round trip
+      // away, and nothing is looked at before the next wait.
+      uint64_t next = side_.client() ? step + 1 : step;
+      if (next < end) SLUICE_RETURN_IF_ERROR(send(round, next));
+      if (step + 1 < end) SLUICE_RETURN_IF_ERROR(post_receive());
     }
     return Status();
   }

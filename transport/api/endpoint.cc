@@ -51,10 +51,15 @@ Endpoint::~Endpoint() {
   }
 }
 
-Result<OperationId> Endpoint::send(Tag tag, Tensor segment, const PostOptions& options) {
+Result<OperationId> Endpoint::send(Tag tag, const Tensor& segment, const PostOptions& options) {
   return core_->post_send(tag, std::span(&segment, 1), options);
 }
-Result<OperationId> Endpoint::send(Tag tag, std::span<Tensor> segments, const PostOptions& options) {
+Result<OperationId> Endpoint::send(Tag tag, Tensor&& segment, const PostOptions& options) {
+  Result<OperationId> id = core_->post_send(tag, std::span(&segment, 1), options);
+  if (id.ok()) segment = Tensor();
+  return id;
+}
+Result<OperationId> Endpoint::send(Tag tag, std::span<const Tensor> segments, const PostOptions& options) {
   return core_->post_send(tag, segments, options);
 }
 Result<OperationId> Endpoint::receive(TagMatch match, Buffer&& into, const PostOptions& options) {

@@ -83,8 +83,9 @@ class EndpointCore {
  public:
   virtual ~EndpointCore() = default;
 
-  // Sends the segments as one message, in order with other sends of this endpoint.
-  virtual Result<OperationId> post_send(Tag tag, std::span<Tensor> segments, const PostOptions& options) = 0;
+  // Sends the segments as one message, in order with other sends of this endpoint. They
+  // are shared, not taken: a small message leaves without touching their counts.
+  virtual Result<OperationId> post_send(Tag tag, std::span<const Tensor> segments, const PostOptions& options) = 0;
   // Receives the first message whose tag matches. The buffers are filled in order. A
   // message larger than their sum ends the receive with kInvalidArgument, untouched, and
   // stays for a larger one.
@@ -140,9 +141,10 @@ class Endpoint {
   const std::shared_ptr<EndpointCore>& shared() const { return core_; }
   Context& context() const { return *context_; }
 
-  // Posted forms. `segment` is taken only if the result is ok.
-  Result<OperationId> send(Tag tag, Tensor segment, const PostOptions& options = {});
-  Result<OperationId> send(Tag tag, std::span<Tensor> segments, const PostOptions& options = {});
+  // Posted forms. What is passed as an rvalue is taken only if the result is ok.
+  Result<OperationId> send(Tag tag, const Tensor& segment, const PostOptions& options = {});
+  Result<OperationId> send(Tag tag, Tensor&& segment, const PostOptions& options = {});
+  Result<OperationId> send(Tag tag, std::span<const Tensor> segments, const PostOptions& options = {});
   Result<OperationId> receive(TagMatch match, Buffer&& into, const PostOptions& options = {});
   Result<OperationId> receive(TagMatch match, std::span<Buffer> into, const PostOptions& options = {});
   Result<OperationId> read(const RemoteKey& key, uint64_t offset, Buffer&& into, const PostOptions& options = {});

@@ -84,6 +84,8 @@ class LinkClient {
   // peer cannot change and that wire::decode_header() accepted. Payload that is not read
   // is skipped by the link. An error closes the endpoint with it.
   virtual Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) = 0;
+  // The same for a message that wire::decode_fast() took, where a link looks for it.
+  virtual Status handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload, Instant now) = 0;
   // Streams: where bytes [offset, offset + length) of DATA `id` go; asked again after
   // every pause, since the operation may have ended meanwhile.
   virtual Placement place(uint64_t id, uint64_t offset, uint64_t length) = 0;

@@ -44,13 +44,10 @@ struct Operation {
   uint64_t grant = 0;      // one-sided
   uint64_t grant_offset = 0;
   uint32_t grant_epoch = 0;
-  InlineVector<Buffer, 1> buffers;   // destinations
   InlineVector<Tensor, 1> tensors;   // sources
   InlineVector<ImportedRun, 1> runs; // kPulling: what is copied
   InlineVector<uint64_t, 1> run_lengths;
-  Status status;
-  Receipt receipt;
-  Tensor result;
+  Completion completion;             // its buffers are the destinations
   // Place in one list of the session.
   Operation* next = nullptr;
   Operation* previous = nullptr;
@@ -96,10 +93,18 @@ class OperationTable {
     return op;
   }
   void give_back(Operation* op) {
+    retire(op);
+    reuse(op);
+  }
+  // The first half of it: no id finds the operation and it does not count, but its slot
+  // stays as it is.
+  void retire(Operation* op) {
     op->state = OperationState::kFree;
+    --used_;
+  }
+  void reuse(Operation* op) {
     op->next = free_;
     free_ = op;
-    --used_;
   }
   // Null if `id` is not outstanding. Safe for any value a peer may send.
   Operation* find(OperationId id) const {

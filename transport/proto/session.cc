@@ -78,13 +78,13 @@ Result<Operation*> Session::take_operation(OperationKind kind, const PostOptions
   op->loaned = false;
   op->internal = false;
   op->sink = options.sink;
-  op->user_data = options.user_data;
+  op->completion.user_data = options.user_data;
   // Counted from now, not from the last progress: a program may have computed since.
   op->deadline = options.deadline == Instant{} ? after(host_->exact_now(), options_.operation_timeout) : options.deadline;
   op->match = {};
   op->peer_id = op->total = op->moved = op->in_flight = op->grant = 0;
-  op->status = Status();
-  op->receipt = Receipt{.path = traits_.properties.path, .posted = host_->now()};
+  op->completion.status = Status();
+  op->completion.receipt = Receipt{.path = traits_.properties.path, .posted = host_->now()};
   arm_timeout(op->deadline);
   arm_timeout(after(host_->now(), options_.ping_interval));
   ++counters_.posted;
@@ -100,43 +100,44 @@ void Session::arm_timeout(Instant when) {
 void Session::release_operation(Operation* op) {
   unlink(op);
   if (!op->runs.empty()) drop_runs(op);
-  op->buffers.clear();
+  op->completion.buffers.clear();
   op->tensors.clear();
-  if (op->result) op->result = Tensor();
+  if (op->completion.tensor) op->completion.tensor = Tensor();
   table_.give_back(op);
 }
 
 void Session::complete(Operation* op, Status status) {
   unlink(op);
   if (!op->runs.empty()) drop_runs(op);
-  Completion completion;
-  completion.id = op->id;
-  completion.user_data = op->user_data;
-  completion.kind = op->kind;
-  completion.tag = op->match.tag;
-  completion.status = std::move(status);
-  op->receipt.completed = host_->now();
-  completion.receipt = op->receipt;
-  CompletionSink* sink = op->sink;
-  if (!op->internal) {
-    ++counters_.completed;
-    completion.buffers = std::move(op->buffers);
-    if (op->result) completion.tensor = std::move(op->result);
-  } else {
-    sink = nullptr;
+  if (!op->internal) ++counters_.completed;
+  CompletionSink* sink = op->internal ? nullptr : std::exchange(op->sink, nullptr);
+  bool zombie = op->loaned || op->in_flight > 0;
+  if (zombie) op->state = OperationState::kZombie;
+  if (sink == nullptr) {
+    if (!zombie) release_operation(op);
+    return;
   }
-  if (op->loaned || op->in_flight > 0) {
-    op->state = OperationState::kZombie;
-    op->sink = nullptr;
-  } else {
-    release_operation(op);
+  // The callback gets the operation's own completion, in place: the slot counts as free
+  // for what it posts, and is used again when it returned.
+  OperationId id = op->id;
+  if (!zombie) {
+    op->tensors.clear();
+    table_.retire(op);
   }
-  if (sink != nullptr) sink->on_completion(std::move(completion));
+  op->completion.id = id;
+  op->completion.kind = op->kind;
+  op->completion.tag = op->match.tag;
+  op->completion.status = std::move(status);
+  op->completion.receipt.completed = host_->now();
+  sink->on_completion(std::move(op->completion));
+  op->completion.buffers.clear();
+  if (op->completion.tensor) op->completion.tensor = Tensor();
+  if (!zombie) table_.reuse(op);
 }
 
 void Session::complete_later(Operation* op, Status status) {
   unlink(op);
-  op->status = std::move(status);
+  op->completion.status = std::move(status);
   op->state = OperationState::kReady;
   ready_.push_back(op);
   host_->activate(*this);
@@ -149,28 +150,28 @@ size_t Session::deliver_ready() {
   while (!ready_.empty()) {
     Operation* op = ready_.first;
     bool was_last = op == last;
-    complete(op, std::move(op->status));
+    complete(op, std::move(op->completion.status));
     ++delivered;
     if (was_last) break;
   }
   return delivered;
 }
 
-Result<OperationId> Session::post_send(Tag tag, std::span<Tensor> segments, const PostOptions& options) {
+Result<OperationId> Session::post_send(Tag tag, std::span<const Tensor> segments, const PostOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_connected());
   if (segments.empty() || segments.size() > wire::kMaxSegments) {
     return invalid("a message has 1 to 16 segments, not " + std::to_string(segments.size()));
   }
   OperationId at_once;
   bool nobody_waits = options.sink == nullptr && options.level == Level::kSourceReusable;
-  if (nobody_waits && state_ == EndpointState::kConnected && try_send_at_once(tag, segments, at_once)) return at_once;
+  if (nobody_waits && segments.size() == 1 && try_send_at_once(tag, segments[0], at_once)) return at_once;
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kSend, options));
   op->match.tag = tag;
-  for (Tensor& tensor : segments) {
+  for (const Tensor& tensor : segments) {
     op->total += tensor.size_bytes();
-    op->tensors.emplace_back(std::move(tensor));
+    op->tensors.emplace_back(tensor);
   }
-  op->receipt.bytes = op->total;
+  op->completion.receipt.bytes = op->total;
   OperationId id = op->id;
   start_or_queue(op);
   return id;
@@ -187,7 +188,7 @@ Result<OperationId> Session::post_receive(TagMatch match, std::span<Buffer> segm
   }
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kReceive, options));
   op->match = match;
-  for (Buffer& buffer : segments) op->buffers.emplace_back(std::move(buffer));
+  for (Buffer& buffer : segments) op->completion.buffers.emplace_back(std::move(buffer));
   OperationId id = op->id;
   if (found == unexpected_.end()) {
     posted_.push_back(op);
@@ -212,8 +213,8 @@ Result<OperationId> Session::post_read(const RemoteKey& key, uint64_t offset, Bu
   }
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kRead, options));
   op->total = into.size_bytes();
-  op->receipt.bytes = op->total;
-  op->buffers.emplace_back(std::move(into));
+  op->completion.receipt.bytes = op->total;
+  op->completion.buffers.emplace_back(std::move(into));
   wire::Want want{.id = op->id, .kind = wire::WantKind::kRead, .key_id = key.epoch, .a = key.grant, .offset = offset, .length = op->total};
   send_control(want);
   return op->id;
@@ -232,7 +233,7 @@ Result<OperationId> Session::post_write(const RemoteKey& key, uint64_t offset, T
   op->grant_epoch = key.epoch;
   op->grant_offset = offset;
   op->total = from.size_bytes();
-  op->receipt.bytes = op->total;
+  op->completion.receipt.bytes = op->total;
   op->tensors.emplace_back(std::move(from));
   OperationId id = op->id;
   start_or_queue(op);
@@ -253,7 +254,7 @@ Result<OperationId> Session::post_want(WantOptions& want, const PostOptions& opt
     message.into = true;
     message.has_layout = true;
     message.layout = want.destination.descriptor();
-    op->buffers.emplace_back(std::move(want.destination));
+    op->completion.buffers.emplace_back(std::move(want.destination));
   }
   fault_point("session.want");
   send_control(message);
@@ -266,7 +267,7 @@ Result<OperationId> Session::post_supply(uint64_t token, const Tensor& tensor, c
   op->level = Level::kConsumed;
   op->peer_id = token;
   op->total = tensor.size_bytes();
-  op->receipt.bytes = op->total;
+  op->completion.receipt.bytes = op->total;
   op->tensors.emplace_back(tensor);
   if (wants_waiting_ > 0) --wants_waiting_;
   OperationId id = op->id;

@@ -93,7 +93,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void heard(Instant now) { last_heard_ = now; }
 
   // EndpointCore.
-  Result<OperationId> post_send(Tag tag, std::span<Tensor> segments, const PostOptions& options) override;
+  Result<OperationId> post_send(Tag tag, std::span<const Tensor> segments, const PostOptions& options) override;
   Result<OperationId> post_receive(TagMatch match, std::span<Buffer> segments, const PostOptions& options) override;
   Result<OperationId> post_read(const RemoteKey& key, uint64_t offset, Buffer& into, const PostOptions& options) override;
   Result<OperationId> post_write(const RemoteKey& key, uint64_t offset, Tensor& from, const PostOptions& options) override;
@@ -114,6 +114,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
 
   // LinkClient.
   Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) override;
+  Status handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload, Instant now) override;
   Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
   Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) override;
   void pushed(uint64_t cookie, uint64_t length, Instant now) override;
@@ -157,7 +158,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
 
   // session_send.cc: what leaves.
   enum class Started : uint8_t { kSent, kBlocked, kFailed };
-  bool try_send_at_once(Tag tag, std::span<Tensor> segments, OperationId& id);
+  bool try_send_at_once(Tag tag, const Tensor& segment, OperationId& id);
   bool start_or_queue(Operation* op);
   Started start(Operation* op);
   Started start_send(Operation* op);

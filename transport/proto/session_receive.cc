@@ -28,13 +28,23 @@ Status from_peer(Code code) {
 
 }  // namespace
 
-Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instant now) {
+Status Session::handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload, Instant now) {
   Busy busy(*this);
   last_heard_ = now;
   ++counters_.messages_received;
   if (link_dead_ || finished_) [[unlikely]] return Status();
+  return on_tagged_inline(message, payload);
+}
+
+Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instant now) {
   wire::TaggedInline tagged;
-  if (wire::decode_fast(header, tagged)) return on_tagged_inline(tagged, payload);
+  if (header.size() == wire::kTaggedInlineBytes && wire::decode_fast(header, tagged)) {
+    return handle_tagged_inline(tagged, payload, now);
+  }
+  Busy busy(*this);
+  last_heard_ = now;
+  ++counters_.messages_received;
+  if (link_dead_ || finished_) [[unlikely]] return Status();
   switch (static_cast<wire::MessageType>(header[0])) {
     case wire::MessageType::kOffer: {
       wire::Offer offer;
@@ -117,7 +127,7 @@ Status Session::on_offer(wire::Offer& offer, PayloadReader& payload, Instant now
 
 uint64_t Session::capacity_of(const Operation* op) const {
   uint64_t capacity = 0;
-  for (const Buffer& buffer : op->buffers) capacity += buffer.size_bytes();
+  for (const Buffer& buffer : op->completion.buffers) capacity += buffer.size_bytes();
   return capacity;
 }
 
@@ -150,7 +160,7 @@ Status Session::on_tagged_inline(const wire::TaggedInline& message, PayloadReade
   if (op == nullptr) return store_unexpected(message, payload);
   op->match.tag = message.tag;
   op->total = message.payload_bytes;
-  op->receipt.bytes = message.payload_bytes;
+  op->completion.receipt.bytes = message.payload_bytes;
   read_inline(op, payload, message.payload_bytes);
   note_consumed(1, message.payload_bytes);
   if (message.report) send_done(message.id, Code::kOk, message.payload_bytes);
@@ -178,7 +188,7 @@ Status Session::on_tagged(wire::Offer& offer, PayloadReader& payload) {
     return Status();
   }
   op->match.tag = offer.a;
-  op->receipt.bytes = offer.total;
+  op->completion.receipt.bytes = offer.total;
   note_consumed(1, 0);
   return start_pull(op, offer.id, segments, offer.total);
 }
@@ -219,7 +229,7 @@ Status Session::consume_unexpected(Operation* op, UnexpectedQueue::Iterator mess
   op->match.tag = message->tag;
   op->peer_id = message->offer_id;
   op->total = message->total;
-  op->receipt.bytes = message->total;
+  op->completion.receipt.bytes = message->total;
   if (!message->is_inline) {
     std::array<wire::Segment, wire::kMaxSegments> segments = message->segments;
     uint32_t count = message->segment_count;
@@ -228,14 +238,14 @@ Status Session::consume_unexpected(Operation* op, UnexpectedQueue::Iterator mess
     return start_pull(op, op->peer_id, std::span(segments.data(), count), op->total);
   }
   ConstBytes left = message->total > 0 ? ConstBytes(message->payload.bytes()).first(message->total) : ConstBytes();
-  for (Buffer& buffer : op->buffers) {
+  for (Buffer& buffer : op->completion.buffers) {
     size_t take = std::min(left.size(), buffer.size_bytes());
     if (take > 0) std::memcpy(buffer.data(), left.data(), take);
     left = left.subspan(take);
   }
   // Into the queue, and out of it again.
-  op->receipt.copied_bytes += op->total * (uint64_t{traits_.inline_in.user} + 1);
-  op->receipt.kernel_copied_bytes += op->total * traits_.inline_in.kernel;
+  op->completion.receipt.copied_bytes += op->total * (uint64_t{traits_.inline_in.user} + 1);
+  op->completion.receipt.kernel_copied_bytes += op->total * traits_.inline_in.kernel;
   counters_.copied_bytes += op->total;
   counters_.bytes_received += op->total;
   bool report = message->report;
@@ -248,15 +258,15 @@ Status Session::consume_unexpected(Operation* op, UnexpectedQueue::Iterator mess
 
 void Session::read_inline(Operation* op, PayloadReader& payload, uint64_t total) {
   uint64_t left = total;
-  for (Buffer& buffer : op->buffers) {
+  for (Buffer& buffer : op->completion.buffers) {
     uint64_t take = std::min<uint64_t>(left, buffer.size_bytes());
     if (take > 0) payload.read(buffer.bytes().first(take));
     left -= take;
     if (left == 0) break;
   }
   op->moved = total;
-  op->receipt.copied_bytes += total * traits_.inline_in.user;
-  op->receipt.kernel_copied_bytes += total * traits_.inline_in.kernel;
+  op->completion.receipt.copied_bytes += total * traits_.inline_in.user;
+  op->completion.receipt.kernel_copied_bytes += total * traits_.inline_in.kernel;
   counters_.copied_bytes += total * traits_.inline_in.user;
   counters_.kernel_copied_bytes += total * traits_.inline_in.kernel;
   counters_.bytes_received += total;
@@ -297,7 +307,7 @@ size_t Session::pull_some() {
     size_t run = 0;
     while (run < op->runs.size() && from_skip >= op->run_lengths[run]) from_skip -= op->run_lengths[run++];
     uint64_t into_skip = op->moved;
-    for (Buffer& buffer : op->buffers) {
+    for (Buffer& buffer : op->completion.buffers) {
       uint64_t size = buffer.size_bytes();
       if (into_skip >= size) {
         into_skip -= size;
@@ -319,7 +329,7 @@ size_t Session::pull_some() {
       if (op->moved == op->total || budget == 0) break;
     }
     if (op->moved < op->total) break;
-    op->receipt.copied_bytes += op->total;
+    op->completion.receipt.copied_bytes += op->total;
     counters_.copied_bytes += op->total;
     counters_.bytes_received += op->total;
     finish_incoming(op, Status());
@@ -340,9 +350,9 @@ void Session::finish_incoming(Operation* op, Status status) {
   fault_point("session.placed");
   drop_runs(op);
   send_done(op->peer_id, status.code(), op->moved);
-  if (op->kind == OperationKind::kWant && op->result) {
+  if (op->kind == OperationKind::kWant && op->completion.tensor) {
     // A fresh tensor: its memory was only lent to buffers while it was filled.
-    op->buffers.clear();
+    op->completion.buffers.clear();
   }
   complete(op, std::move(status));
 }
@@ -352,7 +362,7 @@ Placement Session::place(uint64_t id, uint64_t offset, uint64_t length) {
   Operation* op = table_.find(id);
   if (op == nullptr || op->state != OperationState::kPlacing || !range_fits(offset, length, op->total)) return placement;
   uint64_t skip = offset;
-  for (Buffer& buffer : op->buffers) {
+  for (Buffer& buffer : op->completion.buffers) {
     uint64_t size = buffer.size_bytes();
     if (skip >= size) {
       skip -= size;
@@ -374,8 +384,8 @@ Status Session::placed(uint64_t id, uint64_t offset, uint64_t length, Instant no
   if (op == nullptr || op->state != OperationState::kPlacing) return Status();  // it ended; the bytes were dropped
   if (offset != op->moved || !range_fits(offset, length, op->total)) return corrupt("DATA out of order or beyond its transfer");
   op->moved += length;
-  op->receipt.copied_bytes += length * traits_.bulk_in.user;
-  op->receipt.kernel_copied_bytes += length * traits_.bulk_in.kernel;
+  op->completion.receipt.copied_bytes += length * traits_.bulk_in.user;
+  op->completion.receipt.kernel_copied_bytes += length * traits_.bulk_in.kernel;
   counters_.copied_bytes += length * traits_.bulk_in.user;
   counters_.kernel_copied_bytes += length * traits_.bulk_in.kernel;
   counters_.bytes_received += length;
@@ -391,8 +401,8 @@ void Session::refuse_offer(const wire::Offer& offer, Code code) { send_done(offe
 Status Session::make_destination(Operation* op, const TensorDescriptor& layout) {
   SLUICE_TRY(Buffer buffer, arena_->allocate(std::max<uint64_t>(layout.span_bytes(), 1), {.quota = options_.quota, .for_receive = true}));
   SLUICE_RETURN_IF_ERROR(buffer.reshape(TensorDescriptor::bytes(layout.span_bytes())));
-  op->result = Tensor(buffer.storage(), layout);
-  op->buffers.emplace_back(std::move(buffer));
+  op->completion.tensor = Tensor(buffer.storage(), layout);
+  op->completion.buffers.emplace_back(std::move(buffer));
   return Status();
 }
 
@@ -405,10 +415,10 @@ Status Session::on_supply(wire::Offer& offer, PayloadReader& payload, Instant) {
     return Status();
   }
   op->peer_id = offer.id;
-  bool has_destination = !op->buffers.empty();
+  bool has_destination = !op->completion.buffers.empty();
   if (read && offer.total != op->total) return corrupt("a read answered with another length");
   if (has_destination && !read) {
-    const TensorDescriptor& ours = op->buffers[0].descriptor();
+    const TensorDescriptor& ours = op->completion.buffers[0].descriptor();
     if (!offer.layout.is_compact() || !ours.same_layout(offer.layout)) {
       refuse_offer(offer, Code::kInvalidArgument);
       complete(op, Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
@@ -417,7 +427,7 @@ Status Session::on_supply(wire::Offer& offer, PayloadReader& payload, Instant) {
     }
   }
   op->total = offer.total;
-  op->receipt.bytes = offer.total;
+  op->completion.receipt.bytes = offer.total;
   bool view = !has_destination && offer.segment_count == 1;
   if (view) return deliver_view(op, offer, offer.segments[0]);
   if (!has_destination) {
@@ -445,8 +455,8 @@ Status Session::on_supply(wire::Offer& offer, PayloadReader& payload, Instant) {
 Status Session::deliver_view(Operation* op, const wire::Offer& offer, const wire::Segment& segment) {
   SLUICE_TRY(ImportedRun run, link_->import_run(segment));
   fault_point("session.view");
-  op->result = Tensor(views_->make(run, segment.length, offer.id), offer.layout);
-  op->receipt.trust = Trust::kShared;
+  op->completion.tensor = Tensor(views_->make(run, segment.length, offer.id), offer.layout);
+  op->completion.receipt.trust = Trust::kShared;
   counters_.bytes_received += segment.length;
   complete(op, Status());
   return Status();
@@ -466,7 +476,7 @@ Result<Operation*> Session::take_internal(OperationKind kind, const Grant& grant
     return range.status();
   }
   if (kind == OperationKind::kReceive) {
-    op->buffers.emplace_back(grant.storage, *range);
+    op->completion.buffers.emplace_back(grant.storage, *range);
   } else {
     op->tensors.emplace_back(grant.storage, *range);
   }

@@ -57,23 +57,19 @@ Session::Started Session::start(Operation* op) {
   }
 }
 
-// A small message that nobody wants to hear of again, with room and credit for it: over
-// before the call returns, without an operation. False: take the long way.
-bool Session::try_send_at_once(Tag tag, std::span<Tensor> segments, OperationId& id) {
+// A small message of one segment that nobody wants to hear of again, with room and credit
+// for it: over before the call returns, without an operation. False: take the long way.
+bool Session::try_send_at_once(Tag tag, const Tensor& segment, OperationId& id) {
   if (!queued_.empty() || blocked_ || backlog_start_ < backlog_.size()) return false;
-  std::array<ConstBytes, wire::kMaxSegments> payload;
-  uint64_t total = 0;
-  for (size_t i = 0; i < segments.size(); ++i) {
-    payload[i] = segments[i].bytes();
-    total += payload[i].size();
-  }
+  ConstBytes payload = segment.bytes();
+  uint64_t total = payload.size();
   bool credit = sent_messages_ < credit_messages_ && sent_bytes_ + total <= credit_bytes_;
   if (total > traits_.inline_bytes || !credit) return false;
   // Ids of such sends have slot 0, which no operation has.
   id = ++at_once_ << 32;
   std::byte header[wire::kTaggedInlineBytes];
   wire::encode(wire::TaggedInline{.id = id, .tag = tag, .payload_bytes = static_cast<uint32_t>(total)}, header);
-  if (!link_->send(header, std::span<const ConstBytes>(payload.data(), segments.size()))) {
+  if (!link_->send(header, std::span(&payload, 1))) {
     blocked_ = true;
     return false;
   }
@@ -87,7 +83,6 @@ bool Session::try_send_at_once(Tag tag, std::span<Tensor> segments, OperationId&
   counters_.bytes_sent += total;
   counters_.copied_bytes += total * traits_.inline_out.user;
   counters_.kernel_copied_bytes += total * traits_.inline_out.kernel;
-  for (Tensor& tensor : segments) Tensor taken = std::move(tensor);
   return true;
 }
 
@@ -152,7 +147,7 @@ Session::Started Session::start_supply(Operation* op) {
   }
   fault_point("session.supply");
   Started started = send_offer(op, offer);
-  if (started == Started::kFailed) send_done(op->peer_id, op->status.code(), 0);  // the asker would wait for it
+  if (started == Started::kFailed) send_done(op->peer_id, op->completion.status.code(), 0);  // the asker would wait for it
   if (started == Started::kSent && (offer.flags & wire::Offer::kDataFollows) != 0) {
     unlink(op);
     op->state = OperationState::kPushing;
@@ -189,8 +184,8 @@ Session::Started Session::send_offer(Operation* op, wire::Offer& offer) {
   ++counters_.messages_sent;
   if (inline_payload) {
     op->moved = op->total;
-    op->receipt.copied_bytes += op->total * traits_.inline_out.user;
-    op->receipt.kernel_copied_bytes += op->total * traits_.inline_out.kernel;
+    op->completion.receipt.copied_bytes += op->total * traits_.inline_out.user;
+    op->completion.receipt.kernel_copied_bytes += op->total * traits_.inline_out.kernel;
     counters_.copied_bytes += op->total * traits_.inline_out.user;
     counters_.kernel_copied_bytes += op->total * traits_.inline_out.kernel;
     counters_.bytes_sent += op->total;
@@ -232,7 +227,7 @@ Session::Started Session::describe_segments(Operation* op, wire::Offer& offer) {
 Status Session::move_to_arena(Tensor& tensor, Operation* op) {
   SLUICE_TRY(Buffer copy, arena_->allocate(tensor.size_bytes()));
   std::memcpy(copy.data(), tensor.data(), tensor.size_bytes());
-  op->receipt.copied_bytes += tensor.size_bytes();
+  op->completion.receipt.copied_bytes += tensor.size_bytes();
   counters_.copied_bytes += tensor.size_bytes();
   foreign_bytes_copied.add(tensor.size_bytes());
   // The bytes keep the tensor's layout, from the start of the new memory.
@@ -289,8 +284,8 @@ bool Session::push_chunk(Operation* op) {
   op->moved += gathered;
   op->in_flight += gathered;
   needs_flush_ = true;
-  op->receipt.copied_bytes += gathered * traits_.bulk_out.user;
-  op->receipt.kernel_copied_bytes += gathered * traits_.bulk_out.kernel;
+  op->completion.receipt.copied_bytes += gathered * traits_.bulk_out.user;
+  op->completion.receipt.kernel_copied_bytes += gathered * traits_.bulk_out.kernel;
   counters_.copied_bytes += gathered * traits_.bulk_out.user;
   counters_.kernel_copied_bytes += gathered * traits_.bulk_out.kernel;
   counters_.bytes_sent += gathered;

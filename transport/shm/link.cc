@@ -51,6 +51,8 @@ proto::LinkTraits shm_traits() {
 
 }  // namespace
 
+static_assert(slots_for(wire::kTaggedInlineBytes + wire::kMaxInlineBytes) <= kSlotCount, "any inline message fits the ring");
+
 // The payload of the message at the front of the ring.
 class RingPayload final : public proto::PayloadReader {
  public:
@@ -92,7 +94,7 @@ ShmLink::~ShmLink() { close(); }
 
 Status ShmLink::watch() { return context_.watch(fd_, EPOLLIN | EPOLLRDHUP, this); }
 
-size_t ShmLink::poll(Instant now) {
+size_t ShmLink::poll_busy(Instant now) {
   if (fd_ < 0) return 0;
   size_t work = drain_ring(now, kMessagesPerPoll);
   if (blocked_ && fd_ >= 0) {
@@ -119,6 +121,14 @@ size_t ShmLink::drain_ring(Instant now, size_t most) {
 
 Status ShmLink::handle_front(Instant now) {
   alignas(8) std::byte header[wire::kMaxHeaderBytes];
+  reader_.copy_front<wire::kTaggedInlineBytes>(header);
+  wire::TaggedInline tagged;
+  if (wire::decode_fast(std::span<const std::byte>(header, wire::kTaggedInlineBytes), tagged)) [[likely]] {
+    RingPayload inlined(reader_, wire::kTaggedInlineBytes, tagged.payload_bytes);
+    Status status = client_->handle_tagged_inline(tagged, inlined, now);
+    reader_.pop(slots_for(wire::kTaggedInlineBytes + uint64_t{tagged.payload_bytes}));
+    return status;
+  }
   reader_.copy(0, std::span(header, kSlotDataBytes));
   Result<wire::Header> common = wire::decode_header(std::span<const std::byte>(header, kSlotDataBytes));
   if (!common.ok()) return common.status();

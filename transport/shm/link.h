@@ -71,7 +71,10 @@ class ShmLink final : public proto::Link, public EventHandler {
   bool closed() const { return fd_ < 0; }
 
   // Handles what has arrived, up to a bound; returns how much.
-  size_t poll(Instant now);
+  size_t poll(Instant now) {
+    if (!reader_.ready() && !blocked_) [[likely]] return 0;
+    return poll_busy(now);
+  }
   // About to sleep. False: something has arrived.
   bool begin_sleep();
   void end_sleep() { reader_.end_sleep(); }
@@ -95,6 +98,7 @@ class ShmLink final : public proto::Link, public EventHandler {
 
  private:
   friend class RingPayload;
+  size_t poll_busy(Instant now);
   size_t drain_ring(Instant now, size_t most);
   Status handle_front(Instant now);
   Status read_socket();

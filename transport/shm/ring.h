@@ -69,7 +69,28 @@ class RingWriter {
       if (position_ + count - consumed_ > kSlotCount) return Outcome::kFull;
     }
     uint64_t first = position_;
-    uint64_t slot = first;
+    position_ += count;
+    std::byte* at = data(first);
+    if (count == 1 && payload.size() <= 1) [[likely]] {
+      std::memcpy(at, header.data(), header.size());
+      if (!payload.empty()) std::memcpy(at + header.size(), payload[0].data(), payload[0].size());
+    } else {
+      spread(first, header, payload);
+    }
+    // seq_cst pairs with the reader's begin_sleep(): it sees this stamp, or we see that
+    // it sleeps.
+    mine_->slots[first % kSlotCount].stamp.store(first + 1, std::memory_order_seq_cst);
+    return Outcome::kWritten;
+  }
+  // After write(): the number of the reader's sleep (odd) if it sleeps, else 0.
+  uint64_t reader_sleep() const {
+    uint64_t sleeping = theirs_->sleeping.load(std::memory_order_seq_cst);
+    return (sleeping & 1) != 0 ? sleeping : 0;
+  }
+
+ private:
+  // Over as many slots as it takes.
+  void spread(uint64_t slot, std::span<const std::byte> header, std::span<const std::span<const std::byte>> payload) {
     uint32_t room = kSlotDataBytes;
     std::byte* at = data(slot);
     auto append = [&](std::span<const std::byte> part) {
@@ -87,19 +108,7 @@ class RingWriter {
     };
     append(header);
     for (auto part : payload) append(part);
-    position_ += count;
-    // seq_cst pairs with the reader's begin_sleep(): it sees this stamp, or we see that
-    // it sleeps.
-    mine_->slots[first % kSlotCount].stamp.store(first + 1, std::memory_order_seq_cst);
-    return Outcome::kWritten;
   }
-  // After write(): the number of the reader's sleep (odd) if it sleeps, else 0.
-  uint64_t reader_sleep() const {
-    uint64_t sleeping = theirs_->sleeping.load(std::memory_order_seq_cst);
-    return (sleeping & 1) != 0 ? sleeping : 0;
-  }
-
- private:
   std::byte* data(uint64_t slot) { return mine_->slots[slot % kSlotCount].data; }
 
   Region<Atomic>* mine_;
@@ -136,6 +145,12 @@ class RingReader {
       skip = 0;
       ++slot;
     }
+  }
+  // The first kBytes of it, a number known to the compiler.
+  template <size_t kBytes>
+  void copy_front(std::byte* out) const {
+    static_assert(kBytes <= kSlotDataBytes);
+    std::memcpy(out, theirs_->slots[position_ % kSlotCount].data, kBytes);
   }
   // Ends the message at the front. Requires: count <= kSlotCount.
   void pop(uint32_t count) {

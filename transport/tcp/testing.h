@@ -152,6 +152,8 @@ inline Bytes inline_offer(uint64_t id, const Bytes& payload) {
 // Writes down what a link says; DATA goes into `memory`.
 class Recorder : public proto::LinkClient {
  public:
+  // Stream links hand over every header as it came.
+  Status handle_tagged_inline(const wire::TaggedInline&, proto::PayloadReader&, Instant) override { std::abort(); }
   Status handle_message(proto::ConstBytes header, proto::PayloadReader& payload, Instant) override {
     check_upcall();
     auto common = wire::decode_header(header);

@@ -238,47 +238,6 @@ Status decode(std::span<const std::byte> header, Offer& out) {
   return check_amounts(out, in_segments);
 }
 
-namespace {
-// The 48 bytes of an OFFER without TLVs, as they lie on the wire.
-struct FlatOffer {
-  uint8_t type, flags;
-  uint16_t header_bytes;
-  uint32_t payload_bytes;
-  uint64_t id;
-  uint8_t kind, reserved_17;
-  uint16_t reserved_18;
-  uint32_t epoch;
-  uint64_t a, offset, total;
-};
-static_assert(sizeof(FlatOffer) == kTaggedInlineBytes);
-}  // namespace
-
-size_t encode(const TaggedInline& m, std::span<std::byte> out) {
-  // Six whole words: bytes written one by one and copied as a block would stall the copy.
-  uint64_t flags = Offer::kInline | (m.report ? Offer::kReport : 0);
-  uint64_t words[6] = {static_cast<uint64_t>(MessageType::kOffer) | flags << 8 | uint64_t{kTaggedInlineBytes} << 16 |
-                           uint64_t{m.payload_bytes} << 32,
-                       m.id, static_cast<uint64_t>(OfferKind::kTagged), m.tag, 0, m.payload_bytes};
-  std::memcpy(out.data(), words, sizeof(words));
-  return sizeof(words);
-}
-
-bool decode_fast(std::span<const std::byte> header, TaggedInline& out) {
-  FlatOffer flat;
-  if (header.size() != sizeof(flat)) return false;
-  std::memcpy(&flat, header.data(), sizeof(flat));
-  bool plain = flat.type == static_cast<uint8_t>(MessageType::kOffer) && flat.header_bytes == sizeof(flat) &&
-               (flat.flags & ~Offer::kReport) == Offer::kInline && flat.kind == static_cast<uint8_t>(OfferKind::kTagged) &&
-               flat.reserved_17 == 0 && flat.reserved_18 == 0 && flat.total == flat.payload_bytes &&
-               flat.payload_bytes <= kMaxInlineBytes;
-  if (!plain) return false;
-  out.id = flat.id;
-  out.tag = flat.a;
-  out.payload_bytes = flat.payload_bytes;
-  out.report = (flat.flags & Offer::kReport) != 0;
-  return true;
-}
-
 size_t encode(const Want& m, std::span<std::byte> out) {
   Writer w(out);
   w.put(static_cast<uint8_t>(m.kind));

@@ -225,10 +225,35 @@ struct TaggedInline {
   bool report = false;
 };
 inline constexpr size_t kTaggedInlineBytes = 48;
-size_t encode(const TaggedInline& message, std::span<std::byte> out);
-// True if `header` is such an offer and every field is as decode(Offer) requires; false:
-// ask that.
-bool decode_fast(std::span<const std::byte> header, TaggedInline& out);
+
+namespace internal {
+// The first word: type, flags, header_bytes.
+inline constexpr uint64_t kTaggedInlineWord =
+    static_cast<uint64_t>(MessageType::kOffer) | uint64_t{Offer::kInline} << 8 | uint64_t{kTaggedInlineBytes} << 16;
+inline constexpr uint64_t kReportBit = uint64_t{Offer::kReport} << 8;
+}  // namespace internal
+
+// Whole words: bytes written one by one and copied as a block would stall the copy.
+inline size_t encode(const TaggedInline& m, std::span<std::byte> out) {
+  uint64_t first = internal::kTaggedInlineWord | (m.report ? internal::kReportBit : 0) | uint64_t{m.payload_bytes} << 32;
+  const uint64_t words[6] = {first, m.id, static_cast<uint64_t>(OfferKind::kTagged), m.tag, 0, m.payload_bytes};
+  std::memcpy(out.data(), words, kTaggedInlineBytes);
+  return kTaggedInlineBytes;
+}
+// True if the bytes begin with such an offer and every field is as decode_header() and
+// decode(Offer) require; false: ask those. Requires: bytes.size() >= kTaggedInlineBytes.
+inline bool decode_fast(std::span<const std::byte> bytes, TaggedInline& out) {
+  uint64_t words[6];
+  std::memcpy(words, bytes.data(), sizeof(words));
+  uint64_t payload = words[0] >> 32;
+  bool plain = (words[0] & 0xFFFFFFFF & ~internal::kReportBit) == internal::kTaggedInlineWord &&
+               (words[2] & 0xFFFFFFFF) == static_cast<uint64_t>(OfferKind::kTagged) && words[5] == payload &&
+               payload <= kMaxInlineBytes;
+  if (!plain) return false;
+  out = {.id = words[1], .tag = words[3], .payload_bytes = static_cast<uint32_t>(payload),
+         .report = (words[0] & internal::kReportBit) != 0};
+  return true;
+}
 
 // The version both sides speak, or kUnsupported naming both ranges.
 Result<uint16_t> negotiate(const Hello& ours, const Hello& theirs);
