@@ -15,6 +15,11 @@ void SessionSet::detach_all() {
 void SessionSet::add(std::shared_ptr<Session> session) {
   Session* key = session.get();
   sessions_[key] = std::move(session);
+  // Room for all of them at once: activate() and run() never allocate.
+  if (active_.capacity() < sessions_.size() || running_.capacity() < sessions_.size()) {
+    active_.reserve(2 * sessions_.size());
+    running_.reserve(2 * sessions_.size());
+  }
   activate(*key);
 }
 
@@ -33,9 +38,10 @@ size_t SessionSet::run(Instant now) {
     session->marked_active = false;
     work += session->progress(now);
     next_timeout_ = std::min(next_timeout_, session->next_timeout());
-    // The map may have changed under a callback.
+    // The map may have changed under a callback. A session that activated itself while it
+    // ended is in active_ and goes with the next round.
     if (session->state() == EndpointState::kClosed && !session->has_work()) {
-      if (!session->has_leftovers()) sessions_.erase(session);
+      if (!session->marked_active && !session->has_leftovers()) sessions_.erase(session);
     } else if (session->has_work()) {
       activate(*session);
     }
