@@ -196,8 +196,9 @@ TEST_CASE("a progress thread runs a context for other threads", "[contract][wait
     CHECK(whole == 30);
     thread.run([&](Context&) { (void)endpoint.close(soon()); });
   }
-  // The context is ours again.
-  CHECK(near->wait(in(1ms)) == Code::kTimedOut);
+  // The context is ours again. The other side's end may come only now, and is an event.
+  Status ours = near->wait(in(1ms));
+  CHECK((ours.ok() || ours == Code::kTimedOut));
 }
 
 Task<int> sum_of(Exchange& exchange, int keys, Instant deadline) {
