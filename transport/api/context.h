@@ -19,6 +19,10 @@
 
 namespace sluice {
 
+namespace proto {
+class LinkDecorator;
+}
+
 struct ConnectOptions {
   Requirements require;
   Duration timeout = std::chrono::seconds(10);  // of connect() itself
@@ -204,6 +208,9 @@ class Context {
   const std::shared_ptr<Mailbox>& mailbox() { return mailbox_; }
   void add_hook(ProgressHook* hook) { hooks_.push_back(hook); }
   void remove_hook(ProgressHook* hook);
+  // For tests: connections made from now on have this between them and their path.
+  void decorate_links(std::shared_ptr<proto::LinkDecorator> decorator) { link_decorator_ = std::move(decorator); }
+  proto::LinkDecorator* link_decorator() const { return link_decorator_.get(); }
 
  private:
   size_t poll_events(int timeout_ms);
@@ -218,6 +225,7 @@ class Context {
   // Handlers unwatched while a batch of events is being delivered.
   std::vector<EventHandler*> dead_handlers_;
   std::vector<ProgressHook*> hooks_;
+  std::shared_ptr<proto::LinkDecorator> link_decorator_;
   Instant now_{};
   Instant oversubscribed_until_{};
   Instant last_event_check_{};

@@ -156,18 +156,14 @@ std::shared_ptr<EndpointCore> LoopbackProvider::make_endpoint(std::shared_ptr<Wi
                                                               const proto::SessionOptions& options, const wire::Hello& peer) {
   auto link = std::make_unique<LoopbackLink>(std::move(wire), side, "loopback:" + name);
   LoopbackLink* raw = link.get();
-  auto session = std::make_shared<proto::Session>(proto::SessionParts{
-      .link = std::move(link),
+  auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
       .arena = context_.shared_arena(),
       .mailbox = context_.mailbox(),
-      .host = &sessions_,
       .ours = hello_for(context_, options),
       .peer = peer,
       .options = options,
       .reason = "loopback: was asked for",
   });
-  raw->set_client(session.get());
-  sessions_.add(session);
   connections_.push_back({session, raw});
   in_use_ = true;
   return session;

@@ -139,18 +139,14 @@ Result<std::shared_ptr<EndpointCore>> ShmProvider::make_endpoint(Meeting meeting
   auto link = std::make_unique<ShmLink>(context_, *this, std::move(meeting.parts));
   ShmLink* raw = link.get();
   SLUICE_RETURN_IF_ERROR(raw->watch());
-  auto session = std::make_shared<proto::Session>(proto::SessionParts{
-      .link = std::move(link),
+  auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
       .arena = context_.shared_arena(),
       .mailbox = context_.mailbox(),
-      .host = &sessions_,
       .ours = meeting.ours,
       .peer = meeting.peer,
       .options = options,
       .reason = std::move(reason),
   });
-  raw->set_client(session.get());
-  sessions_.add(session);
   connections_.push_back({session, raw});
   in_use_ = true;
   return std::shared_ptr<EndpointCore>(session);

@@ -62,20 +62,15 @@ Result<std::shared_ptr<EndpointCore>> TcpProvider::make_endpoint(Greeting&& gree
                                                                  std::string reason) {
   if (same_host(greeting.ours, greeting.peer)) set_same_host_options(greeting.fd());
   auto link = std::make_unique<TcpLink>(group_, greeting.take_fd());
-  TcpLink* raw = link.get();
-  SLUICE_RETURN_IF_ERROR(raw->watch());
-  auto session = std::make_shared<proto::Session>(proto::SessionParts{
-      .link = std::move(link),
+  SLUICE_RETURN_IF_ERROR(link->watch());
+  auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
       .arena = context_.shared_arena(),
       .mailbox = context_.mailbox(),
-      .host = &sessions_,
       .ours = greeting.ours,
       .peer = greeting.peer,
       .options = options,
       .reason = std::move(reason),
   });
-  raw->set_client(session.get());
-  sessions_.add(session);
   in_use_ = true;
   return std::shared_ptr<EndpointCore>(std::move(session));
 }

@@ -1,0 +1,61 @@
+#include <sluice/fault/injector.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <sluice/fault/link.h>
+
+namespace sluice::fault {
+
+std::shared_ptr<Injector> inject(Context& context, const Plan& plan) {
+  auto injector = std::make_shared<Injector>(plan);
+  context.decorate_links(injector);
+  context.add_hook(injector.get());
+  return injector;
+}
+
+std::unique_ptr<proto::DecoratedLink> Injector::decorate(std::unique_ptr<proto::Link> inner) {
+  auto link = std::make_unique<FaultyLink>(shared_from_this(), std::move(inner), connections_++);
+  links_.push_back(link.get());
+  return link;
+}
+
+size_t Injector::progress(Instant now) {
+  if (running_) return 0;  // a completion called progress()
+  running_ = true;
+  size_t work = 0;
+  // The turns go round in another order each time something is held back. A turn may open and
+  // close connections.
+  size_t count = links_.size();
+  size_t first = count > 1 && next_timeout() != kNever ? random_.below(count) : 0;
+  for (size_t i = 0; i < count; ++i) {
+    FaultyLink* link = links_[(first + i) % count];
+    if (link != nullptr) work += link->turn(now);
+  }
+  std::erase(links_, nullptr);
+  running_ = false;
+  return work;
+}
+
+Instant Injector::next_timeout() {
+  bool waiting = std::any_of(links_.begin(), links_.end(), [](FaultyLink* link) { return link != nullptr && link->waiting(); });
+  return waiting ? Instant{} : kNever;
+}
+
+Action Injector::strike(Call call, uint32_t connection) {
+  if (strike_.action == Action::kNothing || connection != to_strike_ || call != strike_.call) return Action::kNothing;
+  if (++calls_ != strike_.nth) return Action::kNothing;
+  struck_ = true;
+  return strike_.action;
+}
+
+void Injector::strike_next(const Strike& strike) {
+  strike_ = strike;
+  to_strike_ = connections_;
+  calls_ = 0;
+  struck_ = false;
+}
+
+void Injector::forget(FaultyLink& link) { std::replace(links_.begin(), links_.end(), &link, static_cast<FaultyLink*>(nullptr)); }
+
+}  // namespace sluice::fault

@@ -1,0 +1,351 @@
+#include <sluice/fault/link.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <sluice/wire/messages.h>
+
+namespace sluice::fault {
+namespace {
+
+constexpr const char* kOrigin = "fault/link";
+
+class CopiedPayload final : public proto::PayloadReader {
+ public:
+  explicit CopiedPayload(proto::ConstBytes bytes) : left_(bytes) {}
+  void read(proto::MutableBytes out) override {
+    size_t length = std::min(out.size(), left_.size());
+    if (length > 0) std::memcpy(out.data(), left_.data(), length);
+    left_ = left_.subspan(length);
+  }
+
+ private:
+  proto::ConstBytes left_;
+};
+
+uint16_t header_bytes_of(proto::ConstBytes header) {
+  uint16_t length;
+  std::memcpy(&length, header.data() + 2, 2);
+  return length;
+}
+uint32_t payload_bytes_of(proto::ConstBytes header) {
+  uint32_t length;
+  std::memcpy(&length, header.data() + 4, 4);
+  return length;
+}
+
+// The lengths in the common part are made to fit, so that it is a whole message of a peer
+// that says too little.
+template <typename Arrival>
+void truncate(Arrival& arrival, Action action) {
+  if (action == Action::kTruncateHeader && arrival.header.size() > wire::kHeaderBytes) {
+    auto length = static_cast<uint16_t>(std::max<size_t>(wire::kHeaderBytes, arrival.header.size() / 16 * 8));
+    arrival.header.resize(length);
+    std::memcpy(arrival.header.data() + 2, &length, 2);
+  }
+  if (action == Action::kTruncatePayload) {
+    auto length = static_cast<uint32_t>(arrival.payload.size() / 2);
+    arrival.payload.resize(length);
+    std::memcpy(arrival.header.data() + 4, &length, 4);
+  }
+}
+
+}  // namespace
+
+FaultyLink::FaultyLink(std::shared_ptr<Injector> injector, std::unique_ptr<proto::Link> inner, uint32_t connection)
+    : injector_(std::move(injector)), inner_(std::move(inner)), connection_(connection) {}
+
+bool FaultyLink::waiting() const {
+  if (over()) return false;
+  return broken() || writable_in_ > 0 || !arrivals_.empty() || !reports_.empty();
+}
+
+size_t FaultyLink::turn(Instant now) {
+  if (over() || !waiting()) return 0;
+  now_ = now;
+  size_t work = deliver_arrivals(now, broken());
+  if (!over()) work += deliver_reports(now, broken());
+  if (over()) return work;
+  if (broken()) {
+    end(breaking_, now);
+    return work + 1;
+  }
+  if (writable_in_ > 0 && --writable_in_ == 0) say_writable(now);
+  // Also a countdown is work: whoever waits for quiet must wait for its end.
+  return work + 1;
+}
+
+// Out.
+
+void FaultyLink::break_path(Call call) {
+  breaking_ = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the path broke in " + to_string(call) + ", as planned");
+}
+
+// Says no, by itself or for the inner link's sake, until writable().
+bool FaultyLink::no_room() {
+  if (!rest_.empty()) return refusing_ = true;
+  if (refusing_) return true;
+  if (!injector_->refuse()) return false;
+  refusing_ = true;
+  writable_in_ = injector_->turns();
+  return true;
+}
+
+bool FaultyLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+  if (over() || broken()) return true;
+  switch (strike(Call::kSend)) {
+    case Action::kFail: break_path(Call::kSend); return true;
+    case Action::kDrop: return true;
+    default: break;
+  }
+  if (no_room()) return false;
+  maybe_wake();
+  return inner_->send(header, payload);
+}
+
+bool FaultyLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) {
+  if (over() || broken()) return true;
+  switch (strike(Call::kPush)) {
+    case Action::kFail: break_path(Call::kPush); return true;
+    case Action::kDrop:
+      reports_.push_back({cookie, payload_bytes_of(header), injector_->turns()});
+      return true;
+    default: break;
+  }
+  if (no_room()) return false;
+  maybe_wake();
+  if (payload_bytes_of(header) > 1 && injector_->split_push()) return push_in_two(header, payload, cookie);
+  return inner_->push(header, payload, cookie);
+}
+
+bool FaultyLink::push_in_two(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) {
+  wire::Data data;
+  if (!wire::decode(header, data).ok()) return inner_->push(header, payload, cookie);
+  uint32_t total = data.payload_bytes;
+  auto cut = static_cast<uint32_t>(1 + injector_->below(total - 1));
+  std::vector<proto::ConstBytes> first;
+  Rest rest{.header = std::vector<std::byte>(wire::kMaxHeaderBytes), .payload = {}, .cookie = cookie};
+  size_t left = cut;
+  for (proto::ConstBytes piece : payload) {
+    size_t taken = std::min(left, piece.size());
+    if (taken > 0) first.push_back(piece.first(taken));
+    if (taken < piece.size()) rest.payload.push_back(piece.subspan(taken));
+    left -= taken;
+  }
+  std::byte bytes[wire::kMaxHeaderBytes];
+  data.payload_bytes = cut;
+  size_t length = wire::encode(data, bytes);
+  if (!inner_->push(proto::ConstBytes(bytes, length), first, cookie)) return false;
+  data.offset += cut;
+  data.payload_bytes = total - cut;
+  rest.header.resize(wire::encode(data, rest.header));
+  rest_.push_back(std::move(rest));
+  push_rest();
+  return true;
+}
+
+// False: no room yet, the inner link's writable() follows.
+bool FaultyLink::push_rest() {
+  if (rest_.empty()) return true;
+  if (!inner_->push(rest_[0].header, rest_[0].payload, rest_[0].cookie)) return false;
+  rest_.clear();
+  inner_->flush();
+  return true;
+}
+
+void FaultyLink::flush() {
+  if (over() || broken()) return;
+  if (strike(Call::kFlush) == Action::kFail) return break_path(Call::kFlush);
+  inner_->flush();
+}
+
+Result<bool> FaultyLink::export_run(const std::byte* data, size_t length, wire::Segment& out) {
+  if (over() || broken()) return inner_->export_run(data, length, out);
+  if (strike(Call::kExport) == Action::kFail) {
+    return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "memory cannot be announced, as planned");
+  }
+  if (traits().views && no_room()) return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "no room now, as planned");
+  return inner_->export_run(data, length, out);
+}
+
+Result<proto::ImportedRun> FaultyLink::import_run(const wire::Segment& segment) {
+  if (strike(Call::kImport) == Action::kFail) {
+    return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin, "the peer's memory cannot be mapped, as planned");
+  }
+  return inner_->import_run(segment);
+}
+
+void FaultyLink::close() {
+  if (closed_) return;
+  closed_ = true;
+  injector_->forget(*this);
+  arrivals_.clear();
+  overtaken_.clear();
+  reports_.clear();
+  rest_.clear();
+  inner_->close();
+}
+
+// In.
+
+FaultyLink::Arrival FaultyLink::copy(proto::ConstBytes header, proto::PayloadReader& payload) {
+  Arrival arrival;
+  arrival.header.assign(header.begin(), header.begin() + header_bytes_of(header));
+  arrival.payload.resize(payload_bytes_of(header));
+  payload.read(arrival.payload);
+  return arrival;
+}
+
+// As a backend does: what is not a message ends the connection before the session sees it.
+Status FaultyLink::hand_over(const Arrival& arrival, Instant now) {
+  Result<wire::Header> common = wire::decode_header(arrival.header);
+  SLUICE_RETURN_IF_ERROR(common.status());
+  CopiedPayload payload(arrival.payload);
+  return client_->handle_message(arrival.header, payload, now);
+}
+
+Status FaultyLink::handle_message(proto::ConstBytes header, proto::PayloadReader& payload, Instant now) {
+  if (over() || broken()) return Status();
+  now_ = now;
+  maybe_wake();
+  Action action = strike(Call::kMessage);
+  switch (action) {
+    case Action::kFail: break_path(Call::kMessage); return Status();
+    case Action::kDrop: return Status();
+    case Action::kReorder: overtaken_.push_back(copy(header, payload)); return Status();
+    case Action::kTruncateHeader:
+    case Action::kTruncatePayload: {
+      deliver_arrivals(now, true);
+      if (over()) return Status();
+      Arrival arrival = copy(header, payload);
+      truncate(arrival, action);
+      return hand_over(arrival, now);
+    }
+    case Action::kNothing: break;
+  }
+  bool late = injector_->hold_back();
+  if (!late && arrivals_.empty() && overtaken_.empty()) return client_->handle_message(header, payload, now);
+  arrivals_.push_back(copy(header, payload));
+  arrivals_.back().turns = late ? injector_->turns() : 0;
+  if (!overtaken_.empty()) {
+    arrivals_.push_back(std::move(overtaken_[0]));
+    overtaken_.clear();
+  }
+  return Status();
+}
+
+// One more message to hold back or cut: its bytes are those of the offer.
+Status FaultyLink::handle_tagged_inline(const wire::TaggedInline& message, proto::PayloadReader& payload, Instant now) {
+  std::byte header[wire::kTaggedInlineBytes];
+  return handle_message(proto::ConstBytes(header, wire::encode(message, header)), payload, now);
+}
+
+size_t FaultyLink::deliver_arrivals(Instant now, bool all) {
+  size_t delivered = 0;
+  while (!over() && !arrivals_.empty()) {
+    if (!all && arrivals_.front().turns > 0) {
+      --arrivals_.front().turns;
+      break;
+    }
+    Arrival arrival = std::move(arrivals_.front());
+    arrivals_.pop_front();
+    ++delivered;
+    Status status = hand_over(arrival, now);
+    if (!status.ok()) end(status, now);
+  }
+  return delivered;
+}
+
+size_t FaultyLink::deliver_reports(Instant now, bool all) {
+  size_t delivered = 0;
+  // Each by itself: reports of different transfers may overtake each other.
+  for (size_t i = 0; i < reports_.size() && !over();) {
+    if (!all && reports_[i].turns > 0) {
+      --reports_[i++].turns;
+      continue;
+    }
+    Report report = reports_[i];
+    reports_.erase(reports_.begin() + static_cast<ptrdiff_t>(i));
+    ++delivered;
+    client_->pushed(report.cookie, report.length, now);
+  }
+  return delivered;
+}
+
+proto::Placement FaultyLink::place(uint64_t id, uint64_t offset, uint64_t length) {
+  if (over() || broken()) return {};
+  // DATA must not overtake the message that says what it is.
+  deliver_arrivals(now_, true);
+  if (over()) return {};
+  return client_->place(id, offset, length);
+}
+
+Status FaultyLink::placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) {
+  if (over() || broken()) return Status();
+  // One that was dropped, or put aside by place(), has none before it.
+  deliver_arrivals(now, true);
+  if (over()) return Status();
+  switch (strike(Call::kPlaced)) {
+    case Action::kFail: break_path(Call::kPlaced); return Status();
+    case Action::kDrop: return Status();
+    case Action::kTruncatePayload: length /= 2; break;
+    default: break;
+  }
+  return client_->placed(id, offset, length, now);
+}
+
+void FaultyLink::pushed(uint64_t cookie, uint64_t length, Instant now) {
+  if (over()) return;
+  if (strike(Call::kPushed) == Action::kFail) break_path(Call::kPushed);
+  maybe_wake();
+  if (injector_->hold_back()) {
+    reports_.push_back({cookie, length, injector_->turns()});
+    return;
+  }
+  client_->pushed(cookie, length, now);
+}
+
+void FaultyLink::writable(Instant now) {
+  if (over() || broken() || !push_rest()) return;
+  if (injector_->hold_back()) {
+    writable_in_ = std::max(writable_in_, injector_->turns());
+    return;
+  }
+  say_writable(now);
+}
+
+void FaultyLink::say_writable(Instant now) {
+  writable_in_ = 0;
+  switch (strike(Call::kWritable)) {
+    case Action::kFail: break_path(Call::kWritable); return;
+    case Action::kDrop: return;
+    default: break;
+  }
+  refusing_ = false;
+  client_->writable(now);
+}
+
+void FaultyLink::maybe_wake() {
+  if (writable_in_ == 0 && !refusing_ && injector_->wake_spuriously()) writable_in_ = 1;
+}
+
+// What came before the end still counts.
+void FaultyLink::link_down(const Status& why, Instant now) {
+  if (over()) return;
+  deliver_arrivals(now, true);
+  if (!over()) deliver_reports(now, true);
+  if (!over()) end(broken() ? breaking_ : why, now);
+}
+
+void FaultyLink::end(const Status& why, Instant now) {
+  if (over()) return;
+  down_ = true;
+  arrivals_.clear();
+  overtaken_.clear();
+  reports_.clear();
+  rest_.clear();
+  client_->link_down(why, now);
+}
+
+}  // namespace sluice::fault

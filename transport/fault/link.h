@@ -1,0 +1,104 @@
+// A link that goes wrong as the plan says: calls refused, arrivals late, one call lost or
+// broken. Between a session and any path; knows neither.
+//
+// Harmless faults stay within the contract of proto::Link: messages keep their order, DATA
+// never overtakes a message, what was accepted goes out.
+#ifndef SLUICE_FAULT_LINK_H_
+#define SLUICE_FAULT_LINK_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sluice/fault/injector.h>
+#include <sluice/fault/plan.h>
+#include <sluice/proto/link_decorator.h>
+
+namespace sluice::fault {
+
+class FaultyLink final : public proto::DecoratedLink {
+ public:
+  FaultyLink(std::shared_ptr<Injector> injector, std::unique_ptr<proto::Link> inner, uint32_t connection);
+  ~FaultyLink() override { close(); }
+
+  void set_client(proto::LinkClient* session) override { client_ = session; }
+  // Once in each round of the context. Returns how much it did.
+  size_t turn(Instant now);
+  // Something is held back, so turn() must come.
+  bool waiting() const;
+
+  // Link.
+  const proto::LinkTraits& traits() const override { return inner_->traits(); }
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
+  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
+  void flush() override;
+  Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
+  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  void quarantine(StorageRef loan) override { inner_->quarantine(std::move(loan)); }
+  void close() override;
+  std::string local_name() const override { return inner_->local_name(); }
+  std::string peer_name() const override { return inner_->peer_name(); }
+
+  // LinkClient.
+  Status handle_message(proto::ConstBytes header, proto::PayloadReader& payload, Instant now) override;
+  Status handle_tagged_inline(const wire::TaggedInline& message, proto::PayloadReader& payload, Instant now) override;
+  proto::Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
+  Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) override;
+  void pushed(uint64_t cookie, uint64_t length, Instant now) override;
+  void writable(Instant now) override;
+  void link_down(const Status& why, Instant now) override;
+
+ private:
+  struct Arrival {
+    std::vector<std::byte> header, payload;
+    uint32_t turns = 0;
+  };
+  struct Report {
+    uint64_t cookie = 0, length = 0;
+    uint32_t turns = 0;
+  };
+  // The second piece of a push(), which the inner link has no room for yet.
+  struct Rest {
+    std::vector<std::byte> header;
+    std::vector<proto::ConstBytes> payload;
+    uint64_t cookie = 0;
+  };
+
+  bool over() const { return closed_ || down_; }
+  bool broken() const { return !breaking_.ok(); }
+  Action strike(Call call) { return injector_->strike(call, connection_); }
+  void break_path(Call call);
+  bool no_room();
+  bool push_in_two(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie);
+  bool push_rest();
+  void maybe_wake();
+  void say_writable(Instant now);
+  Arrival copy(proto::ConstBytes header, proto::PayloadReader& payload);
+  Status hand_over(const Arrival& arrival, Instant now);
+  size_t deliver_arrivals(Instant now, bool all);
+  size_t deliver_reports(Instant now, bool all);
+  void end(const Status& why, Instant now);
+
+  std::shared_ptr<Injector> injector_;
+  std::unique_ptr<proto::Link> inner_;
+  proto::LinkClient* client_ = nullptr;
+  uint32_t connection_;
+
+  std::deque<Arrival> arrivals_;
+  std::deque<Report> reports_;
+  std::vector<Arrival> overtaken_;  // one at most, behind the next arrival
+  std::vector<Rest> rest_;          // one at most
+  Instant now_{};                   // of the last call with a time
+  uint32_t writable_in_ = 0;        // turns until writable(); 0: none is due
+  bool refusing_ = false;           // we said "no room": writable() must follow
+  Status breaking_;                 // told at the next turn
+  bool down_ = false;               // link_down() was called
+  bool closed_ = false;
+};
+
+}  // namespace sluice::fault
+
+#endif  // SLUICE_FAULT_LINK_H_
