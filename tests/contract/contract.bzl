@@ -1,15 +1,29 @@
-"""One suite, a test target for each path."""
+"""One suite, a test target for each path, and again over links that are late and busy."""
 
 load("//tools/build:sluice.bzl", "sluice_cc_test")
 
 _PATHS = ["loopback", "shm", "tcp", "sluice"]
+# sluice:// is one of these behind the greeting.
+_DELAYED_PATHS = ["loopback", "shm", "tcp"]
 
-def contract_tests(name, deps, paths = _PATHS, **kwargs):
-    """NAME_PATH for each path, of the cases in `deps`."""
+def contract_tests(name, deps, paths = _PATHS, delayed_paths = _DELAYED_PATHS, **kwargs):
+    """NAME_PATH_test for each path, of the cases in `deps`; NAME_PATH_delayed_test is the same program with faults."""
     for path in paths:
         sluice_cc_test(
             name = name + "_" + path + "_test",
             env = {"SLUICE_CONTRACT_PATH": path},
             deps = deps,
             **kwargs
+        )
+    for path in delayed_paths:
+        program = ":" + name + "_" + path + "_test"
+        native.sh_test(
+            name = name + "_" + path + "_delayed_test",
+            size = "small",
+            srcs = [program],
+            data = [program],
+            env = {
+                "SLUICE_CONTRACT_FAULTS": "delayed",
+                "SLUICE_CONTRACT_PATH": path,
+            },
         )

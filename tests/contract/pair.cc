@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include <sluice/fault/injector.h>
 #include <sluice/select/open.h>
 
 namespace sluice::test {
@@ -22,6 +23,32 @@ const std::string& path_under_test() {
   }();
   return path;
 }
+
+bool faults_under_test() {
+  static const bool delayed = [] {
+    const char* chosen = std::getenv("SLUICE_CONTRACT_FAULTS");
+    std::string text = chosen != nullptr ? chosen : "none";
+    if (text != "none" && text != "delayed") {
+      std::fprintf(stderr, "SLUICE_CONTRACT_FAULTS='%s': set none or delayed\n", text.c_str());
+      std::exit(2);
+    }
+    return text == "delayed";
+  }();
+  return delayed;
+}
+
+namespace {
+// A new seed for each context, the same ones in each run.
+void suffer(Context& context) {
+  if (!faults_under_test()) return;
+  static const uint64_t first = [] {
+    const char* chosen = std::getenv("SLUICE_CONTRACT_SEED");
+    return chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : uint64_t{1};
+  }();
+  static uint64_t contexts = 0;
+  fault::inject(context, fault::Plan::delayed(first * 1'000'003 + ++contexts));
+}
+}  // namespace
 
 bool path_has_views() { return path_under_test() != "tcp"; }
 size_t inline_limit() { return path_has_views() ? 4096 : 16384; }
@@ -81,6 +108,7 @@ std::unique_ptr<Context> open(Waiting waiting, const ArenaOptions& arena) {
   auto context = open_context({.arena = {}, .arena_options = arena, .waiting = waiting});
   INFO(context.status().to_string());
   REQUIRE(context.ok());
+  suffer(**context);
   return std::move(context).value();
 }
 
@@ -127,6 +155,7 @@ Pair::Pair(const PairOptions& options) {
     auto shared = open_context({.arena = client_context->shared_arena(), .arena_options = {}, .waiting = options.waiting});
     REQUIRE(shared.ok());
     server_context = std::move(shared).value();
+    suffer(*server_context);
   } else {
     server_context = open(options.waiting, options.arena);
   }

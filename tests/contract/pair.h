@@ -20,6 +20,10 @@ namespace sluice::test {
 
 // From the environment: loopback, shm, tcp or sluice (SLUICE_CONTRACT_PATH).
 const std::string& path_under_test();
+// From the environment (SLUICE_CONTRACT_FAULTS): none, or what every connection of every
+// context suffers. "delayed": whatever a path may do without breaking its contract
+// (fault::Plan::delayed, of seed SLUICE_CONTRACT_SEED).
+bool faults_under_test();
 bool path_has_views();
 // Largest message that travels inside a control message, and one that does not.
 size_t inline_limit();

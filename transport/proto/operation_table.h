@@ -32,6 +32,7 @@ struct Operation {
   OperationState state = OperationState::kFree;
   Level level = Level::kSourceReusable;
   bool loaned = false;     // the peer may read our tensors in place until RELEASE or DONE
+  bool answered = false;   // the peer has it all; the link has yet to let go of our memory
   bool internal = false;   // made for a peer's one-sided request; nobody is told
   CompletionSink* sink = nullptr;
   uint64_t user_data = 0;

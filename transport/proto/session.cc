@@ -63,6 +63,10 @@ Status Session::closed_status() const {
   return Status(Code::kWrongState, Scope::kEndpoint, kOrigin, why + "; connect again");
 }
 
+Status Session::closing_status() {
+  return Status(Code::kCancelled, Scope::kEndpoint, kOrigin, "the endpoint is being closed");
+}
+
 Status Session::check_connected() const { return state_ == EndpointState::kConnected ? Status() : closed_status(); }
 
 Result<Operation*> Session::take_operation(OperationKind kind, const PostOptions& options) {
@@ -76,6 +80,7 @@ Result<Operation*> Session::take_operation(OperationKind kind, const PostOptions
   op->state = OperationState::kPosted;
   op->level = options.level;
   op->loaned = false;
+  op->answered = false;
   op->internal = false;
   op->sink = options.sink;
   op->completion.user_data = options.user_data;
@@ -293,6 +298,7 @@ Status Session::cancel(OperationId id) {
 // Ends an operation before its time; where the peer may have it, it is told, and the
 // outcome is unknown unless it is certain that nothing can have been delivered.
 void Session::end_early(Operation* op, const Status& why) {
+  if (op->answered) return complete_later(op, Status());
   bool incoming = op->state == OperationState::kPulling || op->state == OperationState::kPlacing;
   bool offered = op->state == OperationState::kOffered;
   bool outgoing = offered || op->state == OperationState::kPushing;
@@ -371,15 +377,34 @@ void Session::start_close() {
   fault_point("session.close");
   run_queue();
   state_ = EndpointState::kClosing;
-  Status why(Code::kCancelled, Scope::kEndpoint, kOrigin, "the endpoint is being closed");
+  bye_due_ = true;
   table_.for_each([&](Operation& op) {
     bool over = op.internal || op.state == OperationState::kReady || op.state == OperationState::kZombie;
-    if (!over) end_early(&op, why);
+    if (!over && !leaves_before_bye(op)) end_early(&op, closing_status());
   });
   send_releases();
-  send_control(wire::Bye{});
-  bye_sent_ = true;
+  send_bye_in_turn();
   host_->activate(*this);
+}
+
+// A message that is over once it is on its way, and that only a full link holds up.
+bool Session::leaves_before_bye(const Operation& op) const {
+  bool waits_for_room = op.state == OperationState::kQueued && !credit_blocked_;
+  return waits_for_room && op.kind == OperationKind::kSend && op.level == Level::kSourceReusable && op.total <= traits_.inline_bytes;
+}
+
+// The peer reads nothing after our BYE: what was sent before the close goes first.
+void Session::send_bye_in_turn() {
+  bool waiting = false;
+  table_.for_each([&](Operation& op) {
+    if (op.internal || op.state != OperationState::kQueued) return;
+    if (credit_blocked_) return end_early(&op, closing_status());
+    waiting = true;
+  });
+  if (waiting || link_dead_) return;
+  bye_due_ = false;
+  bye_sent_ = true;
+  send_control(wire::Bye{});
 }
 
 void Session::abort(const Status& why) {
@@ -433,6 +458,7 @@ void Session::fail_all(const Status& why) {
       }
       return;
     }
+    if (op.answered) return complete_later(&op, Status());
     bool sending = op.kind == OperationKind::kSend || op.kind == OperationKind::kWrite;
     bool told = op.state == OperationState::kOffered || op.state == OperationState::kPushing;
     if (sending && told) {
@@ -467,6 +493,7 @@ bool Session::has_work() const {
   if (releases_.count > 0 || needs_flush_ || !pulling_.empty()) return true;
   if (blocked_) return false;
   bool may_start = !queued_.empty() && !credit_blocked_ && state_ == EndpointState::kConnected;
+  if (bye_due_) return true;
   return !pushing_.empty() || may_start || backlog_start_ < backlog_.size();
 }
 
@@ -476,6 +503,7 @@ size_t Session::progress(Instant now) {
   if (std::exchange(silence_news_, false)) ++work;
   if (!link_dead_ && !finished_) {
     if (!blocked_ && flush_backlog() && !queued_.empty()) run_queue();
+    if (bye_due_ && !link_dead_) send_bye_in_turn();
     work += pull_some();
     work += push_some();
     // A round without other work sends what was held back to travel together.

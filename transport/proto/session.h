@@ -145,6 +145,9 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   bool ready_to_finish() const;
   Instant check_silence(Instant now);
   Status closed_status() const;
+  static Status closing_status();
+  bool leaves_before_bye(const Operation& op) const;
+  void send_bye_in_turn();
   size_t deliver_ready();
   void unlink(Operation* op) {
     if (op->list != nullptr) op->list->remove(op);
@@ -248,6 +251,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   bool ping_out_ = false;
   bool silent_ = false;
   bool silence_news_ = false;  // whoever waits has a look at peer_silent
+  bool bye_due_ = false;     // closing: messages of before go out first
   bool bye_sent_ = false, bye_received_ = false;
   bool blocked_ = false;     // the link said no; writable() follows
   bool needs_flush_ = false;

@@ -98,6 +98,7 @@ Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instan
         fail_all(close_reason_);
         send_control(wire::Bye{});
         bye_sent_ = true;
+        bye_due_ = false;
       }
       host_->activate(*this);
       return Status();
@@ -594,6 +595,12 @@ Status Session::on_done(const wire::Done& done) {
     }
     bool complete_push = op->state == OperationState::kOffered;
     if (done.code == Code::kOk && !complete_push) return corrupt("DONE before all DATA was sent");
+    // A link may read our memory longer than the peer takes to answer: who is told of the
+    // end may write to it.
+    if (done.code == Code::kOk && op->in_flight > 0) {
+      op->answered = true;
+      return Status();
+    }
     complete(op, done.code == Code::kOk ? Status() : from_peer(done.code));
     return Status();
   }

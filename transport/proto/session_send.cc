@@ -32,7 +32,7 @@ bool Session::start_or_queue(Operation* op) {
 
 void Session::run_queue() {
   credit_blocked_ = false;
-  for (Operation* op = queued_.first; op != nullptr && state_ == EndpointState::kConnected;) {
+  for (Operation* op = queued_.first; op != nullptr && (state_ == EndpointState::kConnected || bye_due_);) {
     Operation* next = op->next;
     bool waits_for_credit = credit_blocked_ && op->kind == OperationKind::kSend;
     if (!waits_for_credit) {
@@ -302,6 +302,7 @@ void Session::pushed(uint64_t cookie, uint64_t length, Instant) {
     if (!op->loaned) release_operation(op);
     return;
   }
+  if (op->answered && op->state == OperationState::kOffered) return complete(op, Status());
   bool all_out = op->moved == op->total && op->state == OperationState::kOffered;
   if (all_out && op->kind == OperationKind::kSend && op->level == Level::kSourceReusable) complete(op, Status());
 }
