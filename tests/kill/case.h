@@ -11,6 +11,7 @@ enum class Side { kServer, kClient };
 
 struct KillCase {
   std::string path;    // shm, tcp, sluice
+  std::string mark;    // in the names of its shm sockets
   std::string label;   // of fault_point()
   int hit = 1;         // the how-many-th time it is reached
   int signal = 0;      // SIGKILL or SIGSTOP

@@ -103,7 +103,7 @@ class Worker {
     context_ = must(open_context({.arena = {}, .arena_options = arena, .waiting = Waiting::kSleep}), "open");
   }
   void publish_address(const char* role, Listener& listener, char (&place)[160], std::atomic<int>& ready) {
-    std::string at = cell_.path == "shm" ? "shm:kill-" + std::to_string(::getpid()) + "-" + role : cell_.path + "://127.0.0.1:0";
+    std::string at = cell_.path == "shm" ? "shm:" + cell_.mark + std::to_string(::getpid()) + "-" + role : cell_.path + "://127.0.0.1:0";
     listener = must(context_->listen(at), "listen");
     std::snprintf(place, sizeof(place), "%s", listener.address().c_str());
     ready.store(1);
