@@ -38,6 +38,11 @@ bool faults_under_test() {
 }
 
 namespace {
+std::vector<std::shared_ptr<fault::Injector>>& injectors() {
+  static std::vector<std::shared_ptr<fault::Injector>> all;
+  return all;
+}
+
 // A new seed for each context, the same ones in each run.
 void suffer(Context& context) {
   if (!faults_under_test()) return;
@@ -46,9 +51,21 @@ void suffer(Context& context) {
     return chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : uint64_t{1};
   }();
   static uint64_t contexts = 0;
-  fault::inject(context, fault::Plan::delayed(first * 1'000'003 + ++contexts));
+  injectors().push_back(fault::inject(context, fault::Plan::delayed(first * 1'000'003 + ++contexts)));
 }
 }  // namespace
+
+FaultsDone faults_done() {
+  FaultsDone done;
+  for (const auto& injector : injectors()) {
+    done.held_back += injector->held_back();
+    done.refused += injector->refused();
+    done.split += injector->split();
+    done.spurious += injector->spurious();
+  }
+  done.sockets_narrowed = sockets_narrowed();
+  return done;
+}
 
 bool path_has_views() { return path_under_test() != "tcp"; }
 size_t inline_limit() { return path_has_views() ? 4096 : 16384; }

@@ -24,6 +24,14 @@ const std::string& path_under_test();
 // context suffers. "delayed": whatever a path may do without breaking its contract
 // (fault::Plan::delayed, of seed SLUICE_CONTRACT_SEED).
 bool faults_under_test();
+// What it did so far, in all contexts.
+struct FaultsDone {
+  uint64_t held_back = 0, refused = 0, split = 0, spurious = 0;
+  uint64_t sockets_narrowed = 0;
+};
+FaultsDone faults_done();
+// TCP connections that got a small send buffer.
+uint64_t sockets_narrowed();
 bool path_has_views();
 // Largest message that travels inside a control message, and one that does not.
 size_t inline_limit();
