@@ -13,6 +13,7 @@
 #include <sluice/select/open.h>
 
 #include "tests/support/audit.h"
+#include "tests/support/fresh_name.h"
 
 namespace sluice::test {
 namespace {
@@ -58,7 +59,7 @@ TEST_CASE("shm: a message sent by a process that ended with our bell unread is r
   int up[2], down[2];
   REQUIRE(::pipe(up) == 0);
   REQUIRE(::pipe(down) == 0);
-  std::string address = "shm:last-words-" + std::to_string(::getpid());
+  std::string address = fresh_name("shm:last-words");
   pid_t child = -1;
   {
     auto context = open_context(options());

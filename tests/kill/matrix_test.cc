@@ -19,6 +19,7 @@
 #include "tests/kill/case.h"
 #include "tests/kill/labels.h"
 #include "tests/support/audit.h"
+#include "tests/support/fresh_name.h"
 #include "tests/support/skip.h"
 
 namespace sluice::test {
@@ -29,7 +30,10 @@ namespace {
 constexpr size_t kAtOnce = 5;
 
 // In the name of every shm socket of this run, also that of a child.
-std::string run_mark() { return "kill-" + std::to_string(::getpid()) + "-"; }
+const std::string& run_mark() {
+  static const std::string mark = fresh_name("kill") + "-";
+  return mark;
+}
 
 Reached reached_on(const std::string& path, const Label& label) {
   return path == "shm" ? label.shm : path == "tcp" ? label.tcp : label.sluice;
@@ -92,9 +96,9 @@ Verdict collect(const Running& running) {
 // Abstract sockets of this run that are still bound, whoever holds them.
 std::string sockets_left() {
   std::ifstream table("/proc/net/unix");
-  std::string left, mark = run_mark();
+  std::string left;
   for (std::string line; std::getline(table, line);) {
-    if (line.find(mark) != std::string::npos) left += line + "\n";
+    if (line.find(run_mark()) != std::string::npos) left += line + "\n";
   }
   return left;
 }

@@ -14,6 +14,7 @@
 #include <sluice/select/open.h>
 
 #include "tests/support/audit.h"
+#include "tests/support/fresh_name.h"
 
 namespace sluice::test {
 namespace {
@@ -204,10 +205,12 @@ void check_stop_and_wake(const std::string& at, bool writes) {
     CHECK(stream.ended_late == 0);
     CHECK_FALSE(endpoint->info().peer_silent);
 
-    // In the middle: what was under way, and what is posted to one who is stopped.
+    // In the middle: what was under way, and what is posted to one who is stopped. What it
+    // answered just before is taken first, so that there is room to post.
     REQUIRE(stream.post());
     server.stop();
-    turn(true);
+    turn(false);
+    REQUIRE(stream.post());
     CHECK(until(false, [&] { return endpoint->info().peer_silent; }));
     CHECK(until(false, [&] { return stream.outstanding() == 0; }));
     CHECK(stream.ended_late > 0);
@@ -224,7 +227,7 @@ void check_stop_and_wake(const std::string& at, bool writes) {
   CHECK(server.exit_status() == kFine);
 }
 
-std::string shm_address() { return "shm:silence-" + std::to_string(::getpid()); }
+std::string shm_address() { return fresh_name("shm:silence"); }
 
 TEST_CASE("shm: messages to a stopped peer end by their deadlines and go on when it wakes", "[silence]") { check_stop_and_wake(shm_address(), false); }
 TEST_CASE("shm: writes to a stopped peer end by their deadlines and go on when it wakes", "[silence]") { check_stop_and_wake(shm_address(), true); }

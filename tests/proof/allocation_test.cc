@@ -1,13 +1,13 @@
 // No allocation on the data path once it is warm: every malloc of the process is counted
 // while messages and tensors go back and forth.
 #include <malloc.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
 #include "tests/proof/ping_pong.h"
+#include "tests/support/fresh_name.h"
 
 namespace {
 std::atomic<bool> counting{false};
@@ -101,7 +101,7 @@ TEST_CASE("the counter counts", "[proof]") {
 }
 
 TEST_CASE("shm: ten thousand rounds of each kind allocate nothing", "[proof]") {
-  check_path("shm:allocation-" + std::to_string(::getpid()));
+  check_path(fresh_name("shm:allocation"));
 }
 TEST_CASE("tcp: ten thousand rounds of each kind allocate nothing", "[proof]") { check_path("tcp://127.0.0.1:0"); }
 

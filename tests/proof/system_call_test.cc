@@ -17,6 +17,7 @@
 #include <cstdlib>
 
 #include "tests/proof/ping_pong.h"
+#include "tests/support/fresh_name.h"
 
 namespace {
 uint64_t looks = 0;
@@ -60,7 +61,7 @@ int under_filter(Round&& round) {
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ContextOptions options{.arena = {}, .arena_options = {.limit_bytes = size_t{64} << 20, .first_extent_bytes = size_t{8} << 20}, .waiting = Waiting::kSpin};
-    auto* pair = new PingPong("shm:filter-" + std::to_string(::getpid()), options);
+    auto* pair = new PingPong(fresh_name("shm:filter"), options);
     if (!pair->ready()) ::_exit(kNotReady);
     for (int i = 0; i < 300; ++i) {
       if (!round(*pair)) ::_exit(kNotWarm);

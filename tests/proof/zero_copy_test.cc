@@ -14,6 +14,7 @@
 #include <sluice/select/open.h>
 
 #include "tests/support/audit.h"
+#include "tests/support/fresh_name.h"
 
 namespace sluice::test {
 namespace {
@@ -50,7 +51,7 @@ struct Pages {
   auto context = open_context({.arena = {}, .arena_options = {.limit_bytes = size_t{256} << 20}, .waiting = Waiting::kSleep});
   must(context.ok(), 10);
   Context& c = **context;
-  auto listener = c.listen("shm:proof-" + std::to_string(::getpid()));
+  auto listener = c.listen(fresh_name("shm:proof"));
   must(listener.ok(), 11);
   std::string address = listener->address();
   must(::write(address_pipe, address.data(), address.size()) == static_cast<ssize_t>(address.size()), 12);
@@ -139,7 +140,7 @@ TEST_CASE("a tensor is handed over while its owner cannot touch its pages, and l
   auto context = open_context({.arena = {}, .arena_options = {.limit_bytes = size_t{512} << 20, .first_extent_bytes = size_t{256} << 20}, .waiting = Waiting::kSleep});
   must(context.ok(), 10);
   Context& c = **context;
-  auto listener = c.listen("shm:proof-" + std::to_string(::getpid()));
+  auto listener = c.listen(fresh_name("shm:proof"));
   must(listener.ok(), 11);
   auto tiny = c.allocate({kTiny}, uint8), huge = c.allocate({kHuge}, uint8);
   must(tiny.ok() && huge.ok(), 12);

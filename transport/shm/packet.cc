@@ -33,7 +33,8 @@ Status send_packet(int socket, std::span<const std::byte> bytes, int fd) {
   } while (sent < 0 && errno == EINTR);
   if (sent >= 0) return Status();
   bool full = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ETOOMANYREFS;
-  return Status(full ? Code::kTryAgain : Code::kUnreachable, full ? Scope::kOperation : Scope::kEndpoint, kOrigin, errno);
+  if (full) return Status(Code::kTryAgain, Scope::kOperation, kOrigin, errno);
+  return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer process ended or dropped the connection", errno);
 }
 
 Result<Packet> receive_packet(int socket, std::span<std::byte> room) {
