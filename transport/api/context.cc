@@ -213,7 +213,7 @@ bool Context::spin(Instant deadline) {
   Instant end = std::min(deadline, after(start, budget));
   Instant last = start;
   while (true) {
-    for (int i = 0; i < kPollsPerClock; ++i) {
+    for (uint32_t i = 0; i < kPollsPerClockCheck; ++i) {
       if (progress() > 0) return true;
     }
     Instant t = refresh_now();

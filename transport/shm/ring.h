@@ -72,7 +72,7 @@ class RingWriter {
     position_ += count;
     std::byte* at = data(first);
     if (count == 1 && payload.size() <= 1) [[likely]] {
-      std::memcpy(at, header.data(), header.size());
+      copy_words(at, header);
       if (!payload.empty()) std::memcpy(at + header.size(), payload[0].data(), payload[0].size());
     } else {
       spread(first, header, payload);
@@ -89,6 +89,12 @@ class RingWriter {
   }
 
  private:
+  // A header was just written in words of 8 bytes (and is a multiple of 8 long): wider
+  // loads would wait until all of them have left the store buffer.
+  static void copy_words(std::byte* to, std::span<const std::byte> from) {
+    for (size_t i = 0; i + 8 <= from.size(); i += 8) std::memcpy(to + i, from.data() + i, 8);
+    for (size_t i = from.size() & ~size_t{7}; i < from.size(); ++i) to[i] = from[i];
+  }
   // Over as many slots as it takes.
   void spread(uint64_t slot, std::span<const std::byte> header, std::span<const std::span<const std::byte>> payload) {
     uint32_t room = kSlotDataBytes;
@@ -136,6 +142,10 @@ class RingReader {
   // Copies bytes [offset, offset + out.size()) of the message at the front. The writer
   // can still change them: what is checked must be the copy.
   void copy(uint64_t offset, std::span<std::byte> out) const {
+    if (offset + out.size() <= kSlotDataBytes) [[likely]] {
+      std::memcpy(out.data(), theirs_->slots[position_ % kSlotCount].data + offset, out.size());
+      return;
+    }
     uint64_t slot = position_ + offset / kSlotDataBytes;
     size_t skip = offset % kSlotDataBytes;
     while (!out.empty()) {

@@ -202,9 +202,54 @@ Status check_amounts(const Offer& offer, uint64_t in_segments) {
   return Status();
 }
 
+// The OFFER of every step of a dataflow: a supply of one segment with a compact layout,
+// as encode() writes it. True only if every field is as the long way requires; false: ask
+// that, also for the error.
+bool decode_plain_supply(std::span<const std::byte> header, Offer& out) {
+  constexpr size_t kSegmentAt = 48, kLayoutAt = kSegmentAt + 24, kShapeAt = kLayoutAt + 16;
+  if (header.size() < kShapeAt) return false;
+  auto word = [&](size_t at) {
+    uint64_t value;
+    std::memcpy(&value, header.data() + at, 8);
+    return value;
+  };
+  uint64_t rank = (header.size() - kShapeAt) / 8;
+  constexpr uint64_t kFirst = static_cast<uint64_t>(MessageType::kOffer);
+  constexpr uint64_t kSegment = static_cast<uint64_t>(TlvType::kSegment) | uint64_t{20} << 16;
+  uint64_t layout_tlv = static_cast<uint64_t>(TlvType::kLayout) | (12 + 8 * rank) << 16;
+  uint64_t kind = word(16), extent = word(kSegmentAt), type = word(kLayoutAt);
+  bool plain = word(0) == (kFirst | header.size() << 16) && (kind & 0xFFFFFFFF) == static_cast<uint64_t>(OfferKind::kSupply) &&
+               (extent & 0xFFFFFFFF) == kSegment && (type & 0xFFFFFFFF) == layout_tlv && word(kLayoutAt + 8) == rank &&
+               rank <= kMaxRank && header.size() == kShapeAt + 8 * rank;
+  if (!plain) return false;
+  Segment segment{.extent = static_cast<uint32_t>(extent >> 32), .offset = word(kSegmentAt + 8), .length = word(kSegmentAt + 16)};
+  uint64_t total = word(40), end;
+  if (segment.length != total || total == 0 || total > static_cast<uint64_t>(INT64_MAX)) return false;
+  if (__builtin_add_overflow(segment.offset, segment.length, &end)) return false;
+  std::array<int64_t, kMaxRank> shape;
+  std::memcpy(shape.data(), header.data() + kShapeAt, 8 * rank);
+  DataType dtype{.code = static_cast<TypeCode>(type >> 32 & 0xFF), .bits = static_cast<uint8_t>(type >> 40), .lanes = static_cast<uint16_t>(type >> 48)};
+  auto layout = TensorDescriptor::compact(std::span<const int64_t>(shape.data(), rank), dtype);
+  if (!layout.ok() || layout->span_bytes() != total) return false;
+  out.id = word(8);
+  out.flags = 0;
+  out.kind = OfferKind::kSupply;
+  out.epoch = static_cast<uint32_t>(kind >> 32);
+  out.a = word(24);
+  out.offset = word(32);
+  out.total = total;
+  out.payload_bytes = 0;
+  out.has_layout = true;
+  out.layout = *layout;
+  out.segment_count = 1;
+  out.segments[0] = segment;
+  return true;
+}
+
 }  // namespace
 
 Status decode(std::span<const std::byte> header, Offer& out) {
+  if (decode_plain_supply(header, out)) [[likely]] return Status();
   Reader r(header);
   Common c;
   SLUICE_RETURN_IF_ERROR(open(MessageType::kOffer, header, r, c));
