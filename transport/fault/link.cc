@@ -193,7 +193,7 @@ FaultyLink::Arrival FaultyLink::copy(proto::ConstBytes header, proto::PayloadRea
   Arrival arrival;
   arrival.header.assign(header.begin(), header.begin() + header_bytes_of(header));
   arrival.payload.resize(payload_bytes_of(header));
-  payload.read(arrival.payload);
+  if (!arrival.payload.empty()) payload.read(arrival.payload);
   return arrival;
 }
 
