@@ -1,19 +1,18 @@
 #!/bin/bash
 # Fuzzes parsers with clang's libFuzzer, ASan and UBSan, for a bounded time.
-#   tests/fuzz/run.sh [--seconds N] [--runs N] [--ledger] [--merge] TARGET...|all
-# Stops a target at whichever bound comes first (default: 60 s). --ledger appends the
-# result to tests/ledger.jsonl; --merge minimises what was found into the committed
-# corpus. Exit: 0 nothing found, 1 a target failed (the input is printed), 2 usage.
+#   tests/fuzz/run.sh [--seconds N] [--runs N] [--merge] TARGET...|all
+# Stops a target at whichever bound comes first (default: 60 s). --merge minimises what
+# was found into the committed corpus. tests/full.py keeps the ledger.
+# Exit: 0 nothing found, 1 a target failed (the input is printed), 2 usage.
 set -euo pipefail
 
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
-seconds=60 runs=-1 ledger=0 merge=0 targets=()
+seconds=60 runs=-1 merge=0 targets=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --seconds) seconds="${2:?--seconds needs a number}"; shift ;;
     --runs) runs="${2:?--runs needs a number}"; shift ;;
-    --ledger) ledger=1 ;;
     --merge) merge=1 ;;
     -*) usage ;;
     *) targets+=("$1") ;;
@@ -92,11 +91,6 @@ fuzz() {
     tail -40 "$log"
     for input in "$work"/crash/*; do [ ! -e "$input" ] || { echo "input of $target:"; xxd "$input"; }; done
     failures=$((failures + 1))
-  fi
-  if [ "$ledger" = 1 ]; then
-    printf '{"target":"fuzz/%s","commit":"%s","executions":%s,"seconds":%s,"result":"%s"}\n' "$target" \
-      "$(git -C "$root" rev-parse --short=12 HEAD)" "${executions:-0}" "$((SECONDS - started))" "$result" \
-      >> "$root/tests/ledger.jsonl"
   fi
   if [ "$merge" = 1 ] && [ "$result" = ok ]; then
     mkdir -p "$work/least/$target"

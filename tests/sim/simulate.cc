@@ -1,9 +1,7 @@
-// Runs schedules by number: one with its trace, or a great many with a line for the
-// ledger.
+// Runs schedules by number: one with its trace, or a great many.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string>
 
 #include "tests/sim/simulation.h"
 
@@ -14,7 +12,7 @@ uint64_t number(const char* text) { return std::strtoull(text, nullptr, 0); }
 int usage() {
   std::fprintf(stderr,
                "simulate --seed N [--trace]\n"
-               "simulate --schedules N [--first-seed S] [--stop-at-first] [--ledger FILE --commit ID]\n");
+               "simulate --schedules N [--first-seed S] [--stop-at-first]\n");
   return 2;
 }
 
@@ -24,7 +22,6 @@ int main(int argc, char** argv) {
   uint64_t first = 1, count = 0;
   bool trace = false;
   uint64_t most_failures = 20;
-  std::string ledger, commit = "unknown";
   for (int i = 1; i < argc; ++i) {
     auto is = [&](const char* flag) { return std::strcmp(argv[i], flag) == 0; };
     if (is("--trace")) {
@@ -40,8 +37,6 @@ int main(int argc, char** argv) {
     if (is("--seed")) first = number(value), count = 1;
     else if (is("--schedules")) count = number(value);
     else if (is("--first-seed")) first = number(value);
-    else if (is("--ledger")) ledger = value;
-    else if (is("--commit")) commit = value;
     else return usage();
     ++i;
   }
@@ -62,18 +57,5 @@ int main(int argc, char** argv) {
   std::printf("%llu schedules from seed %llu: %llu operations, %llu turns, %llu failed, digest %016llx, %.1f CPU seconds\n",
               static_cast<unsigned long long>(count), static_cast<unsigned long long>(first), static_cast<unsigned long long>(operations),
               static_cast<unsigned long long>(turns), static_cast<unsigned long long>(failures), static_cast<unsigned long long>(digest), cpu);
-  if (!ledger.empty()) {
-    std::FILE* file = std::fopen(ledger.c_str(), "a");
-    if (file == nullptr) {
-      std::perror(ledger.c_str());
-      return 1;
-    }
-    std::fprintf(file,
-                 "{\"target\":\"tests/sim\",\"commit\":\"%s\",\"first_seed\":%llu,\"schedules\":%llu,\"digest\":\"%016llx\","
-                 "\"cpu_seconds\":%.1f,\"result\":\"%s\"}\n",
-                 commit.c_str(), static_cast<unsigned long long>(first), static_cast<unsigned long long>(count),
-                 static_cast<unsigned long long>(digest), cpu, failures == 0 ? "pass" : "fail");
-    std::fclose(file);
-  }
   return failures == 0 ? 0 : 1;
 }

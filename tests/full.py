@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""The long tier: slices of simulation and fuzzing, each some minutes, resumable.
+
+    tests/full.py [--minutes N] [--list]
+
+Every slice that ran appends a line to tests/ledger.jsonl: target, commit, digest of the
+sources it ran on, seeds or executions, CPU seconds, result. A slice with a passing line
+for the same sources is not run again; --minutes stops before a slice that would begin
+later. Needs what `tools/setup --fuzz` installs. Prints "N passed, N failed, N left";
+exit code 1 if a slice failed.
+"""
+import argparse
+import hashlib
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LEDGER = ROOT / "tests" / "ledger.jsonl"
+SOURCES = ["allocator", "transport", "tests/sim", "tests/fuzz", "tests/wire"]
+
+SCHEDULES_PER_SLICE = 1_000_000
+SIM_SLICES = 10
+FUZZ_SECONDS = 120
+FUZZ_TARGETS = ("hello offer want data done release cancel credit ping bye "
+                "header stream layout address remote_key session").split()
+
+
+def output(*command):
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def digest_of_sources():
+    """Of the files as they are, committed or not; corpora grow and do not count."""
+    names = [n for n in output("git", "ls-files", "-co", "--exclude-standard", *SOURCES).splitlines()
+             if "/corpus/" not in n and (ROOT / n).is_file()]
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def simulate(slice_number):
+    first = 1_000_001 + slice_number * SCHEDULES_PER_SLICE  # the first tier has those below
+    binary = ROOT / "bazel-bin" / "tests" / "sim" / "simulate"
+    run = subprocess.run([binary, "--first-seed", str(first), "--schedules", str(SCHEDULES_PER_SLICE)],
+                         cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    print(run.stdout.strip(), file=sys.stderr)
+    digest = re.search(r"digest ([0-9a-f]{16})", run.stdout)
+    return run.returncode == 0, {"first_seed": first, "schedules": SCHEDULES_PER_SLICE,
+                                 "digest": digest.group(1) if digest else None}
+
+
+def fuzz(target):
+    run = subprocess.run([ROOT / "tests" / "fuzz" / "run.sh", "--seconds", str(FUZZ_SECONDS), target],
+                         cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    print(run.stdout.strip(), file=sys.stderr)
+    executions = re.search(r": (\d+) executions", run.stdout)
+    return run.returncode == 0, {"executions": int(executions.group(1)) if executions else 0}
+
+
+def slices():
+    for target in FUZZ_TARGETS:
+        yield "fuzz/" + target, lambda target=target: fuzz(target)
+    for number in range(SIM_SLICES):
+        yield f"sim/{number}", lambda number=number: simulate(number)
+
+
+def passed_before(sources):
+    if not LEDGER.exists():
+        return set()
+    lines = [json.loads(line) for line in LEDGER.read_text().splitlines() if line.strip()]
+    return {line["target"] for line in lines if line.get("sources") == sources and line["result"] == "pass"}
+
+
+def children_cpu_seconds():
+    import resource
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--list", action="store_true", help="print the slices and whether they passed on these sources")
+    options = parser.parse_args()
+    sources = digest_of_sources()
+    done = passed_before(sources)
+    if options.list:
+        for name, _ in slices():
+            print(name, "passed" if name in done else "to run")
+        return 0
+    commit = output("git", "rev-parse", "--short=12", "HEAD").strip()
+    subprocess.run(["bazel", "build", "--config=opt", "//tests/sim:simulate"], cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + options.minutes * 60
+    passed, failed, left = 0, 0, 0
+    for name, run in slices():
+        if name in done:
+            passed += 1
+            continue
+        if time.monotonic() >= end:
+            left += 1
+            continue
+        before = children_cpu_seconds()
+        ok, facts = run()
+        line = {"target": name, "commit": commit, "sources": sources, **facts,
+                "cpu_seconds": round(children_cpu_seconds() - before, 1), "result": "pass" if ok else "fail"}
+        with LEDGER.open("a") as ledger:
+            ledger.write(json.dumps(line) + "\n")
+        passed, failed = passed + ok, failed + (not ok)
+    print(f"{passed} passed, {failed} failed, {left} left")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
