@@ -61,7 +61,11 @@ std::vector<Unfinished> unfinished() {
                     RemoteKey key = granted(pair, kLarge);
                     pair.settle();
                     pair.freeze_server();
-                    return ok(pair.client.write(key, 0, tensor(*pair.client_context, kLarge, 3), box.options(0, deadline)));
+                    uint64_t sent = pair.client.counters().messages_sent;
+                    OperationId id = ok(pair.client.write(key, 0, tensor(*pair.client_context, kLarge, 3), box.options(0, deadline)));
+                    // A busy link takes the offer some turns later.
+                    while (pair.client.counters().messages_sent == sent && box.all.empty()) pair.client_context->progress();
+                    return id;
                   }});
   return ways;
 }
