@@ -10,10 +10,10 @@
 #include <vector>
 
 #include <sluice/allocator/arena.h>
+#include <sluice/base/process_mark.h>
 
 #include "allocator/block_cache.h"
 #include "allocator/free_runs.h"
-#include "allocator/process_mark.h"
 
 namespace sluice {
 

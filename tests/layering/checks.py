@@ -54,7 +54,7 @@ DOORS = [
         "allocator/linux_page_source.*",
         "transport/shm/mapper.*", "transport/shm/ring.*",
         "transport/l2/ring.*",  # the kernel's packet ring
-        "allocator/process_mark.cc",   # one anonymous page that tells a forked child; no payload
+        "transport/base/process_mark.cc",   # one anonymous page that tells a forked child; no payload
     ] + _TESTS + _YARDSTICKS),
     ("real time", r"\bclock_gettime\b|\bgettimeofday\b|\b(steady|system|high_resolution)_clock\b", [
         "transport/base/clock.cc",

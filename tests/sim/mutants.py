@@ -18,41 +18,40 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 ROOMS = {"allocator": "allocator"} | {r: f"transport/{r}" for r in ("api", "base", "proto", "wire")}
 FLAGS = ["-std=c++20", "-O1", "-w"]
-S, R, C, T = "session_send.cc", "session_receive.cc", "session.cc", "operation_table.h"
 
-# Name, file in transport/proto, what is there (once), what is there instead.
+# Name, what is there (once in all of transport/proto), what is there instead.
 MUTANTS = [
-    ("credit_not_checked", S, "bool credit = sent_messages_ < credit_messages_ && (!inline", "bool credit = sent_messages_ <= credit_messages_ && (!inline"),
-    ("credit_never_granted", S, "send_control(wire::Credit{", "if (consumed_messages_ > 3) send_control(wire::Credit{"),
-    ("send_completed_before_pushed", S, "  if (op->in_flight > 0) return;\n", ""),
-    ("queue_reversed", S, "  op->state = OperationState::kQueued;\n  queued_.push_back(op);",
+    ("credit_not_checked", "bool credit = sent_messages_ < credit_messages_ && (!inline", "bool credit = sent_messages_ <= credit_messages_ && (!inline"),
+    ("credit_never_granted", "send_control(wire::Credit{", "if (consumed_messages_ > 3) send_control(wire::Credit{"),
+    ("send_completed_before_pushed", "  if (op->in_flight > 0) return;\n", ""),
+    ("queue_reversed", "  op->state = OperationState::kQueued;\n  queued_.push_back(op);",
      "  op->state = OperationState::kQueued;\n  op->next = queued_.first; op->previous = nullptr; op->list = &queued_;\n"
      "  (queued_.first ? queued_.first->previous : queued_.last) = op; queued_.first = op;"),
-    ("answers_wait_for_credit", S, "bool in_turn = queued_.empty() || (", "bool in_turn = queued_.empty() || false && ("),
-    ("pushed_chunk_skips_a_byte", S, "  op->moved += gathered;\n  op->in_flight", "  op->moved += gathered + (op->moved == 16);\n  op->in_flight"),
-    ("writable_forgets_to_wake", S, "  blocked_ = false;\n  host_->activate(*this);", "  blocked_ = false;"),
-    ("release_never_sent", S, "  send_control(releases_);\n", "  if (releases_.count > 1) send_control(releases_);\n"),
-    ("loan_not_kept", S, "op->loaned = offer.segment_count > 0;", "op->loaned = offer.segment_count > 1;"),
-    ("unexpected_consumed_twice", R, "  bool report = message->report;\n  unexpected_.erase(message);", "  bool report = message->report;\n  if (op->total != 3) unexpected_.erase(message);"),
-    ("unexpected_not_freed_on_cancel", R, "    unexpected_.erase(message);\n    note_consumed(1, 0);\n    send_done(cancel.id", "    note_consumed(1, 0);\n    send_done(cancel.id"),
-    ("small_receive_taken", R, "if (capacity >= total) return op;", "if (capacity + 1 >= total) return op;"),
-    ("done_before_the_last_byte", R, "if (op->moved == op->total) finish_incoming(op, Status());\n  return Status();",
+    ("answers_wait_for_credit", "bool in_turn = queued_.empty() || (", "bool in_turn = queued_.empty() || false && ("),
+    ("pushed_chunk_skips_a_byte", "  op->moved += gathered;\n  op->in_flight", "  op->moved += gathered + (op->moved == 16);\n  op->in_flight"),
+    ("writable_forgets_to_wake", "  blocked_ = false;\n  host_->activate(*this);", "  blocked_ = false;"),
+    ("release_never_sent", "  send_control(releases_);\n", "  if (releases_.count > 1) send_control(releases_);\n"),
+    ("loan_not_kept", "op->loaned = offer.segment_count > 0;", "op->loaned = offer.segment_count > 1;"),
+    ("unexpected_consumed_twice", "  bool report = message->report;\n  unexpected_.erase(message);", "  bool report = message->report;\n  if (op->total != 3) unexpected_.erase(message);"),
+    ("unexpected_not_freed_on_cancel", "    unexpected_.erase(message);\n    note_consumed(1, 0);\n    send_done(cancel.id", "    note_consumed(1, 0);\n    send_done(cancel.id"),
+    ("small_receive_taken", "if (capacity >= total) [[likely]] return op;", "if (capacity + 1 >= total) return op;"),
+    ("done_before_the_last_byte", "if (op->moved == op->total) finish_incoming(op, Status());\n  return Status();",
      "if (op->moved + 1 >= op->total) finish_incoming(op, Status());\n  return Status();"),
-    ("placed_ignores_end_of_operation", R, "if (op == nullptr || op->state != OperationState::kPlacing) return Status();", "if (op == nullptr) return Status();"),
-    ("pull_ignores_buffer_offset", R, "std::memcpy(buffer.data() + into_skip, op->runs", "std::memcpy(buffer.data(), op->runs"),
-    ("cancel_of_want_ignored", R, "if (op == nullptr || op->kind != kind || op->state != OperationState::kPosted) {", "if (op == nullptr || op->kind != kind) {"),
-    ("supply_of_other_layout_taken", R, "!offer.layout.is_compact() || !ours.same_layout(offer.layout)", "!offer.layout.is_compact() || ours.span_bytes() < offer.total"),
-    ("deadline_missed_by_the_timer", C, "    next = std::min(next, op.deadline);\n", ""),
-    ("offered_send_says_cancelled", C, "  bool unknown = offered && (op->kind", "  bool unknown = false && (op->kind"),
-    ("lost_connection_says_not_delivered", C, "    if (sending && told) {", "    if (sending && told && op.total > 64) {"),
-    ("loans_not_quarantined", C, "for (Tensor& tensor : op.tensors) link_->quarantine(tensor.storage());", "(void)op;"),
-    ("completed_again_on_close", C, "bool over = op.internal || op.state == OperationState::kReady || op.state", "bool over = op.internal || op.state"),
-    ("bye_not_answered", C, "return link_dead_ || (bye_sent_ && bye_received_", "return link_dead_ || (bye_sent_ && !bye_received_"),
-    ("revoke_is_no_fence", C, "    if (!write && !read) return;\n", "    if (!read) return;\n"),
-    ("ids_are_reused", T, "    op->id += uint64_t{1} << 32;\n", "    if (op->id < uint64_t{1} << 32) op->id += uint64_t{1} << 32;\n"),
-    ("slot_leaked", T, "    op->next = free_;\n    free_ = op;\n    --used_;", "    op->next = free_;\n    free_ = op;\n    if (op->match.mask != 0) --used_;"),
-    ("grant_rights_ignored", "grants.h", "if (!allowed || grant.epoch != epoch)", "if (grant.epoch != epoch)"),
-    ("view_drop_not_told", "peer_view.cc", "    pool->owner_->view_ended(offer_id);\n", "    if (offer_id % 5 != 0) pool->owner_->view_ended(offer_id);\n"),
+    ("placed_ignores_end_of_operation", "if (op == nullptr || op->state != OperationState::kPlacing) return Status();", "if (op == nullptr) return Status();"),
+    ("pull_ignores_buffer_offset", "std::memcpy(buffer.data() + into_skip, op->runs", "std::memcpy(buffer.data(), op->runs"),
+    ("cancel_of_want_ignored", "if (op == nullptr || op->kind != kind || op->state != OperationState::kPosted) {", "if (op == nullptr || op->kind != kind) {"),
+    ("supply_of_other_layout_taken", "!offer.layout.is_compact() || !ours.same_layout(offer.layout)", "!offer.layout.is_compact() || ours.span_bytes() < offer.total"),
+    ("deadline_missed_by_the_timer", "    next = std::min(next, op.deadline);\n", ""),
+    ("offered_send_says_cancelled", "  bool unknown = offered && (op->kind", "  bool unknown = false && (op->kind"),
+    ("lost_connection_says_not_delivered", "    if (sending && told) {", "    if (sending && told && op.total > 64) {"),
+    ("loans_not_quarantined", "for (Tensor& tensor : op.tensors) link_->quarantine(tensor.storage());", "(void)op;"),
+    ("completed_again_on_close", "bool over = op.internal || op.state == OperationState::kReady || op.state", "bool over = op.internal || op.state"),
+    ("bye_not_answered", "return link_dead_ || (bye_sent_ && bye_received_", "return link_dead_ || (bye_sent_ && !bye_received_"),
+    ("revoke_is_no_fence", "    if (!write && !read) return;\n", "    if (!read) return;\n"),
+    ("ids_are_reused", "    op->id += uint64_t{1} << 32;\n", "    if (op->id < uint64_t{1} << 32) op->id += uint64_t{1} << 32;\n"),
+    ("slot_leaked", "    --used_;\n  }\n  void reuse", "    if (op->match.mask != 0) --used_;\n  }\n  void reuse"),
+    ("grant_rights_ignored", "if (!allowed || grant.epoch != epoch)", "if (grant.epoch != epoch)"),
+    ("view_drop_not_told", "    pool->owner_->view_ended(offer_id);\n", "    if (offer_id % 5 != 0) pool->owner_->view_ended(offer_id);\n"),
 ]
 
 
@@ -91,16 +90,17 @@ def build_base(work, jobs):
 
 def try_mutant(mutant, work, base, schedules):
     """Returns "caught by seed N: why", "survived", or what went wrong with it."""
-    name, file, old, new = mutant
+    name, old, new = mutant
     folder = work / name
     proto = folder / "proto"
     proto.mkdir(parents=True)
     for path in (ROOT / "transport/proto").iterdir():
         (proto / path.name).write_bytes(path.read_bytes())
-    text = (proto / file).read_text()
-    if text.count(old) != 1:
-        return f"does not apply: its place is there {text.count(old)} times"
-    (proto / file).write_text(text.replace(old, new))
+    places = [path for path in proto.iterdir() for _ in range(path.read_text().count(old))]
+    if len(places) != 1:
+        return f"does not apply: its place is there {len(places)} times"
+    file = places[0].name
+    places[0].write_text(places[0].read_text().replace(old, new))
     includes = include_tree(folder / "inc", proto)
     objects = []
     for source, made in base.items():

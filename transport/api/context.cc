@@ -1,7 +1,6 @@
 #include <sluice/api/context.h>
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -35,15 +34,6 @@ constexpr int kEventsPerCheck = 64;
 
 Status late() { return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "nothing happened before the deadline"); }
 
-// Grows in every forked child. A getpid() per wait would be a system call.
-std::atomic<uint32_t> fork_generation{0};
-
-uint32_t current_generation() {
-  static const int installed = ::pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
-  (void)installed;
-  return fork_generation.load(std::memory_order_relaxed);
-}
-
 Status fork_error() {
   return Status(Code::kWrongState, Scope::kContext, kOrigin,
                 "this process was forked from the one that opened the context; open a context of its own");
@@ -52,12 +42,11 @@ Status fork_error() {
 }  // namespace
 
 Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
-    : arena_(std::move(arena)), now_(sluice::now()), waiting_(options.waiting), generation_(current_generation()) {
+    : arena_(std::move(arena)), now_(sluice::now()), waiting_(options.waiting) {
   cpu_set_t cpus;
   many_cpus_ = sched_getaffinity(0, sizeof(cpus), &cpus) != 0 || CPU_COUNT(&cpus) > 1;
 }
 
-bool Context::forked() const { return generation_ != fork_generation.load(std::memory_order_relaxed); }
 
 Context::~Context() {
   if (forked()) {

@@ -15,6 +15,7 @@
 #include <sluice/api/address.h>
 #include <sluice/api/endpoint.h>
 #include <sluice/api/mailbox.h>
+#include <sluice/base/process_mark.h>
 #include <sluice/base/result.h>
 
 namespace sluice {
@@ -199,7 +200,7 @@ class Context {
   // Ends everything. Tensors still out stay valid; the detail says how many.
   Status close(Instant deadline);
   // True in a child of the process that opened the context.
-  bool forked() const;
+  bool forked() const { return owner_.in_forked_child(); }
 
   // For backends and the exchange.
   Status watch(int fd, uint32_t epoll_events, EventHandler* handler);
@@ -236,7 +237,7 @@ class Context {
   bool delivering_ = false;
   bool sleeping_ = false;
   bool many_cpus_ = false;
-  uint32_t generation_;  // of forks, when it was opened
+  ProcessMark owner_ = ProcessMark::current();
 };
 
 }  // namespace sluice

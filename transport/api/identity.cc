@@ -8,7 +8,10 @@
 
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <string_view>
+
+#include <sluice/base/process_mark.h>
 
 namespace sluice {
 namespace {
@@ -53,7 +56,7 @@ wire::Uuid boot_id() {
 }
 
 struct Identity {
-  pid_t pid = 0;
+  ProcessMark owner = ProcessMark::current();
   wire::Hello hello;
 };
 
@@ -72,20 +75,19 @@ void fill_random(std::span<std::byte> out) {
 
 wire::Hello local_hello(uint64_t arena_bytes) {
   static std::mutex mutex;
-  static Identity identity;
+  static std::optional<Identity> identity;
   std::lock_guard lock(mutex);
   // A forked child is another life of its own.
-  if (identity.pid != ::getpid()) {
-    identity.pid = ::getpid();
-    wire::Hello& hello = identity.hello;
-    hello = wire::Hello();
+  if (!identity || identity->owner.in_forked_child()) {
+    identity.emplace();
+    wire::Hello& hello = identity->hello;
     fill_random(std::as_writable_bytes(std::span(&hello.incarnation, 1)));
     hello.host = boot_id();
     hello.network_namespace = namespace_inode("/proc/self/ns/net");
     hello.user_namespace = namespace_inode("/proc/self/ns/user");
-    hello.pid = static_cast<uint32_t>(identity.pid);
+    hello.pid = static_cast<uint32_t>(::getpid());
   }
-  wire::Hello hello = identity.hello;
+  wire::Hello hello = identity->hello;
   hello.uid = ::geteuid();
   hello.arena_bytes = arena_bytes;
   return hello;

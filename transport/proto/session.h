@@ -128,7 +128,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
     Session& session;
   };
 
-  // session.cc: posting, ending, closing.
+  // session.cc: posting and completing. session_end.cc: closing, failing, deadlines.
   Result<Operation*> take_operation(OperationKind kind, const PostOptions& options);
   Status check_connected() const;
   void arm_deadline(Operation* op);
@@ -181,7 +181,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void send_done(uint64_t id, Code code, uint64_t bytes);
   void maybe_grant_credit(bool always);
 
-  // session_receive.cc: what arrives.
+  // session_receive.cc: what arrives. session_transfer.cc: the bytes of offers.
   Status on_offer(wire::Offer& offer, PayloadReader& payload, Instant now);
   Status on_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload);
   Status on_tagged(wire::Offer& offer, PayloadReader& payload);

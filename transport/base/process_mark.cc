@@ -1,4 +1,4 @@
-#include "allocator/process_mark.h"
+#include <sluice/base/process_mark.h>
 
 #include <pthread.h>
 #include <sys/mman.h>

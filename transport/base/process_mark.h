@@ -1,6 +1,6 @@
-// Tells a forked child from the process that made an arena. Knows nothing of arenas.
-#ifndef SLUICE_ALLOCATOR_PROCESS_MARK_H_
-#define SLUICE_ALLOCATOR_PROCESS_MARK_H_
+// Tells a forked child from the process that made something.
+#ifndef SLUICE_BASE_PROCESS_MARK_H_
+#define SLUICE_BASE_PROCESS_MARK_H_
 
 #include <atomic>
 #include <cstdint>
@@ -23,4 +23,4 @@ class ProcessMark {
 
 }  // namespace sluice
 
-#endif  // SLUICE_ALLOCATOR_PROCESS_MARK_H_
+#endif  // SLUICE_BASE_PROCESS_MARK_H_
