@@ -47,7 +47,10 @@ MAY_SEE = {
 _TESTS = ["tests/*", "*_test.*", "*/testing.*"]
 _YARDSTICKS = ["benchmarks/bare/*", "benchmarks/peers/*"]  # programs without the library
 DOORS = [
-    ("Boost", r"#\s*include\s*<boost/", ["transport/tcp/*", "transport/api/asio.h"] + _TESTS + _YARDSTICKS),
+    ("Boost", r"#\s*include\s*<boost/", [
+        "transport/tcp/*", "transport/api/asio.h",
+        "examples/asio_echo.cc",  # the io_context is the user's
+    ] + _TESTS + _YARDSTICKS),
     ("verbs", r"#\s*include\s*<(infiniband|rdma)/", ["transport/verbs/verbs_api.*"]),
     ("packet sockets", r"\bAF_PACKET\b|#\s*include\s*<linux/if_packet\.h>", ["transport/l2/*", "tools/dump/*"] + _TESTS),
     ("memory mappings", r"(?<![\w.>])mmap\s*\(|\bmemfd_create\s*\(", [
@@ -173,7 +176,8 @@ def _compile_alone(house, work, header):
                           stderr=subprocess.PIPE, text=True, timeout=300)
     if made.returncode != 0:
         return ["<%s> does not compile alone:\n%s" % (spelling, made.stderr[:2000])]
-    if folder in ("transport/tcp", "transport/verbs") or header == "transport/api/asio.h":
+    adaptors = ("transport/api/asio.h", "transport/exchange/asio.h")  # the second stands on the first
+    if folder in ("transport/tcp", "transport/verbs") or header in adaptors:
         return []
     with open(stem + ".d", encoding="utf-8") as file:
         outside = re.search(r"\S*/(boost|infiniband|rdma)/\S*", file.read())
