@@ -114,7 +114,16 @@ std::string socket_name(const wire::Uuid& rendezvous) {
   return name;
 }
 
-std::string socket_name(std::string_view name) { return "sluice/name/" + std::string(name); }
+namespace {
+constexpr std::string_view kNamed = "sluice/name/";
+
+// As a program wrote it.
+std::string shown(const std::string& socket) {
+  return socket.starts_with(kNamed) ? "shm:" + socket.substr(kNamed.size()) : "the socket '" + socket + "'";
+}
+}  // namespace
+
+std::string socket_name(std::string_view name) { return std::string(kNamed) + std::string(name); }
 
 Result<Meeting> meet(Context& context, const std::string& name, const wire::Hello& ours, Instant deadline) {
   Fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -125,9 +134,9 @@ Result<Meeting> meet(Context& context, const std::string& name, const wire::Hell
   while (::connect(fd.fd, reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) {
-      return failure(Code::kUnreachable, "nobody listens at '" + name + "' in this network namespace; start the listener first", errno);
+      return failure(Code::kUnreachable, "nobody listens at " + shown(name) + " in this network namespace; start the listener first", errno);
     }
-    if (context.refresh_now() >= deadline) return failure(Code::kTimedOut, "the listener at '" + name + "' accepts nobody");
+    if (context.refresh_now() >= deadline) return failure(Code::kTimedOut, "the listener at " + shown(name) + " accepts nobody");
     context.progress();
   }
   SLUICE_RETURN_IF_ERROR(check_peer(fd.fd));
@@ -145,7 +154,7 @@ Result<Meeting> meet(Context& context, const std::string& name, const wire::Hell
       break;
     }
     if (greeting.code() != Code::kTryAgain) return greeting.status();
-    if (context.refresh_now() >= deadline) return failure(Code::kTimedOut, "the listener at '" + name + "' does not answer");
+    if (context.refresh_now() >= deadline) return failure(Code::kTimedOut, "the listener at " + shown(name) + " does not answer");
     // A peer in our own context answers from this very progress().
     context.progress();
   }
@@ -178,9 +187,9 @@ Result<std::unique_ptr<RendezvousListener>> RendezvousListener::open(Context& co
   if (::bind(listener->fd_, reinterpret_cast<sockaddr*>(&address), length) != 0) {
     bool taken = errno == EADDRINUSE;
     return failure(taken ? Code::kInvalidArgument : Code::kInternal,
-                   taken ? "'" + name + "' is taken by another listener; choose another name" : "bind to '" + name + "' failed", errno);
+                   taken ? shown(name) + " is taken by another listener; choose another name" : "bind to " + shown(name) + " failed", errno);
   }
-  if (::listen(listener->fd_, 128) != 0) return failure(Code::kInternal, "listen at '" + name + "' failed", errno);
+  if (::listen(listener->fd_, 128) != 0) return failure(Code::kInternal, "listen at " + shown(name) + " failed", errno);
   SLUICE_RETURN_IF_ERROR(context.watch(listener->fd_, EPOLLIN, listener.get()));
   return listener;
 }
