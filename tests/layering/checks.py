@@ -48,7 +48,7 @@ _TESTS = ["tests/*", "*_test.*", "*/testing.*"]
 _YARDSTICKS = ["benchmarks/bare/*", "benchmarks/peers/*"]  # programs without the library
 DOORS = [
     ("Boost", r"#\s*include\s*<boost/", [
-        "transport/tcp/*", "transport/api/asio.h",
+        "transport/tcp/*", "transport/api/asio.h", "transport/api/asio_drive.h",
         "examples/asio_echo.cc",  # the io_context is the user's
     ] + _TESTS + _YARDSTICKS),
     ("verbs", r"#\s*include\s*<(infiniband|rdma)/", ["transport/verbs/verbs_api.*"]),
@@ -176,7 +176,8 @@ def _compile_alone(house, work, header):
                           stderr=subprocess.PIPE, text=True, timeout=300)
     if made.returncode != 0:
         return ["<%s> does not compile alone:\n%s" % (spelling, made.stderr[:2000])]
-    adaptors = ("transport/api/asio.h", "transport/exchange/asio.h")  # the second stands on the first
+    # The last stands on the first.
+    adaptors = ("transport/api/asio.h", "transport/api/asio_drive.h", "transport/exchange/asio.h")
     if folder in ("transport/tcp", "transport/verbs") or header in adaptors:
         return []
     with open(stem + ".d", encoding="utf-8") as file:
