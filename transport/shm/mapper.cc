@@ -88,10 +88,14 @@ PeerRegion::~PeerRegion() {
 Status PeerArena::reserve() {
   if (base_ != nullptr) return Status();
   if (length_ == 0 || length_ > kLargestArena) return corrupt("the peer's arena is of impossible size " + std::to_string(length_));
-  void* address = ::mmap(nullptr, length_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // Extents lie at multiples of a huge page in the arena: so must they here, or the kernel
+  // maps the owner's huge pages 4 KiB at a time.
+  reserved_bytes_ = length_ + kExtentGranule;
+  void* address = ::mmap(nullptr, reserved_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) return no_memory("no address space for the peer's arena of " + std::to_string(length_) + " bytes");
-  ::madvise(address, length_, MADV_DONTFORK);
-  base_ = static_cast<std::byte*>(address);
+  ::madvise(address, reserved_bytes_, MADV_DONTFORK);
+  reserved_ = static_cast<std::byte*>(address);
+  base_ = reserved_ + (kExtentGranule - reinterpret_cast<uintptr_t>(address) % kExtentGranule) % kExtentGranule;
   return Status();
 }
 
@@ -159,7 +163,7 @@ void PeerArena::drop() noexcept {
 }
 
 PeerArena::~PeerArena() {
-  if (base_ != nullptr) ::munmap(base_, length_);
+  if (reserved_ != nullptr) ::munmap(reserved_, reserved_bytes_);
   if (life_fd_ < 0) return;
   // The link has ended (it held a reference): the peer may have its loans back, also while
   // our side of the socket waits for our own.

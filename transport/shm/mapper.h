@@ -76,7 +76,9 @@ class PeerArena final : public proto::PeerMapping {
   std::map<uint64_t, uint32_t> by_offset_; // arena offset -> extent id
   uint32_t last_id_ = 0;                   // most recently imported: the usual next one
   Place last_place_{};
-  std::byte* base_ = nullptr;
+  std::byte* reserved_ = nullptr;
+  uint64_t reserved_bytes_ = 0;
+  std::byte* base_ = nullptr;  // the first multiple of kExtentGranule in it
   uint64_t length_;
   uint64_t mapped_ = 0;
   int life_fd_;
