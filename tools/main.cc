@@ -8,6 +8,7 @@
 
 #include "tools/demo_job/demo_command.h"
 #include "tools/info/info_command.h"
+#include "tools/lab/lab_command.h"
 #include "tools/perf/perf_command.h"
 #include "tools/version.h"
 
@@ -18,6 +19,7 @@ constexpr int kExitUsage = 2;
 std::string example_for(const CLI::App& app) {
   for (const CLI::App* used : app.get_subcommands()) {
     if (used->get_name() == "info") return "sluice info --explain";
+    if (used->get_name() == "lab") return "sluice lab run -- ibv_devinfo";
     if (used->get_name() == "demo") return "sluice demo --model tiny --steps 3";
     if (used->get_name() == "perf") return "sluice perf send_lat --self --transport shm --size 64";
   }
@@ -42,6 +44,7 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string(argv[1]) == "lab") return sluice::tools::run_lab(argc - 2, argv + 2);
   CLI::App app("sluice moves tensors between processes", "sluice");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("sluice ") + sluice::tools::kVersion);
@@ -50,6 +53,7 @@ int main(int argc, char** argv) {
   sluice::tools::add_perf_command(app, arguments, exit_code);
   sluice::tools::add_demo_command(app, exit_code);
   sluice::tools::add_info_command(app, exit_code);
+  sluice::tools::add_lab_command(app);
   app.add_subcommand("version", "print the version")->callback([] { fmt::print("sluice {}\n", sluice::tools::kVersion); });
   std::vector<std::string> commands = names_of_commands(app);
   if (argc > 1 && argv[1][0] != '-' && std::find(commands.begin(), commands.end(), argv[1]) == commands.end()) {

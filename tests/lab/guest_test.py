@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""A real guest, through the built `sluice`: streams, status, artifacts, RDMA traffic, verdicts, deadlines, and nothing left.
+
+Needs tools/setup --lab and `sluice lab prepare`. Each case boots: some 10 s under emulation.
+"""
+import ctypes
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BINARY = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else ""
+LIMIT_SECONDS = 300  # a bound on a hang, not on speed
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Guest(unittest.TestCase):
+    def setUp(self):
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become ours, and are found
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.artifacts = pathlib.Path(self.folder.name) / "with, comma"
+        self.temporary = pathlib.Path(self.folder.name) / "tmp"
+        self.temporary.mkdir()
+        self.mounts = pathlib.Path("/proc/self/mounts").read_bytes()
+        self.addCleanup(self.audit)
+
+    def audit(self):
+        with self.assertRaises(ChildProcessError, msg="a process was left behind"):
+            os.waitpid(-1, os.WNOHANG)
+        self.assertEqual(pathlib.Path("/proc/self/mounts").read_bytes(), self.mounts)
+        self.assertNotIn("@sluice-lab-", pathlib.Path("/proc/net/unix").read_text(encoding="utf-8").replace(f"-{os.getpid()}", ""))
+
+    def lab(self, *arguments, text=True, cwd=None, **extra):
+        environment = {**os.environ, "TMPDIR": os.fspath(self.temporary), **extra}
+        return subprocess.run([BINARY, "lab", "run", *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=text, env=environment, cwd=cwd,
+                              timeout=LIMIT_SECONDS, check=False)
+
+    def left(self):
+        return sorted(path.name for path in self.temporary.iterdir())
+
+    def test_streams_status_folder_environment_and_artifacts_come_back_as_they_are(self):
+        script = ("printf 'out\\n'; printf err >&2; pwd; id -u; printf '%s\\n' \"$COLOUR\"; echo kept >\"$SLUICE_LAB_ARTIFACTS/file\"; "
+                  "echo lost >written; cat written; echo through >/dev/stdout; exit 41")
+        with tempfile.TemporaryDirectory() as work:
+            done = self.lab("--artifacts", os.fspath(self.artifacts), "--", "sh", "-c", script, cwd=work, COLOUR="dark\nred")
+            self.assertEqual(os.listdir(work), [], "the guest wrote to the machine's files")
+        self.assertEqual(done.returncode, 41, done.stderr)
+        self.assertEqual(done.stdout, f"out\n{work}\n0\ndark\nred\nlost\nthrough\n")
+        self.assertEqual(done.stderr, "err")
+        self.assertEqual((self.artifacts / "file").read_text(encoding="utf-8"), "kept\n")
+        report = json.loads((self.artifacts / "run.json").read_text(encoding="utf-8"))
+        self.assertEqual((report["exit"], report["problems"]), (41, []))
+        self.assertIn("Linux version", (self.artifacts / "node1.kernel.log").read_text(encoding="utf-8"))
+        self.assertEqual(self.left(), [])
+
+    def test_megabytes_of_binary_output_arrive_whole_on_both_streams(self):
+        script = "import os,sys; block = bytes(range(256)) * 4096\nfor _ in range(16): os.write(1, block); os.write(2, block[::-1])"
+        done = self.lab("--", "python3", "-c", script, text=False)
+        block = bytes(range(256)) * 4096
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(hashlib.sha256(done.stdout).hexdigest(), hashlib.sha256(block * 16).hexdigest())
+        self.assertEqual(hashlib.sha256(done.stderr).hexdigest(), hashlib.sha256(block[::-1] * 16).hexdigest())
+
+    def test_rdma_traffic_over_soft_roce(self):
+        script = ("ibv_devinfo -d rxe0 | grep -q PORT_ACTIVE || exit 3; rping -s -a 10.77.0.1 -C 3 & "
+                  "until rping -c -a 10.77.0.1 -C 3; do sleep 0.2; done; wait; "
+                  "ib_send_bw -d rxe0 -n 100 -F & until ib_send_bw -d rxe0 -n 100 -F 10.77.0.1; do sleep 0.2; done; wait")
+        done = self.lab("--timeout", "3m", "--", "sh", "-c", script)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("Send BW Test", done.stdout)
+        self.assertRegex(done.stdout, r"\n 65536 +100 +[0-9.]+")
+
+    def test_a_program_killed_by_a_signal_is_reported_as_a_shell_does(self):
+        self.assertEqual(self.lab("--", "sh", "-c", "kill -9 $$").returncode, 137)
+
+    def test_what_the_command_leaves_running_is_ended(self):
+        done = self.lab("--artifacts", os.fspath(self.artifacts), "--", "sh", "-c", "sleep 1000 & setsid sleep 1000 & echo gone")
+        self.assertEqual((done.returncode, done.stdout), (0, "gone\n"), done.stderr)
+        self.assertEqual(json.loads((self.artifacts / "run.json").read_text(encoding="utf-8"))["processes_left"], 2)
+
+    def test_a_kernel_that_warns_fails_the_run_and_the_log_is_kept_and_named(self):
+        done = self.lab("--", "sh", "-c", "echo '------------[ cut here ]------------\nWARNING: CPU: 0 PID: 1 at test.c:1' >/dev/kmsg; echo fine")
+        self.assertEqual((done.returncode, done.stdout), (99, "fine\n"), done.stderr)
+        self.assertIn("test.c:1", done.stderr)
+        self.assertEqual(len(self.left()), 1)
+        folder = self.temporary / self.left()[0]
+        self.assertIn(os.fspath(folder), done.stderr)
+        self.assertIn("test.c:1", (folder / "node1.kernel.log").read_text(encoding="utf-8"))
+
+    def test_a_kernel_that_panics_fails_the_run(self):
+        done = self.lab("--", "sh", "-c", "echo 1 >/proc/sys/kernel/sysrq; echo c >/proc/sysrq-trigger; sleep 100")
+        self.assertEqual(done.returncode, 99, done.stderr)
+        self.assertIn("log: ", done.stderr)
+
+    def test_a_command_that_does_not_end_is_ended_at_the_deadline(self):
+        done = self.lab("--timeout", "20s", "--", "sh", "-c", "echo begun; exec sleep 1000")
+        self.assertEqual((done.returncode, done.stdout), (124, "begun\n"), done.stderr)
+        folder = self.temporary / self.left()[0]
+        self.assertIn(os.fspath(folder), done.stderr)
+        self.assertIn("Linux version", (folder / "node1.kernel.log").read_text(encoding="utf-8"))
+
+    def test_two_nodes_reach_each_other_and_nothing_else(self):
+        peer = "echo from $SLUICE_LAB_NODE; rping -s -a $SLUICE_LAB_ADDRESS -C 3"
+        script = "until rping -c -a $SLUICE_LAB_PEER -C 3; do sleep 0.2; done; ip -4 route; getent hosts node2"
+        done = self.lab("--nodes", "2", "--memory", "1G", "--net", "delay=1ms", "--artifacts", os.fspath(self.artifacts), "--peer", peer, "--", "sh", "-c", script)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.split("\n")[0].split()[0], "10.77.0.0/24", "one route, and no way out")
+        self.assertEqual(done.stdout.count("\n"), 2)
+        self.assertIn("10.77.0.2", done.stdout.split("\n")[1])
+        self.assertEqual((self.artifacts / "peer.stdout").read_text(encoding="utf-8"), "from 2\n")
+
+    def test_a_fault_from_outside_reaches_the_node_that_it_names(self):
+        script = "echo ready; until ip link show lab0 | grep -q 'mtu 1400'; do sleep 0.1; done; echo changed"
+        with subprocess.Popen([BINARY, "lab", "run", "--", "sh", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "TMPDIR": os.fspath(self.temporary)}) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            fault = [BINARY, "lab", "fault", "--run", str(process.pid)]
+            refused = subprocess.run([*fault, "--node", "2", "link-down"], capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("no such node", refused.stderr)
+            subprocess.run([*fault, "mtu", "1400"], check=True, timeout=LIMIT_SECONDS)
+            self.assertEqual(process.communicate(timeout=LIMIT_SECONDS)[0], "changed\n")
+            self.assertEqual(process.returncode, 0)
+
+    def test_a_signal_ends_the_guest_at_once(self):
+        with subprocess.Popen([BINARY, "lab", "run", "--", "sh", "-c", "echo ready; sleep 1000"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "TMPDIR": os.fspath(self.temporary)}) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.terminate()
+            self.assertEqual(process.wait(LIMIT_SECONDS), 143)
+        self.assertEqual(self.left(), [])
+
+
+if __name__ == "__main__":
+    assert BINARY and os.access(BINARY, os.X_OK), "usage: guest_test.py BINARY"
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)

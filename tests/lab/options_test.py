@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""The command line of `sluice lab`: what is taken, and that a wrong one is refused in one line with an example."""
+import os
+import unittest
+
+import modules
+import options
+from trouble import USAGE, Trouble
+
+
+class CommandLine(unittest.TestCase):
+    def refused(self, *arguments):
+        with self.assertRaises(Trouble) as caught:
+            options.parse(list(arguments))
+        self.assertEqual(caught.exception.code, USAGE)
+        text = str(caught.exception)
+        self.assertNotIn("\n", text)
+        self.assertIn("example: sluice lab", text)
+        return text
+
+    def test_defaults_are_those_of_the_manual(self):
+        run = options.parse(["run", "--", "true"])
+        self.assertEqual((run.kernel, run.memory, run.cpus, run.timeout, run.nodes, run.net, run.artifacts), ("auto", 3072, 2, 600, 1, "", ""))
+
+    def test_what_follows_the_dashes_is_the_command_as_it_is(self):
+        command = ["sh", "-c", "exit 3", "--nodes", "2", "--", "", "ü \n'\""]
+        self.assertEqual(options.parse(["run", "--cpus", "1", "--", *command]).command, command)
+
+    def test_units_are_understood(self):
+        run = options.parse(["run", "--memory", "512M", "--timeout", "90s", "--", "true"])
+        self.assertEqual((run.memory, run.timeout), (512, 90))
+        self.assertEqual(options.parse(["run", "--timeout", "2h", "--", "true"]).timeout, 7200)
+
+    def test_wrong_values_are_named(self):
+        for flag, value in (("--memory", "3"), ("--memory", "1M"), ("--memory", "-3G"), ("--memory", "9999999G"), ("--cpus", "0"), ("--cpus", "65"),
+                            ("--cpus", "two"), ("--timeout", "0s"), ("--timeout", "10"), ("--timeout", "1d"), ("--nodes", "3"), ("--kernel", "linux")):
+            with self.subTest(flag=flag, value=value):
+                self.assertIn(value, self.refused("run", f"{flag}={value}", "--", "true"))
+
+    def test_flags_that_do_not_exist_are_refused_by_name(self):
+        for flag in ("--driver", "--tim", "--artifact"):
+            with self.subTest(flag=flag):
+                self.assertIn(flag, self.refused("run", flag, "5", "--", "true"))
+
+    def test_something_must_be_asked(self):
+        self.refused()
+        self.refused("fly")
+        self.assertIn("no command", self.refused("run"))
+        self.assertIn("no command", self.refused("run", "--"))
+        self.refused("run", "true")
+        self.assertIn("takes no command", self.refused("prepare", "--", "true"))
+
+    def test_a_wire_and_a_peer_need_two_nodes(self):
+        self.assertIn("--nodes 2", self.refused("run", "--peer", "true", "--", "true"))
+        self.assertIn("--nodes 2", self.refused("run", "--net", "loss=1%", "--", "true"))
+        run = options.parse(["run", "--nodes", "2", "--peer", "rping -s", "--net", "delay=1.5ms,loss=0.5%", "--", "true"])
+        self.assertEqual((run.peer, run.net), ("rping -s", "delay 1.5ms loss 0.5%"))
+
+    def test_what_netem_would_misread_is_refused(self):
+        for text in ("", "loss", "loss=1", "loss=101%", "loss=1%,loss=2%", "delay=1", "delay=1ms;reboot", "speed=1%", "reorder=5%", "loss=1%,", "loss=$(id)%"):
+            with self.subTest(text=text):
+                self.refused("run", "--nodes", "2", f"--net={text}", "--", "true")
+
+    def test_faults_are_known_and_complete(self):
+        self.assertEqual(options.parse(["fault", "link-down"]).what, ["link-down"])
+        self.assertEqual(options.parse(["fault", "--node", "2", "mtu", "1024"]).what, ["mtu", "1024"])
+        for arguments in (["mtu"], ["mtu", "big"], ["mtu", "1", "2"], ["link-down", "now"], ["explode"], []):
+            with self.subTest(arguments=arguments):
+                self.refused("fault", *arguments)
+
+    def test_the_artifacts_folder_is_absolute_and_its_own(self):
+        self.assertEqual(options.parse(["run", "--artifacts", "out", "--", "true"]).artifacts, os.path.abspath("out"))
+        self.refused("run", "--artifacts", "/", "--", "true")
+
+
+if __name__ == "__main__":
+    modules.main()

@@ -1,0 +1,200 @@
+"""A kernel to boot: Debian's stock package, taken apart into a cache folder, never installed.
+
+Knows apt, dpkg and the layout of the package; knows nothing of QEMU or of what the guest will do. One folder
+for each version; a folder is complete if it has its name (it is renamed into place as the last step), so
+that `prepare` may be killed, run twice at once, or run again.
+"""
+import contextlib
+import errno
+import fcntl
+import gzip
+import json
+import lzma
+import os
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+
+from trouble import NOTHING_TO_RUN_ON, Trouble
+
+META_PACKAGE = "linux-image-amd64"
+# Folders of the package that no guest of ours has a device for: three quarters of its size.
+LEFT_OUT = ("drivers/gpu", "drivers/media", "drivers/net/wireless", "drivers/scsi", "drivers/usb", "drivers/iio", "drivers/hwmon",
+            "drivers/staging", "drivers/ata", "drivers/mmc", "drivers/input", "drivers/net/ethernet", "sound")
+# Package, modules kept, vmlinux, and the package file until it is removed again.
+NEEDED_BYTES = 700 << 20
+LAYOUT = 1  # of the cache folder; a new number makes old folders invisible
+DOWNLOAD_SECONDS = 600
+
+
+class Kernel:
+    """A prepared kernel: what to boot, and its modules."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        about = json.loads((self.folder / "about.json").read_text(encoding="utf-8"))
+        self.release = about["release"]
+        self.version = about["version"]
+        self.image = self.folder / about["image"]
+        self.modules = self.folder / "lib" / "modules" / self.release
+
+    @property
+    def label(self):
+        return f"Debian's {self.release} ({self.version})"
+
+
+def cache_folder():
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return pathlib.Path(os.environ.get("SLUICE_LAB_CACHE") or os.path.join(home, "sluice", "lab"))
+
+
+def order(version):
+    """Sort key: the numbers of a version, in order."""
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def prepared(cache):
+    """The newest prepared kernel, or None."""
+    folders = [path for path in cache.glob(f"kernel.{LAYOUT}.*") if (path / "about.json").is_file()]
+    return Kernel(max(folders, key=lambda path: order(path.name))) if folders else None
+
+
+def candidate():
+    """(package, version) that apt would install today."""
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        raise Trouble("no kernel to boot: apt-get and dpkg-deb are needed to fetch Debian's kernel package; prepare on a Debian "
+                      "machine and copy the folder named by SLUICE_LAB_CACHE", NOTHING_TO_RUN_ON)
+    out = _read("apt-cache", "show", "--no-all-versions", META_PACKAGE)
+    found = re.search(r"^Depends:.*?(linux-image-\S+-amd64)\b", out, re.MULTILINE)
+    if not found:
+        raise Trouble(f"apt knows no package {META_PACKAGE}: run 'apt-get update', or add Debian's main archive to its sources", NOTHING_TO_RUN_ON)
+    package = found.group(1)
+    version = re.search(r"^Version: (\S+)", _read("apt-cache", "show", "--no-all-versions", package), re.MULTILINE)
+    if not version:
+        raise Trouble(f"apt knows {META_PACKAGE} but not {package}: run 'apt-get update'", NOTHING_TO_RUN_ON)
+    return package, version.group(1)
+
+
+def prepare(cache, say):
+    """Returns the kernel that apt offers, fetched if it is not in the cache. Blocks: for the download."""
+    package, version = candidate()
+    release = package.removeprefix("linux-image-")
+    final = cache / f"kernel.{LAYOUT}.{release}_{version.replace(':', '.')}"
+    _make_folder(cache)
+    with _one_at_a_time(cache):
+        if (final / "about.json").is_file():
+            return Kernel(final)
+        _require_space(cache)
+        with tempfile.TemporaryDirectory(prefix="unfinished.", dir=cache) as work:
+            folder = pathlib.Path(work) / "kernel"
+            folder.mkdir()
+            say(f"fetching {package} {version}")
+            try:
+                archive = _download(f"{package}={version}", work)
+                _unpack(archive, folder, release)
+                image = _plain_image(folder, release)
+                _run("depmod", "-b", folder, release)
+                about = {"release": release, "version": version, "image": image}
+                (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
+            except OSError as error:
+                raise _space_trouble(error, cache) from error
+            if final.exists():
+                shutil.rmtree(final)
+            folder.rename(final)
+    return Kernel(final)
+
+
+def vmlinux_of(image):
+    """The ELF file inside a bzImage (the kernel's Documentation/arch/x86/boot.rst, payload_offset), or None.
+
+    Decompressing it here, once, saves doing so under emulation at each boot: about 3 s.
+    """
+    if len(image) < 0x250 or image[0x202:0x206] != b"HdrS":
+        return None
+    start = (image[0x1F1] + 1) * 512
+    offset, length = struct.unpack_from("<II", image, 0x248)
+    payload = image[start + offset:start + offset + length]
+    try:
+        if payload[:6] == b"\xfd7zXZ\0":
+            elf = lzma.LZMADecompressor().decompress(payload)
+        elif payload[:2] == b"\x1f\x8b":
+            elf = gzip.decompress(payload[:-4])
+        else:
+            return None
+    except (lzma.LZMAError, OSError, EOFError):
+        return None
+    return elf if elf[:4] == b"\x7fELF" else None
+
+
+def _plain_image(folder, release):
+    packed = folder / "boot" / f"vmlinuz-{release}"
+    elf = vmlinux_of(packed.read_bytes())
+    if elf is None:
+        return f"boot/vmlinuz-{release}"
+    (folder / "vmlinux").write_bytes(elf)
+    packed.unlink()
+    return "vmlinux"
+
+
+def _unpack(archive, folder, release):
+    left_out = [f"--exclude=./lib/modules/{release}/kernel/{name}" for name in LEFT_OUT]
+    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", archive], stdout=subprocess.PIPE) as source:
+        done = subprocess.run(["tar", "-x", "-C", folder, *left_out, "--no-same-owner", "./boot", "./lib/modules"], stdin=source.stdout,
+                              stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0 or source.returncode != 0:
+        raise OSError(errno.ENOSPC if "No space" in done.stderr else errno.EIO, f"cannot unpack {archive}: {done.stderr.strip()}")
+    os.unlink(archive)
+
+
+def _download(what, folder):
+    done = subprocess.run(["apt-get", "download", "-q", what], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=DOWNLOAD_SECONDS, check=False)
+    files = list(pathlib.Path(folder).glob("*.deb"))
+    if done.returncode != 0 or not files:
+        lines = (done.stderr.strip() or "no reason given").splitlines()
+        raise Trouble(f"apt-get download {what} failed: {lines[-1]}; run 'apt-get update' and check the network", NOTHING_TO_RUN_ON)
+    return files[0]
+
+
+def _make_folder(path):
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Trouble(f"cannot make the cache folder {path}: {error.strerror}; set SLUICE_LAB_CACHE to one that can be written") from error
+
+
+def _require_space(path):
+    free = shutil.disk_usage(path).free
+    if free < NEEDED_BYTES:
+        raise Trouble(f"{path} has {free >> 20} MiB free, the kernel needs {NEEDED_BYTES >> 20}: free some, or set SLUICE_LAB_CACHE to another folder")
+
+
+def _space_trouble(error, path):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Trouble(f"{path} is full: free {NEEDED_BYTES >> 20} MiB, or set SLUICE_LAB_CACHE to another folder")
+    return Trouble(f"cannot prepare the kernel in {path}: {error}")
+
+
+@contextlib.contextmanager
+def _one_at_a_time(cache):
+    with open(cache / "lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _read(*command):
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
+
+
+def _run(*command):
+    # depmod is in sbin, which an ordinary user's PATH may lack.
+    path = {**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=path, check=False)
+    except FileNotFoundError as error:
+        raise Trouble(f"{command[0]} is not installed: run tools/setup --lab", NOTHING_TO_RUN_ON) from error
+    if done.returncode != 0:
+        raise Trouble(f"{command[0]} failed: {done.stderr.strip()}")

@@ -1,0 +1,108 @@
+"""`sluice lab`: any command, in a guest with soft-RoCE, on any Linux machine.
+
+In Python because it is orchestration: child processes, sockets, text, and archives of a few megabytes; nothing here is on a
+data path, and a reader may change it without a build. The `sluice` binary becomes this program (tools/lab/lab_command.cc).
+Exit codes: the command's own, or those of trouble.py.
+"""
+import contextlib
+import os
+import resource
+import socket
+import subprocess
+import sys
+import termios
+import tty
+
+import accelerator
+import kernel
+import options as command_line
+import run
+from trouble import FAILED, OK, Trouble
+
+
+class Speaker:
+    """One line for people, never mixed into what a program reads: without --verbose only on a terminal, or if the run fails."""
+
+    def __init__(self, verbose):
+        self._talk = verbose or sys.stderr.isatty()
+
+    def __call__(self, text, always=False):
+        if always or self._talk:
+            print(f"sluice lab: {text}", file=sys.stderr, flush=True)
+
+
+def run_guest(options):
+    say = Speaker(options.verbose)
+    run.check_command(options)
+    run.check_tools()
+    cache = kernel.cache_folder()
+    chosen_kernel = kernel.prepared(cache) or kernel.prepare(cache, lambda text: say(text, always=True))
+    chosen, why = accelerator.choose(options.kernel, chosen_kernel, cache)
+    say(f"QEMU with {'KVM' if chosen == 'kvm' else 'emulation'} ({why}), kernel {chosen_kernel.label}")
+    return run.Run(options, chosen_kernel, chosen, say).execute()
+
+
+def shell(options):
+    if not os.isatty(0) or not os.isatty(1):
+        raise Trouble("shell needs a terminal; for a program use 'sluice lab run -- COMMAND'", FAILED)
+    options.command = [os.environ.get("SHELL", "/bin/sh")]
+    options.nodes, options.peer, options.net = 1, "", ""
+    before = termios.tcgetattr(0)
+    try:
+        tty.setraw(0)
+        return run_guest(options)
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def prepare(_):
+    ready = kernel.prepare(kernel.cache_folder(), Speaker(True))
+    print(f"{ready.label} is ready in {ready.folder}")
+    return OK
+
+
+def fault(options):
+    """From the host: asks the run. Inside a guest: does it."""
+    if os.environ.get("SLUICE_LAB_NODE") and os.path.exists("/run/sluice-lab/fault"):
+        return subprocess.run(["/bin/sh", "/run/sluice-lab/fault", *options.what], check=False).returncode
+    pid = options.run or _only_run()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(30)
+        try:
+            connection.connect(run.fault_socket(pid))
+            connection.send(f"{options.node} {' '.join(options.what)}".encode())
+            answer = connection.recv(4096).decode(errors="replace")
+        except OSError as error:
+            raise Trouble(f"the run of process {pid} does not answer: {error.strerror or error}") from error
+    if answer != "ok":
+        raise Trouble(answer.removeprefix("refused ") or "the run ended before it answered")
+    return OK
+
+
+def _only_run():
+    prefix = f"@sluice-lab-{os.getuid()}-"
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
+        names = {line.split()[-1] for line in table}
+    runs = sorted({int(name.removeprefix(prefix)) for name in names if name.startswith(prefix)})
+    if not runs:
+        raise Trouble("no guest of yours is running: start one with 'sluice lab run -- COMMAND'")
+    if len(runs) > 1:
+        raise Trouble(f"several guests are running: say which with --run, one of {' '.join(map(str, runs))}")
+    return runs[0]
+
+
+def main(arguments):
+    with contextlib.suppress(ValueError):
+        # Each guest costs a dozen descriptors; QEMU's file server one for each open file of the guest.
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        options = command_line.parse(arguments)
+        return {"run": run_guest, "shell": shell, "prepare": prepare, "fault": fault}[options.verb](options)
+    except Trouble as trouble:
+        print(f"sluice lab: {trouble}", file=sys.stderr)
+        return trouble.code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,131 @@
+"""The command line of `sluice lab`, checked: what is wrong is said in one line, before anything is started."""
+import argparse
+import os
+import re
+
+from trouble import USAGE, Trouble
+
+FAULTS = ("link-down", "link-up", "mtu", "device-remove")
+EXAMPLE = "sluice lab run -- ibv_devinfo"
+_UNITS_MIB = {"M": 1, "G": 1024}
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+# netem's names, and what a value looks like.
+_NETEM = {"loss": "%", "reorder": "%", "duplicate": "%", "corrupt": "%", "delay": "time"}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise Trouble(f"{message}; example: {EXAMPLE}", USAGE)
+
+
+def memory_mib(text):
+    found = re.fullmatch(r"(\d{1,6})([MG])", text)
+    value = int(found.group(1)) * _UNITS_MIB[found.group(2)] if found else 0
+    if not 512 <= value <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"'{text}' is no size from 512M on, such as 3G")
+    return value
+
+
+def seconds(text):
+    found = re.fullmatch(r"(\d{1,6})([smh])", text)
+    value = int(found.group(1)) * _SECONDS[found.group(2)] if found else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no time such as 90s, 10m or 1h")
+    return value
+
+
+def cpus(text):
+    if not re.fullmatch(r"\d{1,3}", text) or not 1 <= int(text) <= 64:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of CPUs from 1 to 64")
+    return int(text)
+
+
+def netem(text):
+    """'loss=1%,delay=1ms' -> netem's own words."""
+    words, given = [], {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        kind = _NETEM.get(name)
+        if kind is None:
+            raise argparse.ArgumentTypeError(f"'{part}': '{name}' is none of {' '.join(_NETEM)}")
+        pattern, like = (r"\d{1,3}(\.\d+)?%", "1%") if kind == "%" else (r"\d{1,6}(\.\d+)?(us|ms|s)", "1ms")
+        if not re.fullmatch(pattern, value) or (kind == "%" and float(value[:-1]) > 100):
+            raise argparse.ArgumentTypeError(f"'{part}': '{value}' is no value such as {name}={like}")
+        if name in given:
+            raise argparse.ArgumentTypeError(f"'{name}' is given twice")
+        given[name] = value
+    if "reorder" in given and "delay" not in given:
+        raise argparse.ArgumentTypeError("'reorder' needs a delay: what is not delayed overtakes what is; such as delay=1ms,reorder=5%")
+    for name in ("delay", "loss", "duplicate", "corrupt", "reorder"):
+        if name in given:
+            words += [name, given[name]]
+    return " ".join(words)
+
+
+def _guest(parser):
+    parser.add_argument("--kernel", choices=("auto", "tcg"), default="auto", help="auto: QEMU with KVM if a guest boots with it here, else emulated (tcg)")
+    parser.add_argument("--memory", type=memory_mib, default="3G", metavar="SIZE", help="of each guest (3G)")
+    parser.add_argument("--cpus", type=cpus, default="2", metavar="N", help="of each guest (2)")
+    parser.add_argument("--timeout", type=seconds, default="10m", metavar="TIME", help="from start to end (10m)")
+    parser.add_argument("--artifacts", default="", metavar="DIR", help="writable in the guest under the same path; receives the logs")
+    parser.add_argument("--verbose", action="store_true", help="say on stderr what is chosen and how long it took, even if stderr is no terminal")
+
+
+def _parser():
+    parser = _Parser(prog="sluice lab", allow_abbrev=False, description="a guest with a soft-RoCE device, whose files are this machine's")
+    commands = parser.add_subparsers(dest="verb", metavar="run|shell|prepare|fault", parser_class=_Parser)
+    run = commands.add_parser("run", allow_abbrev=False, help="run a command in a guest: its output and its exit status come back")
+    _guest(run)
+    run.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="guests, joined by a wire of their own (1)")
+    run.add_argument("--peer", default="", metavar="COMMAND", help="shell command for node 2")
+    run.add_argument("--net", type=netem, metavar="SPEC", help="what the wire does to frames: loss=1%%,delay=1ms,reorder=5%%,duplicate=1%%,corrupt=1%%")
+    _guest(commands.add_parser("shell", allow_abbrev=False, help="an interactive shell in a guest"))
+    commands.add_parser("prepare", allow_abbrev=False, help="fetch Debian's kernel into the cache")
+    fault = commands.add_parser("fault", allow_abbrev=False, help="break or mend the network of a guest that runs now")
+    fault.add_argument("--run", type=int, default=0, metavar="PID", help="of the 'sluice lab run' meant; needed if there are several")
+    fault.add_argument("--node", type=int, choices=(1, 2), default=1)
+    fault.add_argument("what", metavar="|".join(FAULTS), nargs="+")
+    return parser
+
+
+def parse(arguments):
+    """Returns a namespace with `command`: a list, empty but for run. Errors: Trouble with USAGE."""
+    own, command = arguments, []
+    if "--" in arguments:
+        own, command = arguments[:arguments.index("--")], arguments[arguments.index("--") + 1:]
+    options = _parser().parse_args(own)
+    options.command = command
+    options.net = getattr(options, "net", None) or ""
+    if options.verb is None:
+        raise Trouble(f"say what to do: run, shell, prepare or fault; example: {EXAMPLE}", USAGE)
+    if options.verb == "run" and not command:
+        raise Trouble(f"no command: it follows '--'; example: {EXAMPLE}", USAGE)
+    if options.verb != "run" and command:
+        raise Trouble(f"'{options.verb}' takes no command; example: {EXAMPLE}", USAGE)
+    if options.verb in ("run", "shell"):
+        _check_guest(options)
+    if options.verb == "fault":
+        _check_fault(options)
+    return options
+
+
+def _check_guest(options):
+    if options.verb == "run":
+        if options.nodes == 1 and options.peer:
+            raise Trouble("--peer needs --nodes 2; example: sluice lab run --nodes 2 --peer 'rping -s -a 10.77.0.2 -C 5' -- rping -c -a 10.77.0.2 -C 5", USAGE)
+        if options.nodes == 1 and options.net:
+            raise Trouble("--net needs --nodes 2: in one guest soft-RoCE loops back above the wire; example: sluice lab run --nodes 2 --net loss=1% -- COMMAND", USAGE)
+    if options.artifacts:
+        options.artifacts = os.path.abspath(options.artifacts)
+        if options.artifacts == "/" or "\n" in options.artifacts:
+            raise Trouble("--artifacts must be a folder of its own; example: sluice lab run --artifacts out -- COMMAND", USAGE)
+
+
+def _check_fault(options):
+    name, *rest = options.what
+    if name not in FAULTS:
+        raise Trouble(f"'{name}' is none of {' '.join(FAULTS)}; example: sluice lab fault link-down", USAGE)
+    if name == "mtu" and not (len(rest) == 1 and re.fullmatch(r"\d{2,5}", rest[0])):
+        raise Trouble("mtu needs a number of bytes; example: sluice lab fault mtu 1024", USAGE)
+    if name != "mtu" and rest:
+        raise Trouble(f"{name} takes no value; example: sluice lab fault {name}", USAGE)
