@@ -8,6 +8,8 @@ import hashlib
 import json
 import os
 import pathlib
+import pty
+import select
 import subprocess
 import sys
 import tempfile
@@ -76,7 +78,8 @@ class Guest(unittest.TestCase):
         self.assertRegex(done.stdout, r"\n 65536 +100 +[0-9.]+")
 
     def test_a_program_killed_by_a_signal_is_reported_as_a_shell_does(self):
-        self.assertEqual(self.lab("--", "sh", "-c", "kill -9 $$").returncode, 137)
+        done = self.lab("--", "python3", "-c", "import signal, subprocess; print(signal.getsignal(signal.SIGINT).__name__, flush=True); subprocess.run(['sh', '-c', 'kill -9 $PPID'])")
+        self.assertEqual((done.returncode, done.stdout), (137, "default_int_handler\n"), done.stderr)
 
     def test_what_the_command_leaves_running_is_ended(self):
         done = self.lab("--artifacts", os.fspath(self.artifacts), "--", "sh", "-c", "sleep 1000 & setsid sleep 1000 & echo gone")
@@ -126,6 +129,33 @@ class Guest(unittest.TestCase):
             subprocess.run([*fault, "mtu", "1400"], check=True, timeout=LIMIT_SECONDS)
             self.assertEqual(process.communicate(timeout=LIMIT_SECONDS)[0], "changed\n")
             self.assertEqual(process.returncode, 0)
+
+    def test_a_shell_has_a_terminal_job_control_and_a_status(self):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(BINARY, [BINARY, "lab", "shell", "--memory", "1G"], {**os.environ, "SHELL": "/bin/sh", "TMPDIR": os.fspath(self.temporary)})
+        seen = b""
+
+        def read_until(text):
+            nonlocal seen
+            while text not in seen:
+                ready, _, _ = select.select([terminal], [], [], LIMIT_SECONDS)
+                self.assertTrue(ready, seen)
+                seen += os.read(terminal, 4096)
+
+        try:
+            read_until(b"# ")
+            os.write(terminal, b"tty; stty size; echo $((40 + 2))done; sleep 1000\r")
+            read_until(b"42done")
+            self.assertIn(b"/dev/hvc0\r\n24 80\r\n", seen)
+            os.write(terminal, b"\x03")
+            os.write(terminal, b"echo interrupted$?\r")
+            read_until(b"interrupted130")
+            os.write(terminal, b"exit 5\r")
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 5)
+        finally:
+            os.close(terminal)
+        self.assertEqual(self.left(), [])
 
     def test_a_signal_ends_the_guest_at_once(self):
         with subprocess.Popen([BINARY, "lab", "run", "--", "sh", "-c", "echo ready; sleep 1000"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,

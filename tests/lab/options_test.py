@@ -22,6 +22,9 @@ class CommandLine(unittest.TestCase):
         run = options.parse(["run", "--", "true"])
         self.assertEqual((run.kernel, run.memory, run.cpus, run.timeout, run.nodes, run.net, run.artifacts), ("auto", 3072, 2, 600, 1, "", ""))
 
+    def test_a_person_at_a_shell_is_not_cut_off_after_minutes(self):
+        self.assertEqual(options.parse(["shell"]).timeout, 24 * 3600)
+
     def test_what_follows_the_dashes_is_the_command_as_it_is(self):
         command = ["sh", "-c", "exit 3", "--nodes", "2", "--", "", "ü \n'\""]
         self.assertEqual(options.parse(["run", "--cpus", "1", "--", *command]).command, command)

@@ -62,11 +62,11 @@ def netem(text):
     return " ".join(words)
 
 
-def _guest(parser):
+def _guest(parser, timeout):
     parser.add_argument("--kernel", choices=("auto", "tcg"), default="auto", help="auto: QEMU with KVM if a guest boots with it here, else emulated (tcg)")
     parser.add_argument("--memory", type=memory_mib, default="3G", metavar="SIZE", help="of each guest (3G)")
     parser.add_argument("--cpus", type=cpus, default="2", metavar="N", help="of each guest (2)")
-    parser.add_argument("--timeout", type=seconds, default="10m", metavar="TIME", help="from start to end (10m)")
+    parser.add_argument("--timeout", type=seconds, default=timeout, metavar="TIME", help=f"from start to end ({timeout})")
     parser.add_argument("--artifacts", default="", metavar="DIR", help="writable in the guest under the same path; receives the logs")
     parser.add_argument("--verbose", action="store_true", help="say on stderr what is chosen and how long it took, even if stderr is no terminal")
 
@@ -75,11 +75,11 @@ def _parser():
     parser = _Parser(prog="sluice lab", allow_abbrev=False, description="a guest with a soft-RoCE device, whose files are this machine's")
     commands = parser.add_subparsers(dest="verb", metavar="run|shell|prepare|fault", parser_class=_Parser)
     run = commands.add_parser("run", allow_abbrev=False, help="run a command in a guest: its output and its exit status come back")
-    _guest(run)
+    _guest(run, "10m")
     run.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="guests, joined by a wire of their own (1)")
     run.add_argument("--peer", default="", metavar="COMMAND", help="shell command for node 2")
     run.add_argument("--net", type=netem, metavar="SPEC", help="what the wire does to frames: loss=1%%,delay=1ms,reorder=5%%,duplicate=1%%,corrupt=1%%")
-    _guest(commands.add_parser("shell", allow_abbrev=False, help="an interactive shell in a guest"))
+    _guest(commands.add_parser("shell", allow_abbrev=False, help="an interactive shell in a guest"), "24h")
     commands.add_parser("prepare", allow_abbrev=False, help="fetch Debian's kernel into the cache")
     fault = commands.add_parser("fault", allow_abbrev=False, help="break or mend the network of a guest that runs now")
     fault.add_argument("--run", type=int, default=0, metavar="PID", help="of the 'sluice lab run' meant; needed if there are several")

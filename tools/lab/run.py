@@ -386,8 +386,8 @@ def _log_folder(artifacts):
 
 
 def _window():
-    size = os.get_terminal_size(0) if os.isatty(0) else os.terminal_size((80, 24))
-    return f"rows {size.lines} cols {size.columns}"
+    size = os.get_terminal_size(0)
+    return f"rows {size.lines or 24} cols {size.columns or 80}"
 
 
 def _text(path):
