@@ -57,6 +57,12 @@ class Cache(unittest.TestCase):
                 stack.enter_context(mock.patch.object(kernel, name, function))
             return kernel.prepare(self.cache, self.said.append)
 
+    def test_what_a_killed_prepare_left_is_removed(self):
+        (self.cache / "unfinished.abc" / "kernel").mkdir(parents=True)
+        with self.assertRaises(Trouble):
+            self.prepare(_download=mock.Mock(side_effect=Trouble("no network")))
+        self.assertEqual([path.name for path in self.cache.iterdir()], ["lock"])
+
     def test_a_second_prepare_fetches_nothing(self):
         self.add("6.1.0-56-amd64_6.1.192-2")
         self.assertEqual(self.prepare(_download=self.fail).release, "6.1.0-56-amd64")

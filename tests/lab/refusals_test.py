@@ -82,6 +82,11 @@ class Refusals(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("smaller --memory", done.stderr)
 
+    def test_a_folder_that_the_guest_does_not_have(self):
+        done = self.lab("run", "--", "/dev/shm/program")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is not in the guest", done.stderr)
+
     def test_a_shell_needs_a_terminal(self):
         done = self.lab("shell")
         self.assertEqual(done.returncode, 1)

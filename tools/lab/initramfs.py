@@ -129,7 +129,7 @@ def command_script(arguments, environment):
     umask = os.umask(0)
     os.umask(umask)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    text = (f"ulimit -n {files} 2>/dev/null; umask {umask:04o}\n"
+    text = (f"ulimit -n {files} 2>/dev/null; ulimit -l unlimited; umask {umask:04o}\n"
             f"cd {shlex.quote(os.getcwd())} || exit 126\n"
             f"exec env -i {variables} {' '.join(shlex.quote(argument) for argument in arguments)}\n")
     return text.encode("utf-8", "surrogateescape")

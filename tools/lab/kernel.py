@@ -87,6 +87,8 @@ def prepare(cache, say):
     with _one_at_a_time(cache):
         if (final / "about.json").is_file():
             return Kernel(final)
+        for unfinished in cache.glob("unfinished.*"):  # of a prepare that was killed
+            shutil.rmtree(unfinished, ignore_errors=True)
         _require_space(cache)
         with tempfile.TemporaryDirectory(prefix="unfinished.", dir=cache) as work:
             folder = pathlib.Path(work) / "kernel"

@@ -17,7 +17,7 @@ PORTS = ("control", "stdout", "stderr", "log")
 PR_SET_PDEATHSIG = 1
 # quiet: a serial line is slow under emulation; warnings and worse are printed at once, the rest is handed over at the end.
 # The stall detectors must not fire because the host runs something else for a few seconds.
-KERNEL_ARGUMENTS = ("console=ttyS0 loglevel=5 panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check random.trust_cpu=on cryptomgr.notests audit=0 lsm= 8250.nr_uarts=1 raid=noautodetect net.ifnames=0 "
+KERNEL_ARGUMENTS = ("console=ttyS0 loglevel=5 log_buf_len=4M panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check random.trust_cpu=on cryptomgr.notests audit=0 lsm= 8250.nr_uarts=1 raid=noautodetect net.ifnames=0 "
                     "watchdog_thresh=30 rcupdate.rcu_cpu_stall_timeout=60 sysctl.kernel.hung_task_timeout_secs=60")
 
 

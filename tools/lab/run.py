@@ -23,6 +23,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 # After the deadline: time for the guest to hand over its log before it is killed.
 LAST_WORDS_SECONDS = 10.0
 LOG_ROOM_BYTES = 64 << 20
+# Not the host's: devices, processes, and sockets of the host's daemons mean nothing in a guest.
+GUESTS_OWN = ("/dev/", "/proc/", "/run/", "/sys/")
 # What poll(2) promises a pipe takes without blocking (pipe(7)).
 CHUNK_BYTES = 4096
 
@@ -196,7 +198,10 @@ class Run:
         if what == "fault":
             self._accept_fault(faults)
         elif what == "typed":
-            self.machines[0].type(os.read(0, 4096))
+            typed = os.read(0, 4096)
+            if not typed:
+                return False
+            self.machines[0].type(typed)
         elif what == "drain":
             rest[0].write_some()
             if rest[0].broken and not self.stopping:
@@ -236,6 +241,8 @@ class Run:
 
     def _heard(self, guest, word, text):
         if word == "fail":
+            if self.stopping:  # it was told to stop where it waited to be told to start
+                return
             raise Trouble(f"node {guest.node} did not come up: {text}")
         if word == "ready" and all("ready" in each.facts for each in self.machines):
             self.ready_seconds = time.monotonic() - self.begun
@@ -303,8 +310,9 @@ class Run:
         return code
 
     def _problems(self, guest):
-        log = guest.log.decode(errors="replace") + ("" if guest.log else _text(self._console(guest.node)))
-        found = [f"node {guest.node}: {line.strip()}" for line in verdict.complaints(log)]
+        # Both: a panic is on the console alone, and a command may have emptied the kernel's own buffer.
+        log = guest.log.decode(errors="replace") + "\n" + _text(self._console(guest.node))
+        found = list(dict.fromkeys(f"node {guest.node}: {line.strip()}" for line in verdict.complaints(log)))
         left = verdict.left_over(guest.facts.get("before", ""), guest.facts.get("after", ""))
         return found + [f"node {guest.node}: {count} more of '{name}' in 'rdma resource' than before the command" for name, count in left.items()]
 
@@ -316,6 +324,7 @@ class Run:
             self.say(f"not finished after {self.options.timeout} s and ended; logs: {self.folder}", always=True)
             return TIMED_OUT
         if self.stopping == "closed":
+            self.say("nobody reads the command's output any more: it was ended", always=True)
             return FAILED
         if problems:
             self.say(f"{problems[0]}" + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "") +
@@ -344,6 +353,9 @@ class Run:
 def check_command(options):
     """Before a guest is booted for nothing: the guest sees the same files."""
     name = options.command[0]
+    for place in (os.getcwd(), name):
+        if (place + "/").startswith(GUESTS_OWN):
+            raise Trouble(f"'{place}' is not in the guest, which has its own {' '.join(GUESTS_OWN)}: use another folder")
     if "/" in name:
         if not os.path.exists(name):
             raise Trouble(f"'{name}' does not exist (from {os.getcwd()}); the guest sees the files of this machine", NOT_FOUND)
