@@ -34,7 +34,7 @@ Status Session::handle_tagged_inline(const wire::TaggedInline& message, PayloadR
 
 Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instant now) {
   wire::TaggedInline tagged;
-  if (header.size() == wire::kTaggedInlineBytes && wire::decode_fast(header, tagged)) {
+  if (wire::decode_fast(header, tagged)) {
     return handle_tagged_inline(tagged, payload, now);
   }
   Busy busy(*this);

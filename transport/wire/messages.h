@@ -241,8 +241,9 @@ inline size_t encode(const TaggedInline& m, std::span<std::byte> out) {
   return kTaggedInlineBytes;
 }
 // True if the bytes begin with such an offer and every field is as decode_header() and
-// decode(Offer) require; false: ask those. Requires: bytes.size() >= kTaggedInlineBytes.
+// decode(Offer) require; false: ask those.
 inline bool decode_fast(std::span<const std::byte> bytes, TaggedInline& out) {
+  if (bytes.size() < kTaggedInlineBytes) return false;
   uint64_t words[6];
   std::memcpy(words, bytes.data(), sizeof(words));
   uint64_t payload = words[0] >> 32;
