@@ -157,6 +157,31 @@ class Guest(unittest.TestCase):
             os.close(terminal)
         self.assertEqual(self.left(), [])
 
+    def test_killed_outright_it_takes_its_guest_with_it(self):
+        with subprocess.Popen([BINARY, "lab", "run", "--", "sh", "-c", "echo ready; sleep 1000"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "TMPDIR": os.fspath(self.temporary)}) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.kill()
+            self.assertEqual(process.wait(LIMIT_SECONDS), -9)
+        _, status = os.waitpid(-1, 0)  # the guest, an orphan now
+        self.assertEqual(os.waitstatus_to_exitcode(status), -9)
+
+    def test_a_reader_that_goes_away_ends_the_run(self):
+        with subprocess.Popen([BINARY, "lab", "run", "--", "yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "TMPDIR": os.fspath(self.temporary)}) as process:
+            self.assertEqual(process.stdout.readline(), "y\n")
+            process.stdout.close()
+            self.assertIn("nobody reads", process.stderr.read())
+            self.assertEqual(process.wait(LIMIT_SECONDS), 1)
+        self.assertEqual(self.left(), [])
+
+    def test_a_lossy_wire_loses_frames_and_rdma_recovers(self):
+        script = ("until rping -c -a $SLUICE_LAB_PEER -C 30 -S 4000 -V; do sleep 0.2; done; "
+                  "tc -s qdisc show dev lab0 | grep -o 'dropped [0-9]*'")
+        done = self.lab("--nodes", "2", "--memory", "1G", "--net", "loss=5%", "--peer", "rping -s -a $SLUICE_LAB_ADDRESS -C 30 -S 4000 -V", "--", "sh", "-c", script)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(int(done.stdout.split()[1]), 0)
+
     def test_a_signal_ends_the_guest_at_once(self):
         with subprocess.Popen([BINARY, "lab", "run", "--", "sh", "-c", "echo ready; sleep 1000"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "TMPDIR": os.fspath(self.temporary)}) as process:
