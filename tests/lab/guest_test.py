@@ -177,7 +177,7 @@ class Guest(unittest.TestCase):
 
     def test_a_lossy_wire_loses_frames_and_rdma_recovers(self):
         script = ("until rping -c -a $SLUICE_LAB_PEER -C 30 -S 4000 -V; do sleep 0.2; done; "
-                  "tc -s qdisc show dev lab0 | grep -o 'dropped [0-9]*'")
+                  "/usr/sbin/tc -s qdisc show dev lab0 | grep -o 'dropped [0-9]*'")
         done = self.lab("--nodes", "2", "--memory", "1G", "--net", "loss=5%", "--peer", "rping -s -a $SLUICE_LAB_ADDRESS -C 30 -S 4000 -V", "--", "sh", "-c", script)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertGreater(int(done.stdout.split()[1]), 0)

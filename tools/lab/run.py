@@ -21,7 +21,7 @@ from trouble import CANNOT_EXECUTE, FAILED, GUEST_COMPLAINED, NOT_FOUND, NOTHING
 
 HERE = pathlib.Path(__file__).resolve().parent
 # After the deadline: time for the guest to hand over its log before it is killed.
-LAST_WORDS_SECONDS = 10.0
+LAST_WORDS_SECONDS = 15.0
 LOG_ROOM_BYTES = 64 << 20
 # Not the host's: devices, processes, and sockets of the host's daemons mean nothing in a guest.
 GUESTS_OWN = ("/dev/", "/proc/", "/run/", "/sys/")
