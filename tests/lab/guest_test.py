@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -35,7 +36,10 @@ class Guest(unittest.TestCase):
         with self.assertRaises(ChildProcessError, msg="a process was left behind"):
             os.waitpid(-1, os.WNOHANG)
         self.assertEqual(pathlib.Path("/proc/self/mounts").read_bytes(), self.mounts)
-        self.assertNotIn("@sluice-lab-", pathlib.Path("/proc/net/unix").read_text(encoding="utf-8").replace(f"-{os.getpid()}", ""))
+        # Other labs may run on this machine; a socket whose lab is gone must not.
+        sockets = pathlib.Path("/proc/net/unix").read_text(encoding="utf-8")
+        left = [pid for pid in re.findall(r"@sluice-lab-\d+-(\d+)", sockets) if not os.path.exists(f"/proc/{pid}")]
+        self.assertEqual(left, [], "a socket was left behind")
 
     def lab(self, *arguments, text=True, cwd=None, **extra):
         environment = {**os.environ, "TMPDIR": os.fspath(self.temporary), **extra}
@@ -94,6 +98,14 @@ class Guest(unittest.TestCase):
         folder = self.temporary / self.left()[0]
         self.assertIn(os.fspath(folder), done.stderr)
         self.assertIn("test.c:1", (folder / "node1.kernel.log").read_text(encoding="utf-8"))
+
+    def test_rdma_objects_that_outlive_the_command_fail_the_run(self):
+        # A process outside of the command's cgroup is not ended with it: to the census its objects are a leak.
+        script = ("(echo 0 >/sys/fs/cgroup/cgroup.procs; exec rping -s -a 10.77.0.1 >/dev/null 2>&1) & "
+                  "until rdma resource | grep -q 'cm_id 1'; do sleep 0.1; done; echo made")
+        done = self.lab("--timeout", "2m", "--", "sh", "-c", script)
+        self.assertEqual((done.returncode, done.stdout), (99, "made\n"), done.stderr)
+        self.assertIn("more of 'rxe0 pd' in 'rdma resource'", done.stderr)
 
     def test_a_kernel_that_panics_fails_the_run(self):
         done = self.lab("--", "sh", "-c", "echo 1 >/proc/sys/kernel/sysrq; echo c >/proc/sysrq-trigger; sleep 100")

@@ -47,7 +47,8 @@ class Verdict(unittest.TestCase):
         self.assertEqual(verdict.left_over(CENSUS, ""), {})
 
     def test_objects_of_a_second_device_are_its_own(self):
-        self.assertEqual(verdict.left_over(CENSUS, CENSUS + "1: rxe1: pd 2 cq 0 "), {"rxe1 pd": 2})
+        self.assertEqual(verdict.left_over(CENSUS, CENSUS + "1: rxe1: pd 1 cq 1 qp 1 "), {}, "what the kernel itself has on each device")
+        self.assertEqual(verdict.left_over(CENSUS, CENSUS + "1: rxe1: pd 2 cq 0 mr 1 "), {"rxe1 pd": 1, "rxe1 mr": 1})
 
 
 if __name__ == "__main__":

@@ -30,9 +30,23 @@ def complaints(log):
 
 
 def left_over(before, after):
-    """What `rdma resource` counts more of after the command than before: {"rxe0 qp": 1}."""
+    """What `rdma resource` counts more of after the command than before: {"rxe0 qp": 1}.
+
+    A device that the command added may have what ours had at first: the kernel's own management queue pair.
+    """
     start, end = _census(before), _census(after)
-    return {name: count - start.get(name, 0) for name, count in end.items() if count > start.get(name, 0)}
+    fresh = {}
+    for name, count in start.items():
+        kind = name.split()[-1]
+        fresh[kind] = max(fresh.get(kind, 0), count)
+    known = {name.split()[0] for name in start}
+    left = {}
+    for name, count in end.items():
+        device, kind = name.split()
+        allowed = start.get(name, 0) if device in known else fresh.get(kind, 0)
+        if count > allowed:
+            left[name] = count - allowed
+    return left
 
 
 def _census(text):
