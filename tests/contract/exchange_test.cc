@@ -1,6 +1,9 @@
 // The exchange: tensors by key and step, whoever comes first.
 #include "tests/contract/pair.h"
 
+#include <optional>
+
+#include <sluice/api/task.h>
 #include <sluice/exchange/exchange.h>
 
 namespace sluice::test {
@@ -302,6 +305,34 @@ TEST_CASE("buffers go round: publish, take back, thaw, fill, publish", "[contrac
     }
     CHECK(weights.data() == there);
     CHECK(mine.data() == here);
+  }
+}
+
+Task<bool> comes_home(Publication publication) {
+  Tensor home = co_await publication;
+  co_return static_cast<bool>(home);
+}
+
+TEST_CASE("an awaited publication outlives its exchange and ends when its last reader lets go", "[contract][exchange]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  {
+    Exchange near{*pair.client_context};
+    near.add(pair.client);
+    std::optional<Exchange> far(std::in_place, *pair.server_context);
+    far->add(pair.server);
+    auto fetch = near.fetch({"w", 1}, soon());
+    auto publication = far->publish({"w", 1}, floats(*pair.server_context, {5000, 4}, 1));
+    REQUIRE(publication.ok());
+    auto got = fetched(pair, std::move(fetch));
+    REQUIRE(got.ok());
+    Task<bool> home = comes_home(std::move(*publication));
+    far.reset();
+    pair.settle();
+    if (path_has_views()) CHECK_FALSE(home.ready());
+    got->value = Tensor();
+    REQUIRE(pair.until([&] { return home.ready(); }));
+    CHECK(home.take());
   }
 }
 

@@ -159,7 +159,10 @@ void PublicationRecord::on_completion(Completion&& completion) noexcept {
   if (completion.status.ok()) ++readers_done;
   Exchange* owner = exchange;
   if (owner == nullptr) {
-    if (loans == 0 && !handle) delete this;
+    // The exchange is gone: its publications have ended, and this one may be awaited still.
+    if (loans > 0) return;
+    if (waiter) return std::exchange(waiter, nullptr).resume();
+    if (!handle) delete this;
     return;
   }
   if (!ended && readers > 0 && readers_done >= readers) {
