@@ -24,7 +24,7 @@ SOURCES = ["allocator", "transport", "tests/sim", "tests/fuzz", "tests/wire"]
 
 SCHEDULES_PER_SLICE = 1_000_000
 SIM_SLICES = 10
-FUZZ_SECONDS = 120
+FUZZ_SECONDS = 60
 FUZZ_TARGETS = ("hello offer want data done release cancel credit ping bye "
                 "header stream layout address remote_key session").split()
 
