@@ -67,7 +67,9 @@ build() {
       [ ${#extra[@]} -gt 0 ] || { echo "unknown target '$target'; one of: ${every[*]}" >&2; exit 2; }
       source=fuzz_message sources=("${wire[@]}" "${base[@]}") ;;
   esac
-  for file in "${sources[@]}"; do object "$file"; done
+  for file in "${sources[@]}"; do
+    case "$file" in *_test.cc) ;; *) object "$file" ;; esac
+  done
   clang++ "${flags[@]}" ${extra[@]+"${extra[@]}"} -fsanitize=fuzzer "$root/tests/fuzz/$source.cc" "${objects[@]}" \
     -o "$work/$target"
 }
