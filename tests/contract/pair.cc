@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 
 #include <sluice/fault/injector.h>
 #include <sluice/select/open.h>
+
+#include "tests/support/fresh_name.h"
 
 namespace sluice::test {
 
@@ -71,12 +72,7 @@ bool path_has_views() { return path_under_test() != "tcp"; }
 size_t inline_limit() { return path_has_views() ? 4096 : 16384; }
 
 namespace {
-std::string named() {
-  // Process ids repeat where pid namespaces share a network: a test sandbox does that.
-  static const unsigned process = std::random_device()();
-  static int counter = 0;
-  return path_under_test() + ":contract-" + std::to_string(process) + "-" + std::to_string(++counter);
-}
+std::string named() { return fresh_name(path_under_test() + ":contract"); }
 bool by_name() { return path_under_test() == "loopback" || path_under_test() == "shm"; }
 }  // namespace
 

@@ -67,7 +67,6 @@ DOORS = [
         "transport/select/progress_thread.*", "plugins/grpc/*",
         "examples/*",           # the thread is the user's
         "tools/perf/roles.cc",  # loopback runs both ends in one process
-        "tools/perf/roles.cc",  # both ends of a loopback path, a Context each
     ] + _TESTS + _YARDSTICKS),
     ("sleeping", r"\bsleep_(for|until)\b|(?<!\w)::u?sleep\s*\(|\bnanosleep\b", _YARDSTICKS),
 ]

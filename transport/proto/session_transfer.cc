@@ -17,7 +17,7 @@ constexpr const char* kOrigin = "proto/session";
 Counter access_denied("session.access_denied");
 
 // Bytes copied out of a peer's memory per round: bounds how long other connections wait
-// (about a millisecond), and is large enough for memcpy's own large-copy path.
+// (about a millisecond). Larger pieces are copied no faster (measured from 256 KiB up).
 constexpr uint64_t kPullBytesPerRound = 8u << 20;
 
 Status corrupt(const char* what) { return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, what); }
