@@ -16,6 +16,7 @@ _ROOMS = {
     "transport/select": "sluice/select",
     "transport/shm": "sluice/shm",
     "transport/tcp": "sluice/tcp",
+    "transport/verbs": "sluice/verbs",
     "transport/wire": "sluice/wire",
 }
 
