@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The long tier: slices of simulation and fuzzing, each some minutes, resumable.
+"""The long tier: slices of simulation, fuzzing and guests, each some minutes, resumable.
 
     tests/full.py [--minutes N] [--list]
 
 Every slice that ran appends a line to tests/ledger.jsonl: target, commit, digest of the
 sources it ran on, seeds or executions, CPU seconds, result. A slice with a passing line
 for the same sources is not run again; --minutes stops before a slice that would begin
-later. Needs what `tools/setup --fuzz` installs. Prints "N passed, N failed, N left";
+later. Needs what `tools/setup --lab --fuzz` installs. Prints "N passed, N failed, N left";
 exit code 1 if a slice failed.
 """
 import argparse
@@ -21,6 +21,9 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LEDGER = ROOT / "tests" / "ledger.jsonl"
 SOURCES = ["allocator", "transport", "tests/sim", "tests/fuzz", "tests/wire"]
+# A guest's verdict also depends on the lab, and on whatever test runs there.
+GUEST_SOURCES = ["allocator", "transport", "tests", "tools"]
+LEDGERS = ("tests/ledger.jsonl",)  # written by this program itself
 
 SCHEDULES_PER_SLICE = 1_000_000
 SIM_SLICES = 10
@@ -33,10 +36,10 @@ def output(*command):
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def digest_of_sources():
+def digest_of(folders):
     """Of the files as they are, committed or not; corpora grow and do not count."""
-    names = [n for n in output("git", "ls-files", "-co", "--exclude-standard", *SOURCES).splitlines()
-             if "/corpus/" not in n and (ROOT / n).is_file()]
+    names = [n for n in output("git", "ls-files", "-co", "--exclude-standard", *folders).splitlines()
+             if "/corpus/" not in n and n not in LEDGERS and (ROOT / n).is_file()]
     digest = hashlib.sha256()
     for name in sorted(names):
         digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
@@ -62,18 +65,32 @@ def fuzz(target):
     return run.returncode == 0, {"executions": int(executions.group(1)) if executions else 0}
 
 
+def guest_targets():
+    return output("bazel", "query", "--noshow_progress", r"attr(tags, '[\[ ]guest-long[],]', //...)").split()
+
+
+def guest(target):
+    run = subprocess.run(["bazel", "test", "--config=opt", target], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print("\n".join(run.stdout.splitlines()[-200 if run.returncode else -3:]), file=sys.stderr)
+    return run.returncode == 0, {}
+
+
 def slices():
+    """(name, folders whose files decide its result, what runs it)"""
     for target in FUZZ_TARGETS:
-        yield "fuzz/" + target, lambda target=target: fuzz(target)
+        yield "fuzz/" + target, SOURCES, lambda target=target: fuzz(target)
     for number in range(SIM_SLICES):
-        yield f"sim/{number}", lambda number=number: simulate(number)
+        yield f"sim/{number}", SOURCES, lambda number=number: simulate(number)
+    for target in guest_targets():
+        yield "guest" + target, GUEST_SOURCES, lambda target=target: guest(target)
 
 
-def passed_before(sources):
+def passed_before():
+    """(target, digest of its sources) of every slice that passed."""
     if not LEDGER.exists():
         return set()
     lines = [json.loads(line) for line in LEDGER.read_text().splitlines() if line.strip()]
-    return {line["target"] for line in lines if line.get("sources") == sources and line["result"] == "pass"}
+    return {(line["target"], line.get("sources")) for line in lines if line["result"] == "pass"}
 
 
 def children_cpu_seconds():
@@ -87,18 +104,19 @@ def main():
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--list", action="store_true", help="print the slices and whether they passed on these sources")
     options = parser.parse_args()
-    sources = digest_of_sources()
-    done = passed_before(sources)
+    digests = {tuple(folders): digest_of(folders) for folders in (SOURCES, GUEST_SOURCES)}
+    done = passed_before()
     if options.list:
-        for name, _ in slices():
-            print(name, "passed" if name in done else "to run")
+        for name, folders, _ in slices():
+            print(name, "passed" if (name, digests[tuple(folders)]) in done else "to run")
         return 0
     commit = output("git", "rev-parse", "--short=12", "HEAD").strip()
     subprocess.run(["bazel", "build", "--config=opt", "//tests/sim:simulate"], cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
     end = time.monotonic() + options.minutes * 60
     passed, failed, left = 0, 0, 0
-    for name, run in slices():
-        if name in done:
+    for name, folders, run in slices():
+        sources = digests[tuple(folders)]
+        if (name, sources) in done:
             passed += 1
             continue
         if time.monotonic() >= end:

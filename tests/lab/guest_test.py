@@ -21,7 +21,7 @@ LIMIT_SECONDS = 300  # a bound on a hang, not on speed
 PR_SET_CHILD_SUBREAPER = 36
 
 
-class Guest(unittest.TestCase):
+class Guest:
     def setUp(self):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become ours, and are found
         self.folder = tempfile.TemporaryDirectory()
@@ -49,6 +49,10 @@ class Guest(unittest.TestCase):
     def left(self):
         return sorted(path.name for path in self.temporary.iterdir())
 
+
+class Promises(Guest, unittest.TestCase):
+    """What other tests build on."""
+
     def test_streams_status_folder_environment_and_artifacts_come_back_as_they_are(self):
         script = ("printf 'out\\n'; printf err >&2; pwd; id -u; printf '%s\\n' \"$COLOUR\"; echo kept >\"$SLUICE_LAB_ARTIFACTS/file\"; "
                   "echo lost >written; cat written; echo through >/dev/stdout; exit 41")
@@ -64,14 +68,6 @@ class Guest(unittest.TestCase):
         self.assertIn("Linux version", (self.artifacts / "node1.kernel.log").read_text(encoding="utf-8"))
         self.assertEqual(self.left(), [])
 
-    def test_megabytes_of_binary_output_arrive_whole_on_both_streams(self):
-        script = "import os,sys; block = bytes(range(256)) * 4096\nfor _ in range(16): os.write(1, block); os.write(2, block[::-1])"
-        done = self.lab("--", "python3", "-c", script, text=False)
-        block = bytes(range(256)) * 4096
-        self.assertEqual(done.returncode, 0)
-        self.assertEqual(hashlib.sha256(done.stdout).hexdigest(), hashlib.sha256(block * 16).hexdigest())
-        self.assertEqual(hashlib.sha256(done.stderr).hexdigest(), hashlib.sha256(block[::-1] * 16).hexdigest())
-
     def test_rdma_traffic_over_soft_roce(self):
         script = ("ibv_devinfo -d rxe0 | grep -q PORT_ACTIVE || exit 3; rping -s -a 10.77.0.1 -C 3 & "
                   "until rping -c -a 10.77.0.1 -C 3; do sleep 0.2; done; wait; "
@@ -80,15 +76,6 @@ class Guest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("Send BW Test", done.stdout)
         self.assertRegex(done.stdout, r"\n 65536 +100 +[0-9.]+")
-
-    def test_a_program_killed_by_a_signal_is_reported_as_a_shell_does(self):
-        done = self.lab("--", "python3", "-c", "import signal, subprocess; print(signal.getsignal(signal.SIGINT).__name__, flush=True); subprocess.run(['sh', '-c', 'kill -9 $PPID'])")
-        self.assertEqual((done.returncode, done.stdout), (137, "default_int_handler\n"), done.stderr)
-
-    def test_what_the_command_leaves_running_is_ended(self):
-        done = self.lab("--artifacts", os.fspath(self.artifacts), "--", "sh", "-c", "sleep 1000 & setsid sleep 1000 & echo gone")
-        self.assertEqual((done.returncode, done.stdout), (0, "gone\n"), done.stderr)
-        self.assertEqual(json.loads((self.artifacts / "run.json").read_text(encoding="utf-8"))["processes_left"], 2)
 
     def test_a_kernel_that_warns_fails_the_run_and_the_log_is_kept_and_named(self):
         done = self.lab("--", "sh", "-c", "echo '------------[ cut here ]------------\nWARNING: CPU: 0 PID: 1 at test.c:1' >/dev/kmsg; echo fine")
@@ -106,11 +93,6 @@ class Guest(unittest.TestCase):
         done = self.lab("--timeout", "2m", "--", "sh", "-c", script)
         self.assertEqual((done.returncode, done.stdout), (99, "made\n"), done.stderr)
         self.assertIn("more of 'rxe0 pd' in 'rdma resource'", done.stderr)
-
-    def test_a_kernel_that_panics_fails_the_run(self):
-        done = self.lab("--", "sh", "-c", "echo 1 >/proc/sys/kernel/sysrq; echo c >/proc/sysrq-trigger; sleep 100")
-        self.assertEqual(done.returncode, 99, done.stderr)
-        self.assertIn("log: ", done.stderr)
 
     def test_a_command_that_does_not_end_is_ended_at_the_deadline(self):
         done = self.lab("--timeout", "20s", "--", "sh", "-c", "echo begun; exec sleep 1000")
@@ -142,6 +124,41 @@ class Guest(unittest.TestCase):
             self.assertEqual(process.communicate(timeout=LIMIT_SECONDS)[0], "changed\n")
             self.assertEqual(process.returncode, 0)
 
+    def test_killed_outright_it_takes_its_guest_with_it(self):
+        with subprocess.Popen([BINARY, "lab", "run", "--", "sh", "-c", "echo ready; sleep 1000"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "TMPDIR": os.fspath(self.temporary)}) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.kill()
+            self.assertEqual(process.wait(LIMIT_SECONDS), -9)
+        _, status = os.waitpid(-1, 0)  # the guest, an orphan now
+        self.assertEqual(os.waitstatus_to_exitcode(status), -9)
+
+
+class Details(Guest, unittest.TestCase):
+    """What people at a terminal, and rarer ends, need."""
+
+    def test_megabytes_of_binary_output_arrive_whole_on_both_streams(self):
+        script = "import os,sys; block = bytes(range(256)) * 4096\nfor _ in range(16): os.write(1, block); os.write(2, block[::-1])"
+        done = self.lab("--", "python3", "-c", script, text=False)
+        block = bytes(range(256)) * 4096
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(hashlib.sha256(done.stdout).hexdigest(), hashlib.sha256(block * 16).hexdigest())
+        self.assertEqual(hashlib.sha256(done.stderr).hexdigest(), hashlib.sha256(block[::-1] * 16).hexdigest())
+
+    def test_a_program_killed_by_a_signal_is_reported_as_a_shell_does(self):
+        done = self.lab("--", "python3", "-c", "import signal, subprocess; print(signal.getsignal(signal.SIGINT).__name__, flush=True); subprocess.run(['sh', '-c', 'kill -9 $PPID'])")
+        self.assertEqual((done.returncode, done.stdout), (137, "default_int_handler\n"), done.stderr)
+
+    def test_what_the_command_leaves_running_is_ended(self):
+        done = self.lab("--artifacts", os.fspath(self.artifacts), "--", "sh", "-c", "sleep 1000 & setsid sleep 1000 & echo gone")
+        self.assertEqual((done.returncode, done.stdout), (0, "gone\n"), done.stderr)
+        self.assertEqual(json.loads((self.artifacts / "run.json").read_text(encoding="utf-8"))["processes_left"], 2)
+
+    def test_a_kernel_that_panics_fails_the_run(self):
+        done = self.lab("--", "sh", "-c", "echo 1 >/proc/sys/kernel/sysrq; echo c >/proc/sysrq-trigger; sleep 100")
+        self.assertEqual(done.returncode, 99, done.stderr)
+        self.assertIn("log: ", done.stderr)
+
     def test_a_shell_has_a_terminal_job_control_and_a_status(self):
         pid, terminal = pty.fork()
         if pid == 0:
@@ -168,15 +185,6 @@ class Guest(unittest.TestCase):
         finally:
             os.close(terminal)
         self.assertEqual(self.left(), [])
-
-    def test_killed_outright_it_takes_its_guest_with_it(self):
-        with subprocess.Popen([BINARY, "lab", "run", "--", "sh", "-c", "echo ready; sleep 1000"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                              env={**os.environ, "TMPDIR": os.fspath(self.temporary)}) as process:
-            self.assertEqual(process.stdout.readline(), "ready\n")
-            process.kill()
-            self.assertEqual(process.wait(LIMIT_SECONDS), -9)
-        _, status = os.waitpid(-1, 0)  # the guest, an orphan now
-        self.assertEqual(os.waitstatus_to_exitcode(status), -9)
 
     def test_a_reader_that_goes_away_ends_the_run(self):
         with subprocess.Popen([BINARY, "lab", "run", "--", "yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
