@@ -58,7 +58,23 @@ Arena::~Arena() {
   if (!state_->owner.in_forked_child()) state_->end();
 }
 
-ArenaState::ArenaState(const ArenaOptions& o, PageSource& p, MemoryRegistrar* r) : options(o), pages(p), registrar(r) {}
+ArenaState::ArenaState(const ArenaOptions& o, PageSource& p, MemoryRegistrar* r) : options(o), pages(p) {
+  if (r != nullptr) registrars.push_back(r);
+}
+
+Status ArenaState::tell_added(ExtentId id, std::byte* data, size_t length) {
+  for (size_t i = 0; i < registrars.size(); ++i) {
+    Status added = registrars[i]->extent_added(id, data, length);
+    if (added.ok()) continue;
+    while (i-- > 0) registrars[i]->extent_removed(id);
+    return added;
+  }
+  return Status();
+}
+
+void ArenaState::tell_removed(ExtentId id) noexcept {
+  for (MemoryRegistrar* registrar : registrars) registrar->extent_removed(id);
+}
 
 ArenaState::~ArenaState() {
   flush_caches();
@@ -75,7 +91,7 @@ ArenaState::~ArenaState() {
       continue;
     }
     const Extent& extent = extents[slot - 1];
-    if (registrar != nullptr) registrar->extent_removed(extent.info.id);
+    tell_removed(extent.info.id);
     pages.decommit(extent.run);
     g += extent.info.length / kExtentGranule;
   }
@@ -174,6 +190,27 @@ Status Arena::prefault(size_t bytes, Audience audience) {
     if (free >= bytes) return Status();
     SLUICE_RETURN_IF_ERROR(s->grow(bytes - free, audience, false));
   }
+}
+
+Status Arena::attach(MemoryRegistrar& registrar) {
+  ArenaState* s = state_;
+  if (s->owner.in_forked_child()) return s->in_forked_child_status();
+  std::lock_guard growing(s->grow_mutex);
+  std::vector<ExtentInfo> extents = extents_over(0, s->reserved);
+  for (size_t i = 0; i < extents.size(); ++i) {
+    Status added = registrar.extent_added(extents[i].id, s->base + extents[i].arena_offset, extents[i].length);
+    if (added.ok()) continue;
+    while (i-- > 0) registrar.extent_removed(extents[i].id);
+    return added;
+  }
+  s->registrars.push_back(&registrar);
+  return Status();
+}
+
+void Arena::detach(MemoryRegistrar& registrar) {
+  if (state_->owner.in_forked_child()) return;
+  std::lock_guard growing(state_->grow_mutex);
+  std::erase(state_->registrars, &registrar);
 }
 
 size_t Arena::trim() {

@@ -123,6 +123,11 @@ class Arena {
   // Grows until at least `bytes` are free, so that later allocations touch no
   // system call. Errors: kNoMemory.
   Status prefault(size_t bytes, Audience audience = Audience::kSameUser);
+  // Tells `registrar` of every extent, those that are there and those that come, until
+  // detach(). Errors: what it says of one of them (it is told to forget the others).
+  // Blocks: while it registers. Requires: it lives until detach(); detach() tells it nothing.
+  Status attach(MemoryRegistrar& registrar);
+  void detach(MemoryRegistrar& registrar);
   // Gives whole free extents back to the system; returns the bytes given back. The
   // receive reserve goes with the last of them and comes back with the next.
   size_t trim();

@@ -96,13 +96,11 @@ Status ArenaState::add_extent(uint64_t offset, uint64_t length, Audience audienc
     return run.status();
   }
   ExtentId id = next_id++;
-  if (registrar != nullptr) {
-    Status registered = registrar->extent_added(id, base + offset, length);
-    if (!registered.ok()) {
-      pages.decommit(*run);
-      free_addresses.add(offset, length);
-      return registered;
-    }
+  Status registered = tell_added(id, base + offset, length);
+  if (!registered.ok()) {
+    pages.decommit(*run);
+    free_addresses.add(offset, length);
+    return registered;
   }
   uint16_t slot = free_slots.back();
   free_slots.pop_back();
@@ -180,7 +178,7 @@ size_t ArenaState::trim(std::optional<Audience> spared) {
   }
   for (uint16_t slot : slots) {
     Extent extent = extents[slot];
-    if (registrar != nullptr) registrar->extent_removed(extent.info.id);
+    tell_removed(extent.info.id);
     pages.decommit(extent.run);
     free_addresses.add(extent.info.arena_offset, extent.info.length);
     free_slots.push_back(slot);

@@ -54,7 +54,7 @@ struct ArenaState {
 
   ArenaOptions options;
   PageSource& pages;
-  MemoryRegistrar* registrar;
+  std::vector<MemoryRegistrar*> registrars;  // changed and told under grow_mutex
   std::byte* base = nullptr;
   uint64_t reserved = 0;
   ProcessMark owner = ProcessMark::current();
@@ -96,6 +96,8 @@ struct ArenaState {
   struct Need;
   std::optional<uint64_t> place(const Need& need, uint64_t* length);
   Status add_extent(uint64_t offset, uint64_t length, Audience audience, uint64_t reserve);
+  Status tell_added(ExtentId id, std::byte* data, size_t length);
+  void tell_removed(ExtentId id) noexcept;
   bool reserve_idle() const;  // under `mutex`
   // Not those of `spared`. Under `mutex`.
   std::vector<uint16_t> whole_free_extents(std::optional<Audience> spared) const;

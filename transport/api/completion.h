@@ -23,7 +23,7 @@ struct TagMatch {
   bool matches(Tag other) const { return ((tag ^ other) & mask) == 0; }
 };
 
-enum class OperationKind : uint8_t { kSend, kReceive, kRead, kWrite, kWant, kSupply };
+enum class OperationKind : uint8_t { kSend, kReceive, kRead, kWrite, kWant, kSupply, kAtomic };
 
 // What a completion proves. docs/design.md says for each path what each proves
 // and which crash still loses it.

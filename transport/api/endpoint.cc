@@ -1,5 +1,6 @@
 #include <sluice/api/endpoint.h>
 
+#include <cstring>
 #include <utility>
 
 #include <sluice/api/context.h>
@@ -101,6 +102,32 @@ Result<Endpoint::Received> Endpoint::read_and_wait(const RemoteKey& key, uint64_
   SLUICE_RETURN_IF_ERROR(read(key, offset, std::move(into), options_for(sink, deadline)));
   SLUICE_RETURN_IF_ERROR(finish(*context_, sink));
   return received(std::move(sink.value));
+}
+
+Result<OperationId> Endpoint::atomic(const RemoteKey& key, uint64_t offset, const Atomic& request, Buffer&& result,
+                                     const PostOptions& options) {
+  return core_->post_atomic(key, offset, request, result, options);
+}
+
+namespace {
+Result<uint64_t> atomic_and_wait(Endpoint& endpoint, const RemoteKey& key, uint64_t offset, const Atomic& request, Instant deadline) {
+  SLUICE_TRY(Buffer result, endpoint.context().arena().allocate(sizeof(uint64_t), {.for_receive = true}));
+  OneCompletion sink;
+  SLUICE_RETURN_IF_ERROR(endpoint.atomic(key, offset, request, std::move(result), options_for(sink, deadline)));
+  SLUICE_RETURN_IF_ERROR(finish(endpoint.context(), sink));
+  uint64_t before;
+  std::memcpy(&before, sink.value.buffers[0].data(), sizeof(before));
+  return before;
+}
+}  // namespace
+
+Result<uint64_t> Endpoint::fetch_add_and_wait(const RemoteKey& key, uint64_t offset, uint64_t add, Instant deadline) {
+  return atomic_and_wait(*this, key, offset, {.kind = Atomic::Kind::kFetchAdd, .operand = add}, deadline);
+}
+
+Result<uint64_t> Endpoint::compare_swap_and_wait(const RemoteKey& key, uint64_t offset, uint64_t expected, uint64_t desired,
+                                                 Instant deadline) {
+  return atomic_and_wait(*this, key, offset, {.kind = Atomic::Kind::kCompareSwap, .operand = desired, .expected = expected}, deadline);
 }
 
 Status Endpoint::close(Instant deadline) {

@@ -71,6 +71,14 @@ struct WantOptions {
   Buffer destination;         // empty: a view or a fresh tensor; taken if posting succeeds
 };
 
+// A 64-bit atomic at the peer, in the byte order of its machine.
+struct Atomic {
+  enum class Kind : uint8_t { kFetchAdd, kCompareSwap };
+  Kind kind = Kind::kFetchAdd;
+  uint64_t operand = 0;   // what is added, or put there
+  uint64_t expected = 0;  // compare and swap: only if this is there
+};
+
 // Keys one side may name on one connection, and the longest key.
 inline constexpr uint32_t kMaxKeyIds = 1u << 16;
 inline constexpr size_t kMaxKeyBytes = 255;
@@ -94,6 +102,11 @@ class EndpointCore {
   virtual Result<OperationId> post_read(const RemoteKey& key, uint64_t offset, Buffer& into, const PostOptions& options) = 0;
   // Writes the tensor's bytes to the granted range; completes at kPlaced.
   virtual Result<OperationId> post_write(const RemoteKey& key, uint64_t offset, Tensor& from, const PostOptions& options) = 0;
+  // One atomic on the 8 bytes at `offset`, a multiple of 8 from an address that is one; what
+  // was there before goes to the first 8 bytes of `result`. Atomic towards other atomics
+  // through the same device. kUnsupported: the path has no Capability::kAtomics.
+  virtual Result<OperationId> post_atomic(const RemoteKey& key, uint64_t offset, const Atomic& request, Buffer& result,
+                                          const PostOptions& options) = 0;
   // Asks for a keyed tensor; completes with it, or with options.destination filled.
   virtual Result<OperationId> post_want(WantOptions& want, const PostOptions& options) = 0;
   // Answers a request. The completion comes when the peer has released the tensor
@@ -149,6 +162,8 @@ class Endpoint {
   Result<OperationId> receive(TagMatch match, std::span<Buffer> into, const PostOptions& options = {});
   Result<OperationId> read(const RemoteKey& key, uint64_t offset, Buffer&& into, const PostOptions& options = {});
   Result<OperationId> write(const RemoteKey& key, uint64_t offset, Tensor from, const PostOptions& options = {});
+  Result<OperationId> atomic(const RemoteKey& key, uint64_t offset, const Atomic& request, Buffer&& result,
+                             const PostOptions& options = {});
   Status cancel(OperationId id) { return core_->cancel(id); }
   Result<RemoteKey> grant(const Buffer& memory, const GrantOptions& options = {}) { return core_->grant(memory, options); }
   Result<RemoteKey> grant(const Tensor& memory, const GrantOptions& options = {}) { return core_->grant(memory, options); }
@@ -167,6 +182,9 @@ class Endpoint {
   Result<Received> receive_and_wait(TagMatch match, Buffer&& into, Instant deadline);
   Result<Receipt> write_and_wait(const RemoteKey& key, uint64_t offset, Tensor from, Instant deadline);
   Result<Received> read_and_wait(const RemoteKey& key, uint64_t offset, Buffer&& into, Instant deadline);
+  // What was there before. Errors: as post_atomic(); kNoMemory (8 bytes for the result).
+  Result<uint64_t> fetch_add_and_wait(const RemoteKey& key, uint64_t offset, uint64_t add, Instant deadline);
+  Result<uint64_t> compare_swap_and_wait(const RemoteKey& key, uint64_t offset, uint64_t expected, uint64_t desired, Instant deadline);
 
   EndpointState state() const { return core_->state(); }
   EndpointInfo info() const { return core_->info(); }

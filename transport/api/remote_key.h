@@ -12,7 +12,11 @@
 
 namespace sluice {
 
-enum class Right : uint8_t { kRead = 1, kWrite = 2, kReadWrite = 3 };
+// Bits. kAtomic: fetch-add and compare-swap, where the path has Capability::kAtomics.
+enum class Right : uint8_t { kRead = 1, kWrite = 2, kReadWrite = 3, kAtomic = 4, kAll = 7 };
+constexpr bool has_right(Right rights, Right right) {
+  return (static_cast<uint8_t>(rights) & static_cast<uint8_t>(right)) == static_cast<uint8_t>(right);
+}
 
 struct GrantOptions {
   Right rights = Right::kRead;
@@ -20,16 +24,21 @@ struct GrantOptions {
   Instant deadline = kNever;
 };
 
-// Sent to the peer by the program, in any message. Opaque there: no address, no
-// extent; the granting side checks range, rights, epoch and peer on every use.
+// Sent to the peer by the program, in any message. Opaque there. On paths whose target
+// takes part, the granting side checks range, rights, epoch and peer on every use, and
+// address and device_key are 0. On RDMA paths the granting side's device does, by a window
+// or a narrow registration made for this grant alone.
 struct RemoteKey {
   uint64_t grant = 0;
   uint64_t length = 0;  // bytes that may be addressed, from offset 0
+  uint64_t address = 0; // of offset 0, as the granting device counts
   uint32_t epoch = 0;   // of the grant; a revoked grant's number is never valid again
+  uint32_t device_key = 0;
   Right rights = Right::kRead;
 
-  // 24 bytes little-endian: grant u64, length u64, epoch u32, rights u8, 3 zero bytes.
-  static constexpr size_t kEncodedBytes = 24;
+  // 40 bytes little-endian: grant u64, length u64, address u64, epoch u32, device_key u32,
+  // rights u8, 7 zero bytes.
+  static constexpr size_t kEncodedBytes = 40;
   std::array<std::byte, kEncodedBytes> encode() const;
   // Errors: kInvalidArgument (size, rights or padding).
   static Result<RemoteKey> decode(std::span<const std::byte> bytes);

@@ -176,6 +176,12 @@ Result<proto::ImportedRun> FaultyLink::import_run(const wire::Segment& segment) 
   return inner_->import_run(segment);
 }
 
+// It comes behind the messages that came before it.
+Status FaultyLink::arrived(uint32_t notice, Instant now) {
+  if (!over()) deliver_arrivals(now, true);
+  return over() ? Status() : client_->arrived(notice, now);
+}
+
 void FaultyLink::close() {
   if (closed_) return;
   closed_ = true;

@@ -38,6 +38,22 @@ class FaultyLink final : public proto::DecoratedLink {
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
   void quarantine(StorageRef loan) override { inner_->quarantine(std::move(loan)); }
+  // What devices do is passed on as it is; verbs has a fake provider for its faults.
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out) override {
+    return inner_->open_window(data, length, rights, cookie, whole, out);
+  }
+  void close_window(proto::WindowId window) override { inner_->close_window(window); }
+  Status revoke_window(proto::WindowId window) override { return inner_->revoke_window(window); }
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) override {
+    return inner_->read(peer, into, cookie);
+  }
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) override {
+    return inner_->write(from, peer, cookie, notice);
+  }
+  Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request, std::byte* result, uint64_t cookie) override {
+    return inner_->atomic(peer, request, result, cookie);
+  }
+  void stop() override { inner_->stop(); }
   void close() override;
   std::string local_name() const override { return inner_->local_name(); }
   std::string peer_name() const override { return inner_->peer_name(); }
@@ -48,6 +64,13 @@ class FaultyLink final : public proto::DecoratedLink {
   proto::Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
   Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) override;
   void pushed(uint64_t cookie, uint64_t length, Instant now) override;
+  void moved(uint64_t cookie, uint64_t length, const Status& status, Instant now) override {
+    if (!over()) client_->moved(cookie, length, status, now);
+  }
+  Status arrived(uint32_t notice, Instant now) override;
+  void window_closed(uint64_t cookie, Instant now) override {
+    if (!over()) client_->window_closed(cookie, now);
+  }
   void writable(Instant now) override;
   void link_down(const Status& why, Instant now) override;
 

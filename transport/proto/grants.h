@@ -8,6 +8,7 @@
 #include <sluice/allocator/storage.h>
 #include <sluice/api/remote_key.h>
 #include <sluice/base/checked.h>
+#include <sluice/proto/link.h>
 
 namespace sluice::proto {
 
@@ -18,6 +19,7 @@ struct Grant {
   uint32_t epoch = 0;
   Right rights = Right::kRead;
   Instant deadline = kNever;
+  WindowId window = 0;  // direct paths: what the peer's device goes through
 };
 
 class Grants {
@@ -51,6 +53,15 @@ class Grants {
     return range_fits(offset, length, grant.length) ? &grant : nullptr;
   }
   bool remove(uint64_t number) { return grants_.erase(number) > 0; }
+  const Grant* find(uint64_t number) const {
+    auto found = grants_.find(number);
+    return found == grants_.end() ? nullptr : &found->second;
+  }
+  // Calls visit(number, grant) for each, which may not change the table.
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    for (const auto& [number, grant] : grants_) visit(number, grant);
+  }
   void clear() { grants_.clear(); }
 
  private:

@@ -12,6 +12,7 @@
 
 #include <sluice/allocator/storage.h>
 #include <sluice/api/receipt.h>
+#include <sluice/api/remote_key.h>
 #include <sluice/base/clock.h>
 #include <sluice/base/result.h>
 #include <sluice/wire/messages.h>
@@ -33,14 +34,30 @@ struct LinkTraits {
   // The receiver can read the sender's arena in place: offers carry segments.
   // Otherwise bytes travel as DATA by push() and place().
   bool views = false;
+  // The devices of the two ends move bytes between registered memory by themselves:
+  // offers and requests carry windows, and what is large goes by read() and write().
+  bool direct = false;
   // Largest payload that rides in a control message; above it rendezvous.
   uint32_t inline_bytes = 0;
   // send() leaves nothing behind that flush() must bring out.
   bool sends_at_once = false;
   // Largest payload of one DATA message (streams).
   uint32_t data_bytes = 0;
+  // Direct: largest read() or write().
+  uint64_t chunk_bytes = 0;
   CopyCost inline_out, inline_in;  // payload inside control messages
   CopyCost bulk_out, bulk_in;      // DATA; pulling from a view is counted by the session
+};
+
+// Direct: memory that is open to the peer's device, by its number at the link that opened
+// it. On the wire it is a Segment: extent is the device's key, offset the address there.
+using WindowId = uint32_t;
+
+// Direct: a 64-bit atomic at the peer (native byte order of the device's host).
+struct AtomicRequest {
+  bool compare = false;   // compare and swap; else fetch and add
+  uint64_t operand = 0;   // what to add, or what to put there
+  uint64_t expected = 0;  // compare: only if this is there
 };
 
 // Inline payload of a message that is being handled: read once, in order.
@@ -93,7 +110,15 @@ class LinkClient {
   virtual Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) = 0;
   // The bytes of a push() are out of the sender's memory.
   virtual void pushed(uint64_t cookie, uint64_t length, Instant now) = 0;
-  // send() or push() said "no room" before; there is room now.
+  // Direct (here and below; others never call these): a read(), write() or atomic() of
+  // `cookie` is over: `length` bytes of it are where they belong, or the status says why
+  // not and link_down() follows.
+  virtual void moved(uint64_t /*cookie*/, uint64_t /*length*/, const Status&, Instant) {}
+  // Direct: a write() with `notice` of the peer has come, all its bytes before this.
+  virtual Status arrived(uint32_t /*notice*/, Instant) { return Status(); }
+  // Direct: the peer's device cannot reach the window of `cookie` any more.
+  virtual void window_closed(uint64_t /*cookie*/, Instant) {}
+  // send(), push(), read() or write() said "no room" before; there is room now.
   virtual void writable(Instant now) = 0;
   // The path is gone: peer dead, connection reset, protocol broken. Called once.
   virtual void link_down(const Status& why, Instant now) = 0;
@@ -130,12 +155,44 @@ class Link {
   // longer read them (its process ended, or it unmapped them).
   virtual void quarantine(StorageRef loan) = 0;
 
+  // Direct paths; the others are never asked.
+  // Lets the peer's device do `rights` on [data, data + out.length), from the next send()
+  // on. out.length may be less than `length` where memory is registered in pieces, unless
+  // `whole`. Errors: kTryAgain (no room now; writable() follows), kNoMemory (the
+  // detail names the limit), kUnsupported.
+  virtual Result<WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole,
+                                       wire::Segment& out);
+  // window_closed(its cookie) follows.
+  virtual void close_window(WindowId window);
+  // On return the peer's device cannot reach it; window_closed() does not follow.
+  // Blocks: one system call. Errors: what the device says; then the connection must end.
+  virtual Status revoke_window(WindowId window);
+  // Moves bytes between the peer's memory and ours, one piece after the other; moved()
+  // follows. Requires: the pieces have `peer.length` bytes, at most chunk_bytes, in at most
+  // kMaxPlaces pieces. False: no room now. With `notice` the peer gets arrived(*notice)
+  // after the bytes. Errors: kNoMemory (our memory cannot be registered), kCorrupt.
+  virtual Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into, uint64_t cookie);
+  virtual Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
+  // Puts what was there into the 8 bytes at `result`.
+  virtual Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request, std::byte* result, uint64_t cookie);
+  // Ends all access of both devices to the memory of either end, before it returns. What
+  // was running is dropped: no moved(), no window_closed() follows. Then only close().
+  virtual void stop() {}
+
   // Nothing is called after it; pending bytes are tried once, then dropped.
   virtual void close() = 0;
 
   virtual std::string local_name() const = 0;
   virtual std::string peer_name() const = 0;
 };
+
+inline Status not_direct() { return Status(Code::kInternal, Scope::kEndpoint, "proto/link", "the path moves no memory by itself"); }
+inline Result<WindowId> Link::open_window(std::byte*, uint64_t, Right, uint64_t, bool, wire::Segment&) { return not_direct(); }
+inline void Link::close_window(WindowId) {}
+inline Status Link::revoke_window(WindowId) { return not_direct(); }
+inline Result<bool> Link::read(const wire::Segment&, std::span<const MutableBytes>, uint64_t) { return not_direct(); }
+inline Result<bool> Link::write(std::span<const ConstBytes>, const wire::Segment&, uint64_t, const uint32_t*) { return not_direct(); }
+inline Result<bool> Link::atomic(const wire::Segment&, const AtomicRequest&, std::byte*, uint64_t) { return not_direct(); }
 
 }  // namespace sluice::proto
 

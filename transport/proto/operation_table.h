@@ -19,9 +19,10 @@ enum class OperationState : uint8_t {
   kQueued,    // not sent: waits for credit or room
   kPosted,    // a receive without a message, a want or read without an answer
   kOffered,   // the peer was told and has not answered
-  kPulling,   // copies from the peer's memory
+  kPulling,   // copies from the peer's memory, or our device reads it
   kPlacing,   // DATA arrives into its memory
-  kPushing,   // DATA leaves
+  kPushing,   // DATA leaves, or our device writes it
+  kFencing,   // its end is decided; a device may still reach its memory
   kReady,     // ended; the completion is delivered by the next progress
   kZombie,    // completed, but the peer or the link may still read the source
 };
@@ -34,6 +35,9 @@ struct Operation {
   bool loaned = false;     // the peer may read our tensors in place until RELEASE or DONE
   bool answered = false;   // the peer has it all; the link has yet to let go of our memory
   bool internal = false;   // made for a peer's one-sided request; nobody is told
+  bool answer_due = false; // kFencing: the peer was asked to let go and has not answered
+  bool reply_due = false;  // kFencing: the peer asked us to let go and is told when we have
+  bool notify = false;     // direct: the peer hears of the last byte
   CompletionSink* sink = nullptr;
   uint64_t user_data = 0;
   Instant deadline{};
@@ -41,13 +45,18 @@ struct Operation {
   uint64_t peer_id = 0;    // the peer's operation this one talks to
   uint64_t total = 0;      // payload bytes
   uint64_t moved = 0;      // bytes pulled, placed or given to the link so far
-  uint64_t in_flight = 0;  // given to the link, still in our memory
+  uint64_t in_flight = 0;  // given to the link, still in our memory or on its way there
   uint64_t grant = 0;      // one-sided
   uint64_t grant_offset = 0;
   uint32_t grant_epoch = 0;
   InlineVector<Tensor, 1> tensors;   // sources
   InlineVector<ImportedRun, 1> runs; // kPulling: what is copied
   InlineVector<uint64_t, 1> run_lengths;
+  // Direct: the peer's windows that we read or write; or ours that it was told of.
+  InlineVector<wire::Segment, 1> windows;
+  InlineVector<WindowId, 1> opened;  // ours, not yet asked to close
+  uint32_t windows_open = 0;         // those, and those that are closing
+  AtomicRequest atomic;
   Completion completion;             // its buffers are the destinations
   // Place in one list of the session.
   Operation* next = nullptr;
@@ -113,6 +122,17 @@ class OperationTable {
     if (slot == 0 || slot > chunks_.size() * kChunk) return nullptr;
     Operation* op = &(*chunks_[(slot - 1) / kChunk])[(slot - 1) % kChunk];
     return op->id == id && op->state != OperationState::kFree ? op : nullptr;
+  }
+  // 32 bits for an id, where a path carries no more: the slot and half of the generation.
+  static uint32_t notice_of(OperationId id) {
+    return static_cast<uint32_t>(id >> 32 << 16) | (static_cast<uint32_t>(id) & 0xFFFF);
+  }
+  // Null if no outstanding operation has this notice. Safe for any value.
+  Operation* find_notice(uint32_t notice) const {
+    uint32_t slot = notice & 0xFFFF;
+    if (slot == 0 || slot > chunks_.size() * kChunk) return nullptr;
+    Operation* op = &(*chunks_[(slot - 1) / kChunk])[(slot - 1) % kChunk];
+    return notice_of(op->id) == notice && op->state != OperationState::kFree ? op : nullptr;
   }
   template <typename Visit>
   void for_each(Visit&& visit) {

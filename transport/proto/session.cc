@@ -76,6 +76,10 @@ Result<Operation*> Session::take_operation(OperationKind kind, const PostOptions
   op->loaned = false;
   op->answered = false;
   op->internal = false;
+  op->answer_due = op->reply_due = op->notify = false;
+  op->windows_open = 0;
+  op->windows.clear();
+  op->opened.clear();
   op->sink = options.sink;
   op->completion.user_data = options.user_data;
   // Counted from now, not from the last progress: a program may have computed since.
@@ -210,10 +214,12 @@ Result<OperationId> Session::post_read(const RemoteKey& key, uint64_t offset, Bu
                   "read of " + std::to_string(into.size_bytes()) + " bytes at " + std::to_string(offset) +
                       " is outside the granted " + std::to_string(key.length) + " bytes");
   }
+  if (traits_.direct) SLUICE_RETURN_IF_ERROR(check_device_key(key));
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kRead, options));
   op->total = into.size_bytes();
   op->completion.receipt.bytes = op->total;
   op->completion.buffers.emplace_back(std::move(into));
+  if (traits_.direct) return start_one_sided(op, key, offset, OperationState::kPulling);
   wire::Want want{.id = op->id, .kind = wire::WantKind::kRead, .key_id = key.epoch, .a = key.grant, .offset = offset, .length = op->total};
   send_control(want);
   return op->id;
@@ -226,6 +232,7 @@ Result<OperationId> Session::post_write(const RemoteKey& key, uint64_t offset, T
                   "write of " + std::to_string(from.size_bytes()) + " bytes at " + std::to_string(offset) +
                       " is outside the granted " + std::to_string(key.length) + " bytes");
   }
+  if (traits_.direct) SLUICE_RETURN_IF_ERROR(check_device_key(key));
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kWrite, options));
   op->level = Level::kPlaced;
   op->grant = key.grant;
@@ -234,6 +241,7 @@ Result<OperationId> Session::post_write(const RemoteKey& key, uint64_t offset, T
   op->total = from.size_bytes();
   op->completion.receipt.bytes = op->total;
   op->tensors.emplace_back(std::move(from));
+  if (traits_.direct) return start_one_sided(op, key, offset, OperationState::kPushing);
   OperationId id = op->id;
   start_or_queue(op);
   return id;
@@ -253,6 +261,14 @@ Result<OperationId> Session::post_want(WantOptions& want, const PostOptions& opt
     message.into = true;
     message.has_layout = true;
     message.layout = want.destination.descriptor();
+    if (traits_.direct) {
+      Status opened = open_destination(op, want.destination, message);
+      if (!opened.ok()) {
+        --counters_.posted;
+        release_operation(op);
+        return opened;
+      }
+    }
     op->completion.buffers.emplace_back(std::move(want.destination));
   }
   fault_point("session.want");
@@ -270,6 +286,10 @@ Result<OperationId> Session::post_supply(uint64_t token, const Tensor& tensor, c
   op->tensors.emplace_back(tensor);
   if (wants_waiting_ > 0) --wants_waiting_;
   OperationId id = op->id;
+  if (traits_.direct && take_want_windows(token, op)) {
+    start_moving(op, OperationState::kPushing);
+    return id;
+  }
   start_or_queue(op);
   return id;
 }
@@ -277,13 +297,15 @@ Result<OperationId> Session::post_supply(uint64_t token, const Tensor& tensor, c
 Status Session::refuse_want(uint64_t token, Code code) {
   SLUICE_RETURN_IF_ERROR(check_connected());
   if (wants_waiting_ > 0) --wants_waiting_;
+  drop_want_windows(token);
   send_done(token, code, 0);
   return Status();
 }
 
 Status Session::cancel(OperationId id) {
   Operation* op = table_.find(id);
-  bool ended = op == nullptr || op->internal || op->state == OperationState::kReady || op->state == OperationState::kZombie;
+  bool ended = op == nullptr || op->internal || op->state == OperationState::kReady || op->state == OperationState::kZombie ||
+               op->state == OperationState::kFencing;
   if (ended) return invalid("no such operation is outstanding; it may have just completed");
   end_early(op, Status(Code::kCancelled, Scope::kOperation, kOrigin, "cancelled by the caller"));
   return Status();
@@ -293,6 +315,7 @@ Status Session::cancel(OperationId id) {
 // outcome is unknown unless it is certain that nothing can have been delivered.
 void Session::end_early(Operation* op, const Status& why) {
   if (op->answered) return complete_later(op, Status());
+  if (traits_.direct && fence_early(op, why, true)) return;
   bool incoming = op->state == OperationState::kPulling || op->state == OperationState::kPlacing;
   bool offered = op->state == OperationState::kOffered;
   bool outgoing = offered || op->state == OperationState::kPushing;
@@ -320,7 +343,24 @@ void Session::end_early(Operation* op, const Status& why) {
 Result<RemoteKey> Session::add_grant(const StorageRef& storage, std::byte* data, uint64_t length, const GrantOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_connected());
   if (!storage) return invalid("an empty buffer cannot be granted");
-  return grants_.add({.storage = storage, .data = data, .length = length, .rights = options.rights, .deadline = options.deadline});
+  bool atomics = traits_.properties.capabilities.has(Capability::kAtomics);
+  if (has_right(options.rights, Right::kAtomic) && !atomics) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "this path has no atomics; RDMA devices that say so have");
+  }
+  Grant grant{.storage = storage, .data = data, .length = length, .rights = options.rights, .deadline = options.deadline};
+  if (!traits_.direct) return grants_.add(std::move(grant));
+  wire::Segment window;
+  SLUICE_TRY(grant.window, link_->open_window(data, length, options.rights, 0, true, window));
+  WindowId opened = grant.window;
+  Result<RemoteKey> key = grants_.add(std::move(grant));
+  if (!key.ok()) {
+    (void)link_->revoke_window(opened);
+    return key;
+  }
+  key->address = window.offset;
+  key->device_key = window.extent;
+  if (options.deadline != kNever) arm_timeout(options.deadline);
+  return key;
 }
 
 Result<RemoteKey> Session::grant(const Buffer& memory, const GrantOptions& options) {
@@ -333,7 +373,14 @@ Result<RemoteKey> Session::grant(const Tensor& memory, const GrantOptions& optio
 }
 
 Status Session::revoke(const RemoteKey& key) {
-  if (!grants_.remove(key.grant)) return invalid("no such grant; it was revoked before");
+  const Grant* grant = grants_.find(key.grant);
+  if (grant == nullptr) return invalid("no such grant; it was revoked before");
+  if (traits_.direct && !link_dead_) {
+    Status closed = link_->revoke_window(grant->window);
+    if (!closed.ok()) fail_connection(closed);  // the only fence that is left
+  }
+  grants_.remove(key.grant);
+  if (traits_.direct) return Status();
   // Writes through it run on this thread only: ending them here is the fence. Reads that
   // were not answered yet are refused, the rest of the DATA of others stays here; reads
   // that the peer already holds as a loan end with its DONE; they cannot write.

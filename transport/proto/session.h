@@ -97,6 +97,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Result<OperationId> post_receive(TagMatch match, std::span<Buffer> segments, const PostOptions& options) override;
   Result<OperationId> post_read(const RemoteKey& key, uint64_t offset, Buffer& into, const PostOptions& options) override;
   Result<OperationId> post_write(const RemoteKey& key, uint64_t offset, Tensor& from, const PostOptions& options) override;
+  Result<OperationId> post_atomic(const RemoteKey& key, uint64_t offset, const Atomic& request, Buffer& result,
+                                  const PostOptions& options) override;
   Result<OperationId> post_want(WantOptions& want, const PostOptions& options) override;
   Result<OperationId> post_supply(uint64_t token, const Tensor& tensor, const PostOptions& options) override;
   Status refuse_want(uint64_t token, Code code) override;
@@ -118,6 +120,9 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
   Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) override;
   void pushed(uint64_t cookie, uint64_t length, Instant now) override;
+  void moved(uint64_t cookie, uint64_t length, const Status& status, Instant now) override;
+  Status arrived(uint32_t notice, Instant now) override;
+  void window_closed(uint64_t cookie, Instant now) override;
   void writable(Instant now) override;
   void link_down(const Status& why, Instant now) override;
 
@@ -210,6 +215,27 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void view_ended(uint64_t offer_id) noexcept override;
   void note_consumed(uint64_t messages, uint64_t bytes);
 
+  // session_direct.cc: paths whose devices move the bytes.
+  Status open_destination(Operation* op, Buffer& destination, wire::Want& message);
+  Started open_sources(Operation* op, wire::Offer& offer);
+  void close_windows(Operation* op);
+  size_t move_some(OperationList& list);
+  Result<bool> post_chunk(Operation* op);
+  void start_moving(Operation* op, OperationState state);
+  Result<OperationId> start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset, OperationState state);
+  Status check_device_key(const RemoteKey& key) const;
+  void conclude(Operation* op, Status status);
+  void fence(Operation* op, Status status);
+  void end_fence(Operation* op);
+  bool fence_early(Operation* op, const Status& why, bool peer_answers);
+  void fence_overdue(Operation* op, Instant now);
+  void answer_fence(Operation* op, const wire::Done& done);
+  void keep_want_windows(const wire::Want& want);
+  bool take_want_windows(uint64_t token, Operation* op);
+  void drop_want_windows(uint64_t token);
+  void cancel_supply(uint64_t token);
+  Instant expire_grants(Instant now);
+
   std::unique_ptr<Link> link_;
   std::shared_ptr<Arena> arena_;
   SessionHost* host_;
@@ -268,6 +294,14 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
     std::string key;
   };
   std::vector<EarlyWant> early_wants_;
+  // Direct: where the peer's waiting requests want their bytes.
+  struct WantWindows {
+    uint64_t token = 0;
+    TensorDescriptor layout;
+    InlineVector<wire::Segment, 1> windows;
+  };
+  std::vector<WantWindows> want_windows_;
+  uint32_t fencing_ = 0;  // operations in kFencing
   EndpointCounters counters_{};
 };
 

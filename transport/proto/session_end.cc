@@ -92,6 +92,8 @@ void Session::fail_connection(const Status& why) {
   link_dead_ = true;
   if (close_reason_.ok()) close_reason_ = why;
   if (state_ == EndpointState::kConnected) state_ = EndpointState::kClosing;
+  // Before anybody gets memory back.
+  if (traits_.direct) link_->stop();
   fail_all(why);
   host_->activate(*this);
 }
@@ -99,6 +101,13 @@ void Session::fail_connection(const Status& why) {
 void Session::fail_all(const Status& why) {
   table_.for_each([&](Operation& op) {
     if (op.state == OperationState::kReady || op.state == OperationState::kZombie) return;
+    if (op.state == OperationState::kFencing) {
+      if (!link_dead_) return;
+      --fencing_;
+      Status decided = std::move(op.completion.status);
+      return complete_later(&op, std::move(decided));
+    }
+    if (traits_.direct && link_dead_) op.in_flight = op.windows_open = 0;
     if (op.internal) {
       if (op.loaned || op.in_flight > 0) {
         unlink(&op);
@@ -111,18 +120,18 @@ void Session::fail_all(const Status& why) {
     if (op.answered) return complete_later(&op, Status());
     bool sending = op.kind == OperationKind::kSend || op.kind == OperationKind::kWrite;
     bool told = op.state == OperationState::kOffered || op.state == OperationState::kPushing;
+    Status end = why;
     if (sending && told) {
-      complete_later(&op, Status(Code::kOutcomeUnknown, Scope::kEndpoint, kOrigin,
-                                 "the connection ended before the peer answered: " + why.to_string()));
-    } else {
-      complete_later(&op, why);
+      end = Status(Code::kOutcomeUnknown, Scope::kEndpoint, kOrigin, "the connection ended before the peer answered: " + why.to_string());
     }
+    if (traits_.direct && !link_dead_ && fence_early(&op, end, false)) return;
+    complete_later(&op, std::move(end));
   });
 }
 
 bool Session::ready_to_finish() const {
   if (finished_ || !ready_.empty()) return false;
-  return link_dead_ || (bye_sent_ && bye_received_ && backlog_start_ == backlog_.size());
+  return link_dead_ || (bye_sent_ && bye_received_ && backlog_start_ == backlog_.size() && fencing_ == 0);
 }
 
 void Session::finish_close() {
@@ -134,13 +143,15 @@ void Session::finish_close() {
   table_.for_each([&](Operation& op) { release_operation(&op); });
   grants_.clear();
   early_wants_.clear();
+  want_windows_.clear();
   if (WantHandler* handler = std::exchange(want_handler_, nullptr)) handler->on_endpoint_closed(*this, close_reason_);
 }
 
 bool Session::has_work() const {
   if (!ready_.empty() || ready_to_finish()) return true;
   if (link_dead_ || finished_) return false;
-  if (releases_.count > 0 || needs_flush_ || !pulling_.empty()) return true;
+  if (releases_.count > 0 || needs_flush_) return true;
+  if (!pulling_.empty() && !(traits_.direct && blocked_)) return true;
   if (blocked_) return false;
   bool may_start = !queued_.empty() && !credit_blocked_ && state_ == EndpointState::kConnected;
   if (bye_due_) return true;
@@ -154,8 +165,7 @@ size_t Session::progress(Instant now) {
   if (!link_dead_ && !finished_) {
     if (!blocked_ && flush_backlog() && !queued_.empty()) run_queue();
     if (bye_due_ && !link_dead_) send_bye_in_turn();
-    work += pull_some();
-    work += push_some();
+    work += traits_.direct ? move_some(pulling_) + move_some(pushing_) : pull_some() + push_some();
     // A round without other work sends what was held back to travel together.
     if (releases_.count > 0 && (work == 0 || releases_.count >= 8)) send_releases();
     if (needs_flush_) {
@@ -180,6 +190,11 @@ void Session::handle_timeout(Instant now) {
   bool waiting = false;
   table_.for_each([&](Operation& op) {
     if (op.internal || op.state == OperationState::kReady || op.state == OperationState::kZombie) return;
+    if (op.state == OperationState::kFencing) {
+      if (op.deadline <= now) fence_overdue(&op, now);
+      if (op.state == OperationState::kFencing) next = std::min(next, op.deadline);
+      return;
+    }
     if (op.deadline <= now) {
       ended_by_deadline.add();
       end_early(&op, Status(Code::kTimedOut, Scope::kOperation, kOrigin, "the deadline passed"));
@@ -190,6 +205,7 @@ void Session::handle_timeout(Instant now) {
   });
   silence_due_ = waiting && !link_dead_ ? check_silence(now) : kNever;
   next = std::min(next, silence_due_);
+  if (traits_.direct) next = std::min(next, expire_grants(now));
   next_timeout_ = next;
 }
 

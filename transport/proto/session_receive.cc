@@ -107,12 +107,13 @@ Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instan
 
 Status Session::on_offer(wire::Offer& offer, PayloadReader& payload, Instant now) {
   bool is_inline = (offer.flags & wire::Offer::kInline) != 0;
-  if (offer.segment_count > 0 && !traits_.views) return corrupt("OFFER of memory on a path without views");
+  bool by_memory = traits_.views || traits_.direct;
+  if (offer.segment_count > 0 && !by_memory) return corrupt("OFFER of memory on a path without views");
   bool follows = (offer.flags & wire::Offer::kDataFollows) != 0;
-  if (follows && (is_inline || traits_.views)) return corrupt("OFFER with DATA to follow where none can");
+  if (follows && (is_inline || by_memory)) return corrupt("OFFER with DATA to follow where none can");
   bool empty_handed = !is_inline && offer.segment_count == 0 && !follows;
   bool may_be_pulled = offer.kind == wire::OfferKind::kTagged || offer.kind == wire::OfferKind::kWrite;
-  if (empty_handed && (traits_.views || !may_be_pulled)) return corrupt("OFFER without the bytes or a way to get them");
+  if (empty_handed && (by_memory || !may_be_pulled)) return corrupt("OFFER without the bytes or a way to get them");
   switch (offer.kind) {
     case wire::OfferKind::kTagged: return on_tagged(offer, payload);
     case wire::OfferKind::kSupply:
@@ -277,6 +278,7 @@ Status Session::on_want(const wire::Want& want) {
   }
   if (want.kind == wire::WantKind::kRead) return on_remote_read(want);
   if (want.key_id >= kMaxKeyIds) return corrupt("WANT with a key id of 65536 or more");
+  if (want.segment_count > 0 && !traits_.direct) return corrupt("WANT with windows on a path without them");
   if (wants_waiting_ >= options_.want_limit) {
     wants_refused.add();
     send_done(want.id, Code::kTryAgain, 0);
@@ -290,6 +292,7 @@ Status Session::on_want(const wire::Want& want) {
   request.step = want.a;
   request.into = want.into;
   if (want.has_layout) request.layout = want.layout;
+  if (want.segment_count > 0) keep_want_windows(want);
   if (want_handler_ != nullptr) {
     want_handler_->on_want(*this, request);
   } else {
@@ -312,6 +315,10 @@ Status Session::on_done(const wire::Done& done) {
     }
     return Status();
   }
+  if (op->state == OperationState::kFencing) {
+    answer_fence(op, done);
+    return Status();
+  }
   bool outgoing = op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite || op->kind == OperationKind::kSupply;
   if (outgoing) {
     if (op->state == OperationState::kQueued) return corrupt("DONE for what was never offered");
@@ -329,12 +336,12 @@ Status Session::on_done(const wire::Done& done) {
       op->answered = true;
       return Status();
     }
-    complete(op, done.code == Code::kOk ? Status() : from_peer(done.code));
+    conclude(op, done.code == Code::kOk ? Status() : from_peer(done.code));
     return Status();
   }
   if (op->state == OperationState::kReady) return Status();
   if (done.code == Code::kOk) return corrupt("DONE without the data");
-  complete(op, from_peer(done.code));
+  conclude(op, from_peer(done.code));
   return Status();
 }
 
@@ -358,6 +365,10 @@ Status Session::on_cancel(const wire::Cancel& cancel) {
     if (want_handler_ != nullptr && want_handler_->on_want_cancelled(*this, cancel.id) && wants_waiting_ > 0) --wants_waiting_;
     auto early = std::erase_if(early_wants_, [&](const EarlyWant& want) { return want.request.token == cancel.id; });
     wants_waiting_ -= std::min(wants_waiting_, static_cast<uint32_t>(early));
+    if (traits_.direct) {
+      cancel_supply(cancel.id);
+      return Status();
+    }
     // Already being supplied: the rest of the bytes need not go out.
     for (Operation* op = pushing_.first; op != nullptr; op = op->next) {
       if (op->kind != OperationKind::kSupply || op->peer_id != cancel.id) continue;
@@ -378,7 +389,11 @@ Status Session::on_cancel(const wire::Cancel& cancel) {
     bool incoming = op.state == OperationState::kPulling || op.state == OperationState::kPlacing;
     if (incoming && op.peer_id == cancel.id) found = &op;
   });
-  if (found == nullptr) return Status();
+  if (found == nullptr) {
+    if (traits_.direct) send_done(cancel.id, Code::kCancelled, 0);
+    return Status();
+  }
+  if (traits_.direct && fence_early(found, from_peer(Code::kCancelled), false)) return Status();
   drop_runs(found);
   send_done(cancel.id, Code::kCancelled, 0);
   complete(found, from_peer(Code::kCancelled));

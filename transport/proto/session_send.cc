@@ -7,6 +7,8 @@
 #include <sluice/base/fault_point.h>
 #include <sluice/proto/session.h>
 
+#include "transport/proto/pieces.h"
+
 namespace sluice::proto {
 namespace {
 
@@ -139,10 +141,10 @@ Session::Started Session::start_supply(Operation* op) {
     offer.has_layout = true;
     offer.layout = op->tensors[0].descriptor();
   }
-  bool as_view = traits_.views && op->total > 0 && !op->internal;
+  bool as_view = (traits_.views || traits_.direct) && op->total > 0 && !op->internal;
   if (!as_view && op->total <= traits_.inline_bytes) {
     offer.flags = wire::Offer::kInline | wire::Offer::kReport;
-  } else if (!traits_.views) {
+  } else if (!traits_.views && !traits_.direct) {
     offer.flags = wire::Offer::kDataFollows;
   }
   fault_point("session.supply");
@@ -169,6 +171,9 @@ Session::Started Session::send_offer(Operation* op, wire::Offer& offer) {
   } else if (traits_.views) {
     Started described = describe_segments(op, offer);
     if (described != Started::kSent) return described;
+  } else if (traits_.direct) {
+    Started opened = open_sources(op, offer);
+    if (opened != Started::kSent) return opened;
   }
   if (backlog_start_ < backlog_.size()) return Started::kBlocked;
   std::byte header[wire::kMaxHeaderBytes];
@@ -179,7 +184,7 @@ Session::Started Session::send_offer(Operation* op, wire::Offer& offer) {
   }
   fault_point("session.offered");
   op->state = OperationState::kOffered;
-  op->loaned = offer.segment_count > 0;
+  op->loaned = offer.segment_count > 0 && traits_.views;
   want_flush();
   ++counters_.messages_sent;
   if (inline_payload) {
@@ -263,20 +268,7 @@ bool Session::push_chunk(Operation* op) {
   uint64_t want = std::min<uint64_t>(op->total - op->moved, traits_.data_bytes);
   std::array<ConstBytes, kMaxPlaces> payload;
   size_t pieces = 0;
-  uint64_t skip = op->moved;
-  uint64_t gathered = 0;
-  for (const Tensor& tensor : op->tensors) {
-    uint64_t size = tensor.size_bytes();
-    if (skip >= size) {
-      skip -= size;
-      continue;
-    }
-    uint64_t take = std::min(size - skip, want - gathered);
-    payload[pieces++] = tensor.bytes().subspan(skip, take);
-    gathered += take;
-    skip = 0;
-    if (gathered == want || pieces == payload.size()) break;
-  }
+  uint64_t gathered = take_pieces(op->tensors, op->moved, want, payload, pieces);
   std::byte header[wire::kMaxHeaderBytes];
   size_t length = wire::encode(wire::Data{.id = op->peer_id, .offset = op->moved, .payload_bytes = static_cast<uint32_t>(gathered)}, header);
   if (!link_->push(ConstBytes(header, length), std::span(payload.data(), pieces), op->id)) return false;

@@ -9,6 +9,8 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 
+#include "transport/proto/pieces.h"
+
 namespace sluice::proto {
 namespace {
 
@@ -31,6 +33,11 @@ Status Session::start_pull(Operation* op, uint64_t offer_id, std::span<const wir
   op->peer_id = offer_id;
   op->total = total;
   op->moved = 0;
+  if (traits_.direct) {
+    for (const wire::Segment& window : segments) op->windows.emplace_back(window);
+    start_moving(op, OperationState::kPulling);
+    return Status();
+  }
   if (segments.empty() && !traits_.views) {
     op->state = OperationState::kPlacing;
     fault_point("session.pull");
@@ -101,31 +108,19 @@ void Session::drop_runs(Operation* op) {
 void Session::finish_incoming(Operation* op, Status status) {
   fault_point("session.placed");
   drop_runs(op);
-  send_done(op->peer_id, status.code(), op->moved);
+  if (op->peer_id != 0) send_done(op->peer_id, status.code(), op->moved);
   if (op->kind == OperationKind::kWant && op->completion.tensor) {
     // A fresh tensor: its memory was only lent to buffers while it was filled.
     op->completion.buffers.clear();
   }
-  complete(op, std::move(status));
+  conclude(op, std::move(status));
 }
 
 Placement Session::place(uint64_t id, uint64_t offset, uint64_t length) {
   Placement placement;
   Operation* op = table_.find(id);
   if (op == nullptr || op->state != OperationState::kPlacing || !range_fits(offset, length, op->total)) return placement;
-  uint64_t skip = offset;
-  for (Buffer& buffer : op->completion.buffers) {
-    uint64_t size = buffer.size_bytes();
-    if (skip >= size) {
-      skip -= size;
-      continue;
-    }
-    uint64_t take = std::min(size - skip, length);
-    placement.runs[placement.count++] = buffer.bytes().subspan(skip, take);
-    length -= take;
-    skip = 0;
-    if (length == 0 || placement.count == kMaxPlaces) break;
-  }
+  take_pieces(op->completion.buffers, offset, length, placement.runs, placement.count);
   return placement;
 }
 
@@ -173,20 +168,20 @@ Status Session::on_supply(wire::Offer& offer, PayloadReader& payload, Instant) {
     const TensorDescriptor& ours = op->completion.buffers[0].descriptor();
     if (!offer.layout.is_compact() || !ours.same_layout(offer.layout)) {
       refuse_offer(offer, Code::kInvalidArgument);
-      complete(op, Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+      conclude(op, Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
                           "the tensor is " + offer.layout.to_string() + ", the destination " + ours.to_string()));
       return Status();
     }
   }
   op->total = offer.total;
   op->completion.receipt.bytes = offer.total;
-  bool view = !has_destination && offer.segment_count == 1;
+  bool view = traits_.views && !has_destination && offer.segment_count == 1;
   if (view) return deliver_view(op, offer, offer.segments[0]);
   if (!has_destination) {
     Status room = make_destination(op, offer.layout);
     if (!room.ok()) {
       refuse_offer(offer, room.code());
-      complete(op, room);
+      conclude(op, room);
       return Status();
     }
   }
@@ -236,6 +231,7 @@ Result<Operation*> Session::take_internal(OperationKind kind, const Grant& grant
 }
 
 Status Session::on_remote_write(wire::Offer& offer, PayloadReader& payload) {
+  if (traits_.direct) return corrupt("OFFER of a write that devices do on this path");
   const Grant* grant = grants_.check(offer.a, offer.epoch, Right::kWrite, offer.offset, offer.total, [&] { return host_->exact_now(); });
   if (grant == nullptr) {
     access_denied.add();
@@ -259,6 +255,7 @@ Status Session::on_remote_write(wire::Offer& offer, PayloadReader& payload) {
 }
 
 Status Session::on_remote_read(const wire::Want& want) {
+  if (traits_.direct) return corrupt("WANT of a read that devices do on this path");
   const Grant* grant = grants_.check(want.a, want.key_id, Right::kRead, want.offset, want.length, [&] { return host_->exact_now(); });
   if (grant == nullptr) {
     access_denied.add();
@@ -278,6 +275,7 @@ Status Session::on_remote_read(const wire::Want& want) {
 
 // The peer asks for the DATA of one of our offers.
 Status Session::on_pull(const wire::Want& want) {
+  if (traits_.direct) return corrupt("WANT for an offer that devices read on this path");
   Operation* op = table_.find(want.a);
   bool sending = op != nullptr && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
   if (!sending || op->state != OperationState::kOffered || op->moved > 0) {

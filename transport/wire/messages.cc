@@ -298,6 +298,7 @@ size_t encode(const Want& m, std::span<std::byte> out) {
     w.put_bytes(m.key.data(), m.key.size());
     w.pad();
   }
+  for (uint32_t i = 0; i < m.segment_count; ++i) put_segment(w, m.segments[i]);
   return w.finish(MessageType::kWant, 0, m.id, 0);
 }
 
@@ -319,8 +320,13 @@ Status decode(std::span<const std::byte> header, Want& out) {
   out.length = r.get<uint64_t>();
   out.has_layout = false;
   out.key = {};
+  out.segment_count = 0;
   SLUICE_RETURN_IF_ERROR(for_each_tlv("WANT", r, [&](uint16_t type, Reader value) -> Status {
     if (type == static_cast<uint16_t>(TlvType::kLayout)) return take_layout("WANT", value, out.layout, out.has_layout);
+    if (type == static_cast<uint16_t>(TlvType::kSegment)) {
+      if (out.segment_count == kMaxSegments) return corrupt("WANT", "segment count is above 16");
+      return take_segment("WANT", value, out.segments[out.segment_count++]);
+    }
     if (type != static_cast<uint16_t>(TlvType::kKey)) return unknown_tlv("WANT", type);
     if (!out.key.empty()) return corrupt("WANT", "key appears 2 times");
     auto bytes = value.take_rest();
@@ -331,6 +337,7 @@ Status decode(std::span<const std::byte> header, Want& out) {
     return Status();
   }));
   if (out.into && !out.has_layout) return corrupt("WANT", "into is 1 without a layout");
+  if (out.segment_count > 0 && !out.into) return corrupt("WANT", "segment count is " + std::to_string(out.segment_count) + " without a destination");
   return Status();
 }
 

@@ -67,7 +67,8 @@ inline constexpr size_t kHeaderBytes = 16;
 Result<Header> decode_header(std::span<const std::byte> bytes);
 
 // A run of the sender's arena. It may continue into the extents that follow in the
-// sender's address order.
+// sender's address order. On paths of capability kRdma it is a window instead: extent is
+// the device's key, offset the address behind it.
 struct Segment {
   uint32_t extent;
   uint64_t offset;  // within the extent
@@ -145,6 +146,9 @@ struct Want {
   bool has_layout = false;
   TensorDescriptor layout;
   std::string_view key;     // kKey, first use of key_id; points into the decoded bytes
+  // kKey with a destination, on paths of capability kRdma: windows to write it to.
+  uint32_t segment_count = 0;
+  std::array<Segment, kMaxSegments> segments;
 };
 
 // Payload bytes [offset, offset + payload_bytes) of the want `id`.
