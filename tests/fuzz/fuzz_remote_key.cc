@@ -1,4 +1,4 @@
-// Remote keys: 24 bytes that decode encode back to themselves; all others are refused.
+// Remote keys: 40 bytes that decode encode back to themselves; all others are refused.
 #include <algorithm>
 
 #include <sluice/api/remote_key.h>
@@ -9,8 +9,8 @@ namespace {
 
 std::string problem_of(std::span<const std::byte> bytes) {
   auto key = sluice::RemoteKey::decode(bytes);
-  bool good = bytes.size() == 24 && bytes[20] >= std::byte{1} && bytes[20] <= std::byte{3} && bytes[21] == std::byte{0} &&
-              bytes[22] == std::byte{0} && bytes[23] == std::byte{0};
+  bool good = bytes.size() == 40 && bytes[32] >= std::byte{1} && bytes[32] <= std::byte{7} &&
+              std::ranges::all_of(bytes.subspan(33), [](std::byte b) { return b == std::byte{0}; });
   if (key.ok() != good) return good ? "a good key was refused" : "a bad key was accepted";
   if (good) return std::ranges::equal(key->encode(), bytes) ? "" : "it encodes to other bytes";
   bool reason = key.code() == sluice::Code::kInvalidArgument && !key.status().detail().empty();

@@ -355,7 +355,7 @@ class World final : private WantHandler {
 
   void post_one_sided() {
     PostOptions chosen = options();
-    RemoteKey key{in_.amount(), in_.amount(), in_.byte(), Right::kReadWrite};
+    RemoteKey key{.grant = in_.amount(), .length = in_.amount(), .epoch = in_.byte(), .rights = Right::kReadWrite};
     Buffer memory = buffer();
     if (!memory) return;
     uint64_t offset = in_.byte() < 128 ? 0 : in_.amount();

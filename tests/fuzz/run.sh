@@ -76,7 +76,7 @@ build() {
 
 longest() {
   case "$1" in
-    header) echo 24 ;; remote_key) echo 32 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; session) echo 600 ;; *) echo 1088 ;;
+    header) echo 24 ;; remote_key) echo 48 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; session) echo 600 ;; *) echo 1088 ;;
   esac
 }
 

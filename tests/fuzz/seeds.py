@@ -46,8 +46,8 @@ def main():
     write(folder, "stream", "handshake", hello["client"] + hello["server"])
     for i, text in enumerate(ADDRESSES):
         write(folder, "address", str(i), text.encode())
-    for rights in range(5):
-        write(folder, "remote_key", str(rights), struct.pack("<QQIB3x", 7, 4096, 3, rights))
+    for rights in range(9):
+        write(folder, "remote_key", str(rights), struct.pack("<QQQIIB7x", 7, 4096, 0x7f0000001000, 3, 0x8a01, rights))
     # Programs of fuzz_session.cc's steps, blindly: the fuzzer finds what they mean.
     for step in range(24):
         write(folder, "session", "step_%d" % step, bytes([step, 1, step, 4]) + bytes((step * 37 + 11 * i) % 256 for i in range(60)))

@@ -77,6 +77,13 @@ def layout(value):
         code, bits, lanes, show(shape), show(strides), span)
 
 
+def segment(value):
+    require(len(value) == 20, "length of segment")
+    extent, start, length = struct.unpack("<IQQ", value)
+    require(length > 0 and start + length < 2 ** 64, "segment range")
+    return length, "segment extent=%d offset=%d length=%d" % (extent, start, length)
+
+
 def hello(data, flags, payload, ident):
     magic, low, high = struct.unpack_from("<IHH", data, 16)
     require(magic == 0x43554c53 and 1 <= low <= high, "magic or version")
@@ -106,14 +113,13 @@ def offer(data, flags, payload, ident):
             require(found is None, "two layouts")
             found = layout(value)
         elif tlv == 0x8002:
-            require(len(value) == 20 and len(lengths) < 16, "segment")
-            extent, start, length = struct.unpack("<IQQ", value)
-            require(length > 0 and start + length < 2 ** 64, "segment range")
+            length, line = segment(value)
             lengths.append(length)
-            lines.append("segment extent=%d offset=%d length=%d" % (extent, start, length))
+            lines.append(line)
         else:
             skip(tlv)
     require(total <= MOST, "total")
+    require(len(lengths) <= 16, "segments")
     require(not lengths or sum(lengths) == total, "segments and total")
     require(not flags & 1 or (payload == total and not lengths), "inline")
     require(kind != 2 or (found and found[0] == total), "supply and layout")
@@ -125,7 +131,7 @@ def want(data, flags, payload, ident):
     require(1 <= kind <= 3 and into <= 1 and not zero, "kind, into or reserved")
     lines = ["WANT", "id %d" % ident, "kind %d" % kind, "into %d" % into, "key_id %d" % key_id, "a %d" % a,
              "offset %d" % offset, "length %d" % length]
-    found, key = None, None
+    found, key, windows = None, None, []
     for tlv, value in tlvs(data, 48):
         if tlv == 0x8001:
             require(found is None, "two layouts")
@@ -133,10 +139,13 @@ def want(data, flags, payload, ident):
         elif tlv == 0x8003:
             require(key is None and 1 <= len(value) <= 255, "key")
             key = value
+        elif tlv == 0x8002:
+            windows.append(segment(value)[1])
         else:
             skip(tlv)
     require(not into or found, "into without layout")
-    return lines + ([found[1]] if found else []) + (["key " + key.hex()] if key else [])
+    require(len(windows) <= 16 and (into or not windows), "windows")
+    return lines + ([found[1]] if found else []) + (["key " + key.hex()] if key else []) + windows
 
 
 def skip_all(data, at):

@@ -129,6 +129,27 @@ void add_supply_offers(std::vector<NamedMessage>& out) {
   out.push_back({"offer", "supply_two_segments_strided", both});
 }
 
+void add_wants_with_windows(std::vector<NamedMessage>& out, const Want& known) {
+  Want one = known;
+  one.into = true;
+  one.has_layout = true;
+  one.layout = compact({4096, 25088}, float32);
+  one.segments[0] = {0x8a000101, 0x00007f1234567000, uint64_t{411041792}};
+  one.segment_count = 1;
+  out.push_back({"want", "into_one_window", one});
+  Want several = one;
+  several.key = "fc6/weight";
+  several.segments[0] = {0x8a000101, 0x00007f1234567000, 300000000};
+  several.segments[1] = {0xffffffff, ~uint64_t{0} - 111041791, 111041791};
+  several.segments[2] = {0, 0, 1};
+  several.segment_count = 3;
+  out.push_back({"want", "into_three_windows_with_key", several});
+  Want most = one;
+  for (uint32_t i = 0; i < kMaxSegments; ++i) most.segments[i] = {i * 0x01010101u, uint64_t{i} << 40, uint64_t{25690112}};
+  most.segment_count = kMaxSegments;
+  out.push_back({"want", "into_16_windows", most});
+}
+
 void add_wants(std::vector<NamedMessage>& out) {
   static const std::string longest = [] {
     std::string key(kMaxKeyBytes, 0);
@@ -159,6 +180,7 @@ void add_wants(std::vector<NamedMessage>& out) {
   into.key = {};
   into.layout = strided({2, 3, 4}, {24, 8, 1}, uint8);
   out.push_back({"want", "into_strided", into});
+  add_wants_with_windows(out, known);
   Want pull;
   pull.id = 5;
   pull.kind = WantKind::kOffer;

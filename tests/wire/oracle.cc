@@ -23,6 +23,15 @@ std::string layout_line(const TensorDescriptor& d) {
          " span=" + std::to_string(d.span_bytes()) + "\n";
 }
 
+std::string segment_lines(std::span<const Segment> segments) {
+  std::string text;
+  for (const Segment& s : segments) {
+    text += "segment extent=" + std::to_string(s.extent) + " offset=" + std::to_string(s.offset) +
+            " length=" + std::to_string(s.length) + "\n";
+  }
+  return text;
+}
+
 struct Describe {
   std::string operator()(const Hello& m) const {
     std::string text = "HELLO\n" + line("incarnation", m.incarnation) + line("min_version", m.min_version) +
@@ -39,11 +48,7 @@ struct Describe {
     std::string text = "OFFER\n" + line("id", m.id) + line("flags", m.flags) + line("payload_bytes", m.payload_bytes) +
                        line("kind", static_cast<uint64_t>(m.kind)) + line("epoch", m.epoch) + line("a", m.a) +
                        line("offset", m.offset) + line("total", m.total);
-    for (uint32_t i = 0; i < m.segment_count; ++i) {
-      const Segment& s = m.segments[i];
-      text += "segment extent=" + std::to_string(s.extent) + " offset=" + std::to_string(s.offset) +
-              " length=" + std::to_string(s.length) + "\n";
-    }
+    text += segment_lines(std::span(m.segments).first(m.segment_count));
     return m.has_layout ? text + layout_line(m.layout) : text;
   }
   std::string operator()(const Want& m) const {
@@ -51,7 +56,7 @@ struct Describe {
                        line("key_id", m.key_id) + line("a", m.a) + line("offset", m.offset) + line("length", m.length);
     if (m.has_layout) text += layout_line(m.layout);
     if (!m.key.empty()) text += "key " + to_hex(std::as_bytes(std::span(m.key))) + "\n";
-    return text;
+    return text + segment_lines(std::span(m.segments).first(m.segment_count));
   }
   std::string operator()(const Data& m) const {
     return "DATA\n" + line("id", m.id) + line("payload_bytes", m.payload_bytes) + line("offset", m.offset);
@@ -186,8 +191,9 @@ Bytes canonical(std::span<const std::byte> header) {
   if (type == 6) fixed += 8 * word(header, 8, 8);
   Bytes out(header.begin(), header.begin() + static_cast<ptrdiff_t>(fixed));
   if (type == 1) std::fill(out.begin() + 88, out.end(), std::byte{0});
-  Bytes layout, last;  // WANT puts its key after the layout, OFFER its segments before
-  bool has_layout = false, has_last = false;
+  Bytes layout, key;  // WANT: layout, key, segments; OFFER: segments, layout
+  std::vector<Bytes> windows;
+  bool has_layout = false, has_key = false, into = type == 3 && header[17] == std::byte{1};
   for (size_t at = fixed; at < header.size();) {
     auto tlv = static_cast<uint16_t>(word(header, at, 2));
     size_t length = word(header, at + 2, 2);
@@ -200,12 +206,15 @@ Bytes canonical(std::span<const std::byte> header) {
       has_layout = true;
     }
     if (type == 3 && tlv == 0x8003) {
-      last.assign(value.begin(), value.end());
-      has_last = true;
+      key.assign(value.begin(), value.end());
+      has_key = true;
     }
+    // Accepted where it must not be: the comparison fails.
+    if (into && tlv == 0x8002 && windows.size() < 16) windows.emplace_back(value.begin(), value.end());
   }
   if (has_layout) append_tlv(out, 0x8001, layout);
-  if (has_last) append_tlv(out, 0x8003, last);
+  if (has_key) append_tlv(out, 0x8003, key);
+  for (const Bytes& window : windows) append_tlv(out, 0x8002, window);
   out[2] = static_cast<std::byte>(out.size() & 0xff);
   out[3] = static_cast<std::byte>(out.size() >> 8);
   return out;

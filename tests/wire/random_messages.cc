@@ -138,6 +138,14 @@ Want RandomMessages::want() {
     for (char& c : key_) c = static_cast<char>(random_());
     m.key = key_;
   }
+  if (m.into && chance(50)) {
+    m.segment_count = static_cast<uint32_t>(chance(20) ? kMaxSegments : 1 + below(kMaxSegments));
+    // Windows are wherever the device counts, of any length, also together beyond 2^64.
+    for (uint32_t i = 0; i < m.segment_count; ++i) {
+      uint64_t address = std::min(word(), ~uint64_t{0} - 1);
+      m.segments[i] = {static_cast<uint32_t>(word()), address, 1 + std::min(word(), ~uint64_t{0} - 1 - address)};
+    }
+  }
   return m;
 }
 

@@ -125,7 +125,30 @@ TEST_CASE("a WANT that contradicts itself is refused", "[wire][refusal]") {
   refused(with_tlv(known, 0x8003, 0), "WANT: key of 0 bytes");
   refused(with_tlv(known, 0x8003, 256), "WANT: key of 256 bytes, must have 1 to 255");
   refused(with_tlv(golden("want", "key_of_1_byte"), 0x8003, 1), "WANT: key appears 2 times");
-  refused(with_tlv(known, 0x8002, 20), "WANT: unknown critical TLV 0x8002");
+  refused(with_tlv(known, 0x8004, 32), "WANT: unknown critical TLV 0x8004");
+}
+
+TEST_CASE("windows of a WANT that cannot be written are refused", "[wire][refusal]") {
+  Bytes one = golden("want", "into_one_window");
+  size_t at = one.size() - 24;  // TLV, extent, offset, length
+  REQUIRE(one[at + 2] == std::byte{20});
+  refused(with(one, at + 16, uint64_t{0}), "WANT: segment of extent 2315256065 has offset 139716164218880 and length 0");
+  refused(with(one, at + 8, ~uint64_t{0}), "WANT: segment of extent 2315256065 has offset 18446744073709551615");
+  refused(with(one, at + 2, uint16_t{19}), "WANT: segment of 19 bytes, not 20");
+  refused(with_tlv(one, 0x8002, 21), "WANT: segment of 21 bytes, not 20");
+  refused(with(one, 17, uint8_t{0}), "WANT: segment count is 1 without a destination");
+  refused(with(golden("want", "into_16_windows"), 17, uint8_t{0}), "WANT: segment count is 16 without a destination");
+  Bytes value(20, std::byte{1});
+  refused(with_tlv(golden("want", "known_key"), 0x8002, 20, value), "WANT: segment count is 1 without a destination");
+  refused(with_tlv(golden("want", "into_16_windows"), 0x8002, 20, value), "WANT: segment count is above 16");
+  // Whether windows together fit the tensor is the receiver's to decide, as is what a path may carry.
+  accepted(with(one, at + 16, uint64_t{1}));
+  Bytes huge = with(Bytes(20, std::byte{0}), 12, ~uint64_t{0});
+  accepted(with_tlv(with_tlv(one, 0x8002, 20, huge), 0x8002, 20, huge));
+  // In any order among the other TLVs.
+  Bytes early = with_tlv(with_tlv(with(golden("want", "known_key"), 17, uint8_t{1}), 0x8002, 20, value), 0x8001, 12,
+                         with(Bytes(12, std::byte{0}), 0, 0x00010801u));
+  accepted(with_tlv(early, 0x8002, 20, value));
 }
 
 TEST_CASE("a layout with the wrong form is refused", "[wire][refusal]") {

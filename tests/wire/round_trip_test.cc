@@ -45,6 +45,11 @@ TEST_CASE("the longest of every message fits the longest header", "[wire]") {
   want.layout = offer.layout;
   CHECK(encode_any(want).size() == 48 + 16 + 8 * 16 + 264);
   CHECK(judge(encode_any(want)).accepted);
+  want.into = true;
+  want.segment_count = kMaxSegments;
+  for (Segment& s : want.segments) s = {0xffffffff, 1, ~uint64_t{0} - 1};
+  CHECK(encode_any(want).size() == 48 + 16 + 8 * 16 + 264 + 16 * 24);
+  CHECK(judge(encode_any(want)).accepted);
 
   Release release{};
   release.count = kMaxReleases;
