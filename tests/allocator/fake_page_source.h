@@ -3,11 +3,13 @@
 #ifndef SLUICE_TESTS_ALLOCATOR_FAKE_PAGE_SOURCE_H_
 #define SLUICE_TESTS_ALLOCATOR_FAKE_PAGE_SOURCE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <set>
 
 #include <sluice/allocator/arena.h>
 #include <sluice/allocator/memory_registrar.h>
@@ -94,20 +96,30 @@ class FakeRegistrar final : public MemoryRegistrar {
     if (failures_ != nullptr && failures_->fails()) {
       return Status(Code::kNoMemory, Scope::kOperation, "tests/fake_registrar", std::string("told to fail: extent_added"));
     }
-    if (!registered.emplace(id, length).second || id <= last_id) std::abort();  // ids only grow
-    last_id = id;
+    if (!known_.insert(id).second) std::abort();  // an id is used once
+    registered.emplace(id, length);
+    last_id = std::max(last_id, id);
+    bases[id] = base;
     return Status();
   }
   void extent_removed(ExtentId id) noexcept override {
     if (registered.erase(id) != 1) std::abort();
   }
 
+  // What the device does by itself once no arena knows it.
+  void forget() {
+    registered.clear();
+    known_.clear();
+  }
+
   std::map<ExtentId, size_t> registered;
+  std::map<ExtentId, std::byte*> bases;
   uint64_t added = 0;
   ExtentId last_id = 0;
 
  private:
   FailNth* failures_;
+  std::set<ExtentId> known_;
 };
 
 inline constexpr size_t kMiB = size_t{1} << 20;

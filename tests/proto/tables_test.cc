@@ -61,6 +61,78 @@ TEST_CASE("an id finds its operation only while that is outstanding", "[proto]")
   }
 }
 
+TEST_CASE("a notice finds its operation only while that is outstanding", "[proto]") {
+  OperationTable table(20);
+  std::vector<Operation*> taken;
+  while (Operation* op = table.take()) {
+    op->state = OperationState::kPosted;
+    taken.push_back(op);
+  }
+  for (Operation* op : taken) {
+    uint32_t notice = OperationTable::notice_of(op->id);
+    CHECK((notice & 0xFFFF) == (op->id & 0xFFFF));
+    CHECK(notice >> 16 == (op->id >> 32 & 0xFFFF));
+    CHECK(table.find_notice(notice) == op);
+  }
+  uint32_t notice = OperationTable::notice_of(taken[7]->id);
+  table.give_back(taken[7]);
+  CHECK(table.find_notice(notice) == nullptr);
+}
+
+TEST_CASE("a notice finds no operation of another generation until 65536 have passed", "[proto]") {
+  OperationTable table(1);
+  Operation* op = table.take();
+  op->state = OperationState::kPosted;
+  const uint32_t first = OperationTable::notice_of(op->id);
+  uint32_t wrong = 0, lost = 0;
+  for (int generation = 1; generation < 65536; ++generation) {
+    table.give_back(op);
+    op = table.take();
+    op->state = OperationState::kPosted;
+    if (table.find_notice(first) != nullptr) ++wrong;
+    if (table.find_notice(OperationTable::notice_of(op->id)) != op) ++lost;
+  }
+  CHECK(wrong == 0);
+  CHECK(lost == 0);
+  table.give_back(op);
+  op = table.take();
+  op->state = OperationState::kPosted;
+  CHECK(table.find_notice(first) == op);  // half of the generation is all that 32 bits hold
+}
+
+TEST_CASE("a notice of any value finds what it names or nothing", "[proto]") {
+  OperationTable empty(4);
+  OperationTable table(20);
+  std::vector<Operation*> taken;
+  for (uint32_t generation = 0; generation < 3; ++generation) {
+    while (Operation* op = table.take()) {
+      op->state = OperationState::kPosted;
+      taken.push_back(op);
+    }
+    if (generation == 2) break;
+    for (Operation* op : taken) table.give_back(op);
+    taken.clear();
+  }
+  uint32_t wrong = 0, found = 0;
+  auto ask = [&](uint32_t notice) {
+    if (empty.find_notice(notice) != nullptr) ++wrong;
+    Operation* op = table.find_notice(notice);
+    if (op == nullptr) return;
+    ++found;
+    if (OperationTable::notice_of(op->id) != notice || op->state != OperationState::kPosted) ++wrong;
+  };
+  // Every slot, and generations that are, were and never will be.
+  for (uint32_t slot = 0; slot < 65536; ++slot) {
+    for (uint32_t generation : {0u, 1u, 2u, 3u, 4u, 0x7FFFu, 0x8000u, 0xFFFEu, 0xFFFFu}) ask(generation << 16 | slot);
+  }
+  CHECK(found == taken.size());
+  for (uint32_t generation = 0; generation < 65536; ++generation) {
+    for (uint32_t slot : {0u, 1u, 20u, 21u, 24u, 25u, 0x7FFFu, 0xFFFFu}) ask(generation << 16 | slot);
+  }
+  CHECK(found == taken.size() + 2);
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("a grant is good for its rights, range, epoch and time alone", "[proto]") {
   std::vector<std::byte> memory(100);
   Buffer buffer = some_bytes(memory);
