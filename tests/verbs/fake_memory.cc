@@ -1,0 +1,226 @@
+// Protection domains, memory regions and windows, and who may reach what through them.
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/verbs/fake_fabric.h"
+
+namespace sluice::verbs::fake {
+namespace {
+
+constexpr int kRemote = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr int kNeedsLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+uint64_t page_bytes() {
+  static const auto size = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+bool inside(uint64_t start, uint64_t size, uint64_t address, uint64_t length) {
+  return address >= start && length <= size && address - start <= size - length;
+}
+
+bool mapped(uint64_t first_page, uint64_t pages) {
+  std::vector<unsigned char> resident(pages);
+  return ::mincore(reinterpret_cast<void*>(first_page), pages * page_bytes(), resident.data()) == 0;
+}
+
+}  // namespace
+
+ibv_pd* Fabric::alloc_pd(ibv_context* context) {
+  Context* found = context_of(context, "alloc_pd");
+  auto of_device = [&](const Pd& pd) { return pd.base.context->device == context->device; };
+  errno = found == nullptr ? EINVAL : found->device->removed ? EIO : 0;
+  if (errno == 0 && pds_.count(of_device) >= static_cast<size_t>(found->device->options.max_pd)) errno = ENOMEM;
+  if (errno != 0) return nullptr;
+  auto pd = std::make_unique<Pd>();
+  pd->base.context = context;
+  return &pds_.add(std::move(pd))->base;
+}
+
+int Fabric::dealloc_pd(ibv_pd* pd) {
+  if (pds_.find(pd) == nullptr) return misuse("dealloc_pd: no such PD, or freed before"), EINVAL;
+  bool removed = gone(pd->context);
+  auto ours = [&](const auto& object) { return object.base.pd == pd; };
+  if (!removed && mrs_.count(ours) + mws_.count(ours) + qps_.count(ours) > 0) {
+    return misuse("dealloc_pd: it has regions, windows or QPs"), EBUSY;
+  }
+  pds_.remove(pd);
+  return removed ? EIO : 0;
+}
+
+ibv_mr* Fabric::reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
+  return register_memory(pd, reinterpret_cast<uint64_t>(address), length, access, false);
+}
+
+ibv_mr* Fabric::reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) {
+  if (fd < 0) return errno = EBADF, nullptr;
+  if (offset + length < offset) return errno = EINVAL, nullptr;
+  return register_memory(pd, iova, length, access, true);
+}
+
+ibv_mr* Fabric::register_memory(ibv_pd* pd, uint64_t address, size_t length, int access, bool device_memory) {
+  if (pds_.find(pd) == nullptr) return misuse("reg_mr: no such PD"), errno = EINVAL, nullptr;
+  if (gone(pd->context)) return errno = EIO, nullptr;
+  const FakeDeviceOptions& limits = contexts_.find(pd->context)->device->options;
+  bool writable = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
+  bool on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0;
+  if (length == 0 || address + length < address || ((access & kNeedsLocalWrite) != 0 && !writable) || length > limits.max_mr_size) {
+    return errno = EINVAL, nullptr;
+  }
+  if (on_demand && !limits.on_demand_paging) return errno = EOPNOTSUPP, nullptr;
+  if ((access & IBV_ACCESS_MW_BIND) != 0 && !limits.windows) return errno = EOPNOTSUPP, nullptr;
+  uint64_t first = address & ~(page_bytes() - 1);
+  uint64_t pages = (address + length - first + page_bytes() - 1) / page_bytes();
+  uint64_t pinned = device_memory || on_demand ? 0 : pages * page_bytes();
+  auto of_device = [&](const Mr& mr) { return mr.base.context->device == pd->context->device; };
+  if (mrs_.count(of_device) >= static_cast<size_t>(limits.max_mr)) return errno = ENOMEM, nullptr;
+  if (pinned > options.memlock_bytes || pinned_ > options.memlock_bytes - pinned) return errno = ENOMEM, nullptr;
+  if (!device_memory && !mapped(first, pages)) return errno = EFAULT, nullptr;
+
+  auto mr = std::make_unique<Mr>();
+  mr->base.context = pd->context;
+  mr->base.pd = pd;
+  mr->base.addr = reinterpret_cast<void*>(address);
+  mr->base.length = length;
+  mr->access = access;
+  mr->pinned = pinned;
+  mr->device_memory = device_memory;
+  // Different on purpose, and no remote key without remote rights (as soft-RoCE).
+  mr->base.lkey = next_key_++ << 8 | 0x11;
+  mr->base.rkey = (access & kRemote) != 0 ? next_key_++ << 8 | 0x22 : 0;
+  pinned_ += pinned;
+  Mr* added = mrs_.add(std::move(mr));
+  by_lkey_[added->base.lkey] = added;
+  if (added->base.rkey != 0) mrs_by_rkey_[added->base.rkey] = added;
+  return &added->base;
+}
+
+int Fabric::dereg_mr(ibv_mr* mr) {
+  Mr* found = mrs_.find(mr);
+  if (found == nullptr) return misuse("dereg_mr: no such region, or deregistered before"), EINVAL;
+  bool removed = gone(mr->context);
+  if (found->windows > 0 && !removed) return EBUSY;
+  mws_.each([&](Mw& mw) { if (mw.mr == found) release_window(mw); });
+  pinned_ -= found->pinned;
+  by_lkey_.erase(mr->lkey);
+  mrs_by_rkey_.erase(mr->rkey);
+  mrs_.remove(mr);
+  return removed ? EIO : 0;
+}
+
+ibv_mw* Fabric::alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  if (pds_.find(pd) == nullptr) return misuse("alloc_mw: no such PD"), errno = EINVAL, nullptr;
+  if (gone(pd->context)) return errno = EIO, nullptr;
+  const FakeDeviceOptions& limits = contexts_.find(pd->context)->device->options;
+  if (!limits.windows) return errno = EOPNOTSUPP, nullptr;
+  if (type != IBV_MW_TYPE_2) return errno = EINVAL, nullptr;
+  auto of_device = [&](const Mw& mw) { return mw.base.context->device == pd->context->device; };
+  if (mws_.count(of_device) >= static_cast<size_t>(limits.max_mw)) return errno = ENOMEM, nullptr;
+  auto mw = std::make_unique<Mw>();
+  mw->base.context = pd->context;
+  mw->base.pd = pd;
+  mw->base.type = type;
+  mw->rkey = mw->base.rkey = next_key_++ << 8 | 0x33;
+  Mw* added = mws_.add(std::move(mw));
+  windows_by_index_[added->rkey >> 8] = added;
+  return &added->base;
+}
+
+int Fabric::dealloc_mw(ibv_mw* mw) {
+  Mw* found = mws_.find(mw);
+  if (found == nullptr) return misuse("dealloc_mw: no such window, or freed before"), EINVAL;
+  release_window(*found);
+  windows_by_index_.erase(found->rkey >> 8);
+  bool removed = gone(mw->context);
+  mws_.remove(mw);
+  return removed ? EIO : 0;
+}
+
+void Fabric::release_window(Mw& mw) {
+  if (mw.mr != nullptr) --mw.mr->windows;
+  mw.mr = nullptr;
+  mw.qp = nullptr;
+}
+
+bool Fabric::local_access(const Qp& qp, const ibv_sge& sge, bool write, const char* what) {
+  if (sge.length == 0) return true;
+  auto found = by_lkey_.find(sge.lkey);
+  const char* wrong = nullptr;
+  if (found == by_lkey_.end()) {
+    wrong = "no region has this lkey";
+  } else if (found->second->base.pd != qp.base.pd) {
+    wrong = "the region is of another PD";
+  } else if (!inside(reinterpret_cast<uint64_t>(found->second->base.addr), found->second->base.length, sge.addr, sge.length)) {
+    wrong = "outside the region";
+  } else if (write && (found->second->access & IBV_ACCESS_LOCAL_WRITE) == 0) {
+    wrong = "the region is not writable";
+  }
+  if (wrong != nullptr) misuse(std::string(what) + ": " + wrong);
+  return wrong == nullptr;
+}
+
+bool Fabric::backed(uint32_t lkey) const {
+  auto found = by_lkey_.find(lkey);
+  return found != by_lkey_.end() && !found->second->device_memory;
+}
+
+bool Fabric::remote_backed(uint32_t rkey) const {
+  auto window = windows_by_index_.find(rkey >> 8);
+  if (window != windows_by_index_.end()) return !window->second->mr->device_memory;
+  return !mrs_by_rkey_.at(rkey)->device_memory;
+}
+
+// What the responder checks (specification 10.6.3.4, 10.6.7). A window has rights of its own: its
+// region needs no remote ones.
+bool Fabric::remote_access(const Qp& qp, uint32_t rkey, uint64_t address, uint64_t length, unsigned right) {
+  auto window = windows_by_index_.find(rkey >> 8);
+  if (window != windows_by_index_.end()) {
+    const Mw& mw = *window->second;
+    return mw.rkey == rkey && mw.mr != nullptr && mw.qp == &qp && (mw.access & right) != 0 &&
+           inside(mw.address, mw.length, address, length);
+  }
+  auto found = mrs_by_rkey_.find(rkey);
+  if (found == mrs_by_rkey_.end()) return false;
+  const Mr& mr = *found->second;
+  return mr.base.pd == qp.base.pd && (static_cast<unsigned>(mr.access) & right) != 0 &&
+         inside(reinterpret_cast<uint64_t>(mr.base.addr), mr.base.length, address, length);
+}
+
+ibv_wc_status Fabric::bind_window(Qp& qp, const ibv_send_wr& wr) {
+  const auto& bind = wr.bind_mw;
+  Mw* mw = mws_.find(bind.mw);
+  Mr* mr = mrs_.find(bind.bind_info.mr);
+  unsigned rights = bind.bind_info.mw_access_flags;
+  if (mw == nullptr || mr == nullptr || bind.bind_info.length == 0) return IBV_WC_MW_BIND_ERR;
+  bool free = mw->mr == nullptr;
+  bool same_pd = mw->base.pd == qp.base.pd && mr->base.pd == qp.base.pd;
+  // The program must have noted the key of its last bind in mw->rkey (post_send keeps what
+  // it found there in `invalidate_rkey`): soft-RoCE looks the window up by it.
+  bool key_kept = wr.invalidate_rkey == mw->rkey;
+  if (!key_kept) misuse("BIND_MW: mw->rkey is not the window's key");
+  bool new_key = key_kept && (bind.rkey & 0xff) != (mw->rkey & 0xff);
+  bool bindable = (mr->access & IBV_ACCESS_MW_BIND) != 0;
+  bool writable = (rights & kNeedsLocalWrite) == 0 || (mr->access & IBV_ACCESS_LOCAL_WRITE) != 0;
+  bool within = inside(reinterpret_cast<uint64_t>(mr->base.addr), mr->base.length, bind.bind_info.addr, bind.bind_info.length);
+  if (!free || !same_pd || !new_key || !bindable || !writable || !within) return IBV_WC_MW_BIND_ERR;
+  mw->rkey = (mw->rkey & ~0xffu) | (bind.rkey & 0xff);
+  mw->mr = mr;
+  mw->qp = &qp;
+  mw->address = bind.bind_info.addr;
+  mw->length = bind.bind_info.length;
+  mw->access = rights;
+  ++mr->windows;
+  return IBV_WC_SUCCESS;
+}
+
+ibv_wc_status Fabric::invalidate(Qp& qp, uint32_t rkey) {
+  auto found = windows_by_index_.find(rkey >> 8);
+  if (found == windows_by_index_.end()) return IBV_WC_LOC_QP_OP_ERR;
+  Mw& mw = *found->second;
+  if (mw.rkey != rkey || mw.mr == nullptr || mw.qp != &qp) return IBV_WC_LOC_QP_OP_ERR;
+  release_window(mw);
+  return IBV_WC_SUCCESS;
+}
+
+}  // namespace sluice::verbs::fake
