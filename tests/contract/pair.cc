@@ -15,9 +15,9 @@ const std::string& path_under_test() {
   static const std::string path = [] {
     const char* chosen = std::getenv("SLUICE_CONTRACT_PATH");
     std::string text = chosen != nullptr ? chosen : "";
-    bool known = text == "loopback" || text == "shm" || text == "tcp" || text == "sluice";
+    bool known = text == "loopback" || text == "shm" || text == "tcp" || text == "rdma" || text == "sluice";
     if (!known) {
-      std::fprintf(stderr, "SLUICE_CONTRACT_PATH='%s': set loopback, shm, tcp or sluice\n", text.c_str());
+      std::fprintf(stderr, "SLUICE_CONTRACT_PATH='%s': set loopback, shm, tcp, rdma or sluice\n", text.c_str());
       std::exit(2);
     }
     return text;
@@ -68,17 +68,22 @@ FaultsDone faults_done() {
   return done;
 }
 
-bool path_has_views() { return path_under_test() != "tcp"; }
-size_t inline_limit() { return path_has_views() ? 4096 : 16384; }
+bool path_has_views() { return path_under_test() != "tcp" && !path_is_direct(); }
+bool path_is_direct() { return path_under_test() == "rdma"; }
+size_t inline_limit() { return path_under_test() == "tcp" ? 16384 : 4096; }
 
 namespace {
 std::string named() { return fresh_name(path_under_test() + ":contract"); }
+std::string host() {
+  const char* given = std::getenv("SLUICE_CONTRACT_HOST");
+  return given != nullptr ? given : "127.0.0.1";
+}
 bool by_name() { return path_under_test() == "loopback" || path_under_test() == "shm"; }
 }  // namespace
 
-std::string fresh_address() { return by_name() ? named() : path_under_test() + "://127.0.0.1:0"; }
+std::string fresh_address() { return by_name() ? named() : path_under_test() + "://" + host() + ":0"; }
 // Port 1 (tcpmux) is below the ephemeral range and unused.
-std::string deserted_address() { return by_name() ? named() : path_under_test() + "://127.0.0.1:1"; }
+std::string deserted_address() { return by_name() ? named() : path_under_test() + "://" + host() + ":1"; }
 
 namespace {
 uint64_t mix(uint64_t x) {

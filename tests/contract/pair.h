@@ -18,7 +18,8 @@
 
 namespace sluice::test {
 
-// From the environment: loopback, shm, tcp or sluice (SLUICE_CONTRACT_PATH).
+// From the environment: loopback, shm, tcp, rdma or sluice (SLUICE_CONTRACT_PATH). Listeners
+// of paths that have hosts are at SLUICE_CONTRACT_HOST, else at 127.0.0.1.
 const std::string& path_under_test();
 // From the environment (SLUICE_CONTRACT_FAULTS): none, or what every connection of every
 // context suffers. "delayed": whatever a path may do without breaking its contract
@@ -33,6 +34,8 @@ FaultsDone faults_done();
 // TCP connections that got a small send buffer.
 uint64_t sockets_narrowed();
 bool path_has_views();
+// Devices move the bytes: one-sided access needs nobody at the target.
+bool path_is_direct();
 // Largest message that travels inside a control message, and one that does not.
 size_t inline_limit();
 // Where a listener of this path can listen: a new place each time.

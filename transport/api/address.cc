@@ -26,7 +26,7 @@ std::string quoted(std::string_view text) {
 Status invalid(std::string_view text, const std::string& why) {
   return Status(Code::kInvalidArgument, Scope::kOperation, "api/address",
                 "address '" + quoted(text) + "': " + why +
-                    "; examples: sluice://host:7000, tcp://[::1]:7000, shm:name");
+                    "; examples: sluice://host:7000, rdma://host:7000, tcp://[::1]:7000, shm:name");
 }
 
 bool name_character(char c) {
@@ -85,6 +85,7 @@ std::string_view to_string(Scheme scheme) {
     case Scheme::kShm: return "shm";
     case Scheme::kTcp: return "tcp";
     case Scheme::kLoopback: return "loopback";
+    case Scheme::kRdma: return "rdma";
   }
   return "scheme out of range";
 }
@@ -93,6 +94,7 @@ Result<Address> Address::parse(std::string_view text) {
   auto rest_after = [&](std::string_view prefix) { return text.substr(prefix.size()); };
   if (text.starts_with("sluice://")) return parse_host_port(text, Scheme::kSluice, rest_after("sluice://"));
   if (text.starts_with("tcp://")) return parse_host_port(text, Scheme::kTcp, rest_after("tcp://"));
+  if (text.starts_with("rdma://")) return parse_host_port(text, Scheme::kRdma, rest_after("rdma://"));
   if (text.starts_with("shm:")) return parse_name(text, Scheme::kShm, rest_after("shm:"));
   if (text.starts_with("loopback:")) return parse_name(text, Scheme::kLoopback, rest_after("loopback:"));
   return invalid(text, "unknown scheme");

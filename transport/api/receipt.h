@@ -52,6 +52,11 @@ class Capabilities {
   }
   constexpr bool has(Capability c) const { return (bits_ & static_cast<uint32_t>(c)) != 0; }
   constexpr uint32_t bits() const { return bits_; }
+  constexpr Capabilities with(Capability c) const {
+    Capabilities more = *this;
+    more.bits_ |= static_cast<uint32_t>(c);
+    return more;
+  }
 
  private:
   uint32_t bits_ = 0;

@@ -6,6 +6,7 @@
 #include <sluice/select/provider.h>
 #include <sluice/shm/provider.h>
 #include <sluice/tcp/provider.h>
+#include <sluice/verbs/provider.h>
 
 namespace sluice {
 
@@ -22,6 +23,7 @@ Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
   auto select = std::make_unique<select::SelectProvider>(*context, *shm, *tcp);
   // Rings first: they are looked at in every round of a spin.
   context->add_provider(std::move(shm));
+  context->add_provider(std::make_unique<verbs::VerbsProvider>(*context));
   context->add_provider(std::move(tcp));
   context->add_provider(std::move(select));
   context->add_provider(std::make_unique<loopback::LoopbackProvider>(*context));

@@ -1,0 +1,307 @@
+#include <sluice/verbs/connection.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <sluice/base/counters.h>
+#include <sluice/base/fault_point.h>
+#include <sluice/base/log.h>
+
+namespace sluice::verbs {
+namespace {
+
+constexpr const char* kOrigin = "verbs/connection";
+constexpr int kEventsPerTurn = 64;
+
+// What a REQ and a REP carry: enough to know that the other end is one of us.
+struct PrivateData {
+  uint32_t magic = wire::kMagic;
+  uint16_t min_version = wire::kMinVersion;
+  uint16_t max_version = wire::kMaxVersion;
+};
+
+Counter connects("verbs.connects");
+Counter accepts("verbs.accepts");
+Counter refused("verbs.refused");
+
+Status ended(Code code, const std::string& why, int error = 0) { return Status(code, Scope::kEndpoint, kOrigin, why, error); }
+
+}  // namespace
+
+Status cm_error(const std::string& what, int error) {
+  Code code = Code::kUnreachable;
+  std::string why;
+  switch (error) {
+    case ENODEV: why = ": no RDMA device has this address or reaches it; see `sluice info`"; break;
+    case EADDRNOTAVAIL: why = ": no RDMA device of this machine has this address; see `sluice info`"; break;
+    case EADDRINUSE: code = Code::kInvalidArgument, why = ": the port is taken"; break;
+    case EACCES:
+    case EPERM: code = Code::kAccessDenied, why = ": /dev/infiniband/rdma_cm must be readable and writable"; break;
+    case ETIMEDOUT: why = ": nobody answered"; break;
+    case ENOMEM:
+    case EMFILE: code = Code::kNoMemory, why = ": out of memory or file descriptors (ulimit -n, ulimit -l)"; break;
+    default: break;
+  }
+  return Status(code, Scope::kOperation, kOrigin, what + why, error);
+}
+
+Result<std::unique_ptr<CmHub>> CmHub::open(Context& context, VerbsApi& api) {
+  std::unique_ptr<CmHub> hub(new CmHub(context, api));
+  errno = 0;
+  hub->channel_ = api.create_event_channel();
+  if (hub->channel_ == nullptr) {
+    int error = errno;
+    if (error == ENODEV || error == ENOENT) {
+      return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                    "this machine has no RDMA connection manager (/dev/infiniband/rdma_cm); load it with `modprobe rdma_ucm`", error);
+    }
+    return cm_error("the RDMA connection manager cannot be used", error);
+  }
+  int fd = hub->channel_->fd;
+  int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return cm_error("the event channel cannot be made non-blocking", errno);
+  SLUICE_RETURN_IF_ERROR(context.watch(fd, EPOLLIN, hub.get()));
+  return hub;
+}
+
+CmHub::~CmHub() {
+  if (channel_ == nullptr) return;
+  context_.unwatch(channel_->fd, this);
+  api_.destroy_event_channel(channel_);
+}
+
+void CmHub::on_event(uint32_t) noexcept {
+  for (int i = 0; i < kEventsPerTurn; ++i) {
+    rdma_cm_event* raw = nullptr;
+    if (api_.cm_event(channel_, &raw) != 0) return;
+    CmEvent event{.type = raw->event, .status = raw->status, .id = raw->id};
+    event.responder_resources = raw->param.conn.responder_resources;
+    event.initiator_depth = raw->param.conn.initiator_depth;
+    if (raw->param.conn.private_data != nullptr) {
+      event.private_bytes = std::min<size_t>(raw->param.conn.private_data_len, event.private_data.size());
+      std::memcpy(event.private_data.data(), raw->param.conn.private_data, event.private_bytes);
+    }
+    auto* client = static_cast<CmClient*>(raw->id->context);
+    // Before anybody acts: ending an id waits until its events were acknowledged.
+    (void)api_.ack_cm_event(raw);
+    if (client != nullptr) client->on_cm_event(event);
+  }
+}
+
+Result<RdmaAddress> resolve(const std::string& host, uint16_t port, bool to_listen) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | (to_listen ? AI_PASSIVE : 0);
+  addrinfo* found = nullptr;
+  int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0) {
+    return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
+                  "host '" + host + "' cannot be resolved: " + ::gai_strerror(error) + "; check the name, or give an address");
+  }
+  RdmaAddress address;
+  std::memcpy(&address.storage, found->ai_addr, std::min<size_t>(found->ai_addrlen, sizeof(address.storage)));
+  ::freeaddrinfo(found);
+  return address;
+}
+
+std::string name_of(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "?";
+  uint16_t port = 0;
+  if (address->sa_family == AF_INET6) {
+    const auto* six = reinterpret_cast<const sockaddr_in6*>(address);
+    ::inet_ntop(AF_INET6, &six->sin6_addr, text, sizeof(text));
+    port = ntohs(six->sin6_port);
+    return "rdma://[" + std::string(text) + "]:" + std::to_string(port);
+  }
+  const auto* four = reinterpret_cast<const sockaddr_in*>(address);
+  ::inet_ntop(AF_INET, &four->sin_addr, text, sizeof(text));
+  port = ntohs(four->sin_port);
+  return "rdma://" + std::string(text) + ":" + std::to_string(port);
+}
+
+Result<std::unique_ptr<Connection>> Connection::connect(CmHub& hub, DeviceTable& devices, RdmaAddress address, const wire::Hello& ours,
+                                                        Instant deadline) {
+  std::unique_ptr<Connection> made(new Connection(hub, devices, ours, true));
+  auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now()).count();
+  made->timeout_ms_ = static_cast<int>(std::clamp<int64_t>(left, 1, 60000));
+  auto* client = static_cast<CmClient*>(made.get());
+  if (int e = hub.api().create_id(hub.channel(), &made->id_, client); e != 0) return cm_error("no connection id", e);
+  if (int e = hub.api().resolve_addr(made->id_, address.get(), made->timeout_ms_); e != 0) {
+    return cm_error("no RDMA path to " + name_of(address.get()), e);
+  }
+  connects.add();
+  return made;
+}
+
+Result<std::unique_ptr<Connection>> Connection::accept(CmHub& hub, DeviceTable& devices, const CmEvent& request, const wire::Hello& ours) {
+  std::unique_ptr<Connection> made(new Connection(hub, devices, ours, false));
+  made->id_ = request.id;
+  made->id_->context = static_cast<CmClient*>(made.get());
+  Status answered = made->respond(request);
+  if (!answered.ok()) {
+    refused.add();
+    (void)hub.api().reject(made->id_, nullptr, 0);
+    return answered;
+  }
+  accepts.add();
+  return made;
+}
+
+Connection::~Connection() {
+  if (queue_ != nullptr) queue_->stop();
+  disconnect();
+  queue_.reset();
+  if (id_ != nullptr) (void)hub_.api().destroy_id(id_);
+}
+
+void Connection::disconnect() {
+  bool was_up = state_ == State::kGreeting || state_ == State::kReady;
+  if (id_ != nullptr && was_up && !peer_gone_) (void)hub_.api().disconnect(id_);
+  if (was_up) state_ = State::kEnded;
+}
+
+std::string Connection::local_name() const { return id_ != nullptr ? name_of(&id_->route.addr.src_addr) : "rdma:"; }
+std::string Connection::peer_name() const { return id_ != nullptr ? name_of(&id_->route.addr.dst_addr) : "rdma:"; }
+
+void Connection::fail(Status why) {
+  if (state_ == State::kEnded) return;
+  why_ = std::move(why);
+  if (state_ == State::kGreeting && id_ != nullptr) (void)hub_.api().disconnect(id_);
+  state_ = State::kEnded;
+}
+
+Status Connection::make_queue() {
+  if (id_->verbs == nullptr || id_->verbs->device == nullptr) return ended(Code::kUnreachable, "no RDMA device reaches the peer");
+  SLUICE_TRY(Device * device, devices_.device(id_->verbs->device->name));
+  SLUICE_TRY(queue_, QueuePair::create(*device, id_->port_num));
+  return queue_->initialise(id_);
+}
+
+Status Connection::request() {
+  SLUICE_RETURN_IF_ERROR(make_queue());
+  const DeviceLimits& limits = queue_->device().limits();
+  PrivateData data;
+  rdma_conn_param parameters{};
+  parameters.private_data = &data;
+  parameters.private_data_len = sizeof(data);
+  parameters.responder_resources = limits.reads_in;
+  parameters.initiator_depth = limits.reads_out;
+  parameters.flow_control = 1;
+  parameters.retry_count = 6;
+  parameters.rnr_retry_count = 3;
+  parameters.qp_num = queue_->number();
+  fault_point("verbs.request");
+  if (int e = hub_.api().connect(id_, &parameters); e != 0) return cm_error("the connection cannot be asked for", e);
+  return Status();
+}
+
+Status Connection::respond(const CmEvent& event) {
+  PrivateData theirs;
+  if (event.private_bytes < sizeof(theirs)) return ended(Code::kCorrupt, "a peer that is not sluice");
+  std::memcpy(&theirs, event.private_data.data(), sizeof(theirs));
+  if (theirs.magic != wire::kMagic) return ended(Code::kCorrupt, "a peer that is not sluice");
+  SLUICE_RETURN_IF_ERROR(make_queue());
+  SLUICE_RETURN_IF_ERROR(queue_->ready(id_));
+  const DeviceLimits& limits = queue_->device().limits();
+  PrivateData data;
+  rdma_conn_param parameters{};
+  parameters.private_data = &data;
+  parameters.private_data_len = sizeof(data);
+  parameters.responder_resources = std::min(event.responder_resources, limits.reads_in);
+  parameters.initiator_depth = std::min(event.initiator_depth, limits.reads_out);
+  parameters.flow_control = 1;
+  parameters.rnr_retry_count = 3;
+  parameters.qp_num = queue_->number();
+  state_ = State::kConnecting;
+  fault_point("verbs.respond");
+  if (int e = hub_.api().accept(id_, &parameters); e != 0) return cm_error("the connection cannot be accepted", e);
+  return Status();
+}
+
+// The passive end has answered.
+Status Connection::finish_connecting() {
+  SLUICE_RETURN_IF_ERROR(queue_->ready(id_));
+  fault_point("verbs.establish");
+  if (int e = hub_.api().establish(id_); e != 0) return cm_error("the connection cannot be finished", e);
+  return Status();
+}
+
+void Connection::on_cm_event(const CmEvent& event) noexcept {
+  if (state_ == State::kEnded) return;
+  Status next;
+  switch (event.type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      if (int e = hub_.api().resolve_route(id_, timeout_ms_); e != 0) next = cm_error("no RDMA route to the peer", e);
+      break;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      state_ = State::kConnecting;
+      next = request();
+      break;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      next = finish_connecting();
+      if (next.ok()) state_ = State::kGreeting;
+      break;
+    case RDMA_CM_EVENT_ESTABLISHED:
+      if (state_ == State::kConnecting) state_ = State::kGreeting;
+      break;
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR: next = cm_error("no RDMA path to the peer", event.status < 0 ? -event.status : EHOSTUNREACH); break;
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_UNREACHABLE: next = cm_error("the peer cannot be reached by RDMA", event.status < 0 ? -event.status : 0); break;
+    case RDMA_CM_EVENT_REJECTED:
+      // IB_CM_REJ_INVALID_SERVICE_ID: nobody listens. IB_CM_REJ_CONSUMER_DEFINED: it said no.
+      next = event.status == 8 ? ended(Code::kUnreachable, "nobody listens there by RDMA; start the listener first")
+                               : ended(Code::kUnreachable, "the peer refuses the connection (reason " + std::to_string(event.status) + ")");
+      break;
+    case RDMA_CM_EVENT_DISCONNECTED: peer_gone_ = true; break;
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      peer_gone_ = true;
+      next = state_ == State::kReady ? Status() : ended(Code::kUnreachable, "the RDMA device was removed");
+      break;
+    default: break;
+  }
+  if (!next.ok()) fail(std::move(next));
+}
+
+void Connection::send_hello() {
+  std::byte header[wire::kMaxHeaderBytes];
+  size_t length = wire::encode(ours_, header);
+  hello_sent_ = queue_->send(proto::ConstBytes(header, length), {});
+}
+
+size_t Connection::step(Instant now) {
+  if (state_ != State::kGreeting) return 0;
+  if (active_ && !hello_sent_) send_hello();
+  size_t work = queue_->poll(*this, now, 1);
+  if (state_ != State::kGreeting) return work + 1;
+  if (queue_->failed()) {
+    fail(queue_->failure().why);
+  } else if (peer_gone_ && work == 0) {
+    fail(ended(Code::kUnreachable, "the peer ended the connection before its HELLO"));
+  }
+  return state_ == State::kGreeting ? work : work + 1;
+}
+
+void Connection::on_message(proto::ConstBytes message, Instant) {
+  Result<wire::Header> common = wire::decode_header(message);
+  Status status = common.status();
+  if (status.ok() && (common->type != wire::MessageType::kHello || common->payload_bytes != 0 || common->header_bytes != message.size())) {
+    status = ended(Code::kCorrupt, "a message before HELLO");
+  }
+  if (status.ok()) status = wire::decode(message, peer_);
+  if (status.ok()) status = wire::negotiate(ours_, peer_).status();
+  if (!status.ok()) return fail(status);
+  if (!active_) send_hello();
+  state_ = State::kReady;
+}
+
+void Connection::on_notice(uint32_t, Instant) { fail(ended(Code::kCorrupt, "written bytes before HELLO")); }
+
+}  // namespace sluice::verbs

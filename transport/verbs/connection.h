@@ -1,0 +1,137 @@
+// How two ends meet by the RDMA connection manager, and what belongs to a connection from
+// then on: its id and its queue pair. Knows no session.
+#ifndef SLUICE_VERBS_CONNECTION_H_
+#define SLUICE_VERBS_CONNECTION_H_
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sluice/api/context.h>
+#include <sluice/verbs/device.h>
+#include <sluice/verbs/queue_pair.h>
+
+namespace sluice::verbs {
+
+// An event of the connection manager, copied so that it is acknowledged before anybody acts.
+struct CmEvent {
+  rdma_cm_event_type type;
+  int status = 0;
+  rdma_cm_id* id = nullptr;
+  uint8_t responder_resources = 0, initiator_depth = 0;
+  std::array<std::byte, 196> private_data{};
+  size_t private_bytes = 0;
+};
+
+class CmClient {
+ public:
+  virtual void on_cm_event(const CmEvent& event) noexcept = 0;
+
+ protected:
+  ~CmClient() = default;
+};
+
+// The context's channel to the connection manager. An id's context is its CmClient.
+class CmHub final : public EventHandler {
+ public:
+  // Errors: kUnsupported (no RDMA on this machine; the detail says what is missing), kNoMemory.
+  static Result<std::unique_ptr<CmHub>> open(Context& context, VerbsApi& api);
+  ~CmHub();
+  VerbsApi& api() { return api_; }
+  rdma_event_channel* channel() const { return channel_; }
+  void on_event(uint32_t epoll_events) noexcept override;
+
+ private:
+  CmHub(Context& context, VerbsApi& api) : context_(context), api_(api) {}
+  Context& context_;
+  VerbsApi& api_;
+  rdma_event_channel* channel_ = nullptr;
+};
+
+// Devices by name, opened once per context.
+class DeviceTable {
+ public:
+  virtual Result<Device*> device(const std::string& name) = 0;
+
+ protected:
+  ~DeviceTable() = default;
+};
+
+// A socket address of a host name or of digits; port in host byte order. Blocks as long as
+// the system's resolver takes. Errors: kUnreachable.
+struct RdmaAddress {
+  sockaddr_storage storage{};
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+Result<RdmaAddress> resolve(const std::string& host, uint16_t port, bool to_listen);
+std::string name_of(const sockaddr* address);  // "rdma://10.0.0.1:7000"
+
+class Connection final : private CmClient, private QueueClient {
+ public:
+  enum class State : uint8_t { kResolving, kConnecting, kGreeting, kReady, kEnded };
+
+  // Starts to connect; progress comes by events and step().
+  static Result<std::unique_ptr<Connection>> connect(CmHub& hub, DeviceTable& devices, RdmaAddress address,
+                                                     const wire::Hello& ours, Instant deadline);
+  // Answers a request. The id is the connection's from now on, also on failure.
+  static Result<std::unique_ptr<Connection>> accept(CmHub& hub, DeviceTable& devices, const CmEvent& request, const wire::Hello& ours);
+  ~Connection();
+
+  State state() const { return state_; }
+  // kEnded: why.
+  const Status& why() const { return why_; }
+  // The peer ended the connection, its process is gone, or the device is.
+  bool peer_gone() const { return peer_gone_; }
+  // Moves the greeting on. Returns how much it did.
+  size_t step(Instant now);
+  bool arm() { return queue_ == nullptr || state_ == State::kEnded || queue_->arm(); }
+  void fail(Status why);
+
+  QueuePair& queue() { return *queue_; }
+  bool has_queue() const { return queue_ != nullptr; }
+  const wire::Hello& ours() const { return ours_; }
+  const wire::Hello& peer() const { return peer_; }
+  wire::Hello& ours_to_send() { return ours_; }
+  std::string local_name() const;
+  std::string peer_name() const;
+  // Tells the peer's connection manager; the queue pair is ended by the caller before.
+  void disconnect();
+
+ private:
+  Connection(CmHub& hub, DeviceTable& devices, const wire::Hello& ours, bool active)
+      : hub_(hub), devices_(devices), ours_(ours), active_(active) {}
+  Status make_queue();
+  Status request();
+  Status respond(const CmEvent& request);
+  Status finish_connecting();
+  void send_hello();
+  void on_cm_event(const CmEvent& event) noexcept override;
+  void on_message(proto::ConstBytes message, Instant now) override;
+  void on_notice(uint32_t notice, Instant now) override;
+  void on_moved(uint64_t, uint64_t, Instant) override {}
+  void on_window_closed(uint64_t, Instant) override {}
+
+  CmHub& hub_;
+  DeviceTable& devices_;
+  wire::Hello ours_, peer_;
+  bool active_;
+  bool hello_sent_ = false;
+  bool peer_gone_ = false;
+  State state_ = State::kResolving;
+  Status why_;
+  rdma_cm_id* id_ = nullptr;
+  int timeout_ms_ = 2000;
+  std::unique_ptr<QueuePair> queue_;
+};
+
+// Why the connection manager or a device says no to what was asked, in words.
+Status cm_error(const std::string& what, int error);
+
+}  // namespace sluice::verbs
+
+#endif  // SLUICE_VERBS_CONNECTION_H_

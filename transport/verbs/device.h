@@ -1,0 +1,86 @@
+// One RDMA device as one context uses it: a handle of its own, its limits, a protection
+// domain with the arena registered, completion events, and what goes wrong with it.
+#ifndef SLUICE_VERBS_DEVICE_H_
+#define SLUICE_VERBS_DEVICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <sluice/api/context.h>
+#include <sluice/verbs/registrar.h>
+#include <sluice/verbs/verbs_api.h>
+
+namespace sluice::verbs {
+
+// What of a device the backend goes by. From ibv_query_device(3) and ibv_query_port(3).
+struct DeviceLimits {
+  uint32_t queue_depth = 0;       // work requests of one queue
+  uint32_t completion_depth = 0;  // entries of one completion queue
+  uint32_t pieces = 1;            // scatter/gather entries of one work request
+  uint8_t reads_out = 1;          // READs and atomics under way as requester
+  uint8_t reads_in = 1;           // and as responder
+  bool windows = false;           // type 2B: bound to a queue pair
+  bool atomics = false;
+  bool on_demand = false;
+  bool software = false;          // soft-RoCE, soft-iWARP: the kernel copies
+  bool iwarp = false;
+};
+DeviceLimits limits_of(VerbsApi& api, ibv_context* context, const ibv_device_attr& attributes);
+
+// Told of what happens to a device, from the context's progress.
+class DeviceWatcher {
+ public:
+  // A queue pair (its number), or 0: all of them. `fatal`: the device is gone.
+  virtual void on_device_event(ibv_event_type type, uint32_t queue_pair, bool fatal) noexcept = 0;
+
+ protected:
+  ~DeviceWatcher() = default;
+};
+
+class Device final : public EventHandler {
+ public:
+  // Opens the device of that name. Errors: kUnreachable (no such device), kNoMemory
+  // (memlock), kInternal (what the driver says).
+  static Result<std::unique_ptr<Device>> open(Context& context, VerbsApi& api, const std::string& name);
+  // Requires: nothing made of it is left.
+  ~Device();
+
+  VerbsApi& api() { return api_; }
+  const std::string& name() const { return name_; }
+  const DeviceLimits& limits() const { return limits_; }
+  ibv_context* handle() const { return handle_; }
+  ibv_pd* pd() const { return pd_; }
+  ibv_comp_channel* channel() const { return channel_; }
+  Registrar& registrar() { return *registrar_; }
+  Context& context() { return context_; }
+  void set_watcher(DeviceWatcher* watcher) { watcher_ = watcher; }
+  // The device was removed or has failed: it can be closed only.
+  bool dead() const { return dead_; }
+  // Largest message of a port, bytes.
+  uint64_t message_limit(uint8_t port) const;
+
+  // EventHandler: both descriptors.
+  void on_event(uint32_t epoll_events) noexcept override;
+
+ private:
+  Device(Context& context, VerbsApi& api, std::string name) : context_(context), api_(api), name_(std::move(name)) {}
+  Status initialise();
+  void read_completion_events();
+  void read_device_events();
+
+  Context& context_;
+  VerbsApi& api_;
+  std::string name_;
+  DeviceLimits limits_;
+  ibv_context* handle_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
+  std::unique_ptr<Registrar> registrar_;
+  DeviceWatcher* watcher_ = nullptr;
+  bool dead_ = false;
+};
+
+}  // namespace sluice::verbs
+
+#endif  // SLUICE_VERBS_DEVICE_H_

@@ -1,0 +1,180 @@
+#include <sluice/verbs/link.h>
+
+#include <cstring>
+#include <utility>
+
+#include <sluice/base/counters.h>
+
+namespace sluice::verbs {
+namespace {
+
+constexpr const char* kOrigin = "verbs/link";
+constexpr int kCompletionsPerPoll = 64;
+
+Counter access_refused_to_peer("verbs.access_refused_to_peer");
+
+class FramePayload final : public proto::PayloadReader {
+ public:
+  explicit FramePayload(proto::ConstBytes bytes) : left_(bytes) {}
+  void read(proto::MutableBytes out) override {
+    size_t length = std::min(out.size(), left_.size());
+    if (length > 0) std::memcpy(out.data(), left_.data(), length);
+    left_ = left_.subspan(length);
+  }
+
+ private:
+  proto::ConstBytes left_;
+};
+
+}  // namespace
+
+proto::LinkTraits verbs_traits(const DeviceLimits& limits, uint64_t chunk_bytes) {
+  proto::LinkTraits traits;
+  traits.properties.path = Path::kVerbs;
+  // Soft-RoCE copies into frames and out of them, in the kernel.
+  uint8_t by_kernel = limits.software ? 1 : 0;
+  traits.properties.copies_per_fetch = 2 * by_kernel;
+  Capabilities capabilities{Capability::kPassiveTarget, Capability::kRdma};
+  if (by_kernel == 0) capabilities = capabilities.with(Capability::kZeroCopyFetch);
+  if (limits.atomics) capabilities = capabilities.with(Capability::kAtomics);
+  traits.properties.capabilities = capabilities;
+  traits.direct = true;
+  traits.sends_at_once = true;
+  traits.inline_bytes = kInlineBytes;
+  traits.chunk_bytes = chunk_bytes;
+  traits.inline_out = traits.inline_in = {.user = 1, .kernel = by_kernel};
+  traits.bulk_out = traits.bulk_in = {.user = 0, .kernel = by_kernel};
+  return traits;
+}
+
+VerbsLink::VerbsLink(Lingering& lingering, std::unique_ptr<Connection> connection)
+    : lingering_(lingering),
+      connection_(std::move(connection)),
+      traits_(verbs_traits(connection_->queue().device().limits(), connection_->queue().chunk_limit())),
+      local_name_(connection_->local_name()),
+      peer_name_(connection_->peer_name()) {}
+
+size_t VerbsLink::poll(Instant now) {
+  if (closed() || down_) return 0;
+  polling_ = true;
+  QueuePair& queue = connection_->queue();
+  size_t work = queue.poll(*this, now, kCompletionsPerPoll);
+  if (!queue.stopped() && !queue.failed() && connection_->peer_gone() && work == 0) {
+    queue.fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer has gone"));
+  }
+  if (queue.failed() && !close_due_) {
+    go_down(now);
+    ++work;
+  }
+  if (blocked_ && queue.writable() && !close_due_) {
+    blocked_ = false;
+    client_->writable(now);
+    ++work;
+  }
+  polling_ = false;
+  if (std::exchange(close_due_, false)) close();
+  return work;
+}
+
+void VerbsLink::go_down(Instant now) {
+  down_ = true;
+  QueuePair& queue = connection_->queue();
+  // The flush may say more than the first completion did.
+  queue.stop();
+  const QueuePair::Failure failure = queue.failure();
+  if (failure.moving) client_->moved(failure.cookie, failure.length, failure.why, now);
+  client_->link_down(failure.why, now);
+}
+
+void VerbsLink::device_failed(uint32_t queue_pair, const Status& why) {
+  if (closed() || down_ || connection_->queue().stopped()) return;
+  if (queue_pair != 0 && connection_->queue().number() != queue_pair) return;
+  if (why.code() == Code::kAccessDenied) access_refused_to_peer.add();
+  connection_->queue().fail(why);
+}
+
+void VerbsLink::on_message(proto::ConstBytes message, Instant now) {
+  Result<wire::Header> common = wire::decode_header(message);
+  Status status = common.status();
+  if (status.ok() && message.size() != size_t{common->header_bytes} + common->payload_bytes) {
+    status = Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "a frame of " + std::to_string(message.size()) + " bytes around a message of " +
+                                                                   std::to_string(common->header_bytes + common->payload_bytes));
+  }
+  if (status.ok()) {
+    FramePayload payload(message.subspan(common->header_bytes));
+    status = client_->handle_message(message.first(common->header_bytes), payload, now);
+  }
+  if (!status.ok() && !closed()) connection_->queue().fail(status);
+}
+
+void VerbsLink::on_notice(uint32_t notice, Instant now) {
+  Status status = client_->arrived(notice, now);
+  if (!status.ok() && !closed()) connection_->queue().fail(status);
+}
+
+void VerbsLink::on_moved(uint64_t cookie, uint64_t length, Instant now) { client_->moved(cookie, length, Status(), now); }
+
+void VerbsLink::on_window_closed(uint64_t cookie, Instant now) { client_->window_closed(cookie, now); }
+
+bool VerbsLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+  if (closed() || connection_->queue().send(header, payload)) return true;
+  blocked_ = true;
+  return false;
+}
+
+Result<proto::ImportedRun> VerbsLink::import_run(const wire::Segment&) {
+  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "memory to be mapped on a path that maps none");
+}
+
+Result<proto::WindowId> VerbsLink::open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out) {
+  if (closed()) return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
+  Result<proto::WindowId> opened = connection_->queue().open_window(data, length, rights, cookie, whole, out);
+  if (opened.code() == Code::kTryAgain) blocked_ = true;
+  return opened;
+}
+
+void VerbsLink::close_window(proto::WindowId window) {
+  if (!closed()) connection_->queue().close_window(window);
+}
+
+Status VerbsLink::revoke_window(proto::WindowId window) { return closed() ? Status() : connection_->queue().revoke_window(window); }
+
+Result<bool> VerbsLink::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) {
+  if (closed()) return true;
+  Result<bool> posted = connection_->queue().read(peer, into, cookie);
+  blocked_ = blocked_ || (posted.ok() && !*posted);
+  return posted;
+}
+
+Result<bool> VerbsLink::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
+  if (closed()) return true;
+  Result<bool> posted = connection_->queue().write(from, peer, cookie, notice);
+  blocked_ = blocked_ || (posted.ok() && !*posted);
+  return posted;
+}
+
+Result<bool> VerbsLink::atomic(const wire::Segment& peer, const proto::AtomicRequest& request, std::byte* result, uint64_t cookie) {
+  if (closed()) return true;
+  Result<bool> posted = connection_->queue().atomic(peer, request, result, cookie);
+  blocked_ = blocked_ || (posted.ok() && !*posted);
+  return posted;
+}
+
+void VerbsLink::stop() {
+  if (!closed()) connection_->queue().stop();
+}
+
+void VerbsLink::close() {
+  if (closed()) return;
+  if (polling_) {
+    close_due_ = true;  // the queue that is being polled goes when that is over
+    return;
+  }
+  std::unique_ptr<Connection> connection = std::move(connection_);
+  QueuePair& queue = connection->queue();
+  if (queue.stopped() || queue.failed()) return;
+  queue.revoke_windows();  // grants end with the connection, not with its last message
+  lingering_.linger(std::move(connection));
+}
+
+}  // namespace sluice::verbs

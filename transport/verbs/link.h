@@ -1,0 +1,77 @@
+// A session's path over one RDMA connection. Knows nothing of what the messages mean.
+#ifndef SLUICE_VERBS_LINK_H_
+#define SLUICE_VERBS_LINK_H_
+
+#include <memory>
+#include <string>
+
+#include <sluice/proto/link.h>
+#include <sluice/verbs/connection.h>
+
+namespace sluice::verbs {
+
+proto::LinkTraits verbs_traits(const DeviceLimits& limits, uint64_t chunk_bytes);
+
+// Connections whose last messages are still going out.
+class Lingering {
+ public:
+  virtual void linger(std::unique_ptr<Connection> connection) = 0;
+
+ protected:
+  ~Lingering() = default;
+};
+
+class VerbsLink final : public proto::Link, private QueueClient {
+ public:
+  // Requires: a connection in State::kReady.
+  VerbsLink(Lingering& lingering, std::unique_ptr<Connection> connection);
+  ~VerbsLink() override { close(); }
+  void set_client(proto::LinkClient* client) { client_ = client; }
+  bool closed() const { return connection_ == nullptr; }
+  // Handles what has come, up to a bound; returns how much.
+  size_t poll(Instant now);
+  // About to sleep. False: there is work.
+  bool arm() { return closed() || down_ || (!connection_->queue().failed() && !connection_->peer_gone() && connection_->queue().arm()); }
+  // Of the device: this connection's queue pair (or all) has failed.
+  void device_failed(uint32_t queue_pair, const Status& why);
+
+  // Link.
+  const proto::LinkTraits& traits() const override { return traits_; }
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
+  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override { return false; }
+  void flush() override {}
+  Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
+  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  void quarantine(StorageRef) override {}
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out) override;
+  void close_window(proto::WindowId window) override;
+  Status revoke_window(proto::WindowId window) override;
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) override;
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) override;
+  Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request, std::byte* result, uint64_t cookie) override;
+  void stop() override;
+  void close() override;
+  std::string local_name() const override { return local_name_; }
+  std::string peer_name() const override { return peer_name_; }
+
+ private:
+  void on_message(proto::ConstBytes message, Instant now) override;
+  void on_notice(uint32_t notice, Instant now) override;
+  void on_moved(uint64_t cookie, uint64_t length, Instant now) override;
+  void on_window_closed(uint64_t cookie, Instant now) override;
+  void go_down(Instant now);
+
+  Lingering& lingering_;
+  std::unique_ptr<Connection> connection_;
+  proto::LinkTraits traits_;
+  proto::LinkClient* client_ = nullptr;
+  bool blocked_ = false;
+  bool down_ = false;
+  bool polling_ = false;
+  bool close_due_ = false;  // close() came from inside poll()
+  std::string local_name_, peer_name_;
+};
+
+}  // namespace sluice::verbs
+
+#endif  // SLUICE_VERBS_LINK_H_

@@ -1,0 +1,334 @@
+#include <sluice/verbs/provider.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <sluice/api/identity.h>
+#include <sluice/base/counters.h>
+#include <sluice/base/log.h>
+
+namespace sluice::verbs {
+namespace {
+
+constexpr const char* kOrigin = "verbs/provider";
+// A peer has this long from its request to its HELLO.
+constexpr Duration kGreetingLimit = std::chrono::seconds(5);
+constexpr size_t kMostHalfOpen = 128;
+// The last messages of a closed connection have this long to be acknowledged.
+constexpr Duration kLingerLimit = std::chrono::seconds(1);
+// The same when the context goes away, which waits for it.
+constexpr Duration kLastLingerLimit = std::chrono::milliseconds(100);
+// A completion event can be lost by a device or a driver: look this often while asleep.
+constexpr Duration kWatchdog = std::chrono::milliseconds(100);
+
+Counter missed_events("verbs.missed_events");
+Counter half_open_dropped("verbs.half_open_dropped");
+Counter ports_down("verbs.ports_down");
+Counter peer_access_refused("verbs.peer_access_refused");
+
+template <typename Options>
+proto::SessionOptions session_options(const Options& options) {
+  proto::SessionOptions session;
+  session.operation_timeout = options.operation_timeout;
+  session.silence_limit = options.silence_limit;
+  return session;
+}
+
+// What comes on a connection that is being closed is of no use to anybody.
+class Nobody final : public QueueClient {
+  void on_message(proto::ConstBytes, Instant) override {}
+  void on_notice(uint32_t, Instant) override {}
+  void on_moved(uint64_t, uint64_t, Instant) override {}
+  void on_window_closed(uint64_t, Instant) override {}
+};
+
+class RdmaListener final : public ListenerCore {
+ public:
+  RdmaListener(VerbsProvider& provider, std::unique_ptr<VerbsListener> listener, Address address, const ListenOptions& options)
+      : provider_(provider), listener_(std::move(listener)), address_(std::move(address)), options_(options) {
+    if (address_.port == 0) address_.port = listener_->port();
+  }
+  std::shared_ptr<EndpointCore> accept() override {
+    while (listener_ != nullptr) {
+      std::unique_ptr<Connection> connection = listener_->take();
+      if (connection == nullptr) return nullptr;
+      auto endpoint = provider_.make_endpoint(std::move(connection), options_.require, session_options(options_), "rdma: was asked for");
+      if (endpoint.ok()) return std::move(endpoint).value();
+      log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
+    }
+    return nullptr;
+  }
+  std::string address() const override { return address_.to_string(); }
+  void close() override { listener_.reset(); }
+
+ private:
+  VerbsProvider& provider_;
+  std::unique_ptr<VerbsListener> listener_;
+  Address address_;
+  ListenOptions options_;
+};
+
+}  // namespace
+
+wire::Hello verbs_hello(Context& context, const proto::SessionOptions& options) {
+  wire::Hello hello = local_hello(context.arena().reserved_address_bytes());
+  hello.credit_messages = options.credit_messages;
+  hello.credit_bytes = options.credit_bytes;
+  return hello;
+}
+
+VerbsProvider::VerbsProvider(Context& context) : context_(context), sessions_(context.now()) {}
+
+VerbsProvider::~VerbsProvider() {
+  sessions_.detach_all();
+  connections_.clear();
+  while (!listeners_.empty()) listeners_.back()->let_go();
+  Instant deadline = after(now(), kLastLingerLimit);
+  while (!leaving_.empty() && now() < deadline) see_off(now());
+  leaving_.clear();
+  hub_.reset();
+  devices_.clear();
+}
+
+void VerbsProvider::shut_down() {
+  sessions_.abort_all(Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed"));
+}
+
+Result<VerbsApi*> VerbsProvider::api() { return verbs_api(); }
+
+Result<CmHub*> VerbsProvider::hub() {
+  if (hub_ == nullptr) {
+    SLUICE_TRY(VerbsApi * calls, api());
+    SLUICE_TRY(hub_, CmHub::open(context_, *calls));
+  }
+  return hub_.get();
+}
+
+Result<Device*> VerbsProvider::device(const std::string& name) {
+  for (auto& open : devices_) {
+    if (open->name() == name && !open->dead()) return open.get();
+  }
+  SLUICE_TRY(VerbsApi * calls, api());
+  SLUICE_TRY(std::unique_ptr<Device> opened, Device::open(context_, *calls, name));
+  opened->set_watcher(this);
+  devices_.push_back(std::move(opened));
+  return devices_.back().get();
+}
+
+Result<std::unique_ptr<Connection>> VerbsProvider::meet(const std::string& host, uint16_t port, const wire::Hello& ours, Instant deadline) {
+  SLUICE_TRY(CmHub * cm, hub());
+  SLUICE_TRY(RdmaAddress to, resolve(host, port, false));
+  SLUICE_TRY(std::unique_ptr<Connection> connection, Connection::connect(*cm, *this, to, ours, deadline));
+  meeting_.push_back(connection.get());
+  note_use();
+  using State = Connection::State;
+  Status waited = context_.wait_until(
+      [&] { return connection->state() == State::kReady || connection->state() == State::kEnded; }, deadline);
+  std::erase(meeting_, connection.get());
+  note_use();
+  if (connection->state() == State::kReady) return connection;
+  if (connection->state() == State::kEnded) return connection->why();
+  return Status(waited.code(), Scope::kOperation, kOrigin, "no RDMA connection to " + host + ":" + std::to_string(port) + " before the deadline");
+}
+
+Result<std::shared_ptr<EndpointCore>> VerbsProvider::connect(const Address& address, const ConnectOptions& options) {
+  proto::SessionOptions session = session_options(options);
+  Instant deadline = after(context_.refresh_now(), options.timeout);
+  SLUICE_TRY(auto connection, meet(address.host, address.port, verbs_hello(context_, session), deadline));
+  return make_endpoint(std::move(connection), options.require, session, "rdma: was asked for");
+}
+
+Result<std::unique_ptr<VerbsListener>> VerbsProvider::open_listener(const std::string& host, uint16_t port, int backlog, const wire::Hello& ours) {
+  SLUICE_TRY(CmHub * cm, hub());
+  SLUICE_TRY(RdmaAddress at, resolve(host, port, true));
+  return VerbsListener::open(*this, *cm, at, backlog, ours);
+}
+
+Result<std::unique_ptr<ListenerCore>> VerbsProvider::listen(const Address& address, const ListenOptions& options) {
+  SLUICE_TRY(auto listener, open_listener(address.host, address.port, options.backlog, verbs_hello(context_, session_options(options))));
+  return std::unique_ptr<ListenerCore>(std::make_unique<RdmaListener>(*this, std::move(listener), address, options));
+}
+
+Result<std::shared_ptr<EndpointCore>> VerbsProvider::make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
+                                                                   const proto::SessionOptions& options, std::string reason) {
+  const DeviceLimits& limits = connection->queue().device().limits();
+  if (std::string why = unmet(require, verbs_traits(limits, 0).properties); !why.empty()) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
+  }
+  wire::Hello ours = connection->ours(), peer = connection->peer();
+  auto link = std::make_unique<VerbsLink>(*this, std::move(connection));
+  VerbsLink* raw = link.get();
+  auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
+      .arena = context_.shared_arena(),
+      .mailbox = context_.mailbox(),
+      .ours = ours,
+      .peer = peer,
+      .options = options,
+      .reason = std::move(reason),
+  });
+  connections_.push_back({session, raw});
+  note_use();
+  return std::shared_ptr<EndpointCore>(session);
+}
+
+size_t VerbsProvider::progress(Instant now) {
+  size_t work = 0;
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    VerbsLink* link = connections_[i].link;
+    if (link->closed()) {
+      some_closed_ = true;
+      continue;
+    }
+    work += link->poll(now);
+  }
+  for (size_t i = 0; i < meeting_.size(); ++i) work += meeting_[i]->step(now);
+  for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->progress(now);
+  work += sessions_.progress(now);
+  if (!leaving_.empty()) work += see_off(now);
+  if (some_closed_) forget_closed();
+  return work;
+}
+
+void VerbsProvider::forget_closed() {
+  some_closed_ = false;
+  std::erase_if(connections_, [](const Held& c) { return c.link->closed() && !c.session->has_work(); });
+  note_use();
+}
+
+void VerbsProvider::note_use() {
+  in_use_ = !connections_.empty() || !meeting_.empty() || !listeners_.empty() || !leaving_.empty() || sessions_.size() > 0;
+}
+
+void VerbsProvider::linger(std::unique_ptr<Connection> connection) {
+  connection->queue().end_sending();
+  leaving_.push_back({std::move(connection), after(context_.now(), kLingerLimit)});
+  note_use();
+}
+
+size_t VerbsProvider::see_off(Instant now) {
+  Nobody nobody;
+  size_t before = leaving_.size();
+  std::erase_if(leaving_, [&](Leaving& leaving) {
+    QueuePair& queue = leaving.connection->queue();
+    (void)queue.poll(nobody, now, 64);
+    return queue.stopped() || queue.failed() || queue.drained() || leaving.connection->peer_gone() || leaving.expires <= now;
+  });
+  if (leaving_.size() != before) note_use();
+  return before - leaving_.size();
+}
+
+bool VerbsProvider::begin_sleep() {
+  bool quiet = !sessions_.has_work();
+  for (Held& held : connections_) quiet = held.link->arm() && quiet;
+  for (Connection* connection : meeting_) quiet = connection->arm() && quiet;
+  for (VerbsListener* listener : listeners_) quiet = listener->arm() && quiet;
+  for (Leaving& leaving : leaving_) quiet = leaving.connection->arm() && quiet;
+  return quiet;
+}
+
+Instant VerbsProvider::next_timeout() {
+  Instant next = sessions_.next_timeout();
+  for (VerbsListener* listener : listeners_) next = std::min(next, listener->next_timeout());
+  for (const Leaving& leaving : leaving_) next = std::min(next, leaving.expires);
+  bool busy = !connections_.empty() || !meeting_.empty();
+  return busy ? std::min(next, after(context_.now(), kWatchdog)) : next;
+}
+
+void VerbsProvider::on_device_event(ibv_event_type type, uint32_t queue_pair, bool fatal) noexcept {
+  Status why;
+  switch (type) {
+    case IBV_EVENT_QP_ACCESS_ERR:
+      peer_access_refused.add();
+      why = Status(Code::kAccessDenied, Scope::kEndpoint, kOrigin, "the peer tried to reach memory that it was not granted");
+      break;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR: why = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the device reports a broken queue pair"); break;
+    case IBV_EVENT_CQ_ERR: why = Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device reports a completion queue overrun"); break;
+    case IBV_EVENT_DEVICE_FATAL: why = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the RDMA device has failed or was removed"); break;
+    case IBV_EVENT_PORT_ERR:
+      // Its connections live until the retries say otherwise: a link may come back.
+      ports_down.add();
+      log(LogLevel::kWarning, "a port of an RDMA device went down");
+      return;
+    default: return;
+  }
+  if (fatal) queue_pair = 0;
+  for (Held& held : connections_) held.link->device_failed(queue_pair, why);
+}
+
+std::string VerbsProvider::explain() const { return "usable towards peers that an RDMA device reaches"; }
+
+Result<std::unique_ptr<VerbsListener>> VerbsListener::open(VerbsProvider& owner, CmHub& hub, RdmaAddress address, int backlog,
+                                                           const wire::Hello& ours) {
+  std::unique_ptr<VerbsListener> made(new VerbsListener(owner, hub, ours));
+  auto* client = static_cast<CmClient*>(made.get());
+  if (int e = hub.api().create_id(hub.channel(), &made->id_, client); e != 0) return cm_error("no listening id", e);
+  if (int e = hub.api().bind_addr(made->id_, address.get()); e != 0) return cm_error("cannot listen at " + name_of(address.get()), e);
+  if (int e = hub.api().listen(made->id_, backlog); e != 0) return cm_error("cannot listen at " + name_of(address.get()), e);
+  owner.listeners_.push_back(made.get());
+  owner.note_use();
+  return made;
+}
+
+VerbsListener::~VerbsListener() { let_go(); }
+
+void VerbsListener::let_go() {
+  if (owner_ == nullptr) return;
+  std::erase(owner_->listeners_, this);
+  owner_->note_use();
+  owner_ = nullptr;
+  half_open_.clear();
+  if (id_ != nullptr) (void)hub_.api().destroy_id(id_);
+}
+
+uint16_t VerbsListener::port() const { return hub_.api().source_port(id_); }
+
+void VerbsListener::on_cm_event(const CmEvent& event) noexcept {
+  if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
+  if (half_open_.size() >= kMostHalfOpen) {
+    half_open_dropped.add();
+    half_open_.erase(half_open_.begin());
+  }
+  auto accepted = Connection::accept(hub_, *owner_, event, ours_);
+  if (!accepted.ok()) {
+    log(LogLevel::kWarning, "an RDMA connection was refused: " + accepted.status().to_string());
+    return;
+  }
+  half_open_.push_back({std::move(accepted).value(), after(now(), kGreetingLimit)});
+}
+
+size_t VerbsListener::progress(Instant now) {
+  size_t work = 0;
+  for (HalfOpen& half : half_open_) work += half.connection->step(now);
+  std::erase_if(half_open_, [&](const HalfOpen& half) {
+    bool over = half.connection->state() == Connection::State::kEnded;
+    bool late = half.expires <= now && half.connection->state() != Connection::State::kReady;
+    if (late) half_open_dropped.add();
+    return over || late;
+  });
+  return work;
+}
+
+std::unique_ptr<Connection> VerbsListener::take() {
+  for (auto half = half_open_.begin(); half != half_open_.end(); ++half) {
+    if (half->connection->state() != Connection::State::kReady) continue;
+    std::unique_ptr<Connection> ready = std::move(half->connection);
+    half_open_.erase(half);
+    return ready;
+  }
+  return nullptr;
+}
+
+bool VerbsListener::arm() {
+  bool quiet = true;
+  for (HalfOpen& half : half_open_) quiet = half.connection->arm() && quiet;
+  return quiet;
+}
+
+Instant VerbsListener::next_timeout() const {
+  Instant next = kNever;
+  for (const HalfOpen& half : half_open_) next = std::min(next, half.expires);
+  return next;
+}
+
+}  // namespace sluice::verbs

@@ -1,0 +1,107 @@
+// The verbs backend of one context: its devices, its links, its listeners, and the
+// connections whose last messages are still going out.
+#ifndef SLUICE_VERBS_PROVIDER_H_
+#define SLUICE_VERBS_PROVIDER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sluice/api/context.h>
+#include <sluice/proto/session_set.h>
+#include <sluice/verbs/connection.h>
+#include <sluice/verbs/link.h>
+
+namespace sluice::verbs {
+
+class VerbsListener;
+
+class VerbsProvider final : public Provider, public DeviceTable, public DeviceWatcher, public Lingering {
+ public:
+  explicit VerbsProvider(Context& context);
+  ~VerbsProvider() override;
+
+  Scheme scheme() const override { return Scheme::kRdma; }
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+
+  // The listener ends before the provider does, or is let go of by it.
+  // For select. A connection in State::kReady, or why there is none.
+  Result<std::unique_ptr<Connection>> meet(const std::string& host, uint16_t port, const wire::Hello& ours, Instant deadline);
+  Result<std::unique_ptr<VerbsListener>> open_listener(const std::string& host, uint16_t port, int backlog, const wire::Hello& ours);
+  Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
+                                                      const proto::SessionOptions& options, std::string reason);
+
+  size_t progress(Instant now) override;
+  bool begin_sleep() override;
+  Instant next_timeout() override;
+  void shut_down() override;
+  std::string explain() const override;
+
+ private:
+  friend class VerbsListener;
+  struct Held {
+    std::shared_ptr<proto::Session> session;
+    VerbsLink* link;  // owned by the session
+  };
+  struct Leaving {
+    std::unique_ptr<Connection> connection;
+    Instant expires;
+  };
+
+  Result<VerbsApi*> api();
+  Result<CmHub*> hub();
+  Result<Device*> device(const std::string& name) override;
+  void on_device_event(ibv_event_type type, uint32_t queue_pair, bool fatal) noexcept override;
+  void linger(std::unique_ptr<Connection> connection) override;
+  size_t see_off(Instant now);
+  void forget_closed();
+  void note_use();
+
+  Context& context_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::unique_ptr<CmHub> hub_;
+  std::vector<Held> connections_;
+  std::vector<Connection*> meeting_;  // being connected, by meet()
+  std::vector<VerbsListener*> listeners_;
+  std::vector<Leaving> leaving_;
+  proto::SessionSet sessions_;
+  bool some_closed_ = false;
+  bool slept_ = false;  // since the last progress(): what it finds had an event, or missed one
+};
+
+// Accepts connections. Half-open ones are bounded in number and time.
+class VerbsListener final : private CmClient {
+ public:
+  static Result<std::unique_ptr<VerbsListener>> open(VerbsProvider& owner, CmHub& hub, RdmaAddress address, int backlog, const wire::Hello& ours);
+  ~VerbsListener();
+  // The next finished connection, or null.
+  std::unique_ptr<Connection> take();
+  uint16_t port() const;
+  size_t progress(Instant now);
+  bool arm();
+  Instant next_timeout() const;
+  // The provider goes away: its connections and its id end now.
+  void let_go();
+
+ private:
+  struct HalfOpen {
+    std::unique_ptr<Connection> connection;
+    Instant expires;
+  };
+  VerbsListener(VerbsProvider& owner, CmHub& hub, const wire::Hello& ours) : owner_(&owner), hub_(hub), ours_(ours) {}
+  void on_cm_event(const CmEvent& event) noexcept override;
+
+  VerbsProvider* owner_;
+  CmHub& hub_;
+  wire::Hello ours_;
+  rdma_cm_id* id_ = nullptr;
+  std::vector<HalfOpen> half_open_;
+};
+
+// What the HELLO of this path says of us.
+wire::Hello verbs_hello(Context& context, const proto::SessionOptions& options);
+
+}  // namespace sluice::verbs
+
+#endif  // SLUICE_VERBS_PROVIDER_H_

@@ -1,0 +1,211 @@
+// Making, connecting and ending a queue pair. Posting is in queue_pair_post.cc, completions
+// in queue_pair_poll.cc.
+#include <sluice/verbs/queue_pair.h>
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <sluice/base/counters.h>
+#include <sluice/base/log.h>
+
+namespace sluice::verbs {
+namespace {
+
+constexpr const char* kOrigin = "verbs/queue_pair";
+// Send requests at once: messages, transfers, and what opens and closes windows.
+constexpr uint32_t kWantedDepth = 256;
+constexpr uint32_t kWantedInline = 220;
+// Chunks of a transfer: large enough that the device does the work, small enough that
+// another operation gets its turn.
+constexpr uint64_t kLargestChunk = 4u << 20;
+// How long a queue may take to flush once it is in error.
+constexpr Duration kFlushTime = std::chrono::milliseconds(100);
+// Timeout 14: 4.096 us * 2^14 = 67 ms (InfiniBand 1.2.1, 9.7.6.1.3); six repeats, so that a
+// dead peer is noticed in under a second. Never 7: soft-RoCE then repeats for ever.
+constexpr uint8_t kAckTimeout = 14;
+constexpr uint8_t kRetries = 6;
+// Credits make "receiver not ready" impossible; a peer that breaks them is not repeated for long.
+constexpr uint8_t kReceiverNotReadyRetries = 3;
+constexpr uint8_t kReceiverNotReadyTimer = 12;  // 0.64 ms
+
+Counter queue_pairs("verbs.queue_pairs");
+Counter flushes_overdue("verbs.flushes_overdue");
+Counter queue_pairs_stuck("verbs.queue_pairs_stuck");
+
+Status device_error(const std::string& what, int error) {
+  Code code = error == ENOMEM || error == EMFILE ? Code::kNoMemory : Code::kInternal;
+  std::string remedy = error == ENOMEM ? "; if locked memory is limited (ulimit -l), raise it" : "";
+  return Status(code, Scope::kOperation, kOrigin, what + remedy, error);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device, uint8_t port) {
+  std::unique_ptr<QueuePair> made(new QueuePair(device));
+  made->chunk_limit_ = std::min<uint64_t>(device.message_limit(port), kLargestChunk);
+  SLUICE_RETURN_IF_ERROR(made->create_queues());
+  SLUICE_RETURN_IF_ERROR(made->make_slots());
+  queue_pairs.add();
+  return made;
+}
+
+Status QueuePair::create_queues() {
+  const DeviceLimits& limits = device_.limits();
+  depth_ = std::min(kWantedDepth, limits.queue_depth);
+  if (depth_ < 2 * kSlots || limits.queue_depth < kSlots) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  "RDMA device " + device_.name() + " has queues of " + std::to_string(limits.queue_depth) + " requests, 128 are needed");
+  }
+  records_.resize(depth_);
+  deferred_.reserve(depth_ + kSlots);
+  windows_.reserve(depth_);
+  errno = 0;
+  // Every request that can be outstanding has an entry: the queue cannot overrun.
+  cq_ = api_.create_cq(device_.handle(), static_cast<int>(depth_ + kSlots), this, device_.channel());
+  if (cq_ == nullptr) return device_error("no completion queue on RDMA device " + device_.name(), errno);
+  ibv_qp_init_attr initial{};
+  initial.send_cq = initial.recv_cq = cq_;
+  initial.qp_type = IBV_QPT_RC;
+  initial.cap.max_send_wr = depth_;
+  initial.cap.max_recv_wr = kSlots;
+  initial.cap.max_send_sge = std::min<uint32_t>(limits.pieces, proto::kMaxPlaces);
+  initial.cap.max_recv_sge = 1;
+  initial.cap.max_inline_data = kWantedInline;
+  qp_ = api_.create_qp(device_.pd(), &initial);
+  if (qp_ == nullptr) {
+    initial.cap.max_inline_data = 0;
+    errno = 0;
+    qp_ = api_.create_qp(device_.pd(), &initial);
+  }
+  if (qp_ == nullptr) return device_error("no queue pair on RDMA device " + device_.name(), errno);
+  max_pieces_ = std::max<uint32_t>(initial.cap.max_send_sge, 1);
+  max_inline_ = initial.cap.max_inline_data;
+  return Status();
+}
+
+// In memory of their own: no tensor lies beside what the device writes for us.
+Status QueuePair::make_slots() {
+  size_t bytes = 2 * kSlots * kSlotBytes;
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return device_error("no memory for the message slots of a connection", errno);
+  slots_ = static_cast<std::byte*>(memory);
+  // A child must not get copies of pages that the device writes to.
+  (void)::madvise(memory, bytes, MADV_DONTFORK);
+  errno = 0;
+  slots_mr_ = api_.reg_mr(device_.pd(), memory, bytes, IBV_ACCESS_LOCAL_WRITE);
+  if (slots_mr_ == nullptr) return memlock_error(kOrigin, bytes, device_.registrar().registered_bytes(), errno);
+  return Status();
+}
+
+Status QueuePair::initialise(rdma_cm_id* id) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  int mask = 0;
+  if (int e = api_.init_qp_attr(id, &attributes, &mask); e != 0) return device_error("the connection manager does not know the path", e);
+  // What peers may do is said by windows, one by one.
+  attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  if (device_.limits().atomics) attributes.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
+  mask |= IBV_QP_ACCESS_FLAGS;
+  if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0) return device_error("the queue pair refuses its port", e);
+  for (uint32_t slot = 0; slot < kSlots; ++slot) SLUICE_RETURN_IF_ERROR(post_receive(slot));
+  return Status();
+}
+
+Status QueuePair::ready(rdma_cm_id* id) {
+  if (device_.limits().iwarp) return Status();
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  int mask = 0;
+  if (int e = api_.init_qp_attr(id, &attributes, &mask); e != 0) return device_error("the connection manager does not know the path", e);
+  attributes.min_rnr_timer = kReceiverNotReadyTimer;
+  mask |= IBV_QP_MIN_RNR_TIMER;
+  if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0) return device_error("the queue pair refuses the peer's address", e);
+  attributes = {};
+  attributes.qp_state = IBV_QPS_RTS;
+  mask = 0;
+  if (int e = api_.init_qp_attr(id, &attributes, &mask); e != 0) return device_error("the connection manager does not know the path", e);
+  // Not what the peer asked for: it may have asked for ever.
+  attributes.timeout = kAckTimeout;
+  attributes.retry_cnt = kRetries;
+  attributes.rnr_retry = kReceiverNotReadyRetries;
+  mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+  if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0) return device_error("the queue pair refuses to send", e);
+  return Status();
+}
+
+void QueuePair::fail(Status why) {
+  if (failed()) return;
+  failure_.why = std::move(why);
+}
+
+void QueuePair::account_flushed(const ibv_wc& completion) {
+  if (completion.status != IBV_WC_SUCCESS) note_error(completion);
+  bool receive = (completion.wr_id >> 63) != 0;
+  auto slot = static_cast<uint32_t>(completion.wr_id & 0xFFFFFFFF);
+  if (receive && slot < kSlots && posted_[slot]) {
+    posted_[slot] = false;
+    --receives_out_;
+  }
+  if (!receive && completion.wr_id >= tail_ && completion.wr_id < head_) retire(completion.wr_id, nullptr, {});
+}
+
+// Waits until every request has come back, so that the account closes; what does not come
+// is ended by destroying the queue.
+void QueuePair::drain_flushed() {
+  Instant deadline = after(now(), kFlushTime);
+  for (const ibv_wc& completion : deferred_) account_flushed(completion);
+  while (batch_at_ < batch_size_) account_flushed(batch_[static_cast<size_t>(batch_at_++)]);
+  std::array<ibv_wc, 16> completions;
+  while (tail_ != head_ || receives_out_ > 0) {
+    int count = api_.poll_cq(cq_, static_cast<int>(completions.size()), completions.data());
+    if (count < 0) return;
+    for (int i = 0; i < count; ++i) account_flushed(completions[static_cast<size_t>(i)]);
+    if (count == 0 && now() >= deadline) {
+      flushes_overdue.add();
+      return;
+    }
+  }
+}
+
+void QueuePair::stop() {
+  if (qp_ == nullptr) return;
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  bool flushing = api_.modify_qp(qp_, &attributes, IBV_QP_STATE) == 0 && !device_.dead();
+  if (flushing) drain_flushed();
+  if (int e = api_.destroy_qp(qp_); e != 0 && !device_.dead()) {
+    queue_pairs_stuck.add();
+    log(LogLevel::kError, "a queue pair cannot be destroyed (errno " + std::to_string(e) + "); its memory may still be reached");
+  }
+  qp_ = nullptr;
+  for (uint64_t sequence = tail_; sequence != head_; ++sequence) {
+    if (ibv_mr* mr = std::exchange(records_[sequence % depth_].temporary, nullptr)) (void)api_.dereg_mr(mr);
+  }
+  tail_ = head_;
+  revoke_windows();
+  deferred_.clear();
+}
+
+void QueuePair::revoke_windows() {
+  for (Window& window : windows_) {
+    if (window.mw != nullptr) (void)api_.dealloc_mw(window.mw);
+    if (window.narrow != nullptr) (void)api_.dereg_mr(window.narrow);
+  }
+  windows_.clear();
+  free_windows_.clear();
+  to_invalidate_.clear();
+  closed_at_once_.clear();
+}
+
+QueuePair::~QueuePair() {
+  stop();
+  if (cq_ != nullptr) (void)api_.destroy_cq(cq_);
+  if (slots_mr_ != nullptr) (void)api_.dereg_mr(slots_mr_);
+  if (slots_ != nullptr) ::munmap(slots_, 2 * kSlots * kSlotBytes);
+}
+
+}  // namespace sluice::verbs

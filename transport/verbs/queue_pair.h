@@ -1,0 +1,173 @@
+// One reliable connection as the device sees it: queue pair, completion queue, message
+// slots, windows, and the account of every work request. Knows frames and credits, not
+// what the messages mean.
+//
+// A message is one SEND: 8 bytes {receive slots this side has posted so far, modulo 2^32;
+// zero u32}, then one control message with its payload, or nothing. A SEND or a WRITE with
+// immediate uses one slot of the peer; whoever has none left waits, so that the peer's
+// device never finds its receive queue empty.
+#ifndef SLUICE_VERBS_QUEUE_PAIR_H_
+#define SLUICE_VERBS_QUEUE_PAIR_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <sluice/proto/link.h>
+#include <sluice/verbs/device.h>
+
+namespace sluice::verbs {
+
+// Largest payload inside a control message.
+inline constexpr uint32_t kInlineBytes = 4096;
+inline constexpr size_t kFramePrefix = 8;
+inline constexpr size_t kSlotBytes = kFramePrefix + wire::kMaxHeaderBytes + kInlineBytes + 56;  // whole cache lines
+inline constexpr uint32_t kSlots = 64;  // messages under way in each direction
+
+// Called by poll().
+class QueueClient {
+ public:
+  // One control message with its payload; the bytes are valid during the call.
+  virtual void on_message(proto::ConstBytes message, Instant now) = 0;
+  virtual void on_notice(uint32_t notice, Instant now) = 0;
+  virtual void on_moved(uint64_t cookie, uint64_t length, Instant now) = 0;
+  virtual void on_window_closed(uint64_t cookie, Instant now) = 0;
+
+ protected:
+  ~QueueClient() = default;
+};
+
+class QueuePair {
+ public:
+  // Errors: kNoMemory (memlock, descriptors, device entries), kUnsupported (the device is too
+  // small), kInternal.
+  static Result<std::unique_ptr<QueuePair>> create(Device& device, uint8_t port);
+  ~QueuePair();
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+
+  Device& device() { return device_; }
+  uint32_t number() const { return qp_ != nullptr ? qp_->qp_num : 0; }
+  // The steps of a connection, with what the CM negotiated. Errors: kInternal, kUnreachable.
+  Status initialise(rdma_cm_id* id);          // INIT; receive slots are posted
+  Status ready(rdma_cm_id* id);               // RTR, RTS; iWARP: the kernel does it
+
+  // All posts: false or kTryAgain when there is no room; writable() turns true later.
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie);
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
+  Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request, std::byte* result, uint64_t cookie);
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out);
+  void close_window(proto::WindowId window);
+  Status revoke_window(proto::WindowId window);
+  // All at once, as the connection ends. Blocks: a system call for each.
+  void revoke_windows();
+  // Room for a message and a transfer.
+  bool writable() const;
+
+  // Handles up to `most` completions. A failure is in failure(); then only stop().
+  size_t poll(QueueClient& client, Instant now, int most);
+  // Asks for an event at the next completion. False: there is work now.
+  bool arm();
+  // Nothing is on its way out. Asked after end_sending(), which makes sure that the last
+  // message asks for a completion.
+  bool drained() const { return tail_ == head_; }
+  void end_sending();
+  uint64_t chunk_limit() const { return chunk_limit_; }
+  bool stopped() const { return qp_ == nullptr; }
+  bool failed() const { return !failure_.why.ok(); }
+
+  struct Failure {
+    Status why;
+    bool moving = false;  // a transfer was refused: this one
+    uint64_t cookie = 0, length = 0;
+  };
+  const Failure& failure() const { return failure_; }
+  void fail(Status why);
+
+  // On return no device reaches the memory of this connection. Blocks: until the queues
+  // have been flushed, 100 ms at most, and for the calls that destroy them.
+  void stop();
+
+ private:
+  enum class Kind : uint8_t { kMessage, kMove, kBind, kInvalidate };
+  // A posted send request, by its sequence number.
+  struct Record {
+    Kind kind = Kind::kMessage;
+    bool last = false;       // kMove: of one read() or write()
+    proto::WindowId window = 0;
+    uint64_t cookie = 0, length = 0;
+    ibv_mr* temporary = nullptr;  // registration of foreign memory, for this request
+  };
+  struct Window {
+    ibv_mw* mw = nullptr;
+    ibv_mr* narrow = nullptr;
+    uint32_t key = 0;
+    uint64_t cookie = 0;
+    bool open = false;
+  };
+  // Scatter/gather list of one transfer, in pieces that one registration holds.
+  struct Pieces;
+
+  explicit QueuePair(Device& device) : device_(device), api_(device.api()) {}
+  Status create_queues();
+  Status make_slots();
+  Status post_receive(uint32_t slot);
+  uint64_t free_requests() const { return depth_ - (head_ - tail_); }
+  int32_t credits() const { return static_cast<int32_t>(credit_limit_ - credits_used_); }
+  bool send_frame(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, int32_t credits_kept);
+  Status post(ibv_send_wr& request, const Record& record);
+  Result<bool> move(Pieces& pieces, ibv_send_wr& request, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
+  Status gather(Pieces& pieces, std::byte* data, uint64_t length, bool write);
+  Result<proto::WindowId> open_narrow(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out);
+  proto::WindowId take_window();
+  void invalidate(proto::WindowId window);
+  void handle(const ibv_wc& completion, QueueClient& client, Instant now);
+  void account_flushed(const ibv_wc& completion);
+  void handle_received(const ibv_wc& completion, QueueClient& client, Instant now);
+  void retire(uint64_t sequence, QueueClient* client, Instant now);
+  void note_error(const ibv_wc& completion);
+  void give_credits();
+  void drain_flushed();
+
+  Device& device_;
+  VerbsApi& api_;
+  ibv_cq* cq_ = nullptr;
+  ibv_qp* qp_ = nullptr;
+  uint64_t chunk_limit_ = 0;
+  uint32_t max_pieces_ = 1;
+  uint32_t max_inline_ = 0;
+  uint32_t depth_ = 0;
+
+  // Message slots: kSlots to receive, then kSlots to send.
+  std::byte* slots_ = nullptr;
+  ibv_mr* slots_mr_ = nullptr;
+  std::array<bool, kSlots> posted_{};
+  uint32_t receives_out_ = 0;
+
+  std::vector<Record> records_;       // ring of depth_
+  uint64_t head_ = 0, tail_ = 0;      // sequence numbers
+  uint32_t unsignaled_ = 0;           // since the last signaled request
+  uint32_t send_head_ = 0, send_tail_ = 0;  // slots in use, in order
+
+  uint32_t credit_limit_ = kSlots;    // slots the peer has posted, as far as we know
+  uint32_t credits_used_ = 0;
+  uint32_t slots_posted_ = 0;         // ours
+  uint32_t credits_told_ = kSlots;
+
+  std::vector<Window> windows_;
+  std::vector<proto::WindowId> free_windows_;
+  std::vector<proto::WindowId> to_invalidate_;  // closed while the queue was full
+  std::vector<uint64_t> closed_at_once_;        // cookies whose windows needed no request
+  std::vector<ibv_wc> deferred_;                // polled while waiting for one
+  std::array<ibv_wc, 16> batch_;                // polled, being handled
+  int batch_at_ = 0, batch_size_ = 0;
+  Failure failure_;
+  bool failed_by_flush_ = false;
+};
+
+}  // namespace sluice::verbs
+
+#endif  // SLUICE_VERBS_QUEUE_PAIR_H_

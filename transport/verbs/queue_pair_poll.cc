@@ -1,0 +1,181 @@
+// What comes back from a queue pair. The device's own fields are checked too: byte_len and
+// immediate data are the peer's, and of a failed completion only wr_id, status and
+// vendor_err mean anything.
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <sluice/base/counters.h>
+#include <sluice/verbs/queue_pair.h>
+
+namespace sluice::verbs {
+namespace {
+
+constexpr const char* kOrigin = "verbs/queue_pair";
+constexpr uint64_t kReceiveBit = uint64_t{1} << 63;
+
+Counter completions_failed("verbs.completions_failed");
+Counter frames_corrupt("verbs.frames_corrupt");
+Counter peers_unplugged("verbs.peers_unplugged");
+Counter access_refused_by_peer("verbs.access_refused_by_peer");
+
+Code code_of(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_WR_FLUSH_ERR:
+    case IBV_WC_REM_ABORT_ERR: return Code::kUnreachable;
+    case IBV_WC_REM_ACCESS_ERR: return Code::kAccessDenied;
+    case IBV_WC_LOC_LEN_ERR:
+    case IBV_WC_BAD_RESP_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_OP_ERR: return Code::kCorrupt;
+    default: return Code::kInternal;
+  }
+}
+
+Status corrupt(const std::string& what) {
+  frames_corrupt.add();
+  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, what);
+}
+
+}  // namespace
+
+size_t QueuePair::poll(QueueClient& client, Instant now, int most) {
+  if (stopped() || failed()) return 0;
+  size_t work = 0;
+  while (!deferred_.empty() && !stopped() && !failed()) {
+    ibv_wc completion = deferred_.front();
+    deferred_.erase(deferred_.begin());
+    handle(completion, client, now);
+    ++work;
+  }
+  while (!closed_at_once_.empty() && !stopped()) {
+    uint64_t cookie = closed_at_once_.back();
+    closed_at_once_.pop_back();
+    client.on_window_closed(cookie, now);
+    ++work;
+  }
+  while (most > 0 && !stopped() && !failed()) {
+    batch_at_ = 0;
+    batch_size_ = api_.poll_cq(cq_, std::min<int>(most, static_cast<int>(batch_.size())), batch_.data());
+    if (batch_size_ < 0) fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the completion queue has failed", -batch_size_));
+    if (batch_size_ <= 0) break;
+    most -= batch_size_;
+    work += static_cast<size_t>(batch_size_);
+    while (batch_at_ < batch_size_ && !stopped() && !failed()) handle(batch_[static_cast<size_t>(batch_at_++)], client, now);
+  }
+  while (!to_invalidate_.empty() && !stopped() && !failed() && free_requests() > 0) {
+    invalidate(to_invalidate_.back());
+    to_invalidate_.pop_back();
+    ++work;
+  }
+  if (!stopped() && !failed()) give_credits();
+  return work;
+}
+
+bool QueuePair::arm() {
+  if (stopped() || failed()) return true;
+  if (!deferred_.empty() || !closed_at_once_.empty()) return false;
+  if (int e = api_.req_notify_cq(cq_); e != 0) {
+    fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device gives no completion events", e));
+    return false;
+  }
+  // What came before the request raises no event: look once more.
+  ibv_wc completion{};
+  int count = api_.poll_cq(cq_, 1, &completion);
+  if (count > 0) deferred_.push_back(completion);
+  return count == 0;
+}
+
+void QueuePair::handle(const ibv_wc& completion, QueueClient& client, Instant now) {
+  if (completion.status != IBV_WC_SUCCESS) return note_error(completion);
+  if ((completion.wr_id & kReceiveBit) != 0) return handle_received(completion, client, now);
+  if (completion.wr_id < tail_ || completion.wr_id >= head_) {
+    return fail(corrupt("the device completed request " + std::to_string(completion.wr_id) + ", which is not posted"));
+  }
+  retire(completion.wr_id, &client, now);
+}
+
+// This request and all before it are over.
+void QueuePair::retire(uint64_t sequence, QueueClient* client, Instant now) {
+  while (tail_ <= sequence && !stopped()) {
+    Record record = std::exchange(records_[tail_ % depth_], Record{});
+    ++tail_;
+    if (record.temporary != nullptr) (void)api_.dereg_mr(record.temporary);
+    if (record.kind == Kind::kMessage) ++send_tail_;
+    if (record.kind == Kind::kInvalidate && record.window < windows_.size()) free_windows_.push_back(record.window);
+    if (client == nullptr) continue;
+    if (record.kind == Kind::kMove) client->on_moved(record.cookie, record.length, now);
+    if (record.kind == Kind::kInvalidate) client->on_window_closed(record.cookie, now);
+  }
+}
+
+void QueuePair::handle_received(const ibv_wc& completion, QueueClient& client, Instant now) {
+  uint64_t slot = completion.wr_id & ~kReceiveBit;
+  if (slot >= kSlots || !posted_[slot]) {
+    return fail(corrupt("the device completed receive " + std::to_string(slot) + ", which is not posted"));
+  }
+  posted_[slot] = false;
+  --receives_out_;
+  if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+    client.on_notice(ntohl(completion.imm_data), now);
+  } else if (completion.opcode != IBV_WC_RECV) {
+    return fail(corrupt("a receive completed as opcode " + std::to_string(completion.opcode)));
+  } else if (completion.byte_len < kFramePrefix || completion.byte_len > kSlotBytes) {
+    return fail(corrupt("a frame of " + std::to_string(completion.byte_len) + " bytes"));
+  } else {
+    const std::byte* frame = slots_ + slot * kSlotBytes;
+    uint32_t prefix[2];
+    std::memcpy(prefix, frame, kFramePrefix);
+    uint32_t more = prefix[0] - credit_limit_;
+    // Limits only grow, and by no more than was used.
+    if (prefix[1] != 0 || more > kSlots || prefix[0] - credits_used_ > kSlots) {
+      return fail(corrupt("a frame that gives " + std::to_string(more) + " receive slots"));
+    }
+    credit_limit_ = prefix[0];
+    if (completion.byte_len > kFramePrefix) {
+      client.on_message(proto::ConstBytes(frame + kFramePrefix, completion.byte_len - kFramePrefix), now);
+    }
+  }
+  if (stopped() || failed()) return;
+  if (Status posted = post_receive(static_cast<uint32_t>(slot)); !posted.ok()) fail(posted);
+}
+
+// The first failure says what happened; those that follow are the queue being flushed.
+void QueuePair::note_error(const ibv_wc& completion) {
+  completions_failed.add();
+  bool flush = completion.status == IBV_WC_WR_FLUSH_ERR;
+  if (failed() && (flush || !failed_by_flush_)) return;
+  failed_by_flush_ = flush;
+  Code code = code_of(completion.status);
+  std::string what;
+  switch (completion.status) {
+    case IBV_WC_RETRY_EXC_ERR:
+      peers_unplugged.add();
+      what = "the peer's device does not answer: gone, unplugged, or its link is down";
+      break;
+    case IBV_WC_RNR_RETRY_EXC_ERR: what = "the peer has no receive posted although it gave credit"; break;
+    case IBV_WC_REM_ACCESS_ERR:
+      access_refused_by_peer.add();
+      what = "the peer's device refused access: outside the grant, revoked, or another's key";
+      break;
+    case IBV_WC_WR_FLUSH_ERR: what = "the peer ended the connection"; break;
+    default: what = "the device reports: " + std::string(api_.status_text(completion.status)); break;
+  }
+  what += " (status " + std::to_string(completion.status) + ", vendor " + std::to_string(completion.vendor_err) + ")";
+  failure_ = {};
+  failure_.why = Status(code, Scope::kEndpoint, kOrigin, what);
+  uint64_t sequence = completion.wr_id;
+  bool known = (sequence & kReceiveBit) == 0 && sequence >= tail_ && sequence < head_;
+  if (!flush && known && records_[sequence % depth_].kind == Kind::kMove) {
+    failure_.moving = true;
+    failure_.cookie = records_[sequence % depth_].cookie;
+    failure_.length = records_[sequence % depth_].length;
+  }
+}
+
+}  // namespace sluice::verbs

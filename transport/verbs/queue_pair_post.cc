@@ -1,0 +1,376 @@
+// What a queue pair posts: messages, transfers, windows.
+#include <arpa/inet.h>
+#include <errno.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <sluice/base/counters.h>
+#include <sluice/verbs/queue_pair.h>
+
+namespace sluice::verbs {
+namespace {
+
+constexpr const char* kOrigin = "verbs/queue_pair";
+// A message in so many asks for a completion; one completion then retires them all.
+constexpr uint32_t kSignalEvery = 16;
+// Requests that transfers leave to messages, and messages to what closes windows.
+constexpr uint64_t kKeptFromTransfers = 64;
+constexpr uint64_t kKeptFromWindows = 48;
+constexpr uint64_t kKeptFromMessages = 16;
+// Windows one connection may have open.
+constexpr size_t kMostWindows = 8192;
+constexpr Duration kRevokeTime = std::chrono::seconds(1);
+
+Counter messages_posted("verbs.messages_posted");
+Counter transfers_posted("verbs.transfers_posted");
+Counter windows_bound("verbs.windows_bound");
+Counter narrow_registrations("verbs.narrow_registrations");
+Counter foreign_registrations("verbs.foreign_registrations");
+
+int access_flags(Right rights) {
+  int flags = 0;
+  if (has_right(rights, Right::kRead)) flags |= IBV_ACCESS_REMOTE_READ;
+  if (has_right(rights, Right::kWrite)) flags |= IBV_ACCESS_REMOTE_WRITE;
+  if (has_right(rights, Right::kAtomic)) flags |= IBV_ACCESS_REMOTE_ATOMIC;
+  return flags;
+}
+
+Status no_room() { return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "the device's queue is full"); }
+
+}  // namespace
+
+struct QueuePair::Pieces {
+  std::array<ibv_sge, 2 * proto::kMaxPlaces + 4> sge;
+  size_t count = 0;
+  std::array<ibv_mr*, 2 * proto::kMaxPlaces + 4> temporary{};  // of each piece, or null
+};
+
+Status QueuePair::post_receive(uint32_t slot) {
+  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slots_ + slot * kSlotBytes), .length = kSlotBytes, .lkey = slots_mr_->lkey};
+  ibv_recv_wr request{};
+  request.wr_id = uint64_t{1} << 63 | slot;
+  request.sg_list = &sge;
+  request.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  if (int e = api_.post_recv(qp_, &request, &bad); e != 0) {
+    return Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device refuses a receive", e);
+  }
+  posted_[slot] = true;
+  ++receives_out_;
+  ++slots_posted_;
+  return Status();
+}
+
+// Requires: a free request. On failure the connection is of no use.
+Status QueuePair::post(ibv_send_wr& request, const Record& record) {
+  request.wr_id = head_;
+  bool signal = (request.send_flags & IBV_SEND_SIGNALED) != 0;
+  if (!signal && ++unsignaled_ >= kSignalEvery) {
+    request.send_flags |= IBV_SEND_SIGNALED;
+    signal = true;
+  }
+  if (signal) unsignaled_ = 0;
+  records_[head_ % depth_] = record;
+  ibv_send_wr* bad = nullptr;
+  if (int e = api_.post_send(qp_, &request, &bad); e != 0) {
+    Status why(Code::kInternal, Scope::kEndpoint, kOrigin, "the device refuses a request", e);
+    fail(why);
+    return why;
+  }
+  ++head_;
+  return Status();
+}
+
+bool QueuePair::writable() const {
+  return !stopped() && !failed() && free_requests() > kKeptFromTransfers + proto::kMaxPlaces && credits() > 1 &&
+         send_head_ - send_tail_ < kSlots;
+}
+
+bool QueuePair::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+  // The last credit is for giving credits.
+  return send_frame(header, payload, 1);
+}
+
+bool QueuePair::send_frame(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, int32_t credits_kept) {
+  if (stopped() || failed()) return true;  // it goes nowhere; the failure is told by poll()
+  if (credits() <= credits_kept || send_head_ - send_tail_ >= kSlots || free_requests() <= kKeptFromMessages) return false;
+  std::byte* slot = slots_ + (kSlots + send_head_ % kSlots) * kSlotBytes;
+  const uint32_t prefix[2] = {slots_posted_, 0};
+  std::memcpy(slot, prefix, kFramePrefix);
+  size_t length = kFramePrefix;
+  if (!header.empty()) std::memcpy(slot + length, header.data(), header.size());
+  length += header.size();
+  for (proto::ConstBytes piece : payload) {
+    if (!piece.empty()) std::memcpy(slot + length, piece.data(), piece.size());
+    length += piece.size();
+  }
+  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slot), .length = static_cast<uint32_t>(length), .lkey = slots_mr_->lkey};
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_SEND;
+  request.sg_list = &sge;
+  request.num_sge = 1;
+  if (length <= max_inline_) request.send_flags |= IBV_SEND_INLINE;
+  // Slots must come back before they run out.
+  if (send_head_ - send_tail_ >= kSlots / 2) request.send_flags |= IBV_SEND_SIGNALED;
+  if (!post(request, {.kind = Kind::kMessage}).ok()) return true;
+  messages_posted.add();
+  ++send_head_;
+  ++credits_used_;
+  credits_told_ = prefix[0];
+  return true;
+}
+
+void QueuePair::give_credits() {
+  if (slots_posted_ - credits_told_ >= kSlots / 2) send_frame({}, {}, 0);
+}
+
+void QueuePair::end_sending() {
+  if (stopped() || failed() || drained()) return;
+  unsignaled_ = kSignalEvery;
+  send_frame({}, {}, 0);
+}
+
+// Adds [data, data + length) in pieces of one registration each.
+Status QueuePair::gather(Pieces& pieces, std::byte* data, uint64_t length, bool write) {
+  unsigned access = 0;
+  if (write) access = IBV_ACCESS_LOCAL_WRITE;
+  while (length > 0) {
+    Registered found = device_.registrar().find(data, length);
+    if (pieces.count == pieces.sge.size()) {
+      return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "the memory lies in too many registered pieces");
+    }
+    if (found.mr == nullptr) {
+      errno = 0;
+      found.mr = api_.reg_mr(device_.pd(), data, length, static_cast<int>(access));
+      if (found.mr == nullptr) return memlock_error(kOrigin, length, device_.registrar().registered_bytes(), errno);
+      foreign_registrations.add();
+      found.length = length;
+      pieces.temporary[pieces.count] = found.mr;
+    }
+    pieces.sge[pieces.count++] = {.addr = reinterpret_cast<uint64_t>(data), .length = static_cast<uint32_t>(found.length), .lkey = found.mr->lkey};
+    data += found.length;
+    length -= found.length;
+  }
+  return Status();
+}
+
+// One request for as many pieces as the device takes; foreign pieces one by one, because
+// a record remembers one registration.
+Result<bool> QueuePair::move(Pieces& pieces, ibv_send_wr& request, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
+  uint64_t address = peer.offset;
+  uint64_t done = 0;
+  for (size_t first = 0; first < pieces.count;) {
+    size_t count = 0;
+    uint64_t length = 0;
+    while (first + count < pieces.count && count < max_pieces_) {
+      if (count > 0 && (pieces.temporary[first + count] != nullptr || pieces.temporary[first] != nullptr)) break;
+      length += pieces.sge[first + count++].length;
+    }
+    done += length;
+    bool last = done == peer.length;
+    request.sg_list = &pieces.sge[first];
+    request.num_sge = static_cast<int>(count);
+    request.wr.rdma.remote_addr = address;
+    request.wr.rdma.rkey = peer.extent;
+    request.send_flags = 0;
+    if (last) request.send_flags = IBV_SEND_SIGNALED;
+    if (request.opcode != IBV_WR_RDMA_READ) request.opcode = IBV_WR_RDMA_WRITE;
+    if (last && notice != nullptr) {
+      request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+      request.imm_data = htonl(*notice);
+      ++credits_used_;
+    }
+    Record record{.kind = Kind::kMove, .last = last, .cookie = cookie, .length = length, .temporary = pieces.temporary[first]};
+    if (!post(request, record).ok()) {
+      // The failure ends the connection, and with it the operation; the rest was not used.
+      for (size_t i = first; i < pieces.count; ++i) {
+        if (pieces.temporary[i] != nullptr) (void)api_.dereg_mr(pieces.temporary[i]);
+      }
+      return true;
+    }
+    transfers_posted.add();
+    address += length;
+    first += count;
+  }
+  return true;
+}
+
+Result<bool> QueuePair::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) {
+  if (stopped() || failed()) return true;
+  if (free_requests() <= kKeptFromTransfers + proto::kMaxPlaces) return false;
+  Pieces pieces;
+  for (proto::MutableBytes piece : into) {
+    Status gathered = gather(pieces, piece.data(), piece.size(), true);
+    if (gathered.ok()) continue;
+    for (ibv_mr* mr : pieces.temporary) {
+      if (mr != nullptr) (void)api_.dereg_mr(mr);
+    }
+    return gathered;
+  }
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_READ;
+  return move(pieces, request, peer, cookie, nullptr);
+}
+
+Result<bool> QueuePair::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
+  if (stopped() || failed()) return true;
+  if (free_requests() <= kKeptFromTransfers + proto::kMaxPlaces) return false;
+  if (notice != nullptr && credits() <= 1) return false;
+  Pieces pieces;
+  for (proto::ConstBytes piece : from) {
+    Status gathered = gather(pieces, const_cast<std::byte*>(piece.data()), piece.size(), false);
+    if (gathered.ok()) continue;
+    for (ibv_mr* mr : pieces.temporary) {
+      if (mr != nullptr) (void)api_.dereg_mr(mr);
+    }
+    return gathered;
+  }
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_WRITE;
+  return move(pieces, request, peer, cookie, notice);
+}
+
+Result<bool> QueuePair::atomic(const wire::Segment& peer, const proto::AtomicRequest& wanted, std::byte* result, uint64_t cookie) {
+  if (stopped() || failed()) return true;
+  if (free_requests() <= kKeptFromTransfers) return false;
+  Pieces pieces;
+  SLUICE_RETURN_IF_ERROR(gather(pieces, result, 8, true));
+  ibv_send_wr request{};
+  request.opcode = wanted.compare ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;
+  request.sg_list = pieces.sge.data();
+  request.num_sge = 1;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.atomic.remote_addr = peer.offset;
+  request.wr.atomic.rkey = peer.extent;
+  request.wr.atomic.compare_add = wanted.compare ? wanted.expected : wanted.operand;
+  request.wr.atomic.swap = wanted.compare ? wanted.operand : 0;
+  Record record{.kind = Kind::kMove, .last = true, .cookie = cookie, .length = 8, .temporary = pieces.temporary[0]};
+  if (!post(request, record).ok() && record.temporary != nullptr) (void)api_.dereg_mr(record.temporary);
+  return true;
+}
+
+proto::WindowId QueuePair::take_window() {
+  if (!free_windows_.empty()) {
+    proto::WindowId id = free_windows_.back();
+    free_windows_.pop_back();
+    return id;
+  }
+  windows_.emplace_back();
+  return static_cast<proto::WindowId>(windows_.size() - 1);
+}
+
+Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole,
+                                               wire::Segment& out) {
+  if (stopped() || failed()) return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
+  if (windows_.size() - free_windows_.size() >= kMostWindows) return no_room();
+  Registered found = device_.registrar().find(data, length);
+  bool covered = found.mr != nullptr && (!whole || found.length == length);
+  if (!device_.limits().windows || !covered) {
+    if (found.mr != nullptr && !whole) length = std::min(length, found.length);
+    return open_narrow(data, length, rights, cookie, out);
+  }
+  if (free_requests() <= kKeptFromWindows) return no_room();
+  proto::WindowId id = take_window();
+  Window& window = windows_[id];
+  if (window.mw == nullptr) {
+    errno = 0;
+    window.mw = api_.alloc_mw(device_.pd(), IBV_MW_TYPE_2);
+    if (window.mw == nullptr) {
+      // The device has no more of them: memory registered for this alone does as well.
+      free_windows_.push_back(id);
+      return open_narrow(data, found.length, rights, cookie, out);
+    }
+    window.key = window.mw->rkey;
+  }
+  window.key = ibv_inc_rkey(window.key);
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_BIND_MW;
+  request.bind_mw.mw = window.mw;
+  request.bind_mw.rkey = window.key;
+  request.bind_mw.bind_info = {.mr = found.mr, .addr = reinterpret_cast<uint64_t>(data), .length = found.length,
+                               .mw_access_flags = static_cast<unsigned>(access_flags(rights))};
+  SLUICE_RETURN_IF_ERROR(post(request, {.kind = Kind::kBind, .window = id}));
+  window.mw->rkey = window.key;
+  window.cookie = cookie;
+  window.open = true;
+  windows_bound.add();
+  out = {.extent = window.key, .offset = reinterpret_cast<uint64_t>(data), .length = found.length};
+  return id;
+}
+
+Result<proto::WindowId> QueuePair::open_narrow(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out) {
+  int access = access_flags(rights);
+  if (has_right(rights, Right::kWrite) || has_right(rights, Right::kAtomic)) access |= IBV_ACCESS_LOCAL_WRITE;
+  errno = 0;
+  ibv_mr* mr = api_.reg_mr(device_.pd(), data, length, access);
+  if (mr == nullptr) return memlock_error(kOrigin, length, device_.registrar().registered_bytes(), errno);
+  narrow_registrations.add();
+  proto::WindowId id = take_window();
+  Window& window = windows_[id];
+  window.narrow = mr;
+  window.cookie = cookie;
+  window.open = true;
+  out = {.extent = mr->rkey, .offset = reinterpret_cast<uint64_t>(data), .length = length};
+  return id;
+}
+
+void QueuePair::close_window(proto::WindowId id) {
+  if (stopped() || failed() || id >= windows_.size() || !windows_[id].open) return;
+  Window& window = windows_[id];
+  if (window.narrow == nullptr) {
+    if (free_requests() == 0) return to_invalidate_.push_back(id);
+    return invalidate(id);
+  }
+  window.open = false;
+  if (int e = api_.dereg_mr(std::exchange(window.narrow, nullptr)); e != 0) {
+    return fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device does not let go of memory", e));
+  }
+  closed_at_once_.push_back(window.cookie);
+  free_windows_.push_back(id);
+}
+
+// Requires: a free request.
+void QueuePair::invalidate(proto::WindowId id) {
+  Window& window = windows_[id];
+  window.open = false;
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_LOCAL_INV;
+  request.invalidate_rkey = window.key;
+  request.send_flags = IBV_SEND_SIGNALED;
+  (void)post(request, {.kind = Kind::kInvalidate, .window = id, .cookie = window.cookie});
+}
+
+// Waits for the request that closes it. What else completes meanwhile is kept for poll().
+Status QueuePair::revoke_window(proto::WindowId id) {
+  if (stopped() || id >= windows_.size() || !windows_[id].open) return Status();
+  Window& window = windows_[id];
+  if (window.narrow != nullptr) {
+    window.open = false;
+    int e = api_.dereg_mr(std::exchange(window.narrow, nullptr));
+    free_windows_.push_back(id);
+    if (e == 0) return Status();
+    return Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device does not let go of memory", e);
+  }
+  Status stuck(Code::kTimedOut, Scope::kEndpoint, kOrigin, "the device did not close a window within a second");
+  if (failed() || free_requests() == 0) return stuck;
+  uint64_t sequence = head_;
+  invalidate(id);
+  if (failed()) return failure_.why;
+  Instant deadline = after(now(), kRevokeTime);
+  while (true) {
+    ibv_wc completion{};
+    int count = api_.poll_cq(cq_, 1, &completion);
+    if (count > 0) {
+      deferred_.push_back(completion);
+      bool ours = (completion.wr_id >> 63) == 0 && completion.wr_id == sequence;
+      if (completion.status != IBV_WC_SUCCESS) return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection broke");
+      if (ours) return Status();
+    } else if (count < 0 || now() >= deadline) {
+      return stuck;
+    }
+  }
+}
+
+}  // namespace sluice::verbs
