@@ -144,7 +144,8 @@ int Fabric::poll_cq(ibv_cq* cq, int entries, ibv_wc* completions) {
     completions[taken++] = entry.completion;
     found->entries.pop_front();
   }
-  if (taken == 0 && found->armed && options.sleeping_advances) sleep_until_arrival(*found);
+  found->asleep = taken == 0 && found->armed && options.sleeping_advances;
+  if (found->asleep) sleep_until_arrival(*found);
   return taken;
 }
 
@@ -174,6 +175,7 @@ void Fabric::add_entry(Cq& cq, const Cq::Entry& entry) {
   if (cq.overrun) return;
   if (cq.entries.size() >= static_cast<size_t>(cq.base.cqe)) return overrun(cq);
   cq.entries.push_back(entry);
+  cq.asleep = false;
   notify(cq);
 }
 

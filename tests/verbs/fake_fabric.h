@@ -197,6 +197,7 @@ class Fabric {
   uint64_t delay();
   uint64_t next_due() const;
   void sleep_until_arrival(Cq& cq);
+  void serve_sleepers();
   void late_events();
 
   // fake_cm.cc

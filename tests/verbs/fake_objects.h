@@ -87,6 +87,7 @@ struct Cq {
   };
   std::deque<Entry> entries;
   bool armed = false;
+  bool asleep = false;  // armed, and its last poll found nothing
   bool overrun = false;
   uint64_t unacknowledged = 0;
   uint64_t async_unacknowledged = 0;

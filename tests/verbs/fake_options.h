@@ -79,7 +79,8 @@ struct FakeOptions {
   uint64_t rnr_ticks = 8;
   // Nobody polls while the program sleeps on a completion channel. A poll of an armed
   // queue that finds nothing therefore lets time pass until something arrives in it or no
-  // delivery is left. False: only ticks and advance() do.
+  // delivery is left, and so does a post of somebody else while it sleeps (unless the order
+  // is honest). False: only ticks and advance() do.
   bool sleeping_advances = true;
   // At most this many completions a poll, whatever is asked for; 0: no limit.
   int poll_limit = 0;

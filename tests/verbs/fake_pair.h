@@ -37,7 +37,7 @@ struct End {
   ibv_cq* cq = nullptr;
   ibv_qp* qp = nullptr;
   ibv_mr* mr = nullptr;
-  alignas(64) uint8_t memory[16384] = {};
+  alignas(8) uint8_t memory[16384] = {};
 
   uint64_t address(size_t offset = 0) const { return reinterpret_cast<uint64_t>(memory + offset); }
 };

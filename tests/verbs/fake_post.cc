@@ -79,6 +79,7 @@ int Fabric::post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) {
     else busy_[qp->qp_num] = found;
   }
   this->work();
+  serve_sleepers();
   return error;
 }
 
@@ -110,6 +111,7 @@ int Fabric::post_recv(ibv_qp* qp, ibv_recv_wr* list, ibv_recv_wr** bad) {
   }
   if (qp->state == IBV_QPS_ERR) flush(*found);
   work();
+  serve_sleepers();
   return error;
 }
 

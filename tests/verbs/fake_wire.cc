@@ -154,17 +154,18 @@ void Fabric::answered(Qp& qp, SendWork& work, ibv_wc_status status) {
   ++qp.in_flight;
 }
 
-// Nothing came back: again after a while, or given up.
+// Nothing comes back: sent again after a while, or given up after the last while.
 void Fabric::lost(Qp& qp, SendWork& work) {
   bool waits_for_answer = qp.in_flight > 0 && &work == &qp.sends.front();
   bool for_ever = qp.attributes.retry_cnt == 7;
   ++retransmissions;
-  work.due = now_ + std::max<uint64_t>(1, options.retry_ticks);
+  uint64_t timeout = now_ + std::max<uint64_t>(1, options.retry_ticks);
+  work.due = timeout;
   if (for_ever || ++work.losses <= qp.attributes.retry_cnt) return;
   work.from_peer = false;
-  if (!waits_for_answer) return answered(qp, work, IBV_WC_RETRY_EXC_ERR);
+  if (!waits_for_answer) answered(qp, work, IBV_WC_RETRY_EXC_ERR);
   work.status = IBV_WC_RETRY_EXC_ERR;
-  work.due = now_;
+  work.due = timeout;
   qp.stopped = true;
 }
 
@@ -212,6 +213,15 @@ uint64_t Fabric::next_due() const {
     }
   }
   return next;
+}
+
+// A post while somebody sleeps: the poster may never call again, and time passes all the
+// same. An honest fabric has nothing under way then but what no time will mend.
+void Fabric::serve_sleepers() {
+  if (options.policy.order == FakePolicy::Order::kHonest) return;
+  cqs_.each([this](Cq& cq) {
+    if (cq.asleep) sleep_until_arrival(cq);
+  });
 }
 
 void Fabric::sleep_until_arrival(Cq& cq) {
