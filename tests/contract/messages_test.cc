@@ -222,7 +222,7 @@ TEST_CASE("at the operation limit a post is refused with kTryAgain and the buffe
   CHECK(pair.server.receive({.tag = 1}, std::move(mine), box.options()).code() == Code::kTryAgain);
   REQUIRE(mine);
   CHECK(holds(mine.bytes(), 6));
-  RemoteKey key{.grant = 1, .length = 64};
+  RemoteKey key{.grant = 1, .length = 64, .device_key = 1};
   CHECK(pair.server.read(key, 0, std::move(mine), box.options()).code() == Code::kTryAgain);
   REQUIRE(mine);
   CHECK(holds(mine.bytes(), 6));

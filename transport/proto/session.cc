@@ -214,7 +214,7 @@ Result<OperationId> Session::post_read(const RemoteKey& key, uint64_t offset, Bu
                   "read of " + std::to_string(into.size_bytes()) + " bytes at " + std::to_string(offset) +
                       " is outside the granted " + std::to_string(key.length) + " bytes");
   }
-  if (traits_.direct) SLUICE_RETURN_IF_ERROR(check_device_key(key));
+  if (traits_.direct) SLUICE_RETURN_IF_ERROR(check_device_key(key, Right::kRead));
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kRead, options));
   op->total = into.size_bytes();
   op->completion.receipt.bytes = op->total;
@@ -232,7 +232,7 @@ Result<OperationId> Session::post_write(const RemoteKey& key, uint64_t offset, T
                   "write of " + std::to_string(from.size_bytes()) + " bytes at " + std::to_string(offset) +
                       " is outside the granted " + std::to_string(key.length) + " bytes");
   }
-  if (traits_.direct) SLUICE_RETURN_IF_ERROR(check_device_key(key));
+  if (traits_.direct) SLUICE_RETURN_IF_ERROR(check_device_key(key, Right::kWrite));
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kWrite, options));
   op->level = Level::kPlaced;
   op->grant = key.grant;

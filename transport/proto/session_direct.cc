@@ -134,9 +134,13 @@ void Session::start_moving(Operation* op, OperationState state) {
   host_->activate(*this);
 }
 
-Status Session::check_device_key(const RemoteKey& key) const {
+// What would end the connection if the peer's device had to refuse it.
+Status Session::check_device_key(const RemoteKey& key, Right right) const {
   if (key.device_key == 0 && key.address == 0) return invalid("the key was not made by this path: it names no device memory");
   if (uint64_t end; __builtin_add_overflow(key.address, key.length, &end)) return invalid("the key reaches beyond 2^64");
+  if (!has_right(key.rights, right)) {
+    return Status(Code::kAccessDenied, Scope::kOperation, kOrigin, "the key grants no such access");
+  }
   return Status();
 }
 
@@ -158,7 +162,7 @@ Result<OperationId> Session::post_atomic(const RemoteKey& key, uint64_t offset, 
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
                   "path " + std::string(to_string(traits_.properties.path)) + " has no atomics; RDMA devices that say so have");
   }
-  SLUICE_RETURN_IF_ERROR(check_device_key(key));
+  SLUICE_RETURN_IF_ERROR(check_device_key(key, Right::kAtomic));
   if (!range_fits(offset, 8, key.length)) {
     return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
                   "an atomic at " + std::to_string(offset) + " is outside the granted " + std::to_string(key.length) + " bytes");

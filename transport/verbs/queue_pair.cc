@@ -177,6 +177,8 @@ void QueuePair::stop() {
   attributes.qp_state = IBV_QPS_ERR;
   bool flushing = api_.modify_qp(qp_, &attributes, IBV_QP_STATE) == 0 && !device_.dead();
   if (flushing) drain_flushed();
+  // Before the queue pair: a bound window holds it, and soft-RoCE waits 50 s for that.
+  revoke_windows();
   if (int e = api_.destroy_qp(qp_); e != 0 && !device_.dead()) {
     queue_pairs_stuck.add();
     log(LogLevel::kError, "a queue pair cannot be destroyed (errno " + std::to_string(e) + "); its memory may still be reached");
@@ -186,7 +188,6 @@ void QueuePair::stop() {
     if (ibv_mr* mr = std::exchange(records_[sequence % depth_].temporary, nullptr)) (void)api_.dereg_mr(mr);
   }
   tail_ = head_;
-  revoke_windows();
   deferred_.clear();
 }
 
