@@ -11,7 +11,7 @@ from unittest import mock
 import modules
 import accelerator
 import initramfs
-import machine
+import qemu
 
 # Each stands for QEMU; the console is where the argument after -chardev says.
 HANGS = "#!/bin/sh\necho $$ >{folder}/pid\nexec sleep 1000\n"
@@ -35,7 +35,7 @@ class Probe(unittest.TestCase):
         path = self.folder / "qemu"
         path.write_text(program.replace("{folder}", os.fspath(self.folder)), encoding="utf-8")
         path.chmod(0o755)
-        with mock.patch.object(machine, "emulator", lambda: os.fspath(path)):
+        with mock.patch.object(qemu, "emulator", lambda: os.fspath(path)):
             return accelerator.choose(wanted, self.kernel, self.folder)
 
     def test_a_guest_that_hangs_is_ended_and_emulation_is_chosen(self):

@@ -9,6 +9,7 @@ def guest_test(
         peer_args = [],
         net = "",
         kernel = "tcg",
+        driver = None,
         memory = "1G",
         cpus = None,
         timeout = "moderate",
@@ -18,12 +19,14 @@ def guest_test(
         **kwargs):
     """Runs `binary`, a cc_test or cc_binary, in a guest; its output and exit status are the test's.
 
-    nodes, net, kernel, memory, cpus: as `sluice lab run` takes them. With nodes = 2, `peer` is the program of node 2.
+    nodes, net, kernel, driver, memory, cpus: as `sluice lab run` takes them. With nodes = 2, `peer` is the program of node 2.
     timeout: Bazel's word; the guest is ended, and its log kept, a little earlier.
     tier: "guest" runs in tools/test; "guest-long" only in its full tier.
     Not part of `bazel test //...` (tag manual): it needs what tools/setup --lab installs.
     """
     options = ["--kernel", kernel, "--nodes", str(nodes), "--memory", memory]
+    if driver:
+        options += ["--driver", driver]
     if cpus:
         options += ["--cpus", str(cpus)]
     if net:

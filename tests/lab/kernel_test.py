@@ -4,6 +4,7 @@ import contextlib
 import json
 import lzma
 import pathlib
+import shutil
 import struct
 import tempfile
 import types
@@ -35,8 +36,22 @@ class Cache(unittest.TestCase):
 
     def add(self, version):
         folder = self.cache / f"kernel.{kernel.LAYOUT}.{version}"
-        folder.mkdir(parents=True)
-        (folder / "about.json").write_text(json.dumps({"release": version.split("_")[0], "version": version.split("_")[1], "image": "vmlinux"}), encoding="utf-8")
+        release = version.split("_")[0]
+        (folder / "lib" / "modules" / release).mkdir(parents=True)
+        (folder / "lib" / "modules" / release / "modules.dep").touch()
+        (folder / "vmlinux").write_bytes(b"ELF")
+        (folder / "about.json").write_text(json.dumps({"release": release, "version": version.split("_")[1], "image": "vmlinux"}), encoding="utf-8")
+        return folder
+
+    def test_a_damaged_one_is_named_with_the_remedy(self):
+        for damage in (lambda folder: (folder / "about.json").write_text("{", encoding="utf-8"), lambda folder: (folder / "about.json").write_text("[]", encoding="utf-8"),
+                       lambda folder: (folder / "vmlinux").write_bytes(b""), lambda folder: (folder / "vmlinux").unlink(),
+                       lambda folder: (folder / "lib" / "modules" / "6.1.0-56-amd64" / "modules.dep").unlink()):
+            folder = self.add("6.1.0-56-amd64_6.1.192-2")
+            damage(folder)
+            with self.assertRaisesRegex(Trouble, f"{folder} is damaged: remove.*sluice lab prepare"):
+                kernel.prepared(self.cache)
+            shutil.rmtree(folder)
 
     def test_the_newest_is_taken_by_number(self):
         self.add("6.1.0-9-amd64_6.1.27-1")
@@ -60,12 +75,12 @@ class Cache(unittest.TestCase):
     def test_what_a_killed_prepare_left_is_removed(self):
         (self.cache / "unfinished.abc" / "kernel").mkdir(parents=True)
         with self.assertRaises(Trouble):
-            self.prepare(_download=mock.Mock(side_effect=Trouble("no network")))
+            self.prepare(download=mock.Mock(side_effect=Trouble("no network")))
         self.assertEqual([path.name for path in self.cache.iterdir()], ["lock"])
 
     def test_a_second_prepare_fetches_nothing(self):
         self.add("6.1.0-56-amd64_6.1.192-2")
-        self.assertEqual(self.prepare(_download=self.fail).release, "6.1.0-56-amd64")
+        self.assertEqual(self.prepare(download=self.fail).release, "6.1.0-56-amd64")
         self.assertEqual(self.said, [])
 
     def test_a_prepare_that_fails_leaves_nothing_but_its_lock(self):
@@ -73,18 +88,18 @@ class Cache(unittest.TestCase):
             raise Trouble("no network")
 
         with self.assertRaisesRegex(Trouble, "no network"):
-            self.prepare(_download=failing)
+            self.prepare(download=failing)
         self.assertEqual([path.name for path in self.cache.iterdir()], ["lock"])
 
     def test_a_full_disk_is_said_before_and_while_it_is_written(self):
         with self.assertRaisesRegex(Trouble, "5 MiB free.*SLUICE_LAB_CACHE"), mock.patch.object(kernel.shutil, "disk_usage", lambda _: types.SimpleNamespace(free=5 << 20)):
-            self.prepare(_download=self.fail)
+            self.prepare(download=self.fail)
 
         def full(*_):
             raise OSError(28, "No space left on device")
 
         with self.assertRaisesRegex(Trouble, "is full.*SLUICE_LAB_CACHE") as caught:
-            self.prepare(_download=lambda *_: "archive", _unpack=full)
+            self.prepare(download=lambda *_: "archive", _unpack=full)
         self.assertEqual(caught.exception.code, FAILED)
 
     def test_a_cache_that_cannot_be_made_is_said(self):

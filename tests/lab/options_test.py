@@ -40,8 +40,24 @@ class CommandLine(unittest.TestCase):
             with self.subTest(flag=flag, value=value):
                 self.assertIn(value, self.refused("run", f"{flag}={value}", "--", "true"))
 
+    def test_user_mode_linux_has_one_cpu(self):
+        for kernel in ("uml", "uml-debug"):
+            self.assertEqual(options.parse(["run", "--kernel", kernel, "--", "true"]).cpus, 1)
+            self.assertEqual(options.parse(["run", "--kernel", kernel, "--cpus", "1", "--", "true"]).cpus, 1)
+            self.assertIn("one CPU", self.refused("run", "--kernel", kernel, "--cpus", "2", "--", "true"))
+
+    def test_soft_iwarp_is_refused_where_the_kernel_has_none(self):
+        self.assertIn("--kernel uml", self.refused("run", "--kernel", "tcg", "--driver", "siw", "--", "true"))
+        self.assertEqual(options.parse(["run", "--kernel", "uml", "--driver", "siw", "--", "true"]).driver, "siw")
+        self.assertIn("mlx5", self.refused("run", "--driver", "mlx5", "--", "true"))
+
+    def test_a_kernel_is_prepared_by_its_name(self):
+        self.assertEqual(options.parse(["prepare"]).kernel, "tcg")
+        self.assertEqual(options.parse(["prepare", "--kernel", "uml"]).kernel, "uml")
+        self.refused("prepare", "--kernel", "auto")
+
     def test_flags_that_do_not_exist_are_refused_by_name(self):
-        for flag in ("--driver", "--tim", "--artifact"):
+        for flag in ("--speed", "--tim", "--artifact"):
             with self.subTest(flag=flag):
                 self.assertIn(flag, self.refused("run", flag, "5", "--", "true"))
 

@@ -99,7 +99,9 @@ class Refusals(unittest.TestCase):
 
     def add_kernel(self):
         folder = self.cache / "kernel.1.6.1.0-1-amd64_6.1.1-1"
-        folder.mkdir()
+        (folder / "lib" / "modules" / "6.1.0-1-amd64").mkdir(parents=True)
+        (folder / "lib" / "modules" / "6.1.0-1-amd64" / "modules.dep").touch()
+        (folder / "vmlinux").write_bytes(b"ELF")
         (folder / "about.json").write_text('{"release": "6.1.0-1-amd64", "version": "6.1.1-1", "image": "vmlinux"}', encoding="utf-8")
 
 

@@ -11,6 +11,7 @@ import tempfile
 
 import initramfs
 import machine
+import qemu
 
 PROBE_SECONDS = 5.0
 KILL_SECONDS = 2.0  # a process stuck in the driver may not die; it is not waited for longer than this
@@ -41,11 +42,11 @@ def choose(wanted, kernel, cache):
 
 def _probe(kernel):
     archive = initramfs.minimal(_PROBE_INIT)
-    options = {"cpus": 1, "memory_mib": 512, "artifacts": ""}
+    options = {"cpus": 1, "memory": 512, "artifacts": ""}
     with tempfile.TemporaryDirectory(prefix="sluice-lab-kvm.") as folder:
         console, initrd = pathlib.Path(folder) / "console", pathlib.Path(folder) / "initrd"
         initrd.write_bytes(archive)
-        line = machine.command_line(machine.emulator(), kernel, "kvm", os.fspath(initrd), console, options)
+        line = qemu.command_line(qemu.emulator(), kernel, "kvm", os.fspath(initrd), console, options)
         with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
                               preexec_fn=machine.end_with_parent) as process:
             try:
@@ -68,7 +69,7 @@ def _boot_id():
 
 
 def _emulator_age():
-    return os.stat(machine.emulator()).st_mtime_ns
+    return os.stat(qemu.emulator()).st_mtime_ns
 
 
 def _keep(place, answer):

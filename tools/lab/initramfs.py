@@ -108,13 +108,18 @@ def _with_busybox(init):
     return archive
 
 
-def build(kernel, init, nodes, settings, command, fault):
-    """The archive. `settings`: name -> value, read by init as shell variables; `command`: the script to run."""
+def build(kernel, init, nodes, settings, command, fault, extra=()):
+    """The archive. `settings`: name -> value, read by init as shell variables; `command`: the script to run; `extra`: (name, content)
+    of files beside it. A kernel whose `modules` is None has everything built in."""
     archive = _with_busybox(init)
-    first = module_files(kernel.modules, REACH_THE_HOST)
-    second = [path for path in module_files(kernel.modules, FRAMES[nodes] + SOFT_ROCE) if path not in first]
+    first, second = [], []
+    if kernel.modules:
+        first = module_files(kernel.modules, REACH_THE_HOST)
+        second = [path for path in module_files(kernel.modules, FRAMES[nodes] + SOFT_ROCE) if path not in first]
     for path in first + second:
         archive.file(f"lab/{pathlib.PurePath(path).name}", (kernel.modules / path).read_bytes())
+    for name, content in extra:
+        archive.file(f"lab/{name}", content)
     archive.file("lab/modules.first", _lines(first))
     archive.file("lab/modules.second", _lines(second))
     archive.file("lab/settings", "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items()).encode("utf-8", "surrogateescape"))

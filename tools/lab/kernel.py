@@ -35,15 +35,18 @@ class Kernel:
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
-        about = json.loads((self.folder / "about.json").read_text(encoding="utf-8"))
-        self.release = about["release"]
-        self.version = about["version"]
-        self.image = self.folder / about["image"]
-        self.modules = self.folder / "lib" / "modules" / self.release
-
-    @property
-    def label(self):
-        return f"Debian's {self.release} ({self.version})"
+        try:
+            about = json.loads((self.folder / "about.json").read_text(encoding="utf-8"))
+            self.release, self.version = about["release"], about["version"]
+            self.image = self.folder / about["image"]
+            # None: everything is built in.
+            self.modules = None if about.get("builtin") else self.folder / "lib" / "modules" / self.release
+            self.label = about.get("label") or f"Debian's {self.release} ({self.version})"
+            whole = self.image.stat().st_size > 0 and (self.modules is None or (self.modules / "modules.dep").is_file())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            whole = False
+        if not whole:
+            raise Trouble(f"the prepared kernel in {self.folder} is damaged: remove that folder and run 'sluice lab prepare'")
 
 
 def cache_folder():
@@ -67,12 +70,12 @@ def candidate():
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise Trouble("no kernel to boot: apt-get and dpkg-deb are needed to fetch Debian's kernel package; prepare on a Debian "
                       "machine and copy the folder named by SLUICE_LAB_CACHE", NOTHING_TO_RUN_ON)
-    out = _read("apt-cache", "show", "--no-all-versions", META_PACKAGE)
+    out = read("apt-cache", "show", "--no-all-versions", META_PACKAGE)
     found = re.search(r"^Depends:.*?(linux-image-\S+-amd64)\b", out, re.MULTILINE)
     if not found:
         raise Trouble(f"apt knows no package {META_PACKAGE}: run 'apt-get update', or add Debian's main archive to its sources", NOTHING_TO_RUN_ON)
     package = found.group(1)
-    version = re.search(r"^Version: (\S+)", _read("apt-cache", "show", "--no-all-versions", package), re.MULTILINE)
+    version = re.search(r"^Version: (\S+)", read("apt-cache", "show", "--no-all-versions", package), re.MULTILINE)
     if not version:
         raise Trouble(f"apt knows {META_PACKAGE} but not {package}: run 'apt-get update'", NOTHING_TO_RUN_ON)
     return package, version.group(1)
@@ -83,30 +86,46 @@ def prepare(cache, say):
     package, version = candidate()
     release = package.removeprefix("linux-image-")
     final = cache / f"kernel.{LAYOUT}.{release}_{version.replace(':', '.')}"
+    with workshop(cache, final, NEEDED_BYTES) as work:
+        if work:
+            folder = work / "kernel"
+            folder.mkdir()
+            say(f"fetching {package} {version}")
+            _unpack(download(f"{package}={version}", work), folder, release)
+            image = _plain_image(folder, release)
+            run("depmod", "-b", folder, release)
+            about = {"release": release, "version": version, "image": image}
+            (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
+            finish(folder, final)
+    return Kernel(final)
+
+
+@contextlib.contextmanager
+def workshop(cache, final, needed_bytes):
+    """A folder to make `final` in, removed afterwards; None if `final` is there already. One at a time in a cache.
+
+    Errors: Trouble for a cache that cannot be written or has no room, before and while it is filled.
+    """
     _make_folder(cache)
     with _one_at_a_time(cache):
         if (final / "about.json").is_file():
-            return Kernel(final)
+            yield None
+            return
         for unfinished in cache.glob("unfinished.*"):  # of a prepare that was killed
             shutil.rmtree(unfinished, ignore_errors=True)
-        _require_space(cache)
+        _require_space(cache, needed_bytes)
         with tempfile.TemporaryDirectory(prefix="unfinished.", dir=cache) as work:
-            folder = pathlib.Path(work) / "kernel"
-            folder.mkdir()
-            say(f"fetching {package} {version}")
             try:
-                archive = _download(f"{package}={version}", work)
-                _unpack(archive, folder, release)
-                image = _plain_image(folder, release)
-                _run("depmod", "-b", folder, release)
-                about = {"release": release, "version": version, "image": image}
-                (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
+                yield pathlib.Path(work)
             except OSError as error:
-                raise _space_trouble(error, cache) from error
-            if final.exists():
-                shutil.rmtree(final)
-            folder.rename(final)
-    return Kernel(final)
+                raise _space_trouble(error, cache, needed_bytes) from error
+
+
+def finish(folder, final):
+    """The last step: what has its name is complete."""
+    if final.exists():
+        shutil.rmtree(final)
+    folder.rename(final)
 
 
 def vmlinux_of(image):
@@ -151,7 +170,7 @@ def _unpack(archive, folder, release):
     os.unlink(archive)
 
 
-def _download(what, folder):
+def download(what, folder):
     done = subprocess.run(["apt-get", "download", "-q", what], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           timeout=DOWNLOAD_SECONDS, check=False)
     files = list(pathlib.Path(folder).glob("*.deb"))
@@ -168,15 +187,15 @@ def _make_folder(path):
         raise Trouble(f"cannot make the cache folder {path}: {error.strerror}; set SLUICE_LAB_CACHE to one that can be written") from error
 
 
-def _require_space(path):
+def _require_space(path, needed_bytes):
     free = shutil.disk_usage(path).free
-    if free < NEEDED_BYTES:
-        raise Trouble(f"{path} has {free >> 20} MiB free, the kernel needs {NEEDED_BYTES >> 20}: free some, or set SLUICE_LAB_CACHE to another folder")
+    if free < needed_bytes:
+        raise Trouble(f"{path} has {free >> 20} MiB free, the kernel needs {needed_bytes >> 20}: free some, or set SLUICE_LAB_CACHE to another folder")
 
 
-def _space_trouble(error, path):
+def _space_trouble(error, path, needed_bytes):
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Trouble(f"{path} is full: free {NEEDED_BYTES >> 20} MiB, or set SLUICE_LAB_CACHE to another folder")
+        return Trouble(f"{path} is full: free {needed_bytes >> 20} MiB, or set SLUICE_LAB_CACHE to another folder")
     return Trouble(f"cannot prepare the kernel in {path}: {error}")
 
 
@@ -187,11 +206,11 @@ def _one_at_a_time(cache):
         yield
 
 
-def _read(*command):
+def read(*command):
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
 
 
-def _run(*command):
+def run(*command):
     # depmod is in sbin, which an ordinary user's PATH may lack.
     path = {**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
     try:

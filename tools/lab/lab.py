@@ -1,4 +1,4 @@
-"""`sluice lab`: any command, in a guest with soft-RoCE, on any Linux machine.
+"""`sluice lab`: any command, in a guest with an RDMA device, on any Linux machine.
 
 In Python because it is orchestration: child processes, sockets, text, and archives of a few megabytes; nothing here is on a
 data path, and a reader may change it without a build. The `sluice` binary becomes this program (tools/lab/lab_command.cc).
@@ -15,8 +15,12 @@ import tty
 
 import accelerator
 import kernel
+import machine
 import options as command_line
+import qemu
 import run
+import source_kernel
+import uml
 from trouble import FAILED, OK, Trouble
 
 
@@ -34,12 +38,21 @@ class Speaker:
 def run_guest(options):
     say = Speaker(options.verbose)
     run.check_command(options)
-    run.check_tools()
+    user_mode = options.kernel.startswith("uml")
+    run.check_tools(not user_mode)
     cache = kernel.cache_folder()
+    if user_mode:
+        platform, why = uml.Uml(source_kernel.require(cache, options.kernel)), "as asked"
+    else:
+        platform, why = _emulated(options, cache, say)
+    say(f"{platform.label} ({why}), kernel {platform.kernel.label}")
+    return run.Run(options, platform, say).execute()
+
+
+def _emulated(options, cache, say):
     chosen_kernel = kernel.prepared(cache) or kernel.prepare(cache, lambda text: say(text, always=True))
     chosen, why = accelerator.choose(options.kernel, chosen_kernel, cache)
-    say(f"QEMU with {'KVM' if chosen == 'kvm' else 'emulation'} ({why}), kernel {chosen_kernel.label}")
-    return run.Run(options, chosen_kernel, chosen, say).execute()
+    return qemu.Qemu(chosen_kernel, chosen), why
 
 
 def shell(options):
@@ -55,8 +68,9 @@ def shell(options):
         termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
-def prepare(_):
-    ready = kernel.prepare(kernel.cache_folder(), Speaker(True))
+def prepare(options):
+    cache, say = kernel.cache_folder(), Speaker(True)
+    ready = kernel.prepare(cache, say) if options.kernel == "tcg" else source_kernel.prepare(cache, options.kernel, say)
     print(f"{ready.label} is ready in {ready.folder}")
     return OK
 
@@ -102,6 +116,7 @@ def _fill_standard_descriptors():
 
 def main(arguments):
     _fill_standard_descriptors()
+    machine.adopt_orphans()
     with contextlib.suppress(ValueError):
         # Each guest costs a dozen descriptors; QEMU's file server one for each open file of the guest.
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -5,6 +5,9 @@ import re
 
 from trouble import USAGE, Trouble
 
+KERNELS = ("auto", "tcg", "uml", "uml-debug")
+PREPARED = ("tcg", "uml", "uml-debug")
+DRIVERS = ("rxe", "siw")
 FAULTS = ("link-down", "link-up", "mtu", "device-remove")
 EXAMPLE = "sluice lab run -- ibv_devinfo"
 _UNITS_MIB = {"M": 1, "G": 1024}
@@ -63,9 +66,10 @@ def netem(text):
 
 
 def _guest(parser, timeout):
-    parser.add_argument("--kernel", choices=("auto", "tcg"), default="auto", help="auto: QEMU with KVM if a guest boots with it here, else emulated (tcg)")
+    parser.add_argument("--kernel", choices=KERNELS, default="auto", help="auto: QEMU with KVM if a guest boots with it here, else emulated (tcg); uml: User-Mode Linux")
+    parser.add_argument("--driver", choices=DRIVERS, default="rxe", help="rxe: soft-RoCE; siw: soft-iWARP, with User-Mode Linux only")
     parser.add_argument("--memory", type=memory_mib, default="3G", metavar="SIZE", help="of each guest (3G)")
-    parser.add_argument("--cpus", type=cpus, default="2", metavar="N", help="of each guest (2)")
+    parser.add_argument("--cpus", type=cpus, default=None, metavar="N", help="of each guest (2; User-Mode Linux has 1)")
     parser.add_argument("--timeout", type=seconds, default=timeout, metavar="TIME", help=f"from start to end ({timeout})")
     parser.add_argument("--artifacts", default="", metavar="DIR", help="writable in the guest under the same path; receives the logs")
     parser.add_argument("--verbose", action="store_true", help="say on stderr what is chosen and how long it took, even if stderr is no terminal")
@@ -80,7 +84,8 @@ def _parser():
     run.add_argument("--peer", default="", metavar="COMMAND", help="shell command for node 2")
     run.add_argument("--net", type=netem, metavar="SPEC", help="what the wire does to frames: loss=1%%,delay=1ms,reorder=5%%,duplicate=1%%,corrupt=1%%")
     _guest(commands.add_parser("shell", allow_abbrev=False, help="an interactive shell in a guest"), "24h")
-    commands.add_parser("prepare", allow_abbrev=False, help="fetch Debian's kernel into the cache")
+    prepare = commands.add_parser("prepare", allow_abbrev=False, help="fetch Debian's kernel into the cache, or build one")
+    prepare.add_argument("--kernel", choices=PREPARED, default="tcg", help="tcg: fetched; uml, uml-debug: built from Debian's source, for minutes")
     fault = commands.add_parser("fault", allow_abbrev=False, help="break or mend the network of a guest that runs now")
     fault.add_argument("--run", type=int, default=0, metavar="PID", help="of the 'sluice lab run' meant; needed if there are several")
     fault.add_argument("--node", type=int, choices=(1, 2), default=1)
@@ -110,6 +115,12 @@ def parse(arguments):
 
 
 def _check_guest(options):
+    user_mode = options.kernel.startswith("uml")
+    if user_mode and options.cpus not in (None, 1):
+        raise Trouble("--cpus: User-Mode Linux has one CPU: leave it out, or use --kernel tcg; example: sluice lab run --kernel uml -- ibv_devinfo", USAGE)
+    options.cpus = options.cpus or (1 if user_mode else 2)
+    if options.driver == "siw" and not user_mode:
+        raise Trouble("--driver siw needs --kernel uml: Debian's stock kernel has no soft-iWARP; example: sluice lab run --kernel uml --driver siw -- ibv_devinfo", USAGE)
     if options.verb == "run":
         if options.nodes == 1 and options.peer:
             raise Trouble("--peer needs --nodes 2; example: sluice lab run --nodes 2 --peer 'rping -s -a 10.77.0.2 -C 5' -- rping -c -a 10.77.0.2 -C 5", USAGE)

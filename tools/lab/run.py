@@ -16,6 +16,7 @@ import time
 
 import initramfs
 import machine
+import qemu
 import verdict
 from trouble import CANNOT_EXECUTE, FAILED, GUEST_COMPLAINED, NOT_FOUND, NOTHING_TO_RUN_ON, TIMED_OUT, Trouble
 
@@ -57,8 +58,8 @@ class Output:
 class Run:
     """Ownership: the guests, the log folder unless it is kept, the wake-up pipe."""
 
-    def __init__(self, options, kernel, accelerator, say):
-        self.options, self.kernel, self.accelerator, self.say = options, kernel, accelerator, say
+    def __init__(self, options, platform, say):
+        self.options, self.platform, self.kernel, self.say = options, platform, platform.kernel, say
         self.begun = time.monotonic()
         self.deadline = self.begun + options.timeout
         self.machines = []
@@ -135,16 +136,17 @@ class Run:
         arguments = options.command if node == 1 else ["/bin/sh", "-c", options.peer or "exec sleep infinity"]
         script = initramfs.command_script(arguments, self._environment(node))
         terminal = options.verb == "shell"
-        settings = {"NODE": node, "NODES": options.nodes, "ROOM": "75%", "RELEASE": kernel.release, "MODULES": kernel.modules,
-                    "ARTIFACTS": options.artifacts, "NETEM": options.net, "TTY": _window() if terminal else ""}
-        archive = initramfs.build(kernel, (HERE / "init").read_bytes(), options.nodes, settings, script, (HERE / "fault").read_bytes())
-        facts = {"cpus": options.cpus, "memory_mib": options.memory, "artifacts": options.artifacts}
-        line = machine.command_line(machine.emulator(), kernel, self.accelerator, "@INITRD@", self._console(node), facts)
-        return machine.Machine(node, line, archive, wire, terminal)
+        settings = {"PLATFORM": self.platform.kind, "NODE": node, "NODES": options.nodes, "ROOM": "75%", "RELEASE": kernel.release,
+                    "MODULES": kernel.modules or "", "ARTIFACTS": options.artifacts, "ARTIFACTS_PATH": self.platform.host_path(options.artifacts),
+                    "NETEM": options.net, "DRIVER": options.driver, "DEVICE": f"{options.driver}0", "TERMINAL": self.platform.terminal,
+                    "TTY": _window() if terminal else ""}
+        archive = initramfs.build(kernel, (HERE / "init").read_bytes(), options.nodes, settings, script, (HERE / "fault").read_bytes(), self.platform.extra_files())
+        facts = {"cpus": options.cpus, "memory": options.memory, "artifacts": options.artifacts, "terminal": terminal}
+        return machine.Machine(node, self.platform, archive, self._console(node), facts, wire)
 
     def _environment(self, node):
         own = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_LAB")}
-        own.update(SLUICE_LAB_NODE=str(node), SLUICE_LAB_ADDRESS=address(node), SLUICE_LAB_DEVICE="rxe0")
+        own.update(SLUICE_LAB_NODE=str(node), SLUICE_LAB_ADDRESS=address(node), SLUICE_LAB_DEVICE=f"{self.options.driver}0")
         if self.options.nodes == 2:
             own["SLUICE_LAB_PEER"] = address(3 - node)
         if self.options.artifacts:
@@ -344,7 +346,7 @@ class Run:
         left = first.facts.get("left", "0")
         self.say(f"status {code}; ready after {self.ready_seconds or 0:.1f} s, ended after {seconds:.1f} s; {left} processes were left and ended")
         if self.options.artifacts:
-            about = {"schema": "sluice.lab/1", "exit": code, "kernel": self.kernel.label, "accelerator": self.accelerator, "nodes": self.options.nodes,
+            about = {"schema": "sluice.lab/1", "exit": code, "kernel": self.kernel.label, "accelerator": self.platform.accelerator, "driver": self.options.driver, "nodes": self.options.nodes,
                      "command_status": first.status if first.complete else None, "problems": problems, "ready_seconds": self.ready_seconds,
                      "first_output_seconds": self.first_output_seconds, "seconds": seconds, "processes_left": int(left)}
             (self.folder / "run.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
@@ -365,9 +367,10 @@ def check_command(options):
         raise Trouble(f"'{name}' is in no folder of PATH; give its path, or install it on this machine: the guest sees the same files", NOT_FOUND)
 
 
-def check_tools():
+def check_tools(emulated):
     """All that a run starts, so that the first thing missing is said before a download."""
-    machine.emulator()
+    if emulated:
+        qemu.emulator()
     initramfs.busybox()
     if not shutil.which("rdma", path="/usr/sbin:/usr/bin:/sbin:/bin"):
         raise Trouble("rdma (of iproute2) is not installed: apt-get install iproute2, or tools/setup --lab", NOTHING_TO_RUN_ON)

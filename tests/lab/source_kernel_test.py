@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Kernels built from source: which is taken, what is said when none can be, and what a failed build leaves. No build runs here."""
+import json
+import os
+import pathlib
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+import modules
+import kernel
+import source_kernel
+from trouble import NOTHING_TO_RUN_ON, Trouble
+
+PTRACE = "ptrace(1, pid, NULL,\n\t(void *) PTRACE_O_TRACESYSGOOD) < 0) a;\nptrace(1, pid, NULL,\n\t(void *)PTRACE_O_TRACESYSGOOD) < 0) b;\n"
+# Stands for make: its first call is the configuration, its second the build.
+MAKE = """#!/bin/sh
+for word; do case "$word" in O=*) objects=${{word#O=}};; KCONFIG_ALLCONFIG=*) wanted=${{word#KCONFIG_ALLCONFIG=}};; esac; done
+if [ -n "$wanted" ]; then {configure}; exit; fi
+{build}
+"""
+CONFIGURE = 'cp "$wanted" "$objects/.config"'
+BUILD = 'mkdir -p "$objects/include/config"; echo 6.1.1-test >"$objects/include/config/kernel.release"; echo kernel >"$objects/linux"'
+
+
+class SourceKernel(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.cache = pathlib.Path(folder.name) / "cache"
+        self.tools = pathlib.Path(folder.name) / "bin"
+        self.tools.mkdir()
+        self.said = []
+
+    def add(self, version, key=None, kind="uml"):
+        folder = self.cache / f"{kind}.{key or source_kernel._key(kind)}.{version}"
+        folder.mkdir(parents=True)
+        (folder / "linux").write_bytes(b"ELF")
+        (folder / "about.json").write_text(json.dumps({"release": "6.1", "version": version, "image": "linux", "builtin": True}), encoding="utf-8")
+
+    def unpack(self, _, work):
+        source = work / "linux-source-6.1"
+        (source / "arch/um/os-Linux/skas").mkdir(parents=True)
+        (source / "arch/um/os-Linux/skas/process.c").write_text(PTRACE, encoding="utf-8")
+        return source
+
+    def prepare(self, configure=CONFIGURE, build=BUILD, **replaced):
+        make = self.tools / "make"
+        make.write_text(MAKE.format(configure=configure, build=build), encoding="utf-8")
+        make.chmod(0o755)
+        functions = {"_unpack": self.unpack, "_check_tools": lambda: None, "candidate": lambda: ("linux-source-6.1", "6.1.192-2"), **replaced}
+        with mock.patch.multiple(source_kernel, **functions), mock.patch.multiple(kernel, download=lambda *_: "archive", run=lambda *command: pathlib.Path(command[-2]).write_bytes(b"ELF")), \
+                mock.patch.dict(os.environ, {"PATH": f"{self.tools}:{os.environ['PATH']}"}):
+            return source_kernel.prepare(self.cache, "uml", self.said.append)
+
+    def left(self):
+        return [path.name for path in self.cache.iterdir()]
+
+    def test_the_newest_with_todays_configuration_is_taken(self):
+        self.add("6.1.9-1")
+        self.add("6.1.192-2")
+        self.add("6.1.999-1", key="0123456789ab")
+        self.add("6.1.999-1", kind="uml-debug")
+        self.assertEqual(source_kernel.prepared(self.cache, "uml").version, "6.1.192-2")
+
+    def test_a_changed_configuration_is_another_kernel(self):
+        self.add("6.1.192-2")
+        with mock.patch.object(source_kernel, "configuration", lambda _: b"CONFIG_OTHER=y\n"):
+            self.assertIsNone(source_kernel.prepared(self.cache, "uml"))
+
+    def test_a_run_builds_nothing_and_says_what_does(self):
+        with self.assertRaisesRegex(Trouble, "sluice lab prepare --kernel uml") as caught:
+            source_kernel.require(self.cache, "uml")
+        self.assertEqual(caught.exception.code, NOTHING_TO_RUN_ON)
+
+    def test_a_build_is_kept_and_not_repeated(self):
+        built = self.prepare()
+        self.assertEqual((built.release, built.version, built.modules), ("6.1.1-test", "6.1.192-2", None))
+        self.assertEqual(sorted(path.name for path in built.folder.iterdir()), ["about.json", "config", "linux"])
+        self.assertEqual(self.prepare(_unpack=self.fail).folder, built.folder)
+        self.assertEqual(sorted(self.left()), sorted(["lock", built.folder.name]), "source and objects are removed")
+
+    def test_the_guests_processes_are_bound_to_their_kernel(self):
+        seen = []
+        self.prepare(build='cp "$0" /dev/null; ' + BUILD, _check_configuration=lambda *_: seen.append(next(self.cache.glob("unfinished.*/linux-source-6.1/arch/um/os-Linux/skas/process.c")).read_text(encoding="utf-8")))
+        self.assertEqual(seen[0].count("PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL"), 2)
+
+    def test_a_source_that_is_not_as_known_is_refused(self):
+        with mock.patch(f"{__name__}.PTRACE", "nothing"), self.assertRaisesRegex(Trouble, "0 times, not 2"):
+            self.prepare()
+
+    def test_an_option_that_the_source_refuses_is_named(self):
+        with self.assertRaisesRegex(Trouble, "refuses CONFIG_RDMA_SIW=y"):
+            self.prepare(configure='grep -v SIW "$wanted" >"$objects/.config"')
+
+    def test_a_failed_build_quotes_its_error_and_leaves_nothing(self):
+        with self.assertRaisesRegex(Trouble, "does not build: a.c:1: error: no"):
+            self.prepare(build="echo working; echo 'a.c:1: error: no' >&2; echo 'make: *** Error 2' >&2; exit 2")
+        self.assertEqual(self.left(), ["lock"])
+
+    def test_a_disk_that_fills_up_is_said(self):
+        with self.assertRaisesRegex(Trouble, "is full.*SLUICE_LAB_CACHE"):
+            self.prepare(build="echo 'fatal error: No space left on device' >&2; exit 2")
+        with mock.patch.object(kernel.shutil, "disk_usage", lambda _: types.SimpleNamespace(free=5 << 20)), self.assertRaisesRegex(Trouble, "5 MiB free, the kernel needs 3072"):
+            self.prepare()
+
+    def test_a_missing_compiler_is_named_with_its_package(self):
+        check = source_kernel._check_tools
+        with mock.patch.object(source_kernel.shutil, "which", lambda tool: None if tool in ("gcc", "ld") else tool), self.assertRaisesRegex(Trouble, "apt-get install gcc binutils") as caught:
+            check()
+        self.assertEqual(caught.exception.code, NOTHING_TO_RUN_ON)
+
+
+if __name__ == "__main__":
+    modules.main()

@@ -1,0 +1,166 @@
+"""A kernel built here from Debian's linux-source package: User-Mode Linux, and debug variants.
+
+Knows apt, make and our configurations; knows nothing of how the kernel is started. One folder for each configuration
+and source version, renamed into place as the last step: see kernel.py, whose cache it is.
+"""
+import errno
+import hashlib
+import json
+import lzma
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+
+import kernel
+from trouble import NOTHING_TO_RUN_ON, Trouble
+
+HERE = pathlib.Path(__file__).resolve().parent
+META_PACKAGE = "linux-source"
+# kind -> (make's ARCH, its target, what it leaves, our configurations)
+KINDS = {
+    "uml": ("um", "linux", "linux", ("uml.config",)),
+    "uml-debug": ("um", "linux", "linux", ("uml.config", "debug.config")),
+}
+TOOLS = {"gcc": "gcc", "make": "make", "flex": "flex", "bison": "bison", "bc": "bc", "ld": "binutils", "perl": "perl"}
+# Source 1.5 GB, package 140 MB, objects 170 MB (700 MB with KASAN).
+NEEDED_BYTES = 3 << 30
+BUILD_SECONDS = 2 * 3600
+# Part of the key of the cache: another number makes every kernel be built anew.
+RECIPE = 1
+# So that no process of the guest outlives its kernel: ptrace(2), PTRACE_O_EXITKILL.
+_PTRACE_FILE = "arch/um/os-Linux/skas/process.c"
+_PTRACE_OPTIONS = re.compile(r"\(void \*\) ?PTRACE_O_TRACESYSGOOD\) < 0")
+
+
+def configuration(kind):
+    return b"".join((HERE / name).read_bytes() for name in KINDS[kind][3])
+
+
+def _key(kind):
+    return hashlib.sha256(f"{RECIPE} {kind}\n".encode() + configuration(kind)).hexdigest()[:12]
+
+
+def prepared(cache, kind):
+    """The newest kernel with today's configuration, or None."""
+    folders = [path for path in cache.glob(f"{kind}.{_key(kind)}.*") if (path / "about.json").is_file()]
+    return kernel.Kernel(max(folders, key=lambda path: kernel.order(path.name.split(".", 2)[2]))) if folders else None
+
+
+def require(cache, kind):
+    """What a run needs: it never builds, which takes minutes."""
+    ready = prepared(cache, kind)
+    if not ready:
+        raise Trouble(f"no kernel of kind {kind} has been built yet: run 'sluice lab prepare --kernel {kind}', once, for minutes", NOTHING_TO_RUN_ON)
+    return ready
+
+
+def candidate():
+    """(package, version) of the source that apt offers."""
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        raise Trouble("apt-get and dpkg-deb are needed to fetch Debian's kernel source: prepare on a Debian machine and copy the folder "
+                      "named by SLUICE_LAB_CACHE", NOTHING_TO_RUN_ON)
+    found = re.search(r"^Depends: (linux-source-\S+?)[ ,\n]", kernel.read("apt-cache", "show", "--no-all-versions", META_PACKAGE), re.MULTILINE)
+    version = found and re.search(r"^Version: (\S+)", kernel.read("apt-cache", "show", "--no-all-versions", found.group(1)), re.MULTILINE)
+    if not version:
+        raise Trouble(f"apt knows no package {META_PACKAGE}: run 'apt-get update', or add Debian's main archive to its sources", NOTHING_TO_RUN_ON)
+    return found.group(1), version.group(1)
+
+
+def _check_tools():
+    missing = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
+    if missing:
+        raise Trouble(f"building a kernel needs {' '.join(missing)}: apt-get install {' '.join(missing)}, or tools/setup --lab", NOTHING_TO_RUN_ON)
+
+
+def prepare(cache, kind, say):
+    """Returns the kernel of that kind from the source that apt offers, built if it is not in the cache. Blocks: for minutes."""
+    package, version = candidate()
+    final = cache / f"{kind}.{_key(kind)}.{version.replace(':', '.')}"
+    with kernel.workshop(cache, final, NEEDED_BYTES) as work:
+        if work:
+            _check_tools()
+            say(f"fetching {package} {version}")
+            archive = kernel.download(f"{package}={version}", work)
+            source = _unpack(archive, work)
+            say(f"building {kind}: minutes, once; its output goes to {work / 'build.log'}")
+            folder = _build(source, work, kind, version)
+            kernel.finish(folder, final)
+    return kernel.Kernel(final)
+
+
+def _unpack(archive, work):
+    """The source is an archive in the package; neither is kept."""
+    try:
+        with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", archive], stdout=subprocess.PIPE) as package:
+            with tarfile.open(fileobj=package.stdout, mode="r|") as outer:
+                member = next(one for one in outer if one.name.endswith(".tar.xz"))
+                with lzma.open(outer.extractfile(member)) as packed, subprocess.Popen(["tar", "-x", "-C", work], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as tar:
+                    shutil.copyfileobj(packed, tar.stdin, 1 << 20)
+                    _, said = tar.communicate()
+                    if tar.returncode != 0:
+                        raise OSError(errno.ENOSPC if b"No space" in said else errno.EIO, said.decode(errors="replace").strip())
+            package.kill()
+    except (StopIteration, tarfile.TarError, lzma.LZMAError) as error:
+        raise Trouble(f"{archive.name} is not the source package that was expected: {error or 'no archive in it'}") from error
+    archive.unlink()
+    return next(path for path in work.iterdir() if path.is_dir() and path.name.startswith("linux-source-"))
+
+
+def _build(source, work, kind, version):
+    architecture, target, image, _ = KINDS[kind]
+    wanted = work / "wanted.config"
+    wanted.write_bytes(configuration(kind))
+    if architecture == "um":
+        _end_with_its_kernel(source / _PTRACE_FILE)
+    log = work / "build.log"
+    make = ["nice", "-n", "10", "make", "-C", source, f"O={work / 'objects'}", f"ARCH={architecture}", f"-j{len(os.sched_getaffinity(0))}"]
+    (work / "objects").mkdir()
+    _make([*make, f"KCONFIG_ALLCONFIG={wanted}", "allnoconfig"], log)
+    _check_configuration((work / "objects" / ".config").read_text(encoding="utf-8"), wanted.read_text(encoding="utf-8"))
+    _make([*make, target], log)
+    folder = work / "kernel"
+    folder.mkdir()
+    built = work / "objects" / image
+    name = pathlib.PurePath(image).name
+    kernel.run("strip", "--strip-debug", "-o", folder / name, built) if target == "linux" else shutil.copy(built, folder / name)
+    shutil.copy(work / "objects" / ".config", folder / "config")
+    release = (work / "objects" / "include/config/kernel.release").read_text(encoding="utf-8").strip()
+    about = {"release": release, "version": version, "image": name, "kind": kind, "label": f"{kind} {release} (built from {version})", "builtin": True}
+    (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
+    return folder
+
+
+def _end_with_its_kernel(path):
+    text, count = _PTRACE_OPTIONS.subn("(void *)(PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)) < 0", path.read_text(encoding="utf-8"))
+    if count != 2:
+        raise Trouble(f"this source differs from what is known: {path.name} sets ptrace options {count} times, not 2; report it")
+    path.write_text(text, encoding="utf-8")
+
+
+def _check_configuration(got, wanted):
+    """What the source's own rules refused would be missed much later, in a guest."""
+    have = set(got.splitlines())
+    refused = [line for line in wanted.splitlines() if line.startswith("CONFIG_") and line not in have and not line.endswith("=n")]
+    if refused:
+        raise Trouble(f"this source refuses {', '.join(refused)}")
+
+
+def _make(command, log):
+    """In a process group of its own, which ends with us if we are interrupted."""
+    with open(log, "ab") as file, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True) as process:
+        try:
+            code = process.wait(BUILD_SECONDS)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if code != 0:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        if "No space left" in text:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        lines = [line for line in text.splitlines() if "rror" in line] or text.splitlines() or ["no output"]
+        raise Trouble(f"the kernel does not build: {lines[0].strip()}")
