@@ -203,6 +203,17 @@ TEST_CASE("a region that goes while a READ is under way is not written", "[verbs
   CHECK(p.misused("lkey"));
 }
 
+TEST_CASE("nothing that follows a failed request reaches the peer", "[verbs][fake][error]") {
+  FakePair p({.policy = {.order = FakePolicy::Order::kSlow, .ticks = 5}});
+  p.fake.with_faults([](FakeFaults& f) { f.complete(1, IBV_WC_LOC_PROT_ERR); });
+  p.fill(p.a, 0, 8, 1);
+  REQUIRE(p.post(p.a, IBV_WR_RDMA_WRITE, 1, 0, 8, &p.b) == 0);
+  REQUIRE(p.post(p.a, IBV_WR_RDMA_WRITE, 2, 0, 8, &p.b) == 0);
+  p.fake.advance(20);
+  CHECK(p.poll(p.a).size() == 2);
+  CHECK(p.b.memory[0] == 0);
+}
+
 TEST_CASE("limits of a message: max_msg_sz, inline, inline without data", "[verbs][fake][error]") {
   FakeDeviceOptions device;
   device.max_msg_sz = 1000;
@@ -232,6 +243,12 @@ TEST_CASE("a QP expects its own peer and sequence numbers; others hear nothing",
     REQUIRE(p.fake.destroy_qp(p.b.qp) == 0);
     p.make_qp(p.b);
     p.connect(p.b, p.a, 0);
+  }
+  SECTION("a QP that the other was not told of") {
+    ibv_qp* known = p.a.qp;
+    p.make_qp(p.a);
+    p.connect(p.a, p.b, 0);
+    CHECK(p.fake.destroy_qp(known) == 0);
   }
   SECTION("a peer that is not ready") { REQUIRE(p.to(p.b, IBV_QPS_RESET) == 0); }
   SECTION("a peer in the error state") { REQUIRE(p.to(p.b, IBV_QPS_ERR) == 0); }

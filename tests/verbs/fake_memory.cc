@@ -3,6 +3,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+
 #include "tests/verbs/fake_fabric.h"
 
 namespace sluice::verbs::fake {
@@ -18,6 +22,24 @@ uint64_t page_bytes() {
 
 bool inside(uint64_t start, uint64_t size, uint64_t address, uint64_t length) {
   return address >= start && length <= size && address - start <= size - length;
+}
+
+uint8_t* bytes_of(const Mr& mr, uint64_t address) {
+  if (mr.device_memory) return nullptr;
+  if (mr.alias != nullptr) return static_cast<uint8_t*>(mr.alias) + (address - mr.alias_start);
+  return reinterpret_cast<uint8_t*>(address);
+}
+
+// Whether one shared mapping holds it all.
+bool in_one_shared_mapping(uint64_t start, uint64_t end) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    uint64_t first = 0, last = 0;
+    char rights[5] = {};
+    if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %4s", &first, &last, rights) != 3) continue;
+    if (first <= start && end <= last) return rights[3] == 's';
+  }
+  return false;
 }
 
 bool mapped(uint64_t first_page, uint64_t pages) {
@@ -89,6 +111,7 @@ ibv_mr* Fabric::register_memory(ibv_pd* pd, uint64_t address, size_t length, int
   // Different on purpose, and no remote key without remote rights (as soft-RoCE).
   mr->base.lkey = next_key_++ << 8 | 0x11;
   mr->base.rkey = (access & kRemote) != 0 ? next_key_++ << 8 | 0x22 : 0;
+  if (options.ignores_protection && !device_memory) make_alias(*mr, first, pages);
   pinned_ += pinned;
   Mr* added = mrs_.add(std::move(mr));
   by_lkey_[added->base.lkey] = added;
@@ -160,15 +183,29 @@ bool Fabric::local_access(const Qp& qp, const ibv_sge& sge, bool write, const ch
   return wrong == nullptr;
 }
 
-bool Fabric::backed(uint32_t lkey) const {
-  auto found = by_lkey_.find(lkey);
-  return found != by_lkey_.end() && !found->second->device_memory;
+// An old size of 0 maps shared pages once more (mremap(2)).
+void Fabric::make_alias(Mr& mr, uint64_t first_page, uint64_t pages) {
+  uint64_t bytes = pages * page_bytes();
+  if (!in_one_shared_mapping(first_page, first_page + bytes)) return;
+  void* alias = ::mremap(reinterpret_cast<void*>(first_page), 0, bytes, MREMAP_MAYMOVE);
+  if (alias == MAP_FAILED) return misuse("the fabric could not map a region again");
+  mr.alias = alias;
+  mr.alias_start = first_page;
+  mr.alias_bytes = bytes;
 }
 
-bool Fabric::remote_backed(uint32_t rkey) const {
+Mr::~Mr() {
+  if (alias != nullptr) ::munmap(alias, alias_bytes);
+}
+
+uint8_t* Fabric::local_bytes(uint32_t lkey, uint64_t address) const {
+  auto found = by_lkey_.find(lkey);
+  return found == by_lkey_.end() ? nullptr : bytes_of(*found->second, address);
+}
+
+uint8_t* Fabric::remote_bytes(uint32_t rkey, uint64_t address) const {
   auto window = windows_by_index_.find(rkey >> 8);
-  if (window != windows_by_index_.end()) return !window->second->mr->device_memory;
-  return !mrs_by_rkey_.at(rkey)->device_memory;
+  return bytes_of(window != windows_by_index_.end() ? *window->second->mr : *mrs_by_rkey_.at(rkey), address);
 }
 
 // What the responder checks (specification 10.6.3.4, 10.6.7). A window has rights of its own: its

@@ -219,6 +219,38 @@ TEST_CASE("registration checks rights, addresses and the memlock limit", "[verbs
   CHECK(p.fake.dereg_mr(mr) == 0);
 }
 
+TEST_CASE("a device reads and writes pages that the program may not touch", "[verbs][fake][memory]") {
+  FakePair p({.ignores_protection = true});
+  constexpr size_t kPage = 4096;
+  void* pages = ::mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(pages != MAP_FAILED);
+  auto* bytes = static_cast<uint8_t*>(pages);
+  ::memset(bytes, 7, kPage);
+  ibv_mr* mr = p.fake.reg_mr(p.a.pd, bytes, 2 * kPage, kEverything);
+  REQUIRE(mr != nullptr);
+  REQUIRE(::mprotect(pages, 2 * kPage, PROT_NONE) == 0);
+  ibv_sge one{reinterpret_cast<uint64_t>(bytes), 100, mr->lkey};
+  ibv_send_wr wr{};
+  wr.sg_list = &one;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = p.b.address();
+  wr.wr.rdma.rkey = p.b.mr->rkey;
+  REQUIRE(p.post(p.a, wr) == 0);
+  p.one(p.a);
+  CHECK(p.b.memory[99] == 7);
+  p.b.memory[0] = 9;
+  one.addr += kPage;
+  wr.opcode = IBV_WR_RDMA_READ;
+  REQUIRE(p.post(p.a, wr) == 0);
+  p.one(p.a);
+  REQUIRE(::mprotect(pages, 2 * kPage, PROT_READ) == 0);
+  CHECK(bytes[kPage] == 9);
+  CHECK(p.fake.dereg_mr(mr) == 0);
+  ::munmap(pages, 2 * kPage);
+}
+
 TEST_CASE("device memory is counted and its bytes are left alone", "[verbs][fake][memory]") {
   FakePair p;
   CHECK(p.fake.reg_dmabuf_mr(p.b.pd, 0, 4096, 0x10000, -1, kEverything) == nullptr);

@@ -50,7 +50,14 @@ struct Pd {
 };
 
 struct Mr {
+  Mr() = default;
+  ~Mr();
+  Mr(const Mr&) = delete;
+  Mr& operator=(const Mr&) = delete;
+
   ibv_mr base{};
+  void* alias = nullptr;  // the region's pages again, if the fabric has them
+  uint64_t alias_start = 0, alias_bytes = 0;
   int access = 0;
   uint64_t pinned = 0;
   uint64_t windows = 0;

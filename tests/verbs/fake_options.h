@@ -84,6 +84,10 @@ struct FakeOptions {
   bool sleeping_advances = true;
   // At most this many completions a poll, whatever is asked for; 0: no limit.
   int poll_limit = 0;
+  // A device does not care for the protection of a process's pages once they are
+  // registered. True: shared mappings are reached through a mapping of the fabric's own, so
+  // that a test may take all rights from the program's (a proof that no CPU touches it).
+  bool ignores_protection = false;
   // InfiniBand and RoCE deliver private data padded with zeros to the field's full length.
   bool pads_private_data = true;
 };

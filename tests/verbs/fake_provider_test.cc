@@ -147,6 +147,19 @@ TEST_CASE("an unsignaled request completes in silence, and frees its slot with t
   CHECK(p.poll(p.a).size() == 4);
 }
 
+TEST_CASE("each completion that is polled frees the slots up to its own", "[verbs][fake]") {
+  FakePair p({.poll_limit = 1}, {.send_wr = 4});
+  for (uint64_t i = 0; i < 4; ++i) {
+    unsigned flags = i % 2 == 1 ? IBV_SEND_SIGNALED : 0;
+    REQUIRE(p.post(p.a, IBV_WR_RDMA_WRITE, i, 0, 8, &p.b, 0, flags) == 0);
+  }
+  CHECK(p.one(p.a).wr_id == 1);
+  REQUIRE(p.post(p.a, IBV_WR_RDMA_WRITE, 4, 0, 8, &p.b) == 0);
+  REQUIRE(p.post(p.a, IBV_WR_RDMA_WRITE, 5, 0, 8, &p.b) == 0);
+  CHECK(p.post(p.a, IBV_WR_RDMA_WRITE, 6, 0, 8, &p.b) == ENOMEM);
+  CHECK(p.misused("send queue is full"));
+}
+
 TEST_CASE("a post list stops at the first request that is refused and names it", "[verbs][fake]") {
   FakePair p;
   ibv_sge one = p.sge(p.a, 0, 8);

@@ -37,7 +37,7 @@ std::vector<Responder::Span> Responder::source() const {
   if ((work_.wr.send_flags & IBV_SEND_INLINE) != 0) return {{work_.inline_data.data(), work_.inline_data.size()}};
   std::vector<Span> spans;
   for (const ibv_sge& sge : work_.sges) {
-    spans.push_back({fabric_.backed(sge.lkey) ? reinterpret_cast<uint8_t*>(sge.addr) : nullptr, sge.length});
+    spans.push_back({fabric_.local_bytes(sge.lkey, sge.addr), sge.length});
   }
   return spans;
 }
@@ -88,7 +88,7 @@ ibv_wc_status Responder::write() {
     return fail(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
   }
   if (bytes > 0) {
-    uint8_t* to = fabric_.remote_backed(target.rkey) ? reinterpret_cast<uint8_t*>(target.remote_addr) : nullptr;
+    uint8_t* to = fabric_.remote_bytes(target.rkey, target.remote_addr);
     copy(source(), std::vector<Span>{{to, bytes}});
   }
   return with_immediate(work_.wr.opcode) ? receive(false) : IBV_WC_SUCCESS;
@@ -109,7 +109,7 @@ ibv_wc_status Responder::read() {
     return fail(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
   }
   work_.answer.resize(bytes);
-  uint8_t* from = fabric_.remote_backed(target.rkey) ? reinterpret_cast<uint8_t*>(target.remote_addr) : nullptr;
+  uint8_t* from = fabric_.remote_bytes(target.rkey, target.remote_addr);
   copy(std::vector<Span>{{from, bytes}}, std::vector<Span>{{work_.answer.data(), bytes}});
   return IBV_WC_SUCCESS;
 }
@@ -124,8 +124,8 @@ ibv_wc_status Responder::atomic() {
     return fail(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
   }
   uint64_t old = 0;
-  if (fabric_.remote_backed(target.rkey)) {
-    std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(target.remote_addr));
+  if (uint8_t* bytes = fabric_.remote_bytes(target.rkey, target.remote_addr)) {
+    std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(bytes));
     if (work_.wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
       old = word.fetch_add(target.compare_add);
     } else {
@@ -161,7 +161,7 @@ ibv_wc_status Responder::receive(bool place) {
     std::vector<Span> to;
     for (const ibv_sge& sge : taken.sges) {
       if (!fabric_.local_access(qp_, sge, true, "receive")) return fail_receive(taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-      to.push_back({fabric_.backed(sge.lkey) ? reinterpret_cast<uint8_t*>(sge.addr) : nullptr, sge.length});
+      to.push_back({fabric_.local_bytes(sge.lkey, sge.addr), sge.length});
     }
     copy(source(), std::move(to));
   }

@@ -77,7 +77,8 @@ bool Fabric::finish_first(Qp& qp) {
     if (!local_access(qp, sge, true, "answer of a READ or an atomic")) {
       status = IBV_WC_LOC_PROT_ERR;
     } else if (sge.length > 0) {
-      if (backed(sge.lkey)) ::memcpy(reinterpret_cast<void*>(sge.addr), from, sge.length);
+      uint8_t* to = local_bytes(sge.lkey, sge.addr);
+      if (to != nullptr) ::memcpy(to, from, sge.length);
       from += sge.length;
     }
   }
