@@ -94,6 +94,14 @@ uint64_t FakeVerbs::rnr_events() const {
   std::lock_guard lock(mutex_);
   return fabric_->rnr_events;
 }
+std::string FakeVerbs::complaints() const {
+  std::lock_guard lock(mutex_);
+  std::string text;
+  if (FakeCensus left = fabric_->census(); !left.empty()) text += "alive: " + left.text() + "\n";
+  for (const std::string& misuse : fabric_->misuses) text += "misuse: " + misuse + "\n";
+  if (fabric_->rnr_events > 0) text += std::to_string(fabric_->rnr_events) + " messages met no receive\n";
+  return text;
+}
 uint64_t FakeVerbs::retransmissions() const {
   std::lock_guard lock(mutex_);
   return fabric_->retransmissions;

@@ -28,10 +28,12 @@ FakeGid fake_link_local_gid(uint8_t last, uint32_t type) {
 
 namespace sluice::verbs::fake {
 
-Signal::Signal() : fd_(::eventfd(0, EFD_CLOEXEC)) {}
-Signal::~Signal() { ::close(fd_); }
+Signal::Signal(bool open) : fd_(open ? ::eventfd(0, EFD_CLOEXEC) : -1) {}
+Signal::~Signal() {
+  if (fd_ >= 0) ::close(fd_);
+}
 void Signal::show(bool readable) {
-  if (readable == readable_) return;
+  if (readable == readable_ || fd_ < 0) return;
   readable_ = readable;
   uint64_t value = 1;
   ssize_t done = readable ? ::write(fd_, &value, sizeof(value)) : ::read(fd_, &value, sizeof(value));
@@ -323,11 +325,10 @@ Context* Fabric::cm_context(Device& device) {
     if (context.of_cm && context.device == &device) found = &context;
   });
   if (found != nullptr) return found;
-  auto context = std::make_unique<Context>();
+  auto context = std::make_unique<Context>(true);
   context->device = &device;
   context->base.device = &device.base;
-  context->of_cm = true;
-  context->base.async_fd = context->signal.fd();
+  context->base.cmd_fd = context->base.async_fd = -1;
   return contexts_.add(std::move(context));
 }
 

@@ -140,6 +140,7 @@ TEST_CASE("a message without a receive waits, and is given up after rnr_retry", 
   FakePair p({.rnr_ticks = 5}, {.rnr_retry = 2});
   REQUIRE(p.post(p.a, IBV_WR_SEND, 1, 0, 8) == 0);
   CHECK(p.fake.rnr_events() == 1);
+  CHECK(p.fake.complaints().find("1 messages met no receive") != std::string::npos);
   SECTION("a receive in time") {
     REQUIRE(p.receive(p.b, 1, 0, 8) == 0);
     CHECK(p.poll(p.b).empty());  // the sender waits its time out

@@ -17,7 +17,7 @@ namespace sluice::verbs::fake {
 // otherwise, as the library's are.
 class Signal {
  public:
-  Signal();
+  explicit Signal(bool open = true);
   ~Signal();
   Signal(const Signal&) = delete;
   Signal& operator=(const Signal&) = delete;
@@ -37,12 +37,14 @@ struct Device {
 };
 
 struct Context {
+  explicit Context(bool cm = false) : signal(!cm), of_cm(cm) {}
+
   ibv_context base{};
   Device* device = nullptr;
   Signal signal;
   std::deque<ibv_async_event> events;
   uint64_t unacknowledged = 0;  // events about the port or the device
-  bool of_cm = false;           // the connection manager's own handle
+  bool of_cm;                   // the connection manager's own handle: it is never closed, and has no descriptor
 };
 
 struct Pd {

@@ -55,6 +55,7 @@ class FakePair {
     close(b);
     CHECK(fake.census().text() == "nothing");
     if (!misuse_expected) CHECK(fake.misuses() == std::vector<std::string>{});
+    if (!misuse_expected && fake.rnr_events() == 0) CHECK(fake.complaints() == "");
   }
 
   ibv_sge sge(const End& end, size_t offset, uint32_t length) const { return {end.address(offset), length, end.mr->lkey}; }

@@ -37,6 +37,8 @@ class FakeVerbs final : public VerbsApi {
   void forget_misuses();
   // Messages that met an empty receive queue. A sender with credits never makes one.
   uint64_t rnr_events() const;
+  // All three in words: what is alive, what was misused, what met no receive; "" is good.
+  std::string complaints() const;
   uint64_t retransmissions() const;
   uint64_t bytes_carried() const;
   uint64_t largest_send_list() const;  // requests in one post_send
