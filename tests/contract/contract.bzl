@@ -2,16 +2,24 @@
 
 load("//tools/build:sluice.bzl", "sluice_cc_test")
 
-_PATHS = ["loopback", "shm", "tcp", "sluice"]
+_PATHS = ["loopback", "shm", "tcp", "rdma", "sluice"]
 # sluice:// is one of these behind the greeting.
-_DELAYED_PATHS = ["loopback", "shm", "tcp"]
+_DELAYED_PATHS = ["loopback", "shm", "tcp", "rdma"]
+
+def _env(path, **more):
+    # Here by the fake fabric; tests/lab runs the same programs over real devices.
+    env = {"SLUICE_CONTRACT_PATH": path}
+    if path == "rdma":
+        env["SLUICE_CONTRACT_VERBS"] = "fake"
+    env.update(more)
+    return env
 
 def contract_tests(name, deps, paths = _PATHS, delayed_paths = _DELAYED_PATHS, **kwargs):
     """NAME_PATH_test for each path, of the cases in `deps`; NAME_PATH_delayed_test is the same program with faults."""
     for path in paths:
         sluice_cc_test(
             name = name + "_" + path + "_test",
-            env = {"SLUICE_CONTRACT_PATH": path},
+            env = _env(path),
             deps = deps,
             **kwargs
         )
@@ -22,8 +30,5 @@ def contract_tests(name, deps, paths = _PATHS, delayed_paths = _DELAYED_PATHS, *
             size = "small",
             srcs = [program],
             data = [program],
-            env = {
-                "SLUICE_CONTRACT_FAULTS": "delayed",
-                "SLUICE_CONTRACT_PATH": path,
-            },
+            env = _env(path, SLUICE_CONTRACT_FAULTS = "delayed"),
         )

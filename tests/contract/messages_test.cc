@@ -38,7 +38,10 @@ TEST_CASE("a message of 64 MiB arrives whole", "[contract][messages]") {
   NothingLeftBehind audit;
   Pair pair;
   Completion got = transfer(pair, size_t{64} << 20, 5, Level::kPlaced);
-  CHECK(got.receipt.copied_bytes + got.receipt.kernel_copied_bytes >= 64u << 20);
+  uint64_t copied = got.receipt.copied_bytes + got.receipt.kernel_copied_bytes;
+  if (fake_device_under_test()) CHECK(copied == 0);
+  if (copying_device_under_test()) CHECK(got.receipt.copied_bytes == 0);
+  if (!fake_device_under_test()) CHECK(copied >= 64u << 20);
 }
 
 TEST_CASE("segments of a message fill the receiver's buffers in order", "[contract][messages]") {
@@ -57,6 +60,7 @@ TEST_CASE("segments of a message fill the receiver's buffers in order", "[contra
     REQUIRE(pair.until([&] { return box.all.size() == 2; }));
     std::vector<std::byte> together;
     for (Completion& completion : box.all) {
+      INFO(completion.status.to_string());
       REQUIRE(completion.status.ok());
       for (Buffer& buffer : completion.buffers) together.insert(together.end(), buffer.bytes().begin(), buffer.bytes().end());
     }

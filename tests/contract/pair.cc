@@ -8,6 +8,7 @@
 #include <sluice/select/open.h>
 
 #include "tests/support/fresh_name.h"
+#include "tests/verbs/fake_provider.h"
 
 namespace sluice::test {
 
@@ -70,6 +71,16 @@ FaultsDone faults_done() {
 
 bool path_has_views() { return path_under_test() != "tcp" && !path_is_direct(); }
 bool path_is_direct() { return path_under_test() == "rdma"; }
+bool fake_device_under_test() {
+  static const bool fake = [] {
+    const char* chosen = std::getenv("SLUICE_CONTRACT_VERBS");
+    if (chosen == nullptr || std::string_view(chosen) != "fake") return false;
+    verbs::use_verbs_api(new verbs::FakeVerbs());
+    return true;
+  }();
+  return path_is_direct() && fake;
+}
+bool copying_device_under_test() { return path_is_direct() && !fake_device_under_test(); }
 size_t inline_limit() { return path_under_test() == "tcp" ? 16384 : 4096; }
 
 namespace {

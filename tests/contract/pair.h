@@ -36,6 +36,10 @@ uint64_t sockets_narrowed();
 bool path_has_views();
 // Devices move the bytes: one-sided access needs nobody at the target.
 bool path_is_direct();
+// RDMA by the fake fabric of tests/verbs (SLUICE_CONTRACT_VERBS=fake), or by the device
+// that SLUICE_CONTRACT_HOST is the address of; those are soft devices, which copy.
+bool fake_device_under_test();
+bool copying_device_under_test();
 // Largest message that travels inside a control message, and one that does not.
 size_t inline_limit();
 // Where a listener of this path can listen: a new place each time.

@@ -17,6 +17,9 @@ constexpr const char* kOrigin = "proto/session";
 // long our device may: a deadline is late by at most the sum. Then the connection ends,
 // which fences everything.
 constexpr Duration kFenceTime = std::chrono::seconds(1);
+// Bytes of one operation that a device works on at once: enough for any link (100 us at
+// 80 GB/s), and little enough that a slow device gives it back within the fence time.
+constexpr uint64_t kMostInFlight = 8u << 20;
 
 Counter windows_refused("session.windows_refused");
 Counter late_arrivals("session.late_arrivals");
@@ -31,12 +34,9 @@ Status invalid(const std::string& why) { return Status(Code::kInvalidArgument, S
 Status Session::open_destination(Operation* op, Buffer& destination, wire::Want& message) {
   uint64_t size = destination.size_bytes();
   for (uint64_t done = 0; done < size;) {
-    if (message.segment_count == wire::kMaxSegments) {
-      close_windows(op);
-      return invalid("the destination lies in more than 16 registered pieces; allocate larger extents");
-    }
     wire::Segment& window = message.segments[message.segment_count];
-    Result<WindowId> opened = link_->open_window(destination.data() + done, size - done, Right::kWrite, op->id, false, window);
+    bool whole = message.segment_count + 1 == wire::kMaxSegments;  // the last that the message can name
+    Result<WindowId> opened = link_->open_window(destination.data() + done, size - done, Right::kWrite, op->id, whole, window);
     if (!opened.ok()) {
       windows_refused.add();
       close_windows(op);
@@ -60,11 +60,11 @@ Session::Started Session::open_sources(Operation* op, wire::Offer& offer) {
     Tensor& tensor = op->tensors[i];
     for (uint64_t done = 0; done < tensor.size_bytes();) {
       wire::Segment window;
-      Result<WindowId> opened = invalid("the message lies in more than 16 registered pieces; allocate larger extents");
-      if (op->windows.size() < wire::kMaxSegments) {
-        auto* data = const_cast<std::byte*>(tensor.data()) + done;
-        opened = link_->open_window(data, tensor.size_bytes() - done, Right::kRead, op->id, false, window);
-      }
+      auto* data = const_cast<std::byte*>(tensor.data()) + done;
+      // Tensors that lie across extents take more than one, as long as each of the others
+      // still gets its own.
+      bool whole = op->windows.size() + (op->tensors.size() - i) >= wire::kMaxSegments;
+      Result<WindowId> opened = link_->open_window(data, tensor.size_bytes() - done, Right::kRead, op->id, whole, window);
       if (!opened.ok()) {
         windows_refused.add();
         close_windows(op);
@@ -196,7 +196,8 @@ size_t Session::move_some(OperationList& list) {
       continue;
     }
     list.remove(op);
-    if (op->moved < op->total) list.push_back(op);
+    // Out of the list until moved() makes room.
+    if (op->moved < op->total && op->in_flight < kMostInFlight) list.push_back(op);
   }
   return moved;
 }
@@ -250,6 +251,10 @@ void Session::moved(uint64_t cookie, uint64_t length, const Status& status, Inst
   counters_.kernel_copied_bytes += by_kernel;
   (incoming ? counters_.bytes_received : counters_.bytes_sent) += length;
   if (op->state == OperationState::kFencing) return end_fence(op);
+  if (op->moved < op->total && op->list == nullptr) {
+    (op->state == OperationState::kPulling ? pulling_ : pushing_).push_back(op);
+    host_->activate(*this);
+  }
   if (op->moved < op->total || op->in_flight > 0) return;
   if (incoming) return finish_incoming(op, Status());
   conclude(op, Status());

@@ -21,7 +21,7 @@ constexpr uint32_t kWantedDepth = 256;
 constexpr uint32_t kWantedInline = 220;
 // Chunks of a transfer: large enough that the device does the work, small enough that
 // another operation gets its turn.
-constexpr uint64_t kLargestChunk = 4u << 20;
+constexpr uint64_t kLargestChunk = 1u << 20;
 // How long a queue may take to flush once it is in error.
 constexpr Duration kFlushTime = std::chrono::milliseconds(100);
 // Timeout 14: 4.096 us * 2^14 = 67 ms (InfiniBand 1.2.1, 9.7.6.1.3); six repeats, so that a
