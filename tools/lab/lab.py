@@ -14,6 +14,7 @@ import termios
 import tty
 
 import accelerator
+import host
 import kernel
 import machine
 import options as command_line
@@ -38,18 +39,25 @@ class Speaker:
 def run_guest(options):
     say = Speaker(options.verbose)
     run.check_command(options)
+    why_not_host = "as asked"
+    if options.kernel in ("auto", "host"):
+        device, why_not_host = host.choose(options)
+        if device:
+            say(f"this machine ({why_not_host})")
+            return host.HostRun(options, device, say).execute()
     user_mode = options.kernel.startswith("uml")
     run.check_tools(not user_mode)
-    cache = kernel.cache_folder()
-    if user_mode:
-        platform, why = uml.Uml(source_kernel.require(cache, options.kernel)), "as asked"
-    else:
-        platform, why = _emulated(options, cache, say)
-    say(f"{platform.label} ({why}), kernel {platform.kernel.label}")
+    platform, why = _platform(options, kernel.cache_folder(), say)
+    say(f"{platform.label} ({why}" + (f"; {why_not_host}" if options.kernel == "auto" else "") + f"), kernel {platform.kernel.label}")
     return run.Run(options, platform, say).execute()
 
 
-def _emulated(options, cache, say):
+def _platform(options, cache, say):
+    """(how the guest is started, why so). Blocks: for a download if nothing has been prepared."""
+    if options.kernel.startswith("uml"):
+        return uml.Uml(source_kernel.require(cache, options.kernel)), "as asked" if options.driver != "siw" else "the kernel that has soft-iWARP"
+    if options.kernel in source_kernel.KINDS:
+        return qemu.Qemu(source_kernel.require(cache, options.kernel), "tcg"), "as asked"
     chosen_kernel = kernel.prepared(cache) or kernel.prepare(cache, lambda text: say(text, always=True))
     chosen, why = accelerator.choose(options.kernel, chosen_kernel, cache)
     return qemu.Qemu(chosen_kernel, chosen), why

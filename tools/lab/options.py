@@ -5,12 +5,13 @@ import re
 
 from trouble import USAGE, Trouble
 
-KERNELS = ("auto", "tcg", "uml", "uml-debug")
-PREPARED = ("tcg", "uml", "uml-debug")
+KERNELS = ("auto", "host", "tcg", "uml", "uml-debug", "tcg-debug")
+PREPARED = ("tcg", "uml", "uml-debug", "tcg-debug")
 DRIVERS = ("rxe", "siw")
 FAULTS = ("link-down", "link-up", "mtu", "device-remove")
 EXAMPLE = "sluice lab run -- ibv_devinfo"
 _UNITS_MIB = {"M": 1, "G": 1024}
+DEFAULT_MEMORY_MIB = 3072
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 # netem's names, and what a value looks like.
 _NETEM = {"loss": "%", "reorder": "%", "duplicate": "%", "corrupt": "%", "delay": "time"}
@@ -66,9 +67,9 @@ def netem(text):
 
 
 def _guest(parser, timeout):
-    parser.add_argument("--kernel", choices=KERNELS, default="auto", help="auto: QEMU with KVM if a guest boots with it here, else emulated (tcg); uml: User-Mode Linux")
-    parser.add_argument("--driver", choices=DRIVERS, default="rxe", help="rxe: soft-RoCE; siw: soft-iWARP, with User-Mode Linux only")
-    parser.add_argument("--memory", type=memory_mib, default="3G", metavar="SIZE", help="of each guest (3G)")
+    parser.add_argument("--kernel", choices=KERNELS, default="auto", help="auto: this machine if it has an RDMA device (host), else QEMU with KVM if a guest boots with it here, else emulated (tcg); uml: User-Mode Linux; -debug: with KASAN, lockdep and the like")
+    parser.add_argument("--driver", choices=DRIVERS, default=None, help="rxe: soft-RoCE (default); siw: soft-iWARP, with User-Mode Linux only")
+    parser.add_argument("--memory", type=memory_mib, default=None, metavar="SIZE", help="of each guest (3G)")
     parser.add_argument("--cpus", type=cpus, default=None, metavar="N", help="of each guest (2; User-Mode Linux has 1)")
     parser.add_argument("--timeout", type=seconds, default=timeout, metavar="TIME", help=f"from start to end ({timeout})")
     parser.add_argument("--artifacts", default="", metavar="DIR", help="writable in the guest under the same path; receives the logs")
@@ -115,12 +116,21 @@ def parse(arguments):
 
 
 def _check_guest(options):
+    options.guest_only = {"--nodes 2": getattr(options, "nodes", 1) == 2, "--net": bool(options.net), "--driver": options.driver is not None,
+                          "--memory": options.memory is not None, "--cpus": options.cpus is not None, "shell": options.verb == "shell"}
+    unfit = [flag for flag, given in options.guest_only.items() if given]
+    if options.kernel == "host" and unfit:
+        raise Trouble(f"{unfit[0]} needs a guest, and --kernel host has none: leave one of the two out; example: sluice lab run --kernel host -- ibv_devinfo", USAGE)
+    if options.kernel == "auto" and options.driver == "siw":
+        options.kernel = "uml"
     user_mode = options.kernel.startswith("uml")
     if user_mode and options.cpus not in (None, 1):
         raise Trouble("--cpus: User-Mode Linux has one CPU: leave it out, or use --kernel tcg; example: sluice lab run --kernel uml -- ibv_devinfo", USAGE)
-    options.cpus = options.cpus or (1 if user_mode else 2)
-    if options.driver == "siw" and not user_mode:
+    if options.driver == "siw" and options.kernel == "tcg":
         raise Trouble("--driver siw needs --kernel uml: Debian's stock kernel has no soft-iWARP; example: sluice lab run --kernel uml --driver siw -- ibv_devinfo", USAGE)
+    options.cpus = options.cpus or (1 if user_mode else 2)
+    options.memory = options.memory or DEFAULT_MEMORY_MIB
+    options.driver = options.driver or "rxe"
     if options.verb == "run":
         if options.nodes == 1 and options.peer:
             raise Trouble("--peer needs --nodes 2; example: sluice lab run --nodes 2 --peer 'rping -s -a 10.77.0.2 -C 5' -- rping -c -a 10.77.0.2 -C 5", USAGE)
