@@ -19,6 +19,7 @@ import unittest
 BINARY = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else ""
 KERNEL = sys.argv[2] if len(sys.argv) > 2 else ""
 TERMINAL = {"tcg": "/dev/hvc0", "uml": "/dev/ttyS5"}
+PROVOKE = "/sys/kernel/debug/provoke-crash/DIRECT"
 LIMIT_SECONDS = 300  # a bound on a hang, not on speed
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -256,6 +257,20 @@ class UserMode(Guest, unittest.TestCase):
             self.assertEqual((process.communicate(timeout=LIMIT_SECONDS)[0], process.returncode), ("gone\n", 0))
 
 
+class Debug(Guest, unittest.TestCase):
+    """What a kernel with KASAN, lockdep and kmemleak finds, and that our own way of starting gives it nothing to find."""
+
+    def test_rdma_traffic_is_clean(self):
+        script = "rping -s -a 10.77.0.1 -C 3 & until rping -c -a 10.77.0.1 -C 3; do sleep 0.2; done; wait; ls /sys/kernel/debug/kmemleak /proc/lockdep_stats"
+        done = self.lab("--timeout", "4m", "--", "sh", "-c", script)
+        self.assertEqual((done.returncode, done.stdout), (0, "/proc/lockdep_stats\n/sys/kernel/debug/kmemleak\n"), done.stderr)
+
+    def test_a_use_after_free_in_the_kernel_fails_the_run(self):
+        done = self.lab("--timeout", "4m", "--", "sh", "-c", f"echo READ_AFTER_FREE >{PROVOKE}; echo went on")
+        self.assertEqual((done.returncode, done.stdout), (99, "went on\n"), done.stderr)
+        self.assertIn("KASAN: ", done.stderr)
+
+
 if __name__ == "__main__":
-    assert BINARY and os.access(BINARY, os.X_OK), "usage: guest_test.py BINARY tcg|uml [CASES]"
+    assert BINARY and os.access(BINARY, os.X_OK), "usage: guest_test.py BINARY KERNEL [CASES]"
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

@@ -9,6 +9,7 @@ from unittest import mock
 
 import modules
 import uml
+from trouble import Trouble
 
 
 class CommandLine(unittest.TestCase):
@@ -36,7 +37,10 @@ class CommandLine(unittest.TestCase):
     def test_memory_is_kept_on_tmpfs_if_it_fits(self):
         with mock.patch.object(uml.shutil, "disk_usage", lambda _: types.SimpleNamespace(free=2 << 30)), mock.patch.object(uml.os, "access", lambda *_: True):
             self.assertEqual(self.start(memory=2048)[1]["env"]["TMPDIR"], "/dev/shm")
-            self.assertEqual(self.start(memory=2049)[1]["env"]["TMPDIR"], os.fspath(self.folder))
+            with self.assertRaisesRegex(Trouble, "nor .* has 2049 MiB free.*smaller --memory"):
+                self.start(memory=2049)
+        with mock.patch.object(uml, "MEMORY_FOLDER", "/nowhere"):
+            self.assertEqual(self.start()[1]["env"]["TMPDIR"], os.fspath(self.folder))
 
     def test_what_a_killed_kernel_left_is_removed(self):
         (self.folder / "uml.2").mkdir()

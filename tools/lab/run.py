@@ -260,8 +260,8 @@ class Run:
             self.machines[1].send("stop")
 
     def _died(self, guest):
-        said = guest.end(0)
         log = _text(self._console(guest.node))
+        said = guest.end(0) or log.strip()
         panic = verdict.complaints(log)
         if panic:
             raise Trouble(f"node {guest.node}'s kernel stopped: {panic[0].strip()}", GUEST_COMPLAINED)
@@ -269,7 +269,8 @@ class Run:
 
     def _stop(self, why):
         self.stopping = why
-        self.deadline = time.monotonic() + LAST_WORDS_SECONDS
+        # A guest that has not come up has nothing to hand over.
+        self.deadline = time.monotonic() + (LAST_WORDS_SECONDS if any("ready" in guest.facts for guest in self.machines) else 0)
         for guest in self.machines:
             guest.send("stop")
 

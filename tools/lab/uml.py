@@ -7,6 +7,8 @@ import os
 import pathlib
 import shutil
 
+from trouble import Trouble
+
 # As qemu.KERNEL_ARGUMENTS where they apply. stderr: the console is the process's standard error, which is a file.
 KERNEL_ARGUMENTS = ("quiet loglevel=5 stderr=1 console=stderr0 con=null ssl=null panic=-1 noreboot random.trust_cpu=on cryptomgr.notests dummy.numdummies=0 "
                     "watchdog_thresh=30 rcupdate.rcu_cpu_stall_timeout=60 sysctl.kernel.hung_task_timeout_secs=60").split()
@@ -22,6 +24,9 @@ def memory_folder(wanted_bytes, otherwise):
             return MEMORY_FOLDER
     except OSError:
         pass
+    free = shutil.disk_usage(otherwise).free
+    if free < wanted_bytes:
+        raise Trouble(f"neither {MEMORY_FOLDER} nor {otherwise} has {wanted_bytes >> 20} MiB free for the guest's memory: give a smaller --memory, or another folder with TMPDIR")
     return os.fspath(otherwise)
 
 
@@ -48,9 +53,9 @@ class Uml:
         line += [f"ssl{number}=fd:{descriptor}" for number, descriptor in enumerate(ports.values(), 1)]
         if frames is not None:
             line.append(f"vec0:transport=fd,fd={frames},mac=52:54:00:77:00:{node:02x},mtu={FRAME_BYTES}")
+        environment = {"TMPDIR": memory_folder(options["memory"] << 20, folder), "PATH": "/usr/bin:/bin", "HOME": "/"}
         with open(console, "wb") as file:
             log = os.dup(file.fileno())
-        environment = {"TMPDIR": memory_folder(options["memory"] << 20, folder), "PATH": "/usr/bin:/bin", "HOME": "/"}
         return line, {"stdout": log, "stderr": log, "cwd": folder, "env": environment}
 
     def host_path(self, path):

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Guests that hang, die or talk nonsense before they come up: the run ends, says what it can, keeps the log, leaves nothing.
+
+The kernel is a stand-in: User-Mode Linux is a program, so any program will do.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import modules
+import source_kernel
+
+LIMIT_SECONDS = 60
+
+
+class BrokenGuest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        root = pathlib.Path(self.folder.name)
+        self.cache, self.temporary, self.tools = root / "cache", root / "tmp", root / "bin"
+        self.temporary.mkdir()
+        self.tools.mkdir()
+        (self.tools / "busybox").write_bytes(b"\x7fELF static")
+        (self.tools / "busybox").chmod(0o755)
+
+    def lab(self, program, timeout="10s", kernel="uml"):
+        folder = self.cache / f"uml.{source_kernel._key('uml')}.6.1.1-1"
+        folder.mkdir(parents=True)
+        (folder / "linux").write_text(program, encoding="utf-8")
+        (folder / "linux").chmod(0o755)
+        (folder / "about.json").write_text(json.dumps({"release": "6.1.1", "version": "6.1.1-1", "image": "linux", "builtin": True}), encoding="utf-8")
+        if kernel == "damaged":
+            (folder / "about.json").write_text("{", encoding="utf-8")
+        done = subprocess.run([sys.executable, "-B", os.path.join(modules.LAB, "lab.py"), "run", "--kernel", "uml", "--memory", "512M", "--timeout", timeout, "--", "/bin/true"],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS,
+                              env={"PATH": f"{self.tools}:{os.environ['PATH']}", "HOME": self.folder.name, "SLUICE_LAB_CACHE": os.fspath(self.cache), "TMPDIR": os.fspath(self.temporary)})
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        return done
+
+    def test_one_that_hangs_is_ended_with_all_its_processes_at_the_deadline(self):
+        marker = self.temporary / "pids"
+        done = self.lab(f"#!/bin/sh\nsleep 1000 &\necho $$ $! >{marker}\nwait\n", timeout="1s")
+        self.assertEqual(done.returncode, 124)
+        self.assertIn("not finished after 1 s", done.stderr)
+        for pid in marker.read_text(encoding="ascii").split():
+            self.assertFalse(os.path.exists(f"/proc/{pid}"), "a process of the guest lives on")
+        self.assertTrue(next(self.temporary.glob("sluice-lab.*/node1.console.log")).exists())
+
+    def test_one_that_dies_is_quoted(self):
+        done = self.lab("#!/bin/sh\necho 'Checking for tmpfs...' >&2\necho 'no room for physical memory' >&2\nexit 1\n")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("node 1 ended before its command did: no room for physical memory; log: ", done.stderr)
+
+    def test_one_whose_kernel_panics_is_a_complaint(self):
+        done = self.lab("#!/bin/sh\necho 'Kernel panic - not syncing: No working init found.' >&2\nexit 1\n")
+        self.assertEqual(done.returncode, 99)
+        self.assertIn("No working init", done.stderr)
+
+    def test_a_program_that_is_none_is_said(self):
+        done = self.lab("\x01\x02")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot start User-Mode Linux", done.stderr)
+
+    def test_a_damaged_cache_is_said_with_the_remedy(self):
+        done = self.lab("#!/bin/sh\n", kernel="damaged")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is damaged: remove that folder and run 'sluice lab prepare'", done.stderr)
+        shutil.rmtree(self.cache)
+
+
+if __name__ == "__main__":
+    modules.main()
