@@ -74,7 +74,7 @@ def guest(target):
     """Debug kernels are built the first time, for a quarter of an hour each."""
     for kernel in DEBUG_KERNELS:
         if kernel in target.replace("_", "-"):
-            subprocess.run(["python3", "-B", "tools/lab/lab.py", "prepare", "--kernel", kernel], cwd=ROOT, check=True, stdout=sys.stderr)
+            subprocess.run(["python3", "-B", "tools/lab/lab.py", "prepare", "--kernel", kernel], cwd=ROOT, check=False, stdout=sys.stderr)  # if it fails, the test says so
     run = subprocess.run(["bazel", "test", "--config=opt", target], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print("\n".join(run.stdout.splitlines()[-200 if run.returncode else -3:]), file=sys.stderr)
     return run.returncode == 0, {}

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import select
 import tempfile
 import types
 import unittest
@@ -14,6 +15,7 @@ import source_kernel
 from trouble import NOTHING_TO_RUN_ON, Trouble
 
 PTRACE = "ptrace(1, pid, NULL,\n\t(void *) PTRACE_O_TRACESYSGOOD) < 0) a;\nptrace(1, pid, NULL,\n\t(void *)PTRACE_O_TRACESYSGOOD) < 0) b;\n"
+LIMIT_SECONDS = 20  # a bound on a hang, not on speed
 # Stands for make: its first call is the configuration, its second the build.
 MAKE = """#!/bin/sh
 for word; do case "$word" in O=*) objects=${{word#O=}};; KCONFIG_ALLCONFIG=*) wanted=${{word#KCONFIG_ALLCONFIG=}};; esac; done
@@ -22,6 +24,18 @@ if [ -n "$wanted" ]; then {configure}; exit; fi
 """
 CONFIGURE = 'cp "$wanted" "$objects/.config"'
 BUILD = 'mkdir -p "$objects/include/config"; echo 6.1.1-test >"$objects/include/config/kernel.release"; echo kernel >"$objects/linux"'
+
+
+def ends(pid):
+    """Blocks: for LIMIT_SECONDS if it does not."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], LIMIT_SECONDS)[0])
+    finally:
+        os.close(descriptor)
 
 
 class SourceKernel(unittest.TestCase):
@@ -98,6 +112,14 @@ class SourceKernel(unittest.TestCase):
         with self.assertRaisesRegex(Trouble, "does not build: a.c:1: error: no"):
             self.prepare(build="echo working; echo 'a.c:1: error: no' >&2; echo 'make: *** Error 2' >&2; exit 2")
         self.assertEqual(self.left(), ["lock"])
+
+    def test_a_signal_ends_the_build_and_leaves_nothing(self):
+        marker = self.tools / "pids"
+        with self.assertRaisesRegex(Trouble, "ended by a signal") as caught:
+            self.prepare(build=f"sleep 1000 & echo $$ $! >{marker}; kill -TERM $PPID; wait")
+        self.assertEqual((caught.exception.code, self.left()), (143, ["lock"]))
+        for pid in marker.read_text(encoding="ascii").split():
+            self.assertTrue(ends(int(pid)), "a process of the build lives on")
 
     def test_a_disk_that_fills_up_is_said(self):
         with self.assertRaisesRegex(Trouble, "is full.*SLUICE_LAB_CACHE"):

@@ -27,6 +27,12 @@ class Verdict(unittest.TestCase):
             with self.subTest(log=name):
                 self.assertIn(quoted, complaints(name)[0])
 
+    def test_what_user_mode_linux_itself_does_wrong_is_known_and_nothing_else_is(self):
+        self.assertEqual(complaints("user_mode_flush"), [])
+        text = (LOGS / "user_mode_flush.log").read_text(encoding="utf-8")
+        for other in (text.replace("lib/maple_tree.c", "drivers/infiniband/core/cm.c"), text.replace("force_flush_all", "cm_destroy_id")):
+            self.assertEqual(verdict.complaints(other), ["WARNING: suspicious RCU usage"])
+
     def test_complaints_in_one_line(self):
         for line in ("watchdog: BUG: soft lockup - CPU#1 stuck for 61s! [ib_send_bw:355]", "Kernel panic - not syncing: Attempted to kill init!",
                      "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:", "rcu: INFO: rcu_preempt self-detected stall on CPU",

@@ -3,6 +3,7 @@
 Knows apt, make and our configurations; knows nothing of how the kernel is started. One folder for each configuration
 and source version, renamed into place as the last step: see kernel.py, whose cache it is.
 """
+import contextlib
 import errno
 import hashlib
 import json
@@ -17,6 +18,7 @@ import tarfile
 import tempfile
 
 import kernel
+import machine
 from trouble import NOTHING_TO_RUN_ON, Trouble
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -150,9 +152,24 @@ def _check_configuration(got, wanted):
         raise Trouble(f"this source refuses {', '.join(refused)}")
 
 
+@contextlib.contextmanager
+def _interruptible():
+    """A signal is an exception, so that what was begun is ended and removed."""
+    def interrupt(number, _):
+        raise Trouble("the build was ended by a signal; nothing of it is left", 128 + number)
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _make(command, log):
     """In a process group of its own, which ends with us if we are interrupted."""
-    with open(log, "ab") as file, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True) as process:
+    with open(log, "ab") as file, _interruptible(), subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
+                                                                     preexec_fn=machine.end_with_parent) as process:
         try:
             code = process.wait(BUILD_SECONDS)
         except BaseException:
