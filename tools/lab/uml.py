@@ -18,16 +18,19 @@ MEMORY_FOLDER = "/dev/shm"
 
 
 def memory_folder(wanted_bytes, otherwise):
-    """Where the guest's memory, a file without a name, is kept: on tmpfs if it fits there."""
-    try:
-        if os.access(MEMORY_FOLDER, os.W_OK) and shutil.disk_usage(MEMORY_FOLDER).free >= wanted_bytes:
-            return MEMORY_FOLDER
-    except OSError:
-        pass
-    free = shutil.disk_usage(otherwise).free
-    if free < wanted_bytes:
-        raise Trouble(f"neither {MEMORY_FOLDER} nor {otherwise} has {wanted_bytes >> 20} MiB free for the guest's memory: give a smaller --memory, or another folder with TMPDIR")
-    return os.fspath(otherwise)
+    """Where the guest's memory, a file without a name, is kept: on tmpfs if it fits there. Errors: Trouble if it fits nowhere.
+
+    The kernel's own code is mapped from there too, so that a folder mounted noexec, as containers have it, will not do.
+    """
+    for folder in (MEMORY_FOLDER, os.fspath(otherwise)):
+        try:
+            room = os.statvfs(folder)
+            if os.access(folder, os.W_OK) and not room.f_flag & os.ST_NOEXEC and room.f_bavail * room.f_frsize >= wanted_bytes:
+                return folder
+        except OSError:
+            continue
+    raise Trouble(f"the guest's memory fits neither {MEMORY_FOLDER} nor {otherwise}: each lacks {wanted_bytes >> 20} MiB, or is mounted noexec; "
+                  "give a smaller --memory, or another folder with TMPDIR")
 
 
 class Uml:
