@@ -92,13 +92,21 @@ def hello(data, flags, payload, ident):
              "host " + data[24:40].hex()]
     lines += ["%s %d" % pair for pair in zip(names, struct.unpack_from("<QQIIQQQ", data, 40))]
     seen = False
+    port = 0
     for kind, value in tlvs(data, 96):
+        if kind == 5:
+            require(len(value) == 4 and not port, "rdma")
+            port, zero = struct.unpack("<HH", value)
+            require(port and not zero, "rdma port or reserved")
+            continue
         if kind != 4:
             skip(kind)
             continue
         require(len(value) == 32 and not seen, "rendezvous")
         seen = True
         lines += ["rendezvous " + value[:16].hex(), "token " + value[16:].hex()]
+    if port:
+        lines.append("rdma_port %d" % port)
     return lines
 
 

@@ -55,6 +55,9 @@ Offer supply(TensorDescriptor layout) {
 void add_hellos(std::vector<NamedMessage>& out) {
   out.push_back({"hello", "plain", client_hello()});
   out.push_back({"hello", "rendezvous", server_hello()});
+  Hello rdma = server_hello();
+  rdma.rdma_port = 0x1b58;
+  out.push_back({"hello", "rdma", rdma});
   Hello zeros;
   zeros.pid = 0;
   out.push_back({"hello", "zeros", zeros});

@@ -86,6 +86,7 @@ Hello RandomMessages::hello() {
     m.rendezvous = uuid();
     m.token = uuid();
   }
+  m.rdma_port = chance(50) ? static_cast<uint16_t>(word()) : 0;
   return m;
 }
 

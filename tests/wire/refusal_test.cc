@@ -75,6 +75,9 @@ TEST_CASE("a HELLO that is not ours is refused", "[wire][refusal]") {
   refused(with(hello, 20, uint16_t{0}), "HELLO: versions are 0..1");
   refused(with_tlv(golden("hello", "plain"), 0x0004, 31), "HELLO: rendezvous of 31 bytes, not 32");
   refused(with_tlv(hello, 0x0004, 32), "HELLO: rendezvous appears 2 times");
+  refused(with_tlv(hello, 0x0005, 5), "HELLO: rdma of 5 bytes, not 4");
+  refused(with_tlv(hello, 0x0005, 4), "HELLO: rdma port is 0");
+  refused(with_tlv(golden("hello", "rdma"), 0x0005, 4), "HELLO: rdma appears 2 times");
   refused(with_tlv(hello, 0x8004, 32), "HELLO: unknown critical TLV 0x8004");
 }
 

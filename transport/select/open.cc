@@ -19,11 +19,12 @@ Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
   auto context = std::make_unique<Context>(options, std::move(arena));
   SLUICE_RETURN_IF_ERROR(context->initialise());
   auto shm = std::make_unique<shm::ShmProvider>(*context);
+  auto rdma = std::make_unique<verbs::VerbsProvider>(*context);
   auto tcp = std::make_unique<tcp::TcpProvider>(*context);
-  auto select = std::make_unique<select::SelectProvider>(*context, *shm, *tcp);
+  auto select = std::make_unique<select::SelectProvider>(*context, *shm, *rdma, *tcp);
   // Rings first: they are looked at in every round of a spin.
   context->add_provider(std::move(shm));
-  context->add_provider(std::make_unique<verbs::VerbsProvider>(*context));
+  context->add_provider(std::move(rdma));
   context->add_provider(std::move(tcp));
   context->add_provider(std::move(select));
   context->add_provider(std::make_unique<loopback::LoopbackProvider>(*context));

@@ -7,6 +7,7 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
+#include <sluice/verbs/provider.h>
 
 namespace sluice::select {
 namespace {
@@ -17,6 +18,7 @@ constexpr Duration kPairingLimit = std::chrono::seconds(5);
 constexpr size_t kMostUnpaired = 64;
 
 Counter chose_shm("select.chose_shm");
+Counter chose_verbs("select.chose_verbs");
 Counter chose_tcp("select.chose_tcp");
 
 template <typename Options>
@@ -33,7 +35,7 @@ PathProperties shm_properties() {
 PathProperties tcp_properties() { return {.path = Path::kTcp, .copies_per_fetch = 2}; }
 
 void announce(const Address& address, Path path, const std::string& why) {
-  (path == Path::kShm ? chose_shm : chose_tcp).add();
+  (path == Path::kShm ? chose_shm : path == Path::kVerbs ? chose_verbs : chose_tcp).add();
   if (log_enabled(LogLevel::kInfo)) {
     log(LogLevel::kInfo, address.to_string() + " goes by " + std::string(to_string(path)) + ": " + why);
   }
@@ -55,8 +57,13 @@ std::string shm_obstacle(const wire::Hello& ours, const wire::Hello& peer) {
 class SelectListener final : public ListenerCore {
  public:
   SelectListener(SelectProvider& owner, std::unique_ptr<tcp::GreetingListener> greetings,
-                 std::unique_ptr<shm::RendezvousListener> rendezvous, const ListenOptions& options)
-      : owner_(&owner), greetings_(std::move(greetings)), rendezvous_(std::move(rendezvous)), options_(options) {
+                 std::unique_ptr<shm::RendezvousListener> rendezvous, std::unique_ptr<verbs::VerbsListener> rdma,
+                 const ListenOptions& options)
+      : owner_(&owner),
+        greetings_(std::move(greetings)),
+        rendezvous_(std::move(rendezvous)),
+        rdma_(std::move(rdma)),
+        options_(options) {
     address_ = greetings_->address();
     address_.scheme = Scheme::kSluice;
     owner.listeners_.push_back(this);
@@ -68,7 +75,9 @@ class SelectListener final : public ListenerCore {
     while (greetings_ != nullptr) {
       std::optional<tcp::Greeting> greeting = greetings_->take();
       if (!greeting) return nullptr;
-      auto endpoint = greeting->chosen == Path::kShm ? pair(*greeting) : by_tcp(std::move(*greeting));
+      auto endpoint = greeting->chosen == Path::kShm     ? pair(*greeting)
+                      : greeting->chosen == Path::kVerbs ? pair_verbs(*greeting)
+                                                         : by_tcp(std::move(*greeting));
       if (endpoint.ok()) return std::move(endpoint).value();
       log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
     }
@@ -82,12 +91,15 @@ class SelectListener final : public ListenerCore {
     owner_ = nullptr;
     greetings_.reset();
     rendezvous_.reset();
+    rdma_.reset();
     unpaired_.clear();
+    unpaired_verbs_.clear();
   }
 
   size_t progress(Instant now) {
     size_t work = greetings_->progress(now);
     std::erase_if(unpaired_, [&](const Unpaired& u) { return u.expires <= now; });
+    std::erase_if(unpaired_verbs_, [&](const UnpairedVerbs& u) { return u.expires <= now; });
     return work;
   }
   tcp::GreetingListener& greetings() { return *greetings_; }
@@ -117,6 +129,32 @@ class SelectListener final : public ListenerCore {
     return owner_->shm_.make_endpoint(std::move(meeting), session_options(options_), "shm: " + why);
   }
 
+  struct UnpairedVerbs {
+    std::unique_ptr<verbs::Connection> connection;
+    Instant expires;
+  };
+
+  Result<std::shared_ptr<EndpointCore>> pair_verbs(tcp::Greeting& greeting) {
+    while (rdma_ != nullptr) {
+      std::unique_ptr<verbs::Connection> next = rdma_->take();
+      if (next == nullptr) break;
+      if (unpaired_verbs_.size() >= kMostUnpaired) unpaired_verbs_.erase(unpaired_verbs_.begin());
+      unpaired_verbs_.push_back({std::move(next), after(owner_->context_.now(), kPairingLimit)});
+    }
+    auto found = std::find_if(unpaired_verbs_.begin(), unpaired_verbs_.end(),
+                              [&](const UnpairedVerbs& u) { return u.connection->peer().token == greeting.ours.token; });
+    if (found == unpaired_verbs_.end()) {
+      return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "a peer chose RDMA without having met us there");
+    }
+    std::unique_ptr<verbs::Connection> connection = std::move(found->connection);
+    unpaired_verbs_.erase(found);
+    // The connection manager reports the peer's end as soon as TCP would, and the device's
+    // retries that of its machine.
+    std::string why = "an RDMA device reaches the peer, which chose it";
+    announce(address_, Path::kVerbs, why);
+    return owner_->verbs_.make_endpoint(std::move(connection), options_.require, session_options(options_), "rdma: " + why);
+  }
+
   Result<std::shared_ptr<EndpointCore>> by_tcp(tcp::Greeting&& greeting) {
     std::string obstacle = shm_obstacle(greeting.ours, greeting.peer);
     // The asker has no rendezvous of its own, so that much is no obstacle here.
@@ -133,48 +171,119 @@ class SelectListener final : public ListenerCore {
   SelectProvider* owner_;
   std::unique_ptr<tcp::GreetingListener> greetings_;
   std::unique_ptr<shm::RendezvousListener> rendezvous_;
+  std::unique_ptr<verbs::VerbsListener> rdma_;  // null: no RDMA here
   ListenOptions options_;
   Address address_;
   std::vector<Unpaired> unpaired_;
+  std::vector<UnpairedVerbs> unpaired_verbs_;
 };
 
 SelectProvider::~SelectProvider() {
   while (!listeners_.empty()) listeners_.back()->close();
 }
 
+// One connect(): what is known of the peer, and why each path was not taken.
+struct SelectProvider::Attempt {
+  const Address& address;
+  const ConnectOptions& options;
+  proto::SessionOptions session;
+  Instant deadline;
+  tcp::Greeting greeting;
+  std::string why_not;
+
+  // What was tried and failed leaves at least half of the time to the next path.
+  Instant limit(Context& context) const {
+    return std::min(deadline, after(context.refresh_now(), std::max<Duration>(options.timeout / 2, std::chrono::milliseconds(1))));
+  }
+  void note(std::string_view path, const std::string& obstacle) {
+    why_not += (why_not.empty() ? "not " : "; not ") + std::string(path) + ": " + obstacle;
+  }
+};
+
 Result<std::shared_ptr<EndpointCore>> SelectProvider::connect(const Address& address, const ConnectOptions& options) {
   proto::SessionOptions session = session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
   SLUICE_TRY(tcp::Greeting greeting, tcp::greet(context_, address, tcp::hello_for(context_, session), deadline));
   fault_point("select.greeted");
-  std::string not_shm = unmet(options.require, shm_properties());
-  if (not_shm.empty()) not_shm = shm_obstacle(greeting.ours, greeting.peer);
-  if (not_shm.empty()) {
-    wire::Hello hello = shm::shm_hello(context_, session);
+  Attempt attempt{.address = address, .options = options, .session = session, .deadline = deadline, .greeting = std::move(greeting), .why_not = ""};
+  for (auto path : {&SelectProvider::try_shm, &SelectProvider::try_verbs}) {
+    // kUnsupported: not this path, and nothing is lost. Anything else ends the attempt.
+    Result<std::shared_ptr<EndpointCore>> endpoint = (this->*path)(attempt);
+    if (endpoint.ok() || endpoint.code() != Code::kUnsupported) return endpoint;
+  }
+  if (std::string lacking = unmet(options.require, tcp_properties()); !lacking.empty()) {
+    tcp::refuse(attempt.greeting.take_fd(), Code::kUnsupported);
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  "no path to " + address.to_string() + " meets the requirements: " + attempt.why_not + "; not tcp: " + lacking);
+  }
+  SLUICE_RETURN_IF_ERROR(tcp::choose(attempt.greeting, Path::kTcp));
+  announce(address, Path::kTcp, attempt.why_not);
+  return tcp_.make_endpoint(std::move(attempt.greeting), session, "tcp: " + attempt.why_not);
+}
+
+Result<std::shared_ptr<EndpointCore>> SelectProvider::try_shm(Attempt& attempt) {
+  tcp::Greeting& greeting = attempt.greeting;
+  std::string obstacle = unmet(attempt.options.require, shm_properties());
+  if (obstacle.empty()) obstacle = shm_obstacle(greeting.ours, greeting.peer);
+  if (obstacle.empty()) {
+    wire::Hello hello = shm::shm_hello(context_, attempt.session);
     hello.token = greeting.peer.token;
     hello.has_rendezvous = true;
     hello.rendezvous = greeting.peer.rendezvous;
-    // Meeting there proves both mappings; half of the time is left for TCP.
-    Instant limit = std::min(deadline, after(context_.refresh_now(), std::max<Duration>(options.timeout / 2, std::chrono::milliseconds(1))));
-    Result<shm::Meeting> meeting = shm::meet(context_, shm::socket_name(greeting.peer.rendezvous), hello, limit);
+    // Meeting there proves both mappings.
+    Result<shm::Meeting> meeting = shm::meet(context_, shm::socket_name(greeting.peer.rendezvous), hello, attempt.limit(context_));
     if (meeting.ok()) {
       fault_point("select.met");
       SLUICE_RETURN_IF_ERROR(tcp::choose(greeting, Path::kShm));
       std::string why = "same host, user and namespaces, and the probe both ways worked";
-      announce(address, Path::kShm, why);
-      return shm_.make_endpoint(std::move(meeting).value(), session, "shm: " + why);
+      announce(attempt.address, Path::kShm, why);
+      return shm_.make_endpoint(std::move(meeting).value(), attempt.session, "shm: " + why);
     }
-    not_shm = "the probe failed: " + meeting.status().to_string();
+    obstacle = "the probe failed: " + meeting.status().to_string();
   }
-  if (std::string lacking = unmet(options.require, tcp_properties()); !lacking.empty()) {
-    tcp::refuse(greeting.take_fd(), Code::kUnsupported);
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                  "no path to " + address.to_string() + " meets the requirements: not shm: " + not_shm + "; not tcp: " + lacking);
+  attempt.note("shm", obstacle);
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, obstacle);
+}
+
+Result<std::shared_ptr<EndpointCore>> SelectProvider::try_verbs(Attempt& attempt) {
+  tcp::Greeting& greeting = attempt.greeting;
+  std::string obstacle;
+  if (greeting.peer.rdma_port == 0 || !greeting.peer.has_rendezvous) {
+    obstacle = "the peer has no RDMA device";
+  } else if (!verbs::rdma_devices_present()) {
+    obstacle = "this machine has no RDMA device";
+  } else {
+    wire::Hello hello = verbs::verbs_hello(context_, attempt.session);
+    hello.token = greeting.peer.token;
+    hello.has_rendezvous = true;
+    // The address that TCP reached: an RDMA device that has it is meant to be used.
+    std::string host = tcp::peer_address(greeting.fd()).host();
+    auto connection = verbs_.meet(host, greeting.peer.rdma_port, hello, attempt.limit(context_));
+    if (!connection.ok()) {
+      obstacle = "the probe failed: " + connection.status().to_string();
+    } else {
+      obstacle = unmet(attempt.options.require, verbs::verbs_traits((*connection)->queue().device().limits(), 0).properties);
+    }
+    if (obstacle.empty()) {
+      fault_point("select.met");
+      SLUICE_RETURN_IF_ERROR(tcp::choose(greeting, Path::kVerbs));
+      std::string why = "an RDMA device reaches the peer, and the probe both ways worked";
+      announce(attempt.address, Path::kVerbs, attempt.why_not + "; " + why);
+      return verbs_.make_endpoint(std::move(connection).value(), attempt.options.require, attempt.session,
+                                  "rdma: " + why + "; " + attempt.why_not);
+    }
   }
-  SLUICE_RETURN_IF_ERROR(tcp::choose(greeting, Path::kTcp));
-  std::string why = "not shm: " + not_shm;
-  announce(address, Path::kTcp, why);
-  return tcp_.make_endpoint(std::move(greeting), session, "tcp: " + why);
+  attempt.note("rdma", obstacle);
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, obstacle);
+}
+
+// At any port of the same address. Null, with a line in the log, where it cannot be.
+std::unique_ptr<verbs::VerbsListener> SelectProvider::listen_by_rdma(const Address& address, const ListenOptions& options) {
+  if (!verbs::rdma_devices_present()) return nullptr;
+  auto listener = verbs_.open_listener(address.host, 0, options.backlog, verbs::verbs_hello(context_, session_options(options)));
+  if (listener.ok()) return std::move(listener).value();
+  log(LogLevel::kInfo, "not listening by RDMA: " + listener.status().to_string());
+  return nullptr;
 }
 
 Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& address, const ListenOptions& options) {
@@ -186,14 +295,18 @@ Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& addr
   tcp::GreetingOptions greeting;
   greeting.backlog = options.backlog;
   greeting.paths = {Path::kTcp, Path::kShm};
-  auto prepare = [rendezvous](wire::Hello& ours) {
+  std::unique_ptr<verbs::VerbsListener> rdma = listen_by_rdma(address, options);
+  uint16_t rdma_port = rdma != nullptr ? rdma->port() : 0;
+  if (rdma_port != 0) greeting.paths.push_back(Path::kVerbs);
+  auto prepare = [rendezvous, rdma_port](wire::Hello& ours) {
     ours.has_rendezvous = true;
     ours.rendezvous = rendezvous;
+    ours.rdma_port = rdma_port;
     fill_random(ours.token.bytes);
   };
   SLUICE_TRY(auto greetings, tcp::GreetingListener::open(context_, address, tcp::hello_for(context_, session), greeting, prepare));
   return std::unique_ptr<ListenerCore>(
-      std::make_unique<SelectListener>(*this, std::move(greetings), std::move(meetings), options));
+      std::make_unique<SelectListener>(*this, std::move(greetings), std::move(meetings), std::move(rdma), options));
 }
 
 size_t SelectProvider::progress(Instant now) {

@@ -12,15 +12,20 @@
 #include <sluice/tcp/greeting_listener.h>
 #include <sluice/tcp/provider.h>
 
+namespace sluice::verbs {
+class VerbsListener;
+class VerbsProvider;
+}  // namespace sluice::verbs
+
 namespace sluice::select {
 
 class SelectListener;
 
 class SelectProvider final : public Provider {
  public:
-  // Requires: both are providers of the same context and outlive this one's calls.
-  SelectProvider(Context& context, shm::ShmProvider& shm, tcp::TcpProvider& tcp)
-      : context_(context), shm_(shm), tcp_(tcp) {}
+  // Requires: all are providers of the same context and outlive this one's calls.
+  SelectProvider(Context& context, shm::ShmProvider& shm, verbs::VerbsProvider& verbs, tcp::TcpProvider& tcp)
+      : context_(context), shm_(shm), verbs_(verbs), tcp_(tcp) {}
   ~SelectProvider() override;
 
   Scheme scheme() const override { return Scheme::kSluice; }
@@ -35,7 +40,13 @@ class SelectProvider final : public Provider {
  private:
   friend class SelectListener;
   Context& context_;
+  struct Attempt;
+  Result<std::shared_ptr<EndpointCore>> try_shm(Attempt& attempt);
+  Result<std::shared_ptr<EndpointCore>> try_verbs(Attempt& attempt);
+  std::unique_ptr<verbs::VerbsListener> listen_by_rdma(const Address& address, const ListenOptions& options);
+
   shm::ShmProvider& shm_;
+  verbs::VerbsProvider& verbs_;
   tcp::TcpProvider& tcp_;
   std::vector<SelectListener*> listeners_;
 };

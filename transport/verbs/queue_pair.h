@@ -124,6 +124,7 @@ class QueuePair {
   Result<proto::WindowId> open_narrow(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out);
   proto::WindowId take_window();
   void invalidate(proto::WindowId window);
+  Status wait_for(uint64_t sequence);
   void handle(const ibv_wc& completion, QueueClient& client, Instant now);
   void account_flushed(const ibv_wc& completion);
   void handle_received(const ibv_wc& completion, QueueClient& client, Instant now);

@@ -21,7 +21,7 @@ constexpr uint64_t kKeptFromWindows = 48;
 constexpr uint64_t kKeptFromMessages = 16;
 // Windows one connection may have open.
 constexpr size_t kMostWindows = 8192;
-constexpr Duration kRevokeTime = std::chrono::seconds(1);
+constexpr Duration kWindowTime = std::chrono::seconds(1);
 
 Counter messages_posted("verbs.messages_posted");
 Counter transfers_posted("verbs.transfers_posted");
@@ -291,7 +291,12 @@ Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length,
   request.bind_mw.rkey = window.key;
   request.bind_mw.bind_info = {.mr = found.mr, .addr = reinterpret_cast<uint64_t>(data), .length = found.length,
                                .mw_access_flags = static_cast<unsigned>(access_flags(rights))};
+  // Without `whole` the key leaves behind this request, on this connection. A grant's key
+  // may travel any way: it is valid before anybody has it.
+  if (whole) request.send_flags = IBV_SEND_SIGNALED;
+  uint64_t sequence = head_;
   SLUICE_RETURN_IF_ERROR(post(request, {.kind = Kind::kBind, .window = id}));
+  if (whole) SLUICE_RETURN_IF_ERROR(wait_for(sequence));
   window.mw->rkey = window.key;
   window.cookie = cookie;
   window.open = true;
@@ -342,7 +347,7 @@ void QueuePair::invalidate(proto::WindowId id) {
   (void)post(request, {.kind = Kind::kInvalidate, .window = id, .cookie = window.cookie});
 }
 
-// Waits for the request that closes it. What else completes meanwhile is kept for poll().
+// Waits for the request that closes it.
 Status QueuePair::revoke_window(proto::WindowId id) {
   if (stopped() || id >= windows_.size() || !windows_[id].open) return Status();
   Window& window = windows_[id];
@@ -353,22 +358,28 @@ Status QueuePair::revoke_window(proto::WindowId id) {
     if (e == 0) return Status();
     return Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device does not let go of memory", e);
   }
-  Status stuck(Code::kTimedOut, Scope::kEndpoint, kOrigin, "the device did not close a window within a second");
-  if (failed() || free_requests() == 0) return stuck;
+  if (failed() || free_requests() == 0) {
+    return Status(Code::kTryAgain, Scope::kEndpoint, kOrigin, "the device's queue has no room to close a window");
+  }
   uint64_t sequence = head_;
   invalidate(id);
   if (failed()) return failure_.why;
-  Instant deadline = after(now(), kRevokeTime);
+  return wait_for(sequence);
+}
+
+// Until that request has completed. What else completes meanwhile is kept for poll().
+Status QueuePair::wait_for(uint64_t sequence) {
+  Instant deadline = after(now(), kWindowTime);
   while (true) {
     ibv_wc completion{};
     int count = api_.poll_cq(cq_, 1, &completion);
     if (count > 0) {
       deferred_.push_back(completion);
-      bool ours = (completion.wr_id >> 63) == 0 && completion.wr_id == sequence;
+      bool sent = (completion.wr_id >> 63) == 0;
       if (completion.status != IBV_WC_SUCCESS) return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection broke");
-      if (ours) return Status();
+      if (sent && completion.wr_id >= sequence && completion.wr_id < head_) return Status();
     } else if (count < 0 || now() >= deadline) {
-      return stuck;
+      return Status(Code::kTimedOut, Scope::kEndpoint, kOrigin, "the device did not change a window within a second");
     }
   }
 }

@@ -1,6 +1,7 @@
 #include <sluice/verbs/verbs_api.h>
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 
@@ -212,6 +213,16 @@ Result<VerbsApi*> system_verbs() {
 Result<VerbsApi*> verbs_api() {
   if (VerbsApi* api = replacement.load()) return api;
   return system_verbs();
+}
+
+bool rdma_devices_present() {
+  if (replacement.load() != nullptr) return true;
+  DIR* directory = ::opendir("/sys/class/infiniband");
+  if (directory == nullptr) return false;
+  bool found = false;
+  while (dirent* entry = ::readdir(directory)) found = found || entry->d_name[0] != '.';
+  ::closedir(directory);
+  return found;
 }
 
 void use_verbs_api(VerbsApi* api) { replacement.store(api); }

@@ -97,6 +97,9 @@ Result<VerbsApi*> system_verbs();
 
 // What the backend uses: system_verbs(), or what a test put in its place.
 Result<VerbsApi*> verbs_api();
+// Whether the kernel has RDMA devices (or a test put something in their place): asked before
+// the libraries are loaded for a path that nobody asked for by name.
+bool rdma_devices_present();
 // For tests: from now on, for contexts opened later; null: the system's again.
 void use_verbs_api(VerbsApi* api);
 

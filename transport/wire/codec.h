@@ -18,6 +18,7 @@ enum class TlvType : uint16_t {
   kSegment = 0x8002,
   kKey = 0x8003,
   kRendezvous = 0x0004,  // a peer without shared memory skips it
+  kRdma = 0x0005,        // a peer without RDMA skips it
 };
 inline constexpr uint16_t kTlvCritical = 0x8000;
 

@@ -124,6 +124,12 @@ size_t encode(const Hello& m, std::span<std::byte> out) {
     w.put_bytes(m.token.bytes.data(), 16);
     w.pad();
   }
+  if (m.rdma_port != 0) {
+    w.begin_tlv(TlvType::kRdma, 4);
+    w.put(m.rdma_port);
+    w.put(uint16_t{0});
+    w.pad();
+  }
   return w.finish(MessageType::kHello, 0, m.incarnation, 0);
 }
 
@@ -151,7 +157,15 @@ Status decode(std::span<const std::byte> header, Hello& out) {
   // Not checked: HELLO comes before the version is agreed, and a later one may use it.
   (void)r.get<uint64_t>();
   out.has_rendezvous = false;
+  out.rdma_port = 0;
   return for_each_tlv("HELLO", r, [&](uint16_t type, Reader value) {
+    if (type == static_cast<uint16_t>(TlvType::kRdma)) {
+      if (out.rdma_port != 0) return corrupt("HELLO", "rdma appears 2 times");
+      if (value.left() != 4) return corrupt("HELLO", "rdma of " + std::to_string(value.left()) + " bytes, not 4");
+      out.rdma_port = value.get<uint16_t>();
+      if (out.rdma_port == 0) return corrupt("HELLO", "rdma port is 0");
+      return check_zero("HELLO", "reserved word of rdma", value.get<uint16_t>());
+    }
     if (type != static_cast<uint16_t>(TlvType::kRendezvous)) return unknown_tlv("HELLO", type);
     if (out.has_rendezvous) return corrupt("HELLO", "rendezvous appears 2 times");
     auto bytes = value.take_rest();

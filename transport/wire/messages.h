@@ -96,7 +96,8 @@ struct Hello {
   uint64_t credit_bytes = 0;
   bool has_rendezvous = false;
   Uuid rendezvous;             // names our abstract Unix socket for shared memory
-  Uuid token;                  // says there which connection it is about
+  Uuid token;                  // says there, and at the RDMA port, which connection it is about
+  uint16_t rdma_port = 0;      // where the connection manager finds us; 0: not by RDMA
 };
 
 enum class OfferKind : uint8_t {
