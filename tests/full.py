@@ -23,7 +23,7 @@ LEDGER = ROOT / "tests" / "ledger.jsonl"
 SOURCES = ["allocator", "transport", "tests/sim", "tests/fuzz", "tests/wire"]
 # A guest's verdict also depends on the lab, and on whatever test runs there.
 GUEST_SOURCES = ["allocator", "transport", "tests", "tools"]
-DEBUG_KERNELS = ("uml-debug", "tcg-debug")
+DEBUG_KERNELS = ("uml-debug",)
 LEDGERS = ("tests/ledger.jsonl",)  # written by this program itself
 
 SCHEDULES_PER_SLICE = 1_000_000

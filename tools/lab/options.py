@@ -5,8 +5,8 @@ import re
 
 from trouble import USAGE, Trouble
 
-KERNELS = ("auto", "host", "tcg", "uml", "uml-debug", "tcg-debug")
-PREPARED = ("tcg", "uml", "uml-debug", "tcg-debug")
+KERNELS = ("auto", "host", "tcg", "uml", "uml-debug")
+PREPARED = ("tcg", "uml", "uml-debug")
 DRIVERS = ("rxe", "siw")
 FAULTS = ("link-down", "link-up", "mtu", "device-remove")
 EXAMPLE = "sluice lab run -- ibv_devinfo"

@@ -27,7 +27,6 @@ META_PACKAGE = "linux-source"
 KINDS = {
     "uml": ("um", "linux", ("kernel.config", "uml.config")),
     "uml-debug": ("um", "linux", ("kernel.config", "uml.config", "debug.config")),
-    "tcg-debug": ("x86_64", "vmlinux", ("kernel.config", "qemu.config", "debug.config")),
 }
 TOOLS = {"gcc": "gcc", "make": "make", "flex": "flex", "bison": "bison", "bc": "bc", "ld": "binutils", "perl": "perl"}
 # Source 1.5 GB, package 140 MB, objects 170 MB (with KASAN several times that).
