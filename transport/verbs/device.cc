@@ -21,6 +21,7 @@ constexpr uint32_t kSoftIwarp = 0x626D74;
 constexpr int kEventsPerTurn = 64;
 
 Counter device_events("verbs.device_events");
+Counter queue_pairs_buried("verbs.queue_pairs_buried");
 Counter completion_events("verbs.completion_events");
 
 uint8_t small(int value) { return static_cast<uint8_t>(std::clamp(value, 1, 255)); }
@@ -93,6 +94,10 @@ Status Device::initialise() {
 }
 
 Device::~Device() {
+  for (const Buried& buried : buried_) {
+    (void)api_.destroy_qp(buried.qp);
+    (void)api_.destroy_cq(buried.cq);
+  }
   registrar_.reset();
   if (channel_ != nullptr) {
     context_.unwatch(channel_->fd, this);
@@ -112,6 +117,25 @@ uint64_t Device::message_limit(uint8_t port) const {
   ibv_port_attr attributes{};
   if (api_.query_port(handle_, port, &attributes) != 0 || attributes.max_msg_sz == 0) return 1u << 20;
   return attributes.max_msg_sz;
+}
+
+bool Device::port_active(uint8_t port) const {
+  ibv_port_attr attributes{};
+  return api_.query_port(handle_, port, &attributes) == 0 && attributes.state == IBV_PORT_ACTIVE;
+}
+
+void Device::bury(ibv_qp* qp, ibv_cq* cq, uint8_t port) {
+  queue_pairs_buried.add();
+  buried_.push_back({qp, cq, port});
+}
+
+size_t Device::dig() {
+  return std::erase_if(buried_, [&](const Buried& buried) {
+    if (!dead_ && !port_active(buried.port)) return false;
+    (void)api_.destroy_qp(buried.qp);
+    (void)api_.destroy_cq(buried.cq);
+    return true;
+  });
 }
 
 void Device::on_event(uint32_t) noexcept {

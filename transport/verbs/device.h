@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <sluice/api/context.h>
 #include <sluice/verbs/registrar.h>
@@ -59,6 +60,18 @@ class Device final : public EventHandler {
   bool dead() const { return dead_; }
   // Largest message of a port, bytes.
   uint64_t message_limit(uint8_t port) const;
+  bool port_active(uint8_t port) const;
+  // Takes a queue pair that is in error and has given back all its requests, with its
+  // completion queue: it reaches no memory, and is destroyed when that is quick. With
+  // frames in a port that is down, soft-RoCE waits 50 s for them.
+  void bury(ibv_qp* qp, ibv_cq* cq, uint8_t port);
+  // Destroys what can be. Returns how many.
+  size_t dig();
+  bool has_buried() const { return !buried_.empty(); }
+  // Queue pairs made of it. A dead device is closed with the last: its driver waits for that.
+  void add_user() { ++users_; }
+  void remove_user() { --users_; }
+  bool in_use() const { return users_ > 0; }
 
   // EventHandler: both descriptors.
   void on_event(uint32_t epoll_events) noexcept override;
@@ -77,7 +90,15 @@ class Device final : public EventHandler {
   ibv_pd* pd_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
   std::unique_ptr<Registrar> registrar_;
+  struct Buried {
+    ibv_qp* qp;
+    ibv_cq* cq;
+    uint8_t port;
+  };
+
   DeviceWatcher* watcher_ = nullptr;
+  std::vector<Buried> buried_;
+  uint32_t users_ = 0;
   bool dead_ = false;
 };
 

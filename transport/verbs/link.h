@@ -32,6 +32,7 @@ class VerbsLink final : public proto::Link, private QueueClient {
   size_t poll(Instant now);
   // About to sleep. False: there is work.
   bool arm() { return closed() || down_ || (!connection_->queue().failed() && !connection_->peer_gone() && connection_->queue().arm()); }
+  bool port_active() const { return connection_->queue().port_active(); }
   // Of the device: this connection's queue pair (or all) has failed.
   void device_failed(uint32_t queue_pair, const Status& why);
 

@@ -20,6 +20,9 @@ constexpr Duration kLingerLimit = std::chrono::seconds(1);
 constexpr Duration kLastLingerLimit = std::chrono::milliseconds(100);
 // A completion event can be lost by a device or a driver: look this often while asleep.
 constexpr Duration kWatchdog = std::chrono::milliseconds(100);
+// A port that is down for so long is unplugged (as tcp's kUnpluggedAfter): soft-RoCE does
+// not count repeats that its own link refuses.
+constexpr Duration kUnpluggedAfter = std::chrono::seconds(3);
 
 Counter missed_events("verbs.missed_events");
 Counter half_open_dropped("verbs.half_open_dropped");
@@ -186,6 +189,33 @@ size_t VerbsProvider::progress(Instant now) {
   work += sessions_.progress(now);
   if (!leaving_.empty()) work += see_off(now);
   if (some_closed_) forget_closed();
+  if (port_check_ <= now) work += check_ports(now);
+  return work;
+}
+
+// While a port is down, or something waits for it to come up again.
+size_t VerbsProvider::check_ports(Instant now) {
+  size_t work = 0;
+  bool waiting = false;
+  for (auto& device : devices_) {
+    work += device->dig();
+    waiting = waiting || device->has_buried() || device->dead();
+  }
+  work += std::erase_if(devices_, [](const auto& device) { return device->dead() && !device->in_use() && !device->has_buried(); });
+  if (port_down_since_ != kNever) {
+    bool unplugged = now - port_down_since_ >= kUnpluggedAfter;
+    Status why(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the port of the RDMA device has been down for 3 s");
+    bool all_up = true;
+    for (Held& held : connections_) {
+      if (held.link->closed() || held.link->port_active()) continue;
+      all_up = false;
+      if (unplugged) held.link->device_failed(0, why);
+    }
+    if (all_up) port_down_since_ = kNever;
+    waiting = waiting || !all_up;
+    work += unplugged ? 1 : 0;
+  }
+  port_check_ = waiting ? after(now, kWatchdog) : kNever;
   return work;
 }
 
@@ -196,7 +226,9 @@ void VerbsProvider::forget_closed() {
 }
 
 void VerbsProvider::note_use() {
-  in_use_ = !connections_.empty() || !meeting_.empty() || !listeners_.empty() || !leaving_.empty() || sessions_.size() > 0;
+  bool buried = std::any_of(devices_.begin(), devices_.end(), [](const auto& d) { return d->has_buried(); });
+  if (buried && port_check_ == kNever) port_check_ = after(context_.now(), kWatchdog);
+  in_use_ = buried || !connections_.empty() || !meeting_.empty() || !listeners_.empty() || !leaving_.empty() || sessions_.size() > 0;
 }
 
 void VerbsProvider::linger(std::unique_ptr<Connection> connection) {
@@ -230,6 +262,7 @@ Instant VerbsProvider::next_timeout() {
   Instant next = sessions_.next_timeout();
   for (VerbsListener* listener : listeners_) next = std::min(next, listener->next_timeout());
   for (const Leaving& leaving : leaving_) next = std::min(next, leaving.expires);
+  next = std::min(next, port_check_);
   bool busy = !connections_.empty() || !meeting_.empty();
   return busy ? std::min(next, after(context_.now(), kWatchdog)) : next;
 }
@@ -249,10 +282,16 @@ void VerbsProvider::on_device_event(ibv_event_type type, uint32_t queue_pair, bo
       // Its connections live until the retries say otherwise: a link may come back.
       ports_down.add();
       log(LogLevel::kWarning, "a port of an RDMA device went down");
+      port_down_since_ = std::min(port_down_since_, now());
+      port_check_ = port_down_since_;
       return;
+    case IBV_EVENT_PORT_ACTIVE: port_check_ = now(); return;
     default: return;
   }
-  if (fatal) queue_pair = 0;
+  if (fatal) {
+    queue_pair = 0;
+    port_check_ = now();
+  }
   for (Held& held : connections_) held.link->device_failed(queue_pair, why);
 }
 

@@ -55,6 +55,7 @@ class VerbsProvider final : public Provider, public DeviceTable, public DeviceWa
   void on_device_event(ibv_event_type type, uint32_t queue_pair, bool fatal) noexcept override;
   void linger(std::unique_ptr<Connection> connection) override;
   size_t see_off(Instant now);
+  size_t check_ports(Instant now);
   void forget_closed();
   void note_use();
 
@@ -66,6 +67,8 @@ class VerbsProvider final : public Provider, public DeviceTable, public DeviceWa
   std::vector<VerbsListener*> listeners_;
   std::vector<Leaving> leaving_;
   proto::SessionSet sessions_;
+  Instant port_down_since_ = kNever;
+  Instant port_check_ = kNever;
   bool some_closed_ = false;
   bool slept_ = false;  // since the last progress(): what it finds had an event, or missed one
 };

@@ -46,6 +46,7 @@ Status device_error(const std::string& what, int error) {
 
 Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device, uint8_t port) {
   std::unique_ptr<QueuePair> made(new QueuePair(device));
+  made->port_ = port;
   made->chunk_limit_ = std::min<uint64_t>(device.message_limit(port), kLargestChunk);
   SLUICE_RETURN_IF_ERROR(made->create_queues());
   SLUICE_RETURN_IF_ERROR(made->make_slots());
@@ -179,6 +180,12 @@ void QueuePair::stop() {
   if (flushing) drain_flushed();
   // Before the queue pair: a bound window holds it, and soft-RoCE waits 50 s for that.
   revoke_windows();
+  bool quiet = flushing && tail_ == head_ && receives_out_ == 0;
+  if (quiet && !device_.port_active(port_)) {
+    device_.bury(std::exchange(qp_, nullptr), std::exchange(cq_, nullptr), port_);
+    deferred_.clear();
+    return;
+  }
   if (int e = api_.destroy_qp(qp_); e != 0 && !device_.dead()) {
     queue_pairs_stuck.add();
     log(LogLevel::kError, "a queue pair cannot be destroyed (errno " + std::to_string(e) + "); its memory may still be reached");
@@ -207,6 +214,7 @@ QueuePair::~QueuePair() {
   if (cq_ != nullptr) (void)api_.destroy_cq(cq_);
   if (slots_mr_ != nullptr) (void)api_.dereg_mr(slots_mr_);
   if (slots_ != nullptr) ::munmap(slots_, 2 * kSlots * kSlotBytes);
+  device_.remove_user();
 }
 
 }  // namespace sluice::verbs

@@ -71,6 +71,7 @@ class QueuePair {
   size_t poll(QueueClient& client, Instant now, int most);
   // Asks for an event at the next completion. False: there is work now.
   bool arm();
+  bool port_active() const { return device_.port_active(port_); }
   // Nothing is on its way out. Asked after end_sending(), which makes sure that the last
   // message asks for a completion.
   bool drained() const { return tail_ == head_; }
@@ -111,7 +112,7 @@ class QueuePair {
   // Scatter/gather list of one transfer, in pieces that one registration holds.
   struct Pieces;
 
-  explicit QueuePair(Device& device) : device_(device), api_(device.api()) {}
+  explicit QueuePair(Device& device) : device_(device), api_(device.api()) { device.add_user(); }
   Status create_queues();
   Status make_slots();
   Status post_receive(uint32_t slot);
@@ -137,6 +138,7 @@ class QueuePair {
   VerbsApi& api_;
   ibv_cq* cq_ = nullptr;
   ibv_qp* qp_ = nullptr;
+  uint8_t port_ = 0;
   uint64_t chunk_limit_ = 0;
   uint32_t max_pieces_ = 1;
   uint32_t max_inline_ = 0;

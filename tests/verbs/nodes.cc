@@ -1,0 +1,346 @@
+// RDMA between two machines of the lab: `nodes serve` on node 2, `nodes SCENARIO...` on
+// node 1. Each scenario says in one line what it saw, or what was wrong (exit status 1).
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sluice/base/counters.h>
+#include <sluice/exchange/exchange.h>
+#include <sluice/select/open.h>
+
+namespace {
+
+using namespace sluice;
+using namespace std::chrono_literals;
+
+constexpr size_t kShared = size_t{32} << 20;
+constexpr size_t kLargest = (size_t{8} << 20) + 3;
+
+std::string variable(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+std::string here() { return variable("SLUICE_LAB_ADDRESS", "10.77.0.1"); }
+std::string peer() { return variable("SLUICE_LAB_PEER", here().c_str()); }
+Instant in(Duration d) { return after(now(), d); }
+
+#define EXPECT(what, ...)                                                         \
+  do {                                                                            \
+    if (what) break;                                                              \
+    std::printf("FAILED %s:%d: %s ", __FILE__, __LINE__, #what);                  \
+    std::printf("%s\n", std::string(__VA_ARGS__).c_str());                        \
+    return false;                                                                 \
+  } while (false)
+
+void fill(std::span<std::byte> bytes, uint64_t seed) {
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>((i * 131 + (i >> 9) * 17 + seed * 7919) >> 2);
+}
+bool holds(std::span<const std::byte> bytes, uint64_t seed) {
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] != static_cast<std::byte>((i * 131 + (i >> 9) * 17 + seed * 7919) >> 2)) return false;
+  }
+  return true;
+}
+Buffer filled(Context& context, size_t size, uint64_t seed) {
+  Buffer buffer = context.arena().allocate(size).value();
+  (void)buffer.reshape(TensorDescriptor::bytes(size));
+  fill(buffer.bytes(), seed);
+  return buffer;
+}
+
+std::unique_ptr<Context> context() {
+  auto opened = open_context({.arena = {}, .arena_options = {.limit_bytes = size_t{256} << 20}, .waiting = Waiting::kSleep});
+  if (opened.ok()) return std::move(opened).value();
+  std::printf("no context: %s\n", opened.status().to_string().c_str());
+  std::exit(1);
+}
+
+// One client of the server.
+struct Client final : CompletionSink {
+  void on_completion(Completion&& completion) noexcept override {
+    bool ok = completion.status.ok();
+    if (completion.kind == OperationKind::kReceive && ok) {
+      (void)completion.buffers[0].reshape(TensorDescriptor::bytes(completion.receipt.bytes));
+      Tensor echo = std::move(completion.buffers[0]).freeze();
+      (void)endpoint.send(2, echo);
+    }
+    if (completion.kind == OperationKind::kReceive && ok) receive();
+  }
+  void receive() {
+    auto room = context->arena().allocate(kLargest);
+    if (room.ok()) (void)endpoint.receive({.tag = 1}, std::move(*room), {.sink = this, .deadline = kNever});
+  }
+  Context* context = nullptr;
+  Endpoint endpoint;
+  Buffer shared;
+};
+
+// Sends back what comes with tag 1, at its own length (a message of 8 bytes first says which
+// length is meant), lends memory, publishes tensors. Until it is ended.
+int serve(const std::string& scheme) {
+  auto own = context();
+  auto listener = own->listen(scheme + "://" + here() + ":7000");
+  if (!listener.ok()) return std::printf("%s\n", listener.status().to_string().c_str()), 1;
+  Exchange exchange{*own};
+  for (uint64_t step = 0; step < 4; ++step) {
+    (void)exchange.publish({"weights", step}, filled(*own, size_t{3} << 20, step).freeze(), {.readers = until_retired});
+  }
+  std::vector<std::unique_ptr<Client>> clients;
+  while (true) {
+    auto accepted = listener->accept(in(1s));
+    std::erase_if(clients, [](const auto& c) { return c->endpoint.state() == EndpointState::kClosed; });
+    if (!accepted.ok()) continue;
+    auto client = std::make_unique<Client>();
+    client->context = own.get();
+    client->endpoint = std::move(*accepted);
+    client->shared = filled(*own, kShared, 77);
+    auto key = client->endpoint.grant(client->shared, {.rights = client->endpoint.info().path.capabilities.has(Capability::kAtomics) ? Right::kAll : Right::kReadWrite});
+    if (!key.ok()) {
+      std::printf("no grant: %s\n", key.status().to_string().c_str());
+      continue;
+    }
+    Buffer text = filled(*own, RemoteKey::kEncodedBytes, 0);
+    auto encoded = key->encode();
+    std::memcpy(text.data(), encoded.data(), encoded.size());
+    (void)client->endpoint.send(3, std::move(text).freeze());
+    for (int i = 0; i < 4; ++i) client->receive();
+    exchange.add(client->endpoint);
+    clients.push_back(std::move(client));
+  }
+}
+
+struct Peer {
+  std::unique_ptr<Context> own = context();
+  Endpoint endpoint;
+  RemoteKey key;
+};
+
+Result<std::unique_ptr<Peer>> meet(const std::string& scheme, const ConnectOptions& options = {}, Duration patience = 30s) {
+  auto met = std::make_unique<Peer>();
+  Instant limit = in(patience);
+  while (true) {
+    auto endpoint = met->own->connect(scheme + "://" + peer() + ":7000", options);
+    if (endpoint.ok()) {
+      met->endpoint = std::move(*endpoint);
+      break;
+    }
+    if (now() >= limit) return endpoint.status();
+    (void)met->own->wait(in(100ms));
+  }
+  auto key = met->endpoint.receive_and_wait({.tag = 3}, filled(*met->own, RemoteKey::kEncodedBytes, 0), in(20s));
+  if (!key.ok()) return key.status();
+  SLUICE_TRY(met->key, RemoteKey::decode(key->buffer.bytes().first(RemoteKey::kEncodedBytes)));
+  return met;
+}
+
+bool traffic() {
+  auto met = meet("rdma");
+  EXPECT(met.ok(), met.status().to_string());
+  Peer& p = **met;
+  EXPECT(p.endpoint.info().path.path == Path::kVerbs);
+  for (size_t size : {size_t{1}, size_t{4096}, size_t{4097}, size_t{100'000}, size_t{1} << 20, kLargest}) {
+    EXPECT(p.endpoint.send(1, filled(*p.own, size, size).freeze()).ok());
+    auto back = p.endpoint.receive_and_wait({.tag = 2}, filled(*p.own, kLargest, 0), in(60s));
+    EXPECT(back.ok(), back.status().to_string());
+    EXPECT(holds(back->buffer.bytes().first(size), size), std::to_string(size) + " bytes");
+  }
+  for (size_t size : {size_t{8}, size_t{70'000}, kLargest}) {
+    auto written = p.endpoint.write_and_wait(p.key, 4096, filled(*p.own, size, size + 1).freeze(), in(60s));
+    EXPECT(written.ok(), written.status().to_string());
+    EXPECT(written->copied_bytes == 0);
+    auto read = p.endpoint.read_and_wait(p.key, 4096, filled(*p.own, size, 0), in(60s));
+    EXPECT(read.ok(), read.status().to_string());
+    EXPECT(holds(read->buffer.bytes(), size + 1), std::to_string(size) + " bytes one-sided");
+    EXPECT(read->receipt.copied_bytes == 0);
+  }
+  if (p.endpoint.info().path.capabilities.has(Capability::kAtomics)) {
+    auto zero = p.endpoint.write_and_wait(p.key, 0, [&] { Buffer b = filled(*p.own, 8, 0); std::memset(b.data(), 0, 8); return std::move(b).freeze(); }(), in(20s));
+    EXPECT(zero.ok(), zero.status().to_string());
+    for (uint64_t i = 0; i < 10; ++i) {
+      auto before = p.endpoint.fetch_add_and_wait(p.key, 0, 3, in(20s));
+      EXPECT(before.ok(), before.status().to_string());
+      EXPECT(*before == i * 3);
+    }
+    auto swapped = p.endpoint.compare_swap_and_wait(p.key, 0, 30, 7, in(20s));
+    EXPECT(swapped.ok() && *swapped == 30);
+    auto missed = p.endpoint.compare_swap_and_wait(p.key, 0, 30, 8, in(20s));
+    EXPECT(missed.ok() && *missed == 7);
+  }
+  Exchange exchange{*p.own};
+  exchange.add(p.endpoint);
+  for (uint64_t step = 0; step < 4; ++step) {
+    auto fetched = p.own->run_until(exchange.fetch({"weights", step}, in(60s)));
+    EXPECT(fetched.ok(), fetched.status().to_string());
+    EXPECT(holds(fetched->value.bytes(), step));
+    EXPECT(fetched->receipt.copied_bytes == 0);
+    auto placed = p.own->run_until(exchange.fetch_into({"weights", step}, filled(*p.own, size_t{3} << 20, 99), in(60s)));
+    EXPECT(placed.status().ok(), placed.status().to_string());
+    EXPECT(holds(placed.value().value.bytes(), step));
+    EXPECT(placed.value().receipt.copied_bytes == 0);
+  }
+  EXPECT(read_counter("verbs.completions_failed") == 0);
+  Status closed = p.endpoint.close(in(20s));
+  EXPECT(closed.ok(), closed.to_string());
+  return true;
+}
+
+// What was under way when `fault` struck ends by its deadline; afterwards a new connection
+// carries data as the first one did.
+bool struck(const std::string& fault, const std::string& mend) {
+  auto met = meet("rdma");
+  EXPECT(met.ok(), met.status().to_string());
+  Peer& p = **met;
+  CompletionQueue done;
+  constexpr Duration kDeadline = 5s;
+  Instant begun = now();
+  size_t posted = 0;
+  for (int i = 0; i < 3; ++i) {
+    PostOptions options{.sink = &done, .deadline = in(kDeadline), .level = Level::kPlaced};
+    posted += p.endpoint.read(p.key, 0, filled(*p.own, kShared, 0), options).ok();
+    posted += p.endpoint.write(p.key, 0, filled(*p.own, kShared, 5).freeze(), options).ok();
+    posted += p.endpoint.send(1, filled(*p.own, kLargest, 1).freeze(), options).ok();
+    posted += p.endpoint.receive({.tag = 2}, filled(*p.own, kLargest, 0), options).ok();
+  }
+  EXPECT(posted == 12);
+  for (int i = 0; i < 20; ++i) p.own->progress();
+  EXPECT(std::system(fault.c_str()) == 0, fault);
+  size_t ended = 0, good = 0;
+  Completion completion;
+  Instant limit = in(kDeadline + 5s);
+  std::map<std::string, int> codes;
+  while (ended < posted && now() < limit) {
+    while (done.poll(completion)) {
+      ++ended;
+      good += completion.status.ok();
+      ++codes[std::string(to_string(completion.status.code()))];
+    }
+    if (ended < posted) (void)p.own->wait(in(50ms));
+  }
+  auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now() - begun).count();
+  std::string seen;
+  for (auto& [code, count] : codes) seen += " " + std::to_string(count) + " " + code;
+  EXPECT(ended == posted, std::to_string(ended) + " of 12 ended:" + seen);
+  EXPECT(good < posted, "the fault struck after everything was over");
+  EXPECT(p.endpoint.counters().posted == p.endpoint.counters().completed);
+  std::printf("'%s': all ended after %ld ms:%s\n", fault.c_str(), static_cast<long>(took), seen.c_str());
+  p.endpoint = Endpoint();
+  met->reset();
+  if (mend.empty()) return true;
+  EXPECT(std::system(mend.c_str()) == 0, mend);
+  auto again = meet("rdma");
+  EXPECT(again.ok(), again.status().to_string());
+  Peer& q = **again;
+  auto read = q.endpoint.read_and_wait(q.key, 0, filled(*q.own, 1 << 20, 0), in(30s));
+  EXPECT(read.ok(), read.status().to_string());
+  EXPECT(holds(read->buffer.bytes(), 77));
+  EXPECT(q.endpoint.close(in(20s)).ok());
+  return true;
+}
+
+// The wire takes nothing any more, in the direction of node 2; the ports stay up.
+bool cut() { return struck("tc qdisc add dev lab0 root netem loss 100%", "tc qdisc del dev lab0 root"); }
+// The kernel takes the device away when this process, told, has closed it: librdmacm does so
+// at its end.
+bool removed() { return struck("rdma link delete rxe0 &", ""); }
+
+bool cycles() {
+  constexpr int kCycles = 1000;
+  auto warm = meet("rdma");
+  EXPECT(warm.ok(), warm.status().to_string());
+  auto own = context();
+  for (int i = 0; i < kCycles; ++i) {
+    auto endpoint = own->connect("rdma://" + peer() + ":7000");
+    EXPECT(endpoint.ok(), "cycle " + std::to_string(i) + ": " + endpoint.status().to_string());
+    EXPECT(endpoint->close(in(20s)).ok(), "cycle " + std::to_string(i));
+  }
+  // What is there now, beside the first connection, is nothing.
+  EXPECT((*warm)->endpoint.read_and_wait((*warm)->key, 0, filled(*(*warm)->own, 4096, 0), in(20s)).ok());
+  (void)own->wait(in(2s));
+  FILE* pipe = ::popen("rdma resource show qp | grep -c pid", "r");
+  int count = -1;
+  EXPECT(pipe != nullptr && std::fscanf(pipe, "%d", &count) == 1);
+  ::pclose(pipe);
+  EXPECT(count <= 4, std::to_string(count) + " queue pairs are left");
+  EXPECT((*warm)->endpoint.close(in(20s)).ok());
+  std::printf("%d connections were made and closed\n", kCycles);
+  return true;
+}
+
+// Without a device of its own, node 1 is a TCP-only peer of the same listener.
+bool mixed() {
+  auto by_rdma = meet("sluice", {.require = rdma});
+  EXPECT(by_rdma.ok(), by_rdma.status().to_string());
+  EXPECT((*by_rdma)->endpoint.info().path.path == Path::kVerbs);
+  EXPECT((*by_rdma)->endpoint.close(in(20s)).ok());
+  auto best = meet("sluice");
+  EXPECT(best.ok(), best.status().to_string());
+  EXPECT((*best)->endpoint.info().path.path == Path::kVerbs, (*best)->endpoint.info().reason);
+  EXPECT((*best)->endpoint.close(in(20s)).ok());
+  EXPECT(std::system("rdma link delete rxe0") == 0);
+  auto by_tcp = meet("sluice");
+  EXPECT(by_tcp.ok(), by_tcp.status().to_string());
+  EndpointInfo info = (*by_tcp)->endpoint.info();
+  EXPECT(info.path.path == Path::kTcp, info.reason);
+  EXPECT(info.reason.find("not rdma") != std::string::npos, info.reason);
+  EXPECT((*by_tcp)->endpoint.send(1, filled(*(*by_tcp)->own, 100'000, 4).freeze()).ok());
+  auto back = (*by_tcp)->endpoint.receive_and_wait({.tag = 2}, filled(*(*by_tcp)->own, kLargest, 0), in(30s));
+  EXPECT(back.ok() && holds(back->buffer.bytes().first(100'000), 4));
+  auto forced = meet("rdma", {.timeout = 2s}, 1ms);
+  EXPECT(!forced.ok());
+  std::printf("rdma, then tcp (%s); rdma:// alone: %s\n", info.reason.c_str(), forced.status().to_string().c_str());
+  EXPECT((*by_tcp)->endpoint.close(in(20s)).ok());
+  EXPECT(std::system("rdma link add rxe0 type rxe netdev lab0") == 0);
+  return true;
+}
+
+// Frames of one end that the other end's port is too small for.
+bool mtu() {
+  EXPECT(std::system("ip link set lab0 mtu 4200") == 0);
+  bool fine = traffic();
+  EXPECT(std::system("ip link set lab0 mtu 1500") == 0);
+  return fine;
+}
+
+// Root may lock what it likes: without that capability and with 64 KiB it may not.
+bool memlock() {
+  std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::string limited = "ulimit -l 64; exec setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock " + self + " memlock-limited";
+  EXPECT(std::system(("sh -c '" + limited + "'").c_str()) == 0);
+  return true;
+}
+
+bool memlock_limited() {
+  auto met = meet("rdma", {.timeout = 3s}, 1ms);
+  EXPECT(!met.ok());
+  std::string text = met.status().to_string();
+  EXPECT(met.code() == Code::kNoMemory, text);
+  EXPECT(text.find("ulimit -l") != std::string::npos, text);
+  std::printf("memlock: %s\n", text.c_str());
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const std::map<std::string, std::function<bool()>> scenarios = {
+      {"traffic", traffic}, {"cut", cut}, {"removed", removed}, {"cycles", cycles}, {"mixed", mixed}, {"mtu", mtu}, {"memlock", memlock}, {"memlock-limited", memlock_limited}};
+  if (argc > 1 && std::strcmp(argv[1], "serve") == 0) return serve(argc > 2 ? argv[2] : "rdma");
+  bool fine = argc > 1;
+  for (int i = 1; i < argc; ++i) {
+    auto scenario = scenarios.find(argv[i]);
+    bool passed = scenario != scenarios.end() && scenario->second();
+    std::printf("%s: %s\n", argv[i], passed ? "passed" : "FAILED");
+    fine = fine && passed;
+  }
+  return fine ? 0 : 1;
+}
