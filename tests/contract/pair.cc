@@ -74,8 +74,11 @@ bool path_is_direct() { return path_under_test() == "rdma"; }
 bool fake_device_under_test() {
   static const bool fake = [] {
     const char* chosen = std::getenv("SLUICE_CONTRACT_VERBS");
-    if (chosen == nullptr || std::string_view(chosen) != "fake") return false;
-    verbs::use_verbs_api(new verbs::FakeVerbs());
+    std::string_view name = chosen != nullptr ? chosen : "";
+    if (!name.starts_with("fake")) return false;
+    verbs::FakeOptions options;
+    if (name == "fake-narrow") options.devices[0].windows = false;
+    verbs::use_verbs_api(new verbs::FakeVerbs(options));
     return true;
   }();
   return path_is_direct() && fake;

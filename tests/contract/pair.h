@@ -36,7 +36,8 @@ uint64_t sockets_narrowed();
 bool path_has_views();
 // Devices move the bytes: one-sided access needs nobody at the target.
 bool path_is_direct();
-// RDMA by the fake fabric of tests/verbs (SLUICE_CONTRACT_VERBS=fake), or by the device
+// RDMA by the fake fabric of tests/verbs (SLUICE_CONTRACT_VERBS=fake, or fake-narrow: without
+// memory windows), or by the device
 // that SLUICE_CONTRACT_HOST is the address of; those are soft devices, which copy.
 bool fake_device_under_test();
 bool copying_device_under_test();

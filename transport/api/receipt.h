@@ -42,6 +42,10 @@ enum class Capability : uint32_t {
   kPassiveTarget = 1u << 2,  // one-sided operations need no progress at the target
   kRdma = 1u << 3,
   kAtomics = 1u << 4,
+  // Of paths whose devices check keys; where the target's session does, both always hold.
+  kRefusalsTold = 1u << 5,   // a refused access ends as kAccessDenied; else as a broken connection
+  kKeysOfConnection = 1u << 6,  // a key of arena memory is void on every other connection of its context
+  kReadRights = 1u << 7,        // a key without Right::kRead opens nothing to readers
 };
 
 class Capabilities {

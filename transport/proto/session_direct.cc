@@ -324,6 +324,7 @@ void Session::end_fence(Operation* op) {
 // What is moving cannot be called back: it ends when that is over. What the peer may be
 // reading or writing ends when the peer says so, if it can be asked.
 bool Session::fence_early(Operation* op, const Status& why, bool peer_answers) {
+  if (op->state == OperationState::kFencing) return true;  // how it ends is decided
   bool moving = op->state == OperationState::kPulling || op->state == OperationState::kPushing;
   bool told = op->windows_open > 0 && op->state != OperationState::kQueued;
   if (!moving && !told) {

@@ -44,6 +44,7 @@ DeviceLimits limits_of(VerbsApi& api, ibv_context* context, const ibv_device_att
   limits.queue_depth = static_cast<uint32_t>(std::max(a.max_qp_wr, 0));
   limits.completion_depth = static_cast<uint32_t>(std::max(a.max_cqe, 0));
   limits.pieces = static_cast<uint32_t>(std::max(a.max_sge, 1));
+  limits.read_pieces = a.max_sge_rd > 0 ? std::min(limits.pieces, static_cast<uint32_t>(a.max_sge_rd)) : limits.pieces;
   limits.reads_out = small(a.max_qp_init_rd_atom);
   limits.reads_in = small(a.max_qp_rd_atom);
   limits.windows = (a.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0 && a.max_mw > 0;
@@ -79,6 +80,9 @@ Status Device::initialise() {
   ibv_device_attr attributes{};
   if (int e = api_.query_device(handle_, &attributes); e != 0) return failed("RDMA device " + name_ + " does not say what it can do", e);
   limits_ = limits_of(api_, handle_, attributes);
+  if (!limits_.checks_reads()) {
+    log(LogLevel::kWarning, "RDMA device " + name_ + " is soft-iWARP, which checks no right to read: use it among trusted peers, or a RoCE device or tcp://");
+  }
   errno = 0;
   pd_ = api_.alloc_pd(handle_);
   if (pd_ == nullptr) return failed("no protection domain on RDMA device " + name_, errno);

@@ -19,13 +19,19 @@ struct DeviceLimits {
   uint32_t queue_depth = 0;       // work requests of one queue
   uint32_t completion_depth = 0;  // entries of one completion queue
   uint32_t pieces = 1;            // scatter/gather entries of one work request
+  uint32_t read_pieces = 1;       // of one READ: iWARP devices take one
   uint8_t reads_out = 1;          // READs and atomics under way as requester
   uint8_t reads_in = 1;           // and as responder
   bool windows = false;           // type 2B: bound to a queue pair
   bool atomics = false;
   bool on_demand = false;
   bool software = false;          // soft-RoCE, soft-iWARP: the kernel copies
+  // iWARP (RFC 5040, 5041): a WRITE or SEND completes when TCP has it, a READ when its
+  // answer has come, in whatever order that makes; a refusal is an ended connection.
   bool iwarp = false;
+  // Soft-iWARP asks for no right when it answers a READ (siw_check_sgl_tx(.., 0) in
+  // drivers/infiniband/sw/siw/siw_qp_tx.c): whoever knows a key and an address may read.
+  bool checks_reads() const { return !(software && iwarp); }
 };
 DeviceLimits limits_of(VerbsApi& api, ibv_context* context, const ibv_device_attr& attributes);
 

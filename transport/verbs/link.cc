@@ -37,6 +37,10 @@ proto::LinkTraits verbs_traits(const DeviceLimits& limits, uint64_t chunk_bytes)
   Capabilities capabilities{Capability::kPassiveTarget, Capability::kRdma};
   if (by_kernel == 0) capabilities = capabilities.with(Capability::kZeroCopyFetch);
   if (limits.atomics) capabilities = capabilities.with(Capability::kAtomics);
+  // Behind iWARP's RDMAP the requester's device learns nothing but that the stream ended.
+  if (!limits.iwarp) capabilities = capabilities.with(Capability::kRefusalsTold);
+  if (limits.checks_reads()) capabilities = capabilities.with(Capability::kReadRights);
+  if (limits.windows) capabilities = capabilities.with(Capability::kKeysOfConnection);
   traits.properties.capabilities = capabilities;
   traits.direct = true;
   traits.sends_at_once = true;
