@@ -6,6 +6,8 @@
 #include <sluice/select/provider.h>
 #include <sluice/shm/provider.h>
 #include <sluice/tcp/provider.h>
+#include <sluice/verbs/devices.h>
+#include <sluice/verbs/link.h>
 #include <sluice/verbs/provider.h>
 
 namespace sluice {
@@ -31,13 +33,29 @@ Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
   return context;
 }
 
+namespace {
+
+PathReport explain_verbs() {
+  verbs::Survey survey = verbs::survey_devices();
+  PathReport report{.path = Path::kVerbs, .usable = survey.usable(), .why = survey.obstacle, .properties = {.path = Path::kVerbs}};
+  if (!report.usable) return report;
+  const verbs::DeviceFacts& device = *survey.best_device();
+  report.properties = verbs::verbs_traits(device.limits, 0).properties;
+  report.why = "for peers that " + device.name + " (" + device.kind + ", port " + std::to_string(survey.best_port()->number) + ", " +
+               survey.first_address() + ") reaches";
+  if (survey.devices.size() > 1) report.why += ", or another of this machine's RDMA devices";
+  return report;
+}
+
+}  // namespace
+
 std::vector<PathReport> explain_paths() {
   std::vector<PathReport> reports;
   reports.push_back({.path = Path::kShm,
                      .usable = true,
                      .why = "for processes of this user in this network namespace",
                      .properties = {.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}}});
-  reports.push_back({.path = Path::kVerbs, .usable = false, .why = "this build has no verbs backend", .properties = {.path = Path::kVerbs}});
+  reports.push_back(explain_verbs());
   reports.push_back({.path = Path::kModule, .usable = false, .why = "this build has no kernel module backend", .properties = {.path = Path::kModule}});
   reports.push_back({.path = Path::kPacket, .usable = false, .why = "this build has no packet backend", .properties = {.path = Path::kPacket}});
   reports.push_back({.path = Path::kTcp,
