@@ -12,7 +12,7 @@ class Info(command.CommandTest):
     def test_json_has_what_a_bug_report_needs(self):
         info = self.info()
         self.assertEqual(info["schema"], "sluice.info/1")
-        for name in ("version", "host", "cpu", "memory", "arena", "limits", "paths", "counters"):
+        for name in ("version", "host", "cpu", "memory", "arena", "limits", "paths", "rdma", "counters"):
             self.assertIn(name, info)
         self.assertGreater(info["memory"]["total_bytes"], info["arena"]["extent_bytes"])
         self.assertGreater(info["limits"]["open_files"], 0)
@@ -21,7 +21,12 @@ class Info(command.CommandTest):
         self.assertTrue(paths["shm"]["usable"])
         self.assertEqual(paths["shm"]["copies_per_fetch"], 0)
         self.assertEqual(paths["tcp"]["copies_per_fetch"], 2)
-        self.assertFalse(paths["verbs"]["usable"])
+        # Here there may be an RDMA device or none: what is said of the path and of the devices is one story.
+        self.assertEqual(paths["verbs"]["usable"], info["rdma"]["usable"])
+        if info["rdma"]["usable"]:
+            self.assertIn(info["rdma"]["devices"][0]["name"], paths["verbs"]["why"])
+        else:
+            self.assertEqual(paths["verbs"]["why"], info["rdma"]["obstacle"])
         self.assertTrue(all(path["why"] for path in info["paths"]))
         self.assertGreaterEqual(info["counters"]["allocator.extents_added"], 1)
 
@@ -42,6 +47,26 @@ class Info(command.CommandTest):
         self.assertTrue(all(": " in line for line in lines))
         plain = [line for line in self.run_command("info").stdout.splitlines() if line.startswith("path ")]
         self.assertTrue(all(": " not in line for line in plain))
+
+    def test_a_machine_without_rdma_devices_says_how_to_get_one(self):
+        info = self.info()
+        if info["rdma"]["devices"]:
+            self.skipTest("this machine has an RDMA device; the guest's test is for it")
+        self.assertFalse(info["rdma"]["usable"])
+        for part in ("modprobe", "sluice lab"):
+            self.assertIn(part, info["rdma"]["obstacle"])
+        self.assertIn("modprobe", self.run_command("info", "--explain").stdout)
+
+    def test_the_way_to_a_host_has_a_reason(self):
+        for arguments in (("--explain", "192.0.2.1"), ("--explain=192.0.2.1",)):
+            lines = [line for line in self.run_command("info", *arguments).stdout.splitlines() if line.startswith("towards ")]
+            self.assertEqual(len(lines), 1)
+            self.assertRegex(lines[0], r"towards +192\.0\.2\.1 (by \S+|not by RDMA): \S+")
+        route = json.loads(self.run_command("info", "--json", "--explain", "192.0.2.1").stdout)["rdma"]["route"]
+        self.assertEqual(route["host"], "192.0.2.1")
+        self.assertTrue(route["why"])
+        self.assertNotIn("route", self.info()["rdma"])
+        self.assertNotIn("towards", self.run_command("info", "--explain").stdout)
 
     def test_a_wrong_flag_is_a_usage_error(self):
         done = self.run_command("info", "--bogus", expect=2)

@@ -10,8 +10,10 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/select/open.h>
+#include <sluice/verbs/devices.h>
 
 #include "tools/info/machine.h"
+#include "tools/info/rdma_facts.h"
 #include "tools/version.h"
 
 namespace sluice::tools {
@@ -21,6 +23,7 @@ using Json = nlohmann::json;
 
 struct InfoOptions {
   bool explain = false;
+  std::string host;  // to explain the way to; empty: none
   bool json = false;
 };
 
@@ -47,7 +50,7 @@ Result<ArenaFacts> try_arena() {
 
 Json limit(uint64_t value) { return value == ~uint64_t{0} ? Json("unlimited") : Json(value); }
 
-Json collect(const Machine& machine, const ArenaFacts& arena) {
+Json collect(const Machine& machine, const ArenaFacts& arena, const InfoOptions& options) {
   Limits limits = read_limits();
   Json out;
   out["schema"] = "sluice.info/1";
@@ -70,6 +73,8 @@ Json collect(const Machine& machine, const ArenaFacts& arena) {
                             {"views", p.capabilities.has(Capability::kViews)},
                             {"copies_per_fetch", path.usable ? Json(p.copies_per_fetch) : Json()}});
   }
+  out["rdma"] = rdma_facts(verbs::survey_devices());
+  if (!options.host.empty()) out["rdma"]["route"] = rdma_route(verbs::route_to(options.host));
   out["counters"] = Json::object();
   for (const auto& [name, value] : read_counters()) out["counters"][std::string(name)] = value;
   return out;
@@ -85,7 +90,8 @@ std::string mib(const Json& bytes) {
 }
 std::string plain(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
-void print(const Json& info, bool explain) {
+void print(const Json& info, const InfoOptions& options) {
+  bool explain = options.explain;
   fmt::print("sluice     {}\n", plain(info["version"]));
   fmt::print("host       {}, {} {}\n", plain(info["host"]["name"]), plain(info["host"]["kernel"]), plain(info["host"]["architecture"]));
   std::string governor = info["cpu"]["governor"].is_null() ? "" : ", governor " + plain(info["cpu"]["governor"]);
@@ -100,6 +106,7 @@ void print(const Json& info, bool explain) {
     std::string why = explain ? ": " + plain(path["why"]) : "";
     fmt::print("path       {:<9}{}{}{}\n", plain(path["path"]), usable ? "usable" : "not usable", copies, why);
   }
+  print_rdma(info["rdma"], explain);
   if (!explain) return;
   fmt::print("huge pages transparent {} (shared memory: {}), {} reserved and free\n", plain(info["memory"]["thp_enabled"]),
              plain(info["memory"]["thp_shmem_enabled"]), plain(info["memory"]["hugetlb_free_pages"]));
@@ -114,11 +121,11 @@ int run(const InfoOptions& options) {
     fmt::print(stderr, "sluice info: {}\n", arena.status().to_string());
     return 1;
   }
-  Json info = collect(read_machine(), *arena);
+  Json info = collect(read_machine(), *arena, options);
   if (options.json) {
     fmt::print("{}\n", info.dump(1));
   } else {
-    print(info, options.explain);
+    print(info, options);
   }
   return std::fflush(stdout) == 0 ? 0 : 1;
 }
@@ -128,9 +135,13 @@ int run(const InfoOptions& options) {
 void add_info_command(CLI::App& app, int& exit_code) {
   CLI::App* info = app.add_subcommand("info", "what sluice finds on this machine");
   auto options = std::make_shared<InfoOptions>();
-  info->add_flag("--explain", options->explain, "why each path is used or not");
+  CLI::Option* explain = info->add_option("--explain", options->host, "why each path is used or not; with a host, what RDMA would use towards it");
+  explain->expected(0, 1)->type_name("[HOST]");
   info->add_flag("--json", options->json, "print JSON, with everything");
-  info->callback([options, &exit_code] { exit_code = run(*options); });
+  info->callback([options, explain, &exit_code] {
+    options->explain = explain->count() > 0;
+    exit_code = run(*options);
+  });
 }
 
 }  // namespace sluice::tools
