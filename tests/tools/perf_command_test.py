@@ -38,6 +38,11 @@ class Usage(command.CommandTest):
             ("--self", "somehost", ["perf", "send_lat", "somehost", "--self"]),
             ("--into", "send_bw", ["perf", "send_bw", "--self", "--into"]),
             ("--transport", "loopback", ["perf", "send_lat", "--transport", "loopback"]),
+            ("--atomic_type", "SWAP", ["perf", "atomic_lat", "--self", "-A", "SWAP"]),
+            ("--atomic_type", "FETCH_AND_ADD", ["perf", "write_bw", "--self", "-A", "FETCH_AND_ADD"]),
+            ("--transport", "tcp", ["perf", "atomic_lat", "--self", "--transport", "tcp"]),
+            ("--size", "16", ["perf", "atomic_bw", "--self", "-s", "16"]),
+            ("--all", "atomic_bw", ["perf", "atomic_bw", "--self", "-a"]),
             ("--json", "/nowhere/x", ["perf", "send_lat", "--self", "--json", "/nowhere/x"]),
             ("--bogus", "", ["perf", "send_lat", "--self", "--bogus"]),
             ("COMMAND", "prf", ["prf"]),
@@ -51,8 +56,25 @@ class Usage(command.CommandTest):
         self.assert_usage(["perf", "send_lat", "--self", "-n", "4", "-D", "1"], "--duration", "--iters")
 
     def test_a_path_that_this_build_has_not_is_nothing_to_run_on(self):
-        done = self.run_command("perf", "send_lat", "--self", "--transport", "verbs", expect=77)
-        self.assertIn("verbs", done.stderr)
+        done = self.run_command("perf", "send_lat", "--self", "--transport", "packet", expect=77)
+        self.assertIn("packet", done.stderr)
+
+    def test_without_an_rdma_device_rdma_is_nothing_to_run_on_and_the_remedy_is_told(self):
+        obstacle = json.loads(self.run_command("info", "--json").stdout)["rdma"]["obstacle"]
+        if obstacle is None:
+            self.skipTest("this machine has an RDMA device; the guest's test is for it")
+        for arguments in (["send_lat", "--self"], ["atomic_bw", "--self"], ["write_bw"], ["read_lat", "127.0.0.1"]):
+            done = self.run_command("perf", *arguments, "--transport", "rdma", expect=77)
+            self.assertEqual(done.stdout, "")
+            self.assertEqual(done.stderr, f"sluice perf: --transport rdma: {obstacle}\n")
+        # The path's own name means the same.
+        self.assertIn("--transport rdma", self.run_command("perf", "send_lat", "--self", "--transport", "verbs", expect=77).stderr)
+
+    def test_a_path_without_atomics_refuses_them(self):
+        done = self.run_command("perf", "atomic_lat", "--self", expect=1)
+        for part in ("path shm has no atomics", "--transport rdma"):
+            self.assertIn(part, done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
 
     def test_more_than_there_is_memory_for_is_refused_before_it_starts(self):
         done = self.run_command("perf", "send_lat", "--self", "-s", "1000G", expect=1)

@@ -27,7 +27,7 @@ uint64_t check_iterations(const Load& load) {
 
 struct SideFigures {
   double cpu_ns = 0;
-  uint64_t copied_bytes = 0;
+  Copies copied;
 };
 
 class Client {
@@ -36,6 +36,10 @@ class Client {
       : context_(context), endpoint_(endpoint), control_(context, endpoint), perf_(*options.perf), out_(out) {}
 
   Status lead(const std::function<void(const Measurement&)>& on_result) {
+    if (Status able = check_path(); !able.ok()) {
+      (void)control_.send({{"do", "bye"}});  // the server has nothing to complain of
+      return able;
+    }
     SLUICE_RETURN_IF_ERROR(ask(control_, {{"do", "hello"}, {"test", perf_.test->name}}));
     for (uint64_t size : perf_.sizes) {
       Measurement m;
@@ -52,11 +56,20 @@ class Client {
   void drop() { workload_.reset(); }
 
  private:
+  Status check_path() const {
+    PathProperties path = endpoint_.info().path;
+    if (perf_.test->verb != Verb::kAtomic || path.capabilities.has(Capability::kAtomics)) return Status();
+    return Status(Code::kUnsupported, Scope::kEndpoint, "perf/client",
+                  std::string(perf_.test->name) + ": path " + std::string(to_string(path.path)) +
+                      " has no atomics; use --transport rdma and a device that has them (sluice info --explain)");
+  }
+
   Status measure(uint64_t size, Measurement& m) {
     m.load = make_load(*perf_.test, size, perf_.tx_depth);
     m.load.into = perf_.into;
     m.load.verify = perf_.verify;
     m.load.corrupt = perf_.corrupt;
+    m.load.compare = perf_.compare;
     m.load.seed = mixed(static_cast<uint64_t>(sluice::now().time_since_epoch().count()));
     m.path = to_string(endpoint_.info().path.path);
     if (perf_.tx_depth > m.load.depth && !perf_.test->latency) {
@@ -81,7 +94,7 @@ class Client {
     request["size"] = load.size_bytes;
     request["depth"] = load.depth;
     request["tensors"] = load.tensors;
-    request["flags"] = (load.into ? 1u : 0u) | (load.verify ? 2u : 0u) | (load.corrupt ? 4u : 0u);
+    request["flags"] = (load.into ? 1u : 0u) | (load.verify ? 2u : 0u) | (load.corrupt ? 4u : 0u) | (load.compare ? 8u : 0u);
     request["seed"] = load.seed;
     SLUICE_TRY(Json answer, ask(control_, request));
     return workload_->adopt(answer);
@@ -108,21 +121,22 @@ class Client {
     Samples samples;
     m.iterations = 0;
     m.seconds = m.cpu_ns = 0;
-    m.copied_bytes = 0;
+    m.copied = {};
     do {
       uint64_t count = perf_.seconds ? round_length(*perf_.seconds - m.seconds, per_iteration) : wanted;
       SLUICE_RETURN_IF_ERROR(play(Round::Mode::kPlain, count, &samples, m));
       m.iterations += count;
       m.seconds += last_seconds_;
       m.cpu_ns += last_.cpu_ns;
-      m.copied_bytes += last_.copied_bytes;
+      m.copied += last_.copied;
       per_iteration = last_seconds_ / static_cast<double>(count);
       if (samples.size() >= kMostSamples) {
         out_.warnings.push_back("stopped after " + std::to_string(samples.size()) + " iterations: no more samples are kept");
         break;
       }
     } while (perf_.seconds && m.seconds < *perf_.seconds && m.verdict.mismatched_bytes == 0);
-    bool both_ways = perf_.test->latency && perf_.test->verb != Verb::kRead;
+    bool answered = perf_.test->verb == Verb::kRead || perf_.test->verb == Verb::kAtomic;
+    bool both_ways = perf_.test->latency && !answered;
     m.payload_bytes = m.iterations * m.load.size_bytes * (both_ways ? 2 : 1);
     std::vector<double> ns = samples.nanoseconds(both_ways ? 0.5 : 1.0);
     m.latency_ns = summarize(ns);
@@ -141,14 +155,14 @@ class Client {
     SLUICE_RETURN_IF_ERROR(workload_->arm(round));
     if (samples != nullptr) samples->make_room(iterations);
     Json request{{"do", "round"}, {"mode", static_cast<unsigned>(mode)}, {"first_step", round.first_step}, {"iterations", iterations}};
-    uint64_t copied_before = payload_copied_bytes(endpoint_, control_);
+    Copies copied_before = payload_copies(endpoint_, control_);
     SLUICE_RETURN_IF_ERROR(ask(control_, request));
     Duration cpu = process_cpu_time();
     Instant start = sluice::now();
     SLUICE_RETURN_IF_ERROR(workload_->run(round, samples));
     last_seconds_ = std::chrono::duration<double>(sluice::now() - start).count();
     last_.cpu_ns = static_cast<double>((process_cpu_time() - cpu).count());
-    last_.copied_bytes = payload_copied_bytes(endpoint_, control_) - copied_before;
+    last_.copied = payload_copies(endpoint_, control_) - copied_before;
     return add_report(round, m);
   }
 
@@ -156,11 +170,13 @@ class Client {
     SLUICE_TRY(Json report, ask(control_, {{"do", "report"}}));
     if (perf_.verify) workload_->inspect(round);
     SLUICE_TRY(uint64_t cpu_ns, number_field(report, "cpu_ns"));
-    SLUICE_TRY(uint64_t copied, number_field(report, "copied"));
+    Copies copied;
+    SLUICE_TRY(copied.user, number_field(report, "copied"));
+    SLUICE_TRY(copied.kernel, number_field(report, "kernel_copied"));
     SLUICE_TRY(uint64_t verified, number_field(report, "verified"));
     SLUICE_TRY(uint64_t mismatched, number_field(report, "mismatched"));
     last_.cpu_ns += static_cast<double>(cpu_ns);
-    last_.copied_bytes += copied;
+    last_.copied += copied;
     m.verdict.verified_bytes = perf_.verify ? workload_->verdict().verified_bytes + verified : 0;
     m.verdict.mismatched_bytes = workload_->verdict().mismatched_bytes + mismatched;
     return Status();

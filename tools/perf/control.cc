@@ -27,7 +27,7 @@ Status ControlChannel::send(const Json& message) {
   SLUICE_TRY(Buffer buffer, context_.arena().allocate(text.size()));
   std::memcpy(buffer.data(), text.data(), text.size());
   SLUICE_TRY(Receipt receipt, endpoint_.send_and_wait(kControlTag, std::move(buffer).freeze(), after(sluice::now(), kStallLimit)));
-  copied_bytes_ += receipt.copied_bytes + receipt.kernel_copied_bytes;
+  copies_ += {receipt.copied_bytes, receipt.kernel_copied_bytes};
   return Status();
 }
 
@@ -44,7 +44,7 @@ Result<Json> ControlChannel::receive(Duration limit) {
   SLUICE_RETURN_IF_ERROR(context_.wait_until([&] { return done_; }, after(sluice::now(), limit)));
   posted_ = kNoOperation;
   SLUICE_RETURN_IF_ERROR(completion_.status);
-  copied_bytes_ += completion_.receipt.copied_bytes + completion_.receipt.kernel_copied_bytes;
+  copies_ += {completion_.receipt.copied_bytes, completion_.receipt.kernel_copied_bytes};
   auto* text = reinterpret_cast<const char*>(completion_.buffers[0].data());
   Json message = Json::parse(text, text + completion_.receipt.bytes, nullptr, false);
   completion_ = Completion();

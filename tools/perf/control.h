@@ -18,6 +18,19 @@ inline constexpr Tag kControlTag = uint64_t{1} << 63;
 // An operation or a peer that shows no sign of life for this long has failed.
 inline constexpr Duration kStallLimit = std::chrono::seconds(30);
 
+// Bytes that CPUs have copied: ours, and the kernel's as known of the path.
+struct Copies {
+  uint64_t user = 0, kernel = 0;
+
+  uint64_t all() const { return user + kernel; }
+  Copies& operator+=(const Copies& other) {
+    user += other.user;
+    kernel += other.kernel;
+    return *this;
+  }
+  friend Copies operator-(const Copies& a, const Copies& b) { return {a.user - b.user, a.kernel - b.kernel}; }
+};
+
 class ControlChannel final : private CompletionSink {
  public:
   // Both outlive it.
@@ -34,8 +47,8 @@ class ControlChannel final : private CompletionSink {
   Status expect();
   // Expected and here, or failed.
   bool arrived() const { return done_; }
-  // Bytes that CPUs on this side have copied for this talk so far: no payload.
-  uint64_t copied_bytes() const { return copied_bytes_; }
+  // For this talk so far, on this side: no payload.
+  const Copies& copies() const { return copies_; }
 
  private:
   void on_completion(Completion&& completion) noexcept override;
@@ -47,7 +60,7 @@ class ControlChannel final : private CompletionSink {
   OperationId posted_ = kNoOperation;
   Completion completion_;
   bool done_ = false;
-  uint64_t copied_bytes_ = 0;
+  Copies copies_;
 };
 
 // The peer's answer, or the error it reports.

@@ -2,57 +2,16 @@
 // read_lat: one read. write_bw, read_bw: a window of them, each slot with a range of its
 // own in the target's memory.
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
 #include "tools/perf/pattern.h"
+#include "tools/perf/target.h"
 #include "tools/perf/window.h"
 #include "tools/perf/workload.h"
 
 namespace sluice::tools {
 namespace {
-
-constexpr const char* kOrigin = "perf/one_sided";
-
-Json encode_key(const RemoteKey& key) {
-  Json bytes = Json::array();
-  for (std::byte b : key.encode()) bytes.push_back(std::to_integer<unsigned>(b));
-  return {{"key", bytes}};
-}
-
-Result<RemoteKey> decode_key(const Json& message) {
-  auto field = message.find("key");
-  std::array<std::byte, RemoteKey::kEncodedBytes> bytes{};
-  bool fits = field != message.end() && field->is_array() && field->size() == bytes.size();
-  for (size_t i = 0; fits && i < bytes.size(); ++i) {
-    fits = (*field)[i].is_number_unsigned() && (*field)[i].get<uint64_t>() <= 255;
-    if (fits) bytes[i] = static_cast<std::byte>((*field)[i].get<uint64_t>());
-  }
-  if (!fits) return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "the peer sent no remote key; run the same version on both sides");
-  return RemoteKey::decode(bytes);
-}
-
-// Memory that the peer may access.
-class Target {
- public:
-  Status allocate(const Side& side, uint64_t bytes, Right rights) {
-    SLUICE_TRY(buffer_, side.context.arena().allocate(bytes));
-    std::fill_n(buffer_.data(), bytes, std::byte{0});
-    SLUICE_TRY(key_, side.endpoint.grant(buffer_, {.rights = rights}));
-    return Status();
-  }
-  // No access can be running once the memory goes.
-  void revoke(const Side& side) {
-    if (buffer_ && side.endpoint) (void)side.endpoint.revoke(key_);
-  }
-  std::byte* data() const { return buffer_.data(); }
-  const RemoteKey& key() const { return key_; }
-
- private:
-  Buffer buffer_;
-  RemoteKey key_;
-};
 
 class WriteLatency final : public Workload, private CompletionSink {
  public:
@@ -81,7 +40,8 @@ class WriteLatency final : public Workload, private CompletionSink {
     for (uint64_t step = round.first_step; step < end; ++step) {
       if (side_.client()) SLUICE_RETURN_IF_ERROR(write(round, step));
       // The source is changed next: our own write must have ended, too.
-      SLUICE_RETURN_IF_ERROR(side_.wait_until([&] { return in_signal() == truncated(step) && completed_ == posted_; }));
+      auto over = [&] { return in_signal() == truncated(step) && completed_ == posted_; };
+      SLUICE_RETURN_IF_ERROR(passive_ ? side_.watch_until(over) : side_.wait_until(over));
       SLUICE_RETURN_IF_ERROR(failure_);
       if (check) compare(in_.data(), step, body_bytes_);
       if (!side_.client()) SLUICE_RETURN_IF_ERROR(write(round, step));
@@ -121,6 +81,7 @@ class WriteLatency final : public Workload, private CompletionSink {
   }
 
   uint64_t signal_bytes_, body_bytes_;
+  bool passive_ = side_.endpoint.info().path.capabilities.has(Capability::kPassiveTarget);
   Target in_;
   RemoteKey peer_;
   std::byte* out_data_ = nullptr;

@@ -49,7 +49,7 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
     auto size = parse_size(text);
     if (!size) refuse("--size", text, "is no size", "--size 64K");
     o.sizes = {*size};
-  }, "bytes of one message or tensor: 64, 4K, 1M, 1G (default 2 for _lat, 64K for _bw)");
+  }, "bytes of one message or tensor: 64, 4K, 1M, 1G (default 2 for _lat, 64K for _bw; atomics have 8)");
   perf.add_flag_callback("-a,--all", [&o] {
     o.sizes.clear();
     for (uint64_t size = 2; size <= kLargestOfAll; size *= 2) o.sizes.push_back(size);
@@ -67,19 +67,23 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
     o.warmup = number<uint64_t>("--warmup", text, 0, kMostIterations, "--warmup 1000");
   }, "iterations before the clock starts (default a tenth of -n, at most 1000)");
   perf.add_flag("--into", o.into, "exchange tests: fetch into preallocated memory");
+  perf.add_option_function<std::string>("-A,--atomic_type", [&o](const std::string& text) {
+    if (text != "CMP_AND_SWAP" && text != "FETCH_AND_ADD") refuse("--atomic_type", text, "is none of CMP_AND_SWAP FETCH_AND_ADD", "-A FETCH_AND_ADD");
+    o.atomic_type = text;
+  }, "atomic tests: CMP_AND_SWAP or FETCH_AND_ADD (default)");
   perf.add_flag("--verify,!--no-verify", o.verify, "check the payload, outside the timed part (on by default)");
   perf.add_flag("--corrupt", o.corrupt, "")->group("");
 }
 
 void add_link_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("--transport", [&o](const std::string& text) {
-    if (!is_transport(text)) refuse("--transport", text, "is none of auto shm tcp loopback", "--transport shm");
-    o.transport = text;
-  }, "auto, shm, tcp or loopback");
+    if (!is_transport(text)) refuse("--transport", text, "is none of auto shm rdma tcp loopback", "--transport shm");
+    o.transport = text == "verbs" ? "rdma" : text;  // the path's own name
+  }, "auto, shm, rdma, tcp or loopback");
   perf.add_option_function<std::string>("-p,--port", [&o](const std::string& text) {
     o.port = static_cast<uint16_t>(number<unsigned>("--port", text, 0, 65535, "--port 18515"));
   }, "TCP port (default 18515); a server takes any free one for 0 and says which");
-  perf.add_option("--bind", o.bind, "address that a server listens at (default 0.0.0.0)");
+  perf.add_option("--bind", o.bind, "address that a server listens at (default 0.0.0.0; with --self, rdma: the first of an RDMA device)");
   perf.add_option_function<std::string>("--wait", [&o](const std::string& text) {
     if (text == "adaptive") o.waiting = Waiting::kAdaptive;
     else if (text == "spin") o.waiting = Waiting::kSpin;
@@ -99,6 +103,17 @@ void add_link_flags(CLI::App& perf, PerfOptions& o) {
   }, "write the results there as JSON; - is stdout, instead of the table");
 }
 
+void check_atomic(PerfOptions& o) {
+  const std::string example = "sluice perf " + std::string(o.test->name) + " --transport rdma --self";
+  for (const char* without : {"shm", "tcp", "loopback"}) {
+    if (o.transport == without) refuse("--transport", o.transport, "has no atomics", example);
+  }
+  if (o.sizes.empty()) o.sizes = {Load::kAtomicBytes};
+  if (o.sizes.size() > 1) refuse("--all", std::string(o.test->name), "has one size, 8 bytes", example);
+  if (o.sizes[0] != Load::kAtomicBytes) refuse("--size", std::to_string(o.sizes[0]), "is no atomic's size, which is 8", example + " -s 8");
+  o.compare = o.atomic_type == "CMP_AND_SWAP";
+}
+
 // What single flags cannot see.
 void check_combination(PerfOptions& o) {
   if (o.self && !o.host.empty()) refuse("--self", o.host, "is a server, and --self needs none", "sluice perf send_lat --self");
@@ -110,6 +125,11 @@ void check_combination(PerfOptions& o) {
     Result<Address> address = Address::parse(meeting_address(o));
     std::string flag = o.host.empty() ? "--bind" : "HOST";
     if (!address.ok()) refuse(flag, o.host.empty() ? o.bind : o.host, std::string("gives no address: ") + std::string(address.status().detail()), "sluice perf send_lat sluice://127.0.0.1:18515");
+  }
+  if (o.test->verb == Verb::kAtomic) {
+    check_atomic(o);
+  } else if (!o.atomic_type.empty()) {
+    refuse("--atomic_type", o.atomic_type, "is for atomic tests", "sluice perf atomic_lat --transport rdma --self -A " + o.atomic_type);
   }
   if (o.sizes.empty()) o.sizes = {o.test->latency ? uint64_t{2} : uint64_t{65536}};
 }

@@ -13,7 +13,7 @@
 
 namespace sluice::tools {
 
-enum class Verb : uint8_t { kSend, kWrite, kRead, kExchange };
+enum class Verb : uint8_t { kSend, kWrite, kRead, kAtomic, kExchange };
 
 struct TestKind {
   std::string_view name;
@@ -21,13 +21,15 @@ struct TestKind {
   bool latency;  // ping-pong, one operation at a time; else a window of them
 };
 
-inline constexpr std::array<TestKind, 8> kTests = {{
+inline constexpr std::array<TestKind, 10> kTests = {{
     {"send_lat", Verb::kSend, true},
     {"send_bw", Verb::kSend, false},
     {"write_lat", Verb::kWrite, true},
     {"write_bw", Verb::kWrite, false},
     {"read_lat", Verb::kRead, true},
     {"read_bw", Verb::kRead, false},
+    {"atomic_lat", Verb::kAtomic, true},
+    {"atomic_bw", Verb::kAtomic, false},
     {"exchange_lat", Verb::kExchange, true},
     {"exchange_bw", Verb::kExchange, false},
 }};
@@ -43,12 +45,15 @@ struct Load {
   bool into = false;     // exchange: fetch into preallocated memory
   bool verify = true;
   bool corrupt = false;  // the sender flips a byte: the check must notice
+  bool compare = false;  // atomic tests: compare and swap instead of fetch and add
   uint64_t seed = 0;
 
   // A load's window and rotation are cut so that a side needs no more than this.
   static constexpr uint64_t kWindowBytes = uint64_t{512} << 20;
   // Tensors that exchange_lat rotates over at any size.
   static constexpr uint32_t kRotation = 8;
+  // What an atomic works on.
+  static constexpr uint64_t kAtomicBytes = 8;
 };
 
 // Fills in depth and tensors within the memory bounds. `tx_depth` 0: the test's default.
@@ -86,6 +91,8 @@ struct PerfOptions {
   bool into = false;
   bool verify = true;
   bool corrupt = false;
+  std::string atomic_type;  // as perftest spells it; empty: the default
+  bool compare = false;     // it is compare and swap
   bool pin = true;
   std::vector<std::string> argv;
 };

@@ -57,12 +57,14 @@ Json result(const Measurement& m) {
   out["bytes_per_second"] = per_second(m.payload_bytes, m.seconds);
   out["messages_per_second"] = per_second(messages(m), m.seconds);
   out["cpu_ns_per_byte"] = per_byte(m.cpu_ns, m.payload_bytes);
-  out["copied_bytes_per_byte"] = per_byte(static_cast<double>(m.copied_bytes), m.payload_bytes);
+  out["copied_bytes_per_byte"] = per_byte(static_cast<double>(m.copied.all()), m.payload_bytes);
   out["verified_bytes"] = m.verdict.verified_bytes;
   out["errors"] = m.verdict.mismatched_bytes;
   // Added to the schema: what the figures were taken with.
   out["seconds"] = m.seconds;
   out["tx_depth"] = m.load.depth;
+  out["user_copied_bytes_per_byte"] = per_byte(static_cast<double>(m.copied.user), m.payload_bytes);
+  if (m.load.test->verb == Verb::kAtomic) out["atomic_type"] = m.load.compare ? "CMP_AND_SWAP" : "FETCH_AND_ADD";
   if (m.load.test->verb == Verb::kExchange) out["into"] = m.load.into;
   if (!m.first_handover_ns.empty()) out["first_handover_ns"] = m.first_handover_ns;
   return out;
@@ -98,7 +100,7 @@ void print_header(const TestKind& test) {
 }
 
 void print_row(const Measurement& m) {
-  double copies = per_byte(static_cast<double>(m.copied_bytes), m.payload_bytes);
+  double copies = per_byte(static_cast<double>(m.copied.all()), m.payload_bytes);
   if (m.load.test->latency) {
     const Distribution& d = m.latency_ns;
     fmt::print(" {:<10} {:<10} {:<14.3f} {:<14.3f} {:<16.3f} {:<14.3f} {:<15.3f} {:<22.3f} {:<24.3f} {:.2f}\n", m.load.size_bytes,

@@ -10,6 +10,7 @@
 
 #include <sluice/api/identity.h>
 #include <sluice/select/open.h>
+#include <sluice/verbs/devices.h>
 
 #include "tools/info/machine.h"
 #include "tools/perf/processes.h"
@@ -39,12 +40,16 @@ void pin(const PerfOptions& options, int index) {
   if (!stay_on_cpu(index)) fmt::print(stderr, "sluice perf: cannot stay on one CPU; figures will vary more\n");
 }
 
+std::string host_address(const std::string& transport, const std::string& host, uint16_t port) {
+  bool brackets = host.find(':') != std::string::npos;
+  std::string scheme = transport == "tcp" || transport == "rdma" ? transport : "sluice";
+  return fmt::format("{}://{}:{}", scheme, brackets ? "[" + host + "]" : host, port);
+}
+
 // Where a server listens by itself.
 std::string listen_address(const PerfOptions& options) {
   if (options.transport == "shm") return fmt::format("shm:sluice-perf-{}", options.port);
-  bool brackets = options.bind.find(':') != std::string::npos;
-  std::string host = brackets ? "[" + options.bind + "]" : options.bind;
-  return fmt::format("{}://{}:{}", options.transport == "tcp" ? "tcp" : "sluice", host, options.port);
+  return host_address(options.transport, options.bind, options.port);
 }
 
 // Where a client connects to: HOST is a host, or a whole address.
@@ -65,7 +70,9 @@ std::string private_address(const PerfOptions& options) {
     return fmt::format("shm:sluice-perf-self-{:016x}", random);
   }
   if (options.transport == "loopback") return "loopback:perf";
-  return options.transport == "tcp" ? "tcp://127.0.0.1:0" : "sluice://127.0.0.1:0";
+  if (options.transport != "rdma") return host_address(options.transport, "127.0.0.1", 0);
+  // Loopback has no RDMA device behind it; an address of a device's own loops back in it.
+  return host_address("rdma", options.bind != "0.0.0.0" ? options.bind : verbs::survey_devices().first_address(), 0);
 }
 
 struct ServerDuty {
@@ -174,8 +181,9 @@ int both_in_one_process(const PerfOptions& options) {
 
 // What this build or machine cannot do at all. Empty: it can.
 std::string nothing_to_run_on(std::string_view transport) {
+  std::string_view path = transport == "rdma" ? to_string(Path::kVerbs) : transport;
   for (const PathReport& report : explain_paths()) {
-    if (to_string(report.path) == transport && !report.usable) return report.why;
+    if (to_string(report.path) == path && !report.usable) return report.why;
   }
   return "";
 }
@@ -203,9 +211,9 @@ std::string meeting_address(const PerfOptions& options) {
 }
 
 bool is_transport(std::string_view name) {
-  if (name == "auto" || name == "loopback") return true;
-  for (const PathReport& report : explain_paths()) {
-    if (to_string(report.path) == name) return true;
+  if (name == "auto" || name == "rdma") return true;
+  for (Path path : {Path::kLoopback, Path::kShm, Path::kVerbs, Path::kModule, Path::kPacket, Path::kTcp}) {
+    if (to_string(path) == name) return true;
   }
   return false;
 }

@@ -20,7 +20,7 @@ struct Measurement {
   Distribution latency_ns;
   std::vector<double> first_handover_ns;
   double cpu_ns = 0;           // both processes
-  uint64_t copied_bytes = 0;   // by CPUs of both sides, their kernels' included
+  Copies copied;               // by CPUs of both sides
   Verdict verdict;             // both sides
   std::string path;            // what carried it
 };
@@ -38,10 +38,10 @@ struct RunOptions {
   bool one_process = false;
 };
 
-// Bytes that CPUs on this side, its kernel included, have copied for payload so far.
-inline uint64_t payload_copied_bytes(const Endpoint& endpoint, const ControlChannel& control) {
+// Bytes that CPUs on this side have copied for payload so far.
+inline Copies payload_copies(const Endpoint& endpoint, const ControlChannel& control) {
   EndpointCounters counters = endpoint.counters();
-  return counters.copied_bytes + counters.kernel_copied_bytes - control.copied_bytes();
+  return Copies{counters.copied_bytes, counters.kernel_copied_bytes} - control.copies();
 }
 
 // Calls on_result after each size. Closes the endpoint, also on failure.

@@ -23,7 +23,7 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
   SLUICE_TRY(load.size_bytes, bounded(message, "size", uint64_t{1} << 40));
   SLUICE_TRY(uint64_t depth, bounded(message, "depth", 1u << 16));
   SLUICE_TRY(uint64_t tensors, bounded(message, "tensors", 1u << 17));
-  SLUICE_TRY(uint64_t flags, bounded(message, "flags", 7));
+  SLUICE_TRY(uint64_t flags, bounded(message, "flags", 15));
   SLUICE_TRY(load.seed, number_field(message, "seed"));
   if (load.size_bytes == 0 || depth == 0 || tensors == 0) {
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a load without bytes or operations");
@@ -33,6 +33,7 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
   load.into = (flags & 1) != 0;
   load.verify = (flags & 2) != 0;
   load.corrupt = (flags & 4) != 0;
+  load.compare = (flags & 8) != 0;
   return load;
 }
 
@@ -96,7 +97,7 @@ class Server {
     SLUICE_TRY(round_.iterations, bounded(request, "iterations", uint64_t{1} << 48));
     SLUICE_RETURN_IF_ERROR(workload_->arm(round_));
     // The payload may start to move before the client's answer to our answer is here.
-    copied_before_ = payload_copied_bytes(endpoint_, control_);
+    copied_before_ = payload_copies(endpoint_, control_);
     return Json::object();
   }
 
@@ -109,12 +110,13 @@ class Server {
 
   Result<Json> report() {
     if (!workload_) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a report before any load");
-    uint64_t copied = payload_copied_bytes(endpoint_, control_) - copied_before_;
+    Copies copied = payload_copies(endpoint_, control_) - copied_before_;
     if (workload_->load().verify) workload_->inspect(round_);
     const Verdict& verdict = workload_->verdict();
     mismatched_ += verdict.mismatched_bytes;
     return Json{{"cpu_ns", options_.one_process ? uint64_t{0} : static_cast<uint64_t>(cpu_.count())},
-                {"copied", copied},
+                {"copied", copied.user},
+                {"kernel_copied", copied.kernel},
                 {"verified", verdict.verified_bytes},
                 {"mismatched", verdict.mismatched_bytes}};
   }
@@ -125,7 +127,7 @@ class Server {
   RunOptions options_;
   std::unique_ptr<Workload> workload_;
   Round round_;
-  uint64_t copied_before_ = 0;
+  Copies copied_before_;
   Duration cpu_{0};
   uint64_t mismatched_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "tools/perf/workload.h"
 
+#include <sched.h>
+
 #include "tools/perf/pattern.h"
 
 namespace sluice::tools {
@@ -7,6 +9,12 @@ namespace sluice::tools {
 Status Side::closed() {
   return Status(Code::kUnreachable, Scope::kEndpoint, "perf", "the peer went away in the middle of the test");
 }
+
+Status Side::stalled() {
+  return Status(Code::kTimedOut, Scope::kEndpoint, "perf", "nothing arrived in memory for 30 s");
+}
+
+void Side::give_way() { (void)::sched_yield(); }
 
 void Workload::fill(std::byte* data, uint64_t step, bool damage) const {
   fill_pattern({data, load_.size_bytes}, load_.seed, step);
@@ -33,6 +41,7 @@ std::unique_ptr<Workload> make_workload(const Side& side, const Load& load) {
     case Verb::kSend: return make_send_workload(side, load);
     case Verb::kWrite:
     case Verb::kRead: return make_one_sided_workload(side, load);
+    case Verb::kAtomic: return make_atomic_workload(side, load);
     case Verb::kExchange: return make_exchange_workload(side, load);
   }
   return nullptr;

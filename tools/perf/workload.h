@@ -34,8 +34,28 @@ struct Side {
     return done() ? Status() : closed();
   }
 
+  // The same for what a peer's device writes here without a word to us: no descriptor
+  // tells of it, so that nothing may sleep.
+  template <typename Done>
+  Status watch_until(Done&& done) {
+    EndpointCore& core = endpoint.core();
+    Instant limit = after(context.refresh_now(), kStallLimit);
+    for (uint32_t turn = 1; !done(); ++turn) {
+      if (core.state() != EndpointState::kConnected) return closed();
+      context.progress();
+      if (turn % kTurnsPerYield != 0) continue;
+      if (context.refresh_now() >= limit) return stalled();
+      give_way();
+    }
+    return Status();
+  }
+
  private:
+  // The peer, or the kernel that moves its bytes, may need this CPU.
+  static constexpr uint32_t kTurnsPerYield = 64;
+  static void give_way();
   static Status closed();
+  static Status stalled();
 };
 
 // What the checks found so far on this side.
@@ -85,6 +105,7 @@ class Workload {
 
 std::unique_ptr<Workload> make_send_workload(const Side& side, const Load& load);
 std::unique_ptr<Workload> make_one_sided_workload(const Side& side, const Load& load);
+std::unique_ptr<Workload> make_atomic_workload(const Side& side, const Load& load);
 std::unique_ptr<Workload> make_exchange_workload(const Side& side, const Load& load);
 std::unique_ptr<Workload> make_workload(const Side& side, const Load& load);
 
