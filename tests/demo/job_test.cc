@@ -65,14 +65,34 @@ void check_all_modes(int workers) {
     seen.insert(path + " " + mode);
     CHECK(outcome.out.find(mode) != std::string::npos);
   }
-  CHECK(seen == std::set<std::string>{"shm zerocopy", "shm onecopy", "shm grpc-unary", "shm grpc-stream", "tcp zerocopy",
-                                      "tcp onecopy", "tcp grpc-unary", "tcp grpc-stream"});
+  std::set<std::string> expected;
+  for (const char* path : {"shm", "rdma", "tcp"}) {
+    for (const char* mode : {"zerocopy", "onecopy", "grpc-unary", "grpc-stream"}) expected.insert(std::string(path) + " " + mode);
+  }
+  // What this machine has not is told, not left out.
+  for (const nlohmann::json& path : document.at("unavailable")) {
+    CHECK(path.at("path") == "rdma");
+    CHECK(path.at("reason").get<std::string>().find("RDMA") != std::string::npos);
+    CHECK(outcome.out.find("rdma not available: " + path.at("reason").get<std::string>()) != std::string::npos);
+    std::erase_if(expected, [](const std::string& name) { return name.rfind("rdma", 0) == 0; });
+  }
+  CHECK(seen == expected);
   CHECK(outcome.err.empty());  // no progress bar where stderr is no terminal
 }
 
-TEST_CASE("one worker runs every mode on both paths, and all bytes are verified") { check_all_modes(1); }
+TEST_CASE("one worker runs every mode on every path, and all bytes are verified") { check_all_modes(1); }
 
-TEST_CASE("three workers run every mode on both paths, and all bytes are verified") { check_all_modes(3); }
+TEST_CASE("three workers run every mode on every path, and all bytes are verified") { check_all_modes(3); }
+
+TEST_CASE("rdma alone on a machine without it runs nothing, says why, and is no success") {
+  DemoCommand command;
+  CommandOutcome outcome = command.run(command.with_json({"--model", "tiny", "--steps", "1", "--paths", "rdma"}));
+  const nlohmann::json document = command.read_json();
+  const bool here = document.at("unavailable").empty();
+  CHECK(outcome.exit_code == (here ? 0 : 77));
+  CHECK(document.at("results").size() == (here ? 4u : 0u));
+  if (!here) CHECK(outcome.out.find("rdma not available: ") != std::string::npos);
+}
 
 TEST_CASE("the best gRPC mode of a path has ratio 1 to itself") {
   DemoCommand command;
@@ -106,14 +126,15 @@ TEST_CASE("the stand-in for computing makes the step longer by at least its leng
   CHECK(command.read_json().at("results")[0].at("step_seconds").at("min").get<double>() > 0.1);
 }
 
-TEST_CASE("a wrong byte is found in every mode on both paths, and no figure is told") {
+TEST_CASE("a wrong byte is found in every mode on every path, and no figure is told") {
   const std::string where = GENERATE("weights", "gradient");
   DemoCommand command;
   CommandOutcome outcome = command.run(command.with_json({"--model", "tiny", "--steps", "1", "--corrupt", where}));
   INFO(outcome.out << outcome.err);
   CHECK(outcome.exit_code == 4);
-  const nlohmann::json results = command.read_json().at("results");
-  REQUIRE(results.size() == 8);
+  const nlohmann::json document = command.read_json();
+  const nlohmann::json results = document.at("results");
+  REQUIRE(results.size() == (document.at("unavailable").empty() ? 12 : 8));
   for (const nlohmann::json& entry : results) {
     INFO(entry.dump());
     CHECK(entry.at("verified") == false);
@@ -130,7 +151,7 @@ TEST_CASE("a refused flag is told with its name, its value and an example") {
   const Refusal refusal = GENERATE(
       Refusal{"--steps", "0", "--steps 5"}, Refusal{"--steps", "many", "--steps 5"}, Refusal{"--workers", "65", "--workers 2"},
       Refusal{"--modes", "zerocopy,teleport", "--modes zerocopy,onecopy,grpc-unary,grpc-stream"},
-      Refusal{"--modes", ",", "--modes zerocopy,onecopy,grpc-unary,grpc-stream"}, Refusal{"--paths", "pigeon", "--paths shm,tcp"},
+      Refusal{"--modes", ",", "--modes zerocopy,onecopy,grpc-unary,grpc-stream"}, Refusal{"--paths", "pigeon", "--paths shm,rdma,tcp"},
       Refusal{"--model", "vgg19", "--model vgg16"}, Refusal{"--json", "/nowhere/x.json", "--json demo.json"},
       Refusal{"--compute-us", "-1", "--compute-us 1000"}, Refusal{"--timeout", "1.5", "--timeout 120"});
   DemoCommand command;

@@ -66,6 +66,18 @@ TEST_CASE("what is not verified has no figures and sets no standard") {
   CHECK(document.at("results")[1].at("bytes_per_second").is_null());
 }
 
+TEST_CASE("a path that this machine has not is told with the reason") {
+  const std::vector<Series> all = {series(Mode::kZerocopy, Route::kShm, {1})};
+  const auto figures = figures_of(all, tiny(1));
+  const std::vector<Missing> missing = {{.route = Route::kRdma, .reason = "no device; get one"}};
+  CHECK(table(all, figures, missing).find("rdma not available: no device; get one\n") != std::string::npos);
+  const nlohmann::json document = nlohmann::json::parse(json(all, figures, tiny(1), 1, missing));
+  REQUIRE(document.at("unavailable").size() == 1);
+  CHECK(document.at("unavailable")[0].at("path") == "rdma");
+  CHECK(document.at("unavailable")[0].at("reason") == "no device; get one");
+  CHECK(document.at("results").size() == 1);
+}
+
 TEST_CASE("gRPC's copies are unknown, not zero") {
   const std::vector<Series> all = {series(Mode::kGrpcStream, Route::kTcp, {1})};
   const auto figures = figures_of(all, tiny(1));

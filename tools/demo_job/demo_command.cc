@@ -19,7 +19,7 @@ using demo::JobOptions;
 struct Flags {
   JobOptions options;
   std::string modes = "zerocopy,onecopy,grpc-unary,grpc-stream";
-  std::string paths = "shm,tcp";
+  std::string paths = "shm,rdma,tcp";
   std::string corrupt;
 };
 
@@ -58,7 +58,7 @@ std::vector<T> parse_list(const std::string& flag, const std::string& text, cons
 
 void check(Flags& flags) {
   flags.options.modes = parse_list("--modes", flags.modes, demo::kModes, "zerocopy,onecopy,grpc-unary,grpc-stream");
-  flags.options.routes = parse_list("--paths", flags.paths, demo::kRoutes, "shm,tcp");
+  flags.options.routes = parse_list("--paths", flags.paths, demo::kRoutes, "shm,rdma,tcp");
   if (flags.options.model != "vgg16" && flags.options.model != "tiny") {
     refuse("--model", flags.options.model, "is neither vgg16 nor tiny", "vgg16");
   }
@@ -84,7 +84,7 @@ void add_demo_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--model", options.model, "vgg16 (32 tensors, 528 MiB) or tiny (a thousandth of it)")->capture_default_str();
   command->add_option("--modes", flags->modes, "Of zerocopy, onecopy, grpc-unary, grpc-stream")->capture_default_str();
-  command->add_option("--paths", flags->paths, "Of shm, tcp")->capture_default_str();
+  command->add_option("--paths", flags->paths, "Of shm, rdma, tcp; what this machine has not is told, with the reason")->capture_default_str();
   command->add_option("--json", options.json_file, "Write the figures to this file as well");
   command->add_option("--compute-us", options.compute_us, "Busy work between pull and push, in us")
       ->check(number("--compute-us", 0, 60'000'000, "1000"))

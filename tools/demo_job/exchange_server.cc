@@ -57,9 +57,7 @@ class ExchangeServer final : public ServerLink {
       seat.gradients.emplace(*context_, *exchange_, model_, "gradients/", inlet);
       SLUICE_RETURN_IF_ERROR(seat.gradients->allocate());
     }
-    const std::string address =
-        visit_.route == Route::kShm ? "shm:sluice-demo-" + std::to_string(std::random_device()()) : std::string("tcp://127.0.0.1:0");
-    SLUICE_TRY(listener_, context_->listen(address, {.operation_timeout = visit_.patience()}));
+    SLUICE_TRY(listener_, context_->listen(address(), {.operation_timeout = visit_.patience()}));
     return listener_.address();
   }
 
@@ -129,6 +127,13 @@ class ExchangeServer final : public ServerLink {
   }
 
  private:
+  std::string address() const {
+    if (visit_.route == Route::kShm) return "shm:sluice-demo-" + std::to_string(std::random_device()());
+    const bool brackets = visit_.host.find(':') != std::string::npos;
+    const std::string host = brackets ? "[" + visit_.host + "]" : visit_.host;
+    return std::string(to_string(visit_.route)) + "://" + host + ":0";
+  }
+
   bool all_complete() const {
     for (const Seat& seat : seats_) {
       if (!seat.complete) return false;

@@ -182,13 +182,15 @@ class GrpcServer final : public ServerLink {
     builder.SetMaxReceiveMessageSize(-1);
     builder.SetMaxSendMessageSize(-1);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddListeningPort(visit_.route == Route::kShm ? unix_name : "127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    const bool brackets = visit_.host.find(':') != std::string::npos;
+    const std::string host = (brackets ? "[" + visit_.host + "]" : visit_.host) + ":";
+    builder.AddListeningPort(visit_.route == Route::kShm ? unix_name : host + "0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     if (!server_ || port == 0) {
       return Status(Code::kUnreachable, Scope::kContext, "demo/grpc", "gRPC's server did not start");
     }
-    return visit_.route == Route::kShm ? unix_name : "127.0.0.1:" + std::to_string(port);
+    return visit_.route == Route::kShm ? unix_name : host + std::to_string(port);
   }
 
   float* weights(uint32_t tensor) override { return store_.weights(step_, tensor); }

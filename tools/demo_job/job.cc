@@ -12,6 +12,13 @@ std::string_view to_string(Mode mode) {
   return "";
 }
 
-std::string_view to_string(Route route) { return route == Route::kShm ? "shm" : "tcp"; }
+std::string_view to_string(Route route) {
+  switch (route) {
+    case Route::kShm: return "shm";
+    case Route::kRdma: return "rdma";
+    case Route::kTcp: return "tcp";
+  }
+  return "";
+}
 
 }  // namespace sluice::tools::demo

@@ -18,8 +18,9 @@ inline constexpr std::array<Mode, 4> kModes = {Mode::kZerocopy, Mode::kOnecopy, 
 std::string_view to_string(Mode mode);
 constexpr bool is_grpc(Mode mode) { return mode == Mode::kGrpcUnary || mode == Mode::kGrpcStream; }
 
-enum class Route : uint8_t { kShm, kTcp };
-inline constexpr std::array<Route, 2> kRoutes = {Route::kShm, Route::kTcp};
+// On rdma gRPC, which has none, runs over TCP at the same address.
+enum class Route : uint8_t { kShm, kRdma, kTcp };
+inline constexpr std::array<Route, 3> kRoutes = {Route::kShm, Route::kRdma, Route::kTcp};
 std::string_view to_string(Route route);
 
 // Where a worker kills itself, for tests.
@@ -52,6 +53,7 @@ struct JobOptions {
 struct Visit {
   Mode mode = Mode::kZerocopy;
   Route route = Route::kShm;
+  std::string host = "127.0.0.1";  // where the server listens, but for shm
   std::string model;
   int workers = 1;
   int64_t steps = 1;  // measured ones

@@ -88,7 +88,8 @@ std::vector<std::optional<Figures>> figures_of(const std::vector<Series>& all, c
   return figures;
 }
 
-std::string table(const std::vector<Series>& all, const std::vector<std::optional<Figures>>& figures) {
+std::string table(const std::vector<Series>& all, const std::vector<std::optional<Figures>>& figures,
+                  const std::vector<Missing>& missing) {
   std::string text = fmt::format("{:<5}{:<13}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}  {}\n", "path", "mode", "step ms",
                                  "pull ms", "step GB/s", "pull GB/s", "x gRPC", "x unary", "CPU s/GB", "copies/B", "verified");
   for (size_t i = 0; i < all.size(); ++i) {
@@ -103,11 +104,12 @@ std::string table(const std::vector<Series>& all, const std::vector<std::optiona
                         ratio_cell(f.ratio_to_grpc), ratio_cell(f.ratio_to_grpc_unary), f.cpu_seconds_per_gb,
                         f.copied_bytes_per_byte ? fmt::format("{:.2f}", *f.copied_bytes_per_byte) : "unknown");
   }
+  for (const Missing& path : missing) text += fmt::format("{:<5}not available: {}\n", to_string(path.route), path.reason);
   return text;
 }
 
 std::string json(const std::vector<Series>& all, const std::vector<std::optional<Figures>>& figures, const JobOptions& options,
-                 int rounds) {
+                 int rounds, const std::vector<Missing>& missing) {
   nlohmann::json results = nlohmann::json::array();
   for (size_t i = 0; i < all.size(); ++i) {
     nlohmann::json entry = {{"mode", to_string(all[i].mode)},
@@ -139,8 +141,15 @@ std::string json(const std::vector<Series>& all, const std::vector<std::optional
     }
     results.push_back(std::move(entry));
   }
-  const nlohmann::json document = {{"schema", "sluice.demo/1"},     {"environment", environment()}, {"model", options.model},
-                                   {"compute_us", options.compute_us}, {"rounds", rounds},          {"results", results}};
+  nlohmann::json unavailable = nlohmann::json::array();
+  for (const Missing& path : missing) unavailable.push_back({{"path", to_string(path.route)}, {"reason", path.reason}});
+  const nlohmann::json document = {{"schema", "sluice.demo/1"},
+                                   {"environment", environment()},
+                                   {"model", options.model},
+                                   {"compute_us", options.compute_us},
+                                   {"rounds", rounds},
+                                   {"results", results},
+                                   {"unavailable", unavailable}};
   return document.dump(2) + "\n";
 }
 

@@ -24,6 +24,12 @@ struct Series {
   bool verified() const { return failure.empty() && corruption.empty() && !samples.empty(); }
 };
 
+// A path that was asked for and that this machine has not.
+struct Missing {
+  Route route = Route::kRdma;
+  std::string reason;
+};
+
 struct Spread {
   double median = 0, min = 0, max = 0;
 };
@@ -42,9 +48,10 @@ struct Figures {
 // One entry per series; nothing for a series that is not verified.
 std::vector<std::optional<Figures>> figures_of(const std::vector<Series>& all, const JobOptions& options);
 
-std::string table(const std::vector<Series>& all, const std::vector<std::optional<Figures>>& figures);
+std::string table(const std::vector<Series>& all, const std::vector<std::optional<Figures>>& figures,
+                  const std::vector<Missing>& missing = {});
 std::string json(const std::vector<Series>& all, const std::vector<std::optional<Figures>>& figures, const JobOptions& options,
-                 int rounds);
+                 int rounds, const std::vector<Missing>& missing = {});
 
 // Drawn on stderr, only where that is a terminal; cleared at the end.
 class ProgressBar {

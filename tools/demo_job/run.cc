@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <fstream>
 
+#include <sluice/verbs/devices.h>
+
 #include "tools/demo_job/coordinator.h"
 #include "tools/demo_job/report.h"
 
@@ -17,10 +19,33 @@ int rounds_for(int64_t steps) {
   return static_cast<int>(std::min<int64_t>(steps, std::clamp<int64_t>(steps / 5, 3, 10)));
 }
 
-Visit plan_visit(const JobOptions& options, const Series& series, int64_t steps) {
+// Which paths can run, where they meet, and what becomes of the others.
+struct Ground {
+  std::string rdma_host;
+  std::vector<Missing> missing;
+
+  std::vector<Route> usable(const std::vector<Route>& asked) {
+    std::vector<Route> routes;
+    for (Route route : asked) {
+      if (route != Route::kRdma || find_rdma()) routes.push_back(route);
+    }
+    return routes;
+  }
+
+ private:
+  bool find_rdma() {
+    const verbs::Survey survey = verbs::survey_devices();
+    if (!survey.usable()) missing.push_back({.route = Route::kRdma, .reason = survey.obstacle});
+    rdma_host = survey.first_address();
+    return survey.usable();
+  }
+};
+
+Visit plan_visit(const JobOptions& options, const Series& series, const Ground& ground, int64_t steps) {
   Visit visit;
   visit.mode = series.mode;
   visit.route = series.route;
+  if (series.route == Route::kRdma) visit.host = ground.rdma_host;
   visit.model = options.model;
   visit.workers = options.workers;
   visit.steps = steps;
@@ -36,8 +61,8 @@ Visit plan_visit(const JobOptions& options, const Series& series, int64_t steps)
   return visit;
 }
 
-void take_turn(const JobOptions& options, Series& series, int64_t steps, ProgressBar& bar) {
-  const Visit visit = plan_visit(options, series, steps);
+void take_turn(const JobOptions& options, Series& series, const Ground& ground, int64_t steps, ProgressBar& bar) {
+  const Visit visit = plan_visit(options, series, ground, steps);
   const std::string what = std::string(to_string(series.mode)) + " on " + std::string(to_string(series.route));
   VisitOutcome outcome = run_visit(visit, [&] { bar.step_done(what); });
   series.samples.insert(series.samples.end(), outcome.samples.begin(), outcome.samples.end());
@@ -60,7 +85,8 @@ int exit_code_of(const std::vector<Series>& all) {
 
 int run_job(const JobOptions& options) {
   std::vector<Series> all;
-  for (Route route : options.routes) {
+  Ground ground;
+  for (Route route : ground.usable(options.routes)) {
     for (Mode mode : options.modes) all.push_back({.mode = mode, .route = route});
   }
   const int rounds = rounds_for(options.steps);
@@ -69,22 +95,22 @@ int run_job(const JobOptions& options) {
     for (int round = 0; round < rounds; ++round) {
       const int64_t steps = options.steps * (round + 1) / rounds - options.steps * round / rounds;
       for (Series& series : all) {
-        if (series.failure.empty() && series.corruption.empty()) take_turn(options, series, steps, bar);
+        if (series.failure.empty() && series.corruption.empty()) take_turn(options, series, ground, steps, bar);
         if (series.failure == "interrupted") return kExitFailed;
       }
     }
   }
   const std::vector<std::optional<Figures>> figures = figures_of(all, options);
-  std::fputs(table(all, figures).c_str(), stdout);
+  std::fputs(table(all, figures, ground.missing).c_str(), stdout);
   if (!options.json_file.empty()) {
     std::ofstream file(options.json_file, std::ios::trunc);
-    file << json(all, figures, options, rounds);
+    file << json(all, figures, options, rounds, ground.missing);
     if (!file.flush()) {
       std::fprintf(stderr, "sluice demo: cannot write %s\n", options.json_file.c_str());
       return kExitFailed;
     }
   }
-  return exit_code_of(all);
+  return all.empty() ? kExitNothingToRunOn : exit_code_of(all);
 }
 
 }  // namespace sluice::tools::demo

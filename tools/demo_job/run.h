@@ -10,6 +10,7 @@ namespace sluice::tools::demo {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitCorrupt = 4;
+inline constexpr int kExitNothingToRunOn = 77;
 
 // Prints the table on stdout. Requires: no threads and no contexts in this process.
 int run_job(const JobOptions& options);
