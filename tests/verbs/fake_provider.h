@@ -25,7 +25,7 @@ namespace fake {
 class Fabric;
 }
 
-class FakeVerbs final : public VerbsApi {
+class FakeVerbs : public VerbsApi {
  public:
   explicit FakeVerbs(FakeOptions options = {});
   ~FakeVerbs() override;

@@ -47,10 +47,12 @@ Status corrupt(const std::string& what) {
 size_t QueuePair::poll(QueueClient& client, Instant now, int most) {
   if (stopped() || failed()) return 0;
   size_t work = 0;
-  while (!deferred_.empty() && !stopped() && !failed()) {
+  // They count, too: who asks for one completion may not be the one whom the next is for.
+  while (most > 0 && !deferred_.empty() && !stopped() && !failed()) {
     ibv_wc completion = deferred_.front();
     deferred_.erase(deferred_.begin());
     handle(completion, client, now);
+    --most;
     ++work;
   }
   while (!closed_at_once_.empty() && !stopped()) {
