@@ -25,6 +25,11 @@ struct PrivateData {
   uint32_t magic = wire::kMagic;
   uint16_t min_version = wire::kMinVersion;
   uint16_t max_version = wire::kMaxVersion;
+  uint8_t mtu = IBV_MTU_1024;  // of the sender's port; ibv_mtu
+  uint8_t zeros[7] = {};
+
+  // What the peer sent, or an error.
+  static Result<PrivateData> decode(const CmEvent& event);
 };
 
 Counter connects("verbs.connects");
@@ -33,6 +38,19 @@ Counter refused("verbs.refused");
 
 Status ended(Code code, const std::string& why, int error = 0) { return Status(code, Scope::kEndpoint, kOrigin, why, error); }
 
+}  // namespace
+
+namespace {
+Result<PrivateData> PrivateData::decode(const CmEvent& event) {
+  PrivateData theirs;
+  if (event.private_bytes < sizeof(theirs)) return ended(Code::kCorrupt, "a peer that is not sluice");
+  std::memcpy(&theirs, event.private_data.data(), sizeof(theirs));
+  if (theirs.magic != wire::kMagic) return ended(Code::kCorrupt, "a peer that is not sluice");
+  if (theirs.mtu < IBV_MTU_256 || theirs.mtu > IBV_MTU_4096) {
+    return ended(Code::kCorrupt, "a peer whose port has MTU code " + std::to_string(theirs.mtu));
+  }
+  return theirs;
+}
 }  // namespace
 
 Status cm_error(const std::string& what, int error) {
@@ -188,6 +206,7 @@ Status Connection::request() {
   SLUICE_RETURN_IF_ERROR(make_queue());
   const DeviceLimits& limits = queue_->device().limits();
   PrivateData data;
+  data.mtu = queue_->port_mtu();
   rdma_conn_param parameters{};
   parameters.private_data = &data;
   parameters.private_data_len = sizeof(data);
@@ -203,14 +222,12 @@ Status Connection::request() {
 }
 
 Status Connection::respond(const CmEvent& event) {
-  PrivateData theirs;
-  if (event.private_bytes < sizeof(theirs)) return ended(Code::kCorrupt, "a peer that is not sluice");
-  std::memcpy(&theirs, event.private_data.data(), sizeof(theirs));
-  if (theirs.magic != wire::kMagic) return ended(Code::kCorrupt, "a peer that is not sluice");
+  SLUICE_TRY(PrivateData theirs, PrivateData::decode(event));
   SLUICE_RETURN_IF_ERROR(make_queue());
-  SLUICE_RETURN_IF_ERROR(queue_->ready(id_));
+  SLUICE_RETURN_IF_ERROR(queue_->ready(id_, theirs.mtu));
   const DeviceLimits& limits = queue_->device().limits();
   PrivateData data;
+  data.mtu = queue_->port_mtu();
   rdma_conn_param parameters{};
   parameters.private_data = &data;
   parameters.private_data_len = sizeof(data);
@@ -226,8 +243,9 @@ Status Connection::respond(const CmEvent& event) {
 }
 
 // The passive end has answered.
-Status Connection::finish_connecting() {
-  SLUICE_RETURN_IF_ERROR(queue_->ready(id_));
+Status Connection::finish_connecting(const CmEvent& response) {
+  SLUICE_TRY(PrivateData theirs, PrivateData::decode(response));
+  SLUICE_RETURN_IF_ERROR(queue_->ready(id_, theirs.mtu));
   fault_point("verbs.establish");
   if (int e = hub_.api().establish(id_); e != 0) return cm_error("the connection cannot be finished", e);
   return Status();
@@ -245,7 +263,7 @@ void Connection::on_cm_event(const CmEvent& event) noexcept {
       next = request();
       break;
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
-      next = finish_connecting();
+      next = finish_connecting(event);
       if (next.ok()) state_ = State::kGreeting;
       break;
     case RDMA_CM_EVENT_ESTABLISHED:

@@ -108,7 +108,7 @@ class Connection final : private CmClient, private QueueClient {
   Status make_queue();
   Status request();
   Status respond(const CmEvent& request);
-  Status finish_connecting();
+  Status finish_connecting(const CmEvent& response);
   void send_hello();
   void on_cm_event(const CmEvent& event) noexcept override;
   void on_message(proto::ConstBytes message, Instant now) override;

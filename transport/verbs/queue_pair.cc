@@ -24,9 +24,10 @@ constexpr uint32_t kWantedInline = 220;
 constexpr uint64_t kLargestChunk = 1u << 20;
 // How long a queue may take to flush once it is in error.
 constexpr Duration kFlushTime = std::chrono::milliseconds(100);
-// Timeout 14: 4.096 us * 2^14 = 67 ms (InfiniBand 1.2.1, 9.7.6.1.3); six repeats, so that a
-// dead peer is noticed in under a second. Never 7: soft-RoCE then repeats for ever.
-constexpr uint8_t kAckTimeout = 14;
+// Timeout 16: 4.096 us * 2^16 = 0.27 s (InfiniBand 1.2.1, 9.7.6.1.3); six repeats, so that
+// a dead peer is noticed in two to eight seconds, as devices round. Never 7: soft-RoCE then
+// repeats for ever.
+constexpr uint8_t kAckTimeout = 16;
 constexpr uint8_t kRetries = 6;
 // Credits make "receiver not ready" impossible; a peer that breaks them is not repeated for long.
 constexpr uint8_t kReceiverNotReadyRetries = 3;
@@ -116,13 +117,21 @@ Status QueuePair::initialise(rdma_cm_id* id) {
   return Status();
 }
 
-Status QueuePair::ready(rdma_cm_id* id) {
+uint8_t QueuePair::port_mtu() const {
+  ibv_port_attr attributes{};
+  if (api_.query_port(device_.handle(), port_, &attributes) != 0) return IBV_MTU_1024;
+  return static_cast<uint8_t>(std::clamp<int>(attributes.active_mtu, IBV_MTU_256, IBV_MTU_4096));
+}
+
+Status QueuePair::ready(rdma_cm_id* id, uint8_t peer_mtu) {
   if (device_.limits().iwarp) return Status();
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   int mask = 0;
   if (int e = api_.init_qp_attr(id, &attributes, &mask); e != 0) return device_error("the connection manager does not know the path", e);
   attributes.min_rnr_timer = kReceiverNotReadyTimer;
+  // Both ends know both ports: the connection manager took that of the asker alone.
+  attributes.path_mtu = static_cast<ibv_mtu>(std::min<uint8_t>(static_cast<uint8_t>(attributes.path_mtu), std::min(peer_mtu, port_mtu())));
   mask |= IBV_QP_MIN_RNR_TIMER;
   if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0) return device_error("the queue pair refuses the peer's address", e);
   attributes = {};

@@ -52,7 +52,9 @@ class QueuePair {
   uint32_t number() const { return qp_ != nullptr ? qp_->qp_num : 0; }
   // The steps of a connection, with what the CM negotiated. Errors: kInternal, kUnreachable.
   Status initialise(rdma_cm_id* id);          // INIT; receive slots are posted
-  Status ready(rdma_cm_id* id);               // RTR, RTS; iWARP: the kernel does it
+  // RTR, RTS; iWARP: the kernel does it. The peer's port carries packets of `peer_mtu` (ibv_mtu).
+  Status ready(rdma_cm_id* id, uint8_t peer_mtu);
+  uint8_t port_mtu() const;
 
   // All posts: false or kTryAgain when there is no room; writable() turns true later.
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
