@@ -63,6 +63,7 @@ Status cm_error(const std::string& what, int error) {
     case EACCES:
     case EPERM: code = Code::kAccessDenied, why = ": /dev/infiniband/rdma_cm must be readable and writable"; break;
     case ETIMEDOUT: why = ": nobody answered"; break;
+    case ECONNREFUSED: why = ": nobody listens there by RDMA; start the listener first"; break;
     case ENOMEM:
     case EMFILE: code = Code::kNoMemory, why = ": out of memory or file descriptors (ulimit -n, ulimit -l)"; break;
     default: break;

@@ -85,6 +85,7 @@ Status QueuePair::create_queues() {
   }
   if (qp_ == nullptr) return device_error("no queue pair on RDMA device " + device_.name(), errno);
   max_pieces_ = std::max<uint32_t>(initial.cap.max_send_sge, 1);
+  max_read_pieces_ = std::min(max_pieces_, limits.read_pieces);
   max_inline_ = initial.cap.max_inline_data;
   return Status();
 }

@@ -3,9 +3,9 @@
 // what the messages mean.
 //
 // A message is one SEND: 8 bytes {receive slots this side has posted so far, modulo 2^32;
-// zero u32}, then one control message with its payload, or nothing. A SEND or a WRITE with
-// immediate uses one slot of the peer; whoever has none left waits, so that the peer's
-// device never finds its receive queue empty.
+// FrameKind u32}, then one control message with its payload, or nothing, or a notice. A SEND or
+// a WRITE with immediate uses one slot of the peer; whoever has none left waits, so that the
+// peer's device never finds its receive queue empty.
 #ifndef SLUICE_VERBS_QUEUE_PAIR_H_
 #define SLUICE_VERBS_QUEUE_PAIR_H_
 
@@ -23,6 +23,10 @@ namespace sluice::verbs {
 // Largest payload inside a control message.
 inline constexpr uint32_t kInlineBytes = 4096;
 inline constexpr size_t kFramePrefix = 8;
+enum class FrameKind : uint32_t {
+  kMessage = 0,  // one, or none
+  kNotice = 1,   // 4 bytes: that of a write before it, where devices have no immediate data
+};
 inline constexpr size_t kSlotBytes = kFramePrefix + wire::kMaxHeaderBytes + kInlineBytes + 56;  // whole cache lines
 inline constexpr uint32_t kSlots = 64;  // messages under way in each direction
 
@@ -95,11 +99,12 @@ class QueuePair {
   void stop();
 
  private:
-  enum class Kind : uint8_t { kMessage, kMove, kBind, kInvalidate };
+  enum class Kind : uint8_t { kMessage, kMove, kUnproven, kBind, kInvalidate };
   // A posted send request, by its sequence number.
   struct Record {
     Kind kind = Kind::kMessage;
-    bool last = false;       // kMove: of one read() or write()
+    bool apart = false;      // over by its own completion only: no later one speaks for it
+    bool over = false;
     proto::WindowId window = 0;
     uint64_t cookie = 0, length = 0;
     ibv_mr* temporary = nullptr;  // registration of foreign memory, for this request
@@ -120,9 +125,12 @@ class QueuePair {
   Status post_receive(uint32_t slot);
   uint64_t free_requests() const { return depth_ - (head_ - tail_); }
   int32_t credits() const { return static_cast<int32_t>(credit_limit_ - credits_used_); }
-  bool send_frame(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, int32_t credits_kept);
+  bool send_frame(FrameKind kind, proto::ConstBytes header, std::span<const proto::ConstBytes> payload, int32_t credits_kept);
+  void post_proof(uint32_t key, uint64_t cookie, uint64_t length);
+  bool room_for_transfer(bool notice) const;
   Status post(ibv_send_wr& request, const Record& record);
   Result<bool> move(Pieces& pieces, ibv_send_wr& request, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
+  static Status cut_at_peer_pages(Pieces& pieces, uint64_t address);
   Status gather(Pieces& pieces, std::byte* data, uint64_t length, bool write);
   Result<proto::WindowId> open_narrow(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out);
   proto::WindowId take_window();
@@ -131,6 +139,7 @@ class QueuePair {
   void handle(const ibv_wc& completion, QueueClient& client, Instant now);
   void account_flushed(const ibv_wc& completion);
   void handle_received(const ibv_wc& completion, QueueClient& client, Instant now);
+  void handle_frame(proto::ConstBytes frame, QueueClient& client, Instant now);
   void retire(uint64_t sequence, QueueClient* client, Instant now);
   void note_error(const ibv_wc& completion);
   void give_credits();
@@ -143,6 +152,7 @@ class QueuePair {
   uint8_t port_ = 0;
   uint64_t chunk_limit_ = 0;
   uint32_t max_pieces_ = 1;
+  uint32_t max_read_pieces_ = 1;
   uint32_t max_inline_ = 0;
   uint32_t depth_ = 0;
 

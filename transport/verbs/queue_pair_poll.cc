@@ -102,11 +102,14 @@ void QueuePair::handle(const ibv_wc& completion, QueueClient& client, Instant no
   retire(completion.wr_id, &client, now);
 }
 
-// This request and all before it are over.
+// This request and all before it are over, except those that say so themselves.
 void QueuePair::retire(uint64_t sequence, QueueClient* client, Instant now) {
-  while (tail_ <= sequence && !stopped()) {
-    Record record = std::exchange(records_[tail_ % depth_], Record{});
-    ++tail_;
+  // What is called may post, and then the places before tail_ are others'.
+  for (uint64_t at = tail_; at <= sequence && !stopped(); at = std::max(at + 1, tail_)) {
+    Record& place = records_[at % depth_];
+    if (place.over || (place.apart && at != sequence)) continue;
+    Record record = std::exchange(place, Record{.over = true});
+    while (tail_ != head_ && records_[tail_ % depth_].over) ++tail_;
     if (record.temporary != nullptr) (void)api_.dereg_mr(record.temporary);
     if (record.kind == Kind::kMessage) ++send_tail_;
     if (record.kind == Kind::kInvalidate && record.window < windows_.size()) free_windows_.push_back(record.window);
@@ -130,21 +133,33 @@ void QueuePair::handle_received(const ibv_wc& completion, QueueClient& client, I
   } else if (completion.byte_len < kFramePrefix || completion.byte_len > kSlotBytes) {
     return fail(corrupt("a frame of " + std::to_string(completion.byte_len) + " bytes"));
   } else {
-    const std::byte* frame = slots_ + slot * kSlotBytes;
-    uint32_t prefix[2];
-    std::memcpy(prefix, frame, kFramePrefix);
-    uint32_t more = prefix[0] - credit_limit_;
-    // Limits only grow, and by no more than was used.
-    if (prefix[1] != 0 || more > kSlots || prefix[0] - credits_used_ > kSlots) {
-      return fail(corrupt("a frame that gives " + std::to_string(more) + " receive slots"));
-    }
-    credit_limit_ = prefix[0];
-    if (completion.byte_len > kFramePrefix) {
-      client.on_message(proto::ConstBytes(frame + kFramePrefix, completion.byte_len - kFramePrefix), now);
-    }
+    handle_frame(proto::ConstBytes(slots_ + slot * kSlotBytes, completion.byte_len), client, now);
   }
   if (stopped() || failed()) return;
   if (Status posted = post_receive(static_cast<uint32_t>(slot)); !posted.ok()) fail(posted);
+}
+
+void QueuePair::handle_frame(proto::ConstBytes frame, QueueClient& client, Instant now) {
+  uint32_t prefix[2];
+  std::memcpy(prefix, frame.data(), kFramePrefix);
+  frame = frame.subspan(kFramePrefix);
+  uint32_t more = prefix[0] - credit_limit_;
+  // Limits only grow, and by no more than was used.
+  if (more > kSlots || prefix[0] - credits_used_ > kSlots) {
+    return fail(corrupt("a frame that gives " + std::to_string(more) + " receive slots"));
+  }
+  uint32_t notice = 0;
+  bool noticed = prefix[1] == static_cast<uint32_t>(FrameKind::kNotice) && frame.size() == sizeof(notice);
+  if (!noticed && prefix[1] != static_cast<uint32_t>(FrameKind::kMessage)) {
+    return fail(corrupt("a frame of kind " + std::to_string(prefix[1]) + " with " + std::to_string(frame.size()) + " bytes"));
+  }
+  credit_limit_ = prefix[0];
+  if (noticed) {
+    std::memcpy(&notice, frame.data(), sizeof(notice));
+    client.on_notice(notice, now);
+  } else if (!frame.empty()) {
+    client.on_message(frame, now);
+  }
 }
 
 // The first failure says what happened; those that follow are the queue being flushed.
@@ -165,7 +180,9 @@ void QueuePair::note_error(const ibv_wc& completion) {
       access_refused_by_peer.add();
       what = "the peer's device refused access: outside the grant, revoked, or another's key";
       break;
-    case IBV_WC_WR_FLUSH_ERR: what = "the peer ended the connection"; break;
+    case IBV_WC_WR_FLUSH_ERR:
+      what = device_.limits().iwarp ? "the peer ended the connection, or its device did because it refused an access" : "the peer ended the connection";
+      break;
     default: what = "the device reports: " + std::string(api_.status_text(completion.status)); break;
   }
   what += " (status " + std::to_string(completion.status) + ", vendor " + std::to_string(completion.vendor_err) + ")";

@@ -22,6 +22,14 @@ constexpr uint64_t kKeptFromMessages = 16;
 // Windows one connection may have open.
 constexpr size_t kMostWindows = 8192;
 constexpr Duration kWindowTime = std::chrono::seconds(1);
+// SENDPAGE_THRESH of soft-iWARP: a page, 4 KiB or more.
+constexpr size_t kZeroCopySend = 4096;
+// MAX_HDR_INLINE of soft-iWARP, and its smallest page: so few bytes, if they cross a page of
+// the memory they are sent from, leave its siw_try_1seg() wrong (Linux 6.1.192).
+constexpr uint64_t kSmallSegment = 32;
+constexpr uint64_t kPage = 4096;
+// For a READ of nothing: no key is looked at, but not every device sends 0.
+constexpr uint32_t kNoKey = 1;
 
 Counter messages_posted("verbs.messages_posted");
 Counter transfers_posted("verbs.transfers_posted");
@@ -42,9 +50,10 @@ Status no_room() { return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "t
 }  // namespace
 
 struct QueuePair::Pieces {
-  std::array<ibv_sge, 2 * proto::kMaxPlaces + 4> sge;
+  static constexpr size_t kMost = 3 * proto::kMaxPlaces;
+  std::array<ibv_sge, kMost> sge;
   size_t count = 0;
-  std::array<ibv_mr*, 2 * proto::kMaxPlaces + 4> temporary{};  // of each piece, or null
+  std::array<ibv_mr*, kMost> temporary{};  // of each piece, or null
 };
 
 Status QueuePair::post_receive(uint32_t slot) {
@@ -90,14 +99,14 @@ bool QueuePair::writable() const {
 
 bool QueuePair::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
   // The last credit is for giving credits.
-  return send_frame(header, payload, 1);
+  return send_frame(FrameKind::kMessage, header, payload, 1);
 }
 
-bool QueuePair::send_frame(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, int32_t credits_kept) {
+bool QueuePair::send_frame(FrameKind kind, proto::ConstBytes header, std::span<const proto::ConstBytes> payload, int32_t credits_kept) {
   if (stopped() || failed()) return true;  // it goes nowhere; the failure is told by poll()
   if (credits() <= credits_kept || send_head_ - send_tail_ >= kSlots || free_requests() <= kKeptFromMessages) return false;
   std::byte* slot = slots_ + (kSlots + send_head_ % kSlots) * kSlotBytes;
-  const uint32_t prefix[2] = {slots_posted_, 0};
+  const uint32_t prefix[2] = {slots_posted_, static_cast<uint32_t>(kind)};
   std::memcpy(slot, prefix, kFramePrefix);
   size_t length = kFramePrefix;
   if (!header.empty()) std::memcpy(slot + length, header.data(), header.size());
@@ -114,6 +123,9 @@ bool QueuePair::send_frame(proto::ConstBytes header, std::span<const proto::Cons
   if (length <= max_inline_) request.send_flags |= IBV_SEND_INLINE;
   // Slots must come back before they run out.
   if (send_head_ - send_tail_ >= kSlots / 2) request.send_flags |= IBV_SEND_SIGNALED;
+  // Soft-iWARP gives TCP the pages themselves of what asks for no completion, from one
+  // page on (drivers/infiniband/sw/siw/siw_qp_tx.c): they would change under its retransmissions.
+  if (device_.limits().iwarp && length >= kZeroCopySend) request.send_flags |= IBV_SEND_SIGNALED;
   if (!post(request, {.kind = Kind::kMessage}).ok()) return true;
   messages_posted.add();
   ++send_head_;
@@ -123,13 +135,29 @@ bool QueuePair::send_frame(proto::ConstBytes header, std::span<const proto::Cons
 }
 
 void QueuePair::give_credits() {
-  if (slots_posted_ - credits_told_ >= kSlots / 2) send_frame({}, {}, 0);
+  if (slots_posted_ - credits_told_ >= kSlots / 2) send_frame(FrameKind::kMessage, {}, {}, 0);
 }
 
 void QueuePair::end_sending() {
-  if (stopped() || failed() || drained()) return;
+  bool iwarp = device_.limits().iwarp;  // there, what is retired may still lie in TCP
+  if (stopped() || failed() || (drained() && !iwarp)) return;
   unsignaled_ = kSignalEvery;
-  send_frame({}, {}, 0);
+  send_frame(FrameKind::kMessage, {}, {}, 0);
+  if (iwarp && free_requests() > 0) post_proof(kNoKey, 0, 0);
+}
+
+// iWARP: a READ of nothing, over when the peer's device has come to it: then all writes before
+// it are in place and all messages before it were received, since it works in order
+// (RFC 5040, 5.5) and looks at no key for no bytes (RFC 5041, 5.2). Requires: a free request.
+void QueuePair::post_proof(uint32_t key, uint64_t cookie, uint64_t length) {
+  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slots_), .length = 0, .lkey = slots_mr_->lkey};
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_READ;
+  request.sg_list = &sge;
+  request.num_sge = 1;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.rdma.rkey = key;
+  (void)post(request, {.kind = Kind::kMove, .apart = true, .cookie = cookie, .length = length});
 }
 
 // Adds [data, data + length) in pieces of one registration each.
@@ -161,10 +189,12 @@ Status QueuePair::gather(Pieces& pieces, std::byte* data, uint64_t length, bool 
 Result<bool> QueuePair::move(Pieces& pieces, ibv_send_wr& request, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
   uint64_t address = peer.offset;
   uint64_t done = 0;
+  const bool iwarp = device_.limits().iwarp, reading = request.opcode == IBV_WR_RDMA_READ;
+  const size_t most = reading ? max_read_pieces_ : max_pieces_;
   for (size_t first = 0; first < pieces.count;) {
     size_t count = 0;
     uint64_t length = 0;
-    while (first + count < pieces.count && count < max_pieces_) {
+    while (first + count < pieces.count && count < most) {
       if (count > 0 && (pieces.temporary[first + count] != nullptr || pieces.temporary[first] != nullptr)) break;
       length += pieces.sge[first + count++].length;
     }
@@ -175,14 +205,16 @@ Result<bool> QueuePair::move(Pieces& pieces, ibv_send_wr& request, const wire::S
     request.wr.rdma.remote_addr = address;
     request.wr.rdma.rkey = peer.extent;
     request.send_flags = 0;
-    if (last) request.send_flags = IBV_SEND_SIGNALED;
-    if (request.opcode != IBV_WR_RDMA_READ) request.opcode = IBV_WR_RDMA_WRITE;
-    if (last && notice != nullptr) {
+    if (iwarp ? reading : last) request.send_flags = IBV_SEND_SIGNALED;
+    if (iwarp && !reading && length <= kSmallSegment && length <= max_inline_) request.send_flags = IBV_SEND_INLINE;
+    if (!reading) request.opcode = IBV_WR_RDMA_WRITE;
+    if (last && notice != nullptr && !iwarp) {
       request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
       request.imm_data = htonl(*notice);
       ++credits_used_;
     }
-    Record record{.kind = Kind::kMove, .last = last, .cookie = cookie, .length = length, .temporary = pieces.temporary[first]};
+    Record record{.kind = iwarp && !reading ? Kind::kUnproven : Kind::kMove, .apart = iwarp && reading,
+                  .cookie = cookie, .length = length, .temporary = pieces.temporary[first]};
     if (!post(request, record).ok()) {
       // The failure ends the connection, and with it the operation; the rest was not used.
       for (size_t i = first; i < pieces.count; ++i) {
@@ -194,16 +226,51 @@ Result<bool> QueuePair::move(Pieces& pieces, ibv_send_wr& request, const wire::S
     address += length;
     first += count;
   }
+  if (iwarp && !reading) {
+    post_proof(peer.extent, cookie, peer.length);
+    // Received only after the bytes are in place: RFC 5040, 5.5.
+    proto::ConstBytes bytes = std::as_bytes(std::span(notice, notice != nullptr ? 1 : 0));
+    if (notice != nullptr) send_frame(FrameKind::kNotice, bytes, {}, 1);
+  }
   return true;
+}
+
+// For soft-iWARP as the sender of what is read. Errors: kInvalidArgument.
+Status QueuePair::cut_at_peer_pages(Pieces& pieces, uint64_t address) {
+  for (size_t i = 0; i < pieces.count; address += pieces.sge[i++].length) {
+    ibv_sge& piece = pieces.sge[i];
+    uint64_t left = kPage - address % kPage;
+    if (piece.length > kSmallSegment || piece.length <= left) continue;
+    if (pieces.count == Pieces::kMost) {
+      return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "the memory lies in too many registered pieces");
+    }
+    std::copy_backward(&piece, &pieces.sge[pieces.count], &pieces.sge[pieces.count] + 1);
+    std::copy_backward(&pieces.temporary[i], &pieces.temporary[pieces.count], &pieces.temporary[pieces.count] + 1);
+    ++pieces.count;
+    pieces.temporary[i] = nullptr;  // goes with the second part
+    pieces.sge[i + 1].addr += left;
+    pieces.sge[i + 1].length -= static_cast<uint32_t>(left);
+    piece.length = static_cast<uint32_t>(left);
+  }
+  return Status();
+}
+
+bool QueuePair::room_for_transfer(bool notice) const {
+  if (free_requests() <= kKeptFromTransfers + proto::kMaxPlaces) return false;
+  if (!notice) return true;
+  return credits() > 1 && (!device_.limits().iwarp || send_head_ - send_tail_ < kSlots);
 }
 
 Result<bool> QueuePair::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) {
   if (stopped() || failed()) return true;
-  if (free_requests() <= kKeptFromTransfers + proto::kMaxPlaces) return false;
+  if (!room_for_transfer(false)) return false;
   Pieces pieces;
+  Status gathered;
   for (proto::MutableBytes piece : into) {
-    Status gathered = gather(pieces, piece.data(), piece.size(), true);
-    if (gathered.ok()) continue;
+    if (gathered.ok()) gathered = gather(pieces, piece.data(), piece.size(), true);
+  }
+  if (gathered.ok() && device_.limits().iwarp) gathered = cut_at_peer_pages(pieces, peer.offset);
+  if (!gathered.ok()) {
     for (ibv_mr* mr : pieces.temporary) {
       if (mr != nullptr) (void)api_.dereg_mr(mr);
     }
@@ -216,8 +283,7 @@ Result<bool> QueuePair::read(const wire::Segment& peer, std::span<const proto::M
 
 Result<bool> QueuePair::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
   if (stopped() || failed()) return true;
-  if (free_requests() <= kKeptFromTransfers + proto::kMaxPlaces) return false;
-  if (notice != nullptr && credits() <= 1) return false;
+  if (!room_for_transfer(notice != nullptr)) return false;
   Pieces pieces;
   for (proto::ConstBytes piece : from) {
     Status gathered = gather(pieces, const_cast<std::byte*>(piece.data()), piece.size(), false);
@@ -246,7 +312,7 @@ Result<bool> QueuePair::atomic(const wire::Segment& peer, const proto::AtomicReq
   request.wr.atomic.rkey = peer.extent;
   request.wr.atomic.compare_add = wanted.compare ? wanted.expected : wanted.operand;
   request.wr.atomic.swap = wanted.compare ? wanted.operand : 0;
-  Record record{.kind = Kind::kMove, .last = true, .cookie = cookie, .length = 8, .temporary = pieces.temporary[0]};
+  Record record{.kind = Kind::kMove, .cookie = cookie, .length = 8, .temporary = pieces.temporary[0]};
   if (!post(request, record).ok() && record.temporary != nullptr) (void)api_.dereg_mr(record.temporary);
   return true;
 }
