@@ -18,7 +18,8 @@ namespace {
 constexpr const char* kOrigin = "verbs/queue_pair";
 // Send requests at once: messages, transfers, and what opens and closes windows.
 constexpr uint32_t kWantedDepth = 256;
-constexpr uint32_t kWantedInline = 220;
+// Bytes that go with the request itself; what a device has not is asked for in smaller.
+constexpr std::array<uint32_t, 3> kInlineSizes = {220, 64, 0};
 // Chunks of a transfer: large enough that the device does the work, small enough that
 // another operation gets its turn.
 constexpr uint64_t kLargestChunk = 1u << 20;
@@ -76,12 +77,11 @@ Status QueuePair::create_queues() {
   initial.cap.max_recv_wr = kSlots;
   initial.cap.max_send_sge = std::min<uint32_t>(limits.pieces, proto::kMaxPlaces);
   initial.cap.max_recv_sge = 1;
-  initial.cap.max_inline_data = kWantedInline;
-  qp_ = api_.create_qp(device_.pd(), &initial);
-  if (qp_ == nullptr) {
-    initial.cap.max_inline_data = 0;
+  for (uint32_t size : kInlineSizes) {
+    initial.cap.max_inline_data = size;
     errno = 0;
     qp_ = api_.create_qp(device_.pd(), &initial);
+    if (qp_ != nullptr) break;
   }
   if (qp_ == nullptr) return device_error("no queue pair on RDMA device " + device_.name(), errno);
   max_pieces_ = std::max<uint32_t>(initial.cap.max_send_sge, 1);
