@@ -148,6 +148,7 @@ bool exchange_all(size_t limit) {
   auto met = meet("rdma");
   EXPECT(met.ok(), met.status().to_string());
   Peer& p = **met;
+  uint64_t failed_before = read_counter("verbs.completions_failed");
   EXPECT(p.endpoint.info().path.path == Path::kVerbs);
   for (size_t size : {size_t{1}, size_t{4096}, size_t{4097}, size_t{100'000}, size_t{1} << 20, kLargest}) {
     if (size > limit) continue;
@@ -191,7 +192,7 @@ bool exchange_all(size_t limit) {
     EXPECT(holds(placed.value().value.bytes(), step));
     EXPECT(placed.value().receipt.copied_bytes == 0);
   }
-  EXPECT(read_counter("verbs.completions_failed") == 0);
+  EXPECT(read_counter("verbs.completions_failed") == failed_before);
   Status closed = p.endpoint.close(in(20s));
   EXPECT(closed.ok(), closed.to_string());
   return true;
@@ -346,6 +347,7 @@ bool memlock_limited() {
 
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  ::setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);  // ip, tc, rdma, modprobe
   const std::map<std::string, std::function<bool()>> scenarios = {
       {"traffic", traffic}, {"lossy", lossy}, {"cut", cut}, {"removed", removed}, {"cycles", cycles}, {"mixed", mixed}, {"by-tcp", by_tcp}, {"mtu", mtu}, {"memlock", memlock}, {"memlock-limited", memlock_limited}};
   if (argc > 1 && std::strcmp(argv[1], "serve") == 0) return serve(argc > 2 ? argv[2] : "rdma");
