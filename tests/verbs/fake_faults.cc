@@ -113,4 +113,31 @@ void FakeFaults::change_event(rdma_cm_event& event) {
   });
 }
 
+void FakeFaults::rewrite_message(uint64_t nth, Rewrite rewrite) { rewrites_.emplace_back(nth, std::move(rewrite)); }
+
+FakeFaults::Rewrite FakeFaults::message_rewrite() {
+  Rewrite due;
+  std::erase_if(rewrites_, [&](auto& fault) {
+    if (--fault.first > 0) return false;
+    due = std::move(fault.second);
+    return true;
+  });
+  return due;
+}
+
+size_t FakeFaults::plans_left() const {
+  return call_faults_.size() + any_faults_.size() + work_faults_.size() + receive_faults_.size() + completion_faults_.size() +
+         event_faults_.size() + rewrites_.size();
+}
+
+void FakeFaults::forget_plans() {
+  call_faults_.clear();
+  any_faults_.clear();
+  work_faults_.clear();
+  receive_faults_.clear();
+  completion_faults_.clear();
+  event_faults_.clear();
+  rewrites_.clear();
+}
+
 }  // namespace sluice::verbs

@@ -48,6 +48,9 @@ class FakeFaults {
   void change_receive(uint64_t nth, Change change);
   void change_send(uint64_t nth, Change change);
   void duplicate_receive(uint64_t nth);
+  // The bytes of the `nth` message to be received are changed on their way, in number too.
+  using Rewrite = std::function<void(std::vector<uint8_t>&)>;
+  void rewrite_message(uint64_t nth, Rewrite rewrite);
   // The `nth` connection event is changed before it is seen; its private data is writable.
   using CmChange = std::function<void(rdma_cm_event&)>;
   void change_cm_event(uint64_t nth, CmChange change);
@@ -60,6 +63,10 @@ class FakeFaults {
   Link link = Link::kUp;
   std::set<uint32_t> cut_qps;  // numbers of QPs to and from which nothing arrives
 
+  // What was planned above and has not happened yet does not happen.
+  void forget_plans();
+  size_t plans_left() const;
+
   // The fabric's side: each tells what the next occurrence meets, and counts it.
   int call_error(std::string_view name);
   struct WorkFate {
@@ -71,6 +78,8 @@ class FakeFaults {
   // Changes the completion; true: it comes twice.
   bool change_completion(bool receive, ibv_wc& completion);
   void change_event(rdma_cm_event& event);
+  // Null: the message arrives as it was sent.
+  Rewrite message_rewrite();
 
  private:
   struct CallFault {
@@ -101,6 +110,7 @@ class FakeFaults {
   std::vector<std::pair<uint64_t, ibv_wc_status>> receive_faults_;
   std::vector<CompletionFault> completion_faults_;
   std::vector<EventFault> event_faults_;
+  std::vector<std::pair<uint64_t, Rewrite>> rewrites_;
 };
 
 }  // namespace sluice::verbs

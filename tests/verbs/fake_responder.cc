@@ -151,10 +151,20 @@ ibv_wc_status Responder::receive(bool place) {
   qp_.receives.pop_front();
   ibv_wc_status planned = fabric_.faults.receive_fate();
   if (planned != IBV_WC_SUCCESS) return fail_receive(taken, planned, IBV_WC_REM_OP_ERR);
+  uint64_t bytes = length();
+  std::vector<Span> from = source();
+  std::vector<uint8_t> rewritten;
+  if (FakeFaults::Rewrite rewrite = place ? fabric_.faults.message_rewrite() : nullptr) {
+    rewritten.resize(bytes);
+    copy(std::move(from), std::vector<Span>{{rewritten.data(), rewritten.size()}});
+    rewrite(rewritten);
+    bytes = rewritten.size();
+    from = {{rewritten.data(), rewritten.size()}};
+  }
   if (place) {
     uint64_t room = 0;
     for (const ibv_sge& sge : taken.sges) room += sge.length;
-    if (room < length()) {
+    if (room < bytes) {
       fabric_.raise_qp(qp_.base.qp_num, IBV_EVENT_QP_REQ_ERR);
       return fail_receive(taken, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
     }
@@ -163,12 +173,12 @@ ibv_wc_status Responder::receive(bool place) {
       if (!fabric_.local_access(qp_, sge, true, "receive")) return fail_receive(taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
       to.push_back({fabric_.local_bytes(sge.lkey, sge.addr), sge.length});
     }
-    copy(source(), std::move(to));
+    copy(std::move(from), std::move(to));
   }
   ibv_wc completion{};
   completion.status = IBV_WC_SUCCESS;
   completion.opcode = place ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
-  completion.byte_len = static_cast<uint32_t>(length());
+  completion.byte_len = static_cast<uint32_t>(bytes);
   completion.src_qp = requester_.base.qp_num;
   if (with_immediate(work_.wr.opcode)) {
     completion.wc_flags = IBV_WC_WITH_IMM;

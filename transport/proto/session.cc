@@ -130,6 +130,11 @@ void Session::complete(Operation* op, Status status) {
   op->completion.id = id;
   op->completion.kind = op->kind;
   op->completion.tag = op->match.tag;
+  if (op->kind == OperationKind::kWant && op->completion.tensor && !status.ok()) {
+    // The room for a fresh tensor is nobody's now, and it is not whole.
+    op->completion.buffers.clear();
+    op->completion.tensor = Tensor();
+  }
   op->completion.status = std::move(status);
   op->completion.receipt.completed = host_->now();
   sink->on_completion(std::move(op->completion));

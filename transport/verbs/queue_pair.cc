@@ -168,6 +168,13 @@ void QueuePair::account_flushed(const ibv_wc& completion) {
 // is ended by destroying the queue.
 void QueuePair::drain_flushed() {
   Instant deadline = after(now(), kFlushTime);
+  // Requests that ended well without a completion of their own come back with one that has.
+  if (tail_ != head_ && free_requests() > 0) {
+    ibv_send_wr marker{};
+    marker.opcode = IBV_WR_SEND;
+    marker.send_flags = IBV_SEND_SIGNALED;
+    (void)post(marker, {.kind = Kind::kBind});
+  }
   for (const ibv_wc& completion : deferred_) account_flushed(completion);
   while (batch_at_ < batch_size_) account_flushed(batch_[static_cast<size_t>(batch_at_++)]);
   std::array<ibv_wc, 16> completions;
