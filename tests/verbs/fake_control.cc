@@ -142,6 +142,10 @@ bool FakeVerbs::raise_cq(ibv_event_type type, ibv_cq* cq) {
   std::lock_guard lock(mutex_);
   return fabric_->raise_cq(cq, type);
 }
+bool FakeVerbs::raise_cq_of(ibv_event_type type, uint32_t qp_number) {
+  std::lock_guard lock(mutex_);
+  return fabric_->raise_cq_of(qp_number, type);
+}
 void FakeVerbs::set_port(ibv_port_state state, size_t device) {
   std::lock_guard lock(mutex_);
   fabric_->set_port(state, device);
@@ -149,6 +153,10 @@ void FakeVerbs::set_port(ibv_port_state state, size_t device) {
 void FakeVerbs::remove_device(size_t device) {
   std::lock_guard lock(mutex_);
   fabric_->remove_device(device);
+}
+void FakeVerbs::restore_device(size_t device) {
+  std::lock_guard lock(mutex_);
+  fabric_->restore_device(device);
 }
 void FakeVerbs::set_gids(std::vector<FakeGid> gids, size_t device) {
   std::lock_guard lock(mutex_);

@@ -63,16 +63,19 @@ bool names_qp(ibv_event_type type) {
 }  // namespace
 
 Fabric::Fabric(FakeOptions given) : options(std::move(given)), random_(options.policy.seed) {
-  for (size_t i = 0; i < options.devices.size(); ++i) {
-    auto device = std::make_unique<Device>();
-    device->options = options.devices[i];
-    device->options.gids = gids_of(options.devices[i], i);
-    device->base.node_type = IBV_NODE_CA;
-    device->base.transport_type = IBV_TRANSPORT_IB;
-    ::strncpy(device->base.name, device->options.name.c_str(), IBV_SYSFS_NAME_MAX - 1);
-    ::strncpy(device->base.dev_name, ("uverbs" + std::to_string(i)).c_str(), IBV_SYSFS_NAME_MAX - 1);
-    devices_.push_back(std::move(device));
-  }
+  for (const FakeDeviceOptions& device : options.devices) add_device(device);
+}
+
+void Fabric::add_device(const FakeDeviceOptions& like) {
+  size_t i = devices_.size();
+  auto device = std::make_unique<Device>();
+  device->options = like;
+  device->options.gids = gids_of(like, i);
+  device->base.node_type = IBV_NODE_CA;
+  device->base.transport_type = IBV_TRANSPORT_IB;
+  ::strncpy(device->base.name, device->options.name.c_str(), IBV_SYSFS_NAME_MAX - 1);
+  ::strncpy(device->base.dev_name, ("uverbs" + std::to_string(i)).c_str(), IBV_SYSFS_NAME_MAX - 1);
+  devices_.push_back(std::move(device));
 }
 
 Fabric::~Fabric() {
@@ -293,6 +296,14 @@ void Fabric::remove_device(size_t index) {
   ids_.each([&](Id& id) {
     if (id.device == &device && id.listener == nullptr) post_event(id, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
   });
+}
+
+// The same hardware, a new device: what was opened before stays dead.
+void Fabric::restore_device(size_t index) { add_device(FakeDeviceOptions(devices_.at(index)->options)); }
+
+bool Fabric::raise_cq_of(uint32_t number, ibv_event_type type) {
+  auto found = by_number_.find(number);
+  return found != by_number_.end() && raise_cq(found->second->base.send_cq, type);
 }
 
 Device* Fabric::device_of(const ibv_gid& gid) const {

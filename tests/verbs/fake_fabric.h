@@ -64,7 +64,9 @@ class Fabric {
   void raise_device(size_t device, ibv_event_type type);
   bool raise_qp(uint32_t number, ibv_event_type type);
   bool raise_cq(ibv_cq* cq, ibv_event_type type);
+  bool raise_cq_of(uint32_t number, ibv_event_type type);
   void remove_device(size_t device);
+  void restore_device(size_t device);
 
   // fake_memory.cc
   ibv_pd* alloc_pd(ibv_context* context);
@@ -145,6 +147,7 @@ class Fabric {
   // fake_device.cc
   Context* context_of(const ibv_context* context, const char* call);
   bool gone(const ibv_context* context) const;
+  void add_device(const FakeDeviceOptions& like);
   Device* device_of(const ibv_gid& gid) const;
   Device* device_for(const sockaddr* address) const;
   Context* cm_context(Device& device);

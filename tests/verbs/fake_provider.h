@@ -59,11 +59,14 @@ class FakeVerbs : public VerbsApi {
   void raise_device(ibv_event_type type, size_t device = 0);
   bool raise_qp(ibv_event_type type, uint32_t qp_number);
   bool raise_cq(ibv_event_type type, ibv_cq* cq);
+  bool raise_cq_of(ibv_event_type type, uint32_t qp_number);
   // PORT_ERR or PORT_ACTIVE with the port's new state; nothing passes a port that is down.
   void set_port(ibv_port_state state, size_t device = 0);
   // DEVICE_FATAL, DEVICE_REMOVAL to its identifiers, and EIO from every later call;
   // destroying calls give EIO too and let go of the object.
   void remove_device(size_t device = 0);
+  // Puts another of the same name and address in its place.
+  void restore_device(size_t device = 0);
   // A new GID table, with GID_CHANGE.
   void set_gids(std::vector<FakeGid> gids, size_t device = 0);
   // The event comes to every identifier. How many there are.

@@ -154,6 +154,7 @@ void Device::read_completion_events() {
     void* ignored = nullptr;
     if (api_.cq_event(channel_, &cq, &ignored) != 0) return;
     completion_events.add();
+    ++announcements_;
     api_.ack_cq_events(cq, 1);
   }
 }
@@ -166,11 +167,11 @@ void Device::read_device_events() {
     if (error != 0) {
       // The device went away under us.
       dead_ = true;
-      if (watcher_ != nullptr) watcher_->on_device_event(IBV_EVENT_DEVICE_FATAL, 0, true);
+      if (watcher_ != nullptr) watcher_->on_device_event({.device = *this, .type = IBV_EVENT_DEVICE_FATAL, .fatal = true});
       return;
     }
     device_events.add();
-    uint32_t queue_pair = 0;
+    DeviceEvent told{.device = *this, .type = event.event_type};
     switch (event.event_type) {
       case IBV_EVENT_QP_FATAL:
       case IBV_EVENT_QP_REQ_ERR:
@@ -179,13 +180,14 @@ void Device::read_device_events() {
       case IBV_EVENT_SQ_DRAINED:
       case IBV_EVENT_PATH_MIG:
       case IBV_EVENT_PATH_MIG_ERR:
-      case IBV_EVENT_QP_LAST_WQE_REACHED: queue_pair = event.element.qp->qp_num; break;
+      case IBV_EVENT_QP_LAST_WQE_REACHED: told.queue_pair = event.element.qp->qp_num; break;
+      case IBV_EVENT_CQ_ERR: told.cq = event.element.cq; break;
       case IBV_EVENT_DEVICE_FATAL: dead_ = true; break;
       default: break;
     }
-    ibv_event_type type = event.event_type;
+    told.fatal = dead_;
     api_.ack_async_event(&event);
-    if (watcher_ != nullptr) watcher_->on_device_event(type, queue_pair, dead_);
+    if (watcher_ != nullptr) watcher_->on_device_event(told);
   }
 }
 

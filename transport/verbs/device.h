@@ -35,11 +35,21 @@ struct DeviceLimits {
 };
 DeviceLimits limits_of(VerbsApi& api, ibv_context* context, const ibv_device_attr& attributes);
 
-// Told of what happens to a device, from the context's progress.
+class Device;
+
+// What happened to a device, or to one queue pair of it.
+struct DeviceEvent {
+  const Device& device;
+  ibv_event_type type;
+  uint32_t queue_pair = 0;     // its number; numbers are a device's own
+  const ibv_cq* cq = nullptr;  // or the completion queue that it concerns
+  bool fatal = false;          // the device is gone
+};
+
+// Told of it, from the context's progress.
 class DeviceWatcher {
  public:
-  // A queue pair (its number), or 0: all of them. `fatal`: the device is gone.
-  virtual void on_device_event(ibv_event_type type, uint32_t queue_pair, bool fatal) noexcept = 0;
+  virtual void on_device_event(const DeviceEvent& event) noexcept = 0;
 
  protected:
   ~DeviceWatcher() = default;
@@ -78,6 +88,10 @@ class Device final : public EventHandler {
   void add_user() { ++users_; }
   void remove_user() { --users_; }
   bool in_use() const { return users_ > 0; }
+  // Completion events that came, and completions that were found, so far.
+  uint64_t announcements() const { return announcements_; }
+  uint64_t completions() const { return completions_; }
+  void add_completions(int count) { completions_ += static_cast<uint64_t>(count); }
 
   // EventHandler: both descriptors.
   void on_event(uint32_t epoll_events) noexcept override;
@@ -105,6 +119,7 @@ class Device final : public EventHandler {
   DeviceWatcher* watcher_ = nullptr;
   std::vector<Buried> buried_;
   uint32_t users_ = 0;
+  uint64_t announcements_ = 0, completions_ = 0;
   bool dead_ = false;
 };
 

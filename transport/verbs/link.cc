@@ -90,11 +90,14 @@ void VerbsLink::go_down(Instant now) {
   client_->link_down(failure.why, now);
 }
 
-void VerbsLink::device_failed(uint32_t queue_pair, const Status& why) {
-  if (closed() || down_ || connection_->queue().stopped()) return;
-  if (queue_pair != 0 && connection_->queue().number() != queue_pair) return;
+void VerbsLink::device_failed(const DeviceEvent& event, const Status& why) {
+  if (closed() || !connection_->queue().concerned_by(event)) return;
   if (why.code() == Code::kAccessDenied) access_refused_to_peer.add();
-  connection_->queue().fail(why);
+  unplugged(why);
+}
+
+void VerbsLink::unplugged(const Status& why) {
+  if (!closed() && !down_ && !connection_->queue().stopped()) connection_->queue().fail(why);
 }
 
 void VerbsLink::on_message(proto::ConstBytes message, Instant now) {

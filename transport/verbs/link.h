@@ -33,8 +33,9 @@ class VerbsLink final : public proto::Link, private QueueClient {
   // About to sleep. False: there is work.
   bool arm() { return closed() || down_ || (!connection_->queue().failed() && !connection_->peer_gone() && connection_->queue().arm()); }
   bool port_active() const { return connection_->queue().port_active(); }
-  // Of the device: this connection's queue pair (or all) has failed.
-  void device_failed(uint32_t queue_pair, const Status& why);
+  // The device says that something failed; what is not this connection's is left alone.
+  void device_failed(const DeviceEvent& event, const Status& why);
+  void unplugged(const Status& why);
 
   // Link.
   const proto::LinkTraits& traits() const override { return traits_; }

@@ -174,8 +174,17 @@ Result<std::shared_ptr<EndpointCore>> VerbsProvider::make_endpoint(std::unique_p
   return std::shared_ptr<EndpointCore>(session);
 }
 
+uint64_t VerbsProvider::sum_of(uint64_t (Device::*count)() const) const {
+  uint64_t sum = 0;
+  for (const auto& device : devices_) sum += (device.get()->*count)();
+  return sum;
+}
+
 size_t VerbsProvider::progress(Instant now) {
   size_t work = 0;
+  Instant slept_since = std::exchange(slept_since_, kNever);
+  bool overslept = slept_since != kNever && now - slept_since >= kWatchdog;
+  uint64_t completions_before = overslept ? sum_of(&Device::completions) : 0;
   for (size_t i = 0; i < connections_.size(); ++i) {
     VerbsLink* link = connections_[i].link;
     if (link->closed()) {
@@ -186,6 +195,8 @@ size_t VerbsProvider::progress(Instant now) {
   }
   for (size_t i = 0; i < meeting_.size(); ++i) work += meeting_[i]->step(now);
   for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->progress(now);
+  bool unannounced = overslept && sum_of(&Device::announcements) == announced_before_;
+  if (unannounced && sum_of(&Device::completions) > completions_before) missed_events.add();
   work += sessions_.progress(now);
   if (!leaving_.empty()) work += see_off(now);
   if (some_closed_) forget_closed();
@@ -209,7 +220,7 @@ size_t VerbsProvider::check_ports(Instant now) {
     for (Held& held : connections_) {
       if (held.link->closed() || held.link->port_active()) continue;
       all_up = false;
-      if (unplugged) held.link->device_failed(0, why);
+      if (unplugged) held.link->unplugged(why);
     }
     if (all_up) port_down_since_ = kNever;
     waiting = waiting || !all_up;
@@ -255,6 +266,8 @@ bool VerbsProvider::begin_sleep() {
   for (Connection* connection : meeting_) quiet = connection->arm() && quiet;
   for (VerbsListener* listener : listeners_) quiet = listener->arm() && quiet;
   for (Leaving& leaving : leaving_) quiet = leaving.connection->arm() && quiet;
+  slept_since_ = quiet ? now() : kNever;
+  announced_before_ = sum_of(&Device::announcements);
   return quiet;
 }
 
@@ -267,9 +280,9 @@ Instant VerbsProvider::next_timeout() {
   return busy ? std::min(next, after(context_.now(), kWatchdog)) : next;
 }
 
-void VerbsProvider::on_device_event(ibv_event_type type, uint32_t queue_pair, bool fatal) noexcept {
+void VerbsProvider::on_device_event(const DeviceEvent& event) noexcept {
   Status why;
-  switch (type) {
+  switch (event.type) {
     case IBV_EVENT_QP_ACCESS_ERR:
       peer_access_refused.add();
       why = Status(Code::kAccessDenied, Scope::kEndpoint, kOrigin, "the peer tried to reach memory that it was not granted");
@@ -288,11 +301,12 @@ void VerbsProvider::on_device_event(ibv_event_type type, uint32_t queue_pair, bo
     case IBV_EVENT_PORT_ACTIVE: port_check_ = now(); return;
     default: return;
   }
-  if (fatal) {
-    queue_pair = 0;
-    port_check_ = now();
+  if (event.fatal) port_check_ = now();
+  for (Held& held : connections_) held.link->device_failed(event, why);
+  for (Connection* connection : meeting_) {
+    if (connection->has_queue() && connection->queue().concerned_by(event)) connection->fail(why);
   }
-  for (Held& held : connections_) held.link->device_failed(queue_pair, why);
+  for (VerbsListener* listener : listeners_) listener->device_failed(event, why);
 }
 
 std::string VerbsProvider::explain() const { return "usable towards peers that an RDMA device reaches"; }
@@ -356,6 +370,12 @@ std::unique_ptr<Connection> VerbsListener::take() {
     return ready;
   }
   return nullptr;
+}
+
+void VerbsListener::device_failed(const DeviceEvent& event, const Status& why) {
+  for (HalfOpen& half : half_open_) {
+    if (half.connection->has_queue() && half.connection->queue().concerned_by(event)) half.connection->fail(why);
+  }
 }
 
 bool VerbsListener::arm() {

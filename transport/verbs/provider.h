@@ -52,7 +52,8 @@ class VerbsProvider final : public Provider, public DeviceTable, public DeviceWa
   Result<VerbsApi*> api();
   Result<CmHub*> hub();
   Result<Device*> device(const std::string& name) override;
-  void on_device_event(ibv_event_type type, uint32_t queue_pair, bool fatal) noexcept override;
+  void on_device_event(const DeviceEvent& event) noexcept override;
+  uint64_t sum_of(uint64_t (Device::*count)() const) const;
   void linger(std::unique_ptr<Connection> connection) override;
   size_t see_off(Instant now);
   size_t check_ports(Instant now);
@@ -70,7 +71,10 @@ class VerbsProvider final : public Provider, public DeviceTable, public DeviceWa
   Instant port_down_since_ = kNever;
   Instant port_check_ = kNever;
   bool some_closed_ = false;
-  bool slept_ = false;  // since the last progress(): what it finds had an event, or missed one
+  // When it last fell asleep, until the next progress(), and what had been announced then:
+  // what is found after a whole watchdog's time without an event has missed one.
+  Instant slept_since_ = kNever;
+  uint64_t announced_before_ = 0;
 };
 
 // Accepts connections. Half-open ones are bounded in number and time.
@@ -84,6 +88,7 @@ class VerbsListener final : private CmClient {
   size_t progress(Instant now);
   bool arm();
   Instant next_timeout() const;
+  void device_failed(const DeviceEvent& event, const Status& why);
   // The provider goes away: its connections and its id end now.
   void let_go();
 

@@ -54,6 +54,11 @@ class QueuePair {
 
   Device& device() { return device_; }
   uint32_t number() const { return qp_ != nullptr ? qp_->qp_num : 0; }
+  bool concerned_by(const DeviceEvent& event) const {
+    if (&event.device != &device_) return false;
+    if (event.cq != nullptr) return event.cq == cq_;
+    return event.queue_pair == 0 || event.queue_pair == number();
+  }
   // The steps of a connection, with what the CM negotiated. Errors: kInternal, kUnreachable.
   Status initialise(rdma_cm_id* id);          // INIT; receive slots are posted
   // RTR, RTS; iWARP: the kernel does it. The peer's port carries packets of `peer_mtu` (ibv_mtu).

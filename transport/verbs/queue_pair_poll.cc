@@ -47,26 +47,17 @@ Status corrupt(const std::string& what) {
 size_t QueuePair::poll(QueueClient& client, Instant now, int most) {
   if (stopped() || failed()) return 0;
   size_t work = 0;
-<<<<<<< HEAD
   // They count, too: who asks for one completion may not be the one whom the next is for.
-  while (most > 0 && !deferred_.empty() && !stopped() && !failed()) {
-    ibv_wc completion = deferred_.front();
-    deferred_.erase(deferred_.begin());
-    handle(completion, client, now);
-    --most;
-    ++work;
-  }
-=======
   auto handle_deferred = [&] {
-    while (!deferred_.empty() && !stopped() && !failed()) {
+    while (most > 0 && !deferred_.empty() && !stopped() && !failed()) {
       ibv_wc completion = deferred_.front();
       deferred_.erase(deferred_.begin());
       handle(completion, client, now);
+      --most;
       ++work;
     }
   };
   handle_deferred();
->>>>>>> 2728b8b (Verbs: failing calls, every status and hostile completions, proven on the fake fabric)
   while (!closed_at_once_.empty() && !stopped()) {
     uint64_t cookie = closed_at_once_.back();
     closed_at_once_.pop_back();
@@ -79,6 +70,7 @@ size_t QueuePair::poll(QueueClient& client, Instant now, int most) {
     if (batch_size_ < 0) fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the completion queue has failed", -batch_size_));
     if (batch_size_ <= 0) break;
     most -= batch_size_;
+    device_.add_completions(batch_size_);
     work += static_cast<size_t>(batch_size_);
     while (batch_at_ < batch_size_ && !stopped() && !failed()) handle(batch_[static_cast<size_t>(batch_at_++)], client, now);
     // A callback that waited for a window has put aside what came before the next batch.

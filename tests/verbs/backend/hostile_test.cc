@@ -115,7 +115,9 @@ TEST_CASE("credit that was never given, goes back or has something behind it end
       INFO("message " << nth << " gives " << more << " more");
       liars.message(nth, [=](auto& bytes) { put(bytes, {taken(bytes).credits + more, 0}); }, End::kBroken, "receive slots");
     }
-    liars.message(nth, [](auto& bytes) { put(bytes, {taken(bytes).credits, 1}); }, End::kBroken, "receive slots");
+    for (uint32_t kind : {1u, 2u, 0xFFFFFFFFu}) {
+      liars.message(nth, [=](auto& bytes) { put(bytes, {taken(bytes).credits, kind}); }, End::kBroken);
+    }
     liars.message(nth, [](auto& bytes) { put(bytes, {0, 0}); }, End::kBroken, "receive slots");
   }
 }
