@@ -114,6 +114,7 @@ Result<Device*> VerbsProvider::device(const std::string& name) {
   SLUICE_TRY(VerbsApi * calls, api());
   SLUICE_TRY(std::unique_ptr<Device> opened, Device::open(context_, *calls, name));
   opened->set_watcher(this);
+  software_ = software_ || opened->limits().software;
   devices_.push_back(std::move(opened));
   return devices_.back().get();
 }

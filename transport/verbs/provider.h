@@ -35,6 +35,8 @@ class VerbsProvider final : public Provider, public DeviceTable, public DeviceWa
   size_t progress(Instant now) override;
   bool begin_sleep() override;
   Instant next_timeout() override;
+  // A software device is a kernel thread: who spins keeps the processor from it.
+  bool in_bulk() const override { return software_ && !connections_.empty(); }
   void shut_down() override;
   std::string explain() const override;
 
@@ -70,6 +72,7 @@ class VerbsProvider final : public Provider, public DeviceTable, public DeviceWa
   proto::SessionSet sessions_;
   Instant port_down_since_ = kNever;
   Instant port_check_ = kNever;
+  bool software_ = false;  // some device is
   bool some_closed_ = false;
   // When it last fell asleep, until the next progress(), and what had been announced then:
   // what is found after a whole watchdog's time without an event has missed one.
