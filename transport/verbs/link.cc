@@ -83,6 +83,8 @@ size_t VerbsLink::poll(Instant now) {
 void VerbsLink::go_down(Instant now) {
   down_ = true;
   QueuePair& queue = connection_->queue();
+  // What the device has to say of this queue pair goes with it.
+  queue.device().on_event(0);
   // The flush may say more than the first completion did.
   queue.stop();
   const QueuePair::Failure failure = queue.failure();

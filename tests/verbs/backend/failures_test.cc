@@ -1,0 +1,202 @@
+// Queues that never flush, objects that cannot be destroyed, wires that are cut in the
+// middle of everything, a thousand connections: what ends, when, and what is left.
+#include "tests/verbs/backend/scene.h"
+
+#include <errno.h>
+
+namespace sluice::verbs {
+namespace {
+
+constexpr size_t kLarge = 5'000'003;  // several chunks
+constexpr size_t kHuge = 20'000'003;  // more than is under way at once
+
+TEST_CASE("a queue that never flushes holds up its end for a bounded time", "[verbs][failures]") {
+  for (bool abort : {false, true}) {
+    Fabric fabric;
+    Duo duo;
+    REQUIRE(duo.open().ok());
+    Gain overdue("verbs.flushes_overdue");
+    {
+      Bystander bystander(duo);
+      Traffic traffic(duo, duo.client, duo.server, 2s);
+      fabric->set_policy({.order = FakePolicy::Order::kSlow, .ticks = 100});
+      traffic.post(200'000);
+      fabric.with_faults([](FakeFaults& f) { f.never_flush = true; });
+      Instant before = now();
+      if (abort) {
+        duo.client.core().abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
+      } else {
+        REQUIRE(fabric->raise_qp(IBV_EVENT_QP_FATAL, fabric->qp_numbers().front()));
+      }
+      CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+      CHECK(now() - before < 1s);
+      traffic.finish();
+      CHECK(traffic.failures() > 0);
+      fabric.with_faults([](FakeFaults& f) { f.never_flush = false; });
+      fabric->set_policy({});
+    }
+    CHECK(overdue() >= 1);
+    expect_reconnect(duo);
+  }
+}
+
+TEST_CASE("a queue pair that cannot be destroyed is counted, and its memory is not used again", "[verbs][failures]") {
+  Fabric fabric;
+  fabric.expected_complaint = "qps";
+  Gain stuck("verbs.queue_pairs_stuck");
+  {
+    Duo duo;
+    REQUIRE(duo.open().ok());
+    fabric.with_faults([](FakeFaults& f) { f.fail("destroy_qp", 1, EBUSY); });
+    Traffic traffic(duo, duo.client, duo.server, 2s);
+    traffic.post();
+    duo.client.core().abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
+    CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+    traffic.finish();
+    expect_reconnect(duo);
+  }
+  CHECK(stuck() == 1);
+}
+
+TEST_CASE("any destroying call may fail, and nothing hangs", "[verbs][failures]") {
+  for (const char* call : {"dereg_mr", "dealloc_mw", "destroy_cq", "dealloc_pd", "destroy_comp_channel", "close_device", "destroy_id"}) {
+    for (uint64_t nth : {1, 2}) {
+      INFO(call << " " << nth);
+      Fabric fabric;
+      fabric.expected_complaint = " ";
+      Duo duo;
+      REQUIRE(duo.open().ok());
+      fabric.with_faults([&](FakeFaults& f) { f.fail(call, nth, EBUSY); });
+      Traffic traffic(duo, duo.client, duo.server, 2s);
+      traffic.post();
+      traffic.finish();
+      CHECK(traffic.failures() == 0);
+    }
+  }
+}
+
+// What is cut, once the traffic is under way: after so many ticks.
+void cut(uint64_t ticks, FakeFaults::Link link, size_t size) {
+  Fabric fabric;
+  Duo duo;
+  REQUIRE(duo.open().ok());
+  fabric->set_policy({.order = FakePolicy::Order::kSlow, .ticks = 40});
+  Traffic traffic(duo, duo.client, duo.server, 1s);
+  traffic.post(size);
+  for (uint64_t i = 0; i < ticks; ++i) (void)(duo.near->progress() + duo.far->progress());
+  fabric.with_faults([&](FakeFaults& f) { f.link = link; });
+  Instant before = now();
+  traffic.finish();
+  INFO(traffic.text());
+  CHECK(traffic.failures() > 0);
+  CHECK(now() - before < 3s);
+  CHECK(duo.until([&] { return duo.both_closed(); }, in(3s)));
+  CHECK(traffic.text().find("unplugged, or its link is down") != std::string::npos);
+  // When it is whole again.
+  fabric.with_faults([](FakeFaults& f) { f.link = FakeFaults::Link::kUp; });
+  expect_reconnect(duo);
+}
+
+TEST_CASE("a wire that is cut in the middle of everything ends every operation in time, and says so", "[verbs][failures]") {
+  for (uint64_t ticks : {0, 3, 10, 20}) {
+    INFO("after " << ticks << " rounds");
+    cut(ticks, FakeFaults::Link::kCut, kLarge);
+    cut(ticks, FakeFaults::Link::kAnswersLost, kLarge);
+  }
+}
+
+TEST_CASE("one connection's wire is cut, and the others go on", "[verbs][failures]") {
+  Fabric fabric;
+  Duo duo;
+  REQUIRE(duo.open().ok());
+  {
+    Bystander bystander(duo);
+    uint32_t first = fabric->qp_numbers().front();
+    fabric.with_faults([&](FakeFaults& f) { f.cut_qps.insert(first); });
+    Traffic traffic(duo, duo.client, duo.server, 1s);
+    traffic.post(kLarge);
+    traffic.finish();
+    CHECK(traffic.failures() > 0);
+  }
+  CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+}
+
+TEST_CASE("one large operation of each kind is cut", "[verbs][failures]") {
+  for (const char* kind : {"read", "write", "fetch", "fetch into"}) {
+    INFO(kind);
+    Fabric fabric;
+    Duo duo;
+    REQUIRE(duo.open().ok());
+    Tally &near = duo.tally(), &far = duo.tally();
+    near.limit = far.limit = 1s;
+    Shelf& shelf = duo.shelf(*duo.far, far);
+    shelf.size = kHuge;
+    duo.server.core().set_want_handler(&shelf);
+    fabric->set_policy({.order = FakePolicy::Order::kSlow, .ticks = 3});
+    Buffer memory = test::filled(*duo.far, kHuge, 5);
+    auto key = duo.server.grant(memory, {.rights = Right::kReadWrite});
+    REQUIRE(key.ok());
+    std::string name = kind;
+    uint64_t carried = fabric->bytes_carried();
+    if (name == "read") near.expect(duo.client.read(*key, 0, test::room(*duo.near, kHuge), near.options()), OperationKind::kRead, 1);
+    if (name == "write") near.expect(duo.client.write(*key, 0, test::tensor(*duo.near, kHuge, 1), near.options()), OperationKind::kWrite);
+    if (name == "fetch" || name == "fetch into") {
+      WantOptions want{.key_id = 0, .key = "k", .step = 1, .destination = {}};
+      if (name == "fetch into") want.destination = test::room(*duo.near, kHuge);
+      near.expect(duo.client.core().post_want(want, near.options()), OperationKind::kWant, name == "fetch" ? 0 : 1);
+    }
+    REQUIRE(duo.until([&] { return fabric->bytes_carried() - carried > 1'000'000; }, in(5s)));
+    CHECK_FALSE(near.ended());
+    fabric.with_faults([&](FakeFaults& f) { f.link = FakeFaults::Link::kCut; });
+    CHECK(duo.until([&] { return near.ended() && far.ended(); }, in(3s)));
+    near.check();
+    far.check();
+    CHECK(near.failures() == 1);
+    CHECK(duo.until([&] { return duo.client.state() == EndpointState::kClosed || duo.server.state() == EndpointState::kClosed; }, in(3s)));
+    CHECK_FALSE(near.text().empty());
+    // Who has nothing under way does not notice.
+    duo.server.core().abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
+    duo.client.core().abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
+    CHECK(duo.until([&] { return duo.both_closed(); }, in(3s)));
+    fabric.with_faults([](FakeFaults& f) { f.link = FakeFaults::Link::kUp; });
+  }
+}
+
+TEST_CASE("a thousand connections come and go, and the census is flat", "[verbs][failures]") {
+  Fabric fabric;
+  Duo duo;
+  REQUIRE(duo.open().ok());
+  expect_traffic(duo, duo.client, duo.server);  // the arenas have what they need
+  duo.settle();
+  std::string before = fabric->census().text();
+  size_t fds = test::holdings().descriptors.size();
+  for (int i = 0; i < 1000; ++i) {
+    auto made = duo.connect();
+    REQUIRE(made.ok());
+    auto [client, server] = std::move(made).value();
+    if (i % 50 == 0) {
+      Traffic traffic(duo, client, server);
+      traffic.post();
+      traffic.finish();
+      CHECK(traffic.failures() == 0);
+    }
+    switch (i % 4) {
+      case 0: CHECK(client.close(soon()).ok()); break;
+      case 1: CHECK(server.close(soon()).ok()); break;
+      case 2: client = Endpoint(); break;
+      default: {
+        client.core().start_close();
+        server.core().start_close();
+      }
+    }
+    CHECK(duo.until([&] { return (!client || client.state() == EndpointState::kClosed) && (!server || server.state() == EndpointState::kClosed); }, in(2s)));
+    if (i % 100 != 99) continue;
+    duo.settle();
+    CHECK(fabric->census().text() == before);
+    CHECK(test::holdings().descriptors.size() == fds);
+  }
+  expect_traffic(duo, duo.client, duo.server);
+}
+
+}  // namespace
+}  // namespace sluice::verbs

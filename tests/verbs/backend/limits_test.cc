@@ -1,0 +1,153 @@
+// Devices that are small, slow, lossy or without windows, and machines that let little
+// memory be locked: the same traffic, or a clear no with the remedy.
+#include "tests/verbs/backend/scene.h"
+
+#include <errno.h>
+
+namespace sluice::verbs {
+namespace {
+
+FakeOptions one(const std::function<void(FakeDeviceOptions&)>& change) {
+  FakeOptions options;
+  change(options.devices[0]);
+  return options;
+}
+
+void runs(const FakeOptions& options, int rounds = 3) {
+  Fabric fabric(options);
+  Duo duo;
+  Status opened = duo.open();
+  INFO(opened.to_string());
+  REQUIRE(opened.ok());
+  for (int i = 0; i < rounds; ++i) {
+    Traffic traffic(duo, duo.client, duo.server, 15s);
+    traffic.post(i == 0 ? 3'000'000 : 100'000);
+    traffic.finish();
+    INFO(traffic.text());
+    CHECK(traffic.failures() == 0);
+  }
+  expect_reconnect(duo);
+}
+
+TEST_CASE("slow, reordering and lossy fabrics carry everything", "[verbs][limits]") {
+  for (auto order : {FakePolicy::Order::kSlow, FakePolicy::Order::kReordering, FakePolicy::Order::kLossy}) {
+    for (uint64_t seed : {1, 2, 3}) {
+      INFO("order " << static_cast<int>(order) << " seed " << seed);
+      FakeOptions options;
+      options.policy = {.order = order, .ticks = 20, .loss_per_mille = 50, .seed = seed};
+      options.retry_ticks = 4;
+      runs(options, 2);
+    }
+  }
+}
+
+TEST_CASE("devices without windows, atomics, inline data or scatter lists carry everything", "[verbs][limits]") {
+  runs(one([](FakeDeviceOptions& d) { d.windows = false; }));
+  runs(one([](FakeDeviceOptions& d) { d.max_mw = 3; }));  // narrow registrations beside windows
+  runs(one([](FakeDeviceOptions& d) { d.atomic_cap = IBV_ATOMIC_NONE; }));
+  runs(one([](FakeDeviceOptions& d) { d.max_inline_data = 0; }));
+  runs(one([](FakeDeviceOptions& d) { d.max_sge = 1; }));
+  runs(one([](FakeDeviceOptions& d) { d.max_msg_sz = 64 << 10; }));
+  runs(one([](FakeDeviceOptions& d) { d.max_qp_rd_atom = d.max_qp_init_rd_atom = 1; }));
+  runs(one([](FakeDeviceOptions& d) { d.max_qp_wr = 128; }));
+  runs(one([](FakeDeviceOptions& d) { d.moderation = false; }));
+  runs(one([](FakeDeviceOptions& d) { d.on_demand_paging = true; }));
+  runs(one([](FakeDeviceOptions& d) {
+    d.windows = false, d.max_sge = 1, d.max_inline_data = 0, d.max_msg_sz = 64 << 10, d.max_qp_rd_atom = d.max_qp_init_rd_atom = 1, d.max_qp_wr = 128;
+  }));
+  FakeOptions few;
+  few.poll_limit = 1;
+  runs(few);
+}
+
+TEST_CASE("devices that are too small are refused with the numbers", "[verbs][limits]") {
+  for (const auto& [options, text] : std::vector<std::pair<FakeOptions, std::string>>{
+           {one([](FakeDeviceOptions& d) { d.max_qp_wr = 64; }), "128 are needed"},
+           {one([](FakeDeviceOptions& d) { d.max_cqe = 100; }), "completion"},
+           {one([](FakeDeviceOptions& d) { d.max_qp = 0; }), "queue pair"},
+           {one([](FakeDeviceOptions& d) { d.max_pd = 0; }), "protection domain"},
+       }) {
+    INFO(text);
+    Fabric fabric(options);
+    DuoOptions impatient;
+    impatient.connect.timeout = 1s;
+    Duo duo(impatient);
+    Status opened = duo.open();
+    INFO(opened.to_string());
+    CHECK_FALSE(opened.ok());
+    CHECK(opened.to_string().find(text) != std::string::npos);
+  }
+}
+
+TEST_CASE("without memory to lock a connection says what to do", "[verbs][limits]") {
+  FakeOptions options;
+  options.memlock_bytes = 64 << 10;
+  Fabric fabric(options);
+  Duo duo;
+  Status opened = duo.open();
+  INFO(opened.to_string());
+  CHECK(opened.code() == Code::kNoMemory);
+  bool remedy = opened.to_string().find("ulimit -l") != std::string::npos || opened.to_string().find("SLUICE_ARENA_LIMIT") != std::string::npos;
+  CHECK(remedy);
+  CHECK(fabric->census().qps == 0);
+}
+
+TEST_CASE("memory that grows beyond the limit is refused, and connections live", "[verbs][limits]") {
+  FakeOptions options;
+  options.memlock_bytes = 24 << 20;
+  Fabric fabric(options);
+  Duo duo;
+  REQUIRE(duo.open().ok());
+  expect_traffic(duo, duo.client, duo.server);
+  {
+    std::vector<Buffer> held;
+    Status refused;
+    for (int i = 0; i < 64 && refused.ok(); ++i) {
+      auto more = duo.near->allocate({4 << 20}, uint8);
+      if (more.ok()) held.push_back(std::move(*more));
+      refused = more.status();
+    }
+    INFO(refused.to_string());
+    CHECK(refused.code() == Code::kNoMemory);
+    bool remedy = refused.to_string().find("ulimit -l") != std::string::npos || refused.to_string().find("SLUICE_ARENA_LIMIT") != std::string::npos;
+    CHECK(remedy);
+    CHECK(duo.connected());
+  }
+  expect_traffic(duo, duo.client, duo.server);
+}
+
+// What a callback's grant() or revoke() finds while it waits for its window belongs to poll().
+TEST_CASE("grants made and revoked inside callbacks keep messages in order", "[verbs][limits]") {
+  for (int limit : {0, 1, 3}) {
+    FakeOptions options;
+    options.poll_limit = limit;
+    Fabric fabric(options);
+    Duo duo;
+    REQUIRE(duo.open().ok());
+    Buffer memory = test::room(*duo.far, 4096);
+    Tally &sent = duo.tally(), &received = duo.tally();
+    std::vector<Tag> order;
+    received.on_end = [&](const Completion& completion) {
+      order.push_back(completion.tag);
+      auto key = duo.server.grant(memory, {.rights = Right::kReadWrite});
+      CHECK(key.ok());
+      if (key.ok()) CHECK(duo.server.revoke(*key).ok());
+    };
+    for (Tag tag = 1; tag <= 200; ++tag) {
+      received.expect(duo.server.receive({.tag = 0, .mask = 0}, test::room(*duo.far, 64), received.options()), OperationKind::kReceive, 1, tag);
+    }
+    for (Tag tag = 1; tag <= 200; ++tag) {
+      sent.expect(duo.client.send(tag, test::tensor(*duo.near, 64, tag), sent.options()), OperationKind::kSend);
+    }
+    CHECK(duo.until([&] { return sent.ended() && received.ended(); }, in(5s)));
+    INFO(sent.text() << received.text());
+    CHECK(sent.failures() + received.failures() == 0);
+    sent.check();
+    received.check();
+    CHECK(std::is_sorted(order.begin(), order.end()));
+    received.on_end = nullptr;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::verbs
