@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Asks perftest (Debian's perftest) the same questions: ib_TEST between two processes and one RDMA device.
+
+perftest checks no payload. It prints microseconds with two decimals (of one way; of the whole operation for read and
+atomic tests) and MiB per second. It is not pinned: ib_write_lat polls memory alone, and on a processor of its own starves
+the kernel thread that soft-RoCE is (2 ms instead of 14 us). In a guest of the lab the device is rxe0 at 10.77.0.1: docs/lab.md.
+"""
+import argparse
+import os
+
+import pair
+
+TESTS = ("send_lat", "write_lat", "read_lat", "send_bw", "write_bw", "read_bw")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("test", choices=TESTS)
+    parser.add_argument("--device", default=os.environ.get("SLUICE_LAB_DEVICE", "rxe0"))
+    parser.add_argument("--address", default=os.environ.get("SLUICE_LAB_ADDRESS", "10.77.0.1"))
+    parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--iterations", type=int, default=1000)
+    parser.add_argument("--seconds", type=int, help="run so long instead of --iterations")
+    parser.add_argument("--depth", type=int, default=128)
+    parser.add_argument("--limit-seconds", type=int, default=60)
+    return parser.parse_args()
+
+
+def row_of(output, size):
+    """The cells of the result of `size`, below perftest's header."""
+    for line in output.splitlines():
+        cells = line.split()
+        if len(cells) >= 4 and cells[0] == str(size):
+            return [float(cell) for cell in cells]
+    raise SystemExit(f"no line of {size} bytes in:\n{output}")
+
+
+def main():
+    options = parse_arguments()
+    program = "ib_" + options.test
+    pair.require(program, "perftest")
+    latency = options.test.endswith("_lat")
+    port = pair.free_port()
+    flags = ["-d", options.device, "-s", str(options.size), "-p", str(port), "-F"]
+    flags += ["-D", str(options.seconds)] if options.seconds else ["-n", str(options.iterations)]
+    flags += [] if latency else ["-t", str(options.depth)]
+    output = pair.run_pair([program] + flags, [program] + flags + [options.address], port, {}, options.limit_seconds)
+    cells = row_of(output, options.size)
+    figures = {"name": program, "mode": options.device, "size_bytes": options.size, "verified": "unchecked"}
+    if latency:
+        # bytes, iterations, min, max, typical (the median), average, ...; by duration: bytes, iterations, average, tps
+        usec = cells[4] if len(cells) > 4 else cells[2]
+        figures["one_way_ns"] = {"p50": usec * 1e3}
+    else:
+        figures["bytes_per_second"] = cells[3] * (1 << 20)
+    pair.print_line(**figures)
+
+
+if __name__ == "__main__":
+    main()
