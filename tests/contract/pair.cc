@@ -71,14 +71,31 @@ FaultsDone faults_done() {
 
 bool path_has_views() { return path_under_test() != "tcp" && !path_is_direct(); }
 bool path_is_direct() { return path_under_test() == "rdma"; }
+namespace {
+// "fake", and how it differs from an honest soft-RoCE: fake-lossy-small.
+verbs::FakeOptions fabric_of(std::string_view name) {
+  using Order = verbs::FakePolicy::Order;
+  verbs::FakeOptions options;
+  verbs::FakeDeviceOptions& device = options.devices[0];
+  auto is = [&](std::string_view word) { return name.find(word) != name.npos; };
+  if (is("-slow")) options.policy = {.order = Order::kSlow, .ticks = 8};
+  if (is("-reordering")) options.policy = {.order = Order::kReordering, .ticks = 8};
+  // One packet in ten: seven in a row, which would end a connection, are one in ten million.
+  if (is("-lossy")) options.policy = {.order = Order::kLossy, .loss_per_mille = 100};
+  if (size_t at = name.find("-seed"); at != name.npos) options.policy.seed = std::strtoull(name.data() + at + 5, nullptr, 10);
+  if (is("-narrow")) device.windows = false;
+  if (is("-small")) device.max_sge = 1, device.max_inline_data = 0, device.max_msg_sz = 64 << 10, device.max_qp_wr = 128;
+  if (is("-single")) options.poll_limit = 1;
+  return options;
+}
+}  // namespace
+
 bool fake_device_under_test() {
   static const bool fake = [] {
     const char* chosen = std::getenv("SLUICE_CONTRACT_VERBS");
     std::string_view name = chosen != nullptr ? chosen : "";
     if (!name.starts_with("fake")) return false;
-    verbs::FakeOptions options;
-    if (name == "fake-narrow") options.devices[0].windows = false;
-    verbs::use_verbs_api(new verbs::FakeVerbs(options));
+    verbs::use_verbs_api(new verbs::FakeVerbs(fabric_of(name)));
     return true;
   }();
   return path_is_direct() && fake;

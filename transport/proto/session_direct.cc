@@ -318,6 +318,8 @@ void Session::end_fence(Operation* op) {
   --fencing_;
   if (op->reply_due) send_done(op->peer_id, Code::kCancelled, 0);
   complete(op, std::move(op->completion.status));
+  // It may have been the last thing that the close waited for, and nothing else comes.
+  if (ready_to_finish()) host_->activate(*this);
 }
 
 // Ends an operation before its time. False: no device has to do with it.

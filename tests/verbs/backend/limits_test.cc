@@ -149,5 +149,24 @@ TEST_CASE("grants made and revoked inside callbacks keep messages in order", "[v
   }
 }
 
+// The last thing that a closing connection waits for may be a window that the device closes.
+TEST_CASE("both ends close at once, whatever the fabric does", "[verbs][limits]") {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    INFO("seed " << seed);
+    FakeOptions options;
+    options.policy = {.order = FakePolicy::Order::kLossy, .loss_per_mille = 100, .seed = seed};
+    Fabric fabric(options);
+    Duo duo;
+    REQUIRE(duo.open().ok());
+    Traffic traffic(duo, duo.client, duo.server, 5s);
+    traffic.post(200'000);
+    for (uint64_t i = 0; i < seed % 5; ++i) (void)(duo.near->progress() + duo.far->progress());
+    duo.client.core().start_close();
+    duo.server.core().start_close();
+    CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+    traffic.finish();
+  }
+}
+
 }  // namespace
 }  // namespace sluice::verbs
