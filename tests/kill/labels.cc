@@ -6,44 +6,50 @@ namespace {
 constexpr Reached kNo = Reached::kNowhere, kS = Reached::kServer, kC = Reached::kClient, kBoth = Reached::kEither;
 
 constexpr Label kLabels[] = {
-    // name, shm, tcp, sluice, busy
-    {"session.want", kBoth, kBoth, kNo, false},
-    {"session.supply", kBoth, kBoth, kNo, false},
-    {"session.offered", kBoth, kBoth, kNo, true},
-    {"session.done", kBoth, kBoth, kNo, true},
-    {"session.placed", kBoth, kBoth, kNo, false},
-    {"session.close", kBoth, kBoth, kNo, false},
-    {"session.bye", kBoth, kBoth, kNo, false},
-    // Only shm gives views, which go home again; only tcp asks for bytes and pushes them.
-    {"session.view", kBoth, kNo, kNo, false},
-    {"session.release", kBoth, kNo, kNo, false},
-    {"session.pull", kNo, kBoth, kNo, false},
-    {"session.pushed", kNo, kBoth, kNo, true},
+    // name, shm, tcp, sluice, rdma, busy
+    {"session.want", kBoth, kBoth, kNo, kBoth, false},
+    {"session.supply", kBoth, kBoth, kNo, kBoth, false},
+    {"session.offered", kBoth, kBoth, kNo, kBoth, true},
+    {"session.done", kBoth, kBoth, kNo, kBoth, true},
+    {"session.placed", kBoth, kBoth, kNo, kBoth, false},
+    {"session.close", kBoth, kBoth, kNo, kBoth, false},
+    {"session.bye", kBoth, kBoth, kNo, kBoth, false},
+    // Only shm gives views, which go home again; only tcp pushes bytes.
+    {"session.view", kBoth, kNo, kNo, kNo, false},
+    {"session.release", kBoth, kNo, kNo, kNo, false},
+    {"session.pull", kNo, kBoth, kNo, kBoth, false},
+    {"session.pushed", kNo, kBoth, kNo, kNo, true},
 
-    {"shm.connected", kC, kNo, kC, false},
-    {"shm.hello_sent", kC, kNo, kC, false},
-    {"shm.hello_received", kC, kNo, kC, false},
-    {"shm.accepted", kS, kNo, kS, false},
-    {"shm.sent", kBoth, kNo, kNo, true},
-    {"shm.announce", kBoth, kNo, kNo, false},
-    {"shm.map_extent", kBoth, kNo, kNo, false},
-    {"shm.close", kBoth, kNo, kNo, false},
+    {"session.posted", kNo, kNo, kNo, kBoth, true},
 
-    {"tcp.connected", kNo, kC, kC, false},
-    {"tcp.hello_sent", kNo, kC, kC, false},
-    {"tcp.hello_received", kNo, kBoth, kBoth, false},
-    {"tcp.hello_answered", kNo, kS, kS, false},
-    {"tcp.chosen", kNo, kC, kC, false},
-    {"tcp.choice_received", kNo, kS, kS, false},
-    {"tcp.data_partly_sent", kNo, kBoth, kNo, false},
-    {"tcp.data_partly_placed", kNo, kBoth, kNo, false},
-    {"tcp.bye_sent", kNo, kBoth, kNo, false},
-    {"tcp.header_partly_sent", kNo, kNo, kNo, false,
+    {"verbs.request", kNo, kNo, kNo, kC, false},
+    {"verbs.respond", kNo, kNo, kNo, kS, false},
+    {"verbs.establish", kNo, kNo, kNo, kC, false},
+
+    {"shm.connected", kC, kNo, kC, kNo, false},
+    {"shm.hello_sent", kC, kNo, kC, kNo, false},
+    {"shm.hello_received", kC, kNo, kC, kNo, false},
+    {"shm.accepted", kS, kNo, kS, kNo, false},
+    {"shm.sent", kBoth, kNo, kNo, kNo, true},
+    {"shm.announce", kBoth, kNo, kNo, kNo, false},
+    {"shm.map_extent", kBoth, kNo, kNo, kNo, false},
+    {"shm.close", kBoth, kNo, kNo, kNo, false},
+
+    {"tcp.connected", kNo, kC, kC, kNo, false},
+    {"tcp.hello_sent", kNo, kC, kC, kNo, false},
+    {"tcp.hello_received", kNo, kBoth, kBoth, kNo, false},
+    {"tcp.hello_answered", kNo, kS, kS, kNo, false},
+    {"tcp.chosen", kNo, kC, kC, kNo, false},
+    {"tcp.choice_received", kNo, kS, kS, kNo, false},
+    {"tcp.data_partly_sent", kNo, kBoth, kNo, kNo, false},
+    {"tcp.data_partly_placed", kNo, kBoth, kNo, kNo, false},
+    {"tcp.bye_sent", kNo, kBoth, kNo, kNo, false},
+    {"tcp.header_partly_sent", kNo, kNo, kNo, kNo, false,
      "the kernel takes part of a header only when the socket's buffer ends just there, which no process can arrange "
      "for another; //transport/tcp:link_send_test writes messages of every size in parts"},
 
-    {"select.greeted", kNo, kNo, kC, false},
-    {"select.met", kNo, kNo, kC, false},
+    {"select.greeted", kNo, kNo, kC, kNo, false},
+    {"select.met", kNo, kNo, kC, kNo, false},
 };
 
 }  // namespace

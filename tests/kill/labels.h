@@ -18,6 +18,7 @@ struct Label {
   const char* name;
   Reached shm, tcp;
   Reached sluice;  // up to the choice of a path; what comes after it is that path's matter
+  Reached rdma;    // in a guest of the lab
   bool busy;       // reached many times: also killed and stopped at the fourth
   // Of a label that no case comes to.
   const char* why_nowhere = nullptr;

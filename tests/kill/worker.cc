@@ -65,6 +65,14 @@ class Worker {
       : cell_(cell), side_(side), board_(board), victim_(cell.victim == side) {}
 
   void run() {
+    open();
+    if (cell_.path == "rdma") {
+      // librdmacm opens the device once for the process and keeps it. Nobody listens there.
+      (void)context_->connect(std::string("rdma://") + std::getenv("SLUICE_LAB_ADDRESS") + ":1");
+      context_.reset();
+      open();
+    }
+    context_.reset();
     Holdings before = holdings();
     open();
     listen();
@@ -104,7 +112,7 @@ class Worker {
     context_ = must(open_context({.arena = {}, .arena_options = arena, .waiting = Waiting::kSleep}), "open");
   }
   void publish_address(const char* role, Listener& listener, char (&place)[160], std::atomic<int>& ready) {
-    std::string at = cell_.path == "shm" ? "shm:" + cell_.mark + std::to_string(::getpid()) + "-" + role : cell_.path + "://127.0.0.1:0";
+    std::string at = cell_.path == "shm" ? "shm:" + cell_.mark + std::to_string(::getpid()) + "-" + role : cell_.path + "://" + (cell_.path == "rdma" ? std::getenv("SLUICE_LAB_ADDRESS") : "127.0.0.1") + ":0";
     listener = must(context_->listen(at), "listen");
     std::snprintf(place, sizeof(place), "%s", listener.address().c_str());
     ready.store(1);

@@ -21,7 +21,8 @@ def guest_test(
 
     nodes, net, kernel, driver, memory, cpus: as `sluice lab run` takes them. With nodes = 2, `peer` is the program of node 2.
     timeout: Bazel's word; the guest is ended, and its log kept, a little earlier.
-    tier: "guest" runs in tools/test; "guest-long" only in its full tier.
+    tier: "guest" runs in tools/test; "guest-long" only in its full tier, and so does "guest-plain", with the fault points
+    compiled in.
     Not part of `bazel test //...` (tag manual): it needs what tools/setup --lab installs.
     """
     options = ["--kernel", kernel, "--nodes", str(nodes), "--memory", memory]
@@ -38,8 +39,8 @@ def guest_test(
         options += ["--peer-program", "'%s'" % " ".join(["$(location %s)" % peer] + peer_args)]
         if peer != binary:
             programs.append(peer)
-    if tier not in ("guest", "guest-long"):
-        fail("guest_test %s: tier is guest or guest-long, not %s" % (name, tier))
+    if tier not in ("guest", "guest-plain", "guest-long"):
+        fail("guest_test %s: tier is guest, guest-plain or guest-long, not %s" % (name, tier))
     native.sh_test(
         name = name,
         srcs = ["//tests/lab:in_guest.py"],
