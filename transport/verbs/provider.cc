@@ -131,7 +131,12 @@ Result<std::unique_ptr<Connection>> VerbsProvider::meet(const std::string& host,
   std::erase(meeting_, connection.get());
   note_use();
   if (connection->state() == State::kReady) return connection;
-  if (connection->state() == State::kEnded) return connection->why();
+  if (connection->state() == State::kEnded) {
+    Status why = connection->why();
+    connection.reset();
+    drop_unused_devices();
+    return why;
+  }
   return Status(waited.code(), Scope::kOperation, kOrigin, "no RDMA connection to " + host + ":" + std::to_string(port) + " before the deadline");
 }
 
@@ -229,6 +234,12 @@ size_t VerbsProvider::check_ports(Instant now) {
   }
   port_check_ = waiting ? after(now, kWatchdog) : kNever;
   return work;
+}
+
+// After an attempt that failed: a device that nobody uses would still have every extent
+// registered, and refuse the arena what the other paths need.
+void VerbsProvider::drop_unused_devices() {
+  std::erase_if(devices_, [](const auto& device) { return !device->in_use() && !device->has_buried(); });
 }
 
 void VerbsProvider::forget_closed() {
@@ -346,6 +357,7 @@ void VerbsListener::on_cm_event(const CmEvent& event) noexcept {
   auto accepted = Connection::accept(hub_, *owner_, event, ours_);
   if (!accepted.ok()) {
     log(LogLevel::kWarning, "an RDMA connection was refused: " + accepted.status().to_string());
+    owner_->drop_unused_devices();
     return;
   }
   half_open_.push_back({std::move(accepted).value(), after(now(), kGreetingLimit)});

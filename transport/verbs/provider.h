@@ -58,6 +58,7 @@ class VerbsProvider final : public Provider, public DeviceTable, public DeviceWa
   uint64_t sum_of(uint64_t (Device::*count)() const) const;
   void linger(std::unique_ptr<Connection> connection) override;
   size_t see_off(Instant now);
+  void drop_unused_devices();
   size_t check_ports(Instant now);
   void forget_closed();
   void note_use();

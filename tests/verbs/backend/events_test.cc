@@ -63,6 +63,21 @@ TEST_CASE("a lost completion event costs a tenth of a second, and is counted", "
   }
 }
 
+TEST_CASE("what came before the arming keeps its side awake", "[verbs][events]") {
+  Fabric fabric;
+  Duo duo;
+  REQUIRE(duo.open().ok());
+  for (int i = 0; i < 5; ++i) {
+    Tally& tally = duo.tally();
+    tally.expect(duo.server.receive({.tag = 1}, test::room(*duo.far, 100), tally.options()), OperationKind::kReceive, 1, 1);
+    duo.settle();
+    REQUIRE(duo.client.send(1, test::tensor(*duo.near, 100, 1)).ok());
+    CHECK_FALSE(duo.far->prepare_to_sleep());
+    CHECK(duo.until([&] { return tally.ended(); }, in(2s)));
+    tally.check();
+  }
+}
+
 TEST_CASE("who was away for long has missed no event that was waiting", "[verbs][events]") {
   Fabric fabric;
   Duo duo;

@@ -162,6 +162,35 @@ TEST_CASE("one large operation of each kind is cut", "[verbs][failures]") {
   }
 }
 
+TEST_CASE("after an abort nothing writes to memory that came back", "[verbs][failures]") {
+  for (int rounds : {0, 1, 3, 10}) {
+    INFO("after " << rounds << " rounds");
+    Fabric fabric;
+    Duo duo;
+    REQUIRE(duo.open().ok());
+    fabric->set_policy({.order = FakePolicy::Order::kSlow, .ticks = 40});
+    Buffer memory = test::filled(*duo.far, kLarge, 5);
+    auto key = duo.server.grant(memory, {.rights = Right::kReadWrite});
+    REQUIRE(key.ok());
+    Tally& tally = duo.tally();
+    std::vector<Buffer> back;
+    tally.on_end = [&](const Completion& c) {
+      back.emplace_back(std::move(const_cast<Completion&>(c).buffers[0]));
+      test::fill(back.back().bytes(), 6);
+    };
+    tally.expect(duo.client.read(*key, 0, test::room(*duo.near, kLarge), tally.options()), OperationKind::kRead, 1);
+    for (int i = 0; i < rounds; ++i) (void)(duo.near->progress() + duo.far->progress());
+    CHECK_FALSE(tally.ended());
+    duo.client.core().abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
+    CHECK(duo.until([&] { return tally.ended(); }, in(2s)));
+    fabric->advance(1000);
+    duo.settle();
+    REQUIRE(back.size() == 1);
+    CHECK(test::holds(back[0].bytes(), 6));
+    tally.on_end = nullptr;
+  }
+}
+
 TEST_CASE("a thousand connections come and go, and the census is flat", "[verbs][failures]") {
   Fabric fabric;
   Duo duo;

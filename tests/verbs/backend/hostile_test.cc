@@ -56,7 +56,9 @@ TEST_CASE("a frame's length is the peer's word", "[verbs][hostile]") {
   for (uint64_t nth : {1, 2, 6}) {
     for (uint32_t length : {0u, 4u, 7u, 9u, 20u, static_cast<uint32_t>(kSlotBytes) + 1, UINT32_MAX}) {
       INFO("receive " << nth << " has " << length << " bytes");
-      liars.receive(nth, [=](ibv_wc& wc) { wc.byte_len = length; }, End::kBroken);
+      bool impossible = length < kFramePrefix || length > kSlotBytes;
+      std::string text = impossible ? "a frame of " + std::to_string(length) + " bytes" : "";
+      liars.receive(nth, [=](ibv_wc& wc) { wc.byte_len = length; }, End::kBroken, text);
     }
   }
 }
@@ -70,6 +72,8 @@ TEST_CASE("a completion that names no request, or one twice, ends the connection
       liars.send(nth, [=](ibv_wc& wc) { wc.wr_id = id; }, End::kBroken, "not posted");
     }
   }
+  // Near those that are posted.
+  liars.send(2, [](ibv_wc& wc) { wc.wr_id += 300; }, End::kBroken, "not posted");
   // A slot that is posted again at once looks like a new message; there is then one too many.
   liars.fabric.expected_complaint = "post_recv: the receive queue is full";
   for (uint64_t nth : {1, 2, 5}) {

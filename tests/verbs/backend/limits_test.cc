@@ -4,6 +4,9 @@
 
 #include <errno.h>
 
+#include <algorithm>
+#include <tuple>
+
 namespace sluice::verbs {
 namespace {
 
@@ -118,9 +121,13 @@ TEST_CASE("memory that grows beyond the limit is refused, and connections live",
 
 // What a callback's grant() or revoke() finds while it waits for its window belongs to poll().
 TEST_CASE("grants made and revoked inside callbacks keep messages in order", "[verbs][limits]") {
-  for (int limit : {0, 1, 3}) {
+  for (auto [limit, policy, ticks] : std::vector<std::tuple<int, FakePolicy::Order, uint64_t>>{
+           {0, FakePolicy::Order::kHonest, 0}, {1, FakePolicy::Order::kHonest, 0}, {3, FakePolicy::Order::kSlow, 1},
+           {0, FakePolicy::Order::kReordering, 3}, {2, FakePolicy::Order::kReordering, 7}, {0, FakePolicy::Order::kSlow, 3}}) {
+    INFO("limit " << limit << " order " << static_cast<int>(policy) << " ticks " << ticks);
     FakeOptions options;
     options.poll_limit = limit;
+    options.policy = {.order = policy, .ticks = ticks};
     Fabric fabric(options);
     Duo duo;
     REQUIRE(duo.open().ok());
