@@ -95,7 +95,9 @@ bool fake_device_under_test() {
     const char* chosen = std::getenv("SLUICE_CONTRACT_VERBS");
     std::string_view name = chosen != nullptr ? chosen : "";
     if (!name.starts_with("fake")) return false;
-    verbs::use_verbs_api(new verbs::FakeVerbs(fabric_of(name)));
+    // Kept, also when a test puts another in its place.
+    static auto* fabric = new verbs::FakeVerbs(fabric_of(name));
+    verbs::use_verbs_api(fabric);
     return true;
   }();
   return path_is_direct() && fake;

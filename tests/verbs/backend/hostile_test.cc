@@ -133,11 +133,11 @@ TEST_CASE("frames that are cut short, too long or full of garbage end the connec
       INFO("message " << nth << " has " << left << " bytes left");
       liars.message(nth, [=](auto& bytes) { bytes.resize(left); }, End::kBroken);
     }
-    liars.message(nth, [](auto& bytes) { bytes.resize(bytes.size() - 1); }, End::kBroken);
+    liars.message(nth, [](auto& bytes) { bytes.pop_back(); }, End::kBroken);
     liars.message(nth, [](auto& bytes) { bytes.push_back(0); }, End::kBroken, "around a message of");
     liars.message(nth, [](auto& bytes) { bytes.resize(kSlotBytes); }, End::kBroken);
     for (uint8_t garbage : {0, 0x7F, 0xFF}) {
-      liars.message(nth, [=](auto& bytes) { std::fill(bytes.begin() + kFramePrefix, bytes.end(), garbage); }, End::kBroken);
+      liars.message(nth, [=](auto& bytes) { for (size_t i = kFramePrefix; i < bytes.size(); ++i) bytes[i] = garbage; }, End::kBroken);
     }
   }
   // More than a slot holds: the device itself refuses it.
