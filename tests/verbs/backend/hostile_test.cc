@@ -83,7 +83,7 @@ TEST_CASE("a completion that names no request, or one twice, ends the connection
 
 TEST_CASE("a completion of an opcode that nobody posted ends the connection", "[verbs][hostile]") {
   Liars liars;
-  for (int opcode : {0, 1, 7, 0x42, 0x85, 0xFFFF, -1}) {
+  for (int opcode : {0, 1, 7, 0x42, 0x85, 0xFF}) {
     INFO("opcode " << opcode);
     liars.receive(2, [=](ibv_wc& wc) { wc.opcode = static_cast<ibv_wc_opcode>(opcode); }, End::kBroken, "opcode");
   }
