@@ -11,19 +11,6 @@ namespace {
 
 constexpr const char* kOrigin = "fault/link";
 
-class CopiedPayload final : public proto::PayloadReader {
- public:
-  explicit CopiedPayload(proto::ConstBytes bytes) : left_(bytes) {}
-  void read(proto::MutableBytes out) override {
-    size_t length = std::min(out.size(), left_.size());
-    if (length > 0) std::memcpy(out.data(), left_.data(), length);
-    left_ = left_.subspan(length);
-  }
-
- private:
-  proto::ConstBytes left_;
-};
-
 uint16_t header_bytes_of(proto::ConstBytes header) {
   uint16_t length;
   std::memcpy(&length, header.data() + 2, 2);
@@ -207,7 +194,7 @@ FaultyLink::Arrival FaultyLink::copy(proto::ConstBytes header, proto::PayloadRea
 Status FaultyLink::hand_over(const Arrival& arrival, Instant now) {
   Result<wire::Header> common = wire::decode_header(arrival.header);
   SLUICE_RETURN_IF_ERROR(common.status());
-  CopiedPayload payload(arrival.payload);
+  proto::BytesPayload payload(arrival.payload);
   return client_->handle_message(arrival.header, payload, now);
 }
 

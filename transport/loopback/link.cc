@@ -41,19 +41,6 @@ class WireHold final : public proto::PeerMapping {
   std::atomic<uint32_t> references_{1};
 };
 
-class VectorPayload final : public proto::PayloadReader {
- public:
-  explicit VectorPayload(proto::ConstBytes bytes) : left_(bytes) {}
-  void read(proto::MutableBytes out) override {
-    size_t n = std::min(out.size(), left_.size());
-    if (n > 0) std::memcpy(out.data(), left_.data(), n);
-    left_ = left_.subspan(n);
-  }
-
- private:
-  proto::ConstBytes left_;
-};
-
 }  // namespace
 
 LoopbackLink::LoopbackLink(std::shared_ptr<Wire> wire, int side, std::string name)
@@ -130,7 +117,7 @@ size_t LoopbackLink::poll(Instant now) {
       status = Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "a message of the wrong length");
     }
     if (status.ok()) {
-      VectorPayload payload(proto::ConstBytes(message).subspan(common->header_bytes));
+      proto::BytesPayload payload(proto::ConstBytes(message).subspan(common->header_bytes));
       status = client_->handle_message(proto::ConstBytes(message).first(common->header_bytes), payload, now);
     }
     if (!status.ok()) {

@@ -49,14 +49,6 @@ std::map<std::string, std::shared_ptr<Port>>& ports() {
   return *all;
 }
 
-template <typename Options>
-proto::SessionOptions session_options(const Options& options) {
-  proto::SessionOptions session;
-  session.operation_timeout = options.operation_timeout;
-  session.silence_limit = options.silence_limit;
-  return session;
-}
-
 wire::Hello hello_for(Context& context, const proto::SessionOptions& options) {
   wire::Hello hello = local_hello(context.arena().reserved_address_bytes());
   hello.credit_messages = options.credit_messages;
@@ -112,7 +104,7 @@ void LoopbackProvider::shut_down() {
 }
 
 Result<std::shared_ptr<EndpointCore>> LoopbackProvider::connect(const Address& address, const ConnectOptions& options) {
-  proto::SessionOptions session = session_options(options);
+  proto::SessionOptions session = proto::session_options(options);
   PathProperties path{.path = Path::kLoopback, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}};
   if (std::string why = unmet(options.require, path); !why.empty()) return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   std::shared_ptr<Port> port;
@@ -140,7 +132,7 @@ Result<std::shared_ptr<EndpointCore>> LoopbackProvider::connect(const Address& a
 }
 
 Result<std::unique_ptr<ListenerCore>> LoopbackProvider::listen(const Address& address, const ListenOptions& options) {
-  proto::SessionOptions session = session_options(options);
+  proto::SessionOptions session = proto::session_options(options);
   auto port = std::make_shared<Port>();
   port->mailbox = context_.mailbox();
   port->arena = context_.shared_arena();

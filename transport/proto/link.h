@@ -4,9 +4,11 @@
 #ifndef SLUICE_PROTO_LINK_H_
 #define SLUICE_PROTO_LINK_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 
@@ -68,6 +70,20 @@ class PayloadReader {
 
  protected:
   ~PayloadReader() = default;
+};
+
+// Of bytes that lie in one piece.
+class BytesPayload final : public PayloadReader {
+ public:
+  explicit BytesPayload(ConstBytes bytes) : left_(bytes) {}
+  void read(MutableBytes out) override {
+    size_t length = std::min(out.size(), left_.size());
+    if (length > 0) std::memcpy(out.data(), left_.data(), length);
+    left_ = left_.subspan(length);
+  }
+
+ private:
+  ConstBytes left_;
 };
 
 // A peer's memory, mapped read-only. Counted: views keep it after the link is gone.

@@ -58,6 +58,15 @@ struct SessionOptions {
   Quota* quota = nullptr;
 };
 
+// What ConnectOptions and ListenOptions say of a session.
+template <typename Options>
+SessionOptions session_options(const Options& options) {
+  SessionOptions session;
+  session.operation_timeout = options.operation_timeout;
+  session.silence_limit = options.silence_limit;
+  return session;
+}
+
 // The parts a session is made of.
 struct SessionParts {
   std::unique_ptr<Link> link;  // its client is set to the session by the backend

@@ -21,14 +21,6 @@ Counter chose_shm("select.chose_shm");
 Counter chose_verbs("select.chose_verbs");
 Counter chose_tcp("select.chose_tcp");
 
-template <typename Options>
-proto::SessionOptions session_options(const Options& options) {
-  proto::SessionOptions session;
-  session.operation_timeout = options.operation_timeout;
-  session.silence_limit = options.silence_limit;
-  return session;
-}
-
 PathProperties shm_properties() {
   return {.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}, .copies_per_fetch = 0};
 }
@@ -126,7 +118,7 @@ class SelectListener final : public ListenerCore {
     // The Unix socket beside the rings reports the peer's end as soon as TCP would.
     std::string why = "same host, user and namespaces; the peer chose it";
     announce(address_, Path::kShm, why);
-    return owner_->shm_.make_endpoint(std::move(meeting), session_options(options_), "shm: " + why);
+    return owner_->shm_.make_endpoint(std::move(meeting), proto::session_options(options_), "shm: " + why);
   }
 
   struct UnpairedVerbs {
@@ -152,7 +144,7 @@ class SelectListener final : public ListenerCore {
     // retries that of its machine.
     std::string why = "an RDMA device reaches the peer, which chose it";
     announce(address_, Path::kVerbs, why);
-    return owner_->verbs_.make_endpoint(std::move(connection), options_.require, session_options(options_), "rdma: " + why);
+    return owner_->verbs_.make_endpoint(std::move(connection), options_.require, proto::session_options(options_), "rdma: " + why);
   }
 
   Result<std::shared_ptr<EndpointCore>> by_tcp(tcp::Greeting&& greeting) {
@@ -165,7 +157,7 @@ class SelectListener final : public ListenerCore {
       return Status(Code::kUnsupported, Scope::kEndpoint, kOrigin, lacking);
     }
     announce(address_, Path::kTcp, why);
-    return owner_->tcp_.make_endpoint(std::move(greeting), session_options(options_), "tcp: " + why);
+    return owner_->tcp_.make_endpoint(std::move(greeting), proto::session_options(options_), "tcp: " + why);
   }
 
   SelectProvider* owner_;
@@ -201,7 +193,7 @@ struct SelectProvider::Attempt {
 };
 
 Result<std::shared_ptr<EndpointCore>> SelectProvider::connect(const Address& address, const ConnectOptions& options) {
-  proto::SessionOptions session = session_options(options);
+  proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
   SLUICE_TRY(tcp::Greeting greeting, tcp::greet(context_, address, tcp::hello_for(context_, session), deadline));
   fault_point("select.greeted");
@@ -280,14 +272,14 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::try_verbs(Attempt& attempt
 // At any port of the same address. Null, with a line in the log, where it cannot be.
 std::unique_ptr<verbs::VerbsListener> SelectProvider::listen_by_rdma(const Address& address, const ListenOptions& options) {
   if (!verbs::rdma_devices_present()) return nullptr;
-  auto listener = verbs_.open_listener(address.host, 0, options.backlog, verbs::verbs_hello(context_, session_options(options)));
+  auto listener = verbs_.open_listener(address.host, 0, options.backlog, verbs::verbs_hello(context_, proto::session_options(options)));
   if (listener.ok()) return std::move(listener).value();
   log(LogLevel::kInfo, "not listening by RDMA: " + listener.status().to_string());
   return nullptr;
 }
 
 Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& address, const ListenOptions& options) {
-  proto::SessionOptions session = session_options(options);
+  proto::SessionOptions session = proto::session_options(options);
   wire::Uuid rendezvous;
   fill_random(rendezvous.bytes);
   wire::Hello shm_ours = shm::shm_hello(context_, session);

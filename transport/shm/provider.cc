@@ -31,14 +31,6 @@ void abandon(StorageRef loan) {
   abandoned.push_back(std::move(loan));
 }
 
-template <typename Options>
-proto::SessionOptions session_options(const Options& options) {
-  proto::SessionOptions session;
-  session.operation_timeout = options.operation_timeout;
-  session.silence_limit = options.silence_limit;
-  return session;
-}
-
 class ShmListener final : public ListenerCore {
  public:
   ShmListener(ShmProvider& provider, std::unique_ptr<RendezvousListener> rendezvous, std::string address,
@@ -117,7 +109,7 @@ void ShmProvider::shut_down() {
 }
 
 Result<std::shared_ptr<EndpointCore>> ShmProvider::connect(const Address& address, const ConnectOptions& options) {
-  proto::SessionOptions session = session_options(options);
+  proto::SessionOptions session = proto::session_options(options);
   PathProperties path{.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}};
   if (std::string why = unmet(options.require, path); !why.empty()) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
@@ -128,7 +120,7 @@ Result<std::shared_ptr<EndpointCore>> ShmProvider::connect(const Address& addres
 }
 
 Result<std::unique_ptr<ListenerCore>> ShmProvider::listen(const Address& address, const ListenOptions& options) {
-  proto::SessionOptions session = session_options(options);
+  proto::SessionOptions session = proto::session_options(options);
   SLUICE_TRY(auto rendezvous, RendezvousListener::open(context_, socket_name(address.name), shm_hello(context_, session)));
   return std::unique_ptr<ListenerCore>(
       std::make_unique<ShmListener>(*this, std::move(rendezvous), address.to_string(), session));

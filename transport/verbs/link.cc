@@ -13,19 +13,6 @@ constexpr int kCompletionsPerPoll = 64;
 
 Counter access_refused_to_peer("verbs.access_refused_to_peer");
 
-class FramePayload final : public proto::PayloadReader {
- public:
-  explicit FramePayload(proto::ConstBytes bytes) : left_(bytes) {}
-  void read(proto::MutableBytes out) override {
-    size_t length = std::min(out.size(), left_.size());
-    if (length > 0) std::memcpy(out.data(), left_.data(), length);
-    left_ = left_.subspan(length);
-  }
-
- private:
-  proto::ConstBytes left_;
-};
-
 }  // namespace
 
 proto::LinkTraits verbs_traits(const DeviceLimits& limits, uint64_t chunk_bytes) {
@@ -110,7 +97,7 @@ void VerbsLink::on_message(proto::ConstBytes message, Instant now) {
                                                                    std::to_string(common->header_bytes + common->payload_bytes));
   }
   if (status.ok()) {
-    FramePayload payload(message.subspan(common->header_bytes));
+    proto::BytesPayload payload(message.subspan(common->header_bytes));
     status = client_->handle_message(message.first(common->header_bytes), payload, now);
   }
   if (!status.ok() && !closed()) connection_->queue().fail(status);

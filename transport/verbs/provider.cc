@@ -29,14 +29,6 @@ Counter half_open_dropped("verbs.half_open_dropped");
 Counter ports_down("verbs.ports_down");
 Counter peer_access_refused("verbs.peer_access_refused");
 
-template <typename Options>
-proto::SessionOptions session_options(const Options& options) {
-  proto::SessionOptions session;
-  session.operation_timeout = options.operation_timeout;
-  session.silence_limit = options.silence_limit;
-  return session;
-}
-
 // What comes on a connection that is being closed is of no use to anybody.
 class Nobody final : public QueueClient {
   void on_message(proto::ConstBytes, Instant) override {}
@@ -55,7 +47,7 @@ class RdmaListener final : public ListenerCore {
     while (listener_ != nullptr) {
       std::unique_ptr<Connection> connection = listener_->take();
       if (connection == nullptr) return nullptr;
-      auto endpoint = provider_.make_endpoint(std::move(connection), options_.require, session_options(options_), "rdma: was asked for");
+      auto endpoint = provider_.make_endpoint(std::move(connection), options_.require, proto::session_options(options_), "rdma: was asked for");
       if (endpoint.ok()) return std::move(endpoint).value();
       log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
     }
@@ -141,7 +133,7 @@ Result<std::unique_ptr<Connection>> VerbsProvider::meet(const std::string& host,
 }
 
 Result<std::shared_ptr<EndpointCore>> VerbsProvider::connect(const Address& address, const ConnectOptions& options) {
-  proto::SessionOptions session = session_options(options);
+  proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
   SLUICE_TRY(auto connection, meet(address.host, address.port, verbs_hello(context_, session), deadline));
   return make_endpoint(std::move(connection), options.require, session, "rdma: was asked for");
@@ -154,7 +146,7 @@ Result<std::unique_ptr<VerbsListener>> VerbsProvider::open_listener(const std::s
 }
 
 Result<std::unique_ptr<ListenerCore>> VerbsProvider::listen(const Address& address, const ListenOptions& options) {
-  SLUICE_TRY(auto listener, open_listener(address.host, address.port, options.backlog, verbs_hello(context_, session_options(options))));
+  SLUICE_TRY(auto listener, open_listener(address.host, address.port, options.backlog, verbs_hello(context_, proto::session_options(options))));
   return std::unique_ptr<ListenerCore>(std::make_unique<RdmaListener>(*this, std::move(listener), address, options));
 }
 
