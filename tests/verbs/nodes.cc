@@ -74,6 +74,7 @@ struct Client final : CompletionSink {
       (void)endpoint.send(2, echo);
     }
     if (completion.kind == OperationKind::kReceive && ok) receive();
+    if (!ok && completion.status.code() != Code::kCancelled) std::fprintf(stderr, "%s\n", completion.status.to_string().c_str());
   }
   void receive() {
     auto room = context->arena().allocate(kLargest);

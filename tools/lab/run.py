@@ -334,9 +334,14 @@ class Run:
                      f"; the command's status was {first.status}; logs: {self.folder}", always=True)
             return GUEST_COMPLAINED
         if first.status == 0 and self._peer_failed():
-            self.say(f"node 2's command failed with status {self.machines[1].status}:\n{_text(self.folder / 'peer.stderr')[-2000:]}", always=True)
+            self.say(f"node 2's command failed with status {self.machines[1].status}:\n{self._peer_said()}", always=True)
             return self.machines[1].status
+        if first.status != 0 and self.options.nodes == 2 and self._peer_said():
+            self.say(f"node 2's command said:\n{self._peer_said()}", always=True)
         return first.status
+
+    def _peer_said(self):
+        return _text(self.folder / "peer.stderr")[-2000:].rstrip()
 
     def _peer_failed(self):
         """Node 2's command that was still running when node 1's ended was killed by us: 128 + SIGKILL."""

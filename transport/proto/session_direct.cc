@@ -13,9 +13,9 @@ namespace sluice::proto {
 namespace {
 
 constexpr const char* kOrigin = "proto/session";
-// How long a peer may take to say that it has let go of our memory, and after that how
-// long our device may: a deadline is late by at most the sum. Then the connection ends,
-// which fences everything.
+// How long a peer may take to say that it has let go of the memory of an operation that was
+// ended early, and after that how long our device may: a deadline is late by at most the
+// sum. Then the connection ends, which fences everything.
 constexpr Duration kFenceTime = std::chrono::seconds(1);
 // Bytes of one operation that a device works on at once: enough for any link (100 us at
 // 80 GB/s), and little enough that a slow device gives it back within the fence time.
@@ -307,8 +307,11 @@ void Session::conclude(Operation* op, Status status) {
 void Session::fence(Operation* op, Status status) {
   unlink(op);
   op->state = OperationState::kFencing;
+  // What ended well keeps its own deadline: the device closes its window in its turn, after
+  // what a wire that loses packets makes it repeat.
+  Instant limit = after(host_->now(), kFenceTime);
+  op->deadline = status.ok() ? std::max(op->deadline, limit) : limit;
   op->completion.status = std::move(status);
-  op->deadline = after(host_->now(), kFenceTime);
   arm_timeout(op->deadline);
   ++fencing_;
 }
@@ -369,7 +372,7 @@ void Session::fence_overdue(Operation* op, Instant now) {
   fences_overdue.add();
   if (!op->answer_due) {
     fail_connection(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
-                           "the device did not let go of memory within a second; the connection was ended to make it"));
+                           "the device did not let go of memory in time; the connection was ended to make it"));
     return;
   }
   op->answer_due = false;

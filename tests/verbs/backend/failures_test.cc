@@ -105,6 +105,34 @@ TEST_CASE("a wire that is cut in the middle of everything ends every operation i
   }
 }
 
+// A window is closed in its turn, behind messages that the wire makes the device repeat.
+TEST_CASE("a fetch that ended well waits for its device until its own deadline", "[verbs][failures]") {
+  Fabric fabric({.retry_ticks = 100'000});
+  Duo duo;
+  REQUIRE(duo.open().ok());
+  Tally &near = duo.tally(), &far = duo.tally();
+  Shelf& shelf = duo.shelf(*duo.far, far);
+  shelf.size = kLarge;
+  duo.server.core().set_want_handler(&shelf);
+  duo.settle();
+  fabric.with_faults([](FakeFaults& f) { f.link = FakeFaults::Link::kAnswersLost; });
+  WantOptions want{.key_id = 0, .key = "k", .step = 1, .destination = test::room(*duo.near, kLarge)};
+  near.expect(duo.client.core().post_want(want, near.options()), OperationKind::kWant, 1);
+  REQUIRE(duo.until([&] { return duo.client.counters().bytes_received >= kLarge; }, in(3s)));
+  CHECK_FALSE(near.ended());
+  // Longer than an operation that was ended early would wait.
+  for (Instant until = in(1100ms); now() < until;) {
+  }
+  fabric.with_faults([](FakeFaults& f) { f.link = FakeFaults::Link::kUp; });
+  CHECK(duo.until([&] {
+    fabric->advance(100);
+    return near.ended() && far.ended();
+  }, in(3s)));
+  near.check();
+  CHECK(near.failures() == 0);
+  CHECK(duo.connected());
+}
+
 TEST_CASE("one connection's wire is cut, and the others go on", "[verbs][failures]") {
   Fabric fabric;
   Duo duo;
