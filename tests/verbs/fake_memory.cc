@@ -1,6 +1,7 @@
 // Protection domains, memory regions and windows, and who may reach what through them.
 #include <errno.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cinttypes>
@@ -76,8 +77,14 @@ ibv_mr* Fabric::reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
 }
 
 ibv_mr* Fabric::reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) {
-  if (fd < 0) return errno = EBADF, nullptr;
-  if (offset + length < offset) return errno = EINVAL, nullptr;
+  Context* found = contexts_.find(pd->context);
+  if (found != nullptr && !found->device->options.dma_bufs) return errno = EOPNOTSUPP, nullptr;
+  // Any file does as a dma-buf; a regular one has a length.
+  struct stat file {};
+  if (::fstat(fd, &file) != 0) return errno = EBADF, nullptr;
+  if (offset + length < offset || (S_ISREG(file.st_mode) && offset + length > static_cast<uint64_t>(file.st_size))) {
+    return errno = EINVAL, nullptr;
+  }
   return register_memory(pd, iova, length, access, true);
 }
 
@@ -97,6 +104,7 @@ ibv_mr* Fabric::register_memory(ibv_pd* pd, uint64_t address, size_t length, int
   uint64_t pinned = device_memory || on_demand ? 0 : pages * page_bytes();
   auto of_device = [&](const Mr& mr) { return mr.base.context->device == pd->context->device; };
   if (mrs_.count(of_device) >= static_cast<size_t>(limits.max_mr)) return errno = ENOMEM, nullptr;
+  if (pinned > 0 && options.memlock_bytes == 0) return errno = EPERM, nullptr;  // can_do_mlock() in mm/mlock.c
   if (pinned > options.memlock_bytes || pinned_ > options.memlock_bytes - pinned) return errno = ENOMEM, nullptr;
   if (!device_memory && !mapped(first, pages)) return errno = EFAULT, nullptr;
 

@@ -33,6 +33,7 @@ struct FakeDeviceOptions {
   uint32_t vendor_part_id = 1;
   bool windows = true;  // IBV_DEVICE_MEM_WINDOW_TYPE_2B and max_mw
   bool on_demand_paging = false;
+  bool dma_bufs = true;
   bool moderation = true;  // modify_cq
   ibv_atomic_cap atomic_cap = IBV_ATOMIC_HCA;
   int max_mw = 4096;

@@ -98,9 +98,7 @@ Status QueuePair::make_slots() {
   slots_ = static_cast<std::byte*>(memory);
   // A child must not get copies of pages that the device writes to.
   (void)::madvise(memory, bytes, MADV_DONTFORK);
-  errno = 0;
-  slots_mr_ = api_.reg_mr(device_.pd(), memory, bytes, IBV_ACCESS_LOCAL_WRITE);
-  if (slots_mr_ == nullptr) return memlock_error(kOrigin, bytes, device_.registrar().registered_bytes(), errno);
+  SLUICE_TRY(slots_mr_, device_.registrar().pin(memory, bytes, IBV_ACCESS_LOCAL_WRITE));
   return Status();
 }
 

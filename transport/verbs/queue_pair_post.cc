@@ -170,9 +170,7 @@ Status QueuePair::gather(Pieces& pieces, std::byte* data, uint64_t length, bool 
       return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "the memory lies in too many registered pieces");
     }
     if (found.mr == nullptr) {
-      errno = 0;
-      found.mr = api_.reg_mr(device_.pd(), data, length, static_cast<int>(access));
-      if (found.mr == nullptr) return memlock_error(kOrigin, length, device_.registrar().registered_bytes(), errno);
+      SLUICE_TRY(found.mr, device_.registrar().pin(data, length, static_cast<int>(access)));
       foreign_registrations.add();
       found.length = length;
       pieces.temporary[pieces.count] = found.mr;
@@ -374,9 +372,7 @@ Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length,
 Result<proto::WindowId> QueuePair::open_narrow(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out) {
   int access = access_flags(rights);
   if (has_right(rights, Right::kWrite) || has_right(rights, Right::kAtomic)) access |= IBV_ACCESS_LOCAL_WRITE;
-  errno = 0;
-  ibv_mr* mr = api_.reg_mr(device_.pd(), data, length, access);
-  if (mr == nullptr) return memlock_error(kOrigin, length, device_.registrar().registered_bytes(), errno);
+  SLUICE_TRY(ibv_mr * mr, device_.registrar().pin(data, length, access));
   narrow_registrations.add();
   proto::WindowId id = take_window();
   Window& window = windows_[id];

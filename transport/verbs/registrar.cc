@@ -16,23 +16,48 @@ constexpr const char* kOrigin = "verbs/registrar";
 
 Counter extents_registered("verbs.extents_registered");
 Counter registrations_refused("verbs.registrations_refused");
+Counter registered_on_demand("verbs.registered_on_demand");
 
 std::string mebibytes(uint64_t bytes) { return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB"; }
 
-}  // namespace
+Status invalid(const char* what) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, what); }
 
-Status memlock_error(const char* origin, uint64_t more, uint64_t pinned, int os_error) {
+// What ibv_reg_dmabuf_mr() says: EOPNOTSUPP of the library or the kernel's driver
+// (reg_user_mr_dmabuf), ENOSYS of a library without the call, EBADF and EINVAL of
+// dma_buf_get() and ib_umem_dmabuf_get().
+Status dma_buf_error(uint64_t length, int error) {
+  switch (error) {
+    case EOPNOTSUPP:
+    case ENOSYS:
+    case EPROTONOSUPPORT:
+      return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                    "device memory cannot be registered: it takes Linux 5.12, rdma-core 34, an RDMA driver that imports dma-bufs (for "
+                    "example mlx5) and an exporter that lets peers in; copy to host memory first",
+                    error);
+    case EBADF:
+    case EINVAL: return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "the descriptor is no dma-buf, or has no such range", error);
+    case ENOMEM:
+      return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
+                    "the RDMA device has no room to register " + mebibytes(length) + " of device memory; remove other device memory first", error);
+    default: return Status(Code::kInternal, Scope::kOperation, kOrigin, "device memory cannot be registered", error);
+  }
+}
+
+// Why the system refused to pin `more` bytes, in words, with the remedy.
+Status memlock_error(uint64_t more, uint64_t pinned, int os_error) {
   rlimit limit{};
   bool limited = ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   std::string why = "the RDMA device cannot register " + mebibytes(more) + " beside the " + mebibytes(pinned) + " it has";
-  if (os_error == ENOMEM && limited) {
+  if ((os_error == ENOMEM || os_error == EPERM) && limited) {
     why += ": this process may lock " + std::to_string(limit.rlim_cur >> 10) +
            " KiB (RLIMIT_MEMLOCK); raise it with `ulimit -l unlimited`, in containers with `--ulimit memlock=-1`, in services with LimitMEMLOCK=infinity";
   } else if (os_error == ENOMEM) {
     why += ": out of memory or of the device's entries for it; use a smaller arena (SLUICE_ARENA_LIMIT)";
   }
-  return Status(Code::kNoMemory, Scope::kOperation, origin, why, os_error);
+  return Status(Code::kNoMemory, Scope::kOperation, kOrigin, why, os_error);
 }
+
+}  // namespace
 
 Result<std::unique_ptr<Registrar>> Registrar::attach(VerbsApi& api, ibv_pd* pd, std::shared_ptr<Arena> arena,
                                                      const RegistrarOptions& options) {
@@ -56,23 +81,38 @@ Registrar::~Registrar() {
   for (Region& region : regions_) (void)api_.dereg_mr(region.mr);
 }
 
+// Linux says ENOMEM past RLIMIT_MEMLOCK and EPERM where that is 0 (ib_umem_get() in
+// drivers/infiniband/core/umem.c).
+Result<ibv_mr*> Registrar::pin(void* data, uint64_t length, int access) {
+  errno = 0;
+  if (ibv_mr* mr = api_.reg_mr(pd_, data, length, access)) return mr;
+  int error = errno;
+  if (options_.on_demand && (error == ENOMEM || error == EPERM)) {
+    if (ibv_mr* mr = api_.reg_mr(pd_, data, length, access | IBV_ACCESS_ON_DEMAND)) {
+      registered_on_demand.add();
+      if (on_demand_registrations_.fetch_add(1, std::memory_order_relaxed) == 0) {
+        log(LogLevel::kWarning, "memory that may not be locked (ulimit -l) is registered for on-demand paging: the RDMA device waits for its pages");
+      }
+      return mr;
+    }
+  }
+  registrations_refused.add();
+  return memlock_error(length, registered_bytes(), error);
+}
+
+void Registrar::insert(ExtentId id, uint64_t base, uint64_t length, ibv_mr* mr) {
+  std::lock_guard lock(mutex_);
+  auto after = std::upper_bound(regions_.begin(), regions_.end(), base, [](uint64_t at, const Region& r) { return at < r.base; });
+  regions_.insert(after, {.id = id, .base = base, .length = length, .mr = mr});
+  ++registrations_;
+}
+
 Status Registrar::extent_added(ExtentId id, std::byte* base, size_t length) {
   int access = IBV_ACCESS_LOCAL_WRITE;
   if (options_.windows) access |= IBV_ACCESS_MW_BIND;
-  if (options_.on_demand) access |= IBV_ACCESS_ON_DEMAND;
-  errno = 0;
-  ibv_mr* mr = api_.reg_mr(pd_, base, length, access);
-  if (mr == nullptr) {
-    registrations_refused.add();
-    return memlock_error(kOrigin, length, registered_bytes(), errno);
-  }
+  SLUICE_TRY(ibv_mr * mr, pin(base, length, access));
   extents_registered.add();
-  std::lock_guard lock(mutex_);
-  Region region{.id = id, .base = reinterpret_cast<uint64_t>(base), .length = length, .mr = mr};
-  regions_.insert(std::upper_bound(regions_.begin(), regions_.end(), region.base,
-                                   [](uint64_t at, const Region& r) { return at < r.base; }),
-                  region);
-  ++registrations_;
+  insert(id, reinterpret_cast<uint64_t>(base), length, mr);
   return Status();
 }
 
@@ -91,33 +131,36 @@ void Registrar::extent_removed(ExtentId id) noexcept {
 }
 
 Status Registrar::add_device_memory(int fd, uint64_t offset, uint64_t length, uint64_t iova) {
+  uint64_t end = 0;
+  if (length == 0 || __builtin_add_overflow(iova, length, &end)) return invalid("device memory of no bytes, or beyond 2^64");
+  {
+    std::lock_guard lock(mutex_);
+    for (const Region& region : regions_) {
+      if (iova < region.base + region.length && region.base < end) return invalid("a part of these addresses is registered already");
+    }
+  }
   int access = IBV_ACCESS_LOCAL_WRITE | (options_.windows ? static_cast<int>(IBV_ACCESS_MW_BIND) : 0);
   errno = 0;
   ibv_mr* mr = api_.reg_dmabuf_mr(pd_, offset, length, iova, fd, access);
   if (mr == nullptr) {
-    if (errno == EOPNOTSUPP || errno == ENOSYS) {
-      return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "the RDMA driver cannot register dma-bufs; copy to host memory first", errno);
-    }
-    return memlock_error(kOrigin, length, registered_bytes(), errno);
+    registrations_refused.add();
+    return dma_buf_error(length, errno);
   }
-  std::lock_guard lock(mutex_);
-  Region region{.id = 0, .base = iova, .length = length, .mr = mr};
-  regions_.insert(std::upper_bound(regions_.begin(), regions_.end(), iova, [](uint64_t at, const Region& r) { return at < r.base; }),
-                  region);
-  ++registrations_;
+  insert(0, iova, length, mr);
   return Status();
 }
 
-void Registrar::remove_device_memory(uint64_t iova) {
-  ibv_mr* mr = nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    auto found = std::find_if(regions_.begin(), regions_.end(), [&](const Region& r) { return r.id == 0 && r.base == iova; });
-    if (found == regions_.end()) return;
-    mr = found->mr;
-    regions_.erase(found);
+Status Registrar::remove_device_memory(uint64_t iova) {
+  std::lock_guard lock(mutex_);
+  auto found = std::find_if(regions_.begin(), regions_.end(), [&](const Region& r) { return r.id == 0 && r.base == iova; });
+  if (found == regions_.end()) return invalid("no device memory is registered at this address");
+  if (int error = api_.dereg_mr(found->mr); error == EBUSY) {
+    return Status(Code::kWrongState, Scope::kOperation, kOrigin, "a peer still has a grant of this device memory; revoke it first", error);
+  } else if (error != 0) {
+    return Status(Code::kInternal, Scope::kOperation, kOrigin, "the RDMA device does not let go of device memory", error);
   }
-  (void)api_.dereg_mr(mr);
+  regions_.erase(found);
+  return Status();
 }
 
 Registered Registrar::find(const void* data, uint64_t length) const {

@@ -3,6 +3,7 @@
 #ifndef SLUICE_VERBS_REGISTRAR_H_
 #define SLUICE_VERBS_REGISTRAR_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -22,7 +23,7 @@ struct Registered {
 
 struct RegistrarOptions {
   bool windows = true;    // extents can have windows bound to them
-  bool on_demand = false; // the device pages in what it needs: nothing is pinned
+  bool on_demand = false;  // the device can page in what it needs, where memory may not be pinned
 };
 
 // Thread: find() any; the extents' calls come from the arena, one at a time.
@@ -35,13 +36,28 @@ class Registrar final : public MemoryRegistrar {
   ~Registrar() override;
 
   Registered find(const void* data, uint64_t length) const;
-  // Device memory, given as a dma-buf (an accelerator's export): registered as it is, and
-  // found by its addresses from `iova` on. Not run on hardware by us.
+  // Registers other memory of this process; the caller deregisters it. Pinned, which is
+  // faster: the device never waits for a page. Where that is refused for want of memory to
+  // lock and the device pages on demand, registered so, with nothing pinned.
+  // Errors: kNoMemory, as attach().
+  Result<ibv_mr*> pin(void* data, uint64_t length, int access);
+
+  // Device memory, given as a dma-buf (an accelerator's export): [offset, offset + length)
+  // of it is registered as it is and found by its addresses, from `iova` on. It is pinned by
+  // its exporter and counts towards no limit of ours. Ownership: `fd` stays the caller's and
+  // may be closed at once. Tested with a fake device only, never run on hardware.
+  // Errors: kUnsupported (the kernel, the RDMA driver or the exporter cannot do it: the
+  // detail says which to look at), kInvalidArgument (no dma-buf, or no such range of it; the
+  // addresses are registered already), kNoMemory, kInternal.
   Status add_device_memory(int fd, uint64_t offset, uint64_t length, uint64_t iova);
-  void remove_device_memory(uint64_t iova);
+  // Requires: no transfer uses it. Errors: kInvalidArgument (no such memory), kWrongState (a
+  // window to it is open: revoke the grant first), kInternal. It stays registered then.
+  Status remove_device_memory(uint64_t iova);
 
   uint64_t registered_bytes() const;
   uint64_t registrations() const;
+  // Of those, the ones that are paged in on demand.
+  uint64_t on_demand_registrations() const { return on_demand_registrations_.load(std::memory_order_relaxed); }
 
   // MemoryRegistrar.
   Status extent_added(ExtentId id, std::byte* base, size_t length) override;
@@ -50,6 +66,8 @@ class Registrar final : public MemoryRegistrar {
  private:
   Registrar(VerbsApi& api, ibv_pd* pd, std::shared_ptr<Arena> arena, const RegistrarOptions& options)
       : api_(api), pd_(pd), arena_(std::move(arena)), options_(options) {}
+
+  void insert(ExtentId id, uint64_t base, uint64_t length, ibv_mr* mr);
 
   struct Region {
     ExtentId id = 0;  // 0: device memory
@@ -64,10 +82,8 @@ class Registrar final : public MemoryRegistrar {
   mutable std::mutex mutex_;
   std::vector<Region> regions_;  // by base; few
   uint64_t registrations_ = 0;
+  std::atomic<uint64_t> on_demand_registrations_{0};
 };
-
-// Why the system refused to pin `more` bytes, in words, with the remedy.
-Status memlock_error(const char* origin, uint64_t more, uint64_t pinned, int os_error);
 
 }  // namespace sluice::verbs
 

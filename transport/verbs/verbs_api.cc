@@ -58,9 +58,10 @@ class SystemVerbs final : public VerbsApi {
     ibv_device_attr_ex attributes{};
     verbs_context* extended = verbs_get_ctx_op(context, query_device_ex);
     if (extended == nullptr || extended->query_device_ex(context, nullptr, &attributes, sizeof(attributes)) != 0) return false;
-    constexpr uint32_t kNeeded = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+    uint32_t needed = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+    if (attributes.orig_attr.atomic_cap != IBV_ATOMIC_NONE) needed |= IBV_ODP_SUPPORT_ATOMIC;
     bool offered = (attributes.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
-    return offered && (attributes.odp_caps.per_transport_caps.rc_odp_caps & kNeeded) == kNeeded;
+    return offered && (attributes.odp_caps.per_transport_caps.rc_odp_caps & needed) == needed;
   }
   int query_port(ibv_context* context, uint8_t port, ibv_port_attr* out) override {
     *out = {};

@@ -31,7 +31,8 @@ class VerbsApi {
   virtual ibv_context* open_device(ibv_device* device) = 0;
   virtual int close_device(ibv_context* context) = 0;
   virtual int query_device(ibv_context* context, ibv_device_attr* attributes) = 0;
-  // Whether the device can page memory in on demand for RC (ibv_query_device_ex).
+  // Whether the device can page memory in on demand for all that RC does here: messages both
+  // ways, READs, WRITEs, and atomics if it has them (ibv_query_device_ex).
   virtual bool pages_on_demand(ibv_context* context) = 0;
   virtual int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attributes) = 0;
   // ENODATA: no such entry.

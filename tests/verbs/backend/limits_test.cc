@@ -95,6 +95,40 @@ TEST_CASE("without memory to lock a connection says what to do", "[verbs][limits
   CHECK(fabric->census().qps == 0);
 }
 
+TEST_CASE("where no memory may be locked, a device that pages on demand does without", "[verbs][limits]") {
+  for (bool windows : {true, false}) {
+    INFO("windows " << windows);
+    FakeOptions options;
+    options.memlock_bytes = 0;
+    options.devices[0].on_demand_paging = true;
+    options.devices[0].windows = windows;
+    Fabric fabric(options);
+    Gain on_demand("verbs.registered_on_demand");
+    Duo duo;
+    Status opened = duo.open();
+    INFO(opened.to_string());
+    REQUIRE(opened.ok());
+    Traffic traffic(duo, duo.client, duo.server);
+    traffic.post(3'000'000);
+    traffic.finish();
+    INFO(traffic.text());
+    CHECK(traffic.failures() == 0);
+    CHECK(fabric->census().pinned_bytes == 0);
+    CHECK(on_demand() >= 4);  // an extent and the message slots, at each end
+    expect_reconnect(duo);
+  }
+}
+
+TEST_CASE("memory that may be locked is, also where the device pages on demand", "[verbs][limits]") {
+  Fabric fabric(one([](FakeDeviceOptions& d) { d.on_demand_paging = true; }));
+  Gain on_demand("verbs.registered_on_demand");
+  Duo duo;
+  REQUIRE(duo.open().ok());
+  expect_traffic(duo, duo.client, duo.server);
+  CHECK(fabric->census().pinned_bytes > 0);
+  CHECK(on_demand() == 0);
+}
+
 TEST_CASE("memory that grows beyond the limit is refused, and connections live", "[verbs][limits]") {
   FakeOptions options;
   options.memlock_bytes = 24 << 20;

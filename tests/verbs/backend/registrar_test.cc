@@ -1,0 +1,203 @@
+// The registrar alone, on a fake device: how memory is registered, what is said when it is
+// refused, and device memory by dma-buf. No connection.
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <functional>
+#include <tuple>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <sluice/allocator/arena.h>
+#include <sluice/base/log.h>
+#include <sluice/verbs/registrar.h>
+
+#include "tests/verbs/fake_provider.h"
+
+namespace sluice::verbs {
+namespace {
+
+constexpr uint64_t kBytes = 1 << 20;
+// Where device memory is said to be: nobody touches it.
+constexpr uint64_t kDeviceAddress = uint64_t{0x7} << 44;
+
+// A device with a protection domain; nothing is left of them at the end.
+class Bench {
+ public:
+  explicit Bench(FakeOptions options = {}) : fake(std::move(options)) {
+    set_log_sink([](LogLevel, std::string_view, void*) {}, nullptr);
+    int count = 0;
+    ibv_device** list = fake.device_list(&count);
+    context = fake.open_device(list[0]);
+    fake.free_device_list(list);
+    pd = fake.alloc_pd(context);
+    auto made = Arena::create({.limit_bytes = 8 << 20, .first_extent_bytes = 2 << 20, .receive_reserve_bytes = 0});
+    REQUIRE(made.ok());
+    arena = std::move(made).value();
+    dma_buf = ::memfd_create("dma-buf", MFD_CLOEXEC);
+    REQUIRE(::ftruncate(dma_buf, kBytes) == 0);
+  }
+  ~Bench() {
+    ::close(dma_buf);
+    CHECK(fake.census().mrs == 0);
+    CHECK(fake.census().pinned_bytes == 0);
+    CHECK(fake.dealloc_pd(pd) == 0);
+    CHECK(fake.close_device(context) == 0);
+    CHECK(fake.complaints() == "");
+    set_log_sink(nullptr, nullptr);
+  }
+  std::unique_ptr<Registrar> attach(const RegistrarOptions& options = {}) {
+    auto registrar = Registrar::attach(fake, pd, arena, options);
+    INFO(registrar.status().to_string());
+    REQUIRE(registrar.ok());
+    return std::move(registrar).value();
+  }
+
+  FakeVerbs fake;
+  ibv_context* context;
+  ibv_pd* pd;
+  std::shared_ptr<Arena> arena;
+  int dma_buf;
+};
+
+bool says(const Status& status, const char* text) { return status.to_string().find(text) != std::string::npos; }
+const void* at(uint64_t address) { return reinterpret_cast<const void*>(address); }
+
+FakeOptions device(const std::function<void(FakeDeviceOptions&)>& change) {
+  FakeOptions options;
+  change(options.devices[0]);
+  return options;
+}
+
+TEST_CASE("device memory is registered by dma-buf, found by its addresses, and released", "[verbs][registrar]") {
+  Bench bench;
+  auto registrar = bench.attach();
+  uint64_t extents = bench.fake.census().mrs;
+  uint64_t pinned = bench.fake.census().pinned_bytes;
+  REQUIRE(registrar->add_device_memory(bench.dma_buf, 4096, kBytes - 4096, kDeviceAddress).ok());
+  CHECK(bench.fake.calls("reg_dmabuf_mr") == 1);
+  CHECK(bench.fake.census().mrs == extents + 1);
+  CHECK(bench.fake.census().pinned_bytes == pinned);
+  Registered found = registrar->find(at(kDeviceAddress + 100), kBytes);
+  REQUIRE(found.mr != nullptr);
+  CHECK(found.length == kBytes - 4096 - 100);
+  CHECK(reinterpret_cast<uint64_t>(found.mr->addr) == kDeviceAddress);
+  CHECK(registrar->find(at(kDeviceAddress - 1), 1).mr == nullptr);
+  CHECK(registrar->find(at(kDeviceAddress + kBytes - 4096), 1).mr == nullptr);
+  // The arena's memory is still the arena's.
+  auto buffer = bench.arena->allocate(5000);
+  REQUIRE(buffer.ok());
+  CHECK(registrar->find(buffer->data(), 5000).length == 5000);
+  REQUIRE(registrar->remove_device_memory(kDeviceAddress).ok());
+  CHECK(registrar->find(at(kDeviceAddress), 1).mr == nullptr);
+  CHECK(bench.fake.census().mrs == bench.arena->extents_over(0, bench.arena->reserved_address_bytes()).size());
+  CHECK(registrar->remove_device_memory(kDeviceAddress).code() == Code::kInvalidArgument);
+}
+
+TEST_CASE("device memory that was not removed goes with the registrar", "[verbs][registrar]") {
+  Bench bench;
+  auto registrar = bench.attach();
+  CHECK(registrar->add_device_memory(bench.dma_buf, 0, 4096, kDeviceAddress).ok());
+  CHECK(registrar->add_device_memory(bench.dma_buf, 4096, 4096, kDeviceAddress + 4096).ok());
+}
+
+TEST_CASE("device memory that cannot be registered says what is missing", "[verbs][registrar]") {
+  SECTION("a driver or kernel without it") {
+    Bench bench(device([](FakeDeviceOptions& d) { d.dma_bufs = false; }));
+    Status refused = bench.attach()->add_device_memory(bench.dma_buf, 0, 4096, kDeviceAddress);
+    INFO(refused.to_string());
+    CHECK(refused.code() == Code::kUnsupported);
+    CHECK(says(refused, "Linux 5.12"));
+    CHECK(says(refused, "RDMA driver that imports dma-bufs"));
+    CHECK(says(refused, "copy to host memory"));
+  }
+  SECTION("a library without it, and what else goes wrong") {
+    Bench bench;
+    auto registrar = bench.attach();
+    for (auto [error, code, text] : std::vector<std::tuple<int, Code, const char*>>{
+             {ENOSYS, Code::kUnsupported, "rdma-core"}, {ENOMEM, Code::kNoMemory, "no room"}, {EIO, Code::kInternal, "cannot be registered"}}) {
+      bench.fake.with_faults([e = error](FakeFaults& faults) { faults.fail("reg_dmabuf_mr", 1, e); });
+      Status refused = registrar->add_device_memory(bench.dma_buf, 0, 4096, kDeviceAddress);
+      INFO(refused.to_string());
+      CHECK(refused.code() == code);
+      CHECK(says(refused, text));
+    }
+    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 4096, kDeviceAddress).ok());
+  }
+  SECTION("arguments") {
+    Bench bench;
+    auto registrar = bench.attach();
+    Status no_descriptor = registrar->add_device_memory(-1, 0, 4096, kDeviceAddress);
+    CHECK(no_descriptor.code() == Code::kInvalidArgument);
+    CHECK(says(no_descriptor, "no dma-buf"));
+    CHECK(registrar->add_device_memory(bench.dma_buf, kBytes, 4096, kDeviceAddress).code() == Code::kInvalidArgument);
+    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 0, kDeviceAddress).code() == Code::kInvalidArgument);
+    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 4096, UINT64_MAX - 100).code() == Code::kInvalidArgument);
+    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 8192, kDeviceAddress).ok());
+    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 8192, kDeviceAddress + 4096).code() == Code::kInvalidArgument);
+    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 8192, kDeviceAddress - 4096).code() == Code::kInvalidArgument);
+    auto buffer = bench.arena->allocate(5000);
+    REQUIRE(buffer.ok());
+    auto taken = reinterpret_cast<uint64_t>(buffer->data());
+    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 4096, taken).code() == Code::kInvalidArgument);
+  }
+}
+
+TEST_CASE("device memory stays registered while the device does not let go of it", "[verbs][registrar]") {
+  Bench bench;
+  auto registrar = bench.attach();
+  REQUIRE(registrar->add_device_memory(bench.dma_buf, 0, 4096, kDeviceAddress).ok());
+  for (auto [error, code] : {std::pair(EBUSY, Code::kWrongState), std::pair(EIO, Code::kInternal)}) {
+    bench.fake.with_faults([e = error](FakeFaults& faults) { faults.fail("dereg_mr", 1, e); });
+    CHECK(registrar->remove_device_memory(kDeviceAddress).code() == code);
+    CHECK(registrar->find(at(kDeviceAddress), 4096).length == 4096);
+  }
+  CHECK(registrar->remove_device_memory(kDeviceAddress).ok());
+}
+
+TEST_CASE("memory is pinned, or paged on demand where that is refused for want of memory to lock", "[verbs][registrar]") {
+  std::vector<std::byte> own(8192);
+  for (auto [memlock, refusal] : {std::pair(UINT64_MAX, 0), std::pair(uint64_t{64} << 10, ENOMEM), std::pair(uint64_t{0}, EPERM)}) {
+    INFO("memlock " << memlock);
+    FakeOptions options = device([](FakeDeviceOptions& d) { d.on_demand_paging = true; });
+    options.memlock_bytes = memlock;
+    Bench bench(options);
+    auto registrar = bench.attach({.on_demand = true});
+    auto buffer = bench.arena->allocate(100'000);
+    REQUIRE(buffer.ok());
+    CHECK(registrar->find(buffer->data(), 100'000).length == 100'000);
+    CHECK((registrar->on_demand_registrations() > 0) == (refusal != 0));
+    CHECK((bench.fake.census().pinned_bytes == 0) == (refusal != 0));
+    auto range = registrar->pin(own.data(), own.size(), IBV_ACCESS_LOCAL_WRITE);
+    REQUIRE(range.ok());
+    CHECK(bench.fake.dereg_mr(*range) == 0);
+  }
+}
+
+TEST_CASE("memory that can be neither locked nor paged is refused with the remedy", "[verbs][registrar]") {
+  for (bool offered : {true, false}) {
+    for (uint64_t memlock : {uint64_t{0}, uint64_t{64} << 10}) {
+      FakeOptions options;  // on-demand registrations are refused, whatever was offered
+      options.memlock_bytes = memlock;
+      Bench bench(options);
+      auto registrar = bench.attach({.on_demand = offered});
+      auto refused = bench.arena->allocate(100'000);
+      INFO(refused.status().to_string());
+      CHECK(refused.code() == Code::kNoMemory);
+      CHECK(says(refused.status(), "cannot register"));
+      CHECK(registrar->on_demand_registrations() == 0);
+    }
+  }
+  // What is refused for another reason is not tried again.
+  Bench bench(device([](FakeDeviceOptions& d) { d.on_demand_paging = true; }));
+  auto registrar = bench.attach({.on_demand = true});
+  uint64_t before = bench.fake.calls("reg_mr");
+  bench.fake.with_faults([](FakeFaults& faults) { faults.fail("reg_mr", 1, EINVAL); });
+  CHECK_FALSE(bench.arena->allocate(100'000).ok());
+  CHECK(bench.fake.calls("reg_mr") == before + 1);
+}
+
+}  // namespace
+}  // namespace sluice::verbs
