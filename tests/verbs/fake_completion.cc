@@ -91,10 +91,12 @@ int Fabric::destroy_cq(ibv_cq* cq) {
   return removed ? EIO : 0;
 }
 
-int Fabric::modify_cq(ibv_cq* cq, uint16_t, uint16_t) {
+int Fabric::modify_cq(ibv_cq* cq, uint16_t count, uint16_t period_us) {
   if (cqs_.find(cq) == nullptr) return misuse("modify_cq: no such CQ"), EINVAL;
   if (gone(cq->context)) return EIO;
-  return contexts_.find(cq->context)->device->options.moderation ? 0 : EOPNOTSUPP;
+  if (!contexts_.find(cq->context)->device->options.moderation) return EOPNOTSUPP;
+  moderations.emplace_back(count, period_us);
+  return 0;
 }
 
 int Fabric::req_notify_cq(ibv_cq* cq) {

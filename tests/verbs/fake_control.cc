@@ -110,6 +110,10 @@ uint64_t FakeVerbs::bytes_carried() const {
   std::lock_guard lock(mutex_);
   return fabric_->bytes_carried;
 }
+std::vector<std::pair<uint16_t, uint16_t>> FakeVerbs::moderations() const {
+  std::lock_guard lock(mutex_);
+  return fabric_->moderations;
+}
 uint64_t FakeVerbs::largest_send_list() const {
   std::lock_guard lock(mutex_);
   return fabric_->largest_send_list;

@@ -140,6 +140,7 @@ class Fabric {
   uint64_t retransmissions = 0;
   uint64_t bytes_carried = 0;
   uint64_t largest_send_list = 0;
+  std::vector<std::pair<uint16_t, uint16_t>> moderations;
 
  private:
   friend class Responder;

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/verbs/fake_faults.h"
@@ -42,6 +43,8 @@ class FakeVerbs : public VerbsApi {
   uint64_t retransmissions() const;
   uint64_t bytes_carried() const;
   uint64_t largest_send_list() const;  // requests in one post_send
+  // Count and period of each modify_cq that was done; events are not held back by it.
+  std::vector<std::pair<uint16_t, uint16_t>> moderations() const;
   uint64_t calls(std::string_view name) const;
   uint64_t calls_in_all() const;  // of those that may fail
 

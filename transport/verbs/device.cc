@@ -5,6 +5,8 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <utility>
 
 #include <sluice/base/counters.h>
@@ -19,6 +21,8 @@ constexpr const char* kOrigin = "verbs/device";
 constexpr uint32_t kSoftRoce = 0xFFFFFF;
 constexpr uint32_t kSoftIwarp = 0x626D74;
 constexpr int kEventsPerTurn = 64;
+// What an event may be late by.
+constexpr uint16_t kLongestModerationUs = 1000;
 
 Counter device_events("verbs.device_events");
 Counter queue_pairs_buried("verbs.queue_pairs_buried");
@@ -55,6 +59,17 @@ DeviceLimits limits_of(VerbsApi& api, ibv_context* context, const ibv_device_att
   return limits;
 }
 
+std::optional<Moderation> moderation_of(std::string_view text) {
+  Moderation moderation;
+  const char* end = text.data() + text.size();
+  auto [slash, wrong_count] = std::from_chars(text.data(), end, moderation.count);
+  if (wrong_count != std::errc() || slash == end || *slash != '/') return std::nullopt;
+  auto [last, wrong_period] = std::from_chars(slash + 1, end, moderation.period_us);
+  if (wrong_period != std::errc() || last != end) return std::nullopt;
+  bool sane = moderation.count > 0 && moderation.period_us > 0 && moderation.period_us <= kLongestModerationUs;
+  return sane ? std::optional(moderation) : std::nullopt;
+}
+
 Result<std::unique_ptr<Device>> Device::open(Context& context, VerbsApi& api, const std::string& name) {
   std::unique_ptr<Device> device(new Device(context, api, name));
   SLUICE_RETURN_IF_ERROR(device->initialise());
@@ -82,6 +97,11 @@ Status Device::initialise() {
   limits_ = limits_of(api_, handle_, attributes);
   if (!limits_.checks_reads()) {
     log(LogLevel::kWarning, "RDMA device " + name_ + " is soft-iWARP, which checks no right to read: use it among trusted peers, or a RoCE device or tcp://");
+  }
+  if (const char* text = std::getenv("SLUICE_RDMA_MODERATION")) {
+    std::optional<Moderation> wanted = moderation_of(text);
+    if (!wanted) log(LogLevel::kWarning, "SLUICE_RDMA_MODERATION is ignored: '" + std::string(text) + "' is not like 16/8 (completions/microseconds up to 1000)");
+    moderation_ = wanted.value_or(Moderation{});
   }
   errno = 0;
   pd_ = api_.alloc_pd(handle_);

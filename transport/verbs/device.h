@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sluice/api/context.h>
@@ -34,6 +36,16 @@ struct DeviceLimits {
   bool checks_reads() const { return !(software && iwarp); }
 };
 DeviceLimits limits_of(VerbsApi& api, ibv_context* context, const ibv_device_attr& attributes);
+
+// Completion event moderation (ibv_modify_cq(3)): an event that was asked for comes after
+// `count` completions, or `period_us` after the first of them. Off (count 0) unless
+// $SLUICE_RDMA_MODERATION asks for it as COUNT/MICROSECONDS: docs/design.md, RDMA, says why.
+struct Moderation {
+  uint16_t count = 0;
+  uint16_t period_us = 0;
+};
+// Of "16/8"; nothing if the text says something else. 1 to 65535, and at most 1000 us.
+std::optional<Moderation> moderation_of(std::string_view text);
 
 class Device;
 
@@ -71,6 +83,7 @@ class Device final : public EventHandler {
   ibv_comp_channel* channel() const { return channel_; }
   Registrar& registrar() { return *registrar_; }
   Context& context() { return context_; }
+  const Moderation& moderation() const { return moderation_; }
   void set_watcher(DeviceWatcher* watcher) { watcher_ = watcher; }
   // The device was removed or has failed: it can be closed only.
   bool dead() const { return dead_; }
@@ -106,6 +119,7 @@ class Device final : public EventHandler {
   VerbsApi& api_;
   std::string name_;
   DeviceLimits limits_;
+  Moderation moderation_;
   ibv_context* handle_ = nullptr;
   ibv_pd* pd_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;

@@ -35,6 +35,7 @@ constexpr uint8_t kReceiverNotReadyRetries = 3;
 constexpr uint8_t kReceiverNotReadyTimer = 12;  // 0.64 ms
 
 Counter queue_pairs("verbs.queue_pairs");
+Counter queues_moderated("verbs.queues_moderated");
 Counter flushes_overdue("verbs.flushes_overdue");
 Counter queue_pairs_stuck("verbs.queue_pairs_stuck");
 
@@ -70,6 +71,7 @@ Status QueuePair::create_queues() {
   // Every request that can be outstanding has an entry: the queue cannot overrun.
   cq_ = api_.create_cq(device_.handle(), static_cast<int>(depth_ + kSlots), this, device_.channel());
   if (cq_ == nullptr) return device_error("no completion queue on RDMA device " + device_.name(), errno);
+  moderate_events();
   ibv_qp_init_attr initial{};
   initial.send_cq = initial.recv_cq = cq_;
   initial.qp_type = IBV_QPT_RC;
@@ -88,6 +90,18 @@ Status QueuePair::create_queues() {
   max_read_pieces_ = std::min(max_pieces_, limits.read_pieces);
   max_inline_ = initial.cap.max_inline_data;
   return Status();
+}
+
+// Devices that cannot (soft-RoCE, soft-iWARP) do without.
+void QueuePair::moderate_events() {
+  const Moderation& wanted = device_.moderation();
+  if (wanted.count == 0) return;
+  int error = api_.modify_cq(cq_, wanted.count, wanted.period_us);
+  if (error == 0) {
+    queues_moderated.add();
+  } else if (error != EOPNOTSUPP && error != ENOSYS) {
+    log(LogLevel::kWarning, "RDMA device " + device_.name() + " does not moderate completion events (errno " + std::to_string(error) + ")");
+  }
 }
 
 // In memory of their own: no tensor lies beside what the device writes for us.

@@ -126,6 +126,7 @@ class QueuePair {
 
   explicit QueuePair(Device& device) : device_(device), api_(device.api()) { device.add_user(); }
   Status create_queues();
+  void moderate_events();
   Status make_slots();
   Status post_receive(uint32_t slot);
   uint64_t free_requests() const { return depth_ - (head_ - tail_); }
