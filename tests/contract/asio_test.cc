@@ -17,6 +17,7 @@
 #include <boost/asio/use_future.hpp>
 
 #include <sluice/exchange/asio.h>
+#include <sluice/fault/injector.h>
 
 #include "tests/contract/pair.h"
 
@@ -338,6 +339,35 @@ TEST_CASE("many operations at once all end, once", "[contract][asio]") {
   CHECK(good == kMany);
   CHECK(received == std::vector<int>(kMany, 1));
   CHECK(sent == std::vector<int>(kMany, 1));
+}
+
+// Receives on a connection of its own, `count` messages; how many of their senders heard so.
+int answered(World& world, const Endpoint& there, const Endpoint& here, int count, Instant deadline) {
+  int good = 0;
+  for (int i = 0; i < count; ++i) {
+    world.far.driver->async_receive(here, {.tag = 1}, room(*world.far.context, 100), by(soon()), [](Completion c) { CHECK(c.status.ok()); });
+    world.near.driver->async_send(there, 1, tensor(*world.near.context, 100, 1), by(deadline), [&](Completion c) { good += c.status.ok() ? 1 : 0; });
+  }
+  world.run();
+  return good;
+}
+
+TEST_CASE("answers that found no room go out although nothing is outstanding any more", "[contract][asio]") {
+  NothingLeftBehind audit;
+  World world;
+  fault::inject(*world.far.context, {.seed = 1, .busy_percent = 90, .most_turns = 500});
+  auto [there, here] = world.connect();
+  CHECK(answered(world, there, here, 10, soon()) == 10);
+}
+
+TEST_CASE("a path that never has room again does not keep an io_context from returning", "[contract][asio]") {
+  NothingLeftBehind audit;
+  World world;
+  auto injector = fault::inject(*world.far.context, {.seed = 1, .busy_percent = 100});
+  injector->strike_next({.call = fault::Call::kWritable, .nth = 1, .action = fault::Action::kDrop});
+  auto [there, here] = world.connect();
+  CHECK(answered(world, there, here, 10, in(20ms)) == 0);
+  CHECK(injector->struck());
 }
 
 TEST_CASE("an accepted endpoint comes to the handler", "[contract][asio][threads]") {

@@ -240,8 +240,9 @@ class AsioAwait final : public AsioOperation<Handler, AsioAwaited<Start>> {
 // Cancellation: each listens to its handler's cancellation slot (terminal and partial) and
 // ends with kCancelled, unless it already ended; sends and writes that the peer may have
 // seen end with kOutcomeUnknown.
-// Work: run() of an io_context does not return while an operation is outstanding; with
-// none outstanding the context is not progressed, unless start() was called.
+// Work: run() of an io_context does not return while an operation is outstanding, nor before
+// the answers to those that are over have found room on their way to the peer, for up to 3 s.
+// Then the context is not progressed, unless start() was called.
 //
 // Requires: the context outlives the driver; the executor's io_context and the context
 // outlive what is outstanding (close the endpoints first); from the first operation on

@@ -4,6 +4,7 @@
 #define SLUICE_API_ASIO_DRIVE_H_
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -26,7 +27,8 @@
 namespace sluice::internal {
 
 // Progresses a context on a strand whenever its descriptor or its next timeout says so,
-// and only while somebody waits: an io_context without work returns from run().
+// and only while somebody waits or is owed an answer: an io_context without work returns
+// from run().
 // Shared, because handlers that Asio still holds may outlive the AsioDriver.
 class AsioDrive final : public ProgressHook, public std::enable_shared_from_this<AsioDrive> {
  public:
@@ -62,7 +64,10 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
   Context* context() const { return context_; }  // null: detached
 
   // Somebody waits from here to end().
-  void begin() { ++waiting_for_; }
+  void begin() {
+    ++waiting_for_;
+    owing_until_ = kNever;
+  }
   void end() { --waiting_for_; }
 
   // Another turn, soon: something was posted or cancelled.
@@ -91,6 +96,10 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
  private:
   // Rounds of progress before other handlers of the io_context get a turn.
   static constexpr int kRoundsPerTurn = 32;
+  // How long answers that find no room are seen out once nobody waits here: as long as a
+  // peer may be quiet before it counts as silent (proto::SessionOptions). Then the peer
+  // reads nothing, and gets them when the context is progressed again.
+  static constexpr Duration kSeenOut = std::chrono::seconds(3);
 
   // Somebody else progressed the context (a blocking call in a handler): it no longer
   // rings its descriptor, so look and prepare again.
@@ -108,11 +117,24 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
     in_turn_ = false;
     std::erase_if(polls_, [this](const auto& poll) { return poll->poll(context_->refresh_now()); });
     if (scheduled_) return;
-    if (waiting_for_ == 0) return rest();
+    if (!needed()) return rest();
     resting_ = false;
     // Armed, then looked again: what comes from here on makes the descriptor readable.
     if (rounds == kRoundsPerTurn || !context_->prepare_to_sleep()) return schedule();
     arm();
+  }
+
+  // Somebody waits here, or a peer for the answer to what is over here: a message was
+  // received, and its sender is to be told.
+  bool needed() {
+    if (waiting_for_ > 0) return true;
+    if (!context_->has_unsent()) {
+      owing_until_ = kNever;
+      return false;
+    }
+    Instant now = context_->refresh_now();
+    if (owing_until_ == kNever) owing_until_ = after(now, kSeenOut);
+    return now < owing_until_;
   }
 
   // Nobody waits. The handlers just posted often start the next operation, so they run
@@ -121,11 +143,15 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
     if (!descriptor_armed_ && timer_armed_for_ == kNever) return;
     if (!std::exchange(resting_, true)) return schedule();
     resting_ = false;
+    owing_until_ = kNever;
     boost::system::error_code ignored;
     descriptor_.cancel(ignored);
     timer_.cancel();
     timer_armed_for_ = kNever;
   }
+
+  // After rest().
+  bool given_up() const { return waiting_for_ == 0 && owing_until_ == kNever; }
 
   void arm() {
     if (!std::exchange(descriptor_armed_, true)) {
@@ -133,10 +159,10 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
       descriptor_.async_wait(boost::asio::posix::stream_descriptor::wait_read, [self = shared_from_this()](boost::system::error_code) {
         self->descriptor_armed_ = false;
         // Also when given up: an operation may have started since.
-        if (self->waiting_for_ > 0) self->turn();
+        if (!self->given_up()) self->turn();
       });
     }
-    Instant wake = context_->next_timeout();
+    Instant wake = std::min(context_->next_timeout(), owing_until_);
     for (const auto& poll : polls_) wake = std::min(wake, poll->poll_by());
     // A timer that comes too early only makes a turn that finds nothing.
     if (wake >= timer_armed_for_) return;
@@ -145,7 +171,7 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
     timer_.async_wait([self = shared_from_this()](boost::system::error_code cancelled) {
       if (cancelled) return;
       self->timer_armed_for_ = kNever;
-      if (self->waiting_for_ > 0) self->turn();
+      if (!self->given_up()) self->turn();
     });
   }
 
@@ -156,6 +182,7 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
   Instant timer_armed_for_ = kNever;
   std::vector<std::shared_ptr<Poll>> polls_;
   size_t waiting_for_ = 0;
+  Instant owing_until_ = kNever;  // set while nobody waits and answers are still to go out
   bool scheduled_ = false;
   bool descriptor_armed_ = false;
   bool in_turn_ = false;

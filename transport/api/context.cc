@@ -168,6 +168,10 @@ Instant Context::next_timeout() {
   return next;
 }
 
+bool Context::has_unsent() const {
+  return std::any_of(providers_.begin(), providers_.end(), [](const auto& provider) { return provider->in_use() && provider->has_unsent(); });
+}
+
 bool Context::prepare_to_sleep() {
   if (sleeping_) return true;
   sleeping_ = true;

@@ -92,6 +92,8 @@ class Provider {
   // there is work now. Undone by end_sleep().
   virtual bool begin_sleep() { return true; }
   virtual void end_sleep() {}
+  // Answers or messages wait until a path has room for them; only progress() brings them out.
+  virtual bool has_unsent() const { return false; }
   // True while large payloads pass through the kernel: their next event is further off
   // than a spin is worth.
   virtual bool in_bulk() const { return false; }
@@ -192,6 +194,9 @@ class Context {
   int fd() const { return epoll_fd_; }
   bool prepare_to_sleep();
   Instant next_timeout();
+  // Answers to what is over already, or messages, wait for room: a loop that goes on without
+  // progress() leaves peers waiting for them. Cost: looks at every connection.
+  bool has_unsent() const;
 
   // The time as of the last progress(), at most a few µs old while work goes on.
   Instant now() const { return now_; }

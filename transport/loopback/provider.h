@@ -25,6 +25,7 @@ class LoopbackProvider final : public Provider {
   size_t progress(Instant now) override;
   bool begin_sleep() override;
   Instant next_timeout() override { return sessions_.next_timeout(); }
+  bool has_unsent() const override { return sessions_.has_unsent(); }
   void shut_down() override;
   std::string explain() const override { return "usable within this process"; }
 

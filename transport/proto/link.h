@@ -159,6 +159,9 @@ class Link {
   // The session has nothing more to send in this round: coalesced writes go out.
   virtual void flush() = 0;
 
+  // Something that send() or push() took waits here for room on the path.
+  virtual bool has_unsent() const { return false; }
+
   // Views: describes our memory to the peer, announcing its extents first if needed.
   // False: the memory is not in an arena or not for this peer: send it by copy.
   // kTryAgain where the announcement has no room now.

@@ -88,6 +88,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   size_t progress(Instant now);
   // Whether progress() would do something now.
   bool has_work() const;
+  // Answers or messages wait until the path has room for them.
+  bool has_unsent() const;
   // Ends what is past its deadline, pings. Spurious calls are harmless.
   void handle_timeout(Instant now);
   Instant next_timeout() const { return next_timeout_; }

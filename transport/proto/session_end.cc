@@ -158,6 +158,12 @@ bool Session::has_work() const {
   return !pushing_.empty() || may_start || backlog_start_ < backlog_.size();
 }
 
+bool Session::has_unsent() const {
+  if (link_dead_ || finished_) return false;
+  bool may_start = !queued_.empty() && !credit_blocked_;
+  return backlog_start_ < backlog_.size() || releases_.count > 0 || needs_flush_ || may_start || link_->has_unsent();
+}
+
 size_t Session::progress(Instant now) {
   Busy busy(*this);
   size_t work = deliver_ready();

@@ -47,6 +47,8 @@ class SessionSet : public SessionHost {
   }
   // True if a session waits for progress().
   bool has_work() const { return !active_.empty(); }
+  // Cost: looks at every session.
+  bool has_unsent() const;
   Instant next_timeout() const { return next_timeout_; }
   // Every endpoint ends; the completions come with the next progress().
   void abort_all(const Status& why);

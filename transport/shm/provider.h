@@ -33,6 +33,7 @@ class ShmProvider final : public Provider, public LoanKeeper {
   bool begin_sleep() override;
   void end_sleep() override;
   Instant next_timeout() override;
+  bool has_unsent() const override { return sessions_.has_unsent(); }
   void shut_down() override;
   std::string explain() const override;
 

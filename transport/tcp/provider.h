@@ -29,6 +29,7 @@ class TcpProvider final : public Provider {
   bool in_bulk() const override { return group_.in_bulk(); }
   void end_sleep() override { group_.end_sleep(); }
   Instant next_timeout() override;
+  bool has_unsent() const override { return sessions_.has_unsent(); }
   void shut_down() override;
 
   // A greeted connection becomes an endpoint. Requires: its choice is Path::kTcp.

@@ -35,6 +35,7 @@ class VerbsProvider final : public Provider, public DeviceTable, public DeviceWa
   size_t progress(Instant now) override;
   bool begin_sleep() override;
   Instant next_timeout() override;
+  bool has_unsent() const override { return sessions_.has_unsent(); }
   // A software device is a kernel thread: who spins keeps the processor from it.
   bool in_bulk() const override { return software_ && !connections_.empty(); }
   void shut_down() override;
