@@ -67,6 +67,7 @@ class VerbsLink final : public proto::Link, private QueueClient {
   std::unique_ptr<Connection> connection_;
   proto::LinkTraits traits_;
   proto::LinkClient* client_ = nullptr;
+  Instant quiet_since_;  // nothing has come since, or the peer's device was asked then
   bool blocked_ = false;
   bool down_ = false;
   bool polling_ = false;

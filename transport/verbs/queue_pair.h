@@ -83,6 +83,10 @@ class QueuePair {
   // Asks for an event at the next completion. False: there is work now.
   bool arm();
   bool port_active() const { return device_.port_active(port_); }
+  // Asks the peer's device whether it is there, by a WRITE of nothing: it takes no receive slot,
+  // and the peer's program hears nothing of it. Without an answer the queue fails, as for any
+  // request. iWARP: does nothing; a WRITE there says only that TCP has it.
+  void probe();
   // Nothing is on its way out. Asked after end_sending(), which makes sure that the last
   // message asks for a completion.
   bool drained() const { return tail_ == head_; }
@@ -104,7 +108,7 @@ class QueuePair {
   void stop();
 
  private:
-  enum class Kind : uint8_t { kMessage, kMove, kUnproven, kBind, kInvalidate };
+  enum class Kind : uint8_t { kMessage, kMove, kUnproven, kBind, kInvalidate, kProbe };
   // A posted send request, by its sequence number.
   struct Record {
     Kind kind = Kind::kMessage;

@@ -28,11 +28,12 @@ constexpr size_t kZeroCopySend = 4096;
 // the memory they are sent from, leave its siw_try_1seg() wrong (Linux 6.1.192).
 constexpr uint64_t kSmallSegment = 32;
 constexpr uint64_t kPage = 4096;
-// For a READ of nothing: no key is looked at, but not every device sends 0.
+// For a READ or WRITE of nothing: no key is looked at, but not every device sends 0.
 constexpr uint32_t kNoKey = 1;
 
 Counter messages_posted("verbs.messages_posted");
 Counter transfers_posted("verbs.transfers_posted");
+Counter probes_posted("verbs.probes_posted");
 Counter windows_bound("verbs.windows_bound");
 Counter narrow_registrations("verbs.narrow_registrations");
 Counter foreign_registrations("verbs.foreign_registrations");
@@ -136,6 +137,15 @@ bool QueuePair::send_frame(FrameKind kind, proto::ConstBytes header, std::span<c
 
 void QueuePair::give_credits() {
   if (slots_posted_ - credits_told_ >= kSlots / 2) send_frame(FrameKind::kMessage, {}, {}, 0);
+}
+
+void QueuePair::probe() {
+  if (stopped() || failed() || device_.limits().iwarp || free_requests() <= kKeptFromMessages) return;
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.rdma.rkey = kNoKey;
+  if (post(request, {.kind = Kind::kProbe}).ok()) probes_posted.add();
 }
 
 void QueuePair::end_sending() {

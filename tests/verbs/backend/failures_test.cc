@@ -149,6 +149,28 @@ TEST_CASE("one connection's wire is cut, and the others go on", "[verbs][failure
   CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
 }
 
+TEST_CASE("both ends of an idle connection notice that the wire is cut", "[verbs][failures]") {
+  for (bool sleeping : {false, true}) {
+    INFO((sleeping ? "asleep" : "polling"));
+    Fabric fabric;
+    Duo duo;
+    REQUIRE(duo.open().ok());
+    duo.sleeping = sleeping;
+    Gain probes("verbs.probes_posted"), messages("verbs.messages_posted"), unplugged("verbs.peers_unplugged");
+    // While it is whole they ask, and all is well.
+    CHECK(duo.until([&] { return probes() >= 4; }));
+    duo.settle();
+    CHECK(duo.connected());
+    CHECK(messages() == 0);
+    fabric.with_faults([](FakeFaults& f) { f.link = FakeFaults::Link::kCut; });
+    CHECK(duo.until([&] { return duo.both_closed(); }));
+    CHECK(unplugged() == 2);
+    fabric.with_faults([](FakeFaults& f) { f.link = FakeFaults::Link::kUp; });
+    duo.sleeping = false;
+    expect_reconnect(duo);
+  }
+}
+
 TEST_CASE("one large operation of each kind is cut", "[verbs][failures]") {
   for (const char* kind : {"read", "write", "fetch", "fetch into"}) {
     INFO(kind);
@@ -182,7 +204,7 @@ TEST_CASE("one large operation of each kind is cut", "[verbs][failures]") {
     CHECK(near.failures() == 1);
     CHECK(duo.until([&] { return duo.client.state() == EndpointState::kClosed || duo.server.state() == EndpointState::kClosed; }, in(3s)));
     CHECK_FALSE(near.text().empty());
-    // Who has nothing under way does not notice.
+    // Who has nothing under way notices later.
     duo.server.core().abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
     duo.client.core().abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
     CHECK(duo.until([&] { return duo.both_closed(); }, in(3s)));
