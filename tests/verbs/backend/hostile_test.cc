@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include <sluice/base/log.h>
 #include <sluice/verbs/queue_pair.h>
 
 namespace sluice::verbs {
@@ -185,6 +186,26 @@ TEST_CASE("a HELLO that lies ends the attempt, and the next one is met", "[verbs
   }
   expect_traffic(duo, duo.client, duo.server);
   expect_reconnect(duo);
+}
+
+TEST_CASE("a listener says once why a connection ended before it was one", "[verbs][hostile]") {
+  std::vector<std::string> warnings;
+  Fabric fabric;
+  DuoOptions options;
+  options.connect.timeout = 1s;
+  Duo duo(options);
+  REQUIRE(duo.open().ok());
+  set_log_sink([](LogLevel level, std::string_view line, void* lines) {
+    if (level == LogLevel::kWarning) static_cast<std::vector<std::string>*>(lines)->emplace_back(line);
+  }, &warnings);
+  // The client's, which comes first.
+  CHECK_FALSE(greet(fabric, duo, [](FakeFaults& f) { f.rewrite_message(1, [](auto& bytes) { bytes[kFramePrefix] = 0x07; }); }).ok());
+  duo.settle();
+  REQUIRE(warnings.size() == 1);
+  INFO(warnings[0]);
+  CHECK(warnings[0].find("a message before HELLO") != std::string::npos);
+  CHECK(warnings[0].find("rdma://127.0.0.1:") != std::string::npos);
+  expect_traffic(duo, duo.client, duo.server);
 }
 
 TEST_CASE("a HELLO that comes twice ends the connection", "[verbs][hostile]") {
