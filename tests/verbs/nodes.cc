@@ -258,6 +258,26 @@ bool struck(const std::string& fault, const std::string& mend) {
 
 // The wire takes nothing any more, in the direction of node 2; the ports stay up.
 bool cut() { return struck("modprobe sch_netem; tc qdisc replace dev lab0 root netem loss 100%", "tc qdisc del dev lab0 root"); }
+// The same while nothing is outstanding here: the end that only serves must notice, too.
+bool idle() {
+  auto met = meet("rdma");
+  EXPECT(met.ok(), met.status().to_string());
+  Endpoint& endpoint = (*met)->endpoint;
+  uint64_t asked = read_counter("verbs.probes_posted");
+  (void)(*met)->own->wait_until([&] { return read_counter("verbs.probes_posted") >= asked + 3; }, in(20s));
+  EXPECT(read_counter("verbs.probes_posted") >= asked + 3);
+  EXPECT(endpoint.state() == EndpointState::kConnected);
+  auto read = endpoint.read_and_wait((*met)->key, 0, filled(*(*met)->own, 4096, 0), in(20s));
+  EXPECT(read.ok() && holds(read->buffer.bytes(), 77), read.status().to_string());
+  EXPECT(std::system("modprobe sch_netem; tc qdisc replace dev lab0 root netem loss 100%") == 0);
+  Instant begun = now();
+  Status noticed = (*met)->own->wait_until([&] { return endpoint.state() == EndpointState::kClosed; }, in(20s));
+  auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now() - begun).count();
+  EXPECT(std::system("tc qdisc del dev lab0 root") == 0);
+  EXPECT(noticed.ok(), noticed.to_string());
+  std::printf("idle: noticed after %ld ms, %lu unplugged\n", static_cast<long>(took), static_cast<unsigned long>(read_counter("verbs.peers_unplugged")));
+  return true;
+}
 // The kernel takes the device away when this process, told, has closed it: librdmacm does so
 // at its end.
 bool removed() { return struck("rdma link delete rxe0 &", ""); }
@@ -350,7 +370,7 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   ::setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);  // ip, tc, rdma, modprobe
   const std::map<std::string, std::function<bool()>> scenarios = {
-      {"traffic", traffic}, {"lossy", lossy}, {"cut", cut}, {"removed", removed}, {"cycles", cycles}, {"mixed", mixed}, {"by-tcp", by_tcp}, {"mtu", mtu}, {"memlock", memlock}, {"memlock-limited", memlock_limited}};
+      {"traffic", traffic}, {"lossy", lossy}, {"cut", cut}, {"idle", idle}, {"removed", removed}, {"cycles", cycles}, {"mixed", mixed}, {"by-tcp", by_tcp}, {"mtu", mtu}, {"memlock", memlock}, {"memlock-limited", memlock_limited}};
   if (argc > 1 && std::strcmp(argv[1], "serve") == 0) return serve(argc > 2 ? argv[2] : "rdma");
   bool fine = argc > 1;
   for (int i = 1; i < argc; ++i) {
