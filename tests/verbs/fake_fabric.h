@@ -158,6 +158,7 @@ class Fabric {
   ibv_mr* register_memory(ibv_pd* pd, uint64_t address, size_t length, int access, bool device_memory);
   bool local_access(const Qp& qp, const ibv_sge& sge, bool write, const char* what);
   bool remote_access(const Qp& qp, uint32_t rkey, uint64_t address, uint64_t length, unsigned right);
+  bool posted_work_uses(uint32_t lkey) const;
   void make_alias(Mr& mr, uint64_t first_page, uint64_t pages);
   // Where the device finds the bytes of an address that was checked; null: device memory.
   uint8_t* local_bytes(uint32_t lkey, uint64_t address) const;

@@ -39,6 +39,7 @@ void FakeFaults::fail(std::string_view call, uint64_t nth, int error, uint64_t t
   call_faults_.emplace(std::string(call), CallFault{nth, times, error});
 }
 void FakeFaults::fail_any(uint64_t nth, int error) { any_faults_.push_back({nth, 1, error}); }
+void FakeFaults::refuse_request(uint64_t nth, int error) { request_faults_.emplace_back(nth, error); }
 void FakeFaults::complete(uint64_t nth, ibv_wc_status status, std::optional<ibv_wr_opcode> opcode, bool executed) {
   work_faults_.push_back({nth, opcode, {status, executed}});
 }
@@ -70,6 +71,16 @@ int FakeFaults::call_error(std::string_view name) {
     ++in_all_;
     std::erase_if(any_faults_, step);
   }
+  return error;
+}
+
+int FakeFaults::request_error() {
+  int error = 0;
+  std::erase_if(request_faults_, [&](auto& fault) {
+    if (--fault.first > 0) return false;
+    error = fault.second;
+    return true;
+  });
   return error;
 }
 
@@ -126,13 +137,14 @@ FakeFaults::Rewrite FakeFaults::message_rewrite() {
 }
 
 size_t FakeFaults::plans_left() const {
-  return call_faults_.size() + any_faults_.size() + work_faults_.size() + receive_faults_.size() + completion_faults_.size() +
+  return call_faults_.size() + any_faults_.size() + request_faults_.size() + work_faults_.size() + receive_faults_.size() + completion_faults_.size() +
          event_faults_.size() + rewrites_.size();
 }
 
 void FakeFaults::forget_plans() {
   call_faults_.clear();
   any_faults_.clear();
+  request_faults_.clear();
   work_faults_.clear();
   receive_faults_.clear();
   completion_faults_.clear();

@@ -30,6 +30,10 @@ class FakeFaults {
   uint64_t calls(std::string_view name) const;
   uint64_t calls_in_all() const { return in_all_; }  // of those that may fail
 
+  // The `nth` send-queue request to be posted is refused with `error`; those before it in its
+  // list are posted, it and those after are not.
+  void refuse_request(uint64_t nth, int error);
+
   // Completion events: the next `lose_cq_events` never arrive, those after them come
   // `late_cq_events` ticks late. Sleeping does not advance them.
   uint64_t lose_cq_events = 0;
@@ -69,6 +73,7 @@ class FakeFaults {
 
   // The fabric's side: each tells what the next occurrence meets, and counts it.
   int call_error(std::string_view name);
+  int request_error();
   struct WorkFate {
     ibv_wc_status status = IBV_WC_SUCCESS;
     bool executed = true;
@@ -106,6 +111,7 @@ class FakeFaults {
   std::multimap<std::string, CallFault, std::less<>> call_faults_;
   std::vector<CallFault> any_faults_;
   uint64_t in_all_ = 0;
+  std::vector<std::pair<uint64_t, int>> request_faults_;
   std::vector<WorkFault> work_faults_;
   std::vector<std::pair<uint64_t, ibv_wc_status>> receive_faults_;
   std::vector<CompletionFault> completion_faults_;

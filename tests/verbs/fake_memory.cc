@@ -132,12 +132,21 @@ int Fabric::dereg_mr(ibv_mr* mr) {
   if (found == nullptr) return misuse("dereg_mr: no such region, or deregistered before"), EINVAL;
   bool removed = gone(mr->context);
   if (found->windows > 0 && !removed) return EBUSY;
+  if (!removed && posted_work_uses(mr->lkey)) misuse("dereg_mr: a request that is posted names the region");
   mws_.each([&](Mw& mw) { if (mw.mr == found) release_window(mw); });
   pinned_ -= found->pinned;
   by_lkey_.erase(mr->lkey);
   mrs_by_rkey_.erase(mr->rkey);
   mrs_.remove(mr);
   return removed ? EIO : 0;
+}
+
+bool Fabric::posted_work_uses(uint32_t lkey) const {
+  auto names = [&](const SendWork& work) {
+    if ((work.wr.send_flags & IBV_SEND_INLINE) != 0) return false;
+    return std::any_of(work.sges.begin(), work.sges.end(), [&](const ibv_sge& sge) { return sge.length > 0 && sge.lkey == lkey; });
+  };
+  return qps_.count([&](const Qp& qp) { return std::any_of(qp.sends.begin(), qp.sends.end(), names); }) > 0;
 }
 
 ibv_mw* Fabric::alloc_mw(ibv_pd* pd, ibv_mw_type type) {

@@ -59,6 +59,7 @@ int Fabric::post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) {
   uint64_t posted = 0;
   for (ibv_send_wr* wr = list; wr != nullptr; wr = wr->next, ++posted) {
     if (error == 0) error = check_send(*found, *wr);
+    if (error == 0) error = faults.request_error();
     if (error != 0) {
       *bad = wr;
       break;

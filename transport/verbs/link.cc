@@ -167,6 +167,10 @@ Result<bool> VerbsLink::atomic(const wire::Segment& peer, const proto::AtomicReq
   return posted;
 }
 
+void VerbsLink::flush() {
+  if (!closed()) (void)connection_->queue().flush();
+}
+
 void VerbsLink::stop() {
   if (!closed()) connection_->queue().stop();
 }

@@ -41,7 +41,7 @@ class VerbsLink final : public proto::Link, private QueueClient {
   const proto::LinkTraits& traits() const override { return traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
   bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override { return false; }
-  void flush() override {}
+  void flush() override;
   Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
   void quarantine(StorageRef) override {}

@@ -196,6 +196,8 @@ size_t VerbsProvider::progress(Instant now) {
   bool unannounced = overslept && sum_of(&Device::announcements) == announced_before_;
   if (unannounced && sum_of(&Device::completions) > completions_before) missed_events.add();
   work += sessions_.progress(now);
+  // Not before: what all its operations posted in this turn takes one doorbell.
+  for (Held& held : connections_) held.link->flush();
   if (!leaving_.empty()) work += see_off(now);
   if (some_closed_) forget_closed();
   if (port_check_ <= now) work += check_ports(now);

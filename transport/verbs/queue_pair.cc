@@ -194,6 +194,7 @@ void QueuePair::drain_flushed() {
     marker.opcode = IBV_WR_SEND;
     marker.send_flags = IBV_SEND_SIGNALED;
     (void)post(marker, {.kind = Kind::kBind});
+    (void)flush();
   }
   for (const ibv_wc& completion : deferred_) account_flushed(completion);
   while (batch_at_ < batch_size_) account_flushed(batch_[static_cast<size_t>(batch_at_++)]);
@@ -211,6 +212,7 @@ void QueuePair::drain_flushed() {
 
 void QueuePair::stop() {
   if (qp_ == nullptr) return;
+  drop_list();
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
   bool flushing = api_.modify_qp(qp_, &attributes, IBV_QP_STATE) == 0 && !device_.dead();
@@ -236,6 +238,7 @@ void QueuePair::stop() {
 }
 
 void QueuePair::revoke_windows() {
+  if (!stopped()) (void)flush();  // a bind that waits names a window
   for (Window& window : windows_) {
     if (window.mw != nullptr) (void)api_.dealloc_mw(window.mw);
     if (window.narrow != nullptr) (void)api_.dereg_mr(window.narrow);

@@ -29,6 +29,8 @@ enum class FrameKind : uint32_t {
 };
 inline constexpr size_t kSlotBytes = kFramePrefix + wire::kMaxHeaderBytes + kInlineBytes + 56;  // whole cache lines
 inline constexpr uint32_t kSlots = 64;  // messages under way in each direction
+// Requests of one doorbell: two operations' chunks under way.
+inline constexpr size_t kMostListed = 16;
 
 // Called by poll().
 class QueueClient {
@@ -75,6 +77,9 @@ class QueuePair {
   Status revoke_window(proto::WindowId window);
   // All at once, as the connection ends. Blocks: a system call for each.
   void revoke_windows();
+  // What was posted and waits for others goes to the device. A message takes it along, and
+  // poll() and arm() do it, too. A failure is in failure().
+  Status flush();
   // Room for a message and a transfer.
   bool writable() const;
 
@@ -125,6 +130,8 @@ class QueuePair {
     uint64_t cookie = 0;
     bool open = false;
   };
+  // A request in so many asks for a completion; one completion then retires them all.
+  static constexpr uint32_t kSignalEvery = 16;
   // Scatter/gather list of one transfer, in pieces that one registration holds.
   struct Pieces;
 
@@ -138,7 +145,9 @@ class QueuePair {
   bool send_frame(FrameKind kind, proto::ConstBytes header, std::span<const proto::ConstBytes> payload, int32_t credits_kept);
   void post_proof(uint32_t key, uint64_t cookie, uint64_t length);
   bool room_for_transfer(bool notice) const;
-  Status post(ibv_send_wr& request, const Record& record);
+  Status post(const ibv_send_wr& request, const Record& record);
+  void take_back(uint64_t first);
+  void drop_list();
   Result<bool> move(Pieces& pieces, ibv_send_wr& request, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
   static Status cut_at_peer_pages(Pieces& pieces, uint64_t address);
   Status gather(Pieces& pieces, std::byte* data, uint64_t length, bool write);
@@ -174,6 +183,10 @@ class QueuePair {
 
   std::vector<Record> records_;       // ring of depth_
   uint64_t head_ = 0, tail_ = 0;      // sequence numbers
+  // The last `listed_` of them, which the device has not got yet.
+  std::array<ibv_send_wr, kMostListed> list_;
+  std::array<ibv_sge, 4 * kMostListed> list_pieces_;  // theirs; one request has 3 * kMaxPlaces at most
+  size_t listed_ = 0, listed_pieces_ = 0;
   uint32_t unsignaled_ = 0;           // since the last signaled request
   uint32_t send_head_ = 0, send_tail_ = 0;  // slots in use, in order
 

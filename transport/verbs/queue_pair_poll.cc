@@ -82,12 +82,13 @@ size_t QueuePair::poll(QueueClient& client, Instant now, int most) {
     ++work;
   }
   if (!stopped() && !failed()) give_credits();
+  if (!stopped() && !failed()) (void)flush();
   return work;
 }
 
 bool QueuePair::arm() {
   if (stopped() || failed()) return true;
-  if (!deferred_.empty() || !closed_at_once_.empty()) return false;
+  if (!flush().ok() || !deferred_.empty() || !closed_at_once_.empty()) return false;
   if (int e = api_.req_notify_cq(cq_); e != 0) {
     fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device gives no completion events", e));
     return false;
@@ -102,7 +103,7 @@ bool QueuePair::arm() {
 void QueuePair::handle(const ibv_wc& completion, QueueClient& client, Instant now) {
   if (completion.status != IBV_WC_SUCCESS) return account_flushed(completion);
   if ((completion.wr_id & kReceiveBit) != 0) return handle_received(completion, client, now);
-  if (completion.wr_id < tail_ || completion.wr_id >= head_) {
+  if (completion.wr_id < tail_ || completion.wr_id >= head_ - listed_) {
     return fail(corrupt("the device completed request " + std::to_string(completion.wr_id) + ", which is not posted"));
   }
   retire(completion.wr_id, &client, now);

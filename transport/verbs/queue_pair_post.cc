@@ -13,8 +13,6 @@ namespace sluice::verbs {
 namespace {
 
 constexpr const char* kOrigin = "verbs/queue_pair";
-// A message in so many asks for a completion; one completion then retires them all.
-constexpr uint32_t kSignalEvery = 16;
 // Requests that transfers leave to messages, and messages to what closes windows.
 constexpr uint64_t kKeptFromTransfers = 64;
 constexpr uint64_t kKeptFromWindows = 48;
@@ -73,26 +71,6 @@ Status QueuePair::post_receive(uint32_t slot) {
   return Status();
 }
 
-// Requires: a free request. On failure the connection is of no use.
-Status QueuePair::post(ibv_send_wr& request, const Record& record) {
-  request.wr_id = head_;
-  bool signal = (request.send_flags & IBV_SEND_SIGNALED) != 0;
-  if (!signal && ++unsignaled_ >= kSignalEvery) {
-    request.send_flags |= IBV_SEND_SIGNALED;
-    signal = true;
-  }
-  if (signal) unsignaled_ = 0;
-  records_[head_ % depth_] = record;
-  ibv_send_wr* bad = nullptr;
-  if (int e = api_.post_send(qp_, &request, &bad); e != 0) {
-    Status why(Code::kInternal, Scope::kEndpoint, kOrigin, "the device refuses a request", e);
-    fail(why);
-    return why;
-  }
-  ++head_;
-  return Status();
-}
-
 bool QueuePair::writable() const {
   return !stopped() && !failed() && free_requests() > kKeptFromTransfers + proto::kMaxPlaces && credits() > 1 &&
          send_head_ - send_tail_ < kSlots;
@@ -127,7 +105,8 @@ bool QueuePair::send_frame(FrameKind kind, proto::ConstBytes header, std::span<c
   // Soft-iWARP gives TCP the pages themselves of what asks for no completion, from one
   // page on (drivers/infiniband/sw/siw/siw_qp_tx.c): they would change under its retransmissions.
   if (device_.limits().iwarp && length >= kZeroCopySend) request.send_flags |= IBV_SEND_SIGNALED;
-  if (!post(request, {.kind = Kind::kMessage}).ok()) return true;
+  // What waits goes with it; it does not wait for more.
+  if (!post(request, {.kind = Kind::kMessage}).ok() || !flush().ok()) return true;
   messages_posted.add();
   ++send_head_;
   ++credits_used_;
@@ -154,6 +133,7 @@ void QueuePair::end_sending() {
   unsignaled_ = kSignalEvery;
   send_frame(FrameKind::kMessage, {}, {}, 0);
   if (iwarp && free_requests() > 0) post_proof(kNoKey, 0, 0);
+  (void)flush();
 }
 
 // iWARP: a READ of nothing, over when the peer's device has come to it: then all writes before
@@ -225,7 +205,7 @@ Result<bool> QueuePair::move(Pieces& pieces, ibv_send_wr& request, const wire::S
                   .cookie = cookie, .length = length, .temporary = pieces.temporary[first]};
     if (!post(request, record).ok()) {
       // The failure ends the connection, and with it the operation; the rest was not used.
-      for (size_t i = first; i < pieces.count; ++i) {
+      for (size_t i = first + count; i < pieces.count; ++i) {
         if (pieces.temporary[i] != nullptr) (void)api_.dereg_mr(pieces.temporary[i]);
       }
       return true;
@@ -321,7 +301,7 @@ Result<bool> QueuePair::atomic(const wire::Segment& peer, const proto::AtomicReq
   request.wr.atomic.compare_add = wanted.compare ? wanted.expected : wanted.operand;
   request.wr.atomic.swap = wanted.compare ? wanted.operand : 0;
   Record record{.kind = Kind::kMove, .cookie = cookie, .length = 8, .temporary = pieces.temporary[0]};
-  if (!post(request, record).ok() && record.temporary != nullptr) (void)api_.dereg_mr(record.temporary);
+  (void)post(request, record);
   return true;
 }
 
@@ -371,7 +351,6 @@ Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length,
   uint64_t sequence = head_;
   SLUICE_RETURN_IF_ERROR(post(request, {.kind = Kind::kBind, .window = id}));
   if (whole) SLUICE_RETURN_IF_ERROR(wait_for(sequence));
-  window.mw->rkey = window.key;
   window.cookie = cookie;
   window.open = true;
   windows_bound.add();
@@ -441,6 +420,7 @@ Status QueuePair::revoke_window(proto::WindowId id) {
 
 // Until that request has completed. What else completes meanwhile is kept for poll().
 Status QueuePair::wait_for(uint64_t sequence) {
+  SLUICE_RETURN_IF_ERROR(flush());
   Instant deadline = after(now(), kWindowTime);
   while (true) {
     ibv_wc completion{};

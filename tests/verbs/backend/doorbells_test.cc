@@ -1,0 +1,241 @@
+// How many calls of ibv_post_send an operation takes: one for each list of requests, at once
+// for what is small; and what was posted of a list that the device takes in part.
+#include "tests/verbs/backend/scene.h"
+
+#include <errno.h>
+
+namespace sluice::verbs {
+namespace {
+
+constexpr size_t kChunk = 64 << 10;
+// Requests of one list (queue_pair.h).
+constexpr size_t kList = 16;
+
+FakeOptions small_chunks() {
+  FakeOptions options;
+  options.devices[0].max_msg_sz = kChunk;
+  return options;
+}
+
+// Calls of post_send since it was made.
+class Doorbells {
+ public:
+  explicit Doorbells(Fabric& fabric) : fabric_(fabric), before_(fabric->calls("post_send")) {}
+  uint64_t operator()() const { return fabric_->calls("post_send") - before_; }
+
+ private:
+  Fabric& fabric_;
+  uint64_t before_;
+};
+
+struct Scene {
+  explicit Scene(FakeOptions options = small_chunks()) : fabric(std::move(options)) {
+    REQUIRE(duo.open().ok());
+    expect_traffic(duo, duo.client, duo.server);
+    duo.settle();
+  }
+  void finish(Tally& tally) {
+    CHECK(duo.until([&] { return tally.ended(); }));
+    INFO(tally.text());
+    CHECK(tally.failures() == 0);
+    tally.check();
+  }
+  Fabric fabric;
+  Duo duo;
+};
+
+TEST_CASE("a read or write of N chunks takes one call for each list of them", "[verbs][doorbells]") {
+  Scene scene;
+  for (size_t chunks : {size_t{1}, size_t{2}, size_t{8}, kList, 2 * kList, 3 * kList + 1}) {
+    INFO(chunks << " chunks");
+    Buffer memory = test::filled(*scene.duo.far, chunks * kChunk, 7);
+    auto key = scene.duo.server.grant(memory, {.rights = Right::kReadWrite});
+    REQUIRE(key.ok());
+    for (bool write : {false, true}) {
+      INFO("write " << write);
+      Tally& tally = scene.duo.tally();
+      Doorbells rung(scene.fabric);
+      if (write) {
+        tally.expect(scene.duo.client.write(*key, 0, test::tensor(*scene.duo.near, chunks * kChunk, 8), tally.options()), OperationKind::kWrite);
+      } else {
+        Buffer room = test::room(*scene.duo.near, chunks * kChunk);
+        tally.expect(scene.duo.client.read(*key, 0, std::move(room), tally.options()), OperationKind::kRead, 1, 7);
+      }
+      scene.finish(tally);
+      CHECK(rung() == (chunks + kList - 1) / kList);
+    }
+    CHECK(test::holds(memory.bytes(), 8));
+    CHECK(scene.duo.server.revoke(*key).ok());
+  }
+  CHECK(scene.fabric->largest_send_list() == kList);
+}
+
+TEST_CASE("operations of one turn go out together", "[verbs][doorbells]") {
+  Scene scene;
+  Buffer memory = test::filled(*scene.duo.far, kChunk, 7);
+  auto key = scene.duo.server.grant(memory, {.rights = Right::kAll});
+  REQUIRE(key.ok());
+  Tally& tally = scene.duo.tally();
+  Doorbells rung(scene.fabric);
+  for (int i = 0; i < 5; ++i) {
+    tally.expect(scene.duo.client.read(*key, 0, test::room(*scene.duo.near, kChunk), tally.options()), OperationKind::kRead, 1);
+    tally.expect(scene.duo.client.atomic(*key, 0, {.operand = 1}, test::room(*scene.duo.near, 8), tally.options()), OperationKind::kAtomic, 1);
+  }
+  (void)scene.duo.near->progress();
+  CHECK(rung() == 1);
+  scene.finish(tally);
+  CHECK(rung() == 1);
+  CHECK(scene.duo.server.revoke(*key).ok());
+}
+
+TEST_CASE("a small message is posted at once, not at the next turn", "[verbs][doorbells]") {
+  Scene scene;
+  Tally &sent = scene.duo.tally(), &received = scene.duo.tally();
+  for (Tag tag = 1; tag <= 3; ++tag) {
+    received.expect(scene.duo.server.receive({.tag = tag}, test::room(*scene.duo.far, 100), received.options()), OperationKind::kReceive, 1, tag);
+    Doorbells rung(scene.fabric);
+    sent.expect(scene.duo.client.send(tag, test::tensor(*scene.duo.near, 100, tag), sent.options()), OperationKind::kSend);
+    CHECK(rung() == 1);
+  }
+  scene.finish(sent);
+  scene.finish(received);
+}
+
+TEST_CASE("a window goes out with the message that names it", "[verbs][doorbells]") {
+  Scene scene;
+  Tally &sent = scene.duo.tally(), &received = scene.duo.tally();
+  Gain bound("verbs.windows_bound");
+  Doorbells rung(scene.fabric);
+  sent.expect(scene.duo.client.send(1, test::tensor(*scene.duo.near, 8 * kChunk, 1), sent.options()), OperationKind::kSend);
+  CHECK(bound() == 1);
+  CHECK(rung() == 1);
+  Buffer room = test::room(*scene.duo.far, 8 * kChunk);
+  received.expect(scene.duo.server.receive({.tag = 1}, std::move(room), received.options()), OperationKind::kReceive, 1, 1);
+  scene.finish(sent);
+  scene.finish(received);
+  // The offer with its window, the reads, what says that they are done, the window's end.
+  CHECK(rung() == 4);
+}
+
+TEST_CASE("an early request and its answer take a call each, and one for the window's end", "[verbs][doorbells]") {
+  Scene scene;
+  Tally &asked = scene.duo.tally(), &answered = scene.duo.tally();
+  Shelf& shelf = scene.duo.shelf(*scene.duo.far, answered);
+  shelf.size = 8 * kChunk;
+  scene.duo.server.core().set_want_handler(&shelf);
+  WantOptions want{.key_id = 40, .key = "key", .step = 1, .destination = test::room(*scene.duo.near, 8 * kChunk)};
+  Doorbells rung(scene.fabric);
+  asked.expect(scene.duo.client.core().post_want(want, asked.options()), OperationKind::kWant, 1, 41);
+  CHECK(rung() == 1);
+  scene.finish(asked);
+  scene.finish(answered);
+  CHECK(rung() <= 4);
+  scene.duo.server.core().set_want_handler(nullptr);
+}
+
+// Whatever was posted comes back, and nothing is waited for that was not.
+TEST_CASE("of a list that the device takes in part, what it took is accounted for", "[verbs][doorbells]") {
+  for (uint64_t refused = 1; refused <= 8; ++refused) {
+    for (auto order : {FakePolicy::Order::kHonest, FakePolicy::Order::kSlow}) {
+      INFO("request " << refused << " order " << static_cast<int>(order));
+      FakeOptions options = small_chunks();
+      options.policy = {.order = order, .ticks = 50};
+      Scene scene(options);
+      Bystander bystander(scene.duo);
+      Gain overdue("verbs.flushes_overdue"), posted("verbs.doorbells");
+      Buffer memory = test::filled(*scene.duo.far, 8 * kChunk, 7);
+      auto key = scene.duo.server.grant(memory, {.rights = Right::kRead});
+      REQUIRE(key.ok());
+      Tally& tally = scene.duo.tally();
+      scene.fabric.with_faults([&](FakeFaults& faults) { faults.refuse_request(refused, ENOMEM); });
+      uint64_t carried = scene.fabric->bytes_carried();
+      tally.expect(scene.duo.client.read(*key, 0, test::room(*scene.duo.near, 8 * kChunk), tally.options()), OperationKind::kRead, 1);
+      CHECK(scene.duo.until([&] { return tally.ended(); }));
+      tally.check();
+      REQUIRE(tally.failures() == 1);
+      CHECK(tally.text().find("refuses a request") != std::string::npos);
+      CHECK(scene.fabric->bytes_carried() - carried <= (refused - 1) * kChunk);
+      CHECK(overdue() == 0);
+      CHECK(scene.duo.until([&] { return scene.duo.both_closed(); }));
+    }
+  }
+}
+
+TEST_CASE("a list that was refused in part is not waited for, also where nothing more can be posted", "[verbs][doorbells]") {
+  for (uint64_t refused = 1; refused <= 8; ++refused) {
+    INFO("request " << refused);
+    Scene scene;
+    Gain overdue("verbs.flushes_overdue");
+    Buffer memory = test::filled(*scene.duo.far, 8 * kChunk, 7);
+    auto key = scene.duo.server.grant(memory, {.rights = Right::kRead});
+    REQUIRE(key.ok());
+    Tally& tally = scene.duo.tally();
+    scene.fabric.with_faults([&](FakeFaults& faults) {
+      faults.refuse_request(refused, ENOMEM);
+      faults.fail("post_send", 2, ENOMEM, 1'000'000);
+    });
+    tally.expect(scene.duo.client.read(*key, 0, test::room(*scene.duo.near, 8 * kChunk), tally.options()), OperationKind::kRead, 1);
+    CHECK(scene.duo.until([&] { return tally.ended(); }));
+    tally.check();
+    CHECK(tally.failures() == 1);
+    CHECK(scene.duo.until([&] { return scene.duo.both_closed(); }));
+    CHECK(overdue() == 0);
+  }
+}
+
+// The fabric says so where a region goes before the requests that use it, or is left.
+TEST_CASE("memory registered for a request goes with it, posted or refused", "[verbs][doorbells]") {
+  static std::vector<std::byte> own(8 * 4096);
+  for (uint64_t refused = 1; refused <= 8; ++refused) {
+    INFO("request " << refused);
+    FakeOptions options;
+    options.policy = {.order = FakePolicy::Order::kSlow, .ticks = 50};
+    Scene scene(options);
+    Gain foreign("verbs.foreign_registrations"), overdue("verbs.flushes_overdue");
+    Buffer memory = test::filled(*scene.duo.far, own.size(), 7);
+    auto key = scene.duo.server.grant(memory, {.rights = Right::kWrite});
+    REQUIRE(key.ok());
+    Tally& tally = scene.duo.tally();
+    scene.fabric.with_faults([&](FakeFaults& faults) { faults.refuse_request(refused, EINVAL); });
+    for (size_t i = 0; i < 8; ++i) {
+      auto source = Tensor::wrap(own.data() + i * 4096, TensorDescriptor::bytes(4096), [](void*) noexcept {}, nullptr);
+      REQUIRE(source.ok());
+      tally.expect(scene.duo.client.write(*key, i * 4096, std::move(*source), tally.options()), OperationKind::kWrite);
+    }
+    CHECK(scene.duo.until([&] { return tally.ended(); }));
+    CHECK(foreign() == 8);
+    tally.check();
+    CHECK(tally.failures() >= 9 - refused);
+    CHECK(overdue() == 0);
+    CHECK(scene.duo.until([&] { return scene.duo.both_closed(); }));
+  }
+}
+
+TEST_CASE("the N-th request is refused, for every N of a whole scenario", "[verbs][doorbells]") {
+  auto scenario = [](Duo& duo) {
+    if (duo.open().ok()) {
+      Traffic traffic(duo, duo.client, duo.server, 1s);
+      traffic.post(3 * kChunk);
+      traffic.finish();
+    }
+    duo.close();
+  };
+  Gain overdue("verbs.flushes_overdue");
+  bool met = true;
+  uint64_t n = 1;
+  for (; met; ++n) {
+    INFO("request " << n);
+    Fabric fabric(small_chunks());
+    fabric.with_faults([&](FakeFaults& faults) { faults.refuse_request(n, ENOMEM); });
+    DuoOptions impatient;
+    impatient.connect.timeout = 1s;
+    Duo duo(impatient);
+    scenario(duo);
+    met = fabric.with_faults([](FakeFaults& faults) { return faults.plans_left(); }) == 0;
+  }
+  CHECK(n > 40);
+  CHECK(overdue() == 0);
+}
+
+}  // namespace
+}  // namespace sluice::verbs
