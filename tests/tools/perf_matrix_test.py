@@ -54,6 +54,22 @@ class Matrix(command.CommandTest):
                     self.check_result(result, test, transport, size, iterations)
                     self.check_copies(result, test, transport, size)
 
+    def test_bandwidth_over_several_connections(self):
+        for transport, path in (("shm", "shm"), ("tcp", "tcp"), ("loopback", "loopback"), ("auto", "shm")):
+            for test in ("send_bw", "write_bw", "read_bw"):
+                with self.subTest(test=test, transport=transport):
+                    document = self.perf(test, "--self", "--transport", transport, "-s", str(LARGE), "-n", "31", "-t", "4", "-q", "3")
+                    self.assertEqual(document["warnings"], [])
+                    result, = document["results"]
+                    self.check_result(result, test, path, LARGE, 31)
+                    self.check_copies(result, test, path, LARGE)
+                    self.assertEqual(result["qps"], 3)
+                    self.assertEqual(len(result["bytes_by_qp"]), 3)
+                    for carried in result["bytes_by_qp"]:
+                        self.assertGreaterEqual(carried, 10 * LARGE)
+                    self.assertGreaterEqual(sum(result["bytes_by_qp"]), 31 * LARGE)
+                    self.assertGreaterEqual(result["verified_bytes"], 3 * 4 * LARGE)
+
     def test_every_test_over_shm(self):
         self.run_all("shm")
 

@@ -40,6 +40,13 @@ class Pair(command.CommandTest):
                     out, _ = self.finish(server)
                     self.assertEqual(out, "")
 
+    def test_a_server_follows_its_client_over_several_connections(self):
+        server, address = self.start_server("write_bw", "--transport", "tcp")
+        document = self.perf("write_bw", address, "-s", "4K", "-n", "30", "--qps", "4")
+        self.assertEqual(document["results"][0]["qps"], 4)
+        self.assertEqual(len(document["results"][0]["bytes_by_qp"]), 4)
+        self.finish(server)
+
     def test_host_and_port_are_an_address(self):
         server, address = self.start_server("send_lat")
         port = address.rsplit(":", 1)[1]

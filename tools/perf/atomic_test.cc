@@ -53,9 +53,9 @@ class AtomicTarget final : public Workload {
   Target memory_;
 };
 
-class AtomicInitiator final : public Workload {
+class AtomicInitiator final : public Steps {
  public:
-  AtomicInitiator(const Side& side, const Load& load) : Workload(side, load), window_(load.depth), slots_(load.depth) {}
+  AtomicInitiator(const Side& side, const Load& load) : Steps(side, load), window_(load.depth), slots_(load.depth) {}
 
   Result<Json> prepare() override {
     for (uint32_t slot = 0; slot < load_.depth; ++slot) {
@@ -71,9 +71,10 @@ class AtomicInitiator final : public Workload {
     for (uint32_t slot = 0; slot < load_.depth; ++slot) slots_[slot] = {.next = first_value(load_, round, slot)};
     return Status();
   }
-  Status run(const Round& round, Samples* samples) override {
+  void begin(const Round& round, Samples* samples) override { window_.begin(round.iterations, samples); }
+  Status advance() override {
     Atomic::Kind kind = load_.compare ? Atomic::Kind::kCompareSwap : Atomic::Kind::kFetchAdd;
-    Status status = window_.run(side_, round.iterations, samples, [&](uint32_t number, uint64_t, const PostOptions& options) {
+    Status status = window_.fill([&](uint32_t number, uint64_t, const PostOptions& options) {
       Slot& slot = slots_[number];
       check_answer(number);
       Atomic request{.kind = kind, .operand = load_.compare ? slot.next + 1 : 1, .expected = slot.next};
@@ -83,9 +84,14 @@ class AtomicInitiator final : public Workload {
       slot.out = true;
       return Status();
     });
-    for (uint32_t slot = 0; slot < load_.depth; ++slot) check_answer(slot);
+    if (!status.ok() || window_.over()) {
+      for (uint32_t slot = 0; slot < load_.depth; ++slot) check_answer(slot);
+    }
     return status;
   }
+  bool over() const override { return window_.over(); }
+  bool stuck() const override { return window_.stuck(); }
+  uint64_t ended() const override { return window_.completed(); }
 
  private:
   struct Slot {

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <sluice/api/identity.h>
+
 #include "tools/perf/pattern.h"
 #include "tools/perf/run.h"
 #include "tools/perf/size_text.h"
@@ -21,7 +23,7 @@ uint64_t default_iterations(uint64_t size_bytes) { return std::clamp<uint64_t>((
 
 uint64_t check_iterations(const Load& load) {
   if (load.test->verb == Verb::kExchange) return load.tensors;  // all: the checks touch every page, too
-  if (!load.test->latency) return load.depth;
+  if (!load.test->latency) return uint64_t{load.depth} * load.qps;
   return std::clamp<uint64_t>(kCheckBytes / load.size_bytes, 1, 64);
 }
 
@@ -33,14 +35,15 @@ struct SideFigures {
 class Client {
  public:
   Client(Context& context, Endpoint& endpoint, const RunOptions& options, ClientRun& out)
-      : context_(context), endpoint_(endpoint), control_(context, endpoint), perf_(*options.perf), out_(out) {}
+      : context_(context), endpoint_(endpoint), control_(context, endpoint), stripes_(context, endpoint, control_, Role::kClient),
+        options_(options), perf_(*options.perf), out_(out) {}
 
   Status lead(const std::function<void(const Measurement&)>& on_result) {
     if (Status able = check_path(); !able.ok()) {
       (void)control_.send({{"do", "bye"}});  // the server has nothing to complain of
       return able;
     }
-    SLUICE_RETURN_IF_ERROR(ask(control_, {{"do", "hello"}, {"test", perf_.test->name}}));
+    SLUICE_RETURN_IF_ERROR(greet());
     for (uint64_t size : perf_.sizes) {
       Measurement m;
       SLUICE_RETURN_IF_ERROR(measure(size, m));
@@ -50,10 +53,13 @@ class Client {
       on_result(out_.measurements.back());
     }
     SLUICE_RETURN_IF_ERROR(control_.send({{"do", "bye"}}));
-    workload_.reset();
+    stripes_.drop();
     return Status();
   }
-  void drop() { workload_.reset(); }
+  void drop() {
+    stripes_.close_others();
+    stripes_.drop();
+  }
 
  private:
   Status check_path() const {
@@ -64,8 +70,26 @@ class Client {
                       " has no atomics; use --transport rdma and a device that has them (sluice info --explain)");
   }
 
+  // Says what is run, and makes the other connections: each says that it belongs here.
+  Status greet() {
+    uint64_t token = 0;
+    fill_random(std::as_writable_bytes(std::span(&token, 1)));
+    SLUICE_TRY(Json answer, ask(control_, {{"do", "hello"}, {"test", perf_.test->name}, {"qps", perf_.qps}, {"token", token}}));
+    SLUICE_TRY(uint64_t agreed, number_field(answer, "qps"));
+    if (agreed != perf_.qps) return Status(Code::kUnsupported, Scope::kEndpoint, "perf/client", "the server does not take --qps; run the same version on both sides");
+    while (stripes_.size() < perf_.qps) {
+      SLUICE_TRY(Endpoint endpoint, options_.next());
+      {
+        ControlChannel control(context_, endpoint);
+        SLUICE_RETURN_IF_ERROR(control.send({{"do", "join"}, {"token", token}}));
+      }
+      stripes_.add(std::move(endpoint));
+    }
+    return Status();
+  }
+
   Status measure(uint64_t size, Measurement& m) {
-    m.load = make_load(*perf_.test, size, perf_.tx_depth);
+    m.load = make_load(*perf_.test, size, perf_.tx_depth, perf_.qps);
     m.load.into = perf_.into;
     m.load.verify = perf_.verify;
     m.load.corrupt = perf_.corrupt;
@@ -87,17 +111,22 @@ class Client {
   }
 
   Status prepare(const Load& load) {
-    workload_.reset();
-    workload_ = make_workload({context_, endpoint_, control_, Role::kClient}, load);
-    SLUICE_TRY(Json request, workload_->prepare());
-    request["do"] = "prepare";
-    request["size"] = load.size_bytes;
-    request["depth"] = load.depth;
-    request["tensors"] = load.tensors;
-    request["flags"] = (load.into ? 1u : 0u) | (load.verify ? 2u : 0u) | (load.corrupt ? 4u : 0u) | (load.compare ? 8u : 0u);
-    request["seed"] = load.seed;
-    SLUICE_TRY(Json answer, ask(control_, request));
-    return workload_->adopt(answer);
+    for (size_t i = 0; i < stripes_.size(); ++i) {
+      Load part = load;
+      part.seed = i == 0 ? load.seed : mixed(load.seed + i);  // what strays to another connection is not what it expects
+      Workload& workload = stripes_.make(i, part);
+      SLUICE_TRY(Json request, workload.prepare());
+      request["do"] = "prepare";
+      request["stripe"] = i;
+      request["size"] = part.size_bytes;
+      request["depth"] = part.depth;
+      request["tensors"] = part.tensors;
+      request["flags"] = (part.into ? 1u : 0u) | (part.verify ? 2u : 0u) | (part.corrupt ? 4u : 0u) | (part.compare ? 8u : 0u);
+      request["seed"] = part.seed;
+      SLUICE_TRY(Json answer, ask(control_, request));
+      SLUICE_RETURN_IF_ERROR(workload.adopt(answer));
+    }
+    return Status();
   }
 
   // exchange_lat: what the first tensor of an extent costs, mapping and page faults included.
@@ -106,7 +135,7 @@ class Client {
     Samples samples;
     SLUICE_RETURN_IF_ERROR(play(Round::Mode::kPlain, m.load.tensors, &samples, m));
     std::vector<double> one_way = samples.nanoseconds(0.5);
-    for (uint32_t at : workload_->first_of_extent()) m.first_handover_ns.push_back(one_way[at]);
+    for (uint32_t at : stripes_.first().first_of_extent()) m.first_handover_ns.push_back(one_way[at]);
     return Status();
   }
 
@@ -122,6 +151,7 @@ class Client {
     m.iterations = 0;
     m.seconds = m.cpu_ns = 0;
     m.copied = {};
+    std::vector<uint64_t> before = stripes_.bytes_carried();
     do {
       uint64_t count = perf_.seconds ? round_length(*perf_.seconds - m.seconds, per_iteration) : wanted;
       SLUICE_RETURN_IF_ERROR(play(Round::Mode::kPlain, count, &samples, m));
@@ -135,6 +165,8 @@ class Client {
         break;
       }
     } while (perf_.seconds && m.seconds < *perf_.seconds && m.verdict.mismatched_bytes == 0);
+    m.bytes_by_qp = stripes_.bytes_carried();
+    for (size_t i = 0; i < before.size(); ++i) m.bytes_by_qp[i] -= before[i];
     bool answered = perf_.test->verb == Verb::kRead || perf_.test->verb == Verb::kAtomic;
     bool both_ways = perf_.test->latency && !answered;
     m.payload_bytes = m.iterations * m.load.size_bytes * (both_ways ? 2 : 1);
@@ -152,23 +184,23 @@ class Client {
   Status play(Round::Mode mode, uint64_t iterations, Samples* samples, Measurement& m) {
     Round round{.mode = mode, .first_step = step_, .iterations = iterations};
     step_ += iterations;
-    SLUICE_RETURN_IF_ERROR(workload_->arm(round));
+    SLUICE_RETURN_IF_ERROR(stripes_.arm(round));
     if (samples != nullptr) samples->make_room(iterations);
     Json request{{"do", "round"}, {"mode", static_cast<unsigned>(mode)}, {"first_step", round.first_step}, {"iterations", iterations}};
-    Copies copied_before = payload_copies(endpoint_, control_);
+    Copies copied_before = stripes_.payload_copies();
     SLUICE_RETURN_IF_ERROR(ask(control_, request));
     Duration cpu = process_cpu_time();
     Instant start = sluice::now();
-    SLUICE_RETURN_IF_ERROR(workload_->run(round, samples));
+    SLUICE_RETURN_IF_ERROR(stripes_.run(round, samples));
     last_seconds_ = std::chrono::duration<double>(sluice::now() - start).count();
     last_.cpu_ns = static_cast<double>((process_cpu_time() - cpu).count());
-    last_.copied = payload_copies(endpoint_, control_) - copied_before;
+    last_.copied = stripes_.payload_copies() - copied_before;
     return add_report(round, m);
   }
 
   Status add_report(const Round& round, Measurement& m) {
     SLUICE_TRY(Json report, ask(control_, {{"do", "report"}}));
-    if (perf_.verify) workload_->inspect(round);
+    if (perf_.verify) stripes_.inspect(round);
     SLUICE_TRY(uint64_t cpu_ns, number_field(report, "cpu_ns"));
     Copies copied;
     SLUICE_TRY(copied.user, number_field(report, "copied"));
@@ -177,17 +209,19 @@ class Client {
     SLUICE_TRY(uint64_t mismatched, number_field(report, "mismatched"));
     last_.cpu_ns += static_cast<double>(cpu_ns);
     last_.copied += copied;
-    m.verdict.verified_bytes = perf_.verify ? workload_->verdict().verified_bytes + verified : 0;
-    m.verdict.mismatched_bytes = workload_->verdict().mismatched_bytes + mismatched;
+    Verdict ours = stripes_.verdict();
+    m.verdict.verified_bytes = perf_.verify ? ours.verified_bytes + verified : 0;
+    m.verdict.mismatched_bytes = ours.mismatched_bytes + mismatched;
     return Status();
   }
 
   Context& context_;
   Endpoint& endpoint_;
   ControlChannel control_;
+  Stripes stripes_;
+  const RunOptions& options_;
   const PerfOptions& perf_;
   ClientRun& out_;
-  std::unique_ptr<Workload> workload_;
   uint64_t step_ = 1;
   double last_seconds_ = 0;
   SideFigures last_;

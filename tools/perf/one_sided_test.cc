@@ -121,9 +121,9 @@ class PassiveTarget final : public Workload {
 
 // The side that writes or reads, one operation at a time or a window of them. Each slot's
 // content stays the same through a round.
-class Initiator final : public Workload {
+class Initiator final : public Steps {
  public:
-  Initiator(const Side& side, const Load& load) : Workload(side, load), window_(load.depth), sources_(load.depth), tensors_(load.depth) {}
+  Initiator(const Side& side, const Load& load) : Steps(side, load), window_(load.depth), sources_(load.depth), tensors_(load.depth) {}
 
   Result<Json> prepare() override {
     for (uint32_t slot = 0; slot < load_.depth; ++slot) {
@@ -148,14 +148,18 @@ class Initiator final : public Workload {
     }
     return Status();
   }
-  Status run(const Round& round, Samples* samples) override {
-    return window_.run(side_, round.iterations, samples, [&](uint32_t slot, uint64_t, PostOptions options) {
+  void begin(const Round& round, Samples* samples) override { window_.begin(round.iterations, samples); }
+  Status advance() override {
+    return window_.fill([&](uint32_t slot, uint64_t, PostOptions options) {
       uint64_t offset = slot * load_.size_bytes;
       if (reads()) return internal::status_of(side_.endpoint.read(peer_, offset, std::move(window_.returned(slot)), options));
       options.level = Level::kPlaced;
       return internal::status_of(side_.endpoint.write(peer_, offset, tensors_[slot], options));
     });
   }
+  bool over() const override { return window_.over(); }
+  bool stuck() const override { return window_.stuck(); }
+  uint64_t ended() const override { return window_.completed(); }
   void inspect(const Round& round) override {
     if (!reads()) return;
     for (uint32_t slot = 0; slot < load_.depth && slot < round.iterations; ++slot) compare(sources_[slot], round.first_step + slot);

@@ -63,6 +63,9 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("-t,--tx-depth", [&o](const std::string& text) {
     o.tx_depth = static_cast<uint32_t>(number<uint64_t>("--tx-depth", text, 1, kMostDepth, "--tx-depth 16"));
   }, "operations outstanding at once in _bw tests (default 128, at most 512 MiB of them)");
+  perf.add_option_function<std::string>("-q,--qps", [&o](const std::string& text) {
+    o.qps = number<uint32_t>("--qps", text, 1, kMostQps, "--qps 4");
+  }, "_bw tests but exchange_bw: connections (queue pairs, with --transport rdma) at once, each --tx-depth deep, that share the iterations (default 1; a server follows its client)");
   perf.add_option_function<std::string>("--warmup", [&o](const std::string& text) {
     o.warmup = number<uint64_t>("--warmup", text, 0, kMostIterations, "--warmup 1000");
   }, "iterations before the clock starts (default a tenth of -n, at most 1000)");
@@ -119,6 +122,8 @@ void check_combination(PerfOptions& o) {
   if (o.self && !o.host.empty()) refuse("--self", o.host, "is a server, and --self needs none", "sluice perf send_lat --self");
   if (o.forever && (o.self || !o.host.empty())) refuse("--forever", o.self ? "--self" : o.host, "makes this no server", "sluice perf send_lat --forever");
   if (o.transport == "loopback" && !o.self) refuse("--transport", "loopback", "is within one process and needs --self", "--transport loopback --self");
+  bool striped = !o.test->latency && o.test->verb != Verb::kExchange;
+  if (o.qps > 1 && !striped) refuse("--qps", std::to_string(o.qps), "is for send_bw, write_bw, read_bw and atomic_bw", "sluice perf write_bw --self --qps 4");
   if (o.into && o.test->verb != Verb::kExchange) refuse("--into", std::string(o.test->name), "fetches nothing", "sluice perf exchange_bw --self --into");
   if (!o.json_path.empty() && !o.self && o.host.empty()) refuse("--json", o.json_path, "has no use at a server: the client has the figures", "sluice perf send_lat HOST --json /tmp/perf.json");
   if (!o.self) {

@@ -17,11 +17,12 @@ const TestKind* find_test(std::string_view name) {
   return nullptr;
 }
 
-Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth) {
+Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uint32_t qps) {
   Load load;
   load.test = &test;
   load.size_bytes = size_bytes;
-  uint64_t room = std::max<uint64_t>(Load::kWindowBytes / size_bytes, 1);
+  load.qps = qps;
+  uint64_t room = std::max<uint64_t>(Load::kWindowBytes / size_bytes / qps, 1);
   uint32_t wanted = tx_depth > 0 ? tx_depth : kDefaultDepth;
   load.depth = test.latency ? 1 : static_cast<uint32_t>(std::min<uint64_t>(wanted, room));
   load.tensors = test.latency ? Load::kRotation : load.depth + 1;
@@ -32,7 +33,7 @@ uint64_t memory_needed(const Load& load) {
   uint64_t buffers = load.depth;
   if (load.test->verb == Verb::kExchange) buffers = load.tensors + (load.into ? load.depth : 0);
   if (load.test->latency && load.test->verb != Verb::kExchange) buffers = 2;
-  return buffers * load.size_bytes;
+  return buffers * load.size_bytes * load.qps;
 }
 
 std::string_view to_string(Waiting waiting) {

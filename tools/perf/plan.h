@@ -42,6 +42,7 @@ struct Load {
   uint64_t size_bytes = 0;
   uint32_t depth = 1;    // operations outstanding at once
   uint32_t tensors = 1;  // exchange: tensors each side rotates over
+  uint32_t qps = 1;      // connections that do this at once, each with a window of `depth`
   bool into = false;     // exchange: fetch into preallocated memory
   bool verify = true;
   bool corrupt = false;  // the sender flips a byte: the check must notice
@@ -57,7 +58,7 @@ struct Load {
 };
 
 // Fills in depth and tensors within the memory bounds. `tx_depth` 0: the test's default.
-Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth);
+Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uint32_t qps = 1);
 // Payload memory that one side of it allocates.
 uint64_t memory_needed(const Load& load);
 
@@ -71,7 +72,15 @@ struct Round {
   Mode mode = Mode::kPlain;
   uint64_t first_step = 1;
   uint64_t iterations = 0;
+
+  // The part of connection `i` of `n`: its own steps, its share of the iterations.
+  Round share(size_t i, size_t n) const {
+    return {.mode = mode, .first_step = first_step, .iterations = iterations / n + (i < iterations % n ? 1 : 0)};
+  }
 };
+
+// Connections of one run.
+inline constexpr uint32_t kMostQps = 64;
 
 struct PerfOptions {
   const TestKind* test = nullptr;
@@ -84,6 +93,7 @@ struct PerfOptions {
   std::optional<double> seconds;
   std::optional<uint64_t> warmup;
   uint32_t tx_depth = 0;
+  uint32_t qps = 1;  // of the client; the server follows
   std::string json_path;
   Waiting waiting = Waiting::kAdaptive;
   bool self = false;

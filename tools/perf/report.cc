@@ -63,6 +63,8 @@ Json result(const Measurement& m) {
   // Added to the schema: what the figures were taken with.
   out["seconds"] = m.seconds;
   out["tx_depth"] = m.load.depth;
+  out["qps"] = m.load.qps;
+  if (m.load.qps > 1) out["bytes_by_qp"] = m.bytes_by_qp;
   out["user_copied_bytes_per_byte"] = per_byte(static_cast<double>(m.copied.user), m.payload_bytes);
   if (m.load.test->verb == Verb::kAtomic) out["atomic_type"] = m.load.compare ? "CMP_AND_SWAP" : "FETCH_AND_ADD";
   if (m.load.test->verb == Verb::kExchange) out["into"] = m.load.into;

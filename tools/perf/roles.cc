@@ -93,6 +93,7 @@ int serve(const PerfOptions& options, const ServerDuty& duty) {
   if (duty.cpu >= 0) pin(options, duty.cpu);
   duty.on_listening(listener->address());
   RunOptions run{.perf = &options, .one_process = duty.one_process};
+  run.next = [&listener] { return listener->accept(after(sluice::now(), kStartLimit)); };
   while (true) {
     Result<Endpoint> endpoint = listener->accept(duty.accept_deadline);
     if (!endpoint.ok()) return fail(endpoint.status());
@@ -116,7 +117,9 @@ int be_client(const PerfOptions& options, const std::string& address, int cpu, b
   bool table = options.json_path != "-";
   if (table) print_header(*options.test);
   ClientRun run;
-  Status status = run_client(**context, *endpoint, {.perf = &options, .one_process = one_process}, run,
+  RunOptions how{.perf = &options, .one_process = one_process};
+  how.next = [&] { return (*context)->connect(address); };
+  Status status = run_client(**context, *endpoint, how, run,
                              [table](const Measurement& m) { if (table) print_row(m); });
   for (const std::string& warning : run.warnings) fmt::print(stderr, "sluice perf: {}\n", warning);
   int code = status.ok() ? kExitOk : fail(status);
@@ -192,7 +195,7 @@ std::string nothing_to_run_on(std::string_view transport) {
 bool fits_in_memory(const PerfOptions& options) {
   uint64_t needed = 0;
   for (uint64_t size : options.sizes) {
-    Load load = make_load(*options.test, size, options.tx_depth);
+    Load load = make_load(*options.test, size, options.tx_depth, options.qps);
     load.into = options.into;
     needed = std::max(needed, memory_needed(load));
   }

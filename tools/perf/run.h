@@ -1,4 +1,4 @@
-// A whole run over one connected endpoint: the client leads through sizes and rounds and
+// A whole run over one connected endpoint, and others beside it (--qps): the client leads through sizes and rounds and
 // has the figures; the server follows.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tools/perf/statistics.h"
-#include "tools/perf/workload.h"
+#include "tools/perf/stripes.h"
 
 namespace sluice::tools {
 
@@ -21,6 +21,7 @@ struct Measurement {
   std::vector<double> first_handover_ns;
   double cpu_ns = 0;           // both processes
   Copies copied;               // by CPUs of both sides
+  std::vector<uint64_t> bytes_by_qp;  // what each connection carried while it was timed
   Verdict verdict;             // both sides
   std::string path;            // what carried it
 };
@@ -36,13 +37,9 @@ struct RunOptions {
   const PerfOptions* perf = nullptr;
   // Both sides are threads of one process: its CPU time is counted once.
   bool one_process = false;
+  // One more connection between the two: the client asks for it, the server accepts it.
+  std::function<Result<Endpoint>()> next;
 };
-
-// Bytes that CPUs on this side have copied for payload so far.
-inline Copies payload_copies(const Endpoint& endpoint, const ControlChannel& control) {
-  EndpointCounters counters = endpoint.counters();
-  return Copies{counters.copied_bytes, counters.kernel_copied_bytes} - control.copies();
-}
 
 // Calls on_result after each size. Closes the endpoint, also on failure.
 Status run_client(Context& context, Endpoint& endpoint, const RunOptions& options, ClientRun& out,

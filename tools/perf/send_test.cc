@@ -88,9 +88,9 @@ class SendLatency final : public Workload, private CompletionSink {
   bool arrived_ = false;
 };
 
-class SendBandwidth final : public Workload {
+class SendBandwidth final : public Steps {
  public:
-  SendBandwidth(const Side& side, const Load& load) : Workload(side, load), sources_(load.depth), window_(load.depth) {}
+  SendBandwidth(const Side& side, const Load& load) : Steps(side, load), sources_(load.depth), window_(load.depth) {}
 
   Result<Json> prepare() override {
     for (Source& source : sources_) SLUICE_RETURN_IF_ERROR(source.allocate(side_.context.arena(), load_.size_bytes));
@@ -103,23 +103,31 @@ class SendBandwidth final : public Workload {
     return Status();
   }
 
-  Status run(const Round& round, Samples* samples) override {
-    bool check = round.mode == Round::Mode::kCheck;
-    return window_.run(side_, round.iterations, samples, [&](uint32_t slot, uint64_t number, const PostOptions& options) {
-      uint64_t step = round.first_step + number;
-      if (check) fill(sources_[slot].data, step, damages(round));
+  void begin(const Round& round, Samples* samples) override {
+    round_ = round;
+    window_.begin(round.iterations, samples);
+  }
+  Status advance() override {
+    bool check = round_.mode == Round::Mode::kCheck;
+    return window_.fill([&](uint32_t slot, uint64_t number, const PostOptions& options) {
+      uint64_t step = round_.first_step + number;
+      if (check) fill(sources_[slot].data, step, damages(round_));
       return internal::status_of(side_.endpoint.send(step, sources_[slot].tensor, options));
     });
   }
+  bool over() const override { return window_.over(); }
+  bool stuck() const override { return window_.stuck(); }
+  uint64_t ended() const override { return window_.completed(); }
 
  private:
+  Round round_;
   std::vector<Source> sources_;
   Window window_;
 };
 
-class ReceiveBandwidth final : public Workload, private CompletionSink {
+class ReceiveBandwidth final : public Steps, private CompletionSink {
  public:
-  ReceiveBandwidth(const Side& side, const Load& load) : Workload(side, load), buffers_(load.depth) {}
+  ReceiveBandwidth(const Side& side, const Load& load) : Steps(side, load), buffers_(load.depth) {}
 
   Result<Json> prepare() override {
     for (Buffer& buffer : buffers_) {
@@ -136,14 +144,10 @@ class ReceiveBandwidth final : public Workload, private CompletionSink {
     return Status();
   }
 
-  Status run(const Round& round, Samples*) override {
-    while (arrived_ < round.iterations) {
-      uint64_t before = arrived_;
-      SLUICE_RETURN_IF_ERROR(side_.wait_until([&] { return arrived_ != before; }));
-      SLUICE_RETURN_IF_ERROR(failure_);
-    }
-    return Status();
-  }
+  void begin(const Round&, Samples*) override {}
+  Status advance() override { return failure_; }
+  bool over() const override { return arrived_ == expected_; }
+  uint64_t ended() const override { return arrived_; }
 
   void inspect(const Round& round) override {
     if (round.mode != Round::Mode::kPlain) return;

@@ -9,6 +9,8 @@ namespace {
 constexpr const char* kOrigin = "perf/server";
 // A client that prepares or checks many GiB says nothing for a while.
 constexpr Duration kQuietClientLimit = std::chrono::minutes(5);
+// A connection of the same client says so at once.
+constexpr Duration kJoinLimit = std::chrono::seconds(5);
 
 Result<uint64_t> bounded(const Json& message, const char* name, uint64_t most) {
   SLUICE_TRY(uint64_t value, number_field(message, name));
@@ -40,14 +42,14 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
 class Server {
  public:
   Server(Context& context, Endpoint& endpoint, const RunOptions& options)
-      : context_(context), endpoint_(endpoint), control_(context, endpoint), options_(options) {}
+      : context_(context), control_(context, endpoint), stripes_(context, endpoint, control_, Role::kServer), options_(options) {}
 
   Status follow() {
     while (true) {
       SLUICE_TRY(Json request, control_.receive(kQuietClientLimit));
       SLUICE_TRY(std::string what, text_field(request, "do"));
       if (what == "bye") {
-        workload_.reset();
+        stripes_.drop();
         return Status();
       }
       Result<Json> answer = handle(what, request);
@@ -56,11 +58,15 @@ class Server {
         return answer.status();
       }
       SLUICE_RETURN_IF_ERROR(control_.send(*answer));
+      if (what == "hello") SLUICE_RETURN_IF_ERROR(accept_others(request));
       if (what == "round") SLUICE_RETURN_IF_ERROR(play());
     }
   }
   // What posted operations refer to goes after the endpoint's end.
-  void drop() { workload_.reset(); }
+  void drop() {
+    stripes_.close_others();
+    stripes_.drop();
+  }
   bool intact() const { return mismatched_ == 0; }
 
  private:
@@ -74,45 +80,64 @@ class Server {
 
   Result<Json> hello(const Json& request) {
     SLUICE_TRY(std::string test, text_field(request, "test"));
-    if (test == options_.perf->test->name) return Json::object();
+    SLUICE_TRY(uint64_t qps, bounded(request, "qps", kMostQps));
+    SLUICE_RETURN_IF_ERROR(number_field(request, "token"));
+    if (qps == 0 || stripes_.size() > 1) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a run without connections, or two runs in one");
+    if (test == options_.perf->test->name) return Json{{"qps", qps}};
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
                   "this side runs " + std::string(options_.perf->test->name) + ", the client " + test.substr(0, 40) +
                       "; start both with the same test");
   }
 
+  // Requires: hello() took the request.
+  Status accept_others(const Json& request) {
+    uint64_t wanted = *number_field(request, "qps"), token = *number_field(request, "token");
+    while (stripes_.size() < wanted) {
+      SLUICE_TRY(Endpoint endpoint, options_.next());
+      Result<Json> word = ControlChannel(context_, endpoint).receive(kJoinLimit);
+      bool ours = word.ok() && number_field(*word, "token").ok() && *number_field(*word, "token") == token;
+      if (ours) {
+        stripes_.add(std::move(endpoint));
+      } else {
+        (void)endpoint.close(after(sluice::now(), kJoinLimit));  // another client, too early
+      }
+    }
+    return Status();
+  }
+
   Result<Json> prepare(const Json& request) {
     SLUICE_TRY(Load load, decode_load(request, *options_.perf->test));
-    workload_.reset();
-    workload_ = make_workload({context_, endpoint_, control_, Role::kServer}, load);
-    SLUICE_TRY(Json ours, workload_->prepare());
-    SLUICE_RETURN_IF_ERROR(workload_->adopt(request));
+    SLUICE_TRY(uint64_t stripe, bounded(request, "stripe", stripes_.size() - 1));
+    Workload& workload = stripes_.make(stripe, load);
+    SLUICE_TRY(Json ours, workload.prepare());
+    SLUICE_RETURN_IF_ERROR(workload.adopt(request));
     return ours;
   }
 
   Result<Json> arm(const Json& request) {
-    if (!workload_) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a round before any load");
+    if (!stripes_.complete()) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a round before any load");
     SLUICE_TRY(uint64_t mode, bounded(request, "mode", 2));
     round_.mode = static_cast<Round::Mode>(mode);
     SLUICE_TRY(round_.first_step, number_field(request, "first_step"));
     SLUICE_TRY(round_.iterations, bounded(request, "iterations", uint64_t{1} << 48));
-    SLUICE_RETURN_IF_ERROR(workload_->arm(round_));
+    SLUICE_RETURN_IF_ERROR(stripes_.arm(round_));
     // The payload may start to move before the client's answer to our answer is here.
-    copied_before_ = payload_copies(endpoint_, control_);
+    copied_before_ = stripes_.payload_copies();
     return Json::object();
   }
 
   Status play() {
     Duration cpu = process_cpu_time();
-    SLUICE_RETURN_IF_ERROR(workload_->run(round_, nullptr));
+    SLUICE_RETURN_IF_ERROR(stripes_.run(round_, nullptr));
     cpu_ = process_cpu_time() - cpu;
     return Status();
   }
 
   Result<Json> report() {
-    if (!workload_) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a report before any load");
-    Copies copied = payload_copies(endpoint_, control_) - copied_before_;
-    if (workload_->load().verify) workload_->inspect(round_);
-    const Verdict& verdict = workload_->verdict();
+    if (!stripes_.complete()) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a report before any load");
+    Copies copied = stripes_.payload_copies() - copied_before_;
+    if (stripes_.first().load().verify) stripes_.inspect(round_);
+    Verdict verdict = stripes_.verdict();
     mismatched_ += verdict.mismatched_bytes;
     return Json{{"cpu_ns", options_.one_process ? uint64_t{0} : static_cast<uint64_t>(cpu_.count())},
                 {"copied", copied.user},
@@ -122,10 +147,9 @@ class Server {
   }
 
   Context& context_;
-  Endpoint& endpoint_;
   ControlChannel control_;
+  Stripes stripes_;
   RunOptions options_;
-  std::unique_ptr<Workload> workload_;
   Round round_;
   Copies copied_before_;
   Duration cpu_{0};

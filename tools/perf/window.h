@@ -17,50 +17,46 @@ class Window final : private CompletionSink {
  public:
   explicit Window(uint32_t depth) : depth_(depth), idle_(depth), posted_at_(depth), returned_(depth) {}
 
-  // Calls post(slot, number, options) -> Status for each number from 0 to iterations - 1.
-  // Slots are reused in the order they come free: the first `depth` posts have one each.
-  // A sample is the time from a post to its completion.
-  template <typename Post>
-  Status run(Side& side, uint64_t iterations, Samples* samples, Post&& post) {
-    start(samples);
-    for (uint64_t posted = 0; completed_ < iterations;) {
-      bool full = false;
-      while (posted < iterations && idle_first_ != idle_last_ && !full) {
-        uint32_t slot = idle_[idle_first_ % depth_];
-        PostOptions options{.sink = this, .user_data = slot, .deadline = kNever};
-        // What is posted last ends when the bytes have arrived, and all before them.
-        if (iterations - posted <= depth_) options.level = Level::kPlaced;
-        Status status = post(slot, posted, options);
-        full = status.code() == Code::kTryAgain;
-        if (full) break;
-        SLUICE_RETURN_IF_ERROR(status);
-        posted_at_[slot] = last_ticks_;
-        ++idle_first_;
-        ++posted;
-      }
-      uint64_t before = completed_;
-      if (full && posted == completed_) {
-        side.context.progress();
-        continue;
-      }
-      SLUICE_RETURN_IF_ERROR(side.wait_until([&] { return completed_ != before; }));
-      SLUICE_RETURN_IF_ERROR(failure_);
-    }
-    return Status();
-  }
-
-  // The buffer that came back with the slot's last completion.
-  Buffer& returned(uint32_t slot) { return returned_[slot]; }
-
- private:
-  void start(Samples* samples) {
+  void begin(uint64_t iterations, Samples* samples) {
     samples_ = samples;
-    completed_ = 0;
+    iterations_ = iterations;
+    completed_ = posted_ = 0;
     for (uint32_t slot = 0; slot < depth_; ++slot) idle_[slot] = slot;
     idle_first_ = 0;
     idle_last_ = depth_;
     last_ticks_ = ticks();
   }
+
+  // Calls post(slot, number, options) -> Status for each next number below `iterations` while
+  // there is a slot and room. Slots are reused in the order they come free: the first
+  // `depth` posts have one each. A sample is the time from a post to its completion.
+  template <typename Post>
+  Status fill(Post&& post) {
+    SLUICE_RETURN_IF_ERROR(failure_);
+    while (posted_ < iterations_ && idle_first_ != idle_last_) {
+      uint32_t slot = idle_[idle_first_ % depth_];
+      PostOptions options{.sink = this, .user_data = slot, .deadline = kNever};
+      // What is posted last ends when the bytes have arrived, and all before them.
+      if (iterations_ - posted_ <= depth_) options.level = Level::kPlaced;
+      Status status = post(slot, posted_, options);
+      if (status.code() == Code::kTryAgain) break;
+      SLUICE_RETURN_IF_ERROR(status);
+      posted_at_[slot] = last_ticks_;
+      ++idle_first_;
+      ++posted_;
+    }
+    return Status();
+  }
+
+  bool over() const { return completed_ == iterations_; }
+  // Nothing is under way that would end.
+  bool stuck() const { return posted_ == completed_; }
+  uint64_t completed() const { return completed_; }
+
+  // The buffer that came back with the slot's last completion.
+  Buffer& returned(uint32_t slot) { return returned_[slot]; }
+
+ private:
   void on_completion(Completion&& completion) noexcept override {
     auto slot = static_cast<uint32_t>(completion.user_data);
     if (!completion.status.ok()) failure_ = completion.status;
@@ -79,7 +75,7 @@ class Window final : private CompletionSink {
   std::vector<uint64_t> posted_at_;
   std::vector<Buffer> returned_;
   Samples* samples_ = nullptr;
-  uint64_t completed_ = 0;
+  uint64_t iterations_ = 0, posted_ = 0, completed_ = 0;
   uint64_t last_ticks_ = 0;
   Status failure_;
 };

@@ -36,6 +36,30 @@ Status Workload::serve_passively() {
   return Status();
 }
 
+Status Steps::run_together(Side& side, std::span<Steps* const> all) {
+  auto sum = [all] {
+    uint64_t ended = 0;
+    for (const Steps* each : all) ended += each->ended();
+    return ended;
+  };
+  while (true) {
+    // What ends while others are advanced counts as new.
+    uint64_t before = sum();
+    bool over = true, stuck = true;
+    for (Steps* each : all) {
+      SLUICE_RETURN_IF_ERROR(each->advance());
+      over = over && each->over();
+      stuck = stuck && (each->over() || each->stuck());
+    }
+    if (over) return Status();
+    if (stuck) {
+      side.context.progress();
+    } else {
+      SLUICE_RETURN_IF_ERROR(side.wait_until([&] { return sum() != before; }));
+    }
+  }
+}
+
 std::unique_ptr<Workload> make_workload(const Side& side, const Load& load) {
   switch (load.test->verb) {
     case Verb::kSend: return make_send_workload(side, load);

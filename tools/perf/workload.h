@@ -58,6 +58,8 @@ struct Side {
   static Status stalled();
 };
 
+class Steps;
+
 // What the checks found so far on this side.
 struct Verdict {
   uint64_t verified_bytes = 0;
@@ -79,6 +81,8 @@ class Workload {
   // `samples`: null, or room for round.iterations. A passive server returns when the
   // control channel has something.
   virtual Status run(const Round& round, Samples* samples) = 0;
+  // Null: run() alone.
+  virtual Steps* steps() { return nullptr; }
   // After a round, off the clock: compares what is left in memory.
   virtual void inspect(const Round&) {}
   // Places among the samples of the first `tensors` steps where a tensor of an extent
@@ -101,6 +105,31 @@ class Workload {
   Side side_;
   Load load_;
   Verdict verdict_;
+};
+
+// A workload that is run in steps, beside others on connections of their own: begin(), then
+// advance() whenever something may have ended, until over().
+class Steps : public Workload {
+ public:
+  using Workload::Workload;
+  Steps* steps() final { return this; }
+  Status run(const Round& round, Samples* samples) final {
+    begin(round, samples);
+    Steps* self = this;
+    return run_together(side_, std::span(&self, 1));
+  }
+
+  virtual void begin(const Round& round, Samples* samples) = 0;
+  // Posts what there is room for.
+  virtual Status advance() = 0;
+  virtual bool over() const = 0;
+  // Nothing is under way: advance() is to be called again, whether something ended or not.
+  virtual bool stuck() const { return false; }
+  // Operations that have ended in this round.
+  virtual uint64_t ended() const = 0;
+
+  // Requires: each has begun. Waits with `side`, which is that of one of them.
+  static Status run_together(Side& side, std::span<Steps* const> all);
 };
 
 std::unique_ptr<Workload> make_send_workload(const Side& side, const Load& load);
