@@ -62,6 +62,7 @@ class FakeFaults {
   enum class Link {
     kUp,
     kCut,               // nothing arrives
+    kStuck,             // nothing arrives, and the devices repeat for ever without a word
     kAnswersLost,       // requests arrive and are executed, answers do not
   };
   Link link = Link::kUp;

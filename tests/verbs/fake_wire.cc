@@ -158,7 +158,7 @@ void Fabric::answered(Qp& qp, SendWork& work, ibv_wc_status status) {
 // Nothing comes back: sent again after a while, or given up after the last while.
 void Fabric::lost(Qp& qp, SendWork& work) {
   bool waits_for_answer = qp.in_flight > 0 && &work == &qp.sends.front();
-  bool for_ever = qp.attributes.retry_cnt == 7;
+  bool for_ever = qp.attributes.retry_cnt == 7 || faults.link == FakeFaults::Link::kStuck;
   ++retransmissions;
   uint64_t timeout = now_ + std::max<uint64_t>(1, options.retry_ticks);
   work.due = timeout;
@@ -191,7 +191,7 @@ Qp* Fabric::responder_of(Qp& qp) {
 }
 
 bool Fabric::request_arrives(const Qp& qp) {
-  if (faults.link == FakeFaults::Link::kCut) return false;
+  if (faults.link == FakeFaults::Link::kCut || faults.link == FakeFaults::Link::kStuck) return false;
   if (faults.cut_qps.contains(qp.base.qp_num) || faults.cut_qps.contains(qp.attributes.dest_qp_num)) return false;
   const Device* device = contexts_.find(qp.base.context)->device;
   if (device->options.port_state != IBV_PORT_ACTIVE) return false;

@@ -371,8 +371,10 @@ void Session::answer_fence(Operation* op, const wire::Done& done) {
 void Session::fence_overdue(Operation* op, Instant now) {
   fences_overdue.add();
   if (!op->answer_due) {
+    const Status& end = op->completion.status;
+    std::string ended = end.ok() ? "is over" : "ended early (" + std::string(end.detail()) + ")";
     fail_connection(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
-                           "the device did not let go of memory in time; the connection was ended to make it"));
+                           "the device did not let go of the memory of an operation that " + ended + "; the connection was ended to make it"));
     return;
   }
   op->answer_due = false;

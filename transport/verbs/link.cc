@@ -15,6 +15,13 @@ constexpr int kCompletionsPerPoll = 64;
 // as tcp's keepalives find it.
 constexpr Duration kProbeAfter = std::chrono::seconds(1);
 
+// Each is one such second. The device's repeats are over in two to eight seconds (queue_pair.cc,
+// kRetries); one that says nothing by then has lost its way: soft-RoCE of 6.1 does, where packets
+// are lost and reordered.
+constexpr uint32_t kMostUnanswered = 9;
+
+Counter queues_stuck("verbs.queues_stuck");
+Counter peers_gone("verbs.peers_gone");
 Counter access_refused_to_peer("verbs.access_refused_to_peer");
 
 }  // namespace
@@ -57,11 +64,13 @@ size_t VerbsLink::poll(Instant now) {
   size_t work = queue.poll(*this, now, kCompletionsPerPoll);
   if (work > 0) {
     quiet_since_ = now;
+    unanswered_ = 0;
   } else if (now - quiet_since_ >= kProbeAfter) {
     quiet_since_ = now;
-    queue.probe();
+    ask_device(queue);
   }
   if (!queue.stopped() && !queue.failed() && connection_->peer_gone() && work == 0) {
+    peers_gone.add();
     queue.fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer has gone"));
   }
   if (queue.failed() && !close_due_) {
@@ -76,6 +85,16 @@ size_t VerbsLink::poll(Instant now) {
   polling_ = false;
   if (std::exchange(close_due_, false)) close();
   return work;
+}
+
+void VerbsLink::ask_device(QueuePair& queue) {
+  if (unanswered_ == kMostUnanswered) {
+    queues_stuck.add();
+    queue.fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                      "the device has neither done nor refused what it was asked " + std::to_string(kMostUnanswered) + " s ago: its queue is stuck; connect again"));
+  } else if (queue.probe()) {
+    ++unanswered_;
+  }
 }
 
 void VerbsLink::go_down(Instant now) {

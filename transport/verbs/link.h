@@ -61,6 +61,7 @@ class VerbsLink final : public proto::Link, private QueueClient {
   void on_notice(uint32_t notice, Instant now) override;
   void on_moved(uint64_t cookie, uint64_t length, Instant now) override;
   void on_window_closed(uint64_t cookie, Instant now) override;
+  void ask_device(QueuePair& queue);
   void go_down(Instant now);
 
   Lingering& lingering_;
@@ -68,6 +69,7 @@ class VerbsLink final : public proto::Link, private QueueClient {
   proto::LinkTraits traits_;
   proto::LinkClient* client_ = nullptr;
   Instant quiet_since_;  // nothing has come since, or the peer's device was asked then
+  uint32_t unanswered_ = 0;  // probes since then
   bool blocked_ = false;
   bool down_ = false;
   bool polling_ = false;

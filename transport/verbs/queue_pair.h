@@ -90,8 +90,8 @@ class QueuePair {
   bool port_active() const { return device_.port_active(port_); }
   // Asks the peer's device whether it is there, by a WRITE of nothing: it takes no receive slot,
   // and the peer's program hears nothing of it. Without an answer the queue fails, as for any
-  // request. iWARP: does nothing; a WRITE there says only that TCP has it.
-  void probe();
+  // request. False: it cannot be asked. iWARP: never; a WRITE there says only that TCP has it.
+  bool probe();
   // Nothing is on its way out. Asked after end_sending(), which makes sure that the last
   // message asks for a completion.
   bool drained() const { return tail_ == head_; }

@@ -118,13 +118,15 @@ void QueuePair::give_credits() {
   if (slots_posted_ - credits_told_ >= kSlots / 2) send_frame(FrameKind::kMessage, {}, {}, 0);
 }
 
-void QueuePair::probe() {
-  if (stopped() || failed() || device_.limits().iwarp || free_requests() <= kKeptFromMessages) return;
+bool QueuePair::probe() {
+  if (stopped() || failed() || device_.limits().iwarp) return false;
+  if (free_requests() <= kKeptFromMessages) return true;  // those that are under way ask as well
   ibv_send_wr request{};
   request.opcode = IBV_WR_RDMA_WRITE;
   request.send_flags = IBV_SEND_SIGNALED;
   request.wr.rdma.rkey = kNoKey;
   if (post(request, {.kind = Kind::kProbe}).ok()) probes_posted.add();
+  return true;
 }
 
 void QueuePair::end_sending() {

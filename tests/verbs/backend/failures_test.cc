@@ -171,6 +171,26 @@ TEST_CASE("both ends of an idle connection notice that the wire is cut", "[verbs
   }
 }
 
+TEST_CASE("a device that neither does nor refuses what it is asked is given up after nine seconds", "[verbs][failures]") {
+  Fabric fabric;
+  Duo duo;
+  REQUIRE(duo.open().ok());
+  duo.sleeping = true;
+  Gain stuck("verbs.queues_stuck"), unplugged("verbs.peers_unplugged");
+  Tally& near = duo.tally();
+  near.limit = 30s;
+  fabric.with_faults([](FakeFaults& f) { f.link = FakeFaults::Link::kStuck; });
+  near.expect(duo.client.send(1, test::tensor(*duo.near, 100, 1), near.options()), OperationKind::kSend);
+  CHECK(duo.until([&] { return duo.both_closed(); }, in(20s)));
+  CHECK(near.failures() == 1);
+  near.check();
+  CHECK(stuck() == 2);
+  CHECK(unplugged() == 0);
+  fabric.with_faults([](FakeFaults& f) { f.link = FakeFaults::Link::kUp; });
+  duo.sleeping = false;
+  expect_reconnect(duo);
+}
+
 TEST_CASE("one large operation of each kind is cut", "[verbs][failures]") {
   for (const char* kind : {"read", "write", "fetch", "fetch into"}) {
     INFO(kind);
