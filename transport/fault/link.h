@@ -54,7 +54,7 @@ class FaultyLink final : public proto::DecoratedLink {
   Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request, std::byte* result, uint64_t cookie) override {
     return inner_->atomic(peer, request, result, cookie);
   }
-  void stop() override { inner_->stop(); }
+  bool stop() override { return inner_->stop(); }
   void close() override;
   std::string local_name() const override { return inner_->local_name(); }
   std::string peer_name() const override { return inner_->peer_name(); }

@@ -170,8 +170,9 @@ class Link {
   // announced it, or it reaches outside).
   virtual Result<ImportedRun> import_run(const wire::Segment& segment) = 0;
 
-  // Loans the peer has not given back when the session ends: kept until the peer can no
-  // longer read them (its process ended, or it unmapped them).
+  // Memory of operations that have ended and that somebody may still reach: kept until nobody
+  // can. Loans the peer has not given back when the session ends (its process ended, or it
+  // unmapped them); direct: what stop() could not answer for (the device is closed).
   virtual void quarantine(StorageRef loan) = 0;
 
   // Direct paths; the others are never asked.
@@ -195,8 +196,9 @@ class Link {
   // Puts what was there into the 8 bytes at `result`.
   virtual Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request, std::byte* result, uint64_t cookie);
   // Ends all access of both devices to the memory of either end, before it returns. What
-  // was running is dropped: no moved(), no window_closed() follows. Then only close().
-  virtual void stop() {}
+  // was running is dropped: no moved(), no window_closed() follows. Then only quarantine()
+  // and close(). False: a device does not let go, now and at every later call.
+  virtual bool stop() { return true; }
 
   // Nothing is called after it; pending bytes are tried once, then dropped.
   virtual void close() = 0;

@@ -158,6 +158,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void discard_leftovers();
   void finish_close();
   void drop_link();
+  void quarantine_reachable();
   bool ready_to_finish() const;
   Instant check_silence(Instant now);
   Status closed_status() const;

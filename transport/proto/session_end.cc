@@ -93,9 +93,19 @@ void Session::fail_connection(const Status& why) {
   if (close_reason_.ok()) close_reason_ = why;
   if (state_ == EndpointState::kConnected) state_ = EndpointState::kClosing;
   // Before anybody gets memory back.
-  if (traits_.direct) link_->stop();
+  if (traits_.direct && !link_->stop()) quarantine_reachable();
   fail_all(why);
   host_->activate(*this);
+}
+
+// The program gets its memory back as always, but when it lets go of it, nobody else has it.
+void Session::quarantine_reachable() {
+  table_.for_each([&](Operation& op) {
+    if (op.in_flight == 0 && op.windows_open == 0) return;
+    for (Tensor& tensor : op.tensors) link_->quarantine(tensor.storage());
+    for (Buffer& buffer : op.completion.buffers) link_->quarantine(buffer.storage());
+  });
+  grants_.for_each([&](uint64_t, const Grant& grant) { link_->quarantine(grant.storage); });
 }
 
 void Session::fail_all(const Status& why) {

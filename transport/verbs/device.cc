@@ -26,6 +26,7 @@ constexpr uint16_t kLongestModerationUs = 1000;
 
 Counter device_events("verbs.device_events");
 Counter queue_pairs_buried("verbs.queue_pairs_buried");
+Counter memory_quarantined("verbs.memory_quarantined");  // bytes
 Counter completion_events("verbs.completion_events");
 
 uint8_t small(int value) { return static_cast<uint8_t>(std::clamp(value, 1, 255)); }
@@ -118,9 +119,11 @@ Status Device::initialise() {
 }
 
 Device::~Device() {
-  for (const Buried& buried : buried_) {
-    (void)api_.destroy_qp(buried.qp);
-    (void)api_.destroy_cq(buried.cq);
+  for (const auto* left : {&buried_, &refused_}) {
+    for (const Buried& each : *left) {
+      (void)api_.destroy_qp(each.qp);
+      (void)api_.destroy_cq(each.cq);
+    }
   }
   registrar_.reset();
   if (channel_ != nullptr) {
@@ -146,6 +149,11 @@ uint64_t Device::message_limit(uint8_t port) const {
 bool Device::port_active(uint8_t port) const {
   ibv_port_attr attributes{};
   return api_.query_port(handle_, port, &attributes) == 0 && attributes.state == IBV_PORT_ACTIVE;
+}
+
+void Device::hold(StorageRef memory) {
+  memory_quarantined.add(memory->size());
+  held_.push_back(std::move(memory));
 }
 
 void Device::bury(ibv_qp* qp, ibv_cq* cq, uint8_t port) {

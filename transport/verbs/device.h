@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include <sluice/allocator/storage.h>
 #include <sluice/api/context.h>
 #include <sluice/verbs/registrar.h>
 #include <sluice/verbs/verbs_api.h>
@@ -97,6 +98,11 @@ class Device final : public EventHandler {
   // Destroys what can be. Returns how many.
   size_t dig();
   bool has_buried() const { return !buried_.empty(); }
+  // Takes a queue pair that the driver refuses to destroy: asked again when the device is closed,
+  // whose end is its end.
+  void keep_refused(ibv_qp* qp, ibv_cq* cq) { refused_.push_back({qp, cq, 0}); }
+  // Memory that such a queue pair may still reach: until the device is closed nobody else has it.
+  void hold(StorageRef memory);
   // Queue pairs made of it. A dead device is closed with the last: its driver waits for that.
   void add_user() { ++users_; }
   void remove_user() { --users_; }
@@ -131,7 +137,8 @@ class Device final : public EventHandler {
   };
 
   DeviceWatcher* watcher_ = nullptr;
-  std::vector<Buried> buried_;
+  std::vector<Buried> buried_, refused_;
+  std::vector<StorageRef> held_;  // let go of after ~Device has closed the handle
   uint32_t users_ = 0;
   uint64_t announcements_ = 0, completions_ = 0;
   bool dead_ = false;

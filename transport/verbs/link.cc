@@ -105,7 +105,8 @@ void VerbsLink::go_down(Instant now) {
   // The flush may say more than the first completion did.
   queue.stop();
   const QueuePair::Failure failure = queue.failure();
-  if (failure.moving) client_->moved(failure.cookie, failure.length, failure.why, now);
+  // A chunk of it; what else of the operation is under way may never be over.
+  if (failure.moving && !queue.stuck()) client_->moved(failure.cookie, failure.length, failure.why, now);
   client_->link_down(failure.why, now);
 }
 
@@ -190,8 +191,14 @@ void VerbsLink::flush() {
   if (!closed()) (void)connection_->queue().flush();
 }
 
-void VerbsLink::stop() {
-  if (!closed()) connection_->queue().stop();
+bool VerbsLink::stop() {
+  if (closed()) return true;
+  connection_->queue().stop();
+  return !connection_->queue().stuck();
+}
+
+void VerbsLink::quarantine(StorageRef memory) {
+  if (!closed()) connection_->queue().device().hold(std::move(memory));
 }
 
 void VerbsLink::close() {

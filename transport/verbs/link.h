@@ -44,14 +44,14 @@ class VerbsLink final : public proto::Link, private QueueClient {
   void flush() override;
   Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
-  void quarantine(StorageRef) override {}
+  void quarantine(StorageRef memory) override;
   Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out) override;
   void close_window(proto::WindowId window) override;
   Status revoke_window(proto::WindowId window) override;
   Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) override;
   Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) override;
   Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request, std::byte* result, uint64_t cookie) override;
-  void stop() override;
+  bool stop() override;
   void close() override;
   std::string local_name() const override { return local_name_; }
   std::string peer_name() const override { return peer_name_; }

@@ -227,7 +227,11 @@ void QueuePair::stop() {
   }
   if (int e = api_.destroy_qp(qp_); e != 0 && !device_.dead()) {
     queue_pairs_stuck.add();
-    log(LogLevel::kError, "a queue pair cannot be destroyed (errno " + std::to_string(e) + "); its memory may still be reached");
+    // In error and with all its requests back it reaches nothing.
+    stuck_ = !quiet;
+    log(LogLevel::kError, "a queue pair cannot be destroyed (errno " + std::to_string(e) + ")" +
+                              (stuck_ ? "; the memory that it may still reach is not used again while the device is open" : ""));
+    device_.keep_refused(qp_, std::exchange(cq_, nullptr));
   }
   qp_ = nullptr;
   for (uint64_t sequence = tail_; sequence != head_; ++sequence) {

@@ -99,6 +99,9 @@ class QueuePair {
   uint64_t chunk_limit() const { return chunk_limit_; }
   bool stopped() const { return qp_ == nullptr; }
   bool failed() const { return !failure_.why.ok(); }
+  // The device refused to destroy it with requests out: it may reach their memory until the
+  // device is closed, which holds what it is given to hold.
+  bool stuck() const { return stuck_; }
 
   struct Failure {
     Status why;
@@ -108,7 +111,7 @@ class QueuePair {
   const Failure& failure() const { return failure_; }
   void fail(Status why);
 
-  // On return no device reaches the memory of this connection. Blocks: until the queues
+  // On return no device reaches the memory of this connection, unless stuck(). Blocks: until the queues
   // have been flushed, 100 ms at most, and for the calls that destroy them.
   void stop();
 
@@ -204,6 +207,7 @@ class QueuePair {
   int batch_at_ = 0, batch_size_ = 0;
   Failure failure_;
   bool failed_by_flush_ = false;
+  bool stuck_ = false;
 };
 
 }  // namespace sluice::verbs
