@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* DATA: bytes of transfers arriving, and what acknowledgements say of those that left. */
+#include "slp_session.h"
+
+static bool test_bit(const uint64_t *bits, uint64_t unit)
+{
+	return bits[unit % SLP_TRANSFER_UNITS / 64] >> (unit % 64) & 1;
+}
+
+static void set_bit(uint64_t *bits, uint64_t unit)
+{
+	bits[unit % SLP_TRANSFER_UNITS / 64] |= (uint64_t)1 << unit % 64;
+}
+
+/* Moves the floor over what is set, which is cleared for the units a window further on. */
+static uint64_t advance(uint64_t *bits, uint64_t floor)
+{
+	while (test_bit(bits, floor)) {
+		bits[floor % SLP_TRANSFER_UNITS / 64] &= ~((uint64_t)1 << floor % 64);
+		++floor;
+	}
+	return floor;
+}
+
+static uint32_t unit_bytes(uint64_t total, uint64_t unit)
+{
+	return (uint32_t)slp_min(SLP_UNIT_BYTES, total - unit * SLP_UNIT_BYTES);
+}
+
+/* ---- arriving */
+
+/* Units of the frame that are new go to their place, runs of them at once. */
+static uint64_t place_new(struct slp_session *s, struct slp_sink *sink, const struct slp_frame *frame, uint64_t unit,
+			  uint32_t bytes)
+{
+	uint32_t at = SLP_BASE_BYTES + SLP_DATA_BYTES, run = 0;
+	uint64_t placed = 0, from = unit;
+
+	while (bytes > 0) {
+		uint32_t step = unit_bytes(sink->total, unit);
+		bool fresh = unit >= sink->floor && !test_bit(sink->bits, unit);
+
+		if (fresh) {
+			if (run == 0)
+				from = unit;
+			run += step;
+			set_bit(sink->bits, unit);
+		}
+		at += step;
+		bytes -= step;
+		++unit;
+		if (run > 0 && (!fresh || bytes == 0)) {
+			s->config.ops->place(s->config.user, sink->cookie, sink->base + from * SLP_UNIT_BYTES, frame,
+					     at - run - (fresh ? 0 : step), run);
+			placed += run;
+			run = 0;
+		}
+	}
+	sink->floor = advance(sink->bits, sink->floor);
+	return placed;
+}
+
+enum slp_drop slp_data_arrive(struct slp_session *s, const struct slp_frame *frame, const struct slp_base *base)
+{
+	const uint8_t *extension = frame->data + SLP_BASE_BYTES;
+	uint64_t offset = slp_load64(extension), unit = offset / SLP_UNIT_BYTES;
+	uint32_t number = slp_load32(extension + 8), index = number & 0xffff & ~SLP_TRANSFER_PUSH;
+	uint16_t generation = (uint16_t)(number >> 16);
+	uint32_t bytes = base->payload_bytes;
+	bool push = number & SLP_TRANSFER_PUSH;
+	struct slp_sink *sink;
+	uint64_t placed;
+
+	if (slp_load32(extension + 12) != 0 || bytes == 0 || offset % SLP_UNIT_BYTES != 0 || index >= SLP_TRANSFERS)
+		return SLP_DROP_CONTENT;
+	sink = push ? &s->coming[index] : &s->pulls[index];
+	if (!sink->used || sink->generation != generation) {
+		/* A push that its record has not told yet is not acknowledged and comes again. */
+		if (push && !(sink->told && (uint16_t)(sink->generation - generation) < 0x8000))
+			return SLP_DROP_TRANSFER;
+		++s->counters.late;
+		return SLP_TAKEN;
+	}
+	if (offset >= sink->granted || bytes > sink->granted - offset ||
+	    (bytes % SLP_UNIT_BYTES != 0 && offset + bytes != sink->total))
+		return SLP_DROP_RANGE;
+	if (unit + (bytes - 1) / SLP_UNIT_BYTES >= sink->floor + SLP_TRANSFER_UNITS)
+		return SLP_DROP_RANGE;
+	placed = place_new(s, sink, frame, unit, bytes);
+	if (placed == 0)
+		++s->counters.late;
+	sink->placed += placed;
+	slp_sink_placed(s, sink, number, placed);
+	return SLP_TAKEN;
+}
+
+/* ---- leaving */
+
+struct slp_source *slp_source_of(struct slp_session *s, uint16_t index)
+{
+	return index & SLP_TRANSFER_PUSH ? &s->pushes[index & ~SLP_TRANSFER_PUSH] : &s->serving[index];
+}
+
+/* Bytes that may be sent for the first time now. */
+uint64_t slp_source_ready(const struct slp_source *source)
+{
+	uint64_t end = (source->floor + SLP_TRANSFER_UNITS) * SLP_UNIT_BYTES;
+
+	if (!source->used || !source->told)
+		return 0;
+	end = slp_min(end, source->limit);
+	return end > source->next ? end - source->next : 0;
+}
+
+void slp_source_acked(struct slp_session *s, const struct slp_sent *entry)
+{
+	struct slp_source *source = slp_source_of(s, entry->index);
+	uint64_t unit = entry->offset / SLP_UNIT_BYTES;
+	uint64_t end = entry->offset + entry->bytes;
+
+	if (!source->used || source->generation != entry->generation)
+		return;
+	for (; unit * SLP_UNIT_BYTES < end; ++unit)
+		set_bit(source->bits, unit);
+	source->floor = advance(source->bits, source->floor);
+	source->acked += entry->bytes;
+	/* The memory of a pull is free again; that of a push when its DONE says so. */
+	if (!(entry->index & SLP_TRANSFER_PUSH) && source->acked == source->total) {
+		source->used = false;
+		--s->sources;
+	}
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* CRC32C by eight table look-ups per eight bytes, and SipHash-2-4. */
+#include "slp_base.h"
+#include "slp_crc_table.h"
+
+uint32_t slp_crc32c(uint32_t crc, const void *data, size_t bytes)
+{
+	const uint8_t *p = data;
+
+	crc = ~crc;
+	for (; bytes >= 8; bytes -= 8, p += 8) {
+		uint32_t low = crc ^ slp_load32(p);
+		uint32_t high = slp_load32(p + 4);
+
+		crc = slp_crc_table[7][low & 255] ^ slp_crc_table[6][low >> 8 & 255] ^
+		      slp_crc_table[5][low >> 16 & 255] ^ slp_crc_table[4][low >> 24] ^
+		      slp_crc_table[3][high & 255] ^ slp_crc_table[2][high >> 8 & 255] ^
+		      slp_crc_table[1][high >> 16 & 255] ^ slp_crc_table[0][high >> 24];
+	}
+	for (; bytes > 0; --bytes, ++p)
+		crc = crc >> 8 ^ slp_crc_table[0][(crc ^ *p) & 255];
+	return ~crc;
+}
+
+static uint64_t rotate(uint64_t v, unsigned int by)
+{
+	return v << by | v >> (64 - by);
+}
+
+static void sip_rounds(uint64_t v[4], int rounds)
+{
+	while (rounds-- > 0) {
+		v[0] += v[1];
+		v[2] += v[3];
+		v[1] = rotate(v[1], 13) ^ v[0];
+		v[3] = rotate(v[3], 16) ^ v[2];
+		v[0] = rotate(v[0], 32);
+		v[2] += v[1];
+		v[0] += v[3];
+		v[1] = rotate(v[1], 17) ^ v[2];
+		v[3] = rotate(v[3], 21) ^ v[0];
+		v[2] = rotate(v[2], 32);
+	}
+}
+
+uint64_t slp_siphash(const uint8_t key[16], const void *data, size_t bytes)
+{
+	const uint8_t *p = data;
+	uint64_t k0 = slp_load64(key), k1 = slp_load64(key + 8);
+	uint64_t v[4] = {0x736f6d6570736575u ^ k0, 0x646f72616e646f6du ^ k1,
+			 0x6c7967656e657261u ^ k0, 0x7465646279746573u ^ k1};
+	uint64_t last = (uint64_t)(bytes & 255) << 56;
+	size_t left = bytes, i;
+
+	for (; left >= 8; left -= 8, p += 8) {
+		uint64_t word = slp_load64(p);
+
+		v[3] ^= word;
+		sip_rounds(v, 2);
+		v[0] ^= word;
+	}
+	for (i = 0; i < left; ++i)
+		last |= (uint64_t)p[i] << (8 * i);
+	v[3] ^= last;
+	sip_rounds(v, 2);
+	v[0] ^= last;
+	v[2] ^= 0xff;
+	sip_rounds(v, 4);
+	return v[0] ^ v[1] ^ v[2] ^ v[3];
+}

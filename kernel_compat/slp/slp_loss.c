@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* What is in the air: acknowledged, lost, or asked for; and how much of it there may be. */
+#include "slp_session.h"
+
+#define SLP_FIRST_REORDER 3u /* frames; RFC 9002, 6.1.1 */
+#define SLP_MOST_REORDER 64u
+#define SLP_LEAST_PROBE_DELAY (500 * SLP_MICROSECOND)
+#define SLP_MOST_BACKOFF 10u
+#define SLP_PROBES 2u
+#define SLP_FIRST_WINDOW 65536u
+#define SLP_LEAST_FRAMES 2u /* of the window */
+/* A round that lost less than a 32nd is a bad cable, not a queue that overflows: queues
+ * that do are told by marks, by time, and by losing much more. */
+#define SLP_LOSS_SHARE 32u
+/* So many large frames in a row are lost, and none arrives, while small ones do: something
+ * between the two takes no large ones. */
+#define SLP_LARGE_LOST 8u
+#define SLP_RTT_LIMIT (1000 * (uint64_t)SLP_MILLISECOND)
+
+void slp_loss_init(struct slp_session *s)
+{
+	s->next_number = 1;
+	s->srtt = s->config.initial_rtt_ns;
+	s->rttvar = s->srtt / 2;
+	s->min_rtt = SLP_NEVER;
+	s->round_min_rtt = SLP_NEVER;
+	s->reorder = SLP_FIRST_REORDER;
+	s->window = s->pace_credit = SLP_FIRST_WINDOW;
+	s->slow_start_limit = SLP_NEVER;
+	s->loss_due = s->probe_due = SLP_NEVER;
+}
+
+static struct slp_sent *sent_at(struct slp_session *s, uint64_t count)
+{
+	return &s->sent[count % SLP_SENT_FRAMES];
+}
+
+bool slp_sent_room(const struct slp_session *s)
+{
+	return s->sent_next - s->sent_first < SLP_SENT_FRAMES;
+}
+
+void slp_sent_add(struct slp_session *s, const struct slp_sent *entry)
+{
+	*sent_at(s, s->sent_next++) = *entry;
+	++s->flying;
+	s->in_flight += slp_wire_bytes(entry);
+}
+
+static void pop_settled(struct slp_session *s)
+{
+	while (s->sent_first != s->sent_next && sent_at(s, s->sent_first)->state >= SLP_SENT_AGAIN)
+		++s->sent_first;
+}
+
+static void land(struct slp_session *s, struct slp_sent *entry, enum slp_sent_state state)
+{
+	if (entry->state == SLP_SENT_FLYING) {
+		--s->flying;
+		s->in_flight -= slp_wire_bytes(entry);
+	} else if (entry->state == SLP_SENT_LOST) {
+		--s->lost;
+	}
+	entry->state = (uint8_t)state;
+	if (state == SLP_SENT_LOST)
+		++s->lost;
+}
+
+/* ---- content to be sent again */
+
+static bool still_wanted(struct slp_session *s, const struct slp_sent *entry)
+{
+	const struct slp_source *source;
+
+	if (entry->kind == SLP_SENT_EAGER)
+		return true;
+	if (entry->kind == SLP_SENT_PING)
+		return false;
+	source = slp_source_of(s, entry->index);
+	return source->used && source->generation == entry->generation;
+}
+
+/* The oldest content that is lost and still wanted; null: none. */
+struct slp_sent *slp_next_lost(struct slp_session *s)
+{
+	uint64_t at;
+
+	for (at = s->sent_first; s->lost > 0 && at != s->sent_next; ++at) {
+		struct slp_sent *entry = sent_at(s, at);
+
+		if (entry->state != SLP_SENT_LOST)
+			continue;
+		if (still_wanted(s, entry))
+			return entry;
+		land(s, entry, SLP_SENT_DONE);
+	}
+	pop_settled(s);
+	return 0;
+}
+
+/* Its content goes into a younger frame, for which this makes room. */
+void slp_sent_again(struct slp_session *s, struct slp_sent *entry)
+{
+	land(s, entry, SLP_SENT_AGAIN);
+	pop_settled(s);
+}
+
+void slp_forget_transfer(struct slp_session *s, uint16_t index, uint16_t generation)
+{
+	uint64_t at;
+
+	for (at = s->sent_first; s->lost > 0 && at != s->sent_next; ++at) {
+		struct slp_sent *entry = sent_at(s, at);
+
+		if (entry->state == SLP_SENT_LOST && entry->kind == SLP_SENT_DATA && entry->index == index &&
+		    entry->generation == generation)
+			land(s, entry, SLP_SENT_DONE);
+	}
+	pop_settled(s);
+}
+
+/* ---- rounds: what the window learns from one round trip */
+
+static uint64_t least_window(const struct slp_session *s)
+{
+	return SLP_LEAST_FRAMES * s->frame_limit;
+}
+
+static void end_round(struct slp_session *s)
+{
+	uint64_t frames = s->round_acked + s->round_lost;
+	uint32_t share = s->round_acked ? (uint32_t)(slp_min(s->round_marked, s->round_acked) * 1024 / s->round_acked) : 0;
+	/* A queue that grows shows in time before it shows in loss. */
+	bool slow = s->min_rtt != SLP_NEVER && s->round_min_rtt != SLP_NEVER &&
+		    s->round_min_rtt > 2 * s->min_rtt + 100 * SLP_MICROSECOND;
+	uint64_t limit = (uint64_t)SLP_SENT_FRAMES * s->frame_limit;
+
+	/* RFC 8257, 3.3: alpha with g = 1/16; one reduction in a round. */
+	s->mark_share = s->mark_share - s->mark_share / 16 + share / 16;
+	if (share > 0 && s->mark_share < share / 16)
+		s->mark_share = share / 16;
+	if (s->round_lost * SLP_LOSS_SHARE > frames) {
+		s->window /= 2;
+		s->slow_start_limit = s->window;
+	} else if (share > 0) {
+		s->window -= s->window * slp_max(s->mark_share, 16) / 2048;
+		s->slow_start_limit = s->window;
+	} else if (slow) {
+		s->slow_start_limit = slp_min(s->slow_start_limit, s->window);
+	} else if (s->round_full) {
+		/* Only a window that was used has shown that there is room for more. */
+		s->window += s->window < s->slow_start_limit ? s->window : s->frame_limit;
+	}
+	s->window = slp_min(slp_max(s->window, least_window(s)), limit);
+	s->round_acked = s->round_lost = s->round_marked = 0;
+	s->round_min_rtt = SLP_NEVER;
+	s->round_full = false;
+	s->round_end = s->next_number;
+}
+
+/* Large frames that vanish while small ones arrive. */
+static void note_size(struct slp_session *s, const struct slp_sent *entry, bool arrived)
+{
+	bool large = slp_wire_bytes(entry) > SLP_SMALL_FRAME;
+
+	if (arrived && large)
+		s->large_lost = 0, s->small_answered = false;
+	if (arrived && !large && s->large_lost > 0)
+		s->small_answered = true;
+	if (!arrived && large)
+		++s->large_lost;
+	if (s->large_lost < SLP_LARGE_LOST || !s->small_answered || s->frame_limit <= SLP_SMALL_FRAME)
+		return;
+	s->frame_limit = (uint32_t)slp_max(s->frame_limit / 2, SLP_SMALL_FRAME);
+	s->large_lost = 0;
+	s->small_answered = false;
+	++s->counters.frames_halved;
+}
+
+/* ---- acknowledgements */
+
+static void take_rtt(struct slp_session *s, uint64_t sample, uint64_t age)
+{
+	uint64_t adjusted, off;
+
+	if (sample > SLP_RTT_LIMIT)
+		return;
+	s->latest_rtt = sample;
+	s->min_rtt = slp_min(s->min_rtt, sample);
+	s->round_min_rtt = slp_min(s->round_min_rtt, sample);
+	/* RFC 9002, 5.3. */
+	adjusted = sample >= s->min_rtt + age ? sample - age : sample;
+	off = s->srtt > adjusted ? s->srtt - adjusted : adjusted - s->srtt;
+	if (s->largest_acked == 0) {
+		s->srtt = adjusted;
+		s->rttvar = adjusted / 2;
+		return;
+	}
+	s->rttvar = (3 * s->rttvar + off) / 4;
+	s->srtt = (7 * s->srtt + adjusted) / 8;
+}
+
+static uint64_t first_at_least(struct slp_session *s, uint64_t number)
+{
+	uint64_t low = s->sent_first, high = s->sent_next;
+
+	while (low < high) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (sent_at(s, middle)->number < number)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static void acked(struct slp_session *s, struct slp_sent *entry)
+{
+	enum slp_sent_state before = (enum slp_sent_state)entry->state;
+
+	note_size(s, entry, true);
+	if (before != SLP_SENT_FLYING) {
+		/* It was only late: be more patient. */
+		uint64_t distance = s->largest_acked > entry->number ? s->largest_acked - entry->number : 0;
+
+		++s->counters.spurious;
+		s->reorder = slp_min(slp_max(s->reorder, distance + 1), SLP_MOST_REORDER);
+	}
+	if (before == SLP_SENT_FLYING)
+		++s->round_acked;
+	land(s, entry, SLP_SENT_DONE);
+	if (before == SLP_SENT_AGAIN)
+		return; /* its content is in another frame's account */
+	if (entry->kind == SLP_SENT_EAGER)
+		slp_stream_acked(s, entry);
+	else if (entry->kind == SLP_SENT_DATA)
+		slp_source_acked(s, entry);
+}
+
+/* Numbers [low, high] are there. Returns whether that was news. */
+static bool ack_range(struct slp_session *s, uint64_t low, uint64_t high)
+{
+	uint64_t at;
+	bool news = false;
+
+	for (at = first_at_least(s, low); at < s->sent_next && sent_at(s, at)->number <= high; ++at) {
+		if (sent_at(s, at)->state == SLP_SENT_DONE)
+			continue;
+		acked(s, sent_at(s, at));
+		news = true;
+	}
+	return news;
+}
+
+static void lose(struct slp_session *s, struct slp_sent *entry)
+{
+	++s->round_lost;
+	note_size(s, entry, false);
+	land(s, entry, entry->kind == SLP_SENT_PING ? SLP_SENT_DONE : SLP_SENT_LOST);
+}
+
+static uint64_t patience(const struct slp_session *s)
+{
+	uint64_t rtt = slp_max(s->srtt, s->latest_rtt);
+
+	return slp_max(rtt + rtt / 8, 50 * SLP_MICROSECOND); /* RFC 9002, 6.1.2 */
+}
+
+static void detect_losses(struct slp_session *s, uint64_t now)
+{
+	uint64_t at, wait = patience(s);
+
+	s->loss_due = SLP_NEVER;
+	for (at = s->sent_first; at != s->sent_next; ++at) {
+		struct slp_sent *entry = sent_at(s, at);
+
+		if (entry->number >= s->largest_acked)
+			break;
+		if (entry->state != SLP_SENT_FLYING)
+			continue;
+		if (entry->number + s->reorder <= s->largest_acked || entry->time + wait <= now)
+			lose(s, entry);
+		else
+			s->loss_due = slp_min(s->loss_due, entry->time + wait);
+	}
+	pop_settled(s);
+}
+
+enum slp_drop slp_on_ack(struct slp_session *s, uint64_t now, const struct slp_base *base, const uint8_t *pairs,
+			 uint32_t count)
+{
+	uint64_t largest, low, age = (uint64_t)base->ack_age_us * SLP_MICROSECOND;
+	uint64_t newest;
+	bool news;
+	uint32_t i;
+
+	if (!(base->flags & SLP_FLAG_ACK))
+		return count > 0 ? SLP_DROP_CONTENT : SLP_TAKEN;
+	largest = slp_expand_number(slp_max(s->largest_acked, 1), base->ack);
+	if (largest == 0 || largest >= s->next_number || base->ack_run >= largest)
+		return SLP_DROP_ACK;
+	for (i = 0, low = largest - base->ack_run; i < count; ++i) {
+		uint32_t gap = slp_load16(pairs + 4 * i), run = slp_load16(pairs + 4 * i + 2);
+
+		if (gap == 0 || run == 0 || gap + run >= low)
+			return SLP_DROP_ACK;
+		low -= gap + run;
+	}
+	newest = first_at_least(s, largest);
+	if (newest < s->sent_next && sent_at(s, newest)->number == largest && largest > s->largest_acked &&
+	    sent_at(s, newest)->state != SLP_SENT_DONE && sent_at(s, newest)->time >= s->sample_from)
+		take_rtt(s, now - sent_at(s, newest)->time, age);
+	if (largest > s->largest_acked)
+		s->largest_acked = largest;
+	low = largest - base->ack_run;
+	news = ack_range(s, low, largest);
+	for (i = 0; i < count; ++i) {
+		uint64_t high = low - slp_load16(pairs + 4 * i) - 1;
+
+		low = high + 1 - slp_load16(pairs + 4 * i + 2);
+		news = ack_range(s, low, high) || news;
+	}
+	{
+		uint16_t marks = (uint16_t)(base->ce_count - s->peer_ce);
+
+		if (marks < 0x8000) {
+			s->round_marked += marks;
+			s->counters.marked_by_peer += marks;
+			s->peer_ce = base->ce_count;
+		}
+	}
+	if (news)
+		s->backoff = 0;
+	detect_losses(s, now);
+	if (s->largest_acked >= s->round_end && s->round_acked > 0)
+		end_round(s);
+	slp_set_probe_timer(s, now);
+	return SLP_TAKEN;
+}
+
+/* ---- timers */
+
+static uint64_t probe_delay(const struct slp_session *s)
+{
+	uint64_t spread = slp_max(4 * s->rttvar, 100 * SLP_MICROSECOND);
+	uint64_t peer_wait = (uint64_t)s->peer.ack_delay_us * SLP_MICROSECOND;
+
+	return slp_max(s->srtt + spread + peer_wait, SLP_LEAST_PROBE_DELAY);
+}
+
+/* The peer's answer is missing: for something in the air, or for credit. */
+bool slp_answer_missing(const struct slp_session *s)
+{
+	const struct slp_stream_tx *tx = &s->tx[SLP_MESSAGES];
+
+	return s->flying > 0 || (tx->sent == tx->limit && tx->written > tx->sent);
+}
+
+static uint64_t probe_wait(const struct slp_session *s)
+{
+	/* Many chances before the peer is given up. */
+	return slp_min(probe_delay(s) << s->backoff, s->config.dead_ns / 16);
+}
+
+void slp_set_probe_timer(struct slp_session *s, uint64_t now)
+{
+	s->probe_due = slp_answer_missing(s) ? now + probe_wait(s) : SLP_NEVER;
+}
+
+void slp_on_loss_timer(struct slp_session *s, uint64_t now)
+{
+	uint64_t at;
+	uint32_t left = SLP_PROBES;
+
+	if (s->loss_due <= now)
+		detect_losses(s, now);
+	if (s->probe_due > now)
+		return;
+	if (!slp_answer_missing(s)) {
+		s->probe_due = SLP_NEVER;
+		return;
+	}
+	++s->counters.probes;
+	if (s->backoff < SLP_MOST_BACKOFF)
+		++s->backoff;
+	/* The oldest goes again, which answers most if it was lost; and something small, to
+	 * learn whether it is the size. */
+	for (at = s->sent_first; at != s->sent_next && left > 0; ++at) {
+		if (sent_at(s, at)->state != SLP_SENT_FLYING)
+			continue;
+		lose(s, sent_at(s, at));
+		--left;
+	}
+	pop_settled(s);
+	s->probes = SLP_PROBES;
+	s->ping_due = true;
+	slp_set_probe_timer(s, now);
+	if (s->probe_due == SLP_NEVER) /* all of it is to be sent again: the timer runs from then */
+		s->probe_due = now + probe_wait(s);
+}
+
+/* ---- pacing: 5/4 of a window per round trip, bursts of a window's quarter or 64 KiB */
+
+bool slp_paced(struct slp_session *s, uint64_t now, uint32_t bytes)
+{
+	uint64_t burst = slp_max(s->window / 4, 65536), elapsed = now - s->pace_at;
+	uint64_t rtt = slp_max(s->srtt, SLP_MICROSECOND);
+
+	if (elapsed > 0) {
+		uint64_t gained = elapsed >= rtt ? burst : (s->window + s->window / 4) * elapsed / rtt;
+
+		s->pace_credit = slp_min(s->pace_credit + gained, burst);
+		s->pace_at = now;
+	}
+	if (s->pace_credit < bytes)
+		return false;
+	s->pace_credit -= bytes;
+	return true;
+}
+
+/* When the next frame may leave. */
+uint64_t slp_pace_due(const struct slp_session *s)
+{
+	uint64_t rtt = slp_max(s->srtt, SLP_MICROSECOND);
+
+	return s->pace_at + rtt * s->frame_limit / (s->window + s->window / 4) + 1;
+}

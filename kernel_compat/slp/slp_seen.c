@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Which of the peer's packet numbers were here, and what we tell it of them. */
+#include "slp_session.h"
+
+/* An acknowledgement leaves at the latest after so many frames. */
+#define SLP_ACK_EVERY 16u
+/* So often the ranges are said after the last arrival out of order; whoever misses all of
+ * them sends again what was here. */
+#define SLP_GAPS_SAID 4u
+
+static bool was_here(const struct slp_seen *seen, uint64_t number)
+{
+	uint64_t bit = number % SLP_SEEN_FRAMES;
+
+	return seen->bits[bit / 64] >> (bit % 64) & 1;
+}
+
+enum slp_drop slp_seen_check(const struct slp_seen *seen, uint64_t number)
+{
+	if (number == 0)
+		return SLP_DROP_NUMBER;
+	if (number > seen->largest)
+		/* The peer has at most SLP_SENT_FRAMES in the air, and acknowledgements between. */
+		return number - seen->largest > ((uint64_t)1 << 30) ? SLP_DROP_NUMBER : SLP_TAKEN;
+	if (seen->largest - number >= SLP_SEEN_FRAMES || was_here(seen, number))
+		return SLP_DROP_REPEATED;
+	return SLP_TAKEN;
+}
+
+static void clear_between(struct slp_seen *seen, uint64_t from, uint64_t to)
+{
+	uint64_t number;
+
+	if (to - from >= SLP_SEEN_FRAMES) {
+		memset(seen->bits, 0, sizeof(seen->bits));
+		return;
+	}
+	for (number = from; number < to; ++number)
+		seen->bits[number % SLP_SEEN_FRAMES / 64] &= ~((uint64_t)1 << number % 64);
+}
+
+void slp_seen_add(struct slp_session *s, uint64_t number, uint64_t now, bool wants_ack, bool at_once)
+{
+	struct slp_seen *seen = &s->seen;
+	bool next = number == seen->largest + 1;
+
+	if (number > seen->largest) {
+		clear_between(seen, seen->largest + 1, number + 1);
+		seen->largest = number;
+		seen->largest_time = now;
+	}
+	seen->bits[number % SLP_SEEN_FRAMES / 64] |= (uint64_t)1 << number % 64;
+	if (!next)
+		seen->gaps_due = SLP_GAPS_SAID;
+	if (!wants_ack)
+		return;
+	++seen->unacknowledged;
+	/* Out of order: the sender should know soon what is missing, or that nothing is. */
+	if (at_once || !next || seen->unacknowledged >= SLP_ACK_EVERY)
+		seen->due = now;
+	else
+		seen->due = slp_min(seen->due, now + s->config.ack_delay_ns);
+}
+
+/* How many numbers in a row, from `number` down to `lowest`, were here (or not: `here` false). */
+static uint32_t run_below(const struct slp_seen *seen, uint64_t number, bool here, uint64_t lowest)
+{
+	uint64_t most = number - lowest + 1;
+	uint32_t run = 0;
+
+	while (number >= lowest) {
+		uint32_t bit = number % 64;
+		/* The number's own bit on top; what is not of the run is 1. */
+		uint64_t word = seen->bits[number % SLP_SEEN_FRAMES / 64] << (63 - bit);
+		uint64_t other = here ? ~word : word;
+		uint32_t in_word = other ? (uint32_t)__builtin_clzll(other) : 64;
+
+		if (in_word <= bit) {
+			run += in_word;
+			break;
+		}
+		run += bit + 1;
+		if (number < bit + 1)
+			break;
+		number -= bit + 1;
+	}
+	return (uint32_t)slp_min(run, most);
+}
+
+static uint64_t lowest_known(const struct slp_seen *seen)
+{
+	return seen->largest >= SLP_SEEN_FRAMES ? seen->largest - SLP_SEEN_FRAMES + 1 : 1;
+}
+
+void slp_seen_fill_base(struct slp_session *s, uint64_t now, struct slp_base *base)
+{
+	const struct slp_seen *seen = &s->seen;
+	uint64_t age;
+
+	base->credit_kib = slp_stream_credit(s);
+	base->ce_count = seen->ce_count;
+	if (seen->largest == 0)
+		return;
+	base->flags |= SLP_FLAG_ACK;
+	base->ack = (uint32_t)seen->largest;
+	base->ack_run = (uint16_t)(run_below(seen, seen->largest, true, lowest_known(seen)) - 1);
+	age = (now - seen->largest_time) / SLP_MICROSECOND;
+	base->ack_age_us = (uint16_t)slp_min(age, 65535);
+}
+
+/* The ranges below the base's. Returns how many. */
+uint32_t slp_seen_ranges(const struct slp_session *s, uint8_t *payload)
+{
+	const struct slp_seen *seen = &s->seen;
+	uint64_t lowest = lowest_known(seen), number = seen->largest;
+	uint32_t pairs = 0;
+
+	if (number == 0)
+		return 0;
+	number -= run_below(seen, number, true, lowest);
+	while (number >= lowest && number > 0 && pairs < SLP_MAX_PAIRS) {
+		uint32_t gap = run_below(seen, number, false, lowest), run;
+
+		number -= gap;
+		if (number < lowest || number == 0)
+			break;
+		run = run_below(seen, number, true, lowest);
+		number -= run;
+		slp_store16(payload + 4 * pairs, (uint16_t)gap);
+		slp_store16(payload + 4 * pairs + 2, (uint16_t)run);
+		++pairs;
+	}
+	return pairs;
+}
+
+/* Everything that we know has been said. */
+void slp_seen_acknowledged(struct slp_session *s)
+{
+	s->seen.due = SLP_NEVER;
+	s->seen.unacknowledged = 0;
+}

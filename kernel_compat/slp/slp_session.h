@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+ * A session's insides, for the core's own files and nobody else. */
+#ifndef SLUICE_SLP_SESSION_H_
+#define SLUICE_SLP_SESSION_H_
+
+#include "slp.h"
+
+#define SLP_MICROSECOND 1000u
+#define SLP_MILLISECOND 1000000u
+/* What slp_frame_bytes() may fall to: every Ethernet carries it, in either carrier. */
+#define SLP_SMALL_FRAME (1500u - 48u)
+
+/* ---- what was sent and is not yet acknowledged: slp_loss.c */
+
+enum slp_sent_kind { SLP_SENT_PING, SLP_SENT_EAGER, SLP_SENT_DATA };
+enum slp_sent_state {
+	SLP_SENT_FLYING,
+	SLP_SENT_LOST,	/* its content waits to be sent again */
+	SLP_SENT_AGAIN, /* its content is in a younger frame; only remembered to see spurious losses */
+	SLP_SENT_DONE,
+};
+/* Each byte of content is in exactly one frame that is FLYING or LOST. */
+struct slp_sent {
+	uint64_t number, time;
+	uint64_t offset;
+	uint16_t bytes;	    /* of content */
+	uint16_t index;	    /* stream and segment, or transfer */
+	uint16_t generation;
+	uint8_t kind, state;
+};
+
+/* Of the frame. */
+static inline uint32_t slp_wire_bytes(const struct slp_sent *entry)
+{
+	static const uint32_t kExtension[] = {0, SLP_EAGER_BYTES, SLP_DATA_BYTES};
+
+	return SLP_BASE_BYTES + kExtension[entry->kind] + entry->bytes;
+}
+
+/* ---- streams: slp_stream.c */
+
+struct slp_segment {
+	uint64_t offset;
+	uint16_t left; /* bytes not acknowledged */
+	uint16_t bytes;
+};
+
+struct slp_stream_tx {
+	uint8_t *ring;
+	uint32_t capacity;
+	uint64_t written, sent, floor; /* floor: all before is acknowledged */
+	uint64_t limit;		       /* the peer's credit */
+	struct slp_segment segments[SLP_SEGMENTS];
+	uint64_t first_segment, next_segment;
+};
+
+struct slp_span {
+	uint64_t from, to;
+};
+
+struct slp_stream_rx {
+	uint8_t *ring;
+	uint32_t capacity;
+	uint64_t floor;		/* all before has been taken */
+	uint64_t arrived;	/* all before is here */
+	struct slp_span later[SLP_GAPS]; /* here, beyond `arrived`; in order, apart */
+	uint32_t later_count;
+	bool stalled;		/* the user had no room */
+};
+
+/* ---- transfers: slp_transfer.c */
+
+struct slp_handle {
+	uint64_t cookie, length;
+	uint16_t generation;
+	uint8_t rights;
+	bool open;
+};
+
+/* The end that bytes come to: of a pull of ours, or of a push of the peer's. */
+struct slp_sink {
+	uint64_t cookie, base, total;
+	uint64_t granted; /* pulls: offset up to which we have asked */
+	uint64_t placed;  /* bytes */
+	uint64_t floor;	  /* unit: all before is in place */
+	uint64_t bits[SLP_TRANSFER_UNITS / 64]; /* units from floor on, as a ring */
+	uint32_t handle;  /* pushes: into this; pulls: out of this */
+	uint64_t from;	  /* pulls: offset in it */
+	uint32_t notice;
+	uint16_t generation; /* of the transfer that is, or was, here */
+	bool used, noticed;
+	bool told; /* pulls: the peer has been asked */
+};
+
+/* The end that bytes come from: of a push of ours, or of a pull of the peer's. */
+struct slp_source {
+	uint64_t cookie, base, total;
+	uint64_t limit;	 /* may be sent up to here */
+	uint64_t next;	 /* was sent up to here */
+	uint64_t acked;	 /* bytes */
+	uint64_t floor;	 /* unit: all before is acknowledged */
+	uint64_t bits[SLP_TRANSFER_UNITS / 64];
+	uint32_t handle; /* pulls: ours, out of which; pushes: the peer's */
+	uint64_t to;	 /* pushes: offset in it */
+	uint32_t notice;
+	uint16_t generation;
+	bool used, noticed;
+	bool told; /* pushes: the peer has been told */
+};
+
+/* A DONE that found no room in the control stream. */
+struct slp_owed_done {
+	uint32_t transfer;
+	uint8_t status;
+};
+
+/* ---- the peer's packet numbers: slp_seen.c */
+
+struct slp_seen {
+	uint64_t largest; /* 0: none */
+	uint64_t largest_time;
+	uint64_t bits[SLP_SEEN_FRAMES / 64]; /* by number modulo SLP_SEEN_FRAMES */
+	uint64_t due;	  /* when an acknowledgement must leave */
+	uint32_t unacknowledged;
+	uint16_t ce_count;
+	uint8_t gaps_due; /* so many times more the ranges are said, beside the base's */
+};
+
+struct slp_session {
+	struct slp_config config;
+	enum slp_state state;
+	enum slp_status why;
+	bool bye_due, hello_due, answer_due;
+	bool passive;
+	uint8_t depth; /* inside a call to the user */
+	struct slp_hello ours, peer;
+	uint32_t tag;
+	uint32_t frame_limit; /* bytes of a frame, now */
+	uint64_t last_heard, waiting_since; /* since when an answer is missing */
+
+	/* sending */
+	uint64_t next_number, largest_acked;
+	struct slp_sent sent[SLP_SENT_FRAMES];
+	uint64_t sent_first, sent_next; /* ring, by count */
+	uint32_t flying, lost;
+	uint64_t in_flight; /* bytes */
+	uint32_t probes;    /* frames that may leave against the window */
+	bool ping_due;
+	uint32_t round_robin;
+	uint32_t sources; /* in use, of both kinds */
+
+	/* time */
+	uint64_t srtt, rttvar, min_rtt, latest_rtt;
+	uint64_t sample_from; /* frames sent before are no measure: time was missing */
+	uint64_t loss_due, probe_due, hello_at;
+	uint32_t backoff, hellos;
+	uint64_t reorder;
+
+	/* congestion */
+	uint64_t window, slow_start_limit;
+	uint64_t round_end, round_acked, round_lost, round_marked;
+	uint64_t round_min_rtt;
+	bool round_full; /* the window was a limit */
+	uint32_t mark_share; /* of 1024 */
+	uint16_t peer_ce;
+	uint64_t pace_at, pace_credit, paced_until;
+	uint64_t since_request; /* bytes sent since an answer was asked for */
+	uint32_t large_lost; /* large frames lost in a row, small ones being answered */
+	bool small_answered;
+
+	struct slp_seen seen;
+	struct slp_stream_tx tx[SLP_STREAMS];
+	struct slp_stream_rx rx[SLP_STREAMS];
+	struct slp_handle handles[SLP_HANDLES];
+	struct slp_sink pulls[SLP_TRANSFERS], coming[SLP_TRANSFERS];
+	struct slp_source pushes[SLP_TRANSFERS], serving[SLP_TRANSFERS];
+	struct slp_owed_done owed[4 * SLP_TRANSFERS];
+	uint32_t owed_count;
+	bool hungry; /* in the node's list */
+	struct slp_session *hungry_next;
+
+	struct slp_counters counters;
+	uint8_t tx_memory[SLP_STREAM_BYTES + SLP_CONTROL_BYTES];
+	uint8_t rx_memory[SLP_STREAM_BYTES + SLP_CONTROL_BYTES];
+	uint8_t message[SLP_MAX_MESSAGE + SLP_RTS_BYTES]; /* one that lies around the ring's end */
+};
+
+/* Ends everything of the session, then tells the user. */
+void slp_fail(struct slp_session *s, enum slp_status why);
+
+/* slp_seen.c */
+enum slp_drop slp_seen_check(const struct slp_seen *seen, uint64_t number);
+void slp_seen_add(struct slp_session *s, uint64_t number, uint64_t now, bool wants_ack, bool at_once);
+void slp_seen_fill_base(struct slp_session *s, uint64_t now, struct slp_base *base);
+uint32_t slp_seen_ranges(const struct slp_session *s, uint8_t *payload);
+void slp_seen_acknowledged(struct slp_session *s);
+
+/* slp_loss.c */
+void slp_loss_init(struct slp_session *s);
+bool slp_sent_room(const struct slp_session *s);
+void slp_sent_add(struct slp_session *s, const struct slp_sent *entry);
+enum slp_drop slp_on_ack(struct slp_session *s, uint64_t now, const struct slp_base *base, const uint8_t *pairs,
+			 uint32_t count);
+struct slp_sent *slp_next_lost(struct slp_session *s);
+void slp_sent_again(struct slp_session *s, struct slp_sent *entry);
+bool slp_answer_missing(const struct slp_session *s);
+void slp_set_probe_timer(struct slp_session *s, uint64_t now);
+void slp_on_loss_timer(struct slp_session *s, uint64_t now);
+uint64_t slp_pace_due(const struct slp_session *s);
+void slp_forget_transfer(struct slp_session *s, uint16_t index, uint16_t generation);
+bool slp_paced(struct slp_session *s, uint64_t now, uint32_t bytes);
+
+/* slp_stream.c */
+void slp_streams_init(struct slp_session *s);
+bool slp_stream_write(struct slp_session *s, uint32_t stream, uint8_t kind, const uint8_t *const *pieces,
+		      const uint32_t *bytes, uint32_t count);
+uint32_t slp_stream_room(const struct slp_session *s, uint32_t stream);
+bool slp_stream_has_new(const struct slp_session *s, uint32_t stream);
+enum slp_drop slp_stream_arrive(struct slp_session *s, const struct slp_frame *frame, const struct slp_base *base);
+void slp_stream_deliver(struct slp_session *s, uint32_t stream);
+void slp_stream_acked(struct slp_session *s, const struct slp_sent *entry);
+uint16_t slp_stream_credit(const struct slp_session *s);
+void slp_stream_credited(struct slp_session *s, uint16_t kib);
+
+/* slp_transfer.c */
+void slp_control_record(struct slp_session *s, uint8_t kind, const uint8_t *data, uint32_t bytes);
+void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed);
+void slp_transfers_work(struct slp_session *s);
+void slp_transfers_end(struct slp_session *s, enum slp_status why);
+void slp_node_forget(struct slp_session *s);
+
+/* slp_data.c */
+enum slp_drop slp_data_arrive(struct slp_session *s, const struct slp_frame *frame, const struct slp_base *base);
+struct slp_source *slp_source_of(struct slp_session *s, uint16_t index);
+uint64_t slp_source_ready(const struct slp_source *source);
+void slp_source_acked(struct slp_session *s, const struct slp_sent *entry);
+
+#endif /* SLUICE_SLP_SESSION_H_ */

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Frames out, in the order of their worth: acknowledgements that are due, control records,
+ * what was lost, messages, bytes of transfers. */
+#include "slp_session.h"
+
+/* The control stream may go beyond the window by so much: it is what ends congestion. */
+#define SLP_CONTROL_BEYOND SLP_CONTROL_BYTES
+
+static void finish(struct slp_session *s, uint64_t now, struct slp_tx *out, uint8_t type, uint8_t flags,
+		   uint32_t extra_header, uint32_t payload)
+{
+	struct slp_base base = {.type = type, .flags = flags};
+	bool numbered = type > SLP_NACK;
+
+	base.source_port = s->config.source_port;
+	base.destination_port = s->config.destination_port;
+	base.payload_bytes = (uint16_t)payload;
+	base.connection = type == SLP_HELLO ? 0 : s->peer.connection;
+	if (numbered) {
+		base.number = (uint32_t)s->next_number++;
+		base.session = s->tag;
+		slp_seen_fill_base(s, now, &base);
+	}
+	if (s->config.payload_crc && payload > 0) {
+		base.flags |= SLP_FLAG_PCRC;
+		if (out->from_memory)
+			base.payload_crc = s->config.ops->source_crc(s->config.user, out->cookie, out->offset, payload);
+		else if (extra_header)
+			base.payload_crc = slp_crc32c(0, out->header + SLP_BASE_BYTES + SLP_ACK_BYTES, payload);
+		else
+			base.payload_crc = slp_crc32c(slp_crc32c(0, out->piece[0], out->piece_bytes[0]), out->piece[1],
+						      out->piece_bytes[1]);
+	}
+	out->header_bytes = SLP_BASE_BYTES + slp_extension_bytes(type) + extra_header;
+	slp_encode_base(out->header, &base);
+	++s->counters.frames_sent;
+	s->counters.bytes_sent += out->header_bytes + (extra_header ? 0 : payload);
+	if (!numbered || (s->seen.gaps_due > 0 && type != SLP_ACK))
+		return;
+	slp_seen_acknowledged(s);
+}
+
+static void hello_frame(struct slp_session *s, uint64_t now, struct slp_tx *out, uint8_t type)
+{
+	slp_encode_hello(out->header + SLP_BASE_BYTES, &s->ours);
+	finish(s, now, out, type, 0, 0, 0);
+}
+
+static void ack_frame(struct slp_session *s, uint64_t now, struct slp_tx *out)
+{
+	uint8_t *extension = out->header + SLP_BASE_BYTES;
+	uint32_t pairs = slp_seen_ranges(s, extension + SLP_ACK_BYTES);
+
+	slp_store16(extension, (uint16_t)pairs);
+	slp_store16(extension + 2, 0);
+	if (s->seen.gaps_due > 0)
+		--s->seen.gaps_due;
+	finish(s, now, out, SLP_ACK, 0, 4 * pairs, 4 * pairs);
+	++s->counters.acks_sent;
+}
+
+/* Accounts for a frame that wants an answer. */
+static uint8_t sent_flags(struct slp_session *s, uint32_t wire, bool again)
+{
+	uint8_t flags = again ? SLP_FLAG_AGAIN | SLP_FLAG_ACKREQ : 0;
+
+	s->since_request += wire;
+	/* A window holds four answers at least, however long the peer might wait for company. */
+	if (s->since_request >= s->window / 4 || s->in_flight + 2 * s->frame_limit > s->window)
+		flags |= SLP_FLAG_ACKREQ;
+	if (flags & SLP_FLAG_ACKREQ)
+		s->since_request = 0;
+	if (again)
+		++s->counters.resent;
+	return flags;
+}
+
+static void remember(struct slp_session *s, uint64_t now, struct slp_sent *entry)
+{
+	bool first = s->flying == 0 && s->probe_due == SLP_NEVER;
+
+	if (first)
+		s->waiting_since = now;
+	entry->number = s->next_number - 1;
+	entry->time = now;
+	entry->state = SLP_SENT_FLYING;
+	slp_sent_add(s, entry);
+	slp_set_probe_timer(s, now);
+	if (s->probes > 0)
+		--s->probes;
+}
+
+static uint32_t eager_room(const struct slp_session *s)
+{
+	return s->frame_limit - SLP_BASE_BYTES - SLP_EAGER_BYTES;
+}
+
+static uint32_t data_room(const struct slp_session *s)
+{
+	return (s->frame_limit - SLP_BASE_BYTES - SLP_DATA_BYTES) / SLP_UNIT_BYTES * SLP_UNIT_BYTES;
+}
+
+static void eager_frame(struct slp_session *s, uint64_t now, struct slp_tx *out, struct slp_sent entry, bool again)
+{
+	struct slp_stream_tx *tx = &s->tx[entry.index];
+	uint8_t *extension = out->header + SLP_BASE_BYTES;
+	uint32_t place = (uint32_t)(entry.offset % tx->capacity);
+	uint32_t first = (uint32_t)slp_min(entry.bytes, tx->capacity - place);
+
+	slp_store32(extension, (uint32_t)entry.offset);
+	slp_store32(extension + 4, entry.index);
+	out->piece[0] = tx->ring + place;
+	out->piece_bytes[0] = first;
+	out->piece[1] = tx->ring;
+	out->piece_bytes[1] = entry.bytes - first;
+	entry.kind = SLP_SENT_EAGER;
+	finish(s, now, out, SLP_EAGER, sent_flags(s, slp_wire_bytes(&entry), again), 0, entry.bytes);
+	remember(s, now, &entry);
+}
+
+static void data_frame(struct slp_session *s, uint64_t now, struct slp_tx *out, struct slp_sent entry, bool again)
+{
+	struct slp_source *source = slp_source_of(s, entry.index);
+	uint8_t *extension = out->header + SLP_BASE_BYTES;
+
+	slp_store64(extension, entry.offset);
+	slp_store32(extension + 8, entry.index | (uint32_t)entry.generation << 16);
+	slp_store32(extension + 12, 0);
+	out->from_memory = true;
+	out->cookie = source->cookie;
+	out->offset = source->base + entry.offset;
+	out->bytes = entry.bytes;
+	entry.kind = SLP_SENT_DATA;
+	finish(s, now, out, SLP_DATA, sent_flags(s, slp_wire_bytes(&entry), again), 0, entry.bytes);
+	remember(s, now, &entry);
+}
+
+static void ping_frame(struct slp_session *s, uint64_t now, struct slp_tx *out)
+{
+	struct slp_sent entry = {.kind = SLP_SENT_PING};
+
+	s->ping_due = false;
+	finish(s, now, out, SLP_PING, SLP_FLAG_ACKREQ, 0, 0);
+	remember(s, now, &entry);
+}
+
+/* The window has room for a frame of so many bytes. */
+static bool window_open(struct slp_session *s, uint32_t bytes)
+{
+	if (s->probes > 0 || s->in_flight + bytes <= s->window)
+		return true;
+	s->round_full = true;
+	return false;
+}
+
+static bool may_leave(struct slp_session *s, uint64_t now, uint32_t bytes)
+{
+	if (!window_open(s, bytes))
+		return false;
+	if (s->probes > 0 || slp_paced(s, now, bytes))
+		return true;
+	s->paced_until = slp_pace_due(s);
+	return false;
+}
+
+/* Lost content, or as much of it as a frame takes now. */
+static bool send_lost(struct slp_session *s, uint64_t now, struct slp_tx *out)
+{
+	struct slp_sent *lost = slp_next_lost(s);
+	struct slp_sent part;
+	uint32_t room;
+
+	if (!lost || (!slp_sent_room(s) && lost != &s->sent[s->sent_first % SLP_SENT_FRAMES]))
+		return false;
+	room = lost->kind == SLP_SENT_EAGER ? eager_room(s) : data_room(s);
+	part = *lost;
+	part.bytes = (uint16_t)slp_min(lost->bytes, room);
+	if (!may_leave(s, now, part.bytes + SLP_BASE_BYTES))
+		return false;
+	if (part.bytes < lost->bytes) {
+		if (!slp_sent_room(s))
+			return false;
+		lost->offset += part.bytes;
+		lost->bytes = (uint16_t)(lost->bytes - part.bytes);
+	} else {
+		slp_sent_again(s, lost);
+	}
+	if (part.kind == SLP_SENT_EAGER)
+		eager_frame(s, now, out, part, true);
+	else
+		data_frame(s, now, out, part, true);
+	return true;
+}
+
+static bool send_stream(struct slp_session *s, uint64_t now, struct slp_tx *out, uint32_t stream)
+{
+	struct slp_stream_tx *tx = &s->tx[stream];
+	struct slp_segment *segment = &tx->segments[tx->next_segment % SLP_SEGMENTS];
+	struct slp_sent entry = {.index = (uint16_t)stream, .generation = (uint16_t)tx->next_segment, .offset = tx->sent};
+	uint64_t end = stream == SLP_MESSAGES ? slp_min(tx->written, tx->limit) : tx->written;
+
+	if (!slp_stream_has_new(s, stream) || !slp_sent_room(s))
+		return false;
+	entry.bytes = (uint16_t)slp_min(end - tx->sent, eager_room(s));
+	if (stream == SLP_CONTROL ? s->in_flight > s->window + SLP_CONTROL_BEYOND
+				  : !may_leave(s, now, entry.bytes + SLP_BASE_BYTES))
+		return false;
+	segment->offset = tx->sent;
+	segment->bytes = segment->left = entry.bytes;
+	++tx->next_segment;
+	tx->sent += entry.bytes;
+	eager_frame(s, now, out, entry, false);
+	return true;
+}
+
+/* One frame of each transfer in turn. */
+static bool send_data(struct slp_session *s, uint64_t now, struct slp_tx *out)
+{
+	uint32_t i;
+
+	if (s->sources == 0 || !slp_sent_room(s))
+		return false;
+	for (i = 0; i < 2 * SLP_TRANSFERS; ++i) {
+		uint32_t turn = (s->round_robin + i) % (2 * SLP_TRANSFERS);
+		uint16_t index = (uint16_t)(turn < SLP_TRANSFERS ? turn : (turn - SLP_TRANSFERS) | SLP_TRANSFER_PUSH);
+		struct slp_source *source = slp_source_of(s, index);
+		uint64_t ready = slp_source_ready(source);
+		struct slp_sent entry = {.index = index, .generation = source->generation, .offset = source->next};
+
+		if (ready == 0)
+			continue;
+		entry.bytes = (uint16_t)slp_min(ready, data_room(s));
+		/* Only the last of a transfer is not whole; a grant may end anywhere. */
+		if (source->next + entry.bytes < source->total)
+			entry.bytes = (uint16_t)(entry.bytes / SLP_UNIT_BYTES * SLP_UNIT_BYTES);
+		if (entry.bytes == 0)
+			continue;
+		s->round_robin = turn;
+		if (!may_leave(s, now, entry.bytes + SLP_BASE_BYTES))
+			return false;
+		source->next += entry.bytes;
+		s->round_robin = turn + 1;
+		data_frame(s, now, out, entry, false);
+		return true;
+	}
+	return false;
+}
+
+static bool poll_up(struct slp_session *s, uint64_t now, struct slp_tx *out)
+{
+	s->paced_until = SLP_NEVER;
+	if (s->answer_due) {
+		s->answer_due = false;
+		hello_frame(s, now, out, SLP_HELLO_ACK);
+		return true;
+	}
+	if (s->seen.due <= now && s->seen.gaps_due > 0) {
+		ack_frame(s, now, out);
+		return true;
+	}
+	if (send_stream(s, now, out, SLP_CONTROL) || send_lost(s, now, out) || send_stream(s, now, out, SLP_MESSAGES) ||
+	    send_data(s, now, out))
+		return true;
+	if (s->ping_due && slp_sent_room(s)) {
+		ping_frame(s, now, out);
+		return true;
+	}
+	if (s->seen.due <= now) {
+		ack_frame(s, now, out);
+		return true;
+	}
+	if (s->probe_due == SLP_NEVER && slp_answer_missing(s)) {
+		s->waiting_since = now; /* for credit */
+		slp_set_probe_timer(s, now);
+	}
+	return false;
+}
+
+bool slp_poll_tx(struct slp_session *s, uint64_t now, struct slp_tx *out)
+{
+	out->from_memory = false;
+	out->bytes = 0;
+	out->piece_bytes[0] = out->piece_bytes[1] = 0;
+	out->piece[0] = out->piece[1] = out->header;
+	if (s->state == SLP_UP)
+		return poll_up(s, now, out);
+	if (s->state == SLP_CONNECTING && s->hello_due) {
+		s->hello_due = false;
+		hello_frame(s, now, out, SLP_HELLO);
+		return true;
+	}
+	if (s->state == SLP_DOWN && s->bye_due) {
+		s->bye_due = false;
+		finish(s, now, out, SLP_BYE, 0, 0, 0);
+		return true;
+	}
+	return false;
+}

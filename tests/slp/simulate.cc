@@ -1,0 +1,34 @@
+// Runs schedules: simulate FIRST COUNT. A schedule that fails is named by its seed.
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/slp/world.h"
+
+int main(int argc, char** argv) {
+  using namespace sluice::slp;
+  uint64_t first = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
+  uint64_t count = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000;
+  Summary all;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    try {
+      Summary one = run(plan_of(seed));
+      all.delivered += one.delivered;
+      all.transfers_ok += one.transfers_ok;
+      all.transfers_failed += one.transfers_failed;
+      all.frames += one.frames;
+      all.resent += one.resent;
+      all.ended_sessions += one.ended_sessions;
+      all.sessions += one.sessions;
+      all.digest = sluice::sim::mix(all.digest ^ one.digest);
+    } catch (const Wrong& wrong) {
+      std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), wrong.what());
+      return 1;
+    }
+  }
+  std::printf("%llu schedules, %llu sessions (%llu ended), %llu messages, %llu transfers and %llu that failed, %llu frames, %llu resent, digest %016llx\n",
+              static_cast<unsigned long long>(count), static_cast<unsigned long long>(all.sessions), static_cast<unsigned long long>(all.ended_sessions),
+              static_cast<unsigned long long>(all.delivered), static_cast<unsigned long long>(all.transfers_ok),
+              static_cast<unsigned long long>(all.transfers_failed), static_cast<unsigned long long>(all.frames),
+              static_cast<unsigned long long>(all.resent), static_cast<unsigned long long>(all.digest));
+  return 0;
+}
