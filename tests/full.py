@@ -21,6 +21,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LEDGER = ROOT / "tests" / "ledger.jsonl"
 SOURCES = ["allocator", "transport", "tests/sim", "tests/fuzz", "tests/wire"]
+SLP_SOURCES = ["kernel_compat/slp", "tests/slp", "tests/sim/random.h"]
 # A guest's verdict also depends on the lab, and on whatever test runs there.
 GUEST_SOURCES = ["allocator", "transport", "tests", "tools"]
 DEBUG_KERNELS = ("uml-debug",)
@@ -47,9 +48,9 @@ def digest_of(folders):
     return digest.hexdigest()[:16]
 
 
-def simulate(slice_number):
+def simulate(folder, slice_number):
     first = 1_000_001 + slice_number * SCHEDULES_PER_SLICE  # the first tier has those below
-    binary = ROOT / "bazel-bin" / "tests" / "sim" / "simulate"
+    binary = ROOT / "bazel-bin" / "tests" / folder / "simulate"
     run = subprocess.run([binary, "--first-seed", str(first), "--schedules", str(SCHEDULES_PER_SLICE)],
                          cwd=ROOT, stdout=subprocess.PIPE, text=True)
     print(run.stdout.strip(), file=sys.stderr)
@@ -85,7 +86,9 @@ def slices():
     for target in FUZZ_TARGETS:
         yield "fuzz/" + target, SOURCES, lambda target=target: fuzz(target)
     for number in range(SIM_SLICES):
-        yield f"sim/{number}", SOURCES, lambda number=number: simulate(number)
+        yield f"sim/{number}", SOURCES, lambda number=number: simulate("sim", number)
+    for number in range(SIM_SLICES):
+        yield f"slp/{number}", SLP_SOURCES, lambda number=number: simulate("slp", number)
     for target in guest_targets():
         yield "guest" + target, GUEST_SOURCES, lambda target=target: guest(target)
 
@@ -109,14 +112,14 @@ def main():
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--list", action="store_true", help="print the slices and whether they passed on these sources")
     options = parser.parse_args()
-    digests = {tuple(folders): digest_of(folders) for folders in (SOURCES, GUEST_SOURCES)}
+    digests = {tuple(folders): digest_of(folders) for folders in (SOURCES, SLP_SOURCES, GUEST_SOURCES)}
     done = passed_before()
     if options.list:
         for name, folders, _ in slices():
             print(name, "passed" if (name, digests[tuple(folders)]) in done else "to run")
         return 0
     commit = output("git", "rev-parse", "--short=12", "HEAD").strip()
-    subprocess.run(["bazel", "build", "--config=opt", "//tests/sim:simulate"], cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(["bazel", "build", "--config=opt", "//tests/sim:simulate", "//tests/slp:simulate"], cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
     end = time.monotonic() + options.minutes * 60
     passed, failed, left = 0, 0, 0
     for name, folders, run in slices():

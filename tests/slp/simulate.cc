@@ -1,13 +1,21 @@
-// Runs schedules: simulate FIRST COUNT. A schedule that fails is named by its seed.
+// Runs schedules: simulate [--first-seed N] [--schedules N]. One that fails is named by its seed.
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "tests/slp/world.h"
 
 int main(int argc, char** argv) {
   using namespace sluice::slp;
-  uint64_t first = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
-  uint64_t count = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000;
+  uint64_t first = 1, count = 1000;
+  for (int i = 1; i < argc; i += 2) {
+    bool known = i + 1 < argc && (std::strcmp(argv[i], "--first-seed") == 0 || std::strcmp(argv[i], "--schedules") == 0);
+    if (!known) {
+      std::fprintf(stderr, "usage: simulate [--first-seed N] [--schedules N]\n");
+      return 2;
+    }
+    (std::strcmp(argv[i], "--schedules") == 0 ? count : first) = std::strtoull(argv[i + 1], nullptr, 10);
+  }
   Summary all;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     try {

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Plants bugs in copies of SLP's core and says which the simulator finds.
+
+Each mutant is one small edit, built by plain gcc in a folder of its own and run for up to
+--schedules schedules; the first seed that fails is its catch. A survivor is reported and
+makes the exit code 1.
+
+    tests/slp/mutants.py [--schedules N] [--only NAME] [--jobs N]
+"""
+import argparse
+import concurrent.futures
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+CORE = ROOT / "kernel_compat" / "slp"
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+# Name, file, what is there (once), what is there instead.
+MUTANTS = [
+    ("duplicate_numbers_taken", "slp_seen.c", "|| was_here(seen, number))", "|| false)"),
+    ("old_numbers_forgotten_early", "slp_seen.c", "if (seen->largest - number >= SLP_SEEN_FRAMES ||", "if (seen->largest - number >= 8 ||"),
+    ("window_of_numbers_not_cleared", "slp_seen.c", "clear_between(seen, seen->largest + 1, number + 1);", "if (number < 40) clear_between(seen, seen->largest + 1, number + 1);"),
+    ("ack_run_one_too_long", "slp_seen.c", "lowest_known(seen)) - 1);", "lowest_known(seen)));"),
+    ("ack_ranges_one_too_long", "slp_seen.c", "slp_store16(payload + 4 * pairs + 2, (uint16_t)run);", "slp_store16(payload + 4 * pairs + 2, (uint16_t)(run + (gap > 1)));"),
+    ("gaps_never_told", "slp_seen.c", "seen->gaps_due = SLP_GAPS_SAID;", "seen->gaps_due = 0;"),
+    ("acks_wait_for_ever", "slp_seen.c", "seen->due = slp_min(seen->due, now + s->config.ack_delay_ns);", "(void)now;"),
+    ("unacked_content_counts_as_received", "slp_session.c", "\tif (drop != SLP_TAKEN)\n\t\treturn drop; /* not acknowledged: it comes again */\n", "\tif (drop != SLP_TAKEN)\n\t\tslp_seen_add(s, number, now, wants_ack, false);\n\tif (drop != SLP_TAKEN)\n\t\treturn drop;\n"),
+    ("payload_checksum_not_looked_at", "slp_session.c", "return crc == base->payload_crc;", "return crc == base->payload_crc || base->payload_bytes > 0;"),
+    ("header_checksum_not_looked_at", "slp_wire.c", "if (slp_load32(frame + 28) != header_crc(frame, extension))", "if (slp_load32(frame + 28) != header_crc(frame, extension) && extension == 0)"),
+    ("ce_in_the_checksum", "slp_wire.c", "base[1] &= (uint8_t)~SLP_FLAG_CE;", ""),
+    ("padding_is_payload", "slp_stream.c", "to = from + base->payload_bytes;", "to = from + (frame->bytes - SLP_BASE_BYTES - SLP_EAGER_BYTES);"),
+    ("stream_overlap_not_skipped", "slp_stream.c", "payload += rx->arrived - from;", ""),
+    ("spans_not_joined", "slp_stream.c", "while (rx->later_count > 0 && rx->later[0].from <= rx->arrived) {", "while (rx->later_count > 0 && rx->later[0].from < rx->arrived) {"),
+    ("spans_lose_a_neighbour", "slp_stream.c", "\t\tto = slp_max(to, spans[last].to);\n", ""),
+    ("message_given_twice_after_a_stall", "slp_stream.c", "\t\t\trx->stalled = true;\n", "\t\t\trx->stalled = true;\n\t\t\tif (bytes == 100)\n\t\t\t\trx->floor += SLP_RECORD_BYTES + bytes;\n"),
+    ("credit_beyond_the_buffer", "slp_stream.c", "return (uint16_t)((rx->floor + rx->capacity) / 1024);", "return (uint16_t)((rx->floor + rx->capacity) / 1024 + 4);"),
+    ("credit_may_go_back", "slp_stream.c", "if (more < 0x8000 && tx->limit", "if (tx->limit"),
+    ("no_word_after_a_stall", "slp_session.c", "\t\ts->seen.due = 0;\n", "\t\ts->seen.due = SLP_NEVER;\n"),
+    ("segments_never_end", "slp_stream.c", "segment->left = (uint16_t)(segment->left - entry->bytes);", "segment->left = (uint16_t)(segment->left - (entry->bytes == 77 ? 0 : entry->bytes));"),
+    ("wrapped_record_cut", "slp_stream.c", "if (place + bytes > rx->capacity) {", "if (place + bytes > rx->capacity + 8) {"),
+    ("unit_placed_again", "slp_data.c", "bool fresh = unit >= sink->floor && !test_bit(sink->bits, unit);", "bool fresh = unit >= sink->floor;"),
+    ("unit_below_the_floor_placed", "slp_data.c", "bool fresh = unit >= sink->floor && !test_bit(sink->bits, unit);", "bool fresh = !test_bit(sink->bits, unit);"),
+    ("run_of_units_misplaced", "slp_data.c", "at - run - (fresh ? 0 : step), run);", "at - run, run);"),
+    ("base_of_a_push_ignored", "slp_data.c", "sink->base + from * SLP_UNIT_BYTES, frame,", "from * SLP_UNIT_BYTES, frame,"),
+    ("generation_of_a_pull_ignored", "slp_data.c", "if (!sink->used || sink->generation != generation) {", "if (!sink->used) {"),
+    ("early_push_data_acknowledged", "slp_data.c", "\t\t\treturn SLP_DROP_TRANSFER;\n", "\t\t\treturn SLP_TAKEN;\n"),
+    ("window_of_units_not_kept", "slp_data.c", "end = slp_min(end, source->limit);", "end = source->limit;"),
+    ("window_of_units_not_checked_and_not_kept", "slp_data.c", ">= sink->floor + SLP_TRANSFER_UNITS)\n\t\treturn SLP_DROP_RANGE;", ">= sink->floor + SLP_TRANSFER_UNITS)\n\t\treturn SLP_TAKEN;"),
+    ("source_ends_a_byte_early", "slp_data.c", "source->acked == source->total) {", "source->acked + SLP_UNIT_BYTES >= source->total) {"),
+    ("offset_of_a_pull_ignored", "slp_transfer.c", "\tsource->base = offset;\n\tsource->total = length;\n\tsource->limit = limit;", "\tsource->total = length;\n\tsource->limit = limit;"),
+    ("grant_beyond_the_length", "slp_transfer.c", "limit = slp_min(pull->granted + step, pull->total);", "limit = pull->granted + step;"),
+    ("budget_leaks_on_cancel", "slp_transfer.c", "uint64_t back = pull->granted - pull->placed;", "uint64_t back = status == SLP_CANCELLED ? 0 : pull->granted - pull->placed;"),
+    ("hungry_never_fed", "slp_transfer.c", "\tslp_transfers_work(next);\n", ""),
+    ("done_forgotten_when_full", "slp_transfer.c", "\t++s->owed_count;\n", ""),
+    ("cancel_not_told", "slp_transfer.c", "\t\t\tif (push->told)\n\t\t\t\towe_done(s, number_of(i, push->generation, true), SLP_CANCELLED);\n", ""),
+    ("closed_handle_still_read", "slp_transfer.c", "\t\t\tstop_serving(s, i);\n\t\t}\n\t\tif (s->coming[i].used && s->coming[i].handle == number) {", "\t\t}\n\t\tif (s->coming[i].used && s->coming[i].handle == number) {"),
+    ("closed_handle_still_written", "slp_transfer.c", "\t\t\ts->coming[i].used = false;\n\t\t}\n\t}\n}", "\t\t}\n\t}\n}"),
+    ("handle_of_an_older_generation", "slp_transfer.c", "return handle->open && handle->generation == number >> 16 ? handle : 0;", "return handle->open ? handle : 0;"),
+    ("pulls_not_ended_with_the_session", "slp_transfer.c", "\t\tif (s->pulls[i].used)\n\t\t\tend_pull(s, &s->pulls[i], why, true);\n", ""),
+    ("lost_content_given_up", "slp_loss.c", "land(s, entry, entry->kind == SLP_SENT_PING ? SLP_SENT_DONE : SLP_SENT_LOST);", "land(s, entry, entry->kind != SLP_SENT_EAGER || entry->bytes == 60 ? SLP_SENT_DONE : SLP_SENT_LOST);"),
+    ("content_acknowledged_twice", "slp_loss.c", "\tif (before == SLP_SENT_AGAIN)\n\t\treturn; /* its content is in another frame's account */\n", ""),
+    ("in_flight_leaks", "slp_loss.c", "\t\t--s->flying;\n\t\ts->in_flight -= slp_wire_bytes(entry);\n", "\t\t--s->flying;\n\t\ts->in_flight -= state == SLP_SENT_LOST ? 0 : slp_wire_bytes(entry);\n"),
+    ("no_probe", "slp_loss.c", "\ts->probe_due = slp_answer_missing(s) ? now + probe_wait(s) : SLP_NEVER;\n", "\t(void)now;\n\t(void)probe_wait;\n"),
+    ("acks_of_the_unsent_believed", "slp_loss.c", "if (largest == 0 || largest >= s->next_number || base->ack_run >= largest)", "if (largest == 0 || base->ack_run >= largest)"),
+    ("blocked_by_credit_never_asks", "slp_loss.c", "return s->flying > 0 || (tx->sent == tx->limit && tx->written > tx->sent);", "return s->flying > 0;"),
+    ("part_of_lost_content_forgotten", "slp_tx.c", "\t\tlost->offset += part.bytes;\n", "\t\tlost->offset += part.bytes;\n\t\tlost->bytes = part.bytes;\n"),
+    ("message_order_of_segments", "slp_tx.c", "\ttx->sent += entry.bytes;\n\teager_frame", "\ttx->sent += entry.bytes - (entry.bytes == 50);\n\teager_frame"),
+    ("frame_one_byte_too_long", "slp_tx.c", "return s->frame_limit - SLP_BASE_BYTES - SLP_EAGER_BYTES;", "return s->frame_limit - SLP_BASE_BYTES - SLP_EAGER_BYTES + 1;"),
+    ("session_field_not_looked_at", "slp_session.c", "return base.session == s->tag ? on_numbered(s, frame, &base, now) : SLP_DROP_SESSION;", "return on_numbered(s, frame, &base, now);"),
+    ("nack_of_another_session_believed", "slp_session.c", "meant != s->peer.connection || base->session != s->tag :", "false :"),
+    ("lost_answer_never_repeated", "slp_session.c", "\t\ts->answer_due = true; /* our answer was lost */\n", ""),
+    ("own_sleep_counts_as_silence", "slp_session.c", "\ts->last_heard = slp_min(now, s->last_heard + (now - due));\n\ts->waiting_since = slp_min(now, s->waiting_since + (now - due));\n", ""),
+    ("cookie_never_fits", "slp_listen.c", "for (age = 0; age < 2 && age <= period; ++age)", "for (age = 1; age < 2 && age <= period; ++age)"),
+]
+
+
+def build(folder, core):
+    objects = []
+    for source in sorted(core.glob("*.c")):
+        objects.append(folder / (source.stem + ".o"))
+        subprocess.run(["gcc", "-std=c11", "-O1", "-g", "-w", *SANITIZE, "-c", source, "-o", objects[-1]], check=True)
+    return objects
+
+
+def build_world(folder):
+    links = folder / "include" / "sluice"
+    links.mkdir(parents=True)
+    (links / "base").symlink_to(ROOT / "transport" / "base")
+    objects = []
+    for name in ("judge", "world", "simulate"):
+        objects.append(folder / (name + ".o"))
+        subprocess.run(["g++", "-std=c++20", "-O1", "-g", "-w", *SANITIZE, "-I", ROOT, "-I", folder / "include", "-c",
+                        ROOT / "tests" / "slp" / (name + ".cc"), "-o", objects[-1]], check=True)
+    return objects
+
+
+def try_mutant(mutant, world, schedules):
+    name, file, old, new = mutant
+    with tempfile.TemporaryDirectory(prefix="slp-mutant.") as place:
+        folder = pathlib.Path(place)
+        core = folder / "slp"
+        shutil.copytree(CORE, core)
+        text = (core / file).read_text(encoding="utf-8")
+        if text.count(old) != 1:
+            return name, None, f"its place is {text.count(old)} times in {file}"
+        (core / file).write_text(text.replace(old, new), encoding="utf-8")
+        try:
+            objects = build(folder, core)
+        except subprocess.CalledProcessError:
+            return name, None, "does not build"
+        program = folder / "simulate"
+        subprocess.run(["g++", *SANITIZE, *objects, *world, "-o", program], check=True)
+        try:
+            run = subprocess.run([program, "--schedules", str(schedules)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
+        except subprocess.TimeoutExpired:
+            return name, True, "hangs"
+        said = (run.stdout.strip().splitlines() or run.stderr.strip().splitlines() or ["?"])[0]
+        if run.returncode not in (0, 1):
+            said = next((line for line in run.stderr.splitlines() if "rror" in line), said)
+        return name, run.returncode != 0, said[:110]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--schedules", type=int, default=6000)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    chosen = [m for m in MUTANTS if options.only in m[0]]
+    survivors = broken = 0
+    with tempfile.TemporaryDirectory(prefix="slp-world.") as place:
+        world = build_world(pathlib.Path(place))
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            for name, caught, said in pool.map(lambda m: try_mutant(m, world, options.schedules), chosen):
+                verdict = "caught" if caught else "SURVIVED" if caught is False else "BROKEN"
+                survivors += caught is False
+                broken += caught is None
+                print(f"{verdict:8}  {name}: {said}", flush=True)
+    print(f"{len(chosen) - survivors - broken} of {len(chosen)} caught, {survivors} survived, {broken} could not be planted")
+    return 1 if survivors or broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
