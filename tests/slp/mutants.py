@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Plants bugs in copies of SLP's core and says which the simulator finds.
+"""Plants bugs in copies of SLP's core and says which the tests find.
 
-Each mutant is one small edit, built by plain gcc in a folder of its own and run for up to
---schedules schedules; the first seed that fails is its catch. A survivor is reported and
-makes the exit code 1.
+Each mutant is one small edit, built by plain gcc in a folder of its own, and run under the
+unit tests and for up to --schedules schedules of the simulator; the first that fails is
+its catch. A survivor is reported and makes the exit code 1.
 
     tests/slp/mutants.py [--schedules N] [--only NAME] [--jobs N]
 """
@@ -38,7 +38,6 @@ MUTANTS = [
     ("spans_lose_a_neighbour", "slp_stream.c", "\t\tto = slp_max(to, spans[last].to);\n", ""),
     ("message_given_twice_after_a_stall", "slp_stream.c", "\t\t\trx->stalled = true;\n", "\t\t\trx->stalled = true;\n\t\t\tif (bytes == 100)\n\t\t\t\trx->floor += SLP_RECORD_BYTES + bytes;\n"),
     ("credit_beyond_the_buffer", "slp_stream.c", "return (uint16_t)((rx->floor + rx->capacity) / 1024);", "return (uint16_t)((rx->floor + rx->capacity) / 1024 + 4);"),
-    ("credit_may_go_back", "slp_stream.c", "if (more < 0x8000 && tx->limit", "if (tx->limit"),
     ("no_word_after_a_stall", "slp_session.c", "\t\ts->seen.due = 0;\n", "\t\ts->seen.due = SLP_NEVER;\n"),
     ("segments_never_end", "slp_stream.c", "segment->left = (uint16_t)(segment->left - entry->bytes);", "segment->left = (uint16_t)(segment->left - (entry->bytes == 77 ? 0 : entry->bytes));"),
     ("wrapped_record_cut", "slp_stream.c", "if (place + bytes > rx->capacity) {", "if (place + bytes > rx->capacity + 8) {"),
@@ -86,19 +85,32 @@ def build(folder, core):
     return objects
 
 
-def build_world(folder):
+def build_tests(folder):
+    """Programs as lists of objects, without the core."""
     links = folder / "include" / "sluice"
     links.mkdir(parents=True)
     (links / "base").symlink_to(ROOT / "transport" / "base")
-    objects = []
-    for name in ("judge", "world", "simulate"):
-        objects.append(folder / (name + ".o"))
+    (folder / "main.cc").write_text("#define CATCH_CONFIG_MAIN\n#include <catch2/catch.hpp>\n", encoding="utf-8")
+    objects = {}
+    names = ["judge", "world", "simulate", "session_test", "wire_test"]
+    for source in [ROOT / "tests" / "slp" / (name + ".cc") for name in names] + [folder / "main.cc"]:
+        objects[source.stem] = folder / (source.stem + ".o")
         subprocess.run(["g++", "-std=c++20", "-O1", "-g", "-w", *SANITIZE, "-I", ROOT, "-I", folder / "include", "-c",
-                        ROOT / "tests" / "slp" / (name + ".cc"), "-o", objects[-1]], check=True)
-    return objects
+                        source, "-o", objects[source.stem]], check=True)
+    of = lambda *chosen: [objects[name] for name in chosen]
+    return {"wire_test": of("wire_test", "main"), "session_test": of("session_test", "judge", "main"), "simulate": of("simulate", "world", "judge")}
 
 
-def try_mutant(mutant, world, schedules):
+def complaint(run):
+    lines = run.stdout.splitlines() + run.stderr.splitlines()
+    for sign in ("seed ", "FAILED", "ERROR", "runtime error"):
+        for number, line in enumerate(lines):
+            if sign in line:
+                return " ".join(part.strip() for part in lines[number:number + 2])[:110]
+    return (lines or ["?"])[-1][:110]
+
+
+def try_mutant(mutant, programs, schedules):
     name, file, old, new = mutant
     with tempfile.TemporaryDirectory(prefix="slp-mutant.") as place:
         folder = pathlib.Path(place)
@@ -112,16 +124,16 @@ def try_mutant(mutant, world, schedules):
             objects = build(folder, core)
         except subprocess.CalledProcessError:
             return name, None, "does not build"
-        program = folder / "simulate"
-        subprocess.run(["g++", *SANITIZE, *objects, *world, "-o", program], check=True)
-        try:
-            run = subprocess.run([program, "--schedules", str(schedules)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
-        except subprocess.TimeoutExpired:
-            return name, True, "hangs"
-        said = (run.stdout.strip().splitlines() or run.stderr.strip().splitlines() or ["?"])[0]
-        if run.returncode not in (0, 1):
-            said = next((line for line in run.stderr.splitlines() if "rror" in line), said)
-        return name, run.returncode != 0, said[:110]
+        for program, others in programs.items():
+            subprocess.run(["g++", *SANITIZE, *objects, *others, "-o", folder / program], check=True)
+            arguments = ["--schedules", str(schedules)] if program == "simulate" else []
+            try:
+                run = subprocess.run([folder / program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
+            except subprocess.TimeoutExpired:
+                return name, True, f"{program} hangs"
+            if run.returncode != 0:
+                return name, True, f"{program}: {complaint(run)}"
+        return name, False, complaint(run)
 
 
 def main():
@@ -132,10 +144,10 @@ def main():
     options = parser.parse_args()
     chosen = [m for m in MUTANTS if options.only in m[0]]
     survivors = broken = 0
-    with tempfile.TemporaryDirectory(prefix="slp-world.") as place:
-        world = build_world(pathlib.Path(place))
+    with tempfile.TemporaryDirectory(prefix="slp-tests.") as place:
+        programs = build_tests(pathlib.Path(place))
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            for name, caught, said in pool.map(lambda m: try_mutant(m, world, options.schedules), chosen):
+            for name, caught, said in pool.map(lambda m: try_mutant(m, programs, options.schedules), chosen):
                 verdict = "caught" if caught else "SURVIVED" if caught is False else "BROKEN"
                 survivors += caught is False
                 broken += caught is None

@@ -183,6 +183,10 @@ void End::collect_counters() {
   const slp_counters* counters = slp_counters_of(session_);
   world_.summary.frames += counters->frames_sent;
   world_.summary.resent += counters->resent;
+  // Both keep to the rules, and checksums find what is damaged on the way.
+  for (slp_drop never : {SLP_DROP_NUMBER, SLP_DROP_ACK, SLP_DROP_CONTENT, SLP_DROP_RANGE}) {
+    require(counters->dropped[never] == 0, "an honest peer's frame was found to be against the rules");
+  }
 }
 
 void End::forget_session() {
@@ -292,7 +296,9 @@ bool End::on_message(const slp_rts* rts, const uint8_t* data, uint32_t bytes) {
   world_.note(id);
   if (rts == nullptr) return true;
   auto found = other().announced_.find(rts->handle);
-  if (found != other().announced_.end()) answer_rts(world_.random, found->second);
+  for (uint64_t times = 1 + world_.random.below(3); times > 0 && found != other().announced_.end(); --times) {
+    answer_rts(world_.random, found->second);
+  }
   return true;
 }
 
