@@ -49,7 +49,7 @@ void slp_sent_add(struct slp_session *s, const struct slp_sent *entry)
 
 static void pop_settled(struct slp_session *s)
 {
-	while (s->sent_first != s->sent_next && sent_at(s, s->sent_first)->state >= SLP_SENT_AGAIN)
+	while (s->sent_first != s->sent_next && sent_at(s, s->sent_first)->state == SLP_SENT_DONE)
 		++s->sent_first;
 }
 
@@ -101,7 +101,11 @@ struct slp_sent *slp_next_lost(struct slp_session *s)
 /* Its content goes into a younger frame, for which this makes room. */
 void slp_sent_again(struct slp_session *s, struct slp_sent *entry)
 {
-	land(s, entry, SLP_SENT_AGAIN);
+	uint64_t *place = &s->given_up[s->given_up_next++ % SLP_GIVEN_UP];
+
+	s->given_up_live += *place == 0;
+	*place = entry->number;
+	land(s, entry, SLP_SENT_DONE);
 	pop_settled(s);
 }
 
@@ -215,23 +219,36 @@ static uint64_t first_at_least(struct slp_session *s, uint64_t number)
 	return low;
 }
 
+/* It was only late: be more patient. */
+static void note_spurious(struct slp_session *s, uint64_t number)
+{
+	uint64_t distance = s->largest_acked > number ? s->largest_acked - number : 0;
+
+	++s->counters.spurious;
+	s->reorder = slp_min(slp_max(s->reorder, distance + 1), SLP_MOST_REORDER);
+}
+
+static void look_among_given_up(struct slp_session *s, uint64_t low, uint64_t high)
+{
+	uint32_t i;
+
+	for (i = 0; s->given_up_live > 0 && i < SLP_GIVEN_UP; ++i) {
+		if (s->given_up[i] < low || s->given_up[i] > high)
+			continue;
+		note_spurious(s, s->given_up[i]);
+		s->given_up[i] = 0;
+		--s->given_up_live;
+	}
+}
+
 static void acked(struct slp_session *s, struct slp_sent *entry)
 {
-	enum slp_sent_state before = (enum slp_sent_state)entry->state;
-
 	note_size(s, entry, true);
-	if (before != SLP_SENT_FLYING) {
-		/* It was only late: be more patient. */
-		uint64_t distance = s->largest_acked > entry->number ? s->largest_acked - entry->number : 0;
-
-		++s->counters.spurious;
-		s->reorder = slp_min(slp_max(s->reorder, distance + 1), SLP_MOST_REORDER);
-	}
-	if (before == SLP_SENT_FLYING)
+	if (entry->state == SLP_SENT_LOST)
+		note_spurious(s, entry->number);
+	else
 		++s->round_acked;
 	land(s, entry, SLP_SENT_DONE);
-	if (before == SLP_SENT_AGAIN)
-		return; /* its content is in another frame's account */
 	if (entry->kind == SLP_SENT_EAGER)
 		slp_stream_acked(s, entry);
 	else if (entry->kind == SLP_SENT_DATA)
@@ -244,6 +261,7 @@ static bool ack_range(struct slp_session *s, uint64_t low, uint64_t high)
 	uint64_t at;
 	bool news = false;
 
+	look_among_given_up(s, low, high);
 	for (at = first_at_least(s, low); at < s->sent_next && sent_at(s, at)->number <= high; ++at) {
 		if (sent_at(s, at)->state == SLP_SENT_DONE)
 			continue;

@@ -10,14 +10,16 @@
 /* What slp_frame_bytes() may fall to: every Ethernet carries it, in either carrier. */
 #define SLP_SMALL_FRAME (1500u - 48u)
 
+/* Frames that are remembered after they were taken for lost, to learn whether they were. */
+#define SLP_GIVEN_UP 32u
+
 /* ---- what was sent and is not yet acknowledged: slp_loss.c */
 
 enum slp_sent_kind { SLP_SENT_PING, SLP_SENT_EAGER, SLP_SENT_DATA };
 enum slp_sent_state {
 	SLP_SENT_FLYING,
-	SLP_SENT_LOST,	/* its content waits to be sent again */
-	SLP_SENT_AGAIN, /* its content is in a younger frame; only remembered to see spurious losses */
-	SLP_SENT_DONE,
+	SLP_SENT_LOST, /* its content waits to be sent again */
+	SLP_SENT_DONE, /* acknowledged, or its content is in a younger frame */
 };
 /* Each byte of content is in exactly one frame that is FLYING or LOST. */
 struct slp_sent {
@@ -143,6 +145,8 @@ struct slp_session {
 	struct slp_sent sent[SLP_SENT_FRAMES];
 	uint64_t sent_first, sent_next; /* ring, by count */
 	uint32_t flying, lost;
+	uint64_t given_up[SLP_GIVEN_UP]; /* numbers of frames whose content went again; 0: none */
+	uint32_t given_up_next, given_up_live;
 	uint64_t in_flight; /* bytes */
 	uint32_t probes;    /* frames that may leave against the window */
 	bool ping_due;

@@ -61,7 +61,7 @@ MUTANTS = [
     ("handle_of_an_older_generation", "slp_transfer.c", "return handle->open && handle->generation == number >> 16 ? handle : 0;", "return handle->open ? handle : 0;"),
     ("pulls_not_ended_with_the_session", "slp_transfer.c", "\t\tif (s->pulls[i].used)\n\t\t\tend_pull(s, &s->pulls[i], why, true);\n", ""),
     ("lost_content_given_up", "slp_loss.c", "land(s, entry, entry->kind == SLP_SENT_PING ? SLP_SENT_DONE : SLP_SENT_LOST);", "land(s, entry, entry->kind != SLP_SENT_EAGER || entry->bytes == 60 ? SLP_SENT_DONE : SLP_SENT_LOST);"),
-    ("content_acknowledged_twice", "slp_loss.c", "\tif (before == SLP_SENT_AGAIN)\n\t\treturn; /* its content is in another frame's account */\n", ""),
+    ("patience_never_learned", "slp_loss.c", "\t*place = entry->number;\n", "\t*place = 0;\n\t--s->given_up_live;\n"),
     ("in_flight_leaks", "slp_loss.c", "\t\t--s->flying;\n\t\ts->in_flight -= slp_wire_bytes(entry);\n", "\t\t--s->flying;\n\t\ts->in_flight -= state == SLP_SENT_LOST ? 0 : slp_wire_bytes(entry);\n"),
     ("no_probe", "slp_loss.c", "\ts->probe_due = slp_answer_missing(s) ? now + probe_wait(s) : SLP_NEVER;\n", "\t(void)now;\n\t(void)probe_wait;\n"),
     ("acks_of_the_unsent_believed", "slp_loss.c", "if (largest == 0 || largest >= s->next_number || base->ack_run >= largest)", "if (largest == 0 || base->ack_run >= largest)"),

@@ -326,6 +326,27 @@ TEST_CASE("a lone frame is acknowledged within the delay, sixteen at once, a gap
   CHECK(pair.server.messages.size() == 19);
 }
 
+TEST_CASE("frames that prove to have been late only teach patience", "[slp]") {
+  Pair pair;
+  auto round = [&] {
+    Frame late = next_frame(pair, "late");
+    for (int i = 0; i < 8; ++i) REQUIRE(pair.server.hear(next_frame(pair, "m"), pair.now) == SLP_TAKEN);
+    pair.run(pair.now + 10 * kMillisecond);  // taken for lost, and sent again
+    uint64_t resent = slp_counters_of(pair.client.session)->resent;
+    (void)pair.server.hear(late, pair.now);
+    pair.run(pair.now + 10 * kMillisecond);
+    return resent;
+  };
+  slp_view before, after;
+  slp_view_of(pair.client.session, &before);
+  CHECK(before.reorder == 3);
+  CHECK(round() == 1);
+  slp_view_of(pair.client.session, &after);
+  CHECK(after.reorder >= 8);
+  CHECK(slp_counters_of(pair.client.session)->spurious == 1);
+  CHECK(pair.server.messages.size() == 9);
+}
+
 TEST_CASE("room again is told at once", "[slp]") {
   Pair pair;
   pair.server.full = true;
