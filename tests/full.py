@@ -20,7 +20,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LEDGER = ROOT / "tests" / "ledger.jsonl"
-SOURCES = ["allocator", "transport", "tests/sim", "tests/fuzz", "tests/wire"]
+SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests/sim", "tests/slp", "tests/fuzz", "tests/wire"]
 SLP_SOURCES = ["kernel_compat/slp", "tests/slp", "tests/sim/random.h"]
 # A guest's verdict also depends on the lab, and on whatever test runs there.
 GUEST_SOURCES = ["allocator", "transport", "tests", "tools"]
@@ -31,7 +31,7 @@ SCHEDULES_PER_SLICE = 1_000_000
 SIM_SLICES = 10
 FUZZ_SECONDS = 60
 FUZZ_TARGETS = ("hello offer want data done release cancel credit ping bye "
-                "header stream layout address remote_key session").split()
+                "header stream layout address remote_key session slp").split()
 
 
 def output(*command):

@@ -25,7 +25,7 @@ root="$(cd "$(dirname "$0")/../.." && pwd)"
 cd "$root"
 corpora="$root/tests/fuzz/corpus"
 messages=(hello offer want data done release cancel credit ping bye)
-every=("${messages[@]}" header stream layout address remote_key session)
+every=("${messages[@]}" header stream layout address remote_key session slp)
 [ "${targets[0]}" != all ] || targets=("${every[@]}")
 
 work="$(mktemp -d "${TMPDIR:-/tmp}/sluice-fuzz.XXXXXX")"
@@ -34,14 +34,17 @@ mkdir -p "$work/include/sluice" "$work/objects"
 ln -s "$root/allocator" "$work/include/sluice/allocator"
 for room in "$root"/transport/*/; do ln -s "$room" "$work/include/sluice/$(basename "$room")"; done
 
-flags=(-std=c++20 -O2 -g1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined
-       -fno-sanitize-recover=all -I"$work/include" -I"$root" -Wall -Wextra -Werror -Wno-unused-parameter
-       -DSLUICE_FAULT_POINTS=1)
+c_flags=(-O2 -g1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+         -Wall -Wextra -Werror)
+flags=(-std=c++20 "${c_flags[@]}" -I"$work/include" -I"$root" -Wno-unused-parameter -DSLUICE_FAULT_POINTS=1)
 
 # Objects are shared by the targets of one run.
 object() {
   local out="$work/objects/${1//\//_}.o"
-  [ -e "$out" ] || clang++ "${flags[@]}" -c "$root/$1" -o "$out"
+  case "$1" in
+    *.c) [ -e "$out" ] || clang -std=c11 "${c_flags[@]}" -c "$root/$1" -o "$out" ;;
+    *) [ -e "$out" ] || clang++ "${flags[@]}" -c "$root/$1" -o "$out" ;;
+  esac
   objects+=("$out")
 }
 
@@ -56,6 +59,7 @@ build() {
     layout) source=fuzz_layout sources=(tests/wire/layout_check.cc tests/wire/layout_oracle.cc "${base[@]}") ;;
     address) source=fuzz_address sources=(tests/wire/address_check.cc transport/api/address.cc transport/base/status.cc) ;;
     remote_key) source=fuzz_remote_key sources=(transport/api/remote_key.cc transport/base/status.cc) ;;
+    slp) source=fuzz_slp sources=(kernel_compat/slp/*.c tests/slp/judge.cc) ;;
     session)
       source=fuzz_session
       sources=("${wire[@]}" transport/base/*.cc allocator/*.cc transport/proto/*.cc tests/fuzz/session_world.cc
@@ -76,7 +80,7 @@ build() {
 
 longest() {
   case "$1" in
-    header) echo 24 ;; remote_key) echo 48 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; session) echo 600 ;; *) echo 1088 ;;
+    header) echo 24 ;; remote_key) echo 48 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; session|slp) echo 600 ;; *) echo 1088 ;;
   esac
 }
 
