@@ -151,7 +151,7 @@ TEST_CASE("each field of a HELLO comes back", "[slp]") {
   hello.max_version = 3;
   hello.capabilities = 0x4142;
   hello.mtu = 9000;
-  hello.stream_kib = 9;
+  hello.stream_kib = 10;
   hello.transfers = 16;
   hello.handles = 64;
   hello.ack_delay_us = 200;
@@ -167,7 +167,7 @@ TEST_CASE("each field of a HELLO comes back", "[slp]") {
   CHECK(back.max_version == 3);
   CHECK(back.capabilities == hello.capabilities);
   CHECK(back.mtu == 9000);
-  CHECK(back.stream_kib == 9);
+  CHECK(back.stream_kib == 10);
   CHECK(back.transfers == 16);
   CHECK(back.handles == 64);
   CHECK(back.ack_delay_us == 200);

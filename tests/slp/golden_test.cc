@@ -1,0 +1,204 @@
+// The frames of a conversation, byte for byte as they were on the day the format was
+// fixed: golden/frames.txt, "end type hex" a line. `golden_test --write FILE` makes it anew
+// (a new version of the protocol, and nothing less, is a reason to).
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "kernel_compat/slp/slp.h"
+
+namespace {
+
+using Frame = std::vector<uint8_t>;
+constexpr uint64_t kMillisecond = 1'000'000;
+
+struct End {
+  const char* name;
+  std::vector<uint64_t> room = std::vector<uint64_t>((slp_session_bytes() + 7) / 8);
+  slp_node node{};
+  slp_session* session = nullptr;
+  std::map<uint64_t, std::vector<uint8_t>> memory;
+  uint32_t heard_handle = 0;
+};
+
+const slp_ops kOps = {
+    .place = [](void* user, uint64_t cookie, uint64_t offset, const slp_frame* frame, uint32_t at, uint32_t bytes) {
+      std::memcpy(static_cast<End*>(user)->memory.at(cookie).data() + offset, frame->data + at, bytes);
+    },
+    .message = [](void* user, const slp_rts* rts, const uint8_t*, uint32_t) {
+      if (rts != nullptr) static_cast<End*>(user)->heard_handle = rts->handle;
+      return true;
+    },
+    .ended = nullptr, .written = nullptr, .state = nullptr, .wake = nullptr,
+    .source_crc = [](void* user, uint64_t cookie, uint64_t offset, uint32_t bytes) {
+      return slp_crc32c(0, static_cast<End*>(user)->memory.at(cookie).data() + offset, bytes);
+    },
+    .frame_crc = nullptr,
+};
+
+class Conversation {
+ public:
+  Conversation() {
+    slp_config ours = config(client_);
+    ours.nonce = 0x0123456789abcdef, ours.connection = 0x00010002, ours.source_port = 40000, ours.destination_port = 7;
+    client_.session = slp_connect(client_.room.data(), &ours, now_);
+    greet();
+    send(client_, "hello", false);
+    send(server_, "hello back", false);
+    talk();
+    // The first of two messages is lost, so that an ACK has a range to tell.
+    send(client_, "lost at first", true);
+    send(client_, "not lost", false);
+    talk();
+    lend_and_pull();
+    push();
+    now_ += 2000 * kMillisecond;  // a keepalive
+    talk();
+    slp_abort(client_.session);
+    talk();
+    stranger();
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  slp_config config(End& end) {
+    slp_config made;
+    slp_config_init(&made);
+    slp_node_init(&end.node, 1 << 20);
+    made.ops = &kOps, made.user = &end, made.node = &end.node, made.payload_crc = true;
+    return made;
+  }
+  void write(const char* who, const Frame& frame) {
+    static const char* const kNames[] = {"?", "HELLO", "HELLO_ACK", "RETRY", "NACK", "BYE", "ACK", "PING", "EAGER", "DATA"};
+    char hex[3];
+    text_ += std::string(who) + " " + kNames[frame[0] & 31] + " ";
+    for (uint8_t byte : frame) {
+      std::snprintf(hex, sizeof hex, "%02x", byte);
+      text_ += hex;
+    }
+    text_ += "\n";
+  }
+  static slp_frame view(const Frame& frame) {
+    return {.data = frame.data(), .present = frame.size(), .bytes = frame.size(), .ce = false, .context = nullptr};
+  }
+  bool next(End& end, Frame& frame) {
+    slp_tx tx;
+    if (!slp_poll_tx(end.session, now_, &tx)) return false;
+    frame.assign(tx.header, tx.header + tx.header_bytes);
+    for (int i = 0; i < 2; ++i) frame.insert(frame.end(), tx.piece[i], tx.piece[i] + tx.piece_bytes[i]);
+    if (tx.from_memory) {
+      const uint8_t* from = end.memory.at(tx.cookie).data() + tx.offset;
+      frame.insert(frame.end(), from, from + tx.bytes);
+    }
+    write(end.name, frame);
+    return true;
+  }
+  void greet() {
+    slp_listener listener{.secret = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, .port = 7, .mtu = 1452};
+    slp_meeting met;
+    for (int round = 0; round < 2; ++round) {
+      Frame hello;
+      next(client_, hello);
+      slp_frame in = view(hello);
+      if (slp_listen(&listener, now_, reinterpret_cast<const uint8_t*>("\x02\0\0\0\0\x01"), 6, &in, &met) != SLP_LISTEN_REPLY) break;
+      Frame retry(met.reply, met.reply + met.reply_bytes);
+      write("server", retry);
+      in = view(retry);
+      (void)slp_on_frame(client_.session, now_, &in);
+    }
+    slp_config theirs = config(server_);
+    theirs.nonce = 0x1122334455667788, theirs.connection = 0x00030004, theirs.source_port = 7, theirs.destination_port = 40000;
+    (void)slp_accept(server_.room.data(), &theirs, &met.hello, now_, &server_.session);
+    talk();
+  }
+  void send(End& end, const char* words, bool lost) {
+    (void)slp_send(end.session, nullptr, reinterpret_cast<const uint8_t*>(words), static_cast<uint32_t>(std::strlen(words)), nullptr, 0);
+    if (!lost) return;
+    Frame gone;
+    next(end, gone);
+  }
+  // Both say and hear everything, timers included, until a quarter of a second of silence.
+  void talk() {
+    uint64_t quiet_at = now_ + 250 * kMillisecond;
+    while (now_ < quiet_at) {
+      bool any = false;
+      for (End* end : {&client_, &server_}) {
+        End& other = end == &client_ ? server_ : client_;
+        for (Frame frame; next(*end, frame); any = true) {
+          slp_frame in = view(frame);
+          (void)slp_on_frame(other.session, now_ + 10'000, &in);
+        }
+      }
+      now_ += 10'000;
+      if (any) continue;
+      now_ = std::max(now_, std::min({quiet_at, slp_next_timeout(client_.session), slp_next_timeout(server_.session)}));
+      slp_on_timer(client_.session, now_);
+      slp_on_timer(server_.session, now_);
+    }
+  }
+  void lend_and_pull() {
+    std::vector<uint8_t>& lent = server_.memory[5];
+    lent.resize(2 * SLP_UNIT_BYTES + 100);
+    for (size_t i = 0; i < lent.size(); ++i) lent[i] = static_cast<uint8_t>(i * 3);
+    uint32_t handle = 0;
+    (void)slp_open_handle(server_.session, 5, lent.size(), SLP_READ, &handle);
+    slp_rts rts{.handle = handle, .length = lent.size()};
+    (void)slp_send(server_.session, &rts, reinterpret_cast<const uint8_t*>("take"), 4, nullptr, 0);
+    talk();
+    client_.memory[6].resize(lent.size());
+    (void)slp_pull(client_.session, client_.heard_handle, 0, lent.size(), 6);
+    talk();
+    // Outside the handle: DONE with a status.
+    (void)slp_pull(client_.session, client_.heard_handle, 1, lent.size(), 6);
+    talk();
+  }
+  void push() {
+    server_.memory[7].resize(50);
+    uint32_t handle = 0, notice = 0x0badcafe;
+    (void)slp_open_handle(server_.session, 7, 50, SLP_WRITE, &handle);
+    client_.memory[8].assign(40, 0x5a);
+    (void)slp_push(client_.session, handle, 10, 40, 8, &notice);
+    talk();
+  }
+  void stranger() {
+    std::string last = text_.substr(text_.find("client EAGER") + 13);
+    Frame frame;
+    for (size_t i = 0; last[i] != '\n'; i += 2) frame.push_back(static_cast<uint8_t>(std::stoi(last.substr(i, 2), nullptr, 16)));
+    slp_frame in = view(frame);
+    uint8_t reply[SLP_MAX_HEADER];
+    write("server", Frame(reply, reply + slp_no_session(&in, reply)));
+  }
+
+  uint64_t now_ = 1000 * kMillisecond;
+  End client_{.name = "client"}, server_{.name = "server"};
+  std::string text_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string now = Conversation().text();
+  if (argc == 3 && std::string(argv[1]) == "--write") {
+    std::ofstream(argv[2]) << now;
+    return 0;
+  }
+  std::ifstream file(argc > 1 ? argv[1] : "tests/slp/golden/frames.txt");
+  std::stringstream golden;
+  golden << file.rdbuf();
+  if (golden.str() == now) return 0;
+  std::istringstream expected(golden.str()), found(now);
+  for (std::string a, b; std::getline(expected, a) || std::getline(found, b); a.clear(), b.clear()) {
+    if (b.empty()) std::getline(found, b);
+    if (a != b) {
+      std::cout << "expected " << a << "\nfound    " << b << "\n";
+      break;
+    }
+  }
+  return 1;
+}
