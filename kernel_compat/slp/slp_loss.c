@@ -9,9 +9,12 @@
 #define SLP_PROBES 2u
 #define SLP_FIRST_WINDOW 65536u
 #define SLP_LEAST_FRAMES 2u /* of the window */
-/* A round that lost less than a 32nd is a bad cable, not a queue that overflows: queues
- * that do are told by marks, by time, and by losing much more. */
+/* Who loses less than a 32nd of the last frames has a bad cable, not a queue that overflows:
+ * queues that do are told by marks, by time, and by losing much more. A round alone says
+ * nothing: in a short one a single loss is a large share. */
 #define SLP_LOSS_SHARE 32u
+#define SLP_LOSS_LEAST 3u
+#define SLP_LOSS_FRAMES 256u
 /* So many large frames in a row are lost, and none arrives, while small ones do: something
  * between the two takes no large ones. */
 #define SLP_LARGE_LOST 8u
@@ -130,9 +133,20 @@ static uint64_t least_window(const struct slp_session *s)
 	return SLP_LEAST_FRAMES * s->frame_limit;
 }
 
+static bool losing(struct slp_session *s)
+{
+	s->recent_lost += s->round_lost;
+	s->recent_frames += s->round_acked + s->round_lost;
+	if (s->recent_frames > SLP_LOSS_FRAMES) {
+		s->recent_frames /= 2;
+		s->recent_lost /= 2;
+	}
+	return s->round_lost > 0 && s->recent_lost >= SLP_LOSS_LEAST &&
+	       s->recent_lost * SLP_LOSS_SHARE > s->recent_frames;
+}
+
 static void end_round(struct slp_session *s)
 {
-	uint64_t frames = s->round_acked + s->round_lost;
 	uint32_t share = s->round_acked ? (uint32_t)(slp_min(s->round_marked, s->round_acked) * 1024 / s->round_acked) : 0;
 	/* A queue that grows shows in time before it shows in loss. */
 	bool slow = s->min_rtt != SLP_NEVER && s->round_min_rtt != SLP_NEVER &&
@@ -143,7 +157,7 @@ static void end_round(struct slp_session *s)
 	s->mark_share = s->mark_share - s->mark_share / 16 + share / 16;
 	if (share > 0 && s->mark_share < share / 16)
 		s->mark_share = share / 16;
-	if (s->round_lost * SLP_LOSS_SHARE > frames) {
+	if (losing(s)) {
 		s->window /= 2;
 		s->slow_start_limit = s->window;
 	} else if (share > 0) {

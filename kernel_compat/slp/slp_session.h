@@ -163,7 +163,7 @@ struct slp_session {
 	/* congestion */
 	uint64_t window, slow_start_limit;
 	uint64_t round_end, round_acked, round_lost, round_marked;
-	uint64_t round_min_rtt;
+	uint64_t round_min_rtt, recent_lost, recent_frames;
 	bool round_full; /* the window was a limit */
 	uint32_t mark_share; /* of 1024 */
 	uint16_t peer_ce;
