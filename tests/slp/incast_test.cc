@@ -65,6 +65,7 @@ class Incast {
       for (slp_session* session : {pair->sender, pair->receiver}) {
         result_.resent += slp_counters_of(session)->resent;
         result_.probes += slp_counters_of(session)->probes;
+        CHECK(slp_counters_of(session)->dropped[SLP_DROP_RANGE] == 0);  // senders keep within the window
       }
     }
     return result_;

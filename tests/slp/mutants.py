@@ -92,13 +92,14 @@ def build_tests(folder):
     (links / "base").symlink_to(ROOT / "transport" / "base")
     (folder / "main.cc").write_text("#define CATCH_CONFIG_MAIN\n#include <catch2/catch.hpp>\n", encoding="utf-8")
     objects = {}
-    names = ["judge", "world", "simulate", "session_test", "wire_test"]
+    names = ["judge", "world", "simulate", "session_test", "wire_test", "incast_test"]
     for source in [ROOT / "tests" / "slp" / (name + ".cc") for name in names] + [folder / "main.cc"]:
         objects[source.stem] = folder / (source.stem + ".o")
         subprocess.run(["g++", "-std=c++20", "-O1", "-g", "-w", *SANITIZE, "-I", ROOT, "-I", folder / "include", "-c",
                         source, "-o", objects[source.stem]], check=True)
     of = lambda *chosen: [objects[name] for name in chosen]
-    return {"wire_test": of("wire_test", "main"), "session_test": of("session_test", "judge", "main"), "simulate": of("simulate", "world", "judge")}
+    return {"wire_test": of("wire_test", "main"), "session_test": of("session_test", "judge", "main"),
+            "incast_test": of("incast_test", "main"), "simulate": of("simulate", "world", "judge")}
 
 
 def complaint(run):
