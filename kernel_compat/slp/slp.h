@@ -118,7 +118,8 @@ uint64_t slp_next_timeout(const struct slp_session *s);
 void slp_on_timer(struct slp_session *s, uint64_t now);
 
 /* One frame to be sent: the header, then up to two pieces of the session's memory, or
- * `bytes` of the memory that `cookie` names. Valid until the next call of the session. */
+ * `bytes` of the memory that `cookie` names. Valid until the next call of the session that
+ * is not slp_poll_tx(): frames can be sent in batches. */
 struct slp_tx {
 	uint8_t header[SLP_MAX_HEADER + 4 * SLP_MAX_PAIRS];
 	uint32_t header_bytes;

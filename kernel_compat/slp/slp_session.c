@@ -47,8 +47,12 @@ size_t slp_session_bytes(void)
 static struct slp_session *begin(void *memory, const struct slp_config *config, uint64_t now)
 {
 	struct slp_session *s = memory;
+	uint32_t i;
 
 	memset(s, 0, sizeof(*s));
+	/* A handle of one session shall name nothing in another, where it came by mistake. */
+	for (i = 0; i < SLP_HANDLES; ++i)
+		s->handles[i].generation = (uint16_t)(config->nonce >> 32);
 	s->config = *config;
 	s->config.mtu = (uint16_t)slp_max(config->mtu, SLP_SMALL_FRAME);
 	s->frame_limit = s->config.mtu;

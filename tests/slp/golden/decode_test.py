@@ -44,12 +44,12 @@ def main():
     same([fields["text"] for name, fields in said["client", 0]], [b"hello", b"lost at first", b"not lost"], "the client's messages")
     same([(name, fields["text"]) for name, fields in said["server", 0]], [("MESSAGE", b"hello back"), ("RTS", b"take")], "the server's messages")
     rts = said["server", 0][1][1]
-    same((rts["handle"], rts["length"]), (0x00010000, 2788), "RTS")
+    same((rts["handle"], rts["length"]), (0x33450000, 2788), "RTS")
     pulls = [fields for name, fields in said["client", 1] if name == "PULL"]
-    same(pulls[0], {"transfer": 0x10000, "handle": 0x10000, "offset": 0, "length": 2788, "limit": 2788}, "the first PULL")
+    same(pulls[0], {"transfer": 0x10000, "handle": 0x33450000, "offset": 0, "length": 2788, "limit": 2788}, "the first PULL")
     same(pulls[1]["offset"], 1, "the second PULL")
     push = [fields for name, fields in said["client", 1] if name == "PUSH"][0]
-    same(push, {"transfer": 0x18000, "handle": 0x10001, "offset": 10, "length": 40, "notice": 0x0BADCAFE, "noticed": 1}, "PUSH")
+    same(push, {"transfer": 0x18000, "handle": 0x33450001, "offset": 10, "length": 40, "notice": 0x0BADCAFE, "noticed": 1}, "PUSH")
     same([fields for _, fields in said["server", 1]], [{"transfer": 0x20000, "status": 4}, {"transfer": 0x18000, "status": 0}], "both DONE")
     pulled = {frame["offset"]: frame["bytes"] for end, frame in frames if frame["type"] == "DATA" and end == "server"}
     same(b"".join(pulled[offset] for offset in sorted(pulled)), bytes(i * 3 & 255 for i in range(2788)), "what was pulled")
