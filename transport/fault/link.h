@@ -54,6 +54,7 @@ class FaultyLink final : public proto::DecoratedLink {
   Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request, std::byte* result, uint64_t cookie) override {
     return inner_->atomic(peer, request, result, cookie);
   }
+  bool cancel_moves(uint64_t cookie) override { return inner_->cancel_moves(cookie); }
   bool stop() override { return inner_->stop(); }
   void close() override;
   std::string local_name() const override { return inner_->local_name(); }

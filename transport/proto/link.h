@@ -195,6 +195,9 @@ class Link {
   virtual Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
   // Puts what was there into the 8 bytes at `result`.
   virtual Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request, std::byte* result, uint64_t cookie);
+  // Ends what read() and write() have under way for `cookie`: on return nothing of it touches
+  // our memory, and no moved() follows. False: it cannot be called back.
+  virtual bool cancel_moves(uint64_t /*cookie*/) { return false; }
   // Ends all access of both devices to the memory of either end, before it returns. What
   // was running is dropped: no moved(), no window_closed() follows. Then only quarantine()
   // and close(). False: a device does not let go, now and at every later call.

@@ -232,6 +232,13 @@ Result<bool> Session::post_chunk(Operation* op) {
   return true;
 }
 
+void Session::count_copies(Operation* op, uint64_t bytes, const CopyCost& cost) {
+  op->completion.receipt.copied_bytes += bytes * cost.user;
+  op->completion.receipt.kernel_copied_bytes += bytes * cost.kernel;
+  counters_.copied_bytes += bytes * cost.user;
+  counters_.kernel_copied_bytes += bytes * cost.kernel;
+}
+
 void Session::moved(uint64_t cookie, uint64_t length, const Status& status, Instant now) {
   Busy busy(*this);
   last_heard_ = now;
@@ -246,9 +253,7 @@ void Session::moved(uint64_t cookie, uint64_t length, const Status& status, Inst
   }
   op->in_flight -= length;
   bool incoming = op->kind != OperationKind::kWrite && op->kind != OperationKind::kSupply;
-  uint64_t by_kernel = length * (incoming ? traits_.bulk_in : traits_.bulk_out).kernel;
-  op->completion.receipt.kernel_copied_bytes += by_kernel;
-  counters_.kernel_copied_bytes += by_kernel;
+  count_copies(op, length, incoming ? traits_.bulk_in : traits_.bulk_out);
   (incoming ? counters_.bytes_received : counters_.bytes_sent) += length;
   if (op->state == OperationState::kFencing) return end_fence(op);
   if (op->moved < op->total && op->list == nullptr) {
@@ -280,9 +285,7 @@ Status Session::arrived(uint32_t notice, Instant now) {
   }
   fault_point("session.placed");
   op->moved = op->total;
-  uint64_t by_kernel = op->total * traits_.bulk_in.kernel;
-  op->completion.receipt.kernel_copied_bytes += by_kernel;
-  counters_.kernel_copied_bytes += by_kernel;
+  count_copies(op, op->total, traits_.bulk_in);
   counters_.bytes_received += op->total;
   conclude(op, Status());
   return Status();
@@ -326,7 +329,7 @@ void Session::end_fence(Operation* op) {
 }
 
 // Ends an operation before its time. False: no device has to do with it.
-// What is moving cannot be called back: it ends when that is over. What the peer may be
+// What is moving and cannot be called back ends when that is over. What the peer may be
 // reading or writing ends when the peer says so, if it can be asked.
 bool Session::fence_early(Operation* op, const Status& why, bool peer_answers) {
   if (op->state == OperationState::kFencing) return true;  // how it ends is decided
@@ -341,6 +344,7 @@ bool Session::fence_early(Operation* op, const Status& why, bool peer_answers) {
   if (partly && why.code() != Code::kOutcomeUnknown) {
     end = Status(Code::kOutcomeUnknown, why.scope(), kOrigin, std::string(why.detail()) + "; a part of the write may be in place");
   }
+  if (moving && op->in_flight > 0 && !link_dead_ && link_->cancel_moves(op->id)) op->in_flight = 0;
   op->reply_due = moving && op->peer_id != 0 && !link_dead_;
   if (!moving && peer_answers) {
     bool offer = op->kind != OperationKind::kWant;
