@@ -1,6 +1,6 @@
 // Under SLUICE_CONTRACT_FAULTS=delayed the kernel itself is the fault: where the library
-// widens a connection's send buffer (tcp/socket.cc), it gets little, so that
-// writes are taken in part and reads find part of a message.
+// widens a send buffer (tcp/socket.cc, l2/frames.cc), it gets little, so that writes are
+// taken in part, reads find part of a message, and frames find no room.
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,8 +29,8 @@ uint64_t sockets_narrowed() { return narrowed.load(); }
 // In place of libc's, for the whole program.
 extern "C" int setsockopt(int fd, int level, int name, const void* value, socklen_t length) noexcept {
   using namespace sluice::test;
-  bool widens = level == SOL_SOCKET && name == SO_SNDBUF;
+  bool widens = level == SOL_SOCKET && (name == SO_SNDBUF || name == SO_SNDBUFFORCE);
   if (!widens || !faults_under_test()) return really_set(fd, level, name, value, length);
   narrowed.fetch_add(1);
-  return really_set(fd, level, name, &kNarrowBytes, sizeof(kNarrowBytes));
+  return really_set(fd, level, SO_SNDBUF, &kNarrowBytes, sizeof(kNarrowBytes));
 }

@@ -16,9 +16,9 @@ const std::string& path_under_test() {
   static const std::string path = [] {
     const char* chosen = std::getenv("SLUICE_CONTRACT_PATH");
     std::string text = chosen != nullptr ? chosen : "";
-    bool known = text == "loopback" || text == "shm" || text == "tcp" || text == "rdma" || text == "sluice";
+    bool known = text == "loopback" || text == "shm" || text == "tcp" || text == "rdma" || text == "l2" || text == "sluice";
     if (!known) {
-      std::fprintf(stderr, "SLUICE_CONTRACT_PATH='%s': set loopback, shm, tcp, rdma or sluice\n", text.c_str());
+      std::fprintf(stderr, "SLUICE_CONTRACT_PATH='%s': set loopback, shm, tcp, rdma, l2 or sluice\n", text.c_str());
       std::exit(2);
     }
     return text;
@@ -70,7 +70,8 @@ FaultsDone faults_done() {
 }
 
 bool path_has_views() { return path_under_test() != "tcp" && !path_is_direct(); }
-bool path_is_direct() { return path_under_test() == "rdma"; }
+bool path_is_direct() { return path_under_test() == "rdma" || path_under_test() == "l2"; }
+bool path_has_device() { return path_under_test() == "rdma"; }
 namespace {
 // "fake", and how it differs from an honest soft-RoCE: fake-lossy-small.
 verbs::FakeOptions fabric_of(std::string_view name) {
@@ -100,9 +101,9 @@ bool fake_device_under_test() {
     verbs::use_verbs_api(fabric);
     return true;
   }();
-  return path_is_direct() && fake;
+  return path_has_device() && fake;
 }
-bool copying_device_under_test() { return path_is_direct() && !fake_device_under_test(); }
+bool copying_device_under_test() { return path_has_device() && !fake_device_under_test(); }
 size_t inline_limit() { return path_under_test() == "tcp" ? 16384 : 4096; }
 
 namespace {
@@ -114,9 +115,15 @@ std::string host() {
 bool by_name() { return path_under_test() == "loopback" || path_under_test() == "shm"; }
 }  // namespace
 
-std::string fresh_address() { return by_name() ? named() : path_under_test() + "://" + host() + ":0"; }
+std::string fresh_address() {
+  if (path_under_test() == "l2") return "l2://lo:0";
+  return by_name() ? named() : path_under_test() + "://" + host() + ":0";
+}
 // Port 1 (tcpmux) is below the ephemeral range and unused.
-std::string deserted_address() { return by_name() ? named() : path_under_test() + "://" + host() + ":1"; }
+std::string deserted_address() {
+  if (path_under_test() == "l2") return "l2://lo/00:00:00:00:00:00:1";
+  return by_name() ? named() : path_under_test() + "://" + host() + ":1";
+}
 
 namespace {
 uint64_t mix(uint64_t x) {

@@ -18,7 +18,7 @@
 
 namespace sluice::test {
 
-// From the environment: loopback, shm, tcp, rdma or sluice (SLUICE_CONTRACT_PATH). Listeners
+// From the environment: loopback, shm, tcp, rdma, l2 or sluice (SLUICE_CONTRACT_PATH). Listeners
 // of paths that have hosts are at SLUICE_CONTRACT_HOST, else at 127.0.0.1.
 const std::string& path_under_test();
 // From the environment (SLUICE_CONTRACT_FAULTS): none, or what every connection of every
@@ -34,8 +34,10 @@ FaultsDone faults_done();
 // TCP connections that got a small send buffer.
 uint64_t sockets_narrowed();
 bool path_has_views();
-// Devices move the bytes: one-sided access needs nobody at the target.
+// The paths below the sessions move the bytes and check keys: RDMA devices and SLP.
 bool path_is_direct();
+// One-sided access needs nobody at the target.
+bool path_has_device();
 // RDMA by the fake fabric of tests/verbs (SLUICE_CONTRACT_VERBS=fake, or fake-narrow: without
 // memory windows), or by the device
 // that SLUICE_CONTRACT_HOST is the address of; those are soft devices, which copy.

@@ -86,7 +86,8 @@ TEST_CASE("requirements that the path cannot meet are refused with the reason", 
   hook.other = far.get();
   near->add_hook(&hook);
   // Of RDMA, what the device is decides: soft-RoCE's kernel copies, and says so.
-  bool copies = path_under_test() == "tcp" || copying_device_under_test();
+  bool l2 = path_under_test() == "l2";
+  bool copies = path_under_test() == "tcp" || l2 || copying_device_under_test();
   auto strict = near->connect(listener->address(), {.require = zero_copy});
   CHECK(strict.ok() == !copies);
   if (copies) {
@@ -94,9 +95,9 @@ TEST_CASE("requirements that the path cannot meet are refused with the reason", 
     INFO(strict.status().to_string());
     CHECK(strict.status().detail().find("cop") != std::string_view::npos);
   }
-  CHECK(near->connect(listener->address(), {.require = max_copies(2)}).ok());
+  CHECK(near->connect(listener->address(), {.require = max_copies(l2 ? 3 : 2)}).ok());
   auto by_rdma = near->connect(listener->address(), {.require = rdma});
-  CHECK(by_rdma.ok() == path_is_direct());
+  CHECK(by_rdma.ok() == path_has_device());
   if (!by_rdma.ok()) {
     CHECK(by_rdma.code() == Code::kUnsupported);
     CHECK_FALSE(by_rdma.status().detail().empty());
@@ -115,7 +116,7 @@ TEST_CASE("requirements that the path cannot meet are refused with the reason", 
 TEST_CASE("an endpoint says which path it is and why", "[contract][peers]") {
   NothingLeftBehind audit;
   Pair pair;
-  Path expected = path_is_direct() ? Path::kVerbs : path_under_test() == "tcp" ? Path::kTcp : path_under_test() == "loopback" ? Path::kLoopback : Path::kShm;
+  Path expected = path_has_device() ? Path::kVerbs : path_under_test() == "l2" ? Path::kPacket : path_under_test() == "tcp" ? Path::kTcp : path_under_test() == "loopback" ? Path::kLoopback : Path::kShm;
   for (Endpoint* endpoint : {&pair.client, &pair.server}) {
     EndpointInfo info = endpoint->info();
     CHECK(info.path.path == expected);

@@ -31,7 +31,9 @@ std::string accepted_problem(const Address& a) {
   } else {
     auto of_host = [&](char c) { return plain(c) || c == ':' || c == '%'; };
     if (a.host.empty() || a.host.size() > 255 || !std::ranges::all_of(a.host, of_host)) return "bad host";
-    if (!a.name.empty()) return "a host with a name";
+    auto of_mac = [](char c) { return c == ':' || std::isdigit(static_cast<unsigned char>(c)) || (c >= 'a' && c <= 'f'); };
+    bool mac = a.scheme == Scheme::kL2 && a.name.size() == 17 && std::ranges::all_of(a.name, of_mac);
+    if (!a.name.empty() && !mac) return "a host with a name";
   }
   return {};
 }

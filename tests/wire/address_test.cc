@@ -35,6 +35,11 @@ TEST_CASE("addresses of every scheme parse", "[address]") {
   parses("shm:train.job-1_x", Scheme::kShm, "", 0, "train.job-1_x");
   parses("loopback:a", Scheme::kLoopback, "", 0, "a");
   parses("shm:" + std::string(64, 'n'), Scheme::kShm, "", 0, std::string(64, 'n'));
+  parses("l2://eth0/02:00:00:00:00:0b:7", Scheme::kL2, "eth0", 7, "02:00:00:00:00:0b");
+  parses("l2://br-1.20/02:00:00:AB:cD:0b:65535", Scheme::kL2, "br-1.20", 65535, "02:00:00:ab:cd:0b");
+  parses("l2://eth0:7", Scheme::kL2, "eth0", 7, "");
+  parses("l2://eth0/:0", Scheme::kL2, "eth0", 0, "");
+  CHECK(Address::parse("l2://eth0/:7")->to_string() == "l2://eth0:7");
   CHECK(Address::parse("tcp://[::1]:7000")->to_string() == "tcp://[::1]:7000");
 }
 
@@ -53,6 +58,15 @@ TEST_CASE("addresses that do not parse say why, quote the text and show examples
   refused("tcp://host:+1", "the port is not a number");
   refused("tcp://host:7000/", "the port is not a number");
   refused("tcp://host: 7000", "the port is not a number");
+  refused("l2://", "':port' is missing");
+  refused("l2://eth0", "':port' is missing");
+  refused("l2://eth0/02:00:00:00:00:0b", "MAC address");  // the last pair is taken for the port
+  refused("l2://eth0/02:00:00:00:00:7", "MAC address");
+  refused("l2://eth0/02-00-00-00-00-0b:7", "MAC address");
+  refused("l2://eth0/02:00:00:00:00:0g:7", "MAC address");
+  refused("l2:///02:00:00:00:00:0b:7", "the host is empty");
+  refused("l2://[::1]:7", "no interface has");
+  refused("l2://eth0/02:00:00:00:00:0b:70000", "the port is not a number");
   refused("tcp://::1:7000", "an IPv6 address needs brackets");
   refused("tcp://[::1:7000", "']' is missing");
   refused("tcp://[::1]7000", "':port' is missing");

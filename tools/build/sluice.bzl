@@ -11,6 +11,7 @@ _ROOMS = {
     "transport/base": "sluice/base",
     "transport/exchange": "sluice/exchange",
     "transport/fault": "sluice/fault",
+    "transport/l2": "sluice/l2",
     "transport/loopback": "sluice/loopback",
     "transport/proto": "sluice/proto",
     "transport/select": "sluice/select",

@@ -26,7 +26,7 @@ std::string quoted(std::string_view text) {
 Status invalid(std::string_view text, const std::string& why) {
   return Status(Code::kInvalidArgument, Scope::kOperation, "api/address",
                 "address '" + quoted(text) + "': " + why +
-                    "; examples: sluice://host:7000, rdma://host:7000, tcp://[::1]:7000, shm:name");
+                    "; examples: sluice://host:7000, rdma://host:7000, tcp://[::1]:7000, l2://eth0/02:00:00:00:00:0b:7, shm:name");
 }
 
 bool name_character(char c) {
@@ -77,6 +77,30 @@ Result<Address> parse_host_port(std::string_view text, Scheme scheme, std::strin
   return address;
 }
 
+bool hexadecimal(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+
+// "eth0/02:00:00:00:00:0b:7", or without the MAC address "eth0:7" and "eth0/:7".
+Result<Address> parse_interface(std::string_view text, std::string_view rest) {
+  std::string name;
+  if (size_t slash = rest.find('/'); slash != std::string_view::npos) {
+    std::string_view mac = rest.substr(slash + 1);
+    size_t colon = mac.rfind(':');
+    if (colon == std::string_view::npos) return invalid(text, "':port' is missing");
+    for (char c : mac.substr(0, colon)) name += c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
+    bool good = name.empty() || name.size() == 17;
+    for (size_t i = 0; i < name.size() && good; ++i) good = i % 3 == 2 ? name[i] == ':' : hexadecimal(name[i]);
+    if (!good) return invalid(text, "a MAC address has six pairs of hexadecimal digits with colons between");
+    std::string plain = std::string(rest.substr(0, slash)) + std::string(mac.substr(colon));
+    SLUICE_TRY(Address address, parse_host_port(text, Scheme::kL2, plain));
+    if (address.host.find_first_of(":%") != std::string::npos) return invalid(text, "the interface has a character that no interface has");
+    address.name = std::move(name);
+    return address;
+  }
+  SLUICE_TRY(Address address, parse_host_port(text, Scheme::kL2, rest));
+  if (address.host.find_first_of(":%") != std::string::npos) return invalid(text, "the interface has a character that no interface has");
+  return address;
+}
+
 }  // namespace
 
 std::string_view to_string(Scheme scheme) {
@@ -86,6 +110,7 @@ std::string_view to_string(Scheme scheme) {
     case Scheme::kTcp: return "tcp";
     case Scheme::kLoopback: return "loopback";
     case Scheme::kRdma: return "rdma";
+    case Scheme::kL2: return "l2";
   }
   return "scheme out of range";
 }
@@ -95,6 +120,7 @@ Result<Address> Address::parse(std::string_view text) {
   if (text.starts_with("sluice://")) return parse_host_port(text, Scheme::kSluice, rest_after("sluice://"));
   if (text.starts_with("tcp://")) return parse_host_port(text, Scheme::kTcp, rest_after("tcp://"));
   if (text.starts_with("rdma://")) return parse_host_port(text, Scheme::kRdma, rest_after("rdma://"));
+  if (text.starts_with("l2://")) return parse_interface(text, rest_after("l2://"));
   if (text.starts_with("shm:")) return parse_name(text, Scheme::kShm, rest_after("shm:"));
   if (text.starts_with("loopback:")) return parse_name(text, Scheme::kLoopback, rest_after("loopback:"));
   return invalid(text, "unknown scheme");
@@ -103,6 +129,7 @@ Result<Address> Address::parse(std::string_view text) {
 std::string Address::to_string() const {
   std::string text(sluice::to_string(scheme));
   if (scheme == Scheme::kShm || scheme == Scheme::kLoopback) return text + ":" + name;
+  if (scheme == Scheme::kL2) return text + "://" + host + (name.empty() ? "" : "/" + name) + ":" + std::to_string(port);
   bool brackets = host.find(':') != std::string::npos;
   return text + "://" + (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }

@@ -10,18 +10,20 @@
 
 namespace sluice {
 
-enum class Scheme : uint8_t { kSluice, kShm, kTcp, kLoopback, kRdma };
+enum class Scheme : uint8_t { kSluice, kShm, kTcp, kLoopback, kRdma, kL2 };
 std::string_view to_string(Scheme scheme);
 
 // sluice://host:port  best path that a probe proves; tcp://host:port  TCP only;
 // rdma://host:port  RDMA only, the address of an RDMA device's port;
+// l2://interface/MAC:port  Ethernet frames only, by this machine's interface; to listen:
+// l2://interface:port;
 // shm:name  shared memory only; loopback:name  within one process.
 // A host may be a name, an IPv4 address or an IPv6 address in brackets.
 struct Address {
   Scheme scheme = Scheme::kSluice;
-  std::string host;   // sluice, tcp, rdma
-  uint16_t port = 0;  // sluice, tcp, rdma; 0 when listening: any free port
-  std::string name;   // shm, loopback: 1..64 of [A-Za-z0-9._-]
+  std::string host;   // sluice, tcp, rdma; l2: the interface
+  uint16_t port = 0;  // sluice, tcp, rdma, l2; 0 when listening: any free port
+  std::string name;   // shm, loopback: 1..64 of [A-Za-z0-9._-]; l2: the peer's MAC address, or none
 
   // Errors: kInvalidArgument; the text quotes what was given and shows an example.
   static Result<Address> parse(std::string_view text);

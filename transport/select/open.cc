@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include <sluice/l2/frames.h>
+#include <sluice/l2/link.h>
+#include <sluice/l2/provider.h>
 #include <sluice/loopback/provider.h>
 #include <sluice/select/provider.h>
 #include <sluice/shm/provider.h>
@@ -27,6 +30,7 @@ Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
   // Rings first: they are looked at in every round of a spin.
   context->add_provider(std::move(shm));
   context->add_provider(std::move(rdma));
+  context->add_provider(std::make_unique<l2::L2Provider>(*context));
   context->add_provider(std::move(tcp));
   context->add_provider(std::move(select));
   context->add_provider(std::make_unique<loopback::LoopbackProvider>(*context));
@@ -47,6 +51,14 @@ PathReport explain_verbs() {
   return report;
 }
 
+PathReport explain_packet() {
+  Status allowed = l2::packet_sockets_allowed();
+  return {.path = Path::kPacket,
+          .usable = allowed.ok(),
+          .why = allowed.ok() ? "for peers on the same Ethernet, by l2:// addresses" : std::string(allowed.detail()),
+          .properties = l2::l2_traits().properties};
+}
+
 }  // namespace
 
 std::vector<PathReport> explain_paths() {
@@ -57,7 +69,7 @@ std::vector<PathReport> explain_paths() {
                      .properties = {.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}}});
   reports.push_back(explain_verbs());
   reports.push_back({.path = Path::kModule, .usable = false, .why = "this build has no kernel module backend", .properties = {.path = Path::kModule}});
-  reports.push_back({.path = Path::kPacket, .usable = false, .why = "this build has no packet backend", .properties = {.path = Path::kPacket}});
+  reports.push_back(explain_packet());
   reports.push_back({.path = Path::kTcp,
                      .usable = true,
                      .why = "for every peer that an IP address reaches",

@@ -1,0 +1,224 @@
+// Real frames between the two ends of a veth pair: no IP address anywhere. Whole, with
+// frames dropped by the kernel's filter, with the cable pulled, and what is refused.
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
+#include <catch2/catch.hpp>
+
+#include <linux/capability.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+
+#include <sluice/api/context.h>
+#include <sluice/base/counters.h>
+#include <sluice/select/open.h>
+
+#include "tests/support/audit.h"
+#include "tests/support/skip.h"
+
+namespace sluice::test {
+namespace {
+
+bool run(const std::string& command) { return std::system(("PATH=$PATH:/usr/sbin:/sbin " + command + " 2>/dev/null").c_str()) == 0; }
+
+bool have_wire = false;
+
+struct Prepare final : Catch::TestEventListenerBase {
+  using TestEventListenerBase::TestEventListenerBase;
+  void testRunStarting(const Catch::TestRunInfo&) override {
+    have_wire = (::unshare(CLONE_NEWNET) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) &&
+                run("ip link add left address 02:00:00:00:00:0a type veth peer name right address 02:00:00:00:00:0b") &&
+                run("ip link set left up") && run("ip link set right up") && run("ip link set lo up");
+  }
+};
+CATCH_REGISTER_LISTENER(Prepare)
+
+#define NEEDS_WIRE() \
+  if (!have_wire) return skip("netns", "no network namespace with a veth pair: unshare or ip is refused")
+
+class Other final : public ProgressHook {
+ public:
+  size_t progress(Instant) override { return context != nullptr ? context->progress() : 0; }
+  Instant next_timeout() override { return kNever; }
+  Context* context = nullptr;
+};
+
+Instant soon() { return after(now(), std::chrono::seconds(20)); }
+
+struct Two {
+  Two() {
+    near = std::move(open_context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSpin})).value();
+    far = std::move(open_context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSpin})).value();
+    auto listening = far->listen("l2://right:0");
+    INFO(listening.status().to_string());
+    REQUIRE(listening.ok());
+    listener = std::move(listening).value();
+    std::string address = listener.address();
+    REQUIRE(address.starts_with("l2://right/02:00:00:00:00:0b:"));
+    hook.context = far.get();
+    near->add_hook(&hook);
+    auto connected = near->connect("l2://left" + address.substr(std::strlen("l2://right")));
+    INFO(connected.status().to_string());
+    REQUIRE(connected.ok());
+    client = std::move(connected).value();
+    auto accepted = listener.accept(soon());
+    REQUIRE(accepted.ok());
+    server = std::move(accepted).value();
+  }
+  ~Two() { near->remove_hook(&hook); }
+  bool until(const std::function<bool()>& done) { return near->wait_until(done, soon()).ok(); }
+
+  std::unique_ptr<Context> near, far;
+  Other hook;
+  Listener listener;
+  Endpoint client, server;
+};
+
+struct Box final : CompletionSink {
+  void on_completion(Completion&& completion) noexcept override { all.push_back(std::move(completion)); }
+  std::vector<Completion> all;
+};
+
+Buffer filled(Context& context, size_t size, uint8_t seed) {
+  Buffer buffer = std::move(context.allocate({static_cast<int64_t>(size)}, uint8)).value();
+  for (size_t i = 0; i < size; ++i) buffer.bytes()[i] = static_cast<std::byte>(i * 7 + i / 251 + seed);
+  return buffer;
+}
+
+bool same(std::span<const std::byte> a, std::span<const std::byte> b) { return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin()); }
+
+// One message each way; the receipts of the receiver.
+void exchange(Two& two, size_t size) {
+  for (bool forth : {true, false}) {
+    INFO(size << " bytes " << (forth ? "forth" : "back"));
+    Context &from = forth ? *two.near : *two.far, &to = forth ? *two.far : *two.near;
+    Box box, sent;
+    Buffer into = std::move(to.allocate({static_cast<int64_t>(size)}, uint8)).value();
+    REQUIRE((forth ? two.server : two.client).receive({.tag = 5}, std::move(into), {.sink = &box, .deadline = soon()}).ok());
+    Tensor tensor = filled(from, size, 3).freeze();
+    REQUIRE((forth ? two.client : two.server).send(5, tensor, {.sink = &sent, .deadline = soon(), .level = Level::kPlaced}).ok());
+    REQUIRE(two.until([&] { return box.all.size() + sent.all.size() == 2; }));
+    INFO(box.all[0].status.to_string() << sent.all[0].status.to_string());
+    REQUIRE(box.all[0].status.ok());
+    REQUIRE(sent.all[0].status.ok());
+    CHECK(same(box.all[0].buffers[0].bytes(), tensor.bytes()));
+    CHECK(box.all[0].receipt.path == Path::kPacket);
+    CHECK(box.all[0].receipt.copied_bytes == size);
+    CHECK(box.all[0].receipt.kernel_copied_bytes == size);
+    if (size > 4096) CHECK(sent.all[0].receipt.copied_bytes == 0);
+  }
+}
+
+void everything(Two& two) {
+  for (size_t size : {size_t{1}, size_t{64}, size_t{4096}, size_t{4097}, size_t{300'000}, size_t{8} << 20}) exchange(two, size);
+  Buffer memory = filled(*two.far, 1 << 20, 9);
+  auto key = two.server.grant(memory, {.rights = Right::kReadWrite});
+  REQUIRE(key.ok());
+  auto got = two.client.read_and_wait(*key, 1000, std::move(two.near->allocate({100'000}, uint8)).value(), soon());
+  REQUIRE(got.ok());
+  CHECK(same(got->buffer.bytes(), memory.bytes().subspan(1000, 100'000)));
+  Tensor news = filled(*two.near, 500'000, 1).freeze();
+  REQUIRE(two.client.write_and_wait(*key, 17, Tensor(news), soon()).ok());
+  CHECK(same(memory.bytes().subspan(17, 500'000), news.bytes()));
+}
+
+TEST_CASE("messages and one-sided access cross at MTU 1500, 9000 and 65000", "[l2]") {
+  NEEDS_WIRE();
+  for (const char* mtu : {"1500", "9000", "65000"}) {
+    NothingLeftBehind audit;
+    INFO("MTU " << mtu);
+    REQUIRE(run(std::string("ip link set left mtu ") + mtu));
+    REQUIRE(run(std::string("ip link set right mtu ") + mtu));
+    Two two;
+    everything(two);
+    CHECK(two.client.close(soon()).ok());
+    CHECK(two.until([&] { return two.server.state() == EndpointState::kClosed; }));
+  }
+  REQUIRE(run("ip link set left mtu 1500"));
+  REQUIRE(run("ip link set right mtu 1500"));
+}
+
+TEST_CASE("what the network drops is sent again, and everything arrives once", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  // One frame in twenty, each way: BPF's random number against a share of 2^32.
+  bool dropping = true;
+  for (const char* end : {"left", "right"}) {
+    dropping = dropping && run(std::string("tc qdisc add dev ") + end + " clsact") &&
+               run(std::string("tc filter add dev ") + end + " ingress bpf da bytecode '4,32 0 0 4294963256,53 1 0 214748365,6 0 0 2,6 0 0 0'");
+  }
+  if (!dropping) return skip("tc", "no classic BPF filter by tc here");
+  {
+    Two two;
+    everything(two);
+    everything(two);
+  }
+  CHECK(run("tc qdisc del dev left clsact"));
+  CHECK(run("tc qdisc del dev right clsact"));
+}
+
+TEST_CASE("a pulled cable ends the connection in its time, with what was under way", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Two two;
+  Box box;
+  REQUIRE(run("ip link set right down"));
+  Tensor tensor = filled(*two.near, 1 << 20, 3).freeze();
+  REQUIRE(two.client.send(5, tensor, {.sink = &box, .deadline = after(now(), std::chrono::seconds(60)), .level = Level::kPlaced}).ok());
+  REQUIRE(two.until([&] { return two.client.state() == EndpointState::kClosed && two.server.state() == EndpointState::kClosed; }));
+  REQUIRE(box.all.size() == 1);
+  CHECK(box.all[0].status == Code::kOutcomeUnknown);  // it had been offered
+  CHECK(box.all[0].status.detail().find("not been heard") != std::string_view::npos);
+  REQUIRE(run("ip link set right up"));
+}
+
+TEST_CASE("an interface that is not there, or another's MAC address, is refused with what there is", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  auto context = std::move(open_context({})).value();
+  for (const char* address : {"l2://nowhere:0", "l2://an-interface-with-a-long-name:0"}) {
+    auto listening = context->listen(address);
+    REQUIRE(listening.code() == Code::kInvalidArgument);
+    CHECK(listening.status().detail().find("left") != std::string_view::npos);
+  }
+  CHECK(context->connect("l2://nowhere/02:00:00:00:00:0b:7").code() == Code::kInvalidArgument);
+  CHECK(context->connect("l2://left:7").code() == Code::kInvalidArgument);
+  auto other = context->listen("l2://left/02:00:00:00:00:0b:7");
+  CHECK(other.code() == Code::kInvalidArgument);
+  CHECK(other.status().detail().find("02:00:00:00:00:0a") != std::string_view::npos);
+  CHECK(context->listen("l2://left/02:00:00:00:00:0a:7").ok());
+}
+
+// What a child without CAP_NET_RAW finds: 0 as it should be.
+int without_the_capability() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  if (::syscall(SYS_capget, &header, data) != 0) return 2;
+  data[0].effective &= ~(1u << CAP_NET_RAW);
+  data[0].permitted &= ~(1u << CAP_NET_RAW);
+  if (::syscall(SYS_capset, &header, data) != 0) return 3;
+  auto context = open_context({});
+  if (!context.ok()) return 4;
+  auto listening = (*context)->listen("l2://left:0");
+  if (listening.code() != Code::kAccessDenied) return 5;
+  return listening.status().detail().find("setcap cap_net_raw+ep /") != std::string_view::npos ? 0 : 6;
+}
+
+TEST_CASE("without CAP_NET_RAW the error names it and the command that grants it", "[l2]") {
+  NEEDS_WIRE();
+  pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) std::_Exit(without_the_capability());
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,186 @@
+// One SLP session with its memory: the pieces that its transfers move, the windows that the
+// peer may reach, and the greeting. What comes is kept until the owner asks for it, but for
+// messages. Knows no session of ours.
+#ifndef SLUICE_L2_CONNECTION_H_
+#define SLUICE_L2_CONNECTION_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sluice/base/clock.h>
+#include <sluice/l2/frames.h>
+#include <sluice/proto/link.h>
+
+struct slp_config;
+struct slp_frame;
+struct slp_hello;
+struct slp_node;
+struct slp_session;
+struct slp_tx;
+
+namespace sluice::l2 {
+
+class Connection;
+class Port;
+
+// Gets what comes, on the context's thread, from progress only.
+class ConnectionClient {
+ public:
+  virtual void on_message(proto::ConstBytes message, Instant now) = 0;
+  virtual void on_notice(uint32_t notice, Instant now) = 0;
+  virtual void on_moved(uint64_t cookie, uint64_t length, Instant now) = 0;
+  virtual void on_window_closed(uint64_t cookie, Instant now) = 0;
+
+ protected:
+  ~ConnectionClient() = default;
+};
+
+// Whoever owns the connections of a context.
+class ConnectionHost {
+ public:
+  // The connection may have frames to send. May be called again before they are.
+  virtual void activate(Connection& connection) noexcept = 0;
+  // The same, from a call of the program's, which may not come back soon: they leave at once.
+  virtual void posted(Connection& connection) noexcept = 0;
+  // From a connection's beginning to its end.
+  virtual void remember(Connection& connection) = 0;
+  virtual void forget(Connection& connection) noexcept = 0;
+  virtual slp_node& node() = 0;
+
+ protected:
+  ~ConnectionHost() = default;
+};
+
+// Windows at once, and transfers at once: SLP's own limits.
+inline constexpr size_t kWindows = 64;
+inline constexpr size_t kMoves = 32;
+
+class Connection final {
+ public:
+  enum class State : uint8_t { kConnecting, kGreeting, kReady, kEnded };
+  struct Place {
+    Port* port;
+    PeerAddress peer;
+    uint16_t peer_port;
+  };
+  struct Failure {
+    Status why;
+    bool moving = false;  // a transfer was refused: of this cookie, so long
+    uint64_t cookie = 0, length = 0;
+  };
+
+  // Says HELLO; progress comes by frames and timers. Errors: kTryAgain (too many of the port).
+  static Result<std::unique_ptr<Connection>> connect(ConnectionHost& host, const Place& place, const wire::Hello& ours);
+  // Answers a HELLO that the listener let pass. Errors: kUnsupported, kCorrupt, kTryAgain.
+  static Result<std::unique_ptr<Connection>> accept(ConnectionHost& host, const Place& place, const slp_hello& hello, const wire::Hello& ours);
+  ~Connection();
+
+  State state() const { return state_; }
+  // kReady or kEnded: over, and why.
+  bool failed() const { return failed_; }
+  const Failure& failure() const { return failure_; }
+  void fail(Status why);
+  const wire::Hello& ours() const { return ours_; }
+  const wire::Hello& peer() const { return peer_; }
+  const Place& place() const { return place_; }
+  uint64_t peer_nonce() const { return peer_nonce_; }
+  std::string local_name() const;
+  std::string peer_name() const;
+
+  // From the port. False: not of this session.
+  bool on_frame(const slp_frame& frame, Instant now);
+  void restarted();
+  void on_timer(Instant now);
+  Instant next_timeout() const;
+  // Sends what there is, up to a bound; true if there is more.
+  bool pump(Instant now);
+
+  // In State::kReady. From now on what comes goes to the client; null: it is dropped.
+  void set_client(ConnectionClient* client);
+  // Gives the client what was kept; returns how much.
+  size_t deliver(Instant now);
+  bool has_news() const { return !events_.empty() || !early_.empty(); }
+
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out);
+  void close_window(proto::WindowId window, bool tell);
+  void close_windows();
+  // False: all transfers are in use. What is refused ends the connection, as a device would.
+  bool read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie);
+  bool write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
+  void cancel_moves(uint64_t cookie);
+  // Something was refused for want of room, and none would be now. Says so once.
+  bool became_writable();
+  // All that was posted is with the peer, or never will be.
+  bool drained() const;
+  // Ends all access to memory of either end; the BYE goes out.
+  void stop();
+  bool stopped() const { return stopped_; }
+
+  bool marked_active = false;  // the host's
+
+ private:
+  struct Ops;
+  struct Event {
+    enum class Kind : uint8_t { kNone, kMoved, kWindowClosed, kNotice } kind;
+    uint32_t notice = 0;
+    uint64_t cookie = 0, length = 0;
+  };
+  struct Window {
+    std::byte* data = nullptr;
+    uint64_t length = 0, cookie = 0;
+    uint32_t handle = 0;  // 0: free
+  };
+  struct Move {
+    std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
+    size_t count = 0;  // 0: free
+    uint64_t length = 0, cookie = 0;
+    bool waiting = false;  // a push with a notice: until the others of its cookie are over
+    uint32_t handle = 0, notice = 0;
+    uint64_t offset = 0;
+  };
+  Connection(ConnectionHost& host, const Place& place, const wire::Hello& ours, bool active);
+  Status configure(slp_config& config);
+  void send_hello();
+  bool take_message(proto::ConstBytes message);
+  void take_hello(proto::ConstBytes message);
+  void on_ended(uint64_t cookie, int status);
+  void on_state(bool up, int why);
+  size_t find_pieces(uint64_t cookie, uint64_t offset, uint64_t bytes, std::span<proto::MutableBytes> out);
+  void gather(const slp_tx& tx, FrameOut& frame);
+  size_t start_move(bool pull, const wire::Segment& peer, uint64_t cookie);
+  bool last_of_its_cookie(const Move& push) const;
+  void push_waiting();
+  void posted(size_t slot, int status);
+  void note_ended(Status why);
+
+  ConnectionHost& host_;
+  Place place_;
+  wire::Hello ours_, peer_;
+  std::unique_ptr<uint64_t[]> memory_;
+  slp_session* session_ = nullptr;
+  ConnectionClient* client_ = nullptr;
+  uint64_t peer_nonce_ = 0;
+  uint32_t number_ = 0;
+  State state_ = State::kConnecting;
+  const bool active_;
+  bool failed_ = false, stopped_ = false, leaving_ = false;
+  bool want_room_ = false, want_window_ = false, want_pull_ = false, want_push_ = false;
+  Instant now_;
+  Failure failure_;
+  std::array<Window, kWindows> windows_;
+  std::array<Move, kMoves> moves_;
+  std::vector<Event> events_;
+  // Messages that came before there was a client.
+  std::vector<std::vector<std::byte>> early_;
+  size_t early_bytes_ = 0;
+};
+
+}  // namespace sluice::l2
+
+#endif  // SLUICE_L2_CONNECTION_H_

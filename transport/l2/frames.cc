@@ -1,0 +1,257 @@
+#include <sluice/l2/frames.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include <sluice/base/counters.h>
+
+#include "kernel_compat/slp/slp_wire.h"
+
+namespace sluice::l2 {
+namespace {
+
+constexpr const char* kOrigin = "l2/frames";
+constexpr size_t kMacBytes = 6;
+// SLP has up to 512 frames of one session under way, each charged with its page: several
+// sessions' worth. What the kernel gives less than this is lost frames under load.
+constexpr int kSocketBytes = 8 << 20;
+
+Counter frames_not_taken("l2.frames_not_taken");
+Counter frames_truncated("l2.frames_truncated");
+
+class Fd {
+ public:
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&&) = delete;
+  ~Fd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int value() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+Status no_descriptor(int error) {
+  return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "no socket; raise the limit of descriptors with ulimit -n", error);
+}
+
+std::string program() {
+  char path[512];
+  ssize_t length = ::readlink("/proc/self/exe", path, sizeof(path));
+  return length > 0 ? std::string(path, static_cast<size_t>(length)) : "PROGRAM";
+}
+
+Result<Fd> packet_socket() {
+  // Protocol 0: nothing comes before it is bound, when the filter is in place.
+  Fd fd(::socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (fd.value() >= 0) return fd;
+  if (errno == EPERM || errno == EACCES) {
+    return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
+                  "packet sockets need CAP_NET_RAW: sudo setcap cap_net_raw+ep " + program() + ", or run it as root", errno);
+  }
+  if (errno == EAFNOSUPPORT) return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "this kernel has no packet sockets", errno);
+  return no_descriptor(errno);
+}
+
+std::string interfaces() {
+  std::string all;
+  struct if_nameindex* list = ::if_nameindex();
+  for (auto* entry = list; entry != nullptr && entry->if_index != 0; ++entry) all += (all.empty() ? "" : ", ") + std::string(entry->if_name);
+  if (list != nullptr) ::if_freenameindex(list);
+  return all.empty() ? "none" : all;
+}
+
+Result<int> index_of(const std::string& interface) {
+  unsigned index = interface.size() < IFNAMSIZ ? ::if_nametoindex(interface.c_str()) : 0;
+  if (index != 0) return static_cast<int>(index);
+  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "there is no interface '" + interface + "' here, but " + interfaces());
+}
+
+// To us (not to others, nor our own), our version, our port. With SOCK_DGRAM a filter's
+// bytes begin after the Ethernet header.
+Status set_filter(int fd, uint16_t port) {
+  sock_filter code[] = {
+      {BPF_LD | BPF_B | BPF_ABS, 0, 0, static_cast<uint32_t>(SKF_AD_OFF + SKF_AD_PKTTYPE)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 5, PACKET_HOST},
+      {BPF_LD | BPF_B | BPF_ABS, 0, 0, 0},
+      {BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xe0},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 2, SLP_VERSION << 5},
+      {BPF_LD | BPF_H | BPF_ABS, 0, 0, 4},
+      {BPF_JMP | BPF_JEQ | BPF_K, 1, 0, __builtin_bswap16(port)},  // BPF loads big-endian
+      {BPF_RET | BPF_K, 0, 0, 0},
+      {BPF_RET | BPF_K, 0, 0, UINT32_MAX},
+  };
+  sock_fprog filter{.len = sizeof(code) / sizeof(code[0]), .filter = code};
+  if (::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) == 0) return Status();
+  return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "the kernel takes no packet filter; see net.core.optmem_max", errno);
+}
+
+void enlarge(int fd) {
+  int bytes = kSocketBytes;
+  // Beyond net.core.rmem_max with CAP_NET_ADMIN only.
+  if (::setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) != 0) ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+  if (::setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) != 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+}
+
+class PacketCarrier final : public Carrier {
+ public:
+  PacketCarrier(Fd fd, int interface, uint16_t mtu, const PeerAddress& own) : fd_(std::move(fd)), interface_(interface), mtu_(mtu), own_(own) {}
+  int fd() const override { return fd_.value(); }
+  uint16_t mtu() const override { return mtu_; }
+  const PeerAddress& own_address() const override { return own_; }
+
+  void send(std::span<const FrameOut> frames) override {
+    std::array<mmsghdr, kBatch> messages{};
+    std::array<sockaddr_ll, kBatch> targets{};
+    for (size_t i = 0; i < frames.size(); ++i) {
+      targets[i].sll_family = AF_PACKET;
+      targets[i].sll_protocol = htons(SLP_ETHERTYPE);
+      targets[i].sll_ifindex = interface_;
+      targets[i].sll_halen = kMacBytes;
+      std::memcpy(targets[i].sll_addr, frames[i].to->bytes.data(), kMacBytes);
+      msghdr& header = messages[i].msg_hdr;
+      header.msg_name = &targets[i];
+      header.msg_namelen = sizeof(targets[i]);
+      header.msg_iov = const_cast<iovec*>(frames[i].pieces.data());
+      header.msg_iovlen = frames[i].count;
+    }
+    size_t sent = 0;
+    while (sent < frames.size()) {
+      int taken = ::sendmmsg(fd_.value(), messages.data() + sent, static_cast<unsigned>(frames.size() - sent), MSG_DONTWAIT);
+      if (taken < 0 && errno == EINTR) continue;
+      // One that the device refuses is like one lost on the wire; a full queue takes no more.
+      bool full = taken < 0 && (errno == EAGAIN || errno == ENOBUFS);
+      if (taken <= 0) frames_not_taken.add(full ? frames.size() - sent : 1);
+      if (full) return;
+      sent += taken > 0 ? static_cast<size_t>(taken) : 1;
+    }
+  }
+
+  std::span<const FrameIn> receive(ReceiveRoom& room) override {
+    std::array<mmsghdr, kBatch> messages{};
+    std::array<iovec, kBatch> places;
+    std::array<sockaddr_ll, kBatch> sources;
+    for (size_t i = 0; i < kBatch; ++i) {
+      places[i] = {room.slot(i), room.slot_bytes()};
+      msghdr& header = messages[i].msg_hdr;
+      header.msg_name = &sources[i];
+      header.msg_namelen = sizeof(sources[i]);
+      header.msg_iov = &places[i];
+      header.msg_iovlen = 1;
+    }
+    int came = ::recvmmsg(fd_.value(), messages.data(), kBatch, MSG_DONTWAIT, nullptr);
+    size_t kept = 0;
+    for (int i = 0; i < came; ++i) {
+      if ((messages[static_cast<size_t>(i)].msg_hdr.msg_flags & MSG_TRUNC) != 0 || sources[static_cast<size_t>(i)].sll_halen != kMacBytes) {
+        frames_truncated.add();
+        continue;
+      }
+      FrameIn& frame = room.frames[kept++];
+      frame.from.size = kMacBytes;
+      std::memcpy(frame.from.bytes.data(), sources[static_cast<size_t>(i)].sll_addr, kMacBytes);
+      frame.data = room.slot(static_cast<size_t>(i));
+      frame.bytes = messages[static_cast<size_t>(i)].msg_len;
+    }
+    return {room.frames.data(), kept};
+  }
+
+ private:
+  Fd fd_;
+  int interface_;
+  uint16_t mtu_;
+  PeerAddress own_;
+};
+
+}  // namespace
+
+Result<PeerAddress> parse_mac(const std::string& text) {
+  PeerAddress address;
+  unsigned b[kMacBytes];
+  int used = 0;
+  int fields = std::sscanf(text.c_str(), "%2x:%2x:%2x:%2x:%2x:%2x%n", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &used);
+  if (fields != kMacBytes || static_cast<size_t>(used) != text.size()) {
+    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "'" + text + "' is no MAC address, as 02:00:00:00:00:0b is");
+  }
+  address.size = kMacBytes;
+  for (size_t i = 0; i < kMacBytes; ++i) address.bytes[i] = static_cast<uint8_t>(b[i]);
+  return address;
+}
+
+std::string mac_text(const PeerAddress& address) {
+  const auto& b = address.bytes;
+  char text[18];
+  std::snprintf(text, sizeof(text), "%02x:%02x:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3], b[4], b[5]);
+  return text;
+}
+
+void ReceiveRoom::reserve(size_t frame_bytes) {
+  // One more, so that what is longer is seen to be.
+  if (frame_bytes + 1 <= slot_bytes_) return;
+  slot_bytes_ = frame_bytes + 1;
+  memory_.resize(kBatch * slot_bytes_);
+}
+
+Result<std::unique_ptr<Carrier>> open_packet_carrier(const std::string& interface, uint16_t port) {
+  SLUICE_TRY(Fd fd, packet_socket());
+  SLUICE_TRY(int index, index_of(interface));
+  ifreq request{};
+  std::memcpy(request.ifr_name, interface.data(), interface.size());
+  if (::ioctl(fd.value(), SIOCGIFMTU, &request) != 0) {
+    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "the interface " + interface + " tells no MTU", errno);
+  }
+  auto mtu = static_cast<uint16_t>(std::clamp(request.ifr_mtu, 0, 65535));
+  if (mtu < 1500 - 48) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "the MTU of " + interface + " is " + std::to_string(mtu) + "; SLP needs 1452");
+  }
+  int yes = 1;
+  SLUICE_RETURN_IF_ERROR(set_filter(fd.value(), port));
+  if (::setsockopt(fd.value(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof(yes)) != 0) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "packet sockets here cannot ignore outgoing frames; that takes Linux 4.20", errno);
+  }
+  enlarge(fd.value());
+  sockaddr_ll own{};
+  own.sll_family = AF_PACKET;
+  own.sll_protocol = htons(SLP_ETHERTYPE);
+  own.sll_ifindex = index;
+  socklen_t length = sizeof(own);
+  if (::bind(fd.value(), reinterpret_cast<sockaddr*>(&own), sizeof(own)) != 0) {
+    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "no packet socket can be bound to " + interface, errno);
+  }
+  if (::getsockname(fd.value(), reinterpret_cast<sockaddr*>(&own), &length) != 0 || own.sll_halen != kMacBytes) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, interface + " is no Ethernet: it has no MAC address");
+  }
+  PeerAddress address{.size = kMacBytes};
+  std::memcpy(address.bytes.data(), own.sll_addr, kMacBytes);
+  return std::unique_ptr<Carrier>(std::make_unique<PacketCarrier>(std::move(fd), index, mtu, address));
+}
+
+Status packet_sockets_allowed() { return packet_socket().status(); }
+
+Result<int> claim_port(const std::string& interface, uint16_t port) {
+  SLUICE_TRY(int index, index_of(interface));
+  Fd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (fd.value() < 0) return no_descriptor(errno);
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  int text = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "sluice-l2-%d-%u", index, unsigned{port});
+  auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(text));
+  if (::bind(fd.value(), reinterpret_cast<sockaddr*>(&name), length) == 0) return fd.release();
+  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                "port " + std::to_string(port) + " of " + interface + " is taken; port 0 takes any that is free", errno);
+}
+
+}  // namespace sluice::l2

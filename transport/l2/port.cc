@@ -1,0 +1,181 @@
+#include <sluice/l2/port.h>
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include <sluice/api/identity.h>
+#include <sluice/base/counters.h>
+
+#include "kernel_compat/slp/slp.h"
+
+namespace sluice::l2 {
+namespace {
+
+constexpr const char* kOrigin = "l2/port";
+// Batches that one port takes in a turn.
+constexpr int kBatchesPerTurn = 4;
+// Free ports are tried at random; so many taken ones in a row mean that there is none.
+constexpr int kTriesForPort = 64;
+constexpr uint32_t kFirstFreePort = 32768;
+// Answers to frames that are nobody's: more would help whoever floods.
+constexpr uint32_t kRefusalsPerSpan = 10;
+constexpr Duration kRefusalSpan = std::chrono::milliseconds(10);
+
+Counter frames_dropped("l2.frames_dropped");
+Counter frames_of_nobody("l2.frames_of_nobody");
+Counter refusals_held_back("l2.refusals_held_back");
+Counter hellos_unproven("l2.hellos_unproven");
+
+uint64_t nanoseconds(Instant t) { return static_cast<uint64_t>(t.time_since_epoch().count()); }
+
+uint16_t random_port() {
+  uint16_t random;
+  fill_random(std::as_writable_bytes(std::span(&random, 1)));
+  return static_cast<uint16_t>(kFirstFreePort + random % (65536 - kFirstFreePort));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Port>> Port::open(Context& context, const std::string& interface, uint16_t port) {
+  // Before a port is claimed: what is missing is told first.
+  SLUICE_RETURN_IF_ERROR(packet_sockets_allowed());
+  bool any = port == 0;
+  Result<int> claim = Status(Code::kInternal, Scope::kOperation, kOrigin);
+  for (int tries = 0; !claim.ok() && tries < (any ? kTriesForPort : 1); ++tries) {
+    if (any) port = random_port();
+    claim = claim_port(interface, port);
+  }
+  if (!claim.ok()) return claim.status();
+  std::unique_ptr<Port> made(new Port(context, interface, port));
+  made->claim_ = *claim;
+  SLUICE_TRY(made->carrier_, open_packet_carrier(interface, port));
+  SLUICE_RETURN_IF_ERROR(context.watch(made->carrier_->fd(), EPOLLIN, made.get()));
+  return made;
+}
+
+Port::Port(Context& context, std::string interface, uint16_t number) : context_(context), interface_(std::move(interface)), number_(number) {}
+
+Port::~Port() {
+  if (carrier_ != nullptr) context_.unwatch(carrier_->fd(), this);
+  carrier_.reset();
+  if (claim_ >= 0) ::close(claim_);
+}
+
+std::string Port::name() const { return "l2://" + interface_ + "/" + mac_text(carrier_->own_address()) + ":" + std::to_string(number_); }
+
+Result<uint32_t> Port::add(Connection& connection) {
+  if (free_.empty()) {
+    if (slots_.size() == kMostConnections) {
+      return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "16384 connections at one port; close some");
+    }
+    free_.push_back(static_cast<uint16_t>(slots_.size()));
+    slots_.emplace_back();
+  }
+  uint16_t index = free_.back();
+  free_.pop_back();
+  slots_[index].connection = &connection;
+  ++count_;
+  return index | static_cast<uint32_t>(slots_[index].generation) << 16;
+}
+
+void Port::remove(uint32_t connection) {
+  Slot& slot = slots_[connection & 0xffff];
+  slot.connection = nullptr;
+  if (++slot.generation == 0) slot.generation = 1;
+  free_.push_back(static_cast<uint16_t>(connection & 0xffff));
+  --count_;
+}
+
+Connection* Port::find(uint32_t number) const {
+  size_t index = number & 0xffff;
+  if (index >= slots_.size() || slots_[index].generation != number >> 16) return nullptr;
+  return slots_[index].connection;
+}
+
+Connection* Port::find(const PeerAddress& peer, uint16_t peer_port) const {
+  for (const Slot& slot : slots_) {
+    if (slot.connection == nullptr || slot.connection->failed() || slot.connection->stopped()) continue;
+    const Connection::Place& place = slot.connection->place();
+    if (place.peer == peer && place.peer_port == peer_port) return slot.connection;
+  }
+  return nullptr;
+}
+
+void Port::set_listener(PortListener* listener) {
+  listener_ = listener;
+  if (listener == nullptr || listening_ != nullptr) return;
+  listening_ = std::make_unique<slp_listener>();
+  fill_random(std::as_writable_bytes(std::span(listening_->secret)));
+  listening_->port = number_;
+  listening_->mtu = carrier_->mtu();
+}
+
+size_t Port::receive(ReceiveRoom& room) {
+  size_t work = 0;
+  for (int batch = 0; batch < kBatchesPerTurn; ++batch) {
+    std::span<const FrameIn> frames = carrier_->receive(room);
+    if (frames.empty()) break;
+    Instant now = sluice::now();
+    for (const FrameIn& frame : frames) take(frame, now);
+    work += frames.size();
+    if (frames.size() < kBatch) break;
+  }
+  return work;
+}
+
+void Port::take(const FrameIn& in, Instant now) {
+  slp_frame frame{.data = in.data, .present = in.bytes, .bytes = in.bytes, .ce = false, .context = nullptr};
+  slp_base base;
+  // What the bytes alone tell; the session looks again, since it trusts no carrier.
+  if (slp_decode_base(in.data, in.bytes, in.bytes, &base) != SLP_TAKEN) return frames_dropped.add();
+  if (base.type == SLP_HELLO) return take_hello(in, frame, find(in.from, base.source_port), now);
+  // A NACK to a numbered frame names the connection of the one who sends it.
+  bool by_place = base.type == SLP_NACK && base.connection == 0;
+  Connection* connection = by_place ? find(in.from, base.source_port) : find(base.connection);
+  if (connection != nullptr && connection->place().peer == in.from && connection->on_frame(frame, now)) return;
+  frames_of_nobody.add();
+  refuse(in, frame, now);
+}
+
+void Port::take_hello(const FrameIn& in, const slp_frame& frame, Connection* known, Instant now) {
+  slp_hello hello;
+  slp_decode_hello(in.data + SLP_BASE_BYTES, &hello);
+  // Its answer was lost.
+  if (known != nullptr && known->peer_nonce() == hello.nonce) return (void)known->on_frame(frame, now);
+  if (listener_ == nullptr) return refuse(in, frame, now);
+  slp_meeting met;
+  switch (slp_listen(listening_.get(), nanoseconds(now), in.from.bytes.data(), in.from.size, &frame, &met)) {
+    case SLP_LISTEN_DROP: return frames_dropped.add();
+    case SLP_LISTEN_REPLY:
+      hellos_unproven.add();
+      return reply(in, met.reply, met.reply_bytes);
+    case SLP_LISTEN_ACCEPT: break;
+  }
+  if (known != nullptr) known->restarted();
+  listener_->on_hello(in.from, met.peer_port, met.hello);
+}
+
+void Port::refuse(const FrameIn& in, const slp_frame& frame, Instant now) {
+  uint8_t bytes[SLP_MAX_HEADER];
+  uint32_t count = slp_no_session(&frame, bytes);
+  if (count == 0) return;
+  if (now - refusals_since_ >= kRefusalSpan) {
+    refusals_since_ = now;
+    refusals_ = 0;
+  }
+  if (refusals_ == kRefusalsPerSpan) return refusals_held_back.add();
+  ++refusals_;
+  reply(in, bytes, count);
+}
+
+void Port::reply(const FrameIn& in, const uint8_t* bytes, size_t count) {
+  FrameOut frame;
+  frame.to = &in.from;
+  frame.pieces[0] = {const_cast<uint8_t*>(bytes), count};
+  frame.count = 1;
+  carrier_->send({&frame, 1});
+}
+
+}  // namespace sluice::l2

@@ -1,0 +1,81 @@
+// One port of one interface: its socket, and which connection each frame is for. Listens
+// without state for who has not shown that frames reach it.
+#ifndef SLUICE_L2_PORT_H_
+#define SLUICE_L2_PORT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sluice/api/context.h>
+#include <sluice/l2/connection.h>
+#include <sluice/l2/frames.h>
+
+struct slp_listener;
+
+namespace sluice::l2 {
+
+// Gets who has asked for a connection properly.
+class PortListener {
+ public:
+  virtual void on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) = 0;
+
+ protected:
+  ~PortListener() = default;
+};
+
+class Port final : public EventHandler {
+ public:
+  // Connections of one port.
+  static constexpr size_t kMostConnections = 16384;
+
+  // Port 0: any that is free above 32767. Errors: those of open_packet_carrier() and claim_port().
+  static Result<std::unique_ptr<Port>> open(Context& context, const std::string& interface, uint16_t port);
+  ~Port();
+
+  Carrier& carrier() { return *carrier_; }
+  uint16_t number() const { return number_; }
+  const std::string& interface() const { return interface_; }
+  std::string name() const;  // "l2://eth0/02:00:00:00:00:0b:7000"
+
+  // The number that frames to this connection carry. Errors: kTryAgain.
+  Result<uint32_t> add(Connection& connection);
+  void remove(uint32_t connection);
+  void set_listener(PortListener* listener);
+  bool in_use() const { return listener_ != nullptr || count_ > 0; }
+
+  // Hands out what has come, up to a bound; returns how many frames.
+  size_t receive(ReceiveRoom& room);
+
+ private:
+  struct Slot {
+    Connection* connection = nullptr;
+    uint16_t generation = 1;
+  };
+  Port(Context& context, std::string interface, uint16_t number);
+  void on_event(uint32_t) noexcept override {}  // progress() looks
+  void take(const FrameIn& in, Instant now);
+  void take_hello(const FrameIn& in, const slp_frame& frame, Connection* known, Instant now);
+  void refuse(const FrameIn& in, const slp_frame& frame, Instant now);
+  void reply(const FrameIn& in, const uint8_t* bytes, size_t count);
+  Connection* find(uint32_t number) const;
+  Connection* find(const PeerAddress& peer, uint16_t peer_port) const;
+
+  Context& context_;
+  std::string interface_;
+  uint16_t number_;
+  int claim_ = -1;
+  std::unique_ptr<Carrier> carrier_;
+  PortListener* listener_ = nullptr;
+  std::unique_ptr<slp_listener> listening_;
+  std::vector<Slot> slots_;
+  std::vector<uint16_t> free_;
+  size_t count_ = 0;
+  Instant refusals_since_{};
+  uint32_t refusals_ = 0;
+};
+
+}  // namespace sluice::l2
+
+#endif  // SLUICE_L2_PORT_H_

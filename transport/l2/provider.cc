@@ -1,0 +1,330 @@
+#include <sluice/l2/provider.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <sluice/api/identity.h>
+#include <sluice/base/counters.h>
+#include <sluice/base/log.h>
+
+#include "kernel_compat/slp/slp.h"
+
+namespace sluice::l2 {
+namespace {
+
+constexpr const char* kOrigin = "l2/provider";
+// Bytes asked of all peers and not yet here: a few hundred microseconds of a fast link.
+constexpr uint64_t kPullBudget = 2 << 20;
+// Nobody answers the HELLO for so long: nobody is there. (tcp: a refused connection.)
+constexpr Duration kAnswerLimit = std::chrono::seconds(3);
+// A peer has this long from its HELLO over SLP to that of the session.
+constexpr Duration kGreetingLimit = std::chrono::seconds(5);
+constexpr size_t kMostHalfOpen = 128;
+// The last messages of a closed connection have this long to be acknowledged.
+constexpr Duration kLingerLimit = std::chrono::seconds(1);
+// The same when the context goes away, which waits for it.
+constexpr Duration kLastLingerLimit = std::chrono::milliseconds(100);
+// Timers that are nearer are waited for without sleep: epoll counts milliseconds.
+constexpr Duration kTooNearToSleep = std::chrono::milliseconds(1);
+
+Counter half_open_dropped("l2.half_open_dropped");
+
+Status invalid(std::string why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(why)); }
+
+}  // namespace
+
+L2Provider::L2Provider(Context& context) : context_(context), node_(std::make_unique<slp_node>()), sessions_(context.now()) {
+  slp_node_init(node_.get(), kPullBudget);
+}
+
+L2Provider::~L2Provider() {
+  sessions_.detach_all();
+  connections_.clear();
+  while (!listeners_.empty()) listeners_.back()->close();
+  Instant deadline = after(now(), kLastLingerLimit);
+  while (!leaving_.empty() && now() < deadline) {
+    Instant t = now();
+    receive();
+    fire_timers(t);
+    send_out(now());
+    see_off(t);
+  }
+  leaving_.clear();
+}
+
+void L2Provider::shut_down() {
+  sessions_.abort_all(Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed"));
+}
+
+wire::Hello L2Provider::hello(const proto::SessionOptions& options) {
+  wire::Hello hello = local_hello(context_.arena().reserved_address_bytes());
+  hello.credit_messages = options.credit_messages;
+  hello.credit_bytes = options.credit_bytes;
+  return hello;
+}
+
+Result<Port*> L2Provider::open_port(const std::string& interface, uint16_t number) {
+  SLUICE_TRY(std::unique_ptr<Port> port, Port::open(context_, interface, number));
+  room_.reserve(port->carrier().mtu());
+  ports_.push_back(std::move(port));
+  note_use();
+  return ports_.back().get();
+}
+
+Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, const wire::Hello& ours, Instant deadline) {
+  SLUICE_TRY(PeerAddress peer, parse_mac(address.name));
+  // A port of its own: a second HELLO from the same port would be a restart.
+  SLUICE_TRY(Port * port, open_port(address.host, 0));
+  untidy_ = true;
+  SLUICE_TRY(std::unique_ptr<Connection> connection, Connection::connect(*this, {port, peer, address.port}, ours));
+  using State = Connection::State;
+  auto over = [&] { return connection->state() == State::kReady || connection->state() == State::kEnded; };
+  Instant silent = after(context_.refresh_now(), kAnswerLimit);
+  Status waited = context_.wait_until([&] { return over() || connection->state() == State::kGreeting; }, std::min(deadline, silent));
+  if (connection->state() == State::kConnecting && now() >= silent) {
+    return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
+                  "nobody answers at " + address.to_string() + "; listen there first, on an interface of the same network");
+  }
+  if (!over()) waited = context_.wait_until(over, deadline);
+  if (connection->state() == State::kReady && !connection->failed()) return connection;
+  if (connection->failed()) return connection->failure().why;
+  return Status(waited.code(), Scope::kOperation, kOrigin, "no connection to " + address.to_string() + " before the deadline");
+}
+
+Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& address, const ConnectOptions& options) {
+  if (address.name.empty() || address.port == 0) {
+    return invalid(address.to_string() + " names no peer; connect to l2://" + address.host + "/02:00:00:00:00:0b:7, with its MAC address and port");
+  }
+  if (inside_) return Status(Code::kWrongState, Scope::kOperation, kOrigin, "connect() from inside a completion; post it to after progress()");
+  proto::SessionOptions session = proto::session_options(options);
+  Instant deadline = after(context_.refresh_now(), options.timeout);
+  auto connection = meet(address, hello(session), deadline);
+  tidy();
+  if (!connection.ok()) return connection.status();
+  return make_endpoint(std::move(connection).value(), options.require, session);
+}
+
+Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address, const ListenOptions& options) {
+  SLUICE_TRY(Port * port, open_port(address.host, address.port));
+  if (!address.name.empty() && address.name != mac_text(port->carrier().own_address())) {
+    Status why = invalid(address.host + " has the address " + mac_text(port->carrier().own_address()) + ", not " + address.name + "; listen at l2://" +
+                         address.host + ":" + std::to_string(address.port));
+    untidy_ = true;
+    tidy();
+    return why;
+  }
+  return std::unique_ptr<ListenerCore>(std::make_unique<L2Listener>(*this, *port, options));
+}
+
+Result<std::shared_ptr<EndpointCore>> L2Provider::make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
+                                                                const proto::SessionOptions& options) {
+  if (std::string why = unmet(require, l2_traits().properties); !why.empty()) {
+    linger(std::move(connection));
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
+  }
+  wire::Hello ours = connection->ours(), peer = connection->peer();
+  auto link = std::make_unique<L2Link>(*this, std::move(connection));
+  L2Link* raw = link.get();
+  auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
+      .arena = context_.shared_arena(),
+      .mailbox = context_.mailbox(),
+      .ours = ours,
+      .peer = peer,
+      .options = options,
+      .reason = "l2: was asked for",
+  });
+  connections_.push_back({session, raw});
+  note_use();
+  return std::shared_ptr<EndpointCore>(session);
+}
+
+size_t L2Provider::receive() {
+  size_t work = 0;
+  for (size_t i = 0; i < ports_.size(); ++i) work += ports_[i]->receive(room_);
+  return work;
+}
+
+size_t L2Provider::progress(Instant now) {
+  // A completion may progress the context: the frames that are being handed out come first.
+  if (inside_) return 0;
+  inside_ = true;
+  size_t work = receive();
+  Instant exact = sluice::now();
+  if (next_timer_ <= exact) fire_timers(exact);
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    L2Link* link = connections_[i].link;
+    work += link->poll(exact);
+    untidy_ = untidy_ || link->closed();
+  }
+  for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->progress(exact);
+  work += sessions_.progress(now);
+  if (!active_.empty()) send_out(sluice::now());
+  if (!leaving_.empty()) work += see_off(exact);
+  inside_ = false;
+  if (untidy_) tidy();
+  return work;
+}
+
+void L2Provider::activate(Connection& connection) noexcept {
+  if (std::exchange(connection.marked_active, true)) return;
+  active_.push_back(&connection);
+}
+
+void L2Provider::posted(Connection& connection) noexcept {
+  if (inside_) return activate(connection);  // with all else of this turn
+  if (connection.pump(sluice::now())) activate(connection);
+  next_timer_ = std::min(next_timer_, connection.next_timeout());
+}
+
+void L2Provider::remember(Connection& connection) {
+  all_.push_back(&connection);
+  // Room for all of them at once: activate() never allocates.
+  active_.reserve(all_.capacity());
+  sending_.reserve(all_.capacity());
+}
+
+void L2Provider::forget(Connection& connection) noexcept {
+  std::erase(all_, &connection);
+  std::erase(active_, &connection);
+  std::replace(sending_.begin(), sending_.end(), &connection, static_cast<Connection*>(nullptr));
+  untidy_ = true;
+}
+
+// What this turn has left in SLP's streams and windows.
+void L2Provider::send_out(Instant now) {
+  sending_.swap(active_);
+  for (size_t i = 0; i < sending_.size(); ++i) {
+    Connection* connection = sending_[i];
+    if (connection == nullptr) continue;
+    connection->marked_active = false;
+    if (connection->pump(now)) activate(*connection);
+    next_timer_ = std::min(next_timer_, connection->next_timeout());
+  }
+  sending_.clear();
+}
+
+void L2Provider::fire_timers(Instant now) {
+  next_timer_ = kNever;
+  for (size_t i = 0; i < all_.size(); ++i) {
+    if (all_[i]->next_timeout() <= now) all_[i]->on_timer(now);
+    next_timer_ = std::min(next_timer_, all_[i]->next_timeout());
+  }
+}
+
+void L2Provider::linger(std::unique_ptr<Connection> connection) noexcept {
+  connection->set_client(nullptr);
+  leaving_.push_back({std::move(connection), after(sluice::now(), kLingerLimit)});
+  note_use();
+}
+
+size_t L2Provider::see_off(Instant now) {
+  return std::erase_if(leaving_, [&](Leaving& leaving) { return leaving.connection->drained() || leaving.expires <= now; });
+}
+
+// Lets go of what nobody uses any more.
+void L2Provider::tidy() {
+  if (inside_) return;
+  untidy_ = false;
+  std::erase_if(connections_, [](const Held& held) { return held.link->closed() && !held.session->has_work(); });
+  std::erase_if(ports_, [](const auto& port) { return !port->in_use(); });
+  note_use();
+}
+
+void L2Provider::note_use() { in_use_ = !ports_.empty() || sessions_.size() > 0 || untidy_; }
+
+bool L2Provider::begin_sleep() {
+  if (sessions_.has_work() || !active_.empty()) return false;
+  bool news = std::any_of(connections_.begin(), connections_.end(), [](const Held& held) { return held.link->has_news(); });
+  return !news && (next_timer_ == kNever || next_timer_ > after(sluice::now(), kTooNearToSleep));
+}
+
+Instant L2Provider::next_timeout() {
+  Instant next = std::min(sessions_.next_timeout(), next_timer_);
+  for (const L2Listener* listener : listeners_) next = std::min(next, listener->next_timeout());
+  for (const Leaving& leaving : leaving_) next = std::min(next, leaving.expires);
+  return next;
+}
+
+std::string L2Provider::explain() const {
+  Status allowed = packet_sockets_allowed();
+  return allowed.ok() ? "usable for l2:// addresses" : std::string(allowed.detail());
+}
+
+L2Listener::L2Listener(L2Provider& owner, Port& port, const ListenOptions& options)
+    : owner_(&owner), port_(&port), address_(port.name()), options_(options), ours_(owner.hello(proto::session_options(options))) {
+  port.set_listener(this);
+  owner.listeners_.push_back(this);
+}
+
+void L2Listener::close() {
+  if (owner_ == nullptr) return;
+  L2Provider& owner = *std::exchange(owner_, nullptr);
+  std::erase(owner.listeners_, this);
+  port_->set_listener(nullptr);
+  for (HalfOpen& half : half_open_) {
+    half.connection->stop();
+    owner.linger(std::move(half.connection));
+  }
+  half_open_.clear();
+  owner.untidy_ = true;
+  if (owner.inside_) return;  // from a completion: the rest when the turn is over
+  owner.see_off(sluice::now());
+  owner.tidy();
+}
+
+void L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
+  if (half_open_.size() >= kMostHalfOpen) {
+    half_open_dropped.add();
+    return;  // it asks again
+  }
+  auto accepted = Connection::accept(*owner_, {port_, from, peer_port}, hello, ours_);
+  if (!accepted.ok()) {
+    log(LogLevel::kWarning, "a connection over l2 was refused: " + accepted.status().to_string());
+    return;
+  }
+  half_open_.push_back({std::move(accepted).value(), after(sluice::now(), kGreetingLimit)});
+}
+
+std::shared_ptr<EndpointCore> L2Listener::accept() {
+  while (owner_ != nullptr) {
+    auto ready = std::find_if(half_open_.begin(), half_open_.end(), [](const HalfOpen& h) { return h.connection->state() == Connection::State::kReady; });
+    if (ready == half_open_.end()) return nullptr;
+    std::unique_ptr<Connection> connection = std::move(ready->connection);
+    half_open_.erase(ready);
+    auto endpoint = owner_->make_endpoint(std::move(connection), options_.require, proto::session_options(options_));
+    if (endpoint.ok()) return std::move(endpoint).value();
+    log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
+  }
+  return nullptr;
+}
+
+size_t L2Listener::progress(Instant now) {
+  size_t work = 0;
+  for (size_t i = 0; i < half_open_.size();) {
+    using State = Connection::State;
+    HalfOpen& half = half_open_[i];
+    bool over = half.connection->state() == State::kEnded;
+    bool late = half.connection->state() != State::kReady && half.expires <= now;
+    if (!over && !late) {
+      ++i;
+      continue;
+    }
+    if (over) log(LogLevel::kWarning, "lost the peer " + half.connection->peer_name() + " in its greeting: " + half.connection->failure().why.to_string());
+    if (late) half_open_dropped.add();
+    half.connection->stop();
+    owner_->linger(std::move(half.connection));
+    half_open_.erase(half_open_.begin() + static_cast<long>(i));
+    ++work;
+  }
+  return work;
+}
+
+Instant L2Listener::next_timeout() const {
+  Instant next = kNever;
+  for (const HalfOpen& half : half_open_) {
+    if (half.connection->state() != Connection::State::kReady) next = std::min(next, half.expires);
+  }
+  return next;
+}
+
+}  // namespace sluice::l2

@@ -1,0 +1,110 @@
+// The Ethernet backend of one context: its ports, its links, its listeners, and the
+// connections whose last messages are still going out.
+#ifndef SLUICE_L2_PROVIDER_H_
+#define SLUICE_L2_PROVIDER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sluice/api/context.h>
+#include <sluice/l2/connection.h>
+#include <sluice/l2/link.h>
+#include <sluice/l2/port.h>
+#include <sluice/proto/session_set.h>
+
+namespace sluice::l2 {
+
+class L2Listener;
+
+class L2Provider final : public Provider, public ConnectionHost, public Lingering {
+ public:
+  explicit L2Provider(Context& context);
+  ~L2Provider() override;
+
+  Scheme scheme() const override { return Scheme::kL2; }
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+
+  size_t progress(Instant now) override;
+  bool begin_sleep() override;
+  bool has_unsent() const override { return !active_.empty() || sessions_.has_unsent(); }
+  Instant next_timeout() override;
+  void shut_down() override;
+  std::string explain() const override;
+
+ private:
+  friend class L2Listener;
+  struct Held {
+    std::shared_ptr<proto::Session> session;
+    L2Link* link;  // owned by the session
+  };
+  struct Leaving {
+    std::unique_ptr<Connection> connection;
+    Instant expires;
+  };
+
+  Result<Port*> open_port(const std::string& interface, uint16_t number);
+  Result<std::unique_ptr<Connection>> meet(const Address& address, const wire::Hello& ours, Instant deadline);
+  Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
+                                                      const proto::SessionOptions& options);
+  wire::Hello hello(const proto::SessionOptions& options);
+  void activate(Connection& connection) noexcept override;
+  void posted(Connection& connection) noexcept override;
+  void remember(Connection& connection) override;
+  void forget(Connection& connection) noexcept override;
+  slp_node& node() override { return *node_; }
+  void linger(std::unique_ptr<Connection> connection) noexcept override;
+  size_t receive();
+  size_t see_off(Instant now);
+  void fire_timers(Instant now);
+  void send_out(Instant now);
+  void tidy();
+  void note_use();
+
+  Context& context_;
+  std::unique_ptr<slp_node> node_;
+  ReceiveRoom room_;
+  std::vector<std::unique_ptr<Port>> ports_;
+  std::vector<Connection*> all_;     // every connection that lives
+  std::vector<Connection*> active_;  // may have frames to send
+  std::vector<Connection*> sending_;
+  std::vector<Held> connections_;
+  std::vector<L2Listener*> listeners_;
+  std::vector<Leaving> leaving_;
+  proto::SessionSet sessions_;
+  Instant next_timer_ = kNever;  // of the connections: not later than the first
+  bool inside_ = false;
+  bool untidy_ = false;
+};
+
+// Accepts connections. Half-open ones are bounded in number and time.
+class L2Listener final : public ListenerCore, private PortListener {
+ public:
+  L2Listener(L2Provider& owner, Port& port, const ListenOptions& options);
+  ~L2Listener() override { close(); }
+  std::shared_ptr<EndpointCore> accept() override;
+  std::string address() const override { return address_; }
+  void close() override;
+  // Ends those that took too long.
+  size_t progress(Instant now);
+  Instant next_timeout() const;
+
+ private:
+  struct HalfOpen {
+    std::unique_ptr<Connection> connection;
+    Instant expires;
+  };
+  void on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) override;
+
+  L2Provider* owner_;
+  Port* port_;
+  std::string address_;
+  ListenOptions options_;
+  wire::Hello ours_;
+  std::vector<HalfOpen> half_open_;
+};
+
+}  // namespace sluice::l2
+
+#endif  // SLUICE_L2_PROVIDER_H_
