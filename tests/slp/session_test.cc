@@ -365,6 +365,19 @@ TEST_CASE("room again is told at once", "[slp]") {
   CHECK(pair.server.messages.size() > kept);
 }
 
+TEST_CASE("a sender that waits for credit asks for it, in case the word was lost", "[slp]") {
+  Pair pair;
+  pair.server.full = true;
+  while (pair.client.send(std::string(1000, 'a'))) pair.run(pair.now + kMillisecond);
+  pair.run(pair.now + 300 * kMillisecond);
+  pair.server.full = false;
+  slp_resume(pair.server.session);
+  (void)pair.server.say(pair.now);  // is lost
+  size_t kept = pair.server.messages.size();
+  pair.run(pair.now + 250 * kMillisecond);
+  CHECK(pair.server.messages.size() > kept);
+}
+
 TEST_CASE("pieces of a stream that overlap give each byte once", "[slp]") {
   Pair pair;
   const std::string text = "what is cut in one way may come in another";
@@ -504,24 +517,34 @@ TEST_CASE("DATA of a push beyond its window is refused, and nothing of a cancell
 
 TEST_CASE("what finds no room in the control stream goes later, in order", "[slp]") {
   Pair pair;
-  uint32_t handle = pair.lend(1, 5000, SLP_READ);
-  pair.client.memory[2].resize(5000);
+  uint32_t large = pair.lend(1, 1'000'000, SLP_READ), handle = pair.lend(2, 5000, SLP_READ);
+  pair.client.memory[3].resize(1'000'000);
   pair.pass = [](bool, Frame&) { return false; };
+  // Two PULLs and 83 with their DONE leave 40 bytes of 4,096: a PULL fits, its DONE does not.
+  for (uint64_t cookie : {5, 6}) {
+    pair.client.memory[cookie].resize(5000);
+    REQUIRE(slp_pull(pair.client.session, handle, 0, 5000, cookie) == SLP_OK);
+  }
   for (int i = 0; i < 200; ++i) {
-    REQUIRE(slp_pull(pair.client.session, handle, 0, 5000, 2) == SLP_OK);
+    REQUIRE(slp_pull(pair.client.session, large, 0, 1'000'000, 3) == SLP_OK);
     pair.run();
-    REQUIRE(slp_cancel(pair.client.session, 2));
+    REQUIRE(slp_cancel(pair.client.session, 3));
   }
   CHECK(slp_state_of(pair.client.session) == SLP_UP);
-  REQUIRE(slp_pull(pair.client.session, handle, 0, 5000, 2) == SLP_OK);
   pair.pass = nullptr;
   pair.run(pair.now + kSecond);
-  REQUIRE(pair.client.ended.size() == 1);
-  CHECK(pair.client.ended[0] == std::pair{uint64_t{2}, SLP_OK});
-  CHECK(sluice::slp::matches(1, pair.client.memory[2].data(), 5000));
   CHECK(slp_drained(pair.client.session));
   CHECK(slp_drained(pair.server.session));
   CHECK(pair.client.node.pulling == 0);
+  // Each of them was given up: the server has nothing to take back.
+  slp_close_handle(pair.server.session, large);
+  CHECK(pair.server.say(pair.now).empty());
+  pair.client.memory[4].resize(5000);
+  REQUIRE(slp_pull(pair.client.session, handle, 0, 5000, 4) == SLP_OK);
+  pair.run(pair.now + kSecond);
+  REQUIRE(pair.client.ended.size() == 3);
+  CHECK(pair.client.ended[2] == std::pair{uint64_t{4}, SLP_OK});
+  CHECK(sluice::slp::matches(2, pair.client.memory[4].data(), 5000));
 }
 
 TEST_CASE("after a handle is closed nothing of it is read or written", "[slp]") {
