@@ -5,8 +5,12 @@
 #define SLUICE_SLP_BASE_H_
 
 #ifdef __KERNEL__
+#include <linux/limits.h>
 #include <linux/string.h>
 #include <linux/types.h>
+#ifndef UINT64_MAX
+#define UINT64_MAX U64_MAX
+#endif
 #else
 #include <stdbool.h>
 #include <stddef.h>

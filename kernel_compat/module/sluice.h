@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The module's insides. A socket owns a port of an interface and its sessions with peers; the
+ * protocol itself is kernel_compat/slp, which knows nothing of the kernel.
+ *
+ * Locks, outermost first:
+ *   lock_sock()	   what a process sets up: bind, connect, options
+ *   sluice_net.lock	   the table of bound ports, written; read under RCU
+ *   sluice_sock.lock	   sessions, timer, all calls of the core; softirq takes it
+ *   sk_receive_queue.lock the kernel's own
+ * Frames are made under sluice_sock.lock and leave after it. */
+#ifndef SLUICE_MODULE_SLUICE_H_
+#define SLUICE_MODULE_SLUICE_H_
+
+#include <linux/etherdevice.h>
+#include <linux/hrtimer.h>
+#include <linux/netdevice.h>
+#include <linux/refcount.h>
+#include <linux/skbuff.h>
+#include <linux/workqueue.h>
+#include <net/net_namespace.h>
+#include <net/netns/generic.h>
+#include <net/sock.h>
+
+#include "../slp/slp.h"
+#include "../uapi/sluice.h"
+
+#define SLUICE_PORT_BUCKETS 256
+/* HELLOs that passed the cookie and wait for memory, which softirq does not wait for. */
+#define SLUICE_MEETINGS 16
+/* Bytes asked of all peers of a socket at once and not yet here. */
+#define SLUICE_PULL_BUDGET (1 << 20)
+/* So long a closed socket goes on sending what was sent. */
+#define SLUICE_LEAVING_MS 1000
+/* What every Ethernet carries: least mtu of an interface. */
+#define SLUICE_LEAST_MTU (1500 - 48)
+
+/* ---- per network namespace: sluice_net.c, sluice_proc.c */
+
+enum sluice_count {
+	SLUICE_FRAMES_IN,
+	SLUICE_FRAMES_OUT,
+	SLUICE_FRAMES_DROPPED,	 /* the core or this module refused them */
+	SLUICE_FRAMES_OF_NOBODY, /* for a port that nobody has here */
+	SLUICE_FRAMES_NOT_SENT,	 /* no memory, no device, or the device's queue was full */
+	SLUICE_REFUSALS,	 /* answers to frames of no session */
+	SLUICE_REFUSALS_HELD_BACK,
+	SLUICE_MESSAGES_IN,
+	SLUICE_MESSAGES_OUT,
+	SLUICE_BYTES_COPIED_IN,	 /* out of frames and on to the reader, each time */
+	SLUICE_BYTES_COPIED_OUT,
+	SLUICE_SESSIONS_BEGUN,
+	SLUICE_SESSIONS_ENDED,
+	SLUICE_SESSIONS_REFUSED, /* a limit was met */
+	SLUICE_COUNTS,
+};
+
+struct sluice_counters {
+	u64 count[SLUICE_COUNTS];
+};
+
+struct sluice_net {
+	spinlock_t lock; /* writers of `ports` */
+	struct hlist_head ports[SLUICE_PORT_BUCKETS];
+	struct sluice_counters __percpu *counters;
+	/* Answers to nobody's frames are rationed: more would help whoever floods. */
+	atomic_t refusals;
+	unsigned long refusals_since;
+};
+
+extern unsigned int sluice_net_id;
+
+static inline struct sluice_net *sluice_net_of(const struct net *net)
+{
+	return net_generic(net, sluice_net_id);
+}
+
+static inline void sluice_add(const struct net *net, enum sluice_count which, u64 by)
+{
+	this_cpu_add(sluice_net_of(net)->counters->count[which], by);
+}
+
+static inline void sluice_count(const struct net *net, enum sluice_count which)
+{
+	sluice_add(net, which, 1);
+}
+
+int sluice_proc_init(struct net *net);
+void sluice_proc_exit(struct net *net);
+
+/* ---- a session with a peer: sluice_peer.c */
+
+struct sluice_sock;
+
+struct sluice_peer {
+	refcount_t references;
+	struct sluice_sock *owner;
+	u8 mac[ETH_ALEN];
+	u16 port;
+	u16 index;	/* in owner->peers */
+	u64 peer_nonce; /* of who called; 0: we did */
+	bool up;
+	bool over;	/* ended; `why` says how */
+	bool told;	/* and the user has been told, or need not be */
+	bool want_room; /* somebody waits for room in the stream */
+	enum slp_status why;
+	struct slp_session *session;
+	u64 memory[]; /* of the session */
+};
+
+struct sluice_meeting {
+	struct slp_hello hello;
+	u8 mac[ETH_ALEN];
+	u16 port;
+};
+
+struct sluice_sock {
+	struct sock sk; /* first */
+	struct hlist_node port_node; /* in sluice_net.ports; sluice_net.lock */
+	u32 ifindex; /* of the bound port; 0: not bound. Set once, before port_node is seen */
+	u16 port;
+	bool bound;
+
+	spinlock_t lock; /* all that follows */
+	bool closed;	 /* no more frames, timers, work */
+	bool leaving;	 /* the user has closed it; what he sent is still going out */
+	bool gone;	 /* its interface is */
+	u64 now;	 /* ktime_get_ns() of the call of the core that runs */
+	u64 timer_at;	 /* when `timer` fires */
+	struct hrtimer timer;
+	struct slp_node node;
+	struct slp_listener listener;
+	struct sluice_peer *connected;
+	struct sluice_peer *peers[SLUICE_MAX_PEERS];
+	u16 generations[SLUICE_MAX_PEERS];
+	u32 peers_end; /* slots in use lie before it */
+	u32 peer_count, peer_limit;
+	u32 dead_ms;
+	u32 spin_us;
+	bool stalled; /* messages wait in sessions: the receive queue was full */
+	struct sluice_meeting meetings[SLUICE_MEETINGS];
+	u32 meeting_count;
+	struct work_struct work;	  /* meetings, sessions that are over */
+	struct delayed_work leaving_work; /* the end of leaving */
+};
+
+static inline struct sluice_sock *sluice_sk(struct sock *sk)
+{
+	return container_of(sk, struct sluice_sock, sk);
+}
+
+static inline struct net *sluice_sock_net(const struct sluice_sock *ss)
+{
+	return sock_net(&ss->sk);
+}
+
+/* What an skb of the receive queue came with. */
+struct sluice_received {
+	u8 mac[ETH_ALEN];
+	u16 port;
+};
+
+static inline struct sluice_received *sluice_cb(struct sk_buff *skb)
+{
+	return (struct sluice_received *)skb->cb;
+}
+
+struct sluice_place {
+	u8 mac[ETH_ALEN];
+	u16 port;
+};
+
+/* A reference to the session with that place, begun if there is none. Blocks: for memory. */
+struct sluice_peer *sluice_peer_of(struct sluice_sock *ss, const struct sluice_place *place);
+void sluice_peer_put(struct sluice_peer *peer);
+/* Under ss->lock, as the next ones. */
+bool sluice_peer_is_at(const struct sluice_peer *peer, const u8 *mac, u16 port);
+/* The session that was asked for from there. */
+struct sluice_peer *sluice_peer_calling(struct sluice_sock *ss, const u8 *mac, u16 port);
+struct sluice_peer *sluice_peer_numbered(struct sluice_sock *ss, u32 number);
+/* What the session has to send goes into `out`; the timer is set. */
+void sluice_peer_pump(struct sluice_peer *peer, struct sk_buff_head *out);
+void sluice_peer_abort(struct sluice_peer *peer, enum slp_status why, struct sk_buff_head *out);
+bool sluice_sock_drained(struct sluice_sock *ss);
+/* Messages that found no room come again. */
+void sluice_sock_resume(struct sluice_sock *ss, struct sk_buff_head *out);
+void sluice_sock_later(struct sluice_sock *ss);
+/* Without ss->lock. */
+enum hrtimer_restart sluice_sock_timer(struct hrtimer *timer);
+void sluice_sock_work(struct work_struct *work);
+void sluice_sock_wake(struct sock *sk, __poll_t what);
+int sluice_errno(enum slp_status why);
+
+/* ---- frames: sluice_frame.c */
+
+int sluice_receive(struct sk_buff *skb, struct net_device *dev, struct packet_type *type, struct net_device *original);
+struct sk_buff *sluice_frame_from(struct sluice_sock *ss, const u8 *mac, const struct slp_tx *tx);
+void sluice_frames_send(struct sk_buff_head *frames);
+
+/* ---- ports: sluice_net.c */
+
+int sluice_port_take(struct sluice_sock *ss, u32 ifindex, u16 port);
+void sluice_port_give_back(struct sluice_sock *ss);
+/* Under RCU. */
+struct sluice_sock *sluice_port_find(struct net *net, u32 ifindex, u16 port);
+bool sluice_may_refuse(struct net *net);
+
+/* The interface is gone, or has another address: sockets of its ports are told. */
+void sluice_ports_cut(struct net *net, u32 ifindex, bool gone);
+
+/* ---- sockets: sluice_socket.c, sluice_options.c */
+
+extern struct proto sluice_proto;
+extern struct net_proto_family sluice_family_ops;
+extern struct workqueue_struct *sluice_workqueue;
+extern unsigned int sluice_max_sessions;
+extern bool sluice_unprivileged;
+extern unsigned short sluice_ethertype_number;
+static inline u16 sluice_ethertype(void)
+{
+	return sluice_ethertype_number;
+}
+/* Every session of the socket ends. Under sluice_net.lock. */
+void sluice_sock_cut(struct sluice_sock *ss, bool gone);
+int sluice_setsockopt(struct socket *sock, int level, int name, sockptr_t value, unsigned int length);
+int sluice_getsockopt(struct socket *sock, int level, int name, char __user *value, int __user *length);
+int sluice_ioctl(struct socket *sock, unsigned int command, unsigned long argument);
+
+#endif /* SLUICE_MODULE_SLUICE_H_ */

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The module comes and goes. Each step that init took, exit undoes, in reverse. */
+#include <linux/module.h>
+#include <linux/rtnetlink.h>
+
+#include "sluice.h"
+
+static int family = SLUICE_FAMILY;
+module_param(family, int, 0444);
+MODULE_PARM_DESC(family, "number of the socket family (default 19)");
+
+unsigned short sluice_ethertype_number = SLP_ETHERTYPE;
+module_param_named(ethertype, sluice_ethertype_number, ushort, 0444);
+MODULE_PARM_DESC(ethertype, "EtherType of the frames (default 0x88b5)");
+
+unsigned int sluice_max_sessions = 4096;
+module_param_named(max_sessions, sluice_max_sessions, uint, 0644);
+MODULE_PARM_DESC(max_sessions, "sessions of the whole machine, some 60 KiB each (default 4096)");
+
+bool sluice_unprivileged = true;
+module_param_named(unprivileged, sluice_unprivileged, bool, 0644);
+MODULE_PARM_DESC(unprivileged, "anyone may open sockets, not only who has CAP_NET_RAW (default Y)");
+
+struct workqueue_struct *sluice_workqueue;
+extern struct pernet_operations sluice_net_ops;
+
+static struct packet_type packets = {.func = sluice_receive};
+
+static int on_netdevice(struct notifier_block *block, unsigned long event, void *pointer)
+{
+	struct net_device *dev = netdev_notifier_info_to_dev(pointer);
+
+	if (event == NETDEV_UNREGISTER || event == NETDEV_CHANGEADDR)
+		sluice_ports_cut(dev_net(dev), dev->ifindex, event == NETDEV_UNREGISTER);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block netdevices = {.notifier_call = on_netdevice};
+
+static int __init sluice_init(void)
+{
+	int error;
+
+	if (family <= AF_UNSPEC || family >= AF_MAX || sluice_ethertype_number < ETH_P_802_3_MIN)
+		return -EINVAL;
+	sluice_workqueue = alloc_workqueue("sluice", 0, 0);
+	if (!sluice_workqueue)
+		return -ENOMEM;
+	error = register_pernet_subsys(&sluice_net_ops);
+	if (error)
+		goto err_destroy_workqueue;
+	error = proto_register(&sluice_proto, 1);
+	if (error)
+		goto err_unregister_pernet;
+	error = register_netdevice_notifier(&netdevices);
+	if (error)
+		goto err_unregister_proto;
+	packets.type = htons(sluice_ethertype_number);
+	dev_add_pack(&packets);
+	/* Last: from here on there may be sockets. */
+	sluice_family_ops.family = family;
+	error = sock_register(&sluice_family_ops);
+	if (error)
+		goto err_remove_pack;
+	return 0;
+
+err_remove_pack:
+	dev_remove_pack(&packets);
+	unregister_netdevice_notifier(&netdevices);
+err_unregister_proto:
+	proto_unregister(&sluice_proto);
+err_unregister_pernet:
+	unregister_pernet_subsys(&sluice_net_ops);
+err_destroy_workqueue:
+	destroy_workqueue(sluice_workqueue);
+	return error;
+}
+
+/* No socket is left: each holds the module. One that was just freed may still be in the last
+ * lines of its work, which destroy_workqueue() waits for; its memory went by RCU, in the
+ * kernel's own code, before the module's count fell. */
+static void __exit sluice_exit(void)
+{
+	sock_unregister(family);
+	dev_remove_pack(&packets);
+	unregister_netdevice_notifier(&netdevices);
+	destroy_workqueue(sluice_workqueue);
+	proto_unregister(&sluice_proto);
+	unregister_pernet_subsys(&sluice_net_ops);
+}
+
+module_init(sluice_init);
+module_exit(sluice_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("SLP: reliable messages and direct placement over Ethernet frames");
+MODULE_ALIAS_NETPROTO(SLUICE_FAMILY);

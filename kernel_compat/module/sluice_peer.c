@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: GPL-2.0
+/* A socket's sessions: begun, driven by frames and time, ended. Softirq and processes meet
+ * here, under sluice_sock.lock. */
+#include <linux/errno.h>
+#include <linux/mm.h>
+#include <linux/random.h>
+
+#include "sluice.h"
+
+/* Frames that one call makes; the timer goes on from there. */
+#define SLUICE_FRAMES_AT_ONCE 64
+/* A timer that is due again at once leaves others this much. */
+#define SLUICE_LEAST_NAP_NS (20 * NSEC_PER_USEC)
+/* When a device that holds all of our frames is asked again. */
+#define SLUICE_STARVED_NS (200 * NSEC_PER_USEC)
+/* An old session of the same peer is taken away before a new one begins; others may come between. */
+#define SLUICE_TRIES 8
+
+static atomic_t sessions = ATOMIC_INIT(0);
+
+/* ---- what the core asks for */
+
+static bool take_message(void *user, const struct slp_rts *rts, const uint8_t *data, uint32_t bytes)
+{
+	struct sluice_peer *peer = user;
+	struct sluice_sock *ss = peer->owner;
+	struct sock *sk = &ss->sk;
+	struct sk_buff *skb;
+
+	if (ss->leaving || (sk->sk_shutdown & RCV_SHUTDOWN))
+		return true;
+	/* One message always fits. */
+	skb = atomic_read(&sk->sk_rmem_alloc) > READ_ONCE(sk->sk_rcvbuf) ? NULL
+									   : alloc_skb(bytes, GFP_ATOMIC | __GFP_NOWARN);
+	if (!skb) {
+		ss->stalled = true;
+		return false;
+	}
+	skb_put_data(skb, data, bytes);
+	ether_addr_copy(sluice_cb(skb)->mac, peer->mac);
+	sluice_cb(skb)->port = peer->port;
+	skb_set_owner_r(skb, sk);
+	skb_queue_tail(&sk->sk_receive_queue, skb);
+	sluice_add(sluice_sock_net(ss), SLUICE_BYTES_COPIED_IN, 2 * bytes); /* frame, stream, here */
+	sluice_count(sluice_sock_net(ss), SLUICE_MESSAGES_IN);
+	sk->sk_data_ready(sk);
+	return true;
+}
+
+static void take_state(void *user, enum slp_state state, enum slp_status why)
+{
+	struct sluice_peer *peer = user;
+	struct sluice_sock *ss = peer->owner;
+	struct sock *sk = &ss->sk;
+
+	if (state == SLP_UP) {
+		peer->up = true;
+		sluice_sock_wake(sk, EPOLLOUT);
+		return;
+	}
+	peer->over = true;
+	peer->why = why;
+	sluice_count(sluice_sock_net(ss), SLUICE_SESSIONS_ENDED);
+	if (peer == ss->connected) {
+		if (why != SLP_CLOSED)
+			WRITE_ONCE(sk->sk_err, -sluice_errno(why));
+		WRITE_ONCE(sk->sk_shutdown, SHUTDOWN_MASK);
+	}
+	sluice_sock_wake(sk, EPOLLIN | EPOLLOUT | EPOLLHUP | EPOLLERR);
+	sluice_sock_later(ss);
+}
+
+/* No memory of this socket's can be named by a peer yet: the core has nothing to place. */
+static void place_nothing(void *user, uint64_t cookie, uint64_t offset, const struct slp_frame *frame, uint32_t at,
+			  uint32_t bytes)
+{
+	WARN_ON_ONCE(1);
+}
+
+static const struct slp_ops kOps = {
+	.place = place_nothing,
+	.message = take_message,
+	.state = take_state,
+};
+
+int sluice_errno(enum slp_status why)
+{
+	switch (why) {
+	case SLP_NO_LISTENER:
+	case SLP_REFUSED:
+		return -ECONNREFUSED;
+	case SLP_SILENT:
+		return -ETIMEDOUT;
+	case SLP_BAD_VERSION:
+		return -EPROTONOSUPPORT;
+	case SLP_NOT_AUTHENTIC:
+		return -EKEYREJECTED;
+	case SLP_BROKEN:
+		return -EPROTO;
+	case SLP_CLOSED:
+		return -EPIPE;
+	case SLP_LOCAL:
+		return -ECONNABORTED;
+	default:
+		return -ECONNRESET;
+	}
+}
+
+void sluice_sock_wake(struct sock *sk, __poll_t what)
+{
+	struct socket_wq *wq;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	if (skwq_has_sleeper(wq))
+		wake_up_interruptible_all(&wq->wait);
+	sk_wake_async(sk, what & EPOLLIN ? SOCK_WAKE_WAITD : SOCK_WAKE_SPACE, what & EPOLLIN ? POLL_IN : POLL_OUT);
+	rcu_read_unlock();
+}
+
+/* ---- finding */
+
+bool sluice_peer_is_at(const struct sluice_peer *peer, const u8 *mac, u16 port)
+{
+	return peer && peer->port == port && ether_addr_equal(peer->mac, mac);
+}
+
+/* When two call each other at once, they have two sessions: the first found serves. */
+static struct sluice_peer *find(struct sluice_sock *ss, const u8 *mac, u16 port)
+{
+	u32 i;
+
+	for (i = 0; i < ss->peers_end; ++i)
+		if (sluice_peer_is_at(ss->peers[i], mac, port))
+			return ss->peers[i];
+	return NULL;
+}
+
+struct sluice_peer *sluice_peer_calling(struct sluice_sock *ss, const u8 *mac, u16 port)
+{
+	u32 i;
+
+	for (i = 0; i < ss->peers_end; ++i)
+		if (sluice_peer_is_at(ss->peers[i], mac, port) && ss->peers[i]->peer_nonce && !ss->peers[i]->over)
+			return ss->peers[i];
+	return NULL;
+}
+
+struct sluice_peer *sluice_peer_numbered(struct sluice_sock *ss, u32 number)
+{
+	u32 index = number & 0xffff;
+
+	return index < ss->peers_end && ss->generations[index] == number >> 16 ? ss->peers[index] : NULL;
+}
+
+/* ---- beginning and end */
+
+static struct sluice_peer *new_peer(struct sluice_sock *ss, const u8 *mac, u16 port)
+{
+	struct sluice_peer *peer = NULL;
+
+	if (atomic_inc_return(&sessions) <= READ_ONCE(sluice_max_sessions))
+		peer = kvzalloc(sizeof(*peer) + slp_session_bytes(), GFP_KERNEL_ACCOUNT);
+	if (!peer) {
+		atomic_dec(&sessions);
+		sluice_count(sluice_sock_net(ss), SLUICE_SESSIONS_REFUSED);
+		return NULL;
+	}
+	refcount_set(&peer->references, 1);
+	peer->owner = ss;
+	ether_addr_copy(peer->mac, mac);
+	peer->port = port;
+	return peer;
+}
+
+/* Only where sleeping is allowed: the memory may be mapped, not linear. */
+void sluice_peer_put(struct sluice_peer *peer)
+{
+	if (!refcount_dec_and_test(&peer->references))
+		return;
+	kvfree(peer);
+	atomic_dec(&sessions);
+}
+
+/* A slot of the socket's table, with what the core is to be told. False: none is left. */
+static bool settle(struct sluice_sock *ss, struct sluice_peer *peer, struct slp_config *config)
+{
+	u32 index;
+
+	for (index = 0; index < SLUICE_MAX_PEERS && ss->peers[index]; ++index)
+		;
+	if (index == SLUICE_MAX_PEERS || ss->peer_count >= ss->peer_limit)
+		return false;
+	slp_config_init(config);
+	config->ops = &kOps;
+	config->user = peer;
+	config->node = &ss->node;
+	get_random_bytes(&config->nonce, sizeof(config->nonce));
+	config->nonce |= 1;
+	if (++ss->generations[index] == 0)
+		ss->generations[index] = 1;
+	config->connection = index | (u32)ss->generations[index] << 16;
+	config->source_port = ss->port;
+	config->destination_port = peer->port;
+	config->mtu = ss->listener.mtu;
+	config->dead_ns = (u64)ss->dead_ms * NSEC_PER_MSEC;
+	peer->index = index;
+	ss->peers[index] = peer;
+	++ss->peer_count;
+	ss->peers_end = max(ss->peers_end, index + 1);
+	sluice_count(sluice_sock_net(ss), SLUICE_SESSIONS_BEGUN);
+	return true;
+}
+
+static void unsettle(struct sluice_sock *ss, struct sluice_peer *peer)
+{
+	ss->peers[peer->index] = NULL;
+	--ss->peer_count;
+	while (ss->peers_end > 0 && !ss->peers[ss->peers_end - 1])
+		--ss->peers_end;
+}
+
+static struct sluice_peer *begin(struct sluice_sock *ss, struct sluice_peer *fresh, struct sk_buff_head *out)
+{
+	struct slp_config config;
+
+	if (ss->closed || ss->leaving)
+		return ERR_PTR(-EPIPE);
+	if (!settle(ss, fresh, &config))
+		return ERR_PTR(-ENOBUFS);
+	ss->now = ktime_get_ns();
+	fresh->session = slp_connect(fresh->memory, &config, ss->now);
+	sluice_peer_pump(fresh, out);
+	return fresh;
+}
+
+/* What the user has been told of is in nobody's way. Under ss->lock. */
+static struct sluice_peer *find_or_forget(struct sluice_sock *ss, const struct sluice_place *place)
+{
+	struct sluice_peer *peer = find(ss, place->mac, place->port);
+	int error;
+
+	if (!peer)
+		return NULL;
+	if (!peer->over) {
+		refcount_inc(&peer->references);
+		return peer;
+	}
+	error = peer->told ? -EINPROGRESS : sluice_errno(peer->why);
+	peer->told = true;
+	sluice_sock_later(ss); /* which takes it away */
+	return ERR_PTR(error);
+}
+
+struct sluice_peer *sluice_peer_of(struct sluice_sock *ss, const struct sluice_place *place)
+{
+	struct sluice_peer *peer = NULL, *fresh = NULL;
+	struct sk_buff_head out;
+	int tries;
+
+	__skb_queue_head_init(&out);
+	for (tries = 0; tries < SLUICE_TRIES; ++tries) {
+		rcu_read_lock();
+		spin_lock_bh(&ss->lock);
+		peer = find_or_forget(ss, place);
+		if (!peer && fresh) {
+			peer = begin(ss, fresh, &out);
+			if (!IS_ERR(peer)) {
+				refcount_inc(&peer->references);
+				fresh = NULL;
+			}
+		}
+		spin_unlock_bh(&ss->lock);
+		sluice_frames_send(&out);
+		rcu_read_unlock();
+		if (peer == ERR_PTR(-EINPROGRESS)) { /* an old one is about to go */
+			flush_work(&ss->work);
+			continue;
+		}
+		if (peer || fresh)
+			break;
+		fresh = new_peer(ss, place->mac, place->port);
+		if (!fresh)
+			return ERR_PTR(-ENOBUFS);
+	}
+	if (fresh)
+		sluice_peer_put(fresh);
+	return peer && peer != ERR_PTR(-EINPROGRESS) ? peer : ERR_PTR(-EAGAIN);
+}
+
+void sluice_peer_abort(struct sluice_peer *peer, enum slp_status why, struct sk_buff_head *out)
+{
+	if (peer->over)
+		return;
+	slp_abort(peer->session);
+	sluice_count(sluice_sock_net(peer->owner), SLUICE_SESSIONS_ENDED);
+	peer->over = true;
+	peer->why = why;
+	sluice_peer_pump(peer, out);
+}
+
+bool sluice_sock_drained(struct sluice_sock *ss)
+{
+	u32 i;
+
+	for (i = 0; i < ss->peers_end; ++i)
+		if (ss->peers[i] && !ss->peers[i]->over && !slp_drained(ss->peers[i]->session))
+			return false;
+	return true;
+}
+
+/* ---- driving */
+
+static void arm(struct sluice_sock *ss, u64 at)
+{
+	if (ss->closed || at >= ss->timer_at)
+		return;
+	ss->timer_at = at;
+	hrtimer_start(&ss->timer, ns_to_ktime(max(at, ss->now + SLUICE_LEAST_NAP_NS)), HRTIMER_MODE_ABS_SOFT);
+}
+
+void sluice_peer_pump(struct sluice_peer *peer, struct sk_buff_head *out)
+{
+	struct sluice_sock *ss = peer->owner;
+	struct sk_buff *skb;
+	struct slp_tx tx;
+	u32 made = 0;
+
+	while (made < SLUICE_FRAMES_AT_ONCE) {
+		/* Acknowledgements are few and go out in any case, with the session's end. */
+		if (sk_wmem_alloc_get(&ss->sk) > 2 * READ_ONCE(ss->sk.sk_sndbuf))
+			break;
+		if (!slp_poll_tx(peer->session, ss->now, &tx))
+			goto all;
+		++made;
+		skb = sluice_frame_from(ss, peer->mac, &tx);
+		if (skb)
+			__skb_queue_tail(out, skb);
+	}
+	arm(ss, ss->now + (made < SLUICE_FRAMES_AT_ONCE ? SLUICE_STARVED_NS : 0));
+all:
+	arm(ss, slp_next_timeout(peer->session));
+	if (peer->want_room) {
+		peer->want_room = false;
+		sluice_sock_wake(&ss->sk, EPOLLOUT);
+	}
+	if (ss->leaving && !ss->closed && sluice_sock_drained(ss))
+		mod_delayed_work(sluice_workqueue, &ss->leaving_work, 0);
+}
+
+void sluice_sock_resume(struct sluice_sock *ss, struct sk_buff_head *out)
+{
+	u32 i;
+
+	ss->stalled = false;
+	for (i = 0; i < ss->peers_end; ++i) {
+		struct sluice_peer *peer = ss->peers[i];
+
+		if (!peer || peer->over)
+			continue;
+		slp_resume(peer->session);
+		sluice_peer_pump(peer, out);
+	}
+}
+
+enum hrtimer_restart sluice_sock_timer(struct hrtimer *timer)
+{
+	struct sluice_sock *ss = container_of(timer, struct sluice_sock, timer);
+	struct sk_buff_head out;
+	u32 i;
+
+	__skb_queue_head_init(&out);
+	rcu_read_lock();
+	spin_lock(&ss->lock);
+	ss->now = ktime_get_ns();
+	ss->timer_at = SLP_NEVER;
+	for (i = 0; i < ss->peers_end && !ss->closed; ++i) {
+		struct sluice_peer *peer = ss->peers[i];
+
+		if (!peer || peer->over)
+			continue;
+		if (slp_next_timeout(peer->session) <= ss->now)
+			slp_on_timer(peer->session, ss->now);
+		sluice_peer_pump(peer, &out);
+	}
+	spin_unlock(&ss->lock);
+	sluice_frames_send(&out);
+	rcu_read_unlock();
+	return HRTIMER_NORESTART;
+}
+
+/* ---- where sleeping is allowed */
+
+/* Under ss->lock. The work holds a reference to the socket, and through it to the module. */
+void sluice_sock_later(struct sluice_sock *ss)
+{
+	if (ss->closed)
+		return;
+	sock_hold(&ss->sk);
+	if (!queue_work(sluice_workqueue, &ss->work))
+		__sock_put(&ss->sk);
+}
+
+static void accept_one(struct sluice_sock *ss, const struct sluice_meeting *meeting)
+{
+	struct sluice_peer *peer = new_peer(ss, meeting->mac, meeting->port);
+	struct slp_config config;
+	struct sk_buff_head out;
+
+	if (!peer)
+		return;
+	__skb_queue_head_init(&out);
+	rcu_read_lock();
+	spin_lock_bh(&ss->lock);
+	if (ss->closed || ss->leaving || ss->connected || sluice_peer_calling(ss, peer->mac, peer->port) ||
+	    !settle(ss, peer, &config))
+		goto out;
+	ss->now = ktime_get_ns();
+	if (slp_accept(peer->memory, &config, &meeting->hello, ss->now, &peer->session) != SLP_OK) {
+		unsettle(ss, peer);
+		goto out;
+	}
+	peer->peer_nonce = meeting->hello.nonce;
+	peer->up = true;
+	sluice_peer_pump(peer, &out);
+	peer = NULL;
+out:
+	spin_unlock_bh(&ss->lock);
+	sluice_frames_send(&out);
+	rcu_read_unlock();
+	if (peer)
+		sluice_peer_put(peer);
+}
+
+/* Sessions that are over, and that nobody asks about, go; the connected one stays until close. */
+static struct sluice_peer *take_over_one(struct sluice_sock *ss, bool again)
+{
+	u32 i;
+
+	for (i = 0; i < ss->peers_end; ++i) {
+		struct sluice_peer *peer = ss->peers[i];
+
+		if (!peer || !peer->over || peer == ss->connected)
+			continue;
+		/* A peer that called us is forgotten; one that we called is told of once. */
+		if (!peer->told && !peer->peer_nonce && peer->why != SLP_CLOSED && !again)
+			continue;
+		unsettle(ss, peer);
+		return peer;
+	}
+	return NULL;
+}
+
+static void clear_away(struct sluice_sock *ss)
+{
+	struct sluice_peer *peer;
+
+	do {
+		spin_lock_bh(&ss->lock);
+		/* Tidings of ended sessions must not take the place of new ones. */
+		peer = take_over_one(ss, ss->peer_count >= ss->peer_limit);
+		spin_unlock_bh(&ss->lock);
+		if (peer)
+			sluice_peer_put(peer);
+	} while (peer);
+}
+
+void sluice_sock_work(struct work_struct *work)
+{
+	struct sluice_sock *ss = container_of(work, struct sluice_sock, work);
+	struct sluice_meeting meeting;
+	bool any;
+
+	clear_away(ss);
+	do {
+		spin_lock_bh(&ss->lock);
+		any = ss->meeting_count > 0;
+		if (any)
+			meeting = ss->meetings[--ss->meeting_count];
+		spin_unlock_bh(&ss->lock);
+		if (any)
+			accept_one(ss, &meeting);
+	} while (any);
+	sock_put(&ss->sk);
+}

@@ -1,0 +1,653 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The sockets: reliable datagrams (SOCK_RDM). One socket has a port of an interface and talks
+ * with as many peers as it likes, or, connected, with one. Whatever a process passes is
+ * checked here; the core sees only kernel memory. */
+#include <linux/module.h>
+#include <linux/sched/signal.h>
+
+#include "sluice.h"
+
+/* Ports before it are the administrator's to give. */
+#define SLUICE_FIRST_OPEN_PORT 1024
+
+static const struct proto_ops kSocketOps;
+
+/* ---- beginning and end */
+
+static void destruct(struct sock *sk)
+{
+	skb_queue_purge(&sk->sk_receive_queue);
+	WARN_ON_ONCE(sluice_sk(sk)->peer_count);
+	WARN_ON_ONCE(atomic_read(&sk->sk_rmem_alloc));
+	WARN_ON_ONCE(refcount_read(&sk->sk_wmem_alloc));
+}
+
+/* The end of a socket, once. After `closed` nothing of it is started; what runs is waited for,
+ * so that nobody looks at the sessions when they are freed. Frames of its own that a device
+ * still holds keep the socket, not its sessions. */
+static void finish(struct sluice_sock *ss)
+{
+	struct sk_buff_head out;
+	u32 i;
+
+	sluice_port_give_back(ss);
+	__skb_queue_head_init(&out);
+	rcu_read_lock();
+	spin_lock_bh(&ss->lock);
+	ss->now = ktime_get_ns();
+	for (i = 0; i < ss->peers_end; ++i)
+		if (ss->peers[i])
+			sluice_peer_abort(ss->peers[i], SLP_LOCAL, &out);
+	ss->closed = true;
+	spin_unlock_bh(&ss->lock);
+	sluice_frames_send(&out);
+	rcu_read_unlock();
+	hrtimer_cancel(&ss->timer);
+	cancel_delayed_work(&ss->leaving_work);
+	if (cancel_work_sync(&ss->work))
+		__sock_put(&ss->sk);
+	if (ss->connected)
+		sluice_peer_put(ss->connected);
+	ss->connected = NULL;
+	/* A frame that was found its socket before the port was given back, and waited for the
+	 * lock, sees `closed`. */
+	for (i = 0; i < ss->peers_end; ++i)
+		if (ss->peers[i])
+			sluice_peer_put(ss->peers[i]);
+	ss->peers_end = ss->peer_count = 0;
+}
+
+/* Runs once: after `closed` nobody queues it, and finish() takes back a second order. */
+static void finish_leaving(struct work_struct *work)
+{
+	struct sluice_sock *ss = container_of(to_delayed_work(work), struct sluice_sock, leaving_work);
+
+	finish(ss);
+	sock_put(&ss->sk);
+}
+
+/* What was sent still goes out for a while, also when the process was killed. */
+static int release(struct socket *sock)
+{
+	struct sock *sk = sock->sk;
+	struct sluice_sock *ss;
+	bool leave;
+
+	if (!sk)
+		return 0;
+	ss = sluice_sk(sk);
+	sock_orphan(sk);
+	sock->sk = NULL;
+	spin_lock_bh(&ss->lock);
+	leave = !sluice_sock_drained(ss) && !(sock_flag(sk, SOCK_LINGER) && !sk->sk_lingertime);
+	ss->leaving = true;
+	if (leave) {
+		sock_hold(sk);
+		queue_delayed_work(sluice_workqueue, &ss->leaving_work, msecs_to_jiffies(SLUICE_LEAVING_MS));
+	}
+	spin_unlock_bh(&ss->lock);
+	if (!leave)
+		finish(ss);
+	sock_put(sk);
+	return 0;
+}
+
+static int create(struct net *net, struct socket *sock, int protocol, int kern)
+{
+	struct sluice_sock *ss;
+	struct sock *sk;
+
+	if (!READ_ONCE(sluice_unprivileged) && !ns_capable(net->user_ns, CAP_NET_RAW))
+		return -EPERM;
+	if (sock->type != SOCK_RDM)
+		return -ESOCKTNOSUPPORT;
+	if (protocol != 0)
+		return -EPROTONOSUPPORT;
+	sk = sk_alloc(net, sluice_family_ops.family, GFP_KERNEL, &sluice_proto, kern);
+	if (!sk)
+		return -ENOMEM;
+	sock->ops = &kSocketOps;
+	sock_init_data(sock, sk);
+	sock_set_flag(sk, SOCK_RCU_FREE);
+	sk->sk_destruct = destruct;
+	ss = sluice_sk(sk);
+	spin_lock_init(&ss->lock);
+	INIT_HLIST_NODE(&ss->port_node);
+	INIT_WORK(&ss->work, sluice_sock_work);
+	INIT_DELAYED_WORK(&ss->leaving_work, finish_leaving);
+	hrtimer_init(&ss->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
+	ss->timer.function = sluice_sock_timer;
+	ss->timer_at = SLP_NEVER;
+	ss->peer_limit = 64;
+	ss->dead_ms = 3000;
+	slp_node_init(&ss->node, SLUICE_PULL_BUDGET);
+	return 0;
+}
+
+struct proto sluice_proto = {
+	.name = "SLUICE",
+	.owner = THIS_MODULE,
+	.obj_size = sizeof(struct sluice_sock),
+};
+
+struct net_proto_family sluice_family_ops = {
+	.create = create,
+	.owner = THIS_MODULE,
+};
+
+/* ---- addresses */
+
+static int read_address(const struct sockaddr *address, int length, struct sockaddr_sluice *out)
+{
+	if (length < (int)sizeof(*out))
+		return -EINVAL;
+	memcpy(out, address, sizeof(*out));
+	return out->family == sluice_family_ops.family ? 0 : -EAFNOSUPPORT;
+}
+
+static void fill_address(struct sluice_sock *ss, struct sockaddr_sluice *out, const u8 *mac, u16 port)
+{
+	memset(out, 0, sizeof(*out));
+	out->family = sluice_family_ops.family;
+	out->ifindex = ss->ifindex;
+	out->port = port;
+	ether_addr_copy(out->mac, mac);
+}
+
+/* Under lock_sock(). */
+static int take_port(struct sluice_sock *ss, u32 ifindex, u16 port)
+{
+	int error = sluice_port_take(ss, ifindex, port);
+
+	if (!error)
+		WRITE_ONCE(ss->bound, true);
+	return error;
+}
+
+static bool own_address(struct sluice_sock *ss, u32 ifindex, u8 *mac)
+{
+	struct net_device *dev;
+
+	rcu_read_lock();
+	dev = dev_get_by_index_rcu(sluice_sock_net(ss), ifindex);
+	if (dev && dev->addr_len == ETH_ALEN)
+		ether_addr_copy(mac, dev->dev_addr);
+	rcu_read_unlock();
+	return dev;
+}
+
+static int bind(struct socket *sock, struct sockaddr *address, int length)
+{
+	struct sluice_sock *ss = sluice_sk(sock->sk);
+	struct sockaddr_sluice at;
+	u8 own[ETH_ALEN] = {0};
+	int error = read_address(address, length, &at);
+
+	if (error)
+		return error;
+	if (at.port && at.port < SLUICE_FIRST_OPEN_PORT && !ns_capable(sock_net(sock->sk)->user_ns, CAP_NET_BIND_SERVICE))
+		return -EACCES;
+	if (!own_address(ss, at.ifindex, own))
+		return -ENODEV;
+	if (!is_zero_ether_addr(at.mac) && !ether_addr_equal(at.mac, own))
+		return -EADDRNOTAVAIL;
+	lock_sock(sock->sk);
+	error = ss->bound ? -EINVAL : take_port(ss, at.ifindex, at.port);
+	release_sock(sock->sk);
+	return error;
+}
+
+static int name_of(struct socket *sock, struct sockaddr *address, int peer)
+{
+	struct sluice_sock *ss = sluice_sk(sock->sk);
+	struct sockaddr_sluice out;
+	u8 mac[ETH_ALEN] = {0};
+	int error = 0;
+
+	if (peer) {
+		spin_lock_bh(&ss->lock);
+		if (ss->connected)
+			fill_address(ss, &out, ss->connected->mac, ss->connected->port);
+		else
+			error = -ENOTCONN;
+		spin_unlock_bh(&ss->lock);
+	} else {
+		if (ss->bound)
+			own_address(ss, ss->ifindex, mac);
+		fill_address(ss, &out, mac, ss->port);
+	}
+	if (error)
+		return error;
+	memcpy(address, &out, sizeof(out));
+	return sizeof(out);
+}
+
+/* The peer that an address names, on a port that is taken now if none was. */
+static int aim(struct sluice_sock *ss, const struct sockaddr_sluice *at, struct sluice_place *place)
+{
+	int error = 0;
+
+	if (!is_valid_ether_addr(at->mac) || at->port == 0)
+		return -EINVAL;
+	lock_sock(&ss->sk);
+	if (!ss->bound)
+		error = take_port(ss, at->ifindex, 0);
+	else if (at->ifindex && at->ifindex != ss->ifindex)
+		error = -EINVAL;
+	release_sock(&ss->sk);
+	ether_addr_copy(place->mac, at->mac);
+	place->port = at->port;
+	return READ_ONCE(ss->gone) ? -ENODEV : error;
+}
+
+/* ---- connecting */
+
+/* From `peer`, if that is still the connected one; null: from whichever it is. */
+static void disconnect(struct sluice_sock *ss, struct sluice_peer *peer)
+{
+	struct sk_buff_head out;
+
+	__skb_queue_head_init(&out);
+	rcu_read_lock();
+	spin_lock_bh(&ss->lock);
+	ss->now = ktime_get_ns();
+	peer = !peer || peer == ss->connected ? ss->connected : NULL;
+	if (peer) {
+		ss->connected = NULL;
+		sluice_peer_abort(peer, SLP_LOCAL, &out);
+		peer->told = true;
+		WRITE_ONCE(ss->sk.sk_shutdown, 0);
+		WRITE_ONCE(ss->sk.sk_err, 0);
+		sluice_sock_later(ss);
+	}
+	spin_unlock_bh(&ss->lock);
+	sluice_frames_send(&out);
+	rcu_read_unlock();
+	if (peer)
+		sluice_peer_put(peer);
+}
+
+/* A connected socket hears nobody else. Takes the reference to `peer` if it succeeds. */
+static int attach(struct sluice_sock *ss, struct sluice_peer *peer)
+{
+	struct sk_buff_head out;
+	int error = 0;
+	u32 i;
+
+	__skb_queue_head_init(&out);
+	rcu_read_lock();
+	spin_lock_bh(&ss->lock);
+	if (ss->connected) {
+		error = ss->connected->up ? -EISCONN : -EALREADY;
+	} else {
+		ss->connected = peer;
+		ss->now = ktime_get_ns();
+		for (i = 0; i < ss->peers_end; ++i)
+			if (ss->peers[i] && ss->peers[i] != peer)
+				sluice_peer_abort(ss->peers[i], SLP_LOCAL, &out);
+		/* It may have ended before it was the connected one. */
+		if (peer->over) {
+			WRITE_ONCE(ss->sk.sk_err, -sluice_errno(peer->why));
+			WRITE_ONCE(ss->sk.sk_shutdown, SHUTDOWN_MASK);
+		}
+	}
+	spin_unlock_bh(&ss->lock);
+	sluice_frames_send(&out);
+	rcu_read_unlock();
+	return error;
+}
+
+/* 0: no answer yet. */
+static int await_up(struct sluice_sock *ss, struct sluice_peer *peer, int flags)
+{
+	long left = sock_sndtimeo(&ss->sk, flags & O_NONBLOCK);
+	DEFINE_WAIT_FUNC(wait, woken_wake_function);
+	int error = 0;
+
+	if (!left)
+		return READ_ONCE(peer->up) ? 0 : -EINPROGRESS;
+	add_wait_queue(sk_sleep(&ss->sk), &wait);
+	while (!READ_ONCE(peer->up) && !READ_ONCE(peer->over) && !error) {
+		if (signal_pending(current))
+			error = sock_intr_errno(left);
+		else if (!left)
+			error = -ETIMEDOUT;
+		else
+			left = wait_woken(&wait, TASK_INTERRUPTIBLE, left);
+	}
+	remove_wait_queue(sk_sleep(&ss->sk), &wait);
+	if (!error && READ_ONCE(peer->over))
+		error = sluice_errno(READ_ONCE(peer->why));
+	return error;
+}
+
+static int connect(struct socket *sock, struct sockaddr *address, int length, int flags)
+{
+	struct sluice_sock *ss = sluice_sk(sock->sk);
+	struct sockaddr_sluice at;
+	struct sluice_place place;
+	struct sluice_peer *peer;
+	int error;
+
+	if (length >= (int)sizeof(address->sa_family) && address->sa_family == AF_UNSPEC) {
+		disconnect(ss, NULL);
+		return 0;
+	}
+	error = read_address(address, length, &at);
+	if (!error)
+		error = aim(ss, &at, &place);
+	if (error)
+		return error;
+	spin_lock_bh(&ss->lock);
+	if (ss->connected)
+		error = ss->connected->up ? -EISCONN : ss->connected->over ? sluice_errno(ss->connected->why) : -EALREADY;
+	spin_unlock_bh(&ss->lock);
+	if (error)
+		return error;
+	peer = sluice_peer_of(ss, &place);
+	if (IS_ERR(peer))
+		return PTR_ERR(peer);
+	refcount_inc(&peer->references);
+	error = attach(ss, peer);
+	if (error) {
+		sluice_peer_put(peer);
+		sluice_peer_put(peer);
+		return error;
+	}
+	error = await_up(ss, peer, flags);
+	/* Interrupted: it goes on, as TCP's does. */
+	if (error && READ_ONCE(peer->over))
+		disconnect(ss, peer);
+	sluice_peer_put(peer);
+	return error;
+}
+
+/* ---- messages */
+
+static struct sluice_peer *connected_peer(struct sluice_sock *ss)
+{
+	struct sluice_peer *peer;
+
+	spin_lock_bh(&ss->lock);
+	peer = ss->connected;
+	if (peer)
+		refcount_inc(&peer->references);
+	spin_unlock_bh(&ss->lock);
+	return peer ? peer : ERR_PTR(-EDESTADDRREQ);
+}
+
+static struct sluice_peer *target(struct sluice_sock *ss, struct msghdr *message)
+{
+	struct sockaddr_sluice at;
+	struct sluice_place place;
+	int error;
+
+	if (!message->msg_namelen)
+		return connected_peer(ss);
+	if (READ_ONCE(ss->connected))
+		return ERR_PTR(-EISCONN);
+	error = read_address(message->msg_name, message->msg_namelen, &at);
+	if (!error)
+		error = aim(ss, &at, &place);
+	return error ? ERR_PTR(error) : sluice_peer_of(ss, &place);
+}
+
+/* -EAGAIN: no room in the stream now; somebody is woken when there is. */
+static int send_now(struct sluice_sock *ss, struct sluice_peer *peer, const u8 *data, u32 bytes)
+{
+	struct sk_buff_head out;
+	int error = 0;
+
+	__skb_queue_head_init(&out);
+	rcu_read_lock();
+	spin_lock_bh(&ss->lock);
+	ss->now = ktime_get_ns();
+	if (peer->over) {
+		error = sluice_errno(peer->why);
+		peer->told = true;
+		sluice_sock_later(ss);
+	} else if (slp_send(peer->session, NULL, data, bytes, NULL, 0)) {
+		sluice_peer_pump(peer, &out);
+	} else {
+		peer->want_room = true;
+		error = -EAGAIN;
+	}
+	spin_unlock_bh(&ss->lock);
+	sluice_frames_send(&out);
+	rcu_read_unlock();
+	return error;
+}
+
+static int send_waiting(struct sluice_sock *ss, struct sluice_peer *peer, const u8 *data, u32 bytes, int flags)
+{
+	long left = sock_sndtimeo(&ss->sk, flags & MSG_DONTWAIT);
+	DEFINE_WAIT_FUNC(wait, woken_wake_function);
+	int error = send_now(ss, peer, data, bytes);
+
+	if (error != -EAGAIN || !left)
+		return error;
+	add_wait_queue(sk_sleep(&ss->sk), &wait);
+	for (;;) {
+		error = ss->sk.sk_shutdown & SEND_SHUTDOWN ? -EPIPE : send_now(ss, peer, data, bytes);
+		if (error != -EAGAIN || !left)
+			break;
+		if (signal_pending(current)) {
+			error = sock_intr_errno(left);
+			break;
+		}
+		left = wait_woken(&wait, TASK_INTERRUPTIBLE, left);
+	}
+	remove_wait_queue(sk_sleep(&ss->sk), &wait);
+	return error;
+}
+
+static int sendmsg(struct socket *sock, struct msghdr *message, size_t bytes)
+{
+	struct sluice_sock *ss = sluice_sk(sock->sk);
+	struct sluice_peer *peer;
+	u8 small[128], *data = small;
+	int error;
+
+	if (message->msg_flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR | MSG_CMSG_COMPAT))
+		return -EOPNOTSUPP;
+	if (bytes > SLP_MAX_MESSAGE)
+		return -EMSGSIZE;
+	error = sock_error(sock->sk);
+	if (error)
+		return error;
+	if (sock->sk->sk_shutdown & SEND_SHUTDOWN)
+		return -EPIPE;
+	peer = target(ss, message);
+	if (IS_ERR(peer))
+		return PTR_ERR(peer);
+	if (bytes > sizeof(small))
+		data = kmalloc(bytes, GFP_KERNEL_ACCOUNT);
+	if (!data)
+		error = -ENOMEM;
+	else if (memcpy_from_msg(data, message, bytes))
+		error = -EFAULT;
+	else
+		error = send_waiting(ss, peer, data, bytes, message->msg_flags);
+	if (!error) {
+		sluice_count(sluice_sock_net(ss), SLUICE_MESSAGES_OUT);
+		sluice_add(sluice_sock_net(ss), SLUICE_BYTES_COPIED_OUT, 2 * bytes); /* here, stream */
+	}
+	if (data != small)
+		kfree(data);
+	sluice_peer_put(peer);
+	return error ? error : bytes;
+}
+
+/* Nothing to read, and no reason to say so. */
+static bool nothing_yet(struct sock *sk)
+{
+	return skb_queue_empty_lockless(&sk->sk_receive_queue) && !READ_ONCE(sk->sk_err) &&
+	       !(READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN);
+}
+
+static void spin(struct sluice_sock *ss, int flags)
+{
+	u32 budget_us = READ_ONCE(ss->spin_us);
+	u64 until;
+
+	if (!budget_us || flags & MSG_DONTWAIT || !nothing_yet(&ss->sk))
+		return;
+	until = ktime_get_ns() + (u64)budget_us * NSEC_PER_USEC;
+	while (nothing_yet(&ss->sk) && !signal_pending(current) && ktime_get_ns() < until) {
+		if (need_resched())
+			cond_resched();
+		else
+			cpu_relax();
+	}
+}
+
+static void make_room(struct sluice_sock *ss)
+{
+	struct sk_buff_head out;
+
+	/* Not for each message: half of the queue at least. */
+	if (!READ_ONCE(ss->stalled) || sk_rmem_alloc_get(&ss->sk) > READ_ONCE(ss->sk.sk_rcvbuf) / 2)
+		return;
+	__skb_queue_head_init(&out);
+	rcu_read_lock();
+	spin_lock_bh(&ss->lock);
+	ss->now = ktime_get_ns();
+	sluice_sock_resume(ss, &out);
+	spin_unlock_bh(&ss->lock);
+	sluice_frames_send(&out);
+	rcu_read_unlock();
+}
+
+static int recvmsg(struct socket *sock, struct msghdr *message, size_t room, int flags)
+{
+	struct sluice_sock *ss = sluice_sk(sock->sk);
+	struct sockaddr_sluice from;
+	struct sk_buff *skb;
+	size_t bytes;
+	int error;
+
+	if (flags & (MSG_OOB | MSG_ERRQUEUE))
+		return -EOPNOTSUPP;
+	spin(ss, flags);
+	skb = skb_recv_datagram(sock->sk, flags, &error);
+	if (!skb)
+		return error;
+	bytes = min_t(size_t, room, skb->len);
+	message->msg_flags |= MSG_EOR;
+	if (bytes < skb->len)
+		message->msg_flags |= MSG_TRUNC;
+	error = skb_copy_datagram_msg(skb, 0, message, bytes);
+	if (!error && message->msg_name) {
+		fill_address(ss, &from, sluice_cb(skb)->mac, sluice_cb(skb)->port);
+		memcpy(message->msg_name, &from, sizeof(from));
+		message->msg_namelen = sizeof(from);
+	}
+	sluice_add(sluice_sock_net(ss), SLUICE_BYTES_COPIED_IN, bytes);
+	if (!error)
+		error = flags & MSG_TRUNC ? skb->len : bytes;
+	skb_free_datagram(sock->sk, skb);
+	make_room(ss);
+	return error;
+}
+
+static __poll_t poll(struct file *file, struct socket *sock, poll_table *wait)
+{
+	struct sluice_sock *ss = sluice_sk(sock->sk);
+	struct sock *sk = sock->sk;
+	struct sluice_peer *peer;
+	__poll_t mask = 0;
+
+	sock_poll_wait(file, sock, wait);
+	if (READ_ONCE(sk->sk_err))
+		mask |= EPOLLERR;
+	if (READ_ONCE(sk->sk_shutdown) == SHUTDOWN_MASK)
+		mask |= EPOLLHUP;
+	if (READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN)
+		mask |= EPOLLRDHUP | EPOLLIN | EPOLLRDNORM;
+	if (!skb_queue_empty_lockless(&sk->sk_receive_queue))
+		mask |= EPOLLIN | EPOLLRDNORM;
+	spin_lock_bh(&ss->lock);
+	peer = ss->connected;
+	if (!peer || peer->over || (peer->up && slp_can_send(peer->session, SLP_MAX_MESSAGE)))
+		mask |= EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
+	else
+		peer->want_room = true;
+	spin_unlock_bh(&ss->lock);
+	return mask;
+}
+
+/* SLP has no half-closed sessions: what was sent goes out, the rest ends with close(). */
+static int shutdown(struct socket *sock, int how)
+{
+	struct sluice_sock *ss = sluice_sk(sock->sk);
+	struct sk_buff_head out;
+	int error = 0;
+
+	if (how < SHUT_RD || how > SHUT_RDWR)
+		return -EINVAL;
+	__skb_queue_head_init(&out);
+	rcu_read_lock();
+	spin_lock_bh(&ss->lock);
+	if (ss->connected)
+		WRITE_ONCE(sock->sk->sk_shutdown, sock->sk->sk_shutdown | (how + 1));
+	else
+		error = -ENOTCONN;
+	/* Messages that nobody will read do not hold up the sender. */
+	ss->now = ktime_get_ns();
+	if (!error && ss->stalled)
+		sluice_sock_resume(ss, &out);
+	spin_unlock_bh(&ss->lock);
+	sluice_frames_send(&out);
+	rcu_read_unlock();
+	if (!error)
+		sluice_sock_wake(sock->sk, EPOLLIN | EPOLLOUT | EPOLLHUP);
+	return error;
+}
+
+/* Under sluice_net.lock: see the order of locks in sluice.h. */
+void sluice_sock_cut(struct sluice_sock *ss, bool gone)
+{
+	struct sk_buff_head out;
+	u32 i;
+
+	__skb_queue_head_init(&out);
+	rcu_read_lock();
+	spin_lock(&ss->lock);
+	if (gone)
+		WRITE_ONCE(ss->gone, true);
+	ss->now = ktime_get_ns();
+	for (i = 0; i < ss->peers_end && !ss->closed; ++i) {
+		if (!ss->peers[i])
+			continue;
+		sluice_peer_abort(ss->peers[i], SLP_LOCAL, &out);
+		if (ss->peers[i] == ss->connected)
+			WRITE_ONCE(ss->sk.sk_shutdown, SHUTDOWN_MASK);
+	}
+	if (gone || ss->connected)
+		WRITE_ONCE(ss->sk.sk_err, gone ? ENODEV : ECONNABORTED);
+	sluice_sock_later(ss);
+	spin_unlock(&ss->lock);
+	/* From another address, or to no device: no peer would take them. */
+	__skb_queue_purge(&out);
+	rcu_read_unlock();
+	sluice_sock_wake(&ss->sk, EPOLLIN | EPOLLOUT | EPOLLERR);
+}
+
+static const struct proto_ops kSocketOps = {
+	.owner = THIS_MODULE,
+	.release = release,
+	.bind = bind,
+	.connect = connect,
+	.socketpair = sock_no_socketpair,
+	.accept = sock_no_accept,
+	.getname = name_of,
+	.poll = poll,
+	.ioctl = sluice_ioctl,
+	.listen = sock_no_listen,
+	.shutdown = shutdown,
+	.setsockopt = sluice_setsockopt,
+	.getsockopt = sluice_getsockopt,
+	.sendmsg = sendmsg,
+	.recvmsg = recvmsg,
+	.mmap = sock_no_mmap,
+};

@@ -1,0 +1,227 @@
+// The sockets as honest processes use them.
+#include <catch2/catch.hpp>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <linux/sockios.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "tests/module/wire.h"
+
+namespace sluice::module_test {
+namespace {
+
+std::string pattern(size_t bytes, unsigned seed) {
+  std::string text(bytes, '\0');
+  for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(i * 7 + seed);
+  return text;
+}
+
+TEST_CASE("two processes in two namespaces exchange messages, connected and not") {
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space);
+  REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  pid_t child = ::fork();
+  if (child == 0) {
+    for (unsigned i = 0; i < 200; ++i) {
+      Received got = receive(server.value());
+      if (got.result < 0 || send_to(server.value(), got.text, got.from) != got.result) ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  for (unsigned i = 0; i < 200; ++i) {
+    std::string text = pattern(i * 28 % (SLUICE_MAX_MESSAGE + 1), i);
+    REQUIRE(send_on(client.value(), text) == static_cast<int>(text.size()));
+    Received back = receive(client.value());
+    REQUIRE(back.result == static_cast<int>(text.size()));
+    REQUIRE(back.text == text);
+    REQUIRE(back.from.port == 7000);
+    REQUIRE((back.flags & MSG_EOR) != 0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  sluice_status said{};
+  socklen_t length = sizeof(said);
+  REQUIRE(::getsockopt(client.value(), SOL_SLUICE, SLUICE_STATUS, &said, &length) == 0);
+  CHECK(said.state == 2);
+  CHECK(said.frames_sent >= 200);
+}
+
+TEST_CASE("messages that nobody reads stop the sender, and come in order when somebody does") {
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space);
+  REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  int room = 20000;
+  REQUIRE(::setsockopt(server.value(), SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)) == 0);
+  set_timeout(client.value(), 300);
+  unsigned sent = 0;
+  int last = 0;
+  while (sent < 10000 && (last = send_on(client.value(), pattern(1000, sent))) == 1000) ++sent;
+  CHECK(last == -EAGAIN);
+  CHECK(sent >= 10);
+  CHECK(sent < 200);
+  pollfd wait{.fd = client.value(), .events = POLLOUT, .revents = 0};
+  CHECK(::poll(&wait, 1, 0) == 0);
+  for (unsigned i = 0; i < sent; ++i) REQUIRE(receive(server.value()).text == pattern(1000, i));
+  CHECK(::poll(&wait, 1, 20000) == 1);
+  CHECK(wait.revents == POLLOUT);
+}
+
+TEST_CASE("a port is one socket's, and free again when it is closed") {
+  Module module;
+  Wire wire;
+  Fd first = bound_socket(wire.a, 7000), second = open_socket(wire.a.space);
+  CHECK(bind_to(second.value(), wire.a.local(7000)) == EADDRINUSE);
+  first.reset();
+  CHECK(bind_to(second.value(), wire.a.local(7000)) == 0);
+  CHECK(bind_to(second.value(), wire.a.local(7001)) == EINVAL);
+  Fd any = bound_socket(wire.a, 0);
+  sockaddr_sluice name{};
+  socklen_t length = sizeof(name);
+  REQUIRE(::getsockname(any.value(), reinterpret_cast<sockaddr*>(&name), &length) == 0);
+  CHECK(length == sizeof(name));
+  CHECK(name.port >= 32768);
+  CHECK(std::memcmp(name.mac, wire.a.mac, 6) == 0);
+}
+
+TEST_CASE("nobody at a port is refused if the port is a socket's, and silent otherwise") {
+  Module module;
+  Wire wire;
+  Fd client = open_socket(wire.a.space), other = bound_socket(wire.b, 7000);
+  int dead = 300;
+  REQUIRE(::setsockopt(client.value(), SOL_SLUICE, SLUICE_DEAD_MS, &dead, sizeof(dead)) == 0);
+  CHECK(connect_to(client.value(), seen_from(wire.a, wire.b, 7001)) == ETIMEDOUT);
+  // A connected socket hears its peer only.
+  Fd third = bound_socket(wire.a, 7003);
+  REQUIRE(connect_to(other.value(), seen_from(wire.b, wire.a, 7003)) == 0);
+  CHECK(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == ECONNREFUSED);
+}
+
+TEST_CASE("what was sent before close arrives, and then the end does") {
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space);
+  REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  REQUIRE(send_on(client.value(), "last words") == 10);
+  Received first = receive(server.value());
+  CHECK(first.text == "last words");
+  REQUIRE(send_to(server.value(), "answer", first.from) == 6);
+  server.reset();
+  CHECK(receive(client.value()).text == "answer");
+  CHECK(receive(client.value()).result == 0);
+  CHECK(send_on(client.value(), "nobody", MSG_NOSIGNAL) == -EPIPE);
+}
+
+TEST_CASE("a killed process's peers are told at once") {
+  Module module;
+  Wire wire;
+  Fd client = open_socket(wire.a.space);
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  pid_t child = ::fork();
+  if (child == 0) {
+    Fd server = bound_socket(wire.b, 7000);
+    if (::write(ready[1], "x", 1) != 1) ::_exit(1);
+    for (;;) receive(server.value());
+  }
+  char byte;
+  REQUIRE(::read(ready[0], &byte, 1) == 1);
+  REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  REQUIRE(send_on(client.value(), "hello") == 5);
+  ::kill(child, SIGKILL);
+  CHECK(receive(client.value()).result == 0);
+  ::waitpid(child, nullptr, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+TEST_CASE("two unconnected sockets that call each other at once hear each other") {
+  Module module;
+  Wire wire;
+  Fd a = bound_socket(wire.a, 7000), b = bound_socket(wire.b, 7000);
+  for (int i = 0; i < 20; ++i) {
+    REQUIRE(send_to(a.value(), "from a", seen_from(wire.a, wire.b, 7000)) == 6);
+    REQUIRE(send_to(b.value(), "from b", seen_from(wire.b, wire.a, 7000)) == 6);
+  }
+  for (int i = 0; i < 20; ++i) {
+    REQUIRE(receive(a.value()).text == "from b");
+    REQUIRE(receive(b.value()).text == "from a");
+  }
+}
+
+TEST_CASE("busy waiting receives as sleeping does") {
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space);
+  REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  int spin = 1000000;
+  REQUIRE(::setsockopt(server.value(), SOL_SLUICE, SLUICE_SPIN_US, &spin, sizeof(spin)) == 0);
+  REQUIRE(::setsockopt(client.value(), SOL_SLUICE, SLUICE_SPIN_US, &spin, sizeof(spin)) == 0);
+  pid_t child = ::fork();
+  if (child == 0) {
+    for (int i = 0; i < 100; ++i) {
+      Received got = receive(server.value());
+      if (send_to(server.value(), got.text, got.from) != got.result) ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  for (int i = 0; i < 100; ++i) {
+    REQUIRE(send_on(client.value(), "ping") == 4);
+    REQUIRE(receive(client.value()).text == "ping");
+  }
+  int status = 1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+
+TEST_CASE("a module in use is not unloaded") {
+  Module module;
+  Wire wire;
+  Fd client = open_socket(wire.a.space);
+  CHECK(unload_module() == EAGAIN);
+}
+
+TEST_CASE("an interface that goes ends what used it") {
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space);
+  REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  wire.a.space.ip("link delete end0");
+  CHECK(receive(client.value()).result == -ENODEV);
+  CHECK(receive(client.value()).result == 0);
+  CHECK(receive(server.value()).result == -ENODEV);
+  CHECK(send_to(server.value(), "x", seen_from(wire.b, wire.a, 7000)) == -ENODEV);
+}
+
+TEST_CASE("outgoing and incoming queues are told") {
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space);
+  REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  REQUIRE(send_on(client.value(), "twelve bytes") == 12);
+  pollfd wait{.fd = server.value(), .events = POLLIN, .revents = 0};
+  REQUIRE(::poll(&wait, 1, 20000) == 1);
+  int bytes = 0;
+  REQUIRE(::ioctl(server.value(), SIOCINQ, &bytes) == 0);
+  CHECK(bytes == 12);
+  int left = 1;
+  for (int tries = 0; tries < 20000 && left != 0; ++tries) {
+    REQUIRE(::ioctl(client.value(), SIOCOUTQ, &left) == 0);
+    ::poll(nullptr, 0, 1);
+  }
+  CHECK(left == 0);
+  Received cut = receive(server.value(), MSG_TRUNC, 3);
+  CHECK(cut.result == 12);
+  CHECK(cut.text == "twe");
+  CHECK((cut.flags & MSG_TRUNC) != 0);
+}
+
+}  // namespace
+}  // namespace sluice::module_test
