@@ -227,11 +227,23 @@ uint16_t slp_stream_credit(const struct slp_session *s);
 void slp_stream_credited(struct slp_session *s, uint16_t kib);
 
 /* slp_transfer.c */
-void slp_control_record(struct slp_session *s, uint8_t kind, const uint8_t *data, uint32_t bytes);
 void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed);
 void slp_transfers_work(struct slp_session *s);
 void slp_transfers_end(struct slp_session *s, enum slp_status why);
+uint32_t slp_transfer_number(uint32_t index, uint16_t generation, bool push);
+void slp_owe_done(struct slp_session *s, uint32_t transfer, enum slp_status status);
+void slp_end_pull(struct slp_session *s, struct slp_sink *pull, enum slp_status status, bool tell);
+void slp_end_push(struct slp_session *s, uint32_t index, enum slp_status status, bool tell);
+
+/* slp_node.c */
+void slp_node_wait(struct slp_session *s);
+void slp_node_give_back(struct slp_session *s, uint64_t bytes);
 void slp_node_forget(struct slp_session *s);
+
+/* slp_peer.c */
+struct slp_handle *slp_find_handle(struct slp_session *s, uint32_t number);
+void slp_stop_serving(struct slp_session *s, uint32_t index);
+void slp_control_record(struct slp_session *s, uint8_t kind, const uint8_t *data, uint32_t bytes);
 
 /* slp_data.c */
 enum slp_drop slp_data_arrive(struct slp_session *s, const struct slp_frame *frame, const struct slp_base *base);
