@@ -198,10 +198,9 @@ size_t Session::progress(Instant now) {
 
 void Session::handle_timeout(Instant now) {
   Busy busy(*this);
-  if (finished_) {
-    next_timeout_ = kNever;
-    return;
-  }
+  // What ends below may arm a later time, for its fence: that counts like the others.
+  next_timeout_ = kNever;
+  if (finished_) return;
   Instant next = kNever;
   bool waiting = false;
   table_.for_each([&](Operation& op) {
@@ -222,7 +221,7 @@ void Session::handle_timeout(Instant now) {
   silence_due_ = waiting && !link_dead_ ? check_silence(now) : kNever;
   next = std::min(next, silence_due_);
   if (traits_.direct) next = std::min(next, expire_grants(now));
-  next_timeout_ = next;
+  next_timeout_ = std::min(next_timeout_, next);
 }
 
 // Asks a peer that says nothing whether it makes progress. Returns when to look again.

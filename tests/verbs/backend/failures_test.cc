@@ -133,6 +133,29 @@ TEST_CASE("a fetch that ended well waits for its device until its own deadline",
   CHECK(duo.connected());
 }
 
+// Its device answers for it; nobody lets go of what it was offered.
+TEST_CASE("what a stopped process was offered ends in time, also when nothing else is under way", "[verbs][failures]") {
+  Fabric fabric;
+  Duo duo;
+  REQUIRE(duo.open().ok());
+  duo.settle();
+  duo.stop_far(true);
+  Tally& near = duo.tally();
+  near.limit = 200ms;
+  SECTION("a message") { near.expect(duo.client.send(1, test::tensor(*duo.near, kLarge, 7), near.options()), OperationKind::kSend); }
+  SECTION("a destination") {
+    WantOptions want{.key_id = 0, .key = "k", .step = 1, .destination = test::room(*duo.near, kLarge)};
+    near.expect(duo.client.core().post_want(want, near.options()), OperationKind::kWant, 1);
+  }
+  REQUIRE(near.refused.empty());
+  for (Instant limit = in(5s); !near.ended() && now() < limit;) (void)duo.near->progress();
+  duo.stop_far(false);
+  REQUIRE(near.ended());
+  near.check();
+  CHECK(near.failures() == 1);
+  CHECK(duo.connected());
+}
+
 TEST_CASE("one connection's wire is cut, and the others go on", "[verbs][failures]") {
   Fabric fabric;
   Duo duo;

@@ -109,6 +109,8 @@ class Duo {
   Result<std::pair<Endpoint, Endpoint>> connect();
   // Both run until `done`. Asleep between events if `sleeping`.
   bool until(const std::function<bool()>& done, Instant deadline = soon());
+  // As a stopped process: its device still answers. Run `near` alone meanwhile.
+  void stop_far(bool stopped) { near_hook_.frozen = stopped; }
   // Until neither has anything to do.
   void settle();
   bool connected() { return client && client.state() == EndpointState::kConnected && server.state() == EndpointState::kConnected; }
