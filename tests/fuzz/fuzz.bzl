@@ -8,6 +8,7 @@ def fuzz_replay(name, srcs, deps, defines = [], size = "small"):
         name = name + "_replay",
         size = size,
         srcs = srcs + [
+            "input.h",
             "replay.cc",
             "target.h",
         ],

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "tests/fuzz/input.h"
 #include "tests/fuzz/session_world.h"
 #include "tests/fuzz/target.h"
 
@@ -14,35 +15,8 @@ namespace {
 
 constexpr int kMostSteps = 200;
 
-// Arguments from the input; zeros once it is used up.
-class Input {
- public:
-  Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-  bool empty() const { return size_ == 0; }
-  uint8_t byte() {
-    if (size_ == 0) return 0;
-    --size_;
-    return *data_++;
-  }
-  bool chance() { return (byte() & 1) != 0; }
-  // Numbers that matter to a length or an offset.
-  uint64_t amount() {
-    static constexpr uint64_t kAmounts[] = {0, 1, 2, 8, 100, 4096, 1000, 65536, 65537, 1 << 20, uint64_t{1} << 32,
-                                            static_cast<uint64_t>(INT64_MAX), uint64_t{1} << 63, ~uint64_t{0}};
-    uint8_t pick = byte();
-    return pick < 64 ? kAmounts[pick % std::size(kAmounts)] : pick;
-  }
-  proto::ConstBytes rest(size_t most) {
-    proto::ConstBytes bytes = std::as_bytes(std::span(data_, std::min(most, size_)));
-    data_ += bytes.size();
-    size_ -= bytes.size();
-    return bytes;
-  }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-};
+constexpr uint64_t kAmounts[] = {0, 1, 2, 8, 100, 4096, 1000, 65536, 65537, 1 << 20, uint64_t{1} << 32, static_cast<uint64_t>(INT64_MAX),
+                                 uint64_t{1} << 63, ~uint64_t{0}};
 
 proto::LinkTraits traits_of(Input& in) {
   proto::LinkTraits traits;
@@ -193,7 +167,7 @@ class World final : private WantHandler {
 
   void raw_message() {
     std::vector<std::byte> header(16 + 8 * (in_.byte() % 32));
-    proto::ConstBytes bytes = in_.rest(header.size());
+    proto::ConstBytes bytes = std::as_bytes(in_.rest(header.size()));
     std::copy(bytes.begin(), bytes.end(), header.begin());
     uint32_t payload = 0;
     std::memcpy(&payload, header.data() + 4, 4);
@@ -463,7 +437,7 @@ class World final : private WantHandler {
 }  // namespace sluice::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  sluice::fuzz::Input in(data, size);
+  sluice::fuzz::Input in(data, size, sluice::fuzz::kAmounts);
   sluice::fuzz::World(in).run();
   return 0;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernel_compat/slp/slp.h"
+#include "tests/fuzz/input.h"
 #include "tests/fuzz/target.h"
 #include "tests/slp/judge.h"
 
@@ -23,33 +24,13 @@ constexpr uint32_t kOurs = 0x10005, kTheirs = 0x20006;
 constexpr uint64_t kOurNonce = 0x1111, kTheirNonce = 0x2222;
 constexpr uint16_t kMtu = 4000;
 
-// Arguments from the input; zeros once it is used up.
-class Input {
- public:
-  Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-  bool empty() const { return size_ == 0; }
-  uint8_t byte() {
-    if (size_ == 0) return 0;
-    --size_;
-    return *data_++;
-  }
-  uint64_t amount() {
-    static constexpr uint64_t kAmounts[] = {0, 1, 2, 3, 8, 100, 1000, SLP_UNIT_BYTES, 2 * SLP_UNIT_BYTES, 10 * SLP_UNIT_BYTES, 65536, 1 << 20,
-                                            uint64_t{1} << 32, static_cast<uint64_t>(INT64_MAX), uint64_t{1} << 63, ~uint64_t{0}};
-    uint8_t pick = byte();
-    return pick < 128 ? kAmounts[pick % std::size(kAmounts)] : pick;
-  }
-  std::vector<uint8_t> rest(size_t most) {
-    std::vector<uint8_t> bytes(data_, data_ + std::min(most, size_));
-    data_ += bytes.size();
-    size_ -= bytes.size();
-    return bytes;
-  }
+constexpr uint64_t kAmounts[] = {0, 1, 2, 3, 8, 100, 1000, SLP_UNIT_BYTES, 2 * SLP_UNIT_BYTES, 10 * SLP_UNIT_BYTES, 65536, 1 << 20,
+                                 uint64_t{1} << 32, static_cast<uint64_t>(INT64_MAX), uint64_t{1} << 63, ~uint64_t{0}};
 
- private:
-  const uint8_t* data_;
-  size_t size_;
-};
+std::vector<uint8_t> bytes_of(Input& input, size_t most) {
+  std::span<const uint8_t> bytes = input.rest(most);
+  return {bytes.begin(), bytes.end()};
+}
 
 class World {
  public:
@@ -133,10 +114,10 @@ class World {
     slp_encode_base(frame.data(), &base);
     hear(std::move(frame));
   }
-  void raw(Input& input) { hear(input.rest(input.byte())); }
+  void raw(Input& input) { hear(bytes_of(input, input.byte())); }
   void numbered(Input& input) {
     auto type = static_cast<uint8_t>(1 + input.byte() % (SLP_TYPES - 1));
-    std::vector<uint8_t> extension = input.rest(slp_extension_bytes(type)), payload = input.rest(input.byte());
+    std::vector<uint8_t> extension = bytes_of(input, slp_extension_bytes(type)), payload = bytes_of(input, input.byte());
     hear(type, extension, payload, input);
   }
   void record(Input& input) {
@@ -240,7 +221,7 @@ class World {
 }  // namespace sluice::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  sluice::fuzz::Input input(data, size);
+  sluice::fuzz::Input input(data, size, sluice::fuzz::kAmounts);
   sluice::fuzz::World world;
   world.run(input);
   return 0;

@@ -2,31 +2,13 @@
 //   bazel run --config=opt //tests/sim:simulate -- --seed N --trace
 #include <catch2/catch.hpp>
 
-#include <cstdio>
-#include <cstdlib>
-
+#include "tests/sim/shard.h"
 #include "tests/sim/simulation.h"
 
 namespace sluice::sim {
 namespace {
 
 constexpr uint64_t kSchedules = 200'000;
-
-// Bazel's test sharding (the "Test encyclopedia"): which part is ours, and the file that
-// says we know.
-struct Shard {
-  uint64_t index = 0, total = 1;
-  Shard() {
-    const char* count = std::getenv("TEST_TOTAL_SHARDS");
-    const char* place = std::getenv("TEST_SHARD_INDEX");
-    if (count == nullptr || place == nullptr) return;
-    total = std::strtoull(count, nullptr, 10);
-    index = std::strtoull(place, nullptr, 10);
-    if (const char* path = std::getenv("TEST_SHARD_STATUS_FILE")) {
-      if (std::FILE* file = std::fopen(path, "w")) std::fclose(file);
-    }
-  }
-};
 
 void check_seed(uint64_t seed) {
   Outcome outcome = run_schedule(seed);

@@ -2,31 +2,13 @@
 //   bazel run --config=opt //tests/slp:simulate -- --first-seed SEED --schedules 1
 #include <catch2/catch.hpp>
 
-#include <cstdio>
-#include <cstdlib>
-
+#include "tests/sim/shard.h"
 #include "tests/slp/world.h"
 
 namespace sluice::slp {
 namespace {
 
 constexpr uint64_t kSchedules = 200'000;
-
-// Bazel's test sharding (the "Test encyclopedia"): which part is ours, and the file that
-// says we know.
-struct Shard {
-  uint64_t index = 0, total = 1;
-  Shard() {
-    const char* count = std::getenv("TEST_TOTAL_SHARDS");
-    const char* place = std::getenv("TEST_SHARD_INDEX");
-    if (count == nullptr || place == nullptr) return;
-    total = std::strtoull(count, nullptr, 10);
-    index = std::strtoull(place, nullptr, 10);
-    if (const char* path = std::getenv("TEST_SHARD_STATUS_FILE")) {
-      if (std::FILE* file = std::fopen(path, "w")) std::fclose(file);
-    }
-  }
-};
 
 Summary run_seed(uint64_t seed) {
   try {
@@ -40,7 +22,7 @@ Summary run_seed(uint64_t seed) {
 }  // namespace
 
 TEST_CASE("every rule holds in 200,000 schedules", "[slp][sim]") {
-  Shard shard;
+  sim::Shard shard;
   Summary all;
   for (uint64_t seed = 1 + shard.index; seed <= kSchedules; seed += shard.total) {
     Summary one = run_seed(seed);

@@ -305,7 +305,7 @@ void Connection::on_ended(uint64_t cookie, int status) {
   fail(status_of(status));
 }
 
-void Connection::set_client(ConnectionClient* client) {
+void Connection::set_client(proto::DirectClient* client) {
   client_ = client;
   leaving_ = client == nullptr;
   if (!leaving_) return;

@@ -14,7 +14,7 @@
 
 #include <sluice/base/clock.h>
 #include <sluice/l2/frames.h>
-#include <sluice/proto/link.h>
+#include <sluice/proto/direct_client.h>
 
 struct slp_config;
 struct slp_frame;
@@ -27,18 +27,6 @@ namespace sluice::l2 {
 
 class Connection;
 class Port;
-
-// Gets what comes, on the context's thread, from progress only.
-class ConnectionClient {
- public:
-  virtual void on_message(proto::ConstBytes message, Instant now) = 0;
-  virtual void on_notice(uint32_t notice, Instant now) = 0;
-  virtual void on_moved(uint64_t cookie, uint64_t length, Instant now) = 0;
-  virtual void on_window_closed(uint64_t cookie, Instant now) = 0;
-
- protected:
-  ~ConnectionClient() = default;
-};
 
 // Whoever owns the connections of a context.
 class ConnectionHost {
@@ -101,7 +89,7 @@ class Connection final {
   bool pump(Instant now);
 
   // In State::kReady. From now on what comes goes to the client; null: it is dropped.
-  void set_client(ConnectionClient* client);
+  void set_client(proto::DirectClient* client);
   // Gives the client what was kept; returns how much.
   size_t deliver(Instant now);
   bool has_news() const { return !events_.empty() || !early_.empty(); }
@@ -164,7 +152,7 @@ class Connection final {
   wire::Hello ours_, peer_;
   std::unique_ptr<uint64_t[]> memory_;
   slp_session* session_ = nullptr;
-  ConnectionClient* client_ = nullptr;
+  proto::DirectClient* client_ = nullptr;
   uint64_t peer_nonce_ = 0;
   uint32_t number_ = 0;
   State state_ = State::kConnecting;

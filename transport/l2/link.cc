@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <sluice/proto/whole_message.h>
+
 namespace sluice::l2 {
 namespace {
 
@@ -66,16 +68,7 @@ void L2Link::go_down(Instant now) {
 
 void L2Link::on_message(proto::ConstBytes message, Instant now) {
   if (down_) return;
-  Result<wire::Header> common = wire::decode_header(message);
-  Status status = common.status();
-  if (status.ok() && message.size() != size_t{common->header_bytes} + common->payload_bytes) {
-    status = Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "a record of " + std::to_string(message.size()) + " bytes around a message of " +
-                                                                   std::to_string(common->header_bytes + common->payload_bytes));
-  }
-  if (status.ok()) {
-    proto::BytesPayload payload(message.subspan(common->header_bytes));
-    status = client_->handle_message(message.first(common->header_bytes), payload, now);
-  }
+  Status status = proto::hand_on(*client_, message, now);
   if (!status.ok() && !closed()) connection_->fail(std::move(status));
 }
 

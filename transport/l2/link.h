@@ -21,7 +21,7 @@ class Lingering {
   ~Lingering() = default;
 };
 
-class L2Link final : public proto::Link, private ConnectionClient {
+class L2Link final : public proto::Link, private proto::DirectClient {
  public:
   // Requires: a connection in State::kReady.
   L2Link(Lingering& lingering, std::unique_ptr<Connection> connection);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <sluice/base/fault_point.h>
+#include <sluice/proto/whole_message.h>
 
 namespace sluice::loopback {
 namespace {
@@ -111,15 +112,7 @@ size_t LoopbackLink::poll(Instant now) {
       if (std::exchange(mine().was_full, false)) ring(wire_, theirs());
     }
     ++handled;
-    Result<wire::Header> common = wire::decode_header(message);
-    Status status = common.status();
-    if (status.ok() && message.size() != size_t{common->header_bytes} + common->payload_bytes) {
-      status = Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "a message of the wrong length");
-    }
-    if (status.ok()) {
-      proto::BytesPayload payload(proto::ConstBytes(message).subspan(common->header_bytes));
-      status = client_->handle_message(proto::ConstBytes(message).first(common->header_bytes), payload, now);
-    }
+    Status status = proto::hand_on(*client_, message, now);
     if (!status.ok()) {
       down_ = true;
       client_->link_down(status, now);

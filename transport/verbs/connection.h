@@ -71,7 +71,7 @@ struct RdmaAddress {
 Result<RdmaAddress> resolve(const std::string& host, uint16_t port, bool to_listen);
 std::string name_of(const sockaddr* address);  // "rdma://10.0.0.1:7000"
 
-class Connection final : private CmClient, private QueueClient {
+class Connection final : private CmClient, private proto::DirectClient {
  public:
   enum class State : uint8_t { kResolving, kConnecting, kGreeting, kReady, kEnded };
 

@@ -4,18 +4,14 @@
 #include <utility>
 
 #include <sluice/base/counters.h>
+#include <sluice/proto/whole_message.h>
 
 namespace sluice::verbs {
 namespace {
 
 constexpr const char* kOrigin = "verbs/link";
 constexpr int kCompletionsPerPoll = 64;
-// A connection on which nothing comes asks the peer's device so often whether it is there.
-// With the device's repeats (0.27 s each, seven of them) an unplugged peer is found in about 3 s,
-// as tcp's keepalives find it.
-constexpr Duration kProbeAfter = std::chrono::seconds(1);
-
-// Each is one such second. The device's repeats are over in two to eight seconds (queue_pair.cc,
+// Each is a second without an answer (kProbeAfter). The device's repeats are over in two to eight seconds (queue_pair.cc,
 // kRetries); one that says nothing by then has lost its way: soft-RoCE of 6.1 does, where packets
 // are lost and reordered.
 constexpr uint32_t kMostUnanswered = 9;
@@ -57,8 +53,7 @@ VerbsLink::VerbsLink(Lingering& lingering, std::unique_ptr<Connection> connectio
       local_name_(connection_->local_name()),
       peer_name_(connection_->peer_name()) {}
 
-size_t VerbsLink::poll(Instant now) {
-  if (closed() || down_) return 0;
+size_t VerbsLink::handle(Instant now) {
   polling_ = true;
   QueuePair& queue = connection_->queue();
   size_t work = queue.poll(*this, now, kCompletionsPerPoll);
@@ -121,16 +116,7 @@ void VerbsLink::unplugged(const Status& why) {
 }
 
 void VerbsLink::on_message(proto::ConstBytes message, Instant now) {
-  Result<wire::Header> common = wire::decode_header(message);
-  Status status = common.status();
-  if (status.ok() && message.size() != size_t{common->header_bytes} + common->payload_bytes) {
-    status = Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "a frame of " + std::to_string(message.size()) + " bytes around a message of " +
-                                                                   std::to_string(common->header_bytes + common->payload_bytes));
-  }
-  if (status.ok()) {
-    proto::BytesPayload payload(message.subspan(common->header_bytes));
-    status = client_->handle_message(message.first(common->header_bytes), payload, now);
-  }
+  Status status = proto::hand_on(*client_, message, now);
   if (!status.ok() && !closed()) connection_->queue().fail(status);
 }
 

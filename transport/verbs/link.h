@@ -10,6 +10,11 @@
 
 namespace sluice::verbs {
 
+// A connection on which nothing comes asks the peer's device so often whether it is there.
+// With the device's repeats (0.27 s each, seven of them) an unplugged peer is found in about 3 s,
+// as tcp's keepalives find it.
+inline constexpr Duration kProbeAfter = std::chrono::seconds(1);
+
 proto::LinkTraits verbs_traits(const DeviceLimits& limits, uint64_t chunk_bytes);
 
 // Connections whose last messages are still going out.
@@ -21,7 +26,7 @@ class Lingering {
   ~Lingering() = default;
 };
 
-class VerbsLink final : public proto::Link, private QueueClient {
+class VerbsLink final : public proto::Link, private proto::DirectClient {
  public:
   // Requires: a connection in State::kReady.
   VerbsLink(Lingering& lingering, std::unique_ptr<Connection> connection);
@@ -29,7 +34,7 @@ class VerbsLink final : public proto::Link, private QueueClient {
   void set_client(proto::LinkClient* client) { client_ = client; }
   bool closed() const { return connection_ == nullptr; }
   // Handles what has come, up to a bound; returns how much.
-  size_t poll(Instant now);
+  size_t poll(Instant now) { return idle(now) ? 0 : handle(now); }
   // About to sleep. False: there is work.
   bool arm() { return closed() || down_ || (!connection_->queue().failed() && !connection_->peer_gone() && connection_->queue().arm()); }
   bool port_active() const { return connection_->queue().port_active(); }
@@ -61,6 +66,12 @@ class VerbsLink final : public proto::Link, private QueueClient {
   void on_notice(uint32_t notice, Instant now) override;
   void on_moved(uint64_t cookie, uint64_t length, Instant now) override;
   void on_window_closed(uint64_t cookie, Instant now) override;
+  bool idle(Instant now) {
+    if (closed() || down_) return true;
+    QueuePair& queue = connection_->queue();
+    return !blocked_ && now - quiet_since_ < kProbeAfter && !connection_->peer_gone() && !queue.stopped() && !queue.failed() && !queue.look();
+  }
+  size_t handle(Instant now);
   void ask_device(QueuePair& queue);
   void go_down(Instant now);
 

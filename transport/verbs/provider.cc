@@ -30,7 +30,7 @@ Counter ports_down("verbs.ports_down");
 Counter peer_access_refused("verbs.peer_access_refused");
 
 // What comes on a connection that is being closed is of no use to anybody.
-class Nobody final : public QueueClient {
+class Nobody final : public proto::DirectClient {
   void on_message(proto::ConstBytes, Instant) override {}
   void on_notice(uint32_t, Instant) override {}
   void on_moved(uint64_t, uint64_t, Instant) override {}
@@ -197,7 +197,9 @@ size_t VerbsProvider::progress(Instant now) {
   if (unannounced && sum_of(&Device::completions) > completions_before) missed_events.add();
   work += sessions_.progress(now);
   // Not before: what all its operations posted in this turn takes one doorbell.
-  for (Held& held : connections_) held.link->flush();
+  if (work > 0) {
+    for (Held& held : connections_) held.link->flush();
+  }
   if (!leaving_.empty()) work += see_off(now);
   if (some_closed_) forget_closed();
   if (port_check_ <= now) work += check_ports(now);

@@ -9,13 +9,14 @@
 #ifndef SLUICE_VERBS_QUEUE_PAIR_H_
 #define SLUICE_VERBS_QUEUE_PAIR_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include <sluice/proto/link.h>
+#include <sluice/proto/direct_client.h>
 #include <sluice/verbs/device.h>
 
 namespace sluice::verbs {
@@ -31,19 +32,6 @@ inline constexpr size_t kSlotBytes = kFramePrefix + wire::kMaxHeaderBytes + kInl
 inline constexpr uint32_t kSlots = 64;  // messages under way in each direction
 // Requests of one doorbell: two operations' chunks under way.
 inline constexpr size_t kMostListed = 16;
-
-// Called by poll().
-class QueueClient {
- public:
-  // One control message with its payload; the bytes are valid during the call.
-  virtual void on_message(proto::ConstBytes message, Instant now) = 0;
-  virtual void on_notice(uint32_t notice, Instant now) = 0;
-  virtual void on_moved(uint64_t cookie, uint64_t length, Instant now) = 0;
-  virtual void on_window_closed(uint64_t cookie, Instant now) = 0;
-
- protected:
-  ~QueueClient() = default;
-};
 
 class QueuePair {
  public:
@@ -83,8 +71,14 @@ class QueuePair {
   // Room for a message and a transfer.
   bool writable() const;
 
+  // poll() has something to do. Cheap: who spins asks for nothing else. Requires: neither stopped nor failed.
+  bool look() {
+    if (has_chores()) return true;
+    take_batch(static_cast<int>(batch_.size()));
+    return batch_size_ != 0;
+  }
   // Handles up to `most` completions. A failure is in failure(); then only stop().
-  size_t poll(QueueClient& client, Instant now, int most);
+  size_t poll(proto::DirectClient& client, Instant now, int most);
   // Asks for an event at the next completion. False: there is work now.
   bool arm();
   bool port_active() const { return device_.port_active(port_); }
@@ -143,6 +137,13 @@ class QueuePair {
   void moderate_events();
   Status make_slots();
   Status post_receive(uint32_t slot);
+  bool has_chores() const {
+    return listed_ > 0 || slots_posted_ - credits_told_ >= kSlots / 2 || !deferred_.empty() || !closed_at_once_.empty() || !to_invalidate_.empty();
+  }
+  void take_batch(int most) {
+    batch_at_ = 0;
+    batch_size_ = api_.poll_cq(cq_, std::min<int>(most, static_cast<int>(batch_.size())), batch_.data());
+  }
   uint64_t free_requests() const { return depth_ - (head_ - tail_); }
   int32_t credits() const { return static_cast<int32_t>(credit_limit_ - credits_used_); }
   bool send_frame(FrameKind kind, proto::ConstBytes header, std::span<const proto::ConstBytes> payload, int32_t credits_kept);
@@ -158,11 +159,11 @@ class QueuePair {
   proto::WindowId take_window();
   void invalidate(proto::WindowId window);
   Status wait_for(uint64_t sequence);
-  void handle(const ibv_wc& completion, QueueClient& client, Instant now);
+  void handle(const ibv_wc& completion, proto::DirectClient& client, Instant now);
   void account_flushed(const ibv_wc& completion);
-  void handle_received(const ibv_wc& completion, QueueClient& client, Instant now);
-  void handle_frame(proto::ConstBytes frame, QueueClient& client, Instant now);
-  void retire(uint64_t sequence, QueueClient* client, Instant now);
+  void handle_received(const ibv_wc& completion, proto::DirectClient& client, Instant now);
+  void handle_frame(proto::ConstBytes frame, proto::DirectClient& client, Instant now);
+  void retire(uint64_t sequence, proto::DirectClient* client, Instant now);
   void note_error(const ibv_wc& completion);
   void give_credits();
   void drain_flushed();
@@ -203,7 +204,7 @@ class QueuePair {
   std::vector<proto::WindowId> to_invalidate_;  // closed while the queue was full
   std::vector<uint64_t> closed_at_once_;        // cookies whose windows needed no request
   std::vector<ibv_wc> deferred_;                // polled while waiting for one
-  std::array<ibv_wc, 16> batch_;                // polled, being handled
+  std::array<ibv_wc, 16> batch_;                // polled, being handled; from look() to poll() not yet
   int batch_at_ = 0, batch_size_ = 0;
   Failure failure_;
   bool failed_by_flush_ = false;

@@ -44,7 +44,7 @@ Status corrupt(const std::string& what) {
 
 }  // namespace
 
-size_t QueuePair::poll(QueueClient& client, Instant now, int most) {
+size_t QueuePair::poll(proto::DirectClient& client, Instant now, int most) {
   if (stopped() || failed()) return 0;
   size_t work = 0;
   // They count, too: who asks for one completion may not be the one whom the next is for.
@@ -65,8 +65,7 @@ size_t QueuePair::poll(QueueClient& client, Instant now, int most) {
     ++work;
   }
   while (most > 0 && !stopped() && !failed()) {
-    batch_at_ = 0;
-    batch_size_ = api_.poll_cq(cq_, std::min<int>(most, static_cast<int>(batch_.size())), batch_.data());
+    if (batch_at_ == batch_size_) take_batch(most);
     if (batch_size_ < 0) fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the completion queue has failed", -batch_size_));
     if (batch_size_ <= 0) break;
     most -= batch_size_;
@@ -100,7 +99,7 @@ bool QueuePair::arm() {
   return count == 0;
 }
 
-void QueuePair::handle(const ibv_wc& completion, QueueClient& client, Instant now) {
+void QueuePair::handle(const ibv_wc& completion, proto::DirectClient& client, Instant now) {
   if (completion.status != IBV_WC_SUCCESS) return account_flushed(completion);
   if ((completion.wr_id & kReceiveBit) != 0) return handle_received(completion, client, now);
   if (completion.wr_id < tail_ || completion.wr_id >= head_ - listed_) {
@@ -110,7 +109,7 @@ void QueuePair::handle(const ibv_wc& completion, QueueClient& client, Instant no
 }
 
 // This request and all before it are over, except those that say so themselves.
-void QueuePair::retire(uint64_t sequence, QueueClient* client, Instant now) {
+void QueuePair::retire(uint64_t sequence, proto::DirectClient* client, Instant now) {
   // What is called may post, and then the places before tail_ are others'.
   for (uint64_t at = tail_; at <= sequence && !stopped(); at = std::max(at + 1, tail_)) {
     Record& place = records_[at % depth_];
@@ -126,7 +125,7 @@ void QueuePair::retire(uint64_t sequence, QueueClient* client, Instant now) {
   }
 }
 
-void QueuePair::handle_received(const ibv_wc& completion, QueueClient& client, Instant now) {
+void QueuePair::handle_received(const ibv_wc& completion, proto::DirectClient& client, Instant now) {
   uint64_t slot = completion.wr_id & ~kReceiveBit;
   if (slot >= kSlots || !posted_[slot]) {
     return fail(corrupt("the device completed receive " + std::to_string(slot) + ", which is not posted"));
@@ -146,7 +145,7 @@ void QueuePair::handle_received(const ibv_wc& completion, QueueClient& client, I
   if (Status posted = post_receive(static_cast<uint32_t>(slot)); !posted.ok()) fail(posted);
 }
 
-void QueuePair::handle_frame(proto::ConstBytes frame, QueueClient& client, Instant now) {
+void QueuePair::handle_frame(proto::ConstBytes frame, proto::DirectClient& client, Instant now) {
   uint32_t prefix[2];
   std::memcpy(prefix, frame.data(), kFramePrefix);
   frame = frame.subspan(kFramePrefix);

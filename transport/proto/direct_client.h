@@ -1,0 +1,24 @@
+// What a device or a protocol engine says to its link: the part that the direct paths
+// share. Called from progress, on the context's thread.
+#ifndef SLUICE_PROTO_DIRECT_CLIENT_H_
+#define SLUICE_PROTO_DIRECT_CLIENT_H_
+
+#include <sluice/proto/link.h>
+
+namespace sluice::proto {
+
+class DirectClient {
+ public:
+  // One control message with its payload; the bytes are valid during the call.
+  virtual void on_message(ConstBytes message, Instant now) = 0;
+  virtual void on_notice(uint32_t notice, Instant now) = 0;
+  virtual void on_moved(uint64_t cookie, uint64_t length, Instant now) = 0;
+  virtual void on_window_closed(uint64_t cookie, Instant now) = 0;
+
+ protected:
+  ~DirectClient() = default;
+};
+
+}  // namespace sluice::proto
+
+#endif  // SLUICE_PROTO_DIRECT_CLIENT_H_
