@@ -47,14 +47,15 @@ class CommandTest(unittest.TestCase):
         self.expected_files.add(name)
         return os.path.join(self.folder, name)
 
-    def run_command(self, *arguments, expect=0, **extra):
-        done = subprocess.run([BINARY, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+    def run_command(self, *arguments, expect=0, within=(), **extra):
+        """`within`: a command that runs it, for example in another network."""
+        done = subprocess.run([*within, BINARY, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL,
                               timeout=LIMIT_SECONDS, env=environment(**extra), check=False)
         self.assertEqual(done.returncode, expect, f"{arguments}\n{done.stdout}\n{done.stderr}")
         return done
 
-    def start(self, *arguments):
-        process = subprocess.Popen([BINARY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    def start(self, *arguments, within=()):
+        process = subprocess.Popen([*within, BINARY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    stdin=subprocess.DEVNULL, env=environment())
         self.addCleanup(self.end, process)
         return process

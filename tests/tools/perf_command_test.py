@@ -45,6 +45,8 @@ class Usage(command.CommandTest):
             ("--atomic_type", "SWAP", ["perf", "atomic_lat", "--self", "-A", "SWAP"]),
             ("--atomic_type", "FETCH_AND_ADD", ["perf", "write_bw", "--self", "-A", "FETCH_AND_ADD"]),
             ("--transport", "tcp", ["perf", "atomic_lat", "--self", "--transport", "tcp"]),
+            ("--transport", "l2", ["perf", "atomic_lat", "--self", "--transport", "l2"]),
+            ("HOST", "127.0.0.1", ["perf", "send_lat", "127.0.0.1", "--transport", "l2"]),
             ("--size", "16", ["perf", "atomic_bw", "--self", "-s", "16"]),
             ("--all", "atomic_bw", ["perf", "atomic_bw", "--self", "-a"]),
             ("--json", "/nowhere/x", ["perf", "send_lat", "--self", "--json", "/nowhere/x"]),
@@ -60,8 +62,8 @@ class Usage(command.CommandTest):
         self.assert_usage(["perf", "send_lat", "--self", "-n", "4", "-D", "1"], "--duration", "--iters")
 
     def test_a_path_that_this_build_has_not_is_nothing_to_run_on(self):
-        done = self.run_command("perf", "send_lat", "--self", "--transport", "packet", expect=77)
-        self.assertIn("packet", done.stderr)
+        done = self.run_command("perf", "send_lat", "--self", "--transport", "module", expect=77)
+        self.assertIn("module", done.stderr)
 
     def test_without_an_rdma_device_rdma_is_nothing_to_run_on_and_the_remedy_is_told(self):
         obstacle = json.loads(self.run_command("info", "--json").stdout)["rdma"]["obstacle"]

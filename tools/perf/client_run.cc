@@ -29,7 +29,8 @@ uint64_t check_iterations(const Load& load) {
 
 struct SideFigures {
   double cpu_ns = 0;
-  Copies copied;
+  Copies copied;       // both sides
+  Copies copied_here;
 };
 
 class Client {
@@ -150,7 +151,7 @@ class Client {
     Samples samples;
     m.iterations = 0;
     m.seconds = m.cpu_ns = 0;
-    m.copied = {};
+    m.copied = m.copied_here = {};
     std::vector<uint64_t> before = stripes_.bytes_carried();
     do {
       uint64_t count = perf_.seconds ? round_length(*perf_.seconds - m.seconds, per_iteration) : wanted;
@@ -159,6 +160,7 @@ class Client {
       m.seconds += last_seconds_;
       m.cpu_ns += last_.cpu_ns;
       m.copied += last_.copied;
+      m.copied_here += last_.copied_here;
       per_iteration = last_seconds_ / static_cast<double>(count);
       if (samples.size() >= kMostSamples) {
         out_.warnings.push_back("stopped after " + std::to_string(samples.size()) + " iterations: no more samples are kept");
@@ -194,7 +196,7 @@ class Client {
     SLUICE_RETURN_IF_ERROR(stripes_.run(round, samples));
     last_seconds_ = std::chrono::duration<double>(sluice::now() - start).count();
     last_.cpu_ns = static_cast<double>((process_cpu_time() - cpu).count());
-    last_.copied = stripes_.payload_copies() - copied_before;
+    last_.copied = last_.copied_here = stripes_.payload_copies() - copied_before;
     return add_report(round, m);
   }
 

@@ -82,11 +82,13 @@ struct Round {
 // Connections of one run.
 inline constexpr uint32_t kMostQps = 64;
 
+inline constexpr std::string_view kAnyAddress = "0.0.0.0";
+
 struct PerfOptions {
   const TestKind* test = nullptr;
   std::string host;  // empty: server, or both ends with `self`
   std::string transport = "auto";
-  std::string bind = "0.0.0.0";
+  std::string bind{kAnyAddress};  // l2: an interface
   uint16_t port = 18515;
   std::vector<uint64_t> sizes;
   std::optional<uint64_t> iterations;

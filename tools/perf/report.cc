@@ -46,6 +46,10 @@ Json environment(const PerfOptions& options, const Surroundings& surroundings, c
   return out;
 }
 
+Json per_byte(Copies copied, uint64_t bytes) {
+  return {{"user", per_byte(static_cast<double>(copied.user), bytes)}, {"kernel", per_byte(static_cast<double>(copied.kernel), bytes)}};
+}
+
 Json result(const Measurement& m) {
   const Distribution& d = m.latency_ns;
   Json out;
@@ -66,6 +70,7 @@ Json result(const Measurement& m) {
   out["qps"] = m.load.qps;
   if (m.load.qps > 1) out["bytes_by_qp"] = m.bytes_by_qp;
   out["user_copied_bytes_per_byte"] = per_byte(static_cast<double>(m.copied.user), m.payload_bytes);
+  out["copied_by"] = {{"client", per_byte(m.copied_here, m.payload_bytes)}, {"server", per_byte(m.copied - m.copied_here, m.payload_bytes)}};
   if (m.load.test->verb == Verb::kAtomic) out["atomic_type"] = m.load.compare ? "CMP_AND_SWAP" : "FETCH_AND_ADD";
   if (m.load.test->verb == Verb::kExchange) out["into"] = m.load.into;
   if (!m.first_handover_ns.empty()) out["first_handover_ns"] = m.first_handover_ns;

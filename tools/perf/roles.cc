@@ -41,8 +41,8 @@ void pin(const PerfOptions& options, int index) {
 }
 
 std::string host_address(const std::string& transport, const std::string& host, uint16_t port) {
-  bool brackets = host.find(':') != std::string::npos;
-  std::string scheme = transport == "tcp" || transport == "rdma" ? transport : "sluice";
+  bool brackets = transport != "l2" && host.find(':') != std::string::npos;
+  std::string scheme = transport == "tcp" || transport == "rdma" || transport == "l2" ? transport : "sluice";
   return fmt::format("{}://{}:{}", scheme, brackets ? "[" + host + "]" : host, port);
 }
 
@@ -70,9 +70,10 @@ std::string private_address(const PerfOptions& options) {
     return fmt::format("shm:sluice-perf-self-{:016x}", random);
   }
   if (options.transport == "loopback") return "loopback:perf";
+  if (options.transport == "l2") return host_address("l2", options.bind, 0);
   if (options.transport != "rdma") return host_address(options.transport, "127.0.0.1", 0);
   // Loopback has no RDMA device behind it; an address of a device's own loops back in it.
-  return host_address("rdma", options.bind != "0.0.0.0" ? options.bind : verbs::survey_devices().first_address(), 0);
+  return host_address("rdma", options.bind != kAnyAddress ? options.bind : verbs::survey_devices().first_address(), 0);
 }
 
 struct ServerDuty {
@@ -184,7 +185,7 @@ int both_in_one_process(const PerfOptions& options) {
 
 // What this build or machine cannot do at all. Empty: it can.
 std::string nothing_to_run_on(std::string_view transport) {
-  std::string_view path = transport == "rdma" ? to_string(Path::kVerbs) : transport;
+  std::string_view path = transport == "rdma" ? to_string(Path::kVerbs) : transport == "l2" ? to_string(Path::kPacket) : transport;
   for (const PathReport& report : explain_paths()) {
     if (to_string(report.path) == path && !report.usable) return report.why;
   }
@@ -214,7 +215,7 @@ std::string meeting_address(const PerfOptions& options) {
 }
 
 bool is_transport(std::string_view name) {
-  if (name == "auto" || name == "rdma") return true;
+  if (name == "auto" || name == "rdma" || name == "l2") return true;
   for (Path path : {Path::kLoopback, Path::kShm, Path::kVerbs, Path::kModule, Path::kPacket, Path::kTcp}) {
     if (to_string(path) == name) return true;
   }

@@ -21,6 +21,7 @@ struct Measurement {
   std::vector<double> first_handover_ns;
   double cpu_ns = 0;           // both processes
   Copies copied;               // by CPUs of both sides
+  Copies copied_here;          // of these, the client's
   std::vector<uint64_t> bytes_by_qp;  // what each connection carried while it was timed
   Verdict verdict;             // both sides
   std::string path;            // what carried it
