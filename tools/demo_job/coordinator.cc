@@ -15,6 +15,7 @@
 
 #include "tools/demo_job/control.h"
 #include "tools/demo_job/roles.h"
+#include "tools/demo_job/wire.h"
 
 namespace sluice::tools::demo {
 namespace {
@@ -80,7 +81,7 @@ class VisitRun {
   }
 
   bool drive() {
-    server_ = start([this](ControlLine line) { return serve(visit_, std::move(line)); });
+    server_ = start(visit_.server_network, [this](ControlLine line) { return serve(visit_, std::move(line)); });
     if (!server_ || !pump([&] { return server_->listening; }, "the server to listen")) return false;
     for (int w = 0; w < visit_.workers; ++w) {
       workers_.push_back(start_worker(w, 0));
@@ -118,7 +119,7 @@ class VisitRun {
     return std::all_of(workers_.begin(), workers_.end(), [&](const auto& worker) { return test(*worker); });
   }
 
-  std::unique_ptr<Child> start(const std::function<int(ControlLine)>& role) {
+  std::unique_ptr<Child> start(int network, const std::function<int(ControlLine)>& role) {
     Result<std::pair<ControlLine, ControlLine>> lines = ControlLine::open_pair();
     if (!lines.ok()) {
       fail(lines.status().to_string());
@@ -139,6 +140,12 @@ class VisitRun {
       lines->first = ControlLine();
       for (auto& other : workers_) other->line = ControlLine();
       if (server_) server_->line = ControlLine();
+      if (network >= 0 && !enter_network(network)) {
+        Message gone{.word = Word::kFailed};
+        gone.set_text("the network namespace cannot be entered");
+        (void)lines->second.send(gone);
+        ::_exit(1);
+      }
       ::_exit(role(std::move(lines->second)));
     }
     auto child = std::make_unique<Child>();
@@ -147,11 +154,19 @@ class VisitRun {
     return child;
   }
 
+  // l2://its-interface/MAC:port names the server's interface; a worker goes by its own.
+  std::string address_for_workers() const {
+    const std::string& address = server_->address;
+    const size_t mac = address.find('/', std::min(address.size(), sizeof("l2://") - 1));
+    if (!address.starts_with("l2://") || mac == std::string::npos) return address;
+    return "l2://" + visit_.worker_interface + address.substr(mac);
+  }
+
   std::unique_ptr<Child> start_worker(int index, int64_t first_step, bool again = false) {
     Visit plan = visit_;
     if (again) plan.kill_step = -1;
-    const WorkerPlace place{static_cast<uint32_t>(index), first_step, server_->address};
-    auto child = start([plan, place](ControlLine line) { return work(plan, place, std::move(line)); });
+    const WorkerPlace place{static_cast<uint32_t>(index), first_step, address_for_workers()};
+    auto child = start(visit_.worker_network, [plan, place](ControlLine line) { return work(plan, place, std::move(line)); });
     if (child) child->reported = first_step - 1;
     return child;
   }

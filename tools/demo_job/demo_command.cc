@@ -58,7 +58,7 @@ std::vector<T> parse_list(const std::string& flag, const std::string& text, cons
 
 void check(Flags& flags) {
   flags.options.modes = parse_list("--modes", flags.modes, demo::kModes, "zerocopy,onecopy,grpc-unary,grpc-stream");
-  flags.options.routes = parse_list("--paths", flags.paths, demo::kRoutes, "shm,rdma,tcp");
+  flags.options.routes = parse_list("--paths", flags.paths, demo::kRoutes, "shm,rdma,l2,tcp");
   if (flags.options.model != "vgg16" && flags.options.model != "tiny") {
     refuse("--model", flags.options.model, "is neither vgg16 nor tiny", "vgg16");
   }
@@ -84,7 +84,8 @@ void add_demo_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--model", options.model, "vgg16 (32 tensors, 528 MiB) or tiny (a thousandth of it)")->capture_default_str();
   command->add_option("--modes", flags->modes, "Of zerocopy, onecopy, grpc-unary, grpc-stream")->capture_default_str();
-  command->add_option("--paths", flags->paths, "Of shm, rdma, tcp; what this machine has not is told, with the reason")->capture_default_str();
+  command->add_option("--paths", flags->paths, "Of shm, rdma, l2, tcp; what this machine has not is told, with the reason")->capture_default_str();
+  command->add_option("--l2", options.l2_interfaces, "For path l2: the interface of the server and, after a comma, another of the workers, e.g. lo; without it root gets a cable between two namespaces");
   command->add_option("--json", options.json_file, "Write the figures to this file as well");
   command->add_option("--compute-us", options.compute_us, "Busy work between pull and push, in us")
       ->check(number("--compute-us", 0, 60'000'000, "1000"))

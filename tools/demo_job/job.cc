@@ -16,6 +16,7 @@ std::string_view to_string(Route route) {
   switch (route) {
     case Route::kShm: return "shm";
     case Route::kRdma: return "rdma";
+    case Route::kL2: return "l2";
     case Route::kTcp: return "tcp";
   }
   return "";

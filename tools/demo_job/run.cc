@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <optional>
 
+#include <sluice/l2/frames.h>
 #include <sluice/verbs/devices.h>
 
 #include "tools/demo_job/coordinator.h"
 #include "tools/demo_job/report.h"
+#include "tools/demo_job/wire.h"
 
 namespace sluice::tools::demo {
 namespace {
@@ -22,17 +25,36 @@ int rounds_for(int64_t steps) {
 // Which paths can run, where they meet, and what becomes of the others.
 struct Ground {
   std::string rdma_host;
+  std::string l2_server, l2_worker;  // interfaces
+  std::optional<Wire> wire;          // where those are, if they are not this machine's
   std::vector<Missing> missing;
 
-  std::vector<Route> usable(const std::vector<Route>& asked) {
+  std::vector<Route> usable(const JobOptions& options) {
     std::vector<Route> routes;
-    for (Route route : asked) {
-      if (route != Route::kRdma || find_rdma()) routes.push_back(route);
+    for (Route route : options.routes) {
+      bool there = route == Route::kRdma ? find_rdma() : route == Route::kL2 ? find_l2(options.l2_interfaces) : true;
+      if (there) routes.push_back(route);
     }
     return routes;
   }
 
  private:
+  bool find_l2(const std::string& interfaces) {
+    Status status = l2::packet_sockets_allowed();
+    if (status.ok() && !interfaces.empty()) {
+      const size_t comma = std::min(interfaces.find(','), interfaces.size());
+      l2_server = interfaces.substr(0, comma);
+      l2_worker = comma < interfaces.size() ? interfaces.substr(comma + 1) : l2_server;
+    } else if (status.ok()) {
+      Result<Wire> made = Wire::make();
+      if (made.ok()) wire.emplace(std::move(made).value());
+      status = made.status();
+      l2_server = Wire::kServerInterface;
+      l2_worker = Wire::kWorkerInterface;
+    }
+    if (!status.ok()) missing.push_back({.route = Route::kL2, .reason = std::string(status.detail())});
+    return status.ok();
+  }
   bool find_rdma() {
     const verbs::Survey survey = verbs::survey_devices();
     if (!survey.usable()) missing.push_back({.route = Route::kRdma, .reason = survey.obstacle});
@@ -46,6 +68,15 @@ Visit plan_visit(const JobOptions& options, const Series& series, const Ground& 
   visit.mode = series.mode;
   visit.route = series.route;
   if (series.route == Route::kRdma) visit.host = ground.rdma_host;
+  if (series.route == Route::kL2) {
+    if (!is_grpc(series.mode)) visit.host = ground.l2_server;
+    visit.worker_interface = ground.l2_worker;
+  }
+  if (series.route == Route::kL2 && ground.wire) {
+    if (is_grpc(series.mode)) visit.host = Wire::kServerHost;
+    visit.server_network = ground.wire->server_network();
+    visit.worker_network = ground.wire->worker_network();
+  }
   visit.model = options.model;
   visit.workers = options.workers;
   visit.steps = steps;
@@ -86,7 +117,7 @@ int exit_code_of(const std::vector<Series>& all) {
 int run_job(const JobOptions& options) {
   std::vector<Series> all;
   Ground ground;
-  for (Route route : ground.usable(options.routes)) {
+  for (Route route : ground.usable(options)) {
     for (Mode mode : options.modes) all.push_back({.mode = mode, .route = route});
   }
   const int rounds = rounds_for(options.steps);
