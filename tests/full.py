@@ -31,7 +31,7 @@ SCHEDULES_PER_SLICE = 1_000_000
 SIM_SLICES = 10
 FUZZ_SECONDS = 60
 FUZZ_TARGETS = ("hello offer want data done release cancel credit ping bye "
-                "header stream layout address remote_key session slp").split()
+                "header stream layout address remote_key session slp capture").split()
 
 
 def output(*command):
@@ -84,7 +84,7 @@ def guest(target):
 def slices():
     """(name, folders whose files decide its result, what runs it)"""
     for target in FUZZ_TARGETS:
-        yield "fuzz/" + target, SOURCES, lambda target=target: fuzz(target)
+        yield "fuzz/" + target, SOURCES + ["tools/dump"] * (target == "capture"), lambda target=target: fuzz(target)
     for number in range(SIM_SLICES):
         yield f"sim/{number}", SOURCES, lambda number=number: simulate("sim", number)
     for number in range(SIM_SLICES):

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tools/demo_job/demo_command.h"
+#include "tools/dump/dump_command.h"
 #include "tools/info/info_command.h"
 #include "tools/lab/lab_command.h"
 #include "tools/perf/perf_command.h"
@@ -20,6 +21,7 @@ std::string example_for(const CLI::App& app) {
   for (const CLI::App* used : app.get_subcommands()) {
     if (used->get_name() == "info") return "sluice info --explain";
     if (used->get_name() == "lab") return "sluice lab run -- ibv_devinfo";
+    if (used->get_name() == "dump") return "sluice dump eth0";
     if (used->get_name() == "demo") return "sluice demo --model tiny --steps 3";
     if (used->get_name() == "perf") return "sluice perf send_lat --self --transport shm --size 64";
   }
@@ -52,6 +54,7 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   sluice::tools::add_perf_command(app, arguments, exit_code);
   sluice::tools::add_demo_command(app, exit_code);
+  sluice::tools::add_dump_command(app, exit_code);
   sluice::tools::add_info_command(app, exit_code);
   sluice::tools::add_lab_command(app);
   app.add_subcommand("version", "print the version")->callback([] { fmt::print("sluice {}\n", sluice::tools::kVersion); });

@@ -25,7 +25,7 @@ root="$(cd "$(dirname "$0")/../.." && pwd)"
 cd "$root"
 corpora="$root/tests/fuzz/corpus"
 messages=(hello offer want data done release cancel credit ping bye)
-every=("${messages[@]}" header stream layout address remote_key session slp)
+every=("${messages[@]}" header stream layout address remote_key session slp capture)
 [ "${targets[0]}" != all ] || targets=("${every[@]}")
 
 work="$(mktemp -d "${TMPDIR:-/tmp}/sluice-fuzz.XXXXXX")"
@@ -36,7 +36,7 @@ for room in "$root"/transport/*/; do ln -s "$room" "$work/include/sluice/$(basen
 
 c_flags=(-O2 -g1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
          -Wall -Wextra -Werror)
-flags=(-std=c++20 "${c_flags[@]}" -I"$work/include" -I"$root" -Wno-unused-parameter -DSLUICE_FAULT_POINTS=1)
+flags=(-std=c++20 "${c_flags[@]}" -I"$work/include" -I"$root" -Wno-unused-parameter -DSLUICE_FAULT_POINTS=1 -DFMT_HEADER_ONLY)
 
 # Objects are shared by the targets of one run.
 object() {
@@ -60,6 +60,9 @@ build() {
     address) source=fuzz_address sources=(tests/wire/address_check.cc transport/api/address.cc transport/base/status.cc) ;;
     remote_key) source=fuzz_remote_key sources=(transport/api/remote_key.cc transport/base/status.cc) ;;
     slp) source=fuzz_slp sources=(kernel_compat/slp/*.c tests/slp/judge.cc) ;;
+    capture)
+      source=fuzz_capture
+      sources=(tools/dump/{capture,packet,frame,print,teller}.cc kernel_compat/slp/*.c transport/base/status.cc) ;;
     session)
       source=fuzz_session
       sources=("${wire[@]}" transport/base/*.cc allocator/*.cc transport/proto/*.cc tests/fuzz/session_world.cc
@@ -80,7 +83,7 @@ build() {
 
 longest() {
   case "$1" in
-    header) echo 24 ;; remote_key) echo 48 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; session|slp) echo 600 ;; *) echo 1088 ;;
+    header) echo 24 ;; remote_key) echo 48 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; session|slp) echo 600 ;; capture) echo 2048 ;; *) echo 1088 ;;
   esac
 }
 

@@ -5,6 +5,8 @@ import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "wire"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools"))
+import captures  # noqa: E402
 import decode_golden  # noqa: E402
 
 MESSAGES = "hello offer want data done release cancel credit ping bye".split()
@@ -32,6 +34,27 @@ def layout(offset, shape, strides, form=1, code=2, bits=32, lanes=1, narrow=0):
         "<%dq" % (len(shape) + len(strides)), *shape, *strides)
 
 
+def write_captures(folder):
+    frames = captures.golden(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "slp", "golden", "frames.txt"))
+    one_of_each = list({frame[0]: (end, frame) for end, frame in frames if len(frame) < 300}.values())
+    for end, frame in one_of_each:
+        kind = str(frame[0] & 31)
+        write(folder, "capture", "ethernet_" + kind, captures.pcap([captures.ethernet(end, frame)]))
+        write(folder, "capture", "blocks_" + kind, captures.pcapng([captures.ethernet(end, frame, (7,))] * 3, "<>"[int(kind) % 2]))
+    short = [frame for frame in one_of_each if len(frame[1]) < 100][:4]
+    for order in "<>":
+        for nanoseconds in (False, True):
+            write(folder, "capture", "pcap_%d%d" % (order == "<", nanoseconds),
+                  captures.pcap([captures.ethernet(end, frame) for end, frame in short], order, nanoseconds))
+    for name, make in (("4", captures.ipv4), ("6", captures.ipv6)):
+        write(folder, "capture", "udp_" + name, captures.pcap([make(end, frame) for end, frame in short], link=captures.RAW_IP))
+        write(folder, "capture", "long_" + name, captures.pcap([captures.in_ethernet(make("client", b"".join(f for _, f in short)))]))
+    write(folder, "capture", "cooked", captures.pcap([captures.cooked(end, frame) for end, frame in short], link=captures.COOKED))
+    write(folder, "capture", "cooked2", captures.pcap([captures.cooked2(end, frame) for end, frame in short], link=captures.COOKED2, snap=90))
+    write(folder, "capture", "times", captures.section(">") + captures.interface(">", resolution=0x8a, offset=-5) +
+          captures.enhanced(">", captures.ethernet(*short[0]), 1 << 40))
+
+
 def main():
     folder = sys.argv[1]
     golden = os.path.join(os.path.dirname(decode_golden.__file__), "golden")
@@ -52,6 +75,7 @@ def main():
     for step in range(24):
         write(folder, "session", "step_%d" % step, bytes([step, 1, step, 4]) + bytes((step * 37 + 11 * i) % 256 for i in range(60)))
         write(folder, "session", "steps_%d" % step, bytes((i * (step + 5)) % 96 for i in range(200)))
+    write_captures(folder)
     top = 2 ** 63 - 1
     for i, data in enumerate([
             layout(0, [], [], 0), layout(0, [4, 5], [], 0), layout(0, [3, 5], [1, 3]), layout(9, [16, 100], [128, 1]),

@@ -35,7 +35,9 @@ MAY_SEE = {
     "select": _BACKENDS + _BELOW_BACKENDS,
     "exchange": _BELOW_EXCHANGE,
     "sluice": ["exchange"] + _BELOW_EXCHANGE,
-    **{top: _TRANSPORT for top in ("examples", "benchmarks", "plugins", "tools")},
+    **{top: _TRANSPORT for top in ("examples", "benchmarks", "plugins")},
+    "tools": _TRANSPORT + ["tools/dump"],
+    "tools/dump": _TRANSPORT + ["kernel_compat/slp"],  # prints what the protocol's own code reads
     "kernel_compat/uapi": [],
     "kernel_compat/slp": ["kernel_compat/uapi"],
     "kernel_compat/compat": [],

@@ -63,6 +63,6 @@ def room_of(path):
         return "tests"
     if parts[0] == "transport":
         return parts[1] if len(parts) > 2 else "sluice"
-    if parts[0] == "kernel_compat":
+    if parts[0] == "kernel_compat" or parts[:2] == ["tools", "dump"]:
         return "/".join(parts[:2])
     return parts[0]
