@@ -2,9 +2,9 @@
 
 load("//tools/build:sluice.bzl", "sluice_cc_test")
 
-_PATHS = ["loopback", "shm", "tcp", "rdma", "l2", "sluice"]
+_PATHS = ["loopback", "shm", "tcp", "rdma", "l2", "udp", "udp6", "sluice"]
 # sluice:// is one of these behind the greeting.
-_DELAYED_PATHS = ["loopback", "shm", "tcp", "rdma", "l2"]
+_DELAYED_PATHS = ["loopback", "shm", "tcp", "rdma", "l2", "udp"]
 
 def _env(path, **more):
     # Here by the fake fabric; tests/lab runs the same programs over real devices.

@@ -24,7 +24,7 @@ TEST_CASE("the faults asked for happen, and none that was not", "[contract][dela
   CHECK((after.refused > before.refused) == faults_under_test());
   CHECK((after.spurious > before.spurious) == faults_under_test());
   CHECK((after.split > before.split) == (faults_under_test() && streams));
-  CHECK((after.sockets_narrowed > before.sockets_narrowed) == (faults_under_test() && (streams || path_under_test() == "l2")));
+  CHECK((after.sockets_narrowed > before.sockets_narrowed) == (faults_under_test() && (streams || path_is_slp())));
 }
 
 }  // namespace

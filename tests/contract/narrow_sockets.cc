@@ -1,5 +1,5 @@
 // Under SLUICE_CONTRACT_FAULTS=delayed the kernel itself is the fault: where the library
-// widens a send buffer (tcp/socket.cc, l2/frames.cc), it gets little, so that writes are
+// widens a send buffer (tcp/socket.cc, l2/socket.cc), it gets little, so that writes are
 // taken in part, reads find part of a message, and frames find no room.
 #include <sys/socket.h>
 #include <sys/syscall.h>

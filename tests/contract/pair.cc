@@ -16,9 +16,9 @@ const std::string& path_under_test() {
   static const std::string path = [] {
     const char* chosen = std::getenv("SLUICE_CONTRACT_PATH");
     std::string text = chosen != nullptr ? chosen : "";
-    bool known = text == "loopback" || text == "shm" || text == "tcp" || text == "rdma" || text == "l2" || text == "sluice";
+    bool known = text == "loopback" || text == "shm" || text == "tcp" || text == "rdma" || text == "l2" || text == "udp" || text == "udp6" || text == "sluice";
     if (!known) {
-      std::fprintf(stderr, "SLUICE_CONTRACT_PATH='%s': set loopback, shm, tcp, rdma, l2 or sluice\n", text.c_str());
+      std::fprintf(stderr, "SLUICE_CONTRACT_PATH='%s': set loopback, shm, tcp, rdma, l2, udp, udp6 or sluice\n", text.c_str());
       std::exit(2);
     }
     return text;
@@ -70,7 +70,8 @@ FaultsDone faults_done() {
 }
 
 bool path_has_views() { return path_under_test() != "tcp" && !path_is_direct(); }
-bool path_is_direct() { return path_under_test() == "rdma" || path_under_test() == "l2"; }
+bool path_is_slp() { return path_under_test() == "l2" || path_under_test() == "udp" || path_under_test() == "udp6"; }
+bool path_is_direct() { return path_under_test() == "rdma" || path_is_slp(); }
 bool path_has_device() { return path_under_test() == "rdma"; }
 namespace {
 // "fake", and how it differs from an honest soft-RoCE: fake-lossy-small.
@@ -112,16 +113,19 @@ std::string host() {
   const char* given = std::getenv("SLUICE_CONTRACT_HOST");
   return given != nullptr ? given : "127.0.0.1";
 }
+std::string by_udp() { return path_under_test() == "udp6" ? "l2://udp/[::1]" : "l2://udp/127.0.0.1"; }
 bool by_name() { return path_under_test() == "loopback" || path_under_test() == "shm"; }
 }  // namespace
 
 std::string fresh_address() {
   if (path_under_test() == "l2") return "l2://lo:0";
+  if (path_is_slp()) return by_udp() + ":0";
   return by_name() ? named() : path_under_test() + "://" + host() + ":0";
 }
 // Port 1 (tcpmux) is below the ephemeral range and unused.
 std::string deserted_address() {
   if (path_under_test() == "l2") return "l2://lo/00:00:00:00:00:00:1";
+  if (path_is_slp()) return by_udp() + ":1";
   return by_name() ? named() : path_under_test() + "://" + host() + ":1";
 }
 

@@ -18,7 +18,8 @@
 
 namespace sluice::test {
 
-// From the environment: loopback, shm, tcp, rdma, l2 or sluice (SLUICE_CONTRACT_PATH). Listeners
+// From the environment: loopback, shm, tcp, rdma, l2 (packet sockets), udp, udp6 (the same frames
+// in datagrams, at 127.0.0.1 and ::1) or sluice (SLUICE_CONTRACT_PATH). Listeners
 // of paths that have hosts are at SLUICE_CONTRACT_HOST, else at 127.0.0.1.
 const std::string& path_under_test();
 // From the environment (SLUICE_CONTRACT_FAULTS): none, or what every connection of every
@@ -34,6 +35,8 @@ FaultsDone faults_done();
 // TCP connections that got a small send buffer.
 uint64_t sockets_narrowed();
 bool path_has_views();
+// SLP, by one of its carriers.
+bool path_is_slp();
 // The paths below the sessions move the bytes and check keys: RDMA devices and SLP.
 bool path_is_direct();
 // One-sided access needs nobody at the target.

@@ -1,9 +1,12 @@
 // What the first RDMA connection of a process opens for good (librdmacm keeps each device)
-// is open before the first audit. Frames of l2 stay in a network of the test's own.
+// is open before the first audit. Frames of l2 stay in a network of the test's own; those in
+// UDP over IPv4 as well where that may be had, for the MTU of an Ethernet, so that datagrams are
+// cut and joined. Over IPv6 they take the loopback device as it is, with datagrams of 64 KiB.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include "tests/contract/pair.h"
 
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -34,6 +37,14 @@ bool own_network() {
   return up;
 }
 
+bool have_ipv6() {
+  int fd = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in6 address{.sin6_family = AF_INET6, .sin6_port = 0, .sin6_flowinfo = 0, .sin6_addr = IN6ADDR_LOOPBACK_INIT, .sin6_scope_id = 0};
+  bool have = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  if (fd >= 0) ::close(fd);
+  return have;
+}
+
 // None of the cases can run: counted as one that was skipped.
 [[noreturn]] void skip_all(const char* why) {
   const char* required = std::getenv("SLUICE_REQUIRE");
@@ -46,6 +57,8 @@ struct Prepare final : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
   void testRunStarting(const Catch::TestRunInfo&) override {
     if (path_under_test() == "l2" && !own_network()) skip_all("no network of our own with packet sockets");
+    if (path_under_test() == "udp") (void)own_network();
+    if (path_under_test() == "udp6" && !have_ipv6()) skip_all("no address ::1");
     if (!path_has_device()) return;
     (void)fake_device_under_test();
     auto near = open_context(), far = open_context();

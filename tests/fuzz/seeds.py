@@ -18,6 +18,11 @@ loopback:a
 tcp://host:65536
 tcp://[::1:7000
 tcp://[]:7000
+l2://eth0/02:00:00:00:00:0b:7
+l2://eth0:7
+l2://udp/10.0.0.1:7000
+l2://udp/[fd00::1]:7000
+l2://udp:7000
 shm:../etc
 host:7000
 sluice://""".splitlines()

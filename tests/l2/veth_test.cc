@@ -11,20 +11,18 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <string>
 
 #include <sluice/api/context.h>
 #include <sluice/base/counters.h>
 #include <sluice/select/open.h>
 
+#include "tests/l2/crossing.h"
 #include "tests/support/audit.h"
 #include "tests/support/skip.h"
 
 namespace sluice::test {
 namespace {
-
-bool run(const std::string& command) { return std::system(("PATH=$PATH:/usr/sbin:/sbin " + command + " 2>/dev/null").c_str()) == 0; }
 
 bool have_wire = false;
 
@@ -41,91 +39,14 @@ CATCH_REGISTER_LISTENER(Prepare)
 #define NEEDS_WIRE() \
   if (!have_wire) return skip("netns", "no network namespace with a veth pair: unshare or ip is refused")
 
-class Other final : public ProgressHook {
- public:
-  size_t progress(Instant) override { return context != nullptr ? context->progress() : 0; }
-  Instant next_timeout() override { return kNever; }
-  Context* context = nullptr;
-};
-
-Instant soon() { return after(now(), std::chrono::seconds(20)); }
-
-struct Two {
+struct Two final : Crossing {
   Two() {
-    near = std::move(open_context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSpin})).value();
-    far = std::move(open_context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSpin})).value();
-    auto listening = far->listen("l2://right:0");
-    INFO(listening.status().to_string());
-    REQUIRE(listening.ok());
-    listener = std::move(listening).value();
+    listen("l2://right:0");
     std::string address = listener.address();
     REQUIRE(address.starts_with("l2://right/02:00:00:00:00:0b:"));
-    hook.context = far.get();
-    near->add_hook(&hook);
-    auto connected = near->connect("l2://left" + address.substr(std::strlen("l2://right")));
-    INFO(connected.status().to_string());
-    REQUIRE(connected.ok());
-    client = std::move(connected).value();
-    auto accepted = listener.accept(soon());
-    REQUIRE(accepted.ok());
-    server = std::move(accepted).value();
+    connect("l2://left" + address.substr(std::strlen("l2://right")));
   }
-  ~Two() { near->remove_hook(&hook); }
-  bool until(const std::function<bool()>& done) { return near->wait_until(done, soon()).ok(); }
-
-  std::unique_ptr<Context> near, far;
-  Other hook;
-  Listener listener;
-  Endpoint client, server;
 };
-
-struct Box final : CompletionSink {
-  void on_completion(Completion&& completion) noexcept override { all.push_back(std::move(completion)); }
-  std::vector<Completion> all;
-};
-
-Buffer filled(Context& context, size_t size, uint8_t seed) {
-  Buffer buffer = std::move(context.allocate({static_cast<int64_t>(size)}, uint8)).value();
-  for (size_t i = 0; i < size; ++i) buffer.bytes()[i] = static_cast<std::byte>(i * 7 + i / 251 + seed);
-  return buffer;
-}
-
-bool same(std::span<const std::byte> a, std::span<const std::byte> b) { return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin()); }
-
-// One message each way; the receipts of the receiver.
-void exchange(Two& two, size_t size) {
-  for (bool forth : {true, false}) {
-    INFO(size << " bytes " << (forth ? "forth" : "back"));
-    Context &from = forth ? *two.near : *two.far, &to = forth ? *two.far : *two.near;
-    Box box, sent;
-    Buffer into = std::move(to.allocate({static_cast<int64_t>(size)}, uint8)).value();
-    REQUIRE((forth ? two.server : two.client).receive({.tag = 5}, std::move(into), {.sink = &box, .deadline = soon()}).ok());
-    Tensor tensor = filled(from, size, 3).freeze();
-    REQUIRE((forth ? two.client : two.server).send(5, tensor, {.sink = &sent, .deadline = soon(), .level = Level::kPlaced}).ok());
-    REQUIRE(two.until([&] { return box.all.size() + sent.all.size() == 2; }));
-    INFO(box.all[0].status.to_string() << sent.all[0].status.to_string());
-    REQUIRE(box.all[0].status.ok());
-    REQUIRE(sent.all[0].status.ok());
-    CHECK(same(box.all[0].buffers[0].bytes(), tensor.bytes()));
-    CHECK(box.all[0].receipt.path == Path::kPacket);
-    CHECK(box.all[0].receipt.copied_bytes == size);
-    CHECK(box.all[0].receipt.kernel_copied_bytes == size);
-    if (size > 4096) CHECK(sent.all[0].receipt.copied_bytes == 0);
-  }
-}
-
-void everything(Two& two) {
-  for (size_t size : {size_t{1}, size_t{64}, size_t{4096}, size_t{4097}, size_t{300'000}, size_t{8} << 20}) exchange(two, size);
-  Buffer memory = filled(*two.far, 1 << 20, 9);
-  auto key = two.server.grant(memory, {.rights = Right::kReadWrite});
-  REQUIRE(key.ok());
-  auto got = two.client.read_and_wait(*key, 1000, std::move(two.near->allocate({100'000}, uint8)).value(), soon());
-  REQUIRE(got.ok());
-  CHECK(same(got->buffer.bytes(), memory.bytes().subspan(1000, 100'000)));
-  Tensor news = filled(*two.near, 500'000, 1).freeze();
-  REQUIRE(two.client.write_and_wait(*key, 17, Tensor(news), soon()).ok());
-  CHECK(same(memory.bytes().subspan(17, 500'000), news.bytes()));
-}
 
 TEST_CASE("messages and one-sided access cross at MTU 1500, 9000 and 65000", "[l2]") {
   NEEDS_WIRE();
@@ -135,7 +56,7 @@ TEST_CASE("messages and one-sided access cross at MTU 1500, 9000 and 65000", "[l
     REQUIRE(run(std::string("ip link set left mtu ") + mtu));
     REQUIRE(run(std::string("ip link set right mtu ") + mtu));
     Two two;
-    everything(two);
+    everything(two, Path::kPacket);
     CHECK(two.client.close(soon()).ok());
     CHECK(two.until([&] { return two.server.state() == EndpointState::kClosed; }));
   }
@@ -155,8 +76,8 @@ TEST_CASE("what the network drops is sent again, and everything arrives once", "
   if (!dropping) return skip("tc", "no classic BPF filter by tc here");
   {
     Two two;
-    everything(two);
-    everything(two);
+    everything(two, Path::kPacket);
+    everything(two, Path::kPacket);
   }
   CHECK(run("tc qdisc del dev left clsact"));
   CHECK(run("tc qdisc del dev right clsact"));

@@ -39,6 +39,15 @@ TEST_CASE("addresses of every scheme parse", "[address]") {
   parses("l2://br-1.20/02:00:00:AB:cD:0b:65535", Scheme::kL2, "br-1.20", 65535, "02:00:00:ab:cd:0b");
   parses("l2://eth0:7", Scheme::kL2, "eth0", 7, "");
   parses("l2://eth0/:0", Scheme::kL2, "eth0", 0, "");
+  parses("l2://udp/10.0.0.1:7000", Scheme::kL2, "udp", 7000, "10.0.0.1");
+  parses("l2://udp/[fd00::1]:7000", Scheme::kL2, "udp", 7000, "fd00::1");
+  parses("l2://udp/[fe80::1%eth0]:7000", Scheme::kL2, "udp", 7000, "fe80::1%eth0");
+  parses("l2://udp/node-1.cluster:0", Scheme::kL2, "udp", 0, "node-1.cluster");
+  parses("l2://udp:7000", Scheme::kL2, "udp", 7000, "");
+  parses("l2://udp/:0", Scheme::kL2, "udp", 0, "");
+  parses("l2://udp0/02:00:00:00:00:0b:7", Scheme::kL2, "udp0", 7, "02:00:00:00:00:0b");
+  CHECK(Address::parse("l2://udp/[fd00::1]:7000")->to_string() == "l2://udp/[fd00::1]:7000");
+  CHECK(Address::parse("l2://udp/:7")->to_string() == "l2://udp:7");
   CHECK(Address::parse("l2://eth0/:7")->to_string() == "l2://eth0:7");
   CHECK(Address::parse("tcp://[::1]:7000")->to_string() == "tcp://[::1]:7000");
 }
@@ -67,6 +76,14 @@ TEST_CASE("addresses that do not parse say why, quote the text and show examples
   refused("l2:///02:00:00:00:00:0b:7", "the host is empty");
   refused("l2://[::1]:7", "no interface has");
   refused("l2://eth0/02:00:00:00:00:0b:70000", "the port is not a number");
+  refused("l2://udp", "':port' is missing");
+  refused("l2://udp/10.0.0.1", "':port' is missing");
+  refused("l2://udp:", "the port is not a number");
+  refused("l2://udp/:70000", "the port is not a number");
+  refused("l2://udp/::1:7000", "an IPv6 address needs brackets");
+  refused("l2://udp/[]:7000", "the host is empty");
+  refused("l2://udp/02:00:00:00:00:0b:7", "an IPv6 address needs brackets");
+  refused("l2://udp/a/b:7", "no host name has");
   refused("tcp://::1:7000", "an IPv6 address needs brackets");
   refused("tcp://[::1:7000", "']' is missing");
   refused("tcp://[::1]7000", "':port' is missing");

@@ -45,6 +45,16 @@ Result<Address> parse_name(std::string_view text, Scheme scheme, std::string_vie
   return address;
 }
 
+Status parse_port(std::string_view text, std::string_view port, uint16_t& out) {
+  unsigned value = 0;
+  auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);
+  if (error != std::errc() || end != port.data() + port.size() || value > 65535) {
+    return invalid(text, "the port is not a number from 0 to 65535");
+  }
+  out = static_cast<uint16_t>(value);
+  return Status();
+}
+
 Result<Address> parse_host_port(std::string_view text, Scheme scheme, std::string_view rest) {
   Address address;
   address.scheme = scheme;
@@ -68,19 +78,30 @@ Result<Address> parse_host_port(std::string_view text, Scheme scheme, std::strin
   for (char c : address.host) {
     if (!name_character(c) && c != ':' && c != '%') return invalid(text, "the host has a character that no host name has");
   }
-  unsigned value = 0;
-  auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);
-  if (error != std::errc() || end != port.data() + port.size() || value > 65535) {
-    return invalid(text, "the port is not a number from 0 to 65535");
-  }
-  address.port = static_cast<uint16_t>(value);
+  SLUICE_RETURN_IF_ERROR(parse_port(text, port, address.port));
   return address;
 }
 
 bool hexadecimal(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
+// "/10.0.0.1:7", "/[fd00::1]:7", or without the host ":7" and "/:7".
+Result<Address> parse_udp(std::string_view text, std::string_view rest) {
+  if (rest.starts_with('/')) rest.remove_prefix(1);
+  Address address;
+  if (rest.starts_with(':') && rest.rfind(':') == 0) {
+    address.scheme = Scheme::kL2;
+    SLUICE_RETURN_IF_ERROR(parse_port(text, rest.substr(1), address.port));
+  } else {
+    SLUICE_TRY(address, parse_host_port(text, Scheme::kL2, rest));
+  }
+  address.name = std::move(address.host);
+  address.host = "udp";
+  return address;
+}
+
 // "eth0/02:00:00:00:00:0b:7", or without the MAC address "eth0:7" and "eth0/:7".
 Result<Address> parse_interface(std::string_view text, std::string_view rest) {
+  if (rest.starts_with("udp/") || rest.starts_with("udp:")) return parse_udp(text, rest.substr(3));
   std::string name;
   if (size_t slash = rest.find('/'); slash != std::string_view::npos) {
     std::string_view mac = rest.substr(slash + 1);
@@ -129,9 +150,10 @@ Result<Address> Address::parse(std::string_view text) {
 std::string Address::to_string() const {
   std::string text(sluice::to_string(scheme));
   if (scheme == Scheme::kShm || scheme == Scheme::kLoopback) return text + ":" + name;
-  if (scheme == Scheme::kL2) return text + "://" + host + (name.empty() ? "" : "/" + name) + ":" + std::to_string(port);
-  bool brackets = host.find(':') != std::string::npos;
-  return text + "://" + (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  auto bracketed = [](const std::string& ip) { return ip.find(':') != std::string::npos ? "[" + ip + "]" : ip; };
+  std::string end = ":" + std::to_string(port);
+  if (scheme == Scheme::kL2) return text + "://" + host + (name.empty() ? "" : "/" + (is_udp() ? bracketed(name) : name)) + end;
+  return text + "://" + bracketed(host) + end;
 }
 
 }  // namespace sluice

@@ -17,16 +17,19 @@ std::string_view to_string(Scheme scheme);
 // rdma://host:port  RDMA only, the address of an RDMA device's port;
 // l2://interface/MAC:port  Ethernet frames only, by this machine's interface; to listen:
 // l2://interface:port;
+// l2://udp/host:port  the same frames in UDP datagrams; to listen at every address of this
+// machine: l2://udp:port. So no interface can be called udp here;
 // shm:name  shared memory only; loopback:name  within one process.
 // A host may be a name, an IPv4 address or an IPv6 address in brackets.
 struct Address {
   Scheme scheme = Scheme::kSluice;
-  std::string host;   // sluice, tcp, rdma; l2: the interface
+  std::string host;   // sluice, tcp, rdma; l2: the interface, or "udp"
   uint16_t port = 0;  // sluice, tcp, rdma, l2; 0 when listening: any free port
-  std::string name;   // shm, loopback: 1..64 of [A-Za-z0-9._-]; l2: the peer's MAC address, or none
+  std::string name;   // shm, loopback: 1..64 of [A-Za-z0-9._-]; l2: the MAC address or, of udp, the host; or none
 
   // Errors: kInvalidArgument; the text quotes what was given and shows an example.
   static Result<Address> parse(std::string_view text);
+  bool is_udp() const { return scheme == Scheme::kL2 && host == "udp"; }
   std::string to_string() const;
 };
 

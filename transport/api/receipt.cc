@@ -10,6 +10,7 @@ std::string_view to_string(Path path) {
     case Path::kVerbs: return "verbs";
     case Path::kModule: return "module";
     case Path::kPacket: return "packet";
+    case Path::kUdp: return "udp";
     case Path::kTcp: return "tcp";
   }
   return "path out of range";

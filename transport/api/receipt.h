@@ -13,7 +13,7 @@
 namespace sluice {
 
 // Ways a tensor can cross, best first.
-enum class Path : uint8_t { kNone = 0, kLoopback, kShm, kVerbs, kModule, kPacket, kTcp };
+enum class Path : uint8_t { kNone = 0, kLoopback, kShm, kVerbs, kModule, kPacket, kUdp, kTcp };
 std::string_view to_string(Path path);
 
 // How far the bytes of a peer's tensor can be trusted not to change.

@@ -110,7 +110,10 @@ Status Connection::configure(slp_config& config) {
   config.connection = number_;
   config.source_port = place_.port->number();
   config.destination_port = place_.peer_port;
-  config.mtu = place_.port->carrier().mtu();
+  config.mtu = place_.port->carrier().mtu_to(place_.peer);
+  if (config.mtu < kLeastFrame) {
+    return ended(Code::kUnsupported, "the way to " + peer_name() + " takes frames of " + std::to_string(config.mtu) + " bytes; SLP needs 1452, an MTU of 1500");
+  }
   config.dead_ns = static_cast<uint64_t>(kDeadAfter.count());
   memory_ = std::make_unique<uint64_t[]>((slp_session_bytes() + 7) / 8);
   return Status();
@@ -139,10 +142,9 @@ Result<std::unique_ptr<Connection>> Connection::accept(ConnectionHost& host, con
   return made;
 }
 
+Path Connection::path() const { return place_.port->carrier().path(); }
 std::string Connection::local_name() const { return place_.port->name(); }
-std::string Connection::peer_name() const {
-  return "l2://" + place_.port->interface() + "/" + mac_text(place_.peer) + ":" + std::to_string(place_.peer_port);
-}
+std::string Connection::peer_name() const { return place_.port->carrier().address_text(place_.peer, place_.peer_port); }
 
 // ---- the greeting and the end
 

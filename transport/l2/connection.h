@@ -76,6 +76,7 @@ class Connection final {
   const wire::Hello& ours() const { return ours_; }
   const wire::Hello& peer() const { return peer_; }
   const Place& place() const { return place_; }
+  Path path() const;
   uint64_t peer_nonce() const { return peer_nonce_; }
   std::string local_name() const;
   std::string peer_name() const;

@@ -14,7 +14,8 @@
 #include <cstring>
 #include <utility>
 
-#include <sluice/base/counters.h>
+#include <sluice/api/identity.h>
+#include <sluice/l2/socket.h>
 
 #include "kernel_compat/slp/slp_wire.h"
 
@@ -23,31 +24,9 @@ namespace {
 
 constexpr const char* kOrigin = "l2/frames";
 constexpr size_t kMacBytes = 6;
-// SLP has up to 512 frames of one session under way, each charged with its page: several
-// sessions' worth. What the kernel gives less than this is lost frames under load.
-constexpr int kSocketBytes = 8 << 20;
-
-Counter frames_not_taken("l2.frames_not_taken");
-Counter frames_truncated("l2.frames_truncated");
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&&) = delete;
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int value() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-Status no_descriptor(int error) {
-  return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "no socket; raise the limit of descriptors with ulimit -n", error);
-}
+// Free ports are tried at random; so many taken ones in a row mean that there is none.
+constexpr int kTriesForPort = 64;
+constexpr uint32_t kFirstFreePort = 32768;
 
 std::string program() {
   char path[512];
@@ -81,7 +60,7 @@ Result<int> index_of(const std::string& interface) {
   return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "there is no interface '" + interface + "' here, but " + interfaces());
 }
 
-// To us (not to others, nor our own), our version, our port. With SOCK_DGRAM a filter's
+// To us (not to others, nor what leaves), our version, our port. With SOCK_DGRAM a filter's
 // bytes begin after the Ethernet header.
 Status set_filter(int fd, uint16_t port) {
   sock_filter code[] = {
@@ -96,23 +75,34 @@ Status set_filter(int fd, uint16_t port) {
       {BPF_RET | BPF_K, 0, 0, UINT32_MAX},
   };
   sock_fprog filter{.len = sizeof(code) / sizeof(code[0]), .filter = code};
-  if (::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) == 0) return Status();
-  return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "the kernel takes no packet filter; see net.core.optmem_max", errno);
-}
-
-void enlarge(int fd) {
-  int bytes = kSocketBytes;
-  // Beyond net.core.rmem_max with CAP_NET_ADMIN only.
-  if (::setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) != 0) ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
-  if (::setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) != 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+  if (::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) != 0) {
+    return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "the kernel takes no packet filter; see net.core.optmem_max", errno);
+  }
+  int yes = 1;
+  if (::setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof(yes)) == 0) return Status();
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "packet sockets here cannot ignore outgoing frames; that takes Linux 4.20", errno);
 }
 
 class PacketCarrier final : public Carrier {
  public:
-  PacketCarrier(Fd fd, int interface, uint16_t mtu, const PeerAddress& own) : fd_(std::move(fd)), interface_(interface), mtu_(mtu), own_(own) {}
+  struct Place {
+    std::string name;
+    int index;
+    uint16_t mtu;
+    PeerAddress own;
+  };
+  PacketCarrier(Fd fd, Fd claim, Place place) : fd_(std::move(fd)), claim_(std::move(claim)), place_(std::move(place)) {}
+  Path path() const override { return Path::kPacket; }
   int fd() const override { return fd_.value(); }
-  uint16_t mtu() const override { return mtu_; }
-  const PeerAddress& own_address() const override { return own_; }
+  uint16_t mtu() const override { return place_.mtu; }
+  uint16_t mtu_to(const PeerAddress&) const override { return place_.mtu; }
+  // One more, so that what is longer is seen to be.
+  size_t slot_bytes() const override { return size_t{place_.mtu} + 1; }
+  bool pads() const override { return true; }  // up to Ethernet's least length
+  const PeerAddress& own_address() const override { return place_.own; }
+  std::string address_text(const PeerAddress& address, uint16_t port) const override {
+    return "l2://" + place_.name + "/" + mac_text(address) + ":" + std::to_string(port);
+  }
 
   void send(std::span<const FrameOut> frames) override {
     std::array<mmsghdr, kBatch> messages{};
@@ -120,7 +110,7 @@ class PacketCarrier final : public Carrier {
     for (size_t i = 0; i < frames.size(); ++i) {
       targets[i].sll_family = AF_PACKET;
       targets[i].sll_protocol = htons(SLP_ETHERTYPE);
-      targets[i].sll_ifindex = interface_;
+      targets[i].sll_ifindex = place_.index;
       targets[i].sll_halen = kMacBytes;
       std::memcpy(targets[i].sll_addr, frames[i].to->bytes.data(), kMacBytes);
       msghdr& header = messages[i].msg_hdr;
@@ -142,10 +132,11 @@ class PacketCarrier final : public Carrier {
   }
 
   std::span<const FrameIn> receive(ReceiveRoom& room) override {
-    std::array<mmsghdr, kBatch> messages{};
-    std::array<iovec, kBatch> places;
-    std::array<sockaddr_ll, kBatch> sources;
-    for (size_t i = 0; i < kBatch; ++i) {
+    constexpr size_t kSlots = ReceiveRoom::kSlots;
+    std::array<mmsghdr, kSlots> messages{};
+    std::array<iovec, kSlots> places;
+    std::array<sockaddr_ll, kSlots> sources;
+    for (size_t i = 0; i < kSlots; ++i) {
       places[i] = {room.slot(i), room.slot_bytes()};
       msghdr& header = messages[i].msg_hdr;
       header.msg_name = &sources[i];
@@ -153,30 +144,68 @@ class PacketCarrier final : public Carrier {
       header.msg_iov = &places[i];
       header.msg_iovlen = 1;
     }
-    int came = ::recvmmsg(fd_.value(), messages.data(), kBatch, MSG_DONTWAIT, nullptr);
-    size_t kept = 0;
-    for (int i = 0; i < came; ++i) {
-      if ((messages[static_cast<size_t>(i)].msg_hdr.msg_flags & MSG_TRUNC) != 0 || sources[static_cast<size_t>(i)].sll_halen != kMacBytes) {
+    int came = ::recvmmsg(fd_.value(), messages.data(), kSlots, MSG_DONTWAIT, nullptr);
+    room.frames.clear();
+    room.drained = came < static_cast<int>(kSlots);
+    for (size_t i = 0; i < static_cast<size_t>(std::max(came, 0)); ++i) {
+      if ((messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0 || messages[i].msg_len > place_.mtu || sources[i].sll_halen != kMacBytes) {
         frames_truncated.add();
         continue;
       }
-      FrameIn& frame = room.frames[kept++];
-      frame.from.size = kMacBytes;
-      std::memcpy(frame.from.bytes.data(), sources[static_cast<size_t>(i)].sll_addr, kMacBytes);
-      frame.data = room.slot(static_cast<size_t>(i));
-      frame.bytes = messages[static_cast<size_t>(i)].msg_len;
+      room.sources[i].size = kMacBytes;
+      std::memcpy(room.sources[i].bytes.data(), sources[i].sll_addr, kMacBytes);
+      room.frames.push_back({.from = &room.sources[i], .data = room.slot(i), .bytes = messages[i].msg_len});
     }
-    return {room.frames.data(), kept};
+    return room.frames;
   }
 
  private:
-  Fd fd_;
-  int interface_;
-  uint16_t mtu_;
-  PeerAddress own_;
+  Fd fd_, claim_;
+  Place place_;
 };
 
+// Takes a port of an interface for this process: packet sockets share, so an abstract Unix
+// name that only one can have stands for it.
+Result<Fd> claim_port(const std::string& interface, int index, uint16_t port) {
+  Fd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (fd.value() < 0) return no_descriptor(errno);
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  int text = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "sluice-l2-%d-%u", index, unsigned{port});
+  auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(text));
+  if (::bind(fd.value(), reinterpret_cast<sockaddr*>(&name), length) == 0) return fd;
+  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                "port " + std::to_string(port) + " of " + interface + " is taken; port 0 takes any that is free", errno);
+}
+
+uint16_t random_port() {
+  uint16_t random;
+  fill_random(std::as_writable_bytes(std::span(&random, 1)));
+  return static_cast<uint16_t>(kFirstFreePort + random % (65536 - kFirstFreePort));
+}
+
+// Bound to SLP's EtherType: from now on frames come.
+Result<PeerAddress> bind_to(int fd, const std::string& interface, int index) {
+  sockaddr_ll own{};
+  own.sll_family = AF_PACKET;
+  own.sll_protocol = htons(SLP_ETHERTYPE);
+  own.sll_ifindex = index;
+  socklen_t length = sizeof(own);
+  if (::bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof(own)) != 0) {
+    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "no packet socket can be bound to " + interface, errno);
+  }
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0 || own.sll_halen != kMacBytes) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, interface + " is no Ethernet: it has no MAC address");
+  }
+  PeerAddress address{.size = kMacBytes};
+  std::memcpy(address.bytes.data(), own.sll_addr, kMacBytes);
+  return address;
+}
+
 }  // namespace
+
+Counter frames_not_taken("l2.frames_not_taken");
+Counter frames_truncated("l2.frames_truncated");
 
 Result<PeerAddress> parse_mac(const std::string& text) {
   PeerAddress address;
@@ -198,60 +227,39 @@ std::string mac_text(const PeerAddress& address) {
   return text;
 }
 
-void ReceiveRoom::reserve(size_t frame_bytes) {
-  // One more, so that what is longer is seen to be.
-  if (frame_bytes + 1 <= slot_bytes_) return;
-  slot_bytes_ = frame_bytes + 1;
-  memory_.resize(kBatch * slot_bytes_);
+void ReceiveRoom::reserve(size_t slot_bytes) {
+  if (slot_bytes <= slot_bytes_) return;
+  slot_bytes_ = slot_bytes;
+  // Not touched before it is used.
+  memory_ = std::make_unique_for_overwrite<uint8_t[]>(kSlots * slot_bytes_);
 }
 
-Result<std::unique_ptr<Carrier>> open_packet_carrier(const std::string& interface, uint16_t port) {
-  SLUICE_TRY(Fd fd, packet_socket());
+Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t port) {
+  SLUICE_TRY(Fd fd, packet_socket());  // first of all: what is missing is told before a port is taken
   SLUICE_TRY(int index, index_of(interface));
+  Result<Fd> claim = Status(Code::kInternal, Scope::kOperation, kOrigin);
+  bool any = port == 0;
+  for (int tries = 0; !claim.ok() && tries < (any ? kTriesForPort : 1); ++tries) {
+    if (any) port = random_port();
+    claim = claim_port(interface, index, port);
+  }
+  if (!claim.ok()) return claim.status();
   ifreq request{};
   std::memcpy(request.ifr_name, interface.data(), interface.size());
   if (::ioctl(fd.value(), SIOCGIFMTU, &request) != 0) {
     return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "the interface " + interface + " tells no MTU", errno);
   }
   auto mtu = static_cast<uint16_t>(std::clamp(request.ifr_mtu, 0, 65535));
-  if (mtu < 1500 - 48) {
+  if (mtu < kLeastFrame) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "the MTU of " + interface + " is " + std::to_string(mtu) + "; SLP needs 1452");
   }
-  int yes = 1;
   SLUICE_RETURN_IF_ERROR(set_filter(fd.value(), port));
-  if (::setsockopt(fd.value(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof(yes)) != 0) {
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "packet sockets here cannot ignore outgoing frames; that takes Linux 4.20", errno);
-  }
   enlarge(fd.value());
-  sockaddr_ll own{};
-  own.sll_family = AF_PACKET;
-  own.sll_protocol = htons(SLP_ETHERTYPE);
-  own.sll_ifindex = index;
-  socklen_t length = sizeof(own);
-  if (::bind(fd.value(), reinterpret_cast<sockaddr*>(&own), sizeof(own)) != 0) {
-    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "no packet socket can be bound to " + interface, errno);
-  }
-  if (::getsockname(fd.value(), reinterpret_cast<sockaddr*>(&own), &length) != 0 || own.sll_halen != kMacBytes) {
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, interface + " is no Ethernet: it has no MAC address");
-  }
-  PeerAddress address{.size = kMacBytes};
-  std::memcpy(address.bytes.data(), own.sll_addr, kMacBytes);
-  return std::unique_ptr<Carrier>(std::make_unique<PacketCarrier>(std::move(fd), index, mtu, address));
+  SLUICE_TRY(PeerAddress own, bind_to(fd.value(), interface, index));
+  auto carrier = std::make_unique<PacketCarrier>(std::move(fd), std::move(claim).value(), PacketCarrier::Place{interface, index, mtu, own});
+  return OpenedCarrier{std::move(carrier), port};
 }
 
 Status packet_sockets_allowed() { return packet_socket().status(); }
-
-Result<int> claim_port(const std::string& interface, uint16_t port) {
-  SLUICE_TRY(int index, index_of(interface));
-  Fd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (fd.value() < 0) return no_descriptor(errno);
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  int text = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "sluice-l2-%d-%u", index, unsigned{port});
-  auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(text));
-  if (::bind(fd.value(), reinterpret_cast<sockaddr*>(&name), length) == 0) return fd.release();
-  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
-                "port " + std::to_string(port) + " of " + interface + " is taken; port 0 takes any that is free", errno);
-}
 
 }  // namespace sluice::l2

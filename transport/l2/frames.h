@@ -1,5 +1,6 @@
 // How frames cross: batches of them, gathered from where their bytes lie. The seam between
-// SLP's sessions and the kernel; knows no session. Packet sockets are opened here only.
+// SLP's sessions and the kernel, and the carrier of raw frames; knows no session. Packet
+// sockets are opened here only.
 #ifndef SLUICE_L2_FRAMES_H_
 #define SLUICE_L2_FRAMES_H_
 
@@ -14,20 +15,26 @@
 #include <string>
 #include <vector>
 
+#include <sluice/api/receipt.h>
+#include <sluice/base/counters.h>
 #include <sluice/base/result.h>
 #include <sluice/proto/link.h>
 
 namespace sluice::l2 {
 
-// Where a peer is, as its carrier counts: a MAC address on Ethernet.
+// Where a peer is, as its carrier counts: a MAC address on Ethernet, in UDP an IP address and
+// port (udp_socket.h). What tells two peers apart lies in the first 32 bytes.
 struct PeerAddress {
-  std::array<uint8_t, 18> bytes{};
+  std::array<uint8_t, 39> bytes{};
   uint8_t size = 0;
   bool operator==(const PeerAddress&) const = default;
 };
 // "02:00:00:00:00:0b", six pairs of digits as Address::parse() takes them.
 Result<PeerAddress> parse_mac(const std::string& text);
 std::string mac_text(const PeerAddress& address);
+
+// Bytes of the largest frame that every carrier takes (docs/slp.md, section 2).
+inline constexpr uint16_t kLeastFrame = 1500 - 48;
 
 // Header, and the pieces of memory that follow it.
 inline constexpr size_t kMostPieces = 1 + proto::kMaxPlaces;
@@ -38,54 +45,78 @@ struct FrameOut {
 };
 
 struct FrameIn {
-  PeerAddress from;
+  const PeerAddress* from = nullptr;
   const uint8_t* data = nullptr;
   size_t bytes = 0;
+  bool ce = false;  // the network says that there is congestion
 };
 
-// Frames in one call of the kernel.
-inline constexpr size_t kBatch = 32;
+// Frames to be sent in one call.
+inline constexpr size_t kBatch = 64;
 
-// Where a batch of frames is received; one for all carriers of a context, which use it in turn.
+// Where frames are received; one for all carriers of a context, which use it in turn.
 class ReceiveRoom {
  public:
-  // For frames of up to `frame_bytes`.
-  void reserve(size_t frame_bytes);
-  uint8_t* slot(size_t i) { return memory_.data() + i * slot_bytes_; }
+  static constexpr size_t kSlots = 32;
+  // What the kernel may put into one slot; frames that it put together are cut apart.
+  void reserve(size_t slot_bytes);
+  uint8_t* slot(size_t i) { return memory_.get() + i * slot_bytes_; }
   size_t slot_bytes() const { return slot_bytes_; }
-  std::array<FrameIn, kBatch> frames;
+
+  std::array<PeerAddress, kSlots> sources;
+  std::vector<FrameIn> frames;
+  bool drained = false;  // there is no more now
 
  private:
-  std::vector<uint8_t> memory_;
+  std::unique_ptr<uint8_t[]> memory_;
   size_t slot_bytes_ = 0;
 };
+
+// Frames for which the kernel had no room, or that the network does not take.
+extern Counter frames_not_taken;
+// What cannot be a frame, by its size or its source.
+extern Counter frames_truncated;
 
 class Carrier {
  public:
   virtual ~Carrier() = default;
+  virtual Path path() const = 0;
   // Readable when frames have come.
   virtual int fd() const = 0;
-  // Bytes of the largest frame that the carrier takes.
+  // Bytes of the largest frame that the carrier takes, and of the largest that the way to
+  // this peer takes. Blocks: never. Cost: of the second, for when a connection begins.
   virtual uint16_t mtu() const = 0;
+  virtual uint16_t mtu_to(const PeerAddress& peer) const = 0;
+  // Of the slots that receive() needs.
+  virtual size_t slot_bytes() const = 0;
+  // Frames may come with bytes behind them that are not theirs.
+  virtual bool pads() const = 0;
   virtual const PeerAddress& own_address() const = 0;
+  // As users write it: "l2://eth0/02:00:00:00:00:0b:7000".
+  virtual std::string address_text(const PeerAddress& address, uint16_t port) const = 0;
+  // The network said that nobody is there, since this was asked last. Anybody may have said it.
+  virtual bool refused() { return false; }
   // The bytes have been copied when it returns. What finds no room is dropped and counted:
   // the session sends its content again. Blocks: never. At most kBatch frames.
   virtual void send(std::span<const FrameOut> frames) = 0;
-  // The next frames, valid until the room is used again; none: empty.
+  // The next frames, valid until the room is used again.
   virtual std::span<const FrameIn> receive(ReceiveRoom& room) = 0;
 };
 
-// SLP's EtherType at one interface, towards one port. Errors: kAccessDenied (CAP_NET_RAW),
-// kInvalidArgument (no such interface: the detail names those there are), kNoMemory.
-Result<std::unique_ptr<Carrier>> open_packet_carrier(const std::string& interface, uint16_t port);
+// A carrier at the port that is its own.
+struct OpenedCarrier {
+  std::unique_ptr<Carrier> carrier;
+  uint16_t port;
+};
+
+// SLP's EtherType at one interface, towards one port; 0: any that is free above 32767. The
+// port is this process's until the carrier goes. Errors: kAccessDenied (CAP_NET_RAW),
+// kInvalidArgument (no such interface: the detail names those there are; the port is taken),
+// kNoMemory.
+Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t port);
 
 // Whether this process may open packet sockets: ok, or what to do about it.
 Status packet_sockets_allowed();
-
-// Takes a port of an interface for this process, until the descriptor is closed: packet
-// sockets share, so an abstract Unix name that only one can have stands for it.
-// Errors: kInvalidArgument (taken), kNoMemory.
-Result<int> claim_port(const std::string& interface, uint16_t port);
 
 }  // namespace sluice::l2
 

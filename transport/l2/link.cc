@@ -15,9 +15,9 @@ constexpr uint64_t kChunkBytes = 1 << 30;
 
 }  // namespace
 
-proto::LinkTraits l2_traits() {
+proto::LinkTraits l2_traits(Path path) {
   proto::LinkTraits traits;
-  traits.properties.path = Path::kPacket;
+  traits.properties.path = path;
   // The sender's kernel, the receiver's kernel, and from the frame to its place.
   traits.properties.copies_per_fetch = 3;
   traits.properties.capabilities = {Capability::kRefusalsTold, Capability::kKeysOfConnection, Capability::kReadRights};
@@ -34,7 +34,7 @@ proto::LinkTraits l2_traits() {
 L2Link::L2Link(Lingering& lingering, std::unique_ptr<Connection> connection)
     : lingering_(lingering),
       connection_(std::move(connection)),
-      traits_(l2_traits()),
+      traits_(l2_traits(connection_->path())),
       local_name_(connection_->local_name()),
       peer_name_(connection_->peer_name()) {}
 

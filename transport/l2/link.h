@@ -10,7 +10,8 @@
 
 namespace sluice::l2 {
 
-proto::LinkTraits l2_traits();
+// Of SLP over one of its carriers: packet or udp.
+proto::LinkTraits l2_traits(Path path);
 
 // Connections whose last messages are still going out.
 class Lingering {

@@ -1,7 +1,6 @@
 #include <sluice/l2/port.h>
 
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <utility>
 
@@ -16,9 +15,6 @@ namespace {
 constexpr const char* kOrigin = "l2/port";
 // Batches that one port takes in a turn.
 constexpr int kBatchesPerTurn = 4;
-// Free ports are tried at random; so many taken ones in a row mean that there is none.
-constexpr int kTriesForPort = 64;
-constexpr uint32_t kFirstFreePort = 32768;
 // Answers to frames that are nobody's: more would help whoever floods.
 constexpr uint32_t kRefusalsPerSpan = 10;
 constexpr Duration kRefusalSpan = std::chrono::milliseconds(10);
@@ -28,42 +24,23 @@ Counter frames_of_nobody("l2.frames_of_nobody");
 Counter refusals_held_back("l2.refusals_held_back");
 Counter hellos_unproven("l2.hellos_unproven");
 
-uint64_t nanoseconds(Instant t) { return static_cast<uint64_t>(t.time_since_epoch().count()); }
-
-uint16_t random_port() {
-  uint16_t random;
-  fill_random(std::as_writable_bytes(std::span(&random, 1)));
-  return static_cast<uint16_t>(kFirstFreePort + random % (65536 - kFirstFreePort));
+size_t whole_bytes(const slp_base& base) {
+  return SLP_BASE_BYTES + slp_extension_bytes(base.type) + base.payload_bytes + ((base.flags & SLP_FLAG_SEALED) != 0 ? SLP_TAG_BYTES : 0);
 }
+
+uint64_t nanoseconds(Instant t) { return static_cast<uint64_t>(t.time_since_epoch().count()); }
 
 }  // namespace
 
-Result<std::unique_ptr<Port>> Port::open(Context& context, const std::string& interface, uint16_t port) {
-  // Before a port is claimed: what is missing is told first.
-  SLUICE_RETURN_IF_ERROR(packet_sockets_allowed());
-  bool any = port == 0;
-  Result<int> claim = Status(Code::kInternal, Scope::kOperation, kOrigin);
-  for (int tries = 0; !claim.ok() && tries < (any ? kTriesForPort : 1); ++tries) {
-    if (any) port = random_port();
-    claim = claim_port(interface, port);
-  }
-  if (!claim.ok()) return claim.status();
-  std::unique_ptr<Port> made(new Port(context, interface, port));
-  made->claim_ = *claim;
-  SLUICE_TRY(made->carrier_, open_packet_carrier(interface, port));
+Result<std::unique_ptr<Port>> Port::open(Context& context, OpenedCarrier opened) {
+  std::unique_ptr<Port> made(new Port(context, std::move(opened)));
   SLUICE_RETURN_IF_ERROR(context.watch(made->carrier_->fd(), EPOLLIN, made.get()));
   return made;
 }
 
-Port::Port(Context& context, std::string interface, uint16_t number) : context_(context), interface_(std::move(interface)), number_(number) {}
+Port::Port(Context& context, OpenedCarrier opened) : context_(context), carrier_(std::move(opened.carrier)), number_(opened.port) {}
 
-Port::~Port() {
-  if (carrier_ != nullptr) context_.unwatch(carrier_->fd(), this);
-  carrier_.reset();
-  if (claim_ >= 0) ::close(claim_);
-}
-
-std::string Port::name() const { return "l2://" + interface_ + "/" + mac_text(carrier_->own_address()) + ":" + std::to_string(number_); }
+Port::~Port() { context_.unwatch(carrier_->fd(), this); }
 
 Result<uint32_t> Port::add(Connection& connection) {
   if (free_.empty()) {
@@ -116,25 +93,25 @@ size_t Port::receive(ReceiveRoom& room) {
   size_t work = 0;
   for (int batch = 0; batch < kBatchesPerTurn; ++batch) {
     std::span<const FrameIn> frames = carrier_->receive(room);
-    if (frames.empty()) break;
-    Instant now = sluice::now();
+    Instant now = frames.empty() ? Instant{} : sluice::now();
     for (const FrameIn& frame : frames) take(frame, now);
     work += frames.size();
-    if (frames.size() < kBatch) break;
+    if (room.drained) break;
   }
   return work;
 }
 
 void Port::take(const FrameIn& in, Instant now) {
-  slp_frame frame{.data = in.data, .present = in.bytes, .bytes = in.bytes, .ce = false, .context = nullptr};
+  slp_frame frame{.data = in.data, .present = in.bytes, .bytes = in.bytes, .ce = in.ce, .context = nullptr};
   slp_base base;
   // What the bytes alone tell; the session looks again, since it trusts no carrier.
   if (slp_decode_base(in.data, in.bytes, in.bytes, &base) != SLP_TAKEN) return frames_dropped.add();
-  if (base.type == SLP_HELLO) return take_hello(in, frame, find(in.from, base.source_port), now);
+  if (!carrier_->pads() && in.bytes != whole_bytes(base)) return frames_dropped.add();
+  if (base.type == SLP_HELLO) return take_hello(in, frame, find(*in.from, base.source_port), now);
   // A NACK to a numbered frame names the connection of the one who sends it.
   bool by_place = base.type == SLP_NACK && base.connection == 0;
-  Connection* connection = by_place ? find(in.from, base.source_port) : find(base.connection);
-  if (connection != nullptr && connection->place().peer == in.from && connection->on_frame(frame, now)) return;
+  Connection* connection = by_place ? find(*in.from, base.source_port) : find(base.connection);
+  if (connection != nullptr && connection->place().peer == *in.from && connection->on_frame(frame, now)) return;
   frames_of_nobody.add();
   refuse(in, frame, now);
 }
@@ -146,7 +123,7 @@ void Port::take_hello(const FrameIn& in, const slp_frame& frame, Connection* kno
   if (known != nullptr && known->peer_nonce() == hello.nonce) return (void)known->on_frame(frame, now);
   if (listener_ == nullptr) return refuse(in, frame, now);
   slp_meeting met;
-  switch (slp_listen(listening_.get(), nanoseconds(now), in.from.bytes.data(), in.from.size, &frame, &met)) {
+  switch (slp_listen(listening_.get(), nanoseconds(now), in.from->bytes.data(), in.from->size, &frame, &met)) {
     case SLP_LISTEN_DROP: return frames_dropped.add();
     case SLP_LISTEN_REPLY:
       hellos_unproven.add();
@@ -154,7 +131,7 @@ void Port::take_hello(const FrameIn& in, const slp_frame& frame, Connection* kno
     case SLP_LISTEN_ACCEPT: break;
   }
   if (known != nullptr) known->restarted();
-  listener_->on_hello(in.from, met.peer_port, met.hello);
+  listener_->on_hello(*in.from, met.peer_port, met.hello);
 }
 
 void Port::refuse(const FrameIn& in, const slp_frame& frame, Instant now) {
@@ -172,7 +149,7 @@ void Port::refuse(const FrameIn& in, const slp_frame& frame, Instant now) {
 
 void Port::reply(const FrameIn& in, const uint8_t* bytes, size_t count) {
   FrameOut frame;
-  frame.to = &in.from;
+  frame.to = in.from;
   frame.pieces[0] = {const_cast<uint8_t*>(bytes), count};
   frame.count = 1;
   carrier_->send({&frame, 1});

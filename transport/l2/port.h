@@ -1,5 +1,5 @@
-// One port of one interface: its socket, and which connection each frame is for. Listens
-// without state for who has not shown that frames reach it.
+// One port of one carrier: which connection each frame is for. Listens without state for who
+// has not shown that frames reach it.
 #ifndef SLUICE_L2_PORT_H_
 #define SLUICE_L2_PORT_H_
 
@@ -30,14 +30,13 @@ class Port final : public EventHandler {
   // Connections of one port.
   static constexpr size_t kMostConnections = 16384;
 
-  // Port 0: any that is free above 32767. Errors: those of open_packet_carrier() and claim_port().
-  static Result<std::unique_ptr<Port>> open(Context& context, const std::string& interface, uint16_t port);
+  // Errors: kNoMemory.
+  static Result<std::unique_ptr<Port>> open(Context& context, OpenedCarrier opened);
   ~Port();
 
   Carrier& carrier() { return *carrier_; }
   uint16_t number() const { return number_; }
-  const std::string& interface() const { return interface_; }
-  std::string name() const;  // "l2://eth0/02:00:00:00:00:0b:7000"
+  std::string name() const { return carrier_->address_text(carrier_->own_address(), number_); }
 
   // The number that frames to this connection carry. Errors: kTryAgain.
   Result<uint32_t> add(Connection& connection);
@@ -53,7 +52,7 @@ class Port final : public EventHandler {
     Connection* connection = nullptr;
     uint16_t generation = 1;
   };
-  Port(Context& context, std::string interface, uint16_t number);
+  Port(Context& context, OpenedCarrier opened);
   void on_event(uint32_t) noexcept override {}  // progress() looks
   void take(const FrameIn& in, Instant now);
   void take_hello(const FrameIn& in, const slp_frame& frame, Connection* known, Instant now);
@@ -63,10 +62,8 @@ class Port final : public EventHandler {
   Connection* find(const PeerAddress& peer, uint16_t peer_port) const;
 
   Context& context_;
-  std::string interface_;
-  uint16_t number_;
-  int claim_ = -1;
   std::unique_ptr<Carrier> carrier_;
+  uint16_t number_;
   PortListener* listener_ = nullptr;
   std::unique_ptr<slp_listener> listening_;
   std::vector<Slot> slots_;

@@ -6,6 +6,8 @@
 #include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
+#include <sluice/l2/udp_carrier.h>
+#include <sluice/l2/udp_socket.h>
 
 #include "kernel_compat/slp/slp.h"
 
@@ -28,6 +30,21 @@ constexpr Duration kLastLingerLimit = std::chrono::milliseconds(100);
 constexpr Duration kTooNearToSleep = std::chrono::milliseconds(1);
 
 Counter half_open_dropped("l2.half_open_dropped");
+
+// From here to a peer: a carrier at a free port, and where the peer is to it.
+struct Way {
+  OpenedCarrier opened;
+  PeerAddress peer;
+};
+Result<Way> open_way(const Address& address) {
+  if (address.is_udp()) {
+    SLUICE_TRY(UdpMeeting meeting, open_udp_towards(address.name, address.port));
+    return Way{std::move(meeting.opened), meeting.peer};
+  }
+  SLUICE_TRY(PeerAddress peer, parse_mac(address.name));
+  SLUICE_TRY(OpenedCarrier opened, open_packet_carrier(address.host, 0));
+  return Way{std::move(opened), peer};
+}
 
 Status invalid(std::string why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(why)); }
 
@@ -63,24 +80,32 @@ wire::Hello L2Provider::hello(const proto::SessionOptions& options) {
   return hello;
 }
 
-Result<Port*> L2Provider::open_port(const std::string& interface, uint16_t number) {
-  SLUICE_TRY(std::unique_ptr<Port> port, Port::open(context_, interface, number));
-  room_.reserve(port->carrier().mtu());
+Result<Port*> L2Provider::open_port(OpenedCarrier opened) {
+  SLUICE_TRY(std::unique_ptr<Port> port, Port::open(context_, std::move(opened)));
+  room_.reserve(port->carrier().slot_bytes());
   ports_.push_back(std::move(port));
   note_use();
   return ports_.back().get();
 }
 
 Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, const wire::Hello& ours, Instant deadline) {
-  SLUICE_TRY(PeerAddress peer, parse_mac(address.name));
   // A port of its own: a second HELLO from the same port would be a restart.
-  SLUICE_TRY(Port * port, open_port(address.host, 0));
+  SLUICE_TRY(Way way, open_way(address));
+  SLUICE_TRY(Port * port, open_port(std::move(way.opened)));
   untidy_ = true;
-  SLUICE_TRY(std::unique_ptr<Connection> connection, Connection::connect(*this, {port, peer, address.port}, ours));
+  SLUICE_TRY(std::unique_ptr<Connection> connection, Connection::connect(*this, {port, way.peer, address.port}, ours));
   using State = Connection::State;
-  auto over = [&] { return connection->state() == State::kReady || connection->state() == State::kEnded; };
+  bool refused = false;
+  auto over = [&] {
+    // Anybody can say so: it is believed only before the peer has been heard.
+    refused = refused || (port->carrier().refused() && connection->state() == State::kConnecting);
+    return refused || connection->state() == State::kReady || connection->state() == State::kEnded;
+  };
   Instant silent = after(context_.refresh_now(), kAnswerLimit);
   Status waited = context_.wait_until([&] { return over() || connection->state() == State::kGreeting; }, std::min(deadline, silent));
+  if (refused) {
+    return Status(Code::kUnreachable, Scope::kOperation, kOrigin, "nobody listens at " + address.to_string() + ": its machine says that the port is closed");
+  }
   if (connection->state() == State::kConnecting && now() >= silent) {
     return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
                   "nobody answers at " + address.to_string() + "; listen there first, on an interface of the same network");
@@ -93,7 +118,8 @@ Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, con
 
 Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& address, const ConnectOptions& options) {
   if (address.name.empty() || address.port == 0) {
-    return invalid(address.to_string() + " names no peer; connect to l2://" + address.host + "/02:00:00:00:00:0b:7, with its MAC address and port");
+    return invalid(address.to_string() + " names no peer; connect to l2://" + address.host +
+                   (address.is_udp() ? "/10.0.0.1:7000, with its IP address and port" : "/02:00:00:00:00:0b:7, with its MAC address and port"));
   }
   if (inside_) return Status(Code::kWrongState, Scope::kOperation, kOrigin, "connect() from inside a completion; post it to after progress()");
   proto::SessionOptions session = proto::session_options(options);
@@ -105,8 +131,10 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& address
 }
 
 Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address, const ListenOptions& options) {
-  SLUICE_TRY(Port * port, open_port(address.host, address.port));
-  if (!address.name.empty() && address.name != mac_text(port->carrier().own_address())) {
+  SLUICE_TRY(OpenedCarrier opened,
+             address.is_udp() ? open_udp_carrier(address.name, address.port) : open_packet_carrier(address.host, address.port));
+  SLUICE_TRY(Port * port, open_port(std::move(opened)));
+  if (!address.is_udp() && !address.name.empty() && address.name != mac_text(port->carrier().own_address())) {
     Status why = invalid(address.host + " has the address " + mac_text(port->carrier().own_address()) + ", not " + address.name + "; listen at l2://" +
                          address.host + ":" + std::to_string(address.port));
     untidy_ = true;
@@ -118,7 +146,7 @@ Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
 
 Result<std::shared_ptr<EndpointCore>> L2Provider::make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
                                                                 const proto::SessionOptions& options) {
-  if (std::string why = unmet(require, l2_traits().properties); !why.empty()) {
+  if (std::string why = unmet(require, l2_traits(connection->path()).properties); !why.empty()) {
     linger(std::move(connection));
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   }
@@ -247,7 +275,9 @@ Instant L2Provider::next_timeout() {
 
 std::string L2Provider::explain() const {
   Status allowed = packet_sockets_allowed();
-  return allowed.ok() ? "usable for l2:// addresses" : std::string(allowed.detail());
+  auto udp = explain_udp();
+  return (allowed.ok() ? "usable for l2:// addresses" : std::string(allowed.detail())) + "; for l2://udp/ addresses: " +
+         (udp.ok() ? *udp : std::string(udp.status().detail()));
 }
 
 L2Listener::L2Listener(L2Provider& owner, Port& port, const ListenOptions& options)

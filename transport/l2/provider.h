@@ -44,7 +44,7 @@ class L2Provider final : public Provider, public ConnectionHost, public Lingerin
     Instant expires;
   };
 
-  Result<Port*> open_port(const std::string& interface, uint16_t number);
+  Result<Port*> open_port(OpenedCarrier opened);
   Result<std::unique_ptr<Connection>> meet(const Address& address, const wire::Hello& ours, Instant deadline);
   Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
                                                       const proto::SessionOptions& options);

@@ -5,6 +5,7 @@
 #include <sluice/l2/frames.h>
 #include <sluice/l2/link.h>
 #include <sluice/l2/provider.h>
+#include <sluice/l2/udp_socket.h>
 #include <sluice/loopback/provider.h>
 #include <sluice/select/provider.h>
 #include <sluice/shm/provider.h>
@@ -56,7 +57,15 @@ PathReport explain_packet() {
   return {.path = Path::kPacket,
           .usable = allowed.ok(),
           .why = allowed.ok() ? "for peers on the same Ethernet, by l2:// addresses" : std::string(allowed.detail()),
-          .properties = l2::l2_traits().properties};
+          .properties = l2::l2_traits(Path::kPacket).properties};
+}
+
+PathReport explain_udp() {
+  auto how = l2::explain_udp();
+  return {.path = Path::kUdp,
+          .usable = how.ok(),
+          .why = how.ok() ? "for every peer that an IP address reaches, by l2://udp/ addresses: " + *how : std::string(how.status().detail()),
+          .properties = l2::l2_traits(Path::kUdp).properties};
 }
 
 }  // namespace
@@ -70,6 +79,7 @@ std::vector<PathReport> explain_paths() {
   reports.push_back(explain_verbs());
   reports.push_back({.path = Path::kModule, .usable = false, .why = "this build has no kernel module backend", .properties = {.path = Path::kModule}});
   reports.push_back(explain_packet());
+  reports.push_back(explain_udp());
   reports.push_back({.path = Path::kTcp,
                      .usable = true,
                      .why = "for every peer that an IP address reaches",

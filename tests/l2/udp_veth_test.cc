@@ -1,0 +1,326 @@
+// SLP in UDP between two network namespaces: IPv4 and IPv6, cut and joined, with datagrams
+// lost, with a path MTU that falls, from and to many addresses, and without privileges.
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
+#include <catch2/catch.hpp>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include <sluice/api/context.h>
+#include <sluice/base/counters.h>
+#include <sluice/select/open.h>
+
+#include "kernel_compat/slp/slp_wire.h"
+#include "tests/l2/crossing.h"
+#include "tests/support/audit.h"
+#include "tests/support/skip.h"
+
+namespace sluice::test {
+namespace {
+
+// Descriptors of the two namespaces. The test is in the left one.
+int left_net = -1, right_net = -1;
+
+void enter(int net) {
+  if (::setns(net, CLONE_NEWNET) != 0) std::abort();
+}
+bool run_right(const std::string& command) {
+  enter(right_net);
+  bool done = run(command);
+  enter(left_net);
+  return done;
+}
+
+int new_network() { return ::unshare(CLONE_NEWNET) == 0 ? ::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC) : -1; }
+
+bool make_wire() {
+  if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
+  right_net = new_network();
+  left_net = new_network();
+  if (right_net < 0 || left_net < 0) return false;
+  std::string far = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(right_net);
+  return run("ip link add left type veth peer name right netns " + far) && run("ip address add 10.9.0.1/24 dev left") &&
+         run("ip address add fd09::1/64 dev left nodad") && run("ip link set left up") && run("ip link set lo up") &&
+         run_right("ip address add 10.9.0.2/24 dev right && ip address add 10.9.0.3/24 dev right && "
+                   "ip address add fd09::2/64 dev right nodad && ip address add fd09::3/64 dev right nodad && "
+                   "ip link set right up && ip link set lo up");
+}
+
+bool have_wire = false;
+
+struct Prepare final : Catch::TestEventListenerBase {
+  using TestEventListenerBase::TestEventListenerBase;
+  void testRunStarting(const Catch::TestRunInfo&) override { have_wire = make_wire(); }
+};
+CATCH_REGISTER_LISTENER(Prepare)
+
+#define NEEDS_WIRE() \
+  if (!have_wire) return skip("netns", "no network namespaces with a veth pair: unshare or ip is refused")
+
+bool set_mtu(const std::string& mtu) { return run("ip link set left mtu " + mtu) && run_right("ip link set right mtu " + mtu); }
+
+// Fragments made in this namespace, of either IP.
+uint64_t fragments_made() {
+  uint64_t sum = 0;
+  std::ifstream v6("/proc/net/snmp6");
+  for (std::string name, value; v6 >> name >> value;) {
+    if (name == "Ip6FragCreates") sum += std::stoull(value);
+  }
+  std::ifstream v4("/proc/net/snmp");
+  std::string names, values;
+  std::getline(v4, names);
+  std::getline(v4, values);
+  std::istringstream name_of(names), value_of(values);
+  for (std::string name, value; name_of >> name && value_of >> value;) {
+    if (name == "FragCreates") sum += std::stoull(value);
+  }
+  return sum;
+}
+
+struct Two final : Crossing {
+  explicit Two(const std::string& listen_at = "l2://udp/10.9.0.2:0", std::string connect_to = "") {
+    enter_far = [] { enter(right_net); };
+    enter_near = [] { enter(left_net); };
+    listen(listen_at);
+    std::string address = listener.address();
+    if (connect_to.empty()) connect_to = address.substr(0, address.rfind(':'));
+    connect(connect_to + address.substr(address.rfind(':')));
+  }
+};
+
+void say_goodbye(Two& two) {
+  CHECK(two.client.close(soon()).ok());
+  CHECK(two.until([&] { return two.server.state() == EndpointState::kClosed; }));
+}
+
+TEST_CASE("over UDP, messages and one-sided access cross at MTU 1500, 9000 and 65000, by IPv4 and IPv6", "[l2][udp]") {
+  NEEDS_WIRE();
+  for (const char* mtu : {"1500", "9000", "65000"}) {
+    for (const char* address : {"l2://udp/10.9.0.2:0", "l2://udp/[fd09::2]:0"}) {
+      NothingLeftBehind audit;
+      INFO("MTU " << mtu << ", " << address);
+      REQUIRE(set_mtu(mtu));
+      uint64_t fragments = fragments_made(), joined = read_counter("l2.udp_datagrams_joined");
+      Two two(address);
+      everything(two, Path::kUdp);
+      // At 65,000 one frame fills a call.
+      if (std::string(mtu) != "65000") CHECK(read_counter("l2.udp_datagrams_joined") > joined);
+      CHECK(fragments_made() == fragments);
+      say_goodbye(two);
+    }
+  }
+  REQUIRE(set_mtu("1500"));
+}
+
+TEST_CASE("over UDP, what the network drops is sent again, and everything arrives once", "[l2][udp]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  // One packet in twenty, each way: BPF's random number against a share of 2^32. What is
+  // joined goes as a whole: devices without offloads see datagrams one by one.
+  const std::string drop =
+      "ingress bpf da bytecode '4,32 0 0 4294963256,53 1 0 214748365,6 0 0 2,6 0 0 0'";
+  bool dropping = run("tc qdisc add dev left clsact && tc filter add dev left " + drop) &&
+                  run_right("tc qdisc add dev right clsact && tc filter add dev right " + drop);
+  if (!dropping) return skip("tc", "no classic BPF filter by tc here");
+  for (const char* address : {"l2://udp/10.9.0.2:0", "l2://udp/[fd09::2]:0"}) {
+    Two two(address);
+    everything(two, Path::kUdp);
+    everything(two, Path::kUdp);
+  }
+  CHECK(run("tc qdisc del dev left clsact"));
+  CHECK(run_right("tc qdisc del dev right clsact"));
+}
+
+TEST_CASE("a listener at every address answers from the one that was spoken to", "[l2][udp]") {
+  NEEDS_WIRE();
+  for (const char* peer : {"l2://udp/10.9.0.2", "l2://udp/10.9.0.3", "l2://udp/[fd09::2]", "l2://udp/[fd09::3]"}) {
+    NothingLeftBehind audit;
+    INFO(peer);
+    Two two("l2://udp:0", peer);
+    exchange(two, 300'000, Path::kUdp);
+    say_goodbye(two);
+  }
+  Two two("l2://udp/0.0.0.0:0", "l2://udp/10.9.0.3");
+  exchange(two, 300'000, Path::kUdp);
+}
+
+TEST_CASE("over UDP, a path MTU that falls under a connection costs smaller frames, not the connection", "[l2][udp]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  REQUIRE(set_mtu("9000"));
+  uint64_t fragments = fragments_made();
+  Two two;
+  exchange(two, 1 << 20, Path::kUdp);
+  REQUIRE(set_mtu("1500"));
+  uint64_t refused = read_counter("l2.frames_not_taken");
+  exchange(two, 1 << 20, Path::kUdp);
+  CHECK(read_counter("l2.frames_not_taken") > refused);
+  CHECK(fragments_made() == fragments);
+}
+
+TEST_CASE("over UDP, a way that is narrower than an Ethernet is refused with its size", "[l2][udp]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  REQUIRE(set_mtu("1400"));
+  auto context = std::move(open_context({})).value();
+  auto connected = context->connect("l2://udp/10.9.0.2:7000");
+  CHECK(connected.code() == Code::kUnsupported);
+  CHECK(connected.status().detail().find("1372") != std::string_view::npos);
+  REQUIRE(set_mtu("1500"));
+}
+
+TEST_CASE("over UDP, a pulled cable ends the connection in its time", "[l2][udp]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Two two;
+  Box box;
+  REQUIRE(run_right("ip link set right down"));
+  Tensor tensor = filled(*two.near, 1 << 20, 3).freeze();
+  REQUIRE(two.client.send(5, tensor, {.sink = &box, .deadline = after(now(), std::chrono::seconds(60)), .level = Level::kPlaced}).ok());
+  REQUIRE(two.until([&] { return two.client.state() == EndpointState::kClosed && two.server.state() == EndpointState::kClosed; }));
+  REQUIRE(box.all.size() == 1);
+  CHECK(box.all[0].status == Code::kOutcomeUnknown);
+  CHECK(box.all[0].status.detail().find("not been heard") != std::string_view::npos);
+  REQUIRE(run_right("ip link set right up && ip address add fd09::2/64 dev right nodad; ip address add fd09::3/64 dev right nodad; true"));
+}
+
+TEST_CASE("over UDP, what cannot be is refused with the reason", "[l2][udp]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  auto context = std::move(open_context({})).value();
+  auto detail = [](const auto& result) { return result.status().detail(); };
+  auto closed = context->connect("l2://udp/10.9.0.1:9");
+  CHECK(closed.code() == Code::kUnreachable);
+  CHECK(detail(closed).find("port is closed") != std::string_view::npos);
+  auto far_closed = context->connect("l2://udp/[fd09::2]:9");
+  CHECK(far_closed.code() == Code::kUnreachable);
+  CHECK(detail(far_closed).find("port is closed") != std::string_view::npos);
+  CHECK(context->connect("l2://udp/192.0.2.1:9").code() == Code::kUnreachable);  // no route
+  CHECK(context->connect("l2://udp/no-such-host.invalid:9").code() == Code::kUnreachable);
+  auto nobody = context->connect("l2://udp:9");
+  CHECK(nobody.code() == Code::kInvalidArgument);
+  CHECK(detail(nobody).find("l2://udp/10.0.0.1:7000") != std::string_view::npos);
+  auto elsewhere = context->listen("l2://udp/10.9.0.2:0");
+  CHECK(elsewhere.code() == Code::kInvalidArgument);
+  CHECK(detail(elsewhere).find("no such address") != std::string_view::npos);
+  auto first = context->listen("l2://udp/10.9.0.1:7000");
+  REQUIRE(first.ok());
+  CHECK(first->address() == "l2://udp/10.9.0.1:7000");
+  auto second = context->listen("l2://udp/10.9.0.1:7000");
+  CHECK(second.code() == Code::kInvalidArgument);
+  CHECK(detail(second).find("taken") != std::string_view::npos);
+}
+
+// What any program that reaches the port may send.
+class Stranger {
+ public:
+  explicit Stranger(const std::string& address) : fd_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in there{};
+    there.sin_family = AF_INET;
+    there.sin_port = htons(port_ = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    ::inet_pton(AF_INET, "10.9.0.2", &there.sin_addr);
+    REQUIRE(::connect(fd_, reinterpret_cast<sockaddr*>(&there), sizeof(there)) == 0);
+  }
+  ~Stranger() { ::close(fd_); }
+  // A frame of this type with so many bytes behind it that are not its own.
+  void send(uint8_t type, uint32_t connection, size_t behind) const {
+    uint8_t frame[SLP_MAX_HEADER + 64] = {};
+    slp_base base{};
+    base.type = type;
+    base.source_port = 40'000;
+    base.destination_port = port_;
+    base.connection = connection;
+    slp_hello hello{};
+    hello.nonce = 7;
+    hello.connection = 7;
+    hello.min_version = hello.max_version = SLP_VERSION;
+    hello.mtu = 1452;
+    if (type == SLP_HELLO) slp_encode_hello(frame + SLP_BASE_BYTES, &hello);
+    slp_encode_base(frame, &base);
+    size_t bytes = SLP_BASE_BYTES + slp_extension_bytes(type) + behind;
+    REQUIRE(::send(fd_, frame, bytes, 0) == static_cast<ssize_t>(bytes));
+  }
+  void send_junk(size_t bytes) const {
+    std::string junk(bytes, 'x');
+    REQUIRE(::send(fd_, junk.data(), bytes, 0) == static_cast<ssize_t>(bytes));
+  }
+  bool answered() const {
+    char some[200];
+    return ::recv(fd_, some, sizeof(some), MSG_DONTWAIT) > 0;
+  }
+
+ private:
+  int fd_;
+  uint16_t port_ = 0;
+};
+
+TEST_CASE("over UDP, strangers' datagrams are dropped and counted, and disturb nobody", "[l2][udp]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Two two;
+  Stranger stranger(two.listener.address());
+  auto counted = [&](const char* counter, const std::function<void()>& send) {
+    INFO(counter);
+    uint64_t before = read_counter(counter);
+    send();
+    CHECK(two.until([&] { return read_counter(counter) > before; }));
+    exchange(two, 10'000, Path::kUdp);
+  };
+  counted("l2.frames_dropped", [&] { stranger.send_junk(1); });
+  counted("l2.frames_dropped", [&] { stranger.send_junk(1000); });
+  counted("l2.frames_truncated", [&] { stranger.send_junk(0); });
+  // What Ethernet would pad is cut to its size here.
+  counted("l2.frames_dropped", [&] { stranger.send(SLP_HELLO, 0, 7); });
+  CHECK_FALSE(stranger.answered());
+  counted("l2.hellos_unproven", [&] { stranger.send(SLP_HELLO, 0, 0); });
+  CHECK(stranger.answered());
+  // The connection of somebody else, whose number is easy to guess.
+  counted("l2.frames_of_nobody", [&] { stranger.send(SLP_PING, 1 << 16, 0); });
+  counted("l2.frames_of_nobody", [&] { stranger.send(SLP_BYE, 1 << 16, 0); });
+  say_goodbye(two);
+}
+
+// What a child without any capability finds: 0 as it should be.
+int without_capabilities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct none[2]{};
+  if (::syscall(SYS_capset, &header, none) != 0) return 2;
+  auto near = open_context({}), far = open_context({});
+  if (!near.ok() || !far.ok()) return 3;
+  if ((*far)->listen("l2://lo:0").code() != Code::kAccessDenied) return 4;
+  Crossing two;
+  two.listen("l2://udp/127.0.0.1:0");
+  two.connect(two.listener.address());
+  exchange(two, 4 << 20, Path::kUdp);
+  bool told = false;
+  for (const PathReport& report : explain_paths()) {
+    if (report.path == Path::kUdp) told = report.usable && report.why.find("KiB to receive") != std::string::npos;
+  }
+  return told ? 0 : 5;
+}
+
+TEST_CASE("over UDP, a program without any capability is served, and told its buffers", "[l2][udp]") {
+  NEEDS_WIRE();
+  pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) std::_Exit(without_capabilities());
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace sluice::test
