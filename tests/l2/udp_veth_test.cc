@@ -15,8 +15,10 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <sluice/api/context.h>
 #include <sluice/base/counters.h>
@@ -113,11 +115,13 @@ TEST_CASE("over UDP, messages and one-sided access cross at MTU 1500, 9000 and 6
       INFO("MTU " << mtu << ", " << address);
       REQUIRE(set_mtu(mtu));
       uint64_t fragments = fragments_made(), joined = read_counter("l2.udp_datagrams_joined");
+      uint64_t too_large = read_counter("l2.frames_not_taken") + read_counter("l2.udp_segments_refused");
       Two two(address);
       everything(two, Path::kUdp);
       // At 65,000 one frame fills a call.
       if (std::string(mtu) != "65000") CHECK(read_counter("l2.udp_datagrams_joined") > joined);
       CHECK(fragments_made() == fragments);
+      CHECK(read_counter("l2.frames_not_taken") + read_counter("l2.udp_segments_refused") == too_large);
       say_goodbye(two);
     }
   }
@@ -290,6 +294,96 @@ TEST_CASE("over UDP, strangers' datagrams are dropped and counted, and disturb n
   counted("l2.frames_of_nobody", [&] { stranger.send(SLP_PING, 1 << 16, 0); });
   counted("l2.frames_of_nobody", [&] { stranger.send(SLP_BYE, 1 << 16, 0); });
   say_goodbye(two);
+}
+
+// Stands between a client and a listener, and sees all that the client sends.
+class Relay final : public ProgressHook {
+ public:
+  explicit Relay(uint16_t listener_port) {
+    for (int* fd : {&client_side_, &listener_side_}) {
+      *fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+      sockaddr_in any{};
+      any.sin_family = AF_INET;
+      any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      REQUIRE(::bind(*fd, reinterpret_cast<sockaddr*>(&any), sizeof(any)) == 0);
+    }
+    listener_.sin_family = AF_INET;
+    listener_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    listener_.sin_port = htons(listener_port);
+    socklen_t length = sizeof(own_);
+    REQUIRE(::getsockname(client_side_, reinterpret_cast<sockaddr*>(&own_), &length) == 0);
+  }
+  ~Relay() {
+    ::close(client_side_);
+    ::close(listener_side_);
+  }
+  std::string address() const { return "l2://udp/127.0.0.1:" + std::to_string(ntohs(own_.sin_port)); }
+  Instant next_timeout() override { return kNever; }
+  size_t progress(Instant) override {
+    char data[65536];
+    size_t moved = 0;
+    socklen_t length = sizeof(client_);
+    for (ssize_t got; (got = ::recvfrom(client_side_, data, sizeof(data), 0, reinterpret_cast<sockaddr*>(&client_), &length)) > 0; ++moved) {
+      rewrite_ports(data, false);
+      last.assign(data, data + got);
+      if (!hold) forward();
+    }
+    for (ssize_t got; (got = ::recv(listener_side_, data, sizeof(data), 0)) > 0; ++moved) {
+      rewrite_ports(data, true);
+      (void)::sendto(client_side_, data, static_cast<size_t>(got), 0, reinterpret_cast<sockaddr*>(&client_), sizeof(client_));
+    }
+    return moved;
+  }
+  void forward() const { send_from(listener_side_); }
+  void send_from(int fd) const { REQUIRE(::sendto(fd, last.data(), last.size(), 0, reinterpret_cast<const sockaddr*>(&listener_), sizeof(listener_)) > 0); }
+
+  std::vector<char> last;  // what the client sent last
+  bool hold = false;
+
+ private:
+  // The base's port of the listener is the relay's to the client.
+  void rewrite_ports(char* data, bool to_client) {
+    auto* frame = reinterpret_cast<uint8_t*>(data);
+    uint8_t* port = frame + (to_client ? 2 : 4);
+    slp_store16(port, ntohs(to_client ? own_.sin_port : listener_.sin_port));
+    uint32_t header = SLP_BASE_BYTES + slp_extension_bytes(frame[0] & 31);
+    uint8_t flags = frame[1];
+    frame[1] = static_cast<uint8_t>(flags & ~SLP_FLAG_CE);
+    slp_store32(frame + 28, 0);
+    slp_store32(frame + 28, slp_crc32c(0, frame, header));
+    frame[1] = flags;
+  }
+  int client_side_ = -1, listener_side_ = -1;
+  sockaddr_in listener_{}, client_{}, own_{};
+};
+
+TEST_CASE("over UDP, a true frame that comes from elsewhere is nobody's, and is still good from its own place", "[l2][udp]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Crossing two;
+  two.listen("l2://udp/127.0.0.1:0");
+  std::string address = two.listener.address();
+  Relay relay(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  two.near->add_hook(&relay);
+  two.connect(relay.address());
+  exchange(two, 64, Path::kUdp);
+  relay.hold = true;
+  relay.last.clear();
+  Box in, out;
+  REQUIRE(two.server.receive({.tag = 9}, std::move(two.far->allocate({64}, uint8)).value(), {.sink = &in, .deadline = soon()}).ok());
+  REQUIRE(two.client.send(9, filled(*two.near, 64, 1).freeze(), {.sink = &out, .deadline = soon()}).ok());
+  REQUIRE(two.until([&] { return !relay.last.empty() && (relay.last[0] & 31) == SLP_EAGER; }));
+  int elsewhere = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  uint64_t before = read_counter("l2.frames_of_nobody");
+  relay.send_from(elsewhere);
+  CHECK(two.until([&] { return read_counter("l2.frames_of_nobody") > before || !in.all.empty(); }));
+  CHECK(in.all.empty());
+  ::close(elsewhere);
+  relay.hold = false;
+  relay.forward();
+  REQUIRE(two.until([&] { return in.all.size() == 1 && out.all.size() == 1; }));
+  CHECK(in.all[0].status.ok());
+  two.near->remove_hook(&relay);
 }
 
 // What a child without any capability finds: 0 as it should be.

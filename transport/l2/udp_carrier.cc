@@ -14,7 +14,6 @@
 namespace sluice::l2 {
 namespace {
 
-constexpr const char* kOrigin = "l2/udp_carrier";
 // What one call may hand to the kernel to be cut: one IP packet's worth, and as many pieces as
 // every kernel takes (UDP_MAX_SEGMENTS was 64 before Linux 6.9).
 constexpr size_t kMostTogether = 65'535 - 48;
@@ -269,11 +268,6 @@ void UdpCarrier::take(ReceiveRoom& room, size_t slot, const mmsghdr& message) {
   }
 }
 
-Status too_narrow(const std::string& host, uint16_t payload) {
-  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                "the way to " + host + " takes datagrams of " + std::to_string(payload) + " bytes; SLP needs 1452, an MTU of 1500");
-}
-
 }  // namespace
 
 Result<OpenedCarrier> open_udp_carrier(const std::string& host, uint16_t port) {
@@ -285,7 +279,6 @@ Result<OpenedCarrier> open_udp_carrier(const std::string& host, uint16_t port) {
 Result<UdpMeeting> open_udp_towards(const std::string& host, uint16_t port) {
   SLUICE_TRY(UdpSocket socket, connect_udp(host, port));
   uint16_t own_port = socket.own.port, payload = payload_towards(socket.peer);
-  if (payload < kLeastFrame) return too_narrow(host, payload);
   PeerAddress peer = pack(socket.peer);
   return UdpMeeting{.opened = {std::make_unique<UdpCarrier>(std::move(socket), payload), own_port}, .peer = peer};
 }

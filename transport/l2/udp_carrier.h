@@ -11,10 +11,10 @@
 namespace sluice::l2 {
 
 // To listen; an empty host: at every address of this machine. SLP's port is UDP's. Errors:
-// those of bind_udp(); kUnsupported (the way's MTU is under 1500).
+// those of bind_udp().
 Result<OpenedCarrier> open_udp_carrier(const std::string& host, uint16_t port);
 
-// Towards one peer, whose datagrams alone are taken. Errors: those of connect_udp(), kUnsupported.
+// Towards one peer, whose datagrams alone are taken. Errors: those of connect_udp().
 struct UdpMeeting {
   OpenedCarrier opened;
   PeerAddress peer;
