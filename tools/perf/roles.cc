@@ -216,7 +216,7 @@ std::string meeting_address(const PerfOptions& options) {
 
 bool is_transport(std::string_view name) {
   if (name == "auto" || name == "rdma" || name == "l2") return true;
-  for (Path path : {Path::kLoopback, Path::kShm, Path::kVerbs, Path::kModule, Path::kPacket, Path::kTcp}) {
+  for (Path path : {Path::kLoopback, Path::kShm, Path::kVerbs, Path::kModule, Path::kPacket, Path::kUdp, Path::kTcp}) {
     if (to_string(path) == name) return true;
   }
   return false;
