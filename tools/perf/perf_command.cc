@@ -83,9 +83,9 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
 
 void add_link_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("--transport", [&o](const std::string& text) {
-    if (!is_transport(text)) refuse("--transport", text, "is none of auto shm rdma l2 tcp loopback", "--transport shm");
+    if (!is_transport(text)) refuse("--transport", text, "is none of auto shm rdma l2 udp tcp loopback", "--transport shm");
     o.transport = text == "verbs" ? "rdma" : text == "packet" ? "l2" : text;  // the path's own name
-  }, "auto, shm, rdma, l2 (plain Ethernet), tcp or loopback");
+  }, "auto, shm, rdma, l2 (plain Ethernet), udp (the same frames in UDP), tcp or loopback");
   perf.add_option_function<std::string>("-p,--port", [&o](const std::string& text) {
     o.port = static_cast<uint16_t>(number<unsigned>("--port", text, 0, 65535, "--port 18515"));
   }, "port (default 18515); a server takes any free one for 0 and says which");
@@ -111,7 +111,7 @@ void add_link_flags(CLI::App& perf, PerfOptions& o) {
 
 void check_atomic(PerfOptions& o) {
   const std::string example = "sluice perf " + std::string(o.test->name) + " --transport rdma --self";
-  for (const char* without : {"shm", "l2", "tcp", "loopback"}) {
+  for (const char* without : {"shm", "l2", "udp", "tcp", "loopback"}) {
     if (o.transport == without) refuse("--transport", o.transport, "has no atomics", example);
   }
   if (o.sizes.empty()) o.sizes = {Load::kAtomicBytes};

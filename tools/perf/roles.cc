@@ -42,6 +42,7 @@ void pin(const PerfOptions& options, int index) {
 
 std::string host_address(const std::string& transport, const std::string& host, uint16_t port) {
   bool brackets = transport != "l2" && host.find(':') != std::string::npos;
+  if (transport == "udp") return fmt::format("l2://udp/{}:{}", brackets ? "[" + host + "]" : host, port);
   std::string scheme = transport == "tcp" || transport == "rdma" || transport == "l2" ? transport : "sluice";
   return fmt::format("{}://{}:{}", scheme, brackets ? "[" + host + "]" : host, port);
 }
