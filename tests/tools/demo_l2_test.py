@@ -16,6 +16,10 @@ def children(process):
         return [int(child) for child in file.read().split()]
 
 
+def interfaces():
+    return [line.split()[1] for line in wire.ip("-o", "link").splitlines()]
+
+
 def networks(processes):
     found = set()
     for process in processes:
@@ -52,7 +56,7 @@ class OverEthernet(command.CommandTest):
         self.assertGreater(results["l2", "onecopy"]["copied_bytes_per_byte"], results["l2", "zerocopy"]["copied_bytes_per_byte"] + 1)
 
     def test_server_and_workers_are_in_two_networks_and_nothing_is_left_of_them(self):
-        before = wire.ip("-o", "link")
+        before = interfaces()
         process = self.start(*TINY, "--paths", "l2", "--modes", "zerocopy", "--steps", "100000")
         own = os.readlink("/proc/self/ns/net")
         while len(networks(children(process)) - {own}) < 2:
@@ -64,7 +68,7 @@ class OverEthernet(command.CommandTest):
         for child in ends:  # orphans are ours: they die with their parent
             _, status = os.waitpid(child, 0)
             self.assertEqual(os.WTERMSIG(status), signal.SIGKILL)
-        self.assertEqual(wire.ip("-o", "link"), before)
+        self.assertEqual(interfaces(), before)
 
     def test_a_worker_that_was_killed_rejoins(self):
         document, _ = self.demo("--paths", "l2", "--modes", "zerocopy", "--steps", "3", "--kill-worker-at-step", "1", "--kill-seed", "1")
