@@ -11,6 +11,7 @@ import pathlib
 import pty
 import re
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import unittest
 BINARY = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else ""
 KERNEL = sys.argv[2] if len(sys.argv) > 2 else ""
 TERMINAL = {"tcg": "/dev/hvc0", "uml": "/dev/ttyS5"}
+PLANTED = os.path.abspath(os.path.join("tests", "lab", "planted"))
 PROVOKE = "/sys/kernel/debug/provoke-crash/DIRECT"
 LIMIT_SECONDS = 300  # a bound on a hang, not on speed
 PR_SET_CHILD_SUBREAPER = 36
@@ -269,6 +271,25 @@ class Debug(Guest, unittest.TestCase):
         done = self.lab("--timeout", "4m", "--", "sh", "-c", f"echo READ_AFTER_FREE >{PROVOKE}; echo went on")
         self.assertEqual((done.returncode, done.stdout), (99, "went on\n"), done.stderr)
         self.assertIn("KASAN: ", done.stderr)
+
+    def planted(self, arguments):
+        """What a run says that loads a module built here for its kernel: first as it should be, then with `arguments`."""
+        work = pathlib.Path(self.folder.name) / "module"
+        shutil.copytree(PLANTED, work)
+        folder = subprocess.run([BINARY, "lab", "headers", "--kernel", KERNEL], check=True, stdout=subprocess.PIPE, text=True, timeout=LIMIT_SECONDS).stdout.strip()
+        subprocess.run(["make", "-s", "-C", folder, f"M={work}", "modules"], check=True, timeout=LIMIT_SECONDS)
+        script = f"PATH=$PATH:/usr/sbin; cd {work} && insmod planted.ko && rmmod planted && echo clean >/dev/kmsg && insmod planted.ko {arguments}; echo status $?"
+        done = self.lab("--timeout", "4m", "--", "sh", "-c", script)
+        self.assertEqual(done.stdout, "status 0\n", done.stderr)
+        log = (self.temporary / self.left()[0] / "node1.kernel.log").read_text(encoding="utf-8") if self.left() else ""
+        return done, log.split("clean\n")
+
+    def test_two_locks_of_a_module_taken_in_both_orders_fail_the_run(self):
+        done, log = self.planted("plant=inversion")
+        self.assertEqual(done.returncode, 99, done.stderr)
+        self.assertIn("possible circular locking", done.stderr)
+        self.assertNotIn("possible circular locking", log[0], "reported before it was there")
+        self.assertIn("take+", log[1], "the report names the module's function")
 
 
 if __name__ == "__main__":

@@ -65,6 +65,17 @@ class Cache(unittest.TestCase):
         (self.cache / "unfinished.abc" / "kernel").mkdir(parents=True)
         self.assertIsNone(kernel.prepared(self.cache))
 
+    def test_headers_are_debians_of_the_same_version(self):
+        with self.assertRaisesRegex(Trouble, "sluice lab prepare") as caught:
+            kernel.headers(self.cache)
+        self.assertEqual(caught.exception.code, NOTHING_TO_RUN_ON)
+        self.add("6.1.0-56-amd64_6.1.192-2")
+        with mock.patch.object(kernel, "SOURCES_FOLDER", self.cache):
+            with self.assertRaisesRegex(Trouble, "apt-get install linux-headers-6.1.0-56-amd64"):
+                kernel.headers(self.cache)
+            (self.cache / "linux-headers-6.1.0-56-amd64").mkdir()
+            self.assertEqual(kernel.headers(self.cache), self.cache / "linux-headers-6.1.0-56-amd64")
+
     def prepare(self, **replaced):
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(kernel, "candidate", lambda: (PACKAGE, "6.1.192-2")))

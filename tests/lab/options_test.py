@@ -56,6 +56,11 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(options.parse(["prepare", "--kernel", "uml"]).kernel, "uml")
         self.refused("prepare", "--kernel", "auto")
 
+    def test_headers_are_those_of_a_kernel_that_is_prepared(self):
+        self.assertEqual(options.parse(["headers"]).kernel, "tcg")
+        self.assertEqual(options.parse(["headers", "--kernel", "uml-debug"]).kernel, "uml-debug")
+        self.refused("headers", "--kernel", "host")
+
     def test_flags_that_do_not_exist_are_refused_by_name(self):
         for flag in ("--speed", "--tim", "--artifact"):
             with self.subTest(flag=flag):

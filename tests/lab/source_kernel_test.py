@@ -23,7 +23,15 @@ if [ -n "$wanted" ]; then {configure}; exit; fi
 {build}
 """
 CONFIGURE = 'cp "$wanted" "$objects/.config"'
-BUILD = 'mkdir -p "$objects/include/config"; echo 6.1.1-test >"$objects/include/config/kernel.release"; echo kernel >"$objects/linux"'
+BUILD = ('mkdir -p "$objects/include/config" "$objects/scripts/mod" "$objects/arch/x86/boot" "$objects/arch/x86/include/generated"; '
+         'echo 6.1.1-test >"$objects/include/config/kernel.release"; echo kernel >"$objects/linux"; echo packed >"$objects/arch/x86/boot/bzImage"; '
+         'for made in Module.symvers Makefile scripts/mod/modpost scripts/mod/modpost.o include/config/auto.conf.cmd vmlinux.o arch/x86/kernel.o '
+         'arch/x86/include/generated/made.h; do echo made >"$objects/$made"; done')
+# What there is of the source, and what of it and of BUILD is kept for modules.
+SOURCE = ("Makefile", "Kbuild", "include/linux/module.h", "scripts/Makefile.build", "arch/x86/Makefile", "arch/x86/um/shared/sysdep.h", "arch/x86/kernel/code.c",
+          "arch/um/Makefile-skas", "arch/um/include/asm/page.h", "arch/arm/Makefile", "arch/arm/include/asm/page.h", "drivers/net/driver.h")
+KEPT = [".config", "GNUmakefile", "Makefile", "Module.symvers", "arch/x86/Makefile", "arch/x86/include/generated/made.h", "arch/x86/um/shared/sysdep.h", "arch/um/Makefile-skas",
+        "arch/um/include/asm/page.h", "include/config/kernel.release", "include/linux/module.h", "scripts/Makefile.build", "scripts/mod/modpost"]
 
 
 def ends(pid):
@@ -57,16 +65,19 @@ class SourceKernel(unittest.TestCase):
         source = work / "linux-source-6.1"
         (source / "arch/um/os-Linux/skas").mkdir(parents=True)
         (source / "arch/um/os-Linux/skas/process.c").write_text(PTRACE, encoding="utf-8")
+        for name in SOURCE:
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_text("source\n", encoding="utf-8")
         return source
 
-    def prepare(self, configure=CONFIGURE, build=BUILD, **replaced):
+    def prepare(self, configure=CONFIGURE, build=BUILD, kind="uml", **replaced):
         make = self.tools / "make"
         make.write_text(MAKE.format(configure=configure, build=build), encoding="utf-8")
         make.chmod(0o755)
         functions = {"_unpack": self.unpack, "_check_tools": lambda: None, "candidate": lambda: ("linux-source-6.1", "6.1.192-2"), **replaced}
         with mock.patch.multiple(source_kernel, **functions), mock.patch.multiple(kernel, download=lambda *_: "archive", run=lambda *command: pathlib.Path(command[-2]).write_bytes(b"ELF")), \
                 mock.patch.dict(os.environ, {"PATH": f"{self.tools}:{os.environ['PATH']}"}):
-            return source_kernel.prepare(self.cache, "uml", self.said.append)
+            return source_kernel.prepare(self.cache, kind, self.said.append)
 
     def left(self):
         return [path.name for path in self.cache.iterdir()]
@@ -91,9 +102,21 @@ class SourceKernel(unittest.TestCase):
     def test_a_build_is_kept_and_not_repeated(self):
         built = self.prepare()
         self.assertEqual((built.release, built.version, built.modules), ("6.1.1-test", "6.1.192-2", None))
-        self.assertEqual(sorted(path.name for path in built.folder.iterdir()), ["about.json", "config", "linux"])
+        self.assertEqual(sorted(path.name for path in built.folder.iterdir()), ["about.json", "config", "headers", "linux"])
         self.assertEqual(self.prepare(_unpack=self.fail).folder, built.folder)
         self.assertEqual(sorted(self.left()), sorted(["lock", built.folder.name]), "source and objects are removed")
+
+    def test_what_a_module_needs_is_kept_and_nothing_else(self):
+        kept = self.prepare(kind="uml-debug").headers
+        self.assertEqual(source_kernel.headers(self.cache, "uml-debug"), kept)
+        self.assertEqual(sorted(os.fspath(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()), sorted(KEPT))
+        self.assertEqual((kept / "Makefile").read_text(encoding="utf-8"), "source\n", "the one of the build names folders that are gone")
+        self.assertIn("ARCH := um", (kept / "GNUmakefile").read_text(encoding="utf-8"))
+
+    def test_a_kernel_built_before_headers_were_kept_says_so(self):
+        self.add("6.1.192-2")
+        with self.assertRaisesRegex(Trouble, "without headers: remove it and run 'sluice lab prepare --kernel uml'"):
+            source_kernel.headers(self.cache, "uml")
 
     def test_the_guests_processes_are_bound_to_their_kernel(self):
         seen = []

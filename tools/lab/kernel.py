@@ -26,6 +26,7 @@ LEFT_OUT = ("drivers/gpu", "drivers/media", "drivers/net/wireless", "drivers/scs
             "drivers/staging", "drivers/ata", "drivers/mmc", "drivers/input", "drivers/net/ethernet", "sound")
 # Package, modules kept, vmlinux, and the package file until it is removed again.
 NEEDED_BYTES = 700 << 20
+SOURCES_FOLDER = pathlib.Path("/usr/src")  # where Debian's headers packages put theirs
 LAYOUT = 1  # of the cache folder; a new number makes old folders invisible
 DOWNLOAD_SECONDS = 600
 
@@ -41,6 +42,8 @@ class Kernel:
             self.image = self.folder / about["image"]
             # None: everything is built in.
             self.modules = None if about.get("builtin") else self.folder / "lib" / "modules" / self.release
+            # For make -C FOLDER M=...; None: Debian's package has them.
+            self.headers = self.folder / about["headers"] if "headers" in about else None
             self.label = about.get("label") or f"Debian's {self.release} ({self.version})"
             whole = self.image.stat().st_size > 0 and (self.modules is None or (self.modules / "modules.dep").is_file())
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -63,6 +66,17 @@ def prepared(cache):
     """The newest prepared kernel, or None."""
     folders = [path for path in cache.glob(f"kernel.{LAYOUT}.*") if (path / "about.json").is_file()]
     return Kernel(max(folders, key=lambda path: order(path.name))) if folders else None
+
+
+def headers(cache):
+    """The folder in which a module for the prepared kernel is built: Debian's package of the same version."""
+    ready = prepared(cache)
+    if not ready:
+        raise Trouble("no kernel has been prepared yet: run 'sluice lab prepare'", NOTHING_TO_RUN_ON)
+    folder = SOURCES_FOLDER / f"linux-headers-{ready.release}"
+    if not folder.is_dir():
+        raise Trouble(f"{folder} is missing: apt-get install {folder.name}", NOTHING_TO_RUN_ON)
+    return folder
 
 
 def candidate():

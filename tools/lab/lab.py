@@ -81,6 +81,15 @@ def prepare(options):
     return OK
 
 
+def headers(options):
+    cache = kernel.cache_folder()
+    if options.kernel in source_kernel.KINDS:
+        print(source_kernel.headers(cache, options.kernel))
+    else:
+        print(kernel.headers(cache))
+    return OK
+
+
 def fault(options):
     """From the host: asks the run. Inside a guest: does it."""
     if os.environ.get("SLUICE_LAB_NODE") and os.path.exists("/run/sluice-lab/fault"):
@@ -129,7 +138,7 @@ def main(arguments):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         options = command_line.parse(arguments)
-        return {"run": run_guest, "shell": shell, "prepare": prepare, "fault": fault}[options.verb](options)
+        return {"run": run_guest, "shell": shell, "prepare": prepare, "headers": headers, "fault": fault}[options.verb](options)
     except Trouble as trouble:
         print(f"sluice lab: {trouble}", file=sys.stderr)
         return trouble.code

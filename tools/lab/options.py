@@ -78,7 +78,7 @@ def _guest(parser, timeout):
 
 def _parser():
     parser = _Parser(prog="sluice lab", allow_abbrev=False, description="a guest with a soft-RoCE device, whose files are this machine's")
-    commands = parser.add_subparsers(dest="verb", metavar="run|shell|prepare|fault", parser_class=_Parser)
+    commands = parser.add_subparsers(dest="verb", metavar="run|shell|prepare|headers|fault", parser_class=_Parser)
     run = commands.add_parser("run", allow_abbrev=False, help="run a command in a guest: its output and its exit status come back")
     _guest(run, "10m")
     run.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="guests, joined by a wire of their own (1)")
@@ -87,6 +87,8 @@ def _parser():
     _guest(commands.add_parser("shell", allow_abbrev=False, help="an interactive shell in a guest"), "24h")
     prepare = commands.add_parser("prepare", allow_abbrev=False, help="fetch Debian's kernel into the cache, or build one")
     prepare.add_argument("--kernel", choices=PREPARED, default="tcg", help="tcg: fetched; uml, uml-debug: built from Debian's source, for minutes")
+    headers = commands.add_parser("headers", allow_abbrev=False, help="print the folder in which a module for a guest's kernel is built: make -C \"$(sluice lab headers)\" M=\"$PWD\" modules")
+    headers.add_argument("--kernel", choices=PREPARED, default="tcg", help="which (tcg)")
     fault = commands.add_parser("fault", allow_abbrev=False, help="break or mend the network of a guest that runs now")
     fault.add_argument("--run", type=int, default=0, metavar="PID", help="of the 'sluice lab run' meant; needed if there are several")
     fault.add_argument("--node", type=int, choices=(1, 2), default=1)
@@ -103,7 +105,7 @@ def parse(arguments):
     options.command = command
     options.net = getattr(options, "net", None) or ""
     if options.verb is None:
-        raise Trouble(f"say what to do: run, shell, prepare or fault; example: {EXAMPLE}", USAGE)
+        raise Trouble(f"say what to do: run, shell, prepare, headers or fault; example: {EXAMPLE}", USAGE)
     if options.verb == "run" and not command:
         raise Trouble(f"no command: it follows '--'; example: {EXAMPLE}", USAGE)
     if options.verb != "run" and command:

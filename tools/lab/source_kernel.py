@@ -16,6 +16,7 @@ import signal
 import subprocess
 import tarfile
 import tempfile
+import typing
 
 import kernel
 import machine
@@ -23,29 +24,40 @@ from trouble import NOTHING_TO_RUN_ON, Trouble
 
 HERE = pathlib.Path(__file__).resolve().parent
 META_PACKAGE = "linux-source"
-# kind -> (make's ARCH, its target, our configurations)
+
+
+class Kind(typing.NamedTuple):
+    architecture: str  # make's ARCH
+    target: str  # what make is asked for
+    image: str  # what comes of it, below the objects
+    configurations: tuple  # ours, files beside this one
+    recipe: int  # part of the key of the cache: another number makes the kernel be built anew
+
+
 KINDS = {
-    "uml": ("um", "linux", ("kernel.config", "uml.config")),
-    "uml-debug": ("um", "linux", ("kernel.config", "uml.config", "debug.config")),
+    "uml": Kind("um", "linux", "linux", ("kernel.config", "uml.config"), 1),
+    "uml-debug": Kind("um", "linux", "linux", ("kernel.config", "uml.config", "debug.config"), 1),
 }
-TOOLS = {"gcc": "gcc", "make": "make", "flex": "flex", "bison": "bison", "bc": "bc", "ld": "binutils", "perl": "perl"}
+TOOLS = {"gcc": "gcc", "make": "make", "flex": "flex", "bison": "bison", "bc": "bc", "ld": "binutils", "perl": "perl", "gzip": "gzip"}
 # Source 1.5 GB, package 140 MB, objects 170 MB (with KASAN several times that).
 NEEDED_BYTES = 3 << 30
 BUILD_SECONDS = 2 * 3600
-# Part of the key of the cache: another number makes every kernel be built anew.
-RECIPE = 1
 # So that no process of the guest outlives its kernel: ptrace(2), PTRACE_O_EXITKILL.
 _PTRACE_FILE = "arch/um/os-Linux/skas/process.c"
 _PTRACE_OPTIONS = re.compile(r"\(void \*\) ?PTRACE_O_TRACESYSGOOD\) < 0")
 
+# Folder of a kept kernel in which modules are built, and the files of arch/ that make reads there.
+HEADERS = "headers"
+_MAKES = re.compile(r"Makefile|Kbuild|Platform")
+
 
 def configuration(kind):
-    return b"".join((HERE / name).read_bytes() for name in KINDS[kind][2])
+    return b"".join((HERE / name).read_bytes() for name in KINDS[kind].configurations)
 
 
 def _key(kind):
     options = sorted(line for line in configuration(kind).splitlines() if line.startswith(b"CONFIG_"))
-    return hashlib.sha256(f"{RECIPE} {kind}\n".encode() + b"\n".join(options)).hexdigest()[:12]
+    return hashlib.sha256(f"{KINDS[kind].recipe} {kind}\n".encode() + b"\n".join(options)).hexdigest()[:12]
 
 
 def prepared(cache, kind):
@@ -60,6 +72,14 @@ def require(cache, kind):
     if not ready:
         raise Trouble(f"no kernel of kind {kind} has been built yet: run 'sluice lab prepare --kernel {kind}', once, for minutes", NOTHING_TO_RUN_ON)
     return ready
+
+
+def headers(cache, kind):
+    """The folder in which a module for the newest such kernel is built."""
+    ready = require(cache, kind)
+    if not ready.headers:
+        raise Trouble(f"{ready.folder} was built without headers: remove it and run 'sluice lab prepare --kernel {kind}'", NOTHING_TO_RUN_ON)
+    return ready.headers
 
 
 def candidate():
@@ -115,25 +135,55 @@ def _unpack(archive, work):
 
 
 def _build(source, work, kind, version):
-    architecture, target, _ = KINDS[kind]
+    architecture, target, image, _, _ = KINDS[kind]
     wanted = work / "wanted.config"
     wanted.write_bytes(configuration(kind))
     if architecture == "um":
         _end_with_its_kernel(source / _PTRACE_FILE)
-    log = work / "build.log"
-    make = ["nice", "-n", "10", "make", "-C", source, f"O={work / 'objects'}", f"ARCH={architecture}", f"-j{len(os.sched_getaffinity(0))}"]
-    (work / "objects").mkdir()
+    log, objects, folder = work / "build.log", work / "objects", work / "kernel"
+    make = ["nice", "-n", "19", "make", "-C", source, f"O={objects}", f"ARCH={architecture}", f"-j{len(os.sched_getaffinity(0))}"]
+    objects.mkdir()
     _make([*make, f"KCONFIG_ALLCONFIG={wanted}", "allnoconfig"], log)
-    _check_configuration((work / "objects" / ".config").read_text(encoding="utf-8"), wanted.read_text(encoding="utf-8"))
-    _make([*make, target], log)
-    folder = work / "kernel"
+    _check_configuration((objects / ".config").read_text(encoding="utf-8"), wanted.read_text(encoding="utf-8"))
+    _make([*make, target, "modules"], log)  # modules: none, but Module.symvers
     folder.mkdir()
-    kernel.run("strip", "--strip-debug", "-o", folder / target, work / "objects" / target)
-    shutil.copy(work / "objects" / ".config", folder / "config")
-    release = (work / "objects" / "include/config/kernel.release").read_text(encoding="utf-8").strip()
-    about = {"release": release, "version": version, "image": target, "kind": kind, "label": f"{kind} {release} (built from {version})", "builtin": True}
+    if architecture == "um":
+        kernel.run("strip", "--strip-debug", "-o", folder / target, objects / image)
+    else:
+        shutil.copy(objects / image, folder / target)
+    shutil.copy(objects / ".config", folder / "config")
+    _keep_headers(source, objects, architecture, folder / HEADERS)
+    release = (objects / "include/config/kernel.release").read_text(encoding="utf-8").strip()
+    about = {"release": release, "version": version, "image": target, "kind": kind, "label": f"{kind} {release} (built from {version})", "builtin": True,
+             "headers": HEADERS}
     (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
     return folder
+
+
+def _keep_headers(source, objects, architecture, folder):
+    """What `make -C FOLDER M=...` needs to build a module: what the source's own scripts/package/builddeb packs for it.
+
+    The source's files first, then what the build made of them, as if it had been built in place; no objects.
+    """
+    machines = ("arch/um", "arch/x86") if architecture == "um" else ("arch/x86",)
+    for root in (source, objects):
+        for path in [*root.glob("Makefile"), *root.glob("Module.symvers"), *root.glob(".config"),
+                     *_files(root, "include", "scripts"),
+                     *(path for one in machines for path in _files(root, one) if path.suffix == ".h" or (root == source and _MAKES.match(path.name)))]:
+            if root == objects and path.name == "Makefile":  # it names the folders of the build
+                continue
+            place = folder / path.relative_to(root)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, place)
+    (folder / "GNUmakefile").write_text(f"# So that 'make -C' needs no ARCH.\nexport ARCH := {architecture}\ninclude Makefile\n", encoding="utf-8")
+
+
+def _files(root, *folders):
+    """Not followed: links, of which `scripts/dtc` has some. Left out: what make alone reads, in the folder where it was made."""
+    for name in folders:
+        for path in (root / name).rglob("*"):
+            if path.is_file() and not path.is_symlink() and path.suffix not in (".o", ".a", ".cmd"):
+                yield path
 
 
 def _end_with_its_kernel(path):
