@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The long tier: slices of simulation, fuzzing and guests, each some minutes, resumable.
 
-    tests/full.py [--minutes N] [--list]
+    tests/full.py [--minutes N] [--only PREFIX] [--list]
 
 Every slice that ran appends a line to tests/ledger.jsonl: target, commit, digest of the
 sources it ran on, seeds or executions, CPU seconds, result. A slice with a passing line
 for the same sources is not run again; --minutes stops before a slice that would begin
-later. Needs what `tools/setup --lab --fuzz` installs. Prints "N passed, N failed, N left";
-exit code 1 if a slice failed.
+later; --only takes the slices whose names begin so, such as guest//tests/lab. Needs what
+`tools/setup --lab --fuzz` installs. Prints "N passed, N failed, N left"; exit code 1 if a
+slice failed.
 """
 import argparse
 import hashlib
@@ -68,15 +69,18 @@ def fuzz(target):
 
 
 def guest_targets():
-    return output("bazel", "query", "--noshow_progress", r"attr(tags, '[\[ ]guest-long[],]', //...)").split()
+    """(target, how it is built): optimised, or with the fault points of the kill matrix."""
+    for tag, options in (("guest-long", ("--config=opt",)), ("guest-plain", ())):
+        for target in output("bazel", "query", "--noshow_progress", rf"attr(tags, '[\[ ]{tag}[],]', //...)").split():
+            yield target, options
 
 
-def guest(target):
-    """Debug kernels are built the first time, for a quarter of an hour each."""
+def guest(target, options):
+    """Debug kernels are built the first time, for half an hour each."""
     for kernel in DEBUG_KERNELS:
         if kernel in target.replace("_", "-"):
             subprocess.run(["python3", "-B", "tools/lab/lab.py", "prepare", "--kernel", kernel], cwd=ROOT, check=False, stdout=sys.stderr)  # if it fails, the test says so
-    run = subprocess.run(["bazel", "test", "--config=opt", target], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    run = subprocess.run(["bazel", "test", *options, target], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print("\n".join(run.stdout.splitlines()[-200 if run.returncode else -3:]), file=sys.stderr)
     return run.returncode == 0, {}
 
@@ -89,8 +93,12 @@ def slices():
         yield f"sim/{number}", SOURCES, lambda number=number: simulate("sim", number)
     for number in range(SIM_SLICES):
         yield f"slp/{number}", SLP_SOURCES, lambda number=number: simulate("slp", number)
-    for target in guest_targets():
-        yield "guest" + target, GUEST_SOURCES, lambda target=target: guest(target)
+    for target, options in guest_targets():
+        yield "guest" + target, GUEST_SOURCES, lambda target=target, options=options: guest(target, options)
+
+
+def chosen(prefix):
+    return (one for one in slices() if one[0].startswith(prefix))
 
 
 def passed_before():
@@ -110,19 +118,21 @@ def children_cpu_seconds():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--only", default="", metavar="PREFIX")
     parser.add_argument("--list", action="store_true", help="print the slices and whether they passed on these sources")
     options = parser.parse_args()
     digests = {tuple(folders): digest_of(folders) for folders in (SOURCES, SLP_SOURCES, GUEST_SOURCES)}
     done = passed_before()
     if options.list:
-        for name, folders, _ in slices():
+        for name, folders, _ in chosen(options.only):
             print(name, "passed" if (name, digests[tuple(folders)]) in done else "to run")
         return 0
     commit = output("git", "rev-parse", "--short=12", "HEAD").strip()
-    subprocess.run(["bazel", "build", "--config=opt", "//tests/sim:simulate", "//tests/slp:simulate"], cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
+    if not options.only.startswith("guest"):
+        subprocess.run(["bazel", "build", "--config=opt", "//tests/sim:simulate", "//tests/slp:simulate"], cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
     end = time.monotonic() + options.minutes * 60
     passed, failed, left = 0, 0, 0
-    for name, folders, run in slices():
+    for name, folders, run in chosen(options.only):
         sources = digests[tuple(folders)]
         if (name, sources) in done:
             passed += 1
