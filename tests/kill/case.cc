@@ -17,6 +17,9 @@ namespace sluice::test {
 namespace {
 
 constexpr Duration kLimit = std::chrono::seconds(25);
+constexpr Duration kLimitInGuest = std::chrono::seconds(75);
+// Until the survivor looks up from the peer that it is connecting to, and from filling its buffers.
+constexpr Duration kConnectLimit = std::chrono::seconds(20);
 
 // The bystander, and the one who starts, wakes and collects the others.
 class Conductor {
@@ -35,7 +38,7 @@ class Conductor {
   }
 
   Verdict run() {
-    limit_ = after(now(), kLimit);
+    limit_ = after(now(), cell_.path == "rdma" ? kLimitInGuest : kLimit);
     // Before our own context exists: children of it would be forked from one.
     pid_t server = start(Side::kServer), client = start(Side::kClient);
     victim_ = cell_.victim == Side::kServer ? server : client;
@@ -80,7 +83,7 @@ class Conductor {
     if (!context.ok()) return fail(context.status().to_string());
     context_ = std::move(*context);
     if (!until([&] { return board_->survivor_ready.load() != 0; }, "start")) return false;
-    auto endpoint = context_->connect(board_->bystander_address);
+    auto endpoint = context_->connect(board_->bystander_address, {.timeout = kConnectLimit});
     if (!endpoint.ok()) return fail("the bystander cannot connect: " + endpoint.status().to_string());
     endpoint_ = std::move(*endpoint);
     return true;
