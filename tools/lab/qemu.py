@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 
+import timestamp
 from trouble import NOTHING_TO_RUN_ON, Trouble
 
 EMULATOR = "qemu-system-x86_64"
@@ -23,11 +24,13 @@ def emulator():
 
 
 def command_line(program, kernel, accelerator, initrd, console, options):
-    """QEMU's arguments, without ports and frames. `options`: cpus, memory (MiB), artifacts (path or '')."""
+    """QEMU's arguments, without ports and frames. `options`: cpus, memory (MiB), artifacts (path or ''). Blocks: 20 ms."""
     accelerated = ["-accel", "kvm", "-cpu", "host"] if accelerator == "kvm" else ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"]
+    khz = timestamp.frequency_khz() if accelerator == "tcg" else None
+    append = KERNEL_ARGUMENTS + (f" tsc_early_khz={khz}" if khz else "")
     line = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "q35,usb=off,vmport=off,hpet=off", *accelerated,
             "-smp", str(options["cpus"]), "-m", str(options["memory"]),
-            "-kernel", os.fspath(kernel.image), "-initrd", initrd, "-append", KERNEL_ARGUMENTS,
+            "-kernel", os.fspath(kernel.image), "-initrd", initrd, "-append", append,
             "-chardev", f"file,id=console,path={_escaped(console)}", "-serial", "chardev:console",
             "-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap", "-device", "virtio-9p-pci,fsdev=host,mount_tag=host",
             "-device", "virtio-serial-pci,max_ports=8"]
