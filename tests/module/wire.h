@@ -20,8 +20,8 @@ class Module {
   Module();
   ~Module();
 };
-int load_module();    // 0 or errno
-int unload_module();  // 0 or errno
+int load_module(const char* parameters = "");  // 0 or errno
+int unload_module();                           // 0 or errno
 
 class Fd {
  public:
