@@ -102,9 +102,31 @@ struct sluice_peer {
 	bool over;	/* ended; `why` says how */
 	bool told;	/* and the user has been told, or need not be */
 	bool want_room; /* somebody waits for room in the stream */
+	bool doomed;	/* it gave a notice that found no room */
 	enum slp_status why;
 	struct slp_session *session;
 	u64 memory[]; /* of the session */
+};
+
+/* Pinned memory of a process. */
+struct sluice_region {
+	struct mm_struct *mm; /* whose pinned_vm it is counted in */
+	struct page **pages;
+	unsigned long count;
+	u64 length;
+	u32 first; /* byte of the first page where it begins */
+	u32 uses;  /* spans; under the socket's lock */
+};
+
+/* Part of a region that a session uses: what the core calls a cookie points to one. */
+struct sluice_span {
+	struct list_head list; /* sluice_sock.spans */
+	struct sluice_peer *peer;
+	struct sluice_region *region;
+	u64 user_data;
+	u64 offset, length;
+	u32 kind;   /* SLUICE_PULL, SLUICE_PUSH; 0: the peer may reach it by `handle` */
+	u32 handle;
 };
 
 struct sluice_meeting {
@@ -139,6 +161,11 @@ struct sluice_sock {
 	bool stalled; /* messages wait in sessions: the receive queue was full */
 	struct sluice_meeting meetings[SLUICE_MEETINGS];
 	u32 meeting_count;
+	struct sluice_region *regions[SLUICE_MAX_REGIONS];
+	struct list_head spans;
+	u32 transfers; /* of spans: an entry of the ring is reserved for each */
+	struct sluice_ring *ring;
+	u32 ring_mask, ring_head; /* the ring's own are in the process's hands */
 	struct work_struct work;	  /* meetings, sessions that are over */
 	struct delayed_work leaving_work; /* the end of leaving */
 };
@@ -171,6 +198,8 @@ struct sluice_place {
 
 /* A reference to the session with that place, begun if there is none. Blocks: for memory. */
 struct sluice_peer *sluice_peer_of(struct sluice_sock *ss, const struct sluice_place *place);
+/* The same of what a process names; zero: the connected one. */
+struct sluice_peer *sluice_peer_named(struct sluice_sock *ss, const struct sockaddr_sluice *name);
 void sluice_peer_put(struct sluice_peer *peer);
 /* Under ss->lock, as the next ones. */
 bool sluice_peer_is_at(const struct sluice_peer *peer, const u8 *mac, u16 port);
@@ -189,6 +218,29 @@ enum hrtimer_restart sluice_sock_timer(struct hrtimer *timer);
 void sluice_sock_work(struct work_struct *work);
 void sluice_sock_wake(struct sock *sk, __poll_t what);
 int sluice_errno(enum slp_status why);
+
+/* ---- memory: sluice_region.c, sluice_transfer.c, sluice_ring.c */
+
+int sluice_region_add(struct sluice_sock *ss, struct sluice_register *request);
+int sluice_region_remove(struct sluice_sock *ss, u32 index);
+void sluice_regions_free(struct sluice_sock *ss);
+void sluice_region_write(struct sluice_region *region, u64 offset, const u8 *from, u32 bytes);
+void sluice_region_read(struct sluice_region *region, u64 offset, u8 *to, u32 bytes);
+
+long sluice_memory_ioctl(struct sluice_sock *ss, unsigned int command, void __user *argument);
+/* Under ss->lock, as the next ones: what the core says of spans. */
+void sluice_span_ended(struct sluice_sock *ss, struct sluice_span *span, enum slp_status status);
+void sluice_span_written(struct sluice_sock *ss, struct sluice_span *span, u32 notice);
+/* The session is over, and with it what its peer could reach. */
+void sluice_spans_close(struct sluice_sock *ss, const struct sluice_peer *peer);
+
+int sluice_ring_make(struct sluice_sock *ss, u32 entries);
+void sluice_ring_free(struct sluice_sock *ss);
+int sluice_ring_mmap(struct file *file, struct socket *sock, struct vm_area_struct *vma);
+/* Under ss->lock. */
+bool sluice_ring_room(const struct sluice_sock *ss, u32 more);
+bool sluice_ring_put(struct sluice_sock *ss, const struct sluice_completion *entry);
+bool sluice_ring_pending(const struct sluice_sock *ss);
 
 /* ---- frames: sluice_frame.c */
 

@@ -35,7 +35,8 @@ static struct sk_buff *new_frame(struct sluice_sock *ss, struct net_device *dev,
 struct sk_buff *sluice_frame_from(struct sluice_sock *ss, const u8 *mac, const struct slp_tx *tx)
 {
 	struct net_device *dev = dev_get_by_index_rcu(sluice_sock_net(ss), ss->ifindex);
-	u32 bytes = tx->header_bytes + tx->piece_bytes[0] + tx->piece_bytes[1];
+	u32 payload = tx->from_memory ? tx->bytes : tx->piece_bytes[0] + tx->piece_bytes[1];
+	u32 bytes = tx->header_bytes + payload;
 	struct sk_buff *skb;
 	u8 *at;
 
@@ -48,9 +49,15 @@ struct sk_buff *sluice_frame_from(struct sluice_sock *ss, const u8 *mac, const s
 	at = skb_network_header(skb);
 	memcpy(at, tx->header, tx->header_bytes);
 	at += tx->header_bytes;
-	memcpy(at, tx->piece[0], tx->piece_bytes[0]);
-	memcpy(at + tx->piece_bytes[0], tx->piece[1], tx->piece_bytes[1]);
-	sluice_add(sluice_sock_net(ss), SLUICE_BYTES_COPIED_OUT, tx->piece_bytes[0] + tx->piece_bytes[1]);
+	if (tx->from_memory) {
+		const struct sluice_span *span = (const struct sluice_span *)(unsigned long)tx->cookie;
+
+		sluice_region_read(span->region, span->offset + tx->offset, at, tx->bytes);
+	} else {
+		memcpy(at, tx->piece[0], tx->piece_bytes[0]);
+		memcpy(at + tx->piece_bytes[0], tx->piece[1], tx->piece_bytes[1]);
+	}
+	sluice_add(sluice_sock_net(ss), SLUICE_BYTES_COPIED_OUT, payload);
 	return skb;
 }
 
@@ -78,6 +85,7 @@ static void reply(struct sluice_sock *ss, const u8 *mac, const u8 *bytes, u32 co
 	tx.header_bytes = count;
 	tx.piece[0] = tx.piece[1] = tx.header;
 	tx.piece_bytes[0] = tx.piece_bytes[1] = 0;
+	tx.from_memory = false;
 	skb = sluice_frame_from(ss, mac, &tx);
 	if (skb)
 		__skb_queue_tail(out, skb);

@@ -39,6 +39,8 @@ int sluice_setsockopt(struct socket *sock, int level, int name, sockptr_t value,
 		return -EINVAL;
 	if (copy_from_sockptr(&number, value, sizeof(number)))
 		return -EFAULT;
+	if (name == SLUICE_RING)
+		return sluice_ring_make(ss, number);
 	spin_lock_bh(&ss->lock);
 	error = set(ss, name, number);
 	spin_unlock_bh(&ss->lock);
@@ -99,6 +101,11 @@ int sluice_getsockopt(struct socket *sock, int level, int name, char __user *val
 	case SLUICE_DEAD_MS:
 		number = READ_ONCE(ss->dead_ms);
 		break;
+	case SLUICE_RING:
+		spin_lock_bh(&ss->lock);
+		number = ss->ring ? ss->ring_mask + 1 : 0;
+		spin_unlock_bh(&ss->lock);
+		break;
 	case SLUICE_STATUS:
 		error = status_of(ss, &status);
 		if (error)
@@ -146,7 +153,9 @@ int sluice_ioctl(struct socket *sock, unsigned int command, unsigned long argume
 		spin_unlock_bh(&ss->lock);
 		break;
 	default:
-		return -ENOIOCTLCMD;
+		if (_IOC_TYPE(command) != _IOC_TYPE(SLUICE_REGISTER))
+			return -ENOIOCTLCMD;
+		return sluice_memory_ioctl(ss, command, (void __user *)argument);
 	}
 	return put_user(number, (int __user *)argument);
 }

@@ -60,6 +60,7 @@ static void take_state(void *user, enum slp_state state, enum slp_status why)
 	}
 	peer->over = true;
 	peer->why = why;
+	sluice_spans_close(ss, peer);
 	sluice_count(sluice_sock_net(ss), SLUICE_SESSIONS_ENDED);
 	if (peer == ss->connected) {
 		if (why != SLP_CLOSED)
@@ -70,17 +71,52 @@ static void take_state(void *user, enum slp_state state, enum slp_status why)
 	sluice_sock_later(ss);
 }
 
-/* No memory of this socket's can be named by a peer yet: the core has nothing to place. */
-static void place_nothing(void *user, uint64_t cookie, uint64_t offset, const struct slp_frame *frame, uint32_t at,
-			  uint32_t bytes)
+static struct sluice_span *span_of(uint64_t cookie)
 {
-	WARN_ON_ONCE(1);
+	return (struct sluice_span *)(unsigned long)cookie;
+}
+
+static void place(void *user, uint64_t cookie, uint64_t offset, const struct slp_frame *frame, uint32_t at,
+		  uint32_t bytes)
+{
+	struct sluice_peer *peer = user;
+	struct sluice_span *span = span_of(cookie);
+
+	sluice_region_write(span->region, span->offset + offset, frame->data + at, bytes);
+	sluice_add(sluice_sock_net(peer->owner), SLUICE_BYTES_COPIED_IN, bytes);
+}
+
+static void take_end(void *user, uint64_t cookie, enum slp_status status)
+{
+	struct sluice_peer *peer = user;
+
+	sluice_span_ended(peer->owner, span_of(cookie), status);
+}
+
+static void take_written(void *user, uint64_t cookie, bool noticed, uint32_t notice)
+{
+	struct sluice_peer *peer = user;
+
+	if (noticed)
+		sluice_span_written(peer->owner, span_of(cookie), notice);
+}
+
+static void arm(struct sluice_sock *ss, u64 at);
+
+static void take_wake(void *user)
+{
+	struct sluice_peer *peer = user;
+
+	arm(peer->owner, peer->owner->now);
 }
 
 static const struct slp_ops kOps = {
-	.place = place_nothing,
+	.place = place,
 	.message = take_message,
+	.ended = take_end,
+	.written = take_written,
 	.state = take_state,
+	.wake = take_wake,
 };
 
 int sluice_errno(enum slp_status why)
@@ -292,10 +328,8 @@ void sluice_peer_abort(struct sluice_peer *peer, enum slp_status why, struct sk_
 {
 	if (peer->over)
 		return;
-	slp_abort(peer->session);
-	sluice_count(sluice_sock_net(peer->owner), SLUICE_SESSIONS_ENDED);
-	peer->over = true;
-	peer->why = why;
+	slp_abort(peer->session); /* its transfers end here */
+	take_state(peer, SLP_DOWN, why);
 	sluice_peer_pump(peer, out);
 }
 
@@ -326,6 +360,10 @@ void sluice_peer_pump(struct sluice_peer *peer, struct sk_buff_head *out)
 	struct slp_tx tx;
 	u32 made = 0;
 
+	if (peer->doomed && !peer->over) {
+		slp_abort(peer->session);
+		take_state(peer, SLP_DOWN, SLP_BROKEN);
+	}
 	while (made < SLUICE_FRAMES_AT_ONCE) {
 		/* Acknowledgements are few and go out in any case, with the session's end. */
 		if (sk_wmem_alloc_get(&ss->sk) > 2 * READ_ONCE(ss->sk.sk_sndbuf))

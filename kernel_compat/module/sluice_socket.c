@@ -17,7 +17,7 @@ static const struct proto_ops kSocketOps;
 static void destruct(struct sock *sk)
 {
 	skb_queue_purge(&sk->sk_receive_queue);
-	WARN_ON_ONCE(sluice_sk(sk)->peer_count);
+	WARN_ON_ONCE(sluice_sk(sk)->peer_count || !list_empty(&sluice_sk(sk)->spans));
 	WARN_ON_ONCE(atomic_read(&sk->sk_rmem_alloc));
 	WARN_ON_ONCE(refcount_read(&sk->sk_wmem_alloc));
 }
@@ -55,6 +55,8 @@ static void finish(struct sluice_sock *ss)
 		if (ss->peers[i])
 			sluice_peer_put(ss->peers[i]);
 	ss->peers_end = ss->peer_count = 0;
+	sluice_regions_free(ss);
+	sluice_ring_free(ss);
 }
 
 /* Runs once: after `closed` nobody queues it, and finish() takes back a second order. */
@@ -113,6 +115,7 @@ static int create(struct net *net, struct socket *sock, int protocol, int kern)
 	ss = sluice_sk(sk);
 	spin_lock_init(&ss->lock);
 	INIT_HLIST_NODE(&ss->port_node);
+	INIT_LIST_HEAD(&ss->spans);
 	INIT_WORK(&ss->work, sluice_sock_work);
 	INIT_DELAYED_WORK(&ss->leaving_work, finish_leaving);
 	hrtimer_init(&ss->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
@@ -283,8 +286,10 @@ static int attach(struct sluice_sock *ss, struct sluice_peer *peer)
 		ss->connected = peer;
 		ss->now = ktime_get_ns();
 		for (i = 0; i < ss->peers_end; ++i)
-			if (ss->peers[i] && ss->peers[i] != peer)
+			if (ss->peers[i] && ss->peers[i] != peer) {
+				ss->peers[i]->told = true;
 				sluice_peer_abort(ss->peers[i], SLP_LOCAL, &out);
+			}
 		/* It may have ended before it was the connected one. */
 		if (peer->over) {
 			WRITE_ONCE(ss->sk.sk_err, -sluice_errno(peer->why));
@@ -374,6 +379,20 @@ static struct sluice_peer *connected_peer(struct sluice_sock *ss)
 		refcount_inc(&peer->references);
 	spin_unlock_bh(&ss->lock);
 	return peer ? peer : ERR_PTR(-EDESTADDRREQ);
+}
+
+struct sluice_peer *sluice_peer_named(struct sluice_sock *ss, const struct sockaddr_sluice *name)
+{
+	static const struct sockaddr_sluice nobody;
+	struct sluice_place place;
+	int error;
+
+	if (!memcmp(name, &nobody, sizeof(nobody)))
+		return connected_peer(ss);
+	if (READ_ONCE(ss->connected))
+		return ERR_PTR(-EISCONN);
+	error = name->family == sluice_family_ops.family ? aim(ss, name, &place) : -EAFNOSUPPORT;
+	return error ? ERR_PTR(error) : sluice_peer_of(ss, &place);
 }
 
 static struct sluice_peer *target(struct sluice_sock *ss, struct msghdr *message)
@@ -564,9 +583,9 @@ static __poll_t poll(struct file *file, struct socket *sock, poll_table *wait)
 		mask |= EPOLLHUP;
 	if (READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN)
 		mask |= EPOLLRDHUP | EPOLLIN | EPOLLRDNORM;
-	if (!skb_queue_empty_lockless(&sk->sk_receive_queue))
-		mask |= EPOLLIN | EPOLLRDNORM;
 	spin_lock_bh(&ss->lock);
+	if (!skb_queue_empty_lockless(&sk->sk_receive_queue) || sluice_ring_pending(ss))
+		mask |= EPOLLIN | EPOLLRDNORM;
 	peer = ss->connected;
 	if (!peer || peer->over || (peer->up && slp_can_send(peer->session, SLP_MAX_MESSAGE)))
 		mask |= EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
@@ -620,8 +639,6 @@ void sluice_sock_cut(struct sluice_sock *ss, bool gone)
 		if (!ss->peers[i])
 			continue;
 		sluice_peer_abort(ss->peers[i], SLP_LOCAL, &out);
-		if (ss->peers[i] == ss->connected)
-			WRITE_ONCE(ss->sk.sk_shutdown, SHUTDOWN_MASK);
 	}
 	if (gone || ss->connected)
 		WRITE_ONCE(ss->sk.sk_err, gone ? ENODEV : ECONNABORTED);
@@ -649,5 +666,5 @@ static const struct proto_ops kSocketOps = {
 	.getsockopt = sluice_getsockopt,
 	.sendmsg = sendmsg,
 	.recvmsg = recvmsg,
-	.mmap = sock_no_mmap,
+	.mmap = sluice_ring_mmap,
 };

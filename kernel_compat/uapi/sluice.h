@@ -33,6 +33,8 @@ struct sockaddr_sluice {
 #define SLUICE_PEERS 2	 /* as many peers at most, 1 to SLUICE_MAX_PEERS (default 64) */
 #define SLUICE_DEAD_MS 3 /* silence that ends a session made after this: 100 to 3600000 (default 3000) */
 #define SLUICE_STATUS 4	 /* get only: struct sluice_status of the connected peer */
+#define SLUICE_RING 5	 /* once: entries of the completion ring, a power of two up to SLUICE_MAX_RING */
+#define SLUICE_MAX_RING 4096
 
 struct sluice_status {
 	__u32 state; /* enum slp_state */
@@ -42,6 +44,82 @@ struct sluice_status {
 	__u64 rtt_ns, window_bytes;
 	__u32 mtu;
 	__u32 zero;
+};
+
+/* ---- memory: ioctl()s. A peer that is all zero is the connected one. */
+
+#define SLUICE_MAX_REGIONS 64
+/* Pins the pages of [address, address + length), which the process can write to, as long as
+ * the socket lives or until SLUICE_UNREGISTER. They count against RLIMIT_MEMLOCK, as those of
+ * RDMA do. `region` comes back. */
+struct sluice_register {
+	__u64 address, length;
+	__u32 region;
+	__u32 zero;
+};
+
+#define SLUICE_MAY_READ 1
+#define SLUICE_MAY_WRITE 2
+/* Lets a peer reach part of a region; `handle` comes back, and names it to that peer alone. */
+struct sluice_open {
+	struct sockaddr_sluice peer;
+	__u64 user_data; /* of the completions of notices */
+	__u64 offset, length;
+	__u32 region;
+	__u32 rights;
+	__u32 handle;
+	__u32 zero;
+};
+
+struct sluice_close {
+	struct sockaddr_sluice peer;
+	__u32 handle;
+	__u32 zero;
+};
+
+#define SLUICE_PULL 1	     /* the peer's bytes come here */
+#define SLUICE_PUSH 2	     /* ours go there */
+#define SLUICE_PUSH_NOTICE 3 /* and the peer gets a completion with `notice` */
+struct sluice_transfer {
+	struct sockaddr_sluice peer;
+	__u64 user_data;     /* of the completion; names it to SLUICE_CANCEL */
+	__u64 offset, length; /* in our region */
+	__u64 peer_offset;   /* in the peer's handle */
+	__u32 region;
+	__u32 handle;	     /* the peer's */
+	__u32 kind;
+	__u32 notice;
+};
+
+#define SLUICE_REGISTER _IOWR(0xb5, 1, struct sluice_register)
+#define SLUICE_UNREGISTER _IOW(0xb5, 2, __u32) /* EBUSY: a handle or a transfer is using it */
+#define SLUICE_OPEN _IOWR(0xb5, 3, struct sluice_open)
+#define SLUICE_CLOSE _IOW(0xb5, 4, struct sluice_close) /* when it returns, the peer does not reach it */
+#define SLUICE_TRANSFER _IOW(0xb5, 5, struct sluice_transfer) /* EAGAIN: wait for a completion */
+#define SLUICE_CANCEL _IOW(0xb5, 6, __u64) /* by user_data; its completion is there when it returns */
+
+/* ---- the completion ring: SLUICE_RING, then mmap() of the socket at offset 0 */
+
+struct sluice_completion {
+	__u64 user_data;
+	__u64 length;
+	__u32 kind; /* SLUICE_PULL, SLUICE_PUSH: ours has ended; SLUICE_PUSH_NOTICE: a peer's */
+	__u32 status; /* enum slp_status: 0 is good */
+	__u32 notice;
+	__u16 port; /* the peer */
+	__u8 mac[6];
+	__u8 zero[4];
+};
+
+/* The kernel writes entries[head & mask] and then head; who reads then writes tail. A transfer
+ * reserves its entry. A peer whose notice finds no room loses its session. */
+struct sluice_ring {
+	__u32 head;
+	__u32 entries_at; /* bytes from the ring's beginning */
+	__u32 mask;
+	__u32 zero[13];
+	__u32 tail; /* on a line of its own */
+	__u32 more[15];
 };
 
 #endif /* SLUICE_UAPI_SLUICE_H_ */

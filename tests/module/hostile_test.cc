@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/module/memory.h"
 #include "tests/module/wire.h"
 
 namespace sluice::module_test {
@@ -59,6 +60,7 @@ class Malice {
     static constexpr int kNumbers[] = {0, 1, -1, 2, 64, 255, 256, 257, 100, 3000, 1000000, 1000001, 0x7fffffff, static_cast<int>(0x80000000u)};
     return kNumbers[draw(std::size(kNumbers))];
   }
+  void* page() { return page_; }
   sockaddr_sluice address() {
     sockaddr_sluice out = draw(2) ? seen_from(wire_.a, wire_.b, static_cast<uint16_t>(7000 + draw(4)))
                                   : seen_from(wire_.b, wire_.a, static_cast<uint16_t>(7000 + draw(4)));
@@ -129,6 +131,51 @@ void call_good(Malice& malice, int fd) {
   }
 }
 
+// Memory, handles and transfers that are often nearly right; the ring is scribbled on.
+void call_memory(Malice& malice, int fd) {
+  sockaddr_sluice peer = malice.draw(2) ? sockaddr_sluice{} : malice.address();
+  uint32_t number = malice.draw(5) ? malice.draw(4) : static_cast<uint32_t>(malice.number());
+  uint64_t offset = malice.draw(3) ? malice.draw(9000) : static_cast<uint64_t>(static_cast<int64_t>(malice.number()));
+  uint64_t length = malice.draw(3) ? malice.draw(9000) : malice.length();
+  // Handles of SLP: an index and a generation, which a process is told.
+  uint32_t handle = malice.draw(4) | malice.draw(3) << 16;
+  switch (malice.draw(9)) {
+    case 0: register_memory(fd, malice.pointer(), length, number); break;
+    case 1: register_memory(fd, malice.page(), malice.draw(4) ? 4096 : 8192, number); break;
+    case 2: unregister_memory(fd, number); break;
+    case 3: open_handle(fd, peer, number, offset, length, malice.draw(5), handle); break;
+    case 4: close_handle(fd, peer, handle); break;
+    case 5: {
+      sluice_transfer request{};
+      request.peer = peer;
+      request.user_data = malice.draw(4);
+      request.offset = offset;
+      request.length = length;
+      request.region = number;
+      request.handle = handle;
+      request.kind = malice.draw(5);
+      transfer(fd, request);
+      break;
+    }
+    case 6: cancel(fd, malice.draw(4)); break;
+    case 7: {
+      static constexpr unsigned long kCommands[] = {SLUICE_REGISTER, SLUICE_UNREGISTER, SLUICE_OPEN, SLUICE_CLOSE, SLUICE_TRANSFER, SLUICE_CANCEL};
+      unsigned long command = kCommands[malice.draw(6)];
+      ::ioctl(fd, malice.draw(2) ? command : command ^ (1ul << malice.draw(32)), malice.pointer());
+      break;
+    }
+    default: {
+      int entries = 64;
+      ::setsockopt(fd, SOL_SLUICE, SLUICE_RING, &entries, sizeof(entries));
+      size_t bytes = 4096 * (1 + malice.draw(2));
+      void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, malice.draw(4) ? MAP_SHARED : MAP_PRIVATE, fd, malice.draw(8) ? 0 : 4096);
+      if (at == MAP_FAILED) break;
+      for (int i = 0; i < 32; ++i) static_cast<uint32_t*>(at)[malice.draw(static_cast<uint32_t>(bytes / 4))] = static_cast<uint32_t>(malice.number());
+      ::munmap(at, bytes);
+    }
+  }
+}
+
 void call(Malice& malice, std::array<int, kSockets>& sockets) {
   int& fd = sockets[malice.draw(kSockets)];
   sockaddr_sluice address = malice.address();
@@ -136,7 +183,7 @@ void call(Malice& malice, std::array<int, kSockets>& sockets) {
   socklen_t length = malice.draw(5) ? static_cast<socklen_t>(sizeof(address)) : static_cast<socklen_t>(malice.length());
   sockaddr_storage name;
   socklen_t room = sizeof(name);
-  switch (malice.draw(20)) {
+  switch (malice.draw(26)) {
     case 0: {
       int old = fd;
       fd = any_socket(malice);  // the other threads' calls meet the close
@@ -171,6 +218,12 @@ void call(Malice& malice, std::array<int, kSockets>& sockets) {
     }
     case 14:
     case 15: call_message(malice, fd); break;
+    case 16:
+    case 17:
+    case 18:
+    case 19:
+    case 20:
+    case 21: call_memory(malice, fd); break;
     default: call_good(malice, fd);
   }
 }
