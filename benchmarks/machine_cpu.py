@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a `sluice perf` run costs the whole machine: CPU seconds per GB, of programs and of the kernel.
 
-    benchmarks/machine_cpu.py [--part all|user] bazel-bin/tools/sluice perf send_bw --self --transport tcp -s 65536 -D 5
+    benchmarks/machine_cpu.py bazel-bin/tools/sluice perf send_bw --self --transport tcp -s 65536 -D 5
 
 A software device works in interrupts and kernel threads, which no process is charged for; so this counts what
 /proc/stat says of all processors (proc(5): ticks of 1/HZ s; user, nice, system, irq, softirq), from the start of the
@@ -14,28 +14,26 @@ import subprocess
 import sys
 import tempfile
 
-USER, ALL = (0, 1), (0, 1, 2, 5, 6)  # columns of /proc/stat
+BUSY = (0, 1, 2, 5, 6)  # columns of /proc/stat
 
 
-def ticks(columns):
+def busy_ticks():
     with open("/proc/stat", encoding="ascii") as stat:
         cells = stat.readline().split()[1:]
-    return sum(int(cells[column]) for column in columns)
+    return sum(int(cells[column]) for column in BUSY)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=("all", "user"), default="all")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     if not options.command:
         parser.error("which command? For example: bazel-bin/tools/sluice perf send_bw --self --transport tcp")
-    columns = ALL if options.part == "all" else USER
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "perf.json")
-        before = ticks(columns)
+        before = busy_ticks()
         code = subprocess.run(options.command + ["--json", path], stdout=subprocess.DEVNULL, check=False).returncode
-        used = (ticks(columns) - before) / os.sysconf("SC_CLK_TCK")
+        used = (busy_ticks() - before) / os.sysconf("SC_CLK_TCK")
         if code != 0:
             return code
         with open(path, encoding="utf-8") as file:
