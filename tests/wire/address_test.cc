@@ -37,6 +37,9 @@ TEST_CASE("addresses of every scheme parse", "[address]") {
   parses("shm:" + std::string(64, 'n'), Scheme::kShm, "", 0, std::string(64, 'n'));
   parses("l2://eth0/02:00:00:00:00:0b:7", Scheme::kL2, "eth0", 7, "02:00:00:00:00:0b");
   parses("l2://br-1.20/02:00:00:AB:cD:0b:65535", Scheme::kL2, "br-1.20", 65535, "02:00:00:ab:cd:0b");
+  parses("l2://eth0/worker3:7000", Scheme::kL2, "eth0", 7000, "worker3");
+  parses("l2://eth0/Rack-2.node_7:0", Scheme::kL2, "eth0", 0, "Rack-2.node_7");
+  parses("l2://eth0/" + std::string(64, 'n') + ":7", Scheme::kL2, "eth0", 7, std::string(64, 'n'));
   parses("l2://eth0:7", Scheme::kL2, "eth0", 7, "");
   parses("l2://eth0/:0", Scheme::kL2, "eth0", 0, "");
   parses("l2://udp/10.0.0.1:7000", Scheme::kL2, "udp", 7000, "10.0.0.1");
@@ -72,6 +75,9 @@ TEST_CASE("addresses that do not parse say why, quote the text and show examples
   refused("l2://eth0/02:00:00:00:00:0b", "MAC address");  // the last pair is taken for the port
   refused("l2://eth0/02:00:00:00:00:7", "MAC address");
   refused("l2://eth0/02-00-00-00-00-0b:7", "MAC address");
+  refused("l2://eth0/" + std::string(65, 'n') + ":7", "longer than 64");
+  refused("l2://eth0/worker 3:7", "a peer's name has");
+  refused("l2://eth0/a/b:7", "a peer's name has");
   refused("l2://eth0/02:00:00:00:00:0g:7", "MAC address");
   refused("l2:///02:00:00:00:00:0b:7", "the host is empty");
   refused("l2://[::1]:7", "no interface has");

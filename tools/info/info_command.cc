@@ -9,9 +9,13 @@
 #include <string>
 
 #include <sluice/base/counters.h>
+#include <sluice/l2/frames.h>
+#include <sluice/l2/interfaces.h>
+#include <sluice/l2/peers.h>
 #include <sluice/select/open.h>
 #include <sluice/verbs/devices.h>
 
+#include "tools/info/ethernet_facts.h"
 #include "tools/info/machine.h"
 #include "tools/info/rdma_facts.h"
 #include "tools/version.h"
@@ -23,6 +27,7 @@ using Json = nlohmann::json;
 
 struct InfoOptions {
   bool explain = false;
+  bool counters = false;
   std::string host;  // to explain the way to; empty: none
   bool json = false;
 };
@@ -75,6 +80,8 @@ Json collect(const Machine& machine, const ArenaFacts& arena, const InfoOptions&
   }
   out["rdma"] = rdma_facts(verbs::survey_devices());
   if (!options.host.empty()) out["rdma"]["route"] = rdma_route(verbs::route_to(options.host));
+  Status packets = l2::packet_sockets_allowed();
+  out["ethernet"] = ethernet_facts(l2::survey_interfaces(), packets.ok() ? "" : std::string(packets.detail()), l2::read_peers());
   out["counters"] = Json::object();
   for (const auto& [name, value] : read_counters()) out["counters"][std::string(name)] = value;
   return out;
@@ -89,6 +96,13 @@ std::string mib(const Json& bytes) {
   return fmt::format("{} MiB", bytes.get<uint64_t>() >> 20);
 }
 std::string plain(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+// Of this process, which has done little: all of them are for their names, which are the causes of refusals and drops.
+void print_counters(const Json& counters, const InfoOptions& options) {
+  for (const auto& [name, value] : counters.items()) {
+    if (options.counters || (options.explain && value.get<uint64_t>() > 0)) fmt::print("counter    {} {}\n", name, value.get<uint64_t>());
+  }
+}
 
 void print(const Json& info, const InfoOptions& options) {
   bool explain = options.explain;
@@ -107,12 +121,11 @@ void print(const Json& info, const InfoOptions& options) {
     fmt::print("path       {:<9}{}{}{}\n", plain(path["path"]), usable ? "usable" : "not usable", copies, why);
   }
   print_rdma(info["rdma"], explain);
+  print_ethernet(info["ethernet"], explain);
+  print_counters(info["counters"], options);
   if (!explain) return;
   fmt::print("huge pages transparent {} (shared memory: {}), {} reserved and free\n", plain(info["memory"]["thp_enabled"]),
              plain(info["memory"]["thp_shmem_enabled"]), plain(info["memory"]["hugetlb_free_pages"]));
-  for (const auto& [name, value] : info["counters"].items()) {
-    if (value.get<uint64_t>() > 0) fmt::print("counter    {} {}\n", name, value.get<uint64_t>());
-  }
 }
 
 int run(const InfoOptions& options) {
@@ -137,6 +150,7 @@ void add_info_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<InfoOptions>();
   CLI::Option* explain = info->add_option("--explain", options->host, "why each path is used or not; with a host, what RDMA would use towards it");
   explain->expected(0, 1)->type_name("[HOST]");
+  info->add_flag("--counters", options->counters, "every counter by name: what is counted, by cause (the values are this process's)");
   info->add_flag("--json", options->json, "print JSON, with everything");
   info->callback([options, explain, &exit_code] {
     options->explain = explain->count() > 0;

@@ -82,6 +82,9 @@ Result<Address> parse_host_port(std::string_view text, Scheme scheme, std::strin
   return address;
 }
 
+// With colons, or with the dashes that others write and we do not.
+bool like_mac(std::string_view name) { return name.find(':') != std::string_view::npos || (name.size() == 17 && name[2] == '-' && name[5] == '-'); }
+
 bool hexadecimal(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
 // "/10.0.0.1:7", "/[fd00::1]:7", or without the host ":7" and "/:7".
@@ -99,19 +102,32 @@ Result<Address> parse_udp(std::string_view text, std::string_view rest) {
   return address;
 }
 
-// "eth0/02:00:00:00:00:0b:7", or without the MAC address "eth0:7" and "eth0/:7".
+// A peer's place on an Ethernet: its MAC address in lower case, a name for one, or nothing.
+Result<std::string> parse_peer(std::string_view text, std::string_view peer) {
+  std::string name(peer);
+  if (!like_mac(peer)) {
+    if (peer.size() > kLongestName) return invalid(text, "the name is longer than 64 characters");
+    for (char c : peer) {
+      if (!name_character(c)) return invalid(text, "a peer's name has letters, digits, '.', '_' and '-' only");
+    }
+    return name;
+  }
+  for (char& c : name) c = c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
+  bool good = name.size() == 17;
+  for (size_t i = 0; i < name.size() && good; ++i) good = i % 3 == 2 ? name[i] == ':' : hexadecimal(name[i]);
+  if (!good) return invalid(text, "a MAC address has six pairs of hexadecimal digits with colons between");
+  return name;
+}
+
+// "eth0/02:00:00:00:00:0b:7", "eth0/worker3:7", or without a peer "eth0:7" and "eth0/:7".
 Result<Address> parse_interface(std::string_view text, std::string_view rest) {
   if (rest.starts_with("udp/") || rest.starts_with("udp:")) return parse_udp(text, rest.substr(3));
-  std::string name;
   if (size_t slash = rest.find('/'); slash != std::string_view::npos) {
-    std::string_view mac = rest.substr(slash + 1);
-    size_t colon = mac.rfind(':');
+    std::string_view peer = rest.substr(slash + 1);
+    size_t colon = peer.rfind(':');
     if (colon == std::string_view::npos) return invalid(text, "':port' is missing");
-    for (char c : mac.substr(0, colon)) name += c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
-    bool good = name.empty() || name.size() == 17;
-    for (size_t i = 0; i < name.size() && good; ++i) good = i % 3 == 2 ? name[i] == ':' : hexadecimal(name[i]);
-    if (!good) return invalid(text, "a MAC address has six pairs of hexadecimal digits with colons between");
-    std::string plain = std::string(rest.substr(0, slash)) + std::string(mac.substr(colon));
+    SLUICE_TRY(std::string name, parse_peer(text, peer.substr(0, colon)));
+    std::string plain = std::string(rest.substr(0, slash)) + std::string(peer.substr(colon));
     SLUICE_TRY(Address address, parse_host_port(text, Scheme::kL2, plain));
     if (address.host.find_first_of(":%") != std::string::npos) return invalid(text, "the interface has a character that no interface has");
     address.name = std::move(name);

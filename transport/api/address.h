@@ -16,7 +16,7 @@ std::string_view to_string(Scheme scheme);
 // sluice://host:port  best path that a probe proves; tcp://host:port  TCP only;
 // rdma://host:port  RDMA only, the address of an RDMA device's port;
 // l2://interface/MAC:port  Ethernet frames only, by this machine's interface; to listen:
-// l2://interface:port;
+// l2://interface:port; a name for the MAC address is looked up by the backend (peers.h);
 // l2://udp/host:port  the same frames in UDP datagrams; to listen at every address of this
 // machine: l2://udp:port. So no interface can be called udp here;
 // shm:name  shared memory only; loopback:name  within one process.
@@ -25,7 +25,7 @@ struct Address {
   Scheme scheme = Scheme::kSluice;
   std::string host;   // sluice, tcp, rdma; l2: the interface, or "udp"
   uint16_t port = 0;  // sluice, tcp, rdma, l2; 0 when listening: any free port
-  std::string name;   // shm, loopback: 1..64 of [A-Za-z0-9._-]; l2: the MAC address or, of udp, the host; or none
+  std::string name;   // shm, loopback: 1..64 of [A-Za-z0-9._-]; l2: the MAC address or a name for it, of udp the host; or none
 
   // Errors: kInvalidArgument; the text quotes what was given and shows an example.
   static Result<Address> parse(std::string_view text);

@@ -6,6 +6,7 @@
 #include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
+#include <sluice/l2/peers.h>
 #include <sluice/l2/udp_carrier.h>
 #include <sluice/l2/udp_socket.h>
 
@@ -41,7 +42,7 @@ Result<Way> open_way(const Address& address) {
     SLUICE_TRY(UdpMeeting meeting, open_udp_towards(address.name, address.port));
     return Way{std::move(meeting.opened), meeting.peer};
   }
-  SLUICE_TRY(PeerAddress peer, parse_mac(address.name));
+  SLUICE_TRY(PeerAddress peer, peer_at(address.host, address.name));
   SLUICE_TRY(OpenedCarrier opened, open_packet_carrier(address.host, 0));
   return Way{std::move(opened), peer};
 }
@@ -131,10 +132,14 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& address
 }
 
 Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address, const ListenOptions& options) {
+  PeerAddress meant;
+  if (!address.is_udp() && !address.name.empty()) {
+    SLUICE_TRY(meant, peer_at(address.host, address.name));
+  }
   SLUICE_TRY(OpenedCarrier opened,
              address.is_udp() ? open_udp_carrier(address.name, address.port) : open_packet_carrier(address.host, address.port));
   SLUICE_TRY(Port * port, open_port(std::move(opened)));
-  if (!address.is_udp() && !address.name.empty() && address.name != mac_text(port->carrier().own_address())) {
+  if (meant.size != 0 && meant != port->carrier().own_address()) {
     Status why = invalid(address.host + " has the address " + mac_text(port->carrier().own_address()) + ", not " + address.name + "; listen at l2://" +
                          address.host + ":" + std::to_string(address.port));
     untidy_ = true;

@@ -1,0 +1,50 @@
+// Names for MAC addresses: a peer file of our own and /etc/ethers, both like /etc/hosts.
+// Reads files; knows no socket.
+#ifndef SLUICE_L2_PEERS_H_
+#define SLUICE_L2_PEERS_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sluice/base/result.h>
+
+#include <sluice/l2/frames.h>
+
+namespace sluice::l2 {
+
+// One name of one line.
+struct NamedPeer {
+  std::string name;       // as written; looked up without regard to case
+  std::string interface;  // by which alone it is meant; empty: by any
+  PeerAddress address;
+  size_t file = 0;        // of PeerNames::files
+  size_t line = 0;
+};
+
+struct PeerNames {
+  std::vector<std::string> files;    // those that were read, in the order in which they count
+  std::vector<NamedPeer> peers;
+  std::vector<std::string> problems; // "FILE:LINE: why", of lines that were passed over, and of files
+};
+
+// Adds the lines of a file: an address (02:00:00:00:00:0b, or eth0/02:00:00:00:00:0b for
+// one interface only) and names of 1 to 64 of [A-Za-z0-9._-]; # begins a comment. Bounded:
+// a MiB of text, 65,536 names.
+void add_peers(std::string_view text, const std::string& file, PeerNames& out);
+
+// $SLUICE_PEERS or else /etc/sluice/peers; then /etc/ethers (ethers(5)). Who is not there
+// is no problem, but for what $SLUICE_PEERS names. Blocks: while files are read.
+PeerNames read_peers();
+
+// Errors: kInvalidArgument: no such name, or two addresses in one file; the detail names
+// files and lines. The first file that has the name decides; there, what is for this
+// interface only comes first.
+Result<PeerAddress> find_peer(const PeerNames& names, const std::string& interface, const std::string& name);
+
+// A MAC address, or a name for one.
+Result<PeerAddress> peer_at(const std::string& interface, const std::string& mac_or_name);
+
+}  // namespace sluice::l2
+
+#endif  // SLUICE_L2_PEERS_H_
