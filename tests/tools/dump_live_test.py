@@ -120,6 +120,25 @@ class Live(command.CommandTest):
         self.assertEqual([said for said in told if "damaged" in said], [])
         self.assertEqual(self.stop(elsewhere)[0], [])
 
+    def test_a_connection_in_udp_is_heard_with_what_the_kernel_cuts_up_and_joins(self):
+        for address, end, within in (("192.0.2.1/24", "left", ()), ("192.0.2.2/24", "right", self.wire.there)):
+            wire.ip("address", "add", address, "dev", end, within=within)
+        for interface, within in (("left", ()), ("right", self.wire.there)):
+            process = self.listen(interface, within=within)
+            server = self.start("perf", "write_bw", "--transport", "udp", "--bind", "192.0.2.2", "-p", "0", within=self.wire.there)
+            address = server.stderr.readline().split()[-1]
+            port = int(address.rsplit(":", 1)[1])
+            self.perf("write_bw", address, "-n", "10", "-s", "100K", "-t", "2")
+            _, errors = server.communicate(timeout=command.LIMIT_SECONDS)
+            self.assertEqual(server.returncode, 0, errors)
+            told, _ = self.stop(process)
+            self.assertEqual([said for said in told if "damaged" in said or said["carrier"] != "udp"], [])
+            self.assertEqual((told[0]["type"], told[0]["to"]), ("HELLO", f"192.0.2.2:{port}"))
+            data = [said for said in told if said["type"] == "DATA"]
+            # Ten writes and those that verify; each frame of a joined datagram is told by itself.
+            self.assertGreaterEqual(len({(said["transfer"], said["offset"]) for said in data}), 10 * 100 * 1024 // 1344)
+            self.assertEqual({said["payload_bytes"] for said in data}, {1344, 100 * 1024 % 1344})
+
     def test_an_interface_that_goes_down_may_come_back_and_one_that_is_gone_ends_it(self):
         process = self.listen("left")
         wire.ip("link", "set", "left", "down")

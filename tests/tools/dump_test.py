@@ -128,9 +128,17 @@ class Golden(Dump):
     def test_fragments_of_datagrams_are_counted_and_not_guessed_at(self):
         packets = [captures.in_ethernet(captures.ipv4("client", FRAMES[0][1], fragment=0x2000)),
                    captures.in_ethernet(captures.ipv4("client", FRAMES[0][1], fragment=100))]
-        lines, errors = self.dump(captures.pcap(packets))
+        lines, errors = self.dump(captures.pcap(packets), "--udp-port", str(captures.UDP_PORT))
         self.assertEqual(lines, [])
         self.assertIn("1 IP fragments", errors)
+
+    def test_datagrams_of_any_port_are_frames_if_their_checksum_says_so_and_those_of_a_named_port_always(self):
+        good, bad = FRAMES[0][1], bytearray(FRAMES[0][1])
+        bad[50] ^= 1
+        packets = [captures.in_ethernet(captures.ipv4("client", payload)) for payload in (good, bytes(bad), b"", b"another's", good[:39])]
+        self.assertEqual([said["type"] for said in self.json(captures.pcap(packets))], ["HELLO"])
+        told = self.json(captures.pcap(packets), "--udp-port", str(captures.UDP_PORT))
+        self.assertEqual([said.get("damaged") for said in told], [None, "header_crc", "runt", "runt", "runt"])
 
     def test_cooked_captures_of_all_interfaces(self):
         for link, make in ((captures.COOKED, captures.cooked), (captures.COOKED2, captures.cooked2)):

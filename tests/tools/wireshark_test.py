@@ -108,6 +108,18 @@ class Wireshark(command.CommandTest):
             records += len(row["slp.record"])
         self.assertGreater(records, 8)
 
+    def test_datagrams_of_other_ports_are_known_by_their_checksum(self):
+        captures.UDP_PORT, usual = 18515, captures.UDP_PORT
+        try:
+            packets = [captures.in_ethernet(captures.ipv4(end, frame)) for end, frame in FRAMES]
+            packets.append(captures.in_ethernet(captures.ipv4("client", bytes([0x29]) + bytes(60))))
+        finally:
+            captures.UDP_PORT = usual
+        rows = self.read(captures.pcap(packets))
+        for row, (_, frame) in zip(rows, FRAMES):
+            self.check_frame(row, frame)
+        self.assertEqual(rows[-1]["slp.type"], [])
+
     def test_frames_of_one_long_datagram_are_all_told(self):
         clients = [frame for end, frame in FRAMES if end == "client"]
         row, = self.read(captures.pcap([captures.in_ethernet(captures.ipv4("client", b"".join(clients)))]))

@@ -66,7 +66,8 @@ void add_dump_command(CLI::App& app, int& exit_code) {
   }, "only frames from or to this port of SLP");
   command->add_option_function<std::string>("--udp-port", [&o](const std::string& text) {
     o.wishes.carriers.udp_port = number16("--udp-port", text, 0, "--udp-port 4799");
-  }, "UDP datagrams from or to this port are frames, too (default 4799; 0: none)");
+    o.wishes.carriers.udp = o.wishes.carriers.udp_port != 0;
+  }, "all UDP datagrams from or to this port, damaged ones, too (default: those of any port whose checksum shows that they are frames; 0: none)");
   command->add_option_function<std::string>("--ethertype", [&o](const std::string& text) {
     o.wishes.carriers.ethertype = number16("--ethertype", text, 0x600, "--ethertype 0x88b5");
   }, "of Ethernet frames (default 0x88b5)");

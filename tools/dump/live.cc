@@ -34,7 +34,7 @@ Status failed(Code code, std::string why, int error) { return Status(code, Scope
 // is looked at here. A tag that the device took off is not in these bytes.
 Status set_filter(int fd, const Carriers& carriers) {
   constexpr uint32_t kIpv4Protocol = 14 + 9, kIpv6Next = 14 + 6;
-  const bool udp = carriers.udp_port != 0;
+  const bool udp = carriers.udp;
   sock_filter code[] = {
       {BPF_LD | BPF_H | BPF_ABS, 0, 0, 12},
       {BPF_JMP | BPF_JEQ | BPF_K, 9, 0, carriers.ethertype},

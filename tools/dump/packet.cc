@@ -44,7 +44,7 @@ std::string ip_text(const uint8_t* address, bool six) {
 Found in_udp(Rest rest, const Carriers& carriers, Envelope& out) {
   if (!rest.has(8)) return too_short(rest);
   uint16_t source = rest.word(0), destination = rest.word(2), length = rest.word(4);
-  if (source != carriers.udp_port && destination != carriers.udp_port) return Found::kOther;
+  if (carriers.udp_port != 0 && source != carriers.udp_port && destination != carriers.udp_port) return Found::kOther;
   rest.drop(8);
   if (length >= 8) rest.limit(length - 8u);  // 0: longer than can be said (a segment before GSO)
   out.udp = true;
@@ -104,13 +104,13 @@ Found by_type(uint16_t type, Rest rest, const Carriers& carriers, Envelope& out)
     out.length = rest.length;
     return Found::kFrame;
   }
-  if (carriers.udp_port == 0) return Found::kOther;
+  if (!carriers.udp) return Found::kOther;
   return type == kIp ? in_ipv4(rest, carriers, out) : type == kIp6 ? in_ipv6(rest, carriers, out) : Found::kOther;
 }
 
 Found in_raw_ip(Rest rest, const Carriers& carriers, Envelope& out) {
   if (!rest.has(1)) return too_short(rest);
-  if (carriers.udp_port == 0) return Found::kOther;
+  if (!carriers.udp) return Found::kOther;
   return rest.bytes[0] >> 4 == 6 ? in_ipv6(rest, carriers, out) : in_ipv4(rest, carriers, out);
 }
 

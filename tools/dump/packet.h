@@ -18,7 +18,8 @@ bool is_known_link(uint16_t link_type);
 // Which packets carry SLP.
 struct Carriers {
   uint16_t ethertype = 0;
-  uint16_t udp_port = 0;  // at either end; 0: none
+  bool udp = true;
+  uint16_t udp_port = 0;  // at either end; 0: any, and what a datagram has must prove that it is a frame
 };
 
 // What surrounds a frame.

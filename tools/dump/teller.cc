@@ -21,7 +21,8 @@ bool Teller::open(const Captured& packet, Envelope& envelope) {
     return false;
   }
   Found found = find_frame(packet, wishes_.carriers, envelope);
-  if (found == Found::kFragment) ++sums_.fragments;
+  bool any_port = wishes_.carriers.udp_port == 0;
+  if (found == Found::kFragment && !any_port) ++sums_.fragments;
   if (found == Found::kCut) ++sums_.untellable;
   return found == Found::kFrame;
 }
@@ -40,6 +41,8 @@ std::vector<std::string> Teller::take(const Captured& packet) {
   if (!open(packet, envelope)) return lines;
   for (int i = 0; i < kMostFramesTogether && !full(); ++i) {
     Frame frame = decode_frame(envelope.bytes, envelope.length);
+    // Any datagram may be anybody's: its header's checksum says that it is ours.
+    if (i == 0 && envelope.udp && wishes_.carriers.udp_port == 0 && !frame.decoded) break;
     streams_.take(envelope.from + " " + envelope.to, frame);
     // Datagrams are captured together before they are cut up (UDP_SEGMENT), or after they were joined.
     bool more = envelope.udp && frame.decoded && frame.frame_bytes < envelope.bytes.size();

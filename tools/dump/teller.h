@@ -13,7 +13,7 @@
 namespace sluice::tools::dump {
 
 struct Wishes {
-  Carriers carriers{.ethertype = SLP_ETHERTYPE, .udp_port = SLP_UDP_PORT};
+  Carriers carriers{.ethertype = SLP_ETHERTYPE};
   std::optional<uint16_t> port;  // SLP's, at either end
   uint64_t count = 0;            // frames; 0: all
   bool json = false;
@@ -25,7 +25,7 @@ struct Sums {
   uint64_t frames = 0;      // told
   uint64_t damaged = 0;     // of these
   uint64_t cut = 0;         // of these: the capture has less than there was
-  uint64_t fragments = 0;   // IP fragments to our UDP port
+  uint64_t fragments = 0;   // IP fragments to the UDP port that was asked for
   uint64_t untellable = 0;  // packets cut before it could be told whose they are
   uint64_t other_links = 0; // packets of link types that are not understood
 };

@@ -3,8 +3,10 @@
 --   wireshark -X lua_script:tools/wireshark/slp.lua capture.pcap
 --   (or copy this file to "Personal Lua Plugins": Help > About Wireshark > Folders)
 --
--- EtherType 0x88b5 and UDP port 4799, both preferences. Checksums are verified; records are
--- told in the frame that completes them. Knows nothing but the page.
+-- EtherType 0x88b5 and UDP port 4799 (preferences), and datagrams of other ports whose header's
+-- checksum shows that they are frames. Checksums are verified; records are told in the frame
+-- that completes them. A port that another protocol has by habit (7000 is AFS's) needs the
+-- preference, or "Decode As". Knows nothing but the page.
 
 local slp = Proto("slp", "SLP, sluice on plain Ethernet")
 
@@ -336,6 +338,17 @@ function slp.dissector(tvb, pinfo, root)
   while at < tvb:len() do at = at + dissect_frame(tvb, at, pinfo, root, true) end
   return tvb:len()
 end
+
+-- At other ports, which the ends choose: only what its checksum proves.
+local function in_any_datagram(tvb, pinfo, root)
+  if tvb:len() < 40 or bit.rshift(tvb(0, 1):uint(), 5) ~= 1 then return false end
+  local kind = TYPES[bit.band(tvb(0, 1):uint(), 31)]
+  local size = 40 + (EXTENSION[kind or ""] or 0)
+  if kind == nil or tvb:len() < size or header_sum(tvb, size) ~= tvb(28, 4):le_uint() then return false end
+  slp.dissector(tvb, pinfo, root)
+  return true
+end
+slp:register_heuristic("udp", in_any_datagram)
 
 local registered = {}
 local function register()
