@@ -162,6 +162,8 @@ void slp_abort(struct slp_session *s);
 enum slp_state slp_state_of(const struct slp_session *s);
 enum slp_status slp_why_of(const struct slp_session *s);
 uint32_t slp_frame_bytes(const struct slp_session *s); /* largest frame now */
+/* The carrier takes no larger frames any more. */
+void slp_limit_frame(struct slp_session *s, uint32_t bytes);
 const char *slp_status_text(enum slp_status status);
 
 struct slp_counters {

@@ -94,6 +94,9 @@ static enum slp_status take_peer(struct slp_session *s, const struct slp_hello *
 	s->peer = *peer;
 	s->tag = slp_session_tag(s->ours.nonce, peer->nonce);
 	s->frame_limit = (uint32_t)slp_min(s->frame_limit, peer->mtu);
+	/* Who asks for payload checksums gets them. */
+	if ((peer->capabilities & SLP_CAN_PCRC) && s->config.ops->source_crc)
+		s->config.payload_crc = true;
 	return SLP_OK;
 }
 
@@ -421,6 +424,11 @@ enum slp_status slp_why_of(const struct slp_session *s)
 uint32_t slp_frame_bytes(const struct slp_session *s)
 {
 	return s->frame_limit;
+}
+
+void slp_limit_frame(struct slp_session *s, uint32_t bytes)
+{
+	s->frame_limit = (uint32_t)slp_min(s->frame_limit, slp_max(bytes, SLP_SMALL_FRAME));
 }
 
 const struct slp_counters *slp_counters_of(const struct slp_session *s)

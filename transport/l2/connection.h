@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <sluice/base/clock.h>
+#include <sluice/l2/counted.h>
 #include <sluice/l2/frames.h>
 #include <sluice/proto/direct_client.h>
 
@@ -47,6 +48,8 @@ class ConnectionHost {
 // Windows at once, and transfers at once: SLP's own limits.
 inline constexpr size_t kWindows = 64;
 inline constexpr size_t kMoves = 32;
+// A control message with its payload.
+inline constexpr uint32_t kLargestMessage = 4096 + wire::kMaxHeaderBytes;
 
 class Connection final {
  public:
@@ -55,11 +58,6 @@ class Connection final {
     Port* port;
     PeerAddress peer;
     uint16_t peer_port;
-  };
-  struct Failure {
-    Status why;
-    bool moving = false;  // a transfer was refused: of this cookie, so long
-    uint64_t cookie = 0, length = 0;
   };
 
   // Says HELLO; progress comes by frames and timers. Errors: kTryAgain (too many of the port).
@@ -71,7 +69,7 @@ class Connection final {
   State state() const { return state_; }
   // kReady or kEnded: over, and why.
   bool failed() const { return failed_; }
-  const Failure& failure() const { return failure_; }
+  const Status& failure() const { return failure_; }
   void fail(Status why);
   const wire::Hello& ours() const { return ours_; }
   const wire::Hello& peer() const { return peer_; }
@@ -85,6 +83,8 @@ class Connection final {
   bool on_frame(const slp_frame& frame, Instant now);
   void restarted();
   void on_timer(Instant now);
+  // The carrier takes no larger frames any more.
+  void limit_frames(uint16_t mtu);
   Instant next_timeout() const;
   // Sends what there is, up to a bound; true if there is more.
   bool pump(Instant now);
@@ -99,7 +99,7 @@ class Connection final {
   Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out);
   void close_window(proto::WindowId window, bool tell);
   void close_windows();
-  // False: all transfers are in use. What is refused ends the connection, as a device would.
+  // False: all transfers are in use.
   bool read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie);
   bool write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
   void cancel_moves(uint64_t cookie);
@@ -115,10 +115,12 @@ class Connection final {
 
  private:
   struct Ops;
+  static Status status_of(int status, Scope scope = Scope::kEndpoint);
   struct Event {
-    enum class Kind : uint8_t { kNone, kMoved, kWindowClosed, kNotice } kind;
+    enum class Kind : uint8_t { kNone, kMoved, kRefused, kWindowClosed, kNotice } kind;
     uint32_t notice = 0;
     uint64_t cookie = 0, length = 0;
+    int refused = 0;  // a slp_status: why a move was
   };
   struct Window {
     std::byte* data = nullptr;
@@ -146,6 +148,7 @@ class Connection final {
   bool last_of_its_cookie(const Move& push) const;
   void push_waiting();
   void posted(size_t slot, int status);
+  void over(const Move& move, int status);
   void note_ended(Status why);
 
   ConnectionHost& host_;
@@ -161,7 +164,8 @@ class Connection final {
   bool failed_ = false, stopped_ = false, leaving_ = false;
   bool want_room_ = false, want_window_ = false, want_pull_ = false, want_push_ = false;
   Instant now_;
-  Failure failure_;
+  Status failure_;
+  SessionCounts counts_;
   std::array<Window, kWindows> windows_;
   std::array<Move, kMoves> moves_;
   std::vector<Event> events_;

@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include <sluice/api/identity.h>
@@ -60,6 +62,12 @@ Result<int> index_of(const std::string& interface) {
   return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "there is no interface '" + interface + "' here, but " + interfaces());
 }
 
+ifreq request_for(const std::string& interface) {
+  ifreq request{};
+  std::memcpy(request.ifr_name, interface.data(), std::min(interface.size(), sizeof(request.ifr_name) - 1));
+  return request;
+}
+
 // To us (not to others, nor what leaves), our version, our port. With SOCK_DGRAM a filter's
 // bytes begin after the Ethernet header.
 Status set_filter(int fd, uint16_t port) {
@@ -94,14 +102,31 @@ class PacketCarrier final : public Carrier {
   PacketCarrier(Fd fd, Fd claim, Place place) : fd_(std::move(fd)), claim_(std::move(claim)), place_(std::move(place)) {}
   Path path() const override { return Path::kPacket; }
   int fd() const override { return fd_.value(); }
-  uint16_t mtu() const override { return place_.mtu; }
-  uint16_t mtu_to(const PeerAddress&) const override { return place_.mtu; }
+  uint16_t mtu() const override {
+    ifreq request = request_for(place_.name);
+    bool known = ::ioctl(fd_.value(), SIOCGIFMTU, &request) == 0;
+    return known ? static_cast<uint16_t>(std::clamp<int>(request.ifr_mtu, kLeastFrame, place_.mtu)) : place_.mtu;
+  }
+  uint16_t mtu_to(const PeerAddress&) const override { return mtu(); }
   // One more, so that what is longer is seen to be.
   size_t slot_bytes() const override { return size_t{place_.mtu} + 1; }
   bool pads() const override { return true; }  // up to Ethernet's least length
   const PeerAddress& own_address() const override { return place_.own; }
   std::string address_text(const PeerAddress& address, uint16_t port) const override {
     return "l2://" + place_.name + "/" + mac_text(address) + ":" + std::to_string(port);
+  }
+
+  Status look() const override {
+    ifreq request = request_for(place_.name);
+    std::string why;
+    if (::ioctl(fd_.value(), SIOCGIFFLAGS, &request) != 0) {
+      why = "the interface " + place_.name + " is gone";
+    } else if ((request.ifr_flags & IFF_UP) == 0) {
+      why = "the interface " + place_.name + " is down; ip link set " + place_.name + " up, and connect again";
+    } else if ((request.ifr_flags & IFF_RUNNING) == 0) {
+      why = "the interface " + place_.name + " has no carrier: its cable is out, or the other end is down";
+    }
+    return why.empty() ? Status() : Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, why);
   }
 
   void send(std::span<const FrameOut> frames) override {
@@ -244,8 +269,7 @@ Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t
     claim = claim_port(interface, index, port);
   }
   if (!claim.ok()) return claim.status();
-  ifreq request{};
-  std::memcpy(request.ifr_name, interface.data(), interface.size());
+  ifreq request = request_for(interface);
   if (::ioctl(fd.value(), SIOCGIFMTU, &request) != 0) {
     return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "the interface " + interface + " tells no MTU", errno);
   }
@@ -258,6 +282,14 @@ Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t
   SLUICE_TRY(PeerAddress own, bind_to(fd.value(), interface, index));
   auto carrier = std::make_unique<PacketCarrier>(std::move(fd), std::move(claim).value(), PacketCarrier::Place{interface, index, mtu, own});
   return OpenedCarrier{std::move(carrier), port};
+}
+
+bool payload_checksums_wanted() {
+  static const bool wanted = [] {
+    const char* text = std::getenv("SLUICE_L2_CHECKSUMS");
+    return text != nullptr && std::string_view(text) == "1";
+  }();
+  return wanted;
 }
 
 Status packet_sockets_allowed() { return packet_socket().status(); }

@@ -83,8 +83,9 @@ class Carrier {
   virtual Path path() const = 0;
   // Readable when frames have come.
   virtual int fd() const = 0;
-  // Bytes of the largest frame that the carrier takes, and of the largest that the way to
-  // this peer takes. Blocks: never. Cost: of the second, for when a connection begins.
+  // Bytes of the largest frame that the carrier takes, now, and of the largest that the way to
+  // this peer takes; never more than when it was opened. Blocks: never. Cost: a system call,
+  // for when a connection begins, and twice a second.
   virtual uint16_t mtu() const = 0;
   virtual uint16_t mtu_to(const PeerAddress& peer) const = 0;
   // Of the slots that receive() needs.
@@ -99,6 +100,8 @@ class Carrier {
   // The bytes have been copied when it returns. What finds no room is dropped and counted:
   // the session sends its content again. Blocks: never. At most kBatch frames.
   virtual void send(std::span<const FrameOut> frames) = 0;
+  // Ok, or why nothing leaves or comes: the interface is down, its cable is out, or it is gone.
+  virtual Status look() const { return Status(); }
   // The next frames, valid until the room is used again.
   virtual std::span<const FrameIn> receive(ReceiveRoom& room) = 0;
 };
@@ -114,6 +117,10 @@ struct OpenedCarrier {
 // kInvalidArgument (no such interface: the detail names those there are; the port is taken),
 // kNoMemory.
 Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t port);
+
+// SLUICE_L2_CHECKSUMS=1 asks for payload checksums, which both ends then send. Ethernet has its
+// own; these also find what a switch or a bridge damages between two cables.
+bool payload_checksums_wanted();
 
 // Whether this process may open packet sockets: ok, or what to do about it.
 Status packet_sockets_allowed();

@@ -61,9 +61,8 @@ size_t L2Link::poll(Instant now) {
 void L2Link::go_down(Instant now) {
   down_ = true;
   connection_->stop();
-  const Connection::Failure failure = connection_->failure();
-  if (failure.moving) client_->moved(failure.cookie, failure.length, failure.why, now);
-  client_->link_down(failure.why, now);
+  const Status why = connection_->failure();
+  client_->link_down(why, now);
 }
 
 void L2Link::on_message(proto::ConstBytes message, Instant now) {
@@ -79,6 +78,10 @@ void L2Link::on_notice(uint32_t notice, Instant now) {
 
 void L2Link::on_moved(uint64_t cookie, uint64_t length, Instant now) {
   if (!down_) client_->moved(cookie, length, Status(), now);
+}
+
+void L2Link::on_refused(uint64_t cookie, uint64_t length, const Status& why, Instant now) {
+  if (!down_) client_->moved(cookie, length, why, now);
 }
 
 void L2Link::on_window_closed(uint64_t cookie, Instant now) {

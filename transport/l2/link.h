@@ -57,6 +57,7 @@ class L2Link final : public proto::Link, private proto::DirectClient {
   void on_message(proto::ConstBytes message, Instant now) override;
   void on_notice(uint32_t notice, Instant now) override;
   void on_moved(uint64_t cookie, uint64_t length, Instant now) override;
+  void on_refused(uint64_t cookie, uint64_t length, const Status& why, Instant now) override;
   void on_window_closed(uint64_t cookie, Instant now) override;
   void go_down(Instant now);
 

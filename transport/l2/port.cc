@@ -6,6 +6,7 @@
 
 #include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
+#include <sluice/l2/counted.h>
 
 #include "kernel_compat/slp/slp.h"
 
@@ -18,8 +19,14 @@ constexpr int kBatchesPerTurn = 4;
 // Answers to frames that are nobody's: more would help whoever floods.
 constexpr uint32_t kRefusalsPerSpan = 10;
 constexpr Duration kRefusalSpan = std::chrono::milliseconds(10);
+// What nobody can send through for so long is unplugged. It takes several looks, so that a
+// process that was itself asleep does not judge by its first.
+constexpr Duration kUnusableLimit = std::chrono::seconds(3);
+constexpr Duration kLookInterval = std::chrono::milliseconds(500);
+constexpr uint32_t kLeastBadLooks = 3;
 
-Counter frames_dropped("l2.frames_dropped");
+Counter interfaces_lost("l2.interfaces_lost");
+Counter frames_received("l2.frames_received");
 Counter frames_of_nobody("l2.frames_of_nobody");
 Counter refusals_held_back("l2.refusals_held_back");
 Counter hellos_unproven("l2.hellos_unproven");
@@ -38,7 +45,8 @@ Result<std::unique_ptr<Port>> Port::open(Context& context, OpenedCarrier opened)
   return made;
 }
 
-Port::Port(Context& context, OpenedCarrier opened) : context_(context), carrier_(std::move(opened.carrier)), number_(opened.port) {}
+Port::Port(Context& context, OpenedCarrier opened)
+    : context_(context), carrier_(std::move(opened.carrier)), number_(opened.port), last_mtu_(carrier_->mtu()) {}
 
 Port::~Port() { context_.unwatch(carrier_->fd(), this); }
 
@@ -89,12 +97,36 @@ void Port::set_listener(PortListener* listener) {
   listening_->mtu = carrier_->mtu();
 }
 
+void Port::check(Instant now) {
+  if (count_ == 0 || now - looked_ < kLookInterval) return;
+  looked_ = now;
+  uint16_t mtu = carrier_->mtu();
+  for (size_t i = 0; mtu < last_mtu_ && i < slots_.size(); ++i) {
+    if (slots_[i].connection != nullptr) slots_[i].connection->limit_frames(mtu);
+  }
+  last_mtu_ = mtu;
+  Status usable = carrier_->look();
+  if (usable.ok()) {
+    bad_looks_ = 0;
+    return;
+  }
+  if (bad_looks_++ == 0) unusable_since_ = now;
+  if (bad_looks_ < kLeastBadLooks || now - unusable_since_ < kUnusableLimit) return;
+  bad_looks_ = 0;
+  interfaces_lost.add();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Connection* connection = slots_[i].connection;
+    if (connection != nullptr && !connection->failed()) connection->fail(usable);
+  }
+}
+
 size_t Port::receive(ReceiveRoom& room) {
   size_t work = 0;
   for (int batch = 0; batch < kBatchesPerTurn; ++batch) {
     std::span<const FrameIn> frames = carrier_->receive(room);
     Instant now = frames.empty() ? Instant{} : sluice::now();
     for (const FrameIn& frame : frames) take(frame, now);
+    frames_received.add(frames.size());
     work += frames.size();
     if (room.drained) break;
   }
@@ -105,8 +137,9 @@ void Port::take(const FrameIn& in, Instant now) {
   slp_frame frame{.data = in.data, .present = in.bytes, .bytes = in.bytes, .ce = in.ce, .context = nullptr};
   slp_base base;
   // What the bytes alone tell; the session looks again, since it trusts no carrier.
-  if (slp_decode_base(in.data, in.bytes, in.bytes, &base) != SLP_TAKEN) return frames_dropped.add();
-  if (!carrier_->pads() && in.bytes != whole_bytes(base)) return frames_dropped.add();
+  slp_drop drop = slp_decode_base(in.data, in.bytes, in.bytes, &base);
+  if (drop == SLP_TAKEN && !carrier_->pads() && in.bytes != whole_bytes(base)) drop = SLP_DROP_LENGTH;
+  if (drop != SLP_TAKEN) return count_drop(drop);
   if (base.type == SLP_HELLO) return take_hello(in, frame, find(*in.from, base.source_port), now);
   // A NACK to a numbered frame names the connection of the one who sends it.
   bool by_place = base.type == SLP_NACK && base.connection == 0;
@@ -124,7 +157,7 @@ void Port::take_hello(const FrameIn& in, const slp_frame& frame, Connection* kno
   if (listener_ == nullptr) return refuse(in, frame, now);
   slp_meeting met;
   switch (slp_listen(listening_.get(), nanoseconds(now), in.from->bytes.data(), in.from->size, &frame, &met)) {
-    case SLP_LISTEN_DROP: return frames_dropped.add();
+    case SLP_LISTEN_DROP: return count_drop(met.why);
     case SLP_LISTEN_REPLY:
       hellos_unproven.add();
       return reply(in, met.reply, met.reply_bytes);

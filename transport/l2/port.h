@@ -44,6 +44,11 @@ class Port final : public EventHandler {
   void set_listener(PortListener* listener);
   bool in_use() const { return listener_ != nullptr || count_ > 0; }
 
+  // Connections of an interface that has not been usable for 3 s end; those of one whose MTU has
+  // become smaller send smaller frames. To be called as often as connections have timers: once
+  // a second at least.
+  void check(Instant now);
+
   // Hands out what has come, up to a bound; returns how many frames.
   size_t receive(ReceiveRoom& room);
 
@@ -69,6 +74,9 @@ class Port final : public EventHandler {
   std::vector<Slot> slots_;
   std::vector<uint16_t> free_;
   size_t count_ = 0;
+  Instant looked_{}, unusable_since_{};
+  uint32_t bad_looks_ = 0;
+  uint16_t last_mtu_;
   Instant refusals_since_{};
   uint32_t refusals_ = 0;
 };

@@ -5,6 +5,7 @@
 
 #include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
+#include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
 #include <sluice/l2/peers.h>
 #include <sluice/l2/udp_carrier.h>
@@ -102,6 +103,7 @@ Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, con
     refused = refused || (port->carrier().refused() && connection->state() == State::kConnecting);
     return refused || connection->state() == State::kReady || connection->state() == State::kEnded;
   };
+  fault_point("l2.hello");
   Instant silent = after(context_.refresh_now(), kAnswerLimit);
   Status waited = context_.wait_until([&] { return over() || connection->state() == State::kGreeting; }, std::min(deadline, silent));
   if (refused) {
@@ -113,7 +115,7 @@ Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, con
   }
   if (!over()) waited = context_.wait_until(over, deadline);
   if (connection->state() == State::kReady && !connection->failed()) return connection;
-  if (connection->failed()) return connection->failure().why;
+  if (connection->failed()) return connection->failure();
   return Status(waited.code(), Scope::kOperation, kOrigin, "no connection to " + address.to_string() + " before the deadline");
 }
 
@@ -242,6 +244,7 @@ void L2Provider::fire_timers(Instant now) {
     if (all_[i]->next_timeout() <= now) all_[i]->on_timer(now);
     next_timer_ = std::min(next_timer_, all_[i]->next_timeout());
   }
+  for (size_t i = 0; i < ports_.size(); ++i) ports_[i]->check(now);
 }
 
 void L2Provider::linger(std::unique_ptr<Connection> connection) noexcept {
@@ -308,7 +311,7 @@ void L2Listener::close() {
 }
 
 void L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
-  if (half_open_.size() >= kMostHalfOpen) {
+  if (half_open_.size() >= kMostHalfOpen && !make_room(from)) {
     half_open_dropped.add();
     return;  // it asks again
   }
@@ -317,7 +320,32 @@ void L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp
     log(LogLevel::kWarning, "a connection over l2 was refused: " + accepted.status().to_string());
     return;
   }
+  fault_point("l2.accepted");
   half_open_.push_back({std::move(accepted).value(), after(sluice::now(), kGreetingLimit)});
+}
+
+// Lets go of the oldest half-open connection of the address that has most of them: one host that
+// says HELLO and no more keeps out nobody but itself.
+bool L2Listener::make_room(const PeerAddress& newcomer) {
+  using State = Connection::State;
+  auto of = [](const PeerAddress& address) {
+    return [&address](const HalfOpen& h) { return h.connection->place().peer == address && h.connection->state() != State::kReady; };
+  };
+  const PeerAddress* greediest = nullptr;
+  long most = 1;
+  for (const HalfOpen& half : half_open_) {
+    const PeerAddress& address = half.connection->place().peer;
+    if (greediest != nullptr && address == *greediest) continue;
+    long count = std::count_if(half_open_.begin(), half_open_.end(), of(address));
+    if (count > most) greediest = &address, most = count;
+  }
+  if (greediest == nullptr || *greediest == newcomer) return false;
+  half_open_dropped.add();
+  auto oldest = std::find_if(half_open_.begin(), half_open_.end(), of(*greediest));
+  oldest->connection->stop();
+  owner_->linger(std::move(oldest->connection));
+  half_open_.erase(oldest);
+  return true;
 }
 
 std::shared_ptr<EndpointCore> L2Listener::accept() {
@@ -344,7 +372,7 @@ size_t L2Listener::progress(Instant now) {
       ++i;
       continue;
     }
-    if (over) log(LogLevel::kWarning, "lost the peer " + half.connection->peer_name() + " in its greeting: " + half.connection->failure().why.to_string());
+    if (over) log(LogLevel::kWarning, "lost the peer " + half.connection->peer_name() + " in its greeting: " + half.connection->failure().to_string());
     if (late) half_open_dropped.add();
     half.connection->stop();
     owner_->linger(std::move(half.connection));

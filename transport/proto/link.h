@@ -128,7 +128,7 @@ class LinkClient {
   virtual void pushed(uint64_t cookie, uint64_t length, Instant now) = 0;
   // Direct (here and below; others never call these): a read(), write() or atomic() of
   // `cookie` is over: `length` bytes of it are where they belong, or the status says why
-  // not and link_down() follows.
+  // not. Of Scope::kOperation: this alone was refused; else link_down() follows.
   virtual void moved(uint64_t /*cookie*/, uint64_t /*length*/, const Status&, Instant) {}
   // Direct: a write() with `notice` of the peer has come, all its bytes before this.
   virtual Status arrived(uint32_t /*notice*/, Instant) { return Status(); }

@@ -233,6 +233,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void close_windows(Operation* op);
   size_t move_some(OperationList& list);
   Result<bool> post_chunk(Operation* op);
+  void give_up_moving(Operation* op, const Status& why);
   void start_moving(Operation* op, OperationState state);
   Result<OperationId> start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset, OperationState state);
   Status check_device_key(const RemoteKey& key, Right right) const;

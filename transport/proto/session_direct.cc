@@ -189,10 +189,7 @@ size_t Session::move_some(OperationList& list) {
     }
     ++moved;
     if (!posted.ok()) {
-      // Nothing of it is under way any more, or the fence waits for what is.
-      if (op->kind == OperationKind::kSupply) send_done(op->peer_id, posted.code(), 0);
-      if (op->state == OperationState::kPulling && op->peer_id != 0) send_done(op->peer_id, posted.code(), 0);
-      conclude(op, posted.status());
+      give_up_moving(op, posted.status());
       continue;
     }
     list.remove(op);
@@ -232,6 +229,14 @@ Result<bool> Session::post_chunk(Operation* op) {
   return true;
 }
 
+// Nothing of it is under way any more, or can be called back, or the fence waits for it.
+void Session::give_up_moving(Operation* op, const Status& why) {
+  if (op->in_flight > 0 && link_->cancel_moves(op->id)) op->in_flight = 0;
+  bool asked = op->kind == OperationKind::kSupply || (op->state == OperationState::kPulling && op->peer_id != 0);
+  if (asked) send_done(op->peer_id, why.code(), 0);
+  if (!link_dead_) conclude(op, why);  // else that ended everything
+}
+
 void Session::count_copies(Operation* op, uint64_t bytes, const CopyCost& cost) {
   op->completion.receipt.copied_bytes += bytes * cost.user;
   op->completion.receipt.kernel_copied_bytes += bytes * cost.kernel;
@@ -244,6 +249,14 @@ void Session::moved(uint64_t cookie, uint64_t length, const Status& status, Inst
   last_heard_ = now;
   Operation* op = table_.find(cookie);
   if (op == nullptr || op->in_flight < length) return;
+  if (!status.ok() && status.scope() == Scope::kOperation) {
+    op->in_flight -= length;
+    if (op->state == OperationState::kFencing) return end_fence(op);
+    bool one_sided = op->kind == OperationKind::kRead || op->kind == OperationKind::kWrite;
+    // The windows of a message or a fetch are the peer's to close: it gave the operation up.
+    Status why = one_sided ? status : Status(Code::kCancelled, Scope::kOperation, kOrigin, "the peer gave it up in the middle");
+    return give_up_moving(op, why);
+  }
   if (!status.ok()) {
     // The link has stopped: nothing reaches its memory.
     if (op->state == OperationState::kFencing) --fencing_;
