@@ -25,12 +25,14 @@ SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests/sim", "tests/sl
 SLP_SOURCES = ["kernel_compat/slp", "tests/slp", "tests/sim/random.h"]
 # A guest's verdict also depends on the lab, and on whatever test runs there.
 GUEST_SOURCES = ["allocator", "transport", "tests", "tools"]
+FRAME_SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests/l2", "tests/support"]
 DEBUG_KERNELS = ("uml-debug",)
 LEDGERS = ("tests/ledger.jsonl",)  # written by this program itself
 
 SCHEDULES_PER_SLICE = 1_000_000
 SIM_SLICES = 10
 FUZZ_SECONDS = 60
+RELAY_SLICES = 4
 FUZZ_TARGETS = ("hello offer want data done release cancel credit ping bye "
                 "header stream layout address remote_key session slp capture").split()
 
@@ -68,6 +70,15 @@ def fuzz(target):
     return run.returncode == 0, {"executions": int(executions.group(1)) if executions else 0}
 
 
+def real_frames(test, **environment):
+    settings = [f"--test_env={name}={value}" for name, value in environment.items()]
+    run = subprocess.run(["bazel", "test", "--config=opt", "--nocache_test_results", "--test_output=all", *settings, "//tests/l2:" + test],
+                         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print("\n".join(run.stdout.splitlines()[-100 if run.returncode else -3:]), file=sys.stderr)
+    skipped = "sluice-skips" in run.stdout  # no network namespaces: not a pass
+    return run.returncode == 0 and not skipped, dict(environment)
+
+
 def guest_targets():
     """(target, how it is built): optimised, or with the fault points of the kill matrix."""
     for tag, options in (("guest-long", ("--config=opt",)), ("guest-plain", ())):
@@ -93,6 +104,9 @@ def slices():
         yield f"sim/{number}", SOURCES, lambda number=number: simulate("sim", number)
     for number in range(SIM_SLICES):
         yield f"slp/{number}", SLP_SOURCES, lambda number=number: simulate("slp", number)
+    yield "l2/file", FRAME_SOURCES, lambda: real_frames("file_test", SLUICE_FILE_MIB=512)
+    for number in range(RELAY_SLICES):
+        yield f"l2/relay/{number}", FRAME_SOURCES, lambda number=number: real_frames("relay_test", SLUICE_RELAY_SEED=1000 * (number + 1))
     for target, options in guest_targets():
         yield "guest" + target, GUEST_SOURCES, lambda target=target, options=options: guest(target, options)
 
@@ -121,7 +135,7 @@ def main():
     parser.add_argument("--only", default="", metavar="PREFIX")
     parser.add_argument("--list", action="store_true", help="print the slices and whether they passed on these sources")
     options = parser.parse_args()
-    digests = {tuple(folders): digest_of(folders) for folders in (SOURCES, SLP_SOURCES, GUEST_SOURCES)}
+    digests = {tuple(folders): digest_of(folders) for folders in (SOURCES, SLP_SOURCES, GUEST_SOURCES, FRAME_SOURCES)}
     done = passed_before()
     if options.list:
         for name, folders, _ in chosen(options.only):
