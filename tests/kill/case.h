@@ -10,7 +10,7 @@ namespace sluice::test {
 enum class Side { kServer, kClient };
 
 struct KillCase {
-  std::string path;    // shm, tcp, sluice
+  std::string path;    // shm, tcp, sluice, rdma, l2
   std::string mark;    // in the names of its shm sockets
   std::string label;   // of fault_point()
   int hit = 1;         // the how-many-th time it is reached

@@ -6,7 +6,7 @@ import sys
 
 TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 CALL = re.compile(r"(?<!void )\bfault_point\(([^;]*)\);")
-WORD = re.compile(r'"([a-z]+\.[a-z_]+)"')
+WORD = re.compile(r'"([a-z0-9]+\.[a-z_]+)"')
 
 
 def in_sources():
@@ -27,7 +27,7 @@ def in_sources():
 def main():
     sources = in_sources()
     with open(os.path.join(TREE, "tests/kill/labels.cc"), encoding="utf-8") as file:
-        listed = re.findall(r'\{"([a-z]+\.[a-z_]+)"', file.read())
+        listed = re.findall(r'\{"([a-z0-9]+\.[a-z_]+)"', file.read())
     wrong = [f"{word} ({where}) is missing in tests/kill/labels.cc" for word, where in sorted(sources.items()) if word not in listed]
     wrong += [f"{word} in tests/kill/labels.cc is nowhere in transport/" for word in listed if word not in sources]
     wrong += [f"{word} is listed twice" for word in sorted(set(listed)) if listed.count(word) > 1]

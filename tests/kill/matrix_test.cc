@@ -18,6 +18,7 @@
 
 #include "tests/kill/case.h"
 #include "tests/kill/labels.h"
+#include "tests/l2/wire.h"
 #include "tests/support/audit.h"
 #include "tests/support/fresh_name.h"
 #include "tests/support/skip.h"
@@ -38,7 +39,7 @@ const std::string& run_mark() {
 }
 
 Reached reached_on(const std::string& path, const Label& label) {
-  return path == "shm" ? label.shm : path == "tcp" ? label.tcp : path == "rdma" ? label.rdma : label.sluice;
+  return path == "shm" ? label.shm : path == "tcp" ? label.tcp : path == "rdma" ? label.rdma : path == "l2" ? label.l2 : label.sluice;
 }
 
 std::vector<KillCase> cells_of(const std::string& path) {
@@ -96,12 +97,17 @@ Verdict collect(const Running& running) {
 }
 
 // Abstract sockets of this run that are still bound, whoever holds them.
-std::string sockets_left() {
+std::string sockets_left(const std::string& path) {
   std::ifstream table("/proc/net/unix");
   std::string left;
   for (std::string line; std::getline(table, line);) {
     if (line.find(run_mark()) != std::string::npos) left += line + "\n";
   }
+  // Of this network, which is the test's own where there are any.
+  std::ifstream packets("/proc/net/packet");
+  std::string heading;
+  std::getline(packets, heading);
+  for (std::string line; path == "l2" && std::getline(packets, line);) left += line + "\n";
   return left;
 }
 
@@ -147,14 +153,14 @@ void run_matrix(const std::string& path) {
   report(path, cells);
   bool alone = ::waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD;
   CHECK(alone);
-  CHECK(sockets_left() == "");
+  CHECK(sockets_left(path) == "");
 }
 
 TEST_CASE("a label that no case comes to says why", "[kill]") {
   for (const Label& label : labels()) {
     INFO(label.name);
     bool nowhere = label.shm == Reached::kNowhere && label.tcp == Reached::kNowhere && label.sluice == Reached::kNowhere &&
-                   label.rdma == Reached::kNowhere;
+                   label.rdma == Reached::kNowhere && label.l2 == Reached::kNowhere;
     CHECK(nowhere == (label.why_nowhere != nullptr));
     if (nowhere) std::fprintf(stderr, "kill matrix: no case for %s: %s\n", label.name, label.why_nowhere);
   }
@@ -165,6 +171,11 @@ TEST_CASE("tcp: a peer killed or stopped at any step leaves the survivor whole",
 // Hidden: it needs a device, which a guest of the lab has (matrix_rdma_guest_test).
 TEST_CASE("rdma: a peer killed or stopped at any step leaves the survivor whole", "[.rdma]") { run_matrix("rdma"); }
 TEST_CASE("sluice: a peer killed or stopped while a path is chosen leaves the survivor whole", "[kill]") { run_matrix("sluice"); }
+// Last: the process stays in a network of its own.
+TEST_CASE("l2: a peer killed or stopped at any step leaves the survivor whole", "[kill]") {
+  if (!own_network() || !set_mtu("lo", 9000)) return skip("netns", kNoNetwork);
+  run_matrix("l2");
+}
 
 }  // namespace
 }  // namespace sluice::test

@@ -13,8 +13,10 @@
 
 #include <sluice/select/open.h>
 
+#include "tests/l2/wire.h"
 #include "tests/support/audit.h"
 #include "tests/support/fresh_name.h"
+#include "tests/support/skip.h"
 
 namespace sluice::test {
 namespace {
@@ -24,6 +26,8 @@ constexpr int kDepth = 8;
 constexpr Tag kStream = 1, kKey = 2;
 // Longer than a peer may be silent before it is reported (4 s), so that both are seen.
 constexpr Duration kDeadline = std::chrono::seconds(6);
+// Over Ethernet a silent peer is given up after 10 s, and an operation may end 2 s after its deadline.
+constexpr Duration kShortDeadline = std::chrono::seconds(5);
 constexpr Duration kPatience = std::chrono::seconds(40);
 // Exit codes of the server.
 enum { kFine = 0, kNoContext = 10, kNoPeer, kNoKey, kWrongBytes, kNoReceive };
@@ -117,6 +121,10 @@ class Server {
     REQUIRE(::waitpid(pid_, &status, WUNTRACED) == pid_);
     REQUIRE(WIFSTOPPED(status));
   }
+  void kill() {
+    REQUIRE(::kill(pid_, SIGKILL) == 0);
+    REQUIRE(WIFSIGNALED(exit_status()));
+  }
   void wake() { REQUIRE(::kill(pid_, SIGCONT) == 0); }
   int exit_status() {
     int status = 0;
@@ -132,7 +140,8 @@ class Server {
 // Sends or writes, kDepth at a time, as `sluice perf` does.
 class Stream {
  public:
-  Stream(Context& context, Endpoint& endpoint, const RemoteKey* key) : context_(context), endpoint_(endpoint), key_(key) {}
+  Stream(Context& context, Endpoint& endpoint, const RemoteKey* key)
+      : context_(context), endpoint_(endpoint), key_(key), deadline_(endpoint.info().path.path == Path::kPacket ? kShortDeadline : kDeadline) {}
 
   // False: an operation could not be posted.
   bool post() {
@@ -141,7 +150,7 @@ class Stream {
       if (!buffer.ok()) return true;  // memory on loan to a stopped peer
       fill(buffer->bytes(), ++number_);
       Tensor tensor = std::move(*buffer).freeze();
-      PostOptions how{.sink = &sink_, .deadline = after(now(), kDeadline), .level = Level::kPlaced};
+      PostOptions how{.sink = &sink_, .deadline = after(now(), deadline_), .level = Level::kPlaced};
       auto id = key_ != nullptr ? endpoint_.write(*key_, 0, std::move(tensor), how) : endpoint_.send(kStream, std::move(tensor), how);
       if (!id.ok()) return id.code() == Code::kTryAgain;
       ++outstanding_;
@@ -167,6 +176,7 @@ class Stream {
   Context& context_;
   Endpoint& endpoint_;
   const RemoteKey* key_;
+  Duration deadline_;
   Sink sink_;
   uint64_t number_ = 0;
   int outstanding_ = 0;
@@ -233,6 +243,56 @@ TEST_CASE("shm: messages to a stopped peer end by their deadlines and go on when
 TEST_CASE("shm: writes to a stopped peer end by their deadlines and go on when it wakes", "[silence]") { check_stop_and_wake(shm_address(), true); }
 TEST_CASE("tcp: messages to a stopped peer end by their deadlines and go on when it wakes", "[silence]") { check_stop_and_wake("tcp://127.0.0.1:0", false); }
 TEST_CASE("tcp: writes to a stopped peer end by their deadlines and go on when it wakes", "[silence]") { check_stop_and_wake("tcp://127.0.0.1:0", true); }
+
+// Nothing but the peer's progress answers over Ethernet: what is dead looks silent, and is told
+// so first. Stopped for good is the same.
+void check_told_and_ended(const std::string& at, bool stopped) {
+  NothingLeftBehind audit;
+  Server server(at);
+  REQUIRE_FALSE(server.address.empty());
+  auto context = open_context(options());
+  REQUIRE(context.ok());
+  Context& c = **context;
+  auto endpoint = c.connect(server.address);
+  REQUIRE(endpoint.ok());
+  REQUIRE(endpoint->receive_and_wait({.tag = kKey}, std::move(*c.allocate({RemoteKey::kEncodedBytes}, uint8)), soon()).ok());
+  Stream stream(c, *endpoint, nullptr);
+  auto until = [&](bool post, auto&& done) {
+    for (Instant limit = soon(); !done() && now() < limit;) {
+      if (post) REQUIRE(stream.post());
+      (void)c.wait(after(now(), std::chrono::milliseconds(20)));
+      stream.collect();
+    }
+    return done();
+  };
+  REQUIRE(until(true, [&] { return stream.done >= 100; }));
+  REQUIRE(stream.post());
+  stopped ? server.stop() : server.kill();
+  Instant since = now();
+  CHECK(until(false, [&] { return endpoint->info().peer_silent; }));
+  CHECK(endpoint->state() == EndpointState::kConnected);
+  CHECK(until(false, [&] { return endpoint->state() == EndpointState::kClosed; }));
+  CHECK(now() - since >= std::chrono::seconds(9));  // computing may take a while
+  CHECK(until(false, [&] { return stream.outstanding() == 0; }));
+  CHECK(endpoint->counters().posted == endpoint->counters().completed);
+}
+
+TEST_CASE("l2: messages to a stopped peer end by their deadlines and go on when it wakes", "[silence][l2]") {
+  if (!own_network()) return skip("netns", kNoNetwork);
+  check_stop_and_wake("l2://lo:0", false);
+}
+TEST_CASE("l2: writes to a stopped peer end by their deadlines and go on when it wakes", "[silence][l2]") {
+  if (!own_network()) return skip("netns", kNoNetwork);
+  check_stop_and_wake("l2://lo:0", true);
+}
+TEST_CASE("l2: a peer that was killed is told silent, and ended in its time", "[silence][l2]") {
+  if (!own_network()) return skip("netns", kNoNetwork);
+  check_told_and_ended("l2://lo:0", false);
+}
+TEST_CASE("l2: a peer that stays stopped is told silent, and ended in its time", "[silence][l2]") {
+  if (!own_network()) return skip("netns", kNoNetwork);
+  check_told_and_ended("l2://lo:0", true);
+}
 
 }  // namespace
 }  // namespace sluice::test

@@ -115,7 +115,8 @@ class Worker {
     context_ = must(open_context({.arena = {}, .arena_options = arena, .waiting = Waiting::kSleep}), "open");
   }
   void publish_address(const char* role, Listener& listener, char (&place)[160], std::atomic<int>& ready) {
-    std::string at = cell_.path == "shm" ? "shm:" + cell_.mark + std::to_string(::getpid()) + "-" + role : cell_.path + "://" + (rdma_ ? std::getenv("SLUICE_LAB_ADDRESS") : "127.0.0.1") + ":0";
+    std::string host = rdma_ ? std::getenv("SLUICE_LAB_ADDRESS") : cell_.path == "l2" ? "lo" : "127.0.0.1";
+    std::string at = cell_.path == "shm" ? "shm:" + cell_.mark + std::to_string(::getpid()) + "-" + role : cell_.path + "://" + host + ":0";
     listener = must(context_->listen(at), "listen");
     std::snprintf(place, sizeof(place), "%s", listener.address().c_str());
     ready.store(1);
