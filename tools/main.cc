@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/broker/broker_command.h"
 #include "tools/demo_job/demo_command.h"
 #include "tools/dump/dump_command.h"
 #include "tools/info/info_command.h"
@@ -21,6 +22,7 @@ std::string example_for(const CLI::App& app) {
   for (const CLI::App* used : app.get_subcommands()) {
     if (used->get_name() == "info") return "sluice info --explain";
     if (used->get_name() == "lab") return "sluice lab run -- ibv_devinfo";
+    if (used->get_name() == "broker") return "sudo sluice broker --interface eth0 --uid 1000";
     if (used->get_name() == "dump") return "sluice dump eth0";
     if (used->get_name() == "demo") return "sluice demo --model tiny --steps 3";
     if (used->get_name() == "perf") return "sluice perf send_lat --self --transport shm --size 64";
@@ -54,6 +56,7 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   sluice::tools::add_perf_command(app, arguments, exit_code);
   sluice::tools::add_demo_command(app, exit_code);
+  sluice::tools::add_broker_command(app, exit_code);
   sluice::tools::add_dump_command(app, exit_code);
   sluice::tools::add_info_command(app, exit_code);
   sluice::tools::add_lab_command(app);

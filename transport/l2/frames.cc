@@ -2,12 +2,9 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <linux/filter.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -16,8 +13,8 @@
 #include <string_view>
 #include <utility>
 
-#include <sluice/api/identity.h>
-#include <sluice/l2/socket.h>
+#include <sluice/l2/broker.h>
+#include <sluice/l2/packet_socket.h>
 
 #include "kernel_compat/slp/slp_wire.h"
 
@@ -26,69 +23,11 @@ namespace {
 
 constexpr const char* kOrigin = "l2/frames";
 constexpr size_t kMacBytes = 6;
-// Free ports are tried at random; so many taken ones in a row mean that there is none.
-constexpr int kTriesForPort = 64;
-constexpr uint32_t kFirstFreePort = 32768;
-
-std::string program() {
-  char path[512];
-  ssize_t length = ::readlink("/proc/self/exe", path, sizeof(path));
-  return length > 0 ? std::string(path, static_cast<size_t>(length)) : "PROGRAM";
-}
-
-Result<Fd> packet_socket() {
-  // Protocol 0: nothing comes before it is bound, when the filter is in place.
-  Fd fd(::socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (fd.value() >= 0) return fd;
-  if (errno == EPERM || errno == EACCES) {
-    return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
-                  "packet sockets need CAP_NET_RAW: sudo setcap cap_net_raw+ep " + program() + ", or run it as root", errno);
-  }
-  if (errno == EAFNOSUPPORT) return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "this kernel has no packet sockets", errno);
-  return no_descriptor(errno);
-}
-
-std::string interfaces() {
-  std::string all;
-  struct if_nameindex* list = ::if_nameindex();
-  for (auto* entry = list; entry != nullptr && entry->if_index != 0; ++entry) all += (all.empty() ? "" : ", ") + std::string(entry->if_name);
-  if (list != nullptr) ::if_freenameindex(list);
-  return all.empty() ? "none" : all;
-}
-
-Result<int> index_of(const std::string& interface) {
-  unsigned index = interface.size() < IFNAMSIZ ? ::if_nametoindex(interface.c_str()) : 0;
-  if (index != 0) return static_cast<int>(index);
-  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "there is no interface '" + interface + "' here, but " + interfaces());
-}
 
 ifreq request_for(const std::string& interface) {
   ifreq request{};
   std::memcpy(request.ifr_name, interface.data(), std::min(interface.size(), sizeof(request.ifr_name) - 1));
   return request;
-}
-
-// To us (not to others, nor what leaves), our version, our port. With SOCK_DGRAM a filter's
-// bytes begin after the Ethernet header.
-Status set_filter(int fd, uint16_t port) {
-  sock_filter code[] = {
-      {BPF_LD | BPF_B | BPF_ABS, 0, 0, static_cast<uint32_t>(SKF_AD_OFF + SKF_AD_PKTTYPE)},
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 5, PACKET_HOST},
-      {BPF_LD | BPF_B | BPF_ABS, 0, 0, 0},
-      {BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xe0},
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 2, SLP_VERSION << 5},
-      {BPF_LD | BPF_H | BPF_ABS, 0, 0, 4},
-      {BPF_JMP | BPF_JEQ | BPF_K, 1, 0, __builtin_bswap16(port)},  // BPF loads big-endian
-      {BPF_RET | BPF_K, 0, 0, 0},
-      {BPF_RET | BPF_K, 0, 0, UINT32_MAX},
-  };
-  sock_fprog filter{.len = sizeof(code) / sizeof(code[0]), .filter = code};
-  if (::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) != 0) {
-    return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "the kernel takes no packet filter; see net.core.optmem_max", errno);
-  }
-  int yes = 1;
-  if (::setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof(yes)) == 0) return Status();
-  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "packet sockets here cannot ignore outgoing frames; that takes Linux 4.20", errno);
 }
 
 class PacketCarrier final : public Carrier {
@@ -99,7 +38,7 @@ class PacketCarrier final : public Carrier {
     uint16_t mtu;
     PeerAddress own;
   };
-  PacketCarrier(Fd fd, Fd claim, Place place) : fd_(std::move(fd)), claim_(std::move(claim)), place_(std::move(place)) {}
+  PacketCarrier(PacketSocket socket, Place place) : fd_(std::move(socket.fd)), claim_(std::move(socket.claim)), place_(std::move(place)) {}
   Path path() const override { return Path::kPacket; }
   int fd() const override { return fd_.value(); }
   uint16_t mtu() const override {
@@ -189,44 +128,6 @@ class PacketCarrier final : public Carrier {
   Place place_;
 };
 
-// Takes a port of an interface for this process: packet sockets share, so an abstract Unix
-// name that only one can have stands for it.
-Result<Fd> claim_port(const std::string& interface, int index, uint16_t port) {
-  Fd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (fd.value() < 0) return no_descriptor(errno);
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  int text = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "sluice-l2-%d-%u", index, unsigned{port});
-  auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(text));
-  if (::bind(fd.value(), reinterpret_cast<sockaddr*>(&name), length) == 0) return fd;
-  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
-                "port " + std::to_string(port) + " of " + interface + " is taken; port 0 takes any that is free", errno);
-}
-
-uint16_t random_port() {
-  uint16_t random;
-  fill_random(std::as_writable_bytes(std::span(&random, 1)));
-  return static_cast<uint16_t>(kFirstFreePort + random % (65536 - kFirstFreePort));
-}
-
-// Bound to SLP's EtherType: from now on frames come.
-Result<PeerAddress> bind_to(int fd, const std::string& interface, int index) {
-  sockaddr_ll own{};
-  own.sll_family = AF_PACKET;
-  own.sll_protocol = htons(SLP_ETHERTYPE);
-  own.sll_ifindex = index;
-  socklen_t length = sizeof(own);
-  if (::bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof(own)) != 0) {
-    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "no packet socket can be bound to " + interface, errno);
-  }
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0 || own.sll_halen != kMacBytes) {
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, interface + " is no Ethernet: it has no MAC address");
-  }
-  PeerAddress address{.size = kMacBytes};
-  std::memcpy(address.bytes.data(), own.sll_addr, kMacBytes);
-  return address;
-}
-
 }  // namespace
 
 Counter frames_not_taken("l2.frames_not_taken");
@@ -260,27 +161,26 @@ void ReceiveRoom::reserve(size_t slot_bytes) {
 }
 
 Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t port) {
-  SLUICE_TRY(Fd fd, packet_socket());  // first of all: what is missing is told before a port is taken
-  SLUICE_TRY(int index, index_of(interface));
-  Result<Fd> claim = Status(Code::kInternal, Scope::kOperation, kOrigin);
-  bool any = port == 0;
-  for (int tries = 0; !claim.ok() && tries < (any ? kTriesForPort : 1); ++tries) {
-    if (any) port = random_port();
-    claim = claim_port(interface, index, port);
-  }
-  if (!claim.ok()) return claim.status();
+  Result<PacketSocket> opened = open_packet_socket(interface, port);
+  if (opened.code() == Code::kAccessDenied && broker_is_there(interface)) opened = borrow_packet_socket(interface, port);
+  if (!opened.ok()) return opened.status();
   ifreq request = request_for(interface);
-  if (::ioctl(fd.value(), SIOCGIFMTU, &request) != 0) {
+  if (::ioctl(opened->fd.value(), SIOCGIFMTU, &request) != 0) {
     return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "the interface " + interface + " tells no MTU", errno);
   }
   auto mtu = static_cast<uint16_t>(std::clamp(request.ifr_mtu, 0, 65535));
   if (mtu < kLeastFrame) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "the MTU of " + interface + " is " + std::to_string(mtu) + "; SLP needs 1452");
   }
-  SLUICE_RETURN_IF_ERROR(set_filter(fd.value(), port));
-  enlarge(fd.value());
-  SLUICE_TRY(PeerAddress own, bind_to(fd.value(), interface, index));
-  auto carrier = std::make_unique<PacketCarrier>(std::move(fd), std::move(claim).value(), PacketCarrier::Place{interface, index, mtu, own});
+  sockaddr_ll bound{};
+  socklen_t length = sizeof(bound);
+  if (::getsockname(opened->fd.value(), reinterpret_cast<sockaddr*>(&bound), &length) != 0 || bound.sll_halen != kMacBytes) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, interface + " is no Ethernet: it has no MAC address");
+  }
+  PeerAddress own{.size = kMacBytes};
+  std::memcpy(own.bytes.data(), bound.sll_addr, kMacBytes);
+  port = opened->port;
+  auto carrier = std::make_unique<PacketCarrier>(std::move(*opened), PacketCarrier::Place{interface, bound.sll_ifindex, mtu, own});
   return OpenedCarrier{std::move(carrier), port};
 }
 
@@ -291,7 +191,5 @@ bool payload_checksums_wanted() {
   }();
   return wanted;
 }
-
-Status packet_sockets_allowed() { return packet_socket().status(); }
 
 }  // namespace sluice::l2

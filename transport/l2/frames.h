@@ -1,6 +1,5 @@
 // How frames cross: batches of them, gathered from where their bytes lie. The seam between
-// SLP's sessions and the kernel, and the carrier of raw frames; knows no session. Packet
-// sockets are opened here only.
+// SLP's sessions and the kernel, and the carrier of raw frames; knows no session.
 #ifndef SLUICE_L2_FRAMES_H_
 #define SLUICE_L2_FRAMES_H_
 
@@ -18,6 +17,7 @@
 #include <sluice/api/receipt.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/result.h>
+#include <sluice/l2/packet_socket.h>
 #include <sluice/proto/link.h>
 
 namespace sluice::l2 {
@@ -113,7 +113,8 @@ struct OpenedCarrier {
 };
 
 // SLP's EtherType at one interface, towards one port; 0: any that is free above 32767. The
-// port is this process's until the carrier goes. Errors: kAccessDenied (CAP_NET_RAW),
+// port is this process's until the carrier goes. Without the privilege a broker is asked, if
+// there is one (broker.h). Errors: kAccessDenied (CAP_NET_RAW),
 // kInvalidArgument (no such interface: the detail names those there are; the port is taken),
 // kNoMemory.
 Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t port);
@@ -121,9 +122,6 @@ Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t
 // SLUICE_L2_CHECKSUMS=1 asks for payload checksums, which both ends then send. Ethernet has its
 // own; these also find what a switch or a bridge damages between two cables.
 bool payload_checksums_wanted();
-
-// Whether this process may open packet sockets: ok, or what to do about it.
-Status packet_sockets_allowed();
 
 }  // namespace sluice::l2
 

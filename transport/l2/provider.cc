@@ -7,6 +7,7 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
+#include <sluice/l2/packet_socket.h>
 #include <sluice/l2/peers.h>
 #include <sluice/l2/udp_carrier.h>
 #include <sluice/l2/udp_socket.h>

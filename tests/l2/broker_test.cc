@@ -1,0 +1,265 @@
+// A program without privileges gets its packet socket from a broker, and can make nothing else
+// of it; whoever is not on the list gets none.
+#include <arpa/inet.h>
+#include <errno.h>
+#include <grp.h>
+#include <linux/filter.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+#include <sluice/l2/broker.h>
+#include <sluice/select/open.h>
+
+#include "tests/l2/two.h"
+#include "tests/l2/wire.h"
+#include "tests/support/audit.h"
+#include "tests/support/skip.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr uid_t kNobody = 65534, kSomebody = 65533;
+constexpr uint16_t kPort = 7000;
+
+pid_t start(const std::function<int()>& what) {
+  std::fflush(nullptr);
+  pid_t pid = ::fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::_exit(what());
+  }
+  return pid;
+}
+int exit_code(pid_t pid) {
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}
+// As `setpriv --reuid --clear-groups` does: no capability is left.
+bool become(uid_t user) { return ::setgroups(0, nullptr) == 0 && ::setresgid(user, user, user) == 0 && ::setresuid(user, user, user) == 0; }
+bool can_become() {
+  return exit_code(start([] { return become(kNobody) ? 0 : 1; })) == 0;
+}
+
+// A cable, and a broker at its left end who lends to nobody (the user) only.
+class Lending {
+ public:
+  Lending() {
+    char name[] = "/tmp/sluice-broker-XXXXXX";
+    REQUIRE(::mkdtemp(name) != nullptr);
+    REQUIRE(::chmod(name, 0755) == 0);
+    folder_ = name;
+    path = folder_ + "/socket";
+    REQUIRE(add_cable("left", 10, "right", 11));
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    broker_ = start([&] {
+      auto broker = l2::Broker::open({.interface = "left", .path = path, .users = {kNobody}});
+      if (!broker.ok() || ::write(ready[1], "r", 1) != 1) return 1;
+      for (;;) (void)broker->serve_one();
+    });
+    ::close(ready[1]);
+    char byte;
+    bool opened = ::read(ready[0], &byte, 1) == 1;
+    ::close(ready[0]);
+    REQUIRE(opened);
+    ::setenv("SLUICE_L2_BROKER", path.c_str(), 1);
+  }
+  ~Lending() {
+    ::kill(broker_, SIGKILL);
+    ::waitpid(broker_, nullptr, 0);
+    ::unsetenv("SLUICE_L2_BROKER");
+    ::unlink(path.c_str());
+    ::rmdir(folder_.c_str());
+    remove_cable("left");
+  }
+  std::string path;
+
+ private:
+  std::string folder_;
+  pid_t broker_ = -1;
+};
+
+#define NEEDS_USERS()                                                        \
+  if (!own_network()) return skip("netns", kNoNetwork);                      \
+  if (!can_become()) return skip("root", "this process cannot become another user")
+
+// Listens as nobody and sends back what comes.
+int echo_as_nobody() {
+  if (!become(kNobody)) return 1;
+  if (::socket(AF_PACKET, SOCK_DGRAM, 0) >= 0) return 2;
+  auto context = open_context({});
+  if (!context.ok()) return 3;
+  auto listener = (*context)->listen("l2://left:" + std::to_string(kPort));
+  if (!listener.ok()) return 4;
+  auto peer = listener->accept(soon());
+  if (!peer.ok()) return 5;
+  for (int i = 0; i < 3; ++i) {
+    auto room = (*context)->allocate({300'000}, uint8);
+    if (!room.ok()) return 6;
+    auto got = peer->receive_and_wait({.tag = 1}, std::move(*room), soon());
+    if (!got.ok()) return 7;
+    if (!peer->send_and_wait(2, std::move(got->buffer).freeze(), soon()).ok()) return 8;
+  }
+  return (*context)->wait_until([&] { return peer->state() == EndpointState::kClosed; }, soon()).ok() ? 0 : 9;
+}
+
+TEST_CASE("a user without privileges exchanges over a borrowed socket", "[l2][broker]") {
+  NEEDS_USERS();
+  NothingLeftBehind audit;
+  Lending lending;
+  pid_t child = start(echo_as_nobody);
+  {
+    auto context = open_context({});
+    REQUIRE(context.ok());
+    Context& c = **context;
+    Result<Endpoint> peer = Status(Code::kUnreachable, Scope::kOperation, "tests/l2");
+    for (Instant limit = soon(); !peer.ok() && now() < limit;) peer = c.connect("l2://right/" + mac_of_number(10) + ":" + std::to_string(kPort));
+    INFO(peer.status().to_string());
+    REQUIRE(peer.ok());
+    for (uint64_t i = 1; i <= 3; ++i) {
+      Box box;
+      auto room = c.allocate({300'000}, uint8);
+      REQUIRE(room.ok());
+      REQUIRE(peer->receive({.tag = 2}, std::move(*room), {.sink = &box, .deadline = soon()}).ok());
+      REQUIRE(peer->send_and_wait(1, filled(c, 300'000, i).freeze(), soon()).ok());
+      REQUIRE(c.wait_until([&] { return !box.all.empty(); }, soon()).ok());
+      REQUIRE(box.all[0].status.ok());
+      CHECK(holds(box.all[0].buffers[0].bytes(), i));
+    }
+    CHECK(peer->close(soon()).ok());
+  }
+  CHECK(exit_code(child) == 0);
+}
+
+TEST_CASE("who is not on the list gets no socket, and is told why", "[l2][broker]") {
+  NEEDS_USERS();
+  NothingLeftBehind audit;
+  Lending lending;
+  auto as = [](uid_t user, const char* interface) {
+    return exit_code(start([&] {
+      if (!become(user)) return 100;
+      auto context = open_context({});
+      if (!context.ok()) return 101;
+      auto listening = (*context)->listen(std::string("l2://") + interface + ":0");
+      std::fprintf(stderr, "%s\n", listening.status().to_string().c_str());
+      return static_cast<int>(listening.code());
+    }));
+  };
+  CHECK(as(kNobody, "left") == static_cast<int>(Code::kOk));
+  CHECK(as(kSomebody, "left") == static_cast<int>(Code::kAccessDenied));
+  CHECK(as(kNobody, "right") == static_cast<int>(Code::kInvalidArgument));  // lends at left only
+}
+
+TEST_CASE("a port that was lent to one user is lent to no other", "[l2][broker]") {
+  NEEDS_USERS();
+  NothingLeftBehind audit;
+  Lending lending;
+  auto borrow = [](uid_t user) {
+    return exit_code(start([user] {
+      if (!become(user)) return 100;
+      return static_cast<int>(l2::borrow_packet_socket("left", kPort).code());
+    }));
+  };
+  CHECK(borrow(kNobody) == static_cast<int>(Code::kOk));
+  CHECK(borrow(kNobody) == static_cast<int>(Code::kOk));  // it has closed the first
+  CHECK(borrow(0) == static_cast<int>(Code::kInvalidArgument));
+}
+
+// What a borrower may try. 0: none of it works.
+int misuse(int ready, int go) {
+  if (!become(kNobody)) return 1;
+  auto borrowed = l2::borrow_packet_socket("left", kPort);
+  if (!borrowed.ok()) return 2;
+  int fd = borrowed->fd.value(), none = 0;
+  sock_filter everything[] = {{BPF_RET | BPF_K, 0, 0, UINT32_MAX}};
+  sock_fprog filter{.len = 1, .filter = everything};
+  if (::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) == 0 || errno != EPERM) return 3;
+  if (::setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof(none)) == 0 || errno != EPERM) return 4;
+  if (::setsockopt(fd, SOL_SOCKET, SO_LOCK_FILTER, &none, sizeof(none)) == 0) return 5;
+  // These the kernel allows; they must not help.
+  (void)::setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &none, sizeof(none));
+  packet_mreq promiscuous{.mr_ifindex = static_cast<int>(::if_nametoindex("left")), .mr_type = PACKET_MR_PROMISC, .mr_alen = 0, .mr_address = {}};
+  (void)::setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof(promiscuous));
+  sockaddr_ll all{};
+  all.sll_family = AF_PACKET;
+  all.sll_protocol = htons(3);  // ETH_P_ALL
+  for (int index : {0, static_cast<int>(::if_nametoindex("left"))}) {
+    all.sll_ifindex = index;
+    if (::bind(fd, reinterpret_cast<sockaddr*>(&all), sizeof(all)) != 0) return 6;
+    char byte;
+    if (::write(ready, "r", 1) != 1 || ::read(go, &byte, 1) != 1) return 7;
+    // The parent has sent what is not for this port, and then one that is.
+    uint8_t frame[2048];
+    pollfd readable{fd, POLLIN, 0};
+    if (::poll(&readable, 1, 20'000) != 1) return 10;
+    ssize_t got = ::recv(fd, frame, sizeof(frame), MSG_DONTWAIT);
+    if (got < 60 || frame[59] != 0x77) return 8;
+    if (::recv(fd, frame, sizeof(frame), MSG_DONTWAIT) >= 0) return 9;
+  }
+  return 0;
+}
+
+TEST_CASE("a borrowed socket cannot be made to see anything but its port", "[l2][broker]") {
+  NEEDS_USERS();
+  NothingLeftBehind audit;
+  Lending lending;
+  REQUIRE(run("ip address add 10.98.0.1/24 dev left"));
+  RawWire right("right"), left("left");
+  int ready[2], go[2];
+  REQUIRE(::pipe(ready) == 0);
+  REQUIRE(::pipe(go) == 0);
+  pid_t child = start([&] {
+    ::close(ready[0]);
+    ::close(go[1]);
+    return misuse(ready[1], go[0]);
+  });
+  ::close(ready[1]);
+  ::close(go[0]);
+  // To the port: version 1, of 60 bytes with a mark at their end.
+  auto frame = [](uint16_t type, uint16_t port, uint8_t mark, const Mac& to) {
+    std::vector<uint8_t> bytes(74);
+    Mac from = mac_number(11);
+    std::copy(to.begin(), to.end(), bytes.begin());
+    std::copy(from.begin(), from.end(), bytes.begin() + 6);
+    bytes[12] = static_cast<uint8_t>(type >> 8), bytes[13] = static_cast<uint8_t>(type);
+    bytes[14] = 1 << 5 | 7;
+    bytes[18] = static_cast<uint8_t>(port), bytes[19] = static_cast<uint8_t>(port >> 8);
+    bytes[73] = mark;
+    return bytes;
+  };
+  const Mac own = mac_number(10);
+  for (int round = 0; round < 2; ++round) {
+    char byte;
+    if (::read(ready[0], &byte, 1) != 1) break;  // it has ended, which is told below
+    CHECK(right.send(frame(0x88b5, kPort + 1, 1, own)));                               // another port
+    CHECK(right.send(frame(0x88b6, kPort, 2, own)));                                   // another EtherType
+    CHECK(right.send(frame(0x0800, kPort, 3, own)));                                   // IP
+    CHECK(right.send(frame(0x88b5, kPort, 4, mac_number(99))));                        // another host
+    CHECK(right.send(frame(0x88b5, kPort, 5, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff})));  // everybody
+    CHECK(left.send(frame(0x88b5, kPort, 6, mac_number(11))));                         // what leaves, and comes at another interface
+    CHECK(right.send(frame(0x88b5, kPort, 0x77, own)));
+    REQUIRE(::write(go[1], "g", 1) == 1);
+  }
+  CHECK(exit_code(child) == 0);
+  ::close(ready[0]);
+  ::close(go[1]);
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,73 @@
+#include "tools/broker/broker_command.h"
+
+#include <fmt/format.h>
+#include <pwd.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sluice/l2/broker.h>
+
+namespace sluice::tools {
+namespace {
+
+constexpr const char* kExample = "sudo sluice broker --interface eth0 --uid 1000";
+
+struct Flags {
+  l2::BrokerOptions options;
+  std::vector<std::string> users;
+};
+
+uid_t user_of(const std::string& text) {
+  char* end = nullptr;
+  unsigned long number = std::strtoul(text.c_str(), &end, 10);
+  if (!text.empty() && text[0] >= '0' && text[0] <= '9' && *end == '\0' && number < UINT32_MAX) return static_cast<uid_t>(number);
+  const passwd* found = ::getpwnam(text.c_str());
+  if (found == nullptr) throw CLI::ValidationError("--uid", fmt::format("'{}' is no user; example: {}", text, kExample));
+  return found->pw_uid;
+}
+
+volatile sig_atomic_t stopped = 0;
+void stop(int) { stopped = 1; }
+
+int run(const l2::BrokerOptions& options) {
+  auto broker = l2::Broker::open(options);
+  if (!broker.ok()) {
+    fmt::print(stderr, "sluice: {}\n", broker.status().to_string());
+    return 1;
+  }
+  // Without SA_RESTART: a signal ends the wait, and the socket's file goes with the broker.
+  struct sigaction action {};
+  action.sa_handler = stop;
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+  fmt::print("lends packet sockets at {} by {}\n", options.interface, options.path);
+  std::fflush(stdout);
+  while (stopped == 0) {
+    Status served = broker->serve_one();
+    if (!served.ok()) fmt::print(stderr, "sluice: refused: {}\n", served.to_string());
+    if (served.code() == Code::kNoMemory) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_broker_command(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("broker", "lend packet sockets for l2:// to programs without CAP_NET_RAW");
+  command->add_option("--interface", flags->options.interface, "the interface")->required();
+  command->add_option("--uid", flags->users, "a user who may borrow, by number or name; may be repeated (root always may)");
+  command->add_option("--path", flags->options.path, "of the Unix socket (default /run/sluice-l2-INTERFACE); programs look at SLUICE_L2_BROKER, then there");
+  command->callback([flags, &exit_code] {
+    for (const std::string& user : flags->users) flags->options.users.push_back(user_of(user));
+    if (flags->options.path.empty()) flags->options.path = l2::broker_path(flags->options.interface);
+    exit_code = run(flags->options);
+  });
+}
+
+}  // namespace sluice::tools
