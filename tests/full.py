@@ -135,7 +135,7 @@ def main():
     parser.add_argument("--only", default="", metavar="PREFIX")
     parser.add_argument("--list", action="store_true", help="print the slices and whether they passed on these sources")
     options = parser.parse_args()
-    digests = {tuple(folders): digest_of(folders) for folders in (SOURCES, SLP_SOURCES, GUEST_SOURCES, FRAME_SOURCES)}
+    digests = {folders: digest_of(folders) for folders in {tuple(folders) for _, folders, _ in slices()}}
     done = passed_before()
     if options.list:
         for name, folders, _ in chosen(options.only):
