@@ -120,9 +120,11 @@ Result<PacketSocket> borrow_packet_socket(const std::string& interface, uint16_t
   Fd fd = unix_socket();
   if (fd.value() < 0) return no_descriptor(errno);
   limit_waits(fd.value(), kBrokerSeconds);
-  if (::connect(fd.value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || ::send(fd.value(), &request, sizeof(request), MSG_NOSIGNAL) < 0) {
+  if (::connect(fd.value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     return failed(Code::kUnreachable, "no broker answers at " + path, errno);
   }
+  // Refused by who we are, perhaps before this is sent or read: the answer is there all the same.
+  (void)::send(fd.value(), &request, sizeof(request), MSG_NOSIGNAL);
   Answer answer{};
   iovec piece{&answer, sizeof(answer)};
   Passed passed{};
@@ -132,6 +134,7 @@ Result<PacketSocket> borrow_packet_socket(const std::string& interface, uint16_t
   message.msg_control = passed.bytes;
   message.msg_controllen = sizeof(passed.bytes);
   ssize_t bytes = ::recvmsg(fd.value(), &message, MSG_CMSG_CLOEXEC);
+  if (bytes < 0 && errno == ECONNRESET) bytes = ::recvmsg(fd.value(), &message, MSG_CMSG_CLOEXEC);
   PacketSocket socket = take_descriptors(message);
   if (bytes != sizeof(answer) || answer.magic != kMagic || answer.version != kVersion || answer.code >= kCodeCount) {
     return failed(Code::kUnreachable, "no broker answers at " + path, bytes < 0 ? errno : 0);

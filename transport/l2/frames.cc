@@ -87,8 +87,10 @@ class PacketCarrier final : public Carrier {
     while (sent < frames.size()) {
       int taken = ::sendmmsg(fd_.value(), messages.data() + sent, static_cast<unsigned>(frames.size() - sent), MSG_DONTWAIT);
       if (taken < 0 && errno == EINTR) continue;
-      // One that the device refuses is like one lost on the wire; a full queue takes no more.
-      bool full = taken < 0 && (errno == EAGAIN || errno == ENOBUFS);
+      // One that the device refuses is like one lost on the wire; a full socket takes no more.
+      // ENOBUFS may be one frame's own fault (veth: larger than the other end's MTU), and what
+      // comes after it may be the small one that shall find that out.
+      bool full = taken < 0 && errno == EAGAIN;
       if (taken <= 0) frames_not_taken.add(full ? frames.size() - sent : 1);
       if (full) return;
       sent += taken > 0 ? static_cast<size_t>(taken) : 1;
