@@ -102,7 +102,7 @@ def simple(order, packet):
 
 
 def old(order, packet, ticks):
-    return block(order, 2, struct.pack(order + "HHIIII", 0, 0, ticks >> 32, ticks & 0xFFFFFFFF, len(packet), len(packet)) + packet)
+    return block(order, 2, struct.pack(order + "HHIIII", 0, 3, ticks >> 32, ticks & 0xFFFFFFFF, len(packet), len(packet)) + packet)
 
 
 def pcapng(packets, order="<"):

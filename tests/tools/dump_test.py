@@ -20,6 +20,17 @@ MACS = {"client": "02:00:00:00:00:0a", "server": "02:00:00:00:00:0b"}
 FIRST_NS = 1_700_000_000 * 10**9
 
 
+def eager(offset, payload):
+    """A frame with a piece of the message stream, made from the first golden one."""
+    frame = bytearray(next(frame for end, frame in FRAMES if end == "client" and frame[0] & 31 == 8)[:48])
+    frame[6:8] = len(payload).to_bytes(2, "little")
+    frame[40:44] = offset.to_bytes(4, "little")
+    frame[32:36] = decode.crc32c(payload).to_bytes(4, "little")
+    frame[28:32] = bytes(4)
+    frame[28:32] = decode.crc32c(bytes(frame)).to_bytes(4, "little")
+    return bytes(frame) + payload
+
+
 class Dump(command.CommandTest):
     def dump(self, capture, *arguments, expect=0):
         """(stdout's lines, stderr) of a capture given by stdin."""
@@ -98,6 +109,19 @@ class Golden(Dump):
         self.assertEqual(all_records(self.packets[::-1]), all_records(self.packets))
         self.assertEqual(all_records([packet for packet in self.packets for _ in "12"]), all_records(self.packets))
 
+    def test_a_long_stream_is_told_to_its_end_and_a_hole_that_is_never_filled_ends_it(self):
+        message = (1000).to_bytes(4, "little") + bytes(1000)
+        frames = [eager(at * len(message), message) for at in range(80)]
+        def told(frames):
+            return [len(said["records"]) for said in self.json(captures.pcap([captures.ethernet("client", frame) for frame in frames]))]
+        self.assertEqual(told(frames), [1] * 80)
+        self.assertEqual(told(frames[:60] + frames[61:62] + frames[60:61]), [1] * 60 + [0, 2])
+        self.assertEqual(told(frames[:1] + frames[2:20] + frames[1:2]), [1] + [0] * 18 + [19])
+        self.assertEqual(told(frames[:1] + frames[2:] + frames[1:2]), [1] + [0] * 79)  # more than is kept
+        # Offsets begin again after 2^32.
+        wrapped = [eager((2**32 - 2008 + at * 1004) % 2**32, message) for at in range(4)]
+        self.assertEqual(told(wrapped), [0] * 2 + [1] * 2)  # a stream begins at 0: what is before it was never seen
+
     def test_vlan_tags_one_or_two(self):
         for vlans in ((42,), (100, 4094)):
             told = self.json(captures.pcap([captures.ethernet(end, frame, vlans) for end, frame in FRAMES]))
@@ -124,6 +148,7 @@ class Golden(Dump):
         clients = [(end, frame) for end, frame in FRAMES if end == "client"]
         told = self.json(captures.pcap([captures.in_ethernet(captures.ipv4("client", b"".join(frame for _, frame in clients)))]))
         self.check_golden(told, clients)
+        self.assertEqual([said["bytes"] for said in told], [len(frame) for _, frame in clients])
 
     def test_fragments_of_datagrams_are_counted_and_not_guessed_at(self):
         packets = [captures.in_ethernet(captures.ipv4("client", FRAMES[0][1], fragment=0x2000)),
@@ -260,6 +285,29 @@ class Damage(Dump):
         _, errors = self.dump(captures.pcap([captures.ethernet("client", self.data)], snap=10))
         self.assertIn("1 packets cut before it can be told", errors)
 
+    def test_only_padding_that_is_missing_is_no_cut(self):
+        ping = next(frame for _, frame in FRAMES if frame[0] & 31 == 7)
+        packet = captures.ethernet("client", ping)
+        self.assertGreater(len(packet), 14 + len(ping))
+        told = [self.json(captures.pcap([packet], snap=14 + len(ping) - less))[0].get("cut", False) for less in (0, 1)]
+        self.assertEqual(told, [False, True])
+
+    def test_a_simple_packet_is_as_long_as_its_interface_keeps(self):
+        packet = captures.ethernet(*FRAMES[0])
+        capture = captures.section("<") + captures.interface("<", snap=77) + \
+            captures.block("<", 3, captures.struct.pack("<I", len(packet)) + packet[:80])
+        self.assertEqual(self.json(capture)[0]["captured_bytes"], 77 - 14)
+
+    def test_bytes_after_a_datagram_are_not_of_it(self):
+        frame = FRAMES[0][1]
+        packet = bytearray(captures.ipv4("client", frame + b"trailer"))
+        packet[24:26] = (8 + len(frame)).to_bytes(2, "big")
+        for trailer in (b"", bytes(9)):
+            said, = self.json(captures.pcap([captures.in_ethernet(bytes(packet) + trailer)]))
+            self.assertEqual(said["bytes"], len(frame))
+        said, = self.json(captures.pcap([captures.in_ethernet(captures.ipv4("client", frame)) + bytes(9)]))
+        self.assertEqual(said["bytes"], len(frame))
+
     def test_a_file_that_ends_too_early_tells_all_before_and_says_where(self):
         packets = [captures.ethernet(end, frame) for end, frame in FRAMES[:4]]
         for capture in (captures.pcap(packets), captures.pcapng(packets)):
@@ -286,7 +334,7 @@ class Damage(Dump):
             "neither pcap nor pcapng": b"\x7fELF" + bytes(60),
             "the file is empty": b"",
             "pcap version 3": captures.pcap([packet])[:4] + b"\3\0" + captures.pcap([packet])[6:],
-            "a packet of 4294967295 bytes": captures.pcap([]) + struct.pack("<IIII", 1, 1, 0xFFFFFFFF, 0xFFFFFFFF),
+            ": a packet of 4294967295 bytes": captures.pcap([]) + struct.pack("<IIII", 1, 1, 0xFFFFFFFF, 0xFFFFFFFF),
             "a packet's time": captures.pcap([]) + struct.pack("<IIII", 1, 1_000_000, 0, 0),
             "section without byte order": b"\n\r\r\n" + struct.pack("<I", 28) + bytes(20),
             "a section's header of 4294967292 bytes": b"\n\r\r\n" + struct.pack("<IIHHQ", 0xFFFFFFFC, 0x1A2B3C4D, 1, 0, 0) + bytes(20),
@@ -299,6 +347,8 @@ class Damage(Dump):
             "of interface 1, of which nothing was said": head + captures.enhanced("<", packet, 0, number=1),
             "of interface 0, of which nothing was said": captures.section("<") + captures.simple("<", packet),
             "bytes in a smaller block": head + captures.block("<", 6, struct.pack("<IIIII", 0, 0, 0, 400, 400) + bytes(60)),
+            "after 1 packets, at byte 296: a packet of interface 0": head + captures.enhanced("<", bytes(60), 0) + captures.section("<") +
+            captures.enhanced("<", bytes(60), 0),
             "a packet's block of 16 bytes": head + captures.block("<", 6, bytes(16)),
             "an interface's block of 4 bytes": captures.section("<") + captures.block("<", 1, bytes(4)),
             "an interface's option that goes beyond": captures.section("<") + captures.block("<", 1, struct.pack("<HHIHH", 1, 0, 0, 9, 500)),
