@@ -6,6 +6,7 @@ Must not judge speed. Run by Bazel from the workspace root of the runfiles.
 import json
 import os
 import subprocess
+import sys
 import unittest
 
 FOLDER = os.path.join("benchmarks", "bare")
@@ -35,11 +36,31 @@ CASES = [
     ("vgg16_tcp", ["-n", "1"], "seconds"),
     ("vgg16_unix", ["-n", "1"], "seconds"),
     ("vgg16_tcp", ["--mode", "chunked", "-n", "1"], "seconds"),
+    ("udp_bulk", ["--mode", "joined", "--size", "1048576", "-n", "64"], "seconds"),
+    ("udp_bulk", ["--mode", "single", "--size", "1000001", "-n", "16"], "seconds"),
 ]
 
+# The same over a wire between two namespaces.
+WIRE_CASES = [
+    ("frame_pingpong", ["--mode", "blocking", "-n", "200"], "one_way_ns"),
+    ("frame_pingpong", ["--mode", "spinning", "-n", "200"], "one_way_ns"),
+    ("frame_pingpong", ["--mode", "ring", "-n", "3000"], "one_way_ns"),
+    ("frame_bulk", ["--mode", "mmsg", "--size", "4000000", "-n", "8"], "seconds"),
+    ("frame_bulk", ["--mode", "ring", "--size", "4000000", "-n", "8"], "seconds"),
+    ("udp_bulk", ["--mode", "joined", "--size", "4000000", "-n", "8"], "seconds"),
+    ("udp_bulk", ["--mode", "single", "--size", "4000000", "-n", "8"], "seconds"),
+    ("tcp_pingpong", ["--mode", "epoll", "-n", "200"], "one_way_ns"),
+    ("tcp_bulk", ["--size", "1048576", "-n", "64"], "seconds"),
+]
+WIRE = [sys.executable, os.path.join("benchmarks", "wire.py"), "--mtu", "9000", "--"]
 
-def run(program, flags):
-    command = [os.path.join(FOLDER, program)] + flags
+
+def have_wire():
+    return subprocess.run(WIRE + ["true"], capture_output=True, timeout=60).returncode == 0
+
+
+def run(program, flags, before=()):
+    command = list(before) + [os.path.join(FOLDER, program)] + flags
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
@@ -59,6 +80,27 @@ class EveryBareProgram(unittest.TestCase):
                 self.assertGreater(line[times]["min"], 0)
                 self.assertLessEqual(line[times]["min"], line[times]["p50"])
                 self.assertLessEqual(line[times]["p50"], line[times]["max"])
+
+    def test_over_a_wire_it_prints_one_object_or_notices_a_flipped_bit(self):
+        if not have_wire():
+            print("SKIPPED netns: no network namespaces with a veth pair", file=sys.stderr)
+            print("sluice-skips 1", file=sys.stderr)
+            return
+        for program, flags, times in WIRE_CASES:
+            with self.subTest(program=program, flags=flags):
+                done = run(program, flags, WIRE)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                line = json.loads(done.stdout)
+                self.assertIs(line["verified"], True)
+                self.assertGreater(line[times]["min"], 0)
+                done = run(program, flags + ["--corrupt"], WIRE)
+                self.assertEqual(done.returncode, 4, done.stderr)
+                self.assertEqual(done.stdout, "")
+
+    def test_frames_need_a_wire_and_say_how_to_get_one(self):
+        done = run("frame_pingpong", [])
+        self.assertEqual(done.returncode, 77)
+        self.assertIn("wire.py", done.stderr)
 
     def test_prints_no_figure_when_one_bit_of_the_payload_is_wrong(self):
         for program, flags, _ in CASES:

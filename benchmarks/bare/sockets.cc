@@ -11,6 +11,7 @@
 #include <cerrno>
 
 #include "benchmarks/bare/program.h"
+#include "benchmarks/bare/wire.h"
 
 namespace bare {
 namespace {
@@ -27,16 +28,18 @@ void set_nodelay(int fd) {
 }
 
 SocketPair tcp_pair() {
+  if (have_wire()) enter(End::kFar);
   const int listener = tcp_socket();
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = ipv4_of(End::kFar);
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   socklen_t length = sizeof address;
   if (bind(listener, generic, length) != 0) die("bind");
   if (listen(listener, 1) != 0) die("listen");
   if (getsockname(listener, generic, &length) != 0) die("getsockname");
   SocketPair pair;
+  if (have_wire()) enter(End::kNear);
   pair.measuring_side = tcp_socket();
   if (connect(pair.measuring_side, generic, length) != 0) die("connect");
   pair.peer_side = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);

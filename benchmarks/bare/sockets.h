@@ -14,8 +14,8 @@ namespace bare {
 
 enum class Family { kTcp, kUnix };
 
-// Two connected descriptors, made before the fork. TCP runs over 127.0.0.1 with
-// TCP_NODELAY on both ends; everything else is the kernel's default.
+// Two connected descriptors, made before the fork. TCP runs over 127.0.0.1, or over the wire
+// that benchmarks/wire.py has laid, with TCP_NODELAY on both ends; everything else is the kernel's default.
 struct SocketPair {
   int peer_side = -1;
   int measuring_side = -1;

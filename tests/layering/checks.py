@@ -54,7 +54,7 @@ DOORS = [
         "examples/asio_echo.cc",  # the io_context is the user's
     ] + _TESTS + _YARDSTICKS),
     ("verbs", r"#\s*include\s*<(infiniband|rdma)/", ["transport/verbs/verbs_api.*"]),
-    ("packet sockets", r"\bAF_PACKET\b|#\s*include\s*<linux/if_packet\.h>", ["transport/l2/*", "tools/dump/*"] + _TESTS),
+    ("packet sockets", r"\bAF_PACKET\b|#\s*include\s*<linux/if_packet\.h>", ["transport/l2/*", "tools/dump/*"] + _TESTS + _YARDSTICKS),
     ("memory mappings", r"(?<![\w.>])mmap\s*\(|\bmemfd_create\s*\(", [
         "allocator/linux_page_source.*",
         "transport/shm/mapper.*", "transport/shm/ring.*",
