@@ -67,7 +67,9 @@ struct Side {
   }
   Buffer buffer() { return must(context->allocate({static_cast<int64_t>(size)}, uint8), "allocate"); }
   void receive(Buffer&& into, Box& box) { must(endpoint.receive({.tag = kTag}, std::move(into), {.sink = &box, .deadline = later()}), "receive"); }
-  void send(const Tensor& tensor, Box& box) { must(endpoint.send(kTag, tensor, {.sink = &box, .deadline = later(), .level = Level::kPlaced}), "send"); }
+  void send(const Tensor& tensor, Box& box, Level level = Level::kPlaced) {
+    must(endpoint.send(kTag, tensor, {.sink = &box, .deadline = later(), .level = level}), "send");
+  }
   void until(const Box& box, uint64_t count) {
     if (!context->wait_until([&] { return box.count >= count; }, later()).ok()) bare::die("waiting");
   }
@@ -92,7 +94,7 @@ int echo(const bare::Options& options, Side& side, bare::PeerReport& report) {
     if (options.corrupt && i == kWarmUpRounds + options.iterations / 2) bare::flip_one_bit(got.bytes().data(), options.size);
     Tensor answer = std::move(got).freeze();
     if (i + 1 == kWarmUpRounds + options.iterations) report.cpu_seconds = bare::process_cpu_seconds();
-    side.send(answer, out);
+    side.send(answer, out, Level::kSourceReusable);
     next = side.buffer();
   }
   side.until(out, kWarmUpRounds + options.iterations);
@@ -112,7 +114,7 @@ int measure_pingpong(const bare::Options& options, Side& side, const bare::PeerR
     Tensor tensor = std::move(payload).freeze();
     side.receive(side.buffer(), in);
     const uint64_t start = bare::now_ns();
-    side.send(tensor, out);
+    side.send(tensor, out, Level::kSourceReusable);
     side.until(in, i + 1);
     const uint64_t took = bare::now_ns() - start;
     if (i < kWarmUpRounds) continue;

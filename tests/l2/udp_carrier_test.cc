@@ -139,7 +139,7 @@ TEST_CASE("frames of all sizes arrive as they were, in order, joined or not", "[
   }
 }
 
-TEST_CASE("64 frames of one size leave in two calls' worth, and frames for different peers apart", "[l2][udp]") {
+TEST_CASE("64 frames of one size leave as two packets to be cut, and frames for different peers apart", "[l2][udp]") {
   test::NothingLeftBehind audit;
   Ends one("127.0.0.1"), other("127.0.0.1");
   uint64_t joined = read_counter("l2.udp_datagrams_joined");

@@ -169,6 +169,7 @@ void Connection::on_state(bool up, int why) {
 void Connection::note_ended(Status why) {
   if (failed_) return;
   failed_ = true;
+  host_.activate(*this);
   failure_ = std::move(why);
   if (state_ != State::kReady) state_ = State::kEnded;
 }
@@ -274,6 +275,7 @@ bool Connection::take_message(proto::ConstBytes message) {
 void Connection::set_client(proto::DirectClient* client) {
   client_ = client;
   leaving_ = client == nullptr;
+  host_.activate(*this);
   if (!leaving_) return;
   events_.clear();
   early_.clear();

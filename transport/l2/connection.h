@@ -15,6 +15,7 @@
 #include <sluice/base/clock.h>
 #include <sluice/l2/counted.h>
 #include <sluice/l2/frames.h>
+#include <sluice/l2/timers.h>
 #include <sluice/proto/direct_client.h>
 
 struct slp_config;
@@ -27,6 +28,7 @@ struct slp_tx;
 namespace sluice::l2 {
 
 class Connection;
+class L2Link;
 class Port;
 
 // Whoever owns the connections of a context.
@@ -112,6 +114,8 @@ class Connection final {
   bool stopped() const { return stopped_; }
 
   bool marked_active = false;  // the host's
+  Timer timer{.owner = this};  // the host's
+  L2Link* link = nullptr;      // the host's: who has to be told of news
 
  private:
   struct Ops;

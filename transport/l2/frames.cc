@@ -10,11 +10,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include <sluice/l2/broker.h>
 #include <sluice/l2/packet_socket.h>
+#include <sluice/l2/ring.h>
 
 #include "kernel_compat/slp/slp_wire.h"
 
@@ -23,6 +25,7 @@ namespace {
 
 constexpr const char* kOrigin = "l2/frames";
 constexpr size_t kMacBytes = 6;
+Counter rings_refused("l2.rings_refused");
 
 ifreq request_for(const std::string& interface) {
   ifreq request{};
@@ -37,8 +40,10 @@ class PacketCarrier final : public Carrier {
     int index;
     uint16_t mtu;
     PeerAddress own;
+    size_t room;  // of the socket
   };
-  PacketCarrier(PacketSocket socket, Place place) : fd_(std::move(socket.fd)), claim_(std::move(socket.claim)), place_(std::move(place)) {}
+  PacketCarrier(PacketSocket socket, Place place, std::optional<ReceiveRing> ring)
+      : fd_(std::move(socket.fd)), claim_(std::move(socket.claim)), place_(std::move(place)), ring_(std::move(ring)) {}
   Path path() const override { return Path::kPacket; }
   int fd() const override { return fd_.value(); }
   uint16_t mtu() const override {
@@ -49,6 +54,8 @@ class PacketCarrier final : public Carrier {
   uint16_t mtu_to(const PeerAddress&) const override { return mtu(); }
   // One more, so that what is longer is seen to be.
   size_t slot_bytes() const override { return size_t{place_.mtu} + 1; }
+  // Half: a frame takes a whole slot of the ring, or is charged with its page.
+  size_t receive_bytes() const override { return (ring_ ? ReceiveRing::kRingBytes : place_.room) / 2; }
   bool pads() const override { return true; }  // up to Ethernet's least length
   const PeerAddress& own_address() const override { return place_.own; }
   std::string address_text(const PeerAddress& address, uint16_t port) const override {
@@ -97,37 +104,73 @@ class PacketCarrier final : public Carrier {
     }
   }
 
+  bool has_ring() const override { return ring_.has_value(); }
+  void take_error() override {
+    int error = 0;
+    socklen_t length = sizeof(error);
+    (void)::getsockopt(fd_.value(), SOL_SOCKET, SO_ERROR, &error, &length);
+  }
+  void release() override {
+    if (ring_) ring_->release();
+  }
+
   std::span<const FrameIn> receive(ReceiveRoom& room) override {
+    return ring_ ? receive_from_ring(room) : receive_by_calls(room);
+  }
+
+ private:
+  std::span<const FrameIn> receive_from_ring(ReceiveRoom& room) {
+    room.frames.clear();
+    RingFrame frame;
+    size_t taken = 0;
+    for (; taken < ReceiveRoom::kSlots && ring_->next(frame); ++taken) {
+      if (!frame.whole || frame.source == nullptr || frame.bytes > place_.mtu) {
+        frames_truncated.add();
+        continue;
+      }
+      room.sources[taken] = {.size = kMacBytes};
+      std::memcpy(room.sources[taken].bytes.data(), frame.source, kMacBytes);
+      room.frames.push_back({.from = &room.sources[taken], .data = frame.data, .bytes = frame.bytes});
+    }
+    room.drained = taken < ReceiveRoom::kSlots;
+    return room.frames;
+  }
+
+  std::span<const FrameIn> receive_by_calls(ReceiveRoom& room) {
     constexpr size_t kSlots = ReceiveRoom::kSlots;
-    std::array<mmsghdr, kSlots> messages{};
+    std::array<mmsghdr, kSlots> messages;
     std::array<iovec, kSlots> places;
     std::array<sockaddr_ll, kSlots> sources;
-    for (size_t i = 0; i < kSlots; ++i) {
+    for (size_t i = 0; i < ask_; ++i) {
       places[i] = {room.slot(i), room.slot_bytes()};
       msghdr& header = messages[i].msg_hdr;
+      header = {};
       header.msg_name = &sources[i];
       header.msg_namelen = sizeof(sources[i]);
       header.msg_iov = &places[i];
       header.msg_iovlen = 1;
     }
-    int came = ::recvmmsg(fd_.value(), messages.data(), kSlots, MSG_DONTWAIT, nullptr);
+    int came = ::recvmmsg(fd_.value(), messages.data(), static_cast<unsigned>(ask_), MSG_DONTWAIT, nullptr);
     room.frames.clear();
-    room.drained = came < static_cast<int>(kSlots);
+    room.drained = came < static_cast<int>(ask_);
+    // Each slot costs its preparation: as many as came, and some more.
+    ask_ = std::clamp<size_t>(static_cast<size_t>(std::max(came, 0)) * 2, 1, kSlots);
     for (size_t i = 0; i < static_cast<size_t>(std::max(came, 0)); ++i) {
       if ((messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0 || messages[i].msg_len > place_.mtu || sources[i].sll_halen != kMacBytes) {
         frames_truncated.add();
         continue;
       }
-      room.sources[i].size = kMacBytes;
+      room.sources[i] = {.size = kMacBytes};  // another carrier's may have been longer
       std::memcpy(room.sources[i].bytes.data(), sources[i].sll_addr, kMacBytes);
       room.frames.push_back({.from = &room.sources[i], .data = room.slot(i), .bytes = messages[i].msg_len});
     }
     return room.frames;
   }
 
- private:
   Fd fd_, claim_;
   Place place_;
+  size_t ask_ = 1;  // slots that the next call offers
+  std::optional<ReceiveRing> ring_;
 };
 
 }  // namespace
@@ -162,7 +205,7 @@ void ReceiveRoom::reserve(size_t slot_bytes) {
   memory_ = std::make_unique_for_overwrite<uint8_t[]>(kSlots * slot_bytes_);
 }
 
-Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t port) {
+Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t port, bool ring) {
   Result<PacketSocket> opened = open_packet_socket(interface, port);
   if (opened.code() == Code::kAccessDenied && broker_is_there(interface)) opened = borrow_packet_socket(interface, port);
   if (!opened.ok()) return opened.status();
@@ -175,14 +218,23 @@ Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "the MTU of " + interface + " is " + std::to_string(mtu) + "; SLP needs 1452");
   }
   sockaddr_ll bound{};
-  socklen_t length = sizeof(bound);
-  if (::getsockname(opened->fd.value(), reinterpret_cast<sockaddr*>(&bound), &length) != 0 || bound.sll_halen != kMacBytes) {
+  int room = 0;
+  socklen_t length = sizeof(bound), room_length = sizeof(room);
+  if (::getsockname(opened->fd.value(), reinterpret_cast<sockaddr*>(&bound), &length) != 0 || bound.sll_halen != kMacBytes ||
+      ::getsockopt(opened->fd.value(), SOL_SOCKET, SO_RCVBUF, &room, &room_length) != 0) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, interface + " is no Ethernet: it has no MAC address");
   }
   PeerAddress own{.size = kMacBytes};
   std::memcpy(own.bytes.data(), bound.sll_addr, kMacBytes);
+  std::optional<ReceiveRing> made;
+  if (ring) {
+    auto tried = ReceiveRing::make(opened->fd.value(), mtu);
+    if (tried.ok()) made.emplace(std::move(tried).value());
+    if (!tried.ok()) rings_refused.add();
+  }
   port = opened->port;
-  auto carrier = std::make_unique<PacketCarrier>(std::move(*opened), PacketCarrier::Place{interface, bound.sll_ifindex, mtu, own});
+  PacketCarrier::Place place{interface, bound.sll_ifindex, mtu, own, static_cast<size_t>(room)};
+  auto carrier = std::make_unique<PacketCarrier>(std::move(*opened), std::move(place), std::move(made));
   return OpenedCarrier{std::move(carrier), port};
 }
 

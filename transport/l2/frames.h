@@ -51,8 +51,8 @@ struct FrameIn {
   bool ce = false;  // the network says that there is congestion
 };
 
-// Frames to be sent in one call.
-inline constexpr size_t kBatch = 64;
+// Frames to be sent in one call: in UDP at MTU 1500, two packets' worth of 46.
+inline constexpr size_t kBatch = 92;
 
 // Where frames are received; one for all carriers of a context, which use it in turn.
 class ReceiveRoom {
@@ -88,6 +88,8 @@ class Carrier {
   // for when a connection begins, and twice a second.
   virtual uint16_t mtu() const = 0;
   virtual uint16_t mtu_to(const PeerAddress& peer) const = 0;
+  // Payload for which the kernel has room until receive() is called.
+  virtual size_t receive_bytes() const = 0;
   // Of the slots that receive() needs.
   virtual size_t slot_bytes() const = 0;
   // Frames may come with bytes behind them that are not theirs.
@@ -102,8 +104,13 @@ class Carrier {
   virtual void send(std::span<const FrameOut> frames) = 0;
   // Ok, or why nothing leaves or comes: the interface is down, its cable is out, or it is gone.
   virtual Status look() const { return Status(); }
-  // The next frames, valid until the room is used again.
+  // The next frames, valid until the room is used again or release() is called.
   virtual std::span<const FrameIn> receive(ReceiveRoom& room) = 0;
+  virtual void release() {}
+  // The descriptor tells an error, which is over when it was asked for: look() says what is wrong.
+  virtual void take_error() {}
+  // Frames are looked for without a system call, in memory that costs ReceiveRing::kRingBytes.
+  virtual bool has_ring() const { return false; }
 };
 
 // A carrier at the port that is its own.
@@ -114,10 +121,10 @@ struct OpenedCarrier {
 
 // SLP's EtherType at one interface, towards one port; 0: any that is free above 32767. The
 // port is this process's until the carrier goes. Without the privilege a broker is asked, if
-// there is one (broker.h). Errors: kAccessDenied (CAP_NET_RAW),
-// kInvalidArgument (no such interface: the detail names those there are; the port is taken),
-// kNoMemory.
-Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t port);
+// there is one (broker.h). With `ring`, and a kernel that makes one, frames come into a ring.
+// Errors: kAccessDenied (CAP_NET_RAW), kInvalidArgument (no such interface: the detail names
+// those there are; the port is taken), kNoMemory.
+Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t port, bool ring);
 
 // SLUICE_L2_CHECKSUMS=1 asks for payload checksums, which both ends then send. Ethernet has its
 // own; these also find what a switch or a bridge damages between two cables.

@@ -36,7 +36,9 @@ L2Link::L2Link(Lingering& lingering, std::unique_ptr<Connection> connection)
       connection_(std::move(connection)),
       traits_(l2_traits(connection_->path())),
       local_name_(connection_->local_name()),
-      peer_name_(connection_->peer_name()) {}
+      peer_name_(connection_->peer_name()) {
+  connection_->link = this;
+}
 
 void L2Link::set_client(proto::LinkClient* client) {
   client_ = client;
@@ -134,6 +136,7 @@ void L2Link::close() {
   if (closed()) return;
   connection_->close_windows();  // grants end with the connection, not with its last message
   connection_->set_client(nullptr);
+  connection_->link = nullptr;
   lingering_.linger(std::move(connection_));
 }
 

@@ -14,8 +14,8 @@ namespace sluice::l2 {
 namespace {
 
 constexpr const char* kOrigin = "l2/port";
-// Batches that one port takes in a turn.
-constexpr int kBatchesPerTurn = 4;
+// Batches that one port takes in a turn: more would keep what is to be acknowledged waiting.
+constexpr int kBatchesPerTurn = 1;
 // Answers to frames that are nobody's: more would help whoever floods.
 constexpr uint32_t kRefusalsPerSpan = 10;
 constexpr Duration kRefusalSpan = std::chrono::milliseconds(10);
@@ -39,14 +39,20 @@ uint64_t nanoseconds(Instant t) { return static_cast<uint64_t>(t.time_since_epoc
 
 }  // namespace
 
-Result<std::unique_ptr<Port>> Port::open(Context& context, OpenedCarrier opened) {
-  std::unique_ptr<Port> made(new Port(context, std::move(opened)));
+Result<std::unique_ptr<Port>> Port::open(Context& context, PortOwner& owner, OpenedCarrier opened) {
+  std::unique_ptr<Port> made(new Port(context, owner, std::move(opened)));
   SLUICE_RETURN_IF_ERROR(context.watch(made->carrier_->fd(), EPOLLIN, made.get()));
   return made;
 }
 
-Port::Port(Context& context, OpenedCarrier opened)
-    : context_(context), carrier_(std::move(opened.carrier)), number_(opened.port), last_mtu_(carrier_->mtu()) {}
+Port::Port(Context& context, PortOwner& owner, OpenedCarrier opened)
+    : context_(context), owner_(owner), carrier_(std::move(opened.carrier)), number_(opened.port), last_mtu_(carrier_->mtu()) {}
+
+// progress() looks what has come.
+void Port::on_event(uint32_t epoll_events) noexcept {
+  if ((epoll_events & EPOLLERR) != 0) carrier_->take_error();
+  owner_.heat(*this);
+}
 
 Port::~Port() { context_.unwatch(carrier_->fd(), this); }
 
@@ -62,11 +68,16 @@ Result<uint32_t> Port::add(Connection& connection) {
   free_.pop_back();
   slots_[index].connection = &connection;
   ++count_;
-  return index | static_cast<uint32_t>(slots_[index].generation) << 16;
+  uint32_t number = index | static_cast<uint32_t>(slots_[index].generation) << 16;
+  // One that was there before is over: nobody lives twice in one place.
+  by_place_[{connection.place().peer, connection.place().peer_port}] = number;
+  return number;
 }
 
 void Port::remove(uint32_t connection) {
   Slot& slot = slots_[connection & 0xffff];
+  auto place = by_place_.find({slot.connection->place().peer, slot.connection->place().peer_port});
+  if (place != by_place_.end() && place->second == connection) by_place_.erase(place);
   slot.connection = nullptr;
   if (++slot.generation == 0) slot.generation = 1;
   free_.push_back(static_cast<uint16_t>(connection & 0xffff));
@@ -80,12 +91,16 @@ Connection* Port::find(uint32_t number) const {
 }
 
 Connection* Port::find(const PeerAddress& peer, uint16_t peer_port) const {
-  for (const Slot& slot : slots_) {
-    if (slot.connection == nullptr || slot.connection->failed() || slot.connection->stopped()) continue;
-    const Connection::Place& place = slot.connection->place();
-    if (place.peer == peer && place.peer_port == peer_port) return slot.connection;
-  }
-  return nullptr;
+  auto place = by_place_.find({peer, peer_port});
+  Connection* connection = place != by_place_.end() ? find(place->second) : nullptr;
+  return connection != nullptr && !connection->failed() && !connection->stopped() ? connection : nullptr;
+}
+
+size_t Port::PlaceHash::operator()(const std::pair<PeerAddress, uint16_t>& place) const {
+  // FNV-1a. Whoever chooses addresses to collide must answer from each of them first.
+  uint64_t hash = 0xcbf29ce484222325u ^ place.second;
+  for (size_t i = 0; i < place.first.size; ++i) hash = (hash ^ place.first.bytes[i]) * 0x100000001b3u;
+  return hash;
 }
 
 void Port::set_listener(PortListener* listener) {
@@ -120,13 +135,14 @@ void Port::check(Instant now) {
   }
 }
 
-size_t Port::receive(ReceiveRoom& room) {
+size_t Port::receive(ReceiveRoom& room, Instant& now) {
   size_t work = 0;
   for (int batch = 0; batch < kBatchesPerTurn; ++batch) {
     std::span<const FrameIn> frames = carrier_->receive(room);
-    Instant now = frames.empty() ? Instant{} : sluice::now();
+    if (!frames.empty()) now = sluice::now();
     for (const FrameIn& frame : frames) take(frame, now);
     frames_received.add(frames.size());
+    carrier_->release();
     work += frames.size();
     if (room.drained) break;
   }

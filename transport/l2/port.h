@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <sluice/api/context.h>
@@ -25,13 +27,23 @@ class PortListener {
   ~PortListener() = default;
 };
 
+// Whoever looks at ports in his turns.
+class PortOwner {
+ public:
+  // Something has come there, or is about to.
+  virtual void heat(Port& port) noexcept = 0;
+
+ protected:
+  ~PortOwner() = default;
+};
+
 class Port final : public EventHandler {
  public:
   // Connections of one port.
   static constexpr size_t kMostConnections = 16384;
 
   // Errors: kNoMemory.
-  static Result<std::unique_ptr<Port>> open(Context& context, OpenedCarrier opened);
+  static Result<std::unique_ptr<Port>> open(Context& context, PortOwner& owner, OpenedCarrier opened);
   ~Port();
 
   Carrier& carrier() { return *carrier_; }
@@ -49,16 +61,17 @@ class Port final : public EventHandler {
   // a second at least.
   void check(Instant now);
 
-  // Hands out what has come, up to a bound; returns how many frames.
-  size_t receive(ReceiveRoom& room);
+  // Hands out what has come, up to a bound; returns how many frames. If there were any, `now`
+  // is when they were taken.
+  size_t receive(ReceiveRoom& room, Instant& now);
 
  private:
   struct Slot {
     Connection* connection = nullptr;
     uint16_t generation = 1;
   };
-  Port(Context& context, OpenedCarrier opened);
-  void on_event(uint32_t) noexcept override {}  // progress() looks
+  Port(Context& context, PortOwner& owner, OpenedCarrier opened);
+  void on_event(uint32_t epoll_events) noexcept override;
   void take(const FrameIn& in, Instant now);
   void take_hello(const FrameIn& in, const slp_frame& frame, Connection* known, Instant now);
   void refuse(const FrameIn& in, const slp_frame& frame, Instant now);
@@ -66,13 +79,20 @@ class Port final : public EventHandler {
   Connection* find(uint32_t number) const;
   Connection* find(const PeerAddress& peer, uint16_t peer_port) const;
 
+  // Of connections, by the place of their peer.
+  struct PlaceHash {
+    size_t operator()(const std::pair<PeerAddress, uint16_t>& place) const;
+  };
+
   Context& context_;
+  PortOwner& owner_;
   std::unique_ptr<Carrier> carrier_;
   uint16_t number_;
   PortListener* listener_ = nullptr;
   std::unique_ptr<slp_listener> listening_;
   std::vector<Slot> slots_;
   std::vector<uint16_t> free_;
+  std::unordered_map<std::pair<PeerAddress, uint16_t>, uint32_t, PlaceHash> by_place_;
   size_t count_ = 0;
   Instant looked_{}, unusable_since_{};
   uint32_t bad_looks_ = 0;

@@ -1,6 +1,7 @@
 #include <sluice/l2/provider.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include <sluice/api/identity.h>
@@ -25,12 +26,18 @@ constexpr Duration kAnswerLimit = std::chrono::seconds(3);
 // A peer has this long from its HELLO over SLP to that of the session.
 constexpr Duration kGreetingLimit = std::chrono::seconds(5);
 constexpr size_t kMostHalfOpen = 128;
+// Frames that are handed out within a microsecond or two: what is sent in answer bears their time.
+constexpr size_t kFewFrames = 4;
 // The last messages of a closed connection have this long to be acknowledged.
 constexpr Duration kLingerLimit = std::chrono::seconds(1);
 // The same when the context goes away, which waits for it.
 constexpr Duration kLastLingerLimit = std::chrono::milliseconds(100);
-// Timers that are nearer are waited for without sleep: epoll counts milliseconds.
-constexpr Duration kTooNearToSleep = std::chrono::milliseconds(1);
+// Timers that are nearer are waited for without sleep, which would cost as much.
+constexpr Duration kTooNearToSleep = std::chrono::microseconds(20);
+// Epoll counts milliseconds: nearer ones take a timer of the kernel.
+constexpr Duration kEpollTick = std::chrono::milliseconds(1);
+// Rings of 4 MiB in one context. Ports beyond these ask by calls, which many seldom ones do anyway.
+constexpr int kMostRings = 4;
 
 Counter half_open_dropped("l2.half_open_dropped");
 
@@ -39,13 +46,13 @@ struct Way {
   OpenedCarrier opened;
   PeerAddress peer;
 };
-Result<Way> open_way(const Address& address) {
+Result<Way> open_way(const Address& address, bool ring) {
   if (address.is_udp()) {
     SLUICE_TRY(UdpMeeting meeting, open_udp_towards(address.name, address.port));
     return Way{std::move(meeting.opened), meeting.peer};
   }
   SLUICE_TRY(PeerAddress peer, peer_at(address.host, address.name));
-  SLUICE_TRY(OpenedCarrier opened, open_packet_carrier(address.host, 0));
+  SLUICE_TRY(OpenedCarrier opened, open_packet_carrier(address.host, 0, ring));
   return Way{std::move(opened), peer};
 }
 
@@ -53,7 +60,7 @@ Status invalid(std::string why) { return Status(Code::kInvalidArgument, Scope::k
 
 }  // namespace
 
-L2Provider::L2Provider(Context& context) : context_(context), node_(std::make_unique<slp_node>()), sessions_(context.now()) {
+L2Provider::L2Provider(Context& context) : context_(context), node_(std::make_unique<slp_node>()), sleep_timer_(context), sessions_(context.now()) {
   slp_node_init(node_.get(), kPullBudget);
 }
 
@@ -64,7 +71,7 @@ L2Provider::~L2Provider() {
   Instant deadline = after(now(), kLastLingerLimit);
   while (!leaving_.empty() && now() < deadline) {
     Instant t = now();
-    receive();
+    for (const auto& port : ports_) port->receive(room_, t);
     fire_timers(t);
     send_out(now());
     see_off(t);
@@ -83,17 +90,24 @@ wire::Hello L2Provider::hello(const proto::SessionOptions& options) {
   return hello;
 }
 
+bool L2Provider::may_have_ring() const {
+  return std::count_if(ports_.begin(), ports_.end(), [](const auto& port) { return port->carrier().has_ring(); }) < kMostRings;
+}
+
 Result<Port*> L2Provider::open_port(OpenedCarrier opened) {
-  SLUICE_TRY(std::unique_ptr<Port> port, Port::open(context_, std::move(opened)));
+  SLUICE_TRY(std::unique_ptr<Port> port, Port::open(context_, *this, std::move(opened)));
   room_.reserve(port->carrier().slot_bytes());
+  // What is asked for must find room when all of it comes at once.
+  node_->pull_budget = std::min<uint64_t>(node_->pull_budget, port->carrier().receive_bytes());
   ports_.push_back(std::move(port));
+  hot_.add(*ports_.back());
   note_use();
   return ports_.back().get();
 }
 
 Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, const wire::Hello& ours, Instant deadline) {
   // A port of its own: a second HELLO from the same port would be a restart.
-  SLUICE_TRY(Way way, open_way(address));
+  SLUICE_TRY(Way way, open_way(address, may_have_ring()));
   SLUICE_TRY(Port * port, open_port(std::move(way.opened)));
   untidy_ = true;
   SLUICE_TRY(std::unique_ptr<Connection> connection, Connection::connect(*this, {port, way.peer, address.port}, ours));
@@ -140,7 +154,7 @@ Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
     SLUICE_TRY(meant, peer_at(address.host, address.name));
   }
   SLUICE_TRY(OpenedCarrier opened,
-             address.is_udp() ? open_udp_carrier(address.name, address.port) : open_packet_carrier(address.host, address.port));
+             address.is_udp() ? open_udp_carrier(address.name, address.port) : open_packet_carrier(address.host, address.port, may_have_ring()));
   SLUICE_TRY(Port * port, open_port(std::move(opened)));
   if (meant.size != 0 && meant != port->carrier().own_address()) {
     Status why = invalid(address.host + " has the address " + mac_text(port->carrier().own_address()) + ", not " + address.name + "; listen at l2://" +
@@ -174,27 +188,22 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::make_endpoint(std::unique_ptr<
   return std::shared_ptr<EndpointCore>(session);
 }
 
-size_t L2Provider::receive() {
-  size_t work = 0;
-  for (size_t i = 0; i < ports_.size(); ++i) work += ports_[i]->receive(room_);
-  return work;
-}
-
 size_t L2Provider::progress(Instant now) {
   // A completion may progress the context: the frames that are being handed out come first.
   if (inside_) return 0;
   inside_ = true;
-  size_t work = receive();
-  Instant exact = sluice::now();
-  if (next_timer_ <= exact) fire_timers(exact);
-  for (size_t i = 0; i < connections_.size(); ++i) {
-    L2Link* link = connections_[i].link;
-    work += link->poll(exact);
-    untidy_ = untidy_ || link->closed();
+  // A turn in which nothing comes reads no clock: the context's is a few dozen turns old at most.
+  Instant exact = now;
+  size_t work = hot_.receive(room_, exact);
+  bool much = work > kFewFrames;
+  if (timers_.next() <= exact) fire_timers(exact);
+  // Whoever has news was active. Who is told of them may make others so.
+  for (size_t i = 0; i < active_.size(); ++i) {
+    if (active_[i]->link != nullptr) work += active_[i]->link->poll(exact);
   }
   for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->progress(exact);
   work += sessions_.progress(now);
-  if (!active_.empty()) send_out(sluice::now());
+  if (!active_.empty()) send_out(work == 0 || much ? sluice::now() : exact);
   if (!leaving_.empty()) work += see_off(exact);
   inside_ = false;
   if (untidy_) tidy();
@@ -209,18 +218,22 @@ void L2Provider::activate(Connection& connection) noexcept {
 void L2Provider::posted(Connection& connection) noexcept {
   if (inside_) return activate(connection);  // with all else of this turn
   if (connection.pump(sluice::now())) activate(connection);
-  next_timer_ = std::min(next_timer_, connection.next_timeout());
+  timers_.set(connection.timer, connection.next_timeout());
+  hot_.add(*connection.place().port);  // for the answer
 }
 
 void L2Provider::remember(Connection& connection) {
-  all_.push_back(&connection);
   // Room for all of them at once: activate() never allocates.
-  active_.reserve(all_.capacity());
-  sending_.reserve(all_.capacity());
+  ++living_;
+  size_t room = std::bit_ceil(living_);
+  active_.reserve(room);
+  sending_.reserve(room);
+  timers_.reserve(room);
 }
 
 void L2Provider::forget(Connection& connection) noexcept {
-  std::erase(all_, &connection);
+  --living_;
+  timers_.set(connection.timer, kNever);
   std::erase(active_, &connection);
   std::replace(sending_.begin(), sending_.end(), &connection, static_cast<Connection*>(nullptr));
   untidy_ = true;
@@ -233,24 +246,26 @@ void L2Provider::send_out(Instant now) {
     Connection* connection = sending_[i];
     if (connection == nullptr) continue;
     connection->marked_active = false;
-    if (connection->pump(now)) activate(*connection);
-    next_timer_ = std::min(next_timer_, connection->next_timeout());
+    if (connection->pump(now) || (connection->link != nullptr && connection->link->has_news())) activate(*connection);
+    timers_.set(connection->timer, connection->next_timeout());
   }
   sending_.clear();
 }
 
 void L2Provider::fire_timers(Instant now) {
-  next_timer_ = kNever;
-  for (size_t i = 0; i < all_.size(); ++i) {
-    if (all_[i]->next_timeout() <= now) all_[i]->on_timer(now);
-    next_timer_ = std::min(next_timer_, all_[i]->next_timeout());
+  while (timers_.next() <= now) {
+    Connection& connection = *timers_.first().owner;
+    // What it has to send now may be what is due: the timer is set again when it is sent.
+    timers_.set(connection.timer, kNever);
+    connection.on_timer(now);
+    connection.place().port->check(now);
   }
-  for (size_t i = 0; i < ports_.size(); ++i) ports_[i]->check(now);
 }
 
 void L2Provider::linger(std::unique_ptr<Connection> connection) noexcept {
   connection->set_client(nullptr);
   leaving_.push_back({std::move(connection), after(sluice::now(), kLingerLimit)});
+  untidy_ = true;
   note_use();
 }
 
@@ -263,7 +278,11 @@ void L2Provider::tidy() {
   if (inside_) return;
   untidy_ = false;
   std::erase_if(connections_, [](const Held& held) { return held.link->closed() && !held.session->has_work(); });
-  std::erase_if(ports_, [](const auto& port) { return !port->in_use(); });
+  std::erase_if(ports_, [&](const auto& port) {
+    if (!port->in_use()) hot_.remove(*port);
+    return !port->in_use();
+  });
+  if (ports_.empty()) sleep_timer_.close();
   note_use();
 }
 
@@ -271,12 +290,13 @@ void L2Provider::note_use() { in_use_ = !ports_.empty() || sessions_.size() > 0 
 
 bool L2Provider::begin_sleep() {
   if (sessions_.has_work() || !active_.empty()) return false;
-  bool news = std::any_of(connections_.begin(), connections_.end(), [](const Held& held) { return held.link->has_news(); });
-  return !news && (next_timer_ == kNever || next_timer_ > after(sluice::now(), kTooNearToSleep));
+  Instant now = sluice::now(), next = timers_.next();
+  if (next <= after(now, kTooNearToSleep)) return false;
+  return next > after(now, kEpollTick) || sleep_timer_.arm(next, now);
 }
 
 Instant L2Provider::next_timeout() {
-  Instant next = std::min(sessions_.next_timeout(), next_timer_);
+  Instant next = std::min(sessions_.next_timeout(), timers_.next());
   for (const L2Listener* listener : listeners_) next = std::min(next, listener->next_timeout());
   for (const Leaving& leaving : leaving_) next = std::min(next, leaving.expires);
   return next;

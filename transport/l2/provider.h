@@ -9,15 +9,18 @@
 
 #include <sluice/api/context.h>
 #include <sluice/l2/connection.h>
+#include <sluice/l2/hot_ports.h>
 #include <sluice/l2/link.h>
 #include <sluice/l2/port.h>
+#include <sluice/l2/sleep_timer.h>
+#include <sluice/l2/timers.h>
 #include <sluice/proto/session_set.h>
 
 namespace sluice::l2 {
 
 class L2Listener;
 
-class L2Provider final : public Provider, public ConnectionHost, public Lingering {
+class L2Provider final : public Provider, public ConnectionHost, public PortOwner, public Lingering {
  public:
   explicit L2Provider(Context& context);
   ~L2Provider() override;
@@ -51,11 +54,12 @@ class L2Provider final : public Provider, public ConnectionHost, public Lingerin
   wire::Hello hello(const proto::SessionOptions& options);
   void activate(Connection& connection) noexcept override;
   void posted(Connection& connection) noexcept override;
+  void heat(Port& port) noexcept override { hot_.add(port); }
   void remember(Connection& connection) override;
   void forget(Connection& connection) noexcept override;
   slp_node& node() override { return *node_; }
   void linger(std::unique_ptr<Connection> connection) noexcept override;
-  size_t receive();
+  bool may_have_ring() const;
   size_t see_off(Instant now);
   void fire_timers(Instant now);
   void send_out(Instant now);
@@ -66,14 +70,16 @@ class L2Provider final : public Provider, public ConnectionHost, public Lingerin
   std::unique_ptr<slp_node> node_;
   ReceiveRoom room_;
   std::vector<std::unique_ptr<Port>> ports_;
-  std::vector<Connection*> all_;     // every connection that lives
+  HotPorts hot_;
+  Timers timers_;
+  SleepTimer sleep_timer_;
+  size_t living_ = 0;                // connections
   std::vector<Connection*> active_;  // may have frames to send
   std::vector<Connection*> sending_;
   std::vector<Held> connections_;
   std::vector<L2Listener*> listeners_;
   std::vector<Leaving> leaving_;
   proto::SessionSet sessions_;
-  Instant next_timer_ = kNever;  // of the connections: not later than the first
   bool inside_ = false;
   bool untidy_ = false;
 };

@@ -22,6 +22,9 @@ constexpr size_t kMostSegments = 64;
 // cut them either.
 constexpr size_t kMostJoined = 128;
 constexpr size_t kSlotBytes = 65'536;
+// Taken at once: a third of what SLP lets one transfer have under way, so that acknowledgements
+// leave while more comes; and little enough to be copied on from the cache.
+constexpr size_t kMostAsked = 4;
 // An IP address to send from, or that it came to; the size of segments; ECN.
 constexpr size_t kControlBytes = CMSG_SPACE(sizeof(in6_pktinfo)) + 3 * CMSG_SPACE(sizeof(int));
 constexpr uint8_t kEcnBits = 3, kCongestionExperienced = 3;
@@ -62,6 +65,8 @@ class UdpCarrier final : public Carrier {
   int fd() const override { return socket_.fd.value(); }
   uint16_t mtu() const override { return mtu_; }
   uint16_t mtu_to(const PeerAddress& peer) const override { return std::min(mtu_, payload_towards(unpack(peer))); }
+  // Half: each datagram is charged with more than its bytes.
+  size_t receive_bytes() const override { return socket_.room.receive / 2; }
   size_t slot_bytes() const override { return kSlotBytes; }
   bool pads() const override { return false; }
   const PeerAddress& own_address() const override { return own_; }
@@ -191,10 +196,9 @@ void UdpCarrier::send(std::span<const FrameOut> frames) {
 }
 
 std::span<const FrameIn> UdpCarrier::receive(ReceiveRoom& room) {
-  constexpr size_t kSlots = ReceiveRoom::kSlots;
-  std::array<mmsghdr, kSlots> messages;
-  std::array<iovec, kSlots> places;
-  std::array<Call, kSlots> calls;
+  std::array<mmsghdr, kMostAsked> messages;
+  std::array<iovec, kMostAsked> places;
+  std::array<Call, kMostAsked> calls;
   for (size_t i = 0; i < ask_; ++i) {
     places[i] = {room.slot(i), kSlotBytes};
     messages[i].msg_hdr = {.msg_name = socket_.connected ? nullptr : &calls[i].to,
@@ -216,7 +220,7 @@ std::span<const FrameIn> UdpCarrier::receive(ReceiveRoom& room) {
   }
   for (size_t i = 0; i < static_cast<size_t>(came); ++i) take(room, i, messages[i]);
   // Each slot costs its preparation: as many as came, and some more.
-  ask_ = std::min(static_cast<size_t>(came) * 2, kSlots);
+  ask_ = std::min(static_cast<size_t>(came) * 2, kMostAsked);
   return room.frames;
 }
 

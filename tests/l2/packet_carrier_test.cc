@@ -1,0 +1,162 @@
+// Carrier A by itself over a veth pair, with the kernel's ring and without: every frame as it
+// was and in order, also around the ring's end and after it was full.
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
+#include <catch2/catch.hpp>
+
+#include <poll.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <sluice/base/counters.h>
+#include <sluice/l2/frames.h>
+#include <sluice/l2/ring.h>
+
+#include "kernel_compat/slp/slp_wire.h"
+#include "tests/l2/crossing.h"
+#include "tests/support/audit.h"
+#include "tests/support/skip.h"
+
+namespace sluice::l2 {
+namespace {
+
+bool have_wire = false;
+
+struct Prepare final : Catch::TestEventListenerBase {
+  using TestEventListenerBase::TestEventListenerBase;
+  void testRunStarting(const Catch::TestRunInfo&) override {
+    have_wire = (::unshare(CLONE_NEWNET) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) &&
+                test::run("ip link add left address 02:00:00:00:00:0a type veth peer name right address 02:00:00:00:00:0b") &&
+                test::run("ip link set left mtu 9000 up") && test::run("ip link set right mtu 9000 up");
+  }
+};
+CATCH_REGISTER_LISTENER(Prepare)
+
+#define NEEDS_WIRE() \
+  if (!have_wire) return test::skip("netns", "no network namespace with a veth pair: unshare or ip is refused")
+
+// Frame number `n` of so many bytes, for a port: what the kernel's filter looks at, the number,
+// and bytes that follow from it.
+std::vector<uint8_t> frame_of(uint32_t n, size_t bytes, uint16_t port) {
+  std::vector<uint8_t> frame(bytes);
+  for (size_t i = 0; i < bytes; ++i) frame[i] = static_cast<uint8_t>(n * 31 + i * 7);
+  frame[0] = SLP_VERSION << 5;
+  slp_store16(&frame[4], port);
+  slp_store32(&frame[8], n);
+  return frame;
+}
+
+struct Ends {
+  explicit Ends(bool ring) {
+    auto a = open_packet_carrier("left", 0, false);
+    auto b = open_packet_carrier("right", 0, ring);
+    REQUIRE(a.ok());
+    REQUIRE(b.ok());
+    left = std::move(a).value();
+    right = std::move(b).value();
+    REQUIRE(right.carrier->has_ring() == ring);
+    to = right.carrier->own_address();
+    room.reserve(right.carrier->slot_bytes());
+  }
+  void send(uint32_t n, size_t bytes) {
+    std::vector<uint8_t> memory = frame_of(n, bytes, right.port);
+    FrameOut frame{.to = &to, .pieces = {}, .count = 1};
+    frame.pieces[0] = {memory.data(), memory.size()};
+    left.carrier->send({&frame, 1});
+  }
+  // The numbers of what has come by now; each frame is checked.
+  std::vector<uint32_t> come(const std::function<size_t(uint32_t)>& bytes_of) {
+    std::vector<uint32_t> numbers;
+    do {
+      for (const FrameIn& frame : right.carrier->receive(room)) {
+        uint32_t n = slp_load32(frame.data + 8);
+        REQUIRE(frame.bytes == bytes_of(n));
+        REQUIRE(std::memcmp(frame.data, frame_of(n, frame.bytes, right.port).data(), frame.bytes) == 0);
+        REQUIRE(mac_text(*frame.from) == "02:00:00:00:00:0a");
+        numbers.push_back(n);
+      }
+      right.carrier->release();
+    } while (!room.drained);
+    return numbers;
+  }
+  OpenedCarrier left, right;
+  PeerAddress to;
+  ReceiveRoom room;
+};
+
+size_t many_sizes(uint32_t n) { return 60 + (n * 977) % 8900; }
+
+TEST_CASE("frames arrive as they were and in order, around the ring's end as well", "[l2]") {
+  NEEDS_WIRE();
+  for (bool ring : {false, true}) {
+    test::NothingLeftBehind audit;
+    INFO((ring ? "ring" : "calls"));
+    Ends ends(ring);
+    uint32_t next = 0;
+    // The ring holds 448 of them.
+    for (int burst = 0; burst < 60; ++burst) {
+      uint32_t first = next;
+      for (int i = 0; i < 1 + burst * 5 % 97; ++i, ++next) ends.send(next, many_sizes(next));
+      std::vector<uint32_t> numbers = ends.come(many_sizes);
+      REQUIRE(numbers.size() == next - first);
+      for (uint32_t i = 0; i < numbers.size(); ++i) REQUIRE(numbers[i] == first + i);
+    }
+    CHECK(next > 1500);
+  }
+}
+
+TEST_CASE("a ring that was full loses what comes then, and nothing else", "[l2]") {
+  NEEDS_WIRE();
+  test::NothingLeftBehind audit;
+  Ends ends(true);
+  auto small = [](uint32_t) -> size_t { return 100; };
+  for (uint32_t round = 0; round < 3; ++round) {
+    for (uint32_t i = 0; i < 2000; ++i) ends.send(round * 10'000 + i, 100);
+    std::vector<uint32_t> numbers = ends.come(small);
+    INFO("round " << round << ", " << numbers.size());
+    CHECK(numbers.size() >= 300);
+    CHECK(numbers.size() < 2000);
+    for (uint32_t i = 0; i < numbers.size(); ++i) REQUIRE(numbers[i] == round * 10'000 + i);
+  }
+}
+
+TEST_CASE("a port with a ring is readable when a frame has come, and not when it was taken", "[l2]") {
+  NEEDS_WIRE();
+  for (bool ring : {false, true}) {
+    Ends ends(ring);
+    auto readable = [&](int limit_ms) {
+      pollfd waiting{ends.right.carrier->fd(), POLLIN, 0};
+      return ::poll(&waiting, 1, limit_ms) == 1;
+    };
+    for (uint32_t n = 0; n < 1000; ++n) {
+      REQUIRE_FALSE(readable(0));
+      ends.send(n, 100);
+      REQUIRE(readable(20'000));
+      REQUIRE(ends.come([](uint32_t) -> size_t { return 100; }).size() == 1);
+    }
+  }
+}
+
+TEST_CASE("frames that are not this port's, or of another version, wake nobody", "[l2]") {
+  NEEDS_WIRE();
+  for (bool ring : {false, true}) {
+    Ends ends(ring);
+    FrameOut frame{.to = &ends.to, .pieces = {}, .count = 1};
+    std::vector<uint8_t> other_port = frame_of(1, 100, static_cast<uint16_t>(ends.right.port ^ 1));
+    std::vector<uint8_t> other_version = frame_of(2, 100, ends.right.port);
+    other_version[0] = 2 << 5;
+    for (std::vector<uint8_t>* memory : {&other_port, &other_version}) {
+      frame.pieces[0] = {memory->data(), memory->size()};
+      ends.left.carrier->send({&frame, 1});
+    }
+    ends.send(3, 100);
+    CHECK(ends.come([](uint32_t) -> size_t { return 100; }) == std::vector<uint32_t>{3});
+  }
+}
+
+}  // namespace
+}  // namespace sluice::l2

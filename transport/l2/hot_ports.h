@@ -1,0 +1,38 @@
+// The few ports whose sockets are looked at in every turn; of the others epoll says when
+// something has come. Knows no frames.
+#ifndef SLUICE_L2_HOT_PORTS_H_
+#define SLUICE_L2_HOT_PORTS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <sluice/base/clock.h>
+
+namespace sluice::l2 {
+
+class Port;
+class ReceiveRoom;
+
+class HotPorts {
+ public:
+  // Something has come there, or is about to.
+  void add(Port& port) noexcept;
+  void remove(const Port& port) noexcept;
+  // Hands out what has come to them; returns how many frames. If any: `now` is when.
+  size_t receive(ReceiveRoom& room, Instant& now);
+
+ private:
+  // Each costs a system call in a turn in which nothing has come.
+  static constexpr size_t kMost = 4;
+  struct Hot {
+    Port* port = nullptr;
+    uint32_t fruitless = 0;
+  };
+  std::array<Hot, kMost> hot_{};
+  size_t count_ = 0;
+};
+
+}  // namespace sluice::l2
+
+#endif  // SLUICE_L2_HOT_PORTS_H_
