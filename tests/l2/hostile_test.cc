@@ -1,11 +1,18 @@
 // Frames that no honest peer sends, put on the wire beside a live connection: each is dropped
 // or refused and counted by its cause, and the connection goes on as if nothing had been.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
+
+#include <sluice/select/open.h>
 
 #include "kernel_compat/slp/slp.h"
 #include "tests/l2/raw_peer.h"
@@ -318,6 +325,70 @@ TEST_CASE("two peers with one MAC address are two, and one that begins anew ends
   REQUIRE(crowd.until([&] { return again.state() == SLP_UP; }));
   live.check_alive();
   CHECK(again.state() == SLP_UP);
+}
+
+// ---- one that is killed and started anew
+
+// Takes messages at a port that is always the same, until it is killed.
+pid_t start_listener(const std::string& at) {
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  pid_t pid = ::fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    auto context = open_context({});
+    if (!context.ok()) ::_exit(1);
+    auto listener = (*context)->listen(at);
+    if (!listener.ok() || ::write(ready[1], "r", 1) != 1) ::_exit(2);
+    std::vector<Endpoint> peers;
+    Box box;
+    for (;;) {
+      auto next = listener->try_accept();
+      if (next.ok()) {
+        auto room = (*context)->allocate({5000}, uint8);
+        if (!room.ok() || !next->receive({.tag = 1}, std::move(*room), {.sink = &box, .deadline = kNever}).ok()) ::_exit(3);
+        peers.push_back(std::move(*next));
+      }
+      (void)(*context)->wait(in(std::chrono::milliseconds(10)));
+    }
+  }
+  ::close(ready[1]);
+  char byte;
+  bool listens = ::read(ready[0], &byte, 1) == 1;
+  ::close(ready[0]);
+  REQUIRE(listens);
+  return pid;
+}
+
+void end(pid_t pid) {
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+}
+
+TEST_CASE("a peer that was killed and started anew is told of at once, and met anew", "[l2]") {
+  if (!own_network()) return skip("netns", kNoNetwork);
+  NothingLeftBehind audit;
+  Cable cable;
+  pid_t first = start_listener("l2://right:7000");
+  {
+    auto context = std::move(open_context({})).value();
+    const std::string at = "l2://left/" + mac_of_number(11) + ":7000";
+    auto peer = context->connect(at);
+    REQUIRE(peer.ok());
+    CHECK(peer->send_and_wait(1, filled(*context, 5000, 1).freeze(), soon()).ok());
+    end(first);
+    pid_t second = start_listener("l2://right:7000");
+    Box box;
+    REQUIRE(peer->send(1, filled(*context, 5000, 2).freeze(), {.sink = &box, .deadline = soon(), .level = Level::kPlaced}).ok());
+    REQUIRE(context->wait_until([&] { return peer->state() == EndpointState::kClosed && !box.all.empty(); }, soon()).ok());
+    INFO(box.all[0].status.to_string());
+    CHECK(box.all[0].status.detail().find("was restarted") != std::string_view::npos);
+    auto again = context->connect(at);
+    REQUIRE(again.ok());
+    CHECK(again->send_and_wait(1, filled(*context, 5000, 3).freeze(), soon()).ok());
+    end(second);
+  }
 }
 
 // ---- floods
