@@ -93,6 +93,7 @@ struct sluice_sock;
 
 struct sluice_peer {
 	refcount_t references;
+	kuid_t uid; /* in whose share it counts */
 	struct sluice_sock *owner;
 	u8 mac[ETH_ALEN];
 	u16 port;
@@ -219,6 +220,11 @@ void sluice_sock_work(struct work_struct *work);
 void sluice_sock_wake(struct sock *sk, __poll_t what);
 int sluice_errno(enum slp_status why);
 
+/* ---- sluice_quota.c */
+
+bool sluice_quota_take(kuid_t uid);
+void sluice_quota_give_back(kuid_t uid);
+
 /* ---- memory: sluice_region.c, sluice_transfer.c, sluice_ring.c */
 
 int sluice_region_add(struct sluice_sock *ss, struct sluice_register *request);
@@ -264,7 +270,7 @@ void sluice_ports_cut(struct net *net, u32 ifindex, bool gone);
 extern struct proto sluice_proto;
 extern struct net_proto_family sluice_family_ops;
 extern struct workqueue_struct *sluice_workqueue;
-extern unsigned int sluice_max_sessions;
+extern unsigned int sluice_max_sessions, sluice_max_sessions_per_user;
 extern bool sluice_unprivileged;
 extern unsigned short sluice_ethertype_number;
 static inline u16 sluice_ethertype(void)

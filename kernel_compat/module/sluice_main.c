@@ -17,6 +17,10 @@ unsigned int sluice_max_sessions = 4096;
 module_param_named(max_sessions, sluice_max_sessions, uint, 0644);
 MODULE_PARM_DESC(max_sessions, "sessions of the whole machine, some 60 KiB each (default 4096)");
 
+unsigned int sluice_max_sessions_per_user = 1024;
+module_param_named(max_sessions_per_user, sluice_max_sessions_per_user, uint, 0644);
+MODULE_PARM_DESC(max_sessions_per_user, "of these, of one user who is not root (default 1024)");
+
 bool sluice_unprivileged = true;
 module_param_named(unprivileged, sluice_unprivileged, bool, 0644);
 MODULE_PARM_DESC(unprivileged, "anyone may open sockets, not only who has CAP_NET_RAW (default Y)");
@@ -49,7 +53,8 @@ static int __init sluice_init(void)
 	error = register_pernet_subsys(&sluice_net_ops);
 	if (error)
 		goto err_destroy_workqueue;
-	error = proto_register(&sluice_proto, 1);
+	/* No cache of its own: 6.1 loses that cache's name if its place in sysfs fails. */
+	error = proto_register(&sluice_proto, 0);
 	if (error)
 		goto err_unregister_pernet;
 	error = register_netdevice_notifier(&netdevices);

@@ -16,8 +16,6 @@
 /* An old session of the same peer is taken away before a new one begins; others may come between. */
 #define SLUICE_TRIES 8
 
-static atomic_t sessions = ATOMIC_INIT(0);
-
 /* ---- what the core asks for */
 
 static bool take_message(void *user, const struct slp_rts *rts, const uint8_t *data, uint32_t bytes)
@@ -193,16 +191,18 @@ struct sluice_peer *sluice_peer_numbered(struct sluice_sock *ss, u32 number)
 
 static struct sluice_peer *new_peer(struct sluice_sock *ss, const u8 *mac, u16 port)
 {
-	struct sluice_peer *peer = NULL;
+	kuid_t uid = ss->sk.sk_uid;
+	bool taken = sluice_quota_take(uid);
+	struct sluice_peer *peer = taken ? kvzalloc(sizeof(*peer) + slp_session_bytes(), GFP_KERNEL_ACCOUNT) : NULL;
 
-	if (atomic_inc_return(&sessions) <= READ_ONCE(sluice_max_sessions))
-		peer = kvzalloc(sizeof(*peer) + slp_session_bytes(), GFP_KERNEL_ACCOUNT);
 	if (!peer) {
-		atomic_dec(&sessions);
+		if (taken)
+			sluice_quota_give_back(uid);
 		sluice_count(sluice_sock_net(ss), SLUICE_SESSIONS_REFUSED);
 		return NULL;
 	}
 	refcount_set(&peer->references, 1);
+	peer->uid = uid;
 	peer->owner = ss;
 	ether_addr_copy(peer->mac, mac);
 	peer->port = port;
@@ -214,8 +214,8 @@ void sluice_peer_put(struct sluice_peer *peer)
 {
 	if (!refcount_dec_and_test(&peer->references))
 		return;
+	sluice_quota_give_back(peer->uid);
 	kvfree(peer);
-	atomic_dec(&sessions);
 }
 
 /* A slot of the socket's table, with what the core is to be told. False: none is left. */

@@ -105,7 +105,7 @@ static int create(struct net *net, struct socket *sock, int protocol, int kern)
 		return -ESOCKTNOSUPPORT;
 	if (protocol != 0)
 		return -EPROTONOSUPPORT;
-	sk = sk_alloc(net, sluice_family_ops.family, GFP_KERNEL, &sluice_proto, kern);
+	sk = sk_alloc(net, sluice_family_ops.family, GFP_KERNEL_ACCOUNT, &sluice_proto, kern);
 	if (!sk)
 		return -ENOMEM;
 	sock->ops = &kSocketOps;

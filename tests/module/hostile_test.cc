@@ -309,6 +309,36 @@ TEST_CASE("an unprivileged process may not take an administrator's port, nor mor
   CHECK(WEXITSTATUS(status) == 0);
 }
 
+TEST_CASE("a user takes his share of the sessions, and leaves the rest to others") {
+  Module module("max_sessions_per_user=40");
+  Wire wire;
+  Fd other = bound_socket(wire.b, 7000), own = open_socket(wire.a.space);
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  pid_t child = ::fork();
+  if (child == 0) {
+    if (::setns(wire.a.space.fd(), CLONE_NEWNET) != 0) ::_exit(8);
+    become_nobody();
+    int sent = 0;
+    std::vector<Fd> many;
+    for (int i = 0; i < 4; ++i) {
+      many.emplace_back(::socket(SLUICE_FAMILY, SOCK_RDM | SOCK_NONBLOCK, 0));
+      for (uint16_t port = 1; port <= 20; ++port) sent += send_to(many.back().value(), "x", seen_from(wire.a, wire.b, port)) == 1;
+    }
+    char told = static_cast<char>(sent);
+    if (::write(ready[1], &told, 1) != 1) ::_exit(1);
+    ::pause();
+  }
+  char sent = 0;
+  REQUIRE(::read(ready[0], &sent, 1) == 1);
+  CHECK(sent == 40);
+  CHECK(connect_to(own.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
 TEST_CASE("messages and lengths at their limits") {
   Module module;
   Wire wire;

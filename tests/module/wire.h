@@ -17,7 +17,7 @@ namespace sluice::module_test {
 // The module that was built for the guest's kernel; loaded while this lives.
 class Module {
  public:
-  Module();
+  explicit Module(const char* parameters = "");
   ~Module();
 };
 int load_module(const char* parameters = "");  // 0 or errno
