@@ -20,10 +20,12 @@ extern "C" {
 /* Limits of a session, which takes less than 64 KiB with all of them. Those of streams and
  * transfers are part of the protocol. */
 #define SLP_STREAM_BYTES 10240u /* of messages: sent and not acknowledged; received and not taken */
-#define SLP_CONTROL_BYTES 4096u /* the same of control records */
+#define SLP_CONTROL_BYTES 2048u /* the same of control records */
 #define SLP_MAX_MESSAGE 5632u	/* bytes of one message; what is longer is a transfer */
 #define SLP_TRANSFERS 16u	/* each of: pulls, pushes, pulls that are served, pushes that come in */
-#define SLP_TRANSFER_UNITS 512u /* units of a transfer under way beyond the first that is missing */
+/* Units of a transfer under way beyond the first that is missing: 2 MB, so that a hole that is
+ * mended twice does not stop a link of 10 Gb/s for 0.2 ms of round trip. */
+#define SLP_TRANSFER_UNITS 1536u
 #define SLP_HANDLES 64u
 #define SLP_SENT_FRAMES 512u  /* frames that want an acknowledgement, under way */
 #define SLP_SEEN_FRAMES 2048u /* packet numbers that are remembered, for duplicates */
@@ -46,6 +48,38 @@ struct slp_frame {
 	size_t present, bytes;
 	bool ce;       /* the carrier saw congestion: IP's ECN bits, or its own ring filling up */
 	void *context; /* the carrier's own */
+};
+
+/* Bytes in pieces, in order. */
+struct slp_piece {
+	const uint8_t *data;
+	uint32_t bytes;
+};
+
+/* How a frame is sealed: the key by its slot. */
+struct slp_sealing {
+	uint32_t slot;
+	uint8_t nonce[SLP_NONCE_BYTES];
+	uint8_t header[SLP_BASE_BYTES]; /* authenticated, not encrypted */
+};
+#define SLP_KEY_SLOTS 5u
+#define SLP_SEAL_SLOTS 2u /* the first; the others open */
+
+/* The cipher: AES-256-GCM, HKDF-SHA-256, HMAC-SHA-256 (docs/slp.md, section 14). Its user holds
+ * the secret, and a key in each slot; the core sees neither. None calls back. False: it could
+ * not, which loses a frame. */
+struct slp_cipher {
+	/* The first 16 bytes of the HMAC of `text` under the greeting key. */
+	bool (*greet)(void *user, const uint8_t *text, size_t bytes, uint8_t out[SLP_TAG_BYTES]);
+	/* Fills a slot: 32 bytes of HKDF of the secret. */
+	bool (*derive)(void *user, uint32_t slot, const uint8_t salt[2 * SLP_SALT_BYTES], const uint8_t *info,
+		       uint32_t info_bytes);
+	/* Encrypts to `out`, the tag behind it. */
+	bool (*seal)(void *user, const struct slp_sealing *how, const struct slp_piece *plain, uint32_t pieces,
+		     uint8_t *out);
+	/* Decrypts `bytes` at `at` of the frame in place, if the tag behind them is right. */
+	bool (*open)(void *user, const struct slp_sealing *how, const struct slp_frame *frame, uint32_t at,
+		     uint32_t bytes);
 };
 
 struct slp_rts {
@@ -96,7 +130,12 @@ struct slp_config {
 	uint32_t connection;	/* what frames to this session carry: index | generation << 16; not zero */
 	uint16_t source_port, destination_port;
 	uint16_t mtu;		/* bytes of the largest frame, base and tag included; at least 1500 - 48 */
-	bool payload_crc;
+	bool payload_crc;	/* checksums of payloads, if the peer wants them as well; sealed frames have none */
+	/* Null: nothing is sealed, and a peer that seals is refused. Else the reverse. */
+	const struct slp_cipher *cipher;
+	void *cipher_user;
+	uint8_t salt[SLP_SALT_BYTES]; /* random, with a cipher */
+	uint8_t epoch_bits;
 	uint64_t ack_delay_ns;	/* longest wait of an acknowledgement for company */
 	uint64_t initial_rtt_ns;
 	uint64_t keepalive_ns;	/* idle time until the peer is asked; SLP_NEVER: never */
@@ -108,10 +147,11 @@ void slp_config_init(struct slp_config *config);
 /* A session lives in slp_session_bytes() bytes of the caller's, aligned as a u64. */
 size_t slp_session_bytes(void);
 struct slp_session *slp_connect(void *memory, const struct slp_config *config, uint64_t now);
-/* `hello`: what slp_listen() let pass. SLP_BAD_VERSION, SLP_BROKEN: refuse it. */
+/* `hello`: what slp_listen() let pass. Everything else than SLP_OK: slp_refuse() it. */
 enum slp_status slp_accept(void *memory, const struct slp_config *config, const struct slp_hello *hello, uint64_t now,
 			   struct slp_session **out);
 
+/* A sealed frame's memory is written: what was sealed is opened in place. */
 enum slp_drop slp_on_frame(struct slp_session *s, uint64_t now, const struct slp_frame *frame);
 /* When slp_on_timer() has something to do; it may be called at any time. */
 uint64_t slp_next_timeout(const struct slp_session *s);
@@ -128,9 +168,18 @@ struct slp_tx {
 	bool from_memory;
 	uint64_t cookie, offset;
 	uint32_t bytes;
+	bool sealed;	 /* slp_seal_tx() makes the frame of it */
+	uint64_t number;
 };
 /* False: nothing to send now. Ask until it says so. */
 bool slp_poll_tx(struct slp_session *s, uint64_t now, struct slp_tx *out);
+
+/* Makes a sealed frame, whole, at `frame`, which has room for slp_frame_bytes(). `memory`: the
+ * user's bytes of tx->from_memory, in up to SLP_MOST_PIECES pieces. Each frame once, in the
+ * order of slp_poll_tx(). Returns how many bytes; 0: there is nothing to be sent. */
+#define SLP_MOST_PIECES 32u
+uint32_t slp_seal_tx(struct slp_session *s, const struct slp_tx *tx, const struct slp_piece *memory, uint32_t pieces,
+		     uint8_t *frame);
 
 /* Posts. False or SLP_BUSY: no room; slp_on_frame() makes some. */
 bool slp_can_send(const struct slp_session *s, uint32_t bytes);
@@ -154,12 +203,16 @@ bool slp_cancel(struct slp_session *s, uint64_t cookie);
 
 /* All that was posted is with the peer. */
 bool slp_drained(const struct slp_session *s);
-/* slp_listen() accepted a HELLO from the same place with another nonce: the peer began anew. */
+/* slp_listen() accepted a HELLO from the same place with another nonce: the peer began anew.
+ * With a cipher only when the new session is confirmed: a HELLO may be an old one. */
 void slp_restarted(struct slp_session *s);
+/* The peer has sent a frame in this session: its HELLO was not an old one. */
+bool slp_confirmed(const struct slp_session *s);
 /* Ends the session at once; the next slp_poll_tx() has the BYE. ops.state() is not called. */
 void slp_abort(struct slp_session *s);
 
 enum slp_state slp_state_of(const struct slp_session *s);
+/* Of SLP_DOWN. Of SLP_CONNECTING with a cipher: what refusals said that prove nothing. */
 enum slp_status slp_why_of(const struct slp_session *s);
 uint32_t slp_frame_bytes(const struct slp_session *s); /* largest frame now */
 /* The carrier takes no larger frames any more. */
@@ -170,6 +223,7 @@ struct slp_counters {
 	uint64_t frames_sent, frames_received, bytes_sent, bytes_received; /* with headers */
 	uint64_t resent, probes, spurious, marked, marked_by_peer, late; /* late: of transfers that are over */
 	uint64_t acks_sent, stalls_of_credit, frames_halved;
+	uint64_t keys; /* derived */
 	uint64_t dropped[SLP_DROPS];
 };
 const struct slp_counters *slp_counters_of(const struct slp_session *s);
@@ -186,6 +240,8 @@ void slp_view_of(const struct slp_session *s, struct slp_view *out);
 struct slp_listener {
 	uint8_t secret[16]; /* random */
 	uint16_t port, mtu;
+	const struct slp_cipher *cipher; /* of which it uses greet(); null: as in slp_config */
+	void *cipher_user;
 };
 enum slp_answer {
 	SLP_LISTEN_DROP,
@@ -197,13 +253,15 @@ struct slp_meeting {
 	uint16_t peer_port;
 	uint8_t reply[SLP_MAX_HEADER];
 	uint32_t reply_bytes;
-	enum slp_drop why;
+	enum slp_drop why; /* of SLP_LISTEN_DROP, and of a reply that refuses */
 };
 /* `address`: the asker's, up to 32 bytes, as the carrier knows it. A cookie lasts for 8 to 16 s. */
 enum slp_answer slp_listen(const struct slp_listener *listener, uint64_t now, const uint8_t *address,
 			   uint32_t address_bytes, const struct slp_frame *frame, struct slp_meeting *out);
 /* The answer to a frame of a connection that nobody has. 0: none is due. */
 uint32_t slp_no_session(const struct slp_frame *frame, uint8_t reply[SLP_MAX_HEADER]);
+/* The answer to a HELLO that is not wanted. */
+uint32_t slp_refuse(const struct slp_frame *hello, enum slp_status reason, uint8_t reply[SLP_MAX_HEADER]);
 
 #ifdef __cplusplus
 }

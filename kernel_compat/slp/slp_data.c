@@ -102,12 +102,17 @@ struct slp_source *slp_source_of(struct slp_session *s, uint16_t index)
 }
 
 /* Bytes that may be sent for the first time now. */
-uint64_t slp_source_ready(const struct slp_source *source)
+uint64_t slp_source_ready(struct slp_session *s, uint16_t index)
 {
+	struct slp_source *source = slp_source_of(s, index);
 	uint64_t end = (source->floor + SLP_TRANSFER_UNITS) * SLP_UNIT_BYTES;
 
-	if (!source->used || !source->told)
+	if (!source->used || !source->told || source->next >= source->limit)
 		return 0;
+	if (source->next >= end) {
+		source->floor = slp_oldest_offset(s, index, source->generation, source->next) / SLP_UNIT_BYTES;
+		end = (source->floor + SLP_TRANSFER_UNITS) * SLP_UNIT_BYTES;
+	}
 	end = slp_min(end, source->limit);
 	return end > source->next ? end - source->next : 0;
 }
@@ -115,14 +120,9 @@ uint64_t slp_source_ready(const struct slp_source *source)
 void slp_source_acked(struct slp_session *s, const struct slp_sent *entry)
 {
 	struct slp_source *source = slp_source_of(s, entry->index);
-	uint64_t unit = entry->offset / SLP_UNIT_BYTES;
-	uint64_t end = entry->offset + entry->bytes;
 
 	if (!source->used || source->generation != entry->generation)
 		return;
-	for (; unit * SLP_UNIT_BYTES < end; ++unit)
-		set_bit(source->bits, unit);
-	source->floor = advance(source->bits, source->floor);
 	source->acked += entry->bytes;
 	/* The memory of a pull is free again; that of a push when its DONE says so. */
 	if (!(entry->index & SLP_TRANSFER_PUSH) && source->acked == source->total) {

@@ -47,7 +47,7 @@ void slp_sent_add(struct slp_session *s, const struct slp_sent *entry)
 {
 	*sent_at(s, s->sent_next++) = *entry;
 	++s->flying;
-	s->in_flight += slp_wire_bytes(entry);
+	s->in_flight += slp_wire_bytes(s, entry);
 }
 
 static void pop_settled(struct slp_session *s)
@@ -60,7 +60,7 @@ static void land(struct slp_session *s, struct slp_sent *entry, enum slp_sent_st
 {
 	if (entry->state == SLP_SENT_FLYING) {
 		--s->flying;
-		s->in_flight -= slp_wire_bytes(entry);
+		s->in_flight -= slp_wire_bytes(s, entry);
 	} else if (entry->state == SLP_SENT_LOST) {
 		--s->lost;
 	}
@@ -126,6 +126,22 @@ void slp_forget_transfer(struct slp_session *s, uint16_t index, uint16_t generat
 	pop_settled(s);
 }
 
+/* Of a transfer: before it all is acknowledged, since what is not is in a frame that flies or
+ * is lost. `none`: nothing is. */
+uint64_t slp_oldest_offset(const struct slp_session *s, uint16_t index, uint16_t generation, uint64_t none)
+{
+	uint64_t at;
+
+	for (at = s->sent_first; at != s->sent_next; ++at) {
+		const struct slp_sent *entry = &s->sent[at % SLP_SENT_FRAMES];
+
+		if (entry->state != SLP_SENT_DONE && entry->kind == SLP_SENT_DATA && entry->index == index &&
+		    entry->generation == generation)
+			none = slp_min(none, entry->offset);
+	}
+	return none;
+}
+
 /* ---- rounds: what the window learns from one round trip */
 
 static uint64_t least_window(const struct slp_session *s)
@@ -179,7 +195,7 @@ static void end_round(struct slp_session *s)
 /* Large frames that vanish while small ones arrive. */
 static void note_size(struct slp_session *s, const struct slp_sent *entry, bool arrived)
 {
-	bool large = slp_wire_bytes(entry) > SLP_SMALL_FRAME;
+	bool large = slp_wire_bytes(s, entry) > SLP_SMALL_FRAME;
 
 	if (arrived && large)
 		s->large_lost = 0, s->small_answered = false;

@@ -8,48 +8,54 @@
  * them sends again what was here. */
 #define SLP_GAPS_SAID 4u
 
-static bool was_here(const struct slp_seen *seen, uint64_t number)
+static bool was_here(const struct slp_window *window, uint64_t number)
 {
 	uint64_t bit = number % SLP_SEEN_FRAMES;
 
-	return seen->bits[bit / 64] >> (bit % 64) & 1;
+	return window->bits[bit / 64] >> (bit % 64) & 1;
 }
 
-enum slp_drop slp_seen_check(const struct slp_seen *seen, uint64_t number)
+enum slp_drop slp_window_check(const struct slp_window *window, uint64_t number)
 {
 	if (number == 0)
 		return SLP_DROP_NUMBER;
-	if (number > seen->largest)
+	if (number > window->largest)
 		/* The peer has at most SLP_SENT_FRAMES in the air, and acknowledgements between. */
-		return number - seen->largest > ((uint64_t)1 << 30) ? SLP_DROP_NUMBER : SLP_TAKEN;
-	if (seen->largest - number >= SLP_SEEN_FRAMES || was_here(seen, number))
+		return number - window->largest > ((uint64_t)1 << 30) ? SLP_DROP_NUMBER : SLP_TAKEN;
+	if (window->largest - number >= SLP_SEEN_FRAMES || was_here(window, number))
 		return SLP_DROP_REPEATED;
 	return SLP_TAKEN;
 }
 
-static void clear_between(struct slp_seen *seen, uint64_t from, uint64_t to)
+static void clear_between(struct slp_window *window, uint64_t from, uint64_t to)
 {
 	uint64_t number;
 
 	if (to - from >= SLP_SEEN_FRAMES) {
-		memset(seen->bits, 0, sizeof(seen->bits));
+		memset(window->bits, 0, sizeof(window->bits));
 		return;
 	}
 	for (number = from; number < to; ++number)
-		seen->bits[number % SLP_SEEN_FRAMES / 64] &= ~((uint64_t)1 << number % 64);
+		window->bits[number % SLP_SEEN_FRAMES / 64] &= ~((uint64_t)1 << number % 64);
+}
+
+void slp_window_add(struct slp_window *window, uint64_t number)
+{
+	if (number > window->largest) {
+		clear_between(window, window->largest + 1, number + 1);
+		window->largest = number;
+	}
+	window->bits[number % SLP_SEEN_FRAMES / 64] |= (uint64_t)1 << number % 64;
 }
 
 void slp_seen_add(struct slp_session *s, uint64_t number, uint64_t now, bool wants_ack, bool at_once)
 {
 	struct slp_seen *seen = &s->seen;
-	bool next = number == seen->largest + 1;
+	bool next = number == seen->here.largest + 1;
 
-	if (number > seen->largest) {
-		clear_between(seen, seen->largest + 1, number + 1);
-		seen->largest = number;
+	if (number > seen->here.largest)
 		seen->largest_time = now;
-	}
-	seen->bits[number % SLP_SEEN_FRAMES / 64] |= (uint64_t)1 << number % 64;
+	slp_window_add(&seen->here, number);
 	if (!next)
 		seen->gaps_due = SLP_GAPS_SAID;
 	if (!wants_ack)
@@ -63,7 +69,7 @@ void slp_seen_add(struct slp_session *s, uint64_t number, uint64_t now, bool wan
 }
 
 /* How many numbers in a row, from `number` down to `lowest`, were here (or not: `here` false). */
-static uint32_t run_below(const struct slp_seen *seen, uint64_t number, bool here, uint64_t lowest)
+static uint32_t run_below(const struct slp_window *seen, uint64_t number, bool here, uint64_t lowest)
 {
 	uint64_t most = number - lowest + 1;
 	uint32_t run = 0;
@@ -87,31 +93,31 @@ static uint32_t run_below(const struct slp_seen *seen, uint64_t number, bool her
 	return (uint32_t)slp_min(run, most);
 }
 
-static uint64_t lowest_known(const struct slp_seen *seen)
+static uint64_t lowest_known(const struct slp_window *seen)
 {
 	return seen->largest >= SLP_SEEN_FRAMES ? seen->largest - SLP_SEEN_FRAMES + 1 : 1;
 }
 
 void slp_seen_fill_base(struct slp_session *s, uint64_t now, struct slp_base *base)
 {
-	const struct slp_seen *seen = &s->seen;
+	const struct slp_window *seen = &s->seen.here;
 	uint64_t age;
 
 	base->credit_kib = slp_stream_credit(s);
-	base->ce_count = seen->ce_count;
+	base->ce_count = s->seen.ce_count;
 	if (seen->largest == 0)
 		return;
 	base->flags |= SLP_FLAG_ACK;
 	base->ack = (uint32_t)seen->largest;
 	base->ack_run = (uint16_t)(run_below(seen, seen->largest, true, lowest_known(seen)) - 1);
-	age = (now - seen->largest_time) / SLP_MICROSECOND;
+	age = (now - s->seen.largest_time) / SLP_MICROSECOND;
 	base->ack_age_us = (uint16_t)slp_min(age, 65535);
 }
 
 /* The ranges below the base's. Returns how many. */
 uint32_t slp_seen_ranges(const struct slp_session *s, uint8_t *payload)
 {
-	const struct slp_seen *seen = &s->seen;
+	const struct slp_window *seen = &s->seen.here;
 	uint64_t lowest = lowest_known(seen), number = seen->largest;
 	uint32_t pairs = 0;
 

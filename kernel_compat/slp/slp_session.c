@@ -15,13 +15,15 @@ static const char *const kStatusText[] = {
 	"cancelled",
 	"no transfer slot is free: ask again when one has ended",
 	"no version of the protocol in common",
-	"the peer has another key, or none",
+	"the peer has another secret, or frames are changed on the way",
 	"the listener refuses",
 	"the peer has not been heard for too long",
 	"the peer closed the session",
 	"the peer began a new session from the same place",
 	"the peer broke the protocol",
 	"ended here",
+	"the peer asks for a secret, and this end has none",
+	"the peer has no secret, and this end asks for one",
 };
 
 const char *slp_status_text(enum slp_status status)
@@ -36,6 +38,7 @@ void slp_config_init(struct slp_config *config)
 	config->ack_delay_ns = 200 * SLP_MICROSECOND;
 	config->initial_rtt_ns = SLP_MILLISECOND;
 	config->keepalive_ns = 1000 * (uint64_t)SLP_MILLISECOND;
+	config->epoch_bits = SLP_EPOCH_BITS;
 	config->dead_ns = 3000 * (uint64_t)SLP_MILLISECOND;
 }
 
@@ -49,7 +52,7 @@ static struct slp_session *begin(void *memory, const struct slp_config *config, 
 	struct slp_session *s = memory;
 	uint32_t i;
 
-	memset(s, 0, sizeof(*s));
+	memset(s, 0, offsetof(struct slp_session, tx_memory)); /* what an idle session never touches it does not cost */
 	/* A handle of one session shall name nothing in another, where it came by mistake. */
 	for (i = 0; i < SLP_HANDLES; ++i)
 		s->handles[i].generation = (uint16_t)(config->nonce >> 32);
@@ -69,6 +72,11 @@ static struct slp_session *begin(void *memory, const struct slp_config *config, 
 	s->ours.transfers = SLP_TRANSFERS;
 	s->ours.handles = SLP_HANDLES;
 	s->ours.ack_delay_us = (uint16_t)slp_min(config->ack_delay_ns / SLP_MICROSECOND, 65535);
+	if (config->cipher) {
+		s->ours.capabilities = SLP_CAN_SEAL; /* a tag says more than a checksum */
+		s->ours.epoch_bits = (uint8_t)slp_min(slp_max(config->epoch_bits, SLP_LEAST_EPOCH_BITS), SLP_EPOCH_BITS);
+		memcpy(s->ours.salt, config->salt, SLP_SALT_BYTES);
+	}
 	return s;
 }
 
@@ -85,18 +93,25 @@ struct slp_session *slp_connect(void *memory, const struct slp_config *config, u
 /* What both ends need of each other. */
 static enum slp_status take_peer(struct slp_session *s, const struct slp_hello *peer)
 {
+	bool seals = peer->capabilities & SLP_CAN_SEAL;
+
 	if (peer->min_version > SLP_VERSION || peer->max_version < SLP_VERSION)
 		return SLP_BAD_VERSION;
 	if (peer->nonce == 0 || peer->connection == 0 || peer->mtu < SLP_SMALL_FRAME)
 		return SLP_BROKEN;
 	if (peer->stream_kib != SLP_STREAM_BYTES / 1024 || peer->transfers != SLP_TRANSFERS)
 		return SLP_BAD_VERSION;
+	if (seals != (s->config.cipher != 0))
+		return seals ? SLP_NEEDS_KEY : SLP_HAS_NO_KEY;
+	if (seals && (peer->epoch_bits < SLP_LEAST_EPOCH_BITS || peer->epoch_bits > SLP_EPOCH_BITS))
+		return SLP_BROKEN;
 	s->peer = *peer;
+	s->sealed = seals;
+	/* Who asks for payload checksums gets them; a tag says more. */
+	s->payload_crc = !seals && (s->config.payload_crc || ((peer->capabilities & SLP_CAN_PCRC) && s->config.ops->source_crc));
 	s->tag = slp_session_tag(s->ours.nonce, peer->nonce);
 	s->frame_limit = (uint32_t)slp_min(s->frame_limit, peer->mtu);
-	/* Who asks for payload checksums gets them. */
-	if ((peer->capabilities & SLP_CAN_PCRC) && s->config.ops->source_crc)
-		s->config.payload_crc = true;
+	slp_keys_init(s);
 	return SLP_OK;
 }
 
@@ -153,6 +168,12 @@ static enum slp_drop on_handshake(struct slp_session *s, const struct slp_frame 
 	enum slp_status status;
 
 	slp_decode_hello(frame->data + SLP_BASE_BYTES, &hello);
+	if (s->config.cipher && !slp_greeting_proven(s->config.cipher, s->config.cipher_user, frame->data)) {
+		/* Nothing is done for it, but where nothing better comes it tells why. */
+		if (s->state == SLP_CONNECTING && hello.peer_nonce == s->ours.nonce)
+			s->why = hello.capabilities & SLP_CAN_SEAL ? SLP_NOT_AUTHENTIC : SLP_HAS_NO_KEY;
+		return SLP_DROP_FORGED;
+	}
 	if (base->type == SLP_HELLO) {
 		if (!s->passive || s->state != SLP_UP || hello.nonce != s->peer.nonce)
 			return SLP_DROP_STATE;
@@ -173,7 +194,9 @@ static enum slp_drop on_handshake(struct slp_session *s, const struct slp_frame 
 		return SLP_TAKEN;
 	}
 	s->state = SLP_UP;
+	s->why = SLP_OK;
 	s->hello_due = false;
+	s->ping_due = s->sealed; /* shows the listener that our HELLO was not an old one */
 	s->hello_at = SLP_NEVER;
 	s->last_heard = now;
 	slp_transfers_work(s);
@@ -187,11 +210,17 @@ static enum slp_drop on_nack(struct slp_session *s, const struct slp_frame *fram
 	const uint8_t *extension = frame->data + SLP_BASE_BYTES;
 	uint32_t reason = slp_load16(extension), meant = slp_load32(extension + 4);
 
-	if (slp_load16(extension + 2) != 0 || reason == SLP_OK || reason > SLP_LOCAL)
+	if (slp_load16(extension + 2) != 0 || reason == SLP_OK || reason >= SLP_STATUSES)
 		return SLP_DROP_CONTENT;
 	/* Whoever has not seen our frames or our HELLO does not know these numbers. */
 	if (s->state == SLP_UP ? meant != s->peer.connection || base->session != s->tag : meant != s->ours.connection)
 		return SLP_DROP_SESSION;
+	/* It proves nothing: whoever has the secret goes on, and remembers it if nothing better comes. */
+	if (s->config.cipher) {
+		if (s->state == SLP_CONNECTING)
+			s->why = reason == SLP_NEEDS_KEY ? SLP_NOT_AUTHENTIC : (enum slp_status)reason;
+		return SLP_DROP_UNSEALED;
+	}
 	slp_fail(s, (enum slp_status)reason);
 	return SLP_TAKEN;
 }
@@ -229,10 +258,14 @@ static enum slp_drop on_acknowledgement(struct slp_session *s, const struct slp_
 static enum slp_drop on_numbered(struct slp_session *s, const struct slp_frame *frame, const struct slp_base *base,
 				 uint64_t now)
 {
-	uint64_t number = slp_expand_number(s->seen.largest + 1, base->number);
-	enum slp_drop drop = slp_seen_check(&s->seen, number);
+	/* Of sealed frames, those whose content was dropped do not come again either. */
+	const struct slp_window *known = s->sealed ? &s->keys.opened : &s->seen.here;
+	uint64_t number = slp_expand_number(known->largest + 1, base->number);
+	enum slp_drop drop = slp_window_check(known, number);
 	bool wants_ack = base->type != SLP_ACK && base->type != SLP_BYE;
 
+	if (drop == SLP_TAKEN && s->sealed)
+		drop = slp_open_frame(s, frame, base, number);
 	if (drop != SLP_TAKEN)
 		return drop;
 	if (!payload_intact(s, frame, base))
@@ -242,6 +275,7 @@ static enum slp_drop on_numbered(struct slp_session *s, const struct slp_frame *
 		return drop;
 	slp_stream_credited(s, base->credit_kib);
 	s->last_heard = now;
+	s->confirmed = true;
 	if (base->type == SLP_EAGER)
 		drop = slp_stream_arrive(s, frame, base);
 	else if (base->type == SLP_DATA)
@@ -281,8 +315,6 @@ static enum slp_drop take_frame(struct slp_session *s, uint64_t now, const struc
 		return drop;
 	if (base.destination_port != s->config.source_port || base.source_port != s->config.destination_port)
 		return SLP_DROP_SESSION;
-	if (base.flags & SLP_FLAG_SEALED)
-		return SLP_DROP_UNSEALED;
 	if (s->state == SLP_DOWN)
 		return SLP_DROP_STATE;
 	if (base.type == SLP_NACK)
@@ -293,6 +325,8 @@ static enum slp_drop take_frame(struct slp_session *s, uint64_t now, const struc
 		return on_handshake(s, frame, &base, now);
 	if (s->state != SLP_UP)
 		return SLP_DROP_STATE;
+	if (!(base.flags & SLP_FLAG_SEALED) == s->sealed)
+		return SLP_DROP_UNSEALED;
 	return base.session == s->tag ? on_numbered(s, frame, &base, now) : SLP_DROP_SESSION;
 }
 
@@ -344,7 +378,7 @@ void slp_on_timer(struct slp_session *s, uint64_t now)
 	if (s->state == SLP_DOWN)
 		return;
 	if (dead_due(s) <= now) {
-		slp_fail(s, SLP_SILENT);
+		slp_fail(s, s->state == SLP_CONNECTING && s->why != SLP_OK ? s->why : SLP_SILENT);
 		return;
 	}
 	if (s->state == SLP_CONNECTING) {
@@ -409,6 +443,11 @@ bool slp_drained(const struct slp_session *s)
 		if (s->pulls[i].used || s->pushes[i].used)
 			return false;
 	return s->owed_count == 0;
+}
+
+bool slp_confirmed(const struct slp_session *s)
+{
+	return s->confirmed;
 }
 
 enum slp_state slp_state_of(const struct slp_session *s)

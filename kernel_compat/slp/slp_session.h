@@ -31,14 +31,6 @@ struct slp_sent {
 	uint8_t kind, state;
 };
 
-/* Of the frame. */
-static inline uint32_t slp_wire_bytes(const struct slp_sent *entry)
-{
-	static const uint32_t kExtension[] = {0, SLP_EAGER_BYTES, SLP_DATA_BYTES};
-
-	return SLP_BASE_BYTES + kExtension[entry->kind] + entry->bytes;
-}
-
 /* ---- streams: slp_stream.c */
 
 struct slp_segment {
@@ -100,8 +92,7 @@ struct slp_source {
 	uint64_t limit;	 /* may be sent up to here */
 	uint64_t next;	 /* was sent up to here */
 	uint64_t acked;	 /* bytes */
-	uint64_t floor;	 /* unit: all before is acknowledged */
-	uint64_t bits[SLP_TRANSFER_UNITS / 64];
+	uint64_t floor;	 /* unit: all before was acknowledged when it was last looked for */
 	uint32_t handle; /* pulls: ours, out of which; pushes: the peer's */
 	uint64_t to;	 /* pushes: offset in it */
 	uint32_t notice;
@@ -118,14 +109,31 @@ struct slp_owed_done {
 
 /* ---- the peer's packet numbers: slp_seen.c */
 
-struct slp_seen {
+/* The youngest numbers of those that were here. */
+struct slp_window {
 	uint64_t largest; /* 0: none */
-	uint64_t largest_time;
 	uint64_t bits[SLP_SEEN_FRAMES / 64]; /* by number modulo SLP_SEEN_FRAMES */
+};
+
+struct slp_seen {
+	struct slp_window here; /* whose content was used */
+	uint64_t largest_time;
 	uint64_t due;	  /* when an acknowledgement must leave */
 	uint32_t unacknowledged;
 	uint16_t ce_count;
 	uint8_t gaps_due; /* so many times more the ranges are said, beside the base's */
+};
+
+/* ---- keys: slp_seal.c */
+
+#define SLP_OPEN_SLOTS (SLP_KEY_SLOTS - SLP_SEAL_SLOTS)
+
+struct slp_keys {
+	uint64_t last_sealed; /* packet number: younger ones may be sealed */
+	uint64_t epoch[SLP_KEY_SLOTS]; /* of the key in each slot; SLP_NEVER: none */
+	uint8_t order[SLP_OPEN_SLOTS]; /* slots: of the youngest epoch that was proven, of the one before, spare */
+	uint8_t bits;
+	struct slp_window opened; /* frames that were authentic, used or not */
 };
 
 struct slp_session {
@@ -133,7 +141,8 @@ struct slp_session {
 	enum slp_state state;
 	enum slp_status why;
 	bool bye_due, hello_due, answer_due;
-	bool passive;
+	bool passive, confirmed;
+	bool sealed, payload_crc; /* as both ends have agreed */
 	uint8_t depth; /* inside a call to the user */
 	struct slp_hello ours, peer;
 	uint32_t tag;
@@ -173,6 +182,7 @@ struct slp_session {
 	bool small_answered;
 
 	struct slp_seen seen;
+	struct slp_keys keys;
 	struct slp_stream_tx tx[SLP_STREAMS];
 	struct slp_stream_rx rx[SLP_STREAMS];
 	struct slp_handle handles[SLP_HANDLES];
@@ -184,16 +194,40 @@ struct slp_session {
 	struct slp_session *hungry_next;
 
 	struct slp_counters counters;
+	/* From here on nothing is cleared. */
 	uint8_t tx_memory[SLP_STREAM_BYTES + SLP_CONTROL_BYTES];
 	uint8_t rx_memory[SLP_STREAM_BYTES + SLP_CONTROL_BYTES];
 	uint8_t message[SLP_MAX_MESSAGE + SLP_RTS_BYTES]; /* one that lies around the ring's end */
 };
 
+static inline uint32_t slp_seal_bytes(const struct slp_session *s)
+{
+	return s->sealed ? SLP_TAG_BYTES : 0;
+}
+
+/* Of the frame. */
+static inline uint32_t slp_wire_bytes(const struct slp_session *s, const struct slp_sent *entry)
+{
+	static const uint32_t kExtension[] = {0, SLP_EAGER_BYTES, SLP_DATA_BYTES};
+
+	return SLP_BASE_BYTES + kExtension[entry->kind] + entry->bytes + slp_seal_bytes(s);
+}
+
 /* Ends everything of the session, then tells the user. */
 void slp_fail(struct slp_session *s, enum slp_status why);
 
+/* slp_seal.c */
+void slp_keys_init(struct slp_session *s);
+/* Writes the tag of a HELLO, HELLO_ACK or RETRY, and its checksum. */
+void slp_greet(const struct slp_cipher *cipher, void *user, uint8_t *frame);
+bool slp_greeting_proven(const struct slp_cipher *cipher, void *user, const uint8_t *frame);
+uint8_t slp_phase(const struct slp_session *s, uint64_t number);
+enum slp_drop slp_open_frame(struct slp_session *s, const struct slp_frame *frame, const struct slp_base *base,
+			     uint64_t number);
+
 /* slp_seen.c */
-enum slp_drop slp_seen_check(const struct slp_seen *seen, uint64_t number);
+enum slp_drop slp_window_check(const struct slp_window *window, uint64_t number);
+void slp_window_add(struct slp_window *window, uint64_t number);
 void slp_seen_add(struct slp_session *s, uint64_t number, uint64_t now, bool wants_ack, bool at_once);
 void slp_seen_fill_base(struct slp_session *s, uint64_t now, struct slp_base *base);
 uint32_t slp_seen_ranges(const struct slp_session *s, uint8_t *payload);
@@ -212,6 +246,7 @@ void slp_set_probe_timer(struct slp_session *s, uint64_t now);
 void slp_on_loss_timer(struct slp_session *s, uint64_t now);
 uint64_t slp_pace_due(const struct slp_session *s);
 void slp_forget_transfer(struct slp_session *s, uint16_t index, uint16_t generation);
+uint64_t slp_oldest_offset(const struct slp_session *s, uint16_t index, uint16_t generation, uint64_t none);
 bool slp_paced(struct slp_session *s, uint64_t now, uint32_t bytes);
 
 /* slp_stream.c */
@@ -248,7 +283,7 @@ void slp_control_record(struct slp_session *s, uint8_t kind, const uint8_t *data
 /* slp_data.c */
 enum slp_drop slp_data_arrive(struct slp_session *s, const struct slp_frame *frame, const struct slp_base *base);
 struct slp_source *slp_source_of(struct slp_session *s, uint16_t index);
-uint64_t slp_source_ready(const struct slp_source *source);
+uint64_t slp_source_ready(struct slp_session *s, uint16_t index);
 void slp_source_acked(struct slp_session *s, const struct slp_sent *entry);
 
 #endif /* SLUICE_SLP_SESSION_H_ */

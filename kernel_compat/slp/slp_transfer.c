@@ -3,9 +3,8 @@
  * for by the end that bytes come to, a push by the end that they come from. */
 #include "slp_session.h"
 
-/* A pull asks for so much at a time: enough for any link here, and little enough that many
- * senders share the node's budget. */
-#define SLP_PULL_AHEAD (SLP_TRANSFER_UNITS * SLP_UNIT_BYTES / 2)
+/* A pull asks for so much at a time, if the node's budget has it. */
+#define SLP_PULL_AHEAD (SLP_TRANSFER_UNITS * SLP_UNIT_BYTES)
 
 static uint64_t units_of(uint64_t bytes)
 {

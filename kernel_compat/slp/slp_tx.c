@@ -17,11 +17,15 @@ static void finish(struct slp_session *s, uint64_t now, struct slp_tx *out, uint
 	base.payload_bytes = (uint16_t)payload;
 	base.connection = type == SLP_HELLO ? 0 : s->peer.connection;
 	if (numbered) {
-		base.number = (uint32_t)s->next_number++;
+		out->number = s->next_number++;
+		out->sealed = s->sealed;
+		base.number = (uint32_t)out->number;
 		base.session = s->tag;
 		slp_seen_fill_base(s, now, &base);
 	}
-	if (s->config.payload_crc && payload > 0) {
+	if (out->sealed)
+		base.flags |= SLP_FLAG_SEALED | slp_phase(s, out->number);
+	if (s->payload_crc && payload > 0) {
 		base.flags |= SLP_FLAG_PCRC;
 		if (out->from_memory)
 			base.payload_crc = s->config.ops->source_crc(s->config.user, out->cookie, out->offset, payload);
@@ -34,7 +38,7 @@ static void finish(struct slp_session *s, uint64_t now, struct slp_tx *out, uint
 	out->header_bytes = SLP_BASE_BYTES + slp_extension_bytes(type) + extra_header;
 	slp_encode_base(out->header, &base);
 	++s->counters.frames_sent;
-	s->counters.bytes_sent += out->header_bytes + (extra_header ? 0 : payload);
+	s->counters.bytes_sent += out->header_bytes + (extra_header ? 0 : payload) + (out->sealed ? SLP_TAG_BYTES : 0);
 	if (!numbered || (s->seen.gaps_due > 0 && type != SLP_ACK))
 		return;
 	slp_seen_acknowledged(s);
@@ -44,6 +48,8 @@ static void hello_frame(struct slp_session *s, uint64_t now, struct slp_tx *out,
 {
 	slp_encode_hello(out->header + SLP_BASE_BYTES, &s->ours);
 	finish(s, now, out, type, 0, 0, 0);
+	if (s->config.cipher)
+		slp_greet(s->config.cipher, s->config.cipher_user, out->header);
 }
 
 static void ack_frame(struct slp_session *s, uint64_t now, struct slp_tx *out)
@@ -92,12 +98,12 @@ static void remember(struct slp_session *s, uint64_t now, struct slp_sent *entry
 
 static uint32_t eager_room(const struct slp_session *s)
 {
-	return s->frame_limit - SLP_BASE_BYTES - SLP_EAGER_BYTES;
+	return s->frame_limit - SLP_BASE_BYTES - SLP_EAGER_BYTES - slp_seal_bytes(s);
 }
 
 static uint32_t data_room(const struct slp_session *s)
 {
-	return (s->frame_limit - SLP_BASE_BYTES - SLP_DATA_BYTES) / SLP_UNIT_BYTES * SLP_UNIT_BYTES;
+	return (s->frame_limit - SLP_BASE_BYTES - SLP_DATA_BYTES - slp_seal_bytes(s)) / SLP_UNIT_BYTES * SLP_UNIT_BYTES;
 }
 
 static void eager_frame(struct slp_session *s, uint64_t now, struct slp_tx *out, struct slp_sent entry, bool again)
@@ -114,7 +120,7 @@ static void eager_frame(struct slp_session *s, uint64_t now, struct slp_tx *out,
 	out->piece[1] = tx->ring;
 	out->piece_bytes[1] = entry.bytes - first;
 	entry.kind = SLP_SENT_EAGER;
-	finish(s, now, out, SLP_EAGER, sent_flags(s, slp_wire_bytes(&entry), again), 0, entry.bytes);
+	finish(s, now, out, SLP_EAGER, sent_flags(s, slp_wire_bytes(s, &entry), again), 0, entry.bytes);
 	remember(s, now, &entry);
 }
 
@@ -131,7 +137,7 @@ static void data_frame(struct slp_session *s, uint64_t now, struct slp_tx *out, 
 	out->offset = source->base + entry.offset;
 	out->bytes = entry.bytes;
 	entry.kind = SLP_SENT_DATA;
-	finish(s, now, out, SLP_DATA, sent_flags(s, slp_wire_bytes(&entry), again), 0, entry.bytes);
+	finish(s, now, out, SLP_DATA, sent_flags(s, slp_wire_bytes(s, &entry), again), 0, entry.bytes);
 	remember(s, now, &entry);
 }
 
@@ -224,7 +230,7 @@ static bool send_data(struct slp_session *s, uint64_t now, struct slp_tx *out)
 		uint32_t turn = (s->round_robin + i) % (2 * SLP_TRANSFERS);
 		uint16_t index = (uint16_t)(turn < SLP_TRANSFERS ? turn : (turn - SLP_TRANSFERS) | SLP_TRANSFER_PUSH);
 		struct slp_source *source = slp_source_of(s, index);
-		uint64_t ready = slp_source_ready(source);
+		uint64_t ready = slp_source_ready(s, index);
 		struct slp_sent entry = {.index = index, .generation = source->generation, .offset = source->next};
 
 		if (ready == 0)
@@ -278,8 +284,9 @@ static bool poll_up(struct slp_session *s, uint64_t now, struct slp_tx *out)
 
 bool slp_poll_tx(struct slp_session *s, uint64_t now, struct slp_tx *out)
 {
-	out->from_memory = false;
+	out->from_memory = out->sealed = false;
 	out->bytes = 0;
+	out->number = 0;
 	out->piece_bytes[0] = out->piece_bytes[1] = 0;
 	out->piece[0] = out->piece[1] = out->header;
 	if (s->state == SLP_UP)

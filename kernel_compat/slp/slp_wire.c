@@ -8,13 +8,18 @@ const char *const slp_drop_names[SLP_DROPS] = {
 	"ack",	       "content",  "transfer", "range",	 "room",
 };
 
+void slp_copy_base(uint8_t out[SLP_BASE_BYTES], const uint8_t *frame)
+{
+	memcpy(out, frame, SLP_BASE_BYTES);
+	out[1] &= (uint8_t)~SLP_FLAG_CE;
+	memset(out + 28, 0, 4);
+}
+
 static uint32_t header_crc(const uint8_t *frame, uint32_t extension)
 {
 	uint8_t base[SLP_BASE_BYTES];
 
-	memcpy(base, frame, SLP_BASE_BYTES);
-	base[1] &= (uint8_t)~SLP_FLAG_CE;
-	memset(base + 28, 0, 4);
+	slp_copy_base(base, frame);
 	return slp_crc32c(slp_crc32c(0, base, SLP_BASE_BYTES), frame + SLP_BASE_BYTES, extension);
 }
 
@@ -31,6 +36,9 @@ enum slp_drop slp_decode_base(const uint8_t *frame, size_t present, size_t bytes
 	if (out->type == 0 || out->type >= SLP_TYPES)
 		return SLP_DROP_TYPE;
 	if (out->flags & ~SLP_FLAGS_KNOWN)
+		return SLP_DROP_FLAGS;
+	if (out->flags & SLP_FLAG_SEALED ? out->type <= SLP_NACK || (out->flags & SLP_FLAG_PCRC)
+					 : out->flags & SLP_FLAG_PHASE)
 		return SLP_DROP_FLAGS;
 	extension = slp_extension_bytes(out->type);
 	if (present < SLP_BASE_BYTES + extension)
@@ -74,7 +82,12 @@ void slp_encode_base(uint8_t *frame, const struct slp_base *base)
 	slp_store16(frame + 26, base->ce_count);
 	slp_store32(frame + 32, base->payload_crc);
 	slp_store32(frame + 36, base->session);
-	slp_store32(frame + 28, header_crc(frame, slp_extension_bytes(base->type)));
+	slp_stamp_base(frame);
+}
+
+void slp_stamp_base(uint8_t *frame)
+{
+	slp_store32(frame + 28, header_crc(frame, slp_extension_bytes(frame[0] & 31)));
 }
 
 void slp_encode_hello(uint8_t *p, const struct slp_hello *hello)
@@ -91,7 +104,8 @@ void slp_encode_hello(uint8_t *p, const struct slp_hello *hello)
 	slp_store16(p + 38, hello->transfers);
 	slp_store16(p + 40, hello->handles);
 	slp_store16(p + 42, hello->ack_delay_us);
-	memset(p + 44, 0, 12);
+	p[44] = hello->epoch_bits;
+	memset(p + 45, 0, 11);
 	memcpy(p + 56, hello->salt, 16);
 	memcpy(p + 72, hello->tag, 16);
 }
@@ -110,6 +124,7 @@ void slp_decode_hello(const uint8_t *p, struct slp_hello *out)
 	out->transfers = slp_load16(p + 38);
 	out->handles = slp_load16(p + 40);
 	out->ack_delay_us = slp_load16(p + 42);
+	out->epoch_bits = p[44];
 	memcpy(out->salt, p + 56, 16);
 	memcpy(out->tag, p + 72, 16);
 }

@@ -45,9 +45,16 @@ enum slp_type {
 #define SLP_FLAG_AGAIN 0x08u  /* content that was sent before */
 #define SLP_FLAG_SEALED 0x10u /* extension and payload are encrypted; a tag follows */
 #define SLP_FLAG_PCRC 0x20u
-#define SLP_FLAGS_KNOWN 0x3fu
+#define SLP_FLAG_PHASE 0x40u /* of a sealed frame: the epoch of its key is odd */
+#define SLP_FLAGS_KNOWN 0x7fu
 
 #define SLP_TAG_BYTES 16u
+#define SLP_SALT_BYTES 16u
+#define SLP_NONCE_BYTES 12u /* of the cipher: u32 direction (0: from the client), u64 packet number */
+/* A key seals 2^bits frames, then the next one: those whose numbers, shifted by so many bits,
+ * are its epoch. Both ends say theirs, the smaller one counts. */
+#define SLP_EPOCH_BITS 20u
+#define SLP_LEAST_EPOCH_BITS 6u
 
 /* Extensions, after the base. */
 #define SLP_EAGER_BYTES 8u /* u32 offset in the stream, low 32 bits; u8 stream; 3 zeros */
@@ -101,13 +108,16 @@ enum slp_status {
 	SLP_CANCELLED = 6,	 /* by the other end */
 	SLP_BUSY = 7,		 /* no transfer slot: ask again */
 	SLP_BAD_VERSION = 8,
-	SLP_NOT_AUTHENTIC = 9,	 /* the other end has another key, or none */
+	SLP_NOT_AUTHENTIC = 9,	 /* the other end has another secret, or frames are changed on the way */
 	SLP_REFUSED = 10,	 /* the listener said no */
 	SLP_SILENT = 11,	 /* nothing was heard for the dead time */
 	SLP_CLOSED = 12,	 /* the other end said BYE */
 	SLP_RESTARTED = 13,	 /* the other end began a new session from the same place */
 	SLP_BROKEN = 14,	 /* the other end broke the protocol */
 	SLP_LOCAL = 15,		 /* this end ended it */
+	SLP_NEEDS_KEY = 16,	 /* the other end seals, and this one has no secret */
+	SLP_HAS_NO_KEY = 17,	 /* this end seals, and the other one has no secret */
+	SLP_STATUSES = 18,
 };
 
 /* The base as numbers. */
@@ -130,8 +140,9 @@ struct slp_hello {
 	uint16_t stream_kib;	 /* of each stream that it buffers */
 	uint16_t transfers, handles;
 	uint16_t ack_delay_us;
-	uint8_t salt[16];	 /* for the keys; random */
-	uint8_t tag[16];	 /* of all before, under the pre-shared key; else zeros */
+	uint8_t epoch_bits;	 /* of who seals; else zero */
+	uint8_t salt[SLP_SALT_BYTES]; /* for the keys; random */
+	uint8_t tag[SLP_TAG_BYTES];   /* of all before, under the greeting key; else zeros */
 };
 #define SLP_CAN_PCRC 0x0001u
 #define SLP_CAN_SEAL 0x0002u
@@ -186,6 +197,10 @@ extern const char *const slp_drop_names[SLP_DROPS];
 enum slp_drop slp_decode_base(const uint8_t *frame, size_t present, size_t bytes, struct slp_base *out);
 /* Writes base and extension (already at frame + SLP_BASE_BYTES), with the header's checksum. */
 void slp_encode_base(uint8_t *frame, const struct slp_base *base);
+/* The checksum alone, of a base and an extension that are there. */
+void slp_stamp_base(uint8_t *frame);
+/* The base as it is authenticated: without CE, which any hop may set, and the checksum. */
+void slp_copy_base(uint8_t out[SLP_BASE_BYTES], const uint8_t *frame);
 void slp_encode_hello(uint8_t *extension, const struct slp_hello *hello);
 void slp_decode_hello(const uint8_t *extension, struct slp_hello *out);
 

@@ -2,7 +2,8 @@
 // touched that was not given or was taken back, every transfer ends once, and what leaves
 // is well-formed.
 //
-// The input is a program: one byte names a step, the bytes after it are its arguments.
+// The input is a program: one byte names a step, the bytes after it are its arguments. One of
+// odd length is for a sealed session, whose peer has the secret; or has not, in raw steps.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -12,7 +13,9 @@
 #include "kernel_compat/slp/slp.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/target.h"
+#include "tests/slp/assemble.h"
 #include "tests/slp/judge.h"
+#include "tests/slp/toy_cipher.h"
 
 namespace sluice::fuzz {
 namespace {
@@ -23,6 +26,7 @@ constexpr int kMostSteps = 300;
 constexpr uint32_t kOurs = 0x10005, kTheirs = 0x20006;
 constexpr uint64_t kOurNonce = 0x1111, kTheirNonce = 0x2222;
 constexpr uint16_t kMtu = 4000;
+constexpr uint64_t kSecret = 77;
 
 constexpr uint64_t kAmounts[] = {0, 1, 2, 3, 8, 100, 1000, SLP_UNIT_BYTES, 2 * SLP_UNIT_BYTES, 10 * SLP_UNIT_BYTES, 65536, 1 << 20,
                                  uint64_t{1} << 32, static_cast<uint64_t>(INT64_MAX), uint64_t{1} << 63, ~uint64_t{0}};
@@ -34,7 +38,7 @@ std::vector<uint8_t> bytes_of(Input& input, size_t most) {
 
 class World {
  public:
-  World() : room_((slp_session_bytes() + 7) / 8) {
+  explicit World(bool sealed) : sealed_(sealed), room_((slp_session_bytes() + 7) / 8) {
     slp_node_init(&node_, 100'000);
     slp_config config;
     slp_config_init(&config);
@@ -45,7 +49,9 @@ class World {
     config.node = &node_;
     config.nonce = kOurNonce, config.connection = kOurs, config.source_port = 9, config.destination_port = 7;
     config.mtu = kMtu;
+    if (sealed) config.cipher = &slp::ToyCipher::kCalls, config.cipher_user = &ours_, config.epoch_bits = SLP_LEAST_EPOCH_BITS;
     slp_hello hello{};
+    if (sealed) hello.capabilities = SLP_CAN_SEAL, hello.epoch_bits = SLP_LEAST_EPOCH_BITS;
     hello.nonce = kTheirNonce, hello.connection = kTheirs, hello.min_version = hello.max_version = 1;
     hello.mtu = kMtu, hello.stream_kib = SLP_STREAM_BYTES / 1024, hello.transfers = SLP_TRANSFERS, hello.handles = SLP_HANDLES, hello.ack_delay_us = 200;
     require(slp_accept(room_.data(), &config, &hello, now_, &session_) == SLP_OK, "a good HELLO was refused");
@@ -111,8 +117,27 @@ class World {
     std::vector<uint8_t> frame(SLP_BASE_BYTES);
     frame.insert(frame.end(), extension.begin(), extension.end());
     frame.insert(frame.end(), payload.begin(), payload.end());
+    if (sealed_ && type > SLP_NACK) seal(frame, base);
     slp_encode_base(frame.data(), &base);
     hear(std::move(frame));
+  }
+  // As docs/slp.md has it, section 14, by the client.
+  void seal(std::vector<uint8_t>& frame, slp_base& base) {
+    uint64_t epoch = base.number >> SLP_LEAST_EPOCH_BITS;
+    base.flags |= SLP_FLAG_SEALED | (epoch % 2 != 0 ? SLP_FLAG_PHASE : 0);
+    slp_encode_base(frame.data(), &base);
+    uint8_t salt[2 * SLP_SALT_BYTES] = {}, info[36] = {'s', 'l', 'p', '1', ' ', 'k', 'e', 'y'};
+    slp_store64(info + 12, epoch);
+    slp_store64(info + 20, kTheirNonce);
+    slp_store64(info + 28, kOurNonce);
+    slp::ToyCipher::kCalls.derive(&theirs_, 0, salt, info, sizeof(info));
+    slp_sealing how{.slot = 0, .nonce = {}, .header = {}};
+    slp_store64(how.nonce + 4, base.number);
+    slp_copy_base(how.header, frame.data());
+    std::vector<uint8_t> body(frame.begin() + SLP_BASE_BYTES, frame.end());
+    slp_piece piece{.data = body.data(), .bytes = static_cast<uint32_t>(body.size())};
+    frame.resize(frame.size() + SLP_TAG_BYTES);
+    slp::ToyCipher::kCalls.seal(&theirs_, &how, &piece, 1, frame.data() + SLP_BASE_BYTES);
   }
   void raw(Input& input) { hear(bytes_of(input, input.byte())); }
   void numbered(Input& input) {
@@ -197,15 +222,23 @@ class World {
     for (int frames = 0; slp_poll_tx(session_, now_, &tx); ++frames) {
       require(frames < 3000, "a session sends without end");
       slp_base base;
-      uint64_t bytes = tx.header_bytes + tx.piece_bytes[0] + tx.piece_bytes[1] + tx.bytes;
+      uint64_t bytes = tx.header_bytes + tx.piece_bytes[0] + tx.piece_bytes[1] + tx.bytes + (tx.sealed ? SLP_TAG_BYTES : 0);
       require(bytes <= kMtu, "a frame larger than the peer takes");
+      require(tx.sealed == (sealed_ && tx.number > 0), "a frame in the clear in a sealed session");
       require(slp_decode_base(tx.header, tx.header_bytes, bytes, &base) == SLP_TAKEN, "a frame that nobody would take");
-      if (!tx.from_memory) continue;
-      const slp::Region& region = account_.find(tx.cookie);
-      require(region.live && tx.offset + tx.bytes <= region.bytes.size(), "memory was read that was not given");
+      const uint8_t* memory = nullptr;
+      if (tx.from_memory) {
+        const slp::Region& region = account_.find(tx.cookie);
+        require(region.live && tx.offset + tx.bytes <= region.bytes.size(), "memory was read that was not given");
+        memory = region.bytes.data() + tx.offset;
+      }
+      require(!tx.sealed || slp::assemble(session_, tx, memory).size() == bytes, "a frame could not be sealed");
     }
   }
 
+  const bool sealed_;
+  slp::NonceBook book_{uint64_t{1} << SLP_LEAST_EPOCH_BITS};
+  slp::ToyCipher ours_{kSecret, &book_}, theirs_{kSecret, nullptr};
   std::vector<uint64_t> room_;
   slp_node node_{};
   slp_session* session_ = nullptr;
@@ -222,7 +255,7 @@ class World {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   sluice::fuzz::Input input(data, size, sluice::fuzz::kAmounts);
-  sluice::fuzz::World world;
+  sluice::fuzz::World world(size % 2 != 0);
   world.run(input);
   return 0;
 }

@@ -59,7 +59,7 @@ build() {
     layout) source=fuzz_layout sources=(tests/wire/layout_check.cc tests/wire/layout_oracle.cc "${base[@]}") ;;
     address) source=fuzz_address sources=(tests/wire/address_check.cc transport/api/address.cc transport/base/status.cc) ;;
     remote_key) source=fuzz_remote_key sources=(transport/api/remote_key.cc transport/base/status.cc) ;;
-    slp) source=fuzz_slp sources=(kernel_compat/slp/*.c tests/slp/judge.cc) ;;
+    slp) source=fuzz_slp sources=(kernel_compat/slp/*.c tests/slp/judge.cc tests/slp/toy_cipher.cc) ;;
     capture)
       source=fuzz_capture
       sources=(tools/dump/{capture,packet,frame,print,teller}.cc kernel_compat/slp/*.c transport/base/status.cc) ;;

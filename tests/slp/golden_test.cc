@@ -1,5 +1,6 @@
 // The frames of a conversation, byte for byte as they were on the day the format was
-// fixed: golden/frames.txt, "end type hex" a line. `golden_test --write FILE` makes it anew
+// fixed: golden/frames.txt, "end type hex" a line, and golden/sealed.txt, the same with a
+// secret. `golden_test --write FILE`, `golden_test --write FILE --sealed` make them anew
 // (a new version of the protocol, and nothing less, is a reason to).
 #include <algorithm>
 #include <cstdio>
@@ -7,11 +8,15 @@
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include <sluice/l2/cipher.h>
+
 #include "kernel_compat/slp/slp.h"
+#include "tests/slp/assemble.h"
 
 namespace {
 
@@ -20,12 +25,19 @@ constexpr uint64_t kMillisecond = 1'000'000;
 
 struct End {
   const char* name;
+  explicit End(const char* called, uint8_t first_salt = 0) : name(called), salt(first_salt) {}
   std::vector<uint64_t> room = std::vector<uint64_t>((slp_session_bytes() + 7) / 8);
   slp_node node{};
   slp_session* session = nullptr;
   std::map<uint64_t, std::vector<uint8_t>> memory;
   uint32_t heard_handle = 0;
+  uint8_t salt = 0;
+  std::unique_ptr<sluice::l2::Cipher> cipher;
 };
+
+// Known to golden/decode_test.py as well.
+constexpr char kSecret[] = "the secret of the golden frames";
+constexpr int kMessagesForTwoKeys = 60;
 
 const slp_ops kOps = {
     .place = [](void* user, uint64_t cookie, uint64_t offset, const slp_frame* frame, uint32_t at, uint32_t bytes) {
@@ -44,7 +56,10 @@ const slp_ops kOps = {
 
 class Conversation {
  public:
-  Conversation() {
+  explicit Conversation(bool sealed) {
+    for (End* end : {&client_, &server_, &listener_}) {
+      if (sealed) end->cipher = *sluice::l2::Cipher::open({reinterpret_cast<const uint8_t*>(kSecret), sizeof(kSecret) - 1});
+    }
     slp_config ours = config(client_);
     ours.nonce = 0x0123456789abcdef, ours.connection = 0x00010002, ours.source_port = 40000, ours.destination_port = 7;
     client_.session = slp_connect(client_.room.data(), &ours, now_);
@@ -58,6 +73,12 @@ class Conversation {
     talk();
     lend_and_pull();
     push();
+    // Both ends come to their second key.
+    for (int i = 0; sealed && i < kMessagesForTwoKeys; ++i) {
+      send(client_, "ask", false);
+      send(server_, "tell", false);
+      talk();
+    }
     now_ += 2000 * kMillisecond;  // a keepalive
     talk();
     slp_abort(client_.session);
@@ -72,6 +93,9 @@ class Conversation {
     slp_config_init(&made);
     slp_node_init(&end.node, 1 << 20);
     made.ops = &kOps, made.user = &end, made.node = &end.node, made.payload_crc = true;
+    if (end.cipher == nullptr) return made;
+    made.cipher = sluice::l2::Cipher::calls(), made.cipher_user = end.cipher.get(), made.epoch_bits = SLP_LEAST_EPOCH_BITS;
+    for (uint8_t i = 0; i < SLP_SALT_BYTES; ++i) made.salt[i] = static_cast<uint8_t>(end.salt + i);
     return made;
   }
   void write(const char* who, const Frame& frame) {
@@ -90,17 +114,13 @@ class Conversation {
   bool next(End& end, Frame& frame) {
     slp_tx tx;
     if (!slp_poll_tx(end.session, now_, &tx)) return false;
-    frame.assign(tx.header, tx.header + tx.header_bytes);
-    for (int i = 0; i < 2; ++i) frame.insert(frame.end(), tx.piece[i], tx.piece[i] + tx.piece_bytes[i]);
-    if (tx.from_memory) {
-      const uint8_t* from = end.memory.at(tx.cookie).data() + tx.offset;
-      frame.insert(frame.end(), from, from + tx.bytes);
-    }
+    frame = sluice::slp::assemble(end.session, tx, tx.from_memory ? end.memory.at(tx.cookie).data() + tx.offset : nullptr);
     write(end.name, frame);
     return true;
   }
   void greet() {
-    slp_listener listener{.secret = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, .port = 7, .mtu = 1452};
+    slp_listener listener{.secret = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, .port = 7, .mtu = 1452, .cipher = nullptr, .cipher_user = nullptr};
+    if (listener_.cipher != nullptr) listener.cipher = sluice::l2::Cipher::calls(), listener.cipher_user = listener_.cipher.get();
     slp_meeting met;
     for (int round = 0; round < 2; ++round) {
       Frame hello;
@@ -172,26 +192,22 @@ class Conversation {
     for (size_t i = 0; last[i] != '\n'; i += 2) frame.push_back(static_cast<uint8_t>(std::stoi(last.substr(i, 2), nullptr, 16)));
     slp_frame in = view(frame);
     uint8_t reply[SLP_MAX_HEADER];
-    write("server", Frame(reply, reply + slp_no_session(&in, reply)));
+    uint32_t bytes = slp_no_session(&in, reply);
+    if (bytes > 0) write("server", Frame(reply, reply + bytes));
   }
 
   uint64_t now_ = 1000 * kMillisecond;
-  End client_{.name = "client"}, server_{.name = "server"};
+  End client_{"client", 0x10}, server_{"server", 0x80}, listener_{"listener"};
   std::string text_;
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  std::string now = Conversation().text();
-  if (argc == 3 && std::string(argv[1]) == "--write") {
-    std::ofstream(argv[2]) << now;
-    return 0;
-  }
-  std::ifstream file(argc > 1 ? argv[1] : "tests/slp/golden/frames.txt");
+// Says where the first difference is.
+bool same(const char* path, bool sealed) {
+  std::string now = Conversation(sealed).text();
+  std::ifstream file(path);
   std::stringstream golden;
   golden << file.rdbuf();
-  if (golden.str() == now) return 0;
+  if (golden.str() == now) return true;
   std::istringstream expected(golden.str()), found(now);
   for (std::string a, b; std::getline(expected, a) || std::getline(found, b); a.clear(), b.clear()) {
     if (b.empty()) std::getline(found, b);
@@ -200,5 +216,17 @@ int main(int argc, char** argv) {
       break;
     }
   }
-  return 1;
+  return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc >= 3 && std::string(argv[1]) == "--write") {
+    std::ofstream(argv[2]) << Conversation(argc == 4).text();
+    return 0;
+  }
+  if (argc == 3) return same(argv[1], false) && same(argv[2], true) ? 0 : 1;
+  std::cout << "golden_test FRAMES SEALED\n";
+  return 2;
 }

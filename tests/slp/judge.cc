@@ -111,4 +111,11 @@ size_t Account::open() const {
   return open;
 }
 
+void NonceBook::sealed(uint64_t key, uint32_t direction, uint64_t number) {
+  require(used_.emplace(key, direction, number).second, "a nonce was used twice with one key");
+  require(++seals_[key] <= most_, "a key sealed more frames than it may");
+}
+
+void NonceBook::taken(uint64_t frame) { require(taken_.insert(frame).second, "a frame was taken twice"); }
+
 }  // namespace sluice::slp

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace sluice::slp {
@@ -70,6 +72,23 @@ class Account {
   std::deque<Sent> sent_;
   std::map<uint64_t, Region> regions_;
   std::map<uint64_t, Wanted> wanted_;
+};
+
+// Every seal of a world: two of one key and one nonce would give its secrets away.
+class NonceBook {
+ public:
+  // A key may seal so many frames.
+  explicit NonceBook(uint64_t most) : most_(most) {}
+  void sealed(uint64_t key, uint32_t direction, uint64_t number);
+  // Frames are named by what no two of them have in common.
+  void taken(uint64_t frame);
+  uint64_t keys() const { return seals_.size(); }
+
+ private:
+  uint64_t most_;
+  std::set<std::tuple<uint64_t, uint32_t, uint64_t>> used_;
+  std::map<uint64_t, uint64_t> seals_;
+  std::set<uint64_t> taken_;
 };
 
 }  // namespace sluice::slp

@@ -5,7 +5,7 @@ Each mutant is one small edit, built by plain gcc in a folder of its own, and ru
 unit tests and for up to --schedules schedules of the simulator; the first that fails is
 its catch. A survivor is reported and makes the exit code 1.
 
-    tests/slp/mutants.py [--schedules N] [--only NAME] [--jobs N]
+    tests/slp/mutants.py [--schedules N] [--only NAME | --after NAME] [--jobs N]
 """
 import argparse
 import concurrent.futures
@@ -21,9 +21,9 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 # Name, file, what is there (once), what is there instead.
 MUTANTS = [
-    ("duplicate_numbers_taken", "slp_seen.c", "|| was_here(seen, number))", "|| false)"),
-    ("old_numbers_forgotten_early", "slp_seen.c", "if (seen->largest - number >= SLP_SEEN_FRAMES ||", "if (seen->largest - number >= 8 ||"),
-    ("window_of_numbers_not_cleared", "slp_seen.c", "clear_between(seen, seen->largest + 1, number + 1);", "if (number < 40) clear_between(seen, seen->largest + 1, number + 1);"),
+    ("duplicate_numbers_taken", "slp_seen.c", "|| was_here(window, number))", "|| false)"),
+    ("old_numbers_forgotten_early", "slp_seen.c", "if (window->largest - number >= SLP_SEEN_FRAMES ||", "if (window->largest - number >= 8 ||"),
+    ("window_of_numbers_not_cleared", "slp_seen.c", "clear_between(window, window->largest + 1, number + 1);", "if (number < 40) clear_between(window, window->largest + 1, number + 1);"),
     ("ack_run_one_too_long", "slp_seen.c", "lowest_known(seen)) - 1);", "lowest_known(seen)));"),
     ("ack_ranges_one_too_long", "slp_seen.c", "slp_store16(payload + 4 * pairs + 2, (uint16_t)run);", "slp_store16(payload + 4 * pairs + 2, (uint16_t)(run + (gap > 1)));"),
     ("gaps_never_told", "slp_seen.c", "seen->gaps_due = SLP_GAPS_SAID;", "seen->gaps_due = 0;"),
@@ -31,7 +31,7 @@ MUTANTS = [
     ("unacked_content_counts_as_received", "slp_session.c", "\tif (drop != SLP_TAKEN)\n\t\treturn drop; /* not acknowledged: it comes again */\n", "\tif (drop != SLP_TAKEN)\n\t\tslp_seen_add(s, number, now, wants_ack, false);\n\tif (drop != SLP_TAKEN)\n\t\treturn drop;\n"),
     ("payload_checksum_not_looked_at", "slp_session.c", "return crc == base->payload_crc;", "return crc == base->payload_crc || base->payload_bytes > 0;"),
     ("header_checksum_not_looked_at", "slp_wire.c", "if (slp_load32(frame + 28) != header_crc(frame, extension))", "if (slp_load32(frame + 28) != header_crc(frame, extension) && extension == 0)"),
-    ("ce_in_the_checksum", "slp_wire.c", "base[1] &= (uint8_t)~SLP_FLAG_CE;", ""),
+    ("ce_in_the_checksum", "slp_wire.c", "out[1] &= (uint8_t)~SLP_FLAG_CE;", ""),
     ("padding_is_payload", "slp_stream.c", "to = from + base->payload_bytes;", "to = from + (frame->bytes - SLP_BASE_BYTES - SLP_EAGER_BYTES);"),
     ("stream_overlap_not_skipped", "slp_stream.c", "payload += rx->arrived - from;", ""),
     ("spans_not_joined", "slp_stream.c", "while (rx->later_count > 0 && rx->later[0].from <= rx->arrived) {", "while (rx->later_count > 0 && rx->later[0].from < rx->arrived) {"),
@@ -62,18 +62,45 @@ MUTANTS = [
     ("pulls_not_ended_with_the_session", "slp_transfer.c", "\t\tif (s->pulls[i].used)\n\t\t\tslp_end_pull(s, &s->pulls[i], why, true);\n", ""),
     ("lost_content_given_up", "slp_loss.c", "land(s, entry, entry->kind == SLP_SENT_PING ? SLP_SENT_DONE : SLP_SENT_LOST);", "land(s, entry, entry->kind != SLP_SENT_EAGER || entry->bytes == 60 ? SLP_SENT_DONE : SLP_SENT_LOST);"),
     ("patience_never_learned", "slp_loss.c", "\t*place = entry->number;\n", "\t*place = 0;\n\t--s->given_up_live;\n"),
-    ("in_flight_leaks", "slp_loss.c", "\t\t--s->flying;\n\t\ts->in_flight -= slp_wire_bytes(entry);\n", "\t\t--s->flying;\n\t\ts->in_flight -= state == SLP_SENT_LOST ? 0 : slp_wire_bytes(entry);\n"),
+    ("in_flight_leaks", "slp_loss.c", "\t\t--s->flying;\n\t\ts->in_flight -= slp_wire_bytes(s, entry);\n", "\t\t--s->flying;\n\t\ts->in_flight -= state == SLP_SENT_LOST ? 0 : slp_wire_bytes(s, entry);\n"),
     ("no_probe", "slp_loss.c", "\ts->probe_due = slp_answer_missing(s) ? now + probe_wait(s) : SLP_NEVER;\n", "\t(void)now;\n\t(void)probe_wait;\n"),
     ("acks_of_the_unsent_believed", "slp_loss.c", "if (largest == 0 || largest >= s->next_number || base->ack_run >= largest)", "if (largest == 0 || base->ack_run >= largest)"),
     ("blocked_by_credit_never_asks", "slp_loss.c", "return s->flying > 0 || (tx->sent == tx->limit && tx->written > tx->sent);", "return s->flying > 0;"),
     ("part_of_lost_content_forgotten", "slp_tx.c", "\t\tlost->offset += part.bytes;\n", "\t\tlost->offset += part.bytes;\n\t\tlost->bytes = part.bytes;\n"),
     ("message_order_of_segments", "slp_tx.c", "\ttx->sent += entry.bytes;\n\teager_frame", "\ttx->sent += entry.bytes - (entry.bytes == 50);\n\teager_frame"),
-    ("frame_one_byte_too_long", "slp_tx.c", "return s->frame_limit - SLP_BASE_BYTES - SLP_EAGER_BYTES;", "return s->frame_limit - SLP_BASE_BYTES - SLP_EAGER_BYTES + 1;"),
+    ("frame_one_byte_too_long", "slp_tx.c", "- SLP_EAGER_BYTES - slp_seal_bytes(s);", "- SLP_EAGER_BYTES - slp_seal_bytes(s) + 1;"),
     ("session_field_not_looked_at", "slp_session.c", "return base.session == s->tag ? on_numbered(s, frame, &base, now) : SLP_DROP_SESSION;", "return on_numbered(s, frame, &base, now);"),
     ("nack_of_another_session_believed", "slp_session.c", "meant != s->peer.connection || base->session != s->tag :", "false :"),
     ("lost_answer_never_repeated", "slp_session.c", "\t\ts->answer_due = true; /* our answer was lost */\n", ""),
     ("own_sleep_counts_as_silence", "slp_session.c", "\ts->last_heard = slp_min(now, s->last_heard + (now - due));\n\ts->waiting_since = slp_min(now, s->waiting_since + (now - due));\n", ""),
     ("cookie_never_fits", "slp_listen.c", "for (age = 0; age < 2 && age <= period; ++age)", "for (age = 1; age < 2 && age <= period; ++age)"),
+    ("nonce_repeats", "slp_seal.c", "slp_store64(out->nonce + 4, number);", "slp_store64(out->nonce + 4, number & 0xff);"),
+    ("number_seals_again", "slp_seal.c", "|| tx->number <= s->keys.last_sealed ||", "||"),
+    ("tag_not_looked_at", "slp_seal.c", "\tif (!s->config.cipher->open(s->config.cipher_user, &how, frame, SLP_BASE_BYTES, bytes))\n\t\treturn SLP_DROP_FORGED;\n", "\ts->config.cipher->open(s->config.cipher_user, &how, frame, SLP_BASE_BYTES, bytes);\n"),
+    ("header_not_authenticated", "slp_seal.c", "\tslp_copy_base(out->header, frame);\n}", "\t(void)frame;\n\tmemset(out->header, 0, SLP_BASE_BYTES);\n}"),
+    ("ce_is_authenticated", "slp_seal.c", "\tslp_copy_base(out->header, frame);\n}", "\tslp_copy_base(out->header, frame);\n\tout->header[1] = frame[1];\n}"),
+    ("payload_not_opened_whole", "slp_seal.c", "slp_extension_bytes(base->type) + base->payload_bytes, slot;", "slp_extension_bytes(base->type) + (base->payload_bytes & ~7u), slot;"),
+    ("opened_numbers_forgotten", "slp_seal.c", "\tslp_window_add(&s->keys.opened, number);\n", ""),
+    ("dropped_frames_open_again", "slp_session.c", "known = s->sealed ? &s->keys.opened : &s->seen.here;", "known = &s->seen.here;"),
+    ("numbers_added_before_they_are_proven", "slp_seal.c", "\tdescribe(s, false, slot, number, frame->data, &how);\n", "\tdescribe(s, false, slot, number, frame->data, &how);\n\tslp_window_add(&s->keys.opened, number);\n"),
+    ("never_a_new_key", "slp_seal.c", "keys->bits = (uint8_t)slp_min(s->ours.epoch_bits, s->peer.epoch_bits);", "keys->bits = 63;"),
+    ("keys_of_one_session_in_the_next", "slp_seal.c", "slot, salt, info, sizeof(info)))", "slot, (const uint8_t[32]){0}, info, 20))"),
+    ("epoch_not_in_the_key", "slp_seal.c", "slp_store64(info + 12, epoch);", ""),
+    ("key_of_the_epoch_before_thrown_away", "slp_seal.c", "\t\tif (keys->epoch[i] == epoch)\n\t\t\treturn i;\n", "\t\tif (keys->epoch[i] == epoch && epoch >= keys->epoch[keys->order[0]])\n\t\t\treturn i;\n\tif (keys->epoch[keys->order[0]] != SLP_NEVER && epoch < keys->epoch[keys->order[0]])\n\t\treturn SLP_KEY_SLOTS;\n"),
+    ("keys_only_one_epoch_on", "slp_seal.c", "\treturn derive(s, false, spare, epoch) ? spare : SLP_KEY_SLOTS;", "\tif (keys->epoch[keys->order[0]] != SLP_NEVER && epoch > keys->epoch[keys->order[0]] + 1)\n\t\treturn SLP_KEY_SLOTS;\n\treturn derive(s, false, spare, epoch) ? spare : SLP_KEY_SLOTS;"),
+    ("phase_never_said", "slp_seal.c", "return number >> s->keys.bits & 1 ? SLP_FLAG_PHASE : 0;", "return number >> s->keys.bits & 1 ? 0 : 0;"),
+    ("clear_frames_in_a_sealed_session", "slp_session.c", "\tif (!(base.flags & SLP_FLAG_SEALED) == s->sealed)\n\t\treturn SLP_DROP_UNSEALED;\n", "\tif (base.flags & SLP_FLAG_SEALED && !s->sealed)\n\t\treturn SLP_DROP_UNSEALED;\n\tif (!(base.flags & SLP_FLAG_SEALED) && s->sealed) {\n\t\tif (base.type == SLP_BYE)\n\t\t\tslp_fail(s, SLP_CLOSED);\n\t\treturn SLP_DROP_UNSEALED;\n\t}\n"),
+    ("nack_in_a_sealed_session_believed", "slp_session.c", "\tif (s->config.cipher) {\n\t\tif (s->state == SLP_CONNECTING)\n\t\t\ts->why = reason", "\tif (s->config.cipher && s->state == SLP_CONNECTING) {\n\t\tif (s->state == SLP_CONNECTING)\n\t\t\ts->why = reason"),
+    ("refusal_ends_a_greeting_with_a_secret", "slp_session.c", "\tif (s->config.cipher) {\n\t\tif (s->state == SLP_CONNECTING)\n\t\t\ts->why = reason", "\tif (s->config.cipher && s->state == SLP_UP) {\n\t\tif (s->state == SLP_CONNECTING)\n\t\t\ts->why = reason"),
+    ("half_of_the_greetings_tag", "slp_seal.c", "for (i = 0; i < SLP_TAG_BYTES; ++i)\n\t\tdiffers", "for (i = 0; i < SLP_TAG_BYTES / 2; ++i)\n\t\tdiffers"),
+    ("cookie_not_in_the_greetings_tag", "slp_seal.c", "\tmemcpy(text + SLP_BASE_BYTES, frame + SLP_BASE_BYTES, SLP_HELLO_PROVEN);\n", "\tmemcpy(text + SLP_BASE_BYTES, frame + SLP_BASE_BYTES, SLP_HELLO_PROVEN);\n\tmemset(text + SLP_BASE_BYTES + 16, 0, 8);\n"),
+    ("answers_believed_without_proof", "slp_session.c", "if (s->config.cipher && !slp_greeting_proven(", "if (s->config.cipher && base->type == SLP_HELLO && !slp_greeting_proven("),
+    ("listener_asks_for_no_proof", "slp_listen.c", "if (seals && !slp_greeting_proven(listener->cipher, listener->cipher_user, frame))", "if (seals && !frame)"),
+    ("cipher_stripped_at_the_listener", "slp_listen.c", "\tif (seals != (listener->cipher != 0))\n", "\tif (seals && !listener->cipher)\n"),
+    ("cipher_stripped_at_the_accept", "slp_session.c", "\tif (seals != (s->config.cipher != 0))\n", "\tif (seals && !s->config.cipher)\n"),
+    ("confirmed_by_anything", "slp_session.c", "\ts->passive = true;\n", "\ts->passive = s->confirmed = true;\n"),
+    ("no_frame_to_confirm", "slp_session.c", "\ts->ping_due = s->sealed;", "\ts->ping_due = false;"),
+    ("room_for_the_tag_forgotten", "slp_tx.c", "- SLP_EAGER_BYTES - slp_seal_bytes(s);", "- SLP_EAGER_BYTES;"),
 ]
 
 
@@ -92,14 +119,18 @@ def build_tests(folder):
     (links / "base").symlink_to(ROOT / "transport" / "base")
     (folder / "main.cc").write_text("#define CATCH_CONFIG_MAIN\n#include <catch2/catch.hpp>\n", encoding="utf-8")
     objects = {}
-    names = ["judge", "world", "simulate", "session_test", "wire_test", "incast_test"]
-    for source in [ROOT / "tests" / "slp" / (name + ".cc") for name in names] + [folder / "main.cc"]:
+    (links / "l2").symlink_to(ROOT / "transport" / "l2")
+    unit_tests = ["wire_test", "numbers_test", "session_test", "stream_test", "transfer_test", "seal_test", "incast_test"]
+    world = ["simulate", "world", "end", "plan", "attacker", "toy_cipher", "judge"]
+    real_cipher = [ROOT / "transport" / "l2" / "cipher.cc", ROOT / "transport" / "base" / "status.cc"]
+    for source in [ROOT / "tests" / "slp" / (name + ".cc") for name in [*unit_tests, *world]] + real_cipher + [folder / "main.cc"]:
         objects[source.stem] = folder / (source.stem + ".o")
         subprocess.run(["g++", "-std=c++20", "-O1", "-g", "-w", *SANITIZE, "-I", ROOT, "-I", folder / "include", "-c",
                         source, "-o", objects[source.stem]], check=True)
     of = lambda *chosen: [objects[name] for name in chosen]
-    return {"wire_test": of("wire_test", "main"), "session_test": of("session_test", "judge", "main"),
-            "incast_test": of("incast_test", "main"), "simulate": of("simulate", "world", "judge")}
+    programs = {name: of(name, "judge", "cipher", "status", "main") for name in unit_tests}
+    programs["simulate"] = of(*world)
+    return programs
 
 
 def complaint(run):
@@ -129,7 +160,7 @@ def try_mutant(mutant, programs, schedules):
             subprocess.run(["g++", *SANITIZE, *objects, *others, "-o", folder / program], check=True)
             arguments = ["--schedules", str(schedules)] if program == "simulate" else []
             try:
-                run = subprocess.run([folder / program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
+                run = subprocess.run([folder / program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", timeout=600)
             except subprocess.TimeoutExpired:
                 return name, True, f"{program} hangs"
             if run.returncode != 0:
@@ -141,9 +172,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--schedules", type=int, default=6000)
     parser.add_argument("--only", default="")
+    parser.add_argument("--after", default="")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     chosen = [m for m in MUTANTS if options.only in m[0]]
+    if options.after:
+        chosen = chosen[[m[0] for m in chosen].index(options.after) + 1:]
     survivors = broken = 0
     with tempfile.TemporaryDirectory(prefix="slp-tests.") as place:
         programs = build_tests(pathlib.Path(place))

@@ -27,16 +27,22 @@ int main(int argc, char** argv) {
       all.resent += one.resent;
       all.ended_sessions += one.ended_sessions;
       all.sessions += one.sessions;
+      all.keys += one.keys;
+      all.forged += one.forged;
+      all.repeated += one.repeated;
       all.digest = sluice::sim::mix(all.digest ^ one.digest);
     } catch (const Wrong& wrong) {
+      Plan plan = plan_of(seed);
+      if (plan.sealed) std::printf("sealed, epochs of %d bits, attacks %llu\n", plan.epoch_bits, static_cast<unsigned long long>(plan.attacks));
       std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), wrong.what());
       return 1;
     }
   }
-  std::printf("%llu schedules, %llu sessions (%llu ended), %llu messages, %llu transfers and %llu that failed, %llu frames, %llu resent, digest %016llx\n",
+  std::printf("%llu schedules, %llu sessions (%llu ended), %llu messages, %llu transfers and %llu that failed, %llu frames, %llu resent, %llu keys, %llu forged and %llu repeated dropped, digest %016llx\n",
               static_cast<unsigned long long>(count), static_cast<unsigned long long>(all.sessions), static_cast<unsigned long long>(all.ended_sessions),
               static_cast<unsigned long long>(all.delivered), static_cast<unsigned long long>(all.transfers_ok),
               static_cast<unsigned long long>(all.transfers_failed), static_cast<unsigned long long>(all.frames),
-              static_cast<unsigned long long>(all.resent), static_cast<unsigned long long>(all.digest));
+              static_cast<unsigned long long>(all.resent), static_cast<unsigned long long>(all.keys),
+              static_cast<unsigned long long>(all.forged), static_cast<unsigned long long>(all.repeated), static_cast<unsigned long long>(all.digest));
   return 0;
 }

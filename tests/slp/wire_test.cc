@@ -112,6 +112,20 @@ TEST_CASE("frames are dropped for the first thing that is wrong with them", "[sl
   CHECK(decode(frame_of(base)) == SLP_DROP_CONTENT);
 }
 
+TEST_CASE("flags that do not go together are refused", "[slp]") {
+  auto with = [](uint8_t type, uint8_t flags) {
+    slp_base base = example(type, 0);
+    base.flags = flags;
+    std::vector<uint8_t> frame = frame_of(base);
+    frame.resize(frame.size() + SLP_TAG_BYTES);
+    return decode(frame);
+  };
+  CHECK(with(SLP_PING, SLP_FLAG_SEALED | SLP_FLAG_PHASE) == SLP_TAKEN);
+  CHECK(with(SLP_PING, SLP_FLAG_PHASE) == SLP_DROP_FLAGS);
+  CHECK(with(SLP_PING, SLP_FLAG_SEALED | SLP_FLAG_PCRC) == SLP_DROP_FLAGS);
+  for (uint8_t type : {SLP_HELLO, SLP_HELLO_ACK, SLP_RETRY, SLP_NACK}) CHECK(with(type, SLP_FLAG_SEALED) == SLP_DROP_FLAGS);
+}
+
 TEST_CASE("a tag belongs to the length of a sealed frame", "[slp]") {
   slp_base base = example(SLP_PING, 0);
   base.flags |= SLP_FLAG_SEALED;
@@ -144,6 +158,7 @@ TEST_CASE("a packet number in full is the nearest to the one expected", "[slp]")
 TEST_CASE("each field of a HELLO comes back", "[slp]") {
   slp_hello hello{}, back{};
   hello.nonce = 0x0102030405060708;
+  hello.epoch_bits = 9;
   hello.peer_nonce = 0x1112131415161718;
   hello.cookie = 0x2122232425262728;
   hello.connection = 0x31323334;
@@ -171,6 +186,7 @@ TEST_CASE("each field of a HELLO comes back", "[slp]") {
   CHECK(back.transfers == 16);
   CHECK(back.handles == 64);
   CHECK(back.ack_delay_us == 200);
+  CHECK(back.epoch_bits == 9);
   CHECK(std::memcmp(back.salt, hello.salt, 16) == 0);
   CHECK(std::memcmp(back.tag, hello.tag, 16) == 0);
 }

@@ -34,6 +34,10 @@ struct Plan {
   bool payload_crc = false;
   bool stalls = false, cancels = false;
   uint64_t pull_budget = 1 << 20;
+  // Both have the secret of a toy cipher; of each hundred frames the attacker acts upon so many.
+  bool sealed = false;
+  uint8_t epoch_bits = SLP_EPOCH_BITS;
+  uint64_t attacks = 0;
   // Fates of the first frames that end 0 (or 1) sends, instead of chance: 'd'eliver, 'l'ose,
   // 't'wice, 's'wap with the next.
   std::string first_fates;
@@ -44,6 +48,7 @@ Plan plan_of(uint64_t seed);
 
 struct Summary {
   uint64_t delivered = 0, transfers_ok = 0, transfers_failed = 0, sessions = 0, frames = 0, resent = 0, ended_sessions = 0;
+  uint64_t keys = 0, forged = 0, repeated = 0;
   uint64_t digest = 0;  // of what was seen, in order
   uint64_t virtual_ns = 0;
 };

@@ -91,7 +91,7 @@ Json hello_json(const Frame& frame) {
   slp_hello h = hello_of(frame);
   return {{"nonce", h.nonce}, {"answers", h.peer_nonce}, {"cookie", h.cookie}, {"connection_to_use", h.connection}, {"lowest", h.min_version},
           {"highest", h.max_version}, {"capabilities", h.capabilities}, {"mtu", h.mtu}, {"stream_kib", h.stream_kib}, {"transfers", h.transfers},
-          {"handles", h.handles}, {"wait_us", h.ack_delay_us}, {"salt", hex(h.salt)}, {"tag", hex(h.tag)}};
+          {"handles", h.handles}, {"wait_us", h.ack_delay_us}, {"epoch_bits", h.epoch_bits}, {"salt", hex(h.salt)}, {"tag", hex(h.tag)}};
 }
 
 void add_contents(const Frame& frame, Json& out) {
@@ -148,7 +148,7 @@ void add_base(const Frame& frame, Json& out) {
 }  // namespace
 
 std::string flag_names(uint8_t flags, const char* between) {
-  static constexpr const char* kNames[8] = {"CE", "ACK", "ACKREQ", "AGAIN", "SEALED", "PCRC", "0x40", "0x80"};
+  static constexpr const char* kNames[8] = {"CE", "ACK", "ACKREQ", "AGAIN", "SEALED", "PCRC", "PHASE", "0x80"};
   std::string text;
   for (unsigned bit = 0; bit < 8; ++bit) {
     if ((flags >> bit & 1) != 0) text += (text.empty() ? "" : between) + std::string(kNames[bit]);

@@ -34,6 +34,7 @@ local f = {
   again = ProtoField.bool("slp.flags.again", "Sent before", 8, nil, 0x08),
   sealed = ProtoField.bool("slp.flags.sealed", "Sealed", 8, nil, 0x10),
   pcrc = ProtoField.bool("slp.flags.pcrc", "Payload checksum", 8, nil, 0x20),
+  phase = ProtoField.bool("slp.flags.phase", "Key of an odd epoch", 8, nil, 0x40),
   source = ProtoField.uint16("slp.srcport", "Source port"),
   destination = ProtoField.uint16("slp.dstport", "Destination port"),
   payload_bytes = ProtoField.uint16("slp.payload_bytes", "Payload bytes"),
@@ -247,7 +248,7 @@ end
 
 local function add_base(tree, frame, kind)
   local flags = tree:add(f.flags, frame(1, 1))
-  for _, name in ipairs({"ce", "has_ack", "ackreq", "again", "sealed", "pcrc"}) do flags:add(f[name], frame(1, 1)) end
+  for _, name in ipairs({"ce", "has_ack", "ackreq", "again", "sealed", "pcrc", "phase"}) do flags:add(f[name], frame(1, 1)) end
   if bit.band(frame(1, 1):uint(), 0x08) ~= 0 then flags:add_proto_expert_info(e.again) end
   local at = 2
   for _, name in ipairs({{"source", 2}, {"destination", 2}, {"payload_bytes", 2}, {"connection", 4}, {"number", 4}, {"ack", 4}, {"run", 2},
@@ -287,7 +288,7 @@ local function dissect_frame(tvb, at, pinfo, root, udp)
   tree:add(f.version, frame(0, 1))
   tree:add(f.type, frame(0, 1))
   local why = bit.rshift(frame(0, 1):uint(), 5) ~= 1 and "another version" or kind == nil and "an unknown type" or
-              flags >= 0x40 and "a reserved flag" or size > left and "a payload beyond the frame" or nil
+              flags >= 0x80 and "a reserved flag" or size > left and "a payload beyond the frame" or nil
   if why or kept < 40 + extension then
     if why then tree:add_proto_expert_info(e.malformed, why) end
     pinfo.cols.info:append((kind or "?") .. " " .. (why or "cut") .. " ")

@@ -89,6 +89,9 @@ Status no_provider(const Address& address) {
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
                 "this context has no backend for " + address.to_string() + "; open it with sluice::open_context()");
 }
+Status no_secrets(const Address& address) {
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, address.to_string() + " goes unencrypted, and a secret_file was given; l2:// takes one");
+}
 }  // namespace
 
 Result<Endpoint> Context::connect(std::string_view text, const ConnectOptions& options) {
@@ -96,6 +99,7 @@ Result<Endpoint> Context::connect(std::string_view text, const ConnectOptions& o
   SLUICE_TRY(Address address, Address::parse(text));
   Provider* chosen = provider(address.scheme);
   if (chosen == nullptr) return no_provider(address);
+  if (!options.secret_file.empty() && address.scheme != Scheme::kL2) return no_secrets(address);
   refresh_now();
   SLUICE_TRY(std::shared_ptr<EndpointCore> core, chosen->connect(address, options));
   return Endpoint(std::move(core), this);
@@ -106,6 +110,7 @@ Result<Listener> Context::listen(std::string_view text, const ListenOptions& opt
   SLUICE_TRY(Address address, Address::parse(text));
   Provider* chosen = provider(address.scheme);
   if (chosen == nullptr) return no_provider(address);
+  if (!options.secret_file.empty() && address.scheme != Scheme::kL2) return no_secrets(address);
   SLUICE_TRY(std::unique_ptr<ListenerCore> core, chosen->listen(address, options));
   return Listener(std::move(core), this);
 }

@@ -31,6 +31,9 @@ struct ConnectOptions {
   Duration operation_timeout = std::chrono::seconds(30);
   // A peer that answers keepalives but never calls progress is closed after this; zero: never.
   Duration silence_limit = Duration(0);
+  // l2 only: the file of the secret that both ends share, readable by nobody else; frames are
+  // encrypted. Empty: that of SLUICE_L2_SECRET_FILE, or none.
+  std::string secret_file = {};
 };
 
 struct ListenOptions {
@@ -38,6 +41,7 @@ struct ListenOptions {
   Duration operation_timeout = std::chrono::seconds(30);
   Duration silence_limit = Duration(0);
   int backlog = 128;
+  std::string secret_file = {};  // as in ConnectOptions
 };
 
 class ListenerCore {

@@ -106,7 +106,14 @@ Status Connection::configure(slp_config& config) {
   }
   config.dead_ns = static_cast<uint64_t>(kDeadAfter.count());
   config.payload_crc = payload_checksums_wanted();
-  memory_ = std::make_unique<uint64_t[]>((slp_session_bytes() + 7) / 8);
+  if (place_.secret != nullptr) {
+    SLUICE_TRY(cipher_, Cipher::open(place_.secret->bytes()));
+    config.cipher = Cipher::calls();
+    config.cipher_user = cipher_.get();
+    fill_random(std::as_writable_bytes(std::span(config.salt)));
+    host_.sealing_room().reserve(config.mtu);
+  }
+  memory_ = std::make_unique_for_overwrite<uint64_t[]>((slp_session_bytes() + 7) / 8);
   return Status();
 }
 
@@ -131,6 +138,16 @@ Result<std::unique_ptr<Connection>> Connection::accept(ConnectionHost& host, con
   accepts.add();
   host.activate(*made);
   return made;
+}
+
+Status Connection::hint() const {
+  slp_status why = slp_state_of(session_) == SLP_CONNECTING ? slp_why_of(session_) : SLP_OK;
+  return why == SLP_OK ? Status() : status_of(why);
+}
+
+bool Connection::became_confirmed() {
+  if (confirmed_ || !slp_confirmed(session_)) return false;
+  return confirmed_ = true;
 }
 
 Path Connection::path() const { return place_.port->carrier().path(); }
@@ -226,7 +243,8 @@ bool Connection::pump(Instant now) {
     size_t count = 0;
     while (count < kBatch && slp_poll_tx(session_, nanoseconds(now), &out[count])) {
       gather(out[count], frames[count]);
-      ++count;
+      // What cannot be sealed is lost, and its content is sent again.
+      if (!out[count].sealed || seal(out[count], frames[count], host_.sealing_room().slot(count))) ++count;
     }
     if (count > 0) {
       place_.port->carrier().send({frames.data(), count});
@@ -252,6 +270,19 @@ void Connection::gather(const slp_tx& tx, FrameOut& frame) {
   std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
   size_t count = find_pieces(tx.cookie, tx.offset, tx.bytes, pieces);
   for (size_t i = 0; i < count; ++i) add(pieces[i].data(), pieces[i].size());
+}
+
+// The gathered frame becomes one piece.
+bool Connection::seal(const slp_tx& tx, FrameOut& frame, uint8_t* room) {
+  std::array<slp_piece, kMostPieces> memory;
+  uint32_t count = 0;
+  for (size_t i = 1; tx.from_memory && i < frame.count; ++i) {
+    memory[count++] = {.data = static_cast<const uint8_t*>(frame.pieces[i].iov_base), .bytes = static_cast<uint32_t>(frame.pieces[i].iov_len)};
+  }
+  uint32_t bytes = slp_seal_tx(session_, &tx, memory.data(), count, room);
+  frame.pieces[0] = {room, bytes};
+  frame.count = 1;
+  return bytes > 0;
 }
 
 // ---- what comes

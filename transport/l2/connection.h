@@ -13,8 +13,10 @@
 #include <vector>
 
 #include <sluice/base/clock.h>
+#include <sluice/l2/cipher.h>
 #include <sluice/l2/counted.h>
 #include <sluice/l2/frames.h>
+#include <sluice/l2/secret.h>
 #include <sluice/l2/timers.h>
 #include <sluice/proto/direct_client.h>
 
@@ -31,6 +33,21 @@ class Connection;
 class L2Link;
 class Port;
 
+// Where the frames of a batch are made, if they are sealed; one for all connections of a context.
+class SealingRoom {
+ public:
+  void reserve(size_t frame_bytes) {
+    if (frame_bytes <= slot_bytes_) return;
+    slot_bytes_ = frame_bytes;
+    memory_ = std::make_unique_for_overwrite<uint8_t[]>(kBatch * slot_bytes_);
+  }
+  uint8_t* slot(size_t i) { return memory_.get() + i * slot_bytes_; }
+
+ private:
+  std::unique_ptr<uint8_t[]> memory_;
+  size_t slot_bytes_ = 0;
+};
+
 // Whoever owns the connections of a context.
 class ConnectionHost {
  public:
@@ -42,6 +59,7 @@ class ConnectionHost {
   virtual void remember(Connection& connection) = 0;
   virtual void forget(Connection& connection) noexcept = 0;
   virtual slp_node& node() = 0;
+  virtual SealingRoom& sealing_room() = 0;
 
  protected:
   ~ConnectionHost() = default;
@@ -60,6 +78,7 @@ class Connection final {
     Port* port;
     PeerAddress peer;
     uint16_t peer_port;
+    std::shared_ptr<const Secret> secret = nullptr;  // null: nothing is sealed
   };
 
   // Says HELLO; progress comes by frames and timers. Errors: kTryAgain (too many of the port).
@@ -78,6 +97,10 @@ class Connection final {
   const Place& place() const { return place_; }
   Path path() const;
   uint64_t peer_nonce() const { return peer_nonce_; }
+  // Connecting: what refusals said that prove nothing; else ok.
+  Status hint() const;
+  // Its HELLO was not an old one. Says so once.
+  bool became_confirmed();
   std::string local_name() const;
   std::string peer_name() const;
 
@@ -148,6 +171,7 @@ class Connection final {
   void on_state(bool up, int why);
   size_t find_pieces(uint64_t cookie, uint64_t offset, uint64_t bytes, std::span<proto::MutableBytes> out);
   void gather(const slp_tx& tx, FrameOut& frame);
+  bool seal(const slp_tx& tx, FrameOut& frame, uint8_t* room);
   size_t start_move(bool pull, const wire::Segment& peer, uint64_t cookie);
   bool last_of_its_cookie(const Move& push) const;
   void push_waiting();
@@ -159,13 +183,14 @@ class Connection final {
   Place place_;
   wire::Hello ours_, peer_;
   std::unique_ptr<uint64_t[]> memory_;
+  std::unique_ptr<Cipher> cipher_;
   slp_session* session_ = nullptr;
   proto::DirectClient* client_ = nullptr;
   uint64_t peer_nonce_ = 0;
   uint32_t number_ = 0;
   State state_ = State::kConnecting;
   const bool active_;
-  bool failed_ = false, stopped_ = false, leaving_ = false;
+  bool failed_ = false, stopped_ = false, leaving_ = false, confirmed_ = false;
   bool want_room_ = false, want_window_ = false, want_pull_ = false, want_push_ = false;
   Instant now_;
   Status failure_;

@@ -15,26 +15,28 @@ constexpr uint64_t kChunkBytes = 1 << 30;
 
 }  // namespace
 
-proto::LinkTraits l2_traits(Path path) {
+proto::LinkTraits l2_traits(Path path, bool sealed) {
   proto::LinkTraits traits;
   traits.properties.path = path;
   // The sender's kernel, the receiver's kernel, and from the frame to its place.
-  traits.properties.copies_per_fetch = 3;
+  traits.properties.copies_per_fetch = sealed ? 5 : 3;
   traits.properties.capabilities = {Capability::kRefusalsTold, Capability::kKeysOfConnection, Capability::kReadRights};
   traits.direct = true;
   traits.sends_at_once = true;  // the provider sends what a turn has left in SLP's stream
   traits.inline_bytes = kInlineBytes;
   traits.chunk_bytes = kChunkBytes;
-  traits.inline_out = traits.inline_in = {.user = 1, .kernel = 1};
-  traits.bulk_out = {.user = 0, .kernel = 1};
-  traits.bulk_in = {.user = 1, .kernel = 1};
+  // Encryption writes each byte once more, and so does decryption.
+  uint8_t cipher = sealed ? 1 : 0;
+  traits.inline_out = traits.inline_in = {.user = static_cast<uint8_t>(1 + cipher), .kernel = 1};
+  traits.bulk_out = {.user = cipher, .kernel = 1};
+  traits.bulk_in = {.user = static_cast<uint8_t>(1 + cipher), .kernel = 1};
   return traits;
 }
 
 L2Link::L2Link(Lingering& lingering, std::unique_ptr<Connection> connection)
     : lingering_(lingering),
       connection_(std::move(connection)),
-      traits_(l2_traits(connection_->path())),
+      traits_(l2_traits(connection_->path(), connection_->place().secret != nullptr)),
       local_name_(connection_->local_name()),
       peer_name_(connection_->peer_name()) {
   connection_->link = this;

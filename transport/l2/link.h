@@ -11,7 +11,7 @@
 namespace sluice::l2 {
 
 // Of SLP over one of its carriers: packet or udp.
-proto::LinkTraits l2_traits(Path path);
+proto::LinkTraits l2_traits(Path path, bool sealed = false);
 
 // Connections whose last messages are still going out.
 class Lingering {

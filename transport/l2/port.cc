@@ -30,6 +30,7 @@ Counter frames_received("l2.frames_received");
 Counter frames_of_nobody("l2.frames_of_nobody");
 Counter refusals_held_back("l2.refusals_held_back");
 Counter hellos_unproven("l2.hellos_unproven");
+Counter hellos_without_secret("l2.hellos_without_secret");
 
 size_t whole_bytes(const slp_base& base) {
   return SLP_BASE_BYTES + slp_extension_bytes(base.type) + base.payload_bytes + ((base.flags & SLP_FLAG_SEALED) != 0 ? SLP_TAG_BYTES : 0);
@@ -69,7 +70,8 @@ Result<uint32_t> Port::add(Connection& connection) {
   slots_[index].connection = &connection;
   ++count_;
   uint32_t number = index | static_cast<uint32_t>(slots_[index].generation) << 16;
-  // One that was there before is over: nobody lives twice in one place.
+  // One that was there before is over: nobody lives twice in one place. (With a secret: is over
+  // as soon as this one is confirmed.)
   by_place_[{connection.place().peer, connection.place().peer_port}] = number;
   return number;
 }
@@ -103,13 +105,36 @@ size_t Port::PlaceHash::operator()(const std::pair<PeerAddress, uint16_t>& place
   return hash;
 }
 
-void Port::set_listener(PortListener* listener) {
+Connection* Port::find(const Connection::Place& place, uint64_t nonce) const {
+  for (const Slot& slot : slots_) {
+    if (slot.connection == nullptr || slot.connection->failed() || slot.connection->stopped()) continue;
+    const Connection::Place& its = slot.connection->place();
+    if (its.peer == place.peer && its.peer_port == place.peer_port && slot.connection->peer_nonce() == nonce) return slot.connection;
+  }
+  return nullptr;
+}
+
+// Sealed: its peer lives, and what it was before at this place does not.
+void Port::end_predecessors(const Connection& connection) {
+  for (Slot& slot : slots_) {
+    Connection* other = slot.connection;
+    if (other == nullptr || other == &connection || other->failed() || other->stopped()) continue;
+    if (other->place().peer == connection.place().peer && other->place().peer_port == connection.place().peer_port) other->restarted();
+  }
+}
+
+Status Port::set_listener(PortListener* listener, std::shared_ptr<const Secret> secret) {
   listener_ = listener;
-  if (listener == nullptr || listening_ != nullptr) return;
   listening_ = std::make_unique<slp_listener>();
+  if (secret != nullptr) {
+    SLUICE_TRY(cipher_, Cipher::open(secret->bytes()));
+    listening_->cipher = Cipher::calls();
+    listening_->cipher_user = cipher_.get();
+  }
   fill_random(std::as_writable_bytes(std::span(listening_->secret)));
   listening_->port = number_;
   listening_->mtu = carrier_->mtu();
+  return Status();
 }
 
 void Port::check(Instant now) {
@@ -160,7 +185,10 @@ void Port::take(const FrameIn& in, Instant now) {
   // A NACK to a numbered frame names the connection of the one who sends it.
   bool by_place = base.type == SLP_NACK && base.connection == 0;
   Connection* connection = by_place ? find(*in.from, base.source_port) : find(base.connection);
-  if (connection != nullptr && connection->place().peer == *in.from && connection->on_frame(frame, now)) return;
+  if (connection != nullptr && connection->place().peer == *in.from && connection->on_frame(frame, now)) {
+    if (connection->place().secret != nullptr && connection->became_confirmed()) end_predecessors(*connection);
+    return;
+  }
   frames_of_nobody.add();
   refuse(in, frame, now);
 }
@@ -169,18 +197,24 @@ void Port::take_hello(const FrameIn& in, const slp_frame& frame, Connection* kno
   slp_hello hello;
   slp_decode_hello(in.data + SLP_BASE_BYTES, &hello);
   // Its answer was lost.
-  if (known != nullptr && known->peer_nonce() == hello.nonce) return (void)known->on_frame(frame, now);
+  Connection* same = known != nullptr && known->peer_nonce() == hello.nonce ? known : nullptr;
+  // With a secret there may be several, until one is confirmed.
+  if (same == nullptr && known != nullptr && cipher_ != nullptr) same = find(known->place(), hello.nonce);
+  if (same != nullptr) return (void)same->on_frame(frame, now);
   if (listener_ == nullptr) return refuse(in, frame, now);
   slp_meeting met;
   switch (slp_listen(listening_.get(), nanoseconds(now), in.from->bytes.data(), in.from->size, &frame, &met)) {
     case SLP_LISTEN_DROP: return count_drop(met.why);
     case SLP_LISTEN_REPLY:
-      hellos_unproven.add();
+      (met.why == SLP_TAKEN ? hellos_unproven : hellos_without_secret).add();
       return reply(in, met.reply, met.reply_bytes);
     case SLP_LISTEN_ACCEPT: break;
   }
-  if (known != nullptr) known->restarted();
-  listener_->on_hello(*in.from, met.peer_port, met.hello);
+  // With a secret this may be an old HELLO: the new connection must be confirmed first.
+  if (known != nullptr && cipher_ == nullptr) known->restarted();
+  if (listener_->on_hello(*in.from, met.peer_port, met.hello)) return;
+  uint8_t bytes[SLP_MAX_HEADER];
+  reply(in, bytes, slp_refuse(&frame, SLP_REFUSED, bytes));
 }
 
 void Port::refuse(const FrameIn& in, const slp_frame& frame, Instant now) {

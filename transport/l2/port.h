@@ -21,7 +21,8 @@ namespace sluice::l2 {
 // Gets who has asked for a connection properly.
 class PortListener {
  public:
-  virtual void on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) = 0;
+  // False: it is not wanted, and told so.
+  virtual bool on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) = 0;
 
  protected:
   ~PortListener() = default;
@@ -53,7 +54,9 @@ class Port final : public EventHandler {
   // The number that frames to this connection carry. Errors: kTryAgain.
   Result<uint32_t> add(Connection& connection);
   void remove(uint32_t connection);
-  void set_listener(PortListener* listener);
+  // With a secret only who has it as well is heard. Errors: those of Cipher::open().
+  Status set_listener(PortListener* listener, std::shared_ptr<const Secret> secret);
+  void remove_listener() { listener_ = nullptr; }
   bool in_use() const { return listener_ != nullptr || count_ > 0; }
 
   // Connections of an interface that has not been usable for 3 s end; those of one whose MTU has
@@ -78,6 +81,8 @@ class Port final : public EventHandler {
   void reply(const FrameIn& in, const uint8_t* bytes, size_t count);
   Connection* find(uint32_t number) const;
   Connection* find(const PeerAddress& peer, uint16_t peer_port) const;
+  Connection* find(const Connection::Place& place, uint64_t nonce) const;
+  void end_predecessors(const Connection& connection);
 
   // Of connections, by the place of their peer.
   struct PlaceHash {
@@ -90,6 +95,7 @@ class Port final : public EventHandler {
   uint16_t number_;
   PortListener* listener_ = nullptr;
   std::unique_ptr<slp_listener> listening_;
+  std::unique_ptr<Cipher> cipher_;
   std::vector<Slot> slots_;
   std::vector<uint16_t> free_;
   std::unordered_map<std::pair<PeerAddress, uint16_t>, uint32_t, PlaceHash> by_place_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <utility>
 
 #include <sluice/api/identity.h>
@@ -56,6 +57,14 @@ Result<Way> open_way(const Address& address, bool ring) {
   return Way{std::move(opened), peer};
 }
 
+// The secret of a file, or of the environment's file; null: none is set.
+Result<std::shared_ptr<const Secret>> secret_of(const std::string& file) {
+  const char* variable = std::getenv(kSecretFileVariable);
+  if (!file.empty()) return Secret::load(file);
+  if (variable != nullptr && *variable != 0) return Secret::load(variable);
+  return std::shared_ptr<const Secret>();
+}
+
 Status invalid(std::string why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(why)); }
 
 }  // namespace
@@ -105,12 +114,12 @@ Result<Port*> L2Provider::open_port(OpenedCarrier opened) {
   return ports_.back().get();
 }
 
-Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, const wire::Hello& ours, Instant deadline) {
+Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, const wire::Hello& ours, std::shared_ptr<const Secret> secret, Instant deadline) {
   // A port of its own: a second HELLO from the same port would be a restart.
   SLUICE_TRY(Way way, open_way(address, may_have_ring()));
   SLUICE_TRY(Port * port, open_port(std::move(way.opened)));
   untidy_ = true;
-  SLUICE_TRY(std::unique_ptr<Connection> connection, Connection::connect(*this, {port, way.peer, address.port}, ours));
+  SLUICE_TRY(std::unique_ptr<Connection> connection, Connection::connect(*this, {port, way.peer, address.port, std::move(secret)}, ours));
   using State = Connection::State;
   bool refused = false;
   auto over = [&] {
@@ -125,6 +134,7 @@ Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, con
     return Status(Code::kUnreachable, Scope::kOperation, kOrigin, "nobody listens at " + address.to_string() + ": its machine says that the port is closed");
   }
   if (connection->state() == State::kConnecting && now() >= silent) {
+    SLUICE_RETURN_IF_ERROR(connection->hint());
     return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
                   "nobody answers at " + address.to_string() + "; listen there first, on an interface of the same network");
   }
@@ -142,13 +152,15 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& address
   if (inside_) return Status(Code::kWrongState, Scope::kOperation, kOrigin, "connect() from inside a completion; post it to after progress()");
   proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  auto connection = meet(address, hello(session), deadline);
+  SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
+  auto connection = meet(address, hello(session), std::move(secret), deadline);
   tidy();
   if (!connection.ok()) return connection.status();
   return make_endpoint(std::move(connection).value(), options.require, session);
 }
 
 Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address, const ListenOptions& options) {
+  SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
   PeerAddress meant;
   if (!address.is_udp() && !address.name.empty()) {
     SLUICE_TRY(meant, peer_at(address.host, address.name));
@@ -163,12 +175,14 @@ Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
     tidy();
     return why;
   }
-  return std::unique_ptr<ListenerCore>(std::make_unique<L2Listener>(*this, *port, options));
+  auto listener = std::make_unique<L2Listener>(*this, *port, options, std::move(secret));
+  SLUICE_RETURN_IF_ERROR(listener->begin());
+  return std::unique_ptr<ListenerCore>(std::move(listener));
 }
 
 Result<std::shared_ptr<EndpointCore>> L2Provider::make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
                                                                 const proto::SessionOptions& options) {
-  if (std::string why = unmet(require, l2_traits(connection->path()).properties); !why.empty()) {
+  if (std::string why = unmet(require, l2_traits(connection->path(), connection->place().secret != nullptr).properties); !why.empty()) {
     linger(std::move(connection));
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   }
@@ -309,17 +323,23 @@ std::string L2Provider::explain() const {
          (udp.ok() ? *udp : std::string(udp.status().detail()));
 }
 
-L2Listener::L2Listener(L2Provider& owner, Port& port, const ListenOptions& options)
-    : owner_(&owner), port_(&port), address_(port.name()), options_(options), ours_(owner.hello(proto::session_options(options))) {
-  port.set_listener(this);
+L2Listener::L2Listener(L2Provider& owner, Port& port, const ListenOptions& options, std::shared_ptr<const Secret> secret)
+    : owner_(&owner),
+      port_(&port),
+      address_(port.name()),
+      options_(options),
+      secret_(std::move(secret)),
+      ours_(owner.hello(proto::session_options(options))) {
   owner.listeners_.push_back(this);
 }
+
+Status L2Listener::begin() { return port_->set_listener(this, secret_); }
 
 void L2Listener::close() {
   if (owner_ == nullptr) return;
   L2Provider& owner = *std::exchange(owner_, nullptr);
   std::erase(owner.listeners_, this);
-  port_->set_listener(nullptr);
+  port_->remove_listener();
   for (HalfOpen& half : half_open_) {
     half.connection->stop();
     owner.linger(std::move(half.connection));
@@ -331,18 +351,19 @@ void L2Listener::close() {
   owner.tidy();
 }
 
-void L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
+bool L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
   if (half_open_.size() >= kMostHalfOpen && !make_room(from)) {
     half_open_dropped.add();
-    return;  // it asks again
+    return true;  // it asks again
   }
-  auto accepted = Connection::accept(*owner_, {port_, from, peer_port}, hello, ours_);
+  auto accepted = Connection::accept(*owner_, {port_, from, peer_port, secret_}, hello, ours_);
   if (!accepted.ok()) {
     log(LogLevel::kWarning, "a connection over l2 was refused: " + accepted.status().to_string());
-    return;
+    return false;
   }
   fault_point("l2.accepted");
   half_open_.push_back({std::move(accepted).value(), after(sluice::now(), kGreetingLimit)});
+  return true;
 }
 
 // Lets go of the oldest half-open connection of the address that has most of them: one host that

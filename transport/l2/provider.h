@@ -48,7 +48,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   };
 
   Result<Port*> open_port(OpenedCarrier opened);
-  Result<std::unique_ptr<Connection>> meet(const Address& address, const wire::Hello& ours, Instant deadline);
+  Result<std::unique_ptr<Connection>> meet(const Address& address, const wire::Hello& ours, std::shared_ptr<const Secret> secret, Instant deadline);
   Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
                                                       const proto::SessionOptions& options);
   wire::Hello hello(const proto::SessionOptions& options);
@@ -58,6 +58,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   void remember(Connection& connection) override;
   void forget(Connection& connection) noexcept override;
   slp_node& node() override { return *node_; }
+  SealingRoom& sealing_room() override { return sealing_room_; }
   void linger(std::unique_ptr<Connection> connection) noexcept override;
   bool may_have_ring() const;
   size_t see_off(Instant now);
@@ -69,6 +70,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   Context& context_;
   std::unique_ptr<slp_node> node_;
   ReceiveRoom room_;
+  SealingRoom sealing_room_;
   std::vector<std::unique_ptr<Port>> ports_;
   HotPorts hot_;
   Timers timers_;
@@ -87,7 +89,9 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
 // Accepts connections. Half-open ones are bounded in number and time.
 class L2Listener final : public ListenerCore, private PortListener {
  public:
-  L2Listener(L2Provider& owner, Port& port, const ListenOptions& options);
+  L2Listener(L2Provider& owner, Port& port, const ListenOptions& options, std::shared_ptr<const Secret> secret);
+  // Errors: those of Port::set_listener().
+  Status begin();
   ~L2Listener() override { close(); }
   std::shared_ptr<EndpointCore> accept() override;
   std::string address() const override { return address_; }
@@ -101,13 +105,14 @@ class L2Listener final : public ListenerCore, private PortListener {
     std::unique_ptr<Connection> connection;
     Instant expires;
   };
-  void on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) override;
+  bool on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) override;
   bool make_room(const PeerAddress& newcomer);
 
   L2Provider* owner_;
   Port* port_;
   std::string address_;
   ListenOptions options_;
+  std::shared_ptr<const Secret> secret_;
   wire::Hello ours_;
   std::vector<HalfOpen> half_open_;
 };

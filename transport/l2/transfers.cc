@@ -36,7 +36,9 @@ Status Connection::status_of(int status, Scope scope) {
     case SLP_NO_LISTENER: return ended(Code::kUnreachable, "nobody listens there over l2; start the listener first");
     case SLP_SILENT: return ended(Code::kUnreachable, text + ": its process ended, its progress stopped, or the network is cut; connect again");
     case SLP_BAD_VERSION: return ended(Code::kUnsupported, text);
-    case SLP_NOT_AUTHENTIC: return ended(Code::kAccessDenied, text);
+    case SLP_NOT_AUTHENTIC: return ended(Code::kAccessDenied, text + "; give both ends the same file, by SLUICE_L2_SECRET_FILE or their options");
+    case SLP_NEEDS_KEY: return ended(Code::kAccessDenied, text + "; name the file that the peer uses in SLUICE_L2_SECRET_FILE or the options");
+    case SLP_HAS_NO_KEY: return ended(Code::kAccessDenied, text + "; set SLUICE_L2_SECRET_FILE there, or unset it here and go unencrypted");
     case SLP_BROKEN: return ended(Code::kCorrupt, text);
     case SLP_LOCAL: return ended(Code::kCancelled, text);
     default: return ended(Code::kUnreachable, text);

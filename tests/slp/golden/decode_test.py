@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The golden frames say what the conversation in golden_test.cc said, as docs/slp.md reads them.
+"""The golden frames say what the conversation in golden_test.cc said, as docs/slp.md reads them:
+in the clear, and sealed, decrypted by another library than the one that sealed them.
 
     decode_test.py [golden/frames.txt]
 """
@@ -11,8 +12,12 @@ sys.path.insert(0, str(HERE))
 import decode  # noqa: E402
 
 CLIENT, SERVER = 0x0123456789ABCDEF, 0x1122334455667788
-LINES = (HERE / "frames.txt").read_text(encoding="ascii").splitlines()
+SECRET, MESSAGES_FOR_TWO_KEYS = b"the secret of the golden frames", 60
 checks = 0
+
+
+def lines_of(name):
+    return (HERE / name).read_text(encoding="ascii").splitlines()
 
 
 def same(found, expected, what):
@@ -22,8 +27,8 @@ def same(found, expected, what):
         sys.exit(f"{what}: found {found!r}, expected {expected!r}")
 
 
-def main():
-    frames, said = decode.conversation(LINES)
+def check_conversation(frames, said, before):
+    """`before`: frames of the client's that are not in the other conversation."""
     same([f"{end} {frame['type']}" for end, frame in frames[:4]],
          ["client HELLO", "server RETRY", "client HELLO", "server HELLO_ACK"], "the beginning")
     first, retry, second, answer = [frame for _, frame in frames[:4]]
@@ -40,9 +45,8 @@ def main():
         same((frame["source"], frame["destination"]), ports, "ports")
         if frame["type"] != "NACK":
             same(frame["connection"], 0x00030004 if end == "client" else 0x00010002, "the connection")
-    same({frame["type"] for _, frame in frames}, set(decode.TYPES.values()), "every type")
-    same([fields["text"] for name, fields in said["client", 0]], [b"hello", b"lost at first", b"not lost"], "the client's messages")
-    same([(name, fields["text"]) for name, fields in said["server", 0]], [("MESSAGE", b"hello back"), ("RTS", b"take")], "the server's messages")
+    same([fields["text"] for name, fields in said["client", 0]][:3], [b"hello", b"lost at first", b"not lost"], "the client's messages")
+    same([(name, fields["text"]) for name, fields in said["server", 0]][:2], [("MESSAGE", b"hello back"), ("RTS", b"take")], "the server's messages")
     rts = said["server", 0][1][1]
     same((rts["handle"], rts["length"]), (0x33450000, 2788), "RTS")
     pulls = [fields for name, fields in said["client", 1] if name == "PULL"]
@@ -57,10 +61,18 @@ def main():
     again = [frame for _, frame in frames if "AGAIN" in frame["flags"]]
     same([frame["bytes"][4:] for frame in again], [b"lost at first"], "what was sent again")
     holes = [frame for _, frame in frames if frame["type"] == "ACK" and frame["pairs"]]
-    same((holes[0]["ack"], holes[0]["run"], holes[0]["pairs"]), (4, 0, [(1, 2)]), "the ACK that tells the hole")
+    same((holes[0]["ack"], holes[0]["run"], holes[0]["pairs"]), (4 + before, 0, [(1, 2 + before)]), "the ACK that tells the hole")
+
+
+def check_clear():
+    lines = lines_of("frames.txt")
+    frames, said = decode.conversation(lines)
+    check_conversation(frames, said, 0)
+    same({frame["type"] for _, frame in frames}, set(decode.TYPES.values()), "every type")
+    same((len(said["client", 0]), len(said["server", 0])), (3, 2), "messages")
     same((frames[-1][1]["type"], frames[-1][1]["reason"], frames[-1][1]["meant"]), ("NACK", 1, 0x00030004), "the end")
     # A decoder that believes anything proves nothing.
-    for line in LINES:
+    for line in lines:
         end, kind, text = line.split()
         good = bytes.fromhex(text)
         for at in range(40 + decode.EXTENSION[kind]):
@@ -71,7 +83,49 @@ def main():
             except decode.AgainstThePage:
                 continue
             sys.exit(f"{kind}: byte {at} may be anything")
-    print(f"{len(frames)} frames, {checks} checks")
+    return len(frames)
+
+
+def check_sealed():
+    lines = lines_of("sealed.txt")
+    frames, said = decode.conversation(lines, SECRET)
+    check_conversation(frames, said, 1)  # the PING that confirms
+    same({frame["type"] for _, frame in frames}, set(decode.TYPES.values()) - {"NACK"}, "every type but NACK")
+    same([(frame["epoch_bits"], frame["salt"]) for _, frame in frames[2:4]],
+         [(6, bytes(range(0x10, 0x20)).hex()), (6, bytes(range(0x80, 0x90)).hex())], "bits and salts")
+    for end, text in (("client", b"ask"), ("server", b"tell")):
+        messages = [fields["text"] for _, fields in said[end, 0]]
+        same(messages[-MESSAGES_FOR_TWO_KEYS:], [text] * MESSAGES_FOR_TWO_KEYS, f"the messages of {end}")
+        phases = {bool("PHASE" in frame["flags"]) for who, frame in frames if who == end and frame["type"] in decode.NUMBERED}
+        same(phases, {True, False}, f"two keys of {end}")
+    for name, secret in (("another secret", SECRET + b"!"), ("no secret", None)):
+        try:
+            decode.conversation(lines, secret)
+        except decode.AgainstThePage:
+            continue
+        sys.exit(f"{name} reads them as well")
+    # Each bit counts, but CE and the checksum, which is made right again here.
+    for line in lines[3:12]:
+        end, kind, text = line.split()
+        good = bytes.fromhex(text)
+        for at in [at for at in range(len(good)) if not 28 <= at < 32]:
+            cipher = decode.Cipher(SECRET)
+            for before in lines[2:4]:
+                decode.decode(bytes.fromhex(before.split()[2]), before.split()[0], cipher)
+            bad = bytearray(good)
+            bad[at] ^= 0x02
+            length = 40 + decode.EXTENSION[kind]
+            bad[28:32] = decode.crc32c(decode.without_ce(bytes(bad[:40])) + bytes(bad[40:length])).to_bytes(4, "little")
+            try:
+                decode.decode(bytes(bad), end, cipher)
+            except decode.AgainstThePage:
+                continue
+            sys.exit(f"sealed {kind}: byte {at} may be anything")
+    return len(frames)
+
+
+def main():
+    print(f"{check_clear()} frames in the clear, {check_sealed()} sealed, {checks} checks")
 
 
 if __name__ == "__main__":
