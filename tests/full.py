@@ -26,7 +26,7 @@ SLP_SOURCES = ["kernel_compat/slp", "tests/slp", "tests/sim/random.h"]
 # A guest's verdict also depends on the lab, and on whatever test runs there.
 GUEST_SOURCES = ["allocator", "transport", "tests", "tools"]
 FRAME_SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests/l2", "tests/support"]
-DEBUG_KERNELS = ("uml-debug",)
+DEBUG_KERNELS = ("uml-debug", "tcg-debug")
 LEDGERS = ("tests/ledger.jsonl",)  # written by this program itself
 
 SCHEDULES_PER_SLICE = 1_000_000

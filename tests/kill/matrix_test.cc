@@ -139,7 +139,7 @@ void run_matrix(const std::string& path) {
     while (next < cells.size() && running.size() < at_once) running.push_back(launch(cells[next++]));
     std::vector<pollfd> reports;
     for (const Running& each : running) reports.push_back({each.report, POLLIN, 0});
-    REQUIRE(::poll(reports.data(), reports.size(), 90'000) > 0);
+    REQUIRE(::poll(reports.data(), reports.size(), 120'000) > 0);
     for (size_t i = reports.size(); i-- > 0;) {
       if (reports[i].revents == 0) continue;
       Verdict verdict = collect(running[i]);

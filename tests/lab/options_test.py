@@ -54,7 +54,12 @@ class CommandLine(unittest.TestCase):
     def test_a_kernel_is_prepared_by_its_name(self):
         self.assertEqual(options.parse(["prepare"]).kernel, "tcg")
         self.assertEqual(options.parse(["prepare", "--kernel", "uml"]).kernel, "uml")
+        self.assertEqual(options.parse(["prepare", "--kernel", "tcg-debug"]).kernel, "tcg-debug")
         self.refused("prepare", "--kernel", "auto")
+
+    def test_the_debug_kernel_for_emulation_has_several_cpus_and_soft_iwarp(self):
+        run = options.parse(["run", "--kernel", "tcg-debug", "--driver", "siw", "--", "true"])
+        self.assertEqual((run.cpus, run.driver), (2, "siw"))
 
     def test_headers_are_those_of_a_kernel_that_is_prepared(self):
         self.assertEqual(options.parse(["headers"]).kernel, "tcg")

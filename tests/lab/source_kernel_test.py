@@ -23,15 +23,15 @@ if [ -n "$wanted" ]; then {configure}; exit; fi
 {build}
 """
 CONFIGURE = 'cp "$wanted" "$objects/.config"'
-BUILD = ('mkdir -p "$objects/include/config" "$objects/scripts/mod" "$objects/arch/x86/boot" "$objects/arch/x86/include/generated"; '
+BUILD = ('mkdir -p "$objects/include/config" "$objects/scripts/mod" "$objects/tools/objtool" "$objects/arch/x86/boot" "$objects/arch/x86/include/generated"; '
          'echo 6.1.1-test >"$objects/include/config/kernel.release"; echo kernel >"$objects/linux"; echo packed >"$objects/arch/x86/boot/bzImage"; '
-         'for made in Module.symvers Makefile scripts/mod/modpost scripts/mod/modpost.o include/config/auto.conf.cmd vmlinux.o arch/x86/kernel.o '
+         'for made in Module.symvers Makefile scripts/mod/modpost tools/objtool/objtool tools/objtool/objtool.o scripts/mod/modpost.o include/config/auto.conf.cmd vmlinux.o arch/x86/kernel.o '
          'arch/x86/include/generated/made.h; do echo made >"$objects/$made"; done')
 # What there is of the source, and what of it and of BUILD is kept for modules.
 SOURCE = ("Makefile", "Kbuild", "include/linux/module.h", "scripts/Makefile.build", "arch/x86/Makefile", "arch/x86/um/shared/sysdep.h", "arch/x86/kernel/code.c",
           "arch/um/Makefile-skas", "arch/um/include/asm/page.h", "arch/arm/Makefile", "arch/arm/include/asm/page.h", "drivers/net/driver.h")
 KEPT = [".config", "GNUmakefile", "Makefile", "Module.symvers", "arch/x86/Makefile", "arch/x86/include/generated/made.h", "arch/x86/um/shared/sysdep.h", "arch/um/Makefile-skas",
-        "arch/um/include/asm/page.h", "include/config/kernel.release", "include/linux/module.h", "scripts/Makefile.build", "scripts/mod/modpost"]
+        "arch/um/include/asm/page.h", "include/config/kernel.release", "include/linux/module.h", "scripts/Makefile.build", "scripts/mod/modpost", "tools/objtool/objtool"]
 
 
 def ends(pid):
@@ -74,7 +74,7 @@ class SourceKernel(unittest.TestCase):
         make = self.tools / "make"
         make.write_text(MAKE.format(configure=configure, build=build), encoding="utf-8")
         make.chmod(0o755)
-        functions = {"_unpack": self.unpack, "_check_tools": lambda: None, "candidate": lambda: ("linux-source-6.1", "6.1.192-2"), **replaced}
+        functions = {"_unpack": self.unpack, "_check_tools": lambda _: None, "candidate": lambda: ("linux-source-6.1", "6.1.192-2"), **replaced}
         with mock.patch.multiple(source_kernel, **functions), mock.patch.multiple(kernel, download=lambda *_: "archive", run=lambda *command: pathlib.Path(command[-2]).write_bytes(b"ELF")), \
                 mock.patch.dict(os.environ, {"PATH": f"{self.tools}:{os.environ['PATH']}"}):
             return source_kernel.prepare(self.cache, kind, self.said.append)
@@ -105,6 +105,12 @@ class SourceKernel(unittest.TestCase):
         self.assertEqual(sorted(path.name for path in built.folder.iterdir()), ["about.json", "config", "headers", "linux"])
         self.assertEqual(self.prepare(_unpack=self.fail).folder, built.folder)
         self.assertEqual(sorted(self.left()), sorted(["lock", built.folder.name]), "source and objects are removed")
+
+    def test_a_compressed_image_is_kept_as_it_is(self):
+        built = self.prepare(kind="tcg-debug")
+        self.assertEqual(built.image.read_text(encoding="utf-8"), "packed\n", "it is no ELF file that could be stripped")
+        self.assertFalse((built.headers / "arch/um").exists())
+        self.assertIn("ARCH := x86_64", (built.headers / "GNUmakefile").read_text(encoding="utf-8"))
 
     def test_what_a_module_needs_is_kept_and_nothing_else(self):
         kept = self.prepare(kind="uml-debug").headers
@@ -153,8 +159,14 @@ class SourceKernel(unittest.TestCase):
     def test_a_missing_compiler_is_named_with_its_package(self):
         check = source_kernel._check_tools
         with mock.patch.object(source_kernel.shutil, "which", lambda tool: None if tool in ("gcc", "ld") else tool), self.assertRaisesRegex(Trouble, "apt-get install gcc binutils") as caught:
-            check()
+            check("uml")
         self.assertEqual(caught.exception.code, NOTHING_TO_RUN_ON)
+
+    def test_a_missing_library_of_the_kernels_own_tools_is_named(self):
+        with mock.patch.object(source_kernel, "_has_header", lambda name: name != "gelf.h"):
+            source_kernel._check_tools("uml")
+            with self.assertRaisesRegex(Trouble, "apt-get install libelf-dev"):
+                source_kernel._check_tools("tcg-debug")
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ def _platform(options, cache, say):
     """(how the guest is started, why so). Blocks: for a download if nothing has been prepared."""
     if options.kernel.startswith("uml"):
         return uml.Uml(source_kernel.require(cache, options.kernel)), "as asked" if options.driver != "siw" else "the kernel that has soft-iWARP"
+    if options.kernel in source_kernel.KINDS:
+        return qemu.Qemu(source_kernel.require(cache, options.kernel), "tcg"), "as asked"
     chosen_kernel = kernel.prepared(cache) or kernel.prepare(cache, lambda text: say(text, always=True))
     chosen, why = accelerator.choose(options.kernel, chosen_kernel, cache)
     return qemu.Qemu(chosen_kernel, chosen), why

@@ -37,6 +37,8 @@ class Kind(typing.NamedTuple):
 KINDS = {
     "uml": Kind("um", "linux", "linux", ("kernel.config", "uml.config"), 1),
     "uml-debug": Kind("um", "linux", "linux", ("kernel.config", "uml.config", "debug.config"), 1),
+    # Compressed: QEMU starts a plain vmlinux at its PVH entry, whose C code KASAN checks before its shadow exists.
+    "tcg-debug": Kind("x86_64", "bzImage", "arch/x86/boot/bzImage", ("kernel.config", "qemu.config", "debug.config"), 2),
 }
 TOOLS = {"gcc": "gcc", "make": "make", "flex": "flex", "bison": "bison", "bc": "bc", "ld": "binutils", "perl": "perl", "gzip": "gzip"}
 # Source 1.5 GB, package 140 MB, objects 170 MB (with KASAN several times that).
@@ -94,10 +96,16 @@ def candidate():
     return found.group(1), version.group(1)
 
 
-def _check_tools():
+def _check_tools(kind):
     missing = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
+    if KINDS[kind].architecture == "x86_64" and not missing and not _has_header("gelf.h"):  # the kernel's objtool reads it
+        missing.append("libelf-dev")
     if missing:
         raise Trouble(f"building a kernel needs {' '.join(missing)}: apt-get install {' '.join(missing)}, or tools/setup --lab", NOTHING_TO_RUN_ON)
+
+
+def _has_header(name):
+    return subprocess.run(["gcc", "-E", "-x", "c", "-include", name, os.devnull], stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
 
 
 def prepare(cache, kind, say):
@@ -106,7 +114,7 @@ def prepare(cache, kind, say):
     final = cache / f"{kind}.{_key(kind)}.{version.replace(':', '.')}"
     with kernel.workshop(cache, final, NEEDED_BYTES) as work:
         if work:
-            _check_tools()
+            _check_tools(kind)
             say(f"fetching {package} {version}")
             archive = kernel.download(f"{package}={version}", work)
             source = _unpack(archive, work)
@@ -167,7 +175,7 @@ def _keep_headers(source, objects, architecture, folder):
     """
     machines = ("arch/um", "arch/x86") if architecture == "um" else ("arch/x86",)
     for root in (source, objects):
-        for path in [*root.glob("Makefile"), *root.glob("Module.symvers"), *root.glob(".config"),
+        for path in [*root.glob("Makefile"), *root.glob("Module.symvers"), *root.glob(".config"), *root.glob("tools/objtool/objtool"),
                      *_files(root, "include", "scripts"),
                      *(path for one in machines for path in _files(root, one) if path.suffix == ".h" or (root == source and _MAKES.match(path.name)))]:
             if root == objects and path.name == "Makefile":  # it names the folders of the build
