@@ -207,7 +207,7 @@ TEST_CASE("a device that neither does nor refuses what it is asked is given up a
   CHECK(duo.until([&] { return duo.both_closed(); }, in(20s)));
   CHECK(near.failures() == 1);
   near.check();
-  CHECK(stuck() == 2);
+  CHECK(stuck() >= 1);  // who gives up first tells the other, by way of the connection manager
   CHECK(unplugged() == 0);
   fabric.with_faults([](FakeFaults& f) { f.link = FakeFaults::Link::kUp; });
   duo.sleeping = false;
