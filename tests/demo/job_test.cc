@@ -151,7 +151,7 @@ TEST_CASE("a refused flag is told with its name, its value and an example") {
   const Refusal refusal = GENERATE(
       Refusal{"--steps", "0", "--steps 5"}, Refusal{"--steps", "many", "--steps 5"}, Refusal{"--workers", "65", "--workers 2"},
       Refusal{"--modes", "zerocopy,teleport", "--modes zerocopy,onecopy,grpc-unary,grpc-stream"},
-      Refusal{"--modes", ",", "--modes zerocopy,onecopy,grpc-unary,grpc-stream"}, Refusal{"--paths", "pigeon", "--paths shm,rdma,tcp"},
+      Refusal{"--modes", ",", "--modes zerocopy,onecopy,grpc-unary,grpc-stream"}, Refusal{"--paths", "pigeon", "--paths shm,rdma,l2,tcp"},
       Refusal{"--model", "vgg19", "--model vgg16"}, Refusal{"--json", "/nowhere/x.json", "--json demo.json"},
       Refusal{"--compute-us", "-1", "--compute-us 1000"}, Refusal{"--timeout", "1.5", "--timeout 120"});
   DemoCommand command;
