@@ -8,7 +8,12 @@
 namespace sluice::slp {
 namespace {
 
+// Under a sanitizer each takes more than ten times as long.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kSchedules = 30'000;
+#else
 constexpr uint64_t kSchedules = 200'000;
+#endif
 
 Summary run_seed(uint64_t seed) {
   try {
@@ -21,7 +26,7 @@ Summary run_seed(uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("every rule holds in 200,000 schedules", "[slp][sim]") {
+TEST_CASE("every rule holds in all schedules", "[slp][sim]") {
   sim::Shard shard;
   Summary all;
   for (uint64_t seed = 1 + shard.index; seed <= kSchedules; seed += shard.total) {
