@@ -31,6 +31,8 @@ LEDGERS = ("tests/ledger.jsonl",)  # written by this program itself
 
 SCHEDULES_PER_SLICE = 1_000_000
 SIM_SLICES = 10
+SLP_SCHEDULES_PER_SLICE = 250_000  # some ten minutes each on a busy machine
+SLP_SLICES = 40
 FUZZ_SECONDS = 60
 RELAY_SLICES = 4
 FUZZ_TARGETS = ("hello offer want data done release cancel credit ping bye "
@@ -51,14 +53,14 @@ def digest_of(folders):
     return digest.hexdigest()[:16]
 
 
-def simulate(folder, slice_number):
-    first = 1_000_001 + slice_number * SCHEDULES_PER_SLICE  # the first tier has those below
+def simulate(folder, slice_number, schedules):
+    first = 1_000_001 + slice_number * schedules  # the first tier has those below
     binary = ROOT / "bazel-bin" / "tests" / folder / "simulate"
-    run = subprocess.run([binary, "--first-seed", str(first), "--schedules", str(SCHEDULES_PER_SLICE)],
+    run = subprocess.run([binary, "--first-seed", str(first), "--schedules", str(schedules)],
                          cwd=ROOT, stdout=subprocess.PIPE, text=True)
     print(run.stdout.strip(), file=sys.stderr)
     digest = re.search(r"digest ([0-9a-f]{16})", run.stdout)
-    return run.returncode == 0, {"first_seed": first, "schedules": SCHEDULES_PER_SLICE,
+    return run.returncode == 0, {"first_seed": first, "schedules": schedules,
                                  "digest": digest.group(1) if digest else None}
 
 
@@ -101,9 +103,9 @@ def slices():
     for target in FUZZ_TARGETS:
         yield "fuzz/" + target, SOURCES + ["tools/dump"] * (target == "capture"), lambda target=target: fuzz(target)
     for number in range(SIM_SLICES):
-        yield f"sim/{number}", SOURCES, lambda number=number: simulate("sim", number)
-    for number in range(SIM_SLICES):
-        yield f"slp/{number}", SLP_SOURCES, lambda number=number: simulate("slp", number)
+        yield f"sim/{number}", SOURCES, lambda number=number: simulate("sim", number, SCHEDULES_PER_SLICE)
+    for number in range(SLP_SLICES):
+        yield f"slp/{number}", SLP_SOURCES, lambda number=number: simulate("slp", number, SLP_SCHEDULES_PER_SLICE)
     yield "l2/file", FRAME_SOURCES, lambda: real_frames("file_test", SLUICE_FILE_MIB=512)
     for number in range(RELAY_SLICES):
         yield f"l2/relay/{number}", FRAME_SOURCES, lambda number=number: real_frames("relay_test", SLUICE_RELAY_SEED=1000 * (number + 1))
