@@ -265,7 +265,7 @@ bool sluice_may_refuse(struct net *net);
 /* The interface is gone, or has another address: sockets of its ports are told. */
 void sluice_ports_cut(struct net *net, u32 ifindex, bool gone);
 
-/* ---- sockets: sluice_socket.c, sluice_options.c */
+/* ---- sockets: sluice_socket.c, sluice_message.c, sluice_options.c */
 
 extern struct proto sluice_proto;
 extern struct net_proto_family sluice_family_ops;
@@ -279,6 +279,14 @@ static inline u16 sluice_ethertype(void)
 }
 /* Every session of the socket ends. Under sluice_net.lock. */
 void sluice_sock_cut(struct sluice_sock *ss, bool gone);
+/* A process's address, checked; -EINVAL, -EAFNOSUPPORT. */
+int sluice_address_read(const struct sockaddr *address, int length, struct sockaddr_sluice *out);
+void sluice_address_fill(struct sluice_sock *ss, struct sockaddr_sluice *out, const u8 *mac, u16 port);
+/* Where it is, seen from the socket, which takes a port if it has none. */
+int sluice_aim(struct sluice_sock *ss, const struct sockaddr_sluice *at, struct sluice_place *place);
+int sluice_sendmsg(struct socket *sock, struct msghdr *message, size_t bytes);
+int sluice_recvmsg(struct socket *sock, struct msghdr *message, size_t room, int flags);
+__poll_t sluice_poll(struct file *file, struct socket *sock, poll_table *wait);
 int sluice_setsockopt(struct socket *sock, int level, int name, sockptr_t value, unsigned int length);
 int sluice_getsockopt(struct socket *sock, int level, int name, char __user *value, int __user *length);
 int sluice_ioctl(struct socket *sock, unsigned int command, unsigned long argument);
