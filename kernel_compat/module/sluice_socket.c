@@ -82,8 +82,9 @@ static int release(struct socket *sock)
 	sock->sk = NULL;
 	spin_lock_bh(&ss->lock);
 	leave = !sluice_sock_drained(ss) && !(sock_flag(sk, SOCK_LINGER) && !sk->sk_lingertime);
-	ss->leaving = true;
 	if (leave) {
+		/* From here on whoever sends the last frame may order the end at once. */
+		ss->leaving = true;
 		sock_hold(sk);
 		queue_delayed_work(sluice_workqueue, &ss->leaving_work, msecs_to_jiffies(SLUICE_LEAVING_MS));
 	}
