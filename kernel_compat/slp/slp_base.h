@@ -67,6 +67,8 @@ static inline uint64_t slp_max(uint64_t a, uint64_t b)
 
 /* CRC32C (Castagnoli; RFC 3720, B.4), continued from `crc`; 0 to begin. */
 uint32_t slp_crc32c(uint32_t crc, const void *data, size_t bytes);
+/* The same on every machine. */
+uint32_t slp_crc32c_by_table(uint32_t crc, const void *data, size_t bytes);
 
 /* SipHash-2-4 (Aumasson and Bernstein, 2012) of `bytes` bytes under a key of 16. */
 uint64_t slp_siphash(const uint8_t key[16], const void *data, size_t bytes);
