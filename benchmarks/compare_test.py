@@ -15,9 +15,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
 import compare  # noqa: E402
+import judging  # noqa: E402
 import machine  # noqa: E402
 import question as questions  # noqa: E402
-import ratios  # noqa: E402
 import report  # noqa: E402
 import row_results  # noqa: E402
 
@@ -45,7 +45,7 @@ def ask(rows, targets=(), rounds=7, run=None, max_steal=101.0):
     with contextlib.redirect_stderr(io.StringIO()):
         ran = compare.run_rounds(question, options, run or compare.run_once)
     answer = compare.answer(question, ran)
-    return answer, report.markdown({"machine": {}, "answers": [answer]})
+    return answer, report.markdown({"environment": {}, "answers": [answer]})
 
 
 def scripted(figures):
@@ -58,54 +58,6 @@ def scripted(figures):
             return compare.outcome(value, "scripted")
         return compare.outcome(compare.OK, records=row_results.parse(json.dumps(line(value))))
     return run
-
-
-class Ratios(unittest.TestCase):
-    def test_are_taken_round_by_round_and_not_of_the_medians(self):
-        # The machine halves its speed from round to round: the ratio stays 2.
-        base, values = [100, 200, 400], [200, 400, 800]
-        self.assertEqual(ratios.per_round(values, base), [2, 2, 2])
-        base, values = [1, 10, 100], [3, 10, 50]
-        self.assertEqual(ratios.summary(ratios.per_round(values, base)),
-                         {"median": 1, "min": 0.5, "max": 3, "rounds": 3})
-
-    def test_leave_out_rounds_without_a_figure(self):
-        self.assertEqual(ratios.per_round([None, 4, 6], [1, None, 3]), [None, None, 2])
-        self.assertIsNone(ratios.summary([None, None]))
-
-    def test_of_the_best_take_the_best_row_of_each_round(self):
-        columns = [[5, 1, None], [3, 4, None]]
-        self.assertEqual(ratios.best_of(columns, more_is_better=False), [3, 1, None])
-        self.assertEqual(ratios.best_of(columns, more_is_better=True), [5, 4, None])
-
-
-class Verdict(unittest.TestCase):
-    def test_is_met_or_missed_only_if_the_whole_spread_agrees(self):
-        self.assertEqual(ratios.verdict([1.0, 1.1, 1.15, 1, 1, 1, 1], at_most=1.15), ratios.MET)
-        self.assertEqual(ratios.verdict([1.2, 1.3, 1.4, 1.2, 1.2, 1.2, 1.2], at_most=1.15),
-                         ratios.MISSED)
-        self.assertEqual(ratios.verdict([0.95, 1.0, 1, 1, 1, 1, 1], at_least=0.95), ratios.MET)
-        self.assertEqual(ratios.verdict([0.9, 0.94, 0.9, 0.9, 0.9, 0.9, 0.9], at_least=0.95),
-                         ratios.MISSED)
-
-    def test_is_inconclusive_when_the_spread_straddles_the_target(self):
-        mixed = [1.0, 1.1, 1.3, 1, 1, 1, 1]
-        self.assertEqual(ratios.verdict(mixed, at_most=1.15), ratios.INCONCLUSIVE)
-        self.assertEqual(ratios.verdict(mixed, at_least=1.15), ratios.INCONCLUSIVE)
-
-    def test_is_inconclusive_below_seven_rounds_and_missing_without_any(self):
-        self.assertEqual(ratios.verdict([1.0] * 6, at_most=2), ratios.INCONCLUSIVE)
-        self.assertEqual(ratios.verdict([1.0] * 6 + [None], at_most=2), ratios.INCONCLUSIVE)
-        self.assertEqual(ratios.verdict([None] * 7, at_most=2), ratios.MISSING)
-
-    def test_of_21_rounds_uses_the_bootstrap_interval_so_one_disturbed_round_does_not_decide(self):
-        rounds = [1.0 + i / 1000 for i in range(20)] + [9.0]
-        self.assertEqual(ratios.verdict(rounds, at_most=1.05), ratios.MET)
-        self.assertEqual(ratios.interval(rounds)[2], "bootstrap")
-        scattered = [i * i * 1.0 for i in range(501)]
-        self.assertEqual(ratios.interval(scattered), ratios.interval(scattered))
-        split = [1.0] * 11 + [1.1] * 10
-        self.assertEqual(ratios.verdict(split, at_most=1.05), ratios.INCONCLUSIVE)
 
 
 class Results(unittest.TestCase):
@@ -157,16 +109,16 @@ class Comparison(unittest.TestCase):
         rows = [row("base", ["base"]), row("fast", ["fast"])]
         figures = {"base": [100, 200, 100, 200, 100, 200, 100], "fast": [50, 100, 50, 120, 50, 90, 50]}
         answer, text = ask(rows, [{"row": "fast", "of": "base", "at_most": 0.7}], run=scripted(figures))
-        self.assertEqual(answer["rows"][1]["ratio"],
-                         {"median": 0.5, "min": 0.45, "max": 0.6, "rounds": 7})
-        self.assertEqual(answer["targets"][0]["verdict"], ratios.MET)
+        ratio = answer["rows"][1]["ratio"]
+        self.assertEqual([ratio[key] for key in ("median", "min", "max", "rounds")], [0.5, 0.45, 0.6, 7])
+        self.assertEqual(answer["targets"][0]["verdict"], judging.PASS)
         self.assertIn("0.5 (0.45 to 0.6)", text)
 
     def test_says_inconclusive_in_the_table(self):
         rows = [row("base", ["base"]), row("near", ["near"])]
         figures = {"base": [100] * 7, "near": [90, 95, 100, 105, 110, 112, 114]}
         answer, text = ask(rows, [{"row": "near", "of": "base", "at_most": 1.1}], run=scripted(figures))
-        self.assertEqual(answer["targets"][0]["verdict"], ratios.INCONCLUSIVE)
+        self.assertEqual(answer["targets"][0]["verdict"], judging.INCONCLUSIVE)
         self.assertIn("| inconclusive |", text)
 
     def test_prints_no_number_for_a_row_whose_payload_was_wrong_in_one_round(self):
@@ -174,7 +126,7 @@ class Comparison(unittest.TestCase):
         figures = {"base": [100] * 7, "wrong": [77] * 3 + [compare.CORRUPT] + [77] * 3}
         answer, text = ask(rows, [{"row": "wrong", "of": "base", "at_most": 1.0}], run=scripted(figures))
         self.assertEqual(answer["rows"][1]["values"], [None] * 7)
-        self.assertEqual(answer["targets"][0]["verdict"], ratios.MISSING)
+        self.assertEqual(answer["targets"][0]["verdict"], judging.MISSING)
         table_row = next(each for each in text.splitlines() if each.startswith("| wrong"))
         self.assertIn("did not verify", table_row)
         self.assertNotIn("0.077", table_row)
@@ -207,7 +159,7 @@ class Comparison(unittest.TestCase):
         self.assertEqual(answer["rows"][0]["state"], "failed")
         self.assertIn("ended after", answer["rows"][0]["why"])
 
-    def test_starts_each_round_with_another_row_and_runs_a_shared_command_once(self):
+    def test_turns_the_order_of_the_rows_and_runs_a_shared_command_once(self):
         order = []
 
         def run(row_, _bin):
@@ -215,19 +167,28 @@ class Comparison(unittest.TestCase):
             return compare.outcome(compare.OK, records=row_results.parse(json.dumps(line(1))))
         rows = [row("one", ["a"]), row("two", ["b"]), row("two again", ["b"]), row("three", ["c"])]
         ask(rows, rounds=4, run=run)
-        self.assertEqual(order, list("abc" "bca" "bca" "cab"))
+        self.assertEqual(order, list("abc" "acb" "bca" "bac"))
 
     def test_does_not_count_a_round_in_which_the_host_stole_too_much(self):
-        answer, _ = ask([row("base", ["base"])], rounds=2, run=scripted({"base": [1, 2]}), max_steal=-1.0)
-        self.assertEqual(answer["rejected_rounds"], 2)
+        answer, _ = ask([row("base", ["base"])], rounds=2, run=scripted({"base": [1, 2, 3, 4]}), max_steal=-1.0)
+        self.assertEqual(answer["rejected_rounds"], 4)
         self.assertIsNone(answer["rows"][0]["summary"])
+
+    def test_repeats_a_round_in_which_the_host_stole_and_keeps_its_steal_on_record(self):
+        stolen = iter([9.0, 0.0, 5.0, 5.1, 0.0])
+        with unittest.mock.patch.object(machine.Disturbance, "since_last",
+                                        side_effect=lambda: {"steal": next(stolen), "foreign": 0.0}):
+            answer, text = ask([row("base", ["base"])], rounds=3, run=scripted({"base": [1, 2, 3, 4, 5]}), max_steal=5.0)
+        self.assertEqual(answer["rows"][0]["values"], [None, 2, 3, None, 5])
+        self.assertEqual(answer["steal_percent"], [9.0, 0.0, 5.0, 5.1, 0.0])
+        self.assertIn("2 not counted for steal", text)
 
     def test_does_not_claim_to_beat_the_best_of_several_when_one_is_absent(self):
         rows = [row("base", ["base"]), row("other", ["other"]), row("ours", ["ours"])]
         figures = {"base": [100] * 7, "other": [compare.FAILED] * 7, "ours": [10] * 7}
         answer, _ = ask(rows, [{"row": "ours", "of": ["base", "other"], "at_most": 0.5}],
                         run=scripted(figures))
-        self.assertEqual(answer["targets"][0]["verdict"], ratios.INCONCLUSIVE)
+        self.assertEqual(answer["targets"][0]["verdict"], judging.INCONCLUSIVE)
         self.assertEqual(answer["targets"][0]["absent"], ["other"])
 
     def test_marks_a_row_whose_tool_cannot_check_its_payload(self):

@@ -1,4 +1,4 @@
-"""Turns a comparison (sluice.compare/1) into markdown. Only formats; decides nothing."""
+"""Turns a comparison (sluice.bench/1) into markdown. Only formats; decides nothing."""
 
 # metric -> (unit shown, factor from the stored figure)
 SHOWN = {
@@ -20,6 +20,12 @@ def spread(summary, scale=1.0):
     return f"{median} ({low} to {high})"
 
 
+def estimate(summary):
+    """A ratio's median with its interval; of fewer than 7 rounds the interval is minimum to maximum."""
+    low, median, high = (digits(summary[key]) for key in ("low", "median", "high"))
+    return f"{median} ({low} to {high})"
+
+
 def shown(metric, summary):
     unit, scale = SHOWN[metric]
     if metric == "seconds":
@@ -36,7 +42,7 @@ def row_line(row, baseline):
     if row["unchecked"]:
         remarks.append("payload not checked by this tool")
     figure = shown(row["metric"], row["summary"]) if row["summary"] else "-"
-    ratio = spread(row["ratio"]) if row["ratio"] else "-"
+    ratio = estimate(row["ratio"]) if row["ratio"] else "-"
     name = f"**{row['name']}**" if row["name"] == baseline else row["name"]
     return f"| {name} | {figure} | {ratio} | {'; '.join(remarks)} |"
 
@@ -45,7 +51,7 @@ def target_line(target):
     bound = f"at most {digits(target['at_most'])}" if target["at_most"] is not None \
         else f"at least {digits(target['at_least'])}"
     of = target["of"][0] if len(target["of"]) == 1 else "best of " + ", ".join(target["of"])
-    ratio = spread(target["ratio"]) if target["ratio"] else "-"
+    ratio = estimate(target["ratio"]) if target["ratio"] else "-"
     remark = "; ".join(filter(None, [
         target["note"],
         "no figure: " + ", ".join(target["absent"]) if target["absent"] else ""]))
@@ -55,9 +61,9 @@ def target_line(target):
 def answer_lines(answer):
     steal, foreign = (max(answer[key]) for key in ("steal_percent", "foreign_percent"))
     lines = [f"## {answer['question']}", "", answer["asks"], "",
-             f"{answer['rounds']} rounds, {answer['rejected_rounds']} rejected, "
+             f"{answer['rounds']} rounds, {answer['rejected_rounds']} not counted for steal, "
              f"steal at most {steal} %, other processes at most {foreign} % of the CPUs. "
-             "Median (minimum to maximum).", "",
+             "Figures: median (minimum to maximum). Ratios: median (95 % interval).", "",
              f"| row | figure | ratio to {answer['baseline']} | remarks |", "|---|---|---|---|"]
     lines += [row_line(row, answer["baseline"]) for row in answer["rows"]]
     if answer["targets"]:
@@ -67,7 +73,7 @@ def answer_lines(answer):
 
 
 def markdown(document):
-    about = "; ".join(f"{key} {value}" for key, value in document["machine"].items())
+    about = "; ".join(f"{key} {value}" for key, value in document["environment"].items())
     lines = [f"Machine: {about}", ""]
     for answer in document["answers"]:
         lines += answer_lines(answer)
