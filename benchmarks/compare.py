@@ -41,7 +41,9 @@ def expand(command, bin_folder, json_path):
 
 
 def missing_program(row, bin_folder):
-    """The first program or file of the row that is not there, or None."""
+    """What the row needs and is not there, or None."""
+    if row.get("device") == "rdma" and not machine.rdma_devices():
+        return "an RDMA device (a guest has one: sluice lab run -- COMMAND)"
     program = expand(row["command"][:1], bin_folder, "")[0]
     if shutil.which(program, path=os.environ.get("PATH")) is None and \
             not os.access(os.path.join(ROOT, program), os.X_OK):
@@ -53,16 +55,26 @@ def missing_program(row, bin_folder):
 
 
 def run_command(command, limit_seconds):
-    """(exit code, stdout, stderr); the whole process group is gone afterwards."""
+    """(exit code, stdout, stderr); the whole process group is gone afterwards, whatever ends this."""
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, start_new_session=True)
     try:
         out, errors = process.communicate(timeout=limit_seconds)
         return process.returncode, out, errors
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
         return None, "", f"ended after {limit_seconds} s"
+    finally:
+        end_group(process)
+
+
+def end_group(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.stdout.close()
+    process.stderr.close()
+    process.wait()
 
 
 def outcome(state, why="", records=None):
@@ -73,7 +85,8 @@ def run_once(row, bin_folder):
     """One execution of a row's command: its state and records."""
     absent = missing_program(row, bin_folder)
     if absent is not None:
-        return outcome(ROW_MISSING, f"{absent} is not there")
+        package = f" (Debian package {row['peer']})" if "peer" in row else ""
+        return outcome(ROW_MISSING, f"{absent} is not there{package}")
     with tempfile.TemporaryDirectory() as folder:
         json_path = os.path.join(folder, "result.json")
         command = expand(row["command"], bin_folder, json_path)
@@ -83,7 +96,7 @@ def run_once(row, bin_folder):
         if code == EXIT_NOTHING_TO_RUN_ON:
             return outcome(ROW_MISSING, _last_line(errors))
         if code != 0:
-            return outcome(FAILED, f"exit {code}: {_last_line(errors)}")
+            return outcome(FAILED, _last_line(errors) if code is None else f"exit {code}: {_last_line(errors)}")
         try:
             if "{json}" in row["command"]:
                 with open(json_path, encoding="utf-8") as file:
@@ -159,6 +172,7 @@ def row_summary(row, rounds, baseline):
               "failed_rounds": sum(figure["state"] != OK for figure in figures),
               "unchecked": any(figure["unchecked"] for figure in figures),
               "values": values, "summary": judging.summary(values), "ratio": None}
+    result.update({key: row[key] for key in ("series", "size", "peer") if key in row})
     if row["metric"] == baseline["metric"]:
         result["ratio"] = judging.summary(judging.per_round(values, column(baseline["name"], rounds)))
     return result
@@ -218,6 +232,7 @@ def parse_arguments(arguments):
 
 def main(arguments):
     options = parse_arguments(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that commands are ended
     try:
         asked = [questions.load(question_path(name)) for name in options.questions]
     except questions.BadQuestion as error:

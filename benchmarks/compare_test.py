@@ -73,7 +73,8 @@ class Results(unittest.TestCase):
              "cpu_ns_per_byte": 0.5, "verified_bytes": 10, "errors": 0} for size in (64, 128)]}
         record = row_results.select(row_results.parse(json.dumps(document)), {"size_bytes": 128})
         self.assertEqual(record["metrics"],
-                         {"one_way_ns": 256, "bytes_per_second": 7, "cpu_seconds_per_gb": 0.5})
+                         {"one_way_ns": 256, "one_way_p99_ns": 9, "bytes_per_second": 7, "cpu_seconds_per_gb": 0.5,
+                          "cpu_ns_per_message": 64})
         with self.assertRaisesRegex(row_results.Unreadable, "2 of 2"):
             row_results.select(row_results.parse(json.dumps(document)), {"test": "send_lat"})
 

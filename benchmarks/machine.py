@@ -22,16 +22,42 @@ def _cpu_model():
     return "unknown"
 
 
+def rdma_devices():
+    try:
+        return sorted(os.listdir("/sys/class/infiniband"))
+    except OSError:
+        return []
+
+
+def _mitigations():
+    """What the kernel pays for: "name: how" of each vulnerability that it works around."""
+    folder = "/sys/devices/system/cpu/vulnerabilities"
+    try:
+        found = {name: _read(f"{folder}/{name}") for name in sorted(os.listdir(folder))}
+    except OSError:
+        return "unknown"
+    return ", ".join(f"{name}: {how}" for name, how in found.items() if how.startswith("Mitigation")) or "none"
+
+
+def _memory_gib():
+    kib = next((line.split()[1] for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal")), "0")
+    return round(int(kib) / (1 << 20), 1)
+
+
 def describe():
     return {
         "kernel": platform.release(),
         "cpu": _cpu_model(),
         "cpus": os.cpu_count(),
+        "memory_gib": _memory_gib(),
+        "mitigations": _mitigations(),
+        "rdma_devices": ", ".join(rdma_devices()) or "none",
         "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "clocksource": _read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         "thp": _read("/sys/kernel/mm/transparent_hugepage/enabled"),
         "thp_shmem": _read("/sys/kernel/mm/transparent_hugepage/shmem_enabled"),
         "lo_mtu": _read("/sys/class/net/lo/mtu"),
+        "default_qdisc": _read("/proc/sys/net/core/default_qdisc"),
         "congestion_control": _read("/proc/sys/net/ipv4/tcp_congestion_control"),
         "load": _read("/proc/loadavg"),
     }

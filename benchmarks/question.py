@@ -7,7 +7,14 @@ In a command, {bin} is the folder of built programs and {json} a file that the
 command writes its result to; without {json} the result is read from stdout.
 A target: {"row", "of", "at_most" | "at_least"} on row / of; "of" may be a list,
 then the best of them in each round counts.
+
+Short for many rows: "sizes": [64, 4096] stands for one row of each, with {size} replaced in
+name, command and select; they form one line of a chart, "series" (the name without the size).
+"peer": the Debian package of a row whose program is somebody else's. "device": "rdma" for a
+row that needs one. Of a question, or of a row instead: "quick": {"--iterations": "4"} replaces
+the values of these flags, where a command has them, when time is short.
 """
+import copy
 import json
 
 from row_results import METRICS
@@ -26,9 +33,54 @@ def load(path):
     for field in ("question", "asks", "baseline", "rows", "targets"):
         if field not in question:
             raise BadQuestion(f"{path}: field {field!r} is missing")
+    question["rows"] = [each for row in question["rows"] for each in one_per_size(row)]
     _check_rows(path, question)
     _check_targets(path, question)
     return question
+
+
+def one_per_size(row):
+    """The rows that "sizes" stands for; the row itself where it has none."""
+    if "sizes" not in row:
+        return [row]
+    rows = []
+    for size in row["sizes"]:
+        each = copy.deepcopy(row)
+        del each["sizes"]
+        each["series"] = row["name"].replace("{size}", "").strip()
+        each["size"] = size
+        each["name"] = row["name"].replace("{size}", size_text(size))
+        each["command"] = [part.replace("{size}", str(size)) for part in row["command"]]
+        each["select"] = {key: size if value == "{size}" else value for key, value in row.get("select", {}).items()}
+        rows.append(each)
+    return rows
+
+
+def size_text(size):
+    """64 B, 4 KiB, 1 MiB: the largest unit that leaves a whole number."""
+    for unit, text in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {text}"
+    return f"{size} B"
+
+
+def shortened(question):
+    """The question with the values of its "quick" flags in every command that has them."""
+    short = copy.deepcopy(question)
+    for row in short["rows"]:
+        flags, command = row.get("quick", question.get("quick", {})), row["command"]
+        for at, part in enumerate(command[:-1]):
+            command[at + 1] = flags.get(part, command[at + 1])
+    return short
+
+
+def without_peers(question):
+    """The question without rows of somebody else's programs, and without what is judged against them."""
+    rows = [row for row in question["rows"] if "peer" not in row]
+    names = {row["name"] for row in rows}
+    targets = [target for target in question["targets"]
+               if {target["row"], *as_list(target["of"])} <= names]
+    return dict(question, rows=rows, targets=targets)
 
 
 def as_list(of):

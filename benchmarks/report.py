@@ -3,9 +3,11 @@
 # metric -> (unit shown, factor from the stored figure)
 SHOWN = {
     "one_way_ns": ("us one way", 1e-3),
+    "one_way_p99_ns": ("us one way, 99 of 100", 1e-3),
     "seconds": ("", 1.0),
     "bytes_per_second": ("GB/s", 1e-9),
     "cpu_seconds_per_gb": ("CPU s/GB", 1.0),
+    "cpu_ns_per_message": ("us CPU per message", 1e-3),
 }
 # Times span malloc (ns) to a training step (s).
 TIME_UNITS = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (0.0, "ns")]

@@ -4,14 +4,15 @@ A record is {"identity": {...}, "metrics": {...}, "verified": True | False | "un
 Knows the three formats (a bare program's line, sluice.perf/1, sluice.demo/1) and
 nothing of rounds, ratios or reports.
 
-Metrics: one_way_ns, seconds (of one iteration or step), bytes_per_second,
-cpu_seconds_per_gb. A record that did not verify has no metrics at all.
+Metrics: one_way_ns (the median), one_way_p99_ns, seconds (of one iteration or step),
+bytes_per_second, cpu_seconds_per_gb, cpu_ns_per_message (of both ends). A record that did not verify has no metrics at all.
 """
 import json
+import math
 
 # Metrics where more is better; all others are costs.
 MORE_IS_BETTER = {"bytes_per_second"}
-METRICS = {"one_way_ns", "seconds", "bytes_per_second", "cpu_seconds_per_gb"}
+METRICS = {"one_way_ns", "one_way_p99_ns", "seconds", "bytes_per_second", "cpu_seconds_per_gb", "cpu_ns_per_message"}
 
 PERF_SCHEMA = "sluice.perf/1"
 DEMO_SCHEMA = "sluice.demo/1"
@@ -72,6 +73,10 @@ def _p50(value):
     return value.get("p50", value.get("median")) if isinstance(value, dict) else value
 
 
+def _product(*factors):
+    return None if None in factors else math.prod(factors)
+
+
 def _from_line(line):
     identity = {key: line[key] for key in ("name", "mode", "size_bytes") if key in line}
     metrics = {
@@ -89,8 +94,10 @@ def _from_perf(result):
     metrics = {
         "one_way_ns": _p50(result.get("latency_ns")),
         "bytes_per_second": result.get("bytes_per_second"),
+        "one_way_p99_ns": (result.get("latency_ns") or {}).get("p99"),
         # ns per byte and s per GB (10^9) are the same number.
         "cpu_seconds_per_gb": result.get("cpu_ns_per_byte"),
+        "cpu_ns_per_message": _product(result.get("cpu_ns_per_byte"), result.get("size_bytes")),
     }
     return _record(identity, metrics, verified)
 

@@ -6,11 +6,14 @@
 The command runs in the near namespace (interface `near`, 02:00:00:00:00:0a, 10.9.0.1,
 fd09::1) and finds both in its environment, as files for setns(2): SLUICE_WIRE_NEAR and
 SLUICE_WIRE_FAR (interface `far`, 02:00:00:00:00:0b, 10.9.0.2, fd09::2). They are gone when it
-ends. Needs root, or user namespaces; exit code 77 where there are neither.
+ends. With --rate a third namespace lies between, a bridge that lets so much through each way:
+a limit at the sender's own interface would not hold frames that go around its queue (PACKET_QDISC_BYPASS).
+Needs root, or user namespaces; exit code 77 where there are neither.
 """
 import argparse
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -52,41 +55,77 @@ def end(name, number, mtu, offloads):
         shell(f"ethtool -K {name} tso off gso off gro off tx-udp-segmentation off")
 
 
-def lay(mtu, offloads):
+def veth(near, near_network, far, far_network):
+    shell(f"ip link add {near} netns {file_of(near_network)} type veth peer name {far} netns {file_of(far_network)}")
+
+
+def file_of(network):
+    return f"/proc/{os.getpid()}/fd/{network}"
+
+
+def limited(near, far, mtu, rate):
+    """A bridge between the two, in a namespace that lives as long as this process; `rate` in tc's words."""
+    middle = new_network()
+    veth("near", near, "to_near", middle)
+    veth("far", far, "to_far", middle)
+    shell("ip link add joint type bridge; ip link set joint up")
+    for port in ("to_near", "to_far"):
+        shell(f"ip link set {port} mtu {mtu} master joint up; tc qdisc add dev {port} root tbf rate {rate} burst 128k limit 300k")
+
+
+def lay(mtu, offloads, rate=None):
     """(near, far): descriptors of the two namespaces. This process ends up in the near one."""
     if os.geteuid() != 0 and LIBC.unshare(CLONE_NEWUSER) != 0:
         refuse("no user namespace, and not root")
     far = new_network()
     near = new_network()
-    shell(f"ip link add near address 02:00:00:00:00:0a type veth peer name far address 02:00:00:00:00:0b netns /proc/{os.getpid()}/fd/{far}")
-    end("near", 1, mtu, offloads)
-    enter(far)
-    end("far", 2, mtu, offloads)
-    enter(near)
+    if rate:
+        limited(near, far, mtu, rate)
+    else:
+        veth("near", near, "far", far)
+    for network, name, number, address in ((far, "far", 2, "0b"), (near, "near", 1, "0a")):
+        enter(network)
+        shell(f"ip link set {name} address 02:00:00:00:00:{address}")
+        end(name, number, mtu, offloads)
     return near, far
+
+
+def started(command, environment, network, near):
+    """A command in one of the namespaces, in our process group; this process is in the near one afterwards."""
+    enter(network)
+    try:
+        return subprocess.Popen(command.split(), env=environment, stdout=subprocess.DEVNULL)
+    finally:
+        enter(near)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mtu", type=int, default=1500)
     parser.add_argument("--offloads", choices=["on", "off"], default="on")
+    parser.add_argument("--rate", metavar="RATE", help="what passes at most each way, for example 1gbit")
     parser.add_argument("--serve", metavar="COMMAND", help="runs in the far namespace as long as the command does")
+    parser.add_argument("--beside", metavar="COMMAND", help="runs in the near namespace as long as the command does: competing traffic")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
-    near, far = lay(options.mtu, options.offloads)
-    environment = dict(os.environ, SLUICE_WIRE_NEAR=f"/proc/{os.getpid()}/fd/{near}", SLUICE_WIRE_FAR=f"/proc/{os.getpid()}/fd/{far}")
-    server = None
-    if options.serve:
-        enter(far)
-        server = subprocess.Popen(options.serve.split(), env=environment, stdout=subprocess.DEVNULL)
-        enter(near)
-        time.sleep(0.3)  # until it listens
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended
+    near, far = lay(options.mtu, options.offloads, options.rate)
+    environment = dict(os.environ, SLUICE_WIRE_NEAR=file_of(near), SLUICE_WIRE_FAR=file_of(far))
+    companions = []
     try:
-        return subprocess.run(options.command, env=environment, check=False).returncode
+        for command, network in ((options.serve, far), (options.beside, near)):
+            if command:
+                companions.append(started(command, environment, network, near))
+                time.sleep(0.3)  # until it listens, or its traffic flows
+        code = subprocess.run(options.command, env=environment, check=False).returncode
+        if options.beside and companions[-1].poll() is not None:
+            print(f"wire.py: what should have run beside it ended before: {options.beside}", file=sys.stderr)
+            return code or 1
+        return code
     finally:
-        if server is not None:
-            server.terminate()
-            server.wait()
+        for companion in companions:
+            companion.kill()
+            companion.wait()
 
 
 if __name__ == "__main__":

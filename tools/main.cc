@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/bench/bench_command.h"
 #include "tools/broker/broker_command.h"
 #include "tools/demo_job/demo_command.h"
 #include "tools/dump/dump_command.h"
@@ -49,6 +50,7 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == "lab") return sluice::tools::run_lab(argc - 2, argv + 2);
+  if (argc > 1 && std::string(argv[1]) == "bench") return sluice::tools::run_bench(argc - 2, argv + 2);
   CLI::App app("sluice moves tensors between processes", "sluice");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("sluice ") + sluice::tools::kVersion);
@@ -60,6 +62,7 @@ int main(int argc, char** argv) {
   sluice::tools::add_dump_command(app, exit_code);
   sluice::tools::add_info_command(app, exit_code);
   sluice::tools::add_lab_command(app);
+  sluice::tools::add_bench_command(app);
   app.add_subcommand("version", "print the version")->callback([] { fmt::print("sluice {}\n", sluice::tools::kVersion); });
   std::vector<std::string> commands = names_of_commands(app);
   if (argc > 1 && argv[1][0] != '-' && std::find(commands.begin(), commands.end(), argv[1]) == commands.end()) {

@@ -40,8 +40,8 @@ def require(tool, package):
         sys.exit(EXIT_NOTHING_TO_RUN_ON)
 
 
-def run_pair(server, client, port, environment, limit_seconds):
-    """Starts `server`, runs `client` once the server listens, returns the client's stdout."""
+def run_pair(server, client, port, environment, limit_seconds, merged=False):
+    """Starts `server`, runs `client` once the server listens, returns the client's stdout (merged: and stderr)."""
     variables = dict(os.environ, **environment)
     deadline = time.monotonic() + limit_seconds
     process = subprocess.Popen(server, env=variables, stdout=subprocess.DEVNULL,
@@ -58,7 +58,7 @@ def run_pair(server, client, port, environment, limit_seconds):
             fail(f"the client ended with {done.returncode}", process)
         # A server that ends by itself takes its files in /dev/shm with it; a killed one does not.
         process.communicate(timeout=limit_seconds)
-        return done.stdout
+        return done.stdout + done.stderr if merged else done.stdout
     except subprocess.TimeoutExpired:
         return fail(f"client or server was ended after {limit_seconds} s", process)
     finally:

@@ -9,7 +9,7 @@ namespace sluice::tools {
 void add_lab_command(CLI::App& app);
 
 // Becomes tools/lab/lab.py with the arguments after "lab". Returns only if that fails: 77, with a line that says why.
-// The program is looked for in $SLUICE_LAB_HOME, the runfiles of this binary, and ../share/sluice/lab beside it.
+// The program is looked for as become_python says, SLUICE_LAB_HOME first.
 int run_lab(int argc, char** argv);
 
 }  // namespace sluice::tools

@@ -1,0 +1,394 @@
+#!/usr/bin/env python3
+"""Tests of `sluice bench` without its programs: scripted rows, scripted time, and fake programs in a folder of their own."""
+import argparse
+import html.parser
+import json
+import os
+import pathlib
+import re
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [HERE, os.path.join(ROOT, "benchmarks")]
+
+import bench  # noqa: E402
+import chart  # noqa: E402
+import compare  # noqa: E402
+import document as documents  # noqa: E402
+import experiments as catalogue  # noqa: E402
+import page  # noqa: E402
+import peers  # noqa: E402
+import question as questions  # noqa: E402
+import schedule  # noqa: E402
+import summary  # noqa: E402
+
+RECORDED = os.path.join(HERE, "recorded.json")
+ASKED_FOR = "E01 E02 E03 E04 E05 E08 E09 E10 E11 E13 E14 E15 E20".split()
+
+
+def recorded():
+    with open(RECORDED, encoding="utf-8") as file:
+        return json.load(file)
+
+
+class Catalogue(unittest.TestCase):
+    def test_names_every_experiment_that_was_asked_for_and_says_what_is_missing_of_it(self):
+        known = {one["id"]: one for one in catalogue.load()}
+        self.assertLessEqual(set(ASKED_FOR), set(known))
+        for name in ASKED_FOR:
+            with self.subTest(experiment=name):
+                self.assertTrue(known[name]["questions"] or known[name]["missing"])
+                self.assertTrue(known[name]["original"])
+                self.assertTrue(all(each["what"] and each["why"] for each in known[name]["missing"]))
+
+    def test_puts_figures_beside_the_originals_that_its_questions_have(self):
+        for one in catalogue.load():
+            for ours in (each["ours"] for each in one["original"] if "ours" in each):
+                with self.subTest(experiment=one["id"], row=ours["row"]):
+                    self.assertIn(ours["question"], one["questions"])
+                    question = questions.load(compare.question_path(ours["question"]))
+                    names = [row["name"] for row in questions.without_peers(question)["rows"]]
+                    self.assertIn(ours["row"], names)
+                    self.assertIn(ours.get("of", names[0]), names)
+
+    def test_asks_every_committed_question_but_the_check_of_the_harness_itself(self):
+        committed = {path.stem for path in pathlib.Path(ROOT, "benchmarks", "questions").glob("*.json")}
+        asked = {name for one in catalogue.load() for name in one["questions"]}
+        self.assertEqual(committed - asked, {"self_check"})
+
+    def test_is_selected_by_experiment_or_question_and_suggests_the_nearest_name(self):
+        known = catalogue.load()
+        chosen = catalogue.select(known, ["e5", "wake", "E05"])
+        self.assertEqual([(one["id"], one["questions"]) for one in chosen], [("E05", ["half_round_trip"]), ("E15", ["wake"])])
+        for wrong, near in (("E055", "E05"), ("half_round", "half_round_trip"), ("zzz", "did you mean")):
+            with self.assertRaisesRegex(catalogue.Unknown, near):
+                catalogue.select(known, [wrong])
+
+    def test_leaves_peers_out_unless_they_are_asked_for_and_shortens_what_is_quick(self):
+        chosen = catalogue.select(catalogue.load(), ["tcp_latency"])
+        without = catalogue.questions_of(chosen, quick=False, peers=False)["tcp_latency"]
+        beside = catalogue.questions_of(chosen, quick=True, peers=True)["tcp_latency"]
+        names = {row["name"] for row in without["rows"]}
+        self.assertNotIn("NetPIPE", names)
+        self.assertLessEqual({"NetPIPE", "qperf tcp_lat", "UCX tag_lat tcp"}, {row["name"] for row in beside["rows"]})
+        ours = next(row["command"] for row in beside["rows"] if row["name"] == "sluice send_lat spinning")
+        self.assertEqual(ours[ours.index("-n") + 1], "2000")
+
+    def test_of_peers_names_the_package_of_what_is_not_installed(self):
+        absent = {each["program"]: each for each in peers.installed(which=lambda program: None)}
+        self.assertEqual((absent["NPtcp"]["package"], absent["NPtcp"]["installed"]), ("netpipe-tcp", False))
+        self.assertLessEqual({"ib_send_lat", "iperf3", "qperf", "NPtcp", "ucx_perftest", "fi_pingpong"}, set(absent))
+
+
+def question(name, commands, **more):
+    rows = [{"name": command, "command": [command], "metric": "one_way_ns"} for command in commands]
+    return dict({"question": name, "asks": "?", "baseline": commands[0], "rows": rows, "targets": []}, **more)
+
+
+class Clock:
+    """Time that passes only while a command runs: `seconds` each."""
+
+    def __init__(self, seconds=1.0, interrupt_at=None, fail_late=False):
+        self.now, self.seconds, self.interrupt_at, self.fail_late, self.order = 0.0, seconds, interrupt_at, fail_late, []
+
+    def __call__(self):
+        return self.now
+
+    def run(self, row, _bin):
+        self.order.append(row["command"][0])
+        if self.interrupt_at == len(self.order):
+            raise KeyboardInterrupt
+        self.now += min(self.seconds, row.get("limit_seconds", 1e9))
+        if self.fail_late and self.seconds > row.get("limit_seconds", 1e9):
+            return compare.outcome(compare.FAILED, "ended")
+        return compare.outcome(compare.OK, records=[{"identity": {}, "metrics": {"one_way_ns": 5.0}, "verified": True}])
+
+
+def scheduled(asked, clock, rounds=2, seconds=None):
+    said = []
+    options = argparse.Namespace(rounds=rounds, seconds=seconds, bin="nowhere", max_steal=101.0)
+    plan = schedule.Schedule({one["question"]: one for one in asked}, options, lambda *what: said.append(what), clock.run, clock)
+    return plan, plan.execute(), said
+
+
+class Schedule(unittest.TestCase):
+    def test_runs_a_round_of_everything_before_the_second_round_of_anything(self):
+        clock = Clock()
+        _, rounds, said = scheduled([question("one", "ab"), question("two", "cd")], clock)
+        self.assertEqual({name: len(ran) for name, ran in rounds.items()}, {"one": 2, "two": 2})
+        self.assertEqual((sorted(clock.order[:4]), sorted(clock.order[4:])), (list("abcd"), list("abcd")))
+        self.assertEqual([(done, total) for _, done, total, _ in said], [(n, 8) for n in range(8)])
+        self.assertEqual(said[0][0], "one, round 1: a")
+        self.assertEqual(said[-1][3], 2.0)  # the last question's last round: two commands of 1 s
+
+    def test_begins_no_round_that_would_not_end_in_time(self):
+        clock = Clock(seconds=1.0)
+        plan, rounds, _ = scheduled([question("one", "ab"), question("two", "c")], clock, rounds=50, seconds=10)
+        self.assertLessEqual(clock.now, 10)
+        self.assertGreaterEqual(clock.now, 9)
+        self.assertGreaterEqual(len(rounds["two"]), len(rounds["one"]))
+        self.assertFalse(plan.interrupted)
+
+    def test_out_of_time_in_the_first_round_says_so_of_each_row_that_did_not_run(self):
+        clock = Clock(seconds=4.0, fail_late=True)
+        plan, rounds, _ = scheduled([question("one", "abc"), question("two", "d")], clock, seconds=6)
+        self.assertEqual(clock.now, 6)
+        figures = rounds["one"][0]["figures"]
+        self.assertEqual([figures[name]["state"] for name in "abc"], ["ok", "missing", "missing"])
+        self.assertIn("no time", figures["b"]["why"])
+        self.assertTrue(plan.out_of_time)
+        self.assertEqual(rounds["two"], [])
+
+    def test_interrupted_keeps_what_it_has_and_drops_half_a_later_round(self):
+        clock = Clock(interrupt_at=2)
+        plan, rounds, _ = scheduled([question("one", "abc"), question("two", "d")], clock)
+        self.assertTrue(plan.interrupted)
+        self.assertEqual([rounds["one"][0]["figures"][name]["why"] for name in "abc"], ["", "interrupted", "interrupted"])
+        clock = Clock(interrupt_at=5)
+        _, rounds, _ = scheduled([question("one", "abc")], clock)
+        self.assertEqual(len(rounds["one"]), 1)
+
+    def test_repeats_no_round_for_ever(self):
+        clock = Clock()
+        options = argparse.Namespace(rounds=3, seconds=None, bin="nowhere", max_steal=-1.0)
+        plan = schedule.Schedule({"one": question("one", "a")}, options, lambda *what: None, clock.run, clock)
+        self.assertEqual(len(plan.execute()["one"]), 6)
+
+
+class Document(unittest.TestCase):
+    def built(self, figures, item):
+        ask = question("q", list(figures), targets=[{"row": "b", "of": "a", "at_most": 3.0}])
+        ran = [{"figures": {name: {"state": "ok", "why": "", "value": values[at], "unchecked": False} for name, values in figures.items()},
+                "steal_percent": 0.0, "foreign_percent": 0.0, "rejected": False} for at in range(7)]
+        one = {"id": "E99", "title": "t", "source": "s", "questions": ["q", "r"], "original": [item], "missing": []}
+        return documents.build([one], {"q": ask, "r": question("r", "z")}, {"q": ran, "r": []}, {"environment": {}})
+
+    def test_puts_our_ratio_beside_the_original_and_names_what_was_not_run(self):
+        item = {"what": "w", "said": "2.43", "ours": {"question": "q", "row": "b", "of": "a"}}
+        built = self.built({"a": [1, 2, 1, 2, 1, 2, 1], "b": [2, 4, 2, 4, 2, 4, 2]}, item)
+        one, = built["experiments"]
+        self.assertEqual(one["original"][0]["here"], "2 (2 to 2) times")
+        self.assertEqual((one["state"], one["missing"]), ("partial", [{"what": "r", "why": "not run"}]))
+        self.assertEqual(one["verdict"], "1 pass; 1 not measured")
+        self.assertEqual(built["schema"], "sluice.bench/1")
+
+    def test_says_nothing_of_ours_where_there_is_no_figure(self):
+        built = self.built({"a": [1] * 7, "b": [None] * 7}, {"what": "w", "said": "x", "ours": {"question": "q", "row": "b", "of": "a"}})
+        self.assertEqual(built["experiments"][0]["original"][0]["here"], "-")
+        built = self.built({"a": [1500e9 / 7] * 7, "b": [1] * 7},
+                           {"what": "w", "said": "x", "ours": {"question": "q", "row": "a", "bytes_per_item": 1500, "unit": "ns per frame"}})
+        self.assertEqual(built["experiments"][0]["original"][0]["here"], "7 (7 to 7) ns per frame")
+
+
+class Tags(html.parser.HTMLParser):
+    VOID = {"meta", "line", "circle", "rect", "polygon", "polyline", "br"}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen, self.texts, self.ids, self.links = [], [], [], set(), set()
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+        self.ids.add(dict(attributes).get("id"))
+        self.links.add(dict(attributes).get("href", "#")[1:])
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def tags(text):
+    read = Tags()
+    read.feed(text)
+    read.close()
+    assert not read.open, read.open
+    return read
+
+
+class Page(unittest.TestCase):
+    def test_of_a_recorded_run_stands_alone_without_script_and_network(self):
+        text = page.html(recorded())
+        read = tags(text)
+        self.assertNotIn("script", [tag for tag, _ in read.seen])
+        self.assertFalse([attributes for _, attributes in read.seen if {"src", "onload", "onclick", "style"} & set(attributes)])
+        self.assertNotRegex(text, r"https?://|@import|url\(")
+        self.assertLessEqual(read.links - {""}, read.ids)
+        self.assertIn("svg", [tag for tag, _ in read.seen])
+
+    def test_shows_every_figure_verdict_and_missing_thing_of_the_recorded_run(self):
+        result = recorded()
+        shown = " ".join(tags(page.html(result)).texts)
+        for answer in result["answers"]:
+            for row in answer["rows"]:
+                self.assertIn(row["name"], shown)
+            for target in answer["targets"]:
+                self.assertIn(target["verdict"], shown)
+        for one in result["experiments"]:
+            for each in one["missing"]:
+                self.assertIn(each["why"], shown)
+            for each in one["original"]:
+                self.assertIn(each["said"], shown)
+                self.assertIn(each["here"], shown)
+        self.assertIn(result["environment"]["kernel"], shown)
+
+    def test_escapes_whatever_stands_in_the_result(self):
+        evil = '<script>alert("x")</script>&\'"'
+
+        def poisoned(value, key=None):
+            if isinstance(value, dict):
+                return {each: poisoned(inner, each) for each, inner in value.items()}
+            if isinstance(value, list):
+                return [poisoned(inner, key) for inner in value]
+            free = key in ("asks", "title", "source", "note", "why", "what", "said", "here", "command", "started", "series", "kernel", "cpu", "verdict")
+            return evil if isinstance(value, str) and free else value
+
+        read = tags(page.html(poisoned(recorded())))
+        self.assertNotIn("script", [tag for tag, _ in read.seen])
+        self.assertIn("alert(", " ".join(read.texts))
+
+    def test_of_nothing_at_all_is_still_a_page(self):
+        empty = dict(recorded(), answers=[], experiments=[], peers=[], interrupted=True)
+        self.assertIn("interrupted", " ".join(tags(page.html(empty)).texts))
+        self.assertIn("interrupted", summary.markdown(empty))
+
+    def test_summary_has_the_same_figures_and_whole_tables(self):
+        text = summary.markdown(recorded())
+        for answer in recorded()["answers"]:
+            for row in answer["rows"]:
+                self.assertIn(row["name"], text)
+        for before, line in zip(text.splitlines(), text.splitlines()[1:]):
+            if before.startswith("|") and line.startswith("|"):
+                count = [re.sub(r"\\\|", "", each).count("|") for each in (before, line)]
+                self.assertEqual(count[0], count[1], line)
+
+
+class Charts(unittest.TestCase):
+    def test_ticks_enclose_the_figures_and_are_few(self):
+        for low, high in ((3.1, 3.2), (0.001, 9e6), (1, 1), (17, 420), (0.031, 0.36)):
+            ticks = chart.decades(low, high)
+            self.assertLessEqual(ticks[0], low * 1.001)
+            self.assertGreaterEqual(ticks[-1], high * 0.999)
+            self.assertTrue(2 <= len(ticks) <= 8, ticks)
+
+    def test_points_lie_inside_and_higher_figures_higher(self):
+        drawn = chart.lines({"a": [(1, 2, 3, 4), (1 << 22, 300, 400, 600)]}, "us", "t")
+        marks = [(float(x), float(y)) for x, y in re.findall(r'<circle [^>]*cx="([\d.]+)" cy="([\d.]+)"', drawn)]
+        self.assertEqual(len(marks), 2)
+        self.assertTrue(all(chart.LEFT <= x <= chart.RIGHT and chart.TOP <= y <= chart.BOTTOM for x, y in marks))
+        self.assertLess(marks[1][1], marks[0][1])
+        self.assertEqual(drawn.count('class="error'), 2)
+
+    def test_size_ticks_keep_apart(self):
+        kept = chart.spread_out([1 << power for power in range(23)])
+        self.assertTrue(4 <= len(kept) <= 12, kept)
+
+
+def program(folder, name, script):
+    path = pathlib.Path(folder, "benchmarks", name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n" + script + "\n", encoding="utf-8")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+SAYS_FIVE = 'echo \'{"name": "x", "seconds": {"p50": 5e-9}, "verified": true}\''
+
+
+class Command(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = self.folder.name
+        program(self.path, "bare/malloc_pair", SAYS_FIVE)
+        program(self.path, "allocate_pair", SAYS_FIVE)
+
+    def start(self, *arguments):
+        return subprocess.Popen([sys.executable, "-B", os.path.join(HERE, "bench.py"), *arguments], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, SLUICE_BENCH_BIN=self.path))
+
+    def run_bench(self, *arguments):
+        process = self.start(*arguments)
+        out, errors = process.communicate(timeout=100)
+        return process.returncode, out, errors
+
+    def inside(self, name):
+        return os.path.join(self.path, name)
+
+    def test_writes_page_summary_and_result_and_says_where_it_is(self):
+        code, out, errors = self.run_bench("--only", "alloc", "--rounds", "2", "--max-steal", "101", "--report", self.inside("out"), "--json", self.inside("r.json"))
+        self.assertEqual(code, 0, errors)
+        with open(self.inside("r.json"), encoding="utf-8") as file:
+            result = json.load(file)
+        self.assertEqual((result["schema"], result["interrupted"]), ("sluice.bench/1", False))
+        self.assertEqual(result["answers"][0]["rows"][0]["values"], [5e-9, 5e-9])
+        self.assertEqual(sorted(os.listdir(self.inside("out"))), ["index.html", "summary.md"])
+        self.assertIn("[1 of 10, 0:10 left] alloc, round 1: bare malloc and free 64 B", errors)
+        self.assertIn("alloc", out)
+
+    def test_reports_again_from_a_recorded_result(self):
+        code, _, errors = self.run_bench("--from", RECORDED, "--report", self.inside("out"))
+        self.assertEqual(code, 0, errors)
+        self.assertGreater(os.path.getsize(self.inside("out/index.html")), 10000)
+        with open(self.inside("old.json"), "w", encoding="utf-8") as file:
+            file.write('{"schema": "sluice.bench/0"}')
+        code, _, errors = self.run_bench("--from", self.inside("old.json"), "--report", self.inside("out"))
+        self.assertEqual(code, 2)
+        self.assertIn("sluice.bench/0", errors)
+
+    def test_refuses_bad_usage_in_one_line_with_the_nearest_name_and_opens_nothing(self):
+        cases = [(["--repot", "out"], "did you mean --report"), (["--only", "E055"], "did you mean E05"), (["--rounds", "0"], "1 to 1000"),
+                 (["--rounds", "x"], "invalid int value"), (["--from", "x", "--quick"], "--from runs nothing"), (["--seconds", "-1"], "more than 0"),
+                 (["--only", "alloc", "--json", self.inside("no/such/r.json")], "cannot be written"),
+                 (["--only", "alloc", "--json", self.path], "cannot be written"),
+                 (["--only", "alloc", "--report", self.inside("benchmarks/allocate_pair")], "cannot be written")]
+        for arguments, said in cases:
+            with self.subTest(arguments=arguments):
+                code, out, errors = self.run_bench(*arguments, *([] if "--report" in arguments or "--json" in arguments else ["--report", self.inside("out")]))
+                self.assertEqual((code, out), (2, ""))
+                self.assertIn(said, errors)
+                self.assertEqual(len(errors.splitlines()), 1)
+                self.assertFalse(os.path.exists(self.inside("out")))
+
+    def test_interrupted_keeps_what_it_has_leaves_no_program_and_says_so(self):
+        os.mkfifo(self.inside("never"))
+        program(self.path, "allocate_pair", f'echo $$ > {self.inside("pid")}; exec cat {self.inside("never")}')
+        process = self.start("--only", "alloc", "--max-steal", "101", "--json", self.inside("r.json"))
+        while "allocate" not in (line := process.stderr.readline()):
+            self.assertTrue(line, "ended before it was interrupted")
+        while not os.path.exists(self.inside("pid")) or not pathlib.Path(self.inside("pid")).read_text(encoding="utf-8").strip():
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=100)
+        self.assertEqual(process.returncode, 130, errors)
+        self.assertIn("interrupted: 1 figures are kept", errors)
+        with open(self.inside("r.json"), encoding="utf-8") as file:
+            result = json.load(file)
+        self.assertTrue(result["interrupted"])
+        states = [(row["state"], row["why"]) for row in result["answers"][0]["rows"]]
+        self.assertEqual(states, [("ok", "")] + [("missing", "interrupted")] * 4)
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int(pathlib.Path(self.inside("pid")).read_text(encoding="utf-8")), 0)
+
+    def test_lists_experiments_with_what_is_missing_of_them(self):
+        code, out, _ = self.run_bench("--list")
+        self.assertEqual(code, 0)
+        for name in ASKED_FOR:
+            self.assertRegex(out, rf"(?m)^{name} ")
+        self.assertIn("missing: the whole experiment", out)
+
+
+if __name__ == "__main__":
+    unittest.main()

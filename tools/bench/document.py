@@ -1,0 +1,68 @@
+"""The result of a run as one JSON document, sluice.bench/1 (docs/bench.md). Decides states and verdict lines; prints nothing."""
+import compare
+import judging
+import report
+
+RAN, PARTIAL, NOT_RUN = "ran", "partial", "missing"
+
+
+def build(experiments, questions, rounds, about):
+    """`about`: what the caller knows of the run (command, environment, times ...), taken over as it is."""
+    answers = [dict(compare.answer(questions[name], rounds[name]),
+                    commands={row["name"]: row["command"] for row in questions[name]["rows"]})
+               for name in questions if rounds[name]]
+    by_name = {one["question"]: one for one in answers}
+    return dict(about, schema=compare.SCHEMA, answers=answers,
+                experiments=[experiment(one, by_name, rounds, questions) for one in experiments])
+
+
+def experiment(one, answers, rounds, questions):
+    missing = list(one["missing"])
+    missing += [{"what": name, "why": "not run"} for name in one["questions"] if not rounds.get(name)]
+    for name in one["questions"]:
+        answer = answers.get(name, {"rows": []})
+        missing += [{"what": row["name"], "why": f"{row['state']}: {row['why']}"} for row in answer["rows"] if row["summary"] is None]
+    figures = sum(row["summary"] is not None for name in one["questions"] for row in answers.get(name, {"rows": []})["rows"])
+    result = {"id": one["id"], "title": one["title"], "source": one["source"],
+              "questions": [name for name in one["questions"] if name in answers],
+              "state": NOT_RUN if figures == 0 else PARTIAL if missing else RAN,
+              "figures": figures, "missing": missing,
+              "original": [beside(each, rounds, questions) for each in one["original"]]}
+    return dict(result, verdict=verdict_line(result, answers))
+
+
+def beside(item, rounds, questions):
+    """{"what","said","here"}: `here` is our figure in words, "-" where there is none."""
+    ours, here, summary = item.get("ours"), "-", None
+    if ours and rounds.get(ours["question"]):
+        ran = rounds[ours["question"]]
+        metric = next((row["metric"] for row in questions[ours["question"]]["rows"] if row["name"] == ours["row"]), None)
+        values = compare.column(ours["row"], ran) if metric else []
+        if "of" in ours and metric and ours["of"] in ran[0]["figures"]:
+            values = judging.per_round(values, compare.column(ours["of"], ran))
+        if "bytes_per_item" in ours:
+            values = [None if value is None else ours["bytes_per_item"] / value * 1e9 for value in values]
+        summary = judging.summary(values)
+        if summary and "of" in ours:
+            here = f"{report.estimate(summary)} times"
+        elif summary and "unit" in ours:
+            here = f"{report.estimate(summary)} {ours['unit']}"
+        elif summary:
+            here = report.shown(metric, summary)
+    return {"what": item["what"], "said": item["said"], "here": here, "summary": summary, "ours": ours}
+
+
+def verdict_line(result, answers):
+    """One sentence: what the targets say, and how much is missing."""
+    if result["state"] == NOT_RUN:
+        return "missing: " + (result["missing"][0]["why"] if result["missing"] else "nothing asked")
+    verdicts = [target["verdict"] for name in result["questions"] for target in answers[name]["targets"]]
+    counts = [f"{verdicts.count(each)} {each}" for each in (judging.PASS, judging.FAIL, judging.INCONCLUSIVE, judging.MISSING) if each in verdicts]
+    said = ", ".join(counts) if counts else "no targets"
+    return said + (f"; {len(result['missing'])} not measured" if result["missing"] else "")
+
+
+def counts(document):
+    """{"pass": n, ...} over all targets."""
+    verdicts = [target["verdict"] for one in document["answers"] for target in one["targets"]]
+    return {each: verdicts.count(each) for each in (judging.PASS, judging.FAIL, judging.INCONCLUSIVE, judging.MISSING)}

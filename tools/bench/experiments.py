@@ -1,0 +1,58 @@
+"""The experiments: which questions answer each, what the original reported, and what is missing.
+
+Reads experiments.json and benchmarks/questions; knows nothing of running or reporting.
+"""
+import difflib
+import json
+import os
+import re
+
+import compare
+import question as questions
+
+FOLDER = os.path.dirname(os.path.realpath(__file__))
+
+
+class Unknown(Exception):
+    """A name that is no experiment and no question; the message suggests the nearest."""
+
+
+def load():
+    with open(os.path.join(FOLDER, "experiments.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def select(experiments, only):
+    """The experiments that `only` names, in their own order; a question's name stands for it alone."""
+    if only is None:
+        return experiments
+    by_id = {one["id"].lower(): one for one in experiments}
+    by_question = {name.lower(): (one, name) for one in experiments for name in one["questions"]}
+    chosen = {}
+    for name in only:
+        key = re.sub(r"^e(\d)$", r"e0\1", name.strip().lower())
+        if key in by_id:
+            chosen[by_id[key]["id"]] = by_id[key]
+        elif key in by_question:
+            one, whole = by_question[key]
+            before = chosen.get(one["id"], {"questions": []})["questions"]
+            chosen[one["id"]] = dict(one, questions=before + [whole] * (whole not in before))
+        else:
+            raise Unknown(_no_such(name, [one["id"] for one in experiments] + sorted(by_question)))
+    return [chosen[one["id"]] for one in experiments if one["id"] in chosen]
+
+
+def _no_such(name, known):
+    folded = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.0)
+    return f"no experiment {name!r}; did you mean {folded[near[0]]}? (sluice bench --list names all)"
+
+
+def questions_of(experiments, quick, peers):
+    """{name: question} of all that the experiments ask, ready to run."""
+    asked = {}
+    for name in (name for one in experiments for name in one["questions"]):
+        question = questions.load(compare.question_path(name))
+        question = question if peers else questions.without_peers(question)
+        asked[name] = questions.shortened(question) if quick else question
+    return asked

@@ -1,0 +1,160 @@
+"""A result (sluice.bench/1) as one HTML file: no script, nothing fetched, light and dark, readable on a phone.
+
+Only formats; decides nothing. Every text of the result is escaped: a JSON file may come from anywhere.
+"""
+import os
+from html import escape
+
+import chart
+import document as documents
+import report
+import row_results
+import summary
+
+FOLDER = os.path.dirname(os.path.realpath(__file__))
+TITLE = "sluice bench"
+
+
+def text(value):
+    return escape(str(value), quote=True)
+
+
+def table(heads, rows):
+    """`rows`: lists of (class, HTML); a column that is empty throughout is left out.
+
+    On a phone each cell has a line of its own, with its head before it; the first is the row's title.
+    """
+    kept = [at for at in range(len(heads)) if any(row[at][1] for row in rows)]
+    heads, rows = [heads[at] for at in kept], [[row[at] for at in kept] for row in rows]
+    out = ['<table class="stack"><thead><tr>' + "".join(f'<th scope="col">{text(head)}</th>' for head in heads) + "</tr></thead><tbody>"]
+    for row in rows:
+        cells = []
+        for at, (head, (kind, content)) in enumerate(zip(heads, row)):
+            shown = f' data-head="{text(head)}"' if at and head and content and kind != "barcell" else ""
+            cells.append(f'<td class="{kind}"{shown}>{content}</td>' if kind else f"<td{shown}>{content}</td>")
+        out.append("<tr>" + "".join(cells) + "</tr>")
+    return "\n".join(out + ["</tbody></table>"])
+
+
+def verdict_word(verdict):
+    known = verdict if verdict in ("pass", "fail", "inconclusive", "missing") else "missing"
+    return f'<span class="{known}">{text(verdict)}</span>'
+
+
+def ours(name):
+    return str(name).startswith("sluice")
+
+
+def line_charts(answer):
+    """A chart for each metric of the rows that are series over sizes."""
+    sized = [row for row in answer["rows"] if row.get("series") and row["summary"]]
+    out = []
+    for metric in sorted({row["metric"] for row in sized}):
+        unit, scale = report.SHOWN[metric]
+        series = {}
+        for row in (row for row in sized if row["metric"] == metric):
+            figures = [row["summary"][key] * scale for key in ("low", "median", "high")]
+            if min(figures) > 0:
+                series.setdefault(row["series"], []).append((row["size"], *figures))
+        series = {name: points for name, points in series.items() if len(points) > 1}
+        if series:
+            legend = "".join(f"<li>{chart.legend_key(index)}{text(name)}</li>" for index, name in enumerate(series))
+            out.append(f"<figure>{chart.lines(series, unit or 's', answer['question'] + ': ' + metric)}<ul class=\"legend\">{legend}</ul></figure>")
+    return out
+
+
+def figure(metric, values):
+    """Without the unit where the table's head has it."""
+    unit, scale = report.SHOWN[metric]
+    return report.spread(values, scale) if unit else report.shown(metric, values)
+
+
+def figure_rows(answer, metric):
+    rows = [row for row in answer["rows"] if row["metric"] == metric]
+    most = max((row["summary"]["high"] for row in rows if row["summary"]), default=0)
+    out = []
+    for row in rows:
+        remarks = [text(row["note"])] if row["note"] else []
+        if row["state"] != "ok":
+            remarks.insert(0, f"<span class=\"missing\">{text(row['state'])}</span>: {text(row['why'])}")
+        if row["unchecked"]:
+            remarks.append("payload not checked by this tool")
+        values = row["summary"]
+        bar = chart.bar(values["low"], values["median"], values["high"], most, ours(row["name"])) if values else ""
+        out.append([("", text(row["name"])), ("barcell", bar), ("figure", text(figure(metric, values)) if values else ""),
+                    ("figure", text(report.estimate(row["ratio"])) if row["ratio"] else ""), ("note", "; ".join(remarks))])
+    return out
+
+
+def target_rows(answer):
+    out = []
+    for target in answer["targets"]:
+        bound = f"at most {report.digits(target['at_most'])}" if target["at_most"] is not None else f"at least {report.digits(target['at_least'])}"
+        of = ", ".join(target["of"])
+        note = "; ".join(filter(None, [target["note"], "no figure: " + ", ".join(target["absent"]) if target["absent"] else ""]))
+        out.append([("", f"{text(target['row'])} / {'best of ' if len(target['of']) > 1 else ''}{text(of)}"), ("figure", text(bound)),
+                    ("figure", text(report.estimate(target["ratio"])) if target["ratio"] else ""), ("verdictcell", verdict_word(target["verdict"])), ("note", text(note))])
+    return out
+
+
+def commands(answer):
+    shown = "\n".join(f"<p class=\"quiet\">{text(name)}</p><pre><code>{text(' '.join(command))}</code></pre>" for name, command in answer["commands"].items())
+    return (f"<details><summary>The command of each row ({{bin}}: the built programs, {{json}}: a file for the result)</summary>{shown}</details>"
+            f"<p class=\"quiet\">Repeat: <code>sluice bench --only {text(answer['question'])}</code></p>")
+
+
+def answer_section(answer):
+    steal, foreign = (max(answer[key], default=0) for key in ("steal_percent", "foreign_percent"))
+    out = [f"<h3 id=\"{text(answer['question'])}\">{text(answer['asks'])}</h3>",
+           f"<p class=\"quiet\">{text(answer['rounds'])} rounds, {text(answer['rejected_rounds'])} of them not counted for steal; steal at most {text(steal)} %, "
+           f"other processes at most {text(foreign)} % of the CPUs. Ratios are to {text(answer['baseline'])}. Whiskers: 95 % interval, of fewer than 7 rounds the whole spread.</p>"]
+    if answer["targets"]:
+        out.append(table(["target", "bound", "ratio (95 %)", "verdict", "remarks"], target_rows(answer)))
+    out += line_charts(answer)
+    for metric in sorted({row["metric"] for row in answer["rows"]}, key=lambda name: (name in row_results.MORE_IS_BETTER, name)):
+        better = "more is better" if metric in row_results.MORE_IS_BETTER else "less is better"
+        unit = report.SHOWN[metric][0] or "time"
+        out.append(table([f"{unit}, {better}", "", "median (minimum to maximum)", "ratio (95 %)", "remarks"], figure_rows(answer, metric)))
+    return out + [commands(answer)]
+
+
+def experiment_section(one, answers):
+    out = [f"<section><h2 id=\"{text(one['id'])}\">{text(one['id'])}: {text(one['title'])}</h2>",
+           f"<p class=\"quiet\">After {text(one['source'])}.</p>", f"<p class=\"verdict\">{text(one['verdict'])}</p>"]
+    if one["original"]:
+        out.append(table(["figure", "the original", "here"], [[("", text(each["what"])), ("", text(each["said"])), ("", text(each["here"]))] for each in one["original"]]))
+    for name in one["questions"]:
+        out += answer_section(answers[name])
+    if one["missing"]:
+        items = "".join(f"<li>{text(each['what'])}: <span class=\"quiet\">{text(each['why'])}</span></li>" for each in one["missing"])
+        out.append(f"<h3>Not measured</h3><ul>{items}</ul>")
+    return out + ["</section>"]
+
+
+def head(result):
+    said = documents.counts(result)
+    counts = ", ".join(f"{number} {verdict_word(verdict)}" for verdict, number in said.items())
+    how = "interrupted; what did not run is listed as missing" if result["interrupted"] else "ended by its time" if result["out_of_time"] else "complete"
+    pairs = [("command", f"<code>{text(' '.join(result['command']))}</code>"), ("begun", text(result["started"])),
+             ("took", f"{result['seconds']:.0f} s, {text(summary.rounds_text(result))}, {how}")]
+    pairs += [(text(key), text(value)) for key, value in result["environment"].items()]
+    listed = "".join(f"<dt>{key}</dt><dd>{value}</dd>" for key, value in pairs)
+    rows = [[("", f"<a href=\"#{text(one['id'])}\">{text(one['id'])}</a>"), ("", text(one["title"])), ("", text(one["verdict"]))] for one in result["experiments"]]
+    absent = [f"{text(each['program'])} (Debian package {text(each['package'])})" for each in result["peers"] if not each["installed"]]
+    return [f"<h1>{TITLE}</h1>", f"<p class=\"verdict\">{counts}</p>",
+            "<p>Figures of this machine beside those of the documents that sluice comes from. Ratios of programs of the same round count; "
+            "absolute times depend on the machine, and those of an emulated guest say nothing about hardware.</p>",
+            table(["experiment", "", "verdict"], rows),
+            f"<p class=\"quiet\">Peers that are not installed: {', '.join(absent)}.</p>" if absent else "",
+            f"<details open><summary>Environment</summary><dl>{listed}</dl></details>"]
+
+
+def html(result):
+    answers = {one["question"]: one for one in result["answers"]}
+    with open(os.path.join(FOLDER, "page.css"), encoding="utf-8") as file:
+        style = file.read()
+    body = head(result) + [line for one in result["experiments"] for line in experiment_section(one, answers)]
+    return "\n".join(["<!doctype html>", '<html lang="en"><head><meta charset="utf-8">',
+                      '<meta name="viewport" content="width=device-width, initial-scale=1">',
+                      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+                      f"<title>{TITLE}</title>", f"<style>{style}</style></head><body><main>", *body, "</main></body></html>", ""])

@@ -1,0 +1,100 @@
+"""Runs the questions: round after round over all of them, within the time there is, until done or interrupted.
+
+Breadth first: after one round of everything there is something to say about everything. Knows
+no experiment and no format. A round that was begun and not finished counts only if it is a
+question's first: then the rows that did not run say why.
+"""
+import time
+
+import compare
+
+# A row that has never run is taken to last so long: most take 0.3 to 3 s.
+GUESS_SECONDS = 1.0
+
+
+class Schedule:
+    """`questions` by name. `progress(text, done, total, seconds_left)` is called before each command."""
+
+    def __init__(self, questions, options, progress, run=compare.run_once, clock=time.monotonic):
+        self.questions, self.options, self.progress = questions, options, progress
+        self.run_row, self.clock = run, clock
+        self.rounds = {name: [] for name in questions}
+        self.interrupted = self.out_of_time = False
+        self.begun = clock()
+        self.deadline = self.begun + options.seconds if options.seconds else None
+        self._lasted = {}  # command -> seconds it took last
+        self._done = 0
+
+    def execute(self):
+        """{name: rounds}. Returns early by an interrupt or the deadline, never by a failing command."""
+        try:
+            while not self._stopped() and self._one_turn():
+                pass
+        except KeyboardInterrupt:  # between two commands
+            self.interrupted = True
+        return self.rounds
+
+    def _one_turn(self):
+        """A round of every question that wants one and has the time; False if there is none."""
+        waiting = [name for name in self.questions
+                   if compare.wants_another(self.rounds[name], self.options.rounds) and self._fits(name)]
+        for name in waiting:
+            if not self._stopped() and self._fits(name):
+                self._one_round(name)
+        return bool(waiting)
+
+    def _stopped(self):
+        return self.interrupted or self.out_of_time
+
+    def _fits(self, name):
+        """Whether another round would end in time; the first one is always tried."""
+        if self.deadline is None or not self.rounds[name]:
+            return True
+        return self.clock() + self._round_seconds(name) < self.deadline
+
+    def _one_round(self, name):
+        rows, so_far = self.questions[name]["rows"], self.rounds[name]
+        self._label = (name, len(so_far) + 1)
+        one = compare.run_round(rows, self.options.bin, len(so_far), self.options.max_steal, self._run)
+        if not self._stopped() or not so_far:
+            so_far.append(one)
+
+    def _run(self, row, bin_folder):
+        why = "interrupted" if self.interrupted else "no time was left for it"
+        if self._stopped() or (self.deadline is not None and self.clock() >= self.deadline):
+            self.out_of_time = not self.interrupted
+            return compare.outcome(compare.ROW_MISSING, why)
+        name, number = self._label
+        self.progress(f"{name}, round {number}: {row['name']}", self._done, *self._ahead())
+        started = self.clock()
+        try:
+            ran = self.run_row(self._in_time(row), bin_folder)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return compare.outcome(compare.ROW_MISSING, "interrupted")
+        self._lasted[tuple(row["command"])] = self.clock() - started
+        self._done += 1
+        if ran["state"] == compare.FAILED and self.deadline is not None and self.clock() >= self.deadline:
+            self.out_of_time = True
+            return compare.outcome(compare.ROW_MISSING, "no time was left for it")
+        return ran
+
+    def _in_time(self, row):
+        if self.deadline is None:
+            return row
+        limit = row.get("limit_seconds", compare.LIMIT_SECONDS)
+        return dict(row, limit_seconds=max(min(limit, self.deadline - self.clock()), 0.1))
+
+    def _round_seconds(self, name):
+        commands = {tuple(row["command"]) for row in self.questions[name]["rows"]}
+        return sum(self._lasted.get(command, GUESS_SECONDS) for command in commands)
+
+    def _ahead(self):
+        """(commands in all, seconds left), as far as can be told: repeated rounds come on top."""
+        commands = {name: len({tuple(row["command"]) for row in one["rows"]}) for name, one in self.questions.items()}
+        rounds_left = {name: max(self.options.rounds - len(self.rounds[name]), 0) for name in self.questions}
+        total = sum(commands.values()) * self.options.rounds
+        seconds = sum(self._round_seconds(name) * rounds_left[name] for name in self.questions)
+        if self.deadline is not None:
+            seconds = min(seconds, self.deadline - self.clock())
+        return total, max(seconds, 0.0)

@@ -1,0 +1,50 @@
+"""A result (sluice.bench/1) as text: summary.md for docs/performance.md, and the lines that end a run. Only formats."""
+import document as documents
+import report
+
+
+def cell(text):
+    """Text that cannot end a table's cell."""
+    return str(text).replace("|", "\\|").replace("\n", " ")
+
+
+def short(result):
+    """A line for each experiment, and what came of the targets."""
+    lines = [f"{one['id']:6} {one['title']}: {one['verdict']}" for one in result["experiments"]]
+    said = documents.counts(result)
+    lines.append(", ".join(f"{number} {verdict}" for verdict, number in said.items()) + f"; {rounds_text(result)}")
+    return "\n".join(lines)
+
+
+def rounds_text(result):
+    counts = [one["rounds"] for one in result["answers"]]
+    if not counts:
+        return "nothing was run"
+    most, least = max(counts), min(counts)
+    return f"{most} round{'s' * (most != 1)}" if most == least else f"{least} to {most} rounds"
+
+
+def experiment_lines(one, answers):
+    lines = [f"## {one['id']}: {one['title']}", "", f"After {one['source']}. Verdict: {one['verdict']}.", ""]
+    if one["original"]:
+        lines += ["| | the original | here |", "|---|---|---|"]
+        lines += [f"| {cell(each['what'])} | {cell(each['said'])} | {cell(each['here'])} |" for each in one["original"]] + [""]
+    for name in one["questions"]:
+        lines += ["#" + line if line.startswith("## ") else line for line in report.answer_lines(answers[name])]
+        lines += [f"Repeat: `sluice bench --only {name}`", ""]
+    if one["missing"]:
+        lines += ["Not measured:", ""] + [f"- {each['what']}: {each['why']}" for each in one["missing"]] + [""]
+    return lines
+
+
+def markdown(result):
+    answers = {one["question"]: one for one in result["answers"]}
+    about = "; ".join(f"{key} {value}" for key, value in result["environment"].items())
+    lines = [f"Taken {result['started']} by `{' '.join(result['command'])}` in {result['seconds']:.0f} s, {rounds_text(result)}"
+             + (", **interrupted**" if result["interrupted"] else "") + ".", "", f"Machine: {about}", ""]
+    for one in result["experiments"]:
+        lines += experiment_lines(one, answers)
+    absent = [f"{each['program']} (Debian package {each['package']})" for each in result["peers"] if not each["installed"]]
+    if absent:
+        lines += ["Peers that are not installed: " + ", ".join(absent) + ".", ""]
+    return "\n".join(lines)

@@ -1,0 +1,23 @@
+// A subcommand that is a Python program of the source tree. Knows none of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace sluice::tools {
+
+struct PythonProgram {
+  std::string command;        // the subcommand, for messages: "lab"
+  std::string file;           // "lab.py"
+  std::string folder;         // in the source tree: "tools/lab"
+  std::string home_variable;  // names the folder instead: "SLUICE_LAB_HOME"
+};
+
+// Becomes the program with `arguments`. Returns only if that fails: 77, with a line that says why.
+// It is looked for in the folder that the variable names, the runfiles of this binary, and ../share/sluice/COMMAND beside it.
+int become_python(const PythonProgram& program, std::vector<std::string> arguments);
+
+// The folder of built programs that this binary is in: BIN of BIN/tools/sluice.
+std::string folder_of_binaries();
+
+}  // namespace sluice::tools
