@@ -202,6 +202,8 @@ struct sluice_peer *sluice_peer_of(struct sluice_sock *ss, const struct sluice_p
 /* The same of what a process names; zero: the connected one. */
 struct sluice_peer *sluice_peer_named(struct sluice_sock *ss, const struct sockaddr_sluice *name);
 void sluice_peer_put(struct sluice_peer *peer);
+/* Ends the sessions with that place. */
+int sluice_peer_hang_up(struct sluice_sock *ss, const struct sockaddr_sluice *name);
 /* Under ss->lock, as the next ones. */
 bool sluice_peer_is_at(const struct sluice_peer *peer, const u8 *mac, u16 port);
 /* The session that was asked for from there. */

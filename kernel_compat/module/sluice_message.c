@@ -31,6 +31,35 @@ struct sluice_peer *sluice_peer_named(struct sluice_sock *ss, const struct socka
 	return error ? ERR_PTR(error) : sluice_peer_of(ss, &place);
 }
 
+int sluice_peer_hang_up(struct sluice_sock *ss, const struct sockaddr_sluice *name)
+{
+	struct sk_buff_head out;
+	int error = -ENOENT;
+	u32 i;
+
+	if (name->family != sluice_family_ops.family)
+		return -EAFNOSUPPORT;
+	__skb_queue_head_init(&out);
+	rcu_read_lock();
+	spin_lock_bh(&ss->lock);
+	ss->now = ktime_get_ns();
+	for (i = 0; i < ss->peers_end && !ss->connected; ++i) {
+		struct sluice_peer *peer = ss->peers[i];
+
+		if (!sluice_peer_is_at(peer, name->mac, name->port) || peer->over)
+			continue;
+		peer->told = true;
+		sluice_peer_abort(peer, SLP_LOCAL, &out);
+		error = 0;
+	}
+	if (ss->connected)
+		error = -EISCONN;
+	spin_unlock_bh(&ss->lock);
+	sluice_frames_send(&out);
+	rcu_read_unlock();
+	return error;
+}
+
 static struct sluice_peer *target(struct sluice_sock *ss, struct msghdr *message)
 {
 	struct sockaddr_sluice at;
@@ -185,8 +214,12 @@ int sluice_recvmsg(struct socket *sock, struct msghdr *message, size_t room, int
 		return -EOPNOTSUPP;
 	spin(ss, flags);
 	skb = skb_recv_datagram(sock->sk, flags, &error);
-	if (!skb)
+	if (!skb) {
+		/* Who does not wait is not told of the end by the kernel's queue. */
+		if (error == -EAGAIN && READ_ONCE(sock->sk->sk_shutdown) & RCV_SHUTDOWN)
+			error = sock_error(sock->sk);
 		return error;
+	}
 	bytes = min_t(size_t, room, skb->len);
 	message->msg_flags |= MSG_EOR;
 	if (bytes < skb->len)

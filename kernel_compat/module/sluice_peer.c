@@ -365,8 +365,8 @@ void sluice_peer_pump(struct sluice_peer *peer, struct sk_buff_head *out)
 		take_state(peer, SLP_DOWN, SLP_BROKEN);
 	}
 	while (made < SLUICE_FRAMES_AT_ONCE) {
-		/* Acknowledgements are few and go out in any case, with the session's end. */
-		if (sk_wmem_alloc_get(&ss->sk) > 2 * READ_ONCE(ss->sk.sk_sndbuf))
+		/* The end is one frame, and nobody comes back to send it. */
+		if (!peer->over && sk_wmem_alloc_get(&ss->sk) > 2 * READ_ONCE(ss->sk.sk_sndbuf))
 			break;
 		if (!slp_poll_tx(peer->session, ss->now, &tx))
 			goto all;

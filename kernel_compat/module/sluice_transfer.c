@@ -260,6 +260,7 @@ union request {
 	struct sluice_open open;
 	struct sluice_close close;
 	struct sluice_transfer transfer;
+	struct sockaddr_sluice peer;
 	__u32 number;
 	__u64 user_data;
 };
@@ -286,6 +287,8 @@ long sluice_memory_ioctl(struct sluice_sock *ss, unsigned int command, void __us
 		return transfer(ss, &request.transfer);
 	case SLUICE_CANCEL:
 		return cancel(ss, request.user_data);
+	case SLUICE_HANG_UP:
+		return sluice_peer_hang_up(ss, &request.peer);
 	default:
 		return -ENOIOCTLCMD;
 	}

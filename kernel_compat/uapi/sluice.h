@@ -48,7 +48,7 @@ struct sluice_status {
 
 /* ---- memory: ioctl()s. A peer that is all zero is the connected one. */
 
-#define SLUICE_MAX_REGIONS 64
+#define SLUICE_MAX_REGIONS 128
 /* Pins the pages of [address, address + length), which the process can write to, as long as
  * the socket lives or until SLUICE_UNREGISTER. They count against RLIMIT_MEMLOCK, as those of
  * RDMA do. `region` comes back. */
@@ -97,6 +97,9 @@ struct sluice_transfer {
 #define SLUICE_CLOSE _IOW(0xb5, 4, struct sluice_close) /* when it returns, the peer does not reach it */
 #define SLUICE_TRANSFER _IOW(0xb5, 5, struct sluice_transfer) /* EAGAIN: wait for a completion */
 #define SLUICE_CANCEL _IOW(0xb5, 6, __u64) /* by user_data; its completion is there when it returns */
+/* Ends the session with a peer of a socket that is not connected; what it may still send begins
+ * another. ENOENT: there is none. */
+#define SLUICE_HANG_UP _IOW(0xb5, 7, struct sockaddr_sluice)
 
 /* ---- the completion ring: SLUICE_RING, then mmap() of the socket at offset 0 */
 

@@ -223,5 +223,52 @@ TEST_CASE("outgoing and incoming queues are told") {
   CHECK((cut.flags & MSG_TRUNC) != 0);
 }
 
+TEST_CASE("who does not wait hears of the end as well") {
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space, SOCK_NONBLOCK);
+  int error = connect_to(client.value(), seen_from(wire.a, wire.b, 7000));
+  CHECK((error == EINPROGRESS || error == 0));
+  CHECK(receive(client.value()).result == -EAGAIN);
+  REQUIRE(send_on(client.value(), "hello") == 5);
+  REQUIRE(receive(server.value()).result == 5);
+  server.reset();
+  pollfd wait{.fd = client.value(), .events = POLLIN, .revents = 0};
+  REQUIRE(::poll(&wait, 1, 10000) == 1);
+  CHECK((wait.revents & POLLHUP) != 0);
+  CHECK(receive(client.value()).result == 0);
+  CHECK(receive(client.value()).result == 0);
+}
+
+TEST_CASE("a peer that a server hangs up on is told, and may call again") {
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space), other = open_socket(wire.a.space);
+  REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  REQUIRE(connect_to(other.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  REQUIRE(send_on(client.value(), "hello") == 5);
+  Received got = receive(server.value());
+  REQUIRE(got.result == 5);
+  auto hang_up = [&](const sockaddr_sluice& peer) { return ::ioctl(server.value(), SLUICE_HANG_UP, &peer) == 0 ? 0 : errno; };
+  CHECK(hang_up(sockaddr_sluice{}) == EAFNOSUPPORT);
+  sockaddr_sluice nobody = got.from;
+  nobody.port = 1;
+  CHECK(hang_up(nobody) == ENOENT);
+  REQUIRE(hang_up(got.from) == 0);
+  CHECK(hang_up(got.from) == ENOENT);
+  CHECK(receive(client.value()).result == 0);  // it has closed
+  CHECK(::ioctl(server.value(), SLUICE_HANG_UP, nullptr) == -1);
+  // The others stay, and the one may come back.
+  REQUIRE(send_on(other.value(), "still here") == 10);
+  CHECK(receive(server.value()).text == "still here");
+  Fd again = open_socket(wire.a.space);
+  REQUIRE(connect_to(again.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  REQUIRE(send_on(again.value(), "again") == 5);
+  CHECK(receive(server.value()).text == "again");
+  // A connected socket has one peer, and close().
+  sockaddr_sluice peer = seen_from(wire.a, wire.b, 7000);
+  CHECK((::ioctl(again.value(), SLUICE_HANG_UP, &peer) == -1 && errno == EISCONN));
+}
+
 }  // namespace
 }  // namespace sluice::module_test
