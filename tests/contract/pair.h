@@ -38,6 +38,7 @@ bool path_has_views();
 // SLP, by one of its carriers.
 bool path_is_slp();
 // The paths below the sessions move the bytes and check keys: RDMA devices and SLP.
+bool path_is_module();
 bool path_is_direct();
 // One-sided access needs nobody at the target.
 bool path_has_device();

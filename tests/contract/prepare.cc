@@ -19,6 +19,8 @@
 
 #include <sluice/select/open.h>
 
+#include "tests/module/wire.h"
+
 namespace sluice::test {
 namespace {
 
@@ -45,6 +47,21 @@ bool have_ipv6() {
   return have;
 }
 
+// The kernel module, and an interface whose frames come back by a switch: both ends of every
+// connection are at it.
+void module_network() {
+  static auto* module = new module_test::Module();  // goes with the guest
+  (void)module;
+  const char* commands =
+      "/sbin/modprobe bridge && ip link add end0 type veth peer name port0 && ip link add switch0 type bridge && "
+      "ip link set port0 master switch0 && ip link set port0 type bridge_slave hairpin on && "
+      "ip link set end0 up && ip link set port0 up && ip link set switch0 up";
+  if (!own_network() || std::system(commands) != 0) {
+    std::fprintf(stderr, "no network for the kernel module: a guest of the lab has one\n");
+    std::_Exit(1);
+  }
+}
+
 // None of the cases can run: counted as one that was skipped.
 [[noreturn]] void skip_all(const char* why) {
   const char* required = std::getenv("SLUICE_REQUIRE");
@@ -57,6 +74,7 @@ struct Prepare final : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
   void testRunStarting(const Catch::TestRunInfo&) override {
     if (path_under_test() == "l2" && !own_network()) skip_all("no network of our own with packet sockets");
+    if (path_is_module()) module_network();
     if (path_under_test() == "udp") (void)own_network();
     if (path_under_test() == "udp6" && !have_ipv6()) skip_all("no address ::1");
     if (!path_has_device()) return;

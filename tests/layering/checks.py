@@ -60,6 +60,7 @@ DOORS = [
         "allocator/linux_page_source.*",
         "transport/shm/mapper.*", "transport/shm/ring.*",
         "transport/l2/ring.*",  # the kernel's packet ring
+        "transport/l2/kmod_socket.cc",  # the module's completion ring
         "transport/verbs/queue_pair.cc",  # message slots: no tensor lies beside what a device writes
         "transport/base/process_mark.cc",   # one anonymous page that tells a forked child; no payload
     ] + _TESTS + _YARDSTICKS),

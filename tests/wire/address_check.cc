@@ -32,10 +32,11 @@ std::string accepted_problem(const Address& a) {
     auto of_host = [&](char c) { return plain(c) || c == ':' || c == '%'; };
     if (a.host.empty() || a.host.size() > 255 || !std::ranges::all_of(a.host, of_host)) return "bad host";
     auto of_mac = [](char c) { return c == ':' || std::isdigit(static_cast<unsigned char>(c)) || (c >= 'a' && c <= 'f'); };
-    bool mac = a.scheme == Scheme::kL2 && a.name.size() == 17 && std::ranges::all_of(a.name, of_mac);
-    mac = mac || (a.scheme == Scheme::kL2 && a.name.size() <= 64 && std::ranges::all_of(a.name, plain));  // a peer's name
-    bool udp = a.scheme == Scheme::kL2 && a.host == "udp" && a.name.size() <= 255 && std::ranges::all_of(a.name, of_host);
-    if (!a.name.empty() && (a.host == "udp" ? !udp : !mac)) return "a host with a name";
+    bool ethernet = a.scheme == Scheme::kL2 || a.scheme == Scheme::kKmod;
+    bool mac = ethernet && a.name.size() == 17 && std::ranges::all_of(a.name, of_mac);
+    mac = mac || (ethernet && a.name.size() <= 64 && std::ranges::all_of(a.name, plain));  // a peer's name
+    bool udp = a.is_udp() && a.name.size() <= 255 && std::ranges::all_of(a.name, of_host);
+    if (!a.name.empty() && (a.is_udp() ? !udp : !mac)) return "a host with a name";
   }
   return {};
 }

@@ -49,6 +49,11 @@ TEST_CASE("addresses of every scheme parse", "[address]") {
   parses("l2://udp:7000", Scheme::kL2, "udp", 7000, "");
   parses("l2://udp/:0", Scheme::kL2, "udp", 0, "");
   parses("l2://udp0/02:00:00:00:00:0b:7", Scheme::kL2, "udp0", 7, "02:00:00:00:00:0b");
+  parses("kmod://eth0/02:00:00:00:00:0b:7", Scheme::kKmod, "eth0", 7, "02:00:00:00:00:0b");
+  parses("kmod://eth0/worker3:7000", Scheme::kKmod, "eth0", 7000, "worker3");
+  parses("kmod://eth0:0", Scheme::kKmod, "eth0", 0, "");
+  parses("kmod://udp/02:00:00:00:00:0b:7", Scheme::kKmod, "udp", 7, "02:00:00:00:00:0b");  // an interface's name like others
+  CHECK(Address::parse("kmod://eth0/:7")->to_string() == "kmod://eth0:7");
   CHECK(Address::parse("l2://udp/[fd00::1]:7000")->to_string() == "l2://udp/[fd00::1]:7000");
   CHECK(Address::parse("l2://udp/:7")->to_string() == "l2://udp:7");
   CHECK(Address::parse("l2://eth0/:7")->to_string() == "l2://eth0:7");
@@ -71,6 +76,8 @@ TEST_CASE("addresses that do not parse say why, quote the text and show examples
   refused("tcp://host:7000/", "the port is not a number");
   refused("tcp://host: 7000", "the port is not a number");
   refused("l2://", "':port' is missing");
+  refused("kmod://eth0", "':port' is missing");
+  refused("kmod://udp/[::1]:7", "MAC address");
   refused("l2://eth0", "':port' is missing");
   refused("l2://eth0/02:00:00:00:00:0b", "MAC address");  // the last pair is taken for the port
   refused("l2://eth0/02:00:00:00:00:7", "MAC address");

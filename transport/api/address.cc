@@ -120,20 +120,21 @@ Result<std::string> parse_peer(std::string_view text, std::string_view peer) {
 }
 
 // "eth0/02:00:00:00:00:0b:7", "eth0/worker3:7", or without a peer "eth0:7" and "eth0/:7".
-Result<Address> parse_interface(std::string_view text, std::string_view rest) {
-  if (rest.starts_with("udp/") || rest.starts_with("udp:")) return parse_udp(text, rest.substr(3));
+Result<Address> parse_interface(std::string_view text, Scheme scheme, std::string_view rest) {
+  bool udp = scheme == Scheme::kL2 && (rest.starts_with("udp/") || rest.starts_with("udp:"));
+  if (udp) return parse_udp(text, rest.substr(3));
   if (size_t slash = rest.find('/'); slash != std::string_view::npos) {
     std::string_view peer = rest.substr(slash + 1);
     size_t colon = peer.rfind(':');
     if (colon == std::string_view::npos) return invalid(text, "':port' is missing");
     SLUICE_TRY(std::string name, parse_peer(text, peer.substr(0, colon)));
     std::string plain = std::string(rest.substr(0, slash)) + std::string(peer.substr(colon));
-    SLUICE_TRY(Address address, parse_host_port(text, Scheme::kL2, plain));
+    SLUICE_TRY(Address address, parse_host_port(text, scheme, plain));
     if (address.host.find_first_of(":%") != std::string::npos) return invalid(text, "the interface has a character that no interface has");
     address.name = std::move(name);
     return address;
   }
-  SLUICE_TRY(Address address, parse_host_port(text, Scheme::kL2, rest));
+  SLUICE_TRY(Address address, parse_host_port(text, scheme, rest));
   if (address.host.find_first_of(":%") != std::string::npos) return invalid(text, "the interface has a character that no interface has");
   return address;
 }
@@ -148,6 +149,7 @@ std::string_view to_string(Scheme scheme) {
     case Scheme::kLoopback: return "loopback";
     case Scheme::kRdma: return "rdma";
     case Scheme::kL2: return "l2";
+    case Scheme::kKmod: return "kmod";
   }
   return "scheme out of range";
 }
@@ -157,7 +159,8 @@ Result<Address> Address::parse(std::string_view text) {
   if (text.starts_with("sluice://")) return parse_host_port(text, Scheme::kSluice, rest_after("sluice://"));
   if (text.starts_with("tcp://")) return parse_host_port(text, Scheme::kTcp, rest_after("tcp://"));
   if (text.starts_with("rdma://")) return parse_host_port(text, Scheme::kRdma, rest_after("rdma://"));
-  if (text.starts_with("l2://")) return parse_interface(text, rest_after("l2://"));
+  if (text.starts_with("l2://")) return parse_interface(text, Scheme::kL2, rest_after("l2://"));
+  if (text.starts_with("kmod://")) return parse_interface(text, Scheme::kKmod, rest_after("kmod://"));
   if (text.starts_with("shm:")) return parse_name(text, Scheme::kShm, rest_after("shm:"));
   if (text.starts_with("loopback:")) return parse_name(text, Scheme::kLoopback, rest_after("loopback:"));
   return invalid(text, "unknown scheme");
@@ -168,7 +171,7 @@ std::string Address::to_string() const {
   if (scheme == Scheme::kShm || scheme == Scheme::kLoopback) return text + ":" + name;
   auto bracketed = [](const std::string& ip) { return ip.find(':') != std::string::npos ? "[" + ip + "]" : ip; };
   std::string end = ":" + std::to_string(port);
-  if (scheme == Scheme::kL2) return text + "://" + host + (name.empty() ? "" : "/" + (is_udp() ? bracketed(name) : name)) + end;
+  if (scheme == Scheme::kL2 || scheme == Scheme::kKmod) return text + "://" + host + (name.empty() ? "" : "/" + (is_udp() ? bracketed(name) : name)) + end;
   return text + "://" + bracketed(host) + end;
 }
 

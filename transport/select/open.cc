@@ -3,6 +3,9 @@
 #include <utility>
 
 #include <sluice/l2/frames.h>
+#include <sluice/l2/kmod_link.h>
+#include <sluice/l2/kmod_provider.h>
+#include <sluice/l2/kmod_socket.h>
 #include <sluice/l2/link.h>
 #include <sluice/l2/provider.h>
 #include <sluice/l2/udp_socket.h>
@@ -31,6 +34,7 @@ Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
   // Rings first: they are looked at in every round of a spin.
   context->add_provider(std::move(shm));
   context->add_provider(std::move(rdma));
+  context->add_provider(std::make_unique<l2::KmodProvider>(*context));
   context->add_provider(std::make_unique<l2::L2Provider>(*context));
   context->add_provider(std::move(tcp));
   context->add_provider(std::move(select));
@@ -50,6 +54,14 @@ PathReport explain_verbs() {
                survey.first_address() + ") reaches";
   if (survey.devices.size() > 1) report.why += ", or another of this machine's RDMA devices";
   return report;
+}
+
+PathReport explain_module() {
+  Status usable = l2::kmod_usable();
+  return {.path = Path::kModule,
+          .usable = usable.ok(),
+          .why = usable.ok() ? "for peers on the same Ethernet, by kmod:// addresses" : std::string(usable.detail()),
+          .properties = l2::kmod_traits().properties};
 }
 
 PathReport explain_packet() {
@@ -77,7 +89,7 @@ std::vector<PathReport> explain_paths() {
                      .why = "for processes of this user in this network namespace",
                      .properties = {.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}}});
   reports.push_back(explain_verbs());
-  reports.push_back({.path = Path::kModule, .usable = false, .why = "this build has no kernel module backend", .properties = {.path = Path::kModule}});
+  reports.push_back(explain_module());
   reports.push_back(explain_packet());
   reports.push_back(explain_udp());
   reports.push_back({.path = Path::kTcp,

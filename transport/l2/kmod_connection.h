@@ -1,0 +1,166 @@
+// One connection over the kernel module: a socket of its own that is connected to one of the
+// peer's, the windows that the peer may reach, and the moves under way. The session lives in the
+// kernel; here is what the calls on it mean. Knows no session of ours.
+//
+// The module has no accept(). Who connects says HELLO to the listener's socket, which opens a
+// new socket towards the caller; that one answers, and the caller connects to it. A listener
+// that answers from its own socket (l2://, by packet sockets) is as good.
+#ifndef SLUICE_L2_KMOD_CONNECTION_H_
+#define SLUICE_L2_KMOD_CONNECTION_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sluice/api/context.h>
+#include <sluice/l2/kmod_socket.h>
+#include <sluice/proto/direct_client.h>
+#include <sluice/wire/messages.h>
+
+namespace sluice::l2 {
+
+class KmodConnection;
+class KmodLink;
+
+// Whoever owns the connections of a context.
+class KmodHost {
+ public:
+  // Something has come for it, or is about to. May be called again before it is looked at.
+  virtual void activate(KmodConnection& connection) noexcept = 0;
+  virtual void forget(KmodConnection& connection) noexcept = 0;
+
+ protected:
+  ~KmodHost() = default;
+};
+
+// The mark in wire::Hello::rendezvous of who takes an answer from another socket; `token` then
+// says which call the answer is for.
+bool takes_other_socket(const wire::Hello& hello);
+void mark_for_other_socket(wire::Hello& hello);
+// One message that has to be HELLO. Errors: kCorrupt.
+Result<wire::Hello> read_hello(proto::ConstBytes message);
+
+class KmodConnection final : private EventHandler {
+ public:
+  enum class State : uint8_t { kMeeting, kReady, kEnded };
+  // SLP's own: windows of a session, and transfers each way. A region is pinned for each window and each piece.
+  static constexpr size_t kWindows = 64;
+  static constexpr size_t kMoves = 32;
+  // A control message with its payload.
+  static constexpr uint32_t kLargestMessage = 4096 + wire::kMaxHeaderBytes;
+
+  // Calls a listener. Errors: kNoMemory, kUnreachable.
+  static Result<std::unique_ptr<KmodConnection>> call(Context& context, KmodHost& host, KmodSocket socket, const KmodPlace& listener, wire::Hello ours);
+  // Answers a caller by a socket that is not used yet.
+  static Result<std::unique_ptr<KmodConnection>> answer(Context& context, KmodHost& host, KmodSocket socket, const KmodPlace& caller, const wire::Hello& theirs,
+                                                        wire::Hello ours);
+  ~KmodConnection();
+
+  State state() const { return state_; }
+  bool failed() const { return failed_; }
+  const Status& failure() const { return failure_; }
+  void fail(Status why);
+  const wire::Hello& ours() const { return ours_; }
+  const wire::Hello& theirs() const { return theirs_; }
+  const KmodPlace& peer() const { return peer_; }
+  std::string local_name() const { return socket_.text_of(socket_.own()); }
+  std::string peer_name() const { return socket_.text_of(peer_); }
+
+  // In State::kReady: from now on what comes goes to the client.
+  void set_client(proto::DirectClient* client);
+  // Goes on with the greeting, or gives the client what has come; returns how much. `hot`: asks the
+  // kernel for a while without having been told of anything.
+  size_t turn(bool hot, Instant now);
+  bool wants_turn() const { return readable_ || looks_ > 0 || has_news(); }
+  bool has_news() const { return readable_ || !events_.empty() || socket_.has_completions(); }
+  // Its end, or that there is room, which the link has yet to hear.
+  bool has_untold() const { return !stopped_ && (failed_ || (wants_room_ && found_room_)); }
+
+  // False: no room now.
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out);
+  void close_window(proto::WindowId window, bool tell);
+  Result<bool> move(bool pull, std::span<const proto::MutableBytes> pieces, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
+  void cancel_moves(uint64_t cookie);
+  // Something was refused for want of room, and may find it now. Says so once.
+  bool became_writable();
+  // Ends all access to memory of either end.
+  void stop();
+  bool stopped() const { return stopped_; }
+  // The program's end of it is over: windows close, what was sent still goes out.
+  void leave();
+
+  bool marked_active = false;  // the host's
+  KmodLink* link = nullptr;    // the host's: who has to be told of news
+
+ private:
+  struct Event {
+    enum class Kind : uint8_t { kNone, kMoved, kRefused, kWindowClosed, kNotice } kind;
+    uint32_t notice = 0;
+    uint32_t refused = 0;  // a slp_status
+    uint64_t cookie = 0, length = 0;
+  };
+  struct Window {
+    uint64_t cookie = 0;
+    uint32_t handle = 0;  // 0: free
+    uint32_t region = 0;
+  };
+  struct Part {
+    uint64_t length = 0;
+    uint32_t region = 0;
+    bool under_way = false;
+  };
+  // Pieces that follow each other at the peer, each a transfer of the kernel's.
+  struct Move {
+    std::array<Part, proto::kMaxPlaces> parts;
+    size_t count = 0;  // 0: free
+    size_t posted = 0, over = 0;
+    uint64_t length = 0, cookie = 0, offset = 0;
+    uint32_t handle = 0, notice = 0;
+    uint32_t generation = 0;
+    bool noticed = false;
+  };
+  KmodConnection(Context& context, KmodHost& host, KmodSocket socket, const wire::Hello& ours);
+  Status watch(uint32_t events);
+  void unwatch();  // what comes waits in the kernel
+  int send_hello(const KmodPlace* to);
+  void on_event(uint32_t epoll_events) noexcept override;
+  size_t meet();
+  void take_answer(proto::ConstBytes message, const KmodPlace& from);
+  size_t receive(Instant now);
+  size_t deliver(Instant now);
+  void take_completion(const KmodCompletion& entry);
+  void part_over(size_t slot, size_t part, uint32_t status);
+  void post_parts(size_t slot);
+  void post_waiting();
+  bool last_of_its_cookie(const Move& push) const;
+  void end_move(Move& move);
+  Status not_pinned(int error, uint64_t length) const;
+  Status ended(int error) const;
+
+  Context& context_;
+  KmodHost& host_;
+  KmodSocket socket_;
+  KmodPlace peer_;
+  wire::Hello ours_, theirs_;
+  proto::DirectClient* client_ = nullptr;
+  State state_ = State::kMeeting;
+  Status failure_;
+  bool calling_ = false, failed_ = false, stopped_ = false, watching_ = false;
+  bool readable_ = false, wants_room_ = false, found_room_ = false;
+  int looks_ = 0;
+  // A transfer ended as only a session's end makes it; the socket says why.
+  bool broken_ = false;
+  uint32_t broken_status_ = 0;
+  std::array<Window, kWindows> windows_;
+  std::array<Move, kMoves> moves_;
+  std::vector<Event> events_;
+};
+
+}  // namespace sluice::l2
+
+#endif  // SLUICE_L2_KMOD_CONNECTION_H_

@@ -1,0 +1,71 @@
+// A session's path over one connection of the kernel module. Knows nothing of what the messages
+// mean.
+#ifndef SLUICE_L2_KMOD_LINK_H_
+#define SLUICE_L2_KMOD_LINK_H_
+
+#include <memory>
+#include <string>
+
+#include <sluice/l2/kmod_connection.h>
+#include <sluice/proto/link.h>
+
+namespace sluice::l2 {
+
+proto::LinkTraits kmod_traits();
+
+// Takes connections whose links have closed, which may be in the middle of a call.
+class KmodRetired {
+ public:
+  virtual void retire(std::unique_ptr<KmodConnection> connection) noexcept = 0;
+
+ protected:
+  ~KmodRetired() = default;
+};
+
+class KmodLink final : public proto::Link, private proto::DirectClient {
+ public:
+  // Requires: a connection in State::kReady.
+  KmodLink(KmodRetired& retired, std::unique_ptr<KmodConnection> connection);
+  ~KmodLink() override { close(); }
+  void set_client(proto::LinkClient* client);
+  bool closed() const { return connection_ == nullptr; }
+  // Hands on what has come; returns how much.
+  size_t poll(bool hot, Instant now);
+
+  // Link.
+  const proto::LinkTraits& traits() const override { return traits_; }
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
+  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override { return false; }
+  void flush() override {}
+  Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
+  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  void quarantine(StorageRef) override {}  // after stop() nobody reaches anything
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out) override;
+  void close_window(proto::WindowId window) override;
+  Status revoke_window(proto::WindowId window) override;
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) override;
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) override;
+  bool cancel_moves(uint64_t cookie) override;
+  bool stop() override;
+  void close() override;
+  std::string local_name() const override { return local_name_; }
+  std::string peer_name() const override { return peer_name_; }
+
+ private:
+  void on_message(proto::ConstBytes message, Instant now) override;
+  void on_notice(uint32_t notice, Instant now) override;
+  void on_moved(uint64_t cookie, uint64_t length, Instant now) override;
+  void on_refused(uint64_t cookie, uint64_t length, const Status& why, Instant now) override;
+  void on_window_closed(uint64_t cookie, Instant now) override;
+
+  KmodRetired& retired_;
+  std::unique_ptr<KmodConnection> connection_;
+  proto::LinkTraits traits_;
+  proto::LinkClient* client_ = nullptr;
+  bool down_ = false;  // stopped by the session, or link_down() was said
+  std::string local_name_, peer_name_;
+};
+
+}  // namespace sluice::l2
+
+#endif  // SLUICE_L2_KMOD_LINK_H_

@@ -1,0 +1,317 @@
+#include <sluice/l2/kmod_provider.h>
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include <sluice/api/identity.h>
+#include <sluice/base/counters.h>
+#include <sluice/base/log.h>
+#include <sluice/l2/peers.h>
+#include <sluice/l2/secret.h>
+
+namespace sluice::l2 {
+namespace {
+
+constexpr const char* kOrigin = "l2/kmod_provider";
+// Nobody answers for so long: nobody is there. The kernel tells it neither sooner nor better,
+// since a port that it does not know may be a packet socket's.
+constexpr Duration kAnswerLimit = std::chrono::seconds(3);
+constexpr Duration kGreetingLimit = std::chrono::seconds(5);
+constexpr size_t kMostHalfOpen = 128;
+constexpr size_t kMostHalfOpenOfOne = 64;  // of one machine
+// Connections that are looked at in every turn, each by a system call; beyond them epoll says when.
+constexpr size_t kMostHot = 4;
+constexpr size_t kCallsPerTurn = 16;
+
+Counter half_open_dropped("kmod.half_open_dropped");
+Counter bad_calls("kmod.bad_calls");
+
+Status invalid(std::string why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(why)); }
+
+KmodPlace place_of(const PeerAddress& peer, uint16_t port) {
+  KmodPlace place{.mac = {}, .port = port};
+  std::copy_n(peer.bytes.begin(), place.mac.size(), place.mac.begin());
+  return place;
+}
+
+// The module has no cipher: who set a secret must not go without in silence.
+Status no_secret_is_set() {
+  const char* file = std::getenv(kSecretFileVariable);
+  if (file == nullptr || *file == '\0') return Status();
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                std::string(kSecretFileVariable) + " is set, and the kernel module cannot encrypt; unset it, or use l2://");
+}
+
+}  // namespace
+
+KmodProvider::KmodProvider(Context& context) : context_(context), sessions_(context.now()) {}
+
+KmodProvider::~KmodProvider() {
+  sessions_.detach_all();
+  connections_.clear();
+  while (!listeners_.empty()) listeners_.back()->close();
+  retired_.clear();
+}
+
+void KmodProvider::shut_down() { sessions_.abort_all(Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed")); }
+
+wire::Hello KmodProvider::hello(const proto::SessionOptions& options) {
+  wire::Hello hello = local_hello(context_.arena().reserved_address_bytes());
+  hello.credit_messages = options.credit_messages;
+  hello.credit_bytes = options.credit_bytes;
+  return hello;
+}
+
+Result<std::unique_ptr<KmodConnection>> KmodProvider::meet(const Address& address, const wire::Hello& ours, Instant deadline) {
+  SLUICE_TRY(PeerAddress peer, peer_at(address.host, address.name));
+  SLUICE_TRY(KmodSocket socket, KmodSocket::open(address.host, 0));
+  KmodPlace listener = place_of(peer, address.port);
+  SLUICE_TRY(std::unique_ptr<KmodConnection> connection, KmodConnection::call(context_, *this, std::move(socket), listener, ours));
+  using State = KmodConnection::State;
+  auto over = [&] { return connection->state() != State::kMeeting; };
+  Instant silent = after(context_.refresh_now(), kAnswerLimit);
+  ++greeting_;
+  note_use();
+  Status waited = context_.wait_until(over, std::min(deadline, silent));
+  --greeting_;
+  if (connection->failed()) return connection->failure();
+  if (over()) return connection;
+  if (now() >= silent) {
+    return Status(Code::kUnreachable, Scope::kOperation, kOrigin, "nobody answers at " + address.to_string() + "; listen there first, on an interface of the same network");
+  }
+  return Status(waited.code(), Scope::kOperation, kOrigin, "no connection to " + address.to_string() + " before the deadline");
+}
+
+Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& address, const ConnectOptions& options) {
+  if (address.name.empty() || address.port == 0) {
+    return invalid(address.to_string() + " names no peer; connect to kmod://" + address.host + "/02:00:00:00:00:0b:7, with its MAC address and port");
+  }
+  if (inside_) return Status(Code::kWrongState, Scope::kOperation, kOrigin, "connect() from inside a completion; post it to after progress()");
+  SLUICE_RETURN_IF_ERROR(no_secret_is_set());
+  proto::SessionOptions session = proto::session_options(options);
+  Instant deadline = after(context_.refresh_now(), options.timeout);
+  auto connection = meet(address, hello(session), deadline);
+  tidy();
+  if (!connection.ok()) return connection.status();
+  return make_endpoint(std::move(connection).value(), options.require, session);
+}
+
+Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& address, const ListenOptions& options) {
+  SLUICE_RETURN_IF_ERROR(no_secret_is_set());
+  SLUICE_TRY(KmodSocket socket, KmodSocket::open(address.host, address.port));
+  if (!address.name.empty()) {
+    SLUICE_TRY(PeerAddress meant, peer_at(address.host, address.name));
+    if (place_of(meant, 0).mac != socket.own().mac) {
+      return invalid(address.host + " has another address than " + address.name + "; listen at kmod://" + address.host + ":" + std::to_string(address.port));
+    }
+  }
+  auto listener = std::make_unique<KmodListener>(*this, std::move(socket), options);
+  SLUICE_RETURN_IF_ERROR(listener->begin());
+  return std::unique_ptr<ListenerCore>(std::move(listener));
+}
+
+Result<std::shared_ptr<EndpointCore>> KmodProvider::make_endpoint(std::unique_ptr<KmodConnection> connection, const Requirements& require,
+                                                                  const proto::SessionOptions& options) {
+  if (std::string why = unmet(require, kmod_traits().properties); !why.empty()) {
+    retire(std::move(connection));
+    tidy();
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
+  }
+  wire::Hello ours = connection->ours(), theirs = connection->theirs();
+  auto link = std::make_unique<KmodLink>(*this, std::move(connection));
+  KmodLink* raw = link.get();
+  auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
+      .arena = context_.shared_arena(),
+      .mailbox = context_.mailbox(),
+      .ours = ours,
+      .peer = theirs,
+      .options = options,
+      .reason = "kmod: was asked for",
+  });
+  connections_.push_back({session, raw});
+  note_use();
+  return std::shared_ptr<EndpointCore>(session);
+}
+
+size_t KmodProvider::progress(Instant now) {
+  if (inside_) return 0;
+  inside_ = true;
+  size_t work = 0;
+  // Who is told of news may make others so.
+  for (size_t i = 0; i < awake_.size(); ++i) {
+    KmodConnection* connection = awake_[i];
+    if (connection == nullptr) continue;
+    bool hot = awake_.size() <= kMostHot;
+    work += connection->link != nullptr ? connection->link->poll(hot, now) : connection->turn(hot, now);
+  }
+  for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->progress(now);
+  work += sessions_.progress(now);
+  std::erase_if(awake_, [](KmodConnection* connection) {
+    if (connection != nullptr && connection->link != nullptr && (connection->wants_turn() || connection->has_untold())) return false;
+    if (connection != nullptr) connection->marked_active = false;
+    return true;
+  });
+  inside_ = false;
+  if (untidy_) tidy();
+  return work;
+}
+
+void KmodProvider::activate(KmodConnection& connection) noexcept {
+  if (!std::exchange(connection.marked_active, true)) awake_.push_back(&connection);
+}
+
+void KmodProvider::forget(KmodConnection& connection) noexcept { std::replace(awake_.begin(), awake_.end(), &connection, static_cast<KmodConnection*>(nullptr)); }
+
+void KmodProvider::retire(std::unique_ptr<KmodConnection> connection) noexcept {
+  retired_.push_back(std::move(connection));
+  untidy_ = true;
+  note_use();
+}
+
+// Lets go of what nobody uses any more.
+void KmodProvider::tidy() {
+  if (inside_) return;
+  untidy_ = false;
+  retired_.clear();
+  std::erase_if(connections_, [](const Held& held) { return held.link->closed() && !held.session->has_work(); });
+  note_use();
+}
+
+void KmodProvider::note_use() { in_use_ = greeting_ > 0 || !listeners_.empty() || sessions_.size() > 0 || !connections_.empty() || untidy_; }
+
+bool KmodProvider::begin_sleep() {
+  if (sessions_.has_work()) return false;
+  bool quiet = std::none_of(listeners_.begin(), listeners_.end(), [](const KmodListener* l) { return l->has_news(); });
+  return quiet && std::none_of(awake_.begin(), awake_.end(), [](const KmodConnection* c) { return c != nullptr && (c->has_news() || c->has_untold()); });
+}
+
+Instant KmodProvider::next_timeout() {
+  Instant next = sessions_.next_timeout();
+  for (const KmodListener* listener : listeners_) next = std::min(next, listener->next_timeout());
+  return next;
+}
+
+std::string KmodProvider::explain() const {
+  Status usable = kmod_usable();
+  return usable.ok() ? "usable for kmod:// addresses" : std::string(usable.detail());
+}
+
+// ---- listening
+
+KmodListener::KmodListener(KmodProvider& owner, KmodSocket socket, const ListenOptions& options)
+    : owner_(&owner),
+      socket_(std::move(socket)),
+      address_(socket_.text_of(socket_.own())),
+      options_(options),
+      ours_(owner.hello(proto::session_options(options))) {
+  owner.listeners_.push_back(this);
+  owner.note_use();
+}
+
+Status KmodListener::begin() {
+  // Sessions are for one message each.
+  socket_.allow_most_peers();
+  return owner_->context_.watch(socket_.fd(), EPOLLIN, this);
+}
+
+void KmodListener::close() {
+  if (owner_ == nullptr) return;
+  KmodProvider& owner = *std::exchange(owner_, nullptr);
+  std::erase(owner.listeners_, this);
+  owner.context_.unwatch(socket_.fd(), this);
+  for (HalfOpen& half : half_open_) {
+    half.connection->stop();
+    owner.retire(std::move(half.connection));
+  }
+  half_open_.clear();
+  socket_ = KmodSocket();
+  owner.untidy_ = true;
+  if (!owner.inside_) owner.tidy();
+}
+
+size_t KmodListener::progress(Instant now) {
+  size_t work = 0;
+  std::array<std::byte, KmodConnection::kLargestMessage> room;
+  for (; readable_ && work < kCallsPerTurn; ++work) {
+    KmodPlace from;
+    ssize_t bytes = socket_.receive(room, from);
+    readable_ = bytes != -EAGAIN;
+    if (!readable_) break;
+    if (bytes == -ENODEV) {
+      log(LogLevel::kWarning, "nobody can call " + address_ + " any more: its interface is gone");
+      owner_->context_.unwatch(socket_.fd(), this);
+      readable_ = false;
+      break;
+    }
+    if (bytes <= 0) continue;
+    auto hello = read_hello({room.data(), static_cast<size_t>(bytes)});
+    if (hello.ok() && takes_other_socket(*hello)) {
+      answer(*hello, from, now);
+    } else {
+      bad_calls.add();  // of l2:// as well: packet sockets take answers from this port only
+    }
+    // It has said what it had to say here.
+    (void)socket_.hang_up(from);
+  }
+  for (size_t i = 0; i < half_open_.size();) {
+    HalfOpen& half = half_open_[i];
+    bool over = half.connection->state() == KmodConnection::State::kEnded;
+    bool late = half.connection->state() == KmodConnection::State::kMeeting && half.expires <= now;
+    if (!over && !late) {
+      ++i;
+      continue;
+    }
+    if (over) log(LogLevel::kWarning, "lost the peer " + half.connection->peer_name() + " in its greeting: " + half.connection->failure().to_string());
+    if (late) half_open_dropped.add();
+    half.connection->stop();
+    owner_->retire(std::move(half.connection));
+    half_open_.erase(half_open_.begin() + static_cast<long>(i));
+    ++work;
+  }
+  return work;
+}
+
+// A socket of its own, at another port, towards the caller's.
+void KmodListener::answer(const wire::Hello& theirs, const KmodPlace& caller, Instant now) {
+  auto of_its_machine = [&](const HalfOpen& h) { return caller.mac == h.connection->peer().mac; };
+  if (half_open_.size() >= kMostHalfOpen || std::count_if(half_open_.begin(), half_open_.end(), of_its_machine) >= static_cast<long>(kMostHalfOpenOfOne)) {
+    return half_open_dropped.add();
+  }
+  auto socket = KmodSocket::open(socket_.interface(), 0);
+  Status status = socket.status();
+  if (status.ok()) {
+    auto made = KmodConnection::answer(owner_->context_, *owner_, std::move(socket).value(), caller, theirs, ours_);
+    status = made.status();
+    if (made.ok()) half_open_.push_back({std::move(made).value(), after(now, kGreetingLimit)});
+  }
+  if (!status.ok()) log(LogLevel::kWarning, "a connection over the kernel module was refused: " + status.to_string());
+}
+
+std::shared_ptr<EndpointCore> KmodListener::accept() {
+  while (owner_ != nullptr) {
+    auto ready = std::find_if(half_open_.begin(), half_open_.end(), [](const HalfOpen& h) { return h.connection->state() == KmodConnection::State::kReady; });
+    if (ready == half_open_.end()) return nullptr;
+    std::unique_ptr<KmodConnection> connection = std::move(ready->connection);
+    half_open_.erase(ready);
+    Status fits = wire::negotiate(ours_, connection->theirs()).status();
+    Result<std::shared_ptr<EndpointCore>> endpoint =
+        fits.ok() ? owner_->make_endpoint(std::move(connection), options_.require, proto::session_options(options_)) : Result<std::shared_ptr<EndpointCore>>(fits);
+    if (endpoint.ok()) return std::move(endpoint).value();
+    log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
+  }
+  return nullptr;
+}
+
+Instant KmodListener::next_timeout() const {
+  Instant next = kNever;
+  for (const HalfOpen& half : half_open_) {
+    if (half.connection->state() == KmodConnection::State::kMeeting) next = std::min(next, half.expires);
+  }
+  return next;
+}
+
+}  // namespace sluice::l2

@@ -1,0 +1,98 @@
+// The kernel module's backend of one context: its links, its listeners, and who is still
+// greeting.
+#ifndef SLUICE_L2_KMOD_PROVIDER_H_
+#define SLUICE_L2_KMOD_PROVIDER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sluice/api/context.h>
+#include <sluice/l2/kmod_connection.h>
+#include <sluice/l2/kmod_link.h>
+#include <sluice/l2/kmod_socket.h>
+#include <sluice/proto/session_set.h>
+
+namespace sluice::l2 {
+
+class KmodListener;
+
+class KmodProvider final : public Provider, public KmodHost, public KmodRetired {
+ public:
+  explicit KmodProvider(Context& context);
+  ~KmodProvider() override;
+
+  Scheme scheme() const override { return Scheme::kKmod; }
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+
+  size_t progress(Instant now) override;
+  bool begin_sleep() override;
+  bool has_unsent() const override { return sessions_.has_unsent(); }
+  Instant next_timeout() override;
+  void shut_down() override;
+  std::string explain() const override;
+
+ private:
+  friend class KmodListener;
+  struct Held {
+    std::shared_ptr<proto::Session> session;
+    KmodLink* link;  // owned by the session
+  };
+
+  Result<std::unique_ptr<KmodConnection>> meet(const Address& address, const wire::Hello& ours, Instant deadline);
+  Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<KmodConnection> connection, const Requirements& require,
+                                                      const proto::SessionOptions& options);
+  wire::Hello hello(const proto::SessionOptions& options);
+  void activate(KmodConnection& connection) noexcept override;
+  void forget(KmodConnection& connection) noexcept override;
+  void retire(std::unique_ptr<KmodConnection> connection) noexcept override;
+  void tidy();
+  void note_use();
+
+  Context& context_;
+  std::vector<KmodConnection*> awake_;  // null: has gone meanwhile
+  std::vector<Held> connections_;
+  std::vector<KmodListener*> listeners_;
+  std::vector<std::unique_ptr<KmodConnection>> retired_;
+  proto::SessionSet sessions_;
+  size_t greeting_ = 0;
+  bool inside_ = false;
+  bool untidy_ = false;
+};
+
+// Accepts connections. Half-open ones are bounded in number, for each machine and in time.
+class KmodListener final : public ListenerCore, private EventHandler {
+ public:
+  KmodListener(KmodProvider& owner, KmodSocket socket, const ListenOptions& options);
+  // Errors: kNoMemory.
+  Status begin();
+  ~KmodListener() override { close(); }
+  std::shared_ptr<EndpointCore> accept() override;
+  std::string address() const override { return address_; }
+  void close() override;
+  // Answers who called, and ends those that took too long.
+  size_t progress(Instant now);
+  Instant next_timeout() const;
+  bool has_news() const { return readable_; }
+
+ private:
+  struct HalfOpen {
+    std::unique_ptr<KmodConnection> connection;
+    Instant expires;
+  };
+  void on_event(uint32_t) noexcept override { readable_ = true; }
+  void answer(const wire::Hello& theirs, const KmodPlace& caller, Instant now);
+
+  KmodProvider* owner_;
+  KmodSocket socket_;
+  std::string address_;
+  ListenOptions options_;
+  wire::Hello ours_;
+  bool readable_ = true;
+  std::vector<HalfOpen> half_open_;
+};
+
+}  // namespace sluice::l2
+
+#endif  // SLUICE_L2_KMOD_PROVIDER_H_
