@@ -144,7 +144,17 @@ class Schedule(unittest.TestCase):
         self.assertEqual([figures[name]["state"] for name in "abc"], ["ok", "missing", "missing"])
         self.assertIn("no time", figures["b"]["why"])
         self.assertTrue(plan.out_of_time)
-        self.assertEqual(rounds["two"], [])
+        self.assertIn("no time", rounds["two"][0]["figures"]["d"]["why"])
+
+    def test_lets_no_question_and_no_command_use_the_time_of_the_others(self):
+        clock = Clock(seconds=5.0, fail_late=True)
+        names = [f"q{number}" for number in range(9)]
+        _, rounds, _ = scheduled([question(name, [f"{name} {row}" for row in "abcdef"]) for name in names], clock, seconds=90)
+        self.assertTrue(all(rounds[name] and rounds[name][0]["figures"][f"{name} a"]["state"] == "ok" for name in names))
+        clock = Clock(seconds=1e6, fail_late=True)
+        _, rounds, _ = scheduled([question("hangs", "a"), question("too", "b")], clock, seconds=90, rounds=1)
+        self.assertEqual([rounds[name][0]["figures"][row]["state"] for name, row in (("hangs", "a"), ("too", "b"))], ["failed", "failed"])
+        self.assertLessEqual(clock.now, 2 * schedule.COMMAND_SECONDS)
 
     def test_interrupted_keeps_what_it_has_and_drops_half_a_later_round(self):
         clock = Clock(interrupt_at=2)

@@ -17,11 +17,11 @@ def build(experiments, questions, rounds, about):
 
 
 def experiment(one, answers, rounds, questions):
-    missing = list(one["missing"])
-    missing += [{"what": name, "why": "not run"} for name in one["questions"] if not rounds.get(name)]
+    missing = [{"what": name, "why": "not run"} for name in one["questions"] if not rounds.get(name)]
     for name in one["questions"]:
         answer = answers.get(name, {"rows": []})
         missing += [{"what": row["name"], "why": f"{row['state']}: {row['why']}"} for row in answer["rows"] if row["summary"] is None]
+    missing += one["missing"]
     figures = sum(row["summary"] is not None for name in one["questions"] for row in answers.get(name, {"rows": []})["rows"])
     result = {"id": one["id"], "title": one["title"], "source": one["source"],
               "questions": [name for name in one["questions"] if name in answers],

@@ -1,7 +1,8 @@
 """Runs the questions: round after round over all of them, within the time there is, until done or interrupted.
 
-Breadth first: after one round of everything there is something to say about everything. Knows
-no experiment and no format. A round that was begun and not finished counts only if it is a
+Breadth first: after one round of everything there is something to say about everything. Where
+time is limited, no question and no command may take so much of it that the others get none.
+Knows no experiment and no format. A round that was begun and not finished counts only if it is a
 question's first: then the rows that did not run say why.
 """
 import time
@@ -10,6 +11,12 @@ import compare
 
 # A row that has never run is taken to last so long: most take 0.3 to 3 s.
 GUESS_SECONDS = 1.0
+# Of a limited time, a question's first round may take twice its even share of what is left, as long as half an
+# even share of the whole remains for each of the others;
+LARGEST_SHARE, KEPT_SHARE = 2.0, 0.5
+# and a command may take so much: a program that hangs, as a bare one does that lost a frame, would take all of it.
+COMMAND_SECONDS = 15.0
+NO_TIME = "no time was left for it"
 
 
 class Schedule:
@@ -38,8 +45,12 @@ class Schedule:
         """A round of every question that wants one and has the time; False if there is none."""
         waiting = [name for name in self.questions
                    if compare.wants_another(self.rounds[name], self.options.rounds) and self._fits(name)]
-        for name in waiting:
+        kept = 0.0
+        if self.deadline is not None and waiting:
+            kept = KEPT_SHARE * (self.deadline - self.clock()) / len(waiting)
+        for at, name in enumerate(waiting):
             if not self._stopped() and self._fits(name):
+                self._share = self.deadline if self.rounds[name] else self._share_of(len(waiting) - at, kept)
                 self._one_round(name)
         return bool(waiting)
 
@@ -52,18 +63,24 @@ class Schedule:
             return True
         return self.clock() + self._round_seconds(name) < self.deadline
 
+    def _share_of(self, questions_left, kept):
+        """When the next of so many questions must be through; None if time is not limited."""
+        if self.deadline is None:
+            return None
+        left = self.deadline - self.clock()
+        return self.clock() + min(left * min(1.0, LARGEST_SHARE / questions_left), left - kept * (questions_left - 1))
+
     def _one_round(self, name):
         rows, so_far = self.questions[name]["rows"], self.rounds[name]
         self._label = (name, len(so_far) + 1)
         one = compare.run_round(rows, self.options.bin, len(so_far), self.options.max_steal, self._run)
+        self.out_of_time = self.deadline is not None and self.clock() >= self.deadline
         if not self._stopped() or not so_far:
             so_far.append(one)
 
     def _run(self, row, bin_folder):
-        why = "interrupted" if self.interrupted else "no time was left for it"
-        if self._stopped() or (self.deadline is not None and self.clock() >= self.deadline):
-            self.out_of_time = not self.interrupted
-            return compare.outcome(compare.ROW_MISSING, why)
+        if self.interrupted or self._share_is_used():
+            return compare.outcome(compare.ROW_MISSING, "interrupted" if self.interrupted else NO_TIME)
         name, number = self._label
         self.progress(f"{name}, round {number}: {row['name']}", self._done, *self._ahead())
         started = self.clock()
@@ -74,16 +91,18 @@ class Schedule:
             return compare.outcome(compare.ROW_MISSING, "interrupted")
         self._lasted[tuple(row["command"])] = self.clock() - started
         self._done += 1
-        if ran["state"] == compare.FAILED and self.deadline is not None and self.clock() >= self.deadline:
-            self.out_of_time = True
-            return compare.outcome(compare.ROW_MISSING, "no time was left for it")
+        if ran["state"] == compare.FAILED and self._share_is_used():
+            return compare.outcome(compare.ROW_MISSING, NO_TIME)
         return ran
 
+    def _share_is_used(self):
+        return self._share is not None and self.clock() >= self._share
+
     def _in_time(self, row):
-        if self.deadline is None:
+        if self._share is None:
             return row
-        limit = row.get("limit_seconds", compare.LIMIT_SECONDS)
-        return dict(row, limit_seconds=max(min(limit, self.deadline - self.clock()), 0.1))
+        limit = min(row.get("limit_seconds", compare.LIMIT_SECONDS), COMMAND_SECONDS, self._share - self.clock())
+        return dict(row, limit_seconds=max(limit, 0.1))
 
     def _round_seconds(self, name):
         commands = {tuple(row["command"]) for row in self.questions[name]["rows"]}
