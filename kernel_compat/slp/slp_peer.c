@@ -57,8 +57,7 @@ void slp_stop_serving(struct slp_session *s, uint32_t index)
 {
 	struct slp_source *source = &s->serving[index];
 
-	source->used = false;
-	--s->sources;
+	slp_source_end(s, (uint16_t)index);
 	slp_forget_transfer(s, (uint16_t)index, source->generation);
 }
 
@@ -106,8 +105,8 @@ static void on_pull(struct slp_session *s, const uint8_t *p)
 		return;
 	}
 	memset(source, 0, sizeof(*source));
-	source->used = source->told = true;
-	++s->sources;
+	slp_source_begin(s, (uint16_t)index);
+	source->told = true;
 	source->generation = (uint16_t)(number >> 16);
 	source->handle = slp_load32(p + 4);
 	source->cookie = handle->cookie;

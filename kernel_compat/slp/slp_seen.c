@@ -2,8 +2,10 @@
 /* Which of the peer's packet numbers were here, and what we tell it of them. */
 #include "slp_session.h"
 
-/* An acknowledgement leaves at the latest after so many frames. */
-#define SLP_ACK_EVERY 16u
+/* An acknowledgement leaves at the latest after so many frames. Those of streams count four
+ * times: a sender has few of them under way. */
+#define SLP_ACK_EVERY 64u
+#define SLP_EAGER_COUNTS 4u
 /* So often the ranges are said after the last arrival out of order; whoever misses all of
  * them sends again what was here. */
 #define SLP_GAPS_SAID 4u
@@ -48,7 +50,7 @@ void slp_window_add(struct slp_window *window, uint64_t number)
 	window->bits[number % SLP_SEEN_FRAMES / 64] |= (uint64_t)1 << number % 64;
 }
 
-void slp_seen_add(struct slp_session *s, uint64_t number, uint64_t now, bool wants_ack, bool at_once)
+void slp_seen_add(struct slp_session *s, uint64_t number, uint64_t now, uint8_t type, bool at_once)
 {
 	struct slp_seen *seen = &s->seen;
 	bool next = number == seen->here.largest + 1;
@@ -56,11 +58,12 @@ void slp_seen_add(struct slp_session *s, uint64_t number, uint64_t now, bool wan
 	if (number > seen->here.largest)
 		seen->largest_time = now;
 	slp_window_add(&seen->here, number);
+	seen->run = 0;
 	if (!next)
 		seen->gaps_due = SLP_GAPS_SAID;
-	if (!wants_ack)
+	if (type == SLP_ACK || type == SLP_BYE)
 		return;
-	++seen->unacknowledged;
+	seen->unacknowledged += type == SLP_EAGER ? SLP_EAGER_COUNTS : 1;
 	/* Out of order: the sender should know soon what is missing, or that nothing is. */
 	if (at_once || !next || seen->unacknowledged >= SLP_ACK_EVERY)
 		seen->due = now;
@@ -109,7 +112,9 @@ void slp_seen_fill_base(struct slp_session *s, uint64_t now, struct slp_base *ba
 		return;
 	base->flags |= SLP_FLAG_ACK;
 	base->ack = (uint32_t)seen->largest;
-	base->ack_run = (uint16_t)(run_below(seen, seen->largest, true, lowest_known(seen)) - 1);
+	if (s->seen.run == 0)
+		s->seen.run = (uint16_t)run_below(seen, seen->largest, true, lowest_known(seen));
+	base->ack_run = (uint16_t)(s->seen.run - 1);
 	age = (now - s->seen.largest_time) / SLP_MICROSECOND;
 	base->ack_age_us = (uint16_t)slp_min(age, 65535);
 }

@@ -262,7 +262,6 @@ static enum slp_drop on_numbered(struct slp_session *s, const struct slp_frame *
 	const struct slp_window *known = s->sealed ? &s->keys.opened : &s->seen.here;
 	uint64_t number = slp_expand_number(known->largest + 1, base->number);
 	enum slp_drop drop = slp_window_check(known, number);
-	bool wants_ack = base->type != SLP_ACK && base->type != SLP_BYE;
 
 	if (drop == SLP_TAKEN && s->sealed)
 		drop = slp_open_frame(s, frame, base, number);
@@ -288,7 +287,7 @@ static enum slp_drop on_numbered(struct slp_session *s, const struct slp_frame *
 		++s->seen.ce_count;
 		++s->counters.marked;
 	}
-	slp_seen_add(s, number, now, wants_ack, base->flags & SLP_FLAG_ACKREQ);
+	slp_seen_add(s, number, now, base->type, base->flags & SLP_FLAG_ACKREQ);
 	if (base->type == SLP_BYE)
 		slp_fail(s, SLP_CLOSED);
 	return SLP_TAKEN;

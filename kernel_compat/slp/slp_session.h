@@ -122,6 +122,7 @@ struct slp_seen {
 	uint32_t unacknowledged;
 	uint16_t ce_count;
 	uint8_t gaps_due; /* so many times more the ranges are said, beside the base's */
+	uint16_t run; /* numbers in a row up to the largest; 0: not counted since it changed */
 };
 
 /* ---- keys: slp_seal.c */
@@ -160,7 +161,7 @@ struct slp_session {
 	uint32_t probes;    /* frames that may leave against the window */
 	bool ping_due;
 	uint32_t round_robin;
-	uint32_t sources; /* in use, of both kinds */
+	uint32_t sources; /* in use, of both kinds: a bit for each, by its turn */
 
 	/* time */
 	uint64_t srtt, rttvar, min_rtt, latest_rtt;
@@ -228,7 +229,7 @@ enum slp_drop slp_open_frame(struct slp_session *s, const struct slp_frame *fram
 /* slp_seen.c */
 enum slp_drop slp_window_check(const struct slp_window *window, uint64_t number);
 void slp_window_add(struct slp_window *window, uint64_t number);
-void slp_seen_add(struct slp_session *s, uint64_t number, uint64_t now, bool wants_ack, bool at_once);
+void slp_seen_add(struct slp_session *s, uint64_t number, uint64_t now, uint8_t type, bool at_once);
 void slp_seen_fill_base(struct slp_session *s, uint64_t now, struct slp_base *base);
 uint32_t slp_seen_ranges(const struct slp_session *s, uint8_t *payload);
 void slp_seen_acknowledged(struct slp_session *s);
@@ -283,6 +284,10 @@ void slp_control_record(struct slp_session *s, uint8_t kind, const uint8_t *data
 /* slp_data.c */
 enum slp_drop slp_data_arrive(struct slp_session *s, const struct slp_frame *frame, const struct slp_base *base);
 struct slp_source *slp_source_of(struct slp_session *s, uint16_t index);
+void slp_source_begin(struct slp_session *s, uint16_t index);
+void slp_source_end(struct slp_session *s, uint16_t index);
+/* That of a source's turn to send, from 0 to 2 * SLP_TRANSFERS - 1. */
+uint16_t slp_source_at(uint32_t turn);
 uint64_t slp_source_ready(struct slp_session *s, uint16_t index);
 void slp_source_acked(struct slp_session *s, const struct slp_sent *entry);
 

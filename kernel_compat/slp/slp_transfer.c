@@ -170,8 +170,7 @@ enum slp_status slp_push(struct slp_session *s, uint32_t handle, uint64_t offset
 	push = &s->pushes[slot];
 	generation = (uint16_t)(push->generation + 1);
 	memset(push, 0, sizeof(*push));
-	push->used = true;
-	++s->sources;
+	slp_source_begin(s, (uint16_t)(slot | SLP_TRANSFER_PUSH));
 	push->generation = generation;
 	push->cookie = cookie;
 	push->total = push->limit = length;
@@ -186,10 +185,10 @@ enum slp_status slp_push(struct slp_session *s, uint32_t handle, uint64_t offset
 void slp_end_push(struct slp_session *s, uint32_t index, enum slp_status status, bool tell)
 {
 	struct slp_source *push = &s->pushes[index];
+	uint16_t source = (uint16_t)(index | SLP_TRANSFER_PUSH);
 
-	push->used = false;
-	--s->sources;
-	slp_forget_transfer(s, (uint16_t)(index | SLP_TRANSFER_PUSH), push->generation);
+	slp_source_end(s, source);
+	slp_forget_transfer(s, source, push->generation);
 	if (tell && s->config.ops->ended) {
 		++s->depth;
 		s->config.ops->ended(s->config.user, push->cookie, status);

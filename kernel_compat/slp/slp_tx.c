@@ -219,20 +219,29 @@ static bool send_stream(struct slp_session *s, uint64_t now, struct slp_tx *out,
 	return true;
 }
 
+/* The turn of the first of `sources` at or after `from`, around the end. */
+static uint32_t next_turn(uint32_t sources, uint32_t from)
+{
+	uint32_t later = sources & ~(uint32_t)0 << from;
+
+	return (uint32_t)__builtin_ctz(later ? later : sources);
+}
+
 /* One frame of each transfer in turn. */
 static bool send_data(struct slp_session *s, uint64_t now, struct slp_tx *out)
 {
-	uint32_t i;
+	uint32_t left = s->sources;
 
-	if (s->sources == 0 || !slp_sent_room(s))
+	if (left == 0 || !slp_sent_room(s))
 		return false;
-	for (i = 0; i < 2 * SLP_TRANSFERS; ++i) {
-		uint32_t turn = (s->round_robin + i) % (2 * SLP_TRANSFERS);
-		uint16_t index = (uint16_t)(turn < SLP_TRANSFERS ? turn : (turn - SLP_TRANSFERS) | SLP_TRANSFER_PUSH);
+	while (left != 0) {
+		uint32_t turn = next_turn(left, s->round_robin);
+		uint16_t index = slp_source_at(turn);
 		struct slp_source *source = slp_source_of(s, index);
 		uint64_t ready = slp_source_ready(s, index);
 		struct slp_sent entry = {.index = index, .generation = source->generation, .offset = source->next};
 
+		left &= ~((uint32_t)1 << turn);
 		if (ready == 0)
 			continue;
 		entry.bytes = (uint16_t)slp_min(ready, data_room(s));
@@ -245,7 +254,7 @@ static bool send_data(struct slp_session *s, uint64_t now, struct slp_tx *out)
 		if (!may_leave(s, now, entry.bytes + SLP_BASE_BYTES))
 			return false;
 		source->next += entry.bytes;
-		s->round_robin = turn + 1;
+		s->round_robin = (turn + 1) % (2 * SLP_TRANSFERS);
 		data_frame(s, now, out, entry, false);
 		return true;
 	}

@@ -28,7 +28,7 @@ MUTANTS = [
     ("ack_ranges_one_too_long", "slp_seen.c", "slp_store16(payload + 4 * pairs + 2, (uint16_t)run);", "slp_store16(payload + 4 * pairs + 2, (uint16_t)(run + (gap > 1)));"),
     ("gaps_never_told", "slp_seen.c", "seen->gaps_due = SLP_GAPS_SAID;", "seen->gaps_due = 0;"),
     ("acks_wait_for_ever", "slp_seen.c", "seen->due = slp_min(seen->due, now + s->config.ack_delay_ns);", "(void)now;"),
-    ("unacked_content_counts_as_received", "slp_session.c", "\tif (drop != SLP_TAKEN)\n\t\treturn drop; /* not acknowledged: it comes again */\n", "\tif (drop != SLP_TAKEN)\n\t\tslp_seen_add(s, number, now, wants_ack, false);\n\tif (drop != SLP_TAKEN)\n\t\treturn drop;\n"),
+    ("unacked_content_counts_as_received", "slp_session.c", "\tif (drop != SLP_TAKEN)\n\t\treturn drop; /* not acknowledged: it comes again */\n", "\tif (drop != SLP_TAKEN)\n\t\tslp_seen_add(s, number, now, base->type, false);\n\tif (drop != SLP_TAKEN)\n\t\treturn drop;\n"),
     ("payload_checksum_not_looked_at", "slp_session.c", "return crc == base->payload_crc;", "return crc == base->payload_crc || base->payload_bytes > 0;"),
     ("header_checksum_not_looked_at", "slp_wire.c", "if (slp_load32(frame + 28) != header_crc(frame, extension))", "if (slp_load32(frame + 28) != header_crc(frame, extension) && extension == 0)"),
     ("ce_in_the_checksum", "slp_wire.c", "out[1] &= (uint8_t)~SLP_FLAG_CE;", ""),

@@ -78,6 +78,10 @@ const slp_ops Connection::Ops::kTable = {
     .frame_crc = nullptr,
 };
 
+SendingRoom::SendingRoom() : tx_(std::make_unique_for_overwrite<slp_tx[]>(kBatch)) {}
+SendingRoom::~SendingRoom() = default;
+slp_tx& SendingRoom::tx(size_t i) { return tx_[i]; }
+
 Connection::Connection(ConnectionHost& host, const Place& place, const wire::Hello& ours, bool active)
     : host_(host), place_(place), ours_(ours), active_(active), now_(now()) {
   host_.remember(*this);
@@ -111,7 +115,7 @@ Status Connection::configure(slp_config& config) {
     config.cipher = Cipher::calls();
     config.cipher_user = cipher_.get();
     fill_random(std::as_writable_bytes(std::span(config.salt)));
-    host_.sealing_room().reserve(config.mtu);
+    host_.sending_room().reserve(config.mtu);
   }
   memory_ = std::make_unique_for_overwrite<uint64_t[]>((slp_session_bytes() + 7) / 8);
   return Status();
@@ -236,18 +240,17 @@ Instant Connection::next_timeout() const {
 }
 
 bool Connection::pump(Instant now) {
-  std::array<slp_tx, kBatch> out;
-  std::array<FrameOut, kBatch> frames;
+  SendingRoom& room = host_.sending_room();
   counts_.update(*slp_counters_of(session_));
   for (size_t round = 0; round < kRoundsPerPump; ++round) {
     size_t count = 0;
-    while (count < kBatch && slp_poll_tx(session_, nanoseconds(now), &out[count])) {
-      gather(out[count], frames[count]);
+    while (count < kBatch && slp_poll_tx(session_, nanoseconds(now), &room.tx(count))) {
+      gather(room.tx(count), room.frames[count]);
       // What cannot be sealed is lost, and its content is sent again.
-      if (!out[count].sealed || seal(out[count], frames[count], host_.sealing_room().slot(count))) ++count;
+      if (!room.tx(count).sealed || seal(room.tx(count), room.frames[count], room.slot(count))) ++count;
     }
     if (count > 0) {
-      place_.port->carrier().send({frames.data(), count});
+      place_.port->carrier().send({room.frames.data(), count});
       fault_point("l2.sent");
     }
     if (count < kBatch) return false;

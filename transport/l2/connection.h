@@ -33,9 +33,15 @@ class Connection;
 class L2Link;
 class Port;
 
-// Where the frames of a batch are made, if they are sealed; one for all connections of a context.
-class SealingRoom {
+// Where the frames of a batch are made; one for all connections of a context. Large: what a
+// single message does not use of it is not touched.
+class SendingRoom {
  public:
+  SendingRoom();
+  ~SendingRoom();
+  slp_tx& tx(size_t i);
+  std::array<FrameOut, kBatch> frames;
+  // Of sealed frames, which are copied.
   void reserve(size_t frame_bytes) {
     if (frame_bytes <= slot_bytes_) return;
     slot_bytes_ = frame_bytes;
@@ -44,6 +50,7 @@ class SealingRoom {
   uint8_t* slot(size_t i) { return memory_.get() + i * slot_bytes_; }
 
  private:
+  std::unique_ptr<slp_tx[]> tx_;
   std::unique_ptr<uint8_t[]> memory_;
   size_t slot_bytes_ = 0;
 };
@@ -59,7 +66,7 @@ class ConnectionHost {
   virtual void remember(Connection& connection) = 0;
   virtual void forget(Connection& connection) noexcept = 0;
   virtual slp_node& node() = 0;
-  virtual SealingRoom& sealing_room() = 0;
+  virtual SendingRoom& sending_room() = 0;
 
  protected:
   ~ConnectionHost() = default;

@@ -76,15 +76,12 @@ class PacketCarrier final : public Carrier {
   }
 
   void send(std::span<const FrameOut> frames) override {
-    std::array<mmsghdr, kBatch> messages{};
-    std::array<sockaddr_ll, kBatch> targets{};
+    std::array<mmsghdr, kBatch> messages;
+    std::array<sockaddr_ll, kBatch> targets;
     for (size_t i = 0; i < frames.size(); ++i) {
-      targets[i].sll_family = AF_PACKET;
-      targets[i].sll_protocol = htons(SLP_ETHERTYPE);
-      targets[i].sll_ifindex = place_.index;
-      targets[i].sll_halen = kMacBytes;
-      std::memcpy(targets[i].sll_addr, frames[i].to->bytes.data(), kMacBytes);
+      targets[i] = target(frames[i]);
       msghdr& header = messages[i].msg_hdr;
+      header = {};
       header.msg_name = &targets[i];
       header.msg_namelen = sizeof(targets[i]);
       header.msg_iov = const_cast<iovec*>(frames[i].pieces.data());
@@ -119,6 +116,16 @@ class PacketCarrier final : public Carrier {
   }
 
  private:
+  sockaddr_ll target(const FrameOut& frame) const {
+    sockaddr_ll to{};
+    to.sll_family = AF_PACKET;
+    to.sll_protocol = htons(SLP_ETHERTYPE);
+    to.sll_ifindex = place_.index;
+    to.sll_halen = kMacBytes;
+    std::memcpy(to.sll_addr, frame.to->bytes.data(), kMacBytes);
+    return to;
+  }
+
   std::span<const FrameIn> receive_from_ring(ReceiveRoom& room) {
     room.frames.clear();
     RingFrame frame;

@@ -58,7 +58,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   void remember(Connection& connection) override;
   void forget(Connection& connection) noexcept override;
   slp_node& node() override { return *node_; }
-  SealingRoom& sealing_room() override { return sealing_room_; }
+  SendingRoom& sending_room() override { return sending_room_; }
   void linger(std::unique_ptr<Connection> connection) noexcept override;
   bool may_have_ring() const;
   size_t see_off(Instant now);
@@ -70,7 +70,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   Context& context_;
   std::unique_ptr<slp_node> node_;
   ReceiveRoom room_;
-  SealingRoom sealing_room_;
+  SendingRoom sending_room_;
   std::vector<std::unique_ptr<Port>> ports_;
   HotPorts hot_;
   Timers timers_;
