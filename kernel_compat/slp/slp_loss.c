@@ -38,9 +38,28 @@ static struct slp_sent *sent_at(struct slp_session *s, uint64_t count)
 	return &s->sent[count % SLP_SENT_FRAMES];
 }
 
-bool slp_sent_room(const struct slp_session *s)
+/* What is settled stays where it is while something older is not: this closes up on the others.
+ * Entries move. */
+static void close_up(struct slp_session *s)
 {
-	return s->sent_next - s->sent_first < SLP_SENT_FRAMES;
+	uint64_t at, to = s->sent_first;
+
+	for (at = s->sent_first; at != s->sent_next; ++at) {
+		if (sent_at(s, at)->state == SLP_SENT_DONE)
+			continue;
+		if (to != at)
+			*sent_at(s, to) = *sent_at(s, at);
+		++to;
+	}
+	s->sent_next = to;
+}
+
+/* A place for what goes again or asks, so that `spare` are left then. Entries may move. */
+bool slp_sent_place(struct slp_session *s, uint32_t spare)
+{
+	if (s->sent_next - s->sent_first + spare >= SLP_SENT_FRAMES && s->flying + s->lost + spare < SLP_SENT_FRAMES)
+		close_up(s);
+	return s->sent_next - s->sent_first + spare < SLP_SENT_FRAMES;
 }
 
 void slp_sent_add(struct slp_session *s, const struct slp_sent *entry)
@@ -83,8 +102,8 @@ static bool still_wanted(struct slp_session *s, const struct slp_sent *entry)
 	return source->used && source->generation == entry->generation;
 }
 
-/* The oldest content that is lost and still wanted; null: none. */
-struct slp_sent *slp_next_lost(struct slp_session *s)
+/* The oldest content that is lost, still wanted, and no longer than this; null: none. */
+struct slp_sent *slp_next_lost(struct slp_session *s, uint32_t eager_bytes, uint32_t data_bytes)
 {
 	uint64_t at;
 
@@ -93,9 +112,10 @@ struct slp_sent *slp_next_lost(struct slp_session *s)
 
 		if (entry->state != SLP_SENT_LOST)
 			continue;
-		if (still_wanted(s, entry))
+		if (!still_wanted(s, entry))
+			land(s, entry, SLP_SENT_DONE);
+		else if (entry->bytes <= (entry->kind == SLP_SENT_EAGER ? eager_bytes : data_bytes))
 			return entry;
-		land(s, entry, SLP_SENT_DONE);
 	}
 	pop_settled(s);
 	return 0;
@@ -110,6 +130,7 @@ void slp_sent_again(struct slp_session *s, struct slp_sent *entry)
 	*place = entry->number;
 	land(s, entry, SLP_SENT_DONE);
 	pop_settled(s);
+	(void)slp_sent_place(s, 0);
 }
 
 void slp_forget_transfer(struct slp_session *s, uint16_t index, uint16_t generation)
@@ -420,6 +441,7 @@ void slp_on_loss_timer(struct slp_session *s, uint64_t now)
 {
 	uint64_t at;
 	uint32_t left = SLP_PROBES;
+	bool full;
 
 	if (s->loss_due <= now)
 		detect_losses(s, now);
@@ -434,11 +456,14 @@ void slp_on_loss_timer(struct slp_session *s, uint64_t now)
 		++s->backoff;
 	/* The oldest goes again, which answers most if it was lost; and something small, to
 	 * learn whether it is the size. */
-	for (at = s->sent_first; at != s->sent_next && left > 0; ++at) {
-		if (sent_at(s, at)->state != SLP_SENT_FLYING)
+	full = !slp_sent_place(s, 0);
+	for (at = s->sent_first; at != s->sent_next && (left > 0 || full); ++at) {
+		struct slp_sent *entry = sent_at(s, at);
+
+		if (entry->state != SLP_SENT_FLYING || (left == 0 && entry->kind != SLP_SENT_PING))
 			continue;
-		lose(s, sent_at(s, at));
-		--left;
+		lose(s, entry);
+		left -= left > 0;
 	}
 	pop_settled(s);
 	s->probes = SLP_PROBES;

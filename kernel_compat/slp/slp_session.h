@@ -10,6 +10,24 @@
 /* What slp_frame_bytes() may fall to: every Ethernet carries it, in either carrier. */
 #define SLP_SMALL_FRAME (1500u - 48u)
 
+/* Frames in the air and lost ones take places, SLP_SENT_FRAMES in all. When large frames begin to
+ * vanish, lost ones must be cut, and each piece takes a place before what it was cut from gives
+ * up its own. So some are spared; and these are enough, whatever was in the air:
+ *
+ * 1. New content leaves SLP_SPARE_FRAMES places free. What goes again whole takes its own place.
+ *    A piece that takes one of the spare places is cut to SLP_SMALL_FRAME. So frames that are
+ *    larger hold SLP_SENT_FRAMES - SLP_SPARE_FRAMES places at most.
+ * 2. Pieces leave SLP_SPARE_PINGS places free, which PINGs alone take: as long as none is free a
+ *    PING is in the air, and the next probe gives it up for its own. So every probe has a PING,
+ *    its answer shows that small frames arrive, and what left long before it counts as lost.
+ * 3. So the largest frame is halved until it arrives (note_size()), SLP_SMALL_FRAME at last.
+ * 4. Then what is lost can always go. Either there is a place for a piece of it. Or, by 1, the
+ *    other places are held by PINGs and small content: what of these is in the air is answered,
+ *    or lost in the end; and small content that is lost goes again whole.
+ * 5. Content is in one frame only: each that is acknowledged is less to be done, and no new
+ *    content comes while fewer than SLP_SPARE_FRAMES places are free. */
+#define SLP_SPARE_FRAMES 16u
+#define SLP_SPARE_PINGS 1u
 /* Frames that are remembered after they were taken for lost, to learn whether they were. */
 #define SLP_GIVEN_UP 32u
 
@@ -236,11 +254,17 @@ void slp_seen_acknowledged(struct slp_session *s);
 
 /* slp_loss.c */
 void slp_loss_init(struct slp_session *s);
-bool slp_sent_room(const struct slp_session *s);
+/* There is room for new content, and then still for what must go again. */
+static inline bool slp_sent_room(const struct slp_session *s)
+{
+	return s->sent_next - s->sent_first < SLP_SENT_FRAMES - SLP_SPARE_FRAMES;
+}
+bool slp_sent_place(struct slp_session *s, uint32_t spare);
 void slp_sent_add(struct slp_session *s, const struct slp_sent *entry);
 enum slp_drop slp_on_ack(struct slp_session *s, uint64_t now, const struct slp_base *base, const uint8_t *pairs,
 			 uint32_t count);
-struct slp_sent *slp_next_lost(struct slp_session *s);
+#define SLP_ANY_BYTES 65535u
+struct slp_sent *slp_next_lost(struct slp_session *s, uint32_t eager_bytes, uint32_t data_bytes);
 void slp_sent_again(struct slp_session *s, struct slp_sent *entry);
 bool slp_answer_missing(const struct slp_session *s);
 void slp_set_probe_timer(struct slp_session *s, uint64_t now);

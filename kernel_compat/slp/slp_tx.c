@@ -96,14 +96,22 @@ static void remember(struct slp_session *s, uint64_t now, struct slp_sent *entry
 		--s->probes;
 }
 
+/* Bytes of content in a frame of so many. */
+static uint32_t room_in(const struct slp_session *s, uint32_t frame, uint8_t kind)
+{
+	if (kind == SLP_SENT_EAGER)
+		return frame - SLP_BASE_BYTES - SLP_EAGER_BYTES - slp_seal_bytes(s);
+	return (frame - SLP_BASE_BYTES - SLP_DATA_BYTES - slp_seal_bytes(s)) / SLP_UNIT_BYTES * SLP_UNIT_BYTES;
+}
+
 static uint32_t eager_room(const struct slp_session *s)
 {
-	return s->frame_limit - SLP_BASE_BYTES - SLP_EAGER_BYTES - slp_seal_bytes(s);
+	return room_in(s, s->frame_limit, SLP_SENT_EAGER);
 }
 
 static uint32_t data_room(const struct slp_session *s)
 {
-	return (s->frame_limit - SLP_BASE_BYTES - SLP_DATA_BYTES - slp_seal_bytes(s)) / SLP_UNIT_BYTES * SLP_UNIT_BYTES;
+	return room_in(s, s->frame_limit, SLP_SENT_DATA);
 }
 
 static void eager_frame(struct slp_session *s, uint64_t now, struct slp_tx *out, struct slp_sent entry, bool again)
@@ -169,23 +177,35 @@ static bool may_leave(struct slp_session *s, uint64_t now, uint32_t bytes)
 	return false;
 }
 
+/* The oldest lost content; where there is no place for a piece, of that which goes whole. */
+static struct slp_sent *choose_lost(struct slp_session *s)
+{
+	struct slp_sent *lost;
+
+	if (s->lost == 0)
+		return 0;
+	if (!slp_sent_place(s, SLP_SPARE_PINGS)) {
+		lost = slp_next_lost(s, eager_room(s), data_room(s));
+		if (lost || !slp_sent_place(s, SLP_SPARE_PINGS))
+			return lost;
+	}
+	return slp_next_lost(s, SLP_ANY_BYTES, SLP_ANY_BYTES);
+}
+
 /* Lost content, or as much of it as a frame takes now. */
 static bool send_lost(struct slp_session *s, uint64_t now, struct slp_tx *out)
 {
-	struct slp_sent *lost = slp_next_lost(s);
+	struct slp_sent *lost = choose_lost(s);
 	struct slp_sent part;
-	uint32_t room;
 
-	if (!lost || (!slp_sent_room(s) && lost != &s->sent[s->sent_first % SLP_SENT_FRAMES]))
+	if (!lost)
 		return false;
-	room = lost->kind == SLP_SENT_EAGER ? eager_room(s) : data_room(s);
 	part = *lost;
-	part.bytes = (uint16_t)slp_min(lost->bytes, room);
+	if (part.bytes > room_in(s, s->frame_limit, lost->kind))
+		part.bytes = (uint16_t)room_in(s, slp_sent_room(s) ? s->frame_limit : SLP_SMALL_FRAME, lost->kind);
 	if (!may_leave(s, now, part.bytes + SLP_BASE_BYTES))
 		return false;
 	if (part.bytes < lost->bytes) {
-		if (!slp_sent_room(s))
-			return false;
 		lost->offset += part.bytes;
 		lost->bytes = (uint16_t)(lost->bytes - part.bytes);
 	} else {
@@ -276,7 +296,7 @@ static bool poll_up(struct slp_session *s, uint64_t now, struct slp_tx *out)
 	if (send_stream(s, now, out, SLP_CONTROL) || send_lost(s, now, out) || send_stream(s, now, out, SLP_MESSAGES) ||
 	    send_data(s, now, out))
 		return true;
-	if (s->ping_due && slp_sent_room(s)) {
+	if (s->ping_due && slp_sent_place(s, 0)) {
 		ping_frame(s, now, out);
 		return true;
 	}

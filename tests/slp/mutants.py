@@ -66,6 +66,13 @@ MUTANTS = [
     ("no_probe", "slp_loss.c", "\ts->probe_due = slp_answer_missing(s) ? now + probe_wait(s) : SLP_NEVER;\n", "\t(void)now;\n\t(void)probe_wait;\n"),
     ("acks_of_the_unsent_believed", "slp_loss.c", "if (largest == 0 || largest >= s->next_number || base->ack_run >= largest)", "if (largest == 0 || base->ack_run >= largest)"),
     ("blocked_by_credit_never_asks", "slp_loss.c", "return s->flying > 0 || (tx->sent == tx->limit && tx->written > tx->sent);", "return s->flying > 0;"),
+    ("no_place_spared_for_pieces", "slp_session.h", "< SLP_SENT_FRAMES - SLP_SPARE_FRAMES;", "< SLP_SENT_FRAMES;"),
+    ("no_place_spared_for_pings", "slp_session.h", "#define SLP_SPARE_PINGS 1u", "#define SLP_SPARE_PINGS 0u"),
+    ("large_pieces_in_the_spare_places", "slp_tx.c", "slp_sent_room(s) ? s->frame_limit : SLP_SMALL_FRAME", "s->frame_limit"),
+    ("small_pieces_wait_for_large_ones", "slp_tx.c", "\tif (!slp_sent_place(s, SLP_SPARE_PINGS)) {\n", "\tif (!slp_sent_place(s, SLP_SPARE_PINGS)) {\n\t\treturn 0;\n"),
+    ("old_pings_keep_their_places", "slp_loss.c", "(left > 0 || full); ++at", "left > 0; ++at"),
+    ("places_of_the_settled_lost", "slp_loss.c", "\t\tclose_up(s);\n", "\t\t;\n"),
+    ("closing_up_forgets_the_youngest", "slp_loss.c", "\ts->sent_next = to;\n", "\ts->sent_next = to - (to - s->sent_first > 500);\n"),
     ("part_of_lost_content_forgotten", "slp_tx.c", "\t\tlost->offset += part.bytes;\n", "\t\tlost->offset += part.bytes;\n\t\tlost->bytes = part.bytes;\n"),
     ("message_order_of_segments", "slp_tx.c", "\ttx->sent += entry.bytes;\n\teager_frame", "\ttx->sent += entry.bytes - (entry.bytes == 50);\n\teager_frame"),
     ("frame_one_byte_too_long", "slp_tx.c", "- SLP_EAGER_BYTES - slp_seal_bytes(s);", "- SLP_EAGER_BYTES - slp_seal_bytes(s) + 1;"),
@@ -120,7 +127,7 @@ def build_tests(folder):
     (folder / "main.cc").write_text("#define CATCH_CONFIG_MAIN\n#include <catch2/catch.hpp>\n", encoding="utf-8")
     objects = {}
     (links / "l2").symlink_to(ROOT / "transport" / "l2")
-    unit_tests = ["wire_test", "numbers_test", "session_test", "stream_test", "transfer_test", "seal_test", "incast_test"]
+    unit_tests = ["wire_test", "numbers_test", "session_test", "shrink_test", "stream_test", "transfer_test", "seal_test", "incast_test"]
     world = ["simulate", "world", "end", "plan", "attacker", "toy_cipher", "judge"]
     real_cipher = [ROOT / "transport" / "l2" / "cipher.cc", ROOT / "transport" / "base" / "status.cc"]
     for source in [ROOT / "tests" / "slp" / (name + ".cc") for name in [*unit_tests, *world]] + real_cipher + [folder / "main.cc"]:
