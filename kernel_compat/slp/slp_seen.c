@@ -10,6 +10,16 @@
  * them sends again what was here. */
 #define SLP_GAPS_SAID 4u
 
+/* How far beyond the largest number that was here an honest peer's can be: so many were sent since
+ * then of which none arrived, and so none was acknowledged.
+ *   512  take the places that it has for content (SLP_SENT_FRAMES);
+ *   144  go with its probes: three each, not more than 48 before one of the two is given up;
+ *  1168  acknowledge frames of ours, one each: as many as we can have sent by the same count, and
+ *	  had in the air before;
+ *  2560  say that it has room again: for each record in SLP_STREAM_BYTES of messages.
+ * The rest is for ends whose dead times differ. */
+#define SLP_NUMBERS_AHEAD 16384u
+
 static bool was_here(const struct slp_window *window, uint64_t number)
 {
 	uint64_t bit = number % SLP_SEEN_FRAMES;
@@ -22,8 +32,7 @@ enum slp_drop slp_window_check(const struct slp_window *window, uint64_t number)
 	if (number == 0)
 		return SLP_DROP_NUMBER;
 	if (number > window->largest)
-		/* The peer has at most SLP_SENT_FRAMES in the air, and acknowledgements between. */
-		return number - window->largest > ((uint64_t)1 << 30) ? SLP_DROP_NUMBER : SLP_TAKEN;
+		return number - window->largest > SLP_NUMBERS_AHEAD ? SLP_DROP_NUMBER : SLP_TAKEN;
 	if (window->largest - number >= SLP_SEEN_FRAMES || was_here(window, number))
 		return SLP_DROP_REPEATED;
 	return SLP_TAKEN;

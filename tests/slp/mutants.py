@@ -24,6 +24,8 @@ MUTANTS = [
     ("duplicate_numbers_taken", "slp_seen.c", "|| was_here(window, number))", "|| false)"),
     ("old_numbers_forgotten_early", "slp_seen.c", "if (window->largest - number >= SLP_SEEN_FRAMES ||", "if (window->largest - number >= 8 ||"),
     ("window_of_numbers_not_cleared", "slp_seen.c", "clear_between(window, window->largest + 1, number + 1);", "if (number < 40) clear_between(window, window->largest + 1, number + 1);"),
+    ("numbers_from_anywhere", "slp_seen.c", "#define SLP_NUMBERS_AHEAD 16384u", "#define SLP_NUMBERS_AHEAD 16385u"),
+    ("numbers_of_the_honest_implausible", "slp_seen.c", "#define SLP_NUMBERS_AHEAD 16384u", "#define SLP_NUMBERS_AHEAD 16383u"),
     ("ack_run_one_too_long", "slp_seen.c", "lowest_known(seen)) - 1);", "lowest_known(seen)));"),
     ("ack_ranges_one_too_long", "slp_seen.c", "slp_store16(payload + 4 * pairs + 2, (uint16_t)run);", "slp_store16(payload + 4 * pairs + 2, (uint16_t)(run + (gap > 1)));"),
     ("gaps_never_told", "slp_seen.c", "seen->gaps_due = SLP_GAPS_SAID;", "seen->gaps_due = 0;"),
@@ -127,7 +129,7 @@ def build_tests(folder):
     (folder / "main.cc").write_text("#define CATCH_CONFIG_MAIN\n#include <catch2/catch.hpp>\n", encoding="utf-8")
     objects = {}
     (links / "l2").symlink_to(ROOT / "transport" / "l2")
-    unit_tests = ["wire_test", "numbers_test", "session_test", "shrink_test", "stream_test", "transfer_test", "seal_test", "incast_test"]
+    unit_tests = ["wire_test", "numbers_test", "session_test", "stream_test", "transfer_test", "seal_test", "incast_test", "shrink_test"]
     world = ["simulate", "world", "end", "plan", "attacker", "toy_cipher", "judge"]
     real_cipher = [ROOT / "transport" / "l2" / "cipher.cc", ROOT / "transport" / "base" / "status.cc"]
     for source in [ROOT / "tests" / "slp" / (name + ".cc") for name in [*unit_tests, *world]] + real_cipher + [folder / "main.cc"]:

@@ -34,6 +34,61 @@ TEST_CASE("a frame is taken once, in whatever order, up to 2048 numbers late", "
   CHECK(pair.server.messages.size() == 2502);
 }
 
+TEST_CASE("a number further ahead than any honest peer's is refused and counted, and changes nothing", "[slp]") {
+  constexpr uint32_t kAhead = 16'384;
+  Pair pair;
+  REQUIRE(pair.server.hear(next_frame(pair, "first"), pair.now) == SLP_TAKEN);
+  Frame honest = next_frame(pair, "second");
+  uint32_t largest = base_of(honest).number - 1;
+  auto numbered = [&](uint32_t number) {
+    Frame lie(honest);
+    slp_base base = base_of(lie);
+    base.number = number;
+    seal(lie, base);
+    return lie;
+  };
+  uint64_t refused = 0;
+  for (uint32_t ahead : {kAhead + 1, 1u << 20, 1u << 30, (1u << 31) - 1}) {
+    INFO(ahead << " ahead");
+    CHECK(pair.server.hear(numbered(largest + ahead), pair.now) == SLP_DROP_NUMBER);
+    CHECK(pair.server.dropped(SLP_DROP_NUMBER) == ++refused);
+  }
+  CHECK(pair.server.messages == std::vector<std::string>{"first"});
+  CHECK(pair.server.hear(honest, pair.now) == SLP_TAKEN);
+  CHECK(pair.server.messages == std::vector<std::string>{"first", "second"});
+  CHECK(pair.server.hear(numbered(largest + 1 + kAhead), pair.now) == SLP_TAKEN);
+  CHECK(pair.server.hear(numbered(largest + 1 + 2 * kAhead), pair.now) == SLP_TAKEN);
+}
+
+TEST_CASE("what an honest peer sends while nothing of it arrives leaves its numbers plausible", "[slp]") {
+  Pair pair;
+  constexpr uint64_t kBytes = 3'000'000;
+  // Both ends send as much as they can, and the server acknowledges all that comes, in vain.
+  uint32_t handle = pair.lend(1, kBytes, SLP_READ | SLP_WRITE);
+  pair.client.memory[2].resize(kBytes);
+  pair.client.memory[3].resize(kBytes);
+  REQUIRE(slp_pull(pair.client.session, handle, 0, kBytes, 2) == SLP_OK);
+  REQUIRE(slp_push(pair.client.session, handle, 0, kBytes, 3, nullptr) == SLP_OK);
+  uint32_t heard = 0, ahead = 0;
+  bool cut = false;
+  pair.pass = [&](bool from_client, Frame& frame) {
+    if (from_client) return true;
+    cut = cut || heard > 500;
+    if (cut) ahead = std::max(ahead, base_of(frame).number - heard);
+    else heard = base_of(frame).number;
+    return !cut;
+  };
+  pair.run(pair.now + 2 * kSecond);
+  CAPTURE(ahead);
+  CHECK(ahead > 100);
+  CHECK(ahead < 16'384 / 4);
+  pair.pass = nullptr;
+  pair.run(pair.now + 10 * kSecond);
+  CHECK(pair.client.ended.size() == 2);
+  CHECK(pair.client.dropped(SLP_DROP_NUMBER) == 0);
+  CHECK(slp_state_of(pair.client.session) == SLP_UP);
+}
+
 TEST_CASE("acknowledgements of what was not sent are refused, and change nothing", "[slp]") {
   Pair pair;
   REQUIRE(pair.client.send("hello"));

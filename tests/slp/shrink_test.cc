@@ -52,7 +52,7 @@ struct Way {
     for (; !wire.empty() && wire.front().due <= pair.now; wire.pop_front()) (void)wire.front().to->hear(wire.front().frame, pair.now);
   }
   bool run_until_over() {
-    for (uint64_t end = pair.now + 60 * kSecond; !over() && pair.now < end;) step();
+    for (int steps = 0; !over() && steps < 150'000; ++steps) step();  // all of them take less than half of it
     return over();
   }
 
