@@ -69,8 +69,23 @@ def figure(metric, values):
     return report.spread(values, scale) if unit else report.shown(metric, values)
 
 
-def figure_rows(answer, metric):
-    rows = [row for row in answer["rows"] if row["metric"] == metric]
+def figure_tables(answer):
+    """A table for each metric; the figures that a chart shows are folded away."""
+    out = []
+    for metric in sorted({row["metric"] for row in answer["rows"]}, key=lambda name: (name in row_results.MORE_IS_BETTER, name)):
+        better = "more is better" if metric in row_results.MORE_IS_BETTER else "less is better"
+        heads = [f"{report.SHOWN[metric][0] or 'time'}, {better}", "", "median (minimum to maximum)", "ratio (95 %)", "remarks"]
+        rows = [row for row in answer["rows"] if row["metric"] == metric]
+        alone, charted = [row for row in rows if not row.get("series")], [row for row in rows if row.get("series")]
+        if alone:
+            out.append(table(heads, figure_rows(alone, metric)))
+        if charted:
+            folded = table(heads, [[("", "") if kind == "barcell" else (kind, content) for kind, content in line] for line in figure_rows(charted, metric)])
+            out.append(f"<details><summary>The figures of the chart, {text(heads[0])}</summary>{folded}</details>")
+    return out
+
+
+def figure_rows(rows, metric):
     most = max((row["summary"]["high"] for row in rows if row["summary"]), default=0)
     out = []
     for row in rows:
@@ -111,10 +126,7 @@ def answer_section(answer):
     if answer["targets"]:
         out.append(table(["target", "bound", "ratio (95 %)", "verdict", "remarks"], target_rows(answer)))
     out += line_charts(answer)
-    for metric in sorted({row["metric"] for row in answer["rows"]}, key=lambda name: (name in row_results.MORE_IS_BETTER, name)):
-        better = "more is better" if metric in row_results.MORE_IS_BETTER else "less is better"
-        unit = report.SHOWN[metric][0] or "time"
-        out.append(table([f"{unit}, {better}", "", "median (minimum to maximum)", "ratio (95 %)", "remarks"], figure_rows(answer, metric)))
+    out += figure_tables(answer)
     return out + [commands(answer)]
 
 
