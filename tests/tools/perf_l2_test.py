@@ -1,5 +1,10 @@
 #!/usr/bin/env python3
 """`sluice perf --transport l2`: server and client in two network namespaces with a cable between and no IP address."""
+import json
+import re
+import subprocess
+import sys
+
 import command
 import wire
 
@@ -56,6 +61,24 @@ class OverEthernet(command.CommandTest):
         result, = self.between("write_bw", "-s", str(LARGE), "-n", "20", "-t", "2", "--qps", "3")["results"]
         self.assertEqual(len(result["bytes_by_qp"]), 3)
         self.assertEqual(result["errors"], 0)
+
+    def test_what_was_dropped_is_counted_by_cause(self):
+        server, address = self.start_server("send_lat")
+        client = self.start("perf", "send_lat", address, "-D", "2", "--json", self.file("result.json"))
+        self.assertIn("#bytes", client.stdout.readline())
+        with open(f"/proc/{client.pid}/net/unix", encoding="ascii") as file:
+            port = int(re.search(r"@sluice-l2-\d+-(\d+)", file.read()).group(1))
+        # A PING to the client's port with a wrong checksum, and a type that there is none.
+        script = ("import socket\nwith socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as s:\n s.bind(('right', 0))\n"
+                  f" for head in 7 * [0x27] + 3 * [0x3f]: s.send(bytes.fromhex('{(wire.LEFT_MAC + wire.RIGHT_MAC).replace(':', '')}88b5') + "
+                  f"bytes([head, 0, 0, 0]) + ({port}).to_bytes(2, 'little') + bytes(54))\n")
+        subprocess.run([*self.wire.there, sys.executable, "-c", script], check=True)
+        _, errors = client.communicate(timeout=command.LIMIT_SECONDS)
+        self.assertEqual(client.returncode, 0, errors)
+        self.finish(server)
+        with open(self.file("result.json"), encoding="utf-8") as file:
+            counters = json.load(file)["counters"]
+        self.assertEqual((counters["l2.dropped_header_crc"], counters["l2.dropped_type"]), (7, 3))
 
     def test_an_interface_and_a_mac_address_are_a_host(self):
         server, address = self.start_server("send_lat", "--bind", "right")

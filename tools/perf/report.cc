@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include <sluice/base/counters.h>
+
 #include "tools/version.h"
 
 namespace sluice::tools {
@@ -126,6 +128,11 @@ Json to_json(const PerfOptions& options, const Surroundings& surroundings, const
   out["environment"] = environment(options, surroundings, run);
   out["results"] = Json::array();
   out["warnings"] = run.warnings;
+  // Of the client's whole process: what was dropped or refused, by cause, and all else that is counted.
+  out["counters"] = Json::object();
+  for (const auto& [name, value] : read_counters()) {
+    if (value > 0) out["counters"][std::string(name)] = value;
+  }
   for (const Measurement& m : run.measurements) {
     if (m.verdict.mismatched_bytes == 0) {
       out["results"].push_back(result(m));
