@@ -3,6 +3,7 @@
 
     sluice bench --quick --report out          everything, in less than 4 minutes, as out/index.html and out/summary.md
     sluice bench --only E01,E05 --rounds 21    two experiments, rounds enough for a verdict about 5 %
+    sluice bench --from here.json --from guest.json --report out    one report of two results, such as a guest's
 
 Each round runs each program once, those that are compared one after the other. What is missing on this
 machine is listed by name. A run that is interrupted (Ctrl-C) keeps what it has.
@@ -55,8 +56,8 @@ def parser():
     made.add_argument("--rounds", type=int, metavar="N", help="rounds of each question (default 7; 21 where 5 %% decide)")
     made.add_argument("--peers", action="store_true", help="also the programs of others, in the same rounds and tables")
     made.add_argument("--report", metavar="DIR", help="write DIR/index.html and DIR/summary.md")
-    made.add_argument("--json", metavar="FILE", help="write the result there (docs/bench.md)")
-    made.add_argument("--from", metavar="FILE", dest="recorded", help="report on a recorded result, run nothing")
+    made.add_argument("--json", metavar="FILE", help="write the result there; - is stdout (docs/bench.md)")
+    made.add_argument("--from", metavar="FILE", dest="recorded", action="append", help="report on recorded results, run nothing")
     made.add_argument("--bin", metavar="DIR", default=os.environ.get("SLUICE_BENCH_BIN", os.path.join(ROOT, "bazel-bin")), help="folder of the built programs")
     made.add_argument("--seconds", type=float, metavar="S", help="stop beginning rounds so that the run takes at most this long")
     made.add_argument("--max-steal", type=float, metavar="PERCENT", default=judging.MAX_STEAL_PERCENT, help=argparse.SUPPRESS)
@@ -89,7 +90,7 @@ def check_writable(options):
         if options.report:
             os.makedirs(options.report, exist_ok=True)
             tempfile.TemporaryFile(dir=options.report).close()
-        if options.json:
+        if options.json and options.json != "-":
             if os.path.isdir(options.json):
                 raise IsADirectoryError(21, "is a folder", options.json)
             tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(options.json))).close()
@@ -110,7 +111,9 @@ def replace(path, text):
 
 
 def write(options, result):
-    if options.json:
+    if options.json == "-":
+        print(json.dumps(result))
+    elif options.json:
         replace(options.json, json.dumps(result, indent=1) + "\n")
     if options.report:
         replace(os.path.join(options.report, "index.html"), page.html(result))
@@ -171,8 +174,8 @@ def close(options, result):
     """Writes, says what came out, and returns the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cost what the first one kept
     write(options, result)
-    print(summary.short(result))
-    for path in filter(None, (options.json, options.report and os.path.join(options.report, "index.html"))):
+    print(summary.short(result), file=sys.stderr if options.json == "-" else sys.stdout)
+    for path in filter(None, (options.json if options.json != "-" else None, options.report and os.path.join(options.report, "index.html"))):
         print(f"written: {path}", file=sys.stderr)
     if result.get("interrupted"):
         kept = sum(one["figures"] for one in result["experiments"])
@@ -191,7 +194,7 @@ def main(arguments):
             return 0
         check_writable(options)
         if options.recorded:
-            return close(options, recorded(options.recorded))
+            return close(options, documents.merged([recorded(path) for path in options.recorded]))
         asked = catalogue.questions_of(chosen, options.quick, options.peers)
     except (BadUsage, catalogue.Unknown, questions.BadQuestion) as error:
         print(f"sluice bench: {error}", file=sys.stderr)

@@ -197,6 +197,20 @@ class Document(unittest.TestCase):
         self.assertEqual(built["experiments"][0]["original"][0]["here"], "7 (7 to 7) ns per frame")
 
 
+    def test_merged_takes_each_experiment_from_where_it_was_measured_and_says_so(self):
+        here = {"schema": "sluice.bench/1", "environment": {"kernel": "host"}, "command": ["x"], "started": "t", "experiments": [
+            {"id": "E01", "figures": 4, "questions": ["q"]}, {"id": "E20", "figures": 0, "questions": ["r"]}],
+            "answers": [{"question": "q", "at": "here"}, {"question": "r", "at": "here"}]}
+        guest = dict(here, environment={"kernel": "guest", "rdma_devices": "rxe0"}, experiments=[
+            {"id": "E20", "figures": 9, "questions": ["r"]}, {"id": "E01", "figures": 4, "questions": ["q"]}],
+            answers=[{"question": "r", "at": "guest"}, {"question": "q", "at": "guest"}])
+        both = documents.merged([here, guest])
+        self.assertEqual([(one["id"], one["figures"], "elsewhere" in one) for one in both["experiments"]], [("E01", 4, False), ("E20", 9, True)])
+        self.assertEqual({one["question"]: one["at"] for one in both["answers"]}, {"q": "here", "r": "guest"})
+        self.assertIn("kernel guest", documents.elsewhere(both["experiments"][1]))
+        self.assertEqual(both["environment"], {"kernel": "host"})
+
+
 class Tags(html.parser.HTMLParser):
     VOID = {"meta", "line", "circle", "rect", "polygon", "polyline", "br"}
 
@@ -357,6 +371,12 @@ class Command(unittest.TestCase):
         code, _, errors = self.run_bench("--from", self.inside("old.json"), "--report", self.inside("out"))
         self.assertEqual(code, 2)
         self.assertIn("sluice.bench/0", errors)
+
+    def test_gives_the_result_to_a_pipe_and_the_summary_to_people(self):
+        code, out, errors = self.run_bench("--only", "alloc", "--rounds", "1", "--max-steal", "101", "--json", "-")
+        self.assertEqual(code, 0, errors)
+        self.assertEqual(json.loads(out)["answers"][0]["question"], "alloc")
+        self.assertIn("Allocating", errors)
 
     def test_refuses_bad_usage_in_one_line_with_the_nearest_name_and_opens_nothing(self):
         cases = [(["--repot", "out"], "did you mean --report"), (["--only", "E055"], "did you mean E05"), (["--rounds", "0"], "1 to 1000"),

@@ -66,3 +66,30 @@ def counts(document):
     """{"pass": n, ...} over all targets."""
     verdicts = [target["verdict"] for one in document["answers"] for target in one["targets"]]
     return {each: verdicts.count(each) for each in (judging.PASS, judging.FAIL, judging.INCONCLUSIVE, judging.MISSING)}
+
+
+def merged(results):
+    """One result of several: each experiment from where most of its figures were measured, the rest from the first.
+
+    An experiment that is not the first's says where it was measured ("elsewhere").
+    """
+    first = results[0]
+    order = list(dict.fromkeys(one["id"] for result in results for one in result["experiments"]))
+    experiments, answers = [], {}
+    for name in order:
+        have = [(result, one) for result in results for one in result["experiments"] if one["id"] == name]
+        result, one = max(have, key=lambda each: each[1]["figures"])  # the first of equals
+        if result is not first:
+            one = dict(one, elsewhere={"environment": result["environment"], "command": result["command"], "started": result["started"]})
+        experiments.append(one)
+        answers.update({each["question"]: each for each in result["answers"] if each["question"] in one["questions"]})
+    return dict(first, experiments=experiments, answers=list(answers.values()))
+
+
+def elsewhere(one):
+    """Where an experiment of a merged result was measured, in words; None if where the rest was."""
+    if "elsewhere" not in one:
+        return None
+    about = one["elsewhere"]
+    return (f"measured elsewhere: {about['started']}, {' '.join(about['command'])}, kernel {about['environment'].get('kernel')}, "
+            f"cpu {about['environment'].get('cpu')}, {about['environment'].get('cpus')} CPUs, RDMA devices {about['environment'].get('rdma_devices')}")

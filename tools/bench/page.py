@@ -133,6 +133,8 @@ def answer_section(answer):
 def experiment_section(one, answers):
     out = [f"<section><h2 id=\"{text(one['id'])}\">{text(one['id'])}: {text(one['title'])}</h2>",
            f"<p class=\"quiet\">After {text(one['source'])}.</p>", f"<p class=\"verdict\">{text(one['verdict'])}</p>"]
+    if documents.elsewhere(one):
+        out.append(f"<p class=\"quiet\">{text(documents.elsewhere(one))}</p>")
     if one["original"]:
         out.append(table(["figure", "the original", "here"], [[("", text(each["what"])), ("", text(each["said"])), ("", text(each["here"]))] for each in one["original"]]))
     for name in one["questions"]:

@@ -26,6 +26,8 @@ def rounds_text(result):
 
 def experiment_lines(one, answers):
     lines = [f"## {one['id']}: {one['title']}", "", f"After {one['source']}. Verdict: {one['verdict']}.", ""]
+    if documents.elsewhere(one):
+        lines += [documents.elsewhere(one), ""]
     if one["original"]:
         lines += ["| | the original | here |", "|---|---|---|"]
         lines += [f"| {cell(each['what'])} | {cell(each['said'])} | {cell(each['here'])} |" for each in one["original"]] + [""]
