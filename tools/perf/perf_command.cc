@@ -83,13 +83,13 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
 
 void add_link_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("--transport", [&o](const std::string& text) {
-    if (!is_transport(text)) refuse("--transport", text, "is none of auto shm rdma l2 udp tcp loopback", "--transport shm");
-    o.transport = text == "verbs" ? "rdma" : text == "packet" ? "l2" : text;  // the path's own name
-  }, "auto, shm, rdma, l2 (plain Ethernet), udp (the same frames in UDP), tcp or loopback");
+    if (!is_transport(text)) refuse("--transport", text, "is none of auto shm rdma kmod l2 udp tcp loopback", "--transport shm");
+    o.transport = text == "verbs" ? "rdma" : text == "packet" ? "l2" : text == "module" ? "kmod" : text;  // the path's own name
+  }, "auto, shm, rdma, kmod (plain Ethernet by the kernel module), l2 (by packet sockets), udp (the same frames in UDP), tcp or loopback");
   perf.add_option_function<std::string>("-p,--port", [&o](const std::string& text) {
     o.port = static_cast<uint16_t>(number<unsigned>("--port", text, 0, 65535, "--port 18515"));
   }, "port (default 18515); a server takes any free one for 0 and says which");
-  perf.add_option("--bind", o.bind, "address that a server listens at (default 0.0.0.0; with --self, rdma: the first of an RDMA device; l2: an interface, by default the only one, with --self lo)");
+  perf.add_option("--bind", o.bind, "address that a server listens at (default 0.0.0.0; with --self, rdma: the first of an RDMA device; kmod, l2: an interface, by default the only one; l2 with --self: lo)");
   perf.add_option_function<std::string>("--wait", [&o](const std::string& text) {
     if (text == "adaptive") o.waiting = Waiting::kAdaptive;
     else if (text == "spin") o.waiting = Waiting::kSpin;
@@ -111,7 +111,7 @@ void add_link_flags(CLI::App& perf, PerfOptions& o) {
 
 void check_atomic(PerfOptions& o) {
   const std::string example = "sluice perf " + std::string(o.test->name) + " --transport rdma --self";
-  for (const char* without : {"shm", "l2", "udp", "tcp", "loopback"}) {
+  for (const char* without : {"shm", "kmod", "l2", "udp", "tcp", "loopback"}) {
     if (o.transport == without) refuse("--transport", o.transport, "has no atomics", example);
   }
   if (o.sizes.empty()) o.sizes = {Load::kAtomicBytes};
@@ -122,13 +122,14 @@ void check_atomic(PerfOptions& o) {
 
 // Plain Ethernet has interfaces where others have addresses.
 void check_interface(PerfOptions& o) {
-  const std::string example = "sluice perf " + std::string(o.test->name) + " --transport l2";
+  const std::string example = "sluice perf " + std::string(o.test->name) + " --transport " + o.transport;
   if (!o.host.empty()) {
     Result<Address> there = Address::parse(meeting_address(o));
-    if (!there.ok() || (there->scheme == Scheme::kL2 && !there->name.empty())) return;  // the former is told below
+    if (!there.ok() || ((there->scheme == Scheme::kL2 || there->scheme == Scheme::kKmod) && !there->name.empty())) return;  // the former is told below
     refuse("HOST", o.host, "names no interface and MAC address", example + " eth0/02:00:00:00:00:0b");
   }
   if (o.bind != kAnyAddress) return;
+  if (o.self && o.transport == "kmod") return;  // told where the module is there at all
   o.bind = o.self ? "lo" : "";
   if (o.self) return;
   std::string names;
@@ -152,7 +153,7 @@ void check_combination(PerfOptions& o) {
   if (o.qps > 1 && !striped) refuse("--qps", std::to_string(o.qps), "is for send_bw, write_bw, read_bw and atomic_bw", "sluice perf write_bw --self --qps 4");
   if (o.into && o.test->verb != Verb::kExchange) refuse("--into", std::string(o.test->name), "fetches nothing", "sluice perf exchange_bw --self --into");
   if (!o.json_path.empty() && !o.self && o.host.empty()) refuse("--json", o.json_path, "has no use at a server: the client has the figures", "sluice perf send_lat HOST --json /tmp/perf.json");
-  if (o.transport == "l2") check_interface(o);
+  if (o.transport == "l2" || o.transport == "kmod") check_interface(o);
   if (!o.self) {
     Result<Address> address = Address::parse(meeting_address(o));
     std::string flag = o.host.empty() ? "--bind" : "HOST";

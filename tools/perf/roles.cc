@@ -41,9 +41,10 @@ void pin(const PerfOptions& options, int index) {
 }
 
 std::string host_address(const std::string& transport, const std::string& host, uint16_t port) {
-  bool brackets = transport != "l2" && host.find(':') != std::string::npos;
+  bool ethernet = transport == "l2" || transport == "kmod";
+  bool brackets = !ethernet && host.find(':') != std::string::npos;
   if (transport == "udp") return fmt::format("l2://udp/{}:{}", brackets ? "[" + host + "]" : host, port);
-  std::string scheme = transport == "tcp" || transport == "rdma" || transport == "l2" ? transport : "sluice";
+  std::string scheme = transport == "tcp" || transport == "rdma" || ethernet ? transport : "sluice";
   return fmt::format("{}://{}:{}", scheme, brackets ? "[" + host + "]" : host, port);
 }
 
@@ -71,7 +72,7 @@ std::string private_address(const PerfOptions& options) {
     return fmt::format("shm:sluice-perf-self-{:016x}", random);
   }
   if (options.transport == "loopback") return "loopback:perf";
-  if (options.transport == "l2") return host_address("l2", options.bind, 0);
+  if (options.transport == "l2" || options.transport == "kmod") return host_address(options.transport, options.bind, 0);
   if (options.transport != "rdma") return host_address(options.transport, "127.0.0.1", 0);
   // Loopback has no RDMA device behind it; an address of a device's own loops back in it.
   return host_address("rdma", options.bind != kAnyAddress ? options.bind : verbs::survey_devices().first_address(), 0);
@@ -186,7 +187,7 @@ int both_in_one_process(const PerfOptions& options) {
 
 // What this build or machine cannot do at all. Empty: it can.
 std::string nothing_to_run_on(std::string_view transport) {
-  std::string_view path = transport == "rdma" ? to_string(Path::kVerbs) : transport == "l2" ? to_string(Path::kPacket) : transport;
+  std::string_view path = transport == "rdma" ? to_string(Path::kVerbs) : transport == "l2" ? to_string(Path::kPacket) : transport == "kmod" ? to_string(Path::kModule) : transport;
   for (const PathReport& report : explain_paths()) {
     if (to_string(report.path) == path && !report.usable) return report.why;
   }
@@ -216,7 +217,7 @@ std::string meeting_address(const PerfOptions& options) {
 }
 
 bool is_transport(std::string_view name) {
-  if (name == "auto" || name == "rdma" || name == "l2") return true;
+  if (name == "auto" || name == "rdma" || name == "l2" || name == "kmod") return true;
   for (Path path : {Path::kLoopback, Path::kShm, Path::kVerbs, Path::kModule, Path::kPacket, Path::kUdp, Path::kTcp}) {
     if (to_string(path) == name) return true;
   }
@@ -227,6 +228,11 @@ int run_perf(const PerfOptions& options) {
   if (std::string why = nothing_to_run_on(options.transport); !why.empty()) {
     fmt::print(stderr, "sluice perf: --transport {}: {}\n", options.transport, why);
     return kExitNothingToRunOn;
+  }
+  if (options.self && options.transport == "kmod" && options.bind == kAnyAddress) {
+    fmt::print(stderr, "sluice perf: --transport kmod --self: needs an interface whose frames come back (--bind), and the module has none on lo; "
+                       "run the two ends in two network namespaces, or on two machines\n");
+    return kExitFailed;
   }
   if (!fits_in_memory(options)) return kExitFailed;
   if (options.self) return options.transport == "loopback" ? both_in_one_process(options) : both_in_two_processes(options);

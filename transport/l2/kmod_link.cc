@@ -22,7 +22,8 @@ proto::LinkTraits kmod_traits() {
   proto::LinkTraits traits;
   traits.properties.path = Path::kModule;
   traits.properties.copies_per_fetch = 2;
-  traits.properties.capabilities = {Capability::kRefusalsTold, Capability::kKeysOfConnection, Capability::kReadRights};
+  // The target's kernel answers.
+  traits.properties.capabilities = {Capability::kPassiveTarget, Capability::kRefusalsTold, Capability::kKeysOfConnection, Capability::kReadRights};
   traits.direct = true;
   traits.sends_at_once = true;
   traits.inline_bytes = kInlineBytes;

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""The command over the kernel module, in a guest: `sluice perf --transport kmod` between two network namespaces, by processes
+without any capability, and what `sluice info` says of the module.
+
+    kmod_guest.py BINARY MODULE [Class.test]...      run by guest_test (docs/lab.md)
+"""
+import json
+import os
+import subprocess
+import sys
+import time
+
+import command
+import wire
+
+MODULE = os.path.abspath(sys.argv.pop(2))
+WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+# The tests whose bytes go as messages; as memory, pulled or pushed; by themselves.
+TESTS = [f"{verb}_{what}" for verb in ("send", "write", "read", "exchange") for what in ("lat", "bw")]
+SMALL, LARGE = 64, 300 * 1024
+UNLOAD_SECONDS = 30
+
+
+def loaded():
+    return os.path.exists("/sys/module/sluice")
+
+
+class Without(command.CommandTest):
+    def test_every_command_says_what_is_missing_and_how_to_get_it(self):
+        self.assertFalse(loaded())
+        path, = (path for path in json.loads(self.run_command("info", "--json").stdout)["paths"] if path["path"] == "module")
+        self.assertFalse(path["usable"])
+        self.assertIn("sudo modprobe sluice", path["why"])
+        self.assertIn("sudo modprobe sluice", self.run_command("info", "--explain").stdout)
+        done = self.run_command("perf", "send_lat", "--transport", "kmod", "--bind", "lo", expect=77)
+        self.assertIn("the kernel module `sluice` is not loaded", done.stderr)
+
+
+class OverTheModule(command.CommandTest):
+    def setUp(self):
+        super().setUp()
+        subprocess.run(["/sbin/modprobe", "veth"], check=False, capture_output=True)
+        subprocess.run(["/sbin/insmod", MODULE], check=True)
+        self.addCleanup(self.unload)
+        self.wire = wire.Wire()
+        self.addCleanup(self.wire.close)
+
+    def unload(self):
+        """A socket that was closed may go on sending for a second."""
+        until = time.monotonic() + UNLOAD_SECONDS
+        while subprocess.run(["/sbin/rmmod", "sluice"], check=False, capture_output=True).returncode != 0:
+            self.assertLess(time.monotonic(), until, "the module is still in use")
+        self.assertFalse(loaded())
+
+    def between(self, test, *arguments, within=()):
+        server = self.start("perf", test, "--transport", "kmod", "-p", "0", within=(*self.wire.there, *within))
+        line = server.stderr.readline()
+        self.assertIn("listening at kmod://right/", line)
+        address = line.split()[-1].replace("kmod://right/", "kmod://left/")
+        out = self.run_command("perf", test, address, "--transport", "kmod", *arguments, "--json", "-", within=within).stdout
+        _, errors = server.communicate(timeout=command.LIMIT_SECONDS)
+        self.assertEqual(server.returncode, 0, errors)
+        document = json.loads(out)
+        self.assertEqual(document["warnings"], [])
+        result, = document["results"]
+        return result
+
+    def test_every_test_crosses_and_is_verified_without_any_capability(self):
+        for test in TESTS:
+            for size, iterations in ((SMALL, 60), (LARGE, 20)):
+                with self.subTest(test=test, size=size):
+                    result = self.between(test, "-s", str(size), "-n", str(iterations), "-t", "4", within=WITHOUT_RIGHTS)
+                    self.assertEqual((result["transport"], result["iterations"], result["errors"]), ("module", iterations, 0))
+                    self.assertGreaterEqual(result["verified_bytes"], size)
+
+    def test_large_payloads_are_copied_by_the_kernel_only_once_at_each_end(self):
+        result = self.between("exchange_bw", "-s", str(LARGE), "-n", "20", "-t", "4", "--into")
+        self.assertEqual(result["copied_by"]["client"], {"user": 0, "kernel": 1})
+        self.assertEqual(result["copied_by"]["server"]["user"], 0)
+        self.assertEqual(result["user_copied_bytes_per_byte"], 0)
+
+    def test_the_module_is_found_and_who_may_not_use_it_is_told(self):
+        def module(within=()):
+            paths = json.loads(self.run_command("info", "--json", within=within).stdout)["paths"]
+            path, = (path for path in paths if path["path"] == "module")
+            return path
+        self.assertTrue(module(WITHOUT_RIGHTS)["usable"])
+        self.assertEqual(module()["copies_per_fetch"], 2)
+        with open("/sys/module/sluice/parameters/unprivileged", "w", encoding="ascii") as file:
+            file.write("N")
+        self.assertTrue(module()["usable"])
+        self.assertFalse(module(WITHOUT_RIGHTS)["usable"])
+        self.assertIn("parameters/unprivileged", module(WITHOUT_RIGHTS)["why"])
+
+
+if __name__ == "__main__":
+    command.main()
