@@ -26,7 +26,8 @@ MUTANTS = [
     ("window_of_numbers_not_cleared", "slp_seen.c", "clear_between(window, window->largest + 1, number + 1);", "if (number < 40) clear_between(window, window->largest + 1, number + 1);"),
     ("numbers_from_anywhere", "slp_seen.c", "#define SLP_NUMBERS_AHEAD 16384u", "#define SLP_NUMBERS_AHEAD 16385u"),
     ("numbers_of_the_honest_implausible", "slp_seen.c", "#define SLP_NUMBERS_AHEAD 16384u", "#define SLP_NUMBERS_AHEAD 16383u"),
-    ("ack_run_one_too_long", "slp_seen.c", "lowest_known(seen)) - 1);", "lowest_known(seen)));"),
+    ("ack_run_one_too_long", "slp_seen.c", "base->ack_run = (uint16_t)(s->seen.run - 1);", "base->ack_run = s->seen.run;"),
+    ("ack_run_not_counted_again", "slp_seen.c", "\tseen->run = 0;\n", ""),
     ("ack_ranges_one_too_long", "slp_seen.c", "slp_store16(payload + 4 * pairs + 2, (uint16_t)run);", "slp_store16(payload + 4 * pairs + 2, (uint16_t)(run + (gap > 1)));"),
     ("gaps_never_told", "slp_seen.c", "seen->gaps_due = SLP_GAPS_SAID;", "seen->gaps_due = 0;"),
     ("acks_wait_for_ever", "slp_seen.c", "seen->due = slp_min(seen->due, now + s->config.ack_delay_ns);", "(void)now;"),
@@ -77,6 +78,8 @@ MUTANTS = [
     ("closing_up_forgets_the_youngest", "slp_loss.c", "\ts->sent_next = to;\n", "\ts->sent_next = to - (to - s->sent_first > 500);\n"),
     ("part_of_lost_content_forgotten", "slp_tx.c", "\t\tlost->offset += part.bytes;\n", "\t\tlost->offset += part.bytes;\n\t\tlost->bytes = part.bytes;\n"),
     ("message_order_of_segments", "slp_tx.c", "\ttx->sent += entry.bytes;\n\teager_frame", "\ttx->sent += entry.bytes - (entry.bytes == 50);\n\teager_frame"),
+    ("turns_not_passed_on", "slp_tx.c", "s->round_robin = (turn + 1) % (2 * SLP_TRANSFERS);", "s->round_robin = turn;"),
+    ("turns_of_pushes_are_those_of_pulls", "slp_data.c", "SLP_TRANSFERS + (index & ~SLP_TRANSFER_PUSH)", "(index & ~SLP_TRANSFER_PUSH)"),
     ("frame_one_byte_too_long", "slp_tx.c", "- SLP_EAGER_BYTES - slp_seal_bytes(s);", "- SLP_EAGER_BYTES - slp_seal_bytes(s) + 1;"),
     ("session_field_not_looked_at", "slp_session.c", "return base.session == s->tag ? on_numbered(s, frame, &base, now) : SLP_DROP_SESSION;", "return on_numbered(s, frame, &base, now);"),
     ("nack_of_another_session_believed", "slp_session.c", "meant != s->peer.connection || base->session != s->tag :", "false :"),
@@ -131,13 +134,15 @@ def build_tests(folder):
     (links / "l2").symlink_to(ROOT / "transport" / "l2")
     unit_tests = ["wire_test", "numbers_test", "session_test", "stream_test", "transfer_test", "seal_test", "incast_test", "shrink_test"]
     world = ["simulate", "world", "end", "plan", "attacker", "toy_cipher", "judge"]
+    incast = ["incast", "go_back_n"]
     real_cipher = [ROOT / "transport" / "l2" / "cipher.cc", ROOT / "transport" / "base" / "status.cc"]
-    for source in [ROOT / "tests" / "slp" / (name + ".cc") for name in [*unit_tests, *world]] + real_cipher + [folder / "main.cc"]:
+    for source in [ROOT / "tests" / "slp" / (name + ".cc") for name in [*unit_tests, *world, *incast]] + real_cipher + [folder / "main.cc"]:
         objects[source.stem] = folder / (source.stem + ".o")
         subprocess.run(["g++", "-std=c++20", "-O1", "-g", "-w", *SANITIZE, "-I", ROOT, "-I", folder / "include", "-c",
                         source, "-o", objects[source.stem]], check=True)
     of = lambda *chosen: [objects[name] for name in chosen]
     programs = {name: of(name, "judge", "cipher", "status", "main") for name in unit_tests}
+    programs["incast_test"] += of(*incast)
     programs["simulate"] = of(*world)
     return programs
 
@@ -167,7 +172,7 @@ def try_mutant(mutant, programs, schedules):
             return name, None, "does not build"
         for program, others in programs.items():
             subprocess.run(["g++", *SANITIZE, *objects, *others, "-o", folder / program], check=True)
-            arguments = ["--schedules", str(schedules)] if program == "simulate" else []
+            arguments = ["--schedules", str(schedules)] if program == "simulate" else ["--abort"]
             try:
                 run = subprocess.run([folder / program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", timeout=600)
             except subprocess.TimeoutExpired:

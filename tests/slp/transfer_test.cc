@@ -172,6 +172,31 @@ TEST_CASE("after a handle is closed nothing of it is read or written", "[slp]") 
   }
 }
 
+TEST_CASE("transfers under way take turns, frame by frame", "[slp]") {
+  constexpr uint64_t kBytes = 150 * SLP_UNIT_BYTES;  // all that are pulled are within the budget
+  for (bool pull : {true, false}) {
+    Pair pair;
+    uint32_t handle = pair.lend(1, kBytes, SLP_READ | SLP_WRITE);
+    std::map<uint32_t, int> frames;  // of each transfer
+    int unfair = 0;
+    pair.pass = [&](bool, Frame& frame) {
+      if (type_of(frame) != SLP_DATA) return true;
+      ++frames[slp_load32(frame.data() + SLP_BASE_BYTES + 8)];
+      auto [least, most] = std::minmax_element(frames.begin(), frames.end(), [](auto& a, auto& b) { return a.second < b.second; });
+      if (frames.size() == 5) unfair = std::max(unfair, most->second - least->second);
+      return true;
+    };
+    for (uint64_t cookie = 10; cookie < 15; ++cookie) {
+      pair.client.memory[cookie].resize(kBytes);
+      REQUIRE((pull ? slp_pull(pair.client.session, handle, 0, kBytes, cookie) : slp_push(pair.client.session, handle, 0, kBytes, cookie, nullptr)) == SLP_OK);
+    }
+    pair.run(pair.now + kSecond);
+    CHECK(pair.client.ended.size() == 5);
+    CHECK(frames.size() == 5);
+    CHECK(unfair == 1);
+  }
+}
+
 TEST_CASE("pulls ask for no more than the node's budget", "[slp]") {
   constexpr uint64_t kBudget = 20'000;
   Pair pair(1452, kBudget);
