@@ -54,11 +54,38 @@ def missing_program(row, bin_folder):
     return None
 
 
+class HeldSignals:
+    """SIGINT and SIGTERM wait from its making to release(): else one that comes while a program
+    starts leaves that program to nobody. Main thread only, as Python's handlers are."""
+
+    def __init__(self):
+        self.kept = []
+        self.before = {number: signal.signal(number, lambda which, _frame: self.kept.append(which))
+                       for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def release(self):
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+        for number in self.kept:
+            signal.raise_signal(number)
+
+
+def started(command):
+    """(process, the signals held while it started): release them where the process is sure to be ended."""
+    held = HeldSignals()
+    try:
+        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, start_new_session=True), held
+    except BaseException:
+        held.release()
+        raise
+
+
 def run_command(command, limit_seconds):
     """(exit code, stdout, stderr); the whole process group is gone afterwards, whatever ends this."""
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True, start_new_session=True)
+    process, held = started(command)
     try:
+        held.release()
         out, errors = process.communicate(timeout=limit_seconds)
         return process.returncode, out, errors
     except subprocess.TimeoutExpired:

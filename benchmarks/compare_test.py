@@ -6,6 +6,8 @@ import glob
 import io
 import json
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -159,6 +161,18 @@ class Comparison(unittest.TestCase):
         answer, _ = ask([endless], rounds=1)
         self.assertEqual(answer["rows"][0]["state"], "failed")
         self.assertIn("ended after", answer["rows"][0]["why"])
+
+    def test_leaves_no_program_when_interrupted_while_it_starts(self):
+        made, popen = [], subprocess.Popen
+
+        def interrupted(*arguments, **more):
+            made.append(popen(*arguments, **more))
+            signal.raise_signal(signal.SIGINT)
+            return made[0]
+        with unittest.mock.patch.object(subprocess, "Popen", interrupted), self.assertRaises(KeyboardInterrupt):
+            compare.run_command([sys.executable, "-c", "while True: pass"], 60)
+        self.assertEqual(made[0].returncode, -signal.SIGKILL)
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
 
     def test_turns_the_order_of_the_rows_and_runs_a_shared_command_once(self):
         order = []
