@@ -20,7 +20,7 @@ def experiment(one, answers, rounds, questions):
     missing = [{"what": name, "why": "not run"} for name in one["questions"] if not rounds.get(name)]
     for name in one["questions"]:
         answer = answers.get(name, {"rows": []})
-        missing += [{"what": row["name"], "why": f"{row['state']}: {row['why']}"} for row in answer["rows"] if row["summary"] is None]
+        missing += [{"what": row["name"], "why": row["why"] if row["state"] == compare.ROW_MISSING else f"{row['state']}: {row['why']}"} for row in answer["rows"] if row["summary"] is None]
     missing += one["missing"]
     figures = sum(row["summary"] is not None for name in one["questions"] for row in answers.get(name, {"rows": []})["rows"])
     result = {"id": one["id"], "title": one["title"], "source": one["source"],

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Tests of wire.py: the two ends reach each other, and nothing that it started outlives it. Needs namespaces: else it says so and skips."""
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+WIRE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "wire.py")
+EXIT_NOTHING_TO_RUN_ON = 77
+
+# Connects to the far end until it listens, within its own limit, and says what it hears.
+HEARS = """
+import socket, time
+end = time.monotonic() + 30
+while True:
+    try:
+        with socket.create_connection(("10.9.0.2", 7000), timeout=10) as line:
+            print(line.recv(5).decode()); break
+    except ConnectionRefusedError:
+        if time.monotonic() > end: raise
+"""
+SAYS = "import socket; one = socket.create_server(('10.9.0.2', 7000)); line, _ = one.accept(); line.sendall(b'hello'); one.accept()"
+STAYS = "import os, signal, sys; open(sys.argv[1], 'w').write(str(os.getpid())); signal.pause()"
+
+
+def wire(*arguments):
+    return subprocess.Popen([sys.executable, WIRE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+class Wire(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.pid_file = os.path.join(folder.name, "pid")
+        self.says, self.stays = (os.path.join(folder.name, name) for name in ("says.py", "stays.py"))
+        pathlib.Path(self.says).write_text(SAYS, encoding="utf-8")
+        pathlib.Path(self.stays).write_text(STAYS, encoding="utf-8")
+
+    def ended(self, *arguments):
+        process = wire(*arguments)
+        out, errors = process.communicate(timeout=100)
+        return process.returncode, out, errors
+
+    def companion_is_gone(self):
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int(pathlib.Path(self.pid_file).read_text(encoding="utf-8")), 0)
+
+    def test_joins_two_namespaces_with_and_without_a_limit_between(self):
+        for limit in ([], ["--rate", "1gbit"], ["--rate", "1gbit", "--mtu", "9000"]):
+            with self.subTest(limit=limit):
+                code, out, errors = self.ended(*limit, "--serve", f"{sys.executable} {self.says}", "--", sys.executable, "-c", HEARS)
+                self.assertEqual((code, out), (0, "hello\n"), errors)
+
+    def test_ends_what_runs_beside_when_the_command_ends(self):
+        wait = f"import os\nwhile not os.path.exists('{self.pid_file}') or not open('{self.pid_file}').read(): pass"
+        code, _, errors = self.ended("--beside", f"{sys.executable} {self.stays} {self.pid_file}", "--", sys.executable, "-c", wait)
+        self.assertEqual(code, 0, errors)
+        self.companion_is_gone()
+
+    def test_ends_what_runs_beside_when_it_is_ended_itself(self):
+        process = wire("--beside", f"{sys.executable} {self.stays} {self.pid_file}", "--", sys.executable, "-c", "print('runs', flush=True); import signal; signal.pause()")
+        self.assertEqual(process.stdout.readline(), "runs\n")
+        while not os.path.exists(self.pid_file) or not pathlib.Path(self.pid_file).read_text(encoding="utf-8"):
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=100)
+        self.companion_is_gone()
+
+    def test_fails_if_the_competing_traffic_ended_before(self):
+        code, _, errors = self.ended("--beside", "true", "--", sys.executable, "-c", "pass")
+        self.assertEqual(code, 1)
+        self.assertIn("ended before: true", errors)
+
+
+if __name__ == "__main__":
+    probe = wire("--", "true")
+    _, said = probe.communicate(timeout=100)
+    if probe.returncode == EXIT_NOTHING_TO_RUN_ON:
+        print(f"wire_test: no namespaces here, nothing was tested: {said.strip()}", file=sys.stderr)
+        print("sluice-skips 4")
+        sys.exit(0)
+    unittest.main()
