@@ -52,7 +52,7 @@ MUTANTS = [
     ("early_push_data_acknowledged", "slp_data.c", "\t\t\treturn SLP_DROP_TRANSFER;\n", "\t\t\treturn SLP_TAKEN;\n"),
     ("window_of_units_not_kept", "slp_data.c", "end = slp_min(end, source->limit);", "end = source->limit;"),
     ("window_of_units_not_checked_and_not_kept", "slp_data.c", ">= sink->floor + SLP_TRANSFER_UNITS)\n\t\treturn SLP_DROP_RANGE;", ">= sink->floor + SLP_TRANSFER_UNITS)\n\t\treturn SLP_TAKEN;"),
-    ("source_ends_a_byte_early", "slp_data.c", "source->acked == source->total) {", "source->acked + SLP_UNIT_BYTES >= source->total) {"),
+    ("source_ends_a_byte_early", "slp_data.c", "source->acked == source->total)", "source->acked + SLP_UNIT_BYTES >= source->total)"),
     ("offset_of_a_pull_ignored", "slp_peer.c", "\tsource->base = offset;\n\tsource->total = length;\n\tsource->limit = limit;", "\tsource->total = length;\n\tsource->limit = limit;"),
     ("grant_beyond_the_length", "slp_transfer.c", "limit = slp_min(pull->granted + step, pull->total);", "limit = pull->granted + step;"),
     ("budget_leaks_on_cancel", "slp_transfer.c", "uint64_t back = pull->granted - pull->placed;", "uint64_t back = status == SLP_CANCELLED ? 0 : pull->granted - pull->placed;"),

@@ -69,8 +69,9 @@ TEST_CASE("messages, pulls and pushes cross a sealed session, and no frame shows
   pair.run(pair.now + kSecond);
   CHECK(frames > 90);
   CHECK(pair.server.messages == std::vector<std::string>{text});
-  CHECK(pair.client.memory[3] == secret);
-  CHECK(pair.server.memory[2] == secret);
+  // What is long is not printed.
+  CHECK((pair.client.memory[3] == secret));
+  CHECK((pair.server.memory[2] == secret));
   CHECK(pair.client.dropped(SLP_DROP_FORGED) + pair.server.dropped(SLP_DROP_FORGED) == 0);
 }
 
@@ -176,8 +177,9 @@ TEST_CASE("after more lost frames than a key seals both go on", "[slp][seal]") {
   CHECK(slp_state_of(pair.server.session) == SLP_UP);
   CHECK(slp_drained(pair.client.session));
   CHECK(slp_drained(pair.server.session));
-  CHECK(pair.client.memory[1] == pair.server.memory[2]);
-  CHECK(pair.server.memory[3] == pair.client.memory[4]);
+  // What is long is not printed.
+  CHECK((pair.client.memory[1] == pair.server.memory[2]));
+  CHECK((pair.server.memory[3] == pair.client.memory[4]));
 }
 
 TEST_CASE("a frame is sealed once, whatever asks for it", "[slp][seal]") {
