@@ -132,28 +132,6 @@ std::string deserted_address() {
   return by_name() ? named() : path_under_test() + "://" + host() + ":1";
 }
 
-namespace {
-uint64_t mix(uint64_t x) {
-  x = (x ^ (x >> 31)) * 0x9E3779B97F4A7C15u;
-  return x ^ (x >> 29);
-}
-}  // namespace
-
-void fill(std::span<std::byte> bytes, uint64_t seed) {
-  for (size_t i = 0; i < bytes.size(); i += 8) {
-    uint64_t word = mix(seed * 0x9E3779B97F4A7C15u + i + 1);
-    std::memcpy(bytes.data() + i, &word, std::min<size_t>(8, bytes.size() - i));
-  }
-}
-
-bool holds(std::span<const std::byte> bytes, uint64_t seed) {
-  for (size_t i = 0; i < bytes.size(); i += 8) {
-    uint64_t word = mix(seed * 0x9E3779B97F4A7C15u + i + 1);
-    if (std::memcmp(bytes.data() + i, &word, std::min<size_t>(8, bytes.size() - i)) != 0) return false;
-  }
-  return true;
-}
-
 size_t Box::count(OperationId id) const {
   return static_cast<size_t>(std::count_if(all.begin(), all.end(), [id](const Completion& c) { return c.id == id; }));
 }

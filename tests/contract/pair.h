@@ -15,6 +15,7 @@
 #include <sluice/api/context.h>
 
 #include "tests/support/audit.h"
+#include "tests/support/pattern.h"
 
 namespace sluice::test {
 
@@ -58,8 +59,6 @@ inline Instant soon() { return after(now(), std::chrono::seconds(20)); }
 inline Instant in(Duration d) { return after(now(), d); }
 
 // Payload that differs at every place and with every seed.
-void fill(std::span<std::byte> bytes, uint64_t seed);
-bool holds(std::span<const std::byte> bytes, uint64_t seed);
 
 // Keeps what completed, in order. One per endpoint: ids are an endpoint's own.
 class Box final : public CompletionSink {

@@ -1,11 +1,8 @@
 // Carrier A by itself over a veth pair, with the kernel's ring and without: every frame as it
 // was and in order, also around the ring's end and after it was full.
-#define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <catch2/catch.hpp>
 
 #include <poll.h>
-#include <sched.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <functional>
@@ -17,27 +14,20 @@
 #include <sluice/l2/ring.h>
 
 #include "kernel_compat/slp/slp_wire.h"
-#include "tests/l2/crossing.h"
+#include "tests/l2/wire.h"
 #include "tests/support/audit.h"
 #include "tests/support/skip.h"
 
 namespace sluice::l2 {
 namespace {
 
-bool have_wire = false;
-
-struct Prepare final : Catch::TestEventListenerBase {
-  using TestEventListenerBase::TestEventListenerBase;
-  void testRunStarting(const Catch::TestRunInfo&) override {
-    have_wire = (::unshare(CLONE_NEWNET) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) &&
-                test::run("ip link add left address 02:00:00:00:00:0a type veth peer name right address 02:00:00:00:00:0b") &&
-                test::run("ip link set left mtu 9000 up") && test::run("ip link set right mtu 9000 up");
-  }
-};
-CATCH_REGISTER_LISTENER(Prepare)
+bool have_wire() {
+  static const bool there = test::own_network() && test::add_cable("left", 10, "right", 11, 9000);
+  return there;
+}
 
 #define NEEDS_WIRE() \
-  if (!have_wire) return test::skip("netns", "no network namespace with a veth pair: unshare or ip is refused")
+  if (!have_wire()) return test::skip("netns", test::kNoNetwork)
 
 // Frame number `n` of so many bytes, for a port: what the kernel's filter looks at, the number,
 // and bytes that follow from it.

@@ -1,12 +1,10 @@
 // Sealed connections of the Ethernet backend: the secret's file, who is refused and why, and
 // what a third program sees on the wire.
-#define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <catch2/catch.hpp>
 
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,25 +22,15 @@
 #include <sluice/l2/secret.h>
 #include <sluice/select/open.h>
 
+#include "tests/l2/wire.h"
 #include "tests/support/audit.h"
 #include "tests/support/skip.h"
 
 namespace sluice::test {
 namespace {
 
-bool have_wire = false;
-
-struct Prepare final : Catch::TestEventListenerBase {
-  using TestEventListenerBase::TestEventListenerBase;
-  void testRunStarting(const Catch::TestRunInfo&) override {
-    have_wire = (::unshare(CLONE_NEWNET) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) &&
-                std::system("PATH=$PATH:/usr/sbin:/sbin ip link set lo up 2>/dev/null") == 0;
-  }
-};
-CATCH_REGISTER_LISTENER(Prepare)
-
 #define NEEDS_WIRE() \
-  if (!have_wire) return skip("netns", "no network namespace: unshare or ip is refused")
+  if (!own_network()) return skip("netns", kNoNetwork)
 
 class File {
  public:

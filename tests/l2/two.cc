@@ -17,11 +17,7 @@ std::unique_ptr<Context> open_one() {
   return std::move(context).value();
 }
 
-// Differs at every place and with every seed.
-uint64_t word(uint64_t seed, size_t i) {
-  uint64_t x = (seed << 48 ^ i) * 0x9E3779B97F4A7C15u;
-  return x ^ x >> 31;
-}
+bool same(std::span<const std::byte> a, std::span<const std::byte> b) { return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin()); }
 
 }  // namespace
 
@@ -30,37 +26,30 @@ Instant soon() { return after(now(), std::chrono::seconds(60)); }
 Buffer filled(Context& context, size_t size, uint64_t seed) {
   auto buffer = context.allocate({static_cast<int64_t>(size)}, uint8);
   REQUIRE(buffer.ok());
-  std::byte* data = buffer->data();
-  for (size_t i = 0; i < size; i += 8) {
-    uint64_t value = word(seed, i);
-    std::memcpy(data + i, &value, std::min<size_t>(8, size - i));
-  }
+  fill(buffer->bytes(), seed);
   return std::move(*buffer);
-}
-
-bool holds(std::span<const std::byte> bytes, uint64_t seed) {
-  for (size_t i = 0; i < bytes.size(); i += 8) {
-    uint64_t value = word(seed, i);
-    if (std::memcmp(bytes.data() + i, &value, std::min<size_t>(8, bytes.size() - i)) != 0) return false;
-  }
-  return true;
 }
 
 size_t Two::Hook::progress(Instant now) {
   size_t work = relay != nullptr ? relay->turn(now) : 0;
-  return work + (other != nullptr && !frozen ? other->progress() : 0);
+  if (other == nullptr || frozen) return work;
+  if (node == nullptr) return work + other->progress();
+  node->inside([&] { work += other->progress(); });
+  return work;
 }
 
 Two::Two(const TwoOptions& options) : near(open_one()), far(open_one()) {
   Result<Listener> listening = Status(Code::kInternal, Scope::kOperation, "tests/l2");
-  auto listen = [&] { listening = far->listen("l2://" + options.far + ":0"); };
+  auto listen = [&] { listening = far->listen(options.listen_at.empty() ? "l2://" + options.far + ":0" : options.listen_at); };
   options.node != nullptr ? options.node->inside(listen) : listen();
   INFO(listening.status().to_string());
   REQUIRE(listening.ok());
   listener = std::move(listening).value();
-  address = "l2://" + options.near + listener.address().substr(std::strlen("l2://") + options.far.size());
+  address = options.way ? options.way(*near, listener.address())
+                        : "l2://" + options.near + listener.address().substr(std::strlen("l2://") + options.far.size());
   hook_.other = far.get();
   hook_.relay = options.relay;
+  hook_.node = options.far_runs_there ? options.node : nullptr;
   near->add_hook(&hook_);
   std::tie(client, server) = connect_again();
 }
@@ -85,16 +74,34 @@ std::pair<Endpoint, Endpoint> Two::connect_again() {
 
 bool Two::until(const std::function<bool()>& done, Instant deadline) { return near->wait_until(done, deadline).ok(); }
 
-void Two::exchange_messages(size_t size) { exchange(client, server, size); }
+void Two::exchange_messages(size_t size, std::optional<Path> path) { exchange(client, server, size, path); }
+
+void Two::exchange_everything(Path path) {
+  for (size_t size : {size_t{1}, size_t{64}, size_t{4096}, size_t{4097}, size_t{300'000}, size_t{8} << 20}) exchange_messages(size, path);
+  Buffer memory = filled(*far, 1 << 20, 9);
+  auto key = server.grant(memory, {.rights = Right::kReadWrite});
+  REQUIRE(key.ok());
+  auto got = client.read_and_wait(*key, 1000, filled(*near, 100'000, 0), soon());
+  REQUIRE(got.ok());
+  CHECK(same(got->buffer.bytes(), memory.bytes().subspan(1000, 100'000)));
+  Tensor news = filled(*near, 500'000, 1).freeze();
+  REQUIRE(client.write_and_wait(*key, 17, Tensor(news), soon()).ok());
+  CHECK(same(memory.bytes().subspan(17, 500'000), news.bytes()));
+}
+
+void Two::say_goodbye() {
+  CHECK(client.close(soon()).ok());
+  CHECK(until([&] { return server.state() == EndpointState::kClosed; }));
+}
 
 void Two::exchange_anew() {
   auto [mine, theirs] = connect_again();
-  exchange(mine, theirs, 30'000);
+  exchange(mine, theirs, 30'000, {});
   CHECK(mine.close(soon()).ok());
   CHECK(until([&, &end = theirs] { return end.state() == EndpointState::kClosed; }));
 }
 
-void Two::exchange(Endpoint& near_end, Endpoint& far_end, size_t size) {
+void Two::exchange(Endpoint& near_end, Endpoint& far_end, size_t size, std::optional<Path> path) {
   for (bool forth : {true, false}) {
     INFO(size << " bytes " << (forth ? "forth" : "back"));
     Context &from = forth ? *near : *far, &to = forth ? *far : *near;
@@ -110,6 +117,11 @@ void Two::exchange(Endpoint& near_end, Endpoint& far_end, size_t size) {
     REQUIRE(box.all[0].status.ok());
     REQUIRE(sent.all[0].status.ok());
     CHECK(holds(box.all[0].buffers[0].bytes(), seed));
+    if (!path) continue;
+    CHECK(box.all[0].receipt.path == *path);
+    CHECK(box.all[0].receipt.copied_bytes == size);
+    CHECK(box.all[0].receipt.kernel_copied_bytes == size);
+    if (size > 4096) CHECK(sent.all[0].receipt.copied_bytes == 0);
   }
 }
 

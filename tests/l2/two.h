@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 
 #include "tests/l2/relay.h"
 #include "tests/l2/wire.h"
+#include "tests/support/pattern.h"
 
 namespace sluice::test {
 
@@ -21,7 +23,6 @@ Instant soon();  // a minute: under a sanitizer, on a bad network
 inline Instant in(Duration d) { return after(now(), d); }
 
 Buffer filled(Context& context, size_t size, uint64_t seed);
-bool holds(std::span<const std::byte> bytes, uint64_t seed);
 
 struct Box final : CompletionSink {
   void on_completion(Completion&& completion) noexcept override { all.push_back(std::move(completion)); }
@@ -33,6 +34,12 @@ struct TwoOptions {
   Relay* relay = nullptr;
   // Where the far interface is, if not here.
   const OtherNode* node = nullptr;
+  // Also when it runs, not only when it opens its sockets.
+  bool far_runs_there = false;
+  // Where the far one listens; empty: at any port of its interface.
+  std::string listen_at = {};
+  // Where the near one finds it that listens at an address; empty: by the near interface.
+  std::function<std::string(Context& near, const std::string& listening)> way = {};
 };
 
 class Two {
@@ -50,12 +57,16 @@ class Two {
   // From now on the far one does not run, as if its process were stopped.
   void freeze_far(bool frozen) { hook_.frozen = frozen; }
 
-  // One message each way, compared byte for byte.
-  void exchange_messages(size_t size);
+  // One message each way, compared byte for byte, and its receipts if a path is said.
+  void exchange_messages(size_t size, std::optional<Path> path = {});
+  // Messages of all kinds of sizes, a read and a write.
+  void exchange_everything(Path path);
   // The same on a connection of its own, from its HELLO to its BYE.
   void exchange_anew();
   // Fetches with and without a destination, reads and writes, of `size` bytes.
   void exchange_tensors(size_t size);
+  // The near end says BYE; the far one hears it.
+  void say_goodbye();
 
   std::unique_ptr<Context> near, far;
   Listener listener;
@@ -69,10 +80,11 @@ class Two {
     Instant next_timeout() override { return kNever; }
     Context* other = nullptr;
     Relay* relay = nullptr;
+    const OtherNode* node = nullptr;
     bool frozen = false;
   };
   Hook hook_;
-  void exchange(Endpoint& near_end, Endpoint& far_end, size_t size);
+  void exchange(Endpoint& near_end, Endpoint& far_end, size_t size, std::optional<Path> path);
   uint64_t step_ = 0;
 };
 

@@ -1,21 +1,18 @@
 // SLP in UDP between two network namespaces: IPv4 and IPv6, cut and joined, with datagrams
 // lost, with a path MTU that falls, from and to many addresses, and without privileges.
-#define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <catch2/catch.hpp>
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <linux/capability.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -25,53 +22,40 @@
 #include <sluice/select/open.h>
 
 #include "kernel_compat/slp/slp_wire.h"
-#include "tests/l2/crossing.h"
+#include "tests/l2/two.h"
+#include "tests/l2/wire.h"
 #include "tests/support/audit.h"
+#include "tests/support/in_child.h"
 #include "tests/support/skip.h"
 
 namespace sluice::test {
 namespace {
 
-// Descriptors of the two namespaces. The test is in the left one.
-int left_net = -1, right_net = -1;
-
-void enter(int net) {
-  if (::setns(net, CLONE_NEWNET) != 0) std::abort();
+// The far one's namespace, where interface `right` is; null: no namespaces here.
+const OtherNode* far_node() {
+  static const std::unique_ptr<OtherNode> node = []() -> std::unique_ptr<OtherNode> {
+    if (!own_network() || !add_cable("left", 10, "right", 11)) return nullptr;
+    auto made = std::make_unique<OtherNode>();
+    bool ready = made->take("right") && run("ip address add 10.9.0.1/24 dev left") && run("ip address add fd09::1/64 dev left nodad");
+    made->inside([&] {
+      ready = ready && run("ip address add 10.9.0.2/24 dev right && ip address add 10.9.0.3/24 dev right && "
+                           "ip address add fd09::2/64 dev right nodad && ip address add fd09::3/64 dev right nodad");
+    });
+    return ready ? std::move(made) : nullptr;
+  }();
+  return node.get();
 }
+
+#define NEEDS_WIRE() \
+  if (far_node() == nullptr) return skip("netns", kNoNetwork)
+
 bool run_right(const std::string& command) {
-  enter(right_net);
-  bool done = run(command);
-  enter(left_net);
+  bool done = false;
+  far_node()->inside([&] { done = run(command); });
   return done;
 }
 
-int new_network() { return ::unshare(CLONE_NEWNET) == 0 ? ::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC) : -1; }
-
-bool make_wire() {
-  if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
-  right_net = new_network();
-  left_net = new_network();
-  if (right_net < 0 || left_net < 0) return false;
-  std::string far = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(right_net);
-  return run("ip link add left type veth peer name right netns " + far) && run("ip address add 10.9.0.1/24 dev left") &&
-         run("ip address add fd09::1/64 dev left nodad") && run("ip link set left up") && run("ip link set lo up") &&
-         run_right("ip address add 10.9.0.2/24 dev right && ip address add 10.9.0.3/24 dev right && "
-                   "ip address add fd09::2/64 dev right nodad && ip address add fd09::3/64 dev right nodad && "
-                   "ip link set right up && ip link set lo up");
-}
-
-bool have_wire = false;
-
-struct Prepare final : Catch::TestEventListenerBase {
-  using TestEventListenerBase::TestEventListenerBase;
-  void testRunStarting(const Catch::TestRunInfo&) override { have_wire = make_wire(); }
-};
-CATCH_REGISTER_LISTENER(Prepare)
-
-#define NEEDS_WIRE() \
-  if (!have_wire) return skip("netns", "no network namespaces with a veth pair: unshare or ip is refused")
-
-bool set_mtu(const std::string& mtu) { return run("ip link set left mtu " + mtu) && run_right("ip link set right mtu " + mtu); }
+bool set_both(int mtu) { return set_mtu("left", mtu) && run_right("ip link set right mtu " + std::to_string(mtu)); }
 
 // Fragments made in this namespace, of either IP.
 uint64_t fragments_made() {
@@ -91,41 +75,38 @@ uint64_t fragments_made() {
   return sum;
 }
 
-struct Two final : Crossing {
-  explicit Two(const std::string& listen_at = "l2://udp/10.9.0.2:0", std::string connect_to = "") {
-    enter_far = [] { enter(right_net); };
-    enter_near = [] { enter(left_net); };
-    listen(listen_at);
-    std::string address = listener.address();
-    if (connect_to.empty()) connect_to = address.substr(0, address.rfind(':'));
-    connect(connect_to + address.substr(address.rfind(':')));
-  }
-};
+// Over the cable: the far one listens at an address, and is called at `host`, or at the same.
+TwoOptions over_cable(const std::string& listen_at = "l2://udp/10.9.0.2:0", const std::string& host = "") {
+  return {.node = far_node(), .far_runs_there = true, .listen_at = listen_at, .way = [host](Context&, const std::string& listening) {
+            size_t port = listening.rfind(':');
+            return (host.empty() ? listening.substr(0, port) : host) + listening.substr(port);
+          }};
+}
 
-void say_goodbye(Two& two) {
-  CHECK(two.client.close(soon()).ok());
-  CHECK(two.until([&] { return two.server.state() == EndpointState::kClosed; }));
+// Within this namespace.
+TwoOptions at_home() {
+  return {.listen_at = "l2://udp/127.0.0.1:0", .way = [](Context&, const std::string& listening) { return listening; }};
 }
 
 TEST_CASE("over UDP, messages and one-sided access cross at MTU 1500, 9000 and 65000, by IPv4 and IPv6", "[l2][udp]") {
   NEEDS_WIRE();
-  for (const char* mtu : {"1500", "9000", "65000"}) {
+  for (int mtu : {1500, 9000, 65000}) {
     for (const char* address : {"l2://udp/10.9.0.2:0", "l2://udp/[fd09::2]:0"}) {
       NothingLeftBehind audit;
       INFO("MTU " << mtu << ", " << address);
-      REQUIRE(set_mtu(mtu));
+      REQUIRE(set_both(mtu));
       uint64_t fragments = fragments_made(), joined = read_counter("l2.udp_datagrams_joined");
       uint64_t too_large = read_counter("l2.frames_not_taken") + read_counter("l2.udp_segments_refused");
-      Two two(address);
-      everything(two, Path::kUdp);
+      Two two(over_cable(address));
+      two.exchange_everything(Path::kUdp);
       // At 65,000 one frame fills a call.
-      if (std::string(mtu) != "65000") CHECK(read_counter("l2.udp_datagrams_joined") > joined);
+      if (mtu != 65000) CHECK(read_counter("l2.udp_datagrams_joined") > joined);
       CHECK(fragments_made() == fragments);
       CHECK(read_counter("l2.frames_not_taken") + read_counter("l2.udp_segments_refused") == too_large);
-      say_goodbye(two);
+      two.say_goodbye();
     }
   }
-  REQUIRE(set_mtu("1500"));
+  REQUIRE(set_both(1500));
 }
 
 TEST_CASE("over UDP, what the network drops is sent again, and everything arrives once", "[l2][udp]") {
@@ -139,9 +120,9 @@ TEST_CASE("over UDP, what the network drops is sent again, and everything arrive
                   run_right("tc qdisc add dev right clsact && tc filter add dev right " + drop);
   if (!dropping) return skip("tc", "no classic BPF filter by tc here");
   for (const char* address : {"l2://udp/10.9.0.2:0", "l2://udp/[fd09::2]:0"}) {
-    Two two(address);
-    everything(two, Path::kUdp);
-    everything(two, Path::kUdp);
+    Two two(over_cable(address));
+    two.exchange_everything(Path::kUdp);
+    two.exchange_everything(Path::kUdp);
   }
   CHECK(run("tc qdisc del dev left clsact"));
   CHECK(run_right("tc qdisc del dev right clsact"));
@@ -152,24 +133,24 @@ TEST_CASE("a listener at every address answers from the one that was spoken to",
   for (const char* peer : {"l2://udp/10.9.0.2", "l2://udp/10.9.0.3", "l2://udp/[fd09::2]", "l2://udp/[fd09::3]"}) {
     NothingLeftBehind audit;
     INFO(peer);
-    Two two("l2://udp:0", peer);
-    exchange(two, 300'000, Path::kUdp);
-    say_goodbye(two);
+    Two two(over_cable("l2://udp:0", peer));
+    two.exchange_messages(300'000, Path::kUdp);
+    two.say_goodbye();
   }
-  Two two("l2://udp/0.0.0.0:0", "l2://udp/10.9.0.3");
-  exchange(two, 300'000, Path::kUdp);
+  Two two(over_cable("l2://udp/0.0.0.0:0", "l2://udp/10.9.0.3"));
+  two.exchange_messages(300'000, Path::kUdp);
 }
 
 TEST_CASE("over UDP, a path MTU that falls under a connection costs smaller frames, not the connection", "[l2][udp]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
-  REQUIRE(set_mtu("9000"));
+  REQUIRE(set_both(9000));
   uint64_t fragments = fragments_made();
-  Two two;
-  exchange(two, 1 << 20, Path::kUdp);
-  REQUIRE(set_mtu("1500"));
+  Two two(over_cable());
+  two.exchange_messages(1 << 20, Path::kUdp);
+  REQUIRE(set_both(1500));
   uint64_t refused = read_counter("l2.frames_not_taken");
-  exchange(two, 1 << 20, Path::kUdp);
+  two.exchange_messages(1 << 20, Path::kUdp);
   CHECK(read_counter("l2.frames_not_taken") > refused);
   CHECK(fragments_made() == fragments);
 }
@@ -177,18 +158,18 @@ TEST_CASE("over UDP, a path MTU that falls under a connection costs smaller fram
 TEST_CASE("over UDP, a way that is narrower than an Ethernet is refused with its size", "[l2][udp]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
-  REQUIRE(set_mtu("1400"));
+  REQUIRE(set_both(1400));
   auto context = std::move(open_context({})).value();
   auto connected = context->connect("l2://udp/10.9.0.2:7000");
   CHECK(connected.code() == Code::kUnsupported);
   CHECK(connected.status().detail().find("1372") != std::string_view::npos);
-  REQUIRE(set_mtu("1500"));
+  REQUIRE(set_both(1500));
 }
 
 TEST_CASE("over UDP, a pulled cable ends the connection in its time", "[l2][udp]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
-  Two two;
+  Two two(over_cable());
   Box box;
   REQUIRE(run_right("ip link set right down"));
   Tensor tensor = filled(*two.near, 1 << 20, 3).freeze();
@@ -273,14 +254,14 @@ class Stranger {
 TEST_CASE("over UDP, strangers' datagrams are dropped and counted, and disturb nobody", "[l2][udp]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
-  Two two;
+  Two two(over_cable());
   Stranger stranger(two.listener.address());
   auto counted = [&](const char* counter, const std::function<void()>& send) {
     INFO(counter);
     uint64_t before = read_counter(counter);
     send();
     CHECK(two.until([&] { return read_counter(counter) > before; }));
-    exchange(two, 10'000, Path::kUdp);
+    two.exchange_messages(10'000, Path::kUdp);
   };
   counted("l2.frames_dropped", [&] { stranger.send_junk(1); });
   counted("l2.frames_dropped", [&] { stranger.send_junk(1000); });
@@ -293,13 +274,13 @@ TEST_CASE("over UDP, strangers' datagrams are dropped and counted, and disturb n
   // The connection of somebody else, whose number is easy to guess.
   counted("l2.frames_of_nobody", [&] { stranger.send(SLP_PING, 1 << 16, 0); });
   counted("l2.frames_of_nobody", [&] { stranger.send(SLP_BYE, 1 << 16, 0); });
-  say_goodbye(two);
+  two.say_goodbye();
 }
 
 // Stands between a client and a listener, and sees all that the client sends.
-class Relay final : public ProgressHook {
+class Middle final : public ProgressHook {
  public:
-  explicit Relay(uint16_t listener_port) {
+  explicit Middle(uint16_t listener_port) {
     for (int* fd : {&client_side_, &listener_side_}) {
       *fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
       sockaddr_in any{};
@@ -313,7 +294,7 @@ class Relay final : public ProgressHook {
     socklen_t length = sizeof(own_);
     REQUIRE(::getsockname(client_side_, reinterpret_cast<sockaddr*>(&own_), &length) == 0);
   }
-  ~Relay() {
+  ~Middle() {
     ::close(client_side_);
     ::close(listener_side_);
   }
@@ -360,30 +341,32 @@ class Relay final : public ProgressHook {
 TEST_CASE("over UDP, a true frame that comes from elsewhere is nobody's, and is still good from its own place", "[l2][udp]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
-  Crossing two;
-  two.listen("l2://udp/127.0.0.1:0");
-  std::string address = two.listener.address();
-  Relay relay(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-  two.near->add_hook(&relay);
-  two.connect(relay.address());
-  exchange(two, 64, Path::kUdp);
-  relay.hold = true;
-  relay.last.clear();
+  std::optional<Middle> middle;
+  TwoOptions options = at_home();
+  options.way = [&](Context& near, const std::string& listening) {
+    middle.emplace(static_cast<uint16_t>(std::stoi(listening.substr(listening.rfind(':') + 1))));
+    near.add_hook(&*middle);
+    return middle->address();
+  };
+  Two two(options);
+  two.exchange_messages(64, Path::kUdp);
+  middle->hold = true;
+  middle->last.clear();
   Box in, out;
   REQUIRE(two.server.receive({.tag = 9}, std::move(two.far->allocate({64}, uint8)).value(), {.sink = &in, .deadline = soon()}).ok());
   REQUIRE(two.client.send(9, filled(*two.near, 64, 1).freeze(), {.sink = &out, .deadline = soon()}).ok());
-  REQUIRE(two.until([&] { return !relay.last.empty() && (relay.last[0] & 31) == SLP_EAGER; }));
+  REQUIRE(two.until([&] { return !middle->last.empty() && (middle->last[0] & 31) == SLP_EAGER; }));
   int elsewhere = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   uint64_t before = read_counter("l2.frames_of_nobody");
-  relay.send_from(elsewhere);
+  middle->send_from(elsewhere);
   CHECK(two.until([&] { return read_counter("l2.frames_of_nobody") > before || !in.all.empty(); }));
   CHECK(in.all.empty());
   ::close(elsewhere);
-  relay.hold = false;
-  relay.forward();
+  middle->hold = false;
+  middle->forward();
   REQUIRE(two.until([&] { return in.all.size() == 1 && out.all.size() == 1; }));
   CHECK(in.all[0].status.ok());
-  two.near->remove_hook(&relay);
+  two.near->remove_hook(&*middle);
 }
 
 // What a child without any capability finds: 0 as it should be.
@@ -394,10 +377,8 @@ int without_capabilities() {
   auto near = open_context({}), far = open_context({});
   if (!near.ok() || !far.ok()) return 3;
   if ((*far)->listen("l2://lo:0").code() != Code::kAccessDenied) return 4;
-  Crossing two;
-  two.listen("l2://udp/127.0.0.1:0");
-  two.connect(two.listener.address());
-  exchange(two, 4 << 20, Path::kUdp);
+  Two two(at_home());
+  two.exchange_messages(4 << 20, Path::kUdp);
   bool told = false;
   for (const PathReport& report : explain_paths()) {
     if (report.path == Path::kUdp) told = report.usable && report.why.find("KiB to receive") != std::string::npos;
@@ -407,13 +388,7 @@ int without_capabilities() {
 
 TEST_CASE("over UDP, a program without any capability is served, and told its buffers", "[l2][udp]") {
   NEEDS_WIRE();
-  pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) std::_Exit(without_capabilities());
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(in_child(without_capabilities) == 0);
 }
 
 }  // namespace

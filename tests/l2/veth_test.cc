@@ -1,67 +1,47 @@
 // Real frames between the two ends of a veth pair: no IP address anywhere. Whole, with
 // frames dropped by the kernel's filter, with the cable pulled, and what is refused.
-#define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <catch2/catch.hpp>
 
 #include <linux/capability.h>
-#include <sched.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <cstring>
 #include <string>
 
 #include <sluice/api/context.h>
 #include <sluice/base/counters.h>
 #include <sluice/select/open.h>
 
-#include "tests/l2/crossing.h"
+#include "tests/l2/two.h"
+#include "tests/l2/wire.h"
 #include "tests/support/audit.h"
+#include "tests/support/in_child.h"
 #include "tests/support/skip.h"
 
 namespace sluice::test {
 namespace {
 
-bool have_wire = false;
-
-struct Prepare final : Catch::TestEventListenerBase {
-  using TestEventListenerBase::TestEventListenerBase;
-  void testRunStarting(const Catch::TestRunInfo&) override {
-    have_wire = (::unshare(CLONE_NEWNET) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) &&
-                run("ip link add left address 02:00:00:00:00:0a type veth peer name right address 02:00:00:00:00:0b") &&
-                run("ip link set left up") && run("ip link set right up") && run("ip link set lo up");
-  }
-};
-CATCH_REGISTER_LISTENER(Prepare)
+// The cable lasts as long as the process: each case leaves it as it found it.
+bool have_wire() {
+  static const bool there = own_network() && add_cable("left", 10, "right", 11);
+  return there;
+}
 
 #define NEEDS_WIRE() \
-  if (!have_wire) return skip("netns", "no network namespace with a veth pair: unshare or ip is refused")
-
-struct Two final : Crossing {
-  Two() {
-    listen("l2://right:0");
-    std::string address = listener.address();
-    REQUIRE(address.starts_with("l2://right/02:00:00:00:00:0b:"));
-    connect("l2://left" + address.substr(std::strlen("l2://right")));
-  }
-};
+  if (!have_wire()) return skip("netns", kNoNetwork)
 
 TEST_CASE("messages and one-sided access cross at MTU 1500, 9000 and 65000", "[l2]") {
   NEEDS_WIRE();
-  for (const char* mtu : {"1500", "9000", "65000"}) {
+  for (int mtu : {1500, 9000, 65000}) {
     NothingLeftBehind audit;
     INFO("MTU " << mtu);
-    REQUIRE(run(std::string("ip link set left mtu ") + mtu));
-    REQUIRE(run(std::string("ip link set right mtu ") + mtu));
+    REQUIRE((set_mtu("left", mtu) && set_mtu("right", mtu)));
     Two two;
-    everything(two, Path::kPacket);
-    CHECK(two.client.close(soon()).ok());
-    CHECK(two.until([&] { return two.server.state() == EndpointState::kClosed; }));
+    CHECK(two.listener.address().starts_with("l2://right/02:00:00:00:00:0b:"));
+    two.exchange_everything(Path::kPacket);
+    two.say_goodbye();
   }
-  REQUIRE(run("ip link set left mtu 1500"));
-  REQUIRE(run("ip link set right mtu 1500"));
+  REQUIRE((set_mtu("left", 1500) && set_mtu("right", 1500)));
 }
 
 TEST_CASE("what the network drops is sent again, and everything arrives once", "[l2]") {
@@ -76,8 +56,8 @@ TEST_CASE("what the network drops is sent again, and everything arrives once", "
   if (!dropping) return skip("tc", "no classic BPF filter by tc here");
   {
     Two two;
-    everything(two, Path::kPacket);
-    everything(two, Path::kPacket);
+    two.exchange_everything(Path::kPacket);
+    two.exchange_everything(Path::kPacket);
   }
   CHECK(run("tc qdisc del dev left clsact"));
   CHECK(run("tc qdisc del dev right clsact"));
@@ -88,14 +68,14 @@ TEST_CASE("a pulled cable ends the connection in its time, with what was under w
   NothingLeftBehind audit;
   Two two;
   Box box;
-  REQUIRE(run("ip link set right down"));
+  REQUIRE(set_up("right", false));
   Tensor tensor = filled(*two.near, 1 << 20, 3).freeze();
   REQUIRE(two.client.send(5, tensor, {.sink = &box, .deadline = after(now(), std::chrono::seconds(60)), .level = Level::kPlaced}).ok());
   REQUIRE(two.until([&] { return two.client.state() == EndpointState::kClosed && two.server.state() == EndpointState::kClosed; }));
   REQUIRE(box.all.size() == 1);
   CHECK(box.all[0].status == Code::kOutcomeUnknown);  // it had been offered
   CHECK(box.all[0].status.detail().find("has no carrier") != std::string_view::npos);
-  REQUIRE(run("ip link set right up"));
+  REQUIRE(set_up("right", true));
 }
 
 TEST_CASE("an interface that is not there, or another's MAC address, is refused with what there is", "[l2]") {
@@ -132,13 +112,7 @@ int without_the_capability() {
 
 TEST_CASE("without CAP_NET_RAW the error names it and the command that grants it", "[l2]") {
   NEEDS_WIRE();
-  pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) std::_Exit(without_the_capability());
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(in_child(without_the_capability) == 0);
 }
 
 }  // namespace
