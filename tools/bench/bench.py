@@ -80,7 +80,7 @@ def parse(arguments):
     if options.quick and options.seconds is None:
         options.seconds = QUICK_SECONDS
     options.rounds = options.rounds or QUICK_ROUNDS
-    options.bin = os.path.abspath(options.bin)
+    options.bin = os.path.realpath(options.bin)  # bazel-bin moves to another folder when another configuration is built
     return options
 
 
