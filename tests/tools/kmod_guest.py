@@ -79,6 +79,16 @@ class OverTheModule(command.CommandTest):
         self.assertEqual(result["copied_by"]["server"]["user"], 0)
         self.assertEqual(result["user_copied_bytes_per_byte"], 0)
 
+    def test_memory_that_may_not_be_pinned_is_refused_with_the_limit_and_how_to_raise_it(self):
+        small = ("prlimit", "--memlock=1048576:1048576", *WITHOUT_RIGHTS)
+        server = self.start("perf", "send_bw", "--transport", "kmod", "-p", "0", within=self.wire.there)
+        address = server.stderr.readline().split()[-1].replace("kmod://right/", "kmod://left/")
+        done = self.run_command("perf", "send_bw", address, "-s", "2M", "-n", "4", "-t", "1", within=small, expect=1)
+        self.assertIn("2097152 bytes of memory could not be pinned", done.stderr)
+        self.assertIn("ulimit -l) is limited to 1024 KiB", done.stderr)
+        server.communicate(timeout=command.LIMIT_SECONDS)  # it hears of the client's end
+        self.assertNotEqual(server.returncode, 0)
+
     def test_the_module_is_found_and_who_may_not_use_it_is_told(self):
         def module(within=()):
             paths = json.loads(self.run_command("info", "--json", within=within).stdout)["paths"]
