@@ -148,13 +148,14 @@ size_t Context::poll_events(int timeout_ms) {
   int count = ::epoll_wait(epoll_fd_, events.data(), kEventsPerCheck, timeout_ms);
   if (count <= 0) return 0;
   delivering_ = true;
+  bool rung = false;
   size_t work = 0;
   for (int i = 0; i < count; ++i) {
     auto* handler = static_cast<EventHandler*>(events[i].data.ptr);
     if (handler == nullptr) {  // the doorbell of the mailbox
       uint64_t ignored;
       [[maybe_unused]] ssize_t n = ::read(mailbox_->doorbell(), &ignored, sizeof(ignored));
-      work += mailbox_->open_all();
+      rung = true;
       continue;
     }
     if (std::find(dead_handlers_.begin(), dead_handlers_.end(), handler) != dead_handlers_.end()) continue;
@@ -163,6 +164,9 @@ size_t Context::poll_events(int timeout_ms) {
   }
   delivering_ = false;
   dead_handlers_.clear();
+  // Last: a letter may wait for things and end them, and so take handlers away that events of this
+  // batch are for.
+  if (rung) work += mailbox_->open_all();
   return work;
 }
 
