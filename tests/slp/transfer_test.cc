@@ -172,6 +172,31 @@ TEST_CASE("after a handle is closed nothing of it is read or written", "[slp]") 
   }
 }
 
+TEST_CASE("a transfer that is given up while the control stream is full is given up at the other end later", "[slp]") {
+  constexpr uint64_t kBytes = 500'000;
+  Pair pair(1452, 1 << 30);
+  uint32_t handle = pair.lend(1, kBytes, SLP_READ);
+  uint64_t sent = 0;
+  pair.pass = [&](bool from_client, Frame& frame) {
+    if (!from_client && type_of(frame) == SLP_DATA) sent += frame.size();
+    return true;
+  };
+  // 48 bytes each, and 2,048 in all: of the last ones the request finds room, its end does not.
+  for (int round = 0; round < 3; ++round) {
+    for (uint64_t cookie = 10; cookie < 26; ++cookie) {
+      pair.client.memory[cookie].resize(kBytes);
+      REQUIRE(slp_pull(pair.client.session, handle, 0, kBytes, cookie) == SLP_OK);
+    }
+    for (uint64_t cookie = 10; cookie < 26; ++cookie) REQUIRE(slp_cancel(pair.client.session, cookie));
+  }
+  pair.run(pair.now + kSecond);
+  CHECK(sent > 0);
+  CHECK(sent < 5 * kBytes);
+  CHECK(slp_drained(pair.client.session));
+  CHECK(pair.client.ended.empty());
+  CHECK(pair.client.node.pulling == 0);
+}
+
 TEST_CASE("transfers under way take turns, frame by frame", "[slp]") {
   constexpr uint64_t kBytes = 150 * SLP_UNIT_BYTES;  // all that are pulled are within the budget
   for (bool pull : {true, false}) {
