@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -128,7 +129,10 @@ int measure_pingpong(const bare::Options& options, Side& side, const bare::PeerR
 
 // ---- bulk: message by message, each checked
 
-int send_bulk(const bare::Options& options, Side& side, bare::PeerReport& report) {
+// Messages that the far end has made: what it takes to make one is not timed.
+using Made = std::atomic<uint64_t>;
+
+int send_bulk(const bare::Options& options, Side& side, Made& made, bare::PeerReport& report) {
   Box go, out;
   side.size = 1;
   for (uint64_t i = 0; i < options.iterations; ++i) side.receive(side.buffer(), go);
@@ -138,6 +142,7 @@ int send_bulk(const bare::Options& options, Side& side, bare::PeerReport& report
     bare::fill_pattern(reused.bytes().data(), options.size, static_cast<uint32_t>(i));
     if (options.corrupt) bare::flip_one_bit(reused.bytes().data(), options.size);
     Tensor tensor = std::move(reused).freeze();
+    made.store(i + 1);
     side.until(go, i + 1);
     const double before = bare::process_cpu_seconds();
     bare::burn_ns(options.slow_ns);
@@ -151,7 +156,7 @@ int send_bulk(const bare::Options& options, Side& side, bare::PeerReport& report
   return 0;
 }
 
-int measure_bulk(const bare::Options& options, Side& side, const bare::PeerReport& report) {
+int measure_bulk(const bare::Options& options, Side& side, const Made& made, const bare::PeerReport& report) {
   Box in, out;
   bare::Samples seconds;
   uint64_t wrong = 0;
@@ -162,6 +167,8 @@ int measure_bulk(const bare::Options& options, Side& side, const bare::PeerRepor
   Buffer into = side.buffer();
   for (uint64_t i = 0; i < options.iterations; ++i) {
     side.receive(std::move(into), in);
+    while (made.load() <= i) {
+    }
     const double cpu_before = bare::process_cpu_seconds();
     const uint64_t start = bare::now_ns();
     side.send(go, out);
@@ -192,22 +199,22 @@ void tell_counters(const char* who) {
   }
 }
 
-int far_side(const bare::Options& options, const Mode& mode, int ready, bare::PeerReport& report) {
+int far_side(const bare::Options& options, const Mode& mode, int ready, Made& made, bare::PeerReport& report) {
   Side side(mode, End::kFar, options.size);
   Listener listener = must(side.context->listen(listen_address(mode)), "listen");
   if (write(ready, "", 1) != 1) bare::die("telling that it listens");
   side.endpoint = must(listener.accept(later()), "accept");
-  int result = mode.bulk ? send_bulk(options, side, report) : echo(options, side, report);
+  int result = mode.bulk ? send_bulk(options, side, made, report) : echo(options, side, report);
   tell_counters("far");
   return result;
 }
 
-int near_side(const bare::Options& options, const Mode& mode, int ready, const bare::PeerReport& report) {
+int near_side(const bare::Options& options, const Mode& mode, int ready, const Made& made, const bare::PeerReport& report) {
   Side side(mode, End::kNear, options.size);
   char byte;
   if (read(ready, &byte, 1) != 1) bare::die("waiting for the listener");
   side.endpoint = must(side.context->connect(connect_address(mode)), "connect");
-  int result = mode.bulk ? measure_bulk(options, side, report) : measure_pingpong(options, side, report);
+  int result = mode.bulk ? measure_bulk(options, side, made, report) : measure_pingpong(options, side, report);
   tell_counters("near");
   (void)side.endpoint.close(later());
   return result;
@@ -229,7 +236,8 @@ int main(int argc, char** argv) {
   const Mode mode = parse(options.mode);
   int pipe_ends[2];
   if (pipe(pipe_ends) != 0) bare::die("pipe");
+  auto* made = new (bare::map_shared(sizeof(Made))) Made(0);
   return bare::run_pair(
-      options, [&](bare::PeerReport& report) { return far_side(options, mode, pipe_ends[1], report); },
-      [&](bare::PeerReport& report) { return near_side(options, mode, pipe_ends[0], report); });
+      options, [&](bare::PeerReport& report) { return far_side(options, mode, pipe_ends[1], *made, report); },
+      [&](bare::PeerReport& report) { return near_side(options, mode, pipe_ends[0], *made, report); });
 }
