@@ -5,6 +5,10 @@ namespace {
 
 constexpr Reached kNo = Reached::kNowhere, kS = Reached::kServer, kC = Reached::kClient, kBoth = Reached::kEither;
 
+constexpr const char* kNeedsModule =
+    "the kernel module is loaded in guests only, and the matrix over it is not written yet; what a killed process leaves "
+    "there is tested by //tests/module:life_guest_test";
+
 constexpr Label kLabels[] = {
     // name, shm, tcp, sluice, rdma, l2, busy
     {"session.want", kBoth, kBoth, kNo, kBoth, kBoth, false},
@@ -60,6 +64,12 @@ constexpr Label kLabels[] = {
     {"l2.partly_placed", kNo, kNo, kNo, kNo, kBoth, true},
     {"l2.moved", kNo, kNo, kNo, kNo, kBoth, false},
     {"l2.bye", kNo, kNo, kNo, kNo, kBoth, false},
+
+    {"kmod.window_open", kNo, kNo, kNo, kNo, kNo, false, kNeedsModule},
+    {"kmod.window_close", kNo, kNo, kNo, kNo, kNo, false, kNeedsModule},
+    {"kmod.pull", kNo, kNo, kNo, kNo, kNo, false, kNeedsModule},
+    {"kmod.push", kNo, kNo, kNo, kNo, kNo, false, kNeedsModule},
+    {"kmod.stopped", kNo, kNo, kNo, kNo, kNo, false, kNeedsModule},
 
     {"select.greeted", kNo, kNo, kC, kNo, kNo, false},
     {"select.met", kNo, kNo, kC, kNo, kNo, false},
