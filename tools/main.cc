@@ -13,6 +13,7 @@
 #include "tools/info/info_command.h"
 #include "tools/lab/lab_command.h"
 #include "tools/perf/perf_command.h"
+#include "tools/perf/personality.h"
 #include "tools/version.h"
 
 namespace {
@@ -49,12 +50,12 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::vector<std::string> arguments = sluice::tools::as_command({argv, argv + argc});
   if (argc > 1 && std::string(argv[1]) == "lab") return sluice::tools::run_lab(argc - 2, argv + 2);
   if (argc > 1 && std::string(argv[1]) == "bench") return sluice::tools::run_bench(argc - 2, argv + 2);
   CLI::App app("sluice moves tensors between processes", "sluice");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("sluice ") + sluice::tools::kVersion);
-  std::vector<std::string> arguments(argv, argv + argc);
   int exit_code = 0;
   sluice::tools::add_perf_command(app, arguments, exit_code);
   sluice::tools::add_demo_command(app, exit_code);
@@ -65,12 +66,13 @@ int main(int argc, char** argv) {
   sluice::tools::add_bench_command(app);
   app.add_subcommand("version", "print the version")->callback([] { fmt::print("sluice {}\n", sluice::tools::kVersion); });
   std::vector<std::string> commands = names_of_commands(app);
-  if (argc > 1 && argv[1][0] != '-' && std::find(commands.begin(), commands.end(), argv[1]) == commands.end()) {
-    fmt::print(stderr, "sluice: COMMAND: '{}' is none of {}; example: sluice info\n", argv[1], fmt::join(commands, " "));
+  if (arguments.size() > 1 && !arguments[1].starts_with('-') && std::find(commands.begin(), commands.end(), arguments[1]) == commands.end()) {
+    fmt::print(stderr, "sluice: COMMAND: '{}' is none of {}; example: sluice info\n", arguments[1], fmt::join(commands, " "));
     return kExitUsage;
   }
   try {
-    app.parse(argc, argv);
+    // From the last to the first, as the library takes them.
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend() - 1));
   } catch (const CLI::Success& wanted) {  // --help, --version
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {

@@ -1,13 +1,13 @@
 #include "tools/perf/perf_command.h"
 
-#include <charconv>
 #include <memory>
 
 #include <sluice/api/address.h>
 #include <sluice/l2/interfaces.h>
 
 #include "tools/perf/plan.h"
-#include "tools/perf/report.h"
+#include "tools/perf/refusal.h"
+#include "tools/perf/report_flags.h"
 #include "tools/perf/roles.h"
 #include "tools/perf/size_text.h"
 
@@ -23,23 +23,6 @@ std::string names_of_tests() {
   std::string names;
   for (const TestKind& test : kTests) names += (names.empty() ? "" : " ") + std::string(test.name);
   return names;
-}
-
-// One line that names the flag, the value and an example (CLI11 prints flag and colon).
-[[noreturn]] void refuse(const std::string& flag, const std::string& value, const std::string& why, const std::string& example) {
-  throw CLI::ValidationError(flag, "'" + value + "' " + why + "; example: " + example);
-}
-
-template <typename T>
-T number(const std::string& flag, const std::string& text, T least, T most, const std::string& example) {
-  T value{};
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
-    std::string range = std::is_floating_point_v<T> ? "is no number above 0 and at most 86400"
-                                                    : "is no number from " + std::to_string(least) + " to " + std::to_string(most);
-    refuse(flag, text, range, example);
-  }
-  return value;
 }
 
 void add_load_flags(CLI::App& perf, PerfOptions& o) {
@@ -66,7 +49,7 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("-t,--tx-depth", [&o](const std::string& text) {
     o.tx_depth = static_cast<uint32_t>(number<uint64_t>("--tx-depth", text, 1, kMostDepth, "--tx-depth 16"));
   }, "operations outstanding at once in _bw tests (default 128, at most 512 MiB of them)");
-  perf.add_option_function<std::string>("-q,--qps", [&o](const std::string& text) {
+  perf.add_option_function<std::string>("-q,--qps,--qp", [&o](const std::string& text) {
     o.qps = number<uint32_t>("--qps", text, 1, kMostQps, "--qps 4");
   }, "_bw tests but exchange_bw: connections (queue pairs, with --transport rdma) at once, each --tx-depth deep, that share the iterations (default 1; a server follows its client)");
   perf.add_option_function<std::string>("--warmup", [&o](const std::string& text) {
@@ -90,23 +73,19 @@ void add_link_flags(CLI::App& perf, PerfOptions& o) {
     o.port = static_cast<uint16_t>(number<unsigned>("--port", text, 0, 65535, "--port 18515"));
   }, "port (default 18515); a server takes any free one for 0 and says which");
   perf.add_option("--bind", o.bind, "address that a server listens at (default 0.0.0.0; with --self, rdma: the first of an RDMA device; kmod, l2: an interface, by default the only one; l2 with --self: lo)");
-  perf.add_option_function<std::string>("--wait", [&o](const std::string& text) {
+  auto* wait = perf.add_option_function<std::string>("--wait", [&o](const std::string& text) {
     if (text == "adaptive") o.waiting = Waiting::kAdaptive;
     else if (text == "spin") o.waiting = Waiting::kSpin;
     else if (text == "sleep") o.waiting = Waiting::kSleep;
     else refuse("--wait", text, "is none of adaptive spin sleep", "--wait spin");
   }, "how to wait: adaptive, spin or sleep");
+  perf.add_flag_callback("-e,--events", [&o] { o.waiting = Waiting::kSleep; }, "the same as --wait sleep")->excludes(wait);
   perf.add_flag("--self", o.self, "run both ends, in two processes on this machine");
   perf.add_option_function<std::string>("--pin", [&o](const std::string& text) {
     if (text != "auto" && text != "off") refuse("--pin", text, "is none of auto off", "--pin off");
     o.pin = text == "auto";
   }, "with --self, each process on a CPU of its own where there are two: auto or off");
   perf.add_flag("--forever", o.forever, "a server that goes on after its first client");
-  perf.add_option_function<std::string>("--json", [&o](const std::string& path) {
-    std::string obstacle = json_obstacle(path);
-    if (!obstacle.empty()) refuse("--json", path, "cannot be written: " + obstacle, "--json /tmp/perf.json");
-    o.json_path = path;
-  }, "write the results there as JSON; - is stdout, instead of the table");
 }
 
 void check_atomic(PerfOptions& o) {
@@ -152,7 +131,6 @@ void check_combination(PerfOptions& o) {
   bool striped = !o.test->latency && o.test->verb != Verb::kExchange;
   if (o.qps > 1 && !striped) refuse("--qps", std::to_string(o.qps), "is for send_bw, write_bw, read_bw and atomic_bw", "sluice perf write_bw --self --qps 4");
   if (o.into && o.test->verb != Verb::kExchange) refuse("--into", std::string(o.test->name), "fetches nothing", "sluice perf exchange_bw --self --into");
-  if (!o.json_path.empty() && !o.self && o.host.empty()) refuse("--json", o.json_path, "has no use at a server: the client has the figures", "sluice perf send_lat HOST --json /tmp/perf.json");
   if (o.transport == "l2" || o.transport == "kmod") check_interface(o);
   if (!o.self) {
     Result<Address> address = Address::parse(meeting_address(o));
@@ -176,8 +154,13 @@ void add_perf_command(CLI::App& app, const std::vector<std::string>& argv, int& 
   options->argv = argv;
   add_load_flags(*perf, *options);
   add_link_flags(*perf, *options);
-  perf->callback([options, &exit_code] {
+  add_report_flags(*perf, *options);
+  add_unhonoured_flags(*perf, *options);
+  perf->allow_extras();  // told by check_extras(), with the flag that is meant
+  perf->callback([perf, options, &exit_code] {
+    check_extras(*perf);
     check_combination(*options);
+    check_report(*options);
     exit_code = run_perf(*options);
   });
 }

@@ -84,6 +84,15 @@ inline constexpr uint32_t kMostQps = 64;
 
 inline constexpr std::string_view kAnyAddress = "0.0.0.0";
 
+// What stdout has.
+enum class Format : uint8_t { kText, kPerftest, kJson, kNdjson, kCsv };
+
+// A flag that perftest's scripts give and that has no effect here.
+struct Unhonoured {
+  std::string flag;
+  std::string why;
+};
+
 struct PerfOptions {
   const TestKind* test = nullptr;
   std::string host;  // empty: server, or both ends with `self`
@@ -96,7 +105,11 @@ struct PerfOptions {
   std::optional<uint64_t> warmup;
   uint32_t tx_depth = 0;
   uint32_t qps = 1;  // of the client; the server follows
-  std::string json_path;
+  Format format = Format::kText;
+  bool gigabits = false;    // perftest's text: Gb/s instead of MiB/s
+  std::string json_path;    // beside what stdout has, or "-": kJson
+  std::vector<Unhonoured> unhonoured;
+  bool strict = false;      // those end the run before it begins
   Waiting waiting = Waiting::kAdaptive;
   bool self = false;
   bool forever = false;

@@ -1,4 +1,4 @@
-// What a run prints and writes: a table for people, JSON for programs.
+// What a run says as JSON: schema "sluice.perf/1" (docs/perf.md).
 #pragma once
 
 #include <string>
@@ -14,16 +14,11 @@ struct Surroundings {
   double steal_before_seconds = 0;
 };
 
-void print_header(const TestKind& test);
-void print_row(const Measurement& measurement);
+inline constexpr const char* kSchema = "sluice.perf/1";
 
-// Schema "sluice.perf/1". A damaged last measurement is left out: it has no figures.
+// One of the document's results.
+Json to_json(const Measurement& measurement);
+// The document. A damaged last measurement is left out: it has no figures.
 Json to_json(const PerfOptions& options, const Surroundings& surroundings, const ClientRun& run);
-
-// Whether a file can be made at `path`; else why not. Leaves nothing there.
-std::string json_obstacle(const std::string& path);
-// All or nothing: into a file beside it, then renamed. What is not a regular file (a
-// pipe, /dev/null) is written directly; "-" is stdout.
-Status write_json(const std::string& path, const Json& document);
 
 }  // namespace sluice::tools

@@ -13,6 +13,7 @@
 #include <sluice/verbs/devices.h>
 
 #include "tools/info/machine.h"
+#include "tools/perf/output.h"
 #include "tools/perf/processes.h"
 #include "tools/perf/report.h"
 #include "tools/perf/size_text.h"
@@ -117,25 +118,25 @@ int be_client(const PerfOptions& options, const std::string& address, int cpu, b
   if (cpu >= 0) pin(options, cpu);
   Result<Endpoint> endpoint = (*context)->connect(address);
   if (!endpoint.ok()) return fail(endpoint.status());
-  bool table = options.json_path != "-";
-  if (table) print_header(*options.test);
+  Output output(options);
+  output.begin(endpoint->info());
   ClientRun run;
   RunOptions how{.perf = &options, .one_process = one_process};
   how.next = [&] { return (*context)->connect(address); };
-  Status status = run_client(**context, *endpoint, how, run,
-                             [table](const Measurement& m) { if (table) print_row(m); });
+  Status status = run_client(**context, *endpoint, how, run, [&output](const Measurement& m) { output.add(m); });
   for (const std::string& warning : run.warnings) fmt::print(stderr, "sluice perf: {}\n", warning);
   int code = status.ok() ? kExitOk : fail(status);
   if (run.corrupt) {
     fmt::print(stderr, "sluice perf: {} bytes arrived that were not sent; no figures\n", run.measurements.back().verdict.mismatched_bytes);
     code = kExitCorrupt;
   }
-  if (!options.json_path.empty()) {
-    if (!status.ok()) run.warnings.push_back(status.to_string());
-    Status written = write_json(options.json_path, to_json(options, surroundings, run));
-    if (!written.ok()) return fail(written);
-  }
-  return code;
+  for (const Unhonoured& note : options.unhonoured) run.warnings.push_back(note.flag + " has no effect: " + note.why);
+  if (!status.ok()) run.warnings.push_back(status.to_string());
+  Json document = to_json(options, surroundings, run);
+  if (Status written = output.end(document); !written.ok()) return fail(written);
+  if (options.json_path.empty()) return code;
+  Status written = write_json(options.json_path, document);
+  return written.ok() ? code : fail(written);
 }
 
 // A damaged payload outweighs all else; then the client's word.
@@ -235,6 +236,7 @@ int run_perf(const PerfOptions& options) {
     return kExitFailed;
   }
   if (!fits_in_memory(options)) return kExitFailed;
+  for (const Unhonoured& note : options.unhonoured) fmt::print(stderr, "sluice perf: {} has no effect: {}\n", note.flag, note.why);
   if (options.self) return options.transport == "loopback" ? both_in_one_process(options) : both_in_two_processes(options);
   if (!options.host.empty()) return be_client(options, meeting_address(options), -1, false);
   ServerDuty duty{.address = meeting_address(options), .forever = options.forever};

@@ -1,0 +1,26 @@
+#include <catch2/catch.hpp>
+
+#include "tools/perf/nearest.h"
+
+namespace sluice::tools {
+namespace {
+
+const std::vector<std::string> kFlags = {"--iters", "--size", "--tx-depth", "--transport"};
+
+TEST_CASE("a letter changed, left out, added or swapped still names the flag", "[nearest]") {
+  CHECK(nearest("--itres", kFlags) == "--iters");
+  CHECK(nearest("--iter", kFlags) == "--iters");
+  CHECK(nearest("--sizes", kFlags) == "--size");
+  CHECK(nearest("--tx_depth", kFlags) == "--tx-depth");
+}
+
+TEST_CASE("what a flag begins with names it", "[nearest]") { CHECK(nearest("--tr", kFlags) == "--transport"); }
+
+TEST_CASE("what is far from all names none", "[nearest]") {
+  CHECK(nearest("--wholly-other", kFlags).empty());
+  CHECK(nearest("", kFlags).empty());
+  CHECK(nearest("--size", {}).empty());
+}
+
+}  // namespace
+}  // namespace sluice::tools

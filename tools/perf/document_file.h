@@ -1,0 +1,18 @@
+// A JSON document as a file that is there whole or not at all.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+#include <sluice/base/result.h>
+
+namespace sluice::tools {
+
+// Whether a file can be made at `path`; else why not. Leaves nothing there.
+std::string json_obstacle(const std::string& path);
+// All or nothing: into a file beside it, then renamed. What is not a regular file (a
+// pipe, /dev/null) is written directly; "-" is stdout.
+Status write_json(const std::string& path, const nlohmann::json& document);
+
+}  // namespace sluice::tools

@@ -1,0 +1,86 @@
+#include "tools/perf/output.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "tools/perf/figures.h"
+#include "tools/perf/perftest_text.h"
+#include "tools/perf/report.h"
+
+namespace sluice::tools {
+namespace {
+
+void text_header(const TestKind& test) {
+  if (test.latency) {
+    fmt::print(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]   copies/byte\n");
+  } else {
+    fmt::print(" #bytes     #iterations    BW average[MiB/sec]   MsgRate[Mpps]   CPU[ns/byte]   copies/byte   path\n");
+  }
+}
+
+void text_row(const Measurement& m) {
+  double copies = copies_per_byte(m);
+  if (m.load.test->latency) {
+    const Distribution& d = m.latency_ns;
+    fmt::print(" {:<10} {:<10} {:<14.3f} {:<14.3f} {:<16.3f} {:<14.3f} {:<15.3f} {:<22.3f} {:<24.3f} {:.2f}\n", m.load.size_bytes,
+               m.iterations, d.min / 1e3, d.max / 1e3, d.p50 / 1e3, d.mean / 1e3, d.stdev / 1e3, d.p99 / 1e3, d.p99_9 / 1e3, copies);
+  } else {
+    fmt::print(" {:<10} {:<14} {:<21.2f} {:<15.6f} {:<14.4f} {:<13.2f} {}\n", m.load.size_bytes, m.iterations,
+               bytes_per_second(m) / (1 << 20), messages_per_second(m) / 1e6,
+               per_byte(m.cpu_ns, m.payload_bytes), copies, m.path);
+  }
+}
+
+// Columns of csv. None holds a comma or a quote.
+void csv_header() {
+  fmt::print("test,transport,size_bytes,iterations,seconds,bytes_per_second,messages_per_second,min_ns,p50_ns,p99_ns,p99_9_ns,max_ns,mean_ns,stdev_ns,"
+             "cpu_ns_per_byte,copied_bytes_per_byte,verified_bytes,errors,tx_depth,qps\n");
+}
+
+void csv_row(const Measurement& m) {
+  const Distribution& d = m.latency_ns;
+  fmt::print("{},{},{},{},{},{},{},", m.load.test->name, m.path, m.load.size_bytes, m.iterations, m.seconds, bytes_per_second(m), messages_per_second(m));
+  fmt::print("{},{},{},{},{},{},{},", d.min, d.p50, d.p99, d.p99_9, d.max, d.mean, d.stdev);
+  fmt::print("{},{},{},{},{},{}\n", per_byte(m.cpu_ns, m.payload_bytes), copies_per_byte(m), m.verdict.verified_bytes, m.verdict.mismatched_bytes,
+             m.load.depth, m.load.qps);
+}
+
+}  // namespace
+
+void Output::begin(const EndpointInfo& link) {
+  switch (options_.format) {
+    case Format::kText: text_header(*options_.test); break;
+    case Format::kPerftest: perftest_header(options_, link); break;
+    case Format::kCsv: csv_header(); break;
+    case Format::kJson:
+    case Format::kNdjson: break;
+  }
+  std::fflush(stdout);
+}
+
+void Output::add(const Measurement& m) {
+  switch (options_.format) {
+    case Format::kText: text_row(m); break;
+    case Format::kPerftest: perftest_row(options_, m); break;
+    case Format::kCsv: csv_row(m); break;
+    case Format::kNdjson: {
+      Json line = to_json(m);
+      line["schema"] = kSchema;
+      line["type"] = "result";
+      fmt::print("{}\n", line.dump());
+      break;
+    }
+    case Format::kJson: break;
+  }
+  std::fflush(stdout);
+}
+
+Status Output::end(const Json& document) {
+  if (options_.format == Format::kJson) return write_json("-", document);
+  if (options_.format == Format::kPerftest) perftest_footer();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return Status();
+  return Status(Code::kInternal, Scope::kOperation, "perf/output", "stdout cannot be written");
+}
+
+}  // namespace sluice::tools

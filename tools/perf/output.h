@@ -1,0 +1,24 @@
+// What stdout has, in the format that was asked for. Results only: notes go to stderr.
+#pragma once
+
+#include "tools/perf/document_file.h"
+#include "tools/perf/run.h"
+
+namespace sluice::tools {
+
+class Output {
+ public:
+  // `options` outlive it.
+  explicit Output(const PerfOptions& options) : options_(options) {}
+
+  void begin(const EndpointInfo& link);
+  // As it is measured.
+  void add(const Measurement& measurement);
+  // Errors: kInternal where stdout took less than all.
+  Status end(const Json& document);
+
+ private:
+  const PerfOptions& options_;
+};
+
+}  // namespace sluice::tools

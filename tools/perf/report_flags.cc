@@ -1,0 +1,126 @@
+#include "tools/perf/report_flags.h"
+
+#include "tools/perf/document_file.h"
+#include "tools/perf/nearest.h"
+#include "tools/perf/refusal.h"
+
+namespace sluice::tools {
+namespace {
+
+struct NamedFormat {
+  const char* name;
+  Format format;
+};
+constexpr NamedFormat kFormats[] = {{"text", Format::kText},     {"perftest", Format::kPerftest}, {"json", Format::kJson},
+                                    {"ndjson", Format::kNdjson}, {"csv", Format::kCsv}};
+
+Format parse_format(const std::string& text) {
+  for (const NamedFormat& known : kFormats) {
+    if (text == known.name) return known.format;
+  }
+  refuse("--format", text, "is none of text perftest json ndjson csv", "--format csv");
+}
+
+struct Known {
+  const char* names;
+  bool has_value;
+  const char* why;
+};
+
+constexpr const char* kByAddress = "the device, port and GID follow from the address: see sluice info --explain HOST";
+constexpr const char* kByItself = "sluice chooses it";
+constexpr const char* kNoPart = "sluice has nothing like it";
+// Flags of perftest 4.5 that change how a run is done, not what it means. Others of its
+// flags are unknown: to ignore --reversed would be to measure something else.
+constexpr Known kUnhonoured[] = {
+    {"-d,--ib-dev", true, kByAddress},        {"-i,--ib-port", true, kByAddress},
+    {"-x,--gid-index", true, kByAddress},     {"-m,--mtu", true, kByItself},
+    {"-S,--sl", true, kByItself},             {"-T,--tos", true, kByItself},
+    {"--tclass", true, kByItself},            {"-L,--hop_limit", true, kByItself},
+    {"-u,--qp-timeout", true, kByItself},     {"--retry_count", true, kByItself},
+    {"--pkey_index", true, kByItself},        {"-r,--rx-depth", true, kByItself},
+    {"-o,--outs", true, kByItself},           {"-l,--post_list", true, kByItself},
+    {"--recv_post_list", true, kByItself},    {"-Q,--cq-mod", true, kByItself},
+    {"-I,--inline_size", true, kByItself},    {"-R,--rdma_cm", false, kByItself},
+    {"-z,--com_rdma_cm", false, kByItself},   {"-f,--margin", true, "nothing is left out at the ends of a duration"},
+    {"-C,--report-cycles", false, kNoPart},   {"-U,--report-unsorted", false, kNoPart},
+    {"--odp", false, kByItself},              {"--use_hugepages", false, kByItself},
+    {"--mr_per_qp", false, kNoPart},          {"--use-srq", false, kNoPart},
+    {"--use_old_post_send", false, kNoPart},  {"--disable_pcie_relaxed", false, kNoPart},
+    {"--cpu_util", false, "the CPU time of both ends is in the other formats"},
+};
+
+void set_format(PerfOptions& o, const std::string& text) { o.format = parse_format(text); }
+
+}  // namespace
+
+void add_report_flags(CLI::App& perf, PerfOptions& o) {
+  perf.add_option_function<std::string>("--format", [&o](const std::string& text) { set_format(o, text); },
+                                        "what stdout has: text (a table), perftest (its text, to the letter), json (all at the end), ndjson (a line as each size is "
+                                        "measured) or csv; docs/perf.md has columns and units")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  perf.add_flag("--report_gbits", o.gigabits, "--format perftest: Gb/s instead of MiB/s");
+  perf.add_option_function<std::string>("--json", [&o](const std::string& path) {
+    std::string obstacle = json_obstacle(path);
+    if (!obstacle.empty()) refuse("--json", path, "cannot be written: " + obstacle, "--json /tmp/perf.json");
+    o.json_path = path;
+  }, "write the results there as JSON as well; - is stdout, instead of the table");
+  perf.add_flag("--strict", o.strict, "a flag that cannot be honoured here ends the run before it begins, instead of a warning");
+}
+
+void add_unhonoured_flags(CLI::App& perf, PerfOptions& o) {
+  const std::string group = "perftest's flags that are taken and have no effect (one warning each; refused with --strict)";
+  for (const Known& known : kUnhonoured) {
+    std::string names = known.names;
+    Unhonoured note{names.substr(names.rfind(',') + 1), known.why};
+    if (known.has_value) {
+      perf.add_option_function<std::string>(names, [&o, note](const std::string&) { o.unhonoured.push_back(note); }, known.why)->group(group);
+    } else {
+      perf.add_flag_callback(names, [&o, note] { o.unhonoured.push_back(note); }, known.why)->group(group);
+    }
+  }
+  perf.add_option_function<std::string>("-c,--connection", [](const std::string& text) {
+    if (text != "RC") refuse("--connection", text, "is not RC, the only one there is", "--connection RC");
+  }, "RC")->group(group);
+  // What they ask for is so in any case.
+  for (const char* names : {"-F,--CPU-freq", "-N,--noPeak", "--perform_warm_up", "--dont_xchg_versions"}) {
+    perf.add_flag_callback(names, [] {}, "so in any case")->group(group);
+  }
+}
+
+void check_report(PerfOptions& o) {
+  bool server = !o.self && o.host.empty();
+  const std::string example = "sluice perf send_lat HOST --json /tmp/perf.json";
+  if (!o.json_path.empty() && server) refuse("--json", o.json_path, "has no use at a server: the client has the figures", example);
+  if (o.json_path == "-") {
+    if (o.format != Format::kText && o.format != Format::kJson) refuse("--json", "-", "is stdout, and so is --format's", "--format csv --json /tmp/perf.json");
+    o.format = Format::kJson;
+    o.json_path.clear();
+  }
+  if (o.format == Format::kPerftest && o.test->verb == Verb::kExchange) {
+    refuse("--format", "perftest", "has no " + std::string(o.test->name), "sluice perf write_bw --self --format perftest");
+  }
+  if (o.gigabits && o.format != Format::kPerftest) refuse("--report_gbits", "", "is of --format perftest", "--format perftest --report_gbits");
+  if (o.strict && !o.unhonoured.empty()) refuse(o.unhonoured[0].flag, "--strict", "does not let it pass: " + o.unhonoured[0].why, "sluice perf send_lat --self");
+}
+
+void check_extras(const CLI::App& perf) {
+  std::vector<std::string> extras = perf.remaining();
+  if (extras.empty()) return;
+  std::string given = extras[0].substr(0, extras[0].find('='));
+  for (const std::string& extra : extras) {
+    if (!extra.starts_with("-")) continue;
+    given = extra.substr(0, extra.find('='));
+    break;
+  }
+  if (!given.starts_with("-")) refuse("HOST", given, "is one too many", "sluice perf send_lat HOST");
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : perf.get_options()) {
+    if (option->get_group().empty()) continue;
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  std::string meant = nearest(given, flags);
+  refuse(given, given, "is no flag" + (meant.empty() ? std::string() : "; did you mean " + meant + "?"), "sluice perf --help");
+}
+
+}  // namespace sluice::tools
