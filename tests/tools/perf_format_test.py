@@ -147,6 +147,43 @@ class Formats(command.CommandTest):
                                       timeout=command.LIMIT_SECONDS, env=command.environment(), check=False)
 
 
+class Distributions(command.CommandTest):
+    LOAD = ("send_lat", "--self", "--transport", "shm", "-n", "2000")
+
+    def test_percentiles_of_any_rank_are_in_the_json_in_the_table_and_in_csv(self):
+        latency = self.perf(*self.LOAD, "--percentiles", "0.001,50,90,99.99,100")["results"][0]["latency_ns"]
+        self.assertEqual(latency["p0_001"], latency["min"])
+        self.assertEqual(latency["p100"], latency["max"])
+        self.assertLessEqual(latency["min"], latency["p50"])
+        self.assertLessEqual(latency["p50"], latency["p90"])
+        self.assertLessEqual(latency["p90"], latency["p99_99"])
+        table = self.run_command("perf", *self.LOAD, "--percentiles", "90,99.99").stdout.splitlines()
+        self.assertTrue(table[0].endswith("   90% percentile[usec]   99.99% percentile[usec]"))
+        self.assertEqual(len(table[1].split()), 12)
+        row, = csv.DictReader(io.StringIO(self.run_command("perf", *self.LOAD, "--format", "csv", "--percentiles", "50,90,99.99").stdout))
+        self.assertEqual(list(row)[-2:], ["p90_ns", "p99_99_ns"])
+        self.assertLessEqual(float(row["p50_ns"]), float(row["p90_ns"]))
+
+    def test_a_histogram_has_every_sample(self):
+        result, = self.perf(*self.LOAD, "--histogram")["results"]
+        bins = result["histogram_ns"]
+        self.assertEqual(sum(each["count"] for each in bins), 2000)
+        self.assertLessEqual(bins[0]["from"], result["latency_ns"]["min"])
+        self.assertGreater(bins[-1]["to"], result["latency_ns"]["max"])
+        lines = self.run_command("perf", *self.LOAD, "-H").stdout.splitlines()[2:]
+        self.assertEqual(sum(int(line.split()[3]) for line in lines), 2000)
+        self.assertEqual(max(len(line.split()[4]) for line in lines), 60)
+
+    def test_perftest_lists_every_latency_and_ours_lists_the_longest_too(self):
+        lines = self.run_command("perf", *self.LOAD[:4], "-n", "30", "-H", "--format", "perftest").stdout.splitlines()
+        first = lines.index("#, usec")
+        self.assertEqual([line.split(",")[0] for line in lines[first + 1:first + 31]], [str(i) for i in range(1, 31)])
+        self.assertEqual(lines[first + 31:first + 33], [RULE, LATENCY_HEADER])
+        self.assertRegex(lines[first + 33], LATENCY_ROW)
+        longest = float(lines[first + 30].split()[1])
+        self.assertAlmostEqual(longest, float(re.match(LATENCY_ROW, lines[first + 33]).group(4)), delta=longest / 1e4 + 0.01)
+
+
 class Flags(command.CommandTest):
     def assert_usage(self, arguments, *parts):
         done = self.run_command("perf", *arguments, expect=2)
@@ -168,6 +205,11 @@ class Flags(command.CommandTest):
         self.assert_usage(["exchange_bw", "--self", "--format", "perftest"], "--format", "exchange_bw")
         self.assert_usage(["send_bw", "--self", "--report_gbits"], "--report_gbits", "--format perftest")
         self.assert_usage(["send_lat", "--self", "--format", "csv", "--json", "-"], "--json", "stdout")
+        for ranks in ("0", "101", "50,,90", "x", "50,50", ""):
+            self.assert_usage(["send_lat", "--self", "--percentiles", ranks], "--percentiles")
+        self.assert_usage(["send_lat", "--self", "--percentiles", "90", "--format", "perftest"], "--percentiles", "perftest")
+        self.assert_usage(["send_lat", "--self", "-H", "--format", "csv"], "--histogram", "csv")
+        self.assert_usage(["send_bw", "--self", "-H", "--format", "perftest"], "--histogram", "perftest")
         self.assert_usage(["send_lat", "--self", "-c", "UD"], "--connection", "UD")
         self.assert_usage(["send_lat", "--self", "-e", "--wait", "spin"], "--wait", "--events")
 

@@ -55,5 +55,59 @@ TEST_CASE("the deviation of large samples that differ little does not cancel", "
   CHECK(summarize(samples).stdev == Approx(0.5).epsilon(0.01));
 }
 
+Rank rank(const char* text) { return parse_rank(text).value(); }
+
+TEST_CASE("a percentile of any rank is the sample that so many per cent do not exceed, exactly", "[statistics]") {
+  std::vector<double> samples;
+  for (int i = 1; i <= 1000; ++i) samples.push_back(i);
+  // In binary fractions 99.9 per cent of 1000 is a little more than 999, and 0.1 of it than 1.
+  for (int i = 1; i <= 1000; ++i) {
+    std::string text = std::to_string(i / 10) + "." + std::to_string(i % 10);
+    CHECK(percentile(samples, rank(text.c_str())) == i);
+  }
+  CHECK(percentile(samples, rank("99.90001")) == 1000);
+  CHECK(percentile(samples, rank("0.000001")) == 1);
+  CHECK(percentile(samples, rank("100")) == 1000);
+  std::vector<double> one = {7};
+  CHECK(percentile(one, rank("0.5")) == 7);
+}
+
+TEST_CASE("a rank is above 0 and up to 100, with six decimals at most", "[statistics]") {
+  for (const char* bad : {"", "0", "0.0", "100.000001", "101", "1000", "-1", "5x", ".5", "5.", "1.2.3", "nan", "99.1234567", "1e1"}) {
+    INFO(bad);
+    CHECK_FALSE(parse_rank(bad).has_value());
+  }
+  CHECK(rank("99.9").parts == 99'900'000);
+  CHECK(rank("99.99").name() == "p99_99");
+  CHECK(rank("50").name() == "p50");
+}
+
+TEST_CASE("a histogram holds every sample once, in the bin it is within", "[statistics]") {
+  std::vector<double> samples = {0, 0.5, 1, 1.1, 1.5, 2, 1e9};
+  std::vector<Bin> bins = histogram(samples);
+  size_t sum = 0, at = 0;
+  double last = -1;
+  for (const Bin& bin : bins) {
+    CHECK(bin.from >= last);
+    CHECK(bin.count > 0);
+    CHECK((bin.from == 0 || bin.to / bin.from == Approx(std::exp2(0.25))));
+    for (size_t i = 0; i < bin.count; ++i, ++at) CHECK((samples[at] >= bin.from && samples[at] < bin.to));
+    last = bin.to;
+    sum += bin.count;
+  }
+  CHECK(sum == samples.size());
+  CHECK(bins.front().from == 0);
+  CHECK(bins.front().count == 2);
+  CHECK(histogram({}).empty());
+}
+
+TEST_CASE("the deviation of known samples is theirs, not the population's", "[statistics]") {
+  std::vector<double> samples = {2, 4, 4, 4, 5, 5, 7, 9};  // mean 5, squares 32
+  CHECK(summarize(samples).stdev == Approx(std::sqrt(32.0 / 7)));
+  // Below one unit: integers would say 0.
+  std::vector<double> close = {1.25, 1.75};
+  CHECK(summarize(close).stdev == Approx(std::sqrt(0.125)));
+}
+
 }  // namespace
 }  // namespace sluice::tools

@@ -174,6 +174,9 @@ class Client {
     m.payload_bytes = m.iterations * m.load.size_bytes * (both_ways ? 2 : 1);
     std::vector<double> ns = samples.nanoseconds(both_ways ? 0.5 : 1.0);
     m.latency_ns = summarize(ns);
+    for (const Rank& rank : perf_.percentiles) m.percentiles_ns.push_back(percentile(ns, rank));
+    if (perf_.histogram) m.histogram_ns = histogram(ns);
+    if (perf_.histogram && perf_.format == Format::kPerftest) m.sorted_ns = std::move(ns);
     return Status();
   }
 

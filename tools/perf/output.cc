@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <string>
 
 #include "tools/perf/figures.h"
 #include "tools/perf/perftest_text.h"
@@ -11,11 +13,24 @@
 namespace sluice::tools {
 namespace {
 
-void text_header(const TestKind& test) {
-  if (test.latency) {
-    fmt::print(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]   copies/byte\n");
+void text_header(const PerfOptions& options) {
+  std::string asked;
+  for (const Rank& rank : options.percentiles) asked += fmt::format("   {}% percentile[usec]", rank.text);
+  if (options.test->latency) {
+    fmt::print(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]   copies/byte{}\n", asked);
   } else {
-    fmt::print(" #bytes     #iterations    BW average[MiB/sec]   MsgRate[Mpps]   CPU[ns/byte]   copies/byte   path\n");
+    fmt::print(" #bytes     #iterations    BW average[MiB/sec]   MsgRate[Mpps]   CPU[ns/byte]   copies/byte   path{}\n", asked);
+  }
+}
+
+// A line for each bin: from, to, how many, and a bar that is longest where there are most.
+void text_histogram(const Measurement& m) {
+  constexpr size_t kLongestBar = 60;
+  size_t most = 0;
+  for (const Bin& bin : m.histogram_ns) most = std::max(most, bin.count);
+  for (const Bin& bin : m.histogram_ns) {
+    size_t length = (bin.count * kLongestBar + most - 1) / most;
+    fmt::print("   {:>14.3f} {:>14.3f} [usec] {:>10} {}\n", bin.from / 1e3, bin.to / 1e3, bin.count, std::string(length, '#'));
   }
 }
 
@@ -23,36 +38,50 @@ void text_row(const Measurement& m) {
   double copies = copies_per_byte(m);
   if (m.load.test->latency) {
     const Distribution& d = m.latency_ns;
-    fmt::print(" {:<10} {:<10} {:<14.3f} {:<14.3f} {:<16.3f} {:<14.3f} {:<15.3f} {:<22.3f} {:<24.3f} {:.2f}\n", m.load.size_bytes,
+    fmt::print(" {:<10} {:<10} {:<14.3f} {:<14.3f} {:<16.3f} {:<14.3f} {:<15.3f} {:<22.3f} {:<24.3f} {:.2f}", m.load.size_bytes,
                m.iterations, d.min / 1e3, d.max / 1e3, d.p50 / 1e3, d.mean / 1e3, d.stdev / 1e3, d.p99 / 1e3, d.p99_9 / 1e3, copies);
   } else {
-    fmt::print(" {:<10} {:<14} {:<21.2f} {:<15.6f} {:<14.4f} {:<13.2f} {}\n", m.load.size_bytes, m.iterations,
+    fmt::print(" {:<10} {:<14} {:<21.2f} {:<15.6f} {:<14.4f} {:<13.2f} {}", m.load.size_bytes, m.iterations,
                bytes_per_second(m) / (1 << 20), messages_per_second(m) / 1e6,
                per_byte(m.cpu_ns, m.payload_bytes), copies, m.path);
   }
+  for (double ns : m.percentiles_ns) fmt::print("   {:<20.3f}", ns / 1e3);
+  fmt::print("\n");
+  text_histogram(m);
 }
 
-// Columns of csv. None holds a comma or a quote.
-void csv_header() {
+// Those asked for that are no column in any case.
+bool is_extra(const Rank& rank) { return rank.name() != "p50" && rank.name() != "p99" && rank.name() != "p99_9"; }
+
+// None of the columns holds a comma or a quote.
+void csv_header(const PerfOptions& options) {
   fmt::print("test,transport,size_bytes,iterations,seconds,bytes_per_second,messages_per_second,min_ns,p50_ns,p99_ns,p99_9_ns,max_ns,mean_ns,stdev_ns,"
-             "cpu_ns_per_byte,copied_bytes_per_byte,verified_bytes,errors,tx_depth,qps\n");
+             "cpu_ns_per_byte,copied_bytes_per_byte,verified_bytes,errors,tx_depth,qps");
+  for (const Rank& rank : options.percentiles) {
+    if (is_extra(rank)) fmt::print(",{}_ns", rank.name());
+  }
+  fmt::print("\n");
 }
 
-void csv_row(const Measurement& m) {
+void csv_row(const PerfOptions& options, const Measurement& m) {
   const Distribution& d = m.latency_ns;
   fmt::print("{},{},{},{},{},{},{},", m.load.test->name, m.path, m.load.size_bytes, m.iterations, m.seconds, bytes_per_second(m), messages_per_second(m));
   fmt::print("{},{},{},{},{},{},{},", d.min, d.p50, d.p99, d.p99_9, d.max, d.mean, d.stdev);
-  fmt::print("{},{},{},{},{},{}\n", per_byte(m.cpu_ns, m.payload_bytes), copies_per_byte(m), m.verdict.verified_bytes, m.verdict.mismatched_bytes,
+  fmt::print("{},{},{},{},{},{}", per_byte(m.cpu_ns, m.payload_bytes), copies_per_byte(m), m.verdict.verified_bytes, m.verdict.mismatched_bytes,
              m.load.depth, m.load.qps);
+  for (size_t i = 0; i < m.percentiles_ns.size(); ++i) {
+    if (is_extra(options.percentiles[i])) fmt::print(",{}", m.percentiles_ns[i]);
+  }
+  fmt::print("\n");
 }
 
 }  // namespace
 
 void Output::begin(const EndpointInfo& link) {
   switch (options_.format) {
-    case Format::kText: text_header(*options_.test); break;
+    case Format::kText: text_header(options_); break;
     case Format::kPerftest: perftest_header(options_, link); break;
-    case Format::kCsv: csv_header(); break;
+    case Format::kCsv: csv_header(options_); break;
     case Format::kJson:
     case Format::kNdjson: break;
   }
@@ -63,9 +92,9 @@ void Output::add(const Measurement& m) {
   switch (options_.format) {
     case Format::kText: text_row(m); break;
     case Format::kPerftest: perftest_row(options_, m); break;
-    case Format::kCsv: csv_row(m); break;
+    case Format::kCsv: csv_row(options_, m); break;
     case Format::kNdjson: {
-      Json line = to_json(m);
+      Json line = to_json(options_, m);
       line["schema"] = kSchema;
       line["type"] = "result";
       fmt::print("{}\n", line.dump());

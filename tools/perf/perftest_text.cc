@@ -29,6 +29,25 @@ std::string in_capitals(std::string_view text) {
   return out;
 }
 
+void column_heads(const PerfOptions& options) {
+  if (!options.test->latency) {
+    const char* unit = options.gigabits ? "Gb/sec" : "MB/sec";
+    std::printf(" #bytes     #iterations    BW peak[%s]    BW average[%s]   MsgRate[Mpps]\n", unit, unit);
+  } else if (options.seconds) {
+    std::printf(" #bytes        #iterations       t_avg[usec]    tps average\n");
+  } else {
+    std::printf(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99%% percentile[usec]   99.9%% percentile[usec] \n");
+  }
+}
+
+// All of them, as perftest lists them (which leaves the longest out).
+void list_samples(const PerfOptions& options, const Measurement& m) {
+  std::printf("#, usec\n");
+  for (size_t i = 0; i < m.sorted_ns.size(); ++i) std::printf("%zu, %g\n", i + 1, m.sorted_ns[i] / 1e3);
+  std::printf("%s", kRule);
+  column_heads(options);
+}
+
 }  // namespace
 
 void perftest_header(const PerfOptions& options, const EndpointInfo& link) {
@@ -47,14 +66,7 @@ void perftest_header(const PerfOptions& options, const EndpointInfo& link) {
   if (!answered) std::printf(" Max inline data : 0[B]\n");
   std::printf(" rdma_cm QPs\t : OFF\n Data ex. method : Ethernet\n%s", kRule);
   std::printf(" local address: LID 0000 QPN 0000 PSN 0000\n remote address: LID 0000 QPN 0000 PSN 0000\n%s", kRule);
-  if (!test.latency) {
-    const char* unit = options.gigabits ? "Gb/sec" : "MB/sec";
-    std::printf(" #bytes     #iterations    BW peak[%s]    BW average[%s]   MsgRate[Mpps]\n", unit, unit);
-  } else if (options.seconds) {
-    std::printf(" #bytes        #iterations       t_avg[usec]    tps average\n");
-  } else {
-    std::printf(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99%% percentile[usec]   99.9%% percentile[usec] \n");
-  }
+  column_heads(options);
 }
 
 void perftest_row(const PerfOptions& options, const Measurement& m) {
@@ -69,6 +81,7 @@ void perftest_row(const PerfOptions& options, const Measurement& m) {
   } else if (options.seconds) {
     std::printf(" %-7lu       %lu            %-7.2f        %-7.2f\n", bytes, iterations, d.mean / 1e3, per_second(m.iterations, m.seconds));
   } else {
+    if (options.histogram) list_samples(options, m);
     std::printf(" %-7lu %lu          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f \t\t%-7.2f\n", bytes, iterations, d.min / 1e3,
                 d.max / 1e3, d.p50 / 1e3, d.mean / 1e3, d.stdev / 1e3, d.p99 / 1e3, d.p99_9 / 1e3);
   }

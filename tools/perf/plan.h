@@ -11,6 +11,8 @@
 
 #include <sluice/api/context.h>
 
+#include "tools/perf/statistics.h"
+
 namespace sluice::tools {
 
 enum class Verb : uint8_t { kSend, kWrite, kRead, kAtomic, kExchange };
@@ -107,6 +109,8 @@ struct PerfOptions {
   uint32_t qps = 1;  // of the client; the server follows
   Format format = Format::kText;
   bool gigabits = false;    // perftest's text: Gb/s instead of MiB/s
+  std::vector<Rank> percentiles;  // beside those that there are always
+  bool histogram = false;
   std::string json_path;    // beside what stdout has, or "-": kJson
   std::vector<Unhonoured> unhonoured;
   bool strict = false;      // those end the run before it begins

@@ -40,7 +40,7 @@ Json split_by_mode(Copies copied, uint64_t bytes) {
 
 }  // namespace
 
-Json to_json(const Measurement& m) {
+Json to_json(const PerfOptions& options, const Measurement& m) {
   const Distribution& d = m.latency_ns;
   Json out;
   out["test"] = m.load.test->name;
@@ -48,6 +48,8 @@ Json to_json(const Measurement& m) {
   out["size_bytes"] = m.load.size_bytes;
   out["iterations"] = m.iterations;
   out["latency_ns"] = {{"min", d.min}, {"p50", d.p50}, {"p99", d.p99}, {"p99_9", d.p99_9}, {"max", d.max}, {"mean", d.mean}, {"stdev", d.stdev}};
+  for (size_t i = 0; i < m.percentiles_ns.size(); ++i) out["latency_ns"][options.percentiles[i].name()] = m.percentiles_ns[i];
+  for (const Bin& bin : m.histogram_ns) out["histogram_ns"].push_back({{"from", bin.from}, {"to", bin.to}, {"count", bin.count}});
   out["bytes_per_second"] = bytes_per_second(m);
   out["messages_per_second"] = messages_per_second(m);
   out["cpu_ns_per_byte"] = per_byte(m.cpu_ns, m.payload_bytes);
@@ -80,7 +82,7 @@ Json to_json(const PerfOptions& options, const Surroundings& surroundings, const
   }
   for (const Measurement& m : run.measurements) {
     if (m.verdict.mismatched_bytes == 0) {
-      out["results"].push_back(to_json(m));
+      out["results"].push_back(to_json(options, m));
     } else {
       out["warnings"].push_back(fmt::format("{} of {} bytes: {} of the bytes that arrived were not those that were sent; no figures of it",
                                             m.load.test->name, m.load.size_bytes, m.verdict.mismatched_bytes));

@@ -17,7 +17,7 @@ struct Surroundings {
 inline constexpr const char* kSchema = "sluice.perf/1";
 
 // One of the document's results.
-Json to_json(const Measurement& measurement);
+Json to_json(const PerfOptions& options, const Measurement& measurement);
 // The document. A damaged last measurement is left out: it has no figures.
 Json to_json(const PerfOptions& options, const Surroundings& surroundings, const ClientRun& run);
 

@@ -1,5 +1,7 @@
 #include "tools/perf/report_flags.h"
 
+#include <algorithm>
+
 #include "tools/perf/document_file.h"
 #include "tools/perf/nearest.h"
 #include "tools/perf/refusal.h"
@@ -52,6 +54,28 @@ constexpr Known kUnhonoured[] = {
 
 void set_format(PerfOptions& o, const std::string& text) { o.format = parse_format(text); }
 
+void check_distribution(const PerfOptions& o) {
+  const std::string example = "sluice perf send_lat --self --histogram --percentiles 90,99.99";
+  if (o.histogram && o.format == Format::kCsv) refuse("--histogram", "csv", "has no place for it", example);
+  if (o.format != Format::kPerftest) return;
+  if (!o.percentiles.empty()) refuse("--percentiles", "perftest", "has its own two", example);
+  if (o.histogram && (!o.test->latency || o.seconds)) refuse("--histogram", "perftest", "has it for latencies of a number of iterations only", example);
+}
+
+void set_percentiles(PerfOptions& o, const std::string& text) {
+  for (size_t begin = 0; begin <= text.size();) {
+    size_t end = std::min(text.find(',', begin), text.size());
+    std::string word = text.substr(begin, end - begin);
+    std::optional<Rank> rank = parse_rank(word);
+    if (!rank) refuse("--percentiles", word, "is no percentile, which is above 0 and at most 100, with six decimals at most", "--percentiles 50,90,99.99");
+    for (const Rank& other : o.percentiles) {
+      if (other.parts == rank->parts) refuse("--percentiles", word, "is there twice", "--percentiles 50,90,99.99");
+    }
+    o.percentiles.push_back(*std::move(rank));
+    begin = end + 1;
+  }
+}
+
 }  // namespace
 
 void add_report_flags(CLI::App& perf, PerfOptions& o) {
@@ -59,6 +83,9 @@ void add_report_flags(CLI::App& perf, PerfOptions& o) {
                                         "what stdout has: text (a table), perftest (its text, to the letter), json (all at the end), ndjson (a line as each size is "
                                         "measured) or csv; docs/perf.md has columns and units")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  perf.add_option_function<std::string>("--percentiles", [&o](const std::string& text) { set_percentiles(o, text); },
+                                        "percentiles of latency beside the median, 99 and 99.9: any from above 0 to 100, for example 90,99.99,99.9999");
+  perf.add_flag("-H,--histogram,--report-histogram", o.histogram, "text, json, ndjson: how the latencies are distributed; perftest: each of them");
   perf.add_flag("--report_gbits", o.gigabits, "--format perftest: Gb/s instead of MiB/s");
   perf.add_option_function<std::string>("--json", [&o](const std::string& path) {
     std::string obstacle = json_obstacle(path);
@@ -100,6 +127,7 @@ void check_report(PerfOptions& o) {
   if (o.format == Format::kPerftest && o.test->verb == Verb::kExchange) {
     refuse("--format", "perftest", "has no " + std::string(o.test->name), "sluice perf write_bw --self --format perftest");
   }
+  check_distribution(o);
   if (o.gigabits && o.format != Format::kPerftest) refuse("--report_gbits", "", "is of --format perftest", "--format perftest --report_gbits");
   if (o.strict && !o.unhonoured.empty()) refuse(o.unhonoured[0].flag, "--strict", "does not let it pass: " + o.unhonoured[0].why, "sluice perf send_lat --self");
 }

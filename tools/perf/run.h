@@ -18,6 +18,9 @@ struct Measurement {
   uint64_t payload_bytes = 0;  // in both directions
   double seconds = 0;
   Distribution latency_ns;
+  std::vector<double> percentiles_ns;  // those asked for, in their order
+  std::vector<Bin> histogram_ns;       // where asked for
+  std::vector<double> sorted_ns;       // all samples: where perftest's histogram was asked for, which lists them
   std::vector<double> first_handover_ns;
   double cpu_ns = 0;           // both processes
   Copies copied;               // by CPUs of both sides

@@ -6,11 +6,16 @@
 namespace sluice::tools {
 namespace {
 
-// Requires: sorted, not empty. `per_mille` of 500 is the median.
-double nearest_rank(const std::vector<double>& sorted, size_t per_mille) {
-  size_t rank = (sorted.size() * per_mille + 999) / 1000;  // rounded up, from 1
-  return sorted[std::max<size_t>(rank, 1) - 1];
+constexpr size_t kDecimals = 6;
+
+// Requires: sorted, not empty. Samples are at most 2^26: the product fits.
+double nearest_rank(const std::vector<double>& sorted, uint64_t parts) {
+  uint64_t rank = (sorted.size() * parts + Rank::kWhole - 1) / Rank::kWhole;  // rounded up, from 1
+  return sorted[std::max<uint64_t>(rank, 1) - 1];
 }
+
+// Bin `i` begins there; below the first there is one from 0.
+double edge(int i) { return std::exp2(i / 4.0); }
 
 }  // namespace
 
@@ -21,9 +26,9 @@ Distribution summarize(std::vector<double>& samples) {
   std::sort(samples.begin(), samples.end());
   d.min = samples.front();
   d.max = samples.back();
-  d.p50 = nearest_rank(samples, 500);
-  d.p99 = nearest_rank(samples, 990);
-  d.p99_9 = nearest_rank(samples, 999);
+  d.p50 = nearest_rank(samples, Rank::kWhole / 2);
+  d.p99 = nearest_rank(samples, Rank::kWhole / 100 * 99);
+  d.p99_9 = nearest_rank(samples, Rank::kWhole / 1000 * 999);
   double sum = 0;
   for (double sample : samples) sum += sample;
   d.mean = sum / static_cast<double>(samples.size());
@@ -32,6 +37,44 @@ Distribution summarize(std::vector<double>& samples) {
   for (double sample : samples) squares += (sample - d.mean) * (sample - d.mean);
   if (samples.size() > 1) d.stdev = std::sqrt(squares / static_cast<double>(samples.size() - 1));
   return d;
+}
+
+std::string Rank::name() const {
+  std::string out = "p" + text;
+  std::replace(out.begin(), out.end(), '.', '_');
+  return out;
+}
+
+std::optional<Rank> parse_rank(std::string_view text) {
+  Rank rank;
+  size_t point = std::min(text.find('.'), text.size());
+  std::string_view whole = text.substr(0, point), decimals = text.substr(std::min(point + 1, text.size()));
+  if (whole.empty() || whole.size() > 3 || decimals.size() > kDecimals || (point < text.size() && decimals.empty())) return std::nullopt;
+  std::string digits(whole);
+  digits += decimals;
+  digits.append(kDecimals - decimals.size(), '0');
+  for (char digit : digits) {
+    if (digit < '0' || digit > '9') return std::nullopt;
+    rank.parts = rank.parts * 10 + static_cast<uint64_t>(digit - '0');
+  }
+  if (rank.parts == 0 || rank.parts > Rank::kWhole) return std::nullopt;
+  rank.text = text;
+  return rank;
+}
+
+double percentile(const std::vector<double>& sorted, const Rank& rank) { return nearest_rank(sorted, rank.parts); }
+
+std::vector<Bin> histogram(const std::vector<double>& sorted) {
+  std::vector<Bin> bins;
+  int next = 0;  // the bin that begins at the current one's end
+  for (double sample : sorted) {
+    if (bins.empty() || sample >= bins.back().to) {
+      while (sample >= edge(next)) ++next;
+      bins.push_back({next == 0 ? 0 : edge(next - 1), edge(next), 0});
+    }
+    ++bins.back().count;
+  }
+  return bins;
 }
 
 }  // namespace sluice::tools

@@ -1,0 +1,27 @@
+// What a run must reach: figures of an earlier run's document (--baseline), or numbers
+// (-w, -y). Knows nothing of how they are measured.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/perf/run.h"
+
+namespace sluice::tools {
+
+// One size of an earlier run.
+struct Reference {
+  uint64_t size_bytes = 0;
+  double figure = 0;  // the median latency in ns, or bytes per second
+  std::string path;   // what carried it
+};
+
+// Reads the document at options.baseline_path into options.references, one for each of its
+// sizes. Returns why it cannot be compared with; empty: it can.
+std::string read_baseline(PerfOptions& options);
+
+// One line for people for each size: what it was, what it is, which is worse by how much.
+// Sets `missed` where that is more than is let pass, and adds the comparison to `document`.
+std::vector<std::string> judge(const PerfOptions& options, const ClientRun& run, Json& document, bool& missed);
+
+}  // namespace sluice::tools
