@@ -95,6 +95,13 @@ struct Unhonoured {
   std::string why;
 };
 
+// One size of an earlier run.
+struct Reference {
+  uint64_t size_bytes = 0;
+  double figure = 0;  // the median latency in ns, or bytes per second
+  std::string path;   // what carried it
+};
+
 struct PerfOptions {
   const TestKind* test = nullptr;
   std::string host;  // empty: server, or both ends with `self`
@@ -112,6 +119,11 @@ struct PerfOptions {
   std::vector<Rank> percentiles;  // beside those that there are always
   bool histogram = false;
   std::string json_path;    // beside what stdout has, or "-": kJson
+  std::string baseline_path;
+  std::vector<Reference> references;    // of it, one for each size
+  std::optional<double> worse_limit;    // per cent
+  std::optional<double> least_bandwidth;  // MiB/s, or Gb/s with `gigabits`
+  std::optional<double> least_rate;       // million messages a second
   std::vector<Unhonoured> unhonoured;
   bool strict = false;      // those end the run before it begins
   Waiting waiting = Waiting::kAdaptive;
@@ -132,6 +144,7 @@ std::string_view to_string(Waiting waiting);
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
+inline constexpr int kExitMissed = 3;  // a threshold
 inline constexpr int kExitCorrupt = 4;
 inline constexpr int kExitNothingToRunOn = 77;
 

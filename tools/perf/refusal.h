@@ -18,7 +18,7 @@ T number(const std::string& flag, const std::string& text, T least, T most, cons
   T value{};
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most)) {
-    std::string range = std::is_floating_point_v<T> ? "is no number above 0 and at most " + std::to_string(static_cast<long long>(most))
+    std::string range = std::is_floating_point_v<T> ? (least > 0 ? "is no number above 0 and at most " : "is no number from 0 to ") + std::to_string(static_cast<long long>(most))
                                                     : "is no number from " + std::to_string(least) + " to " + std::to_string(most);
     refuse(flag, text, range, example);
   }

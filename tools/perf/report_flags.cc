@@ -1,10 +1,13 @@
 #include "tools/perf/report_flags.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tools/perf/document_file.h"
 #include "tools/perf/nearest.h"
 #include "tools/perf/refusal.h"
+#include "tools/perf/thresholds.h"
 
 namespace sluice::tools {
 namespace {
@@ -76,6 +79,29 @@ void set_percentiles(PerfOptions& o, const std::string& text) {
   }
 }
 
+void add_threshold_flags(CLI::App& perf, PerfOptions& o) {
+  auto* baseline = perf.add_option("--baseline", o.baseline_path, "the JSON of an earlier run of the same test and sizes: says what is better and worse");
+  perf.add_option_function<std::string>("--fail-if-worse", [&o](const std::string& text) {
+    std::string figure = text.ends_with('%') ? text.substr(0, text.size() - 1) : text;
+    o.worse_limit = number<double>("--fail-if-worse", figure, 0, 1000, "--fail-if-worse 10%");
+  }, "exit with 3 where a median latency, or a bandwidth, is worse than the baseline's by more per cent than this")->needs(baseline);
+  perf.add_option_function<std::string>("-w,--limit_bw", [&o](const std::string& text) {
+    o.least_bandwidth = number<double>("--limit_bw", text, 0, 1e12, "--limit_bw 1000");
+  }, "exit with 3 where the bandwidth is less than this many MiB/s (Gb/s with --report_gbits)");
+  perf.add_option_function<std::string>("-y,--limit_msgrate", [&o](const std::string& text) {
+    o.least_rate = number<double>("--limit_msgrate", text, 0, 1e12, "--limit_msgrate 1.5");
+  }, "exit with 3 where fewer million messages a second than this go through");
+}
+
+void check_thresholds(PerfOptions& o, bool server) {
+  bool any = !o.baseline_path.empty() || o.least_bandwidth || o.least_rate;
+  if (any && server) refuse(!o.baseline_path.empty() ? "--baseline" : o.least_bandwidth ? "--limit_bw" : "--limit_msgrate", o.baseline_path, "has no use at a server: the client has the figures", "sluice perf send_lat HOST --baseline old.json");
+  if (o.baseline_path.empty()) return;
+  const std::string example = "sluice perf send_lat --self --json old.json, then sluice perf send_lat --self --baseline old.json --fail-if-worse 10%";
+  if (o.worse_limit && !o.test->latency && *o.worse_limit >= 100) refuse("--fail-if-worse", fmt::format("{:g}", *o.worse_limit), "per cent less would be no bandwidth at all", example);
+  if (std::string why = read_baseline(o); !why.empty()) refuse("--baseline", o.baseline_path, why, example);
+}
+
 }  // namespace
 
 void add_report_flags(CLI::App& perf, PerfOptions& o) {
@@ -92,6 +118,7 @@ void add_report_flags(CLI::App& perf, PerfOptions& o) {
     if (!obstacle.empty()) refuse("--json", path, "cannot be written: " + obstacle, "--json /tmp/perf.json");
     o.json_path = path;
   }, "write the results there as JSON as well; - is stdout, instead of the table");
+  add_threshold_flags(perf, o);
   perf.add_flag("--strict", o.strict, "a flag that cannot be honoured here ends the run before it begins, instead of a warning");
 }
 
@@ -128,7 +155,8 @@ void check_report(PerfOptions& o) {
     refuse("--format", "perftest", "has no " + std::string(o.test->name), "sluice perf write_bw --self --format perftest");
   }
   check_distribution(o);
-  if (o.gigabits && o.format != Format::kPerftest) refuse("--report_gbits", "", "is of --format perftest", "--format perftest --report_gbits");
+  check_thresholds(o, server);
+  if (o.gigabits && o.format != Format::kPerftest && !o.least_bandwidth) refuse("--report_gbits", "", "is of --format perftest", "--format perftest --report_gbits");
   if (o.strict && !o.unhonoured.empty()) refuse(o.unhonoured[0].flag, "--strict", "does not let it pass: " + o.unhonoured[0].why, "sluice perf send_lat --self");
 }
 

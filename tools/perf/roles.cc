@@ -17,6 +17,7 @@
 #include "tools/perf/processes.h"
 #include "tools/perf/report.h"
 #include "tools/perf/size_text.h"
+#include "tools/perf/thresholds.h"
 
 namespace sluice::tools {
 namespace {
@@ -133,6 +134,9 @@ int be_client(const PerfOptions& options, const std::string& address, int cpu, b
   for (const Unhonoured& note : options.unhonoured) run.warnings.push_back(note.flag + " has no effect: " + note.why);
   if (!status.ok()) run.warnings.push_back(status.to_string());
   Json document = to_json(options, surroundings, run);
+  bool missed = false;
+  for (const std::string& line : judge(options, run, document, missed)) fmt::print(stderr, "sluice perf: {}\n", line);
+  if (missed && code == kExitOk) code = kExitMissed;
   if (Status written = output.end(document); !written.ok()) return fail(written);
   if (options.json_path.empty()) return code;
   Status written = write_json(options.json_path, document);

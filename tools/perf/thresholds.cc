@@ -6,10 +6,9 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 
 #include "tools/perf/figures.h"
-#include "tools/perf/report.h"
 
 namespace sluice::tools {
 namespace {
@@ -78,7 +77,9 @@ std::string read_baseline(PerfOptions& options) {
   errno = 0;
   std::ifstream file(options.baseline_path);
   if (!file) return std::string("cannot be read: ") + std::strerror(errno);
-  Json document = Json::parse(std::istreambuf_iterator<char>(file), {}, nullptr, false);
+  std::ostringstream text;
+  text << file.rdbuf();  // of a folder: nothing
+  Json document = Json::parse(text.str(), nullptr, false);
   if (!document.is_object()) return "is no JSON document";
   std::string schema = text_of(document, "schema");
   if (schema != kSchema) return "has the schema '" + schema.substr(0, 60) + "', not '" + kSchema + "'";

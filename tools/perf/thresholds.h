@@ -5,19 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "tools/perf/run.h"
+#include "tools/perf/report.h"
 
 namespace sluice::tools {
 
-// One size of an earlier run.
-struct Reference {
-  uint64_t size_bytes = 0;
-  double figure = 0;  // the median latency in ns, or bytes per second
-  std::string path;   // what carried it
-};
-
-// Reads the document at options.baseline_path into options.references, one for each of its
-// sizes. Returns why it cannot be compared with; empty: it can.
+// Reads the document at options.baseline_path into options.references, one for each size of
+// this run. Returns why it cannot be compared with; empty: it can.
 std::string read_baseline(PerfOptions& options);
 
 // One line for people for each size: what it was, what it is, which is worse by how much.
