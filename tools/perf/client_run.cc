@@ -29,9 +29,23 @@ uint64_t check_iterations(const Load& load) {
 
 struct SideFigures {
   double cpu_ns = 0;
+  Usage used_here;
+  std::optional<Usage> used_there;
   Copies copied;       // both sides
   Copies copied_here;
 };
+
+// A server of an older version, or a thread of this process, says nothing of itself.
+Result<std::optional<Usage>> decode_usage(const Json& report) {
+  if (!report.contains("user_ns")) return std::optional<Usage>();
+  Usage used;
+  SLUICE_TRY(used.user_ns, number_field(report, "user_ns"));
+  SLUICE_TRY(used.system_ns, number_field(report, "system_ns"));
+  SLUICE_TRY(used.voluntary_switches, number_field(report, "voluntary_switches"));
+  SLUICE_TRY(used.involuntary_switches, number_field(report, "involuntary_switches"));
+  SLUICE_TRY(used.page_faults, number_field(report, "page_faults"));
+  return std::optional<Usage>(used);
+}
 
 class Client {
  public:
@@ -151,14 +165,20 @@ class Client {
     Samples samples;
     m.iterations = 0;
     m.seconds = m.cpu_ns = 0;
+    m.used_here = {};
+    m.used_there = Usage();
     m.copied = m.copied_here = {};
     std::vector<uint64_t> before = stripes_.bytes_carried();
     do {
-      uint64_t count = perf_.seconds ? round_length(*perf_.seconds - m.seconds, per_iteration) : wanted;
+      uint64_t count = perf_.seconds ? round_length(seconds_to_next(m), per_iteration) : wanted;
       SLUICE_RETURN_IF_ERROR(play(Round::Mode::kPlain, count, &samples, m));
       m.iterations += count;
       m.seconds += last_seconds_;
       m.cpu_ns += last_.cpu_ns;
+      m.used_here += last_.used_here;
+      if (!last_.used_there) m.used_there.reset();
+      if (m.used_there) *m.used_there += *last_.used_there;
+      note_interval(count, m);
       m.copied += last_.copied;
       m.copied_here += last_.copied_here;
       per_iteration = last_seconds_ / static_cast<double>(count);
@@ -169,15 +189,40 @@ class Client {
     } while (perf_.seconds && m.seconds < *perf_.seconds && m.verdict.mismatched_bytes == 0);
     m.bytes_by_qp = stripes_.bytes_carried();
     for (size_t i = 0; i < before.size(); ++i) m.bytes_by_qp[i] -= before[i];
-    bool answered = perf_.test->verb == Verb::kRead || perf_.test->verb == Verb::kAtomic;
-    bool both_ways = perf_.test->latency && !answered;
-    m.payload_bytes = m.iterations * m.load.size_bytes * (both_ways ? 2 : 1);
-    std::vector<double> ns = samples.nanoseconds(both_ways ? 0.5 : 1.0);
+    m.payload_bytes = payload(m.iterations, m.load);
+    std::vector<double> ns = samples.nanoseconds(both_ways() ? 0.5 : 1.0);
     m.latency_ns = summarize(ns);
     for (const Rank& rank : perf_.percentiles) m.percentiles_ns.push_back(percentile(ns, rank));
     if (perf_.histogram) m.histogram_ns = histogram(ns);
     if (perf_.histogram && perf_.format == Format::kPerftest) m.sorted_ns = std::move(ns);
     return Status();
+  }
+
+  // A message there and one back is an iteration, and half of the time is one way.
+  bool both_ways() const {
+    bool answered = perf_.test->verb == Verb::kRead || perf_.test->verb == Verb::kAtomic;
+    return perf_.test->latency && !answered;
+  }
+  uint64_t payload(uint64_t iterations, const Load& load) const { return iterations * load.size_bytes * (both_ways() ? 2 : 1); }
+
+  // To the end of the run, or of the interval before it. Four rounds to an interval, at
+  // least: the time that a round will take is a guess.
+  double seconds_to_next(const Measurement& m) const {
+    if (!perf_.interval) return *perf_.seconds - m.seconds;
+    double end = std::min(*perf_.seconds, part_.from_seconds + *perf_.interval);
+    return std::min(end - m.seconds, *perf_.interval / 4);
+  }
+  // After a round of the timed part, whose seconds are in `m`.
+  void note_interval(uint64_t iterations, Measurement& m) {
+    if (!perf_.interval) return;
+    if (m.intervals.empty() && m.iterations == iterations) part_ = {};
+    part_.iterations += iterations;
+    part_.to_seconds = m.seconds;
+    if (part_.seconds() < *perf_.interval && m.seconds < *perf_.seconds) return;
+    part_.payload_bytes = payload(part_.iterations, m.load);
+    m.intervals.push_back(part_);
+    if (options_.on_interval) options_.on_interval(m.load, part_);
+    part_ = {.from_seconds = m.seconds, .to_seconds = m.seconds};
   }
 
   static uint64_t round_length(double seconds_left, double per_iteration) {
@@ -195,10 +240,12 @@ class Client {
     Copies copied_before = stripes_.payload_copies();
     SLUICE_RETURN_IF_ERROR(ask(control_, request));
     Duration cpu = process_cpu_time();
+    Usage used = process_usage();
     Instant start = sluice::now();
     SLUICE_RETURN_IF_ERROR(stripes_.run(round, samples));
     last_seconds_ = std::chrono::duration<double>(sluice::now() - start).count();
     last_.cpu_ns = static_cast<double>((process_cpu_time() - cpu).count());
+    last_.used_here = process_usage() - used;
     last_.copied = last_.copied_here = stripes_.payload_copies() - copied_before;
     return add_report(round, m);
   }
@@ -210,6 +257,7 @@ class Client {
     Copies copied;
     SLUICE_TRY(copied.user, number_field(report, "copied"));
     SLUICE_TRY(copied.kernel, number_field(report, "kernel_copied"));
+    SLUICE_TRY(last_.used_there, decode_usage(report));
     SLUICE_TRY(uint64_t verified, number_field(report, "verified"));
     SLUICE_TRY(uint64_t mismatched, number_field(report, "mismatched"));
     last_.cpu_ns += static_cast<double>(cpu_ns);
@@ -230,6 +278,7 @@ class Client {
   uint64_t step_ = 1;
   double last_seconds_ = 0;
   SideFigures last_;
+  Interval part_;  // the one that has begun
 };
 
 }  // namespace

@@ -75,6 +75,12 @@ void csv_row(const PerfOptions& options, const Measurement& m) {
   fmt::print("\n");
 }
 
+void ndjson(const char* type, Json line) {
+  line["schema"] = kSchema;
+  line["type"] = type;
+  fmt::print("{}\n", line.dump());
+}
+
 }  // namespace
 
 void Output::begin(const EndpointInfo& link) {
@@ -88,18 +94,22 @@ void Output::begin(const EndpointInfo& link) {
   std::fflush(stdout);
 }
 
+void Output::add(const Load& load, const Interval& part) {
+  if (options_.format == Format::kText) {
+    fmt::print("   {:.2f}-{:.2f} s: {} iterations, {:.2f} MiB/s, {:.6f} Mpps\n", part.from_seconds, part.to_seconds, part.iterations,
+               per_second(part.payload_bytes, part.seconds()) / (1 << 20), per_second(part.payload_bytes / load.size_bytes, part.seconds()) / 1e6);
+  } else if (options_.format == Format::kNdjson) {
+    ndjson("interval", to_json(load, part));
+  }
+  std::fflush(stdout);
+}
+
 void Output::add(const Measurement& m) {
   switch (options_.format) {
     case Format::kText: text_row(m); break;
     case Format::kPerftest: perftest_row(options_, m); break;
     case Format::kCsv: csv_row(options_, m); break;
-    case Format::kNdjson: {
-      Json line = to_json(options_, m);
-      line["schema"] = kSchema;
-      line["type"] = "result";
-      fmt::print("{}\n", line.dump());
-      break;
-    }
+    case Format::kNdjson: ndjson("result", to_json(options_, m)); break;
     case Format::kJson: break;
   }
   std::fflush(stdout);

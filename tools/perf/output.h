@@ -12,6 +12,8 @@ class Output {
   explicit Output(const PerfOptions& options) : options_(options) {}
 
   void begin(const EndpointInfo& link);
+  // As it ends, before its size's result.
+  void add(const Load& load, const Interval& part);
   // As it is measured.
   void add(const Measurement& measurement);
   // Errors: kInternal where stdout took less than all.

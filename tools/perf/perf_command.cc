@@ -1,5 +1,7 @@
 #include "tools/perf/perf_command.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 
 #include <sluice/api/address.h>
@@ -46,6 +48,9 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("-D,--duration", [&o](const std::string& text) {
     o.seconds = number<double>("--duration", text, 1e-6, 86400, "--duration 5");
   }, "seconds of each size instead of a number of iterations")->excludes(n);
+  perf.add_option_function<std::string>("--interval", [&o](const std::string& text) {
+    o.interval = number<double>("--interval", text, 1e-3, 86400, "--interval 1");
+  }, "with -D: a line of what went through in each so many seconds (text, ndjson; json: a list in each result)");
   perf.add_option_function<std::string>("-t,--tx-depth", [&o](const std::string& text) {
     o.tx_depth = static_cast<uint32_t>(number<uint64_t>("--tx-depth", text, 1, kMostDepth, "--tx-depth 16"));
   }, "operations outstanding at once in _bw tests (default 128, at most 512 MiB of them)");
@@ -132,6 +137,7 @@ void check_combination(PerfOptions& o) {
   if (o.qps > 1 && !striped) refuse("--qps", std::to_string(o.qps), "is for send_bw, write_bw, read_bw and atomic_bw", "sluice perf write_bw --self --qps 4");
   if (o.into && o.test->verb != Verb::kExchange) refuse("--into", std::string(o.test->name), "fetches nothing", "sluice perf exchange_bw --self --into");
   if (o.transport == "l2" || o.transport == "kmod") check_interface(o);
+  if (o.interval && !o.seconds) refuse("--interval", fmt::format("{:g}", *o.interval), "is of a run by --duration", "sluice perf send_bw --self -D 10 --interval 1");
   if (!o.self) {
     Result<Address> address = Address::parse(meeting_address(o));
     std::string flag = o.host.empty() ? "--bind" : "HOST";

@@ -111,6 +111,7 @@ struct PerfOptions {
   std::vector<uint64_t> sizes;
   std::optional<uint64_t> iterations;
   std::optional<double> seconds;
+  std::optional<double> interval;  // seconds between lines of a run by duration
   std::optional<uint64_t> warmup;
   uint32_t tx_depth = 0;
   uint32_t qps = 1;  // of the client; the server follows

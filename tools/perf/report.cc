@@ -38,7 +38,29 @@ Json split_by_mode(Copies copied, uint64_t bytes) {
   return {{"user", per_byte(static_cast<double>(copied.user), bytes)}, {"kernel", per_byte(static_cast<double>(copied.kernel), bytes)}};
 }
 
+double per_message(uint64_t amount, const Measurement& m) { return per_byte(static_cast<double>(amount), messages(m)); }
+
+Json usage(const Usage& used, const Measurement& m) {
+  return {{"user_ns", used.user_ns},
+          {"system_ns", used.system_ns},
+          {"cpu_share", m.seconds > 0 ? static_cast<double>(used.user_ns + used.system_ns) / (m.seconds * 1e9) : 0},
+          {"cpu_ns_per_message", per_message(used.user_ns + used.system_ns, m)},
+          {"voluntary_switches_per_message", per_message(used.voluntary_switches, m)},
+          {"involuntary_switches_per_message", per_message(used.involuntary_switches, m)},
+          {"page_faults_per_message", per_message(used.page_faults, m)}};
+}
+
 }  // namespace
+
+Json to_json(const Load& load, const Interval& part) {
+  return {{"test", load.test->name},
+          {"size_bytes", load.size_bytes},
+          {"from_seconds", part.from_seconds},
+          {"to_seconds", part.to_seconds},
+          {"iterations", part.iterations},
+          {"bytes_per_second", per_second(part.payload_bytes, part.seconds())},
+          {"messages_per_second", per_second(part.payload_bytes / load.size_bytes, part.seconds())}};
+}
 
 Json to_json(const PerfOptions& options, const Measurement& m) {
   const Distribution& d = m.latency_ns;
@@ -65,6 +87,8 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   out["copied_by"] = {{"client", split_by_mode(m.copied_here, m.payload_bytes)}, {"server", split_by_mode(m.copied - m.copied_here, m.payload_bytes)}};
   if (m.load.test->verb == Verb::kAtomic) out["atomic_type"] = m.load.compare ? "CMP_AND_SWAP" : "FETCH_AND_ADD";
   if (m.load.test->verb == Verb::kExchange) out["into"] = m.load.into;
+  out["used"] = {{"client", usage(m.used_here, m)}, {"server", m.used_there ? usage(*m.used_there, m) : Json()}};
+  for (const Interval& part : m.intervals) out["intervals"].push_back(to_json(m.load, part));
   if (!m.first_handover_ns.empty()) out["first_handover_ns"] = m.first_handover_ns;
   return out;
 }

@@ -18,6 +18,7 @@ inline constexpr const char* kSchema = "sluice.perf/1";
 
 // One of the document's results.
 Json to_json(const PerfOptions& options, const Measurement& measurement);
+Json to_json(const Load& load, const Interval& interval);
 // The document. A damaged last measurement is left out: it has no figures.
 Json to_json(const PerfOptions& options, const Surroundings& surroundings, const ClientRun& run);
 

@@ -58,6 +58,9 @@ constexpr Known kUnhonoured[] = {
 void set_format(PerfOptions& o, const std::string& text) { o.format = parse_format(text); }
 
 void check_distribution(const PerfOptions& o) {
+  if (o.interval && (o.format == Format::kCsv || o.format == Format::kPerftest)) {
+    refuse("--interval", o.format == Format::kCsv ? "csv" : "perftest", "has no place for it", "sluice perf send_bw --self -D 10 --interval 1 --format ndjson");
+  }
   const std::string example = "sluice perf send_lat --self --histogram --percentiles 90,99.99";
   if (o.histogram && o.format == Format::kCsv) refuse("--histogram", "csv", "has no place for it", example);
   if (o.format != Format::kPerftest) return;

@@ -124,6 +124,7 @@ int be_client(const PerfOptions& options, const std::string& address, int cpu, b
   ClientRun run;
   RunOptions how{.perf = &options, .one_process = one_process};
   how.next = [&] { return (*context)->connect(address); };
+  how.on_interval = [&output](const Load& load, const Interval& part) { output.add(load, part); };
   Status status = run_client(**context, *endpoint, how, run, [&output](const Measurement& m) { output.add(m); });
   for (const std::string& warning : run.warnings) fmt::print(stderr, "sluice perf: {}\n", warning);
   int code = status.ok() ? kExitOk : fail(status);

@@ -8,8 +8,18 @@
 
 #include "tools/perf/statistics.h"
 #include "tools/perf/stripes.h"
+#include "tools/perf/usage.h"
 
 namespace sluice::tools {
+
+// A part of a run by duration (--interval). Seconds count while the clock runs.
+struct Interval {
+  double from_seconds = 0, to_seconds = 0;
+  uint64_t iterations = 0;
+  uint64_t payload_bytes = 0;  // in both directions
+
+  double seconds() const { return to_seconds - from_seconds; }
+};
 
 // One size of one test.
 struct Measurement {
@@ -23,6 +33,9 @@ struct Measurement {
   std::vector<double> sorted_ns;       // all samples: where perftest's histogram was asked for, which lists them
   std::vector<double> first_handover_ns;
   double cpu_ns = 0;           // both processes
+  Usage used_here;             // the client's process
+  std::optional<Usage> used_there;  // the server's, where it is another and says so
+  std::vector<Interval> intervals;
   Copies copied;               // by CPUs of both sides
   Copies copied_here;          // of these, the client's
   std::vector<uint64_t> bytes_by_qp;  // what each connection carried while it was timed
@@ -43,6 +56,8 @@ struct RunOptions {
   bool one_process = false;
   // One more connection between the two: the client asks for it, the server accepts it.
   std::function<Result<Endpoint>()> next;
+  // As each ends; null: none are wanted.
+  std::function<void(const Load&, const Interval&)> on_interval;
 };
 
 // Calls on_result after each size. Closes the endpoint, also on failure.

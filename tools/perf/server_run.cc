@@ -128,8 +128,10 @@ class Server {
 
   Status play() {
     Duration cpu = process_cpu_time();
+    Usage used = process_usage();
     SLUICE_RETURN_IF_ERROR(stripes_.run(round_, nullptr));
     cpu_ = process_cpu_time() - cpu;
+    used_ = process_usage() - used;
     return Status();
   }
 
@@ -139,11 +141,19 @@ class Server {
     if (stripes_.first().load().verify) stripes_.inspect(round_);
     Verdict verdict = stripes_.verdict();
     mismatched_ += verdict.mismatched_bytes;
-    return Json{{"cpu_ns", options_.one_process ? uint64_t{0} : static_cast<uint64_t>(cpu_.count())},
+    Json out{{"cpu_ns", options_.one_process ? uint64_t{0} : static_cast<uint64_t>(cpu_.count())},
                 {"copied", copied.user},
                 {"kernel_copied", copied.kernel},
                 {"verified", verdict.verified_bytes},
                 {"mismatched", verdict.mismatched_bytes}};
+    if (!options_.one_process) {
+      out.update({{"user_ns", used_.user_ns},
+                  {"system_ns", used_.system_ns},
+                  {"voluntary_switches", used_.voluntary_switches},
+                  {"involuntary_switches", used_.involuntary_switches},
+                  {"page_faults", used_.page_faults}});
+    }
+    return out;
   }
 
   Context& context_;
@@ -153,6 +163,7 @@ class Server {
   Round round_;
   Copies copied_before_;
   Duration cpu_{0};
+  Usage used_;
   uint64_t mismatched_ = 0;
 };
 
