@@ -77,5 +77,56 @@ class Used(command.CommandTest):
         self.assertIn("cpu_share", used["client"])
 
 
+class BothDirections(command.CommandTest):
+    def test_both_directions_are_measured_verified_and_added_up(self):
+        for transport in ("shm", "tcp", "loopback"):
+            for test in ("send_bw", "write_bw", "read_bw"):
+                for size in ("64", "300K"):
+                    with self.subTest(transport=transport, test=test, size=size):
+                        load = (test, "--self", "--transport", transport, "-s", size, "-n", "200", "-t", "16")
+                        one, = self.perf(*load)["results"]
+                        both, = self.perf(*load, "-b")["results"]
+                        self.assertTrue(both["bidirectional"])
+                        self.assertNotIn("bidirectional", one)
+                        self.assertEqual(both["errors"], 0)
+                        self.assertEqual(both["verified_bytes"], 2 * one["verified_bytes"])
+                        moved = both["bytes_per_second"] * both["seconds"]
+                        self.assertAlmostEqual(moved / (2 * 200 * both["size_bytes"]), 1, delta=1e-6)
+
+    def test_several_connections_carry_both_directions_each(self):
+        for test in ("send_bw", "write_bw", "read_bw"):
+            result, = self.perf(test, "--self", "--transport", "tcp", "-s", "4K", "-n", "300", "-b", "--qps", "3")["results"]
+            self.assertEqual(result["errors"], 0)
+            for carried in result["bytes_by_qp"]:
+                self.assertGreaterEqual(carried, 2 * 100 * 4096)
+
+    def test_damage_in_either_direction_is_seen(self):
+        for test in ("send_bw", "write_bw", "read_bw"):
+            done = self.run_command("perf", test, "--self", "--transport", "tcp", "-s", "4K", "-n", "50", "-b", "--corrupt", expect=4)
+            self.assertIn("bytes arrived that were not sent", done.stderr)
+
+    def test_a_duration_and_intervals_work_in_both_directions(self):
+        result, = self.perf("write_bw", "--self", "--transport", "shm", "-D", "0.4", "--interval", "0.1", "-b")["results"]
+        self.assertGreaterEqual(result["seconds"], 0.4)
+        self.assertEqual(sum(part["iterations"] for part in result["intervals"]), result["iterations"])
+
+    def test_perftest_says_so_in_its_title(self):
+        done = self.run_command("perf", "write_bw", "--self", "--transport", "shm", "-b", "-n", "20", "--format", "perftest")
+        self.assertEqual(done.stdout.splitlines()[1], " " * 20 + "RDMA_Write Bidirectional BW Test")
+
+    def test_other_tests_have_one_direction(self):
+        for test in ("send_lat", "exchange_bw", "atomic_bw"):
+            done = self.run_command("perf", test, "--self", "-b", expect=2)
+            self.assertIn("--bidirectional", done.stderr)
+            self.assertIn(test, done.stderr)
+
+    def test_one_direction_is_no_baseline_for_two(self):
+        path = self.file("one.json")
+        load = ("perf", "send_bw", "--self", "--transport", "shm", "-s", "64", "-n", "50")
+        self.run_command(*load, "--json", path)
+        done = self.run_command(*load, "-b", "--baseline", path, expect=2)
+        self.assertIn("has no send_bw of 64 bytes in both directions, but send_bw of 64 bytes;", done.stderr)
+
+
 if __name__ == "__main__":
     command.main()

@@ -109,6 +109,27 @@ TEST_CASE("a run over several queue pairs adds up what each of them carried", "[
   }
 }
 
+TEST_CASE("both directions at once over queue pairs are checked and added up", "[perf][striping]") {
+  for (const char* test : {"send_bw", "write_bw", "read_bw"}) {
+    for (uint32_t qps : {1u, 3u}) {
+      INFO(test << " over " << qps);
+      PerfOptions perf = striped(test, qps);
+      perf.bidirectional = true;
+      Outcome outcome = run_over_fake(perf);
+      INFO(outcome.client.to_string() << outcome.server.to_string());
+      REQUIRE(outcome.client.ok());
+      CHECK(outcome.server.ok());
+      CHECK(outcome.intact);
+      const Measurement& m = outcome.run.measurements.at(0);
+      CHECK(m.iterations == 50);
+      CHECK(m.latency_ns.count == 50);
+      CHECK(m.payload_bytes == 2 * 50 * m.load.size_bytes);
+      CHECK(m.verdict.mismatched_bytes == 0);
+      CHECK(m.verdict.verified_bytes >= uint64_t{2} * 4 * qps * m.load.size_bytes);
+    }
+  }
+}
+
 TEST_CASE("fewer operations than queue pairs leave some idle", "[perf][striping]") {
   for (const char* test : kStriped) {
     INFO(test);

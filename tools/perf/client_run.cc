@@ -109,6 +109,7 @@ class Client {
     m.load.verify = perf_.verify;
     m.load.corrupt = perf_.corrupt;
     m.load.compare = perf_.compare;
+    m.load.bidirectional = perf_.bidirectional;
     m.load.seed = mixed(static_cast<uint64_t>(sluice::now().time_since_epoch().count()));
     m.path = to_string(endpoint_.info().path.path);
     if (perf_.tx_depth > m.load.depth && !perf_.test->latency) {
@@ -136,7 +137,7 @@ class Client {
       request["size"] = part.size_bytes;
       request["depth"] = part.depth;
       request["tensors"] = part.tensors;
-      request["flags"] = (part.into ? 1u : 0u) | (part.verify ? 2u : 0u) | (part.corrupt ? 4u : 0u) | (part.compare ? 8u : 0u);
+      request["flags"] = (part.into ? 1u : 0u) | (part.verify ? 2u : 0u) | (part.corrupt ? 4u : 0u) | (part.compare ? 8u : 0u) | (part.bidirectional ? 16u : 0u);
       request["seed"] = part.seed;
       SLUICE_TRY(Json answer, ask(control_, request));
       SLUICE_RETURN_IF_ERROR(workload.adopt(answer));
@@ -203,7 +204,7 @@ class Client {
     bool answered = perf_.test->verb == Verb::kRead || perf_.test->verb == Verb::kAtomic;
     return perf_.test->latency && !answered;
   }
-  uint64_t payload(uint64_t iterations, const Load& load) const { return iterations * load.size_bytes * (both_ways() ? 2 : 1); }
+  uint64_t payload(uint64_t iterations, const Load& load) const { return iterations * load.size_bytes * (both_ways() || load.bidirectional ? 2 : 1); }
 
   // To the end of the run, or of the interval before it. Four rounds to an interval, at
   // least: the time that a round will take is a guess.
@@ -257,6 +258,11 @@ class Client {
     Copies copied;
     SLUICE_TRY(copied.user, number_field(report, "copied"));
     SLUICE_TRY(copied.kernel, number_field(report, "kernel_copied"));
+    if (perf_.bidirectional) {
+      // Both have begun together, and the later one ends it.
+      SLUICE_TRY(uint64_t run_ns, number_field(report, "run_ns"));
+      last_seconds_ = std::max(last_seconds_, static_cast<double>(run_ns) / 1e9);
+    }
     SLUICE_TRY(last_.used_there, decode_usage(report));
     SLUICE_TRY(uint64_t verified, number_field(report, "verified"));
     SLUICE_TRY(uint64_t mismatched, number_field(report, "mismatched"));

@@ -60,6 +60,7 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("--warmup", [&o](const std::string& text) {
     o.warmup = number<uint64_t>("--warmup", text, 0, kMostIterations, "--warmup 1000");
   }, "iterations before the clock starts (default a tenth of -n, at most 1000)");
+  perf.add_flag("-b,--bidirectional", o.bidirectional, "send_bw, write_bw, read_bw: in both directions at once, whose figures add up");
   perf.add_flag("--into", o.into, "exchange tests: fetch into preallocated memory");
   perf.add_option_function<std::string>("-A,--atomic_type", [&o](const std::string& text) {
     if (text != "CMP_AND_SWAP" && text != "FETCH_AND_ADD") refuse("--atomic_type", text, "is none of CMP_AND_SWAP FETCH_AND_ADD", "-A FETCH_AND_ADD");
@@ -135,6 +136,7 @@ void check_combination(PerfOptions& o) {
   if (o.transport == "loopback" && !o.self) refuse("--transport", "loopback", "is within one process and needs --self", "--transport loopback --self");
   bool striped = !o.test->latency && o.test->verb != Verb::kExchange;
   if (o.qps > 1 && !striped) refuse("--qps", std::to_string(o.qps), "is for send_bw, write_bw, read_bw and atomic_bw", "sluice perf write_bw --self --qps 4");
+  if (o.bidirectional && !can_be_bidirectional(*o.test)) refuse("--bidirectional", std::string(o.test->name), "is none of send_bw, write_bw and read_bw", "sluice perf write_bw --self -b");
   if (o.into && o.test->verb != Verb::kExchange) refuse("--into", std::string(o.test->name), "fetches nothing", "sluice perf exchange_bw --self --into");
   if (o.transport == "l2" || o.transport == "kmod") check_interface(o);
   if (o.interval && !o.seconds) refuse("--interval", fmt::format("{:g}", *o.interval), "is of a run by --duration", "sluice perf send_bw --self -D 10 --interval 1");

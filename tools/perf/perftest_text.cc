@@ -20,6 +20,7 @@ std::string title(const PerfOptions& options) {
     case Verb::kAtomic: name = std::string("Atomic ") + (options.compare ? "CMP_AND_SWAP " : "FETCH_AND_ADD "); break;
     case Verb::kExchange: break;  // perftest has none
   }
+  if (options.bidirectional) name += "Bidirectional ";
   return name + (options.test->latency ? "Latency " : "BW ") + "Test";
 }
 

@@ -17,6 +17,10 @@ const TestKind* find_test(std::string_view name) {
   return nullptr;
 }
 
+bool can_be_bidirectional(const TestKind& test) {
+  return !test.latency && (test.verb == Verb::kSend || test.verb == Verb::kWrite || test.verb == Verb::kRead);
+}
+
 Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uint32_t qps) {
   Load load;
   load.test = &test;
@@ -33,7 +37,7 @@ uint64_t memory_needed(const Load& load) {
   uint64_t buffers = load.depth;
   if (load.test->verb == Verb::kExchange) buffers = load.tensors + (load.into ? load.depth : 0);
   if (load.test->latency && load.test->verb != Verb::kExchange) buffers = 2;
-  return buffers * load.size_bytes * load.qps;
+  return buffers * load.size_bytes * load.qps * (load.bidirectional ? 2 : 1);
 }
 
 std::string_view to_string(Waiting waiting) {

@@ -37,6 +37,8 @@ inline constexpr std::array<TestKind, 10> kTests = {{
 }};
 
 const TestKind* find_test(std::string_view name);
+// As perftest's: send_bw, write_bw and read_bw.
+bool can_be_bidirectional(const TestKind& test);
 
 // One size of one test, chosen by the client, followed by both sides.
 struct Load {
@@ -49,9 +51,11 @@ struct Load {
   bool verify = true;
   bool corrupt = false;  // the sender flips a byte: the check must notice
   bool compare = false;  // atomic tests: compare and swap instead of fetch and add
+  bool bidirectional = false;  // bandwidth tests: both sides do it, at the same time
   uint64_t seed = 0;
 
-  // A load's window and rotation are cut so that a side needs no more than this.
+  // A load's window and rotation are cut so that a side needs no more than this, or twice
+  // as much in both directions.
   static constexpr uint64_t kWindowBytes = uint64_t{512} << 20;
   // Tensors that exchange_lat rotates over at any size.
   static constexpr uint32_t kRotation = 8;
@@ -135,6 +139,7 @@ struct PerfOptions {
   bool corrupt = false;
   std::string atomic_type;  // as perftest spells it; empty: the default
   bool compare = false;     // it is compare and swap
+  bool bidirectional = false;
   bool pin = true;
   std::vector<std::string> argv;
 };

@@ -82,6 +82,7 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   out["seconds"] = m.seconds;
   out["tx_depth"] = m.load.depth;
   out["qps"] = m.load.qps;
+  if (m.load.bidirectional) out["bidirectional"] = true;
   if (m.load.qps > 1) out["bytes_by_qp"] = m.bytes_by_qp;
   out["user_copied_bytes_per_byte"] = per_byte(static_cast<double>(m.copied.user), m.payload_bytes);
   out["copied_by"] = {{"client", split_by_mode(m.copied_here, m.payload_bytes)}, {"server", split_by_mode(m.copied - m.copied_here, m.payload_bytes)}};

@@ -206,6 +206,7 @@ bool fits_in_memory(const PerfOptions& options) {
   for (uint64_t size : options.sizes) {
     Load load = make_load(*options.test, size, options.tx_depth, options.qps);
     load.into = options.into;
+    load.bidirectional = options.bidirectional;
     needed = std::max(needed, memory_needed(load));
   }
   if (options.self) needed *= 2;

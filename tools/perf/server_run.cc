@@ -25,7 +25,7 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
   SLUICE_TRY(load.size_bytes, bounded(message, "size", uint64_t{1} << 40));
   SLUICE_TRY(uint64_t depth, bounded(message, "depth", 1u << 16));
   SLUICE_TRY(uint64_t tensors, bounded(message, "tensors", 1u << 17));
-  SLUICE_TRY(uint64_t flags, bounded(message, "flags", 15));
+  SLUICE_TRY(uint64_t flags, bounded(message, "flags", 31));
   SLUICE_TRY(load.seed, number_field(message, "seed"));
   if (load.size_bytes == 0 || depth == 0 || tensors == 0) {
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a load without bytes or operations");
@@ -36,6 +36,10 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
   load.verify = (flags & 2) != 0;
   load.corrupt = (flags & 4) != 0;
   load.compare = (flags & 8) != 0;
+  load.bidirectional = (flags & 16) != 0;
+  if (load.bidirectional && !can_be_bidirectional(test)) {
+    return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "both directions of " + std::string(test.name));
+  }
   return load;
 }
 
@@ -129,7 +133,9 @@ class Server {
   Status play() {
     Duration cpu = process_cpu_time();
     Usage used = process_usage();
+    Instant start = sluice::now();
     SLUICE_RETURN_IF_ERROR(stripes_.run(round_, nullptr));
+    ran_ = sluice::now() - start;
     cpu_ = process_cpu_time() - cpu;
     used_ = process_usage() - used;
     return Status();
@@ -145,7 +151,8 @@ class Server {
                 {"copied", copied.user},
                 {"kernel_copied", copied.kernel},
                 {"verified", verdict.verified_bytes},
-                {"mismatched", verdict.mismatched_bytes}};
+                {"mismatched", verdict.mismatched_bytes},
+                {"run_ns", static_cast<uint64_t>(ran_.count())}};
     if (!options_.one_process) {
       out.update({{"user_ns", used_.user_ns},
                   {"system_ns", used_.system_ns},
@@ -162,7 +169,7 @@ class Server {
   RunOptions options_;
   Round round_;
   Copies copied_before_;
-  Duration cpu_{0};
+  Duration cpu_{0}, ran_{0};
   Usage used_;
   uint64_t mismatched_ = 0;
 };

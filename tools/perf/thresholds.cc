@@ -30,9 +30,19 @@ double figure_of(const Json& result, bool latency) {
   return all != result.end() && all->is_object() ? number_of(*all, "p50") : 0;
 }
 
-const Json* result_of(const Json& results, const TestKind& test, uint64_t size) {
+bool is_bidirectional(const Json& result) {
+  auto field = result.find("bidirectional");
+  return field != result.end() && *field == true;
+}
+
+std::string named(const std::string& test, double size, bool bidirectional) {
+  return fmt::format("{} of {:.0f} bytes{}", test, size, bidirectional ? " in both directions" : "");
+}
+
+const Json* result_of(const Json& results, const PerfOptions& options, uint64_t size) {
   for (const Json& result : results) {
-    if (!result.is_object() || text_of(result, "test") != test.name) continue;
+    if (!result.is_object() || text_of(result, "test") != options.test->name) continue;
+    if (is_bidirectional(result) != options.bidirectional) continue;
     if (number_of(result, "size_bytes") == static_cast<double>(size)) return &result;
   }
   return nullptr;
@@ -43,7 +53,7 @@ std::string contents_of(const Json& results) {
   std::string list;
   for (const Json& result : results) {
     if (!result.is_object()) continue;
-    std::string entry = fmt::format("{} of {:.0f} bytes", text_of(result, "test"), number_of(result, "size_bytes"));
+    std::string entry = named(text_of(result, "test"), number_of(result, "size_bytes"), is_bidirectional(result));
     if (list.size() + entry.size() > 200) return list + ", ...";
     list += (list.empty() ? "" : ", ") + entry;
   }
@@ -86,10 +96,11 @@ std::string read_baseline(PerfOptions& options) {
   auto results = document.find("results");
   if (results == document.end() || !results->is_array()) return "has no results";
   for (uint64_t size : options.sizes) {
-    const Json* result = result_of(*results, *options.test, size);
-    if (result == nullptr) return fmt::format("has no {} of {} bytes, but {}", options.test->name, size, contents_of(*results));
+    const Json* result = result_of(*results, options, size);
+    std::string wanted = named(std::string(options.test->name), static_cast<double>(size), options.bidirectional);
+    if (result == nullptr) return "has no " + wanted + ", but " + contents_of(*results);
     Reference reference{size, figure_of(*result, options.test->latency), text_of(*result, "transport")};
-    if (!(reference.figure > 0)) return fmt::format("has no figure for {} of {} bytes", options.test->name, size);
+    if (!(reference.figure > 0)) return "has no figure for " + wanted;
     options.references.push_back(reference);
   }
   return "";

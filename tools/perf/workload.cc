@@ -61,6 +61,7 @@ Status Steps::run_together(Side& side, std::span<Steps* const> all) {
 }
 
 std::unique_ptr<Workload> make_workload(const Side& side, const Load& load) {
+  if (load.bidirectional) return make_duplex_workload(side, load);
   switch (load.test->verb) {
     case Verb::kSend: return make_send_workload(side, load);
     case Verb::kWrite:

@@ -135,6 +135,7 @@ class Steps : public Workload {
 std::unique_ptr<Workload> make_send_workload(const Side& side, const Load& load);
 std::unique_ptr<Workload> make_one_sided_workload(const Side& side, const Load& load);
 std::unique_ptr<Workload> make_atomic_workload(const Side& side, const Load& load);
+std::unique_ptr<Workload> make_duplex_workload(const Side& side, const Load& load);
 std::unique_ptr<Workload> make_exchange_workload(const Side& side, const Load& load);
 std::unique_ptr<Workload> make_workload(const Side& side, const Load& load);
 
