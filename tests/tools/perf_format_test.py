@@ -105,6 +105,16 @@ class Perftest(command.CommandTest):
         self.run_command("perf", "send_bw", "--self", "--transport", "shm", "-n", "20", "-F", "-N", "--strict")
 
 
+    def test_flags_of_ours_that_have_no_effect_beside_others_are_told_likewise(self):
+        done = self.run_command("perf", "send_lat", "tcp://127.0.0.1:1", "--bind", "127.0.0.1", expect=1)
+        self.assertEqual(done.stderr.splitlines()[0], "sluice perf: --bind has no effect: it is where a server listens")
+        # Nothing listens there: refused before anything is opened.
+        for flags in (("--pin", "off"), ("--bind", "127.0.0.1")):
+            done = self.run_command("perf", "send_lat", "tcp://127.0.0.1:1", *flags, "--strict", expect=2)
+            self.assertIn(flags[0], done.stderr)
+        self.run_command("perf", "send_bw", "--self", "--transport", "shm", "-n", "20", "-t", "16", "--pin", "off", "--strict")
+
+
 class Formats(command.CommandTest):
     LOAD = ("perf", "send_bw", "--self", "--transport", "tcp", "-n", "5", "-a")
     SIZES = [2 ** exponent for exponent in range(1, 24)]

@@ -168,6 +168,7 @@ void add_perf_command(CLI::App& app, const std::vector<std::string>& argv, int& 
   perf->callback([perf, options, &exit_code] {
     check_extras(*perf);
     check_combination(*options);
+    note_idle_flags(*perf, *options);
     check_report(*options);
     exit_code = run_perf(*options);
   });

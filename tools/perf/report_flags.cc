@@ -145,6 +145,12 @@ void add_unhonoured_flags(CLI::App& perf, PerfOptions& o) {
   }
 }
 
+void note_idle_flags(const CLI::App& perf, PerfOptions& o) {
+  auto given = [&perf](const char* flag) { return perf.get_option(flag)->count() > 0; };
+  if (given("--pin") && !o.self) o.unhonoured.push_back({"--pin", "only the processes of --self are pinned"});
+  if (given("--bind") && !o.host.empty()) o.unhonoured.push_back({"--bind", "it is where a server listens"});
+}
+
 void check_report(PerfOptions& o) {
   bool server = !o.self && o.host.empty();
   const std::string example = "sluice perf send_lat HOST --json /tmp/perf.json";

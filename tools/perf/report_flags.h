@@ -13,6 +13,9 @@ void add_report_flags(CLI::App& perf, PerfOptions& options);
 // --strict the end.
 void add_unhonoured_flags(CLI::App& perf, PerfOptions& options);
 
+// Ours that have no effect beside the others that were given. Before check_report().
+void note_idle_flags(const CLI::App& perf, PerfOptions& options);
+
 // What single flags cannot see. Throws CLI::ValidationError.
 void check_report(PerfOptions& options);
 // Throws for what was no flag; names the nearest one.
