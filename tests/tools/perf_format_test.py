@@ -49,6 +49,7 @@ class Perftest(command.CommandTest):
                 self.assertEqual(lines[0], RULE)
                 self.assertEqual(lines[1], " " * 20 + title)
                 self.assertEqual(lines[2], " Dual-port       : OFF\t\tDevice         : shm")
+                self.assertIn(" local address: LID 0000 QPN 000000 PSN 000000", lines)  # printf's own way with zeroes
                 self.assertEqual(lines[-3], BANDWIDTH_HEADER)
                 self.assertRegex(lines[-2], BANDWIDTH_ROW)
                 self.assertEqual(re.match(BANDWIDTH_ROW, lines[-2]).groups()[:3], ("4096", "20", "0.00"))

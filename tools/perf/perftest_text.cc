@@ -66,7 +66,7 @@ void perftest_header(const PerfOptions& options, const EndpointInfo& link) {
   if (answered) std::printf(" Outstand reads  : %u\n", depth);
   if (!answered) std::printf(" Max inline data : 0[B]\n");
   std::printf(" rdma_cm QPs\t : OFF\n Data ex. method : Ethernet\n%s", kRule);
-  std::printf(" local address: LID 0000 QPN 0000 PSN 0000\n remote address: LID 0000 QPN 0000 PSN 0000\n%s", kRule);
+  std::printf(" local address: LID 0000 QPN 000000 PSN 000000\n remote address: LID 0000 QPN 000000 PSN 000000\n%s", kRule);
   column_heads(options);
 }
 
