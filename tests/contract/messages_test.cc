@@ -309,6 +309,27 @@ class GrowingReceive final : public CompletionSink {
 
 }  // namespace
 
+TEST_CASE("more large messages are under way in both directions than a path has places for them", "[contract][messages]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  Box& box = pair.box();
+  constexpr uint64_t kMessages = 150;
+  const size_t size = inline_limit() + 4096;
+  for (uint64_t i = 0; i < kMessages; ++i) {
+    REQUIRE(pair.client.receive({.tag = i}, room(*pair.client_context, size), box.options(i + 1000)).ok());
+    REQUIRE(pair.server.receive({.tag = i}, room(*pair.server_context, size), box.options(i)).ok());
+  }
+  for (uint64_t i = 0; i < kMessages; ++i) {
+    REQUIRE(pair.client.send(i, tensor(*pair.client_context, size, i), box.options()).ok());
+    REQUIRE(pair.server.send(i, tensor(*pair.server_context, size, i + 1000), box.options()).ok());
+  }
+  REQUIRE(pair.until([&] { return box.all.size() == kMessages * 4; }));
+  for (Completion& completion : box.all) {
+    REQUIRE(completion.status.ok());
+    if (completion.kind == OperationKind::kReceive) CHECK(holds(completion.buffers[0].bytes(), completion.user_data));
+  }
+}
+
 TEST_CASE("a message takes the receive that is posted for it when others were too small", "[contract]") {
   Pair pair;
   GrowingReceive receive(pair);

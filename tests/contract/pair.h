@@ -58,8 +58,6 @@ std::string deserted_address();
 inline Instant soon() { return after(now(), std::chrono::seconds(20)); }
 inline Instant in(Duration d) { return after(now(), d); }
 
-// Payload that differs at every place and with every seed.
-
 // Keeps what completed, in order. One per endpoint: ids are an endpoint's own.
 class Box final : public CompletionSink {
  public:

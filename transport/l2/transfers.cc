@@ -206,10 +206,11 @@ bool Connection::became_writable() {
   if (failed_ || stopped_ || !(want_room_ || want_window_ || want_pull_ || want_push_)) return false;
   auto idle = [](const Move& m) { return m.count == 0; };
   auto pushes = moves_.begin() + kMoves / 2;
-  if (want_room_ && !slp_can_send(session_, kLargestMessage)) return false;
-  if (want_window_ && std::none_of(windows_.begin(), windows_.end(), [](const Window& w) { return w.handle == 0; })) return false;
-  if (want_pull_ && std::none_of(moves_.begin(), pushes, idle)) return false;
-  if (want_push_ && std::none_of(pushes, moves_.end(), idle)) return false;
+  // Whoever is still short says so again.
+  bool any = (want_room_ && slp_can_send(session_, kLargestMessage)) ||
+             (want_window_ && std::any_of(windows_.begin(), windows_.end(), [](const Window& w) { return w.handle == 0; })) ||
+             (want_pull_ && std::any_of(moves_.begin(), pushes, idle)) || (want_push_ && std::any_of(pushes, moves_.end(), idle));
+  if (!any) return false;
   want_room_ = want_window_ = want_pull_ = want_push_ = false;
   return true;
 }

@@ -294,6 +294,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   bool bye_due_ = false;     // closing: messages of before go out first
   bool bye_sent_ = false, bye_received_ = false;
   bool blocked_ = false;     // the link said no; writable() follows
+  // All windows are open: nothing is offered, but all else goes on, since the peer's answers close them.
+  bool windows_short_ = false;
   bool needs_flush_ = false;
   bool credit_blocked_ = false;  // the first queued send waits for a CREDIT
   bool link_dead_ = false;

@@ -70,7 +70,7 @@ Session::Started Session::open_sources(Operation* op, wire::Offer& offer) {
         close_windows(op);
         op->windows.clear();
         if (opened.code() == Code::kTryAgain) {
-          blocked_ = true;
+          windows_short_ = true;
           return Started::kBlocked;
         }
         complete_later(op, opened.status());
@@ -306,6 +306,7 @@ Status Session::arrived(uint32_t notice, Instant now) {
 
 void Session::window_closed(uint64_t cookie, Instant) {
   Busy busy(*this);
+  if (std::exchange(windows_short_, false)) host_->activate(*this);
   Operation* op = table_.find(cookie);
   if (op == nullptr || op->windows_open == 0) return;
   --op->windows_open;

@@ -163,14 +163,14 @@ bool Session::has_work() const {
   if (releases_.count > 0 || needs_flush_) return true;
   if (!pulling_.empty() && !(traits_.direct && blocked_)) return true;
   if (blocked_) return false;
-  bool may_start = !queued_.empty() && !credit_blocked_ && state_ == EndpointState::kConnected;
+  bool may_start = !queued_.empty() && !credit_blocked_ && !windows_short_ && state_ == EndpointState::kConnected;
   if (bye_due_) return true;
   return !pushing_.empty() || may_start || backlog_start_ < backlog_.size();
 }
 
 bool Session::has_unsent() const {
   if (link_dead_ || finished_) return false;
-  bool may_start = !queued_.empty() && !credit_blocked_;
+  bool may_start = !queued_.empty() && !credit_blocked_ && !windows_short_;
   return backlog_start_ < backlog_.size() || releases_.count > 0 || needs_flush_ || may_start || link_->has_unsent();
 }
 
@@ -179,7 +179,7 @@ size_t Session::progress(Instant now) {
   size_t work = deliver_ready();
   if (std::exchange(silence_news_, false)) ++work;
   if (!link_dead_ && !finished_) {
-    if (!blocked_ && flush_backlog() && !queued_.empty()) run_queue();
+    if (!blocked_ && flush_backlog() && !queued_.empty() && !windows_short_) run_queue();
     if (bye_due_ && !link_dead_) send_bye_in_turn();
     work += traits_.direct ? move_some(pulling_) + move_some(pushing_) : pull_some() + push_some();
     // A round without other work sends what was held back to travel together.

@@ -300,7 +300,7 @@ void Session::pushed(uint64_t cookie, uint64_t length, Instant) {
 }
 
 void Session::writable(Instant) {
-  blocked_ = false;
+  blocked_ = windows_short_ = false;
   host_->activate(*this);
 }
 
