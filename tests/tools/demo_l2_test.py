@@ -25,8 +25,8 @@ def networks(processes):
     for process in processes:
         try:
             found.add(os.readlink(f"/proc/{process}/ns/net"))
-        except FileNotFoundError:
-            pass  # `ip`, which has done its work
+        except (FileNotFoundError, PermissionError):
+            pass  # `ip`, which has done its work or is at its end
     return found
 
 
