@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
+#include <sluice/proto/hello.h>
 
 namespace sluice::verbs {
 namespace {
@@ -64,13 +64,6 @@ class RdmaListener final : public ListenerCore {
 };
 
 }  // namespace
-
-wire::Hello verbs_hello(Context& context, const proto::SessionOptions& options) {
-  wire::Hello hello = local_hello(context.arena().reserved_address_bytes());
-  hello.credit_messages = options.credit_messages;
-  hello.credit_bytes = options.credit_bytes;
-  return hello;
-}
 
 VerbsProvider::VerbsProvider(Context& context) : context_(context), sessions_(context.now()) {}
 
@@ -135,7 +128,7 @@ Result<std::unique_ptr<Connection>> VerbsProvider::meet(const std::string& host,
 Result<std::shared_ptr<EndpointCore>> VerbsProvider::connect(const Address& address, const ConnectOptions& options) {
   proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_TRY(auto connection, meet(address.host, address.port, verbs_hello(context_, session), deadline));
+  SLUICE_TRY(auto connection, meet(address.host, address.port, proto::hello_for(context_, session), deadline));
   return make_endpoint(std::move(connection), options.require, session, "rdma: was asked for");
 }
 
@@ -146,7 +139,7 @@ Result<std::unique_ptr<VerbsListener>> VerbsProvider::open_listener(const std::s
 }
 
 Result<std::unique_ptr<ListenerCore>> VerbsProvider::listen(const Address& address, const ListenOptions& options) {
-  SLUICE_TRY(auto listener, open_listener(address.host, address.port, options.backlog, verbs_hello(context_, proto::session_options(options))));
+  SLUICE_TRY(auto listener, open_listener(address.host, address.port, options.backlog, proto::hello_for(context_, proto::session_options(options))));
   return std::unique_ptr<ListenerCore>(std::make_unique<RdmaListener>(*this, std::move(listener), address, options));
 }
 
@@ -284,8 +277,9 @@ Instant VerbsProvider::next_timeout() {
   for (VerbsListener* listener : listeners_) next = std::min(next, listener->next_timeout());
   for (const Leaving& leaving : leaving_) next = std::min(next, leaving.expires);
   next = std::min(next, port_check_);
-  bool busy = !connections_.empty() || !meeting_.empty();
-  return busy ? std::min(next, after(context_.now(), kWatchdog)) : next;
+  if (connections_.empty() && meeting_.empty()) return next;
+  // Asleep, from where progress() measures too: a look that comes early counts no miss.
+  return std::min(next, after(slept_since_ != kNever ? slept_since_ : context_.now(), kWatchdog));
 }
 
 void VerbsProvider::on_device_event(const DeviceEvent& event) noexcept {
