@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include <sluice/api/identity.h>
+#include <sluice/proto/hello.h>
 
 namespace sluice::loopback {
 namespace {
@@ -47,13 +47,6 @@ std::mutex ports_mutex;
 std::map<std::string, std::shared_ptr<Port>>& ports() {
   static auto* all = new std::map<std::string, std::shared_ptr<Port>>();
   return *all;
-}
-
-wire::Hello hello_for(Context& context, const proto::SessionOptions& options) {
-  wire::Hello hello = local_hello(context.arena().reserved_address_bytes());
-  hello.credit_messages = options.credit_messages;
-  hello.credit_bytes = options.credit_bytes;
-  return hello;
 }
 
 class LoopbackListener final : public ListenerCore {
@@ -122,7 +115,7 @@ Result<std::shared_ptr<EndpointCore>> LoopbackProvider::connect(const Address& a
   wire->sides[0].arena = context_.shared_arena();
   wire->sides[1].mailbox = port->mailbox;
   wire->sides[1].arena = port->arena;
-  wire::Hello ours = hello_for(context_, session);
+  wire::Hello ours = proto::hello_for(context_, session);
   auto endpoint = make_endpoint(wire, 0, address.name, session, port->hello);
   std::lock_guard lock(port->mutex);
   if (port->closed) return Status(Code::kUnreachable, Scope::kOperation, kOrigin, "the listener has just closed");
@@ -136,7 +129,7 @@ Result<std::unique_ptr<ListenerCore>> LoopbackProvider::listen(const Address& ad
   auto port = std::make_shared<Port>();
   port->mailbox = context_.mailbox();
   port->arena = context_.shared_arena();
-  port->hello = hello_for(context_, session);
+  port->hello = proto::hello_for(context_, session);
   std::lock_guard all(ports_mutex);
   if (!ports().emplace(address.name, port).second) {
     return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, address.to_string() + " is taken by another listener");
@@ -151,7 +144,7 @@ std::shared_ptr<EndpointCore> LoopbackProvider::make_endpoint(std::shared_ptr<Wi
   auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
       .arena = context_.shared_arena(),
       .mailbox = context_.mailbox(),
-      .ours = hello_for(context_, options),
+      .ours = proto::hello_for(context_, options),
       .peer = peer,
       .options = options,
       .reason = "loopback: was asked for",

@@ -7,6 +7,7 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
+#include <sluice/proto/hello.h>
 #include <sluice/verbs/provider.h>
 
 namespace sluice::select {
@@ -195,7 +196,7 @@ struct SelectProvider::Attempt {
 Result<std::shared_ptr<EndpointCore>> SelectProvider::connect(const Address& address, const ConnectOptions& options) {
   proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_TRY(tcp::Greeting greeting, tcp::greet(context_, address, tcp::hello_for(context_, session), deadline));
+  SLUICE_TRY(tcp::Greeting greeting, tcp::greet(context_, address, proto::hello_for(context_, session), deadline));
   fault_point("select.greeted");
   Attempt attempt{.address = address, .options = options, .session = session, .deadline = deadline, .greeting = std::move(greeting), .why_not = ""};
   for (auto path : {&SelectProvider::try_shm, &SelectProvider::try_verbs}) {
@@ -218,7 +219,7 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::try_shm(Attempt& attempt) 
   std::string obstacle = unmet(attempt.options.require, shm_properties());
   if (obstacle.empty()) obstacle = shm_obstacle(greeting.ours, greeting.peer);
   if (obstacle.empty()) {
-    wire::Hello hello = shm::shm_hello(context_, attempt.session);
+    wire::Hello hello = proto::hello_for(context_, attempt.session);
     hello.token = greeting.peer.token;
     hello.has_rendezvous = true;
     hello.rendezvous = greeting.peer.rendezvous;
@@ -245,7 +246,7 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::try_verbs(Attempt& attempt
   } else if (!verbs::rdma_devices_present()) {
     obstacle = "this machine has no RDMA device";
   } else {
-    wire::Hello hello = verbs::verbs_hello(context_, attempt.session);
+    wire::Hello hello = proto::hello_for(context_, attempt.session);
     hello.token = greeting.peer.token;
     hello.has_rendezvous = true;
     // The address that TCP reached: an RDMA device that has it is meant to be used.
@@ -272,7 +273,7 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::try_verbs(Attempt& attempt
 // At any port of the same address. Null, with a line in the log, where it cannot be.
 std::unique_ptr<verbs::VerbsListener> SelectProvider::listen_by_rdma(const Address& address, const ListenOptions& options) {
   if (!verbs::rdma_devices_present()) return nullptr;
-  auto listener = verbs_.open_listener(address.host, 0, options.backlog, verbs::verbs_hello(context_, proto::session_options(options)));
+  auto listener = verbs_.open_listener(address.host, 0, options.backlog, proto::hello_for(context_, proto::session_options(options)));
   if (listener.ok()) return std::move(listener).value();
   log(LogLevel::kInfo, "not listening by RDMA: " + listener.status().to_string());
   return nullptr;
@@ -282,7 +283,7 @@ Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& addr
   proto::SessionOptions session = proto::session_options(options);
   wire::Uuid rendezvous;
   fill_random(rendezvous.bytes);
-  wire::Hello shm_ours = shm::shm_hello(context_, session);
+  wire::Hello shm_ours = proto::hello_for(context_, session);
   SLUICE_TRY(auto meetings, shm::RendezvousListener::open(context_, shm::socket_name(rendezvous), shm_ours));
   tcp::GreetingOptions greeting;
   greeting.backlog = options.backlog;
@@ -296,7 +297,7 @@ Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& addr
     ours.rdma_port = rdma_port;
     fill_random(ours.token.bytes);
   };
-  SLUICE_TRY(auto greetings, tcp::GreetingListener::open(context_, address, tcp::hello_for(context_, session), greeting, prepare));
+  SLUICE_TRY(auto greetings, tcp::GreetingListener::open(context_, address, proto::hello_for(context_, session), greeting, prepare));
   return std::unique_ptr<ListenerCore>(
       std::make_unique<SelectListener>(*this, std::move(greetings), std::move(meetings), std::move(rdma), options));
 }

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <utility>
 
-#include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
+#include <sluice/proto/hello.h>
 
 namespace sluice::shm {
 namespace {
@@ -57,13 +57,6 @@ class ShmListener final : public ListenerCore {
 };
 
 }  // namespace
-
-wire::Hello shm_hello(Context& context, const proto::SessionOptions& options) {
-  wire::Hello hello = local_hello(context.arena().reserved_address_bytes());
-  hello.credit_messages = options.credit_messages;
-  hello.credit_bytes = options.credit_bytes;
-  return hello;
-}
 
 // Loans of a closed connection. The descriptor hangs up when the peer's process ended; the
 // peer's direction ends when its last view did.
@@ -115,13 +108,13 @@ Result<std::shared_ptr<EndpointCore>> ShmProvider::connect(const Address& addres
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   }
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_TRY(Meeting meeting, meet(context_, socket_name(address.name), shm_hello(context_, session), deadline));
+  SLUICE_TRY(Meeting meeting, meet(context_, socket_name(address.name), proto::hello_for(context_, session), deadline));
   return make_endpoint(std::move(meeting), session, "shm: was asked for");
 }
 
 Result<std::unique_ptr<ListenerCore>> ShmProvider::listen(const Address& address, const ListenOptions& options) {
   proto::SessionOptions session = proto::session_options(options);
-  SLUICE_TRY(auto rendezvous, RendezvousListener::open(context_, socket_name(address.name), shm_hello(context_, session)));
+  SLUICE_TRY(auto rendezvous, RendezvousListener::open(context_, socket_name(address.name), proto::hello_for(context_, session)));
   return std::unique_ptr<ListenerCore>(
       std::make_unique<ShmListener>(*this, std::move(rendezvous), address.to_string(), session));
 }

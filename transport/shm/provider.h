@@ -14,9 +14,6 @@
 
 namespace sluice::shm {
 
-// What HELLO says of us on this path; tokens and rendezvous are the caller's.
-wire::Hello shm_hello(Context& context, const proto::SessionOptions& options);
-
 class ShmProvider final : public Provider, public LoanKeeper {
  public:
   explicit ShmProvider(Context& context);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <sluice/api/identity.h>
+#include <sluice/proto/hello.h>
 #include <sluice/tcp/link.h>
 #include <sluice/tcp/listener.h>
 
@@ -20,14 +21,6 @@ Status check_requirements(const Requirements& require, const Address& address) {
 
 }  // namespace
 
-wire::Hello hello_for(Context& context, const proto::SessionOptions& options) {
-  const auto& arena = context.shared_arena();
-  wire::Hello hello = local_hello(arena ? arena->reserved_address_bytes() : 0);
-  hello.credit_messages = options.credit_messages;
-  hello.credit_bytes = options.credit_bytes;
-  return hello;
-}
-
 TcpProvider::TcpProvider(Context& context) : context_(context), group_(context), sessions_(context.now()) {}
 
 TcpProvider::~TcpProvider() { shut_down(); }
@@ -38,7 +31,7 @@ Result<std::shared_ptr<EndpointCore>> TcpProvider::connect(const Address& addres
   session.operation_timeout = options.operation_timeout;
   session.silence_limit = options.silence_limit;
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_TRY(Greeting greeting, greet(context_, address, hello_for(context_, session), deadline));
+  SLUICE_TRY(Greeting greeting, greet(context_, address, proto::hello_for(context_, session), deadline));
   SLUICE_RETURN_IF_ERROR(choose(greeting, Path::kTcp));
   return make_endpoint(std::move(greeting), session, "tcp:// was asked for");
 }
@@ -50,7 +43,7 @@ Result<std::unique_ptr<ListenerCore>> TcpProvider::listen(const Address& address
   session.silence_limit = options.silence_limit;
   GreetingOptions greeting;
   greeting.backlog = options.backlog;
-  SLUICE_TRY(auto greetings, GreetingListener::open(context_, address, hello_for(context_, session), greeting));
+  SLUICE_TRY(auto greetings, GreetingListener::open(context_, address, proto::hello_for(context_, session), greeting));
   auto listener = std::make_unique<TcpListener>(*this, std::move(greetings), session);
   listeners_.push_back(listener.get());
   in_use_ = true;

@@ -48,9 +48,6 @@ class TcpProvider final : public Provider {
   std::vector<TcpListener*> listeners_;
 };
 
-// What a tcp endpoint says about itself in HELLO.
-wire::Hello hello_for(Context& context, const proto::SessionOptions& options);
-
 }  // namespace sluice::tcp
 
 #endif  // SLUICE_TCP_PROVIDER_H_

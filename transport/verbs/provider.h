@@ -112,9 +112,6 @@ class VerbsListener final : private CmClient {
   std::vector<HalfOpen> half_open_;
 };
 
-// What the HELLO of this path says of us.
-wire::Hello verbs_hello(Context& context, const proto::SessionOptions& options);
-
 }  // namespace sluice::verbs
 
 #endif  // SLUICE_VERBS_PROVIDER_H_

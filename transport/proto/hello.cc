@@ -1,0 +1,15 @@
+#include <sluice/proto/hello.h>
+
+#include <sluice/api/identity.h>
+
+namespace sluice::proto {
+
+wire::Hello hello_for(Context& context, const SessionOptions& options) {
+  const auto& arena = context.shared_arena();
+  wire::Hello hello = local_hello(arena ? arena->reserved_address_bytes() : 0);
+  hello.credit_messages = options.credit_messages;
+  hello.credit_bytes = options.credit_bytes;
+  return hello;
+}
+
+}  // namespace sluice::proto
