@@ -156,7 +156,11 @@ def doors(house):
 
 
 def headers_alone(house):
-    """Every public header compiles by itself, with no private header in reach; users' headers reach neither Boost nor verbs."""
+    """Every public header compiles by itself, with no private header in reach; users' headers reach neither Boost nor verbs.
+
+    That a header compiles which its own source includes first, the build has shown: such a
+    one is only preprocessed here, a fifth of the time.
+    """
     headers = sorted({h for t in house.build.targets.values() if t.package in house.rooms and not t.is_test for h in t.hdrs})
     with tempfile.TemporaryDirectory(prefix="sluice-headers.") as work:
         for header in headers:
@@ -175,8 +179,9 @@ def _compile_alone(house, work, header):
     stem = os.path.join(work, header.replace("/", "_"))
     with open(stem + ".cc", "w", encoding="ascii") as source:
         source.write("#include <%s>\n#include <%s>\n" % (spelling, spelling))  # twice: guarded
-    made = subprocess.run(["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-fsyntax-only",
-                           "-MD", "-MF", stem + ".d", "-I" + os.path.join(work, "include"), stem + ".cc"],
+    shown = _first_in_its_source(house, header) and _GUARD.match(house.tree.code(header))
+    made = subprocess.run(["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter",
+                           *(["-E", "-o", os.devnull] if shown else ["-fsyntax-only"]), "-MD", "-MF", stem + ".d", "-I" + os.path.join(work, "include"), stem + ".cc"],
                           stderr=subprocess.PIPE, text=True, timeout=300)
     if made.returncode != 0:
         return ["<%s> does not compile alone:\n%s" % (spelling, made.stderr[:2000])]
@@ -187,6 +192,14 @@ def _compile_alone(house, work, header):
     with open(stem + ".d", encoding="utf-8") as file:
         outside = re.search(r"\S*/(boost|infiniband|rdma)/\S*", file.read())
     return ["<%s> reaches %s" % (spelling, outside.group(0))] if outside else []
+
+
+_GUARD = re.compile(r"\s*#(pragma once|ifndef (\w+)\s+#define \2)\b")
+
+
+def _first_in_its_source(house, header):
+    source = os.path.splitext(header)[0] + ".cc"
+    return source in house.tree.files and next((path for _, _, path in house.tree.includes(source)), None) == header
 
 
 def _matches(path, patterns):

@@ -4,8 +4,6 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#include <thread>
-
 #include <sluice/base/log.h>
 
 #include "tests/verbs/backend/scene.h"
@@ -24,7 +22,8 @@ void send_to_sleeper(Duo& duo, const std::function<void()>& before_send, const s
   tally.expect(duo.server.receive({.tag = 1}, test::room(*duo.far, 100), tally.options()), OperationKind::kReceive, 1, 1);
   duo.settle();
   // Between the last look at the clock and falling asleep a busy machine lets time pass.
-  std::this_thread::sleep_for(3ms);
+  Instant until = in(3ms);
+  while (now() < until) continue;
   REQUIRE(duo.far->prepare_to_sleep());
   before_send();
   REQUIRE(duo.client.send(1, test::tensor(*duo.near, 100, 1)).ok());
