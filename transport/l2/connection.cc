@@ -316,7 +316,15 @@ void Connection::set_client(proto::DirectClient* client) {
   if (!stopped_) slp_resume(session_);
 }
 
-size_t Connection::deliver(Instant now) {
+// Grants end with the connection, not with its last message.
+void Connection::leave() {
+  for (Window& window : windows_) {
+    if (window.handle != 0) close_window(window.handle, false);
+  }
+  set_client(nullptr);
+}
+
+size_t Connection::turn(Instant now) {
   now_ = now;
   size_t work = 0;
   for (; client_ != nullptr && work < early_.size(); ++work) {

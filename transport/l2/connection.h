@@ -15,10 +15,10 @@
 #include <sluice/base/clock.h>
 #include <sluice/l2/cipher.h>
 #include <sluice/l2/counted.h>
+#include <sluice/l2/direct_connection.h>
 #include <sluice/l2/frames.h>
 #include <sluice/l2/secret.h>
 #include <sluice/l2/timers.h>
-#include <sluice/proto/direct_client.h>
 
 struct slp_config;
 struct slp_frame;
@@ -30,7 +30,6 @@ struct slp_tx;
 namespace sluice::l2 {
 
 class Connection;
-class L2Link;
 class Port;
 
 // Where the frames of a batch are made; one for all connections of a context. Large: what a
@@ -78,7 +77,7 @@ inline constexpr size_t kMoves = 32;
 // A control message with its payload.
 inline constexpr uint32_t kLargestMessage = 4096 + wire::kMaxHeaderBytes;
 
-class Connection final {
+class Connection final : public DirectConnection {
  public:
   enum class State : uint8_t { kConnecting, kGreeting, kReady, kEnded };
   struct Place {
@@ -92,13 +91,10 @@ class Connection final {
   static Result<std::unique_ptr<Connection>> connect(ConnectionHost& host, const Place& place, const wire::Hello& ours);
   // Answers a HELLO that the listener let pass. Errors: kUnsupported, kCorrupt, kTryAgain.
   static Result<std::unique_ptr<Connection>> accept(ConnectionHost& host, const Place& place, const slp_hello& hello, const wire::Hello& ours);
-  ~Connection();
+  ~Connection() override;
 
   State state() const { return state_; }
-  // kReady or kEnded: over, and why.
-  bool failed() const { return failed_; }
-  const Status& failure() const { return failure_; }
-  void fail(Status why);
+  void fail(Status why) override;
   const wire::Hello& ours() const { return ours_; }
   const wire::Hello& peer() const { return peer_; }
   const Place& place() const { return place_; }
@@ -108,8 +104,8 @@ class Connection final {
   Status hint() const;
   // Its HELLO was not an old one. Says so once.
   bool became_confirmed();
-  std::string local_name() const;
-  std::string peer_name() const;
+  std::string local_name() const override;
+  std::string peer_name() const override;
 
   // From the port. False: not of this session.
   bool on_frame(const slp_frame& frame, Instant now);
@@ -121,31 +117,23 @@ class Connection final {
   // Sends what there is, up to a bound; true if there is more.
   bool pump(Instant now);
 
-  // In State::kReady. From now on what comes goes to the client; null: it is dropped.
-  void set_client(proto::DirectClient* client);
-  // Gives the client what was kept; returns how much.
-  size_t deliver(Instant now);
-  bool has_news() const { return !events_.empty() || !early_.empty(); }
+  void set_client(proto::DirectClient* client) override;
+  size_t turn(Instant now) override;
+  bool has_news() const override { return !events_.empty() || !early_.empty(); }
 
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out);
-  void close_window(proto::WindowId window, bool tell);
-  void close_windows();
-  // False: all transfers are in use.
-  bool read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie);
-  bool write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
-  void cancel_moves(uint64_t cookie);
-  // Something was refused for want of room, and none would be now. Says so once.
-  bool became_writable();
-  // All that was posted is with the peer, or never will be.
-  bool drained() const;
-  // Ends all access to memory of either end; the BYE goes out.
-  void stop();
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) override;
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) override;
+  bool became_writable() override;
+  void cancel_moves(uint64_t cookie) override;
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out) override;
+  void close_window(proto::WindowId window, bool tell) override;
+  void leave() override;
+  bool drained() const override;
+  void stop() override;
   bool stopped() const { return stopped_; }
 
-  bool marked_active = false;  // the host's
   Timer timer{.owner = this};  // the host's
-  L2Link* link = nullptr;      // the host's: who has to be told of news
 
  private:
   struct Ops;
@@ -197,10 +185,9 @@ class Connection final {
   uint32_t number_ = 0;
   State state_ = State::kConnecting;
   const bool active_;
-  bool failed_ = false, stopped_ = false, leaving_ = false, confirmed_ = false;
+  bool stopped_ = false, leaving_ = false, confirmed_ = false;
   bool want_room_ = false, want_window_ = false, want_pull_ = false, want_push_ = false;
   Instant now_;
-  Status failure_;
   SessionCounts counts_;
   std::array<Window, kWindows> windows_;
   std::array<Move, kMoves> moves_;

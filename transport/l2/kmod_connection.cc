@@ -197,7 +197,7 @@ void KmodConnection::set_client(proto::DirectClient* client) {
   host_.activate(*this);
 }
 
-size_t KmodConnection::turn(bool hot, Instant now) {
+size_t KmodConnection::turn(Instant now) {
   if (state_ == State::kMeeting) return meet();
   if (client_ == nullptr || failed_ || stopped_) {
     readable_ = false;

@@ -17,14 +17,13 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/l2/direct_connection.h>
 #include <sluice/l2/kmod_socket.h>
-#include <sluice/proto/direct_client.h>
 #include <sluice/wire/messages.h>
 
 namespace sluice::l2 {
 
 class KmodConnection;
-class KmodLink;
 
 // Whoever owns the connections of a context.
 class KmodHost {
@@ -44,7 +43,7 @@ void mark_for_other_socket(wire::Hello& hello);
 // One message that has to be HELLO. Errors: kCorrupt.
 Result<wire::Hello> read_hello(proto::ConstBytes message);
 
-class KmodConnection final : private EventHandler {
+class KmodConnection final : public DirectConnection, private EventHandler {
  public:
   enum class State : uint8_t { kMeeting, kReady, kEnded };
   // SLP's own: windows of a session, and transfers each way. A region is pinned for each window and each piece.
@@ -58,44 +57,38 @@ class KmodConnection final : private EventHandler {
   // Answers a caller by a socket that is not used yet.
   static Result<std::unique_ptr<KmodConnection>> answer(Context& context, KmodHost& host, KmodSocket socket, const KmodPlace& caller, const wire::Hello& theirs,
                                                         wire::Hello ours);
-  ~KmodConnection();
+  ~KmodConnection() override;
 
   State state() const { return state_; }
-  bool failed() const { return failed_; }
-  const Status& failure() const { return failure_; }
-  void fail(Status why);
+  void fail(Status why) override;
   const wire::Hello& ours() const { return ours_; }
   const wire::Hello& theirs() const { return theirs_; }
   const KmodPlace& peer() const { return peer_; }
-  std::string local_name() const { return socket_.text_of(socket_.own()); }
-  std::string peer_name() const { return socket_.text_of(peer_); }
+  std::string local_name() const override { return socket_.text_of(socket_.own()); }
+  std::string peer_name() const override { return socket_.text_of(peer_); }
 
-  // In State::kReady: from now on what comes goes to the client.
-  void set_client(proto::DirectClient* client);
-  // Goes on with the greeting, or gives the client what has come; returns how much. `hot`: asks the
-  // kernel for a while without having been told of anything.
-  size_t turn(bool hot, Instant now);
+  void set_client(proto::DirectClient* client) override;
+  // Goes on with the greeting, too.
+  size_t turn(Instant now) override;
   bool wants_turn() const { return readable_ || looks_ > 0 || has_news(); }
-  bool has_news() const { return readable_ || !events_.empty() || socket_.has_completions(); }
+  bool has_news() const override { return readable_ || !events_.empty() || socket_.has_completions(); }
   // Its end, or that there is room, which the link has yet to hear.
   bool has_untold() const { return !stopped_ && (failed_ || (wants_room_ && found_room_)); }
 
-  // False: no room now.
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out);
-  void close_window(proto::WindowId window, bool tell);
-  Result<bool> move(bool pull, std::span<const proto::MutableBytes> pieces, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
-  void cancel_moves(uint64_t cookie);
-  // Something was refused for want of room, and may find it now. Says so once.
-  bool became_writable();
-  // Ends all access to memory of either end.
-  void stop();
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) override;
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) override;
+  bool became_writable() override;
+  void cancel_moves(uint64_t cookie) override;
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out) override;
+  void close_window(proto::WindowId window, bool tell) override;
+  void leave() override;
+  bool drained() const override { return true; }  // what was sent is the kernel's
+  void stop() override;
   bool stopped() const { return stopped_; }
-  // The program's end of it is over: windows close, what was sent still goes out.
-  void leave();
 
-  bool marked_active = false;  // the host's
-  KmodLink* link = nullptr;    // the host's: who has to be told of news
+  // The host's: so few are awake that the kernel is asked for a while without having told of anything.
+  bool hot = false;
 
  private:
   struct Event {
@@ -133,6 +126,7 @@ class KmodConnection final : private EventHandler {
   void take_answer(proto::ConstBytes message, const KmodPlace& from);
   size_t receive(Instant now);
   size_t deliver(Instant now);
+  Result<bool> move(bool pull, std::span<const proto::MutableBytes> pieces, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
   void take_completion(const KmodCompletion& entry);
   void part_over(size_t slot, size_t part, uint32_t status);
   void post_parts(size_t slot);
@@ -149,8 +143,7 @@ class KmodConnection final : private EventHandler {
   wire::Hello ours_, theirs_;
   proto::DirectClient* client_ = nullptr;
   State state_ = State::kMeeting;
-  Status failure_;
-  bool calling_ = false, failed_ = false, stopped_ = false, watching_ = false;
+  bool calling_ = false, stopped_ = false, watching_ = false;
   bool readable_ = false, wants_room_ = false, found_room_ = false;
   int looks_ = 0;
   // A transfer ended as only a session's end makes it; the socket says why.

@@ -7,11 +7,12 @@
 #include <cstdlib>
 #include <utility>
 
-#include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
 #include <sluice/l2/peers.h>
 #include <sluice/l2/secret.h>
+#include <sluice/l2/traits.h>
+#include <sluice/proto/hello.h>
 
 namespace sluice::l2 {
 namespace {
@@ -59,13 +60,6 @@ KmodProvider::~KmodProvider() {
 
 void KmodProvider::shut_down() { sessions_.abort_all(Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed")); }
 
-wire::Hello KmodProvider::hello(const proto::SessionOptions& options) {
-  wire::Hello hello = local_hello(context_.arena().reserved_address_bytes());
-  hello.credit_messages = options.credit_messages;
-  hello.credit_bytes = options.credit_bytes;
-  return hello;
-}
-
 Result<std::unique_ptr<KmodConnection>> KmodProvider::meet(const Address& address, const wire::Hello& ours, Instant deadline) {
   SLUICE_TRY(PeerAddress peer, peer_at(address.host, address.name));
   SLUICE_TRY(KmodSocket socket, KmodSocket::open(address.host, 0));
@@ -94,7 +88,7 @@ Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& addre
   SLUICE_RETURN_IF_ERROR(no_secret_is_set());
   proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  auto connection = meet(address, hello(session), deadline);
+  auto connection = meet(address, proto::hello_for(context_, session), deadline);
   tidy();
   if (!connection.ok()) return connection.status();
   return make_endpoint(std::move(connection).value(), options.require, session);
@@ -116,14 +110,15 @@ Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& addres
 
 Result<std::shared_ptr<EndpointCore>> KmodProvider::make_endpoint(std::unique_ptr<KmodConnection> connection, const Requirements& require,
                                                                   const proto::SessionOptions& options) {
-  if (std::string why = unmet(require, kmod_traits().properties); !why.empty()) {
-    retire(std::move(connection));
+  const proto::LinkTraits traits = kmod_traits();
+  if (std::string why = unmet(require, traits.properties); !why.empty()) {
+    linger(std::move(connection));
     tidy();
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   }
   wire::Hello ours = connection->ours(), theirs = connection->theirs();
-  auto link = std::make_unique<KmodLink>(*this, std::move(connection));
-  KmodLink* raw = link.get();
+  auto link = std::make_unique<DirectLink>(*this, std::move(connection), traits);
+  DirectLink* raw = link.get();
   auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
       .arena = context_.shared_arena(),
       .mailbox = context_.mailbox(),
@@ -145,8 +140,8 @@ size_t KmodProvider::progress(Instant now) {
   for (size_t i = 0; i < awake_.size(); ++i) {
     KmodConnection* connection = awake_[i];
     if (connection == nullptr) continue;
-    bool hot = awake_.size() <= kMostHot;
-    work += connection->link != nullptr ? connection->link->poll(hot, now) : connection->turn(hot, now);
+    connection->hot = awake_.size() <= kMostHot;
+    work += connection->link != nullptr ? connection->link->poll(now) : connection->turn(now);
   }
   for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->progress(now);
   work += sessions_.progress(now);
@@ -166,7 +161,8 @@ void KmodProvider::activate(KmodConnection& connection) noexcept {
 
 void KmodProvider::forget(KmodConnection& connection) noexcept { std::replace(awake_.begin(), awake_.end(), &connection, static_cast<KmodConnection*>(nullptr)); }
 
-void KmodProvider::retire(std::unique_ptr<KmodConnection> connection) noexcept {
+void KmodProvider::linger(std::unique_ptr<DirectConnection> connection) noexcept {
+  connection->leave();
   retired_.push_back(std::move(connection));
   untidy_ = true;
   note_use();
@@ -207,7 +203,8 @@ KmodListener::KmodListener(KmodProvider& owner, KmodSocket socket, const ListenO
       socket_(std::move(socket)),
       address_(socket_.text_of(socket_.own())),
       options_(options),
-      ours_(owner.hello(proto::session_options(options))) {
+      ours_(proto::hello_for(owner.context_, proto::session_options(options))),
+      half_open_(half_open_dropped, [&owner](std::unique_ptr<KmodConnection> connection) { owner.linger(std::move(connection)); }) {
   owner.listeners_.push_back(this);
   owner.note_use();
 }
@@ -223,11 +220,7 @@ void KmodListener::close() {
   KmodProvider& owner = *std::exchange(owner_, nullptr);
   std::erase(owner.listeners_, this);
   owner.context_.unwatch(socket_.fd(), this);
-  for (HalfOpen& half : half_open_) {
-    half.connection->stop();
-    owner.retire(std::move(half.connection));
-  }
-  half_open_.clear();
+  half_open_.drop_all();
   socket_ = KmodSocket();
   owner.untidy_ = true;
   if (!owner.inside_) owner.tidy();
@@ -257,28 +250,14 @@ size_t KmodListener::progress(Instant now) {
     // It has said what it had to say here.
     (void)socket_.hang_up(from);
   }
-  for (size_t i = 0; i < half_open_.size();) {
-    HalfOpen& half = half_open_[i];
-    bool over = half.connection->state() == KmodConnection::State::kEnded;
-    bool late = half.connection->state() == KmodConnection::State::kMeeting && half.expires <= now;
-    if (!over && !late) {
-      ++i;
-      continue;
-    }
-    if (over) log(LogLevel::kWarning, "lost the peer " + half.connection->peer_name() + " in its greeting: " + half.connection->failure().to_string());
-    if (late) half_open_dropped.add();
-    half.connection->stop();
-    owner_->retire(std::move(half.connection));
-    half_open_.erase(half_open_.begin() + static_cast<long>(i));
-    ++work;
-  }
-  return work;
+  return work + half_open_.expire(now);
 }
 
 // A socket of its own, at another port, towards the caller's.
 void KmodListener::answer(const wire::Hello& theirs, const KmodPlace& caller, Instant now) {
-  auto of_its_machine = [&](const HalfOpen& h) { return caller.mac == h.connection->peer().mac; };
-  if (half_open_.size() >= kMostHalfOpen || std::count_if(half_open_.begin(), half_open_.end(), of_its_machine) >= static_cast<long>(kMostHalfOpenOfOne)) {
+  const auto& all = half_open_.all();
+  auto of_its_machine = [&](const HalfOpen<KmodConnection>::Entry& e) { return caller.mac == e.connection->peer().mac; };
+  if (all.size() >= kMostHalfOpen || std::count_if(all.begin(), all.end(), of_its_machine) >= static_cast<long>(kMostHalfOpenOfOne)) {
     return half_open_dropped.add();
   }
   auto socket = KmodSocket::open(socket_.interface(), 0);
@@ -286,17 +265,15 @@ void KmodListener::answer(const wire::Hello& theirs, const KmodPlace& caller, In
   if (status.ok()) {
     auto made = KmodConnection::answer(owner_->context_, *owner_, std::move(socket).value(), caller, theirs, ours_);
     status = made.status();
-    if (made.ok()) half_open_.push_back({std::move(made).value(), after(now, kGreetingLimit)});
+    if (made.ok()) half_open_.add(std::move(made).value(), after(now, kGreetingLimit));
   }
   if (!status.ok()) log(LogLevel::kWarning, "a connection over the kernel module was refused: " + status.to_string());
 }
 
 std::shared_ptr<EndpointCore> KmodListener::accept() {
   while (owner_ != nullptr) {
-    auto ready = std::find_if(half_open_.begin(), half_open_.end(), [](const HalfOpen& h) { return h.connection->state() == KmodConnection::State::kReady; });
-    if (ready == half_open_.end()) return nullptr;
-    std::unique_ptr<KmodConnection> connection = std::move(ready->connection);
-    half_open_.erase(ready);
+    std::unique_ptr<KmodConnection> connection = half_open_.take_ready();
+    if (connection == nullptr) return nullptr;
     Status fits = wire::negotiate(ours_, connection->theirs()).status();
     Result<std::shared_ptr<EndpointCore>> endpoint =
         fits.ok() ? owner_->make_endpoint(std::move(connection), options_.require, proto::session_options(options_)) : Result<std::shared_ptr<EndpointCore>>(fits);
@@ -304,14 +281,6 @@ std::shared_ptr<EndpointCore> KmodListener::accept() {
     log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
   }
   return nullptr;
-}
-
-Instant KmodListener::next_timeout() const {
-  Instant next = kNever;
-  for (const HalfOpen& half : half_open_) {
-    if (half.connection->state() == KmodConnection::State::kMeeting) next = std::min(next, half.expires);
-  }
-  return next;
 }
 
 }  // namespace sluice::l2

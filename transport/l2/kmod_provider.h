@@ -8,16 +8,17 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/l2/half_open.h>
 #include <sluice/l2/kmod_connection.h>
-#include <sluice/l2/kmod_link.h>
 #include <sluice/l2/kmod_socket.h>
+#include <sluice/l2/link.h>
 #include <sluice/proto/session_set.h>
 
 namespace sluice::l2 {
 
 class KmodListener;
 
-class KmodProvider final : public Provider, public KmodHost, public KmodRetired {
+class KmodProvider final : public Provider, public KmodHost, public Lingering {
  public:
   explicit KmodProvider(Context& context);
   ~KmodProvider() override;
@@ -37,16 +38,15 @@ class KmodProvider final : public Provider, public KmodHost, public KmodRetired 
   friend class KmodListener;
   struct Held {
     std::shared_ptr<proto::Session> session;
-    KmodLink* link;  // owned by the session
+    DirectLink* link;  // owned by the session
   };
 
   Result<std::unique_ptr<KmodConnection>> meet(const Address& address, const wire::Hello& ours, Instant deadline);
   Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<KmodConnection> connection, const Requirements& require,
                                                       const proto::SessionOptions& options);
-  wire::Hello hello(const proto::SessionOptions& options);
   void activate(KmodConnection& connection) noexcept override;
   void forget(KmodConnection& connection) noexcept override;
-  void retire(std::unique_ptr<KmodConnection> connection) noexcept override;
+  void linger(std::unique_ptr<DirectConnection> connection) noexcept override;
   void tidy();
   void note_use();
 
@@ -54,7 +54,7 @@ class KmodProvider final : public Provider, public KmodHost, public KmodRetired 
   std::vector<KmodConnection*> awake_;  // null: has gone meanwhile
   std::vector<Held> connections_;
   std::vector<KmodListener*> listeners_;
-  std::vector<std::unique_ptr<KmodConnection>> retired_;
+  std::vector<std::unique_ptr<DirectConnection>> retired_;
   proto::SessionSet sessions_;
   size_t greeting_ = 0;
   bool inside_ = false;
@@ -73,14 +73,10 @@ class KmodListener final : public ListenerCore, private EventHandler {
   void close() override;
   // Answers who called, and ends those that took too long.
   size_t progress(Instant now);
-  Instant next_timeout() const;
+  Instant next_timeout() const { return half_open_.next_timeout(); }
   bool has_news() const { return readable_; }
 
  private:
-  struct HalfOpen {
-    std::unique_ptr<KmodConnection> connection;
-    Instant expires;
-  };
   void on_event(uint32_t) noexcept override { readable_ = true; }
   void answer(const wire::Hello& theirs, const KmodPlace& caller, Instant now);
 
@@ -90,7 +86,7 @@ class KmodListener final : public ListenerCore, private EventHandler {
   ListenOptions options_;
   wire::Hello ours_;
   bool readable_ = true;
-  std::vector<HalfOpen> half_open_;
+  HalfOpen<KmodConnection> half_open_;
 };
 
 }  // namespace sluice::l2

@@ -75,6 +75,16 @@ void KmodConnection::close_window(proto::WindowId id, bool tell) {
   host_.activate(*this);
 }
 
+Result<bool> KmodConnection::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) {
+  return move(true, into, peer, cookie, nullptr);
+}
+
+Result<bool> KmodConnection::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
+  std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
+  for (size_t i = 0; i < from.size(); ++i) pieces[i] = {const_cast<std::byte*>(from[i].data()), from[i].size()};
+  return move(false, {pieces.data(), from.size()}, peer, cookie, notice);
+}
+
 Result<bool> KmodConnection::move(bool pull, std::span<const proto::MutableBytes> pieces, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
   if (failed_ || stopped_) return true;  // and it is told next
   auto first = moves_.begin() + (pull ? 0 : kMoves / 2);

@@ -1,32 +1,31 @@
-// A session's path over one SLP connection. Knows nothing of what the messages mean.
+// A session's path over one SLP connection, whoever runs it. Knows nothing of what the messages
+// mean.
 #ifndef SLUICE_L2_LINK_H_
 #define SLUICE_L2_LINK_H_
 
 #include <memory>
 #include <string>
 
-#include <sluice/l2/connection.h>
+#include <sluice/l2/direct_connection.h>
 #include <sluice/proto/link.h>
 
 namespace sluice::l2 {
 
-// Of SLP over one of its carriers: packet or udp.
-proto::LinkTraits l2_traits(Path path, bool sealed = false);
-
-// Connections whose last messages are still going out.
+// Takes connections that the program has left, which may be in the middle of a call.
 class Lingering {
  public:
-  virtual void linger(std::unique_ptr<Connection> connection) noexcept = 0;
+  // Has it leave(), and lets its last messages go out.
+  virtual void linger(std::unique_ptr<DirectConnection> connection) noexcept = 0;
 
  protected:
   ~Lingering() = default;
 };
 
-class L2Link final : public proto::Link, private proto::DirectClient {
+class DirectLink final : public proto::Link, private proto::DirectClient {
  public:
-  // Requires: a connection in State::kReady.
-  L2Link(Lingering& lingering, std::unique_ptr<Connection> connection);
-  ~L2Link() override { close(); }
+  // Requires: a connection that has greeted.
+  DirectLink(Lingering& lingering, std::unique_ptr<DirectConnection> connection, const proto::LinkTraits& traits);
+  ~DirectLink() override { close(); }
   void set_client(proto::LinkClient* client);
   bool closed() const { return connection_ == nullptr; }
   // Hands on what has come; returns how much.
@@ -62,7 +61,7 @@ class L2Link final : public proto::Link, private proto::DirectClient {
   void go_down(Instant now);
 
   Lingering& lingering_;
-  std::unique_ptr<Connection> connection_;
+  std::unique_ptr<DirectConnection> connection_;
   proto::LinkTraits traits_;
   proto::LinkClient* client_ = nullptr;
   bool down_ = false;  // stopped by the session, or link_down() was said

@@ -5,14 +5,15 @@
 #include <cstdlib>
 #include <utility>
 
-#include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
 #include <sluice/l2/packet_socket.h>
 #include <sluice/l2/peers.h>
+#include <sluice/l2/traits.h>
 #include <sluice/l2/udp_carrier.h>
 #include <sluice/l2/udp_socket.h>
+#include <sluice/proto/hello.h>
 
 #include "kernel_compat/slp/slp.h"
 
@@ -92,13 +93,6 @@ void L2Provider::shut_down() {
   sessions_.abort_all(Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed"));
 }
 
-wire::Hello L2Provider::hello(const proto::SessionOptions& options) {
-  wire::Hello hello = local_hello(context_.arena().reserved_address_bytes());
-  hello.credit_messages = options.credit_messages;
-  hello.credit_bytes = options.credit_bytes;
-  return hello;
-}
-
 bool L2Provider::may_have_ring() const {
   return std::count_if(ports_.begin(), ports_.end(), [](const auto& port) { return port->carrier().has_ring(); }) < kMostRings;
 }
@@ -153,7 +147,7 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& address
   proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
   SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
-  auto connection = meet(address, hello(session), std::move(secret), deadline);
+  auto connection = meet(address, proto::hello_for(context_, session), std::move(secret), deadline);
   tidy();
   if (!connection.ok()) return connection.status();
   return make_endpoint(std::move(connection).value(), options.require, session);
@@ -182,13 +176,14 @@ Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
 
 Result<std::shared_ptr<EndpointCore>> L2Provider::make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
                                                                 const proto::SessionOptions& options) {
-  if (std::string why = unmet(require, l2_traits(connection->path(), connection->place().secret != nullptr).properties); !why.empty()) {
+  const proto::LinkTraits traits = l2_traits(connection->path(), connection->place().secret != nullptr);
+  if (std::string why = unmet(require, traits.properties); !why.empty()) {
     linger(std::move(connection));
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   }
   wire::Hello ours = connection->ours(), peer = connection->peer();
-  auto link = std::make_unique<L2Link>(*this, std::move(connection));
-  L2Link* raw = link.get();
+  auto link = std::make_unique<DirectLink>(*this, std::move(connection), traits);
+  DirectLink* raw = link.get();
   auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
       .arena = context_.shared_arena(),
       .mailbox = context_.mailbox(),
@@ -276,8 +271,8 @@ void L2Provider::fire_timers(Instant now) {
   }
 }
 
-void L2Provider::linger(std::unique_ptr<Connection> connection) noexcept {
-  connection->set_client(nullptr);
+void L2Provider::linger(std::unique_ptr<DirectConnection> connection) noexcept {
+  connection->leave();
   leaving_.push_back({std::move(connection), after(sluice::now(), kLingerLimit)});
   untidy_ = true;
   note_use();
@@ -329,7 +324,8 @@ L2Listener::L2Listener(L2Provider& owner, Port& port, const ListenOptions& optio
       address_(port.name()),
       options_(options),
       secret_(std::move(secret)),
-      ours_(owner.hello(proto::session_options(options))) {
+      ours_(proto::hello_for(owner.context_, proto::session_options(options))),
+      half_open_(half_open_dropped, [&owner](std::unique_ptr<Connection> connection) { owner.linger(std::move(connection)); }) {
   owner.listeners_.push_back(this);
 }
 
@@ -340,11 +336,7 @@ void L2Listener::close() {
   L2Provider& owner = *std::exchange(owner_, nullptr);
   std::erase(owner.listeners_, this);
   port_->remove_listener();
-  for (HalfOpen& half : half_open_) {
-    half.connection->stop();
-    owner.linger(std::move(half.connection));
-  }
-  half_open_.clear();
+  half_open_.drop_all();
   owner.untidy_ = true;
   if (owner.inside_) return;  // from a completion: the rest when the turn is over
   owner.see_off(sluice::now());
@@ -352,7 +344,7 @@ void L2Listener::close() {
 }
 
 bool L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
-  if (half_open_.size() >= kMostHalfOpen && !make_room(from)) {
+  if (half_open_.all().size() >= kMostHalfOpen && !make_room(from)) {
     half_open_dropped.add();
     return true;  // it asks again
   }
@@ -362,74 +354,40 @@ bool L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp
     return false;
   }
   fault_point("l2.accepted");
-  half_open_.push_back({std::move(accepted).value(), after(sluice::now(), kGreetingLimit)});
+  half_open_.add(std::move(accepted).value(), after(sluice::now(), kGreetingLimit));
   return true;
 }
 
 // Lets go of the oldest half-open connection of the address that has most of them: one host that
 // says HELLO and no more keeps out nobody but itself.
 bool L2Listener::make_room(const PeerAddress& newcomer) {
-  using State = Connection::State;
+  const auto& all = half_open_.all();
   auto of = [](const PeerAddress& address) {
-    return [&address](const HalfOpen& h) { return h.connection->place().peer == address && h.connection->state() != State::kReady; };
+    return [&address](const HalfOpen<Connection>::Entry& e) { return e.connection->place().peer == address && !e.ready(); };
   };
   const PeerAddress* greediest = nullptr;
   long most = 1;
-  for (const HalfOpen& half : half_open_) {
-    const PeerAddress& address = half.connection->place().peer;
+  for (const auto& entry : all) {
+    const PeerAddress& address = entry.connection->place().peer;
     if (greediest != nullptr && address == *greediest) continue;
-    long count = std::count_if(half_open_.begin(), half_open_.end(), of(address));
+    long count = std::count_if(all.begin(), all.end(), of(address));
     if (count > most) greediest = &address, most = count;
   }
   if (greediest == nullptr || *greediest == newcomer) return false;
   half_open_dropped.add();
-  auto oldest = std::find_if(half_open_.begin(), half_open_.end(), of(*greediest));
-  oldest->connection->stop();
-  owner_->linger(std::move(oldest->connection));
-  half_open_.erase(oldest);
+  half_open_.drop(static_cast<size_t>(std::find_if(all.begin(), all.end(), of(*greediest)) - all.begin()));
   return true;
 }
 
 std::shared_ptr<EndpointCore> L2Listener::accept() {
   while (owner_ != nullptr) {
-    auto ready = std::find_if(half_open_.begin(), half_open_.end(), [](const HalfOpen& h) { return h.connection->state() == Connection::State::kReady; });
-    if (ready == half_open_.end()) return nullptr;
-    std::unique_ptr<Connection> connection = std::move(ready->connection);
-    half_open_.erase(ready);
+    std::unique_ptr<Connection> connection = half_open_.take_ready();
+    if (connection == nullptr) return nullptr;
     auto endpoint = owner_->make_endpoint(std::move(connection), options_.require, proto::session_options(options_));
     if (endpoint.ok()) return std::move(endpoint).value();
     log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
   }
   return nullptr;
-}
-
-size_t L2Listener::progress(Instant now) {
-  size_t work = 0;
-  for (size_t i = 0; i < half_open_.size();) {
-    using State = Connection::State;
-    HalfOpen& half = half_open_[i];
-    bool over = half.connection->state() == State::kEnded;
-    bool late = half.connection->state() != State::kReady && half.expires <= now;
-    if (!over && !late) {
-      ++i;
-      continue;
-    }
-    if (over) log(LogLevel::kWarning, "lost the peer " + half.connection->peer_name() + " in its greeting: " + half.connection->failure().to_string());
-    if (late) half_open_dropped.add();
-    half.connection->stop();
-    owner_->linger(std::move(half.connection));
-    half_open_.erase(half_open_.begin() + static_cast<long>(i));
-    ++work;
-  }
-  return work;
-}
-
-Instant L2Listener::next_timeout() const {
-  Instant next = kNever;
-  for (const HalfOpen& half : half_open_) {
-    if (half.connection->state() != Connection::State::kReady) next = std::min(next, half.expires);
-  }
-  return next;
 }
 
 }  // namespace sluice::l2

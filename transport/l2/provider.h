@@ -10,6 +10,7 @@
 #include <sluice/api/context.h>
 #include <sluice/l2/connection.h>
 #include <sluice/l2/hot_ports.h>
+#include <sluice/l2/half_open.h>
 #include <sluice/l2/link.h>
 #include <sluice/l2/port.h>
 #include <sluice/l2/sleep_timer.h>
@@ -40,10 +41,10 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   friend class L2Listener;
   struct Held {
     std::shared_ptr<proto::Session> session;
-    L2Link* link;  // owned by the session
+    DirectLink* link;  // owned by the session
   };
   struct Leaving {
-    std::unique_ptr<Connection> connection;
+    std::unique_ptr<DirectConnection> connection;
     Instant expires;
   };
 
@@ -51,7 +52,6 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   Result<std::unique_ptr<Connection>> meet(const Address& address, const wire::Hello& ours, std::shared_ptr<const Secret> secret, Instant deadline);
   Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
                                                       const proto::SessionOptions& options);
-  wire::Hello hello(const proto::SessionOptions& options);
   void activate(Connection& connection) noexcept override;
   void posted(Connection& connection) noexcept override;
   void heat(Port& port) noexcept override { hot_.add(port); }
@@ -59,7 +59,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   void forget(Connection& connection) noexcept override;
   slp_node& node() override { return *node_; }
   SendingRoom& sending_room() override { return sending_room_; }
-  void linger(std::unique_ptr<Connection> connection) noexcept override;
+  void linger(std::unique_ptr<DirectConnection> connection) noexcept override;
   bool may_have_ring() const;
   size_t see_off(Instant now);
   void fire_timers(Instant now);
@@ -97,14 +97,10 @@ class L2Listener final : public ListenerCore, private PortListener {
   std::string address() const override { return address_; }
   void close() override;
   // Ends those that took too long.
-  size_t progress(Instant now);
-  Instant next_timeout() const;
+  size_t progress(Instant now) { return half_open_.expire(now); }
+  Instant next_timeout() const { return half_open_.next_timeout(); }
 
  private:
-  struct HalfOpen {
-    std::unique_ptr<Connection> connection;
-    Instant expires;
-  };
   bool on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) override;
   bool make_room(const PeerAddress& newcomer);
 
@@ -114,7 +110,7 @@ class L2Listener final : public ListenerCore, private PortListener {
   ListenOptions options_;
   std::shared_ptr<const Secret> secret_;
   wire::Hello ours_;
-  std::vector<HalfOpen> half_open_;
+  HalfOpen<Connection> half_open_;
 };
 
 }  // namespace sluice::l2

@@ -94,12 +94,6 @@ void Connection::close_window(proto::WindowId window, bool tell) {
   host_.activate(*this);
 }
 
-void Connection::close_windows() {
-  for (Window& window : windows_) {
-    if (window.handle != 0) close_window(window.handle, false);
-  }
-}
-
 // A slot for a transfer, or moves_.size(). As many as SLP has of each kind: pulls, then pushes.
 size_t Connection::start_move(bool pull, const wire::Segment& peer, uint64_t cookie) {
   auto first = moves_.begin() + (pull ? 0 : kMoves / 2);
@@ -134,7 +128,7 @@ void Connection::over(const Move& move, int status) {
   }
 }
 
-bool Connection::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) {
+Result<bool> Connection::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) {
   if (failed_ || stopped_) return true;
   size_t slot = start_move(true, peer, cookie);
   if (slot == moves_.size()) return false;
@@ -146,7 +140,7 @@ bool Connection::read(const wire::Segment& peer, std::span<const proto::MutableB
   return true;
 }
 
-bool Connection::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
+Result<bool> Connection::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
   if (failed_ || stopped_) return true;
   size_t slot = start_move(false, peer, cookie);
   if (slot == moves_.size()) return false;

@@ -3,11 +3,10 @@
 #include <utility>
 
 #include <sluice/l2/frames.h>
-#include <sluice/l2/kmod_link.h>
 #include <sluice/l2/kmod_provider.h>
 #include <sluice/l2/kmod_socket.h>
-#include <sluice/l2/link.h>
 #include <sluice/l2/provider.h>
+#include <sluice/l2/traits.h>
 #include <sluice/l2/udp_socket.h>
 #include <sluice/loopback/provider.h>
 #include <sluice/select/provider.h>

@@ -1,0 +1,87 @@
+// Connections of a listener that still greet, or that nobody has accepted yet. Bounded in time
+// here, in number by their listener, which knows whom to refuse.
+#ifndef SLUICE_L2_HALF_OPEN_H_
+#define SLUICE_L2_HALF_OPEN_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <sluice/base/clock.h>
+#include <sluice/base/counters.h>
+#include <sluice/base/log.h>
+
+namespace sluice::l2 {
+
+// Of a DirectConnection with a State of kReady, kEnded, and others while it greets.
+template <typename Connection>
+class HalfOpen {
+ public:
+  using Release = std::function<void(std::unique_ptr<Connection>)>;
+  struct Entry {
+    std::unique_ptr<Connection> connection;
+    Instant expires;
+    bool ready() const { return connection->state() == Connection::State::kReady; }
+  };
+
+  // `late` counts those that took too long; `release` takes those that have been stopped.
+  HalfOpen(Counter& late, Release release) : late_(late), release_(std::move(release)) {}
+
+  void add(std::unique_ptr<Connection> connection, Instant expires) { all_.push_back({std::move(connection), expires}); }
+  // The oldest that has greeted, or null.
+  std::unique_ptr<Connection> take_ready() {
+    auto ready = std::find_if(all_.begin(), all_.end(), [](const Entry& e) { return e.ready(); });
+    if (ready == all_.end()) return nullptr;
+    std::unique_ptr<Connection> connection = std::move(ready->connection);
+    all_.erase(ready);
+    return connection;
+  }
+  void drop(size_t i) {
+    std::unique_ptr<Connection> connection = std::move(all_[i].connection);
+    all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(i));
+    connection->stop();
+    release_(std::move(connection));
+  }
+  void drop_all() {
+    while (!all_.empty()) drop(all_.size() - 1);
+  }
+  // Drops those that have ended or are late; returns how many.
+  size_t expire(Instant now) {
+    size_t dropped = 0;
+    for (size_t i = 0; i < all_.size();) {
+      const Entry& entry = all_[i];
+      bool over = entry.connection->state() == Connection::State::kEnded;
+      bool late = !entry.ready() && entry.expires <= now;
+      if (!over && !late) {
+        ++i;
+        continue;
+      }
+      if (over) log(LogLevel::kWarning, "lost the peer " + entry.connection->peer_name() + " in its greeting: " + entry.connection->failure().to_string());
+      if (late) late_.add();
+      drop(i);
+      ++dropped;
+    }
+    return dropped;
+  }
+  Instant next_timeout() const {
+    Instant next = kNever;
+    for (const Entry& entry : all_) {
+      if (!entry.ready()) next = std::min(next, entry.expires);
+    }
+    return next;
+  }
+  // Oldest first.
+  const std::vector<Entry>& all() const { return all_; }
+
+ private:
+  Counter& late_;
+  Release release_;
+  std::vector<Entry> all_;
+};
+
+}  // namespace sluice::l2
+
+#endif  // SLUICE_L2_HALF_OPEN_H_

@@ -1,0 +1,16 @@
+// What SLP over each of its carriers can do, and what it copies.
+#ifndef SLUICE_L2_TRAITS_H_
+#define SLUICE_L2_TRAITS_H_
+
+#include <sluice/proto/link.h>
+
+namespace sluice::l2 {
+
+// Of frames that this process makes: by Path::kPacket or Path::kUdp. `sealed`: encrypted.
+proto::LinkTraits l2_traits(Path path, bool sealed = false);
+// Of the kernel's module.
+proto::LinkTraits kmod_traits();
+
+}  // namespace sluice::l2
+
+#endif  // SLUICE_L2_TRAITS_H_
