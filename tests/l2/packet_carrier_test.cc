@@ -2,7 +2,9 @@
 // was and in order, also around the ring's end and after it was full.
 #include <catch2/catch.hpp>
 
+#include <net/if.h>
 #include <poll.h>
+#include <stdlib.h>
 
 #include <cstring>
 #include <functional>
@@ -11,6 +13,7 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/l2/frames.h>
+#include <sluice/l2/qdisc.h>
 #include <sluice/l2/ring.h>
 
 #include "kernel_compat/slp/slp_wire.h"
@@ -146,6 +149,58 @@ TEST_CASE("frames that are not this port's, or of another version, wake nobody",
     ends.send(3, 100);
     CHECK(ends.come([](uint32_t) -> size_t { return 100; }) == std::vector<uint32_t>{3});
   }
+}
+
+// Bytes that went through the discipline of the left end since it was put there.
+bool went_through(const char* comparison) { return test::run(std::string("tc -s qdisc show dev left | awk '/Sent/ {exit !($2 ") + comparison + ")}'"); }
+
+// A new one: its counters begin at 0.
+void put_qdisc(const std::string& what) {
+  REQUIRE(test::run("tc qdisc replace dev left root noqueue && tc qdisc replace dev left root " + what));
+}
+
+TEST_CASE("frames go around a queueing discipline where that is asked for and it does not shape", "[l2]") {
+  NEEDS_WIRE();
+  struct Case {
+    const char *qdisc, *wanted, *through;
+  };
+  constexpr uint32_t kFrames = 200;
+  for (Case c : {Case{"pfifo", "0", ">= 200000"}, {"pfifo", "1", "< 100000"}, {"tbf rate 10gbit burst 1mb latency 50ms", "1", ">= 200000"}}) {
+    INFO(c.qdisc << ", bypass " << c.wanted);
+    put_qdisc(c.qdisc);
+    ::setenv("SLUICE_L2_QDISC_BYPASS", c.wanted, 1);
+    Ends ends(false);
+    ::unsetenv("SLUICE_L2_QDISC_BYPASS");
+    auto size = [](uint32_t) -> size_t { return 1000; };
+    for (uint32_t n = 0; n < kFrames; ++n) {
+      ends.send(n, size(n));
+      pollfd waiting{ends.right.carrier->fd(), POLLIN, 0};
+      REQUIRE(::poll(&waiting, 1, 20'000) == 1);
+      CHECK(ends.come(size) == std::vector<uint32_t>{n});
+    }
+    CHECK(went_through(c.through));
+  }
+  REQUIRE(test::run("tc qdisc del dev left root"));
+}
+
+TEST_CASE("the kernel tells the disciplines of one interface, and who of them shapes", "[l2]") {
+  NEEDS_WIRE();
+  using Kinds = std::vector<std::string>;
+  auto index = static_cast<int>(::if_nametoindex("left"));
+  CHECK(qdiscs_of(index) == Kinds{"noqueue"});
+  put_qdisc("pfifo");
+  CHECK(qdiscs_of(index) == Kinds{"pfifo"});
+  CHECK(shaping_qdisc(qdiscs_of(index)).empty());
+  put_qdisc("tbf rate 1gbit burst 1mb latency 50ms");
+  CHECK(shaping_qdisc(qdiscs_of(index)) == "tbf");
+  CHECK(qdiscs_of(static_cast<int>(::if_nametoindex("right"))) == Kinds{"noqueue"});
+  REQUIRE(test::run("tc qdisc del dev left root"));
+  CHECK(qdiscs_of(0x7fffffff).empty());
+  CHECK(shaping_qdisc({"mq", "fq_codel", "fq_codel"}).empty());
+  CHECK(shaping_qdisc({"mq", "fq_codel", "clsact"}) == "clsact");
+  Status unknown = bypass_qdisc(-1, "gone0", 0x7fffffff);
+  CHECK(unknown.code() == Code::kUnsupported);
+  CHECK(unknown.to_string().find("gone0") != std::string::npos);
 }
 
 }  // namespace

@@ -14,8 +14,10 @@
 #include <string_view>
 #include <utility>
 
+#include <sluice/base/log.h>
 #include <sluice/l2/broker.h>
 #include <sluice/l2/packet_socket.h>
+#include <sluice/l2/qdisc.h>
 #include <sluice/l2/ring.h>
 
 #include "kernel_compat/slp/slp_wire.h"
@@ -26,6 +28,7 @@ namespace {
 constexpr const char* kOrigin = "l2/frames";
 constexpr size_t kMacBytes = 6;
 Counter rings_refused("l2.rings_refused");
+Counter bypasses_refused("l2.qdisc_bypasses_refused");
 
 ifreq request_for(const std::string& interface) {
   ifreq request{};
@@ -230,6 +233,13 @@ Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t
   if (::getsockname(opened->fd.value(), reinterpret_cast<sockaddr*>(&bound), &length) != 0 || bound.sll_halen != kMacBytes ||
       ::getsockopt(opened->fd.value(), SOL_SOCKET, SO_RCVBUF, &room, &room_length) != 0) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, interface + " is no Ethernet: it has no MAC address");
+  }
+  if (qdisc_bypass_wanted()) {
+    Status around = bypass_qdisc(opened->fd.value(), interface, bound.sll_ifindex);
+    if (!around.ok()) {
+      bypasses_refused.add();
+      log(LogLevel::kWarning, "SLUICE_L2_QDISC_BYPASS: " + std::string(around.detail()));
+    }
   }
   PeerAddress own{.size = kMacBytes};
   std::memcpy(own.bytes.data(), bound.sll_addr, kMacBytes);

@@ -122,6 +122,7 @@ struct OpenedCarrier {
 // SLP's EtherType at one interface, towards one port; 0: any that is free above 32767. The
 // port is this process's until the carrier goes. Without the privilege a broker is asked, if
 // there is one (broker.h). With `ring`, and a kernel that makes one, frames come into a ring.
+// Frames leave by the interface's queueing discipline unless qdisc.h says otherwise.
 // Errors: kAccessDenied (CAP_NET_RAW), kInvalidArgument (no such interface: the detail names
 // those there are; the port is taken), kNoMemory.
 Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t port, bool ring);
