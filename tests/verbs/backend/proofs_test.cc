@@ -199,7 +199,7 @@ TEST_CASE("windows are closed when their operation is over, and a key is never v
   // Cancelled and expired operations close theirs, too.
   for (bool expires : {false, true}) {
     Tally& tally = duo.tally();
-    tally.limit = expires ? 30ms : 5s;
+    tally.limit = expires ? 1s : 5s;
     WantOptions want{.key_id = expires, .key = expires ? "b" : "a", .step = 1, .destination = test::room(*duo.near, 100'000)};
     auto posted = duo.client.core().post_want(want, tally.options());
     tally.expect(posted, OperationKind::kWant, 1);
