@@ -31,6 +31,12 @@
 #define SLUICE_PULL_BUDGET (1 << 20)
 /* So long a closed socket goes on sending what was sent. */
 #define SLUICE_LEAVING_MS 1000
+/* So long an acknowledgement waits for a message to ride on: a timer that was set is not set
+ * again for one, since programming and taking an interrupt costs more than the message. A reader
+ * that goes to sleep sends it sooner, and so do messages of this many bytes: a stream that is full
+ * waits for it. */
+#define SLUICE_ACK_DELAY_NS (1 * NSEC_PER_MSEC)
+#define SLUICE_ACK_BYTES (SLP_STREAM_BYTES / 4)
 /* What every Ethernet carries: least mtu of an interface. */
 #define SLUICE_LEAST_MTU (1500 - 48)
 
@@ -87,7 +93,7 @@ static inline void sluice_count(const struct net *net, enum sluice_count which)
 int sluice_proc_init(struct net *net);
 void sluice_proc_exit(struct net *net);
 
-/* ---- a session with a peer: sluice_peer.c */
+/* ---- a session with a peer: sluice_peer.c, sluice_drive.c */
 
 struct sluice_sock;
 
@@ -98,6 +104,7 @@ struct sluice_peer {
 	u8 mac[ETH_ALEN];
 	u16 port;
 	u16 index;	/* in owner->peers */
+	u32 heard;	/* bytes of messages since an acknowledgement left */
 	u64 peer_nonce; /* of who called; 0: we did */
 	bool up;
 	bool over;	/* ended; `why` says how */
@@ -160,6 +167,7 @@ struct sluice_sock {
 	u32 dead_ms;
 	u32 spin_us;
 	bool stalled; /* messages wait in sessions: the receive queue was full */
+	u32 owing;    /* connection of the last session that owes an acknowledgement; 0: none */
 	struct sluice_meeting meetings[SLUICE_MEETINGS];
 	u32 meeting_count;
 	struct sluice_region *regions[SLUICE_MAX_REGIONS];
@@ -197,6 +205,14 @@ struct sluice_place {
 	u16 port;
 };
 
+extern const struct slp_ops sluice_peer_ops;
+
+/* The connection number that the peer's frames name. Under ss->lock. */
+static inline u32 sluice_peer_number(const struct sluice_peer *peer)
+{
+	return peer->index | (u32)peer->owner->generations[peer->index] << 16;
+}
+
 /* A reference to the session with that place, begun if there is none. Blocks: for memory. */
 struct sluice_peer *sluice_peer_of(struct sluice_sock *ss, const struct sluice_place *place);
 /* The same of what a process names; zero: the connected one. */
@@ -213,6 +229,8 @@ struct sluice_peer *sluice_peer_numbered(struct sluice_sock *ss, u32 number);
 void sluice_peer_pump(struct sluice_peer *peer, struct sk_buff_head *out);
 void sluice_peer_abort(struct sluice_peer *peer, enum slp_status why, struct sk_buff_head *out);
 bool sluice_sock_drained(struct sluice_sock *ss);
+/* What is owed leaves: nothing of ours will follow soon. */
+void sluice_sock_settle(struct sluice_sock *ss);
 /* Messages that found no room come again. */
 void sluice_sock_resume(struct sluice_sock *ss, struct sk_buff_head *out);
 void sluice_sock_later(struct sluice_sock *ss);

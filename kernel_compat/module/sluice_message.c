@@ -212,6 +212,9 @@ int sluice_recvmsg(struct socket *sock, struct msghdr *message, size_t room, int
 
 	if (flags & (MSG_OOB | MSG_ERRQUEUE))
 		return -EOPNOTSUPP;
+	/* Who is about to sleep has nothing to say before the next message. */
+	if (!(flags & MSG_DONTWAIT) && nothing_yet(sock->sk))
+		sluice_sock_settle(ss);
 	spin(ss, flags);
 	skb = skb_recv_datagram(sock->sk, flags, &error);
 	if (!skb) {

@@ -1,156 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A socket's sessions: begun, driven by frames and time, ended. Softirq and processes meet
- * here, under sluice_sock.lock. */
+/* A socket's sessions: found, begun, cleared away. What happens between is sluice_drive.c's. */
 #include <linux/errno.h>
 #include <linux/mm.h>
 #include <linux/random.h>
 
 #include "sluice.h"
 
-/* Frames that one call makes; the timer goes on from there. */
-#define SLUICE_FRAMES_AT_ONCE 64
-/* A timer that is due again at once leaves others this much. */
-#define SLUICE_LEAST_NAP_NS (20 * NSEC_PER_USEC)
-/* When a device that holds all of our frames is asked again. */
-#define SLUICE_STARVED_NS (200 * NSEC_PER_USEC)
 /* An old session of the same peer is taken away before a new one begins; others may come between. */
 #define SLUICE_TRIES 8
-
-/* ---- what the core asks for */
-
-static bool take_message(void *user, const struct slp_rts *rts, const uint8_t *data, uint32_t bytes)
-{
-	struct sluice_peer *peer = user;
-	struct sluice_sock *ss = peer->owner;
-	struct sock *sk = &ss->sk;
-	struct sk_buff *skb;
-
-	if (ss->leaving || (sk->sk_shutdown & RCV_SHUTDOWN))
-		return true;
-	/* One message always fits. */
-	skb = atomic_read(&sk->sk_rmem_alloc) > READ_ONCE(sk->sk_rcvbuf) ? NULL
-									   : alloc_skb(bytes, GFP_ATOMIC | __GFP_NOWARN);
-	if (!skb) {
-		ss->stalled = true;
-		return false;
-	}
-	skb_put_data(skb, data, bytes);
-	ether_addr_copy(sluice_cb(skb)->mac, peer->mac);
-	sluice_cb(skb)->port = peer->port;
-	skb_set_owner_r(skb, sk);
-	skb_queue_tail(&sk->sk_receive_queue, skb);
-	sluice_add(sluice_sock_net(ss), SLUICE_BYTES_COPIED_IN, 2 * bytes); /* frame, stream, here */
-	sluice_count(sluice_sock_net(ss), SLUICE_MESSAGES_IN);
-	sk->sk_data_ready(sk);
-	return true;
-}
-
-static void take_state(void *user, enum slp_state state, enum slp_status why)
-{
-	struct sluice_peer *peer = user;
-	struct sluice_sock *ss = peer->owner;
-	struct sock *sk = &ss->sk;
-
-	if (state == SLP_UP) {
-		peer->up = true;
-		sluice_sock_wake(sk, EPOLLOUT);
-		return;
-	}
-	peer->over = true;
-	peer->why = why;
-	sluice_spans_close(ss, peer);
-	sluice_count(sluice_sock_net(ss), SLUICE_SESSIONS_ENDED);
-	if (peer == ss->connected) {
-		if (why != SLP_CLOSED)
-			WRITE_ONCE(sk->sk_err, -sluice_errno(why));
-		WRITE_ONCE(sk->sk_shutdown, SHUTDOWN_MASK);
-	}
-	sluice_sock_wake(sk, EPOLLIN | EPOLLOUT | EPOLLHUP | EPOLLERR);
-	sluice_sock_later(ss);
-}
-
-static struct sluice_span *span_of(uint64_t cookie)
-{
-	return (struct sluice_span *)(unsigned long)cookie;
-}
-
-static void place(void *user, uint64_t cookie, uint64_t offset, const struct slp_frame *frame, uint32_t at,
-		  uint32_t bytes)
-{
-	struct sluice_peer *peer = user;
-	struct sluice_span *span = span_of(cookie);
-
-	sluice_region_write(span->region, span->offset + offset, frame->data + at, bytes);
-	sluice_add(sluice_sock_net(peer->owner), SLUICE_BYTES_COPIED_IN, bytes);
-}
-
-static void take_end(void *user, uint64_t cookie, enum slp_status status)
-{
-	struct sluice_peer *peer = user;
-
-	sluice_span_ended(peer->owner, span_of(cookie), status);
-}
-
-static void take_written(void *user, uint64_t cookie, bool noticed, uint32_t notice)
-{
-	struct sluice_peer *peer = user;
-
-	if (noticed)
-		sluice_span_written(peer->owner, span_of(cookie), notice);
-}
-
-static void arm(struct sluice_sock *ss, u64 at);
-
-static void take_wake(void *user)
-{
-	struct sluice_peer *peer = user;
-
-	arm(peer->owner, peer->owner->now);
-}
-
-static const struct slp_ops kOps = {
-	.place = place,
-	.message = take_message,
-	.ended = take_end,
-	.written = take_written,
-	.state = take_state,
-	.wake = take_wake,
-};
-
-int sluice_errno(enum slp_status why)
-{
-	switch (why) {
-	case SLP_NO_LISTENER:
-	case SLP_REFUSED:
-		return -ECONNREFUSED;
-	case SLP_SILENT:
-		return -ETIMEDOUT;
-	case SLP_BAD_VERSION:
-		return -EPROTONOSUPPORT;
-	case SLP_NOT_AUTHENTIC:
-		return -EKEYREJECTED;
-	case SLP_BROKEN:
-		return -EPROTO;
-	case SLP_CLOSED:
-		return -EPIPE;
-	case SLP_LOCAL:
-		return -ECONNABORTED;
-	default:
-		return -ECONNRESET;
-	}
-}
-
-void sluice_sock_wake(struct sock *sk, __poll_t what)
-{
-	struct socket_wq *wq;
-
-	rcu_read_lock();
-	wq = rcu_dereference(sk->sk_wq);
-	if (skwq_has_sleeper(wq))
-		wake_up_interruptible_all(&wq->wait);
-	sk_wake_async(sk, what & EPOLLIN ? SOCK_WAKE_WAITD : SOCK_WAKE_SPACE, what & EPOLLIN ? POLL_IN : POLL_OUT);
-	rcu_read_unlock();
-}
 
 /* ---- finding */
 
@@ -228,19 +85,20 @@ static bool settle(struct sluice_sock *ss, struct sluice_peer *peer, struct slp_
 	if (index == SLUICE_MAX_PEERS || ss->peer_count >= ss->peer_limit)
 		return false;
 	slp_config_init(config);
-	config->ops = &kOps;
+	config->ops = &sluice_peer_ops;
 	config->user = peer;
 	config->node = &ss->node;
 	get_random_bytes(&config->nonce, sizeof(config->nonce));
 	config->nonce |= 1;
 	if (++ss->generations[index] == 0)
 		ss->generations[index] = 1;
-	config->connection = index | (u32)ss->generations[index] << 16;
+	peer->index = index;
+	config->connection = sluice_peer_number(peer);
 	config->source_port = ss->port;
 	config->destination_port = peer->port;
 	config->mtu = ss->listener.mtu;
 	config->dead_ns = (u64)ss->dead_ms * NSEC_PER_MSEC;
-	peer->index = index;
+	config->ack_delay_ns = SLUICE_ACK_DELAY_NS;
 	ss->peers[index] = peer;
 	++ss->peer_count;
 	ss->peers_end = max(ss->peers_end, index + 1);
@@ -324,15 +182,6 @@ struct sluice_peer *sluice_peer_of(struct sluice_sock *ss, const struct sluice_p
 	return peer && peer != ERR_PTR(-EINPROGRESS) ? peer : ERR_PTR(-EAGAIN);
 }
 
-void sluice_peer_abort(struct sluice_peer *peer, enum slp_status why, struct sk_buff_head *out)
-{
-	if (peer->over)
-		return;
-	slp_abort(peer->session); /* its transfers end here */
-	take_state(peer, SLP_DOWN, why);
-	sluice_peer_pump(peer, out);
-}
-
 bool sluice_sock_drained(struct sluice_sock *ss)
 {
 	u32 i;
@@ -341,90 +190,6 @@ bool sluice_sock_drained(struct sluice_sock *ss)
 		if (ss->peers[i] && !ss->peers[i]->over && !slp_drained(ss->peers[i]->session))
 			return false;
 	return true;
-}
-
-/* ---- driving */
-
-static void arm(struct sluice_sock *ss, u64 at)
-{
-	if (ss->closed || at >= ss->timer_at)
-		return;
-	ss->timer_at = at;
-	hrtimer_start(&ss->timer, ns_to_ktime(max(at, ss->now + SLUICE_LEAST_NAP_NS)), HRTIMER_MODE_ABS_SOFT);
-}
-
-void sluice_peer_pump(struct sluice_peer *peer, struct sk_buff_head *out)
-{
-	struct sluice_sock *ss = peer->owner;
-	struct sk_buff *skb;
-	struct slp_tx tx;
-	u32 made = 0;
-
-	if (peer->doomed && !peer->over) {
-		slp_abort(peer->session);
-		take_state(peer, SLP_DOWN, SLP_BROKEN);
-	}
-	while (made < SLUICE_FRAMES_AT_ONCE) {
-		/* The end is one frame, and nobody comes back to send it. */
-		if (!peer->over && sk_wmem_alloc_get(&ss->sk) > 2 * READ_ONCE(ss->sk.sk_sndbuf))
-			break;
-		if (!slp_poll_tx(peer->session, ss->now, &tx))
-			goto all;
-		++made;
-		skb = sluice_frame_from(ss, peer->mac, &tx);
-		if (skb)
-			__skb_queue_tail(out, skb);
-	}
-	arm(ss, ss->now + (made < SLUICE_FRAMES_AT_ONCE ? SLUICE_STARVED_NS : 0));
-all:
-	arm(ss, slp_next_timeout(peer->session));
-	if (peer->want_room) {
-		peer->want_room = false;
-		sluice_sock_wake(&ss->sk, EPOLLOUT);
-	}
-	if (ss->leaving && !ss->closed && sluice_sock_drained(ss))
-		mod_delayed_work(sluice_workqueue, &ss->leaving_work, 0);
-}
-
-void sluice_sock_resume(struct sluice_sock *ss, struct sk_buff_head *out)
-{
-	u32 i;
-
-	ss->stalled = false;
-	for (i = 0; i < ss->peers_end; ++i) {
-		struct sluice_peer *peer = ss->peers[i];
-
-		if (!peer || peer->over)
-			continue;
-		slp_resume(peer->session);
-		sluice_peer_pump(peer, out);
-	}
-}
-
-enum hrtimer_restart sluice_sock_timer(struct hrtimer *timer)
-{
-	struct sluice_sock *ss = container_of(timer, struct sluice_sock, timer);
-	struct sk_buff_head out;
-	u32 i;
-
-	__skb_queue_head_init(&out);
-	rcu_read_lock();
-	spin_lock(&ss->lock);
-	ss->now = ktime_get_ns();
-	ss->timer_at = SLP_NEVER;
-	for (i = 0; i < ss->peers_end && !ss->closed; ++i) {
-		struct sluice_peer *peer = ss->peers[i];
-
-		if (!peer || peer->over)
-			continue;
-		if (slp_next_timeout(peer->session) <= ss->now)
-			slp_on_timer(peer->session, ss->now);
-		sluice_peer_pump(peer, &out);
-	}
-	spin_unlock(&ss->lock);
-	sluice_frames_send(&out);
-	rcu_read_unlock();
-	return HRTIMER_NORESTART;
 }
 
 /* ---- where sleeping is allowed */

@@ -201,6 +201,10 @@ enum slp_status slp_push(struct slp_session *s, uint32_t handle, uint64_t offset
 /* Ends the pull or push of that cookie; ops.ended() is not called. False: it is over. */
 bool slp_cancel(struct slp_session *s, uint64_t cookie);
 
+/* An acknowledgement waits for something to ride on; and: nothing will come, it is to leave now. */
+bool slp_owes_answer(const struct slp_session *s);
+void slp_answer_now(struct slp_session *s);
+
 /* All that was posted is with the peer. */
 bool slp_drained(const struct slp_session *s);
 /* slp_listen() accepted a HELLO from the same place with another nonce: the peer began anew.

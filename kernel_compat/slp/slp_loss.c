@@ -472,30 +472,3 @@ void slp_on_loss_timer(struct slp_session *s, uint64_t now)
 	if (s->probe_due == SLP_NEVER) /* all of it is to be sent again: the timer runs from then */
 		s->probe_due = now + probe_wait(s);
 }
-
-/* ---- pacing: 5/4 of a window per round trip, bursts of a window's quarter or 64 KiB */
-
-bool slp_paced(struct slp_session *s, uint64_t now, uint32_t bytes)
-{
-	uint64_t burst = slp_max(s->window / 4, 65536), elapsed = now - s->pace_at;
-	uint64_t rtt = slp_max(s->srtt, SLP_MICROSECOND);
-
-	if (elapsed > 0) {
-		uint64_t gained = elapsed >= rtt ? burst : (s->window + s->window / 4) * elapsed / rtt;
-
-		s->pace_credit = slp_min(s->pace_credit + gained, burst);
-		s->pace_at = now;
-	}
-	if (s->pace_credit < bytes)
-		return false;
-	s->pace_credit -= bytes;
-	return true;
-}
-
-/* When the next frame may leave. */
-uint64_t slp_pace_due(const struct slp_session *s)
-{
-	uint64_t rtt = slp_max(s->srtt, SLP_MICROSECOND);
-
-	return s->pace_at + rtt * s->frame_limit / (s->window + s->window / 4) + 1;
-}

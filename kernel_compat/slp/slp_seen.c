@@ -153,6 +153,17 @@ uint32_t slp_seen_ranges(const struct slp_session *s, uint8_t *payload)
 	return pairs;
 }
 
+bool slp_owes_answer(const struct slp_session *s)
+{
+	return s->state == SLP_UP && s->seen.due != SLP_NEVER;
+}
+
+void slp_answer_now(struct slp_session *s)
+{
+	if (slp_owes_answer(s))
+		s->seen.due = 0;
+}
+
 /* Everything that we know has been said. */
 void slp_seen_acknowledged(struct slp_session *s)
 {

@@ -269,10 +269,8 @@ void slp_sent_again(struct slp_session *s, struct slp_sent *entry);
 bool slp_answer_missing(const struct slp_session *s);
 void slp_set_probe_timer(struct slp_session *s, uint64_t now);
 void slp_on_loss_timer(struct slp_session *s, uint64_t now);
-uint64_t slp_pace_due(const struct slp_session *s);
 void slp_forget_transfer(struct slp_session *s, uint16_t index, uint16_t generation);
 uint64_t slp_oldest_offset(const struct slp_session *s, uint16_t index, uint16_t generation, uint64_t none);
-bool slp_paced(struct slp_session *s, uint64_t now, uint32_t bytes);
 
 /* slp_stream.c */
 void slp_streams_init(struct slp_session *s);

@@ -158,6 +158,32 @@ static void ping_frame(struct slp_session *s, uint64_t now, struct slp_tx *out)
 	remember(s, now, &entry);
 }
 
+/* Pacing: 5/4 of a window per round trip, bursts of a window's quarter or 64 KiB. */
+static bool paced(struct slp_session *s, uint64_t now, uint32_t bytes)
+{
+	uint64_t burst = slp_max(s->window / 4, 65536), elapsed = now - s->pace_at;
+	uint64_t rtt = slp_max(s->srtt, SLP_MICROSECOND);
+
+	if (elapsed > 0) {
+		uint64_t gained = elapsed >= rtt ? burst : (s->window + s->window / 4) * elapsed / rtt;
+
+		s->pace_credit = slp_min(s->pace_credit + gained, burst);
+		s->pace_at = now;
+	}
+	if (s->pace_credit < bytes)
+		return false;
+	s->pace_credit -= bytes;
+	return true;
+}
+
+/* When the next frame may leave. */
+static uint64_t pace_due(const struct slp_session *s)
+{
+	uint64_t rtt = slp_max(s->srtt, SLP_MICROSECOND);
+
+	return s->pace_at + rtt * s->frame_limit / (s->window + s->window / 4) + 1;
+}
+
 /* The window has room for a frame of so many bytes. */
 static bool window_open(struct slp_session *s, uint32_t bytes)
 {
@@ -171,9 +197,9 @@ static bool may_leave(struct slp_session *s, uint64_t now, uint32_t bytes)
 {
 	if (!window_open(s, bytes))
 		return false;
-	if (s->probes > 0 || slp_paced(s, now, bytes))
+	if (s->probes > 0 || paced(s, now, bytes))
 		return true;
-	s->paced_until = slp_pace_due(s);
+	s->paced_until = pace_due(s);
 	return false;
 }
 

@@ -1,8 +1,11 @@
-// Half a round trip of small messages between two namespaces: TCP, UDP, SLP over packet
-// sockets, SLP in the module (blocking, busy waiting). Rounds are interleaved; --flow lets
-// a paced TCP stream share the wire. Verifies each message; prints no figure if one is wrong.
-//   latency [--flow] [--bytes N] [--messages N] [--rounds N]
+// Half a round trip of small messages between two namespaces: TCP, UDP, bare frames and SLP over
+// packet sockets, SLP in the module (blocking, busy waiting). Rounds are interleaved, the first
+// of each is another one every time; --flow lets a paced TCP stream share the wire. Verifies each
+// message; prints no figure if one is wrong. --json: one object, with every round.
+//   latency [--flow] [--bytes N] [--messages N] [--rounds N] [--json]
 #include <arpa/inet.h>
+#include <linux/if_packet.h>
+#include <net/ethernet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
@@ -19,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/module/packet_peer.h"
@@ -31,7 +35,7 @@ namespace {
 struct Plan {
   size_t bytes = 64;
   int messages = 400, rounds = 7;
-  bool flow = false;
+  bool flow = false, json = false;
 };
 
 // Says and hears one message at a time.
@@ -83,8 +87,8 @@ sockaddr_in at(const char* ip, uint16_t port) {
   return out;
 }
 
-constexpr const char* kNames[] = {"tcp", "udp", "packet", "module", "module_spin"};
-constexpr int kKinds = 5;
+enum Kind { kTcp, kUdp, kFrames, kPacket, kModule, kModuleSpin, kKinds };
+constexpr const char* kNames[] = {"tcp", "udp", "frames", "packet", "module", "module_spin"};
 
 Fd inet(const End& end, int type) {
   return end.space.run([&] { return Fd(::socket(AF_INET, type | SOCK_CLOEXEC, 0)); });
@@ -113,6 +117,39 @@ Line make_inet(const Wire& wire, int type, uint16_t port) {
         ::connect(a->fd.value(), reinterpret_cast<sockaddr*>(&away), sizeof(away)) != 0 ||
         ::connect(b->fd.value(), reinterpret_cast<sockaddr*>(&home), sizeof(home)) != 0)
       die("connect");
+  }
+  return {std::move(a), std::move(b)};
+}
+
+// What a packet socket costs without a protocol: nothing is numbered, answered or sent again.
+Fd frame_socket(const End& from, const End& to) {
+  sockaddr_ll own{};
+  own.sll_family = AF_PACKET;
+  own.sll_protocol = htons(0x88b6);  // local experimental Ethertype 2
+  own.sll_ifindex = static_cast<int>(from.ifindex);
+  own.sll_halen = 6;
+  std::memcpy(own.sll_addr, to.mac, 6);
+  Fd made = from.space.run([] { return Fd(::socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0)); });
+  if (::bind(made.value(), reinterpret_cast<sockaddr*>(&own), sizeof(own)) != 0) die("bind");
+  return made;
+}
+
+struct Frames : Plain {
+  sockaddr_ll to{};
+  void say(const std::string& text) override {
+    if (::sendto(fd.value(), text.data(), text.size(), 0, reinterpret_cast<sockaddr*>(&to), sizeof(to)) < 0) die("sendto");
+  }
+};
+
+Line make_frames(const Wire& wire) {
+  auto a = std::make_unique<Frames>(), b = std::make_unique<Frames>();
+  for (auto [end, from, other] : {std::tuple{a.get(), &wire.a, &wire.b}, std::tuple{b.get(), &wire.b, &wire.a}}) {
+    end->fd = frame_socket(*from, *other);
+    end->to.sll_family = AF_PACKET;
+    end->to.sll_protocol = htons(0x88b6);
+    end->to.sll_ifindex = static_cast<int>(from->ifindex);
+    end->to.sll_halen = 6;
+    std::memcpy(end->to.sll_addr, other->mac, 6);
   }
   return {std::move(a), std::move(b)};
 }
@@ -209,6 +246,73 @@ pid_t start_flow(const Wire& wire) {
   ::_exit(0);
 }
 
+Line make(Kind kind, const Wire& wire, uint16_t port) {
+  switch (kind) {
+    case kTcp: return make_inet(wire, SOCK_STREAM, port);
+    case kUdp: return make_inet(wire, SOCK_DGRAM, port);
+    case kFrames: return make_frames(wire);
+    case kPacket: return make_packet(wire, port);
+    default: return make_module(wire, kind == kModuleSpin);
+  }
+}
+
+// [kind][beside a flow]: the median of each round.
+using Rounds = std::vector<double>[kKinds][2];
+
+void measure_round(const Wire& wire, const Plan& plan, int round, Rounds& medians) {
+  for (int flow = 0; flow <= plan.flow; ++flow) {
+    pid_t other = flow ? start_flow(wire) : 0;
+    for (int turn = 0; turn < kKinds; ++turn) {
+      int kind = (turn + round) % kKinds;
+      auto port = static_cast<uint16_t>(6000 + round * 20 + flow * 10 + kind);
+      medians[kind][flow].push_back(measure(make(static_cast<Kind>(kind), wire, port), plan));
+    }
+    if (flow) {
+      ::kill(other, SIGKILL);
+      ::waitpid(other, nullptr, 0);
+    }
+  }
+}
+
+std::vector<double> ratios(const std::vector<double>& over, const std::vector<double>& under) {
+  std::vector<double> out;
+  for (size_t i = 0; i < over.size(); ++i) out.push_back(over[i] / under[i]);
+  return out;
+}
+
+std::string summary(const std::vector<double>& values) {
+  char text[96];
+  std::snprintf(text, sizeof(text), "\"median\": %.3f, \"min\": %.3f, \"max\": %.3f", median(values), *std::min_element(values.begin(), values.end()),
+                *std::max_element(values.begin(), values.end()));
+  return text;
+}
+
+void print_json(const Plan& plan, const Rounds& medians) {
+  std::printf("{\"bytes\": %zu, \"messages\": %d, \"rounds\": %d, \"half_round_trip_us\": [", plan.bytes, plan.messages, plan.rounds);
+  for (int flow = 0; flow <= plan.flow; ++flow)
+    for (int kind = 0; kind < kKinds; ++kind) {
+      std::printf("%s\n  {\"path\": \"%s\", \"flow\": %s, %s, \"each\": [", flow + kind ? "," : "", kNames[kind], flow ? "true" : "false", summary(medians[kind][flow]).c_str());
+      for (size_t i = 0; i < medians[kind][flow].size(); ++i) std::printf("%s%.1f", i ? ", " : "", medians[kind][flow][i]);
+      std::printf("]}");
+    }
+  std::printf("],\n \"paired_ratios\": {");
+  std::printf("\"module/frames\": {%s}, ", summary(ratios(medians[kModule][0], medians[kFrames][0])).c_str());
+  std::printf("\"module/packet\": {%s}, ", summary(ratios(medians[kModule][0], medians[kPacket][0])).c_str());
+  std::printf("\"module/tcp\": {%s}", summary(ratios(medians[kModule][0], medians[kTcp][0])).c_str());
+  for (int kind = 0; kind < kKinds && plan.flow; ++kind)
+    std::printf(",\n  \"%s beside a flow/alone\": {%s}", kNames[kind], summary(ratios(medians[kind][1], medians[kind][0])).c_str());
+  std::printf("}}\n");
+}
+
+void print_text(const Plan& plan, const Rounds& medians) {
+  for (int flow = 0; flow <= plan.flow; ++flow)
+    for (int kind = 0; kind < kKinds; ++kind)
+      std::printf("%-12s %zu B %s half round trip us: %s of %zu rounds\n", kNames[kind], plan.bytes, flow ? "beside a flow" : "alone", summary(medians[kind][flow]).c_str(),
+                  medians[kind][flow].size());
+  for (int kind = 0; kind < kKinds && plan.flow; ++kind)
+    std::printf("%-12s grows beside a flow by %s (pairs)\n", kNames[kind], summary(ratios(medians[kind][1], medians[kind][0])).c_str());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -216,6 +320,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     std::string word = argv[i];
     if (word == "--flow") plan.flow = true;
+    if (word == "--json") plan.json = true;
     if (word == "--bytes" && i + 1 < argc) plan.bytes = static_cast<size_t>(std::atoi(argv[++i]));
     if (word == "--messages" && i + 1 < argc) plan.messages = std::atoi(argv[++i]);
     if (word == "--rounds" && i + 1 < argc) plan.rounds = std::atoi(argv[++i]);
@@ -227,36 +332,9 @@ int main(int argc, char** argv) {
     Wire wire;
     wire.a.space.ip("address add 10.9.0.1/24 dev end0");
     wire.b.space.ip("address add 10.9.0.2/24 dev end0");
-    std::vector<double> medians[kKinds][2];
-    for (int round = 0; round < plan.rounds; ++round) {
-      for (int flow = 0; flow <= plan.flow; ++flow) {
-        pid_t other = flow ? start_flow(wire) : 0;
-        for (int kind = 0; kind < kKinds; ++kind) {
-          auto port = static_cast<uint16_t>(6000 + round * 20 + flow * 10 + kind);
-          Line line = kind == 0   ? make_inet(wire, SOCK_STREAM, port)
-                      : kind == 1 ? make_inet(wire, SOCK_DGRAM, port)
-                      : kind == 2 ? make_packet(wire, port)
-                                  : make_module(wire, kind == 4);
-          medians[kind][flow].push_back(measure(std::move(line), plan));
-        }
-        if (flow) {
-          ::kill(other, SIGKILL);
-          ::waitpid(other, nullptr, 0);
-        }
-      }
-    }
-    for (int flow = 0; flow <= plan.flow; ++flow)
-      for (int kind = 0; kind < kKinds; ++kind) {
-        auto& m = medians[kind][flow];
-        std::printf("%-12s %zu B %s half round trip us: median %.1f min %.1f max %.1f of %zu rounds\n", kNames[kind], plan.bytes,
-                    flow ? "beside a flow" : "alone", median(m), *std::min_element(m.begin(), m.end()), *std::max_element(m.begin(), m.end()), m.size());
-      }
-    if (plan.flow)
-      for (int kind = 0; kind < kKinds; ++kind) {
-        std::vector<double> growth;
-        for (size_t i = 0; i < medians[kind][0].size(); ++i) growth.push_back(medians[kind][1][i] / medians[kind][0][i]);
-        std::printf("%-12s grows beside a flow by %.2f (paired median)\n", kNames[kind], median(growth));
-      }
+    Rounds medians;
+    for (int round = 0; round < plan.rounds; ++round) measure_round(wire, plan, round, medians);
+    (plan.json ? print_json : print_text)(plan, medians);
   }
   return 0;
 }

@@ -2,12 +2,14 @@
 #include <catch2/catch.hpp>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <linux/sockios.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 
 #include "tests/module/wire.h"
@@ -51,6 +53,69 @@ TEST_CASE("two processes in two namespaces exchange messages, connected and not"
   REQUIRE(::getsockopt(client.value(), SOL_SLUICE, SLUICE_STATUS, &said, &length) == 0);
   CHECK(said.state == 2);
   CHECK(said.frames_sent >= 200);
+}
+
+// A process that stops at its system calls, to be counted.
+template <typename Call>
+pid_t traced(Call call) {
+  pid_t child = ::fork();
+  if (child != 0) return child;
+  ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+  ::raise(SIGSTOP);
+  bool good = call();
+  ::_exit(good ? 0 : 1);
+}
+
+struct Counted {
+  pid_t pid;
+  int stops = 0, status = -1;  // a call stops twice: before and after
+};
+
+// Until both have ended.
+void count_calls(Counted (&both)[2]) {
+  for (int running = 2; running > 0;) {
+    int status = 0;
+    pid_t pid = ::waitpid(-1, &status, 0);
+    REQUIRE(pid > 0);
+    for (Counted& one : both) {
+      if (one.pid != pid) continue;
+      if (WIFSTOPPED(status)) {
+        one.stops += WSTOPSIG(status) == (SIGTRAP | 0x80);
+        ::ptrace(PTRACE_SETOPTIONS, pid, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
+        REQUIRE(::ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr) == 0);
+      } else {
+        one.status = status;
+        --running;
+      }
+    }
+  }
+}
+
+TEST_CASE("a message costs one system call at each end") {
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space);
+  REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  constexpr int kMessages = 100;
+  const std::string text = pattern(64, 1);
+  Counted both[2] = {{.pid = traced([&] {
+                        for (int i = 0; i < kMessages; ++i)
+                          if (send_on(client.value(), text) != 64 || receive(client.value()).text != text) return false;
+                        return true;
+                      })},
+                     {.pid = traced([&] {
+                        for (int i = 0; i < kMessages; ++i) {
+                          Received got = receive(server.value());
+                          if (send_to(server.value(), got.text, got.from) != 64) return false;
+                        }
+                        return true;
+                      })}};
+  count_calls(both);
+  // The last is exit_group(), from which nobody comes back.
+  for (const Counted& one : both) {
+    CHECK(one.status == 0);
+    CHECK(one.stops == 2 * 2 * kMessages + 1);
+  }
 }
 
 TEST_CASE("messages that nobody reads stop the sender, and come in order when somebody does") {
