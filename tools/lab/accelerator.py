@@ -21,7 +21,7 @@ _PROBE_INIT = b"#!/bin/sh\nexport PATH=/bin\nmount -t devtmpfs dev /dev\necho 's
 
 def choose(wanted, kernel, cache):
     """('kvm' or 'tcg', why). Blocks: for PROBE_SECONDS the first time after this machine's boot."""
-    if wanted == "tcg":
+    if wanted.startswith("tcg"):
         return "tcg", "as asked"
     if not os.path.exists("/dev/kvm"):
         return "tcg", "there is no /dev/kvm"

@@ -59,13 +59,19 @@ class Cpio:
         self._parts += [head, b"\0" * (-len(head) % 4), content, b"\0" * (-len(content) % 4)]
 
 
+def _name(path):
+    return pathlib.PurePath(path).name.split(".ko")[0].replace("-", "_")
+
+
 def module_files(modules, names):
-    """Files of the named modules and of all they need, each once, in an order in which insmod takes them."""
+    """Files of the named modules and of all they need, each once, in an order in which insmod takes them. None for what is built in."""
     needs = {}
+    builtin = modules / "modules.builtin"
+    inside = {_name(path) for path in builtin.read_text(encoding="utf-8").split()} if builtin.is_file() else set()
     for line in (modules / "modules.dep").read_text(encoding="utf-8").splitlines():
         path, _, rest = line.partition(":")
         needs[path] = rest.split()
-    by_name = {pathlib.PurePath(path).name.split(".ko")[0].replace("-", "_"): path for path in needs}
+    by_name = {_name(path): path for path in needs}
     ordered = []
 
     def add(path):
@@ -76,6 +82,8 @@ def module_files(modules, names):
             ordered.append(path)
 
     for name in names:
+        if name in inside:
+            continue
         if name not in by_name:
             raise Trouble(f"the kernel in {modules} has no module {name}: remove that folder and run 'sluice lab prepare'")
         add(by_name[name])

@@ -20,7 +20,8 @@ import tempfile
 
 from trouble import NOTHING_TO_RUN_ON, Trouble
 
-META_PACKAGE = "linux-image-amd64"
+# Which packages there are: Debian 12's own kernel, and the newer one that its security archive offers beside it.
+META_PACKAGES = {"tcg": "linux-image-amd64", "tcg-6.12": "linux-image-6.12-amd64"}
 # Folders of the package that no guest of ours has a device for: three quarters of its size.
 LEFT_OUT = ("drivers/gpu", "drivers/media", "drivers/net/wireless", "drivers/scsi", "drivers/usb", "drivers/iio", "drivers/hwmon",
             "drivers/staging", "drivers/ata", "drivers/mmc", "drivers/input", "drivers/net/ethernet", "sound")
@@ -28,6 +29,8 @@ LEFT_OUT = ("drivers/gpu", "drivers/media", "drivers/net/wireless", "drivers/scs
 NEEDED_BYTES = 700 << 20
 SOURCES_FOLDER = pathlib.Path("/usr/src")  # where Debian's headers packages put theirs
 LAYOUT = 1  # of the cache folder; a new number makes old folders invisible
+# How the folders of each begin.
+PREFIXES = {"tcg": f"kernel.{LAYOUT}.", "tcg-6.12": f"kernel-6.12.{LAYOUT}."}
 DOWNLOAD_SECONDS = 600
 
 
@@ -62,44 +65,45 @@ def order(version):
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
-def prepared(cache):
-    """The newest prepared kernel, or None."""
-    folders = [path for path in cache.glob(f"kernel.{LAYOUT}.*") if (path / "about.json").is_file()]
+def prepared(cache, kind="tcg"):
+    """The newest prepared kernel of that kind, or None."""
+    folders = [path for path in cache.glob(f"{PREFIXES[kind]}*") if (path / "about.json").is_file()]
     return Kernel(max(folders, key=lambda path: order(path.name))) if folders else None
 
 
-def headers(cache):
+def headers(cache, kind="tcg"):
     """The folder in which a module for the prepared kernel is built: Debian's package of the same version."""
-    ready = prepared(cache)
+    ready = prepared(cache, kind)
     if not ready:
-        raise Trouble("no kernel has been prepared yet: run 'sluice lab prepare'", NOTHING_TO_RUN_ON)
+        raise Trouble("no kernel has been prepared yet: run 'sluice lab prepare" + (f" --kernel {kind}'" if kind != "tcg" else "'"), NOTHING_TO_RUN_ON)
     folder = SOURCES_FOLDER / f"linux-headers-{ready.release}"
     if not folder.is_dir():
         raise Trouble(f"{folder} is missing: apt-get install {folder.name}", NOTHING_TO_RUN_ON)
     return folder
 
 
-def candidate():
+def candidate(kind="tcg"):
     """(package, version) that apt would install today."""
+    meta = META_PACKAGES[kind]
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise Trouble("no kernel to boot: apt-get and dpkg-deb are needed to fetch Debian's kernel package; prepare on a Debian "
                       "machine and copy the folder named by SLUICE_LAB_CACHE", NOTHING_TO_RUN_ON)
-    out = read("apt-cache", "show", "--no-all-versions", META_PACKAGE)
+    out = read("apt-cache", "show", "--no-all-versions", meta)
     found = re.search(r"^Depends:.*?(linux-image-\S+-amd64)\b", out, re.MULTILINE)
     if not found:
-        raise Trouble(f"apt knows no package {META_PACKAGE}: run 'apt-get update', or add Debian's main archive to its sources", NOTHING_TO_RUN_ON)
+        raise Trouble(f"apt knows no package {meta}: run 'apt-get update', or add Debian's main archive to its sources", NOTHING_TO_RUN_ON)
     package = found.group(1)
     version = re.search(r"^Version: (\S+)", read("apt-cache", "show", "--no-all-versions", package), re.MULTILINE)
     if not version:
-        raise Trouble(f"apt knows {META_PACKAGE} but not {package}: run 'apt-get update'", NOTHING_TO_RUN_ON)
+        raise Trouble(f"apt knows {meta} but not {package}: run 'apt-get update'", NOTHING_TO_RUN_ON)
     return package, version.group(1)
 
 
-def prepare(cache, say):
+def prepare(cache, say, kind="tcg"):
     """Returns the kernel that apt offers, fetched if it is not in the cache. Blocks: for the download."""
-    package, version = candidate()
+    package, version = candidate(kind)
     release = package.removeprefix("linux-image-")
-    final = cache / f"kernel.{LAYOUT}.{release}_{version.replace(':', '.')}"
+    final = cache / f"{PREFIXES[kind]}{release}_{version.replace(':', '.')}"
     with workshop(cache, final, NEEDED_BYTES) as work:
         if work:
             folder = work / "kernel"
@@ -107,6 +111,7 @@ def prepare(cache, say):
             say(f"fetching {package} {version}")
             _unpack(download(f"{package}={version}", work), folder, release)
             image = _plain_image(folder, release)
+            _plain_modules(folder)
             run("depmod", "-b", folder, release)
             about = {"release": release, "version": version, "image": image}
             (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
@@ -175,6 +180,13 @@ def _plain_image(folder, release):
     (folder / "vmlinux").write_bytes(elf)
     packed.unlink()
     return "vmlinux"
+
+
+def _plain_modules(folder):
+    """Those of newer kernels are compressed, which the guest's busybox does not load."""
+    for path in folder.rglob("*.ko.xz"):
+        path.with_suffix("").write_bytes(lzma.decompress(path.read_bytes()))
+        path.unlink()
 
 
 def _unpack(archive, folder, release):

@@ -58,7 +58,8 @@ def _platform(options, cache, say):
         return uml.Uml(source_kernel.require(cache, options.kernel)), "as asked" if options.driver != "siw" else "the kernel that has soft-iWARP"
     if options.kernel in source_kernel.KINDS:
         return qemu.Qemu(source_kernel.require(cache, options.kernel), "tcg"), "as asked"
-    chosen_kernel = kernel.prepared(cache) or kernel.prepare(cache, lambda text: say(text, always=True))
+    kind = options.kernel if options.kernel in kernel.PREFIXES else "tcg"
+    chosen_kernel = kernel.prepared(cache, kind) or kernel.prepare(cache, lambda text: say(text, always=True), kind)
     chosen, why = accelerator.choose(options.kernel, chosen_kernel, cache)
     return qemu.Qemu(chosen_kernel, chosen), why
 
@@ -78,7 +79,7 @@ def shell(options):
 
 def prepare(options):
     cache, say = kernel.cache_folder(), Speaker(True)
-    ready = kernel.prepare(cache, say) if options.kernel == "tcg" else source_kernel.prepare(cache, options.kernel, say)
+    ready = kernel.prepare(cache, say, options.kernel) if options.kernel in kernel.PREFIXES else source_kernel.prepare(cache, options.kernel, say)
     print(f"{ready.label} is ready in {ready.folder}")
     return OK
 
@@ -88,7 +89,7 @@ def headers(options):
     if options.kernel in source_kernel.KINDS:
         print(source_kernel.headers(cache, options.kernel))
     else:
-        print(kernel.headers(cache))
+        print(kernel.headers(cache, options.kernel))
     return OK
 
 

@@ -5,8 +5,8 @@ import re
 
 from trouble import USAGE, Trouble
 
-KERNELS = ("auto", "host", "tcg", "uml", "uml-debug", "tcg-debug")
-PREPARED = ("tcg", "uml", "uml-debug", "tcg-debug")
+KERNELS = ("auto", "host", "tcg", "tcg-6.12", "uml", "uml-debug", "tcg-debug")
+PREPARED = ("tcg", "tcg-6.12", "uml", "uml-debug", "tcg-debug")
 DRIVERS = ("rxe", "siw")
 FAULTS = ("link-down", "link-up", "mtu", "device-remove")
 EXAMPLE = "sluice lab run -- ibv_devinfo"
@@ -67,7 +67,7 @@ def netem(text):
 
 
 def _guest(parser, timeout):
-    parser.add_argument("--kernel", choices=KERNELS, default="auto", help="auto: this machine if it has an RDMA device (host), else QEMU with KVM if a guest boots with it here, else emulated (tcg); uml: User-Mode Linux; -debug: either with KASAN, lockdep and the like")
+    parser.add_argument("--kernel", choices=KERNELS, default="auto", help="auto: this machine if it has an RDMA device (host), else QEMU with KVM if a guest boots with it here, else emulated (tcg); uml: User-Mode Linux; -debug: either with KASAN, lockdep and the like; tcg-6.12: emulated, with the newer kernel that Debian 12 offers")
     parser.add_argument("--driver", choices=DRIVERS, default=None, help="rxe: soft-RoCE (default); siw: soft-iWARP, with User-Mode Linux only")
     parser.add_argument("--memory", type=memory_mib, default=None, metavar="SIZE", help="of each guest (3G)")
     parser.add_argument("--cpus", type=cpus, default=None, metavar="N", help="of each guest (2; User-Mode Linux has 1)")
@@ -86,7 +86,7 @@ def _parser():
     run.add_argument("--net", type=netem, metavar="SPEC", help="what the wire does to frames: loss=1%%,delay=1ms,reorder=5%%,duplicate=1%%,corrupt=1%%")
     _guest(commands.add_parser("shell", allow_abbrev=False, help="an interactive shell in a guest"), "24h")
     prepare = commands.add_parser("prepare", allow_abbrev=False, help="fetch Debian's kernel into the cache, or build one")
-    prepare.add_argument("--kernel", choices=PREPARED, default="tcg", help="tcg: fetched; uml, uml-debug, tcg-debug: built from Debian's source, for minutes")
+    prepare.add_argument("--kernel", choices=PREPARED, default="tcg", help="tcg, tcg-6.12: fetched; uml, uml-debug, tcg-debug: built from Debian's source, for minutes")
     headers = commands.add_parser("headers", allow_abbrev=False, help="print the folder in which a module for a guest's kernel is built: make -C \"$(sluice lab headers)\" M=\"$PWD\" modules")
     headers.add_argument("--kernel", choices=PREPARED, default="tcg", help="which (tcg)")
     fault = commands.add_parser("fault", allow_abbrev=False, help="break or mend the network of a guest that runs now")
@@ -128,7 +128,7 @@ def _check_guest(options):
     user_mode = options.kernel.startswith("uml")
     if user_mode and options.cpus not in (None, 1):
         raise Trouble("--cpus: User-Mode Linux has one CPU: leave it out, or use --kernel tcg; example: sluice lab run --kernel uml -- ibv_devinfo", USAGE)
-    if options.driver == "siw" and options.kernel == "tcg":
+    if options.driver == "siw" and options.kernel in ("tcg", "tcg-6.12"):
         raise Trouble("--driver siw needs --kernel uml: Debian's stock kernel has no soft-iWARP; example: sluice lab run --kernel uml --driver siw -- ibv_devinfo", USAGE)
     options.cpus = options.cpus or (1 if user_mode else 2)
     options.memory = options.memory or DEFAULT_MEMORY_MIB
