@@ -112,6 +112,11 @@ class Archive(unittest.TestCase):
         shown = subprocess.run(["sh", "-c", text.decode() + 'printf %s "$ARTIFACTS"'], capture_output=True, check=True).stdout
         self.assertEqual(shown.decode(), value)
 
+    def test_what_is_built_in_is_not_carried(self):
+        (self.kernel.modules / "modules.dep").write_text(MODULES_DEP.replace("kernel/b/rdma_rxe.ko:", "kernel/b/other.ko:"), encoding="utf-8")
+        (self.kernel.modules / "modules.builtin").write_text("kernel/b/rdma_rxe.ko\n", encoding="utf-8")
+        self.assertNotIn("rdma_rxe.ko", self.order(self.build()))
+
     def test_a_kernel_without_soft_roce_is_named(self):
         (self.kernel.modules / "modules.dep").write_text(MODULES_DEP.replace("kernel/b/rdma_rxe.ko:", "kernel/b/other.ko:"), encoding="utf-8")
         with self.assertRaisesRegex(Trouble, "no module rdma_rxe.*sluice lab prepare"):

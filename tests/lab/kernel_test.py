@@ -34,8 +34,8 @@ class Cache(unittest.TestCase):
         self.cache = pathlib.Path(self.folder.name) / "cache"
         self.said = []
 
-    def add(self, version):
-        folder = self.cache / f"kernel.{kernel.LAYOUT}.{version}"
+    def add(self, version, kind="tcg"):
+        folder = self.cache / f"{kernel.PREFIXES[kind]}{version}"
         release = version.split("_")[0]
         (folder / "lib" / "modules" / release).mkdir(parents=True)
         (folder / "lib" / "modules" / release / "modules.dep").touch()
@@ -59,6 +59,20 @@ class Cache(unittest.TestCase):
         self.add("6.1.0-56-amd64_6.1.192-10")
         self.assertEqual(kernel.prepared(self.cache).version, "6.1.192-10")
 
+    def test_the_newer_kind_is_another(self):
+        self.add("6.1.0-56-amd64_6.1.192-2")
+        self.assertIsNone(kernel.prepared(self.cache, "tcg-6.12"))
+        self.add("6.12.117+deb12-amd64_6.12.117-1", "tcg-6.12")
+        self.assertEqual(kernel.prepared(self.cache).version, "6.1.192-2")
+        self.assertEqual(kernel.prepared(self.cache, "tcg-6.12").version, "6.12.117-1")
+
+    def test_compressed_modules_are_plain_afterwards(self):
+        (self.cache / "kernel").mkdir(parents=True)
+        (self.cache / "kernel" / "veth.ko.xz").write_bytes(lzma.compress(b"ELF"))
+        (self.cache / "kernel" / "plain.ko").write_bytes(b"plain")
+        kernel._plain_modules(self.cache)
+        self.assertEqual({path.name: path.read_bytes() for path in (self.cache / "kernel").iterdir()}, {"veth.ko": b"ELF", "plain.ko": b"plain"})
+
     def test_none_and_unfinished_ones_are_none(self):
         self.assertIsNone(kernel.prepared(self.cache))
         (self.cache / f"kernel.{kernel.LAYOUT}.6.1.0-56-amd64_6.1.192-2").mkdir(parents=True)
@@ -78,7 +92,7 @@ class Cache(unittest.TestCase):
 
     def prepare(self, **replaced):
         with contextlib.ExitStack() as stack:
-            stack.enter_context(mock.patch.object(kernel, "candidate", lambda: (PACKAGE, "6.1.192-2")))
+            stack.enter_context(mock.patch.object(kernel, "candidate", lambda _: (PACKAGE, "6.1.192-2")))
             for name, function in replaced.items():
                 stack.enter_context(mock.patch.object(kernel, name, function))
             return kernel.prepare(self.cache, self.said.append)

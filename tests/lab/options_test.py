@@ -55,6 +55,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(options.parse(["prepare"]).kernel, "tcg")
         self.assertEqual(options.parse(["prepare", "--kernel", "uml"]).kernel, "uml")
         self.assertEqual(options.parse(["prepare", "--kernel", "tcg-debug"]).kernel, "tcg-debug")
+        self.assertEqual(options.parse(["prepare", "--kernel", "tcg-6.12"]).kernel, "tcg-6.12")
         self.refused("prepare", "--kernel", "auto")
 
     def test_the_debug_kernel_for_emulation_has_several_cpus_and_soft_iwarp(self):
