@@ -217,13 +217,18 @@ def judge(target, metric, rounds):
     of = questions.as_list(target["of"])
     base = judging.best_of([column(name, rounds) for name in of],
                           metric in row_results.MORE_IS_BETTER)
-    per_round = judging.per_round(column(target["row"], rounds), base)
+    ours = column(target["row"], rounds)
+    if "over" in target:
+        ours = judging.per_round(ours, column(target["over"], rounds))
+        base = judging.per_round(base, column(target["of_over"], rounds))
+    per_round = judging.per_round(ours, base)
     absent = [name for name in of if judging.summary(column(name, rounds)) is None]
     verdict = judging.verdict(per_round, target.get("at_most"), target.get("at_least"))
     if absent and verdict == judging.PASS:
         verdict = judging.INCONCLUSIVE  # the best of the others may be the absent one
     return {"row": target["row"], "of": of, "at_most": target.get("at_most"),
             "at_least": target.get("at_least"), "note": target.get("note", ""),
+            "over": target.get("over"), "of_over": target.get("of_over"),
             "ratio": judging.summary(per_round), "absent": absent, "verdict": verdict}
 
 

@@ -206,6 +206,15 @@ class Comparison(unittest.TestCase):
         self.assertEqual(answer["targets"][0]["verdict"], judging.INCONCLUSIVE)
         self.assertEqual(answer["targets"][0]["absent"], ["other"])
 
+    def test_judges_how_much_more_one_row_grows_than_another(self):
+        rows = [row("a", ["a"]), row("a+", ["a+"]), row("b", ["b"]), row("b+", ["b+"])]
+        figures = {"a": [100] * 7, "a+": [150] * 7, "b": [10] * 7, "b+": [30] * 7}
+        grows = {"row": "a+", "over": "a", "of": "b+", "of_over": "b"}
+        answer, text = ask(rows, [dict(grows, at_most=1), dict(grows, at_least=0.6)], run=scripted(figures))
+        self.assertEqual([target["ratio"]["median"] for target in answer["targets"]], [0.5, 0.5])
+        self.assertEqual([target["verdict"] for target in answer["targets"]], [judging.PASS, judging.FAIL])
+        self.assertIn("(a+ / a) / (b+ / b)", text)
+
     def test_marks_a_row_whose_tool_cannot_check_its_payload(self):
         _, text = ask([row("base", printing(line(100, verified="unchecked")))], rounds=1)
         self.assertIn("payload not checked by this tool", text)
@@ -245,6 +254,8 @@ class Questions(unittest.TestCase):
             (dict(good, rows=[row("a", ["x"]), row("a", ["y"])]), "two rows"),
             (dict(good, targets=[{"row": "a", "of": "c", "at_most": 1}]), "'c'"),
             (dict(good, targets=[{"row": "a", "of": "a"}]), "at_most or at_least"),
+            (dict(good, targets=[{"row": "a", "of": "a", "at_most": 1, "over": "a"}]), "over and of_over"),
+            (dict(good, targets=[{"row": "a", "of": "a", "at_most": 1, "over": "a", "of_over": "c"}]), "'c'"),
             ({"question": "q"}, "'asks'"),
         ]
         for mistake, expected in mistakes:

@@ -6,7 +6,8 @@ command's JSON), "needs" (files beside command[0] that must exist), "note".
 In a command, {bin} is the folder of built programs and {json} a file that the
 command writes its result to; without {json} the result is read from stdout.
 A target: {"row", "of", "at_most" | "at_least"} on row / of; "of" may be a list,
-then the best of them in each round counts.
+then the best of them in each round counts. With "over" and "of_over", two more rows, it is on
+(row / over) / (of / of_over): how much more the one grows than the other.
 
 Short for many rows: "sizes": [64, 4096] stands for one row of each, with {size} replaced in
 name, command and select; they form one line of a chart, "series" (the name without the size).
@@ -78,13 +79,17 @@ def without_peers(question):
     """The question without rows of somebody else's programs, and without what is judged against them."""
     rows = [row for row in question["rows"] if "peer" not in row]
     names = {row["name"] for row in rows}
-    targets = [target for target in question["targets"]
-               if {target["row"], *as_list(target["of"])} <= names]
+    targets = [target for target in question["targets"] if set(names_in(target)) <= names]
     return dict(question, rows=rows, targets=targets)
 
 
 def as_list(of):
     return of if isinstance(of, list) else [of]
+
+
+def names_in(target):
+    """The rows that a target compares."""
+    return [target.get("row"), *as_list(target.get("of")), *(target[key] for key in ("over", "of_over") if key in target)]
 
 
 def _check_rows(path, question):
@@ -102,7 +107,9 @@ def _check_rows(path, question):
 def _check_targets(path, question):
     metrics = {row["name"]: row["metric"] for row in question["rows"]}
     for target in question["targets"]:
-        for name in [target.get("row")] + as_list(target.get("of")):
+        if ("over" in target) != ("of_over" in target):
+            raise BadQuestion(f"{path}: target of {target['row']!r} needs over and of_over, or neither")
+        for name in names_in(target):
             if name not in metrics:
                 raise BadQuestion(f"{path}: target names {name!r}, which is not a row")
             if metrics[name] != metrics[target["row"]]:

@@ -49,15 +49,22 @@ def row_line(row, baseline):
     return f"| {name} | {figure} | {ratio} | {'; '.join(remarks)} |"
 
 
+def compared(target):
+    """What a target divides by what."""
+    of = target["of"][0] if len(target["of"]) == 1 else "best of " + ", ".join(target["of"])
+    if target.get("over"):
+        return f"({target['row']} / {target['over']}) / ({of} / {target['of_over']})"
+    return f"{target['row']} / {of}"
+
+
 def target_line(target):
     bound = f"at most {digits(target['at_most'])}" if target["at_most"] is not None \
         else f"at least {digits(target['at_least'])}"
-    of = target["of"][0] if len(target["of"]) == 1 else "best of " + ", ".join(target["of"])
     ratio = estimate(target["ratio"]) if target["ratio"] else "-"
     remark = "; ".join(filter(None, [
         target["note"],
         "no figure: " + ", ".join(target["absent"]) if target["absent"] else ""]))
-    return f"| {target['row']} / {of} | {bound} | {ratio} | {target['verdict']} | {remark} |"
+    return f"| {compared(target)} | {bound} | {ratio} | {target['verdict']} | {remark} |"
 
 
 def answer_lines(answer):

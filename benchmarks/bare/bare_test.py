@@ -26,6 +26,7 @@ CASES = [
     ("tcp_bulk", ["--size", "1048576", "-n", "64"], "seconds"),
     ("unix_bulk", ["--size", "1048576", "-n", "64"], "seconds"),
     ("tcp_bulk", ["--mode", "chunked", "--size", "67108864", "-n", "1"], "seconds"),
+    ("tcp_bulk", ["--cpu-percent", "30", "--size", "1048576", "-n", "64"], "seconds"),
     ("unix_bulk", ["--mode", "chunked", "--size", "3145728", "-n", "21"], "seconds"),
     ("memcpy_bulk", ["--mode", "anonymous", "--size", "1048576", "-n", "3"], "seconds"),
     ("memcpy_bulk", ["--mode", "memfd", "--size", "1048576", "-n", "3"], "seconds"),
@@ -44,6 +45,7 @@ CASES = [
 WIRE_CASES = [
     ("frame_pingpong", ["--mode", "blocking", "-n", "200"], "one_way_ns"),
     ("frame_pingpong", ["--mode", "spinning", "-n", "200"], "one_way_ns"),
+    ("frame_pingpong", ["--mode", "unfiltered", "-n", "200"], "one_way_ns"),
     ("frame_pingpong", ["--mode", "ring", "-n", "3000"], "one_way_ns"),
     ("frame_bulk", ["--mode", "mmsg", "--size", "4000000", "-n", "8"], "seconds"),
     ("frame_bulk", ["--mode", "ring", "--size", "4000000", "-n", "8"], "seconds"),

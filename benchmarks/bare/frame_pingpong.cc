@@ -1,6 +1,7 @@
 // Question: what does a small raw Ethernet frame cost one way, when both sides sleep in poll
-// (blocking), when they ask the socket again and again (spinning), and when they look at a ring
-// that the kernel fills (ring)? Over the wire of benchmarks/wire.py.
+// (blocking), when they ask the socket again and again (spinning), when they look at a ring that
+// the kernel fills (ring), and when they sleep but are woken for every frame of the interface,
+// whoever it is for (unfiltered)? Over the wire of benchmarks/wire.py.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -18,7 +19,8 @@ constexpr uint64_t kWarmUpRounds = 200;
 
 class Side {
  public:
-  Side(const Options& options, End end) : end_(packet_end(end)), size_(options.size), sleeps_(options.mode == "blocking") {
+  Side(const Options& options, End end)
+      : end_(packet_end(end, options.mode == "unfiltered")), size_(options.size), sleeps_(options.mode == "blocking" || options.mode == "unfiltered") {
     if (options.mode == "ring") ring_ = std::make_unique<ReceiveRing>(end_.socket, 2048, 1024);
   }
   void send(const unsigned char* data) {
@@ -30,22 +32,31 @@ class Side {
       const unsigned char* frame;
       while ((frame = ring_->next(bytes)) == nullptr) {
       }
+      ++seen_;
       std::memcpy(data, frame, std::min<size_t>(bytes, size_));
       return ring_->release();
     }
     while (true) {
-      const ssize_t got = recv(end_.socket, data, size_, MSG_DONTWAIT);
-      if (got >= 0) return;
+      sockaddr_ll from{};
+      socklen_t length = sizeof from;
+      const ssize_t got = recvfrom(end_.socket, data, size_, MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&from), &length);
+      seen_ += got >= 0 ? 1 : 0;
+      if (got >= 0 && from.sll_protocol == end_.to.sll_protocol) return;
+      if (got >= 0) continue;  // somebody else's
       if (errno != EAGAIN) die("recv");
       pollfd interest{end_.socket, POLLIN, 0};
       if (sleeps_ && poll(&interest, 1, -1) < 0) die("poll");
     }
   }
 
+  // Frames that the socket gave us.
+  uint64_t seen() const { return seen_; }
+
  private:
   PacketEnd end_;
   size_t size_;
   bool sleeps_;
+  uint64_t seen_ = 0;
   std::unique_ptr<ReceiveRing> ring_;
 };
 
@@ -86,6 +97,7 @@ int measure(const Options& options, Side& side, const PeerReport& report) {
       .raw("one_way_ns", one_way_ns.json())
       .number("bytes_per_second", 2.0 * static_cast<double>(options.iterations * options.size) / (static_cast<double>(total_ns) * 1e-9))
       .number("cpu_seconds", process_cpu_seconds() + report.cpu_seconds)
+      .number("frames_seen_per_round", static_cast<double>(side.seen()) / static_cast<double>(kWarmUpRounds + options.iterations))
       .print_verified();
 }
 
@@ -96,7 +108,7 @@ int main(int argc, char** argv) {
   using namespace bare;
   Options options;
   options.name = "frame_pingpong";
-  options.modes = {"blocking", "spinning", "ring"};
+  options.modes = {"blocking", "spinning", "ring", "unfiltered"};
   options.mode = "ring";
   options.iterations = 10'000;
   parse_or_exit(options, argc, argv);

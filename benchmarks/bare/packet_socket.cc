@@ -2,6 +2,7 @@
 #include "benchmarks/bare/packet_socket.h"
 
 #include <arpa/inet.h>
+#include <linux/if_ether.h>
 #include <net/if.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -16,7 +17,7 @@
 
 namespace bare {
 
-PacketEnd packet_end(End end) {
+PacketEnd packet_end(End end, bool unfiltered) {
   enter(end);
   const End other = end == End::kNear ? End::kFar : End::kNear;
   PacketEnd made;
@@ -35,6 +36,7 @@ PacketEnd packet_end(End end) {
   if (setsockopt(made.socket, SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof yes) != 0) die("PACKET_IGNORE_OUTGOING");
   enlarge(made.socket);
   sockaddr_ll own = made.to;
+  if (unfiltered) own.sll_protocol = htons(ETH_P_ALL);
   if (bind(made.socket, reinterpret_cast<sockaddr*>(&own), sizeof own) != 0) die("bind to the interface");
   return made;
 }

@@ -19,8 +19,9 @@ struct PacketEnd {
   sockaddr_ll to{};  // the other end
 };
 
-// Non-blocking, payloads without the Ethernet header.
-PacketEnd packet_end(End end);
+// Non-blocking, payloads without the Ethernet header. Unfiltered: it gets every frame of its
+// interface, of whatever EtherType.
+PacketEnd packet_end(End end, bool unfiltered = false);
 
 // A TPACKET_V2 ring of received frames, each in a place of `frame_bytes`.
 class ReceiveRing {

@@ -35,6 +35,11 @@ void parse_or_exit(Options& options, int argc, char** argv) {
         ->check(CLI::IsMember(options.modes))
         ->capture_default_str();
   }
+  if (options.paces) {
+    app.add_option("--cpu-percent", options.cpu_percent, "the sender sleeps so that it uses no more of one CPU; 0: it never sleeps")
+        ->check(CLI::Range(uint64_t{0}, uint64_t{100}))
+        ->capture_default_str();
+  }
   // Group "" hides a flag from --help: these two test the benchmark itself.
   app.add_option("--slow-ns", options.slow_ns)->group("");
   app.add_flag("--corrupt", options.corrupt)->group("");
@@ -59,6 +64,18 @@ double process_cpu_seconds() {
   timespec used{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
   return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
+Pace::Pace(uint64_t cpu_percent) : share_(static_cast<double>(cpu_percent) / 100), cpu_before_(process_cpu_seconds()), start_ns_(now_ns()) {}
+
+void Pace::keep() const {
+  if (share_ == 0) return;
+  const double used = process_cpu_seconds() - cpu_before_, passed = static_cast<double>(now_ns() - start_ns_) * 1e-9;
+  const double ahead = used / share_ - passed;
+  if (ahead <= 0) return;
+  const auto ns = static_cast<long>(std::clamp(ahead, 1e-3, 0.9) * 1e9);
+  const timespec pause{0, ns};
+  nanosleep(&pause, nullptr);
 }
 
 void spin_for_ns(uint64_t nanoseconds) {

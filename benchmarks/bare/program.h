@@ -25,9 +25,11 @@ struct Options {
   std::string name;                // the program, first field of its JSON line
   std::string mode;                // one of `modes`; empty if the program has none
   std::vector<std::string> modes;  // the modes this program accepts
+  bool paces = false;              // this program takes --cpu-percent
   uint64_t size = 64;              // payload bytes of one iteration
   uint64_t iterations = 0;
   uint64_t limit_seconds = 120;  // SIGALRM ends both processes after this long
+  uint64_t cpu_percent = 0;      // a sender sleeps so that it uses no more of one CPU; 0: as it can. For programs that pace
   uint64_t slow_ns = 0;          // busy time added to each iteration, to see that a ratio moves
   bool corrupt = false;          // flips one payload bit, to see that verification notices
 };
@@ -39,6 +41,17 @@ void parse_or_exit(Options& options, int argc, char** argv);
 uint64_t now_ns();
 // CPU time of this process, user and system, all threads.
 double process_cpu_seconds();
+// Keeps this process at that share of one CPU, from its making on.
+class Pace {
+ public:
+  explicit Pace(uint64_t cpu_percent);
+  // Sleeps until the share is not more, a millisecond at least if it is.
+  void keep() const;
+
+ private:
+  double share_, cpu_before_;
+  uint64_t start_ns_;
+};
 // Busy waits; models work that the measured code should not have done. The test
 // for zero is inline: a call would show in a round trip of 60 ns.
 void spin_for_ns(uint64_t nanoseconds);

@@ -34,6 +34,7 @@ int send_windows(const Options& options, const Plan& plan, int socket, PeerRepor
   auto* payload = static_cast<unsigned char*>(map_private(options.size));
   const size_t per_call = options.mode == "chunked" ? kChunkBytes : kWhole;
   const size_t stamp = std::min<size_t>(options.size, sizeof(uint32_t));
+  const Pace pace(options.cpu_percent);
   for (uint64_t window = 0; window < plan.windows; ++window) {
     fill_pattern(payload, options.size, static_cast<uint32_t>(window));
     if (options.corrupt) flip_one_bit(payload, options.size);
@@ -42,6 +43,7 @@ int send_windows(const Options& options, const Plan& plan, int socket, PeerRepor
     const double cpu_before = process_cpu_seconds();
     for (uint64_t message = 0; message < plan.messages_per_window; ++message) {
       burn_ns(options.slow_ns);
+      pace.keep();
       const uint32_t number = message_number(plan, window, message);
       std::memcpy(payload, &number, stamp);
       write_all(socket, payload, options.size, per_call);

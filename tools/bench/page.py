@@ -105,9 +105,8 @@ def target_rows(answer):
     out = []
     for target in answer["targets"]:
         bound = f"at most {report.digits(target['at_most'])}" if target["at_most"] is not None else f"at least {report.digits(target['at_least'])}"
-        of = ", ".join(target["of"])
         note = "; ".join(filter(None, [target["note"], "no figure: " + ", ".join(target["absent"]) if target["absent"] else ""]))
-        out.append([("", f"{text(target['row'])} / {'best of ' if len(target['of']) > 1 else ''}{text(of)}"), ("figure", text(bound)),
+        out.append([("", text(report.compared(target))), ("figure", text(bound)),
                     ("figure", text(report.estimate(target["ratio"])) if target["ratio"] else ""), ("verdictcell", verdict_word(target["verdict"])), ("note", text(note))])
     return out
 
