@@ -47,6 +47,9 @@ struct LinkTraits {
   uint32_t data_bytes = 0;
   // Direct: largest read() or write().
   uint64_t chunk_bytes = 0;
+  // Direct: the windows of one operation lie on queues that work side by side: its chunks
+  // go to them in turn.
+  bool spread = false;
   CopyCost inline_out, inline_in;  // payload inside control messages
   CopyCost bulk_out, bulk_in;      // DATA; pulling from a view is counted by the session
 };

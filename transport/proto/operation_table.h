@@ -54,6 +54,8 @@ struct Operation {
   InlineVector<uint64_t, 1> run_lengths;
   // Direct: the peer's windows that we read or write; or ours that it was told of.
   InlineVector<wire::Segment, 1> windows;
+  InlineVector<uint64_t, 1> window_moved;  // of each of them, where they are used in turn
+  size_t next_window = 0;                  // whose turn it is
   InlineVector<WindowId, 1> opened;  // ours, not yet asked to close
   uint32_t windows_open = 0;         // those, and those that are closing
   AtomicRequest atomic;

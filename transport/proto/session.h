@@ -232,6 +232,11 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Started open_sources(Operation* op, wire::Offer& offer);
   void close_windows(Operation* op);
   size_t move_some(OperationList& list);
+  struct ChunkPlace {
+    size_t window = 0;
+    uint64_t before = 0;
+  };
+  ChunkPlace place_of_chunk(const Operation& op) const;
   Result<bool> post_chunk(Operation* op);
   void give_up_moving(Operation* op, const Status& why);
   void start_moving(Operation* op, OperationState state);

@@ -129,6 +129,9 @@ void Session::start_moving(Operation* op, OperationState state) {
   unlink(op);
   op->state = state;
   op->moved = 0;
+  op->window_moved.clear();
+  op->next_window = 0;
+  for (size_t i = 0; i < op->windows.size(); ++i) op->window_moved.emplace_back(uint64_t{0});
   (state == OperationState::kPulling ? pulling_ : pushing_).push_back(op);
   fault_point(state == OperationState::kPulling ? "session.pull" : "session.supply");
   host_->activate(*this);
@@ -199,10 +202,18 @@ size_t Session::move_some(OperationList& list) {
   return moved;
 }
 
+// The window of the next chunk, and how many bytes of the operation lie before it.
+// Requires: bytes that are not moved yet.
+Session::ChunkPlace Session::place_of_chunk(const Operation& op) const {
+  ChunkPlace place{.window = traits_.spread ? op.next_window % op.windows.size() : 0};
+  while (op.window_moved[place.window] >= op.windows[place.window].length) place.window = (place.window + 1) % op.windows.size();
+  for (size_t i = 0; i < place.window; ++i) place.before += op.windows[i].length;
+  return place;
+}
+
 Result<bool> Session::post_chunk(Operation* op) {
-  uint64_t skip = op->moved;
-  size_t i = 0;
-  while (skip >= op->windows[i].length) skip -= op->windows[i++].length;
+  const auto [i, before] = place_of_chunk(*op);
+  const uint64_t skip = op->window_moved[i], at = before + skip;
   wire::Segment peer{.extent = op->windows[i].extent, .offset = op->windows[i].offset + skip, .length = 0};
   uint64_t want = std::min({op->total - op->moved, op->windows[i].length - skip, traits_.chunk_bytes});
   Result<bool> posted = false;
@@ -212,18 +223,20 @@ Result<bool> Session::post_chunk(Operation* op) {
   } else if (op->state == OperationState::kPulling) {
     std::array<MutableBytes, kMaxPlaces> pieces;
     size_t count = 0;
-    peer.length = take_pieces(op->completion.buffers, op->moved, want, pieces, count);
+    peer.length = take_pieces(op->completion.buffers, at, want, pieces, count);
     posted = link_->read(peer, std::span(pieces.data(), count), op->id);
   } else {
     std::array<ConstBytes, kMaxPlaces> pieces;
     size_t count = 0;
-    peer.length = take_pieces(op->tensors, op->moved, want, pieces, count);
+    peer.length = take_pieces(op->tensors, at, want, pieces, count);
     bool last = op->notify && op->moved + peer.length == op->total;
     uint32_t notice = OperationTable::notice_of(op->peer_id);
     posted = link_->write(std::span(pieces.data(), count), peer, op->id, last ? &notice : nullptr);
   }
   if (!posted.ok() || !*posted) return posted;
   fault_point("session.posted");
+  op->window_moved[i] += peer.length;
+  op->next_window = i + 1;
   op->moved += peer.length;
   op->in_flight += peer.length;
   return true;
