@@ -7,9 +7,13 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
+#include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
@@ -20,38 +24,44 @@ namespace {
 constexpr const char* kOrigin = "verbs/connection";
 constexpr int kEventsPerTurn = 64;
 
-// What a REQ and a REP carry: enough to know that the other end is one of us.
-struct PrivateData {
-  uint32_t magic = wire::kMagic;
-  uint16_t min_version = wire::kMinVersion;
-  uint16_t max_version = wire::kMaxVersion;
-  uint8_t mtu = IBV_MTU_1024;  // of the sender's port; ibv_mtu
-  uint8_t zeros[7] = {};
-
-  // What the peer sent, or an error.
-  static Result<PrivateData> decode(const CmEvent& event);
-};
-
 Counter connects("verbs.connects");
 Counter accepts("verbs.accepts");
 Counter refused("verbs.refused");
+Counter lanes_joined("verbs.lanes_joined");
+Counter lanes_refused("verbs.lanes_refused");
 
 Status ended(Code code, const std::string& why, int error = 0) { return Status(code, Scope::kEndpoint, kOrigin, why, error); }
 
 }  // namespace
 
-namespace {
-Result<PrivateData> PrivateData::decode(const CmEvent& event) {
+// What a REQ and a REP carry: enough to know that the other end is one of us, and what is
+// to become of the queue pair. What an end of version 1.0 does not send is 0.
+struct Connection::PrivateData {
+  uint32_t magic = wire::kMagic;
+  uint16_t min_version = wire::kMinVersion;
+  uint16_t max_version = wire::kMaxVersion;
+  uint8_t mtu = IBV_MTU_1024;  // of the sender's port; ibv_mtu
+  uint8_t stripes = 0;         // REQ: asked for; REP: granted
+  uint8_t lane = 0;            // 0: a connection; else its further queue pair of this number
+  uint8_t zeros[5] = {};
+  LaneToken token{};
+
+  // Without the stripes and what follows.
+  static constexpr size_t kLeast = 16;
+  // What the peer sent, or an error.
+  static Result<PrivateData> decode(const CmEvent& event);
+};
+
+Result<Connection::PrivateData> Connection::PrivateData::decode(const CmEvent& event) {
   PrivateData theirs;
-  if (event.private_bytes < sizeof(theirs)) return ended(Code::kCorrupt, "a peer that is not sluice");
-  std::memcpy(&theirs, event.private_data.data(), sizeof(theirs));
+  if (event.private_bytes < kLeast) return ended(Code::kCorrupt, "a peer that is not sluice");
+  std::memcpy(&theirs, event.private_data.data(), std::min(event.private_bytes, sizeof(theirs)));
   if (theirs.magic != wire::kMagic) return ended(Code::kCorrupt, "a peer that is not sluice");
   if (theirs.mtu < IBV_MTU_256 || theirs.mtu > IBV_MTU_4096) {
     return ended(Code::kCorrupt, "a peer whose port has MTU code " + std::to_string(theirs.mtu));
   }
   return theirs;
 }
-}  // namespace
 
 Status cm_error(const std::string& what, int error) {
   Code code = Code::kUnreachable;
@@ -145,18 +155,33 @@ std::string name_of(const sockaddr* address) {
   return "rdma://" + std::string(text) + ":" + std::to_string(port);
 }
 
+uint32_t stripes_wanted() {
+  const char* text = std::getenv("SLUICE_RDMA_QUEUE_PAIRS");
+  if (text == nullptr) return 1;
+  const std::string_view word(text);
+  uint32_t wanted = 0;
+  auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), wanted);
+  if (error == std::errc() && end == word.data() + word.size() && wanted >= 1 && wanted <= kMostStripes) return wanted;
+  log(LogLevel::kWarning, "SLUICE_RDMA_QUEUE_PAIRS is ignored: '" + std::string(word) + "' is not a number from 1 to " + std::to_string(kMostStripes));
+  return 1;
+}
+
 Result<std::unique_ptr<Connection>> Connection::connect(CmHub& hub, DeviceTable& devices, RdmaAddress address, const wire::Hello& ours,
                                                         Instant deadline) {
   std::unique_ptr<Connection> made(new Connection(hub, devices, ours, true));
   auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now()).count();
   made->timeout_ms_ = static_cast<int>(std::clamp<int64_t>(left, 1, 60000));
-  auto* client = static_cast<CmClient*>(made.get());
-  if (int e = hub.api().create_id(hub.channel(), &made->id_, client); e != 0) return cm_error("no connection id", e);
-  if (int e = hub.api().resolve_addr(made->id_, address.get(), made->timeout_ms_); e != 0) {
-    return cm_error("no RDMA path to " + name_of(address.get()), e);
-  }
+  made->stripes_ = stripes_wanted();
+  SLUICE_RETURN_IF_ERROR(made->resolve_to(address));
   connects.add();
   return made;
+}
+
+Status Connection::resolve_to(const RdmaAddress& address) {
+  address_ = address;
+  if (int e = hub_.api().create_id(hub_.channel(), &id_, static_cast<CmClient*>(this)); e != 0) return cm_error("no connection id", e);
+  if (int e = hub_.api().resolve_addr(id_, address_.get(), timeout_ms_); e != 0) return cm_error("no RDMA path to " + name_of(address_.get()), e);
+  return Status();
 }
 
 Result<std::unique_ptr<Connection>> Connection::accept(CmHub& hub, DeviceTable& devices, const CmEvent& request, const wire::Hello& ours) {
@@ -174,6 +199,7 @@ Result<std::unique_ptr<Connection>> Connection::accept(CmHub& hub, DeviceTable& 
 }
 
 Connection::~Connection() {
+  lanes_.clear();
   if (queue_ != nullptr) queue_->stop();
   disconnect();
   queue_.reset();
@@ -181,7 +207,7 @@ Connection::~Connection() {
 }
 
 void Connection::disconnect() {
-  bool was_up = state_ == State::kGreeting || state_ == State::kReady;
+  bool was_up = state_ == State::kJoining || state_ == State::kGreeting || state_ == State::kReady;
   if (id_ != nullptr && was_up && !peer_gone_) (void)hub_.api().disconnect(id_);
   if (was_up) state_ = State::kEnded;
 }
@@ -192,14 +218,19 @@ std::string Connection::peer_name() const { return id_ != nullptr ? name_of(&id_
 void Connection::fail(Status why) {
   if (state_ == State::kEnded) return;
   why_ = std::move(why);
-  if (state_ == State::kGreeting && id_ != nullptr) (void)hub_.api().disconnect(id_);
+  bool met = state_ == State::kJoining || state_ == State::kGreeting;
+  if (met && id_ != nullptr) (void)hub_.api().disconnect(id_);
   state_ = State::kEnded;
 }
 
 Status Connection::make_queue() {
   if (id_->verbs == nullptr || id_->verbs->device == nullptr) return ended(Code::kUnreachable, "no RDMA device reaches the peer");
   SLUICE_TRY(Device * device, devices_.device(id_->verbs->device->name));
-  SLUICE_TRY(queue_, QueuePair::create(*device, id_->port_num));
+  if (whole_ != nullptr && (device != &whole_->queue_->device() || id_->port_num != whole_->id_->port_num)) {
+    return ended(Code::kUnreachable, "the queue pairs of one connection would lie on different RDMA ports");
+  }
+  if (device->limits().iwarp) stripes_ = 1;
+  SLUICE_TRY(queue_, QueuePair::create(*device, id_->port_num, whole_ != nullptr ? QueuePair::Use::kMoves : QueuePair::Use::kAll));
   return queue_->initialise(id_);
 }
 
@@ -208,6 +239,9 @@ Status Connection::request() {
   const DeviceLimits& limits = queue_->device().limits();
   PrivateData data;
   data.mtu = queue_->port_mtu();
+  data.stripes = static_cast<uint8_t>(stripes_);
+  data.lane = lane_;
+  data.token = token_;
   rdma_conn_param parameters{};
   parameters.private_data = &data;
   parameters.private_data_len = sizeof(data);
@@ -224,11 +258,22 @@ Status Connection::request() {
 
 Status Connection::respond(const CmEvent& event) {
   SLUICE_TRY(PrivateData theirs, PrivateData::decode(event));
+  if (theirs.stripes > kMostStripes) {
+    return ended(Code::kCorrupt, "a peer that asks for " + std::to_string(theirs.stripes) + " queue pairs each way, of " + std::to_string(kMostStripes) + " at most");
+  }
+  if (whole_ == nullptr) stripes_ = std::max<uint32_t>(theirs.stripes, 1);
   SLUICE_RETURN_IF_ERROR(make_queue());
   SLUICE_RETURN_IF_ERROR(queue_->ready(id_, theirs.mtu));
+  if (whole_ == nullptr && stripes_ > 1) {
+    fill_random(token_);
+    lanes_.resize(2 * (stripes_ - 1));
+  }
   const DeviceLimits& limits = queue_->device().limits();
   PrivateData data;
   data.mtu = queue_->port_mtu();
+  data.stripes = static_cast<uint8_t>(stripes_);
+  data.lane = lane_;
+  data.token = token_;
   rdma_conn_param parameters{};
   parameters.private_data = &data;
   parameters.private_data_len = sizeof(data);
@@ -249,7 +294,104 @@ Status Connection::finish_connecting(const CmEvent& response) {
   SLUICE_RETURN_IF_ERROR(queue_->ready(id_, theirs.mtu));
   fault_point("verbs.establish");
   if (int e = hub_.api().establish(id_); e != 0) return cm_error("the connection cannot be finished", e);
+  return join(theirs);
+}
+
+// The first queue pair is there: what was granted is asked for, all at once.
+Status Connection::join(const PrivateData& theirs) {
+  if (whole_ != nullptr) {
+    if (theirs.lane == lane_ && theirs.token == token_) return Status();
+    return ended(Code::kCorrupt, "a peer that answers for another queue pair than it was asked for");
+  }
+  const uint32_t granted = std::max<uint32_t>(theirs.stripes, 1);
+  if (granted > stripes_) {
+    return ended(Code::kCorrupt, "a peer that gives " + std::to_string(granted) + " queue pairs each way, of " + std::to_string(stripes_) + " that were asked for");
+  }
+  stripes_ = granted;
+  token_ = theirs.token;
+  for (size_t number = 1; number <= 2 * (stripes_ - 1); ++number) {
+    auto& lane = lanes_.emplace_back(new Connection(hub_, devices_, ours_, true));
+    lane->become_lane(*this, static_cast<uint8_t>(number));
+    lane->timeout_ms_ = timeout_ms_;
+    SLUICE_RETURN_IF_ERROR(lane->resolve_to(address_));
+  }
   return Status();
+}
+
+void Connection::become_lane(Connection& whole, uint8_t number) {
+  whole_ = &whole;
+  lane_ = number;
+  token_ = whole.token_;
+  stripes_ = whole.stripes_;
+}
+
+size_t Connection::step_joining() {
+  size_t ready = 0;
+  for (const auto& lane : lanes_) {
+    if (lane->state_ == State::kReady) ++ready;
+    if (lane->state_ != State::kEnded) continue;
+    fail(Status(lane->why_.code(), Scope::kEndpoint, kOrigin, "queue pair " + std::to_string(lane->lane_) + " of the connection: " + std::string(lane->why_.detail())));
+    return 1;
+  }
+  if (peer_gone()) {
+    fail(ended(Code::kUnreachable, "the peer ended the connection before all its queue pairs were there"));
+    return 1;
+  }
+  if (ready < lanes_.size()) return 0;
+  state_ = State::kGreeting;
+  return 1;
+}
+
+std::optional<LaneToken> Connection::lane_asked_of(const CmEvent& request) {
+  Result<PrivateData> theirs = PrivateData::decode(request);
+  return theirs.ok() && theirs->lane != 0 ? std::optional(theirs->token) : std::nullopt;
+}
+
+void Connection::refuse(CmHub& hub, const CmEvent& request) {
+  lanes_refused.add();
+  (void)hub.api().reject(request.id, nullptr, 0);
+  (void)hub.api().destroy_id(request.id);
+}
+
+Status Connection::accept_lane(const CmEvent& request) {
+  SLUICE_TRY(PrivateData theirs, PrivateData::decode(request));
+  const bool due = state_ == State::kConnecting || state_ == State::kGreeting;
+  if (!due || theirs.lane > lanes_.size() || lanes_[theirs.lane - 1u] != nullptr) {
+    refuse(hub_, request);
+    return ended(Code::kCorrupt, "a peer that asks for queue pair " + std::to_string(theirs.lane) + " of a connection that has " +
+                                     std::to_string(lanes_.size()) + " besides the first, each once");
+  }
+  std::unique_ptr<Connection> made(new Connection(hub_, devices_, ours_, false));
+  made->become_lane(*this, theirs.lane);
+  made->id_ = request.id;
+  made->id_->context = static_cast<CmClient*>(made.get());
+  if (Status answered = made->respond(request); !answered.ok()) {
+    lanes_refused.add();
+    (void)hub_.api().reject(made->id_, nullptr, 0);
+    return answered;
+  }
+  lanes_joined.add();
+  lanes_[theirs.lane - 1u] = std::move(made);
+  return Status();
+}
+
+bool Connection::all_lanes_here() const {
+  return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane != nullptr && lane->state_ != State::kEnded; });
+}
+
+std::vector<QueuePair*> Connection::lanes_of(bool asked_by_active) const {
+  std::vector<QueuePair*> queues;
+  for (size_t i = asked_by_active ? 0 : 1; i < lanes_.size(); i += 2) queues.push_back(lanes_[i]->queue_.get());
+  return queues;
+}
+
+bool Connection::peer_gone() const {
+  return peer_gone_ || std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane != nullptr && lane->peer_gone_; });
+}
+
+bool Connection::concerned_by(const DeviceEvent& event) const {
+  if (queue_ != nullptr && queue_->concerned_by(event)) return true;
+  return std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& lane) { return lane != nullptr && lane->concerned_by(event); });
 }
 
 void Connection::on_cm_event(const CmEvent& event) noexcept {
@@ -265,10 +407,10 @@ void Connection::on_cm_event(const CmEvent& event) noexcept {
       break;
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
       next = finish_connecting(event);
-      if (next.ok()) state_ = State::kGreeting;
+      if (next.ok()) state_ = whole_ != nullptr ? State::kReady : lanes_.empty() ? State::kGreeting : State::kJoining;
       break;
     case RDMA_CM_EVENT_ESTABLISHED:
-      if (state_ == State::kConnecting) state_ = State::kGreeting;
+      if (state_ == State::kConnecting) state_ = whole_ != nullptr ? State::kReady : State::kGreeting;
       break;
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR: next = cm_error("no RDMA path to the peer", event.status < 0 ? -event.status : EHOSTUNREACH); break;
@@ -300,6 +442,7 @@ void Connection::send_hello() {
 }
 
 size_t Connection::step(Instant now) {
+  if (state_ == State::kJoining) return step_joining();
   if (state_ != State::kGreeting) return 0;
   if (active_ && !hello_sent_) send_hello();
   size_t work = queue_->poll(*this, now, 1);
@@ -320,6 +463,7 @@ void Connection::on_message(proto::ConstBytes message, Instant) {
   }
   if (status.ok()) status = wire::decode(message.first(common->header_bytes), peer_);
   if (status.ok()) status = wire::negotiate(ours_, peer_).status();
+  if (status.ok() && !all_lanes_here()) status = ended(Code::kCorrupt, "a peer that greets before all its queue pairs have joined");
   if (!status.ok()) return fail(status);
   if (!active_) send_hello();
   state_ = State::kReady;

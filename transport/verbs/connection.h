@@ -1,5 +1,6 @@
 // How two ends meet by the RDMA connection manager, and what belongs to a connection from
-// then on: its id and its queue pair. Knows no session.
+// then on: its id and its queue pair, or several of them: each further one is met in the same
+// way, and bound to the first by a token in the private data of both. Knows no session.
 #ifndef SLUICE_VERBS_CONNECTION_H_
 #define SLUICE_VERBS_CONNECTION_H_
 
@@ -14,6 +15,7 @@
 
 #include <sluice/api/context.h>
 #include <sluice/verbs/device.h>
+#include <sluice/verbs/lanes.h>
 #include <sluice/verbs/queue_pair.h>
 
 namespace sluice::verbs {
@@ -71,29 +73,48 @@ struct RdmaAddress {
 Result<RdmaAddress> resolve(const std::string& host, uint16_t port, bool to_listen);
 std::string name_of(const sockaddr* address);  // "rdma://10.0.0.1:7000"
 
+// Of one connection, chosen by the end that accepts it. Zeros: none.
+using LaneToken = std::array<std::byte, 16>;
+
+// How many queue pairs the bytes of each direction are spread over: SLUICE_RDMA_QUEUE_PAIRS at
+// the end that connects, 1 to kMostStripes; 1 without it.
+uint32_t stripes_wanted();
+
 class Connection final : private CmClient, private proto::DirectClient {
  public:
-  enum class State : uint8_t { kResolving, kConnecting, kGreeting, kReady, kEnded };
+  // kJoining: the further queue pairs are being connected.
+  enum class State : uint8_t { kResolving, kConnecting, kJoining, kGreeting, kReady, kEnded };
 
   // Starts to connect; progress comes by events and step().
   static Result<std::unique_ptr<Connection>> connect(CmHub& hub, DeviceTable& devices, RdmaAddress address,
                                                      const wire::Hello& ours, Instant deadline);
   // Answers a request. The id is the connection's from now on, also on failure.
   static Result<std::unique_ptr<Connection>> accept(CmHub& hub, DeviceTable& devices, const CmEvent& request, const wire::Hello& ours);
+  // A request for a further queue pair of some connection: of which. Nothing: for a connection.
+  static std::optional<LaneToken> lane_asked_of(const CmEvent& request);
+  // Refuses a request, and is done with its id.
+  static void refuse(CmHub& hub, const CmEvent& request);
+  // Answers such a request, if it is one of those that were agreed on. The id is the
+  // connection's from now on, also on failure. Errors: kCorrupt (a peer that lies), as accept().
+  Status accept_lane(const CmEvent& request);
+  bool has_token(const LaneToken& token) const { return !lanes_.empty() && token_ == token; }
   ~Connection();
 
   State state() const { return state_; }
   // kEnded: why.
   const Status& why() const { return why_; }
   // The peer ended the connection, its process is gone, or the device is.
-  bool peer_gone() const { return peer_gone_; }
+  bool peer_gone() const;
+  bool concerned_by(const DeviceEvent& event) const;
   // Moves the greeting on. Returns how much it did.
   size_t step(Instant now);
   bool arm() { return queue_ == nullptr || state_ == State::kEnded || queue_->arm(); }
   void fail(Status why);
 
   QueuePair& queue() { return *queue_; }
-  bool has_queue() const { return queue_ != nullptr; }
+  // Over which this end reaches the other's memory; and those for the other way.
+  std::vector<QueuePair*> reaching() const { return lanes_of(active_); }
+  std::vector<QueuePair*> reached() const { return lanes_of(!active_); }
   const wire::Hello& ours() const { return ours_; }
   const wire::Hello& peer() const { return peer_; }
   wire::Hello& ours_to_send() { return ours_; }
@@ -105,7 +126,14 @@ class Connection final : private CmClient, private proto::DirectClient {
  private:
   Connection(CmHub& hub, DeviceTable& devices, const wire::Hello& ours, bool active)
       : hub_(hub), devices_(devices), ours_(ours), active_(active) {}
+  Status resolve_to(const RdmaAddress& address);
   Status make_queue();
+  struct PrivateData;
+  Status join(const PrivateData& theirs);
+  void become_lane(Connection& whole, uint8_t number);
+  size_t step_joining();
+  bool all_lanes_here() const;
+  std::vector<QueuePair*> lanes_of(bool asked_by_active) const;
   Status request();
   Status respond(const CmEvent& request);
   Status finish_connecting(const CmEvent& response);
@@ -127,6 +155,14 @@ class Connection final : private CmClient, private proto::DirectClient {
   rdma_cm_id* id_ = nullptr;
   int timeout_ms_ = 2000;
   std::unique_ptr<QueuePair> queue_;
+  // Those of odd number carry requests of the active end, the others those of the passive one.
+  uint32_t stripes_ = 1;
+  LaneToken token_{};
+  std::vector<std::unique_ptr<Connection>> lanes_;  // by number - 1; the peer's have yet to come where null
+  // A lane's own: its number, and whose it is.
+  uint8_t lane_ = 0;
+  Connection* whole_ = nullptr;
+  RdmaAddress address_;  // of the peer, where this end is the active one
 };
 
 // Why the connection manager or a device says no to what was asked, in words.

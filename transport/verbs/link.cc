@@ -48,15 +48,19 @@ proto::LinkTraits verbs_traits(const DeviceLimits& limits, uint64_t chunk_bytes)
 VerbsLink::VerbsLink(Lingering& lingering, std::unique_ptr<Connection> connection)
     : lingering_(lingering),
       connection_(std::move(connection)),
+      lanes_(connection_->queue(), connection_->reaching(), connection_->reached()),
       traits_(verbs_traits(connection_->queue().device().limits(), connection_->queue().chunk_limit())),
       quiet_since_(now()),
       local_name_(connection_->local_name()),
-      peer_name_(connection_->peer_name()) {}
+      peer_name_(connection_->peer_name()) {
+  traits_.spread = lanes_.striped();
+}
 
 size_t VerbsLink::handle(Instant now) {
   polling_ = true;
   QueuePair& queue = connection_->queue();
   size_t work = queue.poll(*this, now, kCompletionsPerPoll);
+  if (lanes_.striped() && !queue.stopped() && !queue.failed()) work += lanes_.poll(*this, now, kCompletionsPerPoll);
   if (work > 0) {
     quiet_since_ = now;
     unanswered_ = 0;
@@ -72,7 +76,7 @@ size_t VerbsLink::handle(Instant now) {
     go_down(now);
     ++work;
   }
-  if (blocked_ && queue.writable() && !close_due_) {
+  if (blocked_ && queue.writable() && lanes_.writable() && !close_due_) {
     blocked_ = false;
     client_->writable(now);
     ++work;
@@ -97,16 +101,17 @@ void VerbsLink::go_down(Instant now) {
   QueuePair& queue = connection_->queue();
   // What the device has to say of this queue pair goes with it.
   queue.device().on_event(0);
+  lanes_.stop();
   // The flush may say more than the first completion did.
   queue.stop();
   const QueuePair::Failure failure = queue.failure();
   // A chunk of it; what else of the operation is under way may never be over.
-  if (failure.moving && !queue.stuck()) client_->moved(failure.cookie, failure.length, failure.why, now);
+  if (failure.moving && !queue.stuck() && !lanes_.stuck()) client_->moved(failure.cookie, failure.length, failure.why, now);
   client_->link_down(failure.why, now);
 }
 
 void VerbsLink::device_failed(const DeviceEvent& event, const Status& why) {
-  if (closed() || !connection_->queue().concerned_by(event)) return;
+  if (closed() || !connection_->concerned_by(event)) return;
   if (why.code() == Code::kAccessDenied) access_refused_to_peer.add();
   unplugged(why);
 }
@@ -141,27 +146,27 @@ Result<proto::ImportedRun> VerbsLink::import_run(const wire::Segment&) {
 
 Result<proto::WindowId> VerbsLink::open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out) {
   if (closed()) return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
-  Result<proto::WindowId> opened = connection_->queue().open_window(data, length, rights, cookie, whole, out);
+  Result<proto::WindowId> opened = lanes_.open_window(data, length, rights, cookie, whole, out);
   if (opened.code() == Code::kTryAgain) blocked_ = true;
   return opened;
 }
 
 void VerbsLink::close_window(proto::WindowId window) {
-  if (!closed()) connection_->queue().close_window(window);
+  if (!closed()) lanes_.close_window(window);
 }
 
-Status VerbsLink::revoke_window(proto::WindowId window) { return closed() ? Status() : connection_->queue().revoke_window(window); }
+Status VerbsLink::revoke_window(proto::WindowId window) { return closed() ? Status() : lanes_.revoke_window(window); }
 
 Result<bool> VerbsLink::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) {
   if (closed()) return true;
-  Result<bool> posted = connection_->queue().read(peer, into, cookie);
+  Result<bool> posted = lanes_.read(peer, into, cookie);
   blocked_ = blocked_ || (posted.ok() && !*posted);
   return posted;
 }
 
 Result<bool> VerbsLink::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
   if (closed()) return true;
-  Result<bool> posted = connection_->queue().write(from, peer, cookie, notice);
+  Result<bool> posted = lanes_.write(from, peer, cookie, notice);
   blocked_ = blocked_ || (posted.ok() && !*posted);
   return posted;
 }
@@ -174,13 +179,16 @@ Result<bool> VerbsLink::atomic(const wire::Segment& peer, const proto::AtomicReq
 }
 
 void VerbsLink::flush() {
-  if (!closed()) (void)connection_->queue().flush();
+  if (closed()) return;
+  (void)connection_->queue().flush();
+  lanes_.flush();
 }
 
 bool VerbsLink::stop() {
   if (closed()) return true;
+  lanes_.stop();
   connection_->queue().stop();
-  return !connection_->queue().stuck();
+  return !connection_->queue().stuck() && !lanes_.stuck();
 }
 
 void VerbsLink::quarantine(StorageRef memory) {
@@ -196,6 +204,7 @@ void VerbsLink::close() {
   std::unique_ptr<Connection> connection = std::move(connection_);
   QueuePair& queue = connection->queue();
   if (queue.stopped() || queue.failed()) return;
+  lanes_.revoke_windows();
   queue.revoke_windows();  // grants end with the connection, not with its last message
   lingering_.linger(std::move(connection));
 }

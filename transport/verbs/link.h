@@ -7,6 +7,7 @@
 
 #include <sluice/proto/link.h>
 #include <sluice/verbs/connection.h>
+#include <sluice/verbs/lanes.h>
 
 namespace sluice::verbs {
 
@@ -36,7 +37,9 @@ class VerbsLink final : public proto::Link, private proto::DirectClient {
   // Handles what has come, up to a bound; returns how much.
   size_t poll(Instant now) { return idle(now) ? 0 : handle(now); }
   // About to sleep. False: there is work.
-  bool arm() { return closed() || down_ || (!connection_->queue().failed() && !connection_->peer_gone() && connection_->queue().arm()); }
+  bool arm() {
+    return closed() || down_ || (!connection_->queue().failed() && !connection_->peer_gone() && connection_->queue().arm() && lanes_.arm());
+  }
   bool port_active() const { return connection_->queue().port_active(); }
   // The device says that something failed; what is not this connection's is left alone.
   void device_failed(const DeviceEvent& event, const Status& why);
@@ -69,7 +72,7 @@ class VerbsLink final : public proto::Link, private proto::DirectClient {
   bool idle(Instant now) {
     if (closed() || down_) return true;
     QueuePair& queue = connection_->queue();
-    return !blocked_ && now - quiet_since_ < kProbeAfter && !connection_->peer_gone() && !queue.stopped() && !queue.failed() && !queue.look();
+    return !blocked_ && now - quiet_since_ < kProbeAfter && !connection_->peer_gone() && !queue.stopped() && !queue.failed() && !queue.look() && !lanes_.look();
   }
   size_t handle(Instant now);
   void ask_device(QueuePair& queue);
@@ -77,6 +80,7 @@ class VerbsLink final : public proto::Link, private proto::DirectClient {
 
   Lingering& lingering_;
   std::unique_ptr<Connection> connection_;
+  Lanes lanes_;  // of the connection: nothing of them is used after it
   proto::LinkTraits traits_;
   proto::LinkClient* client_ = nullptr;
   Instant quiet_since_;  // nothing has come since, or the peer's device was asked then

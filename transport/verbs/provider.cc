@@ -306,7 +306,7 @@ void VerbsProvider::on_device_event(const DeviceEvent& event) noexcept {
   if (event.fatal) port_check_ = now();
   for (Held& held : connections_) held.link->device_failed(event, why);
   for (Connection* connection : meeting_) {
-    if (connection->has_queue() && connection->queue().concerned_by(event)) connection->fail(why);
+    if (connection->concerned_by(event)) connection->fail(why);
   }
   for (VerbsListener* listener : listeners_) listener->device_failed(event, why);
 }
@@ -340,6 +340,7 @@ uint16_t VerbsListener::port() const { return hub_.api().source_port(id_); }
 
 void VerbsListener::on_cm_event(const CmEvent& event) noexcept {
   if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
+  if (std::optional<LaneToken> token = Connection::lane_asked_of(event)) return accept_lane(*token, event);
   if (half_open_.size() >= kMostHalfOpen) {
     half_open_dropped.add();
     half_open_.erase(half_open_.begin());
@@ -351,6 +352,17 @@ void VerbsListener::on_cm_event(const CmEvent& event) noexcept {
     return;
   }
   half_open_.push_back({std::move(accepted).value(), after(now(), kGreetingLimit)});
+}
+
+// For a connection that is still greeting; nobody else may add a queue pair.
+void VerbsListener::accept_lane(const LaneToken& token, const CmEvent& request) {
+  auto whole = std::find_if(half_open_.begin(), half_open_.end(), [&](const HalfOpen& half) { return half.connection->has_token(token); });
+  if (whole == half_open_.end()) {
+    log(LogLevel::kWarning, "an RDMA queue pair was refused: it is for no connection that waits for one");
+    return Connection::refuse(hub_, request);
+  }
+  Status joined = whole->connection->accept_lane(request);
+  if (!joined.ok()) log(LogLevel::kWarning, "an RDMA queue pair was refused: " + joined.to_string());
 }
 
 size_t VerbsListener::progress(Instant now) {
@@ -378,7 +390,7 @@ std::unique_ptr<Connection> VerbsListener::take() {
 
 void VerbsListener::device_failed(const DeviceEvent& event, const Status& why) {
   for (HalfOpen& half : half_open_) {
-    if (half.connection->has_queue() && half.connection->queue().concerned_by(event)) half.connection->fail(why);
+    if (half.connection->concerned_by(event)) half.connection->fail(why);
   }
 }
 

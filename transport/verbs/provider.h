@@ -104,6 +104,7 @@ class VerbsListener final : private CmClient {
   };
   VerbsListener(VerbsProvider& owner, CmHub& hub, const wire::Hello& ours) : owner_(&owner), hub_(hub), ours_(ours) {}
   void on_cm_event(const CmEvent& event) noexcept override;
+  void accept_lane(const LaneToken& token, const CmEvent& request);
 
   VerbsProvider* owner_;
   CmHub& hub_;

@@ -51,8 +51,8 @@ Status device_error(const std::string& what, int error) {
 
 }  // namespace
 
-Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device, uint8_t port) {
-  std::unique_ptr<QueuePair> made(new QueuePair(device));
+Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device, uint8_t port, Use use) {
+  std::unique_ptr<QueuePair> made(new QueuePair(device, use));
   made->port_ = port;
   made->chunk_limit_ = std::min<uint64_t>(device.message_limit(port), kLargestChunk);
   if (device.limits().software && !device.limits().iwarp) {
@@ -60,7 +60,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device, uint8_t por
     made->chunk_limit_ = std::min(made->chunk_limit_, kSoftwareChunkPackets * packet);
   }
   SLUICE_RETURN_IF_ERROR(made->create_queues());
-  SLUICE_RETURN_IF_ERROR(made->make_slots());
+  if (use == Use::kAll) SLUICE_RETURN_IF_ERROR(made->make_slots());
   queue_pairs.add();
   return made;
 }
@@ -134,7 +134,7 @@ Status QueuePair::initialise(rdma_cm_id* id) {
   if (device_.limits().atomics) attributes.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
   mask |= IBV_QP_ACCESS_FLAGS;
   if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0) return device_error("the queue pair refuses its port", e);
-  for (uint32_t slot = 0; slot < kSlots; ++slot) SLUICE_RETURN_IF_ERROR(post_receive(slot));
+  for (uint32_t slot = 0; slot < slots_in_; ++slot) SLUICE_RETURN_IF_ERROR(post_receive(slot));
   return Status();
 }
 

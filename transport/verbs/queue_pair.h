@@ -35,9 +35,13 @@ inline constexpr size_t kMostListed = 16;
 
 class QueuePair {
  public:
+  enum class Use : uint8_t {
+    kAll,
+    kMoves,  // no messages: it has no slots. Its windows are open when open_window() returns.
+  };
   // Errors: kNoMemory (memlock, descriptors, device entries), kUnsupported (the device is too
   // small), kInternal.
-  static Result<std::unique_ptr<QueuePair>> create(Device& device, uint8_t port);
+  static Result<std::unique_ptr<QueuePair>> create(Device& device, uint8_t port, Use use);
   ~QueuePair();
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
@@ -70,6 +74,15 @@ class QueuePair {
   Status flush();
   // Room for a message and a transfer.
   bool writable() const;
+  bool room_for_transfer(bool notice) const;
+  // A WRITE of nothing that brings the notice of writes before it; on_moved(cookie, length)
+  // when it is over. False: no room. Requires: no iWARP.
+  bool notify(uint32_t notice, uint64_t cookie, uint64_t length);
+  // How many requests were posted so far, and how many of the first of them are over.
+  uint64_t posted() const { return head_; }
+  uint64_t retired() const { return tail_; }
+  // Its key is good on every connection of the device, not on this alone.
+  bool is_narrow(proto::WindowId window) const { return window < windows_.size() && windows_[window].narrow != nullptr; }
 
   // poll() has something to do. Cheap: who spins asks for nothing else. Requires: neither stopped nor failed.
   bool look() {
@@ -104,6 +117,10 @@ class QueuePair {
   };
   const Failure& failure() const { return failure_; }
   void fail(Status why);
+  // With another that failed.
+  void fail(const Failure& failure) {
+    if (!failed()) failure_ = failure;
+  }
 
   // On return no device reaches the memory of this connection, unless stuck(). Blocks: until the queues
   // have been flushed, 100 ms at most, and for the calls that destroy them.
@@ -132,7 +149,7 @@ class QueuePair {
   // Scatter/gather list of one transfer, in pieces that one registration holds.
   struct Pieces;
 
-  explicit QueuePair(Device& device) : device_(device), api_(device.api()) { device.add_user(); }
+  QueuePair(Device& device, Use use) : device_(device), api_(device.api()), use_(use), slots_in_(use == Use::kAll ? kSlots : 0) { device.add_user(); }
   Status create_queues();
   void moderate_events();
   Status make_slots();
@@ -148,7 +165,6 @@ class QueuePair {
   int32_t credits() const { return static_cast<int32_t>(credit_limit_ - credits_used_); }
   bool send_frame(FrameKind kind, proto::ConstBytes header, std::span<const proto::ConstBytes> payload, int32_t credits_kept);
   void post_proof(uint32_t key, uint64_t cookie, uint64_t length);
-  bool room_for_transfer(bool notice) const;
   Status post(const ibv_send_wr& request, const Record& record);
   void take_back(uint64_t first);
   void drop_list();
@@ -170,6 +186,8 @@ class QueuePair {
 
   Device& device_;
   VerbsApi& api_;
+  const Use use_;
+  const uint32_t slots_in_;  // of the peer's messages
   ibv_cq* cq_ = nullptr;
   ibv_qp* qp_ = nullptr;
   uint8_t port_ = 0;
@@ -197,7 +215,7 @@ class QueuePair {
   uint32_t credit_limit_ = kSlots;    // slots the peer has posted, as far as we know
   uint32_t credits_used_ = 0;
   uint32_t slots_posted_ = 0;         // ours
-  uint32_t credits_told_ = kSlots;
+  uint32_t credits_told_ = slots_in_;
 
   std::vector<Window> windows_;
   std::vector<proto::WindowId> free_windows_;

@@ -288,6 +288,19 @@ Result<bool> QueuePair::write(std::span<const proto::ConstBytes> from, const wir
   return move(pieces, request, peer, cookie, notice);
 }
 
+bool QueuePair::notify(uint32_t notice, uint64_t cookie, uint64_t length) {
+  if (stopped() || failed()) return true;
+  if (!room_for_transfer(true)) return false;
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.imm_data = htonl(notice);
+  request.wr.rdma.rkey = kNoKey;
+  ++credits_used_;
+  (void)post(request, {.kind = Kind::kMove, .cookie = cookie, .length = length});
+  return true;
+}
+
 Result<bool> QueuePair::atomic(const wire::Segment& peer, const proto::AtomicRequest& wanted, std::byte* result, uint64_t cookie) {
   if (stopped() || failed()) return true;
   if (free_requests() <= kKeptFromTransfers) return false;
@@ -349,10 +362,11 @@ Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length,
                                .mw_access_flags = static_cast<unsigned>(access_flags(rights))};
   // Without `whole` the key leaves behind this request, on this connection. A grant's key
   // may travel any way: it is valid before anybody has it.
-  if (whole) request.send_flags = IBV_SEND_SIGNALED;
+  const bool at_once = whole || use_ == Use::kMoves;
+  if (at_once) request.send_flags = IBV_SEND_SIGNALED;
   uint64_t sequence = head_;
   SLUICE_RETURN_IF_ERROR(post(request, {.kind = Kind::kBind, .window = id}));
-  if (whole) SLUICE_RETURN_IF_ERROR(wait_for(sequence));
+  if (at_once) SLUICE_RETURN_IF_ERROR(wait_for(sequence));
   window.cookie = cookie;
   window.open = true;
   windows_bound.add();
