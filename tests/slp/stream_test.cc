@@ -45,6 +45,22 @@ TEST_CASE("room again is told at once", "[slp]") {
   CHECK(pair.server.messages.size() > kept);
 }
 
+TEST_CASE("an acknowledgement that waits for company leaves when there will be none", "[slp]") {
+  Pair pair;
+  CHECK_FALSE(slp_owes_answer(pair.server.session));
+  REQUIRE(pair.server.hear(next_frame(pair, "m"), pair.now) == SLP_TAKEN);
+  CHECK(pair.server.say(pair.now).empty());
+  CHECK(slp_owes_answer(pair.server.session));
+  slp_answer_now(pair.server.session);
+  std::vector<Frame> frames = pair.server.say(pair.now);
+  REQUIRE(frames.size() == 1);
+  CHECK(type_of(frames[0]) == SLP_ACK);
+  CHECK_FALSE(slp_owes_answer(pair.server.session));
+  // Nobody is told what it knows.
+  slp_answer_now(pair.server.session);
+  CHECK(pair.server.say(pair.now).empty());
+}
+
 TEST_CASE("a sender that waits for credit asks for it, in case the word was lost", "[slp]") {
   Pair pair;
   pair.server.full = true;
