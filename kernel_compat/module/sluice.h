@@ -240,6 +240,11 @@ void sluice_sock_work(struct work_struct *work);
 void sluice_sock_wake(struct sock *sk, __poll_t what);
 int sluice_errno(enum slp_status why);
 
+/* ---- sluice_door.c */
+
+int sluice_door_open(void);
+void sluice_door_close(void);
+
 /* ---- sluice_quota.c */
 
 bool sluice_quota_take(kuid_t uid);

@@ -7,7 +7,7 @@
 
 static int family = SLUICE_FAMILY;
 module_param(family, int, 0444);
-MODULE_PARM_DESC(family, "number of the socket family (default 19)");
+MODULE_PARM_DESC(family, "number of the socket family (default 19); 0: none, sockets come from /dev/sluice");
 
 unsigned short sluice_ethertype_number = SLP_ETHERTYPE;
 module_param_named(ethertype, sluice_ethertype_number, ushort, 0444);
@@ -41,11 +41,33 @@ static int on_netdevice(struct notifier_block *block, unsigned long event, void 
 
 static struct notifier_block netdevices = {.notifier_call = on_netdevice};
 
+/* What init opened: /dev/sluice may be missing. */
+static bool door_is_open;
+
+/* From here on there may be sockets, and no way back: a door that does not open while the other
+ * does is done without. */
+static int __init open_doors(void)
+{
+	int error;
+
+	sluice_family_ops.family = family ? family : SLUICE_FAMILY;
+	if (family) {
+		error = sock_register(&sluice_family_ops);
+		if (error) {
+			pr_info("sluice: family %d is refused; load with family=0 for sockets of /dev/sluice alone\n", family);
+			return error;
+		}
+	}
+	error = sluice_door_open();
+	door_is_open = !error;
+	return family ? 0 : error;
+}
+
 static int __init sluice_init(void)
 {
 	int error;
 
-	if (family <= AF_UNSPEC || family >= AF_MAX || sluice_ethertype_number < ETH_P_802_3_MIN)
+	if (family < AF_UNSPEC || family >= AF_MAX || sluice_ethertype_number < ETH_P_802_3_MIN)
 		return -EINVAL;
 	sluice_workqueue = alloc_workqueue("sluice", 0, 0);
 	if (!sluice_workqueue)
@@ -62,9 +84,7 @@ static int __init sluice_init(void)
 		goto err_unregister_proto;
 	packets.type = htons(sluice_ethertype_number);
 	dev_add_pack(&packets);
-	/* Last: from here on there may be sockets. */
-	sluice_family_ops.family = family;
-	error = sock_register(&sluice_family_ops);
+	error = open_doors();
 	if (error)
 		goto err_remove_pack;
 	return 0;
@@ -86,7 +106,10 @@ err_destroy_workqueue:
  * kernel's own code, before the module's count fell. */
 static void __exit sluice_exit(void)
 {
-	sock_unregister(family);
+	if (door_is_open)
+		sluice_door_close();
+	if (family)
+		sock_unregister(family);
 	dev_remove_pack(&packets);
 	unregister_netdevice_notifier(&netdevices);
 	destroy_workqueue(sluice_workqueue);

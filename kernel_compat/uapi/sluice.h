@@ -101,6 +101,10 @@ struct sluice_transfer {
  * another. ENOENT: there is none. */
 #define SLUICE_HANG_UP _IOW(0xb5, 7, struct sockaddr_sluice)
 
+/* Of /dev/sluice, not of a socket: returns the descriptor of a new one, as socket() does. The
+ * argument is 0 or of SOCK_CLOEXEC and SOCK_NONBLOCK. */
+#define SLUICE_SOCKET _IO(0xb5, 8)
+
 /* ---- the completion ring: SLUICE_RING, then mmap() of the socket at offset 0 */
 
 struct sluice_completion {

@@ -1,5 +1,6 @@
 // The sockets as honest processes use them.
 #include <catch2/catch.hpp>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/ptrace.h>
@@ -333,6 +334,51 @@ TEST_CASE("a peer that a server hangs up on is told, and may call again") {
   // A connected socket has one peer, and close().
   sockaddr_sluice peer = seen_from(wire.a, wire.b, 7000);
   CHECK((::ioctl(again.value(), SLUICE_HANG_UP, &peer) == -1 && errno == EISCONN));
+}
+
+Fd through_the_door(const End& end, uint16_t port) {
+  Fd door(::open("/dev/sluice", O_RDWR | O_CLOEXEC));
+  REQUIRE(door.value() >= 0);
+  Fd made = end.space.run([&] { return Fd(::ioctl(door.value(), SLUICE_SOCKET, SOCK_CLOEXEC)); });
+  REQUIRE(made.value() >= 0);
+  set_timeout(made.value(), 20000);
+  REQUIRE(bind_to(made.value(), end.local(port)) == 0);
+  return made;
+}
+
+TEST_CASE("without a number for the family, sockets come from /dev/sluice and are as others") {
+  Module module("family=0");
+  Wire wire;
+  CHECK(::socket(SLUICE_FAMILY, SOCK_RDM, 0) == -1);
+  CHECK(errno == EAFNOSUPPORT);
+  Fd server = through_the_door(wire.b, 7000), client = through_the_door(wire.a, 7001);
+  CHECK(::fcntl(client.value(), F_GETFD) == FD_CLOEXEC);
+  REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  REQUIRE(send_on(client.value(), "hello") == 5);
+  Received got = receive(server.value());
+  CHECK(got.text == "hello");
+  CHECK(send_to(server.value(), "back", got.from) == 4);
+  CHECK(receive(client.value()).text == "back");
+  CHECK(unload_module() == EAGAIN);
+}
+
+TEST_CASE("/dev/sluice does what it is for and nothing else, for whom the sockets are for") {
+  Module module("unprivileged=0");
+  Fd door(::open("/dev/sluice", O_RDWR | O_CLOEXEC));
+  REQUIRE(door.value() >= 0);
+  auto refused = [&](unsigned long command, unsigned long argument) { return ::ioctl(door.value(), command, argument) < 0 ? errno : 0; };
+  CHECK(refused(SLUICE_SOCKET, 1) == EINVAL);
+  CHECK(refused(SLUICE_HANG_UP, 0) == ENOTTY);
+  char byte;
+  CHECK(::read(door.value(), &byte, 1) == -1);
+  pid_t child = ::fork();
+  if (child == 0) {
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(2);
+    ::_exit(::open("/dev/sluice", O_RDWR | O_CLOEXEC) >= 0 && refused(SLUICE_SOCKET, 0) == EPERM ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 }  // namespace
