@@ -7,7 +7,7 @@ Every slice that ran appends a line to tests/ledger.jsonl: target, commit, diges
 sources it ran on, seeds or executions, CPU seconds, result. A slice with a passing line
 for the same sources is not run again; --minutes stops before a slice that would begin
 later; --only takes the slices whose names begin so, such as guest//tests/lab. Needs what
-`tools/setup --lab --fuzz` installs. Prints "N passed, N failed, N left"; exit code 1 if a
+`tools/setup --lab --next-kernel --fuzz` installs. Prints "N passed, N failed, N left"; exit code 1 if a
 slice failed.
 """
 import argparse
