@@ -1,5 +1,6 @@
 // sluice over l2:// between the two ends of the wire of benchmarks/wire.py: the answer to the
-// questions l2_latency and l2_bulk, beside bare/frame_pingpong, frame_bulk and udp_bulk.
+// questions l2_latency and l2_bulk, beside bare/frame_pingpong, frame_bulk and udp_bulk. Modes shm_ and lo_ (TCP over the
+// loopback device) take no wire: both ends in one network.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,13 +28,13 @@ constexpr uint64_t kWarmUpRounds = 200;
 constexpr Tag kTag = 1;
 
 struct Mode {
-  bool udp = false, bulk = false, tcp = false;
+  bool udp = false, bulk = false, tcp = false, shm = false, lo = false;
   Waiting waiting = Waiting::kSpin;
 };
 
 Mode parse(const std::string& text) {
   auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
-  return {.udp = has("udp"), .bulk = has("bulk"), .tcp = has("tcp"), .waiting = has("sleep") ? Waiting::kSleep : has("adaptive") ? Waiting::kAdaptive : Waiting::kSpin};
+  return {.udp = has("udp"), .bulk = has("bulk"), .tcp = has("tcp"), .shm = has("shm"), .lo = has("lo_"), .waiting = has("sleep") ? Waiting::kSleep : has("adaptive") ? Waiting::kAdaptive : Waiting::kSpin};
 }
 
 template <typename T>
@@ -62,7 +63,7 @@ Instant later() { return after(now(), std::chrono::seconds(100)); }
 // One end: a context, and the connection to the other.
 struct Side {
   Side(const Mode& mode, End end, uint64_t size) : size(size) {
-    bare::enter(end);
+    if (!mode.shm && !mode.lo) bare::enter(end);
     ArenaOptions arena{.first_extent_bytes = size_t{256} << 20};
     context = must(open_context({.arena = {}, .arena_options = arena, .waiting = mode.waiting}), "open_context");
   }
@@ -79,8 +80,12 @@ struct Side {
   Endpoint endpoint;
 };
 
-std::string listen_address(const Mode& mode) { return mode.tcp ? "tcp://10.9.0.2:7000" : mode.udp ? "l2://udp/10.9.0.2:7000" : "l2://far:7000"; }
-std::string connect_address(const Mode& mode) { return mode.tcp ? "tcp://10.9.0.2:7000" : mode.udp ? "l2://udp/10.9.0.2:7000" : "l2://near/02:00:00:00:00:0b:7000"; }
+// Set before there are two processes: their names for each other.
+const pid_t owner = getpid();
+std::string shm_address() { return "shm:l2-pair-" + std::to_string(owner); }
+std::string loopback_address() { return "tcp://127.0.0.1:" + std::to_string(20'000 + owner % 10'000); }
+std::string listen_address(const Mode& mode) { return mode.shm ? shm_address() : mode.lo ? loopback_address() : mode.tcp ? "tcp://10.9.0.2:7000" : mode.udp ? "l2://udp/10.9.0.2:7000" : "l2://far:7000"; }
+std::string connect_address(const Mode& mode) { return mode.shm || mode.lo ? listen_address(mode) : mode.tcp ? "tcp://10.9.0.2:7000" : mode.udp ? "l2://udp/10.9.0.2:7000" : "l2://near/02:00:00:00:00:0b:7000"; }
 
 // ---- ping-pong
 
@@ -225,7 +230,7 @@ int near_side(const bare::Options& options, const Mode& mode, int ready, const M
 int main(int argc, char** argv) {
   bare::Options options;
   options.name = "l2_pair";
-  for (const char* carrier : {"packet", "udp", "tcp"}) {
+  for (const char* carrier : {"packet", "udp", "tcp", "shm", "lo"}) {
     for (const char* wait : {"spin", "sleep", "adaptive"}) options.modes.push_back(std::string(carrier) + "_" + wait);
     options.modes.push_back(std::string(carrier) + "_bulk");
     options.modes.push_back(std::string(carrier) + "_bulk_adaptive");

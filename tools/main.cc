@@ -14,6 +14,7 @@
 #include "tools/lab/lab_command.h"
 #include "tools/perf/perf_command.h"
 #include "tools/perf/personality.h"
+#include "tools/tune/tune_command.h"
 #include "tools/version.h"
 
 namespace {
@@ -23,6 +24,7 @@ constexpr int kExitUsage = 2;
 std::string example_for(const CLI::App& app) {
   for (const CLI::App* used : app.get_subcommands()) {
     if (used->get_name() == "info") return "sluice info --explain";
+    if (used->get_name() == "tune") return "sluice tune";
     if (used->get_name() == "lab") return "sluice lab run -- ibv_devinfo";
     if (used->get_name() == "broker") return "sudo sluice broker --interface eth0 --uid 1000";
     if (used->get_name() == "dump") return "sluice dump eth0";
@@ -62,6 +64,7 @@ int main(int argc, char** argv) {
   sluice::tools::add_broker_command(app, exit_code);
   sluice::tools::add_dump_command(app, exit_code);
   sluice::tools::add_info_command(app, exit_code);
+  sluice::tools::add_tune_command(app, exit_code);
   sluice::tools::add_lab_command(app);
   sluice::tools::add_bench_command(app);
   app.add_subcommand("version", "print the version")->callback([] { fmt::print("sluice {}\n", sluice::tools::kVersion); });

@@ -106,7 +106,9 @@ bool fake_device_under_test() {
   return path_has_device() && fake;
 }
 bool copying_device_under_test() { return path_has_device() && !fake_device_under_test(); }
-size_t inline_limit() { return path_under_test() == "tcp" ? 16384 : 4096; }
+size_t inline_limit() {
+  return path_under_test() == "tcp" ? Tuning().tcp_eager_bytes : path_under_test() == "shm" ? Tuning().shm_eager_bytes : 4096;
+}
 
 namespace {
 std::string named() { return fresh_name(path_under_test() + ":contract"); }

@@ -22,7 +22,7 @@ import source_tree  # noqa: E402
 _BELOW_PROTO = ["api", "allocator", "wire", "base"]
 _BELOW_BACKENDS = ["proto"] + _BELOW_PROTO
 _BACKENDS = ["shm", "verbs", "l2", "tcp", "loopback", "fault"]
-_BELOW_EXCHANGE = ["select"] + _BACKENDS + _BELOW_BACKENDS
+_BELOW_EXCHANGE = ["select", "tuning"] + _BACKENDS + _BELOW_BACKENDS
 _TRANSPORT = ["sluice", "exchange"] + _BELOW_EXCHANGE
 MAY_SEE = {
     "base": [],
@@ -32,7 +32,8 @@ MAY_SEE = {
     "proto": _BELOW_PROTO,
     **{backend: _BELOW_BACKENDS for backend in _BACKENDS},
     "l2": _BELOW_BACKENDS + ["kernel_compat/slp", "kernel_compat/uapi"],
-    "select": _BACKENDS + _BELOW_BACKENDS,
+    "tuning": ["api", "base"],
+    "select": _BACKENDS + ["tuning"] + _BELOW_BACKENDS,
     "exchange": _BELOW_EXCHANGE,
     "sluice": ["exchange"] + _BELOW_EXCHANGE,
     **{top: _TRANSPORT for top in ("examples", "benchmarks", "plugins")},

@@ -48,6 +48,12 @@ class Info(command.CommandTest):
         plain = [line for line in self.run_command("info").stdout.splitlines() if line.startswith("path ")]
         self.assertTrue(all(": " not in line for line in plain))
 
+    def test_explain_says_which_carriers_are_left_to_who_asks_for_them(self):
+        for arguments in (("--explain",), ("--explain", "192.0.2.1")):
+            line, = [line for line in self.run_command("info", *arguments).stdout.splitlines() if line.startswith("sluice://")]
+            for part in ("shm, rdma or tcp", "l2://udp/"):
+                self.assertIn(part, line)
+
     def test_a_machine_without_rdma_devices_says_how_to_get_one(self):
         info = self.info()
         if info["rdma"]["devices"]:

@@ -17,6 +17,7 @@ _ROOMS = {
     "transport/select": "sluice/select",
     "transport/shm": "sluice/shm",
     "transport/tcp": "sluice/tcp",
+    "transport/tuning": "sluice/tuning",
     "transport/verbs": "sluice/verbs",
     "transport/wire": "sluice/wire",
 }

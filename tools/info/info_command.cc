@@ -13,11 +13,13 @@
 #include <sluice/l2/interfaces.h>
 #include <sluice/l2/peers.h>
 #include <sluice/select/open.h>
+#include <sluice/tuning/tuning.h>
 #include <sluice/verbs/devices.h>
 
 #include "tools/info/ethernet_facts.h"
 #include "tools/info/machine.h"
 #include "tools/info/rdma_facts.h"
+#include "tools/info/tuning_facts.h"
 #include "tools/version.h"
 
 namespace sluice::tools {
@@ -41,7 +43,9 @@ struct ArenaFacts {
 };
 
 Result<ArenaFacts> try_arena() {
-  SLUICE_TRY(std::unique_ptr<Context> context, open_context());
+  ContextOptions usual;
+  usual.tuning = Tuning();  // this machine's are told below, once
+  SLUICE_TRY(std::unique_ptr<Context> context, open_context(usual));
   SLUICE_TRY(Buffer buffer, context->arena().allocate(size_t{1} << 20));
   ArenaFacts facts;
   facts.limit_bytes = context->arena().statistics().limit_bytes;
@@ -55,7 +59,7 @@ Result<ArenaFacts> try_arena() {
 
 Json limit(uint64_t value) { return value == ~uint64_t{0} ? Json("unlimited") : Json(value); }
 
-Json collect(const Machine& machine, const ArenaFacts& arena, const InfoOptions& options) {
+Json collect(const Machine& machine, const ArenaFacts& arena, const tuning::Tuned& tuned, const InfoOptions& options) {
   Limits limits = read_limits();
   Json out;
   out["schema"] = "sluice.info/1";
@@ -78,10 +82,12 @@ Json collect(const Machine& machine, const ArenaFacts& arena, const InfoOptions&
                             {"views", p.capabilities.has(Capability::kViews)},
                             {"copies_per_fetch", path.usable ? Json(p.copies_per_fetch) : Json()}});
   }
+  out["order"] = explain_order();
   out["rdma"] = rdma_facts(verbs::survey_devices());
   if (!options.host.empty()) out["rdma"]["route"] = rdma_route(verbs::route_to(options.host));
   Status packets = l2::packet_sockets_allowed();
   out["ethernet"] = ethernet_facts(l2::survey_interfaces(), packets.ok() ? "" : std::string(packets.detail()), l2::read_peers());
+  out["tuning"] = tuning_facts(tuned);
   out["counters"] = Json::object();
   for (const auto& [name, value] : read_counters()) out["counters"][std::string(name)] = value;
   return out;
@@ -120,8 +126,10 @@ void print(const Json& info, const InfoOptions& options) {
     std::string why = explain ? ": " + plain(path["why"]) : "";
     fmt::print("path       {:<9}{}{}{}\n", plain(path["path"]), usable ? "usable" : "not usable", copies, why);
   }
+  if (explain) fmt::print("sluice://  {}\n", plain(info["order"]));
   print_rdma(info["rdma"], explain);
   print_ethernet(info["ethernet"], explain);
+  print_tuning(info["tuning"], explain);
   print_counters(info["counters"], options);
   if (!explain) return;
   fmt::print("huge pages transparent {} (shared memory: {}), {} reserved and free\n", plain(info["memory"]["thp_enabled"]),
@@ -134,7 +142,12 @@ int run(const InfoOptions& options) {
     fmt::print(stderr, "sluice info: {}\n", arena.status().to_string());
     return 1;
   }
-  Json info = collect(read_machine(), *arena, options);
+  Result<tuning::Tuned> tuned = tuning::read_tuning();
+  if (!tuned.ok()) {
+    fmt::print(stderr, "sluice info: {}\n", tuned.status().to_string());
+    return 1;
+  }
+  Json info = collect(read_machine(), *arena, *tuned, options);
   if (options.json) {
     fmt::print("{}\n", info.dump(1));
   } else {

@@ -17,9 +17,6 @@ namespace {
 
 constexpr const char* kOrigin = "api/context";
 
-// Longest time wait() spins before it sleeps. Beyond it the wake-up (about 10 us)
-// costs less than the processor time burnt.
-constexpr Duration kLongestSpin = std::chrono::microseconds(60);
 // A gap this long between two polls of a spin means that the processor was given to
 // somebody else: more runnable threads than CPUs.
 constexpr Duration kDescheduled = std::chrono::milliseconds(1);
@@ -42,7 +39,10 @@ Status fork_error() {
 }  // namespace
 
 Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
-    : arena_(std::move(arena)), now_(sluice::now()), waiting_(options.waiting) {
+    : arena_(std::move(arena)), now_(sluice::now()),
+      tuning_(options.tuning.value_or(Tuning())),
+      longest_spin_(tuning_.spin_ns),
+      waiting_(options.waiting) {
   cpu_set_t cpus;
   many_cpus_ = sched_getaffinity(0, sizeof(cpus), &cpus) != 0 || CPU_COUNT(&cpus) > 1;
 }
@@ -204,10 +204,10 @@ bool Context::spin(Instant deadline) {
     if (progress() > 0) return true;
   }
   Instant start = refresh_now();
-  Duration budget = waiting_ == Waiting::kSpin ? Duration::max() : kLongestSpin;
+  Duration budget = waiting_ == Waiting::kSpin ? Duration::max() : longest_spin_;
   if (waiting_ == Waiting::kAdaptive) {
     // Spinning pays when what we wait for usually comes within the budget.
-    if (!many_cpus_ || start < oversubscribed_until_ || typical_gap_ > kLongestSpin) return false;
+    if (!many_cpus_ || start < oversubscribed_until_ || typical_gap_ > longest_spin_) return false;
     for (auto& provider : providers_) {
       if (provider->in_use() && provider->in_bulk()) return false;
     }
@@ -261,7 +261,7 @@ Status Context::wait(Instant deadline) {
     done = progress() > 0 || event;
   }
   // A long wait says little about the next one: it counts as four times the budget.
-  Duration gap = std::min<Duration>(refresh_now() - start, kLongestSpin * 4);
+  Duration gap = std::min<Duration>(refresh_now() - start, longest_spin_ * 4);
   typical_gap_ = (typical_gap_ * 7 + gap) / 8;
   return Status();
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include <sluice/api/address.h>
 #include <sluice/api/endpoint.h>
 #include <sluice/api/mailbox.h>
+#include <sluice/api/tuning.h>
 #include <sluice/base/process_mark.h>
 #include <sluice/base/result.h>
 
@@ -137,6 +139,9 @@ struct ContextOptions {
   std::shared_ptr<Arena> arena;
   ArenaOptions arena_options;
   Waiting waiting = Waiting::kAdaptive;
+  // Thresholds; unset: those of this machine, as `sluice tune` measured them and SLUICE_TUNING
+  // says, or the usual ones.
+  std::optional<Tuning> tuning = std::nullopt;
 };
 
 // Thread: one thread at a time calls a Context and everything that belongs to it;
@@ -161,6 +166,7 @@ class Context {
 
   Arena& arena() { return *arena_; }
   const std::shared_ptr<Arena>& shared_arena() { return arena_; }
+  const Tuning& tuning() const { return tuning_; }
   Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype, const AllocateOptions& options = {}) {
     return arena_->allocate(shape, dtype, options);
   }
@@ -242,6 +248,8 @@ class Context {
   Duration typical_gap_{0};  // smoothed time spent in wait() until something came
   int epoll_fd_ = -1;
   uint32_t polls_since_clock_ = 0;
+  Tuning tuning_;
+  Duration longest_spin_;  // tuning_.spin_ns
   Waiting waiting_;
   bool delivering_ = false;
   bool sleeping_ = false;

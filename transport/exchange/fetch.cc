@@ -1,8 +1,8 @@
 // Fetching: asking one or several endpoints, and what becomes of the answers.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include <sluice/base/copy.h>
 #include <sluice/base/counters.h>
 #include <sluice/exchange/exchange.h>
 
@@ -207,8 +207,9 @@ void Exchange::finish(FetchRecord* record, Completion&& completion) {
     const TensorDescriptor& from = record->tensor.descriptor();
     bool fits = from.is_compact() && from.same_layout(record->destination.descriptor());
     if (fits) {
-      std::memcpy(record->destination.data(), record->tensor.data(), record->tensor.size_bytes());
-      record->receipt.copied_bytes += record->tensor.size_bytes();
+      size_t bytes = record->tensor.size_bytes();
+      copy_bytes(record->destination.data(), record->tensor.data(), bytes, bytes >= context_.tuning().stream_copy_bytes);
+      record->receipt.copied_bytes += bytes;
     } else {
       record->status = failure(Code::kInvalidArgument, quoted(record) + " is " + from.to_string() + ", the destination " +
                                                            record->destination.descriptor().to_string());

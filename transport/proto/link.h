@@ -43,6 +43,8 @@ struct LinkTraits {
   uint32_t inline_bytes = 0;
   // send() leaves nothing behind that flush() must bring out.
   bool sends_at_once = false;
+  // Views: what is pulled and has so many bytes or more is copied past the caches.
+  uint64_t stream_copy_bytes = UINT64_MAX;
   // Largest payload of one DATA message (streams).
   uint32_t data_bytes = 0;
   // Direct: largest read() or write().

@@ -3,9 +3,9 @@
 #include <sluice/proto/session.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include <sluice/base/copy.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 
@@ -74,7 +74,7 @@ size_t Session::pull_some() {
       }
       while (into_skip < size && op->moved < op->total && budget > 0) {
         uint64_t step = std::min({op->run_lengths[run] - from_skip, size - into_skip, op->total - op->moved, budget});
-        std::memcpy(buffer.data() + into_skip, op->runs[run].data + from_skip, step);
+        copy_bytes(buffer.data() + into_skip, op->runs[run].data + from_skip, step, op->total >= traits_.stream_copy_bytes);
         into_skip += step;
         from_skip += step;
         op->moved += step;

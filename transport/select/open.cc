@@ -12,6 +12,7 @@
 #include <sluice/select/provider.h>
 #include <sluice/shm/provider.h>
 #include <sluice/tcp/provider.h>
+#include <sluice/tuning/tuning.h>
 #include <sluice/verbs/devices.h>
 #include <sluice/verbs/link.h>
 #include <sluice/verbs/provider.h>
@@ -24,7 +25,12 @@ Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
     SLUICE_TRY(std::unique_ptr<Arena> own, Arena::create(options.arena_options));
     arena = std::move(own);
   }
-  auto context = std::make_unique<Context>(options, std::move(arena));
+  ContextOptions chosen = options;
+  if (!chosen.tuning) {
+    SLUICE_TRY(tuning::Tuned tuned, tuning::read_tuning());
+    chosen.tuning = tuned.values;
+  }
+  auto context = std::make_unique<Context>(chosen, std::move(arena));
   SLUICE_RETURN_IF_ERROR(context->initialise());
   auto shm = std::make_unique<shm::ShmProvider>(*context);
   auto rdma = std::make_unique<verbs::VerbsProvider>(*context);
@@ -80,6 +86,13 @@ PathReport explain_udp() {
 }
 
 }  // namespace
+
+std::string explain_order() {
+  // The figures: docs/design.md, "Which carrier sluice:// takes".
+  return "takes shm, rdma or tcp: the first that both ends prove to work. Not l2://udp/ or l2://, which no probe makes a better single "
+         "choice: either is faster than tcp at some sizes, but neither at all, both need the far program awake to answer, and a "
+         "burst costs more processor time; who sends large tensors between machines with processors to spare asks for l2://udp/HOST:PORT";
+}
 
 std::vector<PathReport> explain_paths() {
   std::vector<PathReport> reports;

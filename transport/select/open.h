@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-// Errors: kNoMemory (arena, descriptors), kInvalidArgument (options, SLUICE_ARENA_LIMIT).
+// Errors: kNoMemory (arena, descriptors), kInvalidArgument (options, SLUICE_ARENA_LIMIT, SLUICE_TUNING).
 // Cost: under a millisecond; memory comes with the first allocation.
 Result<std::unique_ptr<Context>> open_context(const ContextOptions& options = {});
 
@@ -23,6 +23,9 @@ struct PathReport {
 };
 // Best first, as sluice:// tries them.
 std::vector<PathReport> explain_paths();
+
+// In which order sluice:// tries the paths, and why it leaves the others to who asks for them.
+std::string explain_order();
 
 }  // namespace sluice
 

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -27,23 +28,23 @@ Counter extents_mapped("shm.extents_mapped");
 
 // Messages handled before other connections have their turn.
 constexpr size_t kMessagesPerPoll = 32;
-// Payloads up to here ride in the ring (copied in and out); larger ones are read from
-// the sender's arena, which costs one copy and an answer.
-constexpr uint32_t kInlineBytes = 4096;
 
 constexpr std::byte kBell{1};
 constexpr std::byte kEnd{2};
 
 Status corrupt(const std::string& why) { return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, why); }
 
-proto::LinkTraits shm_traits() {
+// Payloads up to tuning.shm_eager_bytes ride in the ring (copied in and out); larger ones are
+// read from the sender's arena, which costs one copy and an answer.
+proto::LinkTraits shm_traits(const Tuning& tuning) {
   proto::LinkTraits traits;
   traits.properties.path = Path::kShm;
   traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch};
   traits.properties.copies_per_fetch = 0;
   traits.views = true;
   traits.sends_at_once = true;
-  traits.inline_bytes = kInlineBytes;
+  traits.inline_bytes = static_cast<uint32_t>(std::min<uint64_t>(tuning.shm_eager_bytes, wire::kMaxInlineBytes));
+  traits.stream_copy_bytes = tuning.stream_copy_bytes;
   traits.inline_out = {.user = 1, .kernel = 0};
   traits.inline_in = {.user = 1, .kernel = 0};
   return traits;
@@ -78,7 +79,7 @@ LinkParts::~LinkParts() {
 ShmLink::ShmLink(Context& context, LoanKeeper& keeper, LinkParts parts)
     : context_(context),
       keeper_(keeper),
-      traits_(shm_traits()),
+      traits_(shm_traits(context.tuning())),
       fd_(std::exchange(parts.fd, -1)),
       own_(std::move(parts.own)),
       peer_(std::move(parts.peer)),

@@ -17,12 +17,13 @@
 
 namespace sluice::tcp {
 
-const proto::LinkTraits& link_traits();
+const proto::LinkTraits& link_traits();  // to a peer on another machine
 
 class TcpLink final : public proto::Link, public EventHandler {
  public:
   // Requires: `fd` is connected and non-blocking; the group outlives close().
-  TcpLink(LinkGroup& group, Fd fd);
+  // `traits` outlives the link.
+  TcpLink(LinkGroup& group, Fd fd, const proto::LinkTraits& traits = link_traits());
   ~TcpLink() override;
   TcpLink(const TcpLink&) = delete;
   TcpLink& operator=(const TcpLink&) = delete;
@@ -32,7 +33,7 @@ class TcpLink final : public proto::Link, public EventHandler {
   // Who is called. Requires: set before the context's next progress; outlives close().
   void set_client(proto::LinkClient* client) { client_ = client; }
 
-  const proto::LinkTraits& traits() const override { return link_traits(); }
+  const proto::LinkTraits& traits() const override { return *traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
   bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
   void flush() override;
@@ -85,6 +86,7 @@ class TcpLink final : public proto::Link, public EventHandler {
   void return_block();
 
   LinkGroup* group_;
+  const proto::LinkTraits* traits_;
   proto::LinkClient* client_ = nullptr;
   Fd fd_;
   std::string local_name_, peer_name_;

@@ -48,8 +48,9 @@ class StagedPayload final : public proto::PayloadReader {
   const std::byte* at_;
 };
 
-TcpLink::TcpLink(LinkGroup& group, Fd fd)
+TcpLink::TcpLink(LinkGroup& group, Fd fd, const proto::LinkTraits& traits)
     : group_(&group),
+      traits_(&traits),
       fd_(std::move(fd)),
       local_name_("tcp://" + local_address(fd_.value()).to_string()),
       peer_name_("tcp://" + peer_address(fd_.value()).to_string()),

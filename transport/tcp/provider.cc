@@ -21,7 +21,9 @@ Status check_requirements(const Requirements& require, const Address& address) {
 
 }  // namespace
 
-TcpProvider::TcpProvider(Context& context) : context_(context), group_(context), sessions_(context.now()) {}
+TcpProvider::TcpProvider(Context& context) : context_(context), same_host_traits_(link_traits()), group_(context), sessions_(context.now()) {
+  same_host_traits_.inline_bytes = static_cast<uint32_t>(std::min<uint64_t>(context.tuning().tcp_eager_bytes, wire::kMaxInlineBytes));
+}
 
 TcpProvider::~TcpProvider() { shut_down(); }
 
@@ -53,8 +55,9 @@ Result<std::unique_ptr<ListenerCore>> TcpProvider::listen(const Address& address
 Result<std::shared_ptr<EndpointCore>> TcpProvider::make_endpoint(Greeting&& greeting,
                                                                  const proto::SessionOptions& options,
                                                                  std::string reason) {
-  if (same_host(greeting.ours, greeting.peer)) set_same_host_options(greeting.fd());
-  auto link = std::make_unique<TcpLink>(group_, greeting.take_fd());
+  bool same = same_host(greeting.ours, greeting.peer);
+  if (same) set_same_host_options(greeting.fd());
+  auto link = std::make_unique<TcpLink>(group_, greeting.take_fd(), same ? same_host_traits_ : link_traits());
   SLUICE_RETURN_IF_ERROR(link->watch());
   auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
       .arena = context_.shared_arena(),

@@ -43,6 +43,7 @@ class TcpProvider final : public Provider {
   void forget(const TcpListener& listener);
 
   Context& context_;
+  proto::LinkTraits same_host_traits_;  // with this machine's threshold
   LinkGroup group_;
   proto::SessionSet sessions_;  // before group_ goes, its links are closed
   std::vector<TcpListener*> listeners_;

@@ -1,0 +1,57 @@
+#include <catch2/catch.hpp>
+
+#include <vector>
+
+#include "tools/tune/choose.h"
+
+namespace sluice::tools {
+namespace {
+
+const std::vector<uint64_t> kCandidates{1 << 10, 4 << 10, 16 << 10, 64 << 10};
+
+TEST_CASE("the threshold lies where the two ways cross", "[tune]") {
+  std::vector<SizeTimes> sizes{{1 << 10, 10, 20}, {4 << 10, 15, 20}, {16 << 10, 30, 20}, {64 << 10, 90, 20}};
+  CHECK(choose_threshold(sizes, kCandidates, true, 64 << 10).bytes == 4 << 10);
+  // The other way round: what is at the threshold is done as what lies above.
+  CHECK(choose_threshold(sizes, kCandidates, false, 64 << 10).bytes == 16 << 10);
+}
+
+TEST_CASE("a difference within the noise moves nothing", "[tune]") {
+  std::vector<SizeTimes> sizes{{1 << 10, 10, 20}, {4 << 10, 15, 20}, {16 << 10, 20.4, 20}, {64 << 10, 90, 20}};
+  CHECK(choose_threshold(sizes, kCandidates, true, 16 << 10).bytes == 16 << 10);
+  CHECK(choose_threshold(sizes, kCandidates, true, 16 << 10).worst == Approx(1.02));
+}
+
+TEST_CASE("where the ways cross twice the least worst cost decides", "[tune]") {
+  std::vector<SizeTimes> sizes{{1 << 10, 10, 11}, {4 << 10, 12, 10}, {16 << 10, 10, 30}, {64 << 10, 90, 20}};
+  Choice choice = choose_threshold(sizes, kCandidates, true, 1 << 10);
+  CHECK(choice.bytes == 16 << 10);
+  CHECK(choice.worst == Approx(1.2));
+}
+
+TEST_CASE("sizes that were not measured decide nothing", "[tune]") {
+  std::vector<SizeTimes> sizes{{1 << 10, 0, 0}, {4 << 10, 0, 0}};
+  CHECK(choose_threshold(sizes, kCandidates, true, 16 << 10).bytes == 16 << 10);
+}
+
+TEST_CASE("the spin budget follows the wake-up, within bounds and in whole steps", "[tune]") {
+  CHECK(spin_budget_ns(0) == 10'000);
+  CHECK(spin_budget_ns(24'000) == 60'000);
+  CHECK(spin_budget_ns(24'900) == 60'000);
+  CHECK(spin_budget_ns(1e9) == 200'000);
+}
+
+TEST_CASE("a typical time is not that of the interrupted samples, and a few samples are none", "[tune]") {
+  std::vector<double> samples(12, 5.0);
+  for (size_t i = 0; i < 8; ++i) samples[i] = 1e6;
+  CHECK(typical(samples) == 5);
+  samples.pop_back();
+  CHECK(typical(samples) == 0);
+}
+
+TEST_CASE("the ratios of what was measured are told", "[tune]") {
+  CHECK(ratios_text({{256, 1, 1}, {1 << 10, 1, 2}, {2 << 10, 0, 1}, {4 << 20, 3, 2}}) == "256 1.00, 1K 0.50, 4M 1.50");
+}
+
+}  // namespace
+}  // namespace sluice::tools

@@ -1,0 +1,39 @@
+// From measured times to a threshold. No I/O and no clock: figures in, a choice out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sluice::tools {
+
+// Median times of one size, done in either way: as what is below the threshold, or above it.
+struct SizeTimes {
+  uint64_t bytes = 0;
+  double below_ns = 0;
+  double above_ns = 0;
+};
+
+struct Choice {
+  uint64_t bytes = 0;
+  double worst = 1;  // time at the size where the choice costs most, as a multiple of the better way
+};
+
+// A threshold out of `candidates`; what has at most `threshold` bytes (with `inclusive`; else fewer) is done
+// in the way "below". The least worst cost wins; what is within `indifferent` of that is decided for
+// `usual`, so that noise moves nothing. Requires: sizes and candidates not empty.
+Choice choose_threshold(const std::vector<SizeTimes>& sizes, const std::vector<uint64_t>& candidates, bool inclusive, uint64_t usual,
+                        double indifferent = 0.03);
+
+// How long to poll before sleeping where waking takes `wake_ns` longer: two and a half times that, in steps of 5 us from
+// 10 to 200 us (docs/tuning.md).
+uint64_t spin_budget_ns(double wake_ns);
+
+// The time that a quarter of the samples do not exceed: what the machine does when nobody else has the processor. 0, which
+// decides nothing, of fewer than 12.
+double typical(std::vector<double> samples);
+
+// "1K 0.62, 2K 0.70": below_ns / above_ns of each size.
+std::string ratios_text(const std::vector<SizeTimes>& sizes);
+
+}  // namespace sluice::tools

@@ -1,0 +1,165 @@
+#include "tools/tune/probe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include <sluice/allocator/arena.h>
+#include <sluice/base/copy.h>
+
+#include "tools/perf/processes.h"
+#include "tools/tune/choose.h"
+#include "tools/tune/echo.h"
+
+namespace sluice::tools {
+namespace {
+
+using tuning::Measurement;
+
+constexpr size_t kTripsPerTurn = 8;
+const std::vector<uint64_t> kMessageSizes{256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10};
+const std::vector<uint64_t> kCopySizes{1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20};
+// The largest size and its cold neighbour.
+constexpr size_t kCopyRoom = 48 << 20;
+
+// Fewer samples than decide anything came in the time.
+constexpr const char* kTooBusy = "not measured: the machine was busy with other things";
+
+// The ways of a path, in this order.
+constexpr size_t kEager = 0, kPulled = 1, kAsleep = 2;
+
+std::vector<Way> ways(bool asleep) {
+  Tuning eager, pulled;
+  eager.shm_eager_bytes = eager.tcp_eager_bytes = 64 << 10;
+  pulled.shm_eager_bytes = pulled.tcp_eager_bytes = 64;
+  // Adaptive: a peer that is always awake is found by polling, and on a busy machine nobody burns what the other end needs.
+  std::vector<Way> all{{.tuning = eager, .waiting = Waiting::kAdaptive}, {.tuning = pulled, .waiting = Waiting::kAdaptive}};
+  if (asleep) all.push_back({.tuning = eager, .waiting = Waiting::kSleep});
+  return all;
+}
+
+struct Messages {
+  Measurement eager_bytes;
+  Measurement spin_ns;  // with `asleep` only
+};
+
+// Every size by every way in turn, until the time is up: a machine that slows down for a while slows all of them.
+Result<Messages> probe_messages(EchoPath path, uint64_t usual, bool asleep) {
+  SLUICE_TRY(std::unique_ptr<Echo> echo, Echo::start(path, ways(asleep)));
+  std::vector<std::array<std::vector<double>, 2>> times(kMessageSizes.size());
+  std::vector<double> awake, sleeping;
+  Instant end = after(sluice::now(), kProbeBudget);
+  auto in_time = [&] { return sluice::now() < end; };
+  while (in_time()) {
+    for (size_t way : {kEager, kPulled}) {
+      for (size_t i = 0; i < kMessageSizes.size() && in_time(); ++i) {
+        SLUICE_RETURN_IF_ERROR(echo->measure(way, kMessageSizes[i], kTripsPerTurn, times[i][way]));
+      }
+    }
+    if (!asleep || !in_time()) continue;
+    SLUICE_RETURN_IF_ERROR(echo->measure(kEager, 64, kTripsPerTurn, awake));
+    SLUICE_RETURN_IF_ERROR(echo->measure(kAsleep, 64, kTripsPerTurn, sleeping));
+  }
+  std::vector<SizeTimes> sizes;
+  for (size_t i = 0; i < kMessageSizes.size(); ++i) {
+    sizes.push_back({.bytes = kMessageSizes[i], .below_ns = typical(times[i][kEager]), .above_ns = typical(times[i][kPulled])});
+  }
+  std::string ratios = ratios_text(sizes);
+  Messages found;
+  found.eager_bytes = {.value = usual, .measured = kTooBusy};
+  if (!ratios.empty()) found.eager_bytes = {.value = choose_threshold(sizes, kMessageSizes, true, usual).bytes, .measured = "round trip, eager against pulled: " + ratios};
+  if (asleep) {
+    double wake_ns = (typical(sleeping) - typical(awake)) / 2;  // of one way
+    found.spin_ns = {.value = spin_budget_ns(wake_ns), .measured = fmt::format("a sleeper answers {:.1f} us later than one that polls", wake_ns / 1000)};
+    if (typical(sleeping) <= 0 || typical(awake) <= 0) found.spin_ns = {.value = Tuning().spin_ns, .measured = kTooBusy};
+  }
+  return found;
+}
+
+// Few samples: whatever else ran made them longer, nothing makes them shorter.
+double least(const std::vector<double>& times) { return times.empty() ? 0 : *std::min_element(times.begin(), times.end()); }
+
+uint64_t sum_of_lines(const std::byte* data, size_t length) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < length; i += 64) sum += static_cast<uint64_t>(data[i]);
+  return sum;
+}
+
+// A copy whose result is read, as its receiver does: once with both ends where the caches may have them, once elsewhere.
+class Copies {
+ public:
+  Status prepare() {
+    SLUICE_TRY(arena_, Arena::create({.limit_bytes = 256u << 20, .first_extent_bytes = 2 * kCopyRoom + (2u << 20)}));
+    SLUICE_TRY(from_, arena_->allocate(kCopyRoom));
+    SLUICE_TRY(to_, arena_->allocate(kCopyRoom));
+    return Status();
+  }
+  double time(size_t bytes, bool past_caches, bool warm) {
+    size_t at = warm ? 0 : next_;
+    if (at + bytes > kCopyRoom) at = 0;
+    if (!warm) next_ = at + bytes;
+    Instant start = sluice::now();
+    copy_bytes(to_.data() + at, from_.data() + at, bytes, past_caches);
+    seen_ += sum_of_lines(to_.data() + at, bytes);
+    return static_cast<double>((sluice::now() - start).count());
+  }
+  uint64_t seen() const { return seen_; }
+
+ private:
+  std::unique_ptr<Arena> arena_;
+  Buffer from_, to_;
+  size_t next_ = 0;
+  uint64_t seen_ = 0;  // so that nobody can leave the reading out
+};
+
+Result<Measurement> probe_copies() {
+  Copies copies;
+  if (Status status = copies.prepare(); !status.ok()) return Measurement{kNeverBytes, "not measured: no memory for it"};
+  struct Times {
+    std::vector<double> warm[2], cold[2];
+  };
+  std::vector<Times> times(kCopySizes.size());
+  Instant end = after(sluice::now(), kProbeBudget);
+  while (sluice::now() < end) {
+    for (size_t i = 0; i < kCopySizes.size() && sluice::now() < end; ++i) {
+      for (bool past : {false, true}) {
+        times[i].cold[past].push_back(copies.time(kCopySizes[i], past, false));
+        (void)copies.time(kCopySizes[i], past, true);
+        times[i].warm[past].push_back(copies.time(kCopySizes[i], past, true));
+      }
+    }
+  }
+  std::vector<SizeTimes> sizes;
+  for (size_t i = 0; i < kCopySizes.size(); ++i) {
+    auto both = [&](bool past) { return std::sqrt(least(times[i].warm[past]) * least(times[i].cold[past])); };
+    sizes.push_back({.bytes = kCopySizes[i], .below_ns = both(false), .above_ns = both(true)});
+  }
+  std::vector<uint64_t> candidates = kCopySizes;
+  candidates.push_back(kNeverBytes);
+  std::string ratios = ratios_text(sizes);
+  if (ratios.empty()) return Measurement{kNeverBytes, kTooBusy};
+  return Measurement{choose_threshold(sizes, candidates, false, kNeverBytes).bytes, "copied and read, through the caches against past them: " + ratios};
+}
+
+}  // namespace
+
+Result<std::array<Measurement, tuning::kKnobCount>> probe() {
+  Tuning usual;
+  Messages shm, tcp;
+  if (usable_cpus() < 2) {
+    std::string why = "not measured: this process may use one processor only";
+    shm = {{usual.shm_eager_bytes, why}, {usual.spin_ns, why}};
+    tcp = {{usual.tcp_eager_bytes, why}, {}};
+  } else {
+    SLUICE_TRY(shm, probe_messages(EchoPath::kShm, usual.shm_eager_bytes, true));
+    SLUICE_TRY(tcp, probe_messages(EchoPath::kTcp, usual.tcp_eager_bytes, false));
+  }
+  SLUICE_TRY(Measurement copies, probe_copies());
+  // In the order of knobs().
+  return std::array<Measurement, tuning::kKnobCount>{shm.eager_bytes, tcp.eager_bytes, shm.spin_ns, copies};
+}
+
+}  // namespace sluice::tools
