@@ -19,7 +19,7 @@ namespace {
 
 using tuning::Measurement;
 
-constexpr size_t kTripsPerTurn = 8;
+constexpr size_t kTripsPerTurn = 6;
 const std::vector<uint64_t> kMessageSizes{256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10};
 const std::vector<uint64_t> kCopySizes{1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20};
 // The largest size and its cold neighbour.
@@ -29,53 +29,57 @@ constexpr size_t kCopyRoom = 48 << 20;
 constexpr const char* kTooBusy = "not measured: the machine was busy with other things";
 
 // The ways of a path, in this order.
-constexpr size_t kEager = 0, kPulled = 1, kAsleep = 2;
+enum : size_t { kEager, kPulled, kEagerAsleep, kPulledAsleep, kWayCount };
 
-std::vector<Way> ways(bool asleep) {
+std::vector<Way> ways() {
   Tuning eager, pulled;
   eager.shm_eager_bytes = eager.tcp_eager_bytes = 64 << 10;
   pulled.shm_eager_bytes = pulled.tcp_eager_bytes = 64;
   // Adaptive: a peer that is always awake is found by polling, and on a busy machine nobody burns what the other end needs.
-  std::vector<Way> all{{.tuning = eager, .waiting = Waiting::kAdaptive}, {.tuning = pulled, .waiting = Waiting::kAdaptive}};
-  if (asleep) all.push_back({.tuning = eager, .waiting = Waiting::kSleep});
-  return all;
+  return {{.tuning = eager, .waiting = Waiting::kAdaptive},
+          {.tuning = pulled, .waiting = Waiting::kAdaptive},
+          {.tuning = eager, .waiting = Waiting::kSleep},
+          {.tuning = pulled, .waiting = Waiting::kSleep}};
 }
 
 struct Messages {
   Measurement eager_bytes;
-  Measurement spin_ns;  // with `asleep` only
+  Measurement spin_ns;
 };
 
+Measurement spin_from(const std::vector<double>& awake, const std::vector<double>& asleep) {
+  if (typical(awake) <= 0 || typical(asleep) <= 0) return {Tuning().spin_ns, kTooBusy};
+  double wake_ns = (typical(asleep) - typical(awake)) / 2;  // of one way
+  return {spin_budget_ns(wake_ns), fmt::format("a sleeper answers {:.1f} us later than one that polls", wake_ns / 1000)};
+}
+
 // Every size by every way in turn, until the time is up: a machine that slows down for a while slows all of them.
-Result<Messages> probe_messages(EchoPath path, uint64_t usual, bool asleep) {
-  SLUICE_TRY(std::unique_ptr<Echo> echo, Echo::start(path, ways(asleep)));
-  std::vector<std::array<std::vector<double>, 2>> times(kMessageSizes.size());
-  std::vector<double> awake, sleeping;
+Result<Messages> probe_messages(EchoPath path, uint64_t usual) {
+  SLUICE_TRY(std::unique_ptr<Echo> echo, Echo::start(path, ways()));
+  std::vector<std::array<std::vector<double>, kWayCount>> times(kMessageSizes.size());
   Instant end = after(sluice::now(), kProbeBudget);
   auto in_time = [&] { return sluice::now() < end; };
   while (in_time()) {
-    for (size_t way : {kEager, kPulled}) {
+    for (size_t way = 0; way < kWayCount; ++way) {
       for (size_t i = 0; i < kMessageSizes.size() && in_time(); ++i) {
         SLUICE_RETURN_IF_ERROR(echo->measure(way, kMessageSizes[i], kTripsPerTurn, times[i][way]));
       }
     }
-    if (!asleep || !in_time()) continue;
-    SLUICE_RETURN_IF_ERROR(echo->measure(kEager, 64, kTripsPerTurn, awake));
-    SLUICE_RETURN_IF_ERROR(echo->measure(kAsleep, 64, kTripsPerTurn, sleeping));
   }
-  std::vector<SizeTimes> sizes;
+  // Pulling tells the sender, which wakes one that sleeps: each size counts twice, and the worse of the two decides.
+  std::vector<SizeTimes> awake, asleep;
   for (size_t i = 0; i < kMessageSizes.size(); ++i) {
-    sizes.push_back({.bytes = kMessageSizes[i], .below_ns = typical(times[i][kEager]), .above_ns = typical(times[i][kPulled])});
+    auto of = [&](size_t way) { return typical(times[i][way]); };
+    awake.push_back({.bytes = kMessageSizes[i], .below_ns = of(kEager), .above_ns = of(kPulled)});
+    asleep.push_back({.bytes = kMessageSizes[i], .below_ns = of(kEagerAsleep), .above_ns = of(kPulledAsleep)});
   }
-  std::string ratios = ratios_text(sizes);
-  Messages found;
-  found.eager_bytes = {.value = usual, .measured = kTooBusy};
-  if (!ratios.empty()) found.eager_bytes = {.value = choose_threshold(sizes, kMessageSizes, true, usual).bytes, .measured = "round trip, eager against pulled: " + ratios};
-  if (asleep) {
-    double wake_ns = (typical(sleeping) - typical(awake)) / 2;  // of one way
-    found.spin_ns = {.value = spin_budget_ns(wake_ns), .measured = fmt::format("a sleeper answers {:.1f} us later than one that polls", wake_ns / 1000)};
-    if (typical(sleeping) <= 0 || typical(awake) <= 0) found.spin_ns = {.value = Tuning().spin_ns, .measured = kTooBusy};
-  }
+  std::string told_awake = ratios_text(awake), told_asleep = ratios_text(asleep);
+  Messages found{.eager_bytes = {usual, kTooBusy}, .spin_ns = spin_from(times[0][kEager], times[0][kEagerAsleep])};
+  if (told_awake.empty() || told_asleep.empty()) return found;
+  std::vector<SizeTimes> both = awake;
+  both.insert(both.end(), asleep.begin(), asleep.end());
+  Choice choice = choose_threshold(both, kMessageSizes, true, usual);
+  found.eager_bytes = {choice.bytes, "round trip, eager against pulled: awake " + told_awake + "; asleep " + told_asleep};
   return found;
 }
 
@@ -154,8 +158,8 @@ Result<std::array<Measurement, tuning::kKnobCount>> probe() {
     shm = {{usual.shm_eager_bytes, why}, {usual.spin_ns, why}};
     tcp = {{usual.tcp_eager_bytes, why}, {}};
   } else {
-    SLUICE_TRY(shm, probe_messages(EchoPath::kShm, usual.shm_eager_bytes, true));
-    SLUICE_TRY(tcp, probe_messages(EchoPath::kTcp, usual.tcp_eager_bytes, false));
+    SLUICE_TRY(shm, probe_messages(EchoPath::kShm, usual.shm_eager_bytes));
+    SLUICE_TRY(tcp, probe_messages(EchoPath::kTcp, usual.tcp_eager_bytes));
   }
   SLUICE_TRY(Measurement copies, probe_copies());
   // In the order of knobs().
