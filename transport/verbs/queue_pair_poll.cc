@@ -27,12 +27,14 @@ Code code_of(ibv_wc_status status) {
     case IBV_WC_RNR_RETRY_EXC_ERR:
     case IBV_WC_RESP_TIMEOUT_ERR:
     case IBV_WC_WR_FLUSH_ERR:
-    case IBV_WC_REM_ABORT_ERR: return Code::kUnreachable;
+    case IBV_WC_REM_ABORT_ERR:
+    // The peer's device cannot get at the peer's own queue or its memory. Of a process that is
+    // killed, the memory may go before the queue pair.
+    case IBV_WC_REM_OP_ERR: return Code::kUnreachable;
     case IBV_WC_REM_ACCESS_ERR: return Code::kAccessDenied;
     case IBV_WC_LOC_LEN_ERR:
     case IBV_WC_BAD_RESP_ERR:
-    case IBV_WC_REM_INV_REQ_ERR:
-    case IBV_WC_REM_OP_ERR: return Code::kCorrupt;
+    case IBV_WC_REM_INV_REQ_ERR: return Code::kCorrupt;
     default: return Code::kInternal;
   }
 }
@@ -186,6 +188,7 @@ void QueuePair::note_error(const ibv_wc& completion) {
       access_refused_by_peer.add();
       what = "the peer's device refused access: outside the grant, revoked, or another's key";
       break;
+    case IBV_WC_REM_OP_ERR: what = "the peer's device cannot reach the peer's own memory: its process has ended, or its queue is broken"; break;
     case IBV_WC_WR_FLUSH_ERR:
       what = device_.limits().iwarp ? "the peer ended the connection, or its device did because it refused an access" : "the peer ended the connection";
       break;

@@ -80,5 +80,22 @@ TEST_CASE("any status of a receive ends its connection and no other", "[verbs][s
                6 * std::size(kStatuses));
 }
 
+// Seen on soft-RoCE when the peer's process was killed: its memory went before its queue pair.
+TEST_CASE("a peer whose memory is gone before its connection is out of reach, and told no lie", "[verbs][status]") {
+  Fabric fabric;
+  Duo duo;
+  REQUIRE(duo.open().ok());
+  fabric.with_faults([](FakeFaults& f) { f.complete(1, IBV_WC_REM_OP_ERR, IBV_WR_SEND); });
+  Tally& near = duo.tally();
+  near.limit = 1s;
+  near.expect(duo.client.send(1, test::tensor(*duo.near, 100, 1), near.options()), OperationKind::kSend);
+  CHECK(duo.until([&] { return near.ended(); }, in(2s)));
+  near.check();
+  INFO(near.text());
+  CHECK(near.count(Code::kUnreachable) + near.count(Code::kOutcomeUnknown) == 1);
+  CHECK(near.text().find("cannot reach the peer's own memory") != std::string::npos);
+  CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+}
+
 }  // namespace
 }  // namespace sluice::verbs
