@@ -99,6 +99,7 @@ class Connection final : public DirectConnection {
   const wire::Hello& peer() const { return peer_; }
   const Place& place() const { return place_; }
   Path path() const;
+  Path bulk_path() const override { return path(); }
   uint64_t peer_nonce() const { return peer_nonce_; }
   // Connecting: what refusals said that prove nothing; else ok.
   Status hint() const;

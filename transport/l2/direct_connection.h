@@ -20,6 +20,8 @@ class DirectLink;
 class DirectConnection {
  public:
   virtual ~DirectConnection() = default;
+  // Of what lies in memory.
+  virtual Path bulk_path() const = 0;
   virtual std::string local_name() const = 0;
   virtual std::string peer_name() const = 0;
 
@@ -54,8 +56,11 @@ class DirectConnection {
   // Ends all access to memory of either end, and says so to the peer.
   virtual void stop() = 0;
 
+  // Who has to be told of news; null: nobody any more.
+  virtual void set_link(DirectLink* to) { link = to; }
+
   bool marked_active = false;  // the provider's
-  DirectLink* link = nullptr;  // the provider's: who has to be told of news
+  DirectLink* link = nullptr;  // for the provider
 
  protected:
   bool failed_ = false;

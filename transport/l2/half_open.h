@@ -34,14 +34,15 @@ class HalfOpen {
   // The oldest that has greeted, or null.
   std::unique_ptr<Connection> take_ready() {
     auto ready = std::find_if(all_.begin(), all_.end(), [](const Entry& e) { return e.ready(); });
-    if (ready == all_.end()) return nullptr;
-    std::unique_ptr<Connection> connection = std::move(ready->connection);
-    all_.erase(ready);
+    return ready != all_.end() ? take(static_cast<size_t>(ready - all_.begin())) : nullptr;
+  }
+  std::unique_ptr<Connection> take(size_t i) {
+    std::unique_ptr<Connection> connection = std::move(all_[i].connection);
+    all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(i));
     return connection;
   }
   void drop(size_t i) {
-    std::unique_ptr<Connection> connection = std::move(all_[i].connection);
-    all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(i));
+    std::unique_ptr<Connection> connection = take(i);
     connection->stop();
     release_(std::move(connection));
   }

@@ -17,7 +17,7 @@ DirectLink::DirectLink(Lingering& lingering, std::unique_ptr<DirectConnection> c
       traits_(traits),
       local_name_(connection_->local_name()),
       peer_name_(connection_->peer_name()) {
-  connection_->link = this;
+  connection_->set_link(this);
 }
 
 void DirectLink::set_client(proto::LinkClient* client) {
@@ -116,7 +116,7 @@ bool DirectLink::stop() {
 // The connection may be the one that is calling us: it goes when its owner finds it idle.
 void DirectLink::close() {
   if (closed()) return;
-  connection_->link = nullptr;
+  connection_->set_link(nullptr);
   lingering_.linger(std::move(connection_));
 }
 

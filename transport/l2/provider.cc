@@ -28,6 +28,8 @@ constexpr Duration kAnswerLimit = std::chrono::seconds(3);
 // A peer has this long from its HELLO over SLP to that of the session.
 constexpr Duration kGreetingLimit = std::chrono::seconds(5);
 constexpr size_t kMostHalfOpen = 128;
+// A second session, in UDP, is there by then or is done without.
+constexpr Duration kSecondLimit = std::chrono::milliseconds(500);
 // Frames that are handed out within a microsecond or two: what is sent in answer bears their time.
 constexpr size_t kFewFrames = 4;
 // The last messages of a closed connection have this long to be acknowledged.
@@ -78,6 +80,7 @@ L2Provider::~L2Provider() {
   sessions_.detach_all();
   connections_.clear();
   while (!listeners_.empty()) listeners_.back()->close();
+  left_seconds_.clear();
   Instant deadline = after(now(), kLastLingerLimit);
   while (!leaving_.empty() && now() < deadline) {
     Instant t = now();
@@ -147,10 +150,18 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& address
   proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
   SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
-  auto connection = meet(address, proto::hello_for(context_, session), std::move(secret), deadline);
+  wire::Hello ours = proto::hello_for(context_, session);
+  if (!address.is_udp() && second_session_wanted()) wish_second(ours);
+  auto connection = meet(address, ours, std::move(secret), deadline);
+  if (!connection.ok()) {
+    tidy();
+    return connection.status();
+  }
+  Connection& first = **connection;
+  Met all = met(std::move(connection).value());
+  if (wishes_second(ours)) add_second(all, first, deadline);
   tidy();
-  if (!connection.ok()) return connection.status();
-  return make_endpoint(std::move(connection).value(), options.require, session);
+  return make_endpoint(std::move(all), options.require, session);
 }
 
 Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address, const ListenOptions& options) {
@@ -170,27 +181,62 @@ Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
     return why;
   }
   auto listener = std::make_unique<L2Listener>(*this, *port, options, std::move(secret));
-  SLUICE_RETURN_IF_ERROR(listener->begin());
+  SLUICE_RETURN_IF_ERROR(listener->begin(address.is_udp() ? std::string() : address.host));
   return std::unique_ptr<ListenerCore>(std::move(listener));
 }
 
-Result<std::shared_ptr<EndpointCore>> L2Provider::make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
-                                                                const proto::SessionOptions& options) {
+L2Provider::Met L2Provider::met(std::unique_ptr<Connection> connection) {
   const proto::LinkTraits traits = l2_traits(connection->path(), connection->place().secret != nullptr);
-  if (std::string why = unmet(require, traits.properties); !why.empty()) {
-    linger(std::move(connection));
+  wire::Hello ours = connection->ours(), peer = connection->peer();
+  return {std::move(connection), ours, peer, traits, "l2: was asked for"};
+}
+
+void L2Provider::add_second(Met& met, Connection& first, Instant deadline) {
+  auto alone = [&](const std::string& why) { met.reason += "; memory goes as raw frames, too: " + why; };
+  SecondPlace place = offered_second(met.peer);
+  if (place.host.empty()) return alone("the peer offers no UDP");
+  auto address = Address::parse("l2://udp/" + place.host + ":" + std::to_string(place.port));
+  if (!address.ok()) return alone(address.status().to_string());
+  auto second = meet(*address, met.ours, first.place().secret, std::min(deadline, after(context_.refresh_now(), kSecondLimit)));
+  if (!second.ok()) return alone(second.status().to_string());
+  // From its message on it counts at the peer, too.
+  static constexpr std::byte kJoins{1};
+  if (!(*second)->send({&kJoins, 1}, {})) return alone("its first message found no room");
+  std::unique_ptr<Connection> frames(static_cast<Connection*>(met.connection.release()));
+  auto both = std::make_unique<TwoCarriers>(std::move(frames));
+  both->join(std::move(second).value());
+  met.connection = std::move(both);
+  met.reason += "; memory goes in UDP, to " + place.host + ":" + std::to_string(place.port);
+}
+
+// Null: that interface has no IPv4 address, or nothing can be bound there.
+std::unique_ptr<SecondSessions> L2Provider::open_second(const std::string& interface, std::shared_ptr<const Secret> secret, wire::Hello& ours) {
+  std::string host = ipv4_of(interface);
+  if (host.empty() || !second_session_wanted()) return nullptr;
+  auto opened = open_udp_carrier(host, 0);
+  auto port = opened.ok() ? open_port(std::move(opened).value()) : Result<Port*>(opened.status());
+  if (!port.ok()) return nullptr;
+  auto release = [this](std::unique_ptr<Connection> connection) { linger(std::move(connection)); };
+  auto seconds = std::make_unique<SecondSessions>(*this, **port, std::move(secret), ours, release);
+  if (!seconds->begin().ok()) return nullptr;
+  offer_second(ours, host, (*port)->number());
+  return seconds;
+}
+
+Result<std::shared_ptr<EndpointCore>> L2Provider::make_endpoint(Met met, const Requirements& require, const proto::SessionOptions& options) {
+  if (std::string why = unmet(require, met.traits.properties); !why.empty()) {
+    linger(std::move(met.connection));
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   }
-  wire::Hello ours = connection->ours(), peer = connection->peer();
-  auto link = std::make_unique<DirectLink>(*this, std::move(connection), traits);
+  auto link = std::make_unique<DirectLink>(*this, std::move(met.connection), met.traits);
   DirectLink* raw = link.get();
   auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
       .arena = context_.shared_arena(),
       .mailbox = context_.mailbox(),
-      .ours = ours,
-      .peer = peer,
+      .ours = met.ours,
+      .peer = met.peer,
       .options = options,
-      .reason = "l2: was asked for",
+      .reason = std::move(met.reason),
   });
   connections_.push_back({session, raw});
   note_use();
@@ -211,6 +257,10 @@ size_t L2Provider::progress(Instant now) {
     if (active_[i]->link != nullptr) work += active_[i]->link->poll(exact);
   }
   for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->progress(exact);
+  if (!left_seconds_.empty()) {
+    for (const auto& seconds : left_seconds_) work += seconds->progress(exact, [](const wire::Uuid&) { return false; });
+    untidy_ = std::erase_if(left_seconds_, [](const auto& seconds) { return !seconds->awaited(); }) > 0 || untidy_;
+  }
   work += sessions_.progress(now);
   if (!active_.empty()) send_out(work == 0 || much ? sluice::now() : exact);
   if (!leaving_.empty()) work += see_off(exact);
@@ -308,6 +358,7 @@ Instant L2Provider::next_timeout() {
   Instant next = std::min(sessions_.next_timeout(), timers_.next());
   for (const L2Listener* listener : listeners_) next = std::min(next, listener->next_timeout());
   for (const Leaving& leaving : leaving_) next = std::min(next, leaving.expires);
+  for (const auto& seconds : left_seconds_) next = std::min(next, seconds->next_timeout());
   return next;
 }
 
@@ -329,7 +380,10 @@ L2Listener::L2Listener(L2Provider& owner, Port& port, const ListenOptions& optio
   owner.listeners_.push_back(this);
 }
 
-Status L2Listener::begin() { return port_->set_listener(this, secret_); }
+Status L2Listener::begin(const std::string& interface) {
+  if (!interface.empty()) seconds_ = owner_->open_second(interface, secret_, ours_);
+  return port_->set_listener(this, secret_);
+}
 
 void L2Listener::close() {
   if (owner_ == nullptr) return;
@@ -337,6 +391,8 @@ void L2Listener::close() {
   std::erase(owner.listeners_, this);
   port_->remove_listener();
   half_open_.drop_all();
+  if (seconds_ != nullptr && seconds_->awaited()) owner.left_seconds_.push_back(std::move(seconds_));
+  seconds_.reset();
   owner.untidy_ = true;
   if (owner.inside_) return;  // from a completion: the rest when the turn is over
   owner.see_off(sluice::now());
@@ -379,11 +435,32 @@ bool L2Listener::make_room(const PeerAddress& newcomer) {
   return true;
 }
 
+size_t L2Listener::progress(Instant now) {
+  size_t work = half_open_.expire(now);
+  if (seconds_ == nullptr) return work;
+  return work + seconds_->progress(now, [&](const wire::Uuid& token) {
+    const auto& all = half_open_.all();
+    return std::any_of(all.begin(), all.end(), [&](const auto& e) { return e.ready() && e.connection->peer().token == token; });
+  });
+}
+
+Instant L2Listener::next_timeout() const {
+  Instant next = half_open_.next_timeout();
+  return seconds_ != nullptr ? std::min(next, seconds_->next_timeout()) : next;
+}
+
 std::shared_ptr<EndpointCore> L2Listener::accept() {
   while (owner_ != nullptr) {
     std::unique_ptr<Connection> connection = half_open_.take_ready();
     if (connection == nullptr) return nullptr;
-    auto endpoint = owner_->make_endpoint(std::move(connection), options_.require, proto::session_options(options_));
+    L2Provider::Met met = L2Provider::met(std::move(connection));
+    if (seconds_ != nullptr && wishes_second(met.peer)) {
+      auto both = std::make_unique<TwoCarriers>(std::unique_ptr<Connection>(static_cast<Connection*>(met.connection.release())));
+      seconds_->await(met.peer.token, both->place(), after(sluice::now(), kGreetingLimit));
+      met.connection = std::move(both);
+      met.reason += "; memory goes in UDP when the peer has begun that";
+    }
+    auto endpoint = owner_->make_endpoint(std::move(met), options_.require, proto::session_options(options_));
     if (endpoint.ok()) return std::move(endpoint).value();
     log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
   }

@@ -13,6 +13,7 @@
 #include <sluice/l2/half_open.h>
 #include <sluice/l2/link.h>
 #include <sluice/l2/port.h>
+#include <sluice/l2/second_session.h>
 #include <sluice/l2/sleep_timer.h>
 #include <sluice/l2/timers.h>
 #include <sluice/proto/session_set.h>
@@ -50,8 +51,18 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
 
   Result<Port*> open_port(OpenedCarrier opened);
   Result<std::unique_ptr<Connection>> meet(const Address& address, const wire::Hello& ours, std::shared_ptr<const Secret> secret, Instant deadline);
-  Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
-                                                      const proto::SessionOptions& options);
+  // What a connection that has greeted becomes.
+  struct Met {
+    std::unique_ptr<DirectConnection> connection;
+    wire::Hello ours, peer;
+    proto::LinkTraits traits;
+    std::string reason;
+  };
+  static Met met(std::unique_ptr<Connection> connection);
+  // Has it take memory in UDP, if the peer offers that and it works; says so or why not.
+  void add_second(Met& met, Connection& first, Instant deadline);
+  Result<std::shared_ptr<EndpointCore>> make_endpoint(Met met, const Requirements& require, const proto::SessionOptions& options);
+  std::unique_ptr<SecondSessions> open_second(const std::string& interface, std::shared_ptr<const Secret> secret, wire::Hello& ours);
   void activate(Connection& connection) noexcept override;
   void posted(Connection& connection) noexcept override;
   void heat(Port& port) noexcept override { hot_.add(port); }
@@ -81,6 +92,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   std::vector<Held> connections_;
   std::vector<L2Listener*> listeners_;
   std::vector<Leaving> leaving_;
+  std::vector<std::unique_ptr<SecondSessions>> left_seconds_;  // their listeners are closed
   proto::SessionSet sessions_;
   bool inside_ = false;
   bool untidy_ = false;
@@ -90,15 +102,16 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
 class L2Listener final : public ListenerCore, private PortListener {
  public:
   L2Listener(L2Provider& owner, Port& port, const ListenOptions& options, std::shared_ptr<const Secret> secret);
-  // Errors: those of Port::set_listener().
-  Status begin();
+  // `interface`: of raw frames, whose callers may have a second session in UDP. Errors: those of
+  // Port::set_listener().
+  Status begin(const std::string& interface);
   ~L2Listener() override { close(); }
   std::shared_ptr<EndpointCore> accept() override;
   std::string address() const override { return address_; }
   void close() override;
   // Ends those that took too long.
-  size_t progress(Instant now) { return half_open_.expire(now); }
-  Instant next_timeout() const { return half_open_.next_timeout(); }
+  size_t progress(Instant now);
+  Instant next_timeout() const;
 
  private:
   bool on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) override;
@@ -111,6 +124,7 @@ class L2Listener final : public ListenerCore, private PortListener {
   std::shared_ptr<const Secret> secret_;
   wire::Hello ours_;
   HalfOpen<Connection> half_open_;
+  std::unique_ptr<SecondSessions> seconds_;  // null: it offers none
 };
 
 }  // namespace sluice::l2

@@ -153,6 +153,8 @@ class Link {
  public:
   virtual ~Link() = default;
   virtual const LinkTraits& traits() const = 0;
+  // Direct: what takes bytes between windows; traits().properties.path but where a link has two.
+  virtual Path bulk_path() const { return traits().properties.path; }
 
   // Sends a control message, in order, all or nothing. `header` starts with a
   // wire::Header whose payload_bytes is the sum of `payload`. The bytes are consumed

@@ -243,6 +243,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Result<OperationId> start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset, OperationState state);
   Status check_device_key(const RemoteKey& key, Right right) const;
   void count_copies(Operation* op, uint64_t bytes, const CopyCost& cost);
+  void count_moved(Operation* op, uint64_t bytes, const CopyCost& cost);
   void conclude(Operation* op, Status status);
   void fence(Operation* op, Status status);
   void end_fence(Operation* op);

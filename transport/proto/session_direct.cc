@@ -257,6 +257,12 @@ void Session::count_copies(Operation* op, uint64_t bytes, const CopyCost& cost) 
   counters_.kernel_copied_bytes += bytes * cost.kernel;
 }
 
+// The same for bytes that went by read() or write().
+void Session::count_moved(Operation* op, uint64_t bytes, const CopyCost& cost) {
+  count_copies(op, bytes, cost);
+  op->completion.receipt.path = link_->bulk_path();
+}
+
 void Session::moved(uint64_t cookie, uint64_t length, const Status& status, Instant now) {
   Busy busy(*this);
   last_heard_ = now;
@@ -279,7 +285,7 @@ void Session::moved(uint64_t cookie, uint64_t length, const Status& status, Inst
   }
   op->in_flight -= length;
   bool incoming = op->kind != OperationKind::kWrite && op->kind != OperationKind::kSupply;
-  count_copies(op, length, incoming ? traits_.bulk_in : traits_.bulk_out);
+  count_moved(op, length, incoming ? traits_.bulk_in : traits_.bulk_out);
   (incoming ? counters_.bytes_received : counters_.bytes_sent) += length;
   if (op->state == OperationState::kFencing) return end_fence(op);
   if (op->moved < op->total && op->list == nullptr) {
@@ -311,7 +317,7 @@ Status Session::arrived(uint32_t notice, Instant now) {
   }
   fault_point("session.placed");
   op->moved = op->total;
-  count_copies(op, op->total, traits_.bulk_in);
+  count_moved(op, op->total, traits_.bulk_in);
   counters_.bytes_received += op->total;
   conclude(op, Status());
   return Status();

@@ -1,0 +1,148 @@
+#include <sluice/l2/second_session.h>
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include <sluice/api/identity.h>
+#include <sluice/base/counters.h>
+#include <sluice/base/log.h>
+#include <sluice/l2/socket.h>
+
+namespace sluice::l2 {
+namespace {
+
+// In wire::Hello::rendezvous, which names no socket of shared memory on this path.
+constexpr char kWish[17] = "slp: and in udp?";
+constexpr char kOffer[11] = "slp in udp";  // then 4 bytes of address and 2 of port, as on the wire
+constexpr size_t kOfferMark = 10;
+constexpr Duration kGreetingLimit = std::chrono::seconds(5);
+constexpr size_t kMostComing = 128;
+
+Counter late("l2.second_sessions_late");
+Counter joined("l2.second_sessions");
+
+}  // namespace
+
+bool second_session_wanted() {
+  const char* text = std::getenv("SLUICE_L2_BULK");
+  return text == nullptr || std::string_view(text) != "frames";
+}
+
+std::string ipv4_of(const std::string& interface) {
+  Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::memcpy(request.ifr_name, interface.data(), std::min(interface.size(), sizeof(request.ifr_name) - 1));
+  request.ifr_addr.sa_family = AF_INET;
+  if (fd.value() < 0 || ::ioctl(fd.value(), SIOCGIFADDR, &request) != 0) return {};
+  sockaddr_in address;
+  std::memcpy(&address, &request.ifr_addr, sizeof(address));
+  char text[INET_ADDRSTRLEN];
+  return ::inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text)) != nullptr ? text : "";
+}
+
+void wish_second(wire::Hello& hello) {
+  hello.has_rendezvous = true;
+  std::memcpy(hello.rendezvous.bytes.data(), kWish, 16);
+  fill_random(hello.token.bytes);
+}
+
+bool wishes_second(const wire::Hello& hello) { return hello.has_rendezvous && std::memcmp(hello.rendezvous.bytes.data(), kWish, 16) == 0; }
+
+void offer_second(wire::Hello& hello, const std::string& ipv4, uint16_t port) {
+  in_addr address;
+  if (::inet_pton(AF_INET, ipv4.c_str(), &address) != 1) return;
+  uint16_t number = htons(port);
+  std::byte* bytes = hello.rendezvous.bytes.data();
+  std::memcpy(bytes, kOffer, kOfferMark);
+  std::memcpy(bytes + kOfferMark, &address, sizeof(address));
+  std::memcpy(bytes + kOfferMark + sizeof(address), &number, sizeof(number));
+  hello.has_rendezvous = true;
+}
+
+SecondPlace offered_second(const wire::Hello& hello) {
+  const std::byte* bytes = hello.rendezvous.bytes.data();
+  if (!hello.has_rendezvous || std::memcmp(bytes, kOffer, kOfferMark) != 0) return {};
+  uint16_t number;
+  std::memcpy(&number, bytes + kOfferMark + sizeof(in_addr), sizeof(number));
+  char text[INET_ADDRSTRLEN];
+  if (number == 0 || ::inet_ntop(AF_INET, bytes + kOfferMark, text, sizeof(text)) == nullptr) return {};
+  return {text, ntohs(number)};
+}
+
+SecondSessions::SecondSessions(ConnectionHost& host, Port& port, std::shared_ptr<const Secret> secret, const wire::Hello& ours, Release release)
+    : host_(host), port_(port), secret_(std::move(secret)), ours_(ours), coming_(late, std::move(release)) {}
+
+SecondSessions::~SecondSessions() {
+  port_.remove_listener();
+  for (const Awaiting& each : awaiting_) {
+    if (each.pair->pair != nullptr) each.pair->pair->stay_alone();
+  }
+  coming_.drop_all();
+}
+
+Status SecondSessions::begin() { return port_.set_listener(this, secret_); }
+
+bool SecondSessions::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
+  if (coming_.all().size() >= kMostComing) return false;
+  auto accepted = Connection::accept(host_, {&port_, from, peer_port, secret_}, hello, ours_);
+  if (accepted.ok()) coming_.add(std::move(accepted).value(), after(sluice::now(), kGreetingLimit));
+  return accepted.ok();
+}
+
+void SecondSessions::await(const wire::Uuid& token, std::shared_ptr<TwoCarriers::Place> pair, Instant expires) {
+  awaiting_.push_back({token, std::move(pair), expires});
+}
+
+// A session counts when its message has come: a caller who gave it up has sent none.
+size_t SecondSessions::join_those_that_came(const std::function<bool(const wire::Uuid&)>& greeting) {
+  size_t changed = 0;
+  for (size_t i = 0; i < coming_.all().size();) {
+    const auto& entry = coming_.all()[i];
+    bool counts = entry.ready() && entry.connection->has_news();
+    const wire::Uuid& token = entry.connection->peer().token;
+    auto of_it = std::find_if(awaiting_.begin(), awaiting_.end(), [&](const Awaiting& a) { return a.token == token; });
+    bool early = of_it == awaiting_.end() && greeting(token);
+    if (!counts || early) {
+      ++i;
+      continue;
+    }
+    ++changed;
+    TwoCarriers* pair = of_it != awaiting_.end() ? of_it->pair->pair : nullptr;
+    if (of_it != awaiting_.end()) awaiting_.erase(of_it);
+    if (pair == nullptr) {
+      coming_.drop(i);
+      continue;
+    }
+    joined.add();
+    pair->join(coming_.take(i));
+  }
+  return changed;
+}
+
+size_t SecondSessions::progress(Instant now, const std::function<bool(const wire::Uuid&)>& greeting) {
+  size_t changed = coming_.expire(now);
+  if (!coming_.all().empty()) changed += join_those_that_came(greeting);
+  changed += std::erase_if(awaiting_, [&](const Awaiting& each) {
+    if (each.expires > now && each.pair->pair != nullptr) return false;
+    if (each.pair->pair != nullptr) each.pair->pair->stay_alone();
+    return true;
+  });
+  return changed;
+}
+
+Instant SecondSessions::next_timeout() const {
+  Instant next = coming_.next_timeout();
+  for (const Awaiting& each : awaiting_) next = std::min(next, each.expires);
+  return next;
+}
+
+}  // namespace sluice::l2
