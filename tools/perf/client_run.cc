@@ -111,7 +111,9 @@ class Client {
     m.load.compare = perf_.compare;
     m.load.bidirectional = perf_.bidirectional;
     m.load.seed = mixed(static_cast<uint64_t>(sluice::now().time_since_epoch().count()));
-    m.path = to_string(endpoint_.info().path.path);
+    EndpointInfo link = endpoint_.info();
+    m.path = to_string(link.path.path);
+    if (link.bulk_path != link.path.path) m.path += "+" + std::string(to_string(link.bulk_path));
     if (perf_.tx_depth > m.load.depth && !perf_.test->latency) {
       out_.warnings.push_back("-t cut to " + std::to_string(m.load.depth) + " at " + readable_size(size) + ": a window is at most " +
                               readable_size(Load::kWindowBytes));

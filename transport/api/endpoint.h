@@ -23,6 +23,7 @@ enum class EndpointState : uint8_t { kConnected, kClosing, kClosed };
 
 struct EndpointInfo {
   PathProperties path;
+  Path bulk_path = Path::kNone;  // of what lies in memory; path.path but where a connection has two (receipts say which it was)
   std::string local;             // address as the path knows it
   std::string peer;
   std::string reason;            // why this path and not a better one

@@ -258,6 +258,7 @@ Instant Session::check_silence(Instant now) {
 EndpointInfo Session::info() const {
   EndpointInfo info;
   info.path = traits_.properties;
+  info.bulk_path = link_->bulk_path();
   info.local = link_->local_name();
   info.peer = link_->peer_name();
   info.reason = reason_;
