@@ -96,7 +96,7 @@ class OverEthernet(command.CommandTest):
         self.assertEqual((result["transport"], result["errors"]), ("packet+udp", 0))
         # The path's own name means the same.
         result, = self.perf("send_lat", "--self", "--transport", "packet", "-n", "20")["results"]
-        self.assertEqual(result["transport"], "packet")
+        self.assertEqual(result["transport"], "packet+udp")
 
     def test_an_interface_that_is_not_there_is_named_with_those_that_are(self):
         for arguments in (("--bind", "eth7"), (f"eth7/{wire.RIGHT_MAC}",)):
