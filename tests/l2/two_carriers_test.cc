@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/l2/two.h"
 #include "tests/l2/wire.h"
@@ -122,6 +124,30 @@ TEST_CASE("without the means for UDP everything goes as frames, and it says why"
     }
     CHECK(grown("l2.second_sessions") == 0);
   }
+}
+
+TEST_CASE("strangers at the port of second sessions are sent away, and take nobody's place for long", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Addresses addresses(true, true);
+  Grown grown;
+  Two two(over_the_cable());
+  expect_two(two, grown);
+  std::string reason = two.client.info().reason;
+  std::string port = reason.substr(reason.rfind(':') + 1);
+  std::vector<Endpoint> strangers;
+  for (int i = 0; i < 130; ++i) {
+    auto stranger = two.near->connect("l2://udp/10.9.0.2:" + port, {.timeout = std::chrono::seconds(1)});
+    if (stranger.ok()) strangers.push_back(std::move(*stranger));
+  }
+  REQUIRE(strangers.size() >= 100);
+  // Who says something belongs to nobody; the others have said nothing in time.
+  REQUIRE(strangers[0].send(1, filled(*two.near, 10, 1).freeze(), {.deadline = soon()}).ok());
+  REQUIRE(two.until([&] { return strangers[0].state() == EndpointState::kClosed; }, in(std::chrono::seconds(4))));
+  CHECK(two.until([&] { return std::all_of(strangers.begin(), strangers.end(), [](const Endpoint& e) { return e.state() == EndpointState::kClosed; }); }));
+  two.exchange_messages(300'000, Path::kUdp);
+  two.connect_again();
+  CHECK(two.until([&] { return grown("l2.second_sessions") == 2; }));
 }
 
 TEST_CASE("when UDP stops working the connection ends, with every operation", "[l2]") {

@@ -102,8 +102,13 @@ void SecondSessions::await(const wire::Uuid& token, std::shared_ptr<TwoCarriers:
   awaiting_.push_back({token, std::move(pair), expires});
 }
 
+bool SecondSessions::has_come(const wire::Uuid& token) const {
+  const auto& all = coming_.all();
+  return std::any_of(all.begin(), all.end(), [&](const auto& entry) { return entry.ready() && entry.connection->peer().token == token; });
+}
+
 // A session counts when its message has come: a caller who gave it up has sent none.
-size_t SecondSessions::join_those_that_came(const std::function<bool(const wire::Uuid&)>& greeting) {
+size_t SecondSessions::join_those_that_came(Instant now, const std::function<bool(const wire::Uuid&)>& greeting) {
   size_t changed = 0;
   for (size_t i = 0; i < coming_.all().size();) {
     const auto& entry = coming_.all()[i];
@@ -111,6 +116,12 @@ size_t SecondSessions::join_those_that_came(const std::function<bool(const wire:
     const wire::Uuid& token = entry.connection->peer().token;
     auto of_it = std::find_if(awaiting_.begin(), awaiting_.end(), [&](const Awaiting& a) { return a.token == token; });
     bool early = of_it == awaiting_.end() && greeting(token);
+    bool stale = entry.ready() && entry.expires <= now && !early;
+    if (stale && !counts) {
+      late.add();
+      coming_.drop(i);
+      continue;
+    }
     if (!counts || early) {
       ++i;
       continue;
@@ -130,9 +141,11 @@ size_t SecondSessions::join_those_that_came(const std::function<bool(const wire:
 
 size_t SecondSessions::progress(Instant now, const std::function<bool(const wire::Uuid&)>& greeting) {
   size_t changed = coming_.expire(now);
-  if (!coming_.all().empty()) changed += join_those_that_came(greeting);
+  if (!coming_.all().empty()) changed += join_those_that_came(now, greeting);
   changed += std::erase_if(awaiting_, [&](const Awaiting& each) {
-    if (each.expires > now && each.pair->pair != nullptr) return false;
+    // Whoever was busy for so long may find both at once.
+    bool waits = each.expires > now || has_come(each.token);
+    if (waits && each.pair->pair != nullptr) return false;
     if (each.pair->pair != nullptr) each.pair->pair->stay_alone();
     return true;
   });

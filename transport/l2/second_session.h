@@ -56,7 +56,8 @@ class SecondSessions final : private PortListener {
     Instant expires;
   };
   bool on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) override;
-  size_t join_those_that_came(const std::function<bool(const wire::Uuid&)>& greeting);
+  bool has_come(const wire::Uuid& token) const;
+  size_t join_those_that_came(Instant now, const std::function<bool(const wire::Uuid&)>& greeting);
 
   ConnectionHost& host_;
   Port& port_;
