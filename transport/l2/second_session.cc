@@ -14,7 +14,6 @@
 
 #include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
-#include <sluice/base/log.h>
 #include <sluice/l2/socket.h>
 
 namespace sluice::l2 {
