@@ -33,7 +33,9 @@ bool run(PacketPeer& peer, Until until) {
 void exchange(PacketPeer& peer, int fd, const sockaddr_sluice* to, unsigned count) {
   for (unsigned i = 0; i < count; ++i) {
     std::string text = pattern(i * 331 % (SLUICE_MAX_MESSAGE + 1), i);
-    int sent = to ? send_to(fd, text, *to) : send_on(fd, text);
+    // What went before may not be acknowledged yet, and fill the room.
+    int sent = -EAGAIN;
+    REQUIRE(run(peer, [&] { return (sent = to ? send_to(fd, text, *to) : send_on(fd, text)) != -EAGAIN; }));
     REQUIRE(sent == static_cast<int>(text.size()));
     REQUIRE(run(peer, [&] { return !peer.messages.empty(); }));
     REQUIRE(peer.messages.front() == text);
