@@ -4,6 +4,7 @@
 #define SLUICE_L2_HALF_OPEN_H_
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -15,6 +16,10 @@
 #include <sluice/base/log.h>
 
 namespace sluice::l2 {
+
+// A peer has this long from its HELLO over SLP to that of the session.
+inline constexpr Duration kGreetingLimit = std::chrono::seconds(5);
+inline constexpr size_t kMostHalfOpen = 128;
 
 // Of a DirectConnection with a State of kReady, kEnded, and others while it greets.
 template <typename Connection>

@@ -21,8 +21,6 @@ constexpr const char* kOrigin = "l2/kmod_provider";
 // Nobody answers for so long: nobody is there. The kernel tells it neither sooner nor better,
 // since a port that it does not know may be a packet socket's.
 constexpr Duration kAnswerLimit = std::chrono::seconds(3);
-constexpr Duration kGreetingLimit = std::chrono::seconds(5);
-constexpr size_t kMostHalfOpen = 128;
 constexpr size_t kMostHalfOpenOfOne = 64;  // of one machine
 // Connections that are looked at in every turn, each by a system call; beyond them epoll says when.
 constexpr size_t kMostHot = 4;

@@ -25,9 +25,6 @@ constexpr const char* kOrigin = "l2/provider";
 constexpr uint64_t kPullBudget = 2 << 20;
 // Nobody answers the HELLO for so long: nobody is there. (tcp: a refused connection.)
 constexpr Duration kAnswerLimit = std::chrono::seconds(3);
-// A peer has this long from its HELLO over SLP to that of the session.
-constexpr Duration kGreetingLimit = std::chrono::seconds(5);
-constexpr size_t kMostHalfOpen = 128;
 // A second session, in UDP, is there by then or is done without.
 constexpr Duration kSecondLimit = std::chrono::milliseconds(500);
 // Frames that are handed out within a microsecond or two: what is sent in answer bears their time.
@@ -157,11 +154,18 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& address
     tidy();
     return connection.status();
   }
-  Connection& first = **connection;
-  Met all = met(std::move(connection).value());
-  if (wishes_second(ours)) add_second(all, first, deadline);
+  std::unique_ptr<Connection> first = std::move(connection).value();
+  Met met = about(*first);
+  std::unique_ptr<Connection> second = wishes_second(ours) ? meet_second(*first, met.reason, deadline) : nullptr;
+  if (second != nullptr) {
+    auto both = std::make_unique<TwoCarriers>(std::move(first));
+    both->join(std::move(second));
+    met.connection = std::move(both);
+  } else {
+    met.connection = std::move(first);
+  }
   tidy();
-  return make_endpoint(std::move(all), options.require, session);
+  return make_endpoint(std::move(met), options.require, session);
 }
 
 Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address, const ListenOptions& options) {
@@ -185,28 +189,30 @@ Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
   return std::unique_ptr<ListenerCore>(std::move(listener));
 }
 
-L2Provider::Met L2Provider::met(std::unique_ptr<Connection> connection) {
-  const proto::LinkTraits traits = l2_traits(connection->path(), connection->place().secret != nullptr);
-  wire::Hello ours = connection->ours(), peer = connection->peer();
-  return {std::move(connection), ours, peer, traits, "l2: was asked for"};
+L2Provider::Met L2Provider::about(const Connection& connection) {
+  return {.connection = nullptr,
+          .ours = connection.ours(),
+          .peer = connection.peer(),
+          .traits = l2_traits(connection.path(), connection.place().secret != nullptr),
+          .reason = "l2: was asked for"};
 }
 
-void L2Provider::add_second(Met& met, Connection& first, Instant deadline) {
-  auto alone = [&](const std::string& why) { met.reason += "; memory goes as raw frames, too: " + why; };
-  SecondPlace place = offered_second(met.peer);
+std::unique_ptr<Connection> L2Provider::meet_second(const Connection& first, std::string& reason, Instant deadline) {
+  auto alone = [&](const std::string& why) {
+    reason += "; memory goes as raw frames, too: " + why;
+    return nullptr;
+  };
+  SecondPlace place = offered_second(first.peer());
   if (place.host.empty()) return alone("the peer offers no UDP");
   auto address = Address::parse("l2://udp/" + place.host + ":" + std::to_string(place.port));
   if (!address.ok()) return alone(address.status().to_string());
-  auto second = meet(*address, met.ours, first.place().secret, std::min(deadline, after(context_.refresh_now(), kSecondLimit)));
+  auto second = meet(*address, first.ours(), first.place().secret, std::min(deadline, after(context_.refresh_now(), kSecondLimit)));
   if (!second.ok()) return alone(second.status().to_string());
   // From its message on it counts at the peer, too.
   static constexpr std::byte kJoins{1};
   if (!(*second)->send({&kJoins, 1}, {})) return alone("its first message found no room");
-  std::unique_ptr<Connection> frames(static_cast<Connection*>(met.connection.release()));
-  auto both = std::make_unique<TwoCarriers>(std::move(frames));
-  both->join(std::move(second).value());
-  met.connection = std::move(both);
-  met.reason += "; memory goes in UDP, to " + place.host + ":" + std::to_string(place.port);
+  reason += "; memory goes in UDP, to " + place.host + ":" + std::to_string(place.port);
+  return std::move(second).value();
 }
 
 // Null: that interface has no IPv4 address, or nothing can be bound there.
@@ -453,12 +459,14 @@ std::shared_ptr<EndpointCore> L2Listener::accept() {
   while (owner_ != nullptr) {
     std::unique_ptr<Connection> connection = half_open_.take_ready();
     if (connection == nullptr) return nullptr;
-    L2Provider::Met met = L2Provider::met(std::move(connection));
+    L2Provider::Met met = L2Provider::about(*connection);
     if (seconds_ != nullptr && wishes_second(met.peer)) {
-      auto both = std::make_unique<TwoCarriers>(std::unique_ptr<Connection>(static_cast<Connection*>(met.connection.release())));
+      auto both = std::make_unique<TwoCarriers>(std::move(connection));
       seconds_->await(met.peer.token, both->place(), after(sluice::now(), kGreetingLimit));
       met.connection = std::move(both);
       met.reason += "; memory goes in UDP when the peer has begun that";
+    } else {
+      met.connection = std::move(connection);
     }
     auto endpoint = owner_->make_endpoint(std::move(met), options_.require, proto::session_options(options_));
     if (endpoint.ok()) return std::move(endpoint).value();

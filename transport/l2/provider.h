@@ -58,9 +58,10 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
     proto::LinkTraits traits;
     std::string reason;
   };
-  static Met met(std::unique_ptr<Connection> connection);
-  // Has it take memory in UDP, if the peer offers that and it works; says so or why not.
-  void add_second(Met& met, Connection& first, Instant deadline);
+  // All but the connection itself.
+  static Met about(const Connection& connection);
+  // A second session for memory, if the peer offers that and it works; null: the reason says why not.
+  std::unique_ptr<Connection> meet_second(const Connection& first, std::string& reason, Instant deadline);
   Result<std::shared_ptr<EndpointCore>> make_endpoint(Met met, const Requirements& require, const proto::SessionOptions& options);
   std::unique_ptr<SecondSessions> open_second(const std::string& interface, std::shared_ptr<const Secret> secret, wire::Hello& ours);
   void activate(Connection& connection) noexcept override;

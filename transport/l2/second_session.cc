@@ -23,8 +23,6 @@ namespace {
 constexpr char kWish[17] = "slp: and in udp?";
 constexpr char kOffer[11] = "slp in udp";  // then 4 bytes of address and 2 of port, as on the wire
 constexpr size_t kOfferMark = 10;
-constexpr Duration kGreetingLimit = std::chrono::seconds(5);
-constexpr size_t kMostComing = 128;
 
 Counter late("l2.second_sessions_late");
 Counter joined("l2.second_sessions");
@@ -91,7 +89,7 @@ SecondSessions::~SecondSessions() {
 Status SecondSessions::begin() { return port_.set_listener(this, secret_); }
 
 bool SecondSessions::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
-  if (coming_.all().size() >= kMostComing) return false;
+  if (coming_.all().size() >= kMostHalfOpen) return false;
   auto accepted = Connection::accept(host_, {&port_, from, peer_port, secret_}, hello, ours_);
   if (accepted.ok()) coming_.add(std::move(accepted).value(), after(sluice::now(), kGreetingLimit));
   return accepted.ok();

@@ -90,8 +90,8 @@ PathReport explain_udp() {
 std::string explain_order() {
   // The figures: docs/design.md, "Which carrier sluice:// takes".
   return "takes shm, rdma or tcp: the first that both ends prove to work. Not l2://udp/ or l2://, which no probe makes a better single "
-         "choice: either is faster than tcp at some sizes, but neither at all, both need the far program awake to answer, and a "
-         "burst costs more processor time; who sends large tensors between machines with processors to spare asks for l2://udp/HOST:PORT";
+         "choice: either is faster than tcp at some sizes, but neither at all, and both need the far program awake to answer; "
+         "who sends between machines with processors to spare asks for l2://INTERFACE/MAC:PORT, which takes both, or l2://udp/HOST:PORT";
 }
 
 std::vector<PathReport> explain_paths() {
