@@ -18,121 +18,105 @@
 namespace sluice::test {
 namespace {
 
-// The far one's namespace, where interface `right` is; null: no namespaces here.
-const OtherNode* far_node() {
-  static const std::unique_ptr<OtherNode> node = []() -> std::unique_ptr<OtherNode> {
-    if (!own_network() || !add_cable("left", 10, "right", 11)) return nullptr;
-    auto made = std::make_unique<OtherNode>();
-    return made->take("right") ? std::move(made) : nullptr;
-  }();
-  return node.get();
-}
-
 #define NEEDS_WIRE() \
   if (far_node() == nullptr) return skip("netns", kNoNetwork)
-
-bool run_right(const std::string& command) {
-  bool done = false;
-  far_node()->inside([&] { done = run(command); });
-  return done;
-}
 
 // The addresses of a case; both ends have none before and after it.
 struct Addresses {
   Addresses(bool left, bool right) {
     if (left) REQUIRE(run("ip address add 10.9.0.1/24 dev left"));
-    if (right) REQUIRE(run_right("ip address add 10.9.0.2/24 dev right"));
+    if (right) REQUIRE(far_node()->run_inside("ip address add 10.9.0.2/24 dev right"));
   }
   ~Addresses() {
     (void)run("ip address flush dev left");
-    (void)run_right("ip address flush dev right");
+    (void)far_node()->run_inside("ip address flush dev right");
   }
 };
 
-TwoOptions over_the_cable() { return {.node = far_node(), .far_runs_there = true}; }
+// Of the environment, for as long as this lives.
+struct Setting {
+  Setting(const char* name, const char* value) : name(name) { REQUIRE(::setenv(name, value, 1) == 0); }
+  ~Setting() { ::unsetenv(name); }
+  const char* name;
+};
 
-void expect_two(Two& two, Grown& grown) {
-  REQUIRE(two.until([&] { return grown("l2.second_sessions") == 1; }));
-  CHECK(two.client.info().reason.find("memory goes in UDP, to 10.9.0.2:") != std::string::npos);
-  two.exchange_messages(64, Path::kPacket);
-  two.exchange_messages(300'000, Path::kUdp);
-  two.exchange_messages(8 << 20, Path::kUdp);
-  two.exchange_tensors(1 << 20);
-}
+// Two ends over the cable, connected; what was counted since before they met.
+struct Scene {
+  explicit Scene(bool left = true, bool right = true) : addresses(left, right) {}
+  bool joined() {
+    return two.until([&] { return grown("l2.second_sessions") == 1; });
+  }
+  void expect_two() {
+    REQUIRE(joined());
+    CHECK(two.client.info().reason.find("memory goes in UDP, to 10.9.0.2:") != std::string::npos);
+    two.exchange_messages(64, Path::kPacket);
+    two.exchange_messages(300'000, Path::kUdp);
+    two.exchange_messages(8 << 20, Path::kUdp);
+    two.exchange_tensors(1 << 20);
+  }
+
+  NothingLeftBehind audit;
+  Addresses addresses;
+  Grown grown;
+  Two two{{.node = far_node(), .far_runs_there = true}};
+};
 
 TEST_CASE("where both ends have addresses messages go as frames and memory in UDP", "[l2]") {
   NEEDS_WIRE();
-  NothingLeftBehind audit;
-  Addresses addresses(true, true);
-  Grown grown;
-  Two two(over_the_cable());
-  expect_two(two, grown);
-  two.say_goodbye();
+  Scene scene;
+  scene.expect_two();
+  scene.two.say_goodbye();
 }
 
 TEST_CASE("with a secret both sessions are sealed", "[l2]") {
   NEEDS_WIRE();
-  NothingLeftBehind audit;
-  Addresses addresses(true, true);
   char file[] = "/tmp/sluice-secret-XXXXXX";
   int fd = ::mkstemp(file);
   REQUIRE(::write(fd, "sixteen bytes or more", 21) == 21);
   ::close(fd);
-  ::setenv("SLUICE_L2_SECRET_FILE", file, 1);
-  Grown grown;
-  Two two(over_the_cable());
-  ::unsetenv("SLUICE_L2_SECRET_FILE");
+  Setting secret("SLUICE_L2_SECRET_FILE", file);
+  Scene scene;
   ::unlink(file);
-  REQUIRE(two.until([&] { return grown("l2.second_sessions") == 1; }));
-  CHECK(two.client.info().path.copies_per_fetch == 5);
-  two.exchange_messages(64);
-  two.exchange_tensors(1 << 20);
+  REQUIRE(scene.joined());
+  CHECK(scene.two.client.info().path.copies_per_fetch == 5);
+  scene.two.exchange_messages(64);
+  scene.two.exchange_tensors(1 << 20);
 }
 
 TEST_CASE("a listener that is closed at once does not take the second session with it", "[l2]") {
   NEEDS_WIRE();
-  NothingLeftBehind audit;
-  Addresses addresses(true, true);
-  Grown grown;
-  Two two(over_the_cable());
-  two.listener = Listener();
-  expect_two(two, grown);
+  Scene scene;
+  scene.two.listener = Listener();
+  scene.expect_two();
 }
 
 TEST_CASE("without the means for UDP everything goes as frames, and it says why", "[l2]") {
   NEEDS_WIRE();
-  NothingLeftBehind audit;
   struct Case {
     bool left, right, wanted;
     const char* says;
   };
   for (Case c : {Case{false, false, true, "the peer offers no UDP"}, {true, false, true, "the peer offers no UDP"}, {false, true, true, "10.9.0.2"}, {true, true, false, nullptr}}) {
     INFO(c.left << c.right << c.wanted);
-    Addresses addresses(c.left, c.right);
-    if (!c.wanted) ::setenv("SLUICE_L2_BULK", "frames", 1);
-    Grown grown;
-    {
-      Two two(over_the_cable());
-      ::unsetenv("SLUICE_L2_BULK");
-      INFO(two.client.info().reason);
-      bool said = two.client.info().reason.find("memory goes as raw frames, too") != std::string::npos;
-      CHECK(said == c.wanted);
-      if (c.says != nullptr) CHECK(two.client.info().reason.find(c.says) != std::string::npos);
-      two.exchange_messages(64, Path::kPacket);
-      two.exchange_messages(300'000, Path::kPacket);
-      two.exchange_tensors(300'000);
-    }
-    CHECK(grown("l2.second_sessions") == 0);
+    Setting bulk("SLUICE_L2_BULK", c.wanted ? "" : "frames");
+    Scene scene(c.left, c.right);
+    Two& two = scene.two;
+    INFO(two.client.info().reason);
+    bool said = two.client.info().reason.find("memory goes as raw frames, too") != std::string::npos;
+    CHECK(said == c.wanted);
+    if (c.says != nullptr) CHECK(two.client.info().reason.find(c.says) != std::string::npos);
+    two.exchange_messages(64, Path::kPacket);
+    two.exchange_messages(300'000, Path::kPacket);
+    two.exchange_tensors(300'000);
+    CHECK(scene.grown("l2.second_sessions") == 0);
   }
 }
 
 TEST_CASE("strangers at the port of second sessions are sent away, and take nobody's place for long", "[l2]") {
   NEEDS_WIRE();
-  NothingLeftBehind audit;
-  Addresses addresses(true, true);
-  Grown grown;
-  Two two(over_the_cable());
-  expect_two(two, grown);
+  Scene scene;
+  scene.expect_two();
+  Two& two = scene.two;
   std::string reason = two.client.info().reason;
   std::string port = reason.substr(reason.rfind(':') + 1);
   std::vector<Endpoint> strangers;
@@ -147,18 +131,16 @@ TEST_CASE("strangers at the port of second sessions are sent away, and take nobo
   CHECK(two.until([&] { return std::all_of(strangers.begin(), strangers.end(), [](const Endpoint& e) { return e.state() == EndpointState::kClosed; }); }));
   two.exchange_messages(300'000, Path::kUdp);
   two.connect_again();
-  CHECK(two.until([&] { return grown("l2.second_sessions") == 2; }));
+  CHECK(two.until([&] { return scene.grown("l2.second_sessions") == 2; }));
 }
 
 TEST_CASE("when UDP stops working the connection ends, with every operation", "[l2]") {
   NEEDS_WIRE();
-  NothingLeftBehind audit;
-  Addresses addresses(true, true);
-  Grown grown;
-  Two two(over_the_cable());
-  REQUIRE(two.until([&] { return grown("l2.second_sessions") == 1; }));
+  Scene scene;
+  Two& two = scene.two;
+  REQUIRE(scene.joined());
   two.exchange_messages(300'000, Path::kUdp);
-  REQUIRE(run_right("ip address flush dev right"));
+  REQUIRE(far_node()->run_inside("ip address flush dev right"));
   Box sent, received;
   auto room = two.far->allocate({300'000}, uint8);
   REQUIRE(room.ok());

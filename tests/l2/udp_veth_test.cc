@@ -31,31 +31,18 @@
 namespace sluice::test {
 namespace {
 
-// The far one's namespace, where interface `right` is; null: no namespaces here.
-const OtherNode* far_node() {
-  static const std::unique_ptr<OtherNode> node = []() -> std::unique_ptr<OtherNode> {
-    if (!own_network() || !add_cable("left", 10, "right", 11)) return nullptr;
-    auto made = std::make_unique<OtherNode>();
-    bool ready = made->take("right") && run("ip address add 10.9.0.1/24 dev left") && run("ip address add fd09::1/64 dev left nodad");
-    made->inside([&] {
-      ready = ready && run("ip address add 10.9.0.2/24 dev right && ip address add 10.9.0.3/24 dev right && "
-                           "ip address add fd09::2/64 dev right nodad && ip address add fd09::3/64 dev right nodad");
-    });
-    return ready ? std::move(made) : nullptr;
-  }();
-  return node.get();
+// Whether there is a cable whose ends have addresses of both kinds.
+bool has_wire() {
+  static const bool there = far_node() != nullptr && run("ip address add 10.9.0.1/24 dev left && ip address add fd09::1/64 dev left nodad") &&
+                            far_node()->run_inside("ip address add 10.9.0.2/24 dev right && ip address add 10.9.0.3/24 dev right && "
+                                            "ip address add fd09::2/64 dev right nodad && ip address add fd09::3/64 dev right nodad");
+  return there;
 }
 
 #define NEEDS_WIRE() \
-  if (far_node() == nullptr) return skip("netns", kNoNetwork)
+  if (!has_wire()) return skip("netns", kNoNetwork)
 
-bool run_right(const std::string& command) {
-  bool done = false;
-  far_node()->inside([&] { done = run(command); });
-  return done;
-}
-
-bool set_both(int mtu) { return set_mtu("left", mtu) && run_right("ip link set right mtu " + std::to_string(mtu)); }
+bool set_both(int mtu) { return set_mtu("left", mtu) && far_node()->run_inside("ip link set right mtu " + std::to_string(mtu)); }
 
 // Fragments made in this namespace, of either IP.
 uint64_t fragments_made() {
@@ -117,7 +104,7 @@ TEST_CASE("over UDP, what the network drops is sent again, and everything arrive
   const std::string drop =
       "ingress bpf da bytecode '4,32 0 0 4294963256,53 1 0 214748365,6 0 0 2,6 0 0 0'";
   bool dropping = run("tc qdisc add dev left clsact && tc filter add dev left " + drop) &&
-                  run_right("tc qdisc add dev right clsact && tc filter add dev right " + drop);
+                  far_node()->run_inside("tc qdisc add dev right clsact && tc filter add dev right " + drop);
   if (!dropping) return skip("tc", "no classic BPF filter by tc here");
   for (const char* address : {"l2://udp/10.9.0.2:0", "l2://udp/[fd09::2]:0"}) {
     Two two(over_cable(address));
@@ -125,7 +112,7 @@ TEST_CASE("over UDP, what the network drops is sent again, and everything arrive
     two.exchange_everything(Path::kUdp);
   }
   CHECK(run("tc qdisc del dev left clsact"));
-  CHECK(run_right("tc qdisc del dev right clsact"));
+  CHECK(far_node()->run_inside("tc qdisc del dev right clsact"));
 }
 
 TEST_CASE("a listener at every address answers from the one that was spoken to", "[l2][udp]") {
@@ -171,14 +158,14 @@ TEST_CASE("over UDP, a pulled cable ends the connection in its time", "[l2][udp]
   NothingLeftBehind audit;
   Two two(over_cable());
   Box box;
-  REQUIRE(run_right("ip link set right down"));
+  REQUIRE(far_node()->run_inside("ip link set right down"));
   Tensor tensor = filled(*two.near, 1 << 20, 3).freeze();
   REQUIRE(two.client.send(5, tensor, {.sink = &box, .deadline = after(now(), std::chrono::seconds(60)), .level = Level::kPlaced}).ok());
   REQUIRE(two.until([&] { return two.client.state() == EndpointState::kClosed && two.server.state() == EndpointState::kClosed; }));
   REQUIRE(box.all.size() == 1);
   CHECK(box.all[0].status == Code::kOutcomeUnknown);
   CHECK(box.all[0].status.detail().find("not been heard") != std::string_view::npos);
-  REQUIRE(run_right("ip link set right up && ip address add fd09::2/64 dev right nodad; ip address add fd09::3/64 dev right nodad; true"));
+  REQUIRE(far_node()->run_inside("ip link set right up && ip address add fd09::2/64 dev right nodad; ip address add fd09::3/64 dev right nodad; true"));
 }
 
 TEST_CASE("over UDP, what cannot be is refused with the reason", "[l2][udp]") {

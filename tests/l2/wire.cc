@@ -10,6 +10,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <utility>
 
 namespace sluice::test {
 namespace {
@@ -72,10 +74,25 @@ bool OtherNode::take(const std::string& interface) {
   return up;
 }
 
+bool OtherNode::run_inside(const std::string& command) const {
+  bool done = false;
+  inside([&] { done = run(command); });
+  return done;
+}
+
 void OtherNode::inside(const std::function<void()>& what) const {
   if (::setns(there_, CLONE_NEWNET) != 0) std::abort();
   what();
   if (::setns(here_, CLONE_NEWNET) != 0) std::abort();
+}
+
+const OtherNode* far_node() {
+  static const std::unique_ptr<OtherNode> node = []() -> std::unique_ptr<OtherNode> {
+    if (!own_network() || !add_cable("left", 10, "right", 11)) return nullptr;
+    auto made = std::make_unique<OtherNode>();
+    return made->take("right") ? std::move(made) : nullptr;
+  }();
+  return node.get();
 }
 
 RawWire::RawWire(const std::string& interface) : fd_(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)), room_(kMostBytes) {

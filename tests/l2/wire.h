@@ -41,10 +41,16 @@ class OtherNode {
   bool take(const std::string& interface);
   // Calls it with this thread over there: sockets that it opens stay there.
   void inside(const std::function<void()>& what) const;
+  // run(), over there.
+  bool run_inside(const std::string& command) const;
 
  private:
   int here_ = -1, there_ = -1;
 };
+
+// The machine at the other end of a cable: interface `left` is here, `right` there, without IPv4
+// addresses. Made once for a process; null: no namespaces here.
+const OtherNode* far_node();
 
 using Mac = std::array<uint8_t, 6>;
 Mac mac_number(int number);

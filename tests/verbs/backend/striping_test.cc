@@ -200,28 +200,35 @@ TEST_CASE("the device's word about a further queue pair ends that connection alo
   }
 }
 
-// The connection's requests and answers, changed by the peer.
-Status greet(Fabric& fabric, Duo& duo, rdma_cm_event_type type, const std::function<void(uint8_t* data)>& change) {
-  fabric.with_faults([&](FakeFaults& f) {
-    for (uint64_t nth = 1; nth <= 60; ++nth) {
-      f.change_cm_event(nth, [&](rdma_cm_event& event) {
-        if (event.event == type && event.param.conn.private_data != nullptr) change(static_cast<uint8_t*>(const_cast<void*>(event.param.conn.private_data)));
-      });
-    }
-  });
-  Status made = duo.connect().status();
-  duo.settle();
-  fabric.with_faults([](FakeFaults& f) { f.forget_plans(); });
-  return made;
-}
+// A connection over several queue pairs, and one more that is made while a peer changes its
+// requests or answers; nobody waits long for what cannot come.
+struct Greeting {
+  Greeting() { REQUIRE(duo.open().ok()); }
+  Status greet(rdma_cm_event_type type, const std::function<void(uint8_t* data)>& change) {
+    fabric.with_faults([&](FakeFaults& f) {
+      for (uint64_t nth = 1; nth <= 60; ++nth) {
+        f.change_cm_event(nth, [&](rdma_cm_event& event) {
+          if (event.event == type && event.param.conn.private_data != nullptr) change(static_cast<uint8_t*>(const_cast<void*>(event.param.conn.private_data)));
+        });
+      }
+    });
+    Status made = duo.connect().status();
+    duo.settle();
+    fabric.with_faults([](FakeFaults& f) { f.forget_plans(); });
+    return made;
+  }
+  void expect_undisturbed() {
+    expect_traffic(duo, duo.client, duo.server);
+    expect_reconnect(duo);
+  }
 
-TEST_CASE("a queue pair for no connection, for another's, of no number or twice is refused", "[verbs][striping]") {
   Striped striped;
   Fabric fabric;
-  DuoOptions options;
-  options.connect.timeout = 1s;
-  Duo duo(options);
-  REQUIRE(duo.open().ok());
+  Duo duo{{.connect = {.timeout = 1s}}};
+};
+
+TEST_CASE("a queue pair for no connection, for another's, of no number or twice is refused", "[verbs][striping]") {
+  Greeting greeting;
   Log log;
   auto of_lane = [](uint8_t number, auto change) {
     return [=](uint8_t* data) {
@@ -244,28 +251,22 @@ TEST_CASE("a queue pair for no connection, for another's, of no number or twice 
     INFO(lie.what);
     Gain refused("verbs.lanes_refused");
     log.text.clear();
-    Status made = greet(fabric, duo, RDMA_CM_EVENT_CONNECT_REQUEST, lie.change);
+    Status made = greeting.greet(RDMA_CM_EVENT_CONNECT_REQUEST, lie.change);
     INFO(made.to_string() << "; " << log.text);
     CHECK(made.code() == Code::kUnreachable);
     CHECK(made.to_string().find("of the connection: the peer refuses the connection") != std::string::npos);
     CHECK(log.text.find(lie.said) != std::string::npos);
     CHECK(refused() == 1);
   }
-  Status too_many = greet(fabric, duo, RDMA_CM_EVENT_CONNECT_REQUEST, [](uint8_t* data) { data[kStripesAt] = kMostStripes + 1; });
+  Status too_many = greeting.greet(RDMA_CM_EVENT_CONNECT_REQUEST, [](uint8_t* data) { data[kStripesAt] = kMostStripes + 1; });
   CHECK(too_many.code() == Code::kUnreachable);
   CHECK(log.text.find("asks for 9 queue pairs each way, of 8 at most") != std::string::npos);
-  expect_traffic(duo, duo.client, duo.server);
-  expect_reconnect(duo);
+  greeting.expect_undisturbed();
 }
 
 TEST_CASE("an answer that gives more than was asked for, or is another's, ends the attempt", "[verbs][striping]") {
-  Striped striped;
-  Fabric fabric;
-  DuoOptions options;
-  options.connect.timeout = 1s;
-  Duo duo(options);
-  REQUIRE(duo.open().ok());
-  auto answer = [&](const std::function<void(uint8_t*)>& change) { return greet(fabric, duo, RDMA_CM_EVENT_CONNECT_RESPONSE, change).to_string(); };
+  Greeting greeting;
+  auto answer = [&](const std::function<void(uint8_t*)>& change) { return greeting.greet(RDMA_CM_EVENT_CONNECT_RESPONSE, change).to_string(); };
   CHECK(answer([](uint8_t* data) { data[kStripesAt] = 5; }).find("gives 5 queue pairs each way, of 4 that were asked for") != std::string::npos);
   for (size_t at : {kLaneAt, kTokenAt}) {
     auto lie = [&](uint8_t* data) {
@@ -273,22 +274,16 @@ TEST_CASE("an answer that gives more than was asked for, or is another's, ends t
     };
     CHECK(answer(lie).find("answers for another queue pair than it was asked for") != std::string::npos);
   }
-  expect_traffic(duo, duo.client, duo.server);
-  expect_reconnect(duo);
+  greeting.expect_undisturbed();
 }
 
 TEST_CASE("who greets before its queue pairs have joined is refused", "[verbs][striping]") {
-  Striped striped;
-  Fabric fabric;
-  DuoOptions options;
-  options.connect.timeout = 1s;
-  Duo duo(options);
-  REQUIRE(duo.open().ok());
+  Greeting greeting;
   Log log;
   // It believes that it was given one.
-  CHECK_FALSE(greet(fabric, duo, RDMA_CM_EVENT_CONNECT_RESPONSE, [](uint8_t* data) { data[kStripesAt] = 1; }).ok());
+  CHECK_FALSE(greeting.greet(RDMA_CM_EVENT_CONNECT_RESPONSE, [](uint8_t* data) { data[kStripesAt] = 1; }).ok());
   CHECK(log.text.find("greets before all its queue pairs have joined") != std::string::npos);
-  expect_reconnect(duo);
+  expect_reconnect(greeting.duo);
 }
 
 TEST_CASE("an end that knows of one queue pair only is met with one", "[verbs][striping]") {
