@@ -184,6 +184,31 @@ TEST_CASE("who has another secret, or none, is refused with the cause and what t
   }
 }
 
+TEST_CASE("with a secret the hundredth connection costs its port no more than the first", "[l2][seal]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  File file(kOne);
+  Two two(file.path, file.path);
+  REQUIRE(two.connected.ok());
+  std::vector<Endpoint> all;
+  std::vector<uint64_t> compared;  // keys, by connection
+  for (int i = 0; i < 100; ++i) {
+    uint64_t before = read_counter("l2.places_compared"), looked_at = read_counter("l2.predecessors_looked_at");
+    auto connected = two.near->connect(two.listener.address(), {.require = {}, .secret_file = file.path});
+    REQUIRE(connected.ok());
+    auto accepted = two.listener.accept(soon());
+    REQUIRE(accepted.ok());
+    all.push_back(std::move(*connected));
+    all.push_back(std::move(*accepted));
+    compared.push_back(read_counter("l2.places_compared") - before);
+    // Two sessions (frames, UDP) of two ends: each is confirmed once, and looks at who else is at
+    // its peer's place, where it is alone.
+    CHECK(read_counter("l2.predecessors_looked_at") - looked_at <= 4);
+  }
+  // HELLOs may be repeated while somebody else has the processor.
+  CHECK(*std::min_element(compared.end() - 10, compared.end()) <= *std::max_element(compared.begin(), compared.begin() + 10));
+}
+
 TEST_CASE("the environment names the secret's file, and the options another", "[l2][seal]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;

@@ -133,9 +133,9 @@ Result<std::unique_ptr<Connection>> Connection::connect(ConnectionHost& host, co
 
 Result<std::unique_ptr<Connection>> Connection::accept(ConnectionHost& host, const Place& place, const slp_hello& hello, const wire::Hello& ours) {
   std::unique_ptr<Connection> made(new Connection(host, place, ours, false));
+  made->peer_nonce_ = hello.nonce;  // by which the port finds it
   slp_config config;
   SLUICE_RETURN_IF_ERROR(made->configure(config));
-  made->peer_nonce_ = hello.nonce;
   slp_status status = slp_accept(made->memory_.get(), &config, &hello, nanoseconds(made->now_), &made->session_);
   if (status != SLP_OK) return status_of(status);
   made->state_ = State::kGreeting;

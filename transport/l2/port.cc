@@ -30,11 +30,14 @@ Counter frames_received("l2.frames_received");
 Counter frames_of_nobody("l2.frames_of_nobody");
 Counter refusals_held_back("l2.refusals_held_back");
 Counter hellos_unproven("l2.hellos_unproven");
+Counter predecessors_looked_at("l2.predecessors_looked_at");
 Counter hellos_without_secret("l2.hellos_without_secret");
 
 size_t whole_bytes(const slp_base& base) {
   return SLP_BASE_BYTES + slp_extension_bytes(base.type) + base.payload_bytes + ((base.flags & SLP_FLAG_SEALED) != 0 ? SLP_TAG_BYTES : 0);
 }
+
+PeerPlace place_of(const Connection& connection) { return {connection.place().peer, connection.place().peer_port}; }
 
 uint64_t nanoseconds(Instant t) { return static_cast<uint64_t>(t.time_since_epoch().count()); }
 
@@ -72,14 +75,13 @@ Result<uint32_t> Port::add(Connection& connection) {
   uint32_t number = index | static_cast<uint32_t>(slots_[index].generation) << 16;
   // One that was there before is over: nobody lives twice in one place. (With a secret: is over
   // as soon as this one is confirmed.)
-  by_place_[{connection.place().peer, connection.place().peer_port}] = number;
+  places_.add(place_of(connection), connection.peer_nonce(), number);
   return number;
 }
 
 void Port::remove(uint32_t connection) {
   Slot& slot = slots_[connection & 0xffff];
-  auto place = by_place_.find({slot.connection->place().peer, slot.connection->place().peer_port});
-  if (place != by_place_.end() && place->second == connection) by_place_.erase(place);
+  places_.remove(place_of(*slot.connection), slot.connection->peer_nonce(), connection);
   slot.connection = nullptr;
   if (++slot.generation == 0) slot.generation = 1;
   free_.push_back(static_cast<uint16_t>(connection & 0xffff));
@@ -92,34 +94,17 @@ Connection* Port::find(uint32_t number) const {
   return slots_[index].connection;
 }
 
-Connection* Port::find(const PeerAddress& peer, uint16_t peer_port) const {
-  auto place = by_place_.find({peer, peer_port});
-  Connection* connection = place != by_place_.end() ? find(place->second) : nullptr;
+Connection* Port::find_living(uint32_t number) const {
+  Connection* connection = find(number);
   return connection != nullptr && !connection->failed() && !connection->stopped() ? connection : nullptr;
-}
-
-size_t Port::PlaceHash::operator()(const std::pair<PeerAddress, uint16_t>& place) const {
-  // FNV-1a. Whoever chooses addresses to collide must answer from each of them first.
-  uint64_t hash = 0xcbf29ce484222325u ^ place.second;
-  for (size_t i = 0; i < place.first.size; ++i) hash = (hash ^ place.first.bytes[i]) * 0x100000001b3u;
-  return hash;
-}
-
-Connection* Port::find(const Connection::Place& place, uint64_t nonce) const {
-  for (const Slot& slot : slots_) {
-    if (slot.connection == nullptr || slot.connection->failed() || slot.connection->stopped()) continue;
-    const Connection::Place& its = slot.connection->place();
-    if (its.peer == place.peer && its.peer_port == place.peer_port && slot.connection->peer_nonce() == nonce) return slot.connection;
-  }
-  return nullptr;
 }
 
 // Sealed: its peer lives, and what it was before at this place does not.
 void Port::end_predecessors(const Connection& connection) {
-  for (Slot& slot : slots_) {
-    Connection* other = slot.connection;
-    if (other == nullptr || other == &connection || other->failed() || other->stopped()) continue;
-    if (other->place().peer == connection.place().peer && other->place().peer_port == connection.place().peer_port) other->restarted();
+  for (uint32_t number : places_.at(place_of(connection))) {
+    predecessors_looked_at.add();
+    Connection* other = find_living(number);
+    if (other != nullptr && other != &connection) other->restarted();
   }
 }
 
@@ -181,10 +166,10 @@ void Port::take(const FrameIn& in, Instant now) {
   slp_drop drop = slp_decode_base(in.data, in.bytes, in.bytes, &base);
   if (drop == SLP_TAKEN && !carrier_->pads() && in.bytes != whole_bytes(base)) drop = SLP_DROP_LENGTH;
   if (drop != SLP_TAKEN) return count_drop(drop);
-  if (base.type == SLP_HELLO) return take_hello(in, frame, find(*in.from, base.source_port), now);
+  if (base.type == SLP_HELLO) return take_hello(in, frame, {*in.from, base.source_port}, now);
   // A NACK to a numbered frame names the connection of the one who sends it.
   bool by_place = base.type == SLP_NACK && base.connection == 0;
-  Connection* connection = by_place ? find(*in.from, base.source_port) : find(base.connection);
+  Connection* connection = by_place ? find_living(places_.latest({*in.from, base.source_port})) : find(base.connection);
   if (connection != nullptr && connection->place().peer == *in.from && connection->on_frame(frame, now)) {
     if (connection->place().secret != nullptr && connection->became_confirmed()) end_predecessors(*connection);
     return;
@@ -193,14 +178,11 @@ void Port::take(const FrameIn& in, Instant now) {
   refuse(in, frame, now);
 }
 
-void Port::take_hello(const FrameIn& in, const slp_frame& frame, Connection* known, Instant now) {
+void Port::take_hello(const FrameIn& in, const slp_frame& frame, const PeerPlace& place, Instant now) {
   slp_hello hello;
   slp_decode_hello(in.data + SLP_BASE_BYTES, &hello);
   // Its answer was lost.
-  Connection* same = known != nullptr && known->peer_nonce() == hello.nonce ? known : nullptr;
-  // With a secret there may be several, until one is confirmed.
-  if (same == nullptr && known != nullptr && cipher_ != nullptr) same = find(known->place(), hello.nonce);
-  if (same != nullptr) return (void)same->on_frame(frame, now);
+  if (Connection* same = find_living(places_.find(place, hello.nonce))) return (void)same->on_frame(frame, now);
   if (listener_ == nullptr) return refuse(in, frame, now);
   slp_meeting met;
   switch (slp_listen(listening_.get(), nanoseconds(now), in.from->bytes.data(), in.from->size, &frame, &met)) {
@@ -210,8 +192,10 @@ void Port::take_hello(const FrameIn& in, const slp_frame& frame, Connection* kno
       return reply(in, met.reply, met.reply_bytes);
     case SLP_LISTEN_ACCEPT: break;
   }
-  // With a secret this may be an old HELLO: the new connection must be confirmed first.
-  if (known != nullptr && cipher_ == nullptr) known->restarted();
+  // With a secret this may be an old HELLO: the new connection must be confirmed first, and
+  // until then there may be several.
+  Connection* known = cipher_ == nullptr ? find_living(places_.latest(place)) : nullptr;
+  if (known != nullptr) known->restarted();
   if (listener_->on_hello(*in.from, met.peer_port, met.hello)) return;
   uint8_t bytes[SLP_MAX_HEADER];
   reply(in, bytes, slp_refuse(&frame, SLP_REFUSED, bytes));

@@ -6,13 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include <sluice/api/context.h>
 #include <sluice/l2/connection.h>
 #include <sluice/l2/frames.h>
+#include <sluice/l2/places.h>
 
 struct slp_listener;
 
@@ -76,18 +75,13 @@ class Port final : public EventHandler {
   Port(Context& context, PortOwner& owner, OpenedCarrier opened);
   void on_event(uint32_t epoll_events) noexcept override;
   void take(const FrameIn& in, Instant now);
-  void take_hello(const FrameIn& in, const slp_frame& frame, Connection* known, Instant now);
+  void take_hello(const FrameIn& in, const slp_frame& frame, const PeerPlace& place, Instant now);
   void refuse(const FrameIn& in, const slp_frame& frame, Instant now);
   void reply(const FrameIn& in, const uint8_t* bytes, size_t count);
   Connection* find(uint32_t number) const;
-  Connection* find(const PeerAddress& peer, uint16_t peer_port) const;
-  Connection* find(const Connection::Place& place, uint64_t nonce) const;
+  // The same, if it is not over.
+  Connection* find_living(uint32_t number) const;
   void end_predecessors(const Connection& connection);
-
-  // Of connections, by the place of their peer.
-  struct PlaceHash {
-    size_t operator()(const std::pair<PeerAddress, uint16_t>& place) const;
-  };
 
   Context& context_;
   PortOwner& owner_;
@@ -98,7 +92,7 @@ class Port final : public EventHandler {
   std::unique_ptr<Cipher> cipher_;
   std::vector<Slot> slots_;
   std::vector<uint16_t> free_;
-  std::unordered_map<std::pair<PeerAddress, uint16_t>, uint32_t, PlaceHash> by_place_;
+  Places places_;
   size_t count_ = 0;
   Instant looked_{}, unusable_since_{};
   uint32_t bad_looks_ = 0;
