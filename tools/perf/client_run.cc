@@ -7,6 +7,7 @@
 #include "tools/perf/pattern.h"
 #include "tools/perf/run.h"
 #include "tools/perf/size_text.h"
+#include "tools/perf/system_calls.h"
 
 namespace sluice::tools {
 namespace {
@@ -17,6 +18,10 @@ constexpr uint64_t kMostSamples = uint64_t{1} << 26;
 constexpr double kRoundSeconds = 0.25;
 // Bytes written and compared before the clock starts.
 constexpr uint64_t kCheckBytes = uint64_t{256} << 20;
+
+// A round in which system calls are counted: this long, and this many iterations, at most.
+constexpr double kCountedSeconds = 0.25;
+constexpr uint64_t kMostCounted = 10'000;
 
 // Without -n and -D: enough for the percentiles, and no more than about a GiB.
 uint64_t default_iterations(uint64_t size_bytes) { return std::clamp<uint64_t>((uint64_t{1} << 30) / size_bytes, 10, 10'000); }
@@ -45,6 +50,17 @@ Result<std::optional<Usage>> decode_usage(const Json& report) {
   SLUICE_TRY(used.involuntary_switches, number_field(report, "involuntary_switches"));
   SLUICE_TRY(used.page_faults, number_field(report, "page_faults"));
   return std::optional<Usage>(used);
+}
+
+Status decode_system_calls(const Json& report, SystemCalls& counted) {
+  if (report.contains("system_calls")) {
+    SLUICE_TRY(counted.there, number_field(report, "system_calls"));
+  } else if (report.contains("system_calls_why_not")) {
+    SLUICE_TRY(counted.why_not_there, text_field(report, "system_calls_why_not"));
+  } else {
+    counted.why_not_there = "it is of a version that does not count them";
+  }
+  return Status();
 }
 
 class Client {
@@ -191,6 +207,7 @@ class Client {
       }
     } while (perf_.seconds && m.seconds < *perf_.seconds && m.verdict.mismatched_bytes == 0);
     m.bytes_by_qp = stripes_.bytes_carried();
+    if (perf_.system_calls && m.verdict.mismatched_bytes == 0) SLUICE_RETURN_IF_ERROR(count_system_calls(per_iteration, m));
     for (size_t i = 0; i < before.size(); ++i) m.bytes_by_qp[i] -= before[i];
     m.payload_bytes = payload(m.iterations, m.load);
     std::vector<double> ns = samples.nanoseconds(both_ways() ? 0.5 : 1.0);
@@ -198,6 +215,26 @@ class Client {
     for (const Rank& rank : perf_.percentiles) m.percentiles_ns.push_back(percentile(ns, rank));
     if (perf_.histogram) m.histogram_ns = histogram(ns);
     if (perf_.histogram && perf_.format == Format::kPerftest) m.sorted_ns = std::move(ns);
+    return Status();
+  }
+
+  // Not while anything is timed: whoever counts slows every system call of the machine down.
+  Status count_system_calls(double seconds_per_iteration, Measurement& m) {
+    auto fitting = static_cast<uint64_t>(std::min(kCountedSeconds / std::max(seconds_per_iteration, 1e-9), static_cast<double>(kMostCounted)));
+    uint64_t iterations = std::clamp<uint64_t>(fitting, 1, m.iterations);
+    Result<SystemCallCounter> counter = SystemCallCounter::open();
+    counted_ = SystemCalls{.messages = payload(iterations, m.load) / m.load.size_bytes};
+    if (!counter.ok()) counted_->why_not_here = counter.status().detail();
+    counter_ = counter.ok() ? &*counter : nullptr;
+    Status played = play(Round::Mode::kPlain, iterations, nullptr, m);
+    counter_ = nullptr;
+    m.system_calls = std::exchange(counted_, std::nullopt);
+    SLUICE_RETURN_IF_ERROR(played);
+    std::string why = !m.system_calls->here ? m.system_calls->why_not_here : !m.system_calls->there ? m.system_calls->why_not_there : "";
+    if (why.empty() || options_.one_process) return Status();
+    std::string end = m.system_calls->here ? "the server's " : "";
+    if (perf_.strict) return Status(Code::kUnsupported, Scope::kEndpoint, "perf/client", "--system-calls: " + end + why);
+    if (out_.measurements.empty()) out_.warnings.push_back("--system-calls: " + end + why);  // once
     return Status();
   }
 
@@ -241,7 +278,9 @@ class Client {
     if (samples != nullptr) samples->make_room(iterations);
     Json request{{"do", "round"}, {"mode", static_cast<unsigned>(mode)}, {"first_step", round.first_step}, {"iterations", iterations}};
     Copies copied_before = stripes_.payload_copies();
+    if (counted_) request["system_calls"] = 1u;
     SLUICE_RETURN_IF_ERROR(ask(control_, request));
+    if (counter_ != nullptr) counter_->start();
     Duration cpu = process_cpu_time();
     Usage used = process_usage();
     Instant start = sluice::now();
@@ -249,6 +288,7 @@ class Client {
     last_seconds_ = std::chrono::duration<double>(sluice::now() - start).count();
     last_.cpu_ns = static_cast<double>((process_cpu_time() - cpu).count());
     last_.used_here = process_usage() - used;
+    if (counter_ != nullptr) counted_->here = counter_->stop();
     last_.copied = last_.copied_here = stripes_.payload_copies() - copied_before;
     return add_report(round, m);
   }
@@ -266,6 +306,7 @@ class Client {
       last_seconds_ = std::max(last_seconds_, static_cast<double>(run_ns) / 1e9);
     }
     SLUICE_TRY(last_.used_there, decode_usage(report));
+    if (counted_) SLUICE_RETURN_IF_ERROR(decode_system_calls(report, *counted_));
     SLUICE_TRY(uint64_t verified, number_field(report, "verified"));
     SLUICE_TRY(uint64_t mismatched, number_field(report, "mismatched"));
     last_.cpu_ns += static_cast<double>(cpu_ns);
@@ -287,6 +328,8 @@ class Client {
   double last_seconds_ = 0;
   SideFigures last_;
   Interval part_;  // the one that has begun
+  std::optional<SystemCalls> counted_;      // in the round in which they are
+  SystemCallCounter* counter_ = nullptr;
 };
 
 }  // namespace

@@ -123,6 +123,7 @@ struct PerfOptions {
   bool gigabits = false;    // perftest's text: Gb/s instead of MiB/s
   std::vector<Rank> percentiles;  // beside those that there are always
   bool histogram = false;
+  bool system_calls = false;  // counts them, in a round of its own
   std::string json_path;    // beside what stdout has, or "-": kJson
   std::string baseline_path;
   std::vector<Reference> references;    // of it, one for each size

@@ -40,14 +40,25 @@ Json split_by_mode(Copies copied, uint64_t bytes) {
 
 double per_message(uint64_t amount, const Measurement& m) { return per_byte(static_cast<double>(amount), messages(m)); }
 
-Json usage(const Usage& used, const Measurement& m) {
+Json usage(const Usage& used, const std::optional<uint64_t>& system_calls, const Measurement& m) {
+  Json calls = system_calls ? Json(per_byte(static_cast<double>(*system_calls), m.system_calls->messages)) : Json();
   return {{"user_ns", used.user_ns},
           {"system_ns", used.system_ns},
           {"cpu_share", m.seconds > 0 ? static_cast<double>(used.user_ns + used.system_ns) / (m.seconds * 1e9) : 0},
           {"cpu_ns_per_message", per_message(used.user_ns + used.system_ns, m)},
+          {"system_calls_per_message", calls},
           {"voluntary_switches_per_message", per_message(used.voluntary_switches, m)},
           {"involuntary_switches_per_message", per_message(used.involuntary_switches, m)},
           {"page_faults_per_message", per_message(used.page_faults, m)}};
+}
+
+Json used(const Measurement& m) {
+  const SystemCalls counted = m.system_calls.value_or(SystemCalls());
+  Json client = usage(m.used_here, counted.here, m);
+  Json server = m.used_there ? usage(*m.used_there, counted.there, m) : Json();
+  if (!counted.why_not_here.empty()) client["system_calls_why_not"] = counted.why_not_here;
+  if (m.used_there && !counted.why_not_there.empty()) server["system_calls_why_not"] = counted.why_not_there;
+  return {{"client", client}, {"server", server}};
 }
 
 }  // namespace
@@ -88,7 +99,7 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   out["copied_by"] = {{"client", split_by_mode(m.copied_here, m.payload_bytes)}, {"server", split_by_mode(m.copied - m.copied_here, m.payload_bytes)}};
   if (m.load.test->verb == Verb::kAtomic) out["atomic_type"] = m.load.compare ? "CMP_AND_SWAP" : "FETCH_AND_ADD";
   if (m.load.test->verb == Verb::kExchange) out["into"] = m.load.into;
-  out["used"] = {{"client", usage(m.used_here, m)}, {"server", m.used_there ? usage(*m.used_there, m) : Json()}};
+  out["used"] = used(m);
   for (const Interval& part : m.intervals) out["intervals"].push_back(to_json(m.load, part));
   if (!m.first_handover_ns.empty()) out["first_handover_ns"] = m.first_handover_ns;
   return out;

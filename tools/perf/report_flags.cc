@@ -7,6 +7,7 @@
 #include "tools/perf/document_file.h"
 #include "tools/perf/nearest.h"
 #include "tools/perf/refusal.h"
+#include "tools/perf/system_calls.h"
 #include "tools/perf/thresholds.h"
 
 namespace sluice::tools {
@@ -115,6 +116,7 @@ void add_report_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("--percentiles", [&o](const std::string& text) { set_percentiles(o, text); },
                                         "percentiles of latency beside the median, 99 and 99.9: any from above 0 to 100, for example 90,99.99,99.9999");
   perf.add_flag("-H,--histogram,--report-histogram", o.histogram, "text, json, ndjson: how the latencies are distributed; perftest: each of them");
+  perf.add_flag("--system-calls", o.system_calls, "count the system calls of both ends, by message, in a round after those that are timed (JSON; needs root or CAP_PERFMON)");
   perf.add_flag("--report_gbits", o.gigabits, "--format perftest: Gb/s instead of MiB/s");
   perf.add_option_function<std::string>("--json", [&o](const std::string& path) {
     std::string obstacle = json_obstacle(path);
@@ -151,6 +153,18 @@ void note_idle_flags(const CLI::App& perf, PerfOptions& o) {
   if (given("--bind") && !o.host.empty()) o.unhonoured.push_back({"--bind", "it is where a server listens"});
 }
 
+// The flag is refused where it can be known to fail; what keeps the other end from it is known in the run only.
+void check_system_calls(PerfOptions& o, bool server) {
+  if (!o.system_calls) return;
+  const std::string example = "sluice perf send_lat --self --system-calls --format json";
+  if (server) refuse("--system-calls", "", "has no use at a server: it follows its client", example);
+  bool shown = o.format == Format::kJson || o.format == Format::kNdjson || !o.json_path.empty();
+  if (!shown) refuse("--system-calls", "", "has no place but in JSON; add --json FILE or --format json", example);
+  if (!o.strict) return;
+  Result<SystemCallCounter> counter = SystemCallCounter::open();
+  if (!counter.ok()) refuse("--system-calls", "--strict", "does not let it pass: " + std::string(counter.status().detail()), example);
+}
+
 void check_report(PerfOptions& o) {
   bool server = !o.self && o.host.empty();
   const std::string example = "sluice perf send_lat HOST --json /tmp/perf.json";
@@ -164,6 +178,7 @@ void check_report(PerfOptions& o) {
     refuse("--format", "perftest", "has no " + std::string(o.test->name), "sluice perf write_bw --self --format perftest");
   }
   check_distribution(o);
+  check_system_calls(o, server);
   check_thresholds(o, server);
   if (o.gigabits && o.format != Format::kPerftest && !o.least_bandwidth) refuse("--report_gbits", "", "is of --format perftest", "--format perftest --report_gbits");
   if (o.strict && !o.unhonoured.empty()) refuse(o.unhonoured[0].flag, "--strict", "does not let it pass: " + o.unhonoured[0].why, "sluice perf send_lat --self");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,13 @@ struct Interval {
   double seconds() const { return to_seconds - from_seconds; }
 };
 
+// System calls of a round of its own, after those that are timed (--system-calls).
+struct SystemCalls {
+  uint64_t messages = 0;  // of the round, in both directions
+  std::optional<uint64_t> here, there;
+  std::string why_not_here, why_not_there;
+};
+
 // One size of one test.
 struct Measurement {
   Load load;
@@ -35,6 +43,7 @@ struct Measurement {
   double cpu_ns = 0;           // both processes
   Usage used_here;             // the client's process
   std::optional<Usage> used_there;  // the server's, where it is another and says so
+  std::optional<SystemCalls> system_calls;  // where asked for
   std::vector<Interval> intervals;
   Copies copied;               // by CPUs of both sides
   Copies copied_here;          // of these, the client's

@@ -1,7 +1,9 @@
 // The server's side of a run: does what the client asks for, and reports.
+#include <optional>
 #include <utility>
 
 #include "tools/perf/run.h"
+#include "tools/perf/system_calls.h"
 
 namespace sluice::tools {
 namespace {
@@ -125,12 +127,17 @@ class Server {
     SLUICE_TRY(round_.first_step, number_field(request, "first_step"));
     SLUICE_TRY(round_.iterations, bounded(request, "iterations", uint64_t{1} << 48));
     SLUICE_RETURN_IF_ERROR(stripes_.arm(round_));
+    // A client in the same process counts for both.
+    counter_.reset();
+    if (request.contains("system_calls") && !options_.one_process) counter_.emplace(SystemCallCounter::open());
     // The payload may start to move before the client's answer to our answer is here.
     copied_before_ = stripes_.payload_copies();
     return Json::object();
   }
 
   Status play() {
+    bool counting = counter_ && counter_->ok();
+    if (counting) (*counter_)->start();
     Duration cpu = process_cpu_time();
     Usage used = process_usage();
     Instant start = sluice::now();
@@ -138,6 +145,7 @@ class Server {
     ran_ = sluice::now() - start;
     cpu_ = process_cpu_time() - cpu;
     used_ = process_usage() - used;
+    if (counting) system_calls_ = (*counter_)->stop();
     return Status();
   }
 
@@ -160,6 +168,9 @@ class Server {
                   {"involuntary_switches", used_.involuntary_switches},
                   {"page_faults", used_.page_faults}});
     }
+    if (counter_ && counter_->ok()) out["system_calls"] = system_calls_;
+    if (counter_ && !counter_->ok()) out["system_calls_why_not"] = counter_->status().detail();
+    counter_.reset();
     return out;
   }
 
@@ -171,6 +182,8 @@ class Server {
   Copies copied_before_;
   Duration cpu_{0}, ran_{0};
   Usage used_;
+  std::optional<Result<SystemCallCounter>> counter_;  // in a round in which they are counted
+  uint64_t system_calls_ = 0;
   uint64_t mismatched_ = 0;
 };
 
