@@ -34,6 +34,14 @@ CASES = [
     ("shm_ring_copy", ["--mode", "out"] + RING, "seconds"),
     ("shm_ring_copy", ["--mode", "both"] + RING, "seconds"),
     ("malloc_pair", ["-n", "1000"], "seconds"),
+    ("operation_cost", ["--mode", "system_call", "-n", "1000"], "seconds"),
+    ("operation_cost", ["--mode", "lock", "-n", "1000"], "seconds"),
+    ("operation_cost", ["--mode", "lock_shared", "-n", "1000"], "seconds"),
+    ("operation_cost", ["--mode", "atomic", "-n", "1000"], "seconds"),
+    ("operation_cost", ["--mode", "atomic_shared", "-n", "1000"], "seconds"),
+    ("operation_cost", ["--mode", "cache_miss", "--size", "1000000", "-n", "1000"], "seconds"),
+    ("operation_cost", ["--mode", "futex_wake", "-n", "200"], "seconds"),
+    ("operation_cost", ["--mode", "eventfd_wake", "-n", "200"], "seconds"),
     ("vgg16_tcp", ["-n", "1"], "seconds"),
     ("vgg16_unix", ["-n", "1"], "seconds"),
     ("vgg16_tcp", ["--mode", "chunked", "-n", "1"], "seconds"),
@@ -117,7 +125,7 @@ class EveryBareProgram(unittest.TestCase):
             # More than the program takes by itself, so that only the waste explains it.
             wasted_ns = 2_000_000_000 if program.startswith("vgg16") or "67108864" in flags \
                 else 2_000_000
-            if program in ("flag_pingpong", "malloc_pair"):
+            if program in ("flag_pingpong", "malloc_pair", "operation_cost"):
                 flags = flags[:-1] + ["1"]  # one batch of 128 rounds
             with self.subTest(program=program, flags=flags):
                 line = json.loads(run(program, flags + ["--slow-ns", str(wasted_ns)]).stdout)
