@@ -10,6 +10,11 @@ FOLDER = "benchmarks"
 
 # (program, flags, nanoseconds to waste: far more than the program takes by itself)
 CASES = [
+    ("cache_victim", ["--mode", "alone", "--working-set", "4096", "-n", "3"], 100_000),
+    ("cache_victim", ["--mode", "after_memcpy", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
+    ("cache_victim", ["--mode", "after_streaming", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
+    ("cache_victim", ["--mode", "beside_memcpy", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
+    ("cache_victim", ["--mode", "beside_streaming", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
     ("slp_frame", ["--mode", "header", "-n", "1000"], 100_000),
     ("slp_frame", ["--mode", "protocol", "--size", "100000", "-n", "5"], 1_000_000),
     ("slp_frame", ["--mode", "placed", "--size", "100000", "-n", "5"], 1_000_000),

@@ -30,6 +30,7 @@ CASES = [
     ("unix_bulk", ["--mode", "chunked", "--size", "3145728", "-n", "21"], "seconds"),
     ("memcpy_bulk", ["--mode", "anonymous", "--size", "1048576", "-n", "3"], "seconds"),
     ("memcpy_bulk", ["--mode", "memfd", "--size", "1048576", "-n", "3"], "seconds"),
+    ("memcpy_bulk", ["--mode", "streaming", "--size", "1048576", "-n", "3"], "seconds"),
     ("shm_ring_copy", ["--mode", "in"] + RING, "seconds"),
     ("shm_ring_copy", ["--mode", "out"] + RING, "seconds"),
     ("shm_ring_copy", ["--mode", "both"] + RING, "seconds"),
@@ -47,6 +48,14 @@ CASES = [
     ("vgg16_tcp", ["--mode", "chunked", "-n", "1"], "seconds"),
     ("udp_bulk", ["--mode", "joined", "--size", "1048576", "-n", "64"], "seconds"),
     ("udp_bulk", ["--mode", "single", "--size", "1000001", "-n", "16"], "seconds"),
+]
+
+# What a kernel or its limits may refuse: then the program says so and exits with 77.
+PINNING = [
+    ("registration", ["--mode", "mlock", "--size", "65536", "-n", "5"], "seconds"),
+    ("registration", ["--mode", "io_uring", "--size", "65536", "-n", "5"], "seconds"),
+    ("registration", ["--mode", "io_uring", "--size", "65536", "-n", "50", "--hit-percent", "50"], "seconds"),
+    ("registration", ["--mode", "verbs", "--size", "65536", "-n", "50", "--hit-percent", "50"], "seconds"),
 ]
 
 # The same over a wire between two namespaces.
@@ -67,6 +76,11 @@ WIRE = [sys.executable, os.path.join("benchmarks", "wire.py"), "--mtu", "9000", 
 
 def have_wire():
     return subprocess.run(WIRE + ["true"], capture_output=True, timeout=60).returncode == 0
+
+
+def skip(what, why):
+    print(f"SKIPPED {what}: {why.strip()}", file=sys.stderr)
+    print("sluice-skips 1", file=sys.stderr)
 
 
 def run(program, flags, before=()):
@@ -93,8 +107,7 @@ class EveryBareProgram(unittest.TestCase):
 
     def test_over_a_wire_it_prints_one_object_or_notices_a_flipped_bit(self):
         if not have_wire():
-            print("SKIPPED netns: no network namespaces with a veth pair", file=sys.stderr)
-            print("sluice-skips 1", file=sys.stderr)
+            skip("netns", "no network namespaces with a veth pair")
             return
         for program, flags, times in WIRE_CASES:
             with self.subTest(program=program, flags=flags):
@@ -106,6 +119,25 @@ class EveryBareProgram(unittest.TestCase):
                 done = run(program, flags + ["--corrupt"], WIRE)
                 self.assertEqual(done.returncode, 4, done.stderr)
                 self.assertEqual(done.stdout, "")
+
+    def test_pins_memory_or_says_why_not_and_registers_only_what_was_not(self):
+        for program, flags, times in PINNING:
+            with self.subTest(flags=flags):
+                done = run(program, flags)
+                if done.returncode == 77:
+                    skip(flags[1], done.stderr)
+                    continue
+                self.assertEqual(done.returncode, 0, done.stderr)
+                line = json.loads(done.stdout)
+                self.assertGreater(line[times]["min"], 0)
+                if "--hit-percent" in flags:
+                    self.assertTrue(0 < line["registrations"] < 50, line)
+                    for percent, registrations in (("0", 50), ("100", 0)):
+                        line = json.loads(run(program, flags[:-1] + [percent]).stdout)
+                        self.assertEqual((line["hit_percent"], line["registrations"]), (int(percent), registrations))
+                self.assertEqual(run(program, flags + ["--corrupt"]).returncode, 4)
+                line = json.loads(run(program, flags + ["--slow-ns", "2000000"]).stdout)
+                self.assertGreaterEqual(line[times]["min"], 0.001999)
 
     def test_frames_need_a_wire_and_say_how_to_get_one(self):
         done = run("frame_pingpong", [])

@@ -40,6 +40,15 @@ void parse_or_exit(Options& options, int argc, char** argv) {
         ->check(CLI::Range(uint64_t{0}, uint64_t{100}))
         ->capture_default_str();
   }
+  if (options.caches) {
+    app.add_option("--hit-percent", options.hit_percent, "of a hundred buffers that are moved, those that are registered already")
+        ->check(CLI::Range(uint64_t{0}, uint64_t{100}));
+  }
+  if (options.working_set != 0) {
+    app.add_option("--working-set", options.working_set, "bytes that the victim walks")
+        ->check(CLI::Range(uint64_t{128}, uint64_t{4} << 30))
+        ->capture_default_str();
+  }
   // Group "" hides a flag from --help: these two test the benchmark itself.
   app.add_option("--slow-ns", options.slow_ns)->group("");
   app.add_flag("--corrupt", options.corrupt)->group("");

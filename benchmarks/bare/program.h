@@ -21,6 +21,8 @@ inline constexpr int kExitUsage = 2;
 inline constexpr int kExitCorrupt = 4;
 inline constexpr int kExitNothingToRunOn = 77;
 
+inline constexpr uint64_t kNoHitPercent = ~uint64_t{0};
+
 struct Options {
   std::string name;                // the program, first field of its JSON line
   std::string mode;                // one of `modes`; empty if the program has none
@@ -30,6 +32,9 @@ struct Options {
   uint64_t iterations = 0;
   uint64_t limit_seconds = 120;  // SIGALRM ends both processes after this long
   uint64_t cpu_percent = 0;      // a sender sleeps so that it uses no more of one CPU; 0: as it can. For programs that pace
+  bool caches = false;             // this program takes --hit-percent
+  uint64_t hit_percent = kNoHitPercent;
+  uint64_t working_set = 0;      // bytes that a victim walks; 0: a program without one
   uint64_t slow_ns = 0;          // busy time added to each iteration, to see that a ratio moves
   bool corrupt = false;          // flips one payload bit, to see that verification notices
 };

@@ -417,7 +417,7 @@ class Command(unittest.TestCase):
         self.assertEqual(code, 0)
         for name in ASKED_FOR:
             self.assertRegex(out, rf"(?m)^{name} ")
-        self.assertIn("missing: the whole experiment", out)
+        self.assertIn("missing: MSG_ZEROCOPY", out)
 
 
 if __name__ == "__main__":
