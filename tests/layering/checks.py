@@ -36,7 +36,8 @@ MAY_SEE = {
     "select": _BACKENDS + ["tuning"] + _BELOW_BACKENDS,
     "exchange": _BELOW_EXCHANGE,
     "sluice": ["exchange"] + _BELOW_EXCHANGE,
-    **{top: _TRANSPORT for top in ("examples", "benchmarks", "plugins")},
+    **{top: _TRANSPORT for top in ("examples", "plugins")},
+    "benchmarks": _TRANSPORT + ["kernel_compat/slp"],  # slp_frame: the protocol alone, without a network
     "tools": _TRANSPORT + ["tools/dump"],
     "tools/dump": _TRANSPORT + ["kernel_compat/slp"],  # prints what the protocol's own code reads
     "kernel_compat/uapi": [],
@@ -55,7 +56,7 @@ DOORS = [
         "examples/asio_echo.cc",  # the io_context is the user's
     ] + _TESTS + _YARDSTICKS),
     ("OpenSSL", r"#\s*include\s*<openssl/", ["transport/l2/cipher.cc"]),
-    ("verbs", r"#\s*include\s*<(infiniband|rdma)/", ["transport/verbs/verbs_api.*"]),
+    ("verbs", r"#\s*include\s*<(infiniband|rdma)/", ["transport/verbs/verbs_api.*"] + _YARDSTICKS),
     ("packet sockets", r"\bAF_PACKET\b|#\s*include\s*<linux/if_packet\.h>", ["transport/l2/*", "tools/dump/*"] + _TESTS + _YARDSTICKS),
     ("memory mappings", r"(?<![\w.>])mmap\s*\(|\bmemfd_create\s*\(", [
         "allocator/linux_page_source.*",
