@@ -29,7 +29,7 @@ class AtomicTarget final : public Workload {
   ~AtomicTarget() override { memory_.revoke(side_); }
 
   Result<Json> prepare() override {
-    SLUICE_RETURN_IF_ERROR(memory_.allocate(side_, Load::kAtomicBytes * load_.depth, Right::kAtomic));
+    SLUICE_RETURN_IF_ERROR(memory_.grant(side_, side_.context.arena().allocate(Load::kAtomicBytes * load_.depth), Right::kAtomic));
     return encode_key(memory_.key());
   }
   Status arm(const Round& round) override {
@@ -55,7 +55,7 @@ class AtomicTarget final : public Workload {
 
 class AtomicInitiator final : public Steps {
  public:
-  AtomicInitiator(const Side& side, const Load& load) : Steps(side, load), window_(load.depth), slots_(load.depth) {}
+  AtomicInitiator(const Side& side, const Load& load) : Steps(side, load), window_(load.depth, load.test->latency ? &pauses_ : nullptr), slots_(load.depth) {}
 
   Result<Json> prepare() override {
     for (uint32_t slot = 0; slot < load_.depth; ++slot) {

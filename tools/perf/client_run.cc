@@ -52,6 +52,19 @@ Result<std::optional<Usage>> decode_usage(const Json& report) {
   return std::optional<Usage>(used);
 }
 
+Result<std::optional<Buffers>> decode_buffers(const Json& report) {
+  if (!report.contains("evicted")) return std::optional<Buffers>();
+  Buffers buffers;
+  SLUICE_TRY(buffers.evicted_bytes, number_field(report, "evicted"));
+  if (report.contains("source_at")) {
+    SLUICE_TRY(buffers.source_at, number_field(report, "source_at"));
+  }
+  if (report.contains("destination_at")) {
+    SLUICE_TRY(buffers.destination_at, number_field(report, "destination_at"));
+  }
+  return std::optional<Buffers>(buffers);
+}
+
 Status decode_system_calls(const Json& report, SystemCalls& counted) {
   if (report.contains("system_calls")) {
     SLUICE_TRY(counted.there, number_field(report, "system_calls"));
@@ -127,6 +140,11 @@ class Client {
     m.load.compare = perf_.compare;
     m.load.bidirectional = perf_.bidirectional;
     m.load.seed = mixed(static_cast<uint64_t>(sluice::now().time_since_epoch().count()));
+    m.load.cold = perf_.cold;
+    m.load.source_offset = perf_.source_offset;
+    m.load.destination_offset = perf_.destination_offset;
+    m.load.pause_ns = perf_.pause_ns;
+    m.load.pause_seed = perf_.seed.value_or(m.load.seed >> 32);  // of a length that a person can repeat
     EndpointInfo link = endpoint_.info();
     m.path = to_string(link.path.path);
     if (link.bulk_path != link.path.path) m.path += "+" + std::string(to_string(link.bulk_path));
@@ -155,7 +173,10 @@ class Client {
       request["size"] = part.size_bytes;
       request["depth"] = part.depth;
       request["tensors"] = part.tensors;
-      request["flags"] = (part.into ? 1u : 0u) | (part.verify ? 2u : 0u) | (part.corrupt ? 4u : 0u) | (part.compare ? 8u : 0u) | (part.bidirectional ? 16u : 0u);
+      request["flags"] = (part.into ? 1u : 0u) | (part.verify ? 2u : 0u) | (part.corrupt ? 4u : 0u) | (part.compare ? 8u : 0u) | (part.bidirectional ? 16u : 0u) |
+                         (part.cold ? 32u : 0u) | (part.source_offset ? 64u : 0u) | (part.destination_offset ? 128u : 0u);
+      if (part.source_offset) request["source_offset"] = *part.source_offset;
+      if (part.destination_offset) request["destination_offset"] = *part.destination_offset;
       request["seed"] = part.seed;
       SLUICE_TRY(Json answer, ask(control_, request));
       SLUICE_RETURN_IF_ERROR(workload.adopt(answer));
@@ -188,6 +209,7 @@ class Client {
     m.used_there = Usage();
     m.copied = m.copied_here = {};
     std::vector<uint64_t> before = stripes_.bytes_carried();
+    uint64_t paused_before = stripes_.first().paused_ns();
     do {
       uint64_t count = perf_.seconds ? round_length(seconds_to_next(m), per_iteration) : wanted;
       SLUICE_RETURN_IF_ERROR(play(Round::Mode::kPlain, count, &samples, m));
@@ -207,6 +229,8 @@ class Client {
       }
     } while (perf_.seconds && m.seconds < *perf_.seconds && m.verdict.mismatched_bytes == 0);
     m.bytes_by_qp = stripes_.bytes_carried();
+    m.paused_seconds = static_cast<double>(stripes_.first().paused_ns() - paused_before) / 1e9;
+    m.buffers_here = stripes_.first().buffers();
     if (perf_.system_calls && m.verdict.mismatched_bytes == 0) SLUICE_RETURN_IF_ERROR(count_system_calls(per_iteration, m));
     for (size_t i = 0; i < before.size(); ++i) m.bytes_by_qp[i] -= before[i];
     m.payload_bytes = payload(m.iterations, m.load);
@@ -307,6 +331,7 @@ class Client {
     }
     SLUICE_TRY(last_.used_there, decode_usage(report));
     if (counted_) SLUICE_RETURN_IF_ERROR(decode_system_calls(report, *counted_));
+    SLUICE_TRY(m.buffers_there, decode_buffers(report));
     SLUICE_TRY(uint64_t verified, number_field(report, "verified"));
     SLUICE_TRY(uint64_t mismatched, number_field(report, "mismatched"));
     last_.cpu_ns += static_cast<double>(cpu_ns);

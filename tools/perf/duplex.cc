@@ -49,6 +49,8 @@ class Duplex final : public Steps {
   bool stuck() const override { return !out_->steps()->over() && out_->steps()->stuck(); }
   uint64_t ended() const override { return out_->steps()->ended() + (in_->steps() != nullptr ? in_->steps()->ended() : 0); }
   void inspect(const Round& round) override {
+    buffers_.source_at = out_->buffers().source_at ? out_->buffers().source_at : in_->buffers().source_at;
+    buffers_.destination_at = out_->buffers().destination_at ? out_->buffers().destination_at : in_->buffers().destination_at;
     out_->inspect(round);
     in_->inspect(round);
     verdict_.verified_bytes = out_->verdict().verified_bytes + in_->verdict().verified_bytes;

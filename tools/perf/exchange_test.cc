@@ -17,22 +17,22 @@ namespace {
 // One fetch after the other through one place: as a view, or into memory of our own.
 class Incoming {
  public:
-  Status allocate(Arena& arena, uint64_t bytes) {
-    SLUICE_TRY(buffer_, arena.allocate(bytes));
-    into_ = true;
+  Status take_into(Result<Buffer> memory) {
+    SLUICE_TRY(buffer_, std::move(memory));
+    destination_ = buffer_.data();
     return Status();
   }
   void post(Exchange& exchange, const Key& key) {
-    if (into_) {
+    if (destination_ != nullptr) {
       placing_.emplace(exchange.fetch_into(key, std::move(buffer_), kNever));
     } else {
       viewing_.emplace(exchange.fetch(key, kNever));
     }
   }
-  bool ready() const { return into_ ? placing_->ready() : viewing_->ready(); }
+  bool ready() const { return destination_ != nullptr ? placing_->ready() : viewing_->ready(); }
   // Requires: ready(). The bytes stay until release().
   Result<const std::byte*> take() {
-    if (into_) {
+    if (destination_ != nullptr) {
       Placed placed = placing_->take();
       placing_.reset();
       Status status = placed.status();
@@ -47,13 +47,15 @@ class Incoming {
     return view_.data();
   }
   void release() { view_ = Tensor(); }
+  // Null where what comes is a view. The library's, while a fetch is under way.
+  const std::byte* destination() const { return destination_; }
 
  private:
   std::optional<Fetch> viewing_;
   std::optional<FetchInto> placing_;
   Tensor view_;
   Buffer buffer_;
-  bool into_ = false;
+  const std::byte* destination_ = nullptr;
 };
 
 class ExchangeWorkload : public Workload {
@@ -65,6 +67,11 @@ class ExchangeWorkload : public Workload {
   }
 
  protected:
+  Status allocate_tensors() {
+    SLUICE_RETURN_IF_ERROR(rotation_.allocate(side_.context.arena(), load_.size_bytes, load_.tensors, load_.source_offset));
+    if (load_.source_offset) buffers_.source_at = rotation_.place_in_page();
+    return Status();
+  }
   // Gets step's tensor ready to be published.
   Status produce(const Round& round, uint64_t step, Role producer) {
     SLUICE_TRY(std::byte * data, rotation_.bring_home(side_, step));
@@ -107,10 +114,9 @@ class ExchangeLatency final : public ExchangeWorkload {
   using ExchangeWorkload::ExchangeWorkload;
 
   Result<Json> prepare() override {
-    Arena& arena = side_.context.arena();
-    SLUICE_RETURN_IF_ERROR(rotation_.allocate(arena, load_.size_bytes, load_.tensors));
+    SLUICE_RETURN_IF_ERROR(allocate_tensors());
     for (Incoming& incoming : incoming_) {
-      if (load_.into) SLUICE_RETURN_IF_ERROR(incoming.allocate(arena, load_.size_bytes));
+      if (load_.into) SLUICE_RETURN_IF_ERROR(incoming.take_into(destination(load_.size_bytes)));
     }
     return Json::object();
   }
@@ -125,12 +131,20 @@ class ExchangeLatency final : public ExchangeWorkload {
     Laps laps(samples);
     laps.start();
     for (uint64_t step = round.first_step; step < end; ++step) {
-      if (side_.client()) SLUICE_RETURN_IF_ERROR(hand_over(round, step, end));
+      if (side_.client()) {
+        cool_down(step);
+        pause(round);
+        if (load_.cold || pauses_) laps.start();
+        SLUICE_RETURN_IF_ERROR(hand_over(round, step, end));
+      }
       Incoming& incoming = incoming_[step % kEarly];
       SLUICE_RETURN_IF_ERROR(side_.wait_until([&] { return incoming.ready(); }));
       SLUICE_TRY(const std::byte* data, incoming.take());
       check(round, step, peer_role(), data);
-      if (!side_.client()) SLUICE_RETURN_IF_ERROR(hand_over(round, step, end));
+      if (!side_.client()) {
+        SLUICE_RETURN_IF_ERROR(hand_over(round, step, end));
+        cool_down(step + 1);  // as the client does before it hands over
+      }
       laps.lap();
       if (side_.client() && step + 1 == end) tidy(step, end);
     }
@@ -154,6 +168,11 @@ class ExchangeLatency final : public ExchangeWorkload {
     if (seen >= round.first_step) tidy(seen, end);
     return step + 1 < end ? produce(round, step + 1, side_.role) : Status();
   }
+  // What is published next, and where the answer to it goes.
+  void cool_down(uint64_t step) {
+    if (next_) make_cold(next_.data());
+    if (const std::byte* into = incoming_[step % kEarly].destination()) make_cold(into);
+  }
   void tidy(uint64_t seen, uint64_t end) {
     incoming_[seen % kEarly].release();
     if (seen + kEarly < end) ask(seen + kEarly);
@@ -167,7 +186,7 @@ class ExchangeProducer final : public ExchangeWorkload {
   using ExchangeWorkload::ExchangeWorkload;
 
   Result<Json> prepare() override {
-    SLUICE_RETURN_IF_ERROR(rotation_.allocate(side_.context.arena(), load_.size_bytes, load_.tensors));
+    SLUICE_RETURN_IF_ERROR(allocate_tensors());
     return Json::object();
   }
   Status run(const Round& round, Samples*) override {
@@ -185,7 +204,7 @@ class ExchangeConsumer final : public ExchangeWorkload {
 
   Result<Json> prepare() override {
     for (Incoming& incoming : incoming_) {
-      if (load_.into) SLUICE_RETURN_IF_ERROR(incoming.allocate(side_.context.arena(), load_.size_bytes));
+      if (load_.into) SLUICE_RETURN_IF_ERROR(incoming.take_into(destination(load_.size_bytes)));
     }
     return Json::object();
   }

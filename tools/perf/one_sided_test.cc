@@ -2,6 +2,7 @@
 // read_lat: one read. write_bw, read_bw: a window of them, each slot with a range of its
 // own in the target's memory.
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -20,11 +21,13 @@ class WriteLatency final : public Workload, private CompletionSink {
   ~WriteLatency() override { in_.revoke(side_); }
 
   Result<Json> prepare() override {
-    SLUICE_RETURN_IF_ERROR(in_.allocate(side_, load_.size_bytes, Right::kWrite));
-    SLUICE_TRY(Buffer buffer, side_.context.arena().allocate(load_.size_bytes));
-    out_data_ = buffer.data();
-    fill(out_data_, 0, false);
-    out_ = std::move(buffer).freeze();
+    SLUICE_RETURN_IF_ERROR(in_.grant(side_, destination(load_.size_bytes), Right::kWrite));
+    for (size_t i = 0; i < (load_.cold ? out_.size() : 1); ++i) {
+      SLUICE_TRY(Buffer buffer, source(load_.size_bytes));
+      out_[i].data = buffer.data();
+      fill(out_[i].data, 0, false);
+      out_[i].tensor = std::move(buffer).freeze();
+    }
     return encode_key(in_.key());
   }
   Status adopt(const Json& peer) override {
@@ -38,13 +41,22 @@ class WriteLatency final : public Workload, private CompletionSink {
     Laps laps(samples);
     laps.start();
     for (uint64_t step = round.first_step; step < end; ++step) {
-      if (side_.client()) SLUICE_RETURN_IF_ERROR(write(round, step));
+      if (side_.client()) {
+        if (step > round.first_step) cool_down(step - 1);
+        pause(round);
+        if (load_.cold || pauses_) laps.start();
+        SLUICE_RETURN_IF_ERROR(write(round, step));
+      }
       // The source is changed next: our own write must have ended, too.
       auto over = [&] { return in_signal() == truncated(step) && completed_ == posted_; };
       SLUICE_RETURN_IF_ERROR(passive_ ? side_.watch_until(over) : side_.wait_until(over));
       SLUICE_RETURN_IF_ERROR(failure_);
       if (check) compare(in_.data(), step, body_bytes_);
-      if (!side_.client()) SLUICE_RETURN_IF_ERROR(write(round, step));
+      if (!side_.client()) {
+        SLUICE_RETURN_IF_ERROR(write(round, step));
+        // The client does the same before its next one. What we have just written from is under way.
+        if (step > round.first_step) cool_down(step - 1);
+      }
       laps.lap();
     }
     SLUICE_RETURN_IF_ERROR(side_.wait_until([&] { return completed_ == posted_; }));
@@ -54,6 +66,16 @@ class WriteLatency final : public Workload, private CompletionSink {
   }
 
  private:
+  struct Out {
+    std::byte* data = nullptr;
+    Tensor tensor;
+  };
+  // Of two in turn, so that one can be made cold while the other is under way.
+  Out& out(uint64_t step) { return out_[load_.cold ? step % out_.size() : 0]; }
+  void cool_down(uint64_t step) {
+    make_cold(in_.data());
+    if (load_.cold) make_cold(out(step).data);
+  }
   // The last bytes carry the step: the target sees there that the write is complete.
   uint64_t truncated(uint64_t step) const {
     return signal_bytes_ == sizeof(step) ? step : step & ((uint64_t{1} << (signal_bytes_ * 8)) - 1);
@@ -65,13 +87,14 @@ class WriteLatency final : public Workload, private CompletionSink {
   }
   // Requires: our last write has ended.
   Status write(const Round& round, uint64_t step) {
+    std::byte* data = out(step).data;
     if (round.mode == Round::Mode::kCheck) {
-      fill(out_data_, step, false);
-      if (damages(round)) out_data_[0] ^= std::byte{0x10};
+      fill(data, step, false);
+      if (damages(round)) data[0] ^= std::byte{0x10};
     }
     uint64_t signal = truncated(step);
-    std::memcpy(out_data_ + body_bytes_, &signal, signal_bytes_);
-    SLUICE_RETURN_IF_ERROR(side_.endpoint.write(peer_, 0, out_, {.sink = this, .deadline = kNever, .level = Level::kPlaced}));
+    std::memcpy(data + body_bytes_, &signal, signal_bytes_);
+    SLUICE_RETURN_IF_ERROR(side_.endpoint.write(peer_, 0, out(step).tensor, {.sink = this, .deadline = kNever, .level = Level::kPlaced}));
     ++posted_;
     return Status();
   }
@@ -84,8 +107,7 @@ class WriteLatency final : public Workload, private CompletionSink {
   bool passive_ = side_.endpoint.info().path.capabilities.has(Capability::kPassiveTarget);
   Target in_;
   RemoteKey peer_;
-  std::byte* out_data_ = nullptr;
-  Tensor out_;
+  std::array<Out, 2> out_;
   Status failure_;
   uint64_t posted_ = 0, completed_ = 0;
 };
@@ -98,7 +120,7 @@ class PassiveTarget final : public Workload {
 
   Result<Json> prepare() override {
     Right right = reads() ? Right::kRead : Right::kWrite;
-    SLUICE_RETURN_IF_ERROR(memory_.allocate(side_, load_.size_bytes * load_.depth, right));
+    SLUICE_RETURN_IF_ERROR(memory_.grant(side_, reads() ? source(load_.size_bytes * load_.depth) : destination(load_.size_bytes * load_.depth), right));
     return encode_key(memory_.key());
   }
   Status arm(const Round& round) override {
@@ -123,11 +145,11 @@ class PassiveTarget final : public Workload {
 // content stays the same through a round.
 class Initiator final : public Steps {
  public:
-  Initiator(const Side& side, const Load& load) : Steps(side, load), window_(load.depth), sources_(load.depth), tensors_(load.depth) {}
+  Initiator(const Side& side, const Load& load) : Steps(side, load), window_(load.depth, load.test->latency ? &pauses_ : nullptr), sources_(load.depth), tensors_(load.depth) {}
 
   Result<Json> prepare() override {
     for (uint32_t slot = 0; slot < load_.depth; ++slot) {
-      SLUICE_TRY(Buffer buffer, side_.context.arena().allocate(load_.size_bytes));
+      SLUICE_TRY(Buffer buffer, reads() ? destination(load_.size_bytes) : source(load_.size_bytes));
       sources_[slot] = buffer.data();
       if (reads()) {
         window_.returned(slot) = std::move(buffer);

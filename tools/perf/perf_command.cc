@@ -7,6 +7,7 @@
 #include <sluice/api/address.h>
 #include <sluice/l2/interfaces.h>
 
+#include "tools/perf/condition_flags.h"
 #include "tools/perf/plan.h"
 #include "tools/perf/refusal.h"
 #include "tools/perf/report_flags.h"
@@ -151,6 +152,7 @@ void check_combination(PerfOptions& o) {
     refuse("--atomic_type", o.atomic_type, "is for atomic tests", "sluice perf atomic_lat --transport rdma --self -A " + o.atomic_type);
   }
   if (o.sizes.empty()) o.sizes = {o.test->latency ? uint64_t{2} : uint64_t{65536}};
+  check_conditions(o);
 }
 
 }  // namespace
@@ -162,6 +164,7 @@ void add_perf_command(CLI::App& app, const std::vector<std::string>& argv, int& 
   options->argv = argv;
   add_load_flags(*perf, *options);
   add_link_flags(*perf, *options);
+  add_condition_flags(*perf, *options);
   add_report_flags(*perf, *options);
   add_unhonoured_flags(*perf, *options);
   perf->allow_extras();  // told by check_extras(), with the flag that is meant

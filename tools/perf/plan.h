@@ -52,7 +52,12 @@ struct Load {
   bool corrupt = false;  // the sender flips a byte: the check must notice
   bool compare = false;  // atomic tests: compare and swap instead of fetch and add
   bool bidirectional = false;  // bandwidth tests: both sides do it, at the same time
+  bool cold = false;           // buffers are in no cache when a message is sent
+  std::optional<uint32_t> source_offset, destination_offset;  // from a page's beginning
   uint64_t seed = 0;
+  // The client's alone: what it does between messages, for so long at most.
+  uint64_t pause_ns = 0;
+  uint64_t pause_seed = 0;
 
   // A load's window and rotation are cut so that a side needs no more than this, or twice
   // as much in both directions.
@@ -141,6 +146,11 @@ struct PerfOptions {
   std::string atomic_type;  // as perftest spells it; empty: the default
   bool compare = false;     // it is compare and swap
   bool bidirectional = false;
+  bool cold = false;
+  std::optional<uint32_t> source_offset, destination_offset;
+  uint64_t perturb_bytes = 0;  // each size is measured with two neighbours
+  uint64_t pause_ns = 0;       // the longest pause between messages
+  std::optional<uint64_t> seed;
   bool pin = true;
   std::vector<std::string> argv;
 };

@@ -61,6 +61,22 @@ Json used(const Measurement& m) {
   return {{"client", client}, {"server", server}};
 }
 
+Json buffers(const Buffers& at, const Measurement& m) {
+  Json out = Json::object();
+  if (at.source_at) out["source_at"] = *at.source_at;
+  if (at.destination_at) out["destination_at"] = *at.destination_at;
+  if (m.load.cold) out["evicted_bytes"] = at.evicted_bytes;
+  return out;
+}
+
+// Those that were asked for.
+void add_conditions(const Measurement& m, Json& out) {
+  if (m.load.pause_ns > 0) out["pauses"] = {{"most_ns", m.load.pause_ns}, {"seed", m.load.pause_seed}, {"seconds", m.paused_seconds}};
+  if (!m.load.cold && !m.load.source_offset && !m.load.destination_offset) return;
+  out["cold_cache"] = m.load.cold;
+  out["buffers"] = {{"client", buffers(m.buffers_here, m)}, {"server", m.buffers_there ? buffers(*m.buffers_there, m) : Json()}};
+}
+
 }  // namespace
 
 Json to_json(const Load& load, const Interval& part) {
@@ -100,6 +116,7 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   if (m.load.test->verb == Verb::kAtomic) out["atomic_type"] = m.load.compare ? "CMP_AND_SWAP" : "FETCH_AND_ADD";
   if (m.load.test->verb == Verb::kExchange) out["into"] = m.load.into;
   out["used"] = used(m);
+  add_conditions(m, out);
   for (const Interval& part : m.intervals) out["intervals"].push_back(to_json(m.load, part));
   if (!m.first_handover_ns.empty()) out["first_handover_ns"] = m.first_handover_ns;
   return out;

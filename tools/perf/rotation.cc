@@ -32,7 +32,7 @@ Status exhaust_extent(Arena& arena, ExtentId extent, uint64_t bytes, std::vector
 
 }  // namespace
 
-Result<std::vector<Buffer>> allocate_over_extents(Arena& arena, uint64_t bytes, uint32_t count) {
+Result<std::vector<Buffer>> allocate_over_extents(Arena& arena, uint64_t bytes, uint32_t count, std::optional<uint32_t> offset) {
   std::map<ExtentId, std::vector<Buffer>> by_extent;
   std::vector<Buffer> fillers;
   // Small tensors would share one extent: the second half comes from a new one.
@@ -41,11 +41,11 @@ Result<std::vector<Buffer>> allocate_over_extents(Arena& arena, uint64_t bytes, 
     if (made == count / 2 && made > 0 && by_extent.size() == 1) {
       SLUICE_RETURN_IF_ERROR(exhaust_extent(arena, by_extent.begin()->first, bytes, fillers));
     }
-    SLUICE_TRY(Buffer buffer, arena.allocate(bytes));
+    SLUICE_TRY(Buffer buffer, allocate_at(arena, bytes, offset));
     // Left over in a cache of the size class.
     for (int tries = 0; made >= count / 2 && by_extent.size() == 1 && extent_of(arena, buffer) == by_extent.begin()->first && tries < 100'000; ++tries) {
       fillers.push_back(std::move(buffer));
-      SLUICE_TRY(buffer, arena.allocate(bytes));
+      SLUICE_TRY(buffer, allocate_at(arena, bytes, offset));
     }
     by_extent[extent_of(arena, buffer)].push_back(std::move(buffer));
   }
@@ -63,8 +63,8 @@ Result<std::vector<Buffer>> allocate_over_extents(Arena& arena, uint64_t bytes, 
   return mixed;
 }
 
-Status Rotation::allocate(Arena& arena, uint64_t bytes, uint32_t count) {
-  SLUICE_TRY(std::vector<Buffer> buffers, allocate_over_extents(arena, bytes, count));
+Status Rotation::allocate(Arena& arena, uint64_t bytes, uint32_t count, std::optional<uint32_t> offset) {
+  SLUICE_TRY(std::vector<Buffer> buffers, allocate_over_extents(arena, bytes, count, offset));
   slots_.resize(count);
   std::vector<ExtentId> seen;
   for (uint32_t i = 0; i < count; ++i) {

@@ -44,6 +44,9 @@ struct Measurement {
   Usage used_here;             // the client's process
   std::optional<Usage> used_there;  // the server's, where it is another and says so
   std::optional<SystemCalls> system_calls;  // where asked for
+  double paused_seconds = 0;   // between messages, while it was timed
+  Buffers buffers_here;
+  std::optional<Buffers> buffers_there;  // where the server says it
   std::vector<Interval> intervals;
   Copies copied;               // by CPUs of both sides
   Copies copied_here;          // of these, the client's

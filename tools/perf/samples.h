@@ -36,6 +36,7 @@ class Laps {
  public:
   // A null `samples` takes no time.
   explicit Laps(Samples* samples) : samples_(samples) {}
+  // Also after what is no part of the next lap.
   void start() {
     if (samples_ != nullptr) last_ = ticks();
   }

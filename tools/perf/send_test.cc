@@ -1,5 +1,6 @@
 // send_lat: a tagged message there and one back. send_bw: a window of messages one way.
 // A message's tag is its step.
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -19,8 +20,8 @@ struct Source {
   std::byte* data = nullptr;
   Tensor tensor;
 
-  Status allocate(Arena& arena, size_t bytes) {
-    SLUICE_TRY(Buffer buffer, arena.allocate(bytes));
+  Status take(Result<Buffer> memory) {
+    SLUICE_TRY(Buffer buffer, std::move(memory));
     data = buffer.data();
     tensor = std::move(buffer).freeze();
     return Status();
@@ -32,14 +33,18 @@ class SendLatency final : public Workload, private CompletionSink {
   using Workload::Workload;
 
   Result<Json> prepare() override {
-    SLUICE_RETURN_IF_ERROR(out_.allocate(side_.context.arena(), load_.size_bytes));
-    SLUICE_TRY(in_, side_.context.arena().allocate(load_.size_bytes));
+    for (size_t i = 0; i < (load_.cold ? out_.size() : 1); ++i) {
+      SLUICE_RETURN_IF_ERROR(out_[i].take(source(load_.size_bytes)));
+      SLUICE_TRY(in_[i], destination(load_.size_bytes));
+    }
     return Json::object();
   }
 
   Status arm(const Round& round) override {
-    if (round.mode != Round::Mode::kCheck) fill(out_.data, kSteady, false);
-    return post_receive();
+    for (Source& out : out_) {
+      if (round.mode != Round::Mode::kCheck && out.data != nullptr) fill(out.data, kSteady, false);
+    }
+    return post_receive(round.first_step);
   }
 
   Status run(const Round& round, Samples* samples) override {
@@ -47,43 +52,54 @@ class SendLatency final : public Workload, private CompletionSink {
     uint64_t end = round.first_step + round.iterations;
     Laps laps(samples);
     laps.start();
-    if (side_.client()) SLUICE_RETURN_IF_ERROR(send(round, round.first_step));
+    if (side_.client()) SLUICE_RETURN_IF_ERROR(send(round, round.first_step, laps));
     for (uint64_t step = round.first_step; step < end; ++step) {
       SLUICE_RETURN_IF_ERROR(side_.wait_until([&] { return arrived_; }));
       SLUICE_RETURN_IF_ERROR(failure_);
       laps.lap();
-      if (check) compare(in_.data(), step);
+      if (check) compare(in_[place(step)].data(), step);
       // The next receive is posted while the message travels: the answer is a round trip
       // away, and nothing is looked at before the next wait.
       uint64_t next = side_.client() ? step + 1 : step;
-      if (next < end) SLUICE_RETURN_IF_ERROR(send(round, next));
-      if (step + 1 < end) SLUICE_RETURN_IF_ERROR(post_receive());
+      if (side_.client() && next < end) cool_down(step, step);
+      if (next < end) SLUICE_RETURN_IF_ERROR(send(round, next, laps));
+      if (step + 1 < end) SLUICE_RETURN_IF_ERROR(post_receive(step + 1));
+      // The client did the same before its clock started. Our last answer is under way.
+      if (!side_.client() && step > round.first_step) cool_down(step, step - 1);
     }
     return Status();
   }
 
   void inspect(const Round& round) override {
-    if (round.mode == Round::Mode::kPlain) compare(in_.data(), kSteady);
+    if (round.mode == Round::Mode::kPlain) compare(in_[place(round.first_step + round.iterations - 1)].data(), kSteady);
   }
 
  private:
-  // Requires: the peer has sent since our last message, so it has all of that one.
-  Status send(const Round& round, uint64_t step) {
-    if (round.mode == Round::Mode::kCheck) fill(out_.data, step, damages(round));
-    return internal::status_of(side_.endpoint.send(step, out_.tensor, {.deadline = kNever}));
+  // Of two in turn, so that one can be made cold while the other is in use.
+  size_t place(uint64_t step) const { return load_.cold ? step % out_.size() : 0; }
+  void cool_down(uint64_t received, uint64_t sent) {
+    make_cold(in_[place(received)].data());
+    make_cold(out_[place(sent)].data);
   }
-  Status post_receive() {
+  // Requires: the peer has sent since our last message, so it has all of that one.
+  Status send(const Round& round, uint64_t step, Laps& laps) {
+    if (round.mode == Round::Mode::kCheck) fill(out_[place(step)].data, step, damages(round));
+    pause(round);
+    if (load_.cold || pauses_) laps.start();
+    return internal::status_of(side_.endpoint.send(step, out_[place(step)].tensor, {.deadline = kNever}));
+  }
+  Status post_receive(uint64_t step) {
     arrived_ = false;
-    return internal::status_of(side_.endpoint.receive(kAnyStep, std::move(in_), {.sink = this, .deadline = kNever}));
+    return internal::status_of(side_.endpoint.receive(kAnyStep, std::move(in_[place(step)]), {.sink = this, .user_data = place(step), .deadline = kNever}));
   }
   void on_completion(Completion&& completion) noexcept override {
     if (!completion.status.ok()) failure_ = completion.status;
-    in_ = std::move(completion.buffers[0]);
+    in_[completion.user_data] = std::move(completion.buffers[0]);
     arrived_ = true;
   }
 
-  Source out_;
-  Buffer in_;
+  std::array<Source, 2> out_;
+  std::array<Buffer, 2> in_;
   Status failure_;
   bool arrived_ = false;
 };
@@ -93,7 +109,7 @@ class SendBandwidth final : public Steps {
   SendBandwidth(const Side& side, const Load& load) : Steps(side, load), sources_(load.depth), window_(load.depth) {}
 
   Result<Json> prepare() override {
-    for (Source& source : sources_) SLUICE_RETURN_IF_ERROR(source.allocate(side_.context.arena(), load_.size_bytes));
+    for (Source& each : sources_) SLUICE_RETURN_IF_ERROR(each.take(source(load_.size_bytes)));
     return Json::object();
   }
 
@@ -131,7 +147,7 @@ class ReceiveBandwidth final : public Steps, private CompletionSink {
 
   Result<Json> prepare() override {
     for (Buffer& buffer : buffers_) {
-      SLUICE_TRY(buffer, side_.context.arena().allocate(load_.size_bytes));
+      SLUICE_TRY(buffer, destination(load_.size_bytes));
     }
     return Json::object();
   }

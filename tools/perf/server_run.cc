@@ -27,7 +27,7 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
   SLUICE_TRY(load.size_bytes, bounded(message, "size", uint64_t{1} << 40));
   SLUICE_TRY(uint64_t depth, bounded(message, "depth", 1u << 16));
   SLUICE_TRY(uint64_t tensors, bounded(message, "tensors", 1u << 17));
-  SLUICE_TRY(uint64_t flags, bounded(message, "flags", 31));
+  SLUICE_TRY(uint64_t flags, bounded(message, "flags", 255));
   SLUICE_TRY(load.seed, number_field(message, "seed"));
   if (load.size_bytes == 0 || depth == 0 || tensors == 0) {
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a load without bytes or operations");
@@ -39,6 +39,13 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
   load.corrupt = (flags & 4) != 0;
   load.compare = (flags & 8) != 0;
   load.bidirectional = (flags & 16) != 0;
+  load.cold = (flags & 32) != 0;
+  if ((flags & 64) != 0) {
+    SLUICE_TRY(load.source_offset, bounded(message, "source_offset", kPageBytes - 1));
+  }
+  if ((flags & 128) != 0) {
+    SLUICE_TRY(load.destination_offset, bounded(message, "destination_offset", kPageBytes - 1));
+  }
   if (load.bidirectional && !can_be_bidirectional(test)) {
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "both directions of " + std::string(test.name));
   }
@@ -168,6 +175,10 @@ class Server {
                   {"involuntary_switches", used_.involuntary_switches},
                   {"page_faults", used_.page_faults}});
     }
+    const Buffers& buffers = stripes_.first().buffers();
+    out["evicted"] = buffers.evicted_bytes;
+    if (buffers.source_at) out["source_at"] = *buffers.source_at;
+    if (buffers.destination_at) out["destination_at"] = *buffers.destination_at;
     if (counter_ && counter_->ok()) out["system_calls"] = system_calls_;
     if (counter_ && !counter_->ok()) out["system_calls_why_not"] = counter_->status().detail();
     counter_.reset();

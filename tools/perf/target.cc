@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace sluice::tools {
 
@@ -23,9 +24,9 @@ Result<RemoteKey> decode_key(const Json& message) {
   return RemoteKey::decode(bytes);
 }
 
-Status Target::allocate(const Side& side, uint64_t bytes, Right rights) {
-  SLUICE_TRY(buffer_, side.context.arena().allocate(bytes));
-  std::fill_n(buffer_.data(), bytes, std::byte{0});
+Status Target::grant(const Side& side, Result<Buffer> memory, Right rights) {
+  SLUICE_TRY(buffer_, std::move(memory));
+  std::fill_n(buffer_.data(), buffer_.size_bytes(), std::byte{0});
   SLUICE_TRY(key_, side.endpoint.grant(buffer_, {.rights = rights}));
   return Status();
 }

@@ -13,8 +13,8 @@ Result<RemoteKey> decode_key(const Json& message);
 
 class Target {
  public:
-  // Zeroed, and granted.
-  Status allocate(const Side& side, uint64_t bytes, Right rights);
+  // Zeroes `memory`, and grants it.
+  Status grant(const Side& side, Result<Buffer> memory, Right rights);
   // No access can be running once the memory goes.
   void revoke(const Side& side);
   std::byte* data() const { return buffer_.data(); }

@@ -8,6 +8,7 @@
 
 #include <sluice/api/completion.h>
 
+#include "tools/perf/conditions.h"
 #include "tools/perf/samples.h"
 #include "tools/perf/workload.h"
 
@@ -15,7 +16,8 @@ namespace sluice::tools {
 
 class Window final : private CompletionSink {
  public:
-  explicit Window(uint32_t depth) : depth_(depth), idle_(depth), posted_at_(depth), returned_(depth) {}
+  // `pauses`, where there is one, is asked before each post; what it takes is in no sample.
+  explicit Window(uint32_t depth, Pauses* pauses = nullptr) : pauses_(pauses), depth_(depth), idle_(depth), posted_at_(depth), returned_(depth) {}
 
   void begin(uint64_t iterations, Samples* samples) {
     samples_ = samples;
@@ -35,6 +37,10 @@ class Window final : private CompletionSink {
     SLUICE_RETURN_IF_ERROR(failure_);
     while (posted_ < iterations_ && idle_first_ != idle_last_) {
       uint32_t slot = idle_[idle_first_ % depth_];
+      if (pauses_ != nullptr && *pauses_) {
+        pauses_->pause();
+        last_ticks_ = ticks();
+      }
       PostOptions options{.sink = this, .user_data = slot, .deadline = kNever};
       // What is posted last ends when the bytes have arrived, and all before them.
       if (iterations_ - posted_ <= depth_) options.level = Level::kPlaced;
@@ -69,6 +75,7 @@ class Window final : private CompletionSink {
     samples_->add(last_ticks_ - posted_at_[slot]);
   }
 
+  Pauses* pauses_;
   uint32_t depth_;
   std::vector<uint32_t> idle_;  // ring of slots
   uint64_t idle_first_ = 0, idle_last_ = 0;

@@ -16,6 +16,12 @@ Status Side::stalled() {
 
 void Side::give_way() { (void)::sched_yield(); }
 
+Result<Buffer> Workload::placed(uint64_t bytes, std::optional<uint32_t> offset, std::optional<uint64_t>& at) {
+  SLUICE_TRY(Buffer buffer, allocate_at(side_.context.arena(), bytes, offset));
+  if (offset) at = reinterpret_cast<uintptr_t>(buffer.data()) % kPageBytes;
+  return buffer;
+}
+
 void Workload::fill(std::byte* data, uint64_t step, bool damage) const {
   fill_pattern({data, load_.size_bytes}, load_.seed, step);
   if (damage) data[load_.size_bytes / 2] ^= std::byte{0x10};

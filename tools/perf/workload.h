@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include <sluice/api/context.h>
 
+#include "tools/perf/conditions.h"
 #include "tools/perf/control.h"
 #include "tools/perf/plan.h"
 #include "tools/perf/samples.h"
@@ -66,9 +68,15 @@ struct Verdict {
   uint64_t mismatched_bytes = 0;
 };
 
+// Where buffers were, and what was done to them, under the conditions that were asked for.
+struct Buffers {
+  std::optional<uint64_t> source_at, destination_at;  // past a page's beginning, of the last one
+  uint64_t evicted_bytes = 0;
+};
+
 class Workload {
  public:
-  Workload(const Side& side, const Load& load) : side_(side), load_(load) {}
+  Workload(const Side& side, const Load& load) : side_(side), load_(load), pauses_(load.pause_ns, load.pause_seed) {}
   virtual ~Workload() = default;
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
@@ -91,8 +99,22 @@ class Workload {
 
   const Verdict& verdict() const { return verdict_; }
   const Load& load() const { return load_; }
+  const Buffers& buffers() const { return buffers_; }
+  uint64_t paused_ns() const { return pauses_.paused_ns(); }
 
  protected:
+  // Memory at the offsets that were asked for: what is sent or written from, and what is received,
+  // written or read into.
+  Result<Buffer> source(uint64_t bytes) { return placed(bytes, load_.source_offset, buffers_.source_at); }
+  Result<Buffer> destination(uint64_t bytes) { return placed(bytes, load_.destination_offset, buffers_.destination_at); }
+  // Where that was asked for.
+  void make_cold(const std::byte* data) {
+    if (load_.cold) buffers_.evicted_bytes += evict(data, load_.size_bytes);
+  }
+  // Before a message of the client, and before its clock starts.
+  void pause(const Round& round) {
+    if (pauses_ && round.mode == Round::Mode::kPlain) pauses_.pause();
+  }
   // Whether this side must flip a byte of what it sends, so that the check is seen to work.
   bool damages(const Round& round) const { return load_.corrupt && round.mode == Round::Mode::kCheck; }
   // Writes the pattern of `step`.
@@ -105,6 +127,11 @@ class Workload {
   Side side_;
   Load load_;
   Verdict verdict_;
+  Buffers buffers_;
+  Pauses pauses_;
+
+ private:
+  Result<Buffer> placed(uint64_t bytes, std::optional<uint32_t> offset, std::optional<uint64_t>& at);
 };
 
 // A workload that is run in steps, beside others on connections of their own: begin(), then
