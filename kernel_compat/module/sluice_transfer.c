@@ -153,8 +153,8 @@ static int close_handle(struct sluice_sock *ss, const struct sluice_close *reque
 		if (span->peer != peer || span->kind || span->handle != request->handle)
 			continue;
 		ss->now = ktime_get_ns();
-		slp_close_handle(peer->session, span->handle);
-		forget(ss, span);
+		forget(ss, span); /* first: the session may fail, and then takes its spans with it */
+		slp_close_handle(peer->session, request->handle);
 		sluice_peer_pump(peer, &out);
 		error = 0;
 		break;

@@ -233,15 +233,16 @@ bool slp_cancel(struct slp_session *s, uint64_t cookie)
 		struct slp_source *push = &s->pushes[i];
 
 		if (pull->used && pull->cookie == cookie) {
+			/* Ended first: if there is no room for DONE the session fails, and ends what is left. */
+			slp_end_pull(s, pull, SLP_CANCELLED, false);
 			if (pull->told)
 				slp_owe_done(s, slp_transfer_number(i, pull->generation, false), SLP_CANCELLED);
-			slp_end_pull(s, pull, SLP_CANCELLED, false);
 			return true;
 		}
 		if (push->used && push->cookie == cookie) {
+			slp_end_push(s, i, SLP_CANCELLED, false);
 			if (push->told)
 				slp_owe_done(s, slp_transfer_number(i, push->generation, true), SLP_CANCELLED);
-			slp_end_push(s, i, SLP_CANCELLED, false);
 			return true;
 		}
 	}

@@ -256,4 +256,33 @@ TEST_CASE("where large frames vanish, smaller ones carry everything", "[slp]") {
   CHECK(slp_counters_of(pair.server.session)->frames_halved >= 2);
 }
 
+// A peer that asks for what it may not reach, and acknowledges no answer: one more finds no room.
+struct Deaf : Pair {
+  explicit Deaf(int requests) {
+    uint32_t large = lend(1, 1'000'000, SLP_READ);
+    client.memory[4].resize(1'000'000);
+    pass = [](bool, Frame& frame) { return type_of(frame) != SLP_DATA; };
+    REQUIRE(slp_pull(client.session, large, 0, 1'000'000, 4) == SLP_OK);
+    run();
+    pass = [](bool from_client, Frame& frame) { return from_client ? type_of(frame) == SLP_ACK : type_of(frame) != SLP_DATA; };
+    for (int i = 0; i < requests && slp_state_of(client.session) == SLP_UP; ++i) {
+      REQUIRE(slp_pull(server.session, 0x12345, 0, 1, 5) == SLP_OK);
+      REQUIRE(slp_cancel(server.session, 5));
+      run(now + 10 * kMillisecond);
+    }
+  }
+};
+
+TEST_CASE("a cancel that finds no room for its DONE ends the session, and its transfer once", "[slp]") {
+  int most = 1;
+  while (slp_state_of(Deaf(most + 1).client.session) == SLP_UP) REQUIRE(++most < 1000);
+  Deaf pair(most);
+  REQUIRE(slp_state_of(pair.client.session) == SLP_UP);
+  CHECK(slp_cancel(pair.client.session, 4));
+  CHECK(slp_state_of(pair.client.session) == SLP_DOWN);
+  CHECK(slp_why_of(pair.client.session) == SLP_BROKEN);
+  CHECK(pair.client.ended.empty());
+  CHECK(pair.client.node.pulling == 0);
+}
+
 }  // namespace sluice::slp::table
