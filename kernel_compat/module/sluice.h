@@ -4,15 +4,19 @@
  *
  * Locks, outermost first:
  *   lock_sock()	   what a process sets up: bind, connect, options
+ *   sluice_sock.memory	   regions that go; the process's mmap_lock is inside
  *   sluice_net.lock	   the table of bound ports, written; read under RCU
  *   sluice_sock.lock	   sessions, timer, all calls of the core; softirq takes it
  *   sk_receive_queue.lock the kernel's own
- * Frames are made under sluice_sock.lock and leave after it. */
+ * Frames are made under sluice_sock.lock and leave after it. MMU notifiers take it, too, so that
+ * nothing under it waits for memory. */
 #ifndef SLUICE_MODULE_SLUICE_H_
 #define SLUICE_MODULE_SLUICE_H_
 
 #include <linux/etherdevice.h>
 #include <linux/hrtimer.h>
+#include <linux/mmu_notifier.h>
+#include <linux/mutex.h>
 #include <linux/netdevice.h>
 #include <linux/refcount.h>
 #include <linux/skbuff.h>
@@ -57,6 +61,10 @@ enum sluice_count {
 	SLUICE_SESSIONS_BEGUN,
 	SLUICE_SESSIONS_ENDED,
 	SLUICE_SESSIONS_REFUSED, /* a limit was met */
+	SLUICE_ACCESSES_REFUSED, /* peers asked for memory that they may not reach */
+	SLUICE_REGIONS_DOUBTED,	 /* their process changed its map, and they were looked at */
+	SLUICE_REGIONS_GONE,	 /* of these, those that it had unmapped */
+	SLUICE_FRAMES_HELD_BACK, /* came for memory in doubt, or would have been made of it */
 	SLUICE_COUNTS,
 };
 
@@ -112,18 +120,32 @@ struct sluice_peer {
 	bool want_room; /* somebody waits for room in the stream */
 	bool doomed;	/* it gave a notice that found no room */
 	enum slp_status why;
+	u64 refused;	/* of the session's count, what is in the namespace's */
 	struct slp_session *session;
 	u64 memory[]; /* of the session */
 };
 
+enum sluice_region_state {
+	SLUICE_REGION_GOOD,
+	SLUICE_REGION_DOUBTED, /* the process is changing its map: not touched until it was looked at */
+	SLUICE_REGION_GONE,    /* the process has other pages there, or none: nothing is pinned any more */
+};
+
 /* Pinned memory of a process. */
 struct sluice_region {
+	struct mmu_interval_notifier notifier; /* tells of changes to the process's map */
+	struct sluice_sock *owner;
 	struct mm_struct *mm; /* whose pinned_vm it is counted in */
 	struct page **pages;
+	unsigned long address; /* of the first page */
 	unsigned long count;
 	u64 length;
 	u32 first; /* byte of the first page where it begins */
-	u32 uses;  /* spans; under the socket's lock */
+	/* Under the socket's lock: */
+	u32 uses; /* spans */
+	bool listed; /* in the socket's table */
+	enum sluice_region_state state;
+	unsigned long doubt_first, doubt_end; /* pages of SLUICE_REGION_DOUBTED */
 };
 
 /* Part of a region that a session uses: what the core calls a cookie points to one. */
@@ -171,6 +193,8 @@ struct sluice_sock {
 	struct sluice_meeting meetings[SLUICE_MEETINGS];
 	u32 meeting_count;
 	struct sluice_region *regions[SLUICE_MAX_REGIONS];
+	u32 doubts;	  /* listed regions that are doubted */
+	struct mutex memory; /* not under `lock`: a listed region is not freed while it is held */
 	struct list_head spans;
 	u32 transfers; /* of spans: an entry of the ring is reserved for each */
 	struct sluice_ring *ring;
@@ -250,18 +274,30 @@ void sluice_door_close(void);
 bool sluice_quota_take(kuid_t uid);
 void sluice_quota_give_back(kuid_t uid);
 
-/* ---- memory: sluice_region.c, sluice_transfer.c, sluice_ring.c */
+/* ---- memory: sluice_region.c, sluice_watch.c, sluice_transfer.c, sluice_ring.c */
 
 int sluice_region_add(struct sluice_sock *ss, struct sluice_register *request);
 int sluice_region_remove(struct sluice_sock *ss, u32 index);
 void sluice_regions_free(struct sluice_sock *ss);
+/* Its pages are the system's again; what is left of it is its place in the table. Blocks. */
+void sluice_region_release(struct sluice_region *region);
 void sluice_region_write(struct sluice_region *region, u64 offset, const u8 *from, u32 bytes);
 void sluice_region_read(struct sluice_region *region, u64 offset, u8 *to, u32 bytes);
+
+/* From here on changes to the process's map are noticed; before a page is pinned. Blocks. */
+int sluice_region_watch(struct sluice_region *region);
+void sluice_region_unwatch(struct sluice_region *region);
+/* Decides about a region in doubt. It is nobody else's to free. Blocks. */
+void sluice_region_settle(struct sluice_region *region);
+/* The same of all that are listed. */
+void sluice_regions_settle(struct sluice_sock *ss);
 
 long sluice_memory_ioctl(struct sluice_sock *ss, unsigned int command, void __user *argument);
 /* Under ss->lock, as the next ones: what the core says of spans. */
 void sluice_span_ended(struct sluice_sock *ss, struct sluice_span *span, enum slp_status status);
 void sluice_span_written(struct sluice_sock *ss, struct sluice_span *span, u32 notice);
+/* Everything that uses the region ends; what its peers are told goes into `out`. */
+void sluice_spans_lose(struct sluice_sock *ss, struct sluice_region *region, struct sk_buff_head *out);
 /* The session is over, and with it what its peer could reach. */
 void sluice_spans_close(struct sluice_sock *ss, const struct sluice_peer *peer);
 

@@ -173,6 +173,14 @@ static void note_owed(struct sluice_peer *peer)
 		WRITE_ONCE(ss->owing, 0);
 }
 
+static void note_refused(struct sluice_peer *peer)
+{
+	u64 refused = slp_counters_of(peer->session)->refused;
+
+	sluice_add(sluice_sock_net(peer->owner), SLUICE_ACCESSES_REFUSED, refused - peer->refused);
+	peer->refused = refused;
+}
+
 void sluice_peer_pump(struct sluice_peer *peer, struct sk_buff_head *out)
 {
 	struct sluice_sock *ss = peer->owner;
@@ -201,6 +209,7 @@ void sluice_peer_pump(struct sluice_peer *peer, struct sk_buff_head *out)
 all:
 	arm(ss, slp_next_timeout(peer->session));
 	note_owed(peer);
+	note_refused(peer);
 	if (peer->want_room) {
 		peer->want_room = false;
 		sluice_sock_wake(&ss->sk, EPOLLOUT);

@@ -30,6 +30,11 @@ static struct sk_buff *new_frame(struct sluice_sock *ss, struct net_device *dev,
 	return skb;
 }
 
+static const struct sluice_span *span_of(const struct slp_tx *tx)
+{
+	return (const struct sluice_span *)(unsigned long)tx->cookie;
+}
+
 /* Null: it is as if it was lost on the wire. Called under RCU, within which the frame is
  * sent: its device has no other reference. */
 struct sk_buff *sluice_frame_from(struct sluice_sock *ss, const u8 *mac, const struct slp_tx *tx)
@@ -40,6 +45,10 @@ struct sk_buff *sluice_frame_from(struct sluice_sock *ss, const u8 *mac, const s
 	struct sk_buff *skb;
 	u8 *at;
 
+	if (tx->from_memory && span_of(tx)->region->state != SLUICE_REGION_GOOD) {
+		sluice_count(sluice_sock_net(ss), SLUICE_FRAMES_HELD_BACK);
+		return NULL;
+	}
 	/* The core learns from large frames that vanish. */
 	skb = dev && (dev->flags & IFF_UP) && bytes <= dev->mtu ? new_frame(ss, dev, mac, bytes) : NULL;
 	if (!skb) {
@@ -50,7 +59,7 @@ struct sk_buff *sluice_frame_from(struct sluice_sock *ss, const u8 *mac, const s
 	memcpy(at, tx->header, tx->header_bytes);
 	at += tx->header_bytes;
 	if (tx->from_memory) {
-		const struct sluice_span *span = (const struct sluice_span *)(unsigned long)tx->cookie;
+		const struct sluice_span *span = span_of(tx);
 
 		sluice_region_read(span->region, span->offset + tx->offset, at, tx->bytes);
 	} else {
@@ -197,6 +206,11 @@ static void take(struct sluice_sock *ss, const u8 *mac, const struct slp_base *b
 	}
 	if (base->type == SLP_NACK && base->connection == 0) {
 		take_nack(ss, mac, base, frame, out);
+		return;
+	}
+	/* It would be placed. Not acknowledged, it comes again; no doubt lasts long. */
+	if (base->type == SLP_DATA && ss->doubts) {
+		sluice_count(sluice_sock_net(ss), SLUICE_FRAMES_HELD_BACK);
 		return;
 	}
 	peer = sluice_peer_numbered(ss, base->connection);

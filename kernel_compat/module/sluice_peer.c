@@ -275,6 +275,7 @@ void sluice_sock_work(struct work_struct *work)
 	bool any;
 
 	clear_away(ss);
+	sluice_regions_settle(ss);
 	do {
 		spin_lock_bh(&ss->lock);
 		any = ss->meeting_count > 0;

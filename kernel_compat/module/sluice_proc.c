@@ -20,6 +20,10 @@ static const char *const kNames[SLUICE_COUNTS] = {
 	[SLUICE_SESSIONS_BEGUN] = "sessions_begun",
 	[SLUICE_SESSIONS_ENDED] = "sessions_ended",
 	[SLUICE_SESSIONS_REFUSED] = "sessions_refused",
+	[SLUICE_ACCESSES_REFUSED] = "accesses_refused",
+	[SLUICE_REGIONS_DOUBTED] = "regions_doubted",
+	[SLUICE_REGIONS_GONE] = "regions_gone",
+	[SLUICE_FRAMES_HELD_BACK] = "frames_held_back",
 };
 
 static void show_counters(struct seq_file *file, struct sluice_net *sn)

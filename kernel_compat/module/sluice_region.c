@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Memory of a process that the core may read and write at any time: pinned, counted against
- * RLIMIT_MEMLOCK as RDMA's is. What the process unmaps stays pinned, and is nobody's, until
- * the region goes. */
+ * RLIMIT_MEMLOCK as RDMA's is. What the process does to its map meanwhile is sluice_watch.c's. */
 #include <linux/highmem.h>
 #include <linux/nospec.h>
 #include <linux/mm.h>
@@ -24,13 +23,33 @@ static int account(struct mm_struct *mm, unsigned long count)
 	return -ENOMEM;
 }
 
-static void free_region(struct sluice_region *region, unsigned long pinned)
+static void unpin(struct sluice_region *region, unsigned long pinned)
 {
 	/* Its pages may have been written to by any peer. */
 	unpin_user_pages_dirty_lock(region->pages, pinned, true);
 	atomic64_sub(region->count, &region->mm->pinned_vm);
 	mmdrop(region->mm);
 	kvfree(region->pages);
+	region->pages = NULL;
+}
+
+void sluice_region_release(struct sluice_region *region)
+{
+	sluice_region_unwatch(region);
+	unpin(region, region->count);
+}
+
+/* Nobody finds it any more. */
+static void free_region(struct sluice_region *region)
+{
+	struct sluice_sock *ss = region->owner;
+
+	if (region->pages)
+		sluice_region_release(region);
+	spin_lock_bh(&ss->lock);
+	if (region->listed && region->state == SLUICE_REGION_DOUBTED)
+		--ss->doubts;
+	spin_unlock_bh(&ss->lock);
 	kfree(region);
 }
 
@@ -53,7 +72,7 @@ static int pin(struct sluice_region *region, unsigned long address, unsigned lon
 	return 0;
 }
 
-static struct sluice_region *new_region(u64 address, u64 length)
+static struct sluice_region *new_region(struct sluice_sock *ss, u64 address, u64 length)
 {
 	struct sluice_region *region;
 	unsigned long pinned = 0;
@@ -64,7 +83,9 @@ static struct sluice_region *new_region(u64 address, u64 length)
 	region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
 	if (!region)
 		return ERR_PTR(-ENOMEM);
+	region->owner = ss;
 	region->first = offset_in_page(address);
+	region->address = address & PAGE_MASK;
 	region->length = length;
 	region->count = (region->first + length + PAGE_SIZE - 1) >> PAGE_SHIFT;
 	error = account(current->mm, region->count);
@@ -75,36 +96,59 @@ static struct sluice_region *new_region(u64 address, u64 length)
 	region->mm = current->mm;
 	mmgrab(region->mm);
 	region->pages = kvmalloc_array(region->count, sizeof(*region->pages), GFP_KERNEL_ACCOUNT);
-	error = region->pages ? pin(region, address & PAGE_MASK, &pinned) : -ENOMEM;
-	if (error) {
-		free_region(region, pinned);
-		return ERR_PTR(error);
+	if (!region->pages) {
+		error = -ENOMEM;
+		goto err_release;
 	}
+	error = sluice_region_watch(region);
+	if (error)
+		goto err_release;
+	error = pin(region, region->address, &pinned);
+	if (error)
+		goto err_unwatch;
 	return region;
+
+err_unwatch:
+	sluice_region_unwatch(region);
+err_release:
+	unpin(region, pinned);
+	kfree(region);
+	return ERR_PTR(error);
 }
 
 int sluice_region_add(struct sluice_sock *ss, struct sluice_register *request)
 {
 	struct sluice_region *region;
+	int error = 0;
 	u32 index;
 
 	if (request->zero || !current->mm)
 		return -EINVAL;
-	region = new_region(request->address, request->length);
+	region = new_region(ss, request->address, request->length);
 	if (IS_ERR(region))
 		return PTR_ERR(region);
+	/* Pinning itself may have moved pages. */
+	sluice_region_settle(region);
 	spin_lock_bh(&ss->lock);
 	for (index = 0; index < SLUICE_MAX_REGIONS && ss->regions[index]; ++index)
 		;
-	if (index < SLUICE_MAX_REGIONS)
+	if (region->state == SLUICE_REGION_GONE) {
+		error = -EFAULT;
+	} else if (index == SLUICE_MAX_REGIONS) {
+		error = -ENOBUFS;
+	} else {
 		ss->regions[index] = region;
-	spin_unlock_bh(&ss->lock);
-	if (index == SLUICE_MAX_REGIONS) {
-		free_region(region, region->count);
-		return -ENOBUFS;
+		region->listed = true;
+		if (region->state == SLUICE_REGION_DOUBTED) {
+			++ss->doubts;
+			sluice_sock_later(ss);
+		}
 	}
+	spin_unlock_bh(&ss->lock);
+	if (error)
+		free_region(region);
 	request->region = index;
-	return 0;
+	return error;
 }
 
 int sluice_region_remove(struct sluice_sock *ss, u32 index)
@@ -115,6 +159,7 @@ int sluice_region_remove(struct sluice_sock *ss, u32 index)
 	if (index >= SLUICE_MAX_REGIONS)
 		return -EBADSLT;
 	index = array_index_nospec(index, SLUICE_MAX_REGIONS);
+	mutex_lock(&ss->memory);
 	spin_lock_bh(&ss->lock);
 	if (ss->regions[index])
 		error = ss->regions[index]->uses ? -EBUSY : 0;
@@ -122,7 +167,8 @@ int sluice_region_remove(struct sluice_sock *ss, u32 index)
 		swap(region, ss->regions[index]);
 	spin_unlock_bh(&ss->lock);
 	if (region)
-		free_region(region, region->count);
+		free_region(region);
+	mutex_unlock(&ss->memory);
 	return error;
 }
 
@@ -135,7 +181,7 @@ void sluice_regions_free(struct sluice_sock *ss)
 		if (!ss->regions[i])
 			continue;
 		WARN_ON_ONCE(ss->regions[i]->uses);
-		free_region(ss->regions[i], ss->regions[i]->count);
+		free_region(ss->regions[i]);
 		ss->regions[i] = NULL;
 	}
 }

@@ -117,6 +117,7 @@ static int create(struct net *net, struct socket *sock, int protocol, int kern)
 	spin_lock_init(&ss->lock);
 	INIT_HLIST_NODE(&ss->port_node);
 	INIT_LIST_HEAD(&ss->spans);
+	mutex_init(&ss->memory);
 	INIT_WORK(&ss->work, sluice_sock_work);
 	INIT_DELAYED_WORK(&ss->leaving_work, finish_leaving);
 	hrtimer_init(&ss->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);

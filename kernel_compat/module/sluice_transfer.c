@@ -40,6 +40,38 @@ void sluice_span_ended(struct sluice_sock *ss, struct sluice_span *span, enum sl
 	forget(ss, span);
 }
 
+static struct sluice_span *first_of(struct sluice_sock *ss, const struct sluice_region *region)
+{
+	struct sluice_span *span;
+
+	list_for_each_entry(span, &ss->spans, list)
+		if (span->region == region)
+			return span;
+	return NULL;
+}
+
+void sluice_spans_lose(struct sluice_sock *ss, struct sluice_region *region, struct sk_buff_head *out)
+{
+	struct sluice_span *span;
+
+	/* From the beginning each time: what the core does for one may end others. */
+	while ((span = first_of(ss, region))) {
+		struct sluice_peer *peer = span->peer;
+		u32 handle = span->handle;
+
+		if (span->kind) {
+			tell(ss, span, span->kind, SLUICE_MEMORY_GONE, 0);
+			slp_cancel(peer->session, (unsigned long)span);
+			forget(ss, span);
+		} else {
+			tell(ss, span, SLUICE_HANDLE_GONE, SLUICE_MEMORY_GONE, handle);
+			forget(ss, span);
+			slp_close_handle(peer->session, handle);
+		}
+		sluice_peer_pump(peer, out);
+	}
+}
+
 void sluice_span_written(struct sluice_sock *ss, struct sluice_span *span, u32 notice)
 {
 	tell(ss, span, SLUICE_PUSH_NOTICE, SLP_OK, notice);
@@ -80,6 +112,8 @@ static int use_region(struct sluice_sock *ss, struct sluice_span *span, u32 inde
 	region = ss->regions[array_index_nospec(index, SLUICE_MAX_REGIONS)];
 	if (!region)
 		return -EBADSLT;
+	if (region->state == SLUICE_REGION_GONE)
+		return -EFAULT;
 	if (span->length == 0 || span->offset > region->length || span->length > region->length - span->offset)
 		return -EINVAL;
 	span->region = region;

@@ -227,6 +227,7 @@ struct slp_counters {
 	uint64_t frames_sent, frames_received, bytes_sent, bytes_received; /* with headers */
 	uint64_t resent, probes, spurious, marked, marked_by_peer, late; /* late: of transfers that are over */
 	uint64_t acks_sent, stalls_of_credit, frames_halved;
+	uint64_t refused; /* accesses of the peer: no such handle, range or right, or the handle was closed meanwhile */
 	uint64_t keys; /* derived */
 	uint64_t dropped[SLP_DROPS];
 };

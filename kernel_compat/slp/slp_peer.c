@@ -53,6 +53,12 @@ static enum slp_status check_range(struct slp_session *s, uint32_t number, uint6
 	return SLP_OK;
 }
 
+static void refuse(struct slp_session *s, uint32_t transfer, enum slp_status status)
+{
+	++s->counters.refused;
+	slp_owe_done(s, transfer, status);
+}
+
 void slp_stop_serving(struct slp_session *s, uint32_t index)
 {
 	struct slp_source *source = &s->serving[index];
@@ -72,11 +78,11 @@ void slp_close_handle(struct slp_session *s, uint32_t number)
 	handle->open = false;
 	for (i = 0; i < SLP_TRANSFERS; ++i) {
 		if (s->serving[i].used && s->serving[i].handle == number) {
-			slp_owe_done(s, slp_transfer_number(i, s->serving[i].generation, false), SLP_BAD_HANDLE);
+			refuse(s, slp_transfer_number(i, s->serving[i].generation, false), SLP_BAD_HANDLE);
 			slp_stop_serving(s, i);
 		}
 		if (s->coming[i].used && s->coming[i].handle == number) {
-			slp_owe_done(s, slp_transfer_number(i, s->coming[i].generation, true), SLP_BAD_HANDLE);
+			refuse(s, slp_transfer_number(i, s->coming[i].generation, true), SLP_BAD_HANDLE);
 			s->coming[i].used = false;
 		}
 	}
@@ -101,7 +107,7 @@ static void on_pull(struct slp_session *s, const uint8_t *p)
 		slp_stop_serving(s, index); /* the peer has it all, or has given it up */
 	status = check_range(s, slp_load32(p + 4), offset, length, SLP_READ, &handle);
 	if (status != SLP_OK) {
-		slp_owe_done(s, number, status);
+		refuse(s, number, status);
 		return;
 	}
 	memset(source, 0, sizeof(*source));
@@ -152,7 +158,7 @@ static void on_push(struct slp_session *s, const uint8_t *p)
 	coming->generation = (uint16_t)(number >> 16);
 	coming->told = true;
 	if (status != SLP_OK) {
-		slp_owe_done(s, number, status);
+		refuse(s, number, status);
 		return;
 	}
 	coming->used = true;

@@ -51,7 +51,9 @@ struct sluice_status {
 #define SLUICE_MAX_REGIONS 128
 /* Pins the pages of [address, address + length), which the process can write to, as long as
  * the socket lives or until SLUICE_UNREGISTER. They count against RLIMIT_MEMLOCK, as those of
- * RDMA do. `region` comes back. */
+ * RDMA do. `region` comes back. If the process unmaps a page of it, puts another in its place, or
+ * ends, all of the region is gone: unpinned, peers are refused, what is under way ends with
+ * SLUICE_MEMORY_GONE, and calls that name it get EFAULT. Its number is taken until SLUICE_UNREGISTER. */
 struct sluice_register {
 	__u64 address, length;
 	__u32 region;
@@ -107,12 +109,16 @@ struct sluice_transfer {
 
 /* ---- the completion ring: SLUICE_RING, then mmap() of the socket at offset 0 */
 
+/* A handle was closed since its memory is gone. Not told if the ring has no room. */
+#define SLUICE_HANDLE_GONE 4
+#define SLUICE_MEMORY_GONE 0x100
+
 struct sluice_completion {
 	__u64 user_data;
 	__u64 length;
-	__u32 kind; /* SLUICE_PULL, SLUICE_PUSH: ours has ended; SLUICE_PUSH_NOTICE: a peer's */
-	__u32 status; /* enum slp_status: 0 is good */
-	__u32 notice;
+	__u32 kind; /* SLUICE_PULL, SLUICE_PUSH: ours has ended; SLUICE_PUSH_NOTICE: a peer's; SLUICE_HANDLE_GONE */
+	__u32 status; /* enum slp_status: 0 is good; SLUICE_MEMORY_GONE */
+	__u32 notice; /* of SLUICE_HANDLE_GONE: the handle */
 	__u16 port; /* the peer */
 	__u8 mac[6];
 	__u8 zero[4];

@@ -139,7 +139,7 @@ void call_memory(Malice& malice, int fd) {
   uint64_t length = malice.draw(3) ? malice.draw(9000) : malice.length();
   // Handles of SLP: an index and a generation, which a process is told.
   uint32_t handle = malice.draw(4) | malice.draw(3) << 16;
-  switch (malice.draw(9)) {
+  switch (malice.draw(10)) {
     case 0: register_memory(fd, malice.pointer(), length, number); break;
     case 1: register_memory(fd, malice.page(), malice.draw(4) ? 4096 : 8192, number); break;
     case 2: unregister_memory(fd, number); break;
@@ -164,6 +164,10 @@ void call_memory(Malice& malice, int fd) {
       ::ioctl(fd, malice.draw(2) ? command : command ^ (1ul << malice.draw(32)), malice.pointer());
       break;
     }
+    case 8:
+      if (malice.draw(2)) ::madvise(malice.page(), 4096, MADV_DONTNEED);
+      else ::mmap(malice.page(), 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+      break;
     default: {
       int entries = 64;
       ::setsockopt(fd, SOL_SLUICE, SLUICE_RING, &entries, sizeof(entries));

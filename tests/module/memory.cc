@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <stdexcept>
 
 namespace sluice::module_test {
@@ -23,6 +24,15 @@ Pages::Pages(size_t bytes)
 void Pages::unmap() {
   if (data_ != nullptr) ::munmap(data_, bytes_);
   data_ = nullptr;
+}
+
+uint64_t pinned_kib() {
+  std::ifstream file("/proc/self/status");
+  std::string word;
+  uint64_t value;
+  while (file >> word)
+    if (word == "VmPin:" && file >> value) return value;
+  throw std::runtime_error("no VmPin");
 }
 
 int register_memory(int fd, const void* data, uint64_t length, uint32_t& region) {

@@ -31,6 +31,14 @@ Counter connects("kmod.connects");
 Counter accepts("kmod.accepts");
 Counter strangers("kmod.messages_of_strangers");
 
+Status refusal(uint32_t status) {
+  if (status == SLUICE_MEMORY_GONE) {
+    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "memory of the operation was unmapped before it had ended; keep it until then");
+  }
+  return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
+                std::string("the peer refused an access: ") + slp_status_text(static_cast<slp_status>(status)));
+}
+
 Status failed_as(Code code, std::string why, int error = 0) { return Status(code, Scope::kEndpoint, kOrigin, std::move(why), error); }
 
 }  // namespace
@@ -254,10 +262,7 @@ size_t KmodConnection::deliver(Instant now) {
       case Event::Kind::kNone: break;
       case Event::Kind::kMoved: client_->on_moved(event.cookie, event.length, now); break;
       case Event::Kind::kRefused:
-        client_->on_refused(event.cookie, event.length,
-                            Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
-                                   std::string("the peer refused an access: ") + slp_status_text(static_cast<slp_status>(event.refused))),
-                            now);
+        client_->on_refused(event.cookie, event.length, refusal(event.refused), now);
         break;
       case Event::Kind::kWindowClosed: client_->on_window_closed(event.cookie, now); break;
       case Event::Kind::kNotice: client_->on_notice(event.notice, now); break;

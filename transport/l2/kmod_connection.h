@@ -95,7 +95,7 @@ class KmodConnection final : public DirectConnection, private EventHandler {
   struct Event {
     enum class Kind : uint8_t { kNone, kMoved, kRefused, kWindowClosed, kNotice } kind;
     uint32_t notice = 0;
-    uint32_t refused = 0;  // a slp_status
+    uint32_t refused = 0;  // a slp_status, or SLUICE_MEMORY_GONE
     uint64_t cookie = 0, length = 0;
   };
   struct Window {

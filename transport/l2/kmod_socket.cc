@@ -224,7 +224,10 @@ int KmodSocket::set(int option, int value) { return done(::setsockopt(fd(), SOL_
 
 int KmodSocket::register_memory(const void* data, uint64_t length, uint32_t& region) {
   sluice_register request{.address = reinterpret_cast<uintptr_t>(data), .length = length, .region = 0, .zero = 0};
-  int error = done(::ioctl(fd(), SLUICE_REGISTER, &request));
+  int error;
+  do {
+    error = done(::ioctl(fd(), SLUICE_REGISTER, &request));
+  } while (error == EINTR);
   region = request.region;
   return error;
 }
@@ -285,7 +288,11 @@ std::optional<KmodCompletion> KmodSocket::take() {
   uint32_t tail = ring_->tail;
   const auto* entries = reinterpret_cast<const sluice_completion*>(reinterpret_cast<const char*>(ring_) + ring_->entries_at);
   const sluice_completion& entry = entries[tail & ring_->mask];
-  KmodCompletion out{.user_data = entry.user_data, .status = entry.status, .notice = entry.notice, .noticed = entry.kind == SLUICE_PUSH_NOTICE};
+  KmodCompletion out{.user_data = entry.user_data,
+                     .status = entry.status,
+                     .notice = entry.notice,
+                     .noticed = entry.kind == SLUICE_PUSH_NOTICE,
+                     .window_gone = entry.kind == SLUICE_HANDLE_GONE};
   std::atomic_ref<uint32_t>(ring_->tail).store(tail + 1, std::memory_order_release);
   return out;
 }

@@ -50,9 +50,11 @@ struct KmodTransfer {
 };
 struct KmodCompletion {
   uint64_t user_data = 0;
-  uint32_t status = 0;  // a slp_status
+  uint32_t status = 0;  // a slp_status, or SLUICE_MEMORY_GONE
   uint32_t notice = 0;
-  bool noticed = false;  // a push of the peer's, with its notice; else a transfer of ours is over
+  bool noticed = false;     // a push of the peer's, with its notice
+  bool window_gone = false; // the program unmapped memory that the peer was allowed to reach
+  // Neither: a transfer of ours is over.
 };
 
 class KmodSocket {

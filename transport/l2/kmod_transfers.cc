@@ -21,6 +21,7 @@ constexpr const char* kOrigin = "l2/kmod_transfers";
 constexpr uint64_t kAddressBase = uint64_t{1} << 32;
 
 Counter refused_to_peer("kmod.access_refused");
+Counter windows_gone("kmod.windows_unmapped");
 Counter not_pinned_count("kmod.memory_not_pinned");
 
 uint64_t offset_of(const wire::Segment& peer) { return peer.offset >= kAddressBase ? peer.offset - kAddressBase : UINT64_MAX - peer.length; }
@@ -163,6 +164,8 @@ void KmodConnection::take_completion(const KmodCompletion& entry) {
     events_.push_back({.kind = Event::Kind::kNotice, .notice = entry.notice});
     return;
   }
+  // The peer is refused from here on, and told so; the grant is still to be revoked.
+  if (entry.window_gone) return windows_gone.add();
   size_t slot = entry.user_data & 0xff, part = entry.user_data >> 8 & 0xff;
   if (slot >= kMoves || part >= moves_[slot].count || moves_[slot].generation != entry.user_data >> 32 || !moves_[slot].parts[part].under_way) return;
   part_over(slot, part, entry.status);
@@ -172,7 +175,7 @@ void KmodConnection::part_over(size_t slot, size_t index, uint32_t status) {
   Move& move = moves_[slot];
   move.parts[index].under_way = false;
   ++move.over;
-  bool refused = status == SLP_BAD_HANDLE || status == SLP_BAD_RANGE || status == SLP_NO_RIGHT;
+  bool refused = status == SLUICE_MEMORY_GONE || status == SLP_BAD_HANDLE || status == SLP_BAD_RANGE || status == SLP_NO_RIGHT;
   if (!refused && status != SLP_OK) {
     // Otherwise the session has ended: the socket says so next.
     broken_ = true;
@@ -180,7 +183,7 @@ void KmodConnection::part_over(size_t slot, size_t index, uint32_t status) {
     readable_ = true;
     return;
   }
-  if (refused) refused_to_peer.add();
+  if (refused && status != SLUICE_MEMORY_GONE) refused_to_peer.add();
   if (!refused && move.over < move.count) {
     // The region is nobody's from here on, but its number is looked up once, at the end.
     return;
