@@ -1,8 +1,20 @@
 // The library over the module: programs in two namespaces that know kmod:// addresses only.
 #include <catch2/catch.hpp>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <thread>
 
@@ -149,6 +161,102 @@ TEST_CASE("a program without the module's path that listens by packet sockets an
   Status served = echo.wait();
   INFO(served.to_string());
   CHECK(served.ok());
+}
+
+// socket() of that family fails with `error` in this thread from here on; where a sandbox or another protocol is in the way.
+void refuse_family(int family, int error) {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(family), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog filter{.len = std::size(program), .filter = program};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) throw std::runtime_error("seccomp");
+}
+
+// The guest has no program that makes it.
+void make_device() {
+  ::unlink("/dev/sluice");
+  std::ifstream number("/sys/class/misc/sluice/dev");
+  unsigned major = 0, minor = 0;
+  char colon = 0;
+  number >> major >> colon >> minor;
+  if (::mknod("/dev/sluice", S_IFCHR | 0666, makedev(major, minor)) != 0) throw std::runtime_error("mknod");
+}
+
+// What a process of its own does; 0: all was as it should be.
+int talk_by(const Wire& wire, int error, const char* says) try {
+  if (error != 0) refuse_family(SLUICE_FAMILY, error);
+  Echo echo(wire, "kmod://end0:7000", {1000, 300'000});
+  std::string address = echo.address();
+  std::string reason;
+  wire.a.space.run([&] {
+    auto context = small_context();
+    auto server = context->connect(address);
+    if (!server.ok()) throw std::runtime_error(server.status().to_string());
+    reason = server->info().reason;
+    exchange(*context, *server, 1000, 1);
+    exchange(*context, *server, 300'000, 2);
+    (void)server->close(soon());
+  });
+  if (!echo.wait().ok()) return 3;
+  for (const PathReport& report : explain_paths()) {
+    if (report.path == Path::kModule && report.why.find(says) == std::string::npos) return 4;
+  }
+  if (reason.find(says) != std::string::npos) return 0;
+  std::fprintf(stderr, "%s\n", reason.c_str());
+  return 5;
+} catch (const std::exception& what) {
+  std::fprintf(stderr, "%s\n", what.what());
+  return 9;
+}
+
+TEST_CASE("where the family is refused, sockets come from /dev/sluice, and the reason says so") {
+  struct Case {
+    const char* parameters;
+    int error;  // of socket(); 0: as it is
+    const char* says;
+  };
+  Case c = GENERATE(Case{"", 0, "by socket family 19"}, Case{"family=0", 0, "by /dev/sluice, since the kernel has no socket family 19"},
+                    Case{"", EAFNOSUPPORT, "by /dev/sluice, since the kernel has no socket family 19"},
+                    Case{"", EPERM, "by /dev/sluice, since this process may not use socket family 19"},
+                    Case{"", ESOCKTNOSUPPORT, "by /dev/sluice, since socket family 19 is another protocol's here"});
+  INFO(c.parameters << " " << c.error);
+  Module module(c.parameters);
+  make_device();
+  Wire wire;
+  // The filter stays with its process.
+  pid_t child = ::fork();
+  if (child == 0) ::_exit(talk_by(wire, c.error, c.says));
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WEXITSTATUS(status) == 0);
+  ::unlink("/dev/sluice");
+}
+
+TEST_CASE("where both doors are shut, the error names the one that can be opened") {
+  Module module("family=0");
+  ::unlink("/dev/sluice");
+  auto context = small_context();
+  auto without = context->connect("kmod://lo/02:00:00:00:00:0b:7");
+  CHECK(without.status() == Code::kUnsupported);
+  make_device();
+  ::chmod("/dev/sluice", 0600);
+  pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(65534, 65534, 65534) != 0) ::_exit(1);
+    auto ours = small_context();
+    auto kept_out = ours->connect("kmod://lo/02:00:00:00:00:0b:7");
+    bool good = kept_out.status() == Code::kAccessDenied && kept_out.status().detail().find("chmod 666 /dev/sluice") != std::string_view::npos;
+    ::_exit(good ? 0 : 2);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WEXITSTATUS(status) == 0);
+  ::unlink("/dev/sluice");
 }
 
 TEST_CASE("without the module, and where it keeps strangers out, the error says what to do") {

@@ -64,6 +64,7 @@ class KmodConnection final : public DirectConnection, private EventHandler {
   const wire::Hello& ours() const { return ours_; }
   const wire::Hello& theirs() const { return theirs_; }
   const KmodPlace& peer() const { return peer_; }
+  const KmodDoor& door() const { return socket_.door(); }
   Path bulk_path() const override { return Path::kModule; }
   std::string local_name() const override { return socket_.text_of(socket_.own()); }
   std::string peer_name() const override { return socket_.text_of(peer_); }

@@ -115,6 +115,7 @@ Result<std::shared_ptr<EndpointCore>> KmodProvider::make_endpoint(std::unique_pt
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   }
   wire::Hello ours = connection->ours(), theirs = connection->theirs();
+  std::string reason = "kmod: was asked for; " + connection->door().text();
   auto link = std::make_unique<DirectLink>(*this, std::move(connection), traits);
   DirectLink* raw = link.get();
   auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
@@ -123,7 +124,7 @@ Result<std::shared_ptr<EndpointCore>> KmodProvider::make_endpoint(std::unique_pt
       .ours = ours,
       .peer = theirs,
       .options = options,
-      .reason = "kmod: was asked for",
+      .reason = std::move(reason),
   });
   connections_.push_back({session, raw});
   note_use();
@@ -190,8 +191,8 @@ Instant KmodProvider::next_timeout() {
 }
 
 std::string KmodProvider::explain() const {
-  Status usable = kmod_usable();
-  return usable.ok() ? "usable for kmod:// addresses" : std::string(usable.detail());
+  Result<KmodDoor> usable = kmod_usable();
+  return usable.ok() ? "usable for kmod:// addresses, " + usable->text() : std::string(usable.status().detail());
 }
 
 // ---- listening

@@ -1,5 +1,6 @@
 #include <sluice/l2/kmod_socket.h>
 
+#include <fcntl.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -13,6 +14,8 @@
 #include <fstream>
 #include <utility>
 
+#include <sluice/base/counters.h>
+
 #include "kernel_compat/slp/slp.h"
 #include "kernel_compat/uapi/sluice.h"
 
@@ -21,7 +24,10 @@ namespace {
 
 constexpr const char* kOrigin = "l2/kmod_socket";
 constexpr const char* kParameterFile = "/sys/module/sluice/parameters/family";
+constexpr const char* kDevice = "/dev/sluice";
 constexpr const char* kRemedy = "sudo modprobe sluice; kernel_compat/README.md says how to build and install it";
+
+Counter by_device_count("kmod.sockets_by_device");
 
 Status refused(Code code, std::string why, int error) { return Status(code, Scope::kOperation, kOrigin, std::move(why), error); }
 
@@ -43,18 +49,46 @@ bool is_ours(int fd) {
   return ::getsockopt(fd, SOL_SLUICE, SLUICE_PEERS, &value, &length) == 0 && value >= 1 && value <= SLUICE_MAX_PEERS;
 }
 
-Result<Fd> any_socket(int& number) {
+// Of the family. 0, or errno.
+int by_family(KmodDoor& door, Fd& out) {
+  out = Fd(::socket(door.family, SOCK_RDM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (out.value() < 0) return errno;
+  return is_ours(out.value()) ? 0 : EPROTONOSUPPORT;
+}
+
+// Of the device. 0, or errno; ENOENT: there is none.
+int by_device(Fd& out) {
+  Fd device(::open(kDevice, O_RDWR | O_CLOEXEC));
+  if (device.value() < 0) return errno == ENXIO || errno == ENODEV ? ENOENT : errno;
+  out = Fd(::ioctl(device.value(), SLUICE_SOCKET, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (out.value() < 0) return errno == ENOTTY ? ENOENT : errno;
+  return is_ours(out.value()) ? 0 : ENOENT;
+}
+
+bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
+
+Result<Fd> any_socket(KmodDoor& door) {
+  Fd made;
   bool told = false;
-  std::tie(number, told) = family();
-  Fd made(::socket(number, SOCK_RDM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  std::tie(door.family, told) = family();
+  int error = by_family(door, made);
   // The kernel may have loaded the module just now, with another number.
-  if (made.value() < 0 && !told && family().second) {
-    std::tie(number, told) = family();
-    made = Fd(::socket(number, SOCK_RDM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (error != 0 && !told && family().second) {
+    std::tie(door.family, told) = family();
+    error = by_family(door, made);
   }
-  if (made.value() < 0) return no_kmod_socket(errno, number, told);
-  if (!is_ours(made.value())) return no_kmod_socket(EPROTONOSUPPORT, number, told);
-  return made;
+  if (error == 0) return made;
+  if (is_shortage(error)) return no_kmod_socket(error, door.family, told);
+  int other = by_device(made);
+  if (other == 0) {
+    door.refused = error;
+    by_device_count.add();
+    return made;
+  }
+  if (other == EACCES) {
+    return refused(Code::kAccessDenied, "socket family " + std::to_string(door.family) + " is refused here, and " + kDevice + " may not be opened; sudo chmod 666 " + kDevice, other);
+  }
+  return no_kmod_socket(is_shortage(other) || other == EPERM ? other : error, door.family, told);
 }
 
 Status unbound(int error, const std::string& interface, uint16_t port) {
@@ -99,9 +133,21 @@ Status no_kmod_socket(int error, int family, bool told) {
   return refused(Code::kUnsupported, "socket family " + number + " is another protocol's here, and the kernel module `sluice` is not loaded; " + kRemedy, error);
 }
 
-Status kmod_usable() {
-  int number = 0;
-  return any_socket(number).status();
+Result<KmodDoor> kmod_usable() {
+  KmodDoor door;
+  SLUICE_RETURN_IF_ERROR(any_socket(door).status());
+  return door;
+}
+
+std::string KmodDoor::text() const {
+  std::string number = "socket family " + std::to_string(family);
+  switch (refused) {
+    case 0: return "by " + number;
+    case EAFNOSUPPORT: return std::string("by ") + kDevice + ", since the kernel has no " + number;
+    case EACCES:
+    case EPERM: return std::string("by ") + kDevice + ", since this process may not use " + number;
+    default: return std::string("by ") + kDevice + ", since " + number + " is another protocol's here";
+  }
 }
 
 KmodSocket::KmodSocket(KmodSocket&& other) noexcept { *this = std::move(other); }
@@ -109,7 +155,7 @@ KmodSocket::KmodSocket(KmodSocket&& other) noexcept { *this = std::move(other); 
 KmodSocket& KmodSocket::operator=(KmodSocket&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(interface_, other.interface_);
-  std::swap(family_, other.family_);
+  std::swap(door_, other.door_);
   std::swap(ifindex_, other.ifindex_);
   std::swap(own_, other.own_);
   std::swap(ring_, other.ring_);
@@ -124,7 +170,7 @@ KmodSocket::~KmodSocket() {
 
 Result<KmodSocket> KmodSocket::open(const std::string& interface, uint16_t port) {
   KmodSocket made;
-  SLUICE_TRY(made.fd_, any_socket(made.family_));
+  SLUICE_TRY(made.fd_, any_socket(made.door_));
   made.interface_ = interface;
   made.ifindex_ = ::if_nametoindex(interface.c_str());
   if (made.ifindex_ == 0) return unbound(ENODEV, interface, port);
@@ -147,7 +193,7 @@ std::string KmodSocket::text_of(const KmodPlace& place) const {
 
 sockaddr_sluice KmodSocket::address_of(const KmodPlace& place) const {
   sockaddr_sluice out{};
-  out.family = static_cast<uint16_t>(family_);
+  out.family = static_cast<uint16_t>(door_.family);
   out.ifindex = ifindex_;
   out.port = place.port;
   std::memcpy(out.mac, place.mac.data(), place.mac.size());

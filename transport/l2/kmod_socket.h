@@ -29,8 +29,15 @@ std::optional<int> family_of(const std::string& parameter_text);
 // where only a module that is there tells it.
 Status no_kmod_socket(int error, int family, bool told);
 
-// Ok if this process can open the module's sockets, else why not and what to do. Cost: a few system calls.
-Status kmod_usable();
+// How sockets of the module are had here: by the family's number, or, where that is refused, by /dev/sluice.
+struct KmodDoor {
+  int family = 0;   // also of addresses
+  int refused = 0;  // what socket() said; 0: it is the door
+  std::string text() const;
+};
+
+// The door if this process can open the module's sockets, else why not and what to do. Cost: a few system calls.
+Result<KmodDoor> kmod_usable();
 
 // A port of a machine on the interface's network.
 struct KmodPlace {
@@ -70,6 +77,7 @@ class KmodSocket {
   int fd() const { return fd_.value(); }
   const KmodPlace& own() const { return own_; }
   const std::string& interface() const { return interface_; }
+  const KmodDoor& door() const { return door_; }
   std::string text_of(const KmodPlace& place) const;  // kmod://eth0/02:...:0b:7
 
   // 0 or errno, as all below.
@@ -102,7 +110,7 @@ class KmodSocket {
 
   Fd fd_;
   std::string interface_;
-  int family_ = 0;
+  KmodDoor door_;
   uint32_t ifindex_ = 0;
   KmodPlace own_;
   sluice_ring* ring_ = nullptr;

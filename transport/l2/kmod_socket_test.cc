@@ -36,6 +36,13 @@ TEST_CASE("a missing module is told apart from one that keeps us out, each with 
   }
 }
 
+TEST_CASE("which door it was is said, and why it was not the other", "[kmod]") {
+  CHECK(KmodDoor{.family = 19}.text() == "by socket family 19");
+  CHECK(KmodDoor{.family = 19, .refused = EAFNOSUPPORT}.text() == "by /dev/sluice, since the kernel has no socket family 19");
+  CHECK(KmodDoor{.family = 27, .refused = EPERM}.text() == "by /dev/sluice, since this process may not use socket family 27");
+  CHECK(KmodDoor{.family = 19, .refused = ESOCKTNOSUPPORT}.text() == "by /dev/sluice, since socket family 19 is another protocol's here");
+}
+
 TEST_CASE("a HELLO is marked for answers from another socket, and only one that is", "[kmod]") {
   wire::Hello hello;
   CHECK_FALSE(takes_other_socket(hello));

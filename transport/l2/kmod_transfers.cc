@@ -12,6 +12,7 @@
 #include <sluice/l2/kmod_connection.h>
 
 #include "kernel_compat/slp/slp.h"
+#include "kernel_compat/uapi/sluice.h"
 
 namespace sluice::l2 {
 namespace {

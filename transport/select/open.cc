@@ -62,10 +62,10 @@ PathReport explain_verbs() {
 }
 
 PathReport explain_module() {
-  Status usable = l2::kmod_usable();
+  auto usable = l2::kmod_usable();
   return {.path = Path::kModule,
           .usable = usable.ok(),
-          .why = usable.ok() ? "for peers on the same Ethernet, by kmod:// addresses" : std::string(usable.detail()),
+          .why = usable.ok() ? "for peers on the same Ethernet, by kmod:// addresses; " + usable->text() : std::string(usable.status().detail()),
           .properties = l2::kmod_traits().properties};
 }
 
