@@ -20,6 +20,9 @@ CASES = [
     ("tcp_pingpong", ["--mode", "blocking", "-n", "200"], "one_way_ns"),
     ("tcp_pingpong", ["--mode", "spinning", "-n", "200"], "one_way_ns"),
     ("tcp_pingpong", ["--mode", "epoll", "-n", "200"], "one_way_ns"),
+    ("udp_pingpong", ["--mode", "blocking", "-n", "200"], "one_way_ns"),
+    ("udp_pingpong", ["--mode", "spinning", "-n", "200"], "one_way_ns"),
+    ("udp_pingpong", ["--mode", "epoll", "--size", "65507", "-n", "200"], "one_way_ns"),
     ("unix_byte_wake", ["--mode", "epoll", "-n", "200"], "one_way_ns"),
     ("unix_byte_wake", ["--mode", "poll", "-n", "200"], "one_way_ns"),
     ("unix_byte_wake", ["--mode", "blocking", "-n", "200"], "one_way_ns"),
@@ -69,6 +72,7 @@ WIRE_CASES = [
     ("udp_bulk", ["--mode", "joined", "--size", "4000000", "-n", "8"], "seconds"),
     ("udp_bulk", ["--mode", "single", "--size", "4000000", "-n", "8"], "seconds"),
     ("tcp_pingpong", ["--mode", "epoll", "-n", "200"], "one_way_ns"),
+    ("udp_pingpong", ["--mode", "blocking", "--size", "16384", "-n", "200"], "one_way_ns"),
     ("tcp_bulk", ["--size", "1048576", "-n", "64"], "seconds"),
 ]
 WIRE = [sys.executable, os.path.join("benchmarks", "wire.py"), "--mtu", "9000", "--"]
@@ -172,6 +176,11 @@ class EveryBareProgram(unittest.TestCase):
                 self.assertEqual(done.returncode, 2)
                 self.assertIn("--sise", done.stderr)
                 self.assertIn("for example", done.stderr)
+
+    def test_a_datagram_that_is_too_large_is_refused(self):
+        done = run("udp_pingpong", ["--size", "65508", "-n", "1"])
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("65507", done.stderr)
 
     def test_is_ended_by_its_own_time_limit(self):
         done = run("tcp_pingpong", ["-n", "4000000000", "--limit-seconds", "1"])

@@ -1,5 +1,5 @@
-// A round trip of `size` bytes over a connected stream socket, in the two ways
-// a process can wait. Shared by tcp_pingpong and unix_byte_wake.
+// A round trip of `size` bytes over a connected socket, in the ways a process can
+// wait. Shared by tcp_pingpong, udp_pingpong and unix_byte_wake.
 #pragma once
 
 #include "benchmarks/bare/program.h"

@@ -1,4 +1,4 @@
-// Loopback TCP and Unix socket pairs (see sockets.h).
+// Loopback TCP, UDP and Unix socket pairs (see sockets.h).
 #include "benchmarks/bare/sockets.h"
 
 #include <arpa/inet.h>
@@ -50,6 +50,31 @@ SocketPair tcp_pair() {
   return pair;
 }
 
+// A socket of that end, bound to a port of the kernel's choice, and its address.
+int udp_socket(End end, sockaddr_in& address) {
+  if (have_wire()) enter(end);
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) die("socket");
+  address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = ipv4_of(end);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  socklen_t length = sizeof address;
+  if (bind(fd, generic, length) != 0) die("bind");
+  if (getsockname(fd, generic, &length) != 0) die("getsockname");
+  return fd;
+}
+
+SocketPair udp_pair() {
+  sockaddr_in near, far;
+  SocketPair pair;
+  pair.peer_side = udp_socket(End::kFar, far);
+  pair.measuring_side = udp_socket(End::kNear, near);
+  if (connect(pair.peer_side, reinterpret_cast<sockaddr*>(&near), sizeof near) != 0) die("connect");
+  if (connect(pair.measuring_side, reinterpret_cast<sockaddr*>(&far), sizeof far) != 0) die("connect");
+  return pair;
+}
+
 // Advances past `bytes` that the kernel took; returns the first unfinished segment.
 iovec* advance(iovec* segment, iovec* end, size_t bytes) {
   while (segment != end && bytes >= segment->iov_len) bytes -= segment++->iov_len;
@@ -91,6 +116,7 @@ void move_all(Call call, const char* what, iovec* segments, int count, size_t by
 
 SocketPair connected_pair(Family family) {
   if (family == Family::kTcp) return tcp_pair();
+  if (family == Family::kUdp) return udp_pair();
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) die("socketpair");
   return {ends[0], ends[1]};
