@@ -4,11 +4,14 @@ what is wasted on purpose shows. As bare/bare_test.py for the bare ones. Must no
 import json
 import os
 import subprocess
+import sys
+import tempfile
+import time
 import unittest
 
 FOLDER = "benchmarks"
 
-# (program, flags, nanoseconds to waste: far more than the program takes by itself)
+# (program, flags, nanoseconds to waste: far more than the program takes by itself). The last flag is how many times.
 CASES = [
     ("cache_victim", ["--mode", "alone", "--working-set", "4096", "-n", "3"], 100_000),
     ("cache_victim", ["--mode", "after_memcpy", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
@@ -18,7 +21,15 @@ CASES = [
     ("slp_frame", ["--mode", "header", "-n", "1000"], 100_000),
     ("slp_frame", ["--mode", "protocol", "--size", "100000", "-n", "5"], 1_000_000),
     ("slp_frame", ["--mode", "placed", "--size", "100000", "-n", "5"], 1_000_000),
+    ("waiting", ["--mode", "shm_steady_adaptive", "--gap-us", "20", "-n", "50"], 1_000_000),
+    ("waiting", ["--mode", "shm_bursts_sleep", "--gap-us", "20", "-n", "50"], 1_000_000),
+    ("waiting", ["--mode", "tcp_steady_adaptive", "--gap-us", "20", "-n", "50"], 1_000_000),
+    ("waiting", ["--mode", "tcp_bursts_spin", "--gap-us", "20", "-n", "50"], 1_000_000),
 ]
+
+
+def times_of(line):
+    return line["one_way_ns"] if "one_way_ns" in line else {name: value * 1e9 for name, value in line["seconds"].items()}
 
 
 def run(program, flags):
@@ -34,7 +45,7 @@ class EveryProgram(unittest.TestCase):
                 line = json.loads(done.stdout)
                 self.assertEqual((line["name"], line["verified"]), (program, True))
                 self.assertGreater(line["cpu_seconds"], 0)
-                times = line["seconds"]
+                times = times_of(line)
                 self.assertTrue(0 < times["min"] <= times["p50"] <= times["max"], times)
 
     def test_prints_no_figure_when_one_bit_is_wrong(self):
@@ -49,7 +60,77 @@ class EveryProgram(unittest.TestCase):
             with self.subTest(program=program, flags=flags):
                 done = run(program, flags[:-1] + ["1", "--slow-ns", str(wasted_ns)])
                 self.assertEqual(done.returncode, 0, done.stderr)
-                self.assertGreaterEqual(json.loads(done.stdout)["seconds"]["min"] * 1e9, wasted_ns * 0.999)
+                self.assertGreaterEqual(times_of(json.loads(done.stdout))["min"], wasted_ns * 0.999)
+
+    def test_of_waiting_says_what_the_waiter_used_for_a_message(self):
+        line = json.loads(run("waiting", ["--mode", "shm_steady_spin", "--gap-us", "2000", "-n", "20"]).stdout)
+        self.assertEqual(line["gap_us"], 2000)
+        self.assertAlmostEqual(line["cpu_ns_per_message"] * 20e-9, line["cpu_seconds"])
+
+
+def script(folder, name, text):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\n" + text + "\n")
+    os.chmod(path, 0o755)
+    return path
+
+
+# Moves 2 GB in 4 seconds, as it says.
+RESULT = {"test": "t", "transport": "x", "size_bytes": 1, "errors": 0, "verified_bytes": 1, "bytes_per_second": 5e8, "seconds": 4}
+PERF = f"""while [ $# -gt 1 ]; do shift; done; echo '{json.dumps({"results": [RESULT]})}' > $1"""
+
+
+class CpuOfTheMachine(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.perf = script(self.folder.name, "perf", PERF)
+
+    def run_it(self, soaker):
+        command = [sys.executable, "-B", os.path.join(FOLDER, "machine_cpu.py"), *(["--soaker", script(self.folder.name, "soaker", soaker)] if soaker else []), self.perf]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    def test_is_what_the_soaker_was_not_left_with_and_the_task_clock_stands_beside(self):
+        done = self.run_it("""echo calibrated; read go; cat >/dev/null; echo '{"used_seconds": 1.5}'""")
+        line = json.loads(done.stdout)
+        self.assertEqual((line["cpu_seconds_per_gb"], line["verified"]), (0.75, True), done.stderr)
+        self.assertGreater(line["task_seconds_per_gb"], 0)
+        self.assertGreaterEqual(json.loads(self.run_it(None).stdout)["cpu_seconds_per_gb"], 0)
+
+    def test_is_nothing_where_the_soaker_does_not_do_its_part(self):
+        for soaker in ("exit 1", "echo calibrated; read go; cat >/dev/null; exit 4"):
+            done = self.run_it(soaker)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertEqual(done.stdout, "")
+
+
+class TheSoaker(unittest.TestCase):
+    def start(self, *flags):
+        process = subprocess.Popen([os.path.join(FOLDER, "bare", "soaker"), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(process.stdout.readline(), "calibrated\n")
+        return process
+
+    def test_soaks_at_idle_priority_and_counts_what_others_used(self):
+        process = self.start()
+        threads = [int(each) for each in os.listdir(f"/proc/{process.pid}/task") if int(each) != process.pid]
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        burnt = time.process_time()
+        while time.process_time() - burnt < 0.3:
+            pass
+        policies = {os.sched_getscheduler(each) for each in threads}
+        out, errors = process.communicate()
+        line = json.loads(out)
+        self.assertEqual(policies, {os.SCHED_IDLE}, errors)
+        self.assertEqual((len(threads), line["verified"]), (line["cpus"], True))
+        self.assertGreaterEqual(line["used_seconds"], 0.25)  # we alone had 0.3 s of a CPU; a calibration may be 15 % off
+        self.assertGreater(line["blocks_per_second"], 0)
+
+    def test_prints_nothing_when_more_is_left_than_there_was(self):
+        process = self.start("--corrupt")
+        out, errors = process.communicate("go\n")
+        self.assertEqual((process.returncode, out), (4, ""), errors)
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ def _from_line(line):
         "seconds": _p50(line.get("seconds")),
         "bytes_per_second": line.get("bytes_per_second"),
         "cpu_seconds_per_gb": line.get("cpu_seconds_per_gb"),
+        "cpu_ns_per_message": line.get("cpu_ns_per_message"),
     }
     return _record(identity, metrics, line.get("verified", False))
 

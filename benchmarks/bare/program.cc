@@ -44,6 +44,11 @@ void parse_or_exit(Options& options, int argc, char** argv) {
     app.add_option("--hit-percent", options.hit_percent, "of a hundred buffers that are moved, those that are registered already")
         ->check(CLI::Range(uint64_t{0}, uint64_t{100}));
   }
+  if (options.gap_us != 0) {
+    app.add_option("--gap-us", options.gap_us, "microseconds between messages")
+        ->check(CLI::Range(uint64_t{1}, uint64_t{1000000}))
+        ->capture_default_str();
+  }
   if (options.working_set != 0) {
     app.add_option("--working-set", options.working_set, "bytes that the victim walks")
         ->check(CLI::Range(uint64_t{128}, uint64_t{4} << 30))
