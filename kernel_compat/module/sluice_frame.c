@@ -147,7 +147,7 @@ static void take_hello(struct sluice_sock *ss, const u8 *mac, const struct slp_b
 
 	slp_decode_hello(frame->data + SLP_BASE_BYTES, &hello);
 	if (known && known->peer_nonce == hello.nonce) { /* our answer was lost */
-		slp_on_frame(known->session, ss->now, frame);
+		slp_on_decoded_frame(known->session, ss->now, frame, base);
 		sluice_peer_pump(known, out);
 		return;
 	}
@@ -172,10 +172,11 @@ static void take_hello(struct sluice_sock *ss, const u8 *mac, const struct slp_b
 	remember_meeting(ss, mac, &met);
 }
 
-static enum slp_drop give(struct sluice_peer *peer, const struct slp_frame *frame, struct sk_buff_head *out)
+static enum slp_drop give(struct sluice_peer *peer, const struct slp_frame *frame, const struct slp_base *base,
+			  struct sk_buff_head *out)
 {
 	struct sluice_sock *ss = peer->owner;
-	enum slp_drop drop = slp_on_frame(peer->session, ss->now, frame);
+	enum slp_drop drop = slp_on_decoded_frame(peer->session, ss->now, frame, base);
 
 	if (drop != SLP_TAKEN)
 		sluice_count(sluice_sock_net(ss), SLUICE_FRAMES_DROPPED);
@@ -192,7 +193,7 @@ static void take_nack(struct sluice_sock *ss, const u8 *mac, const struct slp_ba
 
 	for (i = 0; i < ss->peers_end; ++i)
 		if (sluice_peer_is_at(ss->peers[i], mac, base->source_port) && !ss->peers[i]->over)
-			give(ss->peers[i], frame, out);
+			give(ss->peers[i], frame, base, out);
 }
 
 static void take(struct sluice_sock *ss, const u8 *mac, const struct slp_base *base, const struct slp_frame *frame,
@@ -214,7 +215,7 @@ static void take(struct sluice_sock *ss, const u8 *mac, const struct slp_base *b
 		return;
 	}
 	peer = sluice_peer_numbered(ss, base->connection);
-	if (peer && !peer->over && ether_addr_equal(peer->mac, mac) && give(peer, frame, out) != SLP_DROP_SESSION)
+	if (peer && !peer->over && ether_addr_equal(peer->mac, mac) && give(peer, frame, base, out) != SLP_DROP_SESSION)
 		return;
 	sluice_count(sluice_sock_net(ss), SLUICE_FRAMES_OF_NOBODY);
 	refuse(ss, mac, frame, out);

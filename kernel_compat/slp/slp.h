@@ -153,6 +153,10 @@ enum slp_status slp_accept(void *memory, const struct slp_config *config, const 
 
 /* A sealed frame's memory is written: what was sealed is opened in place. */
 enum slp_drop slp_on_frame(struct slp_session *s, uint64_t now, const struct slp_frame *frame);
+/* The same for whoever has looked already, to find the session: `base` is what slp_decode_base()
+ * took this frame for. */
+enum slp_drop slp_on_decoded_frame(struct slp_session *s, uint64_t now, const struct slp_frame *frame,
+				   const struct slp_base *base);
 /* When slp_on_timer() has something to do; it may be called at any time. */
 uint64_t slp_next_timeout(const struct slp_session *s);
 void slp_on_timer(struct slp_session *s, uint64_t now);

@@ -13,13 +13,13 @@ static void set_bit(uint64_t *bits, uint64_t unit)
 }
 
 /* Moves the floor over what is set, which is cleared for the units a window further on. */
-static uint64_t advance(uint64_t *bits, uint64_t floor)
+static void advance(struct slp_sink *sink)
 {
-	while (test_bit(bits, floor)) {
-		bits[floor % SLP_TRANSFER_UNITS / 64] &= ~((uint64_t)1 << floor % 64);
-		++floor;
+	while (test_bit(sink->bits, sink->floor)) {
+		sink->bits[sink->floor % SLP_TRANSFER_UNITS / 64] &= ~((uint64_t)1 << sink->floor % 64);
+		++sink->floor;
+		--sink->beyond;
 	}
-	return floor;
 }
 
 static uint32_t unit_bytes(uint64_t total, uint64_t unit)
@@ -36,6 +36,12 @@ static uint64_t place_new(struct slp_session *s, struct slp_sink *sink, const st
 	uint32_t at = SLP_BASE_BYTES + SLP_DATA_BYTES, run = 0;
 	uint64_t placed = 0, from = unit;
 
+	/* In order, and nothing is here beyond: as nearly all are. */
+	if (unit == sink->floor && sink->beyond == 0) {
+		s->config.ops->place(s->config.user, sink->cookie, sink->base + unit * SLP_UNIT_BYTES, frame, at, bytes);
+		sink->floor += (bytes + SLP_UNIT_BYTES - 1) / SLP_UNIT_BYTES;
+		return bytes;
+	}
 	while (bytes > 0) {
 		uint32_t step = unit_bytes(sink->total, unit);
 		bool fresh = unit >= sink->floor && !test_bit(sink->bits, unit);
@@ -45,6 +51,7 @@ static uint64_t place_new(struct slp_session *s, struct slp_sink *sink, const st
 				from = unit;
 			run += step;
 			set_bit(sink->bits, unit);
+			++sink->beyond;
 		}
 		at += step;
 		bytes -= step;
@@ -56,7 +63,7 @@ static uint64_t place_new(struct slp_session *s, struct slp_sink *sink, const st
 			run = 0;
 		}
 	}
-	sink->floor = advance(sink->bits, sink->floor);
+	advance(sink);
 	return placed;
 }
 

@@ -356,6 +356,13 @@ static void detect_losses(struct slp_session *s, uint64_t now)
 	pop_settled(s);
 }
 
+/* Most frames of a transfer say what the one before them said. Time has passed: the timers see that. */
+static bool said_before(const struct slp_session *s, const struct slp_base *base, uint32_t count)
+{
+	return count == 0 && s->largest_acked > 0 && base->ack == (uint32_t)s->largest_acked &&
+	       base->ack_run == s->acked_run && base->ce_count == s->peer_ce;
+}
+
 enum slp_drop slp_on_ack(struct slp_session *s, uint64_t now, const struct slp_base *base, const uint8_t *pairs,
 			 uint32_t count)
 {
@@ -366,6 +373,10 @@ enum slp_drop slp_on_ack(struct slp_session *s, uint64_t now, const struct slp_b
 
 	if (!(base->flags & SLP_FLAG_ACK))
 		return count > 0 ? SLP_DROP_CONTENT : SLP_TAKEN;
+	if (said_before(s, base, count)) {
+		slp_set_probe_timer(s, now);
+		return SLP_TAKEN;
+	}
 	largest = slp_expand_number(slp_max(s->largest_acked, 1), base->ack);
 	if (largest == 0 || largest >= s->next_number || base->ack_run >= largest)
 		return SLP_DROP_ACK;
@@ -380,8 +391,10 @@ enum slp_drop slp_on_ack(struct slp_session *s, uint64_t now, const struct slp_b
 	if (newest < s->sent_next && sent_at(s, newest)->number == largest && largest > s->largest_acked &&
 	    sent_at(s, newest)->state != SLP_SENT_DONE && sent_at(s, newest)->time >= s->sample_from)
 		take_rtt(s, now - sent_at(s, newest)->time, age);
-	if (largest > s->largest_acked)
+	if (largest >= s->largest_acked) {
 		s->largest_acked = largest;
+		s->acked_run = base->ack_run;
+	}
 	low = largest - base->ack_run;
 	news = ack_range(s, low, largest);
 	for (i = 0; i < count; ++i) {

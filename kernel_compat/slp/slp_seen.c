@@ -53,7 +53,7 @@ static void clear_between(struct slp_window *window, uint64_t from, uint64_t to)
 void slp_window_add(struct slp_window *window, uint64_t number)
 {
 	if (number > window->largest) {
-		clear_between(window, window->largest + 1, number + 1);
+		clear_between(window, window->largest + 1, number);
 		window->largest = number;
 	}
 	window->bits[number % SLP_SEEN_FRAMES / 64] |= (uint64_t)1 << number % 64;

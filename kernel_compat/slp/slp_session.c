@@ -296,8 +296,11 @@ static enum slp_drop on_numbered(struct slp_session *s, const struct slp_frame *
 /* Time in which nobody called although something was due: this end slept, not the peer. */
 static void note_time(struct slp_session *s, uint64_t now)
 {
-	uint64_t due = slp_next_timeout(s);
+	uint64_t due;
 
+	if (now == s->last_heard)
+		return; /* another frame of one batch */
+	due = slp_next_timeout(s);
 	if (due >= now || now - due < s->config.dead_ns / 4)
 		return;
 	s->last_heard = slp_min(now, s->last_heard + (now - due));
@@ -305,42 +308,51 @@ static void note_time(struct slp_session *s, uint64_t now)
 	s->sample_from = now;
 }
 
-static enum slp_drop take_frame(struct slp_session *s, uint64_t now, const struct slp_frame *frame)
+static enum slp_drop take_frame(struct slp_session *s, uint64_t now, const struct slp_frame *frame,
+				const struct slp_base *base)
 {
-	struct slp_base base;
-	enum slp_drop drop = slp_decode_base(frame->data, frame->present, frame->bytes, &base);
-
-	if (drop != SLP_TAKEN)
-		return drop;
-	if (base.destination_port != s->config.source_port || base.source_port != s->config.destination_port)
+	if (base->destination_port != s->config.source_port || base->source_port != s->config.destination_port)
 		return SLP_DROP_SESSION;
 	if (s->state == SLP_DOWN)
 		return SLP_DROP_STATE;
-	if (base.type == SLP_NACK)
-		return on_nack(s, frame, &base);
-	if (base.type != SLP_HELLO && base.connection != s->config.connection)
+	if (base->type == SLP_NACK)
+		return on_nack(s, frame, base);
+	if (base->type != SLP_HELLO && base->connection != s->config.connection)
 		return SLP_DROP_SESSION;
-	if (base.type <= SLP_RETRY)
-		return on_handshake(s, frame, &base, now);
+	if (base->type <= SLP_RETRY)
+		return on_handshake(s, frame, base, now);
 	if (s->state != SLP_UP)
 		return SLP_DROP_STATE;
-	if (!(base.flags & SLP_FLAG_SEALED) == s->sealed)
+	if (!(base->flags & SLP_FLAG_SEALED) == s->sealed)
 		return SLP_DROP_UNSEALED;
-	return base.session == s->tag ? on_numbered(s, frame, &base, now) : SLP_DROP_SESSION;
+	return base->session == s->tag ? on_numbered(s, frame, base, now) : SLP_DROP_SESSION;
 }
 
-enum slp_drop slp_on_frame(struct slp_session *s, uint64_t now, const struct slp_frame *frame)
+enum slp_drop slp_on_decoded_frame(struct slp_session *s, uint64_t now, const struct slp_frame *frame,
+				   const struct slp_base *base)
 {
 	enum slp_drop drop;
 
 	note_time(s, now);
-	drop = take_frame(s, now, frame);
+	drop = take_frame(s, now, frame, base);
 	if (drop == SLP_TAKEN) {
 		++s->counters.frames_received;
 		s->counters.bytes_received += frame->bytes;
 	} else {
 		++s->counters.dropped[drop];
 	}
+	return drop;
+}
+
+enum slp_drop slp_on_frame(struct slp_session *s, uint64_t now, const struct slp_frame *frame)
+{
+	struct slp_base base;
+	enum slp_drop drop = slp_decode_base(frame->data, frame->present, frame->bytes, &base);
+
+	if (drop == SLP_TAKEN)
+		return slp_on_decoded_frame(s, now, frame, &base);
+	note_time(s, now);
+	++s->counters.dropped[drop];
 	return drop;
 }
 

@@ -96,6 +96,7 @@ struct slp_sink {
 	uint64_t placed;  /* bytes */
 	uint64_t floor;	  /* unit: all before is in place */
 	uint64_t bits[SLP_TRANSFER_UNITS / 64]; /* units from floor on, as a ring */
+	uint32_t beyond;  /* how many of these are set */
 	uint32_t handle;  /* pushes: into this; pulls: out of this */
 	uint64_t from;	  /* pulls: offset in it */
 	uint32_t notice;
@@ -195,6 +196,7 @@ struct slp_session {
 	bool round_full; /* the window was a limit */
 	uint32_t mark_share; /* of 1024 */
 	uint16_t peer_ce;
+	uint16_t acked_run; /* what came last with largest_acked: numbers in a row below it */
 	uint64_t pace_at, pace_credit, paced_until;
 	uint64_t since_request; /* bytes sent since an answer was asked for */
 	uint32_t large_lost; /* large frames lost in a row, small ones being answered */

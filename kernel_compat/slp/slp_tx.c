@@ -244,6 +244,7 @@ static bool send_lost(struct slp_session *s, uint64_t now, struct slp_tx *out)
 	return true;
 }
 
+/* Of a stream that has new. */
 static bool send_stream(struct slp_session *s, uint64_t now, struct slp_tx *out, uint32_t stream)
 {
 	struct slp_stream_tx *tx = &s->tx[stream];
@@ -251,7 +252,7 @@ static bool send_stream(struct slp_session *s, uint64_t now, struct slp_tx *out,
 	struct slp_sent entry = {.index = (uint16_t)stream, .generation = (uint16_t)tx->next_segment, .offset = tx->sent};
 	uint64_t end = stream == SLP_MESSAGES ? slp_min(tx->written, tx->limit) : tx->written;
 
-	if (!slp_stream_has_new(s, stream) || !slp_sent_room(s))
+	if (!slp_sent_room(s))
 		return false;
 	entry.bytes = (uint16_t)slp_min(end - tx->sent, eager_room(s));
 	if (stream == SLP_CONTROL ? s->in_flight > s->window + SLP_CONTROL_BEYOND
@@ -319,8 +320,8 @@ static bool poll_up(struct slp_session *s, uint64_t now, struct slp_tx *out)
 		ack_frame(s, now, out);
 		return true;
 	}
-	if (send_stream(s, now, out, SLP_CONTROL) || send_lost(s, now, out) || send_stream(s, now, out, SLP_MESSAGES) ||
-	    send_data(s, now, out))
+	if ((slp_stream_has_new(s, SLP_CONTROL) && send_stream(s, now, out, SLP_CONTROL)) || send_lost(s, now, out) ||
+	    (slp_stream_has_new(s, SLP_MESSAGES) && send_stream(s, now, out, SLP_MESSAGES)) || send_data(s, now, out))
 		return true;
 	if (s->ping_due && slp_sent_place(s, 0)) {
 		ping_frame(s, now, out);

@@ -218,9 +218,9 @@ bool Connection::drained() const { return stopped_ || slp_state_of(session_) != 
 
 // ---- frames and time
 
-bool Connection::on_frame(const slp_frame& frame, Instant now) {
+bool Connection::on_frame(const slp_frame& frame, const slp_base& base, Instant now) {
   now_ = now;
-  slp_drop drop = slp_on_frame(session_, nanoseconds(now), &frame);
+  slp_drop drop = slp_on_decoded_frame(session_, nanoseconds(now), &frame, &base);
   if (drop != SLP_TAKEN && drop != SLP_DROP_SESSION) count_drop(drop);  // the port counts those of nobody
   host_.activate(*this);
   return drop != SLP_DROP_SESSION;

@@ -20,6 +20,7 @@
 #include <sluice/l2/secret.h>
 #include <sluice/l2/timers.h>
 
+struct slp_base;
 struct slp_config;
 struct slp_frame;
 struct slp_hello;
@@ -109,7 +110,7 @@ class Connection final : public DirectConnection {
   std::string peer_name() const override;
 
   // From the port. False: not of this session.
-  bool on_frame(const slp_frame& frame, Instant now);
+  bool on_frame(const slp_frame& frame, const slp_base& base, Instant now);
   void restarted();
   void on_timer(Instant now);
   // The carrier takes no larger frames any more.

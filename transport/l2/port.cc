@@ -162,15 +162,15 @@ size_t Port::receive(ReceiveRoom& room, Instant& now) {
 void Port::take(const FrameIn& in, Instant now) {
   slp_frame frame{.data = in.data, .present = in.bytes, .bytes = in.bytes, .ce = in.ce, .context = nullptr};
   slp_base base;
-  // What the bytes alone tell; the session looks again, since it trusts no carrier.
+  // What the bytes alone tell.
   slp_drop drop = slp_decode_base(in.data, in.bytes, in.bytes, &base);
   if (drop == SLP_TAKEN && !carrier_->pads() && in.bytes != whole_bytes(base)) drop = SLP_DROP_LENGTH;
   if (drop != SLP_TAKEN) return count_drop(drop);
-  if (base.type == SLP_HELLO) return take_hello(in, frame, {*in.from, base.source_port}, now);
+  if (base.type == SLP_HELLO) return take_hello(in, frame, base, now);
   // A NACK to a numbered frame names the connection of the one who sends it.
   bool by_place = base.type == SLP_NACK && base.connection == 0;
   Connection* connection = by_place ? find_living(places_.latest({*in.from, base.source_port})) : find(base.connection);
-  if (connection != nullptr && connection->place().peer == *in.from && connection->on_frame(frame, now)) {
+  if (connection != nullptr && connection->place().peer == *in.from && connection->on_frame(frame, base, now)) {
     if (connection->place().secret != nullptr && connection->became_confirmed()) end_predecessors(*connection);
     return;
   }
@@ -178,11 +178,12 @@ void Port::take(const FrameIn& in, Instant now) {
   refuse(in, frame, now);
 }
 
-void Port::take_hello(const FrameIn& in, const slp_frame& frame, const PeerPlace& place, Instant now) {
+void Port::take_hello(const FrameIn& in, const slp_frame& frame, const slp_base& base, Instant now) {
+  const PeerPlace place{*in.from, base.source_port};
   slp_hello hello;
   slp_decode_hello(in.data + SLP_BASE_BYTES, &hello);
   // Its answer was lost.
-  if (Connection* same = find_living(places_.find(place, hello.nonce))) return (void)same->on_frame(frame, now);
+  if (Connection* same = find_living(places_.find(place, hello.nonce))) return (void)same->on_frame(frame, base, now);
   if (listener_ == nullptr) return refuse(in, frame, now);
   slp_meeting met;
   switch (slp_listen(listening_.get(), nanoseconds(now), in.from->bytes.data(), in.from->size, &frame, &met)) {

@@ -13,6 +13,7 @@
 #include <sluice/l2/frames.h>
 #include <sluice/l2/places.h>
 
+struct slp_base;
 struct slp_listener;
 
 namespace sluice::l2 {
@@ -75,7 +76,7 @@ class Port final : public EventHandler {
   Port(Context& context, PortOwner& owner, OpenedCarrier opened);
   void on_event(uint32_t epoll_events) noexcept override;
   void take(const FrameIn& in, Instant now);
-  void take_hello(const FrameIn& in, const slp_frame& frame, const PeerPlace& place, Instant now);
+  void take_hello(const FrameIn& in, const slp_frame& frame, const slp_base& base, Instant now);
   void refuse(const FrameIn& in, const slp_frame& frame, Instant now);
   void reply(const FrameIn& in, const uint8_t* bytes, size_t count);
   Connection* find(uint32_t number) const;
