@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""The model of waiting.py's policies: that its library is the library, and what follows from it. All in virtual time."""
+import os
+import re
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+
+import waiting_model as model  # noqa: E402
+
+API = os.path.join("transport", "api")
+WAKE_US, SLEEP_CPU_US = 20.0, 15.0  # docs/performance.md
+# Wake, CPU of a sleep, and the budget that `sluice tune` chooses: 2.5 times the wake.
+MACHINES = [(5.0, 3.0, 12.5), (20.0, 15.0, 50.0), (60.0, 20.0, 150.0)]
+
+
+def read(name):
+    with open(os.path.join(API, name), encoding="utf-8") as file:
+        return file.read()
+
+
+class TheLibrary(unittest.TestCase):
+    def test_waits_in_the_model_as_in_its_source(self):
+        budget_ns = int(re.search(r"uint64_t spin_ns = ([\d']+);", read("tuning.h"))[1].replace("'", ""))
+        self.assertEqual(model.Library().budget, budget_ns / 1000)
+        source = read("context.cc")
+        for rule in ("typical_gap_ > longest_spin_) return false", "longest_spin_ * 4)", "(typical_gap_ * 7 + gap) / 8"):
+            self.assertIn(rule, source)
+
+    def test_polls_again_when_short_waits_come_back(self):
+        library = model.Library()
+        for _ in range(100):
+            library.waited(500.0, 0)
+        self.assertEqual(library.polls(0), 0)
+        for _ in range(100):
+            library.waited(10.0 + WAKE_US, 0)
+        self.assertEqual(library.polls(0), 60)
+
+
+class Costs(unittest.TestCase):
+    def costs(self, name):
+        gaps_of = model.patterns(4000)
+        return {pattern: sum(model.run(model.policies(WAKE_US, SLEEP_CPU_US)[name], gaps, WAKE_US, SLEEP_CPU_US)) for pattern, gaps in gaps_of.items()}
+
+    def test_of_a_wait_are_what_was_polled_or_the_budget_and_the_wake(self):
+        self.assertEqual(model.run(model.Fixed(60), [50.0], WAKE_US, SLEEP_CPU_US), (0.0, 50.0))
+        self.assertEqual(model.run(model.Fixed(60), [61.0], WAKE_US, SLEEP_CPU_US), (WAKE_US, 60 + SLEEP_CPU_US))
+        self.assertEqual(model.run(model.Fixed(0), [1.0], WAKE_US, SLEEP_CPU_US), (WAKE_US, SLEEP_CPU_US))
+
+    def test_of_one_who_knows_each_gap_are_the_least(self):
+        best = self.costs("oracle")
+        for name in model.policies(0, 0):
+            for pattern, cost in self.costs(name).items():
+                self.assertGreaterEqual(cost, best[pattern] - 1e-9, (name, pattern))
+
+    def test_are_nowhere_a_sixth_less_with_a_controller_of_the_budget(self):
+        for wake, sleep_cpu, budget in MACHINES + [(WAKE_US, SLEEP_CPU_US, 60.0)]:
+            for pattern, gaps in model.patterns(4000).items():
+                library, ladder = (sum(model.run(policy, gaps, wake, sleep_cpu)) for policy in (model.Library(budget), model.Ladder()))
+                self.assertGreaterEqual(ladder * 1.15, library, (wake, budget, pattern))
+
+
+if __name__ == "__main__":
+    unittest.main()
