@@ -318,11 +318,11 @@ class Worker {
     if (bystander_) (void)bystander_.close(after(now(), limit_));
     step(9);
     core_.reset();
-    echo_.all.clear();
     Instant limit = after(now(), kGrace);
-    auto outstanding = [&] { return context_->arena().statistics().outstanding; };
-    while (outstanding() > 0 && now() < limit) (void)context_->wait(after(now(), std::chrono::milliseconds(5)));
-    check(outstanding() == 0, std::to_string(outstanding()) + " allocations did not come home");
+    auto left = [&] { return context_->arena().statistics(); };
+    // What ends only now holds its buffers until it is taken.
+    for (echo_.all.clear(); left().outstanding > 0 && now() < limit; echo_.all.clear()) (void)context_->wait(after(now(), std::chrono::milliseconds(5)));
+    check(left().outstanding == 0, std::to_string(left().outstanding) + " allocations, of " + std::to_string(left().used_bytes) + " bytes, did not come home");
     listener_ = Listener();
     bystanders_ = Listener();
     context_.reset();
