@@ -84,10 +84,13 @@ void ndjson(const char* type, Json line) {
 }  // namespace
 
 void Output::begin(const EndpointInfo& link) {
+  if (options_.batch_line > 0 && (options_.format == Format::kText || options_.format == Format::kPerftest)) fmt::print("# {}\n", options_.batch_text);
   switch (options_.format) {
     case Format::kText: text_header(options_); break;
     case Format::kPerftest: perftest_header(options_, link); break;
-    case Format::kCsv: csv_header(options_); break;
+    case Format::kCsv:
+      if (options_.first_in_batch) csv_header(options_);
+      break;
     case Format::kJson:
     case Format::kNdjson: break;
   }
@@ -116,7 +119,7 @@ void Output::add(const Measurement& m) {
 }
 
 Status Output::end(const Json& document) {
-  if (options_.format == Format::kJson) return write_json("-", document);
+  if (options_.format == Format::kJson && options_.batch_line == 0) return write_json("-", document);
   if (options_.format == Format::kPerftest) perftest_footer();
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return Status();
   return Status(Code::kInternal, Scope::kOperation, "perf/output", "stdout cannot be written");

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <utility>
 
 #include <sluice/api/address.h>
 #include <sluice/l2/interfaces.h>
 
+#include "tools/perf/batch.h"
 #include "tools/perf/condition_flags.h"
+#include "tools/perf/document_file.h"
 #include "tools/perf/plan.h"
 #include "tools/perf/refusal.h"
 #include "tools/perf/report_flags.h"
@@ -32,7 +35,7 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("TEST", [&o](const std::string& text) {
     o.test = find_test(text);
     if (o.test == nullptr) refuse("TEST", text, "is none of " + names_of_tests(), "sluice perf send_lat --self");
-  }, names_of_tests())->required();
+  }, names_of_tests());
   perf.add_option("HOST", o.host, "the server's host or address; none: be the server");
   perf.add_option_function<std::string>("-s,--size", [&o](const std::string& text) {
     auto size = parse_size(text);
@@ -155,6 +158,96 @@ void check_combination(PerfOptions& o) {
   check_conditions(o);
 }
 
+void add_flags(CLI::App& perf, PerfOptions& o) {
+  add_load_flags(perf, o);
+  add_link_flags(perf, o);
+  add_condition_flags(perf, o);
+  add_report_flags(perf, o);
+  add_unhonoured_flags(perf, o);
+  perf.allow_extras();  // told by check_extras(), with the flag that is meant
+}
+
+void check(const CLI::App& perf, PerfOptions& o) {
+  check_extras(perf);
+  if (o.test == nullptr) refuse("TEST", "", "is missing: one of " + names_of_tests(), "sluice perf send_lat --self");
+  check_combination(o);
+  note_idle_flags(perf, o);
+  check_report(o);
+}
+
+bool given(const CLI::App& perf, const char* flag) { return perf.get_option(flag)->count() > 0; }
+
+// Throws what a command line of that text would be refused with.
+void check_line(const BatchLine& line, const PerfOptions& all, PerfOptions& o) {
+  CLI::App app;
+  add_flags(app, o);
+  app.parse(std::vector<std::string>(line.words.rbegin(), line.words.rend()));
+  for (const char* flag : {"--format", "--json"}) {
+    if (given(app, flag)) refuse(flag, line.text, "is of all lines together: give it beside --batch", "sluice perf --batch FILE --format json");
+  }
+  if (all.format == Format::kCsv && given(app, "--percentiles")) refuse("--percentiles", "csv", "has the same columns for all lines", "sluice perf --batch FILE --format json");
+  o.format = all.format;
+  o.json_path = all.json_path;
+  o.strict = o.strict || all.strict;
+  o.argv = all.argv;
+  o.batch_line = line.number;
+  o.batch_text = line.text;
+  check(app, o);
+  if (!o.self && o.host.empty()) refuse("HOST", line.text, "is missing: a batch is run by a client", "send_lat --self, or send_lat HOST");
+  o.json_path.clear();  // one for all
+}
+
+struct Batch {
+  std::vector<BatchLine> lines;
+  std::vector<std::unique_ptr<PerfOptions>> options;
+};
+
+// Every line, before anything is opened.
+Batch check_batch(const CLI::App& perf, const std::string& path, const PerfOptions& all) {
+  const std::string example = "sluice perf --batch FILE --format ndjson, with lines such as: send_lat --self -s 64";
+  for (const CLI::Option* option : perf.get_options()) {
+    std::string name = option->get_name();
+    bool of_all = name == "--batch" || name == "--format" || name == "--json" || name == "--strict" || name == "--help";
+    if (option->count() > 0 && !of_all) refuse("--batch", name, "is of a line of its own, in the file", example);
+  }
+  check_extras(perf);
+  Result<std::vector<BatchLine>> lines = read_batch(path);
+  if (!lines.ok()) refuse("--batch", path, std::string(lines.status().detail()), example);
+  Batch batch{.lines = *std::move(lines), .options = {}};
+  for (const BatchLine& line : batch.lines) {
+    batch.options.push_back(std::make_unique<PerfOptions>());
+    try {
+      check_line(line, all, *batch.options.back());
+    } catch (const CLI::ParseError& error) {
+      std::string why = error.get_name() == "CallForHelp" ? "asks for help" : error.what();
+      refuse("--batch", path, "line " + std::to_string(line.number) + ": " + why, example);
+    }
+  }
+  return batch;
+}
+
+int run_batch(const std::string& path, const PerfOptions& all, const Batch& batch) {
+  BatchDocument document(path);
+  std::vector<int> codes;
+  for (size_t i = 0; i < batch.lines.size(); ++i) {
+    PerfOptions options = *batch.options[i];
+    options.first_in_batch = document.whole()["results"].empty();
+    Json own;
+    codes.push_back(run_perf(options, [&own](Json whole) { own = std::move(whole); }));
+    if (codes.back() != kExitOk) fmt::print(stderr, "sluice perf: {}, line {}: exit code {}\n", path, batch.lines[i].number, codes.back());
+    document.add(batch.lines[i], codes.back(), std::move(own));
+  }
+  int code = batch_exit_code(codes);
+  for (const std::string& where : {all.format == Format::kJson ? std::string("-") : std::string(), all.json_path}) {
+    if (where.empty()) continue;
+    Status written = write_json(where, document.whole());
+    if (written.ok()) continue;
+    fmt::print(stderr, "sluice perf: {}\n", written.to_string());
+    if (code == kExitOk) code = kExitFailed;
+  }
+  return code;
+}
+
 }  // namespace
 
 void add_perf_command(CLI::App& app, const std::vector<std::string>& argv, int& exit_code) {
@@ -162,18 +255,23 @@ void add_perf_command(CLI::App& app, const std::vector<std::string>& argv, int& 
   perf->footer("Server: sluice perf send_lat        Client: sluice perf send_lat HOST        Both: sluice perf send_lat --self");
   auto options = std::make_shared<PerfOptions>();
   options->argv = argv;
-  add_load_flags(*perf, *options);
-  add_link_flags(*perf, *options);
-  add_condition_flags(*perf, *options);
-  add_report_flags(*perf, *options);
-  add_unhonoured_flags(*perf, *options);
-  perf->allow_extras();  // told by check_extras(), with the flag that is meant
-  perf->callback([perf, options, &exit_code] {
-    check_extras(*perf);
-    check_combination(*options);
-    note_idle_flags(*perf, *options);
-    check_report(*options);
-    exit_code = run_perf(*options);
+  auto batch = std::make_shared<std::string>();
+  add_flags(*perf, *options);
+  perf->add_option("--batch", *batch, "a file with a command line of sluice perf in each line (# begins a comment): all are checked, then run in turn, with results in one document or stream");
+  perf->callback([perf, options, batch, &exit_code] {
+    if (perf->get_option("--batch")->count() == 0) {
+      check(*perf, *options);
+      exit_code = run_perf(*options);
+      return;
+    }
+    Batch lines = check_batch(*perf, *batch, *options);
+    if (options->json_path == "-") {
+      if (options->format != Format::kText && options->format != Format::kJson) refuse("--json", "-", "is stdout, and so is --format's", "--format csv --json /tmp/perf.json");
+      options->format = Format::kJson;
+      options->json_path.clear();
+      lines = check_batch(*perf, *batch, *options);
+    }
+    exit_code = run_batch(*batch, *options, lines);
   });
 }
 

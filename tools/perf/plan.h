@@ -153,6 +153,9 @@ struct PerfOptions {
   std::optional<uint64_t> seed;
   bool pin = true;
   std::vector<std::string> argv;
+  unsigned batch_line = 0;  // of --batch: this run is one of several; 0: of none
+  std::string batch_text;
+  bool first_in_batch = true;
 };
 
 std::string_view to_string(Waiting waiting);

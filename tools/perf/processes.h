@@ -2,6 +2,7 @@
 // whatever happens. And the CPU a process stays on. Knows nothing of tests.
 #pragma once
 
+#include <sched.h>
 #include <sys/types.h>
 
 #include <functional>
@@ -37,5 +38,19 @@ class Child {
 int usable_cpus();
 // Keeps this thread on the `index`-th CPU that it may use. False: the kernel refused.
 bool stay_on_cpu(int index);
+
+// The CPUs that this thread may use are, at its end, those of its beginning.
+class SameCpus {
+ public:
+  SameCpus() : known_(::sched_getaffinity(0, sizeof(before_), &before_) == 0) {}
+  SameCpus(const SameCpus&) = delete;
+  ~SameCpus() {
+    if (known_) (void)::sched_setaffinity(0, sizeof(before_), &before_);
+  }
+
+ private:
+  cpu_set_t before_;
+  bool known_;
+};
 
 }  // namespace sluice::tools

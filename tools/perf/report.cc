@@ -117,6 +117,7 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   if (m.load.test->verb == Verb::kExchange) out["into"] = m.load.into;
   out["used"] = used(m);
   add_conditions(m, out);
+  if (options.batch_line > 0) out["line"] = options.batch_line;
   for (const Interval& part : m.intervals) out["intervals"].push_back(to_json(m.load, part));
   if (!m.first_handover_ns.empty()) out["first_handover_ns"] = m.first_handover_ns;
   return out;

@@ -109,7 +109,7 @@ int serve(const PerfOptions& options, const ServerDuty& duty) {
 }
 
 // The exit code; the figures of what was measured in any case.
-int be_client(const PerfOptions& options, const std::string& address, int cpu, bool one_process) {
+int be_client(const PerfOptions& options, const DocumentSink& on_document, const std::string& address, int cpu, bool one_process) {
   Surroundings surroundings;
   surroundings.machine = read_machine();
   surroundings.steal_before_seconds = steal_seconds();
@@ -139,6 +139,7 @@ int be_client(const PerfOptions& options, const std::string& address, int cpu, b
   for (const std::string& line : judge(options, run, document, missed)) fmt::print(stderr, "sluice perf: {}\n", line);
   if (missed && code == kExitOk) code = kExitMissed;
   if (Status written = output.end(document); !written.ok()) return fail(written);
+  if (on_document) on_document(document);
   if (options.json_path.empty()) return code;
   Status written = write_json(options.json_path, document);
   return written.ok() ? code : fail(written);
@@ -150,7 +151,7 @@ int joined(int client, int server) {
   return client != kExitOk ? client : (server == kExitOk ? kExitOk : kExitFailed);
 }
 
-int both_in_two_processes(const PerfOptions& options) {
+int both_in_two_processes(const PerfOptions& options, const DocumentSink& on_document) {
   auto body = [&options](int pipe) {
     ServerDuty duty{.address = private_address(options), .accept_deadline = after(sluice::now(), kStartLimit), .cpu = 0};
     duty.on_listening = [pipe](const std::string& address) {
@@ -163,7 +164,7 @@ int both_in_two_processes(const PerfOptions& options) {
   if (!server.ok()) return fail(server.status());
   Result<std::string> address = server->read_line(kStartLimit);
   if (!address.ok()) return fail(address.status());
-  int client = be_client(options, *address, 1, false);
+  int client = be_client(options, on_document, *address, 1, false);
   // A failed run has ended the connection, and that ends the server.
   int code = server->reap(std::chrono::seconds(10));
   if (code > 128) fmt::print(stderr, "sluice perf: the server process was ended by signal {}\n", code - 128);
@@ -171,7 +172,7 @@ int both_in_two_processes(const PerfOptions& options) {
 }
 
 // Loopback is within one process: the server is a thread with a context of its own.
-int both_in_one_process(const PerfOptions& options) {
+int both_in_one_process(const PerfOptions& options, const DocumentSink& on_document) {
   std::promise<std::string> listening;
   std::future<std::string> address = listening.get_future();
   int server_code = kExitFailed;
@@ -186,7 +187,7 @@ int both_in_one_process(const PerfOptions& options) {
     if (!told) listening.set_value("");
   });
   std::string where = address.get();
-  int client = where.empty() ? kExitFailed : be_client(options, where, 1, true);
+  int client = where.empty() ? kExitFailed : be_client(options, on_document, where, 1, true);
   server.join();
   return joined(client, server_code);
 }
@@ -231,7 +232,8 @@ bool is_transport(std::string_view name) {
   return false;
 }
 
-int run_perf(const PerfOptions& options) {
+int run_perf(const PerfOptions& options, const DocumentSink& on_document) {
+  SameCpus cpus;
   if (std::string why = nothing_to_run_on(options.transport); !why.empty()) {
     fmt::print(stderr, "sluice perf: --transport {}: {}\n", options.transport, why);
     return kExitNothingToRunOn;
@@ -243,8 +245,8 @@ int run_perf(const PerfOptions& options) {
   }
   if (!fits_in_memory(options)) return kExitFailed;
   for (const Unhonoured& note : options.unhonoured) fmt::print(stderr, "sluice perf: {} has no effect: {}\n", note.flag, note.why);
-  if (options.self) return options.transport == "loopback" ? both_in_one_process(options) : both_in_two_processes(options);
-  if (!options.host.empty()) return be_client(options, meeting_address(options), -1, false);
+  if (options.self) return options.transport == "loopback" ? both_in_one_process(options, on_document) : both_in_two_processes(options, on_document);
+  if (!options.host.empty()) return be_client(options, on_document, meeting_address(options), -1, false);
   ServerDuty duty{.address = meeting_address(options), .forever = options.forever};
   duty.on_listening = [](const std::string& address) {
     fmt::print(stderr, "sluice perf: listening at {}\n", address);

@@ -1,8 +1,10 @@
 // Server, client, or both ends: opens contexts, connects, runs, reports, cleans up.
 #pragma once
 
+#include <functional>
 #include <string_view>
 
+#include "tools/perf/control.h"
 #include "tools/perf/plan.h"
 
 namespace sluice::tools {
@@ -13,7 +15,10 @@ bool is_transport(std::string_view name);
 // Where a client connects to, or a server listens.
 std::string meeting_address(const PerfOptions& options);
 
-// The command's exit code. Notes and errors go to stderr.
-int run_perf(const PerfOptions& options);
+// Run as its results leave it, where it came to any. One of several runs does not write it anywhere.
+using DocumentSink = std::function<void(Json document)>;
+
+// The command's exit code. Notes and errors go to stderr. The CPUs that this thread may use are the same after it.
+int run_perf(const PerfOptions& options, const DocumentSink& on_document = {});
 
 }  // namespace sluice::tools
