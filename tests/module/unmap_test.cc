@@ -23,6 +23,7 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kBytes = 256 * kPage;
 constexpr size_t kHole = 100 * kPage;  // where something happens
+constexpr size_t kHuge = 2 << 20;
 constexpr uint64_t kHandleName = 77;
 
 sluice_transfer request(uint32_t kind, uint32_t region, uint64_t length, uint32_t handle, uint64_t user_data) {
@@ -48,7 +49,7 @@ bool becomes(const std::function<bool()>& true_now) {
   return false;
 }
 
-enum class Kind { kPrivate, kShared };
+enum class Kind { kPrivate, kShared, kHuge };
 
 uint8_t* map(Kind kind, size_t bytes, void* at = nullptr) {
   int flags = kind == Kind::kShared ? MAP_SHARED : MAP_PRIVATE;
@@ -64,12 +65,14 @@ struct Reach {
   Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space);
   sockaddr_sluice caller{};
   Ring server_ring{server.value(), 64}, client_ring{client.value(), 64};
-  uint8_t* memory;
+  uint8_t *room, *memory;  // behind which as much is nobody's
   Pages client_pages{kBytes};
   uint32_t server_region = 99, client_region = 99, handle = 0;
-  // Room behind, which is nobody's.
-  explicit Reach(Kind kind = Kind::kPrivate) : memory(static_cast<uint8_t*>(::mmap(nullptr, 2 * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
-    map(kind, kBytes, memory);
+  explicit Reach(Kind kind = Kind::kPrivate) : room(static_cast<uint8_t*>(::mmap(nullptr, 2 * kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    memory = room + kHuge - reinterpret_cast<uintptr_t>(room) % kHuge;
+    map(kind, kind == Kind::kHuge ? kHuge : kBytes, memory);
+    if (kind == Kind::kHuge) REQUIRE(::madvise(memory, kHuge, MADV_HUGEPAGE) == 0);
+    std::memset(memory, 0, kBytes);
     REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
     REQUIRE(send_on(client.value(), "here I am") == 9);
     caller = receive(server.value()).from;
@@ -77,7 +80,7 @@ struct Reach {
     REQUIRE(register_memory(client.value(), client_pages.data(), kBytes, client_region) == 0);
     REQUIRE(open_handle(server.value(), caller, server_region, 0, kBytes, SLUICE_MAY_READ | SLUICE_MAY_WRITE, handle, kHandleName) == 0);
   }
-  ~Reach() { ::munmap(memory, 2 * kBytes); }
+  ~Reach() { ::munmap(room, 2 * kHuge); }
   uint32_t move(uint32_t kind) {
     if (int error = transfer(client.value(), request(kind, client_region, kBytes, handle, 5))) return 1000u + static_cast<uint32_t>(error);
     auto end = client_ring.wait();
@@ -177,6 +180,7 @@ TEST_CASE("changes that leave the process its pages leave peers their access") {
       Harmless{"a shared page out of the page table, and still the file's", Kind::kShared, true,
                [](Reach& reach) { ::madvise(reach.memory + kHole, kPage, MADV_DONTNEED); }},
       Harmless{"reclaimed in vain", Kind::kShared, true, [](Reach& reach) { ::madvise(reach.memory, kBytes, MADV_PAGEOUT); }},
+      Harmless{"a huge page split", Kind::kHuge, true, [](Reach& reach) { ::munmap(reach.memory + kBytes, kPage); }},
       Harmless{"a neighbour unmapped", Kind::kPrivate, false, [](Reach& reach) {
                  map(Kind::kPrivate, kPage, reach.memory + kBytes);
                  ::munmap(reach.memory + kBytes, kPage);
