@@ -18,10 +18,13 @@ static void tell(struct sluice_sock *ss, const struct sluice_span *span, u32 kin
 		.notice = notice,
 		.port = span->peer->port,
 	};
+	bool ours = kind == span->kind; /* it has its entry reserved; the others leave it alone */
 
 	ether_addr_copy(entry.mac, span->peer->mac);
-	if (!sluice_ring_put(ss, &entry) && kind == SLUICE_PUSH_NOTICE)
-		span->peer->doomed = true;
+	if (!ours && !sluice_ring_room(ss, ss->transfers + 1))
+		span->peer->doomed |= kind == SLUICE_PUSH_NOTICE;
+	else
+		sluice_ring_put(ss, &entry);
 	sluice_sock_wake(&ss->sk, EPOLLIN);
 }
 

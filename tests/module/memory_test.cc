@@ -260,6 +260,41 @@ TEST_CASE("a ring whose reader lies gets less, and harms nobody") {
   CHECK(receive(pair.client.value()).result <= 0);
 }
 
+TEST_CASE("a peer's notices do not take the entry of a transfer") {
+  Module module;
+  Wire wire;
+  Fd socket = bound_socket(wire.a, 7000), giver = open_socket(wire.b.space);
+  Ring ring(socket.value(), 2), other(giver.value(), 8);
+  Pages pages(4096), source(4096);
+  uint32_t region, handle, from;
+  REQUIRE(register_memory(socket.value(), pages.data(), 4096, region) == 0);
+  REQUIRE(register_memory(giver.value(), source.data(), 4096, from) == 0);
+  // One who is met, and then does nothing more.
+  PacketPeer idle(wire.b, 7001);
+  idle.connect(wire.a.mac, 7000);
+  for (int i = 0; i < 20000 && !idle.up(); ++i) idle.turn(1);
+  REQUIRE(idle.up());
+  sluice_transfer pull = request(SLUICE_PULL, region, 0, 100, 1, 0, 5);
+  pull.peer = seen_from(wire.a, wire.b, 7001);
+  REQUIRE(transfer(socket.value(), pull) == 0);
+  REQUIRE(connect_to(giver.value(), seen_from(wire.b, wire.a, 7000)) == 0);
+  REQUIRE(send_on(giver.value(), "here I am") == 9);
+  Received caller = receive(socket.value());
+  REQUIRE(open_handle(socket.value(), caller.from, region, 0, 4096, SLUICE_MAY_WRITE, handle, 77) == 0);
+  REQUIRE(transfer(giver.value(), request(SLUICE_PUSH_NOTICE, from, 0, 8, handle, 0, 1)) == 0);
+  REQUIRE(other.wait()->status == SLP_OK);
+  // There is one entry, and it is spoken for: who gives more loses his session.
+  REQUIRE(transfer(giver.value(), request(SLUICE_PUSH_NOTICE, from, 0, 8, handle, 0, 2)) == 0);
+  REQUIRE(other.wait());
+  CHECK(receive(giver.value()).result <= 0);
+  REQUIRE(cancel(socket.value(), 5) == 0);
+  auto notice = ring.take(), end = ring.take();
+  REQUIRE((notice && end));
+  CHECK(notice->user_data == 77);
+  CHECK(end->user_data == 5);
+  CHECK(end->status == SLP_CANCELLED);
+}
+
 // ---- the same with a packet socket's end
 
 TEST_CASE("a packet socket's end pulls from and pushes into the module's memory, with and without loss") {
