@@ -269,6 +269,23 @@ int sluice_errno(enum slp_status why);
 int sluice_door_open(void);
 void sluice_door_close(void);
 
+/* ---- sluice_selftest.c, in debug builds */
+
+#ifdef SLUICE_SELFTEST
+int sluice_selftest_refuses(void);
+void sluice_selftest(void);
+#else
+static inline int sluice_selftest_refuses(void)
+{
+	return 0;
+}
+static inline void sluice_selftest(void)
+{
+}
+#endif
+/* A step of loading, which a debug build may be told to refuse. */
+#define SLUICE_STEP(call) (sluice_selftest_refuses() ?: (call))
+
 /* ---- sluice_quota.c */
 
 bool sluice_quota_take(kuid_t uid);

@@ -52,13 +52,13 @@ static int __init open_doors(void)
 
 	sluice_family_ops.family = family ? family : SLUICE_FAMILY;
 	if (family) {
-		error = sock_register(&sluice_family_ops);
+		error = SLUICE_STEP(sock_register(&sluice_family_ops));
 		if (error) {
 			pr_info("sluice: family %d is refused; load with family=0 for sockets of /dev/sluice alone\n", family);
 			return error;
 		}
 	}
-	error = sluice_door_open();
+	error = SLUICE_STEP(sluice_door_open());
 	door_is_open = !error;
 	return family ? 0 : error;
 }
@@ -69,17 +69,17 @@ static int __init sluice_init(void)
 
 	if (family < AF_UNSPEC || family >= AF_MAX || sluice_ethertype_number < ETH_P_802_3_MIN)
 		return -EINVAL;
-	sluice_workqueue = alloc_workqueue("sluice", 0, 0);
+	sluice_workqueue = sluice_selftest_refuses() ? NULL : alloc_workqueue("sluice", 0, 0);
 	if (!sluice_workqueue)
 		return -ENOMEM;
-	error = register_pernet_subsys(&sluice_net_ops);
+	error = SLUICE_STEP(register_pernet_subsys(&sluice_net_ops));
 	if (error)
 		goto err_destroy_workqueue;
 	/* No cache of its own: 6.1 loses that cache's name if its place in sysfs fails. */
-	error = proto_register(&sluice_proto, 0);
+	error = SLUICE_STEP(proto_register(&sluice_proto, 0));
 	if (error)
 		goto err_unregister_pernet;
-	error = register_netdevice_notifier(&netdevices);
+	error = SLUICE_STEP(register_netdevice_notifier(&netdevices));
 	if (error)
 		goto err_unregister_proto;
 	packets.type = htons(sluice_ethertype_number);
@@ -87,6 +87,7 @@ static int __init sluice_init(void)
 	error = open_doors();
 	if (error)
 		goto err_remove_pack;
+	sluice_selftest();
 	return 0;
 
 err_remove_pack:
