@@ -269,6 +269,8 @@ TEST_CASE("a peer's notices do not take the entry of a transfer") {
   uint32_t region, handle, from;
   REQUIRE(register_memory(socket.value(), pages.data(), 4096, region) == 0);
   REQUIRE(register_memory(giver.value(), source.data(), 4096, from) == 0);
+  int hour_ms = 3'600'000;
+  REQUIRE(::setsockopt(socket.value(), SOL_SLUICE, SLUICE_DEAD_MS, &hour_ms, sizeof(hour_ms)) == 0);
   // One who is met, and then does nothing more.
   PacketPeer idle(wire.b, 7001);
   idle.connect(wire.a.mac, 7000);
