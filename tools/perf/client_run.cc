@@ -211,6 +211,15 @@ class Client {
     std::vector<uint64_t> before = stripes_.bytes_carried();
     uint64_t paused_before = stripes_.first().paused_ns();
     do {
+      SLUICE_RETURN_IF_ERROR(run_once(wanted, per_iteration, samples, m));
+    } while (perf_.confidence && !known_well_enough(samples, m) && samples.size() < kMostSamples && m.verdict.mismatched_bytes == 0);
+    return finish(samples, before, paused_before, per_iteration, m);
+  }
+
+  // A number of iterations, or a time.
+  Status run_once(uint64_t wanted, double& per_iteration, Samples& samples, Measurement& m) {
+    run_ = {.iterations = m.iterations, .seconds = m.seconds, .samples = samples.size()};
+    do {
       uint64_t count = perf_.seconds ? round_length(seconds_to_next(m), per_iteration) : wanted;
       SLUICE_RETURN_IF_ERROR(play(Round::Mode::kPlain, count, &samples, m));
       m.iterations += count;
@@ -227,7 +236,36 @@ class Client {
         out_.warnings.push_back("stopped after " + std::to_string(samples.size()) + " iterations: no more samples are kept");
         break;
       }
-    } while (perf_.seconds && m.seconds < *perf_.seconds && m.verdict.mismatched_bytes == 0);
+    } while (perf_.seconds && m.seconds - run_.seconds < *perf_.seconds && m.verdict.mismatched_bytes == 0);
+    return Status();
+  }
+
+  // After a run.
+  bool known_well_enough(const Samples& samples, Measurement& m) {
+    const Confidence& wanted = *perf_.confidence;
+    if (!m.repeated) m.repeated.emplace();
+    RepeatedFigure& figure = *m.repeated;
+    if (perf_.test->latency) {
+      std::vector<double> own = samples.nanoseconds(both_ways() ? 0.5 : 1.0);
+      own.erase(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(run_.samples));
+      figure.values.push_back(summarize(own).p50);
+    } else {
+      double seconds = m.seconds - run_.seconds;
+      figure.values.push_back(static_cast<double>(payload(m.iterations - run_.iterations, m.load)) / std::max(seconds, 1e-9));
+    }
+    if (figure.values.size() < 2) return false;
+    figure.interval = interval_of_mean(figure.values, wanted.level_percent / 100);
+    if (figure.values.size() < Confidence::kFewestRuns) return false;
+    figure.reached = figure.interval.half_width_percent() <= wanted.percent;
+    return figure.reached || figure.values.size() >= wanted.most_runs;
+  }
+
+  // What follows from all runs of a size together.
+  Status finish(Samples& samples, const std::vector<uint64_t>& before, uint64_t paused_before, double per_iteration, Measurement& m) {
+    if (m.repeated && !m.repeated->reached) {
+      out_.warnings.push_back("--confidence: " + readable_size(m.load.size_bytes) + ": known to " + std::to_string(m.repeated->interval.half_width_percent()) + " % after " +
+                              std::to_string(m.repeated->values.size()) + " runs");
+    }
     m.bytes_by_qp = stripes_.bytes_carried();
     m.paused_seconds = static_cast<double>(stripes_.first().paused_ns() - paused_before) / 1e9;
     m.buffers_here = stripes_.first().buffers();
@@ -272,7 +310,7 @@ class Client {
   // To the end of the run, or of the interval before it. Four rounds to an interval, at
   // least: the time that a round will take is a guess.
   double seconds_to_next(const Measurement& m) const {
-    if (!perf_.interval) return *perf_.seconds - m.seconds;
+    if (!perf_.interval) return *perf_.seconds - (m.seconds - run_.seconds);
     double end = std::min(*perf_.seconds, part_.from_seconds + *perf_.interval);
     return std::min(end - m.seconds, *perf_.interval / 4);
   }
@@ -353,6 +391,12 @@ class Client {
   double last_seconds_ = 0;
   SideFigures last_;
   Interval part_;  // the one that has begun
+  struct RunStart {
+    uint64_t iterations = 0;
+    double seconds = 0;
+    uint64_t samples = 0;
+  };
+  RunStart run_;  // the sums at its beginning
   std::optional<SystemCalls> counted_;      // in the round in which they are
   SystemCallCounter* counter_ = nullptr;
 };

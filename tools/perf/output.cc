@@ -34,7 +34,15 @@ void text_histogram(const Measurement& m) {
   }
 }
 
-void text_row(const Measurement& m) {
+void text_interval(const Confidence& wanted, const Measurement& m) {
+  const RepeatedFigure& figure = *m.repeated;
+  double unit = m.load.test->latency ? 1e3 : 1 << 20;
+  fmt::print("   {:g} % interval of the {}: {:.3f} to {:.3f} {}, {:.3f} +- {:.2f} %, {} runs{}\n", wanted.level_percent, m.load.test->latency ? "median" : "bandwidth",
+             figure.interval.low / unit, figure.interval.high / unit, m.load.test->latency ? "usec" : "MiB/sec", figure.interval.mean / unit,
+             figure.interval.half_width_percent(), figure.values.size(), figure.reached ? "" : ", wider than was asked for");
+}
+
+void text_row(const PerfOptions& options, const Measurement& m) {
   double copies = copies_per_byte(m);
   if (m.load.test->latency) {
     const Distribution& d = m.latency_ns;
@@ -47,6 +55,7 @@ void text_row(const Measurement& m) {
   }
   for (double ns : m.percentiles_ns) fmt::print("   {:<20.3f}", ns / 1e3);
   fmt::print("\n");
+  if (m.repeated) text_interval(*options.confidence, m);
   text_histogram(m);
 }
 
@@ -109,7 +118,7 @@ void Output::add(const Load& load, const Interval& part) {
 
 void Output::add(const Measurement& m) {
   switch (options_.format) {
-    case Format::kText: text_row(m); break;
+    case Format::kText: text_row(options_, m); break;
     case Format::kPerftest: perftest_row(options_, m); break;
     case Format::kCsv: csv_row(options_, m); break;
     case Format::kNdjson: ndjson("result", to_json(options_, m)); break;

@@ -104,6 +104,15 @@ struct Unhonoured {
   std::string why;
 };
 
+// How well the figure of a size is to be known (--confidence).
+struct Confidence {
+  double level_percent = 95;
+  double percent = 0;  // half the interval's width at most
+  // Fewer than three say little of how they vary.
+  static constexpr unsigned kFewestRuns = 3;
+  unsigned most_runs = 30;
+};
+
 // One size of an earlier run.
 struct Reference {
   uint64_t size_bytes = 0;
@@ -122,6 +131,8 @@ struct PerfOptions {
   std::optional<double> seconds;
   std::optional<double> interval;  // seconds between lines of a run by duration
   std::optional<uint64_t> warmup;
+  std::optional<Confidence> confidence;
+  std::optional<unsigned> most_runs;  // of --runs
   uint32_t tx_depth = 0;
   uint32_t qps = 1;  // of the client; the server follows
   Format format = Format::kText;

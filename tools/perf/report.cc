@@ -77,6 +77,19 @@ void add_conditions(const Measurement& m, Json& out) {
   out["buffers"] = {{"client", buffers(m.buffers_here, m)}, {"server", m.buffers_there ? buffers(*m.buffers_there, m) : Json()}};
 }
 
+Json confidence(const Confidence& wanted, const RepeatedFigure& figure, bool latency) {
+  return {{"figure", latency ? "latency_ns.p50" : "bytes_per_second"},
+          {"level_percent", wanted.level_percent},
+          {"wanted_percent", wanted.percent},
+          {"reached", figure.reached},
+          {"runs", figure.values.size()},
+          {"values", figure.values},
+          {"mean", figure.interval.mean},
+          {"low", figure.interval.low},
+          {"high", figure.interval.high},
+          {"half_width_percent", figure.interval.half_width_percent()}};
+}
+
 }  // namespace
 
 Json to_json(const Load& load, const Interval& part) {
@@ -117,6 +130,7 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   if (m.load.test->verb == Verb::kExchange) out["into"] = m.load.into;
   out["used"] = used(m);
   add_conditions(m, out);
+  if (m.repeated) out["confidence"] = confidence(*options.confidence, *m.repeated, m.load.test->latency);
   if (options.batch_line > 0) out["line"] = options.batch_line;
   for (const Interval& part : m.intervals) out["intervals"].push_back(to_json(m.load, part));
   if (!m.first_handover_ns.empty()) out["first_handover_ns"] = m.first_handover_ns;

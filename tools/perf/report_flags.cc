@@ -58,6 +58,27 @@ constexpr Known kUnhonoured[] = {
 
 void set_format(PerfOptions& o, const std::string& text) { o.format = parse_format(text); }
 
+void set_confidence(PerfOptions& o, const std::string& text) {
+  const std::string example = "--confidence 5 (95 %, within 5 %) or --confidence 99,5";
+  size_t comma = text.find(',');
+  std::string level = comma == std::string::npos ? "95" : text.substr(0, comma), percent = comma == std::string::npos ? text : text.substr(comma + 1);
+  if (percent.ends_with('%')) percent.pop_back();
+  o.confidence.emplace();
+  o.confidence->level_percent = number<double>("--confidence", level, 0, 100, example);
+  if (o.confidence->level_percent < 50 || o.confidence->level_percent > 99.9) refuse("--confidence", level, "is no level from 50 to 99.9", example);
+  o.confidence->percent = number<double>("--confidence", percent, 0.01, 100, example);
+}
+
+void check_confidence(PerfOptions& o, bool server) {
+  if (o.most_runs && !o.confidence) refuse("--runs", std::to_string(*o.most_runs), "is of --confidence", "--confidence 5 --runs 50");
+  if (!o.confidence) return;
+  const std::string example = "sluice perf send_lat --self --confidence 5";
+  if (server) refuse("--confidence", "", "has no use at a server: the client repeats", example);
+  if (o.format == Format::kCsv || o.format == Format::kPerftest) refuse("--confidence", o.format == Format::kCsv ? "csv" : "perftest", "has no place for it", example);
+  if (o.interval) refuse("--confidence", "--interval", "is of one run in time", example);
+  o.confidence->most_runs = o.most_runs.value_or(o.confidence->most_runs);
+}
+
 void check_distribution(const PerfOptions& o) {
   if (o.interval && (o.format == Format::kCsv || o.format == Format::kPerftest)) {
     refuse("--interval", o.format == Format::kCsv ? "csv" : "perftest", "has no place for it", "sluice perf send_bw --self -D 10 --interval 1 --format ndjson");
@@ -116,6 +137,11 @@ void add_report_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("--percentiles", [&o](const std::string& text) { set_percentiles(o, text); },
                                         "percentiles of latency beside the median, 99 and 99.9: any from above 0 to 100, for example 90,99.99,99.9999");
   perf.add_flag("-H,--histogram,--report-histogram", o.histogram, "text, json, ndjson: how the latencies are distributed; perftest: each of them");
+  perf.add_option_function<std::string>("--confidence", [&o](const std::string& text) { set_confidence(o, text); },
+                                        "repeat each size until its median latency, or bandwidth, is known to within so many per cent: PERCENT (95 % interval) or LEVEL,PERCENT");
+  perf.add_option_function<std::string>("--runs", [&o](const std::string& text) {
+    o.most_runs = number<unsigned>("--runs", text, Confidence::kFewestRuns, 1000, "--confidence 5 --runs 50");
+  }, "of --confidence: repeat so often at most (default 30, at least 3)");
   perf.add_flag("--system-calls", o.system_calls, "count the system calls of both ends, by message, in a round after those that are timed (JSON; needs root or CAP_PERFMON)");
   perf.add_flag("--report_gbits", o.gigabits, "--format perftest: Gb/s instead of MiB/s");
   perf.add_option_function<std::string>("--json", [&o](const std::string& path) {
@@ -178,6 +204,7 @@ void check_report(PerfOptions& o) {
     refuse("--format", "perftest", "has no " + std::string(o.test->name), "sluice perf write_bw --self --format perftest");
   }
   check_distribution(o);
+  check_confidence(o, server);
   check_system_calls(o, server);
   check_thresholds(o, server);
   if (o.gigabits && o.format != Format::kPerftest && !o.least_bandwidth) refuse("--report_gbits", "", "is of --format perftest", "--format perftest --report_gbits");

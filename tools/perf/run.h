@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/perf/confidence.h"
 #include "tools/perf/statistics.h"
 #include "tools/perf/stripes.h"
 #include "tools/perf/usage.h"
@@ -29,6 +30,13 @@ struct SystemCalls {
   std::string why_not_here, why_not_there;
 };
 
+// The figure of each run of one size (--confidence).
+struct RepeatedFigure {
+  std::vector<double> values;  // of latency tests the medians in ns, else bytes per second
+  MeanInterval interval;
+  bool reached = false;        // it is as narrow as was asked for
+};
+
 // One size of one test.
 struct Measurement {
   Load load;
@@ -43,6 +51,7 @@ struct Measurement {
   double cpu_ns = 0;           // both processes
   Usage used_here;             // the client's process
   std::optional<Usage> used_there;  // the server's, where it is another and says so
+  std::optional<RepeatedFigure> repeated;   // where asked for
   std::optional<SystemCalls> system_calls;  // where asked for
   double paused_seconds = 0;   // between messages, while it was timed
   Buffers buffers_here;
