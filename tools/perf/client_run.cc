@@ -1,9 +1,11 @@
 // The client's side of a run: plans rounds, times them, and adds up both sides' figures.
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include <sluice/api/identity.h>
 
+#include "tools/perf/flow.h"
 #include "tools/perf/pattern.h"
 #include "tools/perf/run.h"
 #include "tools/perf/size_text.h"
@@ -38,6 +40,7 @@ struct SideFigures {
   std::optional<Usage> used_there;
   Copies copied;       // both sides
   Copies copied_here;
+  uint64_t flow_messages = 0;
 };
 
 // A server of an older version, or a thread of this process, says nothing of itself.
@@ -97,10 +100,12 @@ class Client {
       on_result(out_.measurements.back());
     }
     SLUICE_RETURN_IF_ERROR(control_.send({{"do", "bye"}}));
+    flow_.reset();
     stripes_.drop();
     return Status();
   }
   void drop() {
+    flow_.reset();
     stripes_.close_others();
     stripes_.drop();
   }
@@ -118,18 +123,31 @@ class Client {
   Status greet() {
     uint64_t token = 0;
     fill_random(std::as_writable_bytes(std::span(&token, 1)));
-    SLUICE_TRY(Json answer, ask(control_, {{"do", "hello"}, {"test", perf_.test->name}, {"qps", perf_.qps}, {"token", token}}));
+    Json hello{{"do", "hello"}, {"test", perf_.test->name}, {"qps", perf_.qps}, {"token", token}};
+    if (perf_.under_load) hello["flow"] = 1u;
+    SLUICE_TRY(Json answer, ask(control_, hello));
     SLUICE_TRY(uint64_t agreed, number_field(answer, "qps"));
     if (agreed != perf_.qps) return Status(Code::kUnsupported, Scope::kEndpoint, "perf/client", "the server does not take --qps; run the same version on both sides");
+    if (perf_.under_load && !answer.contains("flow")) {
+      return Status(Code::kUnsupported, Scope::kEndpoint, "perf/client", "the server does not take --under-load; run the same version on both sides");
+    }
     while (stripes_.size() < perf_.qps) {
-      SLUICE_TRY(Endpoint endpoint, options_.next());
-      {
-        ControlChannel control(context_, endpoint);
-        SLUICE_RETURN_IF_ERROR(control.send({{"do", "join"}, {"token", token}}));
-      }
+      SLUICE_TRY(Endpoint endpoint, join({{"do", "join"}, {"token", token}}));
       stripes_.add(std::move(endpoint));
     }
+    if (!perf_.under_load) return Status();
+    SLUICE_TRY(Endpoint endpoint, join({{"do", "join"}, {"token", token}, {"flow", 1u}}));
+    flow_ = std::make_unique<Flow>(context_, std::move(endpoint), Flow::End::kSender);
     return Status();
+  }
+
+  Result<Endpoint> join(const Json& word) {
+    SLUICE_TRY(Endpoint endpoint, options_.next());
+    {
+      ControlChannel control(context_, endpoint);
+      SLUICE_RETURN_IF_ERROR(control.send(word));
+    }
+    return endpoint;
   }
 
   Status measure(uint64_t size, Measurement& m) {
@@ -159,6 +177,35 @@ class Client {
     SLUICE_RETURN_IF_ERROR(play(before, check_iterations(m.load), nullptr, m));
     if (m.verdict.mismatched_bytes > 0) return Status();
     SLUICE_RETURN_IF_ERROR(timed(m));
+    if (flow_ == nullptr || m.verdict.mismatched_bytes > 0) return Status();
+    return under_load(m);
+  }
+
+  // What was just timed once more, beside the flow.
+  Status under_load(Measurement& m) {
+    Loaded& loaded = m.loaded.emplace(Loaded{.flow = *perf_.under_load});
+    const FlowLoad& flow = loaded.flow;
+    SLUICE_RETURN_IF_ERROR(ask(control_, {{"do", "flow"}, {"on", 1u}, {"size", flow.size_bytes}, {"depth", flow.depth}}));
+    SLUICE_RETURN_IF_ERROR(flow_->start(flow));
+    // It has found its pace when its first window is over.
+    SLUICE_RETURN_IF_ERROR(context_.wait_until([&] { return flow_->messages() >= flow.depth || !flow_->failure().ok(); }, after(sluice::now(), kStallLimit)));
+    double per_iteration = m.seconds / static_cast<double>(m.iterations);
+    uint64_t wanted = perf_.iterations.value_or(default_iterations(m.load.size_bytes));
+    Samples samples;
+    do {
+      uint64_t count = perf_.seconds ? round_length(*perf_.seconds - loaded.seconds, per_iteration) : wanted;
+      SLUICE_RETURN_IF_ERROR(play(Round::Mode::kPlain, count, &samples, m));
+      SLUICE_RETURN_IF_ERROR(flow_->failure());
+      loaded.iterations += count;
+      loaded.seconds += last_seconds_;
+      loaded.flow_messages += last_.flow_messages;
+      per_iteration = last_seconds_ / static_cast<double>(count);
+    } while (perf_.seconds && loaded.seconds < *perf_.seconds && samples.size() < kMostSamples && m.verdict.mismatched_bytes == 0);
+    SLUICE_RETURN_IF_ERROR(flow_->stop());
+    SLUICE_RETURN_IF_ERROR(ask(control_, {{"do", "flow"}, {"on", 0u}}));
+    std::vector<double> ns = samples.nanoseconds(both_ways() ? 0.5 : 1.0);
+    loaded.latency_ns = summarize(ns);
+    for (const Rank& rank : perf_.percentiles) loaded.percentiles_ns.push_back(percentile(ns, rank));
     return Status();
   }
 
@@ -345,12 +392,14 @@ class Client {
     if (counter_ != nullptr) counter_->start();
     Duration cpu = process_cpu_time();
     Usage used = process_usage();
+    uint64_t flowed = flow_ != nullptr ? flow_->messages() : 0;
     Instant start = sluice::now();
     SLUICE_RETURN_IF_ERROR(stripes_.run(round, samples));
     last_seconds_ = std::chrono::duration<double>(sluice::now() - start).count();
     last_.cpu_ns = static_cast<double>((process_cpu_time() - cpu).count());
     last_.used_here = process_usage() - used;
     if (counter_ != nullptr) counted_->here = counter_->stop();
+    last_.flow_messages = flow_ != nullptr ? flow_->messages() - flowed : 0;
     last_.copied = last_.copied_here = stripes_.payload_copies() - copied_before;
     return add_report(round, m);
   }
@@ -384,6 +433,7 @@ class Client {
   Endpoint& endpoint_;
   ControlChannel control_;
   Stripes stripes_;
+  std::unique_ptr<Flow> flow_;  // beside the measured connections, where asked for
   const RunOptions& options_;
   const PerfOptions& perf_;
   ClientRun& out_;

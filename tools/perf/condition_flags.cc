@@ -62,6 +62,17 @@ void set_offset(PerfOptions& o, const std::string& text) {
   o.destination_offset = number<uint32_t>("--offset", words.back(), 0, kMost, example);
 }
 
+void check_flow(PerfOptions& o, const std::string& test) {
+  const std::string example = "sluice perf send_lat --self --under-load 64K";
+  const std::string size = readable_size(o.under_load->size_bytes);
+  if (!o.test->latency) refuse("--under-load", test, "is a load itself; it is for _lat tests", example);
+  if (o.format == Format::kCsv || o.format == Format::kPerftest) refuse("--under-load", o.format == Format::kCsv ? "csv" : "perftest", "has no place for it", example);
+  uint64_t room = Load::kWindowBytes / o.under_load->size_bytes;
+  uint32_t wanted = o.tx_depth > 0 ? o.tx_depth : FlowLoad::kDefaultDepth;
+  if (room == 0 || wanted > FlowLoad::kMostDepth) refuse("--under-load", size, "is more than a flow's window holds, 1024 messages or 512 MiB", example);
+  o.under_load->depth = static_cast<uint32_t>(std::min<uint64_t>(wanted, room));
+}
+
 void check_cold(PerfOptions& o, const std::string& test) {
   bool there_and_back = o.test->latency && o.test->verb != Verb::kRead && o.test->verb != Verb::kAtomic;
   if (!there_and_back) {
@@ -102,16 +113,23 @@ void add_condition_flags(CLI::App& perf, PerfOptions& o) {
   }, "of the times of --perturb, which are the same for the same seed (default: another each time; the result has it)");
   perf.add_option_function<std::string>("--offset", [&o](const std::string& text) { set_offset(o, text); },
                                         "bytes from a page's beginning (0 to 4095) at which the buffers of both ends lie: N, or SOURCE,DESTINATION");
+  perf.add_option_function<std::string>("--under-load", [&o](const std::string& text) {
+    auto size = parse_size(text);
+    if (!size) refuse("--under-load", text, "is no size of a message", "--under-load 64K");
+    o.under_load = FlowLoad{.size_bytes = *size, .depth = 0};
+  }, "_lat tests: each size once more, while the client sends messages of this size on another connection of the two, as many as get through (16 under way, or -t)");
   perf.add_flag("--cold-cache", o.cold, "send_lat, write_lat, exchange_lat: both ends take their buffers out of the processor's caches before each message");
 }
 
 void check_conditions(PerfOptions& o) {
+  if (o.under_load && !o.self && o.host.empty()) refuse("--under-load", std::string(o.test->name), "has no use at a server, which follows its client", "sluice perf send_lat HOST --under-load 64K");
   const std::string test(o.test->name);
   bool any = o.perturb_bytes > 0 || o.pause_ns > 0 || o.source_offset || o.cold;
   const char* flag = o.cold ? "--cold-cache" : o.source_offset ? "--offset" : "--perturb";
   if (any && !o.self && o.host.empty()) refuse(flag, test, "has no use at a server, which follows its client", "sluice perf send_lat HOST " + std::string(flag));
   if (o.seed && o.pause_ns == 0) refuse("--seed", std::to_string(*o.seed), "is of the times of --perturb", "--perturb 20us --seed 1");
   if (o.pause_ns > 0 && !o.test->latency) refuse("--perturb", test, "has no moments between messages, of which a window is always under way; _lat tests have", "sluice perf send_lat --self --perturb 20us");
+  if (o.under_load) check_flow(o, test);
   if (o.cold) check_cold(o, test);
   if (o.source_offset) check_offset(o, test);
   if (o.perturb_bytes > 0) add_neighbours(o, test);

@@ -42,6 +42,14 @@ void text_interval(const Confidence& wanted, const Measurement& m) {
              figure.interval.half_width_percent(), figure.values.size(), figure.reached ? "" : ", wider than was asked for");
 }
 
+void text_loaded(const PerfOptions& options, const Loaded& loaded) {
+  const Distribution& d = loaded.latency_ns;
+  fmt::print("   under load ({:.2f} MiB/sec): t_min {:.3f}, t_max {:.3f}, t_typical {:.3f}, t_avg {:.3f}, t_stdev {:.3f}, 99% {:.3f}, 99.9% {:.3f}",
+             per_second(loaded.flow_messages * loaded.flow.size_bytes, loaded.seconds) / (1 << 20), d.min / 1e3, d.max / 1e3, d.p50 / 1e3, d.mean / 1e3, d.stdev / 1e3, d.p99 / 1e3, d.p99_9 / 1e3);
+  for (size_t i = 0; i < loaded.percentiles_ns.size(); ++i) fmt::print(", {}% {:.3f}", options.percentiles[i].text, loaded.percentiles_ns[i] / 1e3);
+  fmt::print(" [usec]\n");
+}
+
 void text_row(const PerfOptions& options, const Measurement& m) {
   double copies = copies_per_byte(m);
   if (m.load.test->latency) {
@@ -56,6 +64,7 @@ void text_row(const PerfOptions& options, const Measurement& m) {
   for (double ns : m.percentiles_ns) fmt::print("   {:<20.3f}", ns / 1e3);
   fmt::print("\n");
   if (m.repeated) text_interval(*options.confidence, m);
+  if (m.loaded) text_loaded(options, *m.loaded);
   text_histogram(m);
 }
 

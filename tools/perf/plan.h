@@ -113,6 +113,15 @@ struct Confidence {
   unsigned most_runs = 30;
 };
 
+// A flow of messages beside what is measured (--under-load): what a client asks for.
+struct FlowLoad {
+  uint64_t size_bytes = 0;
+  uint32_t depth = 0;  // of them outstanding at once
+
+  static constexpr uint32_t kDefaultDepth = 16;
+  static constexpr uint32_t kMostDepth = 1024;
+};
+
 // One size of an earlier run.
 struct Reference {
   uint64_t size_bytes = 0;
@@ -133,6 +142,7 @@ struct PerfOptions {
   std::optional<uint64_t> warmup;
   std::optional<Confidence> confidence;
   std::optional<unsigned> most_runs;  // of --runs
+  std::optional<FlowLoad> under_load;
   uint32_t tx_depth = 0;
   uint32_t qps = 1;  // of the client; the server follows
   Format format = Format::kText;

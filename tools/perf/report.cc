@@ -77,6 +77,23 @@ void add_conditions(const Measurement& m, Json& out) {
   out["buffers"] = {{"client", buffers(m.buffers_here, m)}, {"server", m.buffers_there ? buffers(*m.buffers_there, m) : Json()}};
 }
 
+Json latencies(const PerfOptions& options, const Distribution& d, const std::vector<double>& asked) {
+  Json out{{"min", d.min}, {"p50", d.p50}, {"p99", d.p99}, {"p99_9", d.p99_9}, {"max", d.max}, {"mean", d.mean}, {"stdev", d.stdev}};
+  for (size_t i = 0; i < asked.size(); ++i) out[options.percentiles[i].name()] = asked[i];
+  return out;
+}
+
+Json under_load(const PerfOptions& options, const Loaded& loaded) {
+  return {{"latency_ns", latencies(options, loaded.latency_ns, loaded.percentiles_ns)},
+          {"iterations", loaded.iterations},
+          {"seconds", loaded.seconds},
+          {"flow",
+           {{"size_bytes", loaded.flow.size_bytes},
+            {"tx_depth", loaded.flow.depth},
+            {"bytes_per_second", per_second(loaded.flow_messages * loaded.flow.size_bytes, loaded.seconds)},
+            {"messages_per_second", per_second(loaded.flow_messages, loaded.seconds)}}}};
+}
+
 Json confidence(const Confidence& wanted, const RepeatedFigure& figure, bool latency) {
   return {{"figure", latency ? "latency_ns.p50" : "bytes_per_second"},
           {"level_percent", wanted.level_percent},
@@ -103,14 +120,12 @@ Json to_json(const Load& load, const Interval& part) {
 }
 
 Json to_json(const PerfOptions& options, const Measurement& m) {
-  const Distribution& d = m.latency_ns;
   Json out;
   out["test"] = m.load.test->name;
   out["transport"] = m.path;
   out["size_bytes"] = m.load.size_bytes;
   out["iterations"] = m.iterations;
-  out["latency_ns"] = {{"min", d.min}, {"p50", d.p50}, {"p99", d.p99}, {"p99_9", d.p99_9}, {"max", d.max}, {"mean", d.mean}, {"stdev", d.stdev}};
-  for (size_t i = 0; i < m.percentiles_ns.size(); ++i) out["latency_ns"][options.percentiles[i].name()] = m.percentiles_ns[i];
+  out["latency_ns"] = latencies(options, m.latency_ns, m.percentiles_ns);
   for (const Bin& bin : m.histogram_ns) out["histogram_ns"].push_back({{"from", bin.from}, {"to", bin.to}, {"count", bin.count}});
   out["bytes_per_second"] = bytes_per_second(m);
   out["messages_per_second"] = messages_per_second(m);
@@ -130,6 +145,7 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   if (m.load.test->verb == Verb::kExchange) out["into"] = m.load.into;
   out["used"] = used(m);
   add_conditions(m, out);
+  if (m.loaded) out["under_load"] = under_load(options, *m.loaded);
   if (m.repeated) out["confidence"] = confidence(*options.confidence, *m.repeated, m.load.test->latency);
   if (options.batch_line > 0) out["line"] = options.batch_line;
   for (const Interval& part : m.intervals) out["intervals"].push_back(to_json(m.load, part));

@@ -30,6 +30,16 @@ struct SystemCalls {
   std::string why_not_here, why_not_there;
 };
 
+// The same size once more, beside a flow of ours (--under-load).
+struct Loaded {
+  FlowLoad flow;
+  uint64_t flow_messages = 0;  // that ended while it was timed
+  uint64_t iterations = 0;
+  double seconds = 0;
+  Distribution latency_ns;
+  std::vector<double> percentiles_ns;
+};
+
 // The figure of each run of one size (--confidence).
 struct RepeatedFigure {
   std::vector<double> values;  // of latency tests the medians in ns, else bytes per second
@@ -52,6 +62,7 @@ struct Measurement {
   Usage used_here;             // the client's process
   std::optional<Usage> used_there;  // the server's, where it is another and says so
   std::optional<RepeatedFigure> repeated;   // where asked for
+  std::optional<Loaded> loaded;             // where asked for
   std::optional<SystemCalls> system_calls;  // where asked for
   double paused_seconds = 0;   // between messages, while it was timed
   Buffers buffers_here;

@@ -1,7 +1,9 @@
 // The server's side of a run: does what the client asks for, and reports.
+#include <memory>
 #include <optional>
 #include <utility>
 
+#include "tools/perf/flow.h"
 #include "tools/perf/run.h"
 #include "tools/perf/system_calls.h"
 
@@ -62,6 +64,7 @@ class Server {
       SLUICE_TRY(Json request, control_.receive(kQuietClientLimit));
       SLUICE_TRY(std::string what, text_field(request, "do"));
       if (what == "bye") {
+        flow_.reset();
         stripes_.drop();
         return Status();
       }
@@ -77,6 +80,7 @@ class Server {
   }
   // What posted operations refer to goes after the endpoint's end.
   void drop() {
+    flow_.reset();
     stripes_.close_others();
     stripes_.drop();
   }
@@ -88,6 +92,7 @@ class Server {
     if (what == "prepare") return prepare(request);
     if (what == "round") return arm(request);
     if (what == "report") return report();
+    if (what == "flow") return flow(request);
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "unknown request '" + what + "'; run the same version on both sides");
   }
 
@@ -96,7 +101,9 @@ class Server {
     SLUICE_TRY(uint64_t qps, bounded(request, "qps", kMostQps));
     SLUICE_RETURN_IF_ERROR(number_field(request, "token"));
     if (qps == 0 || stripes_.size() > 1) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a run without connections, or two runs in one");
-    if (test == options_.perf->test->name) return Json{{"qps", qps}};
+    Json answer{{"qps", qps}};
+    if (request.contains("flow")) answer["flow"] = 1u;
+    if (test == options_.perf->test->name) return answer;
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
                   "this side runs " + std::string(options_.perf->test->name) + ", the client " + test.substr(0, 40) +
                       "; start both with the same test");
@@ -105,11 +112,14 @@ class Server {
   // Requires: hello() took the request.
   Status accept_others(const Json& request) {
     uint64_t wanted = *number_field(request, "qps"), token = *number_field(request, "token");
-    while (stripes_.size() < wanted) {
+    bool with_flow = request.contains("flow");
+    while (stripes_.size() < wanted || (with_flow && flow_ == nullptr)) {
       SLUICE_TRY(Endpoint endpoint, options_.next());
       Result<Json> word = ControlChannel(context_, endpoint).receive(kJoinLimit);
       bool ours = word.ok() && number_field(*word, "token").ok() && *number_field(*word, "token") == token;
-      if (ours) {
+      if (ours && word->contains("flow") && with_flow) {
+        flow_ = std::make_unique<Flow>(context_, std::move(endpoint), Flow::End::kReceiver);
+      } else if (ours && stripes_.size() < wanted) {
         stripes_.add(std::move(endpoint));
       } else {
         (void)endpoint.close(after(sluice::now(), kJoinLimit));  // another client, too early
@@ -125,6 +135,23 @@ class Server {
     SLUICE_TRY(Json ours, workload.prepare());
     SLUICE_RETURN_IF_ERROR(workload.adopt(request));
     return ours;
+  }
+
+  Result<Json> flow(const Json& request) {
+    if (flow_ == nullptr) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a flow without a connection for it");
+    SLUICE_TRY(uint64_t on, bounded(request, "on", 1));
+    if (on == 0) {
+      SLUICE_RETURN_IF_ERROR(flow_->stop());
+      return Json::object();
+    }
+    FlowLoad load;
+    SLUICE_TRY(load.size_bytes, bounded(request, "size", Load::kWindowBytes));
+    SLUICE_TRY(uint64_t depth, bounded(request, "depth", FlowLoad::kMostDepth));
+    load.depth = static_cast<uint32_t>(depth);
+    bool fits = load.size_bytes > 0 && load.depth > 0 && load.size_bytes <= Load::kWindowBytes / load.depth;
+    if (!fits) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a flow of nothing, or of more than a window");
+    SLUICE_RETURN_IF_ERROR(flow_->start(load));
+    return Json::object();
   }
 
   Result<Json> arm(const Json& request) {
@@ -188,6 +215,7 @@ class Server {
   Context& context_;
   ControlChannel control_;
   Stripes stripes_;
+  std::unique_ptr<Flow> flow_;
   RunOptions options_;
   Round round_;
   Copies copied_before_;
