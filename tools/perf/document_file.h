@@ -14,5 +14,7 @@ std::string json_obstacle(const std::string& path);
 // All or nothing: into a file beside it, then renamed. What is not a regular file (a
 // pipe, /dev/null) is written directly; "-" is stdout.
 Status write_json(const std::string& path, const nlohmann::json& document);
+// The same of any text; `flag` is named where it fails.
+Status write_text(const std::string& flag, const std::string& path, const std::string& text);
 
 }  // namespace sluice::tools

@@ -151,6 +151,7 @@ struct PerfOptions {
   bool histogram = false;
   bool system_calls = false;  // counts them, in a round of its own
   std::string json_path;    // beside what stdout has, or "-": kJson
+  std::string plot_path;    // or "-": bars on stdout
   std::string baseline_path;
   std::vector<Reference> references;    // of it, one for each size
   std::optional<double> worse_limit;    // per cent

@@ -6,6 +6,7 @@
 
 #include "tools/perf/document_file.h"
 #include "tools/perf/nearest.h"
+#include "tools/perf/plot_file.h"
 #include "tools/perf/refusal.h"
 #include "tools/perf/system_calls.h"
 #include "tools/perf/thresholds.h"
@@ -67,6 +68,13 @@ void set_confidence(PerfOptions& o, const std::string& text) {
   o.confidence->level_percent = number<double>("--confidence", level, 0, 100, example);
   if (o.confidence->level_percent < 50 || o.confidence->level_percent > 99.9) refuse("--confidence", level, "is no level from 50 to 99.9", example);
   o.confidence->percent = number<double>("--confidence", percent, 0.01, 100, example);
+}
+
+void check_plot(const PerfOptions& o, bool server) {
+  if (o.plot_path.empty()) return;
+  const std::string example = "sluice perf send_lat --self -a --plot /tmp/latency.svg";
+  if (server) refuse("--plot", o.plot_path, "has no use at a server: the client has the figures", example);
+  if (o.plot_path == "-" && o.format != Format::kText) refuse("--plot", "-", "is stdout, and so is --format's", example);
 }
 
 void check_confidence(PerfOptions& o, bool server) {
@@ -149,6 +157,11 @@ void add_report_flags(CLI::App& perf, PerfOptions& o) {
     if (!obstacle.empty()) refuse("--json", path, "cannot be written: " + obstacle, "--json /tmp/perf.json");
     o.json_path = path;
   }, "write the results there as JSON as well; - is stdout, instead of the table");
+  perf.add_option_function<std::string>("--plot", [&o](const std::string& path) {
+    std::string obstacle = plot_obstacle(path);
+    if (!obstacle.empty()) refuse("--plot", path, obstacle, "--plot /tmp/latency.svg");
+    o.plot_path = path;
+  }, "draw the figures over the sizes: FILE.svg (a chart), FILE.gp (a gnuplot script with the data in it), or - (bars below the table)");
   add_threshold_flags(perf, o);
   perf.add_flag("--strict", o.strict, "a flag that cannot be honoured here ends the run before it begins, instead of a warning");
 }
@@ -204,6 +217,7 @@ void check_report(PerfOptions& o) {
     refuse("--format", "perftest", "has no " + std::string(o.test->name), "sluice perf write_bw --self --format perftest");
   }
   check_distribution(o);
+  check_plot(o, server);
   check_confidence(o, server);
   check_system_calls(o, server);
   check_thresholds(o, server);

@@ -14,6 +14,7 @@
 
 #include "tools/info/machine.h"
 #include "tools/perf/output.h"
+#include "tools/perf/plot_file.h"
 #include "tools/perf/processes.h"
 #include "tools/perf/report.h"
 #include "tools/perf/size_text.h"
@@ -140,6 +141,9 @@ int be_client(const PerfOptions& options, const DocumentSink& on_document, const
   if (missed && code == kExitOk) code = kExitMissed;
   if (Status written = output.end(document); !written.ok()) return fail(written);
   if (on_document) on_document(document);
+  if (!options.plot_path.empty()) {
+    if (Status drawn = draw(options, run); !drawn.ok()) return fail(drawn);
+  }
   if (options.json_path.empty()) return code;
   Status written = write_json(options.json_path, document);
   return written.ok() ? code : fail(written);
