@@ -21,7 +21,10 @@ class Usage(command.CommandTest):
         cases = [
             ("TEST", "send_lta", ["perf", "send_lta", "--self"]),
             ("--size", "12x", ["perf", "send_lat", "--self", "-s", "12x"]),
-            ("--size", "0", ["perf", "send_lat", "--self", "--size", "0"]),
+            ("--size", "0", ["perf", "write_lat", "--self", "--size", "0"]),
+            ("--size", "0", ["perf", "send_bw", "--self", "-s", "0"]),
+            ("--size", "-0", ["perf", "send_lat", "--self", "--size=-0"]),
+            ("TEST", "missing", ["perf", "--self"]),
             ("--iters", "abc", ["perf", "send_lat", "--self", "-n", "abc"]),
             ("--iters", "0", ["perf", "send_lat", "--self", "-n", "0"]),
             ("--duration", "never", ["perf", "send_lat", "--self", "-D", "never"]),
@@ -111,6 +114,19 @@ class Results(command.CommandTest):
         self.assertTrue(header.startswith(" #bytes "))
         self.assertRegex(row, r"^ 4096 +20 +\d")
         self.assertNotIn("\x1b", done.stdout + done.stderr)
+
+    def test_messages_of_no_bytes_have_a_latency(self):
+        for transport in ("shm", "tcp", "udp", "loopback"):
+            with self.subTest(transport=transport):
+                document = self.perf("send_lat", "--self", "--transport", transport, "-s", "0", "-n", "50", "--percentiles", "90")
+                result, = document["results"]
+                self.assertEqual((result["size_bytes"], result["iterations"], result["errors"], result["bytes_per_second"]), (0, 50, 0, 0))
+                self.assertGreater(result["latency_ns"]["min"], 0)
+                # Both ways in the time that it took.
+                self.assertAlmostEqual(result["messages_per_second"] * result["seconds"], 100, delta=1e-6)
+                self.assertGreater(result["used"]["client"]["cpu_ns_per_message"], 0)
+        line = self.run_command("perf", "send_lat", "--self", "--transport", "shm", "-s", "0", "-n", "20").stdout.splitlines()[1]
+        self.assertEqual(line.split()[:2], ["0", "20"])
 
     def test_json_to_stdout_is_only_json(self):
         done = self.run_command("perf", "send_lat", "--self", "-n", "20", "--json", "-")

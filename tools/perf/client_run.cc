@@ -26,12 +26,12 @@ constexpr double kCountedSeconds = 0.25;
 constexpr uint64_t kMostCounted = 10'000;
 
 // Without -n and -D: enough for the percentiles, and no more than about a GiB.
-uint64_t default_iterations(uint64_t size_bytes) { return std::clamp<uint64_t>((uint64_t{1} << 30) / size_bytes, 10, 10'000); }
+uint64_t default_iterations(uint64_t size_bytes) { return std::clamp<uint64_t>((uint64_t{1} << 30) / std::max<uint64_t>(size_bytes, 1), 10, 10'000); }
 
 uint64_t check_iterations(const Load& load) {
   if (load.test->verb == Verb::kExchange) return load.tensors;  // all: the checks touch every page, too
   if (!load.test->latency) return uint64_t{load.depth} * load.qps;
-  return std::clamp<uint64_t>(kCheckBytes / load.size_bytes, 1, 64);
+  return std::clamp<uint64_t>(kCheckBytes / std::max<uint64_t>(load.size_bytes, 1), 1, 64);
 }
 
 struct SideFigures {
@@ -318,6 +318,7 @@ class Client {
     m.buffers_here = stripes_.first().buffers();
     if (perf_.system_calls && m.verdict.mismatched_bytes == 0) SLUICE_RETURN_IF_ERROR(count_system_calls(per_iteration, m));
     for (size_t i = 0; i < before.size(); ++i) m.bytes_by_qp[i] -= before[i];
+    m.messages = messages(m.iterations, m.load);
     m.payload_bytes = payload(m.iterations, m.load);
     std::vector<double> ns = samples.nanoseconds(both_ways() ? 0.5 : 1.0);
     m.latency_ns = summarize(ns);
@@ -332,7 +333,7 @@ class Client {
     auto fitting = static_cast<uint64_t>(std::min(kCountedSeconds / std::max(seconds_per_iteration, 1e-9), static_cast<double>(kMostCounted)));
     uint64_t iterations = std::clamp<uint64_t>(fitting, 1, m.iterations);
     Result<SystemCallCounter> counter = SystemCallCounter::open();
-    counted_ = SystemCalls{.messages = payload(iterations, m.load) / m.load.size_bytes};
+    counted_ = SystemCalls{.messages = messages(iterations, m.load)};
     if (!counter.ok()) counted_->why_not_here = counter.status().detail();
     counter_ = counter.ok() ? &*counter : nullptr;
     Status played = play(Round::Mode::kPlain, iterations, nullptr, m);
@@ -352,7 +353,8 @@ class Client {
     bool answered = perf_.test->verb == Verb::kRead || perf_.test->verb == Verb::kAtomic;
     return perf_.test->latency && !answered;
   }
-  uint64_t payload(uint64_t iterations, const Load& load) const { return iterations * load.size_bytes * (both_ways() || load.bidirectional ? 2 : 1); }
+  uint64_t messages(uint64_t iterations, const Load& load) const { return iterations * (both_ways() || load.bidirectional ? 2 : 1); }
+  uint64_t payload(uint64_t iterations, const Load& load) const { return messages(iterations, load) * load.size_bytes; }
 
   // To the end of the run, or of the interval before it. Four rounds to an interval, at
   // least: the time that a round will take is a guess.
@@ -368,6 +370,7 @@ class Client {
     part_.iterations += iterations;
     part_.to_seconds = m.seconds;
     if (part_.seconds() < *perf_.interval && m.seconds < *perf_.seconds) return;
+    part_.messages = messages(part_.iterations, m.load);
     part_.payload_bytes = payload(part_.iterations, m.load);
     m.intervals.push_back(part_);
     if (options_.on_interval) options_.on_interval(m.load, part_);

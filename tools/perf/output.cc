@@ -118,7 +118,7 @@ void Output::begin(const EndpointInfo& link) {
 void Output::add(const Load& load, const Interval& part) {
   if (options_.format == Format::kText) {
     fmt::print("   {:.2f}-{:.2f} s: {} iterations, {:.2f} MiB/s, {:.6f} Mpps\n", part.from_seconds, part.to_seconds, part.iterations,
-               per_second(part.payload_bytes, part.seconds()) / (1 << 20), per_second(part.payload_bytes / load.size_bytes, part.seconds()) / 1e6);
+               per_second(part.payload_bytes, part.seconds()) / (1 << 20), per_second(part.messages, part.seconds()) / 1e6);
   } else if (options_.format == Format::kNdjson) {
     ndjson("interval", to_json(load, part));
   }

@@ -38,10 +38,10 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
   }, names_of_tests());
   perf.add_option("HOST", o.host, "the server's host or address; none: be the server");
   perf.add_option_function<std::string>("-s,--size", [&o](const std::string& text) {
-    auto size = parse_size(text);
+    std::optional<uint64_t> size = text == "0" ? 0 : parse_size(text);
     if (!size) refuse("--size", text, "is no size", "--size 64K");
     o.sizes = {*size};
-  }, "bytes of one message or tensor: 64, 4K, 1M, 1G (default 2 for _lat, 64K for _bw; atomics have 8)");
+  }, "bytes of one message or tensor: 64, 4K, 1M, 1G; send_lat also 0 (default 2 for _lat, 64K for _bw; atomics have 8)");
   perf.add_flag_callback("-a,--all", [&o] {
     o.sizes.clear();
     for (uint64_t size = 2; size <= kLargestOfAll; size *= 2) o.sizes.push_back(size);
@@ -141,6 +141,7 @@ void check_combination(PerfOptions& o) {
   bool striped = !o.test->latency && o.test->verb != Verb::kExchange;
   if (o.qps > 1 && !striped) refuse("--qps", std::to_string(o.qps), "is for send_bw, write_bw, read_bw and atomic_bw", "sluice perf write_bw --self --qps 4");
   if (o.bidirectional && !can_be_bidirectional(*o.test)) refuse("--bidirectional", std::string(o.test->name), "is none of send_bw, write_bw and read_bw", "sluice perf write_bw --self -b");
+  if (o.sizes == std::vector<uint64_t>{0} && !may_be_empty(*o.test)) refuse("--size", "0", "is for send_lat, whose messages may be empty", "sluice perf send_lat --self -s 0");
   if (o.into && o.test->verb != Verb::kExchange) refuse("--into", std::string(o.test->name), "fetches nothing", "sluice perf exchange_bw --self --into");
   if (o.transport == "l2" || o.transport == "kmod") check_interface(o);
   if (o.interval && !o.seconds) refuse("--interval", fmt::format("{:g}", *o.interval), "is of a run by --duration", "sluice perf send_bw --self -D 10 --interval 1");

@@ -21,12 +21,14 @@ bool can_be_bidirectional(const TestKind& test) {
   return !test.latency && (test.verb == Verb::kSend || test.verb == Verb::kWrite || test.verb == Verb::kRead);
 }
 
+bool may_be_empty(const TestKind& test) { return test.verb == Verb::kSend && test.latency; }
+
 Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uint32_t qps) {
   Load load;
   load.test = &test;
   load.size_bytes = size_bytes;
   load.qps = qps;
-  uint64_t room = std::max<uint64_t>(Load::kWindowBytes / size_bytes / qps, 1);
+  uint64_t room = std::max<uint64_t>(Load::kWindowBytes / std::max<uint64_t>(size_bytes, 1) / qps, 1);
   uint32_t wanted = tx_depth > 0 ? tx_depth : kDefaultDepth;
   load.depth = test.latency ? 1 : static_cast<uint32_t>(std::min<uint64_t>(wanted, room));
   load.tensors = test.latency ? Load::kRotation : load.depth + 1;

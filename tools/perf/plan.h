@@ -39,6 +39,8 @@ inline constexpr std::array<TestKind, 10> kTests = {{
 const TestKind* find_test(std::string_view name);
 // As perftest's: send_bw, write_bw and read_bw.
 bool can_be_bidirectional(const TestKind& test);
+// Whether its messages may have no bytes.
+bool may_be_empty(const TestKind& test);
 
 // One size of one test, chosen by the client, followed by both sides.
 struct Load {

@@ -38,7 +38,7 @@ Json split_by_mode(Copies copied, uint64_t bytes) {
   return {{"user", per_byte(static_cast<double>(copied.user), bytes)}, {"kernel", per_byte(static_cast<double>(copied.kernel), bytes)}};
 }
 
-double per_message(uint64_t amount, const Measurement& m) { return per_byte(static_cast<double>(amount), messages(m)); }
+double per_message(uint64_t amount, const Measurement& m) { return per_byte(static_cast<double>(amount), m.messages); }
 
 Json usage(const Usage& used, const std::optional<uint64_t>& system_calls, const Measurement& m) {
   Json calls = system_calls ? Json(per_byte(static_cast<double>(*system_calls), m.system_calls->messages)) : Json();
@@ -116,7 +116,7 @@ Json to_json(const Load& load, const Interval& part) {
           {"to_seconds", part.to_seconds},
           {"iterations", part.iterations},
           {"bytes_per_second", per_second(part.payload_bytes, part.seconds())},
-          {"messages_per_second", per_second(part.payload_bytes / load.size_bytes, part.seconds())}};
+          {"messages_per_second", per_second(part.messages, part.seconds())}};
 }
 
 Json to_json(const PerfOptions& options, const Measurement& m) {

@@ -18,7 +18,8 @@ namespace sluice::tools {
 struct Interval {
   double from_seconds = 0, to_seconds = 0;
   uint64_t iterations = 0;
-  uint64_t payload_bytes = 0;  // in both directions
+  uint64_t messages = 0;       // in both directions, as payload_bytes
+  uint64_t payload_bytes = 0;
 
   double seconds() const { return to_seconds - from_seconds; }
 };
@@ -51,7 +52,8 @@ struct RepeatedFigure {
 struct Measurement {
   Load load;
   uint64_t iterations = 0;
-  uint64_t payload_bytes = 0;  // in both directions
+  uint64_t messages = 0;       // in both directions, as payload_bytes
+  uint64_t payload_bytes = 0;
   double seconds = 0;
   Distribution latency_ns;
   std::vector<double> percentiles_ns;  // those asked for, in their order

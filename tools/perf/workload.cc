@@ -24,7 +24,7 @@ Result<Buffer> Workload::placed(uint64_t bytes, std::optional<uint32_t> offset, 
 
 void Workload::fill(std::byte* data, uint64_t step, bool damage) const {
   fill_pattern({data, load_.size_bytes}, load_.seed, step);
-  if (damage) data[load_.size_bytes / 2] ^= std::byte{0x10};
+  if (damage && load_.size_bytes > 0) data[load_.size_bytes / 2] ^= std::byte{0x10};
 }
 
 void Workload::compare(const std::byte* data, uint64_t step, uint64_t length) {
