@@ -129,6 +129,74 @@ void slp_decode_hello(const uint8_t *p, struct slp_hello *out)
 	memcpy(out->tag, p + 72, 16);
 }
 
+static bool of_a_name(uint8_t c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+}
+
+static bool all_zero(const uint8_t *p, size_t bytes)
+{
+	while (bytes > 0)
+		if (p[--bytes] != 0)
+			return false;
+	return true;
+}
+
+bool slp_encode_find(uint8_t frame[SLP_FIND_FRAME], const struct slp_find *find)
+{
+	uint8_t *name = frame + SLP_BASE_BYTES + 8;
+	uint32_t i;
+
+	memset(frame, 0, SLP_FIND_FRAME);
+	frame[0] = (uint8_t)(SLP_VERSION << 5 | find->type);
+	slp_store16(frame + 2, find->source_port);
+	slp_store16(frame + 4, find->destination_port);
+	slp_store64(frame + SLP_BASE_BYTES, find->nonce);
+	for (i = 0; i < SLP_NAME_BYTES && find->name[i]; ++i) {
+		char c = find->name[i];
+
+		name[i] = (uint8_t)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+		if (!of_a_name(name[i]))
+			return false;
+	}
+	if (i == 0 || find->name[i])
+		return false;
+	slp_stamp_base(frame);
+	return true;
+}
+
+enum slp_drop slp_decode_find(const uint8_t *frame, size_t present, size_t bytes, struct slp_find *out)
+{
+	const uint8_t *name = frame + SLP_BASE_BYTES + 8;
+	uint32_t i = 0;
+
+	if (bytes < SLP_BASE_BYTES || present < SLP_BASE_BYTES)
+		return SLP_DROP_RUNT;
+	if (frame[0] >> 5 != SLP_VERSION)
+		return SLP_DROP_VERSION;
+	out->type = frame[0] & 31;
+	if (out->type != SLP_FIND && out->type != SLP_FOUND)
+		return SLP_DROP_TYPE;
+	if (frame[1] & ~SLP_FLAG_CE)
+		return SLP_DROP_FLAGS;
+	if (bytes < SLP_FIND_FRAME || present < SLP_FIND_FRAME)
+		return SLP_DROP_RUNT;
+	if (slp_load32(frame + 28) != header_crc(frame, SLP_FIND_BYTES))
+		return SLP_DROP_HEADER_CRC;
+	out->source_port = slp_load16(frame + 2);
+	out->destination_port = slp_load16(frame + 4);
+	out->nonce = slp_load64(frame + SLP_BASE_BYTES);
+	memset(out->name, 0, sizeof(out->name));
+	while (i < SLP_NAME_BYTES && of_a_name(name[i]))
+		++i;
+	if (i == 0 || !all_zero(name + i, SLP_NAME_BYTES - i) || !all_zero(frame + 6, 22) || !all_zero(frame + 32, 8))
+		return SLP_DROP_CONTENT;
+	if (out->nonce == 0 || out->source_port == 0 || (out->type == SLP_FOUND && out->destination_port == 0))
+		return SLP_DROP_CONTENT;
+	memcpy(out->name, name, i);
+	return SLP_TAKEN;
+}
+
 uint64_t slp_expand_number(uint64_t expected, uint32_t low)
 {
 	uint64_t window = (uint64_t)1 << 32;

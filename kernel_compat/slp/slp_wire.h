@@ -39,6 +39,11 @@ enum slp_type {
 	SLP_TYPES = 10,
 };
 
+/* Frames of no session, by which a name is looked for (docs/slp.md, section 15). Sessions and
+ * listeners drop them by their type. */
+#define SLP_FIND 16  /* to everybody: who has this name? */
+#define SLP_FOUND 17 /* to who asked: it is here */
+
 #define SLP_FLAG_CE 0x01u     /* congestion experienced: set by any hop, in no checksum */
 #define SLP_FLAG_ACK 0x02u    /* the ack fields of the base are valid */
 #define SLP_FLAG_ACKREQ 0x04u /* acknowledge at once */
@@ -63,6 +68,9 @@ enum slp_type {
 #define SLP_ACK_BYTES 4u   /* u16 pairs; u16 zero; payload: u16 gap, u16 run per pair, downwards */
 #define SLP_MAX_PAIRS 32u
 #define SLP_HELLO_BYTES 88u
+#define SLP_NAME_BYTES 64u
+#define SLP_FIND_BYTES (8u + SLP_NAME_BYTES) /* u64 nonce; the name, zeros behind it */
+#define SLP_FIND_FRAME (SLP_BASE_BYTES + SLP_FIND_BYTES)
 #define SLP_MAX_EXTENSION SLP_HELLO_BYTES
 #define SLP_MAX_HEADER (SLP_BASE_BYTES + SLP_MAX_EXTENSION)
 
@@ -162,6 +170,9 @@ static inline uint32_t slp_extension_bytes(uint8_t type)
 		return SLP_EAGER_BYTES;
 	case SLP_DATA:
 		return SLP_DATA_BYTES;
+	case SLP_FIND:
+	case SLP_FOUND:
+		return SLP_FIND_BYTES;
 	default:
 		return 0;
 	}
@@ -201,6 +212,18 @@ void slp_encode_base(uint8_t *frame, const struct slp_base *base);
 void slp_stamp_base(uint8_t *frame);
 /* The base as it is authenticated: without CE, which any hop may set, and the checksum. */
 void slp_copy_base(uint8_t out[SLP_BASE_BYTES], const uint8_t *frame);
+/* FIND and FOUND, whole. */
+struct slp_find {
+	uint8_t type;
+	uint16_t source_port;	   /* FOUND: where the name listens */
+	uint16_t destination_port; /* FIND: the only one that is meant, or zero */
+	uint64_t nonce;		   /* the asker's, random, not zero */
+	char name[SLP_NAME_BYTES + 1];
+};
+/* False: no name of 1 to 64 letters, digits, '.', '_' and '-'. Capitals are sent as small letters. */
+bool slp_encode_find(uint8_t frame[SLP_FIND_FRAME], const struct slp_find *find);
+/* As slp_decode_base(), which takes no other types for these. */
+enum slp_drop slp_decode_find(const uint8_t *frame, size_t present, size_t bytes, struct slp_find *out);
 void slp_encode_hello(uint8_t *extension, const struct slp_hello *hello);
 void slp_decode_hello(const uint8_t *extension, struct slp_hello *out);
 

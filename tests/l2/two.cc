@@ -1,6 +1,7 @@
 #include "tests/l2/two.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -157,6 +158,9 @@ void Two::exchange_tensors(size_t size) {
   CHECK(holds(memory.bytes(), step + 3));
   CHECK(server.revoke(*key).ok());
 }
+
+Setting::Setting(const char* name, const std::string& value) : name_(name) { REQUIRE(::setenv(name, value.c_str(), 1) == 0); }
+Setting::~Setting() { ::unsetenv(name_); }
 
 Grown::Grown() : before_(read_counters()) {}
 

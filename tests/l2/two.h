@@ -88,6 +88,18 @@ class Two {
   uint64_t step_ = 0;
 };
 
+// Of the environment, for as long as this lives.
+class Setting {
+ public:
+  Setting(const char* name, const std::string& value);
+  ~Setting();
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  const char* name_;
+};
+
 // How much a counter has grown since this was made.
 class Grown {
  public:

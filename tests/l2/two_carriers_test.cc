@@ -33,13 +33,6 @@ struct Addresses {
   }
 };
 
-// Of the environment, for as long as this lives.
-struct Setting {
-  Setting(const char* name, const char* value) : name(name) { REQUIRE(::setenv(name, value, 1) == 0); }
-  ~Setting() { ::unsetenv(name); }
-  const char* name;
-};
-
 // Two ends over the cable, connected; what was counted since before they met.
 struct Scene {
   explicit Scene(bool left = true, bool right = true) : addresses(left, right) {}

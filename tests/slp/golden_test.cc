@@ -84,6 +84,7 @@ class Conversation {
     slp_abort(client_.session);
     talk();
     stranger();
+    if (!sealed) find();
   }
   const std::string& text() const { return text_; }
 
@@ -99,9 +100,10 @@ class Conversation {
     return made;
   }
   void write(const char* who, const Frame& frame) {
-    static const char* const kNames[] = {"?", "HELLO", "HELLO_ACK", "RETRY", "NACK", "BYE", "ACK", "PING", "EAGER", "DATA"};
+    static const std::map<int, const char*> kNames = {{1, "HELLO"}, {2, "HELLO_ACK"}, {3, "RETRY"}, {4, "NACK"}, {5, "BYE"}, {6, "ACK"},
+                                                      {7, "PING"}, {8, "EAGER"}, {9, "DATA"}, {16, "FIND"}, {17, "FOUND"}};
     char hex[3];
-    text_ += std::string(who) + " " + kNames[frame[0] & 31] + " ";
+    text_ += std::string(who) + " " + kNames.at(frame[0] & 31) + " ";
     for (uint8_t byte : frame) {
       std::snprintf(hex, sizeof hex, "%02x", byte);
       text_ += hex;
@@ -194,6 +196,17 @@ class Conversation {
     uint8_t reply[SLP_MAX_HEADER];
     uint32_t bytes = slp_no_session(&in, reply);
     if (bytes > 0) write("server", Frame(reply, reply + bytes));
+  }
+
+  // Of no session.
+  void find() {
+    for (bool answer : {false, true}) {
+      slp_find find{.type = SLP_FIND, .source_port = 40001, .destination_port = 0, .nonce = 0xfedcba9876543210, .name = "Worker-3.rack_1"};
+      if (answer) find.type = SLP_FOUND, find.source_port = 7, find.destination_port = 40001;
+      Frame frame(SLP_FIND_FRAME);
+      (void)slp_encode_find(frame.data(), &find);
+      write(answer ? "server" : "client", frame);
+    }
   }
 
   uint64_t now_ = 1000 * kMillisecond;

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "kernel_compat/slp/slp_wire.h"
@@ -38,6 +39,22 @@ slp_drop decode(const std::vector<uint8_t>& frame, slp_base* out = nullptr) {
   // Of its exact size, so that a read beyond it is seen.
   std::vector<uint8_t> exact(frame);
   return slp_decode_base(exact.data(), exact.size(), exact.size(), out != nullptr ? out : &base);
+}
+
+slp_find example_find(uint8_t type) {
+  return {.type = type, .source_port = 0x1234, .destination_port = 0x4321, .nonce = 0x0102030405060708, .name = "worker-3.rack_1"};
+}
+
+std::vector<uint8_t> frame_of(const slp_find& find) {
+  std::vector<uint8_t> frame(SLP_FIND_FRAME);
+  REQUIRE(slp_encode_find(frame.data(), &find));
+  return frame;
+}
+
+slp_drop decode_find(const std::vector<uint8_t>& frame, slp_find* out = nullptr) {
+  slp_find find;
+  std::vector<uint8_t> exact(frame);
+  return slp_decode_find(exact.data(), exact.size(), exact.size(), out != nullptr ? out : &find);
 }
 
 }  // namespace
@@ -189,4 +206,69 @@ TEST_CASE("each field of a HELLO comes back", "[slp]") {
   CHECK(back.epoch_bits == 9);
   CHECK(std::memcmp(back.salt, hello.salt, 16) == 0);
   CHECK(std::memcmp(back.tag, hello.tag, 16) == 0);
+}
+
+TEST_CASE("a name that is looked for comes back in small letters, with its ports and nonce", "[slp]") {
+  for (uint8_t type : {SLP_FIND, SLP_FOUND}) {
+    slp_find find = example_find(type), back{};
+    std::strcpy(find.name, "Worker-3.RACK_1");
+    REQUIRE(decode_find(frame_of(find), &back) == SLP_TAKEN);
+    CHECK(back.type == type);
+    CHECK(back.source_port == find.source_port);
+    CHECK(back.destination_port == find.destination_port);
+    CHECK(back.nonce == find.nonce);
+    CHECK(std::string(back.name) == "worker-3.rack_1");
+    // To sessions it is nothing.
+    CHECK(decode(frame_of(find)) == SLP_DROP_TYPE);
+  }
+  uint8_t frame[SLP_FIND_FRAME];
+  slp_find find = example_find(SLP_FIND);
+  for (const std::string& name : {std::string(), std::string("two words"), std::string("a/b"), std::string("\xc3\xa4"), std::string("a\n")}) {
+    std::strcpy(find.name, name.c_str());
+    CHECK_FALSE(slp_encode_find(frame, &find));
+  }
+  slp_find longest = example_find(SLP_FIND), back{};
+  std::memset(longest.name, 'z', SLP_NAME_BYTES);
+  REQUIRE(decode_find(frame_of(longest), &back) == SLP_TAKEN);
+  CHECK(std::string(back.name) == std::string(SLP_NAME_BYTES, 'z'));
+  longest.name[SLP_NAME_BYTES] = 'z';  // without an end
+  CHECK_FALSE(slp_encode_find(frame, &longest));
+}
+
+TEST_CASE("any hop may mark congestion on a question for a name, and nothing else passes unseen", "[slp]") {
+  std::vector<uint8_t> frame = frame_of(example_find(SLP_FOUND));
+  for (size_t bit = 0; bit < 8 * frame.size(); ++bit) {
+    std::vector<uint8_t> changed(frame);
+    changed[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    INFO("bit " << bit);
+    CHECK((decode_find(changed) == SLP_TAKEN) == (bit == 8));
+  }
+  for (size_t bytes = 0; bytes < frame.size(); ++bytes) CHECK(decode_find({frame.begin(), frame.begin() + static_cast<long>(bytes)}) == SLP_DROP_RUNT);
+  CHECK(decode_find(frame_of(example(SLP_PING, 60))) == SLP_DROP_TYPE);
+}
+
+TEST_CASE("what a question for a name must leave zero is zero, whatever its checksum says", "[slp]") {
+  auto stamped = [](size_t at, uint8_t value, uint8_t type = SLP_FIND) {
+    std::vector<uint8_t> changed = frame_of(example_find(type));
+    changed[at] = value;
+    slp_stamp_base(changed.data());
+    return decode_find(changed);
+  };
+  CHECK(stamped(SLP_BASE_BYTES + 8, 'x') == SLP_TAKEN);
+  for (size_t at = 6; at < 28; ++at) CHECK(stamped(at, 1) == SLP_DROP_CONTENT);
+  for (size_t at = 32; at < 40; ++at) CHECK(stamped(at, 1) == SLP_DROP_CONTENT);
+  for (uint8_t flag = 0x02; flag != 0; flag = static_cast<uint8_t>(flag << 1)) CHECK(stamped(1, flag) == SLP_DROP_FLAGS);
+  for (uint8_t letter : {'A', ' ', '/', '\0', '\x7f'}) CHECK(stamped(SLP_BASE_BYTES + 8, letter) == SLP_DROP_CONTENT);
+  CHECK(stamped(SLP_FIND_FRAME - 1, 'a') == SLP_DROP_CONTENT);  // behind the zeros
+  slp_find find = example_find(SLP_FIND);
+  find.destination_port = 0;
+  CHECK(decode_find(frame_of(find)) == SLP_TAKEN);
+  find.type = SLP_FOUND;
+  CHECK(decode_find(frame_of(find)) == SLP_DROP_CONTENT);
+  find = example_find(SLP_FIND);
+  find.source_port = 0;
+  CHECK(decode_find(frame_of(find)) == SLP_DROP_CONTENT);
+  find = example_find(SLP_FIND);
+  find.nonce = 0;
+  CHECK(decode_find(frame_of(find)) == SLP_DROP_CONTENT);
 }

@@ -25,8 +25,8 @@ EVERY = {"srcport": "source", "dstport": "destination", "payload_bytes": "payloa
 SOME = {"hello.nonce": "nonce", "hello.answers": "answers", "hello.cookie": "cookie", "hello.connection": "connection_to_use",
         "hello.lowest": "lowest", "hello.highest": "highest", "hello.capabilities": "capabilities", "hello.mtu": "mtu",
         "hello.stream_kib": "stream_kib", "hello.transfers": "transfers", "hello.handles": "handles", "hello.wait_us": "wait_us",
-        "nack.reason": "reason", "nack.meant": "meant", "eager.stream": "stream", "data.transfer": "transfer"}
-OTHERS = ["type", "flags", "hello.salt", "hello.tag", "eager.offset", "data.offset", "ack.gap", "ack.run", "record", "payload",
+        "nack.reason": "reason", "nack.meant": "meant", "eager.stream": "stream", "data.transfer": "transfer", "find.nonce": "asked"}
+OTHERS = ["type", "flags", "hello.salt", "hello.tag", "eager.offset", "data.offset", "ack.gap", "ack.run", "find.name", "record", "payload",
           "header_crc.status", "payload_crc.status", "expert.malformed", "expert.header_crc", "expert.payload_crc", "padding"]
 NAMES = [f"slp.{name}" for name in (*EVERY, *SOME, *OTHERS)] + ["_ws.col.Protocol", "_ws.col.Info", "_ws.malformed", "_ws.expert.message"]
 
@@ -77,6 +77,7 @@ class Wireshark(command.CommandTest):
             self.assertEqual((row["slp.hello.salt"], row["slp.hello.tag"]), ([expected["salt"]], [expected["tag"]]))
         if "offset" in expected:
             self.assertEqual(self.number(row, "eager.offset" if expected["type"] == "EAGER" else "data.offset"), expected["offset"])
+        self.assertEqual(row["slp.find.name"], [expected["name"]] if "name" in expected else [])
         pairs = list(zip(row["slp.ack.gap"], row["slp.ack.run"]))
         self.assertEqual([(int(gap), int(run)) for gap, run in pairs], expected.get("pairs", []))
         if "bytes" in expected:

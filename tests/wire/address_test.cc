@@ -40,6 +40,8 @@ TEST_CASE("addresses of every scheme parse", "[address]") {
   parses("l2://eth0/worker3:7000", Scheme::kL2, "eth0", 7000, "worker3");
   parses("l2://eth0/Rack-2.node_7:0", Scheme::kL2, "eth0", 0, "Rack-2.node_7");
   parses("l2://eth0/" + std::string(64, 'n') + ":7", Scheme::kL2, "eth0", 7, std::string(64, 'n'));
+  // A name's port may be found with it; an address has one.
+  parses("l2://eth0/worker3", Scheme::kL2, "eth0", 0, "worker3");
   parses("l2://eth0:7", Scheme::kL2, "eth0", 7, "");
   parses("l2://eth0/:0", Scheme::kL2, "eth0", 0, "");
   parses("l2://udp/10.0.0.1:7000", Scheme::kL2, "udp", 7000, "10.0.0.1");
@@ -83,6 +85,9 @@ TEST_CASE("addresses that do not parse say why, quote the text and show examples
   refused("l2://eth0/02:00:00:00:00:7", "MAC address");
   refused("l2://eth0/02-00-00-00-00-0b:7", "MAC address");
   refused("l2://eth0/" + std::string(65, 'n') + ":7", "longer than 64");
+  refused("l2://eth0/" + std::string(65, 'n'), "longer than 64");
+  refused("l2://eth0/", "':port' is missing");
+  refused("l2://eth0/02-00-00-00-00-0b", "':port' is missing");
   refused("l2://eth0/worker 3:7", "a peer's name has");
   refused("l2://eth0/a/b:7", "a peer's name has");
   refused("l2://eth0/02:00:00:00:00:0g:7", "MAC address");

@@ -32,6 +32,20 @@ std::string explain(slp_drop drop, std::span<const uint8_t> bytes, uint64_t leng
   }
 }
 
+// Types of no session, and so of another reader.
+bool is_of_find(std::span<const uint8_t> bytes) { return !bytes.empty() && is_find(bytes[0] & 31); }
+slp_drop read_find(std::span<const uint8_t> bytes, uint64_t length, slp_base& base) {
+  slp_find find;
+  slp_drop drop = slp_decode_find(bytes.data(), bytes.size(), length, &find);
+  base = {};
+  base.type = find.type;
+  if (drop != SLP_TAKEN) return drop;
+  base.flags = bytes[1];
+  base.source_port = find.source_port;
+  base.destination_port = find.destination_port;
+  return drop;
+}
+
 // What a receiver looks at next; empty: as docs/slp.md says.
 std::string nonsense(const Frame& frame) {
   std::span<const uint8_t> e = frame.extension;
@@ -109,7 +123,10 @@ bool read_record(unsigned stream, uint32_t kind, std::span<const uint8_t> body, 
 
 }  // namespace
 
+bool is_find(uint8_t type) { return type == SLP_FIND || type == SLP_FOUND; }
+
 std::string_view type_name(uint8_t type) {
+  if (is_find(type)) return type == SLP_FIND ? "FIND" : "FOUND";
   static constexpr std::string_view kNames[SLP_TYPES] = {"none", "HELLO", "HELLO_ACK", "RETRY", "NACK", "BYE", "ACK", "PING", "EAGER", "DATA"};
   return type < SLP_TYPES ? kNames[type] : "unknown";
 }
@@ -124,17 +141,18 @@ Frame decode_frame(std::span<const uint8_t> bytes, uint64_t length) {
   Frame frame;
   length = std::max<uint64_t>(length, bytes.size());
   frame.cut = bytes.size() < length;
-  frame.drop = slp_decode_base(bytes.data(), bytes.size(), length, &frame.base);
+  bool find = is_of_find(bytes);
+  frame.drop = find ? read_find(bytes, length, frame.base) : slp_decode_base(bytes.data(), bytes.size(), length, &frame.base);
   if (frame.drop == SLP_DROP_RUNT && frame.cut) {
     // Not a runt on the wire: the capture alone is short.
-    bool short_there = length < SLP_BASE_BYTES;
+    bool short_there = length < (find ? SLP_FIND_FRAME : SLP_BASE_BYTES);
     frame.problem = fmt::format("{} of {} bytes were captured: {}", bytes.size(), length, short_there ? "a runt" : "its header is not whole");
     if (!short_there) frame.drop = SLP_TAKEN;
     return frame;
   }
   frame.decoded = frame.drop == SLP_TAKEN;
   if (!frame.decoded) {
-    frame.problem = explain(frame.drop, bytes, length);
+    frame.problem = find && frame.drop == SLP_DROP_CONTENT ? "content: no name, or zeros that are none" : explain(frame.drop, bytes, length);
     return frame;
   }
   frame.extension_bytes = slp_extension_bytes(frame.base.type);

@@ -16,6 +16,7 @@
 
 namespace sluice::tools::dump {
 
+bool is_find(uint8_t type);  // FIND or FOUND, which belong to no session
 std::string_view type_name(uint8_t type);  // "DATA"; unknown ones: "type 17"
 std::string status_name(uint32_t status);  // "bad handle"
 

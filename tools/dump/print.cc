@@ -33,7 +33,7 @@ slp_hello hello_of(const Frame& frame) {
 }
 
 bool is_hello(uint8_t type) { return type == SLP_HELLO || type == SLP_HELLO_ACK || type == SLP_RETRY; }
-bool is_numbered(uint8_t type) { return type >= SLP_BYE; }
+bool is_numbered(uint8_t type) { return type >= SLP_BYE && type < SLP_TYPES; }
 bool is_sealed(const Frame& frame) { return (frame.base.flags & SLP_FLAG_SEALED) != 0; }
 
 std::string hello_line(const Frame& frame) {
@@ -45,6 +45,12 @@ std::string hello_line(const Frame& frame) {
   if ((h.capabilities & SLP_CAN_PCRC) != 0) text += " can-pcrc";
   if ((h.capabilities & SLP_CAN_SEAL) != 0) text += " can-seal";
   return text;
+}
+
+// Of FIND and FOUND: the name, which a decoder has looked at.
+std::string name_of(const Frame& frame) {
+  std::string name(reinterpret_cast<const char*>(frame.extension.data()) + 8, SLP_NAME_BYTES);
+  return name.substr(0, name.find('\0'));
 }
 
 std::string record_line(const Record& record) {
@@ -64,6 +70,8 @@ std::string contents_line(const Frame& frame) {
   if (is_hello(frame.base.type)) return hello_line(frame);
   std::string text;
   switch (frame.base.type) {
+    case SLP_FIND:
+    case SLP_FOUND: return fmt::format(" name {} asked {:016x}", name_of(frame), slp_load64(e.data()));
     case SLP_NACK: return fmt::format(" reason {} of {:08x}", status_name(slp_load16(e.data())), slp_load32(e.data() + 4));
     case SLP_ACK:
       for (auto [gap, run] : frame.pairs) text += fmt::format(" -{}+{}", gap, run);
@@ -80,6 +88,7 @@ std::string contents_line(const Frame& frame) {
 std::string base_line(const Frame& frame) {
   const slp_base& b = frame.base;
   std::string text;
+  if (is_find(b.type)) return text;
   if (is_numbered(b.type)) text += fmt::format(" #{}", b.number);
   if ((b.flags & SLP_FLAG_ACK) != 0) text += fmt::format(" ack {}+{} age {}us", b.ack, b.ack_run, b.ack_age_us);
   if (is_numbered(b.type)) text += fmt::format(" credit {} marks {}", b.credit_kib, b.ce_count);
@@ -98,6 +107,11 @@ void add_contents(const Frame& frame, Json& out) {
   std::span<const uint8_t> e = frame.extension;
   if (is_hello(frame.base.type)) out.update(hello_json(frame));
   switch (frame.base.type) {
+    case SLP_FIND:
+    case SLP_FOUND:
+      out["asked"] = slp_load64(e.data());
+      out["name"] = name_of(frame);
+      break;
     case SLP_NACK:
       out["reason"] = slp_load16(e.data());
       out["meant"] = slp_load32(e.data() + 4);

@@ -12,7 +12,8 @@ local slp = Proto("slp", "SLP, sluice on plain Ethernet")
 
 local ETHERTYPE, UDP_PORT, UNIT = 0x88b5, 4799, 1344
 local TYPES = {"HELLO", "HELLO_ACK", "RETRY", "NACK", "BYE", "ACK", "PING", "EAGER", "DATA"}
-local EXTENSION = {HELLO = 88, HELLO_ACK = 88, RETRY = 88, NACK = 8, BYE = 0, ACK = 4, PING = 0, EAGER = 8, DATA = 16}
+TYPES[16], TYPES[17] = "FIND", "FOUND"  -- of no session
+local EXTENSION = {FIND = 72, FOUND = 72, HELLO = 88, HELLO_ACK = 88, RETRY = 88, NACK = 8, BYE = 0, ACK = 4, PING = 0, EAGER = 8, DATA = 16}
 local NUMBERED = {BYE = true, ACK = true, PING = true, EAGER = true, DATA = true}
 local STATUSES = {[0] = "ok", "no session", "no listener", "bad handle", "bad range", "no right", "cancelled", "busy", "bad version",
                   "not authentic", "refused", "silent", "closed", "restarted", "broken", "local"}
@@ -76,6 +77,8 @@ local f = {
   payload = ProtoField.bytes("slp.payload", "Payload"),
   sealing = ProtoField.bytes("slp.sealing_tag", "Tag of the sealing"),
   padding = ProtoField.bytes("slp.padding", "Padding"),
+  find_nonce = ProtoField.uint64("slp.find.nonce", "Nonce of who asks", base.HEX),
+  find_name = ProtoField.string("slp.find.name", "Name"),
   record = ProtoField.string("slp.record", "Record"),
 }
 local fields = {}
@@ -209,6 +212,13 @@ local function add_extension(tree, kind, ext, payload, pinfo, key)
     tree:add_le(f.meant, ext(4, 4))
     return ext(2, 2):le_uint() == 0, (STATUSES[reason] or "unknown") .. string.format(" of %08x", ext(4, 4):le_uint())
   end
+  if kind == "FIND" or kind == "FOUND" then
+    tree:add_le(f.find_nonce, ext(0, 8))
+    local name, zeros = ext(8, 64):raw():match("^([a-z0-9._-]+)(%z*)$")
+    if name == nil then return false, "" end
+    tree:add(f.find_name, ext(8, #name))
+    return #name + #zeros == 64, name
+  end
   if kind == "ACK" then
     local count, text = ext(0, 2):le_uint(), ""
     local item = tree:add_le(f.pairs, ext(0, 2))
@@ -288,7 +298,7 @@ local function dissect_frame(tvb, at, pinfo, root, udp)
   tree:add(f.version, frame(0, 1))
   tree:add(f.type, frame(0, 1))
   local why = bit.rshift(frame(0, 1):uint(), 5) ~= 1 and "another version" or kind == nil and "an unknown type" or
-              flags >= 0x80 and "a reserved flag" or size > left and "a payload beyond the frame" or nil
+              (flags >= 0x80 or kind:sub(1, 1) == "F" and flags > 1) and "a reserved flag" or size > left and "a payload beyond the frame" or nil
   if why or kept < 40 + extension then
     if why then tree:add_proto_expert_info(e.malformed, why) end
     pinfo.cols.info:append((kind or "?") .. " " .. (why or "cut") .. " ")

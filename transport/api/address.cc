@@ -126,9 +126,10 @@ Result<Address> parse_interface(std::string_view text, Scheme scheme, std::strin
   if (size_t slash = rest.find('/'); slash != std::string_view::npos) {
     std::string_view peer = rest.substr(slash + 1);
     size_t colon = peer.rfind(':');
-    if (colon == std::string_view::npos) return invalid(text, "':port' is missing");
+    bool portless = colon == std::string_view::npos && !peer.empty() && !like_mac(peer);
+    if (colon == std::string_view::npos && !portless) return invalid(text, "':port' is missing");
     SLUICE_TRY(std::string name, parse_peer(text, peer.substr(0, colon)));
-    std::string plain = std::string(rest.substr(0, slash)) + std::string(peer.substr(colon));
+    std::string plain = std::string(rest.substr(0, slash)) + (portless ? ":0" : std::string(peer.substr(colon)));
     SLUICE_TRY(Address address, parse_host_port(text, scheme, plain));
     if (address.host.find_first_of(":%") != std::string::npos) return invalid(text, "the interface has a character that no interface has");
     address.name = std::move(name);

@@ -92,6 +92,9 @@ Status no_provider(const Address& address) {
 Status no_secrets(const Address& address) {
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin, address.to_string() + " goes unencrypted, and a secret_file was given; l2:// takes one");
 }
+Status nobody_to_find(const Address& address) {
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, address.to_string() + " is not found by a name, and discoverable_as was given; l2:// over an interface takes it");
+}
 }  // namespace
 
 Result<Endpoint> Context::connect(std::string_view text, const ConnectOptions& options) {
@@ -111,6 +114,7 @@ Result<Listener> Context::listen(std::string_view text, const ListenOptions& opt
   Provider* chosen = provider(address.scheme);
   if (chosen == nullptr) return no_provider(address);
   if (!options.secret_file.empty() && address.scheme != Scheme::kL2) return no_secrets(address);
+  if (!options.discoverable_as.empty() && (address.scheme != Scheme::kL2 || address.is_udp())) return nobody_to_find(address);
   SLUICE_TRY(std::unique_ptr<ListenerCore> core, chosen->listen(address, options));
   return Listener(std::move(core), this);
 }

@@ -36,6 +36,9 @@ struct ConnectOptions {
   // l2 only: the file of the secret that both ends share, readable by nobody else; frames are
   // encrypted. Empty: that of SLUICE_L2_SECRET_FILE, or none.
   std::string secret_file = {};
+  // l2 only: a name that no file has is asked for by broadcast on its interface, and the address
+  // may leave the port out (l2://eth0/worker3). SLUICE_L2_DISCOVER=1 says so for a whole process.
+  bool discover = false;
 };
 
 struct ListenOptions {
@@ -44,6 +47,9 @@ struct ListenOptions {
   Duration silence_limit = Duration(0);
   int backlog = 128;
   std::string secret_file = {};  // as in ConnectOptions
+  // l2 over raw frames only: answers those who ask for this name by broadcast; 1 to 64 letters,
+  // digits, '.', '_' and '-'. Empty: that of SLUICE_L2_NAME, or no answer.
+  std::string discoverable_as = {};
 };
 
 class ListenerCore {

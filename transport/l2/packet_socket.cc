@@ -71,7 +71,7 @@ Status attach(int fd, std::span<sock_filter> code) {
 
 constexpr uint32_t ancillary(int what) { return static_cast<uint32_t>(SKF_AD_OFF + what); }
 constexpr uint16_t kLoadByte = BPF_LD | BPF_B | BPF_ABS, kLoadHalf = BPF_LD | BPF_H | BPF_ABS, kLoadWord = BPF_LD | BPF_W | BPF_ABS;
-constexpr uint16_t kEqual = BPF_JMP | BPF_JEQ | BPF_K, kReturn = BPF_RET | BPF_K, kAnd = BPF_ALU | BPF_AND | BPF_K;
+constexpr uint16_t kEqual = BPF_JMP | BPF_JEQ | BPF_K, kGreater = BPF_JMP | BPF_JGT | BPF_K, kReturn = BPF_RET | BPF_K, kAnd = BPF_ALU | BPF_AND | BPF_K;
 
 // To us (not to others, nor what leaves), our version, our port. With SOCK_DGRAM a filter's
 // bytes begin after the Ethernet header. BPF loads big-endian.
@@ -80,6 +80,18 @@ Status set_filter(int fd, uint16_t port) {
       {kLoadByte, 0, 0, ancillary(SKF_AD_PKTTYPE)}, {kEqual, 0, 5, PACKET_HOST},
       {kLoadByte, 0, 0, 0},                         {kAnd, 0, 0, 0xe0},
       {kEqual, 0, 2, SLP_VERSION << 5},             {kLoadHalf, 0, 0, 4},
+      {kEqual, 1, 0, __builtin_bswap16(port)},      {kReturn, 0, 0, 0},
+      {kReturn, 0, 0, UINT32_MAX},
+  };
+  return attach(fd, code);
+}
+
+// Not to others, nor what leaves (PACKET_OTHERHOST and beyond); questions alone.
+Status set_find_filter(int fd, uint16_t port) {
+  sock_filter code[] = {
+      {kLoadByte, 0, 0, ancillary(SKF_AD_PKTTYPE)}, {kGreater, 5, 0, PACKET_MULTICAST},
+      {kLoadByte, 0, 0, 0},                         {kEqual, 0, 3, SLP_VERSION << 5 | SLP_FIND},
+      {kLoadHalf, 0, 0, 4},                         {kEqual, 2, 0, 0},
       {kEqual, 1, 0, __builtin_bswap16(port)},      {kReturn, 0, 0, 0},
       {kReturn, 0, 0, UINT32_MAX},
   };
@@ -101,6 +113,16 @@ Status lock_filter(int fd, uint16_t port, int index) {
   int yes = 1;
   if (::setsockopt(fd, SOL_SOCKET, SO_LOCK_FILTER, &yes, sizeof(yes)) == 0) return Status();
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "this kernel locks no filters", errno);
+}
+
+// From now on frames come.
+Status bind_to(int fd, const std::string& interface, int index) {
+  sockaddr_ll own{};
+  own.sll_family = AF_PACKET;
+  own.sll_protocol = htons(SLP_ETHERTYPE);
+  own.sll_ifindex = index;
+  if (::bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof(own)) == 0) return Status();
+  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "no packet socket can be bound to " + interface, errno);
 }
 
 // An abstract Unix name per interface and port, that only one can have.
@@ -136,15 +158,16 @@ Result<PacketSocket> open_packet_socket(const std::string& interface, uint16_t p
   if (!claim.ok()) return claim.status();
   SLUICE_RETURN_IF_ERROR(locked ? lock_filter(fd.value(), port, index) : set_filter(fd.value(), port));
   enlarge(fd.value());
-  // From now on frames come.
-  sockaddr_ll own{};
-  own.sll_family = AF_PACKET;
-  own.sll_protocol = htons(SLP_ETHERTYPE);
-  own.sll_ifindex = index;
-  if (::bind(fd.value(), reinterpret_cast<sockaddr*>(&own), sizeof(own)) != 0) {
-    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "no packet socket can be bound to " + interface, errno);
-  }
+  SLUICE_RETURN_IF_ERROR(bind_to(fd.value(), interface, index));
   return PacketSocket{std::move(fd), std::move(claim).value(), port};
+}
+
+Result<Fd> open_find_socket(const std::string& interface, uint16_t port) {
+  SLUICE_TRY(Fd fd, packet_socket());
+  SLUICE_TRY(int index, index_of(interface));
+  SLUICE_RETURN_IF_ERROR(set_find_filter(fd.value(), port));
+  SLUICE_RETURN_IF_ERROR(bind_to(fd.value(), interface, index));
+  return fd;
 }
 
 Status packet_sockets_allowed() { return packet_socket().status(); }

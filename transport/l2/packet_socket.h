@@ -24,6 +24,10 @@ struct PacketSocket {
 // there are; the port is taken), kNoMemory.
 Result<PacketSocket> open_packet_socket(const std::string& interface, uint16_t port, bool locked = false);
 
+// A socket for questions by name (docs/slp.md, section 15): what others ask everybody, or this
+// interface, towards `port` or any. Shares them with every such socket. Errors: as above.
+Result<Fd> open_find_socket(const std::string& interface, uint16_t port);
+
 // Whether this process may open packet sockets: ok, or what to do about it.
 Status packet_sockets_allowed();
 

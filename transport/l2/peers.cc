@@ -131,6 +131,16 @@ void add_file(const std::string& path, bool must_exist, PeerNames& out) {
 
 std::string place(const PeerNames& names, const NamedPeer& peer) { return names.files[peer.file] + ":" + std::to_string(peer.line); }
 
+// Null: none.
+const NamedPeer* best_of(const PeerNames& names, const std::string& interface, const std::string& name) {
+  const NamedPeer* best = nullptr;
+  for (const NamedPeer& peer : names.peers) {
+    if (!same_name(peer.name, name) || (!peer.interface.empty() && peer.interface != interface)) continue;
+    if (best == nullptr || (peer.file == best->file && best->interface.empty() && !peer.interface.empty())) best = &peer;
+  }
+  return best;
+}
+
 Status unknown(const PeerNames& names, const std::string& interface, const std::string& name) {
   std::string why = "no peer of " + interface + " is called " + quoted(name) + " in ";
   for (const std::string& file : names.files) why += file + ", ";
@@ -162,11 +172,7 @@ PeerNames read_peers() {
 }
 
 Result<PeerAddress> find_peer(const PeerNames& names, const std::string& interface, const std::string& name) {
-  const NamedPeer* best = nullptr;
-  for (const NamedPeer& peer : names.peers) {
-    if (!same_name(peer.name, name) || (!peer.interface.empty() && peer.interface != interface)) continue;
-    if (best == nullptr || (peer.file == best->file && best->interface.empty() && !peer.interface.empty())) best = &peer;
-  }
+  const NamedPeer* best = best_of(names, interface, name);
   if (best == nullptr) return unknown(names, interface, name);
   for (const NamedPeer& other : names.peers) {
     bool as_good = other.file == best->file && other.interface == best->interface && same_name(other.name, name);
@@ -177,6 +183,8 @@ Result<PeerAddress> find_peer(const PeerNames& names, const std::string& interfa
   }
   return best->address;
 }
+
+bool is_named(const PeerNames& names, const std::string& interface, const std::string& name) { return best_of(names, interface, name) != nullptr; }
 
 Result<PeerAddress> peer_at(const std::string& interface, const std::string& mac_or_name) {
   if (mac_or_name.find(':') != std::string::npos) return parse_mac(mac_or_name);

@@ -42,6 +42,9 @@ PeerNames read_peers();
 // interface only comes first.
 Result<PeerAddress> find_peer(const PeerNames& names, const std::string& interface, const std::string& name);
 
+// Whether a file names a peer of that interface so, once or more than once.
+bool is_named(const PeerNames& names, const std::string& interface, const std::string& name);
+
 // A MAC address, or a name for one.
 Result<PeerAddress> peer_at(const std::string& interface, const std::string& mac_or_name);
 

@@ -8,6 +8,7 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
+#include <sluice/l2/discovery.h>
 #include <sluice/l2/packet_socket.h>
 #include <sluice/l2/peers.h>
 #include <sluice/l2/traits.h>
@@ -138,14 +139,19 @@ Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, con
   return Status(waited.code(), Scope::kOperation, kOrigin, "no connection to " + address.to_string() + " before the deadline");
 }
 
-Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& address, const ConnectOptions& options) {
+Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked, const ConnectOptions& options) {
+  if (inside_) return Status(Code::kWrongState, Scope::kOperation, kOrigin, "connect() from inside a completion; post it to after progress()");
+  Instant deadline = after(context_.refresh_now(), options.timeout);
+  SLUICE_TRY(Address address, discovery_wanted(options) ? with_names_found(context_, asked, deadline) : asked);
+  if (!address.name.empty() && address.port == 0 && !address.is_udp()) {
+    return invalid(address.to_string() + " names no port; write l2://" + address.host + "/" + address.name +
+                   ":7, or have a listener's name asked for by ConnectOptions::discover or SLUICE_L2_DISCOVER=1");
+  }
   if (address.name.empty() || address.port == 0) {
     return invalid(address.to_string() + " names no peer; connect to l2://" + address.host +
                    (address.is_udp() ? "/10.0.0.1:7000, with its IP address and port" : "/02:00:00:00:00:0b:7, with its MAC address and port"));
   }
-  if (inside_) return Status(Code::kWrongState, Scope::kOperation, kOrigin, "connect() from inside a completion; post it to after progress()");
   proto::SessionOptions session = proto::session_options(options);
-  Instant deadline = after(context_.refresh_now(), options.timeout);
   SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
   wire::Hello ours = proto::hello_for(context_, session);
   if (!address.is_udp() && second_session_wanted()) wish_second(ours);
@@ -186,6 +192,9 @@ Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
   }
   auto listener = std::make_unique<L2Listener>(*this, *port, options, std::move(secret));
   SLUICE_RETURN_IF_ERROR(listener->begin(address.is_udp() ? std::string() : address.host));
+  if (std::string name = name_to_be_found_by(options); !name.empty() && !address.is_udp()) {
+    SLUICE_TRY(listener->findable_, Findable::open(context_, address.host, port->number(), name));
+  }
   return std::unique_ptr<ListenerCore>(std::move(listener));
 }
 
@@ -396,6 +405,7 @@ void L2Listener::close() {
   L2Provider& owner = *std::exchange(owner_, nullptr);
   std::erase(owner.listeners_, this);
   port_->remove_listener();
+  findable_.reset();
   half_open_.drop_all();
   if (seconds_ != nullptr && seconds_->awaited()) owner.left_seconds_.push_back(std::move(seconds_));
   seconds_.reset();

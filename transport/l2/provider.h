@@ -9,6 +9,7 @@
 
 #include <sluice/api/context.h>
 #include <sluice/l2/connection.h>
+#include <sluice/l2/discovery.h>
 #include <sluice/l2/hot_ports.h>
 #include <sluice/l2/half_open.h>
 #include <sluice/l2/link.h>
@@ -28,7 +29,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   ~L2Provider() override;
 
   Scheme scheme() const override { return Scheme::kL2; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& asked, const ConnectOptions& options) override;
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
 
   size_t progress(Instant now) override;
@@ -115,6 +116,7 @@ class L2Listener final : public ListenerCore, private PortListener {
   Instant next_timeout() const;
 
  private:
+  friend class L2Provider;
   bool on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) override;
   bool make_room(const PeerAddress& newcomer);
 
@@ -126,6 +128,7 @@ class L2Listener final : public ListenerCore, private PortListener {
   wire::Hello ours_;
   HalfOpen<Connection> half_open_;
   std::unique_ptr<SecondSessions> seconds_;  // null: it offers none
+  std::unique_ptr<Findable> findable_;       // null: it is not found by a name
 };
 
 }  // namespace sluice::l2

@@ -9,11 +9,12 @@ packet number that comes twice, a tag that is not of the secret. Sealed frames n
 python3-cryptography.
 """
 import argparse
+import re
 import struct
 import sys
 
-TYPES = {1: "HELLO", 2: "HELLO_ACK", 3: "RETRY", 4: "NACK", 5: "BYE", 6: "ACK", 7: "PING", 8: "EAGER", 9: "DATA"}
-EXTENSION = {"HELLO": 88, "HELLO_ACK": 88, "RETRY": 88, "NACK": 8, "BYE": 0, "ACK": 4, "PING": 0, "EAGER": 8, "DATA": 16}
+TYPES = {1: "HELLO", 2: "HELLO_ACK", 3: "RETRY", 4: "NACK", 5: "BYE", 6: "ACK", 7: "PING", 8: "EAGER", 9: "DATA", 16: "FIND", 17: "FOUND"}
+EXTENSION = {"HELLO": 88, "HELLO_ACK": 88, "RETRY": 88, "NACK": 8, "BYE": 0, "ACK": 4, "PING": 0, "EAGER": 8, "DATA": 16, "FIND": 72, "FOUND": 72}
 FLAGS = {0x01: "CE", 0x02: "ACK", 0x04: "ACKREQ", 0x08: "AGAIN", 0x10: "SEALED", 0x20: "PCRC", 0x40: "PHASE"}
 NUMBERED = {"BYE", "ACK", "PING", "EAGER", "DATA"}
 RECORDS = {(0, 0): "MESSAGE", (0, 1): "RTS", (1, 2): "PULL", (1, 3): "GRANT", (1, 4): "PUSH", (1, 5): "DONE"}
@@ -131,6 +132,13 @@ def decode(frame, end=None, cipher=None):
         out["offset"], out["transfer"], zero = struct.unpack("<QII", extension)
         require(zero == 0 and out["offset"] % 1344 == 0 and payload, "DATA: its extension")
         out["bytes"] = payload
+    elif kind in ("FIND", "FOUND"):
+        out["asked"], = struct.unpack("<Q", extension[:8])
+        name = extension[8:].rstrip(b"\0")
+        require(re.fullmatch(rb"[a-z0-9._-]{1,64}", name), f"{kind}: its name")
+        out["name"] = name.decode("ascii")
+        require(not set(out["flags"]) - {"CE"} and frame[6:28] == bytes(22) and frame[32:40] == bytes(8), f"{kind}: zeros")
+        require(out["asked"] and out["source"] and (kind == "FIND" or out["destination"]), f"{kind}: a nonce or a port of zero")
     if kind not in NUMBERED:
         require(out["number"] == 0, "a number on a frame that has none")
     return out

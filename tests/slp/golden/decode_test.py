@@ -40,6 +40,8 @@ def check_conversation(frames, said, before):
     both = CLIENT ^ SERVER
     tag = (both ^ both >> 32) & 0xFFFFFFFF
     for end, frame in frames[4:]:
+        if frame["type"] in ("FIND", "FOUND"):
+            continue
         same(frame["session"], tag, f"the session of {frame['type']}")
         ports = (40000, 7) if end == "client" else (7, 40000)
         same((frame["source"], frame["destination"]), ports, "ports")
@@ -70,7 +72,10 @@ def check_clear():
     check_conversation(frames, said, 0)
     same({frame["type"] for _, frame in frames}, set(decode.TYPES.values()), "every type")
     same((len(said["client", 0]), len(said["server", 0])), (3, 2), "messages")
-    same((frames[-1][1]["type"], frames[-1][1]["reason"], frames[-1][1]["meant"]), ("NACK", 1, 0x00030004), "the end")
+    same((frames[-3][1]["type"], frames[-3][1]["reason"], frames[-3][1]["meant"]), ("NACK", 1, 0x00030004), "the end")
+    finding = [(end, *(frame[key] for key in ("type", "source", "destination", "asked", "name"))) for end, frame in frames[-2:]]
+    same(finding, [("client", "FIND", 40001, 0, 0xFEDCBA9876543210, "worker-3.rack_1"),
+                   ("server", "FOUND", 7, 40001, 0xFEDCBA9876543210, "worker-3.rack_1")], "a name that is looked for")
     # A decoder that believes anything proves nothing.
     for line in lines:
         end, kind, text = line.split()
@@ -90,7 +95,7 @@ def check_sealed():
     lines = lines_of("sealed.txt")
     frames, said = decode.conversation(lines, SECRET)
     check_conversation(frames, said, 1)  # the PING that confirms
-    same({frame["type"] for _, frame in frames}, set(decode.TYPES.values()) - {"NACK"}, "every type but NACK")
+    same({frame["type"] for _, frame in frames}, set(decode.TYPES.values()) - {"NACK", "FIND", "FOUND"}, "every type of sealed sessions")
     same([(frame["epoch_bits"], frame["salt"]) for _, frame in frames[2:4]],
          [(6, bytes(range(0x10, 0x20)).hex()), (6, bytes(range(0x80, 0x90)).hex())], "bits and salts")
     for end, text in (("client", b"ask"), ("server", b"tell")):
