@@ -34,6 +34,11 @@ SIM_SLICES = 10
 SLP_SCHEDULES_PER_SLICE = 250_000  # some ten minutes each on a busy machine
 SLP_SLICES = 40
 FUZZ_SECONDS = 60
+# Of on_frame, with a session behind it: 10^8 in all. By number and seed, so that a slice which is
+# stopped for a while does the same work.
+FRAME_EXECUTIONS_PER_SLICE = 500_000
+FRAME_SLICES = 200
+FRAME_SECONDS_AT_MOST = 6 * 3600
 RELAY_SLICES = 4
 FUZZ_TARGETS = ("hello offer want data done release cancel credit ping bye "
                 "header stream layout address remote_key session slp capture").split()
@@ -72,6 +77,16 @@ def fuzz(target):
     return run.returncode == 0, {"executions": int(executions.group(1)) if executions else 0}
 
 
+def fuzz_frames(number):
+    seed = number + 1
+    run = subprocess.run([ROOT / "tests" / "fuzz" / "run.sh", "--seconds", str(FRAME_SECONDS_AT_MOST), "--runs", str(FRAME_EXECUTIONS_PER_SLICE),
+                          "--seed", str(seed), "slp"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    print(run.stdout.strip(), file=sys.stderr)
+    found = re.search(r": (\d+) executions", run.stdout)
+    executions = int(found.group(1)) if found else 0
+    return run.returncode == 0 and executions >= FRAME_EXECUTIONS_PER_SLICE, {"seed": seed, "executions": executions}
+
+
 def real_frames(test, **environment):
     settings = [f"--test_env={name}={value}" for name, value in environment.items()]
     run = subprocess.run(["bazel", "test", "--config=opt", "--nocache_test_results", "--test_output=all", *settings, "//tests/l2:" + test],
@@ -106,6 +121,8 @@ def slices():
         yield f"sim/{number}", SOURCES, lambda number=number: simulate("sim", number, SCHEDULES_PER_SLICE)
     for number in range(SLP_SLICES):
         yield f"slp/{number}", SLP_SOURCES, lambda number=number: simulate("slp", number, SLP_SCHEDULES_PER_SLICE)
+    for number in range(FRAME_SLICES):
+        yield f"frames/{number}", SLP_SOURCES + ["tests/fuzz"], lambda number=number: fuzz_frames(number)
     yield "l2/file", FRAME_SOURCES, lambda: real_frames("file_test", SLUICE_FILE_MIB=512)
     for number in range(RELAY_SLICES):
         yield f"l2/relay/{number}", FRAME_SOURCES, lambda number=number: real_frames("relay_test", SLUICE_RELAY_SEED=1000 * (number + 1))

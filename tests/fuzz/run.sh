@@ -1,18 +1,20 @@
 #!/bin/bash
 # Fuzzes parsers with clang's libFuzzer, ASan and UBSan, for a bounded time.
-#   tests/fuzz/run.sh [--seconds N] [--runs N] [--merge] TARGET...|all
-# Stops a target at whichever bound comes first (default: 60 s). --merge minimises what
+#   tests/fuzz/run.sh [--seconds N] [--runs N] [--seed N] [--merge] TARGET...|all
+# Stops a target at whichever bound comes first (default: 60 s). --seed repeats a run, on the same
+# sources and corpus (default: another one each time). --merge minimises what
 # was found into the committed corpus. tests/full.py keeps the ledger.
 # Exit: 0 nothing found, 1 a target failed (the input is printed), 2 usage.
 set -euo pipefail
 
-usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
-seconds=60 runs=-1 merge=0 targets=()
+seconds=60 runs=-1 seed=0 merge=0 targets=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --seconds) seconds="${2:?--seconds needs a number}"; shift ;;
     --runs) runs="${2:?--runs needs a number}"; shift ;;
+    --seed) seed="${2:?--seed needs a number}"; shift ;;
     --merge) merge=1 ;;
     -*) usage ;;
     *) targets+=("$1") ;;
@@ -91,7 +93,7 @@ fuzz() {
   local target="$1" log="$work/$1.log" started result=ok executions
   mkdir -p "$work/found/$target" "$work/crash" "$corpora/$target"
   started=$SECONDS
-  "$work/$target" -max_total_time="$seconds" -runs="$runs" -max_len="$(longest "$target")" -timeout=10 \
+  "$work/$target" -max_total_time="$seconds" -runs="$runs" -seed="$seed" -max_len="$(longest "$target")" -timeout=10 \
     -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix="$work/crash/" \
     "$work/found/$target" "$corpora/$target" "$work/seeds/$target" > "$log" 2>&1 || result=failed
   executions="$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"
