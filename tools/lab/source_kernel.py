@@ -35,8 +35,8 @@ class Kind(typing.NamedTuple):
 
 
 KINDS = {
-    "uml": Kind("um", "linux", "linux", ("kernel.config", "uml.config"), 1),
-    "uml-debug": Kind("um", "linux", "linux", ("kernel.config", "uml.config", "debug.config"), 1),
+    "uml": Kind("um", "linux", "linux", ("kernel.config", "uml.config"), 2),
+    "uml-debug": Kind("um", "linux", "linux", ("kernel.config", "uml.config", "debug.config"), 2),
     # Compressed: QEMU starts a plain vmlinux at its PVH entry, whose C code KASAN checks before its shadow exists.
     "tcg-debug": Kind("x86_64", "bzImage", "arch/x86/boot/bzImage", ("kernel.config", "qemu.config", "debug.config"), 2),
 }
@@ -46,7 +46,16 @@ NEEDED_BYTES = 3 << 30
 BUILD_SECONDS = 2 * 3600
 # So that no process of the guest outlives its kernel: ptrace(2), PTRACE_O_EXITKILL.
 _PTRACE_FILE = "arch/um/os-Linux/skas/process.c"
-_PTRACE_OPTIONS = re.compile(r"\(void \*\) ?PTRACE_O_TRACESYSGOOD\) < 0")
+_PTRACE_OPTIONS = r"\(void \*\) ?PTRACE_O_TRACESYSGOOD\) < 0"
+# User-Mode Linux keeps 2,696 bytes of a process's registers (x87 to AVX-512) and hands as many back, which the machine's
+# kernel takes only where these are all: processors with AMX have 11,008 (PTRACE_SETREGSET, NT_X86_XSTATE, wants the whole).
+# Room for them, and as many back as came. File, what stands there, how often, what instead.
+_REGISTERS = (
+    ("arch/x86/um/user-offsets.c", r"DEFINE_LONGS\(HOST_FP_SIZE, 2696\)", 1, "DEFINE_LONGS(HOST_FP_SIZE, 12288)"),
+    ("arch/x86/um/os-Linux/registers.c", r"int have_xstate_support;", 1, "int have_xstate_support;\nstatic unsigned long xstate_bytes;"),
+    ("arch/x86/um/os-Linux/registers.c", r"iov_len = FP_SIZE \* sizeof\(unsigned long\);(?=\s+if \(ptrace\(PTRACE_SETREGSET)", 1, "iov_len = xstate_bytes;"),
+    ("arch/x86/um/os-Linux/registers.c", r"have_xstate_support = 1;", 1, "have_xstate_support = 1, xstate_bytes = iov.iov_len;"),
+)
 
 # Folder of a kept kernel in which modules are built, and the files of arch/ that make reads there.
 HEADERS = "headers"
@@ -147,7 +156,9 @@ def _build(source, work, kind, version):
     wanted = work / "wanted.config"
     wanted.write_bytes(configuration(kind))
     if architecture == "um":
-        _end_with_its_kernel(source / _PTRACE_FILE)
+        _replace(source / _PTRACE_FILE, _PTRACE_OPTIONS, 2, "(void *)(PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)) < 0")
+        for name, pattern, times, instead in _REGISTERS:
+            _replace(source / name, pattern, times, instead)
     log, objects, folder = work / "build.log", work / "objects", work / "kernel"
     make = ["nice", "-n", "19", "make", "-C", source, f"O={objects}", f"ARCH={architecture}", f"-j{len(os.sched_getaffinity(0))}"]
     objects.mkdir()
@@ -194,10 +205,10 @@ def _files(root, *folders):
                 yield path
 
 
-def _end_with_its_kernel(path):
-    text, count = _PTRACE_OPTIONS.subn("(void *)(PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)) < 0", path.read_text(encoding="utf-8"))
-    if count != 2:
-        raise Trouble(f"this source differs from what is known: {path.name} sets ptrace options {count} times, not 2; report it")
+def _replace(path, pattern, times, instead):
+    text, count = re.subn(pattern, lambda _: instead, path.read_text(encoding="utf-8"))
+    if count != times:
+        raise Trouble(f"this source differs from what is known: {path.name} has '{pattern}' {count} times, not {times}; report it")
     path.write_text(text, encoding="utf-8")
 
 
