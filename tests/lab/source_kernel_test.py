@@ -14,7 +14,11 @@ import kernel
 import source_kernel
 from trouble import NOTHING_TO_RUN_ON, Trouble
 
+# What is changed in the source for User-Mode Linux, as it stands there.
 PTRACE = "ptrace(1, pid, NULL,\n\t(void *) PTRACE_O_TRACESYSGOOD) < 0) a;\nptrace(1, pid, NULL,\n\t(void *)PTRACE_O_TRACESYSGOOD) < 0) b;\n"
+REGISTERS = ("int have_xstate_support;\n\tiov.iov_len = FP_SIZE * sizeof(unsigned long);\n\tif (ptrace(PTRACE_SETREGSET, pid, NT_X86_XSTATE, &iov) < 0)\n"
+             "\tiov.iov_len = FP_SIZE * sizeof(unsigned long);\n\tif (ptrace(PTRACE_GETREGSET, 0, NT_X86_XSTATE, &iov) < 0)\n\t\thave_xstate_support = 1;\n")
+KNOWN = {"arch/um/os-Linux/skas/process.c": PTRACE, "arch/x86/um/user-offsets.c": "DEFINE_LONGS(HOST_FP_SIZE, 2696);\n", "arch/x86/um/os-Linux/registers.c": REGISTERS}
 LIMIT_SECONDS = 20  # a bound on a hang, not on speed
 # Stands for make: its first call is the configuration, its second the build.
 MAKE = """#!/bin/sh
@@ -63,11 +67,9 @@ class SourceKernel(unittest.TestCase):
 
     def unpack(self, _, work):
         source = work / "linux-source-6.1"
-        (source / "arch/um/os-Linux/skas").mkdir(parents=True)
-        (source / "arch/um/os-Linux/skas/process.c").write_text(PTRACE, encoding="utf-8")
-        for name in SOURCE:
+        for name, text in {**dict.fromkeys(SOURCE, "source\n"), **KNOWN}.items():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_text("source\n", encoding="utf-8")
+            (source / name).write_text(text, encoding="utf-8")
         return source
 
     def prepare(self, configure=CONFIGURE, build=BUILD, kind="uml", **replaced):
@@ -124,14 +126,34 @@ class SourceKernel(unittest.TestCase):
         with self.assertRaisesRegex(Trouble, "without headers: remove it and run 'sluice lab prepare --kernel uml'"):
             source_kernel.headers(self.cache, "uml")
 
+    def changed(self, kind="uml"):
+        """The files of KNOWN as the build finds them."""
+        seen = {}
+
+        def read(*_):
+            source = next(self.cache.glob("unfinished.*/linux-source-6.1"))
+            seen.update((name, (source / name).read_text(encoding="utf-8")) for name in KNOWN)
+        self.prepare(kind=kind, _check_configuration=read)
+        return seen
+
     def test_the_guests_processes_are_bound_to_their_kernel(self):
-        seen = []
-        self.prepare(build='cp "$0" /dev/null; ' + BUILD, _check_configuration=lambda *_: seen.append(next(self.cache.glob("unfinished.*/linux-source-6.1/arch/um/os-Linux/skas/process.c")).read_text(encoding="utf-8")))
-        self.assertEqual(seen[0].count("PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL"), 2)
+        self.assertEqual(self.changed()["arch/um/os-Linux/skas/process.c"].count("PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL"), 2)
+
+    def test_as_many_registers_go_back_as_came(self):
+        changed = self.changed()
+        self.assertIn("DEFINE_LONGS(HOST_FP_SIZE, 12288)", changed["arch/x86/um/user-offsets.c"])
+        back, fetched = changed["arch/x86/um/os-Linux/registers.c"].split("PTRACE_SETREGSET")
+        self.assertIn("iov_len = xstate_bytes;", back)
+        self.assertIn("iov_len = FP_SIZE * sizeof(unsigned long);", fetched, "asked for: all there is room for")
+        self.assertIn("xstate_bytes = iov.iov_len;", fetched)
+
+    def test_another_architecture_is_built_as_it_is(self):
+        self.assertEqual(self.changed("tcg-debug"), KNOWN)
 
     def test_a_source_that_is_not_as_known_is_refused(self):
-        with mock.patch(f"{__name__}.PTRACE", "nothing"), self.assertRaisesRegex(Trouble, "0 times, not 2"):
-            self.prepare()
+        for name in KNOWN:
+            with self.subTest(name), mock.patch.dict(KNOWN, {name: "nothing\n"}), self.assertRaisesRegex(Trouble, f"{pathlib.Path(name).name} has .* 0 times, not"):
+                self.prepare()
 
     def test_an_option_that_the_source_refuses_is_named(self):
         with self.assertRaisesRegex(Trouble, "refuses CONFIG_RDMA_SIW=y"):

@@ -206,7 +206,7 @@ def _files(root, *folders):
 
 
 def _replace(path, pattern, times, instead):
-    text, count = re.subn(pattern, lambda _: instead, path.read_text(encoding="utf-8"))
+    text, count = re.subn(pattern, lambda _: instead, path.read_text(encoding="utf-8") if path.exists() else "")
     if count != times:
         raise Trouble(f"this source differs from what is known: {path.name} has '{pattern}' {count} times, not {times}; report it")
     path.write_text(text, encoding="utf-8")
