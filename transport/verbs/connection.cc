@@ -43,14 +43,28 @@ struct Connection::PrivateData {
   uint8_t mtu = IBV_MTU_1024;  // of the sender's port; ibv_mtu
   uint8_t stripes = 0;         // REQ: asked for; REP: granted
   uint8_t lane = 0;            // 0: a connection; else its further queue pair of this number
-  uint8_t zeros[5] = {};
+  uint8_t zeros[1] = {};
+  uint32_t proof_key = 0;      // iWARP: ProofPlace
   LaneToken token{};
+  uint64_t proof_address = 0;
 
   // Without the stripes and what follows.
   static constexpr size_t kLeast = 16;
+  // With what the queue pair has to say of itself.
+  static PrivateData of(const QueuePair& queue);
+  ProofPlace proof() const { return {.address = proof_address, .key = proof_key}; }
   // What the peer sent, or an error.
   static Result<PrivateData> decode(const CmEvent& event);
 };
+
+Connection::PrivateData Connection::PrivateData::of(const QueuePair& queue) {
+  PrivateData data;
+  data.mtu = queue.port_mtu();
+  ProofPlace proof = queue.proof_place();
+  data.proof_key = proof.key;
+  data.proof_address = proof.address;
+  return data;
+}
 
 Result<Connection::PrivateData> Connection::PrivateData::decode(const CmEvent& event) {
   PrivateData theirs;
@@ -237,8 +251,7 @@ Status Connection::make_queue() {
 Status Connection::request() {
   SLUICE_RETURN_IF_ERROR(make_queue());
   const DeviceLimits& limits = queue_->device().limits();
-  PrivateData data;
-  data.mtu = queue_->port_mtu();
+  PrivateData data = PrivateData::of(*queue_);
   data.stripes = static_cast<uint8_t>(stripes_);
   data.lane = lane_;
   data.token = token_;
@@ -263,14 +276,14 @@ Status Connection::respond(const CmEvent& event) {
   }
   if (whole_ == nullptr) stripes_ = std::max<uint32_t>(theirs.stripes, 1);
   SLUICE_RETURN_IF_ERROR(make_queue());
+  SLUICE_RETURN_IF_ERROR(queue_->prove_at(theirs.proof()));
   SLUICE_RETURN_IF_ERROR(queue_->ready(id_, theirs.mtu));
   if (whole_ == nullptr && stripes_ > 1) {
     fill_random(token_);
     lanes_.resize(2 * (stripes_ - 1));
   }
   const DeviceLimits& limits = queue_->device().limits();
-  PrivateData data;
-  data.mtu = queue_->port_mtu();
+  PrivateData data = PrivateData::of(*queue_);
   data.stripes = static_cast<uint8_t>(stripes_);
   data.lane = lane_;
   data.token = token_;
@@ -288,9 +301,16 @@ Status Connection::respond(const CmEvent& event) {
   return Status();
 }
 
+// The passive end has answered, over iWARP, where the kernel has done the rest.
+Status Connection::learn_of_peer(const CmEvent& established) {
+  SLUICE_TRY(PrivateData theirs, PrivateData::decode(established));
+  return queue_->prove_at(theirs.proof());
+}
+
 // The passive end has answered.
 Status Connection::finish_connecting(const CmEvent& response) {
   SLUICE_TRY(PrivateData theirs, PrivateData::decode(response));
+  SLUICE_RETURN_IF_ERROR(queue_->prove_at(theirs.proof()));
   SLUICE_RETURN_IF_ERROR(queue_->ready(id_, theirs.mtu));
   fault_point("verbs.establish");
   if (int e = hub_.api().establish(id_); e != 0) return cm_error("the connection cannot be finished", e);
@@ -410,7 +430,9 @@ void Connection::on_cm_event(const CmEvent& event) noexcept {
       if (next.ok()) state_ = whole_ != nullptr ? State::kReady : lanes_.empty() ? State::kGreeting : State::kJoining;
       break;
     case RDMA_CM_EVENT_ESTABLISHED:
-      if (state_ == State::kConnecting) state_ = whole_ != nullptr ? State::kReady : State::kGreeting;
+      if (state_ != State::kConnecting) break;
+      if (active_) next = learn_of_peer(event);
+      if (next.ok()) state_ = whole_ != nullptr ? State::kReady : State::kGreeting;
       break;
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR: next = cm_error("no RDMA path to the peer", event.status < 0 ? -event.status : EHOSTUNREACH); break;

@@ -137,6 +137,7 @@ class Connection final : private CmClient, private proto::DirectClient {
   Status request();
   Status respond(const CmEvent& request);
   Status finish_connecting(const CmEvent& response);
+  Status learn_of_peer(const CmEvent& established);
   void send_hello();
   void on_cm_event(const CmEvent& event) noexcept override;
   void on_message(proto::ConstBytes message, Instant now) override;

@@ -114,13 +114,29 @@ void QueuePair::moderate_events() {
 
 // In memory of their own: no tensor lies beside what the device writes for us.
 Status QueuePair::make_slots() {
-  size_t bytes = 2 * kSlots * kSlotBytes;
+  size_t bytes = kSlotsBytes + 2 * kProofBytes;
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return device_error("no memory for the message slots of a connection", errno);
   slots_ = static_cast<std::byte*>(memory);
   // A child must not get copies of pages that the device writes to.
   (void)::madvise(memory, bytes, MADV_DONTFORK);
   SLUICE_TRY(slots_mr_, device_.registrar().pin(memory, bytes, IBV_ACCESS_LOCAL_WRITE));
+  if (device_.limits().iwarp) {
+    SLUICE_TRY(proof_mr_, device_.registrar().pin(slots_ + kSlotsBytes, kProofBytes, IBV_ACCESS_REMOTE_READ));
+  }
+  return Status();
+}
+
+ProofPlace QueuePair::proof_place() const {
+  if (proof_mr_ == nullptr) return {};
+  return {.address = reinterpret_cast<uint64_t>(proof_mr_->addr), .key = proof_mr_->rkey};
+}
+
+Status QueuePair::prove_at(ProofPlace peer) {
+  if (device_.limits().iwarp && peer.key == 0) {
+    return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "a peer over iWARP that names no place to prove writes by; is its sluice as new as this one?");
+  }
+  peer_proof_ = peer;
   return Status();
 }
 
@@ -256,8 +272,9 @@ void QueuePair::revoke_windows() {
 QueuePair::~QueuePair() {
   stop();
   if (cq_ != nullptr) (void)api_.destroy_cq(cq_);
+  if (proof_mr_ != nullptr) (void)api_.dereg_mr(proof_mr_);
   if (slots_mr_ != nullptr) (void)api_.dereg_mr(slots_mr_);
-  if (slots_ != nullptr) ::munmap(slots_, 2 * kSlots * kSlotBytes);
+  if (slots_ != nullptr) ::munmap(slots_, kSlotsBytes + 2 * kProofBytes);
   device_.remove_user();
 }
 

@@ -30,6 +30,14 @@ enum class FrameKind : uint32_t {
 };
 inline constexpr size_t kSlotBytes = kFramePrefix + wire::kMaxHeaderBytes + kInlineBytes + 56;  // whole cache lines
 inline constexpr uint32_t kSlots = 64;  // messages under way in each direction
+inline constexpr size_t kSlotsBytes = 2 * kSlots * kSlotBytes;
+// iWARP: where the peer may read kProofBytes that mean nothing. Its answer to such a READ proves what came
+// before (design.md, "RDMA over iWARP"). Key 0: there is none.
+struct ProofPlace {
+  uint64_t address = 0;
+  uint32_t key = 0;
+};
+inline constexpr uint32_t kProofBytes = 8;
 // Requests of one doorbell: two operations' chunks under way.
 inline constexpr size_t kMostListed = 16;
 
@@ -58,6 +66,9 @@ class QueuePair {
   // RTR, RTS; iWARP: the kernel does it. The peer's port carries packets of `peer_mtu` (ibv_mtu).
   Status ready(rdma_cm_id* id, uint8_t peer_mtu);
   uint8_t port_mtu() const;
+  // iWARP: ours, and what the peer said of its own. Errors: kCorrupt, it has none.
+  ProofPlace proof_place() const;
+  Status prove_at(ProofPlace peer);
 
   // All posts: false or kTryAgain when there is no room; writable() turns true later.
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
@@ -164,7 +175,7 @@ class QueuePair {
   uint64_t free_requests() const { return depth_ - (head_ - tail_); }
   int32_t credits() const { return static_cast<int32_t>(credit_limit_ - credits_used_); }
   bool send_frame(FrameKind kind, proto::ConstBytes header, std::span<const proto::ConstBytes> payload, int32_t credits_kept);
-  void post_proof(uint32_t key, uint64_t cookie, uint64_t length);
+  void post_proof(uint64_t cookie, uint64_t length);
   Status post(const ibv_send_wr& request, const Record& record);
   void take_back(uint64_t first);
   void drop_list();
@@ -197,9 +208,11 @@ class QueuePair {
   uint32_t max_inline_ = 0;
   uint32_t depth_ = 0;
 
-  // Message slots: kSlots to receive, then kSlots to send.
+  // Message slots: kSlots to receive, then kSlots to send; then kProofBytes for the peer to read, and as many for what is read of it.
   std::byte* slots_ = nullptr;
   ibv_mr* slots_mr_ = nullptr;
+  ibv_mr* proof_mr_ = nullptr;  // iWARP; for the peer to read
+  ProofPlace peer_proof_;
   std::array<bool, kSlots> posted_{};
   uint32_t receives_out_ = 0;
 

@@ -26,7 +26,7 @@ constexpr size_t kZeroCopySend = 4096;
 // the memory they are sent from, leave its siw_try_1seg() wrong (Linux 6.1.192).
 constexpr uint64_t kSmallSegment = 32;
 constexpr uint64_t kPage = 4096;
-// For a READ or WRITE of nothing: no key is looked at, but not every device sends 0.
+// For a WRITE of nothing: no key is looked at, but not every device sends 0.
 constexpr uint32_t kNoKey = 1;
 
 Counter messages_posted("verbs.messages_posted");
@@ -134,21 +134,22 @@ void QueuePair::end_sending() {
   if (stopped() || failed() || (drained() && !iwarp)) return;
   unsignaled_ = kSignalEvery;
   send_frame(FrameKind::kMessage, {}, {}, 0);
-  if (iwarp && free_requests() > 0) post_proof(kNoKey, 0, 0);
+  if (iwarp && free_requests() > 0) post_proof(0, 0);
   (void)flush();
 }
 
-// iWARP: a READ of nothing, over when the peer's device has come to it: then all writes before
-// it are in place and all messages before it were received, since it works in order
-// (RFC 5040, 5.5) and looks at no key for no bytes (RFC 5041, 5.2). Requires: a free request.
-void QueuePair::post_proof(uint32_t key, uint64_t cookie, uint64_t length) {
-  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slots_), .length = 0, .lkey = slots_mr_->lkey};
+// iWARP: a READ that is over when the peer's device has come to it: then all writes before it are in
+// place and all messages before it were received, since it works in order (RFC 5040, 5.5). Not of nothing:
+// soft-iWARP answers that with the length of what it sent last (design.md). Requires: a free request.
+void QueuePair::post_proof(uint64_t cookie, uint64_t length) {
+  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slots_) + kSlotsBytes + kProofBytes, .length = kProofBytes, .lkey = slots_mr_->lkey};
   ibv_send_wr request{};
   request.opcode = IBV_WR_RDMA_READ;
   request.sg_list = &sge;
   request.num_sge = 1;
   request.send_flags = IBV_SEND_SIGNALED;
-  request.wr.rdma.rkey = key;
+  request.wr.rdma.remote_addr = peer_proof_.address;
+  request.wr.rdma.rkey = peer_proof_.key;
   (void)post(request, {.kind = Kind::kMove, .apart = true, .cookie = cookie, .length = length});
 }
 
@@ -217,7 +218,7 @@ Result<bool> QueuePair::move(Pieces& pieces, ibv_send_wr& request, const wire::S
     first += count;
   }
   if (iwarp && !reading) {
-    post_proof(peer.extent, cookie, peer.length);
+    post_proof(cookie, peer.length);
     // Received only after the bytes are in place: RFC 5040, 5.5.
     proto::ConstBytes bytes = std::as_bytes(std::span(notice, notice != nullptr ? 1 : 0));
     if (notice != nullptr) send_frame(FrameKind::kNotice, bytes, {}, 1);
