@@ -2,6 +2,7 @@
 #include "tests/contract/pair.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -11,7 +12,10 @@
 
 #include <sluice/api/task.h>
 #include <sluice/exchange/exchange.h>
+#include <sluice/select/open.h>
 #include <sluice/select/progress_thread.h>
+
+#include "tests/support/skip.h"
 
 namespace sluice::test {
 namespace {
@@ -86,6 +90,38 @@ TEST_CASE("wait returns at its deadline when nothing happens, in every mode", "[
     CHECK(context->wait(deadline) == Code::kTimedOut);
     CHECK(now() >= deadline);
   }
+}
+
+// Has something for who asks a thousand times. Who sleeps does not ask.
+class Patience final : public ProgressHook {
+ public:
+  size_t progress(Instant) override { return ++asked_ % 1000 == 0 ? 1 : 0; }
+  Instant next_timeout() override { return kNever; }
+
+ private:
+  uint64_t asked_ = 0;
+};
+
+TEST_CASE("a thread that is kept on one processor polls before it sleeps, as others do", "[contract][waiting]") {
+  if (::sysconf(_SC_NPROCESSORS_ONLN) < 2) return skip("processors", "this machine has one processor");
+  NothingLeftBehind audit;
+  bool met_awake = false;
+  std::thread([&met_awake] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    if (::sched_setaffinity(0, sizeof(one), &one) != 0) std::abort();
+    Tuning patient;
+    patient.spin_ns = 1'000'000'000;
+    auto context = open_context({.arena = {}, .arena_options = small_arena(), .waiting = Waiting::kAdaptive, .tuning = patient});
+    if (!context.ok()) std::abort();
+    Patience hook;
+    (*context)->add_hook(&hook);
+    // Who was interrupted while polling does not poll for a while.
+    for (int i = 0; i < 50 && !met_awake; ++i) met_awake = (*context)->wait(in(50ms)).ok();
+    (*context)->remove_hook(&hook);
+  }).join();
+  CHECK(met_awake);
 }
 
 TEST_CASE("a sleeper costs no processor time while nothing happens", "[contract][waiting][threads]") {

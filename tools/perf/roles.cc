@@ -37,7 +37,6 @@ Result<std::unique_ptr<Context>> open(const PerfOptions& options) {
   return open_context(context);
 }
 
-// After the context is open: a context that sees one CPU only would never spin.
 void pin(const PerfOptions& options, int index) {
   if (!options.pin || usable_cpus() < 2) return;
   if (!stay_on_cpu(index)) fmt::print(stderr, "sluice perf: cannot stay on one CPU; figures will vary more\n");

@@ -1,7 +1,6 @@
 #include <sluice/api/context.h>
 
 #include <errno.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -43,10 +42,9 @@ Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
       tuning_(options.tuning.value_or(Tuning())),
       longest_spin_(tuning_.spin_ns),
       waiting_(options.waiting) {
-  cpu_set_t cpus;
-  many_cpus_ = sched_getaffinity(0, sizeof(cpus), &cpus) != 0 || CPU_COUNT(&cpus) > 1;
+  // The machine's, not this thread's: who keeps a thread on a processor of its own is who polls to most advantage.
+  many_cpus_ = ::sysconf(_SC_NPROCESSORS_ONLN) > 1;
 }
-
 
 Context::~Context() {
   if (forked()) {
