@@ -8,11 +8,13 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 #include <memory>
 
 #include <sluice/select/open.h>
+#include <sluice/wire/messages.h>
 
 #include "kernel_compat/slp/slp.h"
 #include "tests/l2/raw_peer.h"
@@ -325,6 +327,31 @@ TEST_CASE("two peers with one MAC address are two, and one that begins anew ends
   REQUIRE(crowd.until([&] { return again.state() == SLP_UP; }));
   live.check_alive();
   CHECK(again.state() == SLP_UP);
+}
+
+TEST_CASE("what a peer says before anybody has accepted it is bounded, also when each message is empty", "[l2]") {
+  if (!own_network()) return skip("netns", kNoNetwork);
+  NothingLeftBehind audit;
+  Live live;
+  Crowd crowd(live, mac_number(77));
+  RawPeer& talker = crowd.add(4000);
+  REQUIRE(crowd.until([&] { return talker.state() == SLP_UP; }));
+  std::array<std::byte, wire::kMaxHeaderBytes> hello;
+  size_t bytes = wire::encode(wire::Hello{.incarnation = 7}, hello);
+  REQUIRE(talker.say({reinterpret_cast<const uint8_t*>(hello.data()), bytes}));
+  constexpr size_t kMany = 50'000, kTurnsInVain = 100;
+  size_t said = 0;
+  for (size_t in_vain = 0; said < kMany && in_vain < kTurnsInVain; ++in_vain) {
+    for (; said < kMany && talker.say({}); ++said) in_vain = 0;
+    crowd.turn();
+    live.two.pass(std::chrono::milliseconds(1));
+  }
+  CHECK(said < kMany);  // there was no credit for more
+  CHECK(talker.state() == SLP_UP);
+  live.check_alive();
+  Endpoint accepted = std::move(live.two.listener.try_accept()).value();
+  CHECK(crowd.until([&] { return talker.state() == SLP_DOWN; }));
+  live.check_alive();
 }
 
 // ---- one that is killed and started anew

@@ -20,8 +20,10 @@ constexpr const char* kOrigin = "l2/connection";
 // looks like a pulled cable. Longer than Session's time to call a peer silent (4 s).
 constexpr Duration kDeadAfter = std::chrono::seconds(10);
 constexpr size_t kRoundsPerPump = 4;
-// Of messages that come before somebody accepts the connection; SLP holds what follows.
+// Of messages that come before somebody accepts the connection, with what it costs to keep each:
+// a peer may send empty ones. SLP holds what follows.
 constexpr size_t kMostEarlyBytes = 16 << 10;
+constexpr size_t kEarlyMessageBytes = 64;  // a vector and what an allocator adds
 static_assert(kLargestMessage <= SLP_MAX_MESSAGE && kWindows == SLP_HANDLES && kMoves == 2 * SLP_TRANSFERS);
 
 Counter connects("l2.connects");
@@ -300,9 +302,10 @@ bool Connection::take_message(proto::ConstBytes message) {
     client_->on_message(message, now_);
     return true;
   }
-  if (early_bytes_ + message.size() > kMostEarlyBytes) return false;
+  size_t cost = kEarlyMessageBytes + message.size();
+  if (early_bytes_ + cost > kMostEarlyBytes) return false;
   early_.emplace_back(message.begin(), message.end());
-  early_bytes_ += message.size();
+  early_bytes_ += cost;
   return true;
 }
 
