@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -23,12 +24,19 @@
 namespace sluice::l2 {
 
 // Where a peer is, as its carrier counts: a MAC address on Ethernet, in UDP an IP address and
-// port (udp_socket.h). What tells two peers apart lies in the first 32 bytes.
+// port (udp_socket.h). What tells two peers apart lies in the first 32 bytes, what tells two
+// machines apart before them all.
 struct PeerAddress {
   std::array<uint8_t, 39> bytes{};
   uint8_t size = 0;
   bool operator==(const PeerAddress&) const = default;
 };
+// Six bytes of a MAC address and zeros, or 16 of an IP address and 4 of its scope.
+inline constexpr size_t kMachineBytes = 20;
+// Whatever the port: a program that has no privileges has thousands of those.
+inline bool same_machine(const PeerAddress& a, const PeerAddress& b) {
+  return a.size == b.size && std::equal(a.bytes.begin(), a.bytes.begin() + kMachineBytes, b.bytes.begin());
+}
 // "02:00:00:00:00:0b", six pairs of digits as Address::parse() takes them.
 Result<PeerAddress> parse_mac(const std::string& text);
 std::string mac_text(const PeerAddress& address);

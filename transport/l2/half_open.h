@@ -1,5 +1,5 @@
 // Connections of a listener that still greet, or that nobody has accepted yet. Bounded in time
-// here, in number by their listener, which knows whom to refuse.
+// here, in number by their listener, which knows who may go.
 #ifndef SLUICE_L2_HALF_OPEN_H_
 #define SLUICE_L2_HALF_OPEN_H_
 
@@ -21,7 +21,8 @@ namespace sluice::l2 {
 inline constexpr Duration kGreetingLimit = std::chrono::seconds(5);
 inline constexpr size_t kMostHalfOpen = 128;
 
-// Of a DirectConnection with a State of kReady, kEnded, and others while it greets.
+// Of a DirectConnection with a State of kReady, kEnded, and others while it greets. Room is
+// made among those with a place(), where the peer's address is.
 template <typename Connection>
 class HalfOpen {
  public:
@@ -50,6 +51,27 @@ class HalfOpen {
     std::unique_ptr<Connection> connection = take(i);
     connection->stop();
     release_(std::move(connection));
+  }
+  // Lets go of the oldest of the machine that has most of those that `may_go`, or of the oldest of all if none has two: one that
+  // says HELLO and no more keeps out nobody but itself. False: of none, since the newcomer's machine is that one.
+  template <typename Address, typename MayGo>
+  bool make_room(const Address& newcomer, MayGo may_go) {
+    auto of = [&](const Address& address) {
+      return [&](const Entry& e) { return may_go(e) && same_machine(e.connection->place().peer, address); };
+    };
+    const Address* greediest = nullptr;
+    long most = 1;
+    for (const Entry& entry : all_) {
+      const Address& address = entry.connection->place().peer;
+      if (greediest != nullptr && same_machine(address, *greediest)) continue;
+      long count = std::count_if(all_.begin(), all_.end(), of(address));
+      if (count > most) greediest = &address, most = count;
+    }
+    if (greediest != nullptr && same_machine(*greediest, newcomer)) return false;
+    auto oldest = greediest != nullptr ? std::find_if(all_.begin(), all_.end(), of(*greediest)) : std::find_if(all_.begin(), all_.end(), may_go);
+    if (oldest == all_.end()) return false;
+    drop(static_cast<size_t>(oldest - all_.begin()));
+    return true;
   }
   void drop_all() {
     while (!all_.empty()) drop(all_.size() - 1);

@@ -416,9 +416,10 @@ void L2Listener::close() {
 }
 
 bool L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
-  if (half_open_.all().size() >= kMostHalfOpen && !make_room(from)) {
+  if (half_open_.all().size() >= kMostHalfOpen) {
     half_open_dropped.add();
-    return true;  // it asks again
+    // Those that have greeted wait for accept().
+    if (!half_open_.make_room(from, [](const auto& entry) { return !entry.ready(); })) return true;  // it asks again
   }
   auto accepted = Connection::accept(*owner_, {port_, from, peer_port, secret_}, hello, ours_);
   if (!accepted.ok()) {
@@ -427,27 +428,6 @@ bool L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp
   }
   fault_point("l2.accepted");
   half_open_.add(std::move(accepted).value(), after(sluice::now(), kGreetingLimit));
-  return true;
-}
-
-// Lets go of the oldest half-open connection of the address that has most of them: one host that
-// says HELLO and no more keeps out nobody but itself.
-bool L2Listener::make_room(const PeerAddress& newcomer) {
-  const auto& all = half_open_.all();
-  auto of = [](const PeerAddress& address) {
-    return [&address](const HalfOpen<Connection>::Entry& e) { return e.connection->place().peer == address && !e.ready(); };
-  };
-  const PeerAddress* greediest = nullptr;
-  long most = 1;
-  for (const auto& entry : all) {
-    const PeerAddress& address = entry.connection->place().peer;
-    if (greediest != nullptr && address == *greediest) continue;
-    long count = std::count_if(all.begin(), all.end(), of(address));
-    if (count > most) greediest = &address, most = count;
-  }
-  if (greediest == nullptr || *greediest == newcomer) return false;
-  half_open_dropped.add();
-  half_open_.drop(static_cast<size_t>(std::find_if(all.begin(), all.end(), of(*greediest)) - all.begin()));
   return true;
 }
 

@@ -118,7 +118,6 @@ class L2Listener final : public ListenerCore, private PortListener {
  private:
   friend class L2Provider;
   bool on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) override;
-  bool make_room(const PeerAddress& newcomer);
 
   L2Provider* owner_;
   Port* port_;

@@ -89,7 +89,11 @@ SecondSessions::~SecondSessions() {
 Status SecondSessions::begin() { return port_.set_listener(this, secret_); }
 
 bool SecondSessions::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
-  if (coming_.all().size() >= kMostHalfOpen) return false;
+  // Who has greeted may be a stranger all the same.
+  if (coming_.all().size() >= kMostHalfOpen) {
+    late.add();
+    if (!coming_.make_room(from, [](const auto&) { return true; })) return false;
+  }
   auto accepted = Connection::accept(host_, {&port_, from, peer_port, secret_}, hello, ours_);
   if (accepted.ok()) coming_.add(std::move(accepted).value(), after(sluice::now(), kGreetingLimit));
   return accepted.ok();

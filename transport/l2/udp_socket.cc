@@ -144,6 +144,7 @@ PeerAddress pack(const UdpPlace& place) {
   uint8_t* to = out.bytes.data();
   std::memcpy(to, &place.address, 16);
   std::memcpy(to + 16, &place.scope, 4);
+  static_assert(kMachineBytes == 20);
   std::memcpy(to + 20, &place.port, 2);
   std::memcpy(to + 22, &place.local, 16);
   out.size = 38;
