@@ -92,36 +92,78 @@ TEST_CASE("wait returns at its deadline when nothing happens, in every mode", "[
   }
 }
 
-// Has something for who asks a thousand times. Who sleeps does not ask.
-class Patience final : public ProgressHook {
+// This thread, and those that it begins, stay on the processor where it is.
+class OneProcessor {
  public:
-  size_t progress(Instant) override { return ++asked_ % 1000 == 0 ? 1 : 0; }
-  Instant next_timeout() override { return kNever; }
+  OneProcessor() {
+    REQUIRE(::sched_getaffinity(0, sizeof(before_), &before_) == 0);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    REQUIRE(::sched_setaffinity(0, sizeof(one), &one) == 0);
+  }
+  ~OneProcessor() { CHECK(::sched_setaffinity(0, sizeof(before_), &before_) == 0); }
 
  private:
-  uint64_t asked_ = 0;
+  cpu_set_t before_;
 };
+
+// Counts how often the context asks; has something for who asks `patience` times in one wait. Who sleeps does not ask.
+class Asked final : public ProgressHook {
+ public:
+  Asked(Context& context, uint64_t patience) : context_(context), patience_(patience) { context_.add_hook(this); }
+  ~Asked() { context_.remove_hook(this); }
+  size_t progress(Instant) override { return ++count == patience_ ? 1 : 0; }
+  Instant next_timeout() override { return kNever; }
+  uint64_t count = 0;
+
+ private:
+  Context& context_;
+  const uint64_t patience_;
+};
+constexpr uint64_t kPolls = 100;  // more than wait() makes before it decides how to wait
+
+std::unique_ptr<Context> open_patient(std::chrono::nanoseconds spin) {
+  Tuning tuning;
+  tuning.spin_ns = static_cast<uint64_t>(spin.count());
+  auto context = open_context({.arena = {}, .arena_options = small_arena(), .waiting = Waiting::kAdaptive, .tuning = tuning});
+  REQUIRE(context.ok());
+  return std::move(*context);
+}
 
 TEST_CASE("a thread that is kept on one processor polls before it sleeps, as others do", "[contract][waiting]") {
   if (::sysconf(_SC_NPROCESSORS_ONLN) < 2) return skip("processors", "this machine has one processor");
   NothingLeftBehind audit;
+  OneProcessor here;
+  auto context = open_patient(1s);
   bool met_awake = false;
-  std::thread([&met_awake] {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(::sched_getcpu(), &one);
-    if (::sched_setaffinity(0, sizeof(one), &one) != 0) std::abort();
-    Tuning patient;
-    patient.spin_ns = 1'000'000'000;
-    auto context = open_context({.arena = {}, .arena_options = small_arena(), .waiting = Waiting::kAdaptive, .tuning = patient});
-    if (!context.ok()) std::abort();
-    Patience hook;
-    (*context)->add_hook(&hook);
-    // Who was interrupted while polling does not poll for a while.
-    for (int i = 0; i < 50 && !met_awake; ++i) met_awake = (*context)->wait(in(50ms)).ok();
-    (*context)->remove_hook(&hook);
-  }).join();
+  // Who was interrupted while polling does not poll for a while.
+  for (int i = 0; i < 50 && !met_awake; ++i) {
+    Asked asked(*context, kPolls);
+    met_awake = context->wait(in(50ms)).ok();
+  }
   CHECK(met_awake);
+}
+
+TEST_CASE("who polls on the processor that its peer needs learns to sleep", "[contract][waiting][threads]") {
+  if (::sysconf(_SC_NPROCESSORS_ONLN) < 2) return skip("processors", "this machine has one processor: nobody polls");
+  NothingLeftBehind audit;
+  OneProcessor here;
+  constexpr int kRounds = 400;
+  FarThread far(Waiting::kAdaptive, [](Context& context, Endpoint& endpoint) { echo(context, endpoint, kRounds, 100); });
+  auto near = open_patient(200us);
+  auto endpoint = near->connect(far.address);
+  REQUIRE(endpoint.ok());
+  Asked asked(*near, UINT64_MAX);
+  int polled = 0;
+  for (int i = 0; i < kRounds; ++i) {
+    asked.count = 0;
+    REQUIRE(endpoint->send_and_wait(1, tensor(*near, 100, 1), soon()).ok());
+    REQUIRE(endpoint->receive_and_wait({.tag = 2}, room(*near, 100), soon()).ok());
+    polled += asked.count > kPolls ? 1 : 0;
+  }
+  CHECK(polled < kRounds / 5);
+  CHECK(endpoint->close(soon()).ok());
 }
 
 TEST_CASE("a sleeper costs no processor time while nothing happens", "[contract][waiting][threads]") {

@@ -19,6 +19,8 @@ constexpr const char* kOrigin = "api/context";
 // A gap this long between two polls of a spin means that the processor was given to
 // somebody else: more runnable threads than CPUs.
 constexpr Duration kDescheduled = std::chrono::milliseconds(1);
+// So do so many waits on end that polled in vain and got what they waited for sooner once they slept.
+constexpr uint32_t kVainSpins = 2;
 constexpr Duration kBackOff = std::chrono::milliseconds(100);
 // While rings and hot sockets are polled, the clock is read every so many rounds, and
 // file descriptors are looked at when so much time has gone by: a system call in every
@@ -226,7 +228,10 @@ bool Context::spin(Instant deadline) {
       return false;
     }
     last = t;
-    if (t >= end) return false;
+    if (t >= end) {
+      polled_out_ = t < deadline;
+      return false;
+    }
   }
 }
 
@@ -256,12 +261,17 @@ Status Context::wait(Instant deadline) {
   }
   Instant start = refresh_now();
   if (progress() > 0) return Status();
+  polled_out_ = false;
   bool done = waiting_ == Waiting::kAdaptive && spin(deadline);
+  Instant polled_until = now_;
   while (!done) {
     if (now_ >= deadline) return late();
     bool event = sleep(deadline);
     done = progress() > 0 || event;
   }
+  bool in_vain = polled_out_ && refresh_now() - polled_until < polled_until - start;
+  vain_spins_ = in_vain ? vain_spins_ + 1 : 0;
+  if (vain_spins_ >= kVainSpins) oversubscribed_until_ = after(now_, kBackOff);
   // A long wait says little about the next one: it counts as four times the budget.
   Duration gap = std::min<Duration>(refresh_now() - start, longest_spin_ * 4);
   typical_gap_ = (typical_gap_ * 7 + gap) / 8;

@@ -260,6 +260,8 @@ class Context {
   bool delivering_ = false;
   bool sleeping_ = false;
   bool many_cpus_ = false;
+  bool polled_out_ = false;   // the last spin: its whole budget, for nothing
+  uint32_t vain_spins_ = 0;   // on end
   ProcessMark owner_ = ProcessMark::current();
 };
 
