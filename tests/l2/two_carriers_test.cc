@@ -111,21 +111,25 @@ TEST_CASE("without the means for UDP everything goes as frames, and it says why"
   }
 }
 
+// Whoever knows the port of second sessions may begin some, from an address of his own.
+std::vector<Endpoint> some_strangers(Two& two, int count) {
+  OtherSource elsewhere;
+  std::string reason = two.client.info().reason;
+  std::string place = "l2://udp/10.9.0.2:" + reason.substr(reason.rfind(':') + 1);
+  std::vector<Endpoint> strangers;
+  for (int i = 0; i < count; ++i) {
+    auto stranger = two.near->connect(place, {.timeout = std::chrono::seconds(1)});
+    if (stranger.ok()) strangers.push_back(std::move(*stranger));
+  }
+  return strangers;
+}
+
 TEST_CASE("strangers at the port of second sessions are sent away, and take nobody's place for long", "[l2]") {
   NEEDS_WIRE();
   Scene scene;
   scene.expect_two();
   Two& two = scene.two;
-  std::string reason = two.client.info().reason;
-  std::string port = reason.substr(reason.rfind(':') + 1);
-  std::vector<Endpoint> strangers;
-  {
-    OtherSource elsewhere;
-    for (int i = 0; i < 130; ++i) {
-      auto stranger = two.near->connect("l2://udp/10.9.0.2:" + port, {.timeout = std::chrono::seconds(1)});
-      if (stranger.ok()) strangers.push_back(std::move(*stranger));
-    }
-  }
+  std::vector<Endpoint> strangers = some_strangers(two, 130);
   REQUIRE(strangers.size() >= 100);
   // All places may be theirs: they are those of one machine.
   two.connect_again();
@@ -137,6 +141,23 @@ TEST_CASE("strangers at the port of second sessions are sent away, and take nobo
   two.exchange_messages(300'000, Path::kUdp);
   two.connect_again();
   CHECK(two.until([&] { return scene.grown("l2.second_sessions") == 3; }));
+}
+
+TEST_CASE("strangers do not end connections that nobody has accepted yet", "[l2]") {
+  NEEDS_WIRE();
+  Scene scene;
+  scene.expect_two();
+  Two& two = scene.two;
+  std::vector<Endpoint> near, far;
+  for (int i = 0; i < 70; ++i) near.push_back(std::move(two.near->connect(two.address)).value());
+  // There is no room for all of these, though they are fewer.
+  std::vector<Endpoint> strangers = some_strangers(two, 65);
+  for (int i = 0; i < 70; ++i) far.push_back(std::move(two.listener.try_accept()).value());
+  CHECK(two.until([&] { return scene.grown("l2.second_sessions") == 71; }, in(std::chrono::seconds(10))));
+  for (const auto* side : {&near, &far}) {
+    CHECK(std::all_of(side->begin(), side->end(), [](const Endpoint& e) { return e.state() == EndpointState::kConnected; }));
+  }
+  two.exchange_messages(300'000, Path::kUdp);
 }
 
 TEST_CASE("when UDP stops working the connection ends, with every operation", "[l2]") {

@@ -89,10 +89,10 @@ SecondSessions::~SecondSessions() {
 Status SecondSessions::begin() { return port_.set_listener(this, secret_); }
 
 bool SecondSessions::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
-  // Who has greeted may be a stranger all the same.
+  // Strangers may greet as well; whoever has said more and is still here has his connection.
   if (coming_.all().size() >= kMostHalfOpen) {
     late.add();
-    if (!coming_.make_room(from, [](const auto&) { return true; })) return false;
+    if (!coming_.make_room(from, [](const auto& entry) { return !entry.connection->has_news(); })) return false;
   }
   auto accepted = Connection::accept(host_, {&port_, from, peer_port, secret_}, hello, ours_);
   if (accepted.ok()) coming_.add(std::move(accepted).value(), after(sluice::now(), kGreetingLimit));
