@@ -8,7 +8,8 @@ CPU as it was long and nothing in time; else its budget and the CPU of going to 
 later by the wake. Both figures are this machine's: benchmarks/bare/operation_cost has the wake. Policies:
 
   sleep, poll B   a fixed budget: none, or B us at every wait
-  library         what Context::wait() does: 60 us, and none while the smoothed wait is longer than that
+  library         what Context::wait() does: 60 us, and none while the smoothed wait, less half of that where it slept, is
+                  longer; not what it does where two need one processor
   ladder          as DIM does with interrupts: steps of 0, 1, 8, 64, 128, 256 us; every 64 waits it goes on in the
                   same direction while cost falls, else turns; cost is time and CPU, alike
   oracle          knows each gap and takes the cheaper
@@ -28,7 +29,7 @@ class Fixed:
     def polls(self, _gap):
         return self.budget
 
-    def waited(self, _seen, _cost):
+    def waited(self, _seen, _late, _cost):
         pass
 
 
@@ -42,8 +43,9 @@ class Library(Fixed):
     def polls(self, _gap):
         return 0.0 if self.typical > self.budget else self.budget
 
-    def waited(self, seen, _cost):
-        self.typical = (self.typical * 7 + min(seen, 4 * self.budget)) / 8
+    def waited(self, seen, late, _cost):
+        gap = max(seen - self.budget / 2, 0.0) if late else seen
+        self.typical = (self.typical * 7 + min(gap, 4 * self.budget)) / 8
 
 
 class Ladder(Fixed):
@@ -56,7 +58,7 @@ class Ladder(Fixed):
     def polls(self, _gap):
         return LADDER[self.step]
 
-    def waited(self, _seen, cost):
+    def waited(self, _seen, _late, cost):
         self.costs.append(cost)
         if len(self.costs) < self.WINDOW:
             return
@@ -94,7 +96,7 @@ def run(policy, gaps, wake, sleep_cpu):
     for gap in gaps:
         budget = policy.polls(gap)
         one_late, one_cpu = (0.0, gap) if gap <= budget else (wake, budget + sleep_cpu)
-        policy.waited(gap + one_late, one_late + one_cpu)
+        policy.waited(gap + one_late, one_late, one_late + one_cpu)
         late, cpu = late + one_late, cpu + one_cpu
     return late / len(gaps), cpu / len(gaps)
 
