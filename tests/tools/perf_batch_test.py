@@ -100,8 +100,10 @@ class Batch(command.CommandTest):
         self.run_command("perf", "--batch", "/nowhere/lines", expect=2)
         self.run_command("perf", "--batch", self.folder, expect=2)
         self.run_command("perf", "--batch", path, "--format", "csv", "--json", "-", expect=2)
-        path = self.batch("send_lat --self -n 20 --percentiles 90\n")
-        self.run_command("perf", "--batch", path, "--format", "csv", expect=2)
+        for flag in ("--percentiles 90", "--confidence 5", "--under-load 4K"):
+            path = self.batch(f"send_lat --self -n 20 {flag}\n")
+            done = self.run_command("perf", "--batch", path, "--format", "csv", expect=2)
+            self.assertIn(f"{flag.split()[0]} csv: has the same columns for all lines", done.stderr)
 
     def test_results_of_a_batch_are_a_baseline(self):
         path = self.batch(LINES)

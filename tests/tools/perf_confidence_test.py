@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """`sluice perf --confidence`: a size is repeated until its figure is known well enough, or often enough."""
+import csv
+import io
 import json
 import statistics
 
@@ -57,13 +59,26 @@ class Confidence(command.CommandTest):
         done = self.run_command("perf", "send_lat", "--self", "--transport", "shm", "-n", "50", "--confidence", "0.01", "--runs", "3")
         self.assertRegex(done.stdout.splitlines()[2], r"^   95 % interval of the median: [\d.-]+ to [\d.]+ usec, [\d.]+ \+- [\d.]+ %, 3 runs, wider than was asked for$")
 
+    def test_csv_has_columns_for_it_at_the_end(self):
+        path = self.file("both.json")
+        for test, unit, figure in (("send_lat", "ns", "p50_ns"), ("send_bw", "bytes_per_second", "bytes_per_second")):
+            with self.subTest(test=test):
+                done = self.run_command("perf", test, "--self", "--transport", "shm", "-n", "50", "--confidence", "0.01", "--runs", "3", "--format", "csv", "--json", path)
+                row, = csv.DictReader(io.StringIO(done.stdout))
+                with open(path, encoding="utf-8") as file:
+                    found = json.load(file)["results"][0]["confidence"]
+                names = ("low_" + unit, "high_" + unit, "runs", "reached")
+                self.assertEqual([float(row["confidence_" + name]) for name in names], [found["low"], found["high"], found["runs"], found["reached"]])
+                self.assertEqual(list(row)[-4:], ["confidence_" + name for name in names])
+                self.assertIn(figure, row)
+
     def test_nothing_is_repeated_unasked(self):
         self.assertNotIn("confidence", json.loads(self.run_command("perf", "send_lat", "--self", "-n", "20", "--json", "-").stdout)["results"][0])
 
     def test_what_makes_no_sense_is_refused(self):
         for flag, arguments in (("--confidence", ["--confidence", "x"]), ("--confidence", ["--confidence", ""]), ("--confidence", ["--confidence", "0"]),
                                 ("--confidence", ["--confidence", "101"]), ("--confidence", ["--confidence", "100,5"]), ("--confidence", ["--confidence", "95,5,1"]),
-                                ("--confidence", ["--confidence", "5", "--format", "csv"]), ("--confidence", ["--confidence", "5", "--format", "perftest"]),
+                                ("perftest has no place", ["--confidence", "5", "--format", "perftest"]),
                                 ("--confidence", ["--confidence", "5", "-D", "1", "--interval", "0.5"]),
                                 ("--runs", ["--runs", "5"]), ("--runs", ["--confidence", "5", "--runs", "2"])):
             with self.subTest(arguments=arguments):

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """`sluice perf --under-load`: latency alone, and beside a flow of messages on another connection."""
+import csv
+import io
 import json
 import os
 import signal
@@ -44,6 +46,18 @@ class UnderLoad(command.CommandTest):
         done = self.run_command("perf", "send_lat", "--self", "--transport", "shm", "-n", "50", "--under-load", "4K", "--percentiles", "90")
         self.assertRegex(done.stdout.splitlines()[2], r"^   under load \([\d.]+ MiB/sec\): t_min [\d.]+, t_max .*, 99.9% [\d.]+, 90% [\d.]+ \[usec\]$")
 
+    def test_csv_has_columns_for_it_at_the_end(self):
+        path = self.file("both.json")
+        done = self.run_command("perf", "send_lat", "--self", "--transport", "shm", "-n", "50", "--under-load", "4K", "--percentiles", "90,99", "--confidence", "100", "--format", "csv", "--json", path)
+        row, = csv.DictReader(io.StringIO(done.stdout))
+        with open(path, encoding="utf-8") as file:
+            loaded = json.load(file)["results"][0]["under_load"]
+        for name in FIELDS | {"p90"}:
+            self.assertEqual(float(row[f"under_load_{name}_ns"]), loaded["latency_ns"][name])
+        self.assertEqual(float(row["under_load_flow_bytes_per_second"]), loaded["flow"]["bytes_per_second"])
+        self.assertNotIn(None, row)
+        self.assertNotIn(None, row.values())
+
     def test_two_commands_do_it_and_the_server_goes_on(self):
         server = self.start("perf", "send_lat", "--transport", "tcp", "--bind", "127.0.0.1", "-p", "0", "--forever")
         address = server.stderr.readline().split()[-1]
@@ -68,7 +82,6 @@ class UnderLoad(command.CommandTest):
     def test_what_makes_no_sense_is_refused(self):
         for value, arguments in (("send_bw", ["send_bw", "--self", "--under-load", "4K"]), ("x", ["send_lat", "--self", "--under-load", "x"]),
                                  ("0", ["send_lat", "--self", "--under-load", "0"]), ("1 GiB", ["send_lat", "--self", "--under-load", "1G"]),
-                                 ("csv", ["send_lat", "--self", "--under-load", "4K", "--format", "csv"]),
                                  ("perftest", ["send_lat", "--self", "--under-load", "4K", "--format", "perftest"]),
                                  ("1024", ["send_lat", "--self", "--under-load", "4K", "-t", "2000"]),
                                  ("server", ["send_lat", "--under-load", "4K"])):

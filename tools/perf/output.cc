@@ -71,14 +71,38 @@ void text_row(const PerfOptions& options, const Measurement& m) {
 // Those asked for that are no column in any case.
 bool is_extra(const Rank& rank) { return rank.name() != "p50" && rank.name() != "p99" && rank.name() != "p99_9"; }
 
-// None of the columns holds a comma or a quote.
+// None of the columns holds a comma or a quote; those of a flag are there only with it, at the end.
 void csv_header(const PerfOptions& options) {
   fmt::print("test,transport,size_bytes,iterations,seconds,bytes_per_second,messages_per_second,min_ns,p50_ns,p99_ns,p99_9_ns,max_ns,mean_ns,stdev_ns,"
              "cpu_ns_per_byte,copied_bytes_per_byte,verified_bytes,errors,tx_depth,qps");
   for (const Rank& rank : options.percentiles) {
     if (is_extra(rank)) fmt::print(",{}_ns", rank.name());
   }
+  if (options.confidence) {
+    const char* unit = options.test->latency ? "ns" : "bytes_per_second";
+    fmt::print(",confidence_low_{0},confidence_high_{0},confidence_runs,confidence_reached", unit);
+  }
+  if (options.under_load) {
+    fmt::print(",under_load_min_ns,under_load_p50_ns,under_load_p99_ns,under_load_p99_9_ns,under_load_max_ns,under_load_mean_ns,under_load_stdev_ns");
+    for (const Rank& rank : options.percentiles) {
+      if (is_extra(rank)) fmt::print(",under_load_{}_ns", rank.name());
+    }
+    fmt::print(",under_load_flow_bytes_per_second");
+  }
   fmt::print("\n");
+}
+
+void csv_extra_percentiles(const PerfOptions& options, const std::vector<double>& percentiles_ns) {
+  for (size_t i = 0; i < percentiles_ns.size(); ++i) {
+    if (is_extra(options.percentiles[i])) fmt::print(",{}", percentiles_ns[i]);
+  }
+}
+
+void csv_loaded(const PerfOptions& options, const Loaded& loaded) {
+  const Distribution& d = loaded.latency_ns;
+  fmt::print(",{},{},{},{},{},{},{}", d.min, d.p50, d.p99, d.p99_9, d.max, d.mean, d.stdev);
+  csv_extra_percentiles(options, loaded.percentiles_ns);
+  fmt::print(",{}", per_second(loaded.flow_messages * loaded.flow.size_bytes, loaded.seconds));
 }
 
 void csv_row(const PerfOptions& options, const Measurement& m) {
@@ -87,9 +111,9 @@ void csv_row(const PerfOptions& options, const Measurement& m) {
   fmt::print("{},{},{},{},{},{},{},", d.min, d.p50, d.p99, d.p99_9, d.max, d.mean, d.stdev);
   fmt::print("{},{},{},{},{},{}", per_byte(m.cpu_ns, m.payload_bytes), copies_per_byte(m), m.verdict.verified_bytes, m.verdict.mismatched_bytes,
              m.load.depth, m.load.qps);
-  for (size_t i = 0; i < m.percentiles_ns.size(); ++i) {
-    if (is_extra(options.percentiles[i])) fmt::print(",{}", m.percentiles_ns[i]);
-  }
+  csv_extra_percentiles(options, m.percentiles_ns);
+  if (m.repeated) fmt::print(",{},{},{},{}", m.repeated->interval.low, m.repeated->interval.high, m.repeated->values.size(), m.repeated->reached ? 1 : 0);
+  if (m.loaded) csv_loaded(options, *m.loaded);
   fmt::print("\n");
 }
 

@@ -186,7 +186,9 @@ void check_line(const BatchLine& line, const PerfOptions& all, PerfOptions& o) {
   for (const char* flag : {"--format", "--json"}) {
     if (given(app, flag)) refuse(flag, line.text, "is of all lines together: give it beside --batch", "sluice perf --batch FILE --format json");
   }
-  if (all.format == Format::kCsv && given(app, "--percentiles")) refuse("--percentiles", "csv", "has the same columns for all lines", "sluice perf --batch FILE --format json");
+  for (const char* flag : {"--percentiles", "--confidence", "--under-load"}) {
+    if (all.format == Format::kCsv && given(app, flag)) refuse(flag, "csv", "has the same columns for all lines", "sluice perf --batch FILE --format json");
+  }
   o.format = all.format;
   o.json_path = all.json_path;
   o.strict = o.strict || all.strict;

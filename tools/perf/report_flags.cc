@@ -82,7 +82,7 @@ void check_confidence(PerfOptions& o, bool server) {
   if (!o.confidence) return;
   const std::string example = "sluice perf send_lat --self --confidence 5";
   if (server) refuse("--confidence", "", "has no use at a server: the client repeats", example);
-  if (o.format == Format::kCsv || o.format == Format::kPerftest) refuse("--confidence", o.format == Format::kCsv ? "csv" : "perftest", "has no place for it", example);
+  if (o.format == Format::kPerftest) refuse("--confidence", "perftest", "has no place for it; text, json, ndjson and csv have", example);
   if (o.interval) refuse("--confidence", "--interval", "is of one run in time", example);
   o.confidence->most_runs = o.most_runs.value_or(o.confidence->most_runs);
 }
