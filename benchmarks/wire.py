@@ -13,6 +13,7 @@ Needs root, or user namespaces; exit code 77 where there are neither.
 import argparse
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import time
 
 CLONE_NEWNET, CLONE_NEWUSER = 0x40000000, 0x10000000
 EXIT_NOTHING_TO_RUN_ON = 77
+PACKAGES = {"ip": "iproute2", "tc": "iproute2", "ethtool": "ethtool"}
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -41,9 +43,20 @@ def enter(network):
         refuse(f"setns: {os.strerror(ctypes.get_errno())}")
 
 
+def path():
+    return os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+
+
+def check_programs(options):
+    """Before anything is made: that the programs for these options are there."""
+    wanted = {"ip": True, "tc": options.rate is not None, "ethtool": options.offloads == "off"}
+    for program in (name for name, needed in wanted.items() if needed):
+        if shutil.which(program, path=path()) is None:
+            refuse(f"{program} is not there: tools/setup installs it (Debian package {PACKAGES[program]})")
+
+
 def shell(command):
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    done = subprocess.run(["sh", "-ec", command], env=dict(os.environ, PATH=path), capture_output=True, text=True, check=False)
+    done = subprocess.run(["sh", "-ec", command], env=dict(os.environ, PATH=path()), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         refuse(f"{command}: {done.stderr.strip()}")
 
@@ -108,6 +121,7 @@ def main():
     parser.add_argument("--beside", metavar="COMMAND", help="runs in the near namespace as long as the command does: competing traffic")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
+    check_programs(options)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended
     near, far = lay(options.mtu, options.offloads, options.rate)
     environment = dict(os.environ, SLUICE_WIRE_NEAR=file_of(near), SLUICE_WIRE_FAR=file_of(far))

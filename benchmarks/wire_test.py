@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
 """Tests of wire.py: the two ends reach each other, and nothing that it started outlives it. Needs namespaces: else it says so and skips."""
+import argparse
+import contextlib
+import io
 import os
 import pathlib
 import signal
@@ -7,6 +10,12 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import wire as wire_program  # noqa: E402
 
 WIRE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "wire.py")
 EXIT_NOTHING_TO_RUN_ON = 77
@@ -28,6 +37,25 @@ STAYS = "import os, signal, sys; open(sys.argv[1], 'w').write(str(os.getpid()));
 
 def wire(*arguments):
     return subprocess.Popen([sys.executable, WIRE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+class Programs(unittest.TestCase):
+    def refusal(self, present, **options):
+        said = io.StringIO()
+        with unittest.mock.patch.object(wire_program.shutil, "which", lambda name, path: name if name in present else None), \
+                contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as ended:
+            wire_program.check_programs(argparse.Namespace(**options))
+        return ended.exception.code, said.getvalue()
+
+    def test_that_are_missing_are_named_with_their_package_before_anything_is_made(self):
+        code, said = self.refusal({"ip", "tc"}, offloads="off", rate=None)
+        self.assertEqual(code, EXIT_NOTHING_TO_RUN_ON)
+        self.assertIn("ethtool is not there: tools/setup installs it (Debian package ethtool)", said)
+        self.assertIn("tc is not there", self.refusal({"ip", "ethtool"}, offloads="on", rate="1gbit")[1])
+
+    def test_are_not_asked_for_where_no_option_needs_them(self):
+        with unittest.mock.patch.object(wire_program.shutil, "which", lambda name, path: name if name == "ip" else None):
+            wire_program.check_programs(argparse.Namespace(offloads="on", rate=None))
 
 
 class Wire(unittest.TestCase):
