@@ -223,20 +223,22 @@ def judge(target, metric, rounds):
         base = judging.per_round(base, column(target["of_over"], rounds))
     per_round = judging.per_round(ours, base)
     absent = [name for name in of if judging.summary(column(name, rounds)) is None]
+    bound = target["at_most"] if "at_most" in target else target["at_least"]
     verdict = judging.verdict(per_round, target.get("at_most"), target.get("at_least"))
     if absent and verdict == judging.PASS:
         verdict = judging.INCONCLUSIVE  # the best of the others may be the absent one
     return {"row": target["row"], "of": of, "at_most": target.get("at_most"),
             "at_least": target.get("at_least"), "note": target.get("note", ""),
             "over": target.get("over"), "of_over": target.get("of_over"),
-            "ratio": judging.summary(per_round), "absent": absent, "verdict": verdict}
+            "ratio": judging.summary(per_round), "absent": absent, "verdict": verdict,
+            "rounds_needed": judging.rounds_needed(per_round, bound) if judging.present(per_round) else None}
 
 
 def answer(question, rounds):
     rows = {row["name"]: row for row in question["rows"]}
     baseline = rows[question["baseline"]]
     return {"question": question["question"], "asks": question["asks"],
-            "baseline": question["baseline"], "rounds": len(rounds),
+            "baseline": question["baseline"], "rounds": len(rounds), "left_out": question.get("left_out", 0),
             "rejected_rounds": sum(one["rejected"] for one in rounds),
             "steal_percent": [one["steal_percent"] for one in rounds],
             "foreign_percent": [one["foreign_percent"] for one in rounds],

@@ -101,6 +101,14 @@ class Results(unittest.TestCase):
                 {"latency_ns": {"p50": 5}, "errors": errors, "verified_bytes": verified_bytes}]}
             self.assertEqual(row_results.parse(json.dumps(document))[0]["metrics"], {})
 
+    def test_of_an_empty_message_stand_though_there_was_no_byte_to_compare(self):
+        def record(errors):
+            return row_results.parse(json.dumps({"schema": "sluice.perf/1", "results": [
+                {"size_bytes": 0, "latency_ns": {"p50": 5}, "cpu_ns_per_byte": 0, "errors": errors, "verified_bytes": 0}]}))[0]
+        self.assertEqual(record(0)["metrics"]["one_way_ns"], 5)
+        self.assertNotIn("cpu_ns_per_message", record(0)["metrics"])
+        self.assertEqual(record(1)["metrics"], {})
+
     def test_of_an_unknown_kind_are_refused(self):
         for text in ("", "[1]", "hello", '{"schema": "sluice.perf/9", "results": []}', "{broken"):
             with self.assertRaises(row_results.Unreadable):

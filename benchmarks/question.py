@@ -13,7 +13,8 @@ Short for many rows: "sizes": [64, 4096] stands for one row of each, with {size}
 name, command and select; they form one line of a chart, "series" (the name without the size).
 "peer": the Debian package of a row whose program is somebody else's. "device": "rdma" for a
 row that needs one. Of a question, or of a row instead: "quick": {"--iterations": "4"} replaces
-the values of these flags, where a command has them, when time is short.
+the values of these flags, where a command has them, when time is short; of a target, "quick": false
+leaves it out then (narrowed()).
 """
 import copy
 import json
@@ -73,6 +74,17 @@ def shortened(question):
         for at, part in enumerate(command[:-1]):
             command[at + 1] = flags.get(part, command[at + 1])
     return short
+
+
+def narrowed(question, also=()):
+    """The question with the rows that decide it: its baseline, those of its targets but the ones with "quick": false, and those in `also`.
+
+    "left_out": how many rows that left out.
+    """
+    targets = [target for target in question["targets"] if target.get("quick", True)]
+    kept = {question["baseline"], *also, *(name for target in targets for name in names_in(target))}
+    rows = [row for row in question["rows"] if row["name"] in kept]
+    return dict(question, rows=rows, targets=targets, left_out=len(question["rows"]) - len(rows))
 
 
 def without_peers(question):

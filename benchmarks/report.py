@@ -19,11 +19,15 @@ def digits(value):
 
 def spread(summary, scale=1.0):
     low, median, high = (digits(summary[key] * scale) for key in ("min", "median", "max"))
+    if summary["rounds"] == 1:
+        return median
     return f"{median} ({low} to {high})"
 
 
 def estimate(summary):
-    """A ratio's median with its interval; of fewer than 7 rounds the interval is minimum to maximum."""
+    """A ratio's median with its interval; of fewer than 7 rounds the interval is minimum to maximum, of one there is none."""
+    if summary["rounds"] == 1:
+        return f"{digits(summary['median'])} (1 round)"
     low, median, high = (digits(summary[key]) for key in ("low", "median", "high"))
     return f"{median} ({low} to {high})"
 

@@ -91,14 +91,15 @@ def _from_line(line):
 
 def _from_perf(result):
     identity = {key: result[key] for key in ("test", "transport", "size_bytes") if key in result}
-    verified = result.get("errors") == 0 and result.get("verified_bytes", 0) > 0
+    # An empty message has no byte to compare.
+    verified = result.get("errors") == 0 and (result.get("verified_bytes", 0) > 0 or result.get("size_bytes") == 0)
     metrics = {
         "one_way_ns": _p50(result.get("latency_ns")),
         "bytes_per_second": result.get("bytes_per_second"),
         "one_way_p99_ns": (result.get("latency_ns") or {}).get("p99"),
         # ns per byte and s per GB (10^9) are the same number.
         "cpu_seconds_per_gb": result.get("cpu_ns_per_byte"),
-        "cpu_ns_per_message": _product(result.get("cpu_ns_per_byte"), result.get("size_bytes")),
+        "cpu_ns_per_message": _product(result.get("cpu_ns_per_byte"), result.get("size_bytes") or None),
     }
     return _record(identity, metrics, verified)
 

@@ -37,6 +37,10 @@ EXIT_NOTHING, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 # Of --quick: under 4 minutes in all, with room for the last command's end and the report.
 QUICK_SECONDS = 225.0
 QUICK_ROUNDS = 7
+# Of --quick: where so many rounds of every row would not end in time, rows that decide nothing are left out.
+QUICK_LEAST_ROUNDS = 3
+# What a command of a shortened question takes on two quiet processors, by a round of all: 225 s for 386.
+QUICK_COMMAND_SECONDS = 0.6
 EXAMPLE = "sluice bench --only E01,E05 --quick --report out"
 
 
@@ -52,7 +56,7 @@ class Parser(argparse.ArgumentParser):
 def parser():
     made = Parser(prog="sluice bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     made.add_argument("--only", metavar="E01,E05", help="experiments, or questions of them, by name")
-    made.add_argument("--quick", action="store_true", help="shorter commands, and as many rounds as 4 minutes allow")
+    made.add_argument("--quick", action="store_true", help="shorter commands, and in less than 4 minutes as many rounds as they allow: of everything at once, of the rows that decide something")
     made.add_argument("--rounds", type=int, metavar="N", help="rounds of each question (default 7; 21 where 5 %% decide)")
     made.add_argument("--peers", action="store_true", help="also the programs of others, in the same rounds and tables")
     made.add_argument("--report", metavar="DIR", help="write DIR/index.html and DIR/summary.md")
@@ -196,6 +200,8 @@ def main(arguments):
         if options.recorded:
             return close(options, documents.merged([recorded(path) for path in options.recorded]))
         asked = catalogue.questions_of(chosen, options.quick, options.peers)
+        if options.quick and catalogue.commands_of(asked, options.bin) * QUICK_LEAST_ROUNDS * QUICK_COMMAND_SECONDS > options.seconds:
+            asked = catalogue.narrowed(chosen, asked)
     except (BadUsage, catalogue.Unknown, questions.BadQuestion) as error:
         print(f"sluice bench: {error}", file=sys.stderr)
         return EXIT_USAGE

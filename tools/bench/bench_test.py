@@ -81,6 +81,27 @@ class Catalogue(unittest.TestCase):
         ours = next(row["command"] for row in beside["rows"] if row["name"] == "sluice send_lat spinning")
         self.assertEqual(ours[ours.index("-n") + 1], "2000")
 
+    def test_narrowed_keeps_what_decides_something_in_every_experiment_and_counts_the_rest(self):
+        chosen = catalogue.select(catalogue.load(), None)
+        asked = catalogue.questions_of(chosen, quick=True, peers=False)
+        narrow = catalogue.narrowed(chosen, asked)
+        self.assertEqual(set(narrow), set(asked))
+        for name, one in narrow.items():
+            names = {row["name"] for row in one["rows"]}
+            self.assertEqual(len(names) + one["left_out"], len(asked[name]["rows"]))
+            self.assertIn(one["baseline"], names)
+            self.assertTrue(one["targets"] or not asked[name]["targets"], name)
+            self.assertLessEqual({each for target in one["targets"] for each in questions.names_in(target)}, names)
+        for ours in (each["ours"] for one in chosen for each in one["original"] if "ours" in each):
+            names = {row["name"] for row in narrow[ours["question"]]["rows"]}
+            self.assertLessEqual({ours["row"], ours.get("of", ours["row"])}, names)
+        self.assertLess(sum(len(one["rows"]) for one in narrow.values()), sum(len(one["rows"]) for one in asked.values()) / 2)
+
+    def test_leaves_out_a_target_that_is_not_for_haste_with_the_rows_of_it_alone(self):
+        asked = question("q", "abcd", targets=[{"row": "b", "of": "a", "at_most": 1}, {"row": "c", "of": "a", "at_most": 1, "quick": False}])
+        narrow = questions.narrowed(asked)
+        self.assertEqual(([row["name"] for row in narrow["rows"]], [target["row"] for target in narrow["targets"]], narrow["left_out"]), (["a", "b"], ["b"], 2))
+
     def test_of_peers_names_the_package_of_what_is_not_installed(self):
         absent = {each["program"]: each for each in peers.installed(which=lambda program: None)}
         self.assertEqual((absent["NPtcp"]["package"], absent["NPtcp"]["installed"]), ("netpipe-tcp", False))
@@ -156,6 +177,12 @@ class Schedule(unittest.TestCase):
         self.assertEqual([rounds[name][0]["figures"][row]["state"] for name, row in (("hangs", "a"), ("too", "b"))], ["failed", "failed"])
         self.assertLessEqual(clock.now, 2 * schedule.COMMAND_SECONDS)
 
+    def test_gives_the_short_questions_their_next_round_first_where_time_is_limited(self):
+        clock = Clock()
+        _, rounds, _ = scheduled([question("long", "abcde"), question("short", "f"), question("other", "g")], clock, rounds=9, seconds=12.5)
+        self.assertEqual(clock.order[:9], list("abcdefgfg"))
+        self.assertEqual(len(rounds["long"]), 1)  # its second would have fitted alone
+
     def test_interrupted_keeps_what_it_has_and_drops_half_a_later_round(self):
         clock = Clock(interrupt_at=2)
         plan, rounds, _ = scheduled([question("one", "abc"), question("two", "d")], clock)
@@ -173,10 +200,10 @@ class Schedule(unittest.TestCase):
 
 
 class Document(unittest.TestCase):
-    def built(self, figures, item):
-        ask = question("q", list(figures), targets=[{"row": "b", "of": "a", "at_most": 3.0}])
+    def built(self, figures, item, rounds=7, **more):
+        ask = question("q", list(figures), targets=[{"row": "b", "of": "a", "at_most": 3.0}], **more)
         ran = [{"figures": {name: {"state": "ok", "why": "", "value": values[at], "unchecked": False} for name, values in figures.items()},
-                "steal_percent": 0.0, "foreign_percent": 0.0, "rejected": False} for at in range(7)]
+                "steal_percent": 0.0, "foreign_percent": 0.0, "rejected": False} for at in range(rounds)]
         one = {"id": "E99", "title": "t", "source": "s", "questions": ["q", "r"], "original": [item], "missing": []}
         return documents.build([one], {"q": ask, "r": question("r", "z")}, {"q": ran, "r": []}, {"environment": {}})
 
@@ -184,10 +211,32 @@ class Document(unittest.TestCase):
         item = {"what": "w", "said": "2.43", "ours": {"question": "q", "row": "b", "of": "a"}}
         built = self.built({"a": [1, 2, 1, 2, 1, 2, 1], "b": [2, 4, 2, 4, 2, 4, 2]}, item)
         one, = built["experiments"]
-        self.assertEqual(one["original"][0]["here"], "2 (2 to 2) times")
+        self.assertEqual(one["original"][0]["here"], "2 times (2 to 2)")
         self.assertEqual((one["state"], one["missing"]), ("partial", [{"what": "r", "why": "not run"}]))
-        self.assertEqual(one["verdict"], "1 pass; 1 not measured")
+        self.assertEqual(one["verdict"], "1 target (1 pass); 1 not measured")
         self.assertEqual(built["schema"], "sluice.bench/1")
+
+    def test_says_of_too_few_rounds_that_nothing_was_judged_and_what_would_be(self):
+        few = self.built({"a": [1] * 7, "b": [2] * 7}, {"what": "w", "said": "x"}, rounds=3, left_out=5)
+        self.assertEqual(few["experiments"][0]["verdict"], "1 target (1 inconclusive for want of rounds: 3 of 7); 1 not measured")
+        wanting, left_out = documents.caveats(few)
+        self.assertIn("1 of 1 target is not judged, with 3 rounds where a verdict takes 7, or 21 where 5 % decide", wanting)
+        self.assertIn("sluice bench --only E99 --rounds 21", wanting)
+        self.assertIn("2 of 7 rows", left_out)
+        close = self.built({"a": [1] * 7, "b": [3.01] * 7}, {"what": "w", "said": "x"})
+        self.assertEqual(close["experiments"][0]["verdict"], "1 target (1 inconclusive for want of rounds: 7 of 21); 1 not measured")
+        self.assertEqual(documents.caveats(self.built({"a": [1] * 7, "b": [2] * 7}, {"what": "w", "said": "x"})), [])
+
+    def test_says_that_a_machine_was_busy(self):
+        built = self.built({"a": [1] * 7, "b": [2] * 7}, {"what": "w", "said": "x"})
+        built["answers"][0]["foreign_percent"] = [10.0, 80.0, 90.0]
+        self.assertIn("busy: other programs took 80 %", documents.caveats(built)[0])
+        built["answers"][0]["foreign_percent"] = [10.0, 10.0, 90.0]
+        self.assertEqual(documents.caveats(built), [])
+
+    def test_says_of_one_round_that_it_is_one(self):
+        one = self.built({"a": [1] * 7, "b": [2] * 7}, {"what": "w", "said": "x", "ours": {"question": "q", "row": "b", "of": "a"}}, rounds=1)
+        self.assertEqual(one["experiments"][0]["original"][0]["here"], "2 times (1 round)")
 
     def test_says_nothing_of_ours_where_there_is_no_figure(self):
         built = self.built({"a": [1] * 7, "b": [None] * 7}, {"what": "w", "said": "x", "ours": {"question": "q", "row": "b", "of": "a"}})
@@ -283,6 +332,18 @@ class Page(unittest.TestCase):
         read = tags(page.html(poisoned(recorded())))
         self.assertNotIn("script", [tag for tag, _ in read.seen])
         self.assertIn("alert(", " ".join(read.texts))
+
+    def test_of_few_rounds_says_so_at_the_top_and_beside_each_target(self):
+        ask = question("alloc", "ab", targets=[{"row": "b", "of": "a", "at_most": 3.0}], left_out=4)
+        ran = [{"figures": {name: {"state": "ok", "why": "", "value": 1.0, "unchecked": False} for name in "ab"}, "steal_percent": 0.0, "foreign_percent": 0.0, "rejected": False}]
+        one = {"id": "alloc", "title": "t", "source": "s", "questions": ["alloc"], "original": [], "missing": []}
+        about = {key: recorded()[key] for key in ("command", "started", "seconds", "interrupted", "out_of_time", "environment", "peers")}
+        built = documents.build([one], {"alloc": ask}, {"alloc": ran}, about)
+        shown = " ".join(tags(page.html(built)).texts)
+        for said in ("1 of 1 target is not judged, with 1 round where", "(1 of 7 rounds)", "--quick left out 4 more rows"):
+            self.assertIn(said, shown)
+        for text in (summary.markdown(built), summary.short(built)):
+            self.assertIn("1 of 1 target is not judged", text)
 
     def test_of_nothing_at_all_is_still_a_page(self):
         empty = dict(recorded(), answers=[], experiments=[], peers=[], interrupted=True)

@@ -3,6 +3,8 @@ import compare
 import judging
 import report
 
+# A desktop at rest takes 1 to 3 %; with two processors and a fifth of them gone, two programs that poll have no processor each.
+BUSY_PERCENT = 20.0
 RAN, PARTIAL, NOT_RUN = "ran", "partial", "missing"
 
 
@@ -44,7 +46,7 @@ def beside(item, rounds, questions):
             values = [None if value is None else ours["bytes_per_item"] / value * 1e9 for value in values]
         summary = judging.summary(values)
         if summary and "of" in ours:
-            here = f"{report.estimate(summary)} times"
+            here = report.estimate(summary).replace(" (", " times (", 1)
         elif summary and "unit" in ours:
             here = f"{report.estimate(summary)} {ours['unit']}"
         elif summary:
@@ -57,9 +59,66 @@ def verdict_line(result, answers):
     if result["state"] == NOT_RUN:
         return "missing: " + (result["missing"][0]["why"] if result["missing"] else "nothing asked")
     verdicts = [target["verdict"] for name in result["questions"] for target in answers[name]["targets"]]
-    counts = [f"{verdicts.count(each)} {each}" for each in (judging.PASS, judging.FAIL, judging.INCONCLUSIVE, judging.MISSING) if each in verdicts]
-    said = ", ".join(counts) if counts else "no targets"
+    said = f"{targets_text(len(verdicts))} ({', '.join(each_verdict(result, verdicts, answers))})" if verdicts else "no targets"
     return said + (f"; {len(result['missing'])} not measured" if result["missing"] else "")
+
+
+def each_verdict(result, verdicts, answers):
+    few = [target for name in result["questions"] for target in answers[name]["targets"] if wants_rounds(target)]
+    for each in (judging.PASS, judging.FAIL, judging.INCONCLUSIVE, judging.MISSING):
+        if each not in verdicts:
+            continue
+        said = f"{verdicts.count(each)} {each}"
+        if each == judging.INCONCLUSIVE and few:
+            some = "" if len(few) == verdicts.count(each) else f", {len(few)} of them"
+            said += f"{some} for want of rounds: {span(target['ratio']['rounds'] for target in few)} of {span(target['rounds_needed'] for target in few)}"
+        yield said
+
+
+def targets_text(number):
+    return f"{number} target{'s' * (number != 1)}"
+
+
+def wants_rounds(target):
+    """Whether a verdict was not given because there were too few rounds for any. False of results recorded before there was "rounds_needed"."""
+    needed = target.get("rounds_needed")
+    return bool(needed and target["ratio"] and target["verdict"] == judging.INCONCLUSIVE and target["ratio"]["rounds"] < needed)
+
+
+def span(numbers):
+    """"3", or "1 to 3"."""
+    ordered = sorted(numbers)
+    return str(ordered[0]) if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
+
+
+def caveats(document):
+    """Sentences that the reader of any figure must know first: what was not judged, and what was left out, with the remedy."""
+    targets = [target for one in document["answers"] for target in one["targets"]]
+    few = [target for target in targets if wants_rounds(target)]
+    said = []
+    if few:
+        said.append(f"{len(few)} of {targets_text(len(targets))} {'is' if len(few) == 1 else 'are'} not judged, with {rounds(span(target['ratio']['rounds'] for target in few))} where a verdict takes "
+                    f"{judging.MINIMUM_ROUNDS}, or {judging.DECISIVE_ROUNDS} where 5 % decide. Ratios show a direction at most. "
+                    f"For a verdict give one experiment the time: sluice bench --only {few_from(document)} --rounds {judging.DECISIVE_ROUNDS}")
+    foreign = sorted(percent for one in document["answers"] for percent in one["foreign_percent"])
+    if foreign and judging.median(foreign) > BUSY_PERCENT:
+        said.append(f"This machine was busy: other programs took {judging.median(foreign):.0f} % of its processors (median of the rounds). Times are too long, and ratios of what waits differently are off")
+    left_out = sum(one.get("left_out", 0) for one in document["answers"])
+    if left_out:
+        measured = sum(len(one["rows"]) for one in document["answers"])
+        said.append(f"--quick ran {measured} of {measured + left_out} rows, those with a target or beside an original's figure, so that there was time for rounds; "
+                    "all rows: the same without --quick, or with --only of one experiment")
+    return said
+
+
+def few_from(document):
+    """The first experiment with a target that wants rounds."""
+    wanting = {one["question"] for one in document["answers"] if any(wants_rounds(target) for target in one["targets"])}
+    return next(one["id"] for one in document["experiments"] if wanting & set(one["questions"]))
+
+
+def rounds(text):
+    return f"{text} round" if text == "1" else f"{text} rounds"
 
 
 def counts(document):

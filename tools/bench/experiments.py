@@ -56,3 +56,17 @@ def questions_of(experiments, quick, peers):
         question = question if peers else questions.without_peers(question)
         asked[name] = questions.shortened(question) if quick else question
     return asked
+
+
+def commands_of(asked, bin_folder):
+    """How many commands a round takes, of those whose programs are there."""
+    return sum(len({tuple(row["command"]) for row in one["rows"] if compare.missing_program(row, bin_folder) is None}) for one in asked.values())
+
+
+def narrowed(experiments, asked):
+    """The same questions with the rows that decide something: those of targets, baselines, and figures beside an original's. Peers stay."""
+    beside = {}
+    for ours in (each["ours"] for one in experiments for each in one["original"] if "ours" in each):
+        beside.setdefault(ours["question"], set()).update((ours["row"], ours.get("of", ours["row"])))
+    return {name: questions.narrowed(one, beside.get(name, set()) | {row["name"] for row in one["rows"] if "peer" in row})
+            for name, one in asked.items()}

@@ -41,6 +41,10 @@ def verdict_word(verdict):
     return f'<span class="{known}">{text(verdict)}</span>'
 
 
+def few_rounds(target):
+    return f" <span class=\"quiet\">({target['ratio']['rounds']} of {target['rounds_needed']} rounds)</span>" if documents.wants_rounds(target) else ""
+
+
 def ours(name):
     return str(name).startswith("sluice")
 
@@ -107,7 +111,7 @@ def target_rows(answer):
         bound = f"at most {report.digits(target['at_most'])}" if target["at_most"] is not None else f"at least {report.digits(target['at_least'])}"
         note = "; ".join(filter(None, [target["note"], "no figure: " + ", ".join(target["absent"]) if target["absent"] else ""]))
         out.append([("", text(report.compared(target))), ("figure", text(bound)),
-                    ("figure", text(report.estimate(target["ratio"])) if target["ratio"] else ""), ("verdictcell", verdict_word(target["verdict"])), ("note", text(note))])
+                    ("figure", text(report.estimate(target["ratio"])) if target["ratio"] else ""), ("verdictcell", verdict_word(target["verdict"]) + few_rounds(target)), ("note", text(note))])
     return out
 
 
@@ -119,9 +123,10 @@ def commands(answer):
 
 def answer_section(answer):
     steal, foreign = (max(answer[key], default=0) for key in ("steal_percent", "foreign_percent"))
+    left_out = f" --quick left out {text(answer['left_out'])} more rows." if answer.get("left_out") else ""
     out = [f"<h3 id=\"{text(answer['question'])}\">{text(answer['asks'])}</h3>",
-           f"<p class=\"quiet\">{text(answer['rounds'])} rounds, {text(answer['rejected_rounds'])} of them not counted for steal; steal at most {text(steal)} %, "
-           f"other processes at most {text(foreign)} % of the CPUs. Ratios are to {text(answer['baseline'])}. Whiskers: 95 % interval, of fewer than 7 rounds the whole spread.</p>"]
+           f"<p class=\"quiet\">{text(documents.rounds(str(answer['rounds'])))}, {text(answer['rejected_rounds'])} not counted for steal; steal at most {text(steal)} %, "
+           f"other processes at most {text(foreign)} % of the CPUs. Ratios are to {text(answer['baseline'])}. Whiskers: 95 % interval, of fewer than 7 rounds the whole spread.{left_out}</p>"]
     if answer["targets"]:
         out.append(table(["target", "bound", "ratio (95 %)", "verdict", "remarks"], target_rows(answer)))
     out += line_charts(answer)
@@ -144,6 +149,11 @@ def experiment_section(one, answers):
     return out + ["</section>"]
 
 
+def machine_text(result):
+    about = result["environment"]
+    return f"Machine and run: {about.get('cpu')}, {about.get('cpus')} processors, kernel {about.get('kernel')}; {result['started'][:16].replace('T', ' ')} UTC, {result['seconds']:.0f} s, {summary.rounds_text(result)}"
+
+
 def head(result):
     said = documents.counts(result)
     counts = ", ".join(f"{number} {verdict_word(verdict)}" for verdict, number in said.items())
@@ -154,12 +164,13 @@ def head(result):
     listed = "".join(f"<dt>{key}</dt><dd>{value}</dd>" for key, value in pairs)
     rows = [[("", f"<a href=\"#{text(one['id'])}\">{text(one['id'])}</a>"), ("", text(one["title"])), ("", text(one["verdict"]))] for one in result["experiments"]]
     absent = [f"{text(each['program'])} (Debian package {text(each['package'])})" for each in result["peers"] if not each["installed"]]
-    return [f"<h1>{TITLE}</h1>", f"<p class=\"verdict\">{counts}</p>",
-            "<p>Figures of this machine beside those of the documents that sluice comes from. Ratios of programs of the same round count; "
-            "absolute times depend on the machine, and those of an emulated guest say nothing about hardware.</p>",
+    return [f"<h1>{TITLE}</h1>", f"<p class=\"verdict\">{documents.targets_text(sum(said.values()))}: {counts}</p>",
+            *(f"<p class=\"caveat\">{text(each)}.</p>" for each in documents.caveats(result)),
+            "<p>Figures of this machine beside those of the documents that sluice comes from. A target is a bound for the ratio of two rows. Compare by ratios: those are of programs that ran "
+            "one after the other in the same round. Times depend on the machine, and those of an emulated guest say nothing about hardware.</p>",
             table(["experiment", "", "verdict"], rows),
             f"<p class=\"quiet\">Peers that are not installed: {', '.join(absent)}.</p>" if absent else "",
-            f"<details open><summary>Environment</summary><dl>{listed}</dl></details>"]
+            f"<details><summary>{text(machine_text(result))}</summary><dl>{listed}</dl></details>"]
 
 
 def html(result):

@@ -1,7 +1,8 @@
 """Runs the questions: round after round over all of them, within the time there is, until done or interrupted.
 
 Breadth first: after one round of everything there is something to say about everything. Where
-time is limited, no question and no command may take so much of it that the others get none.
+time is limited, no question and no command may take so much of it that the others get none, and of
+what is left after the first round the shortest questions take theirs first: more of them get rounds.
 Knows no experiment and no format. A round that was begun and not finished counts only if it is a
 question's first: then the rows that did not run say why.
 """
@@ -45,6 +46,8 @@ class Schedule:
         """A round of every question that wants one and has the time; False if there is none."""
         waiting = [name for name in self.questions
                    if compare.wants_another(self.rounds[name], self.options.rounds) and self._fits(name)]
+        if self.deadline is not None:
+            waiting.sort(key=lambda name: self._round_seconds(name) if self.rounds[name] else 0.0)
         kept = 0.0
         if self.deadline is not None and waiting:
             kept = KEPT_SHARE * (self.deadline - self.clock()) / len(waiting)

@@ -12,7 +12,8 @@ def short(result):
     """A line for each experiment, and what came of the targets."""
     lines = [f"{one['id']:6} {one['title']}: {one['verdict']}" for one in result["experiments"]]
     said = documents.counts(result)
-    lines.append(", ".join(f"{number} {verdict}" for verdict, number in said.items()) + f"; {rounds_text(result)}")
+    lines.append(f"{documents.targets_text(sum(said.values()))}: " + ", ".join(f"{number} {verdict}" for verdict, number in said.items()) + f"; {rounds_text(result)}")
+    lines += documents.caveats(result)
     return "\n".join(lines)
 
 
@@ -43,7 +44,7 @@ def markdown(result):
     answers = {one["question"]: one for one in result["answers"]}
     about = "; ".join(f"{key} {value}" for key, value in result["environment"].items())
     lines = [f"Taken {result['started']} by `{' '.join(result['command'])}` in {result['seconds']:.0f} s, {rounds_text(result)}"
-             + (", **interrupted**" if result["interrupted"] else "") + ".", "", f"Machine: {about}", ""]
+             + (", **interrupted**" if result["interrupted"] else "") + ".", "", *(text for each in documents.caveats(result) for text in (each + ".", "")), f"Machine: {about}", ""]
     for one in result["experiments"]:
         lines += experiment_lines(one, answers)
     absent = [f"{each['program']} (Debian package {each['package']})" for each in result["peers"] if not each["installed"]]
