@@ -227,6 +227,10 @@ class Document(unittest.TestCase):
         self.assertEqual(close["experiments"][0]["verdict"], "1 target (1 inconclusive for want of rounds: 7 of 21); 1 not measured")
         self.assertEqual(documents.caveats(self.built({"a": [1] * 7, "b": [2] * 7}, {"what": "w", "said": "x"})), [])
 
+    def test_says_a_reason_once_for_all_that_it_holds_for(self):
+        missing = [{"what": what, "why": why} for what, why in (("a", "x"), ("b", "y"), ("c", "x"))]
+        self.assertEqual(documents.by_reason(missing), [("x", ["a", "c"]), ("y", ["b"])])
+
     def test_says_that_a_machine_was_busy(self):
         built = self.built({"a": [1] * 7, "b": [2] * 7}, {"what": "w", "said": "x"})
         built["answers"][0]["foreign_percent"] = [10.0, 80.0, 90.0]

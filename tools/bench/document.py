@@ -121,6 +121,14 @@ def rounds(text):
     return f"{text} round" if text == "1" else f"{text} rounds"
 
 
+def by_reason(missing):
+    """[(why, [what, ...])] in the order in which the reasons come."""
+    grouped = {}
+    for each in missing:
+        grouped.setdefault(each["why"], []).append(each["what"])
+    return list(grouped.items())
+
+
 def counts(document):
     """{"pass": n, ...} over all targets."""
     verdicts = [target["verdict"] for one in document["answers"] for target in one["targets"]]

@@ -144,7 +144,7 @@ def experiment_section(one, answers):
     for name in one["questions"]:
         out += answer_section(answers[name])
     if one["missing"]:
-        items = "".join(f"<li>{text(each['what'])}: <span class=\"quiet\">{text(each['why'])}</span></li>" for each in one["missing"])
+        items = "".join(f"<li>{text('; '.join(what))}: <span class=\"quiet\">{text(why)}</span></li>" for why, what in documents.by_reason(one["missing"]))
         out.append(f"<h3>Not measured</h3><ul>{items}</ul>")
     return out + ["</section>"]
 

@@ -36,7 +36,7 @@ def experiment_lines(one, answers):
         lines += ["#" + line if line.startswith("## ") else line for line in report.answer_lines(answers[name])]
         lines += [f"Repeat: `sluice bench --only {name}`", ""]
     if one["missing"]:
-        lines += ["Not measured:", ""] + [f"- {each['what']}: {each['why']}" for each in one["missing"]] + [""]
+        lines += ["Not measured:", ""] + [f"- {'; '.join(what)}: {why}" for why, what in documents.by_reason(one["missing"])] + [""]
     return lines
 
 
