@@ -81,6 +81,13 @@ class Catalogue(unittest.TestCase):
         ours = next(row["command"] for row in beside["rows"] if row["name"] == "sluice send_lat spinning")
         self.assertEqual(ours[ours.index("-n") + 1], "2000")
 
+    def test_of_haste_lengthens_no_command(self):
+        for path in pathlib.Path(ROOT, "benchmarks", "questions").glob("*.json"):
+            whole = questions.load(str(path))
+            for row, short in zip(whole["rows"], questions.shortened(whole)["rows"]):
+                changed = [(before, after) for before, after in zip(row["command"], short["command"]) if before != after]
+                self.assertFalse([pair for pair in changed if float(pair[1]) > float(pair[0])], row["name"])
+
     def test_narrowed_keeps_what_decides_something_in_every_experiment_and_counts_the_rest(self):
         chosen = catalogue.select(catalogue.load(), None)
         asked = catalogue.questions_of(chosen, quick=True, peers=False)
