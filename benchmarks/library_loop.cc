@@ -93,7 +93,6 @@ class Side : private CompletionSink {
   void echo(uint64_t steps) {
     for (uint64_t step = 0; step < steps; ++step) {
       until_arrived(step + 1);
-      bare::burn_ns(options_.slow_ns);
       send(step);
       if (step + 1 < steps) receive(0);
     }
@@ -162,7 +161,10 @@ class Side : private CompletionSink {
     if (damaged) bare::flip_one_bit(payload.data(), options_.size);
     return std::move(payload).freeze();
   }
-  void send(uint64_t step) { check(internal::status_of(endpoint_.send(step, out_[0], {.deadline = kNever})), "send"); }
+  void send(uint64_t step) {
+    bare::burn_ns(options_.slow_ns);
+    check(internal::status_of(endpoint_.send(step, out_[0], {.deadline = kNever})), "send");
+  }
   void receive(uint32_t slot) {
     check(internal::status_of(endpoint_.receive(kAny, std::move(in_[slot]), {.sink = this, .user_data = uint64_t{kDepth} + slot, .deadline = kNever})), "receive");
   }

@@ -103,7 +103,7 @@ class Batch(command.CommandTest):
         for flag in ("--percentiles 90", "--confidence 5", "--under-load 4K"):
             path = self.batch(f"send_lat --self -n 20 {flag}\n")
             done = self.run_command("perf", "--batch", path, "--format", "csv", expect=2)
-            self.assertIn(f"{flag.split()[0]} csv: has the same columns for all lines", done.stderr)
+            self.assertIn(f"{flag.split()[0]}: 'csv' has the same columns for all lines", done.stderr)
 
     def test_results_of_a_batch_are_a_baseline(self):
         path = self.batch(LINES)

@@ -78,7 +78,7 @@ class Confidence(command.CommandTest):
     def test_what_makes_no_sense_is_refused(self):
         for flag, arguments in (("--confidence", ["--confidence", "x"]), ("--confidence", ["--confidence", ""]), ("--confidence", ["--confidence", "0"]),
                                 ("--confidence", ["--confidence", "101"]), ("--confidence", ["--confidence", "100,5"]), ("--confidence", ["--confidence", "95,5,1"]),
-                                ("perftest has no place", ["--confidence", "5", "--format", "perftest"]),
+                                ("'perftest' has no place for it; text, json, ndjson and csv have", ["--confidence", "5", "--format", "perftest"]),
                                 ("--confidence", ["--confidence", "5", "-D", "1", "--interval", "0.5"]),
                                 ("--runs", ["--runs", "5"]), ("--runs", ["--confidence", "5", "--runs", "2"])):
             with self.subTest(arguments=arguments):
