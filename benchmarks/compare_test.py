@@ -101,6 +101,10 @@ class Results(unittest.TestCase):
                 {"latency_ns": {"p50": 5}, "errors": errors, "verified_bytes": verified_bytes}]}
             self.assertEqual(row_results.parse(json.dumps(document))[0]["metrics"], {})
 
+    def test_are_numbers(self):
+        for value in (float("inf"), float("nan"), True, "5", None):
+            self.assertEqual(row_results.parse(json.dumps(line(31) | {"one_way_ns": value}))[0]["metrics"].get("one_way_ns"), None, value)
+
     def test_of_an_empty_message_stand_though_there_was_no_byte_to_compare(self):
         def record(errors):
             return row_results.parse(json.dumps({"schema": "sluice.perf/1", "results": [

@@ -64,7 +64,7 @@ def _record(identity, metrics, verified):
     if verified is not True and verified != "unchecked":
         return {"identity": identity, "metrics": {}, "verified": False}
     known = {name: value for name, value in metrics.items()
-             if isinstance(value, (int, float)) and not isinstance(value, bool)}
+             if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)}
     return {"identity": identity, "metrics": known, "verified": verified}
 
 

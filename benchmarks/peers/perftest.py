@@ -6,6 +6,7 @@ atomic tests) and MiB per second. It is not pinned: ib_write_lat polls memory al
 the kernel thread that soft-RoCE is (2 ms instead of 14 us). In a guest of the lab the device is rxe0 at 10.77.0.1: docs/lab.md.
 """
 import argparse
+import math
 import os
 
 import pair
@@ -22,6 +23,9 @@ def parse_arguments():
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--seconds", type=int, help="run so long instead of --iterations")
     parser.add_argument("--depth", type=int, default=128)
+    parser.add_argument("--qps", type=int, help="queue pairs of a bandwidth test")
+    parser.add_argument("--post-list", type=int, help="so many requests to a doorbell, in a bandwidth test")
+    parser.add_argument("--events", action="store_true", help="sleep until a completion comes")
     parser.add_argument("--limit-seconds", type=int, default=60)
     return parser.parse_args()
 
@@ -44,9 +48,14 @@ def main():
     flags = ["-d", options.device, "-s", str(options.size), "-p", str(port), "-F"]
     flags += ["-D", str(options.seconds)] if options.seconds else ["-n", str(options.iterations)]
     flags += [] if latency else ["-t", str(options.depth)]
+    flags += ["-q", str(options.qps)] if options.qps else []
+    flags += ["-l", str(options.post_list)] if options.post_list else []
+    flags += ["-e"] if options.events else []
     output = pair.run_pair([program] + flags, [program] + flags + [options.address], port, {}, options.limit_seconds)
     cells = row_of(output, options.size)
     figures = {"name": program, "mode": options.device, "size_bytes": options.size, "verified": "unchecked"}
+    if not all(math.isfinite(cell) for cell in cells) or cells[3] == 0:
+        raise SystemExit(f"{program} counts cycles of a clock whose rate it takes from /proc/cpuinfo, which does not say it here: {cells}")
     if latency:
         # bytes, iterations, min, max, typical (the median), average, ...; by duration: bytes, iterations, average, tps
         usec = cells[4] if len(cells) > 4 else cells[2]

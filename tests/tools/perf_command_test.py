@@ -94,6 +94,7 @@ class Usage(command.CommandTest):
         self.assertIn("--transport", self.run_command("perf", "--help").stdout)
         self.assertNotIn("--corrupt", self.run_command("perf", "--help").stdout)
         self.assertRegex(self.run_command("version").stdout, r"^sluice \d+\.\d+\.\d+\n$")
+        self.assertEqual(self.run_command("perf", "-V").stdout, self.run_command("version").stdout)  # as in perftest
         self.assertRegex(self.run_command("--version").stdout, r"^sluice \d+\.\d+\.\d+\n$")
 
 

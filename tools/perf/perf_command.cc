@@ -16,6 +16,7 @@
 #include "tools/perf/report_flags.h"
 #include "tools/perf/roles.h"
 #include "tools/perf/size_text.h"
+#include "tools/version.h"
 
 namespace sluice::tools {
 namespace {
@@ -255,6 +256,7 @@ int run_batch(const std::string& path, const PerfOptions& all, const Batch& batc
 
 void add_perf_command(CLI::App& app, const std::vector<std::string>& argv, int& exit_code) {
   CLI::App* perf = app.add_subcommand("perf", "measure latency and bandwidth between two processes");
+  perf->set_version_flag("-V,--version", std::string("sluice ") + kVersion);
   perf->footer("Server: sluice perf send_lat        Client: sluice perf send_lat HOST        Both: sluice perf send_lat --self");
   auto options = std::make_shared<PerfOptions>();
   options->argv = argv;
