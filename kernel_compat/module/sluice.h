@@ -213,6 +213,12 @@ static inline struct net *sluice_sock_net(const struct sluice_sock *ss)
 	return sock_net(&ss->sk);
 }
 
+/* Half of the receive queue is free: enough to go on with messages that found no room. */
+static inline bool sluice_sock_roomy(const struct sluice_sock *ss)
+{
+	return sk_rmem_alloc_get(&ss->sk) <= READ_ONCE(ss->sk.sk_rcvbuf) / 2;
+}
+
 /* What an skb of the receive queue came with. */
 struct sluice_received {
 	u8 mac[ETH_ALEN];
@@ -273,11 +279,16 @@ void sluice_door_close(void);
 
 #ifdef SLUICE_SELFTEST
 int sluice_selftest_refuses(void);
+bool sluice_selftest_starves(void);
 void sluice_selftest(void);
 #else
 static inline int sluice_selftest_refuses(void)
 {
 	return 0;
+}
+static inline bool sluice_selftest_starves(void)
+{
+	return false;
 }
 static inline void sluice_selftest(void)
 {

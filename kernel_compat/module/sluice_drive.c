@@ -12,7 +12,24 @@
 #define SLUICE_LEAST_NAP_NS (20 * NSEC_PER_USEC)
 /* When a device that holds all of our frames is asked again. */
 #define SLUICE_STARVED_NS (200 * NSEC_PER_USEC)
+/* When memory for a message that found none is asked for again. */
+#define SLUICE_STALLED_NS (1 * NSEC_PER_MSEC)
+
+static void arm(struct sluice_sock *ss, u64 at);
+
 /* ---- what the core asks for */
+
+/* A message waits in its session, and its reader comes back for it when he has made room. If there
+ * is room already, since memory is short or the last of the queue was taken just now, he may sleep:
+ * then the timer does. */
+static void stall(struct sluice_sock *ss)
+{
+	WRITE_ONCE(ss->stalled, true);
+	/* Pairs with make_room(): he sees that we stalled, or we see his room. */
+	smp_mb();
+	if (sluice_sock_roomy(ss))
+		arm(ss, ss->now + SLUICE_STALLED_NS);
+}
 
 static bool take_message(void *user, const struct slp_rts *rts, const uint8_t *data, uint32_t bytes)
 {
@@ -25,10 +42,12 @@ static bool take_message(void *user, const struct slp_rts *rts, const uint8_t *d
 	if (ss->leaving || (sk->sk_shutdown & RCV_SHUTDOWN))
 		return true;
 	/* One message always fits. */
-	skb = atomic_read(&sk->sk_rmem_alloc) > READ_ONCE(sk->sk_rcvbuf) ? NULL
-									   : alloc_skb(bytes, GFP_ATOMIC | __GFP_NOWARN);
+	if (atomic_read(&sk->sk_rmem_alloc) > READ_ONCE(sk->sk_rcvbuf) || sluice_selftest_starves())
+		skb = NULL;
+	else
+		skb = alloc_skb(bytes, GFP_ATOMIC | __GFP_NOWARN);
 	if (!skb) {
-		ss->stalled = true;
+		stall(ss);
 		return false;
 	}
 	skb_put_data(skb, data, bytes);
@@ -95,8 +114,6 @@ static void take_written(void *user, uint64_t cookie, bool noticed, uint32_t not
 	if (noticed)
 		sluice_span_written(peer->owner, span_of(cookie), notice);
 }
-
-static void arm(struct sluice_sock *ss, u64 at);
 
 static void take_wake(void *user)
 {
@@ -231,7 +248,7 @@ void sluice_sock_resume(struct sluice_sock *ss, struct sk_buff_head *out)
 {
 	u32 i;
 
-	ss->stalled = false;
+	WRITE_ONCE(ss->stalled, false);
 	for (i = 0; i < ss->peers_end; ++i) {
 		struct sluice_peer *peer = ss->peers[i];
 
@@ -275,6 +292,8 @@ enum hrtimer_restart sluice_sock_timer(struct hrtimer *timer)
 	spin_lock(&ss->lock);
 	ss->now = ktime_get_ns();
 	ss->timer_at = SLP_NEVER;
+	if (ss->stalled && !ss->closed && sluice_sock_roomy(ss))
+		sluice_sock_resume(ss, &out);
 	for (i = 0; i < ss->peers_end && !ss->closed; ++i) {
 		struct sluice_peer *peer = ss->peers[i];
 

@@ -189,8 +189,10 @@ static void make_room(struct sluice_sock *ss)
 {
 	struct sk_buff_head out;
 
+	/* What was taken is not counted any more before it is asked who waits for that: stall() in sluice_drive.c. */
+	smp_mb();
 	/* Not for each message: half of the queue at least. */
-	if (!READ_ONCE(ss->stalled) || sk_rmem_alloc_get(&ss->sk) > READ_ONCE(ss->sk.sk_rcvbuf) / 2)
+	if (!READ_ONCE(ss->stalled) || !sluice_sock_roomy(ss))
 		return;
 	__skb_queue_head_init(&out);
 	rcu_read_lock();

@@ -26,6 +26,21 @@ int sluice_selftest_refuses(void)
 	return ++steps == refused_step ? -ENOMEM : 0;
 }
 
+/* Softirq finds no memory for so many messages. */
+static unsigned int starved_messages;
+module_param(starved_messages, uint, 0644);
+MODULE_PARM_DESC(starved_messages, "so many messages find no memory when they come");
+
+bool sluice_selftest_starves(void)
+{
+	unsigned int left = READ_ONCE(starved_messages);
+
+	/* Two that come at once may count as one. */
+	if (left)
+		WRITE_ONCE(starved_messages, left - 1);
+	return left;
+}
+
 static bool good;
 
 static void expect(bool condition, const char *what, int line)

@@ -57,6 +57,19 @@ TEST_CASE("the module's tests of itself pass") {
   CHECK(left_of_it() == "");
 }
 
+TEST_CASE("a message that found no memory comes when there is some, also to a reader who sleeps") {
+  Module module("starved_messages=3");
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space);
+  timeval limit{.tv_sec = 10, .tv_usec = 0};
+  REQUIRE(::setsockopt(server.value(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) == 0);
+  REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  CHECK(send_on(client.value(), "hello") == 5);
+  // The queue is empty: no reading makes room.
+  CHECK(receive(server.value()).text == "hello");
+  CHECK(parameter("starved_messages") == 0);
+}
+
 TEST_CASE("loading leaves nothing behind, whichever step of it fails") {
   { Module module; }  // veth is there
   constexpr int kSteps = 5;
