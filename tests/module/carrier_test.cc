@@ -18,6 +18,7 @@
 #include <future>
 #include <thread>
 
+#include <sluice/base/counters.h>
 #include <sluice/select/open.h>
 
 #include "tests/module/wire.h"
@@ -161,6 +162,39 @@ TEST_CASE("a program without the module's path that listens by packet sockets an
   Status served = echo.wait();
   INFO(served.to_string());
   CHECK(served.ok());
+}
+
+TEST_CASE("a listener that computes for longer than a greeting may take keeps who has greeted meanwhile") {
+  Module module;
+  Wire wire;
+  auto context = small_context();
+  Listener listener;
+  wire.b.space.run([&] { listener = context->listen("kmod://end0:7000").value(); });
+  uint64_t before = read_counter("kmod.accepts");
+  std::future<Status> caller = std::async(std::launch::async, [&, address = listener.address()] {
+    Status outcome;
+    wire.a.space.run([&] {
+      auto ours = small_context();
+      auto server = ours->connect(address, {.timeout = 20s});
+      outcome = server.status();
+      if (!outcome.ok()) return;
+      auto buffer = ours->allocate({64}, uint8);
+      outcome = server->send_and_wait(1, std::move(*buffer).freeze(), soon()).status();
+    });
+    return outcome;
+  });
+  wire.b.space.run([&] {
+    while (read_counter("kmod.accepts") == before && caller.wait_for(0s) != std::future_status::ready) context->progress();
+  });
+  // The computation: nobody looks at the context. A greeting may take 5 s.
+  CHECK(caller.wait_for(5500ms) == std::future_status::timeout);
+  auto peer = listener.accept(soon());
+  INFO(peer.status().to_string());
+  CHECK(peer.ok());
+  if (peer.ok()) CHECK(peer->receive_and_wait({.tag = 1}, context->allocate({64}, uint8).value(), soon()).ok());
+  Status called = caller.get();
+  INFO(called.to_string());
+  CHECK(called.ok());
 }
 
 // socket() of that family fails with `error` in this thread from here on; where a sandbox or another protocol is in the way.

@@ -180,6 +180,13 @@ size_t KmodConnection::meet() {
   return work;
 }
 
+bool KmodConnection::look() {
+  if (state_ != State::kMeeting || calling_ || !socket_.up()) return false;
+  state_ = State::kReady;
+  unwatch();
+  return true;
+}
+
 // From the listener itself, or from a socket of its machine that knows our token.
 void KmodConnection::take_answer(proto::ConstBytes message, const KmodPlace& from) {
   Result<wire::Hello> hello = read_hello(message);

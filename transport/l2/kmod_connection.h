@@ -72,6 +72,8 @@ class KmodConnection final : public DirectConnection, private EventHandler {
   void set_client(proto::DirectClient* client) override;
   // Goes on with the greeting, too.
   size_t turn(Instant now) override;
+  // One that answers asks the kernel whether its caller has been heard, though nothing was told of. True: it has, now ready.
+  bool look();
   bool wants_turn() const { return readable_ || looks_ > 0 || has_news(); }
   bool has_news() const override { return readable_ || !events_.empty() || socket_.has_completions(); }
   // Its end, or that there is room, which the link has yet to hear.

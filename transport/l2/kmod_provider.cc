@@ -249,6 +249,10 @@ size_t KmodListener::progress(Instant now) {
     // It has said what it had to say here.
     (void)socket_.hang_up(from);
   }
+  // Who computes for longer than a greeting may take finds events waiting that are looked at only after this.
+  for (const auto& entry : half_open_.all()) {
+    if (!entry.ready() && entry.expires <= now) work += entry.connection->look() ? 1 : 0;
+  }
   return work + half_open_.expire(now);
 }
 
