@@ -39,7 +39,7 @@ class Conductor {
   }
 
   Verdict run() {
-    limit_ = after(now(), cell_.path == "rdma" ? kLimitInGuest : kLimit);
+    limit_ = after(now(), cell_.in_guest() ? kLimitInGuest : kLimit);
     // Before our own context exists: children of it would be forked from one.
     pid_t server = start(Side::kServer), client = start(Side::kClient);
     victim_ = cell_.victim == Side::kServer ? server : client;
@@ -94,7 +94,7 @@ class Conductor {
     endpoint_ = std::move(*endpoint);
     return true;
   }
-  Duration patience() const { return cell_.path == "rdma" ? kPatienceInGuest : kPatience; }
+  Duration patience() const { return cell_.in_guest() ? kPatienceInGuest : kPatience; }
   // The survivor's other connection works.
   bool ping() {
     auto out = context_->allocate({64}, uint8), back = context_->allocate({64}, uint8);

@@ -20,6 +20,7 @@ struct Label {
   Reached sluice;  // up to the choice of a path; what comes after it is that path's matter
   Reached rdma;    // in a guest of the lab
   Reached l2;      // in a network of the test's own
+  Reached kmod;    // over the kernel module, in a guest of the lab
   bool busy;       // reached many times: also killed and stopped at the fourth
   // Of a label that no case comes to.
   const char* why_nowhere = nullptr;

@@ -21,9 +21,9 @@
 namespace sluice::module_test {
 namespace {
 
-// For a debug kernel or a newer one, or with its own tests, where that is what the test was given.
+// For another kernel, or with its own tests, where that is what the test was given.
 constexpr const char* kModules[] = {"kernel_compat/module/selftest/sluice.ko", "kernel_compat/module/debug/sluice.ko", "kernel_compat/module/smp_debug/sluice.ko",
-                                    "kernel_compat/module/next/sluice.ko", "kernel_compat/module/sluice.ko"};
+                                    "kernel_compat/module/next/sluice.ko", "kernel_compat/module/uml/sluice.ko", "kernel_compat/module/sluice.ko"};
 
 void must(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what + ": " + std::strerror(errno));

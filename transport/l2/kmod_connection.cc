@@ -76,6 +76,7 @@ Result<std::unique_ptr<KmodConnection>> KmodConnection::call(Context& context, K
   SLUICE_RETURN_IF_ERROR(made->socket_.open_ring(kRingEntries));
   SLUICE_RETURN_IF_ERROR(made->watch(EPOLLIN));
   if (int error = made->send_hello(&listener); error != 0) return made->ended(error);
+  fault_point("kmod.hello");
   connects.add();
   return made;
 }
@@ -91,6 +92,7 @@ Result<std::unique_ptr<KmodConnection>> KmodConnection::answer(Context& context,
   int error = made->socket_.connect(caller);
   if (error == 0) error = made->send_hello(nullptr);
   if (error != 0) return made->ended(error);
+  fault_point("kmod.answered");
   // When there is room, the caller has been heard.
   SLUICE_RETURN_IF_ERROR(made->watch(EPOLLIN | EPOLLOUT));
   accepts.add();
