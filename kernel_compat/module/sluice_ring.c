@@ -19,7 +19,8 @@ int sluice_ring_make(struct sluice_sock *ss, u32 entries)
 
 	if (!entries || entries > SLUICE_MAX_RING || !is_power_of_2(entries))
 		return -EINVAL;
-	ring = vmalloc_user(ring_bytes(entries));
+	/* Counted in the process's cgroup, as vmalloc_user() does not: each descriptor may have one. */
+	ring = __vmalloc(ring_bytes(entries), GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	if (!ring)
 		return -ENOMEM;
 	ring->mask = entries - 1;
@@ -48,6 +49,8 @@ int sluice_ring_mmap(struct file *file, struct socket *sock, struct vm_area_stru
 {
 	struct sluice_sock *ss = sluice_sk(sock->sk);
 	struct sluice_ring *ring;
+	unsigned long at;
+	int error = 0;
 	u32 mask;
 
 	spin_lock_bh(&ss->lock);
@@ -58,7 +61,10 @@ int sluice_ring_mmap(struct file *file, struct socket *sock, struct vm_area_stru
 		return -ENXIO;
 	if (vma->vm_pgoff || vma->vm_end - vma->vm_start != ring_bytes(mask + 1))
 		return -EINVAL;
-	return remap_vmalloc_range(vma, ring, 0);
+	/* As remap_vmalloc_range() does it, which takes only what vmalloc_user() made. */
+	for (at = 0; at < ring_bytes(mask + 1) && !error; at += PAGE_SIZE)
+		error = vm_insert_page(vma, vma->vm_start + at, vmalloc_to_page((u8 *)ring + at));
+	return error;
 }
 
 /* A tail that makes no sense is a full ring. */

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <thread>
 #include <vector>
@@ -341,6 +343,42 @@ TEST_CASE("a user takes his share of the sessions, and leaves the rest to others
   ::waitpid(child, nullptr, 0);
   ::close(ready[0]);
   ::close(ready[1]);
+}
+
+// Of this process's cgroup, which was made for it.
+uint64_t counted_bytes() {
+  std::ifstream file("/sys/fs/cgroup/sluice_rings/memory.current");
+  uint64_t bytes = 0;
+  file >> bytes;
+  return bytes;
+}
+
+// In a cgroup of its own: makes rings by sockets that it keeps. 0: they were counted.
+int make_rings(const Wire& wire) {
+  std::ofstream("/sys/fs/cgroup/sluice_rings/cgroup.procs") << ::getpid();
+  uint64_t before = counted_bytes();
+  if (before == 0) return 2;
+  constexpr int kRings = 64;
+  std::vector<Fd> sockets;
+  for (int i = 0; i < kRings; ++i) {
+    int entries = SLUICE_MAX_RING;
+    sockets.push_back(open_socket(wire.a.space));
+    if (::setsockopt(sockets.back().value(), SOL_SLUICE, SLUICE_RING, &entries, sizeof(entries)) != 0) return 3;
+  }
+  return counted_bytes() - before >= kRings * SLUICE_MAX_RING * sizeof(sluice_completion) ? 0 : 4;
+}
+
+TEST_CASE("the memory of completion rings counts where the process's other memory does") {
+  Module module;
+  Wire wire;
+  std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+memory";
+  REQUIRE(::mkdir("/sys/fs/cgroup/sluice_rings", 0755) == 0);
+  pid_t child = ::fork();
+  if (child == 0) ::_exit(make_rings(wire));
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(::rmdir("/sys/fs/cgroup/sluice_rings") == 0);
 }
 
 TEST_CASE("messages and lengths at their limits") {
