@@ -16,6 +16,7 @@
 #include "kernel_compat/slp/slp.h"
 #include "tests/module/memory.h"
 #include "tests/module/wire.h"
+#include "tests/support/skip.h"
 
 namespace sluice::module_test {
 namespace {
@@ -186,6 +187,9 @@ TEST_CASE("changes that leave the process its pages leave peers their access") {
                  ::munmap(reach.memory + kBytes, kPage);
                }});
   INFO(change.what);
+  if (change.kind == Kind::kHuge && ::access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0) {
+    return test::skip("huge-pages", "this kernel makes no huge pages of small ones");
+  }
   Reach reach(change.kind);
   reach.check_good(1);
   change.make(reach);
@@ -196,20 +200,23 @@ TEST_CASE("changes that leave the process its pages leave peers their access") {
 
 TEST_CASE("memory is unmapped under traffic: what ended well was there, the rest is refused") {
   Reach reach;
-  constexpr uint64_t kPushes = 12;
+  constexpr uint64_t kBefore = 12, kAll = 16;
   uint64_t gone = 0, good = 0;
-  for (uint64_t i = 0; i < kPushes; ++i) REQUIRE(transfer(reach.client.value(), request(i % 2 ? SLUICE_PULL : SLUICE_PUSH, reach.client_region, kBytes, reach.handle, i)) == 0);
+  auto post = [&](uint64_t i) { REQUIRE(transfer(reach.client.value(), request(i % 2 ? SLUICE_PULL : SLUICE_PUSH, reach.client_region, kBytes, reach.handle, i)) == 0); };
+  for (uint64_t i = 0; i < kBefore; ++i) post(i);
   ::munmap(reach.memory, kBytes);
   uint8_t* again = map(Kind::kPrivate, kBytes, reach.memory);
   std::memset(again, 0x22, kBytes);
-  for (uint64_t i = 0; i < kPushes; ++i) {
+  // With one CPU all of the others may have ended by then.
+  for (uint64_t i = kBefore; i < kAll; ++i) post(i);
+  for (uint64_t i = 0; i < kAll; ++i) {
     auto end = reach.client_ring.wait();
     REQUIRE(end);
     REQUIRE((end->status == SLP_OK || end->status == SLP_BAD_HANDLE));
     ++(end->status == SLP_OK ? good : gone);
   }
-  CHECK(gone > 0);
-  CHECK(good + gone == kPushes);
+  CHECK(gone >= kAll - kBefore);
+  CHECK(good + gone == kAll);
   CHECK_FALSE(reach.client_ring.take());
   CHECK(reach.count("accesses_refused") == gone);
   reach.check_gone();
