@@ -44,6 +44,18 @@ const slp_ops End::kOps = {
 
 uint64_t End::now() const { return world_.now + skew; }
 End& End::other() { return world_.ends[1 - which_]; }
+Account& End::theirs() {
+  Meeting& meeting = *life_->meeting;
+  return which_ == 1 ? meeting.caller : life_->hears ? meeting.lives[*life_->hears] : meeting.lives.back();
+}
+
+// A stream begins with the first message of its sender's life, and goes on with no other's.
+void End::find_whom_it_hears(uint64_t first_id) {
+  const std::deque<Account>& lives = life_->meeting->lives;
+  auto found = std::find_if(lives.begin(), lives.end(), [&](const Account& each) { return each.expects(first_id); });
+  if (found != lives.end()) life_->hears = static_cast<size_t>(found - lives.begin());
+}
+
 uint64_t End::new_cookie() { return world_.next_id++; }
 
 std::unique_ptr<Life> End::new_life(slp_config& config) {
@@ -158,8 +170,7 @@ void End::begin(const slp_hello& hello) {
     forget_session();
   }
   life_ = std::move(life);
-  // It may have begun once before, and crashed before the other end knew.
-  mine() = Account();
+  life_->meeting->lives.emplace_back();
 }
 
 // The first frame of a session shows that its HELLO was not an old one.
@@ -175,7 +186,7 @@ void End::look_for_confirmed() {
     forget_session();
   }
   life_ = std::move(life);
-  mine() = Account();
+  life_->meeting->lives.emplace_back();
   if (!stalled) slp_resume(life_->session);
 }
 
@@ -251,7 +262,7 @@ void End::send_out(Life& life) {
     require(frames < 5000, "a session sends without end");
     const uint8_t* memory = nullptr;
     if (tx.from_memory) {
-      Region& region = life.meeting->account[which_].find(tx.cookie);
+      Region& region = books_of(life).find(tx.cookie);
       require(region.live, "memory was read after it was taken back");
       require(tx.offset + tx.bytes <= region.bytes.size(), "memory was read beyond its end");
       memory = region.bytes.data() + tx.offset;
@@ -267,6 +278,7 @@ bool End::on_message(const slp_rts* rts, const uint8_t* data, uint32_t bytes) {
   if (stalled) return false;
   require(bytes >= 8, "a message without its number");
   uint64_t id = slp_load64(data);
+  if (which_ == 0 && !life_->hears) find_whom_it_hears(id);
   mine().received(theirs(), id, data + 8, bytes - 8);
   world_.note(id);
   if (rts == nullptr) return true;

@@ -60,6 +60,8 @@ class Account {
   void ended(Account& peer, uint64_t cookie, bool ok);
   bool knows(uint64_t cookie) const { return wanted_.contains(cookie); }
 
+  // That is the next message to arrive.
+  bool expects(uint64_t id) const { return !sent_.empty() && sent_.front().id == id; }
   size_t undelivered() const { return sent_.size(); }
   size_t open() const;
   uint64_t delivered = 0, transfers_ok = 0, transfers_failed = 0;

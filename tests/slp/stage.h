@@ -3,6 +3,7 @@
 #define SLUICE_TESTS_SLP_STAGE_H_
 
 #include <array>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -28,9 +29,11 @@ struct Message {
   bool forged = false;  // no end has sent it so
 };
 
-// One session between the two, in both users' books.
+// One session between the two, in both users' books. End 1 may crash before end 0 knows of it and
+// begin again by the same HELLO; what it had said before may be what end 0 hears, late.
 struct Meeting {
-  Account account[2];
+  Account caller;
+  std::deque<Account> lives{1};  // of end 1, the present one last
 };
 
 struct Announced {
@@ -51,6 +54,7 @@ struct Life {
   slp_session* session = nullptr;
   std::shared_ptr<Meeting> meeting;  // null: with a client that is no more
   uint64_t peer_nonce = 0;
+  std::optional<size_t> hears;  // end 0: which of the other's lives
 };
 
 class End {
@@ -86,8 +90,10 @@ class End {
   bool hear(Life& life, const slp_frame& frame, bool forged);
   void hear(const slp_frame& frame, bool forged);
   void look_for_confirmed();
-  Account& mine() { return life_->meeting->account[which_]; }
-  Account& theirs() { return life_->meeting->account[1 - which_]; }
+  Account& books_of(const Life& life) const { return which_ == 0 ? life.meeting->caller : life.meeting->lives.back(); }
+  Account& mine() { return books_of(*life_); }
+  Account& theirs();
+  void find_whom_it_hears(uint64_t first_id);
   slp_session* session() const { return life_ == nullptr ? nullptr : life_->session; }
   void send_out(Life& life);
   void forget_session();
