@@ -184,6 +184,14 @@ class Schedule(unittest.TestCase):
         self.assertEqual([rounds[name][0]["figures"][row]["state"] for name, row in (("hangs", "a"), ("too", "b"))], ["failed", "failed"])
         self.assertLessEqual(clock.now, 2 * schedule.COMMAND_SECONDS)
 
+    def test_gives_a_question_the_shares_that_it_asks_for(self):
+        for shares, ran in ((2.0, 3), (6.0, 6)):
+            clock = Clock(seconds=5.0, fail_late=True)
+            asked = [question("main", [f"main {row}" for row in "abcdef"], shares=shares)] + [question(f"q{at}", [f"q{at}"]) for at in range(9)]
+            _, rounds, _ = scheduled(asked, clock, rounds=1, seconds=90)
+            self.assertEqual(sum(figure["state"] == "ok" for figure in rounds["main"][0]["figures"].values()), ran)
+            self.assertEqual(rounds["q8"][0]["figures"]["q8"]["state"], "ok")
+
     def test_gives_the_short_questions_their_next_round_first_where_time_is_limited(self):
         clock = Clock()
         _, rounds, _ = scheduled([question("long", "abcde"), question("short", "f"), question("other", "g")], clock, rounds=9, seconds=12.5)

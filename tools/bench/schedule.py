@@ -53,7 +53,7 @@ class Schedule:
             kept = KEPT_SHARE * (self.deadline - self.clock()) / len(waiting)
         for at, name in enumerate(waiting):
             if not self._stopped() and self._fits(name):
-                self._share = self.deadline if self.rounds[name] else self._share_of(len(waiting) - at, kept)
+                self._share = self.deadline if self.rounds[name] else self._share_of(name, len(waiting) - at, kept)
                 self._one_round(name)
         return bool(waiting)
 
@@ -66,12 +66,13 @@ class Schedule:
             return True
         return self.clock() + self._round_seconds(name) < self.deadline
 
-    def _share_of(self, questions_left, kept):
-        """When the next of so many questions must be through; None if time is not limited."""
+    def _share_of(self, name, questions_left, kept):
+        """When this question, the next of so many, must be through; None if time is not limited."""
         if self.deadline is None:
             return None
         left = self.deadline - self.clock()
-        return self.clock() + min(left * min(1.0, LARGEST_SHARE / questions_left), left - kept * (questions_left - 1))
+        shares = self.questions[name].get("shares", LARGEST_SHARE)
+        return self.clock() + min(left * min(1.0, shares / questions_left), left - kept * (questions_left - 1))
 
     def _one_round(self, name):
         rows, so_far = self.questions[name]["rows"], self.rounds[name]
