@@ -71,7 +71,7 @@ def each_verdict(result, verdicts, answers):
         said = f"{verdicts.count(each)} {each}"
         if each == judging.INCONCLUSIVE and few:
             some = "" if len(few) == verdicts.count(each) else f", {len(few)} of them"
-            said += f"{some} for want of rounds: {span(target['ratio']['rounds'] for target in few)} of {span(target['rounds_needed'] for target in few)}"
+            said += f"{some} for want of rounds: {span(target['ratio']['rounds'] for target in few)} of {span((target['rounds_needed'] for target in few), ' or ')}"
         yield said
 
 
@@ -85,10 +85,10 @@ def wants_rounds(target):
     return bool(needed and target["ratio"] and target["verdict"] == judging.INCONCLUSIVE and target["ratio"]["rounds"] < needed)
 
 
-def span(numbers):
+def span(numbers, between=" to "):
     """"3", or "1 to 3"."""
     ordered = sorted(numbers)
-    return str(ordered[0]) if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
+    return str(ordered[0]) if ordered[0] == ordered[-1] else f"{ordered[0]}{between}{ordered[-1]}"
 
 
 def caveats(document):
