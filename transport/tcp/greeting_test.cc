@@ -1,5 +1,7 @@
 // The greeting, both sides, with peers that follow it and peers that do not.
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 
 #include <sluice/api/identity.h>
@@ -233,6 +235,24 @@ TEST_CASE("a stranger that says nothing is sent away after the time it has", "[t
   CHECK(server.listener->half_open() == 0);
   CHECK(bye_code(server.read_until_closed(silent.value())) == Code::kTimedOut);
   CHECK(server.listener->next_timeout() == kNever);
+}
+
+TEST_CASE("who has finished greeting while the listener was busy for longer than that may take is served", "[tcp][greeting]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone);
+  Fd peer = server.stranger();
+  Bytes hello = hello_bytes(), choice = choice_bytes(Path::kTcp);
+  REQUIRE(::send(peer.value(), hello.data(), hello.size(), 0) == static_cast<ssize_t>(hello.size()));
+  std::byte answer;
+  REQUIRE(server.pump_until([&] { return ::recv(peer.value(), &answer, 1, MSG_PEEK | MSG_DONTWAIT) == 1; }));
+  REQUIRE(::send(peer.value(), choice.data(), choice.size(), 0) == static_cast<ssize_t>(choice.size()));
+  int not_there_yet = 1;
+  for (Instant deadline = soon(); not_there_yet != 0 && now() < deadline;) REQUIRE(::ioctl(peer.value(), SIOCOUTQ, &not_there_yet) == 0);
+  // A turn long after its time was over, in which no event has been looked at yet.
+  server.listener->progress(after(now(), std::chrono::hours(1)));
+  CHECK(server.listener->half_open() == 0);
+  CHECK(server.listener->take().has_value());
 }
 
 TEST_CASE("greeted connections that nobody takes are bounded", "[tcp][greeting]") {
