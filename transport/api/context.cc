@@ -19,7 +19,7 @@ constexpr const char* kOrigin = "api/context";
 // A gap this long between two polls of a spin means that the processor was given to
 // somebody else: more runnable threads than CPUs.
 constexpr Duration kDescheduled = std::chrono::milliseconds(1);
-// So do so many waits on end that polled in vain and got what they waited for sooner once they slept.
+// So do so many waits on end that polled in vain and got what they waited for soon after they slept.
 constexpr uint32_t kVainSpins = 2;
 constexpr Duration kBackOff = std::chrono::milliseconds(100);
 // While rings and hot sockets are polled, the clock is read every so many rounds, and
@@ -270,7 +270,7 @@ Status Context::wait(Instant deadline) {
     bool event = sleep(deadline);
     done = progress() > 0 || event;
   }
-  bool in_vain = polled_out_ && refresh_now() - polled_until < polled_until - start;
+  bool in_vain = polled_out_ && refresh_now() - polled_until < 2 * (polled_until - start);
   vain_spins_ = in_vain ? vain_spins_ + 1 : 0;
   if (vain_spins_ >= kVainSpins) oversubscribed_until_ = after(now_, kBackOff);
   Duration gap = refresh_now() - start;
