@@ -270,10 +270,10 @@ Status Context::wait(Instant deadline) {
     bool event = sleep(deadline);
     done = progress() > 0 || event;
   }
-  bool in_vain = polled_out_ && refresh_now() - polled_until < 2 * (polled_until - start);
+  Duration gap = refresh_now() - start;
+  bool in_vain = polled_out_ && now_ - polled_until < 2 * (polled_until - start);
   vain_spins_ = in_vain ? vain_spins_ + 1 : 0;
   if (vain_spins_ >= kVainSpins) oversubscribed_until_ = after(now_, kBackOff);
-  Duration gap = refresh_now() - start;
   // Who slept saw it a wake later than who polls. Else two who answer each other, both asleep, would never poll
   // again: each waits for two wakes. The budget is 2.5 wakes where it was measured (`sluice tune`).
   if (slept) gap = std::max(gap - longest_spin_ / 2, Duration(0));
