@@ -67,7 +67,8 @@ void slp_seen_add(struct slp_session *s, uint64_t number, uint64_t now, uint8_t 
 	if (number > seen->here.largest)
 		seen->largest_time = now;
 	slp_window_add(&seen->here, number);
-	seen->run = 0;
+	/* One more of the run that is known; any other is counted when it is said. */
+	seen->run = next && seen->run > 0 ? (uint16_t)slp_min(seen->run + 1u, SLP_SEEN_FRAMES) : 0;
 	if (!next)
 		seen->gaps_due = SLP_GAPS_SAID;
 	if (type == SLP_ACK || type == SLP_BYE)

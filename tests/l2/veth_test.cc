@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include <linux/capability.h>
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -61,6 +62,32 @@ TEST_CASE("what the network drops is sent again, and everything arrives once", "
   }
   CHECK(run("tc qdisc del dev left clsact"));
   CHECK(run("tc qdisc del dev right clsact"));
+}
+
+TEST_CASE("of a busy port epoll is told nothing, until its thread is about to sleep", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Two two;
+  for (int i = 0; i < 100; ++i) two.exchange_messages(64);
+  auto told = [&](int milliseconds) {
+    pollfd interest{two.far->fd(), POLLIN, 0};
+    return ::poll(&interest, 1, milliseconds) == 1;
+  };
+  Box sent, got;
+  auto send = [&] { REQUIRE(two.client.send(9, filled(*two.near, 64, 9).freeze(), {.sink = &sent, .deadline = soon()}).ok()); };
+  for (int i = 0; i < 2; ++i) REQUIRE(two.server.receive({.tag = 9}, two.far->allocate({64}, uint8).value(), {.sink = &got, .deadline = soon()}).ok());
+  send();
+  CHECK_FALSE(told(0));
+  // Asleep, and no timer is near. Few looks: after many in vain the port would be epoll's anyway.
+  bool asleep = false;
+  for (int looks = 0; looks < 1000 && !asleep; ++looks) {
+    asleep = two.far->prepare_to_sleep() && !told(20);
+    if (!asleep) (void)two.far->progress();
+  }
+  REQUIRE(asleep);
+  send();
+  CHECK(told(10'000));
+  REQUIRE(two.until([&] { return got.all.size() == 2 && sent.all.size() == 2; }));
 }
 
 TEST_CASE("a pulled cable ends the connection in its time, with what was under way", "[l2]") {

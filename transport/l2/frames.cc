@@ -92,7 +92,8 @@ class PacketCarrier final : public Carrier {
     }
     size_t sent = 0;
     while (sent < frames.size()) {
-      int taken = ::sendmmsg(fd_.value(), messages.data() + sent, static_cast<unsigned>(frames.size() - sent), MSG_DONTWAIT);
+      int taken = frames.size() == 1 ? (::sendmsg(fd_.value(), &messages[0].msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1)
+                                     : ::sendmmsg(fd_.value(), messages.data() + sent, static_cast<unsigned>(frames.size() - sent), MSG_DONTWAIT);
       if (taken < 0 && errno == EINTR) continue;
       // One that the device refuses is like one lost on the wire; a full socket takes no more.
       // ENOBUFS may be one frame's own fault (veth: larger than the other end's MTU), and what

@@ -10,6 +10,8 @@ namespace {
 // Looks in a row that found nothing: about a millisecond of spinning. Afterwards epoll is
 // asked, which a spin does every 20 us.
 constexpr uint32_t kFruitlessLooks = 4000;
+// So many that found something without a sleep between them: it will be looked at again.
+constexpr uint32_t kFindsToUnwatch = 64;
 
 }  // namespace
 
@@ -21,14 +23,26 @@ void HotPorts::add(Port& port) noexcept {
     return;
   }
   // In the place of the one that has been quiet for longest.
-  if (found == end) found = std::max_element(hot_.begin(), hot_.end(), [](const Hot& a, const Hot& b) { return a.fruitless < b.fruitless; });
-  *found = {.port = &port};
+  if (found == end) {
+    found = std::max_element(hot_.begin(), hot_.end(), [](const Hot& a, const Hot& b) { return a.fruitless < b.fruitless; });
+    if (!found->port->watch().ok()) return;  // of the new one epoll tells
+    *found = {.port = &port};
+  }
+  found->fruitless = 0;
 }
 
 void HotPorts::remove(const Port& port) noexcept {
   for (size_t i = 0; i < count_; ++i) {
     if (hot_[i].port == &port) hot_[i] = hot_[--count_];
   }
+}
+
+// False: epoll takes it not, so it stays.
+bool HotPorts::cool(size_t i) noexcept {
+  hot_[i].fruitless = 0;
+  if (!hot_[i].port->watch().ok()) return false;
+  hot_[i] = hot_[--count_];
+  return true;
 }
 
 size_t HotPorts::receive(ReceiveRoom& room, Instant& now) {
@@ -39,14 +53,22 @@ size_t HotPorts::receive(ReceiveRoom& room, Instant& now) {
     size_t frames = port->receive(room, now);
     work += frames;
     bool still = i < count_ && hot_[i].port == port;
-    if (still && frames > 0) hot_[i].fruitless = 0;
-    if (still && frames == 0 && ++hot_[i].fruitless >= kFruitlessLooks) {
-      hot_[i] = hot_[--count_];
-      continue;
+    if (still && frames > 0) {
+      hot_[i].fruitless = 0;
+      if (++hot_[i].found == kFindsToUnwatch) port->unwatch();
     }
+    if (still && frames == 0 && ++hot_[i].fruitless >= kFruitlessLooks && cool(i)) continue;
     ++i;
   }
   return work;
+}
+
+bool HotPorts::watch_all() noexcept {
+  for (size_t i = 0; i < count_; ++i) {
+    hot_[i].found = 0;
+    if (!hot_[i].port->watch().ok()) return false;
+  }
+  return true;
 }
 
 }  // namespace sluice::l2

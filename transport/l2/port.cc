@@ -45,8 +45,19 @@ uint64_t nanoseconds(Instant t) { return static_cast<uint64_t>(t.time_since_epoc
 
 Result<std::unique_ptr<Port>> Port::open(Context& context, PortOwner& owner, OpenedCarrier opened) {
   std::unique_ptr<Port> made(new Port(context, owner, std::move(opened)));
-  SLUICE_RETURN_IF_ERROR(context.watch(made->carrier_->fd(), EPOLLIN, made.get()));
+  SLUICE_RETURN_IF_ERROR(made->watch());
   return made;
+}
+
+Status Port::watch() {
+  if (watched_) return Status();
+  SLUICE_RETURN_IF_ERROR(context_.watch(carrier_->fd(), EPOLLIN, this));
+  watched_ = true;
+  return Status();
+}
+
+void Port::unwatch() {
+  if (std::exchange(watched_, false)) context_.unwatch(carrier_->fd(), this);
 }
 
 Port::Port(Context& context, PortOwner& owner, OpenedCarrier opened)
@@ -58,7 +69,7 @@ void Port::on_event(uint32_t epoll_events) noexcept {
   owner_.heat(*this);
 }
 
-Port::~Port() { context_.unwatch(carrier_->fd(), this); }
+Port::~Port() { unwatch(); }
 
 Result<uint32_t> Port::add(Connection& connection) {
   if (free_.empty()) {

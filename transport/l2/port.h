@@ -59,6 +59,11 @@ class Port final : public EventHandler {
   void remove_listener() { listener_ = nullptr; }
   bool in_use() const { return listener_ != nullptr || count_ > 0; }
 
+  // Whether epoll says when something comes. Whom it need not tell, the kernel has less to do for. Errors: kNoMemory.
+  Status watch();
+  void unwatch();
+  bool watched() const { return watched_; }
+
   // Connections of an interface that has not been usable for 3 s end; those of one whose MTU has
   // become smaller send smaller frames. To be called as often as connections have timers: once
   // a second at least.
@@ -98,6 +103,7 @@ class Port final : public EventHandler {
   Instant looked_{}, unusable_since_{};
   uint32_t bad_looks_ = 0;
   uint16_t last_mtu_;
+  bool watched_ = false;
   Instant refusals_since_{};
   uint32_t refusals_ = 0;
 };

@@ -40,6 +40,8 @@ constexpr Duration kTooNearToSleep = std::chrono::microseconds(20);
 constexpr Duration kEpollTick = std::chrono::milliseconds(1);
 // Rings of 4 MiB in one context. Ports beyond these ask by calls, which many seldom ones do anyway.
 constexpr int kMostRings = 4;
+// Listeners are looked at so often at least when nobody greets.
+constexpr Duration kListenersInterval = std::chrono::milliseconds(100);
 
 Counter half_open_dropped("l2.half_open_dropped");
 
@@ -269,18 +271,29 @@ size_t L2Provider::progress(Instant now) {
   if (timers_.next() <= exact) fire_timers(exact);
   // Whoever has news was active. Who is told of them may make others so.
   for (size_t i = 0; i < active_.size(); ++i) {
-    if (active_[i]->link != nullptr) work += active_[i]->link->poll(exact);
+    if (active_[i]->link != nullptr) {
+      work += active_[i]->link->poll(exact);
+    } else {
+      listeners_due_ = {};  // it greets
+    }
   }
-  for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->progress(exact);
-  if (!left_seconds_.empty()) {
-    for (const auto& seconds : left_seconds_) work += seconds->progress(exact, [](const wire::Uuid&) { return false; });
-    untidy_ = std::erase_if(left_seconds_, [](const auto& seconds) { return !seconds->awaited(); }) > 0 || untidy_;
-  }
+  if (listeners_due_ <= exact) work += progress_listeners(exact);
   work += sessions_.progress(now);
   if (!active_.empty()) send_out(work == 0 || much ? sluice::now() : exact);
   if (!leaving_.empty()) work += see_off(exact);
   inside_ = false;
   if (untidy_) tidy();
+  return work;
+}
+
+size_t L2Provider::progress_listeners(Instant now) {
+  size_t work = 0;
+  for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->progress(now);
+  for (const auto& seconds : left_seconds_) work += seconds->progress(now, [](const wire::Uuid&) { return false; });
+  untidy_ = std::erase_if(left_seconds_, [](const auto& seconds) { return !seconds->awaited(); }) > 0 || untidy_;
+  listeners_due_ = after(now, kListenersInterval);
+  for (const L2Listener* listener : listeners_) listeners_due_ = std::min(listeners_due_, listener->next_timeout());
+  for (const auto& seconds : left_seconds_) listeners_due_ = std::min(listeners_due_, seconds->next_timeout());
   return work;
 }
 
@@ -363,7 +376,7 @@ void L2Provider::tidy() {
 void L2Provider::note_use() { in_use_ = !ports_.empty() || sessions_.size() > 0 || untidy_; }
 
 bool L2Provider::begin_sleep() {
-  if (sessions_.has_work() || !active_.empty()) return false;
+  if (sessions_.has_work() || !active_.empty() || !hot_.watch_all()) return false;
   Instant now = sluice::now(), next = timers_.next();
   if (next <= after(now, kTooNearToSleep)) return false;
   return next > after(now, kEpollTick) || sleep_timer_.arm(next, now);
@@ -408,6 +421,7 @@ void L2Listener::close() {
   findable_.reset();
   half_open_.drop_all();
   if (seconds_ != nullptr && seconds_->awaited()) owner.left_seconds_.push_back(std::move(seconds_));
+  owner.listeners_due_ = {};
   seconds_.reset();
   owner.untidy_ = true;
   if (owner.inside_) return;  // from a completion: the rest when the turn is over
@@ -453,6 +467,7 @@ std::shared_ptr<EndpointCore> L2Listener::accept() {
     if (seconds_ != nullptr && wishes_second(met.peer)) {
       auto both = std::make_unique<TwoCarriers>(std::move(connection));
       seconds_->await(met.peer.token, both->place(), after(sluice::now(), kGreetingLimit));
+      owner_->listeners_due_ = {};  // it may have come already
       met.connection = std::move(both);
       met.reason += "; memory goes in UDP when the peer has begun that";
     } else {

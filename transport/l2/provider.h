@@ -77,6 +77,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   size_t see_off(Instant now);
   void fire_timers(Instant now);
   void send_out(Instant now);
+  size_t progress_listeners(Instant now);
   void tidy();
   void note_use();
 
@@ -93,6 +94,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   std::vector<Connection*> sending_;
   std::vector<Held> connections_;
   std::vector<L2Listener*> listeners_;
+  Instant listeners_due_{};          // nothing changes for them before, but by one who greets
   std::vector<Leaving> leaving_;
   std::vector<std::unique_ptr<SecondSessions>> left_seconds_;  // their listeners are closed
   proto::SessionSet sessions_;
