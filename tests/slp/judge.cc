@@ -112,7 +112,7 @@ size_t Account::open() const {
 }
 
 void NonceBook::sealed(uint64_t key, uint32_t direction, uint64_t number) {
-  require(used_.emplace(key, direction, number).second, "a nonce was used twice with one key");
+  require(used_[{key, direction}].insert(number).second, "a nonce was used twice with one key");
   require(++seals_[key] <= most_, "a key sealed more frames than it may");
 }
 

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <set>
 #include <stdexcept>
 #include <string>
-#include <tuple>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace sluice::slp {
@@ -88,9 +88,10 @@ class NonceBook {
 
  private:
   uint64_t most_;
-  std::set<std::tuple<uint64_t, uint32_t, uint64_t>> used_;
+  // By key and direction: numbers.
+  std::map<std::pair<uint64_t, uint32_t>, std::unordered_set<uint64_t>> used_;
   std::map<uint64_t, uint64_t> seals_;
-  std::set<uint64_t> taken_;
+  std::unordered_set<uint64_t> taken_;
 };
 
 }  // namespace sluice::slp
