@@ -28,9 +28,6 @@ constexpr const char* kOrigin = "l2/discovery";
 constexpr size_t kMacBytes = 6;
 // Questions of one event of the loop: what has come beyond them waits for its next turn.
 constexpr int kQuestionsPerEvent = 32;
-// As Port answers who asks for nobody: more would help whoever floods.
-constexpr uint32_t kAnswersPerSpan = 10;
-constexpr Duration kAnswerSpan = std::chrono::milliseconds(10);
 // The first repetition of a question; each later one after twice the time.
 constexpr Duration kFirstRepeat = std::chrono::milliseconds(10);
 constexpr Duration kSearchLimit = std::chrono::seconds(1);
@@ -189,15 +186,10 @@ void Findable::on_event(uint32_t epoll_events) noexcept {
     bool good = slp_decode_find(frame, size, size, &find) == SLP_TAKEN && find.type == SLP_FIND && from.sll_halen == kMacBytes && is_single(from.sll_addr);
     if (!good) malformed.add();
     if (!good || name_ != find.name || (find.destination_port != 0 && find.destination_port != port_)) continue;
-    if (now - answers_since_ >= kAnswerSpan) {
-      answers_since_ = now;
-      answers_ = 0;
-    }
-    if (answers_ == kAnswersPerSpan) {
+    if (!answers_.take(now)) {
       held_back.add();
       continue;
     }
-    ++answers_;
     slp_find found{.type = SLP_FOUND, .source_port = port_, .destination_port = find.source_port, .nonce = find.nonce, .name = {}};
     name_.copy(found.name, SLP_NAME_BYTES);
     (void)slp_encode_find(frame, &found);

@@ -10,6 +10,7 @@
 
 #include <sluice/api/context.h>
 #include <sluice/base/result.h>
+#include <sluice/l2/allowance.h>
 #include <sluice/l2/places.h>
 #include <sluice/l2/socket.h>
 
@@ -36,8 +37,7 @@ class Findable final : private EventHandler {
   uint16_t port_;
   std::string name_;  // in small letters
   Fd socket_;
-  Instant answers_since_{};
-  uint32_t answers_ = 0;
+  Allowance answers_;
 };
 
 // The one listener that answers to a name, at any port if that is 0. Asks until the first answer,

@@ -29,13 +29,14 @@ namespace sluice::l2 {
 struct PeerAddress {
   std::array<uint8_t, 39> bytes{};
   uint8_t size = 0;
-  bool operator==(const PeerAddress&) const = default;
+  auto operator<=>(const PeerAddress&) const = default;
 };
 // Six bytes of a MAC address and zeros, or 16 of an IP address and 4 of its scope.
 inline constexpr size_t kMachineBytes = 20;
 // Whatever the port: a program that has no privileges has thousands of those.
-inline bool same_machine(const PeerAddress& a, const PeerAddress& b) {
-  return a.size == b.size && std::equal(a.bytes.begin(), a.bytes.begin() + kMachineBytes, b.bytes.begin());
+inline PeerAddress machine_of(PeerAddress address) {
+  std::fill(address.bytes.begin() + kMachineBytes, address.bytes.end(), uint8_t{0});
+  return address;
 }
 // "02:00:00:00:00:0b", six pairs of digits as Address::parse() takes them.
 Result<PeerAddress> parse_mac(const std::string& text);

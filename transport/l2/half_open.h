@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -56,19 +57,12 @@ class HalfOpen {
   // says HELLO and no more keeps out nobody but itself. False: of none, since the newcomer's machine is that one.
   template <typename Address, typename MayGo>
   bool make_room(const Address& newcomer, MayGo may_go) {
-    auto of = [&](const Address& address) {
-      return [&](const Entry& e) { return may_go(e) && same_machine(e.connection->place().peer, address); };
-    };
-    const Address* greediest = nullptr;
-    long most = 1;
-    for (const Entry& entry : all_) {
-      const Address& address = entry.connection->place().peer;
-      if (greediest != nullptr && same_machine(address, *greediest)) continue;
-      long count = std::count_if(all_.begin(), all_.end(), of(address));
-      if (count > most) greediest = &address, most = count;
-    }
-    if (greediest != nullptr && same_machine(*greediest, newcomer)) return false;
-    auto oldest = greediest != nullptr ? std::find_if(all_.begin(), all_.end(), of(*greediest)) : std::find_if(all_.begin(), all_.end(), may_go);
+    std::map<Address, size_t> held;
+    for (const Entry& entry : all_) held[machine(entry)] += may_go(entry) ? 1 : 0;
+    auto most = std::max_element(held.begin(), held.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const bool greedy = most != held.end() && most->second > 1;
+    if (greedy && most->first == machine_of(newcomer)) return false;
+    auto oldest = std::find_if(all_.begin(), all_.end(), [&](const Entry& e) { return may_go(e) && (!greedy || machine(e) == most->first); });
     if (oldest == all_.end()) return false;
     drop(static_cast<size_t>(oldest - all_.begin()));
     return true;
@@ -105,6 +99,8 @@ class HalfOpen {
   const std::vector<Entry>& all() const { return all_; }
 
  private:
+  static auto machine(const Entry& entry) { return machine_of(entry.connection->place().peer); }
+
   Counter& late_;
   Release release_;
   std::vector<Entry> all_;

@@ -16,9 +16,6 @@ namespace {
 constexpr const char* kOrigin = "l2/port";
 // Batches that one port takes in a turn: more would keep what is to be acknowledged waiting.
 constexpr int kBatchesPerTurn = 1;
-// Answers to frames that are nobody's: more would help whoever floods.
-constexpr uint32_t kRefusalsPerSpan = 10;
-constexpr Duration kRefusalSpan = std::chrono::milliseconds(10);
 // What nobody can send through for so long is unplugged. It takes several looks, so that a
 // process that was itself asleep does not judge by its first.
 constexpr Duration kUnusableLimit = std::chrono::seconds(3);
@@ -217,12 +214,7 @@ void Port::refuse(const FrameIn& in, const slp_frame& frame, Instant now) {
   uint8_t bytes[SLP_MAX_HEADER];
   uint32_t count = slp_no_session(&frame, bytes);
   if (count == 0) return;
-  if (now - refusals_since_ >= kRefusalSpan) {
-    refusals_since_ = now;
-    refusals_ = 0;
-  }
-  if (refusals_ == kRefusalsPerSpan) return refusals_held_back.add();
-  ++refusals_;
+  if (!refusals_.take(now)) return refusals_held_back.add();
   reply(in, bytes, count);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/l2/allowance.h>
 #include <sluice/l2/connection.h>
 #include <sluice/l2/frames.h>
 #include <sluice/l2/places.h>
@@ -104,8 +105,7 @@ class Port final : public EventHandler {
   uint32_t bad_looks_ = 0;
   uint16_t last_mtu_;
   bool watched_ = false;
-  Instant refusals_since_{};
-  uint32_t refusals_ = 0;
+  Allowance refusals_;
 };
 
 }  // namespace sluice::l2
