@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The report in a real browser: headless Chromium (Debian's chromium), light and dark, 1280 and 390 pixels wide.
+"""The report in a real browser: headless Chromium (Debian's chromium), light and dark, 1280 and 390 pixels wide; of a
+recorded run, and of one in which every experiment of the catalogue has figures.
 
 Asks the browser where it put things: nothing wider than the window, no two texts of a chart on each other, figures
 and charts there and visible; and looks at a screenshot: not empty, and dark when dark was asked for.
@@ -21,6 +22,8 @@ sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(os.path.dirname(HERE)), "benchmarks")]
 
+import experiments as catalogue  # noqa: E402
+import made_up  # noqa: E402
 import page  # noqa: E402
 
 WIDTHS, HEIGHT = (1280, 390), 900
@@ -126,22 +129,24 @@ class InTheBrowser(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
         with open(os.path.join(HERE, "recorded.json"), encoding="utf-8") as file:
-            cls.page = page.html(crowded(json.load(file)))
+            recorded = json.load(file)
+        pages = {"recorded": page.html(crowded(recorded)), "whole catalogue": page.html(made_up.run_of(catalogue.load(), recorded))}
         cls.paths = {}
-        for name, text in [("page", cls.page)] + [(width, probed(cls.page, width)) for width in WIDTHS]:
-            cls.paths[name] = os.path.join(cls.folder.name, f"{name}.html")
-            with open(cls.paths[name], "w", encoding="utf-8") as file:
-                file.write(text)
-        cls.measured = {(width, scheme): cls.measure(width, scheme) for width in WIDTHS for scheme in SCHEMES}
+        for which, html in pages.items():
+            for width, text in [(None, html)] + [(width, probed(html, width)) for width in WIDTHS]:
+                cls.paths[which, width] = os.path.join(cls.folder.name, f"{which}{width}.html")
+                with open(cls.paths[which, width], "w", encoding="utf-8") as file:
+                    file.write(text)
+        cls.measured = {(which, width, scheme): cls.measure(which, width, scheme) for which in pages for width in WIDTHS for scheme in SCHEMES}
 
     @classmethod
-    def measure(cls, width, scheme):
-        shown = run_browser(cls.folder.name, cls.paths[width], 1400, scheme, "--dump-dom")
+    def measure(cls, which, width, scheme):
+        shown = run_browser(cls.folder.name, cls.paths[which, width], 1400, scheme, "--dump-dom")
         return json.loads(unescape(re.search(r'<pre id="probe">(.*?)</pre>', shown, re.DOTALL).group(1)))
 
     def each(self, check):
-        for (width, scheme), found in self.measured.items():
-            with self.subTest(width=width, scheme=scheme):
+        for (which, width, scheme), found in self.measured.items():
+            with self.subTest(which=which, width=width, scheme=scheme):
                 check(width, scheme, found)
 
     def test_has_the_width_of_the_window_and_no_horizontal_scroll(self):
@@ -169,13 +174,13 @@ class InTheBrowser(unittest.TestCase):
         def check(_, scheme, found):
             self.assertEqual((lightness(found["ground"]) < 60, lightness(found["ink"]) > 190), (scheme == "dark",) * 2)
         self.each(check)
-        self.assertFalse(set(self.measured[1280, "light"]["strokes"]) & set(self.measured[1280, "dark"]["strokes"]))
+        self.assertFalse(set(self.measured["recorded", 1280, "light"]["strokes"]) & set(self.measured["recorded", 1280, "dark"]["strokes"]))
 
     def test_is_not_empty_in_a_screenshot(self):
         for width, scheme in ((1280, "light"), (390, "dark")):
             with self.subTest(width=width, scheme=scheme):
                 picture = os.path.join(self.folder.name, "picture.png")
-                run_browser(self.folder.name, self.paths["page"], width, scheme, f"--screenshot={picture}")
+                run_browser(self.folder.name, self.paths["recorded", None], width, scheme, f"--screenshot={picture}")
                 with open(picture, "rb") as file:
                     found_width, height, rows, step = unpack(file.read())
                 self.assertEqual((found_width, height), (width, HEIGHT))
