@@ -44,6 +44,8 @@ def missing_program(row, bin_folder):
     """What the row needs and is not there, or None."""
     if row.get("device") == "rdma" and not machine.rdma_devices():
         return "an RDMA device (a guest has one: sluice lab run -- COMMAND)"
+    if row.get("device") == "module" and not machine.has_module():
+        return "the kernel module (in a guest: docs/bench.md)"
     program = expand(row["command"][:1], bin_folder, "")[0]
     if shutil.which(program, path=os.environ.get("PATH")) is None and \
             not os.access(os.path.join(ROOT, program), os.X_OK):

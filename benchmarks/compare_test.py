@@ -87,7 +87,7 @@ class Results(unittest.TestCase):
             for path, seconds in (("shm", 0.02), ("tcp", 0.18))]}
         record = row_results.select(row_results.parse(json.dumps(document)),
                                     {"mode": "zerocopy", "path": "tcp"})
-        self.assertEqual(record["metrics"], {"seconds": 0.18})
+        self.assertEqual(record["metrics"], {"seconds": 0.18, "step_seconds": 9})
 
     def test_lose_every_figure_if_the_payload_did_not_verify(self):
         for verified in (False, None, "yes", 1):

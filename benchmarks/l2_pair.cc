@@ -1,91 +1,22 @@
-// sluice over l2:// between the two ends of the wire of benchmarks/wire.py: the answer to the
-// questions l2_latency and l2_bulk, beside bare/frame_pingpong, frame_bulk and udp_bulk. Modes shm_ and lo_ (TCP over the
-// loopback device) take no wire: both ends in one network.
-#include <sys/wait.h>
-#include <unistd.h>
-
+// sluice between two processes over each of its paths: the answer to the questions l2_latency and l2_bulk, beside
+// bare/frame_pingpong, frame_bulk and udp_bulk, and to those of the kernel module. Modes shm_, lo_ (TCP over the loopback
+// device) and rdma_ take no wire of benchmarks/wire.py: both ends in one network.
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <string>
-
-#include <sluice/api/context.h>
-#include <sluice/base/counters.h>
-#include <sluice/select/open.h>
 
 #include "benchmarks/bare/pattern.h"
 #include "benchmarks/bare/program.h"
-#include "benchmarks/bare/wire.h"
+#include "benchmarks/library_ends.h"
 
 namespace {
 
 using namespace sluice;
-using bare::End;
+using bench::Box;
+using bench::later;
+using bench::Side;
 
 constexpr uint64_t kWarmUpRounds = 200;
-constexpr Tag kTag = 1;
-
-struct Mode {
-  bool udp = false, bulk = false, tcp = false, shm = false, lo = false;
-  Waiting waiting = Waiting::kSpin;
-};
-
-Mode parse(const std::string& text) {
-  auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
-  return {.udp = has("udp"), .bulk = has("bulk"), .tcp = has("tcp"), .shm = has("shm"), .lo = has("lo_"), .waiting = has("sleep") ? Waiting::kSleep : has("adaptive") ? Waiting::kAdaptive : Waiting::kSpin};
-}
-
-template <typename T>
-T must(Result<T> result, const char* what) {
-  if (result.ok()) return std::move(result).value();
-  std::fprintf(stderr, "l2_pair: %s: %s\n", what, result.status().to_string().c_str());
-  std::_Exit(bare::kExitFailed);
-}
-
-class Box final : public CompletionSink {
- public:
-  void on_completion(Completion&& completion) noexcept override {
-    if (!completion.status.ok()) {
-      std::fprintf(stderr, "l2_pair: %s\n", completion.status.to_string().c_str());
-      std::_Exit(bare::kExitFailed);
-    }
-    last = std::move(completion);
-    ++count;
-  }
-  Completion last;
-  uint64_t count = 0;
-};
-
-Instant later() { return after(now(), std::chrono::seconds(100)); }
-
-// One end: a context, and the connection to the other.
-struct Side {
-  Side(const Mode& mode, End end, uint64_t size) : size(size) {
-    if (!mode.shm && !mode.lo) bare::enter(end);
-    ArenaOptions arena{.first_extent_bytes = size_t{256} << 20};
-    context = must(open_context({.arena = {}, .arena_options = arena, .waiting = mode.waiting}), "open_context");
-  }
-  Buffer buffer() { return must(context->allocate({static_cast<int64_t>(size)}, uint8), "allocate"); }
-  void receive(Buffer&& into, Box& box) { must(endpoint.receive({.tag = kTag}, std::move(into), {.sink = &box, .deadline = later()}), "receive"); }
-  void send(const Tensor& tensor, Box& box, Level level = Level::kPlaced) {
-    must(endpoint.send(kTag, tensor, {.sink = &box, .deadline = later(), .level = level}), "send");
-  }
-  void until(const Box& box, uint64_t count) {
-    if (!context->wait_until([&] { return box.count >= count; }, later()).ok()) bare::die("waiting");
-  }
-  uint64_t size;
-  std::unique_ptr<Context> context;
-  Endpoint endpoint;
-};
-
-// Set before there are two processes: their names for each other.
-const pid_t owner = getpid();
-std::string shm_address() { return "shm:l2-pair-" + std::to_string(owner); }
-std::string loopback_address() { return "tcp://127.0.0.1:" + std::to_string(20'000 + owner % 10'000); }
-std::string listen_address(const Mode& mode) { return mode.shm ? shm_address() : mode.lo ? loopback_address() : mode.tcp ? "tcp://10.9.0.2:7000" : mode.udp ? "l2://udp/10.9.0.2:7000" : "l2://far:7000"; }
-std::string connect_address(const Mode& mode) { return mode.shm || mode.lo ? listen_address(mode) : mode.tcp ? "tcp://10.9.0.2:7000" : mode.udp ? "l2://udp/10.9.0.2:7000" : "l2://near/02:00:00:00:00:0b:7000"; }
 
 // ---- ping-pong
 
@@ -104,7 +35,6 @@ int echo(const bare::Options& options, Side& side, bare::PeerReport& report) {
     next = side.buffer();
   }
   side.until(out, kWarmUpRounds + options.iterations);
-  (void)side.endpoint.close(later());
   return 0;
 }
 
@@ -157,7 +87,6 @@ int send_bulk(const bare::Options& options, Side& side, Made& made, bare::PeerRe
     out.last = {};
     reused = std::move(tensor.try_thaw().value());
   }
-  (void)side.endpoint.close(later());
   return 0;
 }
 
@@ -197,52 +126,27 @@ int measure_bulk(const bare::Options& options, Side& side, const Made& made, con
       .print_verified();
 }
 
-void tell_counters(const char* who) {
-  if (std::getenv("L2_PAIR_COUNTERS") == nullptr) return;
-  for (const auto& [name, value] : read_counters()) {
-    if (value != 0) std::fprintf(stderr, "%s %.*s %llu\n", who, static_cast<int>(name.size()), name.data(), static_cast<unsigned long long>(value));
-  }
-}
-
-int far_side(const bare::Options& options, const Mode& mode, int ready, Made& made, bare::PeerReport& report) {
-  Side side(mode, End::kFar, options.size);
-  Listener listener = must(side.context->listen(listen_address(mode)), "listen");
-  if (write(ready, "", 1) != 1) bare::die("telling that it listens");
-  side.endpoint = must(listener.accept(later()), "accept");
-  int result = mode.bulk ? send_bulk(options, side, made, report) : echo(options, side, report);
-  tell_counters("far");
-  return result;
-}
-
-int near_side(const bare::Options& options, const Mode& mode, int ready, const Made& made, const bare::PeerReport& report) {
-  Side side(mode, End::kNear, options.size);
-  char byte;
-  if (read(ready, &byte, 1) != 1) bare::die("waiting for the listener");
-  side.endpoint = must(side.context->connect(connect_address(mode)), "connect");
-  int result = mode.bulk ? measure_bulk(options, side, made, report) : measure_pingpong(options, side, report);
-  tell_counters("near");
-  (void)side.endpoint.close(later());
-  return result;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   bare::Options options;
   options.name = "l2_pair";
-  for (const char* carrier : {"packet", "udp", "tcp", "shm", "lo"}) {
-    for (const char* wait : {"spin", "sleep", "adaptive"}) options.modes.push_back(std::string(carrier) + "_" + wait);
-    options.modes.push_back(std::string(carrier) + "_bulk");
-    options.modes.push_back(std::string(carrier) + "_bulk_adaptive");
+  for (const std::string& carrier : bench::carrier_names()) {
+    for (const char* wait : {"spin", "sleep", "adaptive"}) options.modes.push_back(carrier + "_" + wait);
+    options.modes.push_back(carrier + "_bulk");
+    options.modes.push_back(carrier + "_bulk_adaptive");
   }
   options.mode = "packet_spin";
   options.iterations = 10'000;
   bare::parse_or_exit(options, argc, argv);
-  const Mode mode = parse(options.mode);
-  int pipe_ends[2];
-  if (pipe(pipe_ends) != 0) bare::die("pipe");
+  const bench::Way way = bench::way_of(options.mode);
   auto* made = new (bare::map_shared(sizeof(Made))) Made(0);
-  return bare::run_pair(
-      options, [&](bare::PeerReport& report) { return far_side(options, mode, pipe_ends[1], *made, report); },
-      [&](bare::PeerReport& report) { return near_side(options, mode, pipe_ends[0], *made, report); });
+  if (options.mode.find("bulk") == std::string::npos) {
+    return bench::run_ends(
+        options, way, [&](Side& side, bare::PeerReport& report) { return echo(options, side, report); },
+        [&](Side& side, const bare::PeerReport& report) { return measure_pingpong(options, side, report); });
+  }
+  return bench::run_ends(
+      options, way, [&](Side& side, bare::PeerReport& report) { return send_bulk(options, side, *made, report); },
+      [&](Side& side, const bare::PeerReport& report) { return measure_bulk(options, side, *made, report); });
 }

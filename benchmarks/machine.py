@@ -29,6 +29,11 @@ def rdma_devices():
         return []
 
 
+def has_module():
+    """Whether this kernel has ours: it belongs into a guest of the lab."""
+    return os.path.isdir("/sys/module/sluice")
+
+
 def _mitigations():
     """What the kernel pays for: "name: how" of each vulnerability that it works around."""
     folder = "/sys/devices/system/cpu/vulnerabilities"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs our own benchmark programs briefly: what they print, that they notice a flipped bit, and that
 what is wasted on purpose shows. As bare/bare_test.py for the bare ones. Must not judge speed."""
+import hashlib
 import json
 import os
 import subprocess
@@ -18,6 +19,10 @@ CASES = [
     ("cache_victim", ["--mode", "after_streaming", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
     ("cache_victim", ["--mode", "beside_memcpy", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
     ("cache_victim", ["--mode", "beside_streaming", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
+    ("file_transfer", ["--mode", "shm", "--size", "3000001", "-n", "2"], 100_000_000),
+    ("file_transfer", ["--mode", "lo_adaptive", "--size", "3000001", "-n", "2"], 100_000_000),
+    ("l2_pair", ["--mode", "shm_spin", "-n", "50"], 2_000_000),
+    ("l2_pair", ["--mode", "lo_bulk", "--size", "1000000", "-n", "3"], 100_000_000),
     ("library_loop", ["--mode", "shm_lat", "-n", "50"], 1_000_000),
     ("library_loop", ["--mode", "tcp_lat", "--size", "20000", "-n", "50"], 1_000_000),
     ("library_loop", ["--mode", "shm_bw", "--size", "65536", "-n", "300"], 1_000_000),
@@ -32,12 +37,23 @@ CASES = [
 ]
 
 
+# The paths that take a wire between two namespaces.
+WIRED = [
+    ("file_transfer", ["--mode", "tcp_adaptive", "--size", "3000001", "-n", "2"]),
+    ("file_transfer", ["--mode", "udp_adaptive", "--size", "3000001", "-n", "2"]),
+    ("file_transfer", ["--mode", "packet_adaptive", "--size", "3000001", "-n", "2"]),
+    ("l2_pair", ["--mode", "packet_adaptive", "-n", "50"]),
+    ("l2_pair", ["--mode", "udp_bulk_adaptive", "--size", "1000000", "-n", "3"]),
+]
+WIRE = [sys.executable, "-B", os.path.join(FOLDER, "wire.py"), "--mtu", "1500", "--"]
+
+
 def times_of(line):
     return line["one_way_ns"] if "one_way_ns" in line else {name: value * 1e9 for name, value in line["seconds"].items()}
 
 
-def run(program, flags):
-    return subprocess.run([os.path.join(FOLDER, program)] + flags, capture_output=True, text=True, timeout=120)
+def run(program, flags, before=()):
+    return subprocess.run([*before, os.path.join(FOLDER, program)] + flags, capture_output=True, text=True, timeout=120)
 
 
 class EveryProgram(unittest.TestCase):
@@ -65,6 +81,24 @@ class EveryProgram(unittest.TestCase):
                 done = run(program, flags[:-1] + ["1", "--slow-ns", str(wasted_ns)])
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertGreaterEqual(times_of(json.loads(done.stdout))["min"], wasted_ns * 0.999)
+
+    def test_over_a_wire_it_prints_one_object_or_notices_a_flipped_bit(self):
+        if subprocess.run(WIRE + ["true"], capture_output=True, timeout=60).returncode != 0:
+            print("SKIPPED netns: no network namespaces with a veth pair\nsluice-skips 1", file=sys.stderr)
+            return
+        for program, flags in WIRED:
+            with self.subTest(program=program, flags=flags):
+                done = run(program, flags, WIRE)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                line = json.loads(done.stdout)
+                self.assertEqual((line["name"], line["verified"]), (program, True))
+                done = run(program, flags + ["--corrupt"], WIRE)
+                self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)
+
+    def test_of_a_file_hashes_what_came(self):
+        pattern = b"".join((index * 2654435761 + piece * 40503 + 1 & 0xffffffff).to_bytes(4, "little") for piece in range(2) for index in range(1 << 18))
+        line = json.loads(run("file_transfer", ["--mode", "shm", "--size", "1500000", "-n", "1"]).stdout)
+        self.assertEqual(line["sha256"], hashlib.sha256(pattern[:1500000]).hexdigest())
 
     def test_of_waiting_says_what_the_waiter_used_for_a_message(self):
         line = json.loads(run("waiting", ["--mode", "shm_steady_spin", "--gap-us", "2000", "-n", "20"]).stdout)

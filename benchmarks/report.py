@@ -8,6 +8,8 @@ SHOWN = {
     "bytes_per_second": ("GB/s", 1e-9),
     "cpu_seconds_per_gb": ("CPU s/GB", 1.0),
     "cpu_ns_per_message": ("us CPU per message", 1e-3),
+    "step_seconds": ("", 1.0),
+    "kernel_copied_percent": ("%", 1.0),
 }
 # Times span malloc (ns) to a training step (s).
 TIME_UNITS = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (0.0, "ns")]
@@ -34,7 +36,7 @@ def estimate(summary):
 
 def shown(metric, summary):
     unit, scale = SHOWN[metric]
-    if metric == "seconds":
+    if metric in ("seconds", "step_seconds"):
         floor, unit = next(pair for pair in TIME_UNITS if summary["median"] >= pair[0])
         scale = 1 / floor if floor else 1e9
     return f"{spread(summary, scale)} {unit}"

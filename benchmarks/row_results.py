@@ -5,14 +5,16 @@ Knows the three formats (a bare program's line, sluice.perf/1, sluice.demo/1) an
 nothing of rounds, ratios or reports.
 
 Metrics: one_way_ns (the median), one_way_p99_ns, seconds (of one iteration or step),
-bytes_per_second, cpu_seconds_per_gb, cpu_ns_per_message (of both ends). A record that did not verify has no metrics at all.
+step_seconds (of one step of a parameter server, weights and gradients),
+bytes_per_second, cpu_seconds_per_gb, cpu_ns_per_message (of both ends), kernel_copied_percent (of what was to be sent without a copy). A record that did not verify has no metrics at all.
 """
 import json
 import math
 
 # Metrics where more is better; all others are costs.
 MORE_IS_BETTER = {"bytes_per_second"}
-METRICS = {"one_way_ns", "one_way_p99_ns", "seconds", "bytes_per_second", "cpu_seconds_per_gb", "cpu_ns_per_message"}
+METRICS = {"one_way_ns", "one_way_p99_ns", "seconds", "bytes_per_second", "cpu_seconds_per_gb", "cpu_ns_per_message", "step_seconds",
+           "kernel_copied_percent"}
 
 PERF_SCHEMA = "sluice.perf/1"
 DEMO_SCHEMA = "sluice.demo/1"
@@ -85,6 +87,7 @@ def _from_line(line):
         "bytes_per_second": line.get("bytes_per_second"),
         "cpu_seconds_per_gb": line.get("cpu_seconds_per_gb"),
         "cpu_ns_per_message": line.get("cpu_ns_per_message"),
+        "kernel_copied_percent": line.get("kernel_copied_percent"),
     }
     return _record(identity, metrics, line.get("verified", False))
 
@@ -108,6 +111,7 @@ def _from_demo(result):
     identity = {key: result[key] for key in ("mode", "path", "workers") if key in result}
     metrics = {
         "seconds": _p50(result.get("pull_seconds") or result.get("step_seconds")),
+        "step_seconds": _p50(result.get("step_seconds")),
         "bytes_per_second": result.get("bytes_per_second"),
         "cpu_seconds_per_gb": result.get("cpu_seconds_per_gb"),
     }

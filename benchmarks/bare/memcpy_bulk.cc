@@ -11,9 +11,6 @@
 // the kernel did back with huge pages.
 #include <sys/mman.h>
 #include <unistd.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 #include <algorithm>
 #include <cinttypes>
@@ -24,6 +21,7 @@
 
 #include "benchmarks/bare/pattern.h"
 #include "benchmarks/bare/program.h"
+#include "benchmarks/bare/streaming_copy.h"
 
 namespace bare {
 namespace {
@@ -51,19 +49,6 @@ double huge_kib() {
       sum += kib;
   std::fclose(file);
   return static_cast<double>(sum);
-}
-
-// A whole number of lines; map_private() gives whole pages.
-void stream([[maybe_unused]] void* to, [[maybe_unused]] const void* from, [[maybe_unused]] size_t bytes) {
-#ifdef __SSE2__
-  auto* line = static_cast<__m128i*>(to);
-  const auto* source = static_cast<const __m128i*>(from);
-  for (size_t i = 0; i < bytes / sizeof(__m128i); ++i) _mm_stream_si128(line + i, _mm_load_si128(source + i));
-  _mm_sfence();
-#else
-  std::fprintf(stderr, "memcpy_bulk: no streaming stores on this processor\n");
-  std::exit(kExitNothingToRunOn);
-#endif
 }
 
 // The compiler must take the copy as observed, and cannot merge two of them.
@@ -96,7 +81,7 @@ int run(const Options& options) {
     const double cpu_before = process_cpu_seconds();
     const uint64_t start = now_ns();
     burn_ns(options.slow_ns);
-    streams ? stream(destination, source, options.size) : static_cast<void>(std::memcpy(destination, source, options.size));
+    streams ? copy_by_streaming(destination, source, options.size) : static_cast<void>(std::memcpy(destination, source, options.size));
     keep_copy(destination);
     const double took = static_cast<double>(now_ns() - start) * 1e-9;
     cpu += process_cpu_seconds() - cpu_before;
@@ -131,9 +116,5 @@ int main(int argc, char** argv) {
   options.size = 64u << 20;
   options.iterations = 16;
   bare::parse_or_exit(options, argc, argv);
-  if (options.mode == "streaming" && options.size % 64 != 0) {
-    std::fprintf(stderr, "memcpy_bulk: --size of mode streaming is whole lines of 64 bytes\n");
-    return bare::kExitUsage;
-  }
   return bare::run(options);
 }

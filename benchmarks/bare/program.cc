@@ -54,6 +54,9 @@ void parse_or_exit(Options& options, int argc, char** argv) {
         ->check(CLI::Range(uint64_t{128}, uint64_t{4} << 30))
         ->capture_default_str();
   }
+  if (options.buffers != 0) {
+    app.add_option("--buffers", options.buffers, "buffers that are asked for in turns")->check(CLI::Range(uint64_t{1}, uint64_t{1024}))->capture_default_str();
+  }
   // Group "" hides a flag from --help: these two test the benchmark itself.
   app.add_option("--slow-ns", options.slow_ns)->group("");
   app.add_flag("--corrupt", options.corrupt)->group("");

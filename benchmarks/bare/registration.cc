@@ -1,142 +1,25 @@
 // Questions: what does it cost to make memory known to a device, and to take that back; and what
 // does a cache of such registrations save, by how often it has what is asked for?
 //
-// --mode mlock     mlock(2): pages stay in memory, no device knows them
-//        io_uring  a fixed buffer of an io_uring: pinned for direct access, as for a device
-//        verbs     ibv_reg_mr of the first RDMA device
+// --mode mlock, io_uring, verbs: registrar.h.
 // Without --hit-percent an iteration registers and deregisters --size bytes, and nothing is moved.
 // With it an iteration moves one of 16 buffers of --size bytes by a copy, the fastest transfer there is. In
 // so many cases of a hundred its registration is there; else another is let go for it and it is
 // registered. Both are of this same buffer, so that all shares of hits touch the same memory in the
 // same order and differ in nothing but what registering costs.
-#include <infiniband/verbs.h>
-#include <linux/io_uring.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include <array>
-#include <cerrno>
-#include <cinttypes>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
 
 #include "benchmarks/bare/pattern.h"
 #include "benchmarks/bare/program.h"
+#include "benchmarks/bare/registrar.h"
 
 namespace bare {
 namespace {
 
 constexpr size_t kRegistered = 16;
-
-[[noreturn]] void nothing_to_run_on(const char* why) {
-  std::fprintf(stderr, "registration: %s\n", why);
-  std::exit(kExitNothingToRunOn);
-}
-
-// One way to register, with a place for each buffer that is.
-class Registrar {
- public:
-  virtual ~Registrar() = default;
-  virtual void take(size_t place, void* memory, size_t bytes) = 0;
-  virtual void let_go(size_t place) = 0;
-  // The field of /proc/self/status that says how much is pinned (proc(5)).
-  virtual const char* field() const { return "VmPin:"; }
-};
-
-class Mlock final : public Registrar {
- public:
-  void take(size_t place, void* memory, size_t bytes) override {
-    if (mlock(memory, bytes) != 0) nothing_to_run_on("mlock is refused: ulimit -l is too small");
-    of_[place] = {memory, bytes};
-  }
-  void let_go(size_t place) override {
-    if (munlock(of_[place].iov_base, of_[place].iov_len) != 0) die("munlock");
-  }
-  const char* field() const override { return "VmLck:"; }
-
- private:
-  std::array<iovec, kRegistered> of_{};
-};
-
-// A ring for each place: its buffers come and go together. Nothing is ever submitted.
-class FixedBuffers final : public Registrar {
- public:
-  FixedBuffers() {
-    for (int& ring : rings_) {
-      io_uring_params parameters{};
-      ring = static_cast<int>(syscall(SYS_io_uring_setup, 1, &parameters));
-      if (ring < 0) nothing_to_run_on("no io_uring: sysctl kernel.io_uring_disabled, or a filter of system calls");
-    }
-  }
-  void take(size_t place, void* memory, size_t bytes) override {
-    iovec segment{memory, bytes};
-    if (syscall(SYS_io_uring_register, rings_[place], IORING_REGISTER_BUFFERS, &segment, 1) != 0) die("IORING_REGISTER_BUFFERS (ulimit -l)");
-  }
-  void let_go(size_t place) override {
-    if (syscall(SYS_io_uring_register, rings_[place], IORING_UNREGISTER_BUFFERS, nullptr, 0) != 0) die("IORING_UNREGISTER_BUFFERS");
-  }
-
- private:
-  std::array<int, kRegistered> rings_{};
-};
-
-class Verbs final : public Registrar {
- public:
-  Verbs() {
-    ibv_device** devices = ibv_get_device_list(nullptr);
-    if (devices == nullptr || devices[0] == nullptr) nothing_to_run_on("no RDMA device (a guest has one: sluice lab run -- COMMAND)");
-    context_ = ibv_open_device(devices[0]);
-    ibv_free_device_list(devices);
-    if (context_ == nullptr) die("ibv_open_device");
-    domain_ = ibv_alloc_pd(context_);
-    if (domain_ == nullptr) die("ibv_alloc_pd");
-  }
-  void take(size_t place, void* memory, size_t bytes) override {
-    of_[place] = ibv_reg_mr(domain_, memory, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
-    if (of_[place] == nullptr) die("ibv_reg_mr (ulimit -l)");
-  }
-  void let_go(size_t place) override {
-    errno = ibv_dereg_mr(of_[place]);
-    if (errno != 0) die("ibv_dereg_mr");
-  }
-
- private:
-  ibv_context* context_;
-  ibv_pd* domain_;
-  std::array<ibv_mr*, kRegistered> of_{};
-};
-
-std::unique_ptr<Registrar> registrar_of(const std::string& mode) {
-  if (mode == "mlock") return std::make_unique<Mlock>();
-  if (mode == "io_uring") return std::make_unique<FixedBuffers>();
-  return std::make_unique<Verbs>();
-}
-
-uint64_t pinned_kib(const char* field) {
-  FILE* file = std::fopen("/proc/self/status", "r");
-  if (file == nullptr) die("/proc/self/status");
-  char line[256];
-  uint64_t kib = 0;
-  while (std::fgets(line, sizeof line, file) != nullptr) {
-    if (std::strncmp(line, field, std::strlen(field)) == 0) std::sscanf(line + std::strlen(field), "%" SCNu64, &kib);
-  }
-  std::fclose(file);
-  return kib;
-}
-
-// What is registered must be held by the kernel, or the figure is of nothing.
-bool holds_pages(Registrar& registrar, void* memory, size_t bytes) {
-  const uint64_t before = pinned_kib(registrar.field());
-  registrar.take(0, memory, bytes);
-  const uint64_t after = pinned_kib(registrar.field());
-  registrar.let_go(0);
-  return after > before;
-}
 
 int report(const Options& options, Samples& seconds, double total, double cpu, uint64_t registrations) {
   seconds.sort();
@@ -212,7 +95,7 @@ int move_by_cache(const Options& options, Registrar& registrar) {
 int run(const Options& options) {
   if (!pin_to_cpu(0)) die("sched_setaffinity");
   alarm(static_cast<unsigned>(options.limit_seconds));
-  const std::unique_ptr<Registrar> registrar = registrar_of(options.mode);
+  const std::unique_ptr<Registrar> registrar = registrar_of(options.mode, kRegistered);
   return options.hit_percent == kNoHitPercent ? register_and_let_go(options, *registrar) : move_by_cache(options, *registrar);
 }
 

@@ -1,0 +1,215 @@
+// Question: from which size on does it pay to let the kernel send from the caller's own pages
+// (MSG_ZEROCOPY), and did it not copy them all the same?
+//
+// --mode copied    send(2): the kernel copies into its own memory
+//        zerocopy  MSG_ZEROCOPY: it takes references to the pages and says on the socket's error queue when it has
+//                  let go of them (Documentation/networking/msg_zerocopy.rst); a buffer is written again only then
+//
+// Both send from the same buffers in turns. A device that has to look at the bytes makes the kernel copy
+// late (the loopback device and veth do: the receiver is here): the notification then says
+// SO_EE_CODE_ZEROCOPY_COPIED, and `kernel_copied_percent` is the share of those.
+#include <time.h>  // before errqueue.h, which needs it and does not say so
+
+#include <linux/errqueue.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "benchmarks/bare/pattern.h"
+#include "benchmarks/bare/program.h"
+#include "benchmarks/bare/sockets.h"
+
+namespace bare {
+namespace {
+
+// A timed window moves at least this much (stream_bulk.cc), from so many bytes of buffers: more than the second-level cache.
+constexpr uint64_t kWindowBytes = 64u << 20;
+constexpr uint64_t kBufferBytes = 16u << 20;
+// At least so many: the first meets cold memory.
+constexpr uint64_t kLeastWindows = 4;
+
+struct Shared {
+  uint64_t notifications = 0, copied = 0;
+};
+
+struct Plan {
+  explicit Plan(const Options& options)
+      : messages(std::clamp<uint64_t>(kWindowBytes / options.size, 1, 1u << 14)), windows(std::max<uint64_t>(options.iterations / messages, kLeastWindows)), buffers(std::clamp<uint64_t>(kBufferBytes / options.size, 2, 256)) {}
+  uint64_t messages, windows, buffers;
+};
+
+// What the kernel says on the socket's error queue about the pages that it was lent.
+class Lender {
+ public:
+  Lender(int socket, Shared& shared) : socket_(socket), shared_(shared) {
+    const int yes = 1;
+    if (setsockopt(socket, SOL_SOCKET, SO_ZEROCOPY, &yes, sizeof yes) != 0) die("SO_ZEROCOPY");
+  }
+  void send_whole(const unsigned char* data, size_t bytes) {
+    for (size_t sent = 0; sent < bytes;) {
+      const ssize_t more = ::send(socket_, data + sent, bytes - sent, MSG_ZEROCOPY);
+      if (more > 0) {
+        sent += static_cast<size_t>(more);
+        ++lent_;
+      } else if (errno == ENOBUFS) {  // too many notifications are due (optmem_max), or too many pages pinned (ulimit -l)
+        if (lent_ == returned_) refused();
+        wait_for(returned_ + 1);
+      } else {
+        die("send, MSG_ZEROCOPY");
+      }
+    }
+  }
+  // One notification for each call that sent something, in the order of TCP's acknowledgements.
+  uint64_t lent() const { return lent_; }
+  void wait_for(uint64_t returned) {
+    while (returned_ < returned) {
+      pollfd errors{socket_, 0, 0};  // POLLERR is always told
+      if (poll(&errors, 1, -1) < 0) die("poll");
+      take_notifications();
+    }
+  }
+
+ private:
+  [[noreturn]] static void refused() {
+    std::fprintf(stderr, "tcp_zerocopy: the kernel lends no page: ulimit -l, or net.core.optmem_max\n");
+    std::_Exit(kExitNothingToRunOn);
+  }
+  void take_notifications() {
+    alignas(cmsghdr) std::array<char, 128> control;
+    msghdr message{};
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    if (recvmsg(socket_, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) {
+      if (errno != EAGAIN) die("recvmsg, MSG_ERRQUEUE");
+      return;
+    }
+    for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr; each = CMSG_NXTHDR(&message, each)) {
+      sock_extended_err said;
+      std::memcpy(&said, CMSG_DATA(each), sizeof said);
+      if (said.ee_origin != SO_EE_ORIGIN_ZEROCOPY || said.ee_errno != 0) die("an error on the error queue");
+      const uint64_t calls = uint64_t{said.ee_data} - said.ee_info + 1;
+      returned_ += calls;
+      shared_.notifications += calls;
+      if ((said.ee_code & SO_EE_CODE_ZEROCOPY_COPIED) != 0) shared_.copied += calls;
+    }
+  }
+  int socket_;
+  Shared& shared_;
+  uint64_t lent_ = 0, returned_ = 0;
+};
+
+void send_windows(const Options& options, const Plan& plan, int socket, Lender* lender, PeerReport& report) {
+  auto* memory = static_cast<unsigned char*>(map_private(plan.buffers * options.size));
+  std::vector<uint64_t> free_after(plan.buffers, 0);  // the notification that gives a buffer back
+  const size_t stamp = std::min<size_t>(options.size, sizeof(uint32_t));
+  for (uint64_t window = 0; window < plan.windows; ++window) {
+    for (uint64_t i = 0; i < plan.buffers; ++i) fill_pattern(memory + i * options.size, options.size, static_cast<uint32_t>(window));
+    if (options.corrupt) flip_one_bit(memory + (plan.messages - 1) % plan.buffers * options.size, options.size);
+    unsigned char go;
+    read_all(socket, &go, 1);
+    const double cpu_before = process_cpu_seconds();
+    for (uint64_t message = 0; message < plan.messages; ++message) {
+      burn_ns(options.slow_ns);
+      const uint64_t place = message % plan.buffers;
+      unsigned char* payload = memory + place * options.size;
+      if (lender != nullptr) lender->wait_for(free_after[place]);
+      const auto number = static_cast<uint32_t>(window * plan.messages + message);
+      std::memcpy(payload, &number, stamp);
+      if (lender != nullptr) {
+        lender->send_whole(payload, options.size);
+        free_after[place] = lender->lent();
+      } else {
+        write_all(socket, payload, options.size);
+      }
+    }
+    if (lender != nullptr) lender->wait_for(lender->lent());
+    report.cpu_seconds += process_cpu_seconds() - cpu_before;
+  }
+  write_all(socket, "", 1);  // the report is complete
+}
+
+int print(const Options& options, Samples& seconds, double total, double cpu, const Shared& shared) {
+  seconds.sort();
+  const double bytes = static_cast<double>(options.iterations * options.size);
+  JsonLine line(options);
+  line.raw("seconds", seconds.json()).number("bytes_per_second", bytes / total).number("cpu_seconds", cpu).number("cpu_seconds_per_gb", cpu / (bytes * 1e-9));
+  if (shared.notifications != 0) {
+    line.number("notifications", static_cast<double>(shared.notifications))
+        .number("kernel_copied_percent", 100 * static_cast<double>(shared.copied) / static_cast<double>(shared.notifications));
+  }
+  return line.print_verified();
+}
+
+int receive_windows(const Options& options, const Plan& plan, int socket, const Shared& shared, const PeerReport& report) {
+  auto* payload = static_cast<unsigned char*>(map_private(options.size));
+  const size_t stamp = std::min<size_t>(options.size, sizeof(uint32_t));
+  Samples seconds;
+  uint64_t wrong = 0;
+  double total = 0, cpu = 0;
+  for (uint64_t window = 0; window < plan.windows; ++window) {
+    const double cpu_before = process_cpu_seconds();
+    const uint64_t start = now_ns();
+    write_all(socket, "", 1);
+    for (uint64_t message = 0; message < plan.messages; ++message) {
+      read_all(socket, payload, options.size);
+      const auto number = static_cast<uint32_t>(window * plan.messages + message);
+      wrong += std::memcmp(payload, &number, stamp) != 0 ? 1 : 0;
+    }
+    const double took = static_cast<double>(now_ns() - start) * 1e-9;
+    cpu += process_cpu_seconds() - cpu_before;
+    // The last one whole; the stamp of all was looked at as they came.
+    const uint32_t first = pattern_word(0, static_cast<uint32_t>(window));
+    std::memcpy(payload, &first, stamp);
+    wrong += count_mismatches(payload, options.size, static_cast<uint32_t>(window));
+    std::memset(payload, 0, options.size);
+    seconds.add(took / static_cast<double>(plan.messages));
+    total += took;
+  }
+  unsigned char reported;
+  read_all(socket, &reported, 1);
+  if (wrong != 0) return refuse(options, std::to_string(wrong) + " wrong words");
+  return print(options, seconds, total, cpu + report.cpu_seconds, shared);
+}
+
+int run(Options options) {
+  const Plan plan(options);
+  options.iterations = plan.windows * plan.messages;
+  auto* shared = new (map_shared(sizeof(Shared))) Shared;
+  const SocketPair pair = connected_pair(Family::kTcp);
+  return run_pair(
+      options,
+      [&](PeerReport& report) {
+        const int socket = keep(pair, true);
+        if (options.mode == "zerocopy") {
+          Lender lender(socket, *shared);
+          send_windows(options, plan, socket, &lender, report);
+        } else {
+          send_windows(options, plan, socket, nullptr, report);
+        }
+        return 0;
+      },
+      [&](const PeerReport& report) { return receive_windows(options, plan, keep(pair, false), *shared, report); });
+}
+
+}  // namespace
+}  // namespace bare
+
+int main(int argc, char** argv) {
+  bare::Options options;
+  options.name = "tcp_zerocopy";
+  options.size = 1u << 20;
+  options.iterations = 256;
+  options.modes = {"copied", "zerocopy"};
+  options.mode = "zerocopy";
+  bare::parse_or_exit(options, argc, argv);
+  return bare::run(options);
+}
