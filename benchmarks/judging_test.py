@@ -72,6 +72,13 @@ class Interval(unittest.TestCase):
             self.assertEqual(judging.interval(list(range(1, rounds + 1))), ranks + ("order",))
         self.assertEqual(judging.interval([3, 1, 2]), (1, 3, "spread"))
 
+    def test_covers_exactly_95_percent_or_more_with_any_number_of_rounds(self):
+        # How many of n values lie below their true median is binomial: the ranks alone say how often they enclose it.
+        for rounds in range(7, 62):
+            low, high, _ = judging.interval(list(range(1, rounds + 1)))
+            covered = sum(math.comb(rounds, below) for below in range(math.floor(low), math.ceil(high))) / 2 ** rounds
+            self.assertGreaterEqual(covered, 0.95, rounds)
+
     def test_of_rounds_without_any_scatter_is_a_point(self):
         for rounds in (1, 7, 21):
             self.assertEqual(judging.interval([2.0] * rounds)[:2], (2.0, 2.0))
