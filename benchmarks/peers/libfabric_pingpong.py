@@ -32,7 +32,9 @@ def ping_pong(options, iterations, check):
 
 def microseconds_per_transfer(output):
     lines = [line.split() for line in output.splitlines() if line.strip()]
-    header = next(i for i, cells in enumerate(lines) if "usec/xfer" in cells)
+    header = next((i for i, cells in enumerate(lines) if "usec/xfer" in cells), None)
+    if header is None or header + 1 >= len(lines):
+        raise SystemExit(f"no figures in:\n{output}")
     return float(lines[header + 1][lines[header].index("usec/xfer")])
 
 

@@ -39,6 +39,16 @@ def row_of(output, size):
     raise SystemExit(f"no line of {size} bytes in:\n{output}")
 
 
+def figures(cells, latency):
+    """{"one_way_ns"} or {"bytes_per_second"} of the cells of a row."""
+    if not all(math.isfinite(cell) for cell in cells) or cells[3] == 0:
+        raise SystemExit(f"perftest counts cycles of a clock whose rate it takes from /proc/cpuinfo, which does not say it here: {cells}")
+    if latency:
+        # bytes, iterations, min, max, typical (the median), average, ...; by duration: bytes, iterations, average, tps
+        return {"one_way_ns": {"p50": (cells[4] if len(cells) > 4 else cells[2]) * 1e3}}
+    return {"bytes_per_second": cells[3] * (1 << 20)}
+
+
 def main():
     options = parse_arguments()
     program = "ib_" + options.test
@@ -52,17 +62,7 @@ def main():
     flags += ["-l", str(options.post_list)] if options.post_list else []
     flags += ["-e"] if options.events else []
     output = pair.run_pair([program] + flags, [program] + flags + [options.address], port, {}, options.limit_seconds)
-    cells = row_of(output, options.size)
-    figures = {"name": program, "mode": options.device, "size_bytes": options.size, "verified": "unchecked"}
-    if not all(math.isfinite(cell) for cell in cells) or cells[3] == 0:
-        raise SystemExit(f"{program} counts cycles of a clock whose rate it takes from /proc/cpuinfo, which does not say it here: {cells}")
-    if latency:
-        # bytes, iterations, min, max, typical (the median), average, ...; by duration: bytes, iterations, average, tps
-        usec = cells[4] if len(cells) > 4 else cells[2]
-        figures["one_way_ns"] = {"p50": usec * 1e3}
-    else:
-        figures["bytes_per_second"] = cells[3] * (1 << 20)
-    pair.print_line(**figures)
+    pair.print_line(name=program, mode=options.device, size_bytes=options.size, verified="unchecked", **figures(row_of(output, options.size), latency))
 
 
 if __name__ == "__main__":

@@ -31,8 +31,18 @@ def parse_arguments():
 def last_csv_row(output):
     """ucx_perftest -f -v prints a header and one row, among possible warnings."""
     lines = [line.strip().lstrip("#").split(",") for line in output.splitlines() if "," in line]
-    header = next(i for i, cells in enumerate(lines) if cells[0].strip() == "iterations")
+    header = next((i for i, cells in enumerate(lines) if cells[0].strip() == "iterations"), None)
+    if header is None or header + 1 >= len(lines):
+        raise SystemExit(f"no figures in:\n{output}")
     return {name.strip(): float(cell) for name, cell in zip(lines[header], lines[header + 1])}
+
+
+def figures(row, test, size):
+    """Of a latency test half round trips, of another the time of one message."""
+    rate = row["overall_bw"] * MIB
+    if test.endswith("lat"):
+        return {"bytes_per_second": rate, "one_way_ns": {"p50": row["50.0_percentile_lat"] * 1e3, "mean": row["overall_lat"] * 1e3}}
+    return {"bytes_per_second": rate, "seconds": {"p50": size / rate}}
 
 
 def main():
@@ -50,16 +60,8 @@ def main():
         client += ["-x", options.transport, "-d", device]
     output = pair.run_pair(["ucx_perftest", "-p", str(port), "-c", "0"], client, port, environment,
                            options.limit_seconds)
-    row = last_csv_row(output)
-    fields = {"name": f"ucx_{options.test}", "mode": options.transport, "size_bytes": options.size,
-              "iterations": options.iterations,
-              "bytes_per_second": row["overall_bw"] * MIB}
-    if options.test.endswith("lat"):
-        fields["one_way_ns"] = {"p50": row["50.0_percentile_lat"] * 1e3,
-                                "mean": row["overall_lat"] * 1e3}
-    else:
-        fields["seconds"] = {"p50": options.size / fields["bytes_per_second"]}
-    pair.print_line(**fields, verified="unchecked")
+    pair.print_line(name=f"ucx_{options.test}", mode=options.transport, size_bytes=options.size, iterations=options.iterations,
+                    verified="unchecked", **figures(last_csv_row(output), options.test, options.size))
 
 
 if __name__ == "__main__":
