@@ -12,6 +12,7 @@
 #include "tools/dump/dump_command.h"
 #include "tools/info/info_command.h"
 #include "tools/lab/lab_command.h"
+#include "tools/perf/nearest.h"
 #include "tools/perf/perf_command.h"
 #include "tools/perf/personality.h"
 #include "tools/tune/tune_command.h"
@@ -70,7 +71,9 @@ int main(int argc, char** argv) {
   app.add_subcommand("version", "print the version")->callback([] { fmt::print("sluice {}\n", sluice::tools::kVersion); });
   std::vector<std::string> commands = names_of_commands(app);
   if (arguments.size() > 1 && !arguments[1].starts_with('-') && std::find(commands.begin(), commands.end(), arguments[1]) == commands.end()) {
-    fmt::print(stderr, "sluice: COMMAND: '{}' is none of {}; example: sluice info\n", arguments[1], fmt::join(commands, " "));
+    std::string meant = sluice::tools::nearest(arguments[1], commands);
+    fmt::print(stderr, "sluice: COMMAND: '{}' is none of {}{}; example: sluice info\n", arguments[1], fmt::join(commands, " "),
+               meant.empty() ? "" : "; did you mean " + meant + "?");
     return kExitUsage;
   }
   try {

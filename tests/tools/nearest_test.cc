@@ -16,6 +16,11 @@ TEST_CASE("a letter changed, left out, added or swapped still names the flag", "
 
 TEST_CASE("what a flag begins with names it", "[nearest]") { CHECK(nearest("--tr", kFlags) == "--transport"); }
 
+TEST_CASE("a flag's name that goes on names it, whatever else has more letters in common", "[nearest]") {
+  CHECK(nearest("--iterations", {"--duration", "--iters"}) == "--iters");
+  CHECK(nearest("--sizes", {"--sides", "--size"}) == "--size");
+}
+
 TEST_CASE("what is far from all names none", "[nearest]") {
   CHECK(nearest("--wholly-other", kFlags).empty());
   CHECK(nearest("", kFlags).empty());

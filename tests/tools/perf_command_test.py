@@ -54,7 +54,11 @@ class Usage(command.CommandTest):
             ("--all", "atomic_bw", ["perf", "atomic_bw", "--self", "-a"]),
             ("--json", "/nowhere/x", ["perf", "send_lat", "--self", "--json", "/nowhere/x"]),
             ("--bogus", "", ["perf", "send_lat", "--self", "--bogus"]),
-            ("COMMAND", "prf", ["prf"]),
+            ("COMMAND", "did you mean perf?", ["prf"]),
+            ("TEST", "did you mean send_lat?", ["perf", "send-lat", "--self"]),
+            ("--transport", "did you mean shm?", ["perf", "send_lat", "--self", "--transport", "shmm"]),
+            ("--iterations", "did you mean --iters?", ["perf", "send_lat", "--self", "--iterations", "5"]),
+            ("--size", "4KB", ["perf", "send_lat", "--self", "-s", "4KB"]),
         ]
         for flag, value, arguments in cases:
             with self.subTest(arguments=arguments):
@@ -115,6 +119,10 @@ class Results(command.CommandTest):
         self.assertTrue(header.startswith(" #bytes "))
         self.assertRegex(row, r"^ 4096 +20 +\d")
         self.assertNotIn("\x1b", done.stdout + done.stderr)
+
+    def test_a_size_may_have_its_unit_spelled_out(self):
+        [result] = self.perf("send_lat", "--self", "--transport", "shm", "-n", "10", "-s", "4KiB")["results"]
+        self.assertEqual(result["size_bytes"], 4096)
 
     def test_messages_of_no_bytes_have_a_latency(self):
         for transport in ("shm", "tcp", "udp", "loopback"):

@@ -108,6 +108,15 @@ class Perturbed(command.CommandTest):
 
 
 class Refusals(command.CommandTest):
+    def test_whoever_fetched_reads_it_where_that_is_asked_for(self):
+        for test, flags in (("exchange_bw", ("--into",)), ("exchange_bw", ()), ("exchange_lat", ())):
+            with self.subTest(test=test, flags=flags):
+                [result] = self.perf(test, "--self", "--transport", "shm", "-s", "100001", "-n", "20", "--consume", *flags)["results"]
+                self.assertTrue(result["consumed"])
+        [result] = self.perf("exchange_bw", "--self", "--transport", "shm", "-s", "4K", "-n", "20")["results"]
+        self.assertFalse(result["consumed"])
+        self.assertIn("--consume", self.run_command("perf", "send_bw", "--self", "--consume", expect=2).stderr)
+
     def test_what_no_test_or_end_can_do_is_refused_before_anything_is_opened(self):
         for flag, value, arguments in (
                 ("--perturb", "x", ["send_lat", "--self", "--perturb", "x"]),

@@ -55,7 +55,7 @@ class AtomicTarget final : public Workload {
 
 class AtomicInitiator final : public Steps {
  public:
-  AtomicInitiator(const Side& side, const Load& load) : Steps(side, load), window_(load.depth, load.test->latency ? &pauses_ : nullptr), slots_(load.depth) {}
+  AtomicInitiator(const Side& side, const Load& load) : Steps(side, load), window_(load.depth, load.test->latency ? &pauses_ : nullptr, load.post_list), slots_(load.depth) {}
 
   Result<Json> prepare() override {
     for (uint32_t slot = 0; slot < load_.depth; ++slot) {

@@ -1,5 +1,6 @@
 // The client's side of a run: plans rounds, times them, and adds up both sides' figures.
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <utility>
 
@@ -32,6 +33,12 @@ uint64_t check_iterations(const Load& load) {
   if (load.test->verb == Verb::kExchange) return load.tensors;  // all: the checks touch every page, too
   if (!load.test->latency) return uint64_t{load.depth} * load.qps;
   return std::clamp<uint64_t>(kCheckBytes / std::max<uint64_t>(load.size_bytes, 1), 1, 64);
+}
+
+std::string one_decimal(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f", value);
+  return text;
 }
 
 struct SideFigures {
@@ -153,10 +160,12 @@ class Client {
   Status measure(uint64_t size, Measurement& m) {
     m.load = make_load(*perf_.test, size, perf_.tx_depth, perf_.qps);
     m.load.into = perf_.into;
+    m.load.consume = perf_.consume;
     m.load.verify = perf_.verify;
     m.load.corrupt = perf_.corrupt;
     m.load.compare = perf_.compare;
     m.load.bidirectional = perf_.bidirectional;
+    m.load.post_list = std::min(perf_.post_list, m.load.depth);
     m.load.seed = mixed(static_cast<uint64_t>(sluice::now().time_since_epoch().count()));
     m.load.cold = perf_.cold;
     m.load.source_offset = perf_.source_offset;
@@ -220,8 +229,12 @@ class Client {
       request["size"] = part.size_bytes;
       request["depth"] = part.depth;
       request["tensors"] = part.tensors;
+      // What the server would have no part in is not asked of it: one of an older version follows, too.
+      bool server_fetches = part.test->verb == Verb::kExchange && part.test->latency, server_posts = part.bidirectional;
       request["flags"] = (part.into ? 1u : 0u) | (part.verify ? 2u : 0u) | (part.corrupt ? 4u : 0u) | (part.compare ? 8u : 0u) | (part.bidirectional ? 16u : 0u) |
-                         (part.cold ? 32u : 0u) | (part.source_offset ? 64u : 0u) | (part.destination_offset ? 128u : 0u);
+                         (part.cold ? 32u : 0u) | (part.source_offset ? 64u : 0u) | (part.destination_offset ? 128u : 0u) |
+                         (server_fetches && part.consume ? 256u : 0u) | (server_posts && part.post_list > 1 ? 512u : 0u);
+      if (server_posts && part.post_list > 1) request["post_list"] = part.post_list;
       if (part.source_offset) request["source_offset"] = *part.source_offset;
       if (part.destination_offset) request["destination_offset"] = *part.destination_offset;
       request["seed"] = part.seed;
@@ -310,7 +323,7 @@ class Client {
   // What follows from all runs of a size together.
   Status finish(Samples& samples, const std::vector<uint64_t>& before, uint64_t paused_before, double per_iteration, Measurement& m) {
     if (m.repeated && !m.repeated->reached) {
-      out_.warnings.push_back("--confidence: " + readable_size(m.load.size_bytes) + ": known to " + std::to_string(m.repeated->interval.half_width_percent()) + " % after " +
+      out_.warnings.push_back("--confidence: " + readable_size(m.load.size_bytes) + ": known to " + one_decimal(m.repeated->interval.half_width_percent()) + " % after " +
                               std::to_string(m.repeated->values.size()) + " runs");
     }
     m.bytes_by_qp = stripes_.bytes_carried();

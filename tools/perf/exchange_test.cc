@@ -96,17 +96,29 @@ class ExchangeWorkload : public Workload {
     StepWord expected = word(step, producer);
     verdict_.verified_bytes += expected.length;
     if (!expected.matches(data)) verdict_.mismatched_bytes += expected.length;
+    if (load_.consume) consume(data);
     if (round.mode != Round::Mode::kTouch) return;
     for (uint64_t at = 0; at < load_.size_bytes; at += 4096) (void)*static_cast<const volatile std::byte*>(data + at);
+  }
+  // A load from every cache line: what a program that computes with the tensor pays at least.
+  void consume(const std::byte* data) {
+    uint64_t sum = 0;
+    for (uint64_t at = 0; at < load_.size_bytes; at += kLineBytes) sum += static_cast<uint64_t>(data[at]);
+    consumed_ = sum;
   }
   // Both directions have words of their own.
   StepWord word(uint64_t step, Role producer) const {
     return step_word(producer == Role::kClient ? load_.seed : ~load_.seed, step, load_.size_bytes);
   }
 
+  static constexpr uint64_t kLineBytes = 64;
+
   Exchange exchange_;
   Rotation rotation_;
   Tensor next_;
+
+ private:
+  volatile uint64_t consumed_ = 0;  // so that nobody can leave the reading out
 };
 
 class ExchangeLatency final : public ExchangeWorkload {

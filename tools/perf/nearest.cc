@@ -6,6 +6,9 @@
 namespace sluice::tools {
 namespace {
 
+// Letters that two words must begin with, dashes counted, to be told from chance.
+constexpr size_t kTelling = 5;
+
 // Levenshtein's distance, one row at a time.
 size_t distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
@@ -22,17 +25,25 @@ size_t distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
+// Letters that both begin with.
+size_t common_beginning(const std::string& a, const std::string& b) {
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
 }  // namespace
 
 std::string nearest(const std::string& wanted, const std::vector<std::string>& known) {
   std::string best;
-  size_t least = wanted.size() / 2 + 1;
+  size_t least = wanted.size() / 2 + 1, begun = 0;
   for (const std::string& word : known) {
-    size_t steps = distance(wanted, word);
-    // What was begun and not ended is near, however much is missing.
-    if (wanted.size() > 1 && word.starts_with(wanted)) steps = std::min<size_t>(steps, 1);
-    if (steps >= least) continue;
+    size_t steps = distance(wanted, word), same = common_beginning(wanted, word);
+    // What was begun and not ended is near, however much is missing; and so is what goes on: --iterations for --iters.
+    bool begins = wanted.size() > 1 && word.starts_with(wanted);
+    bool goes_on = same + 1 >= word.size() && same >= kTelling;
+    if (begins || goes_on) steps = std::min<size_t>(steps, 1);
+    if (steps > least || (steps == least && (best.empty() || same <= begun))) continue;
     least = steps;
+    begun = same;
     best = word;
   }
   return best;

@@ -145,7 +145,7 @@ class PassiveTarget final : public Workload {
 // content stays the same through a round.
 class Initiator final : public Steps {
  public:
-  Initiator(const Side& side, const Load& load) : Steps(side, load), window_(load.depth, load.test->latency ? &pauses_ : nullptr), sources_(load.depth), tensors_(load.depth) {}
+  Initiator(const Side& side, const Load& load) : Steps(side, load), window_(load.depth, load.test->latency ? &pauses_ : nullptr, load.post_list), sources_(load.depth), tensors_(load.depth) {}
 
   Result<Json> prepare() override {
     for (uint32_t slot = 0; slot < load_.depth; ++slot) {

@@ -162,7 +162,7 @@ void Output::add(const Measurement& m) {
 
 Status Output::end(const Json& document) {
   if (options_.format == Format::kJson && options_.batch_line == 0) return write_json("-", document);
-  if (options_.format == Format::kPerftest) perftest_footer();
+  if (options_.format == Format::kPerftest) perftest_footer(options_);
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return Status();
   return Status(Code::kInternal, Scope::kOperation, "perf/output", "stdout cannot be written");
 }

@@ -35,12 +35,12 @@ std::string names_of_tests() {
 void add_load_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("TEST", [&o](const std::string& text) {
     o.test = find_test(text);
-    if (o.test == nullptr) refuse("TEST", text, "is none of " + names_of_tests(), "sluice perf send_lat --self");
+    if (o.test == nullptr) refuse_word("TEST", text, names_of_tests(), "sluice perf send_lat --self");
   }, names_of_tests());
   perf.add_option("HOST", o.host, "the server's host or address; none: be the server");
   perf.add_option_function<std::string>("-s,--size", [&o](const std::string& text) {
     std::optional<uint64_t> size = text == "0" ? 0 : parse_size(text);
-    if (!size) refuse("--size", text, "is no size", "--size 64K");
+    if (!size) refuse("--size", text, "is no size: bytes, or K, M, G (KiB, MiB, GiB) of 1024", "--size 64K");
     o.sizes = {*size};
   }, "bytes of one message or tensor: 64, 4K, 1M, 1G; send_lat also 0 (default 2 for _lat, 64K for _bw; atomics have 8)");
   perf.add_flag_callback("-a,--all", [&o] {
@@ -59,6 +59,9 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("-t,--tx-depth", [&o](const std::string& text) {
     o.tx_depth = static_cast<uint32_t>(number<uint64_t>("--tx-depth", text, 1, kMostDepth, "--tx-depth 16"));
   }, "operations outstanding at once in _bw tests (default 128, at most 512 MiB of them)");
+  perf.add_option_function<std::string>("-l,--post_list", [&o](const std::string& text) {
+    o.post_list = number<uint32_t>("--post_list", text, 1, kMostDepth, "--post_list 16");
+  }, "_bw tests but exchange_bw: post so many operations at once, each time that there is room for all of them within --tx-depth (default 1)");
   perf.add_option_function<std::string>("-q,--qps,--qp", [&o](const std::string& text) {
     o.qps = number<uint32_t>("--qps", text, 1, kMostQps, "--qps 4");
   }, "_bw tests but exchange_bw: connections (queue pairs, with --transport rdma) at once, each --tx-depth deep, that share the iterations (default 1; a server follows its client)");
@@ -67,6 +70,7 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
   }, "iterations before the clock starts (default a tenth of -n, at most 1000)");
   perf.add_flag("-b,--bidirectional", o.bidirectional, "send_bw, write_bw, read_bw: in both directions at once, whose figures add up");
   perf.add_flag("--into", o.into, "exchange tests: fetch into preallocated memory");
+  perf.add_flag("--consume", o.consume, "exchange tests: whoever fetched a tensor reads all of it, in the timed part, as programs do");
   perf.add_option_function<std::string>("-A,--atomic_type", [&o](const std::string& text) {
     if (text != "CMP_AND_SWAP" && text != "FETCH_AND_ADD") refuse("--atomic_type", text, "is none of CMP_AND_SWAP FETCH_AND_ADD", "-A FETCH_AND_ADD");
     o.atomic_type = text;
@@ -77,7 +81,7 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
 
 void add_link_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("--transport", [&o](const std::string& text) {
-    if (!is_transport(text)) refuse("--transport", text, "is none of auto shm rdma kmod l2 udp tcp loopback", "--transport shm");
+    if (!is_transport(text)) refuse_word("--transport", text, "auto shm rdma kmod l2 udp tcp loopback", "--transport shm");
     o.transport = text == "verbs" ? "rdma" : text == "packet" ? "l2" : text == "module" ? "kmod" : text;  // the path's own name
   }, "auto, shm, rdma, kmod (plain Ethernet by the kernel module), l2 (by packet sockets), udp (the same frames in UDP), tcp or loopback");
   perf.add_option_function<std::string>("-p,--port", [&o](const std::string& text) {
@@ -88,7 +92,7 @@ void add_link_flags(CLI::App& perf, PerfOptions& o) {
     if (text == "adaptive") o.waiting = Waiting::kAdaptive;
     else if (text == "spin") o.waiting = Waiting::kSpin;
     else if (text == "sleep") o.waiting = Waiting::kSleep;
-    else refuse("--wait", text, "is none of adaptive spin sleep", "--wait spin");
+    else refuse_word("--wait", text, "adaptive spin sleep", "--wait spin");
   }, "how to wait: adaptive, spin or sleep");
   perf.add_flag_callback("-e,--events", [&o] { o.waiting = Waiting::kSleep; }, "the same as --wait sleep")->excludes(wait);
   perf.add_flag("--self", o.self, "run both ends, in two processes on this machine");
@@ -143,7 +147,10 @@ void check_combination(PerfOptions& o) {
   if (o.qps > 1 && !striped) refuse("--qps", std::to_string(o.qps), "is for send_bw, write_bw, read_bw and atomic_bw", "sluice perf write_bw --self --qps 4");
   if (o.bidirectional && !can_be_bidirectional(*o.test)) refuse("--bidirectional", std::string(o.test->name), "is none of send_bw, write_bw and read_bw", "sluice perf write_bw --self -b");
   if (o.sizes == std::vector<uint64_t>{0} && !may_be_empty(*o.test)) refuse("--size", "0", "is for send_lat, whose messages may be empty", "sluice perf send_lat --self -s 0");
+  if (o.post_list > 1 && !striped) refuse("--post_list", std::to_string(o.post_list), "is for send_bw, write_bw, read_bw and atomic_bw", "sluice perf write_bw --self --post_list 16");
+  if (o.tx_depth > 0 && o.post_list > o.tx_depth) refuse("--post_list", std::to_string(o.post_list), "is more than --tx-depth, " + std::to_string(o.tx_depth), "sluice perf write_bw --self --tx-depth 64 --post_list 16");
   if (o.into && o.test->verb != Verb::kExchange) refuse("--into", std::string(o.test->name), "fetches nothing", "sluice perf exchange_bw --self --into");
+  if (o.consume && o.test->verb != Verb::kExchange) refuse("--consume", std::string(o.test->name), "fetches nothing", "sluice perf exchange_bw --self --into --consume");
   if (o.transport == "l2" || o.transport == "kmod") check_interface(o);
   if (o.interval && !o.seconds) refuse("--interval", fmt::format("{:g}", *o.interval), "is of a run by --duration", "sluice perf send_bw --self -D 10 --interval 1");
   if (!o.self) {
@@ -186,6 +193,9 @@ void check_line(const BatchLine& line, const PerfOptions& all, PerfOptions& o) {
   app.parse(std::vector<std::string>(line.words.rbegin(), line.words.rend()));
   for (const char* flag : {"--format", "--json"}) {
     if (given(app, flag)) refuse(flag, line.text, "is of all lines together: give it beside --batch", "sluice perf --batch FILE --format json");
+  }
+  for (const char* flag : {"--out_json", "--out_json_file", "--output"}) {
+    if (given(app, flag)) refuse(flag, line.text, "is of a command of its own", "sluice perf --batch FILE --json all.json");
   }
   for (const char* flag : {"--percentiles", "--confidence", "--under-load"}) {
     if (all.format == Format::kCsv && given(app, flag)) refuse(flag, "csv", "has the same columns for all lines", "sluice perf --batch FILE --format json");

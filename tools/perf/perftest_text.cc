@@ -11,19 +11,6 @@ namespace {
 
 constexpr const char* kRule = "---------------------------------------------------------------------------------------\n";
 
-std::string title(const PerfOptions& options) {
-  std::string name;
-  switch (options.test->verb) {
-    case Verb::kSend: name = "Send "; break;
-    case Verb::kWrite: name = "RDMA_Write "; break;
-    case Verb::kRead: name = "RDMA_Read "; break;
-    case Verb::kAtomic: name = std::string("Atomic ") + (options.compare ? "CMP_AND_SWAP " : "FETCH_AND_ADD "); break;
-    case Verb::kExchange: break;  // perftest has none
-  }
-  if (options.bidirectional) name += "Bidirectional ";
-  return name + (options.test->latency ? "Latency " : "BW ") + "Test";
-}
-
 std::string in_capitals(std::string_view text) {
   std::string out(text);
   std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
@@ -51,16 +38,31 @@ void list_samples(const PerfOptions& options, const Measurement& m) {
 
 }  // namespace
 
+std::string perftest_title(const PerfOptions& options) {
+  std::string name;
+  switch (options.test->verb) {
+    case Verb::kSend: name = "Send "; break;
+    case Verb::kWrite: name = "RDMA_Write "; break;
+    case Verb::kRead: name = "RDMA_Read "; break;
+    case Verb::kAtomic: name = std::string("Atomic ") + (options.compare ? "CMP_AND_SWAP " : "FETCH_AND_ADD "); break;
+    case Verb::kExchange: break;  // perftest has none
+  }
+  if (options.bidirectional) name += "Bidirectional ";
+  return name + (options.test->latency ? "Latency " : "BW ") + "Test";
+}
+
 void perftest_header(const PerfOptions& options, const EndpointInfo& link) {
   const TestKind& test = *options.test;
+  if (options.only != PerftestOnly::kAll) return;
   bool answered = test.verb == Verb::kRead || test.verb == Verb::kAtomic;
   uint32_t depth = make_load(test, options.sizes.front(), options.tx_depth, options.qps).depth;
   std::string path(to_string(link.path.path));
-  std::printf("%s                    %s\n", kRule, title(options).c_str());
+  std::printf("%s                    %s\n", kRule, perftest_title(options).c_str());
   std::printf(" Dual-port       : OFF\t\tDevice         : %s\n", path.c_str());
   std::printf(" Number of qps   : %u\t\tTransport type : %s\n", options.qps, link.path.path == Path::kVerbs ? "IB" : in_capitals(path).c_str());
   std::printf(" Connection type : RC\t\tUsing SRQ      : OFF\n PCIe relax order: OFF\n ibv_wr* API     : OFF\n");
   std::printf(" TX depth        : %u\n", depth);
+  if (options.post_list > 1) std::printf(" Post List       : %u\n", options.post_list);
   if (!test.latency) std::printf(" CQ Moderation   : 1\n");
   std::printf(" Mtu             : 0[B]\n Link type       : Ethernet\n");
   if (answered) std::printf(" Outstand reads  : %u\n", depth);
@@ -73,6 +75,11 @@ void perftest_header(const PerfOptions& options, const EndpointInfo& link) {
 void perftest_row(const PerfOptions& options, const Measurement& m) {
   auto bytes = static_cast<unsigned long>(m.load.size_bytes), iterations = static_cast<unsigned long>(m.iterations);
   const Distribution& d = m.latency_ns;
+  if (options.only != PerftestOnly::kAll) {
+    double bandwidth = bytes_per_second(m) / (options.gigabits ? 1e9 / 8 : 1 << 20);
+    std::printf("%f\n", options.only == PerftestOnly::kLatency ? d.mean / 1e3 : options.only == PerftestOnly::kBandwidth ? bandwidth : messages_per_second(m) / 1e6);
+    return;
+  }
   if (!m.load.test->latency) {
     double average = bytes_per_second(m) / (options.gigabits ? 1e9 / 8 : 1 << 20), rate = messages_per_second(m) / 1e6;
     // Small ones get more digits, as there.
@@ -88,6 +95,8 @@ void perftest_row(const PerfOptions& options, const Measurement& m) {
   }
 }
 
-void perftest_footer() { std::printf("%s", kRule); }
+void perftest_footer(const PerfOptions& options) {
+  if (options.only == PerftestOnly::kAll) std::printf("%s", kRule);
+}
 
 }  // namespace sluice::tools

@@ -3,13 +3,17 @@
 // as with perftest's -N and -D.
 #pragma once
 
+#include <string>
+
 #include "tools/perf/run.h"
 
 namespace sluice::tools {
 
-// Banner and column heads.
+// "RDMA_Write BW Test".
+std::string perftest_title(const PerfOptions& options);
+// Banner and column heads; nothing where one number only was asked for, as with perftest's --output.
 void perftest_header(const PerfOptions& options, const EndpointInfo& link);
 void perftest_row(const PerfOptions& options, const Measurement& measurement);
-void perftest_footer();
+void perftest_footer(const PerfOptions& options);
 
 }  // namespace sluice::tools

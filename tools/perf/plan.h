@@ -50,10 +50,12 @@ struct Load {
   uint32_t tensors = 1;  // exchange: tensors each side rotates over
   uint32_t qps = 1;      // connections that do this at once, each with a window of `depth`
   bool into = false;     // exchange: fetch into preallocated memory
+  bool consume = false;  // exchange: what was fetched is read before the next
   bool verify = true;
   bool corrupt = false;  // the sender flips a byte: the check must notice
   bool compare = false;  // atomic tests: compare and swap instead of fetch and add
   bool bidirectional = false;  // bandwidth tests: both sides do it, at the same time
+  uint32_t post_list = 1;      // bandwidth tests: so many operations are posted at once, when there is room for all of them
   bool cold = false;           // buffers are in no cache when a message is sent
   std::optional<uint32_t> source_offset, destination_offset;  // from a page's beginning
   uint64_t seed = 0;
@@ -99,6 +101,9 @@ inline constexpr std::string_view kAnyAddress = "0.0.0.0";
 
 // What stdout has.
 enum class Format : uint8_t { kText, kPerftest, kJson, kNdjson, kCsv };
+
+// perftest's --output: its table, or one number of each size.
+enum class PerftestOnly : uint8_t { kAll, kBandwidth, kMessageRate, kLatency };
 
 // A flag that perftest's scripts give and that has no effect here.
 struct Unhonoured {
@@ -147,12 +152,15 @@ struct PerfOptions {
   std::optional<FlowLoad> under_load;
   uint32_t tx_depth = 0;
   uint32_t qps = 1;  // of the client; the server follows
+  uint32_t post_list = 1;
   Format format = Format::kText;
   bool gigabits = false;    // perftest's text: Gb/s instead of MiB/s
   std::vector<Rank> percentiles;  // beside those that there are always
   bool histogram = false;
   bool system_calls = false;  // counts them, in a round of its own
   std::string json_path;    // beside what stdout has, or "-": kJson
+  std::string perftest_json_path;  // of --out_json
+  PerftestOnly only = PerftestOnly::kAll;
   std::string plot_path;    // or "-": bars on stdout
   std::string baseline_path;
   std::vector<Reference> references;    // of it, one for each size
@@ -165,6 +173,7 @@ struct PerfOptions {
   bool self = false;
   bool forever = false;
   bool into = false;
+  bool consume = false;
   bool verify = true;
   bool corrupt = false;
   std::string atomic_type;  // as perftest spells it; empty: the default

@@ -4,13 +4,24 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <type_traits>
+
+#include "tools/perf/nearest.h"
 
 namespace sluice::tools {
 
 [[noreturn]] inline void refuse(const std::string& flag, const std::string& value, const std::string& why, const std::string& example) {
   throw CLI::ValidationError(flag, "'" + value + "' " + why + "; example: " + example);
+}
+
+// Of a word that is none of `known` (which are parted by blanks): names the nearest.
+[[noreturn]] inline void refuse_word(const std::string& flag, const std::string& text, const std::string& known, const std::string& example) {
+  std::istringstream words(known);
+  std::string meant = nearest(text, {std::istream_iterator<std::string>(words), {}});
+  refuse(flag, text, "is none of " + known + (meant.empty() ? "" : "; did you mean " + meant + "?"), example);
 }
 
 template <typename T>

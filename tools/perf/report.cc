@@ -137,12 +137,16 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   out["seconds"] = m.seconds;
   out["tx_depth"] = m.load.depth;
   out["qps"] = m.load.qps;
+  if (m.load.post_list > 1) out["post_list"] = m.load.post_list;
   if (m.load.bidirectional) out["bidirectional"] = true;
   if (m.load.qps > 1) out["bytes_by_qp"] = m.bytes_by_qp;
   out["user_copied_bytes_per_byte"] = per_byte(static_cast<double>(m.copied.user), m.payload_bytes);
   out["copied_by"] = {{"client", split_by_mode(m.copied_here, m.payload_bytes)}, {"server", split_by_mode(m.copied - m.copied_here, m.payload_bytes)}};
   if (m.load.test->verb == Verb::kAtomic) out["atomic_type"] = m.load.compare ? "CMP_AND_SWAP" : "FETCH_AND_ADD";
-  if (m.load.test->verb == Verb::kExchange) out["into"] = m.load.into;
+  if (m.load.test->verb == Verb::kExchange) {
+    out["into"] = m.load.into;
+    out["consumed"] = m.load.consume;
+  }
   out["used"] = used(m);
   add_conditions(m, out);
   if (m.loaded) out["under_load"] = under_load(options, *m.loaded);

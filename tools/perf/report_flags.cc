@@ -6,6 +6,7 @@
 
 #include "tools/perf/document_file.h"
 #include "tools/perf/nearest.h"
+#include "tools/perf/perftest_json.h"
 #include "tools/perf/plot_file.h"
 #include "tools/perf/refusal.h"
 #include "tools/perf/system_calls.h"
@@ -25,7 +26,7 @@ Format parse_format(const std::string& text) {
   for (const NamedFormat& known : kFormats) {
     if (text == known.name) return known.format;
   }
-  refuse("--format", text, "is none of text perftest json ndjson csv", "--format csv");
+  refuse_word("--format", text, "text perftest json ndjson csv", "--format csv");
 }
 
 struct Known {
@@ -46,7 +47,7 @@ constexpr Known kUnhonoured[] = {
     {"--tclass", true, kByItself},            {"-L,--hop_limit", true, kByItself},
     {"-u,--qp-timeout", true, kByItself},     {"--retry_count", true, kByItself},
     {"--pkey_index", true, kByItself},        {"-r,--rx-depth", true, kByItself},
-    {"-o,--outs", true, kByItself},           {"-l,--post_list", true, kByItself},
+    {"-o,--outs", true, kByItself},           {"-X,--vector", true, kByItself},
     {"--recv_post_list", true, kByItself},    {"-Q,--cq-mod", true, kByItself},
     {"-I,--inline_size", true, kByItself},    {"-R,--rdma_cm", false, kByItself},
     {"-z,--com_rdma_cm", false, kByItself},   {"-f,--margin", true, "nothing is left out at the ends of a duration"},
@@ -54,8 +55,54 @@ constexpr Known kUnhonoured[] = {
     {"--odp", false, kByItself},              {"--use_hugepages", false, kByItself},
     {"--mr_per_qp", false, kNoPart},          {"--use-srq", false, kNoPart},
     {"--use_old_post_send", false, kNoPart},  {"--disable_pcie_relaxed", false, kNoPart},
+    {"--inline_recv", true, kByItself},       {"--dlid", true, kByAddress},
+    {"--source_ip", true, "the system's routing chooses it"},
+    {"--ipv6", false, kByAddress},            {"--force-link", true, kByAddress},
+    {"--wait_destroy", true, kNoPart},        {"-W,--report-counters", true, "what was counted is in the JSON"},
+    {"--report-both", false, "the figures are of both directions together"},
     {"--cpu_util", false, "the CPU time of both ends is in the other formats"},
 };
+
+// Flags of perftest without which something else would be measured.
+constexpr Known kRefused[] = {
+    {"-g,--mcg", false, "is multicast, which sluice has not"},
+    {"-M,--MGID", true, "is of multicast, which sluice has not"},
+    {"-O,--dualport", false, "is two ports at once; run two commands, or --qps"},
+    {"--report-per-port", false, "is of two ports at once, which sluice does not use"},
+    {"--reversed", false, "is the other direction: give the roles the other way round, or -b for both"},
+    {"--run_infinitely", false, "has no end; -D 86400 --interval 1 tells how it goes on"},
+    {"--latency_gap", true, "is a pause between messages, which --perturb makes"},
+    {"--rate_limit", true, "is a limit, which sluice has not"},
+    {"--rate_units", true, "is of a limit, which sluice has not"},
+    {"--rate_limit_type", true, "is of a limit, which sluice has not"},
+    {"--burst_size", true, "is of a limit, which sluice has not"},
+    {"--typical_pkt_size", true, "is of a limit, which sluice has not"},
+    {"--mmap", true, "is memory of a file's, which sluice does not send from"},
+    {"--mmap-offset", true, "is of memory of a file's, which sluice does not send from"},
+};
+
+void set_output(PerfOptions& o, const std::string& text) {
+  if (text == "bandwidth") o.only = PerftestOnly::kBandwidth;
+  else if (text == "message_rate") o.only = PerftestOnly::kMessageRate;
+  else if (text == "latency") o.only = PerftestOnly::kLatency;
+  else refuse_word("--output", text, "bandwidth message_rate latency", "--format perftest --output bandwidth");
+}
+
+void set_perftest_json(PerfOptions& o, const std::string& path) {
+  std::string obstacle = path == "-" ? "it is stdout, which has the table" : json_obstacle(path);
+  if (!obstacle.empty()) refuse("--out_json_file", path, "cannot be written: " + obstacle, "--out_json_file /tmp/perftest.json");
+  o.perftest_json_path = path;
+}
+
+void check_perftest_report(const PerfOptions& o, bool server) {
+  if (!o.perftest_json_path.empty() && server) refuse("--out_json", o.perftest_json_path, "has no use at a server: the client has the figures", "ib_write_bw HOST --out_json");
+  if (!o.perftest_json_path.empty() && o.test->verb == Verb::kExchange) refuse("--out_json", std::string(o.test->name), "is no test of perftest's; --json has it", "sluice perf exchange_bw --self --json /tmp/perf.json");
+  if (o.only == PerftestOnly::kAll) return;
+  const std::string example = "sluice perf write_bw --self --format perftest --output bandwidth";
+  if (o.format != Format::kPerftest) refuse("--output", "", "is of --format perftest", example);
+  if (o.test->latency != (o.only == PerftestOnly::kLatency)) refuse("--output", std::string(o.test->name), "has no such number: latency is of _lat tests, bandwidth and message_rate of _bw tests", example);
+  if (o.histogram) refuse("--output", "--histogram", "is one number only", example);
+}
 
 void set_format(PerfOptions& o, const std::string& text) { o.format = parse_format(text); }
 
@@ -162,6 +209,12 @@ void add_report_flags(CLI::App& perf, PerfOptions& o) {
     if (!obstacle.empty()) refuse("--plot", path, obstacle, "--plot /tmp/latency.svg");
     o.plot_path = path;
   }, "draw the figures over the sizes: FILE.svg (a chart), FILE.gp (a gnuplot script with the data in it), or - (bars below the table)");
+  perf.add_flag_callback("--out_json", [&o] {
+    if (o.perftest_json_path.empty()) set_perftest_json(o, kPerftestJsonName);
+  }, "write the results as perftest's JSON as well, with its keys, to perftest_out.json");
+  perf.add_option_function<std::string>("--out_json_file", [&o](const std::string& path) { set_perftest_json(o, path); }, "the same, to this file");
+  perf.add_option_function<std::string>("--output", [&o](const std::string& text) { set_output(o, text); },
+                                        "--format perftest: one number for each size and nothing else: bandwidth, message_rate or latency (the mean)");
   add_threshold_flags(perf, o);
   perf.add_flag("--strict", o.strict, "a flag that cannot be honoured here ends the run before it begins, instead of a warning");
 }
@@ -177,6 +230,15 @@ void add_unhonoured_flags(CLI::App& perf, PerfOptions& o) {
       perf.add_flag_callback(names, [&o, note] { o.unhonoured.push_back(note); }, known.why)->group(group);
     }
   }
+  for (const Known& known : kRefused) {
+    std::string names = known.names, name = names.substr(names.rfind(',') + 1), why = known.why;
+    auto refusal = [name, why](const std::string& text) { refuse(name, text, why, "sluice perf --help"); };
+    if (known.has_value) {
+      perf.add_option_function<std::string>(names, refusal, why)->group("perftest's flags that are refused");
+    } else {
+      perf.add_flag_callback(names, [name, refusal] { refusal(name); }, why)->group("perftest's flags that are refused");
+    }
+  }
   perf.add_option_function<std::string>("-c,--connection", [](const std::string& text) {
     if (text != "RC") refuse("--connection", text, "is not RC, the only one there is", "--connection RC");
   }, "RC")->group(group);
@@ -189,6 +251,7 @@ void add_unhonoured_flags(CLI::App& perf, PerfOptions& o) {
 void note_idle_flags(const CLI::App& perf, PerfOptions& o) {
   auto given = [&perf](const char* flag) { return perf.get_option(flag)->count() > 0; };
   if (given("--pin") && !o.self) o.unhonoured.push_back({"--pin", "only the processes of --self are pinned"});
+  if (given("--tx-depth") && o.test->latency && !o.under_load) o.unhonoured.push_back({"--tx-depth", "a latency test has one message under way"});
   if (given("--bind") && !o.host.empty()) o.unhonoured.push_back({"--bind", "it is where a server listens"});
 }
 
@@ -217,6 +280,7 @@ void check_report(PerfOptions& o) {
     refuse("--format", "perftest", "has no " + std::string(o.test->name), "sluice perf write_bw --self --format perftest");
   }
   check_distribution(o);
+  check_perftest_report(o, server);
   check_plot(o, server);
   check_confidence(o, server);
   check_system_calls(o, server);

@@ -14,6 +14,7 @@
 
 #include "tools/info/machine.h"
 #include "tools/perf/output.h"
+#include "tools/perf/perftest_json.h"
 #include "tools/perf/plot_file.h"
 #include "tools/perf/processes.h"
 #include "tools/perf/report.h"
@@ -142,6 +143,9 @@ int be_client(const PerfOptions& options, const DocumentSink& on_document, const
   if (on_document) on_document(document);
   if (!options.plot_path.empty()) {
     if (Status drawn = draw(options, run); !drawn.ok()) return fail(drawn);
+  }
+  if (!options.perftest_json_path.empty()) {
+    if (Status written = write_json(options.perftest_json_path, perftest_json(options, document)); !written.ok()) return fail(written);
   }
   if (options.json_path.empty()) return code;
   Status written = write_json(options.json_path, document);

@@ -106,7 +106,7 @@ class SendLatency final : public Workload, private CompletionSink {
 
 class SendBandwidth final : public Steps {
  public:
-  SendBandwidth(const Side& side, const Load& load) : Steps(side, load), sources_(load.depth), window_(load.depth) {}
+  SendBandwidth(const Side& side, const Load& load) : Steps(side, load), sources_(load.depth), window_(load.depth, nullptr, load.post_list) {}
 
   Result<Json> prepare() override {
     for (Source& each : sources_) SLUICE_RETURN_IF_ERROR(each.take(source(load_.size_bytes)));

@@ -23,13 +23,19 @@ Result<uint64_t> bounded(const Json& message, const char* name, uint64_t most) {
                 std::string("'") + name + "' of " + std::to_string(value) + " is above " + std::to_string(most));
 }
 
+// What a load may ask for, as client_run.cc puts it together.
+constexpr uint64_t kKnownFlags = 1023;
+
 Result<Load> decode_load(const Json& message, const TestKind& test) {
   Load load;
   load.test = &test;
   SLUICE_TRY(load.size_bytes, bounded(message, "size", uint64_t{1} << 40));
   SLUICE_TRY(uint64_t depth, bounded(message, "depth", 1u << 16));
   SLUICE_TRY(uint64_t tensors, bounded(message, "tensors", 1u << 17));
-  SLUICE_TRY(uint64_t flags, bounded(message, "flags", 255));
+  SLUICE_TRY(uint64_t flags, number_field(message, "flags"));
+  if (flags > kKnownFlags) {
+    return Status(Code::kUnsupported, Scope::kEndpoint, kOrigin, "the client asks for what this version does not do; run the same version on both sides");
+  }
   SLUICE_TRY(load.seed, number_field(message, "seed"));
   if ((load.size_bytes == 0 && !may_be_empty(test)) || depth == 0 || tensors == 0) {
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a load without bytes or operations");
@@ -42,6 +48,11 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
   load.compare = (flags & 8) != 0;
   load.bidirectional = (flags & 16) != 0;
   load.cold = (flags & 32) != 0;
+  load.consume = (flags & 256) != 0;
+  if ((flags & 512) != 0) {
+    SLUICE_TRY(uint64_t list, bounded(message, "post_list", depth));
+    load.post_list = static_cast<uint32_t>(std::max<uint64_t>(list, 1));
+  }
   if ((flags & 64) != 0) {
     SLUICE_TRY(load.source_offset, bounded(message, "source_offset", kPageBytes - 1));
   }

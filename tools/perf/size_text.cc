@@ -12,6 +12,7 @@ std::optional<uint64_t> parse_size(std::string_view text) {
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || value == 0 || value > kLargestSizeBytes) return std::nullopt;
   std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  if (unit.size() == 3 && unit.ends_with("iB")) unit.remove_suffix(2);
   int shift = 0;
   if (unit == "K" || unit == "k") {
     shift = 10;

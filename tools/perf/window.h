@@ -2,6 +2,7 @@
 // the next one as soon as one has ended.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -17,7 +18,9 @@ namespace sluice::tools {
 class Window final : private CompletionSink {
  public:
   // `pauses`, where there is one, is asked before each post; what it takes is in no sample.
-  explicit Window(uint32_t depth, Pauses* pauses = nullptr) : pauses_(pauses), depth_(depth), idle_(depth), posted_at_(depth), returned_(depth) {}
+  // `list`: posts come in lists of so many, each when there are slots for all of it. At most `depth`.
+  explicit Window(uint32_t depth, Pauses* pauses = nullptr, uint32_t list = 1)
+      : pauses_(pauses), depth_(depth), list_(list), idle_(depth), posted_at_(depth), returned_(depth) {}
 
   void begin(uint64_t iterations, Samples* samples) {
     samples_ = samples;
@@ -25,6 +28,7 @@ class Window final : private CompletionSink {
     completed_ = posted_ = 0;
     for (uint32_t slot = 0; slot < depth_; ++slot) idle_[slot] = slot;
     idle_first_ = 0;
+    in_list_ = 0;
     idle_last_ = depth_;
     last_ticks_ = ticks();
   }
@@ -36,6 +40,7 @@ class Window final : private CompletionSink {
   Status fill(Post&& post) {
     SLUICE_RETURN_IF_ERROR(failure_);
     while (posted_ < iterations_ && idle_first_ != idle_last_) {
+      if (in_list_ == 0 && idle_last_ - idle_first_ < std::min<uint64_t>(list_, iterations_ - posted_)) break;
       uint32_t slot = idle_[idle_first_ % depth_];
       if (pauses_ != nullptr && *pauses_) {
         pauses_->pause();
@@ -50,6 +55,7 @@ class Window final : private CompletionSink {
       posted_at_[slot] = last_ticks_;
       ++idle_first_;
       ++posted_;
+      in_list_ = (in_list_ + 1) % list_;
     }
     return Status();
   }
@@ -77,6 +83,7 @@ class Window final : private CompletionSink {
 
   Pauses* pauses_;
   uint32_t depth_;
+  uint32_t list_, in_list_ = 0;  // in_list_: posted of the one begun
   std::vector<uint32_t> idle_;  // ring of slots
   uint64_t idle_first_ = 0, idle_last_ = 0;
   std::vector<uint64_t> posted_at_;
