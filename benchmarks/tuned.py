@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
-LIMIT_SECONDS = 60  # of the probe; it takes half a second
+LIMIT_SECONDS = 60  # of the probe; it takes less than a second
 
 
 def main(arguments):

@@ -49,6 +49,17 @@ TEST_CASE("a typical time is not that of the interrupted samples, and a few samp
   CHECK(typical(samples) == 0);
 }
 
+TEST_CASE("of fixed values the fastest is taken, and the usual one where the noise is larger than the difference", "[tune]") {
+  CHECK(choose_value({{8, 30}, {32, 20}, {92, 25}}, 92) == 32);
+  CHECK(choose_value({{8, 30}, {32, 20}, {92, 20.5}}, 92) == 92);
+  CHECK(choose_value({{8, 30}, {32, 20}}, 92) == 32);
+  CHECK(choose_value({{8, 30}, {32, 0}, {92, 25}}, 92) == 92);
+  CHECK(choose_value({}, 92) == 92);
+  CHECK(costs_text({{8, 30}, {32, 20}, {92, 25}}) == "8 1.50, 32 1.00, 92 1.25");
+  CHECK(costs_text({{8, 30}, {32, 0}}).empty());
+  CHECK(costs_text({}).empty());
+}
+
 TEST_CASE("the ratios of what was measured are told", "[tune]") {
   CHECK(ratios_text({{256, 1, 1}, {1 << 10, 1, 2}, {2 << 10, 0, 1}, {4 << 20, 3, 2}}) == "256 1.00, 1K 0.50, 4M 1.50");
 }

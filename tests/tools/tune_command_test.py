@@ -69,6 +69,17 @@ class Tune(command.CommandTest):
                     self.run_here("perf", "send_bw", "--self", "--transport", transport, "-s", size, "-n", "64", "--verify",
                                   SLUICE_TUNING=setting)
 
+    def test_batches_carry_messages_of_any_size(self):
+        for frames in ("1", "7", "92"):
+            for size in ("64", "65536", "1048576"):
+                self.run_here("perf", "send_bw", "--self", "--transport", "udp", "-s", size, "-n", "40", "--verify", SLUICE_TUNING=f"l2_batch_frames={frames}")
+
+    def test_what_goes_past_the_caches_arrives_in_one_place_and_in_many(self):
+        for depth in ("1", "80"):
+            for reach in ("256K", "2M"):
+                self.run_here("perf", "exchange_bw", "--self", "--transport", "shm", "--into", "--consume", "-s", "300001", "-n", "200", "-t", depth, "--verify",
+                              SLUICE_TUNING=f"stream_copy_bytes={reach}")
+
     def test_a_place_that_cannot_be_written_is_named(self):
         done = self.run_here("tune", expect=1, SLUICE_CACHE_DIR="/proc/nowhere")
         self.assertIn("/proc/nowhere", done.stderr)

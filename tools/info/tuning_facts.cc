@@ -13,6 +13,15 @@ std::string source_name(tuning::Source source) {
   return source == tuning::Source::kProbe ? "probe" : source == tuning::Source::kEnvironment ? "environment" : "default";
 }
 
+const char* unit_name(tuning::Unit unit) {
+  switch (unit) {
+    case tuning::Unit::kBytes: return "bytes";
+    case tuning::Unit::kNanoseconds: return "ns";
+    case tuning::Unit::kFrames: return "frames";
+  }
+  return "out of range";
+}
+
 std::string text(const Json& value) { return value.get<std::string>(); }
 
 std::string origin(const Json& knob, const Json& tuning) {
@@ -32,7 +41,7 @@ Json tuning_facts(const tuning::Tuned& tuned) {
     out["thresholds"].push_back({{"name", knob.name},
                                  {"value", chosen.value},
                                  {"text", tuning::value_text(knob, chosen.value)},
-                                 {"unit", knob.bytes ? "bytes" : "ns"},
+                                 {"unit", unit_name(knob.unit)},
                                  {"least", knob.least},
                                  {"most", knob.most},
                                  {"source", source_name(chosen.source)},
@@ -51,7 +60,7 @@ void print_tuning(const Json& tuning, bool everything) {
   if (state == "read") {
     fmt::print("thresholds of {}, kept in {}\n", text(tuning["machine"]), file);
   } else if (state == "none") {
-    fmt::print("thresholds not measured here: `sluice tune` does it in half a second{}\n", file.empty() ? " (with SLUICE_CACHE_DIR or HOME set)" : "");
+    fmt::print("thresholds not measured here: `sluice tune` does it in less than a second{}\n", file.empty() ? " (with SLUICE_CACHE_DIR or HOME set)" : "");
   } else {
     fmt::print("thresholds of {}: {}; `sluice tune` measures anew\n", file.empty() ? "the file" : file, state);
   }

@@ -33,6 +33,17 @@ Choice choose_threshold(const std::vector<SizeTimes>& sizes, const std::vector<u
   return best;
 }
 
+uint64_t choose_value(const std::vector<ValueTime>& values, uint64_t usual, double indifferent) {
+  ValueTime best{.value = usual, .ns = 0};
+  double of_usual = 0;
+  for (const ValueTime& each : values) {
+    if (each.ns <= 0) return usual;
+    if (each.value == usual) of_usual = each.ns;
+    if (best.ns <= 0 || each.ns < best.ns) best = each;
+  }
+  return of_usual > 0 && of_usual <= best.ns * (1 + indifferent) ? usual : best.value;
+}
+
 uint64_t spin_budget_ns(double wake_ns) {
   constexpr double kStep = 5'000, kLeast = 10'000, kMost = 200'000, kOfWake = 2.5;
   double steps = std::round(wake_ns * kOfWake / kStep);
@@ -56,6 +67,14 @@ std::string ratios_text(const std::vector<SizeTimes>& sizes) {
                                                  : std::to_string(size.bytes);
     text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", name, size.below_ns / size.above_ns);
   }
+  return text;
+}
+
+std::string costs_text(const std::vector<ValueTime>& values) {
+  std::string text;
+  auto least = std::min_element(values.begin(), values.end(), [](const ValueTime& a, const ValueTime& b) { return a.ns < b.ns; });
+  if (least == values.end() || least->ns <= 0) return text;
+  for (const ValueTime& each : values) text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", each.value, each.ns / least->ns);
   return text;
 }
 

@@ -25,6 +25,15 @@ struct Choice {
 Choice choose_threshold(const std::vector<SizeTimes>& sizes, const std::vector<uint64_t>& candidates, bool inclusive, uint64_t usual,
                         double indifferent = 0.03);
 
+// What one fixed value costs; 0: it was not measured.
+struct ValueTime {
+  uint64_t value = 0;
+  double ns = 0;
+};
+
+// The value that takes least; `usual` where it is within `indifferent` of that, or where nothing was measured.
+uint64_t choose_value(const std::vector<ValueTime>& values, uint64_t usual, double indifferent = 0.03);
+
 // How long to poll before sleeping where waking takes `wake_ns` longer: two and a half times that, in steps of 5 us from
 // 10 to 200 us (docs/tuning.md).
 uint64_t spin_budget_ns(double wake_ns);
@@ -35,5 +44,7 @@ double typical(std::vector<double> samples);
 
 // "1K 0.62, 2K 0.70": below_ns / above_ns of each size.
 std::string ratios_text(const std::vector<SizeTimes>& sizes);
+// "16 1.20, 92 1.00": each value's time by the least. Empty where one of them was not measured.
+std::string costs_text(const std::vector<ValueTime>& values);
 
 }  // namespace sluice::tools

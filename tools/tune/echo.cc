@@ -16,6 +16,8 @@ namespace {
 constexpr Duration kPatience = std::chrono::seconds(5);
 // A message's tag: its size, and the way by which the next one comes.
 constexpr Tag kWays = 16, kStop = kWays - 1;
+// Of one Echo.
+constexpr size_t kMostWays = 8;
 
 Tag tag_of(size_t bytes, size_t next) { return bytes * kWays + next; }
 
@@ -24,13 +26,16 @@ Result<std::unique_ptr<Context>> open(const Way& way, std::shared_ptr<Arena> are
 }
 
 // Room for what is sent and received, and no more: the machine is somebody's.
-Result<std::shared_ptr<Arena>> small_arena() {
-  SLUICE_TRY(std::unique_ptr<Arena> arena, Arena::create({.limit_bytes = 16u << 20, .first_extent_bytes = 4u << 20, .receive_reserve_bytes = 1u << 20}));
+Result<std::shared_ptr<Arena>> small_arena(EchoPath path) {
+  size_t received = kMostWays * most_bytes(path);
+  SLUICE_TRY(std::unique_ptr<Arena> arena,
+             Arena::create({.limit_bytes = (8u << 20) + 4 * received, .first_extent_bytes = (2u << 20) + 2 * received, .receive_reserve_bytes = (1u << 20) + received}));
   return std::shared_ptr<Arena>(std::move(arena));
 }
 
 std::string own_address(EchoPath path) {
   if (path == EchoPath::kTcp) return "tcp://127.0.0.1:0";
+  if (path == EchoPath::kUdp) return "l2://udp/127.0.0.1:0";
   uint64_t random = 0;
   fill_random(std::as_writable_bytes(std::span(&random, 1)));
   return "shm:sluice-tune-" + std::to_string(random);
@@ -44,10 +49,10 @@ class Echo::End final : private CompletionSink {
   explicit End(std::unique_ptr<Context> context) : context_(std::move(context)) {}
 
   Context& context() { return *context_; }
-  Status begin(Endpoint endpoint) {
+  Status begin(Endpoint endpoint, size_t most) {
     endpoint_ = std::move(endpoint);
-    SLUICE_TRY(Buffer out, context_->arena().allocate(kMostBytes));
-    SLUICE_TRY(in_, context_->arena().allocate(kMostBytes, {.for_receive = true}));
+    SLUICE_TRY(Buffer out, context_->arena().allocate(most));
+    SLUICE_TRY(in_, context_->arena().allocate(most, {.for_receive = true}));
     data_ = out.data();
     whole_ = std::move(out).freeze();
     return Status();
@@ -97,7 +102,7 @@ namespace {
 // The child: answers each message by the way that it came, until it is told to stop.
 template <typename End>
 Status answer(EchoPath path, const std::vector<Way>& ways, int pipe) {
-  SLUICE_TRY(std::shared_ptr<Arena> arena, small_arena());
+  SLUICE_TRY(std::shared_ptr<Arena> arena, small_arena(path));
   std::vector<std::unique_ptr<End>> ends;
   std::vector<Listener> listeners;
   std::string addresses;
@@ -114,7 +119,7 @@ Status answer(EchoPath path, const std::vector<Way>& ways, int pipe) {
   }
   for (size_t i = 0; i < ends.size(); ++i) {
     SLUICE_TRY(Endpoint endpoint, listeners[i].accept(after(sluice::now(), kPatience)));
-    SLUICE_RETURN_IF_ERROR(ends[i]->begin(std::move(endpoint)));
+    SLUICE_RETURN_IF_ERROR(ends[i]->begin(std::move(endpoint), most_bytes(path)));
     SLUICE_RETURN_IF_ERROR(ends[i]->post_receive());
   }
   size_t current = 0;
@@ -141,7 +146,7 @@ Result<std::unique_ptr<Echo>> Echo::start(EchoPath path, const std::vector<Way>&
   SLUICE_TRY(Child child, Child::start([&](int pipe) { return answer<End>(path, ways, pipe).ok() ? 0 : 1; }));
   std::unique_ptr<Echo> echo(new Echo(std::move(child)));
   SLUICE_TRY(std::string line, echo->child_.read_line(kPatience));
-  SLUICE_TRY(std::shared_ptr<Arena> arena, small_arena());
+  SLUICE_TRY(std::shared_ptr<Arena> arena, small_arena(path));
   std::istringstream addresses(line);
   std::vector<std::unique_ptr<End>> ends;
   for (const Way& way : ways) {
@@ -150,7 +155,7 @@ Result<std::unique_ptr<Echo>> Echo::start(EchoPath path, const std::vector<Way>&
     SLUICE_TRY(std::unique_ptr<Context> context, open(way, arena));
     ends.push_back(std::make_unique<End>(std::move(context)));
     SLUICE_TRY(Endpoint endpoint, ends.back()->context().connect(address));
-    SLUICE_RETURN_IF_ERROR(ends.back()->begin(std::move(endpoint)));
+    SLUICE_RETURN_IF_ERROR(ends.back()->begin(std::move(endpoint), most_bytes(path)));
   }
   echo->ends_ = std::move(ends);
   return echo;

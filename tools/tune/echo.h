@@ -21,13 +21,14 @@ struct Way {
   Waiting waiting = Waiting::kSpin;
 };
 
-enum class EchoPath { kShm, kTcp };
+enum class EchoPath { kShm, kTcp, kUdp };  // the last: frames of l2:// in UDP
+
+// The largest message.
+constexpr size_t most_bytes(EchoPath path) { return path == EchoPath::kUdp ? 1 << 20 : 64 << 10; }
 
 class Echo {
  public:
-  static constexpr size_t kMostBytes = 64 << 10;
-
-  // Forks, so no context is open; connects once for each way. Errors: of processes, memory, connections.
+  // Forks, so no context is open; connects once for each way, of which there are eight at most. Errors: of processes, memory, connections.
   static Result<std::unique_ptr<Echo>> start(EchoPath path, const std::vector<Way>& ways);
   ~Echo();  // ends and reaps the child
 

@@ -64,7 +64,7 @@ int run(const TuneOptions& options) {
 }  // namespace
 
 void add_tune_command(CLI::App& app, int& exit_code) {
-  CLI::App* tune = app.add_subcommand("tune", "measure this machine for its thresholds (about half a second), for every program of this user");
+  CLI::App* tune = app.add_subcommand("tune", "measure this machine for its thresholds (less than a second), for every program of this user");
   auto options = std::make_shared<TuneOptions>();
   tune->add_flag("--if-needed", options->if_needed, "only where there is no measurement of this machine, or one that is refused");
   tune->add_flag("--dry-run", options->dry_run, "print what was found and keep nothing");

@@ -42,6 +42,7 @@ Status fork_error() {
 Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
     : arena_(std::move(arena)), now_(sluice::now()),
       tuning_(options.tuning.value_or(Tuning())),
+      streaming_(tuning_.stream_copy_bytes >= kNeverBytes ? StreamingRule::kNever : tuning_.stream_copy_bytes),
       longest_spin_(tuning_.spin_ns),
       waiting_(options.waiting) {
   // The machine's, not this thread's: who keeps a thread on a processor of its own is who polls to most advantage.

@@ -19,6 +19,7 @@
 #include <sluice/api/tuning.h>
 #include <sluice/base/process_mark.h>
 #include <sluice/base/result.h>
+#include <sluice/base/streaming_rule.h>
 
 namespace sluice {
 
@@ -173,6 +174,8 @@ class Context {
   Arena& arena() { return *arena_; }
   const std::shared_ptr<Arena>& shared_arena() { return arena_; }
   const Tuning& tuning() const { return tuning_; }
+  // Of the copies that this context's thread makes.
+  StreamingRule& streaming() { return streaming_; }
   Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype, const AllocateOptions& options = {}) {
     return arena_->allocate(shape, dtype, options);
   }
@@ -255,6 +258,7 @@ class Context {
   int epoll_fd_ = -1;
   uint32_t polls_since_clock_ = 0;
   Tuning tuning_;
+  StreamingRule streaming_;
   Duration longest_spin_;  // tuning_.spin_ns
   Waiting waiting_;
   bool delivering_ = false;

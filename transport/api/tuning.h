@@ -10,6 +10,9 @@ namespace sluice {
 // No message is so large: a threshold that is never reached.
 inline constexpr uint64_t kNeverBytes = uint64_t{1} << 40;
 
+// In UDP at MTU 1500 two packets' worth of 46.
+inline constexpr uint64_t kMostBatchFrames = 92;
+
 struct Tuning {
   // Largest payload that rides in the control message; above it rendezvous. Decided by the
   // sender alone: any receiver takes either.
@@ -17,8 +20,11 @@ struct Tuning {
   uint64_t tcp_eager_bytes = 16384;  // to a peer on this machine; others: 16 KiB
   // How long an adaptive wait polls before it sleeps.
   uint64_t spin_ns = 60'000;
-  // Copies out of a peer's memory of so many bytes or more go past the caches.
+  // A copy out of a peer's memory goes past the caches where so many bytes were copied since its destination was
+  // last written, itself counted, or where it never was (base/streaming_rule.h).
   uint64_t stream_copy_bytes = kNeverBytes;
+  // Frames of l2:// that go to the kernel in one call.
+  uint64_t l2_batch_frames = kMostBatchFrames;
 };
 
 }  // namespace sluice

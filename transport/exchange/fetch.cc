@@ -208,7 +208,7 @@ void Exchange::finish(FetchRecord* record, Completion&& completion) {
     bool fits = from.is_compact() && from.same_layout(record->destination.descriptor());
     if (fits) {
       size_t bytes = record->tensor.size_bytes();
-      copy_bytes(record->destination.data(), record->tensor.data(), bytes, bytes >= context_.tuning().stream_copy_bytes);
+      copy_bytes(record->destination.data(), record->tensor.data(), bytes, context_.streaming().past_caches(record->destination.data(), bytes));
       record->receipt.copied_bytes += bytes;
     } else {
       record->status = failure(Code::kInvalidArgument, quoted(record) + " is " + from.to_string() + ", the destination " +

@@ -80,7 +80,8 @@ const slp_ops Connection::Ops::kTable = {
     .frame_crc = nullptr,
 };
 
-SendingRoom::SendingRoom() : tx_(std::make_unique_for_overwrite<slp_tx[]>(kBatch)) {}
+SendingRoom::SendingRoom(size_t batch)
+    : tx_(std::make_unique_for_overwrite<slp_tx[]>(kBatch)), batch_(std::clamp<size_t>(batch, 1, kBatch)) {}
 SendingRoom::~SendingRoom() = default;
 slp_tx& SendingRoom::tx(size_t i) { return tx_[i]; }
 
@@ -246,7 +247,7 @@ bool Connection::pump(Instant now) {
   counts_.update(*slp_counters_of(session_));
   for (size_t round = 0; round < kRoundsPerPump; ++round) {
     size_t count = 0;
-    while (count < kBatch && slp_poll_tx(session_, nanoseconds(now), &room.tx(count))) {
+    while (count < room.batch() && slp_poll_tx(session_, nanoseconds(now), &room.tx(count))) {
       gather(room.tx(count), room.frames[count]);
       // What cannot be sealed is lost, and its content is sent again.
       if (!room.tx(count).sealed || seal(room.tx(count), room.frames[count], room.slot(count))) ++count;
@@ -255,7 +256,7 @@ bool Connection::pump(Instant now) {
       place_.port->carrier().send({room.frames.data(), count});
       fault_point("l2.sent");
     }
-    if (count < kBatch) return false;
+    if (count < room.batch()) return false;
   }
   return true;
 }

@@ -37,9 +37,11 @@ class Port;
 // single message does not use of it is not touched.
 class SendingRoom {
  public:
-  SendingRoom();
+  // `batch`: frames of one call, at most kBatch.
+  explicit SendingRoom(size_t batch);
   ~SendingRoom();
   slp_tx& tx(size_t i);
+  size_t batch() const { return batch_; }
   std::array<FrameOut, kBatch> frames;
   // Of sealed frames, which are copied.
   void reserve(size_t frame_bytes) {
@@ -53,6 +55,7 @@ class SendingRoom {
   std::unique_ptr<slp_tx[]> tx_;
   std::unique_ptr<uint8_t[]> memory_;
   size_t slot_bytes_ = 0;
+  size_t batch_;
 };
 
 // Whoever owns the connections of a context.

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <sluice/api/receipt.h>
+#include <sluice/api/tuning.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/result.h>
 #include <sluice/l2/packet_socket.h>
@@ -60,8 +61,8 @@ struct FrameIn {
   bool ce = false;  // the network says that there is congestion
 };
 
-// Frames to be sent in one call: in UDP at MTU 1500, two packets' worth of 46.
-inline constexpr size_t kBatch = 92;
+// Most frames to be sent in one call; Tuning::l2_batch_frames may be fewer.
+inline constexpr size_t kBatch = kMostBatchFrames;
 
 // Where frames are received; one for all carriers of a context, which use it in turn.
 class ReceiveRoom {

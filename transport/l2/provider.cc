@@ -72,7 +72,7 @@ Status invalid(std::string why) { return Status(Code::kInvalidArgument, Scope::k
 
 }  // namespace
 
-L2Provider::L2Provider(Context& context) : context_(context), node_(std::make_unique<slp_node>()), sleep_timer_(context), sessions_(context.now()) {
+L2Provider::L2Provider(Context& context) : context_(context), node_(std::make_unique<slp_node>()), sending_room_(context.tuning().l2_batch_frames), sleep_timer_(context), sessions_(context.now()) {
   slp_node_init(node_.get(), kPullBudget);
 }
 

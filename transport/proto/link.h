@@ -17,6 +17,7 @@
 #include <sluice/api/remote_key.h>
 #include <sluice/base/clock.h>
 #include <sluice/base/result.h>
+#include <sluice/base/streaming_rule.h>
 #include <sluice/wire/messages.h>
 
 namespace sluice::proto {
@@ -43,8 +44,8 @@ struct LinkTraits {
   uint32_t inline_bytes = 0;
   // send() leaves nothing behind that flush() must bring out.
   bool sends_at_once = false;
-  // Views: what is pulled and has so many bytes or more is copied past the caches.
-  uint64_t stream_copy_bytes = UINT64_MAX;
+  // Views: which of what is pulled is copied past the caches; null: nothing. Outlives the connection.
+  StreamingRule* streaming = nullptr;
   // Largest payload of one DATA message (streams).
   uint32_t data_bytes = 0;
   // Direct: largest read() or write().

@@ -38,6 +38,7 @@ struct Operation {
   bool answer_due = false; // kFencing: the peer was asked to let go and has not answered
   bool reply_due = false;  // kFencing: the peer asked us to let go and is told when we have
   bool notify = false;     // direct: the peer hears of the last byte
+  bool past_caches = false;  // kPulling: how it is copied
   CompletionSink* sink = nullptr;
   uint64_t user_data = 0;
   Instant deadline{};

@@ -44,6 +44,8 @@ Status Session::start_pull(Operation* op, uint64_t offer_id, std::span<const wir
     send_control(wire::Want{.id = op->id, .kind = wire::WantKind::kOffer, .a = offer_id, .length = total});
     return Status();
   }
+  const std::byte* destination = op->completion.buffers.empty() ? nullptr : op->completion.buffers[0].data();
+  op->past_caches = traits_.streaming != nullptr && destination != nullptr && traits_.streaming->past_caches(destination, total);
   // In a list before anything can fail: the operation must end with the endpoint.
   op->state = OperationState::kPulling;
   pulling_.push_back(op);
@@ -74,7 +76,7 @@ size_t Session::pull_some() {
       }
       while (into_skip < size && op->moved < op->total && budget > 0) {
         uint64_t step = std::min({op->run_lengths[run] - from_skip, size - into_skip, op->total - op->moved, budget});
-        copy_bytes(buffer.data() + into_skip, op->runs[run].data + from_skip, step, op->total >= traits_.stream_copy_bytes);
+        copy_bytes(buffer.data() + into_skip, op->runs[run].data + from_skip, step, op->past_caches);
         into_skip += step;
         from_skip += step;
         op->moved += step;

@@ -34,17 +34,17 @@ constexpr std::byte kEnd{2};
 
 Status corrupt(const std::string& why) { return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, why); }
 
-// Payloads up to tuning.shm_eager_bytes ride in the ring (copied in and out); larger ones are
+// Payloads up to Tuning::shm_eager_bytes ride in the ring (copied in and out); larger ones are
 // read from the sender's arena, which costs one copy and an answer.
-proto::LinkTraits shm_traits(const Tuning& tuning) {
+proto::LinkTraits shm_traits(Context& context) {
   proto::LinkTraits traits;
   traits.properties.path = Path::kShm;
   traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch};
   traits.properties.copies_per_fetch = 0;
   traits.views = true;
   traits.sends_at_once = true;
-  traits.inline_bytes = static_cast<uint32_t>(std::min<uint64_t>(tuning.shm_eager_bytes, wire::kMaxInlineBytes));
-  traits.stream_copy_bytes = tuning.stream_copy_bytes;
+  traits.inline_bytes = static_cast<uint32_t>(std::min<uint64_t>(context.tuning().shm_eager_bytes, wire::kMaxInlineBytes));
+  traits.streaming = &context.streaming();
   traits.inline_out = {.user = 1, .kernel = 0};
   traits.inline_in = {.user = 1, .kernel = 0};
   return traits;
@@ -79,7 +79,7 @@ LinkParts::~LinkParts() {
 ShmLink::ShmLink(Context& context, LoanKeeper& keeper, LinkParts parts)
     : context_(context),
       keeper_(keeper),
-      traits_(shm_traits(context.tuning())),
+      traits_(shm_traits(context)),
       fd_(std::exchange(parts.fd, -1)),
       own_(std::move(parts.own)),
       peer_(std::move(parts.peer)),

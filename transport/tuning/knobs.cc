@@ -14,22 +14,36 @@ constexpr uint64_t kMostSpinNs = 1'000'000;
 // Below it a copy stays in a cache of any processor.
 constexpr uint64_t kLeastStreamed = 256 << 10;
 
-struct Unit {
+struct Multiple {
   std::string_view suffix;
   uint64_t factor;
 };
-// The largest first, as value_text() tries them.
-constexpr std::array<Unit, 3> kByteUnits{{{"G", 1 << 30}, {"M", 1 << 20}, {"K", 1 << 10}}};
-constexpr std::array<Unit, 3> kTimeUnits{{{"ms", 1'000'000}, {"us", 1'000}, {"ns", 1}}};
+
+// How the values of a unit are written: multiples, the largest first, as value_text() tries them.
+struct Spelling {
+  std::array<Multiple, 3> multiples;
+  std::string_view after_multiple, without_multiple;
+  std::string_view example;
+};
+
+const Spelling& spelling(Unit unit) {
+  static constexpr std::array<Spelling, 3> kSpellings{{
+      {{{{"G", 1 << 30}, {"M", 1 << 20}, {"K", 1 << 10}}}, "iB", " B", "16K"},
+      {{{{"ms", 1'000'000}, {"us", 1'000}, {"ns", 1}}}, "", " ns", "60us"},
+      {{}, "", " frames", "32"},
+  }};
+  return kSpellings[static_cast<size_t>(unit)];
+}
 
 }  // namespace
 
 const std::array<Knob, kKnobCount>& knobs() {
   static constexpr std::array<Knob, kKnobCount> kKnobs{{
-      {"shm_eager_bytes", &Tuning::shm_eager_bytes, 64, kMostEager, true, "shm: messages up to here ride in the ring, larger ones are pulled"},
-      {"tcp_eager_bytes", &Tuning::tcp_eager_bytes, 64, kMostEager, true, "tcp on this machine: messages up to here go at once, larger ones when they are wanted"},
-      {"spin_ns", &Tuning::spin_ns, 0, kMostSpinNs, false, "adaptive waiting polls so long before it sleeps"},
-      {"stream_copy_bytes", &Tuning::stream_copy_bytes, kLeastStreamed, kNeverBytes, true, "copies from here on go past the caches"},
+      {"shm_eager_bytes", &Tuning::shm_eager_bytes, 64, kMostEager, Unit::kBytes, "shm: messages up to here ride in the ring, larger ones are pulled"},
+      {"tcp_eager_bytes", &Tuning::tcp_eager_bytes, 64, kMostEager, Unit::kBytes, "tcp on this machine: messages up to here go at once, larger ones when they are wanted"},
+      {"spin_ns", &Tuning::spin_ns, 0, kMostSpinNs, Unit::kNanoseconds, "adaptive waiting polls so long before it sleeps"},
+      {"stream_copy_bytes", &Tuning::stream_copy_bytes, kLeastStreamed, kNeverBytes, Unit::kBytes, "copies go past the caches to what was last written so many bytes of copies ago"},
+      {"l2_batch_frames", &Tuning::l2_batch_frames, 1, kMostBatchFrames, Unit::kFrames, "l2: so many frames go to the kernel in one call"},
   }};
   return kKnobs;
 }
@@ -48,31 +62,32 @@ std::string knob_names() {
 uint64_t clamped(const Knob& knob, uint64_t value) { return std::clamp(value, knob.least, knob.most); }
 
 std::string value_text(const Knob& knob, uint64_t value) {
-  if (knob.bytes && value >= kNeverBytes) return "never";
-  for (const Unit& unit : knob.bytes ? kByteUnits : kTimeUnits) {
-    if (value == 0 || value % unit.factor != 0) continue;
-    return std::to_string(value / unit.factor) + " " + std::string(unit.suffix) + (knob.bytes ? "iB" : "");
+  if (knob.unit == Unit::kBytes && value >= kNeverBytes) return "never";
+  const Spelling& spelled = spelling(knob.unit);
+  for (const Multiple& multiple : spelled.multiples) {
+    if (value == 0 || multiple.factor == 0 || value % multiple.factor != 0) continue;
+    return std::to_string(value / multiple.factor) + " " + std::string(multiple.suffix) + std::string(spelled.after_multiple);
   }
-  return std::to_string(value) + (knob.bytes ? " B" : " ns");
+  return std::to_string(value) + std::string(spelled.without_multiple);
 }
 
 Result<uint64_t> parse_value(const Knob& knob, std::string_view text) {
-  if (knob.bytes && text == "never") return clamped(knob, kNeverBytes);
+  if (knob.unit == Unit::kBytes && text == "never") return clamped(knob, kNeverBytes);
   uint64_t number = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   std::string_view suffix = text.substr(static_cast<size_t>(end - text.data()));
   bool good = error == std::errc();
   uint64_t factor = 1;
+  const Spelling& spelled = spelling(knob.unit);
   if (good && !suffix.empty()) {
-    const auto& units = knob.bytes ? kByteUnits : kTimeUnits;
-    auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.suffix == suffix; });
-    good = unit != units.end();
-    if (good) factor = unit->factor;
+    auto multiple = std::find_if(spelled.multiples.begin(), spelled.multiples.end(), [&](const Multiple& m) { return m.suffix == suffix; });
+    good = multiple != spelled.multiples.end();
+    if (good) factor = multiple->factor;
   }
   if (!good || number > UINT64_MAX / factor) {
     return Status(Code::kInvalidArgument, Scope::kContext, kOrigin,
                   "'" + std::string(text.substr(0, 40)) + "' is no value of " + std::string(knob.name) + "; for example " +
-                      std::string(knob.name) + (knob.bytes ? "=16K" : "=60us"));
+                      std::string(knob.name) + "=" + std::string(spelled.example));
   }
   return clamped(knob, number * factor);
 }

@@ -14,16 +14,18 @@
 
 namespace sluice::tuning {
 
+enum class Unit : uint8_t { kBytes, kNanoseconds, kFrames };
+
 // What is read from outside is brought into [least, most].
 struct Knob {
   std::string_view name;
   uint64_t Tuning::*value;
   uint64_t least, most;
-  bool bytes;  // else nanoseconds
+  Unit unit;
   std::string_view what;
 };
 
-inline constexpr size_t kKnobCount = 4;
+inline constexpr size_t kKnobCount = 5;
 const std::array<Knob, kKnobCount>& knobs();
 // Null: there is none of that name.
 const Knob* find_knob(std::string_view name);
@@ -31,9 +33,9 @@ const Knob* find_knob(std::string_view name);
 std::string knob_names();
 
 uint64_t clamped(const Knob& knob, uint64_t value);
-// "16 KiB", "60 us", "never".
+// "16 KiB", "60 us", "32 frames", "never".
 std::string value_text(const Knob& knob, uint64_t value);
-// "16384", "16K", "4M", "never" for bytes; "60000" (ns), "60us", "1ms" for times.
+// "16384", "16K", "4M", "never" for bytes; "60000" (ns), "60us", "1ms" for times, "32" for frames.
 // Errors: kInvalidArgument, with an example.
 Result<uint64_t> parse_value(const Knob& knob, std::string_view text);
 

@@ -49,7 +49,7 @@ class World {
 };
 
 Record record() {
-  return {.machine = machine_key(), .probed_at = "2026-01-02T03:04:05Z", .knobs = {{{8192, "eager won"}, {32768, "so did tcp"}, {35'000, "14 us"}, {4 << 20, "past"}}}};
+  return {.machine = machine_key(), .probed_at = "2026-01-02T03:04:05Z", .knobs = {{{8192, "eager won"}, {32768, "so did tcp"}, {35'000, "14 us"}, {4 << 20, "past"}, {32, "as fast"}}}};
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -88,6 +88,7 @@ TEST_CASE("what was measured is used, with its date and reason", "[tuning]") {
   CHECK(tuned.values.tcp_eager_bytes == 32768);
   CHECK(tuned.values.spin_ns == 35'000);
   CHECK(tuned.values.stream_copy_bytes == 4 << 20);
+  CHECK(tuned.values.l2_batch_frames == 32);
   CHECK(tuned.knobs[0].source == Source::kProbe);
   CHECK(tuned.knobs[0].why == "eager won");
   CHECK(tuned.probed_at == "2026-01-02T03:04:05Z");
@@ -114,7 +115,7 @@ TEST_CASE("a file that cannot be trusted is refused with one line, and the usual
       {"", 0600, "begins with"},
       {std::string(3000, '\xFF'), 0600, "no text"},
       {std::string(40'000, 'a'), 0600, "16 KiB"},
-      {replaced(good, "sluice.tuning/1", "sluice.tuning/2"), 0600, "begins with"},
+      {replaced(good, "sluice.tuning/2", "sluice.tuning/1"), 0600, "begins with"},
       {replaced(good, "machine ", "machine an abacus; "), 0600, "another machine"},
       {replaced(good, "spin_ns 35000", "spin_ns soon"), 0600, "no number"},
       {replaced(good, "spin_ns 35000", "spin_ns -1"), 0600, "no number"},
@@ -185,7 +186,7 @@ TEST_CASE("the environment decides over the file", "[tuning]") {
 TEST_CASE("an environment that makes no sense is an error with an example", "[tuning]") {
   World world;
   auto text = GENERATE(as<std::string>(), "spin", "spin_ns", "spins=3", "spin_ns=", "spin_ns=soon", "spin_ns=3K", "shm_eager_bytes=8Q", "shm_eager_bytes=-1",
-                       "tcp_eager_bytes=99999999999999999999", "tcp_eager_bytes=18446744073709551615K", ",", "spin_ns=1,,");
+                       "tcp_eager_bytes=99999999999999999999", "tcp_eager_bytes=18446744073709551615K", ",", "spin_ns=1,,", "l2_batch_frames=4K", "l2_batch_frames=never", "l2_batch_frames=few");
   ::setenv("SLUICE_TUNING", text.c_str(), 1);
   Result<Tuned> tuned = read_tuning();
   CAPTURE(text);
@@ -203,6 +204,11 @@ TEST_CASE("values are written as people write them", "[tuning]") {
   CHECK(value_text(bytes, kNeverBytes) == "never");
   CHECK(value_text(time, 60'000) == "60 us");
   CHECK(value_text(time, 0) == "0 ns");
+  const Knob& frames = *find_knob("l2_batch_frames");
+  CHECK(value_text(frames, 32) == "32 frames");
+  CHECK(parse_value(frames, "32").value() == 32);
+  CHECK(parse_value(frames, "0").value() == 1);
+  CHECK(parse_value(frames, "10000").value() == kMostBatchFrames);
 }
 
 TEST_CASE("folders that are no absolute paths are not used", "[tuning]") {
