@@ -105,8 +105,9 @@ class Catalogue(unittest.TestCase):
         self.assertEqual(([row["name"] for row in narrow["rows"]], [target["row"] for target in narrow["targets"]], narrow["left_out"]), (["a", "b"], ["b"], 2))
 
     def test_of_peers_names_the_package_of_what_is_not_installed(self):
-        absent = {each["program"]: each for each in peers.installed(which=lambda program: None)}
+        absent = {each["program"]: each for each in peers.installed(which=lambda program: None, exists=lambda header: False)}
         self.assertEqual((absent["NPtcp"]["package"], absent["NPtcp"]["installed"]), ("netpipe-tcp", False))
+        self.assertEqual((absent["gRPC"]["package"], absent["gRPC"]["installed"]), ("libgrpc++-dev", False))
         self.assertLessEqual({"ib_send_lat", "iperf3", "qperf", "NPtcp", "ucx_perftest", "fi_pingpong"}, set(absent))
 
 

@@ -1,4 +1,5 @@
 """The programs of others that --peers runs beside ours, each with its Debian package. Runs nothing itself."""
+import os
 import shutil
 
 PROGRAMS = [
@@ -10,8 +11,14 @@ PROGRAMS = [
     ("fi_pingpong", "libfabric-bin", "shared memory and TCP"),
     ("mpirun", "openmpi-bin", "shared memory and TCP; the program is built: benchmarks/peers"),
 ]
+# Of these the programs are built here: what must be there is their header.
+LIBRARIES = [
+    ("gRPC", "libgrpc++-dev", "TCP and Unix sockets; the program is built: benchmarks/peers", "/usr/include/grpcpp/grpcpp.h"),
+    ("ZeroMQ", "libzmq3-dev", "TCP and Unix sockets; the program is built: benchmarks/peers", "/usr/include/zmq.h"),
+]
 
 
-def installed(which=shutil.which):
-    return [{"program": program, "package": package, "speaks": speaks, "installed": which(program) is not None}
-            for program, package, speaks in PROGRAMS]
+def installed(which=shutil.which, exists=os.path.exists):
+    programs = [(program, package, speaks, which(program) is not None) for program, package, speaks in PROGRAMS]
+    libraries = [(name, package, speaks, exists(header)) for name, package, speaks, header in LIBRARIES]
+    return [{"program": name, "package": package, "speaks": speaks, "installed": there} for name, package, speaks, there in programs + libraries]
