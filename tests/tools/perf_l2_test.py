@@ -2,6 +2,7 @@
 """`sluice perf --transport l2`: server and client in two network namespaces with a cable between and no IP address."""
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -56,6 +57,21 @@ class OverEthernet(command.CommandTest):
             self.assertEqual(result["copied_by"]["server"]["user"], 0)
             self.assertIn(result["copied_by"]["server"]["kernel"], (0, 1))
             self.assertEqual(result["user_copied_bytes_per_byte"], 1)
+
+    def test_a_batch_is_what_the_kernel_is_given_in_one_call(self):
+        if shutil.which("strace") is None:
+            self.skipTest("strace is not installed")
+        longest = {}
+        for frames in (7, 92):
+            server, address = self.start_server("send_bw")
+            path = self.file(f"calls-{frames}")
+            self.run_command("perf", "send_bw", address, "--transport", "l2", "-s", str(LARGE), "-n", "20", "-t", "4", SLUICE_L2_BULK="frames",
+                             SLUICE_TUNING=f"defaults,l2_batch_frames={frames}", within=("strace", "-f", "-qq", "-e", "trace=sendmmsg", "-o", path))
+            self.finish(server)
+            with open(path, encoding="utf-8", errors="replace") as file:
+                longest[frames] = max(int(count) for count in re.findall(r", (\d+), MSG_DONTWAIT\) += \d+$", file.read(), re.MULTILINE))
+        self.assertEqual(longest[7], 7)
+        self.assertGreater(longest[92], 7)
 
     def test_several_connections_share_the_work(self):
         result, = self.between("write_bw", "-s", str(LARGE), "-n", "20", "-t", "2", "--qps", "3")["results"]
