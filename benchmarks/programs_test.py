@@ -19,10 +19,10 @@ CASES = [
     ("cache_victim", ["--mode", "after_streaming", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
     ("cache_victim", ["--mode", "beside_memcpy", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
     ("cache_victim", ["--mode", "beside_streaming", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
-    ("file_transfer", ["--mode", "shm", "--size", "3000001", "-n", "2"], 100_000_000),
+    ("file_transfer", ["--mode", "shm_adaptive", "--size", "3000001", "-n", "2"], 100_000_000),
     ("file_transfer", ["--mode", "lo_adaptive", "--size", "3000001", "-n", "2"], 100_000_000),
-    ("l2_pair", ["--mode", "shm_spin", "-n", "50"], 2_000_000),
-    ("l2_pair", ["--mode", "lo_bulk", "--size", "1000000", "-n", "3"], 100_000_000),
+    ("l2_pair", ["--mode", "shm_adaptive", "-n", "50"], 2_000_000),
+    ("l2_pair", ["--mode", "lo_bulk_adaptive", "--size", "1000000", "-n", "3"], 100_000_000),
     ("library_loop", ["--mode", "shm_lat", "-n", "50"], 1_000_000),
     ("library_loop", ["--mode", "tcp_lat", "--size", "20000", "-n", "50"], 1_000_000),
     ("library_loop", ["--mode", "shm_bw", "--size", "65536", "-n", "300"], 1_000_000),
@@ -97,7 +97,7 @@ class EveryProgram(unittest.TestCase):
 
     def test_of_a_file_hashes_what_came(self):
         pattern = b"".join((index * 2654435761 + piece * 40503 + 1 & 0xffffffff).to_bytes(4, "little") for piece in range(2) for index in range(1 << 18))
-        line = json.loads(run("file_transfer", ["--mode", "shm", "--size", "1500000", "-n", "1"]).stdout)
+        line = json.loads(run("file_transfer", ["--mode", "shm_adaptive", "--size", "1500000", "-n", "1"]).stdout)
         self.assertEqual(line["sha256"], hashlib.sha256(pattern[:1500000]).hexdigest())
 
     def test_of_waiting_says_what_the_waiter_used_for_a_message(self):
