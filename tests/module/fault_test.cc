@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -85,6 +87,32 @@ TEST_CASE("calls of a socket fail alone") {
   // What was said to be sent arrives, although frames were not made.
   set_timeout(server.value(), 20000);
   for (int i = 0; i < sent; ++i) CHECK(receive(server.value()).result == 3000);
+}
+
+TEST_CASE("the other door fails alone, and a ring that cannot be mapped is not mapped in part") {
+  Module module;
+  int made = 0;
+  int faults = with_each_fault([&] {
+    Fd door(::open("/dev/sluice", O_RDWR | O_CLOEXEC));
+    if (door.value() < 0) return;
+    Fd socket(::ioctl(door.value(), SLUICE_SOCKET, SOCK_CLOEXEC));
+    if (socket.value() >= 0) ++made;
+  });
+  CHECK(faults > 3);
+  CHECK(made > 0);
+  Fd socket(::socket(SLUICE_FAMILY, SOCK_RDM | SOCK_CLOEXEC, 0));
+  int entries = SLUICE_MAX_RING;
+  REQUIRE(::setsockopt(socket.value(), SOL_SLUICE, SLUICE_RING, &entries, sizeof(entries)) == 0);
+  const size_t bytes = (sizeof(sluice_ring) + SLUICE_MAX_RING * sizeof(sluice_completion) + 4095) / 4096 * 4096;
+  int mapped = 0;
+  faults = with_each_fault([&] {
+    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, socket.value(), 0);
+    if (at == MAP_FAILED) return;
+    mapped += static_cast<sluice_ring*>(at)->mask == SLUICE_MAX_RING - 1;
+    while (::munmap(at, bytes) != 0) REQUIRE(errno == ENOMEM);  // which may be made to fail, too, once
+  });
+  CHECK(faults > 0);
+  CHECK(mapped > 0);
 }
 
 TEST_CASE("memory that cannot be registered, opened or moved is given back") {

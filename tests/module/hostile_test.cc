@@ -80,7 +80,16 @@ class Malice {
   char* page_;
 };
 
+// Through either door.
 int any_socket(Malice& malice) {
+  if (malice.draw(4) == 0) {
+    int door = ::open("/dev/sluice", O_RDWR | O_CLOEXEC);
+    int fd = ::ioctl(door, malice.draw(4) ? SLUICE_SOCKET : SLUICE_SOCKET ^ (1ul << malice.draw(32)),
+                     malice.draw(4) ? SOCK_CLOEXEC | (malice.draw(2) ? SOCK_NONBLOCK : 0) : malice.number());
+    ::close(door);
+    set_timeout(fd, 20);
+    return fd;
+  }
   static constexpr int kTypes[] = {SOCK_RDM, SOCK_RDM, SOCK_RDM, SOCK_RDM, SOCK_RDM, SOCK_STREAM, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET};
   int type = kTypes[malice.draw(std::size(kTypes))];
   int fd = ::socket(SLUICE_FAMILY, type | SOCK_CLOEXEC | (malice.draw(2) ? SOCK_NONBLOCK : 0), malice.draw(12) == 0 ? malice.number() : 0);
