@@ -89,6 +89,28 @@ static enum verdict look_at_file(const struct vm_area_struct *vma, unsigned long
 	return folio->index + folio_page_idx(folio, page) == index ? SLUICE_THERE : SLUICE_ELSEWHERE;
 }
 
+/* What the page table has there, only to be compared; NULL: nothing. */
+static struct page *mapped_page(struct mm_struct *mm, unsigned long address)
+{
+	struct page *page;
+#if defined(CONFIG_HAVE_FAST_GUP) || defined(CONFIG_HAVE_GUP_FAST)
+	/* By force: also what waits for the fault by which NUMA balancing learns. */
+	if (get_user_pages_fast_only(address, 1, FOLL_FORCE, &page) != 1)
+		return NULL;
+	put_page(page);
+#else
+	/* User-Mode Linux: nobody reads its page tables without their lock, so that the fast look finds nothing. As 6.1 has it. */
+	spinlock_t *lock;
+	pte_t *entry;
+
+	if (follow_pte(mm, address, &entry, &lock))
+		return NULL;
+	page = pte_page(*entry);
+	pte_unmap_unlock(entry, lock);
+#endif
+	return page;
+}
+
 /* Under the mmap_lock, of the map that is current. */
 static enum verdict look_at(struct mm_struct *mm, unsigned long address, struct page *page)
 {
@@ -97,10 +119,9 @@ static enum verdict look_at(struct mm_struct *mm, unsigned long address, struct 
 
 	if (!vma || vma->vm_start > address)
 		return SLUICE_ELSEWHERE;
-	/* By force: also what waits for the fault by which NUMA balancing learns. */
-	if (get_user_pages_fast_only(address, 1, FOLL_FORCE, &now) != 1)
+	now = mapped_page(mm, address);
+	if (!now)
 		return look_at_file(vma, address, page);
-	put_page(now);
 	return now == page ? SLUICE_THERE : SLUICE_ELSEWHERE;
 }
 

@@ -198,6 +198,21 @@ TEST_CASE("changes that leave the process its pages leave peers their access") {
   else CHECK(reach.count("regions_doubted") == 0);
 }
 
+// Pinning it for writing takes the zero page away, which the notifier tells of.
+TEST_CASE("memory that was only read so far is registered, and what was there stays") {
+  Module module;
+  Wire wire;
+  Fd socket = open_socket(wire.a.space);
+  Pages pages(kBytes);
+  REQUIRE(all_are(pages.data(), kBytes, 0));
+  uint32_t region = 99;
+  REQUIRE(register_memory(socket.value(), pages.data(), kBytes, region) == 0);
+  CHECK(counter(wire.a.space, "regions_doubted") > 0);
+  CHECK(counter(wire.a.space, "regions_gone") == 0);
+  CHECK(pinned_kib() == kBytes >> 10);
+  CHECK(unregister_memory(socket.value(), region) == 0);
+}
+
 TEST_CASE("memory is unmapped under traffic: what ended well was there, the rest is refused") {
   Reach reach;
   constexpr uint64_t kBefore = 12, kAll = 16;
