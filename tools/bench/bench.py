@@ -189,7 +189,7 @@ def close(options, result):
 
 
 def main(arguments):
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # ends as Ctrl-C does
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does, also where a shell has Ctrl-C ignored (a job in the background)
     try:
         options = parse(arguments)
         chosen = catalogue.select(catalogue.load(), options.only.split(",") if options.only else None)

@@ -62,7 +62,7 @@ class Catalogue(unittest.TestCase):
         known = catalogue.load()
         chosen = catalogue.select(known, ["e5", "wake", "E05"])
         self.assertEqual([(one["id"], one["questions"]) for one in chosen], [("E05", ["half_round_trip"]), ("E15", ["wake"])])
-        for wrong, near in (("E055", "E05"), ("half_round", "half_round_trip"), ("zzz", "did you mean")):
+        for wrong, near in (("E055", "E05"), ("E6", "E05"), ("e16", "E1[0145]"), ("half_round", "half_round_trip"), ("zzz", "did you mean")):
             with self.assertRaisesRegex(catalogue.Unknown, near):
                 catalogue.select(known, [wrong])
 
@@ -347,6 +347,14 @@ class Command(unittest.TestCase):
                 self.assertFalse(os.path.exists(self.inside("out")))
 
     def test_interrupted_keeps_what_it_has_leaves_no_program_and_says_so(self):
+        self.interrupted(signal.SIGINT)
+
+    def test_terminated_does_so_too_where_a_shell_had_ctrl_c_ignored(self):
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is started inherits it, as a job in the background does
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+        self.interrupted(signal.SIGTERM)
+
+    def interrupted(self, by):
         os.mkfifo(self.inside("never"))
         program(self.path, "allocate_pair", f'echo $$ > {self.inside("pid")}; exec cat {self.inside("never")}')
         process = self.start("--only", "alloc", "--max-steal", "101", "--json", self.inside("r.json"))
@@ -354,7 +362,8 @@ class Command(unittest.TestCase):
             self.assertTrue(line, "ended before it was interrupted")
         while not os.path.exists(self.inside("pid")) or not pathlib.Path(self.inside("pid")).read_text(encoding="utf-8").strip():
             self.assertIsNone(process.poll())
-        process.send_signal(signal.SIGINT)
+        self.addCleanup(subprocess.run, ["kill", "-9", str(process.pid), pathlib.Path(self.inside("pid")).read_text(encoding="utf-8").strip()], stderr=subprocess.DEVNULL, check=False)
+        process.send_signal(by)
         out, errors = process.communicate(timeout=100)
         self.assertEqual(process.returncode, 130, errors)
         self.assertIn("interrupted: 1 figures are kept", errors)

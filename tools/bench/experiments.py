@@ -30,7 +30,7 @@ def select(experiments, only):
     by_question = {name.lower(): (one, name) for one in experiments for name in one["questions"]}
     chosen = {}
     for name in only:
-        key = re.sub(r"^e(\d)$", r"e0\1", name.strip().lower())
+        key = _key(name)
         if key in by_id:
             chosen[by_id[key]["id"]] = by_id[key]
         elif key in by_question:
@@ -42,10 +42,20 @@ def select(experiments, only):
     return [chosen[one["id"]] for one in experiments if one["id"] in chosen]
 
 
+def _key(name):
+    """As names are compared: E5 is E05."""
+    return re.sub(r"^e(\d)$", r"e0\1", name.strip().lower())
+
+
 def _no_such(name, known):
-    folded = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.0)
-    return f"no experiment {name!r}; did you mean {folded[near[0]]}? (sluice bench --list names all)"
+    near = max(known, key=lambda each: (difflib.SequenceMatcher(None, _key(name), each.lower()).ratio(), -_apart(name, each)))
+    return f"no experiment {name!r}; did you mean {near}? (sluice bench --list names all)"
+
+
+def _apart(one, other):
+    """How far two numbers of experiments lie from each other; what has none is far from all."""
+    numbers = [re.fullmatch(r"e(\d+)", _key(each)) for each in (one, other)]
+    return abs(int(numbers[0][1]) - int(numbers[1][1])) if all(numbers) else 1000
 
 
 def questions_of(experiments, quick, peers):
