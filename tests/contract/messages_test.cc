@@ -41,7 +41,7 @@ TEST_CASE("a message of 64 MiB arrives whole", "[contract][messages]") {
   uint64_t copied = got.receipt.copied_bytes + got.receipt.kernel_copied_bytes;
   if (fake_device_under_test()) CHECK(copied == 0);
   if (copying_device_under_test()) CHECK(got.receipt.copied_bytes == 0);
-  if (path_is_slp()) CHECK(got.receipt.copied_bytes == 64u << 20);  // from frames to their place
+  if (path_is_slp()) CHECK(got.receipt.copied_bytes <= 64u << 20);  // from frames to their place; not those that were received there
   if (!fake_device_under_test()) CHECK(copied >= 64u << 20);
 }
 

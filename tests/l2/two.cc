@@ -120,7 +120,8 @@ void Two::exchange(Endpoint& near_end, Endpoint& far_end, size_t size, std::opti
     CHECK(holds(box.all[0].buffers[0].bytes(), seed));
     if (!path) continue;
     CHECK(box.all[0].receipt.path == *path);
-    CHECK(box.all[0].receipt.copied_bytes == size);
+    if (*path == Path::kPacket || size <= 4096) CHECK(box.all[0].receipt.copied_bytes == size);
+    CHECK(box.all[0].receipt.copied_bytes <= size);  // less where datagrams were received in their place
     CHECK(box.all[0].receipt.kernel_copied_bytes == size);
     if (size > 4096) CHECK(sent.all[0].receipt.copied_bytes == 0);
   }

@@ -18,6 +18,7 @@
 #include <sluice/l2/udp_carrier.h>
 #include <sluice/l2/udp_socket.h>
 
+#include "kernel_compat/slp/slp_wire.h"
 #include "tests/support/audit.h"
 
 namespace sluice::l2 {
@@ -137,6 +138,96 @@ TEST_CASE("frames of all sizes arrive as they were, in order, joined or not", "[
       for (size_t i = 0; i < sizes.size(); ++i) CHECK(returned[i].bytes == back.memory[i]);
     }
   }
+}
+
+// Where the payload of DATA is expected, and what has come there.
+struct Destination {
+  Destination(size_t payload, size_t room) : memory(room, 0xee), expected{.to = memory.data(), .room = room, .payload = payload} {}
+  // Frames until so many have come; each as it was sent, wherever its parts lie.
+  std::vector<std::vector<uint8_t>> frames_at(Carrier& carrier, size_t count) {
+    ReceiveRoom room;
+    room.reserve(carrier.slot_bytes());
+    std::vector<std::vector<uint8_t>> all;
+    while (all.size() < count) {
+      pollfd waiting{carrier.fd(), POLLIN, 0};
+      REQUIRE(::poll(&waiting, 1, kPatience) == 1);
+      room.expected = expected;
+      for (const FrameIn& frame : carrier.receive(room)) {
+        std::vector<uint8_t> bytes(frame.data, frame.data + frame.present());
+        if (frame.rest != nullptr) {
+          CHECK(frame.rest == expected.to);
+          size_t payload = frame.bytes - kDataHeader;
+          bytes.insert(bytes.end(), frame.rest, frame.rest + payload);
+          expected.to += payload;
+          expected.room -= payload;
+          ++in_place;
+        }
+        all.push_back(std::move(bytes));
+      }
+    }
+    return all;
+  }
+  std::vector<uint8_t> memory;
+  Expected expected;
+  size_t in_place = 0;
+};
+
+TEST_CASE("frames that were expected are received where they belong, and all others whole", "[l2][udp]") {
+  test::NothingLeftBehind audit;
+  constexpr size_t kPayload = 1344, kWhole = kDataHeader + kPayload, kFrames = 20;
+  struct Case {
+    const char* what;
+    std::vector<size_t> sizes;
+    size_t room, in_place;
+  };
+  std::vector<size_t> alike(kFrames, kWhole), last_is_short(kFrames, kWhole);
+  last_is_short.back() = 700;
+  const Case cases[] = {
+      {"all as expected", alike, kFrames * kPayload, kFrames},
+      {"the last one short", last_is_short, kFrames * kPayload, kFrames},
+      {"more than there is room for", alike, 5 * kPayload + 100, 5},
+      {"smaller ones", std::vector<size_t>(kFrames, 600), kFrames * kPayload, SIZE_MAX},
+      {"larger ones", std::vector<size_t>(kFrames, kWhole + 8), kFrames * kPayload, 0},
+      {"no more than a header", std::vector<size_t>(3, 40), kFrames * kPayload, 0},
+  };
+  for (const Case& each : cases) {
+    INFO(each.what);
+    Ends ends("127.0.0.1");
+    Outgoing out(each.sizes, ends.near_as_peer);
+    Destination destination(kPayload, each.room);
+    ends.far.carrier->send(out.frames);
+    CHECK((destination.frames_at(*ends.near.carrier, each.sizes.size()) == out.memory));
+    // Small ones that come one by one fit the place of one; joined, they do not.
+    if (each.in_place != SIZE_MAX) CHECK(destination.in_place == each.in_place);
+  }
+}
+
+TEST_CASE("only the DATA that was expected for a place counts as that", "[l2][udp]") {
+  std::vector<uint8_t> memory(4 * SLP_UNIT_BYTES), header(kDataHeader);
+  const Expected expected{.to = memory.data(), .room = memory.size(), .payload = SLP_UNIT_BYTES, .connection = 7, .transfer = 0x30002, .offset = 10 * SLP_UNIT_BYTES};
+  auto judge = [&](auto change, size_t place = 1, size_t bytes = kDataHeader + SLP_UNIT_BYTES) {
+    slp_base base{};
+    base.type = SLP_DATA, base.flags = SLP_FLAG_ACK;
+    base.connection = 7, base.payload_bytes = SLP_UNIT_BYTES;
+    uint64_t offset = 11 * SLP_UNIT_BYTES;
+    uint32_t transfer = 0x30002;
+    change(base, offset, transfer);
+    slp_store64(header.data() + SLP_BASE_BYTES, offset);
+    slp_store32(header.data() + SLP_BASE_BYTES + 8, transfer);
+    slp_store32(header.data() + SLP_BASE_BYTES + 12, 0);
+    slp_encode_base(header.data(), &base);
+    return expected.is({.data = header.data(), .bytes = bytes, .rest = memory.data() + place * SLP_UNIT_BYTES});
+  };
+  CHECK(judge([](slp_base&, uint64_t&, uint32_t&) {}));
+  CHECK_FALSE(judge([](slp_base&, uint64_t&, uint32_t&) {}, 2));
+  CHECK_FALSE(judge([](slp_base&, uint64_t&, uint32_t&) {}, 1, kDataHeader + 100));
+  CHECK_FALSE(judge([](slp_base&, uint64_t&, uint32_t&) {}, 1, kDataHeader));
+  CHECK_FALSE(judge([](slp_base& base, uint64_t&, uint32_t&) { base.type = SLP_EAGER; }));
+  CHECK_FALSE(judge([](slp_base& base, uint64_t&, uint32_t&) { base.flags |= SLP_FLAG_PCRC; }));
+  CHECK_FALSE(judge([](slp_base& base, uint64_t&, uint32_t&) { base.flags |= SLP_FLAG_SEALED; }));
+  CHECK_FALSE(judge([](slp_base& base, uint64_t&, uint32_t&) { base.connection = 8; }));
+  CHECK_FALSE(judge([](slp_base&, uint64_t& offset, uint32_t&) { offset += SLP_UNIT_BYTES; }));
+  CHECK_FALSE(judge([](slp_base&, uint64_t&, uint32_t& transfer) { transfer += 0x10000; }));
 }
 
 TEST_CASE("64 frames of one size leave as two packets to be cut, and frames for different peers apart", "[l2][udp]") {

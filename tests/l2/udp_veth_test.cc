@@ -96,6 +96,30 @@ TEST_CASE("over UDP, messages and one-sided access cross at MTU 1500, 9000 and 6
   REQUIRE(set_both(1500));
 }
 
+TEST_CASE("over UDP, nearly all of a large message is received where it belongs, and the receipt says so", "[l2][udp]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  for (int mtu : {1500, 9000}) {
+    INFO("MTU " << mtu);
+    REQUIRE(set_both(mtu));
+    constexpr size_t kSize = 8 << 20;
+    Grown grown;
+    Two two(over_cable());
+    Box box;
+    REQUIRE(two.server.receive({.tag = 5}, two.far->allocate({kSize}, uint8).value(), {.sink = &box, .deadline = soon()}).ok());
+    Buffer buffer = filled(*two.near, kSize, 3);
+    std::vector<std::byte> sent(buffer.bytes().begin(), buffer.bytes().end());
+    REQUIRE(two.client.send_and_wait(5, std::move(buffer).freeze(), soon()).ok());
+    REQUIRE(two.until([&] { return !box.all.empty(); }));
+    CHECK(std::equal(sent.begin(), sent.end(), box.all[0].buffers[0].bytes().begin()));
+    INFO(grown.story("l2."));
+    CHECK(grown("l2.frames_received_in_place") * 1344 * 2 > kSize / (mtu == 1500 ? 1 : 6));
+    CHECK(box.all[0].receipt.copied_bytes < kSize / 2);
+    CHECK(two.server.counters().copied_bytes < kSize / 2);
+  }
+  REQUIRE(set_both(1500));
+}
+
 TEST_CASE("over UDP, what the network drops is sent again, and everything arrives once", "[l2][udp]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
@@ -107,9 +131,13 @@ TEST_CASE("over UDP, what the network drops is sent again, and everything arrive
                   far_node()->run_inside("tc qdisc add dev right clsact && tc filter add dev right " + drop);
   if (!dropping) return skip("tc", "no classic BPF filter by tc here");
   for (const char* address : {"l2://udp/10.9.0.2:0", "l2://udp/[fd09::2]:0"}) {
+    Grown grown;
     Two two(over_cable(address));
     two.exchange_everything(Path::kUdp);
-    two.exchange_everything(Path::kUdp);
+    two.exchange_messages(4 << 20, Path::kUdp);
+    INFO(grown.story("l2.re"));
+    CHECK(grown("l2.frames_received_in_place") > 0);
+    CHECK(grown("l2.receives_astray") > 0);  // what was dropped was expected
   }
   CHECK(run("tc qdisc del dev left clsact"));
   CHECK(far_node()->run_inside("tc qdisc del dev right clsact"));

@@ -32,6 +32,7 @@ class FaultyLink final : public proto::DecoratedLink {
 
   // Link.
   const proto::LinkTraits& traits() const override { return inner_->traits(); }
+  uint64_t uncopied_in(uint64_t bytes) override { return inner_->uncopied_in(bytes); }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
   bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
   void flush() override;

@@ -41,11 +41,17 @@ struct Connection::Ops {
   static Connection& self(void* user) { return *static_cast<Connection*>(user); }
   static void place(void* user, uint64_t cookie, uint64_t offset, const slp_frame* frame, uint32_t at, uint32_t bytes) {
     std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
-    const uint8_t* from = frame->data + at;
-    for (size_t i = 0, count = self(user).find_pieces(cookie, offset, bytes, pieces); i < count; ++i) {
-      std::memcpy(pieces[i].data(), from, pieces[i].size());
+    Connection& c = self(user);
+    const auto* rest = static_cast<const uint8_t*>(frame->context);
+    const uint8_t* from = rest == nullptr ? frame->data + at : rest + (at - kDataHeader);
+    for (size_t i = 0, count = c.find_pieces(cookie, offset, bytes, pieces); i < count; ++i) {
+      if (octets(pieces[i]) != from) {
+        std::memmove(pieces[i].data(), from, pieces[i].size());
+        c.copied_in_ += pieces[i].size();
+      }
       from += pieces[i].size();
     }
+    if (cookie >= kWindows) c.note_front(cookie - kWindows, offset + bytes, *frame, at + bytes);
     fault_point("l2.partly_placed");
   }
   static bool message(void* user, const slp_rts*, const uint8_t* data, uint32_t bytes) {
@@ -79,6 +85,35 @@ const slp_ops Connection::Ops::kTable = {
     .source_crc = source_crc,
     .frame_crc = nullptr,
 };
+
+// `at`: of the frame, the byte that would belong at `end` of the memory.
+void Connection::note_front(size_t slot, uint64_t end, const slp_frame& frame, uint32_t at) {
+  Move& move = moves_[slot];
+  if (end <= move.front) return;
+  move.front = end;
+  const uint8_t* extension = frame.data + SLP_BASE_BYTES;
+  next_move_ = slot;
+  next_ = {.payload = slp_load16(frame.data + 6), .connection = number_, .transfer = slp_load32(extension + 8), .offset = slp_load64(extension) + at - kDataHeader};
+  place_.port->expect(*this);
+}
+
+// The kernel's copies are counted by operation, ours by connection: they go to those that end first.
+uint64_t Connection::uncopied_in(uint64_t bytes) {
+  uint64_t copied = std::min(bytes, copied_in_);
+  copied_in_ -= copied;
+  return bytes - copied;
+}
+
+Expected Connection::expected() {
+  if (next_move_ == kMoves || moves_[next_move_].count == 0 || failed_ || stopped_) return {};
+  const Move& move = moves_[next_move_];
+  std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
+  if (move.front >= move.length || find_pieces(kWindows + next_move_, move.front, move.length - move.front, pieces) == 0) return {};
+  Expected expected = next_;
+  expected.to = reinterpret_cast<uint8_t*>(pieces[0].data());
+  expected.room = pieces[0].size();
+  return expected;
+}
 
 SendingRoom::SendingRoom(size_t batch)
     : tx_(std::make_unique_for_overwrite<slp_tx[]>(kBatch)), batch_(std::clamp<size_t>(batch, 1, kBatch)) {}

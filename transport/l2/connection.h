@@ -124,6 +124,9 @@ class Connection final : public DirectConnection {
 
   void set_client(proto::DirectClient* client) override;
   size_t turn(Instant now) override;
+  // What is likely to come next: more of the pull whose front the last frame was.
+  Expected expected();
+  uint64_t uncopied_in(uint64_t bytes) override;
   bool has_news() const override { return !events_.empty() || !early_.empty(); }
 
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
@@ -161,6 +164,7 @@ class Connection final : public DirectConnection {
     bool waiting = false;  // a push with a notice: until the others of its cookie are over
     uint32_t handle = 0, notice = 0;
     uint64_t offset = 0;
+    uint64_t front = 0;  // of a pull: nothing beyond has come
   };
   Connection(ConnectionHost& host, const Place& place, const wire::Hello& ours, bool active);
   Status configure(slp_config& config);
@@ -170,6 +174,7 @@ class Connection final : public DirectConnection {
   void on_ended(uint64_t cookie, int status);
   void on_state(bool up, int why);
   size_t find_pieces(uint64_t cookie, uint64_t offset, uint64_t bytes, std::span<proto::MutableBytes> out);
+  void note_front(size_t slot, uint64_t end, const slp_frame& frame, uint32_t at);
   void gather(const slp_tx& tx, FrameOut& frame);
   bool seal(const slp_tx& tx, FrameOut& frame, uint8_t* room);
   size_t start_move(bool pull, const wire::Segment& peer, uint64_t cookie);
@@ -196,6 +201,9 @@ class Connection final : public DirectConnection {
   SessionCounts counts_;
   std::array<Window, kWindows> windows_;
   std::array<Move, kMoves> moves_;
+  Expected next_;          // as far as the last frame told
+  size_t next_move_ = kMoves;
+  uint64_t copied_in_ = 0;  // from frames to memory, and in no receipt yet
   std::vector<Event> events_;
   // Messages that came before there was a client.
   std::vector<std::vector<std::byte>> early_;

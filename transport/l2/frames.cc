@@ -131,7 +131,7 @@ class PacketCarrier final : public Carrier {
   }
 
   std::span<const FrameIn> receive_from_ring(ReceiveRoom& room) {
-    room.frames.clear();
+    room.begin();
     RingFrame frame;
     size_t taken = 0;
     for (; taken < ReceiveRoom::kSlots && ring_->next(frame); ++taken) {
@@ -162,7 +162,7 @@ class PacketCarrier final : public Carrier {
       header.msg_iovlen = 1;
     }
     int came = ::recvmmsg(fd_.value(), messages.data(), static_cast<unsigned>(ask_), MSG_DONTWAIT, nullptr);
-    room.frames.clear();
+    room.begin();
     room.drained = came < static_cast<int>(ask_);
     // Each slot costs its preparation: as many as came, and some more.
     ask_ = std::clamp<size_t>(static_cast<size_t>(std::max(came, 0)) * 2, 1, kSlots);
@@ -214,6 +214,31 @@ void ReceiveRoom::reserve(size_t slot_bytes) {
   slot_bytes_ = slot_bytes;
   // Not touched before it is used.
   memory_ = std::make_unique_for_overwrite<uint8_t[]>(kSlots * slot_bytes_);
+}
+
+uint8_t* ReceiveRoom::join(std::span<const iovec> parts, size_t bytes) {
+  if (joining_ == nullptr) joining_ = std::make_unique_for_overwrite<uint8_t[]>(kJoinedBytes);
+  if (bytes > kJoinedBytes - joined_) return nullptr;
+  uint8_t* start = joining_.get() + joined_;
+  joined_ += bytes;
+  uint8_t* to = start;
+  for (const iovec& part : parts) {
+    size_t step = std::min(bytes, part.iov_len);
+    std::memcpy(to, part.iov_base, step);
+    to += step;
+    bytes -= step;
+  }
+  return start;
+}
+
+static_assert(kDataHeader == SLP_BASE_BYTES + SLP_DATA_BYTES);
+
+bool Expected::is(const FrameIn& frame) const {
+  if (frame.bytes <= kDataHeader || frame.data[0] != (SLP_VERSION << 5 | SLP_DATA)) return false;
+  const bool plain = (frame.data[1] & (SLP_FLAG_PCRC | SLP_FLAG_SEALED)) == 0;
+  const uint8_t* extension = frame.data + SLP_BASE_BYTES;
+  return plain && slp_load16(frame.data + 6) == frame.bytes - kDataHeader && slp_load32(frame.data + 8) == connection &&
+         slp_load32(extension + 8) == transfer && slp_load64(extension) - offset == static_cast<uint64_t>(frame.rest - to);
 }
 
 Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t port, bool ring) {

@@ -54,11 +54,32 @@ struct FrameOut {
   size_t count = 0;
 };
 
+// Bytes before the payload of DATA: base and extension (docs/slp.md).
+inline constexpr size_t kDataHeader = 56;
+
 struct FrameIn {
+  // The header, in front of a payload that lies elsewhere.
+  size_t present() const { return rest == nullptr ? bytes : kDataHeader; }
+
   const PeerAddress* from = nullptr;
   const uint8_t* data = nullptr;
   size_t bytes = 0;
-  bool ce = false;  // the network says that there is congestion
+  bool ce = false;                // the network says that there is congestion
+  const uint8_t* rest = nullptr;  // null: all of it lies at `data`
+};
+
+// The frames that are likely to come next: DATA of one transfer, one after the other, nothing of which has
+// come before. Their payload may be received where it belongs, and must be moved away before anything else
+// is done with it should they turn out to be others.
+struct Expected {
+  // It is what was expected for that place.
+  bool is(const FrameIn& frame) const;
+
+  uint8_t* to = nullptr;  // where the first one's payload belongs; null: nothing is expected
+  size_t room = 0;        // bytes from there on
+  size_t payload = 0;     // of each frame
+  uint32_t connection = 0, transfer = 0;  // as their headers have it
+  uint64_t offset = 0;                    // the first one's there
 };
 
 // Most frames to be sent in one call; Tuning::l2_batch_frames may be fewer.
@@ -73,13 +94,23 @@ class ReceiveRoom {
   uint8_t* slot(size_t i) { return memory_.get() + i * slot_bytes_; }
   size_t slot_bytes() const { return slot_bytes_; }
 
+  // Joins the parts of a frame, or of several from one slot, until the room is used again. Null: the parts are more
+  // than a receive() takes.
+  uint8_t* join(std::span<const iovec> parts, size_t bytes);
+  void begin() {
+    frames.clear();
+    joined_ = 0;
+  }
+
+  Expected expected;  // of the carrier whose turn it is
   std::array<PeerAddress, kSlots> sources;
   std::vector<FrameIn> frames;
   bool drained = false;  // there is no more now
 
  private:
-  std::unique_ptr<uint8_t[]> memory_;
-  size_t slot_bytes_ = 0;
+  static constexpr size_t kJoinedBytes = 512 << 10;
+  std::unique_ptr<uint8_t[]> memory_, joining_;
+  size_t slot_bytes_ = 0, joined_ = 0;
 };
 
 // Frames for which the kernel had no room, or that the network does not take.
@@ -119,6 +150,8 @@ class Carrier {
   virtual void release() {}
   // The descriptor tells an error, which is over when it was asked for: look() says what is wrong.
   virtual void take_error() {}
+  // receive() minds what is expected.
+  virtual bool scatters() const { return false; }
   // Frames are looked for without a system call, in memory that costs ReceiveRing::kRingBytes.
   virtual bool has_ring() const { return false; }
 };

@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include <array>
 #include <utility>
 
 #include <sluice/api/identity.h>
@@ -14,8 +15,11 @@ namespace sluice::l2 {
 namespace {
 
 constexpr const char* kOrigin = "l2/port";
-// Batches that one port takes in a turn: more would keep what is to be acknowledged waiting.
-constexpr int kBatchesPerTurn = 1;
+// What one port takes in a turn: more would keep what is to be acknowledged waiting. One batch, or so many of what is
+// received where it belongs, which comes slot by slot.
+constexpr int kSlotsPerTurn = 4;
+// Receives after one in which a frame was not what was expected: losses and new sizes come together.
+constexpr uint32_t kDistrust = 4;
 // What nobody can send through for so long is unplugged. It takes several looks, so that a
 // process that was itself asleep does not judge by its first.
 constexpr Duration kUnusableLimit = std::chrono::seconds(3);
@@ -24,6 +28,8 @@ constexpr uint32_t kLeastBadLooks = 3;
 
 Counter interfaces_lost("l2.interfaces_lost");
 Counter frames_received("l2.frames_received");
+Counter frames_in_place("l2.frames_received_in_place");
+Counter frames_astray("l2.receives_astray");  // in which a frame was not what was expected
 Counter frames_of_nobody("l2.frames_of_nobody");
 Counter refusals_held_back("l2.refusals_held_back");
 Counter hellos_unproven("l2.hellos_unproven");
@@ -90,6 +96,7 @@ Result<uint32_t> Port::add(Connection& connection) {
 void Port::remove(uint32_t connection) {
   Slot& slot = slots_[connection & 0xffff];
   places_.remove(place_of(*slot.connection), slot.connection->peer_nonce(), connection);
+  if (expecting_ == slot.connection) expecting_ = nullptr;
   slot.connection = nullptr;
   if (++slot.generation == 0) slot.generation = 1;
   free_.push_back(static_cast<uint16_t>(connection & 0xffff));
@@ -155,23 +162,47 @@ void Port::check(Instant now) {
 
 size_t Port::receive(ReceiveRoom& room, Instant& now) {
   size_t work = 0;
-  for (int batch = 0; batch < kBatchesPerTurn; ++batch) {
+  for (int slot = 0; slot < kSlotsPerTurn; ++slot) {
+    const bool trusting = expecting_ != nullptr && (distrust_ == 0 || --distrust_ == 0);
+    room.expected = trusting ? expecting_->expected() : Expected();
     std::span<const FrameIn> frames = carrier_->receive(room);
+    if (room.expected.to != nullptr) put_strays_aside(room);
     if (!frames.empty()) now = sluice::now();
     for (const FrameIn& frame : frames) take(frame, now);
     frames_received.add(frames.size());
     carrier_->release();
     work += frames.size();
-    if (room.drained) break;
+    if (room.drained || room.expected.to == nullptr) break;
   }
   return work;
 }
 
+// Before any of them is looked at: what is placed could lie over those that have not been yet.
+void Port::put_strays_aside(ReceiveRoom& room) {
+  bool strayed = false;
+  for (FrameIn& frame : room.frames) {
+    if (frame.rest == nullptr) continue;
+    strayed = strayed || !room.expected.is(frame);
+    if (!strayed) {
+      frames_in_place.add();
+      continue;
+    }
+    const std::array<iovec, 2> parts = {{{const_cast<uint8_t*>(frame.data), kDataHeader}, {const_cast<uint8_t*>(frame.rest), frame.bytes - kDataHeader}}};
+    const uint8_t* joined = room.join(parts, frame.bytes);
+    frame.rest = nullptr;
+    if (joined != nullptr) frame.data = joined;
+    if (joined == nullptr) frame.bytes = 0;  // dropped as a runt
+  }
+  if (!strayed) return;
+  distrust_ = kDistrust;
+  frames_astray.add();
+}
+
 void Port::take(const FrameIn& in, Instant now) {
-  slp_frame frame{.data = in.data, .present = in.bytes, .bytes = in.bytes, .ce = in.ce, .context = nullptr};
+  slp_frame frame{.data = in.data, .present = in.present(), .bytes = in.bytes, .ce = in.ce, .context = const_cast<uint8_t*>(in.rest)};
   slp_base base;
   // What the bytes alone tell.
-  slp_drop drop = slp_decode_base(in.data, in.bytes, in.bytes, &base);
+  slp_drop drop = slp_decode_base(in.data, in.present(), in.bytes, &base);
   if (drop == SLP_TAKEN && !carrier_->pads() && in.bytes != whole_bytes(base)) drop = SLP_DROP_LENGTH;
   if (drop != SLP_TAKEN) return count_drop(drop);
   if (base.type == SLP_HELLO) return take_hello(in, frame, base, now);

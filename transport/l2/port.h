@@ -70,6 +70,11 @@ class Port final : public EventHandler {
   // a second at least.
   void check(Instant now);
 
+  // Its next frames may be received where they belong.
+  void expect(Connection& connection) {
+    if (carrier_->scatters()) expecting_ = &connection;
+  }
+
   // Hands out what has come, up to a bound; returns how many frames. If there were any, `now`
   // is when they were taken.
   size_t receive(ReceiveRoom& room, Instant& now);
@@ -81,6 +86,7 @@ class Port final : public EventHandler {
   };
   Port(Context& context, PortOwner& owner, OpenedCarrier opened);
   void on_event(uint32_t epoll_events) noexcept override;
+  void put_strays_aside(ReceiveRoom& room);
   void take(const FrameIn& in, Instant now);
   void take_hello(const FrameIn& in, const slp_frame& frame, const slp_base& base, Instant now);
   void refuse(const FrameIn& in, const slp_frame& frame, Instant now);
@@ -106,6 +112,8 @@ class Port final : public EventHandler {
   uint16_t last_mtu_;
   bool watched_ = false;
   Allowance refusals_;
+  Connection* expecting_ = nullptr;
+  uint32_t distrust_ = 0;  // receives until something is expected again
 };
 
 }  // namespace sluice::l2

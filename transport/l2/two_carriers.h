@@ -30,6 +30,7 @@ class TwoCarriers final : public DirectConnection {
 
   void set_link(DirectLink* to) override;
   Path bulk_path() const override { return (datagrams_ != nullptr ? datagrams_ : frames_)->bulk_path(); }
+  uint64_t uncopied_in(uint64_t bytes) override { return frames_->uncopied_in(datagrams_ != nullptr ? datagrams_->uncopied_in(bytes) : bytes); }
   std::string local_name() const override { return frames_->local_name(); }
   std::string peer_name() const override { return frames_->peer_name(); }
   void fail(Status why) override { frames_->fail(std::move(why)); }

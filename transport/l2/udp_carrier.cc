@@ -22,6 +22,8 @@ constexpr size_t kMostSegments = 64;
 // cut them either.
 constexpr size_t kMostJoined = 128;
 constexpr size_t kSlotBytes = 65'536;
+// Of one slot, what is received where it belongs: as much as one call of the sender's.
+constexpr size_t kMostScattered = 64;
 // Taken at once: a third of what SLP lets one transfer have under way, so that acknowledgements
 // leave while more comes; and little enough to be copied on from the cache.
 constexpr size_t kMostAsked = 4;
@@ -74,6 +76,7 @@ class UdpCarrier final : public Carrier {
     UdpPlace place = unpack(address);
     return "l2://udp/" + ip_text(place.address, place.scope) + ":" + std::to_string(place.port);
   }
+  bool scatters() const override { return true; }
   bool refused() override { return std::exchange(refused_, false); }
   void send(std::span<const FrameOut> frames) override;
   std::span<const FrameIn> receive(ReceiveRoom& room) override;
@@ -82,6 +85,7 @@ class UdpCarrier final : public Carrier {
   size_t put_together(std::span<const FrameOut> frames, std::span<Together> out) const;
   void address_call(Call& call, const PeerAddress& to, msghdr& header) const;
   bool failed_to_send(int error);
+  static size_t scatter(ReceiveRoom& room, std::span<iovec> parts);
   void take(ReceiveRoom& room, size_t slot, const mmsghdr& message);
 
   UdpSocket socket_;
@@ -195,23 +199,42 @@ void UdpCarrier::send(std::span<const FrameOut> frames) {
   }
 }
 
+// Where the datagrams of the next slot go if they are those that are expected: headers into the slot, payloads to
+// their places, and what is more behind the headers. Returns how many parts that makes; 0: nothing is expected.
+size_t UdpCarrier::scatter(ReceiveRoom& room, std::span<iovec> parts) {
+  const Expected& expected = room.expected;
+  if (expected.to == nullptr || expected.payload == 0) return 0;
+  const size_t count = std::min({kMostScattered, kSlotBytes / (kDataHeader + expected.payload), expected.room / expected.payload});
+  uint8_t *header = room.slot(0), *payload = expected.to;
+  for (size_t i = 0; i < count; ++i, header += kDataHeader, payload += expected.payload) {
+    parts[2 * i] = {header, kDataHeader};
+    parts[2 * i + 1] = {payload, expected.payload};
+  }
+  parts[2 * count] = {header, kSlotBytes - count * kDataHeader};
+  return count == 0 ? 0 : 2 * count + 1;
+}
+
 std::span<const FrameIn> UdpCarrier::receive(ReceiveRoom& room) {
+  constexpr size_t kParts = 2 * kMostScattered + 1;
   std::array<mmsghdr, kMostAsked> messages;
-  std::array<iovec, kMostAsked> places;
+  std::array<iovec, std::max(kParts, kMostAsked)> places;
   std::array<Call, kMostAsked> calls;
-  for (size_t i = 0; i < ask_; ++i) {
-    places[i] = {room.slot(i), kSlotBytes};
+  const size_t scattered = scatter(room, places);
+  // Where the next slot's belong depends on how many are in this one.
+  const size_t ask = scattered > 0 ? 1 : ask_;
+  for (size_t i = 0; i < ask; ++i) {
+    if (scattered == 0) places[i] = {room.slot(i), kSlotBytes};
     messages[i].msg_hdr = {.msg_name = socket_.connected ? nullptr : &calls[i].to,
                            .msg_namelen = socket_.connected ? 0 : socklen_t{sizeof(calls[i].to)},
                            .msg_iov = &places[i],
-                           .msg_iovlen = 1,
+                           .msg_iovlen = std::max<size_t>(scattered, 1),
                            .msg_control = calls[i].control,
                            .msg_controllen = kControlBytes,
                            .msg_flags = 0};
   }
-  room.frames.clear();
-  int came = ::recvmmsg(fd(), messages.data(), static_cast<unsigned>(ask_), MSG_DONTWAIT, nullptr);
-  room.drained = came < static_cast<int>(ask_);
+  room.begin();
+  int came = ::recvmmsg(fd(), messages.data(), static_cast<unsigned>(ask), MSG_DONTWAIT, nullptr);
+  room.drained = came < static_cast<int>(ask);
   if (came < 0) {
     refused_ = refused_ || errno == ECONNREFUSED;
     room.drained = errno == EAGAIN;
@@ -220,7 +243,7 @@ std::span<const FrameIn> UdpCarrier::receive(ReceiveRoom& room) {
   }
   for (size_t i = 0; i < static_cast<size_t>(came); ++i) take(room, i, messages[i]);
   // Each slot costs its preparation: as many as came, and some more.
-  ask_ = std::min(static_cast<size_t>(came) * 2, kMostAsked);
+  if (scattered == 0) ask_ = std::min(static_cast<size_t>(came) * 2, kMostAsked);
   return room.frames;
 }
 
@@ -260,14 +283,23 @@ void UdpCarrier::take(ReceiveRoom& room, size_t slot, const mmsghdr& message) {
   }
   if (left == 0 || segment == 0 || left > segment * kMostJoined) return frames_truncated.add();
   if (left > segment) datagrams_joined.add();
-  for (const uint8_t* at = room.slot(slot); left > 0;) {
+  const std::span<const iovec> parts(header.msg_iov, header.msg_iovlen);
+  const size_t frame = parts.size() > 1 ? parts[0].iov_len + parts[1].iov_len : 0;
+  const size_t in_place = segment == frame || (segment == left && left < frame) ? parts.size() / 2 : 0;
+  const uint8_t* at = room.slot(slot);
+  // Datagrams of another size lie across the parts.
+  if (parts.size() > 1 && in_place == 0) at = room.join(parts, left);
+  if (at == nullptr) return frames_truncated.add();
+  for (size_t i = 0; left > 0; ++i) {
     size_t bytes = std::min(left, segment);
+    const bool scattered = i < in_place;
+    const uint8_t* rest = scattered && bytes > kDataHeader ? static_cast<const uint8_t*>(parts[2 * i + 1].iov_base) : nullptr;
     if (bytes > mtu_) {
       frames_truncated.add();
     } else {
-      room.frames.push_back({.from = source, .data = at, .bytes = bytes, .ce = ce});
+      room.frames.push_back({.from = source, .data = at, .bytes = bytes, .ce = ce, .rest = rest});
     }
-    at += bytes;
+    at += scattered ? kDataHeader : bytes;
     left -= bytes;
   }
 }

@@ -263,6 +263,14 @@ void Session::count_moved(Operation* op, uint64_t bytes, const CopyCost& cost) {
   op->completion.receipt.path = link_->bulk_path();
 }
 
+// Where bytes were received in their place, the receipt says so.
+void Session::count_received(Operation* op, uint64_t bytes) {
+  uint64_t uncopied = traits_.bulk_in.user > 0 ? std::min(link_->uncopied_in(bytes), bytes) : 0;
+  count_moved(op, bytes, traits_.bulk_in);
+  op->completion.receipt.copied_bytes -= uncopied;
+  counters_.copied_bytes -= uncopied;
+}
+
 void Session::moved(uint64_t cookie, uint64_t length, const Status& status, Instant now) {
   Busy busy(*this);
   last_heard_ = now;
@@ -285,7 +293,7 @@ void Session::moved(uint64_t cookie, uint64_t length, const Status& status, Inst
   }
   op->in_flight -= length;
   bool incoming = op->kind != OperationKind::kWrite && op->kind != OperationKind::kSupply;
-  count_moved(op, length, incoming ? traits_.bulk_in : traits_.bulk_out);
+  incoming ? count_received(op, length) : count_moved(op, length, traits_.bulk_out);
   (incoming ? counters_.bytes_received : counters_.bytes_sent) += length;
   if (op->state == OperationState::kFencing) return end_fence(op);
   if (op->moved < op->total && op->list == nullptr) {
@@ -317,7 +325,7 @@ Status Session::arrived(uint32_t notice, Instant now) {
   }
   fault_point("session.placed");
   op->moved = op->total;
-  count_moved(op, op->total, traits_.bulk_in);
+  count_received(op, op->total);
   counters_.bytes_received += op->total;
   conclude(op, Status());
   return Status();
