@@ -31,7 +31,7 @@ LEDGERS = ("tests/ledger.jsonl",)  # written by this program itself
 
 SCHEDULES_PER_SLICE = 1_000_000
 SIM_SLICES = 10
-SLP_SCHEDULES_PER_SLICE = 250_000  # some ten minutes each on a busy machine
+SLP_SCHEDULES_PER_SLICE = 250_000  # three minutes each, or some ten on a busy machine
 SLP_SLICES = 40
 FUZZ_SECONDS = 60
 # Of on_frame, with a session behind it: 10^8 in all. By number and seed, so that a slice which is
