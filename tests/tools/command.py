@@ -18,6 +18,11 @@ PR_SET_CHILD_SUBREAPER = 36
 BINARY = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else ""
 
 
+def depth(test, operations):
+    """Flags for so many operations under way, where a test of `sluice perf` has more than one."""
+    return () if test.endswith("_lat") else ("-t", str(operations))
+
+
 def environment(**extra):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
     kept.update(extra)

@@ -69,7 +69,7 @@ class OverTheModule(command.CommandTest):
         for test in TESTS:
             for size, iterations in ((SMALL, 60), (LARGE, 20)):
                 with self.subTest(test=test, size=size):
-                    result = self.between(test, "-s", str(size), "-n", str(iterations), "-t", "4", within=WITHOUT_RIGHTS)
+                    result = self.between(test, "-s", str(size), "-n", str(iterations), *command.depth(test, 4), within=WITHOUT_RIGHTS)
                     self.assertEqual((result["transport"], result["iterations"], result["errors"]), ("module", iterations, 0))
                     self.assertGreaterEqual(result["verified_bytes"], size)
 

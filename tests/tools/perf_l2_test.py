@@ -41,7 +41,7 @@ class OverEthernet(command.CommandTest):
         for test in TESTS:
             for size, iterations in ((SMALL, 60), (LARGE, 20)):
                 with self.subTest(test=test, size=size):
-                    document = self.between(test, "-s", str(size), "-n", str(iterations), "-t", "4")
+                    document = self.between(test, "-s", str(size), "-n", str(iterations), *command.depth(test, 4))
                     self.assertEqual(document["warnings"], [])
                     self.assertEqual(document["environment"]["transport"]["requested"], "l2")
                     self.assertIn(wire.RIGHT_MAC, document["environment"]["transport"]["peer"])

@@ -46,7 +46,7 @@ class Matrix(command.CommandTest):
         for test in TESTS:
             for size, iterations in ((SMALL, 60), (LARGE, 25)):
                 with self.subTest(test=test, size=size):
-                    document = self.perf(test, "--self", "--transport", transport, "-s", str(size), "-n", str(iterations), "-t", "8")
+                    document = self.perf(test, "--self", "--transport", transport, "-s", str(size), "-n", str(iterations), *command.depth(test, 8))
                     self.assertEqual(document["schema"], "sluice.perf/1")
                     self.assertEqual(document["warnings"], [])
                     self.assertEqual(len(document["results"]), 1)

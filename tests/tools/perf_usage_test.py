@@ -33,7 +33,7 @@ class SystemCalls(command.CommandTest):
     def test_counted_calls_of_both_ends_are_those_of_the_path(self):
         for test, floor, ceiling in (("send_lat", 1, 20), ("send_bw", 0.01, 20)):
             with self.subTest(test=test):
-                used = self.counted("perf", test, "--self", "--transport", "tcp", "-s", "64", "-n", "2000", "-t", "16", "--wait", "sleep")["used"]
+                used = self.counted("perf", test, "--self", "--transport", "tcp", "-s", "64", "-n", "2000", *command.depth(test, 16), "--wait", "sleep")["used"]
                 for end in ("client", "server"):
                     self.assertGreater(used[end]["system_calls_per_message"], floor)
                     self.assertLess(used[end]["system_calls_per_message"], ceiling)
