@@ -56,7 +56,7 @@ DOORS = [
         "examples/asio_echo.cc",  # the io_context is the user's
     ] + _TESTS + _YARDSTICKS),
     ("OpenSSL", r"#\s*include\s*<openssl/", ["transport/l2/cipher.cc", "benchmarks/bare/memory_file.cc"]),
-    ("verbs", r"#\s*include\s*<(infiniband|rdma)/", ["transport/verbs/verbs_api.*"] + _YARDSTICKS),
+    ("verbs", r"#\s*include\s*<(infiniband|rdma)/", ["transport/verbs/verbs_api.*", "tests/module/rxe_line.*"] + _YARDSTICKS),
     ("packet sockets", r"\bAF_PACKET\b|#\s*include\s*<linux/if_packet\.h>", ["transport/l2/*", "tools/dump/*"] + _TESTS + _YARDSTICKS),
     ("memory mappings", r"(?<![\w.>])mmap\s*\(|\bmemfd_create\s*\(", [
         "allocator/linux_page_source.*",
