@@ -25,6 +25,9 @@ struct Tuning {
   uint64_t stream_copy_bytes = kNeverBytes;
   // Frames of l2:// that go to the kernel in one call.
   uint64_t l2_batch_frames = kMostBatchFrames;
+  // Frames of l2:// are no larger, whatever the way takes; at least the 1452 bytes that every carrier takes. No threshold:
+  // `sluice tune` measures batches of Ethernet's frames by it over loopback, whose own have 64 KiB.
+  uint16_t l2_frame_bytes = UINT16_MAX;
 };
 
 }  // namespace sluice

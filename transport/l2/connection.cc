@@ -142,7 +142,7 @@ Status Connection::configure(slp_config& config) {
   config.connection = number_;
   config.source_port = place_.port->number();
   config.destination_port = place_.peer_port;
-  config.mtu = place_.port->carrier().mtu_to(place_.peer);
+  config.mtu = std::min(place_.port->carrier().mtu_to(place_.peer), host_.most_frame_bytes());
   if (config.mtu < kLeastFrame) {
     return ended(Code::kUnsupported, "the way to " + peer_name() + " takes frames of " + std::to_string(config.mtu) + " bytes; SLP needs 1452, an MTU of 1500");
   }

@@ -70,6 +70,8 @@ class ConnectionHost {
   virtual void forget(Connection& connection) noexcept = 0;
   virtual slp_node& node() = 0;
   virtual SendingRoom& sending_room() = 0;
+  // Of this side's frames, at least kLeastFrame.
+  virtual uint16_t most_frame_bytes() const = 0;
 
  protected:
   ~ConnectionHost() = default;

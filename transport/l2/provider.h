@@ -3,6 +3,7 @@
 #ifndef SLUICE_L2_PROVIDER_H_
 #define SLUICE_L2_PROVIDER_H_
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -72,6 +73,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   void forget(Connection& connection) noexcept override;
   slp_node& node() override { return *node_; }
   SendingRoom& sending_room() override { return sending_room_; }
+  uint16_t most_frame_bytes() const override { return std::max(kLeastFrame, context_.tuning().l2_frame_bytes); }
   void linger(std::unique_ptr<DirectConnection> connection) noexcept override;
   bool may_have_ring() const;
   size_t see_off(Instant now);
