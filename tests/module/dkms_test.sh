@@ -3,6 +3,7 @@
 # Nothing is installed, and no tree of dkms but a temporary one is touched. By name: tools/setup --lab --next-kernel.
 set -eu
 here=$(cd "$(dirname "$0")/../../kernel_compat" && pwd)
+PATH=$PATH:/usr/sbin:/sbin  # which Bazel leaves out
 command -v dkms >/dev/null || { echo "FAILED: dkms is not installed: tools/setup --next-kernel" >&2; exit 1; }
 work=$(mktemp -d)
 keys=/var/lib/dkms/mok.key
