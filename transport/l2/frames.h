@@ -100,12 +100,14 @@ class ReceiveRoom {
   void begin() {
     frames.clear();
     joined_ = 0;
+    astray = false;
   }
 
   Expected expected;  // of the carrier whose turn it is
   std::array<PeerAddress, kSlots> sources;
   std::vector<FrameIn> frames;
   bool drained = false;  // there is no more now
+  bool astray = false;   // something else came than what was expected
 
  private:
   static constexpr size_t kJoinedBytes = 512 << 10;

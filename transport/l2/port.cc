@@ -29,7 +29,7 @@ constexpr uint32_t kLeastBadLooks = 3;
 Counter interfaces_lost("l2.interfaces_lost");
 Counter frames_received("l2.frames_received");
 Counter frames_in_place("l2.frames_received_in_place");
-Counter frames_astray("l2.receives_astray");  // in which a frame was not what was expected
+Counter receives_astray("l2.receives_astray");  // in which a frame was not what was expected
 Counter frames_of_nobody("l2.frames_of_nobody");
 Counter refusals_held_back("l2.refusals_held_back");
 Counter hellos_unproven("l2.hellos_unproven");
@@ -179,11 +179,11 @@ size_t Port::receive(ReceiveRoom& room, Instant& now) {
 
 // Before any of them is looked at: what is placed could lie over those that have not been yet.
 void Port::put_strays_aside(ReceiveRoom& room) {
-  bool strayed = false;
+  bool aside = false;
   for (FrameIn& frame : room.frames) {
     if (frame.rest == nullptr) continue;
-    strayed = strayed || !room.expected.is(frame);
-    if (!strayed) {
+    aside = aside || !room.expected.is(frame);
+    if (!aside) {
       frames_in_place.add();
       continue;
     }
@@ -193,9 +193,9 @@ void Port::put_strays_aside(ReceiveRoom& room) {
     if (joined != nullptr) frame.data = joined;
     if (joined == nullptr) frame.bytes = 0;  // dropped as a runt
   }
-  if (!strayed) return;
+  if (!aside && !room.astray) return;
   distrust_ = kDistrust;
-  frames_astray.add();
+  receives_astray.add();
 }
 
 void Port::take(const FrameIn& in, Instant now) {

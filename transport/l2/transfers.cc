@@ -178,6 +178,7 @@ void Connection::cancel_moves(uint64_t cookie) {
     if (move.count == 0 || move.cookie != cookie) continue;
     if (!stopped_ && !move.waiting) (void)slp_cancel(session_, kWindows + slot);
     move.count = 0;
+    if (next_move_ == slot) next_move_ = kMoves;
   }
   // They may be being delivered: their places stay.
   for (Event& event : events_) {
@@ -190,6 +191,7 @@ void Connection::cancel_moves(uint64_t cookie) {
 void Connection::on_ended(uint64_t cookie, int status) {
   Move& move = moves_[cookie - kWindows];
   move.count = 0;
+  if (next_move_ == cookie - kWindows) next_move_ = kMoves;
   if (stopped_ || failed_) return;
   if (status == SLP_OK) fault_point("l2.moved");
   // Otherwise the session has ended, and says so next.

@@ -288,7 +288,10 @@ void UdpCarrier::take(ReceiveRoom& room, size_t slot, const mmsghdr& message) {
   const size_t in_place = segment == frame || (segment == left && left < frame) ? parts.size() / 2 : 0;
   const uint8_t* at = room.slot(slot);
   // Datagrams of another size lie across the parts.
-  if (parts.size() > 1 && in_place == 0) at = room.join(parts, left);
+  if (parts.size() > 1 && in_place == 0) {
+    at = room.join(parts, left);
+    room.astray = true;
+  }
   if (at == nullptr) return frames_truncated.add();
   for (size_t i = 0; left > 0; ++i) {
     size_t bytes = std::min(left, segment);
