@@ -180,11 +180,12 @@ size_t Port::receive(ReceiveRoom& room, Instant& now) {
 // Before any of them is looked at: what is placed could lie over those that have not been yet.
 void Port::put_strays_aside(ReceiveRoom& room) {
   bool aside = false;
+  size_t in_place = 0;
   for (FrameIn& frame : room.frames) {
     if (frame.rest == nullptr) continue;
     aside = aside || !room.expected.is(frame);
     if (!aside) {
-      frames_in_place.add();
+      ++in_place;
       continue;
     }
     const std::array<iovec, 2> parts = {{{const_cast<uint8_t*>(frame.data), kDataHeader}, {const_cast<uint8_t*>(frame.rest), frame.bytes - kDataHeader}}};
@@ -193,6 +194,7 @@ void Port::put_strays_aside(ReceiveRoom& room) {
     if (joined != nullptr) frame.data = joined;
     if (joined == nullptr) frame.bytes = 0;  // dropped as a runt
   }
+  frames_in_place.add(in_place);
   if (!aside && !room.astray) return;
   distrust_ = kDistrust;
   receives_astray.add();

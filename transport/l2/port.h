@@ -63,7 +63,6 @@ class Port final : public EventHandler {
   // Whether epoll says when something comes. Whom it need not tell, the kernel has less to do for. Errors: kNoMemory.
   Status watch();
   void unwatch();
-  bool watched() const { return watched_; }
 
   // Connections of an interface that has not been usable for 3 s end; those of one whose MTU has
   // become smaller send smaller frames. To be called as often as connections have timers: once
