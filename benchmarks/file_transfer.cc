@@ -112,13 +112,8 @@ int receive_files(const bare::Options& options, Side& side, const std::string& h
     total += took;
     if (const std::string came = bare::sha256_of(destination, options.size); came != hash) return bare::refuse(options, "SHA-256 " + came + " came, of " + hash);
   }
-  seconds.sort();
-  const double bytes = static_cast<double>(options.iterations * options.size), both = cpu + report.cpu_seconds;
   return bare::JsonLine(options)
-      .raw("seconds", seconds.json())
-      .number("bytes_per_second", bytes / total)
-      .number("cpu_seconds", both)
-      .number("cpu_seconds_per_gb", both / (bytes * 1e-9))
+      .moved(seconds, total, cpu + report.cpu_seconds)
       .text("sha256", hash)
       .print_verified();
 }

@@ -116,13 +116,8 @@ int measure_bulk(const bare::Options& options, Side& side, const Made& made, con
     total += took;
   }
   if (wrong != 0) return bare::refuse(options, std::to_string(wrong) + " wrong words");
-  seconds.sort();
-  const double bytes = static_cast<double>(options.iterations * options.size), both = cpu + report.cpu_seconds;
   return bare::JsonLine(options)
-      .raw("seconds", seconds.json())
-      .number("bytes_per_second", bytes / total)
-      .number("cpu_seconds", both)
-      .number("cpu_seconds_per_gb", both / (bytes * 1e-9))
+      .moved(seconds, total, cpu + report.cpu_seconds)
       .print_verified();
 }
 

@@ -94,13 +94,8 @@ int run(const Options& options) {
     wrong += count_mismatches(pairs[i].destination, options.size, static_cast<uint32_t>(i));
   }
   if (wrong != 0) return refuse(options, std::to_string(wrong) + " wrong words");
-  seconds.sort();
-  const double bytes = static_cast<double>(options.iterations * options.size);
   return JsonLine(options)
-      .raw("seconds", seconds.json())
-      .number("bytes_per_second", bytes / total)
-      .number("cpu_seconds", cpu)
-      .number("cpu_seconds_per_gb", cpu / (bytes * 1e-9))
+      .moved(seconds, total, cpu)
       .number("huge_kib", huge_kib())
       .print_verified();
 }

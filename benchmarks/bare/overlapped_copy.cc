@@ -144,13 +144,8 @@ void time_rounds(const Options& options, Memory& memory, const std::function<voi
 
 int print(const Options& options, Timed& timed, double cpu) {
   if (timed.wrong != 0) return refuse(options, std::to_string(timed.wrong) + " wrong words");
-  timed.seconds.sort();
-  const double bytes = static_cast<double>(options.iterations * options.size);
   return JsonLine(options)
-      .raw("seconds", timed.seconds.json())
-      .number("bytes_per_second", bytes / timed.total)
-      .number("cpu_seconds", cpu)
-      .number("cpu_seconds_per_gb", cpu / (bytes * 1e-9))
+      .moved(timed.seconds, timed.total, cpu)
       .print_verified();
 }
 

@@ -109,7 +109,7 @@ std::string Samples::json() const {
   return text;
 }
 
-JsonLine::JsonLine(const Options& options) : line_("{") {
+JsonLine::JsonLine(const Options& options) : bytes_(static_cast<double>(options.iterations * options.size)), line_("{") {
   text("name", options.name);
   if (!options.mode.empty()) text("mode", options.mode);
   number("size_bytes", static_cast<double>(options.size));
@@ -139,6 +139,14 @@ JsonLine& JsonLine::raw(const char* name, const std::string& json) {
   key(name);
   line_ += json;
   return *this;
+}
+
+JsonLine& JsonLine::moved(Samples& seconds, double total_seconds, double cpu_seconds) {
+  seconds.sort();
+  return raw("seconds", seconds.json())
+      .number("bytes_per_second", bytes_ / total_seconds)
+      .number("cpu_seconds", cpu_seconds)
+      .number("cpu_seconds_per_gb", cpu_seconds / (bytes_ * 1e-9));
 }
 
 int JsonLine::print_verified() {

@@ -89,12 +89,16 @@ class JsonLine {
   JsonLine& number(const char* key, double value);
   JsonLine& text(const char* key, const std::string& value);
   JsonLine& raw(const char* key, const std::string& json);
+  // What every program that moves bytes says of its iterations: the seconds of each, bytes_per_second by the seconds of
+  // all, and the CPU of all its processes, by itself and for each GB.
+  JsonLine& moved(Samples& seconds, double total_seconds, double cpu_seconds);
   // Prints the line with "verified":true and returns 0. The only way to print a
   // figure: a caller whose payload did not verify calls `refuse` instead.
   int print_verified();
 
  private:
   void key(const char* name);
+  double bytes_;  // of all iterations
   std::string line_;
 };
 

@@ -88,16 +88,10 @@ int receive_windows(const Options& options, const Plan& plan, int socket, PeerRe
   unsigned char reported;
   read_all(socket, &reported, 1);
   if (wrong != 0) return refuse(options, std::to_string(wrong) + " wrong words");
-  seconds.sort();
-  const double bytes = static_cast<double>(options.iterations * options.size);
-  const double both = cpu + report.cpu_seconds;
   return JsonLine(options)
-      .raw("seconds", seconds.json())
-      .number("bytes_per_second", bytes / total)
-      .number("cpu_seconds", both)
+      .moved(seconds, total, cpu + report.cpu_seconds)
       .number("sender_cpu_seconds", report.cpu_seconds)
       .number("receiver_cpu_seconds", cpu)
-      .number("cpu_seconds_per_gb", both / (bytes * 1e-9))
       .print_verified();
 }
 

@@ -138,10 +138,8 @@ void send_windows(const Options& options, const Plan& plan, int socket, Lender* 
 }
 
 int print(const Options& options, Samples& seconds, double total, double cpu, const Shared& shared) {
-  seconds.sort();
-  const double bytes = static_cast<double>(options.iterations * options.size);
   JsonLine line(options);
-  line.raw("seconds", seconds.json()).number("bytes_per_second", bytes / total).number("cpu_seconds", cpu).number("cpu_seconds_per_gb", cpu / (bytes * 1e-9));
+  line.moved(seconds, total, cpu);
   if (shared.notifications != 0) {
     line.number("notifications", static_cast<double>(shared.notifications))
         .number("kernel_copied_percent", 100 * static_cast<double>(shared.copied) / static_cast<double>(shared.notifications));
