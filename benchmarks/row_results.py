@@ -108,7 +108,7 @@ def _from_perf(result):
 
 
 def _from_demo(result):
-    identity = {key: result[key] for key in ("mode", "path", "workers") if key in result}
+    identity = {key: result[key] for key in ("mode", "path", "workers", "servers") if key in result}
     metrics = {
         "seconds": _p50(result.get("pull_seconds") or result.get("step_seconds")),
         "step_seconds": _p50(result.get("step_seconds")),

@@ -11,7 +11,7 @@ namespace sluice::tools::demo {
 namespace {
 
 // Longer than two blocks, with a rest.
-Model small_model() { return {"small", {{"a", 5000}, {"b", 1}}}; }
+Model small_model() { return {"small", {{"a", 5000, 0}, {"b", 1, 1}}}; }
 
 struct Gradients {
   Gradients(const Model& model, uint32_t tensor, int64_t step, uint32_t workers) {
@@ -42,6 +42,55 @@ TEST_CASE("tiny has the same names and at least one float in each tensor") {
     CHECK(tiny.tensors[t].name == big.tensors[t].name);
     CHECK(tiny.tensors[t].elements == (big.tensors[t].elements + 999) / 1000);
   }
+}
+
+TEST_CASE("each server's part is as large as whole tensors allow, and every tensor is in one of them") {
+  const uint32_t servers = GENERATE(1u, 2u, 3u, 4u, 32u);
+  const Model model = model_named("vgg16");
+  const Placement placement = place_tensors(model, servers);
+  REQUIRE(placement.shards.size() == servers);
+  size_t tensors = 0;
+  for (const Model& shard : placement.shards) {
+    CHECK_FALSE(shard.tensors.empty());
+    tensors += shard.tensors.size();
+  }
+  CHECK(tensors == model.tensors.size());
+  for (uint32_t t = 0; t < model.tensors.size(); ++t) {
+    const Placement::Place place = placement.places[t];
+    const TensorSpec& spec = placement.shards[place.server].tensors[place.tensor];
+    CHECK(spec.id == t);
+    CHECK(spec.name == model.tensors[t].name);
+    CHECK(spec.elements == model.tensors[t].elements);
+  }
+  // fc6/weight is three quarters of the model: alone on one of two.
+  if (servers == 2) CHECK(placement.shards[placement.places[26].server].elements() == 102'760'448);
+}
+
+TEST_CASE("a tensor larger than a server's share is cut into pieces that fit, and no part is far from even") {
+  const uint32_t servers = GENERATE(2u, 3u, 4u);
+  const Model whole = model_named("vgg16");
+  const Model cut = spread_model(whole, {.servers = servers, .cut = true});
+  CHECK(cut.elements() == whole.elements());
+  const size_t share = (whole.elements() + servers - 1) / servers;
+  for (uint32_t t = 0; t < cut.tensors.size(); ++t) {
+    CHECK(cut.tensors[t].id == t);
+    CHECK(cut.tensors[t].elements <= share);
+  }
+  CHECK(cut.tensors[26].name == "fc6/weight/0");
+  for (const Model& shard : place_tensors(cut, servers).shards) {
+    CHECK(static_cast<double>(shard.elements()) == Approx(static_cast<double>(whole.elements()) / servers).epsilon(0.11));
+  }
+  CHECK(spread_model(whole, {.servers = servers, .cut = false}).tensors.size() == whole.tensors.size());
+}
+
+TEST_CASE("values of a tensor do not depend on which server has it") {
+  const Model model = small_model();
+  const Placement placement = place_tensors(model, 2);
+  const Placement::Place place = placement.places[1];
+  Gradients gradients(model, 1, 3, 2);
+  CHECK(check_gradients(placement.shards[place.server], place.tensor, 3, gradients.pointers).empty());
+  Gradients others(model, 0, 3, 2);
+  CHECK_FALSE(check_gradients(placement.shards[place.server], place.tensor, 3, others.pointers).empty());
 }
 
 TEST_CASE("the average sums the workers in their order: another order gives other bits") {

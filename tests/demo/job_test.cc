@@ -18,10 +18,11 @@ void check_spread(const nlohmann::json& spread) {
   CHECK(spread.at("median").get<double>() <= spread.at("max").get<double>());
 }
 
-void check_entry(const nlohmann::json& entry, int workers, int steps) {
+void check_entry(const nlohmann::json& entry, int workers, int servers, int steps) {
   INFO(entry.dump());
   CHECK(entry.at("verified") == true);
   CHECK(entry.at("workers") == workers);
+  CHECK(entry.at("servers") == servers);
   CHECK(entry.at("steps") == steps);
   CHECK(entry.at("restarts") == 0);
   check_spread(entry.at("step_seconds"));
@@ -47,19 +48,25 @@ void check_entry(const nlohmann::json& entry, int workers, int steps) {
   if (mode == "onecopy" && path == "tcp") CHECK(copies >= 2 + bounces);
 }
 
-void check_all_modes(int workers) {
+void check_all_modes(int workers, int servers = 1, const std::vector<std::string>& further = {}) {
   DemoCommand command;
   const int steps = 4;
-  CommandOutcome outcome =
-      command.run(command.with_json({"--model", "tiny", "--steps", std::to_string(steps), "--workers", std::to_string(workers)}));
+  std::vector<std::string> arguments = {"--model",   "tiny", "--steps",   std::to_string(steps), "--workers", std::to_string(workers),
+                                        "--servers", std::to_string(servers)};
+  arguments.insert(arguments.end(), further.begin(), further.end());
+  CommandOutcome outcome = command.run(command.with_json(arguments));
   INFO(outcome.out << outcome.err);
   REQUIRE(outcome.exit_code == 0);
   const nlohmann::json document = command.read_json();
   CHECK(document.at("schema") == "sluice.demo/1");
   CHECK(document.at("model") == "tiny");
+  CHECK(document.at("bytes_of_servers").size() == static_cast<size_t>(servers));
+  uint64_t bytes = 0;
+  for (const nlohmann::json& part : document.at("bytes_of_servers")) bytes += part.get<uint64_t>();
+  CHECK(bytes == kTinyFloats * 4);
   std::set<std::string> seen;
   for (const nlohmann::json& entry : document.at("results")) {
-    check_entry(entry, workers, steps);
+    check_entry(entry, workers, servers, steps);
     const std::string mode = entry.at("mode");
     const std::string path = entry.at("path");
     seen.insert(path + " " + mode);
@@ -83,6 +90,22 @@ void check_all_modes(int workers) {
 TEST_CASE("one worker runs every mode on every path, and all bytes are verified") { check_all_modes(1); }
 
 TEST_CASE("three workers run every mode on every path, and all bytes are verified") { check_all_modes(3); }
+
+TEST_CASE("as many servers as workers run every mode on every path, and all bytes are verified") { check_all_modes(2, 2); }
+
+TEST_CASE("three servers have the pieces of what is too large for one, and all bytes are verified") { check_all_modes(2, 3, {"--split"}); }
+
+TEST_CASE("two servers share the bytes as whole tensors allow, or evenly where those are split") {
+  for (const bool split : {false, true}) {
+    std::vector<std::string> arguments = {"--model", "tiny", "--steps", "1", "--paths", "shm", "--modes", "zerocopy", "--servers", "2"};
+    if (split) arguments.push_back("--split");
+    DemoCommand command;
+    REQUIRE(command.run(command.with_json(arguments)).exit_code == 0);
+    const nlohmann::json bytes = command.read_json().at("bytes_of_servers");
+    const double part = static_cast<double>(std::max(bytes.at(0).get<uint64_t>(), bytes.at(1).get<uint64_t>())) / (kTinyFloats * 4);
+    CHECK(part == Approx(split ? 0.5 : 0.743).epsilon(0.01));
+  }
+}
 
 TEST_CASE("rdma alone on a machine without it runs nothing, says why, and is no success") {
   DemoCommand command;
@@ -128,8 +151,9 @@ TEST_CASE("the stand-in for computing makes the step longer by at least its leng
 
 TEST_CASE("a wrong byte is found in every mode on every path, and no figure is told") {
   const std::string where = GENERATE("weights", "gradient");
+  const std::string servers = GENERATE("1", "2");
   DemoCommand command;
-  CommandOutcome outcome = command.run(command.with_json({"--model", "tiny", "--steps", "1", "--corrupt", where}));
+  CommandOutcome outcome = command.run(command.with_json({"--model", "tiny", "--steps", "1", "--corrupt", where, "--servers", servers}));
   INFO(outcome.out << outcome.err);
   CHECK(outcome.exit_code == 4);
   const nlohmann::json document = command.read_json();
@@ -150,6 +174,7 @@ TEST_CASE("a refused flag is told with its name, its value and an example") {
   };
   const Refusal refusal = GENERATE(
       Refusal{"--steps", "0", "--steps 5"}, Refusal{"--steps", "many", "--steps 5"}, Refusal{"--workers", "65", "--workers 2"},
+      Refusal{"--servers", "33", "--servers 2"}, Refusal{"--servers", "0", "--servers 2"},
       Refusal{"--modes", "zerocopy,teleport", "--modes zerocopy,onecopy,grpc-unary,grpc-stream"},
       Refusal{"--modes", ",", "--modes zerocopy,onecopy,grpc-unary,grpc-stream"}, Refusal{"--paths", "pigeon", "--paths shm,rdma,l2,tcp"},
       Refusal{"--model", "vgg19", "--model vgg16"}, Refusal{"--json", "/nowhere/x.json", "--json demo.json"},
@@ -164,6 +189,13 @@ TEST_CASE("a refused flag is told with its name, its value and an example") {
   const std::string part = comma == std::string::npos ? refusal.value : refusal.value.substr(comma + 1);
   CHECK(outcome.err.find(part) != std::string::npos);
   CHECK(outcome.err.find(refusal.example) != std::string::npos);
+}
+
+TEST_CASE("one server's tensors cannot be split") {
+  DemoCommand command;
+  CommandOutcome outcome = command.run({"--split", "--model", "tiny"});
+  CHECK(outcome.exit_code == 2);
+  CHECK(outcome.err.find("--servers 2 --split") != std::string::npos);
 }
 
 TEST_CASE("an unknown flag is a usage error") {

@@ -8,12 +8,12 @@
 namespace sluice::test {
 namespace {
 
-void check_rejoin(const std::string& mode, const std::string& path, int workers, int seed) {
+void check_rejoin(const std::string& mode, const std::string& path, int workers, int seed, int servers = 1) {
   INFO(mode << " on " << path << ", seed " << seed);
   DemoCommand command;
   CommandOutcome outcome = command.run(command.with_json({"--model", "tiny", "--steps", "9", "--workers", std::to_string(workers),
                                                           "--modes", mode, "--paths", path, "--kill-worker-at-step", "2",
-                                                          "--kill-seed", std::to_string(seed), "--timeout", "30"}));
+                                                          "--kill-seed", std::to_string(seed), "--timeout", "30", "--servers", std::to_string(servers)}));
   INFO(outcome.out << outcome.err);
   REQUIRE(outcome.exit_code == 0);
   const nlohmann::json entry = command.read_json().at("results")[0];
@@ -35,6 +35,13 @@ TEST_CASE("a killed worker rejoins while another one waits for it") {
   const std::string path = GENERATE("shm", "tcp");
   const int seed = GENERATE(range(5, 10));
   check_rejoin(mode, path, 2, seed);
+}
+
+// With gRPC some servers have its gradients then, and average them, while others have not.
+TEST_CASE("a killed worker rejoins several servers") {
+  const std::string mode = GENERATE("zerocopy", "grpc-unary");
+  const int seed = GENERATE(range(0, 5));
+  check_rejoin(mode, "tcp", 1, seed, 3);
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ void average_and_update(std::span<const float* const> gradients, const float* we
 
 std::string check_gradients(const Model& model, uint32_t tensor, int64_t step, std::span<const float* const> received) {
   const TensorSpec& spec = model.tensors[tensor];
-  const std::vector<uint32_t> seeds = seeds_of(tensor, static_cast<uint32_t>(received.size()), step);
+  const std::vector<uint32_t> seeds = seeds_of(spec.id, static_cast<uint32_t>(received.size()), step);
   std::array<float, kBlock> expected;
   std::array<float, kBlock> average;
   for (size_t first = 0; first < spec.elements; first += kBlock) {
@@ -134,7 +134,7 @@ Reference::Reference(const Model& model, uint32_t workers, int64_t step) : model
   for (uint32_t t = 0; t < model.tensors.size(); ++t) {
     const size_t elements = model.tensors[t].elements;
     weights_.push_back(std::make_unique_for_overwrite<float[]>(elements));
-    fill_initial_weights(t, {weights_[t].get(), elements});
+    fill_initial_weights(model.tensors[t].id, {weights_[t].get(), elements});
   }
   while (step_ < step) advance();
 }
@@ -146,7 +146,7 @@ std::string Reference::check(uint32_t tensor, const float* weights) const {
 
 void Reference::advance() {
   for (uint32_t t = 0; t < weights_.size(); ++t) {
-    const std::vector<uint32_t> seeds = seeds_of(t, workers_, step_);
+    const std::vector<uint32_t> seeds = seeds_of(model_.tensors[t].id, workers_, step_);
     float* weights = weights_[t].get();
     const size_t elements = model_.tensors[t].elements;
     for (size_t i = 0; i < elements; ++i) weights[i] -= kRate * serial_average(seeds, i);

@@ -18,12 +18,12 @@ namespace sluice::tools::demo {
 
 // One worker's gradient of one tensor in one step.
 struct GradientName {
-  uint32_t tensor = 0;
+  uint32_t tensor = 0;  // its id
   uint32_t worker = 0;
   int64_t step = 0;
 };
 
-// Weights before the first step, in [-1, 1).
+// Weights before the first step of the tensor with that id, in [-1, 1).
 void fill_initial_weights(uint32_t tensor, std::span<float> out);
 // A function of (tensor, index, step, worker) alone, in [-1, 1).
 void fill_gradient(const GradientName& name, std::span<float> out);

@@ -66,7 +66,7 @@ class VisitRun {
   VisitRun(const Visit& visit, const std::function<void()>& on_step) : visit_(visit), on_step_(on_step) {}
   ~VisitRun() {
     for (auto& child : workers_) end(*child);
-    if (server_) end(*server_);
+    for (auto& child : servers_) end(*child);
   }
 
   VisitOutcome run() {
@@ -81,8 +81,11 @@ class VisitRun {
   }
 
   bool drive() {
-    server_ = start(visit_.server_network, [this](ControlLine line) { return serve(visit_, std::move(line)); });
-    if (!server_ || !pump([&] { return server_->listening; }, "the server to listen")) return false;
+    for (uint32_t s = 0; s < visit_.spreading.servers; ++s) {
+      servers_.push_back(start(visit_.server_network, [this, s](ControlLine line) { return serve(visit_, s, std::move(line)); }));
+      if (!servers_.back()) return false;
+    }
+    if (!pump([&] { return all(servers_, [](const Child& c) { return c.listening; }); }, "the servers to listen")) return false;
     for (int w = 0; w < visit_.workers; ++w) {
       workers_.push_back(start_worker(w, 0));
       if (!workers_.back()) return false;
@@ -94,29 +97,37 @@ class VisitRun {
     for (auto& worker : workers_) {
       if (!ended_well(*worker, "a worker")) return false;
     }
-    (void)server_->line.send({.word = Word::kStop});
-    return ended_well(*server_, "the server");
+    for (auto& server : servers_) (void)server->line.send({.word = Word::kStop});
+    for (auto& server : servers_) {
+      if (!ended_well(*server, "a server")) return false;
+    }
+    return true;
   }
 
   bool drive_step(int64_t step) {
     step_ = step;
-    if (!pump([&] { return server_->ready >= step && all([&](const Child& c) { return c.ready >= step; }); },
-              "everybody to be ready")) {
-      return false;
-    }
-    (void)server_->line.send({.word = Word::kGo, .step = step});
-    if (!pump([&] { return server_->applied >= step; }, "the gradients to be averaged")) return false;
+    auto ready = [&](const Child& c) { return c.ready >= step; };
+    if (!pump([&] { return all(servers_, ready) && all(workers_, ready); }, "everybody to be ready")) return false;
+    for (auto& server : servers_) (void)server->line.send({.word = Word::kGo, .step = step});
+    if (!pump([&] { return applied(step); }, "the gradients to be averaged")) return false;
     for (auto& worker : workers_) {
       // One that was restarted after this step was averaged has begun with the next.
       if (worker->reported < step) (void)worker->line.send({.word = Word::kFinished, .step = step});
     }
-    return pump([&] { return server_->reported >= step && all([&](const Child& c) { return c.reported >= step; }); },
-                "the verification");
+    auto reported = [&](const Child& c) { return c.reported >= step; };
+    return pump([&] { return all(servers_, reported) && all(workers_, reported); }, "the verification");
   }
 
+  using Children = std::vector<std::unique_ptr<Child>>;
+
   template <typename Test>
-  bool all(Test test) const {
-    return std::all_of(workers_.begin(), workers_.end(), [&](const auto& worker) { return test(*worker); });
+  static bool all(const Children& children, Test test) {
+    return std::all_of(children.begin(), children.end(), [&](const auto& child) { return test(*child); });
+  }
+
+  // By all servers: until then each of them still has the weights of that step for a worker that comes again.
+  bool applied(int64_t step) const {
+    return all(servers_, [&](const Child& c) { return c.applied >= step; });
   }
 
   std::unique_ptr<Child> start(int network, const std::function<int(ControlLine)>& role) {
@@ -139,7 +150,7 @@ class VisitRun {
       // Of the others' lines only the inherited copies are closed: their ends are seen.
       lines->first = ControlLine();
       for (auto& other : workers_) other->line = ControlLine();
-      if (server_) server_->line = ControlLine();
+      for (auto& other : servers_) other->line = ControlLine();
       if (network >= 0 && !enter_network(network)) {
         Message gone{.word = Word::kFailed};
         gone.set_text("the network namespace cannot be entered");
@@ -155,8 +166,7 @@ class VisitRun {
   }
 
   // l2://its-interface/MAC:port names the server's interface; a worker goes by its own.
-  std::string address_for_workers() const {
-    const std::string& address = server_->address;
+  std::string address_for_workers(const std::string& address) const {
     const size_t mac = address.find('/', std::min(address.size(), sizeof("l2://") - 1));
     if (!address.starts_with("l2://") || mac == std::string::npos) return address;
     return "l2://" + visit_.worker_interface + address.substr(mac);
@@ -165,7 +175,8 @@ class VisitRun {
   std::unique_ptr<Child> start_worker(int index, int64_t first_step, bool again = false) {
     Visit plan = visit_;
     if (again) plan.kill_step = -1;
-    const WorkerPlace place{static_cast<uint32_t>(index), first_step, address_for_workers()};
+    WorkerPlace place{static_cast<uint32_t>(index), first_step, {}};
+    for (const auto& server : servers_) place.addresses.push_back(address_for_workers(server->address));
     auto child = start(visit_.worker_network, [plan, place](ControlLine line) { return work(plan, place, std::move(line)); });
     if (child) child->reported = first_step - 1;
     return child;
@@ -190,7 +201,7 @@ class VisitRun {
         pollers.push_back({child.line.fd(), POLLIN, 0});
         polled.push_back(&child);
       };
-      add(*server_);
+      for (auto& server : servers_) add(*server);
       for (auto& worker : workers_) add(*worker);
       const auto wait = std::chrono::ceil<std::chrono::milliseconds>(left).count();
       if (::poll(pollers.data(), pollers.size(), static_cast<int>(wait)) <= 0) continue;
@@ -231,7 +242,7 @@ class VisitRun {
         if (*message.text != '\0' && outcome_.corruption.empty()) {
           outcome_.corruption = "step " + std::to_string(message.step) + ": " + message.text;
         }
-        if (&child != server_.get() && message.chunk_bytes != 0) outcome_.chunk_bytes = message.chunk_bytes;
+        if (message.chunk_bytes != 0) outcome_.chunk_bytes = message.chunk_bytes;
         break;
       case Word::kFailed: fail(message.text); break;
       default: break;
@@ -240,7 +251,9 @@ class VisitRun {
 
   // A worker whose line ended before its work: restarted if it was killed.
   bool revive() {
-    if (!server_->open && server_->reported < visit_.last_step()) return fail("the server's process ended");
+    for (const auto& server : servers_) {
+      if (!server->open && server->reported < visit_.last_step()) return fail("a server's process ended");
+    }
     for (size_t w = 0; w < workers_.size(); ++w) {
       Child& child = *workers_[w];
       if (child.open || child.pid < 0 || child.reported >= visit_.last_step()) continue;
@@ -250,8 +263,8 @@ class VisitRun {
         return fail("worker " + std::to_string(w) + " ended " + describe(status));
       }
       if (++outcome_.restarts > kMostRestarts) return fail("workers were killed more than 3 times");
-      // The step is repeated for it, unless the server has averaged it already.
-      const int64_t first = server_->applied >= step_ ? step_ + 1 : step_;
+      // The step is repeated for it, unless all servers have averaged it already.
+      const int64_t first = applied(step_) ? step_ + 1 : step_;
       if (first > visit_.last_step()) {
         child.reported = visit_.last_step();
         continue;
@@ -303,15 +316,22 @@ class VisitRun {
 
   void collect_samples() {
     for (int64_t step = visit_.warm_up_steps(); step <= visit_.last_step(); ++step) {
-      const Message& applied = server_->applications[step];
       Sample sample;
-      sample.step_seconds = static_cast<double>(applied.end_ns - applied.begin_ns) * 1e-9;
-      int64_t cpu_ns = applied.cpu_ns;
-      sample.copied_bytes = server_->reports[step].copied_bytes;
+      int64_t begin_ns = servers_[0]->applications[step].begin_ns;
+      int64_t end_ns = 0;
+      int64_t cpu_ns = 0;
+      for (auto& server : servers_) {
+        const Message& applied = server->applications[step];
+        begin_ns = std::min(begin_ns, applied.begin_ns);
+        end_ns = std::max(end_ns, applied.end_ns);
+        cpu_ns += applied.cpu_ns;
+        sample.copied_bytes += server->reports[step].copied_bytes;
+      }
+      sample.step_seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
       for (auto& worker : workers_) {
         auto report = worker->reports.find(step);
         if (report == worker->reports.end()) continue;  // killed after its part was done
-        sample.pull_seconds = std::max(sample.pull_seconds, static_cast<double>(report->second.end_ns - applied.begin_ns) * 1e-9);
+        sample.pull_seconds = std::max(sample.pull_seconds, static_cast<double>(report->second.end_ns - begin_ns) * 1e-9);
         cpu_ns += report->second.cpu_ns;
         sample.copied_bytes += report->second.copied_bytes;
       }
@@ -323,8 +343,8 @@ class VisitRun {
   const Visit& visit_;
   const std::function<void()>& on_step_;
   InterruptGuard guard_;
-  std::unique_ptr<Child> server_;
-  std::vector<std::unique_ptr<Child>> workers_;
+  Children servers_;
+  Children workers_;
   int64_t step_ = 0;
   VisitOutcome outcome_;
 };

@@ -1,4 +1,4 @@
-// Starts a visit's server and workers, gives the orders of its steps, restarts a worker
+// Starts a visit's servers and workers, gives the orders of its steps, restarts a worker
 // that was killed, and leaves no process behind. Creates no context, thread or gRPC
 // object itself, so that it may fork at any time.
 #ifndef SLUICE_TOOLS_DEMO_JOB_COORDINATOR_H_

@@ -62,6 +62,9 @@ void check(Flags& flags) {
   if (flags.options.model != "vgg16" && flags.options.model != "tiny") {
     refuse("--model", flags.options.model, "is neither vgg16 nor tiny", "vgg16");
   }
+  if (flags.options.spreading.cut && flags.options.spreading.servers == 1) {
+    throw CLI::ValidationError("--split", "with one server there is nothing to split; for example --servers 2 --split");
+  }
   if (flags.corrupt == "weights") flags.options.corruption = demo::Corruption::kWeights;
   else if (flags.corrupt == "gradient") flags.options.corruption = demo::Corruption::kGradient;
   else if (!flags.corrupt.empty()) refuse("--corrupt", flags.corrupt, "is neither weights nor gradient", "weights");
@@ -82,6 +85,10 @@ void add_demo_command(CLI::App& app, int& exit_code) {
   command->add_option("--workers", options.workers, "Worker processes")
       ->check(number("--workers", 1, demo::kMostWorkers, "2"))
       ->capture_default_str();
+  command->add_option("--servers", options.spreading.servers, "Server processes, each with a part of the tensors")
+      ->check(number("--servers", 1, demo::kMostServers, "2"))
+      ->capture_default_str();
+  command->add_flag("--split", options.spreading.cut, "With --servers: cut tensors that are larger than a server's share");
   command->add_option("--model", options.model, "vgg16 (32 tensors, 528 MiB) or tiny (a thousandth of it)")->capture_default_str();
   command->add_option("--modes", flags->modes, "Of zerocopy, onecopy, grpc-unary, grpc-stream")->capture_default_str();
   command->add_option("--paths", flags->paths, "Of shm, rdma, l2, tcp; what this machine has not is told, with the reason")->capture_default_str();

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <vector>
 
 #include <sluice/sluice.h>
 
@@ -12,44 +13,55 @@
 namespace sluice::tools::demo {
 namespace {
 
+// One server, and the weights that come from it. Stays where it is: fetches refer to the endpoint.
+struct Source {
+  Endpoint endpoint;
+  std::optional<Inlet> weights;
+};
+
 class ExchangeWorker final : public WorkerLink {
  public:
-  ExchangeWorker(const Visit& visit, const Model& model, uint32_t worker, KillSwitch kill)
-      : visit_(visit), model_(model), worker_(worker), kill_(std::move(kill)) {}
+  ExchangeWorker(const Visit& visit, const WorkerParameters& parameters, KillSwitch kill)
+      : visit_(visit), parameters_(parameters), kill_(std::move(kill)) {}
 
-  Status connect(const std::string& address) override {
+  Status connect(const std::vector<std::string>& addresses) override {
     SLUICE_RETURN_IF_ERROR(open());
-    ConnectOptions options{.operation_timeout = visit_.patience()};
-    // On shared memory the product must not copy: the connection fails rather than do.
-    if (visit_.route == Route::kShm) options.require = zero_copy;
-    SLUICE_TRY(endpoint_, context_->connect(address, options));
-    exchange_->add(endpoint_);
-    SLUICE_TRY(Buffer hello, context_->arena().allocate(sizeof worker_));
-    std::memcpy(hello.data(), &worker_, sizeof worker_);
-    SLUICE_TRY(Receipt sent, endpoint_.send_and_wait(kHelloTag, std::move(hello).freeze(), after(now(), visit_.patience())));
-    (void)sent;
+    for (size_t i = 0; i < addresses.size(); ++i) SLUICE_RETURN_IF_ERROR(connect(*sources_[i], addresses[i]));
     return Status();
   }
 
-  Status prepare(int64_t step, Instant deadline) override { return weights_->post(endpoint_, step, deadline); }
+  Status prepare(int64_t step, Instant deadline) override {
+    for (auto& source : sources_) SLUICE_RETURN_IF_ERROR(source->weights->post(source->endpoint, step, deadline));
+    return Status();
+  }
 
   Status pull(int64_t, Instant deadline) override {
     SLUICE_RETURN_IF_ERROR(context_->wait_until(
         [&] {
-          weights_->collect();
-          if (weights_->arrived() * 2 >= model_.tensors.size()) kill_(KillPoint::kMidPull);
-          return weights_->idle();
+          size_t arrived = 0;
+          bool idle = true;
+          for (auto& source : sources_) {
+            source->weights->collect();
+            arrived += source->weights->arrived();
+            idle = idle && source->weights->idle();
+          }
+          if (arrived * 2 >= parameters_.model.tensors.size()) kill_(KillPoint::kMidPull);
+          return idle;
         },
         deadline));
-    return weights_->failure();
+    for (const auto& source : sources_) SLUICE_RETURN_IF_ERROR(source->weights->failure());
+    return Status();
   }
 
-  const float* weights(uint32_t tensor) const override { return weights_->data(tensor); }
+  const float* weights(uint32_t tensor) const override {
+    const Placement::Place& place = parameters_.placement.places[tensor];
+    return sources_[place.server]->weights->data(place.tensor);
+  }
   float* gradient(uint32_t tensor) override { return gradients_->memory(tensor); }
 
   Status push(int64_t step, Instant) override {
     return gradients_->publish(step, {.readers = 1}, [&](size_t out) {
-      if (out * 2 >= model_.tensors.size()) {
+      if (out * 2 >= parameters_.model.tensors.size()) {
         (void)context_->progress();
         kill_(KillPoint::kMidPush);
       }
@@ -61,51 +73,69 @@ class ExchangeWorker final : public WorkerLink {
   }
 
   Status finish(Instant deadline) override {
-    weights_->release();
-    // The server has what it wanted; what it never asked for (it averaged our
+    for (auto& source : sources_) source->weights->release();
+    // The servers have what they wanted; what they never asked for (they averaged our
     // predecessor's gradients) comes back at once.
     gradients_->retire();
     return gradients_->reclaim_by(deadline);
   }
 
   uint64_t copied_bytes() const override {
-    const EndpointCounters counters = endpoint_.counters();
-    return counters.copied_bytes + counters.kernel_copied_bytes + weights_->bounced_bytes() + gradients_->bounced_bytes();
+    uint64_t sum = gradients_->bounced_bytes();
+    for (const auto& source : sources_) {
+      const EndpointCounters counters = source->endpoint.counters();
+      sum += counters.copied_bytes + counters.kernel_copied_bytes + source->weights->bounced_bytes();
+    }
+    return sum;
   }
 
   void close() override {
-    (void)endpoint_.close(after(now(), kCloseTime));
+    for (auto& source : sources_) (void)source->endpoint.close(after(now(), kCloseTime));
     exchange_.reset();
     (void)context_->close(after(now(), kCloseTime));
   }
 
+ private:
   Status open() {
     SLUICE_TRY(context_, open_context());
     exchange_.emplace(*context_);
     const bool bounce = visit_.mode == Mode::kOnecopy;
-    weights_.emplace(*context_, *exchange_, model_, "weights/", Inlet::Options{visit_.route == Route::kShm, bounce});
-    gradients_.emplace(*context_, *exchange_, model_, "gradients/", bounce);
-    SLUICE_RETURN_IF_ERROR(weights_->allocate());
+    for (const Model& shard : parameters_.placement.shards) {
+      auto& source = sources_.emplace_back(std::make_unique<Source>());
+      source->weights.emplace(*context_, *exchange_, shard, "weights/", Inlet::Options{visit_.route == Route::kShm, bounce});
+      SLUICE_RETURN_IF_ERROR(source->weights->allocate());
+    }
+    gradients_.emplace(*context_, *exchange_, parameters_.model, "gradients/", bounce);
     return gradients_->allocate();
   }
 
- private:
+  Status connect(Source& source, const std::string& address) {
+    ConnectOptions options{.operation_timeout = visit_.patience()};
+    // On shared memory the product must not copy: the connection fails rather than do.
+    if (visit_.route == Route::kShm) options.require = zero_copy;
+    SLUICE_TRY(source.endpoint, context_->connect(address, options));
+    exchange_->add(source.endpoint);
+    SLUICE_TRY(Buffer hello, context_->arena().allocate(sizeof parameters_.worker));
+    std::memcpy(hello.data(), &parameters_.worker, sizeof parameters_.worker);
+    SLUICE_TRY(Receipt sent, source.endpoint.send_and_wait(kHelloTag, std::move(hello).freeze(), after(now(), visit_.patience())));
+    (void)sent;
+    return Status();
+  }
+
   const Visit& visit_;
-  const Model& model_;
-  uint32_t worker_;
+  const WorkerParameters parameters_;
   KillSwitch kill_;
   std::unique_ptr<Context> context_;
   std::optional<Exchange> exchange_;
-  Endpoint endpoint_;
-  std::optional<Inlet> weights_;
+  std::vector<std::unique_ptr<Source>> sources_;
   std::optional<Outlet> gradients_;
   OrderWatch orders_;
 };
 
 }  // namespace
 
-std::unique_ptr<WorkerLink> make_exchange_worker(const Visit& visit, const Model& model, uint32_t worker, KillSwitch kill) {
-  return std::make_unique<ExchangeWorker>(visit, model, worker, std::move(kill));
+std::unique_ptr<WorkerLink> make_exchange_worker(const Visit& visit, const WorkerParameters& parameters, KillSwitch kill) {
+  return std::make_unique<ExchangeWorker>(visit, parameters, std::move(kill));
 }
 
 }  // namespace sluice::tools::demo

@@ -1,10 +1,13 @@
 // A worker's link over gRPC: one unary call per tensor, or one stream of chunks copied
-// into memory allocated before. Knows nothing of sluice's transports.
+// into memory allocated before. From several servers at once, a thread for each. Knows
+// nothing of sluice's transports.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
+#include <thread>
 #include <vector>
 
 #include "tools/demo_job/grpc_link.h"
@@ -18,17 +21,17 @@ namespace {
 // save calls until they leave the caches.
 constexpr std::array<uint64_t, 5> kChunkSizes = {64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20};
 
-class GrpcWorker : public WorkerLink {
+// One server: the channel to it, and the tensors that it has.
+class Lane {
  public:
-  GrpcWorker(const Visit& visit, const Model& model, uint32_t worker, KillSwitch kill)
-      : visit_(visit), model_(model), worker_(worker), kill_(std::move(kill)) {
-    keep_grpc_running();
-    for (const TensorSpec& spec : model.tensors) {
+  Lane(const Model& shard, uint32_t worker, const KillSwitch& kill) : shard_(shard), worker_(worker), kill_(kill) {
+    for (const TensorSpec& spec : shard.tensors) {
       gradients_.push_back(std::make_unique_for_overwrite<float[]>(spec.elements));
     }
   }
+  virtual ~Lane() = default;
 
-  Status connect(const std::string& address) override {
+  Status connect(const std::string& address) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     arguments.SetMaxSendMessageSize(-1);
@@ -41,15 +44,11 @@ class GrpcWorker : public WorkerLink {
     return Status();
   }
 
-  Status prepare(int64_t, Instant) override { return Status(); }
-  float* gradient(uint32_t tensor) override { return gradients_[tensor].get(); }
-  Result<Message> wait_order(ControlLine& line, Instant deadline) override { return line.receive(deadline); }
-  Status finish(Instant) override { return Status(); }
-  uint64_t copied_bytes() const override { return 0; }
-  void close() override {
-    stub_.reset();
-    channel_.reset();
-  }
+  // `chunk_bytes`: of a stream.
+  virtual Status pull(int64_t step, uint64_t chunk_bytes, Instant deadline) = 0;
+  virtual Status push(int64_t step, uint64_t chunk_bytes, Instant deadline) = 0;
+  virtual const float* weights(uint32_t tensor) const = 0;
+  float* gradient(uint32_t tensor) { return gradients_[tensor].get(); }
 
  protected:
   static void limit(grpc::ClientContext& call, Instant deadline) {
@@ -62,15 +61,14 @@ class GrpcWorker : public WorkerLink {
                   "gRPC status " + std::to_string(status.error_code()) + ": " + status.error_message());
   }
   const char* gradient_bytes(uint32_t tensor) const { return reinterpret_cast<const char*>(gradients_[tensor].get()); }
-  uint32_t tensor_count() const { return static_cast<uint32_t>(model_.tensors.size()); }
+  uint32_t tensor_count() const { return static_cast<uint32_t>(shard_.tensors.size()); }
   void kill_half_way(KillPoint point, uint32_t tensor) const {
     if ((tensor + 1) * 2 >= tensor_count()) kill_(point);
   }
 
-  const Visit& visit_;
-  const Model& model_;
+  const Model& shard_;
   uint32_t worker_;
-  KillSwitch kill_;
+  const KillSwitch& kill_;
   std::unique_ptr<::sluice::demo::ParameterServer::Stub> stub_;
 
  private:
@@ -79,12 +77,11 @@ class GrpcWorker : public WorkerLink {
 };
 
 // The weights stay in the replies, whose memory is used again in the next step.
-class UnaryWorker final : public GrpcWorker {
+class UnaryLane final : public Lane {
  public:
-  UnaryWorker(const Visit& visit, const Model& model, uint32_t worker, KillSwitch kill)
-      : GrpcWorker(visit, model, worker, std::move(kill)), replies_(model.tensors.size()) {}
+  UnaryLane(const Model& shard, uint32_t worker, const KillSwitch& kill) : Lane(shard, worker, kill), replies_(shard.tensors.size()) {}
 
-  Status pull(int64_t step, Instant deadline) override {
+  Status pull(int64_t step, uint64_t, Instant deadline) override {
     for (uint32_t t = 0; t < tensor_count(); ++t) {
       ::sluice::demo::PullRequest request;
       request.set_tensor(t);
@@ -92,7 +89,7 @@ class UnaryWorker final : public GrpcWorker {
       grpc::ClientContext call;
       limit(call, deadline);
       SLUICE_RETURN_IF_ERROR(told(stub_->Pull(&call, request, &replies_[t])));
-      if (replies_[t].data().size() != model_.tensors[t].bytes()) {
+      if (replies_[t].data().size() != shard_.tensors[t].bytes()) {
         return Status(Code::kCorrupt, Scope::kOperation, "demo/grpc", "a tensor of another size came");
       }
       kill_half_way(KillPoint::kMidPull, t);
@@ -104,13 +101,13 @@ class UnaryWorker final : public GrpcWorker {
     return reinterpret_cast<const float*>(replies_[tensor].data().data());
   }
 
-  Status push(int64_t step, Instant deadline) override {
+  Status push(int64_t step, uint64_t, Instant deadline) override {
     ::sluice::demo::TensorData& part = part_;
     part.set_worker(worker_);
     part.set_step(step);
     for (uint32_t t = 0; t < tensor_count(); ++t) {
       part.set_tensor(t);
-      part.set_data(gradient_bytes(t), model_.tensors[t].bytes());
+      part.set_data(gradient_bytes(t), shard_.tensors[t].bytes());
       ::sluice::demo::Done done;
       grpc::ClientContext call;
       limit(call, deadline);
@@ -125,47 +122,17 @@ class UnaryWorker final : public GrpcWorker {
   ::sluice::demo::TensorData part_;
 };
 
-class StreamWorker final : public GrpcWorker {
+class StreamLane final : public Lane {
  public:
-  StreamWorker(const Visit& visit, const Model& model, uint32_t worker, KillSwitch kill)
-      : GrpcWorker(visit, model, worker, std::move(kill)), chunk_bytes_(visit.chunk_bytes) {
-    for (const TensorSpec& spec : model.tensors) {
+  StreamLane(const Model& shard, uint32_t worker, const KillSwitch& kill) : Lane(shard, worker, kill) {
+    for (const TensorSpec& spec : shard.tensors) {
       weights_.push_back(std::make_unique_for_overwrite<float[]>(spec.elements));
     }
   }
 
-  Status pull(int64_t step, Instant deadline) override {
-    if (chunk_bytes_ == 0) return sweep(step, deadline);
-    return pull_in_chunks(step, chunk_bytes_, deadline);
-  }
-
   const float* weights(uint32_t tensor) const override { return weights_[tensor].get(); }
-  uint64_t chunk_bytes() const override { return chunk_bytes_; }
 
-  Status push(int64_t step, Instant deadline) override {
-    grpc::ClientContext call;
-    limit(call, deadline);
-    ::sluice::demo::Done done;
-    auto writer = stub_->PushAll(&call, &done);
-    chunk_.set_worker(worker_);
-    chunk_.set_step(step);
-    bool writing = true;
-    for (uint32_t t = 0; t < tensor_count() && writing; ++t) {
-      const size_t bytes = model_.tensors[t].bytes();
-      chunk_.set_tensor(t);
-      for (size_t at = 0; at < bytes && writing; at += chunk_bytes_) {
-        chunk_.set_offset(at);
-        chunk_.set_data(gradient_bytes(t) + at, std::min<size_t>(chunk_bytes_, bytes - at));
-        writing = writer->Write(chunk_);
-      }
-      kill_half_way(KillPoint::kMidPush, t);
-    }
-    writer->WritesDone();
-    return told(writer->Finish());
-  }
-
- private:
-  Status pull_in_chunks(int64_t step, uint64_t chunk_bytes, Instant deadline) {
+  Status pull(int64_t step, uint64_t chunk_bytes, Instant deadline) override {
     ::sluice::demo::PullAllRequest request;
     request.set_step(step);
     request.set_chunk_bytes(chunk_bytes);
@@ -176,8 +143,8 @@ class StreamWorker final : public GrpcWorker {
     while (reader->Read(&chunk_)) {
       const uint32_t t = chunk_.tensor();
       const std::string& data = chunk_.data();
-      if (t >= tensor_count() || chunk_.offset() > model_.tensors[t].bytes() ||
-          data.size() > model_.tensors[t].bytes() - chunk_.offset()) {
+      if (t >= tensor_count() || chunk_.offset() > shard_.tensors[t].bytes() ||
+          data.size() > shard_.tensors[t].bytes() - chunk_.offset()) {
         call.TryCancel();
         return Status(Code::kCorrupt, Scope::kOperation, "demo/grpc", "a chunk outside its tensor came");
       }
@@ -186,8 +153,89 @@ class StreamWorker final : public GrpcWorker {
       kill_half_way(KillPoint::kMidPull, t);
     }
     SLUICE_RETURN_IF_ERROR(told(reader->Finish()));
-    if (received == model_.bytes()) return Status();
+    if (received == shard_.bytes()) return Status();
     return Status(Code::kCorrupt, Scope::kOperation, "demo/grpc", "the stream ended early");
+  }
+
+  Status push(int64_t step, uint64_t chunk_bytes, Instant deadline) override {
+    grpc::ClientContext call;
+    limit(call, deadline);
+    ::sluice::demo::Done done;
+    auto writer = stub_->PushAll(&call, &done);
+    chunk_.set_worker(worker_);
+    chunk_.set_step(step);
+    bool writing = true;
+    for (uint32_t t = 0; t < tensor_count() && writing; ++t) {
+      const size_t bytes = shard_.tensors[t].bytes();
+      chunk_.set_tensor(t);
+      for (size_t at = 0; at < bytes && writing; at += chunk_bytes) {
+        chunk_.set_offset(at);
+        chunk_.set_data(gradient_bytes(t) + at, std::min<size_t>(chunk_bytes, bytes - at));
+        writing = writer->Write(chunk_);
+      }
+      kill_half_way(KillPoint::kMidPush, t);
+    }
+    writer->WritesDone();
+    return told(writer->Finish());
+  }
+
+ private:
+  std::vector<std::unique_ptr<float[]>> weights_;
+  ::sluice::demo::Chunk chunk_;
+};
+
+class GrpcWorker final : public WorkerLink {
+ public:
+  GrpcWorker(const Visit& visit, const WorkerParameters& parameters, KillSwitch kill)
+      : parameters_(parameters), kill_(std::move(kill)), stream_(visit.mode == Mode::kGrpcStream), chunk_bytes_(visit.chunk_bytes) {
+    keep_grpc_running();
+    for (const Model& shard : parameters.placement.shards) {
+      if (stream_) lanes_.push_back(std::make_unique<StreamLane>(shard, parameters.worker, kill_));
+      else lanes_.push_back(std::make_unique<UnaryLane>(shard, parameters.worker, kill_));
+    }
+  }
+
+  Status connect(const std::vector<std::string>& addresses) override {
+    for (size_t i = 0; i < addresses.size(); ++i) SLUICE_RETURN_IF_ERROR(lanes_[i]->connect(addresses[i]));
+    return Status();
+  }
+
+  Status prepare(int64_t, Instant) override { return Status(); }
+
+  Status pull(int64_t step, Instant deadline) override {
+    if (stream_ && chunk_bytes_ == 0) return sweep(step, deadline);
+    return pull_in_chunks(step, chunk_bytes_, deadline);
+  }
+
+  Status push(int64_t step, Instant deadline) override {
+    return with_all([&](Lane& lane) { return lane.push(step, chunk_bytes_, deadline); });
+  }
+
+  const float* weights(uint32_t tensor) const override { return lane_of(tensor).weights(parameters_.placement.places[tensor].tensor); }
+  float* gradient(uint32_t tensor) override { return lane_of(tensor).gradient(parameters_.placement.places[tensor].tensor); }
+  Result<Message> wait_order(ControlLine& line, Instant deadline) override { return line.receive(deadline); }
+  Status finish(Instant) override { return Status(); }
+  uint64_t copied_bytes() const override { return 0; }
+  uint64_t chunk_bytes() const override { return chunk_bytes_; }
+  void close() override { lanes_.clear(); }
+
+ private:
+  Lane& lane_of(uint32_t tensor) const { return *lanes_[parameters_.placement.places[tensor].server]; }
+
+  // At once, the first of them in this thread.
+  Status with_all(const std::function<Status(Lane&)>& act) {
+    std::vector<Status> ended(lanes_.size());
+    {
+      std::vector<std::jthread> threads;
+      for (size_t i = 1; i < lanes_.size(); ++i) threads.emplace_back([&, i] { ended[i] = act(*lanes_[i]); });
+      ended[0] = act(*lanes_[0]);
+    }
+    for (const Status& status : ended) SLUICE_RETURN_IF_ERROR(status);
+    return Status();
+  }
+
+  Status pull_in_chunks(int64_t step, uint64_t chunk_bytes, Instant deadline) {
+    return with_all([&](Lane& lane) { return lane.pull(step, chunk_bytes, deadline); });
   }
 
   // Warm-up: the first pull faults the pages in, then each size has its turn.
@@ -205,16 +253,17 @@ class StreamWorker final : public GrpcWorker {
     return Status();
   }
 
-  std::vector<std::unique_ptr<float[]>> weights_;
-  ::sluice::demo::Chunk chunk_;
+  const WorkerParameters parameters_;
+  KillSwitch kill_;
+  bool stream_;
   uint64_t chunk_bytes_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
 };
 
 }  // namespace
 
-std::unique_ptr<WorkerLink> make_grpc_worker(const Visit& visit, const Model& model, uint32_t worker, KillSwitch kill) {
-  if (visit.mode == Mode::kGrpcUnary) return std::make_unique<UnaryWorker>(visit, model, worker, std::move(kill));
-  return std::make_unique<StreamWorker>(visit, model, worker, std::move(kill));
+std::unique_ptr<WorkerLink> make_grpc_worker(const Visit& visit, const WorkerParameters& parameters, KillSwitch kill) {
+  return std::make_unique<GrpcWorker>(visit, parameters, std::move(kill));
 }
 
 }  // namespace sluice::tools::demo

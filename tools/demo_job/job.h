@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/demo_job/model.h"
+
 namespace sluice::tools::demo {
 
 enum class Mode : uint8_t { kZerocopy, kOnecopy, kGrpcUnary, kGrpcStream };
@@ -32,10 +34,13 @@ enum class Corruption : uint8_t { kNone, kWeights, kGradient };
 
 // Most workers: value_at()'s seeds and the table's columns are made for no more.
 inline constexpr int kMostWorkers = 64;
+// Most servers: each has a tensor at least.
+inline constexpr uint32_t kMostServers = 32;
 
 struct JobOptions {
   int64_t steps = 5;
   int workers = 1;
+  Spreading spreading;  // of the model, over servers
   std::string model = "vgg16";
   std::vector<Mode> modes{kModes.begin(), kModes.end()};
   std::vector<Route> routes{Route::kShm, Route::kRdma, Route::kTcp};
@@ -49,16 +54,17 @@ struct JobOptions {
   Corruption corruption = Corruption::kNone;
 };
 
-// One turn of one mode on one path: a server and its workers live for its length.
+// One turn of one mode on one path: servers and their workers live for its length.
 // Its first steps warm up and are not counted.
 struct Visit {
   Mode mode = Mode::kZerocopy;
   Route route = Route::kShm;
-  std::string host = "127.0.0.1";  // where the server listens, but for shm; on l2 its interface, gRPC's an address
+  std::string host = "127.0.0.1";  // where servers listen, but for shm; on l2 its interface, gRPC's an address
   std::string worker_interface;    // l2: by which workers reach it
   int server_network = -1;         // namespaces to go to; -1: to stay
   int worker_network = -1;
   std::string model;
+  Spreading spreading;
   int workers = 1;
   int64_t steps = 1;  // measured ones
   std::chrono::microseconds compute{0};
@@ -79,9 +85,9 @@ struct Visit {
 };
 
 struct Sample {
-  double step_seconds = 0;  // weights published .. all gradients averaged in
-  double pull_seconds = 0;  // weights published .. the slowest worker has them all
-  double cpu_seconds = 0;   // server and workers, without averaging and stand-in
+  double step_seconds = 0;  // first weights published .. all gradients averaged in
+  double pull_seconds = 0;  // first weights published .. the slowest worker has them all
+  double cpu_seconds = 0;   // servers and workers, without averaging and stand-in
   uint64_t copied_bytes = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <sluice/base/result.h>
 
@@ -17,7 +18,7 @@
 
 namespace sluice::tools::demo {
 
-// Thread: one. All blocking calls end by their deadline.
+// Of one server; its model is the shard that it has. Thread: one. All blocking calls end by their deadline.
 class ServerLink {
  public:
   virtual ~ServerLink() = default;
@@ -44,10 +45,11 @@ class ServerLink {
   virtual void close() = 0;
 };
 
+// To all servers at once; its tensors are those of the whole model.
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
-  virtual Status connect(const std::string& address) = 0;
+  virtual Status connect(const std::vector<std::string>& addresses) = 0;
   // Asks for the weights of `step` where that can be done early.
   virtual Status prepare(int64_t step, Instant deadline) = 0;
   // Blocks: until all weights are here.
@@ -56,7 +58,7 @@ class WorkerLink {
   // Writable between finish() and push().
   virtual float* gradient(uint32_t tensor) = 0;
   virtual Status push(int64_t step, Instant deadline) = 0;
-  // Keeps the server served until an order comes.
+  // Keeps the servers served until an order comes.
   virtual Result<Message> wait_order(ControlLine& line, Instant deadline) = 0;
   // The weights are no longer read; gradient() is writable again.
   virtual Status finish(Instant deadline) = 0;
@@ -65,13 +67,20 @@ class WorkerLink {
   virtual void close() = 0;
 };
 
+// What a worker's link moves. Both models outlive it.
+struct WorkerParameters {
+  const Model& model;
+  const Placement& placement;
+  uint32_t worker = 0;
+};
+
 // Called at the points where a test may kill the worker.
 using KillSwitch = std::function<void(KillPoint)>;
 
 std::unique_ptr<ServerLink> make_exchange_server(const Visit& visit, const Model& model);
-std::unique_ptr<WorkerLink> make_exchange_worker(const Visit& visit, const Model& model, uint32_t worker, KillSwitch kill);
+std::unique_ptr<WorkerLink> make_exchange_worker(const Visit& visit, const WorkerParameters& parameters, KillSwitch kill);
 std::unique_ptr<ServerLink> make_grpc_server(const Visit& visit, const Model& model);
-std::unique_ptr<WorkerLink> make_grpc_worker(const Visit& visit, const Model& model, uint32_t worker, KillSwitch kill);
+std::unique_ptr<WorkerLink> make_grpc_worker(const Visit& visit, const WorkerParameters& parameters, KillSwitch kill);
 
 }  // namespace sluice::tools::demo
 

@@ -47,6 +47,14 @@ nlohmann::json to_json(const Spread& spread) {
   return {{"median", spread.median}, {"min", spread.min}, {"max", spread.max}};
 }
 
+// Which part of the weights each server has.
+nlohmann::json bytes_of_servers(const JobOptions& options) {
+  nlohmann::json bytes = nlohmann::json::array();
+  const Model model = spread_model(model_named(options.model), options.spreading);
+  for (const Model& shard : place_tensors(model, options.spreading.servers).shards) bytes.push_back(shard.bytes());
+  return bytes;
+}
+
 nlohmann::json environment() {
   utsname name{};
   (void)::uname(&name);
@@ -115,6 +123,7 @@ std::string json(const std::vector<Series>& all, const std::vector<std::optional
     nlohmann::json entry = {{"mode", to_string(all[i].mode)},
                             {"path", to_string(all[i].route)},
                             {"workers", options.workers},
+                            {"servers", options.spreading.servers},
                             {"steps", all[i].samples.size()},
                             {"verified", all[i].verified()},
                             {"restarts", all[i].restarts}};
@@ -148,6 +157,7 @@ std::string json(const std::vector<Series>& all, const std::vector<std::optional
                                    {"model", options.model},
                                    {"compute_us", options.compute_us},
                                    {"rounds", rounds},
+                                   {"bytes_of_servers", bytes_of_servers(options)},
                                    {"results", results},
                                    {"unavailable", unavailable}};
   return document.dump(2) + "\n";

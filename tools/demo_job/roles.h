@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tools/demo_job/control.h"
 #include "tools/demo_job/job.h"
@@ -12,12 +13,12 @@
 namespace sluice::tools::demo {
 
 // Both return the process's exit code; a failure has been told over `line`.
-int serve(const Visit& visit, ControlLine line);
+int serve(const Visit& visit, uint32_t server, ControlLine line);
 
 struct WorkerPlace {
   uint32_t index = 0;
   int64_t first_step = 0;  // later than 0 for a worker that was restarted
-  std::string address;
+  std::vector<std::string> addresses;  // of all servers, in their order
 };
 int work(const Visit& visit, const WorkerPlace& place, ControlLine line);
 

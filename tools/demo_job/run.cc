@@ -78,6 +78,7 @@ Visit plan_visit(const JobOptions& options, const Series& series, const Ground& 
     visit.worker_network = ground.wire->worker_network();
   }
   visit.model = options.model;
+  visit.spreading = options.spreading;
   visit.workers = options.workers;
   visit.steps = steps;
   visit.compute = std::chrono::microseconds(options.compute_us);

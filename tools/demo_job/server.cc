@@ -1,4 +1,5 @@
-// The parameter server's steps: publish, gather, average, verify.
+// A parameter server's steps with the tensors it has: publish, gather, average, verify.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -11,14 +12,15 @@ namespace {
 
 class Server {
  public:
-  Server(const Visit& visit, ControlLine& line) : visit_(visit), line_(line), model_(model_named(visit.model)) {
+  Server(const Visit& visit, uint32_t server, ControlLine& line)
+      : visit_(visit), server_(server), line_(line), model_(shard_of(visit, server)) {
     link_ = is_grpc(visit.mode) ? make_grpc_server(visit, model_) : make_exchange_server(visit, model_);
   }
 
   Status run() {
     SLUICE_TRY(std::string address, link_->listen());
     for (uint32_t t = 0; t < model_.tensors.size(); ++t) {
-      fill_initial_weights(t, {link_->weights(t), model_.tensors[t].elements});
+      fill_initial_weights(model_.tensors[t].id, {link_->weights(t), model_.tensors[t].elements});
     }
     Message listening{.word = Word::kListening};
     listening.set_text(address);
@@ -30,6 +32,11 @@ class Server {
   }
 
  private:
+  static Model shard_of(const Visit& visit, uint32_t server) {
+    const Model whole = spread_model(model_named(visit.model), visit.spreading);
+    return place_tensors(whole, visit.spreading.servers).shards[server];
+  }
+
   Instant deadline() const { return after(now(), visit_.patience()); }
 
   Status expect(Word word) {
@@ -42,9 +49,9 @@ class Server {
     SLUICE_RETURN_IF_ERROR(link_->prepare(step));
     SLUICE_RETURN_IF_ERROR(line_.send({.word = Word::kReady, .step = step}));
     SLUICE_RETURN_IF_ERROR(expect(Word::kGo));
-    if (visit_.corruption == Corruption::kWeights && step == visit_.last_step()) {
+    if (visit_.corruption == Corruption::kWeights && step == visit_.last_step() && server_ + 1 == visit_.spreading.servers) {
       // The last byte but one: a checker that leaves out the rest of a block misses it.
-      const uint32_t tensor = static_cast<uint32_t>(model_.tensors.size() - 2);
+      const uint32_t tensor = static_cast<uint32_t>(std::max<size_t>(model_.tensors.size(), 2) - 2);
       reinterpret_cast<uint8_t*>(link_->weights(tensor))[model_.tensors[tensor].bytes() - 2] ^= 1;
     }
     Message report{.word = Word::kApplied, .step = step};
@@ -82,6 +89,7 @@ class Server {
   }
 
   const Visit& visit_;
+  uint32_t server_;
   ControlLine& line_;
   Model model_;
   std::unique_ptr<ServerLink> link_;
@@ -90,11 +98,11 @@ class Server {
 
 }  // namespace
 
-int serve(const Visit& visit, ControlLine line) {
-  Status status = Server(visit, line).run();
+int serve(const Visit& visit, uint32_t server, ControlLine line) {
+  Status status = Server(visit, server, line).run();
   if (status.ok()) return 0;
   Message failed{.word = Word::kFailed};
-  failed.set_text("server: " + status.to_string());
+  failed.set_text("server " + std::to_string(server) + ": " + status.to_string());
   (void)line.send(failed);
   return 1;
 }

@@ -18,16 +18,17 @@ class Worker {
       : visit_(visit),
         place_(place),
         line_(line),
-        model_(model_named(visit.model)),
+        model_(spread_model(model_named(visit.model), visit.spreading)),
+        placement_(place_tensors(model_, visit.spreading.servers)),
         reference_(model_, static_cast<uint32_t>(visit.workers), place.first_step) {
     KillSwitch kill = [this](KillPoint point) { kill_if_due(point); };
-    link_ = is_grpc(visit.mode) ? make_grpc_worker(visit, model_, place.index, kill)
-                                : make_exchange_worker(visit, model_, place.index, kill);
+    const WorkerParameters parameters{model_, placement_, place.index};
+    link_ = is_grpc(visit.mode) ? make_grpc_worker(visit, parameters, kill) : make_exchange_worker(visit, parameters, kill);
   }
 
   Status run() {
     if (visit_.compute.count() > 0) compute_for(std::chrono::microseconds(1));  // calibrates
-    SLUICE_RETURN_IF_ERROR(link_->connect(place_.address));
+    SLUICE_RETURN_IF_ERROR(link_->connect(place_.addresses));
     for (step_ = place_.first_step; step_ <= visit_.last_step(); ++step_) SLUICE_RETURN_IF_ERROR(run_step());
     link_->close();
     return Status();
@@ -43,7 +44,7 @@ class Worker {
 
   void make_gradients() {
     for (uint32_t t = 0; t < model_.tensors.size(); ++t) {
-      const GradientName name{t, place_.index, step_};
+      const GradientName name{model_.tensors[t].id, place_.index, step_};
       fill_gradient(name, {link_->gradient(t), model_.tensors[t].elements});
     }
     if (visit_.corruption == Corruption::kGradient && step_ == visit_.last_step()) {
@@ -98,6 +99,7 @@ class Worker {
   const WorkerPlace& place_;
   ControlLine& line_;
   Model model_;
+  Placement placement_;
   Reference reference_;
   std::unique_ptr<WorkerLink> link_;
   int64_t step_ = 0;
