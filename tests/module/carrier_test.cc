@@ -164,6 +164,43 @@ TEST_CASE("a program without the module's path that listens by packet sockets an
   CHECK(served.ok());
 }
 
+// A secret is what the module cannot keep.
+TEST_CASE("sluice:// takes the module before raw frames where both ends wish Ethernet, and raw frames where there is a secret") {
+  bool by_module = GENERATE(true, false);
+  Module module;
+  Wire wire;
+  wire.a.space.ip("address add 10.9.0.1/24 dev end0");
+  wire.b.space.ip("address add 10.9.0.2/24 dev end0");
+  ::setenv("SLUICE_ETHERNET", "1", 1);
+  Echo echo(wire, "sluice://10.9.0.2:0", {1000, 300'000});
+  std::string address = echo.address();
+  wire.a.space.run([&] {
+    auto context = small_context();
+    char file[] = "/tmp/sluice-secret-XXXXXX";
+    if (!by_module) {
+      int fd = ::mkstemp(file);
+      REQUIRE(::write(fd, "sixteen bytes or more", 21) == 21);
+      ::close(fd);
+      ::setenv("SLUICE_L2_SECRET_FILE", file, 1);  // the listener's raw frames, too: they are listened for when somebody comes
+    }
+    auto server = context->connect(address);
+    ::unsetenv("SLUICE_L2_SECRET_FILE");
+    if (!by_module) ::unlink(file);
+    INFO(server.status().to_string());
+    REQUIRE(server.ok());
+    INFO(server->info().reason);
+    CHECK(server->info().path.path == (by_module ? Path::kModule : Path::kPacket));
+    CHECK((server->info().reason.find("not kmod: ") == std::string::npos) == by_module);
+    CHECK(exchange(*context, *server, 1000, 1).out.path == server->info().path.path);
+    exchange(*context, *server, 300'000, 2);
+    CHECK(server->close(soon()).ok());
+  });
+  Status served = echo.wait();
+  ::unsetenv("SLUICE_ETHERNET");
+  INFO(served.to_string());
+  CHECK(served.ok());
+}
+
 TEST_CASE("a listener that computes for longer than a greeting may take keeps who has greeted meanwhile") {
   Module module;
   Wire wire;

@@ -93,11 +93,17 @@ def hello(data, flags, payload, ident):
     lines += ["%s %d" % pair for pair in zip(names, struct.unpack_from("<QQIIQQQ", data, 40))]
     seen = False
     port = 0
+    ethernet = None
     for kind, value in tlvs(data, 96):
         if kind == 5:
             require(len(value) == 4 and not port, "rdma")
             port, zero = struct.unpack("<HH", value)
             require(port and not zero, "rdma port or reserved")
+            continue
+        if kind == 6:
+            require(len(value) == 4 and not ethernet, "ethernet")
+            ethernet = struct.unpack("<HH", value)
+            require(any(ethernet), "ethernet ports")
             continue
         if kind != 4:
             skip(kind)
@@ -107,6 +113,8 @@ def hello(data, flags, payload, ident):
         lines += ["rendezvous " + value[:16].hex(), "token " + value[16:].hex()]
     if port:
         lines.append("rdma_port %d" % port)
+    if ethernet:
+        lines += ["module_port %d" % ethernet[0], "packet_port %d" % ethernet[1]]
     return lines
 
 

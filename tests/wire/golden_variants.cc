@@ -58,6 +58,10 @@ void add_hellos(std::vector<NamedMessage>& out) {
   Hello rdma = server_hello();
   rdma.rdma_port = 0x1b58;
   out.push_back({"hello", "rdma", rdma});
+  Hello ethernet = server_hello();
+  ethernet.module_port = 0x1b59;
+  ethernet.packet_port = 0x8001;
+  out.push_back({"hello", "ethernet", ethernet});
   Hello zeros;
   zeros.pid = 0;
   out.push_back({"hello", "zeros", zeros});
@@ -159,7 +163,7 @@ void add_wants(std::vector<NamedMessage>& out) {
     std::iota(key.begin(), key.end(), static_cast<char>(1));
     return key;
   }();
-  Want known;
+  Want known{};
   known.id = 0x0000000100000002;
   known.kind = WantKind::kKey;
   known.key_id = 17;
@@ -184,14 +188,14 @@ void add_wants(std::vector<NamedMessage>& out) {
   into.layout = strided({2, 3, 4}, {24, 8, 1}, uint8);
   out.push_back({"want", "into_strided", into});
   add_wants_with_windows(out, known);
-  Want pull;
+  Want pull{};
   pull.id = 5;
   pull.kind = WantKind::kOffer;
   pull.a = 0x0000000700000003;
   pull.offset = 1 << 22;
   pull.length = 411041792;
   out.push_back({"want", "bytes_of_an_offer", pull});
-  Want read;
+  Want read{};
   read.id = 6;
   read.kind = WantKind::kRead;
   read.a = 0x99;

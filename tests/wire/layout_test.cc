@@ -21,7 +21,7 @@ std::string print(const RawLayout& l) {
 
 // A WANT that carries the layout as its only TLV.
 Bytes want_with(const Bytes& value) {
-  Want want;
+  Want want{};
   Bytes bytes = encode_any(want);
   bytes.push_back(std::byte{0x01});
   bytes.push_back(std::byte{0x80});

@@ -43,6 +43,7 @@ struct Describe {
       text += "rendezvous " + to_hex(m.rendezvous.bytes) + "\ntoken " + to_hex(m.token.bytes) + "\n";
     }
     if (m.rdma_port != 0) text += line("rdma_port", m.rdma_port);
+    if (m.module_port != 0 || m.packet_port != 0) text += line("module_port", m.module_port) + line("packet_port", m.packet_port);
     return text;
   }
   std::string operator()(const Offer& m) const {
@@ -192,7 +193,7 @@ Bytes canonical(std::span<const std::byte> header) {
   if (type == 6) fixed += 8 * word(header, 8, 8);
   Bytes out(header.begin(), header.begin() + static_cast<ptrdiff_t>(fixed));
   if (type == 1) std::fill(out.begin() + 88, out.end(), std::byte{0});
-  Bytes rdma;         // HELLO: rendezvous, rdma
+  Bytes rdma, ethernet;  // HELLO: rendezvous, rdma, ethernet
   Bytes layout, key;  // WANT: layout, key, segments; OFFER: segments, layout
   std::vector<Bytes> windows;
   bool has_layout = false, has_key = false, into = type == 3 && header[17] == std::byte{1};
@@ -203,6 +204,7 @@ Bytes canonical(std::span<const std::byte> header) {
     at += (4 + length + 7) / 8 * 8;
     if (type == 1 && tlv == 0x0004) append_tlv(out, tlv, value);
     if (type == 1 && tlv == 0x0005) rdma.assign(value.begin(), value.end());
+    if (type == 1 && tlv == 0x0006) ethernet.assign(value.begin(), value.end());
     if (type == 2 && tlv == 0x8002) append_tlv(out, tlv, value);
     if ((type == 2 || type == 3) && tlv == 0x8001) {
       layout = shortest_layout(value);
@@ -216,6 +218,7 @@ Bytes canonical(std::span<const std::byte> header) {
     if (into && tlv == 0x8002 && windows.size() < 16) windows.emplace_back(value.begin(), value.end());
   }
   if (!rdma.empty()) append_tlv(out, 0x0005, rdma);
+  if (!ethernet.empty()) append_tlv(out, 0x0006, ethernet);
   if (has_layout) append_tlv(out, 0x8001, layout);
   if (has_key) append_tlv(out, 0x8003, key);
   for (const Bytes& window : windows) append_tlv(out, 0x8002, window);

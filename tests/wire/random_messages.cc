@@ -87,6 +87,8 @@ Hello RandomMessages::hello() {
     m.token = uuid();
   }
   m.rdma_port = chance(50) ? static_cast<uint16_t>(word()) : 0;
+  m.module_port = chance(50) ? static_cast<uint16_t>(word()) : 0;
+  m.packet_port = chance(50) ? static_cast<uint16_t>(word()) : 0;
   return m;
 }
 

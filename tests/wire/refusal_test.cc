@@ -78,6 +78,9 @@ TEST_CASE("a HELLO that is not ours is refused", "[wire][refusal]") {
   refused(with_tlv(hello, 0x0005, 5), "HELLO: rdma of 5 bytes, not 4");
   refused(with_tlv(hello, 0x0005, 4), "HELLO: rdma port is 0");
   refused(with_tlv(golden("hello", "rdma"), 0x0005, 4), "HELLO: rdma appears 2 times");
+  refused(with_tlv(hello, 0x0006, 2), "HELLO: ethernet of 2 bytes, not 4");
+  refused(with_tlv(hello, 0x0006, 4), "HELLO: both ports of ethernet are 0");
+  refused(with_tlv(golden("hello", "ethernet"), 0x0006, 4), "HELLO: ethernet appears 2 times");
   refused(with_tlv(hello, 0x8004, 32), "HELLO: unknown critical TLV 0x8004");
 }
 

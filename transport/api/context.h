@@ -40,6 +40,9 @@ struct ConnectOptions {
   // l2 only: a name that no file has is asked for by broadcast on its interface, and the address
   // may leave the port out (l2://eth0/worker3). SLUICE_L2_DISCOVER=1 says so for a whole process.
   bool discover = false;
+  // sluice:// only: after shm and RDMA plain Ethernet is tried, the kernel module before raw frames, if the listener wishes
+  // it too. SLUICE_ETHERNET=1 says so for a whole process.
+  bool ethernet = false;
 };
 
 struct ListenOptions {
@@ -51,6 +54,9 @@ struct ListenOptions {
   // l2 over raw frames only: answers those who ask for this name by broadcast; 1 to 64 letters,
   // digits, '.', '_' and '-'. Empty: that of SLUICE_L2_NAME, or no answer.
   std::string discoverable_as = {};
+  // sluice:// only: who comes may stay on plain Ethernet, as in ConnectOptions. It is listened for on each interface by
+  // which somebody comes, and whoever is on that Ethernet finds it.
+  bool ethernet = false;
 };
 
 class ListenerCore {

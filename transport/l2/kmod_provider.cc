@@ -79,12 +79,15 @@ Result<std::unique_ptr<KmodConnection>> KmodProvider::meet(const Address& addres
 }
 
 Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& address, const ConnectOptions& options) {
+  return connect(address, options, proto::session_options(options));
+}
+
+Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& address, const ConnectOptions& options, const proto::SessionOptions& session) {
   if (address.name.empty() || address.port == 0) {
     return invalid(address.to_string() + " names no peer; connect to kmod://" + address.host + "/02:00:00:00:00:0b:7, with its MAC address and port");
   }
   if (inside_) return Status(Code::kWrongState, Scope::kOperation, kOrigin, "connect() from inside a completion; post it to after progress()");
   SLUICE_RETURN_IF_ERROR(no_secret_is_set());
-  proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
   auto connection = meet(address, proto::hello_for(context_, session), deadline);
   tidy();
@@ -93,6 +96,10 @@ Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& addre
 }
 
 Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& address, const ListenOptions& options) {
+  return listen(address, options, proto::session_options(options));
+}
+
+Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session) {
   SLUICE_RETURN_IF_ERROR(no_secret_is_set());
   SLUICE_TRY(KmodSocket socket, KmodSocket::open(address.host, address.port));
   if (!address.name.empty()) {
@@ -101,7 +108,7 @@ Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& addres
       return invalid(address.host + " has another address than " + address.name + "; listen at kmod://" + address.host + ":" + std::to_string(address.port));
     }
   }
-  auto listener = std::make_unique<KmodListener>(*this, std::move(socket), options);
+  auto listener = std::make_unique<KmodListener>(*this, std::move(socket), options.require, session);
   SLUICE_RETURN_IF_ERROR(listener->begin());
   return std::unique_ptr<ListenerCore>(std::move(listener));
 }
@@ -115,7 +122,7 @@ Result<std::shared_ptr<EndpointCore>> KmodProvider::make_endpoint(std::unique_pt
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   }
   wire::Hello ours = connection->ours(), theirs = connection->theirs();
-  std::string reason = "kmod: was asked for; " + connection->door().text();
+  std::string reason = "kmod: " + options.why + "; " + connection->door().text();
   auto link = std::make_unique<DirectLink>(*this, std::move(connection), traits);
   DirectLink* raw = link.get();
   auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
@@ -197,12 +204,13 @@ std::string KmodProvider::explain() const {
 
 // ---- listening
 
-KmodListener::KmodListener(KmodProvider& owner, KmodSocket socket, const ListenOptions& options)
+KmodListener::KmodListener(KmodProvider& owner, KmodSocket socket, const Requirements& require, const proto::SessionOptions& options)
     : owner_(&owner),
       socket_(std::move(socket)),
       address_(socket_.text_of(socket_.own())),
+      require_(require),
       options_(options),
-      ours_(proto::hello_for(owner.context_, proto::session_options(options))),
+      ours_(proto::hello_for(owner.context_, options)),
       half_open_(half_open_dropped, [&owner](std::unique_ptr<KmodConnection> connection) { owner.linger(std::move(connection)); }) {
   owner.listeners_.push_back(this);
   owner.note_use();
@@ -279,7 +287,7 @@ std::shared_ptr<EndpointCore> KmodListener::accept() {
     if (connection == nullptr) return nullptr;
     Status fits = wire::negotiate(ours_, connection->theirs()).status();
     Result<std::shared_ptr<EndpointCore>> endpoint =
-        fits.ok() ? owner_->make_endpoint(std::move(connection), options_.require, proto::session_options(options_)) : Result<std::shared_ptr<EndpointCore>>(fits);
+        fits.ok() ? owner_->make_endpoint(std::move(connection), require_, options_) : Result<std::shared_ptr<EndpointCore>>(fits);
     if (endpoint.ok()) return std::move(endpoint).value();
     log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
   }

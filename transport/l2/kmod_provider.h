@@ -26,6 +26,9 @@ class KmodProvider final : public Provider, public KmodHost, public Lingering {
   Scheme scheme() const override { return Scheme::kKmod; }
   Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+  // For somebody who has chosen this backend: `session` says why.
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options, const proto::SessionOptions& session);
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session);
 
   size_t progress(Instant now) override;
   bool begin_sleep() override;
@@ -64,7 +67,7 @@ class KmodProvider final : public Provider, public KmodHost, public Lingering {
 // Accepts connections. Half-open ones are bounded in number, for each machine and in time.
 class KmodListener final : public ListenerCore, private EventHandler {
  public:
-  KmodListener(KmodProvider& owner, KmodSocket socket, const ListenOptions& options);
+  KmodListener(KmodProvider& owner, KmodSocket socket, const Requirements& require, const proto::SessionOptions& options);
   // Errors: kNoMemory.
   Status begin();
   ~KmodListener() override { close(); }
@@ -83,7 +86,8 @@ class KmodListener final : public ListenerCore, private EventHandler {
   KmodProvider* owner_;
   KmodSocket socket_;
   std::string address_;
-  ListenOptions options_;
+  Requirements require_;
+  proto::SessionOptions options_;
   wire::Hello ours_;
   bool readable_ = true;
   HalfOpen<KmodConnection> half_open_;

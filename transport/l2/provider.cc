@@ -142,6 +142,10 @@ Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, con
 }
 
 Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked, const ConnectOptions& options) {
+  return connect(asked, options, proto::session_options(options));
+}
+
+Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked, const ConnectOptions& options, const proto::SessionOptions& session) {
   if (inside_) return Status(Code::kWrongState, Scope::kOperation, kOrigin, "connect() from inside a completion; post it to after progress()");
   Instant deadline = after(context_.refresh_now(), options.timeout);
   SLUICE_TRY(Address address, discovery_wanted(options) ? with_names_found(context_, asked, deadline) : asked);
@@ -153,7 +157,6 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked, 
     return invalid(address.to_string() + " names no peer; connect to l2://" + address.host +
                    (address.is_udp() ? "/10.0.0.1:7000, with its IP address and port" : "/02:00:00:00:00:0b:7, with its MAC address and port"));
   }
-  proto::SessionOptions session = proto::session_options(options);
   SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
   wire::Hello ours = proto::hello_for(context_, session);
   if (!address.is_udp() && second_session_wanted()) wish_second(ours);
@@ -163,7 +166,7 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked, 
     return connection.status();
   }
   std::unique_ptr<Connection> first = std::move(connection).value();
-  Met met = about(*first);
+  Met met = about(*first, session.why);
   std::unique_ptr<Connection> second = wishes_second(ours) ? meet_second(*first, met.reason, deadline) : nullptr;
   if (second != nullptr) {
     auto both = std::make_unique<TwoCarriers>(std::move(first));
@@ -177,6 +180,10 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked, 
 }
 
 Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address, const ListenOptions& options) {
+  return listen(address, options, proto::session_options(options));
+}
+
+Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session) {
   SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
   PeerAddress meant;
   if (!address.is_udp() && !address.name.empty()) {
@@ -192,7 +199,7 @@ Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
     tidy();
     return why;
   }
-  auto listener = std::make_unique<L2Listener>(*this, *port, options, std::move(secret));
+  auto listener = std::make_unique<L2Listener>(*this, *port, options.require, session, std::move(secret));
   SLUICE_RETURN_IF_ERROR(listener->begin(address.is_udp() ? std::string() : address.host));
   if (std::string name = name_to_be_found_by(options); !name.empty() && !address.is_udp()) {
     SLUICE_TRY(listener->findable_, Findable::open(context_, address.host, port->number(), name));
@@ -200,12 +207,12 @@ Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
   return std::unique_ptr<ListenerCore>(std::move(listener));
 }
 
-L2Provider::Met L2Provider::about(const Connection& connection) {
+L2Provider::Met L2Provider::about(const Connection& connection, const std::string& why) {
   return {.connection = nullptr,
           .ours = connection.ours(),
           .peer = connection.peer(),
           .traits = l2_traits(connection.path(), connection.place().secret != nullptr),
-          .reason = "l2: was asked for"};
+          .reason = "l2: " + why};
 }
 
 std::unique_ptr<Connection> L2Provider::meet_second(const Connection& first, std::string& reason, Instant deadline) {
@@ -397,13 +404,14 @@ std::string L2Provider::explain() const {
          (udp.ok() ? *udp : std::string(udp.status().detail()));
 }
 
-L2Listener::L2Listener(L2Provider& owner, Port& port, const ListenOptions& options, std::shared_ptr<const Secret> secret)
+L2Listener::L2Listener(L2Provider& owner, Port& port, const Requirements& require, const proto::SessionOptions& options, std::shared_ptr<const Secret> secret)
     : owner_(&owner),
       port_(&port),
       address_(port.name()),
+      require_(require),
       options_(options),
       secret_(std::move(secret)),
-      ours_(proto::hello_for(owner.context_, proto::session_options(options))),
+      ours_(proto::hello_for(owner.context_, options)),
       half_open_(half_open_dropped, [&owner](std::unique_ptr<Connection> connection) { owner.linger(std::move(connection)); }) {
   owner.listeners_.push_back(this);
 }
@@ -463,7 +471,7 @@ std::shared_ptr<EndpointCore> L2Listener::accept() {
   while (owner_ != nullptr) {
     std::unique_ptr<Connection> connection = half_open_.take_ready();
     if (connection == nullptr) return nullptr;
-    L2Provider::Met met = L2Provider::about(*connection);
+    L2Provider::Met met = L2Provider::about(*connection, options_.why);
     if (seconds_ != nullptr && wishes_second(met.peer)) {
       auto both = std::make_unique<TwoCarriers>(std::move(connection));
       seconds_->await(met.peer.token, both->place(), after(sluice::now(), kGreetingLimit));
@@ -473,7 +481,7 @@ std::shared_ptr<EndpointCore> L2Listener::accept() {
     } else {
       met.connection = std::move(connection);
     }
-    auto endpoint = owner_->make_endpoint(std::move(met), options_.require, proto::session_options(options_));
+    auto endpoint = owner_->make_endpoint(std::move(met), require_, options_);
     if (endpoint.ok()) return std::move(endpoint).value();
     log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
   }

@@ -32,6 +32,9 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   Scheme scheme() const override { return Scheme::kL2; }
   Result<std::shared_ptr<EndpointCore>> connect(const Address& asked, const ConnectOptions& options) override;
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+  // For somebody who has chosen this backend: `session` says why.
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options, const proto::SessionOptions& session);
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session);
 
   size_t progress(Instant now) override;
   bool begin_sleep() override;
@@ -61,7 +64,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
     std::string reason;
   };
   // All but the connection itself.
-  static Met about(const Connection& connection);
+  static Met about(const Connection& connection, const std::string& why);
   // A second session for memory, if the peer offers that and it works; null: the reason says why not.
   std::unique_ptr<Connection> meet_second(const Connection& first, std::string& reason, Instant deadline);
   Result<std::shared_ptr<EndpointCore>> make_endpoint(Met met, const Requirements& require, const proto::SessionOptions& options);
@@ -107,7 +110,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
 // Accepts connections. Half-open ones are bounded in number and time.
 class L2Listener final : public ListenerCore, private PortListener {
  public:
-  L2Listener(L2Provider& owner, Port& port, const ListenOptions& options, std::shared_ptr<const Secret> secret);
+  L2Listener(L2Provider& owner, Port& port, const Requirements& require, const proto::SessionOptions& options, std::shared_ptr<const Secret> secret);
   // `interface`: of raw frames, whose callers may have a second session in UDP. Errors: those of
   // Port::set_listener().
   Status begin(const std::string& interface);
@@ -126,7 +129,8 @@ class L2Listener final : public ListenerCore, private PortListener {
   L2Provider* owner_;
   Port* port_;
   std::string address_;
-  ListenOptions options_;
+  Requirements require_;
+  proto::SessionOptions options_;
   std::shared_ptr<const Secret> secret_;
   wire::Hello ours_;
   HalfOpen<Connection> half_open_;

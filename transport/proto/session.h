@@ -38,6 +38,8 @@ class SessionHost {
 };
 
 struct SessionOptions {
+  // Why this path, where a backend has no other reason.
+  std::string why = "was asked for";
   // Deadline of operations that state none.
   Duration operation_timeout = std::chrono::seconds(30);
   // With operations outstanding and nothing heard for this long, a PING asks whether

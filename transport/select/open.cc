@@ -34,13 +34,15 @@ Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
   SLUICE_RETURN_IF_ERROR(context->initialise());
   auto shm = std::make_unique<shm::ShmProvider>(*context);
   auto rdma = std::make_unique<verbs::VerbsProvider>(*context);
+  auto module = std::make_unique<l2::KmodProvider>(*context);
+  auto packet = std::make_unique<l2::L2Provider>(*context);
   auto tcp = std::make_unique<tcp::TcpProvider>(*context);
-  auto select = std::make_unique<select::SelectProvider>(*context, *shm, *rdma, *tcp);
+  auto select = std::make_unique<select::SelectProvider>(*context, *shm, *rdma, select::EthernetCarriers{*module, *packet}, *tcp);
   // Rings first: they are looked at in every round of a spin.
   context->add_provider(std::move(shm));
   context->add_provider(std::move(rdma));
-  context->add_provider(std::make_unique<l2::KmodProvider>(*context));
-  context->add_provider(std::make_unique<l2::L2Provider>(*context));
+  context->add_provider(std::move(module));
+  context->add_provider(std::move(packet));
   context->add_provider(std::move(tcp));
   context->add_provider(std::move(select));
   context->add_provider(std::make_unique<loopback::LoopbackProvider>(*context));
@@ -89,9 +91,9 @@ PathReport explain_udp() {
 
 std::string explain_order() {
   // The figures: docs/design.md, "Which carrier sluice:// takes".
-  return "takes shm, rdma or tcp: the first that both ends prove to work. Not l2://udp/ or l2://, which no probe makes a better single "
-         "choice: either is faster than tcp at some sizes, but neither at all, and both need the far program awake to answer; "
-         "who sends between machines with processors to spare asks for l2://INTERFACE/MAC:PORT, which takes both, or l2://udp/HOST:PORT";
+  return "takes shm, rdma or tcp: the first that both ends prove to work; with SLUICE_ETHERNET=1 at both ends, between neighbours, kmod "
+         "or l2 before tcp. Not by default, since no probe makes them a better single choice: either is faster than tcp at some sizes, "
+         "but neither at all, and l2 needs the far program awake to answer";
 }
 
 std::vector<PathReport> explain_paths() {

@@ -20,6 +20,8 @@ constexpr size_t kMostUnpaired = 64;
 
 Counter chose_shm("select.chose_shm");
 Counter chose_verbs("select.chose_verbs");
+Counter chose_module("select.chose_module");
+Counter chose_packet("select.chose_packet");
 Counter chose_tcp("select.chose_tcp");
 
 PathProperties shm_properties() {
@@ -27,8 +29,18 @@ PathProperties shm_properties() {
 }
 PathProperties tcp_properties() { return {.path = Path::kTcp, .copies_per_fetch = 2}; }
 
+Counter& chose(Path path) {
+  switch (path) {
+    case Path::kShm: return chose_shm;
+    case Path::kVerbs: return chose_verbs;
+    case Path::kModule: return chose_module;
+    case Path::kPacket: return chose_packet;
+    default: return chose_tcp;
+  }
+}
+
 void announce(const Address& address, Path path, const std::string& why) {
-  (path == Path::kShm ? chose_shm : path == Path::kVerbs ? chose_verbs : chose_tcp).add();
+  chose(path).add();
   if (log_enabled(LogLevel::kInfo)) {
     log(LogLevel::kInfo, address.to_string() + " goes by " + std::string(to_string(path)) + ": " + why);
   }
@@ -45,17 +57,18 @@ std::string shm_obstacle(const wire::Hello& ours, const wire::Hello& peer) {
   return "";
 }
 
-// Accepts peers of every path: a greeting that chose TCP is the endpoint, one that chose
-// shared memory is paired with the meeting of the same token.
+// Accepts peers of every path: a greeting that chose TCP is the endpoint, one that chose shared memory or
+// RDMA is paired with the meeting of the same token; who chose Ethernet comes by a listener of its own.
 class SelectListener final : public ListenerCore {
  public:
   SelectListener(SelectProvider& owner, std::unique_ptr<tcp::GreetingListener> greetings,
                  std::unique_ptr<shm::RendezvousListener> rendezvous, std::unique_ptr<verbs::VerbsListener> rdma,
-                 const ListenOptions& options)
+                 std::unique_ptr<EthernetListeners> ethernet, const ListenOptions& options)
       : owner_(&owner),
         greetings_(std::move(greetings)),
         rendezvous_(std::move(rendezvous)),
         rdma_(std::move(rdma)),
+        ethernet_(std::move(ethernet)),
         options_(options) {
     address_ = greetings_->address();
     address_.scheme = Scheme::kSluice;
@@ -67,7 +80,8 @@ class SelectListener final : public ListenerCore {
   std::shared_ptr<EndpointCore> accept() override {
     while (greetings_ != nullptr) {
       std::optional<tcp::Greeting> greeting = greetings_->take();
-      if (!greeting) return nullptr;
+      if (!greeting) return by_ethernet();
+      if (greeting->chosen == Path::kModule || greeting->chosen == Path::kPacket) continue;
       auto endpoint = greeting->chosen == Path::kShm     ? pair(*greeting)
                       : greeting->chosen == Path::kVerbs ? pair_verbs(*greeting)
                                                          : by_tcp(std::move(*greeting));
@@ -85,6 +99,7 @@ class SelectListener final : public ListenerCore {
     greetings_.reset();
     rendezvous_.reset();
     rdma_.reset();
+    ethernet_.reset();
     unpaired_.clear();
     unpaired_verbs_.clear();
   }
@@ -120,6 +135,12 @@ class SelectListener final : public ListenerCore {
     std::string why = "same host, user and namespaces; the peer chose it";
     announce(address_, Path::kShm, why);
     return owner_->shm_.make_endpoint(std::move(meeting), proto::session_options(options_), "shm: " + why);
+  }
+
+  std::shared_ptr<EndpointCore> by_ethernet() {
+    std::shared_ptr<EndpointCore> endpoint = ethernet_ != nullptr ? ethernet_->accept() : nullptr;
+    if (endpoint != nullptr) announce(address_, endpoint->info().path.path, "the peer chose it");
+    return endpoint;
   }
 
   struct UnpairedVerbs {
@@ -165,6 +186,7 @@ class SelectListener final : public ListenerCore {
   std::unique_ptr<tcp::GreetingListener> greetings_;
   std::unique_ptr<shm::RendezvousListener> rendezvous_;
   std::unique_ptr<verbs::VerbsListener> rdma_;  // null: no RDMA here
+  std::unique_ptr<EthernetListeners> ethernet_;  // null: not wished
   ListenOptions options_;
   Address address_;
   std::vector<Unpaired> unpaired_;
@@ -199,7 +221,7 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::connect(const Address& add
   SLUICE_TRY(tcp::Greeting greeting, tcp::greet(context_, address, proto::hello_for(context_, session), deadline));
   fault_point("select.greeted");
   Attempt attempt{.address = address, .options = options, .session = session, .deadline = deadline, .greeting = std::move(greeting), .why_not = ""};
-  for (auto path : {&SelectProvider::try_shm, &SelectProvider::try_verbs}) {
+  for (auto path : {&SelectProvider::try_shm, &SelectProvider::try_verbs, &SelectProvider::try_module, &SelectProvider::try_packet}) {
     // kUnsupported: not this path, and nothing is lost. Anything else ends the attempt.
     Result<std::shared_ptr<EndpointCore>> endpoint = (this->*path)(attempt);
     if (endpoint.ok() || endpoint.code() != Code::kUnsupported) return endpoint;
@@ -270,6 +292,25 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::try_verbs(Attempt& attempt
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin, obstacle);
 }
 
+Result<std::shared_ptr<EndpointCore>> SelectProvider::try_module(Attempt& attempt) { return try_ethernet(attempt, Path::kModule, "kmod"); }
+Result<std::shared_ptr<EndpointCore>> SelectProvider::try_packet(Attempt& attempt) { return try_ethernet(attempt, Path::kPacket, "l2"); }
+
+Result<std::shared_ptr<EndpointCore>> SelectProvider::try_ethernet(Attempt& attempt, Path path, std::string_view name) {
+  if (!ethernet_wanted(attempt.options.ethernet)) return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "not wished");
+  proto::SessionOptions session = attempt.session;
+  session.why = "the peer is a neighbour, and the probe both ways worked; " + attempt.why_not;
+  auto endpoint = connect_by_ethernet(path, ethernet_, attempt.greeting.fd(), attempt.greeting.peer, attempt.options, session);
+  if (!endpoint.ok()) {
+    attempt.note(name, std::string(endpoint.status().detail()));
+    return endpoint;
+  }
+  fault_point("select.met");
+  // The TCP connection has done its part: either carrier finds out by itself that the peer is gone.
+  SLUICE_RETURN_IF_ERROR(tcp::choose(attempt.greeting, path));
+  announce(attempt.address, path, attempt.why_not);
+  return endpoint;
+}
+
 // At any port of the same address. Null, with a line in the log, where it cannot be.
 std::unique_ptr<verbs::VerbsListener> SelectProvider::listen_by_rdma(const Address& address, const ListenOptions& options) {
   if (!verbs::rdma_devices_present()) return nullptr;
@@ -291,7 +332,10 @@ Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& addr
   std::unique_ptr<verbs::VerbsListener> rdma = listen_by_rdma(address, options);
   uint16_t rdma_port = rdma != nullptr ? rdma->port() : 0;
   if (rdma_port != 0) greeting.paths.push_back(Path::kVerbs);
-  auto prepare = [rendezvous, rdma_port](wire::Hello& ours) {
+  std::unique_ptr<EthernetListeners> ethernet = ethernet_wanted(options.ethernet) ? std::make_unique<EthernetListeners>(ethernet_, options) : nullptr;
+  if (ethernet != nullptr) greeting.paths.insert(greeting.paths.end(), {Path::kModule, Path::kPacket});
+  auto prepare = [rendezvous, rdma_port, by_ethernet = ethernet.get()](wire::Hello& ours, int fd) {
+    if (by_ethernet != nullptr) by_ethernet->announce(fd, ours);
     ours.has_rendezvous = true;
     ours.rendezvous = rendezvous;
     ours.rdma_port = rdma_port;
@@ -299,7 +343,7 @@ Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& addr
   };
   SLUICE_TRY(auto greetings, tcp::GreetingListener::open(context_, address, proto::hello_for(context_, session), greeting, prepare));
   return std::unique_ptr<ListenerCore>(
-      std::make_unique<SelectListener>(*this, std::move(greetings), std::move(meetings), std::move(rdma), options));
+      std::make_unique<SelectListener>(*this, std::move(greetings), std::move(meetings), std::move(rdma), std::move(ethernet), options));
 }
 
 size_t SelectProvider::progress(Instant now) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/select/ethernet.h>
 #include <sluice/shm/provider.h>
 #include <sluice/tcp/greeting_listener.h>
 #include <sluice/tcp/provider.h>
@@ -24,8 +25,8 @@ class SelectListener;
 class SelectProvider final : public Provider {
  public:
   // Requires: all are providers of the same context and outlive this one's calls.
-  SelectProvider(Context& context, shm::ShmProvider& shm, verbs::VerbsProvider& verbs, tcp::TcpProvider& tcp)
-      : context_(context), shm_(shm), verbs_(verbs), tcp_(tcp) {}
+  SelectProvider(Context& context, shm::ShmProvider& shm, verbs::VerbsProvider& verbs, const EthernetCarriers& ethernet, tcp::TcpProvider& tcp)
+      : context_(context), shm_(shm), verbs_(verbs), ethernet_(ethernet), tcp_(tcp) {}
   ~SelectProvider() override;
 
   Scheme scheme() const override { return Scheme::kSluice; }
@@ -43,10 +44,14 @@ class SelectProvider final : public Provider {
   struct Attempt;
   Result<std::shared_ptr<EndpointCore>> try_shm(Attempt& attempt);
   Result<std::shared_ptr<EndpointCore>> try_verbs(Attempt& attempt);
+  Result<std::shared_ptr<EndpointCore>> try_module(Attempt& attempt);
+  Result<std::shared_ptr<EndpointCore>> try_packet(Attempt& attempt);
+  Result<std::shared_ptr<EndpointCore>> try_ethernet(Attempt& attempt, Path path, std::string_view name);
   std::unique_ptr<verbs::VerbsListener> listen_by_rdma(const Address& address, const ListenOptions& options);
 
   shm::ShmProvider& shm_;
   verbs::VerbsProvider& verbs_;
+  EthernetCarriers ethernet_;
   tcp::TcpProvider& tcp_;
   std::vector<SelectListener*> listeners_;
 };

@@ -205,7 +205,7 @@ bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
   wire::Hello ours = ours_;
   auto version = wire::negotiate(ours, theirs);
   if (!version.ok()) return fail(version.status());
-  if (prepare_) prepare_(ours);
+  if (prepare_) prepare_(ours, peer.fd.value());
   fault_point("tcp.hello_received");
   std::array<std::byte, wire::kMaxHeaderBytes> out;
   size_t length = wire::encode(ours, out);

@@ -28,8 +28,8 @@ struct GreetingOptions {
   std::vector<Path> paths = {Path::kTcp};
 };
 
-// Fills in what belongs to one connection (rendezvous, token) before HELLO is sent.
-using PrepareHello = std::function<void(wire::Hello& ours)>;
+// Fills in what belongs to one connection (rendezvous, token) before HELLO is sent. `fd`: its socket.
+using PrepareHello = std::function<void(wire::Hello& ours, int fd)>;
 
 // Thread: the context's. Requires: the context outlives it, or close() came before.
 class GreetingListener final : public EventHandler {

@@ -94,7 +94,7 @@ Code bye_code(const Bytes& bytes) {
 TEST_CASE("client and server learn each other's HELLO and the choice", "[tcp][greeting]") {
   DescriptorAudit audit;
   LoneContext lone;
-  Server server(lone, {.paths = {Path::kTcp, Path::kShm}}, [](wire::Hello& ours) {
+  Server server(lone, {.paths = {Path::kTcp, Path::kShm}}, [](wire::Hello& ours, int) {
     ours.has_rendezvous = true;
     ours.token.bytes[3] = std::byte{42};
   });

@@ -19,6 +19,7 @@ enum class TlvType : uint16_t {
   kKey = 0x8003,
   kRendezvous = 0x0004,  // a peer without shared memory skips it
   kRdma = 0x0005,        // a peer without RDMA skips it
+  kEthernet = 0x0006,    // a peer that does not take Ethernet skips it
 };
 inline constexpr uint16_t kTlvCritical = 0x8000;
 

@@ -130,6 +130,12 @@ size_t encode(const Hello& m, std::span<std::byte> out) {
     w.put(uint16_t{0});
     w.pad();
   }
+  if (m.module_port != 0 || m.packet_port != 0) {
+    w.begin_tlv(TlvType::kEthernet, 4);
+    w.put(m.module_port);
+    w.put(m.packet_port);
+    w.pad();
+  }
   return w.finish(MessageType::kHello, 0, m.incarnation, 0);
 }
 
@@ -157,7 +163,7 @@ Status decode(std::span<const std::byte> header, Hello& out) {
   // Not checked: HELLO comes before the version is agreed, and a later one may use it.
   (void)r.get<uint64_t>();
   out.has_rendezvous = false;
-  out.rdma_port = 0;
+  out.rdma_port = out.module_port = out.packet_port = 0;
   return for_each_tlv("HELLO", r, [&](uint16_t type, Reader value) {
     if (type == static_cast<uint16_t>(TlvType::kRdma)) {
       if (out.rdma_port != 0) return corrupt("HELLO", "rdma appears 2 times");
@@ -165,6 +171,14 @@ Status decode(std::span<const std::byte> header, Hello& out) {
       out.rdma_port = value.get<uint16_t>();
       if (out.rdma_port == 0) return corrupt("HELLO", "rdma port is 0");
       return check_zero("HELLO", "reserved word of rdma", value.get<uint16_t>());
+    }
+    if (type == static_cast<uint16_t>(TlvType::kEthernet)) {
+      if (out.module_port != 0 || out.packet_port != 0) return corrupt("HELLO", "ethernet appears 2 times");
+      if (value.left() != 4) return corrupt("HELLO", "ethernet of " + std::to_string(value.left()) + " bytes, not 4");
+      out.module_port = value.get<uint16_t>();
+      out.packet_port = value.get<uint16_t>();
+      if (out.module_port == 0 && out.packet_port == 0) return corrupt("HELLO", "both ports of ethernet are 0");
+      return Status();
     }
     if (type != static_cast<uint16_t>(TlvType::kRendezvous)) return unknown_tlv("HELLO", type);
     if (out.has_rendezvous) return corrupt("HELLO", "rendezvous appears 2 times");

@@ -98,6 +98,9 @@ struct Hello {
   Uuid rendezvous;             // names our abstract Unix socket for shared memory
   Uuid token;                  // says there, and at the RDMA port, which connection it is about
   uint16_t rdma_port = 0;      // where the connection manager finds us; 0: not by RDMA
+  // Where SLP (docs/slp.md) finds us on the interface that this connection came in by; 0: not there.
+  uint16_t module_port = 0;    // of the kernel module
+  uint16_t packet_port = 0;    // of raw frames
 };
 
 enum class OfferKind : uint8_t {

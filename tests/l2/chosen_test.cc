@@ -1,0 +1,153 @@
+// sluice:// on plain Ethernet: taken where both ends wish it and frames cross, else TCP, with the
+// reason. Over a cable between two namespaces; the kernel module's part is in tests/module.
+#include <catch2/catch.hpp>
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "tests/l2/two.h"
+#include "tests/l2/wire.h"
+#include "tests/support/audit.h"
+#include "tests/support/skip.h"
+
+namespace sluice::test {
+namespace {
+
+#define NEEDS_WIRE() \
+  if (far_node() == nullptr) return skip("netns", kNoNetwork)
+
+constexpr const char* kWish = "SLUICE_ETHERNET";
+
+struct Addresses {
+  Addresses() {
+    REQUIRE(run("ip address add 10.9.0.1/24 dev left"));
+    REQUIRE(far_node()->run_inside("ip address add 10.9.0.2/24 dev right"));
+  }
+  ~Addresses() {
+    (void)run("ip address flush dev left");
+    (void)far_node()->run_inside("ip address flush dev right");
+  }
+};
+
+// Who listens at `host` may wish Ethernet or not, and so may who connects.
+TwoOptions chosen(bool listener_wishes, bool caller_wishes, const std::string& host = "10.9.0.2") {
+  ::setenv(kWish, listener_wishes ? "1" : "0", 1);
+  return {.node = far_node(),
+          .far_runs_there = true,
+          .listen_at = "sluice://" + host + ":0",
+          .way = [caller_wishes](Context&, const std::string& listening) {
+            ::setenv(kWish, caller_wishes ? "1" : "0", 1);
+            return listening;
+          }};
+}
+
+struct Scene {
+  explicit Scene(const TwoOptions& options) : two(options) {}
+  ~Scene() { ::unsetenv(kWish); }
+  bool says(const char* words) { return two.client.info().reason.find(words) != std::string::npos; }
+
+  Grown grown;
+  Two two;
+};
+
+TEST_CASE("sluice:// takes Ethernet where both ends wish it, for one connection after the other", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Addresses addresses;
+  Scene scene(chosen(true, true));
+  Two& two = scene.two;
+  INFO(two.client.info().reason);
+  CHECK(two.client.info().path.path == Path::kPacket);
+  CHECK(two.server.info().path.path == Path::kPacket);
+  CHECK(scene.says("l2: the peer is a neighbour, and the probe both ways worked; not shm: "));
+  CHECK(scene.says("not kmod: the peer has no kernel module there"));
+  CHECK(two.server.info().reason.find("l2: a neighbour, which chose it") == 0);
+  two.exchange_messages(64, Path::kPacket);
+  two.exchange_messages(8 << 20, Path::kUdp);
+  two.exchange_tensors(1 << 20);
+  two.exchange_anew();
+  CHECK(scene.grown("select.chose_packet") == 4);  // at both ends
+  two.say_goodbye();
+}
+
+TEST_CASE("sluice:// goes by TCP where one end does not wish Ethernet", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Addresses addresses;
+  for (bool listener : {false, true}) {
+    INFO("wished by the " << (listener ? "listener" : "caller"));
+    Scene scene(chosen(listener, !listener));
+    CHECK(scene.two.client.info().path.path == Path::kTcp);
+    CHECK(scene.says("not l2: the peer listens for no frames there") == !listener);
+    scene.two.exchange_messages(300'000);
+    scene.two.say_goodbye();
+  }
+}
+
+TEST_CASE("sluice:// goes by TCP to who is no neighbour, and says so", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Addresses addresses;
+  REQUIRE(far_node()->run_inside("ip address add 10.9.1.2/32 dev right"));
+  REQUIRE(run("ip route add 10.9.1.2/32 via 10.9.0.2 dev left"));
+  Scene scene(chosen(true, true, "10.9.1.2"));
+  INFO(scene.two.client.info().reason);
+  CHECK(scene.two.client.info().path.path == Path::kTcp);
+  CHECK(scene.says("not l2: 10.9.1.2 is no neighbour on left"));
+  scene.two.exchange_messages(300'000);
+  scene.two.say_goodbye();
+  CHECK(run("ip route del 10.9.1.2/32 dev left"));
+}
+
+TEST_CASE("sluice:// goes by TCP over IPv6, and says so", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  REQUIRE(run("ip address add fd09::1/64 dev left nodad"));
+  REQUIRE(far_node()->run_inside("ip address add fd09::2/64 dev right nodad"));
+  {
+    Scene scene(chosen(true, true, "[fd09::2]"));
+    CHECK(scene.two.client.info().path.path == Path::kTcp);
+    CHECK(scene.says("not l2: the peer listens for no frames there"));
+    scene.two.exchange_messages(300'000);
+    scene.two.say_goodbye();
+  }
+  CHECK(run("ip address del fd09::1/64 dev left"));
+  CHECK(far_node()->run_inside("ip address del fd09::2/64 dev right"));
+}
+
+TEST_CASE("sluice:// goes by TCP where frames are not answered as they should be, and says so", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Addresses addresses;
+  char file[] = "/tmp/sluice-secret-XXXXXX";
+  int fd = ::mkstemp(file);
+  REQUIRE(::write(fd, "sixteen bytes or more", 21) == 21);
+  ::close(fd);
+  Scene scene(chosen(true, true));
+  // By now the listener has opened its port, without a secret.
+  Setting secret("SLUICE_L2_SECRET_FILE", file);
+  auto [sealed, accepted] = scene.two.connect_again();
+  ::unlink(file);
+  std::string reason = sealed.info().reason;
+  INFO(reason);
+  CHECK(sealed.info().path.path == Path::kTcp);
+  CHECK(reason.find("not l2: kTimedOut: no connection to l2://left/02:00:00:00:00:0b:") != std::string::npos);
+  CHECK(sealed.close(soon()).ok());
+  scene.two.say_goodbye();
+}
+
+TEST_CASE("a listener that is closed keeps no port on Ethernet", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Addresses addresses;
+  Scene scene(chosen(true, true));
+  scene.two.listener = Listener();
+  scene.two.exchange_messages(64, Path::kPacket);
+  CHECK(scene.two.near->connect(scene.two.address, {.timeout = std::chrono::seconds(2)}).code() == Code::kUnreachable);
+  scene.two.say_goodbye();
+}
+
+}  // namespace
+}  // namespace sluice::test

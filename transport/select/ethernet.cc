@@ -1,0 +1,84 @@
+#include <sluice/select/ethernet.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include <sluice/base/log.h>
+#include <sluice/l2/neighbour.h>
+
+namespace sluice::select {
+namespace {
+
+constexpr const char* kOrigin = "select/ethernet";
+// Who answered over TCP just now answers a neighbour's frame in less, or frames do not reach it.
+constexpr Duration kAnswerLimit = std::chrono::seconds(1);
+
+Status unusable(std::string why) { return Status(Code::kUnsupported, Scope::kOperation, kOrigin, std::move(why)); }
+
+// 0: it does not listen there.
+uint16_t port_of(const ListenerCore* listener) {
+  if (listener == nullptr) return 0;
+  Result<Address> address = Address::parse(listener->address());
+  return address.ok() ? address->port : 0;
+}
+
+}  // namespace
+
+bool ethernet_wanted(bool option) {
+  const char* variable = std::getenv("SLUICE_ETHERNET");
+  return option || (variable != nullptr && std::string_view(variable) == "1");
+}
+
+Result<std::shared_ptr<EndpointCore>> connect_by_ethernet(Path path, const EthernetCarriers& carriers, int fd, const wire::Hello& peer,
+                                                          const ConnectOptions& options, const proto::SessionOptions& session) {
+  bool by_module = path == Path::kModule;
+  uint16_t port = by_module ? peer.module_port : peer.packet_port;
+  if (port == 0) return unusable(by_module ? "the peer has no kernel module there" : "the peer listens for no frames there");
+  SLUICE_TRY(l2::Neighbour neighbour, l2::neighbour_of_connection(fd));
+  SLUICE_TRY(Address address, Address::parse((by_module ? "kmod://" : "l2://") + neighbour.interface + "/" + neighbour.mac + ":" + std::to_string(port)));
+  ConnectOptions soon = options;
+  soon.timeout = std::min(options.timeout / 2, kAnswerLimit);
+  soon.discover = false;
+  auto endpoint = by_module ? carriers.module.connect(address, soon, session) : carriers.packet.connect(address, soon, session);
+  if (!endpoint.ok()) return unusable(endpoint.status().to_string());
+  return endpoint;
+}
+
+EthernetListeners::OnInterface& EthernetListeners::on(const std::string& interface) {
+  auto known = std::find_if(interfaces_.begin(), interfaces_.end(), [&](const OnInterface& o) { return o.name == interface; });
+  if (known != interfaces_.end()) return *known;
+  OnInterface made{.name = interface, .module = nullptr, .packet = nullptr};
+  proto::SessionOptions session = proto::session_options(options_);
+  session.why = "a neighbour, which chose it";
+  auto open = [&](const char* scheme, auto& provider, std::unique_ptr<ListenerCore>& out) {
+    Result<Address> address = Address::parse(scheme + interface + ":0");
+    auto listener = address.ok() ? provider.listen(*address, options_, session) : Result<std::unique_ptr<ListenerCore>>(address.status());
+    if (listener.ok()) out = std::move(listener).value();
+    else log(LogLevel::kInfo, "not listening at " + (scheme + interface) + ": " + listener.status().to_string());
+  };
+  open("kmod://", carriers_.module, made.module);
+  open("l2://", carriers_.packet, made.packet);
+  return interfaces_.emplace_back(std::move(made));
+}
+
+void EthernetListeners::announce(int fd, wire::Hello& ours) {
+  Result<std::string> interface = l2::interface_of_connection(fd);
+  if (!interface.ok()) return;
+  OnInterface& there = on(*interface);
+  ours.module_port = port_of(there.module.get());
+  ours.packet_port = port_of(there.packet.get());
+}
+
+std::shared_ptr<EndpointCore> EthernetListeners::accept() {
+  for (OnInterface& there : interfaces_) {
+    for (ListenerCore* listener : {there.module.get(), there.packet.get()}) {
+      if (listener == nullptr) continue;
+      if (auto endpoint = listener->accept()) return endpoint;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace sluice::select

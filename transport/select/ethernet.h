@@ -1,0 +1,53 @@
+// sluice:// over plain Ethernet, where both ends wish it: the kernel module if both have it, else raw frames.
+// TCP has said where the peer is; the handshake of either proves both directions.
+#ifndef SLUICE_SELECT_ETHERNET_H_
+#define SLUICE_SELECT_ETHERNET_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sluice/api/context.h>
+#include <sluice/l2/kmod_provider.h>
+#include <sluice/l2/provider.h>
+#include <sluice/wire/messages.h>
+
+namespace sluice::select {
+
+// By the option, or by SLUICE_ETHERNET=1 for a whole process.
+bool ethernet_wanted(bool option);
+
+struct EthernetCarriers {
+  l2::KmodProvider& module;
+  l2::L2Provider& packet;
+};
+
+// The client's side: an endpoint by the module (kModule) or raw frames (kPacket) with the peer of a TCP connection that
+// announced where it listens. Blocks: a second at most; progresses the context. Errors: kUnsupported, with the reason.
+Result<std::shared_ptr<EndpointCore>> connect_by_ethernet(Path path, const EthernetCarriers& carriers, int fd, const wire::Hello& peer,
+                                                          const ConnectOptions& options, const proto::SessionOptions& session);
+
+// The server's: listens on each interface by which somebody comes, from his greeting on until close. Thread: the context's.
+class EthernetListeners {
+ public:
+  EthernetListeners(const EthernetCarriers& carriers, const ListenOptions& options) : carriers_(carriers), options_(options) {}
+  // Says in `ours` where it listens on the interface of that connection. Nothing where it cannot, with a line in the log.
+  void announce(int fd, wire::Hello& ours);
+  // Never blocks; null: nobody.
+  std::shared_ptr<EndpointCore> accept();
+
+ private:
+  struct OnInterface {
+    std::string name;
+    std::unique_ptr<ListenerCore> module, packet;  // null: cannot be
+  };
+  OnInterface& on(const std::string& interface);
+
+  EthernetCarriers carriers_;
+  ListenOptions options_;
+  std::vector<OnInterface> interfaces_;
+};
+
+}  // namespace sluice::select
+
+#endif  // SLUICE_SELECT_ETHERNET_H_
