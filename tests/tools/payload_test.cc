@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "tools/perf/checksum.h"
 #include "tools/perf/pattern.h"
 #include "tools/perf/plan.h"
 #include "tools/perf/size_text.h"
@@ -43,6 +44,38 @@ TEST_CASE("a pattern of another step, another seed or another place does not pas
   CHECK(count_mismatches(std::span(bytes).subspan(8), 5, 9) > 4000);
   std::vector<std::byte> zeroes(4096);
   CHECK(count_mismatches(zeroes, 5, 9) > 4000);
+}
+
+TEST_CASE("CRC32C is what RFC 3720 says, of any length and in any parts", "[checksum]") {
+  std::vector<std::byte> bytes(32, std::byte{0});
+  CHECK(crc32c(0, bytes) == 0x8a9136aa);
+  bytes.assign(32, std::byte{0xff});
+  CHECK(crc32c(0, bytes) == 0x62a8ab43);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
+  CHECK(crc32c(0, bytes) == 0x46dd794e);
+  for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+    CHECK(crc32c(crc32c(0, std::span(bytes).first(cut)), std::span(bytes).subspan(cut)) == 0x46dd794e);
+  }
+}
+
+TEST_CASE("a sealed message is intact until any bit of it changes, and for its own seed and step alone", "[checksum]") {
+  for (size_t length : {8, 9, 15, 16, 17, 100}) {
+    std::vector<std::byte> message(length);
+    fill_pattern(message, 5, 9);
+    seal(message, 5, 9);
+    REQUIRE(is_intact(message, 5, 9));
+    CHECK_FALSE(is_intact(message, 5, 10));
+    CHECK_FALSE(is_intact(message, 6, 9));
+    for (size_t bit = 0; bit < length * 8; ++bit) {
+      message[bit / 8] ^= std::byte{1} << (bit % 8);
+      REQUIRE_FALSE(is_intact(message, 5, 9));
+      message[bit / 8] ^= std::byte{1} << (bit % 8);
+    }
+    // What nobody wrote, and a message without a checksum.
+    CHECK_FALSE(is_intact(std::vector<std::byte>(length), 5, 9));
+    fill_pattern(message, 5, 9);
+    CHECK_FALSE(is_intact(message, 5, 9));
+  }
 }
 
 TEST_CASE("the word of a step lies in the tensor, moves, and is found where it was written", "[pattern]") {

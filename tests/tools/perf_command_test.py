@@ -52,6 +52,8 @@ class Usage(command.CommandTest):
             ("HOST", "127.0.0.1", ["perf", "send_lat", "127.0.0.1", "--transport", "l2"]),
             ("--size", "16", ["perf", "atomic_bw", "--self", "-s", "16"]),
             ("--all", "atomic_bw", ["perf", "atomic_bw", "--self", "-a"]),
+            ("--verify", "md5", ["perf", "send_lat", "--self", "--verify=md5"]),
+            ("--verify", "crc32c", ["perf", "atomic_lat", "--self", "--verify=crc32c"]),
             ("--json", "/nowhere/x", ["perf", "send_lat", "--self", "--json", "/nowhere/x"]),
             ("--bogus", "", ["perf", "send_lat", "--self", "--bogus"]),
             ("COMMAND", "did you mean perf?", ["prf"]),
@@ -150,7 +152,7 @@ class Results(command.CommandTest):
     def test_without_verification_nothing_claims_to_be_verified(self):
         for test in ("send_lat", "exchange_lat", "write_bw"):
             result = self.perf(test, "--self", "--transport", "shm", "-s", "64", "-n", "20", "--no-verify")["results"][0]
-            self.assertEqual(result["verified_bytes"], 0)
+            self.assertEqual((result["verified_bytes"], result["verified_by"]), (0, None))
 
     def test_the_window_is_what_was_asked_for(self):
         result = self.perf("write_bw", "--self", "--transport", "tcp", "-s", "1K", "-n", "40", "-t", "3")["results"][0]

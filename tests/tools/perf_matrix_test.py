@@ -105,6 +105,33 @@ class Matrix(command.CommandTest):
                     self.assertEqual(document["results"], [])
                     self.assertEqual(len(document["warnings"]), 1)
 
+    def test_a_checksum_in_each_message_verifies_it_where_that_is_asked_for(self):
+        for transport in ("shm", "tcp", "loopback"):
+            for test in TESTS:
+                with self.subTest(test=test, transport=transport):
+                    arguments = (test, "--self", "--transport", transport, "-s", "4097", "-n", "20")
+                    plain, summed = (self.perf(*arguments, verify)["results"][0] for verify in ("--verify", "--verify=crc32c"))
+                    self.assertEqual((plain["verified_by"], summed["verified_by"]), ("bytes", "crc32c"))
+                    self.assertEqual((summed["verified_bytes"], summed["errors"]), (plain["verified_bytes"], 0))
+                    self.assertGreater(summed["verified_bytes"], 4096)
+
+    def test_a_damaged_byte_is_found_by_the_checksum_of_its_message(self):
+        for transport in ("shm", "tcp"):
+            for test in TESTS:
+                with self.subTest(test=test, transport=transport):
+                    done = self.run_command("perf", test, "--self", "--transport", transport, "-s", "4K", "-n", "20",
+                                            "--verify=crc32c", "--corrupt", expect=4)
+                    self.assertIn("messages whose CRC32C is wrong", done.stderr)
+
+    def test_what_is_too_short_for_a_checksum_is_compared_and_said(self):
+        for test, size in (("send_lat", "7"), ("write_lat", "15")):
+            with self.subTest(test=test):
+                document = self.perf(test, "--self", "--transport", "shm", "-s", size, "-n", "20", "--verify=crc32c")
+                self.assertEqual(document["results"][0]["verified_by"], "bytes")
+                self.assertIn("no room for a checksum", document["warnings"][0])
+        document = self.perf("send_lat", "--self", "--transport", "shm", "-s", "8", "-n", "20", "--verify=crc32c")
+        self.assertEqual((document["results"][0]["verified_by"], document["warnings"]), ("crc32c", []))
+
     def test_first_hand_overs_of_extents_are_apart(self):
         document = self.perf("exchange_lat", "--self", "--transport", "shm", "-s", "64", "-n", "50")
         first = document["results"][0]["first_handover_ns"]

@@ -162,6 +162,7 @@ class Client {
     m.load.into = perf_.into;
     m.load.consume = perf_.consume;
     m.load.verify = perf_.verify;
+    m.load.checksum = perf_.checksum;
     m.load.corrupt = perf_.corrupt;
     m.load.compare = perf_.compare;
     m.load.bidirectional = perf_.bidirectional;
@@ -178,6 +179,9 @@ class Client {
     if (perf_.tx_depth > m.load.depth && !perf_.test->latency) {
       out_.warnings.push_back("-t cut to " + std::to_string(m.load.depth) + " at " + readable_size(size) + ": a window is at most " +
                               readable_size(Load::kWindowBytes));
+    }
+    if (perf_.checksum && !carries_checksum(m.load)) {
+      out_.warnings.push_back("--verify=crc32c: " + readable_size(size) + " have no room for a checksum; all bytes are compared");
     }
     step_ = 1;
     SLUICE_RETURN_IF_ERROR(prepare(m.load));
@@ -233,7 +237,7 @@ class Client {
       bool server_fetches = part.test->verb == Verb::kExchange && part.test->latency, server_posts = part.bidirectional;
       request["flags"] = (part.into ? 1u : 0u) | (part.verify ? 2u : 0u) | (part.corrupt ? 4u : 0u) | (part.compare ? 8u : 0u) | (part.bidirectional ? 16u : 0u) |
                          (part.cold ? 32u : 0u) | (part.source_offset ? 64u : 0u) | (part.destination_offset ? 128u : 0u) |
-                         (server_fetches && part.consume ? 256u : 0u) | (server_posts && part.post_list > 1 ? 512u : 0u);
+                         (server_fetches && part.consume ? 256u : 0u) | (server_posts && part.post_list > 1 ? 512u : 0u) | (part.checksum ? 1024u : 0u);
       if (server_posts && part.post_list > 1) request["post_list"] = part.post_list;
       if (part.source_offset) request["source_offset"] = *part.source_offset;
       if (part.destination_offset) request["destination_offset"] = *part.destination_offset;

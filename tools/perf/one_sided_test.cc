@@ -17,7 +17,7 @@ namespace {
 class WriteLatency final : public Workload, private CompletionSink {
  public:
   WriteLatency(const Side& side, const Load& load)
-      : Workload(side, load), signal_bytes_(std::min<uint64_t>(load.size_bytes, sizeof(uint64_t))), body_bytes_(load.size_bytes - signal_bytes_) {}
+      : Workload(side, load), signal_bytes_(std::min<uint64_t>(load.size_bytes, sizeof(uint64_t))), body_bytes_(checked_bytes(load)) {}
   ~WriteLatency() override { in_.revoke(side_); }
 
   Result<Json> prepare() override {
@@ -51,7 +51,7 @@ class WriteLatency final : public Workload, private CompletionSink {
       auto over = [&] { return in_signal() == truncated(step) && completed_ == posted_; };
       SLUICE_RETURN_IF_ERROR(passive_ ? side_.watch_until(over) : side_.wait_until(over));
       SLUICE_RETURN_IF_ERROR(failure_);
-      if (check) compare(in_.data(), step, body_bytes_);
+      if (check) compare(in_.data(), step);
       if (!side_.client()) {
         SLUICE_RETURN_IF_ERROR(write(round, step));
         // The client does the same before its next one. What we have just written from is under way.
@@ -89,8 +89,7 @@ class WriteLatency final : public Workload, private CompletionSink {
   Status write(const Round& round, uint64_t step) {
     std::byte* data = out(step).data;
     if (round.mode == Round::Mode::kCheck) {
-      fill(data, step, false);
-      if (damages(round)) data[0] ^= std::byte{0x10};
+      fill(data, step, damages(round));
     }
     uint64_t signal = truncated(step);
     std::memcpy(data + body_bytes_, &signal, signal_bytes_);

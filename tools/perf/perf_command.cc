@@ -75,7 +75,7 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
     if (text != "CMP_AND_SWAP" && text != "FETCH_AND_ADD") refuse("--atomic_type", text, "is none of CMP_AND_SWAP FETCH_AND_ADD", "-A FETCH_AND_ADD");
     o.atomic_type = text;
   }, "atomic tests: CMP_AND_SWAP or FETCH_AND_ADD (default)");
-  perf.add_flag("--verify,!--no-verify", o.verify, "check the payload, outside the timed part (on by default)");
+  perf.add_flag("--verify{bytes},!--no-verify", o.verify_by, "check the payload, outside the timed part (on by default): all bytes, or with --verify=crc32c by a checksum that the sender puts into each message");
   perf.add_flag("--corrupt", o.corrupt, "")->group("");
 }
 
@@ -138,8 +138,16 @@ void check_interface(PerfOptions& o) {
   }
 }
 
+void check_verification(PerfOptions& o) {
+  bool known = o.verify_by.empty() || o.verify_by == "bytes" || o.verify_by == "crc32c" || o.verify_by == "false";
+  if (!known) refuse_word("--verify", o.verify_by, "bytes crc32c", "--verify=crc32c");
+  o.verify = o.verify_by != "false";
+  o.checksum = o.verify_by == "crc32c";
+}
+
 // What single flags cannot see.
 void check_combination(PerfOptions& o) {
+  check_verification(o);
   if (o.self && !o.host.empty()) refuse("--self", o.host, "is a server, and --self needs none", "sluice perf send_lat --self");
   if (o.forever && (o.self || !o.host.empty())) refuse("--forever", o.self ? "--self" : o.host, "makes this no server", "sluice perf send_lat --forever");
   if (o.transport == "loopback" && !o.self) refuse("--transport", "loopback", "is within one process and needs --self", "--transport loopback --self");
@@ -160,6 +168,7 @@ void check_combination(PerfOptions& o) {
   }
   if (o.test->verb == Verb::kAtomic) {
     check_atomic(o);
+    if (o.checksum) refuse("--verify", "crc32c", "has no room in 8 bytes that atomics work on", "sluice perf " + std::string(o.test->name) + " --transport rdma --self --verify");
   } else if (!o.atomic_type.empty()) {
     refuse("--atomic_type", o.atomic_type, "is for atomic tests", "sluice perf atomic_lat --transport rdma --self -A " + o.atomic_type);
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tools/perf/checksum.h"
+
 namespace sluice::tools {
 namespace {
 
@@ -34,6 +36,13 @@ Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uin
   load.tensors = test.latency ? Load::kRotation : load.depth + 1;
   return load;
 }
+
+uint64_t checked_bytes(const Load& load) {
+  bool signalled = load.test->verb == Verb::kWrite && load.test->latency;
+  return load.size_bytes - (signalled ? std::min<uint64_t>(load.size_bytes, sizeof(uint64_t)) : 0);
+}
+
+bool carries_checksum(const Load& load) { return load.checksum && checked_bytes(load) >= kLeastSealedBytes; }
 
 uint64_t memory_needed(const Load& load) {
   uint64_t buffers = load.depth;

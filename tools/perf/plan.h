@@ -52,6 +52,7 @@ struct Load {
   bool into = false;     // exchange: fetch into preallocated memory
   bool consume = false;  // exchange: what was fetched is read before the next
   bool verify = true;
+  bool checksum = false;  // by a CRC32C in each message, not by comparing its bytes
   bool corrupt = false;  // the sender flips a byte: the check must notice
   bool compare = false;  // atomic tests: compare and swap instead of fetch and add
   bool bidirectional = false;  // bandwidth tests: both sides do it, at the same time
@@ -74,6 +75,10 @@ struct Load {
 
 // Fills in depth and tensors within the memory bounds. `tx_depth` 0: the test's default.
 Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uint32_t qps = 1);
+// Bytes of a message that are checked as one: write_lat's last ones have the step, which is waited for.
+uint64_t checked_bytes(const Load& load);
+// Whether its messages have the room for a checksum.
+bool carries_checksum(const Load& load);
 // Payload memory that one side of it allocates.
 uint64_t memory_needed(const Load& load);
 
@@ -175,6 +180,8 @@ struct PerfOptions {
   bool into = false;
   bool consume = false;
   bool verify = true;
+  bool checksum = false;
+  std::string verify_by;  // as --verify spells it
   bool corrupt = false;
   std::string atomic_type;  // as perftest spells it; empty: the default
   bool compare = false;     // it is compare and swap

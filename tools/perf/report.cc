@@ -132,6 +132,7 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   out["cpu_ns_per_byte"] = per_byte(m.cpu_ns, m.payload_bytes);
   out["copied_bytes_per_byte"] = copies_per_byte(m);
   out["verified_bytes"] = m.verdict.verified_bytes;
+  out["verified_by"] = !m.load.verify ? Json() : Json(carries_checksum(m.load) ? "crc32c" : "bytes");
   out["errors"] = m.verdict.mismatched_bytes;
   // Added to the schema: what the figures were taken with.
   out["seconds"] = m.seconds;

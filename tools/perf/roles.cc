@@ -130,7 +130,9 @@ int be_client(const PerfOptions& options, const DocumentSink& on_document, const
   for (const std::string& warning : run.warnings) fmt::print(stderr, "sluice perf: {}\n", warning);
   int code = status.ok() ? kExitOk : fail(status);
   if (run.corrupt) {
-    fmt::print(stderr, "sluice perf: {} bytes arrived that were not sent; no figures\n", run.measurements.back().verdict.mismatched_bytes);
+    const Measurement& last = run.measurements.back();
+    fmt::print(stderr, "sluice perf: {} bytes arrived {}; no figures\n", last.verdict.mismatched_bytes,
+               carries_checksum(last.load) ? "in messages whose CRC32C is wrong" : "that were not sent");
     code = kExitCorrupt;
   }
   for (const Unhonoured& note : options.unhonoured) run.warnings.push_back(note.flag + " has no effect: " + note.why);

@@ -24,7 +24,7 @@ Result<uint64_t> bounded(const Json& message, const char* name, uint64_t most) {
 }
 
 // What a load may ask for, as client_run.cc puts it together.
-constexpr uint64_t kKnownFlags = 1023;
+constexpr uint64_t kKnownFlags = 2047;
 
 Result<Load> decode_load(const Json& message, const TestKind& test) {
   Load load;
@@ -49,6 +49,7 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
   load.bidirectional = (flags & 16) != 0;
   load.cold = (flags & 32) != 0;
   load.consume = (flags & 256) != 0;
+  load.checksum = (flags & 1024) != 0;
   if ((flags & 512) != 0) {
     SLUICE_TRY(uint64_t list, bounded(message, "post_list", depth));
     load.post_list = static_cast<uint32_t>(std::max<uint64_t>(list, 1));

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include "tools/perf/checksum.h"
 #include "tools/perf/pattern.h"
 
 namespace sluice::tools {
@@ -24,12 +25,18 @@ Result<Buffer> Workload::placed(uint64_t bytes, std::optional<uint32_t> offset, 
 
 void Workload::fill(std::byte* data, uint64_t step, bool damage) const {
   fill_pattern({data, load_.size_bytes}, load_.seed, step);
-  if (damage && load_.size_bytes > 0) data[load_.size_bytes / 2] ^= std::byte{0x10};
+  if (carries_checksum(load_)) seal({data, checked_bytes(load_)}, load_.seed, step);
+  if (damage && load_.size_bytes > 0) data[checked_bytes(load_) / 2] ^= std::byte{0x10};
 }
 
-void Workload::compare(const std::byte* data, uint64_t step, uint64_t length) {
+void Workload::compare(const std::byte* data, uint64_t step) {
+  uint64_t length = checked_bytes(load_);
   verdict_.verified_bytes += length;
-  verdict_.mismatched_bytes += count_mismatches({data, length}, load_.seed, step);
+  if (carries_checksum(load_)) {
+    verdict_.mismatched_bytes += is_intact({data, length}, load_.seed, step) ? 0 : length;  // which of them is not known
+  } else {
+    verdict_.mismatched_bytes += count_mismatches({data, length}, load_.seed, step);
+  }
 }
 
 Status Workload::serve_passively() {

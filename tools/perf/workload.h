@@ -117,10 +117,10 @@ class Workload {
   }
   // Whether this side must flip a byte of what it sends, so that the check is seen to work.
   bool damages(const Round& round) const { return load_.corrupt && round.mode == Round::Mode::kCheck; }
-  // Writes the pattern of `step`.
+  // Writes the pattern of `step`, and its checksum where there is to be one. The damage comes after that.
   void fill(std::byte* data, uint64_t step, bool damage) const;
-  void compare(const std::byte* data, uint64_t step) { compare(data, step, load_.size_bytes); }
-  void compare(const std::byte* data, uint64_t step, uint64_t length);
+  // The bytes that are checked.
+  void compare(const std::byte* data, uint64_t step);
   // Progresses until the client says that the round is over.
   Status serve_passively();
 
