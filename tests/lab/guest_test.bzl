@@ -8,6 +8,7 @@ def guest_test(
         peer = None,
         peer_args = [],
         net = "",
+        card = None,
         kernel = "tcg",
         driver = None,
         memory = "1G",
@@ -19,7 +20,7 @@ def guest_test(
         **kwargs):
     """Runs `binary`, a cc_test or cc_binary, in a guest; its output and exit status are the test's.
 
-    nodes, net, kernel, driver, memory, cpus: as `sluice lab run` takes them. With nodes = 2, `peer` is the program of node 2.
+    nodes, net, card, kernel, driver, memory, cpus: as `sluice lab run` takes them. With nodes = 2, `peer` is the program of node 2.
     timeout: Bazel's word; the guest is ended, and its log kept, a little earlier.
     tier: "guest" runs in tools/test; "guest-long" only in its full tier, and so does "guest-plain", with the fault points
     compiled in.
@@ -32,6 +33,8 @@ def guest_test(
         options += ["--cpus", str(cpus)]
     if net:
         options += ["--net", net]
+    if card:
+        options += ["--card", card]
     programs = [binary]
     if peer:
         if nodes != 2:

@@ -86,6 +86,13 @@ class CommandLine(unittest.TestCase):
         run = options.parse(["run", "--nodes", "2", "--peer", "rping -s", "--net", "delay=1.5ms,loss=0.5%", "--", "true"])
         self.assertEqual((run.peer, run.net), ("rping -s", "delay 1.5ms loss 0.5%"))
 
+    def test_a_card_is_of_two_nodes_and_of_a_kernel_that_has_its_driver(self):
+        self.assertEqual(options.parse(["run", "--kernel", "tcg", "--nodes", "2", "--card", "vmxnet3", "--", "true"]).card, "vmxnet3")
+        self.assertEqual(options.parse(["run", "--", "true"]).card, "virtio")
+        for arguments in (["--kernel", "tcg"], ["--nodes", "2"], ["--nodes", "2", "--kernel", "uml"], ["--nodes", "2", "--kernel", "tcg-debug"]):
+            with self.subTest(arguments=arguments):
+                self.assertIn("--card needs", self.refused("run", *arguments, "--card", "vmxnet3", "--", "true"))
+
     def test_what_netem_would_misread_is_refused(self):
         for text in ("", "loss", "loss=1", "loss=101%", "loss=1%,loss=2%", "delay=1", "delay=1ms;reboot", "speed=1%", "reorder=5%", "loss=1%,", "loss=$(id)%"):
             with self.subTest(text=text):

@@ -16,7 +16,8 @@ from trouble import NOTHING_TO_RUN_ON, Trouble
 # by name, and without it adding the device fails with ENOENT.
 REACH_THE_HOST = ("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay")
 SOFT_ROCE = ("crc32_generic", "rdma_rxe", "rdma_ucm")
-FRAMES = {1: ("dummy",), 2: ("virtio_net", "sch_netem")}
+FRAMES = {1: ("dummy",), 2: ("sch_netem",)}
+CARDS = {"virtio": "virtio_net", "vmxnet3": "vmxnet3"}
 
 APPLETS = ("sh", "mount", "mkdir", "mkfifo", "insmod", "modprobe", "cat", "tee", "chroot", "setsid", "ip", "ln", "kill", "sleep", "dmesg", "poweroff",
            "hostname", "stty", "wc", "tr", "chmod", "umount", "sync", "grep")
@@ -116,14 +117,15 @@ def _with_busybox(init):
     return archive
 
 
-def build(kernel, init, nodes, settings, command, fault, extra=()):
+def build(kernel, init, nodes, settings, command, fault, extra=(), card="virtio"):
     """The archive. `settings`: name -> value, read by init as shell variables; `command`: the script to run; `extra`: (name, content)
-    of files beside it. A kernel whose `modules` is None has everything built in."""
+    of files beside it; `card`: of two nodes. A kernel whose `modules` is None has everything built in."""
     archive = _with_busybox(init)
     first, second = [], []
     if kernel.modules:
         first = module_files(kernel.modules, REACH_THE_HOST)
-        second = [path for path in module_files(kernel.modules, FRAMES[nodes] + SOFT_ROCE) if path not in first]
+        cards = (CARDS[card],) if nodes == 2 else ()
+        second = [path for path in module_files(kernel.modules, cards + FRAMES[nodes] + SOFT_ROCE) if path not in first]
     for path in first + second:
         archive.file(f"lab/{pathlib.PurePath(path).name}", (kernel.modules / path).read_bytes())
     for name, content in extra:

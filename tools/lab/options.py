@@ -8,6 +8,8 @@ from trouble import USAGE, Trouble
 KERNELS = ("auto", "host", "tcg", "tcg-6.12", "uml", "uml-debug", "tcg-debug")
 PREPARED = ("tcg", "tcg-6.12", "uml", "uml-debug", "tcg-debug")
 DRIVERS = ("rxe", "siw")
+# Network cards of two guests, with what offers no scatter-gather first: virtio without virtio's header on the wire.
+CARDS = ("virtio", "vmxnet3")
 FAULTS = ("link-down", "link-up", "mtu", "device-remove")
 EXAMPLE = "sluice lab run -- ibv_devinfo"
 _UNITS_MIB = {"M": 1, "G": 1024}
@@ -84,6 +86,7 @@ def _parser():
     run.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="guests, joined by a wire of their own (1)")
     run.add_argument("--peer", default="", metavar="COMMAND", help="shell command for node 2")
     run.add_argument("--net", type=netem, metavar="SPEC", help="what the wire does to frames: loss=1%%,delay=1ms,reorder=5%%,duplicate=1%%,corrupt=1%%")
+    run.add_argument("--card", choices=CARDS, default="virtio", help="of the two guests: virtio, or vmxnet3, which takes frames in several pieces (Debian's kernels, emulated)")
     _guest(commands.add_parser("shell", allow_abbrev=False, help="an interactive shell in a guest"), "24h")
     prepare = commands.add_parser("prepare", allow_abbrev=False, help="fetch Debian's kernel into the cache, or build one")
     prepare.add_argument("--kernel", choices=PREPARED, default="tcg", help="tcg, tcg-6.12: fetched; uml, uml-debug, tcg-debug: built from Debian's source, for minutes")
@@ -133,6 +136,9 @@ def _check_guest(options):
     options.cpus = options.cpus or (1 if user_mode else 2)
     options.memory = options.memory or DEFAULT_MEMORY_MIB
     options.driver = options.driver or "rxe"
+    options.card = getattr(options, "card", CARDS[0])
+    if options.card != CARDS[0] and (options.verb == "run" and options.nodes == 1 or options.kernel not in ("tcg", "tcg-6.12")):
+        raise Trouble("--card needs --nodes 2 and --kernel tcg or tcg-6.12; example: sluice lab run --kernel tcg --nodes 2 --card vmxnet3 -- COMMAND", USAGE)
     if options.verb == "run":
         if options.nodes == 1 and options.peer:
             raise Trouble("--peer needs --nodes 2; example: sluice lab run --nodes 2 --peer 'rping -s -a 10.77.0.2 -C 5' -- rping -c -a 10.77.0.2 -C 5", USAGE)

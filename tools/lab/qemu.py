@@ -10,6 +10,7 @@ import timestamp
 from trouble import NOTHING_TO_RUN_ON, Trouble
 
 EMULATOR = "qemu-system-x86_64"
+CARDS = {"virtio": "virtio-net-pci", "vmxnet3": "vmxnet3"}
 # quiet: a serial line is slow under emulation; warnings and worse are printed at once, the rest is handed over at the end.
 # The stall detectors must not fire because the host runs something else for a few seconds.
 KERNEL_ARGUMENTS = ("console=ttyS0 loglevel=5 log_buf_len=4M panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check random.trust_cpu=on cryptomgr.notests audit=0 lsm= 8250.nr_uarts=1 raid=noautodetect net.ifnames=0 "
@@ -65,7 +66,7 @@ class Qemu:
             line += ["-chardev", f"socket,id={name},fd={descriptor}"]
             line += ["-device", f"virtserialport,chardev={name},nr={number},name={name}"] if name != "terminal" else ["-device", "virtconsole,chardev=terminal,nr=0"]
         if frames is not None:
-            line += ["-netdev", f"socket,id=frames,fd={frames}", "-device", f"virtio-net-pci,netdev=frames,mac=52:54:00:77:00:{node:02x},romfile="]
+            line += ["-netdev", f"socket,id=frames,fd={frames}", "-device", f"{CARDS[options['card']]},netdev=frames,mac=52:54:00:77:00:{node:02x},romfile="]
         return line, {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
 
     def host_path(self, path):
