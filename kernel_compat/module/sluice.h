@@ -41,6 +41,10 @@
  * waits for it. */
 #define SLUICE_ACK_DELAY_NS (1 * NSEC_PER_MSEC)
 #define SLUICE_ACK_BYTES (SLP_STREAM_BYTES / 4)
+/* A device that holds frames of a process's pages longer than this is not waited for. */
+#define SLUICE_LOAN_MS 1000
+/* Frames that are copied here after one that was copied on its way: then pages are tried again. */
+#define SLUICE_FRAMES_COPIED 1024
 /* What every Ethernet carries: least mtu of an interface. */
 #define SLUICE_LEAST_MTU (1500 - 48)
 
@@ -57,7 +61,8 @@ enum sluice_count {
 	SLUICE_MESSAGES_IN,
 	SLUICE_MESSAGES_OUT,
 	SLUICE_BYTES_COPIED_IN,	 /* out of frames and on to the reader, each time */
-	SLUICE_BYTES_COPIED_OUT,
+	SLUICE_BYTES_COPIED_OUT, /* also by others in the kernel, of pages that a frame was to carry */
+	SLUICE_BYTES_LENT,	 /* left in the process's own pages; some are copied nevertheless, further on */
 	SLUICE_SESSIONS_BEGUN,
 	SLUICE_SESSIONS_ENDED,
 	SLUICE_SESSIONS_REFUSED, /* a limit was met */
@@ -131,28 +136,56 @@ enum sluice_region_state {
 	SLUICE_REGION_GONE,    /* the process has other pages there, or none: nothing is pinned any more */
 };
 
-/* Pinned memory of a process. */
+/* Pages that are pinned, and counted, as long as the region or a frame that carries some of them lives. */
+struct sluice_pins {
+	refcount_t references; /* of the region and of loans */
+	struct page **pages;
+	unsigned long pinned, counted;
+	struct mm_struct *mm; /* whose pinned_vm they are counted in */
+	struct sluice_sock *owner; /* of `work`, while it waits */
+	struct work_struct work;
+};
+
+/* Memory of a process, registered. */
 struct sluice_region {
 	struct mmu_interval_notifier notifier; /* tells of changes to the process's map */
 	struct sluice_sock *owner;
-	struct mm_struct *mm; /* whose pinned_vm it is counted in */
-	struct page **pages;
+	struct mm_struct *mm; /* held */
+	struct sluice_pins *pins; /* null: gone */
+	struct page **pages;	  /* the pins' */
 	unsigned long address; /* of the first page */
 	unsigned long count;
 	u64 length;
 	u32 first; /* byte of the first page where it begins */
 	/* Under the socket's lock: */
 	u32 uses; /* spans */
+	u32 lent; /* of these, spans that are over but for frames that devices hold */
 	bool listed; /* in the socket's table */
 	enum sluice_region_state state;
 	unsigned long doubt_first, doubt_end; /* pages of SLUICE_REGION_DOUBTED */
 };
 
+/* Pages of a span in frames that are under way. Outlives the span, and keeps the socket. */
+struct sluice_loan {
+	struct ubuf_info ubuf; /* its count: the span, each frame, who waits */
+	struct sluice_sock *owner;
+	struct sluice_pins *pins; /* null: of no region yet */
+	/* Under the socket's lock: */
+	u32 waiters;
+	bool done; /* the span is gone */
+};
+
 /* Part of a region that a session uses: what the core calls a cookie points to one. */
 struct sluice_span {
-	struct list_head list; /* sluice_sock.spans */
-	struct sluice_peer *peer;
+	struct list_head list; /* sluice_sock.spans: those that are over first */
+	struct sluice_peer *peer; /* null if it is over */
 	struct sluice_region *region;
+	struct sluice_loan *loan;
+	u8 mac[ETH_ALEN]; /* of the peer */
+	u16 port;
+	bool over; /* waits for frames; then `status` is told */
+	u32 status;
+	u64 overdue; /* when it is told all the same */
 	u64 user_data;
 	u64 offset, length;
 	u32 kind;   /* SLUICE_PULL, SLUICE_PUSH; 0: the peer may reach it by `handle` */
@@ -197,6 +230,11 @@ struct sluice_sock {
 	struct mutex memory; /* not under `lock`: a listed region is not freed while it is held */
 	struct list_head spans;
 	u32 transfers; /* of spans: an entry of the ring is reserved for each */
+	u32 lent;      /* of spans: over, but for frames */
+	atomic64_t copied_out; /* bytes of memory */
+	/* Written without the lock, too: a frame more or less that is copied does no harm. */
+	bool lending;	    /* pages were sent as they are, last time */
+	u32 frames_to_copy; /* before it is tried again */
 	struct sluice_ring *ring;
 	u32 ring_mask, ring_head; /* the ring's own are in the process's hands */
 	struct work_struct work;	  /* meetings, sessions that are over */
@@ -265,6 +303,8 @@ void sluice_sock_settle(struct sluice_sock *ss);
 void sluice_sock_resume(struct sluice_sock *ss, struct sk_buff_head *out);
 void sluice_sock_later(struct sluice_sock *ss);
 /* Without ss->lock. */
+/* The timer fires at `at` or before. Under ss->lock. */
+void sluice_sock_arm(struct sluice_sock *ss, u64 at);
 enum hrtimer_restart sluice_sock_timer(struct hrtimer *timer);
 void sluice_sock_work(struct work_struct *work);
 void sluice_sock_wake(struct sock *sk, __poll_t what);
@@ -302,14 +342,17 @@ static inline void sluice_selftest(void)
 bool sluice_quota_take(kuid_t uid);
 void sluice_quota_give_back(kuid_t uid);
 
-/* ---- memory: sluice_region.c, sluice_watch.c, sluice_transfer.c, sluice_ring.c */
+/* ---- memory: sluice_region.c, sluice_watch.c, sluice_transfer.c, sluice_loan.c, sluice_ring.c */
 
 int sluice_region_add(struct sluice_sock *ss, struct sluice_register *request);
 int sluice_region_remove(struct sluice_sock *ss, u32 index);
 void sluice_regions_free(struct sluice_sock *ss);
+/* In any context; takes over a reference to `ss`, which lasts until the pages are the system's again, if they are now. */
+void sluice_pins_put_later(struct sluice_pins *pins, struct sluice_sock *ss);
 /* Its pages are the system's again; what is left of it is its place in the table. Blocks. */
 void sluice_region_release(struct sluice_region *region);
-void sluice_region_write(struct sluice_region *region, u64 offset, const u8 *from, u32 bytes);
+/* `at`: of the frame, which may be in several pieces. */
+void sluice_region_write(struct sluice_region *region, u64 offset, const struct sk_buff *skb, u32 at, u32 bytes);
 void sluice_region_read(struct sluice_region *region, u64 offset, u8 *to, u32 bytes);
 
 /* From here on changes to the process's map are noticed; before a page is pinned. Blocks. */
@@ -328,6 +371,27 @@ void sluice_span_written(struct sluice_sock *ss, struct sluice_span *span, u32 n
 void sluice_spans_lose(struct sluice_sock *ss, struct sluice_region *region, struct sk_buff_head *out);
 /* The session is over, and with it what its peer could reach. */
 void sluice_spans_close(struct sluice_sock *ss, const struct sluice_peer *peer);
+/* Spans that were over, and whose frames are gone, or that have waited long enough. */
+void sluice_spans_reap(struct sluice_sock *ss);
+/* Of a socket that is closed: frames that are under way have their pages, and need nothing else. */
+void sluice_spans_drop(struct sluice_sock *ss);
+
+/* ---- sluice_loan.c */
+
+struct sluice_loan *sluice_loan_new(struct sluice_sock *ss);
+void sluice_loan_put(struct sluice_loan *loan);
+/* Frames have pages of it. Under ss->lock. */
+bool sluice_loan_is_out(const struct sluice_loan *loan);
+/* Whether frames of this device are better made of pages; and one that has its header is given some, which it then has in common with
+ * the process. False: too many pages. Under ss->lock. */
+bool sluice_loan_wanted(struct sluice_sock *ss, const struct net_device *dev);
+bool sluice_lend(struct sk_buff *skb, const struct sluice_span *span, u64 offset, u32 bytes);
+/* Until nothing of it is under way, SLUICE_LOAN_MS at most, or the process is killed. Takes the reference that was
+ * taken with sluice_loan_await() under ss->lock; null: nothing to wait for. */
+struct sluice_loan *sluice_loan_await(struct sluice_span *span);
+void sluice_loan_wait(struct sluice_loan *loan);
+/* What has been lent may still be in the last lines of its return. */
+void sluice_loans_end(void);
 
 int sluice_ring_make(struct sluice_sock *ss, u32 entries);
 void sluice_ring_free(struct sluice_sock *ss);

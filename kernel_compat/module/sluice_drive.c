@@ -15,8 +15,6 @@
 /* When memory for a message that found none is asked for again. */
 #define SLUICE_STALLED_NS (1 * NSEC_PER_MSEC)
 
-static void arm(struct sluice_sock *ss, u64 at);
-
 /* ---- what the core asks for */
 
 /* A message waits in its session, and its reader comes back for it when he has made room. If there
@@ -28,7 +26,7 @@ static void stall(struct sluice_sock *ss)
 	/* Pairs with make_room(): he sees that we stalled, or we see his room. */
 	smp_mb();
 	if (sluice_sock_roomy(ss))
-		arm(ss, ss->now + SLUICE_STALLED_NS);
+		sluice_sock_arm(ss, ss->now + SLUICE_STALLED_NS);
 }
 
 static bool take_message(void *user, const struct slp_rts *rts, const uint8_t *data, uint32_t bytes)
@@ -96,7 +94,7 @@ static void place(void *user, uint64_t cookie, uint64_t offset, const struct slp
 	struct sluice_peer *peer = user;
 	struct sluice_span *span = span_of(cookie);
 
-	sluice_region_write(span->region, span->offset + offset, frame->data + at, bytes);
+	sluice_region_write(span->region, span->offset + offset, frame->context, at, bytes);
 	sluice_add(sluice_sock_net(peer->owner), SLUICE_BYTES_COPIED_IN, bytes);
 }
 
@@ -119,7 +117,7 @@ static void take_wake(void *user)
 {
 	struct sluice_peer *peer = user;
 
-	arm(peer->owner, peer->owner->now);
+	sluice_sock_arm(peer->owner, peer->owner->now);
 }
 
 const struct slp_ops sluice_peer_ops = {
@@ -168,7 +166,7 @@ void sluice_sock_wake(struct sock *sk, __poll_t what)
 
 /* ---- driving */
 
-static void arm(struct sluice_sock *ss, u64 at)
+void sluice_sock_arm(struct sluice_sock *ss, u64 at)
 {
 	if (ss->closed || at >= ss->timer_at)
 		return;
@@ -222,11 +220,13 @@ void sluice_peer_pump(struct sluice_peer *peer, struct sk_buff_head *out)
 		if (skb)
 			__skb_queue_tail(out, skb);
 	}
-	arm(ss, ss->now + (made < SLUICE_FRAMES_AT_ONCE ? SLUICE_STARVED_NS : 0));
+	sluice_sock_arm(ss, ss->now + (made < SLUICE_FRAMES_AT_ONCE ? SLUICE_STARVED_NS : 0));
 all:
-	arm(ss, slp_next_timeout(peer->session));
+	sluice_sock_arm(ss, slp_next_timeout(peer->session));
 	note_owed(peer);
 	note_refused(peer);
+	if (ss->lent)
+		sluice_spans_reap(ss);
 	if (peer->want_room) {
 		peer->want_room = false;
 		sluice_sock_wake(&ss->sk, EPOLLOUT);
@@ -303,6 +303,8 @@ enum hrtimer_restart sluice_sock_timer(struct hrtimer *timer)
 			slp_on_timer(peer->session, ss->now);
 		sluice_peer_pump(peer, &out);
 	}
+	if (ss->lent && !ss->closed)
+		sluice_spans_reap(ss);
 	spin_unlock(&ss->lock);
 	sluice_frames_send(&out);
 	rcu_read_unlock();

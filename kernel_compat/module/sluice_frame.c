@@ -8,6 +8,7 @@
 
 /* ---- out */
 
+/* `bytes` of it in one piece; more may be lent to it. It is nobody's yet. */
 static struct sk_buff *new_frame(struct sluice_sock *ss, struct net_device *dev, const u8 *mac, u32 bytes)
 {
 	u32 room = LL_RESERVED_SPACE(dev);
@@ -26,7 +27,6 @@ static struct sk_buff *new_frame(struct sluice_sock *ss, struct net_device *dev,
 		kfree_skb(skb);
 		return NULL;
 	}
-	skb_set_owner_w(skb, &ss->sk);
 	return skb;
 }
 
@@ -35,29 +35,10 @@ static const struct sluice_span *span_of(const struct slp_tx *tx)
 	return (const struct sluice_span *)(unsigned long)tx->cookie;
 }
 
-/* Null: it is as if it was lost on the wire. Called under RCU, within which the frame is
- * sent: its device has no other reference. */
-struct sk_buff *sluice_frame_from(struct sluice_sock *ss, const u8 *mac, const struct slp_tx *tx)
+static void fill(struct sk_buff *skb, const struct slp_tx *tx)
 {
-	struct net_device *dev = dev_get_by_index_rcu(sluice_sock_net(ss), ss->ifindex);
-	u32 payload = tx->from_memory ? tx->bytes : tx->piece_bytes[0] + tx->piece_bytes[1];
-	u32 bytes = tx->header_bytes + payload;
-	struct sk_buff *skb;
-	u8 *at;
+	u8 *at = skb_network_header(skb) + tx->header_bytes;
 
-	if (tx->from_memory && span_of(tx)->region->state != SLUICE_REGION_GOOD) {
-		sluice_count(sluice_sock_net(ss), SLUICE_FRAMES_HELD_BACK);
-		return NULL;
-	}
-	/* The core learns from large frames that vanish. */
-	skb = dev && (dev->flags & IFF_UP) && bytes <= dev->mtu ? new_frame(ss, dev, mac, bytes) : NULL;
-	if (!skb) {
-		sluice_count(sluice_sock_net(ss), SLUICE_FRAMES_NOT_SENT);
-		return NULL;
-	}
-	at = skb_network_header(skb);
-	memcpy(at, tx->header, tx->header_bytes);
-	at += tx->header_bytes;
 	if (tx->from_memory) {
 		const struct sluice_span *span = span_of(tx);
 
@@ -66,7 +47,59 @@ struct sk_buff *sluice_frame_from(struct sluice_sock *ss, const u8 *mac, const s
 		memcpy(at, tx->piece[0], tx->piece_bytes[0]);
 		memcpy(at + tx->piece_bytes[0], tx->piece[1], tx->piece_bytes[1]);
 	}
+}
+
+/* With the process's pages. */
+static struct sk_buff *frame_of_pages(struct sluice_sock *ss, struct net_device *dev, const u8 *mac, const struct slp_tx *tx)
+{
+	struct sk_buff *skb = new_frame(ss, dev, mac, tx->header_bytes);
+
+	if (skb && !sluice_lend(skb, span_of(tx), tx->offset, tx->bytes)) {
+		kfree_skb(skb);
+		skb = NULL;
+	}
+	return skb;
+}
+
+static struct sk_buff *frame_of_copies(struct sluice_sock *ss, struct net_device *dev, const u8 *mac, const struct slp_tx *tx)
+{
+	u32 payload = tx->from_memory ? tx->bytes : tx->piece_bytes[0] + tx->piece_bytes[1];
+	struct sk_buff *skb = new_frame(ss, dev, mac, tx->header_bytes + payload);
+
+	if (!skb)
+		return NULL;
+	fill(skb, tx);
+	if (tx->from_memory)
+		atomic64_add(payload, &ss->copied_out);
 	sluice_add(sluice_sock_net(ss), SLUICE_BYTES_COPIED_OUT, payload);
+	return skb;
+}
+
+/* Null: it is as if it was lost on the wire. Called under RCU, within which the frame is
+ * sent: its device has no other reference. */
+struct sk_buff *sluice_frame_from(struct sluice_sock *ss, const u8 *mac, const struct slp_tx *tx)
+{
+	struct net_device *dev = dev_get_by_index_rcu(sluice_sock_net(ss), ss->ifindex);
+	u32 bytes = tx->header_bytes + (tx->from_memory ? tx->bytes : tx->piece_bytes[0] + tx->piece_bytes[1]);
+	struct sk_buff *skb = NULL;
+
+	if (tx->from_memory && span_of(tx)->region->state != SLUICE_REGION_GOOD) {
+		sluice_count(sluice_sock_net(ss), SLUICE_FRAMES_HELD_BACK);
+		return NULL;
+	}
+	/* The core learns from large frames that vanish. */
+	if (dev && (dev->flags & IFF_UP) && bytes <= dev->mtu) {
+		if (tx->from_memory && sluice_loan_wanted(ss, dev))
+			skb = frame_of_pages(ss, dev, mac, tx);
+		if (!skb)
+			skb = frame_of_copies(ss, dev, mac, tx);
+	}
+	if (!skb) {
+		sluice_count(sluice_sock_net(ss), SLUICE_FRAMES_NOT_SENT);
+		return NULL;
+	}
+	memcpy(skb_network_header(skb), tx->header, tx->header_bytes);
+	skb_set_owner_w(skb, &ss->sk);
 	return skb;
 }
 
@@ -238,6 +271,15 @@ static void take_for_port(struct sluice_sock *ss, struct sk_buff *skb, const str
 	sluice_frames_send(&out);
 }
 
+/* All that is not placed has to be in one piece. A checksum of the payload is one, too. */
+static bool whole_enough(struct net *net, struct sk_buff *skb, struct slp_base *base)
+{
+	if (!skb_is_nonlinear(skb) || (base->type == SLP_DATA && !(base->flags & (SLP_FLAG_PCRC | SLP_FLAG_SEALED))))
+		return true;
+	sluice_add(net, SLUICE_BYTES_COPIED_IN, skb->data_len);
+	return skb_linearize(skb) == 0;
+}
+
 /* Softirq, under RCU. */
 int sluice_receive(struct sk_buff *skb, struct net_device *dev, struct packet_type *type, struct net_device *original)
 {
@@ -250,11 +292,10 @@ int sluice_receive(struct sk_buff *skb, struct net_device *dev, struct packet_ty
 	skb = skb_share_check(skb, GFP_ATOMIC);
 	if (!skb)
 		return NET_RX_DROP;
-	/* All of it in one piece: the core reads only what is present. */
-	if (skb_linearize(skb))
-		goto drop;
 	sluice_count(net, SLUICE_FRAMES_IN);
-	if (slp_decode_base(skb->data, skb_headlen(skb), skb->len, &base) != SLP_TAKEN) {
+	/* The core reads what is in one piece, and has the rest placed. */
+	if (!pskb_may_pull(skb, min_t(u32, skb->len, SLP_MAX_HEADER)) ||
+	    slp_decode_base(skb->data, skb_headlen(skb), skb->len, &base) != SLP_TAKEN || !whole_enough(net, skb, &base)) {
 		sluice_count(net, SLUICE_FRAMES_DROPPED);
 		goto drop;
 	}

@@ -114,6 +114,7 @@ static void __exit sluice_exit(void)
 	dev_remove_pack(&packets);
 	unregister_netdevice_notifier(&netdevices);
 	destroy_workqueue(sluice_workqueue);
+	sluice_loans_end();
 	proto_unregister(&sluice_proto);
 	unregister_pernet_subsys(&sluice_net_ops);
 }

@@ -85,6 +85,7 @@ int sluice_getsockopt(struct socket *sock, int level, int name, char __user *val
 	struct sluice_status status;
 	const void *from = &status;
 	int room, bytes, number, error;
+	u64 copied;
 
 	if (level != SOL_SLUICE)
 		return -ENOPROTOOPT;
@@ -105,6 +106,11 @@ int sluice_getsockopt(struct socket *sock, int level, int name, char __user *val
 		spin_lock_bh(&ss->lock);
 		number = ss->ring ? ss->ring_mask + 1 : 0;
 		spin_unlock_bh(&ss->lock);
+		break;
+	case SLUICE_COPIED_OUT:
+		copied = atomic64_read(&ss->copied_out);
+		from = &copied;
+		bytes = sizeof(copied);
 		break;
 	case SLUICE_STATUS:
 		error = status_of(ss, &status);

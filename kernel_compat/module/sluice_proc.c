@@ -17,6 +17,7 @@ static const char *const kNames[SLUICE_COUNTS] = {
 	[SLUICE_MESSAGES_OUT] = "messages_out",
 	[SLUICE_BYTES_COPIED_IN] = "bytes_copied_in",
 	[SLUICE_BYTES_COPIED_OUT] = "bytes_copied_out",
+	[SLUICE_BYTES_LENT] = "bytes_lent",
 	[SLUICE_SESSIONS_BEGUN] = "sessions_begun",
 	[SLUICE_SESSIONS_ENDED] = "sessions_ended",
 	[SLUICE_SESSIONS_REFUSED] = "sessions_refused",

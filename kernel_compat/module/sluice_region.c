@@ -23,20 +23,71 @@ static int account(struct mm_struct *mm, unsigned long count)
 	return -ENOMEM;
 }
 
-static void unpin(struct sluice_region *region, unsigned long pinned)
+/* Blocks. */
+static void unpin(struct sluice_pins *pins)
 {
 	/* Its pages may have been written to by any peer. */
-	unpin_user_pages_dirty_lock(region->pages, pinned, true);
-	atomic64_sub(region->count, &region->mm->pinned_vm);
-	mmdrop(region->mm);
-	kvfree(region->pages);
+	unpin_user_pages_dirty_lock(pins->pages, pins->pinned, true);
+	atomic64_sub(pins->counted, &pins->mm->pinned_vm);
+	mmdrop(pins->mm);
+	kvfree(pins->pages);
+	kfree(pins);
+}
+
+static void unpin_later(struct work_struct *work)
+{
+	struct sluice_pins *pins = container_of(work, struct sluice_pins, work);
+	struct sluice_sock *ss = pins->owner;
+
+	unpin(pins);
+	sock_put(&ss->sk);
+}
+
+void sluice_pins_put_later(struct sluice_pins *pins, struct sluice_sock *ss)
+{
+	if (!pins || !refcount_dec_and_test(&pins->references)) {
+		sock_put(&ss->sk);
+		return;
+	}
+	pins->owner = ss;
+	INIT_WORK(&pins->work, unpin_later);
+	queue_work(sluice_workqueue, &pins->work);
+}
+
+static void give_up_pins(struct sluice_region *region)
+{
+	struct sluice_pins *pins = region->pins;
+
+	region->pins = NULL;
 	region->pages = NULL;
+	if (refcount_dec_and_test(&pins->references))
+		unpin(pins);
+}
+
+/* With nothing pinned yet. */
+static struct sluice_pins *new_pins(unsigned long count)
+{
+	struct sluice_pins *pins = kzalloc(sizeof(*pins), GFP_KERNEL_ACCOUNT);
+
+	if (!pins)
+		return NULL;
+	pins->pages = kvmalloc_array(count, sizeof(*pins->pages), GFP_KERNEL_ACCOUNT);
+	if (!pins->pages || account(current->mm, count)) {
+		kvfree(pins->pages);
+		kfree(pins);
+		return NULL;
+	}
+	refcount_set(&pins->references, 1);
+	pins->counted = count;
+	pins->mm = current->mm;
+	mmgrab(pins->mm);
+	return pins;
 }
 
 void sluice_region_release(struct sluice_region *region)
 {
 	sluice_region_unwatch(region);
-	unpin(region, region->count);
+	give_up_pins(region);
 }
 
 /* Nobody finds it any more. */
@@ -55,16 +106,16 @@ static void free_region(struct sluice_region *region)
 
 /* For writing, always: a private page that is only read would be replaced when the process
  * writes to it, and the region would name the old one. */
-static int pin(struct sluice_region *region, unsigned long address, unsigned long *pinned)
+static int pin(struct sluice_pins *pins, unsigned long address)
 {
-	while (*pinned < region->count) {
-		int wanted = min_t(unsigned long, region->count - *pinned, SLUICE_PAGES_AT_ONCE);
-		int got = pin_user_pages_fast(address + (*pinned << PAGE_SHIFT), wanted, FOLL_WRITE | FOLL_LONGTERM,
-					      region->pages + *pinned);
+	while (pins->pinned < pins->counted) {
+		int wanted = min_t(unsigned long, pins->counted - pins->pinned, SLUICE_PAGES_AT_ONCE);
+		int got = pin_user_pages_fast(address + (pins->pinned << PAGE_SHIFT), wanted, FOLL_WRITE | FOLL_LONGTERM,
+					      pins->pages + pins->pinned);
 
 		if (got <= 0)
 			return got < 0 ? got : -EFAULT;
-		*pinned += got;
+		pins->pinned += got;
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		cond_resched();
@@ -75,8 +126,7 @@ static int pin(struct sluice_region *region, unsigned long address, unsigned lon
 static struct sluice_region *new_region(struct sluice_sock *ss, u64 address, u64 length)
 {
 	struct sluice_region *region;
-	unsigned long pinned = 0;
-	int error = -ENOMEM;
+	int error;
 
 	if (length == 0 || length > SLUICE_MOST_BYTES || address > U64_MAX - length - PAGE_SIZE)
 		return ERR_PTR(-EINVAL);
@@ -88,22 +138,17 @@ static struct sluice_region *new_region(struct sluice_sock *ss, u64 address, u64
 	region->address = address & PAGE_MASK;
 	region->length = length;
 	region->count = (region->first + length + PAGE_SIZE - 1) >> PAGE_SHIFT;
-	error = account(current->mm, region->count);
-	if (error) {
+	region->pins = new_pins(region->count);
+	if (!region->pins) {
 		kfree(region);
-		return ERR_PTR(error);
+		return ERR_PTR(-ENOMEM);
 	}
-	region->mm = current->mm;
-	mmgrab(region->mm);
-	region->pages = kvmalloc_array(region->count, sizeof(*region->pages), GFP_KERNEL_ACCOUNT);
-	if (!region->pages) {
-		error = -ENOMEM;
-		goto err_release;
-	}
+	region->mm = region->pins->mm;
+	region->pages = region->pins->pages;
 	error = sluice_region_watch(region);
 	if (error)
 		goto err_release;
-	error = pin(region, region->address, &pinned);
+	error = pin(region->pins, region->address);
 	if (error)
 		goto err_unwatch;
 	return region;
@@ -111,7 +156,7 @@ static struct sluice_region *new_region(struct sluice_sock *ss, u64 address, u64
 err_unwatch:
 	sluice_region_unwatch(region);
 err_release:
-	unpin(region, pinned);
+	give_up_pins(region);
 	kfree(region);
 	return ERR_PTR(error);
 }
@@ -151,25 +196,43 @@ int sluice_region_add(struct sluice_sock *ss, struct sluice_register *request)
 	return error;
 }
 
+static bool waited_in_vain(void)
+{
+	schedule_timeout_killable(1);
+	return fatal_signal_pending(current);
+}
+
+/* Under ss->lock. -EAGAIN: only frames are in the way. */
+static int may_remove(const struct sluice_region *region)
+{
+	if (!region)
+		return -EBADSLT;
+	if (region->uses > region->lent)
+		return -EBUSY;
+	return region->lent ? -EAGAIN : 0;
+}
+
 int sluice_region_remove(struct sluice_sock *ss, u32 index)
 {
 	struct sluice_region *region = NULL;
-	int error = -EBADSLT;
+	int error;
 
 	if (index >= SLUICE_MAX_REGIONS)
 		return -EBADSLT;
 	index = array_index_nospec(index, SLUICE_MAX_REGIONS);
-	mutex_lock(&ss->memory);
-	spin_lock_bh(&ss->lock);
-	if (ss->regions[index])
-		error = ss->regions[index]->uses ? -EBUSY : 0;
-	if (!error)
-		swap(region, ss->regions[index]);
-	spin_unlock_bh(&ss->lock);
-	if (region)
-		free_region(region);
-	mutex_unlock(&ss->memory);
-	return error;
+	do {
+		mutex_lock(&ss->memory);
+		spin_lock_bh(&ss->lock);
+		error = may_remove(ss->regions[index]);
+		if (!error)
+			swap(region, ss->regions[index]);
+		spin_unlock_bh(&ss->lock);
+		if (region)
+			free_region(region);
+		mutex_unlock(&ss->memory);
+		/* Frames that leave do so without us; the timer ends what does not. */
+	} while (error == -EAGAIN && !waited_in_vain());
+	return error == -EAGAIN ? -EINTR : error;
 }
 
 /* Of a socket whose sessions are over. */
@@ -192,7 +255,7 @@ static bool outside(const struct sluice_region *region, u64 offset, u32 bytes)
 	return WARN_ON_ONCE(offset > region->length || bytes > region->length - offset);
 }
 
-void sluice_region_write(struct sluice_region *region, u64 offset, const u8 *from, u32 bytes)
+void sluice_region_write(struct sluice_region *region, u64 offset, const struct sk_buff *skb, u32 from, u32 bytes)
 {
 	u64 at = region->first + offset;
 
@@ -200,8 +263,10 @@ void sluice_region_write(struct sluice_region *region, u64 offset, const u8 *fro
 		return;
 	while (bytes > 0) {
 		u32 here = offset_in_page(at), step = min_t(u32, bytes, PAGE_SIZE - here);
+		u8 *to = kmap_local_page(region->pages[at >> PAGE_SHIFT]);
 
-		memcpy_to_page(region->pages[at >> PAGE_SHIFT], here, from, step);
+		WARN_ON_ONCE(skb_copy_bits(skb, from, to + here, step));
+		kunmap_local(to);
 		from += step;
 		at += step;
 		bytes -= step;

@@ -318,8 +318,13 @@ static void memory_in_doubt_is_not_touched(void)
 	EXPECT(add(ss, at, PAGES * PAGE_SIZE) == 0);
 	region = span.region = ss->regions[0];
 	span.offset = PAGE_SIZE - 500;
-	for (i = 0; i < 1000; ++i)
-		sluice_region_write(region, span.offset + i, &(const u8){i * 7}, 1);
+	skb = alloc_skb(1000, GFP_KERNEL);
+	EXPECT(skb);
+	for (i = 0; skb && i < 1000; ++i)
+		skb_put_u8(skb, i * 7);
+	for (i = 0; skb && i < 1000; i += 10)
+		sluice_region_write(region, span.offset + i, skb, i, 10);
+	kfree_skb(skb);
 	rcu_read_lock();
 	skb = sluice_frame_from(ss, kNobody.mac, &tx);
 	EXPECT(skb && skb->len == ETH_HLEN + 1000);

@@ -55,6 +55,7 @@ static void finish(struct sluice_sock *ss)
 		if (ss->peers[i])
 			sluice_peer_put(ss->peers[i]);
 	ss->peers_end = ss->peer_count = 0;
+	sluice_spans_drop(ss);
 	sluice_regions_free(ss);
 	sluice_ring_free(ss);
 }
@@ -125,6 +126,7 @@ static int create(struct net *net, struct socket *sock, int protocol, int kern)
 	ss->timer_at = SLP_NEVER;
 	ss->peer_limit = 64;
 	ss->dead_ms = 3000;
+	ss->lending = true;
 	slp_node_init(&ss->node, SLUICE_PULL_BUDGET);
 	return 0;
 }

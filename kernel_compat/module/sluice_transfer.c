@@ -6,6 +6,9 @@
 
 #include "sluice.h"
 
+/* When frames of a span that is over are looked for again. */
+#define SLUICE_LOOK_NS (100 * NSEC_PER_USEC)
+
 /* ---- what the core says: under ss->lock */
 
 static void tell(struct sluice_sock *ss, const struct sluice_span *span, u32 kind, u32 status, u32 notice)
@@ -16,11 +19,11 @@ static void tell(struct sluice_sock *ss, const struct sluice_span *span, u32 kin
 		.kind = kind,
 		.status = status,
 		.notice = notice,
-		.port = span->peer->port,
+		.port = span->port,
 	};
 	bool ours = kind == span->kind; /* it has its entry reserved; the others leave it alone */
 
-	ether_addr_copy(entry.mac, span->peer->mac);
+	ether_addr_copy(entry.mac, span->mac);
 	if (!ours && !sluice_ring_room(ss, ss->transfers + 1))
 		span->peer->doomed |= kind == SLUICE_PUSH_NOTICE;
 	else
@@ -28,19 +31,87 @@ static void tell(struct sluice_sock *ss, const struct sluice_span *span, u32 kin
 	sluice_sock_wake(&ss->sk, EPOLLIN);
 }
 
+/* Of a span that no list has. */
+static void free_span(struct sluice_span *span)
+{
+	sluice_loan_put(span->loan);
+	kfree(span);
+}
+
 static void forget(struct sluice_sock *ss, struct sluice_span *span)
 {
 	list_del(&span->list);
 	--span->region->uses;
+	if (span->over) {
+		--span->region->lent;
+		--ss->lent;
+	}
 	if (span->kind)
 		--ss->transfers;
-	kfree(span);
+	span->loan->done = true;
+	free_span(span);
+}
+
+static void finish(struct sluice_sock *ss, struct sluice_span *span)
+{
+	if (span->kind)
+		tell(ss, span, span->kind, span->status, 0);
+	forget(ss, span);
+}
+
+/* No more frames are made of it. Who is told, or finds the handle closed, may write to the memory, and
+ * what is under way would carry that: so this waits for it. */
+static void end_span(struct sluice_sock *ss, struct sluice_span *span, u32 status)
+{
+	span->status = status;
+	if (!sluice_loan_is_out(span->loan)) {
+		finish(ss, span);
+		return;
+	}
+	span->over = true;
+	span->peer = NULL;
+	span->overdue = ktime_get_ns() + SLUICE_LOAN_MS * NSEC_PER_MSEC;
+	list_move(&span->list, &ss->spans);
+	++span->region->lent;
+	++ss->lent;
+	sluice_sock_arm(ss, ss->now + SLUICE_LOOK_NS);
+}
+
+void sluice_spans_reap(struct sluice_sock *ss)
+{
+	struct sluice_span *span, *next;
+	u64 now = ktime_get_ns();
+
+	list_for_each_entry_safe(span, next, &ss->spans, list) {
+		if (!span->over)
+			break;
+		if (sluice_loan_is_out(span->loan) && now < span->overdue)
+			continue;
+		/* A device that keeps its frames is no place for pages. */
+		if (sluice_loan_is_out(span->loan)) {
+			WRITE_ONCE(ss->lending, false);
+			WRITE_ONCE(ss->frames_to_copy, SLUICE_FRAMES_COPIED);
+		}
+		finish(ss, span);
+	}
+	if (ss->lent)
+		sluice_sock_arm(ss, now + SLUICE_LOOK_NS);
+}
+
+void sluice_spans_drop(struct sluice_sock *ss)
+{
+	struct sluice_span *span, *next;
+
+	spin_lock_bh(&ss->lock);
+	list_for_each_entry_safe(span, next, &ss->spans, list)
+		if (!WARN_ON_ONCE(!span->over))
+			forget(ss, span);
+	spin_unlock_bh(&ss->lock);
 }
 
 void sluice_span_ended(struct sluice_sock *ss, struct sluice_span *span, enum slp_status status)
 {
-	tell(ss, span, span->kind, status, 0);
-	forget(ss, span);
+	end_span(ss, span, status);
 }
 
 static struct sluice_span *first_of(struct sluice_sock *ss, const struct sluice_region *region)
@@ -62,6 +133,10 @@ void sluice_spans_lose(struct sluice_sock *ss, struct sluice_region *region, str
 		struct sluice_peer *peer = span->peer;
 		u32 handle = span->handle;
 
+		if (span->over) {
+			finish(ss, span);
+			continue;
+		}
 		if (span->kind) {
 			tell(ss, span, span->kind, SLUICE_MEMORY_GONE, 0);
 			slp_cancel(peer->session, (unsigned long)span);
@@ -86,7 +161,7 @@ void sluice_spans_close(struct sluice_sock *ss, const struct sluice_peer *peer)
 
 	list_for_each_entry_safe(span, next, &ss->spans, list)
 		if (span->peer == peer && !span->kind)
-			forget(ss, span);
+			end_span(ss, span, SLP_OK);
 }
 
 /* ---- what a process asks for */
@@ -120,6 +195,8 @@ static int use_region(struct sluice_sock *ss, struct sluice_span *span, u32 inde
 	if (span->length == 0 || span->offset > region->length || span->length > region->length - span->offset)
 		return -EINVAL;
 	span->region = region;
+	span->loan->pins = region->pins;
+	refcount_inc(&region->pins->references);
 	++region->uses;
 	list_add_tail(&span->list, &ss->spans);
 	if (span->kind)
@@ -127,12 +204,20 @@ static int use_region(struct sluice_sock *ss, struct sluice_span *span, u32 inde
 	return 0;
 }
 
-static struct sluice_span *new_span(u32 kind, u64 user_data, u64 offset, u64 length)
+static struct sluice_span *new_span(struct sluice_sock *ss, struct sluice_peer *peer, u32 kind, u64 user_data, u64 offset, u64 length)
 {
 	struct sluice_span *span = kzalloc(sizeof(*span), GFP_KERNEL_ACCOUNT);
 
 	if (!span)
 		return NULL;
+	span->loan = sluice_loan_new(ss);
+	if (!span->loan) {
+		kfree(span);
+		return NULL;
+	}
+	span->peer = peer;
+	span->port = peer->port;
+	ether_addr_copy(span->mac, peer->mac);
 	span->kind = kind;
 	span->user_data = user_data;
 	span->offset = offset;
@@ -151,14 +236,13 @@ static int open_handle(struct sluice_sock *ss, struct sluice_open *request)
 	peer = sluice_peer_named(ss, &request->peer);
 	if (IS_ERR(peer))
 		return PTR_ERR(peer);
-	span = new_span(0, request->user_data, request->offset, request->length);
+	span = new_span(ss, peer, 0, request->user_data, request->offset, request->length);
 	error = span ? 0 : -ENOMEM;
 	if (!error) {
-		span->peer = peer;
 		spin_lock_bh(&ss->lock);
 		error = peer->over ? sluice_errno(peer->why) : use_region(ss, span, request->region);
 		if (error)
-			kfree(span);
+			free_span(span);
 		else if (slp_open_handle(peer->session, (unsigned long)span, span->length, request->rights, &span->handle))
 			request->handle = span->handle;
 		else {
@@ -174,6 +258,7 @@ static int open_handle(struct sluice_sock *ss, struct sluice_open *request)
 static int close_handle(struct sluice_sock *ss, const struct sluice_close *request)
 {
 	struct sluice_peer *peer;
+	struct sluice_loan *loan = NULL;
 	struct sluice_span *span;
 	struct sk_buff_head out;
 	int error = -EBADSLT;
@@ -190,7 +275,8 @@ static int close_handle(struct sluice_sock *ss, const struct sluice_close *reque
 		if (span->peer != peer || span->kind || span->handle != request->handle)
 			continue;
 		ss->now = ktime_get_ns();
-		forget(ss, span); /* first: the session may fail, and then takes its spans with it */
+		loan = sluice_loan_await(span);
+		end_span(ss, span, SLP_OK); /* first: the session may fail, and then takes its spans with it */
 		slp_close_handle(peer->session, request->handle);
 		sluice_peer_pump(peer, &out);
 		error = 0;
@@ -199,6 +285,7 @@ static int close_handle(struct sluice_sock *ss, const struct sluice_close *reque
 	spin_unlock_bh(&ss->lock);
 	sluice_frames_send(&out);
 	rcu_read_unlock();
+	sluice_loan_wait(loan);
 	sluice_peer_put(peer);
 	return error;
 }
@@ -216,7 +303,6 @@ static int post(struct sluice_sock *ss, struct sluice_peer *peer, struct sluice_
 		return -ENXIO;
 	if (!sluice_ring_room(ss, ss->transfers + 1))
 		return -EAGAIN;
-	span->peer = peer;
 	error = use_region(ss, span, request->region);
 	if (error)
 		return error;
@@ -247,14 +333,14 @@ static int transfer(struct sluice_sock *ss, const struct sluice_transfer *reques
 	peer = sluice_peer_named(ss, &request->peer);
 	if (IS_ERR(peer))
 		return PTR_ERR(peer);
-	span = new_span(kind, request->user_data, request->offset, request->length);
+	span = new_span(ss, peer, kind, request->user_data, request->offset, request->length);
 	if (span) {
 		__skb_queue_head_init(&out);
 		rcu_read_lock();
 		spin_lock_bh(&ss->lock);
 		error = post(ss, peer, span, request);
 		if (error)
-			kfree(span);
+			free_span(span);
 		else
 			sluice_peer_pump(peer, &out);
 		spin_unlock_bh(&ss->lock);
@@ -267,6 +353,7 @@ static int transfer(struct sluice_sock *ss, const struct sluice_transfer *reques
 
 static int cancel(struct sluice_sock *ss, u64 user_data)
 {
+	struct sluice_loan *loan = NULL;
 	struct sluice_span *span;
 	struct sk_buff_head out;
 	int error = -ENOENT;
@@ -277,9 +364,10 @@ static int cancel(struct sluice_sock *ss, u64 user_data)
 	list_for_each_entry(span, &ss->spans, list) {
 		struct sluice_peer *peer = span->peer;
 
-		if (!span->kind || span->user_data != user_data)
+		if (!span->kind || span->over || span->user_data != user_data)
 			continue;
 		ss->now = ktime_get_ns();
+		loan = sluice_loan_await(span);
 		slp_cancel(peer->session, (unsigned long)span);
 		sluice_span_ended(ss, span, SLP_CANCELLED);
 		sluice_peer_pump(peer, &out);
@@ -289,6 +377,7 @@ static int cancel(struct sluice_sock *ss, u64 user_data)
 	spin_unlock_bh(&ss->lock);
 	sluice_frames_send(&out);
 	rcu_read_unlock();
+	sluice_loan_wait(loan);
 	return error;
 }
 

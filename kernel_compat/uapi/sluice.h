@@ -35,6 +35,9 @@ struct sockaddr_sluice {
 #define SLUICE_STATUS 4	 /* get only: struct sluice_status of the connected peer */
 #define SLUICE_RING 5	 /* once: entries of the completion ring, a power of two up to SLUICE_MAX_RING */
 #define SLUICE_MAX_RING 4096
+/* get only, a __u64: bytes of memory of this socket that the kernel copied to send them, as often as it did; what went from
+ * the process's own pages is not among them. */
+#define SLUICE_COPIED_OUT 6
 
 struct sluice_status {
 	__u32 state; /* enum slp_state */
