@@ -24,6 +24,8 @@ class DirectConnection {
   virtual Path bulk_path() const = 0;
   // Of `bytes` that have come into memory, as many as we did not copy although the traits say so.
   virtual uint64_t uncopied_in(uint64_t) { return 0; }
+  // Of `bytes` of windows or writes that have left, as many as no kernel copied although the traits say so.
+  virtual uint64_t uncopied_out(uint64_t) { return 0; }
   virtual std::string local_name() const = 0;
   virtual std::string peer_name() const = 0;
 

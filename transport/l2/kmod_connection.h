@@ -66,6 +66,7 @@ class KmodConnection final : public DirectConnection, private EventHandler {
   const KmodPlace& peer() const { return peer_; }
   const KmodDoor& door() const { return socket_.door(); }
   Path bulk_path() const override { return Path::kModule; }
+  uint64_t uncopied_out(uint64_t bytes) override;
   std::string local_name() const override { return socket_.text_of(socket_.own()); }
   std::string peer_name() const override { return socket_.text_of(peer_); }
 
@@ -150,6 +151,7 @@ class KmodConnection final : public DirectConnection, private EventHandler {
   bool calling_ = false, stopped_ = false, watching_ = false;
   bool readable_ = false, wants_room_ = false, found_room_ = false;
   int looks_ = 0;
+  uint64_t copied_seen_ = 0, copied_unclaimed_ = 0;  // of what the kernel counts: known here, and in no receipt yet
   // A transfer ended as only a session's end makes it; the socket says why.
   bool broken_ = false;
   uint32_t broken_status_ = 0;

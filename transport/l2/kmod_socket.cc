@@ -314,6 +314,12 @@ int KmodSocket::cancel(uint64_t user_data) {
   return done(::ioctl(fd(), SLUICE_CANCEL, &name));
 }
 
+uint64_t KmodSocket::copied_out() const {
+  uint64_t bytes = 0;
+  socklen_t length = sizeof(bytes);
+  return ::getsockopt(fd(), SOL_SLUICE, SLUICE_COPIED_OUT, &bytes, &length) == 0 ? bytes : UINT64_MAX;
+}
+
 Status KmodSocket::open_ring(uint32_t entries) {
   int error = set(SLUICE_RING, static_cast<int>(entries));
   size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));

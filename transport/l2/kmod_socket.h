@@ -98,6 +98,7 @@ class KmodSocket {
   void close_handle(uint32_t handle);
   int transfer(const KmodTransfer& request);
   int cancel(uint64_t user_data);
+  uint64_t copied_out() const;  // bytes of memory that the kernel copied to send them; UINT64_MAX: a module that does not say
 
   // Makes the ring. kNoMemory.
   Status open_ring(uint32_t entries);

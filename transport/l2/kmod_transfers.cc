@@ -45,6 +45,17 @@ Status KmodConnection::not_pinned(int error, uint64_t length) const {
                 bytes + " of memory could not be pinned; locked memory (ulimit -l) is limited to " + allowed + " here: raise it, or move less at once", error);
 }
 
+// The kernel counts by socket, not by operation: what it copied goes to those that end first, and what it sent again goes to them, too.
+uint64_t KmodConnection::uncopied_out(uint64_t bytes) {
+  uint64_t now = stopped_ ? UINT64_MAX : socket_.copied_out();
+  if (now == UINT64_MAX) return 0;
+  copied_unclaimed_ += now - copied_seen_;
+  copied_seen_ = now;
+  uint64_t copied = std::min(bytes, copied_unclaimed_);
+  copied_unclaimed_ -= copied;
+  return bytes - copied;
+}
+
 Result<proto::WindowId> KmodConnection::open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out) {
   if (failed_ || stopped_) return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
   auto window = std::find_if(windows_.begin(), windows_.end(), [](const Window& w) { return w.handle == 0; });

@@ -37,6 +37,7 @@ class DirectLink final : public proto::Link, private proto::DirectClient {
   const proto::LinkTraits& traits() const override { return traits_; }
   Path bulk_path() const override { return closed() ? traits_.properties.path : connection_->bulk_path(); }
   uint64_t uncopied_in(uint64_t bytes) override { return closed() ? 0 : connection_->uncopied_in(bytes); }
+  uint64_t uncopied_out(uint64_t bytes) override { return closed() ? 0 : connection_->uncopied_out(bytes); }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
   bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override { return false; }
   void flush() override {}

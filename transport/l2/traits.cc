@@ -34,7 +34,8 @@ proto::LinkTraits l2_traits(Path path, bool sealed) {
 }
 
 // Copies as /proc/net/sluice counts them, in the kernel: of a message user, stream, frame, stream, queue,
-// user (three at each end), and ours from there to its place; of memory pages to frame, frame to pages.
+// user (three at each end), and ours from there to its place; of memory pages to frame, frame to pages. Where the
+// device takes pages as they are, Link::uncopied_out() says so.
 proto::LinkTraits kmod_traits() {
   // Pinned as long as it is under way: two of them fill what a session has under way for one
   // operation, and fit the 8 MiB of locked memory that a user has by default.

@@ -158,6 +158,8 @@ class Link {
   virtual Path bulk_path() const { return traits().properties.path; }
   // Direct: of `bytes` that have come by read() or the peer's write(), as many as we did not copy although traits() says so. Asked once for each.
   virtual uint64_t uncopied_in(uint64_t) { return 0; }
+  // Direct: of `bytes` that have left by write() or the peer's read(), as many as no kernel copied although traits() says so. Asked once for each.
+  virtual uint64_t uncopied_out(uint64_t) { return 0; }
 
   // Sends a control message, in order, all or nothing. `header` starts with a
   // wire::Header whose payload_bytes is the sum of `payload`. The bytes are consumed

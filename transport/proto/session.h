@@ -247,6 +247,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void count_copies(Operation* op, uint64_t bytes, const CopyCost& cost);
   void count_moved(Operation* op, uint64_t bytes, const CopyCost& cost);
   void count_received(Operation* op, uint64_t bytes);
+  void count_sent(Operation* op, uint64_t bytes);
   void conclude(Operation* op, Status status);
   void fence(Operation* op, Status status);
   void end_fence(Operation* op);

@@ -271,6 +271,14 @@ void Session::count_received(Operation* op, uint64_t bytes) {
   counters_.copied_bytes -= uncopied;
 }
 
+// Of ours: where the kernel sent our own pages, the receipt says so.
+void Session::count_sent(Operation* op, uint64_t bytes) {
+  uint64_t uncopied = traits_.bulk_out.kernel > 0 ? std::min(link_->uncopied_out(bytes), bytes) : 0;
+  count_moved(op, bytes, traits_.bulk_out);
+  op->completion.receipt.kernel_copied_bytes -= uncopied;
+  counters_.kernel_copied_bytes -= uncopied;
+}
+
 void Session::moved(uint64_t cookie, uint64_t length, const Status& status, Instant now) {
   Busy busy(*this);
   last_heard_ = now;
@@ -293,7 +301,7 @@ void Session::moved(uint64_t cookie, uint64_t length, const Status& status, Inst
   }
   op->in_flight -= length;
   bool incoming = op->kind != OperationKind::kWrite && op->kind != OperationKind::kSupply;
-  incoming ? count_received(op, length) : count_moved(op, length, traits_.bulk_out);
+  incoming ? count_received(op, length) : count_sent(op, length);
   (incoming ? counters_.bytes_received : counters_.bytes_sent) += length;
   if (op->state == OperationState::kFencing) return end_fence(op);
   if (op->moved < op->total && op->list == nullptr) {

@@ -337,7 +337,7 @@ Status Session::on_done(const wire::Done& done) {
       return Status();
     }
     // The peer pulled it: what that cost here nothing else has told.
-    if (done.code == Code::kOk && op->windows_open > 0) count_moved(op, op->total, traits_.bulk_out);
+    if (done.code == Code::kOk && op->windows_open > 0) count_sent(op, op->total);
     conclude(op, done.code == Code::kOk ? Status() : from_peer(done.code));
     return Status();
   }
