@@ -41,8 +41,9 @@
  * waits for it. */
 #define SLUICE_ACK_DELAY_NS (1 * NSEC_PER_MSEC)
 #define SLUICE_ACK_BYTES (SLP_STREAM_BYTES / 4)
-/* A device that holds frames of a process's pages longer than this is not waited for. */
-#define SLUICE_LOAN_MS 1000
+/* A device that holds frames of a process's pages longer than this is not waited for: twice the time after which
+ * drivers are called stuck (dev->watchdog_timeo), and more than queues hold. */
+#define SLUICE_LOAN_MS 10000
 /* Frames that are copied here after one that was copied on its way: then pages are tried again. */
 #define SLUICE_FRAMES_COPIED 1024
 /* What every Ethernet carries: least mtu of an interface. */
@@ -142,6 +143,10 @@ struct sluice_pins {
 	struct page **pages;
 	unsigned long pinned, counted;
 	struct mm_struct *mm; /* whose pinned_vm they are counted in */
+	/* A process ends, and frames of its pages need not: they count as the user's, too, as those of MSG_ZEROCOPY do. Beyond
+	 * that limit none are lent. */
+	struct mmpin user;
+	bool may_lend;
 	struct sluice_sock *owner; /* of `work`, while it waits */
 	struct work_struct work;
 };
@@ -185,7 +190,7 @@ struct sluice_span {
 	u16 port;
 	bool over; /* waits for frames; then `status` is told */
 	u32 status;
-	u64 overdue; /* when it is told all the same */
+	u64 since, overdue; /* when it was over, and when that is told all the same */
 	u64 user_data;
 	u64 offset, length;
 	u32 kind;   /* SLUICE_PULL, SLUICE_PUSH; 0: the peer may reach it by `handle` */
@@ -234,6 +239,7 @@ struct sluice_sock {
 	atomic64_t copied_out; /* bytes of memory */
 	/* Written without the lock, too: a frame more or less that is copied does no harm. */
 	bool lending;	    /* pages were sent as they are, last time */
+	bool trying;	    /* one is under way that will tell */
 	u32 frames_to_copy; /* before it is tried again */
 	struct sluice_ring *ring;
 	u32 ring_mask, ring_head; /* the ring's own are in the process's hands */

@@ -225,8 +225,6 @@ all:
 	sluice_sock_arm(ss, slp_next_timeout(peer->session));
 	note_owed(peer);
 	note_refused(peer);
-	if (ss->lent)
-		sluice_spans_reap(ss);
 	if (peer->want_room) {
 		peer->want_room = false;
 		sluice_sock_wake(&ss->sk, EPOLLOUT);

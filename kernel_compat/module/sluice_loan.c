@@ -2,13 +2,14 @@
 /* Frames that carry a process's pinned pages instead of a copy. A page goes with its frame: each
  * fragment has a reference of its own, and the pin, which RLIMIT_MEMLOCK counts, lasts as long, so
  * that the process may unmap it, end, or close the socket, and nobody else gets the page before the
- * frame is gone. What the process writes to it meanwhile
- * goes out as it is then: it harms its own message, whose payload no checksum of ours covers.
+ * frame is gone. What the process writes to it meanwhile goes out as it is then: it harms its own
+ * message, whose payload no checksum of ours covers.
  *
  * Frames that stay on this machine (veth, tap, a packet socket that listens) are copied by the
  * kernel before somebody else sees them (skb_orphan_frags_rx()), which it tells, and which is
- * counted. A copy made there costs more than one made here, so that the frames that follow are
- * copied here, but for one in SLUICE_FRAMES_COPIED, which asks again.
+ * counted; macvtap does not in 6.1, whose reader has the pages themselves. A copy made there costs
+ * more than one made here, so that the frames that follow are copied here, but for one in
+ * SLUICE_FRAMES_COPIED, which asks again.
  *
  * A loan keeps its socket, and through it namespace and module: a device may orphan a frame, and
  * hold its pages for as long as it likes. */
@@ -40,9 +41,13 @@ static void returned(struct sk_buff *skb, struct ubuf_info *ubuf, bool as_it_was
 	struct sluice_sock *ss = loan->owner;
 
 	if (as_it_was) {
-		if (!READ_ONCE(ss->lending))
+		/* Or it was dropped, or copied by somebody who does not tell: the next one that is copied says so. */
+		if (READ_ONCE(ss->trying)) {
+			WRITE_ONCE(ss->trying, false);
 			WRITE_ONCE(ss->lending, true);
+		}
 	} else {
+		WRITE_ONCE(ss->trying, false);
 		WRITE_ONCE(ss->lending, false);
 		WRITE_ONCE(ss->frames_to_copy, SLUICE_FRAMES_COPIED);
 		/* One that was made linear has no fragments any more; then its header is counted, too. */
@@ -94,6 +99,8 @@ bool sluice_loan_wanted(struct sluice_sock *ss, const struct net_device *dev)
 		return true;
 	left = READ_ONCE(ss->frames_to_copy);
 	WRITE_ONCE(ss->frames_to_copy, left ? left - 1 : SLUICE_FRAMES_COPIED);
+	if (left == 0)
+		WRITE_ONCE(ss->trying, true);
 	return left == 0;
 }
 
@@ -104,7 +111,7 @@ bool sluice_lend(struct sk_buff *skb, const struct sluice_span *span, u64 offset
 	u32 left = bytes;
 	int i;
 
-	if (DIV_ROUND_UP(offset_in_page(at) + bytes, PAGE_SIZE) > MAX_SKB_FRAGS)
+	if (!span->loan->pins->may_lend || DIV_ROUND_UP(offset_in_page(at) + bytes, PAGE_SIZE) > MAX_SKB_FRAGS)
 		return false;
 	/* As in sluice_region.c: here a mistake would send another's page. */
 	if (WARN_ON_ONCE(span->offset + offset > region->length || bytes > region->length - span->offset - offset))

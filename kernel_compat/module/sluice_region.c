@@ -29,6 +29,7 @@ static void unpin(struct sluice_pins *pins)
 	/* Its pages may have been written to by any peer. */
 	unpin_user_pages_dirty_lock(pins->pages, pins->pinned, true);
 	atomic64_sub(pins->counted, &pins->mm->pinned_vm);
+	mm_unaccount_pinned_pages(&pins->user);
 	mmdrop(pins->mm);
 	kvfree(pins->pages);
 	kfree(pins);
@@ -71,13 +72,19 @@ static struct sluice_pins *new_pins(unsigned long count)
 
 	if (!pins)
 		return NULL;
+	/* First the limit: the table of pages alone may be large. */
+	if (account(current->mm, count)) {
+		kfree(pins);
+		return NULL;
+	}
 	pins->pages = kvmalloc_array(count, sizeof(*pins->pages), GFP_KERNEL_ACCOUNT);
-	if (!pins->pages || account(current->mm, count)) {
-		kvfree(pins->pages);
+	if (!pins->pages) {
+		atomic64_sub(count, &current->mm->pinned_vm);
 		kfree(pins);
 		return NULL;
 	}
 	refcount_set(&pins->references, 1);
+	pins->may_lend = mm_account_pinned_pages(&pins->user, count << PAGE_SHIFT) == 0;
 	pins->counted = count;
 	pins->mm = current->mm;
 	mmgrab(pins->mm);

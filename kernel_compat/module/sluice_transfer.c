@@ -6,8 +6,9 @@
 
 #include "sluice.h"
 
-/* When frames of a span that is over are looked for again. */
+/* When frames of a span that is over are looked for again: the later, the longer it has been. */
 #define SLUICE_LOOK_NS (100 * NSEC_PER_USEC)
+#define SLUICE_LAST_LOOK_NS (20 * NSEC_PER_MSEC)
 
 /* ---- what the core says: under ss->lock */
 
@@ -24,10 +25,10 @@ static void tell(struct sluice_sock *ss, const struct sluice_span *span, u32 kin
 	bool ours = kind == span->kind; /* it has its entry reserved; the others leave it alone */
 
 	ether_addr_copy(entry.mac, span->mac);
-	if (!ours && !sluice_ring_room(ss, ss->transfers + 1))
-		span->peer->doomed |= kind == SLUICE_PUSH_NOTICE;
-	else
+	if (ours || sluice_ring_room(ss, ss->transfers + 1))
 		sluice_ring_put(ss, &entry);
+	else if (kind == SLUICE_PUSH_NOTICE)
+		span->peer->doomed = true;
 	sluice_sock_wake(&ss->sk, EPOLLIN);
 }
 
@@ -56,6 +57,8 @@ static void finish(struct sluice_sock *ss, struct sluice_span *span)
 {
 	if (span->kind)
 		tell(ss, span, span->kind, span->status, 0);
+	else if (span->status == SLUICE_MEMORY_GONE)
+		tell(ss, span, SLUICE_HANDLE_GONE, span->status, span->handle);
 	forget(ss, span);
 }
 
@@ -70,7 +73,8 @@ static void end_span(struct sluice_sock *ss, struct sluice_span *span, u32 statu
 	}
 	span->over = true;
 	span->peer = NULL;
-	span->overdue = ktime_get_ns() + SLUICE_LOAN_MS * NSEC_PER_MSEC;
+	span->since = ktime_get_ns();
+	span->overdue = span->since + SLUICE_LOAN_MS * NSEC_PER_MSEC;
 	list_move(&span->list, &ss->spans);
 	++span->region->lent;
 	++ss->lent;
@@ -80,13 +84,15 @@ static void end_span(struct sluice_sock *ss, struct sluice_span *span, u32 statu
 void sluice_spans_reap(struct sluice_sock *ss)
 {
 	struct sluice_span *span, *next;
-	u64 now = ktime_get_ns();
+	u64 now = ktime_get_ns(), wait = SLUICE_LAST_LOOK_NS;
 
 	list_for_each_entry_safe(span, next, &ss->spans, list) {
 		if (!span->over)
 			break;
-		if (sluice_loan_is_out(span->loan) && now < span->overdue)
+		if (sluice_loan_is_out(span->loan) && now < span->overdue) {
+			wait = clamp_t(u64, (now - span->since) / 8, SLUICE_LOOK_NS, wait);
 			continue;
+		}
 		/* A device that keeps its frames is no place for pages. */
 		if (sluice_loan_is_out(span->loan)) {
 			WRITE_ONCE(ss->lending, false);
@@ -95,7 +101,7 @@ void sluice_spans_reap(struct sluice_sock *ss)
 		finish(ss, span);
 	}
 	if (ss->lent)
-		sluice_sock_arm(ss, now + SLUICE_LOOK_NS);
+		sluice_sock_arm(ss, now + wait);
 }
 
 void sluice_spans_drop(struct sluice_sock *ss)
@@ -119,7 +125,7 @@ static struct sluice_span *first_of(struct sluice_sock *ss, const struct sluice_
 	struct sluice_span *span;
 
 	list_for_each_entry(span, &ss->spans, list)
-		if (span->region == region)
+		if (span->region == region && !span->over)
 			return span;
 	return NULL;
 }
@@ -128,22 +134,17 @@ void sluice_spans_lose(struct sluice_sock *ss, struct sluice_region *region, str
 {
 	struct sluice_span *span;
 
-	/* From the beginning each time: what the core does for one may end others. */
+	/* From the beginning each time: what the core does for one may end others. What the process has left of the region
+	 * may be in frames that are under way: those who are told, are so when those have gone. */
 	while ((span = first_of(ss, region))) {
 		struct sluice_peer *peer = span->peer;
 		u32 handle = span->handle;
 
-		if (span->over) {
-			finish(ss, span);
-			continue;
-		}
 		if (span->kind) {
-			tell(ss, span, span->kind, SLUICE_MEMORY_GONE, 0);
 			slp_cancel(peer->session, (unsigned long)span);
-			forget(ss, span);
+			end_span(ss, span, SLUICE_MEMORY_GONE);
 		} else {
-			tell(ss, span, SLUICE_HANDLE_GONE, SLUICE_MEMORY_GONE, handle);
-			forget(ss, span);
+			end_span(ss, span, SLUICE_MEMORY_GONE);
 			slp_close_handle(peer->session, handle);
 		}
 		sluice_peer_pump(peer, out);
@@ -255,6 +256,20 @@ static int open_handle(struct sluice_sock *ss, struct sluice_open *request)
 	return error;
 }
 
+/* Of a handle that has ended already, as with its session. Under ss->lock. */
+static struct sluice_loan *await_handle_that_is_over(struct sluice_sock *ss, const struct sluice_peer *peer, u32 handle)
+{
+	struct sluice_span *span;
+
+	list_for_each_entry(span, &ss->spans, list) {
+		if (!span->over)
+			break;
+		if (!span->kind && span->handle == handle && sluice_peer_is_at(peer, span->mac, span->port))
+			return sluice_loan_await(span);
+	}
+	return NULL;
+}
+
 static int close_handle(struct sluice_sock *ss, const struct sluice_close *request)
 {
 	struct sluice_peer *peer;
@@ -282,6 +297,8 @@ static int close_handle(struct sluice_sock *ss, const struct sluice_close *reque
 		error = 0;
 		break;
 	}
+	if (error)
+		loan = await_handle_that_is_over(ss, peer, request->handle);
 	spin_unlock_bh(&ss->lock);
 	sluice_frames_send(&out);
 	rcu_read_unlock();
@@ -364,10 +381,12 @@ static int cancel(struct sluice_sock *ss, u64 user_data)
 	list_for_each_entry(span, &ss->spans, list) {
 		struct sluice_peer *peer = span->peer;
 
-		if (!span->kind || span->over || span->user_data != user_data)
+		if (!span->kind || span->user_data != user_data)
 			continue;
-		ss->now = ktime_get_ns();
 		loan = sluice_loan_await(span);
+		if (span->over) /* as if it had been told: it is when this returns */
+			break;
+		ss->now = ktime_get_ns();
 		slp_cancel(peer->session, (unsigned long)span);
 		sluice_span_ended(ss, span, SLP_CANCELLED);
 		sluice_peer_pump(peer, &out);

@@ -35,8 +35,8 @@ struct sockaddr_sluice {
 #define SLUICE_STATUS 4	 /* get only: struct sluice_status of the connected peer */
 #define SLUICE_RING 5	 /* once: entries of the completion ring, a power of two up to SLUICE_MAX_RING */
 #define SLUICE_MAX_RING 4096
-/* get only, a __u64: bytes of memory of this socket that the kernel copied to send them, as often as it did; what went from
- * the process's own pages is not among them. */
+/* get only, a __u64: bytes of memory of this socket that the kernel copied to send them, as often as it did and told; what went
+ * from the process's own pages is not among them, nor what a driver copied that tells nobody (macsec, veth with XDP). */
 #define SLUICE_COPIED_OUT 6
 
 struct sluice_status {
@@ -97,13 +97,15 @@ struct sluice_transfer {
 };
 
 #define SLUICE_REGISTER _IOWR(0xb5, 1, struct sluice_register)
-#define SLUICE_UNREGISTER _IOW(0xb5, 2, __u32) /* EBUSY: a handle or a transfer is using it */
+/* When it, SLUICE_CLOSE or a completion has come, nothing of that memory is sent any more, unless a device or a queue has kept
+ * frames for ten seconds. EBUSY: a handle or a transfer is using it. */
+#define SLUICE_UNREGISTER _IOW(0xb5, 2, __u32)
 #define SLUICE_OPEN _IOWR(0xb5, 3, struct sluice_open)
 #define SLUICE_CLOSE _IOW(0xb5, 4, struct sluice_close) /* when it returns, the peer does not reach it */
 #define SLUICE_TRANSFER _IOW(0xb5, 5, struct sluice_transfer) /* EAGAIN: wait for a completion */
 #define SLUICE_CANCEL _IOW(0xb5, 6, __u64) /* by user_data; its completion is there when it returns */
 /* Ends the session with a peer of a socket that is not connected; what it may still send begins
- * another. ENOENT: there is none. */
+ * another. Does not wait for frames of what the peer was allowed: SLUICE_UNREGISTER does. ENOENT: there is none. */
 #define SLUICE_HANG_UP _IOW(0xb5, 7, struct sockaddr_sluice)
 
 /* Of /dev/sluice, not of a socket: returns the descriptor of a new one, as socket() does. The

@@ -1,6 +1,7 @@
 // Frames that carry a process's own pages, while a queue holds them back: what the process and its peer see, who is waited for, what is counted.
 #include <arpa/inet.h>
 #include <catch2/catch.hpp>
+#include <grp.h>
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
 #include <poll.h>
@@ -56,7 +57,8 @@ struct Queue {
   uint8_t* memory;
   uint32_t region = 99, reader_region = 99, handle = 0, reader_handle = 0;
   Queue() : memory(static_cast<uint8_t*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
-    shell(wire.a.space, "/sbin/modprobe sch_netem 2>/dev/null; tc qdisc replace dev end0 root netem delay 0us limit 100000");
+    ::setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);  // tc, modprobe
+    shell(wire.a.space, "modprobe sch_netem 2>/dev/null; tc qdisc replace dev end0 root netem delay 0us limit 100000");
     std::memset(memory, kOld, kBytes);
     REQUIRE(connect_to(owner.value(), seen_from(wire.a, wire.b, 7000)) == 0);
     REQUIRE(send_on(owner.value(), "here I am") == 9);
@@ -219,6 +221,75 @@ TEST_CASE("memory that is unmapped while a queue has its frames goes out as it w
   queue.check_good();
 }
 
+TEST_CASE("who is told that memory is gone may write to what is left of it: nothing of it is under way any more") {
+  Queue queue;
+  queue.pull_into_the_queue();
+  ::munmap(queue.memory, 4096);
+  auto told = queue.owner_ring.wait();
+  REQUIRE(told);
+  CHECK(told->kind == SLUICE_HANDLE_GONE);
+  CHECK(told->status == SLUICE_MEMORY_GONE);
+  CHECK(told->notice == queue.handle);
+  std::memset(queue.memory + 4096, kNew, kBytes - 4096);
+  CHECK(unregister_memory(queue.owner.value(), queue.region) == 0);
+  (void)queue.status();
+  CHECK_FALSE(has(queue.theirs.data(), kBytes, kNew));
+  queue.check_good();
+}
+
+// Frames may outlive whoever had their pages, and another process would have a limit of its own.
+TEST_CASE("what a user has lent counts as his, and beyond his limit frames are copied") {
+  constexpr size_t kHalf = 60 << 10;  // and two pages more for each: what MSG_ZEROCOPY counts
+  Queue queue;
+  queue.hold("delay 0us");
+  int told[2];
+  REQUIRE(::pipe(told) == 0);
+  pid_t child = ::fork();
+  if (child == 0) {
+    Fd sockets[2];
+    for (Fd& fd : sockets) fd = open_socket(queue.wire.a.space);
+    rlimit limit{.rlim_cur = 128 << 10, .rlim_max = 128 << 10};
+    if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgroups(0, nullptr) != 0 || ::setresuid(65534, 65534, 0) != 0) ::_exit(1);
+    auto lent = [&] {
+      if (::seteuid(0) != 0) ::_exit(9);
+      uint64_t bytes = queue.count("bytes_lent");
+      if (::seteuid(65534) != 0) ::_exit(9);
+      return bytes;
+    };
+    Pages pages[2]{Pages(kHalf), Pages(kHalf)};
+    for (int i = 0; i < 2; ++i) {
+      int fd = sockets[i].value();
+      Ring ring(fd, 64);
+      uint32_t region = 0, handle = 0;
+      if (connect_to(fd, seen_from(queue.wire.a, queue.wire.b, 7000)) != 0 || send_on(fd, "two") != 3) ::_exit(2);
+      if (::read(told[0], &handle, sizeof(handle)) != sizeof(handle)) ::_exit(3);
+      if (register_memory(fd, pages[i].data(), kHalf, region) != 0) ::_exit(4);
+      uint64_t before = lent();
+      sluice_transfer push{};
+      push.kind = SLUICE_PUSH;
+      push.region = region;
+      push.length = kBytes;
+      push.handle = handle;
+      if (transfer(fd, push) != 0) ::_exit(5);
+      auto end = ring.wait();
+      if (!end || end->status != SLP_OK) ::_exit(6);
+      if ((lent() > before) != (i == 0)) ::_exit(7 + i);
+    }
+    ::_exit(0);
+  }
+  for (int i = 0; i < 2; ++i) {
+    Received got = receive(queue.reader.value());
+    REQUIRE(got.text == "two");
+    uint32_t handle = 0;
+    REQUIRE(open_handle(queue.reader.value(), got.from, queue.reader_region, 0, kBytes, SLUICE_MAY_WRITE, handle) == 0);
+    REQUIRE(::write(told[1], &handle, sizeof(handle)) == sizeof(handle));
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WEXITSTATUS(status) == 0);
+  for (int fd : told) ::close(fd);
+}
+
 TEST_CASE("a process that forks while a queue has its frames goes on with its own pages, and its child has others") {
   Queue queue;
   queue.pull_into_the_queue();
@@ -289,7 +360,7 @@ TEST_CASE("a socket that is closed, and a process that is killed, leave frames i
   // ~Module: it goes when they have gone.
 }
 
-TEST_CASE("a queue that keeps frames for ever holds up nobody for longer than a second or two, and no killed process at all") {
+TEST_CASE("a queue that keeps frames for ever holds up nobody for more than ten seconds or so") {
   Queue queue;
   queue.hold("delay 100s");
   sluice_transfer pull{};

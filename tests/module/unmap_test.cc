@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <thread>
 
 #include "kernel_compat/slp/slp.h"
 #include "tests/module/memory.h"
@@ -181,6 +182,13 @@ TEST_CASE("changes that leave the process its pages leave peers their access") {
       Harmless{"a shared page out of the page table, and still the file's", Kind::kShared, true,
                [](Reach& reach) { ::madvise(reach.memory + kHole, kPage, MADV_DONTNEED); }},
       Harmless{"reclaimed in vain", Kind::kShared, true, [](Reach& reach) { ::madvise(reach.memory, kBytes, MADV_PAGEOUT); }},
+      Harmless{"reclaimed in vain again and again, by another thread", Kind::kShared, true,
+               [](Reach& reach) {
+                 std::jthread other([&reach] {
+                   for (int i = 0; i < 100; ++i) ::madvise(reach.memory, kBytes, MADV_PAGEOUT);
+                 });
+                 for (uint8_t value = 0; value < 20; ++value) reach.check_good(value);
+               }},
       Harmless{"a huge page split", Kind::kHuge, true, [](Reach& reach) { ::munmap(reach.memory + kBytes, kPage); }},
       Harmless{"a neighbour unmapped", Kind::kPrivate, false, [](Reach& reach) {
                  map(Kind::kPrivate, kPage, reach.memory + kBytes);
@@ -233,7 +241,9 @@ TEST_CASE("memory is unmapped under traffic: what ended well was there, the rest
   CHECK(gone >= kAll - kBefore);
   CHECK(good + gone == kAll);
   CHECK_FALSE(reach.client_ring.take());
-  CHECK(reach.count("accesses_refused") == gone);
+  // What was pulled whole may be acknowledged after the region is gone, and counts as refused here.
+  CHECK(reach.count("accesses_refused") >= gone);
+  CHECK(reach.count("accesses_refused") <= kAll);
   reach.check_gone();
   CHECK(all_are(again, kBytes, 0x22));
 }
