@@ -66,7 +66,9 @@ void check_flow(PerfOptions& o, const std::string& test) {
   const std::string example = "sluice perf send_lat --self --under-load 64K";
   const std::string size = readable_size(o.under_load->size_bytes);
   if (!o.test->latency) refuse("--under-load", test, "is a load itself; it is for _lat tests", example);
-  if (o.format == Format::kPerftest) refuse("--under-load", "perftest", "has no place for it; text, json, ndjson and csv have", example);
+  if (o.format == Format::kPerftest || o.format == Format::kOpenMetrics) {
+    refuse("--under-load", std::string(to_string(o.format)), "has no place for it; text, json, ndjson and csv have", example);
+  }
   uint64_t room = Load::kWindowBytes / o.under_load->size_bytes;
   uint32_t wanted = o.tx_depth > 0 ? o.tx_depth : FlowLoad::kDefaultDepth;
   if (room == 0 || wanted > FlowLoad::kMostDepth) refuse("--under-load", size, "is more than a flow's window holds, 1024 messages or 512 MiB", example);

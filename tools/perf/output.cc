@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tools/perf/figures.h"
+#include "tools/perf/openmetrics.h"
 #include "tools/perf/perftest_text.h"
 #include "tools/perf/report.h"
 
@@ -134,7 +135,8 @@ void Output::begin(const EndpointInfo& link) {
       if (options_.first_in_batch) csv_header(options_);
       break;
     case Format::kJson:
-    case Format::kNdjson: break;
+    case Format::kNdjson:
+    case Format::kOpenMetrics: break;
   }
   std::fflush(stdout);
 }
@@ -155,13 +157,15 @@ void Output::add(const Measurement& m) {
     case Format::kPerftest: perftest_row(options_, m); break;
     case Format::kCsv: csv_row(options_, m); break;
     case Format::kNdjson: ndjson("result", to_json(options_, m)); break;
-    case Format::kJson: break;
+    case Format::kJson:
+    case Format::kOpenMetrics: break;
   }
   std::fflush(stdout);
 }
 
 Status Output::end(const Json& document) {
   if (options_.format == Format::kJson && options_.batch_line == 0) return write_json("-", document);
+  if (options_.format == Format::kOpenMetrics && options_.batch_line == 0) fmt::print("{}", openmetrics(document));
   if (options_.format == Format::kPerftest) perftest_footer(options_);
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return Status();
   return Status(Code::kInternal, Scope::kOperation, "perf/output", "stdout cannot be written");

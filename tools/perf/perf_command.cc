@@ -11,6 +11,7 @@
 #include "tools/perf/batch.h"
 #include "tools/perf/condition_flags.h"
 #include "tools/perf/document_file.h"
+#include "tools/perf/openmetrics.h"
 #include "tools/perf/plan.h"
 #include "tools/perf/refusal.h"
 #include "tools/perf/report_flags.h"
@@ -261,6 +262,7 @@ int run_batch(const std::string& path, const PerfOptions& all, const Batch& batc
     document.add(batch.lines[i], codes.back(), std::move(own));
   }
   int code = batch_exit_code(codes);
+  if (all.format == Format::kOpenMetrics) fmt::print("{}", openmetrics(document.whole()));
   for (const std::string& where : {all.format == Format::kJson ? std::string("-") : std::string(), all.json_path}) {
     if (where.empty()) continue;
     Status written = write_json(where, document.whole());

@@ -51,6 +51,18 @@ uint64_t memory_needed(const Load& load) {
   return buffers * load.size_bytes * load.qps * (load.bidirectional ? 2 : 1);
 }
 
+std::string_view to_string(Format format) {
+  switch (format) {
+    case Format::kText: return "text";
+    case Format::kPerftest: return "perftest";
+    case Format::kJson: return "json";
+    case Format::kNdjson: return "ndjson";
+    case Format::kCsv: return "csv";
+    case Format::kOpenMetrics: return "openmetrics";
+  }
+  return "out of range";
+}
+
 std::string_view to_string(Waiting waiting) {
   switch (waiting) {
     case Waiting::kAdaptive: return "adaptive";

@@ -105,7 +105,10 @@ inline constexpr uint32_t kMostQps = 64;
 inline constexpr std::string_view kAnyAddress = "0.0.0.0";
 
 // What stdout has.
-enum class Format : uint8_t { kText, kPerftest, kJson, kNdjson, kCsv };
+enum class Format : uint8_t { kText, kPerftest, kJson, kNdjson, kCsv, kOpenMetrics };
+inline constexpr std::array<Format, 6> kFormats = {Format::kText, Format::kPerftest, Format::kJson, Format::kNdjson, Format::kCsv, Format::kOpenMetrics};
+// As --format spells it.
+std::string_view to_string(Format format);
 
 // perftest's --output: its table, or one number of each size.
 enum class PerftestOnly : uint8_t { kAll, kBandwidth, kMessageRate, kLatency };

@@ -15,18 +15,11 @@
 namespace sluice::tools {
 namespace {
 
-struct NamedFormat {
-  const char* name;
-  Format format;
-};
-constexpr NamedFormat kFormats[] = {{"text", Format::kText},     {"perftest", Format::kPerftest}, {"json", Format::kJson},
-                                    {"ndjson", Format::kNdjson}, {"csv", Format::kCsv}};
-
 Format parse_format(const std::string& text) {
-  for (const NamedFormat& known : kFormats) {
-    if (text == known.name) return known.format;
+  for (Format format : kFormats) {
+    if (text == to_string(format)) return format;
   }
-  refuse_word("--format", text, "text perftest json ndjson csv", "--format csv");
+  refuse_word("--format", text, "text perftest json ndjson csv openmetrics", "--format csv");
 }
 
 struct Known {
@@ -129,17 +122,20 @@ void check_confidence(PerfOptions& o, bool server) {
   if (!o.confidence) return;
   const std::string example = "sluice perf send_lat --self --confidence 5";
   if (server) refuse("--confidence", "", "has no use at a server: the client repeats", example);
-  if (o.format == Format::kPerftest) refuse("--confidence", "perftest", "has no place for it; text, json, ndjson and csv have", example);
+  if (o.format == Format::kPerftest || o.format == Format::kOpenMetrics) {
+    refuse("--confidence", std::string(to_string(o.format)), "has no place for it; text, json, ndjson and csv have", example);
+  }
   if (o.interval) refuse("--confidence", "--interval", "is of one run in time", example);
   o.confidence->most_runs = o.most_runs.value_or(o.confidence->most_runs);
 }
 
 void check_distribution(const PerfOptions& o) {
-  if (o.interval && (o.format == Format::kCsv || o.format == Format::kPerftest)) {
-    refuse("--interval", o.format == Format::kCsv ? "csv" : "perftest", "has no place for it", "sluice perf send_bw --self -D 10 --interval 1 --format ndjson");
+  bool metrics = o.format == Format::kOpenMetrics;
+  if (o.interval && (o.format == Format::kCsv || o.format == Format::kPerftest || metrics)) {
+    refuse("--interval", std::string(to_string(o.format)), "has no place for it", "sluice perf send_bw --self -D 10 --interval 1 --format ndjson");
   }
   const std::string example = "sluice perf send_lat --self --histogram --percentiles 90,99.99";
-  if (o.histogram && o.format == Format::kCsv) refuse("--histogram", "csv", "has no place for it", example);
+  if (o.histogram && (o.format == Format::kCsv || metrics)) refuse("--histogram", std::string(to_string(o.format)), "has no place for it", example);
   if (o.format != Format::kPerftest) return;
   if (!o.percentiles.empty()) refuse("--percentiles", "perftest", "has its own two", example);
   if (o.histogram && (!o.test->latency || o.seconds)) refuse("--histogram", "perftest", "has it for latencies of a number of iterations only", example);
@@ -187,7 +183,7 @@ void check_thresholds(PerfOptions& o, bool server) {
 void add_report_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("--format", [&o](const std::string& text) { set_format(o, text); },
                                         "what stdout has: text (a table), perftest (its text, to the letter), json (all at the end), ndjson (a line as each size is "
-                                        "measured) or csv; docs/perf.md has columns and units")
+                                        "measured), csv or openmetrics (all at the end); docs/perf.md has columns and units")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   perf.add_option_function<std::string>("--percentiles", [&o](const std::string& text) { set_percentiles(o, text); },
                                         "percentiles of latency beside the median, 99 and 99.9: any from above 0 to 100, for example 90,99.99,99.9999");
