@@ -14,6 +14,11 @@ TEST_CASE("a letter changed, left out, added or swapped still names the flag", "
   CHECK(nearest("--tx_depth", kFlags) == "--tx-depth");
 }
 
+TEST_CASE("two letters swapped are one mistake, less than two left out", "[nearest]") {
+  CHECK(nearest("--slef", {"--sl", "--self"}) == "--self");
+  CHECK(nearest("esnd_lat", {"read_lat", "send_lat"}) == "send_lat");
+}
+
 TEST_CASE("what a flag begins with names it", "[nearest]") { CHECK(nearest("--tr", kFlags) == "--transport"); }
 
 TEST_CASE("a flag's name that goes on names it, whatever else has more letters in common", "[nearest]") {

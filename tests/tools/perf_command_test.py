@@ -41,6 +41,8 @@ class Usage(command.CommandTest):
             ("--pin", "maybe", ["perf", "send_lat", "--self", "--pin", "maybe"]),
             ("HOST", "tcp://nowhere", ["perf", "send_lat", "tcp://nowhere"]),
             ("HOST", "a b", ["perf", "send_lat", "a b"]),
+            ("HOST", "has a port", ["perf", "send_lat", "127.0.0.1:18515", "--transport", "tcp"]),
+            ("HOST", "has a port", ["perf", "send_lat", "[::1]:18515"]),
             ("--bind", "a b", ["perf", "send_lat", "--bind", "a b"]),
             ("--self", "somehost", ["perf", "send_lat", "somehost", "--self"]),
             ("--into", "send_bw", ["perf", "send_bw", "--self", "--into"]),

@@ -37,6 +37,7 @@ class Pair(command.CommandTest):
                     self.assertRegex(address, r"^(sluice|tcp)://127\.0\.0\.1:\d+$")
                     document = self.perf(test, address, "-s", "4K", "-n", "30")
                     self.assertEqual(document["results"][0]["transport"], path)
+                    self.assertEqual(document["environment"]["server_version"], document["environment"]["version"])
                     out, _ = self.finish(server)
                     self.assertEqual(out, "")
 

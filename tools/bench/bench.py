@@ -74,7 +74,8 @@ def parse(arguments):
     options, unknown = known.parse_known_args(arguments)
     if unknown:
         near = difflib.get_close_matches(unknown[0].split("=")[0], known._option_string_actions, n=1, cutoff=0.0)
-        raise BadUsage(f"unknown argument {unknown[0]!r}; did you mean {near[0]}? example: {EXAMPLE}")
+        meant = near[0] if unknown[0].startswith("-") else f"--only {unknown[0]}"
+        raise BadUsage(f"unknown argument {unknown[0]!r}; did you mean {meant}? example: {EXAMPLE}")
     if options.rounds is not None and not 1 <= options.rounds <= 1000:
         raise BadUsage(f"--rounds {options.rounds}: a number from 1 to 1000; example: sluice bench --rounds 21")
     if options.seconds is not None and not options.seconds > 0:
@@ -166,8 +167,10 @@ def recorded(path):
     try:
         with open(path, encoding="utf-8") as file:
             result = json.load(file)
-    except (OSError, ValueError) as error:
-        raise BadUsage(f"--from {path}: {error}") from error
+    except OSError as error:
+        raise BadUsage(f"--from {path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise BadUsage(f"--from {path}: is no JSON: {error}; a result is what --json writes") from error
     schema = result.get("schema") if isinstance(result, dict) else None
     if schema != documents.compare.SCHEMA:
         raise BadUsage(f"--from {path}: schema {schema!r}, not {documents.compare.SCHEMA}")
@@ -196,9 +199,10 @@ def main(arguments):
         if options.list:
             print(listing(chosen))
             return 0
+        results = [recorded(path) for path in options.recorded or []]
         check_writable(options)
-        if options.recorded:
-            return close(options, documents.merged([recorded(path) for path in options.recorded]))
+        if results:
+            return close(options, documents.merged(results))
         asked = catalogue.questions_of(chosen, options.quick, options.peers)
         if options.quick and catalogue.commands_of(asked, options.bin) * QUICK_LEAST_ROUNDS * QUICK_COMMAND_SECONDS > options.seconds:
             asked = catalogue.narrowed(chosen, asked)

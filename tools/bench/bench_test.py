@@ -333,8 +333,8 @@ class Command(unittest.TestCase):
         self.assertIn("Allocating", errors)
 
     def test_refuses_bad_usage_in_one_line_with_the_nearest_name_and_opens_nothing(self):
-        cases = [(["--repot", "out"], "did you mean --report"), (["--only", "E055"], "did you mean E05"), (["--rounds", "0"], "1 to 1000"),
-                 (["--rounds", "x"], "invalid int value"), (["--from", "x", "--quick"], "--from runs nothing"), (["--seconds", "-1"], "more than 0"),
+        cases = [(["--repot", "out"], "did you mean --report"), (["E01"], "did you mean --only E01?"), (["--only", "E055"], "did you mean E05"), (["--rounds", "0"], "1 to 1000"),
+                 (["--rounds", "x"], "invalid int value"), (["--from", "x", "--quick"], "--from runs nothing"), (["--from", self.inside("none.json")], "cannot be read: No such file"), (["--from", __file__], "is no JSON"), (["--seconds", "-1"], "more than 0"),
                  (["--only", "alloc", "--json", self.inside("no/such/r.json")], "cannot be written"),
                  (["--only", "alloc", "--json", self.path], "cannot be written"),
                  (["--only", "alloc", "--report", self.inside("benchmarks/allocate_pair")], "cannot be written")]

@@ -11,6 +11,7 @@
 #include "tools/perf/run.h"
 #include "tools/perf/size_text.h"
 #include "tools/perf/system_calls.h"
+#include "tools/version.h"
 
 namespace sluice::tools {
 namespace {
@@ -130,9 +131,12 @@ class Client {
   Status greet() {
     uint64_t token = 0;
     fill_random(std::as_writable_bytes(std::span(&token, 1)));
-    Json hello{{"do", "hello"}, {"test", perf_.test->name}, {"qps", perf_.qps}, {"token", token}};
+    Json hello{{"do", "hello"}, {"test", perf_.test->name}, {"qps", perf_.qps}, {"token", token}, {"protocol", kPerfProtocol}, {"version", kVersion}};
     if (perf_.under_load) hello["flow"] = 1u;
     SLUICE_TRY(Json answer, ask(control_, hello));
+    if (answer.contains("version")) {
+      SLUICE_TRY(out_.server_version, text_field(answer, "version"));
+    }
     SLUICE_TRY(uint64_t agreed, number_field(answer, "qps"));
     if (agreed != perf_.qps) return Status(Code::kUnsupported, Scope::kEndpoint, "perf/client", "the server does not take --qps; run the same version on both sides");
     if (perf_.under_load && !answer.contains("flow")) {

@@ -146,6 +146,14 @@ void check_verification(PerfOptions& o) {
   o.checksum = o.verify_by == "crc32c";
 }
 
+// worker3:18515, 10.0.0.1:18515, [fd00::1]:18515, which would be taken for a name, or for nothing.
+bool has_port(const PerfOptions& o) {
+  size_t colon = o.host.rfind(':');
+  if (o.transport == "l2" || o.transport == "kmod" || colon == std::string::npos || colon == 0 || o.host.find('/') != std::string::npos || o.host.starts_with("shm:")) return false;
+  bool digits = colon + 1 < o.host.size() && o.host.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+  return digits && (o.host[colon - 1] == ']' || o.host.find(':') == colon);
+}
+
 // What single flags cannot see.
 void check_combination(PerfOptions& o) {
   check_verification(o);
@@ -162,6 +170,13 @@ void check_combination(PerfOptions& o) {
   if (o.consume && o.test->verb != Verb::kExchange) refuse("--consume", std::string(o.test->name), "fetches nothing", "sluice perf exchange_bw --self --into --consume");
   if (o.transport == "l2" || o.transport == "kmod") check_interface(o);
   if (o.interval && !o.seconds) refuse("--interval", fmt::format("{:g}", *o.interval), "is of a run by --duration", "sluice perf send_bw --self -D 10 --interval 1");
+  if (has_port(o)) {
+    size_t colon = o.host.rfind(':');
+    const std::string scheme = o.transport == "udp" ? "l2://udp/" : o.transport == "tcp" || o.transport == "rdma" ? o.transport + "://" : "sluice://";
+    std::string host = o.host.substr(0, colon);
+    if (host.front() == '[') host = host.substr(1, host.size() - 2);
+    refuse("HOST", o.host, "has a port, which goes beside it or into a whole address", host + " --port " + o.host.substr(colon + 1) + ", or " + scheme + o.host);
+  }
   if (!o.self) {
     Result<Address> address = Address::parse(meeting_address(o));
     std::string flag = o.host.empty() ? "--bind" : "HOST";

@@ -14,7 +14,7 @@
 namespace sluice::tools {
 
 [[noreturn]] inline void refuse(const std::string& flag, const std::string& value, const std::string& why, const std::string& example) {
-  throw CLI::ValidationError(flag, "'" + value + "' " + why + "; example: " + example);
+  throw CLI::ValidationError(flag, (value.empty() ? "" : "'" + value + "' ") + why + "; example: " + example);
 }
 
 // Of a word that is none of `known` (which are parted by blanks): names the nearest.

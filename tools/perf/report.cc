@@ -14,6 +14,7 @@ Json environment(const PerfOptions& options, const Surroundings& surroundings, c
   const Machine& machine = surroundings.machine;
   Json out;
   out["version"] = kVersion;
+  out["server_version"] = run.server_version.empty() ? Json() : Json(run.server_version);
   out["host"] = machine.host;
   out["kernel"] = machine.kernel;
   out["architecture"] = machine.architecture;

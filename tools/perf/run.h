@@ -14,6 +14,11 @@
 
 namespace sluice::tools {
 
+// Of the talk between a client and its server, as each says in its first word; before there was one nobody said it.
+// It goes up when a server could take a client's wish for another: what is new and unknown to it it refuses in any case.
+// A server follows clients of its own and of all older ones.
+inline constexpr uint64_t kPerfProtocol = 1;
+
 // A part of a run by duration (--interval). Seconds count while the clock runs.
 struct Interval {
   double from_seconds = 0, to_seconds = 0;
@@ -81,6 +86,7 @@ struct ClientRun {
   std::vector<Measurement> measurements;
   std::vector<std::string> warnings;
   EndpointInfo link;
+  std::string server_version;  // empty where the server did not say it
   bool corrupt = false;  // the last measurement's payload was damaged: no figures of it
 };
 

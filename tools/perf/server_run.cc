@@ -6,6 +6,7 @@
 #include "tools/perf/flow.h"
 #include "tools/perf/run.h"
 #include "tools/perf/system_calls.h"
+#include "tools/version.h"
 
 namespace sluice::tools {
 namespace {
@@ -15,6 +16,8 @@ constexpr const char* kOrigin = "perf/server";
 constexpr Duration kQuietClientLimit = std::chrono::minutes(5);
 // A connection of the same client says so at once.
 constexpr Duration kJoinLimit = std::chrono::seconds(5);
+// Of a peer's version as it is told to people.
+constexpr size_t kLongestVersion = 40;
 
 Result<uint64_t> bounded(const Json& message, const char* name, uint64_t most) {
   SLUICE_TRY(uint64_t value, number_field(message, name));
@@ -108,12 +111,24 @@ class Server {
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "unknown request '" + what + "'; run the same version on both sides");
   }
 
+  // A client that is older, or says nothing, is followed.
+  static Status check_protocol(const Json& request) {
+    if (!request.contains("protocol")) return Status();
+    SLUICE_TRY(uint64_t protocol, number_field(request, "protocol"));
+    if (protocol <= kPerfProtocol) return Status();
+    SLUICE_TRY(std::string version, text_field(request, "version"));
+    return Status(Code::kUnsupported, Scope::kEndpoint, kOrigin,
+                  "the client is sluice " + version.substr(0, kLongestVersion) + " and talks protocol " + std::to_string(protocol) + ", this side is sluice " +
+                      kVersion + " and knows " + std::to_string(kPerfProtocol) + "; run the same version on both sides");
+  }
+
   Result<Json> hello(const Json& request) {
+    SLUICE_RETURN_IF_ERROR(check_protocol(request));
     SLUICE_TRY(std::string test, text_field(request, "test"));
     SLUICE_TRY(uint64_t qps, bounded(request, "qps", kMostQps));
     SLUICE_RETURN_IF_ERROR(number_field(request, "token"));
     if (qps == 0 || stripes_.size() > 1) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a run without connections, or two runs in one");
-    Json answer{{"qps", qps}};
+    Json answer{{"qps", qps}, {"protocol", kPerfProtocol}, {"version", kVersion}};
     if (request.contains("flow")) answer["flow"] = 1u;
     if (test == options_.perf->test->name) return answer;
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
