@@ -110,10 +110,13 @@ class Perftest(command.CommandTest):
         done = self.run_command("perf", "send_lat", "tcp://127.0.0.1:1", "--bind", "127.0.0.1", expect=1)
         self.assertEqual(done.stderr.splitlines()[0], "sluice perf: --bind has no effect: it is where a server listens")
         # Nothing listens there: refused before anything is opened.
-        for flags in (("--pin", "off"), ("--bind", "127.0.0.1")):
+        for flags in (("--pin", "off"), ("--bind", "127.0.0.1"), ("--port", "7")):
             done = self.run_command("perf", "send_lat", "tcp://127.0.0.1:1", *flags, "--strict", expect=2)
             self.assertIn(flags[0], done.stderr)
         self.run_command("perf", "send_bw", "--self", "--transport", "shm", "-n", "20", "-t", "16", "--pin", "off", "--strict")
+        for flags in (("--port", "7"), ("--bind", "127.0.0.1")):
+            done = self.run_command("perf", "send_lat", "--self", "--transport", "tcp", "-n", "5", *flags)
+            self.assertIn(f"sluice perf: {flags[0]} has no effect: the two ends of --self meet", done.stderr)
 
 
 class Formats(command.CommandTest):

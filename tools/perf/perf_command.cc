@@ -149,9 +149,23 @@ void check_verification(PerfOptions& o) {
 // worker3:18515, 10.0.0.1:18515, [fd00::1]:18515, which would be taken for a name, or for nothing.
 bool has_port(const PerfOptions& o) {
   size_t colon = o.host.rfind(':');
-  if (o.transport == "l2" || o.transport == "kmod" || colon == std::string::npos || colon == 0 || o.host.find('/') != std::string::npos || o.host.starts_with("shm:")) return false;
+  if (o.transport == "l2" || o.transport == "kmod" || colon == std::string::npos || colon == 0 || is_whole_address(o.host)) return false;
   bool digits = colon + 1 < o.host.size() && o.host.find_first_not_of("0123456789", colon + 1) == std::string::npos;
   return digits && (o.host[colon - 1] == ']' || o.host.find(':') == colon);
+}
+
+// As --transport names the path of an address.
+std::string transport_of(const Address& address) {
+  switch (address.scheme) {
+    case Scheme::kSluice: return "auto";
+    case Scheme::kL2: return address.is_udp() ? "udp" : "l2";
+    case Scheme::kShm:
+    case Scheme::kTcp:
+    case Scheme::kLoopback:
+    case Scheme::kRdma:
+    case Scheme::kKmod: break;
+  }
+  return std::string(to_string(address.scheme));
 }
 
 // What single flags cannot see.
@@ -180,6 +194,8 @@ void check_combination(PerfOptions& o) {
   if (!o.self) {
     Result<Address> address = Address::parse(meeting_address(o));
     std::string flag = o.host.empty() ? "--bind" : "HOST";
+    bool another = address.ok() && is_whole_address(o.host) && o.transport != "auto" && o.transport != transport_of(*address);
+    if (another) refuse("--transport", o.transport, "is another path than that of " + o.host, "sluice perf " + std::string(o.test->name) + " " + o.host);
     if (!address.ok()) refuse(flag, o.host.empty() ? o.bind : o.host, std::string("gives no address: ") + std::string(address.status().detail()), "sluice perf send_lat sluice://127.0.0.1:18515");
   }
   if (o.test->verb == Verb::kAtomic) {

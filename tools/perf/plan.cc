@@ -51,6 +51,8 @@ uint64_t memory_needed(const Load& load) {
   return buffers * load.size_bytes * load.qps * (load.bidirectional ? 2 : 1);
 }
 
+bool is_whole_address(std::string_view host) { return host.find("://") != std::string_view::npos || host.starts_with("shm:"); }
+
 std::string_view to_string(Format format) {
   switch (format) {
     case Format::kText: return "text";

@@ -104,6 +104,9 @@ inline constexpr uint32_t kMostQps = 64;
 
 inline constexpr std::string_view kAnyAddress = "0.0.0.0";
 
+// Of HOST: one with a scheme, tcp://10.0.0.1:7000 or shm:name, which says path and port.
+bool is_whole_address(std::string_view host);
+
 // What stdout has.
 enum class Format : uint8_t { kText, kPerftest, kJson, kNdjson, kCsv, kOpenMetrics };
 inline constexpr std::array<Format, 6> kFormats = {Format::kText, Format::kPerftest, Format::kJson, Format::kNdjson, Format::kCsv, Format::kOpenMetrics};

@@ -249,6 +249,10 @@ void note_idle_flags(const CLI::App& perf, PerfOptions& o) {
   if (given("--pin") && !o.self) o.unhonoured.push_back({"--pin", "only the processes of --self are pinned"});
   if (given("--tx-depth") && o.test->latency && !o.under_load) o.unhonoured.push_back({"--tx-depth", "a latency test has one message under way"});
   if (given("--bind") && !o.host.empty()) o.unhonoured.push_back({"--bind", "it is where a server listens"});
+  bool chosen = o.transport == "l2" || o.transport == "kmod" || o.transport == "rdma";
+  if (given("--bind") && o.self && !chosen) o.unhonoured.push_back({"--bind", "the two ends of --self meet within this machine"});
+  if (given("--port") && o.self) o.unhonoured.push_back({"--port", "the two ends of --self meet where nobody else does"});
+  if (given("--port") && is_whole_address(o.host)) o.unhonoured.push_back({"--port", "the address has one"});
 }
 
 // The flag is refused where it can be known to fail; what keeps the other end from it is known in the run only.

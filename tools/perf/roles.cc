@@ -60,7 +60,7 @@ std::string listen_address(const PerfOptions& options) {
 // Where a client connects to: HOST is a host, or a whole address.
 std::string connect_address(const PerfOptions& options) {
   const std::string& host = options.host;
-  if (host.find("://") != std::string::npos || host.starts_with("shm:")) return host;
+  if (is_whole_address(host)) return host;
   PerfOptions there = options;
   there.bind = host;
   return listen_address(there);
