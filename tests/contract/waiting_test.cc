@@ -175,9 +175,10 @@ TEST_CASE("a sleeper costs no processor time while nothing happens", "[contract]
   REQUIRE(endpoint.ok());
   (void)near->wait(in(20ms));
   Duration before = process_cpu_time();
-  Instant end = in(200ms);
+  // Falling asleep and waking up take their time in an emulated kernel that looks for its own defects: 170 ms of 200 were seen.
+  Instant end = in(1s);
   while (now() < end) (void)near->wait(end);
-  CHECK(process_cpu_time() - before < 100ms);
+  CHECK(process_cpu_time() - before < 500ms);
   REQUIRE(endpoint->send_and_wait(1, tensor(*near, 100, 1), soon()).ok());
   REQUIRE(endpoint->receive_and_wait({.tag = 2}, room(*near, 100), soon()).ok());
   (void)endpoint->close(soon());
