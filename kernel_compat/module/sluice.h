@@ -240,6 +240,7 @@ struct sluice_sock {
 	/* Written without the lock, too: a frame more or less that is copied does no harm. */
 	bool lending;	    /* pages were sent as they are, last time */
 	bool trying;	    /* one is under way that will tell */
+	bool stuck;	    /* some were kept for too long, and none has come back since: nobody waits for more */
 	u32 frames_to_copy; /* before it is tried again */
 	struct sluice_ring *ring;
 	u32 ring_mask, ring_head; /* the ring's own are in the process's hands */

@@ -40,6 +40,8 @@ static void returned(struct sk_buff *skb, struct ubuf_info *ubuf, bool as_it_was
 	struct sluice_loan *loan = container_of(ubuf, struct sluice_loan, ubuf);
 	struct sluice_sock *ss = loan->owner;
 
+	if (READ_ONCE(ss->stuck))
+		WRITE_ONCE(ss->stuck, false);
 	if (as_it_was) {
 		/* Or it was dropped, or copied by somebody who does not tell: the next one that is copied says so. */
 		if (READ_ONCE(ss->trying)) {

@@ -84,7 +84,8 @@ static struct sluice_pins *new_pins(unsigned long count)
 		return NULL;
 	}
 	refcount_set(&pins->references, 1);
-	pins->may_lend = mm_account_pinned_pages(&pins->user, count << PAGE_SHIFT) == 0;
+	/* Which adds two for the ends of a range that is none of pages. */
+	pins->may_lend = mm_account_pinned_pages(&pins->user, count > 2 ? (count - 2) << PAGE_SHIFT : 1) == 0;
 	pins->counted = count;
 	pins->mm = current->mm;
 	mmgrab(pins->mm);

@@ -67,7 +67,7 @@ static void finish(struct sluice_sock *ss, struct sluice_span *span)
 static void end_span(struct sluice_sock *ss, struct sluice_span *span, u32 status)
 {
 	span->status = status;
-	if (!sluice_loan_is_out(span->loan)) {
+	if (!sluice_loan_is_out(span->loan) || READ_ONCE(ss->stuck)) {
 		finish(ss, span);
 		return;
 	}
@@ -95,6 +95,7 @@ void sluice_spans_reap(struct sluice_sock *ss)
 		}
 		/* A device that keeps its frames is no place for pages. */
 		if (sluice_loan_is_out(span->loan)) {
+			WRITE_ONCE(ss->stuck, true);
 			WRITE_ONCE(ss->lending, false);
 			WRITE_ONCE(ss->frames_to_copy, SLUICE_FRAMES_COPIED);
 		}
@@ -384,8 +385,11 @@ static int cancel(struct sluice_sock *ss, u64 user_data)
 		if (!span->kind || span->user_data != user_data)
 			continue;
 		loan = sluice_loan_await(span);
-		if (span->over) /* as if it had been told: it is when this returns */
+		if (span->over) { /* as if it had been told: it is when this returns */
+			if (!loan)
+				finish(ss, span);
 			break;
+		}
 		ss->now = ktime_get_ns();
 		slp_cancel(peer->session, (unsigned long)span);
 		sluice_span_ended(ss, span, SLP_CANCELLED);

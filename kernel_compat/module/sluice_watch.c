@@ -21,7 +21,6 @@
 
 /* A page that is not found may be on its way back; a map that goes on changing is not waited for. */
 #define SLUICE_LOOKS 8
-#define SLUICE_FIRST_PAUSE_MS 1
 
 static bool may_lose_pages(enum mmu_notifier_event event)
 {
@@ -192,9 +191,9 @@ void sluice_region_settle(struct sluice_region *region)
 		spin_unlock_bh(&ss->lock);
 		sluice_frames_send(&out);
 		rcu_read_unlock();
-		/* Whoever walks through the map, as when memory is short, changes it again and again: each time it is given longer. */
+		/* Whoever walks through the map, as when memory is short, changes it again and again. */
 		if (!decided)
-			schedule_timeout_uninterruptible(msecs_to_jiffies(SLUICE_FIRST_PAUSE_MS << (looks - 1)));
+			schedule_timeout_uninterruptible(1);
 	}
 	if (region->state == SLUICE_REGION_GONE && region->pages)
 		sluice_region_release(region);

@@ -86,6 +86,28 @@ TEST_CASE("sluice:// goes by TCP where one end does not wish Ethernet", "[l2]") 
   }
 }
 
+TEST_CASE("sluice:// over Ethernet keeps to what is required, and whom it does not take is not called", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Addresses addresses;
+  Scene scene(chosen(true, true));
+  auto connected = scene.two.near->connect(scene.two.address, {.require = {.max_copies = 2}, .timeout = std::chrono::seconds(10)});
+  INFO(connected.status().to_string());
+  REQUIRE(connected.ok());
+  CHECK(connected->info().path.path == Path::kTcp);
+  Endpoint accepted;
+  REQUIRE(scene.two.until([&] {
+    auto next = scene.two.listener.try_accept();
+    if (next.ok()) accepted = std::move(*next);
+    return static_cast<bool>(accepted);
+  }));
+  CHECK(accepted.info().path.path == Path::kTcp);
+  scene.two.pass(std::chrono::milliseconds(100));
+  CHECK(scene.two.listener.try_accept().code() == Code::kTryAgain);
+  CHECK(connected->close(soon()).ok());
+  scene.two.say_goodbye();
+}
+
 TEST_CASE("sluice:// goes by TCP to who is no neighbour, and says so", "[l2]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
@@ -133,7 +155,7 @@ TEST_CASE("sluice:// goes by TCP where frames are not answered as they should be
   std::string reason = sealed.info().reason;
   INFO(reason);
   CHECK(sealed.info().path.path == Path::kTcp);
-  CHECK(reason.find("not l2: kTimedOut: no connection to l2://left/02:00:00:00:00:0b:") != std::string::npos);
+  CHECK(reason.find("not l2: kAccessDenied: the peer has no secret") != std::string::npos);
   CHECK(sealed.close(soon()).ok());
   scene.two.say_goodbye();
 }

@@ -237,57 +237,67 @@ TEST_CASE("who is told that memory is gone may write to what is left of it: noth
   queue.check_good();
 }
 
+// Registers memory as a user without privileges, pushes some of it, and says whether frames had its pages: 1 or 2, 0 if something failed.
+char push_as_nobody(const Queue& queue, Fd socket, int handles) {
+  constexpr size_t kEach = 80 << 10;  // of a limit of 128 KiB
+  int fd = socket.value();
+  rlimit limit{.rlim_cur = 128 << 10, .rlim_max = 128 << 10};
+  if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgroups(0, nullptr) != 0 || ::setresuid(65534, 65534, 0) != 0) return 0;
+  auto lent = [&] {
+    if (::seteuid(0) != 0) ::_exit(1);
+    uint64_t bytes = counter(queue.wire.a.space, "bytes_lent");
+    if (::seteuid(65534) != 0) ::_exit(1);
+    return bytes;
+  };
+  static Pages pages(kEach);  // until the process ends
+  static Ring ring(fd, 64);
+  uint32_t region = 0, handle = 0;
+  if (connect_to(fd, seen_from(queue.wire.a, queue.wire.b, 7000)) != 0 || send_on(fd, "two") != 3) return 0;
+  if (::read(handles, &handle, sizeof(handle)) != sizeof(handle) || register_memory(fd, pages.data(), kEach, region) != 0) return 0;
+  uint64_t before = lent();
+  sluice_transfer push{};
+  push.kind = SLUICE_PUSH;
+  push.region = region;
+  push.length = kBytes;
+  push.handle = handle;
+  if (transfer(fd, push) != 0) return 0;
+  auto end = ring.wait();
+  if (!end || end->status != SLP_OK) return 0;
+  static Fd kept(std::move(socket));  // and with it the region
+  return lent() > before ? 1 : 2;
+}
+
 // Frames may outlive whoever had their pages, and another process would have a limit of its own.
 TEST_CASE("what a user has lent counts as his, and beyond his limit frames are copied") {
-  constexpr size_t kHalf = 60 << 10;  // and two pages more for each: what MSG_ZEROCOPY counts
   Queue queue;
   queue.hold("delay 0us");
-  int told[2];
-  REQUIRE(::pipe(told) == 0);
-  pid_t child = ::fork();
-  if (child == 0) {
-    Fd sockets[2];
-    for (Fd& fd : sockets) fd = open_socket(queue.wire.a.space);
-    rlimit limit{.rlim_cur = 128 << 10, .rlim_max = 128 << 10};
-    if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgroups(0, nullptr) != 0 || ::setresuid(65534, 65534, 0) != 0) ::_exit(1);
-    auto lent = [&] {
-      if (::seteuid(0) != 0) ::_exit(9);
-      uint64_t bytes = queue.count("bytes_lent");
-      if (::seteuid(65534) != 0) ::_exit(9);
-      return bytes;
-    };
-    Pages pages[2]{Pages(kHalf), Pages(kHalf)};
-    for (int i = 0; i < 2; ++i) {
-      int fd = sockets[i].value();
-      Ring ring(fd, 64);
-      uint32_t region = 0, handle = 0;
-      if (connect_to(fd, seen_from(queue.wire.a, queue.wire.b, 7000)) != 0 || send_on(fd, "two") != 3) ::_exit(2);
-      if (::read(told[0], &handle, sizeof(handle)) != sizeof(handle)) ::_exit(3);
-      if (register_memory(fd, pages[i].data(), kHalf, region) != 0) ::_exit(4);
-      uint64_t before = lent();
-      sluice_transfer push{};
-      push.kind = SLUICE_PUSH;
-      push.region = region;
-      push.length = kBytes;
-      push.handle = handle;
-      if (transfer(fd, push) != 0) ::_exit(5);
-      auto end = ring.wait();
-      if (!end || end->status != SLP_OK) ::_exit(6);
-      if ((lent() > before) != (i == 0)) ::_exit(7 + i);
-    }
-    ::_exit(0);
-  }
+  int handles[2], says[2], stay[2];
+  REQUIRE((::pipe(handles) == 0 && ::pipe(says) == 0 && ::pipe(stay) == 0));
+  pid_t children[2];
   for (int i = 0; i < 2; ++i) {
+    children[i] = ::fork();
+    if (children[i] == 0) {
+      ::close(stay[1]);
+      char word = push_as_nobody(queue, open_socket(queue.wire.a.space), handles[0]);
+      if (::write(says[1], &word, 1) != 1) ::_exit(1);
+      ::_exit(::read(stay[0], &word, 1) == 0 ? 0 : 1);
+    }
     Received got = receive(queue.reader.value());
     REQUIRE(got.text == "two");
     uint32_t handle = 0;
     REQUIRE(open_handle(queue.reader.value(), got.from, queue.reader_region, 0, kBytes, SLUICE_MAY_WRITE, handle) == 0);
-    REQUIRE(::write(told[1], &handle, sizeof(handle)) == sizeof(handle));
+    REQUIRE(::write(handles[1], &handle, sizeof(handle)) == sizeof(handle));
+    char word = 0;
+    REQUIRE(::read(says[0], &word, 1) == 1);
+    CHECK(word == i + 1);
   }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  CHECK(WEXITSTATUS(status) == 0);
-  for (int fd : told) ::close(fd);
+  ::close(stay[1]);
+  for (pid_t child : children) {
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+  for (int fd : {handles[0], handles[1], says[0], says[1], stay[0]}) ::close(fd);
 }
 
 TEST_CASE("a process that forks while a queue has its frames goes on with its own pages, and its child has others") {

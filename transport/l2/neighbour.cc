@@ -14,7 +14,7 @@
 #include <optional>
 
 #include <sluice/l2/frames.h>
-#include <sluice/l2/interfaces.h>
+#include <sluice/l2/socket.h>
 
 namespace sluice::l2 {
 namespace {
@@ -61,18 +61,17 @@ Result<std::string> interface_of_connection(int fd) {
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) return none("this machine's addresses could not be read", errno);
   std::string name;
+  bool loopback = false;
   for (const ifaddrs* each = all; each != nullptr && name.empty(); each = each->ifa_next) {
     std::optional<in_addr> address = ipv4_in(each->ifa_addr);
-    if (address && address->s_addr == local->s_addr) name = each->ifa_name;
+    if (!address || address->s_addr != local->s_addr) continue;
+    name = each->ifa_name;
+    loopback = (each->ifa_flags & IFF_LOOPBACK) != 0;
   }
   ::freeifaddrs(all);
   if (name.empty()) return none("no interface has the address " + text_of(*local));
-  for (const Interface& interface : survey_interfaces()) {
-    if (interface.name != name.substr(0, name.find(':'))) continue;  // eth0:1 is another address of eth0
-    if (!interface.obstacle.empty()) return none(interface.name + ": " + interface.obstacle);
-    return interface.name;
-  }
-  return none(name + " is no Ethernet");
+  if (loopback) return none(name + " reaches this machine only");
+  return name.substr(0, name.find(':'));  // eth0:1 is another address of eth0
 }
 
 Result<Neighbour> neighbour_of_connection(int fd) {
@@ -84,7 +83,10 @@ Result<Neighbour> neighbour_of_connection(int fd) {
   std::memcpy(&request.arp_pa, &wanted, sizeof(wanted));
   interface.copy(request.arp_dev, sizeof(request.arp_dev) - 1);
   std::string whom = text_of(*peer) + " is no neighbour on " + interface;
-  if (::ioctl(fd, SIOCGARP, &request) != 0) return none(whom + ": it is reached by a router, or is this machine", errno);
+  Fd asking(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));  // sockets of IPv6 do not answer this
+  if (::ioctl(asking.value(), SIOCGARP, &request) != 0) {
+    return none(whom + (errno == ENXIO ? ": it is reached by a router, or is this machine" : ": the kernel does not say"), errno);
+  }
   if ((request.arp_flags & ATF_COM) == 0 || request.arp_ha.sa_family != ARPHRD_ETHER) return none(whom + ": its MAC address is not known");
   PeerAddress mac{.bytes = {}, .size = 6};
   std::copy_n(reinterpret_cast<const uint8_t*>(request.arp_ha.sa_data), mac.size, mac.bytes.begin());

@@ -9,8 +9,8 @@
 
 namespace sluice::l2 {
 
-// The Ethernet interface that has the local address of a connected socket. Errors: kUnsupported: none has,
-// or it is no Ethernet.
+// The interface that has the local address of a connected socket. Errors: kUnsupported: none has, or it is
+// the loopback device.
 Result<std::string> interface_of_connection(int fd);
 
 // An end of a connection as the other one's Ethernet sees it.

@@ -136,6 +136,7 @@ Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, con
                   "nobody answers at " + address.to_string() + "; listen there first, on an interface of the same network");
   }
   if (!over()) waited = context_.wait_until(over, deadline);
+  if (connection->state() == State::kConnecting) SLUICE_RETURN_IF_ERROR(connection->hint());
   if (connection->state() == State::kReady && !connection->failed()) return connection;
   if (connection->failed()) return connection->failure();
   return Status(waited.code(), Scope::kOperation, kOrigin, "no connection to " + address.to_string() + " before the deadline");
@@ -180,10 +181,19 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked, 
 }
 
 Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address, const ListenOptions& options) {
-  return listen(address, options, proto::session_options(options));
+  SLUICE_TRY(std::unique_ptr<L2Listener> listener, open_listener(address, options, proto::session_options(options)));
+  if (std::string name = name_to_be_found_by(options); !name.empty() && !address.is_udp()) {
+    SLUICE_TRY(listener->findable_, Findable::open(context_, address.host, listener->port_->number(), name));
+  }
+  return std::unique_ptr<ListenerCore>(std::move(listener));
 }
 
 Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session) {
+  SLUICE_TRY(std::unique_ptr<L2Listener> listener, open_listener(address, options, session));
+  return std::unique_ptr<ListenerCore>(std::move(listener));
+}
+
+Result<std::unique_ptr<L2Listener>> L2Provider::open_listener(const Address& address, const ListenOptions& options, const proto::SessionOptions& session) {
   SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
   PeerAddress meant;
   if (!address.is_udp() && !address.name.empty()) {
@@ -201,10 +211,7 @@ Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
   }
   auto listener = std::make_unique<L2Listener>(*this, *port, options.require, session, std::move(secret));
   SLUICE_RETURN_IF_ERROR(listener->begin(address.is_udp() ? std::string() : address.host));
-  if (std::string name = name_to_be_found_by(options); !name.empty() && !address.is_udp()) {
-    SLUICE_TRY(listener->findable_, Findable::open(context_, address.host, port->number(), name));
-  }
-  return std::unique_ptr<ListenerCore>(std::move(listener));
+  return listener;
 }
 
 L2Provider::Met L2Provider::about(const Connection& connection, const std::string& why) {

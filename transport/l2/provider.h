@@ -34,6 +34,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
   // For somebody who has chosen this backend: `session` says why.
   Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options, const proto::SessionOptions& session);
+  // It is found by no name.
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session);
 
   size_t progress(Instant now) override;
@@ -55,6 +56,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   };
 
   Result<Port*> open_port(OpenedCarrier opened);
+  Result<std::unique_ptr<L2Listener>> open_listener(const Address& address, const ListenOptions& options, const proto::SessionOptions& session);
   Result<std::unique_ptr<Connection>> meet(const Address& address, const wire::Hello& ours, std::shared_ptr<const Secret> secret, Instant deadline);
   // What a connection that has greeted becomes.
   struct Met {

@@ -1,5 +1,7 @@
 #include <sluice/select/ethernet.h>
 
+#include <net/if.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
@@ -7,6 +9,7 @@
 
 #include <sluice/base/log.h>
 #include <sluice/l2/neighbour.h>
+#include <sluice/l2/traits.h>
 
 namespace sluice::select {
 namespace {
@@ -14,6 +17,12 @@ namespace {
 constexpr const char* kOrigin = "select/ethernet";
 // Who answered over TCP just now answers a neighbour's frame in less, or frames do not reach it.
 constexpr Duration kAnswerLimit = std::chrono::seconds(1);
+
+// What could not be opened is tried again, but not for each who comes.
+constexpr Duration kOpenInterval = std::chrono::seconds(1);
+
+// At the least: with a secret frames are copied more often, which is found out when they meet.
+PathProperties properties_of(Path path) { return path == Path::kModule ? l2::kmod_traits().properties : l2::l2_traits(path).properties; }
 
 Status unusable(std::string why) { return Status(Code::kUnsupported, Scope::kOperation, kOrigin, std::move(why)); }
 
@@ -32,35 +41,50 @@ bool ethernet_wanted(bool option) {
 }
 
 Result<std::shared_ptr<EndpointCore>> connect_by_ethernet(Path path, const EthernetCarriers& carriers, int fd, const wire::Hello& peer,
-                                                          const ConnectOptions& options, const proto::SessionOptions& session) {
+                                                          Duration patience, const ConnectOptions& options, const proto::SessionOptions& session) {
   bool by_module = path == Path::kModule;
   uint16_t port = by_module ? peer.module_port : peer.packet_port;
   if (port == 0) return unusable(by_module ? "the peer has no kernel module there" : "the peer listens for no frames there");
+  // Before anybody is called: who is called accepts.
+  if (std::string lacking = unmet(options.require, properties_of(path)); !lacking.empty()) return unusable(lacking);
   SLUICE_TRY(l2::Neighbour neighbour, l2::neighbour_of_connection(fd));
-  SLUICE_TRY(Address address, Address::parse((by_module ? "kmod://" : "l2://") + neighbour.interface + "/" + neighbour.mac + ":" + std::to_string(port)));
+  Result<Address> address = Address::parse((by_module ? "kmod://" : "l2://") + neighbour.interface + "/" + neighbour.mac + ":" + std::to_string(port));
+  if (!address.ok()) return unusable(address.status().to_string());
   ConnectOptions soon = options;
-  soon.timeout = std::min(options.timeout / 2, kAnswerLimit);
+  soon.timeout = std::clamp<Duration>(patience, std::chrono::milliseconds(1), kAnswerLimit);
   soon.discover = false;
-  auto endpoint = by_module ? carriers.module.connect(address, soon, session) : carriers.packet.connect(address, soon, session);
+  auto endpoint = by_module ? carriers.module.connect(*address, soon, session) : carriers.packet.connect(*address, soon, session);
   if (!endpoint.ok()) return unusable(endpoint.status().to_string());
+  if ((*endpoint)->info().peer_incarnation != peer.incarnation) {
+    Status why = unusable("another process answers at " + address->to_string() + " than the one that TCP reaches");
+    (*endpoint)->abort(why);
+    return why;
+  }
   return endpoint;
 }
 
 EthernetListeners::OnInterface& EthernetListeners::on(const std::string& interface) {
+  unsigned index = ::if_nametoindex(interface.c_str());
   auto known = std::find_if(interfaces_.begin(), interfaces_.end(), [&](const OnInterface& o) { return o.name == interface; });
-  if (known != interfaces_.end()) return *known;
-  OnInterface made{.name = interface, .module = nullptr, .packet = nullptr};
+  if (known != interfaces_.end() && known->index != index) {
+    interfaces_.erase(known);
+    known = interfaces_.end();
+  }
+  if (known == interfaces_.end()) known = interfaces_.insert(known, {.name = interface, .index = index, .opened = {}, .module = nullptr, .packet = nullptr});
+  if ((known->module != nullptr && known->packet != nullptr) || now() < after(known->opened, kOpenInterval)) return *known;
+  known->opened = now();
   proto::SessionOptions session = proto::session_options(options_);
   session.why = "a neighbour, which chose it";
-  auto open = [&](const char* scheme, auto& provider, std::unique_ptr<ListenerCore>& out) {
+  auto open = [&](Path path, const char* scheme, auto& provider, std::unique_ptr<ListenerCore>& out) {
+    if (out != nullptr || !unmet(options_.require, properties_of(path)).empty()) return;
     Result<Address> address = Address::parse(scheme + interface + ":0");
     auto listener = address.ok() ? provider.listen(*address, options_, session) : Result<std::unique_ptr<ListenerCore>>(address.status());
     if (listener.ok()) out = std::move(listener).value();
     else log(LogLevel::kInfo, "not listening at " + (scheme + interface) + ": " + listener.status().to_string());
   };
-  open("kmod://", carriers_.module, made.module);
-  open("l2://", carriers_.packet, made.packet);
-  return interfaces_.emplace_back(std::move(made));
+  open(Path::kModule, "kmod://", carriers_.module, known->module);
+  open(Path::kPacket, "l2://", carriers_.packet, known->packet);
+  return *known;
 }
 
 void EthernetListeners::announce(int fd, wire::Hello& ours) {

@@ -23,9 +23,9 @@ struct EthernetCarriers {
 };
 
 // The client's side: an endpoint by the module (kModule) or raw frames (kPacket) with the peer of a TCP connection that
-// announced where it listens. Blocks: a second at most; progresses the context. Errors: kUnsupported, with the reason.
+// announced where it listens. Blocks: for `patience`, a second at most; progresses the context. Errors: kUnsupported, with the reason.
 Result<std::shared_ptr<EndpointCore>> connect_by_ethernet(Path path, const EthernetCarriers& carriers, int fd, const wire::Hello& peer,
-                                                          const ConnectOptions& options, const proto::SessionOptions& session);
+                                                          Duration patience, const ConnectOptions& options, const proto::SessionOptions& session);
 
 // The server's: listens on each interface by which somebody comes, from his greeting on until close. Thread: the context's.
 class EthernetListeners {
@@ -39,7 +39,9 @@ class EthernetListeners {
  private:
   struct OnInterface {
     std::string name;
-    std::unique_ptr<ListenerCore> module, packet;  // null: cannot be
+    unsigned index;  // another one: it was made anew, and nobody comes by the old one
+    Instant opened;
+    std::unique_ptr<ListenerCore> module, packet;  // null: could not be, then
   };
   OnInterface& on(const std::string& interface);
 

@@ -299,14 +299,15 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::try_ethernet(Attempt& atte
   if (!ethernet_wanted(attempt.options.ethernet)) return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "not wished");
   proto::SessionOptions session = attempt.session;
   session.why = "the peer is a neighbour, and the probe both ways worked; " + attempt.why_not;
-  auto endpoint = connect_by_ethernet(path, ethernet_, attempt.greeting.fd(), attempt.greeting.peer, attempt.options, session);
+  Duration patience = (attempt.deadline - context_.refresh_now()) / 2;  // the other half is for who comes next
+  auto endpoint = connect_by_ethernet(path, ethernet_, attempt.greeting.fd(), attempt.greeting.peer, patience, attempt.options, session);
   if (!endpoint.ok()) {
     attempt.note(name, std::string(endpoint.status().detail()));
     return endpoint;
   }
   fault_point("select.met");
-  // The TCP connection has done its part: either carrier finds out by itself that the peer is gone.
-  SLUICE_RETURN_IF_ERROR(tcp::choose(attempt.greeting, path));
+  // The TCP connection has done its part: the peer has met us already, and either carrier finds out by itself that it is gone.
+  (void)tcp::choose(attempt.greeting, path);
   announce(attempt.address, path, attempt.why_not);
   return endpoint;
 }
