@@ -93,7 +93,8 @@ std::string explain_order() {
   // The figures: docs/design.md, "Which carrier sluice:// takes".
   return "takes shm, rdma or tcp: the first that both ends prove to work; with SLUICE_ETHERNET=1 at both ends, between neighbours, kmod "
          "or l2 before tcp. Not by default, since no probe makes them a better single choice: either is faster than tcp at some sizes, "
-         "but neither at all, and l2 needs the far program awake to answer";
+         "but neither at all, and l2 needs the far program awake to answer; who knows what a connection is for can also ask for "
+         "l2://INTERFACE/MAC:PORT or l2://udp/HOST:PORT";
 }
 
 std::vector<PathReport> explain_paths() {
