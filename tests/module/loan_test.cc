@@ -40,6 +40,17 @@ bool becomes(const std::function<bool()>& true_now) {
 
 bool has(const uint8_t* data, size_t bytes, uint8_t value) { return std::find(data, data + bytes, value) != data + bytes; }
 
+// As much as all tests here register, from our region into the peer's handle.
+sluice_transfer push_of(uint32_t region, uint32_t handle, uint64_t user_data = 0) {
+  sluice_transfer push{};
+  push.kind = SLUICE_PUSH;
+  push.region = region;
+  push.length = kBytes;
+  push.handle = handle;
+  push.user_data = user_data;
+  return push;
+}
+
 void shell(const Namespace& space, const std::string& command) {
   int status = space.run([&] { return std::system(command.c_str()); });
   REQUIRE(status == 0);
@@ -162,11 +173,7 @@ TEST_CASE("a push is over when nothing of it is under way, also what was sent tw
   Listener listener(queue.wire.b);
   // What is not held back overtakes what is, which is then sent once more, and is acknowledged.
   queue.hold("delay 300ms reorder 50%");
-  sluice_transfer push{};
-  push.kind = SLUICE_PUSH;
-  push.region = queue.region;
-  push.length = kBytes;
-  push.handle = queue.reader_handle;
+  sluice_transfer push = push_of(queue.region, queue.reader_handle);
   REQUIRE(transfer(queue.owner.value(), push) == 0);
   auto end = queue.owner_ring.wait();
   REQUIRE(end);
@@ -185,12 +192,7 @@ TEST_CASE("who cancels a push may write to its memory when its completion is the
   Queue queue;
   Listener listener(queue.wire.b);
   queue.hold("delay 500ms");
-  sluice_transfer push{};
-  push.kind = SLUICE_PUSH;
-  push.region = queue.region;
-  push.length = kBytes;
-  push.handle = queue.reader_handle;
-  push.user_data = 5;
+  sluice_transfer push = push_of(queue.region, queue.reader_handle, 5);
   REQUIRE(transfer(queue.owner.value(), push) == 0);
   REQUIRE(becomes([&] { return queue.count("bytes_lent") > 0; }));
   REQUIRE(cancel(queue.owner.value(), 5) == 0);
@@ -255,11 +257,7 @@ char push_as_nobody(const Queue& queue, Fd socket, int handles) {
   if (connect_to(fd, seen_from(queue.wire.a, queue.wire.b, 7000)) != 0 || send_on(fd, "two") != 3) return 0;
   if (::read(handles, &handle, sizeof(handle)) != sizeof(handle) || register_memory(fd, pages.data(), kEach, region) != 0) return 0;
   uint64_t before = lent();
-  sluice_transfer push{};
-  push.kind = SLUICE_PUSH;
-  push.region = region;
-  push.length = kBytes;
-  push.handle = handle;
+  sluice_transfer push = push_of(region, handle);
   if (transfer(fd, push) != 0) return 0;
   auto end = ring.wait();
   if (!end || end->status != SLP_OK) return 0;
@@ -336,11 +334,7 @@ TEST_CASE("a socket that is closed, and a process that is killed, leave frames i
     std::memcpy(&handle, receive(fd.value()).text.data(), sizeof(handle));
     good = good && register_memory(fd.value(), pages.data(), kBytes, region) == 0;
     queue.hold("delay 500ms");
-    sluice_transfer push{};
-    push.kind = SLUICE_PUSH;
-    push.region = region;
-    push.length = kBytes;
-    push.handle = handle;
+    sluice_transfer push = push_of(region, handle);
     uint64_t before = queue.count("bytes_lent");
     good = good && transfer(fd.value(), push) == 0 && becomes([&] { return queue.count("bytes_lent") > before; });
     if (!good) ::_exit(1);

@@ -50,13 +50,10 @@ std::string text_of(in_addr address) {
   return ::inet_ntop(AF_INET, &address, text, sizeof(text));
 }
 
-int name_of_socket(int fd, sockaddr* address, socklen_t* length) { return ::getsockname(fd, address, length); }
-int name_of_peer(int fd, sockaddr* address, socklen_t* length) { return ::getpeername(fd, address, length); }
-
 }  // namespace
 
 Result<std::string> interface_of_connection(int fd) {
-  std::optional<in_addr> local = end_of(fd, name_of_socket);
+  std::optional<in_addr> local = end_of(fd, ::getsockname);
   if (!local) return none("the connection is by IPv6; name the listener by its IPv4 address");
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) return none("this machine's addresses could not be read", errno);
@@ -76,7 +73,7 @@ Result<std::string> interface_of_connection(int fd) {
 
 Result<Neighbour> neighbour_of_connection(int fd) {
   SLUICE_TRY(std::string interface, interface_of_connection(fd));
-  std::optional<in_addr> peer = end_of(fd, name_of_peer);
+  std::optional<in_addr> peer = end_of(fd, ::getpeername);
   if (!peer) return none("the connection has ended");
   arpreq request{};
   sockaddr_in wanted{.sin_family = AF_INET, .sin_port = 0, .sin_addr = *peer, .sin_zero = {}};

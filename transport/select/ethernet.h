@@ -1,5 +1,6 @@
 // sluice:// over plain Ethernet, where both ends wish it: the kernel module if both have it, else raw frames.
-// TCP has said where the peer is; the handshake of either proves both directions.
+// TCP has said where the peer is; the handshake of either proves both directions. Knows the two backends by
+// connect() and listen() alone: no link, no frame.
 #ifndef SLUICE_SELECT_ETHERNET_H_
 #define SLUICE_SELECT_ETHERNET_H_
 
