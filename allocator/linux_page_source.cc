@@ -12,6 +12,7 @@
 #include <sluice/allocator/page_source.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
+#include <sluice/base/map_over.h>
 
 #include "allocator/machine_memory.h"
 
@@ -124,9 +125,12 @@ class LinuxPageSource final : public PageSource {
   static Result<PageRun> commit_from(std::byte* base, size_t length, unsigned flags) {
     int fd = create_memfd(flags);
     if (fd < 0) return no_memory(errno, "no descriptor for an extent; raise `ulimit -n`, or `sysctl fs.file-max` if that is the limit");
-    Status status = fill(fd, base, length, flags);
+    Status status = place(fd, base, length);
+    if (status.ok()) {
+      status = fill(fd, base, length, flags);
+      if (!status.ok()) give_up(base, length);
+    }
     if (!status.ok()) {
-      give_up(base, length);
       ::close(fd);
       return status;
     }
@@ -134,15 +138,18 @@ class LinuxPageSource final : public PageSource {
     return PageRun{.base = base, .length = length, .fd = fd, .pages = kind};
   }
 
-  static Status fill(int fd, std::byte* base, size_t length, unsigned flags) {
+  static Status place(int fd, std::byte* base, size_t length) {
     std::string size = mebibytes(length);
     if (::ftruncate(fd, static_cast<off_t>(length)) != 0) return no_memory(errno, "an extent of " + size + " is refused; see `ulimit -f`");
     // MFD_HUGETLB without enough free pages fails here, not at creation: MAP_SHARED
     // takes the pages out of the pool.
-    void* address = ::mmap(base, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-    if (address == MAP_FAILED) {
-      return no_memory(errno, "an extent of " + size + " cannot be mapped; see `sysctl vm.max_map_count` and `ulimit -v`");
+    if (int error = map_over(base, length, PROT_READ | PROT_WRITE, fd); error != 0) {
+      return no_memory(error, "an extent of " + size + " cannot be mapped; see `sysctl vm.max_map_count` and `ulimit -v`");
     }
+    return Status();
+  }
+
+  static Status fill(int fd, std::byte* base, size_t length, unsigned flags) {
     if (::madvise(base, length, MADV_DONTFORK) != 0) return no_memory(errno, "an extent cannot be kept from children");
     // Advice only: without it the pages are small ones.
     if (flags == 0) static_cast<void>(::madvise(base, length, MADV_HUGEPAGE));
@@ -150,7 +157,7 @@ class LinuxPageSource final : public PageSource {
     // short, and a fault on every first touch. Through the mapping, as fallocate() does
     // not see its advice.
     if (int error = populate(fd, base, length); error != 0) {
-      return no_memory(error, "no memory for an extent of " + size + "; free some, or lower ArenaOptions::limit_bytes");
+      return no_memory(error, "no memory for an extent of " + mebibytes(length) + "; free some, or lower ArenaOptions::limit_bytes");
     }
     // After our own mapping: we write on, nobody else can map it writable, shrink it or
     // punch holes into it.

@@ -9,8 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <thread>
 
 #include <sluice/base/counters.h>
 
@@ -113,6 +115,30 @@ TEST_CASE("a refused extent names the limit and leaves nothing behind") {
   REQUIRE(again.ok());
   pages.decommit(*again);
   pages.unreserve(base, 4 * kMiB);
+}
+
+// An extent is tried with huge pages first. Whatever that leads to, what another thread
+// maps meanwhile must not come to lie in the reservation: the extent would replace it.
+TEST_CASE("other threads' memory never comes to lie in a reservation") {
+  constexpr size_t kExtent = 16 * kMiB, kOthers = 12 * kMiB;  // larger than the gaps above the reservation
+  PageSource& pages = system_page_source();
+  std::byte* base = std::move(pages.reserve(kExtent)).value();
+  std::atomic<bool> over{false};
+  std::atomic<int> inside{0}, maps{0};
+  std::thread mapping([&] {
+    while (!over.load(std::memory_order_relaxed)) {
+      void* mine = ::mmap(nullptr, kOthers, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      auto* at = static_cast<std::byte*>(mine);
+      inside += at + kOthers > base && at < base + kExtent;
+      ++maps;
+      ::munmap(mine, kOthers);
+    }
+  });
+  for (int round = 0; round < 100 || maps < 1000; ++round) pages.decommit(std::move(pages.commit(base, kExtent)).value());
+  over = true;
+  mapping.join();
+  CHECK(inside == 0);
+  pages.unreserve(base, kExtent);
 }
 
 TEST_CASE("more memory than the machine has is refused, not left to the OOM killer") {

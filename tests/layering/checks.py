@@ -60,6 +60,7 @@ DOORS = [
     ("packet sockets", r"\bAF_PACKET\b|#\s*include\s*<linux/if_packet\.h>", ["transport/l2/*", "tools/dump/*"] + _TESTS + _YARDSTICKS),
     ("memory mappings", r"(?<![\w.>])mmap\s*\(|\bmemfd_create\s*\(", [
         "allocator/linux_page_source.*",
+        "transport/base/map_over.cc",  # files over reserved addresses, for the two above and below
         "transport/shm/mapper.*", "transport/shm/ring.*",
         "transport/l2/ring.*",  # the kernel's packet ring
         "transport/l2/kmod_socket.cc",  # the module's completion ring

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <sluice/base/checked.h>
+#include <sluice/base/map_over.h>
 
 namespace sluice::shm {
 namespace {
@@ -20,8 +21,9 @@ constexpr const char* kOrigin = "shm/mapper";
 // A peer may not make us reserve more addresses than this: 2^46 of the 2^47 there are.
 constexpr uint64_t kLargestArena = uint64_t{1} << 46;
 constexpr uint64_t kExtentGranule = 2u << 20;
-// Against SIGBUS: the memory can neither shrink nor lose pages while it is mapped.
-constexpr int kNeededSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+// Against SIGBUS: the memory can neither shrink nor lose pages while it is mapped, nor
+// become one that refuses to be.
+constexpr int kNeededSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
 Status corrupt(const std::string& why) { return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, why); }
 Status no_memory(const std::string& why) { return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin, why, errno); }
@@ -34,6 +36,10 @@ Status check_memfd(int fd, uint64_t length) {
   struct stat info;
   if (::fstat(fd, &info) != 0 || info.st_size < 0 || static_cast<uint64_t>(info.st_size) < length) {
     return corrupt("the peer passed memory that is smaller than it says");
+  }
+  // Of hugetlb memory, the size of its pages (stat(2)): larger ones cannot lie anywhere.
+  if (info.st_blksize <= 0 || kExtentGranule % static_cast<uint64_t>(info.st_blksize) != 0) {
+    return corrupt("the peer passed memory whose pages are larger than an extent's unit of 2 MiB");
   }
   return Status();
 }
@@ -54,7 +60,7 @@ Result<std::unique_ptr<OwnRegion>> OwnRegion::create(uint64_t probe) {
   own->region_ = new (address) SharedRegion;
   own->region_->layout = kRegionLayout;
   own->region_->probe = probe;
-  if (::fcntl(own->fd_, F_ADD_SEALS, kNeededSeals | F_SEAL_SEAL) != 0) return no_memory("a control region cannot be sealed");
+  if (::fcntl(own->fd_, F_ADD_SEALS, kNeededSeals) != 0) return no_memory("a control region cannot be sealed");
   return own;
 }
 
@@ -108,8 +114,8 @@ Status PeerArena::add_extent(uint32_t id, uint64_t arena_offset, uint64_t length
   if (status.ok()) status = check_memfd(fd, length);
   if (status.ok()) status = reserve();
   if (status.ok()) {
-    void* address = ::mmap(base_ + arena_offset, length, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
-    if (address == MAP_FAILED) {
+    std::byte* address = base_ + arena_offset;
+    if (errno = map_over(address, length, PROT_READ, fd); errno != 0) {
       status = no_memory("extent of " + std::to_string(length >> 20) + " MiB cannot be mapped; see vm.max_map_count");
     } else {
       ::madvise(address, length, MADV_DONTFORK);
