@@ -2,10 +2,18 @@
 // reason. Over a cable between two namespaces; the kernel module's part is in tests/module.
 #include <catch2/catch.hpp>
 
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdio>
 #include <string>
+#include <tuple>
+
+#include <sluice/select/open.h>
 
 #include "tests/l2/two.h"
 #include "tests/l2/wire.h"
@@ -21,9 +29,17 @@ namespace {
 constexpr const char* kWish = "SLUICE_ETHERNET";
 
 struct Addresses {
-  Addresses() {
+  Addresses() { add(); }
+  void add() {
     REQUIRE(run("ip address add 10.9.0.1/24 dev left"));
     REQUIRE(far_node()->run_inside("ip address add 10.9.0.2/24 dev right"));
+  }
+  // The cable too, with the names and MAC addresses that it had: to the kernel they are other interfaces.
+  void make_anew() {
+    remove_cable("left");
+    REQUIRE(add_cable("left", 10, "right", 11));
+    REQUIRE(far_node()->take("right"));
+    add();
   }
   ~Addresses() {
     (void)run("ip address flush dev left");
@@ -168,6 +184,111 @@ TEST_CASE("a listener that is closed keeps no port on Ethernet", "[l2]") {
   scene.two.listener = Listener();
   scene.two.exchange_messages(64, Path::kPacket);
   CHECK(scene.two.near->connect(scene.two.address, {.timeout = std::chrono::seconds(2)}).code() == Code::kUnreachable);
+  scene.two.say_goodbye();
+}
+
+TEST_CASE("sluice:// listens anew on an interface that was made anew, and is found there", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Addresses addresses;
+  Scene scene(chosen(true, true));
+  REQUIRE(scene.two.client.info().path.path == Path::kPacket);
+  scene.two.say_goodbye();
+  addresses.make_anew();
+  std::tie(scene.two.client, scene.two.server) = scene.two.connect_again();
+  INFO(scene.two.client.info().reason);
+  CHECK(scene.two.client.info().path.path == Path::kPacket);
+  scene.two.exchange_messages(300'000);
+  scene.two.say_goodbye();
+}
+
+// A machine with the MAC address of the far one, which gets the frames of SLP in its place, but no IP; and a process there.
+class Impostor {
+ public:
+  Impostor() {
+    REQUIRE(add_cable("other", 12, "third", 11));
+    REQUIRE(far_node()->take("other"));
+    REQUIRE(node_.take("third"));
+  }
+  ~Impostor() {
+    for (int fd : until_) {
+      if (fd >= 0) ::close(fd);
+    }
+    if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
+    (void)far_node()->run_inside("tc qdisc del dev right clsact");
+    (void)far_node()->run_inside("ip link del other");
+  }
+  Impostor(const Impostor&) = delete;
+  Impostor& operator=(const Impostor&) = delete;
+
+  // False: this machine redirects no frames.
+  bool takes_frames() {
+    auto redirect = [](const std::string& from, const std::string& to) {
+      return far_node()->run_inside("tc qdisc add dev " + from + " clsact && tc filter add dev " + from +
+                                    " ingress protocol 0x88b5 u32 match u32 0 0 action mirred egress redirect dev " + to);
+    };
+    return redirect("right", "other") && redirect("other", "right");
+  }
+  void listens(const std::string& port) {
+    int ready[2];
+    REQUIRE(::pipe(until_) == 0);
+    REQUIRE(::pipe(ready) == 0);
+    std::fflush(nullptr);
+    pid_ = ::fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::close(until_[1]);
+      node_.inside([&] { serve("l2://third:" + port, ready[1]); });
+      ::_exit(0);
+    }
+    ::close(ready[1]);
+    char word = 0;
+    bool listening = ::read(ready[0], &word, 1) == 1;
+    ::close(ready[0]);
+    REQUIRE(listening);
+  }
+
+ private:
+  void serve(const std::string& address, int ready) const {
+    auto context = open_context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSpin});
+    auto listener = context.ok() ? (*context)->listen(address) : Result<Listener>(context.status());
+    if (!listener.ok() || ::write(ready, "r", 1) != 1) ::_exit(1);
+    pollfd over{until_[0], POLLIN, 0};
+    while (::poll(&over, 1, 0) == 0) (*context)->progress();
+    ::_exit(0);  // what else this process has is its parent's
+  }
+
+  OtherNode node_;
+  int until_[2] = {-1, -1};
+  pid_t pid_ = -1;
+};
+
+TEST_CASE("sluice:// does not take another process that answers where frames go for the one that TCP reaches, and says so", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Addresses addresses;
+  Impostor impostor;
+  Scene scene(chosen(true, true));
+  std::string peer = scene.two.client.info().peer;
+  INFO(peer);
+  REQUIRE(scene.two.client.info().path.path == Path::kPacket);
+  scene.two.say_goodbye();
+  if (!impostor.takes_frames()) return skip("tc", "no redirection by tc here");
+  impostor.listens(peer.substr(peer.rfind(':') + 1));
+  auto connected = scene.two.near->connect(scene.two.address, {.timeout = std::chrono::seconds(30)});
+  INFO(connected.status().to_string());
+  REQUIRE(connected.ok());
+  scene.two.client = std::move(*connected);
+  INFO(scene.two.client.info().reason);
+  CHECK(scene.two.client.info().path.path == Path::kTcp);
+  CHECK(scene.says(("not l2: another process answers at " + peer + " than the one that TCP reaches").c_str()));
+  REQUIRE(scene.two.until([&] {
+    auto next = scene.two.listener.try_accept();
+    if (next.ok()) scene.two.server = std::move(*next);
+    return next.ok();
+  }, in(std::chrono::seconds(10))));
+  scene.two.exchange_messages(300'000, Path::kTcp);
   scene.two.say_goodbye();
 }
 

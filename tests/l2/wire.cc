@@ -66,7 +66,7 @@ OtherNode::~OtherNode() {
   }
 }
 
-bool OtherNode::take(const std::string& interface) {
+bool OtherNode::take(const std::string& interface) const {
   std::string there = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(there_);
   if (there_ < 0 || !run("ip link set dev " + interface + " netns " + there)) return false;
   bool up = false;

@@ -38,7 +38,7 @@ class OtherNode {
   OtherNode(const OtherNode&) = delete;
   OtherNode& operator=(const OtherNode&) = delete;
   // Whether there is one; `interface` of here is moved there, and up.
-  bool take(const std::string& interface);
+  bool take(const std::string& interface) const;
   // Calls it with this thread over there: sockets that it opens stay there.
   void inside(const std::function<void()>& what) const;
   // run(), over there.
