@@ -202,6 +202,37 @@ TEST_CASE("sluice:// listens anew on an interface that was made anew, and is fou
   scene.two.say_goodbye();
 }
 
+constexpr const char* kDropped = "ingress protocol 0x88b5 bpf da bytecode '1,6 0 0 2'";
+
+TEST_CASE("sluice:// waits once for frames that a network drops, then goes by TCP at once and says so", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Addresses addresses;
+  if (!run(std::string("tc qdisc add dev left clsact && tc filter add dev left ") + kDropped)) return skip("tc", "no classic BPF filter by tc here");
+  Scene scene(chosen(true, true));
+  INFO(scene.two.client.info().reason);
+  CHECK(scene.two.client.info().path.path == Path::kTcp);
+  CHECK(scene.says("not l2: kTimedOut: no connection to l2://left/02:00:00:00:00:0b:"));
+  CHECK(scene.grown("select.ethernet_not_asked") == 0);
+  for (int again = 1; again <= 2; ++again) {
+    auto [next, accepted] = scene.two.connect_again();
+    std::string reason = next.info().reason;
+    INFO(reason);
+    CHECK(next.info().path.path == Path::kTcp);
+    CHECK(reason.find("not l2: l2://left/02:00:00:00:00:0b did not answer ") != std::string::npos);
+    CHECK(reason.find("it is asked again 60 s after that") != std::string::npos);
+    CHECK(scene.grown("select.ethernet_not_asked") == static_cast<uint64_t>(again));
+    CHECK(next.close(soon()).ok());
+  }
+  scene.two.say_goodbye();
+  // That was said of the old interface.
+  addresses.make_anew();
+  auto [other, accepted] = scene.two.connect_again();
+  INFO(other.info().reason);
+  CHECK(other.info().path.path == Path::kPacket);
+  CHECK(other.close(soon()).ok());
+}
+
 // A machine with the MAC address of the far one, which gets the frames of SLP in its place, but no IP; and a process there.
 class Impostor {
  public:

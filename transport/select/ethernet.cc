@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 #include <utility>
 
+#include <sluice/base/counters.h>
 #include <sluice/base/log.h>
 #include <sluice/l2/neighbour.h>
 #include <sluice/l2/traits.h>
@@ -17,6 +19,10 @@ namespace {
 constexpr const char* kOrigin = "select/ethernet";
 // Who answered over TCP just now answers a neighbour's frame in less, or frames do not reach it.
 constexpr Duration kAnswerLimit = std::chrono::seconds(1);
+// Less is no sign of silence, and no loss when it is waited for again: a caller's own time may be as short.
+constexpr Duration kSilence = std::chrono::milliseconds(250);
+
+Counter not_asked("select.ethernet_not_asked");
 
 // What could not be opened is tried again, but not for each who comes.
 constexpr Duration kOpenInterval = std::chrono::seconds(1);
@@ -40,21 +46,34 @@ bool ethernet_wanted(bool option) {
   return option || (variable != nullptr && std::string_view(variable) == "1");
 }
 
-Result<std::shared_ptr<EndpointCore>> connect_by_ethernet(Path path, const EthernetCarriers& carriers, int fd, const wire::Hello& peer,
-                                                          Duration patience, const ConnectOptions& options, const proto::SessionOptions& session) {
+Result<std::shared_ptr<EndpointCore>> EthernetCaller::connect(Path path, int fd, const wire::Hello& peer, Duration patience, const ConnectOptions& options,
+                                                              const proto::SessionOptions& session) {
   bool by_module = path == Path::kModule;
   uint16_t port = by_module ? peer.module_port : peer.packet_port;
   if (port == 0) return unusable(by_module ? "the peer has no kernel module there" : "the peer listens for no frames there");
   // Before anybody is called: who is called accepts.
   if (std::string lacking = unmet(options.require, properties_of(path)); !lacking.empty()) return unusable(lacking);
   SLUICE_TRY(l2::Neighbour neighbour, l2::neighbour_of_connection(fd));
-  Result<Address> address = Address::parse((by_module ? "kmod://" : "l2://") + neighbour.interface + "/" + neighbour.mac + ":" + std::to_string(port));
+  std::string whom = (by_module ? "kmod://" : "l2://") + neighbour.interface + "/" + neighbour.mac;
+  Result<Address> address = Address::parse(whom + ":" + std::to_string(port));
   if (!address.ok()) return unusable(address.status().to_string());
+  // An interface that was made anew may be on another network.
+  std::string asked = std::to_string(::if_nametoindex(neighbour.interface.c_str())) + " " + whom;
+  Instant begun = now();
+  if (std::optional<Instant> silent = silences_.last(asked, begun)) {
+    not_asked.add();
+    auto seconds = [](Duration d) { return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s"; };
+    return unusable(whom + " did not answer " + seconds(begun - *silent) + " ago; it is asked again " + seconds(Silences::kRemembered) + " after that");
+  }
   ConnectOptions soon = options;
   soon.timeout = std::clamp<Duration>(patience, std::chrono::milliseconds(1), kAnswerLimit);
   soon.discover = false;
-  auto endpoint = by_module ? carriers.module.connect(*address, soon, session) : carriers.packet.connect(*address, soon, session);
-  if (!endpoint.ok()) return unusable(endpoint.status().to_string());
+  auto endpoint = by_module ? carriers_.module.connect(*address, soon, session) : carriers_.packet.connect(*address, soon, session);
+  if (!endpoint.ok()) {
+    bool silence = endpoint.code() == Code::kTimedOut || endpoint.code() == Code::kUnreachable;
+    if (Instant ended = now(); silence && ended - begun >= kSilence) silences_.add(std::move(asked), ended);
+    return unusable(endpoint.status().to_string());
+  }
   if ((*endpoint)->info().peer_incarnation != peer.incarnation) {
     Status why = unusable("another process answers at " + address->to_string() + " than the one that TCP reaches");
     (*endpoint)->abort(why);

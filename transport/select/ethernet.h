@@ -11,6 +11,7 @@
 #include <sluice/api/context.h>
 #include <sluice/l2/kmod_provider.h>
 #include <sluice/l2/provider.h>
+#include <sluice/select/silences.h>
 #include <sluice/wire/messages.h>
 
 namespace sluice::select {
@@ -23,10 +24,20 @@ struct EthernetCarriers {
   l2::L2Provider& packet;
 };
 
-// The client's side: an endpoint by the module (kModule) or raw frames (kPacket) with the peer of a TCP connection that
-// announced where it listens. Blocks: for `patience`, a second at most; progresses the context. Errors: kUnsupported, with the reason.
-Result<std::shared_ptr<EndpointCore>> connect_by_ethernet(Path path, const EthernetCarriers& carriers, int fd, const wire::Hello& peer,
-                                                          Duration patience, const ConnectOptions& options, const proto::SessionOptions& session);
+// The client's side. Thread: the context's.
+class EthernetCaller {
+ public:
+  explicit EthernetCaller(const EthernetCarriers& carriers) : carriers_(carriers) {}
+  // An endpoint by the module (kModule) or raw frames (kPacket) with the peer of a TCP connection that announced where it listens.
+  // Blocks: for `patience`, a second at most, and not at all where that neighbour did not answer in the minute before; progresses
+  // the context. Errors: kUnsupported, with the reason.
+  Result<std::shared_ptr<EndpointCore>> connect(Path path, int fd, const wire::Hello& peer, Duration patience, const ConnectOptions& options,
+                                                const proto::SessionOptions& session);
+
+ private:
+  EthernetCarriers carriers_;
+  Silences silences_;
+};
 
 // The server's: listens on each interface by which somebody comes, from his greeting on until close. Thread: the context's.
 class EthernetListeners {

@@ -300,7 +300,7 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::try_ethernet(Attempt& atte
   proto::SessionOptions session = attempt.session;
   session.why = "the peer is a neighbour, and the probe both ways worked; " + attempt.why_not;
   Duration patience = (attempt.deadline - context_.refresh_now()) / 2;  // the other half is for who comes next
-  auto endpoint = connect_by_ethernet(path, ethernet_, attempt.greeting.fd(), attempt.greeting.peer, patience, attempt.options, session);
+  auto endpoint = ethernet_caller_.connect(path, attempt.greeting.fd(), attempt.greeting.peer, patience, attempt.options, session);
   if (!endpoint.ok()) {
     attempt.note(name, std::string(endpoint.status().detail()));
     return endpoint;

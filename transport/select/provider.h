@@ -26,7 +26,7 @@ class SelectProvider final : public Provider {
  public:
   // Requires: all are providers of the same context and outlive this one's calls.
   SelectProvider(Context& context, shm::ShmProvider& shm, verbs::VerbsProvider& verbs, const EthernetCarriers& ethernet, tcp::TcpProvider& tcp)
-      : context_(context), shm_(shm), verbs_(verbs), ethernet_(ethernet), tcp_(tcp) {}
+      : context_(context), shm_(shm), verbs_(verbs), ethernet_(ethernet), ethernet_caller_(ethernet), tcp_(tcp) {}
   ~SelectProvider() override;
 
   Scheme scheme() const override { return Scheme::kSluice; }
@@ -52,6 +52,7 @@ class SelectProvider final : public Provider {
   shm::ShmProvider& shm_;
   verbs::VerbsProvider& verbs_;
   EthernetCarriers ethernet_;
+  EthernetCaller ethernet_caller_;
   tcp::TcpProvider& tcp_;
   std::vector<SelectListener*> listeners_;
 };
