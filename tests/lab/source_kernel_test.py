@@ -96,6 +96,14 @@ class SourceKernel(unittest.TestCase):
         with mock.patch.object(source_kernel, "configuration", lambda _: b"CONFIG_OTHER=y\n"):
             self.assertIsNone(source_kernel.prepared(self.cache, "uml"))
 
+    def test_a_later_file_of_a_kind_sets_an_option_again(self):
+        self.cache.mkdir()
+        (self.cache / "first.config").write_bytes(b"# why\nCONFIG_SIZE=3\nCONFIG_OTHER=y\n")
+        (self.cache / "second.config").write_bytes(b"CONFIG_SIZE=4\n")
+        kind = source_kernel.KINDS["uml"]._replace(configurations=("first.config", "second.config"))
+        with mock.patch.object(source_kernel, "HERE", self.cache), mock.patch.dict(source_kernel.KINDS, {"uml": kind}):
+            self.assertEqual(source_kernel.configuration("uml"), b"CONFIG_SIZE=4\nCONFIG_OTHER=y\n")
+
     def test_a_run_builds_nothing_and_says_what_does(self):
         with self.assertRaisesRegex(Trouble, "sluice lab prepare --kernel uml") as caught:
             source_kernel.require(self.cache, "uml")

@@ -30,13 +30,13 @@ class Kind(typing.NamedTuple):
     architecture: str  # make's ARCH
     target: str  # what make is asked for
     image: str  # what comes of it, below the objects
-    configurations: tuple  # ours, files beside this one
+    configurations: tuple  # ours, files beside this one; what a later one sets again is as it says
     recipe: int  # part of the key of the cache: another number makes the kernel be built anew
 
 
 KINDS = {
     "uml": Kind("um", "linux", "linux", ("kernel.config", "uml.config"), 2),
-    "uml-debug": Kind("um", "linux", "linux", ("kernel.config", "uml.config", "debug.config"), 2),
+    "uml-debug": Kind("um", "linux", "linux", ("kernel.config", "uml.config", "debug.config", "uml-debug.config"), 2),
     # Compressed: QEMU starts a plain vmlinux at its PVH entry, whose C code KASAN checks before its shadow exists.
     "tcg-debug": Kind("x86_64", "bzImage", "arch/x86/boot/bzImage", ("kernel.config", "qemu.config", "debug.config"), 2),
 }
@@ -63,12 +63,14 @@ _MAKES = re.compile(r"Makefile|Kbuild|Platform")
 
 
 def configuration(kind):
-    return b"".join((HERE / name).read_bytes() for name in KINDS[kind].configurations)
+    options = {}
+    for name in KINDS[kind].configurations:
+        options.update((line.partition(b"=")[0], line) for line in (HERE / name).read_bytes().splitlines() if line.startswith(b"CONFIG_"))
+    return b"".join(line + b"\n" for line in options.values())
 
 
 def _key(kind):
-    options = sorted(line for line in configuration(kind).splitlines() if line.startswith(b"CONFIG_"))
-    return hashlib.sha256(f"{KINDS[kind].recipe} {kind}\n".encode() + b"\n".join(options)).hexdigest()[:12]
+    return hashlib.sha256(f"{KINDS[kind].recipe} {kind}\n".encode() + b"\n".join(sorted(configuration(kind).splitlines()))).hexdigest()[:12]
 
 
 def prepared(cache, kind):
