@@ -63,6 +63,15 @@ class Info(command.CommandTest):
             self.assertIn(part, info["rdma"]["obstacle"])
         self.assertIn("modprobe", self.run_command("info", "--explain").stdout)
 
+    def test_a_moderation_that_was_asked_for_is_told_and_one_that_cannot_be_meant_too(self):
+        self.assertIsNone(self.info()["rdma"]["moderation"])
+        self.assertNotIn("SLUICE_RDMA_MODERATION", self.run_command("info", "--explain").stdout)
+        for asked, understood in (("auto", True), ("16/8", True), ("16", False), ("Auto", False)):
+            self.assertEqual(self.info(SLUICE_RDMA_MODERATION=asked)["rdma"]["moderation"], {"asked": asked, "understood": understood})
+            line, = [line for line in self.run_command("info", "--explain", SLUICE_RDMA_MODERATION=asked).stdout.splitlines() if line.startswith("moderation ")]
+            self.assertIn(asked, line)
+            self.assertEqual("is ignored" in line, not understood)
+
     def test_the_way_to_a_host_has_a_reason(self):
         for arguments in (("--explain", "192.0.2.1"), ("--explain=192.0.2.1",)):
             lines = [line for line in self.run_command("info", *arguments).stdout.splitlines() if line.startswith("towards ")]

@@ -40,6 +40,16 @@ class Info(command.CommandTest):
         self.assertIn(DEVICE, path["why"])
 
 
+    def test_software_moderates_no_events_and_says_so_once(self):
+        asked = {"SLUICE_RDMA_MODERATION": "auto"}
+        told = self.run_command("info", "--explain", **asked).stdout
+        self.assertIn("no event moderation", told)
+        self.assertIn("without effect on " + DEVICE, told)
+        done = self.run_command("perf", "send_lat", "--self", "--transport", "rdma", "-n", "60", "--wait", "sleep", **asked)
+        refusals = [line for line in done.stderr.splitlines() if "does not moderate completion events" in line]
+        self.assertIn(len(refusals), (1, 2), done.stderr)  # one for each of the two processes, if both speak
+
+
 class Perf(command.CommandTest):
     def test_messages_one_sided_operations_and_atomics(self):
         cases = [(["send_lat", "-s", "64"], 60), (["write_bw", "-s", str(LARGE), "-t", "4"], 12),

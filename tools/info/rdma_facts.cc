@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <string>
+
+#include <sluice/verbs/moderation.h>
 
 namespace sluice::tools {
 namespace {
@@ -43,9 +46,16 @@ Json device_facts(const verbs::DeviceFacts& device) {
   out["limits"] = {{"queue_depth", l.queue_depth},     {"completion_depth", l.completion_depth},
                    {"pieces", l.pieces},               {"reads_out", l.reads_out},
                    {"reads_in", l.reads_in},           {"memory_windows", l.windows},
-                   {"atomics", l.atomics},             {"on_demand_paging", l.on_demand}};
+                   {"atomics", l.atomics},             {"on_demand_paging", l.on_demand},
+                   {"event_moderation", device.moderates}};
   for (const verbs::PortFacts& port : device.ports) out["ports"].push_back(port_facts(port));
   return out;
+}
+
+// What the environment asks of all devices; null: nothing.
+Json moderation_facts() {
+  const char* asked = std::getenv("SLUICE_RDMA_MODERATION");
+  return asked == nullptr ? Json() : Json{{"asked", asked}, {"understood", verbs::moderation_wish(asked).has_value()}};
 }
 
 std::string text(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
@@ -81,18 +91,32 @@ void print_device(const Json& device, bool everything) {
              text(device["firmware"]), device["vendor_id"].get<uint32_t>(), device["part_id"].get<uint32_t>());
   if (everything) {
     const Json& l = device["limits"];
-    fmt::print("limits     {}: {} requests a queue, {} completions, {} pieces, {} reads out, {} in, {}, {}, {}\n", name, text(l["queue_depth"]),
+    fmt::print("limits     {}: {} requests a queue, {} completions, {} pieces, {} reads out, {} in, {}, {}, {}, {}\n", name, text(l["queue_depth"]),
                text(l["completion_depth"]), text(l["pieces"]), text(l["reads_out"]), text(l["reads_in"]),
                yes_or_no(l["memory_windows"], "memory windows"), yes_or_no(l["atomics"], "atomics"),
-               yes_or_no(l["on_demand_paging"], "on-demand paging"));
+               yes_or_no(l["on_demand_paging"], "on-demand paging"), yes_or_no(l["event_moderation"], "event moderation"));
   }
   for (const Json& port : device["ports"]) print_port(name, port, everything);
+}
+
+void print_moderation(const Json& rdma) {
+  const Json& moderation = rdma["moderation"];
+  if (moderation.is_null()) return;
+  if (!moderation["understood"].get<bool>()) {
+    fmt::print("moderation SLUICE_RDMA_MODERATION is ignored: '{}' is neither auto nor like 16/8\n", text(moderation["asked"]));
+    return;
+  }
+  std::string without;
+  for (const Json& device : rdma["devices"]) {
+    if (!device["limits"]["event_moderation"].get<bool>()) without += (without.empty() ? ", without effect on " : " ") + text(device["name"]);
+  }
+  fmt::print("moderation {}, as SLUICE_RDMA_MODERATION asks{}\n", text(moderation["asked"]), without);
 }
 
 }  // namespace
 
 Json rdma_facts(const verbs::Survey& survey) {
-  Json out = {{"usable", survey.usable()}, {"obstacle", or_null(survey.obstacle)}, {"devices", Json::array()}};
+  Json out = {{"usable", survey.usable()}, {"obstacle", or_null(survey.obstacle)}, {"devices", Json::array()}, {"moderation", moderation_facts()}};
   for (const verbs::DeviceFacts& device : survey.devices) out["devices"].push_back(device_facts(device));
   return out;
 }
@@ -110,6 +134,7 @@ Json rdma_route(const verbs::RouteFacts& route) {
 void print_rdma(const Json& rdma, bool everything) {
   for (const Json& device : rdma["devices"]) print_device(device, everything);
   if (rdma["devices"].empty()) fmt::print("RDMA       {}\n", everything ? text(rdma["obstacle"]) : "no device (why: sluice info --explain)");
+  if (everything) print_moderation(rdma);
   if (!rdma.contains("route")) return;
   const Json& route = rdma["route"];
   bool found = route["found"].get<bool>();

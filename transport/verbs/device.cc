@@ -5,7 +5,6 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <utility>
 
@@ -21,13 +20,12 @@ constexpr const char* kOrigin = "verbs/device";
 constexpr uint32_t kSoftRoce = 0xFFFFFF;
 constexpr uint32_t kSoftIwarp = 0x626D74;
 constexpr int kEventsPerTurn = 64;
-// What an event may be late by.
-constexpr uint16_t kLongestModerationUs = 1000;
 
 Counter device_events("verbs.device_events");
 Counter queue_pairs_buried("verbs.queue_pairs_buried");
 Counter memory_quarantined("verbs.memory_quarantined");  // bytes
 Counter completion_events("verbs.completion_events");
+Counter moderation_refused("verbs.moderation_refused");
 
 uint8_t small(int value) { return static_cast<uint8_t>(std::clamp(value, 1, 255)); }
 
@@ -60,17 +58,6 @@ DeviceLimits limits_of(VerbsApi& api, ibv_context* context, const ibv_device_att
   return limits;
 }
 
-std::optional<Moderation> moderation_of(std::string_view text) {
-  Moderation moderation;
-  const char* end = text.data() + text.size();
-  auto [slash, wrong_count] = std::from_chars(text.data(), end, moderation.count);
-  if (wrong_count != std::errc() || slash == end || *slash != '/') return std::nullopt;
-  auto [last, wrong_period] = std::from_chars(slash + 1, end, moderation.period_us);
-  if (wrong_period != std::errc() || last != end) return std::nullopt;
-  bool sane = moderation.count > 0 && moderation.period_us > 0 && moderation.period_us <= kLongestModerationUs;
-  return sane ? std::optional(moderation) : std::nullopt;
-}
-
 Result<std::unique_ptr<Device>> Device::open(Context& context, VerbsApi& api, const std::string& name) {
   std::unique_ptr<Device> device(new Device(context, api, name));
   SLUICE_RETURN_IF_ERROR(device->initialise());
@@ -100,9 +87,9 @@ Status Device::initialise() {
     log(LogLevel::kWarning, "RDMA device " + name_ + " is soft-iWARP, which checks no right to read: use it among trusted peers, or a RoCE device or tcp://");
   }
   if (const char* text = std::getenv("SLUICE_RDMA_MODERATION")) {
-    std::optional<Moderation> wanted = moderation_of(text);
-    if (!wanted) log(LogLevel::kWarning, "SLUICE_RDMA_MODERATION is ignored: '" + std::string(text) + "' is not like 16/8 (completions/microseconds up to 1000)");
-    moderation_ = wanted.value_or(Moderation{});
+    std::optional<ModerationWish> wish = moderation_wish(text);
+    if (!wish) log(LogLevel::kWarning, "SLUICE_RDMA_MODERATION is ignored: '" + std::string(text) + "' is neither auto nor like 16/8 (completions/microseconds up to 1000)");
+    moderation_ = wish.value_or(ModerationWish{});
   }
   errno = 0;
   pd_ = api_.alloc_pd(handle_);
@@ -151,6 +138,34 @@ bool Device::port_active(uint8_t port) const {
   return api_.query_port(handle_, port, &attributes) == 0 && attributes.state == IBV_PORT_ACTIVE;
 }
 
+bool Device::moderate(ibv_cq* cq, const Moderation& wanted) {
+  if (dead_ || !moderation_.any()) return false;
+  int error = api_.modify_cq(cq, wanted.count, wanted.period_us);
+  if (error == 0) return true;
+  moderation_refused.add();
+  moderation_ = {};
+  // Soft-RoCE and soft-iWARP: EOPNOTSUPP.
+  log(LogLevel::kWarning, "RDMA device " + name_ + " does not moderate completion events (errno " + std::to_string(error) + "): SLUICE_RDMA_MODERATION has no effect on it");
+  return false;
+}
+
+uintptr_t Device::add_user() {
+  ++users_;
+  if (free_numbers_.empty()) {
+    announced_to_.push_back(0);
+    free_numbers_.reserve(announced_to_.capacity());  // who goes allocates nothing
+    return announced_to_.size() - 1;
+  }
+  const uintptr_t user = free_numbers_.back();
+  free_numbers_.pop_back();
+  return user;
+}
+
+void Device::remove_user(uintptr_t user) {
+  --users_;
+  free_numbers_.push_back(user);
+}
+
 void Device::hold(StorageRef memory) {
   memory_quarantined.add(memory->size());
   held_.push_back(std::move(memory));
@@ -179,10 +194,13 @@ void Device::on_event(uint32_t) noexcept {
 void Device::read_completion_events() {
   for (int i = 0; i < kEventsPerTurn; ++i) {
     ibv_cq* cq = nullptr;
-    void* ignored = nullptr;
-    if (api_.cq_event(channel_, &cq, &ignored) != 0) return;
+    void* user = nullptr;
+    if (api_.cq_event(channel_, &cq, &user) != 0) return;
     completion_events.add();
     ++announcements_;
+    // Of a queue that is buried, it is somebody else's number by now: one event too many.
+    const auto number = reinterpret_cast<uintptr_t>(user);
+    if (number < announced_to_.size()) ++announced_to_[number];
     api_.ack_cq_events(cq, 1);
   }
 }

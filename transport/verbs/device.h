@@ -5,13 +5,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <sluice/allocator/storage.h>
 #include <sluice/api/context.h>
+#include <sluice/verbs/moderation.h>
 #include <sluice/verbs/registrar.h>
 #include <sluice/verbs/verbs_api.h>
 
@@ -37,16 +36,6 @@ struct DeviceLimits {
   bool checks_reads() const { return !(software && iwarp); }
 };
 DeviceLimits limits_of(VerbsApi& api, ibv_context* context, const ibv_device_attr& attributes);
-
-// Completion event moderation (ibv_modify_cq(3)): an event that was asked for comes after
-// `count` completions, or `period_us` after the first of them. Off (count 0) unless
-// $SLUICE_RDMA_MODERATION asks for it as COUNT/MICROSECONDS: docs/design.md, RDMA, says why.
-struct Moderation {
-  uint16_t count = 0;
-  uint16_t period_us = 0;
-};
-// Of "16/8"; nothing if the text says something else. 1 to 65535, and at most 1000 us.
-std::optional<Moderation> moderation_of(std::string_view text);
 
 class Device;
 
@@ -84,7 +73,11 @@ class Device final : public EventHandler {
   ibv_comp_channel* channel() const { return channel_; }
   Registrar& registrar() { return *registrar_; }
   Context& context() { return context_; }
-  const Moderation& moderation() const { return moderation_; }
+  // What $SLUICE_RDMA_MODERATION asks for (docs/design.md, RDMA, says why it is off without);
+  // nothing from when the device refused it.
+  const ModerationWish& moderation() const { return moderation_; }
+  // Sets that of a queue. False: not done, and of no use to ask again; the first refusal is logged, each counted.
+  bool moderate(ibv_cq* cq, const Moderation& wanted);
   void set_watcher(DeviceWatcher* watcher) { watcher_ = watcher; }
   // The device was removed or has failed: it can be closed only.
   bool dead() const { return dead_; }
@@ -104,11 +97,14 @@ class Device final : public EventHandler {
   // Memory that such a queue pair may still reach: until the device is closed nobody else has it.
   void hold(StorageRef memory);
   // Queue pairs made of it. A dead device is closed with the last: its driver waits for that.
-  void add_user() { ++users_; }
-  void remove_user() { --users_; }
+  // Each has a number, which is given as the context of its completion queue; of those that
+  // have gone numbers are used again.
+  uintptr_t add_user();
+  void remove_user(uintptr_t user);
   bool in_use() const { return users_ > 0; }
-  // Completion events that came, and completions that were found, so far.
+  // Completion events that came, those for one user, and completions that were found, so far.
   uint64_t announcements() const { return announcements_; }
+  uint64_t announced_to(uintptr_t user) const { return announced_to_[user]; }
   uint64_t completions() const { return completions_; }
   void add_completions(int count) { completions_ += static_cast<uint64_t>(count); }
 
@@ -125,7 +121,7 @@ class Device final : public EventHandler {
   VerbsApi& api_;
   std::string name_;
   DeviceLimits limits_;
-  Moderation moderation_;
+  ModerationWish moderation_;
   ibv_context* handle_ = nullptr;
   ibv_pd* pd_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
@@ -140,6 +136,8 @@ class Device final : public EventHandler {
   std::vector<Buried> buried_, refused_;
   std::vector<StorageRef> held_;  // let go of after ~Device has closed the handle
   uint32_t users_ = 0;
+  std::vector<uint64_t> announced_to_;   // by number
+  std::vector<uintptr_t> free_numbers_;  // of users who have gone
   uint64_t announcements_ = 0, completions_ = 0;
   bool dead_ = false;
 };

@@ -132,6 +132,16 @@ std::string open_trouble(const std::string& name, int error) {
   return what;
 }
 
+// No device says so: it is asked of a queue that nobody uses.
+bool moderates_events(VerbsApi& api, ibv_context* context) {
+  ibv_cq* cq = api.create_cq(context, 1, nullptr, nullptr);
+  if (cq == nullptr) return false;
+  const Moderation& none = EventModerator::kProfiles[0];
+  const bool done = api.modify_cq(cq, none.count, none.period_us) == 0;
+  (void)api.destroy_cq(cq);
+  return done;
+}
+
 DeviceFacts survey_device(VerbsApi& api, ibv_device* device) {
   DeviceFacts facts{.name = device->name, .node_type = node_name(device->node_type)};
   errno = 0;
@@ -151,6 +161,7 @@ DeviceFacts survey_device(VerbsApi& api, ibv_device* device) {
     facts.firmware = attributes.fw_ver;
     facts.vendor_id = attributes.vendor_id;
     facts.part_id = attributes.vendor_part_id;
+    facts.moderates = moderates_events(api, context);
     for (int port = 1; port <= attributes.phys_port_cnt; ++port) {
       facts.ports.push_back(survey_port(api, context, static_cast<uint8_t>(port), facts.limits.iwarp));
     }

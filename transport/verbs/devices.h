@@ -41,6 +41,7 @@ struct DeviceFacts {
   std::string firmware;
   uint32_t vendor_id = 0, part_id = 0;
   DeviceLimits limits;
+  bool moderates = false;  // completion events, as SLUICE_RDMA_MODERATION asks: it was tried
   std::vector<PortFacts> ports;
   std::string trouble;  // why it cannot be used or asked; empty: it can
 };

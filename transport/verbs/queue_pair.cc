@@ -77,7 +77,7 @@ Status QueuePair::create_queues() {
   windows_.reserve(depth_);
   errno = 0;
   // Every request that can be outstanding has an entry: the queue cannot overrun.
-  cq_ = api_.create_cq(device_.handle(), static_cast<int>(depth_ + kSlots), this, device_.channel());
+  cq_ = api_.create_cq(device_.handle(), static_cast<int>(depth_ + kSlots), reinterpret_cast<void*>(user_), device_.channel());
   if (cq_ == nullptr) return device_error("no completion queue on RDMA device " + device_.name(), errno);
   moderate_events();
   ibv_qp_init_attr initial{};
@@ -100,16 +100,12 @@ Status QueuePair::create_queues() {
   return Status();
 }
 
-// Devices that cannot (soft-RoCE, soft-iWARP) do without.
+// Devices that cannot do without. The rule's first setting is none, and shows who cannot at once.
 void QueuePair::moderate_events() {
-  const Moderation& wanted = device_.moderation();
-  if (wanted.count == 0) return;
-  int error = api_.modify_cq(cq_, wanted.count, wanted.period_us);
-  if (error == 0) {
-    queues_moderated.add();
-  } else if (error != EOPNOTSUPP && error != ENOSYS) {
-    log(LogLevel::kWarning, "RDMA device " + device_.name() + " does not moderate completion events (errno " + std::to_string(error) + ")");
-  }
+  const ModerationWish wish = device_.moderation();
+  if (!device_.moderate(cq_, wish.automatic ? EventModerator::kProfiles[0] : wish.fixed)) return;
+  queues_moderated.add();
+  if (wish.automatic) moderator_.emplace();
 }
 
 // In memory of their own: no tensor lies beside what the device writes for us.
@@ -275,7 +271,7 @@ QueuePair::~QueuePair() {
   if (proof_mr_ != nullptr) (void)api_.dereg_mr(proof_mr_);
   if (slots_mr_ != nullptr) (void)api_.dereg_mr(slots_mr_);
   if (slots_ != nullptr) ::munmap(slots_, kSlotsBytes + 2 * kProofBytes);
-  device_.remove_user();
+  device_.remove_user(user_);
 }
 
 }  // namespace sluice::verbs

@@ -160,9 +160,10 @@ class QueuePair {
   // Scatter/gather list of one transfer, in pieces that one registration holds.
   struct Pieces;
 
-  QueuePair(Device& device, Use use) : device_(device), api_(device.api()), use_(use), slots_in_(use == Use::kAll ? kSlots : 0) { device.add_user(); }
+  QueuePair(Device& device, Use use) : device_(device), api_(device.api()), user_(device.add_user()), use_(use), slots_in_(use == Use::kAll ? kSlots : 0) {}
   Status create_queues();
   void moderate_events();
+  void adjust_moderation();
   Status make_slots();
   Status post_receive(uint32_t slot);
   bool has_chores() const {
@@ -197,6 +198,7 @@ class QueuePair {
 
   Device& device_;
   VerbsApi& api_;
+  const uintptr_t user_;  // its number at the device
   const Use use_;
   const uint32_t slots_in_;  // of the peer's messages
   ibv_cq* cq_ = nullptr;
@@ -237,6 +239,8 @@ class QueuePair {
   std::vector<ibv_wc> deferred_;                // polled while waiting for one
   std::array<ibv_wc, 16> batch_;                // polled, being handled; from look() to poll() not yet
   int batch_at_ = 0, batch_size_ = 0;
+  std::optional<EventModerator> moderator_;     // SLUICE_RDMA_MODERATION=auto
+  uint64_t completions_ = 0, bytes_ = 0;        // handled, for it
   Failure failure_;
   bool failed_by_flush_ = false;
   bool stuck_ = false;

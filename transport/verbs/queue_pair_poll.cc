@@ -20,6 +20,7 @@ Counter completions_failed("verbs.completions_failed");
 Counter frames_corrupt("verbs.frames_corrupt");
 Counter peers_unplugged("verbs.peers_unplugged");
 Counter access_refused_by_peer("verbs.access_refused_by_peer");
+Counter moderation_changes("verbs.moderation_changes");
 
 Code code_of(ibv_wc_status status) {
   switch (status) {
@@ -90,6 +91,7 @@ size_t QueuePair::poll(proto::DirectClient& client, Instant now, int most) {
 bool QueuePair::arm() {
   if (stopped() || failed()) return true;
   if (!flush().ok() || !deferred_.empty() || !closed_at_once_.empty()) return false;
+  if (moderator_) adjust_moderation();
   if (int e = api_.req_notify_cq(cq_); e != 0) {
     fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device gives no completion events", e));
     return false;
@@ -101,7 +103,18 @@ bool QueuePair::arm() {
   return count == 0;
 }
 
+void QueuePair::adjust_moderation() {
+  std::optional<Moderation> wanted = moderator_->before_sleep({device_.announced_to(user_), completions_, bytes_}, now());
+  if (!wanted) return;
+  if (device_.moderate(cq_, *wanted)) {
+    moderation_changes.add();
+  } else {
+    moderator_.reset();
+  }
+}
+
 void QueuePair::handle(const ibv_wc& completion, proto::DirectClient& client, Instant now) {
+  ++completions_;
   if (completion.status != IBV_WC_SUCCESS) return account_flushed(completion);
   if ((completion.wr_id & kReceiveBit) != 0) return handle_received(completion, client, now);
   if (completion.wr_id < tail_ || completion.wr_id >= head_ - listed_) {
@@ -122,7 +135,10 @@ void QueuePair::retire(uint64_t sequence, proto::DirectClient* client, Instant n
     if (record.kind == Kind::kMessage) ++send_tail_;
     if (record.kind == Kind::kInvalidate && record.window < windows_.size()) free_windows_.push_back(record.window);
     if (client == nullptr) continue;
-    if (record.kind == Kind::kMove) client->on_moved(record.cookie, record.length, now);
+    if (record.kind == Kind::kMove) {
+      bytes_ += record.length;
+      client->on_moved(record.cookie, record.length, now);
+    }
     if (record.kind == Kind::kInvalidate) client->on_window_closed(record.cookie, now);
   }
 }
@@ -134,6 +150,7 @@ void QueuePair::handle_received(const ibv_wc& completion, proto::DirectClient& c
   }
   posted_[slot] = false;
   --receives_out_;
+  bytes_ += completion.byte_len;
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
     client.on_notice(ntohl(completion.imm_data), now);
   } else if (completion.opcode != IBV_WC_RECV) {

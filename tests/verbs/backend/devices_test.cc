@@ -62,6 +62,7 @@ TEST_CASE("a device, its port and its GIDs are told as they are") {
   CHECK(device.limits.queue_depth == 16384);
   CHECK(device.limits.windows);
   CHECK(device.limits.atomics);
+  CHECK(device.moderates);
   REQUIRE(device.ports.size() == 1);
   const PortFacts& port = device.ports[0];
   CHECK(port.active);
@@ -99,6 +100,24 @@ TEST_CASE("a device of the kernel's own is told from hardware, and its copies ar
   CHECK(report.usable);
   CHECK(report.properties.copies_per_fetch == 2);
   CHECK_FALSE(report.properties.capabilities.has(Capability::kAtomics));
+}
+
+TEST_CASE("whether a device moderates events is tried, on a queue that nobody uses") {
+  FakeDeviceOptions refusing = a_device();
+  refusing.name = "fake1";
+  refusing.ipv4 = "127.0.0.9";
+  refusing.moderation = false;
+  FakeOptions options = one(a_device());
+  options.devices.push_back(refusing);
+  Machine machine(options);
+  Survey survey = survey_devices();
+  REQUIRE(survey.devices.size() == 2);
+  CHECK(survey.devices[0].moderates);
+  CHECK_FALSE(survey.devices[1].moderates);
+  CHECK(survey.devices[1].trouble == "");
+  CHECK(machine.fake.moderations() == std::vector<std::pair<uint16_t, uint16_t>>{{1, 1}});
+  machine.fake.with_faults([](FakeFaults& faults) { faults.fail("create_cq", 1, ENOMEM); });
+  CHECK_FALSE(survey_devices().devices[0].moderates);
 }
 
 TEST_CASE("a usable path names the device, its port and its address") {
@@ -200,8 +219,8 @@ TEST_CASE("a host that no device reaches, and one that nobody knows, are told ap
 }
 
 TEST_CASE("whichever call fails, the survey ends with a reason and keeps nothing") {
-  const std::string call = GENERATE("device_list", "open_device", "query_device", "query_port", "query_gid", "create_event_channel",
-                                    "create_id", "bind_addr", "resolve_addr");
+  const std::string call = GENERATE("device_list", "open_device", "query_device", "query_port", "query_gid", "create_cq", "modify_cq",
+                                    "create_event_channel", "create_id", "bind_addr", "resolve_addr");
   const uint64_t nth = GENERATE(1u, 2u, 3u);
   Machine machine;
   machine.fake.with_faults([&](FakeFaults& faults) { faults.fail(call, nth, ENOMEM); });

@@ -1,10 +1,6 @@
 // What a device says without being asked, and what it forgets to say: completion events that
 // are lost or late while both sides sleep, devices that fail, ports that go and come.
-#include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
-
-#include <sluice/base/log.h>
 
 #include "tests/verbs/backend/scene.h"
 
@@ -267,67 +263,6 @@ TEST_CASE("a GID table that changes leaves connections alone and the next ones f
   duo.settle();
   expect_traffic(duo, duo.client, duo.server);
   expect_reconnect(duo);
-}
-
-// One that lasts as long as the case.
-class Environment {
- public:
-  explicit Environment(const char* moderation) { ::setenv("SLUICE_RDMA_MODERATION", moderation, 1); }
-  ~Environment() { ::unsetenv("SLUICE_RDMA_MODERATION"); }
-};
-
-void collect(LogLevel, std::string_view line, void* lines) { static_cast<std::vector<std::string>*>(lines)->emplace_back(line); }
-
-// How traffic went whose queues were to be moderated like that, and what was logged of it.
-struct Moderated {
-  std::vector<std::pair<uint16_t, uint16_t>> values;
-  uint64_t calls = 0, counted = 0;
-  std::string log;
-};
-Moderated moderated(const char* text, int error, bool offered = true) {
-  Environment environment(text);
-  FakeOptions options;
-  options.devices[0].moderation = offered;
-  Fabric fabric(options);
-  std::vector<std::string> lines;
-  set_log_sink(collect, &lines);
-  if (error != 0) fabric.with_faults([=](FakeFaults& f) { f.fail("modify_cq", 1, error, 1000); });
-  Gain counted("verbs.queues_moderated");
-  Duo duo;
-  duo.sleeping = true;
-  REQUIRE(duo.open().ok());
-  expect_traffic(duo, duo.client, duo.server);
-  duo.close();
-  Moderated how{.values = fabric->moderations(), .calls = fabric->calls("modify_cq"), .counted = counted(), .log = {}};
-  for (const std::string& line : lines) how.log += line.find("moderat") != std::string::npos || line.find("MODERATION") != std::string::npos ? line + "\n" : "";
-  return how;
-}
-
-TEST_CASE("events are moderated where the environment asks for it, with its values", "[verbs][events]") {
-  Moderated how = moderated("16/8", 0);
-  CHECK(how.values == std::vector<std::pair<uint16_t, uint16_t>>{{16, 8}, {16, 8}});
-  CHECK(how.counted == 2);
-  CHECK(how.log == "");
-}
-
-TEST_CASE("devices that cannot moderate events do without a word, others with a warning", "[verbs][events]") {
-  for (auto [error, offered] : {std::pair(EOPNOTSUPP, true), std::pair(ENOSYS, true), std::pair(0, false)}) {
-    INFO("error " << error << " offered " << offered);
-    Moderated how = moderated("16/8", error, offered);
-    CHECK(how.calls == 2);
-    CHECK(how.counted == 0);
-    CHECK(how.log == "");
-  }
-  CHECK(moderated("16/8", EINVAL).log.find("errno 22") != std::string::npos);
-}
-
-TEST_CASE("a moderation that cannot be meant is refused with an example", "[verbs][events]") {
-  for (const char* text : {"", "16", "16/", "/8", "16/8x", "0/8", "16/0", "-1/8", "70000/8", "16/1001", "16 / 8"}) {
-    INFO(text);
-    Moderated how = moderated(text, 0);
-    CHECK(how.calls == 0);
-    CHECK(how.log.find("16/8") != std::string::npos);
-  }
 }
 
 // Why moderation is off: an event is asked for only before sleeping, and one is enough for
