@@ -16,7 +16,7 @@ import wire
 MODULE = os.path.abspath(sys.argv.pop(2))
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 # The tests whose bytes go as messages; as memory, pulled or pushed; by themselves.
-TESTS = [f"{verb}_{what}" for verb in ("send", "write", "read", "exchange") for what in ("lat", "bw")]
+TESTS = [f"{verb}_{what}" for verb in ("send", "write", "read", "exchange", "rpc") for what in ("lat", "bw")]
 SMALL, LARGE = 64, 300 * 1024
 UNLOAD_SECONDS = 30
 

@@ -9,7 +9,7 @@ import sys
 import command
 import wire
 
-TESTS = [f"{verb}_{what}" for verb in ("send", "write", "read", "exchange") for what in ("lat", "bw")]
+TESTS = [f"{verb}_{what}" for verb in ("send", "write", "read", "exchange", "rpc") for what in ("lat", "bw")]
 SMALL, LARGE = 64, 300 * 1024
 
 

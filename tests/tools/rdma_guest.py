@@ -54,6 +54,7 @@ class Perf(command.CommandTest):
     def test_messages_one_sided_operations_and_atomics(self):
         cases = [(["send_lat", "-s", "64"], 60), (["write_bw", "-s", str(LARGE), "-t", "4"], 12),
                  (["read_bw", "-s", str(LARGE), "-t", "4"], 12), (["write_bw", "-s", str(LARGE), "-t", "4", "-q", "2"], 12), (["exchange_bw", "-s", str(LARGE), "-t", "4", "--into"], 8),
+                 (["rpc_lat", "-s", "64", "--reply-size", "20K"], 60), (["rpc_bw", "-s", "200K", "--reply-size", "64", "-t", "4"], 12),
                  (["write_lat"], 60), (["atomic_lat"], 60), (["atomic_bw", "-A", "CMP_AND_SWAP", "-t", "8"], 100)]
         for arguments, iterations in cases:
             with self.subTest(arguments=arguments):

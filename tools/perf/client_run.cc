@@ -28,12 +28,12 @@ constexpr double kCountedSeconds = 0.25;
 constexpr uint64_t kMostCounted = 10'000;
 
 // Without -n and -D: enough for the percentiles, and no more than about a GiB.
-uint64_t default_iterations(uint64_t size_bytes) { return std::clamp<uint64_t>((uint64_t{1} << 30) / std::max<uint64_t>(size_bytes, 1), 10, 10'000); }
+uint64_t default_iterations(const Load& load) { return std::clamp<uint64_t>((uint64_t{1} << 30) / std::max<uint64_t>(bytes_of_operation(load), 1), 10, 10'000); }
 
 uint64_t check_iterations(const Load& load) {
   if (load.test->verb == Verb::kExchange) return load.tensors;  // all: the checks touch every page, too
   if (!load.test->latency) return uint64_t{load.depth} * load.qps;
-  return std::clamp<uint64_t>(kCheckBytes / std::max<uint64_t>(load.size_bytes, 1), 1, 64);
+  return std::clamp<uint64_t>(kCheckBytes / std::max<uint64_t>(bytes_of_operation(load), 1), 1, 64);
 }
 
 std::string one_decimal(double value) {
@@ -162,7 +162,7 @@ class Client {
   }
 
   Status measure(uint64_t size, Measurement& m) {
-    m.load = make_load(*perf_.test, size, perf_.tx_depth, perf_.qps);
+    m.load = make_load(*perf_.test, size, perf_.tx_depth, perf_.qps, perf_.reply_bytes);
     m.load.into = perf_.into;
     m.load.consume = perf_.consume;
     m.load.verify = perf_.verify;
@@ -184,9 +184,9 @@ class Client {
       out_.warnings.push_back("-t cut to " + std::to_string(m.load.depth) + " at " + readable_size(size) + ": a window is at most " +
                               readable_size(Load::kWindowBytes));
     }
-    if (perf_.checksum && !carries_checksum(m.load)) {
-      out_.warnings.push_back("--verify=crc32c: " + readable_size(size) + " have no room for a checksum; all bytes are compared");
-    }
+    if (perf_.checksum && !carries_checksum(m.load)) note_without_checksum(size);
+    bool small_answers = perf_.test->verb == Verb::kRpc && m.load.reply_bytes != size && !carries_checksum(answers_of(m.load));
+    if (perf_.checksum && small_answers) note_without_checksum(m.load.reply_bytes);
     step_ = 1;
     SLUICE_RETURN_IF_ERROR(prepare(m.load));
     SLUICE_RETURN_IF_ERROR(first_handovers(m));
@@ -198,6 +198,10 @@ class Client {
     return under_load(m);
   }
 
+  void note_without_checksum(uint64_t size) {
+    out_.warnings.push_back("--verify=crc32c: " + readable_size(size) + " have no room for a checksum; all bytes are compared");
+  }
+
   // What was just timed once more, beside the flow.
   Status under_load(Measurement& m) {
     Loaded& loaded = m.loaded.emplace(Loaded{.flow = *perf_.under_load});
@@ -207,7 +211,7 @@ class Client {
     // It has found its pace when its first window is over.
     SLUICE_RETURN_IF_ERROR(context_.wait_until([&] { return flow_->messages() >= flow.depth || !flow_->failure().ok(); }, after(sluice::now(), kStallLimit)));
     double per_iteration = m.seconds / static_cast<double>(m.iterations);
-    uint64_t wanted = perf_.iterations.value_or(default_iterations(m.load.size_bytes));
+    uint64_t wanted = perf_.iterations.value_or(default_iterations(m.load));
     Samples samples;
     do {
       uint64_t count = perf_.seconds ? round_length(*perf_.seconds - loaded.seconds, per_iteration) : wanted;
@@ -220,7 +224,7 @@ class Client {
     } while (perf_.seconds && loaded.seconds < *perf_.seconds && samples.size() < kMostSamples && m.verdict.mismatched_bytes == 0);
     SLUICE_RETURN_IF_ERROR(flow_->stop());
     SLUICE_RETURN_IF_ERROR(ask(control_, {{"do", "flow"}, {"on", 0u}}));
-    std::vector<double> ns = samples.nanoseconds(both_ways() ? 0.5 : 1.0);
+    std::vector<double> ns = in_nanoseconds(samples);
     loaded.latency_ns = summarize(ns);
     for (const Rank& rank : perf_.percentiles) loaded.percentiles_ns.push_back(percentile(ns, rank));
     return Status();
@@ -243,6 +247,7 @@ class Client {
                          (part.cold ? 32u : 0u) | (part.source_offset ? 64u : 0u) | (part.destination_offset ? 128u : 0u) |
                          (server_fetches && part.consume ? 256u : 0u) | (server_posts && part.post_list > 1 ? 512u : 0u) | (part.checksum ? 1024u : 0u);
       if (server_posts && part.post_list > 1) request["post_list"] = part.post_list;
+      if (part.test->verb == Verb::kRpc) request["reply_size"] = part.reply_bytes;
       if (part.source_offset) request["source_offset"] = *part.source_offset;
       if (part.destination_offset) request["destination_offset"] = *part.destination_offset;
       request["seed"] = part.seed;
@@ -263,7 +268,7 @@ class Client {
   }
 
   Status timed(Measurement& m) {
-    uint64_t wanted = perf_.iterations.value_or(default_iterations(m.load.size_bytes));
+    uint64_t wanted = perf_.iterations.value_or(default_iterations(m.load));
     uint64_t warmup = perf_.warmup.value_or(std::clamp<uint64_t>(wanted / 10, 1, 1000));
     double per_iteration = 0;
     if (warmup > 0) {
@@ -314,7 +319,7 @@ class Client {
     if (!m.repeated) m.repeated.emplace();
     RepeatedFigure& figure = *m.repeated;
     if (perf_.test->latency) {
-      std::vector<double> own = samples.nanoseconds(both_ways() ? 0.5 : 1.0);
+      std::vector<double> own = in_nanoseconds(samples);
       own.erase(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(run_.samples));
       figure.values.push_back(summarize(own).p50);
     } else {
@@ -341,7 +346,7 @@ class Client {
     for (size_t i = 0; i < before.size(); ++i) m.bytes_by_qp[i] -= before[i];
     m.messages = messages(m.iterations, m.load);
     m.payload_bytes = payload(m.iterations, m.load);
-    std::vector<double> ns = samples.nanoseconds(both_ways() ? 0.5 : 1.0);
+    std::vector<double> ns = in_nanoseconds(samples);
     m.latency_ns = summarize(ns);
     for (const Rank& rank : perf_.percentiles) m.percentiles_ns.push_back(percentile(ns, rank));
     if (perf_.histogram) m.histogram_ns = histogram(ns);
@@ -369,13 +374,10 @@ class Client {
     return Status();
   }
 
-  // A message there and one back is an iteration, and half of the time is one way.
-  bool both_ways() const {
-    bool answered = perf_.test->verb == Verb::kRead || perf_.test->verb == Verb::kAtomic;
-    return perf_.test->latency && !answered;
-  }
-  uint64_t messages(uint64_t iterations, const Load& load) const { return iterations * (both_ways() || load.bidirectional ? 2 : 1); }
-  uint64_t payload(uint64_t iterations, const Load& load) const { return messages(iterations, load) * load.size_bytes; }
+  // A message there and one back is an iteration of most latency tests, and half of the time is one way.
+  std::vector<double> in_nanoseconds(const Samples& samples) const { return samples.nanoseconds(is_ping_pong(*perf_.test) ? 0.5 : 1.0); }
+  uint64_t messages(uint64_t iterations, const Load& load) const { return iterations * (is_ping_pong(*perf_.test) || load.bidirectional ? 2 : 1); }
+  uint64_t payload(uint64_t iterations, const Load& load) const { return messages(iterations, load) * bytes_of_operation(load); }
 
   // To the end of the run, or of the interval before it. Four rounds to an interval, at
   // least: the time that a round will take is a guess.

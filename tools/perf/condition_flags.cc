@@ -76,8 +76,7 @@ void check_flow(PerfOptions& o, const std::string& test) {
 }
 
 void check_cold(PerfOptions& o, const std::string& test) {
-  bool there_and_back = o.test->latency && o.test->verb != Verb::kRead && o.test->verb != Verb::kAtomic;
-  if (!there_and_back) {
+  if (!is_ping_pong(*o.test)) {
     refuse("--cold-cache", test, "has no moment in which both ends could do it; send_lat, write_lat and exchange_lat have", "sluice perf send_lat --self --cold-cache");
   }
   if (can_evict()) return;

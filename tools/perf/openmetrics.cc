@@ -47,6 +47,7 @@ std::string label(const char* name, const Json& value) { return fmt::format("{}=
 // Which measurement a sample is of.
 std::string labels_of(const Json& result) {
   std::string labels = label("test", result["test"]) + "," + label("transport", result["transport"]) + "," + label("size_bytes", result["size_bytes"]);
+  if (result.contains("reply_size_bytes")) labels += "," + label("reply_size_bytes", result["reply_size_bytes"]);
   if (result.contains("line")) labels += "," + label("line", result["line"]);
   return labels;
 }
@@ -93,7 +94,7 @@ std::vector<Quantile> quantiles_of(const Json& latency) {
 
 void add_latencies(std::string& out, const Json& results) {
   const char* name = "sluice_perf_latency_seconds";
-  begin_family(out, name, "summary", "seconds", "Latency: of _lat tests one way (read, atomic: there and back), of _bw tests from post to completion.");
+  begin_family(out, name, "summary", "seconds", "Latency: of _lat tests one way (read, atomic, rpc: there and back), of _bw tests from post to completion.");
   for (const Json& result : results) {
     std::string labels = labels_of(result);
     for (const Quantile& quantile : quantiles_of(result["latency_ns"])) {

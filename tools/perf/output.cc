@@ -64,6 +64,7 @@ void text_row(const PerfOptions& options, const Measurement& m) {
   }
   for (double ns : m.percentiles_ns) fmt::print("   {:<20.3f}", ns / 1e3);
   fmt::print("\n");
+  if (options.reply_bytes) fmt::print("   each answered with {} bytes\n", *options.reply_bytes);
   if (m.repeated) text_interval(*options.confidence, m);
   if (m.loaded) text_loaded(options, *m.loaded);
   text_histogram(m);
@@ -90,6 +91,7 @@ void csv_header(const PerfOptions& options) {
     }
     fmt::print(",under_load_flow_bytes_per_second");
   }
+  if (options.reply_bytes) fmt::print(",reply_size_bytes");
   fmt::print("\n");
 }
 
@@ -115,6 +117,7 @@ void csv_row(const PerfOptions& options, const Measurement& m) {
   csv_extra_percentiles(options, m.percentiles_ns);
   if (m.repeated) fmt::print(",{},{},{},{}", m.repeated->interval.low, m.repeated->interval.high, m.repeated->values.size(), m.repeated->reached ? 1 : 0);
   if (m.loaded) csv_loaded(options, *m.loaded);
+  if (options.reply_bytes) fmt::print(",{}", *options.reply_bytes);
   fmt::print("\n");
 }
 

@@ -33,6 +33,13 @@ std::string names_of_tests() {
   return names;
 }
 
+// Or none at all.
+uint64_t size_of(const std::string& flag, const std::string& text, const std::string& example) {
+  std::optional<uint64_t> size = text == "0" ? 0 : parse_size(text);
+  if (!size) refuse(flag, text, "is no size: bytes, or K, M, G (KiB, MiB, GiB) of 1024", example);
+  return *size;
+}
+
 void add_load_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("TEST", [&o](const std::string& text) {
     o.test = find_test(text);
@@ -40,10 +47,11 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
   }, names_of_tests());
   perf.add_option("HOST", o.host, "the server's host or address; none: be the server");
   perf.add_option_function<std::string>("-s,--size", [&o](const std::string& text) {
-    std::optional<uint64_t> size = text == "0" ? 0 : parse_size(text);
-    if (!size) refuse("--size", text, "is no size: bytes, or K, M, G (KiB, MiB, GiB) of 1024", "--size 64K");
-    o.sizes = {*size};
-  }, "bytes of one message or tensor: 64, 4K, 1M, 1G; send_lat also 0 (default 2 for _lat, 64K for _bw; atomics have 8)");
+    o.sizes = {size_of("--size", text, "--size 64K")};
+  }, "bytes of one message or tensor: 64, 4K, 1M, 1G; send_lat and rpc tests also 0 (default 2 for _lat, 64K for _bw; atomics have 8)");
+  perf.add_option_function<std::string>("--reply-size", [&o](const std::string& text) {
+    o.reply_bytes = size_of("--reply-size", text, "--reply-size 64");
+  }, "rpc tests: bytes of each answer, from 0 on (default as many as the request has, which is -s)");
   perf.add_flag_callback("-a,--all", [&o] {
     o.sizes.clear();
     for (uint64_t size = 2; size <= kLargestOfAll; size *= 2) o.sizes.push_back(size);
@@ -146,6 +154,13 @@ void check_verification(PerfOptions& o) {
   o.checksum = o.verify_by == "crc32c";
 }
 
+void check_calls(const PerfOptions& o) {
+  if (!o.reply_bytes) return;
+  const std::string example = "sluice perf rpc_lat --self -s 64 --reply-size 4K";
+  if (o.test->verb != Verb::kRpc) refuse("--reply-size", std::string(o.test->name), "has no answers; rpc_lat and rpc_bw have", example);
+  if (!o.self && o.host.empty()) refuse("--reply-size", std::to_string(*o.reply_bytes), "has no use at a server, which follows its client", example);
+}
+
 // worker3:18515, 10.0.0.1:18515, [fd00::1]:18515, which would be taken for a name, or for nothing.
 bool has_port(const PerfOptions& o) {
   size_t colon = o.host.rfind(':');
@@ -174,12 +189,13 @@ void check_combination(PerfOptions& o) {
   if (o.self && !o.host.empty()) refuse("--self", o.host, "is a server, and --self needs none", "sluice perf send_lat --self");
   if (o.forever && (o.self || !o.host.empty())) refuse("--forever", o.self ? "--self" : o.host, "makes this no server", "sluice perf send_lat --forever");
   if (o.transport == "loopback" && !o.self) refuse("--transport", "loopback", "is within one process and needs --self", "--transport loopback --self");
-  bool striped = !o.test->latency && o.test->verb != Verb::kExchange;
-  if (o.qps > 1 && !striped) refuse("--qps", std::to_string(o.qps), "is for send_bw, write_bw, read_bw and atomic_bw", "sluice perf write_bw --self --qps 4");
+  bool striped = can_be_striped(*o.test);
+  if (o.qps > 1 && !striped) refuse("--qps", std::to_string(o.qps), "is for send_bw, write_bw, read_bw, atomic_bw and rpc_bw", "sluice perf write_bw --self --qps 4");
   if (o.bidirectional && !can_be_bidirectional(*o.test)) refuse("--bidirectional", std::string(o.test->name), "is none of send_bw, write_bw and read_bw", "sluice perf write_bw --self -b");
-  if (o.sizes == std::vector<uint64_t>{0} && !may_be_empty(*o.test)) refuse("--size", "0", "is for send_lat, whose messages may be empty", "sluice perf send_lat --self -s 0");
-  if (o.post_list > 1 && !striped) refuse("--post_list", std::to_string(o.post_list), "is for send_bw, write_bw, read_bw and atomic_bw", "sluice perf write_bw --self --post_list 16");
+  if (o.sizes == std::vector<uint64_t>{0} && !may_be_empty(*o.test)) refuse("--size", "0", "is for send_lat and rpc tests, whose messages may be empty", "sluice perf send_lat --self -s 0");
+  if (o.post_list > 1 && !striped) refuse("--post_list", std::to_string(o.post_list), "is for send_bw, write_bw, read_bw, atomic_bw and rpc_bw", "sluice perf write_bw --self --post_list 16");
   if (o.tx_depth > 0 && o.post_list > o.tx_depth) refuse("--post_list", std::to_string(o.post_list), "is more than --tx-depth, " + std::to_string(o.tx_depth), "sluice perf write_bw --self --tx-depth 64 --post_list 16");
+  check_calls(o);
   if (o.into && o.test->verb != Verb::kExchange) refuse("--into", std::string(o.test->name), "fetches nothing", "sluice perf exchange_bw --self --into");
   if (o.consume && o.test->verb != Verb::kExchange) refuse("--consume", std::string(o.test->name), "fetches nothing", "sluice perf exchange_bw --self --into --consume");
   if (o.transport == "l2" || o.transport == "kmod") check_interface(o);
@@ -238,7 +254,7 @@ void check_line(const BatchLine& line, const PerfOptions& all, PerfOptions& o) {
   for (const char* flag : {"--out_json", "--out_json_file", "--output"}) {
     if (given(app, flag)) refuse(flag, line.text, "is of a command of its own", "sluice perf --batch FILE --json all.json");
   }
-  for (const char* flag : {"--percentiles", "--confidence", "--under-load"}) {
+  for (const char* flag : {"--percentiles", "--confidence", "--under-load", "--reply-size"}) {
     if (all.format == Format::kCsv && given(app, flag)) refuse(flag, "csv", "has the same columns for all lines", "sluice perf --batch FILE --format json");
   }
   o.format = all.format;

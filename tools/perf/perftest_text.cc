@@ -45,7 +45,8 @@ std::string perftest_title(const PerfOptions& options) {
     case Verb::kWrite: name = "RDMA_Write "; break;
     case Verb::kRead: name = "RDMA_Read "; break;
     case Verb::kAtomic: name = std::string("Atomic ") + (options.compare ? "CMP_AND_SWAP " : "FETCH_AND_ADD "); break;
-    case Verb::kExchange: break;  // perftest has none
+    case Verb::kExchange:
+    case Verb::kRpc: break;  // perftest has none
   }
   if (options.bidirectional) name += "Bidirectional ";
   return name + (options.test->latency ? "Latency " : "BW ") + "Test";

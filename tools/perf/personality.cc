@@ -10,7 +10,7 @@ std::vector<std::string> as_command(std::vector<std::string> arguments) {
   bool perftest = name.starts_with("ib_");
   if (!perftest && !name.starts_with("sluice_")) return arguments;
   const TestKind* test = find_test(std::string_view(name).substr(perftest ? 3 : 7));
-  if (test == nullptr || (perftest && test->verb == Verb::kExchange)) return arguments;
+  if (test == nullptr || (perftest && !is_of_perftest(*test))) return arguments;
   std::vector<std::string> words = {arguments[0], "perf", std::string(test->name)};
   if (perftest) words.insert(words.end(), {"--format", "perftest"});
   words.insert(words.end(), arguments.begin() + 1, arguments.end());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tools/perf/checksum.h"
+#include "tools/perf/pattern.h"
 
 namespace sluice::tools {
 namespace {
@@ -19,23 +20,43 @@ const TestKind* find_test(std::string_view name) {
   return nullptr;
 }
 
+bool is_of_perftest(const TestKind& test) {
+  return test.verb == Verb::kSend || test.verb == Verb::kWrite || test.verb == Verb::kRead || test.verb == Verb::kAtomic;
+}
+
+bool can_be_striped(const TestKind& test) { return !test.latency && test.verb != Verb::kExchange; }
+
+bool is_ping_pong(const TestKind& test) {
+  return test.latency && (test.verb == Verb::kSend || test.verb == Verb::kWrite || test.verb == Verb::kExchange);
+}
+
 bool can_be_bidirectional(const TestKind& test) {
   return !test.latency && (test.verb == Verb::kSend || test.verb == Verb::kWrite || test.verb == Verb::kRead);
 }
 
-bool may_be_empty(const TestKind& test) { return test.verb == Verb::kSend && test.latency; }
+bool may_be_empty(const TestKind& test) { return (test.verb == Verb::kSend && test.latency) || test.verb == Verb::kRpc; }
 
-Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uint32_t qps) {
+Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uint32_t qps, std::optional<uint64_t> reply_bytes) {
   Load load;
   load.test = &test;
   load.size_bytes = size_bytes;
+  if (test.verb == Verb::kRpc) load.reply_bytes = reply_bytes.value_or(size_bytes);
   load.qps = qps;
-  uint64_t room = std::max<uint64_t>(Load::kWindowBytes / std::max<uint64_t>(size_bytes, 1) / qps, 1);
+  uint64_t room = std::max<uint64_t>(Load::kWindowBytes / std::max<uint64_t>(bytes_of_operation(load), 1) / qps, 1);
   uint32_t wanted = tx_depth > 0 ? tx_depth : kDefaultDepth;
   load.depth = test.latency ? 1 : static_cast<uint32_t>(std::min<uint64_t>(wanted, room));
   load.tensors = test.latency ? Load::kRotation : load.depth + 1;
   return load;
 }
+
+Load answers_of(const Load& load) {
+  Load answers = load;
+  answers.size_bytes = load.reply_bytes;
+  answers.seed = mixed(~load.seed);  // a request that comes back is no answer
+  return answers;
+}
+
+uint64_t bytes_of_operation(const Load& load) { return load.size_bytes + (load.test->verb == Verb::kRpc ? load.reply_bytes : 0); }
 
 uint64_t checked_bytes(const Load& load) {
   bool signalled = load.test->verb == Verb::kWrite && load.test->latency;
@@ -48,7 +69,8 @@ uint64_t memory_needed(const Load& load) {
   uint64_t buffers = load.depth;
   if (load.test->verb == Verb::kExchange) buffers = load.tensors + (load.into ? load.depth : 0);
   if (load.test->latency && load.test->verb != Verb::kExchange) buffers = 2;
-  return buffers * load.size_bytes * load.qps * (load.bidirectional ? 2 : 1);
+  if (load.test->verb == Verb::kRpc) buffers = load.depth;
+  return buffers * bytes_of_operation(load) * load.qps * (load.bidirectional ? 2 : 1);
 }
 
 bool is_whole_address(std::string_view host) { return host.find("://") != std::string_view::npos || host.starts_with("shm:"); }

@@ -15,15 +15,15 @@
 
 namespace sluice::tools {
 
-enum class Verb : uint8_t { kSend, kWrite, kRead, kAtomic, kExchange };
+enum class Verb : uint8_t { kSend, kWrite, kRead, kAtomic, kExchange, kRpc };
 
 struct TestKind {
   std::string_view name;
   Verb verb;
-  bool latency;  // ping-pong, one operation at a time; else a window of them
+  bool latency;  // one operation at a time, there and back; else a window of them
 };
 
-inline constexpr std::array<TestKind, 10> kTests = {{
+inline constexpr std::array<TestKind, 12> kTests = {{
     {"send_lat", Verb::kSend, true},
     {"send_bw", Verb::kSend, false},
     {"write_lat", Verb::kWrite, true},
@@ -34,9 +34,17 @@ inline constexpr std::array<TestKind, 10> kTests = {{
     {"atomic_bw", Verb::kAtomic, false},
     {"exchange_lat", Verb::kExchange, true},
     {"exchange_bw", Verb::kExchange, false},
+    {"rpc_lat", Verb::kRpc, true},
+    {"rpc_bw", Verb::kRpc, false},
 }};
 
 const TestKind* find_test(std::string_view name);
+// Whether perftest has it, too.
+bool is_of_perftest(const TestKind& test);
+// Whether its connections may be several, and its operations posted in lists.
+bool can_be_striped(const TestKind& test);
+// Whether a sample is half of a message there and one back; else it is the whole of an operation.
+bool is_ping_pong(const TestKind& test);
 // As perftest's: send_bw, write_bw and read_bw.
 bool can_be_bidirectional(const TestKind& test);
 // Whether its messages may have no bytes.
@@ -46,6 +54,7 @@ bool may_be_empty(const TestKind& test);
 struct Load {
   const TestKind* test = nullptr;
   uint64_t size_bytes = 0;
+  uint64_t reply_bytes = 0;  // rpc tests: of the answer; `size_bytes` are the request's
   uint32_t depth = 1;    // operations outstanding at once
   uint32_t tensors = 1;  // exchange: tensors each side rotates over
   uint32_t qps = 1;      // connections that do this at once, each with a window of `depth`
@@ -74,7 +83,11 @@ struct Load {
 };
 
 // Fills in depth and tensors within the memory bounds. `tx_depth` 0: the test's default.
-Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uint32_t qps = 1);
+Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uint32_t qps = 1, std::optional<uint64_t> reply_bytes = {});
+// Of an rpc test, its answers as messages of their own.
+Load answers_of(const Load& load);
+// What one operation moves, in both directions.
+uint64_t bytes_of_operation(const Load& load);
 // Bytes of a message that are checked as one: write_lat's last ones have the step, which is waited for.
 uint64_t checked_bytes(const Load& load);
 // Whether its messages have the room for a checksum.
@@ -154,6 +167,7 @@ struct PerfOptions {
   std::string bind{kAnyAddress};  // l2: an interface
   uint16_t port = 18515;
   std::vector<uint64_t> sizes;
+  std::optional<uint64_t> reply_bytes;  // rpc tests; without it, as many as the request has
   std::optional<uint64_t> iterations;
   std::optional<double> seconds;
   std::optional<double> interval;  // seconds between lines of a run by duration

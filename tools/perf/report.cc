@@ -125,6 +125,7 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   out["test"] = m.load.test->name;
   out["transport"] = m.path;
   out["size_bytes"] = m.load.size_bytes;
+  if (m.load.test->verb == Verb::kRpc) out["reply_size_bytes"] = m.load.reply_bytes;
   out["iterations"] = m.iterations;
   out["latency_ns"] = latencies(options, m.latency_ns, m.percentiles_ns);
   for (const Bin& bin : m.histogram_ns) out["histogram_ns"].push_back({{"from", bin.from}, {"to", bin.to}, {"count", bin.count}});

@@ -89,7 +89,7 @@ void set_perftest_json(PerfOptions& o, const std::string& path) {
 
 void check_perftest_report(const PerfOptions& o, bool server) {
   if (!o.perftest_json_path.empty() && server) refuse("--out_json", o.perftest_json_path, "has no use at a server: the client has the figures", "ib_write_bw HOST --out_json");
-  if (!o.perftest_json_path.empty() && o.test->verb == Verb::kExchange) refuse("--out_json", std::string(o.test->name), "is no test of perftest's; --json has it", "sluice perf exchange_bw --self --json /tmp/perf.json");
+  if (!o.perftest_json_path.empty() && !is_of_perftest(*o.test)) refuse("--out_json", std::string(o.test->name), "is no test of perftest's; --json has it", "sluice perf exchange_bw --self --json /tmp/perf.json");
   if (o.only == PerftestOnly::kAll) return;
   const std::string example = "sluice perf write_bw --self --format perftest --output bandwidth";
   if (o.format != Format::kPerftest) refuse("--output", "", "is of --format perftest", example);
@@ -276,7 +276,7 @@ void check_report(PerfOptions& o) {
     o.format = Format::kJson;
     o.json_path.clear();
   }
-  if (o.format == Format::kPerftest && o.test->verb == Verb::kExchange) {
+  if (o.format == Format::kPerftest && !is_of_perftest(*o.test)) {
     refuse("--format", "perftest", "has no " + std::string(o.test->name), "sluice perf write_bw --self --format perftest");
   }
   check_distribution(o);

@@ -214,7 +214,7 @@ std::string nothing_to_run_on(std::string_view transport) {
 bool fits_in_memory(const PerfOptions& options) {
   uint64_t needed = 0;
   for (uint64_t size : options.sizes) {
-    Load load = make_load(*options.test, size, options.tx_depth, options.qps);
+    Load load = make_load(*options.test, size, options.tx_depth, options.qps, options.reply_bytes);
     load.into = options.into;
     load.bidirectional = options.bidirectional;
     needed = std::max(needed, memory_needed(load));

@@ -4,29 +4,12 @@
 #include <utility>
 #include <vector>
 
+#include "tools/perf/source.h"
 #include "tools/perf/window.h"
 #include "tools/perf/workload.h"
 
 namespace sluice::tools {
 namespace {
-
-// What is sent in rounds that do not check each message; steps start at 1.
-constexpr uint64_t kSteady = 0;
-// Any message of the test, none of the control channel.
-constexpr TagMatch kAnyStep{.tag = 0, .mask = kControlTag};
-
-// Memory that is filled in place and sent again and again.
-struct Source {
-  std::byte* data = nullptr;
-  Tensor tensor;
-
-  Status take(Result<Buffer> memory) {
-    SLUICE_TRY(Buffer buffer, std::move(memory));
-    data = buffer.data();
-    tensor = std::move(buffer).freeze();
-    return Status();
-  }
-};
 
 class SendLatency final : public Workload, private CompletionSink {
  public:

@@ -63,6 +63,9 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
   if ((flags & 128) != 0) {
     SLUICE_TRY(load.destination_offset, bounded(message, "destination_offset", kPageBytes - 1));
   }
+  if (test.verb == Verb::kRpc) {
+    SLUICE_TRY(load.reply_bytes, bounded(message, "reply_size", uint64_t{1} << 40));
+  }
   if (load.bidirectional && !can_be_bidirectional(test)) {
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "both directions of " + std::string(test.name));
   }

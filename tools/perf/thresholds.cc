@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "tools/perf/figures.h"
@@ -30,20 +31,35 @@ double figure_of(const Json& result, bool latency) {
   return all != result.end() && all->is_object() ? number_of(*all, "p50") : 0;
 }
 
-bool is_bidirectional(const Json& result) {
-  auto field = result.find("bidirectional");
-  return field != result.end() && *field == true;
+// What of a run a figure is compared by.
+struct Subject {
+  std::string test;
+  double size = 0;
+  bool bidirectional = false;
+  std::optional<double> reply_size;  // of tests that have answers
+
+  bool operator==(const Subject&) const = default;
+  std::string named() const {
+    return fmt::format("{} of {:.0f} bytes{}{}", test, size, bidirectional ? " in both directions" : "", reply_size ? fmt::format(" answered with {:.0f}", *reply_size) : "");
+  }
+};
+
+Subject subject_of(const Json& result) {
+  auto both = result.find("bidirectional");
+  Subject subject{text_of(result, "test"), number_of(result, "size_bytes"), both != result.end() && *both == true, {}};
+  if (result.contains("reply_size_bytes")) subject.reply_size = number_of(result, "reply_size_bytes");
+  return subject;
 }
 
-std::string named(const std::string& test, double size, bool bidirectional) {
-  return fmt::format("{} of {:.0f} bytes{}", test, size, bidirectional ? " in both directions" : "");
+Subject subject_of(const PerfOptions& options, uint64_t size) {
+  Subject subject{std::string(options.test->name), static_cast<double>(size), options.bidirectional, {}};
+  if (options.test->verb == Verb::kRpc) subject.reply_size = static_cast<double>(options.reply_bytes.value_or(size));
+  return subject;
 }
 
-const Json* result_of(const Json& results, const PerfOptions& options, uint64_t size) {
+const Json* result_of(const Json& results, const Subject& subject) {
   for (const Json& result : results) {
-    if (!result.is_object() || text_of(result, "test") != options.test->name) continue;
-    if (is_bidirectional(result) != options.bidirectional) continue;
-    if (number_of(result, "size_bytes") == static_cast<double>(size)) return &result;
+    if (result.is_object() && subject_of(result) == subject) return &result;
   }
   return nullptr;
 }
@@ -53,7 +69,7 @@ std::string contents_of(const Json& results) {
   std::string list;
   for (const Json& result : results) {
     if (!result.is_object()) continue;
-    std::string entry = named(text_of(result, "test"), number_of(result, "size_bytes"), is_bidirectional(result));
+    std::string entry = subject_of(result).named();
     if (list.size() + entry.size() > 200) return list + ", ...";
     list += (list.empty() ? "" : ", ") + entry;
   }
@@ -96,8 +112,8 @@ std::string read_baseline(PerfOptions& options) {
   auto results = document.find("results");
   if (results == document.end() || !results->is_array()) return "has no results";
   for (uint64_t size : options.sizes) {
-    const Json* result = result_of(*results, options, size);
-    std::string wanted = named(std::string(options.test->name), static_cast<double>(size), options.bidirectional);
+    const Json* result = result_of(*results, subject_of(options, size));
+    std::string wanted = subject_of(options, size).named();
     if (result == nullptr) return "has no " + wanted + ", but " + contents_of(*results);
     Reference reference{size, figure_of(*result, options.test->latency), text_of(*result, "transport")};
     if (!(reference.figure > 0)) return "has no figure for " + wanted;

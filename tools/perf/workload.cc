@@ -23,19 +23,19 @@ Result<Buffer> Workload::placed(uint64_t bytes, std::optional<uint32_t> offset, 
   return buffer;
 }
 
-void Workload::fill(std::byte* data, uint64_t step, bool damage) const {
-  fill_pattern({data, load_.size_bytes}, load_.seed, step);
-  if (carries_checksum(load_)) seal({data, checked_bytes(load_)}, load_.seed, step);
-  if (damage && load_.size_bytes > 0) data[checked_bytes(load_) / 2] ^= std::byte{0x10};
+void Workload::fill(const Load& messages, std::byte* data, uint64_t step, bool damage) {
+  fill_pattern({data, messages.size_bytes}, messages.seed, step);
+  if (carries_checksum(messages)) seal({data, checked_bytes(messages)}, messages.seed, step);
+  if (damage && messages.size_bytes > 0) data[checked_bytes(messages) / 2] ^= std::byte{0x10};
 }
 
-void Workload::compare(const std::byte* data, uint64_t step) {
-  uint64_t length = checked_bytes(load_);
+void Workload::compare(const Load& messages, const std::byte* data, uint64_t step) {
+  uint64_t length = checked_bytes(messages);
   verdict_.verified_bytes += length;
-  if (carries_checksum(load_)) {
-    verdict_.mismatched_bytes += is_intact({data, length}, load_.seed, step) ? 0 : length;  // which of them is not known
+  if (carries_checksum(messages)) {
+    verdict_.mismatched_bytes += is_intact({data, length}, messages.seed, step) ? 0 : length;  // which of them is not known
   } else {
-    verdict_.mismatched_bytes += count_mismatches({data, length}, load_.seed, step);
+    verdict_.mismatched_bytes += count_mismatches({data, length}, messages.seed, step);
   }
 }
 
@@ -81,6 +81,7 @@ std::unique_ptr<Workload> make_workload(const Side& side, const Load& load) {
     case Verb::kRead: return make_one_sided_workload(side, load);
     case Verb::kAtomic: return make_atomic_workload(side, load);
     case Verb::kExchange: return make_exchange_workload(side, load);
+    case Verb::kRpc: return make_rpc_workload(side, load);
   }
   return nullptr;
 }

@@ -118,9 +118,12 @@ class Workload {
   // Whether this side must flip a byte of what it sends, so that the check is seen to work.
   bool damages(const Round& round) const { return load_.corrupt && round.mode == Round::Mode::kCheck; }
   // Writes the pattern of `step`, and its checksum where there is to be one. The damage comes after that.
-  void fill(std::byte* data, uint64_t step, bool damage) const;
+  void fill(std::byte* data, uint64_t step, bool damage) const { fill(load_, data, step, damage); }
   // The bytes that are checked.
-  void compare(const std::byte* data, uint64_t step);
+  void compare(const std::byte* data, uint64_t step) { compare(load_, data, step); }
+  // The same of messages that are not the load's own.
+  static void fill(const Load& messages, std::byte* data, uint64_t step, bool damage);
+  void compare(const Load& messages, const std::byte* data, uint64_t step);
   // Progresses until the client says that the round is over.
   Status serve_passively();
 
@@ -164,6 +167,7 @@ std::unique_ptr<Workload> make_one_sided_workload(const Side& side, const Load& 
 std::unique_ptr<Workload> make_atomic_workload(const Side& side, const Load& load);
 std::unique_ptr<Workload> make_duplex_workload(const Side& side, const Load& load);
 std::unique_ptr<Workload> make_exchange_workload(const Side& side, const Load& load);
+std::unique_ptr<Workload> make_rpc_workload(const Side& side, const Load& load);
 std::unique_ptr<Workload> make_workload(const Side& side, const Load& load);
 
 }  // namespace sluice::tools
