@@ -89,6 +89,15 @@ class OverTheModule(command.CommandTest):
         server.communicate(timeout=command.LIMIT_SECONDS)  # it hears of the client's end
         self.assertNotEqual(server.returncode, 0)
 
+    def test_memory_is_pinned_and_let_go_of(self):
+        result, = self.perf("reg", "--transport", "kmod", "--bind", "left", "-s", "1M", "-n", "20")["results"]
+        self.assertEqual((result["transport"], result["iterations"]), ("module", 20))
+        for figures in (result, result["deregister"]):
+            self.assertGreater(figures["latency_ns"]["min"], 0)
+        small = ("prlimit", "--memlock=1048576:1048576", *WITHOUT_RIGHTS)
+        done = self.run_command("perf", "reg", "--transport", "kmod", "--bind", "left", "-s", "2M", "-n", "4", within=small, expect=1)
+        self.assertIn("2097152 bytes of memory could not be pinned; see `ulimit -l`", done.stderr)
+
     def test_the_module_is_found_and_who_may_not_use_it_is_told(self):
         def module(within=()):
             paths = json.loads(self.run_command("info", "--json", within=within).stdout)["paths"]

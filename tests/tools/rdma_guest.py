@@ -70,6 +70,18 @@ class Perf(command.CommandTest):
                     # Soft RDMA: by the kernel at the end that works, at the other, too, where it is told.
                     self.assertIn(result["copied_bytes_per_byte"], (1, 2))
 
+    def test_memory_is_registered_and_let_go_of(self):
+        for more in ((), ("--bind", ADDRESS)):
+            document = self.perf("reg", "--transport", "rdma", "-s", "1M", "-n", "20", *more)
+            self.assertEqual((document["warnings"], document["environment"]["transport"]["local"]), ([], DEVICE))
+            result, = document["results"]
+            self.assertEqual((result["transport"], result["iterations"]), ("verbs", 20))
+            for figures in (result, result["deregister"]):
+                self.assertGreater(figures["latency_ns"]["min"], 0)
+        self.assertEqual(self.perf("reg", "-n", "5")["results"][0]["transport"], "verbs")
+        done = self.run_command("perf", "reg", "--transport", "rdma", "--bind", "10.99.0.1", expect=1)
+        self.assertIn("no RDMA device has the address 10.99.0.1", done.stderr)
+
     def test_a_wrong_word_is_found(self):
         for kind in ("FETCH_AND_ADD", "CMP_AND_SWAP"):
             done = self.run_command("perf", "atomic_bw", "--self", "--transport", "rdma", "-n", "40", "-t", "4", "-A", kind,

@@ -43,12 +43,24 @@ void text_interval(const Confidence& wanted, const Measurement& m) {
              figure.interval.half_width_percent(), figure.values.size(), figure.reached ? "" : ", wider than was asked for");
 }
 
-void text_loaded(const PerfOptions& options, const Loaded& loaded) {
-  const Distribution& d = loaded.latency_ns;
-  fmt::print("   under load ({:.2f} MiB/sec): t_min {:.3f}, t_max {:.3f}, t_typical {:.3f}, t_avg {:.3f}, t_stdev {:.3f}, 99% {:.3f}, 99.9% {:.3f}",
-             per_second(loaded.flow_messages * loaded.flow.size_bytes, loaded.seconds) / (1 << 20), d.min / 1e3, d.max / 1e3, d.p50 / 1e3, d.mean / 1e3, d.stdev / 1e3, d.p99 / 1e3, d.p99_9 / 1e3);
-  for (size_t i = 0; i < loaded.percentiles_ns.size(); ++i) fmt::print(", {}% {:.3f}", options.percentiles[i].text, loaded.percentiles_ns[i] / 1e3);
+// A line below a row.
+void text_latencies(const PerfOptions& options, const std::string& of, const Distribution& d, const std::vector<double>& percentiles_ns) {
+  fmt::print("   {}: t_min {:.3f}, t_max {:.3f}, t_typical {:.3f}, t_avg {:.3f}, t_stdev {:.3f}, 99% {:.3f}, 99.9% {:.3f}", of, d.min / 1e3, d.max / 1e3, d.p50 / 1e3, d.mean / 1e3,
+             d.stdev / 1e3, d.p99 / 1e3, d.p99_9 / 1e3);
+  for (size_t i = 0; i < percentiles_ns.size(); ++i) fmt::print(", {}% {:.3f}", options.percentiles[i].text, percentiles_ns[i] / 1e3);
   fmt::print(" [usec]\n");
+}
+
+void text_loaded(const PerfOptions& options, const Loaded& loaded) {
+  double flow = per_second(loaded.flow_messages * loaded.flow.size_bytes, loaded.seconds) / (1 << 20);
+  text_latencies(options, fmt::format("under load ({:.2f} MiB/sec)", flow), loaded.latency_ns, loaded.percentiles_ns);
+}
+
+void text_companion(const PerfOptions& options, const Companion& second) {
+  std::string name(second.name);
+  std::replace(name.begin(), name.end(), '_', ' ');
+  if (options.test->latency) return text_latencies(options, name, second.latency_ns, second.percentiles_ns);
+  fmt::print("   {}: {:.2f} MiB/sec\n", name, per_second(second.payload_bytes, second.seconds) / (1 << 20));
 }
 
 void text_row(const PerfOptions& options, const Measurement& m) {
@@ -66,12 +78,23 @@ void text_row(const PerfOptions& options, const Measurement& m) {
   fmt::print("\n");
   if (options.reply_bytes) fmt::print("   each answered with {} bytes\n", *options.reply_bytes);
   if (m.repeated) text_interval(*options.confidence, m);
+  if (m.companion) text_companion(options, *m.companion);
   if (m.loaded) text_loaded(options, *m.loaded);
   text_histogram(m);
 }
 
 // Those asked for that are no column in any case.
 bool is_extra(const Rank& rank) { return rank.name() != "p50" && rank.name() != "p99" && rank.name() != "p99_9"; }
+
+void csv_latency_header(const PerfOptions& options, std::string_view of) {
+  fmt::print(",{0}_min_ns,{0}_p50_ns,{0}_p99_ns,{0}_p99_9_ns,{0}_max_ns,{0}_mean_ns,{0}_stdev_ns", of);
+  for (const Rank& rank : options.percentiles) {
+    if (is_extra(rank)) fmt::print(",{}_{}_ns", of, rank.name());
+  }
+}
+
+// Rows of other tests have no place for it.
+bool csv_has_companion(const PerfOptions& options) { return !companion_of(*options.test).empty() && options.batch_line == 0; }
 
 // None of the columns holds a comma or a quote; those of a flag are there only with it, at the end.
 void csv_header(const PerfOptions& options) {
@@ -85,13 +108,14 @@ void csv_header(const PerfOptions& options) {
     fmt::print(",confidence_low_{0},confidence_high_{0},confidence_runs,confidence_reached", unit);
   }
   if (options.under_load) {
-    fmt::print(",under_load_min_ns,under_load_p50_ns,under_load_p99_ns,under_load_p99_9_ns,under_load_max_ns,under_load_mean_ns,under_load_stdev_ns");
-    for (const Rank& rank : options.percentiles) {
-      if (is_extra(rank)) fmt::print(",under_load_{}_ns", rank.name());
-    }
+    csv_latency_header(options, "under_load");
     fmt::print(",under_load_flow_bytes_per_second");
   }
   if (options.reply_bytes) fmt::print(",reply_size_bytes");
+  if (csv_has_companion(options)) {
+    csv_latency_header(options, companion_of(*options.test));
+    fmt::print(",{}_bytes_per_second", companion_of(*options.test));
+  }
   fmt::print("\n");
 }
 
@@ -101,10 +125,13 @@ void csv_extra_percentiles(const PerfOptions& options, const std::vector<double>
   }
 }
 
-void csv_loaded(const PerfOptions& options, const Loaded& loaded) {
-  const Distribution& d = loaded.latency_ns;
+void csv_latencies(const PerfOptions& options, const Distribution& d, const std::vector<double>& percentiles_ns) {
   fmt::print(",{},{},{},{},{},{},{}", d.min, d.p50, d.p99, d.p99_9, d.max, d.mean, d.stdev);
-  csv_extra_percentiles(options, loaded.percentiles_ns);
+  csv_extra_percentiles(options, percentiles_ns);
+}
+
+void csv_loaded(const PerfOptions& options, const Loaded& loaded) {
+  csv_latencies(options, loaded.latency_ns, loaded.percentiles_ns);
   fmt::print(",{}", per_second(loaded.flow_messages * loaded.flow.size_bytes, loaded.seconds));
 }
 
@@ -118,6 +145,10 @@ void csv_row(const PerfOptions& options, const Measurement& m) {
   if (m.repeated) fmt::print(",{},{},{},{}", m.repeated->interval.low, m.repeated->interval.high, m.repeated->values.size(), m.repeated->reached ? 1 : 0);
   if (m.loaded) csv_loaded(options, *m.loaded);
   if (options.reply_bytes) fmt::print(",{}", *options.reply_bytes);
+  if (m.companion && csv_has_companion(options)) {
+    csv_latencies(options, m.companion->latency_ns, m.companion->percentiles_ns);
+    fmt::print(",{}", per_second(m.companion->payload_bytes, m.companion->seconds));
+  }
   fmt::print("\n");
 }
 

@@ -14,6 +14,7 @@
 #include "tools/perf/openmetrics.h"
 #include "tools/perf/plan.h"
 #include "tools/perf/refusal.h"
+#include "tools/perf/registration.h"
 #include "tools/perf/report_flags.h"
 #include "tools/perf/roles.h"
 #include "tools/perf/size_text.h"
@@ -24,6 +25,8 @@ namespace {
 
 // Sizes of -a: 2 bytes to 8 MiB (perftest's range).
 constexpr uint64_t kLargestOfAll = uint64_t{8} << 20;
+// A huge page, and the least that an arena grows by.
+constexpr uint64_t kDefaultRegistered = uint64_t{2} << 20;
 constexpr uint64_t kMostIterations = 200'000'000;
 constexpr uint64_t kMostDepth = 4000;  // a session has 4096 operations at once
 
@@ -48,7 +51,7 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option("HOST", o.host, "the server's host or address; none: be the server");
   perf.add_option_function<std::string>("-s,--size", [&o](const std::string& text) {
     o.sizes = {size_of("--size", text, "--size 64K")};
-  }, "bytes of one message or tensor: 64, 4K, 1M, 1G; send_lat and rpc tests also 0 (default 2 for _lat, 64K for _bw; atomics have 8)");
+  }, "bytes of one message or tensor: 64, 4K, 1M, 1G; send_lat and rpc tests also 0 (default 2 for _lat, 64K for _bw and memcpy, 2M for reg; atomics have 8)");
   perf.add_option_function<std::string>("--reply-size", [&o](const std::string& text) {
     o.reply_bytes = size_of("--reply-size", text, "--reply-size 64");
   }, "rpc tests: bytes of each answer, from 0 on (default as many as the request has, which is -s)");
@@ -131,10 +134,11 @@ void check_interface(PerfOptions& o) {
     if (!there.ok() || ((there->scheme == Scheme::kL2 || there->scheme == Scheme::kKmod) && !there->name.empty())) return;  // the former is told below
     refuse("HOST", o.host, "names no interface and MAC address", example + " eth0/02:00:00:00:00:0b");
   }
+  bool self = o.self && !is_local(*o.test);
   if (o.bind != kAnyAddress) return;
-  if (o.self && o.transport == "kmod") return;  // told where the module is there at all
-  o.bind = o.self ? "lo" : "";
-  if (o.self) return;
+  if (self && o.transport == "kmod") return;  // told where the module is there at all
+  o.bind = self ? "lo" : "";
+  if (self) return;
   std::string names;
   for (const l2::Interface& found : l2::survey_interfaces()) {
     if (found.loopback || !found.obstacle.empty()) continue;
@@ -152,6 +156,25 @@ void check_verification(PerfOptions& o) {
   if (!known) refuse_word("--verify", o.verify_by, "bytes crc32c", "--verify=crc32c");
   o.verify = o.verify_by != "false";
   o.checksum = o.verify_by == "crc32c";
+}
+
+// What a test of one process cannot be told.
+void check_local(PerfOptions& o) {
+  const std::string name(o.test->name);
+  const bool copies = o.test->verb == Verb::kCopy;
+  const std::string example = copies ? "sluice perf memcpy -a" : "sluice perf reg --transport rdma -s 64M";
+  if (!o.host.empty()) refuse("HOST", o.host, "has no part in " + name + ", which one process does alone", example);
+  if (copies && o.transport != "auto") refuse("--transport", o.transport, "carries nothing of memcpy, which copies within one process", example);
+  if (!copies && !registers_memory(o.transport)) {
+    refuse("--transport", o.transport, "registers no memory: what it sends and receives is copied by the kernel; reg is for rdma, kmod and shm", example);
+  }
+  if (!copies && o.source_offset) refuse("--offset", name, "is of whole pages", example);
+  const std::pair<const char*, bool> others[] = {{"--confidence", o.confidence.has_value()}, {"--interval", o.interval.has_value()}, {"--system-calls", o.system_calls},
+                                                 {"--under-load", o.under_load.has_value()}, {"--perturb", o.pause_ns > 0}, {"--verify", o.checksum || (!copies && o.verify && !o.verify_by.empty())}};
+  for (const auto& [flag, given] : others) {
+    if (given) refuse(flag, name, "is a test of one process, without messages", example);
+  }
+  o.self = true;
 }
 
 void check_calls(const PerfOptions& o) {
@@ -186,6 +209,7 @@ std::string transport_of(const Address& address) {
 // What single flags cannot see.
 void check_combination(PerfOptions& o) {
   check_verification(o);
+  if (is_local(*o.test)) check_local(o);
   if (o.self && !o.host.empty()) refuse("--self", o.host, "is a server, and --self needs none", "sluice perf send_lat --self");
   if (o.forever && (o.self || !o.host.empty())) refuse("--forever", o.self ? "--self" : o.host, "makes this no server", "sluice perf send_lat --forever");
   if (o.transport == "loopback" && !o.self) refuse("--transport", "loopback", "is within one process and needs --self", "--transport loopback --self");
@@ -220,7 +244,7 @@ void check_combination(PerfOptions& o) {
   } else if (!o.atomic_type.empty()) {
     refuse("--atomic_type", o.atomic_type, "is for atomic tests", "sluice perf atomic_lat --transport rdma --self -A " + o.atomic_type);
   }
-  if (o.sizes.empty()) o.sizes = {o.test->latency ? uint64_t{2} : uint64_t{65536}};
+  if (o.sizes.empty()) o.sizes = {o.test->verb == Verb::kRegister ? kDefaultRegistered : o.test->latency ? uint64_t{2} : uint64_t{65536}};
   check_conditions(o);
 }
 

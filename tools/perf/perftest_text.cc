@@ -46,7 +46,9 @@ std::string perftest_title(const PerfOptions& options) {
     case Verb::kRead: name = "RDMA_Read "; break;
     case Verb::kAtomic: name = std::string("Atomic ") + (options.compare ? "CMP_AND_SWAP " : "FETCH_AND_ADD "); break;
     case Verb::kExchange:
-    case Verb::kRpc: break;  // perftest has none
+    case Verb::kRpc:
+    case Verb::kRegister:
+    case Verb::kCopy: break;  // perftest has none
   }
   if (options.bidirectional) name += "Bidirectional ";
   return name + (options.test->latency ? "Latency " : "BW ") + "Test";

@@ -20,11 +20,15 @@ const TestKind* find_test(std::string_view name) {
   return nullptr;
 }
 
+bool is_local(const TestKind& test) { return test.verb == Verb::kRegister || test.verb == Verb::kCopy; }
+
+std::string_view companion_of(const TestKind& test) { return test.verb == Verb::kRegister ? "deregister" : test.verb == Verb::kCopy ? "past_caches" : ""; }
+
 bool is_of_perftest(const TestKind& test) {
   return test.verb == Verb::kSend || test.verb == Verb::kWrite || test.verb == Verb::kRead || test.verb == Verb::kAtomic;
 }
 
-bool can_be_striped(const TestKind& test) { return !test.latency && test.verb != Verb::kExchange; }
+bool can_be_striped(const TestKind& test) { return !test.latency && test.verb != Verb::kExchange && !is_local(test); }
 
 bool is_ping_pong(const TestKind& test) {
   return test.latency && (test.verb == Verb::kSend || test.verb == Verb::kWrite || test.verb == Verb::kExchange);
@@ -69,7 +73,8 @@ uint64_t memory_needed(const Load& load) {
   uint64_t buffers = load.depth;
   if (load.test->verb == Verb::kExchange) buffers = load.tensors + (load.into ? load.depth : 0);
   if (load.test->latency && load.test->verb != Verb::kExchange) buffers = 2;
-  if (load.test->verb == Verb::kRpc) buffers = load.depth;
+  if (load.test->verb == Verb::kRpc || load.test->verb == Verb::kRegister) buffers = load.depth;
+  if (load.test->verb == Verb::kCopy) buffers = 2;
   return buffers * bytes_of_operation(load) * load.qps * (load.bidirectional ? 2 : 1);
 }
 

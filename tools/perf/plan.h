@@ -15,7 +15,7 @@
 
 namespace sluice::tools {
 
-enum class Verb : uint8_t { kSend, kWrite, kRead, kAtomic, kExchange, kRpc };
+enum class Verb : uint8_t { kSend, kWrite, kRead, kAtomic, kExchange, kRpc, kRegister, kCopy };
 
 struct TestKind {
   std::string_view name;
@@ -23,7 +23,7 @@ struct TestKind {
   bool latency;  // one operation at a time, there and back; else a window of them
 };
 
-inline constexpr std::array<TestKind, 12> kTests = {{
+inline constexpr std::array<TestKind, 14> kTests = {{
     {"send_lat", Verb::kSend, true},
     {"send_bw", Verb::kSend, false},
     {"write_lat", Verb::kWrite, true},
@@ -36,9 +36,15 @@ inline constexpr std::array<TestKind, 12> kTests = {{
     {"exchange_bw", Verb::kExchange, false},
     {"rpc_lat", Verb::kRpc, true},
     {"rpc_bw", Verb::kRpc, false},
+    {"reg", Verb::kRegister, true},
+    {"memcpy", Verb::kCopy, false},
 }};
 
 const TestKind* find_test(std::string_view name);
+// Whether one process does it alone: there is no server.
+bool is_local(const TestKind& test);
+// What such a test has a second figure of: "deregister", "past_caches". Empty: nothing.
+std::string_view companion_of(const TestKind& test);
 // Whether perftest has it, too.
 bool is_of_perftest(const TestKind& test);
 // Whether its connections may be several, and its operations posted in lists.

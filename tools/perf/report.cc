@@ -84,6 +84,13 @@ Json latencies(const PerfOptions& options, const Distribution& d, const std::vec
   return out;
 }
 
+Json companion(const PerfOptions& options, const Companion& second) {
+  return {{"latency_ns", latencies(options, second.latency_ns, second.percentiles_ns)},
+          {"iterations", second.iterations},
+          {"seconds", second.seconds},
+          {"bytes_per_second", per_second(second.payload_bytes, second.seconds)}};
+}
+
 Json under_load(const PerfOptions& options, const Loaded& loaded) {
   return {{"latency_ns", latencies(options, loaded.latency_ns, loaded.percentiles_ns)},
           {"iterations", loaded.iterations},
@@ -152,6 +159,8 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   }
   out["used"] = used(m);
   add_conditions(m, out);
+  if (m.load.test->verb == Verb::kCopy) out["copies_per_iteration"] = m.copies_per_iteration;
+  if (m.companion) out[std::string(m.companion->name)] = companion(options, *m.companion);
   if (m.loaded) out["under_load"] = under_load(options, *m.loaded);
   if (m.repeated) out["confidence"] = confidence(*options.confidence, *m.repeated, m.load.test->latency);
   if (options.batch_line > 0) out["line"] = options.batch_line;

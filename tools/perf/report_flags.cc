@@ -246,6 +246,14 @@ void add_unhonoured_flags(CLI::App& perf, PerfOptions& o) {
 
 void note_idle_flags(const CLI::App& perf, PerfOptions& o) {
   auto given = [&perf](const char* flag) { return perf.get_option(flag)->count() > 0; };
+  if (is_local(*o.test)) {
+    for (const char* flag : {"--tx-depth", "--port", "--wait", "--events"}) {
+      if (given(flag)) o.unhonoured.push_back({flag, std::string(o.test->name) + " is done by one process, without a connection"});
+    }
+    bool chosen = o.test->verb == Verb::kRegister && (o.transport == "rdma" || o.transport == "kmod");
+    if (given("--bind") && !chosen) o.unhonoured.push_back({"--bind", "nothing is listened at, and no device is chosen"});
+    return;
+  }
   if (given("--pin") && !o.self) o.unhonoured.push_back({"--pin", "only the processes of --self are pinned"});
   if (given("--tx-depth") && o.test->latency && !o.under_load) o.unhonoured.push_back({"--tx-depth", "a latency test has one message under way"});
   if (given("--bind") && !o.host.empty()) o.unhonoured.push_back({"--bind", "it is where a server listens"});

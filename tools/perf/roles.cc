@@ -13,6 +13,7 @@
 #include <sluice/verbs/devices.h>
 
 #include "tools/info/machine.h"
+#include "tools/perf/local_run.h"
 #include "tools/perf/output.h"
 #include "tools/perf/perftest_json.h"
 #include "tools/perf/plot_file.h"
@@ -109,24 +110,13 @@ int serve(const PerfOptions& options, const ServerDuty& duty) {
   }
 }
 
-// The exit code; the figures of what was measured in any case.
-int be_client(const PerfOptions& options, const DocumentSink& on_document, const std::string& address, int cpu, bool one_process) {
-  Surroundings surroundings;
-  surroundings.machine = read_machine();
-  surroundings.steal_before_seconds = steal_seconds();
-  surroundings.pinned = cpu >= 0 && options.pin && usable_cpus() >= 2;
-  Result<std::unique_ptr<Context>> context = open(options);
-  if (!context.ok()) return fail(context.status());
-  if (cpu >= 0) pin(options, cpu);
-  Result<Endpoint> endpoint = (*context)->connect(address);
-  if (!endpoint.ok()) return fail(endpoint.status());
-  Output output(options);
-  output.begin(endpoint->info());
-  ClientRun run;
-  RunOptions how{.perf = &options, .one_process = one_process};
-  how.next = [&] { return (*context)->connect(address); };
-  how.on_interval = [&output](const Load& load, const Interval& part) { output.add(load, part); };
-  Status status = run_client(**context, *endpoint, how, run, [&output](const Measurement& m) { output.add(m); });
+// `cpu`: to be pinned to; below 0: none.
+Surroundings look_around(const PerfOptions& options, int cpu) {
+  return {.machine = read_machine(), .pinned = cpu >= 0 && options.pin && usable_cpus() >= 2, .steal_before_seconds = steal_seconds()};
+}
+
+// The exit code of a run that ended so; the figures of what was measured are written in any case.
+int conclude(const PerfOptions& options, const Surroundings& surroundings, ClientRun& run, const Status& status, Output& output, const DocumentSink& on_document) {
   for (const std::string& warning : run.warnings) fmt::print(stderr, "sluice perf: {}\n", warning);
   int code = status.ok() ? kExitOk : fail(status);
   if (run.corrupt) {
@@ -152,6 +142,36 @@ int be_client(const PerfOptions& options, const DocumentSink& on_document, const
   if (options.json_path.empty()) return code;
   Status written = write_json(options.json_path, document);
   return written.ok() ? code : fail(written);
+}
+
+int be_client(const PerfOptions& options, const DocumentSink& on_document, const std::string& address, int cpu, bool one_process) {
+  Surroundings surroundings = look_around(options, cpu);
+  Result<std::unique_ptr<Context>> context = open(options);
+  if (!context.ok()) return fail(context.status());
+  if (cpu >= 0) pin(options, cpu);
+  Result<Endpoint> endpoint = (*context)->connect(address);
+  if (!endpoint.ok()) return fail(endpoint.status());
+  Output output(options);
+  output.begin(endpoint->info());
+  ClientRun run;
+  RunOptions how{.perf = &options, .one_process = one_process};
+  how.next = [&] { return (*context)->connect(address); };
+  how.on_interval = [&output](const Load& load, const Interval& part) { output.add(load, part); };
+  Status status = run_client(**context, *endpoint, how, run, [&output](const Measurement& m) { output.add(m); });
+  return conclude(options, surroundings, run, status, output, on_document);
+}
+
+// A test that has no peer.
+int be_alone(const PerfOptions& options, const DocumentSink& on_document) {
+  Surroundings surroundings = look_around(options, 0);
+  Result<std::unique_ptr<Context>> context = open(options);
+  if (!context.ok()) return fail(context.status());
+  pin(options, 0);
+  Output output(options);
+  ClientRun run;
+  auto on_begin = [&output](const EndpointInfo& link) { output.begin(link); };
+  Status status = run_local(**context, options, run, on_begin, [&output](const Measurement& m) { output.add(m); });
+  return conclude(options, surroundings, run, status, output, on_document);
 }
 
 // A damaged payload outweighs all else; then the client's word.
@@ -219,7 +239,7 @@ bool fits_in_memory(const PerfOptions& options) {
     load.bidirectional = options.bidirectional;
     needed = std::max(needed, memory_needed(load));
   }
-  if (options.self) needed *= 2;
+  if (options.self && !is_local(*options.test)) needed *= 2;
   uint64_t available = read_machine().available_bytes;
   if (needed <= available - available / 10) return true;
   fmt::print(stderr, "sluice perf: --size: needs {} of memory, {} are available; use a smaller one, for example --size 64M\n",
@@ -247,13 +267,15 @@ int run_perf(const PerfOptions& options, const DocumentSink& on_document) {
     fmt::print(stderr, "sluice perf: --transport {}: {}\n", options.transport, why);
     return kExitNothingToRunOn;
   }
-  if (options.self && options.transport == "kmod" && options.bind == kAnyAddress) {
+  bool alone = is_local(*options.test);
+  if (options.self && !alone && options.transport == "kmod" && options.bind == kAnyAddress) {
     fmt::print(stderr, "sluice perf: --transport kmod --self: needs an interface whose frames come back (--bind), and the module has none on lo; "
                        "run the two ends in two network namespaces, or on two machines\n");
     return kExitFailed;
   }
   if (!fits_in_memory(options)) return kExitFailed;
   for (const Unhonoured& note : options.unhonoured) fmt::print(stderr, "sluice perf: {} has no effect: {}\n", note.flag, note.why);
+  if (alone) return be_alone(options, on_document);
   if (options.self) return options.transport == "loopback" ? both_in_one_process(options, on_document) : both_in_two_processes(options, on_document);
   if (!options.host.empty()) return be_client(options, on_document, meeting_address(options), -1, false);
   ServerDuty duty{.address = meeting_address(options), .forever = options.forever};

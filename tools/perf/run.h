@@ -46,6 +46,16 @@ struct Loaded {
   std::vector<double> percentiles_ns;
 };
 
+// A second figure of the same size, which a test of one process has (companion_of()).
+struct Companion {
+  std::string_view name;
+  uint64_t iterations = 0;
+  uint64_t payload_bytes = 0;
+  double seconds = 0;
+  Distribution latency_ns;
+  std::vector<double> percentiles_ns;
+};
+
 // The figure of each run of one size (--confidence).
 struct RepeatedFigure {
   std::vector<double> values;  // of latency tests the medians in ns, else bytes per second
@@ -70,6 +80,8 @@ struct Measurement {
   std::optional<Usage> used_there;  // the server's, where it is another and says so
   std::optional<RepeatedFigure> repeated;   // where asked for
   std::optional<Loaded> loaded;             // where asked for
+  std::optional<Companion> companion;       // of tests of one process
+  uint64_t copies_per_iteration = 1;        // of memcpy
   std::optional<SystemCalls> system_calls;  // where asked for
   double paused_seconds = 0;   // between messages, while it was timed
   Buffers buffers_here;

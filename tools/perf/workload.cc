@@ -82,6 +82,8 @@ std::unique_ptr<Workload> make_workload(const Side& side, const Load& load) {
     case Verb::kAtomic: return make_atomic_workload(side, load);
     case Verb::kExchange: return make_exchange_workload(side, load);
     case Verb::kRpc: return make_rpc_workload(side, load);
+    case Verb::kRegister:
+    case Verb::kCopy: break;  // without a peer
   }
   return nullptr;
 }
