@@ -70,9 +70,10 @@ Result<std::vector<BatchLine>> read_batch(const std::string& path) {
   return lines;
 }
 
-BatchDocument::BatchDocument(std::string path) {
-  whole_ = {{"schema", kSchema}, {"environment", Json()}, {"batch", {{"file", std::move(path)}, {"lines", Json::array()}}}, {"results", Json::array()},
+BatchDocument::BatchDocument(std::string name, const std::string& title) {
+  whole_ = {{"schema", kSchema}, {"environment", Json()}, {"batch", {{"file", std::move(name)}, {"lines", Json::array()}}}, {"results", Json::array()},
             {"warnings", Json::array()}, {"counters", Json::object()}};
+  if (!title.empty()) whole_["title"] = title;
 }
 
 void BatchDocument::add(const BatchLine& line, int exit_code, Json document) {
@@ -89,6 +90,7 @@ void BatchDocument::add(const BatchLine& line, int exit_code, Json document) {
     if (whole_["environment"].is_null()) whole_["environment"] = document["environment"];
     whole_["counters"] = document["counters"];  // of the one process that runs them all, so far
     entry["environment"] = std::move(document["environment"]);
+    if (document.contains("title")) entry["title"] = std::move(document["title"]);
     if (document.contains("baseline")) entry["baseline"] = std::move(document["baseline"]);
   }
   whole_["batch"]["lines"].push_back(std::move(entry));

@@ -24,7 +24,8 @@ Result<std::vector<BatchLine>> read_batch(const std::string& path);
 // The documents of several runs as one of the same schema: every result with the line that it is of.
 class BatchDocument {
  public:
-  explicit BatchDocument(std::string path);
+  // `name`: the file's, or "all". `title`: empty, there is none.
+  explicit BatchDocument(std::string name, const std::string& title = {});
   // `document`: null where the run came to none.
   void add(const BatchLine& line, int exit_code, Json document);
   const Json& whole() const { return whole_; }

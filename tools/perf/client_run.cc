@@ -9,6 +9,7 @@
 #include "tools/perf/flow.h"
 #include "tools/perf/pattern.h"
 #include "tools/perf/run.h"
+#include "tools/perf/server_word.h"
 #include "tools/perf/size_text.h"
 #include "tools/perf/system_calls.h"
 #include "tools/version.h"
@@ -50,42 +51,6 @@ struct SideFigures {
   Copies copied_here;
   uint64_t flow_messages = 0;
 };
-
-// A server of an older version, or a thread of this process, says nothing of itself.
-Result<std::optional<Usage>> decode_usage(const Json& report) {
-  if (!report.contains("user_ns")) return std::optional<Usage>();
-  Usage used;
-  SLUICE_TRY(used.user_ns, number_field(report, "user_ns"));
-  SLUICE_TRY(used.system_ns, number_field(report, "system_ns"));
-  SLUICE_TRY(used.voluntary_switches, number_field(report, "voluntary_switches"));
-  SLUICE_TRY(used.involuntary_switches, number_field(report, "involuntary_switches"));
-  SLUICE_TRY(used.page_faults, number_field(report, "page_faults"));
-  return std::optional<Usage>(used);
-}
-
-Result<std::optional<Buffers>> decode_buffers(const Json& report) {
-  if (!report.contains("evicted")) return std::optional<Buffers>();
-  Buffers buffers;
-  SLUICE_TRY(buffers.evicted_bytes, number_field(report, "evicted"));
-  if (report.contains("source_at")) {
-    SLUICE_TRY(buffers.source_at, number_field(report, "source_at"));
-  }
-  if (report.contains("destination_at")) {
-    SLUICE_TRY(buffers.destination_at, number_field(report, "destination_at"));
-  }
-  return std::optional<Buffers>(buffers);
-}
-
-Status decode_system_calls(const Json& report, SystemCalls& counted) {
-  if (report.contains("system_calls")) {
-    SLUICE_TRY(counted.there, number_field(report, "system_calls"));
-  } else if (report.contains("system_calls_why_not")) {
-    SLUICE_TRY(counted.why_not_there, text_field(report, "system_calls_why_not"));
-  } else {
-    counted.why_not_there = "it is of a version that does not count them";
-  }
-  return Status();
-}
 
 class Client {
  public:
@@ -133,6 +98,7 @@ class Client {
     fill_random(std::as_writable_bytes(std::span(&token, 1)));
     Json hello{{"do", "hello"}, {"test", perf_.test->name}, {"qps", perf_.qps}, {"token", token}, {"protocol", kPerfProtocol}, {"version", kVersion}};
     if (perf_.under_load) hello["flow"] = 1u;
+    if (perf_.all) hello["runs_after"] = perf_.runs_after;
     SLUICE_TRY(Json answer, ask(control_, hello));
     if (answer.contains("version")) {
       SLUICE_TRY(out_.server_version, text_field(answer, "version"));
@@ -188,6 +154,7 @@ class Client {
     bool small_answers = perf_.test->verb == Verb::kRpc && m.load.reply_bytes != size && !carries_checksum(answers_of(m.load));
     if (perf_.checksum && small_answers) note_without_checksum(m.load.reply_bytes);
     step_ = 1;
+    tell(m, 0);
     SLUICE_RETURN_IF_ERROR(prepare(m.load));
     SLUICE_RETURN_IF_ERROR(first_handovers(m));
     Round::Mode before = perf_.verify ? Round::Mode::kCheck : Round::Mode::kTouch;
@@ -196,6 +163,10 @@ class Client {
     SLUICE_RETURN_IF_ERROR(timed(m));
     if (flow_ == nullptr || m.verdict.mismatched_bytes > 0) return Status();
     return under_load(m);
+  }
+
+  void tell(const Measurement& m, double part) const {
+    if (options_.on_progress) options_.on_progress(m.load.size_bytes, part);
   }
 
   void note_without_checksum(uint64_t size) {
@@ -302,6 +273,7 @@ class Client {
       if (!last_.used_there) m.used_there.reset();
       if (m.used_there) *m.used_there += *last_.used_there;
       note_interval(count, m);
+      tell(m, perf_.seconds ? (m.seconds - run_.seconds) / *perf_.seconds : 1);
       m.copied += last_.copied;
       m.copied_here += last_.copied_here;
       per_iteration = last_seconds_ / static_cast<double>(count);
@@ -349,7 +321,7 @@ class Client {
     std::vector<double> ns = in_nanoseconds(samples);
     m.latency_ns = summarize(ns);
     for (const Rank& rank : perf_.percentiles) m.percentiles_ns.push_back(percentile(ns, rank));
-    if (perf_.histogram) m.histogram_ns = histogram(ns);
+    if (perf_.wants_bins()) m.histogram_ns = histogram(ns);
     if (perf_.histogram && perf_.format == Format::kPerftest) m.sorted_ns = std::move(ns);
     return Status();
   }

@@ -100,7 +100,7 @@ class LocalRun {
     m.payload_bytes = m.messages * m.load.size_bytes;
     m.cpu_ns = part.cpu_ns;
     m.used_here = part.used;
-    summarize_into(part.samples, 1.0 / static_cast<double>(operations), m.latency_ns, m.percentiles_ns, m.seconds, perf_.histogram ? &m.histogram_ns : nullptr);
+    summarize_into(part.samples, 1.0 / static_cast<double>(operations), m.latency_ns, m.percentiles_ns, m.seconds, perf_.wants_bins() ? &m.histogram_ns : nullptr);
   }
   void note_companion(Part& part, uint64_t operations, Measurement& m) const {
     Companion& companion = m.companion.emplace(Companion{.name = companion_of(*perf_.test)});
@@ -179,12 +179,13 @@ class LocalRun {
 
 }  // namespace
 
-Status run_local(Context& context, const PerfOptions& options, ClientRun& out, const std::function<void(const EndpointInfo&)>& on_begin,
+Status run_local(Context& context, const RunOptions& options, ClientRun& out, const std::function<void(const EndpointInfo&)>& on_begin,
                  const std::function<void(const Measurement&)>& on_result) {
-  LocalRun run(context, options, out);
+  LocalRun run(context, *options.perf, out);
   SLUICE_RETURN_IF_ERROR(run.open());
   on_begin(out.link);
-  for (uint64_t size : options.sizes) {
+  for (uint64_t size : options.perf->sizes) {
+    if (options.on_progress) options.on_progress(size, 0);
     Measurement m;
     SLUICE_RETURN_IF_ERROR(run.measure(size, m));
     out.corrupt = m.verdict.mismatched_bytes > 0;

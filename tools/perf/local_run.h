@@ -9,7 +9,7 @@
 namespace sluice::tools {
 
 // Calls on_begin when the path is known, on_result after each size.
-Status run_local(Context& context, const PerfOptions& options, ClientRun& out, const std::function<void(const EndpointInfo&)>& on_begin,
+Status run_local(Context& context, const RunOptions& options, ClientRun& out, const std::function<void(const EndpointInfo&)>& on_begin,
                  const std::function<void(const Measurement&)>& on_result);
 
 }  // namespace sluice::tools

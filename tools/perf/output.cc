@@ -80,7 +80,7 @@ void text_row(const PerfOptions& options, const Measurement& m) {
   if (m.repeated) text_interval(*options.confidence, m);
   if (m.companion) text_companion(options, *m.companion);
   if (m.loaded) text_loaded(options, *m.loaded);
-  text_histogram(m);
+  if (options.histogram) text_histogram(m);
 }
 
 // Those asked for that are no column in any case.
@@ -152,8 +152,9 @@ void csv_row(const PerfOptions& options, const Measurement& m) {
   fmt::print("\n");
 }
 
-void ndjson(const char* type, Json line) {
+void ndjson(const PerfOptions& options, const char* type, Json line) {
   line["schema"] = kSchema;
+  if (!options.title.empty()) line["title"] = options.title;
   line["type"] = type;
   fmt::print("{}\n", line.dump());
 }
@@ -162,6 +163,7 @@ void ndjson(const char* type, Json line) {
 
 void Output::begin(const EndpointInfo& link) {
   if (options_.batch_line > 0 && (options_.format == Format::kText || options_.format == Format::kPerftest)) fmt::print("# {}\n", options_.batch_text);
+  if (!options_.title.empty() && options_.format == Format::kText) fmt::print("# {}\n", options_.title);
   switch (options_.format) {
     case Format::kText: text_header(options_); break;
     case Format::kPerftest: perftest_header(options_, link); break;
@@ -180,7 +182,7 @@ void Output::add(const Load& load, const Interval& part) {
     fmt::print("   {:.2f}-{:.2f} s: {} iterations, {:.2f} MiB/s, {:.6f} Mpps\n", part.from_seconds, part.to_seconds, part.iterations,
                per_second(part.payload_bytes, part.seconds()) / (1 << 20), per_second(part.messages, part.seconds()) / 1e6);
   } else if (options_.format == Format::kNdjson) {
-    ndjson("interval", to_json(load, part));
+    ndjson(options_, "interval", to_json(load, part));
   }
   std::fflush(stdout);
 }
@@ -190,7 +192,7 @@ void Output::add(const Measurement& m) {
     case Format::kText: text_row(options_, m); break;
     case Format::kPerftest: perftest_row(options_, m); break;
     case Format::kCsv: csv_row(options_, m); break;
-    case Format::kNdjson: ndjson("result", to_json(options_, m)); break;
+    case Format::kNdjson: ndjson(options_, "result", to_json(options_, m)); break;
     case Format::kJson:
     case Format::kOpenMetrics: break;
   }

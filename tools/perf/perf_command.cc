@@ -8,6 +8,7 @@
 #include <sluice/api/address.h>
 #include <sluice/l2/interfaces.h>
 
+#include "tools/perf/all_tests.h"
 #include "tools/perf/batch.h"
 #include "tools/perf/condition_flags.h"
 #include "tools/perf/document_file.h"
@@ -33,7 +34,17 @@ constexpr uint64_t kMostDepth = 4000;  // a session has 4096 operations at once
 std::string names_of_tests() {
   std::string names;
   for (const TestKind& test : kTests) names += (names.empty() ? "" : " ") + std::string(test.name);
-  return names;
+  return names + " all";
+}
+
+// Names that people know from elsewhere.
+void check_name(const std::string& text) {
+  for (const char* stream : {"stream_bw", "stream_lat"}) {
+    if (text != stream) continue;
+    const std::string twin = text == "stream_bw" ? "send_bw" : "send_lat";
+    refuse("TEST", text, "has no counterpart: sluice carries messages and tensors, no stream of bytes; " + twin + " sends messages one after the other, in order", "sluice perf " + twin + " --self");
+  }
+  if (text == "underload_lat") refuse("TEST", text, "is a flag of the latency tests", "sluice perf send_lat --self --under-load 64K");
 }
 
 // Or none at all.
@@ -45,9 +56,11 @@ uint64_t size_of(const std::string& flag, const std::string& text, const std::st
 
 void add_load_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option_function<std::string>("TEST", [&o](const std::string& text) {
-    o.test = find_test(text);
+    o.all = text == "all";
+    check_name(text);
+    o.test = o.all ? &kTests[0] : find_test(text);
     if (o.test == nullptr) refuse_word("TEST", text, names_of_tests(), "sluice perf send_lat --self");
-  }, names_of_tests());
+  }, names_of_tests() + " (each that the path has, in turn)");
   perf.add_option("HOST", o.host, "the server's host or address; none: be the server");
   perf.add_option_function<std::string>("-s,--size", [&o](const std::string& text) {
     o.sizes = {size_of("--size", text, "--size 64K")};
@@ -267,6 +280,13 @@ void check(const CLI::App& perf, PerfOptions& o) {
 
 bool given(const CLI::App& perf, const char* flag) { return perf.get_option(flag)->count() > 0; }
 
+// Several runs with one header.
+void check_columns(const CLI::App& perf, const PerfOptions& all, std::initializer_list<const char*> flags) {
+  for (const char* flag : flags) {
+    if (all.format == Format::kCsv && given(perf, flag)) refuse(flag, "csv", "has the same columns for all lines", "sluice perf --batch FILE --format json");
+  }
+}
+
 // Throws what a command line of that text would be refused with.
 void check_line(const BatchLine& line, const PerfOptions& all, PerfOptions& o) {
   CLI::App app;
@@ -278,12 +298,13 @@ void check_line(const BatchLine& line, const PerfOptions& all, PerfOptions& o) {
   for (const char* flag : {"--out_json", "--out_json_file", "--output"}) {
     if (given(app, flag)) refuse(flag, line.text, "is of a command of its own", "sluice perf --batch FILE --json all.json");
   }
-  for (const char* flag : {"--percentiles", "--confidence", "--under-load", "--reply-size"}) {
-    if (all.format == Format::kCsv && given(app, flag)) refuse(flag, "csv", "has the same columns for all lines", "sluice perf --batch FILE --format json");
-  }
+  if (o.all) refuse("TEST", "all", "is many tests, of which a batch has one in each line", "sluice perf all --self");
+  check_columns(app, all, {"--percentiles", "--confidence", "--under-load", "--reply-size"});
   o.format = all.format;
   o.json_path = all.json_path;
   o.strict = o.strict || all.strict;
+  if (!given(app, "--progress")) o.progress = all.progress;
+  if (!given(app, "--title")) o.title = all.title;
   o.argv = all.argv;
   o.batch_line = line.number;
   o.batch_text = line.text;
@@ -293,22 +314,45 @@ void check_line(const BatchLine& line, const PerfOptions& all, PerfOptions& o) {
 }
 
 struct Batch {
+  std::string name;  // the file, or "all"
   std::vector<BatchLine> lines;
   std::vector<std::unique_ptr<PerfOptions>> options;
 };
+
+// A line for each test that the path has, every one checked as if it were given alone.
+Batch check_all(const CLI::App& perf, const PerfOptions& all) {
+  const std::string example = "sluice perf all --self --json all.json";
+  check_extras(perf);
+  for (const char* flag : {"--plot", "--hist", "--out_json", "--out_json_file", "--output"}) {
+    if (given(perf, flag)) refuse(flag, "all", "are many tests, and it is of one", example);
+  }
+  check_columns(perf, all, {"--confidence", "--under-load", "--reply-size"});
+  Batch batch{.name = "all", .lines = {}, .options = {}};
+  for (PerfOptions& test : all_tests(all)) {
+    auto number = static_cast<unsigned>(batch.lines.size() + 1);
+    BatchLine line{.number = number, .text = std::string(test.test->name), .words = {}};
+    test.batch_line = number;
+    test.batch_text = line.text;
+    check(perf, test);
+    test.json_path.clear();  // one for all
+    batch.lines.push_back(std::move(line));
+    batch.options.push_back(std::make_unique<PerfOptions>(std::move(test)));
+  }
+  return batch;
+}
 
 // Every line, before anything is opened.
 Batch check_batch(const CLI::App& perf, const std::string& path, const PerfOptions& all) {
   const std::string example = "sluice perf --batch FILE --format ndjson, with lines such as: send_lat --self -s 64";
   for (const CLI::Option* option : perf.get_options()) {
     std::string name = option->get_name();
-    bool of_all = name == "--batch" || name == "--format" || name == "--json" || name == "--strict" || name == "--help";
+    bool of_all = name == "--batch" || name == "--format" || name == "--json" || name == "--strict" || name == "--title" || name == "--progress" || name == "--help";
     if (option->count() > 0 && !of_all) refuse("--batch", name, "is of a line of its own, in the file", example);
   }
   check_extras(perf);
   Result<std::vector<BatchLine>> lines = read_batch(path);
   if (!lines.ok()) refuse("--batch", path, std::string(lines.status().detail()), example);
-  Batch batch{.lines = *std::move(lines), .options = {}};
+  Batch batch{.name = path, .lines = *std::move(lines), .options = {}};
   for (const BatchLine& line : batch.lines) {
     batch.options.push_back(std::make_unique<PerfOptions>());
     try {
@@ -321,15 +365,17 @@ Batch check_batch(const CLI::App& perf, const std::string& path, const PerfOptio
   return batch;
 }
 
-int run_batch(const std::string& path, const PerfOptions& all, const Batch& batch) {
-  BatchDocument document(path);
+int run_batch(const PerfOptions& all, const Batch& batch) {
+  BatchDocument document(batch.name, all.title);
   std::vector<int> codes;
   for (size_t i = 0; i < batch.lines.size(); ++i) {
     PerfOptions options = *batch.options[i];
     options.first_in_batch = document.whole()["results"].empty();
+    options.run_number = static_cast<unsigned>(i + 1);
+    options.runs = static_cast<unsigned>(batch.lines.size());
     Json own;
     codes.push_back(run_perf(options, [&own](Json whole) { own = std::move(whole); }));
-    if (codes.back() != kExitOk) fmt::print(stderr, "sluice perf: {}, line {}: exit code {}\n", path, batch.lines[i].number, codes.back());
+    if (codes.back() != kExitOk) fmt::print(stderr, "sluice perf: {}, line {}: exit code {}\n", batch.name, batch.lines[i].number, codes.back());
     document.add(batch.lines[i], codes.back(), std::move(own));
   }
   int code = batch_exit_code(codes);
@@ -356,19 +402,21 @@ void add_perf_command(CLI::App& app, const std::vector<std::string>& argv, int& 
   add_flags(*perf, *options);
   perf->add_option("--batch", *batch, "a file with a command line of sluice perf in each line (# begins a comment): all are checked, then run in turn, with results in one document or stream");
   perf->callback([perf, options, batch, &exit_code] {
-    if (perf->get_option("--batch")->count() == 0) {
+    bool batched = perf->get_option("--batch")->count() > 0, server = !options->self && options->host.empty();
+    if (!batched && (!options->all || server)) {
       check(*perf, *options);
       exit_code = run_perf(*options);
       return;
     }
-    Batch lines = check_batch(*perf, *batch, *options);
+    auto check_lines = [&] { return batched ? check_batch(*perf, *batch, *options) : check_all(*perf, *options); };
+    Batch lines = check_lines();
     if (options->json_path == "-") {
       if (options->format != Format::kText && options->format != Format::kJson) refuse("--json", "-", "is stdout, and so is --format's", "--format csv --json /tmp/perf.json");
       options->format = Format::kJson;
       options->json_path.clear();
-      lines = check_batch(*perf, *batch, *options);
+      lines = check_lines();
     }
-    exit_code = run_batch(*batch, *options, lines);
+    exit_code = run_batch(*options, lines);
   });
 }
 

@@ -135,6 +135,9 @@ std::string_view to_string(Format format);
 // perftest's --output: its table, or one number of each size.
 enum class PerftestOnly : uint8_t { kAll, kBandwidth, kMessageRate, kLatency };
 
+// Whether stderr says how far a run is: on a terminal only, or in any case, or never.
+enum class ProgressWhen : uint8_t { kAuto, kAlways, kNever };
+
 // A flag that perftest's scripts give and that has no effect here.
 struct Unhonoured {
   std::string flag;
@@ -168,6 +171,7 @@ struct Reference {
 
 struct PerfOptions {
   const TestKind* test = nullptr;
+  bool all = false;  // this is one of all tests in turn, or a server of all
   std::string host;  // empty: server, or both ends with `self`
   std::string transport = "auto";
   std::string bind{kAnyAddress};  // l2: an interface
@@ -193,6 +197,9 @@ struct PerfOptions {
   std::string perftest_json_path;  // of --out_json
   PerftestOnly only = PerftestOnly::kAll;
   std::string plot_path;    // or "-": bars on stdout
+  std::string histogram_path;
+  std::string title;        // of what is written and drawn
+  ProgressWhen progress = ProgressWhen::kAuto;
   std::string baseline_path;
   std::vector<Reference> references;    // of it, one for each size
   std::optional<double> worse_limit;    // per cent
@@ -222,6 +229,10 @@ struct PerfOptions {
   unsigned batch_line = 0;  // of --batch: this run is one of several; 0: of none
   std::string batch_text;
   bool first_in_batch = true;
+  unsigned run_number = 1, runs = 1;  // of several in turn
+  unsigned runs_after = 0;            // of `all`: that the server is met for again
+
+  bool wants_bins() const { return histogram || !histogram_path.empty(); }
 };
 
 std::string_view to_string(Waiting waiting);

@@ -13,5 +13,7 @@ std::string plot_obstacle(const std::string& path);
 // Medians with the 99th percentile above them in latency tests, else bandwidths. Nothing where no size has
 // a figure. Errors: kInternal where not all could be written; then nothing is there.
 Status draw(const PerfOptions& options, const ClientRun& run);
+// Where --hist says: the distribution of each size, as gnuplot reads data.
+Status write_histograms(const PerfOptions& options, const ClientRun& run);
 
 }  // namespace sluice::tools

@@ -135,7 +135,9 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   if (m.load.test->verb == Verb::kRpc) out["reply_size_bytes"] = m.load.reply_bytes;
   out["iterations"] = m.iterations;
   out["latency_ns"] = latencies(options, m.latency_ns, m.percentiles_ns);
-  for (const Bin& bin : m.histogram_ns) out["histogram_ns"].push_back({{"from", bin.from}, {"to", bin.to}, {"count", bin.count}});
+  if (options.histogram) {
+    for (const Bin& bin : m.histogram_ns) out["histogram_ns"].push_back({{"from", bin.from}, {"to", bin.to}, {"count", bin.count}});
+  }
   out["bytes_per_second"] = bytes_per_second(m);
   out["messages_per_second"] = messages_per_second(m);
   out["cpu_ns_per_byte"] = per_byte(m.cpu_ns, m.payload_bytes);
@@ -172,6 +174,7 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
 Json to_json(const PerfOptions& options, const Surroundings& surroundings, const ClientRun& run) {
   Json out;
   out["schema"] = kSchema;
+  if (!options.title.empty()) out["title"] = options.title;
   out["environment"] = environment(options, surroundings, run);
   out["results"] = Json::array();
   out["warnings"] = run.warnings;

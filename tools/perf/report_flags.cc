@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tools/perf/control.h"
 #include "tools/perf/document_file.h"
 #include "tools/perf/nearest.h"
 #include "tools/perf/perftest_json.h"
@@ -117,6 +118,43 @@ void check_plot(const PerfOptions& o, bool server) {
   if (o.plot_path == "-" && o.format != Format::kText) refuse("--plot", "-", "is stdout, and so is --format's", example);
 }
 
+void set_title(PerfOptions& o, const std::string& text) {
+  const std::string example = "--title \"eth0, MTU 9000\"";
+  constexpr size_t kLongest = 200;
+  bool one_line = std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (text.empty() || text.size() > kLongest || !one_line) refuse("--title", one_line ? text.substr(0, 20) : "", "is no line of 1 to 200 bytes", example);
+  try {
+    (void)Json(text).dump();
+  } catch (const Json::exception&) {
+    refuse("--title", "", "is no UTF-8, as JSON has it", example);
+  }
+  o.title = text;
+}
+
+void set_progress(PerfOptions& o, const std::string& text) {
+  if (text == "auto") o.progress = ProgressWhen::kAuto;
+  else if (text == "always") o.progress = ProgressWhen::kAlways;
+  else if (text == "never") o.progress = ProgressWhen::kNever;
+  else refuse_word("--progress", text, "auto always never", "--progress never");
+}
+
+void set_histogram_file(PerfOptions& o, const std::string& path) {
+  std::string obstacle = path == "-" ? "it is stdout, which --histogram writes to" : json_obstacle(path);
+  if (!obstacle.empty()) refuse("--hist", path, "cannot be written: " + obstacle, "--hist /tmp/latencies.dat");
+  o.histogram_path = path;
+}
+
+void check_title(const PerfOptions& o, bool server) {
+  if (o.histogram_path.empty() && o.title.empty()) return;
+  const std::string example = "sluice perf send_lat --self -a --plot /tmp/latency.svg --title \"before\"";
+  if (!o.histogram_path.empty() && server) refuse("--hist", o.histogram_path, "has no use at a server: the client has the figures", example);
+  if (o.title.empty()) return;
+  if (server) refuse("--title", o.title, "has no use at a server: the client has the figures", example);
+  bool shown = o.format == Format::kText || o.format == Format::kJson || o.format == Format::kNdjson;
+  bool written = !o.json_path.empty() || !o.plot_path.empty() || !o.histogram_path.empty();
+  if (!shown && !written) refuse("--title", std::string(to_string(o.format)), "has no place for it; text, json, ndjson, --json, --plot and --hist have", example);
+}
+
 void check_confidence(PerfOptions& o, bool server) {
   if (o.most_runs && !o.confidence) refuse("--runs", std::to_string(*o.most_runs), "is of --confidence", "--confidence 5 --runs 50");
   if (!o.confidence) return;
@@ -205,6 +243,11 @@ void add_report_flags(CLI::App& perf, PerfOptions& o) {
     if (!obstacle.empty()) refuse("--plot", path, obstacle, "--plot /tmp/latency.svg");
     o.plot_path = path;
   }, "draw the figures over the sizes: FILE.svg (a chart), FILE.gp (a gnuplot script with the data in it), or - (bars below the table)");
+  perf.add_option_function<std::string>("--hist", [&o](const std::string& path) { set_histogram_file(o, path); },
+                                        "write how the latencies are distributed to a file that gnuplot reads: a line for each bin, a block for each size");
+  perf.add_option_function<std::string>("--title", [&o](const std::string& text) { set_title(o, text); }, "a line of text that names the run in the table, in JSON, in plots and in --hist's file");
+  perf.add_option_function<std::string>("--progress", [&o](const std::string& text) { set_progress(o, text); },
+                                        "how far the run is, on stderr: auto (on a terminal only, default), always (elsewhere a line for each size) or never");
   perf.add_flag_callback("--out_json", [&o] {
     if (o.perftest_json_path.empty()) set_perftest_json(o, kPerftestJsonName);
   }, "write the results as perftest's JSON as well, with its keys, to perftest_out.json");
@@ -247,6 +290,7 @@ void add_unhonoured_flags(CLI::App& perf, PerfOptions& o) {
 void note_idle_flags(const CLI::App& perf, PerfOptions& o) {
   auto given = [&perf](const char* flag) { return perf.get_option(flag)->count() > 0; };
   if (is_local(*o.test)) {
+    if (o.all) return;
     for (const char* flag : {"--tx-depth", "--port", "--wait", "--events"}) {
       if (given(flag)) o.unhonoured.push_back({flag, std::string(o.test->name) + " is done by one process, without a connection"});
     }
@@ -255,7 +299,7 @@ void note_idle_flags(const CLI::App& perf, PerfOptions& o) {
     return;
   }
   if (given("--pin") && !o.self) o.unhonoured.push_back({"--pin", "only the processes of --self are pinned"});
-  if (given("--tx-depth") && o.test->latency && !o.under_load) o.unhonoured.push_back({"--tx-depth", "a latency test has one message under way"});
+  if (given("--tx-depth") && o.test->latency && !o.under_load && !o.all) o.unhonoured.push_back({"--tx-depth", "a latency test has one message under way"});
   if (given("--bind") && !o.host.empty()) o.unhonoured.push_back({"--bind", "it is where a server listens"});
   bool chosen = o.transport == "l2" || o.transport == "kmod" || o.transport == "rdma";
   if (given("--bind") && o.self && !chosen) o.unhonoured.push_back({"--bind", "the two ends of --self meet within this machine"});
@@ -290,6 +334,7 @@ void check_report(PerfOptions& o) {
   check_distribution(o);
   check_perftest_report(o, server);
   check_plot(o, server);
+  check_title(o, server);
   check_confidence(o, server);
   check_system_calls(o, server);
   check_thresholds(o, server);

@@ -13,11 +13,13 @@
 #include <sluice/verbs/devices.h>
 
 #include "tools/info/machine.h"
+#include "tools/perf/batch.h"
 #include "tools/perf/local_run.h"
 #include "tools/perf/output.h"
 #include "tools/perf/perftest_json.h"
 #include "tools/perf/plot_file.h"
 #include "tools/perf/processes.h"
+#include "tools/perf/progress.h"
 #include "tools/perf/report.h"
 #include "tools/perf/size_text.h"
 #include "tools/perf/thresholds.h"
@@ -25,6 +27,8 @@
 namespace sluice::tools {
 namespace {
 
+// A client of all tests comes for the next one within this.
+constexpr Duration kNextTestLimit = std::chrono::seconds(60);
 // The other end of --self is ready, or gone, within this.
 constexpr Duration kStartLimit = std::chrono::seconds(20);
 
@@ -88,10 +92,11 @@ struct ServerDuty {
   int cpu = -1;             // to stay on
   bool one_process = false;
   bool forever = false;
+  bool all = false;         // tests, as they are named by a client, which comes once for each
   std::function<void(const std::string& address)> on_listening;
 };
 
-// One client after the other, or one only. The exit code.
+// One client after the other, or one only, or one for all of its tests. The exit code.
 int serve(const PerfOptions& options, const ServerDuty& duty) {
   Result<std::unique_ptr<Context>> context = open(options);
   if (!context.ok()) return fail(context.status());
@@ -101,12 +106,21 @@ int serve(const PerfOptions& options, const ServerDuty& duty) {
   duty.on_listening(listener->address());
   RunOptions run{.perf = &options, .one_process = duty.one_process};
   run.next = [&listener] { return listener->accept(after(sluice::now(), kStartLimit)); };
+  std::optional<uint64_t> runs_after;
+  if (duty.all) run.runs_after = &runs_after;
+  std::vector<int> codes;
   while (true) {
-    Result<Endpoint> endpoint = listener->accept(duty.accept_deadline);
+    bool between = !codes.empty() && !duty.forever;
+    Result<Endpoint> endpoint = listener->accept(between ? after(sluice::now(), kNextTestLimit) : duty.accept_deadline);
     if (!endpoint.ok()) return fail(endpoint.status());
+    runs_after.reset();
     Result<bool> intact = run_server(**context, *endpoint, run);
     int code = intact.ok() ? (*intact ? kExitOk : kExitCorrupt) : fail(intact.status());
-    if (!duty.forever) return code;
+    if (duty.forever) continue;
+    codes.push_back(code);
+    // Who left before he named a test found that the path has it not.
+    bool others = duty.all && (!runs_after ? intact.ok() : *runs_after > 0);
+    if (!others) return batch_exit_code(codes);
   }
 }
 
@@ -119,6 +133,8 @@ Surroundings look_around(const PerfOptions& options, int cpu) {
 int conclude(const PerfOptions& options, const Surroundings& surroundings, ClientRun& run, const Status& status, Output& output, const DocumentSink& on_document) {
   for (const std::string& warning : run.warnings) fmt::print(stderr, "sluice perf: {}\n", warning);
   int code = status.ok() ? kExitOk : fail(status);
+  bool has_not = options.all && options.test->verb == Verb::kAtomic && status.code() == Code::kUnsupported;
+  if (has_not) code = kExitNothingToRunOn;
   if (run.corrupt) {
     const Measurement& last = run.measurements.back();
     fmt::print(stderr, "sluice perf: {} bytes arrived {}; no figures\n", last.verdict.mismatched_bytes,
@@ -135,6 +151,9 @@ int conclude(const PerfOptions& options, const Surroundings& surroundings, Clien
   if (on_document) on_document(document);
   if (!options.plot_path.empty()) {
     if (Status drawn = draw(options, run); !drawn.ok()) return fail(drawn);
+  }
+  if (!options.histogram_path.empty()) {
+    if (Status written = write_histograms(options, run); !written.ok()) return fail(written);
   }
   if (!options.perftest_json_path.empty()) {
     if (Status written = write_json(options.perftest_json_path, perftest_json(options, document)); !written.ok()) return fail(written);
@@ -156,8 +175,17 @@ int be_client(const PerfOptions& options, const DocumentSink& on_document, const
   ClientRun run;
   RunOptions how{.perf = &options, .one_process = one_process};
   how.next = [&] { return (*context)->connect(address); };
-  how.on_interval = [&output](const Load& load, const Interval& part) { output.add(load, part); };
-  Status status = run_client(**context, *endpoint, how, run, [&output](const Measurement& m) { output.add(m); });
+  Progress progress(options);
+  how.on_interval = [&](const Load& load, const Interval& part) {
+    progress.clear();
+    output.add(load, part);
+  };
+  how.on_progress = [&progress](uint64_t size, double part) { progress.show(size, part); };
+  Status status = run_client(**context, *endpoint, how, run, [&](const Measurement& m) {
+    progress.clear();
+    output.add(m);
+  });
+  progress.clear();
   return conclude(options, surroundings, run, status, output, on_document);
 }
 
@@ -169,8 +197,15 @@ int be_alone(const PerfOptions& options, const DocumentSink& on_document) {
   pin(options, 0);
   Output output(options);
   ClientRun run;
+  Progress progress(options);
+  RunOptions how{.perf = &options, .one_process = true};
+  how.on_progress = [&progress](uint64_t size, double part) { progress.show(size, part); };
   auto on_begin = [&output](const EndpointInfo& link) { output.begin(link); };
-  Status status = run_local(**context, options, run, on_begin, [&output](const Measurement& m) { output.add(m); });
+  Status status = run_local(**context, how, run, on_begin, [&](const Measurement& m) {
+    progress.clear();
+    output.add(m);
+  });
+  progress.clear();
   return conclude(options, surroundings, run, status, output, on_document);
 }
 
@@ -278,7 +313,7 @@ int run_perf(const PerfOptions& options, const DocumentSink& on_document) {
   if (alone) return be_alone(options, on_document);
   if (options.self) return options.transport == "loopback" ? both_in_one_process(options, on_document) : both_in_two_processes(options, on_document);
   if (!options.host.empty()) return be_client(options, on_document, meeting_address(options), -1, false);
-  ServerDuty duty{.address = meeting_address(options), .forever = options.forever};
+  ServerDuty duty{.address = meeting_address(options), .forever = options.forever, .all = options.all};
   duty.on_listening = [](const std::string& address) {
     fmt::print(stderr, "sluice perf: listening at {}\n", address);
     std::fflush(stderr);

@@ -110,6 +110,10 @@ struct RunOptions {
   std::function<Result<Endpoint>()> next;
   // As each ends; null: none are wanted.
   std::function<void(const Load&, const Interval&)> on_interval;
+  // How much of a size is done, between rounds; null: nobody asks.
+  std::function<void(uint64_t size_bytes, double part)> on_progress;
+  // A server's: it runs the test that its client names, and is told whether others follow. Null: its own test.
+  std::optional<uint64_t>* runs_after = nullptr;
 };
 
 // Calls on_result after each size. Closes the endpoint, also on failure.

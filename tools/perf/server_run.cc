@@ -133,10 +133,24 @@ class Server {
     if (qps == 0 || stripes_.size() > 1) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a run without connections, or two runs in one");
     Json answer{{"qps", qps}, {"protocol", kPerfProtocol}, {"version", kVersion}};
     if (request.contains("flow")) answer["flow"] = 1u;
-    if (test == options_.perf->test->name) return answer;
+    if (options_.runs_after != nullptr) SLUICE_RETURN_IF_ERROR(follow_another(request, test));
+    if (test == test_->name) return answer;
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
-                  "this side runs " + std::string(options_.perf->test->name) + ", the client " + test.substr(0, 40) +
+                  "this side runs " + std::string(test_->name) + ", the client " + test.substr(0, 40) +
                       "; start both with the same test");
+  }
+
+  // A server of all tests.
+  Status follow_another(const Json& request, const std::string& name) {
+    const TestKind* wanted = find_test(name);
+    if (wanted == nullptr || is_local(*wanted)) {
+      return Status(Code::kUnsupported, Scope::kEndpoint, kOrigin, "this version has no test " + name.substr(0, 40) + " of two ends; run the same version on both sides");
+    }
+    test_ = wanted;
+    *options_.runs_after = 0;
+    if (!request.contains("runs_after")) return Status();
+    SLUICE_TRY(*options_.runs_after, bounded(request, "runs_after", kTests.size()));
+    return Status();
   }
 
   // Requires: hello() took the request.
@@ -159,7 +173,7 @@ class Server {
   }
 
   Result<Json> prepare(const Json& request) {
-    SLUICE_TRY(Load load, decode_load(request, *options_.perf->test));
+    SLUICE_TRY(Load load, decode_load(request, *test_));
     SLUICE_TRY(uint64_t stripe, bounded(request, "stripe", stripes_.size() - 1));
     Workload& workload = stripes_.make(stripe, load);
     SLUICE_TRY(Json ours, workload.prepare());
@@ -247,6 +261,7 @@ class Server {
   Stripes stripes_;
   std::unique_ptr<Flow> flow_;
   RunOptions options_;
+  const TestKind* test_ = options_.perf->test;
   Round round_;
   Copies copied_before_;
   Duration cpu_{0}, ran_{0};
