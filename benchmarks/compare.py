@@ -217,8 +217,8 @@ def column(name, rounds):
 
 def judge(target, metric, rounds):
     of = questions.as_list(target["of"])
-    base = judging.best_of([column(name, rounds) for name in of],
-                          metric in row_results.MORE_IS_BETTER)
+    best = judging.best_overall if target.get("best") == "overall" else judging.best_of
+    base = best([column(name, rounds) for name in of], metric in row_results.MORE_IS_BETTER)
     ours = column(target["row"], rounds)
     if "over" in target:
         ours = judging.per_round(ours, column(target["over"], rounds))
@@ -231,7 +231,7 @@ def judge(target, metric, rounds):
         verdict = judging.INCONCLUSIVE  # the best of the others may be the absent one
     return {"row": target["row"], "of": of, "at_most": target.get("at_most"),
             "at_least": target.get("at_least"), "note": target.get("note", ""),
-            "over": target.get("over"), "of_over": target.get("of_over"),
+            "best": target.get("best"), "over": target.get("over"), "of_over": target.get("of_over"),
             "ratio": judging.summary(per_round), "absent": absent, "verdict": verdict,
             "rounds_needed": judging.rounds_needed(per_round, bound) if judging.present(per_round) else None}
 

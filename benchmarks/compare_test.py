@@ -218,6 +218,15 @@ class Comparison(unittest.TestCase):
         self.assertEqual(answer["targets"][0]["verdict"], judging.INCONCLUSIVE)
         self.assertEqual(answer["targets"][0]["absent"], ["other"])
 
+    def test_takes_one_row_in_all_rounds_where_the_best_overall_is_asked_for(self):
+        rows = [row("base", ["base"]), row("other", ["other"]), row("ours", ["ours"])]
+        figures = {"base": [100, 120] * 4, "other": [110, 111] * 4, "ours": [110] * 8}
+        target = {"row": "ours", "of": ["base", "other"], "at_most": 2}
+        answer, text = ask(rows, [target, dict(target, best="overall")], rounds=8, run=scripted(figures))
+        self.assertEqual([one["ratio"]["max"] for one in answer["targets"]], [1.1, 1.1])
+        self.assertEqual([one["ratio"]["min"] for one in answer["targets"]], [110 / 111, 110 / 120])
+        self.assertIn("best overall of base, other", text)
+
     def test_judges_how_much_more_one_row_grows_than_another(self):
         rows = [row("a", ["a"]), row("a+", ["a+"]), row("b", ["b"]), row("b+", ["b+"])]
         figures = {"a": [100] * 7, "a+": [150] * 7, "b": [10] * 7, "b+": [30] * 7}
@@ -266,6 +275,7 @@ class Questions(unittest.TestCase):
             (dict(good, rows=[row("a", ["x"]), row("a", ["y"])]), "two rows"),
             (dict(good, targets=[{"row": "a", "of": "c", "at_most": 1}]), "'c'"),
             (dict(good, targets=[{"row": "a", "of": "a"}]), "at_most or at_least"),
+            (dict(good, targets=[{"row": "a", "of": "a", "at_most": 1, "best": "ever"}]), "overall"),
             (dict(good, targets=[{"row": "a", "of": "a", "at_most": 1, "over": "a"}]), "over and of_over"),
             (dict(good, targets=[{"row": "a", "of": "a", "at_most": 1, "over": "a", "of_over": "c"}]), "'c'"),
             ({"question": "q"}, "'asks'"),

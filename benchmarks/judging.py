@@ -61,6 +61,14 @@ def best_of(columns, more_is_better):
     return [pick(present(row)) if present(row) else None for row in zip(*columns)]
 
 
+def best_overall(columns, more_is_better):
+    """The row with the best median, as it is: of rows that do the same, the best of each round is only the luckiest."""
+    known = [row for row in columns if present(row)]
+    if not known:
+        return [None] * max(map(len, columns), default=0)
+    return (max if more_is_better else min)(known, key=lambda row: median(sorted(present(row))))
+
+
 @functools.lru_cache(maxsize=64)
 def resampled_medians(count, seed):
     """The median of each resample of `count` values, as the ranks of the one or two values that make it.

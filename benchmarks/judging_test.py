@@ -140,6 +140,21 @@ class Ratios(unittest.TestCase):
         self.assertEqual(judging.best_of(columns, more_is_better=False), [3, 1, None])
         self.assertEqual(judging.best_of(columns, more_is_better=True), [5, 4, None])
 
+    def test_of_the_best_overall_take_one_row_in_all_rounds(self):
+        columns = [[5, 1, 9], [3, 4, None], [None, None, None]]
+        self.assertEqual(judging.best_overall(columns, more_is_better=False), [3, 4, None])
+        self.assertEqual(judging.best_overall(columns, more_is_better=True), [5, 1, 9])
+        self.assertEqual(judging.best_overall([[None, None]], more_is_better=True), [None, None])
+
+    def test_of_what_does_the_same_is_one_with_the_best_overall_and_worse_than_the_best_of_each_round(self):
+        generator = random.Random(7)
+        ours, *others = [[generator.gauss(100, 8) for _ in range(2001)] for _ in range(4)]
+
+        def middle(base):
+            return judging.summary(judging.per_round(ours, base))["median"]
+        self.assertAlmostEqual(middle(judging.best_overall(others, more_is_better=True)), 1, delta=0.01)
+        self.assertLess(middle(judging.best_of(others, more_is_better=True)), 0.95)
+
 
 if __name__ == "__main__":
     unittest.main()

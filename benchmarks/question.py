@@ -6,7 +6,8 @@ command's JSON), "needs" (files beside command[0] that must exist), "note".
 In a command, {bin} is the folder of built programs and {json} a file that the
 command writes its result to; without {json} the result is read from stdout.
 A target: {"row", "of", "at_most" | "at_least"} on row / of; "of" may be a list,
-then the best of them in each round counts. With "over" and "of_over", two more rows, it is on
+then the best of them in each round counts; with "best": "overall" the one with the best median, in all
+rounds: for settings, of which a user would choose one. With "over" and "of_over", two more rows, it is on
 (row / over) / (of / of_over): how much more the one grows than the other.
 
 Short for many rows: "sizes": [64, 4096] stands for one row of each, with {size} replaced in
@@ -127,5 +128,7 @@ def _check_targets(path, question):
                 raise BadQuestion(f"{path}: target names {name!r}, which is not a row")
             if metrics[name] != metrics[target["row"]]:
                 raise BadQuestion(f"{path}: target of {target['row']!r} compares two metrics")
+        if target.get("best", "overall") != "overall":
+            raise BadQuestion(f"{path}: target of {target['row']!r}: \"best\" is \"overall\" or left out")
         if ("at_most" in target) == ("at_least" in target):
             raise BadQuestion(f"{path}: target of {target['row']!r} needs at_most or at_least")

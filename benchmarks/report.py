@@ -57,7 +57,8 @@ def row_line(row, baseline):
 
 def compared(target):
     """What a target divides by what."""
-    of = target["of"][0] if len(target["of"]) == 1 else "best of " + ", ".join(target["of"])
+    best = "best overall of " if target.get("best") == "overall" else "best of "
+    of = target["of"][0] if len(target["of"]) == 1 else best + ", ".join(target["of"])
     if target.get("over"):
         return f"({target['row']} / {target['over']}) / ({of} / {target['of_over']})"
     return f"{target['row']} / {of}"
