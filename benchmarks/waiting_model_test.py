@@ -26,7 +26,8 @@ class TheLibrary(unittest.TestCase):
         budget_ns = int(re.search(r"uint64_t spin_ns = ([\d']+);", read("tuning.h"))[1].replace("'", ""))
         self.assertEqual(model.Library().budget, budget_ns / 1000)
         source = read("context.cc")
-        for rule in ("typical_gap_ > longest_spin_) return false", "longest_spin_ * 4)", "if (slept) gap = std::max(gap - longest_spin_ / 2, Duration(0))", "(typical_gap_ * 7 + gap) / 8"):
+        self.assertIn("typical_gap_ <= longest_spin_;", read("context.h"))
+        for rule in ("if (!polling_pays(start)) return false", "longest_spin_ * 4)", "if (slept) gap = std::max(gap - longest_spin_ / 2, Duration(0))", "(typical_gap_ * 7 + gap) / 8"):
             self.assertIn(rule, source)
 
     def test_polls_again_when_short_waits_come_back(self):

@@ -167,6 +167,84 @@ TEST_CASE("who polls on the processor that its peer needs learns to sleep", "[co
   CHECK(endpoint->close(soon()).ok());
 }
 
+// Shared memory: how many bytes of a message its sender copies, all of it or none.
+class OneMessage {
+ public:
+  explicit OneMessage(Pair& pair) : pair_(pair), box_(pair.box()) {}
+  uint64_t copied(size_t size, bool reader_sleeps, Level level = Level::kSourceReusable) {
+    REQUIRE(pair_.server.receive({.tag = 1}, room(*pair_.server_context, size), box_.options(size)).ok());
+    pair_.settle();
+    if (reader_sleeps) REQUIRE(pair_.server_context->prepare_to_sleep());
+    uint64_t before = pair_.client.counters().copied_bytes;
+    REQUIRE(pair_.client.send(1, tensor(*pair_.client_context, size, size), box_.options(0, soon(), level)).ok());
+    uint64_t after_it = pair_.client.counters().copied_bytes;
+    size_t ended = box_.all.size();
+    REQUIRE(pair_.until([&] { return box_.all.size() == ended + 2; }));
+    for (size_t i = ended; i < ended + 2; ++i) {
+      REQUIRE(box_.all[i].status.ok());
+      if (box_.all[i].kind == OperationKind::kReceive) CHECK(holds(box_.all[i].buffers[0].bytes(), size));
+    }
+    return after_it - before;
+  }
+
+ private:
+  Pair& pair_;
+  Box& box_;
+};
+
+const size_t kPolled = Tuning().shm_eager_bytes, kAsleep = Tuning().shm_eager_sleeping_bytes;
+// The defaults are meant, and a link that refuses at random changes what is sent when.
+bool plain_shm() { return path_under_test() == "shm" && !faults_under_test(); }
+
+TEST_CASE("a message between the two thresholds rides while its reader sleeps, and is pulled while it polls", "[contract][waiting]") {
+  if (!plain_shm()) return;
+  NothingLeftBehind audit;
+  Pair pair;
+  OneMessage message(pair);
+  for (int turn = 0; turn < 2; ++turn) {
+    CHECK(message.copied(kPolled, false) == kPolled);
+    CHECK(message.copied(kPolled + 1, false) == 0);
+    CHECK(message.copied(kPolled + 1, true) == kPolled + 1);
+    CHECK(message.copied(kAsleep, true) == kAsleep);
+    CHECK(message.copied(kAsleep + 1, true) == 0);
+    // The sender waits for an answer whichever way it goes.
+    CHECK(message.copied(kAsleep, true, Level::kPlaced) == 0);
+  }
+}
+
+TEST_CASE("a message between the two thresholds rides while its sender is one that sleeps", "[contract][waiting]") {
+  if (!plain_shm()) return;
+  NothingLeftBehind audit;
+  Pair pair({.waiting = Waiting::kSleep});
+  OneMessage message(pair);
+  CHECK(message.copied(kAsleep, false) == kAsleep);
+  CHECK(message.copied(kAsleep + 1, false) == 0);
+}
+
+TEST_CASE("of many messages to a reader that sleeps a small one and the next ride, and the others do not fill its ring", "[contract][waiting]") {
+  if (!plain_shm()) return;
+  NothingLeftBehind audit;
+  Pair pair;
+  Box& box = pair.box();
+  constexpr uint64_t kMessages = 100;
+  for (uint64_t i = 0; i < kMessages; ++i) {
+    REQUIRE(pair.server.receive({.tag = i}, room(*pair.server_context, kAsleep), box.options(i)).ok());
+  }
+  auto size = [](uint64_t i) { return i == 0 ? size_t{200} : kAsleep; };  // a header, and what it is about
+  pair.settle();
+  REQUIRE(pair.server_context->prepare_to_sleep());
+  EndpointCounters before = pair.client.counters();
+  for (uint64_t i = 0; i < kMessages; ++i) REQUIRE(pair.client.send(i, tensor(*pair.client_context, size(i), i)).ok());
+  EndpointCounters sent = pair.client.counters();
+  CHECK(sent.messages_sent - before.messages_sent == kMessages);  // none waits for room
+  CHECK(sent.copied_bytes - before.copied_bytes == size(0) + size(1));
+  REQUIRE(pair.until([&] { return box.all.size() == kMessages; }));
+  for (Completion& completion : box.all) {
+    REQUIRE(completion.status.ok());
+    CHECK(holds(completion.buffers[0].bytes().first(size(completion.user_data)), completion.user_data));
+  }
+}
+
 TEST_CASE("a sleeper costs no processor time while nothing happens", "[contract][waiting][threads]") {
   NothingLeftBehind audit;
   FarThread far(Waiting::kSleep, [](Context& context, Endpoint& endpoint) { echo(context, endpoint, 1, 100); });

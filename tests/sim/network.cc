@@ -106,6 +106,9 @@ bool SimLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> 
 
 void SimLink::flush() { network_.ends_[side_].may_leave = network_.ends_[side_].queue.size(); }
 
+// As if the peer fell asleep and woke up between any two questions. Not by chance: schedules keep their seeds.
+bool SimLink::rides_now() const { return ++network_.ends_[side_].rides_asked % 3 != 0; }
+
 Result<bool> SimLink::export_run(const std::byte* data, size_t length, wire::Segment& out) {
   if (!network_.traits_.views) return false;
   std::optional<Arena::Place> place = network_.arenas_[side_]->locate(data, length);
@@ -150,6 +153,7 @@ Network::Network(const NetworkOptions& options, uint64_t seed, std::array<Arena*
   traits_.views = options.views;
   traits_.sends_at_once = !options.strict_flush;
   traits_.inline_bytes = options.inline_bytes;
+  traits_.most_inline_bytes = options.most_inline_bytes;
   traits_.data_bytes = options.data_bytes;
   traits_.inline_out = traits_.inline_in = {.user = 1, .kernel = 0};
   traits_.bulk_out = traits_.bulk_in = {.user = 0, .kernel = 1};

@@ -20,6 +20,7 @@ namespace sluice::sim {
 struct NetworkOptions {
   bool views = true;
   uint32_t inline_bytes = 64;
+  uint32_t most_inline_bytes = 0;
   uint32_t data_bytes = 512;
   size_t queue_bytes = 4096;      // waiting at the sender; beyond it send() says no
   size_t window_bytes = 4096;     // on the way at once
@@ -50,6 +51,7 @@ class SimLink final : public proto::Link {
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
   bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
   void flush() override;
+  bool rides_now() const override;
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
   void quarantine(StorageRef loan) override;
@@ -140,6 +142,7 @@ class Network {
     size_t way_bytes = 0;
     Instant last_arrival = kStart;
     std::vector<StorageRef> quarantine;
+    uint64_t rides_asked = 0;
   };
 
   bool accept(int side, size_t bytes);

@@ -39,6 +39,7 @@ void Simulation::open() {
   NetworkOptions& net = network_options_;
   net.views = random_.percent(50);
   net.inline_bytes = random_.pick<uint32_t>({32, 64, 200});
+  if (seed_ % 3 != 0) net.most_inline_bytes = 4 * net.inline_bytes;
   net.data_bytes = random_.pick<uint32_t>({16, 100, 512, 4096});
   net.queue_bytes = random_.pick<size_t>({200, 1000, 4096, 1 << 20});
   net.window_bytes = random_.pick<size_t>({64, 1000, 1 << 20});

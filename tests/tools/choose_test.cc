@@ -34,6 +34,44 @@ TEST_CASE("sizes that were not measured decide nothing", "[tune]") {
   CHECK(choose_threshold(sizes, kCandidates, true, 16 << 10).bytes == 16 << 10);
 }
 
+// Pairs whose ratios lie evenly between two values.
+PairedTimes pairs(uint64_t bytes, double from, double to, size_t count = 9) {
+  PairedTimes made{.bytes = bytes, .ratios = {}};
+  for (size_t i = 0; i < count; ++i) made.ratios.push_back(from + (to - from) * static_cast<double>(i) / static_cast<double>(count - 1));
+  return made;
+}
+constexpr uint64_t kNever = uint64_t{1} << 40;
+
+TEST_CASE("copies go past the caches from the size on from which that is clearly faster at every size", "[tune]") {
+  std::vector<PairedTimes> elsewhere{pairs(1 << 20, 1.4, 1.6)};
+  CHECK(choose_reach({pairs(1 << 20, 0.5, 0.6), pairs(4 << 20, 1.1, 1.2), pairs(16 << 20, 1.2, 1.4)}, elsewhere, kNever) == 4 << 20);
+  // A size in the middle that seems to gain decides nothing: one above it does not.
+  CHECK(choose_reach({pairs(1 << 20, 1.1, 1.2), pairs(4 << 20, 0.9, 1.2), pairs(16 << 20, 1.2, 1.4)}, elsewhere, kNever) == 16 << 20);
+  CHECK(choose_reach({pairs(1 << 20, 1.1, 1.2), pairs(4 << 20, 1.1, 1.2)}, elsewhere, kNever) == 1 << 20);
+}
+
+TEST_CASE("a gain that some pairs have and others have not is none", "[tune]") {
+  std::vector<PairedTimes> clear{pairs(1 << 20, 1.4, 1.6)}, vague{pairs(1 << 20, 0.8, 1.4)};
+  CHECK(choose_reach({pairs(16 << 20, 0.7, 1.9)}, clear, kNever) == 32 << 20);
+  CHECK(choose_reach({pairs(16 << 20, 0.7, 1.9)}, vague, kNever) == kNever);
+  CHECK(choose_reach({pairs(16 << 20, 1.01, 1.02)}, vague, kNever) == kNever);
+  CHECK(choose_reach({pairs(16 << 20, 1.1, 1.2)}, vague, kNever) == 16 << 20);
+}
+
+TEST_CASE("no copy goes past the caches where that is a loss elsewhere, or was hardly measured", "[tune]") {
+  std::vector<PairedTimes> gain{pairs(16 << 20, 1.1, 1.2)}, clear{pairs(1 << 20, 1.4, 1.6)};
+  CHECK(choose_reach(gain, {pairs(1 << 20, 1.4, 1.6), pairs(8 << 20, 0.7, 0.9)}, kNever) == kNever);
+  CHECK(choose_reach({pairs(16 << 20, 1.1, 1.2, kFewestPairs - 1)}, clear, kNever) == kNever);
+  CHECK(choose_reach({pairs(16 << 20, 1.1, 1.2, kFewestPairs)}, clear, kNever) == 16 << 20);
+  CHECK(choose_reach(gain, {pairs(1 << 20, 1.4, 1.6, kFewestPairs - 1)}, kNever) == kNever);
+}
+
+TEST_CASE("one pair in four that was disturbed changes nothing", "[tune]") {
+  PairedTimes disturbed = pairs(16 << 20, 1.2, 1.3, 12);
+  for (size_t i = 0; i < 3; ++i) disturbed.ratios[i] = i == 0 ? 20 : 0.05;
+  CHECK(choose_reach({disturbed}, {pairs(1 << 20, 1.4, 1.6)}, kNever) == 16 << 20);
+}
+
 TEST_CASE("the spin budget follows the wake-up, within bounds and in whole steps", "[tune]") {
   CHECK(spin_budget_ns(0) == 10'000);
   CHECK(spin_budget_ns(24'000) == 60'000);
@@ -61,7 +99,8 @@ TEST_CASE("of fixed values the fastest is taken, and the usual one where the noi
 }
 
 TEST_CASE("the ratios of what was measured are told", "[tune]") {
-  CHECK(ratios_text({{256, 1, 1}, {1 << 10, 1, 2}, {2 << 10, 0, 1}, {4 << 20, 3, 2}}) == "256 1.00, 1K 0.50, 4M 1.50");
+  CHECK(ratios_text(std::vector<PairedTimes>{{256 << 10, {3, 1, 2}}, {1 << 20, {}}}) == "256K 2.00");
+  CHECK(ratios_text(std::vector<SizeTimes>{{256, 1, 1}, {1 << 10, 1, 2}, {2 << 10, 0, 1}, {4 << 20, 3, 2}}) == "256 1.00, 1K 0.50, 4M 1.50");
 }
 
 }  // namespace

@@ -62,12 +62,14 @@ class Tune(command.CommandTest):
         self.assertEqual(knobs["shm_eager_bytes"]["source"], "default")
 
     def test_thresholds_carry_messages_of_any_size(self):
-        for transport in ("shm", "tcp"):
-            for value in ("64", "64K"):
-                setting = f"{transport}_eager_bytes={value},stream_copy_bytes=256K"
-                for size in ("65536", "1048576"):
-                    self.run_here("perf", "send_bw", "--self", "--transport", transport, "-s", size, "-n", "64", "--verify",
-                                  SLUICE_TUNING=setting)
+        for transport, setting in (("shm", "shm_eager_bytes=64,shm_eager_sleeping_bytes=64"),
+                                   ("shm", "shm_eager_bytes=64,shm_eager_sleeping_bytes=64K"),
+                                   ("shm", "shm_eager_bytes=64K"),
+                                   ("tcp", "tcp_eager_bytes=64"), ("tcp", "tcp_eager_bytes=64K")):
+            for size in ("30000", "65536", "1048576"):
+                for waiting in ((), ("--events",)):
+                    self.run_here("perf", "send_bw", "--self", "--transport", transport, "-s", size, "-n", "64", "--verify", *waiting,
+                                  SLUICE_TUNING=f"{setting},stream_copy_bytes=256K")
 
     def test_batches_carry_messages_of_any_size(self):
         for frames in ("1", "7", "92"):

@@ -19,7 +19,36 @@ double worst_of(const std::vector<SizeTimes>& sizes, uint64_t threshold, bool in
   return worst;
 }
 
+double quantile(std::vector<double> values, double share) {
+  auto at = values.begin() + static_cast<std::ptrdiff_t>(static_cast<double>(values.size() - 1) * share);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+enum class Gain { kUnknown, kNone, kClear, kLoss };
+
+Gain gain_of(const PairedTimes& size) {
+  constexpr double kClearly = 1.03;
+  if (size.ratios.size() < kFewestPairs) return Gain::kUnknown;
+  if (quantile(size.ratios, 0.25) >= kClearly) return Gain::kClear;
+  return quantile(size.ratios, 0.75) <= 1 / kClearly ? Gain::kLoss : Gain::kNone;
+}
+
+std::string size_text(uint64_t bytes) {
+  if (bytes >= (1 << 20)) return fmt::format("{}M", bytes >> 20);
+  return bytes >= (1 << 10) ? fmt::format("{}K", bytes >> 10) : std::to_string(bytes);
+}
+
 }  // namespace
+
+uint64_t choose_reach(const std::vector<PairedTimes>& in_place, const std::vector<PairedTimes>& elsewhere, uint64_t never) {
+  auto is = [](Gain gain) { return [gain](const PairedTimes& size) { return gain_of(size) == gain; }; };
+  auto any = [&](const std::vector<PairedTimes>& sizes, Gain gain) { return std::any_of(sizes.begin(), sizes.end(), is(gain)); };
+  if (any(in_place, Gain::kUnknown) || any(elsewhere, Gain::kUnknown) || any(elsewhere, Gain::kLoss)) return never;
+  auto last_unclear = std::find_if_not(in_place.rbegin(), in_place.rend(), is(Gain::kClear));
+  if (last_unclear != in_place.rbegin()) return std::prev(last_unclear)->bytes;
+  return std::all_of(elsewhere.begin(), elsewhere.end(), is(Gain::kClear)) ? 2 * in_place.back().bytes : never;
+}
 
 Choice choose_threshold(const std::vector<SizeTimes>& sizes, const std::vector<uint64_t>& candidates, bool inclusive, uint64_t usual,
                         double indifferent) {
@@ -62,10 +91,16 @@ std::string ratios_text(const std::vector<SizeTimes>& sizes) {
   std::string text;
   for (const SizeTimes& size : sizes) {
     if (size.below_ns <= 0 || size.above_ns <= 0) continue;
-    std::string name = size.bytes >= (1 << 20)   ? fmt::format("{}M", size.bytes >> 20)
-                       : size.bytes >= (1 << 10) ? fmt::format("{}K", size.bytes >> 10)
-                                                 : std::to_string(size.bytes);
-    text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", name, size.below_ns / size.above_ns);
+    text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", size_text(size.bytes), size.below_ns / size.above_ns);
+  }
+  return text;
+}
+
+std::string ratios_text(const std::vector<PairedTimes>& sizes) {
+  std::string text;
+  for (const PairedTimes& size : sizes) {
+    if (size.ratios.empty()) continue;
+    text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", size_text(size.bytes), quantile(size.ratios, 0.5));
   }
   return text;
 }

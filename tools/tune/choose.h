@@ -25,6 +25,23 @@ struct Choice {
 Choice choose_threshold(const std::vector<SizeTimes>& sizes, const std::vector<uint64_t>& candidates, bool inclusive, uint64_t usual,
                         double indifferent = 0.03);
 
+// A size that was done in both ways, one right after the other each time: whatever slows one of a pair down slows the
+// other, and their ratio stays.
+struct PairedTimes {
+  uint64_t bytes = 0;
+  std::vector<double> ratios;  // through the caches by past them; more than 1: past them is faster
+};
+
+// Fewer pairs than decide anything.
+inline constexpr size_t kFewestPairs = 4;
+
+// The reuse distance from which copies go past the caches (docs/tuning.md): the smallest size from which on, `in_place`, that is
+// clearly faster at every size; twice the largest where it is so at none of them, but at all sizes `elsewhere`, whose destination had left
+// the caches. Else `never`, also where it is clearly slower elsewhere, and where a size has fewer than kFewestPairs. Clearly: by 3 %
+// in three quarters of the pairs. So what is not clear stays a plain copy, which costs as much as could not be told from noise.
+// Requires: both ascending and not empty.
+uint64_t choose_reach(const std::vector<PairedTimes>& in_place, const std::vector<PairedTimes>& elsewhere, uint64_t never);
+
 // What one fixed value costs; 0: it was not measured.
 struct ValueTime {
   uint64_t value = 0;
@@ -44,6 +61,8 @@ double typical(std::vector<double> samples);
 
 // "1K 0.62, 2K 0.70": below_ns / above_ns of each size.
 std::string ratios_text(const std::vector<SizeTimes>& sizes);
+// The same of pairs: their medians.
+std::string ratios_text(const std::vector<PairedTimes>& sizes);
 // "16 1.20, 92 1.00": each value's time by the least. Empty where one of them was not measured.
 std::string costs_text(const std::vector<ValueTime>& values);
 

@@ -37,7 +37,7 @@ enum : size_t { kEager, kPulled, kEagerAsleep, kPulledAsleep, kWayCount };
 std::vector<Way> ways() {
   Tuning eager, pulled;
   eager.shm_eager_bytes = eager.tcp_eager_bytes = 64 << 10;
-  pulled.shm_eager_bytes = pulled.tcp_eager_bytes = 64;
+  pulled.shm_eager_bytes = pulled.shm_eager_sleeping_bytes = pulled.tcp_eager_bytes = 64;
   // Adaptive: a peer that is always awake is found by polling, and on a busy machine nobody burns what the other end needs.
   return {{.tuning = eager, .waiting = Waiting::kAdaptive},
           {.tuning = pulled, .waiting = Waiting::kAdaptive},
@@ -45,20 +45,22 @@ std::vector<Way> ways() {
           {.tuning = pulled, .waiting = Waiting::kSleep}};
 }
 
+// Times of both ways, eager below and pulled above, with ends that poll and with ends that sleep.
 struct Messages {
-  Measurement eager_bytes;
+  std::vector<SizeTimes> awake, asleep;
   Measurement spin_ns;
 };
 
 Measurement spin_from(const std::vector<double>& awake, const std::vector<double>& asleep) {
   if (typical(awake) <= 0 || typical(asleep) <= 0) return {Tuning().spin_ns, kTooBusy};
+  // Else both slept: whoever polls was given no processor to do it on.
+  if (typical(asleep) < 2 * typical(awake)) return {Tuning().spin_ns, kTooBusy};
   double wake_ns = (typical(asleep) - typical(awake)) / 2;  // of one way
-  if (wake_ns <= 0) return {Tuning().spin_ns, kTooBusy};    // both slept: whoever polls was given no processor to do it on
   return {spin_budget_ns(wake_ns), fmt::format("a sleeper answers {:.1f} us later than one that polls", wake_ns / 1000)};
 }
 
 // Every size by every way in turn, until the time is up: a machine that slows down for a while slows all of them.
-Result<Messages> probe_messages(EchoPath path, uint64_t usual) {
+Result<Messages> probe_messages(EchoPath path) {
   SLUICE_TRY(std::unique_ptr<Echo> echo, Echo::start(path, ways()));
   std::vector<std::array<std::vector<double>, kWayCount>> times(kMessageSizes.size());
   Instant end = after(sluice::now(), kProbeBudget);
@@ -70,21 +72,38 @@ Result<Messages> probe_messages(EchoPath path, uint64_t usual) {
       }
     }
   }
-  // Pulling tells the sender, which wakes one that sleeps: each size counts twice, and the worse of the two decides.
-  std::vector<SizeTimes> awake, asleep;
+  Messages found;
   for (size_t i = 0; i < kMessageSizes.size(); ++i) {
     auto of = [&](size_t way) { return typical(times[i][way]); };
-    awake.push_back({.bytes = kMessageSizes[i], .below_ns = of(kEager), .above_ns = of(kPulled)});
-    asleep.push_back({.bytes = kMessageSizes[i], .below_ns = of(kEagerAsleep), .above_ns = of(kPulledAsleep)});
+    found.awake.push_back({.bytes = kMessageSizes[i], .below_ns = of(kEager), .above_ns = of(kPulled)});
+    found.asleep.push_back({.bytes = kMessageSizes[i], .below_ns = of(kEagerAsleep), .above_ns = of(kPulledAsleep)});
   }
-  std::string told_awake = ratios_text(awake), told_asleep = ratios_text(asleep);
-  Messages found{.eager_bytes = {usual, kTooBusy}, .spin_ns = spin_from(times[0][kEager], times[0][kEagerAsleep])};
-  if (told_awake.empty() || told_asleep.empty()) return found;
-  std::vector<SizeTimes> both = awake;
-  both.insert(both.end(), asleep.begin(), asleep.end());
-  Choice choice = choose_threshold(both, kMessageSizes, true, usual);
-  found.eager_bytes = {choice.bytes, "round trip, eager against pulled: awake " + told_awake + "; asleep " + told_asleep};
+  found.spin_ns = spin_from(times[0][kEager], times[0][kEagerAsleep]);
   return found;
+}
+
+struct EagerBytes {
+  Measurement awake, asleep;
+};
+
+// One for each way of waiting. Pulling tells the sender, which wakes one that sleeps.
+EagerBytes choose_two(const Messages& messages, const Tuning& usual) {
+  std::string awake = ratios_text(messages.awake), asleep = ratios_text(messages.asleep);
+  bool too_busy = awake.empty() || asleep.empty() || messages.spin_ns.measured == kTooBusy;
+  if (too_busy) return {{usual.shm_eager_bytes, kTooBusy}, {usual.shm_eager_sleeping_bytes, kTooBusy}};
+  uint64_t polled = choose_threshold(messages.awake, kMessageSizes, true, usual.shm_eager_bytes).bytes;
+  uint64_t slept = choose_threshold(messages.asleep, kMessageSizes, true, usual.shm_eager_sleeping_bytes).bytes;
+  return {{polled, "round trip, both ends polling, eager against pulled: " + awake},
+          {std::max(polled, slept), "round trip, both ends asleep, eager against pulled: " + asleep}};
+}
+
+// One for both: each size counts twice, and the worse of the two decides.
+Measurement choose_one(const Messages& messages, uint64_t usual) {
+  std::string awake = ratios_text(messages.awake), asleep = ratios_text(messages.asleep);
+  if (awake.empty() || asleep.empty()) return {usual, kTooBusy};
+  std::vector<SizeTimes> both = messages.awake;
+  both.insert(both.end(), messages.asleep.begin(), messages.asleep.end());
+  return {choose_threshold(both, kMessageSizes, true, usual).bytes, "round trip, eager against pulled: awake " + awake + "; asleep " + asleep};
 }
 
 // Frames of 1 MiB messages, to the kernel in so many at a time.
@@ -112,9 +131,6 @@ Result<Measurement> probe_batches(uint64_t usual) {
   if (costs.empty()) return Measurement{usual, kTooBusy};
   return Measurement{choose_value(found, usual), "1 MiB there and back in UDP, by the fastest: " + costs};
 }
-
-// Few samples: whatever else ran made them longer, nothing makes them shorter. 0, which decides nothing, of fewer than three.
-double least(const std::vector<double>& times) { return times.size() < 3 ? 0 : *std::min_element(times.begin(), times.end()); }
 
 uint64_t sum_of_lines(const std::byte* data, size_t length) {
   uint64_t sum = 0;
@@ -153,66 +169,67 @@ class Copies {
   uint64_t seen_ = 0;  // so that nobody can leave the reading out
 };
 
-// Times of a size, through the caches and past them.
-using BothWays = std::array<std::vector<double>, 2>;
-
-void measure_copies(Copies& copies, std::vector<BothWays>& in_place, std::vector<BothWays>& walking) {
+// Every size in turn, until the time is up; of a pair now one and now the other comes first.
+void measure_copies(Copies& copies, std::vector<PairedTimes>& in_place, std::vector<PairedTimes>& elsewhere) {
   Instant end = after(sluice::now(), kProbeBudget);
+  bool past_first = false;
+  auto add_pair = [&](PairedTimes& size, auto time) {
+    past_first = !past_first;
+    double first = time(past_first), second = time(!past_first);
+    size.ratios.push_back(past_first ? second / first : first / second);
+  };
   while (sluice::now() < end) {
-    for (size_t i = 0; i < kWalkSizes.size() && sluice::now() < end; ++i) {
-      for (bool past : {false, true}) walking[i][past].push_back(copies.time_walking(kWalkSizes[i], past));
+    for (size_t i = 0; i < elsewhere.size() && sluice::now() < end; ++i) {
+      add_pair(elsewhere[i], [&](bool past) { return copies.time_walking(elsewhere[i].bytes, past); });
     }
-    for (size_t i = 0; i < kPlaceSizes.size() && sluice::now() < end; ++i) {
-      for (bool past : {false, true}) {
-        (void)copies.time_in_place(kPlaceSizes[i], past);
-        in_place[i][past].push_back(copies.time_in_place(kPlaceSizes[i], past));
+    for (size_t i = 0; i < in_place.size() && sluice::now() < end; ++i) {
+      // As many pairs of what is small as take no longer than one of what is large.
+      for (uint64_t pairs = std::max<uint64_t>(1, kPlaceSizes[2] / in_place[i].bytes); pairs > 0; --pairs) {
+        add_pair(in_place[i], [&](bool past) {
+          (void)copies.time_in_place(in_place[i].bytes, past);
+          return copies.time_in_place(in_place[i].bytes, past);
+        });
       }
     }
   }
 }
 
-std::vector<SizeTimes> least_of(const std::vector<uint64_t>& sizes, const std::vector<BothWays>& times) {
-  std::vector<SizeTimes> out;
-  for (size_t i = 0; i < sizes.size(); ++i) out.push_back({.bytes = sizes[i], .below_ns = least(times[i][false]), .above_ns = least(times[i][true])});
-  return out;
-}
-
 Result<Measurement> probe_copies() {
   Copies copies;
   if (Status status = copies.prepare(); !status.ok()) return Measurement{kNeverBytes, "not measured: no memory for it"};
-  std::vector<BothWays> in_place(kPlaceSizes.size()), walking(kWalkSizes.size());
-  measure_copies(copies, in_place, walking);
-  std::vector<SizeTimes> sizes = least_of(kPlaceSizes, in_place), elsewhere = least_of(kWalkSizes, walking);
-  std::string told = ratios_text(sizes), told_elsewhere = ratios_text(elsewhere);
-  bool whole = std::none_of(sizes.begin(), sizes.end(), [](const SizeTimes& size) { return size.below_ns <= 0 || size.above_ns <= 0; });
-  if (!whole || told_elsewhere.empty()) return Measurement{kNeverBytes, kTooBusy};
-  // Walking, a destination was last written longer ago than any threshold but `never`.
-  for (const SizeTimes& size : elsewhere) sizes.push_back({.bytes = kNeverBytes - 1, .below_ns = size.below_ns, .above_ns = size.above_ns});
-  std::vector<uint64_t> candidates = kPlaceSizes;
-  candidates.insert(candidates.end(), {2 * kPlaceSizes.back(), kNeverBytes});
-  return Measurement{choose_threshold(sizes, candidates, false, kNeverBytes).bytes,
-                     "copied and read, through the caches against past them: in place " + told + "; elsewhere " + told_elsewhere};
+  std::vector<PairedTimes> in_place, elsewhere;
+  for (uint64_t bytes : kPlaceSizes) in_place.push_back({.bytes = bytes, .ratios = {}});
+  for (uint64_t bytes : kWalkSizes) elsewhere.push_back({.bytes = bytes, .ratios = {}});
+  measure_copies(copies, in_place, elsewhere);
+  bool few = std::any_of(in_place.begin(), in_place.end(), [](const PairedTimes& size) { return size.ratios.size() < kFewestPairs; });
+  if (few) return Measurement{kNeverBytes, kTooBusy};
+  return Measurement{choose_reach(in_place, elsewhere, kNeverBytes),
+                     "copied and read, through the caches against past them: in place " + ratios_text(in_place) + "; elsewhere " + ratios_text(elsewhere)};
 }
 
 }  // namespace
 
 Result<std::array<Measurement, tuning::kKnobCount>> probe() {
   Tuning usual;
-  Messages shm, tcp;
-  Measurement batches;
+  EagerBytes shm;
+  Measurement tcp, spin, batches;
   if (usable_cpus() < 2) {
     std::string why = "not measured: this process may use one processor only";
-    shm = {{usual.shm_eager_bytes, why}, {usual.spin_ns, why}};
-    tcp = {{usual.tcp_eager_bytes, why}, {}};
+    shm = {{usual.shm_eager_bytes, why}, {usual.shm_eager_sleeping_bytes, why}};
+    tcp = {usual.tcp_eager_bytes, why};
+    spin = {usual.spin_ns, why};
     batches = {usual.l2_batch_frames, why};
   } else {
-    SLUICE_TRY(shm, probe_messages(EchoPath::kShm, usual.shm_eager_bytes));
-    SLUICE_TRY(tcp, probe_messages(EchoPath::kTcp, usual.tcp_eager_bytes));
+    SLUICE_TRY(Messages by_shm, probe_messages(EchoPath::kShm));
+    SLUICE_TRY(Messages by_tcp, probe_messages(EchoPath::kTcp));
+    shm = choose_two(by_shm, usual);
+    spin = by_shm.spin_ns;
+    tcp = choose_one(by_tcp, usual.tcp_eager_bytes);
     SLUICE_TRY(batches, probe_batches(usual.l2_batch_frames));
   }
   SLUICE_TRY(Measurement copies, probe_copies());
   // In the order of knobs().
-  return std::array<Measurement, tuning::kKnobCount>{shm.eager_bytes, tcp.eager_bytes, shm.spin_ns, copies, batches};
+  return std::array<Measurement, tuning::kKnobCount>{shm.awake, shm.asleep, tcp, spin, copies, batches};
 }
 
 }  // namespace sluice::tools

@@ -53,7 +53,7 @@ int run(const TuneOptions& options) {
   tuning::Record record{.machine = machine, .probed_at = utc_now(), .knobs = *measured};
   for (size_t i = 0; i < tuning::kKnobCount; ++i) {
     const tuning::Knob& knob = tuning::knobs()[i];
-    fmt::print("{:<18} {:<8} {}\n", knob.name, tuning::value_text(knob, record.knobs[i].value), record.knobs[i].measured);
+    fmt::print("{:<25} {:<8} {}\n", knob.name, tuning::value_text(knob, record.knobs[i].value), record.knobs[i].measured);
   }
   if (options.dry_run) return 0;
   if (Status status = tuning::write_record(path, record); !status.ok()) return fail(status.to_string());

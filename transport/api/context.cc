@@ -135,6 +135,7 @@ void Context::remove_hook(ProgressHook* hook) { std::erase(hooks_, hook); }
 size_t Context::progress() {
   if (sleeping_) [[unlikely]] {
     // A foreign loop was woken by our descriptor: the event is waiting there.
+    foreign_loop_ = true;
     end_sleep();
     refresh_now();
     return poll_events(0) + run_providers();
@@ -211,8 +212,7 @@ bool Context::spin(Instant deadline) {
   Instant start = refresh_now();
   Duration budget = waiting_ == Waiting::kSpin ? Duration::max() : longest_spin_;
   if (waiting_ == Waiting::kAdaptive) {
-    // Spinning pays when what we wait for usually comes within the budget.
-    if (!many_cpus_ || start < oversubscribed_until_ || typical_gap_ > longest_spin_) return false;
+    if (!polling_pays(start)) return false;
     for (auto& provider : providers_) {
       if (provider->in_use() && provider->in_bulk()) return false;
     }
@@ -260,6 +260,7 @@ Status Context::wait(Instant deadline) {
     }
     return Status();
   }
+  foreign_loop_ = false;
   Instant start = refresh_now();
   if (progress() > 0) return Status();
   polled_out_ = false;

@@ -223,6 +223,13 @@ class Context {
   // progress() leaves peers waiting for them. Cost: looks at every connection.
   bool has_unsent() const;
 
+  // Whether this thread, once it has nothing to do, is going to sleep rather than to poll, as far as its last waits tell: what comes
+  // then has to wake it. A hint. Cost: a few ns.
+  bool sleeps_when_idle() const {
+    if (waiting_ != Waiting::kAdaptive) return waiting_ == Waiting::kSleep;
+    return foreign_loop_ || longest_spin_ == Duration(0) || !polling_pays(now_);
+  }
+
   // The time as of the last progress(), at most a few µs old while work goes on.
   Instant now() const { return now_; }
   Instant refresh_now() { return now_ = sluice::now(); }
@@ -248,6 +255,8 @@ class Context {
   size_t run_providers();
   bool sleep(Instant deadline);
   bool spin(Instant deadline);
+  // Adaptive: what we wait for usually comes within the budget, and there is a processor to poll on.
+  bool polling_pays(Instant now) const { return many_cpus_ && now >= oversubscribed_until_ && typical_gap_ <= longest_spin_; }
   void end_sleep();
 
   std::shared_ptr<Arena> arena_;
@@ -269,6 +278,7 @@ class Context {
   Waiting waiting_;
   bool delivering_ = false;
   bool sleeping_ = false;
+  bool foreign_loop_ = false;  // the last to sleep was not wait()
   bool many_cpus_ = false;
   bool polled_out_ = false;   // the last spin: its whole budget, for nothing
   uint32_t vain_spins_ = 0;   // on end

@@ -1,4 +1,4 @@
-// Events of descriptors and letters of other threads that come in one batch.
+// Events of descriptors and letters of other threads that come in one batch; whether a context is about to sleep.
 #include <catch2/catch.hpp>
 
 #include <sys/epoll.h>
@@ -21,6 +21,27 @@ struct Ending final : Letter {
   Handler* handler;
   int fd;
 };
+
+Result<std::unique_ptr<Context>> open(Waiting waiting, uint64_t spin_ns) {
+  SLUICE_TRY(std::unique_ptr<Arena> arena, Arena::create({.limit_bytes = 16 << 20, .first_extent_bytes = 1 << 20}));
+  Tuning tuning;
+  tuning.spin_ns = spin_ns;
+  auto context = std::make_unique<Context>(ContextOptions{.arena = {}, .arena_options = {}, .waiting = waiting, .tuning = tuning}, std::move(arena));
+  SLUICE_RETURN_IF_ERROR(context->initialise());
+  return context;
+}
+
+TEST_CASE("whether a context sleeps when it is idle follows from how it waits, and from who drives it", "[context]") {
+  constexpr uint64_t kSecond = 1'000'000'000;
+  auto spinning = open(Waiting::kSpin, kSecond), sleeping = open(Waiting::kSleep, kSecond), impatient = open(Waiting::kAdaptive, 0), patient = open(Waiting::kAdaptive, kSecond);
+  CHECK_FALSE((*spinning)->sleeps_when_idle());
+  CHECK((*sleeping)->sleeps_when_idle());
+  CHECK((*impatient)->sleeps_when_idle());
+  if (::sysconf(_SC_NPROCESSORS_ONLN) > 1) CHECK_FALSE((*patient)->sleeps_when_idle());
+  REQUIRE((*patient)->prepare_to_sleep());
+  (*patient)->progress();
+  CHECK((*patient)->sleeps_when_idle());
+}
 
 TEST_CASE("a letter may wait and then end what events of the same batch are for", "[context]") {
   auto arena = Arena::create({.limit_bytes = 16 << 20, .first_extent_bytes = 1 << 20});

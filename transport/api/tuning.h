@@ -17,6 +17,9 @@ struct Tuning {
   // Largest payload that rides in the control message; above it rendezvous. Decided by the
   // sender alone: any receiver takes either.
   uint64_t shm_eager_bytes = 4096;
+  // The same for a message over shared memory that is over once it is on its way (Level::kSourceReusable), while one of
+  // the two ends sleeps: a pull's answer has to wake the sender once more. Where smaller, shm_eager_bytes counts.
+  uint64_t shm_eager_sleeping_bytes = 32768;
   uint64_t tcp_eager_bytes = 16384;  // to a peer on this machine; others: 16 KiB
   // How long an adaptive wait polls before it sleeps.
   uint64_t spin_ns = 60'000;

@@ -36,6 +36,7 @@ class FaultyLink final : public proto::DecoratedLink {
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
   bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
   void flush() override;
+  bool rides_now() const override { return inner_->rides_now(); }
   bool has_unsent() const override { return !rest_.empty() || inner_->has_unsent(); }
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;

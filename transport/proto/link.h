@@ -42,6 +42,8 @@ struct LinkTraits {
   bool direct = false;
   // Largest payload that rides in a control message; above it rendezvous.
   uint32_t inline_bytes = 0;
+  // Between that and this, where it is more, a message that is over once it is on its way rides if Link::rides_now() says so.
+  uint32_t most_inline_bytes = 0;
   // send() leaves nothing behind that flush() must bring out.
   bool sends_at_once = false;
   // Views: which of what is pulled is copied past the caches; null: nothing. Outlives the connection.
@@ -170,6 +172,10 @@ class Link {
   virtual bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) = 0;
   // The session has nothing more to send in this round: coalesced writes go out.
   virtual void flush() = 0;
+
+  // Of a payload that has more than traits().inline_bytes and at most most_inline_bytes: whether it had better ride in its
+  // control message, as the two ends are now. A hint: either way is right, one may take longer.
+  virtual bool rides_now() const { return false; }
 
   // Something that send() or push() took waits here for room on the path.
   virtual bool has_unsent() const { return false; }

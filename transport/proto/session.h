@@ -180,6 +180,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
 
   // session_send.cc: what leaves.
   enum class Started : uint8_t { kSent, kBlocked, kFailed };
+  bool rides_by_hint(uint64_t total) const;
   bool try_send_at_once(Tag tag, const Tensor& segment, OperationId& id);
   bool start_or_queue(Operation* op);
   Started start(Operation* op);

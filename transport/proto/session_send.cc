@@ -59,6 +59,12 @@ Session::Started Session::start(Operation* op) {
   }
 }
 
+// A message that is over once it is on its way spares the peer an answer if it rides; but what waits for credit in bytes
+// is pulled.
+bool Session::rides_by_hint(uint64_t total) const {
+  return total <= traits_.most_inline_bytes && sent_bytes_ + total <= credit_bytes_ && link_->rides_now();
+}
+
 // A small message of one segment that nobody wants to hear of again, with room and credit
 // for it: over before the call returns, without an operation. False: take the long way.
 bool Session::try_send_at_once(Tag tag, const Tensor& segment, OperationId& id) {
@@ -66,7 +72,8 @@ bool Session::try_send_at_once(Tag tag, const Tensor& segment, OperationId& id) 
   ConstBytes payload = segment.bytes();
   uint64_t total = payload.size();
   bool credit = sent_messages_ < credit_messages_ && sent_bytes_ + total <= credit_bytes_;
-  if (total > traits_.inline_bytes || !credit) return false;
+  if (!credit) return false;
+  if (total > traits_.inline_bytes && !rides_by_hint(total)) return false;
   // Ids of such sends have slot 0, which no operation has.
   id = ++at_once_ << 32;
   std::byte header[wire::kTaggedInlineBytes];
@@ -89,7 +96,7 @@ bool Session::try_send_at_once(Tag tag, const Tensor& segment, OperationId& id) 
 }
 
 Session::Started Session::start_send(Operation* op) {
-  bool inline_payload = op->total <= traits_.inline_bytes;
+  bool inline_payload = op->total <= traits_.inline_bytes || (op->level == Level::kSourceReusable && rides_by_hint(op->total));
   bool credit = sent_messages_ < credit_messages_ && (!inline_payload || sent_bytes_ + op->total <= credit_bytes_);
   if (!credit) {
     credit_blocked_ = true;

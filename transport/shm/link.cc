@@ -34,6 +34,13 @@ constexpr std::byte kEnd{2};
 
 Status corrupt(const std::string& why) { return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, why); }
 
+// Behind so much that is unread, 7.5 KiB, a message that need not ride is pulled: a header or two may lie there, while more is a
+// stream, whose answers come many to a wake, and which would fill the ring. When that is full, a sender that sleeps looks again only once in a
+// millisecond (provider.cc).
+constexpr uint32_t kMostUnreadSlots = 64;
+
+uint32_t eager_bytes(uint64_t threshold) { return static_cast<uint32_t>(std::min<uint64_t>(threshold, wire::kMaxInlineBytes)); }
+
 // Payloads up to Tuning::shm_eager_bytes ride in the ring (copied in and out); larger ones are
 // read from the sender's arena, which costs one copy and an answer.
 proto::LinkTraits shm_traits(Context& context) {
@@ -43,7 +50,8 @@ proto::LinkTraits shm_traits(Context& context) {
   traits.properties.copies_per_fetch = 0;
   traits.views = true;
   traits.sends_at_once = true;
-  traits.inline_bytes = static_cast<uint32_t>(std::min<uint64_t>(context.tuning().shm_eager_bytes, wire::kMaxInlineBytes));
+  traits.inline_bytes = eager_bytes(context.tuning().shm_eager_bytes);
+  traits.most_inline_bytes = eager_bytes(context.tuning().shm_eager_sleeping_bytes);
   traits.streaming = &context.streaming();
   traits.inline_out = {.user = 1, .kernel = 0};
   traits.inline_in = {.user = 1, .kernel = 0};
@@ -161,6 +169,12 @@ bool ShmLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> 
   fault_point("shm.sent");
   wake_peer();
   return true;
+}
+
+// An answer wakes us where we sleep by then; of a peer that sleeps it comes a wake later, when we may.
+bool ShmLink::rides_now() const {
+  if (writer_.reader_sleep() == 0 && !context_.sleeps_when_idle()) return false;
+  return writer_.unread_slots() <= kMostUnreadSlots;
 }
 
 bool ShmLink::push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) { return false; }

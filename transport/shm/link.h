@@ -86,6 +86,7 @@ class ShmLink final : public proto::Link, public EventHandler {
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
   bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
   void flush() override {}
+  bool rides_now() const override;
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
   void quarantine(StorageRef loan) override { loans_.push_back(std::move(loan)); }

@@ -87,6 +87,8 @@ class RingWriter {
     uint64_t sleeping = theirs_->sleeping.load(std::memory_order_seq_cst);
     return (sleeping & 1) != 0 ? sleeping : 0;
   }
+  // As the reader says: a hint. Of an impossible position, which a write() refuses, more than there are.
+  uint64_t unread_slots() const { return position_ - theirs_->consumed.load(std::memory_order_relaxed); }
 
  private:
   // A header was just written in words of 8 bytes (and is a multiple of 8 long): wider

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kOrigin = "tuning";
 // Raised when a line changes its meaning or a knob is added or goes: old files are then measured anew.
-constexpr std::string_view kSchema = "sluice.tuning/2";
+constexpr std::string_view kSchema = "sluice.tuning/3";
 constexpr std::string_view kLast = "end";  // a file that was cut short has none
 constexpr size_t kMostBytes = 16 << 10;
 

@@ -40,6 +40,7 @@ const Spelling& spelling(Unit unit) {
 const std::array<Knob, kKnobCount>& knobs() {
   static constexpr std::array<Knob, kKnobCount> kKnobs{{
       {"shm_eager_bytes", &Tuning::shm_eager_bytes, 64, kMostEager, Unit::kBytes, "shm: messages up to here ride in the ring, larger ones are pulled"},
+      {"shm_eager_sleeping_bytes", &Tuning::shm_eager_sleeping_bytes, 64, kMostEager, Unit::kBytes, "shm: the same while one of the two ends sleeps"},
       {"tcp_eager_bytes", &Tuning::tcp_eager_bytes, 64, kMostEager, Unit::kBytes, "tcp on this machine: messages up to here go at once, larger ones when they are wanted"},
       {"spin_ns", &Tuning::spin_ns, 0, kMostSpinNs, Unit::kNanoseconds, "adaptive waiting polls so long before it sleeps"},
       {"stream_copy_bytes", &Tuning::stream_copy_bytes, kLeastStreamed, kNeverBytes, Unit::kBytes, "copies go past the caches to what was last written so many bytes of copies ago"},

@@ -25,7 +25,7 @@ struct Knob {
   std::string_view what;
 };
 
-inline constexpr size_t kKnobCount = 5;
+inline constexpr size_t kKnobCount = 6;
 const std::array<Knob, kKnobCount>& knobs();
 // Null: there is none of that name.
 const Knob* find_knob(std::string_view name);

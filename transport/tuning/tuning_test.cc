@@ -49,7 +49,7 @@ class World {
 };
 
 Record record() {
-  return {.machine = machine_key(), .probed_at = "2026-01-02T03:04:05Z", .knobs = {{{8192, "eager won"}, {32768, "so did tcp"}, {35'000, "14 us"}, {4 << 20, "past"}, {32, "as fast"}}}};
+  return {.machine = machine_key(), .probed_at = "2026-01-02T03:04:05Z", .knobs = {{{8192, "eager won"}, {16384, "by far"}, {32768, "so did tcp"}, {35'000, "14 us"}, {4 << 20, "past"}, {32, "as fast"}}}};
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -85,6 +85,7 @@ TEST_CASE("what was measured is used, with its date and reason", "[tuning]") {
   REQUIRE(write_record(world.path(), record()).ok());
   Tuned tuned = read();
   CHECK(tuned.values.shm_eager_bytes == 8192);
+  CHECK(tuned.values.shm_eager_sleeping_bytes == 16384);
   CHECK(tuned.values.tcp_eager_bytes == 32768);
   CHECK(tuned.values.spin_ns == 35'000);
   CHECK(tuned.values.stream_copy_bytes == 4 << 20);
@@ -115,7 +116,7 @@ TEST_CASE("a file that cannot be trusted is refused with one line, and the usual
       {"", 0600, "begins with"},
       {std::string(3000, '\xFF'), 0600, "no text"},
       {std::string(40'000, 'a'), 0600, "16 KiB"},
-      {replaced(good, "sluice.tuning/2", "sluice.tuning/1"), 0600, "begins with"},
+      {replaced(good, "sluice.tuning/3", "sluice.tuning/2"), 0600, "begins with"},
       {replaced(good, "machine ", "machine an abacus; "), 0600, "another machine"},
       {replaced(good, "spin_ns 35000", "spin_ns soon"), 0600, "no number"},
       {replaced(good, "spin_ns 35000", "spin_ns -1"), 0600, "no number"},
@@ -171,15 +172,16 @@ TEST_CASE("the environment decides over the file", "[tuning]") {
   Tuned tuned = read();
   CHECK(tuned.values.spin_ns == 7000);
   CHECK(tuned.values.stream_copy_bytes == kNeverBytes);
-  CHECK(tuned.knobs[2].source == Source::kEnvironment);
+  CHECK(tuned.knobs[3].source == Source::kEnvironment);
   CHECK(tuned.values.shm_eager_bytes == 8192);
   ::setenv("SLUICE_TUNING", "defaults", 1);
   tuned = read();
   is_usual(tuned);
   CHECK(tuned.file_state == "not asked");
-  ::setenv("SLUICE_TUNING", "defaults,tcp_eager_bytes=1K", 1);
+  ::setenv("SLUICE_TUNING", "defaults,tcp_eager_bytes=1K,shm_eager_sleeping_bytes=48K", 1);
   tuned = read();
   CHECK(tuned.values.tcp_eager_bytes == 1024);
+  CHECK(tuned.values.shm_eager_sleeping_bytes == 49152);
   CHECK(tuned.knobs[0].source == Source::kDefault);
 }
 
