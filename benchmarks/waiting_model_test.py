@@ -63,7 +63,16 @@ class Costs(unittest.TestCase):
             for pattern, cost in self.costs(name).items():
                 self.assertGreaterEqual(cost, best[pattern] - 1e-9, (name, pattern))
 
-    def test_are_nowhere_a_sixth_less_with_a_controller_of_the_budget(self):
+    def test_of_bursts_are_less_where_the_budget_follows_each_poll_and_of_nothing_a_tenth_more(self):
+        for wake, sleep_cpu, budget in MACHINES + [(WAKE_US, SLEEP_CPU_US, 60.0)]:
+            for pattern, gaps in model.patterns(20000).items():
+                library, following = (model.run(policy, gaps, wake, sleep_cpu) for policy in (model.Library(budget), model.Following(budget)))
+                self.assertLessEqual(sum(following), 1.1 * sum(library), (wake, budget, pattern))
+                self.assertGreaterEqual(sum(following), (0.5 if pattern.startswith("eight") else 0.9) * sum(library), (wake, budget, pattern))
+                if wake >= 20 and pattern.startswith("eight"):
+                    self.assertLessEqual(following[1], 0.75 * library[1], (wake, budget, pattern))
+
+    def test_are_nowhere_a_sixth_less_with_a_ladder_of_budgets(self):
         for wake, sleep_cpu, budget in MACHINES + [(WAKE_US, SLEEP_CPU_US, 60.0)]:
             for pattern, gaps in model.patterns(4000).items():
                 library, ladder = (sum(model.run(policy, gaps, wake, sleep_cpu)) for policy in (model.Library(budget), model.Ladder()))
