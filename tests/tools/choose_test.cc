@@ -51,9 +51,10 @@ TEST_CASE("copies go past the caches from the size on from which that is clearly
 }
 
 TEST_CASE("a gain that some pairs have and others have not is none", "[tune]") {
-  std::vector<PairedTimes> clear{pairs(1 << 20, 1.4, 1.6)}, vague{pairs(1 << 20, 0.8, 1.4)};
+  std::vector<PairedTimes> clear{pairs(1 << 20, 1.4, 1.6)}, vague{pairs(1 << 20, 0.8, 1.2)};
   CHECK(choose_reach({pairs(16 << 20, 0.7, 1.9)}, clear, kNever) == 32 << 20);
   CHECK(choose_reach({pairs(16 << 20, 0.7, 1.9)}, vague, kNever) == kNever);
+  CHECK(choose_reach({pairs(16 << 20, 0.7, 1.9)}, {pairs(1 << 20, 0.9, 1.3)}, kNever) == 32 << 20);
   CHECK(choose_reach({pairs(16 << 20, 1.01, 1.02)}, vague, kNever) == kNever);
   CHECK(choose_reach({pairs(16 << 20, 1.1, 1.2)}, vague, kNever) == 16 << 20);
 }

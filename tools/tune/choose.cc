@@ -25,13 +25,15 @@ double quantile(std::vector<double> values, double share) {
   return *at;
 }
 
+constexpr double kClearly = 1.03, kMostly = 1.01;
+
 enum class Gain { kUnknown, kNone, kClear, kLoss };
 
 Gain gain_of(const PairedTimes& size) {
-  constexpr double kClearly = 1.03;
   if (size.ratios.size() < kFewestPairs) return Gain::kUnknown;
-  if (quantile(size.ratios, 0.25) >= kClearly) return Gain::kClear;
-  return quantile(size.ratios, 0.75) <= 1 / kClearly ? Gain::kLoss : Gain::kNone;
+  double middle = quantile(size.ratios, 0.5);
+  if (middle >= kClearly && quantile(size.ratios, 0.25) >= kMostly) return Gain::kClear;
+  return middle <= 1 / kClearly && quantile(size.ratios, 0.75) <= 1 / kMostly ? Gain::kLoss : Gain::kNone;
 }
 
 std::string size_text(uint64_t bytes) {
@@ -47,7 +49,8 @@ uint64_t choose_reach(const std::vector<PairedTimes>& in_place, const std::vecto
   if (any(in_place, Gain::kUnknown) || any(elsewhere, Gain::kUnknown) || any(elsewhere, Gain::kLoss)) return never;
   auto last_unclear = std::find_if_not(in_place.rbegin(), in_place.rend(), is(Gain::kClear));
   if (last_unclear != in_place.rbegin()) return std::prev(last_unclear)->bytes;
-  return std::all_of(elsewhere.begin(), elsewhere.end(), is(Gain::kClear)) ? 2 * in_place.back().bytes : never;
+  bool gains = std::all_of(elsewhere.begin(), elsewhere.end(), [](const PairedTimes& size) { return quantile(size.ratios, 0.5) >= kClearly; });
+  return gains ? 2 * in_place.back().bytes : never;
 }
 
 Choice choose_threshold(const std::vector<SizeTimes>& sizes, const std::vector<uint64_t>& candidates, bool inclusive, uint64_t usual,

@@ -51,11 +51,20 @@ class Echo::End final : private CompletionSink {
   Context& context() { return *context_; }
   Status begin(Endpoint endpoint, size_t most) {
     endpoint_ = std::move(endpoint);
-    SLUICE_TRY(Buffer out, context_->arena().allocate(most));
     SLUICE_TRY(in_, context_->arena().allocate(most, {.for_receive = true}));
-    data_ = out.data();
-    whole_ = std::move(out).freeze();
+    for (Payload& payload : payloads_) {
+      SLUICE_TRY(Buffer out, context_->arena().allocate(most));
+      payload.data = out.data();
+      payload.whole = std::move(out).freeze();
+    }
     return Status();
+  }
+  // Writes what the next send() sends, as a program does it: bytes that lie unchanged in the reader's own cache would flatter
+  // the way that reads them last. Not a part of what is timed, like a program's own work: the peer may still be reading
+  // what was sent before, which lies elsewhere. Requires: it is done with what was sent before that.
+  void prepare(size_t bytes) {
+    ++turn_;
+    for (size_t i = 0; i < bytes; i += 64) payloads_[turn_ % 2].data[i] = static_cast<std::byte>(turn_);
   }
   Status post_receive() {
     arrived_ = false;
@@ -68,12 +77,8 @@ class Echo::End final : private CompletionSink {
     return tag_;
   }
   // `wait`: until the peer has it, so that nothing is left for this context to do.
-  // The payload is written first, as a program does it: bytes that lie unchanged in the reader's own cache would flatter
-  // the way that reads them last. Requires: the peer is done with what was sent before.
   Status send(size_t bytes, Tag tag, bool wait) {
-    ++turn_;
-    for (size_t i = 0; i < bytes; i += 64) data_[i] = static_cast<std::byte>(turn_);
-    SLUICE_TRY(Tensor part, whole_.slice_bytes(0, bytes));
+    SLUICE_TRY(Tensor part, payloads_[turn_ % 2].whole.slice_bytes(0, bytes));
     if (wait) return endpoint_.send_and_wait(tag, std::move(part), after(sluice::now(), kPatience)).status();
     return internal::status_of(endpoint_.send(tag, part, {.deadline = kNever}));
   }
@@ -89,8 +94,11 @@ class Echo::End final : private CompletionSink {
   std::unique_ptr<Context> context_;
   Endpoint endpoint_;
   Buffer in_;
-  std::byte* data_ = nullptr;  // of whole_
-  Tensor whole_;
+  struct Payload {
+    std::byte* data = nullptr;  // of `whole`
+    Tensor whole;
+  };
+  std::array<Payload, 2> payloads_;  // in turn
   uint8_t turn_ = 0;
   Status failure_;
   Tag tag_ = 0;
@@ -128,6 +136,7 @@ Status answer(EchoPath path, const std::vector<Way>& ways, int pipe) {
     size_t next = tag % kWays;
     SLUICE_RETURN_IF_ERROR(ends[current]->post_receive());
     SLUICE_RETURN_IF_ERROR(ends[current]->send(tag / kWays, 0, next != current));
+    ends[current]->prepare(tag / kWays);  // while the parent has the answer
     if (next >= ends.size()) return Status();
     current = next;
   }
@@ -172,6 +181,7 @@ Status Echo::measure(size_t way, size_t bytes, size_t count, std::vector<double>
   }
   for (size_t i = 0; i < count; ++i) {
     SLUICE_RETURN_IF_ERROR(ends_[way]->post_receive());
+    ends_[way]->prepare(bytes);
     Instant start = sluice::now();
     SLUICE_RETURN_IF_ERROR(ends_[way]->send(bytes, tag_of(bytes, way), false));
     SLUICE_RETURN_IF_ERROR(ends_[way]->await().status());

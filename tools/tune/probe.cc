@@ -21,10 +21,10 @@ using tuning::Measurement;
 
 constexpr size_t kTripsPerTurn = 6, kBulkTripsPerTurn = 2;
 const std::vector<uint64_t> kMessageSizes{256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10};
-// In one place again and again, and walking through the whole room.
+// In one place again and again; and walking through the whole room, so many bytes in pieces of these sizes.
 const std::vector<uint64_t> kPlaceSizes{256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20};
 const std::vector<uint64_t> kWalkSizes{1 << 20, 8 << 20};
-constexpr size_t kCopyRoom = 48 << 20;
+constexpr size_t kCopyRoom = 48 << 20, kWalkedAtOnce = 8 << 20;
 // Of a datagram, at MTU 1500: loopback's own frames are so large that batches of them are rare.
 constexpr uint16_t kEthernetFrame = 1500 - 28;
 
@@ -138,7 +138,8 @@ uint64_t sum_of_lines(const std::byte* data, size_t length) {
   return sum;
 }
 
-// A copy whose result is read, as its receiver does: the destination is where it was the last time, or has long left the caches.
+// A copy whose result is read, as its receiver does: the destination is where it was the last time, or has long left the caches. What
+// comes in many pieces is read when all are there, as a model is.
 class Copies {
  public:
   Status prepare() {
@@ -147,18 +148,18 @@ class Copies {
     SLUICE_TRY(to_, arena_->allocate(kCopyRoom));
     return Status();
   }
-  double time_in_place(size_t bytes, bool past_caches) { return time(0, bytes, past_caches); }
-  double time_walking(size_t bytes, bool past_caches) {
-    if (next_ + bytes > kCopyRoom) next_ = 0;
-    next_ += bytes;
-    return time(next_ - bytes, bytes, past_caches);
+  double time_in_place(size_t bytes, bool past_caches) { return time(0, bytes, bytes, past_caches); }
+  double time_walking(size_t piece, bool past_caches) {
+    next_ = (next_ + kWalkedAtOnce) % kCopyRoom;
+    return time(next_, kWalkedAtOnce, piece, past_caches);
   }
   uint64_t seen() const { return seen_; }
 
  private:
-  double time(size_t at, size_t bytes, bool past_caches) {
+  // Requires: whole pieces.
+  double time(size_t at, size_t bytes, size_t piece, bool past_caches) {
     Instant start = sluice::now();
-    copy_bytes(to_.data() + at, from_.data() + at, bytes, past_caches);
+    for (size_t done = 0; done < bytes; done += piece) copy_bytes(to_.data() + at + done, from_.data() + at + done, piece, past_caches);
     seen_ += sum_of_lines(to_.data() + at, bytes);
     return static_cast<double>((sluice::now() - start).count());
   }
