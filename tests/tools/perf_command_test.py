@@ -197,6 +197,13 @@ class JsonFile(command.CommandTest):
         document = self.perf("send_lat", "--self", "-n", "20")
         self.assertEqual(document["schema"], "sluice.perf/1")
 
+    def test_arguments_that_are_no_utf8_are_in_documents_as_far_as_they_can_be(self):
+        path = self.file("\udcff.json")
+        for more in ([], ["--format", "ndjson"]):
+            self.run_command("perf", "memcpy", "-s", "64", "-n", "100", "--json", path, *more)
+            with open(path, encoding="utf-8") as file:
+                self.assertTrue(any("\ufffd" in word for word in json.load(file)["environment"]["argv"]))
+
     def test_what_cannot_be_written_is_refused_before_the_run(self):
         for path in ("/nowhere/result.json", self.folder, ""):
             done = self.run_command("perf", "send_lat", "--self", "--json", path, expect=2)

@@ -149,7 +149,8 @@ int run(const InfoOptions& options) {
   }
   Json info = collect(read_machine(), *arena, *tuned, options);
   if (options.json) {
-    fmt::print("{}\n", info.dump(1));
+    // What was asked about need not be UTF-8.
+    fmt::print("{}\n", info.dump(1, ' ', false, Json::error_handler_t::replace));
   } else {
     print(info, options);
   }

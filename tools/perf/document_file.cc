@@ -33,6 +33,10 @@ int write_all(int fd, const std::string& text) {
 
 }  // namespace
 
+std::string json_text(const nlohmann::json& document, int indent) {
+  return document.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 std::string json_obstacle(const std::string& path) {
   if (path == "-") return "";
   if (path.empty()) return "it is empty";
@@ -45,7 +49,7 @@ std::string json_obstacle(const std::string& path) {
   return "";
 }
 
-Status write_json(const std::string& path, const nlohmann::json& document) { return write_text("--json", path, document.dump(1) + "\n"); }
+Status write_json(const std::string& path, const nlohmann::json& document) { return write_text("--json", path, json_text(document, 1) + "\n"); }
 
 Status write_text(const std::string& flag, const std::string& path, const std::string& text) {
   if (path == "-") {

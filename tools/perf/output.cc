@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include "tools/perf/document_file.h"
 #include "tools/perf/figures.h"
 #include "tools/perf/openmetrics.h"
 #include "tools/perf/perftest_text.h"
@@ -156,7 +157,7 @@ void ndjson(const PerfOptions& options, const char* type, Json line) {
   line["schema"] = kSchema;
   if (!options.title.empty()) line["title"] = options.title;
   line["type"] = type;
-  fmt::print("{}\n", line.dump());
+  fmt::print("{}\n", json_text(line, -1));
 }
 
 }  // namespace
