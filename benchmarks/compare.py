@@ -257,6 +257,7 @@ def parse_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", nargs="+", help="names in benchmarks/questions, or files")
+    parser.add_argument("--rows", action="append", metavar="PREFIX", help="only rows whose names begin so; may be given again")
     parser.add_argument("--rounds", type=int, default=7, choices=range(1, 1001), metavar="N")
     parser.add_argument("--bin", default="bazel-bin", help="folder of the built programs")
     parser.add_argument("--max-steal", type=float, default=judging.MAX_STEAL_PERCENT, metavar="PERCENT")
@@ -271,6 +272,8 @@ def main(arguments):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that commands are ended
     try:
         asked = [questions.load(question_path(name)) for name in options.questions]
+        if options.rows:
+            asked = [questions.beginning(question, options.rows) for question in asked]
     except questions.BadQuestion as error:
         print(error, file=sys.stderr)
         return 2

@@ -266,6 +266,17 @@ class Questions(unittest.TestCase):
                 loaded = questions.load(path)
                 self.assertEqual(loaded["question"] + ".json", os.path.basename(path))
 
+    def test_of_some_rows_have_their_targets_only_and_a_baseline(self):
+        whole = {"question": "q", "asks": "?", "baseline": "shm a", "rows": [row(name, ["x"]) for name in ("shm a", "tcp a", "tcp b")],
+                 "targets": [{"row": "tcp a", "of": "shm a", "at_most": 1}, {"row": "tcp b", "of": ["tcp a"], "at_most": 1}]}
+        part = questions.beginning(whole, ["tcp"])
+        self.assertEqual([each["name"] for each in part["rows"]], ["tcp a", "tcp b"])
+        self.assertEqual(part["targets"], whole["targets"][1:])
+        self.assertEqual(part["baseline"], "tcp a")
+        self.assertEqual(questions.beginning(whole, ["shm", "tcp"]), whole)
+        with self.assertRaisesRegex(questions.BadQuestion, "no row begins with 'udp'.*'tcp b'"):
+            questions.beginning(whole, ["udp"])
+
     def test_with_a_mistake_are_refused_by_name(self):
         good = {"question": "q", "asks": "?", "baseline": "a", "rows": [row("a", ["x"])],
                 "targets": [{"row": "a", "of": "a", "at_most": 1}]}

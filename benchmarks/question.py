@@ -91,7 +91,21 @@ def narrowed(question, also=()):
 
 def without_peers(question):
     """The question without rows of somebody else's programs, and without what is judged against them."""
-    rows = [row for row in question["rows"] if "peer" not in row]
+    return _with_rows(question, [row for row in question["rows"] if "peer" not in row])
+
+
+def beginning(question, prefixes):
+    """The question with the rows whose names begin with one of `prefixes`; its baseline is the first of them if it is none itself."""
+    rows = [row for row in question["rows"] if row["name"].startswith(tuple(prefixes))]
+    if not rows:
+        raise BadQuestion(f"{question['question']}: no row begins with {' or '.join(map(repr, prefixes))}; "
+                          f"its rows are {', '.join(repr(row['name']) for row in question['rows'])}")
+    kept = question["baseline"] in {row["name"] for row in rows}
+    return dict(_with_rows(question, rows), baseline=question["baseline"] if kept else rows[0]["name"])
+
+
+def _with_rows(question, rows):
+    """Without the targets that compare others."""
     names = {row["name"] for row in rows}
     targets = [target for target in question["targets"] if set(names_in(target)) <= names]
     return dict(question, rows=rows, targets=targets)

@@ -2,9 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <new>
@@ -37,8 +39,10 @@ Status check_memfd(int fd, uint64_t length) {
   if (::fstat(fd, &info) != 0 || info.st_size < 0 || static_cast<uint64_t>(info.st_size) < length) {
     return corrupt("the peer passed memory that is smaller than it says");
   }
-  // Of hugetlb memory, the size of its pages (stat(2)): larger ones cannot lie anywhere.
-  if (info.st_blksize <= 0 || kExtentGranule % static_cast<uint64_t>(info.st_blksize) != 0) {
+  // Larger huge pages cannot lie anywhere in an arena. (Not stat's st_blksize: that of plain memory may be larger, too.)
+  struct statfs system;
+  if (::fstatfs(fd, &system) != 0) return no_memory("the peer's memory cannot be asked for its pages");
+  if (system.f_type == HUGETLBFS_MAGIC && static_cast<uint64_t>(system.f_bsize) > kExtentGranule) {
     return corrupt("the peer passed memory whose pages are larger than an extent's unit of 2 MiB");
   }
   return Status();
