@@ -65,8 +65,10 @@ void Simulation::open() {
     options.credit_messages = random_.pick<uint64_t>({1, 2, 5, 256});
     options.credit_bytes = random_.pick<uint64_t>({2, 4, 5000}) * net.inline_bytes;
     if (quotas_) {
-      quota_[side] = std::make_unique<Quota>(random_.pick<size_t>({0, 600, 4000}));
-      options.quota = quota_[side].get();
+      const uint64_t most = random_.pick<size_t>({0, 600, 4000});
+      PeerLimits limits;
+      limits.unexpected_bytes = limits.incoming_bytes = {std::max<uint64_t>(most, 1), std::max<uint64_t>(4 * most, 1)};
+      account_[side] = PeerAccounts(resolve(limits, 0)).open(PeerIdentity::of_process());
     }
     peers_[side] = std::make_unique<Peer>(*this, side);
     peers_[side]->arena_ = shared_arena(side);
@@ -95,6 +97,7 @@ void Simulation::open() {
         .peer = hello[1 - side],
         .options = session_options_[side],
         .reason = "simulated",
+        .account = account_[side],
     });
     network_->set_client(side, peer.session_.get());
     peer.set_.add(peer.session_);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <sluice/api/peer_account.h>
 #include <sluice/proto/session_set.h>
 
 #include "tests/sim/network.h"
@@ -126,7 +127,7 @@ class Simulation {
   Trace trace_;
   NetworkOptions network_options_;
   proto::SessionOptions session_options_[2];
-  std::unique_ptr<Quota> quota_[2];
+  std::shared_ptr<PeerAccount> account_[2];  // null: without limits
   std::unique_ptr<Oracle> oracle_;
   std::unique_ptr<Network> network_;
   std::array<std::unique_ptr<Peer>, 2> peers_;

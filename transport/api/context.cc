@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 
 #include <sluice/base/log.h>
@@ -28,7 +27,9 @@ constexpr Duration kBackOff = std::chrono::milliseconds(100);
 constexpr uint32_t kPollsPerClockCheck = 64;
 constexpr Duration kEventCheckInterval = std::chrono::microseconds(20);
 constexpr int kPollsPerClock = 16;
-constexpr int kEventsPerCheck = 64;
+// Of one turn: how long events are delivered before the rest waits for the next turn. One
+// connection's handler has a budget of its own (proto::TurnBudget), half of this.
+constexpr Duration kEventTime = std::chrono::milliseconds(1);
 
 Status late() { return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "nothing happened before the deadline"); }
 
@@ -40,7 +41,9 @@ Status fork_error() {
 }  // namespace
 
 Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
-    : arena_(std::move(arena)), now_(sluice::now()),
+    : arena_(std::move(arena)),
+      peer_accounts_(resolve(options.peer_limits, arena_ ? arena_->statistics().limit_bytes : 0)),
+      now_(sluice::now()),
       tuning_(options.tuning.value_or(Tuning())),
       streaming_(tuning_.stream_copy_bytes >= kNeverBytes ? StreamingRule::kNever : tuning_.stream_copy_bytes),
       longest_spin_(tuning_.spin_ns),
@@ -141,6 +144,7 @@ size_t Context::progress() {
     return poll_events(0) + run_providers();
   }
   size_t work = run_providers();
+  if (next_event_ < event_count_) [[unlikely]] work += deliver_events();
   if (++polls_since_clock_ < kPollsPerClockCheck) [[likely]] return work;
   polls_since_clock_ = 0;
   refresh_now();
@@ -150,14 +154,22 @@ size_t Context::progress() {
 }
 
 size_t Context::poll_events(int timeout_ms) {
-  std::array<epoll_event, kEventsPerCheck> events;
-  int count = ::epoll_wait(epoll_fd_, events.data(), kEventsPerCheck, timeout_ms);
-  if (count <= 0) return 0;
-  delivering_ = true;
+  if (next_event_ == event_count_) {
+    int count = ::epoll_wait(epoll_fd_, events_.data(), kEventsPerCheck, timeout_ms);
+    if (count <= 0) return 0;
+    next_event_ = 0;
+    event_count_ = static_cast<size_t>(count);
+  }
+  return deliver_events();
+}
+
+size_t Context::deliver_events() {
   bool rung = false;
   size_t work = 0;
-  for (int i = 0; i < count; ++i) {
-    auto* handler = static_cast<EventHandler*>(events[i].data.ptr);
+  Instant start{};
+  while (next_event_ < event_count_) {
+    const epoll_event event = events_[next_event_++];
+    auto* handler = static_cast<EventHandler*>(event.data.ptr);
     if (handler == nullptr) {  // the doorbell of the mailbox
       uint64_t ignored;
       [[maybe_unused]] ssize_t n = ::read(mailbox_->doorbell(), &ignored, sizeof(ignored));
@@ -165,11 +177,13 @@ size_t Context::poll_events(int timeout_ms) {
       continue;
     }
     if (std::find(dead_handlers_.begin(), dead_handlers_.end(), handler) != dead_handlers_.end()) continue;
-    handler->on_event(events[i].events);
+    const bool more = next_event_ < event_count_;
+    if (more && start == Instant{}) start = sluice::now();
+    handler->on_event(event.events);
     ++work;
+    if (more && sluice::now() - start >= kEventTime) break;
   }
-  delivering_ = false;
-  dead_handlers_.clear();
+  if (next_event_ == event_count_) dead_handlers_.clear();
   // Last: a letter may wait for things and end them, and so take handlers away that events of this
   // batch are for.
   if (rung) work += mailbox_->open_all();
@@ -189,6 +203,7 @@ bool Context::has_unsent() const {
 
 bool Context::prepare_to_sleep() {
   if (sleeping_) return true;
+  if (next_event_ < event_count_) return false;
   sleeping_ = true;
   bool quiet = mailbox_->begin_sleep();
   // All are armed, also after one said no: end_sleep() undoes all.
@@ -238,6 +253,7 @@ bool Context::spin(Instant deadline) {
 
 // True when an event was handled.
 bool Context::sleep(Instant deadline) {
+  if (next_event_ < event_count_) return deliver_events() > 0;
   if (!prepare_to_sleep()) return false;
   Instant wake = std::min(deadline, next_timeout());
   int timeout_ms = -1;
@@ -318,7 +334,7 @@ Status Context::rewatch(int fd, uint32_t epoll_events, EventHandler* handler) {
 
 void Context::unwatch(int fd, EventHandler* handler) {
   ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
-  if (delivering_) dead_handlers_.push_back(handler);
+  if (next_event_ < event_count_) dead_handlers_.push_back(handler);
 }
 
 Result<Endpoint> Listener::try_accept() {

@@ -3,7 +3,9 @@
 #ifndef SLUICE_API_CONTEXT_H_
 #define SLUICE_API_CONTEXT_H_
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -12,10 +14,14 @@
 #include <string_view>
 #include <vector>
 
+#include <sys/epoll.h>
+
 #include <sluice/allocator/arena.h>
 #include <sluice/api/address.h>
 #include <sluice/api/endpoint.h>
 #include <sluice/api/mailbox.h>
+#include <sluice/api/peer_account.h>
+#include <sluice/api/peer_limits.h>
 #include <sluice/api/tuning.h>
 #include <sluice/base/process_mark.h>
 #include <sluice/base/result.h>
@@ -45,8 +51,30 @@ struct ConnectOptions {
   bool ethernet = false;
 };
 
+// Who asks to be accepted. What it says of itself in its HELLO is not proven.
+struct PeerIntroduction {
+  Path path = Path::kNone;
+  std::string_view address;  // as EndpointInfo::peer; valid during the call
+  // What the kernel says of the process at the other end of a Unix socket; other paths: nothing.
+  std::optional<uint32_t> user_id;
+  std::optional<uint32_t> process_id;
+  // Out of its HELLO: differs after the process restarted; its process id on its own machine.
+  uint64_t incarnation = 0;
+  uint32_t said_process_id = 0;
+};
+
 struct ListenOptions {
   Requirements require;
+  // Most connections of this listener that are open at once: in all, and from one peer (its address without the port, of IPv6 the
+  // /64; l2 and kmod: MAC address; shm: user). Zero: as ContextOptions::peer_limits says. More are refused with kTryAgain.
+  uint32_t max_connections = 0;
+  uint32_t max_connections_by_address = 0;
+  // A connection is closed if neither end has used it for this long, and at twice that at the latest. Keepalives do not count,
+  // operations that wait do. Zero: never.
+  Duration idle_limit = Duration(0);
+  // Asked about each peer once its HELLO is read, before it is accepted; false refuses it with kAccessDenied. Called from
+  // progress(); calls nothing of the context.
+  std::function<bool(const PeerIntroduction&)> accept = {};
   Duration operation_timeout = std::chrono::seconds(30);
   Duration silence_limit = Duration(0);
   int backlog = 128;
@@ -155,6 +183,8 @@ struct ContextOptions {
   // Thresholds; unset: those of this machine, as `sluice tune` measured them and SLUICE_TUNING
   // says, or the usual ones.
   std::optional<Tuning> tuning = std::nullopt;
+  // What one peer, and all together, can make this context keep.
+  PeerLimits peer_limits = {};
 };
 
 // Thread: one thread at a time calls a Context and everything that belongs to it;
@@ -244,6 +274,7 @@ class Context {
   Status rewatch(int fd, uint32_t epoll_events, EventHandler* handler);
   void unwatch(int fd, EventHandler* handler);
   const std::shared_ptr<Mailbox>& mailbox() { return mailbox_; }
+  PeerAccounts& peer_accounts() { return peer_accounts_; }
   void add_hook(ProgressHook* hook) { hooks_.push_back(hook); }
   void remove_hook(ProgressHook* hook);
   // For tests: connections made from now on have this between them and their path.
@@ -252,6 +283,7 @@ class Context {
 
  private:
   size_t poll_events(int timeout_ms);
+  size_t deliver_events();
   size_t run_providers();
   bool sleep(Instant deadline);
   bool spin(Instant deadline);
@@ -260,8 +292,13 @@ class Context {
   void end_sleep();
 
   std::shared_ptr<Arena> arena_;
+  PeerAccounts peer_accounts_;  // before the providers, whose sessions have accounts
   std::vector<std::unique_ptr<Provider>> providers_;
   std::shared_ptr<Mailbox> mailbox_;
+  // The last batch of events; what a turn had no time for is delivered in the next one.
+  static constexpr size_t kEventsPerCheck = 64;
+  std::array<epoll_event, kEventsPerCheck> events_;
+  size_t next_event_ = 0, event_count_ = 0;
   // Handlers unwatched while a batch of events is being delivered.
   std::vector<EventHandler*> dead_handlers_;
   std::vector<ProgressHook*> hooks_;
@@ -276,7 +313,6 @@ class Context {
   StreamingRule streaming_;
   Duration longest_spin_;  // tuning_.spin_ns
   Waiting waiting_;
-  bool delivering_ = false;
   bool sleeping_ = false;
   bool foreign_loop_ = false;  // the last to sleep was not wait()
   bool many_cpus_ = false;

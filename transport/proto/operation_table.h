@@ -47,6 +47,7 @@ struct Operation {
   uint64_t total = 0;      // payload bytes
   uint64_t moved = 0;      // bytes pulled, placed or given to the link so far
   uint64_t in_flight = 0;  // given to the link, still in our memory or on its way there
+  uint64_t incoming = 0;   // bytes of a fresh tensor, charged to the peer until it is whole
   uint64_t grant = 0;      // one-sided
   uint64_t grant_offset = 0;
   uint32_t grant_epoch = 0;

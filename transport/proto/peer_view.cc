@@ -6,7 +6,10 @@ namespace sluice::proto {
 
 void PeerView::on_last_drop(Storage* storage) noexcept {
   auto* view = static_cast<PeerView*>(storage);
-  view->pool_->mailbox_->post(view);
+  // Once the letter is in, the owner may open it and end the pool, the view and the context
+  // while post() still looks whether to ring: the mailbox must outlive that.
+  const std::shared_ptr<Mailbox> mailbox = view->pool_->mailbox_;
+  mailbox->post(view);
 }
 
 void PeerView::on_open(Letter* letter) noexcept {

@@ -34,9 +34,10 @@ Session::Session(SessionParts parts)
       credit_bytes_(parts.peer.credit_bytes),
       granted_messages_(parts.ours.credit_messages),
       granted_bytes_(parts.ours.credit_bytes),
-      last_heard_(host_->now()) {
+      last_heard_(host_->now()),
+      account_(parts.account ? std::move(parts.account) : unlimited_peer_account()) {
   releases_.count = 0;
-  grants_.set_salt(ours_.incarnation);
+  if (options_.idle_limit > Duration(0)) arm_timeout(idle_due_ = after(last_heard_, options_.idle_limit));
 }
 
 Session::~Session() {
@@ -46,7 +47,7 @@ Session::~Session() {
 
 void Session::detach() {
   // What came before an orderly close can be received until the host goes.
-  unexpected_.clear();
+  clear_unexpected();
   if (finished_) return;
   link_dead_ = true;
   finish_close();
@@ -85,7 +86,7 @@ Result<Operation*> Session::take_operation(OperationKind kind, const PostOptions
   // Counted from now, not from the last progress: a program may have computed since.
   op->deadline = options.deadline == Instant{} ? after(host_->exact_now(), options_.operation_timeout) : options.deadline;
   op->match = {};
-  op->peer_id = op->total = op->moved = op->in_flight = op->grant = 0;
+  op->peer_id = op->total = op->moved = op->in_flight = op->incoming = op->grant = 0;
   op->completion.status = Status();
   op->completion.receipt = Receipt{.path = traits_.properties.path, .posted = host_->now()};
   arm_timeout(op->deadline);
@@ -103,6 +104,7 @@ void Session::arm_timeout(Instant when) {
 void Session::release_operation(Operation* op) {
   unlink(op);
   if (!op->runs.empty()) drop_runs(op);
+  refund_incoming(op);
   op->completion.buffers.clear();
   op->tensors.clear();
   if (op->completion.tensor) op->completion.tensor = Tensor();
@@ -112,6 +114,7 @@ void Session::release_operation(Operation* op) {
 void Session::complete(Operation* op, Status status) {
   unlink(op);
   if (!op->runs.empty()) drop_runs(op);
+  refund_incoming(op);
   if (!op->internal) ++counters_.completed;
   CompletionSink* sink = op->internal ? nullptr : std::exchange(op->sink, nullptr);
   bool zombie = op->loaned || op->in_flight > 0;

@@ -8,11 +8,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sluice/allocator/arena.h>
 #include <sluice/api/endpoint.h>
 #include <sluice/api/mailbox.h>
+#include <sluice/api/peer_account.h>
 #include <sluice/proto/grants.h>
 #include <sluice/proto/link.h>
 #include <sluice/proto/operation_table.h>
@@ -49,6 +51,8 @@ struct SessionOptions {
   Duration silent_after = std::chrono::seconds(3);
   // A silent peer is closed after this; zero: never.
   Duration silence_limit = Duration(0);
+  // A connection that nobody uses is closed after this, and at twice that at the latest; zero: never.
+  Duration idle_limit = Duration(0);
   // Operations outstanding at once: ours, and those made for the peer's requests.
   uint32_t operation_limit = 4096;
   // Requests for keys the peer may have waiting here.
@@ -56,8 +60,6 @@ struct SessionOptions {
   // What may arrive before a receive was posted for it; told to the peer in HELLO.
   uint64_t credit_messages = 256;
   uint64_t credit_bytes = 1u << 20;
-  // Unexpected messages are charged to this; null: to nobody.
-  Quota* quota = nullptr;
 };
 
 // What ConnectOptions and ListenOptions say of a session.
@@ -66,6 +68,7 @@ SessionOptions session_options(const Options& options) {
   SessionOptions session;
   session.operation_timeout = options.operation_timeout;
   session.silence_limit = options.silence_limit;
+  if constexpr (requires { options.idle_limit; }) session.idle_limit = options.idle_limit;
   return session;
 }
 
@@ -79,6 +82,9 @@ struct SessionParts {
   wire::Hello peer;             // as received
   SessionOptions options;
   std::string reason;           // why this path: for info()
+  // Who is charged for what the peer makes us keep; null: an account of this session alone,
+  // without limits (tests).
+  std::shared_ptr<PeerAccount> account;
 };
 
 class Session final : public EndpointCore, public LinkClient, private ViewOwner {
@@ -163,6 +169,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void quarantine_reachable();
   bool ready_to_finish() const;
   Instant check_silence(Instant now);
+  Instant check_idle(Instant now);
   Status closed_status() const;
   static Status closing_status();
   bool leaves_before_bye(const Operation& op) const;
@@ -170,6 +177,9 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   size_t deliver_ready();
   void unlink(Operation* op) {
     if (op->list != nullptr) op->list->remove(op);
+  }
+  void refund_incoming(Operation* op) {
+    if (op->incoming > 0) account_->refund(PeerResource::kIncomingBytes, std::exchange(op->incoming, 0));
   }
   void want_flush() {
     if (traits_.sends_at_once || needs_flush_) return;
@@ -214,7 +224,9 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Status on_release(const wire::Release& release);
   Status on_cancel(const wire::Cancel& cancel);
   Status store_unexpected(const wire::TaggedInline& message, PayloadReader& payload);
-  Unexpected& store_unexpected(uint64_t offer_id, Tag tag, uint64_t total);
+  Result<Unexpected*> store_unexpected(uint64_t offer_id, Tag tag, uint64_t total, uint64_t kept);
+  void drop_unexpected(UnexpectedQueue::Iterator message);
+  void clear_unexpected();
   Status consume_unexpected(Operation* op, UnexpectedQueue::Iterator message);
   void read_inline(Operation* op, PayloadReader& payload, uint64_t total);
   Status start_pull(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments, uint64_t total);
@@ -279,6 +291,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   OperationList pushing_;
   OperationList ready_;
   UnexpectedQueue unexpected_;
+  uint64_t unexpected_charged_ = 0;  // bytes, to the peer's account
   Grants grants_;
   ViewPool* views_;
 
@@ -298,6 +311,9 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Instant next_timeout_ = kNever;
   Instant last_heard_{};
   Instant ping_sent_{};
+  Instant idle_due_ = kNever;    // when check_idle() looks again
+  uint64_t idle_mark_ = 0;       // uses_ when it last looked
+  uint64_t pings_ = 0;           // of either end
   uint64_t ping_nonce_ = 0;
   bool ping_out_ = false;
   bool silent_ = false;
@@ -330,6 +346,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   std::vector<WantWindows> want_windows_;
   uint32_t fencing_ = 0;  // operations in kFencing
   EndpointCounters counters_{};
+  std::shared_ptr<PeerAccount> account_;
 };
 
 }  // namespace sluice::proto

@@ -14,6 +14,7 @@ constexpr const char* kOrigin = "proto/session";
 
 Counter ended_by_deadline("session.ended_by_deadline");
 Counter peers_silent("session.peers_silent");
+Counter idle_closed("session.idle_closed");
 
 // A host that comes this long after the time it was told was not looking: silence of
 // the peer in that time proves nothing.
@@ -82,7 +83,7 @@ void Session::drop_link() {
 // detach() there is none, nor a host.
 void Session::discard_leftovers() {
   if (unexpected_.empty()) return;
-  unexpected_.clear();
+  clear_unexpected();
   host_->activate(*this);
 }
 
@@ -221,6 +222,7 @@ void Session::handle_timeout(Instant now) {
   silence_due_ = waiting && !link_dead_ ? check_silence(now) : kNever;
   next = std::min(next, silence_due_);
   if (traits_.direct) next = std::min(next, expire_grants(now));
+  if (options_.idle_limit > Duration(0) && !link_dead_) next = std::min(next, check_idle(now));
   next_timeout_ = std::min(next_timeout_, next);
 }
 
@@ -236,6 +238,7 @@ Instant Session::check_silence(Instant now) {
     if (now - last_heard_ < options_.ping_interval) return last_heard_ + options_.ping_interval;
     ping_out_ = true;
     ping_sent_ = now;
+    ++pings_;
     send_control(wire::Ping{.nonce = ++ping_nonce_});
     return now + options_.silent_after;
   }
@@ -253,6 +256,20 @@ Instant Session::check_silence(Instant now) {
   }
   Instant limit = options_.silence_limit > Duration(0) ? ping_sent_ + options_.silence_limit : kNever;
   return std::min(limit, now + options_.silent_after);
+}
+
+// Closes a connection that neither end has used since the last look. Returns when to look again.
+Instant Session::check_idle(Instant now) {
+  if (now < idle_due_) return idle_due_;
+  const uint64_t uses = counters_.messages_sent + counters_.messages_received + counters_.posted - pings_;
+  const bool used = uses != std::exchange(idle_mark_, uses);
+  if (!used && table_.used() == 0 && views_->outstanding() == 0) {
+    idle_closed.add();
+    fail_connection(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
+                           "nobody used the connection for ListenOptions::idle_limit; connect again when there is work"));
+    return kNever;
+  }
+  return idle_due_ = after(now, options_.idle_limit);
 }
 
 EndpointInfo Session::info() const {

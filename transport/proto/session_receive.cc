@@ -13,6 +13,10 @@ namespace {
 
 constexpr const char* kOrigin = "proto/session";
 
+// What an unexpected message costs beside its payload: its node in the queue, with the
+// segments of an offer.
+constexpr uint64_t kUnexpectedRecordBytes = sizeof(Unexpected);
+
 Counter wants_refused("session.wants_refused_table_full");
 Counter credit_overrun("session.credit_overrun");
 
@@ -80,6 +84,7 @@ Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instan
     case wire::MessageType::kPing: {
       wire::Ping ping;
       SLUICE_RETURN_IF_ERROR(wire::decode(header, ping));
+      pings_ += ping.reply ? 1 : 2;  // with our answer
       if (!ping.reply) send_control(wire::Ping{.nonce = ping.nonce, .reply = true});
       return Status();
     }
@@ -180,9 +185,9 @@ Status Session::on_tagged(wire::Offer& offer, PayloadReader& payload) {
   std::span<const wire::Segment> segments(offer.segments.data(), offer.segment_count);
   Operation* op = match_posted(offer.a, offer.total);
   if (op == nullptr) {
-    Unexpected& message = store_unexpected(offer.id, offer.a, offer.total);
-    message.segment_count = offer.segment_count;
-    std::copy(segments.begin(), segments.end(), message.segments.begin());
+    SLUICE_TRY(Unexpected * message, store_unexpected(offer.id, offer.a, offer.total, 0));
+    message->segment_count = offer.segment_count;
+    std::copy(segments.begin(), segments.end(), message->segments.begin());
     return Status();
   }
   op->match.tag = offer.a;
@@ -191,14 +196,31 @@ Status Session::on_tagged(wire::Offer& offer, PayloadReader& payload) {
   return start_pull(op, offer.id, segments, offer.total);
 }
 
-Unexpected& Session::store_unexpected(uint64_t offer_id, Tag tag, uint64_t total) {
+// `kept`: bytes of it that lie in our arena.
+Result<Unexpected*> Session::store_unexpected(uint64_t offer_id, Tag tag, uint64_t total, uint64_t kept) {
+  const uint64_t charge = kept + kUnexpectedRecordBytes;
+  Status charged = account_->charge(PeerResource::kUnexpectedBytes, charge);
+  if (!charged.ok()) return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin, std::string(charged.detail()));
+  unexpected_charged_ += charge;
   Unexpected& message = unexpected_.push_back();
   message.offer_id = offer_id;
   message.tag = tag;
   message.total = total;
   message.is_inline = message.report = false;
+  message.charged = charge;
   message.segment_count = 0;
-  return message;
+  return &message;
+}
+
+void Session::drop_unexpected(UnexpectedQueue::Iterator message) {
+  account_->refund(PeerResource::kUnexpectedBytes, message->charged);
+  unexpected_charged_ -= message->charged;
+  unexpected_.erase(message);
+}
+
+void Session::clear_unexpected() {
+  account_->refund(PeerResource::kUnexpectedBytes, std::exchange(unexpected_charged_, 0));
+  unexpected_.clear();
 }
 
 Status Session::store_unexpected(const wire::TaggedInline& inlined, PayloadReader& payload) {
@@ -206,20 +228,22 @@ Status Session::store_unexpected(const wire::TaggedInline& inlined, PayloadReade
   Buffer bytes;
   if (total > 0) {
     // Before it is queued: a message without its bytes must not be received later.
-    Result<Buffer> room = arena_->allocate(total, {.quota = options_.quota, .for_receive = true});
+    Result<Buffer> room = arena_->allocate(total, {.for_receive = true});
     if (!room.ok()) {
       return Status(room.code(), Scope::kEndpoint, kOrigin,
                     "no memory for a message that no receive was posted for: " + std::string(room.status().detail()));
     }
     bytes = std::move(room).value();
+  }
+  SLUICE_TRY(Unexpected * message, store_unexpected(inlined.id, inlined.tag, total, total));
+  if (total > 0) {
     payload.read(bytes.bytes());
     counters_.copied_bytes += total * traits_.inline_in.user;
     counters_.kernel_copied_bytes += total * traits_.inline_in.kernel;
   }
-  Unexpected& message = store_unexpected(inlined.id, inlined.tag, total);
-  message.is_inline = true;
-  message.report = inlined.report;
-  message.payload = std::move(bytes);
+  message->is_inline = true;
+  message->report = inlined.report;
+  message->payload = std::move(bytes);
   return Status();
 }
 
@@ -231,7 +255,7 @@ Status Session::consume_unexpected(Operation* op, UnexpectedQueue::Iterator mess
   if (!message->is_inline) {
     std::array<wire::Segment, wire::kMaxSegments> segments = message->segments;
     uint32_t count = message->segment_count;
-    unexpected_.erase(message);
+    drop_unexpected(message);
     note_consumed(1, 0);
     return start_pull(op, op->peer_id, std::span(segments.data(), count), op->total);
   }
@@ -247,7 +271,7 @@ Status Session::consume_unexpected(Operation* op, UnexpectedQueue::Iterator mess
   counters_.copied_bytes += op->total;
   counters_.bytes_received += op->total;
   bool report = message->report;
-  unexpected_.erase(message);
+  drop_unexpected(message);
   note_consumed(1, op->total);
   if (report) send_done(op->peer_id, Code::kOk, op->total);
   complete_later(op, Status());
@@ -381,7 +405,7 @@ Status Session::on_cancel(const wire::Cancel& cancel) {
   }
   for (auto message = unexpected_.begin(); message != unexpected_.end(); ++message) {
     if (message->offer_id != cancel.id || message->is_inline) continue;
-    unexpected_.erase(message);
+    drop_unexpected(message);
     note_consumed(1, 0);
     send_done(cancel.id, Code::kCancelled, 0);
     return Status();

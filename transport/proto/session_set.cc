@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace sluice::proto {
+namespace {
+
+// Of one turn: how long sessions are progressed before the rest waits for the next turn.
+constexpr Duration kSessionsTime = std::chrono::milliseconds(1);
+
+}  // namespace
 
 SessionSet::~SessionSet() { detach_all(); }
 
@@ -34,7 +40,14 @@ size_t SessionSet::run(Instant now) {
   if (active_.empty()) return 0;
   size_t work = 0;
   running_.swap(active_);
-  for (Session* session : running_) {
+  const Instant start = running_.size() > 1 ? exact_now() : Instant{};
+  for (size_t i = 0; i < running_.size(); ++i) {
+    if (i > 0 && exact_now() - start >= kSessionsTime) {
+      // Their turn comes first the next time; they are still marked.
+      active_.insert(active_.begin(), running_.begin() + static_cast<ptrdiff_t>(i), running_.end());
+      break;
+    }
+    Session* session = running_[i];
     session->marked_active = false;
     work += session->progress(now);
     next_timeout_ = std::min(next_timeout_, session->next_timeout());

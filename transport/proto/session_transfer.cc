@@ -19,8 +19,8 @@ constexpr const char* kOrigin = "proto/session";
 Counter access_denied("session.access_denied");
 
 // Bytes copied out of a peer's memory per round: bounds how long other connections wait
-// (about a millisecond). Larger pieces are copied no faster (measured from 256 KiB up).
-constexpr uint64_t kPullBytesPerRound = 8u << 20;
+// (about half a millisecond). Larger pieces are copied no faster (measured from 256 KiB up).
+constexpr uint64_t kPullBytesPerRound = 2u << 20;
 
 Status corrupt(const char* what) { return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, what); }
 
@@ -148,7 +148,12 @@ void Session::refuse_offer(const wire::Offer& offer, Code code) { send_done(offe
 // A fresh tensor for a fetch that brought no destination. While bytes arrive it is a
 // Buffer; `result` already shares its memory.
 Status Session::make_destination(Operation* op, const TensorDescriptor& layout) {
-  SLUICE_TRY(Buffer buffer, arena_->allocate(std::max<uint64_t>(layout.span_bytes(), 1), {.quota = options_.quota, .for_receive = true}));
+  const uint64_t bytes = std::max<uint64_t>(layout.span_bytes(), 1);
+  // Until all of it has come it is the peer's doing that it is not free.
+  Status charged = account_->charge(PeerResource::kIncomingBytes, bytes);
+  if (!charged.ok()) return Status(Code::kNoMemory, Scope::kOperation, kOrigin, std::string(charged.detail()));
+  op->incoming = bytes;
+  SLUICE_TRY(Buffer buffer, arena_->allocate(bytes, {.for_receive = true}));
   SLUICE_RETURN_IF_ERROR(buffer.reshape(TensorDescriptor::bytes(layout.span_bytes())));
   op->completion.tensor = Tensor(buffer.storage(), layout);
   op->completion.buffers.emplace_back(std::move(buffer));

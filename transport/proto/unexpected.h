@@ -19,6 +19,7 @@ struct Unexpected {
   bool is_inline = false;
   bool report = false;
   Buffer payload;  // inline bytes
+  uint64_t charged = 0;  // bytes, to the peer's account
   uint32_t segment_count = 0;
   std::array<wire::Segment, wire::kMaxSegments> segments;
 };
