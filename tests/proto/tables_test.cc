@@ -136,7 +136,7 @@ TEST_CASE("a notice of any value finds what it names or nothing", "[proto]") {
 TEST_CASE("a grant is good for its rights, range, epoch and time alone", "[proto]") {
   std::vector<std::byte> memory(100);
   Buffer buffer = some_bytes(memory);
-  Grants grants;
+  Grants grants(fill_random);
   Instant now{std::chrono::seconds(5)};
   auto clock = [&] { return now; };
   RemoteKey key = grants.add({.storage = buffer.storage(), .data = buffer.data(), .length = 100, .rights = Right::kRead, .deadline = now + 1s}).value();

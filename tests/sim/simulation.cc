@@ -97,6 +97,9 @@ void Simulation::open() {
         .peer = hello[1 - side],
         .options = session_options_[side],
         .reason = "simulated",
+        .random = [bits = std::mt19937_64(seed_ + static_cast<uint64_t>(side))](std::span<std::byte> out) mutable {
+          for (std::byte& byte : out) byte = static_cast<std::byte>(bits());
+        },
         .account = account_[side],
     });
     network_->set_client(side, peer.session_.get());

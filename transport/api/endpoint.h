@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include <sluice/api/completion.h>
+#include <sluice/api/peer_account.h>
 #include <sluice/api/receipt.h>
 #include <sluice/api/remote_key.h>
 #include <sluice/base/result.h>
@@ -138,6 +139,8 @@ class EndpointCore {
   virtual EndpointInfo info() const = 0;
   virtual EndpointCounters counters() const = 0;
   virtual void set_default_timeout(Duration timeout) = 0;
+  // Who is charged for what the peer makes us keep.
+  virtual const std::shared_ptr<PeerAccount>& peer_account() const = 0;
 };
 
 // The handle a program holds. Shared with the Context, which must be able to finish

@@ -1,4 +1,4 @@
-// Publishing and supplying; fetching is in fetch.cc.
+// Peers, keys and publications; answers to peers are in supply.cc, fetching in fetch.cc.
 #include <sluice/exchange/exchange.h>
 
 #include <algorithm>
@@ -15,7 +15,6 @@ using internal::FetchRecord;
 using internal::KeyEntry;
 using internal::PeerEntry;
 using internal::PublicationRecord;
-using internal::WaitingWant;
 
 namespace {
 
@@ -29,11 +28,17 @@ std::string quoted(const KeyEntry* entry, uint64_t step) { return "'" + entry->n
 
 }  // namespace
 
-Exchange::Exchange(Context& context) : context_(context) { context_.add_hook(this); }
+Exchange::Exchange(Context& context, ExchangeOptions options) : context_(context), options_(std::move(options)) {
+  context_.add_hook(this);
+}
 
 Exchange::~Exchange() {
   context_.remove_hook(this);
-  for (auto& peer : peers_) peer->core->set_want_handler(nullptr);
+  for (auto& peer : peers_) {
+    peer->core->set_want_handler(nullptr);
+    forget_wants(peer.get(), false);
+    forget_names(peer.get());
+  }
   while (first_fetch_ != nullptr) {
     FetchRecord* record = first_fetch_;
     record->cancel_asks();
@@ -55,11 +60,17 @@ Exchange::~Exchange() {
   }
 }
 
-void Exchange::add(const Endpoint& endpoint) {
+void Exchange::add(const Endpoint& endpoint, KeyRights rights) {
   auto peer = std::make_unique<PeerEntry>();
   peer->core = endpoint.shared();
+  peer->serial = next_serial_++;
+  peer->rights = std::move(rights);
+  peer->info = endpoint.info();
+  peer->views = peer->info.path.capabilities.has(Capability::kViews);
   PeerEntry* raw = peer.get();
   peers_.push_back(std::move(peer));
+  peers_by_core_[raw->core.get()] = raw;
+  peers_by_serial_[raw->serial] = raw;
   // Requests that came before are delivered from inside this call.
   raw->core->set_want_handler(this);
   for (FetchRecord* record = first_fetch_; record != nullptr;) {
@@ -71,24 +82,50 @@ void Exchange::add(const Endpoint& endpoint) {
 
 void Exchange::remove(const Endpoint& endpoint) {
   endpoint.core().set_want_handler(nullptr);
+  if (PeerEntry* peer = find_peer(endpoint.core())) forget_wants(peer, true);
   on_endpoint_closed(endpoint.core(), Status(Code::kCancelled, Scope::kOperation, kOrigin, "the endpoint left the exchange"));
 }
 
-Result<KeyEntry*> Exchange::entry_for(std::string_view name) {
+PeerEntry* Exchange::find_peer(const EndpointCore& endpoint) const {
+  auto found = peers_by_core_.find(&endpoint);
+  return found != peers_by_core_.end() ? found->second : nullptr;
+}
+
+PeerEntry* Exchange::home_of(const KeyEntry* entry) const {
+  auto found = peers_by_serial_.find(entry->home);
+  return found != peers_by_serial_.end() ? found->second : nullptr;
+}
+
+// Requires: 1 to 255 bytes.
+KeyEntry* Exchange::find_or_make(std::string_view name) {
   auto found = keys_.find(name);
   if (found != keys_.end()) return found->second.get();
+  auto entry = std::make_unique<KeyEntry>();
+  entry->name = name;
+  KeyEntry* raw = entry.get();
+  keys_.emplace(raw->name, std::move(entry));
+  return raw;
+}
+
+// A key of our own: it stays, with what is known of its steps.
+Result<KeyEntry*> Exchange::entry_for(std::string_view name) {
   if (name.empty() || name.size() > kMaxKeyBytes) return invalid("a key has 1 to 255 bytes, not " + std::to_string(name.size()));
-  if (keys_.size() >= kMostKeys) {
+  auto found = keys_.find(name);
+  KeyEntry* entry = found != keys_.end() ? found->second.get() : nullptr;
+  if (entry != nullptr && entry->id != internal::kNoKeyId) return entry;
+  if (keys_by_id_.size() >= kMostKeys) {
     keys_refused.add();
     return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "65536 keys are in use; use steps instead of new names");
   }
-  auto entry = std::make_unique<KeyEntry>();
-  entry->name = name;
+  if (entry == nullptr) entry = find_or_make(name);
   entry->id = static_cast<uint32_t>(keys_by_id_.size());
-  KeyEntry* raw = entry.get();
-  keys_by_id_.push_back(raw);
-  keys_.emplace(raw->name, std::move(entry));
-  return raw;
+  keys_by_id_.push_back(entry);
+  return entry;
+}
+
+// A key that only peers have named goes with the last of them.
+void Exchange::drop_if_unused(KeyEntry* entry) {
+  if (entry->id == internal::kNoKeyId && entry->named_by_peers == 0 && entry->waiting.empty()) keys_.erase(entry->name);
 }
 
 Result<Publication> Exchange::publish(const Key& key, Tensor tensor, const PublishOptions& options) {
@@ -117,41 +154,13 @@ Result<Publication> Exchange::publish(const Key& key, Tensor tensor, const Publi
   if (options.keep_steps >= 0 && key.step >= static_cast<uint64_t>(options.keep_steps)) {
     retire_below(entry, key.step - static_cast<uint64_t>(options.keep_steps));
   }
-  // Those who asked early.
-  for (size_t i = 0; i < entry->waiting.size();) {
-    const WaitingWant& want = entry->waiting[i];
-    bool room = record->readers < 0 || record->readers_done + record->loans < record->readers;
-    if (want.step != key.step || !room) {
-      ++i;
-      continue;
-    }
-    PeerEntry* peer = want.peer;
-    uint64_t token = want.token;
-    bool fits = !want.into || want.layout.same_layout(record->tensor.descriptor());
-    entry->waiting.erase(entry->waiting.begin() + static_cast<long>(i));
-    if (fits) {
-      supply(peer, token, record);
-    } else {
-      (void)peer->core->refuse_want(token, Code::kInvalidArgument);
-    }
-  }
+  answer_waiting(record);
   for (FetchRecord* fetch = first_fetch_; fetch != nullptr;) {
     FetchRecord* next = fetch->next;
     if (fetch->entry == entry && fetch->step == key.step && fetch->from == nullptr) deliver_locally(fetch);
     fetch = next;
   }
   return Publication(record);
-}
-
-void Exchange::supply(PeerEntry* peer, uint64_t token, PublicationRecord* record) {
-  ++record->loans;
-  PostOptions options;
-  options.sink = record;
-  options.deadline = kNever;  // the loan ends with its reader
-  Result<OperationId> posted = peer->core->post_supply(token, record->tensor, options);
-  if (posted.ok()) return;
-  --record->loans;
-  (void)peer->core->refuse_want(token, posted.code());
 }
 
 void PublicationRecord::on_completion(Completion&& completion) noexcept {
@@ -170,15 +179,8 @@ void PublicationRecord::on_completion(Completion&& completion) noexcept {
     return;
   }
   if (!ended && !completion.status.ok()) {
-    // The place of a reader that failed is free for one who waits.
-    for (size_t i = 0; i < entry->waiting.size(); ++i) {
-      if (entry->waiting[i].step != step) continue;
-      PeerEntry* peer = entry->waiting[i].peer;
-      uint64_t token = entry->waiting[i].token;
-      entry->waiting.erase(entry->waiting.begin() + static_cast<long>(i));
-      owner->supply(peer, token, this);
-      return;
-    }
+    owner->answer_waiting(this);  // the place of a reader that failed is free for one who waits
+    return;
   }
   owner->maybe_release(this);
 }
@@ -189,14 +191,7 @@ void Exchange::end_publication(PublicationRecord* record) {
   record->ended = true;
   std::erase(entry->published, record);
   entry->lately_ended[entry->ended_count++ % entry->lately_ended.size()] = record->step;
-  for (size_t i = 0; i < entry->waiting.size();) {
-    if (entry->waiting[i].step != record->step) {
-      ++i;
-      continue;
-    }
-    (void)entry->waiting[i].peer->core->refuse_want(entry->waiting[i].token, Code::kWrongState);
-    entry->waiting.erase(entry->waiting.begin() + static_cast<long>(i));
-  }
+  refuse_waiting(entry, record->step);
   maybe_release(record);
 }
 
@@ -220,14 +215,7 @@ void Exchange::retire_below(KeyEntry* entry, uint64_t step) {
       ++i;
     }
   }
-  for (size_t i = 0; i < entry->waiting.size();) {
-    if (entry->waiting[i].step < step) {
-      (void)entry->waiting[i].peer->core->refuse_want(entry->waiting[i].token, Code::kWrongState);
-      entry->waiting.erase(entry->waiting.begin() + static_cast<long>(i));
-    } else {
-      ++i;
-    }
-  }
+  while (!entry->waiting.empty() && entry->waiting.begin()->first < step) refuse_waiting(entry, entry->waiting.begin()->first);
 }
 
 Publication::~Publication() {
@@ -251,72 +239,23 @@ bool Publication::ready() const { return record_->finished(); }
 Tensor Publication::take() { return std::move(record_->tensor); }
 void Publication::await_suspend(std::coroutine_handle<> waiter) noexcept { record_->waiter = waiter; }
 
-void Exchange::on_want(EndpointCore& endpoint, const WantRequest& request) noexcept {
-  PeerEntry* peer = nullptr;
-  for (auto& candidate : peers_) {
-    if (candidate->core.get() == &endpoint) peer = candidate.get();
-  }
-  if (peer == nullptr) return;
-  if (!request.key.empty()) {
-    Result<KeyEntry*> entry = entry_for(request.key);
-    if (!entry.ok()) {
-      (void)endpoint.refuse_want(request.token, entry.code());
-      return;
-    }
-    if (peer->peer_keys.size() <= request.key_id) peer->peer_keys.resize(request.key_id + 1, nullptr);
-    peer->peer_keys[request.key_id] = *entry;
-  }
-  KeyEntry* entry = request.key_id < peer->peer_keys.size() ? peer->peer_keys[request.key_id] : nullptr;
-  if (entry == nullptr) {
-    // Named to an exchange before us: the asker says the name with its next request.
-    (void)endpoint.refuse_want(request.token, Code::kTryAgain);
-    return;
-  }
-  for (PublicationRecord* record : entry->published) {
-    if (record->step != request.step) continue;
-    if (request.into && !request.layout.same_layout(record->tensor.descriptor())) {
-      (void)endpoint.refuse_want(request.token, Code::kInvalidArgument);
-      return;
-    }
-    if (record->readers < 0 || record->readers_done + record->loans < record->readers) {
-      supply(peer, request.token, record);
-      return;
-    }
-  }
-  if (entry->is_over(request.step)) {
-    (void)endpoint.refuse_want(request.token, Code::kWrongState);
-    return;
-  }
-  entry->waiting.push_back({peer, request.token, request.step, request.into, request.layout});
-}
-
-bool Exchange::on_want_cancelled(EndpointCore& endpoint, uint64_t token) noexcept {
-  for (KeyEntry* entry : keys_by_id_) {
-    size_t removed = std::erase_if(entry->waiting, [&](const WaitingWant& want) {
-      return want.token == token && want.peer->core.get() == &endpoint;
-    });
-    if (removed > 0) return true;
-  }
-  return false;
-}
-
 void Exchange::on_endpoint_closed(EndpointCore& endpoint, const Status&) noexcept {
-  auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->core.get() == &endpoint; });
-  if (found == peers_.end()) return;
-  PeerEntry* peer = found->get();
-  for (KeyEntry* entry : keys_by_id_) {
-    std::erase_if(entry->waiting, [&](const WaitingWant& want) { return want.peer == peer; });
-    if (entry->home == peer) entry->home = nullptr;
-  }
+  PeerEntry* peer = find_peer(endpoint);
+  if (peer == nullptr) return;
+  forget_wants(peer, false);
+  forget_names(peer);
   // Its asks have ended (the endpoint completes everything first), or are cancelled now.
-  for (FetchRecord* record = first_fetch_; record != nullptr; record = record->next) {
+  for (FetchRecord* record = first_fetch_; record != nullptr && peer->asks > 0; record = record->next) {
     for (FetchRecord::Ask& ask : record->asks) {
       if (ask.peer != peer) continue;
       (void)endpoint.cancel(ask.id);
       ask.peer = nullptr;
+      --peer->asks;
     }
   }
-  peers_.erase(found);
+  peers_by_core_.erase(&endpoint);
+  peers_by_serial_.erase(peer->serial);
+  std::erase_if(peers_, [&](const auto& candidate) { return candidate.get() == peer; });
 }
 
 Result<Delivery<Tensor>> Exchange::acquire_stable(const Tensor& tensor) {

@@ -6,6 +6,7 @@
 
 #include <coroutine>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,6 +38,30 @@ struct FetchOptions {
   const Endpoint* from = nullptr;
 };
 
+enum class KeyAccess : uint8_t {
+  kWant,    // the peer asks us for it
+  kSupply,  // we ask the peer for it
+};
+
+// Which keys one endpoint's peer may ask for, and which it is asked for. A '*' at the end
+// of a name stands for any rest; "*" is every key; an empty list is none.
+struct KeyRights {
+  std::vector<std::string> may_want = {"*"};
+  std::vector<std::string> may_supply = {"*"};
+};
+
+struct ExchangeOptions {
+  // Asked beside KeyRights, for each request of a peer and before each request to one; false
+  // refuses. Empty: yes. Called from progress(), fetch() and add(); calls nothing of the exchange.
+  std::function<bool(const EndpointInfo& peer, const Key& key, KeyAccess access)> allow = {};
+  // A reader that has not got the bytes after this loses its place, and another may have it.
+  // Zero: never.
+  Duration supply_timeout = std::chrono::seconds(30);
+  // The same for a reader that got a view and has not released it. Its memory stays lent
+  // until it does, or its process ends. Zero: never, since a reader may use a view for long.
+  Duration view_timeout = Duration(0);
+};
+
 template <typename T>
 struct Delivery {
   T value;
@@ -66,7 +91,9 @@ namespace internal {
 struct FetchRecord;
 struct PublicationRecord;
 struct KeyEntry;
+struct NamedKey;
 struct PeerEntry;
+struct WaitingWant;
 }  // namespace internal
 
 // A fetch under way. Movable; dropping it cancels the fetch. Poll ready(), pass it to
@@ -147,20 +174,21 @@ class Publication {
 // outlive it (they are ready with kCancelled then).
 class Exchange final : private WantHandler, private ProgressHook {
  public:
-  explicit Exchange(Context& context);
+  explicit Exchange(Context& context, ExchangeOptions options = {});
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
   // Takes part in the endpoint's keyed traffic from now on; fetches that wait are asked
   // there too. The endpoint may close at any time. An endpoint has one exchange.
-  void add(const Endpoint& endpoint);
+  void add(const Endpoint& endpoint, KeyRights rights = {});
   // Its outstanding fetches end with kCancelled.
   void remove(const Endpoint& endpoint);
   size_t endpoint_count() const { return peers_.size(); }
 
   // Errors: kInvalidArgument (key of 0 or above 255 bytes, key and step published
-  // already, readers 0), kTryAgain (more than kMostKeys names). The tensor is taken.
+  // already, readers 0), kTryAgain (more than kMostKeys names of our own; what peers ask for
+  // does not count). The tensor is taken.
   Result<Publication> publish(const Key& key, Tensor tensor, const PublishOptions& options = {});
 
   // A view of the peer's memory where the path has views, else a fresh tensor. Post it
@@ -172,8 +200,11 @@ class Exchange final : private WantHandler, private ProgressHook {
   // A tensor whose bytes no peer can change: itself, or one counted copy.
   Result<Delivery<Tensor>> acquire_stable(const Tensor& tensor);
 
-  // Names this exchange can hold at once.
+  // Names that this program can publish or fetch under. Those that peers ask for are counted
+  // by peer: PeerLimits::keys.
   static constexpr size_t kMostKeys = kMaxKeyIds;
+  // Names that the exchange holds now, those of peers with them.
+  size_t key_count() const { return keys_.size(); }
 
  private:
   friend class FetchBase;
@@ -188,9 +219,21 @@ class Exchange final : private WantHandler, private ProgressHook {
   Instant next_timeout() override;
 
   internal::FetchRecord* start_fetch(const Key& key, Buffer destination, Instant deadline, const FetchOptions& options);
+  void ask_all(internal::FetchRecord* record);
   Result<internal::KeyEntry*> entry_for(std::string_view name);
+  internal::KeyEntry* find_or_make(std::string_view name);
+  void drop_if_unused(internal::KeyEntry* entry);
+  internal::PeerEntry* find_peer(const EndpointCore& endpoint) const;
+  internal::PeerEntry* home_of(const internal::KeyEntry* entry) const;
+  bool allowed(const internal::PeerEntry* peer, const internal::KeyEntry* entry, uint64_t step, KeyAccess access) const;
+  internal::NamedKey* name_key(internal::PeerEntry* peer, const WantRequest& request, Code& refusal);
+  void forget_names(internal::PeerEntry* peer);
+  void forget_wants(internal::PeerEntry* peer, bool answer);
+  void take_waiting(internal::WaitingWant* want);
+  void answer_waiting(internal::PublicationRecord* record);
+  void refuse_waiting(internal::KeyEntry* entry, uint64_t step);
   void ask(internal::FetchRecord* record, internal::PeerEntry* peer);
-  void supply(internal::PeerEntry* peer, uint64_t token, internal::PublicationRecord* publication);
+  void supply(internal::PeerEntry* peer, uint64_t token, bool into, internal::PublicationRecord* publication);
   bool deliver_locally(internal::FetchRecord* record);
   void finish(internal::FetchRecord* record, Completion&& completion);
   void release(internal::FetchRecord* record);
@@ -199,9 +242,13 @@ class Exchange final : private WantHandler, private ProgressHook {
   void retire_below(internal::KeyEntry* entry, uint64_t step);
 
   Context& context_;
+  const ExchangeOptions options_;
   std::unordered_map<std::string_view, std::unique_ptr<internal::KeyEntry>> keys_;
-  std::vector<internal::KeyEntry*> keys_by_id_;
+  std::vector<internal::KeyEntry*> keys_by_id_;  // those that we published or fetched
   std::vector<std::unique_ptr<internal::PeerEntry>> peers_;
+  std::unordered_map<const EndpointCore*, internal::PeerEntry*> peers_by_core_;
+  std::unordered_map<uint64_t, internal::PeerEntry*> peers_by_serial_;
+  uint64_t next_serial_ = 1;
   // Records are recycled: all of them, and those nobody uses.
   std::vector<std::unique_ptr<internal::FetchRecord>> fetches_;
   std::vector<internal::FetchRecord*> free_fetches_;

@@ -37,6 +37,7 @@ Status explain(const FetchRecord* record, const Status& status, const Buffer* de
       }
       return status;
     case Code::kTimedOut: return failure(Code::kTimedOut, quoted(record) + " was not published before the deadline");
+    case Code::kAccessDenied: return failure(Code::kAccessDenied, "the peer does not let us have " + quoted(record) + " (KeyRights::may_want there)");
     case Code::kTryAgain: return failure(Code::kTryAgain, "the peer has no place for the request now; fetch again");
     default: return status;
   }
@@ -84,9 +85,8 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
   }
   if (record->from == nullptr && deliver_locally(record)) return record;
   if (record->from != nullptr) {
-    for (auto& peer : peers_) {
-      if (peer->core.get() == record->from) ask(record, peer.get());
-    }
+    PeerEntry* peer = find_peer(*record->from);
+    if (peer != nullptr) ask(record, peer);
     if (record->asks.empty() && !record->done) {
       Completion failed;
       failed.status = failure(Code::kWrongState, "the endpoint to fetch from is closed or not in the exchange; add() it first");
@@ -94,12 +94,10 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
     }
     return record;
   }
-  if (record->entry->home != nullptr) {
-    ask(record, record->entry->home);
+  if (PeerEntry* home = home_of(record->entry)) {
+    ask(record, home);
   } else {
-    for (auto& peer : peers_) {
-      if (!record->done) ask(record, peer.get());
-    }
+    for (size_t i = 0; i < peers_.size() && !record->done; ++i) ask(record, peers_[i].get());
   }
   // Asked endpoints watch the deadline; without any it is ours to watch.
   if (record->asks.empty()) next_timeout_ = std::min(next_timeout_, deadline);
@@ -107,13 +105,20 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
 }
 
 void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
+  if (!allowed(peer, record->entry, record->step, KeyAccess::kSupply)) {
+    if (record->from == nullptr) return;  // as if it were not there
+    Completion denied;
+    denied.status = failure(Code::kAccessDenied, quoted(record) + " may not come from this endpoint: KeyRights::may_supply or ExchangeOptions::allow");
+    finish(record, std::move(denied));
+    return;
+  }
   WantOptions want;
   want.key_id = record->entry->id;
   want.step = record->step;
   if (peer->named.size() <= want.key_id) peer->named.resize(want.key_id + 1, false);
   if (!peer->named[want.key_id]) want.key = record->entry->name;
   // One endpoint can fill the destination; asking several, the winner's tensor is copied.
-  bool alone = record->from != nullptr || record->entry->home == peer || peers_.size() == 1;
+  bool alone = record->from != nullptr || record->entry->home == peer->serial || peers_.size() == 1;
   if (record->into && alone && record->destination) want.destination = std::move(record->destination);
   PostOptions options;
   options.sink = record;
@@ -131,13 +136,14 @@ void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
     return;
   }
   peer->named[want.key_id] = true;
+  ++peer->asks;
   record->asks.emplace_back(FetchRecord::Ask{peer, *posted, record->next_serial++});
 }
 
 bool Exchange::deliver_locally(FetchRecord* record) {
   for (PublicationRecord* publication : record->entry->published) {
     if (publication->step != record->step) continue;
-    if (publication->readers > 0 && publication->readers_done + publication->loans >= publication->readers) return false;
+    if (!publication->has_room()) return false;
     Completion local;
     local.tensor = publication->tensor;
     local.receipt = record->receipt;
@@ -171,6 +177,7 @@ void FetchRecord::on_completion(Completion&& completion) noexcept {
   asks = std::move(left);
   // Whether the peer kept the key's name is not known: the next request says it again.
   bool known = exchange != nullptr && answered.peer != nullptr;
+  if (known) --answered.peer->asks;
   if (known && !completion.status.ok()) answered.peer->named[entry->id] = false;
   if (done) {
     // One of several that were asked; the tensor goes back by itself.
@@ -186,7 +193,7 @@ void FetchRecord::on_completion(Completion&& completion) noexcept {
     return;  // another endpoint may have it
   }
   if (completion.status.ok() && answered.peer != nullptr) {
-    entry->home = answered.peer;
+    entry->home = answered.peer->serial;
     cancel_asks();
   }
   exchange->finish(this, std::move(completion));

@@ -5,8 +5,10 @@
 #include <array>
 #include <coroutine>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <sluice/base/inline_vector.h>
@@ -14,19 +16,40 @@
 
 namespace sluice::internal {
 
-struct PeerEntry {
-  std::shared_ptr<EndpointCore> core;
-  std::vector<KeyEntry*> peer_keys;  // by the peer's key id
-  std::vector<bool> named;           // our key ids whose name the peer has
+// A peer's request that waits for a publication: in its peer's table by token, and in the
+// list of its key and step, in order of arrival.
+struct WaitingWant {
+  PeerEntry* peer = nullptr;
+  KeyEntry* entry = nullptr;
+  uint64_t token = 0;
+  uint64_t step = 0;
+  bool into = false;
+  TensorDescriptor layout;
+  WaitingWant* next = nullptr;
+  WaitingWant* previous = nullptr;
 };
 
-// A peer's request that waits for a publication.
-struct WaitingWant {
-  PeerEntry* peer;
-  uint64_t token;
-  uint64_t step;
-  bool into;
-  TensorDescriptor layout;
+struct WantList {
+  WaitingWant* first = nullptr;
+  WaitingWant* last = nullptr;
+};
+
+// What a peer's key id stands for.
+struct NamedKey {
+  KeyEntry* entry = nullptr;
+  bool may_want = true;  // by its KeyRights
+};
+
+struct PeerEntry {
+  std::shared_ptr<EndpointCore> core;
+  uint64_t serial = 0;  // never reused
+  bool views = false;   // its path hands out views of our memory
+  KeyRights rights;
+  EndpointInfo info;    // for ExchangeOptions::allow
+  std::unordered_map<uint32_t, NamedKey> peer_keys;       // by the peer's key id; each charged to its account
+  std::unordered_map<uint64_t, WaitingWant> waiting;      // by token
+  std::vector<bool> named;                                // our key ids whose name the peer has
+  size_t asks = 0;                                        // our requests that it has not answered
 };
 
 struct FetchRecord final : CompletionSink {
@@ -60,6 +83,8 @@ struct FetchRecord final : CompletionSink {
 struct PublicationRecord final : CompletionSink {
   void on_completion(Completion&& completion) noexcept override;
   bool finished() const { return ended && loans == 0; }
+  // For one more reader.
+  bool has_room() const { return readers < 0 || readers_done + loans < readers; }
 
   Exchange* exchange = nullptr;
   KeyEntry* entry = nullptr;
@@ -73,12 +98,15 @@ struct PublicationRecord final : CompletionSink {
   std::coroutine_handle<> waiter;
 };
 
+inline constexpr uint32_t kNoKeyId = ~uint32_t{0};
+
 struct KeyEntry {
   std::string name;
-  uint32_t id = 0;  // ours, when we ask for it
-  PeerEntry* home = nullptr;  // who supplied it last
+  uint32_t id = kNoKeyId;    // ours, once we published or fetched it: then it stays
+  uint64_t home = 0;         // serial of the peer who supplied it last; 0: nobody did
+  size_t named_by_peers = 0; // entries of PeerEntry::peer_keys
   std::vector<PublicationRecord*> published;
-  std::vector<WaitingWant> waiting;
+  std::map<uint64_t, WantList> waiting;  // by step; no list is empty
   uint64_t gone_below = 0;  // steps retired for good
   // Steps that lately ended by their readers: asking again is an error, not a wait.
   std::array<uint64_t, 16> lately_ended{};

@@ -1,11 +1,14 @@
-// Grants of one-sided access: numbered, checked on every use, never reused.
+// Grants of one-sided access: named by random numbers, checked on every use, never reused.
 #ifndef SLUICE_PROTO_GRANTS_H_
 #define SLUICE_PROTO_GRANTS_H_
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <unordered_map>
 
 #include <sluice/allocator/storage.h>
+#include <sluice/api/peer_account.h>
 #include <sluice/api/remote_key.h>
 #include <sluice/base/checked.h>
 #include <sluice/proto/link.h>
@@ -20,26 +23,39 @@ struct Grant {
   Right rights = Right::kRead;
   Instant deadline = kNever;
   WindowId window = 0;  // direct paths: what the peer's device goes through
+  PeerCharge charge;
 };
+
+// Fills a span with bytes that nobody can guess.
+using RandomSource = std::function<void(std::span<std::byte>)>;
 
 class Grants {
  public:
   // Most grants of one endpoint at once.
   static constexpr size_t kLimit = 4096;
 
+  explicit Grants(RandomSource random) : random_(std::move(random)) {}
+
   Result<RemoteKey> add(Grant grant) {
     if (grants_.size() >= kLimit) {
       return Status(Code::kTryAgain, Scope::kOperation, "proto/grants", "4096 grants to one peer; revoke some");
     }
-    // The epoch is mixed from the number so that a stale key of an earlier life of the
-    // process, whose numbers start alike, is refused.
-    uint64_t number = next_++;
-    grant.epoch = static_cast<uint32_t>((number + salt_) * 0x9E3779B97F4A7C15u >> 32);
-    RemoteKey key{.grant = number, .length = grant.length, .epoch = grant.epoch, .rights = grant.rights};
-    grants_.emplace(number, std::move(grant));
+    // 64 random bits for the number and 32 for the epoch: who was not told them cannot find
+    // them, neither from HELLO nor from grants of his own. A stale key of an earlier life of
+    // the process is refused like any other guess.
+    struct {
+      uint64_t number;
+      uint32_t epoch;
+    } bits;
+    do {
+      random_(std::as_writable_bytes(std::span(&bits, 1)));
+    } while (bits.number == 0 || grants_.contains(bits.number));
+    grant.epoch = bits.epoch;
+    RemoteKey key{.grant = bits.number, .length = grant.length, .epoch = grant.epoch, .rights = grant.rights};
+    grants_.emplace(bits.number, std::move(grant));
     return key;
   }
-  void set_salt(uint64_t salt) { salt_ = salt; }
+  size_t size() const { return grants_.size(); }
   // Null unless the peer may do `right` on [offset, offset + length) now. `clock` is
   // asked only for a grant that has a deadline.
   template <typename Clock>
@@ -66,8 +82,7 @@ class Grants {
 
  private:
   std::unordered_map<uint64_t, Grant> grants_;
-  uint64_t next_ = 1;
-  uint64_t salt_ = 0;
+  RandomSource random_;
 };
 
 }  // namespace sluice::proto

@@ -10,6 +10,7 @@
 
 #include <sluice/api/completion.h>
 #include <sluice/base/inline_vector.h>
+#include <sluice/proto/id_index.h>
 #include <sluice/proto/link.h>
 
 namespace sluice::proto {
@@ -62,6 +63,7 @@ struct Operation {
   uint32_t windows_open = 0;         // those, and those that are closing
   AtomicRequest atomic;
   Completion completion;             // its buffers are the destinations
+  IndexLink<Operation> index;        // by peer_id, while the peer may cancel it
   // Place in one list of the session.
   Operation* next = nullptr;
   Operation* previous = nullptr;

@@ -15,6 +15,12 @@ constexpr const char* kOrigin = "proto/session";
 
 Counter refused_table_full("session.refused_table_full");
 
+uint64_t random_number(const RandomSource& random) {
+  uint64_t number;
+  random(std::as_writable_bytes(std::span(&number, 1)));
+  return number;
+}
+
 Status invalid(const std::string& why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why); }
 
 }  // namespace
@@ -29,12 +35,15 @@ Session::Session(SessionParts parts)
       options_(parts.options),
       reason_(std::move(parts.reason)),
       table_(parts.options.operation_limit),
+      grants_(parts.random),
       views_(ViewPool::create(this, std::move(parts.mailbox))),
       credit_messages_(parts.peer.credit_messages),
       credit_bytes_(parts.peer.credit_bytes),
       granted_messages_(parts.ours.credit_messages),
       granted_bytes_(parts.ours.credit_bytes),
       last_heard_(host_->now()),
+      cancellable_(random_number(parts.random)),
+      cancellable_messages_(random_number(parts.random)),
       account_(parts.account ? std::move(parts.account) : unlimited_peer_account()) {
   releases_.count = 0;
   if (options_.idle_limit > Duration(0)) arm_timeout(idle_due_ = after(last_heard_, options_.idle_limit));
@@ -103,6 +112,7 @@ void Session::arm_timeout(Instant when) {
 
 void Session::release_operation(Operation* op) {
   unlink(op);
+  cancellable_.remove(op);
   if (!op->runs.empty()) drop_runs(op);
   refund_incoming(op);
   op->completion.buffers.clear();
@@ -113,6 +123,7 @@ void Session::release_operation(Operation* op) {
 
 void Session::complete(Operation* op, Status status) {
   unlink(op);
+  cancellable_.remove(op);
   if (!op->runs.empty()) drop_runs(op);
   refund_incoming(op);
   if (!op->internal) ++counters_.completed;
@@ -292,7 +303,8 @@ Result<OperationId> Session::post_supply(uint64_t token, const Tensor& tensor, c
   op->total = tensor.size_bytes();
   op->completion.receipt.bytes = op->total;
   op->tensors.emplace_back(tensor);
-  if (wants_waiting_ > 0) --wants_waiting_;
+  index_by_peer_id(op);
+  end_want();
   OperationId id = op->id;
   if (traits_.direct && take_want_windows(token, op)) {
     start_moving(op, OperationState::kPushing);
@@ -304,7 +316,7 @@ Result<OperationId> Session::post_supply(uint64_t token, const Tensor& tensor, c
 
 Status Session::refuse_want(uint64_t token, Code code) {
   SLUICE_RETURN_IF_ERROR(check_connected());
-  if (wants_waiting_ > 0) --wants_waiting_;
+  end_want();
   drop_want_windows(token);
   send_done(token, code, 0);
   return Status();
@@ -355,7 +367,10 @@ Result<RemoteKey> Session::add_grant(const StorageRef& storage, std::byte* data,
   if (has_right(options.rights, Right::kAtomic) && !atomics) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "this path has no atomics; RDMA devices that say so have");
   }
+  SLUICE_RETURN_IF_ERROR(account_->charge(PeerResource::kGrants));
+  PeerCharge charge(account_, PeerResource::kGrants);
   Grant grant{.storage = storage, .data = data, .length = length, .rights = options.rights, .deadline = options.deadline};
+  grant.charge = std::move(charge);
   if (!traits_.direct) return grants_.add(std::move(grant));
   wire::Segment window;
   SLUICE_TRY(grant.window, link_->open_window(data, length, options.rights, 0, true, window));
@@ -412,12 +427,21 @@ Status Session::revoke(const RemoteKey& key) {
 void Session::set_want_handler(WantHandler* handler) {
   want_handler_ = handler;
   if (handler == nullptr) return;
-  std::vector<EarlyWant> early = std::move(early_wants_);
+  std::vector<EarlyWant> early;
+  for (auto& [token, want] : early_wants_) early.push_back(std::move(want));
   early_wants_.clear();
+  std::sort(early.begin(), early.end(), [](const EarlyWant& a, const EarlyWant& b) { return a.order < b.order; });
   for (EarlyWant& want : early) {
     want.request.key = want.key;
     handler->on_want(*this, want.request);
   }
+}
+
+// A request of the peer is answered, refused or given up.
+void Session::end_want() {
+  if (wants_waiting_ == 0) return;
+  --wants_waiting_;
+  account_->refund(PeerResource::kWants);
 }
 
 }  // namespace sluice::proto

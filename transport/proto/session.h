@@ -8,14 +8,17 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <sluice/allocator/arena.h>
 #include <sluice/api/endpoint.h>
+#include <sluice/api/identity.h>
 #include <sluice/api/mailbox.h>
 #include <sluice/api/peer_account.h>
 #include <sluice/proto/grants.h>
+#include <sluice/proto/id_index.h>
 #include <sluice/proto/link.h>
 #include <sluice/proto/operation_table.h>
 #include <sluice/proto/peer_view.h>
@@ -82,6 +85,8 @@ struct SessionParts {
   wire::Hello peer;             // as received
   SessionOptions options;
   std::string reason;           // why this path: for info()
+  // Where the names of grants come from.
+  RandomSource random = fill_random;
   // Who is charged for what the peer makes us keep; null: an account of this session alone,
   // without limits (tests).
   std::shared_ptr<PeerAccount> account;
@@ -132,6 +137,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   EndpointInfo info() const override;
   EndpointCounters counters() const override;
   void set_default_timeout(Duration timeout) override { options_.operation_timeout = timeout; }
+  const std::shared_ptr<PeerAccount>& peer_account() const override { return account_; }
 
   // LinkClient.
   Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) override;
@@ -181,6 +187,13 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void refund_incoming(Operation* op) {
     if (op->incoming > 0) account_->refund(PeerResource::kIncomingBytes, std::exchange(op->incoming, 0));
   }
+  // The peer may cancel it by `peer_id` from now on.
+  void index_by_peer_id(Operation* op) {
+    cancellable_.remove(op);
+    cancellable_.insert(op, op->peer_id);
+  }
+  void end_want();
+  Status keep_early_want(const wire::Want& want, const WantRequest& request);
   void want_flush() {
     if (traits_.sends_at_once || needs_flush_) return;
     needs_flush_ = true;
@@ -223,6 +236,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Status on_done(const wire::Done& done);
   Status on_release(const wire::Release& release);
   Status on_cancel(const wire::Cancel& cancel);
+  Status on_want_given_up(uint64_t token);
   Status store_unexpected(const wire::TaggedInline& message, PayloadReader& payload);
   Result<Unexpected*> store_unexpected(uint64_t offer_id, Tag tag, uint64_t total, uint64_t kept);
   void drop_unexpected(UnexpectedQueue::Iterator message);
@@ -331,19 +345,23 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   bool finished_ = false;
   // When check_silence() asked to be called; kNever: not at all.
   Instant silence_due_ = kNever;
-  // Requests for keys that came before an exchange was attached.
+  // Requests for keys that came before an exchange was attached, by token.
   struct EarlyWant {
+    uint64_t order = 0;
     WantRequest request;
     std::string key;
   };
-  std::vector<EarlyWant> early_wants_;
-  // Direct: where the peer's waiting requests want their bytes.
+  std::unordered_map<uint64_t, EarlyWant> early_wants_;
+  uint64_t early_order_ = 0;
+  // Direct: where the peer's waiting requests want their bytes, by token.
   struct WantWindows {
-    uint64_t token = 0;
     TensorDescriptor layout;
     InlineVector<wire::Segment, 1> windows;
   };
-  std::vector<WantWindows> want_windows_;
+  std::unordered_map<uint64_t, WantWindows> want_windows_;
+  // What a CANCEL of the peer may name: what comes from it, what it asked for.
+  IdIndex<Operation> cancellable_;
+  IdIndex<Unexpected> cancellable_messages_;
   uint32_t fencing_ = 0;  // operations in kFencing
   EndpointCounters counters_{};
   std::shared_ptr<PeerAccount> account_;

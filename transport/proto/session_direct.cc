@@ -93,34 +93,30 @@ void Session::close_windows(Operation* op) {
 }
 
 void Session::keep_want_windows(const wire::Want& want) {
-  WantWindows& kept = want_windows_.emplace_back();
-  kept.token = want.id;
+  WantWindows& kept = want_windows_[want.id];
   kept.layout = want.layout;
+  kept.windows.clear();
   for (uint32_t i = 0; i < want.segment_count; ++i) kept.windows.emplace_back(want.segments[i]);
 }
 
-void Session::drop_want_windows(uint64_t token) {
-  auto found = std::find_if(want_windows_.begin(), want_windows_.end(), [&](const WantWindows& w) { return w.token == token; });
-  if (found == want_windows_.end()) return;
-  if (&*found != &want_windows_.back()) *found = std::move(want_windows_.back());
-  want_windows_.pop_back();
-}
+void Session::drop_want_windows(uint64_t token) { want_windows_.erase(token); }
 
 // True if the asker opened its destination and the tensor is what it wants: the bytes can
 // be written there. Otherwise they are offered, and the asker says what is wrong.
 bool Session::take_want_windows(uint64_t token, Operation* op) {
-  auto found = std::find_if(want_windows_.begin(), want_windows_.end(), [&](const WantWindows& w) { return w.token == token; });
+  auto found = want_windows_.find(token);
   if (found == want_windows_.end()) return false;
+  WantWindows& wanted = found->second;
   const TensorDescriptor& layout = op->tensors[0].descriptor();
   uint64_t length = 0;
   bool sane = true;
-  for (const wire::Segment& window : found->windows) sane = sane && !__builtin_add_overflow(length, window.length, &length);
-  bool fits = sane && length == op->total && layout.is_compact() && layout.same_layout(found->layout);
+  for (const wire::Segment& window : wanted.windows) sane = sane && !__builtin_add_overflow(length, window.length, &length);
+  bool fits = sane && length == op->total && layout.is_compact() && layout.same_layout(wanted.layout);
   if (fits) {
-    op->windows = std::move(found->windows);
+    op->windows = std::move(wanted.windows);
     op->notify = true;
   }
-  drop_want_windows(token);
+  want_windows_.erase(found);
   return fits;
 }
 
@@ -442,10 +438,8 @@ void Session::fence_overdue(Operation* op, Instant now) {
 // The peer gives up a request: it wants to hear when none of our writes to it is under way.
 void Session::cancel_supply(uint64_t token) {
   drop_want_windows(token);
-  Operation* writing = nullptr;
-  table_.for_each([&](Operation& op) {
-    bool to_it = op.kind == OperationKind::kSupply && op.peer_id == token && op.notify;
-    if (to_it && op.state == OperationState::kPushing) writing = &op;
+  Operation* writing = cancellable_.find(token, [](const Operation& op) {
+    return op.kind == OperationKind::kSupply && op.notify && op.state == OperationState::kPushing;
   });
   Status why(Code::kCancelled, Scope::kOperation, kOrigin, "the peer gave up its request");
   if (writing == nullptr || !fence_early(writing, why, false)) send_done(token, Code::kCancelled, 0);

@@ -154,6 +154,7 @@ void Session::finish_close() {
   table_.for_each([&](Operation& op) { release_operation(&op); });
   grants_.clear();
   early_wants_.clear();
+  while (wants_waiting_ > 0) end_want();
   want_windows_.clear();
   if (WantHandler* handler = std::exchange(want_handler_, nullptr)) handler->on_endpoint_closed(*this, close_reason_);
 }

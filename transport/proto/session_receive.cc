@@ -188,6 +188,7 @@ Status Session::on_tagged(wire::Offer& offer, PayloadReader& payload) {
     SLUICE_TRY(Unexpected * message, store_unexpected(offer.id, offer.a, offer.total, 0));
     message->segment_count = offer.segment_count;
     std::copy(segments.begin(), segments.end(), message->segments.begin());
+    cancellable_messages_.insert(message, offer.id);
     return Status();
   }
   op->match.tag = offer.a;
@@ -215,11 +216,13 @@ Result<Unexpected*> Session::store_unexpected(uint64_t offer_id, Tag tag, uint64
 void Session::drop_unexpected(UnexpectedQueue::Iterator message) {
   account_->refund(PeerResource::kUnexpectedBytes, message->charged);
   unexpected_charged_ -= message->charged;
+  cancellable_messages_.remove(&*message);
   unexpected_.erase(message);
 }
 
 void Session::clear_unexpected() {
   account_->refund(PeerResource::kUnexpectedBytes, std::exchange(unexpected_charged_, 0));
+  cancellable_messages_.clear();
   unexpected_.clear();
 }
 
@@ -308,6 +311,11 @@ Status Session::on_want(const wire::Want& want) {
     send_done(want.id, Code::kTryAgain, 0);
     return Status();
   }
+  if (!account_->charge(PeerResource::kWants).ok()) {
+    wants_refused.add();
+    send_done(want.id, Code::kTryAgain, 0);
+    return Status();
+  }
   ++wants_waiting_;
   WantRequest request;
   request.token = want.id;
@@ -317,11 +325,15 @@ Status Session::on_want(const wire::Want& want) {
   request.into = want.into;
   if (want.has_layout) request.layout = want.layout;
   if (want.segment_count > 0) keep_want_windows(want);
-  if (want_handler_ != nullptr) {
-    want_handler_->on_want(*this, request);
-  } else {
-    early_wants_.push_back({request, std::string(want.key)});
-  }
+  if (want_handler_ == nullptr) return keep_early_want(want, request);
+  want_handler_->on_want(*this, request);
+  return Status();
+}
+
+Status Session::keep_early_want(const wire::Want& want, const WantRequest& request) {
+  auto [place, added] = early_wants_.try_emplace(want.id);
+  if (!added) return corrupt("two WANTs at once with one id");
+  place->second = {.order = early_order_++, .request = request, .key = std::string(want.key)};
   return Status();
 }
 
@@ -387,33 +399,15 @@ Status Session::on_release(const wire::Release& release) {
 }
 
 Status Session::on_cancel(const wire::Cancel& cancel) {
-  if (!cancel.offer) {
-    if (want_handler_ != nullptr && want_handler_->on_want_cancelled(*this, cancel.id) && wants_waiting_ > 0) --wants_waiting_;
-    auto early = std::erase_if(early_wants_, [&](const EarlyWant& want) { return want.request.token == cancel.id; });
-    wants_waiting_ -= std::min(wants_waiting_, static_cast<uint32_t>(early));
-    if (traits_.direct) {
-      cancel_supply(cancel.id);
-      return Status();
-    }
-    // Already being supplied: the rest of the bytes need not go out.
-    for (Operation* op = pushing_.first; op != nullptr; op = op->next) {
-      if (op->kind != OperationKind::kSupply || op->peer_id != cancel.id) continue;
-      complete(op, from_peer(Code::kCancelled));
-      break;
-    }
-    return Status();
-  }
-  for (auto message = unexpected_.begin(); message != unexpected_.end(); ++message) {
-    if (message->offer_id != cancel.id || message->is_inline) continue;
-    drop_unexpected(message);
+  if (!cancel.offer) return on_want_given_up(cancel.id);
+  if (Unexpected* message = cancellable_messages_.find(cancel.id, [](const Unexpected&) { return true; })) {
+    drop_unexpected(message->place);
     note_consumed(1, 0);
     send_done(cancel.id, Code::kCancelled, 0);
     return Status();
   }
-  Operation* found = nullptr;
-  table_.for_each([&](Operation& op) {
-    bool incoming = op.state == OperationState::kPulling || op.state == OperationState::kPlacing;
-    if (incoming && op.peer_id == cancel.id) found = &op;
+  Operation* found = cancellable_.find(cancel.id, [](const Operation& op) {
+    return op.state == OperationState::kPulling || op.state == OperationState::kPlacing;
   });
   if (found == nullptr) {
     if (traits_.direct) send_done(cancel.id, Code::kCancelled, 0);
@@ -423,6 +417,22 @@ Status Session::on_cancel(const wire::Cancel& cancel) {
   drop_runs(found);
   send_done(cancel.id, Code::kCancelled, 0);
   complete(found, from_peer(Code::kCancelled));
+  return Status();
+}
+
+// The peer gives up a request for a key, or a read.
+Status Session::on_want_given_up(uint64_t token) {
+  if (want_handler_ != nullptr && want_handler_->on_want_cancelled(*this, token)) end_want();
+  if (early_wants_.erase(token) > 0) end_want();
+  if (traits_.direct) {
+    cancel_supply(token);
+    return Status();
+  }
+  // Already being supplied: the rest of the bytes need not go out.
+  Operation* supply = cancellable_.find(token, [](const Operation& op) {
+    return op.kind == OperationKind::kSupply && op.state == OperationState::kPushing;
+  });
+  if (supply != nullptr) complete(supply, from_peer(Code::kCancelled));
   return Status();
 }
 

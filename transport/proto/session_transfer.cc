@@ -31,6 +31,7 @@ Status corrupt(const char* what) { return Status(Code::kCorrupt, Scope::kEndpoin
 Status Session::start_pull(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments, uint64_t total) {
   unlink(op);
   op->peer_id = offer_id;
+  index_by_peer_id(op);
   op->total = total;
   op->moved = 0;
   if (traits_.direct) {
@@ -202,6 +203,7 @@ Status Session::on_supply(wire::Offer& offer, PayloadReader& payload, Instant) {
   }
   op->moved = 0;
   op->state = OperationState::kPlacing;
+  index_by_peer_id(op);
   if (op->total == 0) finish_incoming(op, Status());
   return Status();
 }
@@ -276,6 +278,7 @@ Status Session::on_remote_read(const wire::Want& want) {
   }
   (*taken)->grant = want.a;
   (*taken)->peer_id = want.id;
+  index_by_peer_id(*taken);
   start_or_queue(*taken);
   return Status();
 }

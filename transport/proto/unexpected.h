@@ -4,10 +4,12 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <list>
 
 #include <sluice/allocator/buffer.h>
 #include <sluice/api/completion.h>
+#include <sluice/proto/id_index.h>
 #include <sluice/wire/messages.h>
 
 namespace sluice::proto {
@@ -22,6 +24,8 @@ struct Unexpected {
   uint64_t charged = 0;  // bytes, to the peer's account
   uint32_t segment_count = 0;
   std::array<wire::Segment, wire::kMaxSegments> segments;
+  IndexLink<Unexpected> index;                // by offer_id, if it can be cancelled
+  std::list<Unexpected>::iterator place;      // in the queue
 };
 
 // Bounded by the credits the peer was given. Nodes are recycled.
@@ -32,6 +36,7 @@ class UnexpectedQueue {
   Unexpected& push_back() {
     if (free_.empty()) free_.emplace_back();
     messages_.splice(messages_.end(), free_, free_.begin());
+    messages_.back().place = std::prev(messages_.end());
     return messages_.back();
   }
   Iterator begin() { return messages_.begin(); }
