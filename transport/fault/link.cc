@@ -141,6 +141,16 @@ bool FaultyLink::push_rest() {
   return true;
 }
 
+void FaultyLink::settle(uint64_t cookie) {
+  inner_->settle(cookie);
+  for (Rest& rest : rest_) {
+    if (rest.cookie != cookie) continue;
+    std::vector<std::byte>& copy = settled_.emplace_back();
+    for (proto::ConstBytes piece : rest.payload) copy.insert(copy.end(), piece.begin(), piece.end());
+    rest.payload = {proto::ConstBytes(copy)};
+  }
+}
+
 void FaultyLink::flush() {
   if (over() || broken()) return;
   if (strike(Call::kFlush) == Action::kFail) return break_path(Call::kFlush);

@@ -35,6 +35,7 @@ class FaultyLink final : public proto::DecoratedLink {
   uint64_t uncopied_in(uint64_t bytes) override { return inner_->uncopied_in(bytes); }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
   bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
+  void settle(uint64_t cookie) override;
   void flush() override;
   bool rides_now() const override { return inner_->rides_now(); }
   bool has_unsent() const override { return !rest_.empty() || inner_->has_unsent(); }
@@ -93,7 +94,6 @@ class FaultyLink final : public proto::DecoratedLink {
     std::vector<proto::ConstBytes> payload;
     uint64_t cookie = 0;
   };
-
   bool over() const { return closed_ || down_; }
   bool broken() const { return !breaking_.ok(); }
   Action strike(Call call) { return injector_->strike(call, connection_); }
@@ -118,6 +118,8 @@ class FaultyLink final : public proto::DecoratedLink {
   std::deque<Report> reports_;
   std::vector<Arrival> overtaken_;  // one at most, behind the next arrival
   std::vector<Rest> rest_;          // one at most
+  // Copies of a Rest after settle(), which the inner link may still read: kept for the life of the link, which tests alone have.
+  std::vector<std::vector<std::byte>> settled_;
   Instant now_{};                   // of the last call with a time
   uint32_t writable_in_ = 0;        // turns until writable(); 0: none is due
   bool refusing_ = false;           // we said "no room": writable() must follow

@@ -47,6 +47,7 @@ struct Inner final : proto::Link {
     ++pieces;
     return true;
   }
+  void settle(uint64_t cookie) override { settled.push_back(cookie); }
   void flush() override {}
   Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return true; }
   Result<proto::ImportedRun> import_run(const wire::Segment&) override { return proto::ImportedRun{}; }
@@ -59,6 +60,7 @@ struct Inner final : proto::Link {
   size_t room = 1000;
   std::vector<std::vector<std::byte>> sent;
   std::string pushed;
+  std::vector<uint64_t> settled;
   int pieces = 0;
   bool closed = false;
 };
@@ -171,6 +173,23 @@ TEST_CASE("a push in two pieces brings the same bytes, and nothing overtakes the
   CHECK(setup.inner->pushed == text);
   CHECK(setup.session.writables == 1);
   CHECK(setup.link->send(ping(1), {}));
+}
+
+TEST_CASE("the second piece of a settled push is what it was", "[fault]") {
+  Setup setup({.seed = 5, .split_percent = 100});
+  const std::string text = "the quick brown fox";
+  std::string memory = text;
+  std::array<ConstBytes, 1> payload = {std::as_bytes(std::span(memory.data(), memory.size()))};
+  std::vector<std::byte> header(wire::kMaxHeaderBytes);
+  header.resize(wire::encode(wire::Data{.id = 9, .offset = 0, .payload_bytes = static_cast<uint32_t>(text.size())}, header));
+  setup.inner->room = 1;
+  REQUIRE(setup.link->push(header, payload, 77));
+  setup.link->settle(77);
+  CHECK(setup.inner->settled == std::vector<uint64_t>{77});
+  memory.assign(memory.size(), 'x');
+  setup.inner->room = 10;
+  setup.link->writable(Instant{});
+  CHECK(setup.inner->pushed == text);
 }
 
 TEST_CASE("what came before the end is heard before the end", "[fault]") {

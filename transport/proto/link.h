@@ -170,6 +170,9 @@ class Link {
   // Streams: as send() for DATA, but the payload is read later: it must stay valid until
   // pushed(cookie) came for all of it, or link_down().
   virtual bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) = 0;
+  // Streams: on return nothing that was push()ed with `cookie` is read from the caller's memory any more: what has not left
+  // is copied into memory of the link, which is bounded by what it takes at once. pushed() follows for those bytes as before.
+  virtual void settle(uint64_t /*cookie*/) {}
   // The session has nothing more to send in this round: coalesced writes go out.
   virtual void flush() = 0;
 

@@ -26,6 +26,7 @@ constexpr size_t kSmallMessage = 512;
 constexpr uint32_t kEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 
 Counter frames_corrupt("tcp.frames_corrupt");
+Counter settled_bytes("tcp.settled_bytes_copied");
 Counter links_unplugged("tcp.links_unplugged");
 Counter writes_blocked("tcp.writes_blocked");
 
@@ -148,6 +149,10 @@ bool TcpLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> 
   }
   group_->add_todo(this);
   return true;
+}
+
+void TcpLink::settle(uint64_t cookie) {
+  if (queue_ != nullptr) settled_bytes.add(queue_->settle(cookie));
 }
 
 void TcpLink::flush() {

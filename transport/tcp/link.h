@@ -36,6 +36,7 @@ class TcpLink final : public proto::Link, public EventHandler {
   const proto::LinkTraits& traits() const override { return *traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
   bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
+  void settle(uint64_t cookie) override;
   void flush() override;
   bool has_unsent() const override { return queue_ != nullptr && !queue_->empty(); }
   Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }

@@ -65,6 +65,44 @@ TEST_CASE("messages and payload keep their order while the peer does not read", 
   pair.close();
 }
 
+TEST_CASE("settled payload is what it was, whatever is written to the tensor afterwards", "[tcp][send][revoke]") {
+  LoneContext lone;
+  LinkAndPeer pair(lone, 4096);
+  constexpr size_t kChunk = size_t{1} << 20;
+  const Bytes original = pattern(kChunk, 3);
+  Bytes revoked = original, kept = original, expected;
+  // A queue with both cookies in turn, the first of them written in part.
+  uint64_t pushes = 0;
+  while (true) {
+    Bytes& payload = pushes % 2 == 0 ? revoked : kept;
+    Bytes header = data_header(1, pushes * kChunk, kChunk);
+    std::array<proto::ConstBytes, 2> runs = {proto::ConstBytes(payload).first(1000), proto::ConstBytes(payload).subspan(1000)};
+    if (!pair.push(header, runs, pushes % 2)) break;
+    expected.insert(expected.end(), header.begin(), header.end());
+    expected.insert(expected.end(), original.begin(), original.end());
+    ++pushes;
+  }
+  REQUIRE(pair.link->has_unsent());
+  auto copied = [] { return read_counter("tcp.settled_bytes_copied"); };
+  uint64_t before = copied();
+  pair.link->settle(0);
+  uint64_t once = copied();
+  CHECK(once > before);
+  CHECK(once - before <= OutputQueue::kMaxPushedBytes);
+  pair.link->settle(0);  // nothing is left of it
+  CHECK(copied() == once);
+  revoked.assign(revoked.size(), std::byte{0xEE});
+  Bytes got = pair.read_peer(expected.size());
+  CHECK(got.size() == expected.size());
+  CHECK((got == expected));
+  // Every byte is reported as before, and the queue has room again.
+  uint64_t of_each = (pushes + 1) / 2 * kChunk;
+  pair.pump_until([&] { return pair.client.pushed_bytes.size() == 2 && pair.client.pushed_bytes[1] == pushes / 2 * kChunk; });
+  CHECK(pair.client.pushed_bytes[0] == of_each);
+  CHECK(!pair.link->has_unsent());
+  pair.close();
+}
+
 TEST_CASE("control messages to a peer that does not read are refused at a bound and lose nothing", "[tcp][send]") {
   LoneContext lone;
   LinkAndPeer pair(lone, 4096);

@@ -35,7 +35,7 @@ bool OutputQueue::push(ConstBytes header, std::span<const ConstBytes> payload, u
   copy(header);
   for (const ConstBytes& part : payload) {
     if (part.empty()) continue;
-    pieces_.push_back({part.data(), part.size(), cookie, true, false});
+    pieces_.push_back({part.data(), part.size(), cookie, true, false, nullptr});
     borrowed_bytes_ += part.size();
   }
   if (!pieces_.empty() && pieces_.back().borrowed) {
@@ -55,11 +55,24 @@ void OutputQueue::copy(ConstBytes bytes) {
     if (continues) {
       pieces_.back().length += length;
     } else {
-      pieces_.push_back({to, length, 0, false, false});
+      pieces_.push_back({to, length, 0, false, false, nullptr});
     }
     copied_end_ += length;
     bytes = bytes.subspan(length);
   }
+}
+
+size_t OutputQueue::settle(uint64_t cookie) {
+  size_t copied = 0;
+  for (size_t i = first_; i < pieces_.size(); ++i) {
+    Piece& piece = pieces_[i];
+    if (!piece.borrowed || piece.cookie != cookie || piece.settled) continue;
+    piece.settled.reset(new std::byte[piece.length]);
+    std::memcpy(piece.settled.get(), piece.data, piece.length);
+    piece.data = piece.settled.get();
+    copied += piece.length;
+  }
+  return copied;
 }
 
 size_t OutputQueue::gather(std::span<iovec> out) const {
@@ -86,6 +99,7 @@ void OutputQueue::consume(size_t length) {
     length -= taken;
     if (piece.length > 0) break;
     if (piece.ends_push) --pushes_;
+    piece.settled.reset();
     ++first_;
   }
   if (empty()) {

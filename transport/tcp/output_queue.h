@@ -41,6 +41,10 @@ class OutputQueue {
   // Copies the header, borrows the payload until it is reported as pushed. False: no room.
   bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie);
 
+  // Copies what waits of that push(): its payload is not read any more. Such bytes count as borrowed until they leave.
+  // Returns how many it copied.
+  size_t settle(uint64_t cookie);
+
   // The next bytes to write.
   size_t gather(std::span<iovec> out) const;
   // The socket took so many.
@@ -62,6 +66,7 @@ class OutputQueue {
     uint64_t cookie;
     bool borrowed;
     bool ends_push;
+    std::unique_ptr<std::byte[]> settled;  // where the bytes are, once they were copied by settle()
   };
   size_t room() const { return kCopiedBytes - (copied_end_ - copied_begin_); }
   void copy(ConstBytes bytes);
