@@ -43,6 +43,11 @@ void FakeFaults::refuse_request(uint64_t nth, int error) { request_faults_.empla
 void FakeFaults::complete(uint64_t nth, ibv_wc_status status, std::optional<ibv_wr_opcode> opcode, bool executed) {
   work_faults_.push_back({nth, opcode, {status, executed}});
 }
+void FakeFaults::hold(uint64_t nth, Held held, uint64_t ticks, std::optional<ibv_wr_opcode> opcode) {
+  WorkFate fate;
+  (held == Held::kUndone ? fate.undone : fate.unsaid) = ticks;
+  work_faults_.push_back({nth, opcode, fate});
+}
 void FakeFaults::complete_receive(uint64_t nth, ibv_wc_status status) { receive_faults_.emplace_back(nth, status); }
 void FakeFaults::change_receive(uint64_t nth, Change change) { completion_faults_.push_back({nth, true, std::move(change)}); }
 void FakeFaults::change_send(uint64_t nth, Change change) { completion_faults_.push_back({nth, false, std::move(change)}); }
@@ -89,7 +94,12 @@ FakeFaults::WorkFate FakeFaults::work_fate(ibv_wr_opcode opcode) {
   std::erase_if(work_faults_, [&](WorkFault& fault) {
     if (fault.opcode && *fault.opcode != opcode) return false;
     if (--fault.countdown > 0) return false;
-    fate = fault.fate;
+    // One may be held back in both ways, and fail all the same.
+    fate.undone = std::max(fate.undone, fault.fate.undone);
+    fate.unsaid = std::max(fate.unsaid, fault.fate.unsaid);
+    if (fault.fate.status == IBV_WC_SUCCESS) return true;
+    fate.status = fault.fate.status;
+    fate.executed = fault.fate.executed;
     return true;
   });
   return fate;

@@ -42,6 +42,12 @@ class FakeFaults {
   // The `nth` send-queue request to be executed (of that opcode, if given) completes with
   // `status`; its QP goes to the error state. `executed`: the peer saw it all the same.
   void complete(uint64_t nth, ibv_wc_status status, std::optional<ibv_wr_opcode> opcode = {}, bool executed = false);
+  // The `nth` send-queue request to be executed (of that opcode, if given) is held back for so many ticks: `kUndone` before
+  // the device begins with it, `kUnsaid` when it is done and only its completion is missing. What follows it in its queue
+  // waits behind it. kForEver: until its QP is in the error state.
+  enum class Held { kUndone, kUnsaid };
+  static constexpr uint64_t kForEver = UINT64_MAX;
+  void hold(uint64_t nth, Held held, uint64_t ticks, std::optional<ibv_wr_opcode> opcode = {});
   // The `nth` receive to be consumed completes with `status`, both QPs fail.
   void complete_receive(uint64_t nth, ibv_wc_status status);
   // Requests of a QP in the error state never complete.
@@ -78,6 +84,7 @@ class FakeFaults {
   struct WorkFate {
     ibv_wc_status status = IBV_WC_SUCCESS;
     bool executed = true;
+    uint64_t undone = 0, unsaid = 0;  // ticks
   };
   WorkFate work_fate(ibv_wr_opcode opcode);
   ibv_wc_status receive_fate();

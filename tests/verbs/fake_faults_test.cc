@@ -46,6 +46,37 @@ TEST_CASE("the nth of all calls fails, whichever it is", "[verbs][fake][faults]"
   CHECK(p.misused("destroy_qp"));
 }
 
+TEST_CASE("a request is held back before it begins, or when it is done, and what follows waits behind it", "[verbs][fake][faults]") {
+  for (bool undone : {true, false}) {
+    INFO("undone " << undone);
+    FakePair p;
+    p.fill(p.a, 0, 8, 1);
+    p.fake.with_faults([&](FakeFaults& f) { f.hold(1, undone ? FakeFaults::Held::kUndone : FakeFaults::Held::kUnsaid, 20, IBV_WR_RDMA_WRITE); });
+    REQUIRE(p.post(p.a, IBV_WR_RDMA_READ, 1, 64, 8, &p.b) == 0);
+    p.one(p.a);  // of another opcode: not held back
+    REQUIRE(p.post(p.a, IBV_WR_RDMA_WRITE, 2, 0, 8, &p.b, 128) == 0);
+    REQUIRE(p.post(p.a, IBV_WR_RDMA_READ, 3, 72, 8, &p.b) == 0);
+    CHECK(p.same(p.a, 0, p.b, 128, 8) == !undone);
+    for (int i = 0; i < 19; ++i) CHECK(p.poll(p.a).empty());
+    CHECK(p.same(p.a, 0, p.b, 128, 8) == !undone);
+    std::vector<ibv_wc> both = p.poll(p.a);
+    REQUIRE(both.size() == 2);
+    CHECK(both[0].wr_id == 2);
+    CHECK(both[1].wr_id == 3);
+    CHECK(p.same(p.a, 0, p.b, 128, 8));
+  }
+}
+
+TEST_CASE("what is held back for ever comes back when its queue pair is in error", "[verbs][fake][faults]") {
+  FakePair p;
+  p.fake.with_faults([](FakeFaults& f) { f.hold(1, FakeFaults::Held::kUndone, FakeFaults::kForEver); });
+  REQUIRE(p.post(p.a, IBV_WR_RDMA_WRITE, 7, 0, 8, &p.b, 128) == 0);
+  p.fake.advance(100'000);
+  CHECK(p.poll(p.a).empty());
+  REQUIRE(p.to(p.a, IBV_QPS_ERR) == 0);
+  CHECK(p.one(p.a, IBV_WC_WR_FLUSH_ERR).wr_id == 7);
+}
+
 TEST_CASE("every name of a call is known", "[verbs][fake][faults]") {
   CHECK(FakeFaults::call_names().size() == 50);
   CHECK(FakeFaults::calls_that_may_fail().size() == 34);

@@ -112,6 +112,7 @@ struct SendWork {
   bool fated = false;      // its fault, if any, was drawn
   bool from_peer = false;  // `status` is the responder's answer
   bool execute_first = true;  // a planned failure: the responder does it all the same
+  uint64_t unsaid = 0;    // its completion comes so many ticks late
   uint64_t due = 0;       // of the next attempt, or of the answer
   unsigned losses = 0;
   unsigned not_ready = 0;

@@ -11,6 +11,8 @@ constexpr uint64_t kNever = UINT64_MAX;
 // Waiting for ever (retry_cnt 7, rnr_retry 7) must not hang the test.
 constexpr int kLeaps = 4096;
 
+uint64_t later(uint64_t now, uint64_t ticks) { return ticks < kNever - now ? now + ticks : kNever; }
+
 bool is_read(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
@@ -130,6 +132,11 @@ void Fabric::execute(Qp& qp, SendWork& work) {
     work.fated = true;
     work.planned = fate.status;
     work.execute_first = fate.executed;
+    work.unsaid = fate.unsaid;
+    if (fate.undone > 0) {
+      work.due = later(now_, fate.undone);
+      return;
+    }
   }
   if (!work.execute_first) return answered(qp, work, work.planned);
   if (work.wr.opcode == IBV_WR_BIND_MW || work.wr.opcode == IBV_WR_LOCAL_INV) {
@@ -150,7 +157,7 @@ void Fabric::execute(Qp& qp, SendWork& work) {
 
 void Fabric::answered(Qp& qp, SendWork& work, ibv_wc_status status) {
   work.status = status;
-  work.due = now_ + delay();
+  work.due = later(now_ + delay(), work.unsaid);
   if (status != IBV_WC_SUCCESS) qp.stopped = true;
   ++qp.in_flight;
 }

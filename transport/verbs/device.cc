@@ -24,6 +24,7 @@ constexpr int kEventsPerTurn = 64;
 Counter device_events("verbs.device_events");
 Counter queue_pairs_buried("verbs.queue_pairs_buried");
 Counter memory_quarantined("verbs.memory_quarantined");  // bytes
+Counter regions_kept("verbs.regions_kept");
 Counter completion_events("verbs.completion_events");
 Counter moderation_refused("verbs.moderation_refused");
 
@@ -112,6 +113,7 @@ Device::~Device() {
       (void)api_.destroy_cq(each.cq);
     }
   }
+  for (ibv_mr* region : refused_regions_) (void)api_.dereg_mr(region);
   registrar_.reset();
   if (channel_ != nullptr) {
     context_.unwatch(channel_->fd, this);
@@ -164,6 +166,11 @@ uintptr_t Device::add_user() {
 void Device::remove_user(uintptr_t user) {
   --users_;
   free_numbers_.push_back(user);
+}
+
+void Device::keep_refused(ibv_mr* region) {
+  regions_kept.add();
+  refused_regions_.push_back(region);
 }
 
 void Device::hold(StorageRef memory) {

@@ -94,6 +94,8 @@ class Device final : public EventHandler {
   // Takes a queue pair that the driver refuses to destroy: asked again when the device is closed,
   // whose end is its end.
   void keep_refused(ibv_qp* qp, ibv_cq* cq) { refused_.push_back({qp, cq, 0}); }
+  // The same for a region that it did not deregister.
+  void keep_refused(ibv_mr* region);
   // Memory that such a queue pair may still reach: until the device is closed nobody else has it.
   void hold(StorageRef memory);
   // Queue pairs made of it. A dead device is closed with the last: its driver waits for that.
@@ -134,6 +136,7 @@ class Device final : public EventHandler {
 
   DeviceWatcher* watcher_ = nullptr;
   std::vector<Buried> buried_, refused_;
+  std::vector<ibv_mr*> refused_regions_;
   std::vector<StorageRef> held_;  // let go of after ~Device has closed the handle
   uint32_t users_ = 0;
   std::vector<uint64_t> announced_to_;   // by number

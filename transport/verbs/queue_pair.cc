@@ -240,7 +240,7 @@ void QueuePair::stop() {
   if (int e = api_.destroy_qp(qp_); e != 0 && !device_.dead()) {
     queue_pairs_stuck.add();
     // In error and with all its requests back it reaches nothing.
-    stuck_ = !quiet;
+    stuck_ = stuck_ || !quiet;
     log(LogLevel::kError, "a queue pair cannot be destroyed (errno " + std::to_string(e) + ")" +
                               (stuck_ ? "; the memory that it may still reach is not used again while the device is open" : ""));
     device_.keep_refused(qp_, std::exchange(cq_, nullptr));
@@ -257,7 +257,7 @@ void QueuePair::revoke_windows() {
   if (!stopped()) (void)flush();  // a bind that waits names a window
   for (Window& window : windows_) {
     if (window.mw != nullptr) (void)api_.dealloc_mw(window.mw);
-    if (window.narrow != nullptr) (void)api_.dereg_mr(window.narrow);
+    if (window.narrow != nullptr) (void)drop_narrow(window);
   }
   windows_.clear();
   free_windows_.clear();

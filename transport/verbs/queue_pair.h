@@ -117,8 +117,8 @@ class QueuePair {
   uint64_t chunk_limit() const { return chunk_limit_; }
   bool stopped() const { return qp_ == nullptr; }
   bool failed() const { return !failure_.why.ok(); }
-  // The device refused to destroy it with requests out: it may reach their memory until the
-  // device is closed, which holds what it is given to hold.
+  // The device refused to destroy it with requests out, or to let go of a region that was registered for the peer: memory may
+  // be reached until the device is closed, which holds what it is given to hold.
   bool stuck() const { return stuck_; }
 
   struct Failure {
@@ -185,6 +185,7 @@ class QueuePair {
   Status gather(Pieces& pieces, std::byte* data, uint64_t length, bool write);
   Result<proto::WindowId> open_narrow(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out);
   proto::WindowId take_window();
+  Status drop_narrow(Window& window);
   void invalidate(proto::WindowId window);
   Status wait_for(uint64_t sequence);
   void handle(const ibv_wc& completion, proto::DirectClient& client, Instant now);

@@ -389,6 +389,18 @@ Result<proto::WindowId> QueuePair::open_narrow(std::byte* data, uint64_t length,
   return id;
 }
 
+// Its key is good on every connection of the device: if it stays, the end of this one is no fence.
+Status QueuePair::drop_narrow(Window& window) {
+  ibv_mr* region = std::exchange(window.narrow, nullptr);
+  int e = api_.dereg_mr(region);
+  if (e == 0) return Status();
+  if (!device_.dead()) {
+    stuck_ = true;
+    device_.keep_refused(region);
+  }
+  return Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device does not let go of memory", e);
+}
+
 void QueuePair::close_window(proto::WindowId id) {
   if (stopped() || failed() || id >= windows_.size() || !windows_[id].open) return;
   Window& window = windows_[id];
@@ -397,9 +409,7 @@ void QueuePair::close_window(proto::WindowId id) {
     return invalidate(id);
   }
   window.open = false;
-  if (int e = api_.dereg_mr(std::exchange(window.narrow, nullptr)); e != 0) {
-    return fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device does not let go of memory", e));
-  }
+  if (Status dropped = drop_narrow(window); !dropped.ok()) return fail(std::move(dropped));
   closed_at_once_.push_back(window.cookie);
   free_windows_.push_back(id);
 }
@@ -421,10 +431,8 @@ Status QueuePair::revoke_window(proto::WindowId id) {
   Window& window = windows_[id];
   if (window.narrow != nullptr) {
     window.open = false;
-    int e = api_.dereg_mr(std::exchange(window.narrow, nullptr));
     free_windows_.push_back(id);
-    if (e == 0) return Status();
-    return Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device does not let go of memory", e);
+    return drop_narrow(window);
   }
   if (failed() || free_requests() == 0) {
     return Status(Code::kTryAgain, Scope::kEndpoint, kOrigin, "the device's queue has no room to close a window");
