@@ -199,5 +199,80 @@ TEST_CASE("memory that can be neither locked nor paged is refused with the remed
   CHECK(bench.fake.calls("reg_mr") == before + 1);
 }
 
+// Everything an arena and two devices do together; what did not work, once more. Returns how often something did not.
+size_t live_through(Bench& bench) {
+  size_t refusals = 0;
+  // Whoever registers less where more was refused meets both refusals in one attempt, the others in two.
+  auto again = [&](auto attempt) {
+    auto result = attempt();
+    for (int i = 0; i < 2 && !result.ok(); ++i) {
+      ++refusals;
+      INFO(result.status().to_string());
+      CHECK(result.code() == Code::kNoMemory);
+      CHECK(says(result.status(), "cannot register"));
+      bool remedy = says(result.status(), "ulimit -l") || says(result.status(), "SLUICE_ARENA_LIMIT");
+      CHECK(remedy);
+      result = attempt();
+    }
+    return result;
+  };
+  std::vector<std::unique_ptr<Registrar>> registrars;
+  std::vector<Buffer> buffers;
+  auto known = [&] {
+    size_t extents = bench.arena->extents_over(0, bench.arena->reserved_address_bytes()).size();
+    CHECK(bench.fake.census().mrs == extents * registrars.size());
+    for (const auto& registrar : registrars) {
+      for (const Buffer& buffer : buffers) {
+        // Across extents: the first piece.
+        Registered found = registrar->find(buffer.data(), buffer.size_bytes());
+        CHECK(found.mr != nullptr);
+        CHECK(found.length > 0);
+      }
+    }
+  };
+  auto attach = [&] {
+    auto attached = again([&] { return Registrar::attach(bench.fake, bench.pd, bench.arena, {}); });
+    REQUIRE(attached.ok());
+    registrars.push_back(std::move(*attached));
+    known();
+  };
+  auto allocate = [&](size_t bytes) {
+    auto buffer = again([&] { return bench.arena->allocate(bytes); });
+    REQUIRE(buffer.ok());
+    buffers.push_back(std::move(*buffer));
+    known();
+  };
+  allocate(1000);
+  allocate(size_t{2} << 20);
+  attach();
+  allocate(size_t{3} << 20);
+  attach();
+  buffers.clear();
+  CHECK(bench.arena->trim() > 0);
+  known();
+  allocate(size_t{5} << 20);
+  registrars.erase(registrars.begin());
+  known();
+  attach();
+  return refusals;
+}
+
+TEST_CASE("the n-th registration fails, for every n: it is said, nothing is left, and the next attempt works", "[verbs][registrar]") {
+  uint64_t calls = 0;
+  {
+    Bench bench;
+    CHECK(live_through(bench) == 0);
+    calls = bench.fake.calls("reg_mr");
+  }
+  REQUIRE(calls >= 6);
+  for (uint64_t n = 1; n <= calls; ++n) {
+    INFO("registration " << n << " of " << calls);
+    Bench bench;
+    bench.fake.with_faults([&](FakeFaults& faults) { faults.fail("reg_mr", n, ENOMEM, 2); });  // the smaller extent that is tried then, too
+    CHECK(live_through(bench) > 0);
+    CHECK(bench.fake.with_faults([](FakeFaults& faults) { return faults.plans_left(); }) == 0);
+  }
+}
+
 }  // namespace
 }  // namespace sluice::verbs
