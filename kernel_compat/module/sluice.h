@@ -25,6 +25,7 @@
 #include <net/netns/generic.h>
 #include <net/sock.h>
 
+#include "../compat/compat.h"
 #include "../slp/slp.h"
 #include "../uapi/sluice.h"
 
@@ -79,6 +80,10 @@ struct sluice_counters {
 };
 
 struct sluice_net {
+	/* net.sluice.unprivileged: who has no CAP_NET_RAW may open sockets, too. */
+	u8 unprivileged;
+	struct ctl_table *sysctls;
+	struct ctl_table_header *sysctl_header;
 	spinlock_t lock; /* writers of `ports` */
 	struct hlist_head ports[SLUICE_PORT_BUCKETS];
 	struct sluice_counters __percpu *counters;
@@ -106,6 +111,13 @@ static inline void sluice_count(const struct net *net, enum sluice_count which)
 
 int sluice_proc_init(struct net *net);
 void sluice_proc_exit(struct net *net);
+
+/* ---- sluice_sysctl.c: net.sluice.* of a network namespace */
+
+int sluice_sysctl_init(struct net *net);
+void sluice_sysctl_exit(struct net *net);
+/* Whether the calling process may open sockets in the namespace; said here and nowhere else. */
+bool sluice_may_open(const struct net *net);
 
 /* ---- a session with a peer: sluice_peer.c, sluice_drive.c */
 
@@ -431,7 +443,6 @@ extern struct proto sluice_proto;
 extern struct net_proto_family sluice_family_ops;
 extern struct workqueue_struct *sluice_workqueue;
 extern unsigned int sluice_max_sessions, sluice_max_sessions_per_user;
-extern bool sluice_unprivileged;
 extern unsigned short sluice_ethertype_number;
 static inline u16 sluice_ethertype(void)
 {

@@ -1,33 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /* /dev/sluice: the other door to sockets, for processes that may not call socket() with the
- * family's number, and for kernels where it is not registered (family=0). Who may come in is
- * asked as for socket(), by the same function; behind it sockets are the same. */
+ * family's number and that an administrator has given the device. Security modules, the
+ * capability and net.sluice.unprivileged are asked as socket() asks them, and behind it sockets
+ * are the same. A seccomp filter that knows families sees an ioctl() only: therefore the device
+ * is root's alone until its mode is changed. */
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/net.h>
-#include <linux/nsproxy.h>
 
 #include "sluice.h"
-
-/* As __sock_create() does it: the socket holds the module, which sock_release() lets go. */
-static int make_socket(struct socket **out)
-{
-	struct socket *sock;
-	int error = sock_create_lite(sluice_family_ops.family, SOCK_RDM, 0, &sock);
-
-	if (error)
-		return error;
-	error = sluice_family_ops.create(current->nsproxy->net_ns, sock, 0, 0);
-	if (error) {
-		sock_release(sock); /* it has no operations, and so no module to let go */
-		return error;
-	}
-	__module_get(THIS_MODULE);
-	*out = sock;
-	return 0;
-}
 
 static long door_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
@@ -42,7 +25,8 @@ static long door_ioctl(struct file *file, unsigned int command, unsigned long ar
 	fd = get_unused_fd_flags(argument);
 	if (fd < 0)
 		return fd;
-	error = make_socket(&sock);
+	/* The user's socket, not the kernel's: sock_create_lite() and sock_create_kern() ask no security module. */
+	error = sock_create(sluice_family_ops.family, SOCK_RDM, 0, &sock);
 	if (error)
 		goto err_put_fd;
 	opened = sock_alloc_file(sock, argument, NULL); /* releases the socket if it fails */
@@ -69,7 +53,7 @@ static struct miscdevice door = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "sluice",
 	.fops = &kDoorOps,
-	.mode = 0666,
+	.mode = 0600,
 };
 
 int sluice_door_open(void)

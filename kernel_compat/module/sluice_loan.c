@@ -15,7 +15,6 @@
  * hold its pages for as long as it likes. */
 #include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
-#include <linux/version.h>
 
 #include "sluice.h"
 
@@ -61,10 +60,7 @@ static void returned(struct sk_buff *skb, struct ubuf_info *ubuf, bool as_it_was
 	sluice_loan_put(loan);
 }
 
-/* The one difference between 6.1 and 6.12 for us. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
-static const struct ubuf_info_ops kReturned = {.complete = returned};
-#endif
+SLUICE_UBUF_DONE(kReturned, returned);
 
 struct sluice_loan *sluice_loan_new(struct sluice_sock *ss)
 {
@@ -72,11 +68,7 @@ struct sluice_loan *sluice_loan_new(struct sluice_sock *ss)
 
 	if (!loan)
 		return NULL;
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
-	loan->ubuf.ops = &kReturned;
-#else
-	loan->ubuf.callback = returned;
-#endif
+	sluice_ubuf_init(&loan->ubuf, kReturned);
 	/* Shared by clones, which count; not so by who receives on this machine. */
 	loan->ubuf.flags = SKBFL_ZEROCOPY_FRAG | SKBFL_DONT_ORPHAN;
 	refcount_set(&loan->ubuf.refcnt, 1);

@@ -7,7 +7,7 @@
 
 static int family = SLUICE_FAMILY;
 module_param(family, int, 0444);
-MODULE_PARM_DESC(family, "number of the socket family (default 19); 0: none, sockets come from /dev/sluice");
+MODULE_PARM_DESC(family, "number of the socket family, one that is free (default 19)");
 
 unsigned short sluice_ethertype_number = SLP_ETHERTYPE;
 module_param_named(ethertype, sluice_ethertype_number, ushort, 0444);
@@ -20,10 +20,6 @@ MODULE_PARM_DESC(max_sessions, "sessions of the whole machine, some 60 KiB each 
 unsigned int sluice_max_sessions_per_user = 1024;
 module_param_named(max_sessions_per_user, sluice_max_sessions_per_user, uint, 0644);
 MODULE_PARM_DESC(max_sessions_per_user, "of these, of one user who is not root (default 1024)");
-
-bool sluice_unprivileged = true;
-module_param_named(unprivileged, sluice_unprivileged, bool, 0644);
-MODULE_PARM_DESC(unprivileged, "anyone may open sockets, not only who has CAP_NET_RAW (default Y)");
 
 struct workqueue_struct *sluice_workqueue;
 extern struct pernet_operations sluice_net_ops;
@@ -50,24 +46,21 @@ static int __init open_doors(void)
 {
 	int error;
 
-	sluice_family_ops.family = family ? family : SLUICE_FAMILY;
-	if (family) {
-		error = SLUICE_STEP(sock_register(&sluice_family_ops));
-		if (error) {
-			pr_info("sluice: family %d is refused; load with family=0 for sockets of /dev/sluice alone\n", family);
-			return error;
-		}
+	sluice_family_ops.family = family;
+	error = SLUICE_STEP(sock_register(&sluice_family_ops));
+	if (error) {
+		pr_info("sluice: socket family %d is another protocol's; load with family=NUMBER, one that is free, as 18, 22 or 25\n", family);
+		return error;
 	}
-	error = SLUICE_STEP(sluice_door_open());
-	door_is_open = !error;
-	return family ? 0 : error;
+	door_is_open = SLUICE_STEP(sluice_door_open()) == 0;
+	return 0;
 }
 
 static int __init sluice_init(void)
 {
 	int error;
 
-	if (family < AF_UNSPEC || family >= AF_MAX || sluice_ethertype_number < ETH_P_802_3_MIN)
+	if (family <= AF_UNSPEC || family >= AF_MAX || sluice_ethertype_number < ETH_P_802_3_MIN)
 		return -EINVAL;
 	sluice_workqueue = sluice_selftest_refuses() ? NULL : alloc_workqueue("sluice", 0, 0);
 	if (!sluice_workqueue)
@@ -109,8 +102,7 @@ static void __exit sluice_exit(void)
 {
 	if (door_is_open)
 		sluice_door_close();
-	if (family)
-		sock_unregister(family);
+	sock_unregister(family);
 	dev_remove_pack(&packets);
 	unregister_netdevice_notifier(&netdevices);
 	destroy_workqueue(sluice_workqueue);
@@ -123,4 +115,4 @@ module_init(sluice_init);
 module_exit(sluice_exit);
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("SLP: reliable messages and direct placement over Ethernet frames");
-MODULE_ALIAS_NETPROTO(SLUICE_FAMILY);
+/* No alias of the family: socket() would load the module for any user. It is there when an administrator has loaded it. */

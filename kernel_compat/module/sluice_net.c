@@ -141,7 +141,16 @@ static int __net_init sluice_net_init(struct net *net)
 		return -ENOMEM;
 	error = sluice_proc_init(net);
 	if (error)
-		free_percpu(sn->counters);
+		goto err_free_counters;
+	error = sluice_sysctl_init(net);
+	if (error)
+		goto err_remove_proc;
+	return 0;
+
+err_remove_proc:
+	sluice_proc_exit(net);
+err_free_counters:
+	free_percpu(sn->counters);
 	return error;
 }
 
@@ -151,6 +160,7 @@ static void __net_exit sluice_net_exit(struct net *net)
 	struct sluice_net *sn = sluice_net_of(net);
 	int i;
 
+	sluice_sysctl_exit(net);
 	sluice_proc_exit(net);
 	for (i = 0; i < SLUICE_PORT_BUCKETS; ++i)
 		WARN_ON_ONCE(!hlist_empty(&sn->ports[i]));

@@ -113,13 +113,8 @@ static struct sk_buff *next_frame(void)
 
 static struct sluice_sock *open_socket(struct socket **sock)
 {
-	if (sock_create_lite(sluice_family_ops.family, SOCK_RDM, 0, sock))
+	if (sock_create(sluice_family_ops.family, SOCK_RDM, 0, sock))
 		return NULL;
-	if (sluice_family_ops.create(current->nsproxy->net_ns, *sock, 0, 0)) {
-		sock_release(*sock);
-		return NULL;
-	}
-	__module_get(THIS_MODULE);
 	return sluice_sk((*sock)->sk);
 }
 

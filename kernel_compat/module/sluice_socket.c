@@ -101,7 +101,7 @@ static int create(struct net *net, struct socket *sock, int protocol, int kern)
 	struct sluice_sock *ss;
 	struct sock *sk;
 
-	if (!READ_ONCE(sluice_unprivileged) && !ns_capable(net->user_ns, CAP_NET_RAW))
+	if (!sluice_may_open(net))
 		return -EPERM;
 	if (sock->type != SOCK_RDM)
 		return -ESOCKTNOSUPPORT;

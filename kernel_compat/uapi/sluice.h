@@ -7,7 +7,8 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-/* socket(SLUICE_FAMILY, SOCK_RDM, 0). The number is free in every kernel since Econet went
+/* socket(SLUICE_FAMILY, SOCK_RDM, 0), for who has CAP_NET_RAW in the network namespace, and for
+ * everybody where net.sluice.unprivileged is 1; EPERM to others. The number is free in every kernel since Econet went
  * (Linux 3.5); the module's parameter `family` sets another, told by
  * /sys/module/sluice/parameters/family. */
 #define SLUICE_FAMILY 19
@@ -108,7 +109,8 @@ struct sluice_transfer {
  * another. Does not wait for frames of what the peer was allowed: SLUICE_UNREGISTER does. ENOENT: there is none. */
 #define SLUICE_HANG_UP _IOW(0xb5, 7, struct sockaddr_sluice)
 
-/* Of /dev/sluice, not of a socket: returns the descriptor of a new one, as socket() does. The
+/* Of /dev/sluice, not of a socket: returns the descriptor of a new one, as socket() does, for whom
+ * socket() would make one; a filter of socket families does not see it, and refuses this number. The
  * argument is 0 or of SOCK_CLOEXEC and SOCK_NONBLOCK. */
 #define SLUICE_SOCKET _IO(0xb5, 8)
 

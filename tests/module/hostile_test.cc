@@ -276,6 +276,8 @@ void call(Malice& malice, std::array<int, kSockets>& sockets) {
 TEST_CASE("hostile processes get errors, and an honest pair goes on beside them") {
   Module module;
   Wire wire;
+  for (const End* end : {&wire.a, &wire.b}) let_everybody_in(end->space);
+  REQUIRE(::chmod("/dev/sluice", 0666) == 0);
   Fd server = bound_socket(wire.b, 9000), client = open_socket(wire.a.space);
   REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 9000)) == 0);
   for (unsigned round = 0; round < 6; ++round) {
@@ -327,6 +329,7 @@ TEST_CASE("an unprivileged process may not take an administrator's port, nor mor
 TEST_CASE("a user takes his share of the sessions, and leaves the rest to others") {
   Module module("max_sessions_per_user=40");
   Wire wire;
+  let_everybody_in(wire.a.space);
   Fd other = bound_socket(wire.b, 7000), own = open_socket(wire.a.space);
   int ready[2];
   REQUIRE(::pipe(ready) == 0);

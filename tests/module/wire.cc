@@ -35,10 +35,14 @@ void shell(const std::string& command) {
 
 }  // namespace
 
-int load_module(const char* parameters) {
-  Fd file;
+std::string module_file() {
   for (const char* path : kModules)
-    if (file.value() < 0) file = Fd(::open(path, O_RDONLY | O_CLOEXEC));
+    if (::access(path, R_OK) == 0) return path;
+  return {};
+}
+
+int load_module(const char* parameters) {
+  Fd file(::open(module_file().c_str(), O_RDONLY | O_CLOEXEC));
   if (file.value() < 0) return errno;
   return ::syscall(SYS_finit_module, file.value(), parameters, 0) == 0 ? 0 : errno;
 }
@@ -175,6 +179,14 @@ void set_timeout(int fd, int milliseconds) {
   timeval limit{.tv_sec = milliseconds / 1000, .tv_usec = milliseconds % 1000 * 1000};
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+}
+
+void let_everybody_in(const Namespace& space, bool in) {
+  space.run([&] {
+    std::ofstream file("/proc/sys/net/sluice/unprivileged");
+    file << (in ? "1" : "0") << std::flush;
+    must(file.good(), "net.sluice.unprivileged");
+  });
 }
 
 std::string sockets(const Namespace& space) {

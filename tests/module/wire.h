@@ -20,6 +20,7 @@ class Module {
   explicit Module(const char* parameters = "");
   ~Module();
 };
+std::string module_file();                      // its path
 int load_module(const char* parameters = "");  // 0 or errno
 int unload_module();                           // 0 or errno
 
@@ -91,6 +92,8 @@ struct Received {
 };
 Received receive(int fd, int flags = 0, size_t room = 8192);
 void set_timeout(int fd, int milliseconds);  // of both directions
+// net.sluice.unprivileged of that namespace.
+void let_everybody_in(const Namespace& space, bool in = true);
 // A line of /proc/net/sluice of that namespace.
 uint64_t counter(const Namespace& space, const std::string& name);
 std::string sockets(const Namespace& space);

@@ -65,6 +65,8 @@ int by_device(Fd& out) {
   return is_ours(out.value()) ? 0 : ENOENT;
 }
 
+bool is_refusal(int error) { return error == EPERM || error == EACCES; }
+
 bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
 
 Result<Fd> any_socket(KmodDoor& door) {
@@ -72,11 +74,6 @@ Result<Fd> any_socket(KmodDoor& door) {
   bool told = false;
   std::tie(door.family, told) = family();
   int error = by_family(door, made);
-  // The kernel may have loaded the module just now, with another number.
-  if (error != 0 && !told && family().second) {
-    std::tie(door.family, told) = family();
-    error = by_family(door, made);
-  }
   if (error == 0) return made;
   if (is_shortage(error)) return no_kmod_socket(error, door.family, told);
   int other = by_device(made);
@@ -85,8 +82,9 @@ Result<Fd> any_socket(KmodDoor& door) {
     by_device_count.add();
     return made;
   }
-  if (other == EACCES) {
-    return refused(Code::kAccessDenied, "socket family " + std::to_string(door.family) + " is refused here, and " + kDevice + " may not be opened; sudo chmod 666 " + kDevice, other);
+  if (other == EACCES && !is_refusal(error)) {
+    return refused(Code::kAccessDenied,
+                   "socket family " + std::to_string(door.family) + " is filtered here, and " + kDevice + " is not this user's to open; whoever trusts it with sockets of the module: sudo chmod 666 " + kDevice, other);
   }
   return no_kmod_socket(is_shortage(other) || other == EPERM ? other : error, door.family, told);
 }
@@ -119,8 +117,8 @@ Status no_kmod_socket(int error, int family, bool told) {
     case EPERM:
     case EACCES:
       return refused(Code::kAccessDenied,
-                     "the kernel module opens sockets for privileged programs only here (its parameter `unprivileged` is N); run with CAP_NET_RAW, or: "
-                     "echo Y | sudo tee /sys/module/sluice/parameters/unprivileged",
+                     "sockets of the kernel module need CAP_NET_RAW in this network namespace: sudo setcap cap_net_raw+ep PROGRAM, or let every user in: "
+                     "sudo sysctl net.sluice.unprivileged=1; a program that has the one or the other is kept out by a filter (seccomp, a security module) of socket family " + number,
                      error);
     case EMFILE:
     case ENFILE: return no_descriptor(error);

@@ -26,7 +26,8 @@ TEST_CASE("a missing module is told apart from one that keeps us out, each with 
     const char* says;
   };
   for (Case c : {Case{EAFNOSUPPORT, false, Code::kUnsupported, "not loaded; sudo modprobe sluice"}, Case{ESOCKTNOSUPPORT, false, Code::kUnsupported, "another protocol's"},
-                 Case{EPERM, true, Code::kAccessDenied, "unprivileged"}, Case{EAFNOSUPPORT, true, Code::kUnsupported, "family 19"},
+                 Case{EPERM, true, Code::kAccessDenied, "need CAP_NET_RAW"},
+                 Case{EPERM, true, Code::kAccessDenied, "sudo sysctl net.sluice.unprivileged=1"}, Case{EACCES, true, Code::kAccessDenied, "a security module"}, Case{EAFNOSUPPORT, true, Code::kUnsupported, "family 19"},
                  Case{EMFILE, true, Code::kNoMemory, "ulimit -n"}, Case{ENOBUFS, true, Code::kNoMemory, "no memory"}}) {
     Status status = no_kmod_socket(c.error, 19, c.told);
     INFO(status.to_string());
