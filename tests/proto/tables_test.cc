@@ -1,7 +1,13 @@
 // The small parts of a session: operations, grants, unexpected messages, views.
 #include <catch2/catch.hpp>
 
+#include <memory>
+#include <random>
+#include <unordered_map>
+
+#include <sluice/api/identity.h>
 #include <sluice/proto/grants.h>
+#include <sluice/proto/id_index.h>
 #include <sluice/proto/operation_table.h>
 #include <sluice/proto/peer_view.h>
 #include <sluice/proto/unexpected.h>
@@ -207,6 +213,47 @@ TEST_CASE("a view may outlive its session and its context", "[proto]") {
   after.reset();
   CHECK(second.references == 0);
   CHECK(owner.ended.empty());
+}
+
+TEST_CASE("an index finds what a map would, whatever the ids", "[proto]") {
+  struct Record {
+    IndexLink<Record> index;
+    uint64_t id = 0;
+  };
+  for (uint64_t stride : {uint64_t{1}, uint64_t{8}, uint64_t{1} << 32, uint64_t{1} << 56}) {
+    std::minstd_rand random(3);
+    IdIndex<Record> index(0x1234567);
+    std::unordered_map<uint64_t, std::unique_ptr<Record>> model;
+    for (int i = 0; i < 3000; ++i) {
+      const uint64_t id = random() % 200 * stride;
+      auto known = model.find(id);
+      CHECK((index.find(id, [](const Record&) { return true; }) != nullptr) == (known != model.end()));
+      if (known == model.end()) {
+        auto record = std::make_unique<Record>();
+        index.insert(record.get(), id);
+        model.emplace(id, std::move(record));
+      } else if (random() % 2 == 0) {
+        index.remove(known->second.get());
+        index.remove(known->second.get());  // harmless
+        model.erase(known);
+      }
+      REQUIRE(index.size() == model.size());
+    }
+  }
+}
+
+TEST_CASE("of two with one id an index finds the one that is accepted", "[proto]") {
+  struct Record {
+    IndexLink<Record> index;
+    bool good = false;
+  };
+  Record first{.index = {}, .good = true}, second;
+  IdIndex<Record> index(99);
+  index.insert(&first, 7);
+  index.insert(&second, 7);
+  CHECK(index.find(7, [](const Record& record) { return record.good; }) == &first);
+  index.remove(&first);
+  CHECK(index.find(7, [](const Record& record) { return record.good; }) == nullptr);
 }
 
 }  // namespace sluice::proto

@@ -1,6 +1,7 @@
 #include "tests/sim/simulation.h"
 
 #include <algorithm>
+#include <random>
 
 #include "tests/sim/pattern.h"
 

@@ -1,0 +1,366 @@
+// The exchange and its session among peers that ask for too much: each peer is a list of
+// messages, delivered to a session over a link that keeps what the session answers.
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sluice/exchange/exchange.h>
+#include <sluice/proto/session.h>
+
+namespace sluice::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What a session sent to its peer.
+struct Answers {
+  std::map<uint64_t, Code> done;        // by the peer's id
+  std::map<uint64_t, uint64_t> offers;  // our offer's id by the peer's token
+  size_t bytes = 0;
+  bool closed = false;
+};
+
+// A stream that takes everything.
+class StreamLink final : public proto::Link {
+ public:
+  explicit StreamLink(Answers& answers) : answers_(answers) {
+    traits_.inline_bytes = 64;
+    traits_.data_bytes = 1000;
+  }
+  const proto::LinkTraits& traits() const override { return traits_; }
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes>) override {
+    answers_.bytes += header.size();
+    wire::Done done;
+    wire::Offer offer;
+    if (static_cast<wire::MessageType>(header[0]) == wire::MessageType::kDone && wire::decode(header, done).ok()) answers_.done[done.id] = done.code;
+    if (static_cast<wire::MessageType>(header[0]) == wire::MessageType::kOffer && wire::decode(header, offer).ok()) answers_.offers[offer.a] = offer.id;
+    return true;
+  }
+  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override { return false; }  // the peer does not read
+  void flush() override {}
+  Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
+  Result<proto::ImportedRun> import_run(const wire::Segment&) override { return Status(Code::kCorrupt, Scope::kEndpoint, "test", "no views"); }
+  void quarantine(StorageRef) override {}
+  void close() override { answers_.closed = true; }
+  std::string local_name() const override { return "here"; }
+  std::string peer_name() const override { return "there"; }
+
+ private:
+  proto::LinkTraits traits_;
+  Answers& answers_;
+};
+
+class Clock final : public proto::SessionHost {
+ public:
+  void activate(proto::Session&) noexcept override {}
+  Instant now() const override { return time; }
+  Instant time = sluice::now();
+};
+
+PeerLimits small_limits() {
+  PeerLimits limits;
+  limits.keys = {100, 400};
+  limits.wants = {50, 200};
+  return limits;
+}
+
+struct World {
+  World(ExchangeOptions options = {}, PeerLimits limits = small_limits())
+      : arena(Arena::create({.limit_bytes = 16u << 20, .first_extent_bytes = 2u << 20, .receive_reserve_bytes = 1u << 20}).value()),
+        context({.peer_limits = limits}, arena) {
+    REQUIRE(context.initialise().ok());
+    exchange = std::make_unique<Exchange>(context, std::move(options));
+  }
+  Result<Publication> publish(const std::string& name, uint64_t step = 1, const PublishOptions& options = {}) {
+    return exchange->publish({name, step}, context.allocate({1000}, uint8).value().freeze(), options);
+  }
+
+  std::shared_ptr<Arena> arena;
+  Context context;
+  Clock clock;
+  std::unique_ptr<Exchange> exchange;
+};
+
+struct Peer {
+  Peer(World& w, uint32_t user, KeyRights rights = {}, bool joins = true) : world(w) {
+    session = std::make_shared<proto::Session>(proto::SessionParts{
+        .link = std::make_unique<StreamLink>(answers),
+        .arena = w.arena,
+        .mailbox = w.context.mailbox(),
+        .host = &w.clock,
+        .ours = {.credit_messages = 256, .credit_bytes = 1 << 20},
+        .peer = {},
+        .options = {},
+        .reason = "test",
+        .account = w.context.peer_accounts().open(PeerIdentity::of_user(user)),
+    });
+    endpoint = Endpoint(session, &w.context);
+    if (joins) w.exchange->add(endpoint, std::move(rights));
+  }
+  ~Peer() { leave(); }
+  void leave() {
+    session->abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "the end"));
+    for (int i = 0; i < 3; ++i) (void)session->progress(world.clock.time);
+  }
+  template <typename Message>
+  Status deliver(const Message& message) {
+    std::array<std::byte, wire::kMaxHeaderBytes> header;
+    size_t length = wire::encode(message, header);
+    proto::BytesPayload none{{}};
+    return session->handle_message(proto::ConstBytes(header).first(length), none, world.clock.time);
+  }
+  void want(uint64_t token, uint32_t key_id, std::string_view name, uint64_t step = 1) {
+    REQUIRE(deliver(wire::Want{.id = token, .kind = wire::WantKind::kKey, .key_id = key_id, .a = step, .key = name}).ok());
+  }
+  void cancel(uint64_t token) { REQUIRE(deliver(wire::Cancel{.id = token, .offer = false}).ok()); }
+  bool waits(uint64_t token) const { return !answers.done.contains(token) && !answers.offers.contains(token); }
+
+  World& world;
+  Answers answers;
+  std::shared_ptr<proto::Session> session;
+  Endpoint endpoint;
+};
+
+uint64_t used(World& world, PeerResource resource) { return world.context.peer_accounts().used(resource); }
+
+}  // namespace
+
+TEST_CASE("names that strangers asked for go with them, and never keep the program from publishing", "[exchange]") {
+  World world;
+  REQUIRE(world.publish("before").ok());
+  {
+    std::vector<std::unique_ptr<Peer>> strangers;
+    for (uint32_t user = 1; user <= 16; ++user) {
+      strangers.push_back(std::make_unique<Peer>(world, user));
+      Peer& stranger = *strangers.back();
+      for (uint32_t i = 0; i < 1000; ++i) {
+        stranger.want(i + 1, i, "u" + std::to_string(user) + "/" + std::to_string(i));
+        stranger.cancel(i + 1);
+      }
+    }
+    // Three quarters, and a little for each of those that came later.
+    CHECK(used(world, PeerResource::kKeys) >= 300);
+    CHECK(used(world, PeerResource::kKeys) <= 400);
+    CHECK(world.exchange->key_count() == 1 + used(world, PeerResource::kKeys));
+    CHECK(world.publish("while it is full").ok());
+  }
+  CHECK(used(world, PeerResource::kKeys) == 0);
+  CHECK(world.exchange->key_count() == 2);
+  CHECK(world.publish("after").ok());
+}
+
+TEST_CASE("a peer at its limit of names is refused, its neighbour is not, and ids that are used again cost nothing", "[exchange]") {
+  World world;
+  Peer greedy(world, 1), modest(world, 2);
+  for (uint32_t i = 0; i < 200; ++i) {
+    greedy.want(i + 1, i, "k" + std::to_string(i));
+    greedy.cancel(i + 1);
+  }
+  CHECK(used(world, PeerResource::kKeys) == 100);
+  greedy.want(1000, 150, "one more");
+  CHECK(greedy.answers.done.at(1000) == Code::kTryAgain);
+  greedy.want(1001, 3, "another name for an old id");
+  CHECK(greedy.waits(1001));
+  modest.want(1, 0, "one more");
+  CHECK(modest.waits(1));
+  CHECK(used(world, PeerResource::kKeys) == 101);
+  REQUIRE(world.publish("one more").ok());
+  CHECK(modest.answers.offers.contains(1));
+}
+
+TEST_CASE("a peer's waiting requests are its own limit's, also before there is an exchange, and a cancelled one makes room", "[exchange]") {
+  for (bool joins : {true, false}) {
+    INFO((joins ? "in the exchange" : "before it"));
+    World world;
+    Peer greedy(world, 1, {}, joins), modest(world, 2, {}, joins);
+    for (uint64_t i = 1; i <= 60; ++i) greedy.want(i, 0, "k", i);
+    CHECK(used(world, PeerResource::kWants) == 50);
+    CHECK(greedy.answers.done.at(51) == Code::kTryAgain);
+    modest.want(1, 0, "k");
+    CHECK(modest.waits(1));
+    greedy.cancel(7);
+    greedy.want(100, 0, "k", 100);
+    CHECK(greedy.waits(100));
+    greedy.leave();
+    CHECK(used(world, PeerResource::kWants) == 1);
+  }
+}
+
+TEST_CASE("early requests reach the exchange in the order in which they came", "[exchange]") {
+  World world;
+  Peer peer(world, 1, {}, false);
+  for (uint64_t token : {9, 2, 7, 30, 1}) peer.want(token, 0, "k");
+  peer.cancel(7);
+  world.exchange->add(peer.endpoint);
+  auto publication = world.publish("k", 1, {.readers = 2});
+  REQUIRE(publication.ok());
+  CHECK(peer.answers.offers.contains(9));
+  CHECK(peer.answers.offers.contains(2));
+  CHECK(peer.waits(30));
+  CHECK(peer.waits(1));
+}
+
+TEST_CASE("a request with the token of one that waits is refused and disturbs it not", "[exchange]") {
+  World world;
+  Peer peer(world, 1);
+  peer.want(5, 0, "k");
+  peer.want(5, 0, "k", 2);
+  CHECK(peer.answers.done.at(5) == Code::kInvalidArgument);
+  CHECK(used(world, PeerResource::kWants) == 1);
+  REQUIRE(world.publish("k").ok());
+  CHECK(peer.answers.offers.contains(5));
+}
+
+TEST_CASE("a peer gets the keys that it may want and no others", "[exchange]") {
+  World world({.allow = [](const EndpointInfo&, const Key& key, KeyAccess access) { return access == KeyAccess::kWant && key.step != 13; }});
+  Peer reader(world, 1, {.may_want = {"weights/*", "bias"}});
+  Peer nobody(world, 2, {.may_want = {}});
+  for (const char* name : {"weights/1", "bias", "bias2", "gradients/1"}) REQUIRE(world.publish(name, 1, {.readers = until_retired}).ok());
+  reader.want(1, 0, "weights/1");
+  reader.want(2, 1, "bias");
+  reader.want(3, 2, "bias2");
+  reader.want(4, 3, "gradients/1");
+  reader.want(5, 0, "", 13);
+  nobody.want(1, 0, "bias");
+  CHECK(reader.answers.offers.contains(1));
+  CHECK(reader.answers.offers.contains(2));
+  CHECK(reader.answers.done.at(3) == Code::kAccessDenied);
+  CHECK(reader.answers.done.at(4) == Code::kAccessDenied);
+  CHECK(reader.answers.done.at(5) == Code::kAccessDenied);
+  CHECK(nobody.answers.done.at(1) == Code::kAccessDenied);
+}
+
+TEST_CASE("a fetch asks only those who may supply the key", "[exchange]") {
+  World world;
+  Peer worker(world, 1, {.may_want = {"*"}, .may_supply = {"gradients/*"}});
+  Peer server(world, 2);
+  const size_t worker_heard = worker.answers.bytes, server_heard = server.answers.bytes;
+  Fetch fetch = world.exchange->fetch({"weights", 1}, after(world.context.now(), 10s));
+  CHECK(worker.answers.bytes == worker_heard);
+  CHECK(server.answers.bytes > server_heard);
+  Fetch denied = world.exchange->fetch({"weights", 1}, after(world.context.now(), 10s), {.from = &worker.endpoint});
+  REQUIRE(denied.ready());
+  CHECK(denied.take().code() == Code::kAccessDenied);
+  Fetch allowed = world.exchange->fetch({"gradients/1", 1}, after(world.context.now(), 10s), {.from = &worker.endpoint});
+  CHECK(worker.answers.bytes > worker_heard);
+}
+
+TEST_CASE("a reader that stalls loses its place when the supply's time is over, and one who waits gets it", "[exchange]") {
+  World world({.supply_timeout = 5s});
+  Peer stalls(world, 1), waits(world, 2);
+  stalls.want(1, 0, "k");
+  auto publication = world.publish("k");
+  REQUIRE(publication.ok());
+  CHECK(stalls.answers.offers.contains(1));
+  waits.want(1, 0, "k");
+  CHECK(waits.waits(1));
+  world.clock.time = after(sluice::now(), 4s);
+  stalls.session->handle_timeout(world.clock.time);
+  (void)stalls.session->progress(world.clock.time);
+  CHECK(waits.waits(1));
+  world.clock.time = after(sluice::now(), 6s);
+  stalls.session->handle_timeout(world.clock.time);
+  (void)stalls.session->progress(world.clock.time);
+  CHECK(waits.answers.offers.contains(1));
+}
+
+TEST_CASE("an endpoint that leaves the exchange is told that its requests are not answered", "[exchange]") {
+  World world;
+  Peer peer(world, 1);
+  peer.want(1, 0, "k");
+  peer.want(2, 0, "k", 2);
+  world.exchange->remove(peer.endpoint);
+  CHECK(peer.answers.done.at(1) == Code::kTryAgain);
+  CHECK(peer.answers.done.at(2) == Code::kTryAgain);
+  CHECK(used(world, PeerResource::kWants) == 0);
+  CHECK(used(world, PeerResource::kKeys) == 0);
+}
+
+TEST_CASE("2^20 guesses made of all that HELLO and a peer's own grants tell open no grant", "[exchange]") {
+  World world;
+  Peer one(world, 1), other(world, 2);
+  Buffer secret = world.context.allocate({4096}, uint8).value();
+  RemoteKey hidden = one.session->grant(secret, {.rights = Right::kRead}).value();
+  std::vector<RemoteKey> own;
+  for (int i = 0; i < 64; ++i) own.push_back(one.session->grant(secret, {.rights = Right::kWrite}).value());
+  for (const RemoteKey& key : own) REQUIRE(key.grant != hidden.grant);
+  const wire::Hello hello = local_hello(0);
+  const std::array<uint64_t, 6> told = {hello.incarnation, hello.pid, hello.uid, hello.network_namespace, hello.user_namespace, hello.arena_bytes};
+  uint64_t token = 1, refused = 0;
+  for (uint64_t i = 0; i < uint64_t{1} << 20; ++i) {
+    const uint64_t base = i % 2 == 0 ? told[i / 2 % told.size()] : own[i / 2 % own.size()].grant;
+    const uint64_t near = i >> 7;
+    const std::array<uint64_t, 4> numbers = {base + near, base - near, base ^ near, near};
+    const uint64_t number = numbers[i / 128 % 4];
+    // What the first version of these keys did with number and incarnation.
+    const auto epoch = static_cast<uint32_t>((number + hello.incarnation) * 0x9E3779B97F4A7C15u >> 32);
+    REQUIRE(one.deliver(wire::Want{.id = token, .kind = wire::WantKind::kRead, .key_id = i % 3 == 0 ? epoch : own[i % own.size()].epoch, .a = number,
+                                   .offset = 0, .length = 64}).ok());
+    refused += one.answers.done.contains(token) && one.answers.done[token] == Code::kAccessDenied;
+    one.answers.done.clear();
+    ++token;
+  }
+  CHECK(refused == uint64_t{1} << 20);
+  CHECK(one.answers.offers.empty());
+  // The key itself works, on its own connection alone.
+  REQUIRE(one.deliver(wire::Want{.id = token, .kind = wire::WantKind::kRead, .key_id = hidden.epoch, .a = hidden.grant, .offset = 0, .length = 64}).ok());
+  CHECK(one.answers.offers.contains(token));
+  REQUIRE(other.deliver(wire::Want{.id = 1, .kind = wire::WantKind::kRead, .key_id = hidden.epoch, .a = hidden.grant, .offset = 0, .length = 64}).ok());
+  CHECK(other.answers.done.at(1) == Code::kAccessDenied);
+}
+
+TEST_CASE("messages that nobody receives are charged to their peer, whose connection ends at its limit", "[exchange]") {
+  PeerLimits limits = small_limits();
+  limits.unexpected_bytes = {10'000, 1'000'000};
+  World world({}, limits);
+  Peer greedy(world, 1), modest(world, 2);
+  Status last;
+  int taken = 0;
+  while (last.ok() && taken < 200) {
+    last = greedy.deliver(wire::Offer{.id = static_cast<uint64_t>(++taken), .kind = wire::OfferKind::kTagged, .a = 1, .total = 1000});
+  }
+  CHECK(last == Code::kNoMemory);
+  CHECK(last.detail().find("user 1") != std::string_view::npos);
+  CHECK(last.detail().find("unexpected_bytes") != std::string_view::npos);
+  CHECK(taken < 100);
+  CHECK(modest.deliver(wire::Offer{.id = 1, .kind = wire::OfferKind::kTagged, .a = 1, .total = 1000}).ok());
+  greedy.leave();
+  CHECK(used(world, PeerResource::kUnexpectedBytes) < 1000);
+}
+
+TEST_CASE("a connection that nobody uses is closed after its idle limit, and a used one is not", "[exchange]") {
+  World world;
+  Answers answers;
+  proto::SessionOptions options;
+  options.idle_limit = 10s;
+  auto session = std::make_shared<proto::Session>(proto::SessionParts{.link = std::make_unique<StreamLink>(answers),
+                                                                     .arena = world.arena,
+                                                                     .mailbox = world.context.mailbox(),
+                                                                     .host = &world.clock,
+                                                                     .ours = {},
+                                                                     .peer = {.credit_messages = 8, .credit_bytes = 1000},
+                                                                     .options = options,
+                                                                     .reason = "test"});
+  const Tensor note = world.context.allocate({8}, uint8).value().freeze();
+  auto pass = [&](Duration time) {
+    world.clock.time = after(world.clock.time, time);
+    session->handle_timeout(world.clock.time);
+    (void)session->progress(world.clock.time);
+  };
+  pass(5s);
+  REQUIRE(session->post_send(1, std::span(&note, 1), {}).ok());
+  pass(10s);
+  CHECK(session->state() == EndpointState::kConnected);
+  std::array<std::byte, wire::kMaxHeaderBytes> header;
+  proto::BytesPayload none{{}};
+  size_t length = wire::encode(wire::Ping{.nonce = 1}, header);
+  REQUIRE(session->handle_message(proto::ConstBytes(header).first(length), none, world.clock.time).ok());  // a keepalive is no use
+  pass(10s);
+  CHECK(session->state() == EndpointState::kClosed);
+}
+
+}  // namespace sluice::test
