@@ -41,6 +41,10 @@ class FaultyLink final : public proto::DecoratedLink {
   bool has_unsent() const override { return !rest_.empty() || inner_->has_unsent(); }
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  bool begin_copy(uint64_t withdrawals_seen) override { return inner_->begin_copy(withdrawals_seen); }
+  void end_copy() override { inner_->end_copy(); }
+  void count_withdrawals(uint64_t total) override { inner_->count_withdrawals(total); }
+  bool peer_is_copying() override { return inner_->peer_is_copying(); }
   void quarantine(StorageRef loan) override { inner_->quarantine(std::move(loan)); }
   // What devices do is passed on as it is; verbs has a fake provider for its faults.
   Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out) override {

@@ -153,6 +153,13 @@ Result<proto::ImportedRun> LoopbackLink::import_run(const wire::Segment& segment
   return proto::ImportedRun{.data = data, .mapping = new WireHold(wire_)};
 }
 
+bool LoopbackLink::begin_copy(uint64_t withdrawals_seen) {
+  mine().copying.store(true, std::memory_order_seq_cst);
+  if (theirs().withdrawals.load(std::memory_order_seq_cst) == withdrawals_seen) return true;
+  end_copy();
+  return false;
+}
+
 void LoopbackLink::quarantine(StorageRef loan) {
   std::lock_guard lock(wire_->mutex);
   mine().loans.push_back(std::move(loan));

@@ -3,6 +3,7 @@
 #ifndef SLUICE_LOOPBACK_LINK_H_
 #define SLUICE_LOOPBACK_LINK_H_
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -34,6 +35,9 @@ struct Wire {
     // Of this side's memory, after its end: the other side may still have views. Freed
     // with the wire, which each view holds.
     std::vector<StorageRef> loans;
+    // See Link::begin_copy().
+    std::atomic<uint64_t> withdrawals{0};
+    std::atomic<bool> copying{false};
   };
   std::mutex mutex;
   Side sides[2];
@@ -55,6 +59,10 @@ class LoopbackLink final : public proto::Link {
   void flush() override {}
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  bool begin_copy(uint64_t withdrawals_seen) override;
+  void end_copy() override { mine().copying.store(false, std::memory_order_release); }
+  void count_withdrawals(uint64_t total) override { mine().withdrawals.store(total, std::memory_order_seq_cst); }
+  bool peer_is_copying() override { return theirs().copying.load(std::memory_order_seq_cst); }
   void quarantine(StorageRef loan) override;
   void close() override;
   std::string local_name() const override { return name_; }

@@ -191,6 +191,17 @@ class Link {
   // announced it, or it reaches outside).
   virtual Result<ImportedRun> import_run(const wire::Segment& segment) = 0;
 
+  // Views: how revoke() makes the peer stop copying. Each end counts the offers that it has withdrawn, where the other can read it
+  // without a message, and says whether it copies from the other's memory just now. Paths without such memory keep the defaults.
+  // Before a piece is copied from the peer's memory: false if the peer has withdrawn other than `withdrawals_seen` offers; a CANCEL
+  // that tells which is on its way. True: end_copy() follows, within some milliseconds.
+  virtual bool begin_copy(uint64_t /*withdrawals_seen*/) { return true; }
+  virtual void end_copy() {}
+  // We have withdrawn so many offers. On return begin_copy() at the peer says no.
+  virtual void count_withdrawals(uint64_t /*total*/) {}
+  // Whether the peer is between begin_copy() and end_copy().
+  virtual bool peer_is_copying() { return false; }
+
   // Memory of operations that have ended and that somebody may still reach: kept until nobody
   // can. Loans the peer has not given back when the session ends (its process ended, or it
   // unmapped them); direct: what stop() could not answer for (the device is closed).

@@ -2,6 +2,8 @@
 // session_receive.cc and session_transfer.cc, how it all ends in session_end.cc.
 #include <sluice/proto/session.h>
 
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -14,6 +16,11 @@ namespace {
 constexpr const char* kOrigin = "proto/session";
 
 Counter refused_table_full("session.refused_table_full");
+Counter copies_overdue("session.copies_overdue");
+
+// How long revoke() waits for a peer in the middle of a piece of kPullBytesPerRound, which
+// takes it less than a millisecond: time enough to lose the processor and get it back.
+constexpr Duration kLongestCopy = std::chrono::milliseconds(100);
 
 uint64_t random_number(const RandomSource& random) {
   uint64_t number;
@@ -343,7 +350,7 @@ void Session::end_early(Operation* op, const Status& why) {
     drop_runs(op);  // before the peer takes its memory back
     send_done(op->peer_id, Code::kCancelled, 0);
   } else if (outgoing) {
-    send_control(wire::Cancel{.id = op->id, .offer = true});
+    withdraw(*op);
   } else if (op->state == OperationState::kPosted && (op->kind == OperationKind::kWant || op->kind == OperationKind::kRead)) {
     send_control(wire::Cancel{.id = op->id, .offer = false});
   } else if (op->state == OperationState::kQueued && op->kind == OperationKind::kSupply) {
@@ -404,24 +411,55 @@ Status Session::revoke(const RemoteKey& key) {
   }
   grants_.remove(key.grant);
   if (traits_.direct) return Status();
-  // Writes through it run on this thread only: ending them here is the fence. Reads that
-  // were not answered yet are refused, the rest of the DATA of others stays here; reads
-  // that the peer already holds as a loan end with its DONE; they cannot write.
+  // Writes through it run on this thread only: ending them here is the fence. Reads are stopped
+  // below; of what the peer copies by itself we wait for the end of a piece.
+  const uint64_t withdrawn = withdrawn_;
   table_.for_each([&](Operation& op) {
-    if (!op.internal || op.grant != key.grant) return;
-    bool write = op.kind == OperationKind::kReceive;
-    bool read = op.state == OperationState::kQueued || op.state == OperationState::kPushing;
-    if (!write && !read) return;
+    if (!op.internal || op.grant != key.grant || link_dead_) return;
+    if (op.kind == OperationKind::kSupply) return stop_read(&op);
     send_done(op.peer_id, Code::kAccessDenied, 0);
-    if (link_dead_) return;  // all of them ended
-    if (op.in_flight > 0) {
-      unlink(&op);
-      op.state = OperationState::kZombie;
-    } else {
-      release_operation(&op);
-    }
+    if (!link_dead_) release_operation(&op);  // else all of them ended
   });
+  if (withdrawn != withdrawn_ && !link_dead_) await_copies();
   return Status();
+}
+
+// A read of the peer whose grant is void. What the link has of its bytes it keeps as they
+// are now; the rest never leaves.
+void Session::stop_read(Operation* op) {
+  if (op->in_flight > 0) link_->settle(op->id);
+  const bool under_way = op->state == OperationState::kQueued || op->state == OperationState::kPushing;
+  if (under_way) send_done(op->peer_id, Code::kAccessDenied, 0);
+  if (op->loaned && !link_dead_) withdraw(*op);
+  if (!under_way || link_dead_) return;
+  if (op->in_flight > 0) {
+    unlink(op);
+    op->state = OperationState::kZombie;
+  } else {
+    release_operation(op);
+  }
+}
+
+// Tells the peer that an offer is void. Over a path with views the peer stops copying at
+// once, whenever it reads the message.
+void Session::withdraw(const Operation& op) {
+  send_control(wire::Cancel{.id = op.id, .offer = true});
+  ++withdrawn_;
+  if (traits_.views && !link_dead_) link_->count_withdrawals(withdrawn_);
+}
+
+// Returns when the peer has ended the piece that it was copying, or the connection has.
+void Session::await_copies() {
+  const Instant limit = after(host_->exact_now(), kLongestCopy);
+  while (link_->peer_is_copying()) {
+    if (host_->exact_now() >= limit) {
+      copies_overdue.add();
+      fail_connection(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
+                             "the peer did not stop copying memory whose grant was revoked; the connection was ended"));
+      return;
+    }
+    ::sched_yield();
+  }
 }
 
 void Session::set_want_handler(WantHandler* handler) {

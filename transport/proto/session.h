@@ -249,10 +249,14 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void refuse_offer(const wire::Offer& offer, Code code);
   void finish_incoming(Operation* op, Status status);
   size_t pull_some();
+  void copy_piece(Operation* op, uint64_t& budget);
   void drop_runs(Operation* op);
   Result<Operation*> take_internal(OperationKind kind, const Grant& grant, uint64_t offset, uint64_t length);
   Operation* match_posted(Tag tag, uint64_t total);
   uint64_t capacity_of(const Operation* op) const;
+  void withdraw(const Operation& op);
+  void await_copies();
+  void stop_read(Operation* op);
   void view_ended(uint64_t offer_id) noexcept override;
   void note_consumed(uint64_t messages, uint64_t bytes);
 
@@ -322,6 +326,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   uint32_t wants_waiting_ = 0;
 
   uint64_t at_once_ = 0;  // sends that needed no operation
+  uint64_t withdrawn_ = 0;       // our offers, by CANCEL
+  uint64_t withdrawals_seen_ = 0;  // the peer's
   Instant next_timeout_ = kNever;
   Instant last_heard_{};
   Instant ping_sent_{};
@@ -335,6 +341,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   bool bye_due_ = false;     // closing: messages of before go out first
   bool bye_sent_ = false, bye_received_ = false;
   bool blocked_ = false;     // the link said no; writable() follows
+  bool copies_held_ = false;  // the peer has withdrawn an offer: nothing is copied before we know which
   // All windows are open: nothing is offered, but all else goes on, since the peer's answers close them.
   bool windows_short_ = false;
   bool needs_flush_ = false;

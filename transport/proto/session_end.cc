@@ -163,7 +163,7 @@ bool Session::has_work() const {
   if (!ready_.empty() || ready_to_finish()) return true;
   if (link_dead_ || finished_) return false;
   if (releases_.count > 0 || needs_flush_) return true;
-  if (!pulling_.empty() && !(traits_.direct && blocked_)) return true;
+  if (!pulling_.empty() && !(traits_.direct && blocked_) && !copies_held_) return true;
   if (blocked_) return false;
   bool may_start = !queued_.empty() && !credit_blocked_ && !windows_short_ && state_ == EndpointState::kConnected;
   if (bye_due_) return true;

@@ -63,33 +63,14 @@ size_t Session::pull_some() {
   uint64_t budget = kPullBytesPerRound;
   size_t work = 0;
   while (!pulling_.empty() && budget > 0) {
+    if (!link_->begin_copy(withdrawals_seen_)) {
+      copies_held_ = true;
+      break;
+    }
     Operation* op = pulling_.first;
     ++work;
-    uint64_t from_skip = op->moved;
-    size_t run = 0;
-    while (run < op->runs.size() && from_skip >= op->run_lengths[run]) from_skip -= op->run_lengths[run++];
-    uint64_t into_skip = op->moved;
-    for (Buffer& buffer : op->completion.buffers) {
-      uint64_t size = buffer.size_bytes();
-      if (into_skip >= size) {
-        into_skip -= size;
-        continue;
-      }
-      while (into_skip < size && op->moved < op->total && budget > 0) {
-        uint64_t step = std::min({op->run_lengths[run] - from_skip, size - into_skip, op->total - op->moved, budget});
-        copy_bytes(buffer.data() + into_skip, op->runs[run].data + from_skip, step, op->past_caches);
-        into_skip += step;
-        from_skip += step;
-        op->moved += step;
-        budget -= step;
-        if (from_skip == op->run_lengths[run]) {
-          ++run;
-          from_skip = 0;
-        }
-      }
-      into_skip = 0;
-      if (op->moved == op->total || budget == 0) break;
-    }
+    copy_piece(op, budget);
+    link_->end_copy();
     if (op->moved < op->total) break;
     op->completion.receipt.copied_bytes += op->total;
     counters_.copied_bytes += op->total;
@@ -97,6 +78,36 @@ size_t Session::pull_some() {
     finish_incoming(op, Status());
   }
   return work;
+}
+
+// Copies the next bytes of an operation out of the peer's memory, at most `budget`, which
+// they reduce.
+void Session::copy_piece(Operation* op, uint64_t& budget) {
+  uint64_t from_skip = op->moved;
+  size_t run = 0;
+  while (run < op->runs.size() && from_skip >= op->run_lengths[run]) from_skip -= op->run_lengths[run++];
+  uint64_t into_skip = op->moved;
+  for (Buffer& buffer : op->completion.buffers) {
+    uint64_t size = buffer.size_bytes();
+    if (into_skip >= size) {
+      into_skip -= size;
+      continue;
+    }
+    while (into_skip < size && op->moved < op->total && budget > 0) {
+      uint64_t step = std::min({op->run_lengths[run] - from_skip, size - into_skip, op->total - op->moved, budget});
+      copy_bytes(buffer.data() + into_skip, op->runs[run].data + from_skip, step, op->past_caches);
+      into_skip += step;
+      from_skip += step;
+      op->moved += step;
+      budget -= step;
+      if (from_skip == op->run_lengths[run]) {
+        ++run;
+        from_skip = 0;
+      }
+    }
+    into_skip = 0;
+    if (op->moved == op->total || budget == 0) break;
+  }
 }
 
 void Session::drop_runs(Operation* op) {
