@@ -51,6 +51,7 @@ class PeerAccount {
   PeerAccount& operator=(const PeerAccount&) = delete;
 
   const std::string& name() const { return name_; }
+  const PeerIdentity& identity() const { return identity_; }
   uint64_t used(PeerResource resource) const { return used_[static_cast<size_t>(resource)]; }
   // Takes `amount` or nothing. Cost: a few ns. Errors: kTryAgain: the text names the peer,
   // the limit and the option that raises it.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <sluice/proto/hello.h>
+#include <sluice/proto/listener_limits.h>
 
 namespace sluice::loopback {
 namespace {
@@ -43,6 +44,12 @@ void ring(const std::shared_ptr<Port>& port) {
   port->mailbox->post(&port->bell);
 }
 
+Status check_requirements(const Requirements& require) {
+  const PathProperties path{.path = Path::kLoopback, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}};
+  const std::string why = unmet(require, path);
+  return why.empty() ? Status() : Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
+}
+
 std::mutex ports_mutex;
 std::map<std::string, std::shared_ptr<Port>>& ports() {
   static auto* all = new std::map<std::string, std::shared_ptr<Port>>();
@@ -51,19 +58,26 @@ std::map<std::string, std::shared_ptr<Port>>& ports() {
 
 class LoopbackListener final : public ListenerCore {
  public:
-  LoopbackListener(LoopbackProvider& provider, std::string name, std::shared_ptr<Port> port, const proto::SessionOptions& options)
-      : provider_(provider), name_(std::move(name)), port_(std::move(port)), options_(options) {}
+  LoopbackListener(LoopbackProvider& provider, Context& context, std::string name, std::shared_ptr<Port> port, const ListenOptions& options)
+      : provider_(provider),
+        name_(std::move(name)),
+        port_(std::move(port)),
+        options_(proto::session_options(options)),
+        limits_(context, options, "loopback:" + name_) {}
   ~LoopbackListener() override { close(); }
 
   std::shared_ptr<EndpointCore> accept() override {
-    std::pair<std::shared_ptr<Wire>, wire::Hello> next;
-    {
-      std::lock_guard lock(port_->mutex);
-      if (port_->waiting.empty()) return nullptr;
-      next = std::move(port_->waiting.front());
-      port_->waiting.pop_front();
+    while (true) {
+      std::pair<std::shared_ptr<Wire>, wire::Hello> next;
+      {
+        std::lock_guard lock(port_->mutex);
+        if (port_->waiting.empty()) return nullptr;
+        next = std::move(port_->waiting.front());
+        port_->waiting.pop_front();
+      }
+      auto session = provider_.make_endpoint(std::move(next.first), 1, name_, options_, next.second);
+      if (limits_.let_in(*session)) return session;
     }
-    return provider_.make_endpoint(std::move(next.first), 1, name_, options_, next.second);
   }
   std::string address() const override { return "loopback:" + name_; }
   void close() override {
@@ -84,6 +98,7 @@ class LoopbackListener final : public ListenerCore {
   std::string name_;
   std::shared_ptr<Port> port_;
   proto::SessionOptions options_;
+  proto::ListenerLimits limits_;
 };
 
 }  // namespace
@@ -98,8 +113,7 @@ void LoopbackProvider::shut_down() {
 
 Result<std::shared_ptr<EndpointCore>> LoopbackProvider::connect(const Address& address, const ConnectOptions& options) {
   proto::SessionOptions session = proto::session_options(options);
-  PathProperties path{.path = Path::kLoopback, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}};
-  if (std::string why = unmet(options.require, path); !why.empty()) return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
+  SLUICE_RETURN_IF_ERROR(check_requirements(options.require));
   std::shared_ptr<Port> port;
   {
     std::lock_guard all(ports_mutex);
@@ -125,6 +139,7 @@ Result<std::shared_ptr<EndpointCore>> LoopbackProvider::connect(const Address& a
 }
 
 Result<std::unique_ptr<ListenerCore>> LoopbackProvider::listen(const Address& address, const ListenOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check_requirements(options.require));
   proto::SessionOptions session = proto::session_options(options);
   auto port = std::make_shared<Port>();
   port->mailbox = context_.mailbox();
@@ -134,10 +149,10 @@ Result<std::unique_ptr<ListenerCore>> LoopbackProvider::listen(const Address& ad
   if (!ports().emplace(address.name, port).second) {
     return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, address.to_string() + " is taken by another listener");
   }
-  return std::unique_ptr<ListenerCore>(std::make_unique<LoopbackListener>(*this, address.name, std::move(port), session));
+  return std::unique_ptr<ListenerCore>(std::make_unique<LoopbackListener>(*this, context_, address.name, std::move(port), options));
 }
 
-std::shared_ptr<EndpointCore> LoopbackProvider::make_endpoint(std::shared_ptr<Wire> wire, int side, std::string name,
+std::shared_ptr<proto::Session> LoopbackProvider::make_endpoint(std::shared_ptr<Wire> wire, int side, std::string name,
                                                               const proto::SessionOptions& options, const wire::Hello& peer) {
   auto link = std::make_unique<LoopbackLink>(std::move(wire), side, "loopback:" + name);
   LoopbackLink* raw = link.get();
@@ -148,6 +163,7 @@ std::shared_ptr<EndpointCore> LoopbackProvider::make_endpoint(std::shared_ptr<Wi
       .peer = peer,
       .options = options,
       .reason = "loopback: was asked for",
+      .account = context_.peer_accounts().open(PeerIdentity::of_process()),
   });
   connections_.push_back({session, raw});
   in_use_ = true;

@@ -17,6 +17,7 @@
 #include <sluice/api/identity.h>
 #include <sluice/api/mailbox.h>
 #include <sluice/api/peer_account.h>
+#include <sluice/proto/connection_ticket.h>
 #include <sluice/proto/grants.h>
 #include <sluice/proto/id_index.h>
 #include <sluice/proto/link.h>
@@ -113,6 +114,11 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   bool has_leftovers() const { return !unexpected_.empty(); }
   // Closes at once without delivering anything: the host is going away.
   void detach();
+  const std::shared_ptr<PeerAccount>& account() const { return account_; }
+  // A listener's count of this connection ends when its link is closed.
+  void hold(ConnectionTicket ticket) { ticket_ = std::move(ticket); }
+  // Tells the peer that we do not take it, and closes at once.
+  void turn_away(const Status& why);
   // Something arrived from the peer (also for backends that see bytes, not messages).
   void heard(Instant now) { last_heard_ = now; }
 
@@ -372,6 +378,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   uint32_t fencing_ = 0;  // operations in kFencing
   EndpointCounters counters_{};
   std::shared_ptr<PeerAccount> account_;
+  ConnectionTicket ticket_;
 };
 
 }  // namespace sluice::proto

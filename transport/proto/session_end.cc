@@ -67,6 +67,14 @@ void Session::abort(const Status& why) {
   if (depth_ == 0) drop_link();
 }
 
+void Session::turn_away(const Status& why) {
+  if (state_ != EndpointState::kConnected || link_dead_) return;
+  bye_sent_ = true;
+  send_control(wire::Bye{.code = why.code()});
+  if (!link_dead_) link_->flush();
+  abort(why);
+}
+
 // Loans go to the link, which knows when the peer cannot read any more.
 void Session::drop_link() {
   if (link_dropped_) return;
@@ -77,6 +85,7 @@ void Session::drop_link() {
   });
   if (!link_dead_) link_->flush();
   link_->close();
+  ticket_.end();
 }
 
 // The program has no handle any more, or no use for what came before the end. After

@@ -26,6 +26,16 @@ Status from_peer(Code code) {
   return Status(code, Scope::kOperation, kOrigin, "the peer ended it with " + std::string(to_string(code)));
 }
 
+// What a BYE says, to be told as "the peer ...".
+const char* why_ended(Code code) {
+  switch (code) {
+    case Code::kTryAgain: return "refused the connection: it has as many as it takes; try again later";
+    case Code::kAccessDenied: return "refused the connection: its program does not accept us";
+    case Code::kUnsupported: return "refused the connection: it requires of a path what this one cannot do";
+    default: return "closed the connection";
+  }
+}
+
 }  // namespace
 
 Status Session::handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload, Instant now) {
@@ -95,7 +105,7 @@ Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instan
       fault_point("session.bye");
       if (!bye_sent_) {
         state_ = EndpointState::kClosing;
-        close_reason_ = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer closed the connection");
+        close_reason_ = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer " + std::string(why_ended(bye.code)));
         fail_all(close_reason_);
         send_control(wire::Bye{});
         bye_sent_ = true;

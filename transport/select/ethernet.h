@@ -42,7 +42,11 @@ class EthernetCaller {
 // The server's: listens on each interface by which somebody comes, from his greeting on until close. Thread: the context's.
 class EthernetListeners {
  public:
-  EthernetListeners(const EthernetCarriers& carriers, const ListenOptions& options) : carriers_(carriers), options_(options) {}
+  // Whoever asks it for endpoints counts them, and asks about them.
+  EthernetListeners(const EthernetCarriers& carriers, const ListenOptions& options) : carriers_(carriers), options_(options) {
+    options_.max_connections = options_.max_connections_by_address = 0;
+    options_.accept = nullptr;
+  }
   // Says in `ours` where it listens on the interface of that connection. Nothing where it cannot, with a line in the log.
   void announce(int fd, wire::Hello& ours);
   // Never blocks; null: nobody.

@@ -1,5 +1,7 @@
 #include <sluice/select/provider.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -8,6 +10,7 @@
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
 #include <sluice/proto/hello.h>
+#include <sluice/proto/listener_limits.h>
 #include <sluice/verbs/provider.h>
 
 namespace sluice::select {
@@ -63,12 +66,13 @@ class SelectListener final : public ListenerCore {
  public:
   SelectListener(SelectProvider& owner, std::unique_ptr<tcp::GreetingListener> greetings,
                  std::unique_ptr<shm::RendezvousListener> rendezvous, std::unique_ptr<verbs::VerbsListener> rdma,
-                 std::unique_ptr<EthernetListeners> ethernet, const ListenOptions& options)
+                 std::unique_ptr<EthernetListeners> ethernet, std::shared_ptr<proto::ListenerLimits> limits, const ListenOptions& options)
       : owner_(&owner),
         greetings_(std::move(greetings)),
         rendezvous_(std::move(rendezvous)),
         rdma_(std::move(rdma)),
         ethernet_(std::move(ethernet)),
+        limits_(std::move(limits)),
         options_(options) {
     address_ = greetings_->address();
     address_.scheme = Scheme::kSluice;
@@ -85,7 +89,8 @@ class SelectListener final : public ListenerCore {
       auto endpoint = greeting->chosen == Path::kShm     ? pair(*greeting)
                       : greeting->chosen == Path::kVerbs ? pair_verbs(*greeting)
                                                          : by_tcp(std::move(*greeting));
-      if (endpoint.ok()) return std::move(endpoint).value();
+      if (endpoint.ok() && admitted(**endpoint, *greeting)) return std::move(endpoint).value();
+      if (endpoint.ok()) continue;
       log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
     }
     return nullptr;
@@ -113,6 +118,20 @@ class SelectListener final : public ListenerCore {
   tcp::GreetingListener& greetings() { return *greetings_; }
 
  private:
+  // A path that was met beside TCP: its peer may be known better now. It keeps the ticket of its greeting.
+  bool admitted(EndpointCore& endpoint, tcp::Greeting& greeting) {
+    auto& session = static_cast<proto::Session&>(endpoint);
+    if (greeting.chosen == Path::kTcp) return true;
+    const EndpointInfo info = session.info();
+    PeerIntroduction who{.path = info.path.path, .address = info.peer, .user_id = {}, .process_id = {}, .incarnation = info.peer_incarnation, .said_process_id = info.peer_pid};
+    // The kernel says that of shared memory, and rendezvous takes nobody else.
+    if (greeting.chosen == Path::kShm) who.user_id = ::geteuid();
+    Status asked = limits_->ask(who);
+    if (!asked.ok()) session.turn_away(asked);
+    session.hold(std::move(greeting.ticket));
+    return asked.ok();
+  }
+
   struct Unpaired {
     shm::Meeting meeting;
     Instant expires;
@@ -138,9 +157,13 @@ class SelectListener final : public ListenerCore {
   }
 
   std::shared_ptr<EndpointCore> by_ethernet() {
-    std::shared_ptr<EndpointCore> endpoint = ethernet_ != nullptr ? ethernet_->accept() : nullptr;
-    if (endpoint != nullptr) announce(address_, endpoint->info().path.path, "the peer chose it");
-    return endpoint;
+    while (ethernet_ != nullptr) {
+      std::shared_ptr<EndpointCore> endpoint = ethernet_->accept();
+      if (endpoint != nullptr && !limits_->let_in(static_cast<proto::Session&>(*endpoint))) continue;
+      if (endpoint != nullptr) announce(address_, endpoint->info().path.path, "the peer chose it");
+      return endpoint;
+    }
+    return nullptr;
   }
 
   struct UnpairedVerbs {
@@ -187,6 +210,7 @@ class SelectListener final : public ListenerCore {
   std::unique_ptr<shm::RendezvousListener> rendezvous_;
   std::unique_ptr<verbs::VerbsListener> rdma_;  // null: no RDMA here
   std::unique_ptr<EthernetListeners> ethernet_;  // null: not wished
+  std::shared_ptr<proto::ListenerLimits> limits_;
   ListenOptions options_;
   Address address_;
   std::vector<Unpaired> unpaired_;
@@ -329,6 +353,8 @@ Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& addr
   SLUICE_TRY(auto meetings, shm::RendezvousListener::open(context_, shm::socket_name(rendezvous), shm_ours));
   tcp::GreetingOptions greeting;
   greeting.backlog = options.backlog;
+  auto limits = std::make_shared<proto::ListenerLimits>(context_, options, address.to_string());
+  greeting.admit = [limits](const PeerIdentity& identity, const PeerIntroduction& who) { return limits->admit(identity, who); };
   greeting.paths = {Path::kTcp, Path::kShm};
   std::unique_ptr<verbs::VerbsListener> rdma = listen_by_rdma(address, options);
   uint16_t rdma_port = rdma != nullptr ? rdma->port() : 0;
@@ -344,7 +370,8 @@ Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& addr
   };
   SLUICE_TRY(auto greetings, tcp::GreetingListener::open(context_, address, proto::hello_for(context_, session), greeting, prepare));
   return std::unique_ptr<ListenerCore>(
-      std::make_unique<SelectListener>(*this, std::move(greetings), std::move(meetings), std::move(rdma), std::move(ethernet), options));
+      std::make_unique<SelectListener>(*this, std::move(greetings), std::move(meetings), std::move(rdma), std::move(ethernet),
+                                       std::move(limits), options));
 }
 
 size_t SelectProvider::progress(Instant now) {

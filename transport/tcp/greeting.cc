@@ -110,7 +110,8 @@ Result<Fd> connect_any(Context& context, const Address& address, Instant deadlin
 Status peer_refused(const Address& address, Code code) {
   std::string who = address.to_string() + " refused the connection: ";
   const char* why = code == Code::kUnsupported ? "it does not speak our protocol version or this path"
-                    : code == Code::kTryAgain  ? "it is greeting too many peers already; try again"
+                    : code == Code::kTryAgain  ? "it has as many connections as it takes, or greets too many peers already; try again later"
+                    : code == Code::kAccessDenied ? "its program does not accept us (ListenOptions::accept there)"
                     : code == Code::kCorrupt   ? "it did not understand our HELLO"
                     : code == Code::kTimedOut  ? "we were too slow to greet"
                                                : "no reason that we know";

@@ -19,6 +19,7 @@
 #include <sluice/api/context.h>
 #include <sluice/api/receipt.h>
 #include <sluice/base/result.h>
+#include <sluice/proto/connection_ticket.h>
 #include <sluice/tcp/socket.h>
 #include <sluice/wire/messages.h>
 
@@ -36,6 +37,7 @@ class Greeting {
   wire::Hello peer;            // as received
   uint16_t version = 0;        // the one both speak
   Path chosen = Path::kNone;   // kNone on a client that has not chosen yet
+  proto::ConnectionTicket ticket;  // of the listener
 
   int fd() const { return fd_.value(); }
   // The caller owns the descriptor from now on.
@@ -43,6 +45,7 @@ class Greeting {
   Fd take_fd() { return std::move(fd_); }
   explicit operator bool() const { return static_cast<bool>(fd_); }
   std::string local_name() const { return "tcp://" + local_address(fd_.value()).to_string(); }
+  PeerIdentity peer_identity() const { return PeerIdentity::of_address(*peer_address(fd_.value()).get()); }
   std::string peer_name() const { return "tcp://" + peer_address(fd_.value()).to_string(); }
 
  private:
@@ -57,7 +60,7 @@ Result<Greeting> greet(Context& context, const Address& address, const wire::Hel
 // Client: tells the peer. Errors: kUnreachable.
 Status choose(Greeting& greeting, Path path);
 
-// Says why, then closes. Best effort.
+// Says why, then closes. Best effort, and without waiting: of what came at most 1 MiB is dropped.
 void refuse(Fd fd, Code code);
 
 // One look at what has arrived of a greeting's next message, without taking a byte

@@ -1,12 +1,14 @@
 #include <sluice/tcp/greeting_listener.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <array>
 
+#include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
@@ -17,8 +19,15 @@ namespace {
 
 constexpr const char* kOrigin = "tcp/greeting_listener";
 
-// Connections accepted in one go before others get their turn.
+// Connections accepted in one go before others get their turn, and for how long.
 constexpr size_t kAcceptsPerRound = 64;
+constexpr Duration kAcceptTime = std::chrono::microseconds(500);
+// Late greetings ended in one go: each costs a few system calls.
+constexpr size_t kLatePerRound = 32;
+// Without descriptors: how many of those who wait are told so in one go.
+constexpr size_t kTurnedAwayPerRound = 16;
+// Without descriptors: a line in the log in so much time.
+constexpr Duration kLackLogInterval = std::chrono::seconds(10);
 // After a lack of descriptors: when to try again.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
@@ -28,6 +37,7 @@ Counter greetings_refused("tcp.greetings_refused");
 Counter greetings_late("tcp.greetings_late");
 Counter greetings_evicted("tcp.greetings_evicted");
 Counter accepts_failed("tcp.accepts_failed");
+Counter turned_away("tcp.turned_away_without_descriptors");
 
 Status listen_error(const Address& address, int os_error) {
   auto status = [&](Code code, const std::string& what) {
@@ -57,6 +67,9 @@ Result<Fd> bind_and_listen(const Address& address, const SocketAddress& where, i
   return fd;
 }
 
+// Of no use but to be closed.
+Fd spare_descriptor() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
 }  // namespace
 
 Result<std::unique_ptr<GreetingListener>> GreetingListener::open(Context& context, const Address& address,
@@ -77,6 +90,7 @@ Result<std::unique_ptr<GreetingListener>> GreetingListener::open(Context& contex
   if (!listener->fd_) return last;
   listener->address_ = address;
   listener->address_.port = local_address(listener->fd_.value()).port();
+  listener->reserve_ = spare_descriptor();
   SLUICE_RETURN_IF_ERROR(context.watch(listener->fd_.value(), EPOLLIN | EPOLLET, listener.get()));
   return listener;
 }
@@ -87,6 +101,7 @@ void GreetingListener::close() {
   if (!fd_) return;
   context_.unwatch(fd_.value(), this);
   fd_.reset();
+  reserve_.reset();
   while (!half_open_.empty()) refuse(detach(half_open_.front()), Code::kUnreachable);
   while (!ready_.empty()) {
     refuse(ready_.front().take_fd(), Code::kUnreachable);
@@ -104,7 +119,7 @@ std::optional<Greeting> GreetingListener::take() {
 size_t GreetingListener::progress(Instant now) {
   if (!fd_) return 0;
   size_t work = 0;
-  while (!half_open_.empty() && half_open_.front().expires <= now) {
+  while (work < kLatePerRound && !half_open_.empty() && half_open_.front().expires <= now) {
     ++work;
     HalfOpen& late = half_open_.front();
     // Who computes for longer than a greeting may take finds here what came in time; events are looked at only after this.
@@ -136,11 +151,14 @@ void GreetingListener::on_event(uint32_t) noexcept {
 }
 
 size_t GreetingListener::accept_some() {
-  Instant now = context_.refresh_now();
+  const Instant now = context_.refresh_now();
   for (size_t count = 0; count < kAcceptsPerRound; ++count) {
-    Fd fd(::accept4(fd_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (count > 0 && sluice::now() - now >= kAcceptTime) return count;
+    SocketAddress from;
+    from.length = sizeof(from.storage);
+    Fd fd(::accept4(fd_.value(), from.get(), &from.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
-      add(std::move(fd), now);
+      add(std::move(fd), PeerIdentity::of_address(*from.get()), now);
       continue;
     }
     if (errno == EAGAIN) {
@@ -149,29 +167,98 @@ size_t GreetingListener::accept_some() {
     }
     // accept(2): errors of the new connection are reported here; it is gone, others wait.
     if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) continue;
-    accepts_failed.add();
-    log(LogLevel::kWarning, "tcp: " + address_.to_string() + " cannot accept: " + descriptor_error(kOrigin, errno).to_string());
-    retry_accept_ = after(now, kAcceptPause);
-    return count;
+    out_of_descriptors(now, errno);
+    return count + 1;
   }
   return kAcceptsPerRound;
 }
 
-void GreetingListener::add(Fd fd, Instant now) {
-  if (half_open_.size() >= options_.half_open_limit) {
-    greetings_evicted.add();
-    drop(half_open_.front(), Code::kTryAgain,
-         Status(Code::kTryAgain, Scope::kEndpoint, kOrigin, "too many connections are being greeted"));
+// Who is not greeted yet makes room, then who comes is turned away; those that are connected go on.
+void GreetingListener::out_of_descriptors(Instant now, int os_error) {
+  accepts_failed.add();
+  if (!lack_in_log_ || now - lack_logged_ >= kLackLogInterval) {
+    lack_in_log_ = true;
+    lack_logged_ = now;
+    log(LogLevel::kWarning, "tcp: " + address_.to_string() + " cannot accept: " + descriptor_error(kOrigin, os_error).to_string() +
+                                " (more of this is counted in " + accepts_failed.name() + ")");
   }
+  if (!half_open_.empty()) {
+    if (evict_oldest(greediest())) return;  // the next round accepts
+  }
+  turn_away_with_reserve();
+  retry_accept_ = after(now, kAcceptPause);
+}
+
+// Nobody who waits in the kernel's queue is left without an answer.
+void GreetingListener::turn_away_with_reserve() {
+  for (size_t i = 0; reserve_ && i < kTurnedAwayPerRound; ++i) {
+    reserve_.reset();
+    Fd fd(::accept4(fd_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    const bool any = static_cast<bool>(fd);
+    if (any) {
+      turned_away.add();
+      greetings_refused.add();
+      refuse(std::move(fd), Code::kTryAgain);
+    }
+    reserve_ = spare_descriptor();
+    if (!any) return;
+  }
+  if (!reserve_) reserve_ = spare_descriptor();
+}
+
+// The address with most half-open connections; of several with as many, that of the oldest.
+PeerIdentity GreetingListener::greediest() const {
+  const HalfOpen* found = nullptr;
+  size_t most = 0;
+  for (const HalfOpen& half : half_open_) {
+    size_t count = half_open_by_.at(half.identity);
+    if (count <= most) continue;
+    most = count;
+    found = &half;
+  }
+  return found->identity;
+}
+
+bool GreetingListener::evict_oldest(const PeerIdentity& of) {
+  auto oldest = std::find_if(half_open_.begin(), half_open_.end(), [&](const HalfOpen& half) { return half.identity == of; });
+  if (oldest == half_open_.end()) return false;
+  greetings_evicted.add();
+  drop(*oldest, Code::kTryAgain, Status(Code::kTryAgain, Scope::kEndpoint, kOrigin, "too many connections are being greeted"));
+  return true;
+}
+
+// Within its own limit an address ends its own oldest; beyond those of all, the address with most does.
+bool GreetingListener::make_room(const PeerIdentity& newcomer, const PeerAccount& account) {
+  const uint64_t own = account.used(PeerResource::kHalfOpen);
+  if (own >= context_.peer_accounts().limits().half_open.by_peer) return evict_oldest(newcomer);
+  if (half_open_.empty()) return false;
+  return evict_oldest(greediest());
+}
+
+void GreetingListener::add(Fd fd, const PeerIdentity& identity, Instant now) {
+  if (half_open_.size() >= options_.half_open_limit) {
+    (void)evict_oldest(greediest());
+  }
+  std::shared_ptr<PeerAccount> account = context_.peer_accounts().open(identity);
+  Status charged = account->charge(PeerResource::kHalfOpen);
+  if (!charged.ok() && make_room(identity, *account)) charged = account->charge(PeerResource::kHalfOpen);
+  if (!charged.ok()) {
+    greetings_refused.add();
+    return refuse(std::move(fd), Code::kTryAgain);
+  }
+  PeerCharge charge(std::move(account), PeerResource::kHalfOpen);
   if (!set_connection_options(fd.value()).ok()) return;
   HalfOpen& peer = half_open_.emplace_back();
   peer.self = std::prev(half_open_.end());
   peer.owner = this;
   peer.fd = std::move(fd);
+  peer.identity = identity;
+  peer.charge = std::move(charge);
   peer.expires = after(now, options_.patience);
+  ++half_open_by_[identity];
   if (!context_.watch(peer.fd.value(), kEvents, &peer).ok()) {
     accepts_failed.add();
-    half_open_.pop_back();
+    (void)detach(peer);
   }
 }
 
@@ -205,6 +292,18 @@ bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
   wire::Hello ours = ours_;
   auto version = wire::negotiate(ours, theirs);
   if (!version.ok()) return fail(version.status());
+  proto::ConnectionTicket ticket;
+  if (options_.admit) {
+    const std::string name = "tcp://" + peer_address(peer.fd.value()).to_string();
+    auto admitted = options_.admit(peer.identity, {.path = options_.introduced_as,
+                                                   .address = name,
+                                                   .user_id = {},
+                                                   .process_id = {},
+                                                   .incarnation = theirs.incarnation,
+                                                   .said_process_id = same_host(ours, theirs) ? theirs.pid : 0});
+    if (!admitted.ok()) return fail(admitted.status());
+    ticket = std::move(admitted).value();
+  }
   if (prepare_) prepare_(ours, peer.fd.value());
   fault_point("tcp.hello_received");
   std::array<std::byte, wire::kMaxHeaderBytes> out;
@@ -215,6 +314,7 @@ bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
   fault_point("tcp.hello_answered");
   peer.greeted = true;
   peer.greeting = Greeting(Fd(), ours, theirs, *version);
+  peer.greeting.ticket = std::move(ticket);
   // Its time starts anew, so it is now the youngest.
   peer.expires = after(context_.now(), options_.patience);
   half_open_.splice(half_open_.end(), half_open_, peer.self);
@@ -236,8 +336,9 @@ void GreetingListener::take_choice(HalfOpen& peer, const Glimpse& glimpse) {
     return drop(peer, Code::kUnsupported,
                 Status(Code::kUnsupported, Scope::kEndpoint, kOrigin, "it chose a path that is not served here"));
   }
-  Greeting greeting = std::move(peer.greeting);
-  greeting = Greeting(detach(peer), greeting.ours, greeting.peer, greeting.version);
+  Greeting half = std::move(peer.greeting);
+  Greeting greeting(detach(peer), half.ours, half.peer, half.version);
+  greeting.ticket = std::move(half.ticket);
   greeting.chosen = *served;
   ready_.push_back(std::move(greeting));
   fault_point("tcp.choice_received");
@@ -255,6 +356,8 @@ void GreetingListener::drop(HalfOpen& peer, Code code, const Status& why) {
 Fd GreetingListener::detach(HalfOpen& peer) {
   context_.unwatch(peer.fd.value(), &peer);
   Fd fd = std::move(peer.fd);
+  auto counted = half_open_by_.find(peer.identity);
+  if (--counted->second == 0) half_open_by_.erase(counted);
   half_open_.erase(peer.self);
   return fd;
 }

@@ -9,8 +9,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include <sluice/proto/connection_ticket.h>
 #include <sluice/tcp/greeting.h>
 
 namespace sluice::tcp {
@@ -19,13 +21,18 @@ struct GreetingOptions {
   // Connections the kernel may hold before we accept them, and greeted ones that wait
   // for take().
   int backlog = 128;
-  // Connections being greeted at once; one more ends the oldest. A greeting takes one
-  // round trip, so only strangers that say nothing grow old.
+  // Connections being greeted at once, by this listener; one more ends the oldest of the address that has most. A greeting
+  // takes one round trip, so only strangers that say nothing grow old. PeerLimits::half_open limits them by address, and
+  // those of all listeners.
   size_t half_open_limit = 256;
   // Longest time from accept to the peer's HELLO, and from there to its choice.
   Duration patience = std::chrono::seconds(5);
   // Choices that are served; others are refused with BYE{kUnsupported}.
   std::vector<Path> paths = {Path::kTcp};
+  // Of PeerIntroduction, when a peer is asked about: the path, if it is not the peer's to choose.
+  Path introduced_as = Path::kNone;
+  // Asked when HELLO has come; a refusal goes to the peer. Null: everybody.
+  std::function<Result<proto::ConnectionTicket>(const PeerIdentity&, const PeerIntroduction&)> admit = {};
 };
 
 // Fills in what belongs to one connection (rendezvous, token) before HELLO is sent. `fd`: its socket.
@@ -62,6 +69,8 @@ class GreetingListener final : public EventHandler {
     Fd fd;
     Instant expires;
     bool greeted = false;  // HELLO went both ways; the choice is missing
+    PeerIdentity identity;
+    PeerCharge charge;
     Greeting greeting;
     std::list<HalfOpen>::iterator self;
     void on_event(uint32_t epoll_events) noexcept override { owner->look(*this, epoll_events); }
@@ -72,7 +81,12 @@ class GreetingListener final : public EventHandler {
   void on_event(uint32_t epoll_events) noexcept override;
   bool can_accept() const;
   size_t accept_some();
-  void add(Fd fd, Instant now);
+  void add(Fd fd, const PeerIdentity& identity, Instant now);
+  bool make_room(const PeerIdentity& newcomer, const PeerAccount& account);
+  bool evict_oldest(const PeerIdentity& of);
+  PeerIdentity greediest() const;
+  void out_of_descriptors(Instant now, int os_error);
+  void turn_away_with_reserve();
   void look(HalfOpen& peer, uint32_t epoll_events);
   bool answer_hello(HalfOpen& peer, const Glimpse& glimpse);
   void take_choice(HalfOpen& peer, const Glimpse& glimpse);
@@ -85,9 +99,14 @@ class GreetingListener final : public EventHandler {
   PrepareHello prepare_;
   Address address_;
   Fd fd_;
+  // Given up to answer somebody when the process has no descriptor left.
+  Fd reserve_;
+  std::unordered_map<PeerIdentity, size_t, proto::OpenConnections::Hash> half_open_by_;
   std::list<HalfOpen> half_open_;  // oldest first
   std::deque<Greeting> ready_;
   Instant retry_accept_ = kNever;  // after a lack of descriptors
+  Instant lack_logged_{};
+  bool lack_in_log_ = false;
   bool more_to_accept_ = false;
 };
 

@@ -4,6 +4,7 @@
 
 #include <sluice/api/identity.h>
 #include <sluice/proto/hello.h>
+#include <sluice/proto/listener_limits.h>
 #include <sluice/tcp/link.h>
 #include <sluice/tcp/listener.h>
 
@@ -29,9 +30,7 @@ TcpProvider::~TcpProvider() { shut_down(); }
 
 Result<std::shared_ptr<EndpointCore>> TcpProvider::connect(const Address& address, const ConnectOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_requirements(options.require, address));
-  proto::SessionOptions session;
-  session.operation_timeout = options.operation_timeout;
-  session.silence_limit = options.silence_limit;
+  const proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
   SLUICE_TRY(Greeting greeting, greet(context_, address, proto::hello_for(context_, session), deadline));
   SLUICE_RETURN_IF_ERROR(choose(greeting, Path::kTcp));
@@ -40,11 +39,12 @@ Result<std::shared_ptr<EndpointCore>> TcpProvider::connect(const Address& addres
 
 Result<std::unique_ptr<ListenerCore>> TcpProvider::listen(const Address& address, const ListenOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_requirements(options.require, address));
-  proto::SessionOptions session;
-  session.operation_timeout = options.operation_timeout;
-  session.silence_limit = options.silence_limit;
+  const proto::SessionOptions session = proto::session_options(options);
   GreetingOptions greeting;
   greeting.backlog = options.backlog;
+  greeting.introduced_as = Path::kTcp;
+  auto limits = std::make_shared<proto::ListenerLimits>(context_, options, address.to_string());
+  greeting.admit = [limits](const PeerIdentity& identity, const PeerIntroduction& who) { return limits->admit(identity, who); };
   SLUICE_TRY(auto greetings, GreetingListener::open(context_, address, proto::hello_for(context_, session), greeting));
   auto listener = std::make_unique<TcpListener>(*this, std::move(greetings), session);
   listeners_.push_back(listener.get());
@@ -57,6 +57,7 @@ Result<std::shared_ptr<EndpointCore>> TcpProvider::make_endpoint(Greeting&& gree
                                                                  std::string reason) {
   bool same = same_host(greeting.ours, greeting.peer);
   if (same) set_same_host_options(greeting.fd());
+  auto account = context_.peer_accounts().open(greeting.peer_identity());
   auto link = std::make_unique<TcpLink>(group_, greeting.take_fd(), same ? same_host_traits_ : link_traits());
   SLUICE_RETURN_IF_ERROR(link->watch());
   auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
@@ -66,7 +67,9 @@ Result<std::shared_ptr<EndpointCore>> TcpProvider::make_endpoint(Greeting&& gree
       .peer = greeting.peer,
       .options = options,
       .reason = std::move(reason),
+      .account = std::move(account),
   });
+  session->hold(std::move(greeting.ticket));
   in_use_ = true;
   return std::shared_ptr<EndpointCore>(std::move(session));
 }

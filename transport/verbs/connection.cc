@@ -227,6 +227,11 @@ void Connection::disconnect() {
 }
 
 std::string Connection::local_name() const { return id_ != nullptr ? name_of(&id_->route.addr.src_addr) : "rdma:"; }
+PeerIdentity Connection::peer_identity() const {
+  const sockaddr nobody{};
+  return PeerIdentity::of_address(id_ != nullptr ? id_->route.addr.dst_addr : nobody);
+}
+
 std::string Connection::peer_name() const { return id_ != nullptr ? name_of(&id_->route.addr.dst_addr) : "rdma:"; }
 
 void Connection::fail(Status why) {

@@ -120,6 +120,7 @@ class Connection final : private CmClient, private proto::DirectClient {
   wire::Hello& ours_to_send() { return ours_; }
   std::string local_name() const;
   std::string peer_name() const;
+  PeerIdentity peer_identity() const;
   // Tells the peer's connection manager; the queue pair is ended by the caller before.
   void disconnect();
 

@@ -6,6 +6,7 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
 #include <sluice/proto/hello.h>
+#include <sluice/proto/listener_limits.h>
 
 namespace sluice::verbs {
 namespace {
@@ -39,8 +40,12 @@ class Nobody final : public proto::DirectClient {
 
 class RdmaListener final : public ListenerCore {
  public:
-  RdmaListener(VerbsProvider& provider, std::unique_ptr<VerbsListener> listener, Address address, const ListenOptions& options)
-      : provider_(provider), listener_(std::move(listener)), address_(std::move(address)), options_(options) {
+  RdmaListener(VerbsProvider& provider, Context& context, std::unique_ptr<VerbsListener> listener, Address address, const ListenOptions& options)
+      : provider_(provider),
+        listener_(std::move(listener)),
+        address_(std::move(address)),
+        options_(options),
+        limits_(context, options, address_.to_string()) {
     if (address_.port == 0) address_.port = listener_->port();
   }
   std::shared_ptr<EndpointCore> accept() override {
@@ -48,7 +53,8 @@ class RdmaListener final : public ListenerCore {
       std::unique_ptr<Connection> connection = listener_->take();
       if (connection == nullptr) return nullptr;
       auto endpoint = provider_.make_endpoint(std::move(connection), options_.require, proto::session_options(options_), "rdma: was asked for");
-      if (endpoint.ok()) return std::move(endpoint).value();
+      if (endpoint.ok() && limits_.let_in(static_cast<proto::Session&>(**endpoint))) return std::move(endpoint).value();
+      if (endpoint.ok()) continue;
       log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
     }
     return nullptr;
@@ -61,6 +67,7 @@ class RdmaListener final : public ListenerCore {
   std::unique_ptr<VerbsListener> listener_;
   Address address_;
   ListenOptions options_;
+  proto::ListenerLimits limits_;
 };
 
 }  // namespace
@@ -140,7 +147,7 @@ Result<std::unique_ptr<VerbsListener>> VerbsProvider::open_listener(const std::s
 
 Result<std::unique_ptr<ListenerCore>> VerbsProvider::listen(const Address& address, const ListenOptions& options) {
   SLUICE_TRY(auto listener, open_listener(address.host, address.port, options.backlog, proto::hello_for(context_, proto::session_options(options))));
-  return std::unique_ptr<ListenerCore>(std::make_unique<RdmaListener>(*this, std::move(listener), address, options));
+  return std::unique_ptr<ListenerCore>(std::make_unique<RdmaListener>(*this, context_, std::move(listener), address, options));
 }
 
 Result<std::shared_ptr<EndpointCore>> VerbsProvider::make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
@@ -150,6 +157,7 @@ Result<std::shared_ptr<EndpointCore>> VerbsProvider::make_endpoint(std::unique_p
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   }
   wire::Hello ours = connection->ours(), peer = connection->peer();
+  auto account = context_.peer_accounts().open(connection->peer_identity());
   auto link = std::make_unique<VerbsLink>(*this, std::move(connection));
   VerbsLink* raw = link.get();
   auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
@@ -159,6 +167,7 @@ Result<std::shared_ptr<EndpointCore>> VerbsProvider::make_endpoint(std::unique_p
       .peer = peer,
       .options = options,
       .reason = std::move(reason),
+      .account = std::move(account),
   });
   connections_.push_back({session, raw});
   note_use();

@@ -1,0 +1,47 @@
+// What every listener asks before it lets somebody in: its own limits of connections, those of the peer's account, and the
+// program. Knows no path.
+#ifndef SLUICE_PROTO_LISTENER_LIMITS_H_
+#define SLUICE_PROTO_LISTENER_LIMITS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <sluice/api/context.h>
+#include <sluice/proto/connection_ticket.h>
+#include <sluice/proto/session.h>
+
+namespace sluice::proto {
+
+// Thread: the context's. Requires: the context outlives it; tickets may outlive both.
+class ListenerLimits {
+ public:
+  // `address`: as the program listens, for texts.
+  ListenerLimits(Context& context, const ListenOptions& options, std::string address);
+
+  // Before the peer is answered. Errors: kTryAgain (a limit: the text names it), kAccessDenied (ListenOptions::accept said no).
+  Result<ConnectionTicket> admit(const PeerIdentity& identity, const PeerIntroduction& who);
+  // The hook alone, about a path of a connection that has its ticket. Errors: kAccessDenied.
+  Status ask(const PeerIntroduction& who);
+  // Where the handshake is over before we are asked: admits the peer whose account a new session has. False: it was told why,
+  // and the session is over. `who`: credentials, where the path has them; the session knows the rest.
+  bool let_in(Session& session, PeerIntroduction who = {});
+
+  uint64_t open() const { return open_->all; }
+
+ private:
+  Status refuse(Code code, const std::string& text, const char* counter_name);
+
+  Context& context_;
+  uint64_t most_;
+  uint64_t most_by_peer_;
+  std::function<bool(const PeerIntroduction&)> accept_;
+  std::string address_;
+  std::shared_ptr<OpenConnections> open_ = std::make_shared<OpenConnections>();
+  Instant logged_{};  // the last refusal in the log
+  bool any_logged_ = false;
+};
+
+}  // namespace sluice::proto
+
+#endif  // SLUICE_PROTO_LISTENER_LIMITS_H_
