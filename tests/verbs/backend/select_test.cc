@@ -63,6 +63,38 @@ TEST_CASE("without RDMA a connection that requires it says why not, and others g
   }
 }
 
+// Of either end: what it requires of a path, the path must have.
+TEST_CASE("an rdma:// listener refuses peers over a device that copies where it requires no copies", "[verbs][select]") {
+  constexpr uint32_t kSoftRoce = 0xFFFFFF;  // drivers/infiniband/sw/rxe/rxe_param.h
+  for (bool listener : {true, false}) {
+    for (bool copies : {true, false}) {
+      INFO("listener " << listener << ", device copies " << copies);
+      FakeOptions machine;
+      if (copies) machine.devices[0].vendor_id = kSoftRoce;
+      Fabric fabric(machine);
+      DuoOptions options;
+      options.connect.timeout = 1s;
+      if (listener) options.listen.require = zero_copy;
+      if (!listener) options.connect.require = zero_copy;
+      Duo duo(options);
+      if (!copies) {
+        REQUIRE(duo.open().ok());
+        expect_traffic(duo, duo.client, duo.server);
+        continue;
+      }
+      auto listening = duo.far->listen(options.address, options.listen);
+      REQUIRE(listening.ok());
+      auto near = test::connect_to(*duo.near, *duo.far, listening->address(), options.connect);
+      if (!listener) CHECK(near.code() == Code::kUnsupported);
+      if (!listener) CHECK(near.status().to_string().find("copies each byte 2 times") != std::string::npos);
+      // The listener says nothing of why to a peer: its connection ends, and nobody is accepted.
+      auto far = listening->accept(in(300ms));
+      if (listener) CHECK_FALSE(far.ok());
+      if (near.ok()) CHECK(duo.until([&] { return near->state() == EndpointState::kClosed; }, in(5s)));
+    }
+  }
+}
+
 TEST_CASE("one listener serves a peer that has RDMA and one that has not", "[verbs][select]") {
   Fabric fabric;
   Duo duo(chosen_by_sluice(true));
