@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The long tier: slices of simulation, fuzzing and guests, each some minutes, resumable.
+"""The long tier: slices of simulation, fuzzing, planted bugs and guests, each some minutes, resumable.
 
     tests/full.py [--minutes N] [--only PREFIX] [--list]
 
 Every slice that ran appends a line to tests/ledger.jsonl: target, commit, digest of the
 sources it ran on, seeds or executions, CPU seconds, result. A slice with a passing line
 for the same sources is not run again; --minutes stops before a slice that would begin
-later; --only takes the slices whose names begin so, such as guest//tests/lab. Needs what
+later; --only takes the slices whose names begin so, such as guest//tests/lab or mutants. Needs what
 `tools/setup --lab --next-kernel --fuzz` installs. Prints "N passed, N failed, N left"; exit code 1 if a
 slice failed.
 """
@@ -26,6 +26,8 @@ SLP_SOURCES = ["kernel_compat/slp", "tests/slp", "tests/sim/random.h"]
 # A guest's verdict also depends on the lab, and on whatever test runs there.
 GUEST_SOURCES = ["allocator", "transport", "kernel_compat", "tests", "tools"]
 FRAME_SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests/l2", "tests/support"]
+# A bug's verdict depends on the product, its tests and the rules.
+MUTANT_SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests"]
 MORE_KERNELS = ("uml-debug", "tcg-debug", "tcg-6.12")
 LEDGERS = ("tests/ledger.jsonl",)  # written by this program itself
 
@@ -40,6 +42,10 @@ FRAME_EXECUTIONS_PER_SLICE = 500_000
 FRAME_SLICES = 200
 FRAME_SECONDS_AT_MOST = 6 * 3600
 RELAY_SLICES = 4
+# 150 planted bugs in all, of one seed.
+MUTANT_SLICES = 10
+MUTANTS_PER_SLICE = 15
+MUTANT_SEED = 1
 FUZZ_TARGETS = ("hello offer want data done release cancel credit ping bye "
                 "header stream layout address remote_key session slp capture").split()
 
@@ -87,6 +93,16 @@ def fuzz_frames(number):
     return run.returncode == 0 and executions >= FRAME_EXECUTIONS_PER_SLICE, {"seed": seed, "executions": executions}
 
 
+def plant_bugs(number):
+    """At least nine in ten of those that are not explained must be noticed; what was tried before is in its own ledger."""
+    run = subprocess.run([ROOT / "tests" / "mutants" / "run.py", "--seed", str(MUTANT_SEED), "--part", str(number), "--of", str(MUTANT_SLICES),
+                          "--count", str(MUTANTS_PER_SLICE)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    print("\n".join(line for line in run.stdout.splitlines() if not line.startswith(("caught", "same object", "does not compile"))), file=sys.stderr)
+    found = re.search(r"(\d+) planted, (\d+) caught, (\d+) explained, (\d+) survived", run.stdout)
+    planted, caught, explained, survived = (int(n) for n in found.groups()) if found else (0, 0, 0, 0)
+    return run.returncode == 0 and planted >= MUTANTS_PER_SLICE, {"seed": MUTANT_SEED, "planted": planted, "caught": caught, "explained": explained, "survived": survived}
+
+
 def real_frames(test, **environment):
     settings = [f"--test_env={name}={value}" for name, value in environment.items()]
     run = subprocess.run(["bazel", "test", "--config=opt", "--nocache_test_results", "--test_output=all", *settings, "//tests/l2:" + test],
@@ -126,6 +142,8 @@ def slices():
     yield "l2/file", FRAME_SOURCES, lambda: real_frames("file_test", SLUICE_FILE_MIB=512)
     for number in range(RELAY_SLICES):
         yield f"l2/relay/{number}", FRAME_SOURCES, lambda number=number: real_frames("relay_test", SLUICE_RELAY_SEED=1000 * (number + 1))
+    for number in range(MUTANT_SLICES):
+        yield f"mutants/{number}", MUTANT_SOURCES, lambda number=number: plant_bugs(number)
     for target, options in guest_targets():
         yield "guest" + target, GUEST_SOURCES, lambda target=target, options=options: guest(target, options)
 
@@ -161,7 +179,7 @@ def main():
             print(name, "passed" if (name, digests[tuple(folders)]) in done else "to run")
         return 0
     commit = output("git", "rev-parse", "--short=12", "HEAD").strip()
-    if not options.only.startswith("guest"):
+    if not options.only.startswith(("guest", "mutants")):
         subprocess.run(["bazel", "build", "--config=opt", "//tests/sim:simulate", "//tests/slp:simulate"], cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
     end = time.monotonic() + options.minutes * 60
     passed, failed, left = 0, 0, 0

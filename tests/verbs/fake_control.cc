@@ -15,6 +15,8 @@ std::string FakeCensus::text() const {
   add(mrs, "mrs");
   add(mws, "mws");
   add(bound_windows, "bound_windows");
+  add(open_regions, "open_regions");
+  add(open_bytes, "open_bytes");
   add(cqs, "cqs");
   add(channels, "channels");
   add(qps, "qps");
@@ -39,6 +41,12 @@ FakeCensus Fabric::census() const {
   c.mrs = mrs_.size();
   c.mws = mws_.size();
   c.bound_windows = mws_.count([](const Mw& mw) { return mw.mr != nullptr; });
+  mws_.each([&](const Mw& mw) { c.open_bytes += mw.mr != nullptr ? mw.length : 0; });
+  mrs_.each([&](const Mr& mr) {
+    if (mr.base.rkey == 0) return;
+    ++c.open_regions;
+    c.open_bytes += mr.base.length;
+  });
   c.cqs = cqs_.size();
   c.channels = channels_.size();
   c.qps = qps_.size();

@@ -99,6 +99,8 @@ struct FakeCensus {
   uint64_t event_channels = 0, ids = 0, cm_events = 0;  // events taken and not acknowledged
   uint64_t cq_events = 0, async_events = 0;             // the same
   uint64_t bound_windows = 0, pinned_bytes = 0;
+  // What peers' devices may reach: regions with rights for them, and the bytes of those and of bound windows.
+  uint64_t open_regions = 0, open_bytes = 0;
 
   bool operator==(const FakeCensus&) const = default;
   bool empty() const { return *this == FakeCensus{}; }
