@@ -114,18 +114,33 @@ struct slp_ops {
 
 struct slp_session;
 
+struct slp_link {
+	struct slp_link *next, *before;
+};
+
 /* What the sessions of one thread share. */
 struct slp_node {
 	uint64_t pull_budget; /* bytes asked of all peers and not yet here */
-	uint64_t pulling;     /* of these, now */
-	struct slp_session *hungry_first, *hungry_last; /* wait for budget, in order */
+	uint64_t pulling;     /* of these, now; without those that peers failed to bring */
+	struct slp_link hungry; /* shares whose sessions wait for budget, in order */
 };
 void slp_node_init(struct slp_node *node, uint64_t pull_budget);
+
+/* The part of a node's budget that one peer has, whatever the number of its sessions. The user
+ * says who is one peer: a MAC address, an IP address or network. */
+struct slp_share {
+	uint64_t limit;	  /* most of `pulling`: grows with what comes, shrinks with what does not */
+	uint64_t pulling; /* bytes asked of this peer and not yet here, as slp_node's */
+	struct slp_link hungry; /* sessions that wait for budget, in order */
+	struct slp_link queued; /* in the node's list; null: not */
+};
+void slp_share_init(struct slp_share *share);
 
 struct slp_config {
 	const struct slp_ops *ops;
 	void *user;
 	struct slp_node *node;	/* outlives the session */
+	struct slp_share *share; /* of the peer, outlives its sessions; null: each is a peer of its own */
 	uint64_t nonce;		/* random, not zero */
 	uint32_t connection;	/* what frames to this session carry: index | generation << 16; not zero */
 	uint16_t source_port, destination_port;
@@ -233,6 +248,7 @@ struct slp_counters {
 	uint64_t acks_sent, stalls_of_credit, frames_halved;
 	uint64_t refused; /* accesses of the peer: no such handle, range or right, or the handle was closed meanwhile */
 	uint64_t keys; /* derived */
+	uint64_t pulls_stalled; /* times that the peer did not bring what it was asked for, and others got its budget */
 	uint64_t dropped[SLP_DROPS];
 };
 const struct slp_counters *slp_counters_of(const struct slp_session *s);

@@ -423,7 +423,7 @@ enum slp_drop slp_on_ack(struct slp_session *s, uint64_t now, const struct slp_b
 
 /* ---- timers */
 
-static uint64_t probe_delay(const struct slp_session *s)
+uint64_t slp_probe_delay(const struct slp_session *s)
 {
 	uint64_t spread = slp_max(4 * s->rttvar, 100 * SLP_MICROSECOND);
 	uint64_t peer_wait = (uint64_t)s->peer.ack_delay_us * SLP_MICROSECOND;
@@ -442,7 +442,7 @@ bool slp_answer_missing(const struct slp_session *s)
 static uint64_t probe_wait(const struct slp_session *s)
 {
 	/* Many chances before the peer is given up. */
-	return slp_min(probe_delay(s) << s->backoff, s->config.dead_ns / 16);
+	return slp_min(slp_probe_delay(s) << s->backoff, s->config.dead_ns / 16);
 }
 
 void slp_set_probe_timer(struct slp_session *s, uint64_t now)

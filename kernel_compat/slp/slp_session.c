@@ -63,6 +63,7 @@ static struct slp_session *begin(void *memory, const struct slp_config *config, 
 	s->seen.due = s->hello_at = s->paced_until = SLP_NEVER;
 	slp_loss_init(s);
 	slp_streams_init(s);
+	slp_node_join(s);
 	s->ours.nonce = config->nonce;
 	s->ours.connection = config->connection;
 	s->ours.min_version = s->ours.max_version = SLP_VERSION;
@@ -376,7 +377,7 @@ uint64_t slp_next_timeout(const struct slp_session *s)
 	next = slp_min(next, dead_due(s));
 	if (s->state == SLP_CONNECTING)
 		return next;
-	next = slp_min(next, slp_min(s->loss_due, s->probe_due));
+	next = slp_min(slp_min(next, s->stall_due), slp_min(s->loss_due, s->probe_due));
 	next = slp_min(next, slp_min(s->seen.due, s->paced_until));
 	if (s->config.keepalive_ns != SLP_NEVER && s->flying == 0 && !s->ping_due)
 		next = slp_min(next, s->last_heard + s->config.keepalive_ns);
@@ -401,6 +402,7 @@ void slp_on_timer(struct slp_session *s, uint64_t now)
 		return;
 	}
 	slp_on_loss_timer(s, now);
+	slp_node_on_timer(s, now);
 	if (s->config.keepalive_ns != SLP_NEVER && s->flying == 0 && s->last_heard + s->config.keepalive_ns <= now)
 		s->ping_due = true;
 }

@@ -211,8 +211,16 @@ struct slp_session {
 	struct slp_source pushes[SLP_TRANSFERS], serving[SLP_TRANSFERS];
 	struct slp_owed_done owed[4 * SLP_TRANSFERS];
 	uint32_t owed_count;
-	bool hungry; /* in the node's list */
-	struct slp_session *hungry_next;
+
+	/* what pulls of ours have asked for: slp_node.c */
+	struct slp_share own_share, *share;
+	struct slp_link hungry; /* in the share's list; null: not */
+	uint64_t asked;		/* bytes asked for and not yet here */
+	uint64_t written_off;	/* of these: did not come in time, and others have their budget */
+	uint64_t asked_limit;	/* SLP_NEVER, until something was written off */
+	uint64_t round_asked, round_brought, stall_due;
+	uint32_t next_pull; /* whose turn it is */
+	bool pulls_short;   /* one of them wants more than it could have */
 
 	struct slp_counters counters;
 	/* From here on nothing is cleared. */
@@ -270,6 +278,7 @@ struct slp_sent *slp_next_lost(struct slp_session *s, uint32_t eager_bytes, uint
 void slp_sent_again(struct slp_session *s, struct slp_sent *entry);
 bool slp_answer_missing(const struct slp_session *s);
 void slp_set_probe_timer(struct slp_session *s, uint64_t now);
+uint64_t slp_probe_delay(const struct slp_session *s);
 void slp_on_loss_timer(struct slp_session *s, uint64_t now);
 void slp_forget_transfer(struct slp_session *s, uint16_t index, uint16_t generation);
 uint64_t slp_oldest_offset(const struct slp_session *s, uint16_t index, uint16_t generation, uint64_t none);
@@ -296,8 +305,19 @@ void slp_end_pull(struct slp_session *s, struct slp_sink *pull, enum slp_status 
 void slp_end_push(struct slp_session *s, uint32_t index, enum slp_status status, bool tell);
 
 /* slp_node.c */
+void slp_node_join(struct slp_session *s);
+/* Bytes that a pull may have asked for beyond those that are here. */
+uint64_t slp_node_ahead(const struct slp_session *s);
+/* Bytes that may be asked for now. */
+uint64_t slp_node_room(const struct slp_session *s);
+void slp_node_asked(struct slp_session *s, uint64_t bytes);
+/* A pull could not ask for all that it wants. */
 void slp_node_wait(struct slp_session *s);
+void slp_node_brought(struct slp_session *s, uint64_t bytes);
 void slp_node_give_back(struct slp_session *s, uint64_t bytes);
+/* Begins to wait for what was asked for. */
+void slp_node_watch(struct slp_session *s, uint64_t now);
+void slp_node_on_timer(struct slp_session *s, uint64_t now);
 void slp_node_forget(struct slp_session *s);
 
 /* slp_peer.c */

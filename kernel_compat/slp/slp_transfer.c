@@ -3,9 +3,6 @@
  * for by the end that bytes come to, a push by the end that they come from. */
 #include "slp_session.h"
 
-/* A pull asks for so much at a time, if the node's budget has it. */
-#define SLP_PULL_AHEAD (SLP_TRANSFER_UNITS * SLP_UNIT_BYTES)
-
 static uint64_t units_of(uint64_t bytes)
 {
 	return (bytes + SLP_UNIT_BYTES - 1) / SLP_UNIT_BYTES;
@@ -93,26 +90,26 @@ static enum slp_status find_slot(const struct slp_session *s, uint64_t offset, u
 static bool grant_more(struct slp_session *s, uint32_t index)
 {
 	struct slp_sink *pull = &s->pulls[index];
-	struct slp_node *node = s->config.node;
-	uint64_t wanted = slp_min(pull->total, pull->floor * SLP_UNIT_BYTES + SLP_PULL_AHEAD);
+	uint64_t ahead = slp_node_ahead(s), room = slp_node_room(s);
+	uint64_t wanted = slp_min(pull->total, pull->floor * SLP_UNIT_BYTES + ahead);
 	uint64_t step, limit;
 	uint32_t number = slp_transfer_number(index, pull->generation, false);
 
 	if (pull->told && (wanted <= pull->granted ||
-			   (wanted < pull->total && wanted - pull->granted < SLP_PULL_AHEAD / 4)))
+			   (wanted < pull->total && wanted - pull->granted < ahead / 4)))
 		return true;
-	if (node->pulling >= node->pull_budget) {
+	if (room == 0) {
 		slp_node_wait(s);
 		return false;
 	}
 	/* In whole units, and never nothing: the budget may be passed by less than a unit. */
-	step = slp_min(wanted - pull->granted, node->pull_budget - node->pulling);
+	step = slp_min(wanted - pull->granted, room);
 	step = units_of(step) * SLP_UNIT_BYTES;
 	limit = slp_min(pull->granted + step, pull->total);
 	if (pull->told ? !write_grant(s, number, limit)
 		       : !write_transfer(s, SLP_RECORD_PULL, number, pull->handle, pull->from, pull->total, limit))
 		return false;
-	node->pulling += limit - pull->granted;
+	slp_node_asked(s, limit - pull->granted);
 	pull->granted = limit;
 	pull->told = true;
 	if (limit < wanted)
@@ -202,11 +199,12 @@ void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t numb
 	if (!(number & SLP_TRANSFER_PUSH)) {
 		if (sink->placed == sink->total) {
 			/* What was granted is here: slp_end_pull() has nothing more to give back. */
-			slp_node_give_back(s, placed);
+			slp_node_brought(s, placed);
 			slp_end_pull(s, sink, SLP_OK, true);
 		} else {
-			slp_node_give_back(s, placed);
-			grant_more(s, number & 0xffff);
+			slp_node_brought(s, placed);
+			if (!s->pulls_short)
+				grant_more(s, number & 0xffff);
 		}
 		return;
 	}
@@ -293,7 +291,13 @@ void slp_transfers_work(struct slp_session *s)
 						    push->handle, push->to, push->total,
 						    push->notice | (uint64_t)push->noticed << 32);
 	}
-	for (i = 0; i < SLP_TRANSFERS; ++i)
-		if (s->pulls[i].used && !grant_more(s, i))
-			break;
+	s->pulls_short = false;
+	for (i = 0; i < SLP_TRANSFERS; ++i) {
+		uint32_t index = (s->next_pull + i) % SLP_TRANSFERS;
+
+		if (!s->pulls[index].used || grant_more(s, index))
+			continue;
+		s->next_pull = index; /* the first that goes without is the first next time */
+		break;
+	}
 }

@@ -36,7 +36,8 @@ struct End {
     slp_config_init(&made);
     made.ops = &kOps;
     made.user = this;
-    made.node = &node;
+    made.node = pulls_from != nullptr ? pulls_from : &node;
+    made.share = share;
     made.mtu = mtu;
     return made;
   }
@@ -62,6 +63,8 @@ struct End {
   }
 
   slp_node node;
+  slp_node* pulls_from = nullptr;  // another's, instead
+  slp_share* share = nullptr;
   std::vector<uint64_t> room = std::vector<uint64_t>((slp_session_bytes() + 7) / 8);
   slp_session* session = nullptr;
   std::map<uint64_t, std::vector<uint8_t>> memory;
@@ -90,7 +93,7 @@ inline const slp_ops End::kOps = {
       if (noticed) static_cast<End*>(user)->notices.push_back(notice);
     },
     .state = nullptr,
-    .wake = nullptr,
+    .wake = [](void*) {},  // each end is asked in every turn
     .source_crc = nullptr,
     .frame_crc = nullptr,
 };
@@ -102,10 +105,19 @@ struct Sealing {
   uint8_t epoch_bits = SLP_EPOCH_BITS;
 };
 
+// What the client pulls out of, with other clients.
+struct Pulling {
+  slp_node* node = nullptr;
+  slp_share* share = nullptr;
+  uint64_t now = 1;
+};
+
 // Both ends are up, and have nothing to say.
 struct Pair {
   Pair(const Pair&) = delete;
-  explicit Pair(uint16_t mtu = 1452, uint64_t budget = 1 << 20, const Sealing& sealing = {}) : client(budget), server(budget) {
+  explicit Pair(uint16_t mtu = 1452, uint64_t budget = 1 << 20, const Sealing& sealing = {}, const Pulling& pulling = {}) : now(pulling.now), client(budget), server(budget) {
+    client.pulls_from = pulling.node;
+    client.share = pulling.share;
     slp_config ours = client.config(mtu);
     ours.nonce = 0x1111, ours.connection = 0x10005, ours.source_port = 7, ours.destination_port = 9;
     ours.cipher = sealing.calls, ours.cipher_user = sealing.client, ours.epoch_bits = sealing.epoch_bits, ours.salt[3] = 1;
@@ -154,7 +166,7 @@ struct Pair {
     return handle;
   }
 
-  uint64_t now = 1;
+  uint64_t now;
   End client, server;
   slp_meeting met{};
   Frame hello;  // that was let in

@@ -121,7 +121,7 @@ SendingRoom::~SendingRoom() = default;
 slp_tx& SendingRoom::tx(size_t i) { return tx_[i]; }
 
 Connection::Connection(ConnectionHost& host, const Place& place, const wire::Hello& ours, bool active)
-    : host_(host), place_(place), ours_(ours), active_(active), now_(now()) {
+    : host_(host), place_(place), ours_(ours), machine_(host.machine_at(place.peer)), active_(active), now_(now()) {
   host_.remember(*this);
 }
 
@@ -136,6 +136,7 @@ Status Connection::configure(slp_config& config) {
   config.ops = &Ops::kTable;
   config.user = this;
   config.node = &host_.node();
+  config.share = machine_->share();
   fill_random(std::as_writable_bytes(std::span(&config.nonce, 1)));
   config.nonce |= 1;
   SLUICE_TRY(number_, place_.port->add(*this));
@@ -180,6 +181,12 @@ Result<std::unique_ptr<Connection>> Connection::accept(ConnectionHost& host, con
   accepts.add();
   host.activate(*made);
   return made;
+}
+
+Status Connection::charge(PeerResource resource) {
+  SLUICE_RETURN_IF_ERROR(machine_->account()->charge(resource));
+  hold(PeerCharge(machine_->account(), resource));
+  return Status();
 }
 
 Status Connection::hint() const {

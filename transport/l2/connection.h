@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sluice/base/clock.h>
@@ -17,6 +18,7 @@
 #include <sluice/l2/counted.h>
 #include <sluice/l2/direct_connection.h>
 #include <sluice/l2/frames.h>
+#include <sluice/l2/machines.h>
 #include <sluice/l2/secret.h>
 #include <sluice/l2/timers.h>
 
@@ -69,6 +71,8 @@ class ConnectionHost {
   virtual void remember(Connection& connection) = 0;
   virtual void forget(Connection& connection) noexcept = 0;
   virtual slp_node& node() = 0;
+  // What the connections with that peer share.
+  virtual std::shared_ptr<Machine> machine_at(const PeerAddress& peer) = 0;
   virtual SendingRoom& sending_room() = 0;
   // Of this side's frames, at least kLeastFrame.
   virtual uint16_t most_frame_bytes() const = 0;
@@ -104,6 +108,12 @@ class Connection final : public DirectConnection {
   const wire::Hello& ours() const { return ours_; }
   const wire::Hello& peer() const { return peer_; }
   const Place& place() const { return place_; }
+  Machine& machine() const { return *machine_; }
+  // Counts this connection to its peer's account as one of these, and no more as what it was
+  // before. Errors: kTryAgain (the peer has too many; it stays what it was).
+  Status charge(PeerResource resource);
+  // Instead of what it was charged as before.
+  void hold(PeerCharge charge) { charge_ = std::move(charge); }
   Path path() const;
   Path bulk_path() const override { return path(); }
   uint64_t peer_nonce() const { return peer_nonce_; }
@@ -189,6 +199,8 @@ class Connection final : public DirectConnection {
   ConnectionHost& host_;
   Place place_;
   wire::Hello ours_, peer_;
+  std::shared_ptr<Machine> machine_;
+  PeerCharge charge_;
   std::unique_ptr<uint64_t[]> memory_;
   std::unique_ptr<Cipher> cipher_;
   slp_session* session_ = nullptr;

@@ -38,6 +38,7 @@ Counter resent("l2.resent");
 Counter probes("l2.probes");
 Counter spurious("l2.resent_needlessly");
 Counter halved("l2.frames_halved");
+Counter stalled("l2.pulls_stalled");  // what a peer was asked for did not come in time: others have its budget
 
 void add_new(Counter& to, uint64_t& seen, uint64_t value) {
   if (value != seen) to.add(value - std::exchange(seen, value));
@@ -55,6 +56,7 @@ void SessionCounts::update(const slp_counters& counters) {
   add_new(probes, probes_, counters.probes);
   add_new(spurious, spurious_, counters.spurious);
   add_new(halved, halved_, counters.frames_halved);
+  add_new(stalled, stalled_, counters.pulls_stalled);
 }
 
 }  // namespace sluice::l2

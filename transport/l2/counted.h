@@ -18,7 +18,7 @@ class SessionCounts {
   void update(const slp_counters& counters);
 
  private:
-  uint64_t resent_ = 0, probes_ = 0, spurious_ = 0, halved_ = 0;
+  uint64_t resent_ = 0, probes_ = 0, spurious_ = 0, halved_ = 0, stalled_ = 0;
 };
 
 }  // namespace sluice::l2

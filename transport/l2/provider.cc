@@ -22,8 +22,9 @@ namespace sluice::l2 {
 namespace {
 
 constexpr const char* kOrigin = "l2/provider";
-// Bytes asked of all peers and not yet here: a few hundred microseconds of a fast link.
-constexpr uint64_t kPullBudget = 2 << 20;
+// Bytes asked of all peers and not yet here: a few hundred microseconds of a fast link. An eighth is kept for peers that owe
+// little (slp_node.c); what is left holds a whole window of a transfer.
+constexpr uint64_t kPullBudget = 5 << 19;
 // Nobody answers the HELLO for so long: nobody is there. (tcp: a refused connection.)
 constexpr Duration kAnswerLimit = std::chrono::seconds(3);
 // A second session, in UDP, is there by then or is done without.
@@ -72,7 +73,7 @@ Status invalid(std::string why) { return Status(Code::kInvalidArgument, Scope::k
 
 }  // namespace
 
-L2Provider::L2Provider(Context& context) : context_(context), node_(std::make_unique<slp_node>()), sending_room_(context.tuning().l2_batch_frames), sleep_timer_(context), sessions_(context.now()) {
+L2Provider::L2Provider(Context& context) : context_(context), machines_(context.peer_accounts()), node_(std::make_unique<slp_node>()), sending_room_(context.tuning().l2_batch_frames), sleep_timer_(context), sessions_(context.now()) {
   slp_node_init(node_.get(), kPullBudget);
 }
 
@@ -167,6 +168,10 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked, 
     return connection.status();
   }
   std::unique_ptr<Connection> first = std::move(connection).value();
+  if (Status charged = first->charge(PeerResource::kConnections); !charged.ok()) {
+    linger(std::move(first));
+    return charged;
+  }
   Met met = about(*first, session.why);
   std::unique_ptr<Connection> second = wishes_second(ours) ? meet_second(*first, met.reason, deadline) : nullptr;
   if (second != nullptr) {
@@ -216,6 +221,7 @@ Result<std::unique_ptr<L2Listener>> L2Provider::open_listener(const Address& add
 
 L2Provider::Met L2Provider::about(const Connection& connection, const std::string& why) {
   return {.connection = nullptr,
+          .account = connection.machine().account(),
           .ours = connection.ours(),
           .peer = connection.peer(),
           .traits = l2_traits(connection.path(), connection.place().secret != nullptr),
@@ -268,6 +274,7 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::make_endpoint(Met met, const R
       .peer = met.peer,
       .options = options,
       .reason = std::move(met.reason),
+      .account = std::move(met.account),
   });
   connections_.push_back({session, raw});
   note_use();
@@ -450,11 +457,18 @@ bool L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp
     // Those that have greeted wait for accept().
     if (!half_open_.make_room(from, [](const auto& entry) { return !entry.ready(); })) return true;  // it asks again
   }
+  std::shared_ptr<PeerAccount> account = owner_->machine_at(from)->account();
+  if (!account->charge(PeerResource::kHalfOpen).ok()) {
+    half_open_dropped.add();
+    return true;  // as above
+  }
+  PeerCharge charge(std::move(account), PeerResource::kHalfOpen);
   auto accepted = Connection::accept(*owner_, {port_, from, peer_port, secret_}, hello, ours_);
   if (!accepted.ok()) {
     log(LogLevel::kWarning, "a connection over l2 was refused: " + accepted.status().to_string());
     return false;
   }
+  (*accepted)->hold(std::move(charge));
   fault_point("l2.accepted");
   half_open_.add(std::move(accepted).value(), after(sluice::now(), kGreetingLimit));
   return true;
@@ -478,6 +492,10 @@ std::shared_ptr<EndpointCore> L2Listener::accept() {
   while (owner_ != nullptr) {
     std::unique_ptr<Connection> connection = half_open_.take_ready();
     if (connection == nullptr) return nullptr;
+    if (!connection->charge(PeerResource::kConnections).ok()) {
+      owner_->linger(std::move(connection));
+      continue;
+    }
     L2Provider::Met met = L2Provider::about(*connection, options_.why);
     if (seconds_ != nullptr && wishes_second(met.peer)) {
       auto both = std::make_unique<TwoCarriers>(std::move(connection));

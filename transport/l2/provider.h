@@ -61,6 +61,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   // What a connection that has greeted becomes.
   struct Met {
     std::unique_ptr<DirectConnection> connection;
+    std::shared_ptr<PeerAccount> account;
     wire::Hello ours, peer;
     proto::LinkTraits traits;
     std::string reason;
@@ -77,6 +78,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   void remember(Connection& connection) override;
   void forget(Connection& connection) noexcept override;
   slp_node& node() override { return *node_; }
+  std::shared_ptr<Machine> machine_at(const PeerAddress& peer) override { return machines_.at(peer); }
   SendingRoom& sending_room() override { return sending_room_; }
   uint16_t most_frame_bytes() const override { return std::max(kLeastFrame, context_.tuning().l2_frame_bytes); }
   void linger(std::unique_ptr<DirectConnection> connection) noexcept override;
@@ -89,6 +91,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   void note_use();
 
   Context& context_;
+  Machines machines_;
   std::unique_ptr<slp_node> node_;
   ReceiveRoom room_;
   SendingRoom sending_room_;

@@ -94,9 +94,14 @@ bool SecondSessions::on_hello(const PeerAddress& from, uint16_t peer_port, const
     late.add();
     if (!coming_.make_room(from, [](const auto& entry) { return !entry.connection->has_news(); })) return false;
   }
+  std::shared_ptr<PeerAccount> account = host_.machine_at(from)->account();
+  if (!account->charge(PeerResource::kHalfOpen).ok()) return false;
+  PeerCharge charge(std::move(account), PeerResource::kHalfOpen);
   auto accepted = Connection::accept(host_, {&port_, from, peer_port, secret_}, hello, ours_);
-  if (accepted.ok()) coming_.add(std::move(accepted).value(), after(sluice::now(), kGreetingLimit));
-  return accepted.ok();
+  if (!accepted.ok()) return false;
+  (*accepted)->hold(std::move(charge));
+  coming_.add(std::move(accepted).value(), after(sluice::now(), kGreetingLimit));
+  return true;
 }
 
 void SecondSessions::await(const wire::Uuid& token, std::shared_ptr<TwoCarriers::Place> pair, Instant expires) {
@@ -135,7 +140,9 @@ size_t SecondSessions::join_those_that_came(Instant now, const std::function<boo
       continue;
     }
     joined.add();
-    pair->join(coming_.take(i));
+    std::unique_ptr<Connection> second = coming_.take(i);
+    second->hold({});  // the first is charged for both
+    pair->join(std::move(second));
   }
   return changed;
 }
