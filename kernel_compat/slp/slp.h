@@ -142,7 +142,8 @@ struct slp_config {
 	struct slp_node *node;	/* outlives the session */
 	struct slp_share *share; /* of the peer, outlives its sessions; null: each is a peer of its own */
 	uint64_t nonce;		/* random, not zero */
-	uint32_t connection;	/* what frames to this session carry: index | generation << 16; not zero */
+	uint32_t connection;	/* what frames to this session carry: random, not zero, no other session's */
+	uint16_t generations[SLP_HANDLES]; /* random: those of handles go on from there */
 	uint16_t source_port, destination_port;
 	uint16_t mtu;		/* bytes of the largest frame, base and tag included; at least 1500 - 48 */
 	bool payload_crc;	/* checksums of payloads, if the peer wants them as well; sealed frames have none */
@@ -209,6 +210,10 @@ void slp_resume(struct slp_session *s);
 
 /* Lets the peer reach `length` bytes of the memory that `cookie` names. False: none left. */
 bool slp_open_handle(struct slp_session *s, uint64_t cookie, uint64_t length, uint32_t rights, uint32_t *out);
+/* The same, where the first byte has the offset `base`. Random, it is what the peer cannot guess: `base` + `length`
+ * is less than 2^63. */
+bool slp_open_handle_at(struct slp_session *s, uint64_t cookie, uint64_t base, uint64_t length, uint32_t rights,
+			uint32_t *out);
 /* When it returns, no frame of the peer's touches the memory and none of it is sent. */
 void slp_close_handle(struct slp_session *s, uint32_t handle);
 

@@ -6,6 +6,12 @@
 
 bool slp_open_handle(struct slp_session *s, uint64_t cookie, uint64_t length, uint32_t rights, uint32_t *out)
 {
+	return slp_open_handle_at(s, cookie, 0, length, rights, out);
+}
+
+bool slp_open_handle_at(struct slp_session *s, uint64_t cookie, uint64_t base, uint64_t length, uint32_t rights,
+			uint32_t *out)
+{
 	uint32_t i;
 
 	if (s->state == SLP_DOWN)
@@ -20,6 +26,7 @@ bool slp_open_handle(struct slp_session *s, uint64_t cookie, uint64_t length, ui
 			++handle->generation;
 		handle->open = true;
 		handle->cookie = cookie;
+		handle->base = base;
 		handle->length = length;
 		handle->rights = (uint8_t)rights;
 		*out = i | (uint32_t)handle->generation << 16;
@@ -47,7 +54,8 @@ static enum slp_status check_range(struct slp_session *s, uint32_t number, uint6
 		return SLP_BAD_HANDLE;
 	if (!(handle->rights & right))
 		return SLP_NO_RIGHT;
-	if (length == 0 || offset > handle->length || length > handle->length - offset)
+	if (length == 0 || offset < handle->base || offset - handle->base > handle->length ||
+	    length > handle->length - (offset - handle->base))
 		return SLP_BAD_RANGE;
 	*out = handle;
 	return SLP_OK;
@@ -116,7 +124,7 @@ static void on_pull(struct slp_session *s, const uint8_t *p)
 	source->generation = (uint16_t)(number >> 16);
 	source->handle = slp_load32(p + 4);
 	source->cookie = handle->cookie;
-	source->base = offset;
+	source->base = offset - handle->base;
 	source->total = length;
 	source->limit = limit;
 }
@@ -164,7 +172,7 @@ static void on_push(struct slp_session *s, const uint8_t *p)
 	coming->used = true;
 	coming->handle = slp_load32(p + 4);
 	coming->cookie = handle->cookie;
-	coming->base = offset;
+	coming->base = offset - handle->base;
 	coming->total = coming->granted = length;
 	coming->notice = (uint32_t)last;
 	coming->noticed = last >> 32;

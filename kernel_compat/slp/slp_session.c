@@ -53,9 +53,9 @@ static struct slp_session *begin(void *memory, const struct slp_config *config, 
 	uint32_t i;
 
 	memset(s, 0, offsetof(struct slp_session, tx_memory)); /* what an idle session never touches it does not cost */
-	/* A handle of one session shall name nothing in another, where it came by mistake. */
+	/* A handle of one session shall name nothing in another, nor be known before it is told. */
 	for (i = 0; i < SLP_HANDLES; ++i)
-		s->handles[i].generation = (uint16_t)(config->nonce >> 32);
+		s->handles[i].generation = config->generations[i];
 	s->config = *config;
 	s->config.mtu = (uint16_t)slp_max(config->mtu, SLP_SMALL_FRAME);
 	s->frame_limit = s->config.mtu;

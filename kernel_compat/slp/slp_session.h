@@ -83,7 +83,7 @@ struct slp_stream_rx {
 /* ---- transfers: slp_transfer.c */
 
 struct slp_handle {
-	uint64_t cookie, length;
+	uint64_t cookie, base, length;
 	uint16_t generation;
 	uint8_t rights;
 	bool open;

@@ -314,6 +314,47 @@ TEST_CASE("a peer that says something else than HELLO is sent away, and only it"
   live.check_alive();
 }
 
+TEST_CASE("what frames and grants carry cannot be guessed from others of them", "[l2]") {
+  if (!own_network()) return skip("netns", kNoNetwork);
+  NothingLeftBehind audit;
+  Live live;
+  // Every bit of them is sometimes set and sometimes not: of 40 random ones one in 2^39 is not.
+  constexpr int kSamples = 40;
+  uint32_t set = 0, clear = 0;
+  for (int i = 0; i < kSamples; ++i) {
+    slp_base base;
+    if (i > 0) std::tie(live.two.client, live.two.server) = live.two.connect_again();
+    Bytes frame = live.latest(SLP_EAGER);
+    REQUIRE(slp_decode_base(frame.data(), frame.size(), frame.size(), &base) == SLP_TAKEN);
+    set |= base.connection;
+    clear |= ~base.connection;
+  }
+  CHECK(set == UINT32_MAX);
+  CHECK(clear == UINT32_MAX);
+  uint64_t address_set = 0, address_clear = 0;
+  Buffer memory = filled(*live.two.far, 20'000, 5);
+  for (int i = 0; i < kSamples; ++i) {
+    auto key = live.two.server.grant(memory, {.rights = Right::kReadWrite});
+    REQUIRE(key.ok());
+    uint64_t address = key->address - (uint64_t{1} << 32);
+    address_set |= address;
+    address_clear |= ~address;
+    CHECK(live.two.server.revoke(*key).ok());
+  }
+  CHECK((address_set & address_clear) == (uint64_t{1} << 62) - 1);
+  // A peer that knows a handle and not where its window begins.
+  auto key = live.two.server.grant(memory, {.rights = Right::kReadWrite});
+  REQUIRE(key.ok());
+  RemoteKey guess = *key;
+  for (uint64_t offset : {uint64_t{1} << 32, uint64_t{0}, key->address ^ uint64_t{1} << 61, key->address + memory.bytes().size()}) {
+    guess.address = offset;
+    auto read = live.two.client.read_and_wait(guess, 0, filled(*live.two.near, 100, 0), soon());
+    CHECK(read.status().code() == Code::kAccessDenied);
+  }
+  CHECK(live.two.server.revoke(*key).ok());
+  live.check_alive();
+}
+
 TEST_CASE("two peers with one MAC address are two, and one that begins anew ends its own past only", "[l2]") {
   if (!own_network()) return skip("netns", kNoNetwork);
   NothingLeftBehind audit;

@@ -1,6 +1,7 @@
 // One end: a session and its user, who does what chance says and keeps the judge's books.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "tests/slp/assemble.h"
 #include "tests/slp/stage.h"
@@ -67,6 +68,7 @@ std::unique_ptr<Life> End::new_life(slp_config& config) {
   config.user = life.get();
   config.node = &node_;
   config.nonce = world_.random.next() | 1;
+  std::fill(std::begin(config.generations), std::end(config.generations), static_cast<uint16_t>(config.nonce >> 32));
   config.connection = 1 | static_cast<uint32_t>(++generation_) << 16;
   config.source_port = which_ == 0 ? 1000 : 2000;
   config.destination_port = which_ == 0 ? 2000 : 1000;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -62,6 +63,7 @@ class Conversation {
     }
     slp_config ours = config(client_);
     ours.nonce = 0x0123456789abcdef, ours.connection = 0x00010002, ours.source_port = 40000, ours.destination_port = 7;
+    std::fill(std::begin(ours.generations), std::end(ours.generations), uint16_t{0x4567});
     client_.session = slp_connect(client_.room.data(), &ours, now_);
     greet();
     send(client_, "hello", false);
@@ -136,6 +138,7 @@ class Conversation {
     }
     slp_config theirs = config(server_);
     theirs.nonce = 0x1122334455667788, theirs.connection = 0x00030004, theirs.source_port = 7, theirs.destination_port = 40000;
+    std::fill(std::begin(theirs.generations), std::end(theirs.generations), uint16_t{0x3344});
     (void)slp_accept(server_.room.data(), &theirs, &met.hello, now_, &server_.session);
     talk();
   }

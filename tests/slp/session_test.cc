@@ -160,4 +160,38 @@ TEST_CASE("bytes at random never do anything but be dropped", "[slp]") {
   SUCCEED("nothing read or wrote where it must not: the sanitizers' word");
 }
 
+TEST_CASE("a million frames whose sender guesses what he cannot see change nothing", "[slp][forged]") {
+  Pair pair;
+  // He knows ports and type, and that numbers are small; he guesses in turn the session, the connection, and both.
+  REQUIRE(pair.client.send("here"));
+  Frame model = pair.client.say(pair.now).at(0);
+  const slp_base real = base_of(model);
+  uint64_t taken = 0, chance = 1;
+  auto random = [&] {
+    chance = chance * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX generator
+    return static_cast<uint32_t>(chance >> 32);
+  };
+  constexpr uint32_t kFrames = 1 << 20;
+  Frame forged(model);
+  for (uint32_t i = 0; i < kFrames; ++i) {
+    slp_base base = real;
+    base.type = i % 3 == 0 ? SLP_EAGER : i % 3 == 1 ? SLP_PING : SLP_BYE;
+    base.payload_bytes = base.type == SLP_EAGER ? real.payload_bytes : 0;
+    base.number = real.number + i % 64;
+    base.flags &= static_cast<uint8_t>(~SLP_FLAG_ACK);
+    if (i % 4 != 0) base.session = i % 4 == 1 ? i : i % 4 == 2 ? real.session ^ (i | 1) : random();
+    if (i % 4 == 0 || i % 8 > 4) base.connection = i % 16 == 0 ? (i % 64) | (1 + i / 64 % 64) << 16 : random();
+    if (base.session == real.session && base.connection == real.connection) base.session ^= 1;
+    slp_encode_base(forged.data(), &base);
+    slp_frame in{.data = forged.data(), .present = forged.size(), .bytes = forged.size(), .ce = false, .context = nullptr};
+    taken += slp_on_frame(pair.server.session, pair.now, &in) == SLP_TAKEN;
+  }
+  CHECK(taken == 0);
+  CHECK(pair.server.dropped(SLP_DROP_SESSION) == kFrames);
+  CHECK(pair.server.messages.empty());
+  CHECK(slp_state_of(pair.server.session) == SLP_UP);
+  CHECK(pair.server.hear(model, pair.now) == SLP_TAKEN);
+  CHECK(pair.server.messages == std::vector<std::string>{"here"});
+}
+
 }  // namespace sluice::slp::table

@@ -34,6 +34,35 @@ TEST_CASE("pulls outside a handle, of a closed one or without the right end with
   CHECK(slp_pull(pair.client.session, readable, 0, 0, 9) == SLP_BAD_RANGE);
 }
 
+TEST_CASE("a window that begins at a random offset is reached there and nowhere else", "[slp]") {
+  Pair pair;
+  constexpr uint64_t kBase = 0x2345678912345678, kBytes = 5000;
+  pair.server.memory[1].resize(kBytes);
+  fill(1, 0, pair.server.memory[1].data(), kBytes);
+  uint32_t handle = 0;
+  REQUIRE(slp_open_handle_at(pair.server.session, 1, kBase, kBytes, SLP_READ | SLP_WRITE, &handle));
+  uint64_t cookie = 100;
+  for (auto [offset, length, expected] : {std::tuple{uint64_t{0}, kBytes, SLP_BAD_RANGE}, std::tuple{kBase - 1, uint64_t{1}, SLP_BAD_RANGE},
+                                          std::tuple{kBase - 1, kBytes, SLP_BAD_RANGE}, std::tuple{kBase + 1, kBytes, SLP_BAD_RANGE},
+                                          std::tuple{kBase + kBytes, uint64_t{1}, SLP_BAD_RANGE}, std::tuple{kBase + kBytes - 1, uint64_t{1}, SLP_OK},
+                                          std::tuple{kBase, kBytes, SLP_OK}}) {
+    pair.client.memory[++cookie].resize(length);
+    REQUIRE(slp_pull(pair.client.session, handle, offset, length, cookie) == SLP_OK);
+    pair.run(pair.now + 10 * kMillisecond);
+    CHECK(pair.client.ended.back() == std::pair{cookie, expected});
+    if (expected != SLP_BAD_RANGE) continue;
+    REQUIRE(slp_push(pair.client.session, handle, offset, length, cookie, nullptr) == SLP_OK);
+    pair.run(pair.now + 10 * kMillisecond);
+    CHECK(pair.client.ended.back() == std::pair{cookie, expected});
+  }
+  CHECK(matches(1, pair.client.memory[cookie].data(), kBytes));
+  pair.client.memory[200].assign(10, 0x77);
+  REQUIRE(slp_push(pair.client.session, handle, kBase + kBytes - 10, 10, 200, nullptr) == SLP_OK);
+  pair.run(pair.now + 10 * kMillisecond);
+  CHECK(pair.client.ended.back() == std::pair{uint64_t{200}, SLP_OK});
+  CHECK(std::count(pair.server.memory[1].end() - 10, pair.server.memory[1].end(), 0x77) == 10);
+}
+
 TEST_CASE("a push arrives whole, then the notice, then its end", "[slp]") {
   Pair pair;
   uint32_t handle = pair.lend(5, 100'000, SLP_WRITE), notice = 77;

@@ -139,6 +139,7 @@ Status Connection::configure(slp_config& config) {
   config.share = machine_->share();
   fill_random(std::as_writable_bytes(std::span(&config.nonce, 1)));
   config.nonce |= 1;
+  fill_random(std::as_writable_bytes(std::span(config.generations)));
   SLUICE_TRY(number_, place_.port->add(*this));
   config.connection = number_;
   config.source_port = place_.port->number();

@@ -75,18 +75,12 @@ void Port::on_event(uint32_t epoll_events) noexcept {
 Port::~Port() { unwatch(); }
 
 Result<uint32_t> Port::add(Connection& connection) {
-  if (free_.empty()) {
-    if (slots_.size() == kMostConnections) {
-      return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "16384 connections at one port; close some");
-    }
-    free_.push_back(static_cast<uint16_t>(slots_.size()));
-    slots_.emplace_back();
+  if (connections_.size() == kMostConnections) {
+    return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "16384 connections at one port; close some");
   }
-  uint16_t index = free_.back();
-  free_.pop_back();
-  slots_[index].connection = &connection;
-  ++count_;
-  uint32_t number = index | static_cast<uint32_t>(slots_[index].generation) << 16;
+  uint32_t number = 0;
+  while (number == 0 || connections_.count(number) != 0) fill_random(std::as_writable_bytes(std::span(&number, 1)));
+  connections_[number] = &connection;
   // One that was there before is over: nobody lives twice in one place. (With a secret: is over
   // as soon as this one is confirmed.)
   places_.add(place_of(connection), connection.peer_nonce(), number);
@@ -94,19 +88,19 @@ Result<uint32_t> Port::add(Connection& connection) {
 }
 
 void Port::remove(uint32_t connection) {
-  Slot& slot = slots_[connection & 0xffff];
-  places_.remove(place_of(*slot.connection), slot.connection->peer_nonce(), connection);
-  if (expecting_ == slot.connection) expecting_ = nullptr;
-  slot.connection = nullptr;
-  if (++slot.generation == 0) slot.generation = 1;
-  free_.push_back(static_cast<uint16_t>(connection & 0xffff));
-  --count_;
+  auto gone = connections_.find(connection);
+  places_.remove(place_of(*gone->second), gone->second->peer_nonce(), connection);
+  if (expecting_ == gone->second) expecting_ = nullptr;
+  last_number_ = 0;
+  connections_.erase(gone);
 }
 
 Connection* Port::find(uint32_t number) const {
-  size_t index = number & 0xffff;
-  if (index >= slots_.size() || slots_[index].generation != number >> 16) return nullptr;
-  return slots_[index].connection;
+  if (number == last_number_ && number != 0) return last_;
+  auto found = connections_.find(number);
+  if (found == connections_.end()) return nullptr;
+  last_number_ = number;
+  return last_ = found->second;
 }
 
 Connection* Port::find_living(uint32_t number) const {
@@ -138,11 +132,11 @@ Status Port::set_listener(PortListener* listener, std::shared_ptr<const Secret> 
 }
 
 void Port::check(Instant now) {
-  if (count_ == 0 || now - looked_ < kLookInterval) return;
+  if (connections_.empty() || now - looked_ < kLookInterval) return;
   looked_ = now;
   uint16_t mtu = carrier_->mtu();
-  for (size_t i = 0; mtu < last_mtu_ && i < slots_.size(); ++i) {
-    if (slots_[i].connection != nullptr) slots_[i].connection->limit_frames(mtu);
+  if (mtu < last_mtu_) {
+    for (const auto& [number, connection] : connections_) connection->limit_frames(mtu);
   }
   last_mtu_ = mtu;
   Status usable = carrier_->look();
@@ -154,9 +148,8 @@ void Port::check(Instant now) {
   if (bad_looks_ < kLeastBadLooks || now - unusable_since_ < kUnusableLimit) return;
   bad_looks_ = 0;
   interfaces_lost.add();
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    Connection* connection = slots_[i].connection;
-    if (connection != nullptr && !connection->failed()) connection->fail(usable);
+  for (const auto& [number, connection] : connections_) {
+    if (!connection->failed()) connection->fail(usable);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <sluice/api/context.h>
@@ -58,7 +59,7 @@ class Port final : public EventHandler {
   // With a secret only who has it as well is heard. Errors: those of Cipher::open().
   Status set_listener(PortListener* listener, std::shared_ptr<const Secret> secret);
   void remove_listener() { listener_ = nullptr; }
-  bool in_use() const { return listener_ != nullptr || count_ > 0; }
+  bool in_use() const { return listener_ != nullptr || !connections_.empty(); }
 
   // Whether epoll says when something comes. Whom it need not tell, the kernel has less to do for. Errors: kNoMemory.
   Status watch();
@@ -79,10 +80,6 @@ class Port final : public EventHandler {
   size_t receive(ReceiveRoom& room, Instant& now);
 
  private:
-  struct Slot {
-    Connection* connection = nullptr;
-    uint16_t generation = 1;
-  };
   Port(Context& context, PortOwner& owner, OpenedCarrier opened);
   void on_event(uint32_t epoll_events) noexcept override;
   void put_strays_aside(ReceiveRoom& room);
@@ -102,10 +99,11 @@ class Port final : public EventHandler {
   PortListener* listener_ = nullptr;
   std::unique_ptr<slp_listener> listening_;
   std::unique_ptr<Cipher> cipher_;
-  std::vector<Slot> slots_;
-  std::vector<uint16_t> free_;
+  // Random numbers: nobody who does not see the frames of a connection knows its own.
+  std::unordered_map<uint32_t, Connection*> connections_;
+  mutable uint32_t last_number_ = 0;  // that was looked for: frames come in rows; 0: none
+  mutable Connection* last_ = nullptr;
   Places places_;
-  size_t count_ = 0;
   Instant looked_{}, unusable_since_{};
   uint32_t bad_looks_ = 0;
   uint16_t last_mtu_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/l2/port.h>
@@ -18,6 +19,9 @@ constexpr const char* kOrigin = "l2/transfers";
 // Addresses of windows begin here: no key of this path is all zeros, and what lies before a
 // window is outside for the one who asks. What a handle covers is checked by its owner's SLP.
 constexpr uint64_t kAddressBase = uint64_t{1} << 32;
+// Where the owner's count of a window begins is random: with the generation of its handle, 16 bits, and 62 of these a peer
+// would have to guess what it was not told. A hit within a window of 2^26 bytes takes 2^52 guesses.
+constexpr uint64_t kRandomBase = (uint64_t{1} << 62) - 1;
 
 Counter refused_to_peer("l2.access_refused");
 
@@ -74,13 +78,16 @@ Result<proto::WindowId> Connection::open_window(std::byte* data, uint64_t length
   if (has_right(rights, Right::kRead)) slp_rights |= SLP_READ;
   if (has_right(rights, Right::kWrite)) slp_rights |= SLP_WRITE;
   auto index = static_cast<uint64_t>(window - windows_.begin());
-  if (window == windows_.end() || !slp_open_handle(session_, index, length, slp_rights, &handle)) {
+  uint64_t base = 0;
+  fill_random(std::as_writable_bytes(std::span(&base, 1)));
+  base &= kRandomBase;
+  if (window == windows_.end() || !slp_open_handle_at(session_, index, base, length, slp_rights, &handle)) {
     want_window_ = true;
     return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "64 windows are open to this peer over l2: wait until some operations have ended, or revoke grants");
   }
   fault_point("l2.window_open");
   *window = {.data = data, .length = length, .cookie = cookie, .handle = handle};
-  out = {.extent = handle, .offset = kAddressBase, .length = length};
+  out = {.extent = handle, .offset = kAddressBase + base, .length = length};
   return handle;
 }
 
