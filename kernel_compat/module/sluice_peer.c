@@ -90,6 +90,7 @@ static bool settle(struct sluice_sock *ss, struct sluice_peer *peer, struct slp_
 	config->node = &ss->node;
 	get_random_bytes(&config->nonce, sizeof(config->nonce));
 	config->nonce |= 1;
+	get_random_bytes(config->generations, sizeof(config->generations));
 	if (++ss->generations[index] == 0)
 		ss->generations[index] = 1;
 	peer->index = index;
