@@ -47,6 +47,9 @@
 #define SLUICE_LOAN_MS 10000
 /* Frames that are copied here after one that was copied on its way: then pages are tried again. */
 #define SLUICE_FRAMES_COPIED 1024
+/* Spans of a region that has gone which one hold of the lock ends, each with the frames that tell its peer: a
+ * socket has up to 256 sessions with 96 spans each. */
+#define SLUICE_SPANS_AT_ONCE 16
 /* What every Ethernet carries: least mtu of an interface. */
 #define SLUICE_LEAST_MTU (1500 - 48)
 
@@ -71,6 +74,7 @@ enum sluice_count {
 	SLUICE_ACCESSES_REFUSED, /* peers asked for memory that they may not reach */
 	SLUICE_REGIONS_DOUBTED,	 /* their process changed its map, and they were looked at */
 	SLUICE_REGIONS_GONE,	 /* of these, those that it had unmapped */
+	SLUICE_SPAN_TURNS,	 /* holds of the lock that it took to end what used these */
 	SLUICE_FRAMES_HELD_BACK, /* came for memory in doubt, or would have been made of it */
 	SLUICE_COUNTS,
 };
@@ -139,6 +143,7 @@ struct sluice_peer {
 	bool doomed;	/* it gave a notice that found no room */
 	enum slp_status why;
 	u64 refused;	/* of the session's count, what is in the namespace's */
+	struct list_head spans; /* that are not over */
 	struct slp_session *session;
 	u64 memory[]; /* of the session */
 };
@@ -159,6 +164,7 @@ struct sluice_pins {
 	 * that limit none are lent. */
 	struct mmpin user;
 	bool may_lend;
+	bool used; /* by a region: peers may have written to them */
 	struct sluice_sock *owner; /* of `work`, while it waits */
 	struct work_struct work;
 };
@@ -176,6 +182,7 @@ struct sluice_region {
 	u32 first; /* byte of the first page where it begins */
 	/* Under the socket's lock: */
 	u32 uses; /* spans */
+	struct list_head spans; /* of these, those that are not over */
 	u32 lent; /* of these, spans that are over but for frames that devices hold */
 	bool listed; /* in the socket's table */
 	enum sluice_region_state state;
@@ -195,6 +202,7 @@ struct sluice_loan {
 /* Part of a region that a session uses: what the core calls a cookie points to one. */
 struct sluice_span {
 	struct list_head list; /* sluice_sock.spans: those that are over first */
+	struct list_head of_region, of_peer; /* while it is not over */
 	struct sluice_peer *peer; /* null if it is over */
 	struct sluice_region *region;
 	struct sluice_loan *loan;
@@ -243,7 +251,8 @@ struct sluice_sock {
 	struct sluice_meeting meetings[SLUICE_MEETINGS];
 	u32 meeting_count;
 	struct sluice_region *regions[SLUICE_MAX_REGIONS];
-	u32 doubts;	  /* listed regions that are doubted */
+	u32 doubts;	  /* listed regions that are doubted, or gone and still used by spans */
+	u32 looks_in_vain; /* in a row: the process's map was locked */
 	struct mutex memory; /* not under `lock`: a listed region is not freed while it is held */
 	struct list_head spans;
 	u32 transfers; /* of spans: an entry of the ring is reserved for each */
@@ -256,7 +265,9 @@ struct sluice_sock {
 	u32 frames_to_copy; /* before it is tried again */
 	struct sluice_ring *ring;
 	u32 ring_mask, ring_head; /* the ring's own are in the process's hands */
-	struct work_struct work;	  /* meetings, sessions that are over */
+	struct work_struct work;	  /* meetings, sessions that are over: waits for nobody's map */
+	struct delayed_work memory_work;  /* regions in doubt */
+	struct mem_cgroup *memcg;	  /* of who made it: sessions that others begin count there. Held; null: none are */
 	struct delayed_work leaving_work; /* the end of leaving */
 };
 
@@ -321,6 +332,8 @@ void sluice_sock_settle(struct sluice_sock *ss);
 /* Messages that found no room come again. */
 void sluice_sock_resume(struct sluice_sock *ss, struct sk_buff_head *out);
 void sluice_sock_later(struct sluice_sock *ss);
+/* The same for regions in doubt, after so many jiffies. */
+void sluice_sock_look_later(struct sluice_sock *ss, unsigned long delay);
 /* Without ss->lock. */
 /* The timer fires at `at` or before. Under ss->lock. */
 void sluice_sock_arm(struct sluice_sock *ss, u64 at);
@@ -377,17 +390,17 @@ void sluice_region_read(struct sluice_region *region, u64 offset, u8 *to, u32 by
 /* From here on changes to the process's map are noticed; before a page is pinned. Blocks. */
 int sluice_region_watch(struct sluice_region *region);
 void sluice_region_unwatch(struct sluice_region *region);
-/* Decides about a region in doubt. It is nobody else's to free. Blocks. */
-void sluice_region_settle(struct sluice_region *region);
-/* The same of all that are listed. */
-void sluice_regions_settle(struct sluice_sock *ss);
+/* Decides about a region in doubt. It is nobody else's to free. Blocks, but for no other process's map. False: that
+ * is locked, and it is still in doubt. */
+bool sluice_region_settle(struct sluice_region *region);
+void sluice_memory_work(struct work_struct *work);
 
 long sluice_memory_ioctl(struct sluice_sock *ss, unsigned int command, void __user *argument);
 /* Under ss->lock, as the next ones: what the core says of spans. */
 void sluice_span_ended(struct sluice_sock *ss, struct sluice_span *span, enum slp_status status);
 void sluice_span_written(struct sluice_sock *ss, struct sluice_span *span, u32 notice);
-/* Everything that uses the region ends; what its peers are told goes into `out`. */
-void sluice_spans_lose(struct sluice_sock *ss, struct sluice_region *region, struct sk_buff_head *out);
+/* SLUICE_SPANS_AT_ONCE of what uses the region end; what its peers are told goes into `out`. True: nothing is left. */
+bool sluice_spans_lose(struct sluice_sock *ss, struct sluice_region *region, struct sk_buff_head *out);
 /* The session is over, and with it what its peer could reach. */
 void sluice_spans_close(struct sluice_sock *ss, const struct sluice_peer *peer);
 /* Spans that were over, and whose frames are gone, or that have waited long enough. */
@@ -441,7 +454,8 @@ void sluice_ports_cut(struct net *net, u32 ifindex, bool gone);
 
 extern struct proto sluice_proto;
 extern struct net_proto_family sluice_family_ops;
-extern struct workqueue_struct *sluice_workqueue;
+/* For sessions; for looking at memory, which takes long where there is much of it. */
+extern struct workqueue_struct *sluice_workqueue, *sluice_memory_workqueue;
 extern unsigned int sluice_max_sessions, sluice_max_sessions_per_user;
 extern unsigned short sluice_ethertype_number;
 static inline u16 sluice_ethertype(void)

@@ -21,7 +21,7 @@ unsigned int sluice_max_sessions_per_user = 1024;
 module_param_named(max_sessions_per_user, sluice_max_sessions_per_user, uint, 0644);
 MODULE_PARM_DESC(max_sessions_per_user, "of these, of one user who is not root (default 1024)");
 
-struct workqueue_struct *sluice_workqueue;
+struct workqueue_struct *sluice_workqueue, *sluice_memory_workqueue;
 extern struct pernet_operations sluice_net_ops;
 
 static struct packet_type packets = {.func = sluice_receive};
@@ -65,9 +65,13 @@ static int __init sluice_init(void)
 	sluice_workqueue = sluice_selftest_refuses() ? NULL : alloc_workqueue("sluice", 0, 0);
 	if (!sluice_workqueue)
 		return -ENOMEM;
+	error = -ENOMEM;
+	sluice_memory_workqueue = sluice_selftest_refuses() ? NULL : alloc_workqueue("sluice_memory", WQ_UNBOUND, 0);
+	if (!sluice_memory_workqueue)
+		goto err_destroy_workqueue;
 	error = SLUICE_STEP(register_pernet_subsys(&sluice_net_ops));
 	if (error)
-		goto err_destroy_workqueue;
+		goto err_destroy_memory_workqueue;
 	/* No cache of its own: 6.1 loses that cache's name if its place in sysfs fails. */
 	error = SLUICE_STEP(proto_register(&sluice_proto, 0));
 	if (error)
@@ -90,6 +94,8 @@ err_unregister_proto:
 	proto_unregister(&sluice_proto);
 err_unregister_pernet:
 	unregister_pernet_subsys(&sluice_net_ops);
+err_destroy_memory_workqueue:
+	destroy_workqueue(sluice_memory_workqueue);
 err_destroy_workqueue:
 	destroy_workqueue(sluice_workqueue);
 	return error;
@@ -105,6 +111,7 @@ static void __exit sluice_exit(void)
 	sock_unregister(family);
 	dev_remove_pack(&packets);
 	unregister_netdevice_notifier(&netdevices);
+	destroy_workqueue(sluice_memory_workqueue);
 	destroy_workqueue(sluice_workqueue);
 	sluice_loans_end();
 	proto_unregister(&sluice_proto);

@@ -3,6 +3,7 @@
 #include <linux/errno.h>
 #include <linux/mm.h>
 #include <linux/random.h>
+#include <linux/sched/mm.h>
 
 #include "sluice.h"
 
@@ -46,11 +47,12 @@ struct sluice_peer *sluice_peer_numbered(struct sluice_sock *ss, u32 number)
 
 /* ---- beginning and end */
 
-static struct sluice_peer *new_peer(struct sluice_sock *ss, const u8 *mac, u16 port)
+/* `flags`: of the memory. */
+static struct sluice_peer *new_peer(struct sluice_sock *ss, const u8 *mac, u16 port, gfp_t flags)
 {
 	kuid_t uid = ss->sk.sk_uid;
 	bool taken = sluice_quota_take(uid);
-	struct sluice_peer *peer = taken ? kvzalloc(sizeof(*peer) + slp_session_bytes(), GFP_KERNEL_ACCOUNT) : NULL;
+	struct sluice_peer *peer = taken ? kvzalloc(sizeof(*peer) + slp_session_bytes(), GFP_KERNEL_ACCOUNT | flags) : NULL;
 
 	if (!peer) {
 		if (taken)
@@ -59,6 +61,7 @@ static struct sluice_peer *new_peer(struct sluice_sock *ss, const u8 *mac, u16 p
 		return NULL;
 	}
 	refcount_set(&peer->references, 1);
+	INIT_LIST_HEAD(&peer->spans);
 	peer->uid = uid;
 	peer->owner = ss;
 	ether_addr_copy(peer->mac, mac);
@@ -174,7 +177,7 @@ struct sluice_peer *sluice_peer_of(struct sluice_sock *ss, const struct sluice_p
 		}
 		if (peer || fresh)
 			break;
-		fresh = new_peer(ss, place->mac, place->port);
+		fresh = new_peer(ss, place->mac, place->port, 0);
 		if (!fresh)
 			return ERR_PTR(-ENOBUFS);
 	}
@@ -205,9 +208,20 @@ void sluice_sock_later(struct sluice_sock *ss)
 		__sock_put(&ss->sk);
 }
 
+/* Its memory counts where the socket's maker does: a work queue's own cgroup has no limit. What is full there fails
+ * here, and kills no process of it: strangers decide how many come. */
+static struct sluice_peer *new_caller(struct sluice_sock *ss, const struct sluice_meeting *meeting)
+{
+	struct mem_cgroup *own = set_active_memcg(ss->memcg);
+	struct sluice_peer *peer = new_peer(ss, meeting->mac, meeting->port, __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
+
+	set_active_memcg(own);
+	return peer;
+}
+
 static void accept_one(struct sluice_sock *ss, const struct sluice_meeting *meeting)
 {
-	struct sluice_peer *peer = new_peer(ss, meeting->mac, meeting->port);
+	struct sluice_peer *peer = new_caller(ss, meeting);
 	struct slp_config config;
 	struct sk_buff_head out;
 
@@ -276,7 +290,6 @@ void sluice_sock_work(struct work_struct *work)
 	bool any;
 
 	clear_away(ss);
-	sluice_regions_settle(ss);
 	do {
 		spin_lock_bh(&ss->lock);
 		any = ss->meeting_count > 0;

@@ -24,6 +24,7 @@ static const char *const kNames[SLUICE_COUNTS] = {
 	[SLUICE_ACCESSES_REFUSED] = "accesses_refused",
 	[SLUICE_REGIONS_DOUBTED] = "regions_doubted",
 	[SLUICE_REGIONS_GONE] = "regions_gone",
+	[SLUICE_SPAN_TURNS] = "span_turns",
 	[SLUICE_FRAMES_HELD_BACK] = "frames_held_back",
 };
 

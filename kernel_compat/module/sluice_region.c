@@ -6,6 +6,7 @@
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/shmem_fs.h>
 
 #include "sluice.h"
 
@@ -27,7 +28,7 @@ static int account(struct mm_struct *mm, unsigned long count)
 static void unpin(struct sluice_pins *pins)
 {
 	/* Its pages may have been written to by any peer. */
-	unpin_user_pages_dirty_lock(pins->pages, pins->pinned, true);
+	unpin_user_pages_dirty_lock(pins->pages, pins->pinned, pins->used);
 	atomic64_sub(pins->counted, &pins->mm->pinned_vm);
 	mm_unaccount_pinned_pages(&pins->user);
 	mmdrop(pins->mm);
@@ -112,18 +113,60 @@ static void free_region(struct sluice_region *region)
 	kfree(region);
 }
 
+/* What may be pinned for as long as a process likes: memory that no file system waits for. A page of a file's cache that is
+ * written to behind its file system's back, after that has made it clean, corrupts the file or worse; kernels from 6.4 on refuse such
+ * pins themselves. */
+static bool may_stay(struct page *page)
+{
+	struct folio *folio = page_folio(page);
+	struct address_space *mapping;
+	bool shared;
+
+	if (folio_test_anon(folio) || folio_test_hugetlb(folio))
+		return true;
+	rcu_read_lock(); /* inodes are freed by it */
+	mapping = READ_ONCE(folio->mapping);
+	shared = mapping && !((unsigned long)mapping & PAGE_MAPPING_FLAGS) && shmem_mapping(mapping);
+	rcu_read_unlock();
+	return shared;
+}
+
+/* Why pages were not pinned: newer kernels say of files what they say of memory that is not there. */
+static bool has_file(unsigned long address, unsigned long end)
+{
+	struct vm_area_struct *vma;
+	bool found = false;
+
+	mmap_read_lock(current->mm);
+	while (!found && address < end && (vma = find_vma(current->mm, address)) && vma->vm_start < end) {
+		found = (vma->vm_flags & VM_SHARED) && vma->vm_file && !(vma->vm_flags & VM_HUGETLB) &&
+			!shmem_mapping(vma->vm_file->f_mapping);
+		address = vma->vm_end;
+	}
+	mmap_read_unlock(current->mm);
+	return found;
+}
+
 /* For writing, always: a private page that is only read would be replaced when the process
  * writes to it, and the region would name the old one. */
 static int pin(struct sluice_pins *pins, unsigned long address)
 {
+	const unsigned long end = address + (pins->counted << PAGE_SHIFT);
+	int i;
+
 	while (pins->pinned < pins->counted) {
 		int wanted = min_t(unsigned long, pins->counted - pins->pinned, SLUICE_PAGES_AT_ONCE);
 		int got = pin_user_pages_fast(address + (pins->pinned << PAGE_SHIFT), wanted, FOLL_WRITE | FOLL_LONGTERM,
 					      pins->pages + pins->pinned);
 
-		if (got <= 0)
+		if (got <= 0 && got != -EFAULT)
 			return got < 0 ? got : -EFAULT;
+		if (got < 0)
+			return has_file(address, end) ? -EOPNOTSUPP : -EFAULT;
 		pins->pinned += got;
+		for (i = 0; i < got; ++i)
+			if (!may_stay(pins->pages[pins->pinned - got + i]))
+				return -EOPNOTSUPP;
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		cond_resched();
@@ -142,6 +185,7 @@ static struct sluice_region *new_region(struct sluice_sock *ss, u64 address, u64
 	if (!region)
 		return ERR_PTR(-ENOMEM);
 	region->owner = ss;
+	INIT_LIST_HEAD(&region->spans);
 	region->first = offset_in_page(address);
 	region->address = address & PAGE_MASK;
 	region->length = length;
@@ -159,6 +203,7 @@ static struct sluice_region *new_region(struct sluice_sock *ss, u64 address, u64
 	error = pin(region->pins, region->address);
 	if (error)
 		goto err_unwatch;
+	region->pins->used = true;
 	return region;
 
 err_unwatch:
@@ -181,7 +226,7 @@ int sluice_region_add(struct sluice_sock *ss, struct sluice_register *request)
 	if (IS_ERR(region))
 		return PTR_ERR(region);
 	/* Pinning itself may have moved pages. */
-	sluice_region_settle(region);
+	(void)sluice_region_settle(region);
 	spin_lock_bh(&ss->lock);
 	for (index = 0; index < SLUICE_MAX_REGIONS && ss->regions[index]; ++index)
 		;
@@ -194,7 +239,7 @@ int sluice_region_add(struct sluice_sock *ss, struct sluice_register *request)
 		region->listed = true;
 		if (region->state == SLUICE_REGION_DOUBTED) {
 			++ss->doubts;
-			sluice_sock_later(ss);
+			sluice_sock_look_later(ss, 0);
 		}
 	}
 	spin_unlock_bh(&ss->lock);

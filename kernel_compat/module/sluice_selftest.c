@@ -2,6 +2,7 @@
 /* What a debug build asks of itself when it is loaded with selftest=1: what neither the core's tests in user space nor
  * programs can see. Results are in the kernel's log (KTAP) and in the parameters selftest_passed and
  * selftest_failed. Compiled only with SLUICE_SELFTEST; a failure does not keep the module from loading. */
+#include <linux/kthread.h>
 #include <linux/mman.h>
 #include <linux/module.h>
 #include <linux/rtnetlink.h>
@@ -19,7 +20,7 @@ module_param_named(selftest_failed, failed, uint, 0444);
 /* Loading, one step of which is refused. */
 static unsigned int refused_step, steps;
 module_param(refused_step, uint, 0444);
-MODULE_PARM_DESC(refused_step, "the how-many-th step of loading fails: 1 to 6; 0: none");
+MODULE_PARM_DESC(refused_step, "the how-many-th step of loading fails: 1 to 7; 0: none");
 
 int sluice_selftest_refuses(void)
 {
@@ -125,7 +126,7 @@ static void close_socket(struct socket *sock, struct sluice_sock *ss)
 	sock_release(sock);
 	EXPECT(ss->closed && ss->peer_count == 0 && ss->peers_end == 0);
 	EXPECT(!hrtimer_active(&ss->timer));
-	EXPECT(!work_pending(&ss->work) && !delayed_work_pending(&ss->leaving_work));
+	EXPECT(!work_pending(&ss->work) && !delayed_work_pending(&ss->leaving_work) && !delayed_work_pending(&ss->memory_work));
 	EXPECT(hlist_unhashed(&ss->port_node));
 	EXPECT(ss->doubts == 0 && ss->transfers == 0 && list_empty(&ss->spans));
 	sock_put(&ss->sk);
@@ -340,7 +341,7 @@ static void memory_in_doubt_is_not_touched(void)
 	EXPECT(pinned() == before + PAGES);
 	mutex_unlock(&ss->memory);
 
-	flush_work(&ss->work);
+	flush_delayed_work(&ss->memory_work);
 	EXPECT(region->state == SLUICE_REGION_GONE && !region->pages && ss->doubts == 0);
 	EXPECT(pinned() == before);
 	EXPECT(sluice_region_remove(ss, 0) == 0);
@@ -370,6 +371,83 @@ static void memory_goes_while_it_is_doubted(void)
 	}
 }
 
+/* Somebody who keeps a map to himself, for ten seconds at most. */
+struct holder {
+	struct mm_struct *mm;
+	bool has, in_time;
+};
+
+static int hold_map(void *user)
+{
+	struct holder *holder = user;
+	unsigned long until = jiffies + 10 * HZ;
+
+	kthread_use_mm(holder->mm);
+	mmap_write_lock(holder->mm);
+	WRITE_ONCE(holder->has, true);
+	while (!kthread_should_stop() && time_before(jiffies, until))
+		schedule_timeout_interruptible(1);
+	holder->in_time = kthread_should_stop();
+	mmap_write_unlock(holder->mm);
+	kthread_unuse_mm(holder->mm);
+	while (!kthread_should_stop())
+		schedule_timeout_interruptible(1);
+	return 0;
+}
+
+/* A session with the same peer is begun anew, which waits for the work that takes the old one away. */
+static bool call_again(struct sluice_sock *ss)
+{
+	struct sockaddr_sluice name = {.family = sluice_family_ops.family, .port = kNobody.port};
+	struct sluice_peer *peer = sluice_peer_of(ss, &kNobody);
+
+	ether_addr_copy(name.mac, kNobody.mac);
+	if (IS_ERR(peer))
+		return false;
+	sluice_peer_put(peer);
+	if (sluice_peer_hang_up(ss, &name))
+		return false;
+	peer = sluice_peer_of(ss, &kNobody);
+	if (IS_ERR(peer))
+		return false;
+	sluice_peer_put(peer);
+	return true;
+}
+
+/* While another keeps the map of the process whose memory it is. */
+static void a_locked_map_holds_up_no_session(void)
+{
+	struct socket *sock;
+	struct sluice_sock *ss = open_socket(&sock);
+	unsigned long at = map_pages();
+	struct holder holder = {.mm = current->mm};
+	struct task_struct *task;
+	int tries;
+
+	if (!ss || IS_ERR_VALUE(at))
+		return EXPECT(ss && !IS_ERR_VALUE(at));
+	EXPECT(sluice_port_take(ss, interface->ifindex, 0) == 0);
+	EXPECT(add(ss, at, PAGES * PAGE_SIZE) == 0);
+	mutex_lock(&ss->memory);
+	EXPECT(vm_munmap(at + PAGE_SIZE, PAGE_SIZE) == 0);
+	task = kthread_run(hold_map, &holder, "sluice_holder");
+	EXPECT(!IS_ERR(task));
+	while (!IS_ERR(task) && !READ_ONCE(holder.has))
+		schedule_timeout_uninterruptible(1);
+	mutex_unlock(&ss->memory);
+	schedule_timeout_uninterruptible(HZ / 10); /* it is being looked at */
+	EXPECT(call_again(ss));
+	EXPECT(ss->regions[0]->state == SLUICE_REGION_DOUBTED);
+	if (!IS_ERR(task))
+		kthread_stop(task);
+	EXPECT(holder.in_time);
+	for (tries = 0; tries < 20 * HZ && READ_ONCE(ss->regions[0]->state) != SLUICE_REGION_GONE; ++tries)
+		schedule_timeout_uninterruptible(1);
+	EXPECT(ss->regions[0]->state == SLUICE_REGION_GONE);
+	close_socket(sock, ss);
+	vm_munmap(at, PAGES * PAGE_SIZE);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -381,6 +459,7 @@ static const struct {
 	{"what is pinned is counted and comes back", what_is_pinned_is_counted_and_comes_back},
 	{"memory in doubt is not touched", memory_in_doubt_is_not_touched},
 	{"memory goes while it is doubted", memory_goes_while_it_is_doubted},
+	{"a locked map holds up no session", a_locked_map_holds_up_no_session},
 };
 
 /* By whoever loads the module; everything else is there. */

@@ -2,6 +2,7 @@
 /* The sockets: reliable datagrams (SOCK_RDM). One socket has a port of an interface and talks
  * with as many peers as it likes, or, connected, with one. Addresses that a process passes are
  * checked here. Knows no message and no memory of a process: sluice_message.c, sluice_transfer.c. */
+#include <linux/memcontrol.h>
 #include <linux/module.h>
 #include <linux/sched/signal.h>
 
@@ -20,6 +21,7 @@ static void destruct(struct sock *sk)
 	WARN_ON_ONCE(sluice_sk(sk)->peer_count || !list_empty(&sluice_sk(sk)->spans));
 	WARN_ON_ONCE(atomic_read(&sk->sk_rmem_alloc));
 	WARN_ON_ONCE(refcount_read(&sk->sk_wmem_alloc));
+	mem_cgroup_put(sluice_sk(sk)->memcg);
 }
 
 /* The end of a socket, once. After `closed` nothing of it is started; what runs is waited for,
@@ -45,6 +47,8 @@ static void finish(struct sluice_sock *ss)
 	hrtimer_cancel(&ss->timer);
 	cancel_delayed_work(&ss->leaving_work);
 	if (cancel_work_sync(&ss->work))
+		__sock_put(&ss->sk);
+	if (cancel_delayed_work_sync(&ss->memory_work))
 		__sock_put(&ss->sk);
 	if (ss->connected)
 		sluice_peer_put(ss->connected);
@@ -120,7 +124,9 @@ static int create(struct net *net, struct socket *sock, int protocol, int kern)
 	INIT_LIST_HEAD(&ss->spans);
 	mutex_init(&ss->memory);
 	INIT_WORK(&ss->work, sluice_sock_work);
+	INIT_DELAYED_WORK(&ss->memory_work, sluice_memory_work);
 	INIT_DELAYED_WORK(&ss->leaving_work, finish_leaving);
+	ss->memcg = get_mem_cgroup_from_mm(current->mm);
 	hrtimer_init(&ss->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
 	ss->timer.function = sluice_sock_timer;
 	ss->timer_at = SLP_NEVER;

@@ -39,8 +39,16 @@ static void free_span(struct sluice_span *span)
 	kfree(span);
 }
 
+/* Nobody reaches it any more. */
+static void unlink_span(struct sluice_span *span)
+{
+	list_del_init(&span->of_region);
+	list_del_init(&span->of_peer);
+}
+
 static void forget(struct sluice_sock *ss, struct sluice_span *span)
 {
+	unlink_span(span);
 	list_del(&span->list);
 	--span->region->uses;
 	if (span->over) {
@@ -67,6 +75,7 @@ static void finish(struct sluice_sock *ss, struct sluice_span *span)
 static void end_span(struct sluice_sock *ss, struct sluice_span *span, u32 status)
 {
 	span->status = status;
+	unlink_span(span);
 	if (!sluice_loan_is_out(span->loan) || READ_ONCE(ss->stuck)) {
 		finish(ss, span);
 		return;
@@ -121,25 +130,22 @@ void sluice_span_ended(struct sluice_sock *ss, struct sluice_span *span, enum sl
 	end_span(ss, span, status);
 }
 
-static struct sluice_span *first_of(struct sluice_sock *ss, const struct sluice_region *region)
+bool sluice_spans_lose(struct sluice_sock *ss, struct sluice_region *region, struct sk_buff_head *out)
 {
 	struct sluice_span *span;
+	u32 ended;
 
-	list_for_each_entry(span, &ss->spans, list)
-		if (span->region == region && !span->over)
-			return span;
-	return NULL;
-}
-
-void sluice_spans_lose(struct sluice_sock *ss, struct sluice_region *region, struct sk_buff_head *out)
-{
-	struct sluice_span *span;
-
-	/* From the beginning each time: what the core does for one may end others. What the process has left of the region
+	/* The first each time: what the core does for one may end others. What the process has left of the region
 	 * may be in frames that are under way: those who are told, are so when those have gone. */
-	while ((span = first_of(ss, region))) {
-		struct sluice_peer *peer = span->peer;
-		u32 handle = span->handle;
+	for (ended = 0; !list_empty(&region->spans); ++ended) {
+		struct sluice_peer *peer;
+		u32 handle;
+
+		if (ended == SLUICE_SPANS_AT_ONCE)
+			return false;
+		span = list_first_entry(&region->spans, struct sluice_span, of_region);
+		peer = span->peer;
+		handle = span->handle;
 
 		if (span->kind) {
 			slp_cancel(peer->session, (unsigned long)span);
@@ -150,6 +156,7 @@ void sluice_spans_lose(struct sluice_sock *ss, struct sluice_region *region, str
 		}
 		sluice_peer_pump(peer, out);
 	}
+	return true;
 }
 
 void sluice_span_written(struct sluice_sock *ss, struct sluice_span *span, u32 notice)
@@ -161,8 +168,8 @@ void sluice_spans_close(struct sluice_sock *ss, const struct sluice_peer *peer)
 {
 	struct sluice_span *span, *next;
 
-	list_for_each_entry_safe(span, next, &ss->spans, list)
-		if (span->peer == peer && !span->kind)
+	list_for_each_entry_safe(span, next, &peer->spans, of_peer)
+		if (!span->kind)
 			end_span(ss, span, SLP_OK);
 }
 
@@ -201,6 +208,8 @@ static int use_region(struct sluice_sock *ss, struct sluice_span *span, u32 inde
 	refcount_inc(&region->pins->references);
 	++region->uses;
 	list_add_tail(&span->list, &ss->spans);
+	list_add_tail(&span->of_region, &region->spans);
+	list_add_tail(&span->of_peer, &span->peer->spans);
 	if (span->kind)
 		++ss->transfers;
 	return 0;
@@ -217,6 +226,8 @@ static struct sluice_span *new_span(struct sluice_sock *ss, struct sluice_peer *
 		kfree(span);
 		return NULL;
 	}
+	INIT_LIST_HEAD(&span->of_region);
+	INIT_LIST_HEAD(&span->of_peer);
 	span->peer = peer;
 	span->port = peer->port;
 	ether_addr_copy(span->mac, peer->mac);
@@ -287,8 +298,8 @@ static int close_handle(struct sluice_sock *ss, const struct sluice_close *reque
 	__skb_queue_head_init(&out);
 	rcu_read_lock();
 	spin_lock_bh(&ss->lock);
-	list_for_each_entry(span, &ss->spans, list) {
-		if (span->peer != peer || span->kind || span->handle != request->handle)
+	list_for_each_entry(span, &peer->spans, of_peer) {
+		if (span->kind || span->handle != request->handle)
 			continue;
 		ss->now = ktime_get_ns();
 		loan = sluice_loan_await(span);
@@ -332,6 +343,7 @@ static int post(struct sluice_sock *ss, struct sluice_peer *peer, struct sluice_
 				  request->kind == SLUICE_PUSH_NOTICE ? &request->notice : NULL);
 	if (status == SLP_OK)
 		return 0;
+	unlink_span(span);
 	list_del(&span->list);
 	--span->region->uses;
 	--ss->transfers;

@@ -9,8 +9,8 @@
  * The kernel tells of more than that: pages that it tries in vain to move or to write out, and
  * huge pages that it splits. So a region that it tells of is doubted. In doubt it is not touched:
  * frames for it, and of it, are as if lost. Then a work queue compares what the process has there
- * with what was pinned. It neither faults nor waits for anything but the process's mmap_lock:
- * a process that answers its own faults could keep it for ever.
+ * with what was pinned. It neither faults nor waits for the process's mmap_lock, but comes back: a
+ * process that answers its own faults could keep it for ever.
  *
  * A hole that is punched into a file after its pages were looked at is not noticed. */
 #include <linux/kthread.h>
@@ -21,6 +21,9 @@
 
 /* A page that is not found may be on its way back; a map that goes on changing is not waited for. */
 #define SLUICE_LOOKS 8
+/* A map that is locked is looked at again after a jiffy, and then after twice as many each time, up to these: who keeps
+ * it locked harms his own socket, and nobody waits for him. */
+#define SLUICE_LONGEST_PAUSE (HZ / 4)
 
 static bool may_lose_pages(enum mmu_notifier_event event)
 {
@@ -46,7 +49,7 @@ static bool invalidate(struct mmu_interval_notifier *notifier, const struct mmu_
 		sluice_count(sluice_sock_net(ss), SLUICE_REGIONS_DOUBTED);
 		if (region->listed) {
 			++ss->doubts;
-			sluice_sock_later(ss);
+			sluice_sock_look_later(ss, 0);
 		}
 	} else if (may_lose_pages(range->event)) {
 		region->doubt_first = min(region->doubt_first, first);
@@ -71,7 +74,7 @@ void sluice_region_unwatch(struct sluice_region *region)
 
 /* ---- looking */
 
-enum verdict { SLUICE_THERE, SLUICE_ELSEWHERE, SLUICE_LOOK_AGAIN };
+enum verdict { SLUICE_THERE, SLUICE_ELSEWHERE, SLUICE_LOOK_AGAIN, SLUICE_LOCKED };
 
 /* Of a page that is not in the page table. A file's page may be left to the next fault; an
  * anonymous one that is pinned is never. */
@@ -125,54 +128,88 @@ static enum verdict look_at(struct mm_struct *mm, unsigned long address, struct 
 	return now == page ? SLUICE_THERE : SLUICE_ELSEWHERE;
 }
 
-static enum verdict look(struct sluice_region *region, unsigned long first, unsigned long end)
+/* Under the mmap_lock. */
+static enum verdict look_at_all(struct sluice_region *region, unsigned long first, unsigned long end)
 {
 	enum verdict verdict = SLUICE_THERE;
-	bool own = current->mm == region->mm;
 
-	if (!mmget_not_zero(region->mm))
-		return SLUICE_ELSEWHERE; /* the process has ended */
-	if (!own)
-		kthread_use_mm(region->mm);
-	mmap_read_lock(region->mm);
 	for (; first < end && verdict == SLUICE_THERE; ++first) {
 		verdict = look_at(region->mm, region->address + (first << PAGE_SHIFT), region->pages[first]);
 		cond_resched();
 	}
-	mmap_read_unlock(region->mm);
-	if (!own)
-		kthread_unuse_mm(region->mm);
-	mmput(region->mm);
+	return verdict;
+}
+
+/* Only who registers waits for his own map. */
+static enum verdict look(struct sluice_region *region, unsigned long first, unsigned long end)
+{
+	enum verdict verdict = SLUICE_LOCKED;
+
+	if (!mmget_not_zero(region->mm))
+		return SLUICE_ELSEWHERE; /* the process has ended */
+	if (current->mm == region->mm) {
+		mmap_read_lock(region->mm);
+		verdict = look_at_all(region, first, end);
+		mmap_read_unlock(region->mm);
+		mmput(region->mm);
+		return verdict;
+	}
+	kthread_use_mm(region->mm);
+	if (mmap_read_trylock(region->mm)) {
+		verdict = look_at_all(region, first, end);
+		mmap_read_unlock(region->mm);
+	}
+	kthread_unuse_mm(region->mm);
+	mmput_async(region->mm); /* its end may take long */
 	return verdict;
 }
 
 /* ---- deciding */
 
 /* Under ss->lock. */
-static void decide(struct sluice_region *region, bool there, struct sk_buff_head *out)
+static void decide(struct sluice_region *region, bool there)
 {
 	struct sluice_sock *ss = region->owner;
 
 	region->state = there ? SLUICE_REGION_GOOD : SLUICE_REGION_GONE;
-	if (region->listed)
+	if (!there)
+		sluice_count(sluice_sock_net(ss), SLUICE_REGIONS_GONE);
+	else if (region->listed)
 		--ss->doubts;
-	if (there)
-		return;
-	sluice_count(sluice_sock_net(ss), SLUICE_REGIONS_GONE);
-	ss->now = ktime_get_ns();
-	sluice_spans_lose(ss, region, out);
+}
+
+/* Of a region that is gone: no span is added to it, and until the last has ended it counts as doubted, so that
+ * nothing is placed. In turns, between which others have the lock. */
+static void lose_spans(struct sluice_region *region)
+{
+	struct sluice_sock *ss = region->owner;
+	struct sk_buff_head out;
+	bool all;
+
+	__skb_queue_head_init(&out);
+	do {
+		rcu_read_lock();
+		spin_lock_bh(&ss->lock);
+		ss->now = ktime_get_ns();
+		all = sluice_spans_lose(ss, region, &out);
+		if (all && region->listed)
+			--ss->doubts;
+		spin_unlock_bh(&ss->lock);
+		sluice_frames_send(&out);
+		rcu_read_unlock();
+		sluice_count(sluice_sock_net(ss), SLUICE_SPAN_TURNS);
+		cond_resched();
+	} while (!all);
 }
 
 /* What was seen counts only if the map did not change while it was looked at: the sequence is
  * set by invalidate() under ss->lock, and asked for under it. */
-void sluice_region_settle(struct sluice_region *region)
+bool sluice_region_settle(struct sluice_region *region)
 {
 	struct sluice_sock *ss = region->owner;
-	struct sk_buff_head out;
 	bool decided = false;
 	int looks = 0;
 
-	__skb_queue_head_init(&out);
 	while (!decided && READ_ONCE(region->state) == SLUICE_REGION_DOUBTED) {
 		unsigned long sequence = mmu_interval_read_begin(&region->notifier), first, end;
 		enum verdict verdict;
@@ -183,34 +220,64 @@ void sluice_region_settle(struct sluice_region *region)
 		end = region->doubt_end;
 		spin_unlock_bh(&ss->lock);
 		verdict = look(region, first, end);
-		rcu_read_lock();
+		if (verdict == SLUICE_LOCKED)
+			return false;
 		spin_lock_bh(&ss->lock);
 		decided = last || (verdict != SLUICE_LOOK_AGAIN && !mmu_interval_read_retry(&region->notifier, sequence));
 		if (decided)
-			decide(region, verdict == SLUICE_THERE && !mmu_interval_read_retry(&region->notifier, sequence), &out);
+			decide(region, verdict == SLUICE_THERE && !mmu_interval_read_retry(&region->notifier, sequence));
 		spin_unlock_bh(&ss->lock);
-		sluice_frames_send(&out);
-		rcu_read_unlock();
 		/* Whoever walks through the map, as when memory is short, changes it again and again. */
 		if (!decided)
 			schedule_timeout_uninterruptible(1);
 	}
-	if (region->state == SLUICE_REGION_GONE && region->pages)
+	if (region->state == SLUICE_REGION_GONE && region->pages) {
+		lose_spans(region);
 		sluice_region_release(region);
+	}
+	return true;
 }
 
-void sluice_regions_settle(struct sluice_sock *ss)
+/* False: some are in doubt still. */
+static bool settle_all(struct sluice_sock *ss)
 {
+	bool settled = true;
 	u32 i;
 
-	if (!READ_ONCE(ss->doubts))
-		return;
 	mutex_lock(&ss->memory);
 	for (i = 0; i < SLUICE_MAX_REGIONS; ++i) {
 		struct sluice_region *region = READ_ONCE(ss->regions[i]);
 
 		if (region)
-			sluice_region_settle(region);
+			settled = sluice_region_settle(region) && settled;
 	}
 	mutex_unlock(&ss->memory);
+	return settled;
+}
+
+/* Under ss->lock. The work holds a reference to the socket, and through it to the module. */
+void sluice_sock_look_later(struct sluice_sock *ss, unsigned long delay)
+{
+	if (ss->closed)
+		return;
+	sock_hold(&ss->sk);
+	if (!queue_delayed_work(sluice_memory_workqueue, &ss->memory_work, delay))
+		__sock_put(&ss->sk);
+}
+
+void sluice_memory_work(struct work_struct *work)
+{
+	struct sluice_sock *ss = container_of(to_delayed_work(work), struct sluice_sock, memory_work);
+
+	if (settle_all(ss)) {
+		ss->looks_in_vain = 0;
+	} else {
+		unsigned long pause = min_t(unsigned long, 1ul << min(ss->looks_in_vain, 16u), SLUICE_LONGEST_PAUSE);
+
+		++ss->looks_in_vain;
+		spin_lock_bh(&ss->lock);
+		sluice_sock_look_later(ss, pause);
+		spin_unlock_bh(&ss->lock);
+	}
+	sock_put(&ss->sk);
 }

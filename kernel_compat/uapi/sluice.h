@@ -53,7 +53,8 @@ struct sluice_status {
 /* ---- memory: ioctl()s. A peer that is all zero is the connected one. */
 
 #define SLUICE_MAX_REGIONS 128
-/* Pins the pages of [address, address + length), which the process can write to, as long as
+/* Pins the pages of [address, address + length), which the process can write to, and which are anonymous, shared
+ * (memfd, /dev/shm) or huge: EOPNOTSUPP for those of files, of which a private mapping, or a copy, will do. As long as
  * the socket lives or until SLUICE_UNREGISTER. They count against RLIMIT_MEMLOCK, as those of
  * RDMA do. `region` comes back. If the process unmaps a page of it, puts another in its place, or
  * ends, all of the region is gone: unpinned, peers are refused, what is under way ends with

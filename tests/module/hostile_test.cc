@@ -357,9 +357,25 @@ TEST_CASE("a user takes his share of the sessions, and leaves the rest to others
   ::close(ready[1]);
 }
 
-// Of this process's cgroup, which was made for it.
+// A cgroup of its own for a process. Its last charges may go a little later than the process.
+struct Cgroup {
+  Cgroup() {
+    std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+memory";
+    REQUIRE(::mkdir("/sys/fs/cgroup/sluice_test", 0755) == 0);
+  }
+  ~Cgroup() {
+    int error = EBUSY;
+    for (int tries = 0; tries < 5000 && error == EBUSY; ++tries) {
+      error = ::rmdir("/sys/fs/cgroup/sluice_test") == 0 ? 0 : errno;
+      if (error == EBUSY) ::poll(nullptr, 0, 1);
+    }
+    CHECK(error == 0);
+  }
+  static void enter() { std::ofstream("/sys/fs/cgroup/sluice_test/cgroup.procs") << ::getpid(); }
+};
+
 uint64_t counted_bytes() {
-  std::ifstream file("/sys/fs/cgroup/sluice_rings/memory.current");
+  std::ifstream file("/sys/fs/cgroup/sluice_test/memory.current");
   uint64_t bytes = 0;
   file >> bytes;
   return bytes;
@@ -367,7 +383,7 @@ uint64_t counted_bytes() {
 
 // In a cgroup of its own: makes rings by sockets that it keeps. 0: they were counted.
 int make_rings(const Wire& wire) {
-  std::ofstream("/sys/fs/cgroup/sluice_rings/cgroup.procs") << ::getpid();
+  Cgroup::enter();
   uint64_t before = counted_bytes();
   if (before == 0) return 2;
   constexpr int kRings = 64;
@@ -383,14 +399,45 @@ int make_rings(const Wire& wire) {
 TEST_CASE("the memory of completion rings counts where the process's other memory does") {
   Module module;
   Wire wire;
-  std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+memory";
-  REQUIRE(::mkdir("/sys/fs/cgroup/sluice_rings", 0755) == 0);
+  Cgroup cgroup;
   pid_t child = ::fork();
   if (child == 0) ::_exit(make_rings(wire));
   int status = 0;
   ::waitpid(child, &status, 0);
   CHECK(WEXITSTATUS(status) == 0);
-  CHECK(::rmdir("/sys/fs/cgroup/sluice_rings") == 0);
+}
+
+TEST_CASE("sessions that strangers begin count where the listener's memory does") {
+  constexpr uint64_t kSessions = 48, kLeastBytes = 40 << 10;
+  Module module;
+  Wire wire;
+  Cgroup cgroup;
+  int ready[2], stay[2];
+  REQUIRE((::pipe(ready) == 0 && ::pipe(stay) == 0));
+  pid_t child = ::fork();
+  if (child == 0) {
+    ::close(stay[1]);
+    Cgroup::enter();
+    Fd listener = bound_socket(wire.b, 7000);
+    char word = 1;
+    if (::write(ready[1], &word, 1) != 1) ::_exit(1);
+    ::_exit(::read(stay[0], &word, 1) == 0 ? 0 : 1);
+  }
+  char word = 0;
+  REQUIRE(::read(ready[0], &word, 1) == 1);
+  uint64_t before = counted_bytes();
+  CHECK(before > 0);
+  std::vector<Fd> callers;
+  for (uint64_t i = 0; i < kSessions; ++i) {
+    callers.push_back(open_socket(wire.a.space));
+    REQUIRE(connect_to(callers.back().value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  }
+  CHECK(counted_bytes() >= before + kSessions * kLeastBytes);
+  ::close(stay[1]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WEXITSTATUS(status) == 0);
+  for (int fd : {ready[0], ready[1], stay[0]}) ::close(fd);
 }
 
 TEST_CASE("messages and lengths at their limits") {

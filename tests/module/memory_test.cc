@@ -2,7 +2,9 @@
 #include <catch2/catch.hpp>
 #include <grp.h>
 #include <poll.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "tests/module/memory.h"
 #include "tests/module/packet_peer.h"
@@ -231,6 +234,61 @@ TEST_CASE("what an unprivileged process pins counts against its limit, and comes
   int status = 0;
   ::waitpid(child, &status, 0);
   CHECK(WEXITSTATUS(status) == 0);
+}
+
+// A file of a file system that has pages of its own to care for; shared memory's is none.
+struct Ramfs {
+  char folder[20] = "/tmp/ramfs-XXXXXX";
+  Fd file;
+  Ramfs() {
+    REQUIRE(::mkdtemp(folder) != nullptr);
+    REQUIRE(::mount("none", folder, "ramfs", 0, nullptr) == 0);
+    file = Fd(::open((std::string(folder) + "/file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    REQUIRE(::ftruncate(file.value(), 64 << 10) == 0);
+  }
+  ~Ramfs() {
+    file.reset();
+    ::umount2(folder, MNT_DETACH);
+    ::rmdir(folder);
+  }
+};
+
+TEST_CASE("anonymous, shared and huge memory may be pinned for long, and a file's may not") {
+  constexpr size_t kEach = 64 << 10, kHuge = 2 << 20;
+  Module module;
+  Wire wire;
+  Ramfs ram;
+  Fd socket = open_socket(wire.a.space), memfd(::memfd_create("shared", MFD_CLOEXEC)), huge(::memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB));
+  std::ofstream("/proc/sys/vm/nr_hugepages") << 2;
+  REQUIRE(::ftruncate(memfd.value(), kEach) == 0);
+  uint32_t region = 99;
+  auto pins = [&](int fd, int flags, size_t bytes) {
+    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    INFO(fd << " " << flags << ": " << std::strerror(errno));
+    REQUIRE(at != MAP_FAILED);
+    int error = register_memory(socket.value(), at, bytes, region);
+    CHECK(pinned_kib() == (error == 0 ? bytes >> 10 : 0));
+    if (error == 0) CHECK(unregister_memory(socket.value(), region) == 0);
+    ::munmap(at, bytes);
+    return error;
+  };
+  CHECK(pins(-1, MAP_PRIVATE | MAP_ANONYMOUS, kEach) == 0);
+  CHECK(pins(-1, MAP_SHARED | MAP_ANONYMOUS, kEach) == 0);
+  CHECK(pins(memfd.value(), MAP_SHARED, kEach) == 0);
+  CHECK(pins(memfd.value(), MAP_PRIVATE, kEach) == 0);
+  CHECK(pins(ram.file.value(), MAP_PRIVATE, kEach) == 0);  // pages of its own
+  if (huge.value() >= 0 && ::ftruncate(huge.value(), kHuge) == 0) CHECK(pins(huge.value(), MAP_SHARED, kHuge) == 0);
+  CHECK(pins(ram.file.value(), MAP_SHARED, kEach) == EOPNOTSUPP);
+  // One page of a file among others is enough.
+  void* at = ::mmap(nullptr, kEach, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(::mmap(static_cast<char*>(at) + 8 * 4096, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, ram.file.value(), 0) != MAP_FAILED);
+  CHECK(register_memory(socket.value(), at, kEach, region) == EOPNOTSUPP);
+  CHECK(pinned_kib() == 0);
+  ::munmap(at, kEach);
+  // Nor what a driver or the kernel lends: here the completion ring.
+  Ring ring(socket.value(), 256);
+  CHECK(register_memory(socket.value(), &ring.raw(), 4096, region) != 0);
+  std::ofstream("/proc/sys/vm/nr_hugepages") << 0;
 }
 
 TEST_CASE("a ring whose reader lies gets less, and harms nobody") {

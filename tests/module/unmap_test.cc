@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "kernel_compat/slp/slp.h"
 #include "tests/module/memory.h"
@@ -246,6 +247,36 @@ TEST_CASE("memory is unmapped under traffic: what ended well was there, the rest
   CHECK(reach.count("accesses_refused") <= kAll);
   reach.check_gone();
   CHECK(all_are(again, kBytes, 0x22));
+}
+
+// Each hold of the socket's lock ends 16 at most.
+TEST_CASE("memory that many handles and transfers use goes in turns, and each of them is told once") {
+  constexpr uint32_t kHandles = 60, kSpansAtOnce = 16;
+  Reach reach;
+  Ring& ring = reach.server_ring;
+  std::vector<uint32_t> handles{reach.handle};
+  for (uint32_t i = 1; i < kHandles; ++i) {
+    handles.push_back(0);
+    REQUIRE(open_handle(reach.server.value(), reach.caller, reach.server_region, i, 1, SLUICE_MAY_READ, handles.back(), kHandleName + i) == 0);
+  }
+  ::munmap(reach.memory + kHole, kPage);
+  uint64_t told = 0;
+  for (uint32_t i = 0; i < kHandles; ++i) {
+    auto gone = ring.wait();
+    REQUIRE(gone);
+    CHECK(gone->kind == SLUICE_HANDLE_GONE);
+    REQUIRE(gone->user_data - kHandleName < kHandles);
+    CHECK(gone->notice == handles[gone->user_data - kHandleName]);
+    told |= uint64_t{1} << (gone->user_data - kHandleName);
+  }
+  CHECK(told == (uint64_t{1} << kHandles) - 1);
+  CHECK_FALSE(ring.take());
+  CHECK(becomes([] { return pinned_kib() == kBytes >> 10; }));  // the client's
+  CHECK(reach.count("regions_gone") == 1);
+  CHECK(reach.count("span_turns") == (kHandles + kSpansAtOnce - 1) / kSpansAtOnce);
+  // And frames are taken again.
+  CHECK(reach.move(SLUICE_PUSH) == SLP_BAD_HANDLE);
+  CHECK(unregister_memory(reach.server.value(), reach.server_region) == 0);
 }
 
 TEST_CASE("one's own transfers end when their memory is unmapped, each once") {

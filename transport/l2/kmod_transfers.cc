@@ -40,6 +40,10 @@ Status KmodConnection::not_pinned(int error, uint64_t length) const {
   if (error == EFAULT) {
     return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "the kernel module pins memory for writing, and these " + bytes + " can only be read; copy them into context.allocate()d memory", error);
   }
+  if (error == EOPNOTSUPP) {
+    return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
+                  "the kernel module pins anonymous, shared (memfd, /dev/shm) and huge memory only, and some of these " + bytes + " are a mapped file's; map it MAP_PRIVATE, or copy them into context.allocate()d memory", error);
+  }
   std::string allowed = limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur >> 10) + " KiB";
   return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
                 bytes + " of memory could not be pinned; locked memory (ulimit -l) is limited to " + allowed + " here: raise it, or move less at once", error);
