@@ -246,6 +246,7 @@ struct sluice_sock {
 	u32 peer_count, peer_limit;
 	u32 dead_ms;
 	u32 spin_us;
+	bool checksums; /* sessions made from now on ask their peers for checksums of payloads */
 	bool stalled; /* messages wait in sessions: the receive queue was full */
 	u32 owing;    /* connection of the last session that owes an acknowledgement; 0: none */
 	struct sluice_meeting meetings[SLUICE_MEETINGS];
@@ -386,6 +387,7 @@ void sluice_region_release(struct sluice_region *region);
 /* `at`: of the frame, which may be in several pieces. */
 void sluice_region_write(struct sluice_region *region, u64 offset, const struct sk_buff *skb, u32 at, u32 bytes);
 void sluice_region_read(struct sluice_region *region, u64 offset, u8 *to, u32 bytes);
+u32 sluice_region_crc(const struct sluice_region *region, u64 offset, u32 bytes);
 
 /* From here on changes to the process's map are noticed; before a page is pinned. Blocks. */
 int sluice_region_watch(struct sluice_region *region);

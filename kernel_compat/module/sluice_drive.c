@@ -120,6 +120,18 @@ static void take_wake(void *user)
 	sluice_sock_arm(peer->owner, peer->owner->now);
 }
 
+/* Of a frame that is about to be made. What the process writes to it between this and that makes a frame that the peer drops,
+ * and that is made again. */
+static uint32_t source_crc(void *user, uint64_t cookie, uint64_t offset, uint32_t bytes)
+{
+	struct sluice_span *span = span_of(cookie);
+
+	/* It is held back: sluice_frame_from(). */
+	if (span->region->state != SLUICE_REGION_GOOD)
+		return 0;
+	return sluice_region_crc(span->region, span->offset + offset, bytes);
+}
+
 const struct slp_ops sluice_peer_ops = {
 	.place = place,
 	.message = take_message,
@@ -127,6 +139,7 @@ const struct slp_ops sluice_peer_ops = {
 	.written = take_written,
 	.state = take_state,
 	.wake = take_wake,
+	.source_crc = source_crc, /* frames that come have their payload in one piece: whole_enough() */
 };
 
 int sluice_errno(enum slp_status why)

@@ -89,7 +89,8 @@ struct sk_buff *sluice_frame_from(struct sluice_sock *ss, const u8 *mac, const s
 	}
 	/* The core learns from large frames that vanish. */
 	if (dev && (dev->flags & IFF_UP) && bytes <= dev->mtu) {
-		if (tx->from_memory && sluice_loan_wanted(ss, dev))
+		/* A checksum is of the bytes as they were: pages would go as they are when they leave. */
+		if (tx->from_memory && !(tx->header[1] & SLP_FLAG_PCRC) && sluice_loan_wanted(ss, dev))
 			skb = frame_of_pages(ss, dev, mac, tx);
 		if (!skb)
 			skb = frame_of_copies(ss, dev, mac, tx);

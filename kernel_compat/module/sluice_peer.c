@@ -103,6 +103,7 @@ static bool settle(struct sluice_sock *ss, struct sluice_peer *peer, struct slp_
 	config->mtu = ss->listener.mtu;
 	config->dead_ns = (u64)ss->dead_ms * NSEC_PER_MSEC;
 	config->ack_delay_ns = SLUICE_ACK_DELAY_NS;
+	config->payload_crc = ss->checksums;
 	ss->peers[index] = peer;
 	++ss->peer_count;
 	ss->peers_end = max(ss->peers_end, index + 1);

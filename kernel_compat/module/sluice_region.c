@@ -326,6 +326,26 @@ void sluice_region_write(struct sluice_region *region, u64 offset, const struct 
 	}
 }
 
+/* CRC32C, as SLP's frames have it. */
+u32 sluice_region_crc(const struct sluice_region *region, u64 offset, u32 bytes)
+{
+	u64 at = region->first + offset;
+	u32 crc = 0;
+
+	if (outside(region, offset, bytes))
+		return 0;
+	while (bytes > 0) {
+		u32 here = offset_in_page(at), step = min_t(u32, bytes, PAGE_SIZE - here);
+		u8 *from = kmap_local_page(region->pages[at >> PAGE_SHIFT]);
+
+		crc = slp_crc32c(crc, from + here, step);
+		kunmap_local(from);
+		at += step;
+		bytes -= step;
+	}
+	return crc;
+}
+
 void sluice_region_read(struct sluice_region *region, u64 offset, u8 *to, u32 bytes)
 {
 	u64 at = region->first + offset;

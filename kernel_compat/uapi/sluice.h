@@ -39,6 +39,9 @@ struct sockaddr_sluice {
 /* get only, a __u64: bytes of memory of this socket that the kernel copied to send them, as often as it did and told; what went
  * from the process's own pages is not among them, nor what a driver copied that tells nobody (macsec, veth with XDP). */
 #define SLUICE_COPIED_OUT 6
+/* 1: sessions made after this ask their peer for CRC32C of payloads, which then both ends send and check (default 0). A
+ * peer that asks gets them from the kernel in any case. Memory is then copied into frames, and read twice. */
+#define SLUICE_CHECKSUMS 7
 
 struct sluice_status {
 	__u32 state; /* enum slp_state */

@@ -1,5 +1,6 @@
 // The library over the module: programs in two namespaces that know kmod:// addresses only.
 #include <catch2/catch.hpp>
+#include <arpa/inet.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -21,6 +22,7 @@
 #include <sluice/base/counters.h>
 #include <sluice/select/open.h>
 
+#include "kernel_compat/slp/slp.h"
 #include "tests/module/wire.h"
 
 namespace sluice::module_test {
@@ -199,6 +201,52 @@ TEST_CASE("sluice:// takes the module before raw frames where both ends wish Eth
   ::unsetenv("SLUICE_ETHERNET");
   INFO(served.to_string());
   CHECK(served.ok());
+}
+
+// All frames of ours that come to an end of the wire.
+struct Sniffer {
+  Fd fd;
+  explicit Sniffer(const End& end) : fd(end.space.run([] { return Fd(::socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, htons(0x88b5))); })) {
+    int room = 32 << 20;
+    REQUIRE(fd.value() >= 0);
+    REQUIRE(::setsockopt(fd.value(), SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof(room)) == 0);
+  }
+  // Of those with a payload: with a checksum of it, and without.
+  std::pair<int, int> payloads() {
+    std::pair<int, int> out;
+    uint8_t frame[2048];
+    for (ssize_t came; (came = ::recv(fd.value(), frame, sizeof(frame), 0)) > 8;) {
+      bool has_payload = ((frame[0] & 31) == SLP_EAGER || (frame[0] & 31) == SLP_DATA) && (frame[6] != 0 || frame[7] != 0);
+      if (has_payload) ++((frame[1] & SLP_FLAG_PCRC) != 0 ? out.first : out.second);
+    }
+    return out;
+  }
+};
+
+TEST_CASE("a program that asks for checksums gets them over the module, from a peer that does not ask") {
+  bool asks = GENERATE(false, true);
+  INFO(asks);
+  Module module;
+  Wire wire;
+  Sniffer there(wire.b);
+  Echo echo(wire, "kmod://end0:7000", {500, 300'000});
+  std::string address = echo.address();
+  wire.a.space.run([&] {
+    auto context = small_context();
+    if (asks) ::setenv("SLUICE_L2_CHECKSUMS", "1", 1);
+    auto server = context->connect(address);
+    ::unsetenv("SLUICE_L2_CHECKSUMS");
+    INFO(server.status().to_string());
+    REQUIRE(server.ok());
+    (void)there.payloads();  // the listener's own session, and the beginning
+    exchange(*context, *server, 500, 1);
+    exchange(*context, *server, 300'000, 2);
+    auto [with, without] = there.payloads();
+    CHECK((asks ? without : with) == 0);
+    CHECK((asks ? with : without) > 200);
+    CHECK(server->close(soon()).ok());
+  });
+  CHECK(echo.wait().ok());
 }
 
 TEST_CASE("a listener that computes for longer than a greeting may take keeps who has greeted meanwhile") {

@@ -74,6 +74,26 @@ TEST_CASE("a packet socket's end calls the module, with and without loss") {
   exchange(peer, server.value(), &to, 60);
 }
 
+// Whoever of the two asks, both compute and check: what a switch or a bridge has damaged is as if lost.
+TEST_CASE("payloads that are damaged on their way are found where an end has asked for checksums, and sent again") {
+  bool module_asks = GENERATE(false, true);
+  INFO(module_asks);
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.a, 7000, SOCK_NONBLOCK);
+  int asks = module_asks;
+  REQUIRE(::setsockopt(server.value(), SOL_SLUICE, SLUICE_CHECKSUMS, &asks, sizeof(asks)) == 0);
+  PacketPeer peer(wire.b, 7001);
+  peer.checksums = !module_asks;
+  peer.damage_every = 5;
+  peer.connect(wire.a.mac, 7000);
+  REQUIRE(run(peer, [&] { return peer.up(); }));
+  sockaddr_sluice to = seen_from(wire.a, wire.b, 7001);
+  exchange(peer, server.value(), &to, 60);
+  CHECK(counter(wire.a.space, "frames_dropped") > 0);
+  CHECK(slp_counters_of(peer.session())->dropped[SLP_DROP_PAYLOAD_CRC] > 0);
+}
+
 TEST_CASE("a packet socket's end that begins anew replaces the session that it had") {
   Module module;
   Wire wire;

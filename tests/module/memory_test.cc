@@ -357,8 +357,8 @@ TEST_CASE("a peer's notices do not take the entry of a transfer") {
 
 // ---- the same with a packet socket's end
 
-TEST_CASE("a packet socket's end pulls from and pushes into the module's memory, with and without loss") {
-  unsigned drop_every = GENERATE(0u, 9u);
+TEST_CASE("a packet socket's end pulls from and pushes into the module's memory, with and without loss, and with damage that checksums find") {
+  unsigned drop_every = GENERATE(0u, 9u), damage_every = GENERATE(0u, 11u);
   Module module;
   Wire wire;
   Fd server = bound_socket(wire.a, 7000);
@@ -369,6 +369,8 @@ TEST_CASE("a packet socket's end pulls from and pushes into the module's memory,
   PacketPeer peer(wire.b, 7001);
   peer.memory.resize(kBytes);
   peer.drop_every = drop_every;
+  peer.checksums = damage_every != 0;
+  peer.damage_every = damage_every;
   peer.connect(wire.a.mac, 7000);
   auto run = [&](auto until) {
     for (int i = 0; i < 200000 && !until(); ++i) peer.turn(1);

@@ -35,11 +35,12 @@ struct PacketPeer::Ops {
   static void written(void* user, uint64_t, bool noticed, uint32_t notice) {
     if (noticed) self(user).notices.push_back(notice);
   }
+  static uint32_t crc(void* user, uint64_t, uint64_t offset, uint32_t bytes) { return slp_crc32c(0, self(user).memory.data() + offset, bytes); }
   static const slp_ops kTable;
 };
 
 const slp_ops PacketPeer::Ops::kTable = {
-    .place = place, .message = message, .ended = ended, .written = written, .state = nullptr, .wake = nullptr, .source_crc = nullptr, .frame_crc = nullptr};
+    .place = place, .message = message, .ended = ended, .written = written, .state = nullptr, .wake = nullptr, .source_crc = crc, .frame_crc = nullptr};
 
 PacketPeer::PacketPeer(const End& end, uint16_t port) : ifindex_(end.ifindex), port_(port) {
   fd_ = end.space.run([&] { return Fd(::socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); });
@@ -79,6 +80,7 @@ void PacketPeer::configure(slp_config& config, uint16_t peer_port) {
   config.source_port = port_;
   config.destination_port = peer_port;
   config.mtu = 1500;
+  config.payload_crc = checksums;
 }
 
 void PacketPeer::connect(const uint8_t mac[6], uint16_t port) {
@@ -90,6 +92,14 @@ void PacketPeer::connect(const uint8_t mac[6], uint16_t port) {
 }
 
 bool PacketPeer::lost() { return drop_every != 0 && ++frames_ % drop_every == 0; }
+
+// Only the payload: the header has a checksum of its own.
+void PacketPeer::damage(std::vector<uint8_t>& frame) {
+  slp_base base;
+  bool has_payload = slp_decode_base(frame.data(), frame.size(), frame.size(), &base) == SLP_TAKEN && (base.type == SLP_EAGER || base.type == SLP_DATA) && base.payload_bytes > 0;
+  if (!has_payload || damage_every == 0 || ++payloads_ % damage_every != 0) return;
+  frame[SLP_BASE_BYTES + slp_extension_bytes(base.type) + base.payload_bytes / 2] ^= 4;
+}
 
 void PacketPeer::take(const uint8_t* data, size_t bytes, const uint8_t mac[6]) {
   slp_frame frame{.data = data, .present = bytes, .bytes = bytes, .ce = false, .context = nullptr};
@@ -124,7 +134,10 @@ void PacketPeer::turn(int wait_ms) {
     socklen_t length = sizeof(from);
     ssize_t came = ::recvfrom(fd_.value(), frame, sizeof(frame), 0, reinterpret_cast<sockaddr*>(&from), &length);
     if (came < 0) break;
-    if (!lost()) take(frame, static_cast<size_t>(came), from.sll_addr);
+    if (lost()) continue;
+    std::vector<uint8_t> bytes(frame, frame + came);
+    damage(bytes);
+    take(bytes.data(), bytes.size(), from.sll_addr);
   }
   if (session_ == nullptr) return;
   if (slp_next_timeout(session_) <= now()) slp_on_timer(session_, now());
@@ -144,6 +157,7 @@ void PacketPeer::flush() {
     for (int i = 0; i < 2; ++i) frame.insert(frame.end(), tx.piece[i], tx.piece[i] + tx.piece_bytes[i]);
     if (tx.from_memory) frame.insert(frame.end(), memory.data() + tx.offset, memory.data() + tx.offset + tx.bytes);
     if (keep) seen.push_back(frame);
+    damage(frame);
     if (!lost()) inject(frame);
   }
 }

@@ -33,6 +33,8 @@ class PacketPeer {
   std::vector<uint32_t> notices;
   std::vector<uint8_t> memory;  // what handles, pulls and pushes of this end name
   unsigned drop_every = 0;      // each so many-th frame is lost, both ways
+  bool checksums = false;       // asks for them
+  unsigned damage_every = 0;    // in each so many-th payload a bit is changed on its way, both ways
   // What comes is changed in a byte or two and sent on to the module as well.
   void inject(const std::vector<uint8_t>& frame);
   std::vector<std::vector<uint8_t>> seen;  // frames that came and left, kept if `keep`
@@ -44,6 +46,7 @@ class PacketPeer {
   void take(const uint8_t* data, size_t bytes, const uint8_t mac[6]);
   void flush();
   bool lost();
+  void damage(std::vector<uint8_t>& frame);
 
   Fd fd_;
   uint32_t ifindex_;
@@ -55,7 +58,7 @@ class PacketPeer {
   slp_node node_{};
   std::unique_ptr<uint64_t[]> room_;
   slp_session* session_ = nullptr;
-  unsigned frames_ = 0;
+  unsigned frames_ = 0, payloads_ = 0;
 };
 
 }  // namespace sluice::module_test

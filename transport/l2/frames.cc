@@ -282,11 +282,8 @@ Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t
 }
 
 bool payload_checksums_wanted() {
-  static const bool wanted = [] {
-    const char* text = std::getenv("SLUICE_L2_CHECKSUMS");
-    return text != nullptr && std::string_view(text) == "1";
-  }();
-  return wanted;
+  const char* text = std::getenv("SLUICE_L2_CHECKSUMS");
+  return text != nullptr && std::string_view(text) == "1";
 }
 
 }  // namespace sluice::l2

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <sluice/base/counters.h>
+#include <sluice/l2/frames.h>
 
 #include "kernel_compat/slp/slp.h"
 #include "kernel_compat/uapi/sluice.h"
@@ -169,6 +170,9 @@ KmodSocket::~KmodSocket() {
 Result<KmodSocket> KmodSocket::open(const std::string& interface, uint16_t port) {
   KmodSocket made;
   SLUICE_TRY(made.fd_, any_socket(made.door_));
+  if (int error = payload_checksums_wanted() ? made.set(SLUICE_CHECKSUMS, 1) : 0; error != 0) {
+    return refused(Code::kUnsupported, "SLUICE_L2_CHECKSUMS is set, and the kernel module that is loaded computes no payload checksums; load the one of this release, or unset it", error);
+  }
   made.interface_ = interface;
   made.ifindex_ = ::if_nametoindex(interface.c_str());
   if (made.ifindex_ == 0) return unbound(ENODEV, interface, port);
