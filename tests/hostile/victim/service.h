@@ -1,0 +1,35 @@
+// What the server under attack does for its clients, and what both know of it. Commands are text in a
+// message with kCommand, answers text in one with kAnswer:
+//   publish STEP BYTES   publishes kMade of that step for one reader; "published"
+//   fetch STEP           fetches kUp of that step, asking everybody; "good" or what was wrong
+//   send STEP BYTES      a message with kParcel follows; "sent"
+//   grant                "granted", then the 40 bytes of a key to read and write kGrantBytes
+//   revoke               revokes it, then overwrites the memory with kAfterRevoke; "revoked"
+#ifndef SLUICE_TESTS_HOSTILE_VICTIM_SERVICE_H_
+#define SLUICE_TESTS_HOSTILE_VICTIM_SERVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <sluice/api/context.h>
+
+namespace sluice::hostile {
+
+inline constexpr Tag kCommand = 0xc0, kAnswer = 0xc1, kParcel = 0xc2;
+inline constexpr const char* kMade = "made";
+inline constexpr const char* kUp = "up";
+inline constexpr const char* kWeights = "weights";
+inline constexpr size_t kWeightsBytes = size_t{1} << 20;
+inline constexpr size_t kCommandBytes = 256;
+inline constexpr size_t kGrantBytes = size_t{1} << 20;
+inline constexpr std::byte kBeforeRevoke{0x11}, kAfterRevoke{0xee};
+// Seeds of payload, so that nobody's bytes pass for another's.
+inline constexpr uint64_t kMadeSeed = 1'000'000, kUpSeed = 2'000'000, kParcelSeed = 3'000'000, kWeightsSeed = 4'000'000;
+
+// The arena of either end: small, so that an attack on it shows.
+ContextOptions context_options();
+
+}  // namespace sluice::hostile
+
+#endif  // SLUICE_TESTS_HOSTILE_VICTIM_SERVICE_H_
