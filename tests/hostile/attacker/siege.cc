@@ -55,4 +55,65 @@ bool Channel::await(uint8_t type, Answer& out, int milliseconds) {
   }
 }
 
+bool Channel::send_all(const std::vector<Bytes>& messages) {
+  for (const Bytes& message : messages) {
+    if (!send(message)) return false;
+  }
+  return true;
+}
+
+uint64_t flood(Siege& siege, Channel& channel, uint64_t count, const std::function<Bytes(uint64_t)>& make) {
+  constexpr uint64_t kAtOnce = 512;
+  uint64_t sent = 0;
+  std::vector<Bytes> batch;
+  while (sent < count && channel.alive() && siege.more()) {
+    batch.clear();
+    while (batch.size() < kAtOnce && sent + batch.size() < count) batch.push_back(make(sent + batch.size()));
+    if (!channel.send_all(batch)) break;
+    sent += batch.size();
+    channel.answers.clear();
+    (void)channel.listen(0);
+  }
+  return sent;
+}
+
+void settle(Siege& siege, Channel& channel) {
+  constexpr uint64_t kNonce = 0x5e771ed;
+  channel.answers.clear();
+  bool done = !channel.send(ping(kNonce, false));
+  while (!done && channel.alive() && siege.more()) {
+    (void)channel.listen(100);
+    for (const Answer& answer : channel.answers) done = done || (answer.type == kPing && answer.id == kNonce && (answer.flags & kReply) != 0);
+    channel.answers.clear();
+  }
+  siege.must(done || !channel.alive(), "the other end answers a PING that follows, or ends the conversation");
+}
+
+void each_refused(Siege& siege, const std::vector<std::vector<Bytes>>& variants) {
+  uint64_t tried = 0, kept = 0;
+  for (const auto& variant : variants) {
+    if (!siege.more()) break;
+    auto channel = open_channel(siege);
+    if (channel == nullptr) continue;
+    ++tried;
+    for (const Bytes& message : variant) (void)channel->send(message);
+    auto end = Siege::Clock::now() + std::chrono::seconds(2);
+    while (channel->alive() && Siege::Clock::now() < end) (void)channel->listen(20);
+    if (!channel->alive()) continue;
+    ++kept;
+    siege.note("variant " + std::to_string(&variant - variants.data()) + " was not refused");
+  }
+  siege.must(tried * 2 >= variants.size(), "half of the variants found a conversation");
+  siege.must(kept == 0, "every variant is refused");
+}
+
+Bytes ask(Channel& channel, const std::string& command) {
+  if (!channel.send(inline_message(1, kCommandTag, Bytes(command.begin(), command.end())))) return {};
+  Answer answer;
+  while (channel.await(kOffer, answer)) {
+    if (answer.at<uint64_t>(24) == kAnswerTag) return Bytes(answer.bytes.begin() + answer.header_bytes, answer.bytes.end());
+  }
+  return {};
+}
+
 }  // namespace hostile

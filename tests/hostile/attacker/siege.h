@@ -65,6 +65,8 @@ class Channel {
   // False: the other end is gone, or takes nothing before time is over. Answers are read
   // meanwhile, unless they are left unread on purpose.
   virtual bool send(const Bytes& message) = 0;
+  // The messages one after the other, at once where the path can.
+  virtual bool send_all(const std::vector<Bytes>& messages);
   // Looks for answers for so long; false: the other end has ended this.
   virtual bool listen(int milliseconds) = 0;
   virtual bool alive() const = 0;
@@ -80,6 +82,17 @@ class Channel {
 
 // A new conversation by this siege's path; null: turned away, which seen.turned_away counts.
 std::unique_ptr<Channel> open_channel(Siege& siege);
+
+// So many messages, or fewer if the other end has enough of them. Returns how many went out.
+uint64_t flood(Siege& siege, Channel& channel, uint64_t count, const std::function<Bytes(uint64_t)>& make);
+// Until the other end has answered a PING, so has taken all that went before, or has ended this;
+// else that is missing.
+void settle(Siege& siege, Channel& channel);
+// Each on a conversation of its own, which the other end has to end.
+void each_refused(Siege& siege, const std::vector<std::vector<Bytes>>& variants);
+// The service of the server that is attacked: a command, and its answer (empty: none came).
+Bytes ask(Channel& channel, const std::string& command);
+inline constexpr uint64_t kCommandTag = 0xc0, kAnswerTag = 0xc1;
 
 struct Attack {
   const char* name;

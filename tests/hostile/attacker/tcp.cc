@@ -112,6 +112,14 @@ bool TcpPeer::send(const Bytes& message) {
   return sent;
 }
 
+bool TcpPeer::send_all(const std::vector<Bytes>& messages) {
+  Bytes all;
+  for (const Bytes& message : messages) all.insert(all.end(), message.begin(), message.end());
+  bool sent = send_raw(all.data(), all.size());
+  if (sent) siege_.seen.messages_out += messages.size();
+  return sent;
+}
+
 bool TcpPeer::send_raw(const uint8_t* bytes, size_t length) {
   while (length > 0) {
     if (!alive()) return false;

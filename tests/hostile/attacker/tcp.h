@@ -31,6 +31,7 @@ class TcpPeer final : public Channel {
   bool greet(const TcpOptions& options = {});
 
   bool send(const Bytes& message) override;
+  bool send_all(const std::vector<Bytes>& messages) override;
   bool send_raw(const uint8_t* bytes, size_t length);
   bool listen(int milliseconds) override;
   bool alive() const override { return fd_ >= 0 && !ended_; }

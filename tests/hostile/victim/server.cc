@@ -25,7 +25,7 @@ namespace {
 // A bound on a hang: what clients held is given back by then, or it is said that it was not.
 constexpr Duration kSettled = std::chrono::seconds(12);
 constexpr size_t kMostPublished = 64;  // of one client's, at once
-constexpr size_t kMostAsked = size_t{1} << 20;
+constexpr size_t kMostAsked = size_t{256} << 10;
 
 template <typename T>
 T must(Result<T>&& result, const char* what) {
@@ -57,6 +57,7 @@ struct Client final : CompletionSink {
   uint64_t fetch_step = 0;
   Buffer granted;
   std::optional<RemoteKey> key;
+  int sending = 0;
 };
 
 class Server {
@@ -65,6 +66,8 @@ class Server {
       : context_(must(open_context(context_options()), "open")), exchange_(*context_), listener_(must(context_->listen(address), "listen")) {
     Status status;
     weights_ = must(exchange_.publish({kWeights, 0}, tensor_of(*context_, kWeightsBytes, kWeightsSeed, status), {.readers = until_retired}), "publish");
+    secret_ = tensor_of(*context_, kSecretBytes, 0, status);
+    scratch_ = must(context_->arena().allocate(kSecretBytes), "allocate");
     std::cout << listener_.address() << std::endl;
   }
 
@@ -86,6 +89,9 @@ class Server {
       ++worked_;
       clients_.push_back(std::make_unique<Client>(std::move(endpoint).value()));
       exchange_.add(clients_.back()->endpoint);
+      // Nobody is told these keys: who uses one has guessed it.
+      (void)clients_.back()->endpoint.grant(secret_, {.rights = Right::kRead});
+      (void)clients_.back()->endpoint.grant(scratch_, {.rights = Right::kReadWrite});
       listen_to(*clients_.back());
     }
     for (auto& client : clients_) serve(*client);
@@ -167,12 +173,16 @@ class Server {
     if (!posted.ok()) client.endpoint.core().abort(posted.status());
   }
 
+  void send(Client& client, Tag tag, Tensor&& tensor) {
+    if (client.endpoint.send(tag, std::move(tensor), {.sink = &client}).ok()) ++client.sending;
+  }
+
   void answer(Client& client, std::string_view text, std::span<const std::byte> more = {}) {
     auto room = context_->arena().allocate(text.size() + more.size());
     if (!room.ok()) return client.endpoint.core().abort(room.status());
     std::memcpy(room->data(), text.data(), text.size());
     if (!more.empty()) std::memcpy(room->data() + text.size(), more.data(), more.size());
-    (void)client.endpoint.send(kAnswer, std::move(*room).freeze(), {.sink = &client});
+    send(client, kAnswer, std::move(*room).freeze());
   }
 
   void serve(Client& client) {
@@ -181,8 +191,8 @@ class Server {
       client.ended.pop_front();
       ++worked_;
       if (one.kind == OperationKind::kSend) {
-        // The next command is listened for when the last answer has gone.
-        if (one.status.ok() && one.user_data == 0 && client.endpoint.state() == EndpointState::kConnected) listen_to(client);
+        // The next command is listened for when all that the last one asked for has gone.
+        if (--client.sending == 0 && one.status.ok() && client.endpoint.state() == EndpointState::kConnected) listen_to(client);
       } else if (one.status.ok()) {
         std::span<const std::byte> bytes = one.buffers[0].bytes().first(one.receipt.bytes);
         obey_client(client, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
@@ -222,7 +232,7 @@ class Server {
     if (verb == "send") {
       Tensor tensor = tensor_of(*context_, bytes, kParcelSeed + step, status);
       if (!tensor) return answer(client, status.to_string().substr(0, 200));
-      (void)client.endpoint.send(kParcel, std::move(tensor), {.sink = &client, .user_data = 1});
+      send(client, kParcel, std::move(tensor));
       return answer(client, "sent");
     }
     if (verb == "grant" && !client.key) {
@@ -248,6 +258,8 @@ class Server {
   Exchange exchange_;
   Listener listener_;
   Publication weights_;
+  Tensor secret_;
+  Buffer scratch_;
   std::vector<std::unique_ptr<Client>> clients_;
   Turns turns_;
   std::optional<Holdings> before_;

@@ -23,6 +23,8 @@ inline constexpr const char* kWeights = "weights";
 inline constexpr size_t kWeightsBytes = size_t{1} << 20;
 inline constexpr size_t kCommandBytes = 256;
 inline constexpr size_t kGrantBytes = size_t{1} << 20;
+// Granted to each client for reading, and as much for writing, by keys that are sent to nobody.
+inline constexpr size_t kSecretBytes = 4096;
 inline constexpr std::byte kBeforeRevoke{0x11}, kAfterRevoke{0xee};
 // Seeds of payload, so that nobody's bytes pass for another's.
 inline constexpr uint64_t kMadeSeed = 1'000'000, kUpSeed = 2'000'000, kParcelSeed = 3'000'000, kWeightsSeed = 4'000'000;
