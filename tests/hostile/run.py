@@ -23,7 +23,7 @@ def main():
     parser.add_argument("--dose", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     programs = (os.path.abspath(options.attacker), os.path.abspath(options.victim))
     bad = 0
     known = places.attacks_of(programs[0], options.path)

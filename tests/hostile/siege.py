@@ -109,12 +109,13 @@ def siege(programs, path, listen, attack, *, dose=1, seconds=20, source=STRANGER
         return running[-1]
 
     try:
-        server = start(victim, "serve", listen, within=here, limited=True)
+        secret = os.urandom(8).hex()
+        server = start(victim, "serve", listen, secret, within=here, limited=True)
         address = server.line()
         if address is None:
             raise Failed("the server did not start: " + server.said())
         # What a first client leaves behind stays; everything later is compared with that.
-        first = start(victim, "work", address, "1", within=there)
+        first = start(victim, "work", address, secret, "1", within=there)
         if first.line() != "working":
             raise Failed("without an attack: " + first.said())
         first.say("end")
@@ -122,7 +123,7 @@ def siege(programs, path, listen, attack, *, dose=1, seconds=20, source=STRANGER
         if alone["failed"]:
             raise Failed(f"without an attack: {alone['failed']}")
         ask(server, "audit")
-        worker = start(victim, "work", address, str(FIRST_STEP), *["visits"] * visits, within=there)
+        worker = start(victim, "work", address, secret, str(FIRST_STEP), *["visits"] * visits, within=there)
         if worker.line() != "working":
             raise Failed("without an attack, the second client: " + worker.said())
         enemy = start(attacker, path, attack, address, "--dose", str(dose), "--seconds", str(seconds), "--source", source, within=there)

@@ -7,7 +7,6 @@ namespace {
 // Where the honest client's keys begin (siege.py), and what they are called (victim/service.h).
 constexpr uint64_t kFirstStep = 1000;
 constexpr const char* kMade = "made";
-constexpr const char* kUp = "up";
 constexpr const char* kWeights = "weights";
 
 using Channels = std::vector<std::unique_ptr<Channel>>;
@@ -158,7 +157,9 @@ void supplies_forged(Siege& siege) {
       channel->answers.clear();
     }
   });
+  // The server asks only those who may supply the key.
   siege.note(std::to_string(asked) + " wants answered");
+  siege.seen.hits += asked;
 }
 
 // Refuses, or says nothing, where it is asked: others have it.

@@ -62,8 +62,8 @@ struct Client final : CompletionSink {
 
 class Server {
  public:
-  explicit Server(const std::string& address)
-      : context_(must(open_context(context_options()), "open")), exchange_(*context_), listener_(must(context_->listen(address), "listen")) {
+  Server(const std::string& address, const std::string& secret)
+      : secret_word_(secret), context_(must(open_context(context_options()), "open")), exchange_(*context_, rules()), listener_(must(context_->listen(address), "listen")) {
     Status status;
     weights_ = must(exchange_.publish({kWeights, 0}, tensor_of(*context_, kWeightsBytes, kWeightsSeed, status), {.readers = until_retired}), "publish");
     secret_ = tensor_of(*context_, kSecretBytes, 0, status);
@@ -81,6 +81,15 @@ class Server {
   }
 
  private:
+  // The weights are everybody's, all else is between us and those who said the secret word.
+  ExchangeOptions rules() {
+    ExchangeOptions options;
+    options.allow = [this](const EndpointInfo& peer, const Key& key, KeyAccess) {
+      return key.name == kWeights || std::find(friends_.begin(), friends_.end(), std::pair(peer.peer, peer.peer_incarnation)) != friends_.end();
+    };
+    return options;
+  }
+
   void turn() {
     worked_ = turns_.run(*context_);
     while (true) {
@@ -213,6 +222,13 @@ class Server {
     words >> verb >> step >> bytes;
     bytes = std::min<uint64_t>(std::max<uint64_t>(bytes, 1), kMostAsked);
     Status status;
+    if (verb == "friend") {
+      std::string word = command.substr(std::min<size_t>(command.size(), 7));
+      if (word != secret_word_) return answer(client, "who?");
+      EndpointInfo info = client.endpoint.info();
+      friends_.emplace_back(info.peer, info.peer_incarnation);
+      return answer(client, "welcome");
+    }
     if (verb == "publish") {
       Tensor tensor = tensor_of(*context_, bytes, kMadeSeed + step, status);
       auto publication = tensor ? exchange_.publish({kMade, step}, std::move(tensor)) : Result<Publication>(status);
@@ -226,7 +242,7 @@ class Server {
     }
     if (verb == "fetch") {
       client.fetch_step = step;
-      client.fetch = exchange_.fetch({kUp, step}, after(now(), std::chrono::seconds(15)));
+      client.fetch = exchange_.fetch({kUp + std::to_string(step), 0}, after(now(), std::chrono::seconds(15)));
       return;
     }
     if (verb == "send") {
@@ -254,6 +270,8 @@ class Server {
     answer(client, "what?");
   }
 
+  std::string secret_word_;
+  std::vector<std::pair<std::string, uint64_t>> friends_;  // name and incarnation
   std::unique_ptr<Context> context_;
   Exchange exchange_;
   Listener listener_;
@@ -276,6 +294,6 @@ ContextOptions context_options() {
   return {.arena = {}, .arena_options = arena, .waiting = Waiting::kSleep};
 }
 
-int serve(const std::string& address) { return Server(address).run(); }
+int serve(const std::string& address, const std::string& secret) { return Server(address, secret).run(); }
 
 }  // namespace sluice::hostile

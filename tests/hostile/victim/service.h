@@ -1,7 +1,8 @@
 // What the server under attack does for its clients, and what both know of it. Commands are text in a
 // message with kCommand, answers text in one with kAnswer:
+//   friend SECRET        "welcome": what follows may be wanted and supplied by this client
 //   publish STEP BYTES   publishes kMade of that step for one reader; "published"
-//   fetch STEP           fetches kUp of that step, asking everybody; "good" or what was wrong
+//   fetch STEP           fetches kUp with that number behind it, asking all that may supply it; "good" or what was wrong
 //   send STEP BYTES      a message with kParcel follows; "sent"
 //   grant                "granted", then the 40 bytes of a key to read and write kGrantBytes
 //   revoke               revokes it, then overwrites the memory with kAfterRevoke; "revoked"
@@ -18,7 +19,7 @@ namespace sluice::hostile {
 
 inline constexpr Tag kCommand = 0xc0, kAnswer = 0xc1, kParcel = 0xc2;
 inline constexpr const char* kMade = "made";
-inline constexpr const char* kUp = "up";
+inline constexpr const char* kUp = "up/";
 inline constexpr const char* kWeights = "weights";
 inline constexpr size_t kWeightsBytes = size_t{1} << 20;
 inline constexpr size_t kCommandBytes = 256;

@@ -27,7 +27,8 @@ constexpr size_t kMostFailures = 4;
 
 class Worker {
  public:
-  Worker(const std::string& address, uint64_t first_step, bool visits) : address_(address), first_step_(first_step), visits_(visits) {}
+  Worker(const std::string& address, const std::string& secret, uint64_t first_step, bool visits)
+      : address_(address), secret_(secret), first_step_(first_step), visits_(visits) {}
 
   int run() {
     if (!begin()) return finish();
@@ -56,6 +57,7 @@ class Worker {
     if (!note("connect", endpoint.status())) return false;
     endpoint_ = std::move(*endpoint);
     exchange_->add(endpoint_);
+    if (!told("friend " + secret_, "welcome")) return false;
     std::optional<std::string> key = ask("grant");
     if (!key || !key->starts_with("granted")) return note("grant", Status(Code::kInternal, Scope::kOperation, "worker", key.value_or("")));
     auto decoded = RemoteKey::decode(std::as_bytes(std::span(*key)).subspan(7));
@@ -126,7 +128,7 @@ class Worker {
   void supply(uint64_t step) {
     Buffer buffer = room(kUpBytes);
     test::fill(buffer.bytes(), kUpSeed + step);
-    auto publication = exchange_->publish({kUp, step}, std::move(buffer).freeze());
+    auto publication = exchange_->publish({kUp + std::to_string(step), 0}, std::move(buffer).freeze());
     if (!note("publish", publication.status())) return;
     if (told("fetch " + std::to_string(step), "good")) bytes_ += kUpBytes;
     Status ended = context_->wait_until([&] { return publication->ready(); }, limit());
@@ -181,7 +183,7 @@ class Worker {
     return failures_.empty() ? 0 : 1;
   }
 
-  std::string address_;
+  std::string address_, secret_;
   uint64_t first_step_;
   bool visits_;
   std::unique_ptr<Context> context_;
@@ -196,6 +198,8 @@ class Worker {
 
 }  // namespace
 
-int work(const std::string& address, uint64_t first_step, bool visits) { return Worker(address, first_step, visits).run(); }
+int work(const std::string& address, const std::string& secret, uint64_t first_step, bool visits) {
+  return Worker(address, secret, first_step, visits).run();
+}
 
 }  // namespace sluice::hostile

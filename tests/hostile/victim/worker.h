@@ -12,7 +12,7 @@ namespace sluice::hostile {
 // ends. "more N" prints "did" when N further rounds are done. At the end a line of JSON: completed,
 // failed (texts), bytes, longest_us. Returns the exit code. Its keys have steps from `first_step` on;
 // with `visits` a second connection comes and goes in every eighth round.
-int work(const std::string& address, uint64_t first_step, bool visits);
+int work(const std::string& address, const std::string& secret, uint64_t first_step, bool visits);
 
 }  // namespace sluice::hostile
 
