@@ -49,6 +49,9 @@ class Server;
 // One who has connected.
 struct Client final : CompletionSink {
   explicit Client(Endpoint&& e) : endpoint(std::move(e)) {}
+  ~Client() {
+    for (Publication& one : published) one.retire();
+  }
   void on_completion(Completion&& completion) noexcept override { ended.push_back(std::move(completion)); }
   Endpoint endpoint;
   std::deque<Completion> ended;
@@ -242,7 +245,7 @@ class Server {
     }
     if (verb == "fetch") {
       client.fetch_step = step;
-      client.fetch = exchange_.fetch({kUp + std::to_string(step), 0}, after(now(), std::chrono::seconds(15)));
+      client.fetch = exchange_.fetch({kUp + std::to_string(step % kUpNames), step}, after(now(), std::chrono::seconds(15)));
       return;
     }
     if (verb == "send") {

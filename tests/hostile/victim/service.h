@@ -2,7 +2,7 @@
 // message with kCommand, answers text in one with kAnswer:
 //   friend SECRET        "welcome": what follows may be wanted and supplied by this client
 //   publish STEP BYTES   publishes kMade of that step for one reader; "published"
-//   fetch STEP           fetches kUp with that number behind it, asking all that may supply it; "good" or what was wrong
+//   fetch STEP           fetches that step of kUp and STEP modulo kUpNames, asking all that may supply it; "good" or what was wrong
 //   send STEP BYTES      a message with kParcel follows; "sent"
 //   grant                "granted", then the 40 bytes of a key to read and write kGrantBytes
 //   revoke               revokes it, then overwrites the memory with kAfterRevoke; "revoked"
@@ -20,6 +20,7 @@ namespace sluice::hostile {
 inline constexpr Tag kCommand = 0xc0, kAnswer = 0xc1, kParcel = 0xc2;
 inline constexpr const char* kMade = "made";
 inline constexpr const char* kUp = "up/";
+inline constexpr uint64_t kUpNames = 512;  // mostly new to the server: nobody is known to have them
 inline constexpr const char* kWeights = "weights";
 inline constexpr size_t kWeightsBytes = size_t{1} << 20;
 inline constexpr size_t kCommandBytes = 256;

@@ -128,7 +128,7 @@ class Worker {
   void supply(uint64_t step) {
     Buffer buffer = room(kUpBytes);
     test::fill(buffer.bytes(), kUpSeed + step);
-    auto publication = exchange_->publish({kUp + std::to_string(step), 0}, std::move(buffer).freeze());
+    auto publication = exchange_->publish({kUp + std::to_string(step % kUpNames), step}, std::move(buffer).freeze());
     if (!note("publish", publication.status())) return;
     if (told("fetch " + std::to_string(step), "good")) bytes_ += kUpBytes;
     Status ended = context_->wait_until([&] { return publication->ready(); }, limit());
