@@ -21,6 +21,7 @@ struct Answers {
   std::map<uint64_t, Code> done;        // by the peer's id
   std::map<uint64_t, uint64_t> offers;  // our offer's id by the peer's token
   size_t bytes = 0;
+  uint64_t room = ~uint64_t{0};         // messages that still fit
   bool closed = false;
 };
 
@@ -33,6 +34,8 @@ class StreamLink final : public proto::Link {
   }
   const proto::LinkTraits& traits() const override { return traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes>) override {
+    if (answers_.room == 0) return false;
+    --answers_.room;
     answers_.bytes += header.size();
     wire::Done done;
     wire::Offer offer;
@@ -330,6 +333,28 @@ TEST_CASE("messages that nobody receives are charged to their peer, whose connec
   CHECK(modest.deliver(wire::Offer{.id = 1, .kind = wire::OfferKind::kTagged, .a = 1, .total = 1000}).ok());
   greedy.leave();
   CHECK(used(world, PeerResource::kUnexpectedBytes) < 1000);
+}
+
+TEST_CASE("control messages that a peer does not read are charged to it, and its connections end before those of others", "[exchange]") {
+  PeerLimits limits = small_limits();
+  limits.control_bytes = {100'000, 10'000'000};
+  World world({}, limits);
+  Peer first(world, 1), second(world, 1), modest(world, 2);
+  for (Peer* peer : {&first, &second, &modest}) peer->answers.room = 0;
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    (void)first.deliver(wire::Ping{.nonce = i});
+    (void)second.deliver(wire::Ping{.nonce = i});
+    if (i < 100) (void)modest.deliver(wire::Ping{.nonce = i});
+  }
+  CHECK(first.session->state() != EndpointState::kConnected);
+  CHECK(modest.session->state() == EndpointState::kConnected);
+  CHECK(used(world, PeerResource::kControlBytes) <= 200'000);
+  first.leave();
+  second.leave();
+  modest.answers.room = ~uint64_t{0};
+  modest.session->writable(world.clock.time);
+  (void)modest.session->progress(world.clock.time);
+  CHECK(used(world, PeerResource::kControlBytes) == 0);
 }
 
 TEST_CASE("a connection that nobody uses is closed after its idle limit, and a used one is not", "[exchange]") {

@@ -5,6 +5,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
+
 #include <sluice/allocator/arena.h>
 #include <sluice/api/context.h>
 
@@ -71,6 +76,59 @@ TEST_CASE("a letter may wait and then end what events of the same batch are for"
   CHECK(handler.gone);
   CHECK_FALSE(handler.told_when_gone);
   ::close(fd);
+}
+
+// Takes longer over an event than a turn has for all of them.
+struct Slow final : EventHandler {
+  void on_event(uint32_t) noexcept override {
+    ++events;
+    const Instant until = after(now(), std::chrono::milliseconds(5));
+    while (now() < until) {
+    }
+  }
+  int events = 0;
+};
+
+struct Ready {
+  explicit Ready(Context& c) : context(c), fd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) { REQUIRE(context.watch(fd, EPOLLIN, &handler).ok()); }
+  ~Ready() {
+    context.unwatch(fd, &handler);
+    ::close(fd);
+  }
+  Context& context;
+  Slow handler;
+  int fd;
+};
+
+TEST_CASE("a turn ends after one slow handler, and the others have their turn before it has another", "[context]") {
+  auto context = open(Waiting::kSleep, 0);
+  REQUIRE(context.ok());
+  std::array<std::unique_ptr<Ready>, 4> ready;
+  for (auto& one : ready) one = std::make_unique<Ready>(**context);
+  auto delivered = [&] { return std::accumulate(ready.begin(), ready.end(), 0, [](int sum, const auto& one) { return sum + one->handler.events; }); };
+  for (int turn = 1; turn <= 8; ++turn) {
+    REQUIRE((*context)->wait(after(now(), std::chrono::seconds(10))).ok());
+    const int least = std::min({ready[0]->handler.events, ready[1]->handler.events, ready[2]->handler.events, ready[3]->handler.events});
+    const int most = std::max({ready[0]->handler.events, ready[1]->handler.events, ready[2]->handler.events, ready[3]->handler.events});
+    if (turn == 1) CHECK(delivered() < 4);
+    CHECK(most - least <= 1);
+  }
+}
+
+TEST_CASE("a handler that goes while its event waits for the next turn hears nothing", "[context]") {
+  auto context = open(Waiting::kSleep, 0);
+  REQUIRE(context.ok());
+  std::array<std::unique_ptr<Ready>, 3> ready;
+  for (auto& one : ready) one = std::make_unique<Ready>(**context);
+  REQUIRE((*context)->wait(after(now(), std::chrono::seconds(10))).ok());
+  CHECK_FALSE((*context)->prepare_to_sleep());  // events wait
+  std::array<int, 3> before;
+  for (size_t i = 0; i < ready.size(); ++i) before[i] = ready[i]->handler.events;
+  for (auto& one : ready) (*context)->unwatch(one->fd, &one->handler);
+  for (int i = 0; i < 200; ++i) (*context)->progress();
+  for (size_t i = 0; i < ready.size(); ++i) CHECK(ready[i]->handler.events == before[i]);
+  CHECK((*context)->prepare_to_sleep());
+  (*context)->progress();
 }
 
 }  // namespace

@@ -322,6 +322,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   // Encoded control messages the link had no room for.
   std::vector<std::byte> backlog_;
   size_t backlog_start_ = 0;
+  uint64_t control_charged_ = 0;  // bytes of it, to the peer's account
   wire::Release releases_;
 
   uint64_t sent_messages_ = 0, sent_bytes_ = 0;          // against the peer's credit

@@ -162,8 +162,13 @@ void Session::finish_close() {
   // What lingered was only waiting for the link to let go.
   table_.for_each([&](Operation& op) { release_operation(&op); });
   grants_.clear();
+  for (auto message = unexpected_.begin(); message != unexpected_.end();) {
+    auto here = message++;
+    if (!here->is_inline) drop_unexpected(here);  // its bytes are out of reach
+  }
   early_wants_.clear();
   while (wants_waiting_ > 0) end_want();
+  account_->refund(PeerResource::kControlBytes, std::exchange(control_charged_, 0));
   want_windows_.clear();
   if (WantHandler* handler = std::exchange(want_handler_, nullptr)) handler->on_endpoint_closed(*this, close_reason_);
 }

@@ -19,6 +19,8 @@ Counter foreign_bytes_copied("session.foreign_bytes_copied");
 // Control messages that wait for a peer which does not read. A peer that lets more
 // than this pile up is not taking part.
 constexpr size_t kMostBacklogBytes = 1u << 20;
+// In such pieces its memory is charged to the peer's account.
+constexpr uint64_t kBacklogCharge = 16u << 10;
 
 }  // namespace
 
@@ -336,6 +338,14 @@ void Session::queue_bytes(ConstBytes header) {
                            "the peer does not read: 1 MiB of control messages waits for it"));
     return;
   }
+  if (backlog_.size() + header.size() > control_charged_) {
+    Status charged = account_->charge(PeerResource::kControlBytes, kBacklogCharge);
+    if (!charged.ok()) {
+      fail_connection(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer does not read: " + std::string(charged.detail())));
+      return;
+    }
+    control_charged_ += kBacklogCharge;
+  }
   // A peer that reads as slowly as it asks never lets it run empty: what went out is
   // dropped here, once it is more than what waits.
   if (backlog_start_ > backlog_.size() / 2) {
@@ -363,6 +373,7 @@ bool Session::flush_backlog() {
     backlog_.clear();
     backlog_start_ = 0;
     if (backlog_.capacity() > 4096) backlog_.shrink_to_fit();
+    account_->refund(PeerResource::kControlBytes, std::exchange(control_charged_, 0));
   }
   return true;
 }
