@@ -1,6 +1,7 @@
 #include "tools/perf/registration.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <string>
@@ -88,8 +89,9 @@ class MappedRegistration final : public Registration {
   Status enter() override {
     int fd = ::fcntl(run_.fd, F_DUPFD_CLOEXEC, 0);  // the peer gets one of its own by the socket
     if (fd < 0) return failed("no descriptor for the extent; raise `ulimit -n`", errno);
-    auto* arena = new shm::PeerArena(length_, -1);
+    auto* arena = new shm::PeerArena(length_, nullptr, nullptr);
     Status added = arena->add_extent(1, 0, length_, fd);
+    ::close(fd);
     Result<proto::ImportedRun> view = added.ok() ? arena->import_run({.extent = 1, .offset = 0, .length = bytes_}) : Result<proto::ImportedRun>(added);
     if (!view.ok()) {
       arena->drop();

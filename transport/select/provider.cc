@@ -350,7 +350,7 @@ Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& addr
   wire::Uuid rendezvous;
   fill_random(rendezvous.bytes);
   wire::Hello shm_ours = proto::hello_for(context_, session);
-  SLUICE_TRY(auto meetings, shm::RendezvousListener::open(context_, shm::socket_name(rendezvous), shm_ours));
+  SLUICE_TRY(auto meetings, shm::RendezvousListener::open(context_, shm::socket_name(rendezvous), shm_ours, {.met_limit = kPairingLimit}));
   tcp::GreetingOptions greeting;
   greeting.backlog = options.backlog;
   auto limits = std::make_shared<proto::ListenerLimits>(context_, options, address.to_string());

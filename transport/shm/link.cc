@@ -22,12 +22,20 @@ namespace {
 constexpr const char* kOrigin = "shm/link";
 
 Counter doorbells("shm.doorbells");
+Counter doorbells_delayed("shm.doorbells_delayed");
 Counter messages_corrupt("shm.messages_corrupt");
 Counter extents_announced("shm.extents_announced");
 Counter extents_mapped("shm.extents_mapped");
 
 // Messages handled before other connections have their turn.
 constexpr size_t kMessagesPerPoll = 32;
+// Extents mapped before: each costs some 10 us.
+constexpr uint32_t kExtentsPerPoll = 64;
+// Packets read before other connections have their turn; what is left is told again.
+constexpr int kPacketsPerEvent = 64;
+// Packets that may lie before the announcement that a message needs: more than a sender's buffer holds.
+constexpr int kPacketsBeforeAnnouncement = 1024;
+constexpr uint32_t kNoExtent = 0;  // ids start at 1
 
 constexpr std::byte kBell{1};
 constexpr std::byte kEnd{2};
@@ -80,20 +88,17 @@ class RingPayload final : public proto::PayloadReader {
   uint64_t left_;
 };
 
-LinkParts::~LinkParts() {
-  if (fd >= 0) ::close(fd);
-}
-
 ShmLink::ShmLink(Context& context, LoanKeeper& keeper, LinkParts parts)
     : context_(context),
       keeper_(keeper),
       traits_(shm_traits(context)),
-      fd_(std::exchange(parts.fd, -1)),
+      socket_(std::move(parts.socket)),
       own_(std::move(parts.own)),
       peer_(std::move(parts.peer)),
       writer_(own_->get(), peer_->get()),
       reader_(own_->get(), peer_->get()),
-      peer_arena_(new PeerArena(parts.peer_arena_bytes, ::fcntl(fd_, F_DUPFD_CLOEXEC, 0))),
+      account_(std::move(parts.account)),
+      peer_arena_(new PeerArena(parts.peer_arena_bytes, socket_, account_)),
       local_name_(std::move(parts.local_name)),
       peer_name_(std::move(parts.peer_name)) {
   own_->close_fd();
@@ -101,23 +106,36 @@ ShmLink::ShmLink(Context& context, LoanKeeper& keeper, LinkParts parts)
 
 ShmLink::~ShmLink() { close(); }
 
-Status ShmLink::watch() { return context_.watch(fd_, EPOLLIN | EPOLLRDHUP, this); }
+Status ShmLink::watch() { return context_.watch(socket_->fd(), EPOLLIN | EPOLLRDHUP, this); }
 
-size_t ShmLink::poll_busy(Instant now) {
-  if (fd_ < 0) return 0;
-  size_t work = drain_ring(now, kMessagesPerPoll);
-  if (blocked_ && fd_ >= 0) {
+size_t ShmLink::poll_busy(Instant now, Turn& turn) {
+  if (closed()) return 0;
+  size_t work = drain_ring(now, turn);
+  if ((pending_ & kEnding) != 0 && (corrupt_ || !may_drain() || !reader_.ready())) {
+    fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer process ended or dropped the connection"));
+    return work + 1;
+  }
+  if ((pending_ & kBellDue) != 0 && !closed()) {
+    pending_ &= static_cast<uint8_t>(~kBellDue);
+    wake_peer();
+  }
+  if ((pending_ & kBlocked) != 0 && !closed()) {
     // Whether there is room shows only when something is sent: the session tries again.
-    blocked_ = false;
+    pending_ &= static_cast<uint8_t>(~kBlocked);
     client_->writable(now);
     ++work;
   }
   return work;
 }
 
-size_t ShmLink::drain_ring(Instant now, size_t most) {
+// Of a peer that has ended, not more than it can have written before: a hostile one goes on.
+bool ShmLink::may_drain() const { return (pending_ & kEnding) == 0 || reader_.position() < last_position_; }
+
+size_t ShmLink::drain_ring(Instant now, Turn& turn) {
   size_t handled = 0;
-  while (handled < most && fd_ >= 0 && !corrupt_ && reader_.ready()) {
+  mapped_in_turn_ = 0;
+  while (handled < kMessagesPerPoll && mapped_in_turn_ < kExtentsPerPoll && !closed() && !corrupt_ && may_drain() && reader_.ready()) {
+    if (!turn.spend()) break;
     Status status = handle_front(now);
     ++handled;
     if (!status.ok()) {
@@ -125,6 +143,8 @@ size_t ShmLink::drain_ring(Instant now, size_t most) {
       break;
     }
   }
+  // An import may have come upon the end of the peer's packets.
+  if (ended_ && !closed() && !corrupt_ && (pending_ & kEnding) == 0) begin_ending();
   return handled;
 }
 
@@ -153,17 +173,17 @@ Status ShmLink::handle_front(Instant now) {
   return status;
 }
 
-bool ShmLink::begin_sleep() { return fd_ < 0 || reader_.begin_sleep(); }
+bool ShmLink::begin_sleep() { return closed() || ((pending_ & kEnding) == 0 && reader_.begin_sleep()); }
 
 bool ShmLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
-  if (fd_ < 0 || corrupt_) return true;  // the end is on its way
+  if (closed() || corrupt_) return true;  // the end is on its way
   switch (writer_.write(header, payload)) {
     case RingWriter<std::atomic>::Outcome::kWritten: break;
-    case RingWriter<std::atomic>::Outcome::kFull: blocked_ = true; return false;
+    case RingWriter<std::atomic>::Outcome::kFull: pending_ |= kBlocked; return false;
     case RingWriter<std::atomic>::Outcome::kCorrupt:
       // Told to the client from the next event, not from inside its own call.
       corrupt_ = true;
-      ::shutdown(fd_, SHUT_RD);
+      ::shutdown(socket_->fd(), SHUT_RD);
       return true;
   }
   fault_point("shm.sent");
@@ -180,11 +200,19 @@ bool ShmLink::rides_now() const {
 bool ShmLink::push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) { return false; }
 
 void ShmLink::wake_peer() {
-  uint64_t sleep = writer_.reader_sleep();
-  if (sleep == 0 || sleep == rung_sleep_) [[likely]] return;
-  rung_sleep_ = sleep;
-  // No room means that bells are waiting to be heard already.
-  (void)send_packet(fd_, std::span(&kBell, 1), -1);
+  uint64_t sleep = writer_.bell_due();
+  if (sleep != 0) [[unlikely]] ring(sleep);
+}
+
+void ShmLink::ring(uint64_t sleep) {
+  Status sent = send_packet(socket_->fd(), std::span(&kBell, 1), -1);
+  if (sent == Code::kTryAgain) {
+    // Also where bells that are waiting to be heard leave no room: poll() tries again.
+    pending_ |= kBellDue;
+    doorbells_delayed.add();
+    return;
+  }
+  writer_.rung(sleep);
   doorbells.add();
 }
 
@@ -196,7 +224,9 @@ Result<bool> ShmLink::export_run(const std::byte* data, size_t length, wire::Seg
   bool known = place->first.id < announced_.size() && announced_[place->first.id];
   if (one_extent && known) [[likely]] return true;
   for (const ExtentInfo& extent : context_.arena().extents_over(place->arena_offset, length)) {
-    SLUICE_RETURN_IF_ERROR(announce(extent));
+    Status announced = announce(extent);
+    if (announced == Code::kTryAgain) pending_ |= kBlocked;  // writable() follows
+    SLUICE_RETURN_IF_ERROR(announced);
   }
   return true;
 }
@@ -205,7 +235,7 @@ Status ShmLink::announce(const ExtentInfo& extent) {
   if (extent.id < announced_.size() && announced_[extent.id]) return Status();
   ExtentPacket packet{.kind = kExtentPacket, .id = extent.id, .arena_offset = extent.arena_offset, .length = extent.length};
   fault_point("shm.announce");
-  SLUICE_RETURN_IF_ERROR(send_packet(fd_, std::as_bytes(std::span(&packet, 1)), extent.fd));
+  SLUICE_RETURN_IF_ERROR(send_packet(socket_->fd(), std::as_bytes(std::span(&packet, 1)), extent.fd));
   if (announced_.size() <= extent.id) announced_.resize(extent.id + 1);
   announced_[extent.id] = true;
   extents_announced.add();
@@ -217,89 +247,100 @@ Result<proto::ImportedRun> ShmLink::import_run(const wire::Segment& segment) {
   Result<proto::ImportedRun> run = peer_arena_->import_run(segment);
   if (run.ok()) [[likely]] return run;
   // The announcement went out before the message that needs it: it lies in the socket.
-  SLUICE_RETURN_IF_ERROR(read_socket());
+  Result<bool> more = read_socket(kPacketsBeforeAnnouncement, segment.extent);
+  if (!more.ok()) return more.status();
+  run = peer_arena_->import_run(segment);
+  if (run.ok() || !*more) return run;
+  // A run that goes on into other extents, announced behind its first one.
+  more = read_socket(kPacketsBeforeAnnouncement, kNoExtent);
+  if (!more.ok()) return more.status();
   return peer_arena_->import_run(segment);
 }
 
-Status ShmLink::read_socket() {
+// Reads until `wanted` is announced, or all; true: something may be left.
+Result<bool> ShmLink::read_socket(int most, uint32_t wanted) {
   std::array<std::byte, 256> room;
-  // As many packets as a peer can have queued, so that one who never stops sending
-  // cannot keep us here.
-  for (int i = 0; i < 1024; ++i) {
-    Result<Packet> packet = receive_packet(fd_, room);
+  for (int i = 0; i < most; ++i) {
+    Result<Packet> packet = receive_packet(socket_->fd(), room);
     if (!packet.ok()) {
-      if (packet.code() == Code::kTryAgain) return Status();
+      if (packet.code() == Code::kTryAgain) return false;
       ended_ = true;
       // A peer that ended with our packets unread: said once, before what it sent itself.
       if (packet.status().os_error() == ECONNRESET) continue;
-      return packet.code() == Code::kCorrupt ? packet.status() : Status();
+      if (packet.code() == Code::kUnreachable) return false;
+      return packet.status();
     }
-    if (packet->length == 0) {
+    bool plain = packet->length == 1 && !packet->fd;
+    if (plain && room[0] == kBell) continue;
+    if (packet->ended || (plain && room[0] == kEnd)) {
       ended_ = true;
-      return Status();
+      return false;
     }
-    if (packet->length == 1 && packet->fd < 0 && room[0] == kBell) continue;
-    if (packet->length == 1 && packet->fd < 0 && room[0] == kEnd) {
-      ended_ = true;
-      return Status();
-    }
-    SLUICE_RETURN_IF_ERROR(take_extent(std::span<const std::byte>(room).first(packet->length), packet->fd));
+    SLUICE_RETURN_IF_ERROR(take_extent(std::span<const std::byte>(room).first(packet->length), std::move(packet->fd)));
+    if (wanted != kNoExtent && peer_arena_->has_extent(wanted)) return true;
   }
-  return Status();
+  return true;
 }
 
-Status ShmLink::take_extent(proto::ConstBytes bytes, int fd) {
+Status ShmLink::take_extent(proto::ConstBytes bytes, Descriptor memory) {
   ExtentPacket packet;
-  bool whole = bytes.size() == sizeof(packet) && fd >= 0;
+  bool whole = bytes.size() == sizeof(packet) && memory;
   if (whole) std::memcpy(&packet, bytes.data(), sizeof(packet));
+  Status status;
   if (!whole || packet.kind != kExtentPacket) {
-    if (fd >= 0) ::close(fd);
-    return corrupt("an unknown packet of " + std::to_string(bytes.size()) + " bytes on the socket");
+    status = corrupt("an unknown packet of " + std::to_string(bytes.size()) + " bytes on the socket");
+  } else {
+    fault_point("shm.map_extent");
+    keeper_.settle();
+    status = peer_arena_->add_extent(packet.id, packet.arena_offset, packet.length, memory.value());
   }
-  fault_point("shm.map_extent");
-  extents_mapped.add();
-  return peer_arena_->add_extent(packet.id, packet.arena_offset, packet.length, fd);
+  if (status.ok()) {
+    extents_mapped.add();
+    ++mapped_in_turn_;
+  } else if (memory) {
+    close_refused(memory.release());
+  }
+  return status;
 }
 
 void ShmLink::on_event(uint32_t epoll_events) noexcept {
-  if (fd_ < 0) return;
-  Instant now = context_.now();
-  Status status = corrupt_ ? corrupt("the peer's ring position is impossible") : read_socket();
+  if (closed()) return;
+  if (corrupt_) return fail(corrupt("the peer's ring position is impossible"));
+  Result<bool> more = read_socket(kPacketsPerEvent, kNoExtent);
   if ((epoll_events & (EPOLLHUP | EPOLLRDHUP)) != 0) hung_up_ = true;
-  if (!status.ok()) {
-    fail(status);
-    return;
-  }
-  if (!ended_ && (epoll_events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) == 0) return;
-  // What it wrote before it ended still counts.
-  while (drain_ring(now, kSlotCount) > 0) {
-  }
-  if (fd_ >= 0) fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer process ended or dropped the connection"));
+  if (!more.ok()) return fail(more.status());
+  bool over = ended_ || (!*more && (epoll_events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) != 0);
+  if (over && (pending_ & kEnding) == 0) begin_ending();
+}
+
+// What it wrote before it ended still counts: a ring of it at most. poll() reads that.
+void ShmLink::begin_ending() {
+  pending_ |= kEnding;
+  last_position_ = reader_.position() + kSlotCount;
+  context_.unwatch(socket_->fd(), this);
 }
 
 void ShmLink::fail(const Status& why) {
   if (why == Code::kCorrupt) messages_corrupt.add();
   corrupt_ = true;  // nothing is read or written from here on
-  if (fd_ >= 0) context_.unwatch(fd_, this);
+  pending_ = 0;
+  if (!closed()) context_.unwatch(socket_->fd(), this);
   client_->link_down(why, context_.now());
 }
 
 void ShmLink::close() {
-  if (fd_ < 0) return;
+  if (closed()) return;
   fault_point("shm.close");
-  context_.unwatch(fd_, this);
-  int fd = std::exchange(fd_, -1);
+  context_.unwatch(socket_->fd(), this);
+  pending_ = 0;
+  Remains remains{.socket = std::exchange(socket_, nullptr), .loans = std::move(loans_), .end_due = false, .account = std::move(account_)};
   // The peer hears it at once, even while our views hold the socket open.
-  bool end_due = send_end(fd) == Code::kTryAgain;
+  remains.end_due = send_end(remains.socket->fd()) == Code::kTryAgain;
   // Views have references of their own. A program that keeps the handle of a closed
   // endpoint must not keep the peer's loans.
   std::exchange(peer_arena_, nullptr)->drop();
-  if (hung_up_) loans_.clear();
-  if (loans_.empty() && !end_due) {
-    ::close(fd);
-    return;
-  }
-  keeper_.keep(fd, std::move(loans_), end_due);
+  if (hung_up_) remains.loans.clear();
+  keeper_.keep(std::move(remains));
 }
 
 Status send_end(int fd) { return send_packet(fd, std::span(&kEnd, 1), -1); }

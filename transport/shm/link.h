@@ -6,23 +6,36 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <sluice/allocator/arena.h>
 #include <sluice/api/context.h>
 #include <sluice/proto/link.h>
+#include <sluice/proto/turn_budget.h>
+#include <sluice/shm/connection_account.h>
+#include <sluice/shm/descriptor.h>
 #include <sluice/shm/mapper.h>
 #include <sluice/shm/ring.h>
+#include <sluice/shm/socket.h>
 
 namespace sluice::shm {
 
-// Loans of a closed connection whose peer may still read them.
+// What is left of a closed connection whose peer may still read what we lent it, or whose memory
+// views of ours still show.
+struct Remains {
+  std::shared_ptr<Socket> socket;
+  std::vector<StorageRef> loans;
+  bool end_due = false;  // the packet that ends our side had no room yet
+  std::shared_ptr<ConnectionAccount> account;
+};
+
 class LoanKeeper {
  public:
-  // Takes `fd`. When the peer ends its direction (EPOLLRDHUP) or the socket hangs up, it
-  // has let go of everything. `end_due`: the packet that ends our side had no room yet.
-  virtual void keep(int fd, std::vector<StorageRef> loans, bool end_due) = 0;
+  // When the peer ends its direction (EPOLLRDHUP) or the socket hangs up, it has let go of
+  // everything. The account is settled once nothing of the peer is mapped either.
+  virtual void keep(Remains remains) = 0;
+  // Settles what has come to its end since: before a peer is told that it has too much.
+  virtual void settle() = 0;
 
  protected:
   ~LoanKeeper() = default;
@@ -31,32 +44,26 @@ class LoanKeeper {
 // Tells the peer that we send nothing more. kTryAgain: no room now.
 Status send_end(int fd);
 
-// What the handshake has produced. Closes its socket unless a link took it.
+// What the handshake has produced.
 struct LinkParts {
-  LinkParts() = default;
-  LinkParts(LinkParts&& other) noexcept
-      : fd(std::exchange(other.fd, -1)),
-        own(std::move(other.own)),
-        peer(std::move(other.peer)),
-        peer_arena_bytes(other.peer_arena_bytes),
-        local_name(std::move(other.local_name)),
-        peer_name(std::move(other.peer_name)) {}
-  LinkParts& operator=(LinkParts&& other) noexcept {
-    std::swap(fd, other.fd);
-    own = std::move(other.own);
-    peer = std::move(other.peer);
-    peer_arena_bytes = other.peer_arena_bytes;
-    local_name = std::move(other.local_name);
-    peer_name = std::move(other.peer_name);
-    return *this;
-  }
-  ~LinkParts();
-
-  int fd = -1;  // connected Unix socket (SOCK_SEQPACKET), nonblocking
+  std::shared_ptr<Socket> socket;  // connected, SOCK_SEQPACKET, nonblocking
   std::unique_ptr<OwnRegion> own;
   std::unique_ptr<PeerRegion> peer;
   uint64_t peer_arena_bytes = 0;
   std::string local_name, peer_name;
+  std::shared_ptr<ConnectionAccount> account;
+};
+
+// What all connections of a context may do in one turn of progress().
+class Turn {
+ public:
+  // Before each message. False: the rest waits for the next turn.
+  bool spend() { return !over_ && !(over_ = !budget_.spend()); }
+  bool over() const { return over_; }
+
+ private:
+  proto::TurnBudget budget_;
+  bool over_ = false;
 };
 
 class ShmLink final : public proto::Link, public EventHandler {
@@ -68,18 +75,18 @@ class ShmLink final : public proto::Link, public EventHandler {
   void set_client(proto::LinkClient* client) { client_ = client; }
   // Must be called once before the first poll(). Errors: kNoMemory (epoll).
   Status watch();
-  bool closed() const { return fd_ < 0; }
+  bool closed() const { return socket_ == nullptr; }
 
   // Handles what has arrived, up to a bound; returns how much.
-  size_t poll(Instant now) {
-    if (!reader_.ready() && !blocked_) [[likely]] return 0;
-    return poll_busy(now);
+  size_t poll(Instant now, Turn& turn) {
+    if (!reader_.ready() && pending_ == 0) [[likely]] return 0;
+    return poll_busy(now, turn);
   }
   // About to sleep. False: something has arrived.
   bool begin_sleep();
   void end_sleep() { reader_.end_sleep(); }
-  // The ring to the peer is full: nobody rings when there is room again.
-  bool blocked() const { return blocked_; }
+  // The ring or the socket to the peer is full: nobody rings when there is room again.
+  bool blocked() const { return (pending_ & (kBlocked | kBellDue)) != 0; }
 
   // Link.
   const proto::LinkTraits& traits() const override { return traits_; }
@@ -99,29 +106,40 @@ class ShmLink final : public proto::Link, public EventHandler {
 
  private:
   friend class RingPayload;
-  size_t poll_busy(Instant now);
-  size_t drain_ring(Instant now, size_t most);
+  // What poll() has to do without a message.
+  enum Pending : uint8_t {
+    kBlocked = 1,  // something had no room
+    kBellDue = 2,  // the peer sleeps, and its bell had no room
+    kEnding = 4,   // the peer has ended; what it wrote before is read, then link_down()
+  };
+  size_t poll_busy(Instant now, Turn& turn);
+  size_t drain_ring(Instant now, Turn& turn);
+  bool may_drain() const;
   Status handle_front(Instant now);
-  Status read_socket();
-  Status take_extent(proto::ConstBytes bytes, int fd);
+  Result<bool> read_socket(int most, uint32_t wanted);
+  Status take_extent(proto::ConstBytes bytes, Descriptor memory);
   Status announce(const ExtentInfo& extent);
   void wake_peer();
+  void ring(uint64_t sleep);
+  void begin_ending();
   void fail(const Status& why);
 
   Context& context_;
   LoanKeeper& keeper_;
   proto::LinkTraits traits_;
   proto::LinkClient* client_ = nullptr;
-  int fd_;
+  std::shared_ptr<Socket> socket_;  // null: closed
   std::unique_ptr<OwnRegion> own_;
   std::unique_ptr<PeerRegion> peer_;
   RingWriter<std::atomic> writer_;
   RingReader<std::atomic> reader_;
+  std::shared_ptr<ConnectionAccount> account_;
   PeerArena* peer_arena_;
   std::vector<bool> announced_;  // extents of ours the peer has, by id
   std::vector<StorageRef> loans_;
-  uint64_t rung_sleep_ = 0;      // the peer's sleep that we have rung for
-  bool blocked_ = false;
+  uint64_t last_position_ = 0;   // ending: where what the peer can have written before ends
+  uint32_t mapped_in_turn_ = 0;  // extents
+  uint8_t pending_ = 0;
   bool hung_up_ = false;         // the peer has let go of everything
   bool ended_ = false;           // the peer sends nothing more
   bool corrupt_ = false;

@@ -5,12 +5,15 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 
 #include <sluice/base/result.h>
 #include <sluice/proto/link.h>
+#include <sluice/shm/connection_account.h>
+#include <sluice/shm/descriptor.h>
+#include <sluice/shm/extent_map.h>
 #include <sluice/shm/ring.h>
+#include <sluice/shm/socket.h>
 
 namespace sluice::shm {
 
@@ -21,20 +24,20 @@ class OwnRegion {
   static Result<std::unique_ptr<OwnRegion>> create(uint64_t probe);
   ~OwnRegion();
   SharedRegion* get() const { return region_; }
-  int fd() const { return fd_; }
-  void close_fd();  // after it was sent: the mapping stays
+  int fd() const { return fd_.value(); }
+  void close_fd() { fd_.reset(); }  // after it was sent: the mapping stays
 
  private:
   SharedRegion* region_ = nullptr;
-  int fd_ = -1;
+  Descriptor fd_;
 };
 
 // The peer's control region.
 class PeerRegion {
  public:
-  // Takes the descriptor. Refuses memory that could be shrunk under us (SIGBUS), is of
-  // another size, or does not hold `probe`. Errors: kCorrupt, kNoMemory.
-  static Result<std::unique_ptr<PeerRegion>> map(int fd, uint64_t probe);
+  // The descriptor stays the caller's. Refuses memory that could be shrunk under us (SIGBUS), is
+  // smaller, or does not hold `probe`. Errors: kCorrupt, kNoMemory, kUnsupported (another layout).
+  static Result<std::unique_ptr<PeerRegion>> map(int memory, uint64_t probe);
   ~PeerRegion();
   const SharedRegion* get() const { return region_; }
 
@@ -47,18 +50,19 @@ class PeerRegion {
 // and every view another; views may end on any thread after the link.
 class PeerArena final : public proto::PeerMapping {
  public:
-  // Reserves `length` bytes of addresses at the first extent. `life_fd` is a duplicate of
-  // the connection's socket, shut for writing when the last view ends: until then the peer
-  // keeps what it lent us out of use.
-  PeerArena(uint64_t length, int life_fd) : length_(length), life_fd_(life_fd) {}
+  // Reserves `length` bytes of addresses at the first extent. `socket` is the connection's,
+  // shut for writing when the last view ends: until then the peer keeps what it lent us out
+  // of use. `account` is charged; either may be null.
+  PeerArena(uint64_t length, std::shared_ptr<Socket> socket, std::shared_ptr<ConnectionAccount> account);
 
-  // Maps an extent the peer announced; takes the descriptor. Errors: kCorrupt (not a
-  // memfd sealed against shrinking and punching, out of range), kNoMemory.
-  Status add_extent(uint32_t id, uint64_t arena_offset, uint64_t length, int fd);
-  bool has_extent(uint32_t id) const { return places_.contains(id); }
+  // Maps an extent the peer announced; the descriptor stays the caller's. Errors: kCorrupt (not a
+  // memfd sealed against shrinking and punching, without its memory, out of range), kNoMemory,
+  // kTryAgain (the peer has as much as it may have).
+  Status add_extent(uint32_t id, uint64_t arena_offset, uint64_t length, int memory);
+  bool has_extent(uint32_t id) const { return extents_.contains(id); }
   // Errors: kCorrupt (never announced, or reaches outside of what was).
   Result<proto::ImportedRun> import_run(const wire::Segment& segment);
-  uint64_t mapped_bytes() const { return mapped_; }
+  uint64_t mapped_bytes() const { return extents_.announced_bytes(); }
 
   void retain() noexcept override { references_.fetch_add(1, std::memory_order_relaxed); }
   void drop() noexcept override;
@@ -66,22 +70,18 @@ class PeerArena final : public proto::PeerMapping {
  private:
   ~PeerArena();
   Status reserve();
+  Status map(const ExtentMap::Extent& extent, int memory);
 
-  struct Place {
-    uint64_t arena_offset;
-    uint64_t length;
-  };
   // Context's thread only.
-  std::map<uint32_t, Place> places_;       // by extent id
-  std::map<uint64_t, uint32_t> by_offset_; // arena offset -> extent id
-  uint32_t last_id_ = 0;                   // most recently imported: the usual next one
-  Place last_place_{};
+  ExtentMap extents_;
+  uint32_t last_id_ = 0;  // most recently imported: the usual next one
+  ExtentMap::Extent last_extent_;
   std::byte* reserved_ = nullptr;
   uint64_t reserved_bytes_ = 0;
   std::byte* base_ = nullptr;  // the first multiple of kExtentGranule in it
   uint64_t length_;
-  uint64_t mapped_ = 0;
-  int life_fd_;
+  std::shared_ptr<Socket> socket_;
+  std::shared_ptr<ConnectionAccount> account_;
   std::atomic<uint32_t> references_{1};
 };
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include <sluice/base/result.h>
+#include <sluice/shm/descriptor.h>
 
 namespace sluice::shm {
 
@@ -25,12 +26,21 @@ inline constexpr uint32_t kExtentPacket = 0x45585431;  // "1TXE"
 Status send_packet(int socket, std::span<const std::byte> bytes, int fd);
 
 struct Packet {
-  size_t length = 0;   // 0: the peer has ended its side
-  int fd = -1;         // owned by the caller
+  size_t length = 0;
+  bool ended = false;  // the peer has ended its side, or sent a packet without a byte
+  Descriptor fd;
 };
-// Receives one packet into `room`. Surplus descriptors are closed and refused.
-// Errors: kTryAgain (none now), kUnreachable, kCorrupt (does not fit, too many descriptors).
+// Receives one packet into `room`. Descriptors that do not belong to it are closed.
+// Errors: kTryAgain (none now), kUnreachable, kCorrupt (does not fit, more than one descriptor,
+// one without a byte), kNoMemory (this process has no descriptor left for the peer's).
 Result<Packet> receive_packet(int socket, std::span<std::byte> room);
+
+// Closes what a peer has passed and we did not ask for. Blocks: not for as long as the peer likes,
+// as close() of a socket does whose SO_LINGER the peer has set.
+void close_refused(int fd);
+
+// Closes a socket of ours, and what lies in it unread as close_refused() does. Nothing comes any more.
+void close_unread(int socket);
 
 }  // namespace sluice::shm
 

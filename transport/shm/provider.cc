@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <mutex>
@@ -19,6 +18,9 @@ constexpr const char* kOrigin = "shm/provider";
 // A full ring empties without a bell: look again this often while asleep.
 constexpr Duration kBlockedRetry = std::chrono::milliseconds(1);
 
+// Whether views of closed connections have ended is looked at this often: it is no event.
+constexpr uint32_t kTurnsPerSettling = 64;
+
 Counter loans_kept("shm.loans_kept");
 Counter loans_abandoned("shm.loans_abandoned");
 
@@ -30,6 +32,17 @@ void abandon(StorageRef loan) {
   std::lock_guard lock(mutex);
   abandoned.push_back(std::move(loan));
 }
+
+Status check_requirements(const Requirements& require, const Address& address) {
+  const PathProperties path{.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}};
+  std::string why = unmet(require, path);
+  if (why.empty()) return Status();
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                address.to_string() + " cannot meet the requirements: " + why + "; use sluice:// or relax them");
+}
+
+// Of two limits, where zero is none. All peers are one here: the user that we are.
+uint32_t fewest(uint32_t a, uint32_t b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); }
 
 class ShmListener final : public ListenerCore {
  public:
@@ -58,27 +71,34 @@ class ShmListener final : public ListenerCore {
 
 }  // namespace
 
-// Loans of a closed connection. The descriptor hangs up when the peer's process ended; the
+// What is left of a closed connection. Its socket hangs up when the peer's process ended; the
 // peer's direction ends when its last view did.
 struct ShmProvider::Kept final : EventHandler {
+  Kept(Context& owner, Remains all) : context(owner), remains(std::move(all)) {}
+
   void on_event(uint32_t events) noexcept override {
-    if (fd < 0) return;
+    if (!watched) return;
+    const int fd = remains.socket->fd();
     if ((events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) == 0) {
-      if (!end_due || send_end(fd) == Code::kTryAgain) return;
-      end_due = false;
-      if (!loans.empty()) {
-        (void)context->rewatch(fd, EPOLLRDHUP, this);
+      if (!remains.end_due || send_end(fd) == Code::kTryAgain) return;
+      remains.end_due = false;
+      if (!remains.loans.empty()) {
+        (void)context.rewatch(fd, EPOLLRDHUP, this);
         return;
       }
     }
-    loans.clear();
-    context->unwatch(fd, this);
-    ::close(std::exchange(fd, -1));
+    remains.loans.clear();
+    stop();
   }
-  Context* context = nullptr;
-  int fd = -1;
-  bool end_due = false;
-  std::vector<StorageRef> loans;
+  void stop() {
+    if (std::exchange(watched, false)) context.unwatch(remains.socket->fd(), this);
+    remains.socket = nullptr;
+  }
+  bool over() const { return remains.socket == nullptr && !(remains.account && remains.account->is_mapped()); }
+
+  Context& context;
+  Remains remains;
+  bool watched = false;
 };
 
 ShmProvider::ShmProvider(Context& context) : context_(context), sessions_(context.now()) {}
@@ -87,13 +107,13 @@ ShmProvider::~ShmProvider() {
   sessions_.detach_all();
   // Nobody can tell any more when the peers let go: the memory is never used again.
   for (auto& kept : kept_) {
-    if (kept->fd < 0) continue;
-    for (StorageRef& loan : kept->loans) {
+    for (StorageRef& loan : kept->remains.loans) {
       loans_abandoned.add();
       abandon(std::move(loan));
     }
-    context_.unwatch(kept->fd, kept.get());
-    ::close(kept->fd);
+    kept->stop();
+    // Views that are left end on threads that may not touch the accounts.
+    if (kept->remains.account) kept->remains.account->settle();
   }
 }
 
@@ -102,25 +122,27 @@ void ShmProvider::shut_down() {
 }
 
 Result<std::shared_ptr<EndpointCore>> ShmProvider::connect(const Address& address, const ConnectOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check_requirements(options.require, address));
   proto::SessionOptions session = proto::session_options(options);
-  PathProperties path{.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}};
-  if (std::string why = unmet(options.require, path); !why.empty()) {
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
-  }
   Instant deadline = after(context_.refresh_now(), options.timeout);
   SLUICE_TRY(Meeting meeting, meet(context_, socket_name(address.name), proto::hello_for(context_, session), deadline));
   return make_endpoint(std::move(meeting), session, "shm: was asked for");
 }
 
 Result<std::unique_ptr<ListenerCore>> ShmProvider::listen(const Address& address, const ListenOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check_requirements(options.require, address));
   proto::SessionOptions session = proto::session_options(options);
-  SLUICE_TRY(auto rendezvous, RendezvousListener::open(context_, socket_name(address.name), proto::hello_for(context_, session)));
+  RendezvousOptions rules{.max_connections = fewest(options.max_connections, options.max_connections_by_address), .accept = options.accept};
+  SLUICE_TRY(auto rendezvous,
+             RendezvousListener::open(context_, socket_name(address.name), proto::hello_for(context_, session), std::move(rules)));
   return std::unique_ptr<ListenerCore>(
       std::make_unique<ShmListener>(*this, std::move(rendezvous), address.to_string(), session));
 }
 
 Result<std::shared_ptr<EndpointCore>> ShmProvider::make_endpoint(Meeting meeting, const proto::SessionOptions& options,
                                                                  std::string reason) {
+  settle();
+  std::shared_ptr<PeerAccount> account = meeting.parts.account->peer();
   auto link = std::make_unique<ShmLink>(context_, *this, std::move(meeting.parts));
   ShmLink* raw = link.get();
   SLUICE_RETURN_IF_ERROR(raw->watch());
@@ -131,32 +153,52 @@ Result<std::shared_ptr<EndpointCore>> ShmProvider::make_endpoint(Meeting meeting
       .peer = meeting.peer,
       .options = options,
       .reason = std::move(reason),
+      .account = std::move(account),
   });
   connections_.push_back({session, raw});
   in_use_ = true;
   return std::shared_ptr<EndpointCore>(session);
 }
 
-size_t ShmProvider::progress(Instant now) {
+// One after the other, until the turn is over; the next turn goes on there.
+size_t ShmProvider::poll_links(Instant now) {
   size_t work = 0;
-  for (size_t i = 0; i < connections_.size(); ++i) {
-    ShmLink* link = connections_[i].link;
+  Turn turn;
+  const size_t count = connections_.size();
+  if (next_ >= count) next_ = 0;
+  for (size_t i = 0; i < count && !turn.over(); ++i) {
+    ShmLink* link = connections_[next_].link;
+    if (++next_ == count) next_ = 0;
     if (link->closed()) {
       some_closed_ = true;
       continue;
     }
-    work += link->poll(now);
+    work += link->poll(now, turn);
   }
+  return work;
+}
+
+size_t ShmProvider::progress(Instant now) {
+  size_t work = poll_links(now);
   work += sessions_.progress(now);
   if (some_closed_) forget_closed();
+  if (!kept_.empty() && ++turns_ % kTurnsPerSettling == 0) settle();
   return work;
 }
 
 void ShmProvider::forget_closed() {
   some_closed_ = false;
   std::erase_if(connections_, [](const Connection& c) { return c.link->closed() && !c.session->has_work(); });
-  in_use_ = !connections_.empty() || sessions_.size() > 0;
-  std::erase_if(kept_, [](const std::unique_ptr<Kept>& kept) { return kept->fd < 0; });
+  settle();
+}
+
+void ShmProvider::settle() {
+  std::erase_if(kept_, [](const std::unique_ptr<Kept>& kept) {
+    if (!kept->over()) return false;
+    if (kept->remains.account) kept->remains.account->settle();
+    return true;
+  });
+  in_use_ = !connections_.empty() || sessions_.size() > 0 || !kept_.empty();
 }
 
 bool ShmProvider::begin_sleep() {
@@ -177,16 +219,20 @@ Instant ShmProvider::next_timeout() {
   return next;
 }
 
-void ShmProvider::keep(int fd, std::vector<StorageRef> loans, bool end_due) {
-  loans_kept.add(loans.size());
-  auto kept = std::make_unique<Kept>();
-  kept->context = &context_;
-  kept->fd = fd;
-  kept->end_due = end_due;
-  kept->loans = std::move(loans);
-  // Packets that still come are not read.
-  if (!context_.watch(fd, EPOLLRDHUP | (end_due ? static_cast<uint32_t>(EPOLLOUT) : 0), kept.get()).ok()) log(LogLevel::kWarning, "loans to a closed peer cannot be watched; they stay out of use");
+void ShmProvider::keep(Remains remains) {
+  loans_kept.add(remains.loans.size());
+  auto kept = std::make_unique<Kept>(context_, std::move(remains));
+  const Remains& left = kept->remains;
+  if (left.loans.empty() && !left.end_due) {
+    kept->stop();
+  } else {
+    // Packets that still come are not read.
+    uint32_t events = EPOLLRDHUP | (left.end_due ? static_cast<uint32_t>(EPOLLOUT) : 0);
+    kept->watched = context_.watch(left.socket->fd(), events, kept.get()).ok();
+    if (!kept->watched) log(LogLevel::kWarning, "loans to a closed peer cannot be watched; they stay out of use");
+  }
   kept_.push_back(std::move(kept));
+  in_use_ = true;
 }
 
 std::string ShmProvider::explain() const { return "usable between processes of one user in one network namespace"; }

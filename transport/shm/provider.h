@@ -35,10 +35,12 @@ class ShmProvider final : public Provider, public LoanKeeper {
   std::string explain() const override;
 
   // LoanKeeper.
-  void keep(int fd, std::vector<StorageRef> loans, bool end_due) override;
+  void keep(Remains remains) override;
+  void settle() override;
 
  private:
   struct Kept;
+  size_t poll_links(Instant now);
   void forget_closed();
 
   struct Connection {
@@ -50,6 +52,8 @@ class ShmProvider final : public Provider, public LoanKeeper {
   std::vector<Connection> connections_;
   std::vector<std::unique_ptr<Kept>> kept_;
   proto::SessionSet sessions_;
+  size_t next_ = 0;  // the connection that the next turn begins with
+  uint32_t turns_ = 0;
   bool some_closed_ = false;
 };
 

@@ -4,12 +4,17 @@
 #define SLUICE_SHM_RENDEZVOUS_H_
 
 #include <deque>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <sluice/api/context.h>
 #include <sluice/proto/session.h>
 #include <sluice/shm/link.h>
+#include <sluice/shm/peer_user.h>
 
 namespace sluice::shm {
 
@@ -17,6 +22,7 @@ namespace sluice::shm {
 struct Meeting {
   LinkParts parts;
   wire::Hello ours, peer;
+  PeerUser user;  // as the kernel says
 };
 
 // Name of the abstract socket of a rendezvous, or of a listener by name.
@@ -25,34 +31,68 @@ std::string socket_name(std::string_view name);
 
 // Connects, exchanges HELLOs and regions, and proves both mappings. Progresses the context
 // while it waits. Errors: kUnreachable (nobody listens: other machine, other network
-// namespace, or gone), kAccessDenied (another user), kUnsupported (version), kTimedOut, kCorrupt.
+// namespace, or gone), kAccessDenied (another user), kUnsupported (version), kTimedOut, kCorrupt,
+// kTryAgain (the listener has as many as it takes).
 Result<Meeting> meet(Context& context, const std::string& socket_name, const wire::Hello& ours, Instant deadline);
 
-// Accepts such connections. Half-open ones are bounded in number and time.
+struct RendezvousOptions {
+  // Connections at once that came from here; zero: as many as ContextOptions::peer_limits says.
+  uint32_t max_connections = 0;
+  // As ListenOptions::accept.
+  std::function<bool(const PeerIntroduction&)> accept = {};
+  // Whoever connects says HELLO within this.
+  Duration half_open_limit = std::chrono::seconds(5);
+  // Whom nobody has taken after this is dropped; zero: never.
+  Duration met_limit = Duration(0);
+};
+
+// Accepts such connections. Half-open ones, and those that nobody takes, are bounded in number: past it the oldest of
+// the process that has most goes.
 class RendezvousListener final : public EventHandler {
  public:
   // `ours` is the HELLO that every peer gets (its token is the peer's own, echoed).
-  static Result<std::unique_ptr<RendezvousListener>> open(Context& context, const std::string& socket_name,
-                                                          const wire::Hello& ours);
+  static Result<std::unique_ptr<RendezvousListener>> open(Context& context, const std::string& socket_name, const wire::Hello& ours,
+                                                          RendezvousOptions options = {});
   ~RendezvousListener();
   // The next finished meeting; false if there is none.
   bool take(Meeting& out);
   void on_event(uint32_t epoll_events) noexcept override;
+  size_t half_open() const { return half_open_.size(); }
 
  private:
   struct HalfOpen;
-  RendezvousListener(Context& context, const wire::Hello& ours);
+  struct Met {
+    Meeting meeting;
+    Instant expires;
+  };
+  // A descriptor that is readable when something is due: it runs also while nobody connects.
+  class Alarm;
+  RendezvousListener(Context& context, const wire::Hello& ours, RendezvousOptions options);
+  Status begin(const std::string& name);
   void accept_some();
-  void expire(Instant now);
+  void pause_accepting();
+  void accept_one(int fd);
+  void refuse(int fd, const PeerUser& peer, const Status& why);
+  void ring_alarm();
+  void set_alarm();
   void finish(HalfOpen& half);
+  Status settle_in(HalfOpen& half, Meeting& meeting);
+  Status admit(const HalfOpen& half, const wire::Hello& hello, std::shared_ptr<ConnectionAccount>& account);
+  bool make_room_among_met(uint32_t newcomer);
   void forget(HalfOpen& half);
 
   Context& context_;
   wire::Hello ours_;
-  int fd_ = -1;
-  std::vector<std::unique_ptr<HalfOpen>> half_open_;
+  RendezvousOptions options_;
+  Descriptor fd_;
+  std::unique_ptr<Alarm> alarm_;
+  // Each open connection from here has one.
+  std::shared_ptr<int> seats_ = std::make_shared<int>(0);
+  std::vector<std::unique_ptr<HalfOpen>> half_open_;  // oldest first
   std::vector<std::unique_ptr<HalfOpen>> forgotten_;  // until their event is over
-  std::deque<Meeting> met_;
+  std::deque<Met> met_;                               // oldest first
+  std::set<uint32_t> told_;                           // users whose first refusal was logged
+  Instant paused_until_ = kNever;                     // kNever: it accepts
 };
 
 }  // namespace sluice::shm

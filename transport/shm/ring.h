@@ -87,6 +87,13 @@ class RingWriter {
     uint64_t sleeping = theirs_->sleeping.load(std::memory_order_seq_cst);
     return (sleeping & 1) != 0 ? sleeping : 0;
   }
+  // After write(): the reader's sleep that it has to be woken from, or 0. rung() when the bell
+  // is on its way: one for each sleep.
+  uint64_t bell_due() const {
+    uint64_t sleep = reader_sleep();
+    return sleep != rung_ ? sleep : 0;
+  }
+  void rung(uint64_t sleep) { rung_ = sleep; }
   // As the reader says: a hint. Of an impossible position, which a write() refuses, more than there are.
   uint64_t unread_slots() const { return position_ - theirs_->consumed.load(std::memory_order_relaxed); }
 
@@ -123,6 +130,7 @@ class RingWriter {
   const Region<Atomic>* theirs_;
   uint64_t position_ = 0;
   uint64_t consumed_ = 0;  // the reader's position as last seen
+  uint64_t rung_ = 0;      // the reader's sleep that a bell was sent for
 };
 
 template <template <typename> class Atomic>
@@ -164,6 +172,8 @@ class RingReader {
     static_assert(kBytes <= kSlotDataBytes);
     std::memcpy(out, theirs_->slots[position_ % kSlotCount].data, kBytes);
   }
+  // Slots read since the beginning.
+  uint64_t position() const { return position_; }
   // Ends the message at the front. Requires: count <= kSlotCount.
   void pop(uint32_t count) {
     position_ += count;
