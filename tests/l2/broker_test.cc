@@ -9,8 +9,10 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,10 +20,15 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <sluice/l2/broker.h>
+#include <sluice/l2/packet_socket.h>
+#include <sluice/l2/socket.h>
 #include <sluice/select/open.h>
 
 #include "tests/l2/two.h"
@@ -59,7 +66,8 @@ bool can_become() {
 // A cable, and a broker at its left end who lends to nobody (the user) only.
 class Lending {
  public:
-  Lending() {
+  // descriptors: that its process may have; 0: as many as this one.
+  explicit Lending(l2::BrokerOptions options = {}, rlim_t descriptors = 0) {
     char name[] = "/tmp/sluice-broker-XXXXXX";
     REQUIRE(::mkdtemp(name) != nullptr);
     REQUIRE(::chmod(name, 0755) == 0);
@@ -69,7 +77,10 @@ class Lending {
     int ready[2];
     REQUIRE(::pipe(ready) == 0);
     broker_ = start([&] {
-      auto broker = l2::Broker::open({.interface = "left", .path = path, .users = {kNobody}});
+      options.interface = "left", options.path = path, options.users = {kNobody};
+      auto broker = l2::Broker::open(options);
+      rlimit limit{descriptors, descriptors};
+      if (descriptors != 0 && ::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
       if (!broker.ok() || ::write(ready[1], "r", 1) != 1) return 1;
       for (;;) (void)broker->serve_one();
     });
@@ -166,19 +177,141 @@ TEST_CASE("who is not on the list gets no socket, and is told why", "[l2][broker
   CHECK(as(kNobody, "right") == static_cast<int>(Code::kInvalidArgument));  // lends at left only
 }
 
-TEST_CASE("a port that was lent to one user is lent to no other", "[l2][broker]") {
+int borrow(uid_t user, uint16_t port = kPort) {
+  return exit_code(start([user, port] {
+    if (!become(user)) return 100;
+    Status borrowed = l2::borrow_packet_socket("left", port).status();
+    if (!borrowed.ok()) std::fprintf(stderr, "%s\n", borrowed.to_string().c_str());
+    return static_cast<int>(borrowed.code());
+  }));
+}
+constexpr int code_of(Code code) { return static_cast<int>(code); }
+
+// A process of that user which has borrowed so many, at a port or any, and keeps them until this goes; not their claims, which it need not keep.
+class Borrower {
+ public:
+  Borrower(uid_t user, int sockets, uint16_t port) {
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    REQUIRE(::pipe(go_) == 0);
+    pid_ = start([&] {
+      ::close(go_[1]);
+      if (!become(user)) return 100;
+      std::vector<l2::PacketSocket> kept;
+      for (int i = 0; i < sockets; ++i) {
+        auto borrowed = l2::borrow_packet_socket("left", port);
+        if (!borrowed.ok()) return static_cast<int>(borrowed.code());
+        kept.push_back(std::move(*borrowed));
+        kept.back().claim = l2::Fd();
+      }
+      char byte;
+      return ::write(ready[1], "r", 1) == 1 && ::read(go_[0], &byte, 1) == 0 ? 0 : 101;
+    });
+    ::close(ready[1]);
+    ::close(go_[0]);
+    char byte;
+    has_them = ::read(ready[0], &byte, 1) == 1;
+    ::close(ready[0]);
+  }
+  ~Borrower() {
+    ::close(go_[1]);
+    CHECK(exit_code(pid_) == (has_them ? 0 : code_of(Code::kTryAgain)));
+  }
+  bool has_them;
+
+ private:
+  int go_[2];
+  pid_t pid_;
+};
+
+TEST_CASE("a port that was lent to one user is lent to another when its socket is closed, and not before", "[l2][broker]") {
   NEEDS_USERS();
   NothingLeftBehind audit;
   Lending lending;
-  auto borrow = [](uid_t user) {
-    return exit_code(start([user] {
-      if (!become(user)) return 100;
-      return static_cast<int>(l2::borrow_packet_socket("left", kPort).code());
-    }));
-  };
-  CHECK(borrow(kNobody) == static_cast<int>(Code::kOk));
-  CHECK(borrow(kNobody) == static_cast<int>(Code::kOk));  // it has closed the first
-  CHECK(borrow(0) == static_cast<int>(Code::kInvalidArgument));
+  CHECK(borrow(kNobody) == code_of(Code::kOk));
+  CHECK(borrow(kNobody) == code_of(Code::kOk));  // it has closed the first
+  {
+    Borrower keeps(kNobody, 1, kPort);
+    REQUIRE(keeps.has_them);
+    CHECK(borrow(0) == code_of(Code::kInvalidArgument));
+  }
+  CHECK(borrow(0) == code_of(Code::kOk));
+  CHECK(borrow(kNobody) == code_of(Code::kOk));
+}
+
+TEST_CASE("a user borrows so many sockets and no more, and others go on", "[l2][broker]") {
+  NEEDS_USERS();
+  NothingLeftBehind audit;
+  Lending lending({.interface = {}, .path = {}, .users = {}, .most_sockets = 64, .most_sockets_by_user = 8});
+  {
+    Borrower most(kNobody, 8, 0);
+    REQUIRE(most.has_them);
+    CHECK(borrow(kNobody, 0) == code_of(Code::kTryAgain));
+    CHECK(borrow(0, 0) == code_of(Code::kOk));
+    Borrower more(kNobody, 9, 0);
+    CHECK_FALSE(more.has_them);
+  }
+  CHECK(borrow(kNobody, 0) == code_of(Code::kOk));
+}
+
+// Connections to the broker that say nothing.
+std::vector<l2::Fd> silent_askers(const std::string& path, int count) {
+  std::vector<l2::Fd> all;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  for (int i = 0; i < count; ++i) {
+    all.emplace_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(all.back().value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  }
+  return all;
+}
+
+TEST_CASE("askers who say nothing keep nobody waiting, also where the broker has few descriptors", "[l2][broker]") {
+  NEEDS_USERS();
+  NothingLeftBehind audit;
+  for (rlim_t descriptors : {0, 32}) {
+    Lending lending({}, descriptors);
+    std::vector<l2::Fd> silent = silent_askers(lending.path, 40);  // of root's, who is on every list
+    for (int i = 0; i < 3; ++i) CHECK(borrow(kNobody) == code_of(Code::kOk));
+    std::vector<l2::Fd> more = silent_askers(lending.path, 40);
+    CHECK(borrow(0) == code_of(Code::kOk));
+  }
+}
+
+TEST_CASE("sockets are borrowed from root or oneself, not from whoever listens at a path", "[l2][broker]") {
+  NEEDS_USERS();
+  NothingLeftBehind audit;
+  char folder[] = "/tmp/sluice-broker-XXXXXX";
+  REQUIRE(::mkdtemp(folder) != nullptr);
+  REQUIRE(::chmod(folder, 0777) == 0);
+  std::string path = std::string(folder) + "/socket";
+  int ready[2], go[2];
+  REQUIRE(::pipe(ready) == 0);
+  REQUIRE(::pipe(go) == 0);
+  pid_t liar = start([&] {
+    ::close(go[1]);
+    if (!become(kSomebody)) return 1;
+    l2::Fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    if (::bind(fd.value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || ::listen(fd.value(), 4) != 0 || ::chmod(path.c_str(), 0666) != 0) return 2;
+    char byte;
+    return ::write(ready[1], "r", 1) == 1 && ::read(go[0], &byte, 1) == 0 ? 0 : 3;
+  });
+  ::close(ready[1]);
+  ::close(go[0]);
+  char byte;
+  CHECK(::read(ready[0], &byte, 1) == 1);
+  ::setenv("SLUICE_L2_BROKER", path.c_str(), 1);
+  for (uid_t user : {uid_t{0}, kNobody}) CHECK(borrow(user) == code_of(Code::kAccessDenied));
+  ::unsetenv("SLUICE_L2_BROKER");
+  ::close(go[1]);
+  CHECK(exit_code(liar) == 0);
+  ::close(ready[0]);
+  ::unlink(path.c_str());
+  ::rmdir(folder);
 }
 
 // What a borrower may try. 0: none of it works.

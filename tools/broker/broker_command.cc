@@ -50,7 +50,6 @@ int run(const l2::BrokerOptions& options) {
   while (stopped == 0) {
     Status served = broker->serve_one();
     if (!served.ok()) fmt::print(stderr, "sluice: refused: {}\n", served.to_string());
-    if (served.code() == Code::kNoMemory) return 1;
   }
   return 0;
 }
@@ -62,6 +61,8 @@ void add_broker_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("broker", "lend packet sockets for l2:// to programs without CAP_NET_RAW");
   command->add_option("--interface", flags->options.interface, "the interface")->required();
   command->add_option("--uid", flags->users, "a user who may borrow, by number or name; may be repeated (root always may)");
+  command->add_option("--sockets", flags->options.most_sockets, "most that are lent at once (default 1024)")->check(CLI::Range(1, 65536));
+  command->add_option("--sockets-by-user", flags->options.most_sockets_by_user, "of these, most of one user (default 256)")->check(CLI::Range(1, 65536));
   command->add_option("--path", flags->options.path, "of the Unix socket (default /run/sluice-l2-INTERFACE); programs look at SLUICE_L2_BROKER, then there");
   command->callback([flags, &exit_code] {
     for (const std::string& user : flags->users) flags->options.users.push_back(user_of(user));

@@ -1,7 +1,10 @@
 #include <sluice/l2/broker.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -11,6 +14,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include <sluice/base/counters.h>
@@ -20,14 +24,24 @@ namespace {
 
 constexpr const char* kOrigin = "l2/broker";
 constexpr uint32_t kMagic = 0x42504c53;  // "SLPB"
-constexpr time_t kAskerSeconds = 1, kBrokerSeconds = 2;
+constexpr time_t kBrokerSeconds = 2;
 constexpr int kBacklog = 64;
+// Who has connected has so long to ask, and so many may take it at once.
+constexpr Duration kAskerLimit = std::chrono::seconds(1);
+constexpr int kLookMs = 500;
+constexpr size_t kMostAskers = 64;
+constexpr int kOutOfDescriptorsMs = 100;
+// Of the process, with those for a socket to be lent, its claim and the kernel's table: the others are for who asks.
+constexpr rlim_t kOwnDescriptors = 24;
+// Users times causes; beyond these refusals only count.
+constexpr size_t kMostTold = 1024;
 constexpr int kTriesForPort = 64;
 // Whoever may ask is decided by uid, not by who can reach the file.
 constexpr mode_t kMode = 0666;
 
 Counter lent("l2.sockets_lent");
 Counter refused("l2.sockets_refused");
+Counter silent("l2.askers_silent");  // who connected and did not ask in time, or had to make room
 
 // One packet each way over SOCK_SEQPACKET; the answer comes with two descriptors if it is ok.
 struct Request {
@@ -60,6 +74,18 @@ void limit_waits(int fd, time_t seconds) {
   timeval limit{seconds, 0};
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+}
+
+// Anybody can make a socket at a path of his own and have others pointed to it: what he lends would see what he likes.
+Status trusted(int broker, const std::string& path) {
+  ucred owner{};
+  socklen_t length = sizeof(owner);
+  if (::getsockopt(broker, SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0) return failed(Code::kUnreachable, "no broker answers at " + path, errno);
+  // In a user namespace many users look like this one.
+  constexpr uid_t kOverflow = 65534;
+  const uid_t own = ::geteuid();
+  if (owner.uid == 0 || (owner.uid == own && own != kOverflow)) return Status();
+  return failed(Code::kAccessDenied, "what listens at " + path + " belongs to user " + std::to_string(owner.uid) + ", not to root; see who has set SLUICE_L2_BROKER");
 }
 
 union Passed {
@@ -123,6 +149,7 @@ Result<PacketSocket> borrow_packet_socket(const std::string& interface, uint16_t
   if (::connect(fd.value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     return failed(Code::kUnreachable, "no broker answers at " + path, errno);
   }
+  SLUICE_RETURN_IF_ERROR(trusted(fd.value(), path));
   // Refused by who we are, perhaps before this is sent or read: the answer is there all the same.
   (void)::send(fd.value(), &request, sizeof(request), MSG_NOSIGNAL);
   Answer answer{};
@@ -151,6 +178,7 @@ Result<Broker> Broker::open(const BrokerOptions& options) {
   SLUICE_TRY(sockaddr_un address, address_of(options.path));
   Fd fd = unix_socket();
   if (fd.value() < 0) return no_descriptor(errno);
+  ::fcntl(fd.value(), F_SETFL, O_NONBLOCK);
   struct stat found;
   if (::lstat(options.path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode)) ::unlink(options.path.c_str());
   bool listens = ::bind(fd.value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 && ::chmod(options.path.c_str(), kMode) == 0 &&
@@ -163,41 +191,90 @@ Broker::~Broker() {
   if (listener_.value() >= 0) ::unlink(options_.path.c_str());
 }
 
-Result<PacketSocket> Broker::lend(int peer) {
-  ucred user{};
-  socklen_t length = sizeof(user);
-  bool known = ::getsockopt(peer, SOL_SOCKET, SO_PEERCRED, &user, &length) == 0;
-  // Before a word of his is read.
-  if (!known || (user.uid != 0 && std::find(options_.users.begin(), options_.users.end(), user.uid) == options_.users.end())) {
-    return failed(Code::kAccessDenied, "it lends to root and to those named by --uid, not to " + std::to_string(user.uid));
-  }
+bool Broker::listed(uid_t user) const {
+  return user == 0 || std::find(options_.users.begin(), options_.users.end(), user) != options_.users.end();
+}
+
+Result<PacketSocket> Broker::lend(const Asker& asker) {
   Request request{};
-  ssize_t bytes = ::recv(peer, &request, sizeof(request), MSG_TRUNC);
+  ssize_t bytes = ::recv(asker.fd.value(), &request, sizeof(request), MSG_TRUNC | MSG_DONTWAIT);
   if (bytes != sizeof(request) || request.magic != kMagic || request.version != kVersion) return failed(Code::kCorrupt, "no request that it understands");
   if (::strnlen(request.interface, sizeof(request.interface)) == sizeof(request.interface) || options_.interface != request.interface) {
     return failed(Code::kInvalidArgument, "it lends sockets at " + options_.interface + " only");
   }
-  auto of_another = [&](uint16_t port) { return lent_.count(port) != 0 && lent_.at(port) != user.uid; };
-  if (of_another(request.port)) return failed(Code::kInvalidArgument, "port " + std::to_string(request.port) + " was lent to another user");
+  SLUICE_RETURN_IF_ERROR(lent_.may_lend(asker.user, request.port));
   Result<PacketSocket> socket = open_packet_socket(options_.interface, request.port, true);
-  for (int tries = 0; socket.ok() && of_another(socket->port) && tries < kTriesForPort; ++tries) socket = open_packet_socket(options_.interface, 0, true);
+  for (int tries = 0; socket.ok() && lent_.of_another(asker.user, socket->port) && tries < kTriesForPort; ++tries) {
+    socket = open_packet_socket(options_.interface, 0, true);
+  }
   if (!socket.ok()) return socket;
-  if (of_another(socket->port)) return failed(Code::kTryAgain, "no port is free");
-  lent_[socket->port] = user.uid;
+  if (lent_.of_another(asker.user, socket->port)) return failed(Code::kTryAgain, "no port is free");
+  lent_.add(asker.user, socket->port, socket->fd.value());
   return socket;
 }
 
-Status Broker::serve_one() {
-  Fd peer(::accept4(listener_.value(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (peer.value() < 0) return errno == EINTR || errno == ECONNABORTED ? Status() : no_descriptor(errno);
-  limit_waits(peer.value(), kAskerSeconds);
-  Result<PacketSocket> socket = lend(peer.value());
+Status Broker::answer(const Asker& asker, Result<PacketSocket> socket) {
   (socket.ok() ? lent : refused).add();
   Answer answer{.magic = kMagic, .version = kVersion, .port = socket.ok() ? socket->port : uint16_t{0}, .code = static_cast<uint32_t>(socket.code()), .detail = {}};
   std::string_view detail = socket.status().detail();
   std::memcpy(answer.detail, detail.data(), std::min(detail.size(), sizeof(answer.detail) - 1));
-  (void)send_answer(peer.value(), answer, socket.ok() ? &*socket : nullptr);
+  (void)send_answer(asker.fd.value(), answer, socket.ok() ? &*socket : nullptr);
+  if (socket.ok() || told_.size() >= kMostTold || !told_.insert({asker.user, socket.code()}).second) return Status();
   return socket.status();
+}
+
+// The oldest of the user who has most.
+void Broker::make_room() {
+  std::map<uid_t, size_t> of_user;
+  for (const Asker& asker : askers_) ++of_user[asker.user];
+  auto greedy = std::max_element(of_user.begin(), of_user.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  askers_.erase(std::find_if(askers_.begin(), askers_.end(), [&](const Asker& asker) { return asker.user == greedy->first; }));
+  silent.add();
+}
+
+Status Broker::let_in() {
+  Fd peer(::accept4(listener_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (peer.value() < 0) {
+    // No descriptor is left: those that wait give theirs, or somebody else does.
+    if ((errno == EMFILE || errno == ENFILE) && !askers_.empty()) make_room();
+    else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) ::poll(nullptr, 0, kOutOfDescriptorsMs);
+    return Status();
+  }
+  ucred user{};
+  socklen_t length = sizeof(user);
+  bool known = ::getsockopt(peer.value(), SOL_SOCKET, SO_PEERCRED, &user, &length) == 0;
+  Asker asker{.fd = std::move(peer), .user = known ? user.uid : static_cast<uid_t>(-1), .expires = after(now(), kAskerLimit)};
+  // Before a word of his is read.
+  if (!known || !listed(user.uid)) return answer(asker, failed(Code::kAccessDenied, "it lends to root and to those named by --uid, not to " + std::to_string(user.uid)));
+  rlimit limit{};
+  const bool scarce = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && askers_.size() + kOwnDescriptors >= limit.rlim_cur;
+  if (askers_.size() >= kMostAskers || (scarce && !askers_.empty())) make_room();
+  askers_.push_back(std::move(asker));
+  return Status();
+}
+
+Status Broker::serve_one() {
+  std::vector<pollfd> ready;
+  for (const Asker& asker : askers_) ready.push_back({asker.fd.value(), POLLIN, 0});
+  ready.push_back({listener_.value(), POLLIN, 0});
+  // Whoever is late goes within a second of that.
+  if (::poll(ready.data(), ready.size(), askers_.empty() ? -1 : kLookMs) < 0) return Status();
+  Status first;
+  auto keep = [&](Status status) { if (first.ok()) first = std::move(status); };
+  const Instant t = now();
+  for (size_t i = ready.size() - 1; i-- > 0;) {
+    if (ready[i].revents != 0) {
+      Result<PacketSocket> socket = lend(askers_[i]);
+      keep(answer(askers_[i], std::move(socket)));
+    } else if (askers_[i].expires > t) {
+      continue;
+    } else {
+      silent.add();
+    }
+    askers_.erase(askers_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  if (ready.back().revents != 0) keep(let_in());
+  return first;
 }
 
 }  // namespace sluice::l2

@@ -8,11 +8,14 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <sluice/base/clock.h>
 #include <sluice/base/result.h>
+#include <sluice/l2/lent_sockets.h>
 #include <sluice/l2/packet_socket.h>
 #include <sluice/l2/socket.h>
 
@@ -22,14 +25,17 @@ namespace sluice::l2 {
 std::string broker_path(const std::string& interface);
 bool broker_is_there(const std::string& interface);
 
-// As open_packet_socket(), from the broker. Blocks: until it answers, 2 s at most. Errors: also
-// kAccessDenied (the user is not on its list), kUnreachable (it does not answer).
+// As open_packet_socket(), from the broker, if it is root's or this user's own. Blocks: until it answers, 2 s at most.
+// Errors: also kAccessDenied (the user is not on its list; the broker is another user's), kTryAgain (too many are lent),
+// kUnreachable (it does not answer).
 Result<PacketSocket> borrow_packet_socket(const std::string& interface, uint16_t port);
 
 struct BrokerOptions {
   std::string interface;
   std::string path;           // of its Unix socket; made anew
   std::vector<uid_t> users;   // besides root
+  // Lent at once: each costs the kernel some MB of buffers when frames come.
+  size_t most_sockets = 1024, most_sockets_by_user = 256;
 };
 
 class Broker {
@@ -40,18 +46,32 @@ class Broker {
   ~Broker();
 
   int fd() const { return listener_.value(); }
-  // Serves the next who asks. A port that was lent to one user is lent to no other while this
-  // lives: the first may have kept its socket. Blocks: until somebody asks, and then until he
-  // has, for a second at most. Errors: what was refused to him, which he has been told.
+  // Serves who asks; whoever connects and is silent keeps nobody else waiting, and is sent away after a second. A port that
+  // was lent to one user is lent to no other while any copy of its socket is open. Blocks: until somebody asks, or a signal
+  // comes. Errors: the first refusal of each user and cause, which he has been told; later ones only count
+  // (l2.sockets_refused). None of them is a reason to end.
   Status serve_one();
 
  private:
-  Broker(BrokerOptions options, Fd listener) : options_(std::move(options)), listener_(std::move(listener)) {}
-  Result<PacketSocket> lend(int peer);
+  struct Asker {
+    Fd fd;
+    uid_t user;
+    Instant expires;
+  };
+  Broker(BrokerOptions options, Fd listener)
+      : options_(std::move(options)), listener_(std::move(listener)), lent_(options_.most_sockets, options_.most_sockets_by_user) {}
+  bool listed(uid_t user) const;
+  Status let_in();
+  void make_room();
+  Status serve(const Asker& asker);
+  Status answer(const Asker& asker, Result<PacketSocket> socket);
+  Result<PacketSocket> lend(const Asker& asker);
 
   BrokerOptions options_;
   Fd listener_;
-  std::map<uint16_t, uid_t> lent_;
+  std::vector<Asker> askers_;  // who have not asked yet, oldest first
+  LentSockets lent_;
+  std::set<std::pair<uid_t, Code>> told_;  // refusals that were reported
 };
 
 }  // namespace sluice::l2
