@@ -32,6 +32,10 @@
 #define SLUICE_PORT_BUCKETS 256
 /* HELLOs that passed the cookie and wait for memory, which softirq does not wait for. */
 #define SLUICE_MEETINGS 16
+/* Of these, of one MAC address. */
+#define SLUICE_MEETINGS_OF_ONE 4
+/* Counts of bytes that wait to be read, by MAC address; those that meet in one share it. */
+#define SLUICE_QUEUES 64
 /* Bytes asked of all peers of a socket at once and not yet here. */
 #define SLUICE_PULL_BUDGET (1 << 20)
 /* So long a closed socket goes on sending what was sent. */
@@ -71,6 +75,9 @@ enum sluice_count {
 	SLUICE_SESSIONS_BEGUN,
 	SLUICE_SESSIONS_ENDED,
 	SLUICE_SESSIONS_REFUSED, /* a limit was met */
+	SLUICE_CALLERS_REFUSED,	 /* of these, that of one MAC address */
+	SLUICE_MESSAGES_HELD_BACK, /* one MAC address had its part of a receive queue */
+	SLUICE_PULLS_STALLED,	 /* a peer did not bring what it was asked for, and others got its budget */
 	SLUICE_ACCESSES_REFUSED, /* peers asked for memory that they may not reach */
 	SLUICE_REGIONS_DOUBTED,	 /* their process changed its map, and they were looked at */
 	SLUICE_REGIONS_GONE,	 /* of these, those that it had unmapped */
@@ -127,9 +134,22 @@ bool sluice_may_open(const struct net *net);
 
 struct sluice_sock;
 
+/* What sessions of a socket with one MAC address share. */
+struct sluice_machine {
+	struct list_head list; /* sluice_sock.machines */
+	u8 mac[ETH_ALEN];
+	bool told;    /* that it has all that it may have */
+	u32 sessions; /* 0: not in the list */
+	u32 callers;  /* of these, those that it began */
+	struct slp_share share; /* of the socket's pull budget */
+};
+
 struct sluice_peer {
 	refcount_t references;
 	kuid_t uid; /* in whose share it counts */
+	struct net *net; /* with `mac` whose, too, if it called us; null: we did */
+	struct sluice_machine *machine; /* of the socket while the session is in its table */
+	u32 number; /* which frames to us name: random, and another one in each of its first bytes */
 	struct sluice_sock *owner;
 	u8 mac[ETH_ALEN];
 	u16 port;
@@ -142,7 +162,7 @@ struct sluice_peer {
 	bool want_room; /* somebody waits for room in the stream */
 	bool doomed;	/* it gave a notice that found no room */
 	enum slp_status why;
-	u64 refused;	/* of the session's count, what is in the namespace's */
+	u64 refused, stalled; /* of the session's counts, what is in the namespace's */
 	struct list_head spans; /* that are not over */
 	struct slp_session *session;
 	u64 memory[]; /* of the session */
@@ -241,9 +261,13 @@ struct sluice_sock {
 	struct slp_listener listener;
 	struct sluice_peer *connected;
 	struct sluice_peer *peers[SLUICE_MAX_PEERS];
-	u16 generations[SLUICE_MAX_PEERS];
+	u16 numbered[SLUICE_MAX_PEERS]; /* index in `peers` and one, by the number's first byte; 0: nobody */
+	struct list_head machines;
 	u32 peers_end; /* slots in use lie before it */
 	u32 peer_count, peer_limit;
+	u32 callers_of_one; /* most that one MAC address may begin; 0: half of peer_limit */
+	u32 hash_seed;
+	atomic_t queued[SLUICE_QUEUES]; /* bytes of memory of messages that wait, by hash of the MAC address */
 	u32 dead_ms;
 	u32 spin_us;
 	bool checksums; /* sessions made from now on ask their peers for checksums of payloads */
@@ -292,6 +316,7 @@ static inline bool sluice_sock_roomy(const struct sluice_sock *ss)
 struct sluice_received {
 	u8 mac[ETH_ALEN];
 	u16 port;
+	u8 queue;
 };
 
 static inline struct sluice_received *sluice_cb(struct sk_buff *skb)
@@ -309,7 +334,7 @@ extern const struct slp_ops sluice_peer_ops;
 /* The connection number that the peer's frames name. Under ss->lock. */
 static inline u32 sluice_peer_number(const struct sluice_peer *peer)
 {
-	return peer->index | (u32)peer->owner->generations[peer->index] << 16;
+	return peer->number;
 }
 
 /* A reference to the session with that place, begun if there is none. Blocks: for memory. */
@@ -324,6 +349,9 @@ bool sluice_peer_is_at(const struct sluice_peer *peer, const u8 *mac, u16 port);
 /* The session that was asked for from there. */
 struct sluice_peer *sluice_peer_calling(struct sluice_sock *ss, const u8 *mac, u16 port);
 struct sluice_peer *sluice_peer_numbered(struct sluice_sock *ss, u32 number);
+/* Another session that this address begins would be too much, which is counted, and logged once. */
+bool sluice_callers_enough(struct sluice_sock *ss, const u8 *mac);
+void sluice_machines_free(struct sluice_sock *ss);
 /* What the session has to send goes into `out`; the timer is set. */
 void sluice_peer_pump(struct sluice_peer *peer, struct sk_buff_head *out);
 void sluice_peer_abort(struct sluice_peer *peer, enum slp_status why, struct sk_buff_head *out);
@@ -372,8 +400,15 @@ static inline void sluice_selftest(void)
 
 /* ---- sluice_quota.c */
 
-bool sluice_quota_take(kuid_t uid);
-void sluice_quota_give_back(kuid_t uid);
+/* `net` and `mac`: of who called; null: the user did. Blocks: for memory. */
+bool sluice_quota_take(kuid_t uid, const struct net *net, const u8 *mac);
+void sluice_quota_give_back(kuid_t uid, const struct net *net, const u8 *mac);
+/* Of one MAC address may use one more of `most`: not if it has all that one may have, and of the last quarter only if it has next to nothing.
+ * The rule of PeerLimit in transport/api/peer_limits.h. */
+static inline bool sluice_crowded(u32 used, u32 most, u32 of_one, u32 most_of_one)
+{
+	return used >= most || of_one >= most_of_one || (used >= most - most / 4 && of_one > most / 64);
+}
 
 /* ---- memory: sluice_region.c, sluice_watch.c, sluice_transfer.c, sluice_loan.c, sluice_ring.c */
 
@@ -458,7 +493,7 @@ extern struct proto sluice_proto;
 extern struct net_proto_family sluice_family_ops;
 /* For sessions; for looking at memory, which takes long where there is much of it. */
 extern struct workqueue_struct *sluice_workqueue, *sluice_memory_workqueue;
-extern unsigned int sluice_max_sessions, sluice_max_sessions_per_user;
+extern unsigned int sluice_max_sessions, sluice_max_sessions_per_user, sluice_max_sessions_per_peer;
 extern unsigned short sluice_ethertype_number;
 static inline u16 sluice_ethertype(void)
 {

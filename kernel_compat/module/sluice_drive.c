@@ -3,6 +3,7 @@
  * when it is called again. Softirq and processes meet here, under sluice_sock.lock. Begins no
  * session and frees none. */
 #include <linux/errno.h>
+#include <linux/jhash.h>
 
 #include "sluice.h"
 
@@ -29,18 +30,38 @@ static void stall(struct sluice_sock *ss)
 		sluice_sock_arm(ss, ss->now + SLUICE_STALLED_NS);
 }
 
+/* Also where the queue is purged, with its socket. */
+static void message_gone(struct sk_buff *skb)
+{
+	atomic_sub(skb->truesize, &sluice_sk(skb->sk)->queued[sluice_cb(skb)->queue]);
+	sock_rfree(skb);
+}
+
+/* Whether the peer may fill more of the queue: of one that several share, a half is anybody's at most. One message always fits. */
+static bool has_room(struct sluice_sock *ss, u8 queue)
+{
+	int room = READ_ONCE(ss->sk.sk_rcvbuf);
+
+	if (atomic_read(&ss->sk.sk_rmem_alloc) > room)
+		return false;
+	if (ss->connected || atomic_read(&ss->queued[queue]) <= room / 2)
+		return true;
+	sluice_count(sluice_sock_net(ss), SLUICE_MESSAGES_HELD_BACK);
+	return false;
+}
+
 static bool take_message(void *user, const struct slp_rts *rts, const uint8_t *data, uint32_t bytes)
 {
 	struct sluice_peer *peer = user;
 	struct sluice_sock *ss = peer->owner;
 	struct sock *sk = &ss->sk;
+	u8 queue = jhash(peer->mac, ETH_ALEN, ss->hash_seed) % SLUICE_QUEUES;
 	struct sk_buff *skb;
 
 	peer->heard += bytes;
 	if (ss->leaving || (sk->sk_shutdown & RCV_SHUTDOWN))
 		return true;
-	/* One message always fits. */
-	if (atomic_read(&sk->sk_rmem_alloc) > READ_ONCE(sk->sk_rcvbuf) || sluice_selftest_starves())
+	if (!has_room(ss, queue) || sluice_selftest_starves())
 		skb = NULL;
 	else
 		skb = alloc_skb(bytes, GFP_ATOMIC | __GFP_NOWARN);
@@ -51,7 +72,10 @@ static bool take_message(void *user, const struct slp_rts *rts, const uint8_t *d
 	skb_put_data(skb, data, bytes);
 	ether_addr_copy(sluice_cb(skb)->mac, peer->mac);
 	sluice_cb(skb)->port = peer->port;
+	sluice_cb(skb)->queue = queue;
 	skb_set_owner_r(skb, sk);
+	skb->destructor = message_gone;
+	atomic_add(skb->truesize, &ss->queued[queue]);
 	skb_queue_tail(&sk->sk_receive_queue, skb);
 	sluice_add(sluice_sock_net(ss), SLUICE_BYTES_COPIED_IN, 2 * bytes); /* frame, stream, here */
 	sluice_count(sluice_sock_net(ss), SLUICE_MESSAGES_IN);
@@ -207,6 +231,8 @@ static void note_refused(struct sluice_peer *peer)
 
 	sluice_add(sluice_sock_net(peer->owner), SLUICE_ACCESSES_REFUSED, refused - peer->refused);
 	peer->refused = refused;
+	sluice_add(sluice_sock_net(peer->owner), SLUICE_PULLS_STALLED, slp_counters_of(peer->session)->pulls_stalled - peer->stalled);
+	peer->stalled = slp_counters_of(peer->session)->pulls_stalled;
 }
 
 void sluice_peer_pump(struct sluice_peer *peer, struct sk_buff_head *out)

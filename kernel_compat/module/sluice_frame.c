@@ -156,12 +156,18 @@ static void refuse(struct sluice_sock *ss, const u8 *mac, const struct slp_frame
 static void remember_meeting(struct sluice_sock *ss, const u8 *mac, const struct slp_meeting *met)
 {
 	struct sluice_meeting *meeting = &ss->meetings[ss->meeting_count];
-	u32 i;
+	u32 i, of_one = 0;
 
-	for (i = 0; i < ss->meeting_count; ++i)
-		if (ether_addr_equal(ss->meetings[i].mac, mac) && ss->meetings[i].port == met->peer_port)
+	for (i = 0; i < ss->meeting_count; ++i) {
+		if (!ether_addr_equal(ss->meetings[i].mac, mac))
+			continue;
+		if (ss->meetings[i].port == met->peer_port)
 			return;
-	if (ss->meeting_count == SLUICE_MEETINGS || ss->peer_count >= ss->peer_limit) {
+		++of_one;
+	}
+	if (sluice_callers_enough(ss, mac))
+		return;
+	if (ss->meeting_count == SLUICE_MEETINGS || of_one == SLUICE_MEETINGS_OF_ONE) {
 		sluice_count(sluice_sock_net(ss), SLUICE_SESSIONS_REFUSED);
 		return;
 	}

@@ -21,6 +21,10 @@ unsigned int sluice_max_sessions_per_user = 1024;
 module_param_named(max_sessions_per_user, sluice_max_sessions_per_user, uint, 0644);
 MODULE_PARM_DESC(max_sessions_per_user, "of these, of one user who is not root (default 1024)");
 
+unsigned int sluice_max_sessions_per_peer = 1024;
+module_param_named(max_sessions_per_peer, sluice_max_sessions_per_peer, uint, 0644);
+MODULE_PARM_DESC(max_sessions_per_peer, "of these, that one MAC address of a network namespace has begun (default 1024)");
+
 struct workqueue_struct *sluice_workqueue, *sluice_memory_workqueue;
 extern struct pernet_operations sluice_net_ops;
 

@@ -23,6 +23,11 @@ static int set(struct sluice_sock *ss, int name, int value)
 			return -EINVAL;
 		WRITE_ONCE(ss->dead_ms, value);
 		return 0;
+	case SLUICE_PEERS_OF_ONE:
+		if (value < 0 || value > SLUICE_MAX_PEERS)
+			return -EINVAL;
+		WRITE_ONCE(ss->callers_of_one, value);
+		return 0;
 	case SLUICE_CHECKSUMS:
 		if (value < 0 || value > 1)
 			return -EINVAL;
@@ -106,6 +111,9 @@ int sluice_getsockopt(struct socket *sock, int level, int name, char __user *val
 		break;
 	case SLUICE_DEAD_MS:
 		number = READ_ONCE(ss->dead_ms);
+		break;
+	case SLUICE_PEERS_OF_ONE:
+		number = READ_ONCE(ss->callers_of_one);
 		break;
 	case SLUICE_CHECKSUMS:
 		number = READ_ONCE(ss->checksums);

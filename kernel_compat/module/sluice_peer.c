@@ -2,6 +2,7 @@
 /* A socket's sessions: found, begun, cleared away. What happens between is sluice_drive.c's. */
 #include <linux/errno.h>
 #include <linux/mm.h>
+#include <linux/net.h>
 #include <linux/random.h>
 #include <linux/sched/mm.h>
 
@@ -40,29 +41,104 @@ struct sluice_peer *sluice_peer_calling(struct sluice_sock *ss, const u8 *mac, u
 
 struct sluice_peer *sluice_peer_numbered(struct sluice_sock *ss, u32 number)
 {
-	u32 index = number & 0xffff;
+	u16 at = ss->numbered[number % SLUICE_MAX_PEERS];
+	struct sluice_peer *peer = at ? ss->peers[at - 1] : NULL;
 
-	return index < ss->peers_end && ss->generations[index] == number >> 16 ? ss->peers[index] : NULL;
+	return peer && peer->number == number ? peer : NULL;
+}
+
+/* ---- MAC addresses */
+
+static struct sluice_machine *find_machine(struct sluice_sock *ss, const u8 *mac)
+{
+	struct sluice_machine *machine;
+
+	list_for_each_entry(machine, &ss->machines, list)
+		if (ether_addr_equal(machine->mac, mac))
+			return machine;
+	return NULL;
+}
+
+bool sluice_callers_enough(struct sluice_sock *ss, const u8 *mac)
+{
+	struct sluice_machine *machine = find_machine(ss, mac);
+	u32 most = ss->peer_limit, of_one = ss->callers_of_one ?: max(most / 2, 1u);
+
+	if (!sluice_crowded(ss->peer_count, most, machine ? machine->callers : 0, of_one))
+		return false;
+	sluice_count(sluice_sock_net(ss), SLUICE_SESSIONS_REFUSED);
+	if (!machine || ss->peer_count >= most)
+		return true; /* too many in all */
+	sluice_count(sluice_sock_net(ss), SLUICE_CALLERS_REFUSED);
+	if (!machine->told)
+		net_info_ratelimited("sluice: %pM has %u of %u sessions with port %u and gets no more (SLUICE_PEERS, SLUICE_PEERS_OF_ONE)\n",
+				     mac, machine->callers, most, ss->port);
+	machine->told = true;
+	return true;
+}
+
+/* The session's machine becomes that of the socket. */
+static void join_machine(struct sluice_sock *ss, struct sluice_peer *peer)
+{
+	struct sluice_machine *known = find_machine(ss, peer->mac);
+
+	if (known) {
+		kfree(peer->machine);
+		peer->machine = known;
+	} else {
+		ether_addr_copy(peer->machine->mac, peer->mac);
+		slp_share_init(&peer->machine->share);
+		list_add(&peer->machine->list, &ss->machines);
+	}
+	++peer->machine->sessions;
+	peer->machine->callers += peer->net != NULL;
+}
+
+/* Of a session that is over, and has nothing to do with its share any more. */
+static void leave_machine(struct sluice_peer *peer)
+{
+	struct sluice_machine *machine = peer->machine;
+
+	peer->machine = NULL;
+	machine->callers -= peer->net != NULL;
+	if (--machine->sessions)
+		return;
+	list_del(&machine->list);
+	kfree(machine);
+}
+
+/* Of a socket whose sessions are over. */
+void sluice_machines_free(struct sluice_sock *ss)
+{
+	struct sluice_machine *machine, *next;
+
+	list_for_each_entry_safe(machine, next, &ss->machines, list)
+		kfree(machine);
+	INIT_LIST_HEAD(&ss->machines);
 }
 
 /* ---- beginning and end */
 
-/* `flags`: of the memory. */
-static struct sluice_peer *new_peer(struct sluice_sock *ss, const u8 *mac, u16 port, gfp_t flags)
+/* `net`: of who called; null: we do. `flags`: of the memory. */
+static struct sluice_peer *new_peer(struct sluice_sock *ss, struct net *net, const u8 *mac, u16 port, gfp_t flags)
 {
 	kuid_t uid = ss->sk.sk_uid;
-	bool taken = sluice_quota_take(uid);
-	struct sluice_peer *peer = taken ? kvzalloc(sizeof(*peer) + slp_session_bytes(), GFP_KERNEL_ACCOUNT | flags) : NULL;
+	bool taken = sluice_quota_take(uid, net, mac);
+	struct sluice_machine *machine = taken ? kzalloc(sizeof(*machine), GFP_KERNEL_ACCOUNT | flags) : NULL;
+	struct sluice_peer *peer = machine ? kvzalloc(sizeof(*peer) + slp_session_bytes(), GFP_KERNEL_ACCOUNT | flags) : NULL;
 
 	if (!peer) {
+		kfree(machine);
 		if (taken)
-			sluice_quota_give_back(uid);
+			sluice_quota_give_back(uid, net, mac);
 		sluice_count(sluice_sock_net(ss), SLUICE_SESSIONS_REFUSED);
 		return NULL;
 	}
 	refcount_set(&peer->references, 1);
 	INIT_LIST_HEAD(&peer->spans);
 	peer->uid = uid;
+	peer->net = net;
+	peer->machine = machine;
 	peer->owner = ss;
 	ether_addr_copy(peer->mac, mac);
 	peer->port = port;
@@ -74,7 +150,9 @@ void sluice_peer_put(struct sluice_peer *peer)
 {
 	if (!refcount_dec_and_test(&peer->references))
 		return;
-	sluice_quota_give_back(peer->uid);
+	sluice_quota_give_back(peer->uid, peer->net, peer->mac);
+	if (peer->machine && !peer->machine->sessions) /* it never was in the socket's table */
+		kfree(peer->machine);
 	kvfree(peer);
 }
 
@@ -85,17 +163,22 @@ static bool settle(struct sluice_sock *ss, struct sluice_peer *peer, struct slp_
 
 	for (index = 0; index < SLUICE_MAX_PEERS && ss->peers[index]; ++index)
 		;
-	if (index == SLUICE_MAX_PEERS || ss->peer_count >= ss->peer_limit)
+	if (index == SLUICE_MAX_PEERS || ss->peer_count >= ss->peer_limit || (peer->net && sluice_callers_enough(ss, peer->mac)))
 		return false;
+	join_machine(ss, peer);
 	slp_config_init(config);
 	config->ops = &sluice_peer_ops;
 	config->user = peer;
 	config->node = &ss->node;
+	config->share = &peer->machine->share;
 	get_random_bytes(&config->nonce, sizeof(config->nonce));
 	config->nonce |= 1;
 	get_random_bytes(config->generations, sizeof(config->generations));
-	if (++ss->generations[index] == 0)
-		ss->generations[index] = 1;
+	/* Nobody can know it who has not been told; and its first byte finds the session. */
+	do
+		peer->number = get_random_u32();
+	while (!peer->number || ss->numbered[peer->number % SLUICE_MAX_PEERS]);
+	ss->numbered[peer->number % SLUICE_MAX_PEERS] = index + 1;
 	peer->index = index;
 	config->connection = sluice_peer_number(peer);
 	config->source_port = ss->port;
@@ -114,6 +197,8 @@ static bool settle(struct sluice_sock *ss, struct sluice_peer *peer, struct slp_
 static void unsettle(struct sluice_sock *ss, struct sluice_peer *peer)
 {
 	ss->peers[peer->index] = NULL;
+	ss->numbered[peer->number % SLUICE_MAX_PEERS] = 0;
+	leave_machine(peer);
 	--ss->peer_count;
 	while (ss->peers_end > 0 && !ss->peers[ss->peers_end - 1])
 		--ss->peers_end;
@@ -178,7 +263,7 @@ struct sluice_peer *sluice_peer_of(struct sluice_sock *ss, const struct sluice_p
 		}
 		if (peer || fresh)
 			break;
-		fresh = new_peer(ss, place->mac, place->port, 0);
+		fresh = new_peer(ss, NULL, place->mac, place->port, 0);
 		if (!fresh)
 			return ERR_PTR(-ENOBUFS);
 	}
@@ -214,7 +299,7 @@ void sluice_sock_later(struct sluice_sock *ss)
 static struct sluice_peer *new_caller(struct sluice_sock *ss, const struct sluice_meeting *meeting)
 {
 	struct mem_cgroup *own = set_active_memcg(ss->memcg);
-	struct sluice_peer *peer = new_peer(ss, meeting->mac, meeting->port, __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
+	struct sluice_peer *peer = new_peer(ss, sluice_sock_net(ss), meeting->mac, meeting->port, __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
 
 	set_active_memcg(own);
 	return peer;

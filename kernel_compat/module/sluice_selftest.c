@@ -140,18 +140,50 @@ static void shares_of_users(void)
 	unsigned int had = sluice_max_sessions_per_user, taken = 0;
 
 	sluice_max_sessions_per_user = 3;
-	while (taken < 10 && sluice_quota_take(user))
+	while (taken < 10 && sluice_quota_take(user, NULL, NULL))
 		++taken;
 	EXPECT(taken == 3);
-	EXPECT(sluice_quota_take(other));
-	sluice_quota_give_back(other);
-	sluice_quota_give_back(user);
-	EXPECT(sluice_quota_take(user));
+	EXPECT(sluice_quota_take(other, NULL, NULL));
+	sluice_quota_give_back(other, NULL, NULL);
+	sluice_quota_give_back(user, NULL, NULL);
+	EXPECT(sluice_quota_take(user, NULL, NULL));
 	while (taken--)
-		sluice_quota_give_back(user);
-	EXPECT(sluice_quota_take(user));
-	sluice_quota_give_back(user);
+		sluice_quota_give_back(user, NULL, NULL);
+	EXPECT(sluice_quota_take(user, NULL, NULL));
+	sluice_quota_give_back(user, NULL, NULL);
 	sluice_max_sessions_per_user = had;
+}
+
+/* Who calls from one address takes neither all of the machine's sessions nor all of a user's; the last quarter is for others. */
+static void shares_of_callers(void)
+{
+	static const u8 loud[ETH_ALEN] = {2, 0, 0, 0, 0, 7}, quiet[ETH_ALEN] = {2, 0, 0, 0, 0, 8};
+	const struct net *net = current->nsproxy->net_ns;
+	const kuid_t user = KUIDT_INIT(4242);
+	unsigned int had = sluice_max_sessions, had_of_user = sluice_max_sessions_per_user, had_of_one = sluice_max_sessions_per_peer, taken = 0;
+
+	sluice_max_sessions = 400;
+	sluice_max_sessions_per_user = 128;
+	sluice_max_sessions_per_peer = 50;
+	while (taken < 400 && sluice_quota_take(user, net, loud))
+		++taken;
+	EXPECT(taken == 50);
+	EXPECT(sluice_quota_take(user, net, quiet) && sluice_quota_take(user, NULL, NULL));
+	sluice_quota_give_back(user, NULL, NULL);
+	sluice_quota_give_back(user, net, quiet);
+	sluice_max_sessions_per_peer = 400;
+	while (taken < 400 && sluice_quota_take(user, net, loud))
+		++taken;
+	EXPECT(taken == 96); /* three quarters of the user's */
+	EXPECT(sluice_quota_take(user, net, quiet));
+	sluice_quota_give_back(user, net, quiet);
+	while (taken--)
+		sluice_quota_give_back(user, net, loud);
+	EXPECT(sluice_quota_take(user, net, loud));
+	sluice_quota_give_back(user, net, loud);
+	sluice_max_sessions = had;
+	sluice_max_sessions_per_user = had_of_user;
+	sluice_max_sessions_per_peer = had_of_one;
 }
 
 /* ---- ports */
@@ -204,23 +236,34 @@ static void an_old_number_names_no_session(void)
 {
 	struct socket *sock;
 	struct sluice_sock *ss = open_socket(&sock);
+	struct sockaddr_sluice name = {.family = sluice_family_ops.family, .port = kNobody.port};
 	struct sluice_peer *peer;
+	u32 number, old = 0, set = 0, clear = 0;
+	int i;
 
 	if (!ss)
 		return EXPECT(ss);
+	ether_addr_copy(name.mac, kNobody.mac);
 	EXPECT(sluice_port_take(ss, interface->ifindex, 0) == 0);
-	ss->generations[0] = U16_MAX;
-	peer = sluice_peer_of(ss, &kNobody);
-	EXPECT(!IS_ERR(peer));
-	if (!IS_ERR(peer)) {
+	/* Each bit is there in some and not in others, but once in 2^34. */
+	for (i = 0; i < 40; ++i) {
+		peer = sluice_peer_of(ss, &kNobody);
+		if (IS_ERR(peer))
+			break;
 		spin_lock_bh(&ss->lock);
-		EXPECT(sluice_peer_number(peer) == 1u << 16); /* 0 is no generation */
-		EXPECT(sluice_peer_numbered(ss, 1u << 16) == peer);
-		EXPECT(!sluice_peer_numbered(ss, (u32)U16_MAX << 16));
-		EXPECT(!sluice_peer_numbered(ss, 1u << 16 | 1) && !sluice_peer_numbered(ss, 1u << 16 | U16_MAX));
+		number = sluice_peer_number(peer);
+		EXPECT(sluice_peer_numbered(ss, number) == peer && !sluice_peer_numbered(ss, old));
+		EXPECT(!sluice_peer_numbered(ss, number ^ 1) && !sluice_peer_numbered(ss, number ^ 1u << 31) && !sluice_peer_numbered(ss, 0));
 		spin_unlock_bh(&ss->lock);
+		set |= number;
+		clear |= ~number;
+		old = number;
 		sluice_peer_put(peer);
+		EXPECT(sluice_peer_hang_up(ss, &name) == 0);
 	}
+	EXPECT(i == 40 && set == U32_MAX && clear == U32_MAX);
+	flush_work(&ss->work);
+	EXPECT(list_empty(&ss->machines));
 	close_socket(sock, ss);
 }
 
@@ -453,6 +496,7 @@ static const struct {
 	void (*run)(void);
 } kTests[] = {
 	{"shares of users", shares_of_users},
+	{"shares of callers", shares_of_callers},
 	{"ports are found", ports_are_found},
 	{"an old number names no session", an_old_number_names_no_session},
 	{"the timer alone goes on", the_timer_alone_goes_on},

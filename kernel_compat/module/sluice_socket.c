@@ -4,6 +4,7 @@
  * checked here. Knows no message and no memory of a process: sluice_message.c, sluice_transfer.c. */
 #include <linux/memcontrol.h>
 #include <linux/module.h>
+#include <linux/random.h>
 #include <linux/sched/signal.h>
 
 #include "sluice.h"
@@ -59,6 +60,7 @@ static void finish(struct sluice_sock *ss)
 		if (ss->peers[i])
 			sluice_peer_put(ss->peers[i]);
 	ss->peers_end = ss->peer_count = 0;
+	sluice_machines_free(ss);
 	sluice_spans_drop(ss);
 	sluice_regions_free(ss);
 	sluice_ring_free(ss);
@@ -122,6 +124,8 @@ static int create(struct net *net, struct socket *sock, int protocol, int kern)
 	spin_lock_init(&ss->lock);
 	INIT_HLIST_NODE(&ss->port_node);
 	INIT_LIST_HEAD(&ss->spans);
+	INIT_LIST_HEAD(&ss->machines);
+	ss->hash_seed = get_random_u32();
 	mutex_init(&ss->memory);
 	INIT_WORK(&ss->work, sluice_sock_work);
 	INIT_DELAYED_WORK(&ss->memory_work, sluice_memory_work);

@@ -42,6 +42,9 @@ struct sockaddr_sluice {
 /* 1: sessions made after this ask their peer for CRC32C of payloads, which then both ends send and check (default 0). A
  * peer that asks gets them from the kernel in any case. Memory is then copied into frames, and read twice. */
 #define SLUICE_CHECKSUMS 7
+/* Of SLUICE_PEERS, sessions that one MAC address may begin: 1 to SLUICE_MAX_PEERS, or 0 (default): half of them. The last quarter is
+ * for addresses that have next to none. */
+#define SLUICE_PEERS_OF_ONE 8
 
 struct sluice_status {
 	__u32 state; /* enum slp_state */

@@ -419,6 +419,8 @@ TEST_CASE("sessions that strangers begin count where the listener's memory does"
     ::close(stay[1]);
     Cgroup::enter();
     Fd listener = bound_socket(wire.b, 7000);
+    int most = SLUICE_MAX_PEERS;
+    ::setsockopt(listener.value(), SOL_SLUICE, SLUICE_PEERS, &most, sizeof(most));
     char word = 1;
     if (::write(ready[1], &word, 1) != 1) ::_exit(1);
     ::_exit(::read(stay[0], &word, 1) == 0 ? 0 : 1);
