@@ -1,5 +1,6 @@
 // Which path a siege's conversations take.
 #include "tests/hostile/attacker/shm.h"
+#include "tests/hostile/attacker/slp.h"
 #include "tests/hostile/attacker/tcp.h"
 
 namespace hostile {
@@ -17,7 +18,7 @@ std::unique_ptr<Channel> greeted(Siege& siege) {
 std::unique_ptr<Channel> open_channel(Siege& siege) {
   if (siege.path == "tcp") return greeted<TcpPeer>(siege);
   if (siege.path == "shm") return greeted<ShmPeer>(siege);
-  return nullptr;
+  return greeted<SlpPeer>(siege);
 }
 
 }  // namespace hostile

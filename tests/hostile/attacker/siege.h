@@ -92,7 +92,7 @@ void settle(Siege& siege, Channel& channel);
 void each_refused(Siege& siege, const std::vector<std::vector<Bytes>>& variants);
 // The service of the server that is attacked: a command, and its answer (empty: none came).
 Bytes ask(Channel& channel, const std::string& command);
-inline constexpr uint64_t kCommandTag = 0xc0, kAnswerTag = 0xc1;
+inline constexpr uint64_t kCommandTag = 0xc0, kAnswerTag = 0xc1, kGiftTag = 0xc3;
 
 struct Attack {
   const char* name;

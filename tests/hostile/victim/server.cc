@@ -84,11 +84,11 @@ class Server {
   }
 
  private:
-  // The weights are everybody's, all else is between us and those who said the secret word.
+  // Anybody may ask for anything, but what is between us and those who said the secret word.
   ExchangeOptions rules() {
     ExchangeOptions options;
     options.allow = [this](const EndpointInfo& peer, const Key& key, KeyAccess) {
-      return key.name == kWeights || std::find(friends_.begin(), friends_.end(), std::pair(peer.peer, peer.peer_incarnation)) != friends_.end();
+      return (key.name != kMade && !key.name.starts_with(kUp)) || std::find(friends_.begin(), friends_.end(), std::pair(peer.peer, peer.peer_incarnation)) != friends_.end();
     };
     return options;
   }
@@ -144,10 +144,12 @@ class Server {
 
   void audit() {
     Instant deadline = after(now(), kSettled);
+    (void)context_->arena().trim();
     Holdings held = holdings(*context_, clients_.size());
     while (now() < deadline && !(clients_.empty() && (!before_ || as_before(*before_, held)))) {
       turn();
       if (worked_ == 0) rest();
+      (void)context_->arena().trim();
       held = holdings(*context_, clients_.size());
     }
     nlohmann::json report = {{"after", to_json(held)}, {"turns", turns_.to_json()}, {"counters", counters()}};
@@ -205,7 +207,7 @@ class Server {
       if (one.kind == OperationKind::kSend) {
         // The next command is listened for when all that the last one asked for has gone.
         if (--client.sending == 0 && one.status.ok() && client.endpoint.state() == EndpointState::kConnected) listen_to(client);
-      } else if (one.status.ok()) {
+      } else if (one.status.ok() && one.tag == kCommand) {
         std::span<const std::byte> bytes = one.buffers[0].bytes().first(one.receipt.bytes);
         obey_client(client, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
       }
@@ -247,6 +249,12 @@ class Server {
       client.fetch_step = step;
       client.fetch = exchange_.fetch({kUp + std::to_string(step % kUpNames), step}, after(now(), std::chrono::seconds(15)));
       return;
+    }
+    if (verb == "take") {
+      auto room = context_->arena().allocate(bytes, {.for_receive = true});
+      if (!room.ok()) return answer(client, room.status().to_string().substr(0, 200));
+      auto posted = client.endpoint.receive({.tag = kGift}, std::move(*room), {.sink = &client});
+      return answer(client, posted.ok() ? "taking" : posted.status().to_string().substr(0, 200));
     }
     if (verb == "send") {
       Tensor tensor = tensor_of(*context_, bytes, kParcelSeed + step, status);

@@ -4,6 +4,7 @@
 //   publish STEP BYTES   publishes kMade of that step for one reader; "published"
 //   fetch STEP           fetches that step of kUp and STEP modulo kUpNames, asking all that may supply it; "good" or what was wrong
 //   send STEP BYTES      a message with kParcel follows; "sent"
+//   take STEP BYTES      posts a receive for kGift; "taking"
 //   grant                "granted", then the 40 bytes of a key to read and write kGrantBytes
 //   revoke               revokes it, then overwrites the memory with kAfterRevoke; "revoked"
 #ifndef SLUICE_TESTS_HOSTILE_VICTIM_SERVICE_H_
@@ -17,7 +18,7 @@
 
 namespace sluice::hostile {
 
-inline constexpr Tag kCommand = 0xc0, kAnswer = 0xc1, kParcel = 0xc2;
+inline constexpr Tag kCommand = 0xc0, kAnswer = 0xc1, kParcel = 0xc2, kGift = 0xc3;
 inline constexpr const char* kMade = "made";
 inline constexpr const char* kUp = "up/";
 inline constexpr uint64_t kUpNames = 512;  // mostly new to the server: nobody is known to have them
