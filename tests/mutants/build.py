@@ -12,6 +12,7 @@ import shutil
 import signal
 import resource
 import subprocess
+import threading
 import xml.etree.ElementTree as ElementTree
 
 PRODUCT = ("allocator", "transport", "kernel_compat/slp")
@@ -20,6 +21,9 @@ PRODUCT = ("allocator", "transport", "kernel_compat/slp")
 OPTIONS = ["-O1", "-fPIC", "-w", "-fno-omit-frame-pointer", "-I.", "-Iinclude"]
 CXX = ["g++", "-std=c++20", *OPTIONS]
 C = ["gcc", "-std=c11", "-ffreestanding", *OPTIONS]
+# Files of cases: their own speed is no matter, and most of their compilation is Catch2's header, which is read once for all.
+CASES = [*CXX, "-O0"]
+CATCH = "catch2/catch.hpp"
 LINK = ["g++", "-fuse-ld=gold"]
 LIBRARIES = ["-lfmt", "-lpthread", "-ldl"]
 # A test that needs more than ten times as long as without a bug, and at least this, hangs.
@@ -91,6 +95,7 @@ class Cache:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.making = threading.Lock()
 
     def _manifest(self, command, source, text):
         return self.folder / ("m" + hashlib.sha256("\0".join([*command, source]).encode() + b"\0" + text).hexdigest())
@@ -101,6 +106,20 @@ class Cache:
         for name in names:
             digest.update(name.encode() + b"\0" + hashlib.sha256((tree / name).read_bytes()).digest())
         return digest.hexdigest()
+
+    def precompiled(self, header, command):
+        """A header that includes it, and is ready to use."""
+        version = subprocess.run([command[0], "--version"], stdout=subprocess.PIPE, text=True).stdout
+        folder = self.folder / ("p" + hashlib.sha256("\0".join([version, header, *command]).encode()).hexdigest()[:16])
+        source, made = folder / "all.h", folder / "all.h.gch"
+        with self.making:
+            if not made.exists():
+                folder.mkdir(exist_ok=True)
+                source.write_text(f"#include <{header}>\n")
+                part = folder / f"t{os.getpid()}"
+                subprocess.run([*command, "-x", "c++-header", str(source), "-o", str(part)], cwd=folder, check=True)
+                part.rename(made)
+        return source
 
     def compile(self, tree, command, source):
         """(the object's path in the cache, what it was made from inside the tree)."""
@@ -162,7 +181,13 @@ class Tree:
         return {os.path.relpath(os.path.realpath(self.folder / name), os.path.realpath(self.folder)) for name in names}
 
     def compile(self, source):
-        return self.cache.compile(self.folder, C if source.endswith(".c") else CXX, source)
+        return self.cache.compile(self.folder, C if source.endswith(".c") else self._cases(source) or CXX, source)
+
+    def _cases(self, source):
+        text = (self.folder / source).read_text(encoding="utf-8")
+        if "TEST_CASE(" not in text or "CATCH_CONFIG" in text:
+            return None
+        return [*CASES, "-include", str(self.cache.precompiled(CATCH, CASES))]
 
     def build(self, wanted):
         """The product's library, and the programs named."""

@@ -23,6 +23,8 @@ using namespace sluice;
 using namespace std::chrono_literals;
 
 constexpr size_t kShared = size_t{32} << 20;
+// Of a receive whose message asks the server to revoke; and what is in the memory afterwards.
+constexpr uint64_t kRevoke = 4, kSecret = 99;
 constexpr size_t kLargest = (size_t{8} << 20) + 3;
 
 std::string variable(const char* name, const char* otherwise) {
@@ -68,6 +70,7 @@ std::unique_ptr<Context> context() {
 struct Client final : CompletionSink {
   void on_completion(Completion&& completion) noexcept override {
     bool ok = completion.status.ok();
+    if (ok && completion.user_data == kRevoke) return revoke_shared();
     if (completion.kind == OperationKind::kReceive && ok) {
       (void)completion.buffers[0].reshape(TensorDescriptor::bytes(completion.receipt.bytes));
       Tensor echo = std::move(completion.buffers[0]).freeze();
@@ -80,9 +83,17 @@ struct Client final : CompletionSink {
     auto room = context->arena().allocate(kLargest);
     if (room.ok()) (void)endpoint.receive({.tag = 1}, std::move(*room), {.sink = this, .deadline = kNever});
   }
+  // What is written once revoke() has returned is nobody's but ours; the peer hears that it may try.
+  void revoke_shared() {
+    Status revoked = endpoint.revoke(key);
+    if (!revoked.ok()) std::fprintf(stderr, "%s\n", revoked.to_string().c_str());
+    fill(shared.bytes(), kSecret);
+    (void)endpoint.send(5, filled(*context, 8, 0).freeze());
+  }
   Context* context = nullptr;
   Endpoint endpoint;
   Buffer shared;
+  RemoteKey key;
 };
 
 // Sends back what comes with tag 1, at its own length (a message of 8 bytes first says which
@@ -110,6 +121,8 @@ int serve(const std::string& scheme) {
       std::printf("no grant: %s\n", key.status().to_string().c_str());
       continue;
     }
+    client->key = *key;
+    (void)client->endpoint.receive({.tag = 4}, filled(*own, 8, 0), {.sink = client.get(), .user_data = kRevoke, .deadline = kNever});
     Buffer text = filled(*own, RemoteKey::kEncodedBytes, 0);
     auto encoded = key->encode();
     std::memcpy(text.data(), encoded.data(), encoded.size());
@@ -358,6 +371,56 @@ bool mtu() {
   return fine;
 }
 
+// In the middle of reads, again and again: none brings a byte that was written after the revocation.
+bool revoked() {
+  constexpr int kRounds = 4;
+  constexpr size_t kPart = size_t{1} << 20;
+  std::vector<std::byte> before(kShared);
+  fill(before, 77);
+  size_t good = 0, refused = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    auto met = meet("rdma");
+    EXPECT(met.ok(), met.status().to_string());
+    Peer& p = **met;
+    CompletionQueue done;
+    size_t posted = 0, ended = 0;
+    auto read = [&](size_t part) {
+      posted += p.endpoint.read(p.key, part * kPart, filled(*p.own, kPart, 0), {.sink = &done, .user_data = part, .deadline = in(20s)}).ok();
+    };
+    bool whole = true;
+    auto take = [&] {
+      Completion completion;
+      while (done.poll(completion)) {
+        ++ended;
+        (completion.status.ok() ? good : refused) += 1;
+        if (completion.status.ok()) whole = whole && std::memcmp(completion.buffers[0].data(), before.data() + completion.user_data * kPart, kPart) == 0;
+      }
+    };
+    // With the first reads done, and with all under way.
+    size_t parts = 0;
+    if (round % 2 == 0) read(parts++);
+    Instant first = in(20s);
+    while (ended < posted && now() < first) (void)p.own->wait(in(50ms)), take();
+    while (parts < 12) read(parts++);
+    EXPECT(p.endpoint.send(4, filled(*p.own, 8, 0).freeze()).ok());
+    auto told = p.endpoint.receive_and_wait({.tag = 5}, filled(*p.own, 8, 0), in(20s));
+    // Where the device refused a read in the meantime, the connection ended before the word came.
+    EXPECT(told.ok() || p.endpoint.state() == EndpointState::kClosed, told.status().to_string());
+    for (size_t part : {0, 31}) read(part);
+    Instant limit = in(30s);
+    while (ended < posted && now() < limit) {
+      take();
+      (void)p.own->wait(in(50ms));
+    }
+    take();
+    EXPECT(ended == posted, std::to_string(ended) + " of " + std::to_string(posted) + " ended");
+    EXPECT(whole, "round " + std::to_string(round) + ": a read brought bytes that were written after revoke() had returned");
+  }
+  EXPECT(refused > 0 && good > 0, std::to_string(good) + " reads went through, " + std::to_string(refused) + " were refused");
+  std::printf("%d revocations: %zu reads before, %zu refused\n", kRounds, good, refused);
+  return true;
+}
+
 // Root may lock what it likes: without that capability and with 64 KiB it may not.
 bool memlock() {
   std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
@@ -382,7 +445,7 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   ::setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);  // ip, tc, rdma, modprobe
   const std::map<std::string, std::function<bool()>> scenarios = {
-      {"traffic", traffic}, {"lossy", lossy}, {"cut", cut}, {"idle", idle}, {"removed", removed}, {"cycles", cycles}, {"mixed", mixed}, {"by-tcp", by_tcp}, {"mtu", mtu}, {"memlock", memlock}, {"memlock-limited", memlock_limited}};
+      {"traffic", traffic}, {"lossy", lossy}, {"cut", cut}, {"idle", idle}, {"removed", removed}, {"cycles", cycles}, {"mixed", mixed}, {"revoked", revoked}, {"by-tcp", by_tcp}, {"mtu", mtu}, {"memlock", memlock}, {"memlock-limited", memlock_limited}};
   if (argc > 1 && std::strcmp(argv[1], "serve") == 0) return serve(argc > 2 ? argv[2] : "rdma");
   bool fine = argc > 1;
   for (int i = 1; i < argc; ++i) {
