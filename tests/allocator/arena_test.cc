@@ -348,8 +348,14 @@ TEST_CASE("options that contradict are refused") {
   options = small_options();
   options.largest_extent_bytes = kMiB;
   CHECK(Arena::create(options, pages).code() == Code::kInvalidArgument);
-  options = small_options(SIZE_MAX);
-  CHECK_FALSE(Arena::create(options, pages).ok());
+  // The bounds themselves, and one beyond.
+  for (auto [limit, fits] : {std::pair(2 * kMiB, true), std::pair(2 * kMiB - 1, false), std::pair((size_t{1} << 40) + 1, false), std::pair(SIZE_MAX, false)}) {
+    INFO("limit " << limit);
+    options = {.limit_bytes = limit, .first_extent_bytes = 2 * kMiB, .largest_extent_bytes = 2 * kMiB, .receive_reserve_bytes = 0};
+    auto made = Arena::create(options, pages);
+    CHECK(made.ok() == fits);
+    if (!fits) CHECK(made.code() == Code::kInvalidArgument);
+  }
 }
 
 TEST_CASE("SLUICE_ARENA_LIMIT counts where the options name no limit") {

@@ -258,6 +258,8 @@ TEMPLATE_TEST_CASE("what a producer may not send is refused and stays the caller
   SECTION("no shape") {
     t.shape = nullptr;
     producer.refused(Code::kInvalidArgument, "null shape");
+    t.ndim = 1;
+    producer.refused(Code::kInvalidArgument, "null shape");
   }
   SECTION("no data") {
     t.data = nullptr;
