@@ -106,6 +106,53 @@ TEST_CASE("an OFFER that contradicts itself is refused", "[wire][refusal]") {
   refused(with_tlv(supply, 0x8001, 12), "OFFER: layout appears 2 times");
 }
 
+TEST_CASE("a decoder refuses another's message, and a part of its own", "[wire][refusal]") {
+  RandomMessages random(11);
+  for (size_t type = 1; type < kMessageTypeCount; ++type) {
+    for (size_t other = 1; other < kMessageTypeCount; ++other) {
+      Bytes bytes = encode_any(random.next(static_cast<MessageType>(other)));
+      Result<Header> header = decode_header(bytes);
+      REQUIRE(header.ok());
+      bytes.resize(header->header_bytes);
+      std::visit(
+          [&](auto out) {
+            INFO(to_string(static_cast<MessageType>(type)) << " of " << to_hex(bytes));
+            CHECK(decode(bytes, out).ok() == (type == other));
+            if (type != other) return;
+            for (size_t length = 0; length < bytes.size(); length += 8) CHECK(decode(std::span(bytes).first(length), out).code() == Code::kCorrupt);
+          },
+          random.next(static_cast<MessageType>(type)));
+    }
+  }
+}
+
+// What has the form of most offers is read in one go: by the same rules.
+TEST_CASE("a supply of one segment is refused for what any other offer is", "[wire][refusal]") {
+  const std::array<int64_t, 2> shape{2, 3};
+  Offer offer;
+  offer.id = 9;
+  offer.kind = OfferKind::kSupply;
+  offer.total = 24;
+  offer.has_layout = true;
+  offer.layout = TensorDescriptor::compact(shape, float32).value();
+  offer.segment_count = 1;
+  offer.segments[0] = {.extent = 7, .offset = 4096, .length = 24};
+  const Bytes plain = encode_any(offer);
+  constexpr size_t kTotal = 40, kOffset = 56, kLength = 64, kType = 76, kShape = 88;
+  REQUIRE(plain.size() == kShape + 16);
+  accepted(plain);
+  refused(with(plain, kShape, int64_t{4}), "OFFER: total is 24 but the layout spans 48 bytes");
+  refused(with(plain, kShape + 8, int64_t{2}), "OFFER: total is 24 but the layout spans 16 bytes");
+  refused(with(plain, kShape, int64_t{-2}), "OFFER");
+  refused(with(plain, kTotal, uint64_t{23}), "OFFER");
+  refused(with(plain, kLength, uint64_t{23}), "OFFER");
+  refused(with(with(plain, kLength, uint64_t{32}), kTotal, uint64_t{32}), "OFFER: total is 32 but the layout spans 24 bytes");
+  refused(with(plain, kOffset, ~uint64_t{0} - 22), "OFFER");
+  accepted(with(plain, kOffset, ~uint64_t{0} - 24));
+  refused(with(plain, kType, uint8_t{200}), "OFFER");
+  refused(with(plain, kShape - 8, uint64_t{9}), "OFFER");
+}
+
 TEST_CASE("segments that do not make the total are refused", "[wire][refusal]") {
   Bytes one = golden("offer", "read_one_segment");
   refused(with(one, 64, uint64_t{12344}), "OFFER: total is 12345 but the segments have 12344 bytes");
