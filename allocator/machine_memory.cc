@@ -33,21 +33,9 @@ std::optional<size_t> read_number(const std::string& path) {
   return value;
 }
 
-// Calls `visit` with the folder of every cgroup above this process that may limit
-// its memory (cgroup v2: any ancestor can).
 template <typename Visit>
 void for_each_cgroup(Visit visit) {
-  std::string text = read_small_file("/proc/self/cgroup");
-  size_t start = text.find("0::");
-  if (start == std::string::npos || (start != 0 && text[start - 1] != '\n')) return;
-  size_t end = text.find('\n', start);
-  std::string path = text.substr(start + 3, end == std::string::npos ? end : end - start - 3);
-  while (true) {
-    visit("/sys/fs/cgroup" + path);
-    size_t slash = path.rfind('/');
-    if (slash == std::string::npos || path.size() <= 1) return;
-    path.resize(slash);
-  }
+  for (const std::string& folder : cgroup_folders(read_small_file("/proc/self/cgroup"))) visit(folder);
 }
 
 }  // namespace
@@ -95,6 +83,21 @@ std::optional<size_t> meminfo_value(std::string_view meminfo, std::string_view k
     return checked_multiply(kilobytes, size_t{1024});
   }
   return std::nullopt;
+}
+
+std::vector<std::string> cgroup_folders(std::string_view own_cgroups) {
+  std::vector<std::string> folders;
+  // Of version 2, which has number 0 and no controllers; on some machines beside those of version 1.
+  size_t start = own_cgroups.starts_with("0::") ? 0 : own_cgroups.find("\n0::");
+  if (start == std::string_view::npos) return folders;
+  start = own_cgroups.find("0::", start) + 3;
+  std::string path(own_cgroups.substr(start, own_cgroups.find('\n', start) - start));
+  while (true) {
+    folders.push_back("/sys/fs/cgroup" + path);
+    size_t slash = path.rfind('/');
+    if (slash == std::string::npos || path.size() <= 1) return folders;
+    path.resize(slash);
+  }
 }
 
 size_t machine_memory_bytes() {

@@ -40,6 +40,17 @@ TEST_CASE("a line of meminfo is found by its whole name") {
   CHECK_FALSE(meminfo_value("MemTotal: 18446744073709551615 kB", "MemTotal"));
 }
 
+TEST_CASE("the cgroups that may limit a process are its own of version 2 and those above it") {
+  using Folders = std::vector<std::string>;
+  CHECK(cgroup_folders("0::/\n") == Folders{"/sys/fs/cgroup/"});
+  CHECK(cgroup_folders("0::/a/b.scope\n") == Folders{"/sys/fs/cgroup/a/b.scope", "/sys/fs/cgroup/a", "/sys/fs/cgroup"});
+  CHECK(cgroup_folders("0::/a") == Folders{"/sys/fs/cgroup/a", "/sys/fs/cgroup"});
+  // Beside those of version 1, one of which looks like it.
+  CHECK(cgroup_folders("12:memory:/x\n1:name=systemd:/10::/y\n0::/a\n") == Folders{"/sys/fs/cgroup/a", "/sys/fs/cgroup"});
+  CHECK(cgroup_folders("12:memory:/x\n10::/y\n").empty());
+  CHECK(cgroup_folders("").empty());
+}
+
 TEST_CASE("the default limit is half of the machine, or what the variable says") {
   CHECK(*default_arena_limit(nullptr, 1000) == 500);
   CHECK(*default_arena_limit("3G", 1000) == size_t{3} << 30);

@@ -20,6 +20,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -282,6 +283,7 @@ def arguments():
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the copy goes with us
     options = arguments()
     if options.list:
         for number, mutant in enumerate(choose(ROOT, options.seed, options.only, options.rule)):
