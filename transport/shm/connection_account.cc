@@ -25,7 +25,6 @@ void ConnectionAccount::settle() {
   peer_->refund(PeerResource::kExtents, extents_);
   addresses_ = extents_ = 0;
   place_.end();
-  seat_ = nullptr;
   peer_ = nullptr;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <sluice/api/peer_account.h>
+#include <sluice/proto/connection_ticket.h>
 
 namespace sluice::shm {
 
@@ -16,9 +17,9 @@ namespace sluice::shm {
 // end on any thread. Thread: the context's, but for unmapped().
 class ConnectionAccount {
  public:
-  // `place`: what was charged for the connection itself. `seat`: let go with it.
-  explicit ConnectionAccount(std::shared_ptr<PeerAccount> peer, PeerCharge place = {}, std::shared_ptr<void> seat = {})
-      : peer_(std::move(peer)), place_(std::move(place)), seat_(std::move(seat)) {}
+  // `place`: the listener's, if it gave one.
+  explicit ConnectionAccount(std::shared_ptr<PeerAccount> peer, proto::ConnectionTicket place = {})
+      : peer_(std::move(peer)), place_(std::move(place)) {}
   ~ConnectionAccount() { settle(); }
   ConnectionAccount(const ConnectionAccount&) = delete;
   ConnectionAccount& operator=(const ConnectionAccount&) = delete;
@@ -41,8 +42,7 @@ class ConnectionAccount {
 
  private:
   std::shared_ptr<PeerAccount> peer_;
-  PeerCharge place_;
-  std::shared_ptr<void> seat_;
+  proto::ConnectionTicket place_;
   uint64_t addresses_ = 0, extents_ = 0;
   std::atomic<bool> is_mapped_{false};
 };

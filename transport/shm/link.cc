@@ -97,6 +97,7 @@ ShmLink::ShmLink(Context& context, LoanKeeper& keeper, LinkParts parts)
       peer_(std::move(parts.peer)),
       writer_(own_->get(), peer_->get()),
       reader_(own_->get(), peer_->get()),
+      gate_(own_->get(), peer_->get()),
       account_(std::move(parts.account)),
       peer_arena_(new PeerArena(parts.peer_arena_bytes, socket_, account_)),
       local_name_(std::move(parts.local_name)),

@@ -96,6 +96,10 @@ class ShmLink final : public proto::Link, public EventHandler {
   bool rides_now() const override;
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  bool begin_copy(uint64_t withdrawals_seen) override { return gate_.begin_copy(withdrawals_seen); }
+  void end_copy() override { gate_.end_copy(); }
+  void count_withdrawals(uint64_t total) override { gate_.count_withdrawals(total); }
+  bool peer_is_copying() override { return gate_.peer_is_copying(); }
   void quarantine(StorageRef loan) override { loans_.push_back(std::move(loan)); }
   void close() override;
   std::string local_name() const override { return local_name_; }
@@ -133,6 +137,7 @@ class ShmLink final : public proto::Link, public EventHandler {
   std::unique_ptr<PeerRegion> peer_;
   RingWriter<std::atomic> writer_;
   RingReader<std::atomic> reader_;
+  CopyGate<std::atomic> gate_;
   std::shared_ptr<ConnectionAccount> account_;
   PeerArena* peer_arena_;
   std::vector<bool> announced_;  // extents of ours the peer has, by id

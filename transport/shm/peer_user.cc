@@ -153,7 +153,7 @@ Result<PeerUser> check_peer(int socket) {
   // Alive still: so what was read at its number was its own.
   if (has_ended(process.handle.value())) return not_proven(name, "the process has ended", 0);
   if (!theirs.ok()) {
-    return not_proven(name, "it may not be looked into (it has capabilities that we have not, another group, or is not dumpable), "
+    return not_proven(name, "it may not be looked into (it is of another user or group, has capabilities that we have not, or is not dumpable), "
                             "or is in another pid namespace", theirs.status().os_error());
   }
   if (*theirs != *own) return denied(name + " is in another user namespace; shared memory is for one, use tcp://");

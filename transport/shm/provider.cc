@@ -10,6 +10,7 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
 #include <sluice/proto/hello.h>
+#include <sluice/proto/listener_limits.h>
 
 namespace sluice::shm {
 namespace {
@@ -40,9 +41,6 @@ Status check_requirements(const Requirements& require, const Address& address) {
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
                 address.to_string() + " cannot meet the requirements: " + why + "; use sluice:// or relax them");
 }
-
-// Of two limits, where zero is none. All peers are one here: the user that we are.
-uint32_t fewest(uint32_t a, uint32_t b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); }
 
 class ShmListener final : public ListenerCore {
  public:
@@ -94,7 +92,7 @@ struct ShmProvider::Kept final : EventHandler {
     if (std::exchange(watched, false)) context.unwatch(remains.socket->fd(), this);
     remains.socket = nullptr;
   }
-  bool over() const { return remains.socket == nullptr && !(remains.account && remains.account->is_mapped()); }
+  bool over() const { return remains.socket == nullptr && !remains.account->is_mapped(); }
 
   Context& context;
   Remains remains;
@@ -113,7 +111,7 @@ ShmProvider::~ShmProvider() {
     }
     kept->stop();
     // Views that are left end on threads that may not touch the accounts.
-    if (kept->remains.account) kept->remains.account->settle();
+    kept->remains.account->settle();
   }
 }
 
@@ -132,7 +130,9 @@ Result<std::shared_ptr<EndpointCore>> ShmProvider::connect(const Address& addres
 Result<std::unique_ptr<ListenerCore>> ShmProvider::listen(const Address& address, const ListenOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_requirements(options.require, address));
   proto::SessionOptions session = proto::session_options(options);
-  RendezvousOptions rules{.max_connections = fewest(options.max_connections, options.max_connections_by_address), .accept = options.accept};
+  auto limits = std::make_shared<proto::ListenerLimits>(context_, options, address.to_string());
+  RendezvousOptions rules;
+  rules.admit = [limits](const PeerIdentity& identity, const PeerIntroduction& who) { return limits->admit(identity, who); };
   SLUICE_TRY(auto rendezvous,
              RendezvousListener::open(context_, socket_name(address.name), proto::hello_for(context_, session), std::move(rules)));
   return std::unique_ptr<ListenerCore>(
@@ -195,7 +195,7 @@ void ShmProvider::forget_closed() {
 void ShmProvider::settle() {
   std::erase_if(kept_, [](const std::unique_ptr<Kept>& kept) {
     if (!kept->over()) return false;
-    if (kept->remains.account) kept->remains.account->settle();
+    kept->remains.account->settle();
     return true;
   });
   in_use_ = !connections_.empty() || sessions_.size() > 0 || !kept_.empty();
@@ -221,6 +221,8 @@ Instant ShmProvider::next_timeout() {
 
 void ShmProvider::keep(Remains remains) {
   loans_kept.add(remains.loans.size());
+  // Where nothing else holds the socket, its end tells the peer as well: it need not have room for that.
+  if (remains.loans.empty() && !remains.account->is_mapped()) remains.end_due = false;
   auto kept = std::make_unique<Kept>(context_, std::move(remains));
   const Remains& left = kept->remains;
   if (left.loans.empty() && !left.end_due) {

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include <sluice/api/context.h>
-#include <sluice/proto/session.h>
+#include <sluice/proto/connection_ticket.h>
+#include <sluice/shm/connection_account.h>
+#include <sluice/shm/descriptor.h>
 #include <sluice/shm/link.h>
 #include <sluice/shm/peer_user.h>
 
@@ -36,10 +38,8 @@ std::string socket_name(std::string_view name);
 Result<Meeting> meet(Context& context, const std::string& socket_name, const wire::Hello& ours, Instant deadline);
 
 struct RendezvousOptions {
-  // Connections at once that came from here; zero: as many as ContextOptions::peer_limits says.
-  uint32_t max_connections = 0;
-  // As ListenOptions::accept.
-  std::function<bool(const PeerIntroduction&)> accept = {};
+  // Asked when HELLO has come; a refusal goes to the peer. Null: everybody, and nothing is charged for the connection.
+  std::function<Result<proto::ConnectionTicket>(const PeerIdentity&, const PeerIntroduction&)> admit = {};
   // Whoever connects says HELLO within this.
   Duration half_open_limit = std::chrono::seconds(5);
   // Whom nobody has taken after this is dropped; zero: never.
@@ -86,8 +86,6 @@ class RendezvousListener final : public EventHandler {
   RendezvousOptions options_;
   Descriptor fd_;
   std::unique_ptr<Alarm> alarm_;
-  // Each open connection from here has one.
-  std::shared_ptr<int> seats_ = std::make_shared<int>(0);
   std::vector<std::unique_ptr<HalfOpen>> half_open_;  // oldest first
   std::vector<std::unique_ptr<HalfOpen>> forgotten_;  // until their event is over
   std::deque<Met> met_;                               // oldest first

@@ -273,18 +273,14 @@ Status RendezvousListener::admit(const HalfOpen& half, const wire::Hello& hello,
                                       .process_id = half.user.pid,
                                       .incarnation = hello.incarnation,
                                       .said_process_id = hello.pid};
-  if (options_.accept && !options_.accept(introduction)) return failure(Code::kAccessDenied, "ListenOptions::accept refused " + name);
-  // One of the references is ours.
-  if (options_.max_connections > 0 && seats_.use_count() > options_.max_connections) {
-    return failure(Code::kTryAgain, "the listener has " + std::to_string(options_.max_connections) +
-                                        " connections, the most that ListenOptions::max_connections or max_connections_by_address allows");
-  }
   if (met_.size() >= kMostMet && !make_room_among_met(half.user.pid)) {
     return failure(Code::kTryAgain, std::to_string(kMostMet) + " peers wait for Listener::accept() already");
   }
-  const std::shared_ptr<PeerAccount>& peer = half.charge.account();
-  SLUICE_RETURN_IF_ERROR(peer->charge(PeerResource::kConnections));
-  account = std::make_shared<ConnectionAccount>(peer, PeerCharge(peer, PeerResource::kConnections), seats_);
+  proto::ConnectionTicket ticket;
+  if (options_.admit) {
+    SLUICE_TRY(ticket, options_.admit(PeerIdentity::of_user(half.user.uid), introduction));
+  }
+  account = std::make_shared<ConnectionAccount>(half.charge.account(), std::move(ticket));
   return Status();
 }
 

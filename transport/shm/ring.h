@@ -40,9 +40,11 @@ struct Region {
   uint64_t probe;                        // the owner's incarnation: proves the mapping
   alignas(128) Atomic<uint64_t> consumed;  // position up to which the owner has read the other's ring
   alignas(128) Atomic<uint64_t> sleeping;  // odd: the owner sleeps or is about to; grows
+  alignas(128) Atomic<uint64_t> withdrawals;  // offers that the owner has withdrawn so far
+  alignas(128) Atomic<uint64_t> copying;      // 1 while the owner copies from the other's memory
   alignas(128) Slot<Atomic> slots[kSlotCount];
 };
-inline constexpr uint64_t kRegionLayout = 0x534c554943455231;  // "SLUICER1"
+inline constexpr uint64_t kRegionLayout = 0x534c554943455232;  // "SLUICER2"
 
 constexpr uint32_t slots_for(uint64_t bytes) {
   return static_cast<uint32_t>((bytes + kSlotDataBytes - 1) / kSlotDataBytes);
@@ -196,6 +198,32 @@ class RingReader {
   const Region<Atomic>* theirs_;
   uint64_t position_ = 0;
   uint64_t sleeps_ = 0;
+};
+
+// How one side makes the other stop copying from its memory, without a message. Whoever copies says
+// so first and then looks whether something was withdrawn; whoever withdraws says so first and then
+// looks whether somebody copies. The four accesses are seq_cst: of two that meet, one sees the other.
+template <template <typename> class Atomic>
+class CopyGate {
+ public:
+  CopyGate(Region<Atomic>* mine, const Region<Atomic>* theirs) : mine_(mine), theirs_(theirs) {}
+
+  // False: the peer has withdrawn other than so many offers: nothing may be copied.
+  bool begin_copy(uint64_t withdrawals_seen) {
+    mine_->copying.store(1, std::memory_order_seq_cst);
+    if (theirs_->withdrawals.load(std::memory_order_seq_cst) == withdrawals_seen) return true;
+    mine_->copying.store(0, std::memory_order_release);
+    return false;
+  }
+  // What was read before stays before.
+  void end_copy() { mine_->copying.store(0, std::memory_order_release); }
+  void count_withdrawals(uint64_t total) { mine_->withdrawals.store(total, std::memory_order_seq_cst); }
+  // Once it is false after count_withdrawals(), begin_copy() at the peer says no.
+  bool peer_is_copying() const { return theirs_->copying.load(std::memory_order_seq_cst) != 0; }
+
+ private:
+  Region<Atomic>* mine_;
+  const Region<Atomic>* theirs_;
 };
 
 using SharedRegion = Region<std::atomic>;
