@@ -222,7 +222,11 @@ void Connection::take_hello(proto::ConstBytes message) {
   if (status.ok()) status = wire::decode(message, peer_);
   if (status.ok()) status = wire::negotiate(ours_, peer_).status();
   if (!status.ok()) return fail(std::move(status));
-  if (!active_) send_hello();
+  // From now on it is no half-open one any more, whether or not somebody accepts it soon.
+  if (!active_) {
+    if (Status charged = charge(PeerResource::kConnections); !charged.ok()) return fail(std::move(charged));
+    send_hello();
+  }
   fault_point("l2.greeted");
   state_ = State::kReady;
 }

@@ -82,6 +82,8 @@ struct Expected {
   uint64_t offset = 0;                    // the first one's there
 };
 
+class Port;
+
 // Most frames to be sent in one call; Tuning::l2_batch_frames may be fewer.
 inline constexpr size_t kBatch = kMostBatchFrames;
 
@@ -102,6 +104,10 @@ class ReceiveRoom {
     joined_ = 0;
     astray = false;
   }
+
+  // Some frames of the last receive() wait for the next turn: of this port, whose other frames come after them.
+  Port* owner = nullptr;
+  size_t next = 0;  // the first of those frames
 
   Expected expected;  // of the carrier whose turn it is
   std::array<PeerAddress, kSlots> sources;

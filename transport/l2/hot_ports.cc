@@ -47,11 +47,17 @@ bool HotPorts::cool(size_t i) noexcept {
 
 size_t HotPorts::receive(ReceiveRoom& room, Instant& now) {
   size_t work = 0;
-  for (size_t i = 0; i < count_;) {
+  proto::TurnBudget budget;
+  if (room.owner != nullptr) work += room.owner->resume(room, now, budget);
+  for (size_t i = 0; i < count_ && room.owner == nullptr;) {
     // What comes may make other ports hot, in this one's place.
     Port* port = hot_[i].port;
-    size_t frames = port->receive(room, now);
+    size_t frames = port->receive(room, now, budget);
     work += frames;
+    if (room.owner != nullptr) {
+      std::rotate(hot_.begin(), hot_.begin() + static_cast<ptrdiff_t>(std::min(i + 1, count_)), hot_.begin() + static_cast<ptrdiff_t>(count_));
+      break;
+    }
     bool still = i < count_ && hot_[i].port == port;
     if (still && frames > 0) {
       hot_[i].fruitless = 0;

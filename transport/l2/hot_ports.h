@@ -20,7 +20,8 @@ class HotPorts {
   // Something has come there, or is about to.
   void add(Port& port) noexcept;
   void remove(const Port& port) noexcept;
-  // Hands out what has come to them; returns how many frames. If any: `now` is when.
+  // Hands out what has come to them, while the turn has time; returns how many frames. If any: `now` is when.
+  // Who was not looked at is the first in the next turn.
   size_t receive(ReceiveRoom& room, Instant& now);
   // Before the thread sleeps: epoll says of all when something comes. False: of one it cannot.
   bool watch_all() noexcept;

@@ -18,6 +18,10 @@ constexpr const char* kOrigin = "l2/port";
 // What one port takes in a turn: more would keep what is to be acknowledged waiting. One batch, or so many of what is
 // received where it belongs, which comes slot by slot.
 constexpr int kSlotsPerTurn = 4;
+// Of all ports together: at 1 us each, which the dearest take (acknowledgements with 32 ranges), half a millisecond.
+constexpr uint32_t kFramesPerTurn = 512;
+// Of one port: each makes a session of 40 KiB.
+constexpr uint32_t kHellosPerTurn = 16;
 // Receives after one in which a frame was not what was expected: losses and new sizes come together.
 constexpr uint32_t kDistrust = 4;
 // What nobody can send through for so long is unplugged. It takes several looks, so that a
@@ -33,6 +37,8 @@ Counter receives_astray("l2.receives_astray");  // in which a frame was not what
 Counter frames_of_nobody("l2.frames_of_nobody");
 Counter refusals_held_back("l2.refusals_held_back");
 Counter hellos_unproven("l2.hellos_unproven");
+Counter hellos_put_off("l2.hellos_put_off");
+Counter turns_cut_short("l2.turns_cut_short");  // frames were left for the next one
 Counter predecessors_looked_at("l2.predecessors_looked_at");
 Counter hellos_without_secret("l2.hellos_without_secret");
 
@@ -153,7 +159,31 @@ void Port::check(Instant now) {
   }
 }
 
-size_t Port::receive(ReceiveRoom& room, Instant& now) {
+// Returns how many of them.
+size_t Port::hand_out(ReceiveRoom& room, Instant now, proto::TurnBudget& budget) {
+  // What lies where it belongs cannot wait: its place is lent for this turn.
+  const bool may_wait = room.expected.to == nullptr;
+  const size_t first = room.next;
+  room.owner = nullptr;
+  hellos_left_ = kHellosPerTurn;
+  while (room.next < room.frames.size()) {
+    if ((!budget.spend() || budget.messages() > kFramesPerTurn) && may_wait) {
+      room.owner = this;
+      turns_cut_short.add();
+      return room.next - first;
+    }
+    take(room.frames[room.next++], now);
+  }
+  carrier_->release();
+  return room.next - first;
+}
+
+size_t Port::resume(ReceiveRoom& room, Instant& now, proto::TurnBudget& budget) {
+  now = sluice::now();
+  return hand_out(room, now, budget);
+}
+
+size_t Port::receive(ReceiveRoom& room, Instant& now, proto::TurnBudget& budget) {
   size_t work = 0;
   for (int slot = 0; slot < kSlotsPerTurn; ++slot) {
     const bool trusting = expecting_ != nullptr && (distrust_ == 0 || --distrust_ == 0);
@@ -161,11 +191,10 @@ size_t Port::receive(ReceiveRoom& room, Instant& now) {
     std::span<const FrameIn> frames = carrier_->receive(room);
     if (room.expected.to != nullptr) put_strays_aside(room);
     if (!frames.empty()) now = sluice::now();
-    for (const FrameIn& frame : frames) take(frame, now);
     frames_received.add(frames.size());
-    carrier_->release();
-    work += frames.size();
-    if (room.drained || room.expected.to == nullptr) break;
+    room.next = 0;
+    work += hand_out(room, now, budget);
+    if (room.owner != nullptr || room.drained || room.expected.to == nullptr) break;
   }
   return work;
 }
@@ -227,6 +256,9 @@ void Port::take_hello(const FrameIn& in, const slp_frame& frame, const slp_base&
       return reply(in, met.reply, met.reply_bytes);
     case SLP_LISTEN_ACCEPT: break;
   }
+  // A connection costs more than most frames; who is not served asks again.
+  if (hellos_left_ == 0) return hellos_put_off.add();
+  --hellos_left_;
   // With a secret this may be an old HELLO: the new connection must be confirmed first, and
   // until then there may be several.
   Connection* known = cipher_ == nullptr ? find_living(places_.latest(place)) : nullptr;

@@ -14,6 +14,7 @@
 #include <sluice/l2/connection.h>
 #include <sluice/l2/frames.h>
 #include <sluice/l2/places.h>
+#include <sluice/proto/turn_budget.h>
 
 struct slp_base;
 struct slp_listener;
@@ -75,14 +76,17 @@ class Port final : public EventHandler {
     if (carrier_->scatters()) expecting_ = &connection;
   }
 
-  // Hands out what has come, up to a bound; returns how many frames. If there were any, `now`
-  // is when they were taken.
-  size_t receive(ReceiveRoom& room, Instant& now);
+  // Hands out what has come, while there is budget; returns how many frames. If there were any, `now`
+  // is when they were taken. What is left of a batch stays in the room, which is this port's until resume() has handed it out.
+  size_t receive(ReceiveRoom& room, Instant& now, proto::TurnBudget& budget);
+  // Requires: the room is this port's.
+  size_t resume(ReceiveRoom& room, Instant& now, proto::TurnBudget& budget);
 
  private:
   Port(Context& context, PortOwner& owner, OpenedCarrier opened);
   void on_event(uint32_t epoll_events) noexcept override;
   void put_strays_aside(ReceiveRoom& room);
+  size_t hand_out(ReceiveRoom& room, Instant now, proto::TurnBudget& budget);
   void take(const FrameIn& in, Instant now);
   void take_hello(const FrameIn& in, const slp_frame& frame, const slp_base& base, Instant now);
   void refuse(const FrameIn& in, const slp_frame& frame, Instant now);
@@ -109,6 +113,7 @@ class Port final : public EventHandler {
   uint16_t last_mtu_;
   bool watched_ = false;
   Allowance refusals_;
+  uint32_t hellos_left_ = 0;  // that make a connection in this turn
   Connection* expecting_ = nullptr;
   uint32_t distrust_ = 0;  // receives until something is expected again
 };

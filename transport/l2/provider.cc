@@ -31,6 +31,9 @@ constexpr Duration kAnswerLimit = std::chrono::seconds(3);
 constexpr Duration kSecondLimit = std::chrono::milliseconds(500);
 // Frames that are handed out within a microsecond or two: what is sent in answer bears their time.
 constexpr size_t kFewFrames = 4;
+// Timers, and connections that send, in one turn: so long of each, looked at after so many.
+constexpr Duration kTurnPart = std::chrono::microseconds(300);
+constexpr size_t kBetweenLooks = 16;
 // The last messages of a closed connection have this long to be acknowledged.
 constexpr Duration kLingerLimit = std::chrono::seconds(1);
 // The same when the context goes away, which waits for it.
@@ -85,7 +88,11 @@ L2Provider::~L2Provider() {
   Instant deadline = after(now(), kLastLingerLimit);
   while (!leaving_.empty() && now() < deadline) {
     Instant t = now();
-    for (const auto& port : ports_) port->receive(room_, t);
+    proto::TurnBudget budget;
+    if (room_.owner != nullptr) room_.owner->resume(room_, t, budget);
+    for (const auto& port : ports_) {
+      if (room_.owner == nullptr) port->receive(room_, t, budget);
+    }
     fire_timers(t);
     send_out(now());
     see_off(t);
@@ -350,7 +357,13 @@ void L2Provider::forget(Connection& connection) noexcept {
 // What this turn has left in SLP's streams and windows.
 void L2Provider::send_out(Instant now) {
   sending_.swap(active_);
+  const Instant begun = sending_.size() > kBetweenLooks ? sluice::now() : Instant{};
   for (size_t i = 0; i < sending_.size(); ++i) {
+    if (i > 0 && i % kBetweenLooks == 0 && sluice::now() - begun >= kTurnPart) {
+      active_.insert(active_.begin(), sending_.begin() + static_cast<ptrdiff_t>(i), sending_.end());
+      std::erase(active_, nullptr);
+      break;
+    }
     Connection* connection = sending_[i];
     if (connection == nullptr) continue;
     connection->marked_active = false;
@@ -361,7 +374,9 @@ void L2Provider::send_out(Instant now) {
 }
 
 void L2Provider::fire_timers(Instant now) {
-  while (timers_.next() <= now) {
+  const Instant begun = sluice::now();
+  for (size_t fired = 1; timers_.next() <= now; ++fired) {
+    if (fired % kBetweenLooks == 0 && sluice::now() - begun >= kTurnPart) return;
     Connection& connection = *timers_.first().owner;
     // What it has to send now may be what is due: the timer is set again when it is sent.
     timers_.set(connection.timer, kNever);
@@ -387,8 +402,10 @@ void L2Provider::tidy() {
   untidy_ = false;
   std::erase_if(connections_, [](const Held& held) { return held.link->closed() && !held.session->has_work(); });
   std::erase_if(ports_, [&](const auto& port) {
-    if (!port->in_use()) hot_.remove(*port);
-    return !port->in_use();
+    if (port->in_use()) return false;
+    hot_.remove(*port);
+    if (room_.owner == port.get()) room_.owner = nullptr;
+    return true;
   });
   if (ports_.empty()) sleep_timer_.close();
   note_use();
@@ -397,7 +414,7 @@ void L2Provider::tidy() {
 void L2Provider::note_use() { in_use_ = !ports_.empty() || sessions_.size() > 0 || untidy_; }
 
 bool L2Provider::begin_sleep() {
-  if (sessions_.has_work() || !active_.empty() || !hot_.watch_all()) return false;
+  if (sessions_.has_work() || !active_.empty() || room_.owner != nullptr || !hot_.watch_all()) return false;
   Instant now = sluice::now(), next = timers_.next();
   if (next <= after(now, kTooNearToSleep)) return false;
   return next > after(now, kEpollTick) || sleep_timer_.arm(next, now);
@@ -492,10 +509,6 @@ std::shared_ptr<EndpointCore> L2Listener::accept() {
   while (owner_ != nullptr) {
     std::unique_ptr<Connection> connection = half_open_.take_ready();
     if (connection == nullptr) return nullptr;
-    if (!connection->charge(PeerResource::kConnections).ok()) {
-      owner_->linger(std::move(connection));
-      continue;
-    }
     L2Provider::Met met = L2Provider::about(*connection, options_.why);
     if (seconds_ != nullptr && wishes_second(met.peer)) {
       auto both = std::make_unique<TwoCarriers>(std::move(connection));

@@ -84,6 +84,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   void linger(std::unique_ptr<DirectConnection> connection) noexcept override;
   bool may_have_ring() const;
   size_t see_off(Instant now);
+  // Both while the turn has time: the others are the first in the next one.
   void fire_timers(Instant now);
   void send_out(Instant now);
   size_t progress_listeners(Instant now);
