@@ -90,6 +90,18 @@ static void end_span(struct sluice_sock *ss, struct sluice_span *span, u32 statu
 	sluice_sock_arm(ss, ss->now + SLUICE_LOOK_NS);
 }
 
+/* Whoever is told that the memory is his may write to it, and frames that a device still has would carry that: their session ends, in
+ * which the peer would have taken them. By the next turn of the timer. */
+static void doom_session_of(struct sluice_sock *ss, const struct sluice_span *span)
+{
+	u32 i;
+
+	for (i = 0; i < ss->peers_end; ++i)
+		if (sluice_peer_is_at(ss->peers[i], span->mac, span->port) && !ss->peers[i]->over)
+			ss->peers[i]->doomed = true;
+	sluice_sock_arm(ss, ktime_get_ns());
+}
+
 void sluice_spans_reap(struct sluice_sock *ss)
 {
 	struct sluice_span *span, *next;
@@ -104,6 +116,7 @@ void sluice_spans_reap(struct sluice_sock *ss)
 		}
 		/* A device that keeps its frames is no place for pages. */
 		if (sluice_loan_is_out(span->loan)) {
+			doom_session_of(ss, span);
 			WRITE_ONCE(ss->stuck, true);
 			WRITE_ONCE(ss->lending, false);
 			WRITE_ONCE(ss->frames_to_copy, SLUICE_FRAMES_COPIED);

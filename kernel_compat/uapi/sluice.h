@@ -106,7 +106,7 @@ struct sluice_transfer {
 
 #define SLUICE_REGISTER _IOWR(0xb5, 1, struct sluice_register)
 /* When it, SLUICE_CLOSE or a completion has come, nothing of that memory is sent any more, unless a device or a queue has kept
- * frames for ten seconds. EBUSY: a handle or a transfer is using it. */
+ * frames for ten seconds: then the session with that peer ends. EBUSY: a handle or a transfer is using it. */
 #define SLUICE_UNREGISTER _IOW(0xb5, 2, __u32)
 #define SLUICE_OPEN _IOWR(0xb5, 3, struct sluice_open)
 #define SLUICE_CLOSE _IOW(0xb5, 4, struct sluice_close) /* when it returns, the peer does not reach it */

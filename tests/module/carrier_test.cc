@@ -249,6 +249,105 @@ TEST_CASE("a program that asks for checksums gets them over the module, from a p
   CHECK(echo.wait().ok());
 }
 
+constexpr std::byte kOld{0x11}, kNew{0x22};
+
+// In the other namespace: reads what it is granted, again and again, until it may not.
+class Reader {
+ public:
+  Reader(const Wire& wire, const std::string& address, size_t bytes)
+      : thread_([this, &wire, address, bytes] {
+          wire.b.space.run([&] { outcome_ = serve(address, bytes); });
+          if (!told_) listening_.set_value(outcome_.to_string());
+        }) {}
+  ~Reader() { thread_.join(); }
+  std::string address() { return listening_.get_future().get(); }
+  void read(const RemoteKey& key) { key_.set_value(key); }
+  Status wait() {
+    thread_.join();
+    thread_ = std::thread([] {});
+    return outcome_;
+  }
+
+ private:
+  Status serve(const std::string& address, size_t bytes) {
+    auto context = small_context();
+    SLUICE_TRY(Listener listener, context->listen(address));
+    told_ = true;
+    listening_.set_value(listener.address());
+    SLUICE_TRY(Endpoint peer, listener.accept(soon()));
+    RemoteKey key = key_.get_future().get();
+    for (Status read; read.ok();) {
+      SLUICE_TRY(Buffer room, context->allocate({static_cast<int64_t>(bytes)}, uint8));
+      read = peer.read_and_wait(key, 0, std::move(room), soon()).status();
+      if (!read.ok() && read != Code::kAccessDenied) return read;
+    }
+    SLUICE_TRY(Buffer word, context->allocate({1}, uint8));
+    SLUICE_RETURN_IF_ERROR(peer.send_and_wait(9, std::move(word).freeze(), soon()).status());
+    return peer.close(soon());
+  }
+
+  std::promise<std::string> listening_;
+  std::promise<RemoteKey> key_;
+  std::atomic<bool> told_ = false;
+  Status outcome_;
+  std::thread thread_;
+};
+
+// Each round is a connection of its own, whose first frames go as the process's pages. The queue holds them when the grant is revoked.
+TEST_CASE("what is written after revoke() has returned reaches no peer, although a queue had frames of that memory") {
+  constexpr size_t kBytes = 256 << 10;
+  constexpr uint16_t kRounds = 16;
+  ::setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
+  Module module;
+  Wire wire;
+  REQUIRE(wire.a.space.run([] { return std::system("modprobe sch_netem 2>/dev/null; tc qdisc replace dev end0 root netem delay 10ms limit 100000"); }) == 0);
+  Sniffer there(wire.b);
+  uint64_t revoked_with_loans = 0, with_new = 0, with_old = 0;
+  for (uint16_t round = 0; round < kRounds; ++round) {
+    Reader reader(wire, "kmod://end0:" + std::to_string(7000 + round), kBytes);
+    std::string address = reader.address();
+    wire.a.space.run([&] {
+      auto context = small_context();
+      auto peer = context->connect(address);
+      INFO(peer.status().to_string());
+      REQUIRE(peer.ok());
+      auto memory = context->allocate({static_cast<int64_t>(kBytes)}, uint8);
+      REQUIRE(memory.ok());
+      auto bytes = memory->bytes();
+      std::fill(bytes.begin(), bytes.end(), kOld);
+      auto key = peer->grant(*memory, {.rights = Right::kRead});
+      REQUIRE(key.ok());
+      uint64_t before = counter(wire.a.space, "bytes_lent");
+      reader.read(*key);
+      // At another point of the read each time.
+      while (counter(wire.a.space, "bytes_lent") < before + 1 + round * 4096u % 65536) context->progress();
+      CHECK(peer->revoke(*key).ok());
+      std::fill(bytes.begin(), bytes.end(), kNew);
+      ++revoked_with_loans;
+      // Until the reader has heard of it.
+      auto room = context->allocate({1}, uint8);
+      auto heard = peer->receive_and_wait({.tag = 9}, std::move(*room), soon());
+      INFO(heard.status().to_string());
+      CHECK(heard.ok());
+    });
+    Status outcome = reader.wait();
+    INFO(outcome.to_string());
+    CHECK(outcome.ok());
+    uint8_t frame[2048];
+    for (ssize_t came; (came = ::recv(there.fd.value(), frame, sizeof(frame), 0)) > 0;) {
+      slp_base base;
+      auto length = static_cast<size_t>(came);
+      if (slp_decode_base(frame, length, length, &base) != SLP_TAKEN || base.type != SLP_DATA) continue;
+      const auto* payload = reinterpret_cast<const std::byte*>(frame) + SLP_BASE_BYTES + SLP_DATA_BYTES;
+      with_new += std::find(payload, payload + base.payload_bytes, kNew) != payload + base.payload_bytes;
+      with_old += std::find(payload, payload + base.payload_bytes, kOld) != payload + base.payload_bytes;
+    }
+  }
+  CHECK(revoked_with_loans == kRounds);
+  CHECK(with_old > kRounds);
+  CHECK(with_new == 0);
+}
+
 TEST_CASE("a listener that computes for longer than a greeting may take keeps who has greeted meanwhile") {
   Module module;
   Wire wire;
