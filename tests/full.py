@@ -28,6 +28,7 @@ GUEST_SOURCES = ["allocator", "transport", "kernel_compat", "tests", "tools"]
 FRAME_SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests/l2", "tests/support"]
 # A bug's verdict depends on the product, its tests and the rules.
 MUTANT_SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests"]
+HOSTILE_SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests/hostile", "tests/support"]
 MORE_KERNELS = ("uml-debug", "tcg-debug", "tcg-6.12")
 LEDGERS = ("tests/ledger.jsonl",)  # written by this program itself
 
@@ -42,6 +43,8 @@ FRAME_EXECUTIONS_PER_SLICE = 500_000
 FRAME_SLICES = 200
 FRAME_SECONDS_AT_MOST = 6 * 3600
 RELAY_SLICES = 4
+HOSTILE_PATHS = ("tcp", "shm", "udp", "l2")
+HOSTILE_DOSES = (4, 16)  # times what the first tier does
 # 150 planted bugs in all, of one seed.
 MUTANT_SLICES = 10
 MUTANTS_PER_SLICE = 15
@@ -103,12 +106,12 @@ def plant_bugs(number):
     return run.returncode == 0 and planted >= MUTANTS_PER_SLICE, {"seed": MUTANT_SEED, "planted": planted, "caught": caught, "explained": explained, "survived": survived}
 
 
-def real_frames(test, **environment):
+def one_test(target, **environment):
     settings = [f"--test_env={name}={value}" for name, value in environment.items()]
-    run = subprocess.run(["bazel", "test", "--config=opt", "--nocache_test_results", "--test_output=all", *settings, "//tests/l2:" + test],
+    run = subprocess.run(["bazel", "test", "--config=opt", "--nocache_test_results", "--test_output=all", *settings, target],
                          cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print("\n".join(run.stdout.splitlines()[-100 if run.returncode else -3:]), file=sys.stderr)
-    skipped = "sluice-skips" in run.stdout  # no network namespaces: not a pass
+    skipped = "sluice-skips" in run.stdout  # such as for want of network namespaces: not a pass
     return run.returncode == 0 and not skipped, dict(environment)
 
 
@@ -139,11 +142,14 @@ def slices():
         yield f"slp/{number}", SLP_SOURCES, lambda number=number: simulate("slp", number, SLP_SCHEDULES_PER_SLICE)
     for number in range(FRAME_SLICES):
         yield f"frames/{number}", SLP_SOURCES + ["tests/fuzz"], lambda number=number: fuzz_frames(number)
-    yield "l2/file", FRAME_SOURCES, lambda: real_frames("file_test", SLUICE_FILE_MIB=512)
+    yield "l2/file", FRAME_SOURCES, lambda: one_test("//tests/l2:file_test", SLUICE_FILE_MIB=512)
     for number in range(RELAY_SLICES):
-        yield f"l2/relay/{number}", FRAME_SOURCES, lambda number=number: real_frames("relay_test", SLUICE_RELAY_SEED=1000 * (number + 1))
+        yield f"l2/relay/{number}", FRAME_SOURCES, lambda number=number: one_test("//tests/l2:relay_test", SLUICE_RELAY_SEED=1000 * (number + 1))
     for number in range(MUTANT_SLICES):
         yield f"mutants/{number}", MUTANT_SOURCES, lambda number=number: plant_bugs(number)
+    for path in HOSTILE_PATHS:
+        for dose in HOSTILE_DOSES:
+            yield f"hostile/{path}/{dose}", HOSTILE_SOURCES, lambda path=path, dose=dose: one_test(f"//tests/hostile:{path}_test", SLUICE_HOSTILE_DOSE=dose)
     for target, options in guest_targets():
         yield "guest" + target, GUEST_SOURCES, lambda target=target, options=options: guest(target, options)
 

@@ -30,7 +30,7 @@ class HostileTest(unittest.TestCase):
 
     def attack(self, name, visits):
         run = siege.siege((ATTACKER, VICTIM), PATH, self.place.listen(), name, dose=DOSE, seconds=SECONDS, source=self.place.source,
-                          at=self.place.at, visits=visits)
+                          at=self.place.at, visits=visits, reach=self.place.reach)
         self.assertEqual(siege.faults(run), [], f"attacker: {run.attacker}\naudit: {run.audit}\nlog: {run.log[-3000:]}")
 
 

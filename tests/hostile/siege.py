@@ -41,11 +41,11 @@ def few_descriptors():
 class Process:
     """A program that is spoken to by lines."""
 
-    def __init__(self, *command, within=(), limited=False, log="warning"):
+    def __init__(self, *command, within=(), limited=False, log="warning", more=None):
         self.errors = tempfile.TemporaryFile("w+")
         self.name = command[1] if len(command) > 1 else command[0]
         self.process = subprocess.Popen([*within, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
-                                        bufsize=0, preexec_fn=few_descriptors if limited else None, env=environment(SLUICE_LOG=log))
+                                        bufsize=0, preexec_fn=few_descriptors if limited else None, env=environment(SLUICE_LOG=log, **(more or {})))
         self.pending = b""
 
     def say(self, line):
@@ -67,8 +67,11 @@ class Process:
         line, self.pending = self.pending.split(b"\n", 1)
         return line.decode()
 
-    def has_line(self):
-        return b"\n" in self.pending or bool(select.select([self.process.stdout], [], [], 0)[0])
+    def line_within(self, seconds):
+        """The same; "" if there is none by then."""
+        if b"\n" not in self.pending and not select.select([self.process.stdout], [], [], max(seconds, 0))[0]:
+            return ""
+        return self.line()
 
     def said(self):
         self.errors.seek(0)
@@ -97,9 +100,9 @@ def ask(process, line):
     return answer
 
 
-def siege(programs, path, listen, attack, *, dose=1, seconds=20, source=STRANGER, at=((), ()), visits=True):
+def siege(programs, path, listen, attack, *, dose=1, seconds=20, source=STRANGER, at=((), ()), visits=True, reach=str):
     """Runs `attack` against a server at `listen`. `at`: commands that start a program where the server is, and where the others are.
-    `visits`: somebody new has to get in while it goes on."""
+    `visits`: somebody new has to get in while it goes on. `reach`: how the others say the server's address."""
     attacker, victim = programs
     here, there = at
     running = []
@@ -114,6 +117,7 @@ def siege(programs, path, listen, attack, *, dose=1, seconds=20, source=STRANGER
         address = server.line()
         if address is None:
             raise Failed("the server did not start: " + server.said())
+        address = reach(address)
         # What a first client leaves behind stays; everything later is compared with that.
         first = start(victim, "work", address, secret, "1", within=there)
         if first.line() != "working":

@@ -1,4 +1,5 @@
 // attacker PATH ATTACK ADDRESS [--dose N] [--seconds N] [--source ADDRESS] | attacker --list
+// (and attacker control unrelated, attacker cost tcp: for compare.py)
 // Attacks one listener in one way, and says in a line of JSON what it did and what it saw. It ends
 // by itself within --seconds (20), or when a line or the end comes on standard input of an attack
 // that stays. Nothing of the library is linked.

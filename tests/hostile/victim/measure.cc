@@ -76,7 +76,7 @@ size_t Turns::run(Context& context) {
 }
 
 nlohmann::json Turns::to_json() const {
-  return {{"count", count_}, {"longest_us", longest_ns_ / 1000}, {"total_us", total_ns_ / 1000}, {"over_5_ms", over_5_ms_}, {"most_units", most_units_}};
+  return {{"count", count_}, {"longest_us", longest_ns_ / 1000}, {"total_us", total_ns_ / 1000}, {"over_5_ms", over_5_ms_}, {"most_units", most_units_}, {"process_us", thread_ns() / 1000}};
 }
 
 nlohmann::json counters() {

@@ -139,6 +139,11 @@ class Server {
   void obey(const std::string& line) {
     if (line == "audit") return audit();
     if (line == "keys") return print_keys();
+    if (line == "turns") {
+      std::cout << turns_.to_json().dump() << std::endl;
+      turns_ = Turns();
+      return;
+    }
     ended_ = true;
   }
 

@@ -165,11 +165,16 @@ class Worker {
     while (!ended_ && ::poll(&wait, 1, 0) > 0) {
       char line[64] = {};
       ssize_t got = ::read(0, line, sizeof(line) - 1);
-      if (got <= 0 || std::strncmp(line, "more ", 5) != 0) {
+      std::string_view said(line, static_cast<size_t>(std::max<ssize_t>(got, 0)));
+      if (said.starts_with("more ")) {
+        due_ = rounds_ + std::strtoull(line + 5, nullptr, 10);
+      } else if (said.starts_with("begin")) {
+        bytes_ = longest_us_ = 0;
+      } else if (said.starts_with("figures")) {
+        print_figures();
+      } else {
         ended_ = true;
-        return;
       }
-      due_ = rounds_ + std::strtoull(line + 5, nullptr, 10);
     }
   }
 
@@ -178,9 +183,13 @@ class Worker {
       exchange_->remove(endpoint_);
       (void)endpoint_.close(limit());
     }
+    print_figures();
+    return failures_.empty() ? 0 : 1;
+  }
+
+  void print_figures() {
     std::cout << nlohmann::json{{"completed", completed_}, {"failed", failures_}, {"rounds", rounds_}, {"bytes", bytes_}, {"longest_us", longest_us_}}.dump()
               << std::endl;
-    return failures_.empty() ? 0 : 1;
   }
 
   std::string address_, secret_;
