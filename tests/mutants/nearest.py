@@ -5,7 +5,7 @@ EXCHANGE = "//tests/contract:exchange_{}_test"
 FAULTS = "//tests/contract:faults_{}_test"
 VERBS = "//tests/verbs/backend:{}_test"
 SLP = [f"//tests/slp:{name}_test" for name in ("wire", "hash", "stream", "transfer", "session", "handles", "numbers", "seal", "shrink", "golden")]
-SLP_LONG = ["//tests/slp:schedules_test", "//tests/slp:simulate"]
+SLP_LONG = ["//tests/slp:simulate"]
 WIRE = [f"//tests/wire:{name}_test" for name in ("round_trip", "golden", "refusal", "layout", "remote_key", "address", "mutation")]
 ALLOCATOR = [f"//tests/allocator:{name}_test" for name in
              ("arena", "free_runs", "buffer", "arena_fault", "arena_registrars", "page_source", "machine_memory", "arena_warm_path", "arena_fork",
@@ -60,8 +60,8 @@ TESTS = {
 }
 # Programs that are no tests by themselves, and how they are run.
 ARGUMENTS = {
-    "//tests/slp:simulate": ["--schedules", "3000"],
-    "//tests/sim:simulate": ["--schedules", "3000"],
+    "//tests/slp:simulate": ["--schedules", "1000"],
+    "//tests/sim:simulate": ["--schedules", "1000"],
 }
 # Headers with code of their own, and few who include them; the others are declarations.
 HEADERS = ("allocator/free_runs.h", "allocator/block_cache.h", "allocator/size_classes.h", "transport/shm/ring.h", "transport/proto/grants.h",
