@@ -202,9 +202,9 @@ void TcpLink::run(Instant now) {
   if (!usable()) return;
   if (!blocked_) write_out();
   report(now);
-  if (usable() && (readable_ || broken_ != 0)) receive(now);
+  if (usable() && (readable_ || unparsed_ || broken_ != 0)) receive(now);
   // What has arrived before the break was read, and nobody closed us for it.
-  if (usable() && broken_ != 0 && !readable_) fail(broken_status(broken_, peer_name_), now);
+  if (usable() && broken_ != 0 && !readable_ && !unparsed_) fail(broken_status(broken_, peer_name_), now);
 }
 
 size_t TcpLink::poll(Instant now) { return usable() ? receive(now) : 0; }

@@ -12,6 +12,7 @@
 
 #include <sluice/api/context.h>
 #include <sluice/proto/link.h>
+#include <sluice/proto/turn_budget.h>
 #include <sluice/tcp/link_group.h>
 #include <sluice/tcp/socket.h>
 
@@ -108,6 +109,8 @@ class TcpLink final : public proto::Link, public EventHandler {
   uint64_t staged_copied_ = 0;
   bool readable_ = false;    // the socket may hold more
   bool peer_ended_ = false;  // read until the end of the stream, whatever comes
+  bool unparsed_ = false;    // the turn ended before the messages in the block did
+  proto::TurnBudget* turn_ = nullptr;  // while receiving
   bool receiving_ = false;
 
   bool down_ = false;        // link_down() was called

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <sluice/base/clock.h>
 #include <sluice/tcp/link.h>
 
 namespace sluice::tcp {
@@ -12,6 +13,9 @@ constexpr uint32_t kFruitlessPolls = 400;
 // How often the kernel is asked about links with unanswered bytes: often enough that
 // kUnpluggedAfter is kept to a third.
 constexpr Duration kAnswerCheck = std::chrono::seconds(1);
+// Of one turn: how long links are read and written before the rest waits for the next turn. Each takes
+// proto::kTurnTime at most, so with sessions and greetings a turn stays below 5 ms.
+constexpr Duration kLinksTime = std::chrono::milliseconds(1);
 // Buffers kept for the next link that needs one.
 constexpr size_t kSpares = 8;
 
@@ -36,12 +40,20 @@ void Roster::remove(size_t& place) {
 
 size_t LinkGroup::progress(Instant now) {
   if (walking_) return 0;
+  turn_start_.reset();
   size_t work = 0;
+  // A turn that was cut short goes on behind the one that was read last.
+  if (first_hot_ > 0 && first_hot_ < hot_count_) std::rotate(hot_.begin(), hot_.begin() + static_cast<ptrdiff_t>(first_hot_), hot_.begin() + static_cast<ptrdiff_t>(hot_count_));
+  first_hot_ = 0;
   for (size_t i = 0; i < hot_count_;) {
     TcpLink* link = hot_[i];
     if (link->poll(now) > 0) {
       link->fruitless_polls_ = 0;
       ++work;
+      if (i + 1 < hot_count_ && turn_over()) {
+        first_hot_ = i + 1;
+        break;
+      }
     } else if (i < hot_count_ && hot_[i] == link && ++link->fruitless_polls_ >= kFruitlessPolls) {
       hot_[i] = hot_[--hot_count_];
       continue;
@@ -53,14 +65,21 @@ size_t LinkGroup::progress(Instant now) {
   return work;
 }
 
+bool LinkGroup::turn_over() {
+  const Instant now = sluice::now();
+  if (!turn_start_) turn_start_ = now;
+  return now - *turn_start_ >= kLinksTime;
+}
+
 size_t LinkGroup::run_todo(Instant now) {
   if (todo_.empty() || walking_) return 0;
   walking_ = true;
   size_t work = 0;
-  // Links that add themselves again wait for the next round.
+  // Links that add themselves again wait for the next round, behind those that have not had their turn.
   for (size_t i = 0, round = todo_.size(); i < std::min(round, todo_.size()); ++i) {
     TcpLink* link = todo_.at(i);
     if (link == nullptr) continue;
+    if (work > 0 && turn_over()) break;
     todo_.remove(link->todo_place_);
     if (todo_.empty()) round = 0;  // it was the last: what comes now is the next round
     link->run(now);

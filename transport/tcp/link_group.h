@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <sluice/api/context.h>
@@ -85,6 +86,9 @@ class LinkGroup {
   void await_answer(TcpLink* link);
   void forget(TcpLink* link);
   size_t check_answers(Instant now);
+  // Asked between two links that have something: whether those of this turn have used its time. The rest comes first in the
+  // next turn.
+  bool turn_over();
 
   std::unique_ptr<StagingBlock> take_block();
   void return_block(std::unique_ptr<StagingBlock> block);
@@ -97,6 +101,9 @@ class LinkGroup {
   Roster todo_;
   Roster unanswered_;
   Instant next_check_ = kNever;
+  // Of this turn: since when links are read, once one had something.
+  std::optional<Instant> turn_start_;
+  size_t first_hot_ = 0;
   std::vector<std::unique_ptr<StagingBlock>> spare_blocks_;
   std::vector<std::unique_ptr<OutputQueue>> spare_queues_;
   bool sleeping_ = false;

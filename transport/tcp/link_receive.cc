@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kOrigin = "tcp/link";
 
 // Bytes one link may take before others get their turn; one read may reach beyond it by
-// the length of a DATA message.
+// the length of a DATA message. proto::TurnBudget bounds messages and time.
 constexpr size_t kBytesPerTurn = size_t{2} << 20;
 // Read-ahead into staging: small while DATA flows, since what is read behind a DATA header
 // must be copied to its place; it grows while messages fill it.
@@ -29,6 +29,7 @@ constexpr size_t kTailBytes = 256;
 // Most bytes dropped by one call.
 constexpr size_t kDropBytes = size_t{1} << 20;
 
+Counter turns_cut("tcp.turns_cut");  // messages were left for the next turn
 Counter staged_bytes_copied("tcp.staged_bytes_copied");
 Counter data_bytes_dropped("tcp.data_bytes_dropped");
 
@@ -56,18 +57,27 @@ TcpLink::TcpLink(LinkGroup& group, Fd fd, const proto::LinkTraits& traits)
       peer_name_("tcp://" + peer_address(fd_.value()).to_string()),
       read_ahead_(kFirstReadAhead) {}
 
-// Reads until the socket is empty or the turn is over. Edges only: what is left unread is
-// remembered in readable_ and on the group's list.
+// Reads until the socket is empty or the turn is over. Edges only: what is left, unread or not yet handled, is
+// remembered in readable_, unparsed_ and on the group's list.
 size_t TcpLink::receive(Instant now) {
   if (receiving_) return 0;
   receiving_ = true;
   readable_ = true;
+  proto::TurnBudget turn;
+  turn_ = &turn;
   size_t total = 0;
-  while (readable_ && usable() && total < kBytesPerTurn) {
+  if (unparsed_) {
+    total += block_->size();
+    parse(now);
+    total -= block_ != nullptr ? block_->size() : 0;
+  }
+  // A read costs as much as a message, whatever it brings.
+  while (readable_ && usable() && !unparsed_ && total < kBytesPerTurn && turn.spend()) {
     ssize_t got = data_left_ > 0 ? receive_data(now) : receive_staged(now);
     if (got <= 0) break;
     total += static_cast<size_t>(got);
   }
+  turn_ = nullptr;
   receiving_ = false;
   if (staged_copied_ > 0) {
     staged_bytes_copied.add(staged_copied_);
@@ -75,7 +85,7 @@ size_t TcpLink::receive(Instant now) {
   }
   if (!usable()) {
     return_block();
-  } else if (readable_) {
+  } else if (readable_ || unparsed_) {
     group_->add_todo(this);
   }
   return total;
@@ -97,6 +107,7 @@ ssize_t TcpLink::ended(ssize_t got, int os_error, Instant now) {
 void TcpLink::return_block() {
   if (block_ != nullptr) group_->return_block(std::move(block_));
   needed_ = 0;
+  unparsed_ = false;
 }
 
 // Requires: needed_ bytes fit behind the beginning of the message.
@@ -127,10 +138,16 @@ ssize_t TcpLink::receive_staged(Instant now) {
   return got;
 }
 
-// Handles every whole message in the block; what is left is the beginning of one.
+// Handles the whole messages in the block, as many as the turn has time for; then what is left is the beginning of one.
 void TcpLink::parse(Instant now) {
   needed_ = 0;
+  unparsed_ = false;
   while (usable() && block_->size() > 0 && data_left_ == 0) {
+    if (!turn_->spend()) {
+      unparsed_ = true;
+      turns_cut.add();
+      return;
+    }
     if (!parse_message(now)) break;
   }
   if (usable() && block_->size() == 0) return_block();

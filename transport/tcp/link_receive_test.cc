@@ -16,6 +16,8 @@ wire::Data data_at(uint64_t id, uint64_t offset) {
   return data;
 }
 
+Bytes ping(uint64_t nonce) { return frame(wire::Ping{.nonce = nonce, .reply = false}); }
+
 void append(Bytes& stream, const Bytes& more) { stream.insert(stream.end(), more.begin(), more.end()); }
 
 // A session as it may be recorded: control, inline payload, DATA in two messages.
@@ -263,6 +265,89 @@ TEST_CASE("bulk goes into place without passing through staging", "[tcp][placeme
   CHECK(pair.client.memory == data);
   CHECK(read_counter("tcp.staged_bytes_copied") - staged < kTotal / 500);
   pair.close();
+}
+
+// Messages that take the thread 50 us each, by the clock.
+Status slow_message() {
+  for (Instant until = after(now(), std::chrono::microseconds(50)); now() < until;) {
+  }
+  return Status();
+}
+// Messages of one turn on one link: the clock is read at every 32nd, kTurnTime is over at the second such time; and a turn of the
+// context may read a link three times.
+constexpr size_t kSlowMessagesPerTurn = 3 * 64;
+
+TEST_CASE("a flood of small messages is handled in turns that are bounded in time, and others have theirs in between", "[tcp][fairness][hostile]") {
+  LoneContext lone;
+  LinkAndPeer flooded(lone), quiet(lone);
+  flooded.client.on_message = slow_message;
+  Bytes flood;
+  for (uint64_t i = 0; i < 5000; ++i) append(flood, frame(wire::Cancel{.id = i, .offer = false}));
+  size_t sent = 0;
+  const uint64_t cut = read_counter("tcp.turns_cut");
+  const bool ends = GENERATE(false, true);  // the peer ends behind its flood, and all of that is still heard
+  bool ended = false;
+  size_t most = 0, heard_before_quiet = 0;
+  const Instant deadline = soon();
+  while (flooded.client.messages.size() < 5000 && now() < deadline) {
+    if (sent < flood.size()) {
+      ssize_t n = ::send(flooded.peer.value(), flood.data() + sent, flood.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (n > 0) sent += static_cast<size_t>(n);
+    } else if (ends && !ended) {
+      flooded.peer.reset();
+      ended = true;
+    }
+    if (flooded.client.messages.empty()) write_all(quiet.peer.value(), ping(1));
+    const size_t before = flooded.client.messages.size();
+    lone.context.progress();
+    most = std::max(most, flooded.client.messages.size() - before);
+    if (quiet.client.messages.empty()) heard_before_quiet = flooded.client.messages.size();
+  }
+  CHECK(flooded.client.messages.size() == 5000);
+  CHECK(most <= kSlowMessagesPerTurn);
+  CHECK(heard_before_quiet <= 3 * kSlowMessagesPerTurn);
+  CHECK(read_counter("tcp.turns_cut") > cut);
+  if (ends) flooded.pump_until([&] { return flooded.client.down_calls == 1; });
+  CHECK(flooded.client.messages.back() == frame(wire::Cancel{.id = 4999, .offer = false}));
+  flooded.close();
+  quiet.close();
+}
+
+TEST_CASE("many floods together take no longer turn than a few", "[tcp][fairness][hostile]") {
+  LoneContext lone;
+  constexpr size_t kPeers = 24;
+  std::vector<std::unique_ptr<LinkAndPeer>> peers;
+  Bytes flood;
+  for (uint64_t i = 0; i < 500; ++i) append(flood, frame(wire::Cancel{.id = i, .offer = false}));
+  for (size_t i = 0; i < kPeers; ++i) {
+    peers.push_back(std::make_unique<LinkAndPeer>(lone));
+    peers.back()->client.on_message = slow_message;
+    write_all(peers.back()->peer.value(), flood);
+  }
+  auto heard = [&] {
+    size_t all = 0;
+    for (auto& peer : peers) all += peer->client.messages.size();
+    return all;
+  };
+  // Links of one turn: by events and by the group, each until 1 ms is over, the last of them with a turn of its own.
+  constexpr size_t kMost = (5 + 5) * 64;
+  size_t most = 0, fewest = 0, largest = 0;
+  const Instant deadline = after(soon(), std::chrono::seconds(20));
+  for (size_t before = 0; before < kPeers * 500 && now() < deadline; before = heard()) {
+    lone.context.progress();
+    most = std::max(most, heard() - before);
+    if (fewest == 0 && heard() > kPeers * 250) {
+      auto [low, high] = std::minmax_element(peers.begin(), peers.end(), [](auto& a, auto& b) { return a->client.messages.size() < b->client.messages.size(); });
+      fewest = (*low)->client.messages.size();
+      largest = (*high)->client.messages.size();
+    }
+  }
+  CHECK(heard() == kPeers * 500);
+  CHECK(most <= kMost);
+  // Half-way nobody is without: who was read last comes last.
+  CHECK(fewest > 0);
+  CHECK(largest <= 500);
+  for (auto& peer : peers) peer->close();
 }
 
 TEST_CASE("a reset in the middle of DATA delivers what came and ends the link", "[tcp][end]") {
