@@ -89,7 +89,7 @@ Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& addre
   if (inside_) return Status(Code::kWrongState, Scope::kOperation, kOrigin, "connect() from inside a completion; post it to after progress()");
   SLUICE_RETURN_IF_ERROR(no_secret_is_set());
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  auto connection = meet(address, proto::hello_for(context_, session), deadline);
+  auto connection = meet(address, proto::hello_for_strangers(context_, session), deadline);
   tidy();
   if (!connection.ok()) return connection.status();
   return make_endpoint(std::move(connection).value(), options.require, session);
@@ -210,7 +210,7 @@ KmodListener::KmodListener(KmodProvider& owner, KmodSocket socket, const Require
       address_(socket_.text_of(socket_.own())),
       require_(require),
       options_(options),
-      ours_(proto::hello_for(owner.context_, options)),
+      ours_(proto::hello_for_strangers(owner.context_, options)),
       half_open_(half_open_dropped, [&owner](std::unique_ptr<KmodConnection> connection) { owner.linger(std::move(connection)); }) {
   owner.listeners_.push_back(this);
   owner.note_use();

@@ -167,7 +167,7 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked, 
                    (address.is_udp() ? "/10.0.0.1:7000, with its IP address and port" : "/02:00:00:00:00:0b:7, with its MAC address and port"));
   }
   SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
-  wire::Hello ours = proto::hello_for(context_, session);
+  wire::Hello ours = proto::hello_for_strangers(context_, session);
   if (!address.is_udp() && second_session_wanted()) wish_second(ours);
   auto connection = meet(address, ours, std::move(secret), deadline);
   if (!connection.ok()) {
@@ -442,7 +442,7 @@ L2Listener::L2Listener(L2Provider& owner, Port& port, const Requirements& requir
       require_(require),
       options_(options),
       secret_(std::move(secret)),
-      ours_(proto::hello_for(owner.context_, options)),
+      ours_(proto::hello_for_strangers(owner.context_, options)),
       half_open_(half_open_dropped, [&owner](std::unique_ptr<Connection> connection) { owner.linger(std::move(connection)); }) {
   owner.listeners_.push_back(this);
 }

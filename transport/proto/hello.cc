@@ -12,4 +12,10 @@ wire::Hello hello_for(Context& context, const SessionOptions& options) {
   return hello;
 }
 
+wire::Hello hello_for_strangers(Context& context, const SessionOptions& options) {
+  wire::Hello hello = hello_for(context, options);
+  hide_identity(hello);
+  return hello;
+}
+
 }  // namespace sluice::proto

@@ -12,6 +12,9 @@ namespace sluice::proto {
 // This process's identity, the context's arena, and the credits that the session gives.
 wire::Hello hello_for(Context& context, const SessionOptions& options);
 
+// The same for a path whose peers are on other machines, or anywhere: without the identity.
+wire::Hello hello_for_strangers(Context& context, const SessionOptions& options);
+
 }  // namespace sluice::proto
 
 #endif  // SLUICE_PROTO_HELLO_H_

@@ -22,13 +22,13 @@ void must(bool ok, const std::string& what) {
 void must(const Status& status, const char* what) { must(status.ok(), std::string(what) + ": " + status.to_string()); }
 
 struct Node {
-  explicit Node(Waiting waiting = Waiting::kAdaptive, std::shared_ptr<Arena> arena = nullptr) {
+  explicit Node(Waiting waiting = Waiting::kAdaptive, std::shared_ptr<Arena> arena = nullptr, const PeerLimits& limits = {}) {
     if (!arena) {
       auto made = Arena::create({.limit_bytes = size_t{1} << 30});
       must(made.status(), "arena");
       arena = std::move(made).value();
     }
-    context = std::make_unique<Context>(ContextOptions{.arena = {}, .arena_options = {}, .waiting = waiting}, std::move(arena));
+    context = std::make_unique<Context>(ContextOptions{.arena = {}, .arena_options = {}, .waiting = waiting, .tuning = {}, .peer_limits = limits}, std::move(arena));
     must(context->initialise(), "context");
     auto provider = std::make_unique<TcpProvider>(*context);
     tcp = provider.get();
@@ -214,6 +214,40 @@ TEST_CASE("a requirement that TCP cannot meet is refused with the reason", "[tcp
   ListenOptions listening;
   listening.require = max_copies(1);
   CHECK(node.context->listen("tcp://127.0.0.1:0", listening).code() == Code::kUnsupported);
+}
+
+TEST_CASE("an address has as many connections as PeerLimits gives one peer, and gets its place back at the end", "[tcp][endpoint]") {
+  DescriptorAudit audit;
+  PeerLimits limits;
+  limits.connections = {.by_peer = 2, .total = 100};
+  Node node(Waiting::kSpin, nullptr, limits);
+  auto listener = node.context->listen("tcp://127.0.0.1:0");
+  REQUIRE(listener.ok());
+  std::vector<Endpoint> ours, theirs;
+  auto come = [&]() -> Status {
+    auto endpoint = node.context->connect(listener->address(), {.timeout = std::chrono::seconds(10)});
+    if (!endpoint.ok()) return endpoint.status();
+    ours.push_back(std::move(endpoint).value());
+    auto accepted = listener->accept(soon());
+    REQUIRE(accepted.ok());
+    theirs.push_back(std::move(accepted).value());
+    return Status();
+  };
+  CHECK(come().ok());
+  CHECK(come().ok());
+  const uint64_t refused = read_counter("peer.refused_connections");
+  Status third = come();
+  INFO(third.to_string());
+  CHECK(third == Code::kTryAgain);
+  CHECK(third.detail().find("as many connections as it takes") != std::string_view::npos);
+  CHECK(read_counter("peer.refused_connections") == refused + 1);
+  CHECK(node.context->peer_accounts().used(PeerResource::kConnections) == 2);
+  CHECK(ours[0].close(soon()).ok());
+  REQUIRE(node.context->wait_until([&] { return theirs[0].state() == EndpointState::kClosed; }, soon()).ok());
+  CHECK(come().ok());
+  ours.clear();
+  theirs.clear();
+  REQUIRE(node.context->wait_until([&] { return node.context->peer_accounts().used(PeerResource::kConnections) == 0; }, soon()).ok());
 }
 
 TEST_CASE("a context that only sleeps and one that only spins talk to each other", "[tcp][endpoint]") {

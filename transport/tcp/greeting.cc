@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/tcp/resolve.h>
@@ -158,8 +159,9 @@ Status wait_for_answer(Context& context, const Address& address, int fd, wire::H
   }
 }
 
-Result<Greeting> greet_once(Context& context, const Address& address, const wire::Hello& ours, Instant deadline) {
+Result<Greeting> greet_once(Context& context, const Address& address, const wire::Hello& said, Instant deadline) {
   SLUICE_TRY(Fd fd, connect_any(context, address, deadline));
+  const wire::Hello ours = hello_towards(fd.value(), said);
   std::array<std::byte, wire::kMaxHeaderBytes> out;
   size_t length = wire::encode(ours, out);
   if (!send_all_now(fd.value(), out.data(), length)) return reading_error(errno);
@@ -180,6 +182,11 @@ Result<Greeting> greet_once(Context& context, const Address& address, const wire
 }
 
 }  // namespace
+
+wire::Hello hello_towards(int fd, wire::Hello ours) {
+  if (!peer_is_local(fd)) hide_identity(ours);
+  return ours;
+}
 
 Glimpse take_message(int fd, std::span<std::byte> scratch) {
   Glimpse glimpse;

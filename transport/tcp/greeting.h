@@ -52,6 +52,9 @@ class Greeting {
   Fd fd_;
 };
 
+// HELLO as one may be told over that connection: to a peer of another machine without our identity.
+wire::Hello hello_towards(int fd, wire::Hello ours);
+
 // Client: connects to the first address of the name that answers, sends `ours`, waits
 // for the peer's HELLO. Blocks: until then or the deadline; progresses the context.
 // Errors: kUnreachable (name, refused, reset), kTimedOut, kUnsupported (versions),

@@ -131,6 +131,7 @@ size_t GreetingListener::progress(Instant now) {
   if (retry_accept_ <= now) {
     retry_accept_ = kNever;
     more_to_accept_ = true;
+    if (!reserve_) reserve_ = spare_descriptor();
   }
   if (has_work()) work += accept_some();
   return work;
@@ -289,7 +290,7 @@ bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
   wire::Hello theirs;
   Status status = wire::decode(glimpse.header, theirs);
   if (!status.ok()) return fail(status);
-  wire::Hello ours = ours_;
+  wire::Hello ours = hello_towards(peer.fd.value(), ours_);
   auto version = wire::negotiate(ours, theirs);
   if (!version.ok()) return fail(version.status());
   proto::ConnectionTicket ticket;

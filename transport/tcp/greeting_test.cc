@@ -31,8 +31,13 @@ struct Server {
     REQUIRE(opened.ok());
     listener = std::move(opened).value();
   }
-  Fd stranger() {
+  // `from`: the last number of its address in 127.0.0.0/24.
+  Fd stranger(uint8_t from = 1) {
     Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in here{};
+    here.sin_family = AF_INET;
+    here.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + from);
+    REQUIRE(::bind(fd.value(), reinterpret_cast<sockaddr*>(&here), sizeof(here)) == 0);
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -221,6 +226,50 @@ TEST_CASE("strangers that say nothing are bounded, and a good client is served a
   CHECK(client.ok());
 }
 
+TEST_CASE("an address that fills the table of greetings ends its own oldest, not somebody else's", "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone, {.half_open_limit = 16});
+  // Connected first, and slow: the oldest of all.
+  Fd honest = server.stranger(7);
+  server.pump_until([&] { return server.listener->half_open() == 1; });
+  uint64_t evicted = read_counter("tcp.greetings_evicted");
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 60; ++i) {
+    strangers.push_back(server.stranger(8));
+    server.pump();
+  }
+  server.pump_until([&] { return read_counter("tcp.greetings_evicted") == evicted + 45; });
+  CHECK(server.listener->half_open() == 16);
+  CHECK(bye_code(server.read_until_closed(strangers[0].value())) == Code::kTryAgain);
+  write_all(honest.value(), hello_bytes());
+  write_all(honest.value(), choice_bytes(Path::kTcp));
+  CHECK(server.take().has_value());
+}
+
+TEST_CASE("an address has as many greetings as PeerLimits gives one peer, in all listeners of a context", "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone), other(lone);
+  const uint64_t most = lone.context.peer_accounts().limits().half_open.by_peer;
+  std::vector<Fd> strangers;
+  for (uint64_t i = 0; i < most + 6; ++i) {
+    strangers.push_back(server.stranger(8));
+    server.pump();
+  }
+  server.pump_until([&] { return read_counter("tcp.greetings_evicted") > 0; });
+  CHECK(server.listener->half_open() == most);
+  // No greeting of its own there that could make room.
+  Fd refused = other.stranger(8);
+  CHECK(bye_code(other.read_until_closed(refused.value())) == Code::kTryAgain);
+  Fd neighbour = other.stranger(9);
+  CHECK(other.pump_until([&] { return other.listener->half_open() == 1; }));
+  // What ends is given back.
+  strangers.clear();
+  CHECK(server.pump_until([&] { return server.listener->half_open() == 0; }));
+  CHECK(lone.context.peer_accounts().used(PeerResource::kHalfOpen) == 1);
+}
+
 TEST_CASE("a stranger that says nothing is sent away after the time it has", "[tcp][greeting][hostile]") {
   DescriptorAudit audit;
   LoneContext lone;
@@ -394,10 +443,109 @@ TEST_CASE("a lack of descriptors is survived by the listener and named to the cl
   CHECK(server.take().has_value());
 }
 
+// Takes every descriptor that the process may have, but for `left`.
+class NoDescriptors {
+ public:
+  explicit NoDescriptors(size_t left) {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &old_) == 0);
+    rlimit few{.rlim_cur = 200, .rlim_max = old_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    while (true) {
+      Fd fd(::dup(0));
+      if (!fd) break;
+      taken_.push_back(std::move(fd));
+    }
+    REQUIRE(taken_.size() > left);
+    taken_.resize(taken_.size() - left);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &old_); }
+
+ private:
+  rlimit old_{};
+  std::vector<Fd> taken_;
+};
+
+TEST_CASE("without descriptors those who wait are told so, nobody spins, and who is connected goes on", "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone);
+  auto client = greet(lone.context, server.listener->address(), local_hello(0), soon());
+  REQUIRE(client.ok());
+  REQUIRE(choose(*client, Path::kTcp).ok());
+  auto served = server.take();
+  REQUIRE(served.has_value());
+  std::vector<Fd> strangers;
+  {
+    // The kernel takes them before we do.
+    for (int i = 0; i < 10; ++i) strangers.push_back(server.stranger());
+    NoDescriptors none(0);
+    const uint64_t told = read_counter("tcp.turned_away_without_descriptors"), failed = read_counter("tcp.accepts_failed");
+    CHECK(server.pump_until([&] { return read_counter("tcp.turned_away_without_descriptors") == told + 10; }));
+    for (Fd& stranger : strangers) CHECK(bye_code(server.read_until_closed(stranger.value())) == Code::kTryAgain);
+    const uint64_t tries = read_counter("tcp.accepts_failed") - failed;
+    CHECK(tries <= 2);
+    REQUIRE(::send(client->fd(), "x", 1, 0) == 1);
+    char byte = 0;
+    CHECK(::recv(served->fd(), &byte, 1, 0) == 1);
+  }
+  // Descriptors are back.
+  server.listener->progress(after(now(), std::chrono::seconds(1)));
+  auto next = greet(lone.context, server.listener->address(), local_hello(0), soon());
+  CHECK(next.ok());
+}
+
+TEST_CASE("without descriptors the oldest greeting of the address with most makes room", "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone);
+  Fd honest = server.stranger(7);
+  server.pump_until([&] { return server.listener->half_open() == 1; });
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 8; ++i) strangers.push_back(server.stranger(8));
+  const uint64_t evicted = read_counter("tcp.greetings_evicted");
+  {
+    NoDescriptors few(3);
+    CHECK(server.pump_until([&] { return read_counter("tcp.greetings_evicted") >= evicted + 5; }));
+    CHECK(server.listener->half_open() <= 4);
+    write_all(honest.value(), hello_bytes());
+    write_all(honest.value(), choice_bytes(Path::kTcp));
+    CHECK(server.take().has_value());
+  }
+}
+
 TEST_CASE("a half-open greeting costs less than a kilobyte", "[tcp][greeting]") {
   // Two HELLOs, a descriptor and a place in a list; see GreetingListener::HalfOpen.
   CHECK(2 * sizeof(wire::Hello) + 200 < 1024);
   CHECK(sizeof(Greeting) + 128 < 1024);
+}
+
+TEST_CASE("a peer on this machine is known by its address, whatever the family", "[tcp][identity]") {
+  LoneContext lone;
+  for (const char* host : {"127.0.0.1", "::1", "::"}) {
+    Server server(lone, {}, {}, host);
+    Address to = loopback_address(std::string(host) == "::1" ? "::1" : "127.0.0.1", server.listener->address().port);
+    auto client = greet(lone.context, to, local_hello(0), soon());
+    INFO(host);
+    REQUIRE(client.ok());
+    CHECK(peer_is_local(client->fd()));
+    CHECK(same_host(client->ours, client->peer));
+    CHECK(client->peer.pid == static_cast<uint32_t>(::getpid()));
+  }
+  CHECK_FALSE(peer_is_local(-1));
+}
+
+TEST_CASE("a hidden identity is nobody's", "[api][identity]") {
+  wire::Hello one = local_hello(5), two = one;
+  hide_identity(one);
+  hide_identity(two);
+  CHECK_FALSE(same_host(one, two));
+  CHECK_FALSE(same_host(one, local_hello(5)));
+  CHECK(one.pid == 0);
+  CHECK(one.uid == 0);
+  CHECK(one.network_namespace == 0);
+  CHECK(one.user_namespace == 0);
+  CHECK(one.incarnation == local_hello(5).incarnation);
+  CHECK(one.arena_bytes == 5);
 }
 
 TEST_CASE("identity names this process and this host", "[api][identity]") {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstring>
 
 namespace sluice::tcp {
 namespace {
@@ -80,6 +81,26 @@ SocketAddress peer_address(int fd) {
   address.length = sizeof(address.storage);
   if (::getpeername(fd, address.get(), &address.length) != 0) address = SocketAddress();
   return address;
+}
+
+namespace {
+// 16 bytes; IPv4 as it is mapped into IPv6. Other families: zeros.
+in6_addr address_bytes(const SocketAddress& address) {
+  in6_addr bytes{};
+  if (address.family() == AF_INET6) bytes = reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr;
+  if (address.family() == AF_INET) {
+    bytes.s6_addr[10] = bytes.s6_addr[11] = 0xFF;
+    std::memcpy(bytes.s6_addr + 12, &reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr, 4);
+  }
+  return bytes;
+}
+}  // namespace
+
+bool peer_is_local(int fd) {
+  const in6_addr ours = address_bytes(local_address(fd)), theirs = address_bytes(peer_address(fd));
+  if (IN6_IS_ADDR_UNSPECIFIED(&theirs)) return false;
+  const bool loopback = IN6_IS_ADDR_LOOPBACK(&theirs) || (IN6_IS_ADDR_V4MAPPED(&theirs) && theirs.s6_addr[12] == 127);
+  return loopback || std::memcmp(&ours, &theirs, sizeof(ours)) == 0;
 }
 
 Status descriptor_error(const char* origin, int os_error) {

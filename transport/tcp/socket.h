@@ -54,6 +54,10 @@ struct SocketAddress {
 SocketAddress local_address(int fd);
 SocketAddress peer_address(int fd);
 
+// Whether the peer is on this machine, as the kernel saw it connect: from a loopback address, or from the address that it
+// reached. No packet from elsewhere has either (the kernel drops those with such a source).
+bool peer_is_local(int fd);
+
 // A non-blocking, close-on-exec stream socket. Errors: kNoMemory (descriptor limit: the
 // detail says how to raise it), kUnsupported (no such address family here).
 Result<Fd> open_stream_socket(int family);

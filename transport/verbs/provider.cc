@@ -135,7 +135,7 @@ Result<std::unique_ptr<Connection>> VerbsProvider::meet(const std::string& host,
 Result<std::shared_ptr<EndpointCore>> VerbsProvider::connect(const Address& address, const ConnectOptions& options) {
   proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_TRY(auto connection, meet(address.host, address.port, proto::hello_for(context_, session), deadline));
+  SLUICE_TRY(auto connection, meet(address.host, address.port, proto::hello_for_strangers(context_, session), deadline));
   return make_endpoint(std::move(connection), options.require, session, "rdma: was asked for");
 }
 
@@ -146,7 +146,7 @@ Result<std::unique_ptr<VerbsListener>> VerbsProvider::open_listener(const std::s
 }
 
 Result<std::unique_ptr<ListenerCore>> VerbsProvider::listen(const Address& address, const ListenOptions& options) {
-  SLUICE_TRY(auto listener, open_listener(address.host, address.port, options.backlog, proto::hello_for(context_, proto::session_options(options))));
+  SLUICE_TRY(auto listener, open_listener(address.host, address.port, options.backlog, proto::hello_for_strangers(context_, proto::session_options(options))));
   return std::unique_ptr<ListenerCore>(std::make_unique<RdmaListener>(*this, context_, std::move(listener), address, options));
 }
 
