@@ -155,7 +155,7 @@ TEST_CASE("sluice:// goes by TCP over IPv6, and says so", "[l2]") {
   CHECK(far_node()->run_inside("ip address del fd09::2/64 dev right"));
 }
 
-TEST_CASE("sluice:// goes by TCP where frames are not answered as they should be, and says so", "[l2]") {
+TEST_CASE("with a secret that the listener lacks sluice:// connects by no path, unless the caller takes one that is not sealed", "[l2]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   Addresses addresses;
@@ -166,13 +166,24 @@ TEST_CASE("sluice:// goes by TCP where frames are not answered as they should be
   Scene scene(chosen(true, true));
   // By now the listener has opened its port, without a secret.
   Setting secret("SLUICE_L2_SECRET_FILE", file);
-  auto [sealed, accepted] = scene.two.connect_again();
+  auto refused = scene.two.near->connect(scene.two.address, {.timeout = std::chrono::seconds(30)});
+  INFO(refused.status().to_string());
+  CHECK(refused.code() == Code::kUnsupported);
+  CHECK(refused.status().detail().find("not l2: kAccessDenied: the peer has no secret") != std::string::npos);
+  CHECK(refused.status().detail().find("not tcp: tcp is not sealed") != std::string::npos);
+  auto taken = scene.two.near->connect(scene.two.address, {.timeout = std::chrono::seconds(30), .allow_unsealed = true});
   ::unlink(file);
-  std::string reason = sealed.info().reason;
-  INFO(reason);
-  CHECK(sealed.info().path.path == Path::kTcp);
-  CHECK(reason.find("not l2: kAccessDenied: the peer has no secret") != std::string::npos);
-  CHECK(sealed.close(soon()).ok());
+  INFO(taken.status().to_string());
+  REQUIRE(taken.ok());
+  CHECK(taken->info().path.path == Path::kTcp);
+  CHECK(taken->info().reason.find("not l2: kAccessDenied: the peer has no secret") != std::string::npos);
+  Endpoint accepted;
+  REQUIRE(scene.two.until([&] {
+    auto next = scene.two.listener.try_accept();
+    if (next.ok()) accepted = std::move(*next);
+    return static_cast<bool>(accepted);
+  }));
+  CHECK(taken->close(soon()).ok());
   scene.two.say_goodbye();
 }
 

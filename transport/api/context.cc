@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include <sluice/api/sealing.h>
 #include <sluice/base/log.h>
 
 namespace sluice {
@@ -94,10 +95,17 @@ Status no_provider(const Address& address) {
                 "this context has no backend for " + address.to_string() + "; open it with sluice::open_context()");
 }
 Status no_secrets(const Address& address) {
-  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, address.to_string() + " goes unencrypted, and a secret_file was given; l2:// takes one");
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, address.to_string() + " goes unencrypted, and a secret_file was given; l2:// and sluice:// take one");
 }
 Status nobody_to_find(const Address& address) {
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin, address.to_string() + " is not found by a name, and discoverable_as was given; l2:// over an interface takes it");
+}
+bool takes_secret(const Address& address) { return address.scheme == Scheme::kL2 || address.scheme == Scheme::kSluice; }
+// A secret is not given up in silence, by whoever keeps the paths apart that have one.
+template <typename Options>
+Options with_sealing(Options options) {
+  if (!options.allow_unsealed && secret_is_set(options.secret_file)) options.require.sealed = true;
+  return options;
 }
 }  // namespace
 
@@ -106,9 +114,9 @@ Result<Endpoint> Context::connect(std::string_view text, const ConnectOptions& o
   SLUICE_TRY(Address address, Address::parse(text));
   Provider* chosen = provider(address.scheme);
   if (chosen == nullptr) return no_provider(address);
-  if (!options.secret_file.empty() && address.scheme != Scheme::kL2) return no_secrets(address);
+  if (!options.secret_file.empty() && !takes_secret(address)) return no_secrets(address);
   refresh_now();
-  SLUICE_TRY(std::shared_ptr<EndpointCore> core, chosen->connect(address, options));
+  SLUICE_TRY(std::shared_ptr<EndpointCore> core, chosen->connect(address, with_sealing(options)));
   return Endpoint(std::move(core), this);
 }
 
@@ -117,9 +125,9 @@ Result<Listener> Context::listen(std::string_view text, const ListenOptions& opt
   SLUICE_TRY(Address address, Address::parse(text));
   Provider* chosen = provider(address.scheme);
   if (chosen == nullptr) return no_provider(address);
-  if (!options.secret_file.empty() && address.scheme != Scheme::kL2) return no_secrets(address);
+  if (!options.secret_file.empty() && !takes_secret(address)) return no_secrets(address);
   if (!options.discoverable_as.empty() && (address.scheme != Scheme::kL2 || address.is_udp())) return nobody_to_find(address);
-  SLUICE_TRY(std::unique_ptr<ListenerCore> core, chosen->listen(address, options));
+  SLUICE_TRY(std::unique_ptr<ListenerCore> core, chosen->listen(address, with_sealing(options)));
   return Listener(std::move(core), this);
 }
 

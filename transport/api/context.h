@@ -40,9 +40,11 @@ struct ConnectOptions {
   Duration operation_timeout = std::chrono::seconds(30);
   // A peer that answers keepalives but never calls progress is closed after this; zero: never.
   Duration silence_limit = Duration(0);
-  // l2 only: the file of the secret that both ends share, readable by nobody else; frames are
-  // encrypted. Empty: that of SLUICE_L2_SECRET_FILE, or none.
+  // l2 and sluice only: the file of the secret that both ends share, readable by nobody else; frames are
+  // encrypted. Empty: that of SLUICE_L2_SECRET_FILE, or none. Whoever has a secret requires Capability::kSealed, of every path.
   std::string secret_file = {};
+  // Takes paths that are not sealed although there is a secret: whoever can stop frames can have what is sent go by TCP then.
+  bool allow_unsealed = false;
   // l2 only: a name that no file has is asked for by broadcast on its interface, and the address
   // may leave the port out (l2://eth0/worker3). SLUICE_L2_DISCOVER=1 says so for a whole process.
   bool discover = false;
@@ -79,6 +81,7 @@ struct ListenOptions {
   Duration silence_limit = Duration(0);
   int backlog = 128;
   std::string secret_file = {};  // as in ConnectOptions
+  bool allow_unsealed = false;   // as in ConnectOptions
   // l2 over raw frames only: answers those who ask for this name by broadcast; 1 to 64 letters,
   // digits, '.', '_' and '-'. Empty: that of SLUICE_L2_NAME, or no answer.
   std::string discoverable_as = {};

@@ -46,6 +46,9 @@ enum class Capability : uint32_t {
   kRefusalsTold = 1u << 5,   // a refused access ends as kAccessDenied; else as a broken connection
   kKeysOfConnection = 1u << 6,  // a key of arena memory is void on every other connection of its context
   kReadRights = 1u << 7,        // a key without Right::kRead opens nothing to readers
+  // Nobody but the two ends reads, changes or makes what passes: it is encrypted and authenticated by a secret that both have
+  // (l2 with a secret), or it stays in memory of one user of this machine, as the kernel says of both ends (shm, loopback).
+  kSealed = 1u << 8,
 };
 
 class Capabilities {
@@ -71,12 +74,14 @@ class Capabilities {
 struct Requirements {
   bool zero_copy = false;  // fetch copies no byte by a CPU, user or kernel, on either side
   bool rdma = false;
+  bool sealed = false;     // Capability::kSealed
   int max_copies = -1;     // CPU copies of each byte, both sides and kernels; -1: any
 
   constexpr Requirements operator|(const Requirements& other) const {
     Requirements both = *this;
     both.zero_copy = zero_copy || other.zero_copy;
     both.rdma = rdma || other.rdma;
+    both.sealed = sealed || other.sealed;
     if (max_copies < 0 || (other.max_copies >= 0 && other.max_copies < max_copies)) both.max_copies = other.max_copies;
     return both;
   }
@@ -84,6 +89,7 @@ struct Requirements {
 inline constexpr Requirements any_path{};
 inline constexpr Requirements zero_copy{.zero_copy = true};
 inline constexpr Requirements rdma{.rdma = true};
+inline constexpr Requirements sealed{.sealed = true};
 constexpr Requirements max_copies(int n) { return {.max_copies = n}; }
 
 // What a path offers, to be held against Requirements.

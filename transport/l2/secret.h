@@ -9,12 +9,13 @@
 #include <string>
 #include <vector>
 
+#include <sluice/api/sealing.h>
 #include <sluice/base/result.h>
 
 namespace sluice::l2 {
 
 // Where it is looked for if an endpoint's options name no file.
-inline constexpr const char* kSecretFileVariable = "SLUICE_L2_SECRET_FILE";
+using sluice::kSecretFileVariable;
 
 class Secret {
  public:

@@ -23,6 +23,7 @@ proto::LinkTraits l2_traits(Path path, bool sealed) {
   // at any time: an operation on memory in one piece is one transfer.
   constexpr uint64_t kChunkBytes = 1 << 30;
   proto::LinkTraits traits = slp_traits(path, kChunkBytes);
+  if (sealed) traits.properties.capabilities = traits.properties.capabilities.with(Capability::kSealed);
   // The sender's kernel, the receiver's kernel, and from the frame to its place.
   traits.properties.copies_per_fetch = sealed ? 5 : 3;
   // Encryption writes each byte once more, and so does decryption.

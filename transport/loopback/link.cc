@@ -18,7 +18,7 @@ constexpr uint32_t kInlineBytes = 4096;
 proto::LinkTraits loopback_traits() {
   proto::LinkTraits traits;
   traits.properties.path = Path::kLoopback;
-  traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch};
+  traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed};
   traits.views = true;
   traits.sends_at_once = true;
   traits.inline_bytes = kInlineBytes;

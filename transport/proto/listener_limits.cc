@@ -61,7 +61,7 @@ bool ListenerLimits::let_in(Session& session, PeerIntroduction who) {
   who.incarnation = info.peer_incarnation;
   who.said_process_id = info.peer_pid;
   session.hold({});  // of a listener below us: it is counted once
-  Result<ConnectionTicket> ticket = admit(session.account()->identity(), who);
+  Result<ConnectionTicket> ticket = admit(session.peer_account()->identity(), who);
   if (ticket.ok()) {
     session.hold(std::move(ticket).value());
     return true;

@@ -114,7 +114,6 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   bool has_leftovers() const { return !unexpected_.empty(); }
   // Closes at once without delivering anything: the host is going away.
   void detach();
-  const std::shared_ptr<PeerAccount>& account() const { return account_; }
   // A listener's count of this connection ends when its link is closed.
   void hold(ConnectionTicket ticket) { ticket_ = std::move(ticket); }
   // Tells the peer that we do not take it, and closes at once.

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include <sluice/api/sealing.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
 #include <sluice/l2/neighbour.h>
@@ -27,9 +28,6 @@ Counter not_asked("select.ethernet_not_asked");
 // What could not be opened is tried again, but not for each who comes.
 constexpr Duration kOpenInterval = std::chrono::seconds(1);
 
-// At the least: with a secret frames are copied more often, which is found out when they meet.
-PathProperties properties_of(Path path) { return path == Path::kModule ? l2::kmod_traits().properties : l2::l2_traits(path).properties; }
-
 Status unusable(std::string why) { return Status(Code::kUnsupported, Scope::kOperation, kOrigin, std::move(why)); }
 
 // 0: it does not listen there.
@@ -46,13 +44,21 @@ bool ethernet_wanted(bool option) {
   return option || (variable != nullptr && std::string_view(variable) == "1");
 }
 
+PathProperties ethernet_properties(Path path, bool sealed) {
+  PathProperties properties = path == Path::kModule ? l2::kmod_traits().properties : l2::l2_traits(path).properties;
+  if (path == Path::kPacket && sealed) properties.capabilities = properties.capabilities.with(Capability::kSealed);
+  return properties;
+}
+
 Result<std::shared_ptr<EndpointCore>> EthernetCaller::connect(Path path, int fd, const wire::Hello& peer, Duration patience, const ConnectOptions& options,
                                                               const proto::SessionOptions& session) {
   bool by_module = path == Path::kModule;
   uint16_t port = by_module ? peer.module_port : peer.packet_port;
   if (port == 0) return unusable(by_module ? "the peer has no kernel module there" : "the peer listens for no frames there");
   // Before anybody is called: who is called accepts.
-  if (std::string lacking = unmet(options.require, properties_of(path)); !lacking.empty()) return unusable(lacking);
+  const bool secret = secret_is_set(options.secret_file);
+  if (by_module && secret) return unusable("the kernel module cannot encrypt, and there is a secret");
+  if (std::string lacking = unmet(options.require, ethernet_properties(path, secret)); !lacking.empty()) return unusable(lacking);
   SLUICE_TRY(l2::Neighbour neighbour, l2::neighbour_of_connection(fd));
   std::string whom = (by_module ? "kmod://" : "l2://") + neighbour.interface + "/" + neighbour.mac;
   Result<Address> address = Address::parse(whom + ":" + std::to_string(port));
@@ -95,7 +101,8 @@ EthernetListeners::OnInterface& EthernetListeners::on(const std::string& interfa
   proto::SessionOptions session = proto::session_options(options_);
   session.why = "a neighbour, which chose it";
   auto open = [&](Path path, const char* scheme, auto& provider, std::unique_ptr<ListenerCore>& out) {
-    if (out != nullptr || !unmet(options_.require, properties_of(path)).empty()) return;
+    const bool secret = secret_is_set(options_.secret_file);
+    if (out != nullptr || (path == Path::kModule && secret) || !unmet(options_.require, ethernet_properties(path, secret)).empty()) return;
     Result<Address> address = Address::parse(scheme + interface + ":0");
     auto listener = address.ok() ? provider.listen(*address, options_, session) : Result<std::unique_ptr<ListenerCore>>(address.status());
     if (listener.ok()) out = std::move(listener).value();

@@ -19,6 +19,10 @@ namespace sluice::select {
 // By the option, or by SLUICE_ETHERNET=1 for a whole process.
 bool ethernet_wanted(bool option);
 
+// What a carrier can do at the least: with a secret frames are copied more often, which is found out when they meet. `sealed`: with
+// a secret.
+PathProperties ethernet_properties(Path path, bool sealed);
+
 struct EthernetCarriers {
   l2::KmodProvider& module;
   l2::L2Provider& packet;

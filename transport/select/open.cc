@@ -102,7 +102,7 @@ std::vector<PathReport> explain_paths() {
   reports.push_back({.path = Path::kShm,
                      .usable = true,
                      .why = "for processes of this user in this network namespace",
-                     .properties = {.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}}});
+                     .properties = {.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed}}});
   reports.push_back(explain_verbs());
   reports.push_back(explain_module());
   reports.push_back(explain_packet());

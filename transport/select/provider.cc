@@ -1,11 +1,10 @@
 #include <sluice/select/provider.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
 #include <sluice/api/identity.h>
+#include <sluice/api/sealing.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
@@ -28,7 +27,7 @@ Counter chose_packet("select.chose_packet");
 Counter chose_tcp("select.chose_tcp");
 
 PathProperties shm_properties() {
-  return {.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}, .copies_per_fetch = 0};
+  return {.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed}, .copies_per_fetch = 0};
 }
 PathProperties tcp_properties() { return {.path = Path::kTcp, .copies_per_fetch = 2}; }
 
@@ -52,7 +51,7 @@ void announce(const Address& address, Path path, const std::string& why) {
 }  // namespace
 
 std::string shm_obstacle(const wire::Hello& ours, const wire::Hello& peer) {
-  if (!same_host(ours, peer)) return "the peer is on another machine";
+  if (!same_host(ours, peer)) return "the peer is on another machine, or in another network namespace";
   if (!peer.has_rendezvous) return "the peer offers no shared memory";
   if (ours.network_namespace != peer.network_namespace) return "the peer is in another network namespace";
   if (ours.user_namespace != peer.user_namespace) return "the peer is in another user namespace";
@@ -86,10 +85,11 @@ class SelectListener final : public ListenerCore {
       std::optional<tcp::Greeting> greeting = greetings_->take();
       if (!greeting) return by_ethernet();
       if (greeting->chosen == Path::kModule || greeting->chosen == Path::kPacket) continue;
-      auto endpoint = greeting->chosen == Path::kShm     ? pair(*greeting)
+      PeerIntroduction who;
+      auto endpoint = greeting->chosen == Path::kShm     ? pair(*greeting, who)
                       : greeting->chosen == Path::kVerbs ? pair_verbs(*greeting)
                                                          : by_tcp(std::move(*greeting));
-      if (endpoint.ok() && admitted(**endpoint, *greeting)) return std::move(endpoint).value();
+      if (endpoint.ok() && admitted(**endpoint, *greeting, who)) return std::move(endpoint).value();
       if (endpoint.ok()) continue;
       log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
     }
@@ -118,14 +118,16 @@ class SelectListener final : public ListenerCore {
   tcp::GreetingListener& greetings() { return *greetings_; }
 
  private:
-  // A path that was met beside TCP: its peer may be known better now. It keeps the ticket of its greeting.
-  bool admitted(EndpointCore& endpoint, tcp::Greeting& greeting) {
-    auto& session = static_cast<proto::Session&>(endpoint);
+  // A path that was met beside TCP: its peer may be known better now. It keeps the ticket of its greeting. `who`: what the
+  // kernel says of it.
+  bool admitted(EndpointCore& endpoint, tcp::Greeting& greeting, PeerIntroduction& who) {
     if (greeting.chosen == Path::kTcp) return true;
+    auto& session = static_cast<proto::Session&>(endpoint);
     const EndpointInfo info = session.info();
-    PeerIntroduction who{.path = info.path.path, .address = info.peer, .user_id = {}, .process_id = {}, .incarnation = info.peer_incarnation, .said_process_id = info.peer_pid};
-    // The kernel says that of shared memory, and rendezvous takes nobody else.
-    if (greeting.chosen == Path::kShm) who.user_id = ::geteuid();
+    who.path = info.path.path;
+    who.address = info.peer;
+    who.incarnation = info.peer_incarnation;
+    who.said_process_id = info.peer_pid;
     Status asked = limits_->ask(who);
     if (!asked.ok()) session.turn_away(asked);
     session.hold(std::move(greeting.ticket));
@@ -137,9 +139,9 @@ class SelectListener final : public ListenerCore {
     Instant expires;
   };
 
-  Result<std::shared_ptr<EndpointCore>> pair(tcp::Greeting& greeting) {
+  Result<std::shared_ptr<EndpointCore>> pair(tcp::Greeting& greeting, PeerIntroduction& who) {
     shm::Meeting next;
-    while (rendezvous_->take(next)) {
+    while (rendezvous_ != nullptr && rendezvous_->take(next)) {
       if (unpaired_.size() >= kMostUnpaired) unpaired_.erase(unpaired_.begin());
       unpaired_.push_back({std::move(next), after(owner_->context_.now(), kPairingLimit)});
     }
@@ -150,6 +152,8 @@ class SelectListener final : public ListenerCore {
     }
     shm::Meeting meeting = std::move(found->meeting);
     unpaired_.erase(found);
+    who.user_id = meeting.user.uid;
+    who.process_id = meeting.user.pid;
     // The Unix socket beside the rings reports the peer's end as soon as TCP would.
     std::string why = "same host, user and namespaces; the peer chose it";
     announce(address_, Path::kShm, why);
@@ -207,7 +211,7 @@ class SelectListener final : public ListenerCore {
 
   SelectProvider* owner_;
   std::unique_ptr<tcp::GreetingListener> greetings_;
-  std::unique_ptr<shm::RendezvousListener> rendezvous_;
+  std::unique_ptr<shm::RendezvousListener> rendezvous_;  // null: not served
   std::unique_ptr<verbs::VerbsListener> rdma_;  // null: no RDMA here
   std::unique_ptr<EthernetListeners> ethernet_;  // null: not wished
   std::shared_ptr<proto::ListenerLimits> limits_;
@@ -287,12 +291,14 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::try_shm(Attempt& attempt) 
 Result<std::shared_ptr<EndpointCore>> SelectProvider::try_verbs(Attempt& attempt) {
   tcp::Greeting& greeting = attempt.greeting;
   std::string obstacle;
-  if (greeting.peer.rdma_port == 0 || !greeting.peer.has_rendezvous) {
+  if (std::string unsealed = unmet({.sealed = attempt.options.require.sealed}, {.path = Path::kVerbs}); !unsealed.empty()) {
+    obstacle = unsealed;
+  } else if (greeting.peer.rdma_port == 0 || !greeting.peer.has_rendezvous) {
     obstacle = "the peer has no RDMA device";
   } else if (!verbs::rdma_devices_present()) {
     obstacle = "this machine has no RDMA device";
   } else {
-    wire::Hello hello = proto::hello_for(context_, attempt.session);
+    wire::Hello hello = proto::hello_for_strangers(context_, attempt.session);
     hello.token = greeting.peer.token;
     hello.has_rendezvous = true;
     // The address that TCP reached: an RDMA device that has it is meant to be used.
@@ -339,28 +345,58 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::try_ethernet(Attempt& atte
 // At any port of the same address. Null, with a line in the log, where it cannot be.
 std::unique_ptr<verbs::VerbsListener> SelectProvider::listen_by_rdma(const Address& address, const ListenOptions& options) {
   if (!verbs::rdma_devices_present()) return nullptr;
-  auto listener = verbs_.open_listener(address.host, 0, options.backlog, proto::hello_for(context_, proto::session_options(options)));
+  auto listener = verbs_.open_listener(address.host, 0, options.backlog, proto::hello_for_strangers(context_, proto::session_options(options)));
   if (listener.ok()) return std::move(listener).value();
   log(LogLevel::kInfo, "not listening by RDMA: " + listener.status().to_string());
   return nullptr;
 }
 
+// What a listener serves: the paths that can do what it requires.
+struct SelectProvider::Served {
+  std::vector<Path> paths;
+  std::string why_not;  // of the others
+  bool has(Path path) const { return std::find(paths.begin(), paths.end(), path) != paths.end(); }
+  void add(const ListenOptions& options, const PathProperties& properties) {
+    std::string lacking = unmet(options.require, properties);
+    if (lacking.empty()) paths.push_back(properties.path);
+    else why_not += (why_not.empty() ? "" : "; ") + lacking;
+  }
+};
+
+SelectProvider::Served SelectProvider::served(const ListenOptions& options) {
+  Served served;
+  served.add(options, tcp_properties());
+  served.add(options, shm_properties());
+  // What a device copies is known when its connection is.
+  const Requirements of_any_device{.sealed = options.require.sealed};
+  if (verbs::rdma_devices_present() && unmet(of_any_device, {.path = Path::kVerbs}).empty()) served.paths.push_back(Path::kVerbs);
+  if (ethernet_wanted(options.ethernet)) {
+    const bool secret = secret_is_set(options.secret_file);
+    served.add(options, ethernet_properties(Path::kModule, secret));
+    served.add(options, ethernet_properties(Path::kPacket, secret));
+  }
+  return served;
+}
+
 Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& address, const ListenOptions& options) {
   proto::SessionOptions session = proto::session_options(options);
+  Served serves = served(options);
+  if (serves.paths.empty()) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "no path to " + address.to_string() + " meets the requirements: " + serves.why_not);
+  }
   wire::Uuid rendezvous;
   fill_random(rendezvous.bytes);
-  wire::Hello shm_ours = proto::hello_for(context_, session);
-  SLUICE_TRY(auto meetings, shm::RendezvousListener::open(context_, shm::socket_name(rendezvous), shm_ours, {.met_limit = kPairingLimit}));
-  tcp::GreetingOptions greeting;
-  greeting.backlog = options.backlog;
-  auto limits = std::make_shared<proto::ListenerLimits>(context_, options, address.to_string());
-  greeting.admit = [limits](const PeerIdentity& identity, const PeerIntroduction& who) { return limits->admit(identity, who); };
-  greeting.paths = {Path::kTcp, Path::kShm};
-  std::unique_ptr<verbs::VerbsListener> rdma = listen_by_rdma(address, options);
-  uint16_t rdma_port = rdma != nullptr ? rdma->port() : 0;
-  if (rdma_port != 0) greeting.paths.push_back(Path::kVerbs);
-  std::unique_ptr<EthernetListeners> ethernet = ethernet_wanted(options.ethernet) ? std::make_unique<EthernetListeners>(ethernet_, options) : nullptr;
-  if (ethernet != nullptr) greeting.paths.insert(greeting.paths.end(), {Path::kModule, Path::kPacket});
+  // Where shared memory is not served nobody is there, and who comes goes on to the next path.
+  std::unique_ptr<shm::RendezvousListener> meetings;
+  if (serves.has(Path::kShm)) {
+    SLUICE_TRY(meetings, shm::RendezvousListener::open(context_, shm::socket_name(rendezvous), proto::hello_for(context_, session),
+                                                          {.met_limit = kPairingLimit}));
+  }
+  std::unique_ptr<verbs::VerbsListener> rdma = serves.has(Path::kVerbs) ? listen_by_rdma(address, options) : nullptr;
+  const uint16_t rdma_port = rdma != nullptr ? rdma->port() : 0;
+  if (rdma == nullptr) std::erase(serves.paths, Path::kVerbs);
+  const bool by_carriers = serves.has(Path::kModule) || serves.has(Path::kPacket);
+  std::unique_ptr<EthernetListeners> ethernet = by_carriers ? std::make_unique<EthernetListeners>(ethernet_, options) : nullptr;
   auto prepare = [rendezvous, rdma_port, by_ethernet = ethernet.get()](wire::Hello& ours, int fd) {
     if (by_ethernet != nullptr) by_ethernet->announce(fd, ours);
     ours.has_rendezvous = true;
@@ -368,10 +404,14 @@ Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& addr
     ours.rdma_port = rdma_port;
     fill_random(ours.token.bytes);
   };
+  auto limits = std::make_shared<proto::ListenerLimits>(context_, options, address.to_string());
+  tcp::GreetingOptions greeting;
+  greeting.backlog = options.backlog;
+  greeting.paths = serves.paths;
+  greeting.admit = [limits](const PeerIdentity& identity, const PeerIntroduction& who) { return limits->admit(identity, who); };
   SLUICE_TRY(auto greetings, tcp::GreetingListener::open(context_, address, proto::hello_for(context_, session), greeting, prepare));
-  return std::unique_ptr<ListenerCore>(
-      std::make_unique<SelectListener>(*this, std::move(greetings), std::move(meetings), std::move(rdma), std::move(ethernet),
-                                       std::move(limits), options));
+  return std::unique_ptr<ListenerCore>(std::make_unique<SelectListener>(*this, std::move(greetings), std::move(meetings), std::move(rdma),
+                                                                        std::move(ethernet), std::move(limits), options));
 }
 
 size_t SelectProvider::progress(Instant now) {

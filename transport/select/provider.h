@@ -47,6 +47,8 @@ class SelectProvider final : public Provider {
   Result<std::shared_ptr<EndpointCore>> try_module(Attempt& attempt);
   Result<std::shared_ptr<EndpointCore>> try_packet(Attempt& attempt);
   Result<std::shared_ptr<EndpointCore>> try_ethernet(Attempt& attempt, Path path, std::string_view name);
+  struct Served;
+  static Served served(const ListenOptions& options);
   std::unique_ptr<verbs::VerbsListener> listen_by_rdma(const Address& address, const ListenOptions& options);
 
   shm::ShmProvider& shm_;

@@ -54,7 +54,7 @@ uint32_t eager_bytes(uint64_t threshold) { return static_cast<uint32_t>(std::min
 proto::LinkTraits shm_traits(Context& context) {
   proto::LinkTraits traits;
   traits.properties.path = Path::kShm;
-  traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch};
+  traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed};
   traits.properties.copies_per_fetch = 0;
   traits.views = true;
   traits.sends_at_once = true;

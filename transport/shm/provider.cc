@@ -35,7 +35,7 @@ void abandon(StorageRef loan) {
 }
 
 Status check_requirements(const Requirements& require, const Address& address) {
-  const PathProperties path{.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch}};
+  const PathProperties path{.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed}};
   std::string why = unmet(require, path);
   if (why.empty()) return Status();
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin,

@@ -1,0 +1,192 @@
+// What a listener says to those whom it does not take: limits, the program's hook, requirements.
+#include "tests/contract/pair.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sluice/base/counters.h>
+
+namespace sluice::test {
+namespace {
+
+// A listener whose clients come one by one. Both contexts run until quiet between steps.
+struct World {
+  explicit World(const ListenOptions& options) : server(open()), client(open()) {
+    auto opened = server->listen(fresh_address(), options);
+    INFO(opened.status().to_string());
+    REQUIRE(opened.ok());
+    listener = std::move(opened).value();
+  }
+  struct Outcome {
+    Endpoint client, server;  // server: none if it was not taken
+    Status refusal;
+  };
+  Outcome come() {
+    Outcome outcome;
+    auto endpoint = connect_to(*client, *server, listener.address(), {.timeout = std::chrono::seconds(10)});
+    if (!endpoint.ok()) {
+      outcome.refusal = endpoint.status();
+      return outcome;
+    }
+    outcome.client = std::move(endpoint).value();
+    auto over = [&] { return outcome.client.state() != EndpointState::kConnected; };
+    const bool decided = until([&] {
+      if (auto taken = listener.try_accept(); taken.ok()) outcome.server = std::move(taken).value();
+      return outcome.server || over();
+    });
+    REQUIRE(decided);
+    if (!outcome.server) outcome.refusal = reason_of(outcome.client);
+    return outcome;
+  }
+  bool until(const std::function<bool()>& done) {
+    const Instant deadline = soon();
+    while (!done()) {
+      if (now() > deadline) return false;
+      server->progress();
+      client->progress();
+    }
+    return true;
+  }
+  // Why an endpoint is over: what an operation on it says.
+  Status reason_of(Endpoint& endpoint) {
+    until([&] { return endpoint.state() == EndpointState::kClosed; });
+    auto posted = endpoint.send(1, tensor(*client, 8, 1));
+    REQUIRE_FALSE(posted.ok());
+    return posted.status();
+  }
+  bool carries(Outcome& pair) {
+    Box there, here;
+    auto received = pair.server.receive({.tag = 7}, room(*server, 64), there.options());
+    REQUIRE(received.ok());
+    auto sent = pair.client.send(7, tensor(*client, 64, 3), here.options());
+    return sent.ok() && until([&] { return there.count(*received) == 1 && here.count(*sent) == 1; }) && there.find(*received)->status.ok();
+  }
+  void close(Outcome& pair) {
+    pair.client.core().start_close();
+    until([&] { return pair.client.state() == EndpointState::kClosed && pair.server.state() == EndpointState::kClosed; });
+  }
+  std::unique_ptr<Context> server, client;
+  Listener listener;
+};
+
+bool says(const Status& status, std::string_view text) { return status.to_string().find(text) != std::string::npos; }
+
+TEST_CASE("a listener with all its connections refuses one more, and takes it when another has ended", "[contract][listener]") {
+  NothingLeftBehind audit;
+  World world({.max_connections = 2});
+  World::Outcome first = world.come(), second = world.come();
+  REQUIRE(first.server);
+  REQUIRE(second.server);
+  World::Outcome third = world.come();
+  INFO(third.refusal.to_string());
+  CHECK_FALSE(third.server);
+  CHECK(says(third.refusal, "as many"));
+  CHECK(world.carries(first));
+  CHECK(world.carries(second));
+  world.close(first);
+  World::Outcome fourth = world.come();
+  INFO(fourth.refusal.to_string());
+  REQUIRE(fourth.server);
+  CHECK(world.carries(fourth));
+}
+
+TEST_CASE("a peer with as many connections as ListenOptions gives one peer is refused", "[contract][listener]") {
+  NothingLeftBehind audit;
+  World world({.max_connections_by_address = 1});
+  World::Outcome first = world.come();
+  REQUIRE(first.server);
+  World::Outcome second = world.come();
+  CHECK_FALSE(second.server);
+  CHECK(says(second.refusal, "as many"));
+  CHECK(world.carries(first));
+}
+
+TEST_CASE("the program is asked about each peer, and its no is told to the peer", "[contract][listener]") {
+  NothingLeftBehind audit;
+  bool welcome = false;
+  std::vector<std::string> asked;
+  std::vector<uint64_t> incarnations;
+  World world({.accept = [&](const PeerIntroduction& who) {
+    asked.emplace_back(who.address);
+    incarnations.push_back(who.incarnation);
+    return welcome;
+  }});
+  World::Outcome first = world.come();
+  INFO(first.refusal.to_string());
+  CHECK_FALSE(first.server);
+  CHECK(says(first.refusal, "does not accept us"));
+  REQUIRE(asked.size() == 1);
+  CHECK_FALSE(asked[0].empty());
+  CHECK(incarnations[0] != 0);
+  welcome = true;
+  World::Outcome second = world.come();
+  REQUIRE(second.server);
+  CHECK(world.carries(second));
+  CHECK(asked.size() >= 2);
+}
+
+// Nobody is accepted on a path that cannot do what the listener requires: it refuses to listen, or refuses who comes.
+void requires_in_vain(const Requirements& require) {
+  auto server = open();
+  auto client = open();
+  ListenOptions options;
+  options.require = require;
+  auto listener = server->listen(fresh_address(), options);
+  if (!listener.ok()) {
+    CHECK(listener.code() == Code::kUnsupported);
+    CHECK_FALSE(listener.status().detail().empty());
+    return;
+  }
+  auto endpoint = connect_to(*client, *server, listener->address(), {.timeout = std::chrono::seconds(10)});
+  std::optional<Endpoint> accepted;
+  auto over = [&] { return !endpoint.ok() || endpoint->state() != EndpointState::kConnected; };
+  const Instant deadline = soon();
+  while (!over() && !accepted && now() < deadline) {
+    server->progress();
+    client->progress();
+    if (auto taken = listener->try_accept(); taken.ok()) accepted = std::move(taken).value();
+  }
+  CHECK_FALSE(accepted.has_value());
+  CHECK(over());
+}
+
+TEST_CASE("a listener that requires RDMA accepts nobody on a path without it", "[contract][listener]") {
+  if (path_has_device()) return;
+  NothingLeftBehind audit;
+  requires_in_vain(rdma);
+}
+
+TEST_CASE("a listener that requires no copies accepts nobody on a path that copies", "[contract][listener]") {
+  const bool copies = path_under_test() == "tcp" || path_is_slp() || path_is_module() || copying_device_under_test();
+  if (!copies) return;
+  NothingLeftBehind audit;
+  requires_in_vain(zero_copy);
+}
+
+TEST_CASE("a listener that requires sealed paths accepts nobody whose bytes cross a wire in the clear", "[contract][listener]") {
+  NothingLeftBehind audit;
+  const bool stays = path_under_test() == "shm" || path_under_test() == "loopback" || path_under_test() == "sluice";
+  if (!stays) return requires_in_vain(sealed);
+  World world({.require = sealed});
+  World::Outcome pair = world.come();
+  INFO(pair.refusal.to_string());
+  REQUIRE(pair.server);
+  CHECK(pair.server.info().path.capabilities.has(Capability::kSealed));
+  CHECK(pair.client.info().path.capabilities.has(Capability::kSealed));
+  CHECK(world.carries(pair));
+}
+
+TEST_CASE("a caller that requires a sealed path gets none whose bytes cross a wire in the clear", "[contract][listener]") {
+  const bool stays = path_under_test() == "shm" || path_under_test() == "loopback" || path_under_test() == "sluice";
+  if (stays) return;
+  NothingLeftBehind audit;
+  World world({});
+  auto endpoint = connect_to(*world.client, *world.server, world.listener.address(), {.require = sealed, .timeout = std::chrono::seconds(10)});
+  INFO(endpoint.status().to_string());
+  CHECK(endpoint.code() == Code::kUnsupported);
+  CHECK(says(endpoint.status(), "not sealed"));
+}
+
+}  // namespace
+}  // namespace sluice::test
