@@ -249,6 +249,51 @@ TEST_CASE("a program that asks for checksums gets them over the module, from a p
   CHECK(echo.wait().ok());
 }
 
+TEST_CASE("a listener lets in as many connections of one MAC address as it was told, and another when one has ended") {
+  Module module;
+  Wire wire;
+  auto context = small_context();
+  Listener listener;
+  wire.b.space.run([&] { listener = context->listen("kmod://end0:7000", {.max_connections_by_address = 1}).value(); });
+  auto call = [&] {
+    return std::async(std::launch::async, [&, address = listener.address()] {
+      Status outcome;
+      wire.a.space.run([&] {
+        auto ours = small_context();
+        auto server = ours->connect(address, {.timeout = 20s});
+        outcome = server.status();
+        if (!outcome.ok()) return;
+        // Who is turned away hears of it here.
+        auto got = server->receive_and_wait({.tag = 1}, ours->allocate({8}, uint8).value(), soon());
+        outcome = got.status();
+        (void)server->close(soon());
+      });
+      return outcome;
+    });
+  };
+  // Connections are sockets of their own, which are made where the listener is.
+  auto accept = [&](Instant deadline) { return wire.b.space.run([&] { return listener.accept(deadline); }); };
+  auto greet = [&](Endpoint& peer) { return peer.send_and_wait(1, context->allocate({8}, uint8).value().freeze(), soon()).ok(); };
+  std::future<Status> first = call();
+  auto one = accept(soon());
+  INFO(one.status().to_string());
+  REQUIRE(one.ok());
+  std::future<Status> second = call();
+  auto none = accept(after(now(), 6s));
+  CHECK_FALSE(none.ok());
+  CHECK_FALSE(second.get().ok());
+  CHECK(greet(*one));
+  CHECK(first.get().ok());
+  (void)one->close(soon());
+  one = Endpoint();
+  std::future<Status> third = call();
+  auto next = accept(soon());
+  INFO(next.status().to_string());
+  REQUIRE(next.ok());
+  CHECK(greet(*next));
+  CHECK(third.get().ok());
+}
+
 constexpr std::byte kOld{0x11}, kNew{0x22};
 
 // In the other namespace: reads what it is granted, again and again, until it may not.

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/api/peer_account.h>
 #include <sluice/l2/direct_connection.h>
 #include <sluice/l2/kmod_socket.h>
 #include <sluice/wire/messages.h>
@@ -92,6 +93,9 @@ class KmodConnection final : public DirectConnection, private EventHandler {
   void stop() override;
   bool stopped() const { return stopped_; }
 
+  // While it is half open.
+  void hold(PeerCharge charge) { charge_ = std::move(charge); }
+
   // The host's: so few are awake that the kernel is asked for a while without having told of anything.
   bool hot = false;
 
@@ -142,6 +146,7 @@ class KmodConnection final : public DirectConnection, private EventHandler {
   Status ended(int error) const;
 
   Context& context_;
+  PeerCharge charge_;
   KmodHost& host_;
   KmodSocket socket_;
   KmodPlace peer_;

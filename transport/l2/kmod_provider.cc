@@ -96,10 +96,15 @@ Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& addre
 }
 
 Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& address, const ListenOptions& options) {
-  return listen(address, options, proto::session_options(options));
+  return listen(address, options, proto::session_options(options), std::make_unique<proto::ListenerLimits>(context_, options, address.to_string()));
 }
 
 Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session) {
+  return listen(address, options, session, nullptr);
+}
+
+Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session,
+                                                           std::unique_ptr<proto::ListenerLimits> limits) {
   SLUICE_RETURN_IF_ERROR(no_secret_is_set());
   SLUICE_TRY(KmodSocket socket, KmodSocket::open(address.host, address.port));
   if (!address.name.empty()) {
@@ -108,7 +113,7 @@ Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& addres
       return invalid(address.host + " has another address than " + address.name + "; listen at kmod://" + address.host + ":" + std::to_string(address.port));
     }
   }
-  auto listener = std::make_unique<KmodListener>(*this, std::move(socket), options.require, session);
+  auto listener = std::make_unique<KmodListener>(*this, std::move(socket), options.require, session, std::move(limits));
   SLUICE_RETURN_IF_ERROR(listener->begin());
   return std::unique_ptr<ListenerCore>(std::move(listener));
 }
@@ -122,6 +127,8 @@ Result<std::shared_ptr<EndpointCore>> KmodProvider::make_endpoint(std::unique_pt
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   }
   wire::Hello ours = connection->ours(), theirs = connection->theirs();
+  std::shared_ptr<PeerAccount> account = account_of(connection->peer());
+  connection->hold({});
   std::string reason = "kmod: " + options.why + "; " + connection->door().text();
   auto link = std::make_unique<DirectLink>(*this, std::move(connection), traits);
   DirectLink* raw = link.get();
@@ -132,6 +139,7 @@ Result<std::shared_ptr<EndpointCore>> KmodProvider::make_endpoint(std::unique_pt
       .peer = theirs,
       .options = options,
       .reason = std::move(reason),
+      .account = std::move(account),
   });
   connections_.push_back({session, raw});
   note_use();
@@ -204,12 +212,14 @@ std::string KmodProvider::explain() const {
 
 // ---- listening
 
-KmodListener::KmodListener(KmodProvider& owner, KmodSocket socket, const Requirements& require, const proto::SessionOptions& options)
+KmodListener::KmodListener(KmodProvider& owner, KmodSocket socket, const Requirements& require, const proto::SessionOptions& options,
+                           std::unique_ptr<proto::ListenerLimits> limits)
     : owner_(&owner),
       socket_(std::move(socket)),
       address_(socket_.text_of(socket_.own())),
       require_(require),
       options_(options),
+      limits_(std::move(limits)),
       ours_(proto::hello_for_strangers(owner.context_, options)),
       half_open_(half_open_dropped, [&owner](std::unique_ptr<KmodConnection> connection) { owner.linger(std::move(connection)); }) {
   owner.listeners_.push_back(this);
@@ -271,11 +281,15 @@ void KmodListener::answer(const wire::Hello& theirs, const KmodPlace& caller, In
   if (all.size() >= kMostHalfOpen || std::count_if(all.begin(), all.end(), of_its_machine) >= static_cast<long>(kMostHalfOpenOfOne)) {
     return half_open_dropped.add();
   }
+  std::shared_ptr<PeerAccount> account = owner_->account_of(caller);
+  if (!account->charge(PeerResource::kHalfOpen).ok()) return half_open_dropped.add();
+  PeerCharge charge(std::move(account), PeerResource::kHalfOpen);
   auto socket = KmodSocket::open(socket_.interface(), 0);
   Status status = socket.status();
   if (status.ok()) {
     auto made = KmodConnection::answer(owner_->context_, *owner_, std::move(socket).value(), caller, theirs, ours_);
     status = made.status();
+    if (made.ok()) (*made)->hold(std::move(charge));
     if (made.ok()) half_open_.add(std::move(made).value(), after(now, kGreetingLimit));
   }
   if (!status.ok()) log(LogLevel::kWarning, "a connection over the kernel module was refused: " + status.to_string());
@@ -288,7 +302,10 @@ std::shared_ptr<EndpointCore> KmodListener::accept() {
     Status fits = wire::negotiate(ours_, connection->theirs()).status();
     Result<std::shared_ptr<EndpointCore>> endpoint =
         fits.ok() ? owner_->make_endpoint(std::move(connection), require_, options_) : Result<std::shared_ptr<EndpointCore>>(fits);
-    if (endpoint.ok()) return std::move(endpoint).value();
+    if (endpoint.ok()) {
+      if (limits_ == nullptr || limits_->let_in(static_cast<proto::Session&>(**endpoint))) return std::move(endpoint).value();
+      continue;  // it was told why
+    }
     log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
   }
   return nullptr;

@@ -12,6 +12,7 @@
 #include <sluice/l2/kmod_connection.h>
 #include <sluice/l2/kmod_socket.h>
 #include <sluice/l2/link.h>
+#include <sluice/proto/listener_limits.h>
 #include <sluice/proto/session_set.h>
 
 namespace sluice::l2 {
@@ -44,6 +45,10 @@ class KmodProvider final : public Provider, public KmodHost, public Lingering {
     DirectLink* link;  // owned by the session
   };
 
+  // `limits`: null where somebody else asks for them.
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session,
+                                               std::unique_ptr<proto::ListenerLimits> limits);
+  std::shared_ptr<PeerAccount> account_of(const KmodPlace& peer) { return context_.peer_accounts().open(PeerIdentity::of_ethernet(peer.mac)); }
   Result<std::unique_ptr<KmodConnection>> meet(const Address& address, const wire::Hello& ours, Instant deadline);
   Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<KmodConnection> connection, const Requirements& require,
                                                       const proto::SessionOptions& options);
@@ -67,7 +72,9 @@ class KmodProvider final : public Provider, public KmodHost, public Lingering {
 // Accepts connections. Half-open ones are bounded in number, for each machine and in time.
 class KmodListener final : public ListenerCore, private EventHandler {
  public:
-  KmodListener(KmodProvider& owner, KmodSocket socket, const Requirements& require, const proto::SessionOptions& options);
+  // `limits`: may be null.
+  KmodListener(KmodProvider& owner, KmodSocket socket, const Requirements& require, const proto::SessionOptions& options,
+               std::unique_ptr<proto::ListenerLimits> limits);
   // Errors: kNoMemory.
   Status begin();
   ~KmodListener() override { close(); }
@@ -88,6 +95,7 @@ class KmodListener final : public ListenerCore, private EventHandler {
   std::string address_;
   Requirements require_;
   proto::SessionOptions options_;
+  std::unique_ptr<proto::ListenerLimits> limits_;
   wire::Hello ours_;
   bool readable_ = true;
   HalfOpen<KmodConnection> half_open_;
