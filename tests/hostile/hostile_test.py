@@ -35,7 +35,11 @@ class HostileTest(unittest.TestCase):
 
 
 def add_attacks():
-    for name, visits in places.attacks_of(ATTACKER, PATH).items():
+    for name, about in places.attacks_of(ATTACKER, PATH).items():
+        # What is said in sessions of SLP is said over l2://udp as well: by frames it is said in the long tier.
+        if PATH == "l2" and DOSE == 1 and "any" in about:
+            continue
+        visits = "crowd" not in about
         setattr(HostileTest, "test_" + name, lambda self, name=name, visits=visits: self.attack(name, visits))
 
 

@@ -10,9 +10,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), os.
 
 
 def attacks_of(attacker, path):
-    """{name: whether somebody new has to get in beside it}"""
+    """{name: words about it, such as "any" or "crowd"}"""
     lines = subprocess.run([attacker, "--list"], check=True, capture_output=True, text=True).stdout.splitlines()
-    return {words[1]: words[2] != "crowd" for words in map(str.split, lines) if words[0] == path}
+    return {words[1]: words[2].split(",") for words in map(str.split, lines) if words[0] == path}
 
 
 class Place:

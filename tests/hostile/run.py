@@ -32,7 +32,7 @@ def main():
             began = time.monotonic()
             try:
                 run = siege.siege(programs, options.path, place.listen(), attack, dose=options.dose, seconds=options.seconds, source=place.source, at=place.at,
-                                  visits=known[attack], reach=place.reach)
+                                  visits="crowd" not in known[attack], reach=place.reach)
                 found = siege.faults(run)
             except siege.Failed as why:
                 run, found = None, [str(why)]

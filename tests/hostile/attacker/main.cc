@@ -3,6 +3,7 @@
 // Attacks one listener in one way, and says in a line of JSON what it did and what it saw. It ends
 // by itself within --seconds (20), or when a line or the end comes on standard input of an attack
 // that stays. Nothing of the library is linked.
+// --list: path, name, path or "any" for those of every path (and ",crowd": from many addresses), what it does.
 // Exit code: 0, 2 for bad usage, 3 if the attack did not take place as it should, 4 if it got what
 // it must not get.
 #include <signal.h>
@@ -25,7 +26,9 @@ const char* const kChannelPaths[] = {"tcp", "shm", "udp", "l2"};
 void list() {
   for (const char* path : kChannelPaths) {
     for (const std::string& group : {std::string(path), std::string("any")}) {
-      for (const Attack& attack : table()[group]) printf("%s %s %s %s\n", path, attack.name, attack.crowd ? "crowd" : "-", attack.what);
+      for (const Attack& attack : table()[group]) {
+        printf("%s %s %s%s %s\n", path, attack.name, group.c_str(), attack.crowd ? ",crowd" : "", attack.what);
+      }
     }
   }
 }

@@ -146,7 +146,7 @@ void byte_by_byte(Siege& siege) {
     }
     ++at;
   });
-  siege.must(siege.seen.bytes_out >= 1000, "1000 bytes, one at a time");
+  siege.must(siege.seen.bytes_out >= 400, "400 bytes, one at a time");
 }
 
 void every_choice(Siege& siege) {
