@@ -45,6 +45,24 @@ TEST_CASE("room again is told at once", "[slp]") {
   CHECK(pair.server.messages.size() > kept);
 }
 
+TEST_CASE("what arrives behind a hole, piece by piece in any order, is one piece again", "[slp]") {
+  for (bool backwards : {false, true}) {
+    INFO("backwards " << backwards);
+    Pair pair;
+    std::vector<Frame> frames;
+    for (uint32_t i = 0; i < SLP_GAPS + 9; ++i) {
+      REQUIRE(pair.client.send(std::string(20, static_cast<char>('a' + i))));
+      for (Frame& frame : pair.client.say(pair.now)) frames.push_back(std::move(frame));
+    }
+    REQUIRE(frames.size() == SLP_GAPS + 9);
+    // All but the first; each touches the one before, and is taken: there is one hole.
+    for (size_t i = 1; i < frames.size(); ++i) CHECK(pair.server.hear(frames[backwards ? frames.size() - i : i], pair.now) == SLP_TAKEN);
+    CHECK(pair.server.messages.empty());
+    CHECK(pair.server.hear(frames[0], pair.now) == SLP_TAKEN);
+    CHECK(pair.server.messages.size() == frames.size());
+  }
+}
+
 TEST_CASE("an acknowledgement that waits for company leaves when there will be none", "[slp]") {
   Pair pair;
   CHECK_FALSE(slp_owes_answer(pair.server.session));
