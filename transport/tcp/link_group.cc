@@ -43,7 +43,9 @@ size_t LinkGroup::progress(Instant now) {
   turn_start_.reset();
   size_t work = 0;
   // A turn that was cut short goes on behind the one that was read last.
-  if (first_hot_ > 0 && first_hot_ < hot_count_) std::rotate(hot_.begin(), hot_.begin() + static_cast<ptrdiff_t>(first_hot_), hot_.begin() + static_cast<ptrdiff_t>(hot_count_));
+  if (first_hot_ > 0 && first_hot_ < hot_count_) {
+    std::rotate(hot_.begin(), hot_.begin() + static_cast<ptrdiff_t>(first_hot_), hot_.begin() + static_cast<ptrdiff_t>(hot_count_));
+  }
   first_hot_ = 0;
   for (size_t i = 0; i < hot_count_;) {
     TcpLink* link = hot_[i];
