@@ -126,6 +126,18 @@ TEST_CASE("the program is asked about each peer, and its no is told to the peer"
   CHECK(asked.size() >= 2);
 }
 
+TEST_CASE("a connection that nobody uses for the listener's idle limit is closed with the reason", "[contract][listener]") {
+  NothingLeftBehind audit;
+  World world({.idle_limit = 20ms});
+  World::Outcome pair = world.come();
+  REQUIRE(pair.server);
+  CHECK(world.carries(pair));
+  const uint64_t closed = read_counter("session.idle_closed");
+  CHECK(world.until([&] { return pair.server.state() == EndpointState::kClosed && pair.client.state() == EndpointState::kClosed; }));
+  CHECK(read_counter("session.idle_closed") == closed + 1);
+  CHECK(says(pair.server.send(1, tensor(*world.server, 8, 1)).status(), "ListenOptions::idle_limit"));
+}
+
 // Nobody is accepted on a path that cannot do what the listener requires: it refuses to listen, or refuses who comes.
 void requires_in_vain(const Requirements& require) {
   auto server = open();
