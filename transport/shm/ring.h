@@ -75,7 +75,7 @@ class RingWriter {
     std::byte* at = data(first);
     if (count == 1 && payload.size() <= 1) [[likely]] {
       copy_words(at, header);
-      if (!payload.empty()) std::memcpy(at + header.size(), payload[0].data(), payload[0].size());
+      if (!payload.empty() && !payload[0].empty()) std::memcpy(at + header.size(), payload[0].data(), payload[0].size());
     } else {
       spread(first, header, payload);
     }
