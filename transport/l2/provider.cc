@@ -47,8 +47,6 @@ constexpr int kMostRings = 4;
 // Listeners are looked at so often at least when nobody greets.
 constexpr Duration kListenersInterval = std::chrono::milliseconds(100);
 
-Counter half_open_dropped("l2.half_open_dropped");
-
 // From here to a peer: a carrier at a free port, and where the peer is to it.
 struct Way {
   OpenedCarrier opened;
@@ -221,7 +219,7 @@ Result<std::unique_ptr<L2Listener>> L2Provider::open_listener(const Address& add
     tidy();
     return why;
   }
-  auto listener = std::make_unique<L2Listener>(*this, *port, options.require, session, std::move(secret));
+  auto listener = std::make_unique<L2Listener>(*this, *port, options, session, std::move(secret));
   SLUICE_RETURN_IF_ERROR(listener->begin(address.is_udp() ? std::string() : address.host));
   return listener;
 }
@@ -433,97 +431,6 @@ std::string L2Provider::explain() const {
   auto udp = explain_udp();
   return (allowed.ok() ? "usable for l2:// addresses" : std::string(allowed.detail())) + "; for l2://udp/ addresses: " +
          (udp.ok() ? *udp : std::string(udp.status().detail()));
-}
-
-L2Listener::L2Listener(L2Provider& owner, Port& port, const Requirements& require, const proto::SessionOptions& options, std::shared_ptr<const Secret> secret)
-    : owner_(&owner),
-      port_(&port),
-      address_(port.name()),
-      require_(require),
-      options_(options),
-      secret_(std::move(secret)),
-      ours_(proto::hello_for_strangers(owner.context_, options)),
-      half_open_(half_open_dropped, [&owner](std::unique_ptr<Connection> connection) { owner.linger(std::move(connection)); }) {
-  owner.listeners_.push_back(this);
-}
-
-Status L2Listener::begin(const std::string& interface) {
-  if (!interface.empty()) seconds_ = owner_->open_second(interface, secret_, ours_);
-  return port_->set_listener(this, secret_);
-}
-
-void L2Listener::close() {
-  if (owner_ == nullptr) return;
-  L2Provider& owner = *std::exchange(owner_, nullptr);
-  std::erase(owner.listeners_, this);
-  port_->remove_listener();
-  findable_.reset();
-  half_open_.drop_all();
-  if (seconds_ != nullptr && seconds_->awaited()) owner.left_seconds_.push_back(std::move(seconds_));
-  owner.listeners_due_ = {};
-  seconds_.reset();
-  owner.untidy_ = true;
-  if (owner.inside_) return;  // from a completion: the rest when the turn is over
-  owner.see_off(sluice::now());
-  owner.tidy();
-}
-
-bool L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
-  if (half_open_.all().size() >= kMostHalfOpen) {
-    half_open_dropped.add();
-    // Those that have greeted wait for accept().
-    if (!half_open_.make_room(from, [](const auto& entry) { return !entry.ready(); })) return true;  // it asks again
-  }
-  std::shared_ptr<PeerAccount> account = owner_->machine_at(from)->account();
-  if (!account->charge(PeerResource::kHalfOpen).ok()) {
-    half_open_dropped.add();
-    return true;  // as above
-  }
-  PeerCharge charge(std::move(account), PeerResource::kHalfOpen);
-  auto accepted = Connection::accept(*owner_, {port_, from, peer_port, secret_}, hello, ours_);
-  if (!accepted.ok()) {
-    log(LogLevel::kWarning, "a connection over l2 was refused: " + accepted.status().to_string());
-    return false;
-  }
-  (*accepted)->hold(std::move(charge));
-  fault_point("l2.accepted");
-  half_open_.add(std::move(accepted).value(), after(sluice::now(), kGreetingLimit));
-  return true;
-}
-
-size_t L2Listener::progress(Instant now) {
-  size_t work = half_open_.expire(now);
-  if (seconds_ == nullptr) return work;
-  return work + seconds_->progress(now, [&](const wire::Uuid& token) {
-    const auto& all = half_open_.all();
-    return std::any_of(all.begin(), all.end(), [&](const auto& e) { return e.ready() && e.connection->peer().token == token; });
-  });
-}
-
-Instant L2Listener::next_timeout() const {
-  Instant next = half_open_.next_timeout();
-  return seconds_ != nullptr ? std::min(next, seconds_->next_timeout()) : next;
-}
-
-std::shared_ptr<EndpointCore> L2Listener::accept() {
-  while (owner_ != nullptr) {
-    std::unique_ptr<Connection> connection = half_open_.take_ready();
-    if (connection == nullptr) return nullptr;
-    L2Provider::Met met = L2Provider::about(*connection, options_.why);
-    if (seconds_ != nullptr && wishes_second(met.peer)) {
-      auto both = std::make_unique<TwoCarriers>(std::move(connection));
-      seconds_->await(met.peer.token, both->place(), after(sluice::now(), kGreetingLimit));
-      owner_->listeners_due_ = {};  // it may have come already
-      met.connection = std::move(both);
-      met.reason += "; memory goes in UDP when the peer has begun that";
-    } else {
-      met.connection = std::move(connection);
-    }
-    auto endpoint = owner_->make_endpoint(std::move(met), require_, options_);
-    if (endpoint.ok()) return std::move(endpoint).value();
-    log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
-  }
-  return nullptr;
 }
 
 }  // namespace sluice::l2

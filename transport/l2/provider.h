@@ -18,6 +18,7 @@
 #include <sluice/l2/second_session.h>
 #include <sluice/l2/sleep_timer.h>
 #include <sluice/l2/timers.h>
+#include <sluice/proto/listener_limits.h>
 #include <sluice/proto/session_set.h>
 
 namespace sluice::l2 {
@@ -116,7 +117,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
 // Accepts connections. Half-open ones are bounded in number and time.
 class L2Listener final : public ListenerCore, private PortListener {
  public:
-  L2Listener(L2Provider& owner, Port& port, const Requirements& require, const proto::SessionOptions& options, std::shared_ptr<const Secret> secret);
+  L2Listener(L2Provider& owner, Port& port, const ListenOptions& asked, const proto::SessionOptions& options, std::shared_ptr<const Secret> secret);
   // `interface`: of raw frames, whose callers may have a second session in UDP. Errors: those of
   // Port::set_listener().
   Status begin(const std::string& interface);
@@ -136,6 +137,7 @@ class L2Listener final : public ListenerCore, private PortListener {
   Port* port_;
   std::string address_;
   Requirements require_;
+  proto::ListenerLimits limits_;
   proto::SessionOptions options_;
   std::shared_ptr<const Secret> secret_;
   wire::Hello ours_;
