@@ -17,6 +17,7 @@ namespace hostile {
 namespace {
 
 constexpr size_t kMostAnswers = 20'000;
+constexpr size_t kMostPages = 64 << 20;
 constexpr size_t kMostDescriptors = 253;  // SCM_MAX_FD
 
 }  // namespace
@@ -26,6 +27,8 @@ int usual_seals() { return F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F
 int sealed_memory(const char* name, size_t bytes, int seals) {
   int fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) return fd;
+  // With its pages: memory with holes is refused. What is larger than any machine stays without.
+  if (bytes > 0 && bytes <= kMostPages) (void)::fallocate(fd, 0, 0, static_cast<off_t>(bytes));
   if (seals != 0) ::fcntl(fd, F_ADD_SEALS, seals);
   return fd;
 }

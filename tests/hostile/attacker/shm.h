@@ -12,7 +12,7 @@
 
 namespace hostile {
 
-inline constexpr uint64_t kRegionLayout = 0x534c554943455231;
+inline constexpr uint64_t kRegionLayout = 0x534c554943455232;
 inline constexpr size_t kSlots = 1024, kSlotBytes = 128, kSlotData = 120;
 
 struct Slot {
@@ -23,6 +23,8 @@ struct alignas(128) Region {
   uint64_t layout, probe;
   alignas(128) std::atomic<uint64_t> consumed;
   alignas(128) std::atomic<uint64_t> sleeping;
+  alignas(128) std::atomic<uint64_t> withdrawals;
+  alignas(128) std::atomic<uint64_t> copying;
   alignas(128) Slot slots[kSlots];
 };
 

@@ -117,6 +117,26 @@ void layout_changes(Siege& siege) {
   }, true);
 }
 
+// Withdraws offers that there are not, while it makes some.
+void withdrawals_of_dice(Siege& siege) {
+  while_scribbling(siege, 8, [](Region& region, uint64_t dice) { region.withdrawals.store(dice & 1 ? dice : dice >> 60); }, true);
+}
+
+// Says for ever that it copies from memory which the other end wants back: a revoke must not wait for that.
+void copying_never_ends(Siege& siege) {
+  uint64_t revoked = 0, ended = 0;
+  for (uint64_t i = 0; i < 8 * siege.dose && siege.more(); ++i) {
+    ShmPeer peer(siege);
+    if (!peer.greet() || ask(peer, "grant").size() != 47) continue;
+    for (uint64_t k = 0; k < 8; ++k) (void)peer.send(want_key(k, 0, k == 0 ? "weights" : "", 0));
+    peer.own()->copying.store(1);
+    revoked += ask(peer, "revoke").size() == 7 ? 1 : 0;
+    ended += peer.alive() ? 0 : 1;
+  }
+  siege.note(std::to_string(revoked) + " revoked, " + std::to_string(ended) + " ended");
+  siege.must(revoked + ended >= 4, "4 grants are revoked, or their conversations ended");
+}
+
 // Once the stamp of every lap stands in every slot, the other end never finds the ring empty.
 void ring_never_empty(Siege& siege) {
   while_scribbling(siege, 8, [](Region& region, uint64_t dice) {
@@ -244,7 +264,7 @@ void offers_of_nothing(Siege& siege) {
 void memory_that_changes(Siege& siege) {
   constexpr size_t kBytes = 2 << 20;
   int memory = ::memfd_create("extent", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  bool there = memory >= 0 && ::ftruncate(memory, kBytes) == 0;
+  bool there = memory >= 0 && ::ftruncate(memory, kBytes) == 0 && ::fallocate(memory, 0, 0, kBytes) == 0;
   void* at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (!there || at == MAP_FAILED) return siege.must(false, "memory");
   ::fcntl(memory, F_ADD_SEALS, usual_seals());
@@ -296,6 +316,8 @@ const Registered registered("shm", {
     {"positions_of_dice", "positions and sleeps that cannot be", positions_of_dice},
     {"sleeps_flood", "falls asleep and wakes at full speed", sleeps_flood},
     {"layout_changes", "another layout after the handshake", layout_changes},
+    {"withdrawals_of_dice", "withdraws what it did not offer", withdrawals_of_dice},
+    {"copying_never_ends", "says that it still copies when a grant is revoked", copying_never_ends},
     {"ring_never_empty", "a ring in which there is always one more message", ring_never_empty},
     {"bells_flood", "rings without end", bells_flood},
     {"bells_unheard", "never hears what the other end rings", bells_unheard},
