@@ -1,0 +1,269 @@
+// Ends and full sockets: what a peer writes after its end, bells and announcements that find no room, and
+// descriptors that there are none of.
+#include <catch2/catch.hpp>
+
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <sluice/base/counters.h>
+#include <sluice/exchange/exchange.h>
+
+#include "tests/shm/raw_peer.h"
+#include "tests/shm/server.h"
+
+namespace {
+// The next so many packets of the library are refused by the kernel, with that errno.
+std::atomic<int> refusals{0};
+std::atomic<int> refused_with{0};
+// Of those packets: only ones with, or only ones without, a descriptor.
+std::atomic<bool> with_descriptor{false};
+// What a peer does at the moment that the library rings for it.
+std::function<void()> at_bell;
+}  // namespace
+
+// In place of libc's, for the whole program. Raw peers do not come by here.
+extern "C" ssize_t sendmsg(int socket, const msghdr* message, int flags) {
+  bool carries = message->msg_controllen > 0;
+  if (carries == with_descriptor.load() && refusals.load() > 0) {
+    refusals.fetch_sub(1);
+    errno = refused_with.load();
+    return -1;
+  }
+  if (!carries && at_bell) at_bell();
+  return ::syscall(SYS_sendmsg, socket, message, flags);
+}
+
+namespace sluice::test {
+namespace {
+
+struct Box final : CompletionSink {
+  void on_completion(Completion&& completion) noexcept override { all.push_back(std::move(completion)); }
+  std::vector<Completion> all;
+};
+
+Tensor tensor_of(Context& context, int64_t bytes) {
+  auto buffer = context.allocate({bytes}, uint8);
+  REQUIRE(buffer.ok());
+  return std::move(*buffer).freeze();
+}
+
+void refuse(int count, int error, bool carrying) {
+  refused_with = error;
+  with_descriptor = carrying;
+  refusals = count;
+}
+
+TEST_CASE("a bell that the kernel had no room for is rung later", "[shm]") {
+  Server server;
+  for (int error : {ENOBUFS, EAGAIN, ENOMEM}) {
+    INFO("errno " << error);
+    auto [peer, endpoint] = server.meet();
+    REQUIRE(peer->reader().begin_sleep());
+    refuse(3, error, false);
+    Tensor message = tensor_of(*server.context, 8);
+    REQUIRE(endpoint.send(1, message).ok());
+    CHECK_FALSE(peer->has_bell());
+    // The context looks again by itself: nothing comes that would wake it.
+    REQUIRE(server.until([&, &raw = *peer] { return raw.has_bell(); }));
+    CHECK(refusals.load() == 0);
+    peer->reader().end_sleep();
+    CHECK(peer->read().has_value());
+  }
+  CHECK(read_counter("shm.doorbells_delayed") >= 9);
+}
+
+TEST_CASE("an announcement that the kernel had no room for goes out later, and its message after it", "[shm]") {
+  Server server;
+  for (int error : {EAGAIN, ETOOMANYREFS, ENOBUFS}) {
+    INFO("errno " << error);
+    auto [peer, endpoint] = server.meet();
+    refuse(3, error, true);
+    Tensor message = tensor_of(*server.context, 1 << 20);
+    REQUIRE(endpoint.send(1, message).ok());
+    std::optional<wire::Header> heard;
+    REQUIRE(server.until([&, &raw = *peer] { return (heard = raw.read()).has_value(); }));
+    CHECK(heard->type == wire::MessageType::kOffer);
+    CHECK(refusals.load() == 0);
+    auto packet = peer->hear();
+    REQUIRE(packet.has_value());
+    CHECK(packet->size() == 24);
+  }
+}
+
+// Whoever has said that it ends and goes on writing is not heard without end. It is as quick as can be: it
+// says with each answer that it sleeps, so the library rings, and from there it fills its ring again.
+TEST_CASE("of a peer that has ended no more is read than a ring holds", "[shm]") {
+  constexpr uint64_t kEnough = 200'000;
+  Server server;
+  auto [peer, endpoint] = server.meet();
+  uint64_t written = 0, answered = 0;
+  auto go_on = [&, &raw = *peer] {
+    while (raw.read()) ++answered;
+    raw.region()->sleeping.store(raw.region()->sleeping.load() + 2);
+    while (written < kEnough && raw.write(wire::Ping{.nonce = written, .reply = false})) ++written;
+  };
+  peer->region()->sleeping.store(1);
+  for (; written < 100; ++written) REQUIRE(peer->write(wire::Ping{.nonce = written, .reply = false}));
+  REQUIRE(peer->say(2));  // the end
+  at_bell = go_on;
+  CHECK(server.until([&, &end = endpoint] { return end.state() == EndpointState::kClosed; }));
+  at_bell = nullptr;
+  go_on();
+  CHECK(answered >= 100);
+  // Events are looked for once in 64 turns of 32 messages; then a ring is left.
+  CHECK(answered <= 4 * shm::kSlotCount);
+}
+
+TEST_CASE("what a peer wrote before its end is read, a ring of it", "[shm]") {
+  Server server;
+  auto [peer, endpoint] = server.meet();
+  Box box;
+  auto room = server.context->allocate({8}, uint8);
+  REQUIRE(room.ok());
+  REQUIRE(endpoint.receive({.tag = 7}, std::move(*room), {.sink = &box, .deadline = soon()}).ok());
+  for (uint64_t i = 0; i + 1 < shm::kSlotCount; ++i) REQUIRE(peer->write(wire::Ping{.nonce = i, .reply = true}));
+  std::byte header[wire::kMaxHeaderBytes];
+  std::byte payload[8] = {};
+  size_t length = wire::encode(wire::TaggedInline{.id = 1, .tag = 7, .payload_bytes = sizeof(payload), .report = false}, header);
+  REQUIRE(peer->write(std::span(header).first(length), payload));
+  peer.reset();
+  REQUIRE(server.until([&, &end = endpoint] { return end.state() == EndpointState::kClosed; }));
+  REQUIRE(box.all.size() == 1);
+  CHECK(box.all[0].status.ok());
+}
+
+// Many peers with full rings: a turn serves all, and none for long.
+TEST_CASE("a turn handles a bounded number of messages, and the next goes on with the others", "[shm]") {
+  Server server;
+  constexpr size_t kPeers = 40;
+  std::vector<std::pair<std::unique_ptr<RawPeer>, Endpoint>> open;
+  for (size_t i = 0; i < kPeers; ++i) open.push_back(server.meet());
+  for (auto& [peer, endpoint] : open) {
+    for (uint64_t i = 0; i < 900; ++i) REQUIRE(peer->write(wire::Ping{.nonce = i, .reply = false}));
+  }
+  std::vector<uint64_t> answers(kPeers);
+  uint64_t least = 0;
+  for (int turn = 0; turn < 100'000 && least < 900; ++turn) {
+    server.context->progress();
+    least = UINT64_MAX;
+    uint64_t most = 0;
+    for (size_t i = 0; i < kPeers; ++i) {
+      uint64_t before = answers[i];
+      while (open[i].first->read()) ++answers[i];
+      CHECK(answers[i] - before <= 32);
+      least = std::min(least, answers[i]);
+      most = std::max(most, answers[i]);
+    }
+    CHECK(most - least <= 64);
+  }
+  CHECK(least == 900);
+}
+
+// Two contexts of this process, so that both ends have as many descriptors as the limit leaves.
+struct Descriptors {
+  explicit Descriptors(rlim_t left) {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    int lowest = ::dup(0);
+    REQUIRE(lowest >= 0);
+    ::close(lowest);
+    rlimit now = before;
+    now.rlim_cur = static_cast<rlim_t>(lowest) + left;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &now) == 0);
+  }
+  ~Descriptors() { ::setrlimit(RLIMIT_NOFILE, &before); }
+  rlimit before;
+};
+
+struct Run final : ProgressHook {
+  size_t progress(Instant) override { return other->progress(); }
+  Instant next_timeout() override { return kNever; }
+  Context* other = nullptr;
+};
+
+// A connection either comes about with all that it needs, or not at all: in no case does the lender hear
+// that a view is over that lives.
+TEST_CASE("whichever descriptor is missing, a lender keeps what its peer still looks at", "[shm]") {
+  int refused = 0, lent = 0;
+  for (rlim_t left = 0; left < 14; ++left) {
+    INFO(left << " descriptors are left");
+    auto lender = open_small(), reader = open_small();
+    Tensor tensor = tensor_of(*lender, 1 << 20);
+    auto listener = reader->listen("shm:" + fresh_name("few"));
+    REQUIRE(listener.ok());
+    Run hook;
+    hook.other = reader.get();
+    lender->add_hook(&hook);
+    auto run = [&](const std::function<bool()>& done) {
+      for (const Instant limit = soon(); !done() && now() < limit;) lender->progress();
+      return done();
+    };
+    Result<Endpoint> connected = [&] {
+      Descriptors few(left);
+      return lender->connect(listener->address(), {.timeout = std::chrono::milliseconds(300)});
+    }();
+    if (!connected.ok()) {
+      ++refused;
+      lender->remove_hook(&hook);
+      continue;
+    }
+    Result<Endpoint> accepted = [&] {
+      Descriptors none(0);
+      return listener->accept(soon());
+    }();
+    REQUIRE(accepted.ok());
+    Exchange ours(*lender), theirs(*reader);
+    ours.add(*connected);
+    theirs.add(*accepted);
+    auto publication = ours.publish({"tensor", 0}, std::move(tensor));
+    REQUIRE(publication.ok());
+    Fetch fetch = theirs.fetch({"tensor", 0}, soon());
+    REQUIRE(run([&] { return fetch.ready(); }));
+    auto got = fetch.take();
+    REQUIRE(got.ok());
+    ++lent;
+    *accepted = Endpoint();
+    publication->retire();
+    REQUIRE(run([&] { return connected->state() == EndpointState::kClosed; }));
+    *publication = Publication();
+    for (int i = 0; i < 1000; ++i) lender->progress();
+    CHECK(lender->arena().statistics().outstanding == 1);
+    got->value = Tensor();
+    CHECK(run([&] { return lender->arena().statistics().outstanding == 0; }));
+    lender->remove_hook(&hook);
+  }
+  CHECK(refused > 0);
+  CHECK(lent > 0);
+}
+
+TEST_CASE("a listener without a descriptor waits for one, and does not spin", "[shm]") {
+  Server server;
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  peers.push_back(std::make_unique<RawPeer>(server.name));
+  REQUIRE(peers[0]->greet());
+  {
+    Descriptors none(0);
+    uint64_t before = read_counter("shm.accepting_paused");
+    REQUIRE(server.until([&] { return read_counter("shm.accepting_paused") > before; }));
+    // Turns in which something was done, until the listener looks again.
+    size_t work = 0;
+    while (read_counter("shm.accepting_paused") == before + 1) {
+      work += server.context->progress();
+      if (work > 1000) break;
+    }
+    CHECK(work < 100);
+  }
+  CHECK(server.until([&] { return peers[0]->met(); }));
+}
+
+}  // namespace
+}  // namespace sluice::test
