@@ -151,7 +151,7 @@ def cost(options, programs):
                     before = json.loads(siege.ask(server, "turns"))["process_us"]
                     sent = int(re.match(r"sent (\d+)", siege.ask(bench, f"send {kind} {MESSAGES}")).group(1))
                     after = json.loads(siege.ask(server, "turns"))["process_us"]
-                    if sent:
+                    if sent:  # else the server ended the conversation: no figure, and no pass
                         found[kind][full].append((after - before) * 1000 / sent)
             finally:
                 for process in reversed(running):
