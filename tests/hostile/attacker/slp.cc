@@ -185,6 +185,7 @@ void SlpPeer::note_number(uint32_t number) {
 }
 
 void SlpPeer::take(const Frame& f) {
+  if (f.destination_port != carrier_->own_port || f.source_port != carrier_->peer_port) return;
   // Believed only if it names this session: frames that were made wrong are answered as well.
   if (f.type == kSlpNack) {
     if (f.session == session_ && f.extension.size() == 8 && hostile::take<uint32_t>(f.extension.data() + 4) == theirs_.connection) note_end();
