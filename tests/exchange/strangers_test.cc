@@ -64,6 +64,9 @@ class Clock final : public proto::SessionHost {
   Instant time = sluice::now();
 };
 
+// What each connection has before its peer's account is charged.
+constexpr uint64_t kOwn = 64;
+
 PeerLimits small_limits() {
   PeerLimits limits;
   limits.keys = {100, 400};
@@ -148,7 +151,7 @@ TEST_CASE("names that strangers asked for go with them, and never keep the progr
     // Three quarters, and a little for each of those that came later.
     CHECK(used(world, PeerResource::kKeys) >= 300);
     CHECK(used(world, PeerResource::kKeys) <= 400);
-    CHECK(world.exchange->key_count() == 1 + used(world, PeerResource::kKeys));
+    CHECK(world.exchange->key_count() == 1 + 16 * kOwn + used(world, PeerResource::kKeys));
     CHECK(world.publish("while it is full").ok());
   }
   CHECK(used(world, PeerResource::kKeys) == 0);
@@ -164,13 +167,17 @@ TEST_CASE("a peer at its limit of names is refused, its neighbour is not, and id
     greedy.cancel(i + 1);
   }
   CHECK(used(world, PeerResource::kKeys) == 100);
-  greedy.want(1000, 150, "one more");
+  greedy.want(1000, 300, "one more");
   CHECK(greedy.answers.done.at(1000) == Code::kTryAgain);
   greedy.want(1001, 3, "another name for an old id");
   CHECK(greedy.waits(1001));
   modest.want(1, 0, "one more");
   CHECK(modest.waits(1));
-  CHECK(used(world, PeerResource::kKeys) == 101);
+  Peer same_address(world, 1);  // its own first names are not charged
+  same_address.want(1, 0, "one more");
+  CHECK(same_address.waits(1));
+  CHECK(used(world, PeerResource::kKeys) == 100);
+  same_address.leave();
   REQUIRE(world.publish("one more").ok());
   CHECK(modest.answers.offers.contains(1));
 }
@@ -180,16 +187,17 @@ TEST_CASE("a peer's waiting requests are its own limit's, also before there is a
     INFO((joins ? "in the exchange" : "before it"));
     World world;
     Peer greedy(world, 1, {}, joins), modest(world, 2, {}, joins);
-    for (uint64_t i = 1; i <= 60; ++i) greedy.want(i, 0, "k", i);
+    for (uint64_t i = 1; i <= kOwn + 60; ++i) greedy.want(i, 0, "k", i);
     CHECK(used(world, PeerResource::kWants) == 50);
-    CHECK(greedy.answers.done.at(51) == Code::kTryAgain);
+    CHECK(greedy.waits(kOwn + 50));
+    CHECK(greedy.answers.done.at(kOwn + 51) == Code::kTryAgain);
     modest.want(1, 0, "k");
     CHECK(modest.waits(1));
     greedy.cancel(7);
-    greedy.want(100, 0, "k", 100);
-    CHECK(greedy.waits(100));
+    greedy.want(1000, 0, "k", 1000);
+    CHECK(greedy.waits(1000));
     greedy.leave();
-    CHECK(used(world, PeerResource::kWants) == 1);
+    CHECK(used(world, PeerResource::kWants) == 0);
   }
 }
 
@@ -213,7 +221,6 @@ TEST_CASE("a request with the token of one that waits is refused and disturbs it
   peer.want(5, 0, "k");
   peer.want(5, 0, "k", 2);
   CHECK(peer.answers.done.at(5) == Code::kInvalidArgument);
-  CHECK(used(world, PeerResource::kWants) == 1);
   REQUIRE(world.publish("k").ok());
   CHECK(peer.answers.offers.contains(5));
 }
@@ -269,6 +276,21 @@ TEST_CASE("a reader that stalls loses its place when the supply's time is over, 
   stalls.session->handle_timeout(world.clock.time);
   (void)stalls.session->progress(world.clock.time);
   CHECK(waits.answers.offers.contains(1));
+}
+
+TEST_CASE("the place of a reader that fails goes to a fetch of the program itself", "[exchange]") {
+  World world;
+  Peer reader(world, 1);
+  auto publication = world.publish("k");
+  REQUIRE(publication.ok());
+  reader.want(1, 0, "k");
+  CHECK(reader.answers.offers.contains(1));
+  Fetch own = world.exchange->fetch({"k", 1}, after(world.context.now(), 10s));
+  CHECK_FALSE(own.ready());
+  reader.leave();
+  REQUIRE(own.ready());
+  CHECK(own.take().ok());
+  CHECK(publication->ready());
 }
 
 TEST_CASE("an endpoint that leaves the exchange is told that its requests are not answered", "[exchange]") {

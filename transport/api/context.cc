@@ -26,6 +26,8 @@ constexpr Duration kBackOff = std::chrono::milliseconds(100);
 // file descriptors are looked at when so much time has gone by: a system call in every
 // round would cost more than all the rest of it.
 constexpr uint32_t kPollsPerClockCheck = 64;
+// So much work in a turn counts as one more round.
+constexpr size_t kWorkPerPoll = 8;
 constexpr Duration kEventCheckInterval = std::chrono::microseconds(20);
 constexpr int kPollsPerClock = 16;
 // Of one turn: how long events are delivered before the rest waits for the next turn. One
@@ -153,7 +155,9 @@ size_t Context::progress() {
   }
   size_t work = run_providers();
   if (next_event_ < event_count_) [[unlikely]] work += deliver_events();
-  if (++polls_since_clock_ < kPollsPerClockCheck) [[likely]] return work;
+  // A turn that did much took long: others may have come meanwhile.
+  polls_since_clock_ += 1 + static_cast<uint32_t>(std::min<size_t>(work / kWorkPerPoll, kPollsPerClockCheck));
+  if (polls_since_clock_ < kPollsPerClockCheck) [[likely]] return work;
   polls_since_clock_ = 0;
   refresh_now();
   if (now_ - last_event_check_ < kEventCheckInterval) return work;

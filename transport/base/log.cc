@@ -55,4 +55,22 @@ void log(LogLevel level, std::string_view line) {
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
+void LogThrottle::log(LogLevel level, std::string_view line) {
+  if (!log_enabled(level)) return;
+  constexpr Duration kInterval = std::chrono::seconds(10);
+  std::string text(line);
+  {
+    std::lock_guard lock(mutex_);
+    const Instant time = now();
+    if (last_ && time - *last_ < kInterval) {
+      ++left_out_;
+      return;
+    }
+    last_ = time;
+    if (left_out_ > 0) text += " (and " + std::to_string(left_out_) + " more like it before)";
+    left_out_ = 0;
+  }
+  sluice::log(level, text);
+}
+
 }  // namespace sluice

@@ -2,7 +2,12 @@
 #ifndef SLUICE_BASE_LOG_H_
 #define SLUICE_BASE_LOG_H_
 
+#include <cstdint>
+#include <mutex>
+#include <optional>
 #include <string_view>
+
+#include <sluice/base/clock.h>
 
 namespace sluice {
 
@@ -17,6 +22,18 @@ void set_log_sink(LogSink sink, void* user);
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
 void log(LogLevel level, std::string_view line);
+
+// For lines that a stranger can cause at will: one in 10 seconds, which says how many were
+// left out before it. Thread: any. Usually a static object beside the call.
+class LogThrottle {
+ public:
+  void log(LogLevel level, std::string_view line);
+
+ private:
+  std::mutex mutex_;
+  std::optional<Instant> last_;
+  uint64_t left_out_ = 0;
+};
 
 }  // namespace sluice
 

@@ -34,5 +34,16 @@ TEST_CASE("lines up to the level reach the sink, others do not") {
   }
 }
 
+TEST_CASE("of many lines that a stranger causes one is written") {
+  int lines = 0;
+  set_log_sink([](LogLevel, std::string_view, void* user) { ++*static_cast<int*>(user); }, &lines);
+  LogThrottle throttle, other;
+  for (int i = 0; i < 1000; ++i) throttle.log(LogLevel::kWarning, "again");
+  CHECK(lines == 1);
+  other.log(LogLevel::kWarning, "another");
+  CHECK(lines == 2);
+  set_log_sink(nullptr, nullptr);
+}
+
 }  // namespace
 }  // namespace sluice

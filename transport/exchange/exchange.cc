@@ -155,11 +155,6 @@ Result<Publication> Exchange::publish(const Key& key, Tensor tensor, const Publi
     retire_below(entry, key.step - static_cast<uint64_t>(options.keep_steps));
   }
   answer_waiting(record);
-  for (FetchRecord* fetch = first_fetch_; fetch != nullptr;) {
-    FetchRecord* next = fetch->next;
-    if (fetch->entry == entry && fetch->step == key.step && fetch->from == nullptr) deliver_locally(fetch);
-    fetch = next;
-  }
   return Publication(record);
 }
 

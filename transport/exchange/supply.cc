@@ -10,6 +10,7 @@
 
 namespace sluice {
 
+using internal::FetchRecord;
 using internal::KeyEntry;
 using internal::NamedKey;
 using internal::PeerEntry;
@@ -18,6 +19,10 @@ using internal::WaitingWant;
 using internal::WantList;
 
 namespace {
+
+// Names that each endpoint may have before its peer's account is charged: an honest one goes
+// on while another of the same peer has filled the account.
+constexpr size_t kOwnKeys = 64;
 
 Counter wants_denied("exchange.wants_denied");
 Counter wants_repeated("exchange.wants_repeated");
@@ -49,7 +54,7 @@ NamedKey* Exchange::name_key(PeerEntry* peer, const WantRequest& request, Code& 
     return nullptr;
   }
   if (found == peer->peer_keys.end()) {
-    if (!peer->core->peer_account()->charge(PeerResource::kKeys).ok()) {
+    if (peer->peer_keys.size() >= kOwnKeys && !peer->core->peer_account()->charge(PeerResource::kKeys).ok()) {
       refusal = Code::kTryAgain;
       return nullptr;
     }
@@ -73,7 +78,8 @@ void Exchange::forget_names(PeerEntry* peer) {
     --named.entry->named_by_peers;
     drop_if_unused(named.entry);
   }
-  peer->core->peer_account()->refund(PeerResource::kKeys, peer->peer_keys.size());
+  const size_t names = peer->peer_keys.size();
+  if (names > kOwnKeys) peer->core->peer_account()->refund(PeerResource::kKeys, names - kOwnKeys);
   peer->peer_keys.clear();
 }
 
@@ -150,11 +156,11 @@ void Exchange::forget_wants(PeerEntry* peer, bool answer) {
   }
 }
 
-// Supplies those who asked early, as many as there is room for.
+// Supplies those who asked early, as many as there is room for: peers, then this program.
 void Exchange::answer_waiting(PublicationRecord* record) {
   while (record->has_room()) {
     auto list = record->entry->waiting.find(record->step);
-    if (list == record->entry->waiting.end()) return;
+    if (list == record->entry->waiting.end()) break;
     WaitingWant* want = list->second.first;
     PeerEntry* peer = want->peer;
     const uint64_t token = want->token;
@@ -166,6 +172,14 @@ void Exchange::answer_waiting(PublicationRecord* record) {
     } else {
       (void)peer->core->refuse_want(token, Code::kInvalidArgument);
     }
+  }
+  // The last local reader ends the publication, and a coroutine may then recycle its record.
+  const KeyEntry* entry = record->entry;
+  const uint64_t step = record->step;
+  for (FetchRecord* fetch = first_fetch_; fetch != nullptr;) {
+    FetchRecord* next = fetch->next;
+    if (fetch->entry == entry && fetch->step == step && fetch->from == nullptr) deliver_locally(fetch);
+    fetch = next;
   }
 }
 

@@ -81,7 +81,8 @@ class HalfOpen {
         ++i;
         continue;
       }
-      if (over) log(LogLevel::kWarning, "lost the peer " + entry.connection->peer_name() + " in its greeting: " + entry.connection->failure().to_string());
+      static LogThrottle lost;
+      if (over) lost.log(LogLevel::kWarning, "lost the peer " + entry.connection->peer_name() + " in its greeting: " + entry.connection->failure().to_string());
       if (late) late_.add();
       drop(i);
       ++dropped;

@@ -475,11 +475,4 @@ void Session::set_want_handler(WantHandler* handler) {
   }
 }
 
-// A request of the peer is answered, refused or given up.
-void Session::end_want() {
-  if (wants_waiting_ == 0) return;
-  --wants_waiting_;
-  account_->refund(PeerResource::kWants);
-}
-
 }  // namespace sluice::proto

@@ -246,6 +246,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Result<Unexpected*> store_unexpected(uint64_t offer_id, Tag tag, uint64_t total, uint64_t kept);
   void drop_unexpected(UnexpectedQueue::Iterator message);
   void clear_unexpected();
+  Status keep_unexpected(uint64_t bytes);
+  void let_go_unexpected(uint64_t bytes);
   Status consume_unexpected(Operation* op, UnexpectedQueue::Iterator message);
   void read_inline(Operation* op, PayloadReader& payload, uint64_t total);
   Status start_pull(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments, uint64_t total);
@@ -314,7 +316,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   OperationList pushing_;
   OperationList ready_;
   UnexpectedQueue unexpected_;
-  uint64_t unexpected_charged_ = 0;  // bytes, to the peer's account
+  uint64_t unexpected_kept_ = 0;     // bytes in it
+  uint64_t unexpected_charged_ = 0;  // of those, to the peer's account
   Grants grants_;
   ViewPool* views_;
 

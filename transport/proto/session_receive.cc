@@ -16,6 +16,11 @@ constexpr const char* kOrigin = "proto/session";
 // What an unexpected message costs beside its payload: its node in the queue, with the
 // segments of an offer.
 constexpr uint64_t kUnexpectedRecordBytes = sizeof(Unexpected);
+// What each connection may keep before its peer's account is charged, so that an honest
+// connection goes on while another one of the same peer (a shared address, a user) has
+// filled the account. Connections themselves are limited.
+constexpr uint64_t kOwnUnexpectedBytes = 16u << 10;
+constexpr uint32_t kOwnWants = 64;
 
 Counter wants_refused("session.wants_refused_table_full");
 Counter credit_overrun("session.credit_overrun");
@@ -209,29 +214,45 @@ Status Session::on_tagged(wire::Offer& offer, PayloadReader& payload) {
 
 // `kept`: bytes of it that lie in our arena.
 Result<Unexpected*> Session::store_unexpected(uint64_t offer_id, Tag tag, uint64_t total, uint64_t kept) {
-  const uint64_t charge = kept + kUnexpectedRecordBytes;
-  Status charged = account_->charge(PeerResource::kUnexpectedBytes, charge);
-  if (!charged.ok()) return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin, std::string(charged.detail()));
-  unexpected_charged_ += charge;
+  SLUICE_RETURN_IF_ERROR(keep_unexpected(kept + kUnexpectedRecordBytes));
   Unexpected& message = unexpected_.push_back();
   message.offer_id = offer_id;
   message.tag = tag;
   message.total = total;
   message.is_inline = message.report = false;
-  message.charged = charge;
+  message.kept = kept + kUnexpectedRecordBytes;
   message.segment_count = 0;
   return &message;
 }
 
+Status Session::keep_unexpected(uint64_t bytes) {
+  const uint64_t kept = unexpected_kept_ + bytes;
+  const uint64_t due = kept > kOwnUnexpectedBytes ? kept - kOwnUnexpectedBytes : 0;
+  if (due > unexpected_charged_) {
+    Status charged = account_->charge(PeerResource::kUnexpectedBytes, due - unexpected_charged_);
+    if (!charged.ok()) return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin, std::string(charged.detail()));
+    unexpected_charged_ = due;
+  }
+  unexpected_kept_ = kept;
+  return Status();
+}
+
+void Session::let_go_unexpected(uint64_t bytes) {
+  unexpected_kept_ -= bytes;
+  const uint64_t due = unexpected_kept_ > kOwnUnexpectedBytes ? unexpected_kept_ - kOwnUnexpectedBytes : 0;
+  if (due == unexpected_charged_) return;
+  account_->refund(PeerResource::kUnexpectedBytes, unexpected_charged_ - due);
+  unexpected_charged_ = due;
+}
+
 void Session::drop_unexpected(UnexpectedQueue::Iterator message) {
-  account_->refund(PeerResource::kUnexpectedBytes, message->charged);
-  unexpected_charged_ -= message->charged;
+  let_go_unexpected(message->kept);
   cancellable_messages_.remove(&*message);
   unexpected_.erase(message);
 }
 
 void Session::clear_unexpected() {
-  account_->refund(PeerResource::kUnexpectedBytes, std::exchange(unexpected_charged_, 0));
+  let_go_unexpected(unexpected_kept_);
   cancellable_messages_.clear();
   unexpected_.clear();
 }
@@ -321,7 +342,7 @@ Status Session::on_want(const wire::Want& want) {
     send_done(want.id, Code::kTryAgain, 0);
     return Status();
   }
-  if (!account_->charge(PeerResource::kWants).ok()) {
+  if (wants_waiting_ >= kOwnWants && !account_->charge(PeerResource::kWants).ok()) {
     wants_refused.add();
     send_done(want.id, Code::kTryAgain, 0);
     return Status();
@@ -338,6 +359,12 @@ Status Session::on_want(const wire::Want& want) {
   if (want_handler_ == nullptr) return keep_early_want(want, request);
   want_handler_->on_want(*this, request);
   return Status();
+}
+
+// A request of the peer is answered, refused or given up.
+void Session::end_want() {
+  if (wants_waiting_ == 0) return;
+  if (--wants_waiting_ >= kOwnWants) account_->refund(PeerResource::kWants);
 }
 
 Status Session::keep_early_want(const wire::Want& want, const WantRequest& request) {

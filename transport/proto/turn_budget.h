@@ -17,6 +17,7 @@ inline constexpr Duration kTurnTime = std::chrono::microseconds(500);
 
 class TurnBudget {
  public:
+  explicit TurnBudget(Duration time = kTurnTime) : time_(time) {}
   // Call before each message that is handled. False: stop, the rest waits for the next
   // turn. Cost: reads the clock once in 32 calls, first at the 32nd.
   bool spend() {
@@ -24,7 +25,7 @@ class TurnBudget {
     if (messages_ >= kTurnMessages) return false;
     const Instant t = now();
     if (messages_ == kMessagesPerClock) start_ = t;
-    return t - start_ < kTurnTime;
+    return t - start_ < time_;
   }
   uint32_t messages() const { return messages_; }
 
@@ -32,6 +33,7 @@ class TurnBudget {
   static constexpr uint32_t kMessagesPerClock = 32;
   uint32_t messages_ = 0;
   Instant start_{};
+  Duration time_;
 };
 
 }  // namespace sluice::proto

@@ -21,7 +21,7 @@ struct Unexpected {
   bool is_inline = false;
   bool report = false;
   Buffer payload;  // inline bytes
-  uint64_t charged = 0;  // bytes, to the peer's account
+  uint64_t kept = 0;  // bytes that it takes here
   uint32_t segment_count = 0;
   std::array<wire::Segment, wire::kMaxSegments> segments;
   IndexLink<Unexpected> index;                // by offer_id, if it can be cancelled

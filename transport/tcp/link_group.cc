@@ -14,8 +14,8 @@ constexpr uint32_t kFruitlessPolls = 400;
 // kUnpluggedAfter is kept to a third.
 constexpr Duration kAnswerCheck = std::chrono::seconds(1);
 // Of one turn: how long links are read and written before the rest waits for the next turn. Each takes
-// proto::kTurnTime at most, so with sessions and greetings a turn stays below 5 ms.
-constexpr Duration kLinksTime = std::chrono::milliseconds(1);
+// 100 us at most. Short: whoever asks and waits for the answer is behind a flood of another's once in each round trip.
+constexpr Duration kLinksTime = std::chrono::microseconds(300);
 // Buffers kept for the next link that needs one.
 constexpr size_t kSpares = 8;
 

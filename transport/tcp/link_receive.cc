@@ -19,6 +19,8 @@ constexpr const char* kOrigin = "tcp/link";
 // Bytes one link may take before others get their turn; one read may reach beyond it by
 // the length of a DATA message. proto::TurnBudget bounds messages and time.
 constexpr size_t kBytesPerTurn = size_t{2} << 20;
+// And this long with messages: a flood of them must not hold up others for long, who wait behind it once in each round trip.
+constexpr Duration kLinkTime = std::chrono::microseconds(100);
 // Read-ahead into staging: small while DATA flows, since what is read behind a DATA header
 // must be copied to its place; it grows while messages fill it.
 constexpr size_t kLeastReadAhead = 512;
@@ -63,7 +65,7 @@ size_t TcpLink::receive(Instant now) {
   if (receiving_) return 0;
   receiving_ = true;
   readable_ = true;
-  proto::TurnBudget turn;
+  proto::TurnBudget turn(kLinkTime);
   turn_ = &turn;
   size_t total = 0;
   if (unparsed_) {
