@@ -89,7 +89,7 @@ class All(command.CommandTest):
         with open(batch, "w", encoding="utf-8") as file:
             file.write("all --self\n")
         for arguments, parts in ((["all", "--self", "--plot", "-"], ("--plot", "many tests")),
-                                 (["all", "--self", "--hist", self.file("latencies")], ("--hist", "many tests")),
+                                 (["all", "--self", "--hist", f"{self.folder}/latencies"], ("--hist", "many tests")),
                                  (["all", "--self", "--format", "perftest"], ("--format",)),
                                  (["all", "--self", "--format", "csv", "--confidence", "5"], ("--confidence", "same columns")),
                                  (["all", "--self", "-s", "0"], ("--size",)),
