@@ -81,8 +81,7 @@ class HalfOpen {
         ++i;
         continue;
       }
-      static LogThrottle lost;
-      if (over) lost.log(LogLevel::kWarning, "lost the peer " + entry.connection->peer_name() + " in its greeting: " + entry.connection->failure().to_string());
+      if (over) lost_.log(LogLevel::kWarning, "lost the peer " + entry.connection->peer_name() + " in its greeting: " + entry.connection->failure().to_string());
       if (late) late_.add();
       drop(i);
       ++dropped;
@@ -102,6 +101,7 @@ class HalfOpen {
  private:
   static auto machine(const Entry& entry) { return machine_of(entry.connection->place().peer); }
 
+  LogThrottle lost_;
   Counter& late_;
   Release release_;
   std::vector<Entry> all_;

@@ -380,8 +380,7 @@ size_t VerbsListener::progress(Instant now) {
   std::erase_if(half_open_, [&](const HalfOpen& half) {
     bool over = half.connection->state() == Connection::State::kEnded;
     bool late = half.expires <= now && half.connection->state() != Connection::State::kReady;
-    static LogThrottle lost;
-    if (over) lost.log(LogLevel::kWarning, "lost the peer " + half.connection->peer_name() + " in its greeting: " + half.connection->why().to_string());
+    if (over) lost_.log(LogLevel::kWarning, "lost the peer " + half.connection->peer_name() + " in its greeting: " + half.connection->why().to_string());
     if (late) half_open_dropped.add();
     return over || late;
   });

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/base/log.h>
 #include <sluice/proto/session_set.h>
 #include <sluice/verbs/connection.h>
 #include <sluice/verbs/link.h>
@@ -111,6 +112,7 @@ class VerbsListener final : private CmClient {
   wire::Hello ours_;
   rdma_cm_id* id_ = nullptr;
   std::vector<HalfOpen> half_open_;
+  LogThrottle lost_;  // peers that went while they greeted
 };
 
 }  // namespace sluice::verbs
