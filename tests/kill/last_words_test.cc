@@ -18,7 +18,8 @@
 namespace sluice::test {
 namespace {
 
-constexpr size_t kSize = size_t{1} << 20;  // by offer, from an extent that the peer has not seen
+// By offer, from an extent that the peer has not seen; more than is copied in one turn.
+constexpr size_t kSize = size_t{6} << 20;
 
 ContextOptions options() {
   return {.arena = {}, .arena_options = {.limit_bytes = size_t{32} << 20, .first_extent_bytes = size_t{4} << 20}, .waiting = Waiting::kSleep};

@@ -81,6 +81,7 @@ class FaultyLink final : public proto::DecoratedLink {
     if (!over()) client_->window_closed(cookie, now);
   }
   void writable(Instant now) override;
+  bool copies_pending() const override { return client_->copies_pending(); }
   void link_down(const Status& why, Instant now) override;
 
  private:

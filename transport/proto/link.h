@@ -144,6 +144,9 @@ class LinkClient {
   virtual void window_closed(uint64_t /*cookie*/, Instant) {}
   // send(), push(), read() or write() said "no room" before; there is room now.
   virtual void writable(Instant now) = 0;
+  // Links with import_run(): bytes of imported runs are still to be copied. They are within reach after
+  // the peer's end too, so such a link waits for them with link_down().
+  virtual bool copies_pending() const { return false; }
   // The path is gone: peer dead, connection reset, protocol broken. Called once.
   virtual void link_down(const Status& why, Instant now) = 0;
 

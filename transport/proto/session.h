@@ -154,6 +154,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Status arrived(uint32_t notice, Instant now) override;
   void window_closed(uint64_t cookie, Instant now) override;
   void writable(Instant now) override;
+  bool copies_pending() const override { return !pulling_.empty() && !copies_held_; }
   void link_down(const Status& why, Instant now) override;
 
  private:

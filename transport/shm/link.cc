@@ -112,7 +112,8 @@ Status ShmLink::watch() { return context_.watch(socket_->fd(), EPOLLIN | EPOLLRD
 size_t ShmLink::poll_busy(Instant now, Turn& turn) {
   if (closed()) return 0;
   size_t work = drain_ring(now, turn);
-  if ((pending_ & kEnding) != 0 && (corrupt_ || !may_drain() || !reader_.ready())) {
+  const bool all_read = corrupt_ || !may_drain() || !reader_.ready();
+  if ((pending_ & kEnding) != 0 && all_read && (corrupt_ || !client_->copies_pending())) {
     fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer process ended or dropped the connection"));
     return work + 1;
   }
