@@ -6,8 +6,8 @@
 #include <unordered_map>
 
 #include <sluice/api/identity.h>
+#include <sluice/base/id_index.h>
 #include <sluice/proto/grants.h>
-#include <sluice/proto/id_index.h>
 #include <sluice/proto/operation_table.h>
 #include <sluice/proto/peer_view.h>
 #include <sluice/proto/unexpected.h>

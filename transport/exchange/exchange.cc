@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 
 #include "transport/exchange/records.h"
@@ -29,6 +30,7 @@ std::string quoted(const KeyEntry* entry, uint64_t step) { return "'" + entry->n
 }  // namespace
 
 Exchange::Exchange(Context& context, ExchangeOptions options) : context_(context), options_(std::move(options)) {
+  fill_random(std::as_writable_bytes(std::span(&secret_, 1)));
   context_.add_hook(this);
 }
 
@@ -61,16 +63,17 @@ Exchange::~Exchange() {
 }
 
 void Exchange::add(const Endpoint& endpoint, KeyRights rights) {
-  auto peer = std::make_unique<PeerEntry>();
-  peer->core = endpoint.shared();
-  peer->serial = next_serial_++;
-  peer->rights = std::move(rights);
-  peer->info = endpoint.info();
-  peer->views = peer->info.path.capabilities.has(Capability::kViews);
-  PeerEntry* raw = peer.get();
-  peers_.push_back(std::move(peer));
+  if (spare_peers_.empty()) spare_peers_.push_back(std::make_unique<PeerEntry>(secret_));
+  peers_.push_back(std::move(spare_peers_.back()));
+  spare_peers_.pop_back();
+  PeerEntry* raw = peers_.back().get();
+  raw->core = endpoint.shared();
+  raw->serial = next_serial_++;
+  raw->rights = std::move(rights);
+  raw->supplies_all = !options_.allow && std::count(raw->rights.may_supply.begin(), raw->rights.may_supply.end(), "*") > 0;
+  raw->info = endpoint.info();
+  raw->views = raw->info.path.capabilities.has(Capability::kViews);
   peers_by_core_[raw->core.get()] = raw;
-  peers_by_serial_[raw->serial] = raw;
   // Requests that came before are delivered from inside this call.
   raw->core->set_want_handler(this);
   for (FetchRecord* record = first_fetch_; record != nullptr;) {
@@ -86,14 +89,15 @@ void Exchange::remove(const Endpoint& endpoint) {
   on_endpoint_closed(endpoint.core(), Status(Code::kCancelled, Scope::kOperation, kOrigin, "the endpoint left the exchange"));
 }
 
-PeerEntry* Exchange::find_peer(const EndpointCore& endpoint) const {
+PeerEntry* Exchange::find_peer(const EndpointCore& endpoint) {
+  if (last_peer_ != nullptr && last_peer_->core.get() == &endpoint) return last_peer_;
   auto found = peers_by_core_.find(&endpoint);
-  return found != peers_by_core_.end() ? found->second : nullptr;
+  return found != peers_by_core_.end() ? last_peer_ = found->second : nullptr;
 }
 
 PeerEntry* Exchange::home_of(const KeyEntry* entry) const {
-  auto found = peers_by_serial_.find(entry->home);
-  return found != peers_by_serial_.end() ? found->second : nullptr;
+  const bool there = entry->home != nullptr && entry->home->serial == entry->home_serial;
+  return there ? entry->home : nullptr;
 }
 
 // Requires: 1 to 255 bytes.
@@ -125,7 +129,7 @@ Result<KeyEntry*> Exchange::entry_for(std::string_view name) {
 
 // A key that only peers have named goes with the last of them.
 void Exchange::drop_if_unused(KeyEntry* entry) {
-  if (entry->id == internal::kNoKeyId && entry->named_by_peers == 0 && entry->waiting.empty()) keys_.erase(entry->name);
+  if (entry->id == internal::kNoKeyId && entry->named_by_peers == 0 && entry->waiting.empty()) keys_.erase(keys_.find(entry->name));
 }
 
 Result<Publication> Exchange::publish(const Key& key, Tensor tensor, const PublishOptions& options) {
@@ -249,8 +253,13 @@ void Exchange::on_endpoint_closed(EndpointCore& endpoint, const Status&) noexcep
     }
   }
   peers_by_core_.erase(&endpoint);
-  peers_by_serial_.erase(peer->serial);
-  std::erase_if(peers_, [&](const auto& candidate) { return candidate.get() == peer; });
+  last_peer_ = nullptr;
+  auto place = std::find_if(peers_.begin(), peers_.end(), [&](const auto& candidate) { return candidate.get() == peer; });
+  peer->serial = 0;
+  peer->named.clear();
+  peer->core = nullptr;  // perhaps the last reference
+  spare_peers_.push_back(std::move(*place));
+  peers_.erase(place);
 }
 
 Result<Delivery<Tensor>> Exchange::acquire_stable(const Tensor& tensor) {

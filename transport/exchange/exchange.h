@@ -7,6 +7,7 @@
 #include <coroutine>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -94,6 +95,7 @@ struct KeyEntry;
 struct NamedKey;
 struct PeerEntry;
 struct WaitingWant;
+struct WantList;
 }  // namespace internal
 
 // A fetch under way. Movable; dropping it cancels the fetch. Poll ready(), pass it to
@@ -219,16 +221,16 @@ class Exchange final : private WantHandler, private ProgressHook {
   Instant next_timeout() override;
 
   internal::FetchRecord* start_fetch(const Key& key, Buffer destination, Instant deadline, const FetchOptions& options);
-  void ask_all(internal::FetchRecord* record);
   Result<internal::KeyEntry*> entry_for(std::string_view name);
   internal::KeyEntry* find_or_make(std::string_view name);
   void drop_if_unused(internal::KeyEntry* entry);
-  internal::PeerEntry* find_peer(const EndpointCore& endpoint) const;
+  internal::PeerEntry* find_peer(const EndpointCore& endpoint);
   internal::PeerEntry* home_of(const internal::KeyEntry* entry) const;
-  bool allowed(const internal::PeerEntry* peer, const internal::KeyEntry* entry, uint64_t step, KeyAccess access) const;
+  bool may_supply(const internal::PeerEntry* peer, const internal::KeyEntry* entry, uint64_t step) const;
   internal::NamedKey* name_key(internal::PeerEntry* peer, const WantRequest& request, Code& refusal);
   void forget_names(internal::PeerEntry* peer);
   void forget_wants(internal::PeerEntry* peer, bool answer);
+  void keep_waiting(internal::PeerEntry* peer, internal::KeyEntry* entry, const WantRequest& request);
   void take_waiting(internal::WaitingWant* want);
   void answer_waiting(internal::PublicationRecord* record);
   void refuse_waiting(internal::KeyEntry* entry, uint64_t step);
@@ -247,8 +249,13 @@ class Exchange final : private WantHandler, private ProgressHook {
   std::vector<internal::KeyEntry*> keys_by_id_;  // those that we published or fetched
   std::vector<std::unique_ptr<internal::PeerEntry>> peers_;
   std::unordered_map<const EndpointCore*, internal::PeerEntry*> peers_by_core_;
-  std::unordered_map<uint64_t, internal::PeerEntry*> peers_by_serial_;
+  internal::PeerEntry* last_peer_ = nullptr;  // whom find_peer() found
   uint64_t next_serial_ = 1;
+  // Of peers that have gone, and of requests that were answered.
+  std::vector<std::unique_ptr<internal::PeerEntry>> spare_peers_;
+  std::vector<std::unique_ptr<internal::WaitingWant>> spare_wants_;
+  std::vector<std::map<uint64_t, internal::WantList>::node_type> spare_steps_;
+  uint64_t secret_;  // of the indices: peers choose tokens and key ids
   // Records are recycled: all of them, and those nobody uses.
   std::vector<std::unique_ptr<internal::FetchRecord>> fetches_;
   std::vector<internal::FetchRecord*> free_fetches_;

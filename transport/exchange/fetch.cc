@@ -105,7 +105,7 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
 }
 
 void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
-  if (!allowed(peer, record->entry, record->step, KeyAccess::kSupply)) {
+  if (!may_supply(peer, record->entry, record->step)) {
     if (record->from == nullptr) return;  // as if it were not there
     Completion denied;
     denied.status = failure(Code::kAccessDenied, quoted(record) + " may not come from this endpoint: KeyRights::may_supply or ExchangeOptions::allow");
@@ -118,7 +118,7 @@ void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
   if (peer->named.size() <= want.key_id) peer->named.resize(want.key_id + 1, false);
   if (!peer->named[want.key_id]) want.key = record->entry->name;
   // One endpoint can fill the destination; asking several, the winner's tensor is copied.
-  bool alone = record->from != nullptr || record->entry->home == peer->serial || peers_.size() == 1;
+  bool alone = record->from != nullptr || home_of(record->entry) == peer || peers_.size() == 1;
   if (record->into && alone && record->destination) want.destination = std::move(record->destination);
   PostOptions options;
   options.sink = record;
@@ -193,7 +193,8 @@ void FetchRecord::on_completion(Completion&& completion) noexcept {
     return;  // another endpoint may have it
   }
   if (completion.status.ok() && answered.peer != nullptr) {
-    entry->home = answered.peer->serial;
+    entry->home = answered.peer;
+    entry->home_serial = answered.peer->serial;
     cancel_asks();
   }
   exchange->finish(this, std::move(completion));

@@ -8,16 +8,16 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include <sluice/base/id_index.h>
 #include <sluice/base/inline_vector.h>
 #include <sluice/exchange/exchange.h>
 
 namespace sluice::internal {
 
-// A peer's request that waits for a publication: in its peer's table by token, and in the
-// list of its key and step, in order of arrival.
+// A peer's request that waits for a publication: in its peer's index and list, and in the
+// list of its key and step, in order of arrival. Recycled.
 struct WaitingWant {
   PeerEntry* peer = nullptr;
   KeyEntry* entry = nullptr;
@@ -27,6 +27,9 @@ struct WaitingWant {
   TensorDescriptor layout;
   WaitingWant* next = nullptr;
   WaitingWant* previous = nullptr;
+  WaitingWant* next_of_peer = nullptr;
+  WaitingWant* previous_of_peer = nullptr;
+  IndexLink<WaitingWant> index;  // by token
 };
 
 struct WantList {
@@ -37,19 +40,26 @@ struct WantList {
 // What a peer's key id stands for.
 struct NamedKey {
   KeyEntry* entry = nullptr;
-  bool may_want = true;  // by its KeyRights
+  bool may_want = true;      // by its KeyRights
+  IndexLink<NamedKey> index; // by the peer's key id
 };
 
+// Recycled: a key that remembers it looks at the serial.
 struct PeerEntry {
+  explicit PeerEntry(uint64_t secret) : peer_keys(secret), waiting(secret) {}
+
   std::shared_ptr<EndpointCore> core;
-  uint64_t serial = 0;  // never reused
-  bool views = false;   // its path hands out views of our memory
+  uint64_t serial = 0;      // never used again; 0: gone
+  bool views = false;       // its path hands out views of our memory
+  bool supplies_all = true; // its KeyRights and the exchange allow it every key
   KeyRights rights;
-  EndpointInfo info;    // for ExchangeOptions::allow
-  std::unordered_map<uint32_t, NamedKey> peer_keys;       // by the peer's key id; each charged to its account
-  std::unordered_map<uint64_t, WaitingWant> waiting;      // by token
-  std::vector<bool> named;                                // our key ids whose name the peer has
-  size_t asks = 0;                                        // our requests that it has not answered
+  EndpointInfo info;        // for ExchangeOptions::allow
+  IdIndex<NamedKey> peer_keys;
+  std::vector<std::unique_ptr<NamedKey>> names;  // all of peer_keys
+  IdIndex<WaitingWant> waiting;
+  WaitingWant* first_waiting = nullptr;
+  std::vector<bool> named;  // our key ids whose name the peer has
+  size_t asks = 0;          // our requests that it has not answered
 };
 
 struct FetchRecord final : CompletionSink {
@@ -103,7 +113,8 @@ inline constexpr uint32_t kNoKeyId = ~uint32_t{0};
 struct KeyEntry {
   std::string name;
   uint32_t id = kNoKeyId;    // ours, once we published or fetched it: then it stays
-  uint64_t home = 0;         // serial of the peer who supplied it last; 0: nobody did
+  PeerEntry* home = nullptr; // who supplied it last, while its serial is home_serial
+  uint64_t home_serial = 0;
   size_t named_by_peers = 0; // entries of PeerEntry::peer_keys
   std::vector<PublicationRecord*> published;
   std::map<uint64_t, WantList> waiting;  // by step; no list is empty

@@ -23,6 +23,9 @@ namespace {
 // Names that each endpoint may have before its peer's account is charged: an honest one goes
 // on while another of the same peer has filled the account.
 constexpr size_t kOwnKeys = 64;
+// Records of requests that are kept for the next ones: a dataflow that waits for so many
+// tensors at once allocates nothing.
+constexpr size_t kMostSpares = 1024;
 
 Counter wants_denied("exchange.wants_denied");
 Counter wants_repeated("exchange.wants_repeated");
@@ -36,51 +39,52 @@ bool matches(const std::vector<std::string>& patterns, std::string_view name) {
 
 }  // namespace
 
-bool Exchange::allowed(const PeerEntry* peer, const KeyEntry* entry, uint64_t step, KeyAccess access) const {
-  const bool listed = matches(access == KeyAccess::kWant ? peer->rights.may_want : peer->rights.may_supply, entry->name);
-  return listed && (!options_.allow || options_.allow(peer->info, {entry->name, step}, access));
+bool Exchange::may_supply(const PeerEntry* peer, const KeyEntry* entry, uint64_t step) const {
+  if (peer->supplies_all) return true;
+  return matches(peer->rights.may_supply, entry->name) && (!options_.allow || options_.allow(peer->info, {entry->name, step}, KeyAccess::kSupply));
 }
 
 // The key that the request names, or named before. Null: it is refused with `refusal`.
 NamedKey* Exchange::name_key(PeerEntry* peer, const WantRequest& request, Code& refusal) {
-  auto found = peer->peer_keys.find(request.key_id);
+  NamedKey* named = peer->peer_keys.find(request.key_id, [](const NamedKey&) { return true; });
   if (request.key.empty()) {
     // Named to an exchange before us: the asker says the name with its next request.
     refusal = Code::kTryAgain;
-    return found != peer->peer_keys.end() ? &found->second : nullptr;
+    return named;
   }
   if (request.key.size() > kMaxKeyBytes) {
     refusal = Code::kInvalidArgument;
     return nullptr;
   }
-  if (found == peer->peer_keys.end()) {
-    if (peer->peer_keys.size() >= kOwnKeys && !peer->core->peer_account()->charge(PeerResource::kKeys).ok()) {
+  if (named == nullptr) {
+    if (peer->names.size() >= kOwnKeys && !peer->core->peer_account()->charge(PeerResource::kKeys).ok()) {
       refusal = Code::kTryAgain;
       return nullptr;
     }
-    found = peer->peer_keys.try_emplace(request.key_id).first;
-  } else if (found->second.entry->name == request.key) {
-    return &found->second;
+    named = peer->names.emplace_back(std::make_unique<NamedKey>()).get();
+    peer->peer_keys.insert(named, request.key_id);
+  } else if (named->entry->name == request.key) {
+    return named;
   } else {
     // The peer counts from the start again, or lies; what it wanted before still waits.
-    --found->second.entry->named_by_peers;
-    drop_if_unused(found->second.entry);
+    --named->entry->named_by_peers;
+    drop_if_unused(named->entry);
   }
-  NamedKey& named = found->second;
-  named.entry = find_or_make(request.key);
-  ++named.entry->named_by_peers;
-  named.may_want = matches(peer->rights.may_want, named.entry->name);
-  return &named;
+  named->entry = find_or_make(request.key);
+  ++named->entry->named_by_peers;
+  named->may_want = matches(peer->rights.may_want, named->entry->name);
+  return named;
 }
 
 void Exchange::forget_names(PeerEntry* peer) {
-  for (auto& [id, named] : peer->peer_keys) {
-    --named.entry->named_by_peers;
-    drop_if_unused(named.entry);
+  for (auto& named : peer->names) {
+    --named->entry->named_by_peers;
+    drop_if_unused(named->entry);
   }
-  const size_t names = peer->peer_keys.size();
+  const size_t names = peer->names.size();
   if (names > kOwnKeys) peer->core->peer_account()->refund(PeerResource::kKeys, names - kOwnKeys);
   peer->peer_keys.clear();
+  peer->names.clear();
 }
 
 void Exchange::on_want(EndpointCore& endpoint, const WantRequest& request) noexcept {
@@ -113,43 +117,66 @@ void Exchange::on_want(EndpointCore& endpoint, const WantRequest& request) noexc
     (void)endpoint.refuse_want(request.token, Code::kWrongState);
     return;
   }
-  auto [place, added] = peer->waiting.try_emplace(request.token);
-  if (!added) {
+  if (peer->waiting.find(request.token, [](const WaitingWant&) { return true; }) != nullptr) {
     wants_repeated.add();
     (void)endpoint.refuse_want(request.token, Code::kInvalidArgument);
     return;
   }
-  WaitingWant& want = place->second;
-  want = {.peer = peer, .entry = entry, .token = request.token, .step = request.step, .into = request.into, .layout = request.layout};
-  WantList& list = entry->waiting[request.step];
-  want.previous = list.last;
-  (list.last != nullptr ? list.last->next : list.first) = &want;
-  list.last = &want;
+  keep_waiting(peer, entry, request);
+}
+
+void Exchange::keep_waiting(PeerEntry* peer, KeyEntry* entry, const WantRequest& request) {
+  if (spare_wants_.empty()) spare_wants_.push_back(std::make_unique<WaitingWant>());
+  WaitingWant* want = spare_wants_.back().release();
+  spare_wants_.pop_back();
+  *want = {.peer = peer, .entry = entry, .token = request.token, .step = request.step, .into = request.into, .layout = request.layout};
+  peer->waiting.insert(want, request.token);
+  want->next_of_peer = peer->first_waiting;
+  if (peer->first_waiting != nullptr) peer->first_waiting->previous_of_peer = want;
+  peer->first_waiting = want;
+  auto list = entry->waiting.find(request.step);
+  if (list == entry->waiting.end() && !spare_steps_.empty()) {
+    spare_steps_.back().key() = request.step;
+    list = entry->waiting.insert(std::move(spare_steps_.back())).position;
+    spare_steps_.pop_back();
+  } else if (list == entry->waiting.end()) {
+    list = entry->waiting.try_emplace(request.step).first;
+  }
+  want->previous = list->second.last;
+  (list->second.last != nullptr ? list->second.last->next : list->second.first) = want;
+  list->second.last = want;
 }
 
 bool Exchange::on_want_cancelled(EndpointCore& endpoint, uint64_t token) noexcept {
   PeerEntry* peer = find_peer(endpoint);
   if (peer == nullptr) return false;
-  auto found = peer->waiting.find(token);
-  if (found == peer->waiting.end()) return false;
-  take_waiting(&found->second);
+  WaitingWant* want = peer->waiting.find(token, [](const WaitingWant&) { return true; });
+  if (want == nullptr) return false;
+  take_waiting(want);
   return true;
 }
 
-// Out of its list and its table: `want` is gone.
+// Out of its lists: `want` is gone.
 void Exchange::take_waiting(WaitingWant* want) {
+  std::unique_ptr<WaitingWant> owner(want);
   KeyEntry* entry = want->entry;
   auto list = entry->waiting.find(want->step);
   (want->previous != nullptr ? want->previous->next : list->second.first) = want->next;
   (want->next != nullptr ? want->next->previous : list->second.last) = want->previous;
-  if (list->second.first == nullptr) entry->waiting.erase(list);
-  want->peer->waiting.erase(want->token);
+  if (list->second.first == nullptr) {
+    auto step = entry->waiting.extract(list);
+    if (spare_steps_.size() < kMostSpares) spare_steps_.push_back(std::move(step));
+  }
+  PeerEntry* peer = want->peer;
+  (want->previous_of_peer != nullptr ? want->previous_of_peer->next_of_peer : peer->first_waiting) = want->next_of_peer;
+  if (want->next_of_peer != nullptr) want->next_of_peer->previous_of_peer = want->previous_of_peer;
+  peer->waiting.remove(want);
+  if (spare_wants_.size() < kMostSpares) spare_wants_.push_back(std::move(owner));
   drop_if_unused(entry);
 }
 
 void Exchange::forget_wants(PeerEntry* peer, bool answer) {
-  while (!peer->waiting.empty()) {
-    WaitingWant* want = &peer->waiting.begin()->second;
+  while (WaitingWant* want = peer->first_waiting) {
     const uint64_t token = want->token;
     take_waiting(want);
     if (answer) (void)peer->core->refuse_want(token, Code::kTryAgain);

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <sluice/api/completion.h>
+#include <sluice/base/id_index.h>
 #include <sluice/base/inline_vector.h>
-#include <sluice/proto/id_index.h>
 #include <sluice/proto/link.h>
 
 namespace sluice::proto {

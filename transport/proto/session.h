@@ -17,9 +17,9 @@
 #include <sluice/api/identity.h>
 #include <sluice/api/mailbox.h>
 #include <sluice/api/peer_account.h>
+#include <sluice/base/id_index.h>
 #include <sluice/proto/connection_ticket.h>
 #include <sluice/proto/grants.h>
-#include <sluice/proto/id_index.h>
 #include <sluice/proto/link.h>
 #include <sluice/proto/operation_table.h>
 #include <sluice/proto/peer_view.h>

@@ -9,7 +9,7 @@
 
 #include <sluice/allocator/buffer.h>
 #include <sluice/api/completion.h>
-#include <sluice/proto/id_index.h>
+#include <sluice/base/id_index.h>
 #include <sluice/wire/messages.h>
 
 namespace sluice::proto {

@@ -1,13 +1,13 @@
 // Finds records by a number that the peer chose, without allocation for each: a hash table
 // whose links lie in the records. A peer cannot make its numbers collide.
-#ifndef SLUICE_PROTO_ID_INDEX_H_
-#define SLUICE_PROTO_ID_INDEX_H_
+#ifndef SLUICE_BASE_ID_INDEX_H_
+#define SLUICE_BASE_ID_INDEX_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-namespace sluice::proto {
+namespace sluice {
 
 // Lies in the record, as member `index`.
 template <typename T>
@@ -82,6 +82,6 @@ class IdIndex {
   uint64_t secret_;
 };
 
-}  // namespace sluice::proto
+}  // namespace sluice
 
-#endif  // SLUICE_PROTO_ID_INDEX_H_
+#endif  // SLUICE_BASE_ID_INDEX_H_
