@@ -170,7 +170,7 @@ size_t Context::poll_events(int timeout_ms) {
     int count = ::epoll_wait(epoll_fd_, events_.data(), kEventsPerCheck, timeout_ms);
     if (count <= 0) return 0;
     next_event_ = 0;
-    event_count_ = static_cast<size_t>(count);
+    event_count_ = static_cast<uint32_t>(count);
   }
   return deliver_events();
 }

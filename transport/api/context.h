@@ -298,10 +298,6 @@ class Context {
   PeerAccounts peer_accounts_;  // before the providers, whose sessions have accounts
   std::vector<std::unique_ptr<Provider>> providers_;
   std::shared_ptr<Mailbox> mailbox_;
-  // The last batch of events; what a turn had no time for is delivered in the next one.
-  static constexpr size_t kEventsPerCheck = 64;
-  std::array<epoll_event, kEventsPerCheck> events_;
-  size_t next_event_ = 0, event_count_ = 0;
   // Handlers unwatched while a batch of events is being delivered.
   std::vector<EventHandler*> dead_handlers_;
   std::vector<ProgressHook*> hooks_;
@@ -312,6 +308,8 @@ class Context {
   Duration typical_gap_{0};  // smoothed time spent in wait() until something came
   int epoll_fd_ = -1;
   uint32_t polls_since_clock_ = 0;
+  // The last batch of events (events_): what a turn had no time for is delivered in the next one.
+  uint32_t next_event_ = 0, event_count_ = 0;
   Tuning tuning_;
   StreamingRule streaming_;
   Duration longest_spin_;  // tuning_.spin_ns
@@ -322,6 +320,8 @@ class Context {
   bool polled_out_ = false;   // the last spin: its whole budget, for nothing
   uint32_t vain_spins_ = 0;   // on end
   ProcessMark owner_ = ProcessMark::current();
+  static constexpr uint32_t kEventsPerCheck = 64;
+  std::array<epoll_event, kEventsPerCheck> events_;  // last: large, and seldom looked at
 };
 
 }  // namespace sluice

@@ -21,9 +21,6 @@ constexpr const char* kOrigin = "api/peer_account";
 // Of each total: what is kept for peers that have little, and how much is little.
 constexpr uint64_t kReservedPart = 4;
 constexpr uint64_t kShare = 64;
-// Peers that come again and again, or many of them, fill no log: a resource has a line in
-// so much time at most, and a peer one while it is here.
-constexpr Duration kLogInterval = std::chrono::seconds(10);
 
 struct ResourceRow {
   PeerLimit PeerLimits::*limit;
@@ -41,7 +38,6 @@ constexpr std::array<ResourceRow, kPeerResourceCount> kRows = {{
     {&PeerLimits::control_bytes, "control_bytes", "bytes of control messages that it does not read"},
     {&PeerLimits::grants, "grants", "grants"},
     {&PeerLimits::extents, "extents", "mapped extents"},
-    {&PeerLimits::descriptors, "descriptors", "descriptors"},
     {&PeerLimits::address_bytes, "address_bytes", "bytes of addresses for its memory"},
 }};
 
@@ -49,7 +45,7 @@ std::array<Counter, kPeerResourceCount> refused = {
     Counter("peer.refused_connections"), Counter("peer.refused_half_open"),       Counter("peer.refused_keys"),
     Counter("peer.refused_wants"),       Counter("peer.refused_unexpected_bytes"), Counter("peer.refused_incoming_bytes"),
     Counter("peer.refused_control_bytes"), Counter("peer.refused_grants"),        Counter("peer.refused_extents"),
-    Counter("peer.refused_descriptors"), Counter("peer.refused_address_bytes"),
+    Counter("peer.refused_address_bytes"),
 };
 
 uint64_t descriptor_limit() {
@@ -67,10 +63,8 @@ void fill(PeerLimit& limit, uint64_t by_peer, uint64_t total) {
 
 PeerLimits resolve(PeerLimits limits, uint64_t arena_limit) {
   const PeerLimits usual;
-  const uint64_t descriptors = descriptor_limit();
-  const uint64_t connections = std::clamp<uint64_t>(descriptors / 4 * 3, 1, 65'536);
+  const uint64_t connections = std::clamp<uint64_t>(descriptor_limit() / 4 * 3, 1, 65'536);
   fill(limits.connections, std::max<uint64_t>(connections / 2, 1), connections);
-  fill(limits.descriptors, std::max<uint64_t>(descriptors / 8, 1), std::max<uint64_t>(descriptors / 4, 1));
   const uint64_t unexpected = std::clamp<uint64_t>(arena_limit / 4, uint64_t{1} << 20, uint64_t{256} << 20);
   fill(limits.unexpected_bytes, std::max<uint64_t>(unexpected / 4, uint64_t{1} << 20), unexpected);
   fill(limits.incoming_bytes, std::max<uint64_t>(arena_limit / 2, 1), std::max<uint64_t>(arena_limit, 1));
@@ -157,14 +151,9 @@ struct IdentityHash {
 }  // namespace
 
 struct PeerAccount::Book {
-  // A peer was told so much of this resource before: its line is in the log.
-  struct LogMark {
-    Instant last{};
-    bool any = false;
-  };
   PeerLimits limits;
   std::array<uint64_t, kPeerResourceCount> used{};
-  std::array<LogMark, kPeerResourceCount> logged{};
+  std::array<LogThrottle, kPeerResourceCount> logs;
   std::unordered_map<PeerIdentity, std::weak_ptr<PeerAccount>, IdentityHash> accounts;
 };
 
@@ -212,12 +201,7 @@ Status PeerAccount::refuse(PeerResource resource, uint64_t amount) {
             ", a quarter kept for those that have few";
   }
   text += "; ContextOptions::peer_limits." + std::string(row.option) + " sets the limits";
-  Book::LogMark& mark = book_->logged[i];
-  const Instant now = sluice::now();
-  if (!mark.any || now - mark.last >= kLogInterval) {
-    mark = {now, true};
-    log(LogLevel::kWarning, "refused: " + text + " (further refusals are counted in " + refused[i].name() + ")");
-  }
+  book_->logs[i].log(LogLevel::kWarning, "refused: " + text + " (further refusals are counted in " + refused[i].name() + ")");
   return Status(Code::kTryAgain, Scope::kOperation, kOrigin, text);
 }
 

@@ -147,7 +147,7 @@ TEST_CASE("every limit has a default above zero, whatever the arena") {
   for (uint64_t arena : {uint64_t{0}, uint64_t{1} << 20, uint64_t{1} << 40}) {
     const PeerLimits limits = resolve({}, arena);
     for (const PeerLimit& limit : {limits.connections, limits.half_open, limits.keys, limits.wants, limits.unexpected_bytes, limits.incoming_bytes,
-                                   limits.control_bytes, limits.grants, limits.extents, limits.descriptors, limits.address_bytes}) {
+                                   limits.control_bytes, limits.grants, limits.extents, limits.address_bytes}) {
       CHECK(limit.by_peer > 0);
       CHECK(limit.by_peer <= limit.total);
     }

@@ -18,7 +18,7 @@ struct PeerLimit {
 // A peer is a source address over TCP and UDP (IPv6: its /64), a MAC address over l2 and
 // kmod, a user id over shared memory; connections share their peer's limits. Addresses can
 // be forged: totals hold all the same. Past a limit the peer's request is refused with
-// kTryAgain, counted in `peer.refused_<resource>`, and logged once for each peer.
+// kTryAgain, counted in `peer.refused_<resource>`, and logged once in 10 seconds.
 struct PeerLimits {
   // Finished connections. Default: 3/4 of the descriptors that the process may open
   // (RLIMIT_NOFILE) in all, at most 65,536; a half of that by peer.
@@ -41,9 +41,6 @@ struct PeerLimits {
   // Pieces of a peer's memory that are mapped here; the kernel allows 65,530 mappings
   // (vm.max_map_count).
   PeerLimit extents = {4'096, 16'384};
-  // Descriptors received from peers that stay open. Default: a quarter of RLIMIT_NOFILE
-  // in all, a half of that by peer.
-  PeerLimit descriptors;
   // Addresses reserved for peers' memory, in bytes, of the 2^47 of a process.
   PeerLimit address_bytes = {uint64_t{1} << 45, uint64_t{1} << 46};
 };
@@ -58,10 +55,9 @@ enum class PeerResource : uint8_t {
   kControlBytes,
   kGrants,
   kExtents,
-  kDescriptors,
   kAddressBytes,
 };
-inline constexpr size_t kPeerResourceCount = 11;
+inline constexpr size_t kPeerResourceCount = 10;
 
 // The limits with every default filled in. arena_limit: in bytes.
 PeerLimits resolve(PeerLimits limits, uint64_t arena_limit);

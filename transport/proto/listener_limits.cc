@@ -4,15 +4,11 @@
 #include <utility>
 
 #include <sluice/base/counters.h>
-#include <sluice/base/log.h>
 
 namespace sluice::proto {
 namespace {
 
 constexpr const char* kOrigin = "proto/listener_limits";
-
-// Who comes again and again fills no log: a listener has one line in so much time.
-constexpr Duration kLogInterval = std::chrono::seconds(10);
 
 Counter refused_full("listener.refused_full");
 Counter refused_by_program("listener.refused_by_program");
@@ -72,12 +68,7 @@ bool ListenerLimits::let_in(Session& session, PeerIntroduction who) {
 
 Status ListenerLimits::refuse(Code code, const std::string& text, const char* counter_name) {
   (code == Code::kTryAgain ? refused_full : refused_by_program).add();
-  const Instant now = sluice::now();
-  if (!any_logged_ || now - logged_ >= kLogInterval) {
-    any_logged_ = true;
-    logged_ = now;
-    log(LogLevel::kWarning, address_ + " refused " + text + " (further refusals are counted in " + counter_name + ")");
-  }
+  log_.log(LogLevel::kWarning, address_ + " refused " + text + " (further refusals are counted in " + counter_name + ")");
   return Status(code, Scope::kEndpoint, kOrigin, text);
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include <sluice/api/context.h>
+#include <sluice/base/log.h>
 #include <sluice/proto/connection_ticket.h>
 #include <sluice/proto/session.h>
 
@@ -38,8 +39,7 @@ class ListenerLimits {
   std::function<bool(const PeerIntroduction&)> accept_;
   std::string address_;
   std::shared_ptr<OpenConnections> open_ = std::make_shared<OpenConnections>();
-  Instant logged_{};  // the last refusal in the log
-  bool any_logged_ = false;
+  LogThrottle log_;
 };
 
 }  // namespace sluice::proto

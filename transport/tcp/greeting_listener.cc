@@ -11,7 +11,6 @@
 #include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
-#include <sluice/base/log.h>
 #include <sluice/tcp/resolve.h>
 
 namespace sluice::tcp {
@@ -26,8 +25,6 @@ constexpr Duration kAcceptTime = std::chrono::microseconds(500);
 constexpr size_t kLatePerRound = 32;
 // Without descriptors: how many of those who wait are told so in one go.
 constexpr size_t kTurnedAwayPerRound = 16;
-// Without descriptors: a line in the log in so much time.
-constexpr Duration kLackLogInterval = std::chrono::seconds(10);
 // After a lack of descriptors: when to try again.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
@@ -177,12 +174,8 @@ size_t GreetingListener::accept_some() {
 // Who is not greeted yet makes room, then who comes is turned away; those that are connected go on.
 void GreetingListener::out_of_descriptors(Instant now, int os_error) {
   accepts_failed.add();
-  if (!lack_in_log_ || now - lack_logged_ >= kLackLogInterval) {
-    lack_in_log_ = true;
-    lack_logged_ = now;
-    log(LogLevel::kWarning, "tcp: " + address_.to_string() + " cannot accept: " + descriptor_error(kOrigin, os_error).to_string() +
-                                " (more of this is counted in " + accepts_failed.name() + ")");
-  }
+  lack_log_.log(LogLevel::kWarning, "tcp: " + address_.to_string() + " cannot accept: " + descriptor_error(kOrigin, os_error).to_string() +
+                                        " (more of this is counted in " + accepts_failed.name() + ")");
   if (!half_open_.empty()) {
     if (evict_oldest(greediest())) return;  // the next round accepts
   }

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <sluice/base/log.h>
 #include <sluice/proto/connection_ticket.h>
 #include <sluice/tcp/greeting.h>
 
@@ -105,8 +106,7 @@ class GreetingListener final : public EventHandler {
   std::list<HalfOpen> half_open_;  // oldest first
   std::deque<Greeting> ready_;
   Instant retry_accept_ = kNever;  // after a lack of descriptors
-  Instant lack_logged_{};
-  bool lack_in_log_ = false;
+  LogThrottle lack_log_;
   bool more_to_accept_ = false;
 };
 
