@@ -55,18 +55,17 @@ class IdIndex {
   }
 
  private:
-  static constexpr size_t kFirstBuckets = 8;
+  static constexpr uint32_t kFirstShift = 61;
+  static constexpr size_t kFirstBuckets = size_t{1} << (64 - kFirstShift);
 
-  // The multiplier is secret and odd; the high bits of the product decide.
-  size_t slot(uint64_t id) const {
-    uint64_t mixed = (id ^ (secret_ >> 7)) * secret_;
-    mixed ^= mixed >> 32;
-    return static_cast<size_t>(mixed * 0x9E3779B97F4A7C15u >> 32) & (buckets_.size() - 1);
-  }
+  // Multiply-shift with a secret odd factor: two ids meet with a chance of at most 2 in the number
+  // of buckets (Dietzfelbinger and others, "A reliable randomized algorithm for the closest-pair problem", 1997).
+  size_t slot(uint64_t id) const { return static_cast<size_t>(id * secret_ >> shift_); }
   T*& bucket(uint64_t id) { return buckets_[slot(id)]; }
   void grow() {
     std::vector<T*> old = std::move(buckets_);
     buckets_.assign(old.empty() ? kFirstBuckets : 2 * old.size(), nullptr);
+    shift_ = old.empty() ? kFirstShift : shift_ - 1;
     for (T* record : old) {
       while (record != nullptr) {
         T* next = record->index.next;
@@ -80,6 +79,7 @@ class IdIndex {
   std::vector<T*> buckets_;  // a power of two
   size_t count_ = 0;
   uint64_t secret_;
+  uint32_t shift_ = kFirstShift;
 };
 
 }  // namespace sluice

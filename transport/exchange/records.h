@@ -16,6 +16,11 @@
 
 namespace sluice::internal {
 
+struct WantList {
+  WaitingWant* first = nullptr;
+  WaitingWant* last = nullptr;
+};
+
 // A peer's request that waits for a publication: in its peer's index and list, and in the
 // list of its key and step, in order of arrival. Recycled.
 struct WaitingWant {
@@ -24,17 +29,13 @@ struct WaitingWant {
   uint64_t token = 0;
   uint64_t step = 0;
   bool into = false;
-  TensorDescriptor layout;
+  TensorDescriptor layout;  // of into
+  std::map<uint64_t, WantList>::iterator list;  // of its key and step
   WaitingWant* next = nullptr;
   WaitingWant* previous = nullptr;
   WaitingWant* next_of_peer = nullptr;
   WaitingWant* previous_of_peer = nullptr;
   IndexLink<WaitingWant> index;  // by token
-};
-
-struct WantList {
-  WaitingWant* first = nullptr;
-  WaitingWant* last = nullptr;
 };
 
 // What a peer's key id stands for.

@@ -129,9 +129,15 @@ void Exchange::keep_waiting(PeerEntry* peer, KeyEntry* entry, const WantRequest&
   if (spare_wants_.empty()) spare_wants_.push_back(std::make_unique<WaitingWant>());
   WaitingWant* want = spare_wants_.back().release();
   spare_wants_.pop_back();
-  *want = {.peer = peer, .entry = entry, .token = request.token, .step = request.step, .into = request.into, .layout = request.layout};
+  want->peer = peer;
+  want->entry = entry;
+  want->token = request.token;
+  want->step = request.step;
+  want->into = request.into;
+  if (request.into) want->layout = request.layout;
   peer->waiting.insert(want, request.token);
   want->next_of_peer = peer->first_waiting;
+  want->previous_of_peer = nullptr;
   if (peer->first_waiting != nullptr) peer->first_waiting->previous_of_peer = want;
   peer->first_waiting = want;
   auto list = entry->waiting.find(request.step);
@@ -142,6 +148,8 @@ void Exchange::keep_waiting(PeerEntry* peer, KeyEntry* entry, const WantRequest&
   } else if (list == entry->waiting.end()) {
     list = entry->waiting.try_emplace(request.step).first;
   }
+  want->list = list;
+  want->next = nullptr;
   want->previous = list->second.last;
   (list->second.last != nullptr ? list->second.last->next : list->second.first) = want;
   list->second.last = want;
@@ -160,7 +168,7 @@ bool Exchange::on_want_cancelled(EndpointCore& endpoint, uint64_t token) noexcep
 void Exchange::take_waiting(WaitingWant* want) {
   std::unique_ptr<WaitingWant> owner(want);
   KeyEntry* entry = want->entry;
-  auto list = entry->waiting.find(want->step);
+  const auto list = want->list;
   (want->previous != nullptr ? want->previous->next : list->second.first) = want->next;
   (want->next != nullptr ? want->next->previous : list->second.last) = want->previous;
   if (list->second.first == nullptr) {

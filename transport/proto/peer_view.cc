@@ -6,10 +6,11 @@ namespace sluice::proto {
 
 void PeerView::on_last_drop(Storage* storage) noexcept {
   auto* view = static_cast<PeerView*>(storage);
-  // Once the letter is in, the owner may open it and end the pool, the view and the context
-  // while post() still looks whether to ring: the mailbox must outlive that.
-  const std::shared_ptr<Mailbox> mailbox = view->pool_->mailbox_;
-  mailbox->post(view);
+  // Once the letter is in, the owner may open it and end the view, the session and the context
+  // while post() still looks whether to ring: the pool, and with it the mailbox, outlives that.
+  ViewPool* pool = view->pool_;
+  pool->mailbox_->post(view);
+  pool->unref();
 }
 
 void PeerView::on_open(Letter* letter) noexcept {
@@ -17,7 +18,6 @@ void PeerView::on_open(Letter* letter) noexcept {
   ViewPool* pool = view->pool_;
   uint64_t offer_id = view->offer_id_;
   if (view->mapping_ != nullptr) std::exchange(view->mapping_, nullptr)->drop();
-  pool->outstanding_.fetch_sub(1, std::memory_order_relaxed);
   if (pool->owner_ != nullptr) {
     view->next_free_ = pool->free_;
     pool->free_ = view;
@@ -33,7 +33,6 @@ void PeerView::on_discard(Letter* letter) noexcept {
   ViewPool* pool = view->pool_;
   if (view->mapping_ != nullptr) view->mapping_->drop();
   delete view;
-  pool->outstanding_.fetch_sub(1, std::memory_order_relaxed);
   pool->unref();
 }
 
@@ -59,8 +58,7 @@ StorageRef ViewPool::make(const ImportedRun& run, size_t length, uint64_t offer_
   view->Letter::discard = &PeerView::on_discard;
   // Views are handed out as Tensors only, which do not write.
   view->reset(const_cast<std::byte*>(run.data), length, StorageKind::kPeer, &PeerView::on_last_drop);
-  references_.fetch_add(1, std::memory_order_relaxed);
-  outstanding_.fetch_add(1, std::memory_order_relaxed);
+  references_.fetch_add(2, std::memory_order_relaxed);
   return StorageRef::adopt(view);
 }
 

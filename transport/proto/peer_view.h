@@ -41,8 +41,9 @@ class ViewOwner {
   ~ViewOwner() = default;
 };
 
-// Views of one session, recycled. Counted by the session and by each live view, since
-// views may outlive the session and its context.
+// Views of one session, recycled. Counted by the session and twice by each live view, since
+// views may outlive the session and its context: once until its letter is opened, and once
+// until whoever dropped it is done with the mailbox.
 class ViewPool {
  public:
   static ViewPool* create(ViewOwner* owner, std::shared_ptr<Mailbox> mailbox);
@@ -51,7 +52,7 @@ class ViewPool {
   StorageRef make(const ImportedRun& run, size_t length, uint64_t offer_id);
   // The session is gone: views that end later tell nobody. Gives up its reference.
   void abandon() noexcept;
-  uint64_t outstanding() const { return outstanding_.load(std::memory_order_relaxed); }
+  uint64_t outstanding() const { return references_.load(std::memory_order_relaxed) / 2; }
 
  private:
   friend class PeerView;
@@ -62,7 +63,6 @@ class ViewPool {
   ViewOwner* owner_;  // context's thread only
   std::shared_ptr<Mailbox> mailbox_;
   PeerView* free_ = nullptr;  // context's thread only
-  std::atomic<uint64_t> outstanding_{0};
   std::atomic<uint64_t> references_{1};
 };
 

@@ -112,8 +112,7 @@ Status ShmLink::watch() { return context_.watch(socket_->fd(), EPOLLIN | EPOLLRD
 size_t ShmLink::poll_busy(Instant now, Turn& turn) {
   if (closed()) return 0;
   size_t work = drain_ring(now, turn);
-  const bool all_read = corrupt_ || !may_drain() || !reader_.ready();
-  if ((pending_ & kEnding) != 0 && all_read && (corrupt_ || !client_->copies_pending())) {
+  if ((pending_ & kEnding) != 0 && nothing_left()) {
     fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer process ended or dropped the connection"));
     return work + 1;
   }
@@ -132,6 +131,9 @@ size_t ShmLink::poll_busy(Instant now, Turn& turn) {
 
 // Of a peer that has ended, not more than it can have written before: a hostile one goes on.
 bool ShmLink::may_drain() const { return (pending_ & kEnding) == 0 || reader_.position() < last_position_; }
+
+// Of a peer that has ended.
+bool ShmLink::nothing_left() const { return corrupt_ || ((!may_drain() || !reader_.ready()) && !client_->copies_pending()); }
 
 size_t ShmLink::drain_ring(Instant now, Turn& turn) {
   size_t handled = 0;

@@ -119,6 +119,7 @@ class ShmLink final : public proto::Link, public EventHandler {
   size_t poll_busy(Instant now, Turn& turn);
   size_t drain_ring(Instant now, Turn& turn);
   bool may_drain() const;
+  bool nothing_left() const;
   Status handle_front(Instant now);
   Result<bool> read_socket(int most, uint32_t wanted);
   Status take_extent(proto::ConstBytes bytes, Descriptor memory);
