@@ -169,6 +169,49 @@ TEST_CASE("a turn handles a bounded number of messages, and the next goes on wit
   CHECK(least == 900);
 }
 
+// Thousands of idle connections must not cost every turn a look at each.
+TEST_CASE("connections on which nothing comes are not looked at until their peers ring", "[shm]") {
+  Server server({.connections = {4096, 8192}});
+  constexpr size_t kPeers = 60, kStillPolled = 16;
+  std::vector<std::pair<std::unique_ptr<RawPeer>, Endpoint>> open;
+  for (size_t i = 0; i < kPeers; ++i) open.push_back(server.meet());
+  auto resting = [&] {
+    size_t count = 0;
+    for (auto& [peer, endpoint] : open) count += peer->other_sleeps() ? 1 : 0;
+    return count;
+  };
+  for (int i = 0; i < 20'000 && resting() < kPeers - kStillPolled; ++i) server.context->progress();
+  CHECK(resting() == kPeers - kStillPolled);
+  // Whoever rings is heard at once, also many; and so is whoever is sent to, and ends, and has no room.
+  for (int round = 0; round < 3; ++round) {
+    for (auto& [peer, endpoint] : open) {
+      REQUIRE(peer->write(wire::Ping{.nonce = 7, .reply = false}));
+      if (peer->other_sleeps()) REQUIRE(peer->ring());
+    }
+    size_t answers = 0;
+    REQUIRE(server.until([&] {
+      for (auto& [peer, endpoint] : open) answers += peer->read() ? 1 : 0;
+      return answers == kPeers;
+    }));
+    for (int i = 0; i < 20'000 && resting() < kPeers - kStillPolled; ++i) server.context->progress();
+    CHECK(resting() == kPeers - kStillPolled);
+  }
+  Tensor message = tensor_of(*server.context, 8);
+  refuse(static_cast<int>(kPeers), ENOBUFS, false);
+  for (auto& [peer, endpoint] : open) {
+    REQUIRE(peer->reader().begin_sleep());
+    REQUIRE(endpoint.send(1, message).ok());
+  }
+  for (auto& [peer, endpoint] : open) REQUIRE(server.until([&, &raw = *peer] { return raw.has_bell(); }));
+  for (auto& [peer, endpoint] : open) peer->reader().end_sleep();
+  for (int i = 0; i < 20'000 && resting() < kPeers - kStillPolled; ++i) server.context->progress();
+  for (auto& [peer, endpoint] : open) {
+    for (uint64_t i = 0; i < 100; ++i) REQUIRE(peer->write(wire::Ping{.nonce = i, .reply = true}));
+    peer.reset();
+  }
+  for (auto& [peer, endpoint] : open) REQUIRE(server.until([&, &end = endpoint] { return end.state() == EndpointState::kClosed; }));
+}
+
 // Two contexts of this process, so that both ends have as many descriptors as the limit leaves.
 struct Descriptors {
   explicit Descriptors(rlim_t left) {

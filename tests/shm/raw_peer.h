@@ -59,6 +59,9 @@ class RawPeer {
   bool write(std::span<const std::byte> header, std::span<const std::byte> payload = {});
   // Takes a message out of the other's ring; its header.
   std::optional<wire::Header> read();
+  // The other side says that it has to be rung for.
+  bool other_sleeps() const { return writer_->reader_sleep() != 0; }
+  bool ring() { return say(1); }
   shm::RingReader<std::atomic>& reader() { return *reader_; }
   shm::SharedRegion* region() { return region_; }
 

@@ -179,11 +179,32 @@ Status ShmLink::handle_front(Instant now) {
 
 bool ShmLink::begin_sleep() { return closed() || ((pending_ & kEnding) == 0 && reader_.begin_sleep()); }
 
+bool ShmLink::rest() {
+  if (closed() || pending_ != 0) return false;
+  if (!reader_.begin_sleep()) {
+    reader_.end_sleep();
+    return false;
+  }
+  rests_ = true;
+  return true;
+}
+
+void ShmLink::wake() {
+  if (!std::exchange(rests_, false)) return;
+  reader_.end_sleep();
+  keeper_.poll_again(*this);
+}
+
+void ShmLink::need_poll(Pending what) {
+  pending_ |= what;
+  wake();
+}
+
 bool ShmLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
   if (closed() || corrupt_) return true;  // the end is on its way
   switch (writer_.write(header, payload)) {
     case RingWriter<std::atomic>::Outcome::kWritten: break;
-    case RingWriter<std::atomic>::Outcome::kFull: pending_ |= kBlocked; return false;
+    case RingWriter<std::atomic>::Outcome::kFull: need_poll(kBlocked); return false;
     case RingWriter<std::atomic>::Outcome::kCorrupt:
       // Told to the client from the next event, not from inside its own call.
       corrupt_ = true;
@@ -212,7 +233,7 @@ void ShmLink::ring(uint64_t sleep) {
   Status sent = send_packet(socket_->fd(), std::span(&kBell, 1), -1);
   if (sent == Code::kTryAgain) {
     // Also where bells that are waiting to be heard leave no room: poll() tries again.
-    pending_ |= kBellDue;
+    need_poll(kBellDue);
     doorbells_delayed.add();
     return;
   }
@@ -229,13 +250,14 @@ Result<bool> ShmLink::export_run(const std::byte* data, size_t length, wire::Seg
   if (one_extent && known) [[likely]] return true;
   for (const ExtentInfo& extent : context_.arena().extents_over(place->arena_offset, length)) {
     Status announced = announce(extent);
-    if (announced == Code::kTryAgain) pending_ |= kBlocked;  // writable() follows
+    if (announced == Code::kTryAgain) need_poll(kBlocked);  // writable() follows
     SLUICE_RETURN_IF_ERROR(announced);
   }
   return true;
 }
 
 Status ShmLink::announce(const ExtentInfo& extent) {
+  if (closed()) return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection is closed");
   if (extent.id < announced_.size() && announced_[extent.id]) return Status();
   ExtentPacket packet{.kind = kExtentPacket, .id = extent.id, .arena_offset = extent.arena_offset, .length = extent.length};
   fault_point("shm.announce");
@@ -309,6 +331,7 @@ Status ShmLink::take_extent(proto::ConstBytes bytes, Descriptor memory) {
 
 void ShmLink::on_event(uint32_t epoll_events) noexcept {
   if (closed()) return;
+  wake();
   if (corrupt_) return fail(corrupt("the peer's ring position is impossible"));
   Result<bool> more = read_socket(kPacketsPerEvent, kNoExtent);
   if ((epoll_events & (EPOLLHUP | EPOLLRDHUP)) != 0) hung_up_ = true;
@@ -319,7 +342,7 @@ void ShmLink::on_event(uint32_t epoll_events) noexcept {
 
 // What it wrote before it ended still counts: a ring of it at most. poll() reads that.
 void ShmLink::begin_ending() {
-  pending_ |= kEnding;
+  need_poll(kEnding);
   last_position_ = reader_.position() + kSlotCount;
   context_.unwatch(socket_->fd(), this);
 }
@@ -337,6 +360,7 @@ void ShmLink::close() {
   fault_point("shm.close");
   context_.unwatch(socket_->fd(), this);
   pending_ = 0;
+  rests_ = false;
   Remains remains{.socket = std::exchange(socket_, nullptr), .loans = std::move(loans_), .end_due = false, .account = std::move(account_)};
   // The peer hears it at once, even while our views hold the socket open.
   remains.end_due = send_end(remains.socket->fd()) == Code::kTryAgain;

@@ -29,8 +29,13 @@ struct Remains {
   std::shared_ptr<ConnectionAccount> account;
 };
 
+class ShmLink;
+
+// What a link asks of its provider.
 class LoanKeeper {
  public:
+  // The link has something to do that poll() does, or may have: it was not being polled.
+  virtual void poll_again(ShmLink& link) = 0;
   // When the peer ends its direction (EPOLLRDHUP) or the socket hangs up, it has let go of
   // everything. The account is settled once nothing of the peer is mapped either.
   virtual void keep(Remains remains) = 0;
@@ -85,6 +90,11 @@ class ShmLink final : public proto::Link, public EventHandler {
   // About to sleep. False: something has arrived.
   bool begin_sleep();
   void end_sleep() { reader_.end_sleep(); }
+  // Nothing came for long: from now on the peer rings, as for one who sleeps, and LoanKeeper::poll_again() follows. False:
+  // there is something to do.
+  bool rest();
+  // How many calls of poll() on end had nothing to do; for the provider.
+  uint32_t idle_polls = 0;
   // The ring or the socket to the peer is full: nobody rings when there is room again.
   bool blocked() const { return (pending_ & (kBlocked | kBellDue)) != 0; }
 
@@ -127,6 +137,9 @@ class ShmLink final : public proto::Link, public EventHandler {
   void wake_peer();
   void ring(uint64_t sleep);
   void begin_ending();
+  // poll() has to do that, and so has to be called.
+  void need_poll(Pending what);
+  void wake();
   void fail(const Status& why);
 
   Context& context_;
@@ -149,6 +162,7 @@ class ShmLink final : public proto::Link, public EventHandler {
   bool hung_up_ = false;         // the peer has let go of everything
   bool ended_ = false;           // the peer sends nothing more
   bool corrupt_ = false;
+  bool rests_ = false;
   std::string local_name_, peer_name_;
 };
 

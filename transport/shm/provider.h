@@ -35,6 +35,7 @@ class ShmProvider final : public Provider, public LoanKeeper {
   std::string explain() const override;
 
   // LoanKeeper.
+  void poll_again(ShmLink& link) override { polled_.push_back(&link); }
   void keep(Remains remains) override;
   void settle() override;
 
@@ -52,7 +53,9 @@ class ShmProvider final : public Provider, public LoanKeeper {
   std::vector<Connection> connections_;
   std::vector<std::unique_ptr<Kept>> kept_;
   proto::SessionSet sessions_;
-  size_t next_ = 0;  // the connection that the next turn begins with
+  // Links that every turn looks at; the others rest until their peers ring.
+  std::vector<ShmLink*> polled_;
+  size_t next_ = 0;  // of them the one that the next turn begins with
   uint32_t turns_ = 0;
   bool some_closed_ = false;
 };

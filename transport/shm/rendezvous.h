@@ -72,12 +72,13 @@ class RendezvousListener final : public EventHandler {
   void accept_some();
   void pause_accepting();
   void accept_one(int fd);
-  void refuse(int fd, const PeerUser& peer, const Status& why);
+  // `logged`: by who has found the limit.
+  void refuse(int fd, const PeerUser& peer, const Status& why, bool logged = false);
   void ring_alarm();
   void set_alarm();
   void finish(HalfOpen& half);
   Status settle_in(HalfOpen& half, Meeting& meeting);
-  Status admit(const HalfOpen& half, const wire::Hello& hello, std::shared_ptr<ConnectionAccount>& account);
+  Status admit(HalfOpen& half, const wire::Hello& hello, std::shared_ptr<ConnectionAccount>& account);
   bool make_room_among_met(uint32_t newcomer);
   void forget(HalfOpen& half);
 

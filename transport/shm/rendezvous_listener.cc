@@ -96,6 +96,7 @@ struct RendezvousListener::HalfOpen final : EventHandler {
   PeerUser user;
   PeerCharge charge;
   Instant deadline;
+  bool refusal_logged = false;
 };
 
 RendezvousListener::RendezvousListener(Context& context, const wire::Hello& ours, RendezvousOptions options)
@@ -177,7 +178,7 @@ void RendezvousListener::accept_one(int fd) {
     forget(*half_open_[oldest_of_most(half_open_, [](const auto& half) { return half->user.pid; })]);
     place = account->charge(PeerResource::kHalfOpen);
   }
-  if (!place.ok()) return refuse(fd, *user, place);
+  if (!place.ok()) return refuse(fd, *user, place, true);
   PeerCharge charge(account, PeerResource::kHalfOpen);
   Instant limit = after(context_.now(), options_.half_open_limit);
   auto half = std::make_unique<HalfOpen>(*this, socket, *user, std::move(charge), limit);
@@ -186,10 +187,10 @@ void RendezvousListener::accept_one(int fd) {
   half_open_.push_back(std::move(half));
 }
 
-void RendezvousListener::refuse(int fd, const PeerUser& peer, const Status& why) {
+void RendezvousListener::refuse(int fd, const PeerUser& peer, const Status& why, bool logged) {
   refused.add();
   send_bye(fd, why.code());
-  if (told_.size() >= kMostTold || !told_.insert(peer.uid).second) return;
+  if (logged || told_.size() >= kMostTold || !told_.insert(peer.uid).second) return;
   log(LogLevel::kWarning, "refused a shared-memory peer: " + why.to_string() + " (further refusals are counted in shm.meetings_refused)");
 }
 
@@ -240,7 +241,7 @@ void RendezvousListener::finish(HalfOpen& half) {
     status = settle_in(half, meeting);
   }
   if (!status.ok()) {
-    refuse(half.socket->fd(), half.user, status);
+    refuse(half.socket->fd(), half.user, status, half.refusal_logged);
     return forget(half);
   }
   context_.unwatch(half.socket->fd(), &half);
@@ -265,7 +266,7 @@ Status RendezvousListener::settle_in(HalfOpen& half, Meeting& meeting) {
   return send_hello(half.socket->fd(), meeting.ours, meeting.parts.own->fd());
 }
 
-Status RendezvousListener::admit(const HalfOpen& half, const wire::Hello& hello, std::shared_ptr<ConnectionAccount>& account) {
+Status RendezvousListener::admit(HalfOpen& half, const wire::Hello& hello, std::shared_ptr<ConnectionAccount>& account) {
   const std::string name = "pid " + std::to_string(hello.pid);
   const PeerIntroduction introduction{.path = Path::kShm,
                                       .address = name,
@@ -278,7 +279,10 @@ Status RendezvousListener::admit(const HalfOpen& half, const wire::Hello& hello,
   }
   proto::ConnectionTicket ticket;
   if (options_.admit) {
-    SLUICE_TRY(ticket, options_.admit(PeerIdentity::of_user(half.user.uid), introduction));
+    Result<proto::ConnectionTicket> given = options_.admit(PeerIdentity::of_user(half.user.uid), introduction);
+    half.refusal_logged = !given.ok();
+    if (!given.ok()) return given.status();
+    ticket = std::move(given).value();
   }
   account = std::make_shared<ConnectionAccount>(half.charge.account(), std::move(ticket));
   return Status();
