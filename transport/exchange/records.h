@@ -28,14 +28,14 @@ struct WaitingWant {
   KeyEntry* entry = nullptr;
   uint64_t token = 0;
   uint64_t step = 0;
-  bool into = false;
-  TensorDescriptor layout;  // of into
   std::map<uint64_t, WantList>::iterator list;  // of its key and step
   WaitingWant* next = nullptr;
   WaitingWant* previous = nullptr;
   WaitingWant* next_of_peer = nullptr;
   WaitingWant* previous_of_peer = nullptr;
   IndexLink<WaitingWant> index;  // by token
+  bool into = false;
+  TensorDescriptor layout;  // of into
 };
 
 // What a peer's key id stands for.

@@ -5,8 +5,12 @@
 namespace sluice::shm {
 
 const ExtentMap::Extent* ExtentMap::find(uint32_t id) const {
+  // Message upon message comes from one extent.
+  if (last_ != nullptr && last_id_ == id) [[likely]] return last_;
   auto found = by_id_.find(id);
-  return found == by_id_.end() ? nullptr : &found->second;
+  if (found == by_id_.end()) return nullptr;
+  last_id_ = id;
+  return last_ = &found->second;
 }
 
 bool ExtentMap::covers(uint64_t offset, uint64_t length) const {
@@ -34,6 +38,7 @@ int64_t ExtentMap::pieces_added_by(const Extent& extent) const {
 void ExtentMap::forget(const Piece& piece, uint64_t start) {
   if (piece.rest) return;
   by_id_.erase(piece.id);
+  last_ = nullptr;
   announced_ -= piece.end - start;
   uncover(start, piece.end);
 }

@@ -50,6 +50,8 @@ class ExtentMap {
 
   Pieces pieces_;
   std::unordered_map<uint32_t, Extent> by_id_;
+  mutable const Extent* last_ = nullptr;  // in by_id_: what find() found last
+  mutable uint32_t last_id_ = 0;
   std::map<uint64_t, uint64_t> covered_;  // start to end, of extents that lie side by side
   uint64_t announced_ = 0;
 };

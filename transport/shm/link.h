@@ -84,9 +84,11 @@ class ShmLink final : public proto::Link, public EventHandler {
 
   // Handles what has arrived, up to a bound; returns how much.
   size_t poll(Instant now, Turn& turn) {
-    if (!reader_.ready() && pending_ == 0) [[likely]] return 0;
+    if (!due()) [[likely]] return 0;
     return poll_busy(now, turn);
   }
+  // Whether poll() would do anything.
+  bool due() const { return reader_.ready() || pending_ != 0; }
   // About to sleep. False: something has arrived.
   bool begin_sleep();
   void end_sleep() { reader_.end_sleep(); }

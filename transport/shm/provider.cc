@@ -194,7 +194,12 @@ size_t ShmProvider::poll_links(Instant now) {
 }
 
 size_t ShmProvider::progress(Instant now) {
-  size_t work = poll_links(now);
+  size_t work = 0;
+  if (polled_.size() == 1) {  // what comes on it takes 8 ns more by way of poll_links()
+    if (Turn turn; polled_[0]->due()) work = polled_[0]->poll(now, turn);
+  } else {
+    work = poll_links(now);
+  }
   work += sessions_.progress(now);
   if (some_closed_) forget_closed();
   if (!kept_.empty() && ++turns_ % kTurnsPerSettling == 0) settle();
