@@ -33,12 +33,12 @@ sluice::Result<void> source(const std::string& listen_at) {
   SLUICE_TRY(sluice::Listener listener, context->listen(listen_at));
   SLUICE_TRY(sluice::Endpoint next, listener.accept(soon()));
   sluice::Exchange exchange{*context};
-  exchange.add(next);
+  SLUICE_RETURN_IF_ERROR(exchange.add(next));
   for (uint64_t step = 0; step < kSteps; ++step) {
     SLUICE_TRY(sluice::Buffer buffer, context->allocate({kLength}, sluice::float32));
     std::ranges::fill(buffer.as<float>(), static_cast<float>(step));
     SLUICE_TRY(auto publication, exchange.publish({"raw", step}, std::move(buffer).freeze()));
-    (void)context->run_until(publication);  // one in flight: the sink sets the pace
+    SLUICE_RETURN_IF_ERROR(context->run_until(publication, soon()));  // one in flight: the sink sets the pace
   }
   return next.close(soon());
 }
@@ -49,8 +49,8 @@ sluice::Result<void> doubler(const std::string& from, const std::string& listen_
   SLUICE_TRY(sluice::Endpoint before, connect_soon(*context, from));
   SLUICE_TRY(sluice::Endpoint after_us, listener.accept(soon()));
   sluice::Exchange exchange{*context};
-  exchange.add(before);
-  exchange.add(after_us);
+  SLUICE_RETURN_IF_ERROR(exchange.add(before));
+  SLUICE_RETURN_IF_ERROR(exchange.add(after_us));
   sluice::FetchOptions upstream{.from = &before};
   auto next = exchange.fetch({"raw", 0}, soon(), upstream);
   for (uint64_t step = 0; step < kSteps; ++step) {
@@ -60,7 +60,7 @@ sluice::Result<void> doubler(const std::string& from, const std::string& listen_
     std::ranges::transform(in.value.as<float>(), out.as<float>().begin(), [](float v) { return 2 * v; });
     in.value = sluice::Tensor();
     SLUICE_TRY(auto publication, exchange.publish({"doubled", step}, std::move(out).freeze()));
-    (void)context->run_until(publication);
+    SLUICE_RETURN_IF_ERROR(context->run_until(publication, soon()));
   }
   SLUICE_RETURN_IF_ERROR(before.close(soon()));
   return after_us.close(soon());
@@ -70,7 +70,7 @@ sluice::Result<void> sink(const std::string& from) {
   SLUICE_TRY(auto context, sluice::open_context());
   SLUICE_TRY(sluice::Endpoint before, connect_soon(*context, from));
   sluice::Exchange exchange{*context};
-  exchange.add(before);
+  SLUICE_RETURN_IF_ERROR(exchange.add(before));
   double sum = 0;
   uint64_t copied = 0;
   for (uint64_t step = 0; step < kSteps; ++step) {

@@ -14,10 +14,9 @@ sluice::Result<void> serve(sluice::Context& context, sluice::Listener& listener)
   weights.as<float>()[7] = 3;
   SLUICE_TRY(sluice::Endpoint worker, listener.accept(deadline));
   sluice::Exchange exchange{context};
-  exchange.add(worker);
+  SLUICE_RETURN_IF_ERROR(exchange.add(worker));
   SLUICE_TRY(auto publication, exchange.publish({"fc6/weight", 1}, std::move(weights).freeze(), {.readers = 1}));
-  (void)context.run_until(publication);  // until the worker has released it
-  return {};
+  return context.run_until(publication, deadline).status();  // until the worker has released it
 }
 
 // Fetches it: a view of the server's memory when both are on one machine.
@@ -25,7 +24,7 @@ sluice::Result<void> work(sluice::Context& context, const std::string& address) 
   sluice::Instant deadline = sluice::after(sluice::now(), 10s);
   SLUICE_TRY(sluice::Endpoint server, context.connect(address, {.require = sluice::zero_copy}));
   sluice::Exchange exchange{context};
-  exchange.add(server);
+  SLUICE_RETURN_IF_ERROR(exchange.add(server));
   SLUICE_TRY(auto delivery, context.run_until(exchange.fetch({"fc6/weight", 1}, deadline)));
   std::printf("%g by %s, copied %llu bytes\n", delivery.value.as<float>()[7],
               std::string(sluice::to_string(delivery.receipt.path)).c_str(),

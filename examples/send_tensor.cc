@@ -26,10 +26,10 @@ sluice::Result<void> publisher(int address_pipe) {
 
   SLUICE_TRY(sluice::Endpoint peer, listener.accept(sluice::after(sluice::now(), 10s)));
   sluice::Exchange exchange{*context};
-  exchange.add(peer);
+  SLUICE_RETURN_IF_ERROR(exchange.add(peer));
   SLUICE_TRY(auto publication, exchange.publish({"fc6/weight", 1}, std::move(weights).freeze(), {.readers = 1}));
   // Ready when the reader has released it; the memory is ours alone again.
-  sluice::Tensor tensor = context->run_until(publication);
+  SLUICE_TRY(sluice::Tensor tensor, context->run_until(publication, sluice::after(sluice::now(), 10s)));
   std::printf("publisher: %s is home again, thawed without a copy: %s\n", tensor.descriptor().to_string().c_str(),
               tensor.try_thaw().has_value() ? "yes" : "no");
   return {};
@@ -39,7 +39,7 @@ sluice::Result<void> reader(const std::string& address) {
   SLUICE_TRY(auto context, sluice::open_context());
   SLUICE_TRY(sluice::Endpoint server, context->connect(address));
   sluice::Exchange exchange{*context};
-  exchange.add(server);
+  SLUICE_RETURN_IF_ERROR(exchange.add(server));
   SLUICE_TRY(auto delivery, context->run_until(exchange.fetch({"fc6/weight", 1}, sluice::after(sluice::now(), 10s))));
   std::span<const float> values = delivery.value.as<float>();
   bool right = values.size() == size_t{4096} * 4096 && values[0] == 0.0f && values[4097] == 4097.0f;

@@ -424,8 +424,8 @@ TEST_CASE("fetches take completion tokens", "[contract][asio]") {
   World world;
   {
     Exchange near(*world.near.context), far(*world.far.context);
-    near.add(world.near.endpoint);
-    far.add(world.far.endpoint);
+    REQUIRE(near.add(world.near.endpoint).ok());
+    REQUIRE(far.add(world.far.endpoint).ok());
     world.far.driver->start();
     float first = 0, second = 0;
     Code missing = Code::kOk, wrong = Code::kOk;
@@ -464,7 +464,7 @@ TEST_CASE("a fetch is cancelled by its handler's slot, asked or not", "[contract
   World world;
   {
     Exchange near(*world.near.context), alone(*world.far.context);
-    near.add(world.near.endpoint);
+    REQUIRE(near.add(world.near.endpoint).ok());
     world.far.driver->start();
     int ended = 0;
     for (auto [side, exchange] : {std::pair(&world.near, &near), std::pair(&world.far, &alone)}) {

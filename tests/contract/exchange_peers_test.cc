@@ -36,8 +36,8 @@ struct Star {
     REQUIRE(far.ok());
     reader.near = std::move(*near);
     reader.far = std::move(*far);
-    reader.exchange->add(reader.near);
-    exchange->add(reader.far);
+    REQUIRE(reader.exchange->add(reader.near).ok());
+    REQUIRE(exchange->add(reader.far).ok());
     readers.push_back(std::move(reader));
     return readers.back();
   }
@@ -243,7 +243,7 @@ TEST_CASE("an exchange that takes over an endpoint is told the names again", "[c
   star.exchange->remove(reader.far);
   Fetch unheard = reader.exchange->fetch({"v", 1}, in(10ms));
   CHECK(star.take(unheard).code() == Code::kTimedOut);
-  star.exchange->add(reader.far);
+  REQUIRE(star.exchange->add(reader.far).ok());
   // The number is unknown there: try again, with the name.
   publish(2);
   auto again = [&](const Key& key) {

@@ -11,8 +11,8 @@ namespace {
 
 struct Exchanges {
   explicit Exchanges(Pair& pair) : near(*pair.client_context), far(*pair.server_context) {
-    near.add(pair.client);
-    far.add(pair.server);
+    REQUIRE(near.add(pair.client).ok());
+    REQUIRE(far.add(pair.server).ok());
   }
   Exchange near, far;
 };
@@ -318,9 +318,9 @@ TEST_CASE("an awaited publication outlives its exchange and ends when its last r
   Pair pair;
   {
     Exchange near{*pair.client_context};
-    near.add(pair.client);
+    REQUIRE(near.add(pair.client).ok());
     std::optional<Exchange> far(std::in_place, *pair.server_context);
-    far->add(pair.server);
+    REQUIRE(far->add(pair.server).ok());
     auto fetch = near.fetch({"w", 1}, soon());
     auto publication = far->publish({"w", 1}, floats(*pair.server_context, {5000, 4}, 1));
     REQUIRE(publication.ok());

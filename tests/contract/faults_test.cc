@@ -74,8 +74,8 @@ class Work {
   void run() {
     near_exchange_.emplace(*pair_.client_context);
     far_exchange_.emplace(*pair_.server_context);
-    near_exchange_->add(near_);
-    far_exchange_->add(far_);
+    REQUIRE(near_exchange_->add(near_).ok());
+    REQUIRE(far_exchange_->add(far_).ok());
     deadline_ = in(kPatience);
     messages();
     one_sided();
@@ -297,8 +297,8 @@ TEST_CASE("memory that the link still reads does not come back with the peer's a
     fault::inject(*pair.server_context, {.seed = 2, .late_percent = 100, .most_turns = 100});
     auto [near, far] = pair.connect_again();
     Exchange here(*pair.client_context), there(*pair.server_context);
-    here.add(near);
-    there.add(far);
+    REQUIRE(here.add(near).ok());
+    REQUIRE(there.add(far).ok());
     for (uint64_t step = 1; step <= 10; ++step) {
       auto fetch = here.fetch_into({"w", step}, room(*pair.client_context, kLarge), soon());
       auto publication = there.publish({"w", step}, tensor(*pair.server_context, kLarge, step));

@@ -1,8 +1,6 @@
 // What a listener says to those whom it does not take: limits, the program's hook, requirements.
 #include "tests/contract/pair.h"
 
-#include <cstdlib>
-
 #include <optional>
 #include <string>
 #include <vector>
@@ -74,12 +72,6 @@ struct World {
 
 bool says(const Status& status, std::string_view text) { return status.to_string().find(text) != std::string::npos; }
 
-// A device may be taken down, and a late link dropped, before the words of a refusal have left: then the peer hears of the end alone.
-bool told(const Status& refusal, std::string_view text) {
-  const bool may_be_lost = path_has_device() || std::getenv("SLUICE_CONTRACT_FAULTS") != nullptr;
-  return says(refusal, text) || (may_be_lost && (says(refusal, "the peer has gone") || says(refusal, "was dropped")));
-}
-
 TEST_CASE("a listener with all its connections refuses one more, and takes it when another has ended", "[contract][listener]") {
   NothingLeftBehind audit;
   World world({.max_connections = 2});
@@ -89,7 +81,7 @@ TEST_CASE("a listener with all its connections refuses one more, and takes it wh
   World::Outcome third = world.come();
   INFO(third.refusal.to_string());
   CHECK_FALSE(third.server);
-  CHECK(told(third.refusal, "as many"));
+  CHECK(says(third.refusal, "as many"));
   CHECK(world.carries(first));
   CHECK(world.carries(second));
   world.close(first);
@@ -106,7 +98,7 @@ TEST_CASE("a peer with as many connections as ListenOptions gives one peer is re
   REQUIRE(first.server);
   World::Outcome second = world.come();
   CHECK_FALSE(second.server);
-  CHECK(told(second.refusal, "as many"));
+  CHECK(says(second.refusal, "as many"));
   CHECK(world.carries(first));
 }
 
@@ -123,7 +115,7 @@ TEST_CASE("the program is asked about each peer, and its no is told to the peer"
   World::Outcome first = world.come();
   INFO(first.refusal.to_string());
   CHECK_FALSE(first.server);
-  CHECK((first.refusal == Code::kAccessDenied || told(first.refusal, "does not accept us")));
+  CHECK((first.refusal == Code::kAccessDenied || says(first.refusal, "does not accept us")));
   REQUIRE(asked.size() == 1);
   CHECK_FALSE(asked[0].empty());
   CHECK(incarnations[0] != 0);

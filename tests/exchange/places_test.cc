@@ -16,8 +16,8 @@ struct Scene {
   Pair pair;
   Exchange here{*pair.server_context}, there{*pair.client_context};
   Scene() {
-    here.add(pair.server);
-    there.add(pair.client);
+    REQUIRE(here.add(pair.server).ok());
+    REQUIRE(there.add(pair.client).ok());
   }
   Publication publish(int readers) {
     auto published = here.publish({"w", 1}, floats(*pair.server_context, {50'000}, 1), {.readers = readers});

@@ -105,7 +105,7 @@ struct Peer {
         .account = w.context.peer_accounts().open(PeerIdentity::of_user(user)),
     });
     endpoint = Endpoint(session, &w.context);
-    if (joins) w.exchange->add(endpoint, std::move(rights));
+    if (joins) REQUIRE(w.exchange->add(endpoint, std::move(rights)).ok());
   }
   ~Peer() { leave(); }
   void leave() {
@@ -206,7 +206,7 @@ TEST_CASE("early requests reach the exchange in the order in which they came", "
   Peer peer(world, 1, {}, false);
   for (uint64_t token : {9, 2, 7, 30, 1}) peer.want(token, 0, "k");
   peer.cancel(7);
-  world.exchange->add(peer.endpoint);
+  REQUIRE(world.exchange->add(peer.endpoint).ok());
   auto publication = world.publish("k", 1, {.readers = 2});
   REQUIRE(publication.ok());
   CHECK(peer.answers.offers.contains(9));

@@ -192,7 +192,7 @@ class Worker {
     end_ = after(now(), limit_);
     core_ = peer_.shared();
     exchange_ = std::make_unique<Exchange>(*context_);
-    exchange_->add(peer_);
+    (void)exchange_->add(peer_);  // it may have ended by now
     bool server = side_ == Side::kServer;
     posted(peer_.send(1, filled(64, 1).freeze(), options()));
     posted(peer_.send(2, std::move(large), options()));

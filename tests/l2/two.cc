@@ -130,8 +130,8 @@ void Two::exchange(Endpoint& near_end, Endpoint& far_end, size_t size, std::opti
 void Two::exchange_tensors(size_t size) {
   INFO(size << " bytes");
   Exchange ours(*near), theirs(*far);
-  ours.add(client);
-  theirs.add(server);
+  REQUIRE(ours.add(client).ok());
+  REQUIRE(theirs.add(server).ok());
   uint64_t step = ++step_;
   Fetch early = ours.fetch({"early", step}, soon());
   auto one = theirs.publish({"early", step}, filled(*far, size, step).freeze());

@@ -29,8 +29,10 @@ PingPong::PingPong(const std::string& address, const ContextOptions& options) {
   if (!ready()) return;
   publisher_ = std::make_unique<Exchange>(*left_);
   fetcher_ = std::make_unique<Exchange>(*right_);
-  publisher_->add(near_);
-  fetcher_->add(far_);
+  if (!publisher_->add(near_).ok() || !fetcher_->add(far_).ok()) {
+    near_ = Endpoint();  // not ready
+    return;
+  }
   here_ = std::move(*left_->allocate({kRoom}, uint8));
   there_ = std::move(*right_->allocate({kRoom}, uint8));
   weights_ = std::move(*left_->allocate({kWeights}, float32));

@@ -67,7 +67,7 @@ struct Pages {
   Pages pages(tensor);
   Exchange exchange(c);
   must(pages.protect(PROT_NONE), 15);
-  exchange.add(*endpoint);
+  REQUIRE(exchange.add(*endpoint).ok());
   auto publication = exchange.publish({"w", 1}, tensor, {.readers = until_retired});
   must(publication.ok(), 16);
   must(endpoint->receive_and_wait({.tag = 1}, std::move(*room), soon()).ok(), 17);
@@ -116,7 +116,7 @@ TEST_CASE("a tensor is handed over while its owner cannot touch its pages, and l
     REQUIRE(endpoint.ok());
     {
       Exchange exchange(c);
-      exchange.add(*endpoint);
+      REQUIRE(exchange.add(*endpoint).ok());
       auto got = c.run_until(exchange.fetch({"w", 1}, soon()));
       INFO(got.status().to_string());
       REQUIRE(got.ok());
@@ -152,7 +152,7 @@ TEST_CASE("a tensor is handed over while its owner cannot touch its pages, and l
   auto endpoint = listener->accept(soon());
   must(endpoint.ok(), 14);
   Exchange exchange(c);
-  exchange.add(*endpoint);
+  REQUIRE(exchange.add(*endpoint).ok());
   must(exchange.publish({"tiny", 1}, std::move(*tiny).freeze(), {.readers = until_retired}).ok(), 15);
   must(exchange.publish({"huge", 1}, std::move(*huge).freeze(), {.readers = until_retired}).ok(), 16);
   while (endpoint->state() != EndpointState::kClosed) (void)c.wait(soon());
@@ -178,7 +178,7 @@ TEST_CASE("a view of 256 MiB costs the receiver no more memory of its own than o
     REQUIRE(endpoint.ok());
     {
       Exchange exchange(c);
-      exchange.add(*endpoint);
+      REQUIRE(exchange.add(*endpoint).ok());
       auto tiny = c.run_until(exchange.fetch({"tiny", 1}, soon()));
       REQUIRE(tiny.ok());
       touch(tiny->value, kTiny);

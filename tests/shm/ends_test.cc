@@ -303,8 +303,8 @@ TEST_CASE("whichever descriptor is missing, a lender keeps what its peer still l
     }();
     REQUIRE(accepted.ok());
     Exchange ours(*lender), theirs(*reader);
-    ours.add(*connected);
-    theirs.add(*accepted);
+    REQUIRE(ours.add(*connected).ok());
+    REQUIRE(theirs.add(*accepted).ok());
     auto publication = ours.publish({"tensor", 0}, std::move(tensor));
     REQUIRE(publication.ok());
     Fetch fetch = theirs.fetch({"tensor", 0}, soon());

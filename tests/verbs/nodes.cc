@@ -128,7 +128,7 @@ int serve(const std::string& scheme) {
     std::memcpy(text.data(), encoded.data(), encoded.size());
     (void)client->endpoint.send(3, std::move(text).freeze());
     for (int i = 0; i < 4; ++i) client->receive();
-    exchange.add(client->endpoint);
+    if (!exchange.add(client->endpoint).ok()) return 1;
     clients.push_back(std::move(client));
   }
 }
@@ -195,7 +195,7 @@ bool exchange_all(size_t limit) {
     EXPECT(missed.ok() && *missed == 7);
   }
   Exchange exchange{*p.own};
-  exchange.add(p.endpoint);
+  EXPECT(exchange.add(p.endpoint).ok());
   for (uint64_t step = 0; step < (limit < kLargest ? 1 : 4); ++step) {
     auto fetched = p.own->run_until(exchange.fetch({"weights", step}, in(60s)));
     EXPECT(fetched.ok(), fetched.status().to_string());

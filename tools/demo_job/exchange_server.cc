@@ -165,8 +165,8 @@ class ExchangeServer final : public ServerLink {
       // No deadline: it is the first message, or the endpoint closes.
       const PostOptions options{.sink = peer.get(), .deadline = kNever};
       Result<OperationId> posted = peer->endpoint.receive(TagMatch{kHelloTag}, std::move(*hello), options);
-      exchange_->add(peer->endpoint);
-      if (posted.ok()) peers_.push_back(std::move(peer));
+      const Status added = exchange_->add(peer->endpoint);  // refuses one that has ended
+      if (posted.ok() && added.ok()) peers_.push_back(std::move(peer));
     }
   }
 

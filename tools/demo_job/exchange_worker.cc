@@ -114,7 +114,7 @@ class ExchangeWorker final : public WorkerLink {
     // On shared memory the product must not copy: the connection fails rather than do.
     if (visit_.route == Route::kShm) options.require = zero_copy;
     SLUICE_TRY(source.endpoint, context_->connect(address, options));
-    exchange_->add(source.endpoint);
+    SLUICE_RETURN_IF_ERROR(exchange_->add(source.endpoint));
     SLUICE_TRY(Buffer hello, context_->arena().allocate(sizeof parameters_.worker));
     std::memcpy(hello.data(), &parameters_.worker, sizeof parameters_.worker);
     SLUICE_TRY(Receipt sent, source.endpoint.send_and_wait(kHelloTag, std::move(hello).freeze(), after(now(), visit_.patience())));

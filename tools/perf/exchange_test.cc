@@ -60,7 +60,7 @@ class Incoming {
 
 class ExchangeWorkload : public Workload {
  public:
-  ExchangeWorkload(const Side& side, const Load& load) : Workload(side, load), exchange_(side.context) { exchange_.add(side.endpoint); }
+  ExchangeWorkload(const Side& side, const Load& load) : Workload(side, load), exchange_(side.context), added_(exchange_.add(side.endpoint)) {}
   // The last release is on its way when the peer takes the exchange apart.
   ~ExchangeWorkload() override {
     if (side_.endpoint) exchange_.remove(side_.endpoint);
@@ -68,6 +68,7 @@ class ExchangeWorkload : public Workload {
 
  protected:
   Status allocate_tensors() {
+    SLUICE_RETURN_IF_ERROR(added_);
     SLUICE_RETURN_IF_ERROR(rotation_.allocate(side_.context.arena(), load_.size_bytes, load_.tensors, load_.source_offset));
     if (load_.source_offset) buffers_.source_at = rotation_.place_in_page();
     return Status();
@@ -114,6 +115,7 @@ class ExchangeWorkload : public Workload {
   static constexpr uint64_t kLineBytes = 64;
 
   Exchange exchange_;
+  Status added_;
   Rotation rotation_;
   Tensor next_;
 

@@ -34,13 +34,6 @@ constexpr int kPollsPerClock = 16;
 // connection's handler has a budget of its own (proto::TurnBudget), half of this.
 constexpr Duration kEventTime = std::chrono::milliseconds(1);
 
-Status late() { return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "nothing happened before the deadline"); }
-
-Status fork_error() {
-  return Status(Code::kWrongState, Scope::kContext, kOrigin,
-                "this process was forked from the one that opened the context; open a context of its own");
-}
-
 }  // namespace
 
 Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
@@ -112,7 +105,7 @@ Options with_sealing(Options options) {
 }  // namespace
 
 Result<Endpoint> Context::connect(std::string_view text, const ConnectOptions& options) {
-  if (forked()) return fork_error();
+  SLUICE_RETURN_IF_ERROR(owner_.check());
   SLUICE_TRY(Address address, Address::parse(text));
   Provider* chosen = provider(address.scheme);
   if (chosen == nullptr) return no_provider(address);
@@ -123,7 +116,7 @@ Result<Endpoint> Context::connect(std::string_view text, const ConnectOptions& o
 }
 
 Result<Listener> Context::listen(std::string_view text, const ListenOptions& options) {
-  if (forked()) return fork_error();
+  SLUICE_RETURN_IF_ERROR(owner_.check());
   SLUICE_TRY(Address address, Address::parse(text));
   Provider* chosen = provider(address.scheme);
   if (chosen == nullptr) return no_provider(address);
@@ -146,6 +139,7 @@ size_t Context::run_providers() {
 void Context::remove_hook(ProgressHook* hook) { std::erase(hooks_, hook); }
 
 size_t Context::progress() {
+  if (forked()) [[unlikely]] return 0;
   if (sleeping_) [[unlikely]] {
     // A foreign loop was woken by our descriptor: the event is waiting there.
     foreign_loop_ = true;
@@ -214,6 +208,7 @@ bool Context::has_unsent() const {
 }
 
 bool Context::prepare_to_sleep() {
+  if (forked()) return true;  // nothing will come
   if (sleeping_) return true;
   if (next_event_ < event_count_) return false;
   sleeping_ = true;
@@ -280,11 +275,15 @@ bool Context::sleep(Instant deadline) {
   return events > 0;
 }
 
+Status Context::too_late() {
+  return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "what was waited for did not happen before the deadline");
+}
+
 Status Context::wait(Instant deadline) {
-  if (forked()) return fork_error();
+  SLUICE_RETURN_IF_ERROR(owner_.check());
   if (waiting_ == Waiting::kSpin) {
     while (!spin(deadline)) {
-      if (now_ >= deadline) return late();
+      if (now_ >= deadline) return too_late();
     }
     return Status();
   }
@@ -296,7 +295,7 @@ Status Context::wait(Instant deadline) {
   const bool slept = !done;
   Instant polled_until = now_;
   while (!done) {
-    if (now_ >= deadline) return late();
+    if (now_ >= deadline) return too_late();
     bool event = sleep(deadline);
     done = progress() > 0 || event;
   }
@@ -314,7 +313,7 @@ Status Context::wait(Instant deadline) {
 }
 
 Status Context::close(Instant deadline) {
-  if (forked()) return fork_error();
+  SLUICE_RETURN_IF_ERROR(owner_.check());
   for (auto& provider : providers_) provider->shut_down();
   while (progress() > 0 && refresh_now() < deadline) {
   }
@@ -349,12 +348,22 @@ void Context::unwatch(int fd, EventHandler* handler) {
   if (next_event_ < event_count_) dead_handlers_.push_back(handler);
 }
 
+Listener::~Listener() { close(); }
+
+// In a forked child what listens is the parent's: its descriptors and its place in the event loop stay as they are.
+void Listener::close() {
+  if (owner_.in_forked_child()) (void)core_.release();
+  core_.reset();
+}
+
 Result<Endpoint> Listener::try_accept() {
+  SLUICE_RETURN_IF_ERROR(owner_.check());
   if (auto core = core_->accept()) return Endpoint(std::move(core), context_);
   return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "nobody has connected yet");
 }
 
 Result<Endpoint> Listener::accept(Instant deadline) {
+  SLUICE_RETURN_IF_ERROR(owner_.check());
   std::shared_ptr<EndpointCore> core;
   Status status = context_->wait_until([&] { return (core = core_->accept()) != nullptr; }, deadline);
   if (!core) {

@@ -12,6 +12,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <sys/epoll.h>
@@ -104,6 +106,14 @@ class Listener {
  public:
   Listener() = default;
   Listener(std::unique_ptr<ListenerCore> core, Context* context) : core_(std::move(core)), context_(context) {}
+  Listener(Listener&&) noexcept = default;
+  Listener& operator=(Listener&& other) noexcept {
+    std::swap(core_, other.core_);
+    std::swap(context_, other.context_);
+    std::swap(owner_, other.owner_);
+    return *this;
+  }
+  ~Listener();
 
   explicit operator bool() const { return static_cast<bool>(core_); }
   std::string address() const { return core_->address(); }
@@ -111,11 +121,12 @@ class Listener {
   Result<Endpoint> try_accept();
   // Progresses the context until a peer connected. Errors: kTimedOut.
   Result<Endpoint> accept(Instant deadline);
-  void close() { core_.reset(); }
+  void close();
 
  private:
   std::unique_ptr<ListenerCore> core_;
   Context* context_ = nullptr;
+  ProcessMark owner_ = ProcessMark::current();
 };
 
 // Gets the events of one file descriptor from the context's epoll.
@@ -190,6 +201,11 @@ struct ContextOptions {
   PeerLimits peer_limits = {};
 };
 
+namespace internal {
+template <typename T>
+using Outcome = std::conditional_t<std::is_constructible_v<T, Status>, T, Result<T>>;
+}  // namespace internal
+
 // Thread: one thread at a time calls a Context and everything that belongs to it;
 // Buffers and Tensors are exempt (buffer.h). After fork the child's calls give
 // kWrongState.
@@ -227,22 +243,25 @@ class Context {
   size_t progress();
   // Returns after something was done, or at the deadline (kTimedOut).
   Status wait(Instant deadline);
-  // Progresses until done() is true. Errors: kTimedOut.
+  // Progresses until done() is true. Errors: kTimedOut, also while others keep this thread busy.
   template <typename Done>
   Status wait_until(Done&& done, Instant deadline) {
     while (!done()) {
-      if (progress() > 0) continue;
-      if (done()) break;
-      SLUICE_RETURN_IF_ERROR(wait(deadline));
+      if (progress() > 0) {
+        if (now_ >= deadline && !done()) return too_late();
+      } else if (!done()) {
+        SLUICE_RETURN_IF_ERROR(wait(deadline));
+      }
     }
     return Status();
   }
-  // Progresses until an operation of the exchange or a Task is ready; its result.
+  // Progresses until an operation of the exchange or a Task is ready; its result, as a Result
+  // where take() gives something that can say no error. Errors, beside those of take(): as
+  // wait(). What is pending goes on then, unless it was passed as an rvalue, which cancels it.
   template <typename Pending>
-  auto run_until(Pending&& pending) -> decltype(pending.take()) {
-    while (!pending.ready()) {
-      if (progress() == 0 && !pending.ready()) (void)wait(kNever);
-    }
+  auto run_until(Pending&& pending, Instant deadline = kNever) -> internal::Outcome<decltype(pending.take())> {
+    Status waited = wait_until([&] { return pending.ready(); }, deadline);
+    if (!waited.ok()) return waited;
     return pending.take();
   }
 
@@ -271,6 +290,8 @@ class Context {
   Status close(Instant deadline);
   // True in a child of the process that opened the context.
   bool forked() const { return owner_.in_forked_child(); }
+  // kWrongState in such a child.
+  Status check_process() const { return owner_.check(); }
 
   // For backends and the exchange.
   Status watch(int fd, uint32_t epoll_events, EventHandler* handler);
@@ -285,6 +306,7 @@ class Context {
   proto::LinkDecorator* link_decorator() const { return link_decorator_.get(); }
 
  private:
+  static Status too_late();
   size_t poll_events(int timeout_ms);
   size_t deliver_events();
   size_t run_providers();

@@ -28,7 +28,14 @@ Status finish(Context& context, OneCompletion& sink) {
   return sink.value.status;
 }
 
-Endpoint::Received received(Completion&& completion) {
+// What came; on failure the buffer goes back to `into`.
+Result<Endpoint::Received> received(Context& context, OneCompletion& sink, Buffer& into) {
+  Status status = finish(context, sink);
+  Completion& completion = sink.value;
+  if (!status.ok()) {
+    if (!completion.buffers.empty()) into = std::move(completion.buffers[0]);
+    return status;
+  }
   Endpoint::Received out{.buffer = std::move(completion.buffers[0]), .tag = completion.tag, .receipt = completion.receipt};
   // Cannot fail: the bytes came into this very buffer.
   (void)out.buffer.reshape(TensorDescriptor::bytes(completion.receipt.bytes));
@@ -42,37 +49,67 @@ Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
     Endpoint old(std::move(*this));
     core_ = std::move(other.core_);
     context_ = other.context_;
+    owner_ = other.owner_;
   }
   return *this;
 }
 
 Endpoint::~Endpoint() {
-  if (core_) {
+  if (core_ && !owner_.in_forked_child()) {  // there the connection is the parent's, and goes on
     core_->abort(Status(Code::kCancelled, Scope::kEndpoint, "api/endpoint", "the endpoint handle was dropped without close()"));
   }
 }
 
+Status Endpoint::unusable() const {
+  SLUICE_RETURN_IF_ERROR(owner_.check());
+  return Status(Code::kWrongState, Scope::kEndpoint, "api/endpoint", "this Endpoint is empty: it was moved from, closed, or never connected");
+}
+
+Status Endpoint::cancel(OperationId id) {
+  if (!usable()) [[unlikely]] return unusable();
+  return core_->cancel(id);
+}
+Result<RemoteKey> Endpoint::grant(const Buffer& memory, const GrantOptions& options) {
+  if (!usable()) [[unlikely]] return unusable();
+  return core_->grant(memory, options);
+}
+Result<RemoteKey> Endpoint::grant(const Tensor& memory, const GrantOptions& options) {
+  if (!usable()) [[unlikely]] return unusable();
+  return core_->grant(memory, options);
+}
+Status Endpoint::revoke(const RemoteKey& key) {
+  if (!usable()) [[unlikely]] return unusable();
+  return core_->revoke(key);
+}
+
 Result<OperationId> Endpoint::send(Tag tag, const Tensor& segment, const PostOptions& options) {
+  if (!usable()) [[unlikely]] return unusable();
   return core_->post_send(tag, std::span(&segment, 1), options);
 }
 Result<OperationId> Endpoint::send(Tag tag, Tensor&& segment, const PostOptions& options) {
+  if (!usable()) [[unlikely]] return unusable();
   Result<OperationId> id = core_->post_send(tag, std::span(&segment, 1), options);
   if (id.ok()) segment = Tensor();
   return id;
 }
 Result<OperationId> Endpoint::send(Tag tag, std::span<const Tensor> segments, const PostOptions& options) {
+  if (!usable()) [[unlikely]] return unusable();
   return core_->post_send(tag, segments, options);
 }
 Result<OperationId> Endpoint::receive(TagMatch match, Buffer&& into, const PostOptions& options) {
+  if (!usable()) [[unlikely]] return unusable();
   return core_->post_receive(match, std::span(&into, 1), options);
 }
 Result<OperationId> Endpoint::receive(TagMatch match, std::span<Buffer> into, const PostOptions& options) {
+  if (!usable()) [[unlikely]] return unusable();
   return core_->post_receive(match, into, options);
 }
 Result<OperationId> Endpoint::read(const RemoteKey& key, uint64_t offset, Buffer&& into, const PostOptions& options) {
+  if (!usable()) [[unlikely]] return unusable();
   return core_->post_read(key, offset, into, options);
 }
 Result<OperationId> Endpoint::write(const RemoteKey& key, uint64_t offset, Tensor from, const PostOptions& options) {
+  if (!usable()) [[unlikely]] return unusable();
   return core_->post_write(key, offset, from, options);
 }
 
@@ -86,8 +123,7 @@ Result<Receipt> Endpoint::send_and_wait(Tag tag, Tensor segment, Instant deadlin
 Result<Endpoint::Received> Endpoint::receive_and_wait(TagMatch match, Buffer&& into, Instant deadline) {
   OneCompletion sink;
   SLUICE_RETURN_IF_ERROR(receive(match, std::move(into), options_for(sink, deadline)));
-  SLUICE_RETURN_IF_ERROR(finish(*context_, sink));
-  return received(std::move(sink.value));
+  return received(*context_, sink, into);
 }
 
 Result<Receipt> Endpoint::write_and_wait(const RemoteKey& key, uint64_t offset, Tensor from, Instant deadline) {
@@ -100,17 +136,21 @@ Result<Receipt> Endpoint::write_and_wait(const RemoteKey& key, uint64_t offset, 
 Result<Endpoint::Received> Endpoint::read_and_wait(const RemoteKey& key, uint64_t offset, Buffer&& into, Instant deadline) {
   OneCompletion sink;
   SLUICE_RETURN_IF_ERROR(read(key, offset, std::move(into), options_for(sink, deadline)));
-  SLUICE_RETURN_IF_ERROR(finish(*context_, sink));
-  return received(std::move(sink.value));
+  return received(*context_, sink, into);
 }
 
 Result<OperationId> Endpoint::atomic(const RemoteKey& key, uint64_t offset, const Atomic& request, Buffer&& result,
                                      const PostOptions& options) {
+  if (!usable()) [[unlikely]] return unusable();
   return core_->post_atomic(key, offset, request, result, options);
 }
 
 namespace {
 Result<uint64_t> atomic_and_wait(Endpoint& endpoint, const RemoteKey& key, uint64_t offset, const Atomic& request, Instant deadline) {
+  // The context may be gone, and the endpoint closed with it.
+  if (!endpoint || endpoint.state() == EndpointState::kClosed) {
+    return Status(Code::kWrongState, Scope::kEndpoint, "api/endpoint", "the endpoint is closed; connect again");
+  }
   SLUICE_TRY(Buffer result, endpoint.context().arena().allocate(sizeof(uint64_t), {.for_receive = true}));
   OneCompletion sink;
   SLUICE_RETURN_IF_ERROR(endpoint.atomic(key, offset, request, std::move(result), options_for(sink, deadline)));
@@ -132,6 +172,14 @@ Result<uint64_t> Endpoint::compare_swap_and_wait(const RemoteKey& key, uint64_t 
 
 Status Endpoint::close(Instant deadline) {
   if (!core_) return Status();
+  if (Status forked = owner_.check(); !forked.ok()) {
+    core_.reset();
+    return forked;
+  }
+  if (core_->state() == EndpointState::kClosed) {  // perhaps with its context
+    core_.reset();
+    return Status();
+  }
   // Views dropped just before are given back with a RELEASE, not by the end of it all.
   context_->progress();
   core_->start_close();

@@ -14,6 +14,7 @@
 #include <sluice/api/peer_account.h>
 #include <sluice/api/receipt.h>
 #include <sluice/api/remote_key.h>
+#include <sluice/base/process_mark.h>
 #include <sluice/base/result.h>
 
 namespace sluice {
@@ -128,6 +129,7 @@ class EndpointCore {
   virtual Status revoke(const RemoteKey& key) = 0;
 
   virtual void set_want_handler(WantHandler* handler) = 0;
+  virtual const WantHandler* want_handler() const = 0;
 
   // Starts an orderly end: operations not yet done end kCancelled (or kOutcomeUnknown
   // where the peer may have them). State kClosed follows by progress.
@@ -149,7 +151,7 @@ class Endpoint {
  public:
   Endpoint() = default;
   Endpoint(std::shared_ptr<EndpointCore> core, Context* context) : core_(std::move(core)), context_(context) {}
-  Endpoint(Endpoint&&) noexcept = default;
+  Endpoint(Endpoint&& other) noexcept = default;
   Endpoint& operator=(Endpoint&& other) noexcept;
   ~Endpoint();
 
@@ -168,10 +170,10 @@ class Endpoint {
   Result<OperationId> write(const RemoteKey& key, uint64_t offset, Tensor from, const PostOptions& options = {});
   Result<OperationId> atomic(const RemoteKey& key, uint64_t offset, const Atomic& request, Buffer&& result,
                              const PostOptions& options = {});
-  Status cancel(OperationId id) { return core_->cancel(id); }
-  Result<RemoteKey> grant(const Buffer& memory, const GrantOptions& options = {}) { return core_->grant(memory, options); }
-  Result<RemoteKey> grant(const Tensor& memory, const GrantOptions& options = {}) { return core_->grant(memory, options); }
-  Status revoke(const RemoteKey& key) { return core_->revoke(key); }
+  Status cancel(OperationId id);
+  Result<RemoteKey> grant(const Buffer& memory, const GrantOptions& options = {});
+  Result<RemoteKey> grant(const Tensor& memory, const GrantOptions& options = {});
+  Status revoke(const RemoteKey& key);
 
   // Blocking twins: progress the context until the operation ended; at kPlaced.
   // Errors: as posting, and the operation's own status.
@@ -181,8 +183,7 @@ class Endpoint {
     Tag tag = 0;
     Receipt receipt;
   };
-  // On failure the buffer is lost to the caller only if posting succeeded; use the
-  // posted form where it must come back.
+  // On failure `into` has its buffer again, unless the path may still write to it.
   Result<Received> receive_and_wait(TagMatch match, Buffer&& into, Instant deadline);
   Result<Receipt> write_and_wait(const RemoteKey& key, uint64_t offset, Tensor from, Instant deadline);
   Result<Received> read_and_wait(const RemoteKey& key, uint64_t offset, Buffer&& into, Instant deadline);
@@ -190,18 +191,25 @@ class Endpoint {
   Result<uint64_t> fetch_add_and_wait(const RemoteKey& key, uint64_t offset, uint64_t add, Instant deadline);
   Result<uint64_t> compare_swap_and_wait(const RemoteKey& key, uint64_t offset, uint64_t expected, uint64_t desired, Instant deadline);
 
-  EndpointState state() const { return core_->state(); }
-  EndpointInfo info() const { return core_->info(); }
-  EndpointCounters counters() const { return core_->counters(); }
-  void set_default_timeout(Duration timeout) { core_->set_default_timeout(timeout); }
+  // Of an empty handle: closed, and nothing.
+  EndpointState state() const { return core_ ? core_->state() : EndpointState::kClosed; }
+  EndpointInfo info() const { return core_ ? core_->info() : EndpointInfo(); }
+  EndpointCounters counters() const { return core_ ? core_->counters() : EndpointCounters(); }
+  void set_default_timeout(Duration timeout) {
+    if (core_) core_->set_default_timeout(timeout);
+  }
 
   // Orderly end: what is sent is flushed, the peer is told, every operation completes.
   // Errors: kTimedOut (aborted at the deadline instead).
   Status close(Instant deadline);
 
  private:
+  // False: an empty handle, or the child of the process that connected.
+  bool usable() const { return core_ && !owner_.in_forked_child(); }
+  Status unusable() const;
   std::shared_ptr<EndpointCore> core_;
   Context* context_ = nullptr;
+  ProcessMark owner_ = ProcessMark::current();
 };
 
 }  // namespace sluice

@@ -24,6 +24,11 @@ std::atomic<uint32_t>* make_cell() {
 
 }  // namespace
 
+Status ProcessMark::refusal() {
+  return Status(Code::kWrongState, Scope::kContext, "base/process_mark",
+                "this process was forked from the one that opened the context; open a context of its own here");
+}
+
 ProcessMark ProcessMark::current() {
   static std::atomic<uint32_t>* const cell = make_cell();
   // Inherited by children and then raised: no two processes of a line share a value.

@@ -62,7 +62,14 @@ Exchange::~Exchange() {
   }
 }
 
-void Exchange::add(const Endpoint& endpoint, KeyRights rights) {
+Status Exchange::add(const Endpoint& endpoint, KeyRights rights) {
+  if (!endpoint) return invalid("an empty Endpoint cannot be added: it was moved from, closed, or never connected");
+  if (&endpoint.context() != &context_) return invalid("the endpoint belongs to another Context than the exchange");
+  SLUICE_RETURN_IF_ERROR(context_.check_process());
+  auto refused = [&](const char* why) { return Status(Code::kWrongState, Scope::kOperation, kOrigin, why); };
+  if (endpoint.core().want_handler() == static_cast<const WantHandler*>(this)) return refused("the endpoint is in this exchange already; add() it once");
+  if (endpoint.core().want_handler() != nullptr) return refused("the endpoint is in another exchange; remove() it there first");
+  if (endpoint.state() != EndpointState::kConnected) return refused("the endpoint is closed; connect again, and add() the new one");
   if (spare_peers_.empty()) spare_peers_.push_back(std::make_unique<PeerEntry>(secret_));
   peers_.push_back(std::move(spare_peers_.back()));
   spare_peers_.pop_back();
@@ -81,9 +88,11 @@ void Exchange::add(const Endpoint& endpoint, KeyRights rights) {
     if (record->from == nullptr && record->asks.empty()) ask(record, raw);
     record = next;
   }
+  return Status();
 }
 
 void Exchange::remove(const Endpoint& endpoint) {
+  if (!endpoint || context_.forked() || endpoint.core().want_handler() != static_cast<const WantHandler*>(this)) return;
   endpoint.core().set_want_handler(nullptr);
   if (PeerEntry* peer = find_peer(endpoint.core())) forget_wants(peer, true);
   on_endpoint_closed(endpoint.core(), Status(Code::kCancelled, Scope::kOperation, kOrigin, "the endpoint left the exchange"));
@@ -133,6 +142,7 @@ void Exchange::drop_if_unused(KeyEntry* entry) {
 }
 
 Result<Publication> Exchange::publish(const Key& key, Tensor tensor, const PublishOptions& options) {
+  SLUICE_RETURN_IF_ERROR(context_.check_process());
   if (options.readers == 0 || options.readers < until_retired) return invalid("a publication has at least one reader, or until_retired");
   SLUICE_TRY(KeyEntry * entry, entry_for(key.name));
   for (PublicationRecord* other : entry->published) {
@@ -150,11 +160,16 @@ Result<Publication> Exchange::publish(const Key& key, Tensor tensor, const Publi
   record->step = key.step;
   record->tensor = std::move(tensor);
   record->readers = options.readers;
-  record->readers_done = record->loans = 0;
+  record->readers_done = record->readers_lost = record->loans = 0;
+  record->deadline = options.deadline;
   record->ended = false;
   record->handle = true;
   record->waiter = nullptr;
   entry->published.push_back(record);
+  if (options.deadline != kNever) {
+    overdue_.emplace(options.deadline, record);
+    next_timeout_ = std::min(next_timeout_, options.deadline);
+  }
   if (options.keep_steps >= 0 && key.step >= static_cast<uint64_t>(options.keep_steps)) {
     retire_below(entry, key.step - static_cast<uint64_t>(options.keep_steps));
   }
@@ -164,7 +179,7 @@ Result<Publication> Exchange::publish(const Key& key, Tensor tensor, const Publi
 
 void PublicationRecord::on_completion(Completion&& completion) noexcept {
   --loans;
-  if (completion.status.ok()) ++readers_done;
+  ++(completion.status.ok() ? readers_done : readers_lost);
   Exchange* owner = exchange;
   if (owner == nullptr) {
     // The exchange is gone: its publications have ended, and this one may be awaited still.
@@ -189,9 +204,23 @@ void Exchange::end_publication(PublicationRecord* record) {
   KeyEntry* entry = record->entry;
   record->ended = true;
   std::erase(entry->published, record);
+  if (record->deadline != kNever) {
+    auto [first, last] = overdue_.equal_range(record->deadline);
+    overdue_.erase(std::find_if(first, last, [&](const auto& each) { return each.second == record; }));
+  }
   entry->lately_ended[entry->ended_count++ % entry->lately_ended.size()] = record->step;
   refuse_waiting(entry, record->step);
   maybe_release(record);
+}
+
+size_t Exchange::retire_overdue(Instant now) {
+  size_t ended = 0;
+  while (!overdue_.empty() && overdue_.begin()->first <= now) {
+    end_publication(overdue_.begin()->second);
+    ++ended;
+  }
+  if (!overdue_.empty()) next_timeout_ = std::min(next_timeout_, overdue_.begin()->first);
+  return ended;
 }
 
 void Exchange::maybe_release(PublicationRecord* record) {
@@ -230,12 +259,15 @@ Publication::~Publication() {
 }
 
 void Publication::retire() {
-  if (record_ != nullptr && record_->exchange != nullptr && !record_->ended) record_->exchange->end_publication(record_);
+  if (record_ == nullptr || record_->exchange == nullptr || record_->ended || record_->exchange->context_.forked()) return;
+  record_->exchange->end_publication(record_);
 }
 
-int Publication::readers_done() const { return record_->readers_done; }
-bool Publication::ready() const { return record_->finished(); }
-Tensor Publication::take() { return std::move(record_->tensor); }
+// Of an empty handle: nobody, and nothing to wait for.
+int Publication::readers_done() const { return record_ != nullptr ? record_->readers_done : 0; }
+int Publication::readers_lost() const { return record_ != nullptr ? record_->readers_lost : 0; }
+bool Publication::ready() const { return record_ == nullptr || record_->finished(); }
+Tensor Publication::take() { return record_ != nullptr ? std::move(record_->tensor) : Tensor(); }
 void Publication::await_suspend(std::coroutine_handle<> waiter) noexcept { record_->waiter = waiter; }
 
 void Exchange::on_endpoint_closed(EndpointCore& endpoint, const Status&) noexcept {

@@ -32,6 +32,9 @@ struct PublishOptions {
   // Retires what was published under the same name for steps below step - keep_steps;
   // negative: nothing.
   int64_t keep_steps = -1;
+  // The publication is retired then, if its readers have not ended it before. Readers that hold it
+  // keep it until they release it.
+  Instant deadline = kNever;
 };
 
 struct FetchOptions {
@@ -72,6 +75,8 @@ struct Delivery {
 // What fetch_into ends with: the buffer comes back also on failure.
 class [[nodiscard]] Placed {
  public:
+  // Of a wait that failed: the FetchInto has the buffer still.
+  Placed(Status status) : status_(std::move(status)) {}
   Placed(Status status, Buffer buffer, const Receipt& receipt)
       : status_(std::move(status)), delivery_{std::move(buffer), receipt} {}
   bool ok() const { return status_.ok(); }
@@ -158,6 +163,9 @@ class Publication {
   // Nobody new gets it; readers that hold it keep it until they release it.
   void retire();
   int readers_done() const;
+  // Readers that had it, or began to get it, and went without releasing it: their connection
+  // ended, or their time was over. Others may take their places.
+  int readers_lost() const;
   // All readers have released it (or it was retired and no loan is out).
   bool ready() const;
   // Requires: ready(). The tensor: the last holder may thaw it.
@@ -182,8 +190,9 @@ class Exchange final : private WantHandler, private ProgressHook {
   Exchange& operator=(const Exchange&) = delete;
 
   // Takes part in the endpoint's keyed traffic from now on; fetches that wait are asked
-  // there too. The endpoint may close at any time. An endpoint has one exchange.
-  void add(const Endpoint& endpoint, KeyRights rights = {});
+  // there too. The endpoint may close at any time. Errors: kWrongState (it is closed, or in an
+  // exchange already: this one or another), kInvalidArgument (an empty handle, an endpoint of another context).
+  Status add(const Endpoint& endpoint, KeyRights rights = {});
   // Its outstanding fetches end with kCancelled.
   void remove(const Endpoint& endpoint);
   size_t endpoint_count() const { return peers_.size(); }
@@ -241,6 +250,7 @@ class Exchange final : private WantHandler, private ProgressHook {
   void release(internal::FetchRecord* record);
   void end_publication(internal::PublicationRecord* publication);
   void maybe_release(internal::PublicationRecord* publication);
+  size_t retire_overdue(Instant now);
   void retire_below(internal::KeyEntry* entry, uint64_t step);
 
   Context& context_;
@@ -261,6 +271,7 @@ class Exchange final : private WantHandler, private ProgressHook {
   std::vector<internal::FetchRecord*> free_fetches_;
   std::vector<std::unique_ptr<internal::PublicationRecord>> publications_;
   std::vector<internal::PublicationRecord*> free_publications_;
+  std::multimap<Instant, internal::PublicationRecord*> overdue_;  // those with a deadline, until they end
   // Fetches that are not finished, for timers and for endpoints that come later.
   internal::FetchRecord* first_fetch_ = nullptr;
   Instant next_timeout_ = kNever;

@@ -24,8 +24,8 @@ std::string quoted(const FetchRecord* record) {
   return record->entry == nullptr ? std::string("the fetch") : "'" + record->entry->name + "' step " + std::to_string(record->step);
 }
 
-// Says what the peer's bare code means for a fetch.
-Status explain(const FetchRecord* record, const Status& status, const Buffer* destination) {
+// Says what the end of a request to a peer means for a fetch: the peer told a bare code, or did not answer in time.
+Status explain(const FetchRecord* record, const Status& status, const Buffer* destination, const EndpointCore* asked) {
   switch (status.code()) {
     case Code::kWrongState:
       if (status.scope() == Scope::kEndpoint) return status;
@@ -36,7 +36,11 @@ Status explain(const FetchRecord* record, const Status& status, const Buffer* de
                                                    destination->descriptor().to_string() + ": " + std::string(status.detail()));
       }
       return status;
-    case Code::kTimedOut: return failure(Code::kTimedOut, quoted(record) + " was not published before the deadline");
+    case Code::kTimedOut:
+      if (asked != nullptr && asked->info().peer_silent) {
+        return failure(Code::kTimedOut, quoted(record) + ": the peer answers keepalives, but its program has not called progress() for seconds; let it progress its context");
+      }
+      return failure(Code::kTimedOut, quoted(record) + " was not published before the deadline");
     case Code::kAccessDenied: return failure(Code::kAccessDenied, "the peer does not let us have " + quoted(record) + " (KeyRights::may_want there)");
     case Code::kTryAgain: return failure(Code::kTryAgain, "the peer has no place for the request now; fetch again");
     default: return status;
@@ -63,7 +67,7 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
   record->exchange = this;
   record->step = key.step;
   record->deadline = deadline;
-  record->from = options.from != nullptr ? &options.from->core() : nullptr;
+  record->from = options.from != nullptr && *options.from ? &options.from->core() : nullptr;
   record->into = static_cast<bool>(destination);
   record->destination = std::move(destination);
   record->done = false;
@@ -75,7 +79,7 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
   record->next = first_fetch_;
   if (first_fetch_ != nullptr) first_fetch_->previous = record;
   first_fetch_ = record;
-  Result<KeyEntry*> entry = entry_for(key.name);
+  Result<KeyEntry*> entry = context_.forked() ? Result<KeyEntry*>(context_.check_process()) : entry_for(key.name);
   record->entry = entry.ok() ? *entry : nullptr;
   if (!entry.ok()) {
     Completion failed;
@@ -83,17 +87,19 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
     finish(record, std::move(failed));
     return record;
   }
-  if (record->from == nullptr && deliver_locally(record)) return record;
-  if (record->from != nullptr) {
-    PeerEntry* peer = find_peer(*record->from);
+  if (options.from != nullptr) {
+    PeerEntry* peer = record->from != nullptr ? find_peer(*record->from) : nullptr;
     if (peer != nullptr) ask(record, peer);
     if (record->asks.empty() && !record->done) {
       Completion failed;
-      failed.status = failure(Code::kWrongState, "the endpoint to fetch from is closed or not in the exchange; add() it first");
+      const bool closed = options.from->state() != EndpointState::kConnected;
+      failed.status = failure(Code::kWrongState, quoted(record) + (closed ? ": the endpoint to fetch from is closed; connect again, and add() the new one"
+                                                                          : ": the endpoint to fetch from is not in the exchange; add() it first"));
       finish(record, std::move(failed));
     }
     return record;
   }
+  if (deliver_locally(record)) return record;
   if (PeerEntry* home = home_of(record->entry)) {
     ask(record, home);
   } else {
@@ -188,9 +194,11 @@ void FetchRecord::on_completion(Completion&& completion) noexcept {
     }
     return;
   }
-  if (!completion.status.ok() && !asks.empty()) {
-    if (!completion.buffers.empty()) destination = std::move(completion.buffers[0]);
-    return;  // another endpoint may have it
+  if (!completion.buffers.empty()) destination = std::move(completion.buffers[0]);
+  if (!completion.status.ok() && !asks.empty()) return;  // another endpoint may have it
+  if (!completion.status.ok()) {
+    const EndpointCore* asked = answered.peer != nullptr ? answered.peer->core.get() : nullptr;
+    completion.status = explain(this, completion.status, into ? &destination : nullptr, asked);
   }
   if (completion.status.ok() && answered.peer != nullptr) {
     entry->home = answered.peer;
@@ -205,11 +213,9 @@ void Exchange::finish(FetchRecord* record, Completion&& completion) {
   if (record->next != nullptr) record->next->previous = record->previous;
   record->next = record->previous = nullptr;
   record->done = true;
-  if (!completion.buffers.empty()) record->destination = std::move(completion.buffers[0]);
   record->receipt = completion.receipt;
   record->tensor = std::move(completion.tensor);
-  const Buffer* destination = record->into ? &record->destination : nullptr;
-  record->status = completion.status.ok() ? Status() : explain(record, completion.status, destination);
+  record->status = std::move(completion.status);
   // Several were asked, or it was published here: the destination is filled by a copy.
   if (record->status.ok() && record->into && record->tensor) {
     const TensorDescriptor& from = record->tensor.descriptor();
@@ -243,13 +249,13 @@ void Exchange::release(FetchRecord* record) {
 size_t Exchange::progress(Instant now) {
   if (now < next_timeout_) return 0;
   next_timeout_ = kNever;
-  size_t ended = 0;
+  size_t ended = retire_overdue(now);
   for (FetchRecord* record = first_fetch_; record != nullptr;) {
     FetchRecord* next = record->next;
     if (record->asks.empty()) {
       if (record->deadline <= now) {
         Completion late;
-        late.status = failure(Code::kTimedOut, "no endpoint was there to ask");
+        late.status = failure(Code::kTimedOut, quoted(record) + ": there was no endpoint to ask before the deadline; add() one to the exchange");
         finish(record, std::move(late));
         ++ended;
       } else {

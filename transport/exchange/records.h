@@ -104,6 +104,8 @@ struct PublicationRecord final : CompletionSink {
   int readers = 1;
   int readers_done = 0;
   int loans = 0;        // supplies under way
+  int readers_lost = 0;
+  Instant deadline = kNever;
   bool ended = false;   // out of the table: nobody new gets it
   bool handle = true;
   std::coroutine_handle<> waiter;

@@ -330,6 +330,7 @@ Status Session::refuse_want(uint64_t token, Code code) {
 }
 
 Status Session::cancel(OperationId id) {
+  SLUICE_RETURN_IF_ERROR(owner_.check());  // also asked for by what a child lets go of
   Operation* op = table_.find(id);
   bool ended = op == nullptr || op->internal || op->state == OperationState::kReady || op->state == OperationState::kZombie ||
                op->state == OperationState::kFencing;

@@ -18,6 +18,7 @@
 #include <sluice/api/mailbox.h>
 #include <sluice/api/peer_account.h>
 #include <sluice/base/id_index.h>
+#include <sluice/base/process_mark.h>
 #include <sluice/proto/connection_ticket.h>
 #include <sluice/proto/grants.h>
 #include <sluice/proto/link.h>
@@ -116,7 +117,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void detach();
   // A listener's count of this connection ends when its link is closed.
   void hold(ConnectionTicket ticket) { ticket_ = std::move(ticket); }
-  // Tells the peer that we do not take it, and closes at once.
+  // Tells the peer that we do not take it. Closed when it has heard that, after a second at most.
   void turn_away(const Status& why);
   // Something arrived from the peer (also for backends that see bytes, not messages).
   void heard(Instant now) { last_heard_ = now; }
@@ -136,6 +137,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Result<RemoteKey> grant(const Tensor& memory, const GrantOptions& options) override;
   Status revoke(const RemoteKey& key) override;
   void set_want_handler(WantHandler* handler) override;
+  const WantHandler* want_handler() const override { return want_handler_; }
   void start_close() override;
   void abort(const Status& why) override;
   EndpointState state() const override { return state_; }
@@ -306,6 +308,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   wire::Hello ours_, peer_;
   SessionOptions options_;
   std::string reason_;
+  ProcessMark owner_ = ProcessMark::current();
   WantHandler* want_handler_ = nullptr;
   EndpointState state_ = EndpointState::kConnected;
   Status close_reason_;
@@ -339,6 +342,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   uint64_t withdrawn_ = 0;       // our offers, by CANCEL
   uint64_t withdrawals_seen_ = 0;  // the peer's
   Instant next_timeout_ = kNever;
+  Instant farewell_ends_ = kNever;  // of a peer that was turned away
+  Code farewell_ = Code::kOk;       // what our BYE says
   Instant last_heard_{};
   Instant ping_sent_{};
   Instant idle_due_ = kNever;    // when check_idle() looks again

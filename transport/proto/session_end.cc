@@ -19,6 +19,8 @@ Counter idle_closed("session.idle_closed");
 // A host that comes this long after the time it was told was not looking: silence of
 // the peer in that time proves nothing.
 constexpr Duration kLatePoll = std::chrono::milliseconds(500);
+// How long a peer that was turned away may take to answer our BYE.
+constexpr Duration kLongestFarewell = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -55,7 +57,7 @@ void Session::send_bye_in_turn() {
   if (waiting || link_dead_) return;
   bye_due_ = false;
   bye_sent_ = true;
-  send_control(wire::Bye{});
+  send_control(wire::Bye{.code = farewell_});
 }
 
 void Session::abort(const Status& why) {
@@ -67,12 +69,15 @@ void Session::abort(const Status& why) {
   if (depth_ == 0) drop_link();
 }
 
+// An orderly close, so that the peer has read why before the path goes; but it is not waited for
+// as long as one that we took.
 void Session::turn_away(const Status& why) {
   if (state_ != EndpointState::kConnected || link_dead_) return;
-  bye_sent_ = true;
-  send_control(wire::Bye{.code = why.code()});
-  if (!link_dead_) link_->flush();
-  abort(why);
+  close_reason_ = why;
+  farewell_ = why.code();
+  farewell_ends_ = after(host_->exact_now(), kLongestFarewell);
+  arm_timeout(farewell_ends_);
+  start_close();
 }
 
 // Loans go to the link, which knows when the peer cannot read any more.
@@ -234,6 +239,8 @@ void Session::handle_timeout(Instant now) {
     waiting = true;
     next = std::min(next, op.deadline);
   });
+  if (farewell_ends_ <= now && !link_dead_) fail_connection(close_reason_);
+  if (!link_dead_) next = std::min(next, farewell_ends_);
   silence_due_ = waiting && !link_dead_ ? check_silence(now) : kNever;
   next = std::min(next, silence_due_);
   if (traits_.direct) next = std::min(next, expire_grants(now));

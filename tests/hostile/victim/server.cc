@@ -100,7 +100,7 @@ class Server {
       if (!endpoint.ok()) break;
       ++worked_;
       clients_.push_back(std::make_unique<Client>(std::move(endpoint).value()));
-      exchange_.add(clients_.back()->endpoint);
+      (void)exchange_.add(clients_.back()->endpoint);  // it may have ended by now
       // Nobody is told these keys: who uses one has guessed it.
       (void)clients_.back()->endpoint.grant(secret_, {.rights = Right::kRead});
       (void)clients_.back()->endpoint.grant(scratch_, {.rights = Right::kReadWrite});

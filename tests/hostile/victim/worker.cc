@@ -56,7 +56,7 @@ class Worker {
     auto endpoint = context_->connect(address_);
     if (!note("connect", endpoint.status())) return false;
     endpoint_ = std::move(*endpoint);
-    exchange_->add(endpoint_);
+    if (!note("add", exchange_->add(endpoint_))) return false;
     if (!told("friend " + secret_, "welcome")) return false;
     std::optional<std::string> key = ask("grant");
     if (!key || !key->starts_with("granted")) return note("grant", Status(Code::kInternal, Scope::kOperation, "worker", key.value_or("")));
