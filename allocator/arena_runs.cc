@@ -24,13 +24,20 @@ Status ArenaState::refused_by_limit(uint64_t bytes) {
     used = taken_bytes();
     longest = std::max(free_runs[0].largest(), free_runs[1].largest());
   }
-  // Twice, in a unit that SLUICE_ARENA_LIMIT takes.
-  std::string example = std::to_string(std::max<uint64_t>(options.limit_bytes >> 19, 1)) + "M";
+  const uint64_t memory = machine_memory_bytes();
+  std::string remedy = "release tensors, or raise ArenaOptions::limit_bytes or set for example SLUICE_ARENA_LIMIT=" +
+                       std::to_string(limit_for(bytes, used) >> 20) + "M";
+  if (bytes > memory) remedy = "this machine has " + mebibytes(memory) + " of memory: check the shape, or use smaller tensors";
   return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
-                "no room for a run of " + std::to_string(bytes) + " bytes: the arena's limit is " + mebibytes(options.limit_bytes) + ", " +
+                "no room for " + std::to_string(bytes) + " bytes: the arena's limit is " + mebibytes(options.limit_bytes) + ", " +
                     mebibytes(used) + " are in use, " + mebibytes(options.receive_reserve_bytes) +
-                    " are kept for receives, the longest free run is " + mebibytes(longest) +
-                    "; release tensors, or raise ArenaOptions::limit_bytes or set for example SLUICE_ARENA_LIMIT=" + example);
+                    " are kept for receives, the largest free block is " + mebibytes(longest) + "; " + remedy);
+}
+
+// With which the request would have been served, in whole MiB, and some growth beside it.
+uint64_t ArenaState::limit_for(uint64_t bytes, uint64_t used) const {
+  const uint64_t needed = used + options.receive_reserve_bytes + bytes;
+  return (std::max(2 * options.limit_bytes, needed + needed / 8) | ((1u << 20) - 1)) + 1;
 }
 
 Status ArenaState::refused_by_quota(uint64_t bytes, const Quota& quota) {

@@ -39,6 +39,7 @@ struct ArenaState {
   static void on_release(Storage* storage) noexcept;
   void end();  // of the handle
   Status refused_by_limit(uint64_t bytes);
+  uint64_t limit_for(uint64_t bytes, uint64_t used) const;
   Status refused_by_quota(uint64_t bytes, const Quota& quota);
   Status in_forked_child_status() const;
   // Under `mutex`.

@@ -48,6 +48,13 @@ class Info(command.CommandTest):
         plain = [line for line in self.run_command("info").stdout.splitlines() if line.startswith("path ")]
         self.assertTrue(all(": " not in line for line in plain))
 
+    def test_a_threshold_its_value_and_its_meaning_stand_apart(self):
+        lines = [line for line in self.run_command("info", "--explain").stdout.splitlines() if line.startswith("threshold ")]
+        self.assertTrue(any(" frames " in line for line in lines), lines)
+        for line in lines:
+            self.assertRegex(line, r"^threshold  \S+ +\S+( (frames|bytes|ns|us|ms|[KMG]iB))? +\S")
+            self.assertNotRegex(line, r"(frames|iB)[a-z]")
+
     def test_explain_says_which_carriers_are_left_to_who_asks_for_them(self):
         for arguments in (("--explain",), ("--explain", "192.0.2.1")):
             line, = [line for line in self.run_command("info", *arguments).stdout.splitlines() if line.startswith("sluice://")]

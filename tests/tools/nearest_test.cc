@@ -29,6 +29,8 @@ TEST_CASE("a flag's name that goes on names it, whatever else has more letters i
 TEST_CASE("what is far from all names none", "[nearest]") {
   CHECK(nearest("--wholly-other", kFlags).empty());
   CHECK(nearest("", kFlags).empty());
+  CHECK(nearest("--frob", {"--port", "--iters"}).empty());
+  CHECK(nearest("--", kFlags).empty());
   CHECK(nearest("--size", {}).empty());
 }
 

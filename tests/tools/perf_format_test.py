@@ -164,6 +164,15 @@ class Formats(command.CommandTest):
 class Distributions(command.CommandTest):
     LOAD = ("send_lat", "--self", "--transport", "shm", "-n", "2000")
 
+    def test_every_row_says_its_path_and_a_handover_that_nobody_read_says_so(self):
+        header, row = self.run_command("perf", "send_lat", "--self", "-n", "20").stdout.splitlines()
+        self.assertTrue(header.endswith("   path"))
+        self.assertEqual(row.split()[-1], "shm")
+        told = lambda *more: self.run_command("perf", "exchange_bw", "--self", "--transport", "shm", "-s", "64K", "-n", "20", *more).stdout
+        self.assertIn("nobody read the bytes", told())
+        self.assertNotIn("nobody read", told("--consume"))
+        self.assertNotIn("nobody read", told("--into"))
+
     def test_percentiles_of_any_rank_are_in_the_json_in_the_table_and_in_csv(self):
         latency = self.perf(*self.LOAD, "--percentiles", "0.001,50,90,99.99,100")["results"][0]["latency_ns"]
         self.assertEqual(latency["p0_001"], latency["min"])
@@ -173,7 +182,7 @@ class Distributions(command.CommandTest):
         self.assertLessEqual(latency["p90"], latency["p99_99"])
         table = self.run_command("perf", *self.LOAD, "--percentiles", "90,99.99").stdout.splitlines()
         self.assertTrue(table[0].endswith("   90% percentile[usec]   99.99% percentile[usec]"))
-        self.assertEqual(len(table[1].split()), 12)
+        self.assertEqual(len(table[1].split()), 13)
         row, = csv.DictReader(io.StringIO(self.run_command("perf", *self.LOAD, "--format", "csv", "--percentiles", "50,90,99.99").stdout))
         self.assertEqual(list(row)[-2:], ["p90_ns", "p99_99_ns"])
         self.assertLessEqual(float(row["p50_ns"]), float(row["p90_ns"]))

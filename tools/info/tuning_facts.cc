@@ -54,7 +54,7 @@ Json tuning_facts(const tuning::Tuned& tuned) {
 void print_tuning(const Json& tuning, bool everything) {
   if (!everything) return;
   for (const Json& knob : tuning["thresholds"]) {
-    fmt::print("threshold  {:<26}{:<8}{}; {}\n", text(knob["name"]), text(knob["text"]), text(knob["what"]), origin(knob, tuning));
+    fmt::print("threshold  {:<26} {:<10} {}; {}\n", text(knob["name"]), text(knob["text"]), text(knob["what"]), origin(knob, tuning));
   }
   std::string file = text(tuning["file"]), state = text(tuning["file_state"]);
   if (state == "read") {

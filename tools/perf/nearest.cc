@@ -36,7 +36,9 @@ size_t common_beginning(const std::string& a, const std::string& b) {
 
 std::string nearest(const std::string& wanted, const std::vector<std::string>& known) {
   std::string best;
-  size_t least = wanted.size() / 2 + 1, begun = 0;
+  // Half of its letters may be wrong: --frob is not --port.
+  const size_t letters = wanted.size() - std::min(wanted.find_first_not_of('-'), wanted.size());
+  size_t least = letters / 2 + 1, begun = 0;
   for (const std::string& word : known) {
     size_t steps = distance(wanted, word), same = common_beginning(wanted, word);
     // What was begun and not ended is near, however much is missing; and so is what goes on: --iterations for --iters.

@@ -19,7 +19,7 @@ void text_header(const PerfOptions& options) {
   std::string asked;
   for (const Rank& rank : options.percentiles) asked += fmt::format("   {}% percentile[usec]", rank.text);
   if (options.test->latency) {
-    fmt::print(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]   copies/byte{}\n", asked);
+    fmt::print(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]   copies/byte   path{}\n", asked);
   } else {
     fmt::print(" #bytes     #iterations    BW average[MiB/sec]   MsgRate[Mpps]   CPU[ns/byte]   copies/byte   path{}\n", asked);
   }
@@ -64,12 +64,17 @@ void text_companion(const PerfOptions& options, const Companion& second) {
   fmt::print("   {}: {:.2f} MiB/sec\n", name, per_second(second.payload_bytes, second.seconds) / (1 << 20));
 }
 
+// Then the rate is of tensors that changed hands, whatever they weigh.
+bool handed_over_unread(const Measurement& m) {
+  return m.load.test->verb == Verb::kExchange && !m.load.into && !m.load.consume && copies_per_byte(m) == 0;
+}
+
 void text_row(const PerfOptions& options, const Measurement& m) {
   double copies = copies_per_byte(m);
   if (m.load.test->latency) {
     const Distribution& d = m.latency_ns;
-    fmt::print(" {:<10} {:<10} {:<14.3f} {:<14.3f} {:<16.3f} {:<14.3f} {:<15.3f} {:<22.3f} {:<24.3f} {:.2f}", m.load.size_bytes,
-               m.iterations, d.min / 1e3, d.max / 1e3, d.p50 / 1e3, d.mean / 1e3, d.stdev / 1e3, d.p99 / 1e3, d.p99_9 / 1e3, copies);
+    fmt::print(" {:<10} {:<10} {:<14.3f} {:<14.3f} {:<16.3f} {:<14.3f} {:<15.3f} {:<22.3f} {:<24.3f} {:<13.2f} {}", m.load.size_bytes,
+               m.iterations, d.min / 1e3, d.max / 1e3, d.p50 / 1e3, d.mean / 1e3, d.stdev / 1e3, d.p99 / 1e3, d.p99_9 / 1e3, copies, m.path);
   } else {
     fmt::print(" {:<10} {:<14} {:<21.2f} {:<15.6f} {:<14.4f} {:<13.2f} {}", m.load.size_bytes, m.iterations,
                bytes_per_second(m) / (1 << 20), messages_per_second(m) / 1e6,
@@ -77,6 +82,7 @@ void text_row(const PerfOptions& options, const Measurement& m) {
   }
   for (double ns : m.percentiles_ns) fmt::print("   {:<20.3f}", ns / 1e3);
   fmt::print("\n");
+  if (handed_over_unread(m)) fmt::print("   handed over as views: nobody read the bytes (--consume reads them, --into copies them)\n");
   if (options.reply_bytes) fmt::print("   each answered with {} bytes\n", *options.reply_bytes);
   if (m.repeated) text_interval(*options.confidence, m);
   if (m.companion) text_companion(options, *m.companion);

@@ -27,7 +27,8 @@ ifreq request_for(const std::string& name) {
 std::string obstacle_of(const Interface& found) {
   if (found.mac.empty()) return "no Ethernet: it has no MAC address";
   if (found.mtu < kLeastMtu) {
-    return "MTU " + std::to_string(found.mtu) + ", and SLP needs " + std::to_string(kLeastMtu) + "; sudo ip link set " + found.name + " mtu 1500";
+    return "MTU " + std::to_string(found.mtu) + ", and SLP's frames need " + std::to_string(kLeastMtu) +
+           "; a tunnel or a cloud's network may not carry more: use l2://udp/ or tcp:// there, elsewhere: sudo ip link set " + found.name + " mtu 1500";
   }
   if (!found.up) return "down; sudo ip link set " + found.name + " up";
   return found.carrier ? "" : "no carrier: nothing at the other end of its cable is up";
