@@ -11,5 +11,32 @@ cmake -S "$root" -B "$work/build" -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS=-O0 
 cmake -S "$root/tests/cmake/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$work/usr" \
   -DREADME_PROGRAM="$(readlink -f "$root/examples/readme.cc")" >>"$work/log"
 cmake --build "$work/consumer" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-output=$("$work/consumer/readme")
-[ "$output" = "3 by shm, copied 0 bytes" ] || { echo "the program printed: $output"; exit 1; }
+check() {
+  local output
+  output=$("$1")
+  [ "$output" = "3 by shm, copied 0 bytes" ] || { echo "$1 printed: $output"; exit 1; }
+}
+check "$work/consumer/readme"
+
+# The same by hand, with what pkg-config says.
+PKG_CONFIG_PATH=$(dirname "$(find "$work/usr" -name sluice.pc)")
+export PKG_CONFIG_PATH
+read -ra flags < <(pkg-config --cflags --libs --static sluice)
+c++ -O0 -o "$work/by_hand" "$root/examples/readme.cc" "${flags[@]}"
+check "$work/by_hand"
+
+# Whoever says nothing gets an optimised library.
+cmake -S "$root" -B "$work/default" >>"$work/log"
+grep -qx 'CMAKE_BUILD_TYPE:STRING=Release' "$work/default/CMakeCache.txt" || { echo "the default build type is not Release"; exit 1; }
+
+# What is installed includes nothing that is not.
+python3 -B - "$work/usr/include" <<'PROGRAM'
+import pathlib, re, sys
+root = pathlib.Path(sys.argv[1])
+headers = sorted(root.rglob("*.h"))
+missing = [f"{header.relative_to(root)} includes {name}" for header in headers
+           for quote, name in re.findall(r'^#include ([<"])((?:sluice|transport|allocator)/[^>"]+)', header.read_text(encoding="utf-8"), re.M)
+           if quote == '"' or not (root / name).exists()]
+print("\n".join(missing))
+sys.exit(1 if missing or len(headers) < 50 else 0)
+PROGRAM
