@@ -10,6 +10,7 @@
 #include "tools/broker/broker_command.h"
 #include "tools/demo_job/demo_command.h"
 #include "tools/dump/dump_command.h"
+#include "tools/explain/explain_command.h"
 #include "tools/info/info_command.h"
 #include "tools/lab/lab_command.h"
 #include "tools/perf/nearest.h"
@@ -65,6 +66,7 @@ int main(int argc, char** argv) {
   sluice::tools::add_broker_command(app, exit_code);
   sluice::tools::add_dump_command(app, exit_code);
   sluice::tools::add_info_command(app, exit_code);
+  sluice::tools::add_explain_command(app, exit_code);
   sluice::tools::add_tune_command(app, exit_code);
   sluice::tools::add_lab_command(app);
   sluice::tools::add_bench_command(app);
