@@ -62,8 +62,18 @@ bool ListenerLimits::let_in(Session& session, PeerIntroduction who) {
     session.hold(std::move(ticket).value());
     return true;
   }
-  session.turn_away(ticket.status());
+  turn_away(session, ticket.status());
   return false;
+}
+
+void ListenerLimits::turn_away(Session& session, const Status& why) {
+  Instant& oldest = farewells_[next_farewell_];
+  const bool patient = context_.now() - oldest >= kFarewellTime;
+  if (patient) {
+    oldest = context_.now();
+    next_farewell_ = (next_farewell_ + 1) % farewells_.size();
+  }
+  session.turn_away(why, patient);
 }
 
 Status ListenerLimits::refuse(Code code, const std::string& text, const char* counter_name) {

@@ -3,6 +3,7 @@
 #ifndef SLUICE_PROTO_LISTENER_LIMITS_H_
 #define SLUICE_PROTO_LISTENER_LIMITS_H_
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,6 +28,9 @@ class ListenerLimits {
   // Where the handshake is over before we are asked: admits the peer whose account a new session has. False: it was told why,
   // and the session is over. `who`: credentials, where the path has them; the session knows the rest.
   bool let_in(Session& session, PeerIntroduction who = {});
+  // Tells a connected peer that it is not taken, and why. The words reach the first few in a second on every path; of a
+  // flood nothing is kept.
+  void turn_away(Session& session, const Status& why);
 
   uint64_t open() const { return open_->all; }
 
@@ -40,6 +44,9 @@ class ListenerLimits {
   std::string address_;
   std::shared_ptr<OpenConnections> open_ = std::make_shared<OpenConnections>();
   LogThrottle log_;
+  // When the last ones were given time to read why they are not taken: so many sessions linger at most.
+  std::array<Instant, 8> farewells_{};
+  size_t next_farewell_ = 0;
 };
 
 }  // namespace sluice::proto

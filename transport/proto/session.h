@@ -44,6 +44,9 @@ class SessionHost {
   ~SessionHost() = default;
 };
 
+// How long a peer that was turned away may take to answer our BYE.
+inline constexpr Duration kFarewellTime = std::chrono::seconds(1);
+
 struct SessionOptions {
   // Why this path, where a backend has no other reason.
   std::string why = "was asked for";
@@ -118,7 +121,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   // A listener's count of this connection ends when its link is closed.
   void hold(ConnectionTicket ticket) { ticket_ = std::move(ticket); }
   // Tells the peer that we do not take it. Closed when it has heard that, after a second at most.
-  void turn_away(const Status& why);
+  // Without patience at once: the words may get lost.
+  void turn_away(const Status& why, bool patient);
   // Something arrived from the peer (also for backends that see bytes, not messages).
   void heard(Instant now) { last_heard_ = now; }
 

@@ -19,8 +19,6 @@ Counter idle_closed("session.idle_closed");
 // A host that comes this long after the time it was told was not looking: silence of
 // the peer in that time proves nothing.
 constexpr Duration kLatePoll = std::chrono::milliseconds(500);
-// How long a peer that was turned away may take to answer our BYE.
-constexpr Duration kLongestFarewell = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -71,11 +69,17 @@ void Session::abort(const Status& why) {
 
 // An orderly close, so that the peer has read why before the path goes; but it is not waited for
 // as long as one that we took.
-void Session::turn_away(const Status& why) {
+void Session::turn_away(const Status& why, bool patient) {
   if (state_ != EndpointState::kConnected || link_dead_) return;
   close_reason_ = why;
   farewell_ = why.code();
-  farewell_ends_ = after(host_->exact_now(), kLongestFarewell);
+  if (!patient) {
+    bye_sent_ = true;
+    send_control(wire::Bye{.code = farewell_});
+    if (!link_dead_) link_->flush();
+    return abort(why);
+  }
+  farewell_ends_ = after(host_->exact_now(), kFarewellTime);
   arm_timeout(farewell_ends_);
   start_close();
 }

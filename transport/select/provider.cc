@@ -129,7 +129,7 @@ class SelectListener final : public ListenerCore {
     who.incarnation = info.peer_incarnation;
     who.said_process_id = info.peer_pid;
     Status asked = limits_->ask(who);
-    if (!asked.ok()) session.turn_away(asked);
+    if (!asked.ok()) limits_->turn_away(session, asked);
     session.hold(std::move(greeting.ticket));
     return asked.ok();
   }
