@@ -300,6 +300,24 @@ TEST_CASE("contexts dropped with everything outstanding end their endpoints", "[
   if (!lost) CHECK(left.empty());
 }
 
+TEST_CASE("closing an endpoint that has ended gives back what came before its end", "[contract][closing]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  for (Tag tag = 0; tag < 3; ++tag) REQUIRE(pair.server.send(tag, tensor(*pair.server_context, 64, tag), {}).ok());
+  pair.settle();
+  pair.server.core().start_close();
+  REQUIRE(pair.until([&] { return pair.client.state() == EndpointState::kClosed; }));
+  // It can still be received, and the rest is given up.
+  Box& box = pair.box();
+  auto one = pair.client.receive({.tag = 1}, room(*pair.client_context, 64), box.options());
+  REQUIRE(one.ok());
+  CHECK(pair.wait(box, *one).status.ok());
+  box.all.clear();
+  CHECK(pair.client_context->arena().statistics().outstanding > 0);
+  CHECK(pair.client.close(soon()).ok());
+  CHECK(pair.client_context->arena().statistics().outstanding == 0);
+}
+
 TEST_CASE("contexts closed before they are dropped leave nothing behind", "[contract][closing]") {
   NothingLeftBehind audit;
   Pair pair;

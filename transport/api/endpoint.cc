@@ -177,6 +177,7 @@ Status Endpoint::close(Instant deadline) {
     return forked;
   }
   if (core_->state() == EndpointState::kClosed) {  // perhaps with its context
+    core_->start_close();                          // nobody will receive what came before the end
     core_.reset();
     return Status();
   }
