@@ -34,7 +34,7 @@ Status ArenaState::refused_by_limit(uint64_t bytes) {
                     " are kept for receives, the largest free block is " + mebibytes(longest) + "; " + remedy);
 }
 
-// With which the request would have been served, in whole MiB, and some growth beside it.
+// A limit in whole MiB that is enough for the request, with an eighth to spare.
 uint64_t ArenaState::limit_for(uint64_t bytes, uint64_t used) const {
   const uint64_t needed = used + options.receive_reserve_bytes + bytes;
   return (std::max(2 * options.limit_bytes, needed + needed / 8) | ((1u << 20) - 1)) + 1;

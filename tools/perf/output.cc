@@ -64,7 +64,7 @@ void text_companion(const PerfOptions& options, const Companion& second) {
   fmt::print("   {}: {:.2f} MiB/sec\n", name, per_second(second.payload_bytes, second.seconds) / (1 << 20));
 }
 
-// Then the rate is of tensors that changed hands, whatever they weigh.
+// If so, the bandwidth counts bytes that no one read.
 bool handed_over_unread(const Measurement& m) {
   return m.load.test->verb == Verb::kExchange && !m.load.into && !m.load.consume && copies_per_byte(m) == 0;
 }

@@ -350,7 +350,7 @@ void Context::unwatch(int fd, EventHandler* handler) {
 
 Listener::~Listener() { close(); }
 
-// In a forked child what listens is the parent's: its descriptors and its place in the event loop stay as they are.
+// A forked child shares the parent's epoll instance: closing there would stop the parent's listener.
 void Listener::close() {
   if (owner_.in_forked_child()) (void)core_.release();
   core_.reset();

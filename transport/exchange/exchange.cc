@@ -167,7 +167,7 @@ Result<Publication> Exchange::publish(const Key& key, Tensor tensor, const Publi
   record->waiter = nullptr;
   entry->published.push_back(record);
   if (options.deadline != kNever) {
-    overdue_.emplace(options.deadline, record);
+    record->overdue = overdue_.emplace(options.deadline, record);
     next_timeout_ = std::min(next_timeout_, options.deadline);
   }
   if (options.keep_steps >= 0 && key.step >= static_cast<uint64_t>(options.keep_steps)) {
@@ -204,10 +204,7 @@ void Exchange::end_publication(PublicationRecord* record) {
   KeyEntry* entry = record->entry;
   record->ended = true;
   std::erase(entry->published, record);
-  if (record->deadline != kNever) {
-    auto [first, last] = overdue_.equal_range(record->deadline);
-    overdue_.erase(std::find_if(first, last, [&](const auto& each) { return each.second == record; }));
-  }
+  if (record->deadline != kNever) overdue_.erase(record->overdue);
   entry->lately_ended[entry->ended_count++ % entry->lately_ended.size()] = record->step;
   refuse_waiting(entry, record->step);
   maybe_release(record);

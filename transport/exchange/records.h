@@ -106,6 +106,7 @@ struct PublicationRecord final : CompletionSink {
   int loans = 0;        // supplies under way
   int readers_lost = 0;
   Instant deadline = kNever;
+  std::multimap<Instant, PublicationRecord*>::iterator overdue;  // while it has a deadline and has not ended
   bool ended = false;   // out of the table: nobody new gets it
   bool handle = true;
   std::coroutine_handle<> waiter;
