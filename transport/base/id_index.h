@@ -47,6 +47,9 @@ class IdIndex {
     }
     return nullptr;
   }
+  T* find(uint64_t id) const {
+    return find(id, [](const T&) { return true; });
+  }
   size_t size() const { return count_; }
   // Requires: the records are gone or not used with an index again.
   void clear() {

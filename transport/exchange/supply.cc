@@ -46,7 +46,7 @@ bool Exchange::may_supply(const PeerEntry* peer, const KeyEntry* entry, uint64_t
 
 // The key that the request names, or named before. Null: it is refused with `refusal`.
 NamedKey* Exchange::name_key(PeerEntry* peer, const WantRequest& request, Code& refusal) {
-  NamedKey* named = peer->peer_keys.find(request.key_id, [](const NamedKey&) { return true; });
+  NamedKey* named = peer->peer_keys.find(request.key_id);
   if (request.key.empty()) {
     // Named to an exchange before us: the asker says the name with its next request.
     refusal = Code::kTryAgain;
@@ -117,7 +117,7 @@ void Exchange::on_want(EndpointCore& endpoint, const WantRequest& request) noexc
     (void)endpoint.refuse_want(request.token, Code::kWrongState);
     return;
   }
-  if (peer->waiting.find(request.token, [](const WaitingWant&) { return true; }) != nullptr) {
+  if (peer->waiting.find(request.token) != nullptr) {
     wants_repeated.add();
     (void)endpoint.refuse_want(request.token, Code::kInvalidArgument);
     return;
@@ -158,7 +158,7 @@ void Exchange::keep_waiting(PeerEntry* peer, KeyEntry* entry, const WantRequest&
 bool Exchange::on_want_cancelled(EndpointCore& endpoint, uint64_t token) noexcept {
   PeerEntry* peer = find_peer(endpoint);
   if (peer == nullptr) return false;
-  WaitingWant* want = peer->waiting.find(token, [](const WaitingWant&) { return true; });
+  WaitingWant* want = peer->waiting.find(token);
   if (want == nullptr) return false;
   take_waiting(want);
   return true;

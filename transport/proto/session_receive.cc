@@ -439,7 +439,7 @@ Status Session::on_cancel(const wire::Cancel& cancel) {
   if (!cancel.offer) return on_want_given_up(cancel.id);
   ++withdrawals_seen_;
   if (std::exchange(copies_held_, false)) host_->activate(*this);
-  if (Unexpected* message = cancellable_messages_.find(cancel.id, [](const Unexpected&) { return true; })) {
+  if (Unexpected* message = cancellable_messages_.find(cancel.id)) {
     drop_unexpected(message->place);
     note_consumed(1, 0);
     send_done(cancel.id, Code::kCancelled, 0);
