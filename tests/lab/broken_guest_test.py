@@ -29,7 +29,7 @@ class BrokenGuest(unittest.TestCase):
         (self.tools / "busybox").write_bytes(b"\x7fELF static")
         (self.tools / "busybox").chmod(0o755)
 
-    def lab(self, program, timeout="10s", kernel="uml"):
+    def lab(self, program, *flags, timeout="10s", kernel="uml", lines=1):
         folder = self.cache / f"uml.{source_kernel._key('uml')}.6.1.1-1"
         folder.mkdir(parents=True)
         (folder / "linux").write_text(program, encoding="utf-8")
@@ -37,12 +37,29 @@ class BrokenGuest(unittest.TestCase):
         (folder / "about.json").write_text(json.dumps({"release": "6.1.1", "version": "6.1.1-1", "image": "linux", "builtin": True}), encoding="utf-8")
         if kernel == "damaged":
             (folder / "about.json").write_text("{", encoding="utf-8")
-        done = subprocess.run([sys.executable, "-B", os.path.join(modules.LAB, "lab.py"), "run", "--kernel", "uml", "--memory", "512M", "--timeout", timeout, "--", "/bin/true"],
+        done = subprocess.run([sys.executable, "-B", os.path.join(modules.LAB, "lab.py"), "run", "--kernel", "uml", "--memory", "512M", "--timeout", timeout, *flags, "--", "/bin/true"],
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS,
                               env={"PATH": f"{self.tools}:{os.environ['PATH']}", "HOME": self.folder.name, "SLUICE_LAB_CACHE": os.fspath(self.cache), "TMPDIR": os.fspath(self.temporary)})
         self.assertEqual(done.stdout, "")
-        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), lines, done.stderr)
         return done
+
+    def hanging(self, boots):
+        """A guest that hangs while it boots, `boots` times; then it comes up, and its command ends with status 7."""
+        return f"""#!{sys.executable}
+import os, pathlib, sys, time
+count = pathlib.Path({os.fspath(self.temporary)!r}) / "boots"
+earlier = int(count.read_text()) if count.exists() else 0
+count.write_text(str(earlier + 1))
+control = next(os.fdopen(int(word[8:]), "r+b", buffering=0) for word in sys.argv if word.startswith("ssl1=fd:"))
+control.write(b"step the network\\n")
+if earlier < {boots}:
+    time.sleep(1000)
+control.write(b"ready\\n")
+assert control.readline() == b"go\\n"
+control.write(b"started\\nleft 0\\nbefore \\nafter \\nlog 0\\nended 7 0 0\\n")
+assert control.readline() == b"bye\\n"
+"""
 
     def test_one_that_hangs_is_ended_with_all_its_processes_at_the_deadline(self):
         marker = self.temporary / "pids"
@@ -52,6 +69,21 @@ class BrokenGuest(unittest.TestCase):
         for pid in marker.read_text(encoding="ascii").split():
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a process of the guest lives on")
         self.assertTrue(next(self.temporary.glob("sluice-lab.*/node1.console.log")).exists())
+
+    def test_one_that_hangs_at_boot_is_started_again_and_that_is_said(self):
+        done = self.lab(self.hanging(2), "--boot-timeout", "1s", timeout="30s", lines=2)
+        self.assertEqual(done.returncode, 7, done.stderr)
+        again = "sluice lab: node 1 did not come up within 1 s (its last step: the network): it is started again"
+        self.assertEqual(done.stderr.splitlines(), [again, again])
+        self.assertEqual(list(self.temporary.glob("sluice-lab.*")), [])
+
+    def test_one_that_never_comes_up_has_three_attempts_and_names_where_it_stands(self):
+        done = self.lab(self.hanging(1000), "--boot-timeout", "1s", timeout="5s", lines=3)
+        self.assertEqual(done.returncode, 124, done.stderr)
+        self.assertIn("not finished after 5 s and ended; node 1 had not come up (its last step: the network); logs: ", done.stderr)
+        self.assertEqual((self.temporary / "boots").read_text(encoding="ascii"), "3")
+        folder = next(self.temporary.glob("sluice-lab.*"))
+        self.assertEqual(sorted(path.name for path in folder.glob("*.console.log")), ["node1.boot1.console.log", "node1.boot2.console.log", "node1.console.log"])
 
     def test_one_that_dies_is_quoted(self):
         done = self.lab("#!/bin/sh\necho 'Checking for tmpfs...' >&2\necho 'no room for physical memory' >&2\nexit 1\n")

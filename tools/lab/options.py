@@ -14,6 +14,9 @@ FAULTS = ("link-down", "link-up", "mtu", "device-remove")
 EXAMPLE = "sluice lab run -- ibv_devinfo"
 _UNITS_MIB = {"M": 1, "G": 1024}
 DEFAULT_MEMORY_MIB = 3072
+# Emulated, on two busy cores, a guest came up in 3 to 40 s; a debug kernel takes several times as long.
+DEFAULT_BOOT_SECONDS = 60
+DEBUG_BOOT_SECONDS = 240
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 # netem's names, and what a value looks like.
 _NETEM = {"loss": "%", "reorder": "%", "duplicate": "%", "corrupt": "%", "delay": "time"}
@@ -74,6 +77,7 @@ def _guest(parser, timeout):
     parser.add_argument("--memory", type=memory_mib, default=None, metavar="SIZE", help="of each guest (3G)")
     parser.add_argument("--cpus", type=cpus, default=None, metavar="N", help="of each guest (2; User-Mode Linux has 1)")
     parser.add_argument("--timeout", type=seconds, default=timeout, metavar="TIME", help=f"from start to end ({timeout})")
+    parser.add_argument("--boot-timeout", type=seconds, default=None, metavar="TIME", help="a guest that has not come up by then is started again, at most twice (60s; 4m with a -debug kernel)")
     parser.add_argument("--artifacts", default="", metavar="DIR", help="writable in the guest under the same path; receives the logs")
     parser.add_argument("--verbose", action="store_true", help="say on stderr what is chosen and how long it took, even if stderr is no terminal")
 
@@ -135,6 +139,7 @@ def _check_guest(options):
         raise Trouble("--driver siw needs --kernel uml: Debian's stock kernel has no soft-iWARP; example: sluice lab run --kernel uml --driver siw -- ibv_devinfo", USAGE)
     options.cpus = options.cpus or (1 if user_mode else 2)
     options.memory = options.memory or DEFAULT_MEMORY_MIB
+    options.boot_timeout = options.boot_timeout or (DEBUG_BOOT_SECONDS if options.kernel.endswith("-debug") else DEFAULT_BOOT_SECONDS)
     options.driver = options.driver or "rxe"
     options.card = getattr(options, "card", CARDS[0])
     if options.card != CARDS[0] and (options.verb == "run" and options.nodes == 1 or options.kernel not in ("tcg", "tcg-6.12")):

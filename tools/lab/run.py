@@ -4,6 +4,7 @@ One thread, one poll(2). Ends in every case with no guest alive: by the command'
 or a guest that died.
 """
 import json
+import math
 import os
 import pathlib
 import select
@@ -24,6 +25,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 # After the deadline: time for the guest to hand over its log before it is killed.
 LAST_WORDS_SECONDS = 15.0
 LOG_ROOM_BYTES = 64 << 20
+# A guest is started again this often if it does not come up in time; the last attempt has until the run's deadline.
+BOOTS_AGAIN = 2
 # Not the host's: devices, processes, and sockets of the host's daemons mean nothing in a guest.
 GUESTS_OWN = ("/dev/", "/proc/", "/run/", "/sys/")
 # What poll(2) promises a pipe takes without blocking (pipe(7)).
@@ -62,6 +65,7 @@ class Run:
         self.options, self.platform, self.kernel, self.say = options, platform, platform.kernel, say
         self.begun = time.monotonic()
         self.deadline = self.begun + options.timeout
+        self.boots = 0  # that were given up
         self.machines = []
         self.outputs = {}
         self.files = []
@@ -116,8 +120,16 @@ class Run:
     # ---- start
 
     def _start(self):
-        nodes = self.options.nodes
-        wires = socket.socketpair() if nodes == 2 else (None,)
+        self._boot_all()
+        self.outputs[(1, "stdout")] = Output(1)
+        self.outputs[(1, "stderr")] = Output(2)
+        for name in ("stdout", "stderr") if self.options.nodes == 2 else ():
+            self.files.append(os.open(self.folder / f"peer.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
+            self.outputs[(2, name)] = Output(self.files[-1])
+
+    def _boot_all(self):
+        self.boot_deadline = time.monotonic() + self.options.boot_timeout if self.boots < BOOTS_AGAIN else math.inf
+        wires = socket.socketpair() if self.options.nodes == 2 else (None,)
         try:
             for node, wire in enumerate(wires, 1):
                 self.machines.append(self._boot(node, wire))
@@ -125,11 +137,20 @@ class Run:
             for wire in wires:
                 if wire:
                     wire.close()
-        self.outputs[(1, "stdout")] = Output(1)
-        self.outputs[(1, "stderr")] = Output(2)
-        for name in ("stdout", "stderr") if nodes == 2 else ():
-            self.files.append(os.open(self.folder / f"peer.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
-            self.outputs[(2, name)] = Output(self.files[-1])
+
+    def _boot_again(self):
+        """Emulated kernels hang while they boot, some once in hundreds of times. Nothing of the command has run yet."""
+        self.boots += 1
+        guest = next(guest for guest in self.machines if "ready" not in guest.facts)
+        for each in self.machines:
+            each.end(0)
+            self._console(each.node).rename(self.folder / f"node{each.node}.boot{self.boots}.console.log")
+        self.say(f"node {guest.node} did not come up within {self.options.boot_timeout} s ({self._progress(guest)}): it is started again", always=True)
+        self.machines = []
+        self._boot_all()
+
+    def _progress(self, guest):
+        return f"its last step: {guest.facts['step']}" if "step" in guest.facts else "its kernel started no program"
 
     def _boot(self, node, wire):
         options, kernel = self.options, self.kernel
@@ -162,12 +183,14 @@ class Run:
         while not all(guest.complete for guest in self.machines) or any(output.waiting for output in self.outputs.values()):
             poll = select.poll()
             owners = self._register(poll, wakeup, faults)
-            left = self.deadline - time.monotonic()
+            left = min(self.deadline, self.boot_deadline) - time.monotonic()
             events = poll.poll(max(0, left) * 1000) if left > 0 else []
             if not events and time.monotonic() >= self.deadline:
                 if self.stopping:
                     return
                 self._stop("timeout")
+            elif not events and time.monotonic() >= self.boot_deadline:
+                self._boot_again()
             for descriptor, _ in events:
                 if not self._handle(owners[descriptor], wakeup, faults):
                     return
@@ -248,6 +271,7 @@ class Run:
             raise Trouble(f"node {guest.node} did not come up: {text}")
         if word == "ready" and all("ready" in each.facts for each in self.machines):
             self.ready_seconds = time.monotonic() - self.begun
+            self.boot_deadline = math.inf
             # The peer first; node 1 when the peer's command has begun.
             self.machines[-1].send("go")
         elif word == "started" and guest.node == 2:
@@ -269,6 +293,7 @@ class Run:
 
     def _stop(self, why):
         self.stopping = why
+        self.boot_deadline = math.inf
         # A guest that has not come up has nothing to hand over.
         self.deadline = time.monotonic() + (LAST_WORDS_SECONDS if any("ready" in guest.facts for guest in self.machines) else 0)
         for guest in self.machines:
@@ -324,7 +349,9 @@ class Run:
         if self.signalled:
             return 128 + self.signalled
         if self.stopping == "timeout":
-            self.say(f"not finished after {self.options.timeout} s and ended; logs: {self.folder}", always=True)
+            asleep = next((guest for guest in self.machines if "ready" not in guest.facts), None)
+            where = f"; node {asleep.node} had not come up ({self._progress(asleep)})" if asleep else ""
+            self.say(f"not finished after {self.options.timeout} s and ended{where}; logs: {self.folder}", always=True)
             return TIMED_OUT
         if self.stopping == "closed":
             self.say("nobody reads the command's output any more: it was ended", always=True)
