@@ -9,6 +9,7 @@
 #include "tools/bench/bench_command.h"
 #include "tools/broker/broker_command.h"
 #include "tools/demo_job/demo_command.h"
+#include "tools/doctor/doctor_command.h"
 #include "tools/dump/dump_command.h"
 #include "tools/explain/explain_command.h"
 #include "tools/info/info_command.h"
@@ -26,6 +27,7 @@ constexpr int kExitUsage = 2;
 std::string example_for(const CLI::App& app) {
   for (const CLI::App* used : app.get_subcommands()) {
     if (used->get_name() == "info") return "sluice info --explain";
+    if (used->get_name() == "doctor") return "sluice doctor 192.0.2.1";
     if (used->get_name() == "tune") return "sluice tune";
     if (used->get_name() == "lab") return "sluice lab run -- ibv_devinfo";
     if (used->get_name() == "broker") return "sudo sluice broker --interface eth0 --uid 1000";
@@ -66,6 +68,7 @@ int main(int argc, char** argv) {
   sluice::tools::add_broker_command(app, exit_code);
   sluice::tools::add_dump_command(app, exit_code);
   sluice::tools::add_info_command(app, exit_code);
+  sluice::tools::add_doctor_command(app, exit_code);
   sluice::tools::add_explain_command(app, exit_code);
   sluice::tools::add_tune_command(app, exit_code);
   sluice::tools::add_lab_command(app);

@@ -39,6 +39,18 @@ class Info(command.CommandTest):
         self.assertEqual(path["copies_per_fetch"], 2)  # the kernel's
         self.assertIn(DEVICE, path["why"])
 
+    def test_doctor_tries_the_device_and_finds_what_keeps_a_user_from_it(self):
+        def findings(expect, *within):
+            said = json.loads(self.run_command("doctor", "--json", "--need", "rdma", ADDRESS, expect=expect, within=within, SLUICE_ARENA_LIMIT="64M").stdout)
+            return {finding["check"]: finding for finding in said["findings"]}
+        found = findings(0)
+        self.assertEqual(found["rdma"]["text"], "64 KiB there and back by verbs, verified")
+        self.assertIn(DEVICE, found["rdma-route"]["text"])
+        # A user's usual limit of locked memory: an arena's first extent does not fit.
+        rdma = findings(1, "setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", "prlimit", "--memlock=65536:65536")["rdma"]
+        self.assertEqual(rdma["severity"], "problem")
+        self.assertIn("RLIMIT_MEMLOCK", rdma["text"])
+        self.assertIn("ulimit -l unlimited", rdma["remedy"])
 
     def test_software_moderates_no_events_and_says_so_once(self):
         asked = {"SLUICE_RDMA_MODERATION": "auto"}

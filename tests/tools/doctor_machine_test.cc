@@ -1,0 +1,85 @@
+// What `sluice doctor` says of facts that a test cannot bring about on the machine it runs on.
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tools/doctor/machine_checks.h"
+
+namespace sluice::tools {
+namespace {
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+// A folder with the files of proc and sys that are asked for.
+class Root {
+ public:
+  Root() {
+    std::string name = (std::filesystem::temp_directory_path() / "doctor.XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  ~Root() { std::filesystem::remove_all(path_); }
+  void write(const std::string& file, const std::string& text) {
+    std::filesystem::create_directories((path_ / file).parent_path());
+    std::ofstream(path_ / file) << text;
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("the smallest limit on the way up counts", "[doctor]") {
+  Root root;
+  root.write("proc/self/cgroup", "1:name=systemd:/other\n0::/a/b\n");
+  root.write("sys/fs/cgroup/a/memory.max", "4294967296\n");
+  root.write("sys/fs/cgroup/a/b/memory.max", "max\n");
+  CHECK(memory_ceiling(root.path()) == 4 * kGiB);
+  root.write("sys/fs/cgroup/a/b/memory.max", "1073741824\n");
+  CHECK(memory_ceiling(root.path()) == kGiB);
+  // A container sees its own group as the top.
+  root.write("proc/self/cgroup", "0::/\n");
+  CHECK(memory_ceiling(root.path()) == std::nullopt);
+  root.write("sys/fs/cgroup/memory.max", "536870912\n");
+  CHECK(memory_ceiling(root.path()) == kGiB / 2);
+}
+
+TEST_CASE("without control groups there is no limit", "[doctor]") { CHECK(memory_ceiling(Root().path()) == std::nullopt); }
+
+TEST_CASE("a container with less than the arena may take is a problem", "[doctor]") {
+  const Finding found = check_memory(8 * kGiB, 16 * kGiB, 4 * kGiB);
+  CHECK(found.severity == Severity::kProblem);
+  CHECK(has(found.text, "this control group has 4.0 GiB"));
+  CHECK(has(found.remedy, "SLUICE_ARENA_LIMIT=2048M"));
+  CHECK(check_memory(8 * kGiB, 16 * kGiB, std::nullopt).severity == Severity::kOk);
+  CHECK(check_memory(3 * kGiB, 16 * kGiB, 4 * kGiB).severity == Severity::kOk);
+}
+
+TEST_CASE("a slow clock and a busy machine are notes", "[doctor]") {
+  CHECK(check_clock("tsc").severity == Severity::kOk);
+  CHECK(check_clock("").severity == Severity::kOk);
+  CHECK(check_clock("acpi_pm").severity == Severity::kNote);
+  CHECK(check_load(1.5, 2, 0).severity == Severity::kOk);
+  CHECK(check_load(2.5, 2, 0).severity == Severity::kNote);
+  CHECK(check_load(0, 2, 0.2).severity == Severity::kNote);
+}
+
+TEST_CASE("an address belongs to one interface", "[doctor]") {
+  CHECK(check_addresses({{"eth0", "192.0.2.1"}, {"eth0", "192.0.2.1"}, {"eth1", "192.0.2.2"}}).severity == Severity::kOk);
+  CHECK(check_addresses({{"eth0", "192.0.2.1"}, {"eth1", "192.0.2.1"}}).severity == Severity::kProblem);
+}
+
+TEST_CASE("a variable that nothing reads is named with the nearest", "[doctor]") {
+  CHECK(check_variables({"HOME", "SLUICE_LOG", "SLUICE_PEERS"}).text == "2 of sluice's are set");
+  const Finding found = check_variables({"SLUICE_LOGS"});
+  CHECK(found.severity == Severity::kProblem);
+  CHECK(has(found.remedy, "SLUICE_LOG?"));
+}
+
+}  // namespace
+}  // namespace sluice::tools

@@ -1,0 +1,196 @@
+#include "tools/doctor/host_checks.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include <sluice/l2/socket.h>
+#include <sluice/sluice.h>
+#include <sluice/verbs/devices.h>
+
+namespace sluice::tools {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(5);
+constexpr int kProbeMs = 3000;
+
+struct Target {
+  std::string host;
+  std::string port;  // empty: none was given
+};
+
+Target split(const std::string& text) {
+  if (text.starts_with('[')) {
+    const size_t end = text.find(']');
+    if (end == std::string::npos) return {text, ""};
+    return {text.substr(1, end - 1), text.substr(end + 1).starts_with(':') ? text.substr(end + 2) : ""};
+  }
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos || text.find(':', colon + 1) != std::string::npos) return {text, ""};
+  return {text.substr(0, colon), text.substr(colon + 1)};
+}
+
+struct Endpoint4or6 {
+  sockaddr_storage address{};
+  socklen_t length = 0;
+  int family() const { return address.ss_family; }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+std::string text_of(const Endpoint4or6& endpoint) {
+  char text[NI_MAXHOST] = {};
+  return ::getnameinfo(endpoint.get(), endpoint.length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0 ? text : "?";
+}
+
+// The error's text instead of an address.
+std::optional<Endpoint4or6> resolve(const Target& target, std::string& why) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* first = nullptr;
+  // Port 9, discard, where none was asked for: nothing is sent there.
+  const int error = ::getaddrinfo(target.host.c_str(), target.port.empty() ? "9" : target.port.c_str(), &hints, &first);
+  if (error != 0) {
+    why = ::gai_strerror(error);
+    return std::nullopt;
+  }
+  std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(first, ::freeaddrinfo);
+  Endpoint4or6 found;
+  std::memcpy(&found.address, first->ai_addr, first->ai_addrlen);
+  found.length = first->ai_addrlen;
+  return found;
+}
+
+struct Route {
+  int error = 0;  // errno of connect(2)
+  std::string source;
+  std::string interface;
+  int path_mtu = 0, interface_mtu = 0;  // 0: not known
+};
+
+std::string interface_of(const std::string& address) {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return "";
+  std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(first, ::freeifaddrs);
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr) continue;
+    const int family = each->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    Endpoint4or6 here;
+    here.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&here.address, each->ifa_addr, here.length);
+    if (text_of(here) == address) return each->ifa_name;
+  }
+  return "";
+}
+
+// A UDP socket that is connected sends nothing, and knows its way (ip(7): IP_MTU).
+Route route_to_address(const Endpoint4or6& target) {
+  Route route;
+  l2::Fd socket(::socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (socket.value() < 0 || ::connect(socket.value(), target.get(), target.length) != 0) {
+    route.error = errno;
+    return route;
+  }
+  Endpoint4or6 source;
+  source.length = sizeof(source.address);
+  if (::getsockname(socket.value(), reinterpret_cast<sockaddr*>(&source.address), &source.length) == 0) route.source = text_of(source);
+  route.interface = interface_of(route.source);
+  socklen_t size = sizeof(route.path_mtu);
+  const bool v4 = target.family() == AF_INET;
+  if (::getsockopt(socket.value(), v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU : IPV6_MTU, &route.path_mtu, &size) != 0) route.path_mtu = 0;
+  ifreq request{};
+  route.interface.copy(request.ifr_name, IFNAMSIZ - 1);
+  if (!route.interface.empty() && ::ioctl(socket.value(), SIOCGIFMTU, &request) == 0) route.interface_mtu = request.ifr_mtu;
+  return route;
+}
+
+// errno of a TCP connection; 0: it was taken.
+int probe(const Endpoint4or6& target) {
+  l2::Fd socket(::socket(target.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket.value() < 0) return errno;
+  if (::connect(socket.value(), target.get(), target.length) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  pollfd wanted{.fd = socket.value(), .events = POLLOUT, .revents = 0};
+  if (::poll(&wanted, 1, kProbeMs) == 0) return ETIMEDOUT;
+  int error = 0;
+  socklen_t length = sizeof(error);
+  (void)::getsockopt(socket.value(), SOL_SOCKET, SO_ERROR, &error, &length);
+  return error;
+}
+
+Finding check_greeting(const std::string& address) {
+  ContextOptions usual;
+  usual.tuning = Tuning();  // what the environment and the file say is another check's
+  auto context = open_context(usual);
+  if (!context.ok()) return problem("connection", context.status().to_string(), "`sluice info` says more");
+  ConnectOptions options;
+  options.timeout = kPatience;
+  auto endpoint = (*context)->connect("sluice://" + address, options);
+  if (!endpoint.ok()) {
+    return problem("connection", "something listens at " + address + ", and no connection comes about: " + endpoint.status().to_string(),
+                   "see that the program there uses sluice, at the same version, with the same secret file, and calls progress()");
+  }
+  const EndpointInfo info = endpoint->info();
+  Finding found = ok("connection", fmt::format("{} by {}: {}", address, to_string(info.path.path), info.reason));
+  (void)endpoint->close(after(now(), kPatience));
+  return found;
+}
+
+Finding check_port(const std::string& address, const Endpoint4or6& target) {
+  const int error = probe(target);
+  if (error == 0) return check_greeting(address);
+  if (error == ECONNREFUSED) {
+    return problem("port", "nobody listens at " + address, "start the program there first, and let it listen at 0.0.0.0 or at that address, not at 127.0.0.1");
+  }
+  if (error == ETIMEDOUT) {
+    return problem("port", fmt::format("no answer from {} within {} s", address, kProbeMs / 1000),
+                   "a firewall drops what comes for this port, or the machine is off: `ping` the host; on it `sudo nft list ruleset`, and open the port for TCP");
+  }
+  return problem("port", address + ": " + std::strerror(error), "see `ip route get` and the firewall at both ends");
+}
+
+Finding check_mtu(const Route& route) {
+  if (route.path_mtu == 0 || route.interface_mtu == 0 || route.path_mtu >= route.interface_mtu || route.interface == "lo") {
+    return ok("path-mtu", route.path_mtu == 0 ? "not known" : fmt::format("{} bytes", route.path_mtu));
+  }
+  return note("path-mtu", fmt::format("the way takes packets of {} bytes, the interface {} of {}: a tunnel is in between", route.path_mtu, route.interface, route.interface_mtu),
+              "nothing: TCP and UDP find it. Where packets vanish all the same, the firewall drops ICMP 'fragmentation needed'");
+}
+
+}  // namespace
+
+Findings check_host(const std::string& text) {
+  const Target target = split(text);
+  std::string why;
+  std::optional<Endpoint4or6> address = resolve(target, why);
+  if (!address) {
+    return {problem("name", "'" + text + "' has no address: " + why, "see /etc/hosts and /etc/resolv.conf, or give the address; example: sluice doctor 192.0.2.1:18515")};
+  }
+  Findings found = {ok("name", target.host + " is " + text_of(*address))};
+  const Route route = route_to_address(*address);
+  if (route.error != 0) {
+    found.push_back(problem("route", fmt::format("no way to {}: {}", text_of(*address), std::strerror(route.error)), "`ip route get " + text_of(*address) + "` shows the kernel's reason"));
+    return found;
+  }
+  const bool here = route.source == text_of(*address);
+  found.push_back(ok("route", here ? "this machine: processes of one user use shm" : fmt::format("from {}{}", route.source, route.interface.empty() ? "" : " by " + route.interface)));
+  found.push_back(check_mtu(route));
+  const verbs::RouteFacts rdma = verbs::route_to(text_of(*address));
+  found.push_back(rdma.found ? ok("rdma-route", fmt::format("by {}/{}: {}", rdma.device, rdma.port, rdma.why))
+                             : note("rdma-route", "not by RDMA: " + cause_and_remedy(rdma.why, "").first, "nothing, where tcp is fast enough: sluice:// takes it"));
+  if (!target.port.empty()) found.push_back(check_port(text, *address));
+  return found;
+}
+
+}  // namespace sluice::tools
