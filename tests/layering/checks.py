@@ -75,6 +75,7 @@ DOORS = [
         "transport/select/progress_thread.*", "plugins/grpc/*",
         "examples/*",           # the thread is the user's
         "tools/perf/roles.cc",  # loopback runs both ends in one process
+        "tools/doctor/path_checks.cc",  # both ends of a path's trial, in contexts of their own
         "tools/demo_job/grpc_worker.cc",  # gRPC's calls block: a thread for each server
     ] + _TESTS + _YARDSTICKS),
     ("sleeping", r"\bsleep_(for|until)\b|(?<!\w)::u?sleep\s*\(|\bnanosleep\b", _YARDSTICKS),

@@ -134,7 +134,7 @@ class Doctor(command.CommandTest):
         self.assert_only(self.doctor("198.51.100.1"), "route", "ip route get 198.51.100.1")
 
     def test_a_port_where_nobody_listens(self):
-        findings = self.doctor("192.0.2.2:7")
+        findings = self.doctor("--need", "shm,tcp", "192.0.2.2:7")
         self.assert_only(findings, "port", "nobody listens at 192.0.2.2:7")
         self.assertEqual(findings["route"]["text"], "from 192.0.2.1 by left")
 

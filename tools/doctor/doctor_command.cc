@@ -19,6 +19,7 @@
 #include "tools/doctor/host_checks.h"
 #include "tools/doctor/machine_checks.h"
 #include "tools/doctor/path_checks.h"
+#include "tools/info/machine.h"
 #include "tools/version.h"
 
 namespace sluice::tools {
@@ -97,7 +98,10 @@ void print(const Findings& findings) {
 }
 
 int run(const DoctorOptions& options) {
-  const Findings findings = examine(options);
+  const double stolen_before = steal_seconds();
+  const Instant begun = now();
+  Findings findings = examine(options);
+  findings.push_back(check_load_since(stolen_before, std::chrono::duration<double>(now() - begun).count()));
   options.json ? print_json(findings) : print(findings);
   return std::fflush(stdout) == 0 && count(findings, Severity::kProblem) == 0 ? 0 : 1;
 }
@@ -110,6 +114,7 @@ void add_doctor_command(CLI::App& app, int& exit_code) {
   doctor->add_option("HOST", options->host, "a machine, or HOST:PORT if a program that uses sluice listens there");
   doctor->add_option("--need", options->needed, "paths that have to work: " + fmt::format("{}", fmt::join(path_names(), ",")) + " (shm,tcp)")
       ->delimiter(',')
+      ->allow_extra_args(false)  // a HOST may follow
       ->type_name("PATH,...")
       ->check(CLI::IsMember(path_names()));
   doctor->add_flag("--json", options->json, "print JSON");

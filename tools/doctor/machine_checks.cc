@@ -8,13 +8,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <set>
-#include <thread>
 
 #include "tools/info/machine.h"
 #include "tools/perf/nearest.h"
@@ -24,8 +22,8 @@ namespace {
 
 // A context of all paths takes some 20 descriptors, a connection up to four.
 constexpr uint64_t kFewOpenFiles = 256;
-constexpr double kMuchStolen = 0.05;
-constexpr auto kStealWatch = std::chrono::milliseconds(100);
+// A tick of 10 ms is the least that the kernel tells of; doctor takes some 0.1 s.
+constexpr double kMuchStolen = 0.1;
 // Of x86, ARM, POWER, s390 and the hypervisors: those that are read without a system call.
 const std::set<std::string> kFastClocks = {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase", "tod", "riscv_clocksource"};
 
@@ -61,12 +59,6 @@ std::string control_group(const std::filesystem::path& root) {
 }
 
 std::string gib(uint64_t bytes) { return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1u << 30)); }
-
-double stolen_now(int cpus) {
-  double before = steal_seconds();
-  std::this_thread::sleep_for(kStealWatch);
-  return (steal_seconds() - before) / (std::chrono::duration<double>(kStealWatch).count() * std::max(cpus, 1));
-}
 
 }  // namespace
 
@@ -162,14 +154,18 @@ Findings check_machine(uint64_t arena_limit_bytes) {
   const Machine machine = read_machine();
   std::vector<std::string> names;
   for (char** each = environ; *each != nullptr; ++each) names.push_back(std::string(*each).substr(0, std::string(*each).find('=')));
-  double load = 0;
-  if (::getloadavg(&load, 1) != 1) load = 0;
   return {check_variables(names),
           check_memory(arena_limit_bytes, machine.memory_bytes, memory_ceiling()),
           check_open_files(read_limits().open_files),
           check_addresses(read_addresses()),
-          check_clock(first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource")),
-          check_load(load, machine.cpus, stolen_now(machine.cpus))};
+          check_clock(first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource"))};
+}
+
+Finding check_load_since(double stolen_before, double seconds) {
+  const int cpus = std::max(read_machine().cpus, 1);
+  double load = 0;
+  if (::getloadavg(&load, 1) != 1) load = 0;
+  return check_load(load, cpus, (steal_seconds() - stolen_before) / (std::max(seconds, 0.01) * cpus));
 }
 
 }  // namespace sluice::tools

@@ -36,7 +36,10 @@ Finding check_addresses(const std::vector<InterfaceAddress>& addresses);
 // `names`: of environment variables.
 Finding check_variables(const std::vector<std::string>& names);
 
-// All of them, on this machine. Blocks: 0.1 s, to see what the hypervisor takes.
+// All of the above but the load, on this machine.
 Findings check_machine(uint64_t arena_limit_bytes);
+
+// The load, and what the hypervisor took since `stolen_before` (steal_seconds()) was read, `seconds` ago.
+Finding check_load_since(double stolen_before, double seconds);
 
 }  // namespace sluice::tools
