@@ -14,6 +14,7 @@
 #include "tools/explain/explain_command.h"
 #include "tools/info/info_command.h"
 #include "tools/lab/lab_command.h"
+#include "tools/manual/manual_command.h"
 #include "tools/perf/nearest.h"
 #include "tools/perf/perf_command.h"
 #include "tools/perf/personality.h"
@@ -74,6 +75,7 @@ int main(int argc, char** argv) {
   sluice::tools::add_lab_command(app);
   sluice::tools::add_bench_command(app);
   app.add_subcommand("version", "print the version")->callback([] { fmt::print("sluice {}\n", sluice::tools::kVersion); });
+  sluice::tools::add_manual_commands(app, exit_code);
   std::vector<std::string> commands = names_of_commands(app);
   if (arguments.size() > 1 && !arguments[1].starts_with('-') && std::find(commands.begin(), commands.end(), arguments[1]) == commands.end()) {
     std::string meant = sluice::tools::nearest(arguments[1], commands);

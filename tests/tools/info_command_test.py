@@ -90,6 +90,15 @@ class Info(command.CommandTest):
         self.assertNotIn("route", self.info()["rdma"])
         self.assertNotIn("towards", self.run_command("info", "--explain").stdout)
 
+    def test_the_way_to_a_host_has_its_address_and_the_path_that_would_be_taken(self):
+        way = {found["check"]: found["text"] for found in json.loads(self.run_command("info", "--json", "--explain", "localhost").stdout)["way"]}
+        self.assertRegex(way["name"], r"^localhost is (127\.0\.0\.1|::1)$")
+        self.assertIn("shm", way["path"])
+        lines = [line for line in self.run_command("info", "--explain", "nobody.invalid").stdout.splitlines() if line.startswith("way ")]
+        self.assertEqual(len(lines), 1)
+        self.assertIn("'nobody.invalid' has no address", lines[0])
+        self.assertNotIn("way", self.info())
+
     def test_a_wrong_flag_is_a_usage_error(self):
         done = self.run_command("info", "--bogus", expect=2)
         self.assertIn("--bogus", done.stderr)

@@ -160,6 +160,13 @@ Finding check_port(const std::string& address, const Endpoint4or6& target) {
   return problem("port", address + ": " + std::strerror(error), "see `ip route get` and the firewall at both ends");
 }
 
+// What sluice:// takes where both ends have what this one has.
+std::string usual_path(bool here, bool by_rdma) {
+  if (here) return "sluice:// takes shm between processes of one user in one network namespace, else tcp";
+  if (by_rdma) return "sluice:// takes rdma if the other end has a device that answers, else tcp";
+  return "sluice:// takes tcp";
+}
+
 Finding check_mtu(const Route& route) {
   if (route.path_mtu == 0 || route.interface_mtu == 0 || route.path_mtu >= route.interface_mtu || route.interface == "lo") {
     return ok("path-mtu", route.path_mtu == 0 ? "not known" : fmt::format("{} bytes", route.path_mtu));
@@ -189,6 +196,7 @@ Findings check_host(const std::string& text) {
   const verbs::RouteFacts rdma = verbs::route_to(text_of(*address));
   found.push_back(rdma.found ? ok("rdma-route", fmt::format("by {}/{}: {}", rdma.device, rdma.port, rdma.why))
                              : note("rdma-route", "not by RDMA: " + cause_and_remedy(rdma.why, "").first, "nothing, where tcp is fast enough: sluice:// takes it"));
+  found.push_back(ok("path", usual_path(here, rdma.found)));
   if (!target.port.empty()) found.push_back(check_port(text, *address));
   return found;
 }

@@ -16,6 +16,7 @@
 #include <sluice/tuning/tuning.h>
 #include <sluice/verbs/devices.h>
 
+#include "tools/doctor/host_checks.h"
 #include "tools/info/ethernet_facts.h"
 #include "tools/info/machine.h"
 #include "tools/info/rdma_facts.h"
@@ -84,7 +85,13 @@ Json collect(const Machine& machine, const ArenaFacts& arena, const tuning::Tune
   }
   out["order"] = explain_order();
   out["rdma"] = rdma_facts(verbs::survey_devices());
-  if (!options.host.empty()) out["rdma"]["route"] = rdma_route(verbs::route_to(options.host));
+  if (!options.host.empty()) {
+    out["rdma"]["route"] = rdma_route(verbs::route_to(options.host));
+    out["way"] = Json::array();
+    for (const Finding& found : check_host(options.host)) {
+      if (found.check != "rdma-route") out["way"].push_back({{"check", found.check}, {"text", found.text}});  // is told as rdma.route
+    }
+  }
   Status packets = l2::packet_sockets_allowed();
   out["ethernet"] = ethernet_facts(l2::survey_interfaces(), packets.ok() ? "" : std::string(packets.detail()), l2::read_peers());
   out["tuning"] = tuning_facts(tuned);
@@ -128,6 +135,9 @@ void print(const Json& info, const InfoOptions& options) {
   }
   if (explain) fmt::print("sluice://  {}\n", plain(info["order"]));
   print_rdma(info["rdma"], explain);
+  if (info.contains("way")) {
+    for (const Json& found : info["way"]) fmt::print("way        {:<11} {}\n", plain(found["check"]), plain(found["text"]));
+  }
   print_ethernet(info["ethernet"], explain);
   print_tuning(info["tuning"], explain);
   print_counters(info["counters"], options);
@@ -162,7 +172,7 @@ int run(const InfoOptions& options) {
 void add_info_command(CLI::App& app, int& exit_code) {
   CLI::App* info = app.add_subcommand("info", "what sluice finds on this machine");
   auto options = std::make_shared<InfoOptions>();
-  CLI::Option* explain = info->add_option("--explain", options->host, "why each path is used or not; with a host, what RDMA would use towards it");
+  CLI::Option* explain = info->add_option("--explain", options->host, "why each path is used or not; with a host, its address and the way there, and which path sluice:// would take");
   explain->expected(0, 1)->type_name("[HOST]");
   info->add_flag("--counters", options->counters, "every counter by name: what is counted, by cause (the values are this process's)");
   info->add_flag("--json", options->json, "print JSON, with everything");
