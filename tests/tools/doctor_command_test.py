@@ -133,6 +133,18 @@ class Doctor(command.CommandTest):
         self.assert_only(self.doctor("nobody.invalid:7"), "name", "nobody.invalid")
         self.assert_only(self.doctor("198.51.100.1"), "route", "ip route get 198.51.100.1")
 
+    def test_a_port_that_is_none_and_a_whole_address(self):
+        self.assert_only(self.doctor("192.0.2.2:http"), "name", "'http' is no port")
+        self.assert_only(self.doctor("192.0.2.2:70000"), "name", "65535")
+        self.assert_only(self.doctor("tcp://192.0.2.2:7"), "port", "nobody listens at 192.0.2.2:7")
+
+    def test_a_secret_that_cannot_be_read_is_the_cause_that_is_told(self):
+        findings = self.doctor(SLUICE_L2_SECRET_FILE="/nowhere/secret")
+        self.assert_problem(findings, "udp", "/nowhere/secret")
+        self.assertNotIn("set lo up", findings["udp"]["remedy"])
+        self.assertEqual(findings["tcp"]["severity"], "ok")
+        self.assertIn("allow_unsealed", findings["secret"]["text"])
+
     def test_a_port_where_nobody_listens(self):
         findings = self.doctor("--need", "shm,tcp", "192.0.2.2:7")
         self.assert_only(findings, "port", "nobody listens at 192.0.2.2:7")

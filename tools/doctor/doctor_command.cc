@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <sluice/api/sealing.h>
 #include <sluice/select/open.h>
 #include <sluice/sluice.h>
 #include <sluice/tuning/tuning.h>
@@ -53,6 +54,10 @@ Findings check_settings() {
   Findings found = {check_tuning()};
   if (const char* asked = std::getenv("SLUICE_RDMA_MODERATION"); asked != nullptr && !verbs::moderation_wish(asked)) {
     found.push_back(problem("moderation", fmt::format("SLUICE_RDMA_MODERATION is ignored: '{}' is neither auto nor like 16/8", asked), "unset it, or set it to auto"));
+  }
+  if (secret_is_set("")) {
+    found.push_back(note("secret", std::string(kSecretFileVariable) + " is set: programs take shm, and l2:// and l2://udp/ encrypted; rdma, kmod and tcp refuse (rdma and tcp not if their options have allow_unsealed)",
+                         "nothing, if that is meant; else unset it"));
   }
   return found;
 }

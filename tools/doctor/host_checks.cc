@@ -30,7 +30,10 @@ struct Target {
   std::string port;  // empty: none was given
 };
 
-Target split(const std::string& text) {
+// Of a whole address, such as "tcp://HOST:PORT", what follows the scheme.
+Target split(const std::string& address) {
+  const size_t scheme = address.find("://");
+  const std::string text = scheme == std::string::npos ? address : address.substr(scheme + 3);
   if (text.starts_with('[')) {
     const size_t end = text.find(']');
     if (end == std::string::npos) return {text, ""};
@@ -179,6 +182,9 @@ Finding check_mtu(const Route& route) {
 
 Findings check_host(const std::string& text) {
   const Target target = split(text);
+  if (!target.port.empty() && (target.port.find_first_not_of("0123456789") != std::string::npos || target.port.size() > 5 || std::stoi(target.port) > 65535)) {
+    return {problem("name", "'" + target.port + "' is no port", "give a number up to 65535; example: sluice doctor 192.0.2.1:18515")};
+  }
   std::string why;
   std::optional<Endpoint4or6> address = resolve(target, why);
   if (!address) {
@@ -197,7 +203,7 @@ Findings check_host(const std::string& text) {
   found.push_back(rdma.found ? ok("rdma-route", fmt::format("by {}/{}: {}", rdma.device, rdma.port, rdma.why))
                              : note("rdma-route", "not by RDMA: " + cause_and_remedy(rdma.why, "").first, "nothing, where tcp is fast enough: sluice:// takes it"));
   found.push_back(ok("path", usual_path(here, rdma.found)));
-  if (!target.port.empty()) found.push_back(check_port(text, *address));
+  if (!target.port.empty()) found.push_back(check_port((target.host.find(':') == std::string::npos ? target.host : "[" + target.host + "]") + ":" + target.port, *address));
   return found;
 }
 
