@@ -75,10 +75,19 @@ TEST_CASE("an address belongs to one interface", "[doctor]") {
 }
 
 TEST_CASE("a variable that nothing reads is named with the nearest", "[doctor]") {
-  CHECK(check_variables({"HOME", "SLUICE_LOG", "SLUICE_PEERS"}).text == "2 of sluice's are set");
-  const Finding found = check_variables({"SLUICE_LOGS"});
+  CHECK(check_variables({{"HOME", "/"}, {"SLUICE_LOG", "info"}, {"SLUICE_PEERS", "/x"}}).text == "2 of sluice's are set");
+  const Finding found = check_variables({{"SLUICE_LOGS", "info"}});
   CHECK(found.severity == Severity::kProblem);
   CHECK(has(found.remedy, "SLUICE_LOG?"));
+}
+
+TEST_CASE("a value that means nothing is a problem", "[doctor]") {
+  const Finding found = check_variables({{"SLUICE_ETHERNET", "yes"}});
+  CHECK(found.severity == Severity::kProblem);
+  CHECK(found.text == "SLUICE_ETHERNET=yes is as if it were not set");
+  CHECK(has(found.remedy, "set it to 1"));
+  CHECK(check_variables({{"SLUICE_ETHERNET", "1"}, {"SLUICE_RDMA_QUEUE_PAIRS", "8"}}).severity == Severity::kOk);
+  CHECK(check_variables({{"SLUICE_RDMA_QUEUE_PAIRS", "9"}}).severity == Severity::kProblem);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`sluice info`: what it finds, and that it says why."""
 import json
+import pathlib
 
 import command
 
@@ -98,6 +99,17 @@ class Info(command.CommandTest):
         self.assertEqual(len(lines), 1)
         self.assertIn("'nobody.invalid' has no address", lines[0])
         self.assertNotIn("way", self.info())
+
+    def test_settings_say_where_each_value_comes_from_and_the_document_has_them_all(self):
+        settings = {each["name"]: each for each in json.loads(self.run_command("info", "--settings", "--json", SLUICE_LOG="info").stdout)["settings"]}
+        self.assertEqual((settings["SLUICE_LOG"]["value"], settings["SLUICE_PEERS"]["value"]), ("info", None))
+        lines = self.run_command("info", "--settings", SLUICE_LOG="info").stdout
+        self.assertRegex(lines, r"(?m)^SLUICE_LOG +info \(environment\)$")
+        self.assertRegex(lines, r"(?m)^SLUICE_PEERS +/etc/sluice/peers \(default\)$")
+        told = self.run_command("info", "--settings-document").stdout
+        self.assertTrue(pathlib.Path("docs/settings.md").read_text(encoding="utf-8").endswith(told), "docs/settings.md is not what `sluice info --settings-document` prints")
+        for name in settings:
+            self.assertIn(f"| `{name}` |", told)
 
     def test_a_wrong_flag_is_a_usage_error(self):
         done = self.run_command("info", "--bogus", expect=2)

@@ -15,6 +15,7 @@
 #include <set>
 
 #include "tools/info/machine.h"
+#include "tools/info/settings.h"
 #include "tools/perf/nearest.h"
 
 namespace sluice::tools {
@@ -26,14 +27,6 @@ constexpr uint64_t kFewOpenFiles = 256;
 constexpr double kMuchStolen = 0.1;
 // Of x86, ARM, POWER, s390 and the hypervisors: those that are read without a system call.
 const std::set<std::string> kFastClocks = {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase", "tod", "riscv_clocksource"};
-
-// Of the library and its command. Those of the lab and of the tests begin with the prefixes below.
-const std::vector<std::string> kVariables = {
-    "SLUICE_ARENA_LIMIT", "SLUICE_BENCH_BIN",   "SLUICE_BENCH_HOME",  "SLUICE_CACHE_DIR",         "SLUICE_ETHERNET",       "SLUICE_L2_BROKER",
-    "SLUICE_L2_BULK",     "SLUICE_L2_CHECKSUMS", "SLUICE_L2_DISCOVER",      "SLUICE_L2_NAME",        "SLUICE_L2_QDISC_BYPASS",
-    "SLUICE_L2_SECRET_FILE", "SLUICE_LAB_ADDRESS", "SLUICE_LAB_ARTIFACTS",  "SLUICE_LAB_CACHE",      "SLUICE_LAB_DEVICE",
-    "SLUICE_LAB_HOME",    "SLUICE_LAB_NODE",    "SLUICE_LAB_PEER",          "SLUICE_LOG",            "SLUICE_PEERS",
-    "SLUICE_RDMA_MODERATION", "SLUICE_RDMA_QUEUE_PAIRS", "SLUICE_REQUIRE",  "SLUICE_TUNING"};
 
 std::string first_line(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -136,25 +129,35 @@ Finding check_addresses(const std::vector<InterfaceAddress>& addresses) {
   return ok("addresses", fmt::format("{} of IPv4, each on one interface", owners.size()));
 }
 
-Finding check_variables(const std::vector<std::string>& names) {
+Finding check_variables(const std::vector<Variable>& variables) {
   size_t known = 0;
-  for (const std::string& name : names) {
+  std::vector<std::string> names;
+  for (const Setting& setting : settings()) names.emplace_back(setting.name);
+  for (const auto& [name, value] : variables) {
     if (!name.starts_with("SLUICE_")) continue;
-    if (std::find(kVariables.begin(), kVariables.end(), name) != kVariables.end()) {
-      ++known;
-      continue;
+    const Setting* setting = find_setting(name);
+    if (setting == nullptr) {
+      const std::string meant = nearest(name, names);
+      return problem("variables", name + " is set, and nothing reads it", (meant.empty() ? "unset it" : "did you mean " + meant + "? otherwise unset it") + "; all: sluice info --settings");
     }
-    std::string meant = nearest(name, kVariables);
-    return problem("variables", name + " is set, and nothing reads it", meant.empty() ? "unset it" : "did you mean " + meant + "? otherwise unset it");
+    const auto& words = setting->words;
+    if (!words.empty() && std::find(words.begin(), words.end(), value) == words.end()) {
+      return problem("variables", fmt::format("{}={} is as if it were not set", name, value), fmt::format("set it to {}, or unset it", setting->values));
+    }
+    ++known;
   }
   return ok("variables", fmt::format("{} of sluice's are set", known));
 }
 
 Findings check_machine(uint64_t arena_limit_bytes) {
   const Machine machine = read_machine();
-  std::vector<std::string> names;
-  for (char** each = environ; *each != nullptr; ++each) names.push_back(std::string(*each).substr(0, std::string(*each).find('=')));
-  return {check_variables(names),
+  std::vector<Variable> variables;
+  for (char** each = environ; *each != nullptr; ++each) {
+    const std::string text = *each;
+    const size_t end = text.find('=');
+    if (end != std::string::npos) variables.push_back({text.substr(0, end), text.substr(end + 1)});
+  }
+  return {check_variables(variables),
           check_memory(arena_limit_bytes, machine.memory_bytes, memory_ceiling()),
           check_open_files(read_limits().open_files),
           check_addresses(read_addresses()),

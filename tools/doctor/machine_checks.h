@@ -33,8 +33,11 @@ struct InterfaceAddress {
 std::vector<InterfaceAddress> read_addresses();
 Finding check_addresses(const std::vector<InterfaceAddress>& addresses);
 
-// `names`: of environment variables.
-Finding check_variables(const std::vector<std::string>& names);
+struct Variable {
+  std::string name, value;
+};
+// Of the environment: those of sluice's name that nothing reads, or whose value means nothing.
+Finding check_variables(const std::vector<Variable>& variables);
 
 // All of the above but the load, on this machine.
 Findings check_machine(uint64_t arena_limit_bytes);

@@ -20,6 +20,7 @@
 #include "tools/info/ethernet_facts.h"
 #include "tools/info/machine.h"
 #include "tools/info/rdma_facts.h"
+#include "tools/info/settings.h"
 #include "tools/info/tuning_facts.h"
 #include "tools/version.h"
 
@@ -31,6 +32,8 @@ using Json = nlohmann::json;
 struct InfoOptions {
   bool explain = false;
   bool counters = false;
+  bool settings = false;
+  bool settings_document = false;
   std::string host;  // to explain the way to; empty: none
   bool json = false;
 };
@@ -146,7 +149,19 @@ void print(const Json& info, const InfoOptions& options) {
              plain(info["memory"]["thp_shmem_enabled"]), plain(info["memory"]["hugetlb_free_pages"]));
 }
 
+int run_settings(const InfoOptions& options) {
+  if (options.settings_document) {
+    print_settings_document();
+  } else if (options.json) {
+    fmt::print("{}\n", Json{{"schema", "sluice.settings/1"}, {"settings", settings_facts()}}.dump(1, ' ', false, Json::error_handler_t::replace));
+  } else {
+    print_settings(settings_facts());
+  }
+  return std::fflush(stdout) == 0 ? 0 : 1;
+}
+
 int run(const InfoOptions& options) {
+  if (options.settings || options.settings_document) return run_settings(options);
   Result<ArenaFacts> arena = try_arena();
   if (!arena.ok()) {
     fmt::print(stderr, "sluice info: {}\n", arena.status().to_string());
@@ -175,6 +190,8 @@ void add_info_command(CLI::App& app, int& exit_code) {
   CLI::Option* explain = info->add_option("--explain", options->host, "why each path is used or not; with a host, its address and the way there, and which path sluice:// would take");
   explain->expected(0, 1)->type_name("[HOST]");
   info->add_flag("--counters", options->counters, "every counter by name: what is counted, by cause (the values are this process's)");
+  info->add_flag("--settings", options->settings, "every environment variable that sluice reads: its value and where that comes from, and nothing else");
+  info->add_flag("--settings-document", options->settings_document, "the tables of docs/settings.md")->group("");  // for who changes the table
   info->add_flag("--json", options->json, "print JSON, with everything");
   info->callback([options, explain, &exit_code] {
     options->explain = explain->count() > 0;

@@ -24,7 +24,8 @@ std::vector<const CLI::App*> commands_of(const CLI::App& app) {
 }
 
 std::vector<const CLI::Option*> options_of(const CLI::App& app) {
-  return app.get_options([](const CLI::Option*) { return true; });
+  // An option without a group is not for everybody.
+  return app.get_options([](const CLI::Option* option) { return !option->get_group().empty(); });
 }
 
 std::string joined(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, " ")); }
