@@ -356,14 +356,20 @@ void Listener::close() {
   core_.reset();
 }
 
+namespace {
+Status not_listening() { return Status(Code::kWrongState, Scope::kOperation, kOrigin, "this Listener is closed, or was never opened; call Context::listen() for another"); }
+}  // namespace
+
 Result<Endpoint> Listener::try_accept() {
   SLUICE_RETURN_IF_ERROR(owner_.check());
+  if (!core_) return not_listening();
   if (auto core = core_->accept()) return Endpoint(std::move(core), context_);
   return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "nobody has connected yet");
 }
 
 Result<Endpoint> Listener::accept(Instant deadline) {
   SLUICE_RETURN_IF_ERROR(owner_.check());
+  if (!core_) return not_listening();
   std::shared_ptr<EndpointCore> core;
   Status status = context_->wait_until([&] { return (core = core_->accept()) != nullptr; }, deadline);
   if (!core) {

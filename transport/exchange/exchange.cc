@@ -144,6 +144,7 @@ void Exchange::drop_if_unused(KeyEntry* entry) {
 Result<Publication> Exchange::publish(const Key& key, Tensor tensor, const PublishOptions& options) {
   SLUICE_RETURN_IF_ERROR(context_.check_process());
   if (options.readers == 0 || options.readers < until_retired) return invalid("a publication has at least one reader, or until_retired");
+  if (options.keep_steps < -1) return invalid("keep_steps is a number of steps from 0 on, or -1 for all, not " + std::to_string(options.keep_steps));
   SLUICE_TRY(KeyEntry * entry, entry_for(key.name));
   for (PublicationRecord* other : entry->published) {
     if (other->step == key.step) return invalid(quoted(entry, key.step) + " is published already; retire it or use another step");
