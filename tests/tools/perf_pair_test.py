@@ -38,8 +38,9 @@ class Pair(command.CommandTest):
                     document = self.perf(test, address, "-s", "4K", "-n", "30")
                     self.assertEqual(document["results"][0]["transport"], path)
                     self.assertEqual(document["environment"]["server_version"], document["environment"]["version"])
-                    out, _ = self.finish(server)
+                    out, errors = self.finish(server)
                     self.assertEqual(out, "")
+                    self.assertRegex(errors, rf"^sluice perf: served .+ by {path} for \d+\.\d s; the client has the figures\n$")
 
     def test_a_server_follows_its_client_over_several_connections(self):
         server, address = self.start_server("write_bw", "--transport", "tcp")
@@ -69,6 +70,7 @@ class Pair(command.CommandTest):
         counts = []
         for _ in range(3):
             self.perf("exchange_lat", address, "-s", "300K", "-n", "20")
+            self.assertIn("sluice perf: served ", server.stderr.readline())
             # A client that is refused is served, too: after it, the last one is gone for good.
             self.run_command("perf", "send_lat", address, "-n", "5", expect=1)
             self.assertIn("start both with the same test", server.stderr.readline())

@@ -159,7 +159,7 @@ void check_interface(PerfOptions& o) {
     o.bind = found.name;
   }
   if (names.empty() || o.bind != names) {
-    refuse("--bind", std::string(kAnyAddress), "is no interface, of which " + (names.empty() ? "none is usable: see sluice info" : "there are " + names),
+    refuse("--bind", "", names.empty() ? "an interface is needed, and none here carries frames: sluice info says why" : "an interface is needed: " + names,
            example + " --bind " + (o.bind.empty() ? "eth0" : o.bind));
   }
 }

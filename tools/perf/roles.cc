@@ -94,6 +94,7 @@ struct ServerDuty {
   bool forever = false;
   bool all = false;         // tests, as they are named by a client, which comes once for each
   std::function<void(const std::string& address)> on_listening;
+  std::function<void(const EndpointInfo& peer, Duration took)> on_served = {};  // after each client
 };
 
 // One client after the other, or one only, or one for all of its tests. The exit code.
@@ -114,8 +115,11 @@ int serve(const PerfOptions& options, const ServerDuty& duty) {
     Result<Endpoint> endpoint = listener->accept(between ? after(sluice::now(), kNextTestLimit) : duty.accept_deadline);
     if (!endpoint.ok()) return fail(endpoint.status());
     runs_after.reset();
+    const EndpointInfo peer = endpoint->info();
+    const Instant begun = sluice::now();
     Result<bool> intact = run_server(**context, *endpoint, run);
     int code = intact.ok() ? (*intact ? kExitOk : kExitCorrupt) : fail(intact.status());
+    if (duty.on_served && code == kExitOk) duty.on_served(peer, sluice::now() - begun);
     if (duty.forever) continue;
     codes.push_back(code);
     // Who left before he named a test found that the path has it not.
@@ -316,6 +320,10 @@ int run_perf(const PerfOptions& options, const DocumentSink& on_document) {
   ServerDuty duty{.address = meeting_address(options), .forever = options.forever, .all = options.all};
   duty.on_listening = [](const std::string& address) {
     fmt::print(stderr, "sluice perf: listening at {}\n", address);
+    std::fflush(stderr);
+  };
+  duty.on_served = [](const EndpointInfo& peer, Duration took) {
+    fmt::print(stderr, "sluice perf: served {} by {} for {:.1f} s; the client has the figures\n", peer.peer, to_string(peer.path.path), std::chrono::duration<double>(took).count());
     std::fflush(stderr);
   };
   return serve(options, duty);
