@@ -10,6 +10,7 @@ WIRE = [f"//tests/wire:{name}_test" for name in ("round_trip", "golden", "refusa
 ALLOCATOR = [f"//tests/allocator:{name}_test" for name in
              ("arena", "free_runs", "buffer", "arena_fault", "arena_registrars", "page_source", "machine_memory", "arena_warm_path", "arena_fork",
               "arena_property", "arena_threads", "dlpack")]
+SHM = [f"//tests/shm:{name}_test" for name in ("limits", "packets", "ends", "ring_model")]
 PROTO = ["//tests/proto:direct_test", "//tests/proto:tables_test"]
 ALL_VERBS = [VERBS.format(name) for name in ("revoke", "proofs", "registrar", "devices", "status", "doorbells", "quarantine", "greeting", "select",
                                              "striping", "moderation", "limits", "events", "hostile", "calls", "failures")]
@@ -49,7 +50,10 @@ TESTS = {
     "transport/select/silences": ["//transport/select:silences_test"],
     "transport/select/": [VERBS.format("select"), ENDPOINT.format("sluice"), EXCHANGE.format("sluice"), "//tests/l2:chosen_test"],
     "transport/exchange/": ["//tests/exchange:places_loopback_test", EXCHANGE.format("loopback"), EXCHANGE.format("tcp"), FAULTS.format("loopback")],
-    "transport/shm/": ["//transport/shm:mapper_test", ENDPOINT.format("shm"), EXCHANGE.format("shm"), FAULTS.format("shm")],
+    "transport/shm/peer_user": ["//tests/shm:user_test"],
+    "transport/shm/ring": ["//transport/shm:ring_test", *SHM, ENDPOINT.format("shm"), FAULTS.format("shm")],
+    "transport/shm/extent_map": ["//transport/shm:extent_map_test", *SHM, ENDPOINT.format("shm")],
+    "transport/shm/": ["//transport/shm:mapper_test", *SHM, ENDPOINT.format("shm"), EXCHANGE.format("shm"), FAULTS.format("shm")],
     "transport/proto/session_direct": [*PROTO, VERBS.format("proofs"), VERBS.format("quarantine"), ENDPOINT.format("rdma"), VERBS.format("failures")],
     "transport/proto/": [*PROTO, ENDPOINT.format("loopback"), ENDPOINT.format("tcp"), ENDPOINT.format("shm"), "//tests/sim:simulate",
                          EXCHANGE.format("loopback"), FAULTS.format("loopback"), VERBS.format("proofs")],
