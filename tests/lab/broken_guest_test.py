@@ -47,14 +47,14 @@ class BrokenGuest(unittest.TestCase):
     def hanging(self, boots):
         """A guest that hangs while it boots, `boots` times; then it comes up, and its command ends with status 7."""
         return f"""#!{sys.executable}
-import os, pathlib, sys, time
+import os, pathlib, signal, sys
 count = pathlib.Path({os.fspath(self.temporary)!r}) / "boots"
 earlier = int(count.read_text()) if count.exists() else 0
 count.write_text(str(earlier + 1))
 control = next(os.fdopen(int(word[8:]), "r+b", buffering=0) for word in sys.argv if word.startswith("ssl1=fd:"))
 control.write(b"step the network\\n")
 if earlier < {boots}:
-    time.sleep(1000)
+    signal.pause()
 control.write(b"ready\\n")
 assert control.readline() == b"go\\n"
 control.write(b"started\\nleft 0\\nbefore \\nafter \\nlog 0\\nended 7 0 0\\n")

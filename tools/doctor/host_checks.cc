@@ -13,7 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <optional>
+#include <vector>
 
 #include <sluice/l2/socket.h>
 #include <sluice/sluice.h>
@@ -44,20 +44,24 @@ Target split(const std::string& address) {
   return {text.substr(0, colon), text.substr(colon + 1)};
 }
 
-struct Endpoint4or6 {
+struct SocketAddress {
   sockaddr_storage address{};
   socklen_t length = 0;
   int family() const { return address.ss_family; }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-std::string text_of(const Endpoint4or6& endpoint) {
+std::string text_of(const SocketAddress& endpoint) {
   char text[NI_MAXHOST] = {};
   return ::getnameinfo(endpoint.get(), endpoint.length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0 ? text : "?";
 }
 
-// The error's text instead of an address.
-std::optional<Endpoint4or6> resolve(const Target& target, std::string& why) {
+bool is_port(const std::string& text) {
+  return text.size() <= 5 && text.find_first_not_of("0123456789") == std::string::npos && std::stoi(text) <= 65535;
+}
+
+// All addresses of the host, best first; none: `why` has the resolver's text.
+std::vector<SocketAddress> resolve(const Target& target, std::string& why) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* first = nullptr;
@@ -65,12 +69,15 @@ std::optional<Endpoint4or6> resolve(const Target& target, std::string& why) {
   const int error = ::getaddrinfo(target.host.c_str(), target.port.empty() ? "9" : target.port.c_str(), &hints, &first);
   if (error != 0) {
     why = ::gai_strerror(error);
-    return std::nullopt;
+    return {};
   }
   std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(first, ::freeaddrinfo);
-  Endpoint4or6 found;
-  std::memcpy(&found.address, first->ai_addr, first->ai_addrlen);
-  found.length = first->ai_addrlen;
+  std::vector<SocketAddress> found;
+  for (const addrinfo* each = first; each != nullptr; each = each->ai_next) {
+    SocketAddress& address = found.emplace_back();
+    std::memcpy(&address.address, each->ai_addr, each->ai_addrlen);
+    address.length = each->ai_addrlen;
+  }
   return found;
 }
 
@@ -89,7 +96,7 @@ std::string interface_of(const std::string& address) {
     if (each->ifa_addr == nullptr) continue;
     const int family = each->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    Endpoint4or6 here;
+    SocketAddress here;
     here.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     std::memcpy(&here.address, each->ifa_addr, here.length);
     if (text_of(here) == address) return each->ifa_name;
@@ -98,14 +105,14 @@ std::string interface_of(const std::string& address) {
 }
 
 // A UDP socket that is connected sends nothing, and knows its way (ip(7): IP_MTU).
-Route route_to_address(const Endpoint4or6& target) {
+Route route_to_address(const SocketAddress& target) {
   Route route;
   l2::Fd socket(::socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (socket.value() < 0 || ::connect(socket.value(), target.get(), target.length) != 0) {
     route.error = errno;
     return route;
   }
-  Endpoint4or6 source;
+  SocketAddress source;
   source.length = sizeof(source.address);
   if (::getsockname(socket.value(), reinterpret_cast<sockaddr*>(&source.address), &source.length) == 0) route.source = text_of(source);
   route.interface = interface_of(route.source);
@@ -118,8 +125,8 @@ Route route_to_address(const Endpoint4or6& target) {
   return route;
 }
 
-// errno of a TCP connection; 0: it was taken.
-int probe(const Endpoint4or6& target) {
+// errno of a TCP connection; 0: it was accepted. It tells a firewall from a port where nobody listens.
+int probe(const SocketAddress& target) {
   l2::Fd socket(::socket(target.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.value() < 0) return errno;
   if (::connect(socket.value(), target.get(), target.length) == 0) return 0;
@@ -150,8 +157,13 @@ Finding check_greeting(const std::string& address) {
   return found;
 }
 
-Finding check_port(const std::string& address, const Endpoint4or6& target) {
-  const int error = probe(target);
+// As the library does: the first of the host's addresses that accepts.
+Finding check_port(const std::string& address, const std::vector<SocketAddress>& targets) {
+  int error = 0;
+  for (const SocketAddress& target : targets) {
+    error = probe(target);
+    if (error == 0) break;
+  }
   if (error == 0) return check_greeting(address);
   if (error == ECONNREFUSED) {
     return problem("port", "nobody listens at " + address, "start the program there first, and let it listen at 0.0.0.0 or at that address, not at 127.0.0.1");
@@ -174,7 +186,7 @@ Finding check_mtu(const Route& route) {
   if (route.path_mtu == 0 || route.interface_mtu == 0 || route.path_mtu >= route.interface_mtu || route.interface == "lo") {
     return ok("path-mtu", route.path_mtu == 0 ? "not known" : fmt::format("{} bytes", route.path_mtu));
   }
-  return note("path-mtu", fmt::format("the way takes packets of {} bytes, the interface {} of {}: a tunnel is in between", route.path_mtu, route.interface, route.interface_mtu),
+  return note("path-mtu", fmt::format("packets of up to {} bytes get through, but the interface {} takes {}: a tunnel is in between", route.path_mtu, route.interface, route.interface_mtu),
               "nothing: TCP and UDP find it. Where packets vanish all the same, the firewall drops ICMP 'fragmentation needed'");
 }
 
@@ -182,28 +194,31 @@ Finding check_mtu(const Route& route) {
 
 Findings check_host(const std::string& text) {
   const Target target = split(text);
-  if (!target.port.empty() && (target.port.find_first_not_of("0123456789") != std::string::npos || target.port.size() > 5 || std::stoi(target.port) > 65535)) {
+  if (!target.port.empty() && !is_port(target.port)) {
     return {problem("name", "'" + target.port + "' is no port", "give a number up to 65535; example: sluice doctor 192.0.2.1:18515")};
   }
   std::string why;
-  std::optional<Endpoint4or6> address = resolve(target, why);
-  if (!address) {
+  const std::vector<SocketAddress> addresses = resolve(target, why);
+  if (addresses.empty()) {
     return {problem("name", "'" + text + "' has no address: " + why, "see /etc/hosts and /etc/resolv.conf, or give the address; example: sluice doctor 192.0.2.1:18515")};
   }
-  Findings found = {ok("name", target.host + " is " + text_of(*address))};
-  const Route route = route_to_address(*address);
+  const std::string address = text_of(addresses.front());
+  Findings found = {ok("name", target.host + " is " + address)};
+  const Route route = route_to_address(addresses.front());
   if (route.error != 0) {
-    found.push_back(problem("route", fmt::format("no way to {}: {}", text_of(*address), std::strerror(route.error)), "`ip route get " + text_of(*address) + "` shows the kernel's reason"));
+    found.push_back(problem("route", fmt::format("no way to {}: {}", address, std::strerror(route.error)), "`ip route get " + address + "` shows the kernel's reason"));
     return found;
   }
-  const bool here = route.source == text_of(*address);
+  const bool here = route.source == address;
   found.push_back(ok("route", here ? "this machine: processes of one user use shm" : fmt::format("from {}{}", route.source, route.interface.empty() ? "" : " by " + route.interface)));
   found.push_back(check_mtu(route));
-  const verbs::RouteFacts rdma = verbs::route_to(text_of(*address));
+  const verbs::RouteFacts rdma = verbs::route_to(address);
   found.push_back(rdma.found ? ok("rdma-route", fmt::format("by {}/{}: {}", rdma.device, rdma.port, rdma.why))
                              : note("rdma-route", "not by RDMA: " + cause_and_remedy(rdma.why, "").first, "nothing, where tcp is fast enough: sluice:// takes it"));
   found.push_back(ok("path", usual_path(here, rdma.found)));
-  if (!target.port.empty()) found.push_back(check_port((target.host.find(':') == std::string::npos ? target.host : "[" + target.host + "]") + ":" + target.port, *address));
+  if (target.port.empty()) return found;
+  const std::string host = target.host.find(':') == std::string::npos ? target.host : "[" + target.host + "]";
+  found.push_back(check_port(host + ":" + target.port, addresses));
   return found;
 }
 

@@ -103,7 +103,7 @@ const char* remedy_of(Path path) {
   switch (path) {
     case Path::kShm: return "in a container allow memfd_create, pidfd_open and process_vm_readv (seccomp)";
     case Path::kVerbs: return "`sluice info --explain` lists devices, ports and GIDs; `sluice lab` has an RDMA device in a guest";
-    case Path::kModule: return "build and load the module: docs/ethernet.md; until then l2://INTERFACE or tcp";
+    case Path::kModule: return "build and load the module: kernel_compat/README.md; until then l2://INTERFACE or tcp";
     case Path::kPacket: return "give the program CAP_NET_RAW, or run `sluice broker`: docs/ethernet.md";
     case Path::kUdp:
     case Path::kTcp: return "`sudo ip link set lo up`; then see `ip address show lo` and the firewall's rules (`sudo nft list ruleset`)";
@@ -136,7 +136,7 @@ Finding check_path(const PathReport& report, bool needed) {
   return problem(name, fmt::format("does not work: {}: {}", to_string(status.code()), cause), silent ? remedy_of(report.path) : own_remedy);
 }
 
-// A device that is there and cannot be used is a problem whether it is needed or not: somebody bought it.
+// Of devices that are there. A port may be down because nobody uses it; a port that is up with the wrong GIDs is a mistake.
 Findings check_devices(const verbs::Survey& survey) {
   Findings found;
   for (const verbs::DeviceFacts& device : survey.devices) {

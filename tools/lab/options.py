@@ -14,7 +14,7 @@ FAULTS = ("link-down", "link-up", "mtu", "device-remove")
 EXAMPLE = "sluice lab run -- ibv_devinfo"
 _UNITS_MIB = {"M": 1, "G": 1024}
 DEFAULT_MEMORY_MIB = 3072
-# Emulated, on two busy cores, a guest came up in 3 to 40 s; a debug kernel takes several times as long.
+# Emulated guests came up in 3 to 7 s, beside other work. The figure for debug kernels is a guess on the safe side.
 DEFAULT_BOOT_SECONDS = 60
 DEBUG_BOOT_SECONDS = 240
 _SECONDS = {"s": 1, "m": 60, "h": 3600}

