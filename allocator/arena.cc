@@ -15,26 +15,35 @@ namespace {
 
 constexpr const char* kOrigin = "allocator/arena";
 
-Status invalid(const std::string& why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why); }
+Status invalid(const std::string& why) {
+  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why);
+}
 
 Status check_options(const ArenaOptions& o) {
-  if (o.limit_bytes < kExtentGranule) return invalid("an arena limit below 2 MiB: " + std::to_string(o.limit_bytes) + " bytes");
-  if (o.limit_bytes > kLargestClassBytes) return invalid("an arena limit above 1 TiB: " + mebibytes(o.limit_bytes));
-  if (o.first_extent_bytes == 0 || o.first_extent_bytes > o.largest_extent_bytes || o.largest_extent_bytes > kLargestClassBytes) {
-    return invalid("first_extent_bytes must be above 0 and at most largest_extent_bytes, that at most 1 TiB");
+  if (o.limit_bytes < kExtentGranule)
+    return invalid("an arena limit below 2 MiB: " + std::to_string(o.limit_bytes) + " bytes");
+  if (o.limit_bytes > kLargestClassBytes)
+    return invalid("an arena limit above 1 TiB: " + mebibytes(o.limit_bytes));
+  if (o.first_extent_bytes == 0 || o.first_extent_bytes > o.largest_extent_bytes ||
+      o.largest_extent_bytes > kLargestClassBytes) {
+    return invalid(
+        "first_extent_bytes must be above 0 and at most largest_extent_bytes, that at most 1 TiB");
   }
   if (o.receive_reserve_bytes >= o.limit_bytes) {
-    return invalid("the receive reserve of " + mebibytes(o.receive_reserve_bytes) + " takes the whole limit of " + mebibytes(o.limit_bytes));
+    return invalid("the receive reserve of " + mebibytes(o.receive_reserve_bytes) +
+                   " takes the whole limit of " + mebibytes(o.limit_bytes));
   }
   return Status();
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Arena>> Arena::create(const ArenaOptions& wanted, PageSource& pages, MemoryRegistrar* registrar) {
+Result<std::unique_ptr<Arena>> Arena::create(const ArenaOptions& wanted, PageSource& pages,
+                                             MemoryRegistrar* registrar) {
   ArenaOptions options = wanted;
   if (options.limit_bytes == 0) {
-    SLUICE_TRY(options.limit_bytes, default_arena_limit(std::getenv("SLUICE_ARENA_LIMIT"), machine_memory_bytes()));
+    SLUICE_TRY(options.limit_bytes,
+               default_arena_limit(std::getenv("SLUICE_ARENA_LIMIT"), machine_memory_bytes()));
   }
   SLUICE_RETURN_IF_ERROR(check_options(options));
   options.limit_bytes -= options.limit_bytes % kExtentGranule;
@@ -58,7 +67,8 @@ Arena::~Arena() {
   if (!state_->owner.in_forked_child()) state_->end();
 }
 
-ArenaState::ArenaState(const ArenaOptions& o, PageSource& p, MemoryRegistrar* r) : options(o), pages(p) {
+ArenaState::ArenaState(const ArenaOptions& o, PageSource& p, MemoryRegistrar* r)
+    : options(o), pages(p) {
   if (r != nullptr) registrars.push_back(r);
 }
 
@@ -100,15 +110,18 @@ ArenaState::~ArenaState() {
 
 Result<Buffer> Arena::allocate(size_t bytes, const AllocateOptions& options) {
   ArenaState* s = state_;
-  if (s->owner.in_forked_child()) [[unlikely]] return s->in_forked_child_status();
+  if (s->owner.in_forked_child()) [[unlikely]]
+    return s->in_forked_child_status();
   auto refused = [s](Status why) {
     s->failures.fetch_add(1, std::memory_order_relaxed);
     return why;
   };
-  if (bytes > s->options.limit_bytes) [[unlikely]] return refused(s->refused_by_limit(bytes));
+  if (bytes > s->options.limit_bytes) [[unlikely]]
+    return refused(s->refused_by_limit(bytes));
   uint64_t length = run_length(bytes);
   Quota* quota = options.quota;
-  if (quota != nullptr && quota->used_.fetch_add(length, std::memory_order_relaxed) + length > quota->limit_) [[unlikely]] {
+  if (quota != nullptr && quota->used_.fetch_add(length, std::memory_order_relaxed) + length >
+                              quota->limit_) [[unlikely]] {
     quota->used_.fetch_sub(length, std::memory_order_relaxed);
     return refused(s->refused_by_quota(bytes, *quota));
   }
@@ -122,7 +135,8 @@ Result<Buffer> Arena::allocate(size_t bytes, const AllocateOptions& options) {
   return Buffer(StorageRef::adopt(*block), TensorDescriptor::bytes(bytes));
 }
 
-Result<Buffer> Arena::allocate(std::span<const int64_t> shape, DataType dtype, const AllocateOptions& options) {
+Result<Buffer> Arena::allocate(std::span<const int64_t> shape, DataType dtype,
+                               const AllocateOptions& options) {
   SLUICE_TRY(TensorDescriptor descriptor, TensorDescriptor::compact(shape, dtype));
   Result<Buffer> buffer = allocate(descriptor.span_bytes(), options);
   if (buffer.ok()) SLUICE_RETURN_IF_ERROR(buffer->reshape(descriptor));
@@ -133,23 +147,30 @@ std::optional<Arena::Place> Arena::locate(const void* data, size_t length) const
   if (state_->owner.in_forked_child()) return std::nullopt;
   auto address = reinterpret_cast<uintptr_t>(data);
   auto base = reinterpret_cast<uintptr_t>(state_->base);
-  if (address < base || length > state_->reserved || address - base > state_->reserved - length) return std::nullopt;
+  if (address < base || length > state_->reserved || address - base > state_->reserved - length)
+    return std::nullopt;
   uint64_t offset = address - base;
-  uint16_t slot = state_->granules[std::min(offset, state_->reserved - 1) / kExtentGranule].load(std::memory_order_acquire);
+  uint16_t slot = state_->granules[std::min(offset, state_->reserved - 1) / kExtentGranule].load(
+      std::memory_order_acquire);
   if (slot == 0) return std::nullopt;
   const Extent& extent = state_->extents[slot - 1];
   // Neighbouring extents of another audience end the run.
   for (uint64_t at = extent.info.arena_offset + extent.info.length; at < offset + length;) {
     uint16_t next = state_->granules[at / kExtentGranule].load(std::memory_order_acquire);
-    if (next == 0 || state_->extents[next - 1].info.audience != extent.info.audience) return std::nullopt;
+    if (next == 0 || state_->extents[next - 1].info.audience != extent.info.audience)
+      return std::nullopt;
     at = state_->extents[next - 1].info.arena_offset + state_->extents[next - 1].info.length;
   }
-  return Place{.first = extent.info, .extent_offset = offset - extent.info.arena_offset, .arena_offset = offset};
+  return Place{.first = extent.info,
+               .extent_offset = offset - extent.info.arena_offset,
+               .arena_offset = offset};
 }
 
 std::vector<ExtentInfo> Arena::extents_over(uint64_t arena_offset, uint64_t length) const {
   std::vector<ExtentInfo> found;
-  if (length == 0 || !range_fits(arena_offset, length, state_->reserved) || state_->owner.in_forked_child()) return found;
+  if (length == 0 || !range_fits(arena_offset, length, state_->reserved) ||
+      state_->owner.in_forked_child())
+    return found;
   std::lock_guard lock(state_->mutex);
   uint64_t end = arena_offset + length;
   for (uint64_t at = arena_offset; at < end;) {
@@ -198,7 +219,8 @@ Status Arena::attach(MemoryRegistrar& registrar) {
   std::lock_guard growing(s->grow_mutex);
   std::vector<ExtentInfo> extents = extents_over(0, s->reserved);
   for (size_t i = 0; i < extents.size(); ++i) {
-    Status added = registrar.extent_added(extents[i].id, s->base + extents[i].arena_offset, extents[i].length);
+    Status added =
+        registrar.extent_added(extents[i].id, s->base + extents[i].arena_offset, extents[i].length);
     if (added.ok()) continue;
     while (i-- > 0) registrar.extent_removed(extents[i].id);
     return added;

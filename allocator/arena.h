@@ -65,10 +65,10 @@ struct ArenaOptions {
 };
 
 struct ExtentInfo {
-  ExtentId id = 0;              // never reused within an arena; starts at 1
-  uint64_t arena_offset = 0;    // from the arena's first address
+  ExtentId id = 0;            // never reused within an arena; starts at 1
+  uint64_t arena_offset = 0;  // from the arena's first address
   uint64_t length = 0;
-  int fd = -1;                  // lent; valid while the extent lives
+  int fd = -1;  // lent; valid while the extent lives
   Audience audience = Audience::kSameUser;
   PageKind pages = PageKind::kPlain;
 };
@@ -77,7 +77,8 @@ struct ExtentInfo {
 struct ArenaStatistics {
   // used_bytes: what Buffers and Tensors hold. cached_bytes: freed and kept for the next
   // request of the size, taken back when memory is short. peak_used_bytes counts both.
-  size_t limit_bytes, reserved_address_bytes, extent_bytes, used_bytes, peak_used_bytes, cached_bytes;
+  size_t limit_bytes, reserved_address_bytes, extent_bytes, used_bytes, peak_used_bytes,
+      cached_bytes;
   uint64_t extents_added, extents_removed, allocations, failures;
   size_t outstanding;  // Buffers and Tensors alive
 };
@@ -89,7 +90,8 @@ class Arena {
  public:
   // Requires: pages and registrar (may be null) outlive the arena and its allocations.
   // Errors: kNoMemory (address space), kInvalidArgument (options contradict).
-  static Result<std::unique_ptr<Arena>> create(const ArenaOptions& options, PageSource& pages = system_page_source(),
+  static Result<std::unique_ptr<Arena>> create(const ArenaOptions& options,
+                                               PageSource& pages = system_page_source(),
                                                MemoryRegistrar* registrar = nullptr);
   ~Arena();
   Arena(const Arena&) = delete;
@@ -101,7 +103,8 @@ class Arena {
   // to raise it), kInvalidArgument (bad shape), kWrongState (in a forked child).
   // Blocks: only when an extent must be added. Cost: tens of ns when warm, no system call.
   Result<Buffer> allocate(size_t bytes, const AllocateOptions& options = {});
-  Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype, const AllocateOptions& options = {});
+  Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype,
+                          const AllocateOptions& options = {});
 
   // Where [data, data + length) lies, if wholly in live extents of one audience.
   // A run may continue into the extents that follow in address order.

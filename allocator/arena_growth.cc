@@ -51,7 +51,10 @@ Status ArenaState::grow(uint64_t bytes, Audience audience, bool one_run) {
     uint64_t carved = audience == Audience::kSameUser ? reserve : 0;
     uint64_t left = options.limit_bytes - extent_bytes;
     left -= std::min(left, audience == Audience::kSameUser ? 0 : round_up(reserve, kExtentGranule));
-    Need need{.bytes = round_up(bytes + carved, kExtentGranule), .at_end = 0, .preferred = 0, .most = left};
+    Need need{.bytes = round_up(bytes + carved, kExtentGranule),
+              .at_end = 0,
+              .preferred = 0,
+              .most = left};
     uint64_t reclaimable = 0;
     {
       std::lock_guard lock(mutex);
@@ -59,7 +62,9 @@ Status ArenaState::grow(uint64_t bytes, Audience audience, bool one_run) {
       uint64_t continued = one_run ? std::min(bytes, free_runs[index].length_before(end)) : 0;
       need.at_end = std::max(round_up(bytes + carved - continued, kExtentGranule), kExtentGranule);
       uint64_t shift = std::min<uint64_t>(audience_extents[index], 20);
-      need.preferred = round_up<uint64_t>(std::min<uint64_t>(options.largest_extent_bytes, options.first_extent_bytes << shift), kExtentGranule);
+      need.preferred = round_up<uint64_t>(
+          std::min<uint64_t>(options.largest_extent_bytes, options.first_extent_bytes << shift),
+          kExtentGranule);
       for (uint16_t slot : whole_free_extents(spared)) reclaimable += extents[slot].info.length;
     }
     uint64_t length = 0;
@@ -69,7 +74,8 @@ Status ArenaState::grow(uint64_t bytes, Audience audience, bool one_run) {
       status = add_extent(*offset, length, audience, carved);
       if (status.ok()) return status;
       // The system is short: with less if that will do.
-      uint64_t least = *offset == reserved - free_addresses.length_before(reserved) ? need.at_end : need.bytes;
+      uint64_t least =
+          *offset == reserved - free_addresses.length_before(reserved) ? need.at_end : need.bytes;
       if (least < length && free_addresses.take_exactly(*offset, least)) {
         status = add_extent(*offset, least, audience, carved);
         if (status.ok()) return status;
@@ -84,11 +90,13 @@ Status ArenaState::grow(uint64_t bytes, Audience audience, bool one_run) {
 
 // Takes [offset, offset + length) out of the reserved addresses' hands into use, or
 // gives it back to free_addresses.
-Status ArenaState::add_extent(uint64_t offset, uint64_t length, Audience audience, uint64_t reserve) {
+Status ArenaState::add_extent(uint64_t offset, uint64_t length, Audience audience,
+                              uint64_t reserve) {
   if (free_slots.empty()) {
     free_addresses.add(offset, length);
     return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
-                  std::to_string(kMostExtents) + " extents are in use; raise ArenaOptions::first_extent_bytes");
+                  std::to_string(kMostExtents) +
+                      " extents are in use; raise ArenaOptions::first_extent_bytes");
   }
   Result<PageRun> run = pages.commit(base + offset, length);
   if (!run.ok()) {
@@ -106,7 +114,12 @@ Status ArenaState::add_extent(uint64_t offset, uint64_t length, Audience audienc
   free_slots.pop_back();
   size_t index = static_cast<size_t>(audience);
   std::lock_guard lock(mutex);
-  extents[slot] = {.info = {.id = id, .arena_offset = offset, .length = length, .fd = run->fd, .audience = audience, .pages = run->pages},
+  extents[slot] = {.info = {.id = id,
+                            .arena_offset = offset,
+                            .length = length,
+                            .fd = run->fd,
+                            .audience = audience,
+                            .pages = run->pages},
                    .run = *run};
   for (uint64_t g = offset / kExtentGranule; g < (offset + length) / kExtentGranule; ++g) {
     granules[g].store(static_cast<uint16_t>(slot + 1), std::memory_order_release);
@@ -165,7 +178,8 @@ size_t ArenaState::trim(std::optional<Audience> spared) {
       const ExtentInfo& info = extents[slot].info;
       size_t index = static_cast<size_t>(info.audience);
       free_runs[index].take_exactly(info.arena_offset, info.length);
-      for (uint64_t g = info.arena_offset / kExtentGranule; g < (info.arena_offset + info.length) / kExtentGranule; ++g) {
+      for (uint64_t g = info.arena_offset / kExtentGranule;
+           g < (info.arena_offset + info.length) / kExtentGranule; ++g) {
         granules[g].store(0, std::memory_order_release);
       }
       extent_bytes -= info.length;

@@ -25,13 +25,18 @@ Status ArenaState::refused_by_limit(uint64_t bytes) {
     longest = std::max(free_runs[0].largest(), free_runs[1].largest());
   }
   const uint64_t memory = machine_memory_bytes();
-  std::string remedy = "release tensors, or raise ArenaOptions::limit_bytes or set for example SLUICE_ARENA_LIMIT=" +
-                       std::to_string(limit_for(bytes, used) >> 20) + "M";
-  if (bytes > memory) remedy = "this machine has " + mebibytes(memory) + " of memory: check the shape, or use smaller tensors";
+  std::string remedy =
+      "release tensors, or raise ArenaOptions::limit_bytes or set for example SLUICE_ARENA_LIMIT=" +
+      std::to_string(limit_for(bytes, used) >> 20) + "M";
+  if (bytes > memory)
+    remedy = "this machine has " + mebibytes(memory) +
+             " of memory: check the shape, or use smaller tensors";
   return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
-                "no room for " + std::to_string(bytes) + " bytes: the arena's limit is " + mebibytes(options.limit_bytes) + ", " +
-                    mebibytes(used) + " are in use, " + mebibytes(options.receive_reserve_bytes) +
-                    " are kept for receives, the largest free block is " + mebibytes(longest) + "; " + remedy);
+                "no room for " + std::to_string(bytes) + " bytes: the arena's limit is " +
+                    mebibytes(options.limit_bytes) + ", " + mebibytes(used) + " are in use, " +
+                    mebibytes(options.receive_reserve_bytes) +
+                    " are kept for receives, the largest free block is " + mebibytes(longest) +
+                    "; " + remedy);
 }
 
 // A limit in whole MiB that is enough for the request, with an eighth to spare.
@@ -43,13 +48,15 @@ uint64_t ArenaState::limit_for(uint64_t bytes, uint64_t used) const {
 Status ArenaState::refused_by_quota(uint64_t bytes, const Quota& quota) {
   refused_quota.add();
   return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
-                "no room for " + std::to_string(bytes) + " bytes in a peer's quota of " + mebibytes(quota.limit_bytes()) + ", " +
-                    mebibytes(quota.used_bytes()) + " are in use; receive or release what it holds");
+                "no room for " + std::to_string(bytes) + " bytes in a peer's quota of " +
+                    mebibytes(quota.limit_bytes()) + ", " + mebibytes(quota.used_bytes()) +
+                    " are in use; receive or release what it holds");
 }
 
 Status ArenaState::in_forked_child_status() const {
-  return Status(Code::kWrongState, Scope::kContext, kOrigin,
-                std::string("this process was forked from the arena's owner; create an arena of its own"));
+  return Status(
+      Code::kWrongState, Scope::kContext, kOrigin,
+      std::string("this process was forked from the arena's owner; create an arena of its own"));
 }
 
 uint64_t ArenaState::taken_bytes() const {
@@ -171,7 +178,8 @@ Result<ArenaBlock*> ArenaState::take_by_growing(uint64_t length, const AllocateO
     }
     Status refused = grow(length, wanted.audience, true);
     if (refused.ok()) continue;
-    if (wanted.for_receive && wanted.audience == Audience::kSameUser && options.receive_reserve_bytes > 0) {
+    if (wanted.for_receive && wanted.audience == Audience::kSameUser &&
+        options.receive_reserve_bytes > 0) {
       if (!reserve_placed) SLUICE_RETURN_IF_ERROR(grow(0, wanted.audience, false));
       std::lock_guard lock(mutex);
       if (ArenaBlock* block = take_of_reserve(length)) return block;
@@ -184,8 +192,10 @@ void ArenaState::on_release(Storage* storage) noexcept {
   auto* block = static_cast<ArenaBlock*>(storage);
   ArenaState* s = block->arena;
   // The memory is the parent's, and its locks may have been held when we were forked.
-  if (s->owner.in_forked_child()) [[unlikely]] return;
-  if (block->quota != nullptr) block->quota->used_.fetch_sub(block->length, std::memory_order_relaxed);
+  if (s->owner.in_forked_child()) [[unlikely]]
+    return;
+  if (block->quota != nullptr)
+    block->quota->used_.fetch_sub(block->length, std::memory_order_relaxed);
   CacheShard& shard = s->shards[shard_of_thread()];
   if (block->of_reserve) [[unlikely]] {
     // Still counted as live: the state cannot end before the last line.
@@ -202,7 +212,8 @@ void ArenaState::on_release(Storage* storage) noexcept {
     s->drop_remaining();
     return;
   }
-  if (block != nullptr) [[likely]] shard.put(block);
+  if (block != nullptr) [[likely]]
+    shard.put(block);
   --shard.live;
   // After this line the state may be gone: the handle's end waits for this lock only.
   shard.lock.unlock();

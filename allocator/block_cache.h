@@ -23,7 +23,9 @@ struct ArenaState;
 // Control block of one allocation; never lies in an extent. Recycled with its run.
 class ArenaBlock final : public Storage {
  public:
-  void start(std::byte* data, Release release) noexcept { reset(data, length, StorageKind::kArena, release); }
+  void start(std::byte* data, Release release) noexcept {
+    reset(data, length, StorageKind::kArena, release);
+  }
 
   ArenaState* arena = nullptr;
   uint64_t offset = 0;  // of its run in the arena
@@ -82,7 +84,8 @@ struct alignas(128) CacheShard {
 
   SpinLock lock;
   bool closed = false;  // the Arena has ended; only its memory lives on
-  int64_t live = 0;     // allocations minus releases counted here; only the sum over shards means something
+  int64_t live =
+      0;  // allocations minus releases counted here; only the sum over shards means something
   uint64_t allocations = 0;
   uint64_t cached_bytes = 0;
   std::array<std::array<ArenaBlock*, kClassCount>, 2> blocks{};  // by audience and class
@@ -92,7 +95,8 @@ struct alignas(128) CacheShard {
 inline size_t shard_of_thread() {
   static constinit std::atomic<uint32_t> threads{0};
   static constinit thread_local uint32_t number = 0;
-  if (number == 0) [[unlikely]] number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (number == 0) [[unlikely]]
+    number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
   return number % kCacheShards;
 }
 

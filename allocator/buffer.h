@@ -41,7 +41,9 @@ class Buffer {
 
   explicit operator bool() const { return static_cast<bool>(storage_); }
   const TensorDescriptor& descriptor() const { return descriptor_; }
-  std::byte* data() const { return storage_ ? storage_->data() + descriptor_.byte_offset() : nullptr; }
+  std::byte* data() const {
+    return storage_ ? storage_->data() + descriptor_.byte_offset() : nullptr;
+  }
   size_t size_bytes() const { return descriptor_.span_bytes(); }
   std::span<std::byte> bytes() const { return {data(), size_bytes()}; }
   // The elements as T. Requires: sizeof(T) is the element size.
@@ -84,11 +86,14 @@ class Tensor {
       : storage_(std::move(storage)), descriptor_(descriptor) {}
 
   // Read-only memory of the program, lent until `done(user)` is called.
-  static Result<Tensor> wrap(const void* data, const TensorDescriptor& descriptor, void (*done)(void* user), void* user);
+  static Result<Tensor> wrap(const void* data, const TensorDescriptor& descriptor,
+                             void (*done)(void* user), void* user);
 
   explicit operator bool() const { return static_cast<bool>(storage_); }
   const TensorDescriptor& descriptor() const { return descriptor_; }
-  const std::byte* data() const { return storage_ ? storage_->data() + descriptor_.byte_offset() : nullptr; }
+  const std::byte* data() const {
+    return storage_ ? storage_->data() + descriptor_.byte_offset() : nullptr;
+  }
   size_t size_bytes() const { return descriptor_.span_bytes(); }
   std::span<const std::byte> bytes() const { return {data(), size_bytes()}; }
   template <typename T>

@@ -7,7 +7,7 @@
 
 // Include the project's own header first where both are needed: this one then adds nothing.
 #if defined(DLPACK_DLPACK_H_) && !defined(DLPACK_MAJOR_VERSION)
-#error "the dlpack.h included before is older than DLPack 1.0; drop it, <sluice/allocator/dlpack_abi.h> has its structs too"
+#error "an older dlpack.h came first; drop it: <sluice/allocator/dlpack_abi.h> has its structs"
 #endif
 
 #ifndef DLPACK_DLPACK_H_
@@ -31,7 +31,7 @@ struct DLDevice {
 };
 
 struct DLDataType {
-  uint8_t code;    // as sluice::TypeCode
+  uint8_t code;  // as sluice::TypeCode
   uint8_t bits;
   uint16_t lanes;
 };

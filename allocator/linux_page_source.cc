@@ -34,7 +34,9 @@ constexpr size_t kLeftToSystem = size_t{64} << 20;
 Counter hugetlb_fallback("allocator.hugetlb_fallback");
 Counter refused_system("allocator.refused_system");
 
-Status no_memory(int error, const std::string& why) { return Status(Code::kNoMemory, Scope::kOperation, kOrigin, why, error); }
+Status no_memory(int error, const std::string& why) {
+  return Status(Code::kNoMemory, Scope::kOperation, kOrigin, why, error);
+}
 
 // True if the kernel gave the mapping that starts at `base` huge pages: advice may be
 // turned off, and memory too scattered.
@@ -79,9 +81,11 @@ class LinuxPageSource final : public PageSource {
   Result<std::byte*> reserve(size_t length) override {
     // A huge page needs an address at a multiple of its size.
     size_t padded = length + kHugePage;
-    void* address = ::mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* address =
+        ::mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED) {
-      return no_memory(errno, "no address space for an arena of " + std::to_string(length >> 20) + " MiB; lower its limit or raise ulimit -v");
+      return no_memory(errno, "no address space for an arena of " + std::to_string(length >> 20) +
+                                  " MiB; lower its limit or raise ulimit -v");
     }
     auto start = reinterpret_cast<uintptr_t>(address);
     uintptr_t aligned = (start + kHugePage - 1) & ~uintptr_t{kHugePage - 1};
@@ -101,8 +105,10 @@ class LinuxPageSource final : public PageSource {
     size_t available = available_memory_bytes();
     if (length > available - std::min(available, kLeftToSystem)) {
       refused_system.add();
-      return no_memory(ENOMEM, "an extent of " + mebibytes(length) + " is more than the " + mebibytes(available) +
-                                   " that are free (MemAvailable, memory.max); free memory, raise the cgroup's memory.max, or lower "
+      return no_memory(ENOMEM, "an extent of " + mebibytes(length) + " is more than the " +
+                                   mebibytes(available) +
+                                   " that are free (MemAvailable, memory.max); free memory, raise "
+                                   "the cgroup's memory.max, or lower "
                                    "ArenaOptions::limit_bytes");
     }
     Result<PageRun> run = commit_from(base, length, 0);
@@ -118,13 +124,18 @@ class LinuxPageSource final : public PageSource {
  private:
   // The addresses stay ours, without memory.
   static void give_up(std::byte* base, size_t length) noexcept {
-    void* place = ::mmap(base, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    if (place == MAP_FAILED) log(LogLevel::kError, "the addresses of an extent could not be reserved again");
+    void* place = ::mmap(base, length, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (place == MAP_FAILED)
+      log(LogLevel::kError, "the addresses of an extent could not be reserved again");
   }
 
   static Result<PageRun> commit_from(std::byte* base, size_t length, unsigned flags) {
     int fd = create_memfd(flags);
-    if (fd < 0) return no_memory(errno, "no descriptor for an extent; raise `ulimit -n`, or `sysctl fs.file-max` if that is the limit");
+    if (fd < 0)
+      return no_memory(errno,
+                       "no descriptor for an extent; raise `ulimit -n`, or `sysctl fs.file-max` if "
+                       "that is the limit");
     Status status = place(fd, base, length);
     if (status.ok()) {
       status = fill(fd, base, length, flags);
@@ -134,34 +145,42 @@ class LinuxPageSource final : public PageSource {
       ::close(fd);
       return status;
     }
-    PageKind kind = flags != 0 ? PageKind::kHugetlb : mapped_huge(base) ? PageKind::kTransparentHuge : PageKind::kPlain;
+    PageKind kind = flags != 0          ? PageKind::kHugetlb
+                    : mapped_huge(base) ? PageKind::kTransparentHuge
+                                        : PageKind::kPlain;
     return PageRun{.base = base, .length = length, .fd = fd, .pages = kind};
   }
 
   static Status place(int fd, std::byte* base, size_t length) {
     std::string size = mebibytes(length);
-    if (::ftruncate(fd, static_cast<off_t>(length)) != 0) return no_memory(errno, "an extent of " + size + " is refused; see `ulimit -f`");
+    if (::ftruncate(fd, static_cast<off_t>(length)) != 0)
+      return no_memory(errno, "an extent of " + size + " is refused; see `ulimit -f`");
     // MFD_HUGETLB without enough free pages fails here, not at creation: MAP_SHARED
     // takes the pages out of the pool.
     if (int error = map_over(base, length, PROT_READ | PROT_WRITE, fd); error != 0) {
-      return no_memory(error, "an extent of " + size + " cannot be mapped; see `sysctl vm.max_map_count` and `ulimit -v`");
+      return no_memory(error,
+                       "an extent of " + size +
+                           " cannot be mapped; see `sysctl vm.max_map_count` and `ulimit -v`");
     }
     return Status();
   }
 
   static Status fill(int fd, std::byte* base, size_t length, unsigned flags) {
-    if (::madvise(base, length, MADV_DONTFORK) != 0) return no_memory(errno, "an extent cannot be kept from children");
+    if (::madvise(base, length, MADV_DONTFORK) != 0)
+      return no_memory(errno, "an extent cannot be kept from children");
     // Advice only: without it the pages are small ones.
     if (flags == 0) static_cast<void>(::madvise(base, length, MADV_HUGEPAGE));
     // Pages now, zeroed by the kernel: a sparse file would mean SIGBUS when memory is
     // short, and a fault on every first touch. Through the mapping, as fallocate() does
     // not see its advice.
     if (int error = populate(fd, base, length); error != 0) {
-      return no_memory(error, "no memory for an extent of " + mebibytes(length) + "; free some, or lower ArenaOptions::limit_bytes");
+      return no_memory(error, "no memory for an extent of " + mebibytes(length) +
+                                  "; free some, or lower ArenaOptions::limit_bytes");
     }
     // After our own mapping: we write on, nobody else can map it writable, shrink it or
     // punch holes into it.
-    if (::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
+    if (::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) !=
+        0) {
       return no_memory(errno, "an extent cannot be sealed (Linux before 5.1?)");
     }
     return Status();

@@ -35,7 +35,8 @@ std::optional<size_t> read_number(const std::string& path) {
 
 template <typename Visit>
 void for_each_cgroup(Visit visit) {
-  for (const std::string& folder : cgroup_folders(read_small_file("/proc/self/cgroup"))) visit(folder);
+  for (const std::string& folder : cgroup_folders(read_small_file("/proc/self/cgroup")))
+    visit(folder);
 }
 
 }  // namespace
@@ -48,10 +49,14 @@ std::optional<size_t> parse_size(std::string_view text) {
   int shift = 0;
   if (!suffix.empty()) {
     switch (suffix.front()) {
-      case 'K': case 'k': shift = 10; break;
-      case 'M': case 'm': shift = 20; break;
-      case 'G': case 'g': shift = 30; break;
-      case 'T': case 't': shift = 40; break;
+      case 'K':
+      case 'k': shift = 10; break;
+      case 'M':
+      case 'm': shift = 20; break;
+      case 'G':
+      case 'g': shift = 30; break;
+      case 'T':
+      case 't': shift = 40; break;
       default: return std::nullopt;
     }
     suffix.remove_prefix(1);
@@ -64,7 +69,8 @@ std::string mebibytes(size_t bytes) {
   char text[32];
   constexpr double kMebibyte = 1 << 20;
   bool whole = bytes % (size_t{1} << 20) == 0;
-  std::snprintf(text, sizeof text, whole ? "%.0f MiB" : "%.1f MiB", static_cast<double>(bytes) / kMebibyte);
+  std::snprintf(text, sizeof text, whole ? "%.0f MiB" : "%.1f MiB",
+                static_cast<double>(bytes) / kMebibyte);
   return text;
 }
 
@@ -87,7 +93,8 @@ std::optional<size_t> meminfo_value(std::string_view meminfo, std::string_view k
 
 std::vector<std::string> cgroup_folders(std::string_view own_cgroups) {
   std::vector<std::string> folders;
-  // Of version 2, which has number 0 and no controllers; on some machines beside those of version 1.
+  // Of version 2, which has number 0 and no controllers; on some machines beside those of
+  // version 1.
   size_t start = own_cgroups.starts_with("0::") ? 0 : own_cgroups.find("\n0::");
   if (start == std::string_view::npos) return folders;
   start = own_cgroups.find("0::", start) + 3;
@@ -106,11 +113,14 @@ size_t machine_memory_bytes() {
     bytes = std::min(bytes, read_number(folder + "/memory.max").value_or(kUnlimited));
   });
   // Without /proc we still need a number.
-  return bytes != kUnlimited ? bytes : static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return bytes != kUnlimited ? bytes
+                             : static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
+                                   static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
 size_t available_memory_bytes() {
-  size_t bytes = meminfo_value(read_small_file("/proc/meminfo"), "MemAvailable").value_or(kUnlimited);
+  size_t bytes =
+      meminfo_value(read_small_file("/proc/meminfo"), "MemAvailable").value_or(kUnlimited);
   for_each_cgroup([&](const std::string& folder) {
     std::optional<size_t> most = read_number(folder + "/memory.max");
     std::optional<size_t> used = read_number(folder + "/memory.current");
@@ -124,7 +134,8 @@ Result<size_t> default_arena_limit(const char* environment, size_t machine_bytes
   std::optional<size_t> bytes = parse_size(environment);
   if (bytes && *bytes > 0) return *bytes;
   return Status(Code::kInvalidArgument, Scope::kContext, "allocator/machine_memory",
-                "SLUICE_ARENA_LIMIT=" + std::string(environment) + " is not a size; write for example SLUICE_ARENA_LIMIT=8G");
+                "SLUICE_ARENA_LIMIT=" + std::string(environment) +
+                    " is not a size; write for example SLUICE_ARENA_LIMIT=8G");
 }
 
 }  // namespace sluice

@@ -20,8 +20,8 @@ std::string mebibytes(size_t bytes);
 // Bytes of the line "key:  123 kB" in the text of /proc/meminfo.
 std::optional<size_t> meminfo_value(std::string_view meminfo, std::string_view key);
 
-// The folders of the cgroups above a process that may limit its memory (version 2: any ancestor can), its own first, by
-// the text of its /proc/self/cgroup.
+// The folders of the cgroups above a process that may limit its memory (version 2: any ancestor
+// can), its own first, by the text of its /proc/self/cgroup.
 std::vector<std::string> cgroup_folders(std::string_view own_cgroups);
 
 // Installed memory, or the cgroup's limit where that is lower.

@@ -46,7 +46,8 @@ class Storage {
   ~Storage() = default;
   // Starts a new life with one reference. Arena memory is writable, a peer's is not;
   // `foreign_writable` says it for the program's own.
-  void reset(std::byte* data, size_t size, StorageKind kind, Release release, bool foreign_writable = false) noexcept {
+  void reset(std::byte* data, size_t size, StorageKind kind, Release release,
+             bool foreign_writable = false) noexcept {
     writable_ = kind == StorageKind::kArena || (kind == StorageKind::kForeign && foreign_writable);
     data_ = data;
     size_ = size;

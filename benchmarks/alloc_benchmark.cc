@@ -50,7 +50,8 @@ int run(Options options) {
   std::vector<double> took(batches, 1.0);
   double total = 0;
   uint64_t refused = 0;
-  const double extents_before = static_cast<double>(sluice::read_counter("allocator.extents_added"));
+  const double extents_before =
+      static_cast<double>(sluice::read_counter("allocator.extents_added"));
   const double cpu_before = process_cpu_seconds();
   const double faults_before = page_faults();
   for (uint64_t batch = 0; batch < batches; ++batch) {
@@ -66,8 +67,10 @@ int run(Options options) {
   }
   const double faults = page_faults() - faults_before;
   const double cpu = process_cpu_seconds() - cpu_before;
-  const double extents = static_cast<double>(sluice::read_counter("allocator.extents_added")) - extents_before;
-  if (refused != 0 || !run_holds_its_bytes(arena, options)) return refuse(options, "a run of the arena");
+  const double extents =
+      static_cast<double>(sluice::read_counter("allocator.extents_added")) - extents_before;
+  if (refused != 0 || !run_holds_its_bytes(arena, options))
+    return refuse(options, "a run of the arena");
   Samples seconds;
   for (double batch : took) seconds.add(batch / kBatchOfFastRounds);
   seconds.sort();

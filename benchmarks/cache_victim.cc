@@ -29,11 +29,13 @@ constexpr uint32_t kSeed = 11;
 
 class Victim {
  public:
-  // One circle through all lines (see bare/operation_cost.cc, cache_miss). As many lines as a power of two allows.
+  // One circle through all lines (see bare/operation_cost.cc, cache_miss). As many lines as a power
+  // of two allows.
   explicit Victim(uint64_t bytes) {
     while (lines_ * 2 * kCacheLine <= bytes) lines_ *= 2;
     links_ = static_cast<Link*>(map_private(lines_ * kCacheLine));
-    for (uint64_t i = 0; i < lines_; ++i) links_[i].next = (i * 6364136223846793005u + 1442695040888963407u) & (lines_ - 1);
+    for (uint64_t i = 0; i < lines_; ++i)
+      links_[i].next = (i * 6364136223846793005u + 1442695040888963407u) & (lines_ - 1);
   }
   // Seconds per line of one walk around.
   double walk(uint64_t slow_ns) {
@@ -68,7 +70,9 @@ class Copier {
     ns_ += now_ns() - start;
     copied_ += bytes_;
   }
-  double bytes_per_second() const { return static_cast<double>(copied_) / (static_cast<double>(ns_) * 1e-9); }
+  double bytes_per_second() const {
+    return static_cast<double>(copied_) / (static_cast<double>(ns_) * 1e-9);
+  }
   // Words that are not as they were sent.
   uint64_t wrong(bool corrupt) {
     if (corrupt) flip_one_bit(to_, bytes_);
@@ -93,7 +97,9 @@ constexpr uint64_t kWarmUpWalks = 2;
 int report(const Options& options, Samples& seconds, double cpu, double bytes_per_second) {
   seconds.sort();
   JsonLine line(options);
-  line.number("working_set_bytes", static_cast<double>(options.working_set)).raw("seconds", seconds.json()).number("cpu_seconds", cpu);
+  line.number("working_set_bytes", static_cast<double>(options.working_set))
+      .raw("seconds", seconds.json())
+      .number("cpu_seconds", cpu);
   if (bytes_per_second > 0) line.number("bytes_per_second", bytes_per_second);
   return line.print_verified();
 }
@@ -112,7 +118,8 @@ int alone_or_after(const Options& options) {
     if (i >= kWarmUpWalks) seconds.add(took);
   }
   const double cpu = process_cpu_seconds() - cpu_before;
-  if (const uint64_t wrong = copier.wrong(options.corrupt); wrong != 0) return refuse(options, std::to_string(wrong) + " wrong words");
+  if (const uint64_t wrong = copier.wrong(options.corrupt); wrong != 0)
+    return refuse(options, std::to_string(wrong) + " wrong words");
   if (victim.at() != 0) return refuse(options, "the victim's walk");
   return report(options, seconds, cpu, copies ? copier.bytes_per_second() : 0);
 }
@@ -135,17 +142,16 @@ int suffer(const Options& options, Shared& shared, const PeerReport& peer) {
   Victim victim(options.working_set);
   Samples seconds;
   const double cpu_before = process_cpu_seconds();
-  while (!shared.copying.load()) {
-  }
+  while (!shared.copying.load()) {}
   for (uint64_t i = 0; i < kWarmUpWalks + options.iterations; ++i) {
     const double took = victim.walk(i < kWarmUpWalks ? 0 : options.slow_ns);
     if (i >= kWarmUpWalks) seconds.add(took);
   }
   const double cpu = process_cpu_seconds() - cpu_before;
   shared.enough.store(true);
-  while (shared.copying.load()) {
-  }
-  if (peer.mismatches != 0) return refuse(options, std::to_string(peer.mismatches) + " wrong words");
+  while (shared.copying.load()) {}
+  if (peer.mismatches != 0)
+    return refuse(options, std::to_string(peer.mismatches) + " wrong words");
   if (victim.at() != 0) return refuse(options, "the victim's walk");
   return report(options, seconds, cpu + peer.cpu_seconds, shared.bytes_per_second);
 }
@@ -165,6 +171,7 @@ int main(int argc, char** argv) {
   if (!options.mode.starts_with("beside")) return bare::alone_or_after(options);
   auto* shared = new (bare::map_shared(sizeof(bare::Shared))) bare::Shared;
   return bare::run_pair(
-      options, [&](bare::PeerReport& report) { return bare::copy_beside(options, *shared, report); },
+      options,
+      [&](bare::PeerReport& report) { return bare::copy_beside(options, *shared, report); },
       [&](bare::PeerReport& report) { return bare::suffer(options, *shared, report); });
 }

@@ -1,6 +1,7 @@
-// sluice between two processes over each of its paths: the answer to the questions l2_latency and l2_bulk, beside
-// bare/frame_pingpong, frame_bulk and udp_bulk, and to those of the kernel module. Modes shm_, lo_ (TCP over the loopback
-// device) and rdma_ take no wire of benchmarks/wire.py: both ends in one network.
+// sluice between two processes over each of its paths: the answer to the questions l2_latency and
+// l2_bulk, beside bare/frame_pingpong, frame_bulk and udp_bulk, and to those of the kernel module.
+// Modes shm_, lo_ (TCP over the loopback device) and rdma_ take no wire of benchmarks/wire.py: both
+// ends in one network.
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -28,9 +29,11 @@ int echo(const bare::Options& options, Side& side, bare::PeerReport& report) {
     side.until(in, i + 1);
     bare::burn_ns(options.slow_ns);
     Buffer got = std::move(in.last.buffers[0]);
-    if (options.corrupt && i == kWarmUpRounds + options.iterations / 2) bare::flip_one_bit(got.bytes().data(), options.size);
+    if (options.corrupt && i == kWarmUpRounds + options.iterations / 2)
+      bare::flip_one_bit(got.bytes().data(), options.size);
     Tensor answer = std::move(got).freeze();
-    if (i + 1 == kWarmUpRounds + options.iterations) report.cpu_seconds = bare::process_cpu_seconds();
+    if (i + 1 == kWarmUpRounds + options.iterations)
+      report.cpu_seconds = bare::process_cpu_seconds();
     side.send(answer, out, Level::kSourceReusable);
     next = side.buffer();
   }
@@ -55,11 +58,17 @@ int measure_pingpong(const bare::Options& options, Side& side, const bare::PeerR
     const uint64_t took = bare::now_ns() - start;
     if (i < kWarmUpRounds) continue;
     one_way_ns.add(static_cast<double>(took) / 2);
-    wrong += std::memcmp(in.last.buffers[0].bytes().data(), tensor.bytes().data(), options.size) != 0 ? 1 : 0;
+    wrong +=
+        std::memcmp(in.last.buffers[0].bytes().data(), tensor.bytes().data(), options.size) != 0
+            ? 1
+            : 0;
   }
   if (wrong != 0) return bare::refuse(options, std::to_string(wrong) + " wrong payloads");
   one_way_ns.sort();
-  return bare::JsonLine(options).raw("one_way_ns", one_way_ns.json()).number("cpu_seconds", bare::process_cpu_seconds() + report.cpu_seconds).print_verified();
+  return bare::JsonLine(options)
+      .raw("one_way_ns", one_way_ns.json())
+      .number("cpu_seconds", bare::process_cpu_seconds() + report.cpu_seconds)
+      .print_verified();
 }
 
 // ---- bulk: message by message, each checked
@@ -90,7 +99,8 @@ int send_bulk(const bare::Options& options, Side& side, Made& made, bare::PeerRe
   return 0;
 }
 
-int measure_bulk(const bare::Options& options, Side& side, const Made& made, const bare::PeerReport& report) {
+int measure_bulk(const bare::Options& options, Side& side, const Made& made,
+                 const bare::PeerReport& report) {
   Box in, out;
   bare::Samples seconds;
   uint64_t wrong = 0;
@@ -101,8 +111,7 @@ int measure_bulk(const bare::Options& options, Side& side, const Made& made, con
   Buffer into = side.buffer();
   for (uint64_t i = 0; i < options.iterations; ++i) {
     side.receive(std::move(into), in);
-    while (made.load() <= i) {
-    }
+    while (made.load() <= i) {}
     const double cpu_before = bare::process_cpu_seconds();
     const uint64_t start = bare::now_ns();
     side.send(go, out);
@@ -116,9 +125,7 @@ int measure_bulk(const bare::Options& options, Side& side, const Made& made, con
     total += took;
   }
   if (wrong != 0) return bare::refuse(options, std::to_string(wrong) + " wrong words");
-  return bare::JsonLine(options)
-      .moved(seconds, total, cpu + report.cpu_seconds)
-      .print_verified();
+  return bare::JsonLine(options).moved(seconds, total, cpu + report.cpu_seconds).print_verified();
 }
 
 }  // namespace
@@ -127,7 +134,8 @@ int main(int argc, char** argv) {
   bare::Options options;
   options.name = "l2_pair";
   for (const std::string& carrier : bench::carrier_names()) {
-    for (const char* wait : {"spin", "sleep", "adaptive"}) options.modes.push_back(carrier + "_" + wait);
+    for (const char* wait : {"spin", "sleep", "adaptive"})
+      options.modes.push_back(carrier + "_" + wait);
     options.modes.push_back(carrier + "_bulk");
     options.modes.push_back(carrier + "_bulk_adaptive");
   }
@@ -138,10 +146,16 @@ int main(int argc, char** argv) {
   auto* made = new (bare::map_shared(sizeof(Made))) Made(0);
   if (options.mode.find("bulk") == std::string::npos) {
     return bench::run_ends(
-        options, way, [&](Side& side, bare::PeerReport& report) { return echo(options, side, report); },
-        [&](Side& side, const bare::PeerReport& report) { return measure_pingpong(options, side, report); });
+        options, way,
+        [&](Side& side, bare::PeerReport& report) { return echo(options, side, report); },
+        [&](Side& side, const bare::PeerReport& report) {
+          return measure_pingpong(options, side, report);
+        });
   }
   return bench::run_ends(
-      options, way, [&](Side& side, bare::PeerReport& report) { return send_bulk(options, side, *made, report); },
-      [&](Side& side, const bare::PeerReport& report) { return measure_bulk(options, side, *made, report); });
+      options, way,
+      [&](Side& side, bare::PeerReport& report) { return send_bulk(options, side, *made, report); },
+      [&](Side& side, const bare::PeerReport& report) {
+        return measure_bulk(options, side, *made, report);
+      });
 }

@@ -1,5 +1,6 @@
 // Two processes that are joined by a path of the library, for the programs that send over each of
-// them: which addresses they take, in which network, and how they wait. Must not know what is measured.
+// them: which addresses they take, in which network, and how they wait. Must not know what is
+// measured.
 #ifndef SLUICE_BENCHMARKS_LIBRARY_ENDS_H_
 #define SLUICE_BENCHMARKS_LIBRARY_ENDS_H_
 
@@ -16,8 +17,9 @@
 
 namespace bench {
 
-// packet, udp, tcp and kmod need the wire of benchmarks/wire.py; shm and lo (TCP over the loopback device) have both ends in
-// one network, and so has rdma, with the device of a guest (SLUICE_LAB_ADDRESS). kmod needs the kernel module.
+// packet, udp, tcp and kmod need the wire of benchmarks/wire.py; shm and lo (TCP over the loopback
+// device) have both ends in one network, and so has rdma, with the device of a guest
+// (SLUICE_LAB_ADDRESS). kmod needs the kernel module.
 enum class Carrier { kPacket, kUdp, kTcp, kShm, kLoopback, kModule, kRdma };
 
 struct Way {
@@ -73,9 +75,11 @@ struct Side {
 
 using Measured = std::function<int(Side&, bare::PeerReport&)>;
 
-// Runs `far` in a process that listens and `near` in this one, which connects to it (bare::run_pair); returns the exit code.
-// SLUICE_BENCH_COUNTERS in the environment: both print their counters on stderr in the end.
-int run_ends(const bare::Options& options, const Way& way, const Measured& far, const Measured& near);
+// Runs `far` in a process that listens and `near` in this one, which connects to it
+// (bare::run_pair); returns the exit code. SLUICE_BENCH_COUNTERS in the environment: both print
+// their counters on stderr in the end.
+int run_ends(const bare::Options& options, const Way& way, const Measured& far,
+             const Measured& near);
 
 }  // namespace bench
 

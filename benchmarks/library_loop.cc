@@ -1,6 +1,7 @@
-// The loops of `sluice perf send_lat` and `send_bw` with nothing around them: the same calls of the library in the same
-// order, between two processes that are pinned as those of --self, without samples, control messages, plans or reports.
-// What perf is slower than this is its own overhead (question perf_overhead). Knows nothing of tools/perf.
+// The loops of `sluice perf send_lat` and `send_bw` with nothing around them: the same calls of the
+// library in the same order, between two processes that are pinned as those of --self, without
+// samples, control messages, plans or reports. What perf is slower than this is its own overhead
+// (question perf_overhead). Knows nothing of tools/perf.
 #include <sched.h>
 #include <unistd.h>
 
@@ -38,14 +39,16 @@ T must(Result<T> result, const char* what) {
 
 Instant later() { return after(now(), std::chrono::seconds(100)); }
 
-// A context sees the processors that its thread may use when it is opened, and this process is on one already:
-// perf opens first and stays on one afterwards.
+// A context sees the processors that its thread may use when it is opened, and this process is on
+// one already: perf opens first and stays on one afterwards.
 std::unique_ptr<Context> open_everywhere() {
   cpu_set_t own, all;
   CPU_ZERO(&all);
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) CPU_SET(cpu, &all);
-  if (sched_getaffinity(0, sizeof(own), &own) != 0 || sched_setaffinity(0, sizeof(all), &all) != 0) bare::die("sched_setaffinity");
-  std::unique_ptr<Context> context = must(open_context({.waiting = Waiting::kSpin}), "open_context");
+  if (sched_getaffinity(0, sizeof(own), &own) != 0 || sched_setaffinity(0, sizeof(all), &all) != 0)
+    bare::die("sched_setaffinity");
+  std::unique_ptr<Context> context =
+      must(open_context({.waiting = Waiting::kSpin}), "open_context");
   if (sched_setaffinity(0, sizeof(own), &own) != 0) bare::die("sched_setaffinity");
   return context;
 }
@@ -59,7 +62,9 @@ std::string address(const std::string& mode) {
   return mode.starts_with("udp") ? "l2://udp/127.0.0.1:" + port : "l2://lo:" + port;
 }
 std::string peer_address(const std::string& mode) {
-  return mode.starts_with("packet") ? "l2://lo/00:00:00:00:00:00:" + std::to_string(20'000 + owner % 10'000) : address(mode);
+  return mode.starts_with("packet")
+             ? "l2://lo/00:00:00:00:00:00:" + std::to_string(20'000 + owner % 10'000)
+             : address(mode);
 }
 
 // What the two processes tell each other beside the measured path.
@@ -78,8 +83,7 @@ class Side : private CompletionSink {
     endpoint_ = must(listener.accept(later()), "accept");
   }
   void connect(const Shared& shared) {
-    while (!shared.listening) {
-    }
+    while (!shared.listening) {}
     endpoint_ = must(context_->connect(peer_address(options_.mode)), "connect");
   }
 
@@ -154,7 +158,9 @@ class Side : private CompletionSink {
   }
 
  private:
-  Buffer buffer() { return must(context_->allocate({static_cast<int64_t>(options_.size)}, uint8), "allocate"); }
+  Buffer buffer() {
+    return must(context_->allocate({static_cast<int64_t>(options_.size)}, uint8), "allocate");
+  }
   Tensor filled(bool damaged) {
     Buffer payload = buffer();
     bare::fill_pattern(payload.data(), options_.size, 0);
@@ -166,7 +172,10 @@ class Side : private CompletionSink {
     check(internal::status_of(endpoint_.send(step, out_[0], {.deadline = kNever})), "send");
   }
   void receive(uint32_t slot) {
-    check(internal::status_of(endpoint_.receive(kAny, std::move(in_[slot]), {.sink = this, .user_data = uint64_t{kDepth} + slot, .deadline = kNever})), "receive");
+    check(internal::status_of(endpoint_.receive(
+              kAny, std::move(in_[slot]),
+              {.sink = this, .user_data = uint64_t{kDepth} + slot, .deadline = kNever})),
+          "receive");
   }
   template <typename Done>
   void until(Done&& done) {
@@ -236,8 +245,7 @@ int near_side(const bare::Options& options, Shared& shared, const bare::PeerRepo
   }
   const double seconds = static_cast<double>(bare::now_ns() - start) * 1e-9;
   // The far end writes it last.
-  while (reinterpret_cast<const volatile double&>(report.cpu_seconds) == 0) {
-  }
+  while (reinterpret_cast<const volatile double&>(report.cpu_seconds) == 0) {}
   const uint64_t wrong = side.mismatches() + report.mismatches;
   shared.over = true;
   side.close();

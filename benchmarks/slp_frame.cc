@@ -21,14 +21,20 @@
 namespace bare {
 namespace {
 
-constexpr uint16_t kMtu = 1452;          // SLP's share of an Ethernet frame of 1500 bytes, UDP over IPv6 beneath
+constexpr uint16_t kMtu =
+    1452;  // SLP's share of an Ethernet frame of 1500 bytes, UDP over IPv6 beneath
 constexpr size_t kFramesHandedOver = 64;  // as many as a carrier takes in one call
-constexpr uint64_t kTurnNs = 50'000;      // virtual: the time of a round trip, during which nothing is lost
+constexpr uint64_t kTurnNs =
+    50'000;  // virtual: the time of a round trip, during which nothing is lost
 constexpr uint32_t kSeed = 5;
 
 int report(const Options& options, Samples& seconds, double cpu, double frames) {
   seconds.sort();
-  return JsonLine(options).raw("seconds", seconds.json()).number("cpu_seconds", cpu).number("frames", frames).print_verified();
+  return JsonLine(options)
+      .raw("seconds", seconds.json())
+      .number("cpu_seconds", cpu)
+      .number("frames", frames)
+      .print_verified();
 }
 
 // ---- header
@@ -49,15 +55,19 @@ int header(const Options& options) {
       base.number = base.ack = static_cast<uint32_t>(number);
       slp_store64(&frame[SLP_BASE_BYTES], number * SLP_UNIT_BYTES);
       slp_encode_base(frame.data(), &base);
-      if (options.corrupt && number == options.iterations / 2) [[unlikely]] frame[SLP_BASE_BYTES] ^= 0x10;
+      if (options.corrupt && number == options.iterations / 2) [[unlikely]]
+        frame[SLP_BASE_BYTES] ^= 0x10;
       slp_base read;
-      if (slp_decode_base(frame.data(), frame.size(), frame.size(), &read) == SLP_TAKEN && read.number == base.number) ++right;
+      if (slp_decode_base(frame.data(), frame.size(), frame.size(), &read) == SLP_TAKEN &&
+          read.number == base.number)
+        ++right;
       burn_ns(options.slow_ns);
     }
     seconds.add(static_cast<double>(now_ns() - start) * 1e-9 / kBatchOfFastRounds);
   }
   const double cpu = process_cpu_seconds() - cpu_before;
-  if (right != options.iterations) return refuse(options, std::to_string(options.iterations - right) + " headers");
+  if (right != options.iterations)
+    return refuse(options, std::to_string(options.iterations - right) + " headers");
   return report(options, seconds, cpu, static_cast<double>(options.iterations));
 }
 
@@ -79,7 +89,8 @@ struct Sent {
   const unsigned char* payload;
 };
 
-void place(void* user, uint64_t, uint64_t offset, const slp_frame* frame, uint32_t, uint32_t bytes) {
+void place(void* user, uint64_t, uint64_t offset, const slp_frame* frame, uint32_t,
+           uint32_t bytes) {
   auto* end = static_cast<End*>(user);
   const auto* sent = static_cast<const Sent*>(frame->context);
   end->placed_bytes += bytes;
@@ -93,10 +104,17 @@ void ended(void* user, uint64_t, slp_status status) {
   end->failed += status != SLP_OK ? 1 : 0;
 }
 
-constexpr slp_ops kOps = {
-    .place = place, .message = nullptr, .ended = ended, .written = nullptr, .state = nullptr, .wake = nullptr, .source_crc = nullptr, .frame_crc = nullptr};
+constexpr slp_ops kOps = {.place = place,
+                          .message = nullptr,
+                          .ended = ended,
+                          .written = nullptr,
+                          .state = nullptr,
+                          .wake = nullptr,
+                          .source_crc = nullptr,
+                          .frame_crc = nullptr};
 
-slp_config config_of(End& end, uint64_t nonce, uint32_t connection, uint16_t port, uint16_t other_port) {
+slp_config config_of(End& end, uint64_t nonce, uint32_t connection, uint16_t port,
+                     uint16_t other_port) {
   slp_config config;
   slp_config_init(&config);
   slp_node_init(&end.node, 1 << 20);
@@ -117,19 +135,31 @@ class Wire {
   void connect(End& client, End& server) {
     const slp_config ours = config_of(client, 0x1111, 0x10005, 7, 9);
     client.session = slp_connect(client.room.data(), &ours, now);
-    const slp_listener listener{.secret = {1, 2, 3}, .port = 9, .mtu = kMtu, .cipher = nullptr, .cipher_user = nullptr};
+    const slp_listener listener{
+        .secret = {1, 2, 3}, .port = 9, .mtu = kMtu, .cipher = nullptr, .cipher_user = nullptr};
     slp_meeting met{};
     for (slp_answer answer = SLP_LISTEN_REPLY; answer != SLP_LISTEN_ACCEPT;) {
       slp_tx hello;
       if (!slp_poll_tx(client.session, now, &hello)) die("SLP says no HELLO");
-      const slp_frame in{.data = hello.header, .present = hello.header_bytes, .bytes = hello.header_bytes, .ce = false, .context = nullptr};
+      const slp_frame in{.data = hello.header,
+                         .present = hello.header_bytes,
+                         .bytes = hello.header_bytes,
+                         .ce = false,
+                         .context = nullptr};
       answer = slp_listen(&listener, now, reinterpret_cast<const uint8_t*>("client"), 6, &in, &met);
-      const slp_frame reply{.data = met.reply, .present = met.reply_bytes, .bytes = met.reply_bytes, .ce = false, .context = nullptr};
-      if (answer == SLP_LISTEN_REPLY && slp_on_frame(client.session, now, &reply) != SLP_TAKEN) die("SLP's RETRY");
+      const slp_frame reply{.data = met.reply,
+                            .present = met.reply_bytes,
+                            .bytes = met.reply_bytes,
+                            .ce = false,
+                            .context = nullptr};
+      if (answer == SLP_LISTEN_REPLY && slp_on_frame(client.session, now, &reply) != SLP_TAKEN)
+        die("SLP's RETRY");
     }
     const slp_config theirs = config_of(server, 0x2222, 0x20006, 9, 7);
-    if (slp_accept(server.room.data(), &theirs, &met.hello, now, &server.session) != SLP_OK) die("slp_accept");
-    while (slp_state_of(client.session) != SLP_UP || slp_state_of(server.session) != SLP_UP) turn(client, server);
+    if (slp_accept(server.room.data(), &theirs, &met.hello, now, &server.session) != SLP_OK)
+      die("slp_accept");
+    while (slp_state_of(client.session) != SLP_UP || slp_state_of(server.session) != SLP_UP)
+      turn(client, server);
   }
 
   // Frames of each end to the other, as many as one call of a carrier takes.
@@ -137,7 +167,8 @@ class Wire {
     const bool any = hand_over(client, server) | hand_over(server, client);
     if (any) return;
     // Nobody has anything: time goes by to the next timer.
-    now = std::max(now + kTurnNs, std::min(slp_next_timeout(client.session), slp_next_timeout(server.session)));
+    now = std::max(now + kTurnNs,
+                   std::min(slp_next_timeout(client.session), slp_next_timeout(server.session)));
     slp_on_timer(client.session, now);
     slp_on_timer(server.session, now);
   }
@@ -158,7 +189,11 @@ class Wire {
     now += 1000;
     slp_tx& tx = sent.tx;
     uint8_t joined[kMtu];  // a stream's pieces, which the receiver must have whole
-    slp_frame frame{.data = tx.header, .present = tx.header_bytes, .bytes = tx.header_bytes, .ce = false, .context = &sent};
+    slp_frame frame{.data = tx.header,
+                    .present = tx.header_bytes,
+                    .bytes = tx.header_bytes,
+                    .ce = false,
+                    .context = &sent};
     if (tx.from_memory) {
       sent.payload = from.memory + tx.offset;
       frame.bytes += tx.bytes;
@@ -168,7 +203,8 @@ class Wire {
     } else if (tx.piece_bytes[0] != 0) {
       std::memcpy(joined, tx.header, tx.header_bytes);
       std::memcpy(joined + tx.header_bytes, tx.piece[0], tx.piece_bytes[0]);
-      if (tx.piece_bytes[1] != 0) std::memcpy(joined + tx.header_bytes + tx.piece_bytes[0], tx.piece[1], tx.piece_bytes[1]);
+      if (tx.piece_bytes[1] != 0)
+        std::memcpy(joined + tx.header_bytes + tx.piece_bytes[0], tx.piece[1], tx.piece_bytes[1]);
       frame.data = joined;
       frame.present = frame.bytes = tx.header_bytes + tx.piece_bytes[0] + tx.piece_bytes[1];
     }
@@ -213,7 +249,8 @@ int run(Options options) {
   if (!pin_to_cpu(0)) die("sched_setaffinity");
   alarm(static_cast<unsigned>(options.limit_seconds));
   if (options.mode != "header") return push(options, options.mode == "placed");
-  options.iterations = (options.iterations + kBatchOfFastRounds - 1) / kBatchOfFastRounds * kBatchOfFastRounds;
+  options.iterations =
+      (options.iterations + kBatchOfFastRounds - 1) / kBatchOfFastRounds * kBatchOfFastRounds;
   return header(options);
 }
 

@@ -1,12 +1,13 @@
-// Question: what does it cost to wait for a message that comes after a while, by how long that is and by
-// how long the waiter polls before it sleeps (SLUICE_TUNING=defaults,spin_ns=8us)?
+// Question: what does it cost to wait for a message that comes after a while, by how long that is
+// and by how long the waiter polls before it sleeps (SLUICE_TUNING=defaults,spin_ns=8us)?
 //
 // One process sends by the clock, polling all the time; the other waits. No answer is sent, so that
 // nothing but the waiter's own way to wait decides when it sees a message.
 // --mode PATH_PATTERN_WAITING: over shm, or over tcp on the loopback device;
-//        steady: a message every --gap-us; bursts: eight messages 8 us apart, then --gap-us of nothing;
-//        adaptive, spin or sleep.
-// `one_way_ns` is from before the send to after the wait; `cpu_ns_per_message` is the waiter's CPU time.
+//        steady: a message every --gap-us; bursts: eight messages 8 us apart, then --gap-us of
+//        nothing; adaptive, spin or sleep.
+// `one_way_ns` is from before the send to after the wait; `cpu_ns_per_message` is the waiter's CPU
+// time.
 #include <unistd.h>
 
 #include <array>
@@ -52,20 +53,28 @@ class Box final : public CompletionSink {
   uint64_t count = 0;
 };
 
-bool has(const bare::Options& options, const char* word) { return options.mode.find(word) != std::string::npos; }
+bool has(const bare::Options& options, const char* word) {
+  return options.mode.find(word) != std::string::npos;
+}
 
 Waiting waiting_of(const bare::Options& options) {
-  return has(options, "adaptive") ? Waiting::kAdaptive : has(options, "sleep") ? Waiting::kSleep : Waiting::kSpin;
+  return has(options, "adaptive") ? Waiting::kAdaptive
+         : has(options, "sleep")  ? Waiting::kSleep
+                                  : Waiting::kSpin;
 }
 
 std::unique_ptr<Context> context_of(Waiting waiting) {
-  return must(open_context({.arena = {}, .arena_options = {.first_extent_bytes = size_t{4} << 20}, .waiting = waiting}), "open_context");
+  return must(open_context({.arena = {},
+                            .arena_options = {.first_extent_bytes = size_t{4} << 20},
+                            .waiting = waiting}),
+              "open_context");
 }
 
 // Set before there are two processes: their name for the path.
 const pid_t owner = getpid();
 std::string address_of(const bare::Options& options) {
-  return has(options, "shm") ? "shm:waiting-" + std::to_string(owner) : "tcp://127.0.0.1:" + std::to_string(20'000 + owner % 10'000);
+  return has(options, "shm") ? "shm:waiting-" + std::to_string(owner)
+                             : "tcp://127.0.0.1:" + std::to_string(20'000 + owner % 10'000);
 }
 
 Buffer buffer_of(Context& context) { return must(context.allocate({kWords}, uint64), "allocate"); }
@@ -73,7 +82,8 @@ Buffer buffer_of(Context& context) { return must(context.allocate({kWords}, uint
 // ---- who sends
 
 uint64_t gap_after(const bare::Options& options, uint64_t message) {
-  return has(options, "bursts") && message % kBurst != kBurst - 1 ? kWithinBurstNs : options.gap_us * 1000;
+  return has(options, "bursts") && message % kBurst != kBurst - 1 ? kWithinBurstNs
+                                                                  : options.gap_us * 1000;
 }
 
 int send_by_the_clock(const bare::Options& options, int ready) {
@@ -87,16 +97,21 @@ int send_by_the_clock(const bare::Options& options, int ready) {
     Buffer message = buffer_of(*context);
     auto words = message.as<uint64_t>();
     bare::fill_pattern(&words[2], 2 * sizeof(uint64_t), static_cast<uint32_t>(i));
-    if (options.corrupt && i == kWarmUpMessages + options.iterations / 2) bare::flip_one_bit(&words[2], 2 * sizeof(uint64_t));
+    if (options.corrupt && i == kWarmUpMessages + options.iterations / 2)
+      bare::flip_one_bit(&words[2], 2 * sizeof(uint64_t));
     words[1] = i;
     while (bare::now_ns() < due) (void)context->progress();
     words[0] = bare::now_ns();
     bare::burn_ns(options.slow_ns);
     // A message that is late is not followed by a crowd that makes up for it.
     due = bare::now_ns() + gap_after(options, i);
-    must(endpoint.send(kTag, std::move(message).freeze(), {.sink = &out, .deadline = later()}), "send");
+    must(endpoint.send(kTag, std::move(message).freeze(), {.sink = &out, .deadline = later()}),
+         "send");
   }
-  if (!context->wait_until([&] { return out.count == kWarmUpMessages + options.iterations; }, later()).ok()) bare::die("sending");
+  if (!context
+           ->wait_until([&] { return out.count == kWarmUpMessages + options.iterations; }, later())
+           .ok())
+    bare::die("sending");
   (void)endpoint.close(later());
   return 0;
 }
@@ -115,12 +130,15 @@ int wait_for_each(const bare::Options& options, int ready) {
   Buffer next = buffer_of(*context);
   for (uint64_t i = 0; i < kWarmUpMessages + options.iterations; ++i) {
     if (i == kWarmUpMessages) cpu_before = bare::process_cpu_seconds();
-    must(endpoint.receive({.tag = kTag}, std::move(next), {.sink = &in, .deadline = later()}), "receive");
+    must(endpoint.receive({.tag = kTag}, std::move(next), {.sink = &in, .deadline = later()}),
+         "receive");
     if (!context->wait_until([&] { return in.count == i + 1; }, later()).ok()) bare::die("waiting");
     const uint64_t seen = bare::now_ns();
     next = std::move(in.last.buffers[0]);
     const auto words = next.as<uint64_t>();
-    wrong += words[1] != i ? 1 : bare::count_mismatches(&words[2], 2 * sizeof(uint64_t), static_cast<uint32_t>(i));
+    wrong += words[1] != i ? 1
+                           : bare::count_mismatches(&words[2], 2 * sizeof(uint64_t),
+                                                    static_cast<uint32_t>(i));
     if (i >= kWarmUpMessages) one_way_ns.add(static_cast<double>(seen - words[0]));
   }
   const double cpu = bare::process_cpu_seconds() - cpu_before;
@@ -142,7 +160,8 @@ int main(int argc, char** argv) {
   options.name = "waiting";
   for (const char* path : {"shm", "tcp"}) {
     for (const char* pattern : {"steady", "bursts"}) {
-      for (const char* wait : {"adaptive", "spin", "sleep"}) options.modes.push_back(std::string(path) + "_" + pattern + "_" + wait);
+      for (const char* wait : {"adaptive", "spin", "sleep"})
+        options.modes.push_back(std::string(path) + "_" + pattern + "_" + wait);
     }
   }
   options.mode = "shm_steady_adaptive";

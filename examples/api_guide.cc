@@ -1,4 +1,5 @@
-// The calls of docs/api.md, in the order in which one needs them. The document shows parts of this file.
+// The calls of docs/api.md, in the order in which one needs them. The document shows parts of this
+// file.
 #include <sluice/sluice.h>
 
 #include <algorithm>
@@ -26,7 +27,8 @@ sluice::Result<void> memory(sluice::Context& context) {
 sluice::Result<void> serve_messages(sluice::Context& context, sluice::Endpoint& peer) {
   SLUICE_TRY(sluice::Buffer room, context.allocate({1024}, sluice::uint8));
   SLUICE_TRY(auto request, peer.receive_and_wait({.tag = 1}, std::move(room), soon()));
-  SLUICE_TRY(sluice::Receipt sent, peer.send_and_wait(2, std::move(request.buffer).freeze(), soon()));
+  SLUICE_TRY(sluice::Receipt sent,
+             peer.send_and_wait(2, std::move(request.buffer).freeze(), soon()));
   std::printf("messages: answered with %llu bytes\n", static_cast<unsigned long long>(sent.bytes));
   return {};
 }
@@ -34,33 +36,40 @@ sluice::Result<void> serve_messages(sluice::Context& context, sluice::Endpoint& 
 sluice::Result<void> ask(sluice::Context& context, sluice::Endpoint& server) {
   sluice::CompletionQueue done;
   SLUICE_TRY(sluice::Buffer room, context.allocate({1024}, sluice::uint8));
-  SLUICE_RETURN_IF_ERROR(server.receive({.tag = 2}, std::move(room), {.sink = &done, .deadline = soon()}));
+  SLUICE_RETURN_IF_ERROR(
+      server.receive({.tag = 2}, std::move(room), {.sink = &done, .deadline = soon()}));
   SLUICE_TRY(sluice::Buffer question, context.allocate({100}, sluice::uint8));
   SLUICE_RETURN_IF_ERROR(server.send(1, std::move(question).freeze(), {.deadline = soon()}));
   SLUICE_RETURN_IF_ERROR(context.wait_until([&] { return !done.empty(); }, soon()));
   sluice::Completion answer;
   done.poll(answer);
   SLUICE_RETURN_IF_ERROR(answer.status);
-  std::printf("messages: %llu bytes by %s, %llu copied here\n", static_cast<unsigned long long>(answer.receipt.bytes),
-              std::string(sluice::to_string(answer.receipt.path)).c_str(), static_cast<unsigned long long>(answer.receipt.copied_bytes));
+  std::printf("messages: %llu bytes by %s, %llu copied here\n",
+              static_cast<unsigned long long>(answer.receipt.bytes),
+              std::string(sluice::to_string(answer.receipt.path)).c_str(),
+              static_cast<unsigned long long>(answer.receipt.copied_bytes));
   return {};
 }
 
 sluice::Result<void> grant(sluice::Context& context, sluice::Endpoint& peer) {
   SLUICE_TRY(sluice::Buffer table, context.allocate({4096}, sluice::uint8));
-  SLUICE_TRY(sluice::RemoteKey key, peer.grant(table, {.rights = sluice::Right::kReadWrite, .deadline = soon()}));
-  SLUICE_TRY(sluice::Buffer note, context.allocate({sluice::RemoteKey::kEncodedBytes}, sluice::uint8));
+  SLUICE_TRY(sluice::RemoteKey key,
+             peer.grant(table, {.rights = sluice::Right::kReadWrite, .deadline = soon()}));
+  SLUICE_TRY(sluice::Buffer note,
+             context.allocate({sluice::RemoteKey::kEncodedBytes}, sluice::uint8));
   std::ranges::copy(key.encode(), note.data());
   SLUICE_RETURN_IF_ERROR(peer.send_and_wait(3, std::move(note).freeze(), soon()));
   SLUICE_TRY(sluice::Buffer room, context.allocate({1}, sluice::uint8));
-  SLUICE_RETURN_IF_ERROR(peer.receive_and_wait({.tag = 4}, std::move(room), soon()));  // the peer says that it is done
+  SLUICE_RETURN_IF_ERROR(
+      peer.receive_and_wait({.tag = 4}, std::move(room), soon()));  // the peer says that it is done
   SLUICE_RETURN_IF_ERROR(peer.revoke(key));
   std::printf("one-sided: the peer wrote %d\n", static_cast<int>(table.data()[10]));
   return {};
 }
 
 sluice::Result<void> write_there(sluice::Context& context, sluice::Endpoint& server) {
-  SLUICE_TRY(sluice::Buffer room, context.allocate({sluice::RemoteKey::kEncodedBytes}, sluice::uint8));
+  SLUICE_TRY(sluice::Buffer room,
+             context.allocate({sluice::RemoteKey::kEncodedBytes}, sluice::uint8));
   SLUICE_TRY(auto note, server.receive_and_wait({.tag = 3}, std::move(room), soon()));
   SLUICE_TRY(sluice::RemoteKey key, sluice::RemoteKey::decode(note.buffer.bytes()));
   SLUICE_TRY(sluice::Buffer value, context.allocate({1}, sluice::uint8));
@@ -76,9 +85,11 @@ sluice::Result<void> publish(sluice::Context& context, sluice::Endpoint& reader)
   SLUICE_RETURN_IF_ERROR(exchange.add(reader));
   SLUICE_TRY(sluice::Buffer weights, context.allocate({1024, 1024}, sluice::float32));
   std::ranges::fill(weights.as<float>(), 0.5f);
-  SLUICE_TRY(auto publication, exchange.publish({"layer1/weight", 1}, std::move(weights).freeze(), {.readers = 2, .deadline = soon()}));
+  SLUICE_TRY(auto publication, exchange.publish({"layer1/weight", 1}, std::move(weights).freeze(),
+                                                {.readers = 2, .deadline = soon()}));
   SLUICE_TRY(sluice::Tensor home, context.run_until(publication, soon()));
-  std::printf("exchange: %d readers released it, %d were lost\n", publication.readers_done(), publication.readers_lost());
+  std::printf("exchange: %d readers released it, %d were lost\n", publication.readers_done(),
+              publication.readers_lost());
   return {};
 }
 
@@ -86,12 +97,15 @@ sluice::Result<void> fetch(sluice::Context& context, sluice::Endpoint& server) {
   sluice::Exchange exchange{context};
   SLUICE_RETURN_IF_ERROR(exchange.add(server));
   SLUICE_TRY(auto view, context.run_until(exchange.fetch({"layer1/weight", 1}, soon())));
-  std::printf("exchange: %s, owned by the peer: %s\n", view.value.descriptor().to_string().c_str(), view.value.owned_by_peer() ? "yes" : "no");
+  std::printf("exchange: %s, owned by the peer: %s\n", view.value.descriptor().to_string().c_str(),
+              view.value.owned_by_peer() ? "yes" : "no");
   view.value = sluice::Tensor();  // released
   SLUICE_TRY(sluice::Buffer place, context.allocate({1024, 1024}, sluice::float32));
-  sluice::Placed placed = context.run_until(exchange.fetch_into({"layer1/weight", 1}, std::move(place), soon()));
+  sluice::Placed placed =
+      context.run_until(exchange.fetch_into({"layer1/weight", 1}, std::move(place), soon()));
   SLUICE_RETURN_IF_ERROR(placed.status());
-  std::printf("exchange: copied %llu bytes into place\n", static_cast<unsigned long long>(placed.value().receipt.copied_bytes));
+  std::printf("exchange: copied %llu bytes into place\n",
+              static_cast<unsigned long long>(placed.value().receipt.copied_bytes));
   return server.close(soon());
 }
 

@@ -24,25 +24,31 @@ sluice::PostOptions within_10s() {
 }
 
 sluice::Result<sluice::Tensor> text_tensor(sluice::Context& context, const std::string& text) {
-  SLUICE_TRY(sluice::Buffer buffer, context.allocate({static_cast<int64_t>(text.size())}, sluice::uint8));
+  SLUICE_TRY(sluice::Buffer buffer,
+             context.allocate({static_cast<int64_t>(text.size())}, sluice::uint8));
   std::memcpy(buffer.data(), text.data(), text.size());
   return std::move(buffer).freeze();
 }
 
 // Accepts one client and sends every message back, until the client is gone.
 asio::awaitable<sluice::Status> serve(sluice::AsioDriver& driver, sluice::Listener& listener) {
-  auto peer = co_await driver.async_accept(listener, sluice::after(sluice::now(), 10s), asio::use_awaitable);
+  auto peer = co_await driver.async_accept(listener, sluice::after(sluice::now(), 10s),
+                                           asio::use_awaitable);
   if (!peer.ok()) co_return peer.status();
   while (true) {
     auto room = driver.context().allocate({1024}, sluice::uint8);
     if (!room.ok()) co_return room.status();
-    sluice::Completion got = co_await driver.async_receive(*peer, {kQuestion}, std::move(*room), within_10s(), asio::use_awaitable);
+    sluice::Completion got = co_await driver.async_receive(*peer, {kQuestion}, std::move(*room),
+                                                           within_10s(), asio::use_awaitable);
     if (!got.status.ok()) break;  // the client closed
-    sluice::Tensor back = std::move(std::move(got.buffers[0]).freeze().slice_bytes(0, got.receipt.bytes)).value();
-    sluice::Completion sent = co_await driver.async_send(*peer, kAnswer, back, within_10s(), asio::use_awaitable);
+    sluice::Tensor back =
+        std::move(std::move(got.buffers[0]).freeze().slice_bytes(0, got.receipt.bytes)).value();
+    sluice::Completion sent =
+        co_await driver.async_send(*peer, kAnswer, back, within_10s(), asio::use_awaitable);
     if (!sent.status.ok()) co_return sent.status;
   }
-  co_return co_await driver.async_close(std::move(*peer), sluice::after(sluice::now(), 5s), asio::use_awaitable);
+  co_return co_await driver.async_close(std::move(*peer), sluice::after(sluice::now(), 5s),
+                                        asio::use_awaitable);
 }
 
 asio::awaitable<sluice::Status> ask(sluice::AsioDriver& driver, sluice::Endpoint server) {
@@ -50,14 +56,18 @@ asio::awaitable<sluice::Status> ask(sluice::AsioDriver& driver, sluice::Endpoint
     auto question = text_tensor(driver.context(), word);
     auto room = driver.context().allocate({1024}, sluice::uint8);
     if (!question.ok() || !room.ok()) co_return question.ok() ? room.status() : question.status();
-    sluice::Completion sent = co_await driver.async_send(server, kQuestion, *question, within_10s(), asio::use_awaitable);
+    sluice::Completion sent =
+        co_await driver.async_send(server, kQuestion, *question, within_10s(), asio::use_awaitable);
     if (!sent.status.ok()) co_return sent.status;
-    sluice::Completion got = co_await driver.async_receive(server, {kAnswer}, std::move(*room), within_10s(), asio::use_awaitable);
+    sluice::Completion got = co_await driver.async_receive(server, {kAnswer}, std::move(*room),
+                                                           within_10s(), asio::use_awaitable);
     if (!got.status.ok()) co_return got.status;
     std::string answer(reinterpret_cast<const char*>(got.buffers[0].data()), got.receipt.bytes);
-    std::printf("asked %s, got %s by %s\n", word.c_str(), answer.c_str(), std::string(sluice::to_string(got.receipt.path)).c_str());
+    std::printf("asked %s, got %s by %s\n", word.c_str(), answer.c_str(),
+                std::string(sluice::to_string(got.receipt.path)).c_str());
   }
-  co_return co_await driver.async_close(std::move(server), sluice::after(sluice::now(), 5s), asio::use_awaitable);
+  co_return co_await driver.async_close(std::move(server), sluice::after(sluice::now(), 5s),
+                                        asio::use_awaitable);
 }
 
 sluice::Result<void> run() {
@@ -79,7 +89,8 @@ sluice::Result<void> run() {
   // from here on; run() returns when both coroutines have ended.
   std::thread thread([&] { loop.run(); });
   auto connected = client_context->connect(listener.address());
-  if (connected.ok()) asio::co_spawn(client.get_executor(), ask(client, std::move(*connected)), into(asked));
+  if (connected.ok())
+    asio::co_spawn(client.get_executor(), ask(client, std::move(*connected)), into(asked));
   thread.join();
   SLUICE_RETURN_IF_ERROR(connected);
   SLUICE_RETURN_IF_ERROR(asked);

@@ -1,5 +1,5 @@
-// One server that publishes for ever, clients that fetch each step, one of them killed in the middle and started again.
-// The supervisor opens no context, so that it may fork whenever it likes.
+// One server that publishes for ever, clients that fetch each step, one of them killed in the
+// middle and started again. The supervisor opens no context, so that it may fork whenever it likes.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +25,8 @@ volatile sig_atomic_t stopped = 0;
 sluice::Instant soon() { return sluice::after(sluice::now(), 20s); }
 
 // Tells who has come the next step that it can fetch.
-sluice::Status welcome(sluice::Context& context, sluice::Exchange& exchange, sluice::Endpoint& client, uint64_t step) {
+sluice::Status welcome(sluice::Context& context, sluice::Exchange& exchange,
+                       sluice::Endpoint& client, uint64_t step) {
   SLUICE_RETURN_IF_ERROR(exchange.add(client));
   SLUICE_TRY(sluice::Buffer note, context.allocate({sizeof(step)}, sluice::uint8));
   std::memcpy(note.data(), &step, sizeof(step));
@@ -34,7 +35,8 @@ sluice::Status welcome(sluice::Context& context, sluice::Exchange& exchange, slu
 
 sluice::Result<void> serve(int address_pipe) {
   SLUICE_TRY(auto context, sluice::open_context());
-  SLUICE_TRY(sluice::Listener listener, context->listen("sluice://127.0.0.1:0", {.max_connections = 100}));
+  SLUICE_TRY(sluice::Listener listener,
+             context->listen("sluice://127.0.0.1:0", {.max_connections = 100}));
   const std::string address = listener.address();
   if (write(address_pipe, address.data(), address.size()) < 0) std::perror("write");
   close(address_pipe);
@@ -43,17 +45,21 @@ sluice::Result<void> serve(int address_pipe) {
   for (uint64_t step = 0; stopped == 0; ++step) {
     SLUICE_TRY(sluice::Buffer weights, context->allocate({1 << 16}, sluice::float32));
     std::ranges::fill(weights.as<float>(), static_cast<float>(step));
-    SLUICE_RETURN_IF_ERROR(exchange.publish({"weights", step}, std::move(weights).freeze(), {.readers = sluice::until_retired, .keep_steps = 16}));
+    SLUICE_RETURN_IF_ERROR(exchange.publish({"weights", step}, std::move(weights).freeze(),
+                                            {.readers = sluice::until_retired, .keep_steps = 16}));
     // Until the next step is due: who comes is taken, who has gone is forgotten.
     const sluice::Instant next = sluice::after(sluice::now(), 2ms);
     while (context->refresh_now() < next) {
       if (auto come = listener.try_accept(); come.ok()) {
         clients.push_back(std::move(come).value());
         sluice::Status told = welcome(*context, exchange, clients.back(), step + 1);
-        if (!told.ok()) std::fprintf(stderr, "server: a client went at once: %s\n", told.to_string().c_str());
+        if (!told.ok())
+          std::fprintf(stderr, "server: a client went at once: %s\n", told.to_string().c_str());
       }
       (void)context->wait(next);
-      std::erase_if(clients, [](const sluice::Endpoint& client) { return client.state() == sluice::EndpointState::kClosed; });
+      std::erase_if(clients, [](const sluice::Endpoint& client) {
+        return client.state() == sluice::EndpointState::kClosed;
+      });
     }
   }
   std::printf("server: stopped with %zu clients left\n", clients.size());
@@ -71,16 +77,20 @@ sluice::Result<void> work(int number, bool again, const std::string& address) {
   std::memcpy(&step, note.buffer.data(), sizeof(step));
   for (uint64_t fetched = 0; fetched < kSteps; ++fetched, ++step) {
     auto weights = context->run_until(exchange.fetch({"weights", step}, soon()), soon());
-    if (weights.code() == sluice::Code::kWrongState && server.state() == sluice::EndpointState::kConnected) {
+    if (weights.code() == sluice::Code::kWrongState &&
+        server.state() == sluice::EndpointState::kConnected) {
       step += 8;  // we were slow: that step is retired
       continue;
     }
     SLUICE_RETURN_IF_ERROR(weights);
-    if (weights->value.as<float>()[77] != static_cast<float>(step)) return sluice::Status(sluice::Code::kCorrupt, sluice::Scope::kOperation, "examples/many_clients");
+    if (weights->value.as<float>()[77] != static_cast<float>(step))
+      return sluice::Status(sluice::Code::kCorrupt, sluice::Scope::kOperation,
+                            "examples/many_clients");
     // The first client dies here the first time, with the view in its hands.
     if (number == 0 && !again && fetched == kSteps / 2) raise(SIGKILL);
   }
-  std::printf("client %d: %llu steps%s\n", number, static_cast<unsigned long long>(kSteps), again ? ", in its second life" : "");
+  std::printf("client %d: %llu steps%s\n", number, static_cast<unsigned long long>(kSteps),
+              again ? ", in its second life" : "");
   return server.close(soon());
 }
 
@@ -110,7 +120,8 @@ int main() {
   char address[256] = {};
   if (read(ends[0], address, sizeof(address) - 1) <= 0) return 1;
   std::vector<pid_t> clients;
-  for (int number = 0; number < kClients; ++number) clients.push_back(start_client(number, false, address));
+  for (int number = 0; number < kClients; ++number)
+    clients.push_back(start_client(number, false, address));
   int failed = 0, left = kClients, status = 0;
   while (left > 0) {
     const pid_t ended = waitpid(-1, &status, 0);

@@ -19,12 +19,15 @@ constexpr int64_t kLength = 1 << 16;
 
 sluice::Instant soon() { return sluice::after(sluice::now(), 20s); }
 
-sluice::Result<sluice::Endpoint> connect_soon(sluice::Context& context, const std::string& address) {
+sluice::Result<sluice::Endpoint> connect_soon(sluice::Context& context,
+                                              const std::string& address) {
   // The stage before may not listen yet.
   sluice::Instant limit = soon();
   while (true) {
     auto endpoint = context.connect(address);
-    if (endpoint.ok() || context.refresh_now() >= limit || endpoint.code() != sluice::Code::kUnreachable) return endpoint;
+    if (endpoint.ok() || context.refresh_now() >= limit ||
+        endpoint.code() != sluice::Code::kUnreachable)
+      return endpoint;
   }
 }
 
@@ -38,7 +41,8 @@ sluice::Result<void> source(const std::string& listen_at) {
     SLUICE_TRY(sluice::Buffer buffer, context->allocate({kLength}, sluice::float32));
     std::ranges::fill(buffer.as<float>(), static_cast<float>(step));
     SLUICE_TRY(auto publication, exchange.publish({"raw", step}, std::move(buffer).freeze()));
-    SLUICE_RETURN_IF_ERROR(context->run_until(publication, soon()));  // one in flight: the sink sets the pace
+    SLUICE_RETURN_IF_ERROR(
+        context->run_until(publication, soon()));  // one in flight: the sink sets the pace
   }
   return next.close(soon());
 }
@@ -57,7 +61,8 @@ sluice::Result<void> doubler(const std::string& from, const std::string& listen_
     SLUICE_TRY(auto in, context->run_until(next));
     if (step + 1 < kSteps) next = exchange.fetch({"raw", step + 1}, soon(), upstream);
     SLUICE_TRY(sluice::Buffer out, context->allocate({kLength}, sluice::float32));
-    std::ranges::transform(in.value.as<float>(), out.as<float>().begin(), [](float v) { return 2 * v; });
+    std::ranges::transform(in.value.as<float>(), out.as<float>().begin(),
+                           [](float v) { return 2 * v; });
     in.value = sluice::Tensor();
     SLUICE_TRY(auto publication, exchange.publish({"doubled", step}, std::move(out).freeze()));
     SLUICE_RETURN_IF_ERROR(context->run_until(publication, soon()));
@@ -79,10 +84,11 @@ sluice::Result<void> sink(const std::string& from) {
     copied += in.receipt.copied_bytes + in.receipt.kernel_copied_bytes;
   }
   double expected = 2.0 * kLength * (kSteps * (kSteps - 1) / 2);
-  std::printf("sum %.0f (expected %.0f), bytes copied on the way into the sink: %llu\n", sum, expected,
-              static_cast<unsigned long long>(copied));
+  std::printf("sum %.0f (expected %.0f), bytes copied on the way into the sink: %llu\n", sum,
+              expected, static_cast<unsigned long long>(copied));
   (void)before.close(soon());
-  if (sum != expected) return sluice::Status(sluice::Code::kCorrupt, sluice::Scope::kOperation, "examples/pipeline");
+  if (sum != expected)
+    return sluice::Status(sluice::Code::kCorrupt, sluice::Scope::kOperation, "examples/pipeline");
   return {};
 }
 

@@ -15,7 +15,8 @@ sluice::Result<void> serve(sluice::Context& context, sluice::Listener& listener)
   SLUICE_TRY(sluice::Endpoint worker, listener.accept(deadline));
   sluice::Exchange exchange{context};
   SLUICE_RETURN_IF_ERROR(exchange.add(worker));
-  SLUICE_TRY(auto publication, exchange.publish({"fc6/weight", 1}, std::move(weights).freeze(), {.readers = 1}));
+  SLUICE_TRY(auto publication,
+             exchange.publish({"fc6/weight", 1}, std::move(weights).freeze(), {.readers = 1}));
   return context.run_until(publication, deadline).status();  // until the worker has released it
 }
 
@@ -28,7 +29,8 @@ sluice::Result<void> work(sluice::Context& context, const std::string& address) 
   SLUICE_TRY(auto delivery, context.run_until(exchange.fetch({"fc6/weight", 1}, deadline)));
   std::printf("%g by %s, copied %llu bytes\n", delivery.value.as<float>()[7],
               std::string(sluice::to_string(delivery.receipt.path)).c_str(),
-              static_cast<unsigned long long>(delivery.receipt.copied_bytes + delivery.receipt.kernel_copied_bytes));
+              static_cast<unsigned long long>(delivery.receipt.copied_bytes +
+                                              delivery.receipt.kernel_copied_bytes));
   delivery.value = sluice::Tensor();
   return server.close(deadline);
 }

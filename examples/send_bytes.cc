@@ -17,11 +17,14 @@ sluice::Result<void> child(const std::string& address) {
   SLUICE_TRY(auto context, sluice::open_context());
   SLUICE_TRY(sluice::Endpoint parent, context->connect(address));
   std::string text = "hello from process " + std::to_string(getpid());
-  SLUICE_TRY(sluice::Buffer buffer, context->allocate({static_cast<int64_t>(text.size())}, sluice::uint8));
+  SLUICE_TRY(sluice::Buffer buffer,
+             context->allocate({static_cast<int64_t>(text.size())}, sluice::uint8));
   std::memcpy(buffer.data(), text.data(), text.size());
   SLUICE_TRY(sluice::Receipt receipt,
-             parent.send_and_wait(kGreeting, std::move(buffer).freeze(), sluice::after(sluice::now(), std::chrono::seconds(5))));
-  std::printf("child: %llu bytes are in the parent's memory, by %s\n", static_cast<unsigned long long>(receipt.bytes),
+             parent.send_and_wait(kGreeting, std::move(buffer).freeze(),
+                                  sluice::after(sluice::now(), std::chrono::seconds(5))));
+  std::printf("child: %llu bytes are in the parent's memory, by %s\n",
+              static_cast<unsigned long long>(receipt.bytes),
               std::string(sluice::to_string(receipt.path)).c_str());
   return parent.close(sluice::after(sluice::now(), std::chrono::seconds(2)));
 }
@@ -36,11 +39,13 @@ sluice::Result<void> parent(int address_pipe) {
   SLUICE_TRY(sluice::Endpoint peer, listener.accept(deadline));
   SLUICE_TRY(sluice::Buffer room, context->allocate({1024}, sluice::uint8));
   SLUICE_TRY(auto received, peer.receive_and_wait({kGreeting}, std::move(room), deadline));
-  std::string greeting(reinterpret_cast<const char*>(received.buffer.data()), received.receipt.bytes);
+  std::string greeting(reinterpret_cast<const char*>(received.buffer.data()),
+                       received.receipt.bytes);
   std::printf("parent: \"%s\"\n", greeting.c_str());
   std::printf("parent: the path is %s\n", peer.info().reason.c_str());
   // The child says goodbye; its close is answered by our progress.
-  (void)context->wait_until([&] { return peer.state() == sluice::EndpointState::kClosed; }, deadline);
+  (void)context->wait_until([&] { return peer.state() == sluice::EndpointState::kClosed; },
+                            deadline);
   return {};
 }
 
@@ -61,7 +66,8 @@ int main() {
     close(ends[1]);
     char address[256] = {};
     ssize_t length = read(ends[0], address, sizeof(address) - 1);
-    return length > 0 ? report("child", child(std::string(address, static_cast<size_t>(length)))) : 1;
+    return length > 0 ? report("child", child(std::string(address, static_cast<size_t>(length))))
+                      : 1;
   }
   close(ends[0]);
   int failed = report("parent", parent(ends[1]));

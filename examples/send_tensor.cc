@@ -27,10 +27,13 @@ sluice::Result<void> publisher(int address_pipe) {
   SLUICE_TRY(sluice::Endpoint peer, listener.accept(sluice::after(sluice::now(), 10s)));
   sluice::Exchange exchange{*context};
   SLUICE_RETURN_IF_ERROR(exchange.add(peer));
-  SLUICE_TRY(auto publication, exchange.publish({"fc6/weight", 1}, std::move(weights).freeze(), {.readers = 1}));
+  SLUICE_TRY(auto publication,
+             exchange.publish({"fc6/weight", 1}, std::move(weights).freeze(), {.readers = 1}));
   // Ready when the reader has released it; the memory is ours alone again.
-  SLUICE_TRY(sluice::Tensor tensor, context->run_until(publication, sluice::after(sluice::now(), 10s)));
-  std::printf("publisher: %s is home again, thawed without a copy: %s\n", tensor.descriptor().to_string().c_str(),
+  SLUICE_TRY(sluice::Tensor tensor,
+             context->run_until(publication, sluice::after(sluice::now(), 10s)));
+  std::printf("publisher: %s is home again, thawed without a copy: %s\n",
+              tensor.descriptor().to_string().c_str(),
               tensor.try_thaw().has_value() ? "yes" : "no");
   return {};
 }
@@ -40,17 +43,23 @@ sluice::Result<void> reader(const std::string& address) {
   SLUICE_TRY(sluice::Endpoint server, context->connect(address));
   sluice::Exchange exchange{*context};
   SLUICE_RETURN_IF_ERROR(exchange.add(server));
-  SLUICE_TRY(auto delivery, context->run_until(exchange.fetch({"fc6/weight", 1}, sluice::after(sluice::now(), 10s))));
+  SLUICE_TRY(auto delivery, context->run_until(exchange.fetch({"fc6/weight", 1},
+                                                              sluice::after(sluice::now(), 10s))));
   std::span<const float> values = delivery.value.as<float>();
   bool right = values.size() == size_t{4096} * 4096 && values[0] == 0.0f && values[4097] == 4097.0f;
-  std::printf("reader: %s by %s, %llu bytes, copied by this process %llu, by its kernel %llu, values %s\n",
-              delivery.value.descriptor().to_string().c_str(), std::string(sluice::to_string(delivery.receipt.path)).c_str(),
-              static_cast<unsigned long long>(delivery.receipt.bytes),
-              static_cast<unsigned long long>(delivery.receipt.copied_bytes),
-              static_cast<unsigned long long>(delivery.receipt.kernel_copied_bytes), right ? "right" : "WRONG");
+  std::printf(
+      "reader: %s by %s, %llu bytes, copied by this process %llu, by its kernel %llu, values %s\n",
+      delivery.value.descriptor().to_string().c_str(),
+      std::string(sluice::to_string(delivery.receipt.path)).c_str(),
+      static_cast<unsigned long long>(delivery.receipt.bytes),
+      static_cast<unsigned long long>(delivery.receipt.copied_bytes),
+      static_cast<unsigned long long>(delivery.receipt.kernel_copied_bytes),
+      right ? "right" : "WRONG");
   delivery.value = sluice::Tensor();  // gives the memory back
   SLUICE_RETURN_IF_ERROR(server.close(sluice::after(sluice::now(), 2s)));
-  if (!right) return sluice::Status(sluice::Code::kCorrupt, sluice::Scope::kOperation, "examples/send_tensor");
+  if (!right)
+    return sluice::Status(sluice::Code::kCorrupt, sluice::Scope::kOperation,
+                          "examples/send_tensor");
   return {};
 }
 
@@ -70,7 +79,8 @@ int main() {
     close(ends[1]);
     char address[256] = {};
     ssize_t length = read(ends[0], address, sizeof(address) - 1);
-    return length > 0 ? report("reader", reader(std::string(address, static_cast<size_t>(length)))) : 1;
+    return length > 0 ? report("reader", reader(std::string(address, static_cast<size_t>(length))))
+                      : 1;
   }
   close(ends[0]);
   int failed = report("publisher", publisher(ends[1]));

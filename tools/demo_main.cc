@@ -21,7 +21,10 @@ int main(int argc, char** argv) {
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
     const std::string text = error.what();
-    fmt::print(stderr, "sluice: {}{}\n", text, text.find("example") != std::string::npos ? "" : "; example: tools/demo --model tiny --steps 3");
+    fmt::print(stderr, "sluice: {}{}\n", text,
+               text.find("example") != std::string::npos
+                   ? ""
+                   : "; example: tools/demo --model tiny --steps 3");
     return kExitUsage;
   }
   return exit_code;

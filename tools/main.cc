@@ -41,7 +41,8 @@ std::string example_for(const CLI::App& app) {
 
 std::vector<std::string> names_of_commands(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
   return names;
 }
 
@@ -59,7 +60,8 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
 int main(int argc, char** argv) {
   std::vector<std::string> arguments = sluice::tools::as_command({argv, argv + argc});
   if (argc > 1 && std::string(argv[1]) == "lab") return sluice::tools::run_lab(argc - 2, argv + 2);
-  if (argc > 1 && std::string(argv[1]) == "bench") return sluice::tools::run_bench(argc - 2, argv + 2);
+  if (argc > 1 && std::string(argv[1]) == "bench")
+    return sluice::tools::run_bench(argc - 2, argv + 2);
   CLI::App app("sluice moves tensors between processes", "sluice");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("sluice ") + sluice::tools::kVersion);
@@ -74,12 +76,16 @@ int main(int argc, char** argv) {
   sluice::tools::add_tune_command(app, exit_code);
   sluice::tools::add_lab_command(app);
   sluice::tools::add_bench_command(app);
-  app.add_subcommand("version", "print the version")->callback([] { fmt::print("sluice {}\n", sluice::tools::kVersion); });
+  app.add_subcommand("version", "print the version")->callback([] {
+    fmt::print("sluice {}\n", sluice::tools::kVersion);
+  });
   sluice::tools::add_manual_commands(app, exit_code);
   std::vector<std::string> commands = names_of_commands(app);
-  if (arguments.size() > 1 && !arguments[1].starts_with('-') && std::find(commands.begin(), commands.end(), arguments[1]) == commands.end()) {
+  if (arguments.size() > 1 && !arguments[1].starts_with('-') &&
+      std::find(commands.begin(), commands.end(), arguments[1]) == commands.end()) {
     std::string meant = sluice::tools::nearest(arguments[1], commands);
-    fmt::print(stderr, "sluice: COMMAND: '{}' is none of {}{}; example: sluice info\n", arguments[1], fmt::join(commands, " "),
+    fmt::print(stderr, "sluice: COMMAND: '{}' is none of {}{}; example: sluice info\n",
+               arguments[1], fmt::join(commands, " "),
                meant.empty() ? "" : "; did you mean " + meant + "?");
     return kExitUsage;
   }

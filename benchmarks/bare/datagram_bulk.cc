@@ -18,14 +18,14 @@ struct Shared {
   std::atomic<uint64_t> received{0};  // bytes of all messages
 };
 
-int send_messages(const Options& options, const DatagramEnds& ends, Shared& shared, PeerReport& report) {
+int send_messages(const Options& options, const DatagramEnds& ends, Shared& shared,
+                  PeerReport& report) {
   auto* payload = static_cast<unsigned char*>(map_private(options.size));
   uint64_t before = 0;
   for (uint64_t message = 0; message < options.iterations; ++message) {
     fill_pattern(payload, options.size, static_cast<uint32_t>(message));
     if (options.corrupt) flip_one_bit(payload, options.size);
-    while (shared.started.load() <= message) {
-    }
+    while (shared.started.load() <= message) {}
     const double cpu_before = process_cpu_seconds();
     burn_ns(options.slow_ns);
     for (uint64_t sent = 0; sent < options.size;) {
@@ -39,7 +39,8 @@ int send_messages(const Options& options, const DatagramEnds& ends, Shared& shar
   return 0;
 }
 
-int receive_messages(const Options& options, const DatagramEnds& ends, Shared& shared, const PeerReport& report) {
+int receive_messages(const Options& options, const DatagramEnds& ends, Shared& shared,
+                     const PeerReport& report) {
   auto* payload = static_cast<unsigned char*>(map_private(options.size));
   Samples seconds;
   uint64_t wrong = 0;
@@ -62,9 +63,7 @@ int receive_messages(const Options& options, const DatagramEnds& ends, Shared& s
     total += took;
   }
   if (wrong != 0) return refuse(options, std::to_string(wrong) + " wrong words");
-  return JsonLine(options)
-      .moved(seconds, total, cpu + report.cpu_seconds)
-      .print_verified();
+  return JsonLine(options).moved(seconds, total, cpu + report.cpu_seconds).print_verified();
 }
 
 }  // namespace

@@ -1,15 +1,17 @@
 // Question: how long does a file take from one tmpfs to another over the kernel's own ways, with
-// nothing around them? Over the wire of benchmarks/wire.py, TCP and UDP else over the loopback device.
+// nothing around them? Over the wire of benchmarks/wire.py, TCP and UDP else over the loopback
+// device.
 //
 // --mode tcp           read, sent, received and written in pieces of 1 MiB
 //        tcp_sendfile  sent by sendfile(2) without a buffer of ours
 //        udp           a datagram to a call
 //        udp_joined    the kernel cuts and joins datagrams
 //        frames        raw Ethernet frames, 64 to a call
-// Of the last three nothing is sent again: the sender sees in shared memory how far the receiver is.
+// Of the last three nothing is sent again: the sender sees in shared memory how far the receiver
+// is.
 //
-// Timed is from the receiver's start to the last byte in its file, a new one each time. What came is
-// hashed (SHA-256) after that, against the hash of the source, taken before.
+// Timed is from the receiver's start to the last byte in its file, a new one each time. What came
+// is hashed (SHA-256) after that, against the hash of the source, taken before.
 #include <sys/sendfile.h>
 
 #include <algorithm>
@@ -47,14 +49,15 @@ struct Way {
 
 template <typename Visit>
 void each_piece(uint64_t size, Visit visit) {
-  for (uint64_t at = 0; at < size; at += kFilePiece) visit(at, std::min<uint64_t>(kFilePiece, size - at));
+  for (uint64_t at = 0; at < size; at += kFilePiece)
+    visit(at, std::min<uint64_t>(kFilePiece, size - at));
 }
 
-int send_files(const Options& options, const SendPiece& send, int source, Shared& shared, PeerReport& report) {
+int send_files(const Options& options, const SendPiece& send, int source, Shared& shared,
+               PeerReport& report) {
   auto* room = static_cast<unsigned char*>(map_private(kFilePiece));
   for (uint64_t file = 0; file < options.iterations; ++file) {
-    while (shared.started.load() <= file) {
-    }
+    while (shared.started.load() <= file) {}
     const double cpu_before = process_cpu_seconds();
     burn_ns(options.slow_ns);
     each_piece(options.size, [&](uint64_t at, size_t bytes) { send(source, room, bytes, at); });
@@ -64,7 +67,8 @@ int send_files(const Options& options, const SendPiece& send, int source, Shared
   return 0;
 }
 
-int receive_files(const Options& options, const ReceivePiece& receive, const std::string& hash, Shared& shared, const PeerReport& report) {
+int receive_files(const Options& options, const ReceivePiece& receive, const std::string& hash,
+                  Shared& shared, const PeerReport& report) {
   auto* room = static_cast<unsigned char*>(map_private(kFilePiece));
   const int destination = new_memory_file();
   Samples seconds;
@@ -82,7 +86,8 @@ int receive_files(const Options& options, const ReceivePiece& receive, const std
     cpu += process_cpu_seconds() - cpu_before;
     seconds.add(took);
     total += took;
-    if (const std::string came = sha256_of(destination, options.size); came != hash) return refuse(options, "SHA-256 " + came + " came, of " + hash);
+    if (const std::string came = sha256_of(destination, options.size); came != hash)
+      return refuse(options, "SHA-256 " + came + " came, of " + hash);
   }
   return JsonLine(options)
       .moved(seconds, total, cpu + report.cpu_seconds)
@@ -102,12 +107,16 @@ Way by_tcp(const SocketPair& pair, bool by_kernel) {
     read_at(file, room, bytes, offset);
     write_all(pair.peer_side, room, bytes);
   };
-  SendPiece handed = [=](int file, unsigned char*, size_t bytes, uint64_t offset) { send_by_kernel(pair.peer_side, file, bytes, offset); };
-  return {by_kernel ? handed : copied, [=](unsigned char* room, size_t bytes) { read_all(pair.measuring_side, room, bytes); }};
+  SendPiece handed = [=](int file, unsigned char*, size_t bytes, uint64_t offset) {
+    send_by_kernel(pair.peer_side, file, bytes, offset);
+  };
+  return {by_kernel ? handed : copied,
+          [=](unsigned char* room, size_t bytes) { read_all(pair.measuring_side, room, bytes); }};
 }
 
 Way by_datagrams(const DatagramEnds& ends, Shared& shared) {
-  auto send = [ends, &shared, sent = uint64_t{0}](int file, unsigned char* room, size_t bytes, uint64_t offset) mutable {
+  auto send = [ends, &shared, sent = uint64_t{0}](int file, unsigned char* room, size_t bytes,
+                                                  uint64_t offset) mutable {
     read_at(file, room, bytes, offset);
     for (size_t done = 0; done < bytes;) {
       if (sent > shared.received.load(std::memory_order_relaxed) + kAhead) continue;
@@ -135,8 +144,11 @@ int run(const Options& options) {
   auto* shared = new (map_shared(sizeof(Shared))) Shared;
   const bool tcp = options.mode.starts_with("tcp");
   const SocketPair pair = tcp ? connected_pair(Family::kTcp) : SocketPair{};
-  const Way way = tcp ? by_tcp(pair, options.mode == "tcp_sendfile")
-                      : by_datagrams(options.mode == "frames" ? frame_ends(false) : udp_ends(options.mode == "udp_joined"), *shared);
+  const Way way =
+      tcp ? by_tcp(pair, options.mode == "tcp_sendfile")
+          : by_datagrams(options.mode == "frames" ? frame_ends(false)
+                                                  : udp_ends(options.mode == "udp_joined"),
+                         *shared);
   return run_pair(
       options,
       [&](PeerReport& report) {

@@ -58,7 +58,8 @@ void echo(const Options& options, Lines& lines, uint64_t first, uint64_t rounds)
       wait_for<kPause>(lines.there.sequence, i + 1);
       std::memcpy(lines.back.payload, lines.there.payload, size);
       burn_ns(slow_ns);
-      if (i == wrong_at) [[unlikely]] flip_one_bit(lines.back.payload, size);
+      if (i == wrong_at) [[unlikely]]
+        flip_one_bit(lines.back.payload, size);
       lines.back.sequence.store(i + 1, std::memory_order_release);
     } else {
       const uint64_t answer = (2 * i + 2) | (i == wrong_at ? kWrong : 0);

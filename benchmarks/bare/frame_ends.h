@@ -1,5 +1,5 @@
-// Two packet sockets for datagram_bulk.h and file_copy, over the wire of benchmarks/wire.py. Must not
-// know what travels.
+// Two packet sockets for datagram_bulk.h and file_copy, over the wire of benchmarks/wire.py. Must
+// not know what travels.
 #pragma once
 
 #include "benchmarks/bare/datagram_bulk.h"

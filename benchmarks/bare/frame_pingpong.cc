@@ -20,18 +20,21 @@ constexpr uint64_t kWarmUpRounds = 200;
 class Side {
  public:
   Side(const Options& options, End end)
-      : end_(packet_end(end, options.mode == "unfiltered")), size_(options.size), sleeps_(options.mode == "blocking" || options.mode == "unfiltered") {
+      : end_(packet_end(end, options.mode == "unfiltered")),
+        size_(options.size),
+        sleeps_(options.mode == "blocking" || options.mode == "unfiltered") {
     if (options.mode == "ring") ring_ = std::make_unique<ReceiveRing>(end_.socket, 2048, 1024);
   }
   void send(const unsigned char* data) {
-    if (sendto(end_.socket, data, size_, 0, reinterpret_cast<sockaddr*>(&end_.to), sizeof end_.to) != static_cast<ssize_t>(size_)) die("sendto");
+    if (sendto(end_.socket, data, size_, 0, reinterpret_cast<sockaddr*>(&end_.to),
+               sizeof end_.to) != static_cast<ssize_t>(size_))
+      die("sendto");
   }
   void receive(unsigned char* data) {
     if (ring_ != nullptr) {
       size_t bytes = 0;
       const unsigned char* frame;
-      while ((frame = ring_->next(bytes)) == nullptr) {
-      }
+      while ((frame = ring_->next(bytes)) == nullptr) {}
       ++seen_;
       std::memcpy(data, frame, std::min<size_t>(bytes, size_));
       return ring_->release();
@@ -39,7 +42,8 @@ class Side {
     while (true) {
       sockaddr_ll from{};
       socklen_t length = sizeof from;
-      const ssize_t got = recvfrom(end_.socket, data, size_, MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&from), &length);
+      const ssize_t got = recvfrom(end_.socket, data, size_, MSG_DONTWAIT,
+                                   reinterpret_cast<sockaddr*>(&from), &length);
       seen_ += got >= 0 ? 1 : 0;
       if (got >= 0 && from.sll_protocol == end_.to.sll_protocol) return;
       if (got >= 0) continue;  // somebody else's
@@ -65,7 +69,8 @@ int echo(const Options& options, Side& side, PeerReport& report) {
   for (uint64_t i = 0; i < kWarmUpRounds + options.iterations; ++i) {
     side.receive(payload);
     burn_ns(options.slow_ns);
-    if (options.corrupt && i == kWarmUpRounds + options.iterations / 2) flip_one_bit(payload, options.size);
+    if (options.corrupt && i == kWarmUpRounds + options.iterations / 2)
+      flip_one_bit(payload, options.size);
     // Read by the other side after this answer has come.
     if (i + 1 == kWarmUpRounds + options.iterations) report.cpu_seconds = process_cpu_seconds();
     side.send(payload);
@@ -95,9 +100,11 @@ int measure(const Options& options, Side& side, const PeerReport& report) {
   one_way_ns.sort();
   return JsonLine(options)
       .raw("one_way_ns", one_way_ns.json())
-      .number("bytes_per_second", 2.0 * static_cast<double>(options.iterations * options.size) / (static_cast<double>(total_ns) * 1e-9))
+      .number("bytes_per_second", 2.0 * static_cast<double>(options.iterations * options.size) /
+                                      (static_cast<double>(total_ns) * 1e-9))
       .number("cpu_seconds", process_cpu_seconds() + report.cpu_seconds)
-      .number("frames_seen_per_round", static_cast<double>(side.seen()) / static_cast<double>(kWarmUpRounds + options.iterations))
+      .number("frames_seen_per_round", static_cast<double>(side.seen()) /
+                                           static_cast<double>(kWarmUpRounds + options.iterations))
       .print_verified();
 }
 
@@ -113,7 +120,8 @@ int main(int argc, char** argv) {
   options.iterations = 10'000;
   parse_or_exit(options, argc, argv);
   if (options.size > 1500) {
-    std::fprintf(stderr, "frame_pingpong: --size is of one frame, at most 1500 (for example: --size 64)\n");
+    std::fprintf(stderr,
+                 "frame_pingpong: --size is of one frame, at most 1500 (for example: --size 64)\n");
     return kExitUsage;
   }
   Side far(options, End::kFar), near(options, End::kNear);

@@ -81,7 +81,8 @@ int run(const Options& options) {
     const double cpu_before = process_cpu_seconds();
     const uint64_t start = now_ns();
     burn_ns(options.slow_ns);
-    streams ? copy_by_streaming(destination, source, options.size) : static_cast<void>(std::memcpy(destination, source, options.size));
+    streams ? copy_by_streaming(destination, source, options.size)
+            : static_cast<void>(std::memcpy(destination, source, options.size));
     keep_copy(destination);
     const double took = static_cast<double>(now_ns() - start) * 1e-9;
     cpu += process_cpu_seconds() - cpu_before;

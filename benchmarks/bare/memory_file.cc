@@ -24,7 +24,8 @@ int new_memory_file() {
 
 void read_at(int file, void* data, size_t bytes, uint64_t offset) {
   for (size_t got = 0; got < bytes;) {
-    const ssize_t more = pread(file, static_cast<char*>(data) + got, bytes - got, static_cast<off_t>(offset + got));
+    const ssize_t more =
+        pread(file, static_cast<char*>(data) + got, bytes - got, static_cast<off_t>(offset + got));
     if (more <= 0) die("pread");
     got += static_cast<size_t>(more);
   }
@@ -32,7 +33,8 @@ void read_at(int file, void* data, size_t bytes, uint64_t offset) {
 
 void write_at(int file, const void* data, size_t bytes, uint64_t offset) {
   for (size_t put = 0; put < bytes;) {
-    const ssize_t more = pwrite(file, static_cast<const char*>(data) + put, bytes - put, static_cast<off_t>(offset + put));
+    const ssize_t more = pwrite(file, static_cast<const char*>(data) + put, bytes - put,
+                                static_cast<off_t>(offset + put));
     if (more <= 0) die("pwrite");
     put += static_cast<size_t>(more);
   }
@@ -62,7 +64,8 @@ std::string sha256_of(int file, uint64_t bytes) {
   if (fstat(file, &facts) != 0) die("fstat");
   const uint64_t there = std::min<uint64_t>(bytes, static_cast<uint64_t>(facts.st_size));
   std::vector<unsigned char> piece(kFilePiece);
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> digest(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> digest(EVP_MD_CTX_new(),
+                                                                  EVP_MD_CTX_free);
   unsigned char sum[EVP_MAX_MD_SIZE];
   unsigned length = 0;
   bool good = digest != nullptr && EVP_DigestInit_ex(digest.get(), EVP_sha256(), nullptr) == 1;

@@ -13,7 +13,8 @@ namespace bare {
 // pieces cost less per call and still fit a second-level cache.
 inline constexpr size_t kFilePiece = 1u << 20;
 
-// An empty one: memfd_create(2), so that /dev/shm's limit does not count and nothing is left behind.
+// An empty one: memfd_create(2), so that /dev/shm's limit does not count and nothing is left
+// behind.
 int new_memory_file();
 // Makes the file `bytes` long, each word another (pattern.h).
 void write_pattern(int file, uint64_t bytes);

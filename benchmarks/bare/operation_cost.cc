@@ -4,14 +4,16 @@
 //
 // --mode system_call   getppid by syscall(2): no work, no vDSO
 //        lock          pthread_mutex_lock, an addition, unlock; a second thread exists and sleeps
-//        lock_shared   the same lock, which the other CPU takes as often as it can. Only batches count in
+//        lock_shared   the same lock, which the other CPU takes as often as it can. Only batches
+//        count in
 //                      which it did
 //        atomic        fetch_add on a line of its own
 //        atomic_shared the same line, to which the other CPU adds all the time. Likewise
 //        cache_miss    one load whose address is the last load's result, anywhere in --size bytes
-//        futex_wake    from FUTEX_WAKE to the moment when a thread that slept on the other CPU runs: an
-//                      interrupt to an idle processor, and a switch to the thread. Only wakes count whose
-//                      thread did sleep (its voluntary switches)
+//        futex_wake    from FUTEX_WAKE to the moment when a thread that slept on the other CPU
+//        runs: an
+//                      interrupt to an idle processor, and a switch to the thread. Only wakes count
+//                      whose thread did sleep (its voluntary switches)
 //        eventfd_wake  the same by eventfd(2)
 #include <linux/futex.h>
 #include <pthread.h>
@@ -101,7 +103,8 @@ class Companion {
   explicit Companion(std::function<void(const std::atomic<bool>& stop)> work)
       : thread_([this, work = std::move(work)] {
           // Born where its maker is pinned.
-          if (sched_setaffinity(0, sizeof g_allowed, &g_allowed) != 0 || !pin_to_cpu(0)) die("sched_setaffinity");
+          if (sched_setaffinity(0, sizeof g_allowed, &g_allowed) != 0 || !pin_to_cpu(0))
+            die("sched_setaffinity");
           begun_.store(true);
           begun_.notify_one();
           work(stop_);
@@ -164,7 +167,8 @@ Timing atomic_addition(const Options& options, Count& count, bool shared) {
   uint64_t ours = 0, others = 0;
   Companion other([&](const std::atomic<bool>& stop) {
     if (!shared) return stop.wait(false);
-    for (; !stop.load(std::memory_order_relaxed); ++others) line.value.fetch_add(1, std::memory_order_relaxed);
+    for (; !stop.load(std::memory_order_relaxed); ++others)
+      line.value.fetch_add(1, std::memory_order_relaxed);
   });
   Shared share;
   Timing timing = in_batches(
@@ -180,12 +184,14 @@ Timing atomic_addition(const Options& options, Count& count, bool shared) {
 }
 
 // The lines of the block form one circle: each holds the index of the next, which a linear
-// congruence scatters over the whole block (of full period, since the number of lines is a power of two,
-// the factor is 1 modulo 4 and the addend odd: Hull and Dobell 1962).
+// congruence scatters over the whole block (of full period, since the number of lines is a power of
+// two, the factor is 1 modulo 4 and the addend odd: Hull and Dobell 1962).
 Timing cache_miss(const Options& options, Count& count) {
   uint64_t lines = 2;
   while (lines * 2 * kCacheLine <= options.size) lines *= 2;
-  const auto next = [mask = lines - 1](uint64_t at) { return (at * 6364136223846793005u + 1442695040888963407u) & mask; };
+  const auto next = [mask = lines - 1](uint64_t at) {
+    return (at * 6364136223846793005u + 1442695040888963407u) & mask;
+  };
   struct alignas(kCacheLine) Link {
     uint64_t next;
   };
@@ -225,13 +231,15 @@ class Bell {
       if (read(fd_, &rung, sizeof rung) != sizeof rung) die("eventfd");
       return;
     }
-    while ((rung = rung_.value.load()) <= before) call_futex(FUTEX_WAIT, static_cast<uint32_t>(rung));
+    while ((rung = rung_.value.load()) <= before)
+      call_futex(FUTEX_WAIT, static_cast<uint32_t>(rung));
   }
 
  private:
   // The low half of the number: little-endian, as all machines that this runs on.
   void call_futex(int operation, uint32_t value) {
-    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&rung_.value), operation | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&rung_.value), operation | FUTEX_PRIVATE_FLAG,
+            value, nullptr, nullptr, 0);
   }
 
   bool futex_;
@@ -251,7 +259,8 @@ constexpr uint64_t kAsleepNs = 30'000;
 Timing wake(const Options& options, Count& count, bool futex) {
   Bell bell(futex);
   struct {
-    Line sleeps, woken, at_ns;  // how many times it went to sleep and woke; when it woke; 0: it had not slept
+    Line sleeps, woken,
+        at_ns;  // how many times it went to sleep and woke; when it woke; 0: it had not slept
   } other;
   std::atomic<bool> enough{false};
   Companion sleeper([&](const std::atomic<bool>&) {
@@ -267,16 +276,14 @@ Timing wake(const Options& options, Count& count, bool futex) {
   Timing timing;
   uint64_t rings = 0;
   while (timing.batches < options.iterations) {
-    while (other.sleeps.value.load() <= rings) {
-    }
+    while (other.sleeps.value.load() <= rings) {}
     burn_ns(kAsleepNs);
     if (timing.batches + 1 == options.iterations) enough.store(true);
     const uint64_t start = now_ns();
     burn_ns(options.slow_ns);
     bell.ring();
     ++rings;
-    while (other.woken.value.load() < rings) {
-    }
+    while (other.woken.value.load() < rings) {}
     const uint64_t woke = other.at_ns.value.load();
     if (woke <= start && !enough.load()) continue;
     const double took = static_cast<double>(woke - start) * 1e-9;
@@ -291,8 +298,10 @@ Timing wake(const Options& options, Count& count, bool futex) {
 
 Timing measure(const Options& options, Count& count) {
   if (options.mode == "system_call") return system_call(options, count);
-  if (options.mode == "lock" || options.mode == "lock_shared") return lock(options, count, options.mode == "lock_shared");
-  if (options.mode == "atomic" || options.mode == "atomic_shared") return atomic_addition(options, count, options.mode == "atomic_shared");
+  if (options.mode == "lock" || options.mode == "lock_shared")
+    return lock(options, count, options.mode == "lock_shared");
+  if (options.mode == "atomic" || options.mode == "atomic_shared")
+    return atomic_addition(options, count, options.mode == "atomic_shared");
   if (options.mode == "cache_miss") return cache_miss(options, count);
   return wake(options, count, options.mode == "futex_wake");
 }
@@ -312,7 +321,8 @@ int run(Options options) {
   const double cpu = process_cpu_seconds() - cpu_before;
   if (options.corrupt) flip_one_bit(&count.seen, sizeof count.seen);
   if (count.seen != count.expected) {
-    return refuse(options, "the operations came to " + std::to_string(count.seen) + ", not " + std::to_string(count.expected));
+    return refuse(options, "the operations came to " + std::to_string(count.seen) + ", not " +
+                               std::to_string(count.expected));
   }
   timing.seconds.sort();
   return JsonLine(options)
@@ -327,7 +337,8 @@ int run(Options options) {
 int main(int argc, char** argv) {
   bare::Options options;
   options.name = "operation_cost";
-  options.modes = {"system_call", "lock", "lock_shared", "atomic", "atomic_shared", "cache_miss", "futex_wake", "eventfd_wake"};
+  options.modes = {"system_call",   "lock",       "lock_shared", "atomic",
+                   "atomic_shared", "cache_miss", "futex_wake",  "eventfd_wake"};
   options.mode = "system_call";
   options.size = 1u << 30;  // of cache_miss alone
   options.iterations = 20'000;

@@ -1,4 +1,5 @@
-// Question: does it pay to copy with two threads, past the caches, or while the rest is still being received?
+// Question: does it pay to copy with two threads, past the caches, or while the rest is still being
+// received?
 //
 // --mode copy_one, copy_two         one thread copies --size bytes, or two one half each
 //        receive_direct             --size bytes come over TCP straight to their place: no copy
@@ -6,8 +7,8 @@
 //        receive_between            likewise, but each piece is copied before the next is received
 //        receive_helper             likewise, but another thread copies while the next is received
 // Each but receive_direct also with _streaming: past the caches.
-// Timed is from the start (of the sender, or of the copy) until all is in its place. The helper may run on any
-// processor: where there are only two, it takes turns with the sender or the receiver.
+// Timed is from the start (of the sender, or of the copy) until all is in its place. The helper may
+// run on any processor: where there are only two, it takes turns with the sender or the receiver.
 #include <sched.h>
 #include <unistd.h>
 
@@ -27,14 +28,18 @@
 namespace bare {
 namespace {
 
-// Copied while it is still in a second-level cache; one wake of a helper (30 us) is a third of what it takes to copy.
+// Copied while it is still in a second-level cache; one wake of a helper (30 us) is a third of what
+// it takes to copy.
 constexpr size_t kPiece = 1u << 20;
 
 constexpr size_t kLine = 64;  // halves of a copy share none
 
 struct Memory {
   explicit Memory(const Options& options)
-      : size(options.size), past_caches(options.mode.ends_with("_streaming")), source(static_cast<std::byte*>(map_private(size))), place(static_cast<std::byte*>(map_private(size))) {}
+      : size(options.size),
+        past_caches(options.mode.ends_with("_streaming")),
+        source(static_cast<std::byte*>(map_private(size))),
+        place(static_cast<std::byte*>(map_private(size))) {}
   void copy(size_t from, size_t to) const {
     if (past_caches) {
       copy_by_streaming(place + from, source + from, to - from);
@@ -51,10 +56,11 @@ struct Memory {
 class Helper {
  public:
   // Copies [0, arrived) as `arrived` grows, up to memory.size each round.
-  Helper(const Memory& memory, const cpu_set_t& anywhere) : memory_(memory), thread_([this, anywhere] {
-    sched_setaffinity(0, sizeof anywhere, &anywhere);
-    work();
-  }) {}
+  Helper(const Memory& memory, const cpu_set_t& anywhere)
+      : memory_(memory), thread_([this, anywhere] {
+          sched_setaffinity(0, sizeof anywhere, &anywhere);
+          work();
+        }) {}
   ~Helper() {
     ended_.store(true);
     arrived_.fetch_add(1);
@@ -93,24 +99,23 @@ class Helper {
 // The other half of a copy, by a thread that spins for it.
 class OtherHalf {
  public:
-  OtherHalf(const Memory& memory, size_t half) : thread_([this, &memory, half] {
-    pin_to_cpu(1);
-    for (uint64_t done = 0;; ++done) {
-      while (asked_.load() == done) {
-      }
-      if (asked_.load() == kEnd) return;
-      memory.copy(half, memory.size);
-      done_.store(done + 1);
-    }
-  }) {}
+  OtherHalf(const Memory& memory, size_t half)
+      : thread_([this, &memory, half] {
+          pin_to_cpu(1);
+          for (uint64_t done = 0;; ++done) {
+            while (asked_.load() == done) {}
+            if (asked_.load() == kEnd) return;
+            memory.copy(half, memory.size);
+            done_.store(done + 1);
+          }
+        }) {}
   ~OtherHalf() {
     asked_.store(kEnd);
     thread_.join();
   }
   void ask() { asked_.store(asked_.load() + 1); }
   void wait() {
-    while (done_.load() != asked_.load()) {
-    }
+    while (done_.load() != asked_.load()) {}
   }
 
  private:
@@ -125,8 +130,11 @@ struct Timed {
   uint64_t wrong = 0;
 };
 
-// `move` brings the bytes of pattern `seed` to memory.place; that it did is checked outside of the timed part.
-void time_rounds(const Options& options, Memory& memory, const std::function<void(uint32_t seed)>& prepare, const std::function<void()>& move, Timed& timed) {
+// `move` brings the bytes of pattern `seed` to memory.place; that it did is checked outside of the
+// timed part.
+void time_rounds(const Options& options, Memory& memory,
+                 const std::function<void(uint32_t seed)>& prepare,
+                 const std::function<void()>& move, Timed& timed) {
   for (uint64_t i = 0; i < options.iterations; ++i) {
     const auto seed = static_cast<uint32_t>(i);
     prepare(seed);
@@ -144,9 +152,7 @@ void time_rounds(const Options& options, Memory& memory, const std::function<voi
 
 int print(const Options& options, Timed& timed, double cpu) {
   if (timed.wrong != 0) return refuse(options, std::to_string(timed.wrong) + " wrong words");
-  return JsonLine(options)
-      .moved(timed.seconds, timed.total, cpu)
-      .print_verified();
+  return JsonLine(options).moved(timed.seconds, timed.total, cpu).print_verified();
 }
 
 int copy(const Options& options) {
@@ -188,7 +194,8 @@ int send_all(const Options& options, int socket, PeerReport& report) {
   return 0;
 }
 
-int receive_all(const Options& options, int socket, const cpu_set_t& anywhere, const PeerReport& report) {
+int receive_all(const Options& options, int socket, const cpu_set_t& anywhere,
+                const PeerReport& report) {
   Memory memory(options);
   const auto is = [&](const char* mode) { return options.mode.starts_with(mode); };
   std::unique_ptr<Helper> helper;
@@ -221,7 +228,9 @@ int receive(const Options& options) {
   const SocketPair pair = connected_pair(Family::kTcp);
   return run_pair(
       options, [&](PeerReport& report) { return send_all(options, keep(pair, true), report); },
-      [&](const PeerReport& report) { return receive_all(options, keep(pair, false), anywhere, report); });
+      [&](const PeerReport& report) {
+        return receive_all(options, keep(pair, false), anywhere, report);
+      });
 }
 
 }  // namespace
@@ -231,7 +240,8 @@ int main(int argc, char** argv) {
   bare::Options options;
   options.name = "overlapped_copy";
   options.modes = {"receive_direct"};
-  for (const char* mode : {"copy_one", "copy_two", "receive_after", "receive_between", "receive_helper"}) {
+  for (const char* mode :
+       {"copy_one", "copy_two", "receive_after", "receive_between", "receive_helper"}) {
     options.modes.push_back(mode);
     options.modes.push_back(std::string(mode) + "_streaming");
   }

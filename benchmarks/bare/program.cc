@@ -36,12 +36,14 @@ void parse_or_exit(Options& options, int argc, char** argv) {
         ->capture_default_str();
   }
   if (options.paces) {
-    app.add_option("--cpu-percent", options.cpu_percent, "the sender sleeps so that it uses no more of one CPU; 0: it never sleeps")
+    app.add_option("--cpu-percent", options.cpu_percent,
+                   "the sender sleeps so that it uses no more of one CPU; 0: it never sleeps")
         ->check(CLI::Range(uint64_t{0}, uint64_t{100}))
         ->capture_default_str();
   }
   if (options.caches) {
-    app.add_option("--hit-percent", options.hit_percent, "of a hundred buffers that are moved, those that are registered already")
+    app.add_option("--hit-percent", options.hit_percent,
+                   "of a hundred buffers that are moved, those that are registered already")
         ->check(CLI::Range(uint64_t{0}, uint64_t{100}));
   }
   if (options.gap_us != 0) {
@@ -55,7 +57,9 @@ void parse_or_exit(Options& options, int argc, char** argv) {
         ->capture_default_str();
   }
   if (options.buffers != 0) {
-    app.add_option("--buffers", options.buffers, "buffers that are asked for in turns")->check(CLI::Range(uint64_t{1}, uint64_t{1024}))->capture_default_str();
+    app.add_option("--buffers", options.buffers, "buffers that are asked for in turns")
+        ->check(CLI::Range(uint64_t{1}, uint64_t{1024}))
+        ->capture_default_str();
   }
   // Group "" hides a flag from --help: these two test the benchmark itself.
   app.add_option("--slow-ns", options.slow_ns)->group("");
@@ -83,11 +87,15 @@ double process_cpu_seconds() {
   return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
-Pace::Pace(uint64_t cpu_percent) : share_(static_cast<double>(cpu_percent) / 100), cpu_before_(process_cpu_seconds()), start_ns_(now_ns()) {}
+Pace::Pace(uint64_t cpu_percent)
+    : share_(static_cast<double>(cpu_percent) / 100),
+      cpu_before_(process_cpu_seconds()),
+      start_ns_(now_ns()) {}
 
 void Pace::keep() const {
   if (share_ == 0) return;
-  const double used = process_cpu_seconds() - cpu_before_, passed = static_cast<double>(now_ns() - start_ns_) * 1e-9;
+  const double used = process_cpu_seconds() - cpu_before_,
+               passed = static_cast<double>(now_ns() - start_ns_) * 1e-9;
   const double ahead = used / share_ - passed;
   if (ahead <= 0) return;
   const auto ns = static_cast<long>(std::clamp(ahead, 1e-3, 0.9) * 1e9);
@@ -97,8 +105,7 @@ void Pace::keep() const {
 
 void spin_for_ns(uint64_t nanoseconds) {
   const uint64_t end = now_ns() + nanoseconds;
-  while (now_ns() < end) {
-  }
+  while (now_ns() < end) {}
 }
 
 void Samples::sort() { std::sort(values_.begin(), values_.end()); }
@@ -109,7 +116,8 @@ std::string Samples::json() const {
   return text;
 }
 
-JsonLine::JsonLine(const Options& options) : bytes_(static_cast<double>(options.iterations * options.size)), line_("{") {
+JsonLine::JsonLine(const Options& options)
+    : bytes_(static_cast<double>(options.iterations * options.size)), line_("{") {
   text("name", options.name);
   if (!options.mode.empty()) text("mode", options.mode);
   number("size_bytes", static_cast<double>(options.size));

@@ -31,14 +31,15 @@ struct Options {
   uint64_t size = 64;              // payload bytes of one iteration
   uint64_t iterations = 0;
   uint64_t limit_seconds = 120;  // SIGALRM ends both processes after this long
-  uint64_t cpu_percent = 0;      // a sender sleeps so that it uses no more of one CPU; 0: as it can. For programs that pace
-  bool caches = false;             // this program takes --hit-percent
+  uint64_t cpu_percent = 0;  // a sender sleeps so that it uses no more of one CPU; 0: as it can.
+                             // For programs that pace
+  bool caches = false;       // this program takes --hit-percent
   uint64_t hit_percent = kNoHitPercent;
-  uint64_t gap_us = 0;           // between messages; 0: a program that takes none
-  uint64_t working_set = 0;      // bytes that a victim walks; 0: a program without one
-  uint64_t buffers = 0;          // that are asked for in turns; 0: a program without
-  uint64_t slow_ns = 0;          // busy time added to each iteration, to see that a ratio moves
-  bool corrupt = false;          // flips one payload bit, to see that verification notices
+  uint64_t gap_us = 0;       // between messages; 0: a program that takes none
+  uint64_t working_set = 0;  // bytes that a victim walks; 0: a program without one
+  uint64_t buffers = 0;      // that are asked for in turns; 0: a program without
+  uint64_t slow_ns = 0;      // busy time added to each iteration, to see that a ratio moves
+  bool corrupt = false;      // flips one payload bit, to see that verification notices
 };
 
 // Fills `options` from the command line on top of the defaults that it holds.
@@ -63,7 +64,8 @@ class Pace {
 // for zero is inline: a call would show in a round trip of 60 ns.
 void spin_for_ns(uint64_t nanoseconds);
 inline void burn_ns(uint64_t nanoseconds) {
-  if (nanoseconds != 0) [[unlikely]] spin_for_ns(nanoseconds);
+  if (nanoseconds != 0) [[unlikely]]
+    spin_for_ns(nanoseconds);
 }
 
 // Samples of one quantity; `sort()` must run before the accessors.
@@ -89,8 +91,9 @@ class JsonLine {
   JsonLine& number(const char* key, double value);
   JsonLine& text(const char* key, const std::string& value);
   JsonLine& raw(const char* key, const std::string& json);
-  // What every program that moves bytes says of its iterations: the seconds of each, bytes_per_second by the seconds of
-  // all, and the CPU of all its processes, by itself and for each GB.
+  // What every program that moves bytes says of its iterations: the seconds of each,
+  // bytes_per_second by the seconds of all, and the CPU of all its processes, by itself and for
+  // each GB.
   JsonLine& moved(Samples& seconds, double total_seconds, double cpu_seconds);
   // Prints the line with "verified":true and returns 0. The only way to print a
   // figure: a caller whose payload did not verify calls `refuse` instead.

@@ -48,15 +48,19 @@ class FixedBuffers final : public Registrar {
     for (int& ring : rings_) {
       io_uring_params parameters{};
       ring = static_cast<int>(syscall(SYS_io_uring_setup, 1, &parameters));
-      if (ring < 0) nothing_to_run_on("no io_uring: sysctl kernel.io_uring_disabled, or a filter of system calls");
+      if (ring < 0)
+        nothing_to_run_on(
+            "no io_uring: sysctl kernel.io_uring_disabled, or a filter of system calls");
     }
   }
   void take(size_t place, void* memory, size_t bytes) override {
     iovec segment{memory, bytes};
-    if (syscall(SYS_io_uring_register, rings_[place], IORING_REGISTER_BUFFERS, &segment, 1) != 0) die("IORING_REGISTER_BUFFERS (ulimit -l)");
+    if (syscall(SYS_io_uring_register, rings_[place], IORING_REGISTER_BUFFERS, &segment, 1) != 0)
+      die("IORING_REGISTER_BUFFERS (ulimit -l)");
   }
   void let_go(size_t place) override {
-    if (syscall(SYS_io_uring_register, rings_[place], IORING_UNREGISTER_BUFFERS, nullptr, 0) != 0) die("IORING_UNREGISTER_BUFFERS");
+    if (syscall(SYS_io_uring_register, rings_[place], IORING_UNREGISTER_BUFFERS, nullptr, 0) != 0)
+      die("IORING_UNREGISTER_BUFFERS");
   }
 
  private:
@@ -67,7 +71,8 @@ class Verbs final : public Registrar {
  public:
   explicit Verbs(size_t places) : of_(places, nullptr) {
     ibv_device** devices = ibv_get_device_list(nullptr);
-    if (devices == nullptr || devices[0] == nullptr) nothing_to_run_on("no RDMA device (a guest has one: sluice lab run -- COMMAND)");
+    if (devices == nullptr || devices[0] == nullptr)
+      nothing_to_run_on("no RDMA device (a guest has one: sluice lab run -- COMMAND)");
     context_ = ibv_open_device(devices[0]);
     ibv_free_device_list(devices);
     if (context_ == nullptr) die("ibv_open_device");
@@ -75,7 +80,9 @@ class Verbs final : public Registrar {
     if (domain_ == nullptr) die("ibv_alloc_pd");
   }
   void take(size_t place, void* memory, size_t bytes) override {
-    of_[place] = ibv_reg_mr(domain_, memory, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+    of_[place] =
+        ibv_reg_mr(domain_, memory, bytes,
+                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
     if (of_[place] == nullptr) die("ibv_reg_mr (ulimit -l)");
   }
   void let_go(size_t place) override {
@@ -95,7 +102,8 @@ uint64_t pinned_kib(const char* field) {
   char line[256];
   uint64_t kib = 0;
   while (std::fgets(line, sizeof line, file) != nullptr) {
-    if (std::strncmp(line, field, std::strlen(field)) == 0) std::sscanf(line + std::strlen(field), "%" SCNu64, &kib);
+    if (std::strncmp(line, field, std::strlen(field)) == 0)
+      std::sscanf(line + std::strlen(field), "%" SCNu64, &kib);
   }
   std::fclose(file);
   return kib;

@@ -3,10 +3,10 @@
 //
 // --mode mlock, io_uring, verbs: registrar.h.
 // Without --hit-percent an iteration registers and deregisters --size bytes, and nothing is moved.
-// With it an iteration moves one of 16 buffers of --size bytes by a copy, the fastest transfer there is. In
-// so many cases of a hundred its registration is there; else another is let go for it and it is
-// registered. Both are of this same buffer, so that all shares of hits touch the same memory in the
-// same order and differ in nothing but what registering costs.
+// With it an iteration moves one of 16 buffers of --size bytes by a copy, the fastest transfer
+// there is. In so many cases of a hundred its registration is there; else another is let go for it
+// and it is registered. Both are of this same buffer, so that all shares of hits touch the same
+// memory in the same order and differ in nothing but what registering costs.
 #include <array>
 #include <cstring>
 #include <memory>
@@ -21,11 +21,13 @@ namespace {
 
 constexpr size_t kRegistered = 16;
 
-int report(const Options& options, Samples& seconds, double total, double cpu, uint64_t registrations) {
+int report(const Options& options, Samples& seconds, double total, double cpu,
+           uint64_t registrations) {
   seconds.sort();
   const double bytes = static_cast<double>(options.iterations * options.size);
   JsonLine line(options);
-  if (options.hit_percent != kNoHitPercent) line.number("hit_percent", static_cast<double>(options.hit_percent));
+  if (options.hit_percent != kNoHitPercent)
+    line.number("hit_percent", static_cast<double>(options.hit_percent));
   return line.number("registrations", static_cast<double>(registrations))
       .raw("seconds", seconds.json())
       .number("bytes_per_second", bytes / total)
@@ -36,7 +38,8 @@ int report(const Options& options, Samples& seconds, double total, double cpu, u
 int register_and_let_go(const Options& options, Registrar& registrar) {
   void* memory = map_private(options.size);
   fill_pattern(memory, options.size, 3);
-  if (!holds_pages(registrar, memory, options.size)) return refuse(options, "nothing is pinned by it");
+  if (!holds_pages(registrar, memory, options.size))
+    return refuse(options, "nothing is pinned by it");
   Samples seconds;
   double total = 0;
   const double cpu_before = process_cpu_seconds();
@@ -51,7 +54,8 @@ int register_and_let_go(const Options& options, Registrar& registrar) {
   }
   const double cpu = process_cpu_seconds() - cpu_before;
   if (options.corrupt) flip_one_bit(memory, options.size);
-  if (count_mismatches(memory, options.size, 3) != 0) return refuse(options, "the memory that was registered");
+  if (count_mismatches(memory, options.size, 3) != 0)
+    return refuse(options, "the memory that was registered");
   return report(options, seconds, total, cpu, options.iterations);
 }
 
@@ -62,7 +66,8 @@ int move_by_cache(const Options& options, Registrar& registrar) {
     fill_pattern(buffers[i], options.size, static_cast<uint32_t>(i));
   }
   void* destination = map_private(options.size);
-  if (!holds_pages(registrar, buffers[0], options.size)) return refuse(options, "nothing is pinned by it");
+  if (!holds_pages(registrar, buffers[0], options.size))
+    return refuse(options, "nothing is pinned by it");
   for (size_t i = 0; i < kRegistered; ++i) registrar.take(i, buffers[i], options.size);
   Samples seconds;
   uint64_t random = 1, misses = 0, wrong = 0;
@@ -96,7 +101,8 @@ int run(const Options& options) {
   if (!pin_to_cpu(0)) die("sched_setaffinity");
   alarm(static_cast<unsigned>(options.limit_seconds));
   const std::unique_ptr<Registrar> registrar = registrar_of(options.mode, kRegistered);
-  return options.hit_percent == kNoHitPercent ? register_and_let_go(options, *registrar) : move_by_cache(options, *registrar);
+  return options.hit_percent == kNoHitPercent ? register_and_let_go(options, *registrar)
+                                              : move_by_cache(options, *registrar);
 }
 
 }  // namespace

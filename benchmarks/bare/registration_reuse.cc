@@ -1,12 +1,14 @@
-// Question: what is a cache of registrations worth by how long it is until a buffer is asked for again,
-// and by what it lets go when it is full?
+// Question: what is a cache of registrations worth by how long it is until a buffer is asked for
+// again, and by what it lets go when it is full?
 //
-// --buffers of --size bytes are asked for in turns, each moved by a copy: until one is asked for again, all others are.
-// The cache has 16 places. --mode io_uring_lru     lets go what was used longest ago
+// --buffers of --size bytes are asked for in turns, each moved by a copy: until one is asked for
+// again, all others are. The cache has 16 places. --mode io_uring_lru     lets go what was used
+// longest ago
 //                          io_uring_random  lets go any
-//                          io_uring_arena   as many places as buffers: all are registered once, before
-//                          verbs_...        likewise, with ibv_reg_mr
-// What is asked for and is not registered is, in the place of what is let go. `hit_percent` is what the cache had.
+//                          io_uring_arena   as many places as buffers: all are registered once,
+//                          before verbs_...        likewise, with ibv_reg_mr
+// What is asked for and is not registered is, in the place of what is let go. `hit_percent` is what
+// the cache had.
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,7 +33,11 @@ enum class Eviction { kOldest, kAny };
 class Cache {
  public:
   Cache(Registrar& registrar, size_t places, Eviction eviction, size_t buffers)
-      : registrar_(registrar), eviction_(eviction), place_of_(buffers, kNowhere), in_(places, kNowhere), used_(places, 0) {}
+      : registrar_(registrar),
+        eviction_(eviction),
+        place_of_(buffers, kNowhere),
+        in_(places, kNowhere),
+        used_(places, 0) {}
   // Whether the buffer was registered already. It is now.
   bool want(size_t buffer, void* memory, size_t bytes) {
     const bool hit = place_of_[buffer] != kNowhere;
@@ -51,7 +57,10 @@ class Cache {
  private:
   size_t free_one() {
     random_ = random_ * 6364136223846793005u + 1442695040888963407u;
-    const size_t place = eviction_ == Eviction::kAny ? (random_ >> 33) % in_.size() : static_cast<size_t>(std::min_element(used_.begin(), used_.end()) - used_.begin());
+    const size_t place =
+        eviction_ == Eviction::kAny
+            ? (random_ >> 33) % in_.size()
+            : static_cast<size_t>(std::min_element(used_.begin(), used_.end()) - used_.begin());
     registrar_.let_go(place);
     place_of_[in_[place]] = kNowhere;
     return place;
@@ -76,13 +85,16 @@ std::vector<void*> filled_buffers(const Options& options) {
 int run(const Options& options) {
   if (!pin_to_cpu(0)) die("sched_setaffinity");
   alarm(static_cast<unsigned>(options.limit_seconds));
-  const std::string way = options.mode.substr(0, options.mode.rfind('_')), policy = options.mode.substr(way.size() + 1);
+  const std::string way = options.mode.substr(0, options.mode.rfind('_')),
+                    policy = options.mode.substr(way.size() + 1);
   const size_t places = policy == "arena" ? std::max<size_t>(kPlaces, options.buffers) : kPlaces;
   const std::unique_ptr<Registrar> registrar = registrar_of(way, places);
   const std::vector<void*> buffers = filled_buffers(options);
   void* destination = map_private(options.size);
-  if (!holds_pages(*registrar, buffers[0], options.size)) return refuse(options, "nothing is pinned by it");
-  Cache cache(*registrar, places, policy == "random" ? Eviction::kAny : Eviction::kOldest, buffers.size());
+  if (!holds_pages(*registrar, buffers[0], options.size))
+    return refuse(options, "nothing is pinned by it");
+  Cache cache(*registrar, places, policy == "random" ? Eviction::kAny : Eviction::kOldest,
+              buffers.size());
   // Two turns of all before the clock starts: the cache is as it stays.
   const uint64_t warm_up = 2 * buffers.size();
   Samples seconds;
@@ -95,7 +107,8 @@ int run(const Options& options) {
     const bool hit = cache.want(buffer, buffers[buffer], options.size);
     std::memcpy(destination, buffers[buffer], options.size);
     burn_ns(options.slow_ns);
-    const double took = static_cast<double>(now_ns() - start) * 1e-9, used = process_cpu_seconds() - cpu_before;
+    const double took = static_cast<double>(now_ns() - start) * 1e-9,
+                 used = process_cpu_seconds() - cpu_before;
     if (options.corrupt && i == warm_up) flip_one_bit(destination, options.size);
     wrong += count_mismatches(destination, options.size, static_cast<uint32_t>(buffer));
     if (i < warm_up) continue;
@@ -109,7 +122,8 @@ int run(const Options& options) {
   seconds.sort();
   return JsonLine(options)
       .number("buffers", static_cast<double>(options.buffers))
-      .number("hit_percent", 100 * static_cast<double>(hits) / static_cast<double>(options.iterations))
+      .number("hit_percent",
+              100 * static_cast<double>(hits) / static_cast<double>(options.iterations))
       .raw("seconds", seconds.json())
       .number("bytes_per_second", static_cast<double>(options.iterations * options.size) / total)
       .number("cpu_seconds", cpu)
@@ -123,7 +137,8 @@ int main(int argc, char** argv) {
   bare::Options options;
   options.name = "registration_reuse";
   for (const char* way : {"io_uring", "verbs"}) {
-    for (const char* policy : {"lru", "random", "arena"}) options.modes.push_back(std::string(way) + "_" + policy);
+    for (const char* policy : {"lru", "random", "arena"})
+      options.modes.push_back(std::string(way) + "_" + policy);
   }
   options.mode = "io_uring_lru";
   options.size = 64u << 10;

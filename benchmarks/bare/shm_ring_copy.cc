@@ -34,8 +34,7 @@ struct Ring {
 };
 
 void wait_until_at_least(const std::atomic<uint64_t>& counter, uint64_t value) {
-  while (counter.load(std::memory_order_acquire) < value) {
-  }
+  while (counter.load(std::memory_order_acquire) < value) {}
 }
 
 uint64_t slots_of(const Options& options) { return options.size / kSlotBytes; }

@@ -1,13 +1,15 @@
-// Question: how much of the processors was left over while something ran? A thread on each CPU, at idle
-// priority, counts what it could compute; against what it computes in a second of its own, that is
-// the time that nobody else had: programs, the kernel's interrupts and threads, and the host.
+// Question: how much of the processors was left over while something ran? A thread on each CPU, at
+// idle priority, counts what it could compute; against what it computes in a second of its own,
+// that is the time that nobody else had: programs, the kernel's interrupts and threads, and the
+// host.
 //
-//   soaker          prints "calibrated" when it is, counts from the line that it reads on stdin until
+//   soaker          prints "calibrated" when it is, counts from the line that it reads on stdin
+//   until
 //                   stdin ends, then prints its JSON line
 //
-// The counters of /proc/stat see what runs when the timer ticks, a process's own time leaves out what the
-// kernel does for it in interrupts; this sees both. What it changes: no CPU is ever idle, so a wake
-// does not have to bring one back from sleep.
+// The counters of /proc/stat see what runs when the timer ticks, a process's own time leaves out
+// what the kernel does for it in interrupts; this sees both. What it changes: no CPU is ever idle,
+// so a wake does not have to bring one back from sleep.
 #include <sched.h>
 #include <unistd.h>
 
@@ -61,7 +63,8 @@ class alignas(64) Soaker {
       const double start = thread_cpu_seconds();
       double now = start;
       uint64_t blocks = 0;
-      for (; now - start < kCalibrationSeconds; now = thread_cpu_seconds(), ++blocks) result_.store(block(result_.load()));
+      for (; now - start < kCalibrationSeconds; now = thread_cpu_seconds(), ++blocks)
+        result_.store(block(result_.load()));
       best = std::max(best, static_cast<double>(blocks) / (now - start));
     }
     calibrated_.store(best);
@@ -98,8 +101,7 @@ double sum_of_seconds(const std::vector<std::unique_ptr<Soaker>>& soakers) {
 bool line_from_stdin() {
   char byte;
   ssize_t got;
-  while ((got = read(STDIN_FILENO, &byte, 1)) == 1 && byte != '\n') {
-  }
+  while ((got = read(STDIN_FILENO, &byte, 1)) == 1 && byte != '\n') {}
   return got == 1;
 }
 
@@ -115,9 +117,9 @@ int run(const Options& options) {
   if (std::fflush(stdout) != 0 || !line_from_stdin()) return kExitUsage;
   const double before = sum_of_seconds(soakers), cpu_before = process_cpu_seconds();
   const uint64_t start = now_ns();
-  while (line_from_stdin()) {
-  }
-  const double seconds = static_cast<double>(now_ns() - start) * 1e-9, cpu = process_cpu_seconds() - cpu_before;
+  while (line_from_stdin()) {}
+  const double seconds = static_cast<double>(now_ns() - start) * 1e-9,
+               cpu = process_cpu_seconds() - cpu_before;
   double soaked = sum_of_seconds(soakers) - before;
   if (options.corrupt) soaked += 1 + 2 * seconds * static_cast<double>(soakers.size());
   // A fifth more than there was: the calibration was of another machine than this one.

@@ -114,8 +114,7 @@ int measure(const Options& options, int socket, Waiting waiting, const PeerRepor
 int socket_pingpong(const Options& options, Family family, Waiting waiting) {
   const SocketPair pair = connected_pair(family);
   return run_pair(
-      options,
-      [&](PeerReport& report) { return echo(options, keep(pair, true), waiting, report); },
+      options, [&](PeerReport& report) { return echo(options, keep(pair, true), waiting, report); },
       [&](PeerReport& report) { return measure(options, keep(pair, false), waiting, report); });
 }
 

@@ -71,7 +71,8 @@ SocketPair udp_pair() {
   pair.peer_side = udp_socket(End::kFar, far);
   pair.measuring_side = udp_socket(End::kNear, near);
   if (connect(pair.peer_side, reinterpret_cast<sockaddr*>(&near), sizeof near) != 0) die("connect");
-  if (connect(pair.measuring_side, reinterpret_cast<sockaddr*>(&far), sizeof far) != 0) die("connect");
+  if (connect(pair.measuring_side, reinterpret_cast<sockaddr*>(&far), sizeof far) != 0)
+    die("connect");
   return pair;
 }
 

@@ -1,5 +1,6 @@
 // Connected sockets between the two processes of a bare program, and whole reads
-// and writes on them. Over UDP a read or write is whole if it is of one datagram. Must not know what the bytes mean.
+// and writes on them. Over UDP a read or write is whole if it is of one datagram. Must not know
+// what the bytes mean.
 //
 // Errors: every function ends the process (kExitFailed) with the system's
 // message: a bare program has nobody to report to.
@@ -15,7 +16,8 @@ namespace bare {
 enum class Family { kTcp, kUdp, kUnix };
 
 // Two connected descriptors, made before the fork. TCP and UDP run over 127.0.0.1, or over the wire
-// that benchmarks/wire.py has laid, TCP with TCP_NODELAY on both ends; everything else is the kernel's default.
+// that benchmarks/wire.py has laid, TCP with TCP_NODELAY on both ends; everything else is the
+// kernel's default.
 struct SocketPair {
   int peer_side = -1;
   int measuring_side = -1;

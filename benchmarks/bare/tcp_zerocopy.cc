@@ -2,11 +2,13 @@
 // (MSG_ZEROCOPY), and did it not copy them all the same?
 //
 // --mode copied    send(2): the kernel copies into its own memory
-//        zerocopy  MSG_ZEROCOPY: it takes references to the pages and says on the socket's error queue when it has
-//                  let go of them (Documentation/networking/msg_zerocopy.rst); a buffer is written again only then
+//        zerocopy  MSG_ZEROCOPY: it takes references to the pages and says on the socket's error
+//        queue when it has
+//                  let go of them (Documentation/networking/msg_zerocopy.rst); a buffer is written
+//                  again only then
 //
-// Both send from the same buffers in turns. A device that has to look at the bytes makes the kernel copy
-// late (the loopback device and veth do: the receiver is here): the notification then says
+// Both send from the same buffers in turns. A device that has to look at the bytes makes the kernel
+// copy late (the loopback device and veth do: the receiver is here): the notification then says
 // SO_EE_CODE_ZEROCOPY_COPIED, and `kernel_copied_percent` is the share of those.
 #include <time.h>  // before errqueue.h, which needs it and does not say so
 
@@ -31,7 +33,8 @@
 namespace bare {
 namespace {
 
-// A timed window moves at least this much (stream_bulk.cc), from so many bytes of buffers: more than the second-level cache.
+// A timed window moves at least this much (stream_bulk.cc), from so many bytes of buffers: more
+// than the second-level cache.
 constexpr uint64_t kWindowBytes = 64u << 20;
 constexpr uint64_t kBufferBytes = 16u << 20;
 // At least so many: the first meets cold memory.
@@ -43,7 +46,9 @@ struct Shared {
 
 struct Plan {
   explicit Plan(const Options& options)
-      : messages(std::clamp<uint64_t>(kWindowBytes / options.size, 1, 1u << 14)), windows(std::max<uint64_t>(options.iterations / messages, kLeastWindows)), buffers(std::clamp<uint64_t>(kBufferBytes / options.size, 2, 256)) {}
+      : messages(std::clamp<uint64_t>(kWindowBytes / options.size, 1, 1u << 14)),
+        windows(std::max<uint64_t>(options.iterations / messages, kLeastWindows)),
+        buffers(std::clamp<uint64_t>(kBufferBytes / options.size, 2, 256)) {}
   uint64_t messages, windows, buffers;
 };
 
@@ -60,7 +65,8 @@ class Lender {
       if (more > 0) {
         sent += static_cast<size_t>(more);
         ++lent_;
-      } else if (errno == ENOBUFS) {  // too many notifications are due (optmem_max), or too many pages pinned (ulimit -l)
+      } else if (errno == ENOBUFS) {  // too many notifications are due (optmem_max), or too many
+                                      // pages pinned (ulimit -l)
         if (lent_ == returned_) refused();
         wait_for(returned_ + 1);
       } else {
@@ -80,7 +86,8 @@ class Lender {
 
  private:
   [[noreturn]] static void refused() {
-    std::fprintf(stderr, "tcp_zerocopy: the kernel lends no page: ulimit -l, or net.core.optmem_max\n");
+    std::fprintf(stderr,
+                 "tcp_zerocopy: the kernel lends no page: ulimit -l, or net.core.optmem_max\n");
     std::_Exit(kExitNothingToRunOn);
   }
   void take_notifications() {
@@ -92,10 +99,12 @@ class Lender {
       if (errno != EAGAIN) die("recvmsg, MSG_ERRQUEUE");
       return;
     }
-    for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr; each = CMSG_NXTHDR(&message, each)) {
+    for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr;
+         each = CMSG_NXTHDR(&message, each)) {
       sock_extended_err said;
       std::memcpy(&said, CMSG_DATA(each), sizeof said);
-      if (said.ee_origin != SO_EE_ORIGIN_ZEROCOPY || said.ee_errno != 0) die("an error on the error queue");
+      if (said.ee_origin != SO_EE_ORIGIN_ZEROCOPY || said.ee_errno != 0)
+        die("an error on the error queue");
       const uint64_t calls = uint64_t{said.ee_data} - said.ee_info + 1;
       returned_ += calls;
       shared_.notifications += calls;
@@ -107,13 +116,16 @@ class Lender {
   uint64_t lent_ = 0, returned_ = 0;
 };
 
-void send_windows(const Options& options, const Plan& plan, int socket, Lender* lender, PeerReport& report) {
+void send_windows(const Options& options, const Plan& plan, int socket, Lender* lender,
+                  PeerReport& report) {
   auto* memory = static_cast<unsigned char*>(map_private(plan.buffers * options.size));
   std::vector<uint64_t> free_after(plan.buffers, 0);  // the notification that gives a buffer back
   const size_t stamp = std::min<size_t>(options.size, sizeof(uint32_t));
   for (uint64_t window = 0; window < plan.windows; ++window) {
-    for (uint64_t i = 0; i < plan.buffers; ++i) fill_pattern(memory + i * options.size, options.size, static_cast<uint32_t>(window));
-    if (options.corrupt) flip_one_bit(memory + (plan.messages - 1) % plan.buffers * options.size, options.size);
+    for (uint64_t i = 0; i < plan.buffers; ++i)
+      fill_pattern(memory + i * options.size, options.size, static_cast<uint32_t>(window));
+    if (options.corrupt)
+      flip_one_bit(memory + (plan.messages - 1) % plan.buffers * options.size, options.size);
     unsigned char go;
     read_all(socket, &go, 1);
     const double cpu_before = process_cpu_seconds();
@@ -137,17 +149,20 @@ void send_windows(const Options& options, const Plan& plan, int socket, Lender* 
   write_all(socket, "", 1);  // the report is complete
 }
 
-int print(const Options& options, Samples& seconds, double total, double cpu, const Shared& shared) {
+int print(const Options& options, Samples& seconds, double total, double cpu,
+          const Shared& shared) {
   JsonLine line(options);
   line.moved(seconds, total, cpu);
   if (shared.notifications != 0) {
     line.number("notifications", static_cast<double>(shared.notifications))
-        .number("kernel_copied_percent", 100 * static_cast<double>(shared.copied) / static_cast<double>(shared.notifications));
+        .number("kernel_copied_percent", 100 * static_cast<double>(shared.copied) /
+                                             static_cast<double>(shared.notifications));
   }
   return line.print_verified();
 }
 
-int receive_windows(const Options& options, const Plan& plan, int socket, const Shared& shared, const PeerReport& report) {
+int receive_windows(const Options& options, const Plan& plan, int socket, const Shared& shared,
+                    const PeerReport& report) {
   auto* payload = static_cast<unsigned char*>(map_private(options.size));
   const size_t stamp = std::min<size_t>(options.size, sizeof(uint32_t));
   Samples seconds;
@@ -195,7 +210,9 @@ int run(Options options) {
         }
         return 0;
       },
-      [&](const PeerReport& report) { return receive_windows(options, plan, keep(pair, false), *shared, report); });
+      [&](const PeerReport& report) {
+        return receive_windows(options, plan, keep(pair, false), *shared, report);
+      });
 }
 
 }  // namespace

@@ -53,11 +53,14 @@ size_t receive_some(int fd, size_t together, unsigned char* data, size_t bytes) 
     messages[i].msg_hdr.msg_iov = &places[i];
     messages[i].msg_hdr.msg_iovlen = 1;
   }
-  const int came = recvmmsg(fd, messages.data(), static_cast<unsigned>(slots), MSG_DONTWAIT, nullptr);
+  const int came =
+      recvmmsg(fd, messages.data(), static_cast<unsigned>(slots), MSG_DONTWAIT, nullptr);
   if (came < 0 && errno != EAGAIN) die("recvmmsg");
   size_t got = 0;
   for (int i = 0; i < came; ++i) {
-    if (static_cast<size_t>(i) * together != got) std::memmove(data + got, places[static_cast<size_t>(i)].iov_base, messages[static_cast<size_t>(i)].msg_len);
+    if (static_cast<size_t>(i) * together != got)
+      std::memmove(data + got, places[static_cast<size_t>(i)].iov_base,
+                   messages[static_cast<size_t>(i)].msg_len);
     got += messages[static_cast<size_t>(i)].msg_len;
   }
   return got;
@@ -69,15 +72,21 @@ DatagramEnds udp_ends(bool joined) {
   const int far = end_at(End::kFar), near = end_at(End::kNear);
   connect_to(far, near);
   connect_to(near, far);
-  const int segment = static_cast<int>(std::min<size_t>(have_wire() ? mtu_of(End::kFar) - 28 : kMostTogether, kMostTogether)), yes = 1;
+  const int segment = static_cast<int>(std::min<size_t>(
+                have_wire() ? mtu_of(End::kFar) - 28 : kMostTogether, kMostTogether)),
+            yes = 1;
   size_t together = static_cast<size_t>(segment);
   if (joined) {
-    if (setsockopt(far, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment) != 0) die("UDP_SEGMENT");
+    if (setsockopt(far, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment) != 0)
+      die("UDP_SEGMENT");
     if (setsockopt(near, IPPROTO_UDP, UDP_GRO, &yes, sizeof yes) != 0) die("UDP_GRO");
     together *= std::min(kMostSegments, kMostTogether / together);
   }
-  return {[=](const unsigned char* data, size_t bytes) { return send_some(far, together, data, bytes); },
-          [=](unsigned char* data, size_t bytes) { return receive_some(near, together, data, bytes); }};
+  return {
+      [=](const unsigned char* data, size_t bytes) {
+        return send_some(far, together, data, bytes);
+      },
+      [=](unsigned char* data, size_t bytes) { return receive_some(near, together, data, bytes); }};
 }
 
 }  // namespace bare

@@ -1,5 +1,5 @@
-// Two UDP sockets for datagram_bulk.h and file_copy, over the wire of benchmarks/wire.py, else over the
-// loopback device. Must not know what travels.
+// Two UDP sockets for datagram_bulk.h and file_copy, over the wire of benchmarks/wire.py, else over
+// the loopback device. Must not know what travels.
 #pragma once
 
 #include "benchmarks/bare/datagram_bulk.h"

@@ -1,5 +1,5 @@
-// Question: what does a small message cost one way as a UDP datagram, with no protocol above it: nothing
-// is acknowledged, so a datagram that is lost ends the run by its time limit.
+// Question: what does a small message cost one way as a UDP datagram, with no protocol above it:
+// nothing is acknowledged, so a datagram that is lost ends the run by its time limit.
 #include <cstdio>
 
 #include "benchmarks/bare/socket_pingpong.h"
@@ -14,7 +14,8 @@ int main(int argc, char** argv) {
   options.iterations = 10'000;
   bare::parse_or_exit(options, argc, argv);
   if (options.size > kLargestPayload) {
-    std::fprintf(stderr, "udp_pingpong: --size is at most %d, one datagram\n", static_cast<int>(kLargestPayload));
+    std::fprintf(stderr, "udp_pingpong: --size is at most %d, one datagram\n",
+                 static_cast<int>(kLargestPayload));
     return bare::kExitUsage;
   }
   const auto waiting = options.mode == "spinning" ? bare::Waiting::kSpinning

@@ -36,7 +36,9 @@ class ParameterSet {
       fill_pattern(segments_[i].iov_base, segments_[i].iov_len, seed_of(step, i));
   }
 
-  void corrupt() { flip_one_bit(segments_[kTensors - 2].iov_base, segments_[kTensors - 2].iov_len); }
+  void corrupt() {
+    flip_one_bit(segments_[kTensors - 2].iov_base, segments_[kTensors - 2].iov_len);
+  }
 
   uint64_t mismatches(uint32_t step) const {
     uint64_t wrong = 0;

@@ -13,9 +13,9 @@ namespace bare {
 // Elements (32-bit floats) of VGG16's parameters (Simonyan and Zisserman 2014,
 // configuration D): 13 convolutions and 3 dense layers, each weight then bias.
 inline constexpr std::array<uint64_t, 32> kVgg16Elements = {
-    1728,    64,  36864,   64,  73728,     128,  147456,   128,  294912,  256,  589824,
-    256,     589824, 256,  1179648, 512, 2359296, 512,  2359296,  512,  2359296, 512,
-    2359296, 512, 2359296, 512, 102760448, 4096, 16777216, 4096, 4096000, 1000};
+    1728,    64,  36864,     64,   73728,    128,  147456,  128, 294912,  256, 589824,  256,
+    589824,  256, 1179648,   512,  2359296,  512,  2359296, 512, 2359296, 512, 2359296, 512,
+    2359296, 512, 102760448, 4096, 16777216, 4096, 4096000, 1000};
 
 constexpr uint64_t vgg16_elements() {
   return std::accumulate(kVgg16Elements.begin(), kVgg16Elements.end(), uint64_t{0});

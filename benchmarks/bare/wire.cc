@@ -17,11 +17,15 @@
 namespace bare {
 namespace {
 
-const char* namespace_of(End end) { return std::getenv(end == End::kNear ? "SLUICE_WIRE_NEAR" : "SLUICE_WIRE_FAR"); }
+const char* namespace_of(End end) {
+  return std::getenv(end == End::kNear ? "SLUICE_WIRE_NEAR" : "SLUICE_WIRE_FAR");
+}
 
 }  // namespace
 
-bool have_wire() { return namespace_of(End::kNear) != nullptr && namespace_of(End::kFar) != nullptr; }
+bool have_wire() {
+  return namespace_of(End::kNear) != nullptr && namespace_of(End::kFar) != nullptr;
+}
 
 void enter(End end) {
   if (!have_wire()) {
@@ -40,7 +44,9 @@ uint32_t ipv4_of(End end) {
 
 const char* interface_of(End end) { return end == End::kNear ? "near" : "far"; }
 
-std::array<unsigned char, 6> mac_of(End end) { return {2, 0, 0, 0, 0, static_cast<unsigned char>(end == End::kNear ? 10 : 11)}; }
+std::array<unsigned char, 6> mac_of(End end) {
+  return {2, 0, 0, 0, 0, static_cast<unsigned char>(end == End::kNear ? 10 : 11)};
+}
 
 unsigned mtu_of(End end) {
   enter(end);
@@ -54,8 +60,10 @@ unsigned mtu_of(End end) {
 
 void enlarge(int socket) {
   const int bytes = 32 << 20;
-  if (setsockopt(socket, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) != 0) setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-  if (setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes) != 0) setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  if (setsockopt(socket, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) != 0)
+    setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+  if (setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes) != 0)
+    setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
 }  // namespace bare

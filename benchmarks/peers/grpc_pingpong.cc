@@ -93,7 +93,8 @@ int finish(const Options& options, Samples& samples, double total_ns, uint64_t w
   return JsonLine(options)
       .raw(is_pull(options) ? "seconds" : "one_way_ns", samples.json())
       .number("bytes_per_second", (is_pull(options) ? 1 : 2) * bytes / (total_ns * 1e-9))
-      .number("receiver_cpu_seconds", process_cpu_seconds())  // this side; the server's is not known yet
+      .number("receiver_cpu_seconds",
+              process_cpu_seconds())  // this side; the server's is not known yet
       .print_verified();
 }
 
@@ -153,7 +154,6 @@ int main(int argc, char** argv) {
   bare::parse_or_exit(options, argc, argv);
   auto* meeting = new (bare::map_shared(sizeof(bare::Meeting))) bare::Meeting;
   return bare::run_pair(
-      options,
-      [&](bare::PeerReport&) { return bare::serve(options, *meeting); },
+      options, [&](bare::PeerReport&) { return bare::serve(options, *meeting); },
       [&](bare::PeerReport&) { return bare::measure(options, *meeting); });
 }

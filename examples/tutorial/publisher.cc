@@ -9,7 +9,8 @@
 using namespace std::chrono_literals;
 
 // Tells a new reader which step it can fetch first.
-sluice::Status welcome(sluice::Context& context, sluice::Exchange& exchange, sluice::Endpoint& reader, uint64_t step) {
+sluice::Status welcome(sluice::Context& context, sluice::Exchange& exchange,
+                       sluice::Endpoint& reader, uint64_t step) {
   SLUICE_RETURN_IF_ERROR(exchange.add(reader));
   SLUICE_TRY(sluice::Buffer note, context.allocate({sizeof(step)}, sluice::uint8));
   std::memcpy(note.data(), &step, sizeof(step));
@@ -26,14 +27,17 @@ sluice::Result<void> publish(const char* address) {
   SLUICE_TRY(sluice::Buffer weights, context->allocate({1024, 1024}, sluice::float32));
   for (uint64_t step = 1;; ++step) {
     std::ranges::fill(weights.as<float>(), static_cast<float>(step));
-    SLUICE_TRY(auto publication, exchange.publish({"weights", step}, std::move(weights).freeze(), {.readers = sluice::until_retired}));
+    SLUICE_TRY(auto publication, exchange.publish({"weights", step}, std::move(weights).freeze(),
+                                                  {.readers = sluice::until_retired}));
     const sluice::Instant next = sluice::after(sluice::now(), 50ms);
     while (context->refresh_now() < next) {
       if (auto come = listener.try_accept(); come.ok()) {
         SLUICE_RETURN_IF_ERROR(welcome(*context, exchange, *come, step + 1));
         readers.push_back(std::move(*come));
       }
-      std::erase_if(readers, [](const sluice::Endpoint& reader) { return reader.state() == sluice::EndpointState::kClosed; });
+      std::erase_if(readers, [](const sluice::Endpoint& reader) {
+        return reader.state() == sluice::EndpointState::kClosed;
+      });
       (void)context->wait(next);
     }
     publication.retire();  // nobody new gets this step

@@ -22,11 +22,15 @@ sluice::Result<void> fetch(sluice::Context& context, const char* address, int& l
   while (left > 0) {
     auto weights = context.run_until(exchange.fetch({"weights", step++}, soon()));
     // Too late for that step: the next one.
-    if (weights.code() == sluice::Code::kWrongState && publisher.state() == sluice::EndpointState::kConnected) continue;
+    if (weights.code() == sluice::Code::kWrongState &&
+        publisher.state() == sluice::EndpointState::kConnected)
+      continue;
     SLUICE_RETURN_IF_ERROR(weights);
-    std::printf("reader: step %llu by %s, copied %llu bytes\n", static_cast<unsigned long long>(weights->value.as<float>()[0]),
+    std::printf("reader: step %llu by %s, copied %llu bytes\n",
+                static_cast<unsigned long long>(weights->value.as<float>()[0]),
                 std::string(sluice::to_string(weights->receipt.path)).c_str(),
-                static_cast<unsigned long long>(weights->receipt.copied_bytes + weights->receipt.kernel_copied_bytes));
+                static_cast<unsigned long long>(weights->receipt.copied_bytes +
+                                                weights->receipt.kernel_copied_bytes));
     std::fflush(stdout);
     --left;
   }
@@ -42,7 +46,8 @@ int main(int argc, char** argv) {
     sluice::Result<void> result = fetch(**context, address, left);
     if (result.ok()) continue;
     std::fprintf(stderr, "reader: %s\n", result.status().to_string().c_str());
-    (void)(*context)->wait_until([] { return false; }, sluice::after(sluice::now(), 100ms));  // then once more
+    (void)(*context)->wait_until([] { return false; },
+                                 sluice::after(sluice::now(), 100ms));  // then once more
   }
   return left == 0 ? 0 : 1;
 }

@@ -19,7 +19,10 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 
 ArenaOptions options() {
-  return {.limit_bytes = 16 * kMiB, .first_extent_bytes = 4 * kMiB, .largest_extent_bytes = 4 * kMiB, .receive_reserve_bytes = kMiB};
+  return {.limit_bytes = 16 * kMiB,
+          .first_extent_bytes = 4 * kMiB,
+          .largest_extent_bytes = 4 * kMiB,
+          .receive_reserve_bytes = kMiB};
 }
 
 // Exit status of a child that runs `body`; a child that hangs is ended by its alarm.
@@ -65,7 +68,8 @@ TEST_CASE("a child, and its child, can make an arena of its own") {
     if (arena->allocate(1000).code() != Code::kWrongState) return 2;
     pid_t grandchild = ::fork();
     if (grandchild == 0) {
-      bool wrong = (*own)->allocate(1000).code() == Code::kWrongState && arena->allocate(1000).code() == Code::kWrongState;
+      bool wrong = (*own)->allocate(1000).code() == Code::kWrongState &&
+                   arena->allocate(1000).code() == Code::kWrongState;
       auto mine = Arena::create(options());
       ::_exit(wrong && mine.ok() && (*mine)->allocate(1000).ok() ? 0 : 1);
     }
@@ -81,7 +85,8 @@ TEST_CASE("a child, and its child, can make an arena of its own") {
 int mapped_extents() {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
-  for (std::string line; std::getline(maps, line);) count += line.find("memfd:sluice-arena") != std::string::npos;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("memfd:sluice-arena") != std::string::npos;
   return count;
 }
 
@@ -112,7 +117,8 @@ TEST_CASE("a child forked while other threads are at work does not hang") {
   for (int i = 0; i < 40 && failed == 0; ++i) {
     failed = in_child([&] {
       held.clear();
-      bool wrong = arena->allocate(1).code() == Code::kWrongState && arena->statistics().extent_bytes == 0;
+      bool wrong =
+          arena->allocate(1).code() == Code::kWrongState && arena->statistics().extent_bytes == 0;
       arena.reset();
       return wrong ? 0 : 1;
     });

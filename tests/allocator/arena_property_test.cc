@@ -29,12 +29,15 @@ void for_each_stamp(std::span<std::byte> bytes, Visit visit) {
 }
 
 void stamp(const Held& held) {
-  for_each_stamp(held.buffer.bytes(), [&](std::byte* at, size_t) { std::memcpy(at, &held.stamp, 8); });
+  for_each_stamp(held.buffer.bytes(),
+                 [&](std::byte* at, size_t) { std::memcpy(at, &held.stamp, 8); });
 }
 
 bool intact(const Held& held) {
   bool same = true;
-  for_each_stamp(held.buffer.bytes(), [&](std::byte* at, size_t) { same = same && std::memcmp(at, &held.stamp, 8) == 0; });
+  for_each_stamp(held.buffer.bytes(), [&](std::byte* at, size_t) {
+    same = same && std::memcmp(at, &held.stamp, 8) == 0;
+  });
   return same;
 }
 
@@ -69,17 +72,21 @@ class Run {
   size_t random_size() {
     switch (random_() % 8) {
       case 0: return random_() % 300;
-      case 1: case 2: case 3: return random_() % 20'000;
-      case 4: case 5: return random_() % 400'000;
+      case 1:
+      case 2:
+      case 3: return random_() % 20'000;
+      case 4:
+      case 5: return random_() % 400'000;
       case 6: return random_() % (3 * kMiB);
       default: return random_() % (12 * kMiB);
     }
   }
 
   void allocate() {
-    AllocateOptions options{.audience = random_() % 4 == 0 ? Audience::kNobody : Audience::kSameUser,
-                            .quota = random_() % 3 == 0 ? &quota_ : nullptr,
-                            .for_receive = random_() % 5 == 0};
+    AllocateOptions options{
+        .audience = random_() % 4 == 0 ? Audience::kNobody : Audience::kSameUser,
+        .quota = random_() % 3 == 0 ? &quota_ : nullptr,
+        .for_receive = random_() % 5 == 0};
     size_t bytes = random_size();
     auto got = arena_->allocate(bytes, options);
     if (!got.ok()) {

@@ -41,7 +41,8 @@ bool knows_all(const Arena& arena, const FakeRegistrar& registrar) {
   return true;
 }
 
-TEST_CASE("an attached registrar hears of the extents that are there and of those that come and go") {
+TEST_CASE(
+    "an attached registrar hears of the extents that are there and of those that come and go") {
   FakePageSource pages;
   FakeRegistrar registrar;
   auto arena = make(pages);
@@ -72,8 +73,12 @@ TEST_CASE("an attached registrar hears of the extents that are there and of thos
 TEST_CASE("an attached registrar hears of a younger extent that lies before an older one") {
   FakePageSource pages;
   FakeRegistrar registrar;
-  auto arena = Arena::create({.limit_bytes = 8 * kMiB, .first_extent_bytes = 2 * kMiB, .largest_extent_bytes = 2 * kMiB,
-                              .receive_reserve_bytes = 0}, pages).value();
+  auto arena = Arena::create({.limit_bytes = 8 * kMiB,
+                              .first_extent_bytes = 2 * kMiB,
+                              .largest_extent_bytes = 2 * kMiB,
+                              .receive_reserve_bytes = 0},
+                             pages)
+                   .value();
   // Two extents at a time, on through the reserved addresses and over again.
   Buffer older = take(*arena, 2 * kMiB), younger = take(*arena, 2 * kMiB);
   auto extents = arena->extents_over(0, arena->reserved_address_bytes());

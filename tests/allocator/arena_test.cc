@@ -19,7 +19,8 @@ using test::FakeRegistrar;
 using test::kMiB;
 using test::small_options;
 
-std::unique_ptr<Arena> make(PageSource& pages, const ArenaOptions& options = small_options(), MemoryRegistrar* registrar = nullptr) {
+std::unique_ptr<Arena> make(PageSource& pages, const ArenaOptions& options = small_options(),
+                            MemoryRegistrar* registrar = nullptr) {
   auto arena = Arena::create(options, pages, registrar);
   REQUIRE(arena.ok());
   return std::move(arena).value();
@@ -38,7 +39,9 @@ std::vector<Buffer> fill(Arena& arena, size_t bytes, const AllocateOptions& opti
   }
 }
 
-bool mentions(const Status& status, const std::string& text) { return status.to_string().find(text) != std::string::npos; }
+bool mentions(const Status& status, const std::string& text) {
+  return status.to_string().find(text) != std::string::npos;
+}
 
 TEST_CASE("a refusal names a limit that is enough, or says that the machine has less memory") {
   FakePageSource pages;
@@ -47,7 +50,8 @@ TEST_CASE("a refusal names a limit that is enough, or says that the machine has 
   std::string text = arena->allocate(3 * limit).status().to_string();
   size_t at = text.find("SLUICE_ARENA_LIMIT=");
   REQUIRE(at != std::string::npos);
-  CHECK((std::stoull(text.substr(at + 19)) << 20) >= 3 * limit + small_options().receive_reserve_bytes);
+  CHECK((std::stoull(text.substr(at + 19)) << 20) >=
+        3 * limit + small_options().receive_reserve_bytes);
   text = arena->allocate(size_t{1} << 50).status().to_string();
   INFO(text);
   CHECK(text.find("check the shape") != std::string::npos);
@@ -57,7 +61,8 @@ TEST_CASE("a refusal names a limit that is enough, or says that the machine has 
 TEST_CASE("memory is aligned, zeroed the first time, and of the size asked for") {
   FakePageSource pages;
   auto arena = make(pages);
-  for (size_t bytes : {size_t{0}, size_t{1}, size_t{256}, size_t{257}, size_t{5000}, kMiB, 3 * kMiB + 1}) {
+  for (size_t bytes :
+       {size_t{0}, size_t{1}, size_t{256}, size_t{257}, size_t{5000}, kMiB, 3 * kMiB + 1}) {
     auto buffer = arena->allocate(bytes);
     REQUIRE(buffer.ok());
     CHECK(buffer->size_bytes() == bytes);
@@ -129,7 +134,8 @@ TEST_CASE("locate says nothing about memory that is not in live extents") {
   CHECK_FALSE(arena->locate(arena->base() - 1, 2));
   CHECK_FALSE(arena->locate(buffer->data(), SIZE_MAX));
   CHECK_FALSE(arena->locate(arena->base() + arena->reserved_address_bytes(), 0));
-  CHECK(arena->extents_over(0, arena->reserved_address_bytes()).size() == arena->statistics().extents_added);
+  CHECK(arena->extents_over(0, arena->reserved_address_bytes()).size() ==
+        arena->statistics().extents_added);
   CHECK(arena->extents_over(1, UINT64_MAX).empty());
   CHECK_FALSE(arena->extent(0));
   CHECK_FALSE(arena->extent(999));
@@ -147,7 +153,8 @@ TEST_CASE("extents double and never exceed the limit") {
   CHECK(s.outstanding == held.size());
   CHECK(s.failures == 1);
   std::vector<uint64_t> lengths;
-  for (const ExtentInfo& extent : arena->extents_over(0, arena->reserved_address_bytes())) lengths.push_back(extent.length / kMiB);
+  for (const ExtentInfo& extent : arena->extents_over(0, arena->reserved_address_bytes()))
+    lengths.push_back(extent.length / kMiB);
   REQUIRE(lengths.size() >= 4);
   CHECK(lengths[1] == 2 * lengths[0]);
   CHECK(*std::max_element(lengths.begin(), lengths.end()) == 8);
@@ -237,7 +244,8 @@ TEST_CASE("audiences never share an extent") {
     REQUIRE(buffer.ok());
     auto place = arena->locate(buffer->data(), buffer->size_bytes());
     REQUIRE(place);
-    for (const ExtentInfo& extent : arena->extents_over(place->arena_offset, buffer->size_bytes())) {
+    for (const ExtentInfo& extent :
+         arena->extents_over(place->arena_offset, buffer->size_bytes())) {
       CHECK(extent.audience == audience);
     }
     held.push_back(std::move(buffer).value());
@@ -363,9 +371,13 @@ TEST_CASE("options that contradict are refused") {
   options.largest_extent_bytes = kMiB;
   CHECK(Arena::create(options, pages).code() == Code::kInvalidArgument);
   // The bounds themselves, and one beyond.
-  for (auto [limit, fits] : {std::pair(2 * kMiB, true), std::pair(2 * kMiB - 1, false), std::pair((size_t{1} << 40) + 1, false), std::pair(SIZE_MAX, false)}) {
+  for (auto [limit, fits] : {std::pair(2 * kMiB, true), std::pair(2 * kMiB - 1, false),
+                             std::pair((size_t{1} << 40) + 1, false), std::pair(SIZE_MAX, false)}) {
     INFO("limit " << limit);
-    options = {.limit_bytes = limit, .first_extent_bytes = 2 * kMiB, .largest_extent_bytes = 2 * kMiB, .receive_reserve_bytes = 0};
+    options = {.limit_bytes = limit,
+               .first_extent_bytes = 2 * kMiB,
+               .largest_extent_bytes = 2 * kMiB,
+               .receive_reserve_bytes = 0};
     auto made = Arena::create(options, pages);
     CHECK(made.ok() == fits);
     if (!fits) CHECK(made.code() == Code::kInvalidArgument);

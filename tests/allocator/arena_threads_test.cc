@@ -31,9 +31,10 @@ TEST_CASE("threads that hand each other buffers never see another's bytes") {
     std::mt19937_64 random(seed);
     for (int i = 0; i < 4000; ++i) {
       size_t bytes = random() % 16 == 0 ? random() % (4 * kMiB) : 8 + random() % 60'000;
-      auto got = arena->allocate(bytes + 8, {.audience = random() % 8 == 0 ? Audience::kNobody : Audience::kSameUser,
-                                             .quota = random() % 2 == 0 ? &quota : nullptr,
-                                             .for_receive = random() % 8 == 0});
+      auto got = arena->allocate(
+          bytes + 8, {.audience = random() % 8 == 0 ? Audience::kNobody : Audience::kSameUser,
+                      .quota = random() % 2 == 0 ? &quota : nullptr,
+                      .for_receive = random() % 8 == 0});
       if (got.ok()) {
         uint64_t stamp = random();
         Buffer buffer = std::move(got).value();
@@ -85,7 +86,8 @@ TEST_CASE("the last tensor ends the arena's memory on any thread") {
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t) {
       std::vector<Tensor> share;
-      for (int i = 0; i < 20; ++i) share.push_back(std::move(arena->allocate(4096)).value().freeze());
+      for (int i = 0; i < 20; ++i)
+        share.push_back(std::move(arena->allocate(4096)).value().freeze());
       threads.emplace_back([share = std::move(share)]() mutable { share.clear(); });
     }
     arena.reset();

@@ -76,12 +76,15 @@ Cost cost_of(Arena& arena, CountingRegistrar& registrar, void (*rounds)(Arena&))
   rounds(arena);
   uint64_t news_after = news.load();
   faults = page_faults() - faults;
-  return {news_after - news_before, faults, read_counter("allocator.extents_added") - extents, registrar.calls - calls};
+  return {news_after - news_before, faults, read_counter("allocator.extents_added") - extents,
+          registrar.calls - calls};
 }
 
 TEST_CASE("a warm pair asks nobody for anything") {
   CountingRegistrar registrar;
-  auto arena = std::move(Arena::create({.limit_bytes = 256 * kMiB}, system_page_source(), &registrar)).value();
+  auto arena =
+      std::move(Arena::create({.limit_bytes = 256 * kMiB}, system_page_source(), &registrar))
+          .value();
   one_round(*arena);
   page_faults();
   Cost cost = cost_of(*arena, registrar, [](Arena& a) {
@@ -97,7 +100,9 @@ TEST_CASE("a warm pair asks nobody for anything") {
 
 TEST_CASE("fresh memory of a prefaulted arena causes no page fault") {
   CountingRegistrar registrar;
-  auto arena = std::move(Arena::create({.limit_bytes = 128 * kMiB}, system_page_source(), &registrar)).value();
+  auto arena =
+      std::move(Arena::create({.limit_bytes = 128 * kMiB}, system_page_source(), &registrar))
+          .value();
   REQUIRE(arena->prefault(40 * kMiB).ok());
   Cost cost = cost_of(*arena, registrar, one_round);
   CHECK(cost.extents == 0);

@@ -18,7 +18,8 @@ struct Owner {
 class PeerStorage final : public Storage {
  public:
   PeerStorage(std::byte* data, size_t size) {
-    reset(data, size, StorageKind::kPeer, [](Storage* s) noexcept { ++static_cast<PeerStorage*>(s)->released; });
+    reset(data, size, StorageKind::kPeer,
+          [](Storage* s) noexcept { ++static_cast<PeerStorage*>(s)->released; });
   }
   int released = 0;
 };
@@ -26,7 +27,8 @@ class PeerStorage final : public Storage {
 TEST_CASE("wrapped memory is given back exactly once, when the last holder ends") {
   Owner owner;
   {
-    Buffer buffer = std::move(Buffer::wrap(owner.bytes.data(), 64, &Owner::on_done, &owner)).value();
+    Buffer buffer =
+        std::move(Buffer::wrap(owner.bytes.data(), 64, &Owner::on_done, &owner)).value();
     CHECK(buffer.data() == owner.bytes.data());
     CHECK(buffer.storage()->kind() == StorageKind::kForeign);
     Buffer moved = std::move(buffer);
@@ -44,14 +46,16 @@ TEST_CASE("wrapped memory is given back exactly once, when the last holder ends"
 TEST_CASE("null memory is refused unless it is empty") {
   Owner owner;
   CHECK(Buffer::wrap(nullptr, 1, &Owner::on_done, &owner).code() == Code::kInvalidArgument);
-  CHECK(Tensor::wrap(nullptr, TensorDescriptor::bytes(1), &Owner::on_done, &owner).code() == Code::kInvalidArgument);
+  CHECK(Tensor::wrap(nullptr, TensorDescriptor::bytes(1), &Owner::on_done, &owner).code() ==
+        Code::kInvalidArgument);
   CHECK(owner.done == 0);
   CHECK(Buffer::wrap(nullptr, 0, nullptr, nullptr).ok());
 }
 
 TEST_CASE("the last holder gets its writable buffer back") {
   Owner owner;
-  Tensor tensor = std::move(Buffer::wrap(owner.bytes.data(), 64, &Owner::on_done, &owner)).value().freeze();
+  Tensor tensor =
+      std::move(Buffer::wrap(owner.bytes.data(), 64, &Owner::on_done, &owner)).value().freeze();
   {
     Tensor other = tensor;
     CHECK_FALSE(tensor.try_thaw());
@@ -68,7 +72,9 @@ TEST_CASE("the last holder gets its writable buffer back") {
 
 TEST_CASE("read-only and peers' memory is never thawed") {
   Owner owner;
-  Tensor tensor = std::move(Tensor::wrap(owner.bytes.data(), TensorDescriptor::bytes(64), &Owner::on_done, &owner)).value();
+  Tensor tensor = std::move(Tensor::wrap(owner.bytes.data(), TensorDescriptor::bytes(64),
+                                         &Owner::on_done, &owner))
+                      .value();
   CHECK_FALSE(tensor.try_thaw());
   CHECK(tensor);
   PeerStorage storage(owner.bytes.data(), 64);
@@ -97,7 +103,9 @@ TEST_CASE("foreign memory of another maker is read-only unless it says otherwise
 TEST_CASE("a slice shares the bytes and stays inside") {
   Owner owner;
   for (int i = 0; i < 64; ++i) owner.bytes[i] = std::byte(i);
-  Tensor tensor = std::move(Tensor::wrap(owner.bytes.data(), TensorDescriptor::bytes(64), &Owner::on_done, &owner)).value();
+  Tensor tensor = std::move(Tensor::wrap(owner.bytes.data(), TensorDescriptor::bytes(64),
+                                         &Owner::on_done, &owner))
+                      .value();
   Tensor slice = std::move(tensor.slice_bytes(10, 20)).value();
   CHECK(slice.size_bytes() == 20);
   CHECK(slice.data() == tensor.data() + 10);
@@ -121,12 +129,14 @@ TEST_CASE("another shape must fit the memory") {
   REQUIRE(buffer.reshape(*TensorDescriptor::compact(shape, float32)).ok());
   CHECK(buffer.as<float>().size() == 16);
   shape[1] = 5;
-  CHECK(buffer.reshape(*TensorDescriptor::compact(shape, float32)).code() == Code::kInvalidArgument);
+  CHECK(buffer.reshape(*TensorDescriptor::compact(shape, float32)).code() ==
+        Code::kInvalidArgument);
   CHECK(buffer.size_bytes() == 64);
   std::array<int64_t, 1> vector = {8}, stride = {1};
   CHECK(buffer.reshape(*TensorDescriptor::strided(vector, stride, float32, 32)).ok());
   CHECK(buffer.data() == owner.bytes.data() + 32);
-  CHECK(buffer.reshape(*TensorDescriptor::strided(vector, stride, float32, 33)).code() == Code::kInvalidArgument);
+  CHECK(buffer.reshape(*TensorDescriptor::strided(vector, stride, float32, 33)).code() ==
+        Code::kInvalidArgument);
 }
 
 }  // namespace

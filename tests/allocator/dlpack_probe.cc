@@ -9,7 +9,11 @@
 
 namespace {
 sluice::Arena& arena() {
-  static std::unique_ptr<sluice::Arena> arena = std::move(sluice::Arena::create({.limit_bytes = size_t{16} << 20, .first_extent_bytes = size_t{4} << 20, .receive_reserve_bytes = size_t{1} << 20})).value();
+  static std::unique_ptr<sluice::Arena> arena =
+      std::move(sluice::Arena::create({.limit_bytes = size_t{16} << 20,
+                                       .first_extent_bytes = size_t{4} << 20,
+                                       .receive_reserve_bytes = size_t{1} << 20}))
+          .value();
   return *arena;
 }
 sluice::Tensor held;
@@ -19,7 +23,8 @@ std::string said;
 extern "C" {
 // rows * cols floats, from 0 up.
 DLManagedTensor* probe_export(int64_t rows, int64_t cols, bool writable) {
-  sluice::Buffer buffer = std::move(arena().allocate(std::array<int64_t, 2>{rows, cols}, sluice::float32)).value();
+  sluice::Buffer buffer =
+      std::move(arena().allocate(std::array<int64_t, 2>{rows, cols}, sluice::float32)).value();
   float next = 0;
   for (float& value : buffer.as<float>()) value = next++;
   if (writable) return std::move(sluice::to_legacy_dlpack(std::move(buffer))).value().release();

@@ -17,11 +17,14 @@ namespace sluice {
 namespace {
 
 // Sizes and places of DLPack 1.1 on a 64-bit machine: two libraries share these bytes.
-static_assert(sizeof(DLTensor) == 48 && offsetof(DLTensor, ndim) == 16 && offsetof(DLTensor, dtype) == 20 &&
-              offsetof(DLTensor, shape) == 24 && offsetof(DLTensor, byte_offset) == 40);
+static_assert(sizeof(DLTensor) == 48 && offsetof(DLTensor, ndim) == 16 &&
+              offsetof(DLTensor, dtype) == 20 && offsetof(DLTensor, shape) == 24 &&
+              offsetof(DLTensor, byte_offset) == 40);
 static_assert(sizeof(DLManagedTensor) == 64 && offsetof(DLManagedTensor, deleter) == 56);
-static_assert(sizeof(DLManagedTensorVersioned) == 80 && offsetof(DLManagedTensorVersioned, manager_ctx) == 8 &&
-              offsetof(DLManagedTensorVersioned, deleter) == 16 && offsetof(DLManagedTensorVersioned, flags) == 24 &&
+static_assert(sizeof(DLManagedTensorVersioned) == 80 &&
+              offsetof(DLManagedTensorVersioned, manager_ctx) == 8 &&
+              offsetof(DLManagedTensorVersioned, deleter) == 16 &&
+              offsetof(DLManagedTensorVersioned, flags) == 24 &&
               offsetof(DLManagedTensorVersioned, dl_tensor) == 32);
 
 using Versioned = DLManagedTensorVersioned;
@@ -46,8 +49,13 @@ struct Producer {
     managed.manager_ctx = this;
     managed.deleter = [](Managed* self) { ++static_cast<Producer*>(self->manager_ctx)->deleted; };
     if constexpr (std::is_same_v<Managed, Versioned>) managed.version = {1, 0};
-    managed.dl_tensor = {.data = bytes.data(), .device = {kDLCPU, 0}, .ndim = 2, .dtype = {2, 32, 1}, .shape = shape.data(),
-                         .strides = strides.data(), .byte_offset = 0};
+    managed.dl_tensor = {.data = bytes.data(),
+                         .device = {kDLCPU, 0},
+                         .ndim = 2,
+                         .dtype = {2, 32, 1},
+                         .shape = shape.data(),
+                         .strides = strides.data(),
+                         .byte_offset = 0};
   }
   Handle<Managed> lend() { return Handle<Managed>(&managed); }
   // Refused both ways, nothing taken, and the deleter runs once: the caller's.
@@ -56,7 +64,8 @@ struct Producer {
       int before = deleted;
       {
         Handle<Managed> handle = lend();
-        Status status = as_buffer ? buffer_from_dlpack(std::move(handle)).status() : tensor_from_dlpack(std::move(handle)).status();
+        Status status = as_buffer ? buffer_from_dlpack(std::move(handle)).status()
+                                  : tensor_from_dlpack(std::move(handle)).status();
         INFO(status.to_string());
         CHECK(status.code() == code);
         CHECK(std::string(status.detail()).find(why) != std::string::npos);
@@ -75,7 +84,9 @@ struct Producer {
 };
 
 std::unique_ptr<Arena> arena() {
-  auto made = Arena::create({.limit_bytes = size_t{16} << 20, .first_extent_bytes = size_t{4} << 20, .receive_reserve_bytes = size_t{1} << 20});
+  auto made = Arena::create({.limit_bytes = size_t{16} << 20,
+                             .first_extent_bytes = size_t{4} << 20,
+                             .receive_reserve_bytes = size_t{1} << 20});
   REQUIRE(made.ok());
   return std::move(*made);
 }
@@ -85,7 +96,8 @@ std::vector<DataType> all_dtypes() {
   for (int code = 0; code < 32; ++code) {
     for (int bits = 1; bits < 256; ++bits) {
       for (int lanes : {1, 2, 3, 4, 1024}) {
-        DataType dtype{static_cast<TypeCode>(code), static_cast<uint8_t>(bits), static_cast<uint16_t>(lanes)};
+        DataType dtype{static_cast<TypeCode>(code), static_cast<uint8_t>(bits),
+                       static_cast<uint16_t>(lanes)};
         if (dtype.valid()) all.push_back(dtype);
       }
     }
@@ -93,7 +105,8 @@ std::vector<DataType> all_dtypes() {
   return all;
 }
 
-TEMPLATE_TEST_CASE("every dtype goes out and comes back as the same memory", "[dlpack]", Versioned, Legacy) {
+TEMPLATE_TEST_CASE("every dtype goes out and comes back as the same memory", "[dlpack]", Versioned,
+                   Legacy) {
   auto memory = arena();
   int tried = 0, sub_byte = 0;
   for (DataType dtype : all_dtypes()) {
@@ -113,8 +126,10 @@ TEMPLATE_TEST_CASE("every dtype goes out and comes back as the same memory", "[d
     const DLTensor& seen = (*out)->dl_tensor;
     CHECK(seen.data == place);
     CHECK(reinterpret_cast<uintptr_t>(seen.data) % 256 == 0);
-    CHECK((seen.dtype.code == static_cast<uint8_t>(dtype.code) && seen.dtype.bits == dtype.bits && seen.dtype.lanes == dtype.lanes));
-    CHECK((seen.ndim == 2 && seen.shape[0] == 3 && seen.shape[1] == 5 && seen.strides[0] == 5 && seen.strides[1] == 1));
+    CHECK((seen.dtype.code == static_cast<uint8_t>(dtype.code) && seen.dtype.bits == dtype.bits &&
+           seen.dtype.lanes == dtype.lanes));
+    CHECK((seen.ndim == 2 && seen.shape[0] == 3 && seen.shape[1] == 5 && seen.strides[0] == 5 &&
+           seen.strides[1] == 1));
     CHECK((seen.device.device_type == kDLCPU && seen.device.device_id == 0));
     auto back = tensor_from_dlpack(std::move(*out));
     REQUIRE(back.ok());
@@ -128,13 +143,15 @@ TEMPLATE_TEST_CASE("every dtype goes out and comes back as the same memory", "[d
   CHECK(memory->statistics().outstanding == 0);
 }
 
-TEMPLATE_TEST_CASE("another library's memory is seen in place and given back once", "[dlpack]", Versioned, Legacy) {
+TEMPLATE_TEST_CASE("another library's memory is seen in place and given back once", "[dlpack]",
+                   Versioned, Legacy) {
   Producer<TestType> producer;
   {
     auto tensor = tensor_from_dlpack(producer.lend());
     REQUIRE(tensor.ok());
     CHECK(tensor->data() == producer.bytes.data());
-    CHECK(tensor->descriptor() == *TensorDescriptor::compact(std::array<int64_t, 2>{8, 8}, float32));
+    CHECK(tensor->descriptor() ==
+          *TensorDescriptor::compact(std::array<int64_t, 2>{8, 8}, float32));
     CHECK(tensor->storage()->kind() == StorageKind::kForeign);
     CHECK_FALSE(tensor->try_thaw());
     Tensor copy = *tensor;
@@ -155,7 +172,8 @@ TEMPLATE_TEST_CASE("another library's memory is seen in place and given back onc
   CHECK(producer.deleted == 2);
 }
 
-TEMPLATE_TEST_CASE("strides, byte offsets and missing strides are understood", "[dlpack]", Versioned, Legacy) {
+TEMPLATE_TEST_CASE("strides, byte offsets and missing strides are understood", "[dlpack]",
+                   Versioned, Legacy) {
   Producer<TestType> producer;
   DLTensor& t = producer.tensor();
   SECTION("columns first") {
@@ -209,7 +227,8 @@ TEMPLATE_TEST_CASE("strides, byte offsets and missing strides are understood", "
   CHECK(producer.deleted == 1);
 }
 
-TEMPLATE_TEST_CASE("rank 0, no elements and strides go out and come back", "[dlpack]", Versioned, Legacy) {
+TEMPLATE_TEST_CASE("rank 0, no elements and strides go out and come back", "[dlpack]", Versioned,
+                   Legacy) {
   auto memory = arena();
   auto goes_round = [&](const TensorDescriptor& descriptor) {
     Buffer buffer = std::move(memory->allocate(4096)).value();
@@ -234,12 +253,15 @@ TEMPLATE_TEST_CASE("rank 0, no elements and strides go out and come back", "[dlp
   };
   goes_round(*TensorDescriptor::compact(std::span<const int64_t>(), float64));
   goes_round(*TensorDescriptor::compact(std::array<int64_t, 3>{4, 0, 4}, float32));
-  goes_round(*TensorDescriptor::strided(std::array<int64_t, 2>{4, 6}, std::array<int64_t, 2>{1, 10}, int16, 130));
-  goes_round(*TensorDescriptor::compact(std::array<int64_t, 8>{2, 1, 2, 1, 2, 1, 2, 2}, complex128));
+  goes_round(*TensorDescriptor::strided(std::array<int64_t, 2>{4, 6}, std::array<int64_t, 2>{1, 10},
+                                        int16, 130));
+  goes_round(
+      *TensorDescriptor::compact(std::array<int64_t, 8>{2, 1, 2, 1, 2, 1, 2, 2}, complex128));
   CHECK(memory->statistics().outstanding == 0);
 }
 
-TEMPLATE_TEST_CASE("what a producer may not send is refused and stays the caller's", "[dlpack]", Versioned, Legacy) {
+TEMPLATE_TEST_CASE("what a producer may not send is refused and stays the caller's", "[dlpack]",
+                   Versioned, Legacy) {
   Producer<TestType> producer;
   DLTensor& t = producer.tensor();
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -250,7 +272,8 @@ TEMPLATE_TEST_CASE("what a producer may not send is refused and stays the caller
     }
   }
   SECTION("more dimensions than kMaxRank, or fewer than none") {
-    for (int32_t rank : {kMaxRank + 1, 255, std::numeric_limits<int32_t>::max(), -1, std::numeric_limits<int32_t>::min()}) {
+    for (int32_t rank : {kMaxRank + 1, 255, std::numeric_limits<int32_t>::max(), -1,
+                         std::numeric_limits<int32_t>::min()}) {
       t.ndim = rank;
       producer.refused(Code::kInvalidArgument, "is not within 0 and 8");
     }
@@ -291,8 +314,9 @@ TEMPLATE_TEST_CASE("what a producer may not send is refused and stays the caller
     producer.refused(Code::kInvalidArgument, "address space");
   }
   SECTION("types that DLPack does not define") {
-    for (DLDataType dtype : {DLDataType{18, 8, 1}, DLDataType{255, 8, 1}, DLDataType{2, 80, 1}, DLDataType{2, 0, 1},
-                             DLDataType{0, 7, 1}, DLDataType{2, 32, 0}, DLDataType{2, 32, 1025}, DLDataType{6, 1, 1}}) {
+    for (DLDataType dtype : {DLDataType{18, 8, 1}, DLDataType{255, 8, 1}, DLDataType{2, 80, 1},
+                             DLDataType{2, 0, 1}, DLDataType{0, 7, 1}, DLDataType{2, 32, 0},
+                             DLDataType{2, 32, 1025}, DLDataType{6, 1, 1}}) {
       t.dtype = dtype;
       producer.refused(Code::kInvalidArgument, "dtype");
     }
@@ -321,7 +345,8 @@ TEST_CASE("a null handle is refused", "[dlpack]") {
 
 TEST_CASE("another major version is refused before anything else is looked at", "[dlpack]") {
   Producer<Versioned> producer;
-  producer.managed.dl_tensor.shape = reinterpret_cast<int64_t*>(8);  // reading it would end the test
+  producer.managed.dl_tensor.shape =
+      reinterpret_cast<int64_t*>(8);  // reading it would end the test
   for (uint32_t major : {0u, 2u, 0xFFFFFFFFu}) {
     producer.managed.version = {major, 0};
     producer.refused(Code::kUnsupported, "DLPack");
@@ -347,7 +372,8 @@ TEST_CASE("read-only memory is no Buffer", "[dlpack]") {
   CHECK(producer.deleted == 1);
 }
 
-TEST_CASE("a Tensor goes out read-only and a Buffer writable, and neither comes back as more", "[dlpack]") {
+TEST_CASE("a Tensor goes out read-only and a Buffer writable, and neither comes back as more",
+          "[dlpack]") {
   auto memory = arena();
   Tensor tensor = std::move(memory->allocate(64)).value().freeze();
   DlpackTensor shared = std::move(to_dlpack(tensor)).value();
@@ -392,10 +418,12 @@ TEMPLATE_TEST_CASE("a producer without a deleter is no obstacle", "[dlpack]", Ve
   CHECK_FALSE(tensor_from_dlpack(producer.lend()).ok());
 }
 
-TEMPLATE_TEST_CASE("an export that its consumer bent is foreign memory or refused", "[dlpack]", Versioned, Legacy) {
+TEMPLATE_TEST_CASE("an export that its consumer bent is foreign memory or refused", "[dlpack]",
+                   Versioned, Legacy) {
   auto memory = arena();
   Producer<TestType> elsewhere;
-  auto out = export_as<TestType>(std::move(memory->allocate(std::array<int64_t, 2>{4, 4}, float32)).value());
+  auto out = export_as<TestType>(
+      std::move(memory->allocate(std::array<int64_t, 2>{4, 4}, float32)).value());
   REQUIRE(out.ok());
   DLTensor& t = (*out)->dl_tensor;
   SECTION("a narrower view is still arena memory") {
@@ -434,7 +462,8 @@ TEMPLATE_TEST_CASE("an export that its consumer bent is foreign memory or refuse
   CHECK(memory->statistics().outstanding == 0);
 }
 
-TEMPLATE_TEST_CASE("exports and imports end on any thread", "[dlpack][threads]", Versioned, Legacy) {
+TEMPLATE_TEST_CASE("exports and imports end on any thread", "[dlpack][threads]", Versioned,
+                   Legacy) {
   auto memory = arena();
   Producer<TestType> producer;
   for (int round = 0; round < 50; ++round) {
@@ -445,11 +474,12 @@ TEMPLATE_TEST_CASE("exports and imports end on any thread", "[dlpack][threads]",
     std::vector<std::thread> consumers;
     std::atomic<int> right = 0;
     for (int i = 0; i < 4; ++i) {
-      consumers.emplace_back([&right, round, out = std::move(*export_as<TestType>(tensor)), foreign]() mutable {
-        right += static_cast<int32_t*>(out->dl_tensor.data)[255] == round ? 1 : 0;
-        out.reset();
-        foreign = Tensor();
-      });
+      consumers.emplace_back(
+          [&right, round, out = std::move(*export_as<TestType>(tensor)), foreign]() mutable {
+            right += static_cast<int32_t*>(out->dl_tensor.data)[255] == round ? 1 : 0;
+            out.reset();
+            foreign = Tensor();
+          });
     }
     tensor = foreign = Tensor();
     for (std::thread& consumer : consumers) consumer.join();

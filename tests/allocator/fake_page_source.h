@@ -80,7 +80,8 @@ class FakePageSource final : public PageSource {
 
  private:
   static Status refusal(const char* call) {
-    return Status(Code::kNoMemory, Scope::kOperation, "tests/fake_page_source", std::string("told to fail: ") + call);
+    return Status(Code::kNoMemory, Scope::kOperation, "tests/fake_page_source",
+                  std::string("told to fail: ") + call);
   }
   FailNth* failures_;
 };
@@ -94,7 +95,8 @@ class FakeRegistrar final : public MemoryRegistrar {
   Status extent_added(ExtentId id, std::byte* base, size_t length) override {
     ++added;
     if (failures_ != nullptr && failures_->fails()) {
-      return Status(Code::kNoMemory, Scope::kOperation, "tests/fake_registrar", std::string("told to fail: extent_added"));
+      return Status(Code::kNoMemory, Scope::kOperation, "tests/fake_registrar",
+                    std::string("told to fail: extent_added"));
     }
     if (!known_.insert(id).second) std::abort();  // an id is used once
     registered.emplace(id, length);
@@ -126,7 +128,9 @@ inline constexpr size_t kMiB = size_t{1} << 20;
 
 // A small arena: extents of 2 MiB doubling to 8.
 inline ArenaOptions small_options(size_t limit_bytes = 32 * kMiB, size_t reserve_bytes = 2 * kMiB) {
-  return {.limit_bytes = limit_bytes, .first_extent_bytes = 2 * kMiB, .largest_extent_bytes = 8 * kMiB,
+  return {.limit_bytes = limit_bytes,
+          .first_extent_bytes = 2 * kMiB,
+          .largest_extent_bytes = 8 * kMiB,
           .receive_reserve_bytes = reserve_bytes};
 }
 

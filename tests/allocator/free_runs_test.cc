@@ -70,7 +70,9 @@ TEST_CASE("free ranges against a map of units") {
       } else if (random() % 4 == 0) {
         uint64_t offset = random() % kUnits, length = 1 + random() % 10;
         if (offset + length > kUnits) continue;
-        bool possible = std::all_of(free.begin() + static_cast<long>(offset), free.begin() + static_cast<long>(offset + length), [](bool f) { return f; });
+        bool possible = std::all_of(free.begin() + static_cast<long>(offset),
+                                    free.begin() + static_cast<long>(offset + length),
+                                    [](bool f) { return f; });
         REQUIRE(runs.take_exactly(offset, length) == possible);
         if (!possible) continue;
         std::fill_n(free.begin() + static_cast<long>(offset), length, false);

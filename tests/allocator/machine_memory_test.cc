@@ -15,7 +15,8 @@ TEST_CASE("sizes are read with binary multiples") {
   CHECK(parse_size("8GB") == size_t{8} << 30);
   CHECK(parse_size("8GiB") == size_t{8} << 30);
   CHECK(parse_size("2t") == size_t{2} << 40);
-  for (const char* bad : {"", " 8G", "8G ", "8 G", "G", "-1", "+1", "8X", "8Gx", "8.5G", "0x10", "18446744073709551616", "16777216T"}) {
+  for (const char* bad : {"", " 8G", "8G ", "8 G", "G", "-1", "+1", "8X", "8Gx", "8.5G", "0x10",
+                          "18446744073709551616", "16777216T"}) {
     INFO(bad);
     CHECK_FALSE(parse_size(bad));
   }
@@ -28,7 +29,9 @@ TEST_CASE("bytes are shown in MiB") {
 }
 
 TEST_CASE("a line of meminfo is found by its whole name") {
-  constexpr const char* kText = "Memx9: 1 kB\nMemTotal:       24684084 kB\nMemFree:        24003380 kB\nMemAvailable:   7 kB\nHugePages_Total:   0\nBad: x kB\n";
+  constexpr const char* kText =
+      "Memx9: 1 kB\nMemTotal:       24684084 kB\nMemFree:        24003380 kB\nMemAvailable:   7 "
+      "kB\nHugePages_Total:   0\nBad: x kB\n";
   CHECK(meminfo_value(kText, "MemTotal") == size_t{24684084} * 1024);
   CHECK(meminfo_value(kText, "MemAvailable") == 7 * 1024);
   CHECK_FALSE(meminfo_value(kText, "Mem"));
@@ -43,10 +46,12 @@ TEST_CASE("a line of meminfo is found by its whole name") {
 TEST_CASE("the cgroups that may limit a process are its own of version 2 and those above it") {
   using Folders = std::vector<std::string>;
   CHECK(cgroup_folders("0::/\n") == Folders{"/sys/fs/cgroup/"});
-  CHECK(cgroup_folders("0::/a/b.scope\n") == Folders{"/sys/fs/cgroup/a/b.scope", "/sys/fs/cgroup/a", "/sys/fs/cgroup"});
+  CHECK(cgroup_folders("0::/a/b.scope\n") ==
+        Folders{"/sys/fs/cgroup/a/b.scope", "/sys/fs/cgroup/a", "/sys/fs/cgroup"});
   CHECK(cgroup_folders("0::/a") == Folders{"/sys/fs/cgroup/a", "/sys/fs/cgroup"});
   // Beside those of version 1, one of which looks like it.
-  CHECK(cgroup_folders("12:memory:/x\n1:name=systemd:/10::/y\n0::/a\n") == Folders{"/sys/fs/cgroup/a", "/sys/fs/cgroup"});
+  CHECK(cgroup_folders("12:memory:/x\n1:name=systemd:/10::/y\n0::/a\n") ==
+        Folders{"/sys/fs/cgroup/a", "/sys/fs/cgroup"});
   CHECK(cgroup_folders("12:memory:/x\n10::/y\n").empty());
   CHECK(cgroup_folders("").empty());
 }
@@ -57,7 +62,8 @@ TEST_CASE("the default limit is half of the machine, or what the variable says")
   for (const char* bad : {"", "0", "much"}) {
     Status status = default_arena_limit(bad, 1000).status();
     CHECK(status.code() == Code::kInvalidArgument);
-    CHECK(status.to_string().find("SLUICE_ARENA_LIMIT=" + std::string(bad) + " is") != std::string::npos);
+    CHECK(status.to_string().find("SLUICE_ARENA_LIMIT=" + std::string(bad) + " is") !=
+          std::string::npos);
     CHECK(status.to_string().find("example SLUICE_ARENA_LIMIT=8G") != std::string::npos);
   }
 }

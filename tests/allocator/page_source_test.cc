@@ -23,7 +23,8 @@ constexpr size_t kMiB = size_t{1} << 20;
 
 size_t open_descriptors() {
   size_t count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) count += !entry.path().empty();
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    count += !entry.path().empty();
   return count;
 }
 
@@ -89,7 +90,8 @@ TEST_CASE("addresses given back stay reserved and can be used again") {
   pages.decommit(first);
   CHECK(open_descriptors() == before);
   // Still ours: a mapping that must not replace another is refused there.
-  CHECK(::mmap(base, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED);
+  CHECK(::mmap(base, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) ==
+        MAP_FAILED);
   PageRun second = std::move(pages.commit(base, 4 * kMiB)).value();
   CHECK(base[0] == std::byte{0});
   pages.decommit(second);
@@ -120,21 +122,24 @@ TEST_CASE("a refused extent names the limit and leaves nothing behind") {
 // An extent is tried with huge pages first. Whatever that leads to, what another thread
 // maps meanwhile must not come to lie in the reservation: the extent would replace it.
 TEST_CASE("other threads' memory never comes to lie in a reservation") {
-  constexpr size_t kExtent = 16 * kMiB, kOthers = 12 * kMiB;  // larger than the gaps above the reservation
+  constexpr size_t kExtent = 16 * kMiB,
+                   kOthers = 12 * kMiB;  // larger than the gaps above the reservation
   PageSource& pages = system_page_source();
   std::byte* base = std::move(pages.reserve(kExtent)).value();
   std::atomic<bool> over{false};
   std::atomic<int> inside{0}, maps{0};
   std::thread mapping([&] {
     while (!over.load(std::memory_order_relaxed)) {
-      void* mine = ::mmap(nullptr, kOthers, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      void* mine =
+          ::mmap(nullptr, kOthers, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       auto* at = static_cast<std::byte*>(mine);
       inside += at + kOthers > base && at < base + kExtent;
       ++maps;
       ::munmap(mine, kOthers);
     }
   });
-  for (int round = 0; round < 100 || maps < 1000; ++round) pages.decommit(std::move(pages.commit(base, kExtent)).value());
+  for (int round = 0; round < 100 || maps < 1000; ++round)
+    pages.decommit(std::move(pages.commit(base, kExtent)).value());
   over = true;
   mapping.join();
   CHECK(inside == 0);

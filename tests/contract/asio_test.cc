@@ -28,11 +28,14 @@ using asio::use_awaitable;
 
 asio::awaitable<void> echo(Side& side, int rounds, size_t size) {
   for (int i = 0; i < rounds; ++i) {
-    Completion got = co_await side.driver->async_receive(side.endpoint, {.tag = 1}, room(*side.context, size), by(soon()), use_awaitable);
+    Completion got = co_await side.driver->async_receive(
+        side.endpoint, {.tag = 1}, room(*side.context, size), by(soon()), use_awaitable);
     if (!got.status.ok()) throw std::runtime_error(got.status.to_string());
     Buffer back = std::move(got.buffers[0]);
-    if (!back.reshape(TensorDescriptor::bytes(got.receipt.bytes)).ok()) throw std::runtime_error("reshape");
-    Completion sent = co_await side.driver->async_send(side.endpoint, 2, std::move(back).freeze(), by(soon()), use_awaitable);
+    if (!back.reshape(TensorDescriptor::bytes(got.receipt.bytes)).ok())
+      throw std::runtime_error("reshape");
+    Completion sent = co_await side.driver->async_send(side.endpoint, 2, std::move(back).freeze(),
+                                                       by(soon()), use_awaitable);
     if (!sent.status.ok()) throw std::runtime_error(sent.status.to_string());
   }
 }
@@ -41,10 +44,15 @@ asio::awaitable<int> ask(Side& side, int rounds, size_t size) {
   int good = 0;
   for (int i = 0; i < rounds; ++i) {
     uint64_t seed = static_cast<uint64_t>(i);
-    Completion sent = co_await side.driver->async_send(side.endpoint, 1, tensor(*side.context, size, seed), by(soon()), use_awaitable);
-    Completion got = co_await side.driver->async_receive(side.endpoint, {.tag = 2}, room(*side.context, size), by(soon(), seed), use_awaitable);
+    Completion sent = co_await side.driver->async_send(
+        side.endpoint, 1, tensor(*side.context, size, seed), by(soon()), use_awaitable);
+    Completion got = co_await side.driver->async_receive(
+        side.endpoint, {.tag = 2}, room(*side.context, size), by(soon(), seed), use_awaitable);
     if (!sent.status.ok() || !got.status.ok()) co_return -1;
-    good += got.tag == 2 && got.user_data == seed && got.receipt.bytes == size && holds(got.buffers[0].bytes(), seed) ? 1 : 0;
+    good += got.tag == 2 && got.user_data == seed && got.receipt.bytes == size &&
+                    holds(got.buffers[0].bytes(), seed)
+                ? 1
+                : 0;
   }
   co_return good;
 }
@@ -55,11 +63,13 @@ TEST_CASE("coroutines of two contexts on one io_context echo messages", "[contra
   for (size_t size : {size_t{1}, size_t{9000}, size_t{3'000'000}}) {
     INFO(size);
     int good = 0;
-    asio::co_spawn(world.loop, echo(world.far, 10, size), [](std::exception_ptr failed) { CHECK_FALSE(failed); });
-    asio::co_spawn(world.near.driver->get_executor(), ask(world.near, 10, size), [&](std::exception_ptr failed, int count) {
-      CHECK_FALSE(failed);
-      good = count;
-    });
+    asio::co_spawn(world.loop, echo(world.far, 10, size),
+                   [](std::exception_ptr failed) { CHECK_FALSE(failed); });
+    asio::co_spawn(world.near.driver->get_executor(), ask(world.near, 10, size),
+                   [&](std::exception_ptr failed, int count) {
+                     CHECK_FALSE(failed);
+                     good = count;
+                   });
     world.run();
     CHECK(good == 10);
   }
@@ -76,8 +86,11 @@ TEST_CASE("futures of another thread than the io_context's", "[contract][asio][t
     std::array<std::thread, 2> threads;
     for (std::thread& thread : threads) thread = std::thread([&] { world.loop.run(); });
     for (uint64_t i = 0; i < out.size(); ++i) {
-      std::future<Completion> got = world.far.driver->async_receive(world.far.endpoint, {.tag = 1}, room(*world.far.context, 9000), by(soon()), asio::use_future);
-      std::future<Completion> sent = world.near.driver->async_send(world.near.endpoint, 1, out[i], by(soon()), asio::use_future);
+      std::future<Completion> got = world.far.driver->async_receive(world.far.endpoint, {.tag = 1},
+                                                                    room(*world.far.context, 9000),
+                                                                    by(soon()), asio::use_future);
+      std::future<Completion> sent = world.near.driver->async_send(world.near.endpoint, 1, out[i],
+                                                                   by(soon()), asio::use_future);
       CHECK(sent.get().status.ok());
       Completion completion = got.get();
       CHECK(completion.status.ok());
@@ -88,14 +101,16 @@ TEST_CASE("futures of another thread than the io_context's", "[contract][asio][t
   }
 }
 
-TEST_CASE("an io_context returns at once from a driver that waits for nothing", "[contract][asio]") {
+TEST_CASE("an io_context returns at once from a driver that waits for nothing",
+          "[contract][asio]") {
   NothingLeftBehind audit;
   World world;
   world.run();
   CHECK(world.loop.stopped());
   // And again after an operation.
   bool done = false;
-  world.near.driver->async_receive(world.near.endpoint, {.tag = 1}, room(*world.near.context, 10), by(in(1ms)), [&](Completion) { done = true; });
+  world.near.driver->async_receive(world.near.endpoint, {.tag = 1}, room(*world.near.context, 10),
+                                   by(in(1ms)), [&](Completion) { done = true; });
   world.run();
   CHECK(done);
   world.loop.restart();
@@ -107,14 +122,15 @@ TEST_CASE("an operation ends by its deadline, and its buffer comes back", "[cont
   World world;
   Instant deadline = in(30ms);
   int ended = 0;
-  world.near.driver->async_receive(world.near.endpoint, {.tag = 1}, room(*world.near.context, 100), by(deadline, 7), [&](Completion c) {
-    ++ended;
-    CHECK(c.status == Code::kTimedOut);
-    CHECK(now() >= deadline);
-    CHECK(c.user_data == 7);
-    REQUIRE(c.buffers.size() == 1);
-    CHECK(c.buffers[0].size_bytes() == 100);
-  });
+  world.near.driver->async_receive(world.near.endpoint, {.tag = 1}, room(*world.near.context, 100),
+                                   by(deadline, 7), [&](Completion c) {
+                                     ++ended;
+                                     CHECK(c.status == Code::kTimedOut);
+                                     CHECK(now() >= deadline);
+                                     CHECK(c.user_data == 7);
+                                     REQUIRE(c.buffers.size() == 1);
+                                     CHECK(c.buffers[0].size_bytes() == 100);
+                                   });
   world.far.driver->async_accept(world.listener, deadline, [&](Result<Endpoint> endpoint) {
     ++ended;
     CHECK(endpoint.code() == Code::kTimedOut);
@@ -130,21 +146,25 @@ TEST_CASE("a signal cancels its operation alone", "[contract][asio]") {
   World world;
   asio::cancellation_signal receive_signal, other_signal, accept_signal;
   int ended = 0, other = 0;
-  world.near.driver->async_receive(world.near.endpoint, {.tag = 1}, room(*world.near.context, 64), by(soon()),
-                                   asio::bind_cancellation_slot(receive_signal.slot(), [&](Completion c) {
-                                     ++ended;
-                                     CHECK(c.status == Code::kCancelled);
-                                     CHECK((c.buffers.size() == 1 && c.buffers[0].size_bytes() == 64));
-                                   }));
-  world.near.driver->async_receive(world.near.endpoint, {.tag = 5}, room(*world.near.context, 64), by(soon()),
-                                   asio::bind_cancellation_slot(other_signal.slot(), [&](Completion c) {
-                                     ++other;
-                                     CHECK(c.status.ok());
-                                   }));
-  world.far.driver->async_accept(world.listener, soon(), asio::bind_cancellation_slot(accept_signal.slot(), [&](Result<Endpoint> endpoint) {
-                                   ++ended;
-                                   CHECK(endpoint.code() == Code::kCancelled);
-                                 }));
+  world.near.driver->async_receive(
+      world.near.endpoint, {.tag = 1}, room(*world.near.context, 64), by(soon()),
+      asio::bind_cancellation_slot(receive_signal.slot(), [&](Completion c) {
+        ++ended;
+        CHECK(c.status == Code::kCancelled);
+        CHECK((c.buffers.size() == 1 && c.buffers[0].size_bytes() == 64));
+      }));
+  world.near.driver->async_receive(
+      world.near.endpoint, {.tag = 5}, room(*world.near.context, 64), by(soon()),
+      asio::bind_cancellation_slot(other_signal.slot(), [&](Completion c) {
+        ++other;
+        CHECK(c.status.ok());
+      }));
+  world.far.driver->async_accept(
+      world.listener, soon(),
+      asio::bind_cancellation_slot(accept_signal.slot(), [&](Result<Endpoint> endpoint) {
+        ++ended;
+        CHECK(endpoint.code() == Code::kCancelled);
+      }));
   world.loop.poll();
   CHECK(ended == 0);
   other_signal.emit(asio::cancellation_type::total);  // more than a receive under way can promise
@@ -154,29 +174,35 @@ TEST_CASE("a signal cancels its operation alone", "[contract][asio]") {
   while (ended < 2) world.loop.run_one();
   CHECK(other == 0);
   receive_signal.emit(asio::cancellation_type::terminal);  // over: nobody listens
-  world.far.driver->async_send(world.far.endpoint, 5, tensor(*world.far.context, 64, 1), by(soon()), [](Completion c) { CHECK(c.status.ok()); });
+  world.far.driver->async_send(world.far.endpoint, 5, tensor(*world.far.context, 64, 1), by(soon()),
+                               [](Completion c) { CHECK(c.status.ok()); });
   world.run();
   CHECK(other == 1);
   CHECK(ended == 2);
 }
 
-TEST_CASE("a coroutine cancelled from outside ends with its operation's status", "[contract][asio]") {
+TEST_CASE("a coroutine cancelled from outside ends with its operation's status",
+          "[contract][asio]") {
   NothingLeftBehind audit;
   World world;
   asio::cancellation_signal signal;
   Code code = Code::kOk;
   auto waits = [](Side& side) -> asio::awaitable<Code> {
-    Completion got = co_await side.driver->async_receive(side.endpoint, {.tag = 1}, room(*side.context, 10), by(soon()), use_awaitable);
+    Completion got = co_await side.driver->async_receive(
+        side.endpoint, {.tag = 1}, room(*side.context, 10), by(soon()), use_awaitable);
     co_return got.status.code();
   };
-  asio::co_spawn(world.loop, waits(world.near), asio::bind_cancellation_slot(signal.slot(), [&](std::exception_ptr, Code ended) { code = ended; }));
+  asio::co_spawn(world.loop, waits(world.near),
+                 asio::bind_cancellation_slot(
+                     signal.slot(), [&](std::exception_ptr, Code ended) { code = ended; }));
   world.loop.poll();
   signal.emit(asio::cancellation_type::terminal);
   world.run();
   CHECK(code == Code::kCancelled);
 }
 
-TEST_CASE("what an endpoint refuses comes to the handler, later and with the buffer", "[contract][asio]") {
+TEST_CASE("what an endpoint refuses comes to the handler, later and with the buffer",
+          "[contract][asio]") {
   NothingLeftBehind audit;
   World world;
   {
@@ -184,18 +210,20 @@ TEST_CASE("what an endpoint refuses comes to the handler, later and with the buf
     here = Endpoint();
     int ended = 0;
     std::shared_ptr<EndpointCore> core = there.shared();
-    world.near.driver->async_receive(there, {.tag = 1}, room(*world.near.context, 10), by(soon()), [&](Completion c) {
-      ++ended;
-      CHECK_FALSE(c.status.ok());
-      // Now it is closed.
-      world.near.driver->async_receive(there, {.tag = 1}, room(*world.near.context, 33), by(soon()), [&](Completion refused) {
-        ++ended;
-        CHECK(refused.status == Code::kWrongState);
-        REQUIRE(refused.buffers.size() == 1);
-        CHECK(refused.buffers[0].size_bytes() == 33);
-      });
-      CHECK(ended == 1);
-    });
+    world.near.driver->async_receive(
+        there, {.tag = 1}, room(*world.near.context, 10), by(soon()), [&](Completion c) {
+          ++ended;
+          CHECK_FALSE(c.status.ok());
+          // Now it is closed.
+          world.near.driver->async_receive(there, {.tag = 1}, room(*world.near.context, 33),
+                                           by(soon()), [&](Completion refused) {
+                                             ++ended;
+                                             CHECK(refused.status == Code::kWrongState);
+                                             REQUIRE(refused.buffers.size() == 1);
+                                             CHECK(refused.buffers[0].size_bytes() == 33);
+                                           });
+          CHECK(ended == 1);
+        });
     world.run();
     CHECK(ended == 2);
     CHECK(core->counters().posted == core->counters().completed);
@@ -210,7 +238,8 @@ TEST_CASE("callbacks, deferred operations and segment lists", "[contract][asio]"
   parts.push_back(room(near, 1000));
   parts.push_back(room(near, 5000));
   int received = 0;
-  auto later = world.near.driver->async_receive(world.near.endpoint, {.tag = 3}, std::move(parts), by(soon()), asio::deferred);
+  auto later = world.near.driver->async_receive(world.near.endpoint, {.tag = 3}, std::move(parts),
+                                                by(soon()), asio::deferred);
   world.loop.poll();
   CHECK(world.near.endpoint.counters().posted == 0);
   std::move(later)([&](Completion c) {
@@ -234,8 +263,10 @@ TEST_CASE("one-sided reads and writes, and a target that only serves", "[contrac
   REQUIRE(key.ok());
   Completion read, written;
   auto both = [&](Side& side) -> asio::awaitable<void> {
-    read = co_await side.driver->async_read(side.endpoint, *key, 0, room(*side.context, 10'000), by(soon()), use_awaitable);
-    written = co_await side.driver->async_write(side.endpoint, *key, 16, tensor(*side.context, 800, 5), by(soon()), use_awaitable);
+    read = co_await side.driver->async_read(side.endpoint, *key, 0, room(*side.context, 10'000),
+                                            by(soon()), use_awaitable);
+    written = co_await side.driver->async_write(
+        side.endpoint, *key, 16, tensor(*side.context, 800, 5), by(soon()), use_awaitable);
     world.far.driver->stop();
   };
   // Nothing is outstanding at the target: it is progressed because of start().
@@ -248,7 +279,8 @@ TEST_CASE("one-sided reads and writes, and a target that only serves", "[contrac
   CHECK(holds(memory.bytes().subspan(16, 800), 5));
   // Without it nobody serves.
   Completion unserved;
-  world.near.driver->async_read(world.near.endpoint, *key, 0, room(*world.near.context, 100), by(in(20ms)), [&](Completion c) { unserved = std::move(c); });
+  world.near.driver->async_read(world.near.endpoint, *key, 0, room(*world.near.context, 100),
+                                by(in(20ms)), [&](Completion c) { unserved = std::move(c); });
   world.run();
   CHECK(unserved.status == (path_has_device() ? Code::kOk : Code::kTimedOut));  // a device does
   CHECK(world.far.endpoint.revoke(*key).ok());
@@ -261,17 +293,20 @@ TEST_CASE("many operations at once all end, once", "[contract][asio]") {
   std::vector<int> received(kMany, 0), sent(kMany, 0);
   int good = 0;
   for (uint64_t i = 0; i < kMany; ++i) {
-    world.far.driver->async_receive(world.far.endpoint, {.tag = i}, room(*world.far.context, 200), by(soon(), i), [&](Completion c) {
-      ++received[c.user_data];
-      good += c.status.ok() && holds(c.buffers[0].bytes(), c.user_data) ? 1 : 0;
-    });
+    world.far.driver->async_receive(
+        world.far.endpoint, {.tag = i}, room(*world.far.context, 200), by(soon(), i),
+        [&](Completion c) {
+          ++received[c.user_data];
+          good += c.status.ok() && holds(c.buffers[0].bytes(), c.user_data) ? 1 : 0;
+        });
   }
   // The last receives match first.
   for (uint64_t i = kMany; i-- > 0;) {
-    world.near.driver->async_send(world.near.endpoint, i, tensor(*world.near.context, 200, i), by(soon(), i), [&](Completion c) {
-      ++sent[c.user_data];
-      CHECK(c.status.ok());
-    });
+    world.near.driver->async_send(world.near.endpoint, i, tensor(*world.near.context, 200, i),
+                                  by(soon(), i), [&](Completion c) {
+                                    ++sent[c.user_data];
+                                    CHECK(c.status.ok());
+                                  });
   }
   world.run();
   CHECK(good == kMany);
@@ -282,18 +317,23 @@ TEST_CASE("many operations at once all end, once", "[contract][asio]") {
 struct Answered {
   int received = 0, told = 0;
 };
-// Receives on a connection of its own, `count` messages; how many came, and how many of their senders heard so.
-Answered answered(World& world, const Endpoint& there, const Endpoint& here, int count, Instant deadline) {
+// Receives on a connection of its own, `count` messages; how many came, and how many of their
+// senders heard so.
+Answered answered(World& world, const Endpoint& there, const Endpoint& here, int count,
+                  Instant deadline) {
   Answered good;
   for (int i = 0; i < count; ++i) {
-    world.far.driver->async_receive(here, {.tag = 1}, room(*world.far.context, 100), by(deadline), [&](Completion c) { good.received += c.status.ok() ? 1 : 0; });
-    world.near.driver->async_send(there, 1, tensor(*world.near.context, 100, 1), by(deadline), [&](Completion c) { good.told += c.status.ok() ? 1 : 0; });
+    world.far.driver->async_receive(here, {.tag = 1}, room(*world.far.context, 100), by(deadline),
+                                    [&](Completion c) { good.received += c.status.ok() ? 1 : 0; });
+    world.near.driver->async_send(there, 1, tensor(*world.near.context, 100, 1), by(deadline),
+                                  [&](Completion c) { good.told += c.status.ok() ? 1 : 0; });
   }
   world.run();
   return good;
 }
 
-TEST_CASE("answers that found no room go out although nothing is outstanding any more", "[contract][asio]") {
+TEST_CASE("answers that found no room go out although nothing is outstanding any more",
+          "[contract][asio]") {
   NothingLeftBehind audit;
   World world;
   fault::inject(*world.far.context, {.seed = 1, .busy_percent = 90, .most_turns = 500});
@@ -303,7 +343,8 @@ TEST_CASE("answers that found no room go out although nothing is outstanding any
   CHECK(good.told == 10);
 }
 
-TEST_CASE("a path that never has room again does not keep an io_context from returning", "[contract][asio]") {
+TEST_CASE("a path that never has room again does not keep an io_context from returning",
+          "[contract][asio]") {
   NothingLeftBehind audit;
   World world;
   auto injector = fault::inject(*world.far.context, {.seed = 1, .busy_percent = 100});
@@ -339,7 +380,8 @@ TEST_CASE("an accepted endpoint comes to the handler", "[contract][asio][threads
   CHECK(closed.ok());
 }
 
-TEST_CASE("a close that the peer does not answer ends by its deadline, or when cancelled", "[contract][asio]") {
+TEST_CASE("a close that the peer does not answer ends by its deadline, or when cancelled",
+          "[contract][asio]") {
   NothingLeftBehind audit;
   World world;
   auto [a, far_a] = world.connect();
@@ -347,8 +389,12 @@ TEST_CASE("a close that the peer does not answer ends by its deadline, or when c
   asio::cancellation_signal signal;
   Code late = Code::kOk, cancelled = Code::kOk;
   // The far context has nothing outstanding, so nobody progresses it.
-  world.near.driver->async_close(std::move(a), in(20ms), [&](Status status) { late = status.code(); });
-  world.near.driver->async_close(std::move(b), soon(), asio::bind_cancellation_slot(signal.slot(), [&](Status status) { cancelled = status.code(); }));
+  world.near.driver->async_close(std::move(a), in(20ms),
+                                 [&](Status status) { late = status.code(); });
+  world.near.driver->async_close(std::move(b), soon(),
+                                 asio::bind_cancellation_slot(signal.slot(), [&](Status status) {
+                                   cancelled = status.code();
+                                 }));
   world.loop.restart();
   while (late == Code::kOk) world.loop.run_one();
   CHECK(late == Code::kTimedOut);
@@ -385,7 +431,8 @@ TEST_CASE("a blocking call in a handler loses no wake-up", "[contract][asio][thr
     auto endpoint = listener->accept(soon());
     if (!endpoint.ok()) std::abort();
     auto got = endpoint->receive_and_wait({.tag = 1}, std::move(into), soon());
-    if (!got.ok() || !endpoint->send_and_wait(2, std::move(got->buffer).freeze(), soon()).ok()) std::abort();
+    if (!got.ok() || !endpoint->send_and_wait(2, std::move(got->buffer).freeze(), soon()).ok())
+      std::abort();
     if (!asleep.try_acquire_for(20s)) std::abort();
     if (!endpoint->send(9, std::move(ninth), {.deadline = soon()}).ok()) std::abort();
     (void)context->wait_until([&] { return endpoint->state() == EndpointState::kClosed; }, soon());
@@ -394,9 +441,9 @@ TEST_CASE("a blocking call in a handler loses no wake-up", "[contract][asio][thr
   REQUIRE(endpoint.ok());
   near.endpoint = std::move(*endpoint);
   Completion nine;
-  near.driver->async_receive(near.endpoint, {.tag = 9}, room(*near.context, 100), by(in(10s)), [&](Completion c) { nine = std::move(c); });
-  while (loop.poll() > 0) {
-  }
+  near.driver->async_receive(near.endpoint, {.tag = 9}, room(*near.context, 100), by(in(10s)),
+                             [&](Completion c) { nine = std::move(c); });
+  while (loop.poll() > 0) {}
   // The driver sleeps on the descriptor; this progresses the context behind its back, and
   // where messages come without a descriptor (shm) the other side then has nobody to ring.
   CHECK(near.endpoint.send_and_wait(1, tensor(*near.context, 9000, 4), soon()).ok());
@@ -404,15 +451,15 @@ TEST_CASE("a blocking call in a handler loses no wake-up", "[contract][asio][thr
   CHECK(got.ok());
   {
     Rounds rounds(*near.context);
-    while (loop.poll() > 0) {
-    }
+    while (loop.poll() > 0) {}
     CHECK(rounds.count > 0);  // it looked, and prepared to sleep again
   }
   asleep.release();
   loop.run();
   CHECK(nine.status.ok());
   Status closed;
-  near.driver->async_close(std::move(near.endpoint), soon(), [&](Status status) { closed = status; });
+  near.driver->async_close(std::move(near.endpoint), soon(),
+                           [&](Status status) { closed = status; });
   loop.restart();
   loop.run();
   CHECK(closed.ok());
@@ -431,13 +478,18 @@ TEST_CASE("fetches take completion tokens", "[contract][asio]") {
     Code missing = Code::kOk, wrong = Code::kOk;
     size_t returned = 0;
     auto work = [&]() -> asio::awaitable<void> {
-      auto delivery = co_await async_fetch(*world.near.driver, near, {"w", 1}, soon(), use_awaitable);
+      auto delivery =
+          co_await async_fetch(*world.near.driver, near, {"w", 1}, soon(), use_awaitable);
       if (delivery.ok()) first = delivery->value.as<float>()[3];
       Buffer into = std::move(world.near.context->allocate({8}, float32)).value();
-      Placed placed = co_await async_fetch_into(*world.near.driver, near, {"w", 2}, std::move(into), soon(), use_awaitable);
+      Placed placed = co_await async_fetch_into(*world.near.driver, near, {"w", 2}, std::move(into),
+                                                soon(), use_awaitable);
       if (placed.ok()) second = placed.take_buffer().as<float>()[3];
-      missing = (co_await async_fetch(*world.near.driver, near, {"never", 1}, in(20ms), use_awaitable)).code();
-      Placed unfit = co_await async_fetch_into(*world.near.driver, near, {"w", 3}, room(*world.near.context, 5), soon(), use_awaitable);
+      missing =
+          (co_await async_fetch(*world.near.driver, near, {"never", 1}, in(20ms), use_awaitable))
+              .code();
+      Placed unfit = co_await async_fetch_into(*world.near.driver, near, {"w", 3},
+                                               room(*world.near.context, 5), soon(), use_awaitable);
       wrong = unfit.code();
       returned = unfit.take_buffer().size_bytes();
       world.far.driver->stop();
@@ -446,7 +498,9 @@ TEST_CASE("fetches take completion tokens", "[contract][asio]") {
     // Published from a handler, after the fetch has come.
     asio::post(world.far.driver->get_executor(), [&] {
       for (uint64_t step : {1, 2, 3}) {
-        CHECK(far.publish({"w", step}, floats(*world.far.context, {8}, static_cast<float>(step)), {.readers = until_retired}).ok());
+        CHECK(far.publish({"w", step}, floats(*world.far.context, {8}, static_cast<float>(step)),
+                          {.readers = until_retired})
+                  .ok());
       }
       world.far.driver->schedule();
     });
@@ -469,10 +523,12 @@ TEST_CASE("a fetch is cancelled by its handler's slot, asked or not", "[contract
     int ended = 0;
     for (auto [side, exchange] : {std::pair(&world.near, &near), std::pair(&world.far, &alone)}) {
       asio::cancellation_signal signal;
-      async_fetch(*side->driver, *exchange, {"never", 1}, soon(), asio::bind_cancellation_slot(signal.slot(), [&](Result<Delivery<Tensor>> delivery) {
-                    ++ended;
-                    CHECK(delivery.code() == Code::kCancelled);
-                  }));
+      async_fetch(
+          *side->driver, *exchange, {"never", 1}, soon(),
+          asio::bind_cancellation_slot(signal.slot(), [&](Result<Delivery<Tensor>> delivery) {
+            ++ended;
+            CHECK(delivery.code() == Code::kCancelled);
+          }));
       world.loop.restart();
       world.loop.poll();
       int before = ended;
@@ -485,7 +541,8 @@ TEST_CASE("a fetch is cancelled by its handler's slot, asked or not", "[contract
   }
 }
 
-TEST_CASE("a context has one driver at a time, and what it leaves ends with the context", "[contract][asio]") {
+TEST_CASE("a context has one driver at a time, and what it leaves ends with the context",
+          "[contract][asio]") {
   NothingLeftBehind audit;
   Code code = Code::kOk;
   World world;
@@ -498,7 +555,8 @@ TEST_CASE("a context has one driver at a time, and what it leaves ends with the 
     auto connected = connect_to(*third, *world.far.context, world.listener.address());
     REQUIRE(connected.ok());
     endpoint = std::move(*connected);
-    driver->async_receive(endpoint, {.tag = 1}, room(*third, 10), by(soon()), [&](Completion c) { code = c.status.code(); });
+    driver->async_receive(endpoint, {.tag = 1}, room(*third, 10), by(soon()),
+                          [&](Completion c) { code = c.status.code(); });
     world.loop.poll();
     driver->async_receive(endpoint, {.tag = 2}, room(*third, 10), by(soon()), [&](Completion) {});
   }
@@ -507,7 +565,8 @@ TEST_CASE("a context has one driver at a time, and what it leaves ends with the 
     auto next = AsioDriver::open(world.loop, *third);
     REQUIRE(next.ok());
     bool timed_out = false;
-    next->async_receive(endpoint, {.tag = 3}, room(*third, 10), by(in(5ms)), [&](Completion c) { timed_out = c.status == Code::kTimedOut; });
+    next->async_receive(endpoint, {.tag = 3}, room(*third, 10), by(in(5ms)),
+                        [&](Completion c) { timed_out = c.status == Code::kTimedOut; });
     world.loop.restart();
     while (!timed_out) world.loop.run_one();
   }

@@ -22,7 +22,8 @@ inline PostOptions by(Instant deadline, uint64_t user_data = 0) {
 // One context with its driver, which sleeps in the io_context. Only connect() spins: it
 // must where both ends are this thread's.
 struct Side {
-  explicit Side(asio::io_context& loop) : context(open(Waiting::kSpin)), driver(AsioDriver::open(loop, *context)) {
+  explicit Side(asio::io_context& loop)
+      : context(open(Waiting::kSpin)), driver(AsioDriver::open(loop, *context)) {
     INFO(driver.status().to_string());
     REQUIRE(driver.ok());
   }

@@ -18,9 +18,11 @@ size_t post_everything(Pair& pair, Box& box, Endpoint& from, Context& context) {
     REQUIRE(result.ok());
     ++posted;
   };
-  for (Tag tag = 0; tag < 5; ++tag) count(from.receive({.tag = 1000 + tag}, room(context, 100'000), box.options()));
+  for (Tag tag = 0; tag < 5; ++tag)
+    count(from.receive({.tag = 1000 + tag}, room(context, 100'000), box.options()));
   for (size_t size : {size_t{0}, size_t{100}, size_t{60'000}, size_t{5} << 20}) {
-    count(from.send(size, tensor(context, size, size), box.options(0, soon(), Level::kSourceReusable)));
+    count(from.send(size, tensor(context, size, size),
+                    box.options(0, soon(), Level::kSourceReusable)));
     count(from.send(size, tensor(context, size, size), box.options()));
   }
   for (int i = 0; i < 300; ++i) count(from.send(7, tensor(context, 10, 1), box.options()));
@@ -54,12 +56,14 @@ void check_all_ended(const Box& box, size_t posted, const EndpointCounters& coun
   CHECK(counters.completed == posted);
   for (const Completion& completion : box.all) {
     CHECK(box.count(completion.id) == 1);
-    bool incoming = completion.kind == OperationKind::kReceive || completion.kind == OperationKind::kRead;
+    bool incoming =
+        completion.kind == OperationKind::kReceive || completion.kind == OperationKind::kRead;
     if (incoming) CHECK(completion.buffers.size() == 1);
   }
 }
 
-TEST_CASE("close ends every operation exactly once and returns their buffers", "[contract][closing]") {
+TEST_CASE("close ends every operation exactly once and returns their buffers",
+          "[contract][closing]") {
   NothingLeftBehind audit;
   for (bool settled : {false, true}) {
     Pair pair;
@@ -70,7 +74,8 @@ TEST_CASE("close ends every operation exactly once and returns their buffers", "
     REQUIRE(pair.client.close(soon()).ok());
     check_all_ended(box, posted, core->counters());
     for (const Completion& completion : box.all) {
-      bool fine = completion.status.ok() || completion.status == Code::kCancelled || completion.status == Code::kOutcomeUnknown ||
+      bool fine = completion.status.ok() || completion.status == Code::kCancelled ||
+                  completion.status == Code::kOutcomeUnknown ||
                   completion.status == Code::kAccessDenied;
       INFO(completion.status.to_string());
       CHECK(fine);
@@ -102,7 +107,10 @@ TEST_CASE("both sides may close at once", "[contract][closing]") {
   size_t there = post_everything(pair, far, pair.server, *pair.server_context);
   pair.client.core().start_close();
   pair.server.core().start_close();
-  REQUIRE(pair.until([&] { return pair.client.state() == EndpointState::kClosed && pair.server.state() == EndpointState::kClosed; }));
+  REQUIRE(pair.until([&] {
+    return pair.client.state() == EndpointState::kClosed &&
+           pair.server.state() == EndpointState::kClosed;
+  }));
   check_all_ended(near, here, pair.client.counters());
   check_all_ended(far, there, pair.server.counters());
 }
@@ -117,17 +125,24 @@ TEST_CASE("dropping the handle without close ends both sides", "[contract][closi
     if (settled) pair.settle();
     std::shared_ptr<EndpointCore> core = pair.client.shared();
     pair.client = Endpoint();
-    REQUIRE(pair.until([&] { return core->state() == EndpointState::kClosed && pair.server.state() == EndpointState::kClosed; }));
+    REQUIRE(pair.until([&] {
+      return core->state() == EndpointState::kClosed &&
+             pair.server.state() == EndpointState::kClosed;
+    }));
     check_all_ended(near, here, core->counters());
     check_all_ended(far, there, pair.server.counters());
-    for (const Completion& completion : near.all) CHECK((completion.status.ok() || completion.status == Code::kCancelled || completion.status == Code::kOutcomeUnknown || completion.status == Code::kAccessDenied));
+    for (const Completion& completion : near.all)
+      CHECK((completion.status.ok() || completion.status == Code::kCancelled ||
+             completion.status == Code::kOutcomeUnknown ||
+             completion.status == Code::kAccessDenied));
   }
 }
 
 TEST_CASE("what was sent before a close arrives", "[contract][closing]") {
   NothingLeftBehind audit;
   Pair pair;
-  for (Tag tag = 0; tag < 20; ++tag) REQUIRE(pair.client.send(tag, tensor(*pair.client_context, 100, tag)).ok());
+  for (Tag tag = 0; tag < 20; ++tag)
+    REQUIRE(pair.client.send(tag, tensor(*pair.client_context, 100, tag)).ok());
   REQUIRE(pair.client.close(soon()).ok());
   for (Tag tag = 0; tag < 20; ++tag) {
     auto got = pair.server.receive_and_wait({.tag = tag}, room(*pair.server_context, 100), soon());
@@ -136,10 +151,12 @@ TEST_CASE("what was sent before a close arrives", "[contract][closing]") {
     CHECK(holds(got->buffer.bytes(), tag));
   }
   // What never came cannot come any more.
-  CHECK(pair.server.receive_and_wait({.tag = 50}, room(*pair.server_context, 100), soon()).code() == Code::kWrongState);
+  CHECK(pair.server.receive_and_wait({.tag = 50}, room(*pair.server_context, 100), soon()).code() ==
+        Code::kWrongState);
 }
 
-TEST_CASE("close is bounded by its deadline when the peer does not call progress", "[contract][closing]") {
+TEST_CASE("close is bounded by its deadline when the peer does not call progress",
+          "[contract][closing]") {
   NothingLeftBehind audit;
   Pair pair;
   pair.settle();
@@ -157,7 +174,8 @@ TEST_CASE("close is bounded by its deadline when the peer does not call progress
   REQUIRE(pair.until([&] { return pair.server.state() == EndpointState::kClosed; }));
 }
 
-TEST_CASE("a second close is harmless, and so are calls on a closed endpoint", "[contract][closing]") {
+TEST_CASE("a second close is harmless, and so are calls on a closed endpoint",
+          "[contract][closing]") {
   NothingLeftBehind audit;
   Pair pair;
   std::shared_ptr<EndpointCore> core = pair.client.shared();
@@ -197,7 +215,8 @@ Tensor fetched_view(Pair& pair, uint64_t seed, size_t size) {
   return std::move(completion.tensor);
 }
 
-TEST_CASE("a fetched tensor stays readable after the endpoint, the context and the owner are gone", "[contract][closing]") {
+TEST_CASE("a fetched tensor stays readable after the endpoint, the context and the owner are gone",
+          "[contract][closing]") {
   NothingLeftBehind audit;
   Tensor kept;
   {
@@ -209,7 +228,8 @@ TEST_CASE("a fetched tensor stays readable after the endpoint, the context and t
     // The owner's program goes on allocating: the loan is not used again.
     REQUIRE(pair.until([&] { return pair.server.state() == EndpointState::kClosed; }));
     std::vector<Buffer> others;
-    for (uint64_t i = 0; i < 8; ++i) others.push_back(filled(*pair.server_context, 500'000, 90 + i));
+    for (uint64_t i = 0; i < 8; ++i)
+      others.push_back(filled(*pair.server_context, 500'000, 90 + i));
     CHECK(holds(kept.bytes(), 12));
     others.clear();
     if (!kept.owned_by_peer()) {
@@ -218,12 +238,14 @@ TEST_CASE("a fetched tensor stays readable after the endpoint, the context and t
     } else {
       CHECK(pair.server_context->arena().statistics().outstanding == 1);
       kept = Tensor();
-      REQUIRE(pair.until([&] { return pair.server_context->arena().statistics().outstanding == 0; }));
+      REQUIRE(
+          pair.until([&] { return pair.server_context->arena().statistics().outstanding == 0; }));
     }
   }
 }
 
-TEST_CASE("views outlive their context and the memory goes with the last of them", "[contract][closing]") {
+TEST_CASE("views outlive their context and the memory goes with the last of them",
+          "[contract][closing]") {
   NothingLeftBehind audit;
   auto near = open(), far = open();
   ProgressOther hook;
@@ -259,7 +281,8 @@ TEST_CASE("a tensor dropped on another thread goes home by progress", "[contract
     Tensor view = fetched_view(pair, 3, 70'000);
     std::thread dropper([&] { view = Tensor(); });
     bool home = pair.until([&] {
-      return pair.client.counters().views_outstanding == 0 && pair.server.counters().loans_outstanding == 0 &&
+      return pair.client.counters().views_outstanding == 0 &&
+             pair.server.counters().loans_outstanding == 0 &&
              pair.server_context->arena().statistics().outstanding == 0;
     });
     dropper.join();
@@ -271,7 +294,8 @@ TEST_CASE("a tensor dropped on another thread goes home by progress", "[contract
 // end: what it lent is given up for good.
 bool gives_loans_up() { return path_under_test() == "shm" || path_under_test() == "sluice"; }
 
-TEST_CASE("contexts dropped with everything outstanding end their endpoints", "[contract][closing]") {
+TEST_CASE("contexts dropped with everything outstanding end their endpoints",
+          "[contract][closing]") {
   Holdings before = holdings();
   uint64_t given_up = read_counter("shm.loans_abandoned");
   for (bool handles_first : {true, false}) {
@@ -289,7 +313,8 @@ TEST_CASE("contexts dropped with everything outstanding end their endpoints", "[
       if (!*left) continue;
       CHECK(left->state() == EndpointState::kClosed);
       // Also for a message that had come: nobody is there to deliver it.
-      for (Tag tag : {0, 7, 100}) CHECK(left->receive({.tag = tag}, Buffer(), {}).code() == Code::kWrongState);
+      for (Tag tag : {0, 7, 100})
+        CHECK(left->receive({.tag = tag}, Buffer(), {}).code() == Code::kWrongState);
       CHECK(left->send(1, Tensor(), {}).code() == Code::kWrongState);
     }
   }
@@ -300,10 +325,12 @@ TEST_CASE("contexts dropped with everything outstanding end their endpoints", "[
   if (!lost) CHECK(left.empty());
 }
 
-TEST_CASE("closing an endpoint that has ended gives back what came before its end", "[contract][closing]") {
+TEST_CASE("closing an endpoint that has ended gives back what came before its end",
+          "[contract][closing]") {
   NothingLeftBehind audit;
   Pair pair;
-  for (Tag tag = 0; tag < 3; ++tag) REQUIRE(pair.server.send(tag, tensor(*pair.server_context, 64, tag), {}).ok());
+  for (Tag tag = 0; tag < 3; ++tag)
+    REQUIRE(pair.server.send(tag, tensor(*pair.server_context, 64, tag), {}).ok());
   pair.settle();
   pair.server.core().start_close();
   REQUIRE(pair.until([&] { return pair.client.state() == EndpointState::kClosed; }));

@@ -11,9 +11,11 @@ TEST_CASE("the faults asked for happen, and none that was not", "[contract][dela
   Box& box = pair.box();
   constexpr size_t kRounds = 50, kLarge = 300'000;
   for (Tag tag = 0; tag < kRounds; ++tag) {
-    Result<OperationId> received = pair.server.receive({.tag = tag}, room(*pair.server_context, kLarge), box.options());
+    Result<OperationId> received =
+        pair.server.receive({.tag = tag}, room(*pair.server_context, kLarge), box.options());
     REQUIRE(received.ok());
-    REQUIRE(pair.client.send(tag, tensor(*pair.client_context, kLarge, tag), {.deadline = soon()}).ok());
+    REQUIRE(pair.client.send(tag, tensor(*pair.client_context, kLarge, tag), {.deadline = soon()})
+                .ok());
     Completion& got = pair.wait(box, *received);
     CHECK(got.status.ok());
     CHECK(holds(got.buffers[0].bytes(), tag));
@@ -24,7 +26,8 @@ TEST_CASE("the faults asked for happen, and none that was not", "[contract][dela
   CHECK((after.refused > before.refused) == faults_under_test());
   CHECK((after.spurious > before.spurious) == faults_under_test());
   CHECK((after.split > before.split) == (faults_under_test() && streams));
-  CHECK((after.sockets_narrowed > before.sockets_narrowed) == (faults_under_test() && (streams || path_is_slp())));
+  CHECK((after.sockets_narrowed > before.sockets_narrowed) ==
+        (faults_under_test() && (streams || path_is_slp())));
 }
 
 }  // namespace

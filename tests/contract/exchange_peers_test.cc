@@ -28,7 +28,9 @@ struct Star {
   }
   Reader& join() {
     Reader reader;
-    reader.context = open(Waiting::kSpin, {.limit_bytes = 64u << 20, .first_extent_bytes = 2u << 20, .receive_reserve_bytes = 1u << 20});
+    reader.context = open(Waiting::kSpin, {.limit_bytes = 64u << 20,
+                                           .first_extent_bytes = 2u << 20,
+                                           .receive_reserve_bytes = 1u << 20});
     reader.exchange = std::make_unique<Exchange>(*reader.context);
     auto near = connect_to(*reader.context, *context, listener.address());
     REQUIRE(near.ok());
@@ -77,7 +79,8 @@ struct Star {
   std::deque<Reader> readers;
 };
 
-TEST_CASE("one tensor goes to eight readers without a copy where the path has views", "[contract][exchange]") {
+TEST_CASE("one tensor goes to eight readers without a copy where the path has views",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Star star;
   std::deque<Fetch> fetches;
@@ -89,7 +92,8 @@ TEST_CASE("one tensor goes to eight readers without a copy where the path has vi
   Tensor source = floats(*star.context, {500'000}, 1);
   auto publication = star.exchange->publish({"w", 1}, source, {.readers = 8});
   source = Tensor();
-  for (int i = 1; i < 8; i += 2) fetches.push_back(star.readers[static_cast<size_t>(i)].exchange->fetch({"w", 1}, soon()));
+  for (int i = 1; i < 8; i += 2)
+    fetches.push_back(star.readers[static_cast<size_t>(i)].exchange->fetch({"w", 1}, soon()));
   uint64_t copied = 0;
   {
     std::vector<Tensor> held;
@@ -108,7 +112,8 @@ TEST_CASE("one tensor goes to eight readers without a copy where the path has vi
   CHECK(publication->readers_done() == 8);
 }
 
-TEST_CASE("the place of a reader that dies before it released is free for another", "[contract][exchange]") {
+TEST_CASE("the place of a reader that dies before it released is free for another",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Star star;
   Star::Reader& first = star.join();
@@ -144,11 +149,15 @@ TEST_CASE("the place of a reader that dies before it released is free for anothe
   CHECK(publication->readers_done() == 1);
 }
 
-TEST_CASE("a worker that comes back fetches what is there, under the names it used before", "[contract][exchange]") {
+TEST_CASE("a worker that comes back fetches what is there, under the names it used before",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Star star;
   for (uint64_t step = 1; step <= 2; ++step) {
-    REQUIRE(star.exchange->publish({"w", step}, floats(*star.context, {1000}, static_cast<float>(step)), {.readers = until_retired}).ok());
+    REQUIRE(star.exchange
+                ->publish({"w", step}, floats(*star.context, {1000}, static_cast<float>(step)),
+                          {.readers = until_retired})
+                .ok());
   }
   uint64_t incarnation = 0;
   for (int life = 0; life < 3; ++life) {
@@ -161,7 +170,10 @@ TEST_CASE("a worker that comes back fetches what is there, under the names it us
       CHECK(got->value.as<float>()[0] == static_cast<float>(step));
     }
     // And what it publishes is gone with it.
-    REQUIRE(worker.exchange->publish({"gradient", 1}, floats(*worker.context, {10}, static_cast<float>(life)), {.readers = until_retired}).ok());
+    REQUIRE(worker.exchange
+                ->publish({"gradient", 1}, floats(*worker.context, {10}, static_cast<float>(life)),
+                          {.readers = until_retired})
+                .ok());
     Fetch gradient = star.exchange->fetch({"gradient", 1}, soon());
     {
       auto got = star.take(gradient);
@@ -175,13 +187,15 @@ TEST_CASE("a worker that comes back fetches what is there, under the names it us
   CHECK(star.take(gone).code() == Code::kTimedOut);
 }
 
-TEST_CASE("a fetch under way when its only publisher goes says so and gives the buffer back", "[contract][exchange]") {
+TEST_CASE("a fetch under way when its only publisher goes says so and gives the buffer back",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Star star;
   Star::Reader& reader = star.join();
   auto fetch = star.exchange->fetch({"never", 1}, soon());
   auto buffer = star.context->allocate({100}, float32);
-  auto into = star.exchange->fetch_into({"never", 1}, std::move(*buffer), soon(), {.from = &reader.far});
+  auto into =
+      star.exchange->fetch_into({"never", 1}, std::move(*buffer), soon(), {.from = &reader.far});
   star.settle();
   star.leave(reader);
   REQUIRE(star.until([&] { return fetch.ready() && into.ready(); }));
@@ -191,7 +205,8 @@ TEST_CASE("a fetch under way when its only publisher goes says so and gives the 
   CHECK(placed.take_buffer());
 }
 
-TEST_CASE("asked of all, a fetch takes the first answer and the others keep their tensor", "[contract][exchange]") {
+TEST_CASE("asked of all, a fetch takes the first answer and the others keep their tensor",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Star star;
   for (int i = 0; i < 4; ++i) star.join();
@@ -201,7 +216,10 @@ TEST_CASE("asked of all, a fetch takes the first answer and the others keep thei
     star.settle();
     CHECK_FALSE(fetch.ready());
     Star::Reader& owner = star.readers[static_cast<size_t>(round)];
-    REQUIRE(owner.exchange->publish({name, 1}, floats(*owner.context, {5000}, static_cast<float>(round)), {.readers = until_retired}).ok());
+    REQUIRE(owner.exchange
+                ->publish({name, 1}, floats(*owner.context, {5000}, static_cast<float>(round)),
+                          {.readers = until_retired})
+                .ok());
     auto got = star.take(fetch);
     REQUIRE(got.ok());
     CHECK(got->value.as<float>()[0] == static_cast<float>(round));
@@ -214,7 +232,8 @@ TEST_CASE("asked of all, a fetch takes the first answer and the others keep thei
   }
 }
 
-TEST_CASE("an endpoint that is removed while several are asked leaves the fetch to the others", "[contract][exchange]") {
+TEST_CASE("an endpoint that is removed while several are asked leaves the fetch to the others",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Star star;
   for (int i = 0; i < 3; ++i) star.join();
@@ -229,12 +248,16 @@ TEST_CASE("an endpoint that is removed while several are asked leaves the fetch 
   CHECK(got->value.as<float>()[0] == 3);
 }
 
-TEST_CASE("an exchange that takes over an endpoint is told the names again", "[contract][exchange]") {
+TEST_CASE("an exchange that takes over an endpoint is told the names again",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Star star;
   Star::Reader& reader = star.join();
   auto publish = [&](uint64_t step) {
-    REQUIRE(star.exchange->publish({"w", step}, floats(*star.context, {10}, static_cast<float>(step)), {.readers = until_retired}).ok());
+    REQUIRE(star.exchange
+                ->publish({"w", step}, floats(*star.context, {10}, static_cast<float>(step)),
+                          {.readers = until_retired})
+                .ok());
   };
   publish(1);
   Fetch first = reader.exchange->fetch({"w", 1}, soon());
@@ -258,14 +281,17 @@ TEST_CASE("an exchange that takes over an endpoint is told the names again", "[c
   INFO(got.status().to_string());
   REQUIRE(got.ok());
   CHECK(got->value.as<float>()[0] == 2);
-  REQUIRE(star.exchange->publish({"v", 1}, floats(*star.context, {10}, 8), {.readers = until_retired}).ok());
+  REQUIRE(
+      star.exchange->publish({"v", 1}, floats(*star.context, {10}, 8), {.readers = until_retired})
+          .ok());
   auto other = again({"v", 1});
   INFO(other.status().to_string());
   REQUIRE(other.ok());
   CHECK(other->value.as<float>()[0] == 8);
 }
 
-TEST_CASE("an exchange knows at most 65536 keys and says so; those it knows go on", "[contract][exchange]") {
+TEST_CASE("an exchange knows at most 65536 keys and says so; those it knows go on",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   auto context = open();
   {
@@ -275,8 +301,10 @@ TEST_CASE("an exchange knows at most 65536 keys and says so; those it knows go o
     Status refused;
     for (int i = 0; i < (1 << 16) + 1; ++i) {
       auto publication = exchange.publish({"key" + std::to_string(i), 1}, one);
-      if (publication.ok()) ++accepted;
-      else refused = publication.status();
+      if (publication.ok())
+        ++accepted;
+      else
+        refused = publication.status();
     }
     CHECK(accepted == 1 << 16);
     CHECK(refused == Code::kTryAgain);
@@ -292,7 +320,8 @@ TEST_CASE("handles outlive their exchange and are ready with kCancelled", "[cont
   NothingLeftBehind audit;
   Star star;
   Star::Reader& reader = star.join();
-  auto publication = reader.exchange->publish({"mine", 1}, floats(*reader.context, {1000}, 1), {.readers = until_retired});
+  auto publication = reader.exchange->publish({"mine", 1}, floats(*reader.context, {1000}, 1),
+                                              {.readers = until_retired});
   Fetch held = star.exchange->fetch({"mine", 1}, soon());
   auto got = star.take(held);
   REQUIRE(got.ok());

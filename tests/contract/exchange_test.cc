@@ -33,7 +33,9 @@ Placed placed(Pair& pair, FetchInto fetch) {
   return fetch.take();
 }
 
-TEST_CASE("a tensor is fetched by key and step, the publisher first or the reader first, of every size", "[contract][exchange]") {
+TEST_CASE(
+    "a tensor is fetched by key and step, the publisher first or the reader first, of every size",
+    "[contract][exchange]") {
   NothingLeftBehind audit;
   for (bool reader_first : {false, true}) {
     for (int64_t rows : {0, 1, 100, 5000, 300'000}) {
@@ -47,7 +49,8 @@ TEST_CASE("a tensor is fetched by key and step, the publisher first or the reade
           pair.settle();
           CHECK_FALSE(fetch->ready());
         }
-        auto publication = exchanges.far.publish({"fc6/weight", 3}, floats(*pair.server_context, {rows, 4}, 7));
+        auto publication =
+            exchanges.far.publish({"fc6/weight", 3}, floats(*pair.server_context, {rows, 4}, 7));
         REQUIRE(publication.ok());
         pair.settle();
         if (!reader_first) fetch.emplace(exchanges.near.fetch({"fc6/weight", 3}, soon()));
@@ -57,9 +60,11 @@ TEST_CASE("a tensor is fetched by key and step, the publisher first or the reade
         CHECK(got->value.descriptor().dtype() == float32);
         REQUIRE(got->value.descriptor().rank() == 2);
         CHECK(got->value.descriptor().shape()[0] == rows);
-        for (int64_t i = 0; i < rows * 4; i += 97) REQUIRE(got->value.as<float>()[static_cast<size_t>(i)] == 7 + static_cast<float>(i));
+        for (int64_t i = 0; i < rows * 4; i += 97)
+          REQUIRE(got->value.as<float>()[static_cast<size_t>(i)] == 7 + static_cast<float>(i));
         CHECK(got->receipt.bytes == static_cast<uint64_t>(rows) * 16);
-        if (path_has_views()) CHECK(got->receipt.copied_bytes + got->receipt.kernel_copied_bytes == 0);
+        if (path_has_views())
+          CHECK(got->receipt.copied_bytes + got->receipt.kernel_copied_bytes == 0);
         if (path_has_views() && rows > 0) CHECK(got->value.owned_by_peer());
         got->value = Tensor();
         CHECK(pair.until([&] { return publication->ready(); }));
@@ -69,7 +74,8 @@ TEST_CASE("a tensor is fetched by key and step, the publisher first or the reade
   }
 }
 
-TEST_CASE("a tensor is fetched into the reader's own memory, of every size, either side first", "[contract][exchange]") {
+TEST_CASE("a tensor is fetched into the reader's own memory, of every size, either side first",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   for (bool reader_first : {false, true}) {
     for (int64_t rows : {0, 1, 100, 5000, 300'000}) {
@@ -77,7 +83,9 @@ TEST_CASE("a tensor is fetched into the reader's own memory, of every size, eith
       Pair pair;
       {
         Exchanges exchanges(pair);
-        auto publish = [&] { REQUIRE(exchanges.far.publish({"g", 1}, floats(*pair.server_context, {rows, 4}, 1)).ok()); };
+        auto publish = [&] {
+          REQUIRE(exchanges.far.publish({"g", 1}, floats(*pair.server_context, {rows, 4}, 1)).ok());
+        };
         if (!reader_first) publish();
         pair.settle();
         Buffer mine = float_room(*pair.client_context, {rows, 4});
@@ -90,13 +98,15 @@ TEST_CASE("a tensor is fetched into the reader's own memory, of every size, eith
         REQUIRE(got.ok());
         Buffer back = got.take_buffer();
         CHECK(back.data() == where);
-        for (int64_t i = 0; i < rows * 4; i += 97) REQUIRE(back.as<float>()[static_cast<size_t>(i)] == 1 + static_cast<float>(i));
+        for (int64_t i = 0; i < rows * 4; i += 97)
+          REQUIRE(back.as<float>()[static_cast<size_t>(i)] == 1 + static_cast<float>(i));
       }
     }
   }
 }
 
-TEST_CASE("steps of one key are different tensors, and their shape may change between steps", "[contract][exchange]") {
+TEST_CASE("steps of one key are different tensors, and their shape may change between steps",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Pair pair;
   {
@@ -104,7 +114,10 @@ TEST_CASE("steps of one key are different tensors, and their shape may change be
     for (int64_t step = 1; step <= 6; ++step) {
       int64_t rows = step * 1000;
       auto fetch = exchanges.near.fetch({"w", static_cast<uint64_t>(step)}, soon());
-      REQUIRE(exchanges.far.publish({"w", static_cast<uint64_t>(step)}, floats(*pair.server_context, {rows, step}, static_cast<float>(step))).ok());
+      REQUIRE(exchanges.far
+                  .publish({"w", static_cast<uint64_t>(step)},
+                           floats(*pair.server_context, {rows, step}, static_cast<float>(step)))
+                  .ok());
       auto got = fetched(pair, std::move(fetch));
       REQUIRE(got.ok());
       CHECK(got->value.descriptor().shape()[0] == rows);
@@ -114,19 +127,23 @@ TEST_CASE("steps of one key are different tensors, and their shape may change be
   }
 }
 
-TEST_CASE("a destination of another dtype or shape is refused, untouched, and comes back", "[contract][exchange]") {
+TEST_CASE("a destination of another dtype or shape is refused, untouched, and comes back",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   for (bool reader_first : {false, true}) {
     Pair pair;
     {
       Exchanges exchanges(pair);
       auto publish = [&] {
-        return exchanges.far.publish({"w", 1}, floats(*pair.server_context, {100, 100}, 1), {.readers = until_retired});
+        return exchanges.far.publish({"w", 1}, floats(*pair.server_context, {100, 100}, 1),
+                                     {.readers = until_retired});
       };
       if (!reader_first) REQUIRE(publish().ok());
       std::vector<FetchInto> fetches;
-      fetches.push_back(exchanges.near.fetch_into({"w", 1}, float_room(*pair.client_context, {100, 99}), soon()));
-      fetches.push_back(exchanges.near.fetch_into({"w", 1}, float_room(*pair.client_context, {10'000}), soon()));
+      fetches.push_back(
+          exchanges.near.fetch_into({"w", 1}, float_room(*pair.client_context, {100, 99}), soon()));
+      fetches.push_back(
+          exchanges.near.fetch_into({"w", 1}, float_room(*pair.client_context, {10'000}), soon()));
       auto ints = pair.client_context->allocate({100, 100}, int32);
       fill(ints->bytes(), 3);
       fetches.push_back(exchanges.near.fetch_into({"w", 1}, std::move(*ints), soon()));
@@ -143,18 +160,22 @@ TEST_CASE("a destination of another dtype or shape is refused, untouched, and co
         CHECK((is_float ? back.as<float>()[0] == -1 : holds(back.bytes(), 3)));
       }
       // The right one still gets it.
-      CHECK(placed(pair, exchanges.near.fetch_into({"w", 1}, float_room(*pair.client_context, {100, 100}), soon())).ok());
+      CHECK(placed(pair, exchanges.near.fetch_into(
+                             {"w", 1}, float_room(*pair.client_context, {100, 100}), soon()))
+                .ok());
     }
   }
 }
 
-TEST_CASE("a key that never comes is kTimedOut and named; the destination comes back", "[contract][exchange]") {
+TEST_CASE("a key that never comes is kTimedOut and named; the destination comes back",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Pair pair;
   {
     Exchanges exchanges(pair);
     auto lone = exchanges.near.fetch({"absent", 41}, in(20ms));
-    auto into = exchanges.near.fetch_into({"absent", 41}, float_room(*pair.client_context, {9}), in(20ms));
+    auto into =
+        exchanges.near.fetch_into({"absent", 41}, float_room(*pair.client_context, {9}), in(20ms));
     auto got = fetched(pair, std::move(lone));
     CHECK(got.code() == Code::kTimedOut);
     CHECK(got.status().detail().find("'absent' step 41") != std::string_view::npos);
@@ -179,7 +200,8 @@ TEST_CASE("a fetch with no endpoint to ask times out and is named too", "[contra
   CHECK(got.status().detail().find("'nobody' step 2") != std::string_view::npos);
 }
 
-TEST_CASE("the same key and step cannot be published twice, nor empty or long keys", "[contract][exchange]") {
+TEST_CASE("the same key and step cannot be published twice, nor empty or long keys",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Pair pair;
   {
@@ -192,22 +214,28 @@ TEST_CASE("the same key and step cannot be published twice, nor empty or long ke
     auto got = fetched(pair, exchanges.near.fetch({"w", 1}, soon()));
     REQUIRE(got.ok());
     CHECK(got->value.as<float>()[0] == 1);
-    CHECK(exchanges.far.publish({"", 1}, floats(*pair.server_context, {4}, 1)).code() == Code::kInvalidArgument);
-    CHECK(exchanges.far.publish({std::string(256, 'k'), 1}, floats(*pair.server_context, {4}, 1)).code() == Code::kInvalidArgument);
-    CHECK(exchanges.far.publish({"r", 1}, floats(*pair.server_context, {4}, 1), {.readers = 0}).code() == Code::kInvalidArgument);
+    CHECK(exchanges.far.publish({"", 1}, floats(*pair.server_context, {4}, 1)).code() ==
+          Code::kInvalidArgument);
+    CHECK(exchanges.far.publish({std::string(256, 'k'), 1}, floats(*pair.server_context, {4}, 1))
+              .code() == Code::kInvalidArgument);
+    CHECK(exchanges.far.publish({"r", 1}, floats(*pair.server_context, {4}, 1), {.readers = 0})
+              .code() == Code::kInvalidArgument);
     std::string longest(255, 'k');
     REQUIRE(exchanges.far.publish({longest, 1}, floats(*pair.server_context, {4}, 9)).ok());
     CHECK(fetched(pair, exchanges.near.fetch({longest, 1}, soon())).ok());
-    CHECK(fetched(pair, exchanges.near.fetch({std::string(256, 'k'), 1}, soon())).code() == Code::kInvalidArgument);
+    CHECK(fetched(pair, exchanges.near.fetch({std::string(256, 'k'), 1}, soon())).code() ==
+          Code::kInvalidArgument);
   }
 }
 
-TEST_CASE("a publication ends after its readers, and a retired step is kWrongState", "[contract][exchange]") {
+TEST_CASE("a publication ends after its readers, and a retired step is kWrongState",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Pair pair;
   {
     Exchanges exchanges(pair);
-    auto two = exchanges.far.publish({"w", 1}, floats(*pair.server_context, {1000}, 1), {.readers = 2});
+    auto two =
+        exchanges.far.publish({"w", 1}, floats(*pair.server_context, {1000}, 1), {.readers = 2});
     auto first = fetched(pair, exchanges.near.fetch({"w", 1}, soon()));
     auto second = fetched(pair, exchanges.near.fetch({"w", 1}, soon()));
     REQUIRE((first.ok() && second.ok()));
@@ -218,9 +246,11 @@ TEST_CASE("a publication ends after its readers, and a retired step is kWrongSta
     auto late = fetched(pair, exchanges.near.fetch({"w", 1}, soon()));
     CHECK(late.code() == Code::kWrongState);
     CHECK(late.status().detail().find("'w' step 1") != std::string_view::npos);
-    CHECK(exchanges.far.publish({"w", 1}, floats(*pair.server_context, {4}, 1)).code() == Code::kInvalidArgument);
+    CHECK(exchanges.far.publish({"w", 1}, floats(*pair.server_context, {4}, 1)).code() ==
+          Code::kInvalidArgument);
 
-    auto kept = exchanges.far.publish({"x", 5}, floats(*pair.server_context, {4}, 1), {.readers = until_retired});
+    auto kept = exchanges.far.publish({"x", 5}, floats(*pair.server_context, {4}, 1),
+                                      {.readers = until_retired});
     auto waiting = exchanges.near.fetch({"x", 4}, soon());
     pair.settle();
     auto holder = fetched(pair, exchanges.near.fetch({"x", 5}, soon()));
@@ -237,14 +267,19 @@ TEST_CASE("a publication ends after its readers, and a retired step is kWrongSta
   }
 }
 
-TEST_CASE("keep_steps retires what is older and refuses those who wait for it", "[contract][exchange]") {
+TEST_CASE("keep_steps retires what is older and refuses those who wait for it",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Pair pair;
   {
     Exchanges exchanges(pair);
     auto never = exchanges.near.fetch({"w", 2}, soon());
     for (uint64_t step = 3; step <= 8; ++step) {
-      REQUIRE(exchanges.far.publish({"w", step}, floats(*pair.server_context, {100}, static_cast<float>(step)), {.readers = until_retired, .keep_steps = 2}).ok());
+      REQUIRE(exchanges.far
+                  .publish({"w", step},
+                           floats(*pair.server_context, {100}, static_cast<float>(step)),
+                           {.readers = until_retired, .keep_steps = 2})
+                  .ok());
       pair.settle();
     }
     CHECK(fetched(pair, std::move(never)).code() == Code::kWrongState);
@@ -269,7 +304,8 @@ TEST_CASE("what is published here is fetched here without a peer", "[contract][e
     REQUIRE(got.ok());
     CHECK(got->value.data() == source.data());
     CHECK(got->receipt.copied_bytes == 0);
-    Placed into = context->run_until(exchange.fetch_into({"w", 1}, float_room(*context, {100}), soon()));
+    Placed into =
+        context->run_until(exchange.fetch_into({"w", 1}, float_room(*context, {100}), soon()));
     REQUIRE(into.ok());
     CHECK(into.value().receipt.copied_bytes == 400);
     CHECK(into.value().value.as<float>()[99] == 104);
@@ -313,7 +349,8 @@ Task<bool> comes_home(Publication publication) {
   co_return static_cast<bool>(home);
 }
 
-TEST_CASE("an awaited publication outlives its exchange and ends when its last reader lets go", "[contract][exchange]") {
+TEST_CASE("an awaited publication outlives its exchange and ends when its last reader lets go",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Pair pair;
   {
@@ -336,7 +373,8 @@ TEST_CASE("an awaited publication outlives its exchange and ends when its last r
   }
 }
 
-TEST_CASE("acquire_stable makes a peer's tensor our own with one counted copy", "[contract][exchange]") {
+TEST_CASE("acquire_stable makes a peer's tensor our own with one counted copy",
+          "[contract][exchange]") {
   NothingLeftBehind audit;
   Pair pair;
   {

@@ -39,17 +39,22 @@ bool clear(const Status& status) {
 // Two contexts, one connection that is never struck, and the injectors of both.
 struct World {
   World() : pair(), client(inject(*pair.client_context)), server(inject(*pair.server_context)) {}
-  static std::shared_ptr<fault::Injector> inject(Context& context) { return fault::inject(context, {.busy_percent = 20}); }
+  static std::shared_ptr<fault::Injector> inject(Context& context) {
+    return fault::inject(context, {.busy_percent = 20});
+  }
   size_t outstanding() {
-    return pair.client_context->arena().statistics().outstanding + pair.server_context->arena().statistics().outstanding;
+    return pair.client_context->arena().statistics().outstanding +
+           pair.server_context->arena().statistics().outstanding;
   }
   void check_bystander() {
     Tag tag = ++rounds;
     Tensor there = tensor(*pair.server_context, kLarge, tag);
     auto key = pair.server.grant(there);
     REQUIRE(key.ok());
-    REQUIRE(pair.client.send(tag, tensor(*pair.client_context, kLarge, tag), {.deadline = soon()}).ok());
-    auto message = pair.server.receive_and_wait({.tag = tag}, room(*pair.server_context, kLarge), soon());
+    REQUIRE(pair.client.send(tag, tensor(*pair.client_context, kLarge, tag), {.deadline = soon()})
+                .ok());
+    auto message =
+        pair.server.receive_and_wait({.tag = tag}, room(*pair.server_context, kLarge), soon());
     auto read = pair.client.read_and_wait(*key, 0, room(*pair.client_context, kLarge), soon());
     REQUIRE(message.ok());
     REQUIRE(read.ok());
@@ -84,14 +89,17 @@ class Work {
     pair_.until([&] { return far_core_->counters().messages_received >= 5; }, deadline_);
     receive(far_, *pair_.server_context, far_box_, 3, kSmall);
     // 20 s: none of them may hang.
-    bool all = pair_.until([&] { return near_box_.all.size() + far_box_.all.size() >= expected_.size() && fetches_ready(); });
+    bool all = pair_.until([&] {
+      return near_box_.all.size() + far_box_.all.size() >= expected_.size() && fetches_ready();
+    });
     CHECK(all);
     judge_fetches();
     for (Expected& each : expected_) judge(each);
   }
 
   bool closed() const {
-    return near_core_->state() == EndpointState::kClosed && far_core_->state() == EndpointState::kClosed;
+    return near_core_->state() == EndpointState::kClosed &&
+           far_core_->state() == EndpointState::kClosed;
   }
   void close() {
     near_exchange_.reset();
@@ -135,10 +143,12 @@ class Work {
     return posted.ok();
   }
   void send(Endpoint& from, Context& context, Box& box, Tag tag, size_t size, Level level) {
-    expect(box, from.send(tag, tensor(context, size, tag), box.options(tag, deadline_, level)), size, tag);
+    expect(box, from.send(tag, tensor(context, size, tag), box.options(tag, deadline_, level)),
+           size, tag);
   }
   void receive(Endpoint& at, Context& context, Box& box, Tag tag, size_t size) {
-    expect(box, at.receive({.tag = tag}, room(context, size), box.options(tag, deadline_)), size, tag);
+    expect(box, at.receive({.tag = tag}, room(context, size), box.options(tag, deadline_)), size,
+           tag);
   }
 
   void messages() {
@@ -163,8 +173,11 @@ class Work {
     REQUIRE(readable.ok());
     REQUIRE(writable.ok());
     for (size_t size : {kSmall, kLarge}) {
-      expect(near_box_, near_.read(*readable, 0, room(here, size), near_box_.options(6, deadline_)), size, 6);
-      expect(near_box_, near_.write(*writable, 0, tensor(here, size, 7), near_box_.options(7, deadline_)), size, 7);
+      expect(near_box_, near_.read(*readable, 0, room(here, size), near_box_.options(6, deadline_)),
+             size, 6);
+      expect(near_box_,
+             near_.write(*writable, 0, tensor(here, size, 7), near_box_.options(7, deadline_)),
+             size, 7);
     }
   }
 
@@ -173,7 +186,8 @@ class Work {
     view_.emplace(near_exchange_->fetch({"view", 1}, deadline_));
     REQUIRE(far_exchange_->publish({"view", 1}, tensor(*pair_.server_context, kLarge, 8)).ok());
     REQUIRE(far_exchange_->publish({"into", 1}, tensor(*pair_.server_context, kLarge, 9)).ok());
-    into_.emplace(near_exchange_->fetch_into({"into", 1}, room(*pair_.client_context, kLarge), deadline_));
+    into_.emplace(
+        near_exchange_->fetch_into({"into", 1}, room(*pair_.client_context, kLarge), deadline_));
   }
   bool fetches_ready() { return view_->ready() && into_->ready(); }
 
@@ -224,8 +238,8 @@ class Work {
 };
 
 struct Tally {
-  uint64_t struck = 0;   // how many calls there were to strike
-  uint64_t failed = 0;   // of them, with an operation that did not end ok
+  uint64_t struck = 0;                  // how many calls there were to strike
+  uint64_t failed = 0;                  // of them, with an operation that did not end ok
   uint64_t corrupt = 0, no_memory = 0;  // of them, with one that ended so
 };
 
@@ -234,15 +248,16 @@ bool breaks_path(Call call) { return call != Call::kExport && call != Call::kImp
 Tally strike_each(World& world, fault::Injector& victim, Call call, Action action) {
   Tally tally;
   for (uint64_t nth = 1;; ++nth) {
-    INFO("number " << nth << " of " << fault::to_string(call) << " " << fault::to_string(action) << " at the "
-                   << (&victim == world.client.get() ? "client" : "server"));
+    INFO("number " << nth << " of " << fault::to_string(call) << " " << fault::to_string(action)
+                   << " at the " << (&victim == world.client.get() ? "client" : "server"));
     REQUIRE(nth < 500);
     victim.strike_next({.call = call, .nth = nth, .action = action});
     {
       Work work(world);
       work.run();
       // Both ends hear of a broken path, and need no deadline for it.
-      if (victim.struck() && action == Action::kFail && breaks_path(call)) CHECK(world.pair.until([&] { return work.closed(); }));
+      if (victim.struck() && action == Action::kFail && breaks_path(call))
+        CHECK(world.pair.until([&] { return work.closed(); }));
       work.close();
       tally.failed += work.failed() > 0;
       tally.corrupt += work.corrupt() > 0;
@@ -267,17 +282,20 @@ Tally strike_both(World& world, Call call, Action action) {
     tally.corrupt += one.corrupt;
     tally.no_memory += one.no_memory;
   }
-  std::printf("%s %s: %lu strikes, %lu with failures, %lu of them kCorrupt\n", fault::to_string(call).c_str(),
-              fault::to_string(action).c_str(), tally.struck, tally.failed, tally.corrupt);
+  std::printf("%s %s: %lu strikes, %lu with failures, %lu of them kCorrupt\n",
+              fault::to_string(call).c_str(), fault::to_string(action).c_str(), tally.struck,
+              tally.failed, tally.corrupt);
   return tally;
 }
 
-TEST_CASE("what was sent before a close arrives although the link had no room for it", "[contract][faults]") {
+TEST_CASE("what was sent before a close arrives although the link had no room for it",
+          "[contract][faults]") {
   NothingLeftBehind audit;
   Pair plain;
   fault::inject(*plain.client_context, {.seed = 2, .busy_percent = 80});
   auto [near, far] = plain.connect_again();
-  for (Tag tag = 0; tag < 20; ++tag) REQUIRE(near.send(tag, tensor(*plain.client_context, kSmall, tag)).ok());
+  for (Tag tag = 0; tag < 20; ++tag)
+    REQUIRE(near.send(tag, tensor(*plain.client_context, kSmall, tag)).ok());
   std::shared_ptr<EndpointCore> core = near.shared();
   REQUIRE(near.close(soon()).ok());
   CHECK(core->counters().messages_sent >= 20);
@@ -290,7 +308,8 @@ TEST_CASE("what was sent before a close arrives although the link had no room fo
   CHECK(far.close(soon()).ok());
 }
 
-TEST_CASE("memory that the link still reads does not come back with the peer's answer", "[contract][faults]") {
+TEST_CASE("memory that the link still reads does not come back with the peer's answer",
+          "[contract][faults]") {
   NothingLeftBehind audit;
   Pair pair;
   {
@@ -314,7 +333,8 @@ TEST_CASE("the path breaks in any call of it", "[contract][faults]") {
   NothingLeftBehind audit;
   World world;
   std::vector<Call> calls = {Call::kSend, Call::kMessage, Call::kWritable};
-  if (!path_has_views()) calls.insert(calls.end(), {Call::kPush, Call::kPlaced, Call::kPushed, Call::kFlush});
+  if (!path_has_views())
+    calls.insert(calls.end(), {Call::kPush, Call::kPlaced, Call::kPushed, Call::kFlush});
   for (Call call : calls) {
     Tally tally = strike_both(world, call, Action::kFail);
     CHECK(tally.struck > 0);

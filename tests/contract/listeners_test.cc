@@ -24,7 +24,8 @@ struct World {
   };
   Outcome come() {
     Outcome outcome;
-    auto endpoint = connect_to(*client, *server, listener.address(), {.timeout = std::chrono::seconds(10)});
+    auto endpoint =
+        connect_to(*client, *server, listener.address(), {.timeout = std::chrono::seconds(10)});
     if (!endpoint.ok()) {
       outcome.refusal = endpoint.status();
       return outcome;
@@ -60,19 +61,28 @@ struct World {
     auto received = pair.server.receive({.tag = 7}, room(*server, 64), there.options());
     REQUIRE(received.ok());
     auto sent = pair.client.send(7, tensor(*client, 64, 3), here.options());
-    return sent.ok() && until([&] { return there.count(*received) == 1 && here.count(*sent) == 1; }) && there.find(*received)->status.ok();
+    return sent.ok() &&
+           until([&] { return there.count(*received) == 1 && here.count(*sent) == 1; }) &&
+           there.find(*received)->status.ok();
   }
   void close(Outcome& pair) {
     pair.client.core().start_close();
-    until([&] { return pair.client.state() == EndpointState::kClosed && pair.server.state() == EndpointState::kClosed; });
+    until([&] {
+      return pair.client.state() == EndpointState::kClosed &&
+             pair.server.state() == EndpointState::kClosed;
+    });
   }
   std::unique_ptr<Context> server, client;
   Listener listener;
 };
 
-bool says(const Status& status, std::string_view text) { return status.to_string().find(text) != std::string::npos; }
+bool says(const Status& status, std::string_view text) {
+  return status.to_string().find(text) != std::string::npos;
+}
 
-TEST_CASE("a listener with all its connections refuses one more, and takes it when another has ended", "[contract][listener]") {
+TEST_CASE(
+    "a listener with all its connections refuses one more, and takes it when another has ended",
+    "[contract][listener]") {
   NothingLeftBehind audit;
   World world({.max_connections = 2});
   World::Outcome first = world.come(), second = world.come();
@@ -97,7 +107,8 @@ TEST_CASE("a listener with all its connections refuses one more, and takes it wh
   CHECK(world.carries(fourth));
 }
 
-TEST_CASE("a peer with as many connections as ListenOptions gives one peer is refused", "[contract][listener]") {
+TEST_CASE("a peer with as many connections as ListenOptions gives one peer is refused",
+          "[contract][listener]") {
   NothingLeftBehind audit;
   World world({.max_connections_by_address = 1});
   World::Outcome first = world.come();
@@ -108,7 +119,8 @@ TEST_CASE("a peer with as many connections as ListenOptions gives one peer is re
   CHECK(world.carries(first));
 }
 
-TEST_CASE("the program is asked about each peer, and its no is told to the peer", "[contract][listener]") {
+TEST_CASE("the program is asked about each peer, and its no is told to the peer",
+          "[contract][listener]") {
   NothingLeftBehind audit;
   bool welcome = false;
   std::vector<std::string> asked;
@@ -132,19 +144,25 @@ TEST_CASE("the program is asked about each peer, and its no is told to the peer"
   CHECK(asked.size() >= 2);
 }
 
-TEST_CASE("a connection that nobody uses for the listener's idle limit is closed with the reason", "[contract][listener]") {
+TEST_CASE("a connection that nobody uses for the listener's idle limit is closed with the reason",
+          "[contract][listener]") {
   NothingLeftBehind audit;
   World world({.idle_limit = 20ms});
   World::Outcome pair = world.come();
   REQUIRE(pair.server);
   CHECK(world.carries(pair));
   const uint64_t closed = read_counter("session.idle_closed");
-  CHECK(world.until([&] { return pair.server.state() == EndpointState::kClosed && pair.client.state() == EndpointState::kClosed; }));
+  CHECK(world.until([&] {
+    return pair.server.state() == EndpointState::kClosed &&
+           pair.client.state() == EndpointState::kClosed;
+  }));
   CHECK(read_counter("session.idle_closed") == closed + 1);
-  CHECK(says(pair.server.send(1, tensor(*world.server, 8, 1)).status(), "ListenOptions::idle_limit"));
+  CHECK(
+      says(pair.server.send(1, tensor(*world.server, 8, 1)).status(), "ListenOptions::idle_limit"));
 }
 
-// Nobody is accepted on a path that cannot do what the listener requires: it refuses to listen, or refuses who comes.
+// Nobody is accepted on a path that cannot do what the listener requires: it refuses to listen, or
+// refuses who comes.
 void requires_in_vain(const Requirements& require) {
   auto server = open();
   auto client = open();
@@ -156,7 +174,8 @@ void requires_in_vain(const Requirements& require) {
     CHECK_FALSE(listener.status().detail().empty());
     return;
   }
-  auto endpoint = connect_to(*client, *server, listener->address(), {.timeout = std::chrono::seconds(10)});
+  auto endpoint =
+      connect_to(*client, *server, listener->address(), {.timeout = std::chrono::seconds(10)});
   std::optional<Endpoint> accepted;
   auto over = [&] { return !endpoint.ok() || endpoint->state() != EndpointState::kConnected; };
   const Instant deadline = soon();
@@ -169,22 +188,28 @@ void requires_in_vain(const Requirements& require) {
   CHECK(over());
 }
 
-TEST_CASE("a listener that requires RDMA accepts nobody on a path without it", "[contract][listener]") {
+TEST_CASE("a listener that requires RDMA accepts nobody on a path without it",
+          "[contract][listener]") {
   if (path_has_device()) return;
   NothingLeftBehind audit;
   requires_in_vain(rdma);
 }
 
-TEST_CASE("a listener that requires no copies accepts nobody on a path that copies", "[contract][listener]") {
-  const bool copies = path_under_test() == "tcp" || path_is_slp() || path_is_module() || copying_device_under_test();
+TEST_CASE("a listener that requires no copies accepts nobody on a path that copies",
+          "[contract][listener]") {
+  const bool copies = path_under_test() == "tcp" || path_is_slp() || path_is_module() ||
+                      copying_device_under_test();
   if (!copies) return;
   NothingLeftBehind audit;
   requires_in_vain(zero_copy);
 }
 
-TEST_CASE("a listener that requires sealed paths accepts nobody whose bytes cross a wire in the clear", "[contract][listener]") {
+TEST_CASE(
+    "a listener that requires sealed paths accepts nobody whose bytes cross a wire in the clear",
+    "[contract][listener]") {
   NothingLeftBehind audit;
-  const bool stays = path_under_test() == "shm" || path_under_test() == "loopback" || path_under_test() == "sluice";
+  const bool stays = path_under_test() == "shm" || path_under_test() == "loopback" ||
+                     path_under_test() == "sluice";
   if (!stays) return requires_in_vain(sealed);
   World world({.require = sealed});
   World::Outcome pair = world.come();
@@ -195,12 +220,15 @@ TEST_CASE("a listener that requires sealed paths accepts nobody whose bytes cros
   CHECK(world.carries(pair));
 }
 
-TEST_CASE("a caller that requires a sealed path gets none whose bytes cross a wire in the clear", "[contract][listener]") {
-  const bool stays = path_under_test() == "shm" || path_under_test() == "loopback" || path_under_test() == "sluice";
+TEST_CASE("a caller that requires a sealed path gets none whose bytes cross a wire in the clear",
+          "[contract][listener]") {
+  const bool stays = path_under_test() == "shm" || path_under_test() == "loopback" ||
+                     path_under_test() == "sluice";
   if (stays) return;
   NothingLeftBehind audit;
   World world({});
-  auto endpoint = connect_to(*world.client, *world.server, world.listener.address(), {.require = sealed, .timeout = std::chrono::seconds(10)});
+  auto endpoint = connect_to(*world.client, *world.server, world.listener.address(),
+                             {.require = sealed, .timeout = std::chrono::seconds(10)});
   INFO(endpoint.status().to_string());
   CHECK(endpoint.code() == Code::kUnsupported);
   CHECK(says(endpoint.status(), "not sealed"));

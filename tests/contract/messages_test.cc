@@ -4,13 +4,16 @@
 namespace sluice::test {
 namespace {
 
-const std::vector<size_t> kSizes = {0, 1, 7, 64, 4095, 4096, 4097, 16384, 16385, 100'000, (1 << 20) + 1, (8 << 20) + 3};
+const std::vector<size_t> kSizes = {0,    1,     7,     64,      4095,          4096,
+                                    4097, 16384, 16385, 100'000, (1 << 20) + 1, (8 << 20) + 3};
 
 Completion transfer(Pair& pair, size_t size, uint64_t seed, Level level) {
   Box& box = pair.box();
-  auto receive = pair.server.receive({.tag = seed}, room(*pair.server_context, size), box.options());
+  auto receive =
+      pair.server.receive({.tag = seed}, room(*pair.server_context, size), box.options());
   REQUIRE(receive.ok());
-  auto send = pair.client.send(seed, tensor(*pair.client_context, size, seed), box.options(0, soon(), level));
+  auto send = pair.client.send(seed, tensor(*pair.client_context, size, seed),
+                               box.options(0, soon(), level));
   REQUIRE(send.ok());
   REQUIRE(pair.until([&] { return box.all.size() == 2; }));
   for (Completion& completion : box.all) {
@@ -30,7 +33,8 @@ TEST_CASE("messages of 0 bytes to 8 MiB arrive whole at every level", "[contract
   Pair pair;
   for (size_t size : kSizes) {
     INFO(size << " bytes");
-    for (Level level : {Level::kSourceReusable, Level::kPlaced, Level::kConsumed}) transfer(pair, size, size + 1, level);
+    for (Level level : {Level::kSourceReusable, Level::kPlaced, Level::kConsumed})
+      transfer(pair, size, size + 1, level);
   }
 }
 
@@ -41,7 +45,9 @@ TEST_CASE("a message of 64 MiB arrives whole", "[contract][messages]") {
   uint64_t copied = got.receipt.copied_bytes + got.receipt.kernel_copied_bytes;
   if (fake_device_under_test()) CHECK(copied == 0);
   if (copying_device_under_test()) CHECK(got.receipt.copied_bytes == 0);
-  if (path_is_slp()) CHECK(got.receipt.copied_bytes <= 64u << 20);  // from frames to their place; not those that were received there
+  if (path_is_slp())
+    CHECK(got.receipt.copied_bytes <=
+          64u << 20);  // from frames to their place; not those that were received there
   if (!fake_device_under_test()) CHECK(copied >= 64u << 20);
 }
 
@@ -54,7 +60,8 @@ TEST_CASE("segments of a message fill the receiver's buffers in order", "[contra
     // Cut elsewhere than the sender did.
     std::vector<Buffer> buffers;
     size_t total = piece * 16, cut = piece * 3 + 1;
-    for (size_t left = total; left > 0; left -= std::min(left, cut)) buffers.push_back(room(*pair.server_context, std::min(left, cut)));
+    for (size_t left = total; left > 0; left -= std::min(left, cut))
+      buffers.push_back(room(*pair.server_context, std::min(left, cut)));
     Box& box = pair.box();
     REQUIRE(pair.server.receive({.tag = 1}, std::span(buffers), box.options()).ok());
     REQUIRE(pair.client.send(1, std::span(segments), box.options()).ok());
@@ -63,14 +70,17 @@ TEST_CASE("segments of a message fill the receiver's buffers in order", "[contra
     for (Completion& completion : box.all) {
       INFO(completion.status.to_string());
       REQUIRE(completion.status.ok());
-      for (Buffer& buffer : completion.buffers) together.insert(together.end(), buffer.bytes().begin(), buffer.bytes().end());
+      for (Buffer& buffer : completion.buffers)
+        together.insert(together.end(), buffer.bytes().begin(), buffer.bytes().end());
     }
     REQUIRE(together.size() == total);
-    for (uint64_t i = 0; i < 16; ++i) CHECK(holds(std::span(together).subspan(i * piece, piece), i));
+    for (uint64_t i = 0; i < 16; ++i)
+      CHECK(holds(std::span(together).subspan(i * piece, piece), i));
   }
 }
 
-TEST_CASE("a message has 1 to 16 segments; others are refused and stay with the caller", "[contract][messages]") {
+TEST_CASE("a message has 1 to 16 segments; others are refused and stay with the caller",
+          "[contract][messages]") {
   NothingLeftBehind audit;
   Pair pair;
   Box& box = pair.box();
@@ -80,21 +90,28 @@ TEST_CASE("a message has 1 to 16 segments; others are refused and stay with the 
   CHECK(pair.client.send(1, std::span(many), box.options()).code() == Code::kInvalidArgument);
   for (const Tensor& each : many) CHECK(each);
   std::vector<Buffer> buffers(17);
-  CHECK(pair.client.receive({.tag = 1}, std::span(buffers).first(0), box.options()).code() == Code::kInvalidArgument);
-  CHECK(pair.client.receive({.tag = 1}, std::span(buffers), box.options()).code() == Code::kInvalidArgument);
+  CHECK(pair.client.receive({.tag = 1}, std::span(buffers).first(0), box.options()).code() ==
+        Code::kInvalidArgument);
+  CHECK(pair.client.receive({.tag = 1}, std::span(buffers), box.options()).code() ==
+        Code::kInvalidArgument);
   CHECK(pair.client.counters().posted == 0);
 }
 
-TEST_CASE("messages of one tag arrive in the order they were sent, small and large mixed", "[contract][messages]") {
+TEST_CASE("messages of one tag arrive in the order they were sent, small and large mixed",
+          "[contract][messages]") {
   NothingLeftBehind audit;
   Pair pair;
   Box &sent = pair.box(), &got = pair.box();
   const std::vector<size_t> sizes = {8, 40'000, 16, 0, 200'000, 4096, 1, 20'000};
   for (uint64_t i = 0; i < 40; ++i) {
-    REQUIRE(pair.client.send(9, tensor(*pair.client_context, sizes[i % sizes.size()] + i, i), sent.options()).ok());
+    REQUIRE(
+        pair.client
+            .send(9, tensor(*pair.client_context, sizes[i % sizes.size()] + i, i), sent.options())
+            .ok());
   }
   for (uint64_t i = 0; i < 40; ++i) {
-    REQUIRE(pair.server.receive({.tag = 9}, room(*pair.server_context, 300'000), got.options(i)).ok());
+    REQUIRE(
+        pair.server.receive({.tag = 9}, room(*pair.server_context, 300'000), got.options(i)).ok());
   }
   REQUIRE(pair.until([&] { return got.all.size() == 40 && sent.all.size() == 40; }));
   for (Completion& completion : got.all) {
@@ -109,7 +126,8 @@ TEST_CASE("an exact tag takes its own message only, whatever came first", "[cont
   NothingLeftBehind audit;
   Pair pair;
   Box& box = pair.box();
-  for (Tag tag : {3, 1, 2}) REQUIRE(pair.client.send(tag, tensor(*pair.client_context, 64, tag), box.options()).ok());
+  for (Tag tag : {3, 1, 2})
+    REQUIRE(pair.client.send(tag, tensor(*pair.client_context, 64, tag), box.options()).ok());
   pair.settle();
   for (Tag tag : {1, 2, 3}) {
     auto got = pair.server.receive_and_wait({.tag = tag}, room(*pair.server_context, 64), soon());
@@ -119,7 +137,8 @@ TEST_CASE("an exact tag takes its own message only, whatever came first", "[cont
   }
 }
 
-TEST_CASE("a masked tag takes the first that matches and says which it was", "[contract][messages]") {
+TEST_CASE("a masked tag takes the first that matches and says which it was",
+          "[contract][messages]") {
   NothingLeftBehind audit;
   Pair pair;
   Box& box = pair.box();
@@ -127,28 +146,34 @@ TEST_CASE("a masked tag takes the first that matches and says which it was", "[c
   REQUIRE(pair.client.send(0x23, tensor(*pair.client_context, 8, 2)).ok());
   REQUIRE(pair.client.send(0x27, tensor(*pair.client_context, 8, 3)).ok());
   pair.settle();
-  auto first = pair.server.receive_and_wait({.tag = 0x20, .mask = 0xf0}, room(*pair.server_context, 8), soon());
+  auto first = pair.server.receive_and_wait({.tag = 0x20, .mask = 0xf0},
+                                            room(*pair.server_context, 8), soon());
   REQUIRE(first.ok());
   CHECK(first->tag == 0x23);
-  auto any = pair.server.receive_and_wait({.tag = 0, .mask = 0}, room(*pair.server_context, 8), soon());
+  auto any =
+      pair.server.receive_and_wait({.tag = 0, .mask = 0}, room(*pair.server_context, 8), soon());
   REQUIRE(any.ok());
   CHECK(any->tag == 0x15);
   // Posted before the message: the same rule.
-  auto posted = pair.server.receive({.tag = 0x40, .mask = 0xf0}, room(*pair.server_context, 8), box.options());
+  auto posted = pair.server.receive({.tag = 0x40, .mask = 0xf0}, room(*pair.server_context, 8),
+                                    box.options());
   auto last = pair.server.receive({.tag = 0x27}, room(*pair.server_context, 8), box.options());
   REQUIRE(pair.client.send(0x4f, tensor(*pair.client_context, 8, 4)).ok());
   CHECK(pair.wait(box, *posted).tag == 0x4f);
   CHECK(pair.wait(box, *last).tag == 0x27);
 }
 
-TEST_CASE("messages that came before their receive wait for it, of every size", "[contract][messages]") {
+TEST_CASE("messages that came before their receive wait for it, of every size",
+          "[contract][messages]") {
   NothingLeftBehind audit;
   Pair pair;
   Box& box = pair.box();
-  for (size_t size : kSizes) REQUIRE(pair.client.send(size, tensor(*pair.client_context, size, size), box.options()).ok());
+  for (size_t size : kSizes)
+    REQUIRE(pair.client.send(size, tensor(*pair.client_context, size, size), box.options()).ok());
   pair.settle();
   for (auto size = kSizes.rbegin(); size != kSizes.rend(); ++size) {
-    auto got = pair.server.receive_and_wait({.tag = *size}, room(*pair.server_context, *size), soon());
+    auto got =
+        pair.server.receive_and_wait({.tag = *size}, room(*pair.server_context, *size), soon());
     REQUIRE(got.ok());
     CHECK(holds(got->buffer.bytes().first(*size), *size));
   }
@@ -156,26 +181,31 @@ TEST_CASE("messages that came before their receive wait for it, of every size", 
   for (Completion& completion : box.all) CHECK(completion.status.ok());
 }
 
-TEST_CASE("a receive that is too short ends without touching its buffer or the message", "[contract][messages]") {
+TEST_CASE("a receive that is too short ends without touching its buffer or the message",
+          "[contract][messages]") {
   NothingLeftBehind audit;
   for (size_t size : {size_t{100}, size_t{100'000}}) {
     for (bool message_first : {true, false}) {
       INFO(size << " bytes, message first: " << message_first);
       Pair pair;
       Box &sent = pair.box(), &got = pair.box();
-      auto send = [&] { REQUIRE(pair.client.send(4, tensor(*pair.client_context, size, 4), sent.options()).ok()); };
+      auto send = [&] {
+        REQUIRE(pair.client.send(4, tensor(*pair.client_context, size, 4), sent.options()).ok());
+      };
       if (message_first) {
         send();
         pair.settle();
       }
-      auto small = pair.server.receive({.tag = 4}, filled(*pair.server_context, size - 1, 77), got.options());
+      auto small = pair.server.receive({.tag = 4}, filled(*pair.server_context, size - 1, 77),
+                                       got.options());
       REQUIRE(small.ok());
       if (!message_first) send();
       Completion& refused = pair.wait(got, *small);
       CHECK(refused.status == Code::kInvalidArgument);
       REQUIRE(refused.buffers.size() == 1);
       CHECK(holds(refused.buffers[0].bytes(), 77));
-      auto whole = pair.server.receive_and_wait({.tag = 4}, room(*pair.server_context, size), soon());
+      auto whole =
+          pair.server.receive_and_wait({.tag = 4}, room(*pair.server_context, size), soon());
       REQUIRE(whole.ok());
       CHECK(holds(whole->buffer.bytes(), 4));
       REQUIRE(pair.until([&] { return sent.all.size() == 1; }));
@@ -184,7 +214,8 @@ TEST_CASE("a receive that is too short ends without touching its buffer or the m
   }
 }
 
-TEST_CASE("what the receiver gave no credit for is queued at the sender and nothing is lost", "[contract][messages]") {
+TEST_CASE("what the receiver gave no credit for is queued at the sender and nothing is lost",
+          "[contract][messages]") {
   NothingLeftBehind audit;
   Pair pair;
   constexpr uint64_t kMessages = 1500;  // the receiver's credit is 256 messages or 1 MiB
@@ -197,10 +228,12 @@ TEST_CASE("what the receiver gave no credit for is queued at the sender and noth
     pair.settle();
     CHECK(sent.all.size() <= 256);
     for (uint64_t i = 0; i < kMessages; ++i) {
-      REQUIRE(pair.server.receive({.tag = i}, room(*pair.server_context, size), got.options(i)).ok());
+      REQUIRE(
+          pair.server.receive({.tag = i}, room(*pair.server_context, size), got.options(i)).ok());
       if (i % 100 == 0) pair.settle();
     }
-    REQUIRE(pair.until([&] { return sent.all.size() == kMessages && got.all.size() == kMessages; }));
+    REQUIRE(
+        pair.until([&] { return sent.all.size() == kMessages && got.all.size() == kMessages; }));
     for (Completion& completion : got.all) {
       REQUIRE(completion.status.ok());
       REQUIRE(holds(completion.buffers[0].bytes(), completion.user_data));
@@ -208,7 +241,9 @@ TEST_CASE("what the receiver gave no credit for is queued at the sender and noth
   }
 }
 
-TEST_CASE("at the operation limit a post is refused with kTryAgain and the buffer stays with the caller", "[contract][messages]") {
+TEST_CASE(
+    "at the operation limit a post is refused with kTryAgain and the buffer stays with the caller",
+    "[contract][messages]") {
   NothingLeftBehind audit;
   Pair pair;
   Box& box = pair.box();
@@ -237,7 +272,8 @@ TEST_CASE("at the operation limit a post is refused with kTryAgain and the buffe
   CHECK_FALSE(mine);
 }
 
-TEST_CASE("memory of the program's own, not from an arena, is sent and received as well", "[contract][messages]") {
+TEST_CASE("memory of the program's own, not from an arena, is sent and received as well",
+          "[contract][messages]") {
   NothingLeftBehind audit;
   int released = 0;
   {
@@ -272,13 +308,15 @@ TEST_CASE("both directions at once do not hinder each other", "[contract][messag
     size_t size = i % 3 == 0 ? 900'000 : 700;
     REQUIRE(pair.client.send(i, tensor(*pair.client_context, size, i), box.options()).ok());
     REQUIRE(pair.server.send(i, tensor(*pair.server_context, size, i + 100), box.options()).ok());
-    REQUIRE(pair.client.receive({.tag = i}, room(*pair.client_context, size), box.options(i + 100)).ok());
+    REQUIRE(pair.client.receive({.tag = i}, room(*pair.client_context, size), box.options(i + 100))
+                .ok());
     REQUIRE(pair.server.receive({.tag = i}, room(*pair.server_context, size), box.options(i)).ok());
   }
   REQUIRE(pair.until([&] { return box.all.size() == kMessages * 4; }));
   for (Completion& completion : box.all) {
     REQUIRE(completion.status.ok());
-    if (completion.kind == OperationKind::kReceive) CHECK(holds(completion.buffers[0].bytes(), completion.user_data));
+    if (completion.kind == OperationKind::kReceive)
+      CHECK(holds(completion.buffers[0].bytes(), completion.user_data));
   }
   EndpointCounters counters = pair.client.counters();
   CHECK(counters.posted == 2 * kMessages);
@@ -293,7 +331,10 @@ class GrowingReceive final : public CompletionSink {
  public:
   explicit GrowingReceive(Pair& pair) : pair_(pair) {}
   void post(size_t size) {
-    REQUIRE(pair_.server.receive({.tag = 1}, room(*pair_.server_context, size), {.sink = this, .deadline = soon()}).ok());
+    REQUIRE(pair_.server
+                .receive({.tag = 1}, room(*pair_.server_context, size),
+                         {.sink = this, .deadline = soon()})
+                .ok());
   }
   void on_completion(Completion&& completion) noexcept override {
     last = std::move(completion);
@@ -309,14 +350,16 @@ class GrowingReceive final : public CompletionSink {
 
 }  // namespace
 
-TEST_CASE("more large messages are under way in both directions than a path has places for them", "[contract][messages]") {
+TEST_CASE("more large messages are under way in both directions than a path has places for them",
+          "[contract][messages]") {
   NothingLeftBehind audit;
   Pair pair;
   Box& box = pair.box();
   constexpr uint64_t kMessages = 150;
   const size_t size = inline_limit() + 4096;
   for (uint64_t i = 0; i < kMessages; ++i) {
-    REQUIRE(pair.client.receive({.tag = i}, room(*pair.client_context, size), box.options(i + 1000)).ok());
+    REQUIRE(pair.client.receive({.tag = i}, room(*pair.client_context, size), box.options(i + 1000))
+                .ok());
     REQUIRE(pair.server.receive({.tag = i}, room(*pair.server_context, size), box.options(i)).ok());
   }
   for (uint64_t i = 0; i < kMessages; ++i) {
@@ -326,11 +369,13 @@ TEST_CASE("more large messages are under way in both directions than a path has 
   REQUIRE(pair.until([&] { return box.all.size() == kMessages * 4; }));
   for (Completion& completion : box.all) {
     REQUIRE(completion.status.ok());
-    if (completion.kind == OperationKind::kReceive) CHECK(holds(completion.buffers[0].bytes(), completion.user_data));
+    if (completion.kind == OperationKind::kReceive)
+      CHECK(holds(completion.buffers[0].bytes(), completion.user_data));
   }
 }
 
-TEST_CASE("a message takes the receive that is posted for it when others were too small", "[contract]") {
+TEST_CASE("a message takes the receive that is posted for it when others were too small",
+          "[contract]") {
   Pair pair;
   GrowingReceive receive(pair);
   receive.post(10);

@@ -1,5 +1,6 @@
 // What a program does wrong is refused with the cause, and nothing is lost by it: handles
-// that are empty or have outlived their context, calls after fork, exchanges given the wrong endpoints.
+// that are empty or have outlived their context, calls after fork, exchanges given the wrong
+// endpoints.
 #include "tests/contract/pair.h"
 
 #include <sys/wait.h>
@@ -23,7 +24,8 @@ bool says(const Status& status, Code code, std::string_view part) {
 class Report {
  public:
   void expect(const char* what, const Status& status) {
-    const bool right = status == Code::kWrongState && status.detail().find("forked") != std::string_view::npos;
+    const bool right =
+        status == Code::kWrongState && status.detail().find("forked") != std::string_view::npos;
     if (!right) text_ += std::string(what) + ": " + status.to_string() + "\n";
   }
   void expect(const char* what, bool right) {
@@ -35,7 +37,8 @@ class Report {
   std::string text_;
 };
 
-TEST_CASE("after fork every call of the child says so, and what it drops hurts nobody", "[contract][misuse]") {
+TEST_CASE("after fork every call of the child says so, and what it drops hurts nobody",
+          "[contract][misuse]") {
   NothingLeftBehind audit;
   Pair pair;
   {
@@ -49,7 +52,8 @@ TEST_CASE("after fork every call of the child says so, and what it drops hurts n
     Box& box = pair.box();
     auto pending = pair.client.receive({.tag = 9}, room(*pair.client_context, 1000), box.options());
     REQUIRE(pending.ok());
-    auto key = pair.server.grant(filled(*pair.server_context, 1000, 1), {.rights = Right::kReadWrite});
+    auto key =
+        pair.server.grant(filled(*pair.server_context, 1000, 1), {.rights = Right::kReadWrite});
     REQUIRE(key.ok());
     pair.settle();
 
@@ -98,14 +102,16 @@ TEST_CASE("after fork every call of the child says so, and what it drops hurts n
       pair.client_context.reset();
       pair.server_context.reset();
       const std::string& text = report.text();
-      const bool told = ::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+      const bool told =
+          ::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
       ::_exit(told ? 0 : 1);
     }
     REQUIRE(child > 0);
     ::close(ends[1]);
     std::string text(16384, '\0');
     size_t length = 0;
-    for (ssize_t n; (n = ::read(ends[0], text.data() + length, text.size() - length)) > 0;) length += static_cast<size_t>(n);
+    for (ssize_t n; (n = ::read(ends[0], text.data() + length, text.size() - length)) > 0;)
+      length += static_cast<size_t>(n);
     ::close(ends[0]);
     text.resize(length);
     int status = -1;
@@ -113,7 +119,8 @@ TEST_CASE("after fork every call of the child says so, and what it drops hurts n
     CHECK(status == 0);
     CHECK(text == "");
 
-    // The parent's connection goes on: both ways, by the exchange, one-sided, and for who comes now.
+    // The parent's connection goes on: both ways, by the exchange, one-sided, and for who comes
+    // now.
     REQUIRE(pair.server.send(9, tensor(*pair.server_context, 1000, 5), {}).ok());
     CHECK(pair.wait(box, *pending).status.ok());
     auto got = pair.client_context->run_until(near->fetch({"w", 1}, soon()), soon());
@@ -162,7 +169,8 @@ TEST_CASE("an empty handle refuses everything, and says what it is", "[contract]
   CHECK_FALSE(nothing.take());
 }
 
-TEST_CASE("an endpoint that outlives its context is closed, and every call says so", "[contract][misuse]") {
+TEST_CASE("an endpoint that outlives its context is closed, and every call says so",
+          "[contract][misuse]") {
   Pair pair;
   pair.drop_contexts();
   Endpoint& e = pair.client;
@@ -175,7 +183,8 @@ TEST_CASE("an endpoint that outlives its context is closed, and every call says 
   CHECK(e.close(soon()).ok());
 }
 
-TEST_CASE("an exchange takes an endpoint once, of its own context, while it is connected", "[contract][misuse]") {
+TEST_CASE("an exchange takes an endpoint once, of its own context, while it is connected",
+          "[contract][misuse]") {
   NothingLeftBehind audit;
   Pair pair;
   {
@@ -217,16 +226,19 @@ TEST_CASE("a fetch that cannot be answered names the true cause", "[contract][mi
     };
     Endpoint empty;
     CHECK(says(cause(near.fetch({"w", 1}, in(5ms))), Code::kTimedOut, "no endpoint"));
-    CHECK(says(cause(near.fetch({"w", 1}, soon(), {.from = &pair.client})), Code::kWrongState, "not in the exchange"));
+    CHECK(says(cause(near.fetch({"w", 1}, soon(), {.from = &pair.client})), Code::kWrongState,
+               "not in the exchange"));
     CHECK(says(cause(near.fetch({"w", 1}, soon(), {.from = &empty})), Code::kWrongState, "closed"));
-    Placed placed = pair.client_context->run_until(near.fetch_into({"", 1}, room(*pair.client_context, 64), soon()), soon());
+    Placed placed = pair.client_context->run_until(
+        near.fetch_into({"", 1}, room(*pair.client_context, 64), soon()), soon());
     CHECK(says(placed.status(), Code::kInvalidArgument, "1 to 255 bytes"));
     CHECK(placed.take_buffer().size_bytes() == 64);
     REQUIRE(near.add(pair.client).ok());
     CHECK(says(cause(near.fetch({"w", 1}, in(20ms))), Code::kTimedOut, "was not published"));
     pair.client.core().start_close();
     REQUIRE(pair.until([&] { return pair.client.state() == EndpointState::kClosed; }));
-    CHECK(says(cause(near.fetch({"w", 1}, soon(), {.from = &pair.client})), Code::kWrongState, "closed"));
+    CHECK(says(cause(near.fetch({"w", 1}, soon(), {.from = &pair.client})), Code::kWrongState,
+               "closed"));
   }
 }
 
@@ -244,7 +256,8 @@ TEST_CASE("run_until ends at its deadline, and what was waited for goes on", "[c
     auto got = pair.client_context->run_until(fetch, soon());
     REQUIRE(got.ok());
     CHECK(got->value.as<float>()[7] == 8);
-    if (path_has_views()) CHECK(pair.server_context->run_until(*published, in(5ms)).code() == Code::kTimedOut);
+    if (path_has_views())
+      CHECK(pair.server_context->run_until(*published, in(5ms)).code() == Code::kTimedOut);
     got->value = Tensor();
     auto home = pair.server_context->run_until(*published, soon());
     REQUIRE(home.ok());
@@ -252,7 +265,8 @@ TEST_CASE("run_until ends at its deadline, and what was waited for goes on", "[c
   }
 }
 
-TEST_CASE("a wait ends at its deadline although others keep the thread busy", "[contract][misuse]") {
+TEST_CASE("a wait ends at its deadline although others keep the thread busy",
+          "[contract][misuse]") {
   NothingLeftBehind audit;
   Pair pair;
   struct Busy final : ProgressHook {
@@ -264,7 +278,8 @@ TEST_CASE("a wait ends at its deadline although others keep the thread busy", "[
   pair.client_context->remove_hook(&busy);
 }
 
-TEST_CASE("a publication ends at its deadline, and tells how many readers went", "[contract][misuse]") {
+TEST_CASE("a publication ends at its deadline, and tells how many readers went",
+          "[contract][misuse]") {
   NothingLeftBehind audit;
   Pair pair;
   {
@@ -272,7 +287,8 @@ TEST_CASE("a publication ends at its deadline, and tells how many readers went",
     REQUIRE(near.add(pair.client).ok());
     REQUIRE(far.add(pair.server).ok());
     auto later = far.publish({"v", 1}, floats(*pair.server_context, {8}, 1), {.deadline = soon()});
-    auto published = far.publish({"w", 1}, floats(*pair.server_context, {8}, 1), {.readers = 2, .deadline = in(20ms)});
+    auto published = far.publish({"w", 1}, floats(*pair.server_context, {8}, 1),
+                                 {.readers = 2, .deadline = in(20ms)});
     REQUIRE(published.ok());
     REQUIRE(later.ok());
     auto home = pair.server_context->run_until(*published, soon());
@@ -281,10 +297,12 @@ TEST_CASE("a publication ends at its deadline, and tells how many readers went",
     CHECK(published->readers_done() == 0);
     CHECK(published->readers_lost() == 0);
     // Over for who asks now; the other goes on.
-    CHECK(pair.client_context->run_until(near.fetch({"w", 1}, soon()), soon()).code() == Code::kWrongState);
+    CHECK(pair.client_context->run_until(near.fetch({"w", 1}, soon()), soon()).code() ==
+          Code::kWrongState);
     CHECK(pair.client_context->run_until(near.fetch({"v", 1}, soon()), soon()).ok());
     // A reader that goes with a view in its hands is counted where the path has views.
-    auto held = far.publish({"u", 1}, floats(*pair.server_context, {1 << 20}, 1), {.deadline = soon()});
+    auto held =
+        far.publish({"u", 1}, floats(*pair.server_context, {1 << 20}, 1), {.deadline = soon()});
     REQUIRE(held.ok());
     auto got = pair.client_context->run_until(near.fetch({"u", 1}, soon()), soon());
     REQUIRE(got.ok());
@@ -302,7 +320,8 @@ TEST_CASE("a blocking receive or read that fails gives the buffer back", "[contr
   Pair pair;
   Buffer buffer = room(*pair.client_context, 100);
   const std::byte* place = buffer.data();
-  CHECK(pair.client.receive_and_wait({.tag = 1}, std::move(buffer), in(5ms)).code() == Code::kTimedOut);
+  CHECK(pair.client.receive_and_wait({.tag = 1}, std::move(buffer), in(5ms)).code() ==
+        Code::kTimedOut);
   REQUIRE(buffer);
   CHECK(buffer.data() == place);
   RemoteKey nobodys{.grant = 99, .length = 100, .rights = Right::kReadWrite};

@@ -27,7 +27,8 @@ uint64_t sockets_narrowed() { return narrowed.load(); }
 }  // namespace sluice::test
 
 // In place of libc's, for the whole program.
-extern "C" int setsockopt(int fd, int level, int name, const void* value, socklen_t length) noexcept {
+extern "C" int setsockopt(int fd, int level, int name, const void* value,
+                          socklen_t length) noexcept {
   using namespace sluice::test;
   bool widens = level == SOL_SOCKET && (name == SO_SNDBUF || name == SO_SNDBUFFORCE);
   if (!widens || !faults_under_test()) return really_set(fd, level, name, value, length);

@@ -16,9 +16,14 @@ const std::string& path_under_test() {
   static const std::string path = [] {
     const char* chosen = std::getenv("SLUICE_CONTRACT_PATH");
     std::string text = chosen != nullptr ? chosen : "";
-    bool known = text == "loopback" || text == "shm" || text == "tcp" || text == "rdma" || text == "l2" || text == "udp" || text == "udp6" || text == "kmod" || text == "sluice";
+    bool known = text == "loopback" || text == "shm" || text == "tcp" || text == "rdma" ||
+                 text == "l2" || text == "udp" || text == "udp6" || text == "kmod" ||
+                 text == "sluice";
     if (!known) {
-      std::fprintf(stderr, "SLUICE_CONTRACT_PATH='%s': set loopback, shm, tcp, rdma, l2, udp, udp6, kmod or sluice\n", text.c_str());
+      std::fprintf(stderr,
+                   "SLUICE_CONTRACT_PATH='%s': set loopback, shm, tcp, rdma, l2, udp, udp6, kmod "
+                   "or sluice\n",
+                   text.c_str());
       std::exit(2);
     }
     return text;
@@ -53,7 +58,8 @@ void suffer(Context& context) {
     return chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : uint64_t{1};
   }();
   static uint64_t contexts = 0;
-  injectors().push_back(fault::inject(context, fault::Plan::delayed(first * 1'000'003 + ++contexts)));
+  injectors().push_back(
+      fault::inject(context, fault::Plan::delayed(first * 1'000'003 + ++contexts)));
 }
 }  // namespace
 
@@ -70,7 +76,9 @@ FaultsDone faults_done() {
 }
 
 bool path_has_views() { return path_under_test() != "tcp" && !path_is_direct(); }
-bool path_is_slp() { return path_under_test() == "l2" || path_under_test() == "udp" || path_under_test() == "udp6"; }
+bool path_is_slp() {
+  return path_under_test() == "l2" || path_under_test() == "udp" || path_under_test() == "udp6";
+}
 bool path_is_module() { return path_under_test() == "kmod"; }
 bool path_is_direct() { return path_under_test() == "rdma" || path_is_slp() || path_is_module(); }
 bool path_has_device() { return path_under_test() == "rdma"; }
@@ -85,9 +93,12 @@ verbs::FakeOptions fabric_of(std::string_view name) {
   if (is("-reordering")) options.policy = {.order = Order::kReordering, .ticks = 8};
   // One packet in ten: seven in a row, which would end a connection, are one in ten million.
   if (is("-lossy")) options.policy = {.order = Order::kLossy, .loss_per_mille = 100};
-  if (size_t at = name.find("-seed"); at != name.npos) options.policy.seed = std::strtoull(name.data() + at + 5, nullptr, 10);
+  if (size_t at = name.find("-seed"); at != name.npos)
+    options.policy.seed = std::strtoull(name.data() + at + 5, nullptr, 10);
   if (is("-narrow")) device.windows = false;
-  if (is("-small")) device.max_sge = 1, device.max_inline_data = 0, device.max_msg_sz = 64 << 10, device.max_qp_wr = 128;
+  if (is("-small"))
+    device.max_sge = 1, device.max_inline_data = 0, device.max_msg_sz = 64 << 10,
+    device.max_qp_wr = 128;
   if (is("-single")) options.poll_limit = 1;
   return options;
 }
@@ -107,7 +118,9 @@ bool fake_device_under_test() {
 }
 bool copying_device_under_test() { return path_has_device() && !fake_device_under_test(); }
 size_t inline_limit() {
-  return path_under_test() == "tcp" ? Tuning().tcp_eager_bytes : path_under_test() == "shm" ? Tuning().shm_eager_bytes : 4096;
+  return path_under_test() == "tcp"   ? Tuning().tcp_eager_bytes
+         : path_under_test() == "shm" ? Tuning().shm_eager_bytes
+                                      : 4096;
 }
 
 namespace {
@@ -116,7 +129,9 @@ std::string host() {
   const char* given = std::getenv("SLUICE_CONTRACT_HOST");
   return given != nullptr ? given : "127.0.0.1";
 }
-std::string by_udp() { return path_under_test() == "udp6" ? "l2://udp/[::1]" : "l2://udp/127.0.0.1"; }
+std::string by_udp() {
+  return path_under_test() == "udp6" ? "l2://udp/[::1]" : "l2://udp/127.0.0.1";
+}
 bool by_name() { return path_under_test() == "loopback" || path_under_test() == "shm"; }
 }  // namespace
 
@@ -135,7 +150,8 @@ std::string deserted_address() {
 }
 
 size_t Box::count(OperationId id) const {
-  return static_cast<size_t>(std::count_if(all.begin(), all.end(), [id](const Completion& c) { return c.id == id; }));
+  return static_cast<size_t>(
+      std::count_if(all.begin(), all.end(), [id](const Completion& c) { return c.id == id; }));
 }
 Completion* Box::find(OperationId id) {
   for (Completion& completion : all) {
@@ -145,7 +161,9 @@ Completion* Box::find(OperationId id) {
 }
 
 ArenaOptions small_arena() {
-  return {.limit_bytes = size_t{512} << 20, .first_extent_bytes = size_t{4} << 20, .largest_extent_bytes = size_t{64} << 20,
+  return {.limit_bytes = size_t{512} << 20,
+          .first_extent_bytes = size_t{4} << 20,
+          .largest_extent_bytes = size_t{64} << 20,
           .receive_reserve_bytes = size_t{1} << 20};
 }
 
@@ -168,7 +186,9 @@ Buffer filled(Context& context, size_t size, uint64_t seed) {
   fill(buffer.bytes(), seed);
   return buffer;
 }
-Tensor tensor(Context& context, size_t size, uint64_t seed) { return filled(context, size, seed).freeze(); }
+Tensor tensor(Context& context, size_t size, uint64_t seed) {
+  return filled(context, size, seed).freeze();
+}
 
 Tensor floats(Context& context, std::initializer_list<int64_t> shape, float first) {
   Result<Buffer> buffer = context.allocate(shape, float32);
@@ -185,7 +205,8 @@ size_t ProgressOther::progress(Instant) {
   return work;
 }
 
-Result<Endpoint> connect_to(Context& from, Context& to, const std::string& address, const ConnectOptions& options) {
+Result<Endpoint> connect_to(Context& from, Context& to, const std::string& address,
+                            const ConnectOptions& options) {
   ProgressOther hook;
   hook.other = &to;
   from.add_hook(&hook);
@@ -197,7 +218,8 @@ Result<Endpoint> connect_to(Context& from, Context& to, const std::string& addre
 Pair::Pair(const PairOptions& options) {
   client_context = open(options.waiting, options.arena);
   if (options.same_arena) {
-    auto shared = open_context({.arena = client_context->shared_arena(), .arena_options = {}, .waiting = options.waiting});
+    auto shared = open_context(
+        {.arena = client_context->shared_arena(), .arena_options = {}, .waiting = options.waiting});
     REQUIRE(shared.ok());
     server_context = std::move(shared).value();
     suffer(*server_context);
@@ -239,7 +261,9 @@ void Pair::settle() {
   // 64 polls in a row look at descriptors once. What the kernel's own threads have to do for the
   // module's sockets takes them a few ticks under emulation, if we leave them a CPU at all.
   Instant busy = now();
-  auto quiet = [&] { return !path_is_module() || now() > after(busy, std::chrono::milliseconds(50)); };
+  auto quiet = [&] {
+    return !path_is_module() || now() > after(busy, std::chrono::milliseconds(50));
+  };
   for (int idle = 0; idle < 400 || !quiet();) {
     size_t work = client_context->progress();
     if (!client_hook_.frozen) work += server_context->progress();
@@ -261,7 +285,10 @@ void Pair::finish() {
   thaw_server();
   std::shared_ptr<EndpointCore> near = client.shared(), far = server.shared();
   if (client) CHECK(client.close(soon()).ok());
-  bool both = until([&] { return (!near || near->state() == EndpointState::kClosed) && (!far || far->state() == EndpointState::kClosed); });
+  bool both = until([&] {
+    return (!near || near->state() == EndpointState::kClosed) &&
+           (!far || far->state() == EndpointState::kClosed);
+  });
   CHECK(both);
   if (server) CHECK(server.close(soon()).ok());
   for (const auto& core : {near, far}) {

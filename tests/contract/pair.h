@@ -56,7 +56,8 @@ std::string fresh_address();
 // A connect() address of this path where nobody listens.
 std::string deserted_address();
 
-// A bound on a hang. SLUICE_CONTRACT_SECONDS: another one, for kernels that are slow because they look for defects.
+// A bound on a hang. SLUICE_CONTRACT_SECONDS: another one, for kernels that are slow because they
+// look for defects.
 inline Instant soon() {
   static const char* const asked = std::getenv("SLUICE_CONTRACT_SECONDS");
   return after(now(), std::chrono::seconds(asked != nullptr ? std::atoi(asked) : 20));
@@ -66,8 +67,11 @@ inline Instant in(Duration d) { return after(now(), d); }
 // Keeps what completed, in order. One per endpoint: ids are an endpoint's own.
 class Box final : public CompletionSink {
  public:
-  void on_completion(Completion&& completion) noexcept override { all.push_back(std::move(completion)); }
-  PostOptions options(uint64_t user_data = 0, Instant deadline = soon(), Level level = Level::kPlaced) {
+  void on_completion(Completion&& completion) noexcept override {
+    all.push_back(std::move(completion));
+  }
+  PostOptions options(uint64_t user_data = 0, Instant deadline = soon(),
+                      Level level = Level::kPlaced) {
     return {.sink = this, .user_data = user_data, .deadline = deadline, .level = level};
   }
   size_t count(OperationId id) const;
@@ -76,7 +80,8 @@ class Box final : public CompletionSink {
 };
 
 ArenaOptions small_arena();
-std::unique_ptr<Context> open(Waiting waiting = Waiting::kSpin, const ArenaOptions& arena = small_arena());
+std::unique_ptr<Context> open(Waiting waiting = Waiting::kSpin,
+                              const ArenaOptions& arena = small_arena());
 Buffer room(Context& context, size_t size);
 Buffer filled(Context& context, size_t size, uint64_t seed);
 Tensor tensor(Context& context, size_t size, uint64_t seed);
@@ -144,7 +149,8 @@ class Pair {
 
 // Connects `from` to `address` while `to` is progressed by another thread's turn: both
 // contexts are this thread's again afterwards.
-Result<Endpoint> connect_to(Context& from, Context& to, const std::string& address, const ConnectOptions& options = {});
+Result<Endpoint> connect_to(Context& from, Context& to, const std::string& address,
+                            const ConnectOptions& options = {});
 
 }  // namespace sluice::test
 

@@ -10,7 +10,8 @@
 namespace sluice::test {
 namespace {
 
-TEST_CASE("an address where nobody listens is unreachable, and the text says what to do", "[contract][peers]") {
+TEST_CASE("an address where nobody listens is unreachable, and the text says what to do",
+          "[contract][peers]") {
   NothingLeftBehind audit;
   auto context = open();
   Instant start = now();
@@ -25,7 +26,8 @@ TEST_CASE("an address where nobody listens is unreachable, and the text says wha
 TEST_CASE("addresses that do not parse are refused with an example", "[contract][peers]") {
   NothingLeftBehind audit;
   auto context = open();
-  for (const char* bad : {"", "tcp:", "tcp://", "tcp://host", "tcp://host:99999", "shm:", "shm:a/b", "loopback:", "ftp://x:1", "sluice://:0x"}) {
+  for (const char* bad : {"", "tcp:", "tcp://", "tcp://host", "tcp://host:99999", "shm:", "shm:a/b",
+                          "loopback:", "ftp://x:1", "sluice://:0x"}) {
     INFO(bad);
     auto endpoint = context->connect(bad);
     CHECK(endpoint.code() == Code::kInvalidArgument);
@@ -51,7 +53,8 @@ TEST_CASE("a name can be taken once, and again after the listener closed", "[con
   CHECK(third.ok());
 }
 
-TEST_CASE("accept without a peer is kTryAgain at once and kTimedOut at its deadline", "[contract][peers]") {
+TEST_CASE("accept without a peer is kTryAgain at once and kTimedOut at its deadline",
+          "[contract][peers]") {
   NothingLeftBehind audit;
   auto context = open(Waiting::kSleep);
   auto listener = context->listen(fresh_address());
@@ -79,7 +82,8 @@ TEST_CASE("a listener that closes with peers waiting ends them", "[contract][pee
   CHECK(client->state() == EndpointState::kClosed);
 }
 
-TEST_CASE("requirements that the path cannot meet are refused with the reason", "[contract][peers]") {
+TEST_CASE("requirements that the path cannot meet are refused with the reason",
+          "[contract][peers]") {
   NothingLeftBehind audit;
   auto near = open(), far = open();
   auto listener = far->listen(fresh_address());
@@ -148,7 +152,9 @@ TEST_CASE("sixteen peers at one listener: each gets its own messages", "[contrac
   std::vector<Peer> peers;
   for (int i = 0; i < 16; ++i) {
     Peer peer;
-    peer.context = open(Waiting::kSpin, {.limit_bytes = 16u << 20, .first_extent_bytes = 2u << 20, .receive_reserve_bytes = 1u << 20});
+    peer.context = open(Waiting::kSpin, {.limit_bytes = 16u << 20,
+                                         .first_extent_bytes = 2u << 20,
+                                         .receive_reserve_bytes = 1u << 20});
     auto near = connect_to(*peer.context, *server, listener->address());
     REQUIRE(near.ok());
     peer.near = std::move(near).value();
@@ -173,7 +179,9 @@ TEST_CASE("sixteen peers at one listener: each gets its own messages", "[contrac
     for (size_t i = 0; i < peers.size(); ++i) {
       if (!peers[i].near) continue;
       REQUIRE(peers[i].far.receive({.tag = 1}, room(*server, size), box.options(i)).ok());
-      REQUIRE(peers[i].near.receive({.tag = 1}, room(*peers[i].context, size), box.options(i + 100)).ok());
+      REQUIRE(peers[i]
+                  .near.receive({.tag = 1}, room(*peers[i].context, size), box.options(i + 100))
+                  .ok());
       REQUIRE(peers[i].near.send(1, tensor(*peers[i].context, size, i)).ok());
       REQUIRE(peers[i].far.send(1, tensor(*server, size, i + 100)).ok());
       expected += 2;
@@ -184,10 +192,12 @@ TEST_CASE("sixteen peers at one listener: each gets its own messages", "[contrac
       CHECK(holds(completion.buffers[0].bytes(), completion.user_data));
     }
     box.all.clear();
-    // What was lent is home: a context that ends while a peer may still read never uses that memory again.
+    // What was lent is home: a context that ends while a peer may still read never uses that memory
+    // again.
     REQUIRE(run([&] {
       return std::all_of(peers.begin(), peers.end(), [](const Peer& peer) {
-        return !peer.near || (peer.near.counters().loans_outstanding == 0 && peer.far.counters().loans_outstanding == 0);
+        return !peer.near || (peer.near.counters().loans_outstanding == 0 &&
+                              peer.far.counters().loans_outstanding == 0);
       });
     }));
   };
@@ -215,7 +225,8 @@ TEST_CASE("sixteen peers at one listener: each gets its own messages", "[contrac
   exchange(100);
 }
 
-TEST_CASE("several connections between the same two contexts are independent", "[contract][peers]") {
+TEST_CASE("several connections between the same two contexts are independent",
+          "[contract][peers]") {
   NothingLeftBehind audit;
   Pair pair;
   std::vector<std::pair<Endpoint, Endpoint>> more;
@@ -225,7 +236,8 @@ TEST_CASE("several connections between the same two contexts are independent", "
     REQUIRE(more[i].first.send(1, tensor(*pair.client_context, 20'000, i)).ok());
   }
   for (size_t i = 0; i < more.size(); ++i) {
-    auto got = more[i].second.receive_and_wait({.tag = 1}, room(*pair.server_context, 20'000), soon());
+    auto got =
+        more[i].second.receive_and_wait({.tag = 1}, room(*pair.server_context, 20'000), soon());
     REQUIRE(got.ok());
     CHECK(holds(got->buffer.bytes(), i));
   }
@@ -269,14 +281,17 @@ TEST_CASE("a context can connect to itself", "[contract][peers]") {
   CHECK(context->arena().statistics().outstanding == 0);
 }
 
-TEST_CASE("a peer that does not call progress is reported silent and stays connected", "[contract][peers]") {
+TEST_CASE("a peer that does not call progress is reported silent and stays connected",
+          "[contract][peers]") {
   NothingLeftBehind audit;
   Pair pair;
   pair.settle();
   pair.freeze_server();
   Box& box = pair.box();
-  REQUIRE(pair.client.receive({.tag = 1}, room(*pair.client_context, 10), box.options(0, in(60s))).ok());
-  REQUIRE(pair.client_context->wait_until([&] { return pair.client.info().peer_silent; }, in(15s)).ok());
+  REQUIRE(pair.client.receive({.tag = 1}, room(*pair.client_context, 10), box.options(0, in(60s)))
+              .ok());
+  REQUIRE(pair.client_context->wait_until([&] { return pair.client.info().peer_silent; }, in(15s))
+              .ok());
   CHECK(pair.client.state() == EndpointState::kConnected);
   CHECK(box.all.empty());
   pair.thaw_server();

@@ -41,7 +41,11 @@ bool own_network() {
 
 bool have_ipv6() {
   int fd = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  sockaddr_in6 address{.sin6_family = AF_INET6, .sin6_port = 0, .sin6_flowinfo = 0, .sin6_addr = IN6ADDR_LOOPBACK_INIT, .sin6_scope_id = 0};
+  sockaddr_in6 address{.sin6_family = AF_INET6,
+                       .sin6_port = 0,
+                       .sin6_flowinfo = 0,
+                       .sin6_addr = IN6ADDR_LOOPBACK_INIT,
+                       .sin6_scope_id = 0};
   bool have = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   if (fd >= 0) ::close(fd);
   return have;
@@ -54,7 +58,8 @@ void module_network() {
   (void)module;
   // A kernel that was built for tests has bridges built in.
   const char* commands =
-      "(/sbin/modprobe bridge 2>/dev/null || true) && ip link add end0 type veth peer name port0 && ip link add switch0 type bridge && "
+      "(/sbin/modprobe bridge 2>/dev/null || true) && ip link add end0 type veth peer name port0 "
+      "&& ip link add switch0 type bridge && "
       "ip link set port0 master switch0 && ip link set port0 type bridge_slave hairpin on && "
       "ip link set end0 up && ip link set port0 up && ip link set switch0 up";
   if (!own_network() || std::system(commands) != 0) {
@@ -67,14 +72,16 @@ void module_network() {
 [[noreturn]] void skip_all(const char* why) {
   const char* required = std::getenv("SLUICE_REQUIRE");
   bool failure = required != nullptr && std::strstr(required, "netns") != nullptr;
-  std::fprintf(stderr, "%s netns: %s: %s\nsluice-skips 1\n", failure ? "REQUIRED" : "SKIPPED", why, std::strerror(errno));
+  std::fprintf(stderr, "%s netns: %s: %s\nsluice-skips 1\n", failure ? "REQUIRED" : "SKIPPED", why,
+               std::strerror(errno));
   std::_Exit(failure ? 1 : 0);
 }
 
 struct Prepare final : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
   void testRunStarting(const Catch::TestRunInfo&) override {
-    if (path_under_test() == "l2" && !own_network()) skip_all("no network of our own with packet sockets");
+    if (path_under_test() == "l2" && !own_network())
+      skip_all("no network of our own with packet sockets");
     if (path_is_module()) module_network();
     if (path_under_test() == "udp") (void)own_network();
     if (path_under_test() == "udp6" && !have_ipv6()) skip_all("no address ::1");

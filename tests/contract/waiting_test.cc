@@ -57,19 +57,23 @@ void echo(Context& context, Endpoint& endpoint, int rounds, size_t size) {
   }
 }
 
-TEST_CASE("every pairing of waiting modes carries messages both ways", "[contract][waiting][threads]") {
+TEST_CASE("every pairing of waiting modes carries messages both ways",
+          "[contract][waiting][threads]") {
   NothingLeftBehind audit;
   for (Waiting here : {Waiting::kAdaptive, Waiting::kSpin, Waiting::kSleep}) {
     for (Waiting there : {Waiting::kAdaptive, Waiting::kSpin, Waiting::kSleep}) {
       INFO(static_cast<int>(here) << " and " << static_cast<int>(there));
       bool both_spin = here == Waiting::kSpin && there == Waiting::kSpin;
       int rounds = both_spin ? 3 : 50;  // two spinners may share a processor
-      FarThread far(there, [rounds](Context& context, Endpoint& endpoint) { echo(context, endpoint, rounds, 6000); });
+      FarThread far(there, [rounds](Context& context, Endpoint& endpoint) {
+        echo(context, endpoint, rounds, 6000);
+      });
       auto near = open(here);
       auto endpoint = near->connect(far.address);
       REQUIRE(endpoint.ok());
       for (int i = 0; i < rounds; ++i) {
-        REQUIRE(endpoint->send_and_wait(1, tensor(*near, 6000, static_cast<uint64_t>(i)), soon()).ok());
+        REQUIRE(
+            endpoint->send_and_wait(1, tensor(*near, 6000, static_cast<uint64_t>(i)), soon()).ok());
         auto got = endpoint->receive_and_wait({.tag = 2}, room(*near, 6000), soon());
         REQUIRE(got.ok());
         REQUIRE(holds(got->buffer.bytes(), static_cast<uint64_t>(i)));
@@ -79,7 +83,8 @@ TEST_CASE("every pairing of waiting modes carries messages both ways", "[contrac
   }
 }
 
-TEST_CASE("wait returns at its deadline when nothing happens, in every mode", "[contract][waiting]") {
+TEST_CASE("wait returns at its deadline when nothing happens, in every mode",
+          "[contract][waiting]") {
   NothingLeftBehind audit;
   for (Waiting mode : {Waiting::kAdaptive, Waiting::kSpin, Waiting::kSleep}) {
     auto context = open(mode);
@@ -108,10 +113,13 @@ class OneProcessor {
   cpu_set_t before_;
 };
 
-// Counts how often the context asks; has something for who asks `patience` times in one wait. Who sleeps does not ask.
+// Counts how often the context asks; has something for who asks `patience` times in one wait. Who
+// sleeps does not ask.
 class Asked final : public ProgressHook {
  public:
-  Asked(Context& context, uint64_t patience) : context_(context), patience_(patience) { context_.add_hook(this); }
+  Asked(Context& context, uint64_t patience) : context_(context), patience_(patience) {
+    context_.add_hook(this);
+  }
   ~Asked() { context_.remove_hook(this); }
   size_t progress(Instant) override { return ++count == patience_ ? 1 : 0; }
   Instant next_timeout() override { return kNever; }
@@ -126,13 +134,18 @@ constexpr uint64_t kPolls = 100;  // more than wait() makes before it decides ho
 std::unique_ptr<Context> open_patient(std::chrono::nanoseconds spin) {
   Tuning tuning;
   tuning.spin_ns = static_cast<uint64_t>(spin.count());
-  auto context = open_context({.arena = {}, .arena_options = small_arena(), .waiting = Waiting::kAdaptive, .tuning = tuning});
+  auto context = open_context({.arena = {},
+                               .arena_options = small_arena(),
+                               .waiting = Waiting::kAdaptive,
+                               .tuning = tuning});
   REQUIRE(context.ok());
   return std::move(*context);
 }
 
-TEST_CASE("a thread that is kept on one processor polls before it sleeps, as others do", "[contract][waiting]") {
-  if (::sysconf(_SC_NPROCESSORS_ONLN) < 2) return skip("processors", "this machine has one processor");
+TEST_CASE("a thread that is kept on one processor polls before it sleeps, as others do",
+          "[contract][waiting]") {
+  if (::sysconf(_SC_NPROCESSORS_ONLN) < 2)
+    return skip("processors", "this machine has one processor");
   NothingLeftBehind audit;
   OneProcessor here;
   auto context = open_patient(1s);
@@ -145,13 +158,19 @@ TEST_CASE("a thread that is kept on one processor polls before it sleeps, as oth
   CHECK(met_awake);
 }
 
-TEST_CASE("who polls on the processor that its peer needs learns to sleep", "[contract][waiting][threads]") {
-  if (::sysconf(_SC_NPROCESSORS_ONLN) < 2) return skip("processors", "this machine has one processor: nobody polls");
-  if (path_under_test() != "shm") return;  // the same for every path; elsewhere an answer may take longer than the budget, in slow builds
+TEST_CASE("who polls on the processor that its peer needs learns to sleep",
+          "[contract][waiting][threads]") {
+  if (::sysconf(_SC_NPROCESSORS_ONLN) < 2)
+    return skip("processors", "this machine has one processor: nobody polls");
+  if (path_under_test() != "shm")
+    return;  // the same for every path; elsewhere an answer may take longer than the budget, in
+             // slow builds
   NothingLeftBehind audit;
   OneProcessor here;
   constexpr int kRounds = 400;
-  FarThread far(Waiting::kAdaptive, [](Context& context, Endpoint& endpoint) { echo(context, endpoint, kRounds, 100); });
+  FarThread far(Waiting::kAdaptive, [](Context& context, Endpoint& endpoint) {
+    echo(context, endpoint, kRounds, 100);
+  });
   auto near = open_patient(200us);
   auto endpoint = near->connect(far.address);
   REQUIRE(endpoint.ok());
@@ -172,17 +191,21 @@ class OneMessage {
  public:
   explicit OneMessage(Pair& pair) : pair_(pair), box_(pair.box()) {}
   uint64_t copied(size_t size, bool reader_sleeps, Level level = Level::kSourceReusable) {
-    REQUIRE(pair_.server.receive({.tag = 1}, room(*pair_.server_context, size), box_.options(size)).ok());
+    REQUIRE(pair_.server.receive({.tag = 1}, room(*pair_.server_context, size), box_.options(size))
+                .ok());
     pair_.settle();
     if (reader_sleeps) REQUIRE(pair_.server_context->prepare_to_sleep());
     uint64_t before = pair_.client.counters().copied_bytes;
-    REQUIRE(pair_.client.send(1, tensor(*pair_.client_context, size, size), box_.options(0, soon(), level)).ok());
+    REQUIRE(pair_.client
+                .send(1, tensor(*pair_.client_context, size, size), box_.options(0, soon(), level))
+                .ok());
     uint64_t after_it = pair_.client.counters().copied_bytes;
     size_t ended = box_.all.size();
     REQUIRE(pair_.until([&] { return box_.all.size() == ended + 2; }));
     for (size_t i = ended; i < ended + 2; ++i) {
       REQUIRE(box_.all[i].status.ok());
-      if (box_.all[i].kind == OperationKind::kReceive) CHECK(holds(box_.all[i].buffers[0].bytes(), size));
+      if (box_.all[i].kind == OperationKind::kReceive)
+        CHECK(holds(box_.all[i].buffers[0].bytes(), size));
     }
     return after_it - before;
   }
@@ -196,7 +219,10 @@ const size_t kPolled = Tuning().shm_eager_bytes, kAsleep = Tuning().shm_eager_sl
 // The defaults are meant, and a link that refuses at random changes what is sent when.
 bool plain_shm() { return path_under_test() == "shm" && !faults_under_test(); }
 
-TEST_CASE("a message between the two thresholds rides while its reader sleeps, and is pulled while it polls", "[contract][waiting]") {
+TEST_CASE(
+    "a message between the two thresholds rides while its reader sleeps, and is pulled while it "
+    "polls",
+    "[contract][waiting]") {
   if (!plain_shm()) return;
   NothingLeftBehind audit;
   Pair pair;
@@ -212,7 +238,8 @@ TEST_CASE("a message between the two thresholds rides while its reader sleeps, a
   }
 }
 
-TEST_CASE("a message between the two thresholds rides while its sender is one that sleeps", "[contract][waiting]") {
+TEST_CASE("a message between the two thresholds rides while its sender is one that sleeps",
+          "[contract][waiting]") {
   if (!plain_shm()) return;
   NothingLeftBehind audit;
   Pair pair({.waiting = Waiting::kSleep});
@@ -221,39 +248,50 @@ TEST_CASE("a message between the two thresholds rides while its sender is one th
   CHECK(message.copied(kAsleep + 1, false) == 0);
 }
 
-TEST_CASE("of many messages to a reader that sleeps a small one and the next ride, and the others do not fill its ring", "[contract][waiting]") {
+TEST_CASE(
+    "of many messages to a reader that sleeps a small one and the next ride, and the others do not "
+    "fill its ring",
+    "[contract][waiting]") {
   if (!plain_shm()) return;
   NothingLeftBehind audit;
   Pair pair;
   Box& box = pair.box();
   constexpr uint64_t kMessages = 100;
   for (uint64_t i = 0; i < kMessages; ++i) {
-    REQUIRE(pair.server.receive({.tag = i}, room(*pair.server_context, kAsleep), box.options(i)).ok());
+    REQUIRE(
+        pair.server.receive({.tag = i}, room(*pair.server_context, kAsleep), box.options(i)).ok());
   }
-  auto size = [](uint64_t i) { return i == 0 ? size_t{200} : kAsleep; };  // a header, and what it is about
+  auto size = [](uint64_t i) {
+    return i == 0 ? size_t{200} : kAsleep;
+  };  // a header, and what it is about
   pair.settle();
   REQUIRE(pair.server_context->prepare_to_sleep());
   EndpointCounters before = pair.client.counters();
-  for (uint64_t i = 0; i < kMessages; ++i) REQUIRE(pair.client.send(i, tensor(*pair.client_context, size(i), i)).ok());
+  for (uint64_t i = 0; i < kMessages; ++i)
+    REQUIRE(pair.client.send(i, tensor(*pair.client_context, size(i), i)).ok());
   EndpointCounters sent = pair.client.counters();
   CHECK(sent.messages_sent - before.messages_sent == kMessages);  // none waits for room
   CHECK(sent.copied_bytes - before.copied_bytes == size(0) + size(1));
   REQUIRE(pair.until([&] { return box.all.size() == kMessages; }));
   for (Completion& completion : box.all) {
     REQUIRE(completion.status.ok());
-    CHECK(holds(completion.buffers[0].bytes().first(size(completion.user_data)), completion.user_data));
+    CHECK(holds(completion.buffers[0].bytes().first(size(completion.user_data)),
+                completion.user_data));
   }
 }
 
-TEST_CASE("a sleeper costs no processor time while nothing happens", "[contract][waiting][threads]") {
+TEST_CASE("a sleeper costs no processor time while nothing happens",
+          "[contract][waiting][threads]") {
   NothingLeftBehind audit;
-  FarThread far(Waiting::kSleep, [](Context& context, Endpoint& endpoint) { echo(context, endpoint, 1, 100); });
+  FarThread far(Waiting::kSleep,
+                [](Context& context, Endpoint& endpoint) { echo(context, endpoint, 1, 100); });
   auto near = open(Waiting::kSleep);
   auto endpoint = near->connect(far.address);
   REQUIRE(endpoint.ok());
   (void)near->wait(in(20ms));
   Duration before = process_cpu_time();
-  // Falling asleep and waking up take their time in an emulated kernel that looks for its own defects: 170 ms of 200 were seen.
+  // Falling asleep and waking up take their time in an emulated kernel that looks for its own
+  // defects: 170 ms of 200 were seen.
   Instant end = in(1s);
   while (now() < end) (void)near->wait(end);
   CHECK(process_cpu_time() - before < 500ms);
@@ -262,10 +300,12 @@ TEST_CASE("a sleeper costs no processor time while nothing happens", "[contract]
   (void)endpoint->close(soon());
 }
 
-TEST_CASE("a sleeping context is woken by messages, by tensors dropped elsewhere and by its timers", "[contract][waiting][threads]") {
+TEST_CASE("a sleeping context is woken by messages, by tensors dropped elsewhere and by its timers",
+          "[contract][waiting][threads]") {
   NothingLeftBehind audit;
   auto near = open(Waiting::kSleep);
-  FarThread far(Waiting::kSleep, [](Context& context, Endpoint& endpoint) { echo(context, endpoint, 5, 100'000); });
+  FarThread far(Waiting::kSleep,
+                [](Context& context, Endpoint& endpoint) { echo(context, endpoint, 5, 100'000); });
   auto endpoint = near->connect(far.address);
   REQUIRE(endpoint.ok());
   for (uint64_t i = 0; i < 5; ++i) {
@@ -329,7 +369,8 @@ TEST_CASE("a foreign epoll drives a context by its fd", "[contract][waiting][thr
 
 TEST_CASE("a progress thread runs a context for other threads", "[contract][waiting][threads]") {
   NothingLeftBehind audit;
-  FarThread far(Waiting::kSleep, [](Context& context, Endpoint& endpoint) { echo(context, endpoint, 30, 9000); });
+  FarThread far(Waiting::kSleep,
+                [](Context& context, Endpoint& endpoint) { echo(context, endpoint, 30, 9000); });
   auto near = open(Waiting::kSleep);
   Endpoint endpoint;
   {
@@ -384,7 +425,8 @@ struct Exchanges {
   Exchange near, far;
 };
 
-TEST_CASE("a coroutine awaits fetches one after the other, also of coroutines it calls", "[contract][waiting]") {
+TEST_CASE("a coroutine awaits fetches one after the other, also of coroutines it calls",
+          "[contract][waiting]") {
   NothingLeftBehind audit;
   Pair pair;
   {
@@ -392,20 +434,28 @@ TEST_CASE("a coroutine awaits fetches one after the other, also of coroutines it
     auto task = sum_of_two(exchanges.near, soon());
     CHECK_FALSE(task.ready());
     for (int i = 4; i >= 0; --i) {
-      REQUIRE(exchanges.far.publish({"w" + std::to_string(i), 1}, floats(*pair.server_context, {8}, static_cast<float>(i)), {.readers = until_retired}).ok());
+      REQUIRE(exchanges.far
+                  .publish({"w" + std::to_string(i), 1},
+                           floats(*pair.server_context, {8}, static_cast<float>(i)),
+                           {.readers = until_retired})
+                  .ok());
       pair.settle();
     }
     CHECK(pair.client_context->run_until(task).value() == 3 * 100 + 10);
   }
 }
 
-TEST_CASE("a coroutine that ends with its fetch leaves the exchange in order", "[contract][waiting]") {
+TEST_CASE("a coroutine that ends with its fetch leaves the exchange in order",
+          "[contract][waiting]") {
   NothingLeftBehind audit;
   Pair pair;
   {
     Exchanges exchanges(pair);
     auto task = sum_of(exchanges.near, 1, soon());
-    REQUIRE(exchanges.far.publish({"w0", 1}, floats(*pair.server_context, {8}, 1), {.readers = until_retired}).ok());
+    REQUIRE(
+        exchanges.far
+            .publish({"w0", 1}, floats(*pair.server_context, {8}, 1), {.readers = until_retired})
+            .ok());
     CHECK(pair.client_context->run_until(task).value() == 1);
     // Two fetches at once: neither may be the other.
     auto a = exchanges.near.fetch({"a", 1}, soon());

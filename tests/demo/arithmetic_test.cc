@@ -44,7 +44,8 @@ TEST_CASE("tiny has the same names and at least one float in each tensor") {
   }
 }
 
-TEST_CASE("each server's part is as large as whole tensors allow, and every tensor is in one of them") {
+TEST_CASE(
+    "each server's part is as large as whole tensors allow, and every tensor is in one of them") {
   const uint32_t servers = GENERATE(1u, 2u, 3u, 4u, 32u);
   const Model model = model_named("vgg16");
   const Placement placement = place_tensors(model, servers);
@@ -66,7 +67,9 @@ TEST_CASE("each server's part is as large as whole tensors allow, and every tens
   if (servers == 2) CHECK(placement.shards[placement.places[26].server].elements() == 102'760'448);
 }
 
-TEST_CASE("a tensor larger than a server's share is cut into pieces that fit, and no part is far from even") {
+TEST_CASE(
+    "a tensor larger than a server's share is cut into pieces that fit, and no part is far from "
+    "even") {
   const uint32_t servers = GENERATE(2u, 3u, 4u);
   const Model whole = model_named("vgg16");
   const Model cut = spread_model(whole, {.servers = servers, .cut = true});
@@ -78,9 +81,11 @@ TEST_CASE("a tensor larger than a server's share is cut into pieces that fit, an
   }
   CHECK(cut.tensors[26].name == "fc6/weight/0");
   for (const Model& shard : place_tensors(cut, servers).shards) {
-    CHECK(static_cast<double>(shard.elements()) == Approx(static_cast<double>(whole.elements()) / servers).epsilon(0.11));
+    CHECK(static_cast<double>(shard.elements()) ==
+          Approx(static_cast<double>(whole.elements()) / servers).epsilon(0.11));
   }
-  CHECK(spread_model(whole, {.servers = servers, .cut = false}).tensors.size() == whole.tensors.size());
+  CHECK(spread_model(whole, {.servers = servers, .cut = false}).tensors.size() ==
+        whole.tensors.size());
 }
 
 TEST_CASE("values of a tensor do not depend on which server has it") {
@@ -88,9 +93,11 @@ TEST_CASE("values of a tensor do not depend on which server has it") {
   const Placement placement = place_tensors(model, 2);
   const Placement::Place place = placement.places[1];
   Gradients gradients(model, 1, 3, 2);
-  CHECK(check_gradients(placement.shards[place.server], place.tensor, 3, gradients.pointers).empty());
+  CHECK(
+      check_gradients(placement.shards[place.server], place.tensor, 3, gradients.pointers).empty());
   Gradients others(model, 0, 3, 2);
-  CHECK_FALSE(check_gradients(placement.shards[place.server], place.tensor, 3, others.pointers).empty());
+  CHECK_FALSE(
+      check_gradients(placement.shards[place.server], place.tensor, 3, others.pointers).empty());
 }
 
 TEST_CASE("the average sums the workers in their order: another order gives other bits") {
@@ -118,7 +125,8 @@ TEST_CASE("the server's update is what the reference expects, bit for bit, step 
       CHECK(reference.check(t, weights[t].data()).empty());
       Gradients gradients(model, t, step, workers);
       CHECK(check_gradients(model, t, step, gradients.pointers).empty());
-      average_and_update(gradients.pointers, weights[t].data(), weights[t].data(), weights[t].size());
+      average_and_update(gradients.pointers, weights[t].data(), weights[t].data(),
+                         weights[t].size());
     }
     reference.advance();
   }
@@ -129,7 +137,8 @@ TEST_CASE("the server's update is what the reference expects, bit for bit, step 
 
 TEST_CASE("every bit of every byte counts: a single one is found") {
   const Model model = small_model();
-  const size_t byte = GENERATE(size_t{0}, size_t{1}, size_t{8191}, size_t{8192}, size_t{12345}, size_t{19999});
+  const size_t byte =
+      GENERATE(size_t{0}, size_t{1}, size_t{8191}, size_t{8192}, size_t{12345}, size_t{19999});
   const Reference reference(model, 2, 0);
   std::vector<float> weights(5000);
   fill_initial_weights(0, weights);

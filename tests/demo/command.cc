@@ -24,7 +24,8 @@ constexpr const char* kBinary = "tools/demo_job/demo_main";
 
 std::set<std::string> names_in(const std::string& directory) {
   std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.insert(entry.path().filename());
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    names.insert(entry.path().filename());
   return names;
 }
 
@@ -37,7 +38,8 @@ std::string contents(const std::string& path) {
 
 // Children of `parent` right now.
 size_t children_of(pid_t parent) {
-  std::istringstream list(contents("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children"));
+  std::istringstream list(contents("/proc/" + std::to_string(parent) + "/task/" +
+                                   std::to_string(parent) + "/children"));
   size_t count = 0;
   for (pid_t pid; list >> pid;) ++count;
   return count;
@@ -68,7 +70,9 @@ DemoCommand::~DemoCommand() {
   std::filesystem::remove_all(directory_);
 }
 
-CommandOutcome DemoCommand::run(const std::vector<std::string>& arguments) { return execute(arguments, 0); }
+CommandOutcome DemoCommand::run(const std::vector<std::string>& arguments) {
+  return execute(arguments, 0);
+}
 
 CommandOutcome DemoCommand::run_and_signal(const std::vector<std::string>& arguments, int signal) {
   return execute(arguments, signal);

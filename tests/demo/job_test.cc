@@ -27,7 +27,8 @@ void check_entry(const nlohmann::json& entry, int workers, int servers, int step
   CHECK(entry.at("restarts") == 0);
   check_spread(entry.at("step_seconds"));
   check_spread(entry.at("pull_seconds"));
-  CHECK(entry.at("pull_seconds").at("median").get<double>() < entry.at("step_seconds").at("max").get<double>());
+  CHECK(entry.at("pull_seconds").at("median").get<double>() <
+        entry.at("step_seconds").at("max").get<double>());
   CHECK(entry.at("bytes_per_step") == 2 * kTinyFloats * 4 * static_cast<uint64_t>(workers));
   CHECK(entry.at("bytes_per_second").get<double>() > 0);
   CHECK(entry.at("cpu_seconds_per_gb").get<double>() > 0);
@@ -51,7 +52,9 @@ void check_entry(const nlohmann::json& entry, int workers, int servers, int step
 void check_all_modes(int workers, int servers = 1, const std::vector<std::string>& further = {}) {
   DemoCommand command;
   const int steps = 4;
-  std::vector<std::string> arguments = {"--model",   "tiny", "--steps",   std::to_string(steps), "--workers", std::to_string(workers),
+  std::vector<std::string> arguments = {"--model",   "tiny",
+                                        "--steps",   std::to_string(steps),
+                                        "--workers", std::to_string(workers),
                                         "--servers", std::to_string(servers)};
   arguments.insert(arguments.end(), further.begin(), further.end());
   CommandOutcome outcome = command.run(command.with_json(arguments));
@@ -74,42 +77,57 @@ void check_all_modes(int workers, int servers = 1, const std::vector<std::string
   }
   std::set<std::string> expected;
   for (const char* path : {"shm", "rdma", "tcp"}) {
-    for (const char* mode : {"zerocopy", "onecopy", "grpc-unary", "grpc-stream"}) expected.insert(std::string(path) + " " + mode);
+    for (const char* mode : {"zerocopy", "onecopy", "grpc-unary", "grpc-stream"})
+      expected.insert(std::string(path) + " " + mode);
   }
   // What this machine has not is told, not left out.
   for (const nlohmann::json& path : document.at("unavailable")) {
     CHECK(path.at("path") == "rdma");
     CHECK(path.at("reason").get<std::string>().find("RDMA") != std::string::npos);
-    CHECK(outcome.out.find("rdma not available: " + path.at("reason").get<std::string>()) != std::string::npos);
+    CHECK(outcome.out.find("rdma not available: " + path.at("reason").get<std::string>()) !=
+          std::string::npos);
     std::erase_if(expected, [](const std::string& name) { return name.rfind("rdma", 0) == 0; });
   }
   CHECK(seen == expected);
   CHECK(outcome.err.empty());  // no progress bar where stderr is no terminal
 }
 
-TEST_CASE("one worker runs every mode on every path, and all bytes are verified") { check_all_modes(1); }
+TEST_CASE("one worker runs every mode on every path, and all bytes are verified") {
+  check_all_modes(1);
+}
 
-TEST_CASE("three workers run every mode on every path, and all bytes are verified") { check_all_modes(3); }
+TEST_CASE("three workers run every mode on every path, and all bytes are verified") {
+  check_all_modes(3);
+}
 
-TEST_CASE("as many servers as workers run every mode on every path, and all bytes are verified") { check_all_modes(2, 2); }
+TEST_CASE("as many servers as workers run every mode on every path, and all bytes are verified") {
+  check_all_modes(2, 2);
+}
 
-TEST_CASE("three servers have the pieces of what is too large for one, and all bytes are verified") { check_all_modes(2, 3, {"--split"}); }
+TEST_CASE(
+    "three servers have the pieces of what is too large for one, and all bytes are verified") {
+  check_all_modes(2, 3, {"--split"});
+}
 
 TEST_CASE("two servers share the bytes as whole tensors allow, or evenly where those are split") {
   for (const bool split : {false, true}) {
-    std::vector<std::string> arguments = {"--model", "tiny", "--steps", "1", "--paths", "shm", "--modes", "zerocopy", "--servers", "2"};
+    std::vector<std::string> arguments = {"--model", "tiny",    "--steps",  "1",         "--paths",
+                                          "shm",     "--modes", "zerocopy", "--servers", "2"};
     if (split) arguments.push_back("--split");
     DemoCommand command;
     REQUIRE(command.run(command.with_json(arguments)).exit_code == 0);
     const nlohmann::json bytes = command.read_json().at("bytes_of_servers");
-    const double part = static_cast<double>(std::max(bytes.at(0).get<uint64_t>(), bytes.at(1).get<uint64_t>())) / (kTinyFloats * 4);
+    const double part =
+        static_cast<double>(std::max(bytes.at(0).get<uint64_t>(), bytes.at(1).get<uint64_t>())) /
+        (kTinyFloats * 4);
     CHECK(part == Approx(split ? 0.5 : 0.743).epsilon(0.01));
   }
 }
 
 TEST_CASE("rdma alone on a machine without it runs nothing, says why, and is no success") {
   DemoCommand command;
-  CommandOutcome outcome = command.run(command.with_json({"--model", "tiny", "--steps", "1", "--paths", "rdma"}));
+  CommandOutcome outcome =
+      command.run(command.with_json({"--model", "tiny", "--steps", "1", "--paths", "rdma"}));
   const nlohmann::json document = command.read_json();
   const bool here = document.at("unavailable").empty();
   CHECK(outcome.exit_code == (here ? 0 : 77));
@@ -119,20 +137,22 @@ TEST_CASE("rdma alone on a machine without it runs nothing, says why, and is no 
 
 TEST_CASE("the best gRPC mode of a path has ratio 1 to itself") {
   DemoCommand command;
-  REQUIRE(command.run(command.with_json({"--model", "tiny", "--steps", "3", "--paths", "shm"})).exit_code == 0);
+  REQUIRE(command.run(command.with_json({"--model", "tiny", "--steps", "3", "--paths", "shm"}))
+              .exit_code == 0);
   double best = 0;
   const nlohmann::json document = command.read_json();
   for (const nlohmann::json& entry : document.at("results")) {
     if (entry.at("mode") == "grpc-unary") CHECK(entry.at("ratio_to_grpc_unary") == 1.0);
-    if (entry.at("mode").get<std::string>().rfind("grpc", 0) == 0) best = std::max<double>(best, entry.at("ratio_to_grpc"));
+    if (entry.at("mode").get<std::string>().rfind("grpc", 0) == 0)
+      best = std::max<double>(best, entry.at("ratio_to_grpc"));
   }
   CHECK(best == 1.0);
 }
 
 TEST_CASE("without a gRPC mode there is no ratio") {
   DemoCommand command;
-  CommandOutcome outcome =
-      command.run(command.with_json({"--model", "tiny", "--steps", "1", "--paths", "tcp", "--modes", "zerocopy"}));
+  CommandOutcome outcome = command.run(command.with_json(
+      {"--model", "tiny", "--steps", "1", "--paths", "tcp", "--modes", "zerocopy"}));
   REQUIRE(outcome.exit_code == 0);
   const nlohmann::json document = command.read_json();
   REQUIRE(document.at("results").size() == 1);
@@ -142,8 +162,9 @@ TEST_CASE("without a gRPC mode there is no ratio") {
 
 TEST_CASE("the stand-in for computing makes the step longer by at least its length") {
   DemoCommand command;
-  CommandOutcome outcome = command.run(command.with_json(
-      {"--model", "tiny", "--steps", "1", "--paths", "shm", "--modes", "zerocopy", "--compute-us", "200000"}));
+  CommandOutcome outcome =
+      command.run(command.with_json({"--model", "tiny", "--steps", "1", "--paths", "shm", "--modes",
+                                     "zerocopy", "--compute-us", "200000"}));
   REQUIRE(outcome.exit_code == 0);
   // Calibrated while other processes run: half of it is certain.
   CHECK(command.read_json().at("results")[0].at("step_seconds").at("min").get<double>() > 0.1);
@@ -153,7 +174,8 @@ TEST_CASE("a wrong byte is found in every mode on every path, and no figure is t
   const std::string where = GENERATE("weights", "gradient");
   const std::string servers = GENERATE("1", "2");
   DemoCommand command;
-  CommandOutcome outcome = command.run(command.with_json({"--model", "tiny", "--steps", "1", "--corrupt", where, "--servers", servers}));
+  CommandOutcome outcome = command.run(command.with_json(
+      {"--model", "tiny", "--steps", "1", "--corrupt", where, "--servers", servers}));
   INFO(outcome.out << outcome.err);
   CHECK(outcome.exit_code == 4);
   const nlohmann::json document = command.read_json();
@@ -173,12 +195,16 @@ TEST_CASE("a refused flag is told with its name, its value and an example") {
     std::string flag, value, example;
   };
   const Refusal refusal = GENERATE(
-      Refusal{"--steps", "0", "--steps 5"}, Refusal{"--steps", "many", "--steps 5"}, Refusal{"--workers", "65", "--workers 2"},
-      Refusal{"--servers", "33", "--servers 2"}, Refusal{"--servers", "0", "--servers 2"},
+      Refusal{"--steps", "0", "--steps 5"}, Refusal{"--steps", "many", "--steps 5"},
+      Refusal{"--workers", "65", "--workers 2"}, Refusal{"--servers", "33", "--servers 2"},
+      Refusal{"--servers", "0", "--servers 2"},
       Refusal{"--modes", "zerocopy,teleport", "--modes zerocopy,onecopy,grpc-unary,grpc-stream"},
-      Refusal{"--modes", ",", "--modes zerocopy,onecopy,grpc-unary,grpc-stream"}, Refusal{"--paths", "pigeon", "--paths shm,rdma,l2,tcp"},
-      Refusal{"--model", "vgg19", "--model vgg16"}, Refusal{"--json", "/nowhere/x.json", "--json demo.json"},
-      Refusal{"--compute-us", "-1", "--compute-us 1000"}, Refusal{"--timeout", "1.5", "--timeout 120"});
+      Refusal{"--modes", ",", "--modes zerocopy,onecopy,grpc-unary,grpc-stream"},
+      Refusal{"--paths", "pigeon", "--paths shm,rdma,l2,tcp"},
+      Refusal{"--model", "vgg19", "--model vgg16"},
+      Refusal{"--json", "/nowhere/x.json", "--json demo.json"},
+      Refusal{"--compute-us", "-1", "--compute-us 1000"},
+      Refusal{"--timeout", "1.5", "--timeout 120"});
   DemoCommand command;
   CommandOutcome outcome = command.run({refusal.flag + "=" + refusal.value});
   INFO(outcome.err);
@@ -186,7 +212,8 @@ TEST_CASE("a refused flag is told with its name, its value and an example") {
   CHECK(outcome.out.empty());
   CHECK(outcome.err.find(refusal.flag) != std::string::npos);
   const size_t comma = refusal.value.find(',');
-  const std::string part = comma == std::string::npos ? refusal.value : refusal.value.substr(comma + 1);
+  const std::string part =
+      comma == std::string::npos ? refusal.value : refusal.value.substr(comma + 1);
   CHECK(outcome.err.find(part) != std::string::npos);
   CHECK(outcome.err.find(refusal.example) != std::string::npos);
 }
@@ -205,8 +232,9 @@ TEST_CASE("an unknown flag is a usage error") {
 
 TEST_CASE("a step that takes longer than the timeout fails the run and names the flag") {
   DemoCommand command;
-  CommandOutcome outcome = command.run({"--model", "tiny", "--steps", "1", "--paths", "shm", "--modes", "zerocopy", "--compute-us",
-                                        "30000000", "--timeout", "1"});
+  CommandOutcome outcome =
+      command.run({"--model", "tiny", "--steps", "1", "--paths", "shm", "--modes", "zerocopy",
+                   "--compute-us", "30000000", "--timeout", "1"});
   CHECK(outcome.exit_code == 1);
   CHECK(outcome.out.find("--timeout") != std::string::npos);
 }
@@ -215,8 +243,10 @@ TEST_CASE("an interrupt ends all processes") {
   const std::string mode = GENERATE("zerocopy", "grpc-stream");
   const int signal = GENERATE(SIGINT, SIGTERM, SIGKILL);
   DemoCommand command;
-  CommandOutcome outcome = command.run_and_signal(
-      {"--model", "tiny", "--steps", "1000000", "--paths", "shm", "--modes", mode, "--workers", "2"}, signal);
+  CommandOutcome outcome =
+      command.run_and_signal({"--model", "tiny", "--steps", "1000000", "--paths", "shm", "--modes",
+                              mode, "--workers", "2"},
+                             signal);
   CHECK(outcome.exit_code == (signal == SIGKILL ? -1 : 1));
 }
 

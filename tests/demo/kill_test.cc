@@ -8,12 +8,14 @@
 namespace sluice::test {
 namespace {
 
-void check_rejoin(const std::string& mode, const std::string& path, int workers, int seed, int servers = 1) {
+void check_rejoin(const std::string& mode, const std::string& path, int workers, int seed,
+                  int servers = 1) {
   INFO(mode << " on " << path << ", seed " << seed);
   DemoCommand command;
-  CommandOutcome outcome = command.run(command.with_json({"--model", "tiny", "--steps", "9", "--workers", std::to_string(workers),
-                                                          "--modes", mode, "--paths", path, "--kill-worker-at-step", "2",
-                                                          "--kill-seed", std::to_string(seed), "--timeout", "30", "--servers", std::to_string(servers)}));
+  CommandOutcome outcome = command.run(command.with_json(
+      {"--model", "tiny", "--steps", "9", "--workers", std::to_string(workers), "--modes", mode,
+       "--paths", path, "--kill-worker-at-step", "2", "--kill-seed", std::to_string(seed),
+       "--timeout", "30", "--servers", std::to_string(servers)}));
   INFO(outcome.out << outcome.err);
   REQUIRE(outcome.exit_code == 0);
   const nlohmann::json entry = command.read_json().at("results")[0];

@@ -10,7 +10,9 @@ namespace {
 
 Series series(Mode mode, Route route, std::vector<double> pulls) {
   Series made{.mode = mode, .route = route};
-  for (double pull : pulls) made.samples.push_back({.step_seconds = 2 * pull, .pull_seconds = pull, .cpu_seconds = 1, .copied_bytes = 1000});
+  for (double pull : pulls)
+    made.samples.push_back(
+        {.step_seconds = 2 * pull, .pull_seconds = pull, .cpu_seconds = 1, .copied_bytes = 1000});
   return made;
 }
 
@@ -22,10 +24,11 @@ JobOptions tiny(int workers) {
 }
 
 TEST_CASE("a ratio is the best gRPC median of the same path over the own median") {
-  const std::vector<Series> all = {
-      series(Mode::kZerocopy, Route::kShm, {1, 9, 2}), series(Mode::kGrpcUnary, Route::kShm, {20, 20, 20}),
-      series(Mode::kGrpcStream, Route::kShm, {6, 4, 5}), series(Mode::kZerocopy, Route::kTcp, {1}),
-      series(Mode::kGrpcStream, Route::kTcp, {3})};
+  const std::vector<Series> all = {series(Mode::kZerocopy, Route::kShm, {1, 9, 2}),
+                                   series(Mode::kGrpcUnary, Route::kShm, {20, 20, 20}),
+                                   series(Mode::kGrpcStream, Route::kShm, {6, 4, 5}),
+                                   series(Mode::kZerocopy, Route::kTcp, {1}),
+                                   series(Mode::kGrpcStream, Route::kTcp, {3})};
   const auto figures = figures_of(all, tiny(1));
   CHECK(figures[0]->pull_seconds.median == 2);
   CHECK(figures[0]->pull_seconds.min == 1);
@@ -53,7 +56,8 @@ TEST_CASE("bytes, copies and CPU are counted for weights and gradients of all wo
 }
 
 TEST_CASE("what is not verified has no figures and sets no standard") {
-  std::vector<Series> all = {series(Mode::kZerocopy, Route::kShm, {1}), series(Mode::kGrpcStream, Route::kShm, {2}),
+  std::vector<Series> all = {series(Mode::kZerocopy, Route::kShm, {1}),
+                             series(Mode::kGrpcStream, Route::kShm, {2}),
                              series(Mode::kGrpcUnary, Route::kShm, {8})};
   all[1].corruption = "step 1: weights";
   const auto figures = figures_of(all, tiny(1));
@@ -70,7 +74,8 @@ TEST_CASE("a path that this machine has not is told with the reason") {
   const std::vector<Series> all = {series(Mode::kZerocopy, Route::kShm, {1})};
   const auto figures = figures_of(all, tiny(1));
   const std::vector<Missing> missing = {{.route = Route::kRdma, .reason = "no device; get one"}};
-  CHECK(table(all, figures, missing).find("rdma not available: no device; get one\n") != std::string::npos);
+  CHECK(table(all, figures, missing).find("rdma not available: no device; get one\n") !=
+        std::string::npos);
   const nlohmann::json document = nlohmann::json::parse(json(all, figures, tiny(1), 1, missing));
   REQUIRE(document.at("unavailable").size() == 1);
   CHECK(document.at("unavailable")[0].at("path") == "rdma");

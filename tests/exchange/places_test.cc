@@ -1,5 +1,6 @@
-// A publication has as many readers as it says, wherever they are: a fetch in the publisher's own exchange and a peer's are
-// counted alike, those that have the tensor and those that are getting it.
+// A publication has as many readers as it says, wherever they are: a fetch in the publisher's own
+// exchange and a peer's are counted alike, those that have the tensor and those that are getting
+// it.
 #include "tests/contract/pair.h"
 
 #include <optional>
@@ -20,7 +21,8 @@ struct Scene {
     REQUIRE(there.add(pair.client).ok());
   }
   Publication publish(int readers) {
-    auto published = here.publish({"w", 1}, floats(*pair.server_context, {50'000}, 1), {.readers = readers});
+    auto published =
+        here.publish({"w", 1}, floats(*pair.server_context, {50'000}, 1), {.readers = readers});
     REQUIRE(published.ok());
     return std::move(*published);
   }
@@ -40,7 +42,8 @@ TEST_CASE("a place that is lent to a peer is not given to a local fetch", "[exch
   Publication publication = scene.publish(1);
   Fetch theirs = scene.there.fetch({"w", 1}, soon());
   REQUIRE(scene.pair.until([&] { return scene.pair.server.counters().posted > 0; }));
-  // Where the path has views it stays lent until the peer drops it; elsewhere it may be over by now.
+  // Where the path has views it stays lent until the peer drops it; elsewhere it may be over by
+  // now.
   bool lent = publication.readers_done() == 0;
   if (path_has_views()) REQUIRE(lent);
   Fetch ours = scene.here.fetch({"w", 1}, in(200ms));

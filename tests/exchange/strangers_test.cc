@@ -21,7 +21,7 @@ struct Answers {
   std::map<uint64_t, Code> done;        // by the peer's id
   std::map<uint64_t, uint64_t> offers;  // our offer's id by the peer's token
   size_t bytes = 0;
-  uint64_t room = ~uint64_t{0};         // messages that still fit
+  uint64_t room = ~uint64_t{0};  // messages that still fit
   bool closed = false;
 };
 
@@ -39,14 +39,22 @@ class StreamLink final : public proto::Link {
     answers_.bytes += header.size();
     wire::Done done;
     wire::Offer offer;
-    if (static_cast<wire::MessageType>(header[0]) == wire::MessageType::kDone && wire::decode(header, done).ok()) answers_.done[done.id] = done.code;
-    if (static_cast<wire::MessageType>(header[0]) == wire::MessageType::kOffer && wire::decode(header, offer).ok()) answers_.offers[offer.a] = offer.id;
+    if (static_cast<wire::MessageType>(header[0]) == wire::MessageType::kDone &&
+        wire::decode(header, done).ok())
+      answers_.done[done.id] = done.code;
+    if (static_cast<wire::MessageType>(header[0]) == wire::MessageType::kOffer &&
+        wire::decode(header, offer).ok())
+      answers_.offers[offer.a] = offer.id;
     return true;
   }
-  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override { return false; }  // the peer does not read
+  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override {
+    return false;
+  }  // the peer does not read
   void flush() override {}
   Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
-  Result<proto::ImportedRun> import_run(const wire::Segment&) override { return Status(Code::kCorrupt, Scope::kEndpoint, "test", "no views"); }
+  Result<proto::ImportedRun> import_run(const wire::Segment&) override {
+    return Status(Code::kCorrupt, Scope::kEndpoint, "test", "no views");
+  }
   void quarantine(StorageRef) override {}
   void close() override { answers_.closed = true; }
   std::string local_name() const override { return "here"; }
@@ -76,13 +84,18 @@ PeerLimits small_limits() {
 
 struct World {
   World(ExchangeOptions options = {}, PeerLimits limits = small_limits())
-      : arena(Arena::create({.limit_bytes = 16u << 20, .first_extent_bytes = 2u << 20, .receive_reserve_bytes = 1u << 20}).value()),
+      : arena(Arena::create({.limit_bytes = 16u << 20,
+                             .first_extent_bytes = 2u << 20,
+                             .receive_reserve_bytes = 1u << 20})
+                  .value()),
         context({.peer_limits = limits}, arena) {
     REQUIRE(context.initialise().ok());
     exchange = std::make_unique<Exchange>(context, std::move(options));
   }
-  Result<Publication> publish(const std::string& name, uint64_t step = 1, const PublishOptions& options = {}) {
-    return exchange->publish({name, step}, context.allocate({1000}, uint8).value().freeze(), options);
+  Result<Publication> publish(const std::string& name, uint64_t step = 1,
+                              const PublishOptions& options = {}) {
+    return exchange->publish({name, step}, context.allocate({1000}, uint8).value().freeze(),
+                             options);
   }
 
   std::shared_ptr<Arena> arena;
@@ -120,10 +133,17 @@ struct Peer {
     return session->handle_message(proto::ConstBytes(header).first(length), none, world.clock.time);
   }
   void want(uint64_t token, uint32_t key_id, std::string_view name, uint64_t step = 1) {
-    REQUIRE(deliver(wire::Want{.id = token, .kind = wire::WantKind::kKey, .key_id = key_id, .a = step, .key = name}).ok());
+    REQUIRE(deliver(wire::Want{.id = token,
+                               .kind = wire::WantKind::kKey,
+                               .key_id = key_id,
+                               .a = step,
+                               .key = name})
+                .ok());
   }
   void cancel(uint64_t token) { REQUIRE(deliver(wire::Cancel{.id = token, .offer = false}).ok()); }
-  bool waits(uint64_t token) const { return !answers.done.contains(token) && !answers.offers.contains(token); }
+  bool waits(uint64_t token) const {
+    return !answers.done.contains(token) && !answers.offers.contains(token);
+  }
 
   World& world;
   Answers answers;
@@ -131,11 +151,14 @@ struct Peer {
   Endpoint endpoint;
 };
 
-uint64_t used(World& world, PeerResource resource) { return world.context.peer_accounts().used(resource); }
+uint64_t used(World& world, PeerResource resource) {
+  return world.context.peer_accounts().used(resource);
+}
 
 }  // namespace
 
-TEST_CASE("names that strangers asked for go with them, and never keep the program from publishing", "[exchange]") {
+TEST_CASE("names that strangers asked for go with them, and never keep the program from publishing",
+          "[exchange]") {
   World world;
   REQUIRE(world.publish("before").ok());
   {
@@ -159,7 +182,10 @@ TEST_CASE("names that strangers asked for go with them, and never keep the progr
   CHECK(world.publish("after").ok());
 }
 
-TEST_CASE("a peer at its limit of names is refused, its neighbour is not, and ids that are used again cost nothing", "[exchange]") {
+TEST_CASE(
+    "a peer at its limit of names is refused, its neighbour is not, and ids that are used again "
+    "cost nothing",
+    "[exchange]") {
   World world;
   Peer greedy(world, 1), modest(world, 2);
   for (uint32_t i = 0; i < 200; ++i) {
@@ -182,7 +208,10 @@ TEST_CASE("a peer at its limit of names is refused, its neighbour is not, and id
   CHECK(modest.answers.offers.contains(1));
 }
 
-TEST_CASE("a peer's waiting requests are its own limit's, also before there is an exchange, and a cancelled one makes room", "[exchange]") {
+TEST_CASE(
+    "a peer's waiting requests are its own limit's, also before there is an exchange, and a "
+    "cancelled one makes room",
+    "[exchange]") {
   for (bool joins : {true, false}) {
     INFO((joins ? "in the exchange" : "before it"));
     World world;
@@ -215,7 +244,8 @@ TEST_CASE("early requests reach the exchange in the order in which they came", "
   CHECK(peer.waits(1));
 }
 
-TEST_CASE("a request with the token of one that waits is refused and disturbs it not", "[exchange]") {
+TEST_CASE("a request with the token of one that waits is refused and disturbs it not",
+          "[exchange]") {
   World world;
   Peer peer(world, 1);
   peer.want(5, 0, "k");
@@ -226,10 +256,13 @@ TEST_CASE("a request with the token of one that waits is refused and disturbs it
 }
 
 TEST_CASE("a peer gets the keys that it may want and no others", "[exchange]") {
-  World world({.allow = [](const EndpointInfo&, const Key& key, KeyAccess access) { return access == KeyAccess::kWant && key.step != 13; }});
+  World world({.allow = [](const EndpointInfo&, const Key& key, KeyAccess access) {
+    return access == KeyAccess::kWant && key.step != 13;
+  }});
   Peer reader(world, 1, {.may_want = {"weights/*", "bias"}});
   Peer nobody(world, 2, {.may_want = {}});
-  for (const char* name : {"weights/1", "bias", "bias2", "gradients/1"}) REQUIRE(world.publish(name, 1, {.readers = until_retired}).ok());
+  for (const char* name : {"weights/1", "bias", "bias2", "gradients/1"})
+    REQUIRE(world.publish(name, 1, {.readers = until_retired}).ok());
   reader.want(1, 0, "weights/1");
   reader.want(2, 1, "bias");
   reader.want(3, 2, "bias2");
@@ -252,14 +285,19 @@ TEST_CASE("a fetch asks only those who may supply the key", "[exchange]") {
   Fetch fetch = world.exchange->fetch({"weights", 1}, after(world.context.now(), 10s));
   CHECK(worker.answers.bytes == worker_heard);
   CHECK(server.answers.bytes > server_heard);
-  Fetch denied = world.exchange->fetch({"weights", 1}, after(world.context.now(), 10s), {.from = &worker.endpoint});
+  Fetch denied = world.exchange->fetch({"weights", 1}, after(world.context.now(), 10s),
+                                       {.from = &worker.endpoint});
   REQUIRE(denied.ready());
   CHECK(denied.take().code() == Code::kAccessDenied);
-  Fetch allowed = world.exchange->fetch({"gradients/1", 1}, after(world.context.now(), 10s), {.from = &worker.endpoint});
+  Fetch allowed = world.exchange->fetch({"gradients/1", 1}, after(world.context.now(), 10s),
+                                        {.from = &worker.endpoint});
   CHECK(worker.answers.bytes > worker_heard);
 }
 
-TEST_CASE("a reader that stalls loses its place when the supply's time is over, and one who waits gets it", "[exchange]") {
+TEST_CASE(
+    "a reader that stalls loses its place when the supply's time is over, and one who waits gets "
+    "it",
+    "[exchange]") {
   World world({.supply_timeout = 5s});
   Peer stalls(world, 1), waits(world, 2);
   stalls.want(1, 0, "k");
@@ -293,7 +331,8 @@ TEST_CASE("the place of a reader that fails goes to a fetch of the program itsel
   CHECK(publication->ready());
 }
 
-TEST_CASE("an endpoint that leaves the exchange is told that its requests are not answered", "[exchange]") {
+TEST_CASE("an endpoint that leaves the exchange is told that its requests are not answered",
+          "[exchange]") {
   World world;
   Peer peer(world, 1);
   peer.want(1, 0, "k");
@@ -305,16 +344,20 @@ TEST_CASE("an endpoint that leaves the exchange is told that its requests are no
   CHECK(used(world, PeerResource::kKeys) == 0);
 }
 
-TEST_CASE("2^20 guesses made of all that HELLO and a peer's own grants tell open no grant", "[exchange]") {
+TEST_CASE("2^20 guesses made of all that HELLO and a peer's own grants tell open no grant",
+          "[exchange]") {
   World world;
   Peer one(world, 1), other(world, 2);
   Buffer secret = world.context.allocate({4096}, uint8).value();
   RemoteKey hidden = one.session->grant(secret, {.rights = Right::kRead}).value();
   std::vector<RemoteKey> own;
-  for (int i = 0; i < 64; ++i) own.push_back(one.session->grant(secret, {.rights = Right::kWrite}).value());
+  for (int i = 0; i < 64; ++i)
+    own.push_back(one.session->grant(secret, {.rights = Right::kWrite}).value());
   for (const RemoteKey& key : own) REQUIRE(key.grant != hidden.grant);
   const wire::Hello hello = local_hello(0);
-  const std::array<uint64_t, 6> told = {hello.incarnation, hello.pid, hello.uid, hello.network_namespace, hello.user_namespace, hello.arena_bytes};
+  const std::array<uint64_t, 6> told = {
+      hello.incarnation,    hello.pid,        hello.uid, hello.network_namespace,
+      hello.user_namespace, hello.arena_bytes};
   uint64_t token = 1, refused = 0;
   for (uint64_t i = 0; i < uint64_t{1} << 20; ++i) {
     const uint64_t base = i % 2 == 0 ? told[i / 2 % told.size()] : own[i / 2 % own.size()].grant;
@@ -322,9 +365,15 @@ TEST_CASE("2^20 guesses made of all that HELLO and a peer's own grants tell open
     const std::array<uint64_t, 4> numbers = {base + near, base - near, base ^ near, near};
     const uint64_t number = numbers[i / 128 % 4];
     // What the first version of these keys did with number and incarnation.
-    const auto epoch = static_cast<uint32_t>((number + hello.incarnation) * 0x9E3779B97F4A7C15u >> 32);
-    REQUIRE(one.deliver(wire::Want{.id = token, .kind = wire::WantKind::kRead, .key_id = i % 3 == 0 ? epoch : own[i % own.size()].epoch, .a = number,
-                                   .offset = 0, .length = 64}).ok());
+    const auto epoch =
+        static_cast<uint32_t>((number + hello.incarnation) * 0x9E3779B97F4A7C15u >> 32);
+    REQUIRE(one.deliver(wire::Want{.id = token,
+                                   .kind = wire::WantKind::kRead,
+                                   .key_id = i % 3 == 0 ? epoch : own[i % own.size()].epoch,
+                                   .a = number,
+                                   .offset = 0,
+                                   .length = 64})
+                .ok());
     refused += one.answers.done.contains(token) && one.answers.done[token] == Code::kAccessDenied;
     one.answers.done.clear();
     ++token;
@@ -332,13 +381,28 @@ TEST_CASE("2^20 guesses made of all that HELLO and a peer's own grants tell open
   CHECK(refused == uint64_t{1} << 20);
   CHECK(one.answers.offers.empty());
   // The key itself works, on its own connection alone.
-  REQUIRE(one.deliver(wire::Want{.id = token, .kind = wire::WantKind::kRead, .key_id = hidden.epoch, .a = hidden.grant, .offset = 0, .length = 64}).ok());
+  REQUIRE(one.deliver(wire::Want{.id = token,
+                                 .kind = wire::WantKind::kRead,
+                                 .key_id = hidden.epoch,
+                                 .a = hidden.grant,
+                                 .offset = 0,
+                                 .length = 64})
+              .ok());
   CHECK(one.answers.offers.contains(token));
-  REQUIRE(other.deliver(wire::Want{.id = 1, .kind = wire::WantKind::kRead, .key_id = hidden.epoch, .a = hidden.grant, .offset = 0, .length = 64}).ok());
+  REQUIRE(other
+              .deliver(wire::Want{.id = 1,
+                                  .kind = wire::WantKind::kRead,
+                                  .key_id = hidden.epoch,
+                                  .a = hidden.grant,
+                                  .offset = 0,
+                                  .length = 64})
+              .ok());
   CHECK(other.answers.done.at(1) == Code::kAccessDenied);
 }
 
-TEST_CASE("messages that nobody receives are charged to their peer, whose connection ends at its limit", "[exchange]") {
+TEST_CASE(
+    "messages that nobody receives are charged to their peer, whose connection ends at its limit",
+    "[exchange]") {
   PeerLimits limits = small_limits();
   limits.unexpected_bytes = {10'000, 1'000'000};
   World world({}, limits);
@@ -346,18 +410,26 @@ TEST_CASE("messages that nobody receives are charged to their peer, whose connec
   Status last;
   int taken = 0;
   while (last.ok() && taken < 200) {
-    last = greedy.deliver(wire::Offer{.id = static_cast<uint64_t>(++taken), .kind = wire::OfferKind::kTagged, .a = 1, .total = 1000});
+    last = greedy.deliver(wire::Offer{.id = static_cast<uint64_t>(++taken),
+                                      .kind = wire::OfferKind::kTagged,
+                                      .a = 1,
+                                      .total = 1000});
   }
   CHECK(last == Code::kNoMemory);
   CHECK(last.detail().find("user 1") != std::string_view::npos);
   CHECK(last.detail().find("unexpected_bytes") != std::string_view::npos);
   CHECK(taken < 100);
-  CHECK(modest.deliver(wire::Offer{.id = 1, .kind = wire::OfferKind::kTagged, .a = 1, .total = 1000}).ok());
+  CHECK(
+      modest.deliver(wire::Offer{.id = 1, .kind = wire::OfferKind::kTagged, .a = 1, .total = 1000})
+          .ok());
   greedy.leave();
   CHECK(used(world, PeerResource::kUnexpectedBytes) < 1000);
 }
 
-TEST_CASE("control messages that a peer does not read are charged to it, and its connections end before those of others", "[exchange]") {
+TEST_CASE(
+    "control messages that a peer does not read are charged to it, and its connections end before "
+    "those of others",
+    "[exchange]") {
   PeerLimits limits = small_limits();
   limits.control_bytes = {100'000, 10'000'000};
   World world({}, limits);
@@ -379,19 +451,21 @@ TEST_CASE("control messages that a peer does not read are charged to it, and its
   CHECK(used(world, PeerResource::kControlBytes) == 0);
 }
 
-TEST_CASE("a connection that nobody uses is closed after its idle limit, and a used one is not", "[exchange]") {
+TEST_CASE("a connection that nobody uses is closed after its idle limit, and a used one is not",
+          "[exchange]") {
   World world;
   Answers answers;
   proto::SessionOptions options;
   options.idle_limit = 10s;
-  auto session = std::make_shared<proto::Session>(proto::SessionParts{.link = std::make_unique<StreamLink>(answers),
-                                                                     .arena = world.arena,
-                                                                     .mailbox = world.context.mailbox(),
-                                                                     .host = &world.clock,
-                                                                     .ours = {},
-                                                                     .peer = {.credit_messages = 8, .credit_bytes = 1000},
-                                                                     .options = options,
-                                                                     .reason = "test"});
+  auto session = std::make_shared<proto::Session>(
+      proto::SessionParts{.link = std::make_unique<StreamLink>(answers),
+                          .arena = world.arena,
+                          .mailbox = world.context.mailbox(),
+                          .host = &world.clock,
+                          .ours = {},
+                          .peer = {.credit_messages = 8, .credit_bytes = 1000},
+                          .options = options,
+                          .reason = "test"});
   const Tensor note = world.context.allocate({8}, uint8).value().freeze();
   auto pass = [&](Duration time) {
     world.clock.time = after(world.clock.time, time);
@@ -405,7 +479,8 @@ TEST_CASE("a connection that nobody uses is closed after its idle limit, and a u
   std::array<std::byte, wire::kMaxHeaderBytes> header;
   proto::BytesPayload none{{}};
   size_t length = wire::encode(wire::Ping{.nonce = 1}, header);
-  REQUIRE(session->handle_message(proto::ConstBytes(header).first(length), none, world.clock.time).ok());  // a keepalive is no use
+  REQUIRE(session->handle_message(proto::ConstBytes(header).first(length), none, world.clock.time)
+              .ok());  // a keepalive is no use
   pass(10s);
   CHECK(session->state() == EndpointState::kClosed);
 }

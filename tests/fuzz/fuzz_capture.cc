@@ -37,12 +37,15 @@ std::string problem_of_line(const std::string& line, bool json) {
   if (!json) return {};
   auto read = nlohmann::json::parse(line, nullptr, false);
   if (!read.is_object() || !read.contains("carrier")) return "a line that is no object";
-  return read.contains("damaged") && read["problem"].get<std::string>().empty() ? "damage without a reason" : "";
+  return read.contains("damaged") && read["problem"].get<std::string>().empty()
+             ? "damage without a reason"
+             : "";
 }
 
 // What is written of a packet is read as the same.
 std::string problem_of_copy(const Captured& packet) {
-  std::vector<uint8_t> file = CaptureWriter::header(packet.link_type), record = CaptureWriter::record(packet);
+  std::vector<uint8_t> file = CaptureWriter::header(packet.link_type),
+                       record = CaptureWriter::record(packet);
   file.insert(file.end(), record.begin(), record.end());
   Memory memory(file);
   CaptureReader reader(memory);
@@ -51,7 +54,9 @@ std::string problem_of_copy(const Captured& packet) {
   const Captured& copy = **again;
   bool same = copy.link_type == packet.link_type && std::ranges::equal(copy.bytes, packet.bytes);
   bool in_range = packet.time_ns / 1'000'000'000 <= UINT32_MAX;
-  return same && (!in_range || copy.time_ns == packet.time_ns) ? "" : "what was written is read as something else";
+  return same && (!in_range || copy.time_ns == packet.time_ns)
+             ? ""
+             : "what was written is read as something else";
 }
 
 std::string problem_of(std::span<const uint8_t> bytes) {
@@ -64,14 +69,16 @@ std::string problem_of(std::span<const uint8_t> bytes) {
   for (size_t packets = 0;; ++packets) {
     auto found = reader.next();
     if (!found.ok()) {
-      if (found.code() != sluice::Code::kCorrupt || found.status().detail().empty()) return "refused without a reason";
+      if (found.code() != sluice::Code::kCorrupt || found.status().detail().empty())
+        return "refused without a reason";
       found = reader.next();
       return found.ok() && !found->has_value() ? "" : "more after the end";
     }
     if (!found->has_value()) return {};
     if (packets > bytes.size()) return "more packets than bytes";
     const Captured& packet = **found;
-    if (packet.bytes.size() > packet.original_bytes || packet.bytes.size() > bytes.size()) return "a packet that is longer than it can be";
+    if (packet.bytes.size() > packet.original_bytes || packet.bytes.size() > bytes.size())
+      return "a packet that is longer than it can be";
     for (const std::string& line : lines.take(packet)) {
       if (std::string why = problem_of_line(line, false); !why.empty()) return why;
     }

@@ -15,8 +15,20 @@ namespace {
 
 constexpr int kMostSteps = 200;
 
-constexpr uint64_t kAmounts[] = {0, 1, 2, 8, 100, 4096, 1000, 65536, 65537, 1 << 20, uint64_t{1} << 32, static_cast<uint64_t>(INT64_MAX),
-                                 uint64_t{1} << 63, ~uint64_t{0}};
+constexpr uint64_t kAmounts[] = {0,
+                                 1,
+                                 2,
+                                 8,
+                                 100,
+                                 4096,
+                                 1000,
+                                 65536,
+                                 65537,
+                                 1 << 20,
+                                 uint64_t{1} << 32,
+                                 static_cast<uint64_t>(INT64_MAX),
+                                 uint64_t{1} << 63,
+                                 ~uint64_t{0}};
 
 proto::LinkTraits traits_of(Input& in) {
   proto::LinkTraits traits;
@@ -29,7 +41,8 @@ proto::LinkTraits traits_of(Input& in) {
 
 class World final : private WantHandler {
  public:
-  explicit World(Input& in) : in_(in), arena_(shared_arena()), outstanding_before_(arena_->statistics().outstanding) {
+  explicit World(Input& in)
+      : in_(in), arena_(shared_arena()), outstanding_before_(arena_->statistics().outstanding) {
     proto::LinkTraits traits = traits_of(in);
     views_ = traits.views;
     wire::Hello ours, peer;
@@ -45,8 +58,8 @@ class World final : private WantHandler {
     if (in.chance()) options.silence_limit = std::chrono::seconds(10);
     mailbox_ = std::make_shared<Mailbox>(-1);
     session_ = std::make_unique<proto::Session>(
-        proto::SessionParts{std::make_unique<FakeLink>(traits, record_, mapping_, *arena_), arena_, mailbox_, &host_, ours,
-                            peer, options, "fuzz"});
+        proto::SessionParts{std::make_unique<FakeLink>(traits, record_, mapping_, *arena_), arena_,
+                            mailbox_, &host_, ours, peer, options, "fuzz"});
   }
 
   void run() {
@@ -64,7 +77,9 @@ class World final : private WantHandler {
     if (tokens_.size() < 64) tokens_.push_back(request.token);
     if (request.key.size() > kMaxKeyBytes) require_no("a key of more than 255 bytes");
   }
-  bool on_want_cancelled(EndpointCore&, uint64_t token) noexcept override { return std::erase(tokens_, token) > 0; }
+  bool on_want_cancelled(EndpointCore&, uint64_t token) noexcept override {
+    return std::erase(tokens_, token) > 0;
+  }
   void on_endpoint_closed(EndpointCore&, const Status& why) noexcept override {
     ++closed_;
     if (why.ok()) require_no("closed without a reason");
@@ -81,9 +96,13 @@ class World final : private WantHandler {
   void one_step(uint8_t step) {
     switch (step % 24) {
       case 0: return raw_message();
-      case 1: case 2: case 3: return offer();
-      case 4: case 5: return want();
-      case 6: return deliver(wire::Done{id(), static_cast<Code>(in_.byte() % kCodeCount), in_.amount()});
+      case 1:
+      case 2:
+      case 3: return offer();
+      case 4:
+      case 5: return want();
+      case 6:
+        return deliver(wire::Done{id(), static_cast<Code>(in_.byte() % kCodeCount), in_.amount()});
       case 7: return release();
       case 8: return deliver(wire::Cancel{id(), in_.chance()});
       case 9: return deliver(wire::Credit{in_.amount(), in_.amount()});
@@ -94,7 +113,8 @@ class World final : private WantHandler {
       case 14: record_.room = in_.byte() % 8; return;
       case 15: return make_room();
       case 16: return pass_time();
-      case 17: case 18: (void)session_->progress(host_.time); return;
+      case 17:
+      case 18: (void)session_->progress(host_.time); return;
       case 19: return post();
       case 20: return post_one_sided();
       case 21: return answer_want();
@@ -135,11 +155,14 @@ class World final : private WantHandler {
   void deliver_bytes(proto::ConstBytes header, proto::ConstBytes payload) {
     if (down_) return;
     auto checked = wire::decode_header(header);
-    bool whole = checked.ok() && checked->header_bytes == header.size() && checked->payload_bytes == payload.size();
-    if (!whole || checked->type == wire::MessageType::kHello) return;  // a link refuses these itself
+    bool whole = checked.ok() && checked->header_bytes == header.size() &&
+                 checked->payload_bytes == payload.size();
+    if (!whole || checked->type == wire::MessageType::kHello)
+      return;  // a link refuses these itself
     if (checked->type == wire::MessageType::kData) return;
     // Blocks of exactly that size: a sanitizer sees a read beyond them.
-    std::vector<std::byte> own_header(header.begin(), header.end()), own_payload(payload.begin(), payload.end());
+    std::vector<std::byte> own_header(header.begin(), header.end()),
+        own_payload(payload.begin(), payload.end());
     BytesPayload reader{own_payload};
     settle(session_->handle_message(own_header, reader, host_.time));
     require_no(reader.problem);
@@ -147,7 +170,8 @@ class World final : private WantHandler {
 
   void settle(const Status& status) {
     if (status.ok()) return;
-    if (status.detail().empty()) require_no("the peer was refused without a reason: " + status.to_string());
+    if (status.detail().empty())
+      require_no("the peer was refused without a reason: " + status.to_string());
     link_down(status);
   }
 
@@ -162,7 +186,8 @@ class World final : private WantHandler {
     std::array<std::byte, wire::kMaxHeaderBytes> header;
     size_t length = wire::encode(message, header);
     static const std::vector<std::byte> zeros(wire::kMaxInlineBytes);
-    deliver_bytes(proto::ConstBytes(header).first(length), proto::ConstBytes(zeros).first(std::min(payload, zeros.size())));
+    deliver_bytes(proto::ConstBytes(header).first(length),
+                  proto::ConstBytes(zeros).first(std::min(payload, zeros.size())));
   }
 
   void raw_message() {
@@ -177,7 +202,8 @@ class World final : private WantHandler {
   TensorDescriptor layout() {
     std::array<int64_t, 3> shape = {in_.byte() % 8, in_.byte() % 8, 1 + in_.byte() % 40};
     std::array<int64_t, 3> strides = {int64_t{shape[1]} * 50 + 1, 50, 1};
-    auto made = in_.chance() ? TensorDescriptor::compact(shape, float32) : TensorDescriptor::strided(shape, strides, float32, 0);
+    auto made = in_.chance() ? TensorDescriptor::compact(shape, float32)
+                             : TensorDescriptor::strided(shape, strides, float32, 0);
     return made.ok() ? *made : TensorDescriptor::bytes(in_.byte());
   }
 
@@ -188,7 +214,9 @@ class World final : private WantHandler {
     m.flags = in_.byte() & 7;
     m.total = in_.amount();
     m.offset = m.kind == wire::OfferKind::kWrite ? in_.amount() : 0;
-    m.a = m.kind == wire::OfferKind::kTagged ? in_.byte() % 4 : m.kind == wire::OfferKind::kWrite ? grant(m.epoch) : id();
+    m.a = m.kind == wire::OfferKind::kTagged  ? in_.byte() % 4
+          : m.kind == wire::OfferKind::kWrite ? grant(m.epoch)
+                                              : id();
     if (m.kind == wire::OfferKind::kSupply || in_.chance()) {
       m.has_layout = true;
       m.layout = layout();
@@ -212,7 +240,9 @@ class World final : private WantHandler {
     m.key_id = in_.byte() < 250 ? in_.byte() : ~0u;
     m.offset = in_.chance() ? in_.amount() : 0;
     m.length = in_.amount();
-    m.a = m.kind == wire::WantKind::kOffer ? id() : m.kind == wire::WantKind::kRead ? grant(m.key_id) : in_.amount();
+    m.a = m.kind == wire::WantKind::kOffer  ? id()
+          : m.kind == wire::WantKind::kRead ? grant(m.key_id)
+                                            : in_.amount();
     std::string key(in_.byte(), 'k');
     m.key = key;
     m.has_layout = in_.chance();
@@ -264,7 +294,8 @@ class World final : private WantHandler {
   }
 
   void pass_time() {
-    static constexpr Duration kSteps[] = {Duration(0), Duration(1), 1ms, 400ms, 1s, 4s, 29s, 31s, 1h};
+    static constexpr Duration kSteps[] = {Duration(0), Duration(1), 1ms, 400ms, 1s,
+                                          4s,          29s,         31s, 1h};
     host_.time += kSteps[in_.byte() % std::size(kSteps)];
     session_->handle_timeout(host_.time);
   }
@@ -289,7 +320,8 @@ class World final : private WantHandler {
   // Memory that is not of the arena.
   Tensor foreign() {
     static std::array<std::byte, 300> memory{};
-    auto made = Tensor::wrap(memory.data(), TensorDescriptor::bytes(memory.size()), [](void*) {}, nullptr);
+    auto made = Tensor::wrap(
+        memory.data(), TensorDescriptor::bytes(memory.size()), [](void*) {}, nullptr);
     return made.ok() ? std::move(made).value() : Tensor();
   }
 
@@ -317,8 +349,9 @@ class World final : private WantHandler {
       if (!quiet) note(id);
       return;
     }
-    if (kind % 3 == 1) return note(session_->post_receive({in_.byte() % uint64_t{4}, in_.chance() ? ~Tag{0} : 0},
-                                                          std::span(two).first(count), chosen));
+    if (kind % 3 == 1)
+      return note(session_->post_receive({in_.byte() % uint64_t{4}, in_.chance() ? ~Tag{0} : 0},
+                                         std::span(two).first(count), chosen));
     WantOptions want;
     want.key_id = in_.byte();
     std::string key(in_.byte(), 'q');
@@ -329,7 +362,10 @@ class World final : private WantHandler {
 
   void post_one_sided() {
     PostOptions chosen = options();
-    RemoteKey key{.grant = in_.amount(), .length = in_.amount(), .epoch = in_.byte(), .rights = Right::kReadWrite};
+    RemoteKey key{.grant = in_.amount(),
+                  .length = in_.amount(),
+                  .epoch = in_.byte(),
+                  .rights = Right::kReadWrite};
     Buffer memory = buffer();
     if (!memory) return;
     uint64_t offset = in_.byte() < 128 ? 0 : in_.amount();
@@ -342,7 +378,9 @@ class World final : private WantHandler {
     if (tokens_.empty()) return;
     uint64_t token = tokens_.front();
     tokens_.erase(tokens_.begin());
-    if (in_.chance()) return (void)session_->refuse_want(token, static_cast<Code>(1 + in_.byte() % (kCodeCount - 1)));
+    if (in_.chance())
+      return (void)session_->refuse_want(token,
+                                         static_cast<Code>(1 + in_.byte() % (kCodeCount - 1)));
     PostOptions chosen = options();
     Buffer memory = buffer();
     if (!memory) return;
@@ -362,16 +400,19 @@ class World final : private WantHandler {
       case 1:
         if (!keys_.empty()) (void)session_->revoke(keys_[in_.byte() % keys_.size()]);
         return;
-      case 2: case 3:
+      case 2:
+      case 3:
         if (!ours_.empty()) (void)session_->cancel(ours_[in_.byte() % ours_.size()]);
         return;
       case 4: return session_->set_want_handler(in_.chance() ? this : nullptr);
       case 5: return session_->start_close();
       case 6:
-        if (what > 200) session_->abort(Status(Code::kCancelled, Scope::kEndpoint, "fuzz", "aborted"));
+        if (what > 200)
+          session_->abort(Status(Code::kCancelled, Scope::kEndpoint, "fuzz", "aborted"));
         return;
       default:
-        if (what > 200) link_down(Status(Code::kUnreachable, Scope::kEndpoint, "fuzz", "the line was cut"));
+        if (what > 200)
+          link_down(Status(Code::kUnreachable, Scope::kEndpoint, "fuzz", "the line was cut"));
         return;
     }
   }
@@ -395,24 +436,29 @@ class World final : private WantHandler {
     settle_down();
     EndpointCounters counters = session_->counters();
     if (counters.posted != counters.completed) {
-      require_no(std::to_string(counters.posted) + " posted, " + std::to_string(counters.completed) +
-                 " ended two hours after the last deadline");
+      require_no(std::to_string(counters.posted) + " posted, " +
+                 std::to_string(counters.completed) + " ended two hours after the last deadline");
     }
     if (sink_.count != posted_) require_no("an operation ended without its completion");
   }
 
   void end_session() {
-    if (in_.byte() == 0) link_down(Status(Code::kUnreachable, Scope::kEndpoint, "fuzz", "the peer is gone"));
-    if (!down_) session_->abort(Status(Code::kCancelled, Scope::kEndpoint, "fuzz", "aborted at the end"));
+    if (in_.byte() == 0)
+      link_down(Status(Code::kUnreachable, Scope::kEndpoint, "fuzz", "the peer is gone"));
+    if (!down_)
+      session_->abort(Status(Code::kCancelled, Scope::kEndpoint, "fuzz", "aborted at the end"));
     settle_down();
-    if (session_->state() != EndpointState::kClosed) require_no("not closed after the link went down");
+    if (session_->state() != EndpointState::kClosed)
+      require_no("not closed after the link went down");
     if (!record_.closed) require_no("the link was not closed");
     session_.reset();
     drop_values();
     record_.quarantined.clear();
-    if (mapping_.references != 0) require_no(std::to_string(mapping_.references) + " references to the peer's memory are left");
+    if (mapping_.references != 0)
+      require_no(std::to_string(mapping_.references) + " references to the peer's memory are left");
     mailbox_->close();
-    if (arena_->statistics().outstanding != outstanding_before_) require_no("memory of the arena is still held");
+    if (arena_->statistics().outstanding != outstanding_before_)
+      require_no("memory of the arena is still held");
   }
 
   Input& in_;

@@ -28,8 +28,22 @@ constexpr uint64_t kOurNonce = 0x1111, kTheirNonce = 0x2222;
 constexpr uint16_t kMtu = 4000;
 constexpr uint64_t kSecret = 77;
 
-constexpr uint64_t kAmounts[] = {0, 1, 2, 3, 8, 100, 1000, SLP_UNIT_BYTES, 2 * SLP_UNIT_BYTES, 10 * SLP_UNIT_BYTES, 65536, 1 << 20,
-                                 uint64_t{1} << 32, static_cast<uint64_t>(INT64_MAX), uint64_t{1} << 63, ~uint64_t{0}};
+constexpr uint64_t kAmounts[] = {0,
+                                 1,
+                                 2,
+                                 3,
+                                 8,
+                                 100,
+                                 1000,
+                                 SLP_UNIT_BYTES,
+                                 2 * SLP_UNIT_BYTES,
+                                 10 * SLP_UNIT_BYTES,
+                                 65536,
+                                 1 << 20,
+                                 uint64_t{1} << 32,
+                                 static_cast<uint64_t>(INT64_MAX),
+                                 uint64_t{1} << 63,
+                                 ~uint64_t{0}};
 
 std::vector<uint8_t> bytes_of(Input& input, size_t most) {
   std::span<const uint8_t> bytes = input.rest(most);
@@ -42,19 +56,31 @@ class World {
     slp_node_init(&node_, 100'000);
     slp_config config;
     slp_config_init(&config);
-    static const slp_ops kOps = {.place = place, .message = message, .ended = ended, .written = nullptr, .state = nullptr, .wake = nullptr,
-                                 .source_crc = nullptr, .frame_crc = nullptr};
+    static const slp_ops kOps = {.place = place,
+                                 .message = message,
+                                 .ended = ended,
+                                 .written = nullptr,
+                                 .state = nullptr,
+                                 .wake = nullptr,
+                                 .source_crc = nullptr,
+                                 .frame_crc = nullptr};
     config.ops = &kOps;
     config.user = this;
     config.node = &node_;
-    config.nonce = kOurNonce, config.connection = kOurs, config.source_port = 9, config.destination_port = 7;
+    config.nonce = kOurNonce, config.connection = kOurs, config.source_port = 9,
+    config.destination_port = 7;
     config.mtu = kMtu;
-    if (sealed) config.cipher = &slp::ToyCipher::kCalls, config.cipher_user = &ours_, config.epoch_bits = SLP_LEAST_EPOCH_BITS;
+    if (sealed)
+      config.cipher = &slp::ToyCipher::kCalls, config.cipher_user = &ours_,
+      config.epoch_bits = SLP_LEAST_EPOCH_BITS;
     slp_hello hello{};
     if (sealed) hello.capabilities = SLP_CAN_SEAL, hello.epoch_bits = SLP_LEAST_EPOCH_BITS;
-    hello.nonce = kTheirNonce, hello.connection = kTheirs, hello.min_version = hello.max_version = 1;
-    hello.mtu = kMtu, hello.stream_kib = SLP_STREAM_BYTES / 1024, hello.transfers = SLP_TRANSFERS, hello.handles = SLP_HANDLES, hello.ack_delay_us = 200;
-    require(slp_accept(room_.data(), &config, &hello, now_, &session_) == SLP_OK, "a good HELLO was refused");
+    hello.nonce = kTheirNonce, hello.connection = kTheirs,
+    hello.min_version = hello.max_version = 1;
+    hello.mtu = kMtu, hello.stream_kib = SLP_STREAM_BYTES / 1024, hello.transfers = SLP_TRANSFERS,
+    hello.handles = SLP_HANDLES, hello.ack_delay_us = 200;
+    require(slp_accept(room_.data(), &config, &hello, now_, &session_) == SLP_OK,
+            "a good HELLO was refused");
   }
 
   void run(Input& input) {
@@ -75,12 +101,14 @@ class World {
   }
 
  private:
-  static void place(void* user, uint64_t cookie, uint64_t offset, const slp_frame* frame, uint32_t at, uint32_t bytes) {
+  static void place(void* user, uint64_t cookie, uint64_t offset, const slp_frame* frame,
+                    uint32_t at, uint32_t bytes) {
     auto* world = static_cast<World*>(user);
     require(at + bytes <= frame->bytes, "bytes beyond the frame");
     slp::Region& region = world->account_.find(cookie);
     // What is pushed may be pushed again to the same place.
-    if (world->handles_.contains(cookie)) std::fill(region.placed.begin(), region.placed.end(), uint8_t{0});
+    if (world->handles_.contains(cookie))
+      std::fill(region.placed.begin(), region.placed.end(), uint8_t{0});
     world->account_.place(cookie, offset, frame->data + at, bytes);
   }
   static bool message(void* user, const slp_rts*, const uint8_t* data, uint32_t bytes) {
@@ -96,11 +124,16 @@ class World {
   }
 
   void hear(std::vector<uint8_t> frame) {
-    slp_frame in{.data = frame.data(), .present = frame.size(), .bytes = frame.size(), .ce = (frame.size() & 1) != 0, .context = nullptr};
+    slp_frame in{.data = frame.data(),
+                 .present = frame.size(),
+                 .bytes = frame.size(),
+                 .ce = (frame.size() & 1) != 0,
+                 .context = nullptr};
     (void)slp_on_frame(session_, now_, &in);
   }
   // A frame with all that a peer knows, and whatever the input says.
-  void hear(uint8_t type, std::vector<uint8_t> extension, const std::vector<uint8_t>& payload, Input& input) {
+  void hear(uint8_t type, std::vector<uint8_t> extension, const std::vector<uint8_t>& payload,
+            Input& input) {
     slp_base base{};
     uint8_t how = input.byte();
     base.type = type;
@@ -142,21 +175,30 @@ class World {
   void raw(Input& input) { hear(bytes_of(input, input.byte())); }
   void numbered(Input& input) {
     auto type = static_cast<uint8_t>(1 + input.byte() % (SLP_TYPES - 1));
-    std::vector<uint8_t> extension = bytes_of(input, slp_extension_bytes(type)), payload = bytes_of(input, input.byte());
+    std::vector<uint8_t> extension = bytes_of(input, slp_extension_bytes(type)),
+                         payload = bytes_of(input, input.byte());
     hear(type, extension, payload, input);
   }
   void record(Input& input) {
     uint8_t stream = input.byte() % 2, kind = input.byte() % 7;
     std::vector<uint8_t> content(input.byte() % 48);
     if (stream == SLP_CONTROL && kind != SLP_RECORD_MESSAGE) {
-      content.resize(kind == SLP_RECORD_GRANT ? SLP_GRANT_BYTES : kind == SLP_RECORD_DONE ? SLP_DONE_BYTES : SLP_PULL_BYTES);
-      slp_store32(content.data(), (input.byte() & 31u) | (kind == SLP_RECORD_PUSH ? SLP_TRANSFER_PUSH : 0) | static_cast<uint32_t>(input.byte() % 4) << 16);
+      content.resize(kind == SLP_RECORD_GRANT  ? SLP_GRANT_BYTES
+                     : kind == SLP_RECORD_DONE ? SLP_DONE_BYTES
+                                               : SLP_PULL_BYTES);
+      slp_store32(content.data(), (input.byte() & 31u) |
+                                      (kind == SLP_RECORD_PUSH ? SLP_TRANSFER_PUSH : 0) |
+                                      static_cast<uint32_t>(input.byte() % 4) << 16);
       uint32_t handle = (input.byte() & 7u) | static_cast<uint32_t>(1 + input.byte() % 3) << 16;
-      slp_store32(content.data() + 4, kind == SLP_RECORD_DONE ? handle % 17 : kind == SLP_RECORD_GRANT ? 0 : handle);
-      for (size_t at = 8; at + 8 <= content.size(); at += 8) slp_store64(content.data() + at, input.amount());
+      slp_store32(content.data() + 4, kind == SLP_RECORD_DONE    ? handle % 17
+                                      : kind == SLP_RECORD_GRANT ? 0
+                                                                 : handle);
+      for (size_t at = 8; at + 8 <= content.size(); at += 8)
+        slp_store64(content.data() + at, input.amount());
     }
     std::vector<uint8_t> payload(SLP_RECORD_BYTES), extension(SLP_EAGER_BYTES);
-    slp_store32(payload.data(), static_cast<uint32_t>(content.size()) | static_cast<uint32_t>(kind) << 24);
+    slp_store32(payload.data(), static_cast<uint32_t>(content.size()) | static_cast<uint32_t>(kind)
+                                                                            << 24);
     payload.insert(payload.end(), content.begin(), content.end());
     slp_store32(extension.data(), static_cast<uint32_t>(streams_[stream]));
     slp_store32(extension.data() + 4, stream);
@@ -165,9 +207,13 @@ class World {
   }
   void data(Input& input) {
     std::vector<uint8_t> extension(SLP_DATA_BYTES);
-    slp_store64(extension.data(), input.byte() % 16 * SLP_UNIT_BYTES + (input.byte() == 255 ? 1 : 0));
-    slp_store32(extension.data() + 8, (input.byte() % 3) | ((input.byte() & 1) != 0 ? SLP_TRANSFER_PUSH : 0) | static_cast<uint32_t>(input.byte() % 4) << 16);
-    std::vector<uint8_t> payload(input.byte() % 3 * SLP_UNIT_BYTES + (input.byte() < 200 ? 0 : input.byte()));
+    slp_store64(extension.data(),
+                input.byte() % 16 * SLP_UNIT_BYTES + (input.byte() == 255 ? 1 : 0));
+    slp_store32(extension.data() + 8, (input.byte() % 3) |
+                                          ((input.byte() & 1) != 0 ? SLP_TRANSFER_PUSH : 0) |
+                                          static_cast<uint32_t>(input.byte() % 4) << 16);
+    std::vector<uint8_t> payload(input.byte() % 3 * SLP_UNIT_BYTES +
+                                 (input.byte() < 200 ? 0 : input.byte()));
     hear(SLP_DATA, extension, payload, input);
   }
   void time(Input& input) {
@@ -180,7 +226,8 @@ class World {
     switch (input.byte() % 8) {
       case 0: {
         std::vector<uint8_t> text(input.amount() % (SLP_MAX_MESSAGE + 2), 'm');
-        (void)slp_send(session_, nullptr, text.data(), static_cast<uint32_t>(text.size()), nullptr, 0);
+        (void)slp_send(session_, nullptr, text.data(), static_cast<uint32_t>(text.size()), nullptr,
+                       0);
         break;
       }
       case 1: {
@@ -196,13 +243,20 @@ class World {
         account_.take_back(handles_.begin()->first);
         handles_.erase(handles_.begin());
         break;
-      case 3: case 4: {
+      case 3:
+      case 4: {
         bool pull = (input.byte() & 1) != 0;
         uint64_t length = 1 + input.amount() % 40'000, offset = input.amount();
         uint32_t theirs = static_cast<uint32_t>(input.byte());
-        account_.give(cookie, pull ? slp::Region::Role::kTarget : slp::Region::Role::kSource, length, cookie);
-        account_.want(cookie, {.pull = pull, .peer_region = cookie, .offset = 0, .length = length, .own_region = cookie});
-        slp_status status = pull ? slp_pull(session_, theirs, offset, length, cookie) : slp_push(session_, theirs, offset, length, cookie, &theirs);
+        account_.give(cookie, pull ? slp::Region::Role::kTarget : slp::Region::Role::kSource,
+                      length, cookie);
+        account_.want(cookie, {.pull = pull,
+                               .peer_region = cookie,
+                               .offset = 0,
+                               .length = length,
+                               .own_region = cookie});
+        slp_status status = pull ? slp_pull(session_, theirs, offset, length, cookie)
+                                 : slp_push(session_, theirs, offset, length, cookie, &theirs);
         if (status != SLP_OK) account_.ended(account_, cookie, false);
         break;
       }
@@ -212,9 +266,7 @@ class World {
         break;
       }
       case 6: full_ = true; break;
-      default:
-        full_ = false;
-        slp_resume(session_);
+      default: full_ = false; slp_resume(session_);
     }
   }
   void say() {
@@ -222,17 +274,21 @@ class World {
     for (int frames = 0; slp_poll_tx(session_, now_, &tx); ++frames) {
       require(frames < 3000, "a session sends without end");
       slp_base base;
-      uint64_t bytes = tx.header_bytes + tx.piece_bytes[0] + tx.piece_bytes[1] + tx.bytes + (tx.sealed ? SLP_TAG_BYTES : 0);
+      uint64_t bytes = tx.header_bytes + tx.piece_bytes[0] + tx.piece_bytes[1] + tx.bytes +
+                       (tx.sealed ? SLP_TAG_BYTES : 0);
       require(bytes <= kMtu, "a frame larger than the peer takes");
       require(tx.sealed == (sealed_ && tx.number > 0), "a frame in the clear in a sealed session");
-      require(slp_decode_base(tx.header, tx.header_bytes, bytes, &base) == SLP_TAKEN, "a frame that nobody would take");
+      require(slp_decode_base(tx.header, tx.header_bytes, bytes, &base) == SLP_TAKEN,
+              "a frame that nobody would take");
       const uint8_t* memory = nullptr;
       if (tx.from_memory) {
         const slp::Region& region = account_.find(tx.cookie);
-        require(region.live && tx.offset + tx.bytes <= region.bytes.size(), "memory was read that was not given");
+        require(region.live && tx.offset + tx.bytes <= region.bytes.size(),
+                "memory was read that was not given");
         memory = region.bytes.data() + tx.offset;
       }
-      require(!tx.sealed || slp::assemble(session_, tx, memory).size() == bytes, "a frame could not be sealed");
+      require(!tx.sealed || slp::assemble(session_, tx, memory).size() == bytes,
+              "a frame could not be sealed");
     }
   }
 

@@ -12,7 +12,8 @@ namespace sluice::fuzz {
 class Input {
  public:
   // `amounts`: numbers that matter to a length or an offset.
-  Input(const uint8_t* data, size_t size, std::span<const uint64_t> amounts) : data_(data), size_(size), amounts_(amounts) {}
+  Input(const uint8_t* data, size_t size, std::span<const uint64_t> amounts)
+      : data_(data), size_(size), amounts_(amounts) {}
   bool empty() const { return size_ == 0; }
   uint8_t byte() {
     if (size_ == 0) return 0;

@@ -22,7 +22,8 @@ void run(const std::vector<uint8_t>& input, size_t length) {
 // `places`: at most so many of a file's bytes are changed, evenly spread.
 size_t replay(const std::filesystem::path& path, size_t places) {
   std::ifstream in(path, std::ios::binary);
-  std::vector<uint8_t> input((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  std::vector<uint8_t> input((std::istreambuf_iterator<char>(in)),
+                             std::istreambuf_iterator<char>());
   run(input, input.size());
   size_t executions = 1;
   size_t step = 1 + input.size() / places;

@@ -39,9 +39,15 @@ struct Bench {
     proto::LinkTraits traits;
     traits.inline_bytes = 64;
     traits.data_bytes = 1000;
-    session = std::make_unique<proto::Session>(proto::SessionParts{
-        std::make_unique<FakeLink>(traits, record, mapping, *arena), arena, std::make_shared<Mailbox>(-1), &host, {}, {},
-        options, "test"});
+    session = std::make_unique<proto::Session>(
+        proto::SessionParts{std::make_unique<FakeLink>(traits, record, mapping, *arena),
+                            arena,
+                            std::make_shared<Mailbox>(-1),
+                            &host,
+                            {},
+                            {},
+                            options,
+                            "test"});
   }
   ~Bench() {
     session->abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "the end"));

@@ -46,7 +46,8 @@ void FakeLink::check(proto::ConstBytes header, std::span<const proto::ConstBytes
   if (!record_.problem.empty()) return;
   if (!verdict.accepted || !verdict.problem.empty()) {
     record_.problem = "sent what is not a message: " + verdict.text + verdict.problem;
-  } else if (verdict.header_bytes != header.size() || verdict.message_bytes - verdict.header_bytes != total) {
+  } else if (verdict.header_bytes != header.size() ||
+             verdict.message_bytes - verdict.header_bytes != total) {
     record_.problem = "payload_bytes is not the payload: " + verdict.text;
   }
 }
@@ -60,7 +61,8 @@ bool FakeLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes>
   return true;
 }
 
-bool FakeLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) {
+bool FakeLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+                    uint64_t cookie) {
   if (!take_room()) return false;
   if (traits_.views) record_.problem = "DATA on a path with views";
   check(header, payload);
@@ -80,7 +82,8 @@ Result<bool> FakeLink::export_run(const std::byte* data, size_t length, wire::Se
 Result<proto::ImportedRun> FakeLink::import_run(const wire::Segment& segment) {
   const std::byte* data = mapping_.at(segment.offset, segment.length);
   if (segment.extent != 1 || data == nullptr) {
-    return Status(Code::kCorrupt, Scope::kEndpoint, "fuzz/link", "a segment outside of what was announced");
+    return Status(Code::kCorrupt, Scope::kEndpoint, "fuzz/link",
+                  "a segment outside of what was announced");
   }
   mapping_.retain();
   return proto::ImportedRun{data, &mapping_};

@@ -31,24 +31,26 @@ struct SentData {
 
 // What the link saw; outlives it.
 struct LinkRecord {
-  std::vector<uint64_t> ids;        // from the session's messages: what a peer may name
-  std::deque<SentData> in_flight;   // pushed, not yet acknowledged
+  std::vector<uint64_t> ids;       // from the session's messages: what a peer may name
+  std::deque<SentData> in_flight;  // pushed, not yet acknowledged
   std::vector<StorageRef> quarantined;
   uint64_t sent = 0;
-  uint64_t room = ~uint64_t{0};     // messages until send() says no
-  bool refused = false;             // said no: writable() is due
+  uint64_t room = ~uint64_t{0};  // messages until send() says no
+  bool refused = false;          // said no: writable() is due
   bool closed = false;
-  std::string problem;              // the first message that is not well-formed
+  std::string problem;  // the first message that is not well-formed
 };
 
 class FakeLink final : public proto::Link {
  public:
-  FakeLink(const proto::LinkTraits& traits, LinkRecord& record, FakeMapping& mapping, const Arena& arena)
+  FakeLink(const proto::LinkTraits& traits, LinkRecord& record, FakeMapping& mapping,
+           const Arena& arena)
       : traits_(traits), record_(record), mapping_(mapping), arena_(arena) {}
 
   const proto::LinkTraits& traits() const override { return traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
+  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+            uint64_t cookie) override;
   void flush() override {}
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;

@@ -26,7 +26,8 @@ constexpr Duration kPatienceInGuest = std::chrono::seconds(30);
 class Conductor {
  public:
   explicit Conductor(const KillCase& cell) : cell_(cell) {
-    void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     board_ = new (memory) Board();
   }
   ~Conductor() {
@@ -44,7 +45,8 @@ class Conductor {
     pid_t server = start(Side::kServer), client = start(Side::kClient);
     victim_ = cell_.victim == Side::kServer ? server : client;
     survivor_ = cell_.victim == Side::kServer ? client : server;
-    bool fine = connect() && ping() && operations() && ping() && wake_victim() && ping() && finish();
+    bool fine =
+        connect() && ping() && operations() && ping() && wake_victim() && ping() && finish();
     Verdict verdict{.reached = board_->reached.load() != 0, .failure = fine ? "" : failure_};
     if (board_->failure[0] != '\0') verdict.failure += std::string("; ") + board_->failure;
     return verdict;
@@ -57,7 +59,8 @@ class Conductor {
     return pid;
   }
   bool fail(const std::string& why) {
-    failure_ = why + " [" + std::to_string(pings_) + " pings, the survivor at step " + std::to_string(board_->survivor_step.load()) + "]";
+    failure_ = why + " [" + std::to_string(pings_) + " pings, the survivor at step " +
+               std::to_string(board_->survivor_step.load()) + "]";
     return false;
   }
   // Runs our own context until `done`.
@@ -79,18 +82,23 @@ class Conductor {
   }
 
   bool connect() {
-    ArenaOptions arena{.limit_bytes = 16u << 20, .first_extent_bytes = 2u << 20, .receive_reserve_bytes = 1u << 20};
+    ArenaOptions arena{.limit_bytes = 16u << 20,
+                       .first_extent_bytes = 2u << 20,
+                       .receive_reserve_bytes = 1u << 20};
     auto context = open_context({.arena = {}, .arena_options = arena, .waiting = Waiting::kSleep});
     if (!context.ok()) return fail(context.status().to_string());
     context_ = std::move(*context);
     if (!until([&] { return board_->survivor_ready.load() != 0; }, "start")) return false;
     Instant limit = after(now(), patience());
     auto endpoint = context_->connect(board_->bystander_address, {.timeout = patience()});
-    // A greeting that is not answered within the listener's own limit is no connection; a user tries again.
-    while (!endpoint.ok() && endpoint.code() == Code::kUnreachable && now() < limit && !ended(survivor_)) {
+    // A greeting that is not answered within the listener's own limit is no connection; a user
+    // tries again.
+    while (!endpoint.ok() && endpoint.code() == Code::kUnreachable && now() < limit &&
+           !ended(survivor_)) {
       endpoint = context_->connect(board_->bystander_address, {.timeout = patience()});
     }
-    if (!endpoint.ok()) return fail("the bystander cannot connect: " + endpoint.status().to_string());
+    if (!endpoint.ok())
+      return fail("the bystander cannot connect: " + endpoint.status().to_string());
     endpoint_ = std::move(*endpoint);
     return true;
   }
@@ -105,11 +113,14 @@ class Conductor {
     if (!sent.ok()) return fail("the bystander cannot send: " + sent.status().to_string());
     auto got = endpoint_.receive_and_wait({.tag = 2}, std::move(*back), deadline);
     if (!got.ok()) return fail("the bystander gets no answer: " + got.status().to_string());
-    if (got->buffer.data()[63] != static_cast<std::byte>(pings_)) return fail("the bystander got another message");
+    if (got->buffer.data()[63] != static_cast<std::byte>(pings_))
+      return fail("the bystander got another message");
     return true;
   }
   bool operations() {
-    return until([&] { return board_->operations_ended.load() != 0 && board_->memory_reused.load() != 0; }, "operations");
+    return until(
+        [&] { return board_->operations_ended.load() != 0 && board_->memory_reused.load() != 0; },
+        "operations");
   }
   bool wake_victim() {
     // Again and again: it may come to its label only now.
@@ -149,7 +160,8 @@ class Conductor {
 }  // namespace
 
 std::string KillCase::name() const {
-  return path + " " + label + " #" + std::to_string(hit) + (signal == SIGKILL ? " SIGKILL" : " SIGSTOP") +
+  return path + " " + label + " #" + std::to_string(hit) +
+         (signal == SIGKILL ? " SIGKILL" : " SIGSTOP") +
          (victim == Side::kServer ? " of the server" : " of the client");
 }
 

@@ -10,21 +10,24 @@ namespace sluice::test {
 enum class Side { kServer, kClient };
 
 struct KillCase {
-  std::string path;    // shm, tcp, sluice, rdma, l2, kmod
-  std::string mark;    // in the names of its shm sockets
-  std::string label;   // of fault_point()
-  int hit = 1;         // the how-many-th time it is reached
-  int signal = 0;      // SIGKILL or SIGSTOP
+  std::string path;   // shm, tcp, sluice, rdma, l2, kmod
+  std::string mark;   // in the names of its shm sockets
+  std::string label;  // of fault_point()
+  int hit = 1;        // the how-many-th time it is reached
+  int signal = 0;     // SIGKILL or SIGSTOP
   Side victim = Side::kClient;
   std::string name() const;
-  // The survivor cuts the connection, without a word: what comes to the label otherwise does so by chance.
+  // The survivor cuts the connection, without a word: what comes to the label otherwise does so by
+  // chance.
   bool cut() const { return label == "kmod.stopped"; }
-  bool in_guest() const { return path == "rdma" || path == "kmod"; }  // where each instruction is many of the machine's
+  bool in_guest() const {
+    return path == "rdma" || path == "kmod";
+  }  // where each instruction is many of the machine's
 };
 
 struct Verdict {
-  bool reached = false;   // the victim came to the label
-  std::string failure;    // empty: all rules were kept
+  bool reached = false;  // the victim came to the label
+  std::string failure;   // empty: all rules were kept
 };
 
 // Runs one cell with processes of its own. Called in a process without threads; returns when

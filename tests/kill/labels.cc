@@ -3,7 +3,8 @@
 namespace sluice::test {
 namespace {
 
-constexpr Reached kNo = Reached::kNowhere, kS = Reached::kServer, kC = Reached::kClient, kBoth = Reached::kEither;
+constexpr Reached kNo = Reached::kNowhere, kS = Reached::kServer, kC = Reached::kClient,
+                  kBoth = Reached::kEither;
 
 constexpr Label kLabels[] = {
     // name, shm, tcp, sluice, rdma, l2, kmod, busy
@@ -45,7 +46,8 @@ constexpr Label kLabels[] = {
     {"tcp.data_partly_placed", kNo, kBoth, kNo, kNo, kNo, kNo, false},
     {"tcp.bye_sent", kNo, kBoth, kNo, kNo, kNo, kNo, false},
     {"tcp.header_partly_sent", kNo, kNo, kNo, kNo, kNo, kNo, false,
-     "the kernel takes part of a header only when the socket's buffer ends just there, which no process can arrange "
+     "the kernel takes part of a header only when the socket's buffer ends just there, which no "
+     "process can arrange "
      "for another; //transport/tcp:link_send_test writes messages of every size in parts"},
 
     {"l2.hello", kNo, kNo, kNo, kNo, kC, kNo, false},
@@ -67,7 +69,8 @@ constexpr Label kLabels[] = {
     {"kmod.window_close", kNo, kNo, kNo, kNo, kNo, kBoth, false},
     {"kmod.pull", kNo, kNo, kNo, kNo, kNo, kBoth, false},
     {"kmod.push", kNo, kNo, kNo, kNo, kNo, kBoth, false},
-    // An end that has been told of the other's BYE lets go at once. Whether it comes here, by the kernel's word that nobody is there
+    // An end that has been told of the other's BYE lets go at once. Whether it comes here, by the
+    // kernel's word that nobody is there
     // any more, is chance, so the survivor cuts the connection (KillCase::cut).
     {"kmod.stopped", kNo, kNo, kNo, kNo, kNo, kBoth, false},
 

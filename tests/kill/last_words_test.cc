@@ -22,7 +22,9 @@ namespace {
 constexpr size_t kSize = size_t{6} << 20;
 
 ContextOptions options() {
-  return {.arena = {}, .arena_options = {.limit_bytes = size_t{32} << 20, .first_extent_bytes = size_t{4} << 20}, .waiting = Waiting::kSleep};
+  return {.arena = {},
+          .arena_options = {.limit_bytes = size_t{32} << 20, .first_extent_bytes = size_t{4} << 20},
+          .waiting = Waiting::kSleep};
 }
 Instant soon() { return after(now(), std::chrono::seconds(20)); }
 
@@ -45,8 +47,7 @@ void step(int pipe, char what) {
   auto buffer = (*context)->allocate({static_cast<int64_t>(kSize)}, uint8);
   if (!buffer.ok()) ::_exit(12);
   std::memset(buffer->data(), 7, kSize);
-  while ((*context)->progress() > 0 || !(*context)->prepare_to_sleep()) {
-  }
+  while ((*context)->progress() > 0 || !(*context)->prepare_to_sleep()) {}
   step(to_parent, 's');
   char go;
   if (::read(from_parent, &go, 1) != 1) ::_exit(13);
@@ -55,7 +56,8 @@ void step(int pipe, char what) {
   ::_exit(15);
 }
 
-TEST_CASE("shm: a message sent by a process that ended with our bell unread is received whole", "[kill]") {
+TEST_CASE("shm: a message sent by a process that ended with our bell unread is received whole",
+          "[kill]") {
   NothingLeftBehind audit;
   int up[2], down[2];
   REQUIRE(::pipe(up) == 0);

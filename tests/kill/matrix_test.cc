@@ -40,7 +40,12 @@ const std::string& run_mark() {
 }
 
 Reached reached_on(const std::string& path, const Label& label) {
-  return path == "shm" ? label.shm : path == "tcp" ? label.tcp : path == "rdma" ? label.rdma : path == "l2" ? label.l2 : path == "kmod" ? label.kmod : label.sluice;
+  return path == "shm"    ? label.shm
+         : path == "tcp"  ? label.tcp
+         : path == "rdma" ? label.rdma
+         : path == "l2"   ? label.l2
+         : path == "kmod" ? label.kmod
+                          : label.sluice;
 }
 
 std::vector<KillCase> cells_of(const std::string& path) {
@@ -48,11 +53,18 @@ std::vector<KillCase> cells_of(const std::string& path) {
   for (const Label& label : labels()) {
     Reached reached = reached_on(path, label);
     for (Side victim : {Side::kServer, Side::kClient}) {
-      bool comes = reached == Reached::kEither || reached == (victim == Side::kServer ? Reached::kServer : Reached::kClient);
+      bool comes = reached == Reached::kEither ||
+                   reached == (victim == Side::kServer ? Reached::kServer : Reached::kClient);
       if (!comes) continue;
       for (int signal : {SIGKILL, SIGSTOP}) {
         for (int hit : {1, 4}) {
-          if (hit == 1 || label.busy) cells.push_back({.path = path, .mark = run_mark(), .label = label.name, .hit = hit, .signal = signal, .victim = victim});
+          if (hit == 1 || label.busy)
+            cells.push_back({.path = path,
+                             .mark = run_mark(),
+                             .label = label.name,
+                             .hit = hit,
+                             .signal = signal,
+                             .victim = victim});
         }
       }
     }
@@ -89,11 +101,14 @@ Running launch(const KillCase& cell) {
 Verdict collect(const Running& running) {
   std::string text;
   char part[600];
-  for (ssize_t got; (got = ::read(running.report, part, sizeof(part))) > 0;) text.append(part, static_cast<size_t>(got));
+  for (ssize_t got; (got = ::read(running.report, part, sizeof(part))) > 0;)
+    text.append(part, static_cast<size_t>(got));
   ::close(running.report);
   int status = 0;
   ::waitpid(running.pid, &status, 0);
-  if (text.empty()) return {.reached = false, .failure = "the conductor ended with status " + std::to_string(status)};
+  if (text.empty())
+    return {.reached = false,
+            .failure = "the conductor ended with status " + std::to_string(status)};
   return {.reached = text[0] == '1', .failure = text.substr(1)};
 }
 
@@ -120,14 +135,19 @@ void report(const std::string& path, const std::vector<KillCase>& cells) {
     killed += cell.signal == SIGKILL ? 1 : 0;
     server += cell.victim == Side::kServer ? 1 : 0;
   }
-  std::fprintf(stderr, "kill matrix, %s: %zu cases: %zu labels; %d SIGKILL, %zu SIGSTOP; %d of the server, %zu of the client\n", path.c_str(),
-               cells.size(), names.size(), killed, cells.size() - static_cast<size_t>(killed), server, cells.size() - static_cast<size_t>(server));
+  std::fprintf(stderr,
+               "kill matrix, %s: %zu cases: %zu labels; %d SIGKILL, %zu SIGSTOP; %d of the server, "
+               "%zu of the client\n",
+               path.c_str(), cells.size(), names.size(), killed,
+               cells.size() - static_cast<size_t>(killed), server,
+               cells.size() - static_cast<size_t>(server));
 }
 
 void run_matrix(const std::string& path) {
   std::vector<KillCase> cells = cells_of(path);
   if (!kFaultPoints) {
-    for (const KillCase& cell : cells) skip("fault-points", cell.name() + ": an optimised build has no labels");
+    for (const KillCase& cell : cells)
+      skip("fault-points", cell.name() + ": an optimised build has no labels");
     return;
   }
   NothingLeftBehind audit;
@@ -138,7 +158,8 @@ void run_matrix(const std::string& path) {
   size_t next = 0;
   size_t at_once = !cells.empty() && cells[0].in_guest() ? kAtOnceInGuest : kAtOnce;
   while (next < cells.size() || !running.empty()) {
-    while (next < cells.size() && running.size() < at_once) running.push_back(launch(cells[next++]));
+    while (next < cells.size() && running.size() < at_once)
+      running.push_back(launch(cells[next++]));
     std::vector<pollfd> reports;
     for (const Running& each : running) reports.push_back({each.report, POLLIN, 0});
     REQUIRE(::poll(reports.data(), reports.size(), 120'000) > 0);
@@ -146,7 +167,8 @@ void run_matrix(const std::string& path) {
       if (reports[i].revents == 0) continue;
       Verdict verdict = collect(running[i]);
       // On a machine that is too busy for the operations' deadlines nobody may come to a label.
-      if (verdict.failure.empty() && !verdict.reached && again.insert(running[i].cell.name()).second) {
+      if (verdict.failure.empty() && !verdict.reached &&
+          again.insert(running[i].cell.name()).second) {
         running[i] = launch(running[i].cell);
         continue;
       }
@@ -166,30 +188,47 @@ void run_matrix(const std::string& path) {
 TEST_CASE("a label that no case comes to says why", "[kill]") {
   for (const Label& label : labels()) {
     INFO(label.name);
-    bool nowhere = label.shm == Reached::kNowhere && label.tcp == Reached::kNowhere && label.sluice == Reached::kNowhere &&
-                   label.rdma == Reached::kNowhere && label.l2 == Reached::kNowhere && label.kmod == Reached::kNowhere;
+    bool nowhere = label.shm == Reached::kNowhere && label.tcp == Reached::kNowhere &&
+                   label.sluice == Reached::kNowhere && label.rdma == Reached::kNowhere &&
+                   label.l2 == Reached::kNowhere && label.kmod == Reached::kNowhere;
     CHECK(nowhere == (label.why_nowhere != nullptr));
-    if (nowhere) std::fprintf(stderr, "kill matrix: no case for %s: %s\n", label.name, label.why_nowhere);
+    if (nowhere)
+      std::fprintf(stderr, "kill matrix: no case for %s: %s\n", label.name, label.why_nowhere);
   }
 }
 
-TEST_CASE("shm: a peer killed or stopped at any step leaves the survivor whole", "[kill]") { run_matrix("shm"); }
-TEST_CASE("tcp: a peer killed or stopped at any step leaves the survivor whole", "[kill]") { run_matrix("tcp"); }
+TEST_CASE("shm: a peer killed or stopped at any step leaves the survivor whole", "[kill]") {
+  run_matrix("shm");
+}
+TEST_CASE("tcp: a peer killed or stopped at any step leaves the survivor whole", "[kill]") {
+  run_matrix("tcp");
+}
 // Hidden: it needs a device, which a guest of the lab has (matrix_rdma_guest_test).
-TEST_CASE("rdma: a peer killed or stopped at any step leaves the survivor whole", "[.rdma]") { run_matrix("rdma"); }
-// Hidden, too: it needs the module (matrix_kmod_guest_test). Both ends are at one interface, whose frames come back by a switch.
-// The module does not unload, and that is a failure, while a socket of anybody who was killed is left.
-TEST_CASE("kmod: a peer killed or stopped at any step leaves the survivor whole, and its kernel without a socket of the dead", "[.kmod]") {
+TEST_CASE("rdma: a peer killed or stopped at any step leaves the survivor whole", "[.rdma]") {
+  run_matrix("rdma");
+}
+// Hidden, too: it needs the module (matrix_kmod_guest_test). Both ends are at one interface, whose
+// frames come back by a switch. The module does not unload, and that is a failure, while a socket
+// of anybody who was killed is left.
+TEST_CASE(
+    "kmod: a peer killed or stopped at any step leaves the survivor whole, and its kernel without "
+    "a socket of the dead",
+    "[.kmod]") {
   module_test::Module module;
   REQUIRE(own_network());
   (void)run("/sbin/modprobe bridge");  // a kernel that was built for tests has it built in
-  for (const char* command : {"ip link add end0 type veth peer name port0", "ip link add switch0 type bridge", "ip link set port0 master switch0",
-                              "ip link set port0 type bridge_slave hairpin on", "ip link set end0 up", "ip link set port0 up", "ip link set switch0 up"}) {
+  for (const char* command :
+       {"ip link add end0 type veth peer name port0", "ip link add switch0 type bridge",
+        "ip link set port0 master switch0", "ip link set port0 type bridge_slave hairpin on",
+        "ip link set end0 up", "ip link set port0 up", "ip link set switch0 up"}) {
     REQUIRE(run(command));
   }
   run_matrix("kmod");
 }
-TEST_CASE("sluice: a peer killed or stopped while a path is chosen leaves the survivor whole", "[kill]") { run_matrix("sluice"); }
+TEST_CASE("sluice: a peer killed or stopped while a path is chosen leaves the survivor whole",
+          "[kill]") {
+  run_matrix("sluice");
+}
 // Last: the process stays in a network of its own.
 TEST_CASE("l2: a peer killed or stopped at any step leaves the survivor whole", "[kill]") {
   if (!own_network() || !set_mtu("lo", 9000)) return skip("netns", kNoNetwork);

@@ -26,14 +26,18 @@ constexpr int kDepth = 8;
 constexpr Tag kStream = 1, kKey = 2;
 // Longer than a peer may be silent before it is reported (4 s), so that both are seen.
 constexpr Duration kDeadline = std::chrono::seconds(6);
-// Over Ethernet a silent peer is given up after 10 s, and an operation may end 2 s after its deadline.
+// Over Ethernet a silent peer is given up after 10 s, and an operation may end 2 s after its
+// deadline.
 constexpr Duration kShortDeadline = std::chrono::seconds(5);
 constexpr Duration kPatience = std::chrono::seconds(40);
 // Exit codes of the server.
 enum { kFine = 0, kNoContext = 10, kNoPeer, kNoKey, kWrongBytes, kNoReceive };
 
 ContextOptions options() {
-  return {.arena = {}, .arena_options = {.limit_bytes = size_t{64} << 20, .first_extent_bytes = size_t{32} << 20}, .waiting = Waiting::kSleep};
+  return {
+      .arena = {},
+      .arena_options = {.limit_bytes = size_t{64} << 20, .first_extent_bytes = size_t{32} << 20},
+      .waiting = Waiting::kSleep};
 }
 Instant soon() { return after(now(), kPatience); }
 
@@ -49,7 +53,9 @@ bool whole(std::span<const std::byte> bytes) {
 }
 
 struct Sink final : CompletionSink {
-  void on_completion(Completion&& completion) noexcept override { all.push_back(std::move(completion)); }
+  void on_completion(Completion&& completion) noexcept override {
+    all.push_back(std::move(completion));
+  }
   std::deque<Completion> all;
 };
 
@@ -62,12 +68,14 @@ struct Sink final : CompletionSink {
   auto listener = c.listen(at);
   if (!listener.ok()) ::_exit(kNoContext);
   std::string address = listener->address();
-  if (::write(address_pipe, address.data(), address.size()) != static_cast<ssize_t>(address.size())) ::_exit(kNoContext);
+  if (::write(address_pipe, address.data(), address.size()) != static_cast<ssize_t>(address.size()))
+    ::_exit(kNoContext);
   ::close(address_pipe);
   auto peer = listener->accept(soon());
   if (!peer.ok()) ::_exit(kNoPeer);
   auto granted = c.allocate({static_cast<int64_t>(kSize)}, uint8);
-  auto key = granted.ok() ? peer->grant(std::move(*granted), {.rights = Right::kReadWrite}) : Result<RemoteKey>(granted.status());
+  auto key = granted.ok() ? peer->grant(std::move(*granted), {.rights = Right::kReadWrite})
+                          : Result<RemoteKey>(granted.status());
   if (!key.ok()) ::_exit(kNoKey);
   auto encoded = key->encode();
   auto message = c.allocate({static_cast<int64_t>(encoded.size())}, uint8);
@@ -79,7 +87,9 @@ struct Sink final : CompletionSink {
   for (bool asked = false; peer->state() == EndpointState::kConnected;) {
     if (!asked) {
       auto room = c.allocate({static_cast<int64_t>(kSize)}, uint8);
-      asked = room.ok() && peer->receive({.tag = kStream}, std::move(*room), {.sink = &received, .deadline = kNever}).ok();
+      asked = room.ok() && peer->receive({.tag = kStream}, std::move(*room),
+                                         {.sink = &received, .deadline = kNever})
+                               .ok();
       if (!asked) ::_exit(kNoReceive);
     }
     (void)c.wait(soon());
@@ -141,7 +151,10 @@ class Server {
 class Stream {
  public:
   Stream(Context& context, Endpoint& endpoint, const RemoteKey* key)
-      : context_(context), endpoint_(endpoint), key_(key), deadline_(endpoint.info().path.path == Path::kPacket ? kShortDeadline : kDeadline) {}
+      : context_(context),
+        endpoint_(endpoint),
+        key_(key),
+        deadline_(endpoint.info().path.path == Path::kPacket ? kShortDeadline : kDeadline) {}
 
   // False: an operation could not be posted.
   bool post() {
@@ -151,7 +164,8 @@ class Stream {
       fill(buffer->bytes(), ++number_);
       Tensor tensor = std::move(*buffer).freeze();
       PostOptions how{.sink = &sink_, .deadline = after(now(), deadline_), .level = Level::kPlaced};
-      auto id = key_ != nullptr ? endpoint_.write(*key_, 0, std::move(tensor), how) : endpoint_.send(kStream, std::move(tensor), how);
+      auto id = key_ != nullptr ? endpoint_.write(*key_, 0, std::move(tensor), how)
+                                : endpoint_.send(kStream, std::move(tensor), how);
       if (!id.ok()) return id.code() == Code::kTryAgain;
       ++outstanding_;
     }
@@ -164,8 +178,10 @@ class Stream {
       sink_.all.pop_front();
       --outstanding_;
       if (status.ok()) ++done;
-      if (status == Code::kTimedOut || status == Code::kOutcomeUnknown) ++ended_late;
-      else if (!status.ok()) other = status.to_string();
+      if (status == Code::kTimedOut || status == Code::kOutcomeUnknown)
+        ++ended_late;
+      else if (!status.ok())
+        other = status.to_string();
     }
   }
   int outstanding() const { return outstanding_; }
@@ -239,10 +255,22 @@ void check_stop_and_wake(const std::string& at, bool writes) {
 
 std::string shm_address() { return fresh_name("shm:silence"); }
 
-TEST_CASE("shm: messages to a stopped peer end by their deadlines and go on when it wakes", "[silence]") { check_stop_and_wake(shm_address(), false); }
-TEST_CASE("shm: writes to a stopped peer end by their deadlines and go on when it wakes", "[silence]") { check_stop_and_wake(shm_address(), true); }
-TEST_CASE("tcp: messages to a stopped peer end by their deadlines and go on when it wakes", "[silence]") { check_stop_and_wake("tcp://127.0.0.1:0", false); }
-TEST_CASE("tcp: writes to a stopped peer end by their deadlines and go on when it wakes", "[silence]") { check_stop_and_wake("tcp://127.0.0.1:0", true); }
+TEST_CASE("shm: messages to a stopped peer end by their deadlines and go on when it wakes",
+          "[silence]") {
+  check_stop_and_wake(shm_address(), false);
+}
+TEST_CASE("shm: writes to a stopped peer end by their deadlines and go on when it wakes",
+          "[silence]") {
+  check_stop_and_wake(shm_address(), true);
+}
+TEST_CASE("tcp: messages to a stopped peer end by their deadlines and go on when it wakes",
+          "[silence]") {
+  check_stop_and_wake("tcp://127.0.0.1:0", false);
+}
+TEST_CASE("tcp: writes to a stopped peer end by their deadlines and go on when it wakes",
+          "[silence]") {
+  check_stop_and_wake("tcp://127.0.0.1:0", true);
+}
 
 // Nothing but the peer's progress answers over Ethernet: what is dead looks silent, and is told
 // so first. Stopped for good is the same.
@@ -255,7 +283,10 @@ void check_told_and_ended(const std::string& at, bool stopped) {
   Context& c = **context;
   auto endpoint = c.connect(server.address);
   REQUIRE(endpoint.ok());
-  REQUIRE(endpoint->receive_and_wait({.tag = kKey}, std::move(*c.allocate({RemoteKey::kEncodedBytes}, uint8)), soon()).ok());
+  REQUIRE(endpoint
+              ->receive_and_wait({.tag = kKey},
+                                 std::move(*c.allocate({RemoteKey::kEncodedBytes}, uint8)), soon())
+              .ok());
   Stream stream(c, *endpoint, nullptr);
   auto until = [&](bool post, auto&& done) {
     for (Instant limit = soon(); !done() && now() < limit;) {
@@ -277,11 +308,13 @@ void check_told_and_ended(const std::string& at, bool stopped) {
   CHECK(endpoint->counters().posted == endpoint->counters().completed);
 }
 
-TEST_CASE("l2: messages to a stopped peer end by their deadlines and go on when it wakes", "[silence][l2]") {
+TEST_CASE("l2: messages to a stopped peer end by their deadlines and go on when it wakes",
+          "[silence][l2]") {
   if (!own_network()) return skip("netns", kNoNetwork);
   check_stop_and_wake("l2://lo:0", false);
 }
-TEST_CASE("l2: writes to a stopped peer end by their deadlines and go on when it wakes", "[silence][l2]") {
+TEST_CASE("l2: writes to a stopped peer end by their deadlines and go on when it wakes",
+          "[silence][l2]") {
   if (!own_network()) return skip("netns", kNoNetwork);
   check_stop_and_wake("l2://lo:0", true);
 }

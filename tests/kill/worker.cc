@@ -53,20 +53,28 @@ void fill(std::span<std::byte> bytes, uint64_t seed) {
 bool holds(std::span<const std::byte> bytes, uint64_t seed) {
   for (size_t i = 0; i < bytes.size(); i += 8) {
     uint64_t word = (seed << 40) + i;
-    if (std::memcmp(bytes.data() + i, &word, std::min<size_t>(8, bytes.size() - i)) != 0) return false;
+    if (std::memcmp(bytes.data() + i, &word, std::min<size_t>(8, bytes.size() - i)) != 0)
+      return false;
   }
   return true;
 }
 
 struct Sink final : CompletionSink {
-  void on_completion(Completion&& completion) noexcept override { all.push_back(std::move(completion)); }
+  void on_completion(Completion&& completion) noexcept override {
+    all.push_back(std::move(completion));
+  }
   std::deque<Completion> all;
 };
 
 class Worker {
  public:
   Worker(const KillCase& cell, Side side, Board& board)
-      : cell_(cell), side_(side), board_(board), victim_(cell.victim == side), rdma_(cell.path == "rdma"), kmod_(cell.path == "kmod"),
+      : cell_(cell),
+        side_(side),
+        board_(board),
+        victim_(cell.victim == side),
+        rdma_(cell.path == "rdma"),
+        kmod_(cell.path == "kmod"),
         limit_(cell.in_guest() ? kDeadlineInGuest : kDeadline) {}
 
   void run() {
@@ -100,7 +108,8 @@ class Worker {
  private:
   void check(bool ok, const std::string& what) {
     if (ok) return;
-    std::snprintf(board_.failure, sizeof(board_.failure), "%s: %s", victim_ ? "victim" : "survivor", what.c_str());
+    std::snprintf(board_.failure, sizeof(board_.failure), "%s: %s", victim_ ? "victim" : "survivor",
+                  what.c_str());
     ::_exit(kFailed);
   }
   template <typename T>
@@ -113,18 +122,29 @@ class Worker {
     if (!victim_) board_.survivor_step.store(number);
   }
   void open() {
-    ArenaOptions arena{.limit_bytes = size_t{64} << 20, .first_extent_bytes = size_t{16} << 20, .largest_extent_bytes = size_t{16} << 20, .receive_reserve_bytes = size_t{1} << 20};
-    context_ = must(open_context({.arena = {}, .arena_options = arena, .waiting = Waiting::kSleep}), "open");
+    ArenaOptions arena{.limit_bytes = size_t{64} << 20,
+                       .first_extent_bytes = size_t{16} << 20,
+                       .largest_extent_bytes = size_t{16} << 20,
+                       .receive_reserve_bytes = size_t{1} << 20};
+    context_ = must(open_context({.arena = {}, .arena_options = arena, .waiting = Waiting::kSleep}),
+                    "open");
   }
-  void publish_address(const char* role, Listener& listener, char (&place)[160], std::atomic<int>& ready) {
-    std::string host = rdma_ ? std::getenv("SLUICE_LAB_ADDRESS") : cell_.path == "l2" ? "lo" : kmod_ ? "end0" : "127.0.0.1";
-    std::string at = cell_.path == "shm" ? "shm:" + cell_.mark + std::to_string(::getpid()) + "-" + role : cell_.path + "://" + host + ":0";
+  void publish_address(const char* role, Listener& listener, char (&place)[160],
+                       std::atomic<int>& ready) {
+    std::string host = rdma_                ? std::getenv("SLUICE_LAB_ADDRESS")
+                       : cell_.path == "l2" ? "lo"
+                       : kmod_              ? "end0"
+                                            : "127.0.0.1";
+    std::string at = cell_.path == "shm"
+                         ? "shm:" + cell_.mark + std::to_string(::getpid()) + "-" + role
+                         : cell_.path + "://" + host + ":0";
     listener = must(context_->listen(at), "listen");
     std::snprintf(place, sizeof(place), "%s", listener.address().c_str());
     ready.store(1);
   }
   void listen() {
-    if (!victim_) publish_address("bystander", bystanders_, board_.bystander_address, board_.survivor_ready);
+    if (!victim_)
+      publish_address("bystander", bystanders_, board_.bystander_address, board_.survivor_ready);
     if (victim_) {
       board_of_hook = &board_;
       case_of_hook = &cell_;
@@ -133,7 +153,8 @@ class Worker {
       fault_hook.store(&on_label);
 #endif
     }
-    if (side_ == Side::kServer) publish_address("server", listener_, board_.server_address, board_.server_ready);
+    if (side_ == Side::kServer)
+      publish_address("server", listener_, board_.server_address, board_.server_ready);
   }
 
   // One turn: own work, and the bystander's.
@@ -155,7 +176,8 @@ class Worker {
     if (echoing_) return;
     auto room = context_->allocate({64}, uint8, {.for_receive = true});
     if (!room.ok()) return;
-    echoing_ = bystander_.receive({.tag = 1}, std::move(*room), {.sink = &echo_, .deadline = kNever}).ok();
+    echoing_ =
+        bystander_.receive({.tag = 1}, std::move(*room), {.sink = &echo_, .deadline = kNever}).ok();
   }
 
   void meet_peer() {
@@ -198,13 +220,18 @@ class Worker {
     posted(peer_.send(2, std::move(large), options()));
     posted(peer_.receive({.tag = 1}, filled(64, 90), options()));
     posted(peer_.receive({.tag = 2}, std::move(large_room), options()));
-    (void)exchange_->publish({server ? "s" : "c", 1}, filled(kTensor, mine()).freeze(), {.readers = until_retired});
-    (void)exchange_->publish({server ? "si" : "ci", 1}, filled(kTensor, mine() + 1).freeze(), {.readers = until_retired});
+    (void)exchange_->publish({server ? "s" : "c", 1}, filled(kTensor, mine()).freeze(),
+                             {.readers = until_retired});
+    (void)exchange_->publish({server ? "si" : "ci", 1}, filled(kTensor, mine() + 1).freeze(),
+                             {.readers = until_retired});
     fetch_.emplace(exchange_->fetch({server ? "c" : "s", 1}, end_));
     released_.emplace(exchange_->fetch({server ? "c" : "s", 1}, end_));
     into_.emplace(exchange_->fetch_into({server ? "ci" : "si", 1}, filled(kTensor, 90), end_));
     if (!server) {
-      key_asked_ = peer_.receive({.tag = 3}, filled(RemoteKey::kEncodedBytes, 0), {.sink = &key_sink_, .deadline = end_}).ok();
+      key_asked_ = peer_
+                       .receive({.tag = 3}, filled(RemoteKey::kEncodedBytes, 0),
+                                {.sink = &key_sink_, .deadline = end_})
+                       .ok();
       return;
     }
     auto key = peer_.grant(filled(1 << 20, 5), {.rights = Right::kReadWrite});
@@ -233,9 +260,12 @@ class Worker {
       use_key();
       // One view goes home while the rest is still under way.
       if (released_ && released_->ready()) released_.reset();
-      if (sink_.all.size() >= posted_ && !key_asked_ && ready(fetch_) && ready(released_) && ready(into_)) return;
+      if (sink_.all.size() >= posted_ && !key_asked_ && ready(fetch_) && ready(released_) &&
+          ready(into_))
+        return;
       bool hangs = now() > after(end_, kGrace) && !victim_;
-      check(!hangs, "operations hang: " + std::to_string(sink_.all.size()) + " of " + std::to_string(posted_) + " ended");
+      check(!hangs, "operations hang: " + std::to_string(sink_.all.size()) + " of " +
+                        std::to_string(posted_) + " ended");
     }
   }
 
@@ -243,25 +273,34 @@ class Worker {
     check(sink_.all.size() == posted_, "an operation ended twice");
     int delivered = 0;
     for (Completion& done : sink_.all) {
-      for (Completion& other : sink_.all) check(&done == &other || done.id != other.id, "an operation ended twice");
+      for (Completion& other : sink_.all)
+        check(&done == &other || done.id != other.id, "an operation ended twice");
       if (!done.status.ok()) {
-        bool known = done.status == Code::kTimedOut || done.status == Code::kOutcomeUnknown || done.status == Code::kUnreachable ||
-                     done.status == Code::kCancelled ||
-                     // Of a process that is killed the kernel may end the keys before the connection; one
-                     // that was stopped asks for memory that was taken back meanwhile.
-                     ((rdma_ || kmod_) && (victim_ || cell_.signal == SIGKILL) && done.status == Code::kAccessDenied);
+        bool known =
+            done.status == Code::kTimedOut || done.status == Code::kOutcomeUnknown ||
+            done.status == Code::kUnreachable || done.status == Code::kCancelled ||
+            // Of a process that is killed the kernel may end the keys before the connection; one
+            // that was stopped asks for memory that was taken back meanwhile.
+            ((rdma_ || kmod_) && (victim_ || cell_.signal == SIGKILL) &&
+             done.status == Code::kAccessDenied);
         check(known, "an operation ended with " + done.status.to_string());
         continue;
       }
       // A write over RDMA is answered by the victim's device, which nobody killed or stopped; over
       // SLP by the protocol's core, which answers before the session does, or by the kernel.
-      bool by_session = done.kind == OperationKind::kSend || (done.kind == OperationKind::kWrite && !rdma_ && !kmod_ && cell_.path != "l2");
+      bool by_session =
+          done.kind == OperationKind::kSend ||
+          (done.kind == OperationKind::kWrite && !rdma_ && !kmod_ && cell_.path != "l2");
       delivered += by_session ? 1 : 0;
-      if (done.kind == OperationKind::kReceive) check(holds(done.buffers[0].bytes(), done.tag), "a message is not what was sent");
-      if (done.kind == OperationKind::kRead) check(holds(done.buffers[0].bytes(), 5), "a read is not what was granted");
+      if (done.kind == OperationKind::kReceive)
+        check(holds(done.buffers[0].bytes(), done.tag), "a message is not what was sent");
+      if (done.kind == OperationKind::kRead)
+        check(holds(done.buffers[0].bytes(), 5), "a read is not what was granted");
     }
     // What was reported as placed was answered by the victim.
-    if (!victim_) check(delivered <= board_.dones.load(), "more was reported placed than the victim ever answered");
+    if (!victim_)
+      check(delivered <= board_.dones.load(),
+            "more was reported placed than the victim ever answered");
     if (fetch_) {
       auto got = fetch_->take();
       if (got.ok()) view_ = std::move(got->value);
@@ -272,14 +311,16 @@ class Worker {
     Placed got = into_->take();
     Buffer buffer = got.take_buffer();
     check(static_cast<bool>(buffer), "a destination did not come back");
-    check(!got.ok() || holds(buffer.bytes(), theirs() + 1), "a placed tensor is not what was published");
+    check(!got.ok() || holds(buffer.bytes(), theirs() + 1),
+          "a placed tensor is not what was published");
     into_.reset();
   }
 
   // A victim that was only stopped: its views are what they were.
   void end_as_victim() {
     while (board_.memory_reused.load() == 0) turn();
-    check(!view_ || holds(view_.bytes(), theirs()), "memory on loan to a stopped process was used again");
+    check(!view_ || holds(view_.bytes(), theirs()),
+          "memory on loan to a stopped process was used again");
     view_ = Tensor();
     exchange_.reset();
     if (peer_) (void)peer_.close(after(now(), limit_));
@@ -294,7 +335,8 @@ class Worker {
     key_sink_.all.clear();
     std::vector<Buffer> scribbles;
     for (size_t size : {size_t{1} << 20, size_t{64} << 10}) {
-      for (auto buffer = context_->arena().allocate(size); buffer.ok(); buffer = context_->arena().allocate(size)) {
+      for (auto buffer = context_->arena().allocate(size); buffer.ok();
+           buffer = context_->arena().allocate(size)) {
         std::memset(buffer->data(), 0xEE, size);
         scribbles.push_back(std::move(*buffer));
       }
@@ -316,7 +358,9 @@ class Worker {
     if (core_) {
       check(core_->state() == EndpointState::kClosed, "close is not the end");
       EndpointCounters counters = core_->counters();
-      check(counters.posted == counters.completed, "posted " + std::to_string(counters.posted) + ", completed " + std::to_string(counters.completed));
+      check(counters.posted == counters.completed, "posted " + std::to_string(counters.posted) +
+                                                       ", completed " +
+                                                       std::to_string(counters.completed));
     }
     if (bystander_) (void)bystander_.close(after(now(), limit_));
     step(9);
@@ -324,8 +368,11 @@ class Worker {
     Instant limit = after(now(), kGrace);
     auto left = [&] { return context_->arena().statistics(); };
     // What ends only now holds its buffers until it is taken.
-    for (echo_.all.clear(); left().outstanding > 0 && now() < limit; echo_.all.clear()) (void)context_->wait(after(now(), std::chrono::milliseconds(5)));
-    check(left().outstanding == 0, std::to_string(left().outstanding) + " allocations, of " + std::to_string(left().used_bytes) + " bytes, did not come home");
+    for (echo_.all.clear(); left().outstanding > 0 && now() < limit; echo_.all.clear())
+      (void)context_->wait(after(now(), std::chrono::milliseconds(5)));
+    check(left().outstanding == 0, std::to_string(left().outstanding) + " allocations, of " +
+                                       std::to_string(left().used_bytes) +
+                                       " bytes, did not come home");
     listener_ = Listener();
     bystanders_ = Listener();
     context_.reset();

@@ -12,7 +12,7 @@ namespace sluice::test {
 // In memory that all processes of a case share; who sets what is said.
 struct Board {
   char server_address[160];
-  std::atomic<int> server_ready;      // server: its address is there
+  std::atomic<int> server_ready;  // server: its address is there
   char bystander_address[160];
   std::atomic<int> survivor_ready;    // survivor: the bystander's address is there
   std::atomic<int> reached;           // victim: came to the label

@@ -58,7 +58,10 @@ int exit_code(pid_t pid) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
 }
 // As `setpriv --reuid --clear-groups` does: no capability is left.
-bool become(uid_t user) { return ::setgroups(0, nullptr) == 0 && ::setresgid(user, user, user) == 0 && ::setresuid(user, user, user) == 0; }
+bool become(uid_t user) {
+  return ::setgroups(0, nullptr) == 0 && ::setresgid(user, user, user) == 0 &&
+         ::setresuid(user, user, user) == 0;
+}
 bool can_become() {
   return exit_code(start([] { return become(kNobody) ? 0 : 1; })) == 0;
 }
@@ -106,8 +109,8 @@ class Lending {
   pid_t broker_ = -1;
 };
 
-#define NEEDS_USERS()                                                        \
-  if (!own_network()) return skip("netns", kNoNetwork);                      \
+#define NEEDS_USERS()                                   \
+  if (!own_network()) return skip("netns", kNoNetwork); \
   if (!can_become()) return skip("root", "this process cannot become another user")
 
 // Listens as nobody and sends back what comes.
@@ -127,7 +130,11 @@ int echo_as_nobody() {
     if (!got.ok()) return 7;
     if (!peer->send_and_wait(2, std::move(got->buffer).freeze(), soon()).ok()) return 8;
   }
-  return (*context)->wait_until([&] { return peer->state() == EndpointState::kClosed; }, soon()).ok() ? 0 : 9;
+  return (*context)
+                 ->wait_until([&] { return peer->state() == EndpointState::kClosed; }, soon())
+                 .ok()
+             ? 0
+             : 9;
 }
 
 TEST_CASE("a user without privileges exchanges over a borrowed socket", "[l2][broker]") {
@@ -140,7 +147,8 @@ TEST_CASE("a user without privileges exchanges over a borrowed socket", "[l2][br
     REQUIRE(context.ok());
     Context& c = **context;
     Result<Endpoint> peer = Status(Code::kUnreachable, Scope::kOperation, "tests/l2");
-    for (Instant limit = soon(); !peer.ok() && now() < limit;) peer = c.connect("l2://right/" + mac_of_number(10) + ":" + std::to_string(kPort));
+    for (Instant limit = soon(); !peer.ok() && now() < limit;)
+      peer = c.connect("l2://right/" + mac_of_number(10) + ":" + std::to_string(kPort));
     INFO(peer.status().to_string());
     REQUIRE(peer.ok());
     for (uint64_t i = 1; i <= 3; ++i) {
@@ -187,7 +195,8 @@ int borrow(uid_t user, uint16_t port = kPort) {
 }
 constexpr int code_of(Code code) { return static_cast<int>(code); }
 
-// A process of that user which has borrowed so many, at a port or any, and keeps them until this goes; not their claims, which it need not keep.
+// A process of that user which has borrowed so many, at a port or any, and keeps them until this
+// goes; not their claims, which it need not keep.
 class Borrower {
  public:
   Borrower(uid_t user, int sockets, uint16_t port) {
@@ -224,7 +233,9 @@ class Borrower {
   pid_t pid_;
 };
 
-TEST_CASE("a port that was lent to one user is lent to another when its socket is closed, and not before", "[l2][broker]") {
+TEST_CASE(
+    "a port that was lent to one user is lent to another when its socket is closed, and not before",
+    "[l2][broker]") {
   NEEDS_USERS();
   NothingLeftBehind audit;
   Lending lending;
@@ -242,7 +253,8 @@ TEST_CASE("a port that was lent to one user is lent to another when its socket i
 TEST_CASE("a user borrows so many sockets and no more, and others go on", "[l2][broker]") {
   NEEDS_USERS();
   NothingLeftBehind audit;
-  Lending lending({.interface = {}, .path = {}, .users = {}, .most_sockets = 64, .most_sockets_by_user = 8});
+  Lending lending(
+      {.interface = {}, .path = {}, .users = {}, .most_sockets = 64, .most_sockets_by_user = 8});
   {
     Borrower most(kNobody, 8, 0);
     REQUIRE(most.has_them);
@@ -262,24 +274,28 @@ std::vector<l2::Fd> silent_askers(const std::string& path, int count) {
   std::memcpy(address.sun_path, path.data(), path.size());
   for (int i = 0; i < count; ++i) {
     all.emplace_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    REQUIRE(::connect(all.back().value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    REQUIRE(::connect(all.back().value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) ==
+            0);
   }
   return all;
 }
 
-TEST_CASE("askers who say nothing keep nobody waiting, also where the broker has few descriptors", "[l2][broker]") {
+TEST_CASE("askers who say nothing keep nobody waiting, also where the broker has few descriptors",
+          "[l2][broker]") {
   NEEDS_USERS();
   NothingLeftBehind audit;
   for (rlim_t descriptors : {0, 32}) {
     Lending lending({}, descriptors);
-    std::vector<l2::Fd> silent = silent_askers(lending.path, 40);  // of root's, who is on every list
+    std::vector<l2::Fd> silent =
+        silent_askers(lending.path, 40);  // of root's, who is on every list
     for (int i = 0; i < 3; ++i) CHECK(borrow(kNobody) == code_of(Code::kOk));
     std::vector<l2::Fd> more = silent_askers(lending.path, 40);
     CHECK(borrow(0) == code_of(Code::kOk));
   }
 }
 
-TEST_CASE("sockets are borrowed from root or oneself, not from whoever listens at a path", "[l2][broker]") {
+TEST_CASE("sockets are borrowed from root or oneself, not from whoever listens at a path",
+          "[l2][broker]") {
   NEEDS_USERS();
   NothingLeftBehind audit;
   char folder[] = "/tmp/sluice-broker-XXXXXX";
@@ -296,7 +312,9 @@ TEST_CASE("sockets are borrowed from root or oneself, not from whoever listens a
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path, path.data(), path.size());
-    if (::bind(fd.value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || ::listen(fd.value(), 4) != 0 || ::chmod(path.c_str(), 0666) != 0) return 2;
+    if (::bind(fd.value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+        ::listen(fd.value(), 4) != 0 || ::chmod(path.c_str(), 0666) != 0)
+      return 2;
     char byte;
     return ::write(ready[1], "r", 1) == 1 && ::read(go[0], &byte, 1) == 0 ? 0 : 3;
   });
@@ -322,12 +340,18 @@ int misuse(int ready, int go) {
   int fd = borrowed->fd.value(), none = 0;
   sock_filter everything[] = {{BPF_RET | BPF_K, 0, 0, UINT32_MAX}};
   sock_fprog filter{.len = 1, .filter = everything};
-  if (::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) == 0 || errno != EPERM) return 3;
-  if (::setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof(none)) == 0 || errno != EPERM) return 4;
+  if (::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) == 0 ||
+      errno != EPERM)
+    return 3;
+  if (::setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof(none)) == 0 || errno != EPERM)
+    return 4;
   if (::setsockopt(fd, SOL_SOCKET, SO_LOCK_FILTER, &none, sizeof(none)) == 0) return 5;
   // These the kernel allows; they must not help.
   (void)::setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &none, sizeof(none));
-  packet_mreq promiscuous{.mr_ifindex = static_cast<int>(::if_nametoindex("left")), .mr_type = PACKET_MR_PROMISC, .mr_alen = 0, .mr_address = {}};
+  packet_mreq promiscuous{.mr_ifindex = static_cast<int>(::if_nametoindex("left")),
+                          .mr_type = PACKET_MR_PROMISC,
+                          .mr_alen = 0,
+                          .mr_address = {}};
   (void)::setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof(promiscuous));
   sockaddr_ll all{};
   all.sll_family = AF_PACKET;
@@ -379,13 +403,14 @@ TEST_CASE("a borrowed socket cannot be made to see anything but its port", "[l2]
   const Mac own = mac_number(10);
   for (int round = 0; round < 2; ++round) {
     char byte;
-    if (::read(ready[0], &byte, 1) != 1) break;  // it has ended, which is told below
-    CHECK(right.send(frame(0x88b5, kPort + 1, 1, own)));                               // another port
-    CHECK(right.send(frame(0x88b6, kPort, 2, own)));                                   // another EtherType
-    CHECK(right.send(frame(0x0800, kPort, 3, own)));                                   // IP
-    CHECK(right.send(frame(0x88b5, kPort, 4, mac_number(99))));                        // another host
+    if (::read(ready[0], &byte, 1) != 1) break;           // it has ended, which is told below
+    CHECK(right.send(frame(0x88b5, kPort + 1, 1, own)));  // another port
+    CHECK(right.send(frame(0x88b6, kPort, 2, own)));      // another EtherType
+    CHECK(right.send(frame(0x0800, kPort, 3, own)));      // IP
+    CHECK(right.send(frame(0x88b5, kPort, 4, mac_number(99))));  // another host
     CHECK(right.send(frame(0x88b5, kPort, 5, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff})));  // everybody
-    CHECK(left.send(frame(0x88b5, kPort, 6, mac_number(11))));                         // what leaves, and comes at another interface
+    CHECK(left.send(
+        frame(0x88b5, kPort, 6, mac_number(11))));  // what leaves, and comes at another interface
     CHECK(right.send(frame(0x88b5, kPort, 0x77, own)));
     REQUIRE(::write(go[1], "g", 1) == 1);
   }

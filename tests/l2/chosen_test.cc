@@ -34,7 +34,8 @@ struct Addresses {
     REQUIRE(run("ip address add 10.9.0.1/24 dev left"));
     REQUIRE(far_node()->run_inside("ip address add 10.9.0.2/24 dev right"));
   }
-  // The cable too, with the names and MAC addresses that it had: to the kernel they are other interfaces.
+  // The cable too, with the names and MAC addresses that it had: to the kernel they are other
+  // interfaces.
   void make_anew() {
     remove_cable("left");
     REQUIRE(add_cable("left", 10, "right", 11));
@@ -68,7 +69,8 @@ struct Scene {
   Two two;
 };
 
-TEST_CASE("sluice:// takes Ethernet where both ends wish it, for one connection after the other", "[l2]") {
+TEST_CASE("sluice:// takes Ethernet where both ends wish it, for one connection after the other",
+          "[l2]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   Addresses addresses;
@@ -102,12 +104,15 @@ TEST_CASE("sluice:// goes by TCP where one end does not wish Ethernet", "[l2]") 
   }
 }
 
-TEST_CASE("sluice:// over Ethernet keeps to what is required, and whom it does not take is not called", "[l2]") {
+TEST_CASE(
+    "sluice:// over Ethernet keeps to what is required, and whom it does not take is not called",
+    "[l2]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   Addresses addresses;
   Scene scene(chosen(true, true));
-  auto connected = scene.two.near->connect(scene.two.address, {.require = {.max_copies = 2}, .timeout = std::chrono::seconds(10)});
+  auto connected = scene.two.near->connect(
+      scene.two.address, {.require = {.max_copies = 2}, .timeout = std::chrono::seconds(10)});
   INFO(connected.status().to_string());
   REQUIRE(connected.ok());
   CHECK(connected->info().path.path == Path::kTcp);
@@ -155,7 +160,10 @@ TEST_CASE("sluice:// goes by TCP over IPv6, and says so", "[l2]") {
   CHECK(far_node()->run_inside("ip address del fd09::2/64 dev right"));
 }
 
-TEST_CASE("with a secret that the listener lacks sluice:// connects by no path, unless the caller takes one that is not sealed", "[l2]") {
+TEST_CASE(
+    "with a secret that the listener lacks sluice:// connects by no path, unless the caller takes "
+    "one that is not sealed",
+    "[l2]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   Addresses addresses;
@@ -169,14 +177,17 @@ TEST_CASE("with a secret that the listener lacks sluice:// connects by no path, 
   auto refused = scene.two.near->connect(scene.two.address, {.timeout = std::chrono::seconds(30)});
   INFO(refused.status().to_string());
   CHECK(refused.code() == Code::kUnsupported);
-  CHECK(refused.status().detail().find("not l2: kAccessDenied: the peer has no secret") != std::string::npos);
+  CHECK(refused.status().detail().find("not l2: kAccessDenied: the peer has no secret") !=
+        std::string::npos);
   CHECK(refused.status().detail().find("not tcp: tcp is not sealed") != std::string::npos);
-  auto taken = scene.two.near->connect(scene.two.address, {.timeout = std::chrono::seconds(30), .allow_unsealed = true});
+  auto taken = scene.two.near->connect(
+      scene.two.address, {.timeout = std::chrono::seconds(30), .allow_unsealed = true});
   ::unlink(file);
   INFO(taken.status().to_string());
   REQUIRE(taken.ok());
   CHECK(taken->info().path.path == Path::kTcp);
-  CHECK(taken->info().reason.find("not l2: kAccessDenied: the peer has no secret") != std::string::npos);
+  CHECK(taken->info().reason.find("not l2: kAccessDenied: the peer has no secret") !=
+        std::string::npos);
   Endpoint accepted;
   REQUIRE(scene.two.until([&] {
     auto next = scene.two.listener.try_accept();
@@ -194,7 +205,8 @@ TEST_CASE("a listener that is closed keeps no port on Ethernet", "[l2]") {
   Scene scene(chosen(true, true));
   scene.two.listener = Listener();
   scene.two.exchange_messages(64, Path::kPacket);
-  CHECK(scene.two.near->connect(scene.two.address, {.timeout = std::chrono::seconds(2)}).code() == Code::kUnreachable);
+  CHECK(scene.two.near->connect(scene.two.address, {.timeout = std::chrono::seconds(2)}).code() ==
+        Code::kUnreachable);
   scene.two.say_goodbye();
 }
 
@@ -215,11 +227,14 @@ TEST_CASE("sluice:// listens anew on an interface that was made anew, and is fou
 
 constexpr const char* kDropped = "ingress protocol 0x88b5 bpf da bytecode '1,6 0 0 2'";
 
-TEST_CASE("sluice:// waits once for frames that a network drops, then goes by TCP at once and says so", "[l2]") {
+TEST_CASE(
+    "sluice:// waits once for frames that a network drops, then goes by TCP at once and says so",
+    "[l2]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   Addresses addresses;
-  if (!run(std::string("tc qdisc add dev left clsact && tc filter add dev left ") + kDropped)) return skip("tc", "no classic BPF filter by tc here");
+  if (!run(std::string("tc qdisc add dev left clsact && tc filter add dev left ") + kDropped))
+    return skip("tc", "no classic BPF filter by tc here");
   Scene scene(chosen(true, true));
   INFO(scene.two.client.info().reason);
   CHECK(scene.two.client.info().path.path == Path::kTcp);
@@ -244,7 +259,8 @@ TEST_CASE("sluice:// waits once for frames that a network drops, then goes by TC
   CHECK(other.close(soon()).ok());
 }
 
-// A machine with the MAC address of the far one, which gets the frames of SLP in its place, but no IP; and a process there.
+// A machine with the MAC address of the far one, which gets the frames of SLP in its place, but no
+// IP; and a process there.
 class Impostor {
  public:
   Impostor() {
@@ -266,8 +282,9 @@ class Impostor {
   // False: this machine redirects no frames.
   bool takes_frames() {
     auto redirect = [](const std::string& from, const std::string& to) {
-      return far_node()->run_inside("tc qdisc add dev " + from + " clsact && tc filter add dev " + from +
-                                    " ingress protocol 0x88b5 u32 match u32 0 0 action mirred egress redirect dev " + to);
+      return far_node()->run_inside(
+          "tc qdisc add dev " + from + " clsact && tc filter add dev " + from +
+          " ingress protocol 0x88b5 u32 match u32 0 0 action mirred egress redirect dev " + to);
     };
     return redirect("right", "other") && redirect("other", "right");
   }
@@ -306,7 +323,10 @@ class Impostor {
   pid_t pid_ = -1;
 };
 
-TEST_CASE("sluice:// does not take another process that answers where frames go for the one that TCP reaches, and says so", "[l2]") {
+TEST_CASE(
+    "sluice:// does not take another process that answers where frames go for the one that TCP "
+    "reaches, and says so",
+    "[l2]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   Addresses addresses;
@@ -318,18 +338,22 @@ TEST_CASE("sluice:// does not take another process that answers where frames go 
   scene.two.say_goodbye();
   if (!impostor.takes_frames()) return skip("tc", "no redirection by tc here");
   impostor.listens(peer.substr(peer.rfind(':') + 1));
-  auto connected = scene.two.near->connect(scene.two.address, {.timeout = std::chrono::seconds(30)});
+  auto connected =
+      scene.two.near->connect(scene.two.address, {.timeout = std::chrono::seconds(30)});
   INFO(connected.status().to_string());
   REQUIRE(connected.ok());
   scene.two.client = std::move(*connected);
   INFO(scene.two.client.info().reason);
   CHECK(scene.two.client.info().path.path == Path::kTcp);
-  CHECK(scene.says(("not l2: another process answers at " + peer + " than the one that TCP reaches").c_str()));
-  REQUIRE(scene.two.until([&] {
-    auto next = scene.two.listener.try_accept();
-    if (next.ok()) scene.two.server = std::move(*next);
-    return next.ok();
-  }, in(std::chrono::seconds(10))));
+  CHECK(scene.says(
+      ("not l2: another process answers at " + peer + " than the one that TCP reaches").c_str()));
+  REQUIRE(scene.two.until(
+      [&] {
+        auto next = scene.two.listener.try_accept();
+        if (next.ok()) scene.two.server = std::move(*next);
+        return next.ok();
+      },
+      in(std::chrono::seconds(10))));
   scene.two.exchange_messages(300'000, Path::kTcp);
   scene.two.say_goodbye();
 }

@@ -1,5 +1,5 @@
-// A secret means sealed paths: whoever stops frames, takes a field out of a HELLO or comes without the secret gets no
-// connection in the clear, at either end. Over a cable between two namespaces.
+// A secret means sealed paths: whoever stops frames, takes a field out of a HELLO or comes without
+// the secret gets no connection in the clear, at either end. Over a cable between two namespaces.
 #include <catch2/catch.hpp>
 
 #include <arpa/inet.h>
@@ -58,8 +58,12 @@ struct Addresses {
 // The far context listens at 10.9.0.2 with `listen`; the near one runs it.
 struct World {
   explicit World(const ListenOptions& listen) {
-    near = std::move(open_context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSpin})).value();
-    far_node()->inside([&] { far = std::move(open_context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSpin})).value(); });
+    near = std::move(open_context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSpin}))
+               .value();
+    far_node()->inside([&] {
+      far = std::move(open_context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSpin}))
+                .value();
+    });
     far_node()->inside([&] {
       auto opened = far->listen("sluice://10.9.0.2:0", listen);
       INFO(opened.status().to_string());
@@ -76,7 +80,8 @@ struct World {
       size_t work = world->between ? world->between() : 0;
       far_node()->inside([&] {
         work += world->far->progress();
-        if (auto next = world->listener.try_accept(); next.ok()) world->accepted.push_back(std::move(next).value());
+        if (auto next = world->listener.try_accept(); next.ok())
+          world->accepted.push_back(std::move(next).value());
       });
       return work;
     }
@@ -93,7 +98,9 @@ struct World {
 ConnectOptions sealed_by(const SecretFile& secret) {
   return {.timeout = std::chrono::seconds(20), .secret_file = secret.path(), .ethernet = true};
 }
-ListenOptions listening_with(const SecretFile& secret) { return {.secret_file = secret.path(), .ethernet = true}; }
+ListenOptions listening_with(const SecretFile& secret) {
+  return {.secret_file = secret.path(), .ethernet = true};
+}
 
 bool is_in_the_clear(const World& world) {
   for (const Endpoint& endpoint : world.accepted) {
@@ -118,11 +125,13 @@ TEST_CASE("with a secret at both ends sluice:// is sealed, and says so", "[l2][s
   CHECK(endpoint->close(soon()).ok());
 }
 
-TEST_CASE("a network that drops frames brings nobody with a secret to TCP, but who allows that", "[l2][sealed]") {
+TEST_CASE("a network that drops frames brings nobody with a secret to TCP, but who allows that",
+          "[l2][sealed]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   Addresses addresses;
-  if (!run(std::string("tc qdisc add dev left clsact && tc filter add dev left ") + kDropped)) return skip("tc", "no classic BPF filter by tc here");
+  if (!run(std::string("tc qdisc add dev left clsact && tc filter add dev left ") + kDropped))
+    return skip("tc", "no classic BPF filter by tc here");
   SecretFile secret;
   {
     World world({.secret_file = secret.path(), .allow_unsealed = true, .ethernet = true});
@@ -149,14 +158,18 @@ TEST_CASE("a listener with a secret accepts nobody in the clear", "[l2][sealed]"
   SecretFile secret;
   World world(listening_with(secret));
   // Who has no secret, and asks for TCP as soon as frames are refused.
-  auto endpoint = world.near->connect(world.listener.address(), {.timeout = std::chrono::seconds(20), .ethernet = true});
+  auto endpoint = world.near->connect(world.listener.address(),
+                                      {.timeout = std::chrono::seconds(20), .ethernet = true});
   if (endpoint.ok()) {
-    CHECK(world.near->wait_until([&] { return endpoint->state() != EndpointState::kConnected; }, soon()).ok());
+    CHECK(world.near
+              ->wait_until([&] { return endpoint->state() != EndpointState::kConnected; }, soon())
+              .ok());
   }
   CHECK(world.accepted.empty());
 }
 
-// Between a caller and the listener: passes bytes on, and takes the TLV that says where frames are listened for out of HELLO.
+// Between a caller and the listener: passes bytes on, and takes the TLV that says where frames are
+// listened for out of HELLO.
 class Stripper {
  public:
   explicit Stripper(const std::string& to) {
@@ -213,7 +226,9 @@ class Stripper {
   sockaddr_in there_{};
 };
 
-TEST_CASE("a HELLO whose field about frames was taken out on the way brings nobody with a secret to TCP", "[l2][sealed]") {
+TEST_CASE(
+    "a HELLO whose field about frames was taken out on the way brings nobody with a secret to TCP",
+    "[l2][sealed]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   Addresses addresses;
@@ -225,12 +240,14 @@ TEST_CASE("a HELLO whose field about frames was taken out on the way brings nobo
   INFO(endpoint.status().to_string());
   CHECK(between.stripped);
   CHECK(endpoint.code() == Code::kUnsupported);
-  CHECK(endpoint.status().detail().find("not l2: the peer listens for no frames there") != std::string_view::npos);
+  CHECK(endpoint.status().detail().find("not l2: the peer listens for no frames there") !=
+        std::string_view::npos);
   CHECK(endpoint.status().detail().find("tcp is not sealed") != std::string_view::npos);
   CHECK(world.accepted.empty());
 }
 
-TEST_CASE("a stranger on another machine is told no host, user, process or namespace", "[l2][tcp]") {
+TEST_CASE("a stranger on another machine is told no host, user, process or namespace",
+          "[l2][tcp]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   Addresses addresses;
@@ -248,7 +265,11 @@ TEST_CASE("a stranger on another machine is told no host, user, process or names
   const size_t length = wire::encode(truth, bytes);
   REQUIRE(::send(fd, bytes.data(), length, 0) == static_cast<ssize_t>(length));
   ssize_t got = 0;
-  REQUIRE(world.near->wait_until([&] { return (got = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT)) > 0; }, soon()).ok());
+  REQUIRE(world.near
+              ->wait_until(
+                  [&] { return (got = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT)) > 0; },
+                  soon())
+              .ok());
   ::close(fd);
   wire::Hello told;
   REQUIRE(wire::decode(std::span(bytes).first(static_cast<size_t>(got)), told).ok());
@@ -260,7 +281,8 @@ TEST_CASE("a stranger on another machine is told no host, user, process or names
   CHECK(told.user_namespace == 0);
 }
 
-TEST_CASE("with a secret in the environment paths that are not sealed are refused at both ends", "[l2][sealed]") {
+TEST_CASE("with a secret in the environment paths that are not sealed are refused at both ends",
+          "[l2][sealed]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   SecretFile secret;
@@ -270,7 +292,8 @@ TEST_CASE("with a secret in the environment paths that are not sealed are refuse
     INFO(address);
     CHECK(context->listen(address).code() == Code::kUnsupported);
   }
-  CHECK(context->connect("tcp://127.0.0.1:9", {.timeout = std::chrono::seconds(2)}).code() == Code::kUnsupported);
+  CHECK(context->connect("tcp://127.0.0.1:9", {.timeout = std::chrono::seconds(2)}).code() ==
+        Code::kUnsupported);
   CHECK(context->listen("tcp://127.0.0.1:0", {.allow_unsealed = true}).ok());
   CHECK(context->listen("shm:sealed-by-the-kernel").ok());
   CHECK(context->listen("l2://lo:0").ok());

@@ -28,16 +28,22 @@ std::string folder() {
 
 class File {
  public:
-  explicit File(const std::string& name) : path_(folder() + "/" + name), fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) { REQUIRE(fd_ >= 0); }
+  explicit File(const std::string& name)
+      : path_(folder() + "/" + name),
+        fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {
+    REQUIRE(fd_ >= 0);
+  }
   ~File() {
     ::close(fd_);
     ::unlink(path_.c_str());
   }
   void write(uint64_t offset, std::span<const std::byte> bytes) {
-    REQUIRE(::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes.size()));
+    REQUIRE(::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset)) ==
+            static_cast<ssize_t>(bytes.size()));
   }
   void read(uint64_t offset, std::span<std::byte> bytes) {
-    REQUIRE(::pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes.size()));
+    REQUIRE(::pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset)) ==
+            static_cast<ssize_t>(bytes.size()));
   }
   // As somebody else computes it.
   std::string hash() {
@@ -65,7 +71,8 @@ TEST_CASE("a large file arrives with its hash", "[l2]") {
   {
     File here("sent"), there("received");
     Two two({.node = &node});
-    for (uint64_t at = 0; at < size; at += kPiece) here.write(at, filled(*two.near, kPiece, at / kPiece + 1).bytes());
+    for (uint64_t at = 0; at < size; at += kPiece)
+      here.write(at, filled(*two.near, kPiece, at / kPiece + 1).bytes());
     Box sent, received;
     uint64_t posted = 0, taken = 0, pieces = size / kPiece;
     Instant limit = after(now(), std::chrono::seconds(240));
@@ -73,8 +80,14 @@ TEST_CASE("a large file arrives with its hash", "[l2]") {
       while (posted < pieces && posted < taken + kAhead) {
         Buffer piece = std::move(*two.near->allocate({kPiece}, uint8));
         here.read(posted * kPiece, piece.bytes());
-        REQUIRE(two.server.receive({.tag = posted}, std::move(*two.far->allocate({kPiece}, uint8)), {.sink = &received, .deadline = limit}).ok());
-        REQUIRE(two.client.send(posted, std::move(piece).freeze(), {.sink = &sent, .deadline = limit, .level = Level::kPlaced}).ok());
+        REQUIRE(two.server
+                    .receive({.tag = posted}, std::move(*two.far->allocate({kPiece}, uint8)),
+                             {.sink = &received, .deadline = limit})
+                    .ok());
+        REQUIRE(two.client
+                    .send(posted, std::move(piece).freeze(),
+                          {.sink = &sent, .deadline = limit, .level = Level::kPlaced})
+                    .ok());
         ++posted;
       }
       for (Completion& completion : received.all) {
@@ -89,7 +102,9 @@ TEST_CASE("a large file arrives with its hash", "[l2]") {
     };
     Instant begin = now();
     REQUIRE(two.until(turn, limit));
-    std::fprintf(stderr, "%llu MiB in %.1f s, with reading and writing\n", static_cast<unsigned long long>(size >> 20), std::chrono::duration<double>(now() - begin).count());
+    std::fprintf(stderr, "%llu MiB in %.1f s, with reading and writing\n",
+                 static_cast<unsigned long long>(size >> 20),
+                 std::chrono::duration<double>(now() - begin).count());
     CHECK(here.hash() == there.hash());
   }
   remove_cable("left");

@@ -59,13 +59,17 @@ struct Table {
   }
   std::vector<int> gone;
   int added = 0;
-  HalfOpen<Greeter> all{late, [this](std::unique_ptr<Greeter> one) { gone.push_back(one->number); }};
+  HalfOpen<Greeter> all{late,
+                        [this](std::unique_ptr<Greeter> one) { gone.push_back(one->number); }};
 };
 
-TEST_CASE("the machine that has most makes room for others and none for itself, whatever its ports", "[l2]") {
+TEST_CASE("the machine that has most makes room for others and none for itself, whatever its ports",
+          "[l2]") {
   for (bool in_udp : {true, false}) {
     INFO(in_udp);
-    auto at = [&](uint8_t machine, uint16_t port) { return in_udp ? udp(machine, port) : mac(machine); };
+    auto at = [&](uint8_t machine, uint16_t port) {
+      return in_udp ? udp(machine, port) : mac(machine);
+    };
     Table table;
     table.add(at(1, 7));
     for (uint16_t port = 1; port <= 5; ++port) table.add(at(2, port));

@@ -48,7 +48,9 @@ class Live {
     Bytes found;
     two.exchange_messages(100);
     for (auto frame = seen_.receive(); !frame.empty(); frame = seen_.receive()) {
-      if (std::equal(kRight.begin(), kRight.end(), frame.begin()) && (frame[kEthernetBytes] & 31) == type) found.assign(frame.begin() + kEthernetBytes, frame.end());
+      if (std::equal(kRight.begin(), kRight.end(), frame.begin()) &&
+          (frame[kEthernetBytes] & 31) == type)
+        found.assign(frame.begin() + kEthernetBytes, frame.end());
     }
     REQUIRE_FALSE(found.empty());
     return found;
@@ -122,7 +124,8 @@ struct Bad {
 
 std::vector<Bad> bad_frames(const Bytes& eager) {
   auto b = [&](const std::function<void(slp_base&)>& change) { return changed(eager, change); };
-  Bytes cut20(eager.begin(), eager.begin() + 20), cut39(eager.begin(), eager.begin() + 39), cut44(eager.begin(), eager.begin() + 44);
+  Bytes cut20(eager.begin(), eager.begin() + 20), cut39(eager.begin(), eager.begin() + 39),
+      cut44(eager.begin(), eager.begin() + 44);
   Bytes padded = eager;
   padded.resize(padded.size() + 30);
   std::vector<Bad> all = {
@@ -136,31 +139,55 @@ std::vector<Bad> bad_frames(const Bytes& eager) {
       {"type 31", with_byte(eager, 0, SLP_VERSION << 5 | 31), "l2.dropped_type"},
       {"reserved flag 0x40", with_byte(eager, 1, eager[1] | 0x40), "l2.dropped_flags"},
       {"reserved flag 0x80", with_byte(eager, 1, eager[1] | 0x80), "l2.dropped_flags"},
-      {"a payload longer than the frame", b([](slp_base& f) { f.payload_bytes = 1400; }), "l2.dropped_length"},
-      {"a payload of 65535 bytes", b([](slp_base& f) { f.payload_bytes = 65535; }), "l2.dropped_length"},
+      {"a payload longer than the frame", b([](slp_base& f) { f.payload_bytes = 1400; }),
+       "l2.dropped_length"},
+      {"a payload of 65535 bytes", b([](slp_base& f) { f.payload_bytes = 65535; }),
+       "l2.dropped_length"},
       {"a wrong checksum", with_byte(eager, 28, eager[28] ^ 1), "l2.dropped_header_crc"},
       {"a changed header", with_byte(eager, 12, eager[12] ^ 1), "l2.dropped_header_crc"},
-      {"a payload checksum that is wrong", b([](slp_base& f) { f.number += 40, f.flags |= SLP_FLAG_PCRC, f.payload_crc = 1; }), "l2.dropped_payload_crc"},
-      {"a payload checksum that is not announced", b([](slp_base& f) { f.payload_crc = 1; }), "l2.dropped_content"},
+      {"a payload checksum that is wrong",
+       b([](slp_base& f) { f.number += 40, f.flags |= SLP_FLAG_PCRC, f.payload_crc = 1; }),
+       "l2.dropped_payload_crc"},
+      {"a payload checksum that is not announced", b([](slp_base& f) { f.payload_crc = 1; }),
+       "l2.dropped_content"},
       {"another session", b([](slp_base& f) { f.session ^= 1; }), "l2.frames_of_nobody"},
-      {"an older generation of the connection", b([](slp_base& f) { f.connection -= 0x10000; }), "l2.frames_of_nobody"},
-      {"a connection that never was", b([](slp_base& f) { f.connection += 5000; }), "l2.frames_of_nobody"},
+      {"an older generation of the connection", b([](slp_base& f) { f.connection -= 0x10000; }),
+       "l2.frames_of_nobody"},
+      {"a connection that never was", b([](slp_base& f) { f.connection += 5000; }),
+       "l2.frames_of_nobody"},
       {"another source port", b([](slp_base& f) { f.source_port ^= 1; }), "l2.frames_of_nobody"},
-      {"a packet number far ahead", b([](slp_base& f) { f.number += (1u << 30) + 1000; }), "l2.dropped_number"},
-      {"a packet number before the first", b([](slp_base& f) { f.number -= 1u << 20; }), "l2.dropped_number"},
-      {"an acknowledgement of what was never sent", b([](slp_base& f) { f.number += 40, f.flags |= SLP_FLAG_ACK, f.ack += 100'000; }), "l2.dropped_ack"},
-      {"a run that reaches below the first number", b([](slp_base& f) { f.number += 40, f.flags |= SLP_FLAG_ACK, f.ack_run = 65535; }), "l2.dropped_ack"},
-      {"a stream that is not there", with_extension(changed(eager, [](slp_base& f) { f.number += 40; }), 4, {7}), "l2.dropped_content"},
+      {"a packet number far ahead", b([](slp_base& f) { f.number += (1u << 30) + 1000; }),
+       "l2.dropped_number"},
+      {"a packet number before the first", b([](slp_base& f) { f.number -= 1u << 20; }),
+       "l2.dropped_number"},
+      {"an acknowledgement of what was never sent",
+       b([](slp_base& f) { f.number += 40, f.flags |= SLP_FLAG_ACK, f.ack += 100'000; }),
+       "l2.dropped_ack"},
+      {"a run that reaches below the first number",
+       b([](slp_base& f) { f.number += 40, f.flags |= SLP_FLAG_ACK, f.ack_run = 65535; }),
+       "l2.dropped_ack"},
+      {"a stream that is not there",
+       with_extension(changed(eager, [](slp_base& f) { f.number += 40; }), 4, {7}),
+       "l2.dropped_content"},
   };
   Bytes sack = fresh(eager, SLP_ACK, {33, 0, 0, 0}, Bytes(4 * 33, 1));
   all.push_back({"more ranges than there may be", sack, "l2.dropped_content"});
-  all.push_back({"ranges that are not there", fresh(eager, SLP_ACK, {8, 0, 0, 0}, {}), "l2.dropped_content"});
-  all.push_back({"ranges below the first number", fresh(eager, SLP_ACK, {1, 0, 0, 0}, {0xff, 0xff, 0xff, 0xff}), "l2.dropped_ack"});
-  all.push_back({"an empty gap", fresh(eager, SLP_ACK, {1, 0, 0, 0}, {0, 0, 1, 0}), "l2.dropped_ack"});
-  all.push_back({"zeros that are none", fresh(eager, SLP_ACK, {0, 0, 1, 0}, {}), "l2.dropped_content"});
-  all.push_back({"a ping with something in it", fresh(eager, SLP_PING, {}, {1, 2, 3}), "l2.dropped_content"});
-  all.push_back({"bytes of a push that nobody announced", fresh(eager, SLP_DATA, {0, 0, 0, 0, 0, 0, 0, 0, 3, 0x80, 77, 0}, Bytes(1344)), "l2.dropped_transfer"});
-  all.push_back({"bytes of a transfer with no such slot", fresh(eager, SLP_DATA, {0, 0, 0, 0, 0, 0, 0, 0, 200, 0, 1, 0}, Bytes(1344)), "l2.dropped_content"});
+  all.push_back(
+      {"ranges that are not there", fresh(eager, SLP_ACK, {8, 0, 0, 0}, {}), "l2.dropped_content"});
+  all.push_back({"ranges below the first number",
+                 fresh(eager, SLP_ACK, {1, 0, 0, 0}, {0xff, 0xff, 0xff, 0xff}), "l2.dropped_ack"});
+  all.push_back(
+      {"an empty gap", fresh(eager, SLP_ACK, {1, 0, 0, 0}, {0, 0, 1, 0}), "l2.dropped_ack"});
+  all.push_back(
+      {"zeros that are none", fresh(eager, SLP_ACK, {0, 0, 1, 0}, {}), "l2.dropped_content"});
+  all.push_back(
+      {"a ping with something in it", fresh(eager, SLP_PING, {}, {1, 2, 3}), "l2.dropped_content"});
+  all.push_back({"bytes of a push that nobody announced",
+                 fresh(eager, SLP_DATA, {0, 0, 0, 0, 0, 0, 0, 0, 3, 0x80, 77, 0}, Bytes(1344)),
+                 "l2.dropped_transfer"});
+  all.push_back({"bytes of a transfer with no such slot",
+                 fresh(eager, SLP_DATA, {0, 0, 0, 0, 0, 0, 0, 0, 200, 0, 1, 0}, Bytes(1344)),
+                 "l2.dropped_content"});
   return all;
 }
 
@@ -173,7 +200,8 @@ TEST_CASE("frames that are wrong in one thing are dropped and counted by it", "[
     INFO(bad.what << ": " << bad.cause);
     Grown grown;
     live.inject(bad.frame);
-    bool counted = live.two.until([&] { return grown(bad.cause) > 0; }, in(std::chrono::seconds(5)));
+    bool counted =
+        live.two.until([&] { return grown(bad.cause) > 0; }, in(std::chrono::seconds(5)));
     INFO(grown.story("l2."));
     CHECK(counted);
     CHECK(live.two.server.state() == EndpointState::kConnected);
@@ -189,7 +217,8 @@ TEST_CASE("frames of other versions, ports, hosts and VLANs do not wake the proc
   Bytes eager = live.latest(SLP_EAGER);
   Bytes broken = with_byte(eager, 28, eager[28] ^ 1);
   auto tagged = [&](uint16_t type, uint16_t vlan, const Bytes& frame) {
-    Bytes inner = {static_cast<uint8_t>(vlan >> 8), static_cast<uint8_t>(vlan), SLP_ETHERTYPE >> 8, SLP_ETHERTYPE & 255};
+    Bytes inner = {static_cast<uint8_t>(vlan >> 8), static_cast<uint8_t>(vlan), SLP_ETHERTYPE >> 8,
+                   SLP_ETHERTYPE & 255};
     inner.insert(inner.end(), frame.begin(), frame.end());
     return ethernet(kRight, kLeft, inner, type);
   };
@@ -230,7 +259,8 @@ TEST_CASE("the frames of an earlier connection mean nothing to a later one", "[l
   two.exchange_messages(20'000);
   REQUIRE(two.client.close(soon()).ok());
   REQUIRE(two.until([&] { return two.server.state() == EndpointState::kClosed; }));
-  for (auto frame = seen.receive(); !frame.empty(); frame = seen.receive()) old.emplace_back(frame.begin(), frame.end());
+  for (auto frame = seen.receive(); !frame.empty(); frame = seen.receive())
+    old.emplace_back(frame.begin(), frame.end());
   REQUIRE(old.size() > 20);
   std::tie(two.client, two.server) = two.connect_again();
   Grown grown;
@@ -247,14 +277,18 @@ TEST_CASE("the frames of an earlier connection mean nothing to a later one", "[l
 
 // ---- peers that are real, but not honest
 
-uint16_t port_of(const std::string& address) { return static_cast<uint16_t>(std::stoul(address.substr(address.rfind(':') + 1))); }
+uint16_t port_of(const std::string& address) {
+  return static_cast<uint16_t>(std::stoul(address.substr(address.rfind(':') + 1)));
+}
 
 class Crowd {
  public:
   Crowd(Live& live, const Mac& own) : live_(live), own_(own), in_("left") {}
   RawPeer& add(uint16_t port) {
-    RawPeer::Place place{.own = own_, .peer = kRight, .port = port, .peer_port = port_of(live_.two.address)};
-    return *peers_.emplace_back(std::make_unique<RawPeer>(place, 0x1234567 * (peers_.size() + 1) + port));
+    RawPeer::Place place{
+        .own = own_, .peer = kRight, .port = port, .peer_port = port_of(live_.two.address)};
+    return *peers_.emplace_back(
+        std::make_unique<RawPeer>(place, 0x1234567 * (peers_.size() + 1) + port));
   }
   void turn() {
     Instant t = now();
@@ -264,13 +298,16 @@ class Crowd {
     for (auto& peer : peers_) peer->turn(live_.wire, t);
   }
   bool until(const std::function<bool()>& done) {
-    return live_.two.until([&] {
-      turn();
-      return done();
-    }, in(std::chrono::seconds(20)));
+    return live_.two.until(
+        [&] {
+          turn();
+          return done();
+        },
+        in(std::chrono::seconds(20)));
   }
   size_t up() const {
-    return static_cast<size_t>(std::count_if(peers_.begin(), peers_.end(), [](const auto& peer) { return peer->state() == SLP_UP; }));
+    return static_cast<size_t>(std::count_if(
+        peers_.begin(), peers_.end(), [](const auto& peer) { return peer->state() == SLP_UP; }));
   }
 
  private:
@@ -295,7 +332,8 @@ TEST_CASE("a peer with another's handle reaches nothing, and only it is told", "
   REQUIRE(slp_push(thief.session(), handle, 0, 10'000, 2, nullptr) == SLP_OK);
   REQUIRE(crowd.until([&] { return thief.ended.size() == 2; }));
   CHECK(thief.ended == std::vector<slp_status>{SLP_BAD_HANDLE, SLP_BAD_HANDLE});
-  CHECK(std::all_of(thief.memory.begin(), thief.memory.end(), [](uint8_t byte) { return byte == 0; }));
+  CHECK(std::all_of(thief.memory.begin(), thief.memory.end(),
+                    [](uint8_t byte) { return byte == 0; }));
   CHECK(holds(memory.bytes(), 5));
   CHECK(live.two.server.revoke(*key).ok());
   live.check_alive();
@@ -346,7 +384,8 @@ TEST_CASE("what frames and grants carry cannot be guessed from others of them", 
   auto key = live.two.server.grant(memory, {.rights = Right::kReadWrite});
   REQUIRE(key.ok());
   RemoteKey guess = *key;
-  for (uint64_t offset : {uint64_t{1} << 32, uint64_t{0}, key->address ^ uint64_t{1} << 61, key->address + memory.bytes().size()}) {
+  for (uint64_t offset : {uint64_t{1} << 32, uint64_t{0}, key->address ^ uint64_t{1} << 61,
+                          key->address + memory.bytes().size()}) {
     guess.address = offset;
     auto read = live.two.client.read_and_wait(guess, 0, filled(*live.two.near, 100, 0), soon());
     CHECK(read.status().code() == Code::kAccessDenied);
@@ -355,7 +394,8 @@ TEST_CASE("what frames and grants carry cannot be guessed from others of them", 
   live.check_alive();
 }
 
-TEST_CASE("two peers with one MAC address are two, and one that begins anew ends its own past only", "[l2]") {
+TEST_CASE("two peers with one MAC address are two, and one that begins anew ends its own past only",
+          "[l2]") {
   if (!own_network()) return skip("netns", kNoNetwork);
   NothingLeftBehind audit;
   Live live;
@@ -370,7 +410,9 @@ TEST_CASE("two peers with one MAC address are two, and one that begins anew ends
   CHECK(again.state() == SLP_UP);
 }
 
-TEST_CASE("what a peer says before anybody has accepted it is bounded, also when each message is empty", "[l2]") {
+TEST_CASE(
+    "what a peer says before anybody has accepted it is bounded, also when each message is empty",
+    "[l2]") {
   if (!own_network()) return skip("netns", kNoNetwork);
   NothingLeftBehind audit;
   Live live;
@@ -415,7 +457,9 @@ pid_t start_listener(const std::string& at) {
       auto next = listener->try_accept();
       if (next.ok()) {
         auto room = (*context)->allocate({5000}, uint8);
-        if (!room.ok() || !next->receive({.tag = 1}, std::move(*room), {.sink = &box, .deadline = kNever}).ok()) ::_exit(3);
+        if (!room.ok() ||
+            !next->receive({.tag = 1}, std::move(*room), {.sink = &box, .deadline = kNever}).ok())
+          ::_exit(3);
         peers.push_back(std::move(*next));
       }
       (void)(*context)->wait(in(std::chrono::milliseconds(10)));
@@ -448,8 +492,14 @@ TEST_CASE("a peer that was killed and started anew is told of at once, and met a
     end(first);
     pid_t second = start_listener("l2://right:7000");
     Box box;
-    REQUIRE(peer->send(1, filled(*context, 5000, 2).freeze(), {.sink = &box, .deadline = soon(), .level = Level::kPlaced}).ok());
-    REQUIRE(context->wait_until([&] { return peer->state() == EndpointState::kClosed && !box.all.empty(); }, soon()).ok());
+    REQUIRE(peer->send(1, filled(*context, 5000, 2).freeze(),
+                       {.sink = &box, .deadline = soon(), .level = Level::kPlaced})
+                .ok());
+    REQUIRE(
+        context
+            ->wait_until(
+                [&] { return peer->state() == EndpointState::kClosed && !box.all.empty(); }, soon())
+            .ok());
     INFO(box.all[0].status.to_string());
     CHECK(box.all[0].status.detail().find("was restarted") != std::string_view::npos);
     auto again = context->connect(at);
@@ -464,7 +514,9 @@ TEST_CASE("a peer that was killed and started anew is told of at once, and met a
 // So many frames with each turn of the near context.
 class Flood final : public ProgressHook {
  public:
-  Flood(Two& two, std::function<void()> some) : two_(two), some_(std::move(some)) { two_.near->add_hook(this); }
+  Flood(Two& two, std::function<void()> some) : two_(two), some_(std::move(some)) {
+    two_.near->add_hook(this);
+  }
   ~Flood() { two_.near->remove_hook(this); }
   size_t progress(Instant) override {
     some_();
@@ -477,7 +529,9 @@ class Flood final : public ProgressHook {
   std::function<void()> some_;
 };
 
-TEST_CASE("a flood of HELLOs from addresses that do not answer costs no memory, and honest peers connect", "[l2]") {
+TEST_CASE(
+    "a flood of HELLOs from addresses that do not answer costs no memory, and honest peers connect",
+    "[l2]") {
   if (!own_network()) return skip("netns", kNoNetwork);
   NothingLeftBehind audit;
   Live live;
@@ -498,7 +552,8 @@ TEST_CASE("a flood of HELLOs from addresses that do not answer costs no memory, 
       Bytes frame(SLP_BASE_BYTES + SLP_HELLO_BYTES);
       slp_encode_hello(frame.data() + SLP_BASE_BYTES, &hello);
       slp_encode_base(frame.data(), &base);
-      (void)live.wire.send(ethernet(kRight, mac_number(static_cast<int>(1000 + sent % 60'000)), frame));
+      (void)live.wire.send(
+          ethernet(kRight, mac_number(static_cast<int>(1000 + sent % 60'000)), frame));
     }
   };
   live.two.exchange_tensors(300'000);
@@ -518,7 +573,8 @@ TEST_CASE("a flood of HELLOs from addresses that do not answer costs no memory, 
   live.check_alive();
 }
 
-TEST_CASE("peers that say HELLO and no more fill a table of their own, and honest peers connect", "[l2]") {
+TEST_CASE("peers that say HELLO and no more fill a table of their own, and honest peers connect",
+          "[l2]") {
   if (!own_network()) return skip("netns", kNoNetwork);
   NothingLeftBehind audit;
   Live live;

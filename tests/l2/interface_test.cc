@@ -30,7 +30,8 @@ class Traffic {
     while (failure.empty() && posted_ - done < 8) post();
     for (Completion& completion : sent_.all) take(completion);
     for (Completion& completion : received_.all) {
-      if (completion.status.ok() && !holds(completion.buffers[0].bytes(), completion.tag)) failure = "not what was sent";
+      if (completion.status.ok() && !holds(completion.buffers[0].bytes(), completion.tag))
+        failure = "not what was sent";
       take(completion);
       done += completion.status.ok() ? 1 : 0;
     }
@@ -51,8 +52,13 @@ class Traffic {
     uint64_t tag = ++posted_;
     auto room = two_.far->allocate({static_cast<int64_t>(kSize)}, uint8);
     REQUIRE(room.ok());
-    REQUIRE(two_.server.receive({.tag = tag}, std::move(*room), {.sink = &received_, .deadline = soon()}).ok());
-    REQUIRE(two_.client.send(tag, filled(*two_.near, kSize, tag).freeze(), {.sink = &sent_, .deadline = soon(), .level = Level::kPlaced}).ok());
+    REQUIRE(two_.server
+                .receive({.tag = tag}, std::move(*room), {.sink = &received_, .deadline = soon()})
+                .ok());
+    REQUIRE(two_.client
+                .send(tag, filled(*two_.near, kSize, tag).freeze(),
+                      {.sink = &sent_, .deadline = soon(), .level = Level::kPlaced})
+                .ok());
   }
   void take(const Completion& completion) {
     if (!completion.status.ok()) failure = completion.status.to_string();
@@ -82,7 +88,8 @@ TEST_CASE("an interface that is down for a moment costs time and nothing else", 
   }
 }
 
-void check_ends(const std::function<bool()>& unplug, const std::function<void()>& mend, const char* near_cause) {
+void check_ends(const std::function<bool()>& unplug, const std::function<void()>& mend,
+                const char* near_cause) {
   NothingLeftBehind audit;
   Cable cable;
   Two two;
@@ -90,8 +97,14 @@ void check_ends(const std::function<bool()>& unplug, const std::function<void()>
   Grown grown;
   REQUIRE(unplug());
   Instant began = now();
-  REQUIRE(two.client.send(5, filled(*two.near, 1 << 20, 3).freeze(), {.sink = &box, .deadline = soon(), .level = Level::kPlaced}).ok());
-  CHECK(two.until([&] { return two.client.state() == EndpointState::kClosed && two.server.state() == EndpointState::kClosed; }));
+  REQUIRE(two.client
+              .send(5, filled(*two.near, 1 << 20, 3).freeze(),
+                    {.sink = &box, .deadline = soon(), .level = Level::kPlaced})
+              .ok());
+  CHECK(two.until([&] {
+    return two.client.state() == EndpointState::kClosed &&
+           two.server.state() == EndpointState::kClosed;
+  }));
   REQUIRE(box.all.size() == 1);
   INFO(box.all[0].status.to_string());
   CHECK((box.all[0].status == Code::kOutcomeUnknown || box.all[0].status == Code::kUnreachable));
@@ -108,12 +121,14 @@ TEST_CASE("an interface that stays down ends its connections, and says so", "[l2
 
 TEST_CASE("a cable that stays out ends its connections, and says so", "[l2]") {
   if (!own_network()) return skip("netns", kNoNetwork);
-  check_ends([] { return set_up("right", false); }, [] { set_up("right", true); }, "left has no carrier");
+  check_ends([] { return set_up("right", false); }, [] { set_up("right", true); },
+             "left has no carrier");
 }
 
 TEST_CASE("an interface that is deleted ends its connections, and says so", "[l2]") {
   if (!own_network()) return skip("netns", kNoNetwork);
-  check_ends([] { return run("ip link del left"); }, [] { add_cable("left", 10, "right", 11); }, "left is gone");
+  check_ends([] { return run("ip link del left"); }, [] { add_cable("left", 10, "right", 11); },
+             "left is gone");
 }
 
 TEST_CASE("an MTU that changes under traffic, at one end or both, is followed", "[l2]") {
@@ -127,7 +142,8 @@ TEST_CASE("an MTU that changes under traffic, at one end or both, is followed", 
     const char* interface;
     int mtu;
   };
-  for (Step step : {Step{"left", 1500}, Step{"right", 1500}, Step{"left", 9000}, Step{"right", 9000}, Step{"right", 1500}, Step{"right", 9000}}) {
+  for (Step step : {Step{"left", 1500}, Step{"right", 1500}, Step{"left", 9000},
+                    Step{"right", 9000}, Step{"right", 1500}, Step{"right", 9000}}) {
     INFO(step.interface << " " << step.mtu);
     REQUIRE(set_mtu(step.interface, step.mtu));
     bool went_on = traffic.until_more(20);

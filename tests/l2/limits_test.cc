@@ -62,11 +62,15 @@ class Limited {
   Listener listener_;
 };
 
-TEST_CASE("a listener of l2 has as many connections of one address as it says, and the next is told", "[l2][limits]") {
+TEST_CASE(
+    "a listener of l2 has as many connections of one address as it says, and the next is told",
+    "[l2][limits]") {
   NothingLeftBehind audit;
   Limited scene({.max_connections_by_address = 2});
   for (int i = 0; i < 3; ++i) REQUIRE(scene.call().ok());
-  REQUIRE(scene.until([&] { return scene.accept_all() == 2 && scene.callers[2].state() == EndpointState::kClosed; }));
+  REQUIRE(scene.until([&] {
+    return scene.accept_all() == 2 && scene.callers[2].state() == EndpointState::kClosed;
+  }));
   CHECK(scene.callers[0].state() == EndpointState::kConnected);
   CHECK(scene.callers[1].state() == EndpointState::kConnected);
   // One goes, another comes.
@@ -86,11 +90,14 @@ TEST_CASE("a listener of l2 asks the program whom it lets in", "[l2][limits]") {
     return false;
   }});
   REQUIRE(scene.call().ok());
-  REQUIRE(scene.until([&] { return scene.accept_all() == 0 && scene.callers[0].state() == EndpointState::kClosed; }));
+  REQUIRE(scene.until([&] {
+    return scene.accept_all() == 0 && scene.callers[0].state() == EndpointState::kClosed;
+  }));
   CHECK(asked.find("127.0.0.1") != std::string::npos);
 }
 
-TEST_CASE("connections of l2 are charged to their peer's account, accepted or not", "[l2][limits]") {
+TEST_CASE("connections of l2 are charged to their peer's account, accepted or not",
+          "[l2][limits]") {
   NothingLeftBehind audit;
   PeerLimits limits;
   limits.connections = {.by_peer = 2, .total = 100};
@@ -101,7 +108,9 @@ TEST_CASE("connections of l2 are charged to their peer's account, accepted or no
   (void)scene.call();
   CHECK(scene.until([&] { return read_counter("peer.refused_connections") > 0; }));
   CHECK(scene.accept_all() == 2);
-  CHECK(scene.until([&] { return scene.callers.size() < 3 || scene.callers[2].state() == EndpointState::kClosed; }));
+  CHECK(scene.until([&] {
+    return scene.callers.size() < 3 || scene.callers[2].state() == EndpointState::kClosed;
+  }));
   CHECK(scene.callers[0].state() == EndpointState::kConnected);
   CHECK(scene.callers[1].state() == EndpointState::kConnected);
 }

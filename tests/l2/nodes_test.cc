@@ -70,7 +70,9 @@ bool hash_fits(std::span<const std::byte> bytes) {
 }
 
 struct Sink final : CompletionSink {
-  void on_completion(Completion&& completion) noexcept override { all.push_back(std::move(completion)); }
+  void on_completion(Completion&& completion) noexcept override {
+    all.push_back(std::move(completion));
+  }
   std::deque<Completion> all;
 };
 
@@ -92,7 +94,8 @@ struct Sink final : CompletionSink {
   while (peers.size() < kPerNode) {
     need(now() < limit, kNoPeer);
     auto port = std::to_string(kFirstPort + (number + peers.size()) % kPerNode);
-    auto peer = connects ? context.connect("l2://" + at + "/" + mac_of_number(11) + ":" + port) : listener.accept(limit);
+    auto peer = connects ? context.connect("l2://" + at + "/" + mac_of_number(11) + ":" + port)
+                         : listener.accept(limit);
     if (peer.ok()) peers.push_back(std::move(*peer));  // else it does not listen yet
   }
   Sink sent, received;
@@ -100,15 +103,29 @@ struct Sink final : CompletionSink {
     for (int m = 0; m < kMessages; ++m) {
       auto buffer = context.allocate({kBytes}, uint8), room = context.allocate({kBytes}, uint8);
       need(buffer.ok() && room.ok(), kNoPost);
-      fill_hashed(buffer->bytes(), static_cast<uint64_t>(number) << 40 | p << 32 | static_cast<uint64_t>(m) << 28);
-      need(peers[p].receive({.tag = 1}, std::move(*room), {.sink = &received, .deadline = limit}).ok(), kNoPost);
-      need(peers[p].send(1, std::move(*buffer).freeze(), {.sink = &sent, .deadline = limit, .level = Level::kPlaced}).ok(), kNoPost);
+      fill_hashed(buffer->bytes(),
+                  static_cast<uint64_t>(number) << 40 | p << 32 | static_cast<uint64_t>(m) << 28);
+      need(peers[p]
+               .receive({.tag = 1}, std::move(*room), {.sink = &received, .deadline = limit})
+               .ok(),
+           kNoPost);
+      need(peers[p]
+               .send(1, std::move(*buffer).freeze(),
+                     {.sink = &sent, .deadline = limit, .level = Level::kPlaced})
+               .ok(),
+           kNoPost);
     }
   }
   size_t expected = peers.size() * kMessages;
-  need(context.wait_until([&] { return sent.all.size() == expected && received.all.size() == expected; }, limit).ok(), kLate);
+  need(
+      context
+          .wait_until(
+              [&] { return sent.all.size() == expected && received.all.size() == expected; }, limit)
+          .ok(),
+      kLate);
   for (const Completion& done : sent.all) need(done.status.ok(), kNoPost);
-  for (const Completion& done : received.all) need(done.status.ok() && hash_fits(done.buffers[0].bytes()), kNotWhole);
+  for (const Completion& done : received.all)
+    need(done.status.ok() && hash_fits(done.buffers[0].bytes()), kNotWhole);
   sent.all.clear();
   received.all.clear();
   for (Endpoint& peer : peers) (void)peer.close(limit);
@@ -171,14 +188,19 @@ sockaddr_in address_of(const char* text) {
 void tcp_sink(int ready) {
   int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in own = address_of("10.99.0.2");
-  need(::bind(listener, reinterpret_cast<sockaddr*>(&own), sizeof(own)) == 0 && ::listen(listener, 1) == 0, kNoContext);
+  need(::bind(listener, reinterpret_cast<sockaddr*>(&own), sizeof(own)) == 0 &&
+           ::listen(listener, 1) == 0,
+       kNoContext);
   need(::write(ready, "r", 1) == 1, kNoContext);
   int fd = ::accept(listener, nullptr, nullptr);
   need(fd >= 0, kNoPeer);
   std::vector<uint8_t> bytes(1 << 18);
   uint64_t total = 0;
   for (ssize_t got; (got = ::recv(fd, bytes.data(), bytes.size(), 0)) > 0;) {
-    for (ssize_t i = 0; i < got; i += 997) need(bytes[static_cast<size_t>(i)] == static_cast<uint8_t>((total + static_cast<uint64_t>(i)) / 256), kNotWhole);
+    for (ssize_t i = 0; i < got; i += 997)
+      need(bytes[static_cast<size_t>(i)] ==
+               static_cast<uint8_t>((total + static_cast<uint64_t>(i)) / 256),
+           kNotWhole);
     total += static_cast<uint64_t>(got);
   }
   need(total > 1 << 20, kLate);
@@ -207,10 +229,13 @@ uint64_t frames_seen(int but) {
   for (int fd = 0; fd < 256; ++fd) {
     int domain = 0;
     socklen_t length = sizeof(domain);
-    if (fd == but || ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_PACKET) continue;
+    if (fd == but || ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 ||
+        domain != AF_PACKET)
+      continue;
     tpacket_stats statistics{};
     length = sizeof(statistics);
-    if (::getsockopt(fd, SOL_PACKET, PACKET_STATISTICS, &statistics, &length) == 0) seen += statistics.tp_packets;
+    if (::getsockopt(fd, SOL_PACKET, PACKET_STATISTICS, &statistics, &length) == 0)
+      seen += statistics.tp_packets;
   }
   return seen;
 }
@@ -227,7 +252,9 @@ int unfiltered(const std::string& interface) {
   return fd;
 }
 
-TEST_CASE("beside bulk TCP on the same cable everything arrives, and our sockets see our frames only", "[l2]") {
+TEST_CASE(
+    "beside bulk TCP on the same cable everything arrives, and our sockets see our frames only",
+    "[l2]") {
   if (!own_network()) return skip("netns", kNoNetwork);
   NothingLeftBehind audit;
   TwoNodes nodes(1500);
@@ -269,8 +296,11 @@ TEST_CASE("beside bulk TCP on the same cable everything arrives, and our sockets
     two.pass(std::chrono::milliseconds(20));  // what is on its way
     uint64_t seen = frames_seen(everything), ours = grown("l2.frames_received");
     INFO(grown.story("l2."));
-    std::fprintf(stderr, "frames passed by our filters %llu, taken by us %llu; an unfiltered socket on one end got %u\n", static_cast<unsigned long long>(seen),
-                 static_cast<unsigned long long>(ours), contrast.tp_packets);
+    std::fprintf(stderr,
+                 "frames passed by our filters %llu, taken by us %llu; an unfiltered socket on one "
+                 "end got %u\n",
+                 static_cast<unsigned long long>(seen), static_cast<unsigned long long>(ours),
+                 contrast.tp_packets);
     CHECK(seen == ours);
     CHECK(grown("l2.frames_of_nobody") == 0);
     ::close(everything);

@@ -68,7 +68,8 @@ struct Ends {
       for (const FrameIn& frame : right.carrier->receive(room)) {
         uint32_t n = slp_load32(frame.data + 8);
         REQUIRE(frame.bytes == bytes_of(n));
-        REQUIRE(std::memcmp(frame.data, frame_of(n, frame.bytes, right.port).data(), frame.bytes) == 0);
+        REQUIRE(std::memcmp(frame.data, frame_of(n, frame.bytes, right.port).data(), frame.bytes) ==
+                0);
         REQUIRE(mac_text(*frame.from) == "02:00:00:00:00:0a");
         numbers.push_back(n);
       }
@@ -79,7 +80,8 @@ struct Ends {
   // So many of them, which a busy machine may deliver a little later.
   std::vector<uint32_t> come_all(size_t count, const std::function<size_t(uint32_t)>& bytes_of) {
     std::vector<uint32_t> numbers = come(bytes_of);
-    for (Instant limit = after(now(), std::chrono::seconds(10)); numbers.size() < count && now() < limit;) {
+    for (Instant limit = after(now(), std::chrono::seconds(10));
+         numbers.size() < count && now() < limit;) {
       std::vector<uint32_t> more = come(bytes_of);
       numbers.insert(numbers.end(), more.begin(), more.end());
     }
@@ -126,7 +128,8 @@ TEST_CASE("a ring that was full loses what comes then, and nothing else", "[l2]"
   }
 }
 
-TEST_CASE("a port with a ring is readable when a frame has come, and not when it was taken", "[l2]") {
+TEST_CASE("a port with a ring is readable when a frame has come, and not when it was taken",
+          "[l2]") {
   NEEDS_WIRE();
   for (bool ring : {false, true}) {
     Ends ends(ring);
@@ -161,20 +164,27 @@ TEST_CASE("frames that are not this port's, or of another version, wake nobody",
 }
 
 // Bytes that went through the discipline of the left end since it was put there.
-bool went_through(const char* comparison) { return test::run(std::string("tc -s qdisc show dev left | awk '/Sent/ {exit !($2 ") + comparison + ")}'"); }
+bool went_through(const char* comparison) {
+  return test::run(std::string("tc -s qdisc show dev left | awk '/Sent/ {exit !($2 ") + comparison +
+                   ")}'");
+}
 
 // A new one: its counters begin at 0.
 void put_qdisc(const std::string& what) {
-  REQUIRE(test::run("tc qdisc replace dev left root noqueue && tc qdisc replace dev left root " + what));
+  REQUIRE(test::run("tc qdisc replace dev left root noqueue && tc qdisc replace dev left root " +
+                    what));
 }
 
-TEST_CASE("frames go around a queueing discipline where that is asked for and it does not shape", "[l2]") {
+TEST_CASE("frames go around a queueing discipline where that is asked for and it does not shape",
+          "[l2]") {
   NEEDS_WIRE();
   struct Case {
     const char *qdisc, *wanted, *through;
   };
   constexpr uint32_t kFrames = 200;
-  for (Case c : {Case{"pfifo", "0", ">= 200000"}, {"pfifo", "1", "< 100000"}, {"tbf rate 10gbit burst 1mb latency 50ms", "1", ">= 200000"}}) {
+  for (Case c : {Case{"pfifo", "0", ">= 200000"},
+                 {"pfifo", "1", "< 100000"},
+                 {"tbf rate 10gbit burst 1mb latency 50ms", "1", ">= 200000"}}) {
     INFO(c.qdisc << ", bypass " << c.wanted);
     put_qdisc(c.qdisc);
     ::setenv("SLUICE_L2_QDISC_BYPASS", c.wanted, 1);

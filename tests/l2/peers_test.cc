@@ -34,12 +34,12 @@ std::string problem(const std::string& text) {
 }
 
 TEST_CASE("a line gives an address one or more names, as /etc/hosts does", "[peers]") {
-  PeerNames names = of(
-      "# who is where\n"
-      "02:00:00:00:00:0b worker3 w3\n"
-      "\n"
-      "  2:0:0:AB:c:D\tRack-2.node_7   # zeros left out, as in ethers(5)\r\n"
-      "02:00:00:00:00:0c last");
+  PeerNames names =
+      of("# who is where\n"
+         "02:00:00:00:00:0b worker3 w3\n"
+         "\n"
+         "  2:0:0:AB:c:D\tRack-2.node_7   # zeros left out, as in ethers(5)\r\n"
+         "02:00:00:00:00:0c last");
   CHECK(names.problems.empty());
   CHECK(names.peers.size() == 4);
   CHECK(found(names, "eth0", "worker3") == "02:00:00:00:00:0b");
@@ -50,24 +50,30 @@ TEST_CASE("a line gives an address one or more names, as /etc/hosts does", "[pee
 }
 
 TEST_CASE("an address may be for one interface only, which then comes first", "[peers]") {
-  PeerNames names = of("02:00:00:00:00:01 node\neth1/02:00:00:00:00:02 node\neth2/02:00:00:00:00:03 only");
+  PeerNames names =
+      of("02:00:00:00:00:01 node\neth1/02:00:00:00:00:02 node\neth2/02:00:00:00:00:03 only");
   CHECK(names.problems.empty());
   CHECK(found(names, "eth0", "node") == "02:00:00:00:00:01");
   CHECK(found(names, "eth1", "node") == "02:00:00:00:00:02");
   CHECK(found(names, "eth2", "only") == "02:00:00:00:00:03");
-  CHECK(found(names, "eth0", "only").find("no peer of eth0 is called 'only' in peers") != std::string::npos);
+  CHECK(found(names, "eth0", "only").find("no peer of eth0 is called 'only' in peers") !=
+        std::string::npos);
 }
 
 TEST_CASE("lines with errors are passed over and named with file and line", "[peers]") {
-  CHECK(problem("\n02:00:00:00:00 a") == "peers:2: '02:00:00:00:00' is no MAC address, as 02:00:00:00:00:0b is");
-  for (const char* address : {"02:00:00:00:00:0b:01", "02:00:00:00:00:0g", "02:00:00:00:00:", ":::::", "020:0:0:0:0:1", "worker3", "02-00-00-00-00-0b", "eth0/"}) {
+  CHECK(problem("\n02:00:00:00:00 a") ==
+        "peers:2: '02:00:00:00:00' is no MAC address, as 02:00:00:00:00:0b is");
+  for (const char* address : {"02:00:00:00:00:0b:01", "02:00:00:00:00:0g", "02:00:00:00:00:",
+                              ":::::", "020:0:0:0:0:1", "worker3", "02-00-00-00-00-0b", "eth0/"}) {
     CHECK(problem(std::string(address) + " a").find("is no MAC address") != std::string::npos);
   }
   CHECK(problem("ff:ff:ff:ff:ff:ff all").find("the address of a group") != std::string::npos);
   CHECK(problem("02:00:00:00:00:0b  # nothing") == "peers:1: no name after the address");
   CHECK(problem("02:00:00:00:00:0b a b/c").find("'b/c' is no name") != std::string::npos);
-  CHECK(problem("02:00:00:00:00:0b " + std::string(65, 'n')).find("1 to 64 letters") != std::string::npos);
-  CHECK(problem("an-interface-with-a-name/02:00:00:00:00:0b a").find("is no interface's name") != std::string::npos);
+  CHECK(problem("02:00:00:00:00:0b " + std::string(65, 'n')).find("1 to 64 letters") !=
+        std::string::npos);
+  CHECK(problem("an-interface-with-a-name/02:00:00:00:00:0b a").find("is no interface's name") !=
+        std::string::npos);
   CHECK(problem("02:00:00:00:00:0b a\x1b[2J").find('\x1b') == std::string::npos);
   CHECK(problem(std::string((1 << 20) + 1, 'x')).find("more than a MiB") != std::string::npos);
   PeerNames names = of("nonsense\n02:00:00:00:00:0b good\n");
@@ -77,13 +83,17 @@ TEST_CASE("lines with errors are passed over and named with file and line", "[pe
   CHECK(why.find("add a line such as '02:00:00:00:00:0b goood'") != std::string::npos);
 }
 
-TEST_CASE("two addresses for a name in one file are refused with both lines; another file's later ones do not count", "[peers]") {
+TEST_CASE(
+    "two addresses for a name in one file are refused with both lines; another file's later ones "
+    "do not count",
+    "[peers]") {
   PeerNames names = of("02:00:00:00:00:01 node\n02:00:00:00:00:01 NODE\n");
   CHECK(found(names, "eth0", "node") == "02:00:00:00:00:01");
   add_peers("02:00:00:00:00:09 node other\n02:00:00:00:00:08 other", "ethers", names);
   CHECK(found(names, "eth0", "node") == "02:00:00:00:00:01");
   std::string why = found(names, "eth0", "other");
-  CHECK(why.find("02:00:00:00:00:09 in ethers:1 and 02:00:00:00:00:08 in ethers:2") != std::string::npos);
+  CHECK(why.find("02:00:00:00:00:09 in ethers:1 and 02:00:00:00:00:08 in ethers:2") !=
+        std::string::npos);
 }
 
 TEST_CASE("files without bound cost a bounded amount", "[peers]") {
@@ -96,7 +106,8 @@ TEST_CASE("files without bound cost a bounded amount", "[peers]") {
 
 TEST_CASE("the file that SLUICE_PEERS names is read, and must be there", "[peers]") {
   const char* folder = std::getenv("TEST_TMPDIR");
-  std::string path = std::string(folder != nullptr ? folder : "/tmp") + "/peers-" + std::to_string(::getpid());
+  std::string path =
+      std::string(folder != nullptr ? folder : "/tmp") + "/peers-" + std::to_string(::getpid());
   ::setenv("SLUICE_PEERS", path.c_str(), 1);
   PeerNames missing = read_peers();
   REQUIRE(!missing.problems.empty());

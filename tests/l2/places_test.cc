@@ -81,7 +81,8 @@ TEST_CASE("with 16,384 connections a look-up compares no more keys than with one
   }
   // A second one would be a collision of 64 bits.
   CHECK(most == 1);
-  for (uint32_t n = 1; n <= kMany; ++n) most = std::max(most, cost([&] { places.remove(place(n), n, n); }));
+  for (uint32_t n = 1; n <= kMany; ++n)
+    most = std::max(most, cost([&] { places.remove(place(n), n, n); }));
   CHECK(most <= 4);
   CHECK(places.latest(place(1)) == 0);
 }

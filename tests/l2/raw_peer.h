@@ -16,7 +16,8 @@
 namespace sluice::test {
 
 // An Ethernet frame around a frame of SLP's.
-std::vector<uint8_t> ethernet(const Mac& to, const Mac& from, std::span<const uint8_t> frame, uint16_t type = SLP_ETHERTYPE);
+std::vector<uint8_t> ethernet(const Mac& to, const Mac& from, std::span<const uint8_t> frame,
+                              uint16_t type = SLP_ETHERTYPE);
 inline constexpr size_t kEthernetBytes = 14;
 
 class RawPeer {

@@ -10,7 +10,8 @@ constexpr int kFramesPerTurn = 128;
 
 }  // namespace
 
-Relay::Relay(const std::string& one, const std::string& other, uint64_t seed) : ways_{Way(one), Way(other)}, seed_(seed), state_(seed) {}
+Relay::Relay(const std::string& one, const std::string& other, uint64_t seed)
+    : ways_{Way(one), Way(other)}, seed_(seed), state_(seed) {}
 
 // SplitMix64 (Steele, Lea, Flood, 2014).
 uint64_t Relay::random() {
@@ -53,7 +54,9 @@ void Relay::pass(RawWire& out, Way& way, std::span<const uint8_t> frame, Instant
   for (int copy = twice ? 2 : 1; copy > 0; --copy) {
     if (chance(harm_.hold)) {
       ++done_.held;
-      way.held.push_back({{frame.begin(), frame.end()}, 1 + static_cast<uint32_t>(random() % kMostOvertaking), now});
+      way.held.push_back({{frame.begin(), frame.end()},
+                          1 + static_cast<uint32_t>(random() % kMostOvertaking),
+                          now});
     } else {
       ++done_.passed;
       (void)out.send(frame);
@@ -85,9 +88,13 @@ Relay::Done Relay::done() {
 
 std::string Relay::story() {
   Done d = done();
-  auto part = [](uint64_t count, const char* what) { return ", " + std::to_string(count) + " " + what; };
-  return "seed " + std::to_string(seed_) + ": " + std::to_string(d.passed) + " passed" + part(d.dropped, "dropped") + part(d.duplicated, "duplicated") +
-         part(d.held, "held back") + part(d.corrupted, "damaged") + part(d.too_large, "too large") + part(d.missed, "missed by the relay");
+  auto part = [](uint64_t count, const char* what) {
+    return ", " + std::to_string(count) + " " + what;
+  };
+  return "seed " + std::to_string(seed_) + ": " + std::to_string(d.passed) + " passed" +
+         part(d.dropped, "dropped") + part(d.duplicated, "duplicated") + part(d.held, "held back") +
+         part(d.corrupted, "damaged") + part(d.too_large, "too large") +
+         part(d.missed, "missed by the relay");
 }
 
 }  // namespace sluice::test

@@ -31,7 +31,8 @@ class Relay {
   size_t turn(Instant now);
 
   struct Done {
-    uint64_t passed = 0, dropped = 0, duplicated = 0, held = 0, corrupted = 0, too_large = 0, missed = 0;
+    uint64_t passed = 0, dropped = 0, duplicated = 0, held = 0, corrupted = 0, too_large = 0,
+             missed = 0;
   };
   Done done();
   // "seed 7: 1000 passed, ...": for whoever looks at a failure.

@@ -40,8 +40,10 @@ void everything(Two& two, size_t large) {
   two.exchange_tensors(large);
 }
 
-constexpr const char* kDamage[] = {"l2.dropped_header_crc", "l2.dropped_payload_crc", "l2.dropped_length", "l2.dropped_flags", "l2.dropped_type",
-                                   "l2.dropped_content",    "l2.dropped_ack",         "l2.dropped_range",  "l2.dropped_number"};
+constexpr const char* kDamage[] = {
+    "l2.dropped_header_crc", "l2.dropped_payload_crc", "l2.dropped_length",
+    "l2.dropped_flags",      "l2.dropped_type",        "l2.dropped_content",
+    "l2.dropped_ack",        "l2.dropped_range",       "l2.dropped_number"};
 
 void through(Harm harm, size_t large) {
   static uint64_t runs = 0;
@@ -51,7 +53,8 @@ void through(Harm harm, size_t large) {
   Relay relay("relay-left", "relay-right", seed);
   REQUIRE(relay.open());
   relay.set_harm(harm);
-  INFO("SLUICE_RELAY_SEED=" << seed << ", in thousandths: drop " << harm.drop << ", repeat " << harm.duplicate << ", hold " << harm.hold << ", damage "
+  INFO("SLUICE_RELAY_SEED=" << seed << ", in thousandths: drop " << harm.drop << ", repeat "
+                            << harm.duplicate << ", hold " << harm.hold << ", damage "
                             << harm.corrupt);
   Grown grown;
   Instant begin = now();
@@ -61,7 +64,8 @@ void through(Harm harm, size_t large) {
     CHECK(two.client.state() == EndpointState::kConnected);
     CHECK(two.client.counters().posted == two.client.counters().completed);
   }
-  std::fprintf(stderr, "%s; %.2f s\n", relay.story().c_str(), std::chrono::duration<double>(now() - begin).count());
+  std::fprintf(stderr, "%s; %.2f s\n", relay.story().c_str(),
+               std::chrono::duration<double>(now() - begin).count());
   INFO(relay.story() << "\n" << grown.story("l2."));
   if (harm.drop > 0) CHECK(grown("l2.resent") > 0);
   if (harm.duplicate > 0) CHECK(grown("l2.dropped_repeated") > 0);
@@ -104,7 +108,8 @@ TEST_CASE("1 %, 5 % and 20 % of the frames damaged", "[l2]") {
 
 TEST_CASE("1 %, 5 % and 20 % of each at once", "[l2]") {
   if (!own_network()) return skip("netns", kNoNetwork);
-  for (uint32_t share : {10u, 50u, 200u}) through({.drop = share, .duplicate = share, .hold = share, .corrupt = share}, kMiB / 4);
+  for (uint32_t share : {10u, 50u, 200u})
+    through({.drop = share, .duplicate = share, .hold = share, .corrupt = share}, kMiB / 4);
 }
 
 void without_large_frames(bool from_the_start) {

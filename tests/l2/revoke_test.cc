@@ -28,7 +28,9 @@ uint64_t seed() {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device{}();
 }
 
-size_t count(std::span<const std::byte> bytes, int value) { return static_cast<size_t>(std::count(bytes.begin(), bytes.end(), std::byte(value))); }
+size_t count(std::span<const std::byte> bytes, int value) {
+  return static_cast<size_t>(std::count(bytes.begin(), bytes.end(), std::byte(value)));
+}
 
 struct Tally {
   int in_the_middle = 0, refused = 0, done = 0;
@@ -65,7 +67,10 @@ class Revoking {
       auto key = two_.server.grant(memory, {.rights = Right::kReadWrite});
       REQUIRE(key.ok());
       Box box;
-      REQUIRE(two_.client.write(*key, 0, of(*two_.near, kForeign).freeze(), {.sink = &box, .deadline = soon()}).ok());
+      REQUIRE(
+          two_.client
+              .write(*key, 0, of(*two_.near, kForeign).freeze(), {.sink = &box, .deadline = soon()})
+              .ok());
       until_some_are_there(memory.bytes(), kForeign, box);
       REQUIRE(two_.server.revoke(*key).ok());
       size_t arrived = count(memory.bytes(), kForeign);
@@ -87,8 +92,10 @@ class Revoking {
   // A byte somewhere, and then a few turns of either end, or none.
   void until_some_are_there(std::span<const std::byte> memory, int value, const Box& box) {
     const std::byte& one = memory[random_() % kBytes];
-    if (random_() % 8 != 0) (void)two_.until([&] { return one == std::byte(value) || !box.all.empty(); });
-    for (uint64_t left = random_() % 4; left > 0; --left) (void)(random_() % 2 == 0 ? two_.near : two_.far)->progress();
+    if (random_() % 8 != 0)
+      (void)two_.until([&] { return one == std::byte(value) || !box.all.empty(); });
+    for (uint64_t left = random_() % 4; left > 0; --left)
+      (void)(random_() % 2 == 0 ? two_.near : two_.far)->progress();
   }
   static void note(const Status& status, size_t arrived, Tally& tally) {
     INFO(status.to_string());
@@ -108,7 +115,8 @@ void revoke_often(const char* what, Two& two, int rounds) {
   revoking.reads(rounds, reads);
   revoking.writes(rounds, writes);
   for (const Tally& tally : {reads, writes}) {
-    std::printf("%s: %d in the middle, %d refused, %d done\n", what, tally.in_the_middle, tally.refused, tally.done);
+    std::printf("%s: %d in the middle, %d refused, %d done\n", what, tally.in_the_middle,
+                tally.refused, tally.done);
     CHECK(tally.refused + tally.done == rounds);
     CHECK(tally.in_the_middle > rounds / 20);
   }
@@ -128,7 +136,8 @@ TEST_CASE("after revoke() nothing crosses, over frames", "[l2][revoke]") {
   remove_cable("left");
 }
 
-TEST_CASE("after revoke() nothing crosses, also of what was lost and is sent again", "[l2][revoke]") {
+TEST_CASE("after revoke() nothing crosses, also of what was lost and is sent again",
+          "[l2][revoke]") {
   if (!own_network()) return skip("netns", kNoNetwork);
   NothingLeftBehind audit;
   REQUIRE(add_cable("left", 10, "relay-left", 11));
@@ -152,7 +161,8 @@ TEST_CASE("after revoke() nothing crosses, over UDP", "[l2][revoke]") {
   NothingLeftBehind audit;
   REQUIRE(set_up("lo", true));
   {
-    Two two({.listen_at = "l2://udp/127.0.0.1:0", .way = [](Context&, const std::string& listening) { return listening; }});
+    Two two({.listen_at = "l2://udp/127.0.0.1:0",
+             .way = [](Context&, const std::string& listening) { return listening; }});
     revoke_often("udp", two, 400);
     two.say_goodbye();
   }

@@ -59,8 +59,10 @@ Instant soon() { return after(now(), std::chrono::seconds(20)); }
 // A listener with one secret's file, and who connects with another's; either may be empty.
 struct Two {
   Two(const std::string& listens, const std::string& connects) {
-    near = std::move(open_context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSpin})).value();
-    far = std::move(open_context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSpin})).value();
+    near = std::move(open_context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSpin}))
+               .value();
+    far = std::move(open_context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSpin}))
+              .value();
     auto listening = far->listen("l2://lo:0", {.require = {}, .secret_file = listens});
     INFO(listening.status().to_string());
     REQUIRE(listening.ok());
@@ -83,15 +85,19 @@ struct Two {
 };
 
 struct Box final : CompletionSink {
-  void on_completion(Completion&& completion) noexcept override { all.push_back(std::move(completion)); }
+  void on_completion(Completion&& completion) noexcept override {
+    all.push_back(std::move(completion));
+  }
   std::vector<Completion> all;
 };
 
 // Sees every frame of the loopback interface.
 struct Eavesdropper {
-  Eavesdropper() : fd(::socket(AF_PACKET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, htons(kEveryProtocol))) {
+  Eavesdropper()
+      : fd(::socket(AF_PACKET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, htons(kEveryProtocol))) {
     sockaddr_ll where{};
-    where.sll_family = AF_PACKET, where.sll_protocol = htons(kEveryProtocol), where.sll_ifindex = static_cast<int>(::if_nametoindex("lo"));
+    where.sll_family = AF_PACKET, where.sll_protocol = htons(kEveryProtocol),
+    where.sll_ifindex = static_cast<int>(::if_nametoindex("lo"));
     REQUIRE(fd >= 0);
     REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&where), sizeof(where)) == 0);
   }
@@ -101,7 +107,8 @@ struct Eavesdropper {
     std::vector<char> frame(70'000);
     std::pair<int, int> counts;
     for (ssize_t got; (got = ::recv(fd, frame.data(), frame.size(), 0)) > 0; ++counts.first) {
-      counts.second += std::search(frame.begin(), frame.begin() + got, text.begin(), text.end()) != frame.begin() + got;
+      counts.second += std::search(frame.begin(), frame.begin() + got, text.begin(), text.end()) !=
+                       frame.begin() + got;
     }
     return counts;
   }
@@ -109,7 +116,8 @@ struct Eavesdropper {
   int fd;
 };
 
-constexpr char kOne[] = "the first secret of this test\n", kAnother[] = "the second secret of this test\n";
+constexpr char kOne[] = "the first secret of this test\n",
+               kAnother[] = "the second secret of this test\n";
 
 }  // namespace
 
@@ -117,9 +125,13 @@ TEST_CASE("a secret's file is ours alone, and long enough", "[l2][seal]") {
   auto load = [](const std::string& content, mode_t mode) {
     File file(content, mode);
     auto secret = l2::Secret::load(file.path);
-    return std::pair{secret.ok() ? Code::kOk : secret.code(), secret.ok() ? std::string(secret.value()->bytes().begin(), secret.value()->bytes().end()) : std::string(secret.status().detail())};
+    return std::pair{
+        secret.ok() ? Code::kOk : secret.code(),
+        secret.ok() ? std::string(secret.value()->bytes().begin(), secret.value()->bytes().end())
+                    : std::string(secret.status().detail())};
   };
-  CHECK(load("sixteen bytes...\r\n", 0600) == std::pair{Code::kOk, std::string("sixteen bytes...")});
+  CHECK(load("sixteen bytes...\r\n", 0600) ==
+        std::pair{Code::kOk, std::string("sixteen bytes...")});
   CHECK(load(std::string(4096, 's'), 0400).first == Code::kOk);
   CHECK(load("fifteen bytes..\n", 0600).first == Code::kInvalidArgument);
   CHECK(load(std::string(4097, 's'), 0600).first == Code::kInvalidArgument);
@@ -145,19 +157,23 @@ TEST_CASE("with a secret everything crosses, and nobody else can read it", "[l2]
     REQUIRE(two.connected.ok());
     for (size_t size : {size_t{64}, size_t{1'000'000}}) {
       Buffer buffer = std::move(two.near->allocate({static_cast<int64_t>(size)}, uint8)).value();
-      for (size_t i = 0; i < size; ++i) buffer.bytes()[i] = static_cast<std::byte>(text[i % text.size()]);
+      for (size_t i = 0; i < size; ++i)
+        buffer.bytes()[i] = static_cast<std::byte>(text[i % text.size()]);
       Tensor tensor = std::move(buffer).freeze();
       Box box;
       Buffer into = std::move(two.far->allocate({static_cast<int64_t>(size)}, uint8)).value();
-      REQUIRE(two.server.receive({.tag = 5}, std::move(into), {.sink = &box, .deadline = soon()}).ok());
+      REQUIRE(
+          two.server.receive({.tag = 5}, std::move(into), {.sink = &box, .deadline = soon()}).ok());
       auto receipt = two.connected->send_and_wait(5, Tensor(tensor), soon());
       INFO(receipt.status().to_string());
       REQUIRE(receipt.ok());
       REQUIRE(two.near->wait_until([&] { return box.all.size() == 1; }, soon()).ok());
       REQUIRE(box.all[0].status.ok());
-      CHECK(std::equal(tensor.bytes().begin(), tensor.bytes().end(), box.all[0].buffers[0].bytes().begin()));
+      CHECK(std::equal(tensor.bytes().begin(), tensor.bytes().end(),
+                       box.all[0].buffers[0].bytes().begin()));
       // Decryption writes what it reads.
-      if (sealed || size <= 4096) CHECK(box.all[0].receipt.copied_bytes == (sealed ? 2 * size : size));
+      if (sealed || size <= 4096)
+        CHECK(box.all[0].receipt.copied_bytes == (sealed ? 2 * size : size));
       CHECK(box.all[0].receipt.copied_bytes <= 2 * size);
     }
     auto [frames, readable] = eavesdropper.heard(text);
@@ -166,16 +182,18 @@ TEST_CASE("with a secret everything crosses, and nobody else can read it", "[l2]
   }
 }
 
-TEST_CASE("who has another secret, or none, is refused with the cause and what to do", "[l2][seal]") {
+TEST_CASE("who has another secret, or none, is refused with the cause and what to do",
+          "[l2][seal]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   File one(kOne), another(kAnother);
   struct Try {
     std::string listens, connects, cause, remedy;
   };
-  for (const Try& t : {Try{one.path, another.path, "another secret", "give both ends the same file"},
-                       Try{one.path, "", "this end has none", "SLUICE_L2_SECRET_FILE"},
-                       Try{"", one.path, "the peer has no secret", "go unencrypted"}}) {
+  for (const Try& t :
+       {Try{one.path, another.path, "another secret", "give both ends the same file"},
+        Try{one.path, "", "this end has none", "SLUICE_L2_SECRET_FILE"},
+        Try{"", one.path, "the peer has no secret", "go unencrypted"}}) {
     Two two(t.listens, t.connects);
     INFO(two.connected.status().to_string());
     REQUIRE(two.connected.code() == Code::kAccessDenied);
@@ -185,7 +203,8 @@ TEST_CASE("who has another secret, or none, is refused with the cause and what t
   }
 }
 
-TEST_CASE("with a secret the hundredth connection costs its port no more than the first", "[l2][seal]") {
+TEST_CASE("with a secret the hundredth connection costs its port no more than the first",
+          "[l2][seal]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   File file(kOne);
@@ -194,8 +213,10 @@ TEST_CASE("with a secret the hundredth connection costs its port no more than th
   std::vector<Endpoint> all;
   std::vector<uint64_t> compared;  // keys, by connection
   for (int i = 0; i < 100; ++i) {
-    uint64_t before = read_counter("l2.places_compared"), looked_at = read_counter("l2.predecessors_looked_at");
-    auto connected = two.near->connect(two.listener.address(), {.require = {}, .secret_file = file.path});
+    uint64_t before = read_counter("l2.places_compared"),
+             looked_at = read_counter("l2.predecessors_looked_at");
+    auto connected =
+        two.near->connect(two.listener.address(), {.require = {}, .secret_file = file.path});
     REQUIRE(connected.ok());
     auto accepted = two.listener.accept(soon());
     REQUIRE(accepted.ok());
@@ -207,7 +228,8 @@ TEST_CASE("with a secret the hundredth connection costs its port no more than th
     CHECK(read_counter("l2.predecessors_looked_at") - looked_at <= 4);
   }
   // HELLOs may be repeated while somebody else has the processor.
-  CHECK(*std::min_element(compared.end() - 10, compared.end()) <= *std::max_element(compared.begin(), compared.begin() + 10));
+  CHECK(*std::min_element(compared.end() - 10, compared.end()) <=
+        *std::max_element(compared.begin(), compared.begin() + 10));
 }
 
 TEST_CASE("the environment names the secret's file, and the options another", "[l2][seal]") {
@@ -226,7 +248,8 @@ TEST_CASE("the environment names the secret's file, and the options another", "[
   REQUIRE(::unsetenv(l2::kSecretFileVariable) == 0);
   CHECK(context->listen("l2://lo:0").ok());
   // Where nothing is sealed a secret is not taken for granted.
-  CHECK(context->listen("tcp://127.0.0.1:0", {.require = {}, .secret_file = one.path}).code() == Code::kUnsupported);
+  CHECK(context->listen("tcp://127.0.0.1:0", {.require = {}, .secret_file = one.path}).code() ==
+        Code::kUnsupported);
 }
 
 }  // namespace sluice::test

@@ -18,7 +18,8 @@ namespace {
 
 Instant at(int64_t n) { return Instant(Duration(n)); }
 
-TEST_CASE("the first timer is the earliest one, whatever was set, moved and stopped", "[l2][timers]") {
+TEST_CASE("the first timer is the earliest one, whatever was set, moved and stopped",
+          "[l2][timers]") {
   std::mt19937 random(7);
   for (size_t count : {1u, 2u, 3u, 17u, 300u}) {
     Timers timers;
@@ -26,7 +27,8 @@ TEST_CASE("the first timer is the earliest one, whatever was set, moved and stop
     for (int step = 0; step < 3000; ++step) {
       Timer& timer = all[random() % count];
       timers.set(timer, random() % 4 == 0 ? kNever : at(static_cast<int64_t>(random() % 500)));
-      auto least = std::min_element(all.begin(), all.end(), [](const Timer& a, const Timer& b) { return a.due < b.due; });
+      auto least = std::min_element(all.begin(), all.end(),
+                                    [](const Timer& a, const Timer& b) { return a.due < b.due; });
       REQUIRE(timers.next() == least->due);
       if (least->due != kNever) REQUIRE(timers.first().due == least->due);
     }
@@ -40,7 +42,8 @@ TEST_CASE("the first timer is the earliest one, whatever was set, moved and stop
   }
 }
 
-TEST_CASE("a context asleep wakes for a timer below a millisecond, and not before", "[l2][timers]") {
+TEST_CASE("a context asleep wakes for a timer below a millisecond, and not before",
+          "[l2][timers]") {
   test::NothingLeftBehind audit;
   auto context = std::move(open_context({})).value();
   SleepTimer timer(*context);
@@ -58,8 +61,10 @@ TEST_CASE("a context asleep wakes for a timer below a millisecond, and not befor
     (void)context->wait(after(now(), std::chrono::seconds(20)));
     CHECK_FALSE(woken(0));
   }
-  // One that is set for earlier serves a later one as well; one for later does not serve an earlier.
-  Instant soon = after(now(), std::chrono::milliseconds(1)), late = after(now(), std::chrono::hours(1));
+  // One that is set for earlier serves a later one as well; one for later does not serve an
+  // earlier.
+  Instant soon = after(now(), std::chrono::milliseconds(1)),
+          late = after(now(), std::chrono::hours(1));
   REQUIRE(timer.arm(late, now()));
   REQUIRE(timer.arm(soon, now()));
   REQUIRE(timer.arm(late, now()));

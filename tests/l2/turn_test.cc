@@ -25,7 +25,9 @@ constexpr int kPorts = 4, kTimes = 16;
 // Of all ports together: kFramesPerTurn (port.cc) and one.
 constexpr uint64_t kMostInATurn = 513;
 
-uint16_t port_of(const std::string& address) { return static_cast<uint16_t>(std::stoul(address.substr(address.rfind(':') + 1))); }
+uint16_t port_of(const std::string& address) {
+  return static_cast<uint16_t>(std::stoul(address.substr(address.rfind(':') + 1)));
+}
 
 // So many runts in as few datagrams of the kernel's as it joins.
 void flood(uint16_t port, int times) {
@@ -38,14 +40,18 @@ void flood(uint16_t port, int times) {
   int segment = 20;
   bool cuts = ::setsockopt(fd.value(), IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof(segment)) == 0;
   std::vector<uint8_t> bytes(static_cast<size_t>(cuts ? 64 * segment : segment), 0x21);
-  for (int i = 0; i < (cuts ? times : times * 64); ++i) (void)::send(fd.value(), bytes.data(), bytes.size(), 0);
+  for (int i = 0; i < (cuts ? times : times * 64); ++i)
+    (void)::send(fd.value(), bytes.data(), bytes.size(), 0);
 }
 
-TEST_CASE("a turn takes a bounded number of frames, however small they are and at however many ports", "[l2][udp][turn]") {
+TEST_CASE(
+    "a turn takes a bounded number of frames, however small they are and at however many ports",
+    "[l2][udp][turn]") {
   NothingLeftBehind audit;
   auto context = std::move(open_context({})).value();
   std::vector<Listener> listeners;
-  for (int i = 0; i < kPorts; ++i) listeners.push_back(std::move(context->listen("l2://udp/127.0.0.1:0")).value());
+  for (int i = 0; i < kPorts; ++i)
+    listeners.push_back(std::move(context->listen("l2://udp/127.0.0.1:0")).value());
   uint64_t most = 0, all = 0;
   for (int round = 0; round < 20; ++round) {
     for (const Listener& listener : listeners) flood(port_of(listener.address()), kTimes);
@@ -57,7 +63,8 @@ TEST_CASE("a turn takes a bounded number of frames, however small they are and a
       all += taken;
     }
   }
-  std::printf("at most %llu frames in a turn, %llu in all\n", static_cast<unsigned long long>(most), static_cast<unsigned long long>(all));
+  std::printf("at most %llu frames in a turn, %llu in all\n", static_cast<unsigned long long>(most),
+              static_cast<unsigned long long>(all));
   CHECK(most > 100);  // or this machine joins none, and nothing was tried
   CHECK(most <= kMostInATurn);
   CHECK(all == 20 * kPorts * kTimes * 64);

@@ -18,7 +18,9 @@ std::unique_ptr<Context> open_one() {
   return std::move(context).value();
 }
 
-bool same(std::span<const std::byte> a, std::span<const std::byte> b) { return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin()); }
+bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin());
+}
 
 }  // namespace
 
@@ -41,13 +43,17 @@ size_t Two::Hook::progress(Instant now) {
 
 Two::Two(const TwoOptions& options) : near(open_one()), far(open_one()) {
   Result<Listener> listening = Status(Code::kInternal, Scope::kOperation, "tests/l2");
-  auto listen = [&] { listening = far->listen(options.listen_at.empty() ? "l2://" + options.far + ":0" : options.listen_at); };
+  auto listen = [&] {
+    listening =
+        far->listen(options.listen_at.empty() ? "l2://" + options.far + ":0" : options.listen_at);
+  };
   options.node != nullptr ? options.node->inside(listen) : listen();
   INFO(listening.status().to_string());
   REQUIRE(listening.ok());
   listener = std::move(listening).value();
   address = options.way ? options.way(*near, listener.address())
-                        : "l2://" + options.near + listener.address().substr(std::strlen("l2://") + options.far.size());
+                        : "l2://" + options.near +
+                              listener.address().substr(std::strlen("l2://") + options.far.size());
   hook_.other = far.get();
   hook_.relay = options.relay;
   hook_.node = options.far_runs_there ? options.node : nullptr;
@@ -73,12 +79,18 @@ std::pair<Endpoint, Endpoint> Two::connect_again() {
   return {std::move(*connected), std::move(accepted)};
 }
 
-bool Two::until(const std::function<bool()>& done, Instant deadline) { return near->wait_until(done, deadline).ok(); }
+bool Two::until(const std::function<bool()>& done, Instant deadline) {
+  return near->wait_until(done, deadline).ok();
+}
 
-void Two::exchange_messages(size_t size, std::optional<Path> path) { exchange(client, server, size, path); }
+void Two::exchange_messages(size_t size, std::optional<Path> path) {
+  exchange(client, server, size, path);
+}
 
 void Two::exchange_everything(Path path) {
-  for (size_t size : {size_t{1}, size_t{64}, size_t{4096}, size_t{4097}, size_t{300'000}, size_t{8} << 20}) exchange_messages(size, path);
+  for (size_t size :
+       {size_t{1}, size_t{64}, size_t{4096}, size_t{4097}, size_t{300'000}, size_t{8} << 20})
+    exchange_messages(size, path);
   Buffer memory = filled(*far, 1 << 20, 9);
   auto key = server.grant(memory, {.rights = Right::kReadWrite});
   REQUIRE(key.ok());
@@ -110,10 +122,16 @@ void Two::exchange(Endpoint& near_end, Endpoint& far_end, size_t size, std::opti
     auto into = to.allocate({static_cast<int64_t>(size)}, uint8);
     REQUIRE(into.ok());
     uint64_t seed = ++step_;
-    REQUIRE((forth ? far_end : near_end).receive({.tag = 5}, std::move(*into), {.sink = &box, .deadline = soon()}).ok());
-    REQUIRE((forth ? near_end : far_end).send(5, filled(from, size, seed).freeze(), {.sink = &sent, .deadline = soon(), .level = Level::kPlaced}).ok());
+    REQUIRE((forth ? far_end : near_end)
+                .receive({.tag = 5}, std::move(*into), {.sink = &box, .deadline = soon()})
+                .ok());
+    REQUIRE((forth ? near_end : far_end)
+                .send(5, filled(from, size, seed).freeze(),
+                      {.sink = &sent, .deadline = soon(), .level = Level::kPlaced})
+                .ok());
     bool ended = until([&] { return box.all.size() + sent.all.size() == 2; });
-    INFO((box.all.empty() ? "not received" : box.all[0].status.to_string()) << ", " << (sent.all.empty() ? "not sent" : sent.all[0].status.to_string()));
+    INFO((box.all.empty() ? "not received" : box.all[0].status.to_string())
+         << ", " << (sent.all.empty() ? "not sent" : sent.all[0].status.to_string()));
     REQUIRE(ended);
     REQUIRE(box.all[0].status.ok());
     REQUIRE(sent.all[0].status.ok());
@@ -121,7 +139,8 @@ void Two::exchange(Endpoint& near_end, Endpoint& far_end, size_t size, std::opti
     if (!path) continue;
     CHECK(box.all[0].receipt.path == *path);
     if (*path == Path::kPacket || size <= 4096) CHECK(box.all[0].receipt.copied_bytes == size);
-    CHECK(box.all[0].receipt.copied_bytes <= size);  // less where datagrams were received in their place
+    CHECK(box.all[0].receipt.copied_bytes <=
+          size);  // less where datagrams were received in their place
     CHECK(box.all[0].receipt.kernel_copied_bytes == size);
     if (size > 4096) CHECK(sent.all[0].receipt.copied_bytes == 0);
   }
@@ -160,20 +179,24 @@ void Two::exchange_tensors(size_t size) {
   CHECK(server.revoke(*key).ok());
 }
 
-Setting::Setting(const char* name, const std::string& value) : name_(name) { REQUIRE(::setenv(name, value.c_str(), 1) == 0); }
+Setting::Setting(const char* name, const std::string& value) : name_(name) {
+  REQUIRE(::setenv(name, value.c_str(), 1) == 0);
+}
 Setting::~Setting() { ::unsetenv(name_); }
 
 Grown::Grown() : before_(read_counters()) {}
 
 uint64_t Grown::operator()(std::string_view name) const {
-  auto found = std::find_if(before_.begin(), before_.end(), [&](const auto& counter) { return counter.first == name; });
+  auto found = std::find_if(before_.begin(), before_.end(),
+                            [&](const auto& counter) { return counter.first == name; });
   return read_counter(name) - (found != before_.end() ? found->second : 0);
 }
 
 std::string Grown::story(std::string_view prefix) const {
   std::string text;
   for (const auto& [name, value] : before_) {
-    if (uint64_t more = (*this)(name); more > 0 && name.starts_with(prefix)) text += std::string(name) + " " + std::to_string(more) + "\n";
+    if (uint64_t more = (*this)(name); more > 0 && name.starts_with(prefix))
+      text += std::string(name) + " " + std::to_string(more) + "\n";
   }
   return text;
 }

@@ -25,7 +25,9 @@ inline Instant in(Duration d) { return after(now(), d); }
 Buffer filled(Context& context, size_t size, uint64_t seed);
 
 struct Box final : CompletionSink {
-  void on_completion(Completion&& completion) noexcept override { all.push_back(std::move(completion)); }
+  void on_completion(Completion&& completion) noexcept override {
+    all.push_back(std::move(completion));
+  }
   std::vector<Completion> all;
 };
 
@@ -53,7 +55,9 @@ class Two {
   std::pair<Endpoint, Endpoint> connect_again();
   bool until(const std::function<bool()>& done, Instant deadline = soon());
   // Both sides run for so long.
-  void pass(Duration time) { (void)until([] { return false; }, in(time)); }
+  void pass(Duration time) {
+    (void)until([] { return false; }, in(time));
+  }
   // From now on the far one does not run, as if its process were stopped.
   void freeze_far(bool frozen) { hook_.frozen = frozen; }
 

@@ -35,7 +35,10 @@ struct Addresses {
 
 // Whoever begins something over the cable meanwhile looks like another machine.
 struct OtherSource {
-  OtherSource() { REQUIRE((run("ip address add 10.9.0.3/24 dev left") && run("ip route add 10.9.0.2/32 dev left src 10.9.0.3"))); }
+  OtherSource() {
+    REQUIRE((run("ip address add 10.9.0.3/24 dev left") &&
+             run("ip route add 10.9.0.2/32 dev left src 10.9.0.3")));
+  }
   ~OtherSource() { (void)run("ip route del 10.9.0.2/32 dev left"); }
 };
 
@@ -95,13 +98,17 @@ TEST_CASE("without the means for UDP everything goes as frames, and it says why"
     bool left, right, wanted;
     const char* says;
   };
-  for (Case c : {Case{false, false, true, "the peer offers no UDP"}, {true, false, true, "the peer offers no UDP"}, {false, true, true, "10.9.0.2"}, {true, true, false, nullptr}}) {
+  for (Case c : {Case{false, false, true, "the peer offers no UDP"},
+                 {true, false, true, "the peer offers no UDP"},
+                 {false, true, true, "10.9.0.2"},
+                 {true, true, false, nullptr}}) {
     INFO(c.left << c.right << c.wanted);
     Setting bulk("SLUICE_L2_BULK", c.wanted ? "" : "frames");
     Scene scene(c.left, c.right);
     Two& two = scene.two;
     INFO(two.client.info().reason);
-    bool said = two.client.info().reason.find("memory goes as raw frames, too") != std::string::npos;
+    bool said =
+        two.client.info().reason.find("memory goes as raw frames, too") != std::string::npos;
     CHECK(said == c.wanted);
     if (c.says != nullptr) CHECK(two.client.info().reason.find(c.says) != std::string::npos);
     two.exchange_messages(64, Path::kPacket);
@@ -124,7 +131,9 @@ std::vector<Endpoint> some_strangers(Two& two, int count) {
   return strangers;
 }
 
-TEST_CASE("strangers at the port of second sessions are sent away, and take nobody's place for long", "[l2]") {
+TEST_CASE(
+    "strangers at the port of second sessions are sent away, and take nobody's place for long",
+    "[l2]") {
   NEEDS_WIRE();
   Scene scene;
   scene.expect_two();
@@ -136,8 +145,12 @@ TEST_CASE("strangers at the port of second sessions are sent away, and take nobo
   CHECK(two.until([&] { return scene.grown("l2.second_sessions") == 2; }));
   // Who says something belongs to nobody; the others have said nothing in time.
   REQUIRE(strangers.back().send(1, filled(*two.near, 10, 1).freeze(), {.deadline = soon()}).ok());
-  REQUIRE(two.until([&] { return strangers.back().state() == EndpointState::kClosed; }, in(std::chrono::seconds(4))));
-  CHECK(two.until([&] { return std::all_of(strangers.begin(), strangers.end(), [](const Endpoint& e) { return e.state() == EndpointState::kClosed; }); }));
+  REQUIRE(two.until([&] { return strangers.back().state() == EndpointState::kClosed; },
+                    in(std::chrono::seconds(4))));
+  CHECK(two.until([&] {
+    return std::all_of(strangers.begin(), strangers.end(),
+                       [](const Endpoint& e) { return e.state() == EndpointState::kClosed; });
+  }));
   two.exchange_messages(300'000, Path::kUdp);
   two.connect_again();
   CHECK(two.until([&] { return scene.grown("l2.second_sessions") == 3; }));
@@ -153,9 +166,11 @@ TEST_CASE("strangers do not end connections that nobody has accepted yet", "[l2]
   // There is no room for all of these, though they are fewer.
   std::vector<Endpoint> strangers = some_strangers(two, 65);
   for (int i = 0; i < 70; ++i) far.push_back(std::move(two.listener.try_accept()).value());
-  CHECK(two.until([&] { return scene.grown("l2.second_sessions") == 71; }, in(std::chrono::seconds(10))));
+  CHECK(two.until([&] { return scene.grown("l2.second_sessions") == 71; },
+                  in(std::chrono::seconds(10))));
   for (const auto* side : {&near, &far}) {
-    CHECK(std::all_of(side->begin(), side->end(), [](const Endpoint& e) { return e.state() == EndpointState::kConnected; }));
+    CHECK(std::all_of(side->begin(), side->end(),
+                      [](const Endpoint& e) { return e.state() == EndpointState::kConnected; }));
   }
   two.exchange_messages(300'000, Path::kUdp);
 }
@@ -170,10 +185,17 @@ TEST_CASE("when UDP stops working the connection ends, with every operation", "[
   Box sent, received;
   auto room = two.far->allocate({300'000}, uint8);
   REQUIRE(room.ok());
-  REQUIRE(two.server.receive({.tag = 5}, std::move(*room), {.sink = &received, .deadline = soon()}).ok());
-  REQUIRE(two.client.send(5, filled(*two.near, 300'000, 1).freeze(), {.sink = &sent, .deadline = soon(), .level = Level::kPlaced}).ok());
+  REQUIRE(two.server.receive({.tag = 5}, std::move(*room), {.sink = &received, .deadline = soon()})
+              .ok());
+  REQUIRE(two.client
+              .send(5, filled(*two.near, 300'000, 1).freeze(),
+                    {.sink = &sent, .deadline = soon(), .level = Level::kPlaced})
+              .ok());
   CHECK(two.until([&] { return sent.all.size() == 1 && received.all.size() == 1; }));
-  CHECK(two.until([&] { return two.client.state() == EndpointState::kClosed && two.server.state() == EndpointState::kClosed; }));
+  CHECK(two.until([&] {
+    return two.client.state() == EndpointState::kClosed &&
+           two.server.state() == EndpointState::kClosed;
+  }));
   REQUIRE(received.all.size() == 1);
   CHECK(received.all[0].status == Code::kUnreachable);
 }

@@ -41,7 +41,8 @@ std::vector<Frame> frames_at(Carrier& carrier, size_t count) {
     pollfd waiting{carrier.fd(), POLLIN, 0};
     REQUIRE(::poll(&waiting, 1, kPatience) == 1);
     do {
-      for (const FrameIn& frame : carrier.receive(room)) all.push_back({{frame.data, frame.data + frame.bytes}, frame.ce, *frame.from});
+      for (const FrameIn& frame : carrier.receive(room))
+        all.push_back({{frame.data, frame.data + frame.bytes}, frame.ce, *frame.from});
     } while (!room.drained);
   }
   return all;
@@ -75,7 +76,8 @@ struct Ends {
 
 // Memory of frames of these sizes, each different in every byte.
 struct Outgoing {
-  Outgoing(const std::vector<size_t>& sizes, const PeerAddress& to) : memory(sizes.size()), frames(sizes.size()) {
+  Outgoing(const std::vector<size_t>& sizes, const PeerAddress& to)
+      : memory(sizes.size()), frames(sizes.size()) {
     for (size_t i = 0; i < sizes.size(); ++i) {
       memory[i].resize(sizes[i]);
       std::iota(memory[i].begin(), memory[i].end(), static_cast<uint8_t>(i * 17));
@@ -98,14 +100,20 @@ struct Stranger {
     bool v4 = IN6_IS_ADDR_V4MAPPED(&place.address);
     fd = ::socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     REQUIRE(fd >= 0);
-    REQUIRE(::setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &ecn, sizeof(ecn)) == 0);
-    sockaddr_in6 v6_address{.sin6_family = AF_INET6, .sin6_port = htons(place.port), .sin6_flowinfo = 0, .sin6_addr = place.address, .sin6_scope_id = 0};
+    REQUIRE(::setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &ecn,
+                         sizeof(ecn)) == 0);
+    sockaddr_in6 v6_address{.sin6_family = AF_INET6,
+                            .sin6_port = htons(place.port),
+                            .sin6_flowinfo = 0,
+                            .sin6_addr = place.address,
+                            .sin6_scope_id = 0};
     sockaddr_in v4_address{};
     v4_address.sin_family = AF_INET;
     v4_address.sin_port = htons(place.port);
     std::memcpy(&v4_address.sin_addr, place.address.s6_addr + 12, 4);
     REQUIRE((v4 ? ::connect(fd, reinterpret_cast<sockaddr*>(&v4_address), sizeof(v4_address))
-                : ::connect(fd, reinterpret_cast<sockaddr*>(&v6_address), sizeof(v6_address))) == 0);
+                : ::connect(fd, reinterpret_cast<sockaddr*>(&v6_address), sizeof(v6_address))) ==
+            0);
   }
   ~Stranger() { ::close(fd); }
   void send(size_t bytes) const {
@@ -119,8 +127,15 @@ TEST_CASE("frames of all sizes arrive as they were, in order, joined or not", "[
   for (const char* host : {"127.0.0.1", "::1"}) {
     test::NothingLeftBehind audit;
     Ends ends(host);
-    for (const std::vector<size_t>& sizes : {std::vector<size_t>{40}, {48, 48, 48}, {1400, 1400, 60}, {60, 1400, 1400}, {1400, 60, 1400, 60},
-                                             std::vector<size_t>(64, 1400), std::vector<size_t>(64, 40), {65'000, 65'000, 41}, {8120, 8120, 8120}}) {
+    for (const std::vector<size_t>& sizes : {std::vector<size_t>{40},
+                                             {48, 48, 48},
+                                             {1400, 1400, 60},
+                                             {60, 1400, 1400},
+                                             {1400, 60, 1400, 60},
+                                             std::vector<size_t>(64, 1400),
+                                             std::vector<size_t>(64, 40),
+                                             {65'000, 65'000, 41},
+                                             {8120, 8120, 8120}}) {
       Outgoing out(sizes, ends.near_as_peer);
       ends.far.carrier->send(out.frames);
       std::vector<Frame> came = frames_at(*ends.near.carrier, sizes.size());
@@ -142,7 +157,8 @@ TEST_CASE("frames of all sizes arrive as they were, in order, joined or not", "[
 
 // Where the payload of DATA is expected, and what has come there.
 struct Destination {
-  Destination(size_t payload, size_t room) : memory(room, 0xee), expected{.to = memory.data(), .room = room, .payload = payload} {}
+  Destination(size_t payload, size_t room)
+      : memory(room, 0xee), expected{.to = memory.data(), .room = room, .payload = payload} {}
   // Frames until so many have come; each as it was sent, wherever its parts lie.
   std::vector<std::vector<uint8_t>> frames_at(Carrier& carrier, size_t count) {
     ReceiveRoom room;
@@ -172,7 +188,8 @@ struct Destination {
   size_t in_place = 0;
 };
 
-TEST_CASE("frames that were expected are received where they belong, and all others whole", "[l2][udp]") {
+TEST_CASE("frames that were expected are received where they belong, and all others whole",
+          "[l2][udp]") {
   test::NothingLeftBehind audit;
   constexpr size_t kPayload = 1344, kWhole = kDataHeader + kPayload, kFrames = 20;
   struct Case {
@@ -204,7 +221,12 @@ TEST_CASE("frames that were expected are received where they belong, and all oth
 
 TEST_CASE("only the DATA that was expected for a place counts as that", "[l2][udp]") {
   std::vector<uint8_t> memory(4 * SLP_UNIT_BYTES), header(kDataHeader);
-  const Expected expected{.to = memory.data(), .room = memory.size(), .payload = SLP_UNIT_BYTES, .connection = 7, .transfer = 0x30002, .offset = 10 * SLP_UNIT_BYTES};
+  const Expected expected{.to = memory.data(),
+                          .room = memory.size(),
+                          .payload = SLP_UNIT_BYTES,
+                          .connection = 7,
+                          .transfer = 0x30002,
+                          .offset = 10 * SLP_UNIT_BYTES};
   auto judge = [&](auto change, size_t place = 1, size_t bytes = kDataHeader + SLP_UNIT_BYTES) {
     slp_base base{};
     base.type = SLP_DATA, base.flags = SLP_FLAG_ACK;
@@ -216,7 +238,8 @@ TEST_CASE("only the DATA that was expected for a place counts as that", "[l2][ud
     slp_store32(header.data() + SLP_BASE_BYTES + 8, transfer);
     slp_store32(header.data() + SLP_BASE_BYTES + 12, 0);
     slp_encode_base(header.data(), &base);
-    return expected.is({.data = header.data(), .bytes = bytes, .rest = memory.data() + place * SLP_UNIT_BYTES});
+    return expected.is(
+        {.data = header.data(), .bytes = bytes, .rest = memory.data() + place * SLP_UNIT_BYTES});
   };
   CHECK(judge([](slp_base&, uint64_t&, uint32_t&) {}));
   CHECK_FALSE(judge([](slp_base&, uint64_t&, uint32_t&) {}, 2));
@@ -230,7 +253,9 @@ TEST_CASE("only the DATA that was expected for a place counts as that", "[l2][ud
   CHECK_FALSE(judge([](slp_base&, uint64_t&, uint32_t& transfer) { transfer += 0x10000; }));
 }
 
-TEST_CASE("64 frames of one size leave as two packets to be cut, and frames for different peers apart", "[l2][udp]") {
+TEST_CASE(
+    "64 frames of one size leave as two packets to be cut, and frames for different peers apart",
+    "[l2][udp]") {
   test::NothingLeftBehind audit;
   Ends one("127.0.0.1"), other("127.0.0.1");
   uint64_t joined = read_counter("l2.udp_datagrams_joined");
@@ -252,7 +277,8 @@ TEST_CASE("64 frames of one size leave as two packets to be cut, and frames for 
   CHECK(frames_at(*third->opened.carrier, 3).size() == 3);
 }
 
-TEST_CASE("the network's congestion mark is seen, and ours leave as able to be marked", "[l2][udp]") {
+TEST_CASE("the network's congestion mark is seen, and ours leave as able to be marked",
+          "[l2][udp]") {
   for (const char* host : {"127.0.0.1", "::1", ""}) {
     test::NothingLeftBehind audit;
     auto listening = open_udp_carrier(host, 0);
@@ -271,7 +297,8 @@ TEST_CASE("the network's congestion mark is seen, and ours leave as able to be m
       Stranger stranger(meeting->peer);
       bool v4 = std::string(to) == "127.0.0.1";
       int yes = 1;
-      REQUIRE(::setsockopt(stranger.fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_RECVTOS : IPV6_RECVTCLASS, &yes, sizeof(yes)) == 0);
+      REQUIRE(::setsockopt(stranger.fd, v4 ? IPPROTO_IP : IPPROTO_IPV6,
+                           v4 ? IP_RECVTOS : IPV6_RECVTCLASS, &yes, sizeof(yes)) == 0);
       stranger.send(48);
       PeerAddress from = frames_at(*listening->carrier, 1)[0].from;
       Outgoing out({100}, from);
@@ -307,7 +334,8 @@ TEST_CASE("what is too long or too short for a frame is dropped and counted", "[
 TEST_CASE("a socket that has met its peer takes nobody else's datagrams", "[l2][udp]") {
   test::NothingLeftBehind audit;
   Ends ends("127.0.0.1");
-  PeerAddress far_as_peer = pack({.address = unpack(ends.far.carrier->own_address()).address, .port = ends.far.port});
+  PeerAddress far_as_peer =
+      pack({.address = unpack(ends.far.carrier->own_address()).address, .port = ends.far.port});
   Stranger stranger(far_as_peer);
   stranger.send(48);
   Outgoing out({48}, ends.near_as_peer);
@@ -321,7 +349,8 @@ TEST_CASE("a socket that has met its peer takes nobody else's datagrams", "[l2][
   CHECK(frames_now(*ends.far.carrier) == 0);
 }
 
-TEST_CASE("that nobody is there is told once, and the next frame leaves all the same", "[l2][udp]") {
+TEST_CASE("that nobody is there is told once, and the next frame leaves all the same",
+          "[l2][udp]") {
   test::NothingLeftBehind audit;
   Ends ends("127.0.0.1");
   uint16_t port = ends.near.port;
@@ -341,11 +370,14 @@ TEST_CASE("that nobody is there is told once, and the next frame leaves all the 
 
 TEST_CASE("addresses of the carrier read as users write them", "[l2][udp]") {
   Ends v4("127.0.0.1"), v6("::1");
-  CHECK(v4.near.carrier->address_text(v4.near.carrier->own_address(), 1) == "l2://udp/127.0.0.1:" + std::to_string(v4.near.port));
-  CHECK(v6.near.carrier->address_text(v6.near_as_peer, 1) == "l2://udp/[::1]:" + std::to_string(v6.near.port));
+  CHECK(v4.near.carrier->address_text(v4.near.carrier->own_address(), 1) ==
+        "l2://udp/127.0.0.1:" + std::to_string(v4.near.port));
+  CHECK(v6.near.carrier->address_text(v6.near_as_peer, 1) ==
+        "l2://udp/[::1]:" + std::to_string(v6.near.port));
   auto everywhere = open_udp_carrier("", 0);
   REQUIRE(everywhere.ok());
-  CHECK(everywhere->carrier->address_text(everywhere->carrier->own_address(), 1) == "l2://udp/[::]:" + std::to_string(everywhere->port));
+  CHECK(everywhere->carrier->address_text(everywhere->carrier->own_address(), 1) ==
+        "l2://udp/[::]:" + std::to_string(everywhere->port));
 }
 
 }  // namespace

@@ -33,16 +33,22 @@ namespace {
 
 // Whether there is a cable whose ends have addresses of both kinds.
 bool has_wire() {
-  static const bool there = far_node() != nullptr && run("ip address add 10.9.0.1/24 dev left && ip address add fd09::1/64 dev left nodad") &&
-                            far_node()->run_inside("ip address add 10.9.0.2/24 dev right && ip address add 10.9.0.3/24 dev right && "
-                                            "ip address add fd09::2/64 dev right nodad && ip address add fd09::3/64 dev right nodad");
+  static const bool there =
+      far_node() != nullptr &&
+      run("ip address add 10.9.0.1/24 dev left && ip address add fd09::1/64 dev left nodad") &&
+      far_node()->run_inside(
+          "ip address add 10.9.0.2/24 dev right && ip address add 10.9.0.3/24 dev right && "
+          "ip address add fd09::2/64 dev right nodad && ip address add fd09::3/64 dev right nodad");
   return there;
 }
 
 #define NEEDS_WIRE() \
   if (!has_wire()) return skip("netns", kNoNetwork)
 
-bool set_both(int mtu) { return set_mtu("left", mtu) && far_node()->run_inside("ip link set right mtu " + std::to_string(mtu)); }
+bool set_both(int mtu) {
+  return set_mtu("left", mtu) &&
+         far_node()->run_inside("ip link set right mtu " + std::to_string(mtu));
+}
 
 // Fragments made in this namespace, of either IP.
 uint64_t fragments_made() {
@@ -63,8 +69,12 @@ uint64_t fragments_made() {
 }
 
 // Over the cable: the far one listens at an address, and is called at `host`, or at the same.
-TwoOptions over_cable(const std::string& listen_at = "l2://udp/10.9.0.2:0", const std::string& host = "") {
-  return {.node = far_node(), .far_runs_there = true, .listen_at = listen_at, .way = [host](Context&, const std::string& listening) {
+TwoOptions over_cable(const std::string& listen_at = "l2://udp/10.9.0.2:0",
+                      const std::string& host = "") {
+  return {.node = far_node(),
+          .far_runs_there = true,
+          .listen_at = listen_at,
+          .way = [host](Context&, const std::string& listening) {
             size_t port = listening.rfind(':');
             return (host.empty() ? listening.substr(0, port) : host) + listening.substr(port);
           }};
@@ -72,10 +82,13 @@ TwoOptions over_cable(const std::string& listen_at = "l2://udp/10.9.0.2:0", cons
 
 // Within this namespace.
 TwoOptions at_home() {
-  return {.listen_at = "l2://udp/127.0.0.1:0", .way = [](Context&, const std::string& listening) { return listening; }};
+  return {.listen_at = "l2://udp/127.0.0.1:0",
+          .way = [](Context&, const std::string& listening) { return listening; }};
 }
 
-TEST_CASE("over UDP, messages and one-sided access cross at MTU 1500, 9000 and 65000, by IPv4 and IPv6", "[l2][udp]") {
+TEST_CASE(
+    "over UDP, messages and one-sided access cross at MTU 1500, 9000 and 65000, by IPv4 and IPv6",
+    "[l2][udp]") {
   NEEDS_WIRE();
   for (int mtu : {1500, 9000, 65000}) {
     for (const char* address : {"l2://udp/10.9.0.2:0", "l2://udp/[fd09::2]:0"}) {
@@ -83,20 +96,24 @@ TEST_CASE("over UDP, messages and one-sided access cross at MTU 1500, 9000 and 6
       INFO("MTU " << mtu << ", " << address);
       REQUIRE(set_both(mtu));
       uint64_t fragments = fragments_made(), joined = read_counter("l2.udp_datagrams_joined");
-      uint64_t too_large = read_counter("l2.frames_not_taken") + read_counter("l2.udp_segments_refused");
+      uint64_t too_large =
+          read_counter("l2.frames_not_taken") + read_counter("l2.udp_segments_refused");
       Two two(over_cable(address));
       two.exchange_everything(Path::kUdp);
       // At 65,000 one frame fills a call.
       if (mtu != 65000) CHECK(read_counter("l2.udp_datagrams_joined") > joined);
       CHECK(fragments_made() == fragments);
-      CHECK(read_counter("l2.frames_not_taken") + read_counter("l2.udp_segments_refused") == too_large);
+      CHECK(read_counter("l2.frames_not_taken") + read_counter("l2.udp_segments_refused") ==
+            too_large);
       two.say_goodbye();
     }
   }
   REQUIRE(set_both(1500));
 }
 
-TEST_CASE("over UDP, nearly all of a large message is received where it belongs, and the receipt says so", "[l2][udp]") {
+TEST_CASE(
+    "over UDP, nearly all of a large message is received where it belongs, and the receipt says so",
+    "[l2][udp]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   for (int mtu : {1500, 9000}) {
@@ -106,7 +123,10 @@ TEST_CASE("over UDP, nearly all of a large message is received where it belongs,
     Grown grown;
     Two two(over_cable());
     Box box;
-    REQUIRE(two.server.receive({.tag = 5}, two.far->allocate({kSize}, uint8).value(), {.sink = &box, .deadline = soon()}).ok());
+    REQUIRE(two.server
+                .receive({.tag = 5}, two.far->allocate({kSize}, uint8).value(),
+                         {.sink = &box, .deadline = soon()})
+                .ok());
     Buffer buffer = filled(*two.near, kSize, 3);
     std::vector<std::byte> sent(buffer.bytes().begin(), buffer.bytes().end());
     REQUIRE(two.client.send_and_wait(5, std::move(buffer).freeze(), soon()).ok());
@@ -125,15 +145,17 @@ TEST_CASE("over UDP, nearly all of a large message is received where it belongs,
   REQUIRE(set_both(1500));
 }
 
-TEST_CASE("over UDP, what the network drops is sent again, and everything arrives once", "[l2][udp]") {
+TEST_CASE("over UDP, what the network drops is sent again, and everything arrives once",
+          "[l2][udp]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   // One packet in twenty, each way: BPF's random number against a share of 2^32. What is
   // joined goes as a whole: devices without offloads see datagrams one by one.
   const std::string drop =
       "ingress bpf da bytecode '4,32 0 0 4294963256,53 1 0 214748365,6 0 0 2,6 0 0 0'";
-  bool dropping = run("tc qdisc add dev left clsact && tc filter add dev left " + drop) &&
-                  far_node()->run_inside("tc qdisc add dev right clsact && tc filter add dev right " + drop);
+  bool dropping =
+      run("tc qdisc add dev left clsact && tc filter add dev left " + drop) &&
+      far_node()->run_inside("tc qdisc add dev right clsact && tc filter add dev right " + drop);
   if (!dropping) return skip("tc", "no classic BPF filter by tc here");
   for (const char* address : {"l2://udp/10.9.0.2:0", "l2://udp/[fd09::2]:0"}) {
     Grown grown;
@@ -150,7 +172,8 @@ TEST_CASE("over UDP, what the network drops is sent again, and everything arrive
 
 TEST_CASE("a listener at every address answers from the one that was spoken to", "[l2][udp]") {
   NEEDS_WIRE();
-  for (const char* peer : {"l2://udp/10.9.0.2", "l2://udp/10.9.0.3", "l2://udp/[fd09::2]", "l2://udp/[fd09::3]"}) {
+  for (const char* peer :
+       {"l2://udp/10.9.0.2", "l2://udp/10.9.0.3", "l2://udp/[fd09::2]", "l2://udp/[fd09::3]"}) {
     NothingLeftBehind audit;
     INFO(peer);
     Two two(over_cable("l2://udp:0", peer));
@@ -161,7 +184,9 @@ TEST_CASE("a listener at every address answers from the one that was spoken to",
   two.exchange_messages(300'000, Path::kUdp);
 }
 
-TEST_CASE("over UDP, a path MTU that falls under a connection costs smaller frames, not the connection", "[l2][udp]") {
+TEST_CASE(
+    "over UDP, a path MTU that falls under a connection costs smaller frames, not the connection",
+    "[l2][udp]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   REQUIRE(set_both(9000));
@@ -175,7 +200,8 @@ TEST_CASE("over UDP, a path MTU that falls under a connection costs smaller fram
   CHECK(fragments_made() == fragments);
 }
 
-TEST_CASE("over UDP, a way that is narrower than an Ethernet is refused with its size", "[l2][udp]") {
+TEST_CASE("over UDP, a way that is narrower than an Ethernet is refused with its size",
+          "[l2][udp]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   REQUIRE(set_both(1400));
@@ -193,12 +219,22 @@ TEST_CASE("over UDP, a pulled cable ends the connection in its time", "[l2][udp]
   Box box;
   REQUIRE(far_node()->run_inside("ip link set right down"));
   Tensor tensor = filled(*two.near, 1 << 20, 3).freeze();
-  REQUIRE(two.client.send(5, tensor, {.sink = &box, .deadline = after(now(), std::chrono::seconds(60)), .level = Level::kPlaced}).ok());
-  REQUIRE(two.until([&] { return two.client.state() == EndpointState::kClosed && two.server.state() == EndpointState::kClosed; }));
+  REQUIRE(two.client
+              .send(5, tensor,
+                    {.sink = &box,
+                     .deadline = after(now(), std::chrono::seconds(60)),
+                     .level = Level::kPlaced})
+              .ok());
+  REQUIRE(two.until([&] {
+    return two.client.state() == EndpointState::kClosed &&
+           two.server.state() == EndpointState::kClosed;
+  }));
   REQUIRE(box.all.size() == 1);
   CHECK(box.all[0].status == Code::kOutcomeUnknown);
   CHECK(box.all[0].status.detail().find("not been heard") != std::string_view::npos);
-  REQUIRE(far_node()->run_inside("ip link set right up && ip address add fd09::2/64 dev right nodad; ip address add fd09::3/64 dev right nodad; true"));
+  REQUIRE(
+      far_node()->run_inside("ip link set right up && ip address add fd09::2/64 dev right nodad; "
+                             "ip address add fd09::3/64 dev right nodad; true"));
 }
 
 TEST_CASE("over UDP, what cannot be is refused with the reason", "[l2][udp]") {
@@ -231,10 +267,12 @@ TEST_CASE("over UDP, what cannot be is refused with the reason", "[l2][udp]") {
 // What any program that reaches the port may send.
 class Stranger {
  public:
-  explicit Stranger(const std::string& address) : fd_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+  explicit Stranger(const std::string& address)
+      : fd_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in there{};
     there.sin_family = AF_INET;
-    there.sin_port = htons(port_ = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    there.sin_port =
+        htons(port_ = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
     ::inet_pton(AF_INET, "10.9.0.2", &there.sin_addr);
     REQUIRE(::connect(fd_, reinterpret_cast<sockaddr*>(&there), sizeof(there)) == 0);
   }
@@ -271,7 +309,8 @@ class Stranger {
   uint16_t port_ = 0;
 };
 
-TEST_CASE("over UDP, strangers' datagrams are dropped and counted, and disturb nobody", "[l2][udp]") {
+TEST_CASE("over UDP, strangers' datagrams are dropped and counted, and disturb nobody",
+          "[l2][udp]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   Two two(over_cable());
@@ -318,25 +357,33 @@ class Middle final : public ProgressHook {
     ::close(client_side_);
     ::close(listener_side_);
   }
-  std::string address() const { return "l2://udp/127.0.0.1:" + std::to_string(ntohs(own_.sin_port)); }
+  std::string address() const {
+    return "l2://udp/127.0.0.1:" + std::to_string(ntohs(own_.sin_port));
+  }
   Instant next_timeout() override { return kNever; }
   size_t progress(Instant) override {
     char data[65536];
     size_t moved = 0;
     socklen_t length = sizeof(client_);
-    for (ssize_t got; (got = ::recvfrom(client_side_, data, sizeof(data), 0, reinterpret_cast<sockaddr*>(&client_), &length)) > 0; ++moved) {
+    for (ssize_t got; (got = ::recvfrom(client_side_, data, sizeof(data), 0,
+                                        reinterpret_cast<sockaddr*>(&client_), &length)) > 0;
+         ++moved) {
       rewrite_ports(data, false);
       last.assign(data, data + got);
       if (!hold) forward();
     }
     for (ssize_t got; (got = ::recv(listener_side_, data, sizeof(data), 0)) > 0; ++moved) {
       rewrite_ports(data, true);
-      (void)::sendto(client_side_, data, static_cast<size_t>(got), 0, reinterpret_cast<sockaddr*>(&client_), sizeof(client_));
+      (void)::sendto(client_side_, data, static_cast<size_t>(got), 0,
+                     reinterpret_cast<sockaddr*>(&client_), sizeof(client_));
     }
     return moved;
   }
   void forward() const { send_from(listener_side_); }
-  void send_from(int fd) const { REQUIRE(::sendto(fd, last.data(), last.size(), 0, reinterpret_cast<const sockaddr*>(&listener_), sizeof(listener_)) > 0); }
+  void send_from(int fd) const {
+    REQUIRE(::sendto(fd, last.data(), last.size(), 0, reinterpret_cast<const sockaddr*>(&listener_),
+                     sizeof(listener_)) > 0);
+  }
 
   std::vector<char> last;  // what the client sent last
   bool hold = false;
@@ -358,7 +405,10 @@ class Middle final : public ProgressHook {
   sockaddr_in listener_{}, client_{}, own_{};
 };
 
-TEST_CASE("over UDP, a true frame that comes from elsewhere is nobody's, and is still good from its own place", "[l2][udp]") {
+TEST_CASE(
+    "over UDP, a true frame that comes from elsewhere is nobody's, and is still good from its own "
+    "place",
+    "[l2][udp]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   std::optional<Middle> middle;
@@ -373,8 +423,12 @@ TEST_CASE("over UDP, a true frame that comes from elsewhere is nobody's, and is 
   middle->hold = true;
   middle->last.clear();
   Box in, out;
-  REQUIRE(two.server.receive({.tag = 9}, std::move(two.far->allocate({64}, uint8)).value(), {.sink = &in, .deadline = soon()}).ok());
-  REQUIRE(two.client.send(9, filled(*two.near, 64, 1).freeze(), {.sink = &out, .deadline = soon()}).ok());
+  REQUIRE(two.server
+              .receive({.tag = 9}, std::move(two.far->allocate({64}, uint8)).value(),
+                       {.sink = &in, .deadline = soon()})
+              .ok());
+  REQUIRE(two.client.send(9, filled(*two.near, 64, 1).freeze(), {.sink = &out, .deadline = soon()})
+              .ok());
   REQUIRE(two.until([&] { return !middle->last.empty() && (middle->last[0] & 31) == SLP_EAGER; }));
   int elsewhere = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   uint64_t before = read_counter("l2.frames_of_nobody");
@@ -401,12 +455,14 @@ int without_capabilities() {
   two.exchange_messages(4 << 20, Path::kUdp);
   bool told = false;
   for (const PathReport& report : explain_paths()) {
-    if (report.path == Path::kUdp) told = report.usable && report.why.find("KiB to receive") != std::string::npos;
+    if (report.path == Path::kUdp)
+      told = report.usable && report.why.find("KiB to receive") != std::string::npos;
   }
   return told ? 0 : 5;
 }
 
-TEST_CASE("over UDP, a program without any capability is served, and told its buffers", "[l2][udp]") {
+TEST_CASE("over UDP, a program without any capability is served, and told its buffers",
+          "[l2][udp]") {
   NEEDS_WIRE();
   CHECK(in_child(without_capabilities) == 0);
 }

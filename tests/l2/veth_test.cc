@@ -51,8 +51,10 @@ TEST_CASE("what the network drops is sent again, and everything arrives once", "
   // One frame in twenty, each way: BPF's random number against a share of 2^32.
   bool dropping = true;
   for (const char* end : {"left", "right"}) {
-    dropping = dropping && run(std::string("tc qdisc add dev ") + end + " clsact") &&
-               run(std::string("tc filter add dev ") + end + " ingress bpf da bytecode '4,32 0 0 4294963256,53 1 0 214748365,6 0 0 2,6 0 0 0'");
+    dropping =
+        dropping && run(std::string("tc qdisc add dev ") + end + " clsact") &&
+        run(std::string("tc filter add dev ") + end +
+            " ingress bpf da bytecode '4,32 0 0 4294963256,53 1 0 214748365,6 0 0 2,6 0 0 0'");
   }
   if (!dropping) return skip("tc", "no classic BPF filter by tc here");
   {
@@ -74,8 +76,16 @@ TEST_CASE("of a busy port epoll is told nothing, until its thread is about to sl
     return ::poll(&interest, 1, milliseconds) == 1;
   };
   Box sent, got;
-  auto send = [&] { REQUIRE(two.client.send(9, filled(*two.near, 64, 9).freeze(), {.sink = &sent, .deadline = soon()}).ok()); };
-  for (int i = 0; i < 2; ++i) REQUIRE(two.server.receive({.tag = 9}, two.far->allocate({64}, uint8).value(), {.sink = &got, .deadline = soon()}).ok());
+  auto send = [&] {
+    REQUIRE(
+        two.client.send(9, filled(*two.near, 64, 9).freeze(), {.sink = &sent, .deadline = soon()})
+            .ok());
+  };
+  for (int i = 0; i < 2; ++i)
+    REQUIRE(two.server
+                .receive({.tag = 9}, two.far->allocate({64}, uint8).value(),
+                         {.sink = &got, .deadline = soon()})
+                .ok());
   send();
   CHECK_FALSE(told(0));
   // Asleep, and no timer is near. Few looks: after many in vain the port would be epoll's anyway.
@@ -97,15 +107,24 @@ TEST_CASE("a pulled cable ends the connection in its time, with what was under w
   Box box;
   REQUIRE(set_up("right", false));
   Tensor tensor = filled(*two.near, 1 << 20, 3).freeze();
-  REQUIRE(two.client.send(5, tensor, {.sink = &box, .deadline = after(now(), std::chrono::seconds(60)), .level = Level::kPlaced}).ok());
-  REQUIRE(two.until([&] { return two.client.state() == EndpointState::kClosed && two.server.state() == EndpointState::kClosed; }));
+  REQUIRE(two.client
+              .send(5, tensor,
+                    {.sink = &box,
+                     .deadline = after(now(), std::chrono::seconds(60)),
+                     .level = Level::kPlaced})
+              .ok());
+  REQUIRE(two.until([&] {
+    return two.client.state() == EndpointState::kClosed &&
+           two.server.state() == EndpointState::kClosed;
+  }));
   REQUIRE(box.all.size() == 1);
   CHECK(box.all[0].status == Code::kOutcomeUnknown);  // it had been offered
   CHECK(box.all[0].status.detail().find("has no carrier") != std::string_view::npos);
   REQUIRE(set_up("right", true));
 }
 
-TEST_CASE("an interface that is not there, or another's MAC address, is refused with what there is", "[l2]") {
+TEST_CASE("an interface that is not there, or another's MAC address, is refused with what there is",
+          "[l2]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
   auto context = std::move(open_context({})).value();
@@ -134,7 +153,8 @@ int without_the_capability() {
   if (!context.ok()) return 4;
   auto listening = (*context)->listen("l2://left:0");
   if (listening.code() != Code::kAccessDenied) return 5;
-  return listening.status().detail().find("setcap cap_net_raw+ep /") != std::string_view::npos ? 0 : 6;
+  return listening.status().detail().find("setcap cap_net_raw+ep /") != std::string_view::npos ? 0
+                                                                                               : 6;
 }
 
 TEST_CASE("without CAP_NET_RAW the error names it and the command that grants it", "[l2]") {

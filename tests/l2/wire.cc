@@ -22,7 +22,9 @@ constexpr int kSocketBytes = 32 << 20;
 
 }  // namespace
 
-bool run(const std::string& command) { return std::system(("PATH=$PATH:/usr/sbin:/sbin; " + command + " 2>/dev/null").c_str()) == 0; }
+bool run(const std::string& command) {
+  return std::system(("PATH=$PATH:/usr/sbin:/sbin; " + command + " 2>/dev/null").c_str()) == 0;
+}
 
 bool own_network() {
   static const bool there = [] {
@@ -41,18 +43,25 @@ std::string mac_of_number(int number) {
   return text;
 }
 
-Mac mac_number(int number) { return {2, 0, 0, 0, static_cast<uint8_t>(number >> 8), static_cast<uint8_t>(number)}; }
+Mac mac_number(int number) {
+  return {2, 0, 0, 0, static_cast<uint8_t>(number >> 8), static_cast<uint8_t>(number)};
+}
 
-bool add_cable(const std::string& left, int left_number, const std::string& right, int right_number, int mtu) {
+bool add_cable(const std::string& left, int left_number, const std::string& right, int right_number,
+               int mtu) {
   std::string size = " mtu " + std::to_string(mtu);
-  return run("ip link add " + left + " address " + mac_of_number(left_number) + size + " type veth peer name " + right + " address " +
-             mac_of_number(right_number) + size) &&
+  return run("ip link add " + left + " address " + mac_of_number(left_number) + size +
+             " type veth peer name " + right + " address " + mac_of_number(right_number) + size) &&
          set_up(left, true) && set_up(right, true);
 }
 
 void remove_cable(const std::string& either_end) { run("ip link del " + either_end); }
-bool set_mtu(const std::string& interface, int mtu) { return run("ip link set dev " + interface + " mtu " + std::to_string(mtu)); }
-bool set_up(const std::string& interface, bool up) { return run("ip link set dev " + interface + (up ? " up" : " down")); }
+bool set_mtu(const std::string& interface, int mtu) {
+  return run("ip link set dev " + interface + " mtu " + std::to_string(mtu));
+}
+bool set_up(const std::string& interface, bool up) {
+  return run("ip link set dev " + interface + (up ? " up" : " down"));
+}
 
 OtherNode::OtherNode() : here_(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC)) {
   if (here_ < 0 || ::unshare(CLONE_NEWNET) != 0) return;
@@ -95,7 +104,8 @@ const OtherNode* far_node() {
   return node.get();
 }
 
-RawWire::RawWire(const std::string& interface) : fd_(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)), room_(kMostBytes) {
+RawWire::RawWire(const std::string& interface)
+    : fd_(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)), room_(kMostBytes) {
   int yes = 1, bytes = kSocketBytes;
   ::setsockopt(fd_, SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof(yes));
   ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes));
@@ -104,7 +114,8 @@ RawWire::RawWire(const std::string& interface) : fd_(::socket(AF_PACKET, SOCK_RA
   own.sll_family = AF_PACKET;
   own.sll_protocol = htons(kEtherType);
   own.sll_ifindex = static_cast<int>(::if_nametoindex(interface.c_str()));
-  if (own.sll_ifindex != 0 && ::bind(fd_, reinterpret_cast<sockaddr*>(&own), sizeof(own)) == 0) return;
+  if (own.sll_ifindex != 0 && ::bind(fd_, reinterpret_cast<sockaddr*>(&own), sizeof(own)) == 0)
+    return;
   ::close(fd_);
   fd_ = -1;
 }
@@ -113,7 +124,10 @@ RawWire::~RawWire() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-bool RawWire::send(std::span<const uint8_t> frame) { return ::send(fd_, frame.data(), frame.size(), MSG_DONTWAIT) == static_cast<ssize_t>(frame.size()); }
+bool RawWire::send(std::span<const uint8_t> frame) {
+  return ::send(fd_, frame.data(), frame.size(), MSG_DONTWAIT) ==
+         static_cast<ssize_t>(frame.size());
+}
 
 std::span<const uint8_t> RawWire::receive() {
   ssize_t bytes = ::recv(fd_, room_.data(), room_.size(), MSG_DONTWAIT);
@@ -123,7 +137,8 @@ std::span<const uint8_t> RawWire::receive() {
 uint64_t RawWire::missed() {
   tpacket_stats statistics{};
   socklen_t length = sizeof(statistics);
-  if (::getsockopt(fd_, SOL_PACKET, PACKET_STATISTICS, &statistics, &length) == 0) missed_ += statistics.tp_drops;
+  if (::getsockopt(fd_, SOL_PACKET, PACKET_STATISTICS, &statistics, &length) == 0)
+    missed_ += statistics.tp_drops;
   return missed_;
 }
 

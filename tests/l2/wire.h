@@ -20,11 +20,13 @@ bool run(const std::string& command);
 // sockets are refused. Called before there are threads.
 bool own_network();
 // For skip().
-inline constexpr const char* kNoNetwork = "no network namespace with packet sockets: unshare or ip is refused";
+inline constexpr const char* kNoNetwork =
+    "no network namespace with packet sockets: unshare or ip is refused";
 
 // Two interfaces and the cable between them, up, with that MTU. The addresses end in the
 // numbers: 02:00:00:00:00:0a for 10.
-bool add_cable(const std::string& left, int left_number, const std::string& right, int right_number, int mtu = 1500);
+bool add_cable(const std::string& left, int left_number, const std::string& right, int right_number,
+               int mtu = 1500);
 void remove_cable(const std::string& either_end);
 bool set_mtu(const std::string& interface, int mtu);
 bool set_up(const std::string& interface, bool up);

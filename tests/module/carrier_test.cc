@@ -34,7 +34,8 @@ Instant soon() { return after(now(), 20s); }
 
 void fill(Buffer& buffer, unsigned seed) {
   auto bytes = buffer.bytes();
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>((i * 2654435761u + seed) >> 13);
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>((i * 2654435761u + seed) >> 13);
 }
 
 bool holds(std::span<const std::byte> bytes, unsigned seed) {
@@ -45,7 +46,10 @@ bool holds(std::span<const std::byte> bytes, unsigned seed) {
 }
 
 std::unique_ptr<Context> small_context() {
-  auto context = open_context({.arena = {}, .arena_options = {.limit_bytes = 64 << 20, .first_extent_bytes = 4 << 20}, .waiting = Waiting::kAdaptive});
+  auto context =
+      open_context({.arena = {},
+                    .arena_options = {.limit_bytes = 64 << 20, .first_extent_bytes = 4 << 20},
+                    .waiting = Waiting::kAdaptive});
   if (!context.ok()) throw std::runtime_error(context.status().to_string());
   return std::move(context).value();
 }
@@ -76,9 +80,11 @@ class Echo {
     SLUICE_TRY(Endpoint peer, listener.accept(soon()));
     for (size_t size : sizes) {
       SLUICE_TRY(Buffer room, context->allocate({static_cast<int64_t>(size)}, uint8));
-      SLUICE_TRY(Endpoint::Received got, peer.receive_and_wait({.tag = 1}, std::move(room), soon()));
+      SLUICE_TRY(Endpoint::Received got,
+                 peer.receive_and_wait({.tag = 1}, std::move(room), soon()));
       last_ = got.receipt;
-      SLUICE_RETURN_IF_ERROR(peer.send_and_wait(2, std::move(got.buffer).freeze(), soon()).status());
+      SLUICE_RETURN_IF_ERROR(
+          peer.send_and_wait(2, std::move(got.buffer).freeze(), soon()).status());
     }
     return peer.close(soon());
   }
@@ -129,7 +135,8 @@ TEST_CASE("small and large messages cross by the module, and the receipts say wh
     // Once more if it came before it was asked for.
     CHECK((small.in.copied_bytes == kSmall || small.in.copied_bytes == 2 * kSmall));
     CHECK(small.in.kernel_copied_bytes == 3 * kSmall);
-    uint64_t in_before = counter(wire.a.space, "bytes_copied_in"), out_before = counter(wire.a.space, "bytes_copied_out");
+    uint64_t in_before = counter(wire.a.space, "bytes_copied_in"),
+             out_before = counter(wire.a.space, "bytes_copied_out");
     Sent large = exchange(*context, *server, kLarge, 2);
     for (const Receipt& receipt : {large.out, large.in}) {
       CHECK(receipt.copied_bytes == 0);
@@ -145,7 +152,8 @@ TEST_CASE("small and large messages cross by the module, and the receipts say wh
   CHECK(served.ok());
 }
 
-TEST_CASE("a program without the module's path that listens by packet sockets answers one that has it") {
+TEST_CASE(
+    "a program without the module's path that listens by packet sockets answers one that has it") {
   Module module;
   Wire wire;
   Echo echo(wire, "l2://end0:7000", {500, 300'000});
@@ -167,7 +175,9 @@ TEST_CASE("a program without the module's path that listens by packet sockets an
 }
 
 // A secret is what the module cannot keep.
-TEST_CASE("sluice:// takes the module before raw frames where both ends wish Ethernet, and raw frames where there is a secret") {
+TEST_CASE(
+    "sluice:// takes the module before raw frames where both ends wish Ethernet, and raw frames "
+    "where there is a secret") {
   bool by_module = GENERATE(true, false);
   Module module;
   Wire wire;
@@ -183,7 +193,8 @@ TEST_CASE("sluice:// takes the module before raw frames where both ends wish Eth
       int fd = ::mkstemp(file);
       REQUIRE(::write(fd, "sixteen bytes or more", 21) == 21);
       ::close(fd);
-      ::setenv("SLUICE_L2_SECRET_FILE", file, 1);  // the listener's raw frames, too: they are listened for when somebody comes
+      ::setenv("SLUICE_L2_SECRET_FILE", file,
+               1);  // the listener's raw frames, too: they are listened for when somebody comes
     }
     auto server = context->connect(address);
     ::unsetenv("SLUICE_L2_SECRET_FILE");
@@ -206,7 +217,10 @@ TEST_CASE("sluice:// takes the module before raw frames where both ends wish Eth
 // All frames of ours that come to an end of the wire.
 struct Sniffer {
   Fd fd;
-  explicit Sniffer(const End& end) : fd(end.space.run([] { return Fd(::socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, htons(0x88b5))); })) {
+  explicit Sniffer(const End& end)
+      : fd(end.space.run([] {
+          return Fd(::socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, htons(0x88b5)));
+        })) {
     int room = 32 << 20;
     REQUIRE(fd.value() >= 0);
     REQUIRE(::setsockopt(fd.value(), SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof(room)) == 0);
@@ -216,14 +230,16 @@ struct Sniffer {
     std::pair<int, int> out;
     uint8_t frame[2048];
     for (ssize_t came; (came = ::recv(fd.value(), frame, sizeof(frame), 0)) > 8;) {
-      bool has_payload = ((frame[0] & 31) == SLP_EAGER || (frame[0] & 31) == SLP_DATA) && (frame[6] != 0 || frame[7] != 0);
+      bool has_payload = ((frame[0] & 31) == SLP_EAGER || (frame[0] & 31) == SLP_DATA) &&
+                         (frame[6] != 0 || frame[7] != 0);
       if (has_payload) ++((frame[1] & SLP_FLAG_PCRC) != 0 ? out.first : out.second);
     }
     return out;
   }
 };
 
-TEST_CASE("a program that asks for checksums gets them over the module, from a peer that does not ask") {
+TEST_CASE(
+    "a program that asks for checksums gets them over the module, from a peer that does not ask") {
   bool asks = GENERATE(false, true);
   INFO(asks);
   Module module;
@@ -249,12 +265,16 @@ TEST_CASE("a program that asks for checksums gets them over the module, from a p
   CHECK(echo.wait().ok());
 }
 
-TEST_CASE("a listener lets in as many connections of one MAC address as it was told, and another when one has ended") {
+TEST_CASE(
+    "a listener lets in as many connections of one MAC address as it was told, and another when "
+    "one has ended") {
   Module module;
   Wire wire;
   auto context = small_context();
   Listener listener;
-  wire.b.space.run([&] { listener = context->listen("kmod://end0:7000", {.max_connections_by_address = 1}).value(); });
+  wire.b.space.run([&] {
+    listener = context->listen("kmod://end0:7000", {.max_connections_by_address = 1}).value();
+  });
   auto call = [&] {
     return std::async(std::launch::async, [&, address = listener.address()] {
       Status outcome;
@@ -272,8 +292,12 @@ TEST_CASE("a listener lets in as many connections of one MAC address as it was t
     });
   };
   // Connections are sockets of their own, which are made where the listener is.
-  auto accept = [&](Instant deadline) { return wire.b.space.run([&] { return listener.accept(deadline); }); };
-  auto greet = [&](Endpoint& peer) { return peer.send_and_wait(1, context->allocate({8}, uint8).value().freeze(), soon()).ok(); };
+  auto accept = [&](Instant deadline) {
+    return wire.b.space.run([&] { return listener.accept(deadline); });
+  };
+  auto greet = [&](Endpoint& peer) {
+    return peer.send_and_wait(1, context->allocate({8}, uint8).value().freeze(), soon()).ok();
+  };
   std::future<Status> first = call();
   auto one = accept(soon());
   INFO(one.status().to_string());
@@ -338,14 +362,21 @@ class Reader {
   std::thread thread_;
 };
 
-// Each round is a connection of its own, whose first frames go as the process's pages. The queue holds them when the grant is revoked.
-TEST_CASE("what is written after revoke() has returned reaches no peer, although a queue had frames of that memory") {
+// Each round is a connection of its own, whose first frames go as the process's pages. The queue
+// holds them when the grant is revoked.
+TEST_CASE(
+    "what is written after revoke() has returned reaches no peer, although a queue had frames of "
+    "that memory") {
   constexpr size_t kBytes = 256 << 10;
   constexpr uint16_t kRounds = 16;
   ::setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
   Module module;
   Wire wire;
-  REQUIRE(wire.a.space.run([] { return std::system("modprobe sch_netem 2>/dev/null; tc qdisc replace dev end0 root netem delay 10ms limit 100000"); }) == 0);
+  REQUIRE(wire.a.space.run([] {
+    return std::system(
+        "modprobe sch_netem 2>/dev/null; tc qdisc replace dev end0 root netem delay 10ms limit "
+        "100000");
+  }) == 0);
   Sniffer there(wire.b);
   uint64_t revoked_with_loans = 0, with_new = 0, with_old = 0;
   for (uint16_t round = 0; round < kRounds; ++round) {
@@ -365,7 +396,8 @@ TEST_CASE("what is written after revoke() has returned reaches no peer, although
       uint64_t before = counter(wire.a.space, "bytes_lent");
       reader.read(*key);
       // At another point of the read each time.
-      while (counter(wire.a.space, "bytes_lent") < before + 1 + round * 4096u % 65536) context->progress();
+      while (counter(wire.a.space, "bytes_lent") < before + 1 + round * 4096u % 65536)
+        context->progress();
       CHECK(peer->revoke(*key).ok());
       std::fill(bytes.begin(), bytes.end(), kNew);
       ++revoked_with_loans;
@@ -382,10 +414,14 @@ TEST_CASE("what is written after revoke() has returned reaches no peer, although
     for (ssize_t came; (came = ::recv(there.fd.value(), frame, sizeof(frame), 0)) > 0;) {
       slp_base base;
       auto length = static_cast<size_t>(came);
-      if (slp_decode_base(frame, length, length, &base) != SLP_TAKEN || base.type != SLP_DATA) continue;
-      const auto* payload = reinterpret_cast<const std::byte*>(frame) + SLP_BASE_BYTES + SLP_DATA_BYTES;
-      with_new += std::find(payload, payload + base.payload_bytes, kNew) != payload + base.payload_bytes;
-      with_old += std::find(payload, payload + base.payload_bytes, kOld) != payload + base.payload_bytes;
+      if (slp_decode_base(frame, length, length, &base) != SLP_TAKEN || base.type != SLP_DATA)
+        continue;
+      const auto* payload =
+          reinterpret_cast<const std::byte*>(frame) + SLP_BASE_BYTES + SLP_DATA_BYTES;
+      with_new +=
+          std::find(payload, payload + base.payload_bytes, kNew) != payload + base.payload_bytes;
+      with_old +=
+          std::find(payload, payload + base.payload_bytes, kOld) != payload + base.payload_bytes;
     }
   }
   CHECK(revoked_with_loans == kRounds);
@@ -393,7 +429,9 @@ TEST_CASE("what is written after revoke() has returned reaches no peer, although
   CHECK(with_new == 0);
 }
 
-TEST_CASE("a listener that computes for longer than a greeting may take keeps who has greeted meanwhile") {
+TEST_CASE(
+    "a listener that computes for longer than a greeting may take keeps who has greeted "
+    "meanwhile") {
   Module module;
   Wire wire;
   auto context = small_context();
@@ -413,20 +451,24 @@ TEST_CASE("a listener that computes for longer than a greeting may take keeps wh
     return outcome;
   });
   wire.b.space.run([&] {
-    while (read_counter("kmod.accepts") == before && caller.wait_for(0s) != std::future_status::ready) context->progress();
+    while (read_counter("kmod.accepts") == before &&
+           caller.wait_for(0s) != std::future_status::ready)
+      context->progress();
   });
   // The computation: nobody looks at the context. A greeting may take 5 s.
   CHECK(caller.wait_for(5500ms) == std::future_status::timeout);
   auto peer = listener.accept(soon());
   INFO(peer.status().to_string());
   CHECK(peer.ok());
-  if (peer.ok()) CHECK(peer->receive_and_wait({.tag = 1}, context->allocate({64}, uint8).value(), soon()).ok());
+  if (peer.ok())
+    CHECK(peer->receive_and_wait({.tag = 1}, context->allocate({64}, uint8).value(), soon()).ok());
   Status called = caller.get();
   INFO(called.to_string());
   CHECK(called.ok());
 }
 
-// socket() of that family fails with `error` in this thread from here on; where a sandbox or another protocol is in the way.
+// socket() of that family fails with `error` in this thread from here on; where a sandbox or
+// another protocol is in the way.
 void refuse_family(int family, int error) {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -437,7 +479,9 @@ void refuse_family(int family, int error) {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   sock_fprog filter{.len = std::size(program), .filter = program};
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) throw std::runtime_error("seccomp");
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    throw std::runtime_error("seccomp");
 }
 
 // The guest has no program that makes it.
@@ -447,7 +491,8 @@ void make_device() {
   unsigned major = 0, minor = 0;
   char colon = 0;
   number >> major >> colon >> minor;
-  if (::mknod("/dev/sluice", S_IFCHR | 0666, makedev(major, minor)) != 0) throw std::runtime_error("mknod");
+  if (::mknod("/dev/sluice", S_IFCHR | 0666, makedev(major, minor)) != 0)
+    throw std::runtime_error("mknod");
 }
 
 // What a process of its own does; 0: all was as it should be.
@@ -483,10 +528,12 @@ TEST_CASE("where the family is refused, sockets come from /dev/sluice, and the r
     int error;  // of socket(); 0: as it is
     const char* says;
   };
-  Case c = GENERATE(Case{"", 0, "by socket family 19"},
-                    Case{"", EAFNOSUPPORT, "by /dev/sluice, since the kernel has no socket family 19"},
-                    Case{"", EPERM, "by /dev/sluice, since this process may not use socket family 19"},
-                    Case{"", ESOCKTNOSUPPORT, "by /dev/sluice, since socket family 19 is another protocol's here"});
+  Case c =
+      GENERATE(Case{"", 0, "by socket family 19"},
+               Case{"", EAFNOSUPPORT, "by /dev/sluice, since the kernel has no socket family 19"},
+               Case{"", EPERM, "by /dev/sluice, since this process may not use socket family 19"},
+               Case{"", ESOCKTNOSUPPORT,
+                    "by /dev/sluice, since socket family 19 is another protocol's here"});
   INFO(c.parameters << " " << c.error);
   Module module(c.parameters);
   make_device();
@@ -512,10 +559,14 @@ TEST_CASE("where both doors are shut, the error names the one that can be opened
     if (filtered) refuse_family(SLUICE_FAMILY, EAFNOSUPPORT);
     auto ours = small_context();
     auto kept_out = ours->connect("kmod://lo/02:00:00:00:00:0b:7");
-    auto says = [&](std::string_view text) { return kept_out.status().detail().find(text) != std::string_view::npos; };
-    bool good = filtered ? says("chmod 666 /dev/sluice") : says("CAP_NET_RAW") && says("sudo sysctl net.sluice.unprivileged=1");
+    auto says = [&](std::string_view text) {
+      return kept_out.status().detail().find(text) != std::string_view::npos;
+    };
+    bool good = filtered ? says("chmod 666 /dev/sluice")
+                         : says("CAP_NET_RAW") && says("sudo sysctl net.sluice.unprivileged=1");
     for (const PathReport& report : explain_paths()) {
-      if (report.path == Path::kModule) good = good && !report.usable && report.why == kept_out.status().detail();
+      if (report.path == Path::kModule)
+        good = good && !report.usable && report.why == kept_out.status().detail();
     }
     if (!good) std::fprintf(stderr, "%s\n", kept_out.status().to_string().c_str());
     ::_exit(good && kept_out.status() == Code::kAccessDenied ? 0 : 2);

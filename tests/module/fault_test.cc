@@ -23,7 +23,8 @@ constexpr int kMostFaults = 2000;
 void allow_faults() {
   for (const char* what : {"failslab", "fail_page_alloc"}) {
     std::string folder = std::string("/sys/kernel/debug/") + what;
-    for (const char* option : {"/ignore-gfp-wait", "/ignore-gfp-highmem"}) std::ofstream(folder + option) << "N";
+    for (const char* option : {"/ignore-gfp-wait", "/ignore-gfp-highmem"})
+      std::ofstream(folder + option) << "N";
     std::ofstream(folder + "/verbose") << 0;
     std::ofstream(folder + "/min-order") << 0;
   }
@@ -37,7 +38,8 @@ int with_each_fault(Call call) {
     Fd file(::open("/proc/thread-self/fail-nth", O_RDWR | O_CLOEXEC));
     REQUIRE(file.value() >= 0);
     std::string wanted = std::to_string(n);
-    REQUIRE(::pwrite(file.value(), wanted.data(), wanted.size(), 0) == static_cast<ssize_t>(wanted.size()));
+    REQUIRE(::pwrite(file.value(), wanted.data(), wanted.size(), 0) ==
+            static_cast<ssize_t>(wanted.size()));
     call();
     char left[16] = {};
     ssize_t length = ::pread(file.value(), left, sizeof(left) - 1, 0);
@@ -68,9 +70,8 @@ TEST_CASE("calls of a socket fail alone") {
   Wire wire;
   Fd server = bound_socket(wire.b, 7000);
   sockaddr_sluice to = seen_from(wire.a, wire.b, 7000);
-  int opened = wire.a.space.run([] {
-    return with_each_fault([] { Fd any(::socket(SLUICE_FAMILY, SOCK_RDM, 0)); });
-  });
+  int opened = wire.a.space.run(
+      [] { return with_each_fault([] { Fd any(::socket(SLUICE_FAMILY, SOCK_RDM, 0)); }); });
   CHECK(opened > 1);
   int sent = 0;
   const std::string text(3000, 'x');
@@ -103,13 +104,15 @@ TEST_CASE("the other door fails alone, and a ring that cannot be mapped is not m
   Fd socket(::socket(SLUICE_FAMILY, SOCK_RDM | SOCK_CLOEXEC, 0));
   int entries = SLUICE_MAX_RING;
   REQUIRE(::setsockopt(socket.value(), SOL_SLUICE, SLUICE_RING, &entries, sizeof(entries)) == 0);
-  const size_t bytes = (sizeof(sluice_ring) + SLUICE_MAX_RING * sizeof(sluice_completion) + 4095) / 4096 * 4096;
+  const size_t bytes =
+      (sizeof(sluice_ring) + SLUICE_MAX_RING * sizeof(sluice_completion) + 4095) / 4096 * 4096;
   int mapped = 0;
   faults = with_each_fault([&] {
     void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, socket.value(), 0);
     if (at == MAP_FAILED) return;
     mapped += static_cast<sluice_ring*>(at)->mask == SLUICE_MAX_RING - 1;
-    while (::munmap(at, bytes) != 0) REQUIRE(errno == ENOMEM);  // which may be made to fail, too, once
+    while (::munmap(at, bytes) != 0)
+      REQUIRE(errno == ENOMEM);  // which may be made to fail, too, once
   });
   CHECK(faults > 0);
   CHECK(mapped > 0);
@@ -125,14 +128,16 @@ TEST_CASE("memory that cannot be registered, opened or moved is given back") {
     uint32_t region, handle;
     int fd = client.value();
     if (register_memory(fd, pages.data(), 1 << 20, region) != 0) return;
-    if (open_handle(fd, {}, region, 0, 4096, SLUICE_MAY_READ, handle) == 0) CHECK(close_handle(fd, {}, handle) == 0);
+    if (open_handle(fd, {}, region, 0, 4096, SLUICE_MAY_READ, handle) == 0)
+      CHECK(close_handle(fd, {}, handle) == 0);
     CHECK(unregister_memory(fd, region) == 0);
   });
   CHECK(faults > 2);
   faults = with_each_fault([&] {
     Fd one(::socket(SLUICE_FAMILY, SOCK_RDM, 0));
     int entries = 64;
-    if (one.value() >= 0) ::setsockopt(one.value(), SOL_SLUICE, SLUICE_RING, &entries, sizeof(entries));
+    if (one.value() >= 0)
+      ::setsockopt(one.value(), SOL_SLUICE, SLUICE_RING, &entries, sizeof(entries));
   });
   CHECK(faults > 2);
   Ring ring(client.value(), 64);

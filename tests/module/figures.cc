@@ -1,7 +1,10 @@
-// What the module costs beside TCP, UDP, packet sockets and soft-RoCE, in one guest and one run: half round trips of small messages, a file,
-// system calls and copies of each, alone and beside a paced TCP stream, with the interfaces' offloads and without. Rounds are interleaved, the
-// first of each is another one every time. Verifies all that crosses; prints no figure if something was wrong. Markdown.
-//   figures [latency] [files] [calls] [frames] [--rounds N] [--messages N] [--bytes N] [--file-rounds N]
+// What the module costs beside TCP, UDP, packet sockets and soft-RoCE, in one guest and one run:
+// half round trips of small messages, a file, system calls and copies of each, alone and beside a
+// paced TCP stream, with the interfaces' offloads and without. Rounds are interleaved, the first of
+// each is another one every time. Verifies all that crosses; prints no figure if something was
+// wrong. Markdown.
+//   figures [latency] [files] [calls] [frames] [--rounds N] [--messages N] [--bytes N]
+//   [--file-rounds N]
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
@@ -39,7 +42,9 @@ uint16_t next_port = 6000;
 std::string spread(const std::vector<double>& values, const char* format) {
   char text[96];
   std::string one = std::string(format) + ", " + format + " to " + format;
-  std::snprintf(text, sizeof(text), one.c_str(), median(values), *std::min_element(values.begin(), values.end()), *std::max_element(values.begin(), values.end()));
+  std::snprintf(text, sizeof(text), one.c_str(), median(values),
+                *std::min_element(values.begin(), values.end()),
+                *std::max_element(values.begin(), values.end()));
   return text;
 }
 
@@ -55,7 +60,9 @@ void echo(Talker& end, const Plan& plan, int messages) {
   for (int i = 0; i < messages; ++i) end.say(end.hear(plan.bytes));
 }
 
-std::string text_of(const Plan& plan, int i) { return std::string(plan.bytes, static_cast<char>('a' + i % 26)); }
+std::string text_of(const Plan& plan, int i) {
+  return std::string(plan.bytes, static_cast<char>('a' + i % 26));
+}
 
 // The median of half a round trip, in us.
 double measure(Line line, const Plan& plan) {
@@ -95,7 +102,8 @@ void measure_round(const Place& place, const Plan& plan, int round, Rounds& medi
       pid_t other = flow ? start_flow(place.wire()) : 0;
       for (int turn = 0; turn < kKinds; ++turn) {
         auto kind = static_cast<Kind>((turn + round) % kKinds);
-        if (usable(kind, place)) medians[kind][off][flow].push_back(measure(make_line(kind, place, next_port++), plan));
+        if (usable(kind, place))
+          medians[kind][off][flow].push_back(measure(make_line(kind, place, next_port++), plan));
       }
       if (flow) stop_flow(other);
     }
@@ -107,29 +115,41 @@ void print_latency(const Place& place, const Plan& plan) {
   Rounds medians;
   for (int round = 0; round < plan.rounds; ++round) measure_round(place, plan, round, medians);
   for (int off = 0; off < 2; ++off) {
-    std::printf("\n%zu B, half a round trip in us, offloads %s: median of %d rounds, least to most\n\n| | alone | beside a flow | grows by (pairs) |\n|---|---|---|---|\n",
-                plan.bytes, off ? "off" : "on", plan.rounds);
+    std::printf(
+        "\n%zu B, half a round trip in us, offloads %s: median of %d rounds, least to most\n\n| | "
+        "alone | beside a flow | grows by (pairs) |\n|---|---|---|---|\n",
+        plan.bytes, off ? "off" : "on", plan.rounds);
     for (int kind = 0; kind < kKinds; ++kind) {
       auto& cell = medians[kind][off];
       if (cell[0].empty()) continue;
-      std::printf("| %s | %s | %s | %s |\n", name_of(static_cast<Kind>(kind)), spread(cell[0], "%.1f").c_str(), spread(cell[1], "%.1f").c_str(),
+      std::printf("| %s | %s | %s | %s |\n", name_of(static_cast<Kind>(kind)),
+                  spread(cell[0], "%.1f").c_str(), spread(cell[1], "%.1f").c_str(),
                   spread(ratios(cell[1], cell[0]), "%.2f").c_str());
     }
     for (Kind kind : {kModule, kModuleSpin})
-      std::printf("%s grows by this much of what TCP grows by, pairs, offloads %s: %s\n", name_of(kind), off ? "off" : "on",
-                  spread(ratios(ratios(medians[kind][off][1], medians[kind][off][0]), ratios(medians[kTcp][off][1], medians[kTcp][off][0])), "%.2f").c_str());
+      std::printf("%s grows by this much of what TCP grows by, pairs, offloads %s: %s\n",
+                  name_of(kind), off ? "off" : "on",
+                  spread(ratios(ratios(medians[kind][off][1], medians[kind][off][0]),
+                                ratios(medians[kTcp][off][1], medians[kTcp][off][0])),
+                         "%.2f")
+                      .c_str());
   }
   std::fflush(stdout);
 }
 
 // ---- system calls and copies
 
-uint64_t copied(const Place& place, const char* way) { return counter(place.wire().a.space, way) + counter(place.wire().b.space, way); }
+uint64_t copied(const Place& place, const char* way) {
+  return counter(place.wire().a.space, way) + counter(place.wire().b.space, way);
+}
 
 void print_calls(const Place& place, const Plan& plan) {
   constexpr int kMessages = 200;
-  auto* theirs = static_cast<uint64_t*>(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  std::printf("\nsystem calls for a message at both ends together, and copies of each byte that the module counts\n\n| | calls | in | out |\n|---|---|---|---|\n");
+  auto* theirs = static_cast<uint64_t*>(
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::printf(
+      "\nsystem calls for a message at both ends together, and copies of each byte that the module "
+      "counts\n\n| | calls | in | out |\n|---|---|---|---|\n");
   for (int i = 0; i < kKinds; ++i) {
     auto kind = static_cast<Kind>(i);
     if (!usable(kind, place)) continue;
@@ -157,19 +177,27 @@ void print_calls(const Place& place, const Plan& plan) {
     line.a->end();
     ::waitpid(child, nullptr, 0);
     double bytes = 2.0 * kMessages * static_cast<double>(plan.bytes);
-    std::printf("| %s | %.2f | %.2f | %.2f |\n", name_of(kind), static_cast<double>(ours + *theirs) / (2.0 * kMessages),
-                static_cast<double>(copied(place, "bytes_copied_in") - in) / bytes, static_cast<double>(copied(place, "bytes_copied_out") - out) / bytes);
+    std::printf("| %s | %.2f | %.2f | %.2f |\n", name_of(kind),
+                static_cast<double>(ours + *theirs) / (2.0 * kMessages),
+                static_cast<double>(copied(place, "bytes_copied_in") - in) / bytes,
+                static_cast<double>(copied(place, "bytes_copied_out") - out) / bytes);
   }
   ::munmap(theirs, 4096);
-  std::printf("\nsystem calls for %zu MiB, and copies of each byte that the module counts\n\n| | who fetches | who has it | in | out |\n|---|---|---|---|---|\n", kFileBytes >> 20);
+  std::printf(
+      "\nsystem calls for %zu MiB, and copies of each byte that the module counts\n\n| | who "
+      "fetches | who has it | in | out |\n|---|---|---|---|---|\n",
+      kFileBytes >> 20);
   for (int i = 0; i < kWays; ++i) {
     auto way = static_cast<Way>(i);
     if (!usable(way, place)) continue;
     std::fflush(stdout);
     uint64_t in = copied(place, "bytes_copied_in"), out = copied(place, "bytes_copied_out");
     Fetched got = fetch_file(way, place, next_port++, true);
-    std::printf("| %s | %llu | %llu | %.2f | %.2f |\n", name_of(way), static_cast<unsigned long long>(got.calls[0]), static_cast<unsigned long long>(got.calls[1]),
-                static_cast<double>(copied(place, "bytes_copied_in") - in) / kFileBytes, static_cast<double>(copied(place, "bytes_copied_out") - out) / kFileBytes);
+    std::printf("| %s | %llu | %llu | %.2f | %.2f |\n", name_of(way),
+                static_cast<unsigned long long>(got.calls[0]),
+                static_cast<unsigned long long>(got.calls[1]),
+                static_cast<double>(copied(place, "bytes_copied_in") - in) / kFileBytes,
+                static_cast<double>(copied(place, "bytes_copied_out") - out) / kFileBytes);
   }
   std::fflush(stdout);
 }
@@ -211,8 +239,12 @@ void print_files(const Place& place, const Plan& plan, int mtu) {
     }
   place.offloads(true);
   for (int off = 0; off < 2; ++off) {
-    std::printf("\n%zu MiB, MTU %d, offloads %s, MB/s: median of %d rounds, least to most; busy: ms of both processors, set-up and comparison included\n\n| | alone | busy |%s\n|---|---|---|%s\n",
-                kFileBytes >> 20, mtu, off ? "off" : "on", plan.file_rounds, flows == 2 ? " beside a flow |" : "", flows == 2 ? "---|" : "");
+    std::printf(
+        "\n%zu MiB, MTU %d, offloads %s, MB/s: median of %d rounds, least to most; busy: ms of "
+        "both processors, set-up and comparison included\n\n| | alone | busy "
+        "|%s\n|---|---|---|%s\n",
+        kFileBytes >> 20, mtu, off ? "off" : "on", plan.file_rounds,
+        flows == 2 ? " beside a flow |" : "", flows == 2 ? "---|" : "");
     for (int way = 0; way < kWays; ++way) {
       auto rate = [&](int flow) {
         std::vector<double> out;
@@ -220,7 +252,8 @@ void print_files(const Place& place, const Plan& plan, int mtu) {
         return spread(out, "%.1f");
       };
       if (files.us[way][off][0].empty()) continue;
-      std::printf("| %s | %s | %.0f |", name_of(static_cast<Way>(way)), rate(0).c_str(), files.busy[way][off][0] / plan.file_rounds);
+      std::printf("| %s | %s | %.0f |", name_of(static_cast<Way>(way)), rate(0).c_str(),
+                  files.busy[way][off][0] / plan.file_rounds);
       std::printf(flows == 2 ? " %s |\n" : "\n", flows == 2 ? rate(1).c_str() : "");
     }
   }
@@ -229,7 +262,8 @@ void print_files(const Place& place, const Plan& plan, int mtu) {
 
 // ---- the way through queue and device, and a system call that does nothing
 
-// Frames that nobody wants, 64 for each call: made of a copy, queued, carried, dropped; the same processor does all of it.
+// Frames that nobody wants, 64 for each call: made of a copy, queued, carried, dropped; the same
+// processor does all of it.
 double frame_us(const Place& place, size_t bytes) {
   constexpr int kBatch = 64, kBatches = 100;
   const End &from = place.wire().a, &to = place.wire().b;
@@ -264,8 +298,10 @@ void print_frames(const Place& place, const Plan& plan) {
     for (int i = 0; i < 20000; ++i) ::syscall(SYS_getppid);
     call.push_back((now_us() - begin) / 20000);
   }
-  std::printf("\nbare frames that are dropped on arrival, us for each (sendmmsg of 64): 64 B %s; 1500 B %s\na system call that does nothing, us: %s\n", spread(small, "%.2f").c_str(),
-              spread(large, "%.2f").c_str(), spread(call, "%.3f").c_str());
+  std::printf(
+      "\nbare frames that are dropped on arrival, us for each (sendmmsg of 64): 64 B %s; 1500 B "
+      "%s\na system call that does nothing, us: %s\n",
+      spread(small, "%.2f").c_str(), spread(large, "%.2f").c_str(), spread(call, "%.3f").c_str());
   std::fflush(stdout);
 }
 
@@ -284,7 +320,8 @@ int main(int argc, char** argv) {
     if (word == "--rounds" && i + 1 < argc) plan.rounds = std::atoi(argv[++i]);
     if (word == "--file-rounds" && i + 1 < argc) plan.file_rounds = std::atoi(argv[++i]);
   }
-  if (!plan.latency && !plan.files && !plan.calls && !plan.frames) plan.latency = plan.files = plan.calls = plan.frames = true;
+  if (!plan.latency && !plan.files && !plan.calls && !plan.frames)
+    plan.latency = plan.files = plan.calls = plan.frames = true;
   ::signal(SIGCHLD, SIG_DFL);
   Module module;
   {

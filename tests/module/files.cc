@@ -24,7 +24,8 @@ struct File {
   uint8_t* bytes;
   File() : fd(::memfd_create("file", MFD_CLOEXEC)) {
     if (::ftruncate(fd.value(), kFileBytes) != 0) die("ftruncate");
-    void* at = ::mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.value(), 0);
+    void* at = ::mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                      fd.value(), 0);
     if (at == MAP_FAILED) die("mmap");
     bytes = static_cast<uint8_t*>(at);
   }
@@ -40,7 +41,7 @@ struct Carry {
   virtual ~Carry() = default;
   virtual void begin_having() {}
   virtual void begin_fetching() {}
-  virtual void have() {}   // returns when the other end has all of it
+  virtual void have() {}  // returns when the other end has all of it
   virtual void fetch() = 0;
 };
 
@@ -56,7 +57,8 @@ void await(int channel) {
 struct ByTcp : Carry {
   Fd a, b;
   bool sendfile;
-  ByTcp(File& source, File& target, const Wire& wire, uint16_t port, bool by_sendfile) : Carry(source, target), sendfile(by_sendfile) {
+  ByTcp(File& source, File& target, const Wire& wire, uint16_t port, bool by_sendfile)
+      : Carry(source, target), sendfile(by_sendfile) {
     std::tie(a, b) = tcp_pair(wire, port);
   }
   void have() override {
@@ -64,7 +66,9 @@ struct ByTcp : Carry {
     off_t at = 0;
     while (static_cast<size_t>(at) < kFileBytes) {
       size_t left = kFileBytes - static_cast<size_t>(at);
-      ssize_t sent = sendfile ? ::sendfile(b.value(), from.fd.value(), &at, left) : ::send(b.value(), from.bytes + at, std::min<size_t>(left, 65536), 0);
+      ssize_t sent = sendfile
+                         ? ::sendfile(b.value(), from.fd.value(), &at, left)
+                         : ::send(b.value(), from.bytes + at, std::min<size_t>(left, 65536), 0);
       if (sent <= 0) die("send");
       if (!sendfile) at += sent;
     }
@@ -82,7 +86,8 @@ struct ByTcp : Carry {
 struct ByPacket : Carry {
   PacketPeer a, b;
   uint32_t handle = 0;
-  ByPacket(File& source, File& target, const Wire& wire, uint16_t port) : Carry(source, target), a(wire.a, port), b(wire.b, port) {
+  ByPacket(File& source, File& target, const Wire& wire, uint16_t port)
+      : Carry(source, target), a(wire.a, port), b(wire.b, port) {
     a.listen();
     b.connect(wire.a.mac, port);
     while (!a.up() || !b.up()) a.turn(1), b.turn(1);
@@ -108,7 +113,11 @@ struct ByPacket : Carry {
 struct ByModule : Carry {
   Fd a, b;
   sockaddr_sluice to_b;
-  ByModule(File& source, File& target, const Wire& wire, uint16_t port) : Carry(source, target), a(bound_socket(wire.a, port)), b(bound_socket(wire.b, port)), to_b(seen_from(wire.a, wire.b, port)) {
+  ByModule(File& source, File& target, const Wire& wire, uint16_t port)
+      : Carry(source, target),
+        a(bound_socket(wire.a, port)),
+        b(bound_socket(wire.b, port)),
+        to_b(seen_from(wire.a, wire.b, port)) {
     if (connect_to(b.value(), seen_from(wire.b, wire.a, port)) != 0) die("connect");
   }
 };
@@ -118,7 +127,8 @@ struct ByMessages : ByModule {
   void have() override {
     await(b.value());
     for (size_t at = 0; at < kFileBytes;) {
-      ssize_t sent = ::send(b.value(), from.bytes + at, std::min<size_t>(kFileBytes - at, SLUICE_MAX_MESSAGE), 0);
+      ssize_t sent = ::send(b.value(), from.bytes + at,
+                            std::min<size_t>(kFileBytes - at, SLUICE_MAX_MESSAGE), 0);
       if (sent <= 0) die("send");
       at += static_cast<size_t>(sent);
     }
@@ -136,11 +146,14 @@ struct ByMessages : ByModule {
 struct ByMemory : ByModule {
   Ring ring;
   sluice_transfer pull{};
-  ByMemory(File& source, File& target, const Wire& wire, uint16_t port) : ByModule(source, target, wire, port), ring(a.value(), 64) {
+  ByMemory(File& source, File& target, const Wire& wire, uint16_t port)
+      : ByModule(source, target, wire, port), ring(a.value(), 64) {
     uint32_t region = 0;
     int error = register_memory(a.value(), to.bytes, kFileBytes, pull.region);
     if (error == 0) error = register_memory(b.value(), from.bytes, kFileBytes, region);
-    if (error == 0) error = open_handle(b.value(), sockaddr_sluice{}, region, 0, kFileBytes, SLUICE_MAY_READ, pull.handle);
+    if (error == 0)
+      error = open_handle(b.value(), sockaddr_sluice{}, region, 0, kFileBytes, SLUICE_MAY_READ,
+                          pull.handle);
     if (error != 0) errno = error, die("memory of the module");
     pull.peer = to_b;
     pull.kind = SLUICE_PULL;
@@ -168,7 +181,8 @@ struct ByRxe : Carry {
   void fetch() override { a->read_all(); }
 };
 
-std::unique_ptr<Carry> make_carry(Way way, const Place& place, uint16_t port, File& from, File& to) {
+std::unique_ptr<Carry> make_carry(Way way, const Place& place, uint16_t port, File& from,
+                                  File& to) {
   const Wire& wire = place.wire();
   switch (way) {
     case kByTcp:
@@ -190,7 +204,8 @@ void fill(uint8_t* bytes, unsigned seed) {
 }  // namespace
 
 const char* name_of(Way way) {
-  constexpr const char* kNames[] = {"tcp", "tcp sendfile", "packet, pull", "module, messages", "module, memory", "rxe, read"};
+  constexpr const char* kNames[] = {
+      "tcp", "tcp sendfile", "packet, pull", "module, messages", "module, memory", "rxe, read"};
   return kNames[way];
 }
 
@@ -227,7 +242,8 @@ Fetched fetch_file(Way way, const Place& place, uint16_t port, bool count_calls)
   out.us = now_us() - begin;
   if (count_calls) out.calls[0] = counter->count() - 1;
   if (way == kByRxe) static_cast<ByRxe&>(*carry).a->end();
-  if (::read(ours.value(), &out.calls[1], sizeof(uint64_t)) != sizeof(uint64_t)) die("the other end");
+  if (::read(ours.value(), &out.calls[1], sizeof(uint64_t)) != sizeof(uint64_t))
+    die("the other end");
   ::waitpid(child, nullptr, 0);
   if (std::memcmp(from.bytes, to.bytes, kFileBytes) != 0) die("a file came changed");
   return out;

@@ -17,7 +17,8 @@ bool usable(Way way, const Place& place);
 
 struct Fetched {
   double us = 0;
-  uint64_t calls[2] = {};  // of who fetches, and of who has the file; 0 if they were not to be counted
+  uint64_t calls[2] =
+      {};  // of who fetches, and of who has the file; 0 if they were not to be counted
 };
 // Wire.a fetches what wire.b has, and compares it. `port`: another each time.
 Fetched fetch_file(Way way, const Place& place, uint16_t port, bool count_calls);

@@ -31,14 +31,17 @@ constexpr int kSockets = 6;
 constexpr int kThreads = 3;
 
 void become_nobody() {
-  if (::setgroups(0, nullptr) != 0 || ::setresgid(kNobody, kNobody, kNobody) != 0 || ::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(9);
+  if (::setgroups(0, nullptr) != 0 || ::setresgid(kNobody, kNobody, kNobody) != 0 ||
+      ::setresuid(kNobody, kNobody, kNobody) != 0)
+    ::_exit(9);
 }
 
 // Pointers, lengths and numbers that a call may be given.
 class Malice {
  public:
   Malice(unsigned seed, const Wire& wire) : random_(seed), wire_(wire) {
-    page_ = static_cast<char*>(::mmap(nullptr, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    page_ = static_cast<char*>(
+        ::mmap(nullptr, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ::mprotect(page_ + 4096, 4096, PROT_READ);
     ::mprotect(page_ + 8192, 4096, PROT_NONE);
   }
@@ -55,17 +58,36 @@ class Malice {
     }
   }
   size_t length() {
-    static constexpr size_t kLengths[] = {0, 1, 2, 15, 16, 17, 127, 128, 129, 1500, 5631, 5632, 5633, 65536, 1u << 30, 0x7fffffff, ~size_t{0} >> 1};
+    static constexpr size_t kLengths[] = {0,
+                                          1,
+                                          2,
+                                          15,
+                                          16,
+                                          17,
+                                          127,
+                                          128,
+                                          129,
+                                          1500,
+                                          5631,
+                                          5632,
+                                          5633,
+                                          65536,
+                                          1u << 30,
+                                          0x7fffffff,
+                                          ~size_t{0} >> 1};
     return draw(3) ? draw(5700) : kLengths[draw(std::size(kLengths))];
   }
   int number() {
-    static constexpr int kNumbers[] = {0, 1, -1, 2, 64, 255, 256, 257, 100, 3000, 1000000, 1000001, 0x7fffffff, static_cast<int>(0x80000000u)};
+    static constexpr int kNumbers[] = {
+        0,   1,   -1,   2,       64,      255,        256,
+        257, 100, 3000, 1000000, 1000001, 0x7fffffff, static_cast<int>(0x80000000u)};
     return kNumbers[draw(std::size(kNumbers))];
   }
   void* page() { return page_; }
   sockaddr_sluice address() {
-    sockaddr_sluice out = draw(2) ? seen_from(wire_.a, wire_.b, static_cast<uint16_t>(7000 + draw(4)))
-                                  : seen_from(wire_.b, wire_.a, static_cast<uint16_t>(7000 + draw(4)));
+    sockaddr_sluice out = draw(2)
+                              ? seen_from(wire_.a, wire_.b, static_cast<uint16_t>(7000 + draw(4)))
+                              : seen_from(wire_.b, wire_.a, static_cast<uint16_t>(7000 + draw(4)));
     if (draw(6) == 0) out.family = static_cast<uint16_t>(draw(60));
     if (draw(6) == 0) out.ifindex = draw(2) ? draw(50) : 0xffffffffu;
     if (draw(6) == 0) out.port = static_cast<uint16_t>(draw(65536));
@@ -84,15 +106,18 @@ class Malice {
 int any_socket(Malice& malice) {
   if (malice.draw(4) == 0) {
     int door = ::open("/dev/sluice", O_RDWR | O_CLOEXEC);
-    int fd = ::ioctl(door, malice.draw(4) ? SLUICE_SOCKET : SLUICE_SOCKET ^ (1ul << malice.draw(32)),
-                     malice.draw(4) ? SOCK_CLOEXEC | (malice.draw(2) ? SOCK_NONBLOCK : 0) : malice.number());
+    int fd = ::ioctl(
+        door, malice.draw(4) ? SLUICE_SOCKET : SLUICE_SOCKET ^ (1ul << malice.draw(32)),
+        malice.draw(4) ? SOCK_CLOEXEC | (malice.draw(2) ? SOCK_NONBLOCK : 0) : malice.number());
     ::close(door);
     set_timeout(fd, 20);
     return fd;
   }
-  static constexpr int kTypes[] = {SOCK_RDM, SOCK_RDM, SOCK_RDM, SOCK_RDM, SOCK_RDM, SOCK_STREAM, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET};
+  static constexpr int kTypes[] = {SOCK_RDM,    SOCK_RDM,   SOCK_RDM, SOCK_RDM,      SOCK_RDM,
+                                   SOCK_STREAM, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET};
   int type = kTypes[malice.draw(std::size(kTypes))];
-  int fd = ::socket(SLUICE_FAMILY, type | SOCK_CLOEXEC | (malice.draw(2) ? SOCK_NONBLOCK : 0), malice.draw(12) == 0 ? malice.number() : 0);
+  int fd = ::socket(SLUICE_FAMILY, type | SOCK_CLOEXEC | (malice.draw(2) ? SOCK_NONBLOCK : 0),
+                    malice.draw(12) == 0 ? malice.number() : 0);
   set_timeout(fd, 20);  // a call that never ends is no finding
   return fd;
 }
@@ -104,10 +129,13 @@ void call_options(Malice& malice, int fd) {
   if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO)) return;
   switch (malice.draw(3)) {
     case 0: ::setsockopt(fd, level, name, &value, sizeof(value)); break;
-    case 1: ::setsockopt(fd, level, name, malice.pointer(), static_cast<socklen_t>(malice.length())); break;
+    case 1:
+      ::setsockopt(fd, level, name, malice.pointer(), static_cast<socklen_t>(malice.length()));
+      break;
     default: {
       socklen_t length = static_cast<socklen_t>(malice.length());
-      ::getsockopt(fd, level, name, malice.pointer(), malice.draw(2) ? &length : static_cast<socklen_t*>(malice.pointer()));
+      ::getsockopt(fd, level, name, malice.pointer(),
+                   malice.draw(2) ? &length : static_cast<socklen_t*>(malice.pointer()));
     }
   }
 }
@@ -125,7 +153,8 @@ void call_message(Malice& malice, int fd) {
     header.msg_control = malice.pointer();
     header.msg_controllen = malice.length();
   }
-  int flags = MSG_NOSIGNAL | (malice.draw(4) ? MSG_DONTWAIT : 0) | (malice.draw(6) == 0 ? malice.number() & ~MSG_WAITALL : 0);
+  int flags = MSG_NOSIGNAL | (malice.draw(4) ? MSG_DONTWAIT : 0) |
+              (malice.draw(6) == 0 ? malice.number() & ~MSG_WAITALL : 0);
   if (malice.draw(2)) {
     ::sendmsg(fd, &header, flags);
   } else {
@@ -146,7 +175,8 @@ void call_good(Malice& malice, int fd) {
 void call_memory(Malice& malice, int fd) {
   sockaddr_sluice peer = malice.draw(2) ? sockaddr_sluice{} : malice.address();
   uint32_t number = malice.draw(5) ? malice.draw(4) : static_cast<uint32_t>(malice.number());
-  uint64_t offset = malice.draw(3) ? malice.draw(9000) : static_cast<uint64_t>(static_cast<int64_t>(malice.number()));
+  uint64_t offset = malice.draw(3) ? malice.draw(9000)
+                                   : static_cast<uint64_t>(static_cast<int64_t>(malice.number()));
   uint64_t length = malice.draw(3) ? malice.draw(9000) : malice.length();
   // Handles of SLP: an index and a generation, which a process is told.
   uint32_t handle = malice.draw(4) | malice.draw(3) << 16;
@@ -170,22 +200,30 @@ void call_memory(Malice& malice, int fd) {
     }
     case 6: cancel(fd, malice.draw(4)); break;
     case 7: {
-      static constexpr unsigned long kCommands[] = {SLUICE_REGISTER, SLUICE_UNREGISTER, SLUICE_OPEN, SLUICE_CLOSE, SLUICE_TRANSFER, SLUICE_CANCEL};
+      static constexpr unsigned long kCommands[] = {SLUICE_REGISTER, SLUICE_UNREGISTER,
+                                                    SLUICE_OPEN,     SLUICE_CLOSE,
+                                                    SLUICE_TRANSFER, SLUICE_CANCEL};
       unsigned long command = kCommands[malice.draw(6)];
       ::ioctl(fd, malice.draw(2) ? command : command ^ (1ul << malice.draw(32)), malice.pointer());
       break;
     }
     case 8:
-      if (malice.draw(2)) ::madvise(malice.page(), 4096, MADV_DONTNEED);
-      else ::mmap(malice.page(), 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+      if (malice.draw(2))
+        ::madvise(malice.page(), 4096, MADV_DONTNEED);
+      else
+        ::mmap(malice.page(), 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+               -1, 0);
       break;
     default: {
       int entries = 64;
       ::setsockopt(fd, SOL_SLUICE, SLUICE_RING, &entries, sizeof(entries));
       size_t bytes = 4096 * (1 + malice.draw(2));
-      void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, malice.draw(4) ? MAP_SHARED : MAP_PRIVATE, fd, malice.draw(8) ? 0 : 4096);
+      void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        malice.draw(4) ? MAP_SHARED : MAP_PRIVATE, fd, malice.draw(8) ? 0 : 4096);
       if (at == MAP_FAILED) break;
-      for (int i = 0; i < 32; ++i) static_cast<uint32_t*>(at)[malice.draw(static_cast<uint32_t>(bytes / 4))] = static_cast<uint32_t>(malice.number());
+      for (int i = 0; i < 32; ++i)
+        static_cast<uint32_t*>(at)[malice.draw(static_cast<uint32_t>(bytes / 4))] =
+            static_cast<uint32_t>(malice.number());
       ::munmap(at, bytes);
     }
   }
@@ -194,8 +232,10 @@ void call_memory(Malice& malice, int fd) {
 void call(Malice& malice, std::array<int, kSockets>& sockets) {
   int& fd = sockets[malice.draw(kSockets)];
   sockaddr_sluice address = malice.address();
-  auto* pointer = malice.draw(5) ? reinterpret_cast<sockaddr*>(&address) : static_cast<sockaddr*>(malice.pointer());
-  socklen_t length = malice.draw(5) ? static_cast<socklen_t>(sizeof(address)) : static_cast<socklen_t>(malice.length());
+  auto* pointer = malice.draw(5) ? reinterpret_cast<sockaddr*>(&address)
+                                 : static_cast<sockaddr*>(malice.pointer());
+  socklen_t length = malice.draw(5) ? static_cast<socklen_t>(sizeof(address))
+                                    : static_cast<socklen_t>(malice.length());
   sockaddr_storage name;
   socklen_t room = sizeof(name);
   switch (malice.draw(26)) {
@@ -214,21 +254,34 @@ void call(Malice& malice, std::array<int, kSockets>& sockets) {
       ::connect(fd, &none, sizeof(none));
       break;
     }
-    case 6: malice.draw(2) ? ::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &room) : ::getpeername(fd, static_cast<sockaddr*>(malice.pointer()), &room); break;
-    case 7: ::shutdown(fd, malice.draw(3) ? static_cast<int>(malice.draw(4)) : malice.number()); break;
-    case 8: ::ioctl(fd, malice.draw(2) ? 0x541bu : static_cast<unsigned>(malice.number()), malice.pointer()); break;
+    case 6:
+      malice.draw(2) ? ::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &room)
+                     : ::getpeername(fd, static_cast<sockaddr*>(malice.pointer()), &room);
+      break;
+    case 7:
+      ::shutdown(fd, malice.draw(3) ? static_cast<int>(malice.draw(4)) : malice.number());
+      break;
+    case 8:
+      ::ioctl(fd, malice.draw(2) ? 0x541bu : static_cast<unsigned>(malice.number()),
+              malice.pointer());
+      break;
     case 9: {
       pollfd wait{.fd = fd, .events = POLLIN | POLLOUT, .revents = 0};
       ::poll(&wait, 1, 0);
       break;
     }
     case 10: ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0); break;
-    case 11: ::listen(fd, malice.number()); ::accept(fd, nullptr, nullptr); break;
+    case 11:
+      ::listen(fd, malice.number());
+      ::accept(fd, nullptr, nullptr);
+      break;
     case 12: call_options(malice, fd); break;
     case 13: {
       char text[64];
-      if (malice.draw(2)) (void)!::write(fd, text, malice.draw(64));
-      else (void)!::read(fd, text, malice.draw(64));
+      if (malice.draw(2))
+        (void)!::write(fd, text, malice.draw(64));
+      else
+        (void)!::read(fd, text, malice.draw(64));
       break;
     }
     case 14:
@@ -306,7 +359,9 @@ TEST_CASE("hostile processes get errors, and an honest pair goes on beside them"
   }
 }
 
-TEST_CASE("an unprivileged process may not take an administrator's port, nor more sessions than there are") {
+TEST_CASE(
+    "an unprivileged process may not take an administrator's port, nor more sessions than there "
+    "are") {
   Module module;
   Wire wire;
   pid_t child = ::fork();
@@ -318,7 +373,8 @@ TEST_CASE("an unprivileged process may not take an administrator's port, nor mor
     int most = SLUICE_MAX_PEERS;
     ::setsockopt(many.value(), SOL_SLUICE, SLUICE_PEERS, &most, sizeof(most));
     int sent = 0;
-    for (uint16_t port = 1; port <= 400; ++port) sent += send_to(many.value(), "x", seen_from(wire.a, wire.b, port)) == 1;
+    for (uint16_t port = 1; port <= 400; ++port)
+      sent += send_to(many.value(), "x", seen_from(wire.a, wire.b, port)) == 1;
     ::_exit(sent == SLUICE_MAX_PEERS ? 0 : 3);
   }
   int status = 0;
@@ -341,7 +397,8 @@ TEST_CASE("a user takes his share of the sessions, and leaves the rest to others
     std::vector<Fd> many;
     for (int i = 0; i < 4; ++i) {
       many.emplace_back(::socket(SLUICE_FAMILY, SOCK_RDM | SOCK_NONBLOCK, 0));
-      for (uint16_t port = 1; port <= 20; ++port) sent += send_to(many.back().value(), "x", seen_from(wire.a, wire.b, port)) == 1;
+      for (uint16_t port = 1; port <= 20; ++port)
+        sent += send_to(many.back().value(), "x", seen_from(wire.a, wire.b, port)) == 1;
     }
     char told = static_cast<char>(sent);
     if (::write(ready[1], &told, 1) != 1) ::_exit(1);
@@ -391,7 +448,9 @@ int make_rings(const Wire& wire) {
   for (int i = 0; i < kRings; ++i) {
     int entries = SLUICE_MAX_RING;
     sockets.push_back(open_socket(wire.a.space));
-    if (::setsockopt(sockets.back().value(), SOL_SLUICE, SLUICE_RING, &entries, sizeof(entries)) != 0) return 3;
+    if (::setsockopt(sockets.back().value(), SOL_SLUICE, SLUICE_RING, &entries, sizeof(entries)) !=
+        0)
+      return 3;
   }
   return counted_bytes() - before >= kRings * SLUICE_MAX_RING * sizeof(sluice_completion) ? 0 : 4;
 }

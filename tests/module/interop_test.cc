@@ -35,7 +35,8 @@ void exchange(PacketPeer& peer, int fd, const sockaddr_sluice* to, unsigned coun
     std::string text = pattern(i * 331 % (SLUICE_MAX_MESSAGE + 1), i);
     // What went before may not be acknowledged yet, and fill the room.
     int sent = -EAGAIN;
-    REQUIRE(run(peer, [&] { return (sent = to ? send_to(fd, text, *to) : send_on(fd, text)) != -EAGAIN; }));
+    REQUIRE(run(
+        peer, [&] { return (sent = to ? send_to(fd, text, *to) : send_on(fd, text)) != -EAGAIN; }));
     REQUIRE(sent == static_cast<int>(text.size()));
     REQUIRE(run(peer, [&] { return !peer.messages.empty(); }));
     REQUIRE(peer.messages.front() == text);
@@ -74,8 +75,11 @@ TEST_CASE("a packet socket's end calls the module, with and without loss") {
   exchange(peer, server.value(), &to, 60);
 }
 
-// Whoever of the two asks, both compute and check: what a switch or a bridge has damaged is as if lost.
-TEST_CASE("payloads that are damaged on their way are found where an end has asked for checksums, and sent again") {
+// Whoever of the two asks, both compute and check: what a switch or a bridge has damaged is as if
+// lost.
+TEST_CASE(
+    "payloads that are damaged on their way are found where an end has asked for checksums, and "
+    "sent again") {
   bool module_asks = GENERATE(false, true);
   INFO(module_asks);
   Module module;
@@ -121,7 +125,8 @@ TEST_CASE("what a peer asks of memory that it was never given is refused") {
   std::minstd_rand random(5);
   for (unsigned i = 0; i < 40; ++i) {
     uint32_t handle = static_cast<uint32_t>(random()) & (i % 2 ? 0xffffffffu : 0xffff003fu);
-    slp_status status = i % 4 < 2 ? slp_pull(peer.session(), handle, random(), 4096, i) : slp_push(peer.session(), handle, random(), 4096, i, nullptr);
+    slp_status status = i % 4 < 2 ? slp_pull(peer.session(), handle, random(), 4096, i)
+                                  : slp_push(peer.session(), handle, random(), 4096, i, nullptr);
     REQUIRE(status == SLP_OK);
     REQUIRE(run(peer, [&] { return peer.ended.size() == i + 1; }));
     CHECK(peer.ended.back() == std::pair<uint64_t, slp_status>(i, SLP_BAD_HANDLE));
@@ -144,18 +149,23 @@ TEST_CASE("frames of a stranger, cut, changed and repeated, do not disturb a ses
     std::vector<std::vector<uint8_t>> frames = std::exchange(peer.seen, {});
     for (std::vector<uint8_t>& frame : frames) {
       size_t changed = random() % 3;
-      for (size_t i = 0; i < changed; ++i) frame[random() % frame.size()] ^= static_cast<uint8_t>(1u << random() % 8);
+      for (size_t i = 0; i < changed; ++i)
+        frame[random() % frame.size()] ^= static_cast<uint8_t>(1u << random() % 8);
       // Half of them with a good checksum: what is behind it is looked at, too.
       if (random() % 2 && frame.size() >= SLP_BASE_BYTES) {
         slp_base base;
         uint8_t whole[SLP_MAX_HEADER];
         std::memcpy(whole, frame.data(), std::min(frame.size(), sizeof(whole)));
         // A type that the frame has room for; the session's own number stays.
-        base = {.type = static_cast<uint8_t>(1 + random() % 9), .flags = static_cast<uint8_t>(random() % 16), .source_port = 7001, .destination_port = 7000};
+        base = {.type = static_cast<uint8_t>(1 + random() % 9),
+                .flags = static_cast<uint8_t>(random() % 16),
+                .source_port = 7001,
+                .destination_port = 7000};
         base.connection = slp_load32(frame.data() + 8);
         base.session = static_cast<uint32_t>(random());  // a stranger cannot know it
         if (frame.size() >= SLP_BASE_BYTES + slp_extension_bytes(base.type)) {
-          base.payload_bytes = static_cast<uint16_t>(frame.size() - SLP_BASE_BYTES - slp_extension_bytes(base.type));
+          base.payload_bytes =
+              static_cast<uint16_t>(frame.size() - SLP_BASE_BYTES - slp_extension_bytes(base.type));
           slp_encode_base(whole, &base);
           std::memcpy(frame.data(), whole, SLP_BASE_BYTES);
         }

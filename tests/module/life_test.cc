@@ -20,7 +20,6 @@ struct Hurry {
   ~Hurry() { std::ofstream("/sys/kernel/rcu_expedited") << 0; }
 };
 
-
 // Answers until it is killed.
 [[noreturn]] void serve(int fd) {
   for (;;) {
@@ -47,12 +46,15 @@ TEST_CASE("the module is loaded and unloaded a thousand times") {
       Fd one = open_socket(space);
     }
     int error = EAGAIN;
-    for (int tries = 0; tries < 5000 && (error = unload_module()) == EAGAIN; ++tries) ::poll(nullptr, 0, 1);
+    for (int tries = 0; tries < 5000 && (error = unload_module()) == EAGAIN; ++tries)
+      ::poll(nullptr, 0, 1);
     REQUIRE(error == 0);
   }
 }
 
-TEST_CASE("a family that is taken, an EtherType that is none, and a family that cannot be are refused whole") {
+TEST_CASE(
+    "a family that is taken, an EtherType that is none, and a family that cannot be are refused "
+    "whole") {
   CHECK(load_module("family=2") == EEXIST);
   CHECK(load_module("family=46") == EINVAL);
   CHECK(load_module("family=-1") == EINVAL);
@@ -74,7 +76,10 @@ TEST_CASE("namespaces go under traffic") {
       if (children[i] == 0) i < 2 ? serve(server.value()) : talk(client.value(), to);
     }
     // As much traffic as it takes to be in the middle of it.
-    for (int tries = 0; tries < 20000 && counter(wire->b.space, "messages_in") < static_cast<uint64_t>(round); ++tries) ::poll(nullptr, 0, 1);
+    for (int tries = 0;
+         tries < 20000 && counter(wire->b.space, "messages_in") < static_cast<uint64_t>(round);
+         ++tries)
+      ::poll(nullptr, 0, 1);
     if (round % 3 == 1) wire->a.space.ip("link delete end0");
     if (round % 3 == 2) server.reset();
     client.reset();
@@ -104,7 +109,9 @@ TEST_CASE("a hundred processes with sockets are killed, and nothing of them stay
   }
   server.reset();
   // A second of leaving, and a grace period.
-  for (int tries = 0; tries < 10000 && sockets(wire.a.space).find("port ") != std::string::npos; ++tries) ::poll(nullptr, 0, 1);
+  for (int tries = 0; tries < 10000 && sockets(wire.a.space).find("port ") != std::string::npos;
+       ++tries)
+    ::poll(nullptr, 0, 1);
   CHECK(sockets(wire.a.space).find("port ") == std::string::npos);
   CHECK(counter(wire.a.space, "sessions_begun") == counter(wire.a.space, "sessions_ended"));
   CHECK(counter(wire.b.space, "sessions_begun") == counter(wire.b.space, "sessions_ended"));

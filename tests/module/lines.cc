@@ -43,7 +43,8 @@ namespace {
 struct Plain : Talker {
   Fd fd;
   void say(const std::string& text) override {
-    if (::send(fd.value(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) die("send");
+    if (::send(fd.value(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+      die("send");
   }
   std::string hear(size_t bytes) override {
     std::string text(bytes, '\0');
@@ -78,7 +79,6 @@ sockaddr_in at(const char* ip, uint16_t port) {
   return out;
 }
 
-
 Line make_inet(const Wire& wire, int type, uint16_t port) {
   auto a = std::make_unique<Plain>(), b = std::make_unique<Plain>();
   sockaddr_in home = at("10.9.0.1", port), away = at("10.9.0.2", port);
@@ -88,9 +88,12 @@ Line make_inet(const Wire& wire, int type, uint16_t port) {
   if (::bind(listening.value(), reinterpret_cast<sockaddr*>(&away), sizeof(away)) != 0) die("bind");
   a->fd = inet_socket(wire.a, type);
   if (type == SOCK_STREAM) {
-    if (::listen(listening.value(), 1) != 0 || ::connect(a->fd.value(), reinterpret_cast<sockaddr*>(&away), sizeof(away)) != 0) die("connect");
+    if (::listen(listening.value(), 1) != 0 ||
+        ::connect(a->fd.value(), reinterpret_cast<sockaddr*>(&away), sizeof(away)) != 0)
+      die("connect");
     b->fd = Fd(::accept(listening.value(), nullptr, nullptr));
-    for (Plain* end : {a.get(), b.get()}) ::setsockopt(end->fd.value(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    for (Plain* end : {a.get(), b.get()})
+      ::setsockopt(end->fd.value(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
   } else {
     b->fd = std::move(listening);
     if (::bind(a->fd.value(), reinterpret_cast<sockaddr*>(&home), sizeof(home)) != 0 ||
@@ -117,13 +120,16 @@ Fd frame_socket(const End& from, const End& to) {
 struct Frames : Plain {
   sockaddr_ll to{};
   void say(const std::string& text) override {
-    if (::sendto(fd.value(), text.data(), text.size(), 0, reinterpret_cast<sockaddr*>(&to), sizeof(to)) < 0) die("sendto");
+    if (::sendto(fd.value(), text.data(), text.size(), 0, reinterpret_cast<sockaddr*>(&to),
+                 sizeof(to)) < 0)
+      die("sendto");
   }
 };
 
 Line make_frames(const Wire& wire) {
   auto a = std::make_unique<Frames>(), b = std::make_unique<Frames>();
-  for (auto [end, from, other] : {std::tuple{a.get(), &wire.a, &wire.b}, std::tuple{b.get(), &wire.b, &wire.a}}) {
+  for (auto [end, from, other] :
+       {std::tuple{a.get(), &wire.a, &wire.b}, std::tuple{b.get(), &wire.b, &wire.a}}) {
     end->fd = frame_socket(*from, *other);
     end->to.sll_family = AF_PACKET;
     end->to.sll_protocol = htons(0x88b6);
@@ -153,7 +159,8 @@ struct Named : Plain {
   }
 };
 
-// Asks before it sends and before it reads, as programs do that serve many: two calls for each of ours.
+// Asks before it sends and before it reads, as programs do that serve many: two calls for each of
+// ours.
 struct Asking : Named {
   void say(const std::string& text) override {
     pollfd room{.fd = fd.value(), .events = POLLOUT, .revents = 0};
@@ -162,7 +169,8 @@ struct Asking : Named {
   }
   std::string hear(size_t bytes) override {
     char nothing;
-    if (::recv(fd.value(), &nothing, 0, MSG_PEEK | MSG_TRUNC) != static_cast<ssize_t>(bytes)) die("peek");
+    if (::recv(fd.value(), &nothing, 0, MSG_PEEK | MSG_TRUNC) != static_cast<ssize_t>(bytes))
+      die("peek");
     return Named::hear(bytes);
   }
 };
@@ -185,7 +193,8 @@ struct Pushing : Talker {
     for (;;) {
       auto entry = ring->take();
       if (entry && entry->status != 0) die("a push did not end well");
-      if (entry && entry->kind == SLUICE_PUSH_NOTICE) return {reinterpret_cast<char*>(memory) + kRoom, bytes};
+      if (entry && entry->kind == SLUICE_PUSH_NOTICE)
+        return {reinterpret_cast<char*>(memory) + kRoom, bytes};
     }
   }
 };
@@ -203,7 +212,8 @@ template <typename End>
 Line make_module(const Wire& wire, uint16_t port, int spin_us) {
   auto [a, b] = module_ends<End>(wire, port);
   a->to = seen_from(wire.a, wire.b, port);
-  for (int fd : {a->fd.value(), b->fd.value()}) ::setsockopt(fd, SOL_SLUICE, SLUICE_SPIN_US, &spin_us, sizeof(spin_us));
+  for (int fd : {a->fd.value(), b->fd.value()})
+    ::setsockopt(fd, SOL_SLUICE, SLUICE_SPIN_US, &spin_us, sizeof(spin_us));
   return {std::move(a), std::move(b)};
 }
 
@@ -213,13 +223,16 @@ Line make_pushing(const Wire& wire, uint16_t port) {
   Pushing* ends[2] = {a.get(), b.get()};
   for (int i = 0; i < 2; ++i) {
     Pushing& end = *ends[i];
-    void* at = ::mmap(nullptr, 2 * Pushing::kRoom, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* at = ::mmap(nullptr, 2 * Pushing::kRoom, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) die("mmap");
     end.memory = static_cast<uint8_t*>(at);
     end.ring = std::make_unique<Ring>(end.fd.value(), 64);
     int error = register_memory(end.fd.value(), at, 2 * Pushing::kRoom, end.region);
     uint32_t handle = 0;
-    if (error == 0) error = open_handle(end.fd.value(), names[i], end.region, Pushing::kRoom, Pushing::kRoom, SLUICE_MAY_WRITE, handle);
+    if (error == 0)
+      error = open_handle(end.fd.value(), names[i], end.region, Pushing::kRoom, Pushing::kRoom,
+                          SLUICE_MAY_WRITE, handle);
     if (error != 0) errno = error, die("memory of the module");
     ends[1 - i]->push.handle = handle;
     end.push.peer = names[i];
@@ -244,45 +257,58 @@ struct Shared : Talker {
   }
   std::string hear(size_t bytes) override {
     ++heard;
-    while (boxes[1 - own].number.load(std::memory_order_acquire) != heard) {
-    }
+    while (boxes[1 - own].number.load(std::memory_order_acquire) != heard) {}
     return {boxes[1 - own].text, bytes};
   }
 };
 
 Line make_shared_memory() {
   auto a = std::make_unique<Shared>(), b = std::make_unique<Shared>();
-  void* at = ::mmap(nullptr, 2 * sizeof(Shared::Box), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* at = ::mmap(nullptr, 2 * sizeof(Shared::Box), PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) die("mmap");
-  a->boxes = b->boxes = std::shared_ptr<Shared::Box[]>(static_cast<Shared::Box*>(at), [](Shared::Box* box) { ::munmap(box, 2 * sizeof(Shared::Box)); });
+  a->boxes = b->boxes = std::shared_ptr<Shared::Box[]>(
+      static_cast<Shared::Box*>(at),
+      [](Shared::Box* box) { ::munmap(box, 2 * sizeof(Shared::Box)); });
   b->own = 1;
   return {std::move(a), std::move(b)};
 }
 
-bool run(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+bool run(const std::string& command) {
+  return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
+}
 
-// Two addresses of one machine find each other by the wire: what comes in by it is ours, what goes out is not looked up there first.
+// Two addresses of one machine find each other by the wire: what comes in by it is ours, what goes
+// out is not looked up there first.
 bool make_rxe_wire(int mtu) {
   const char* steps[] = {
       "ip link add va type veth peer name vb",
       "ip address add 10.10.0.1/32 dev va && ip address add 10.10.0.2/32 dev vb",
-      "for n in va vb; do for k in accept_local=1 rp_filter=0; do echo ${k#*=} >/proc/sys/net/ipv4/conf/$n/${k%=*} || exit 1; done; done",
+      "for n in va vb; do for k in accept_local=1 rp_filter=0; do echo ${k#*=} "
+      ">/proc/sys/net/ipv4/conf/$n/${k%=*} || exit 1; done; done",
       "echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter",
-      "ip route add 10.10.0.2 dev va src 10.10.0.1 table 77 && ip route add 10.10.0.1 dev vb src 10.10.0.2 table 77",
+      "ip route add 10.10.0.2 dev va src 10.10.0.1 table 77 && ip route add 10.10.0.1 dev vb src "
+      "10.10.0.2 table 77",
       "ip neigh replace 10.10.0.2 lladdr $(cat /sys/class/net/vb/address) dev va nud permanent",
       "ip neigh replace 10.10.0.1 lladdr $(cat /sys/class/net/va/address) dev vb nud permanent",
-      "ip rule add pref 5 iif va lookup local && ip rule add pref 6 iif vb lookup local && ip rule add pref 7 to 10.10.0.0/24 lookup 77",
+      "ip rule add pref 5 iif va lookup local && ip rule add pref 6 iif vb lookup local && ip rule "
+      "add pref 7 to 10.10.0.0/24 lookup 77",
       "ip rule add pref 50 lookup local && ip rule del pref 0",
       "rdma link add rxa type rxe netdev va && rdma link add rxb type rxe netdev vb",
   };
-  if (!run(steps[0]) || !run("ip link set va mtu " + std::to_string(mtu) + " up && ip link set vb mtu " + std::to_string(mtu) + " up")) return false;
-  return std::all_of(std::begin(steps) + 1, std::end(steps), [](const char* step) { return run(step); });
+  if (!run(steps[0]) || !run("ip link set va mtu " + std::to_string(mtu) +
+                             " up && ip link set vb mtu " + std::to_string(mtu) + " up"))
+    return false;
+  return std::all_of(std::begin(steps) + 1, std::end(steps),
+                     [](const char* step) { return run(step); });
 }
 
 }  // namespace
 
 const char* name_of(Kind kind) {
-  constexpr const char* kNames[] = {"tcp", "udp", "frames", "packet", "module", "module_spin", "module_ring", "module_four", "rxe", "rxe_spin", "memory"};
+  constexpr const char* kNames[] = {"tcp",    "udp",         "frames",      "packet",
+                                    "module", "module_spin", "module_ring", "module_four",
+                                    "rxe",    "rxe_spin",    "memory"};
   return kNames[kind];
 }
 
@@ -293,14 +319,16 @@ Place::Place(int mtu) : wire_(mtu) {
 }
 
 Place::~Place() {
-  run("rdma link delete rxa; rdma link delete rxb; ip rule add pref 0 lookup local; for p in 5 6 7 50; do ip rule del pref $p; done; ip link delete va");
+  run("rdma link delete rxa; rdma link delete rxb; ip rule add pref 0 lookup local; for p in 5 6 7 "
+      "50; do ip rule del pref $p; done; ip link delete va");
 }
 
 void Place::offloads(bool on) const {
   auto set = [on](const char* interface) {
     Fd any(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     // Segmentation needs the two before it.
-    for (uint32_t command : {ETHTOOL_STXCSUM, ETHTOOL_SSG, ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO}) {
+    for (uint32_t command :
+         {ETHTOOL_STXCSUM, ETHTOOL_SSG, ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO}) {
       ethtool_value value{.cmd = command, .data = on};
       ifreq request{};
       std::strcpy(request.ifr_name, interface);
@@ -316,7 +344,9 @@ Fd inet_socket(const End& end, int type) {
   return end.space.run([&] { return Fd(::socket(AF_INET, type | SOCK_CLOEXEC, 0)); });
 }
 
-bool usable(Kind kind, const Place& place) { return (kind != kRxe && kind != kRxeSpin) || place.has_rxe(); }
+bool usable(Kind kind, const Place& place) {
+  return (kind != kRxe && kind != kRxeSpin) || place.has_rxe();
+}
 
 Line make_line(Kind kind, const Place& place, uint16_t port) {
   constexpr int kSpinUs = 1000000;
@@ -348,15 +378,13 @@ pid_t start_flow(const Wire& wire) {
   if (::fork() == 0) {
     std::string sink(65536, '\0');
     from.reset();
-    while (::recv(to.value(), sink.data(), sink.size(), 0) > 0) {
-    }
+    while (::recv(to.value(), sink.data(), sink.size(), 0) > 0) {}
     ::_exit(0);
   }
   unsigned rate = 8 << 20;
   ::setsockopt(from.value(), SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
   std::string bulk(65536, 'b');
-  while (::send(from.value(), bulk.data(), bulk.size(), 0) > 0) {
-  }
+  while (::send(from.value(), bulk.data(), bulk.size(), 0) > 0) {}
   ::_exit(0);
 }
 

@@ -1,5 +1,6 @@
-// Ways of two ends of a wire to talk, one beside the other, for the figures of tests/module/figures.cc: TCP, UDP, bare frames and SLP over
-// packet sockets, SLP in the module, soft-RoCE, and memory that two processes share. Verifies what crosses; measures nothing itself.
+// Ways of two ends of a wire to talk, one beside the other, for the figures of
+// tests/module/figures.cc: TCP, UDP, bare frames and SLP over packet sockets, SLP in the module,
+// soft-RoCE, and memory that two processes share. Verifies what crosses; measures nothing itself.
 #ifndef SLUICE_TESTS_MODULE_LINES_H_
 #define SLUICE_TESTS_MODULE_LINES_H_
 
@@ -33,11 +34,25 @@ struct Line {
   std::unique_ptr<Talker> a, b;
 };
 
-enum Kind { kTcp, kUdp, kFrames, kPacket, kModule, kModuleSpin, kModuleRing, kModuleFour, kRxe, kRxeSpin, kMemory, kKinds };
+enum Kind {
+  kTcp,
+  kUdp,
+  kFrames,
+  kPacket,
+  kModule,
+  kModuleSpin,
+  kModuleRing,
+  kModuleFour,
+  kRxe,
+  kRxeSpin,
+  kMemory,
+  kKinds
+};
 const char* name_of(Kind kind);
 
-// Two namespaces with a wire, with IPv4 addresses; and a second wire in this namespace, between two soft-RoCE devices, whose two addresses
-// find each other by the wire and not by the loopback: the devices of 6.1 live in the first namespace alone.
+// Two namespaces with a wire, with IPv4 addresses; and a second wire in this namespace, between two
+// soft-RoCE devices, whose two addresses find each other by the wire and not by the loopback: the
+// devices of 6.1 live in the first namespace alone.
 class Place {
  public:
   explicit Place(int mtu = 1500);
@@ -61,7 +76,8 @@ Line make_rxe(bool spin, size_t room);  // rxe_line.cc
 Fd inet_socket(const End& end, int type);
 // A connected pair of TCP sockets: [0] of wire.a, [1] of wire.b.
 std::pair<Fd, Fd> tcp_pair(const Wire& wire, uint16_t port);
-// A TCP stream of some 8 MB/s (what the guest's CPUs leave room for) from b to a, until it is stopped.
+// A TCP stream of some 8 MB/s (what the guest's CPUs leave room for) from b to a, until it is
+// stopped.
 pid_t start_flow(const Wire& wire);
 void stop_flow(pid_t flow);
 

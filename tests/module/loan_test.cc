@@ -1,4 +1,5 @@
-// Frames that carry a process's own pages, while a queue holds them back: what the process and its peer see, who is waited for, what is counted.
+// Frames that carry a process's own pages, while a queue holds them back: what the process and its
+// peer see, who is waited for, what is counted.
 #include <arpa/inet.h>
 #include <catch2/catch.hpp>
 #include <grp.h>
@@ -38,7 +39,9 @@ bool becomes(const std::function<bool()>& true_now) {
   return false;
 }
 
-bool has(const uint8_t* data, size_t bytes, uint8_t value) { return std::find(data, data + bytes, value) != data + bytes; }
+bool has(const uint8_t* data, size_t bytes, uint8_t value) {
+  return std::find(data, data + bytes, value) != data + bytes;
+}
 
 // As much as all tests here register, from our region into the peer's handle.
 sluice_transfer push_of(uint32_t region, uint32_t handle, uint64_t user_data = 0) {
@@ -56,8 +59,8 @@ void shell(const Namespace& space, const std::string& command) {
   REQUIRE(status == 0);
 }
 
-// An owner whose memory a reader may read and write, with a queue on the owner's side that can be told to hold frames back. The owner has
-// connected, so that it names nobody.
+// An owner whose memory a reader may read and write, with a queue on the owner's side that can be
+// told to hold frames back. The owner has connected, so that it names nobody.
 struct Queue {
   Module module;
   Wire wire;
@@ -67,24 +70,36 @@ struct Queue {
   Pages theirs{kBytes};
   uint8_t* memory;
   uint32_t region = 99, reader_region = 99, handle = 0, reader_handle = 0;
-  Queue() : memory(static_cast<uint8_t*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+  Queue()
+      : memory(static_cast<uint8_t*>(
+            ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
     ::setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);  // tc, modprobe
-    shell(wire.a.space, "modprobe sch_netem 2>/dev/null; tc qdisc replace dev end0 root netem delay 0us limit 100000");
+    shell(wire.a.space,
+          "modprobe sch_netem 2>/dev/null; tc qdisc replace dev end0 root netem delay 0us limit "
+          "100000");
     std::memset(memory, kOld, kBytes);
     REQUIRE(connect_to(owner.value(), seen_from(wire.a, wire.b, 7000)) == 0);
     REQUIRE(send_on(owner.value(), "here I am") == 9);
     caller = receive(reader.value()).from;
     REQUIRE(register_memory(owner.value(), memory, kBytes, region) == 0);
     REQUIRE(register_memory(reader.value(), theirs.data(), kBytes, reader_region) == 0);
-    REQUIRE(open_handle(owner.value(), sockaddr_sluice{}, region, 0, kBytes, SLUICE_MAY_READ, handle) == 0);
-    REQUIRE(open_handle(reader.value(), caller, reader_region, 0, kBytes, SLUICE_MAY_WRITE, reader_handle) == 0);
+    REQUIRE(open_handle(owner.value(), sockaddr_sluice{}, region, 0, kBytes, SLUICE_MAY_READ,
+                        handle) == 0);
+    REQUIRE(open_handle(reader.value(), caller, reader_region, 0, kBytes, SLUICE_MAY_WRITE,
+                        reader_handle) == 0);
   }
   ~Queue() {
     if (memory != nullptr) ::munmap(memory, kBytes);
   }
-  void hold(const std::string& how) { shell(wire.a.space, "tc qdisc change dev end0 root netem limit 100000 " + how); }
+  void hold(const std::string& how) {
+    shell(wire.a.space, "tc qdisc change dev end0 root netem limit 100000 " + how);
+  }
   bool runs_dry() {
-    return becomes([&] { return wire.a.space.run([] { return std::system("tc -s qdisc show dev end0 | grep -q 'backlog 0b 0p'"); }) == 0; });
+    return becomes([&] {
+      return wire.a.space.run([] {
+        return std::system("tc -s qdisc show dev end0 | grep -q 'backlog 0b 0p'");
+      }) == 0;
+    });
   }
   uint64_t count(const char* name) { return counter(wire.a.space, name); }
   // The reader asks, and all of it is in the queue.
@@ -115,15 +130,19 @@ struct Queue {
   }
 };
 
-TEST_CASE("a frame in a queue has the process's pages, and each byte is copied once on a wire that ends here") {
+TEST_CASE(
+    "a frame in a queue has the process's pages, and each byte is copied once on a wire that ends "
+    "here") {
   Queue queue;
   uint64_t before = queue.count("bytes_copied_out");
   queue.pull_into_the_queue();
   CHECK(queue.count("bytes_copied_out") - before < 1000);  // acknowledgements and credit have none
   std::memset(queue.memory, kNew, kBytes);
   CHECK(queue.status() == SLP_OK);
-  CHECK(std::all_of(queue.theirs.data(), queue.theirs.data() + kBytes, [](uint8_t byte) { return byte == kNew; }));
-  // veth hands the frame to another's eyes: the kernel has copied it, and says so. Some were sent twice meanwhile.
+  CHECK(std::all_of(queue.theirs.data(), queue.theirs.data() + kBytes,
+                    [](uint8_t byte) { return byte == kNew; }));
+  // veth hands the frame to another's eyes: the kernel has copied it, and says so. Some were sent
+  // twice meanwhile.
   CHECK(queue.count("bytes_copied_out") - before >= kBytes);
   queue.check_good();
 }
@@ -143,7 +162,11 @@ TEST_CASE("who has closed a handle may write to its memory: nothing of it is und
 // All that comes to the reader's interface and is of ours.
 struct Listener {
   Fd fd;
-  explicit Listener(const End& end) : fd(end.space.run([] { return Fd(::socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, htons(SLP_ETHERTYPE))); })) {
+  explicit Listener(const End& end)
+      : fd(end.space.run([] {
+          return Fd(
+              ::socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, htons(SLP_ETHERTYPE)));
+        })) {
     sockaddr_ll at{};
     at.sll_family = AF_PACKET;
     at.sll_protocol = htons(SLP_ETHERTYPE);
@@ -160,7 +183,8 @@ struct Listener {
     for (ssize_t came; (came = ::recv(fd.value(), frame, sizeof(frame), 0)) > 0;) {
       slp_base base;
       auto bytes = static_cast<size_t>(came);
-      if (slp_decode_base(frame, bytes, bytes, &base) != SLP_TAKEN || base.type != SLP_DATA) continue;
+      if (slp_decode_base(frame, bytes, bytes, &base) != SLP_TAKEN || base.type != SLP_DATA)
+        continue;
       ++out.first;
       out.second += has(frame + SLP_BASE_BYTES + SLP_DATA_BYTES, base.payload_bytes, kNew);
     }
@@ -179,7 +203,8 @@ TEST_CASE("a push is over when nothing of it is under way, also what was sent tw
   REQUIRE(end);
   CHECK(end->status == SLP_OK);
   std::memset(queue.memory, kNew, kBytes);
-  CHECK(std::all_of(queue.theirs.data(), queue.theirs.data() + kBytes, [](uint8_t byte) { return byte == kOld; }));
+  CHECK(std::all_of(queue.theirs.data(), queue.theirs.data() + kBytes,
+                    [](uint8_t byte) { return byte == kOld; }));
   queue.check_good();
   // What the queue held before is through it, too.
   CHECK(queue.runs_dry());
@@ -208,7 +233,9 @@ TEST_CASE("who cancels a push may write to its memory when its completion is the
   CHECK(changed == 0);
 }
 
-TEST_CASE("memory that is unmapped while a queue has its frames goes out as it was, and nobody else's does") {
+TEST_CASE(
+    "memory that is unmapped while a queue has its frames goes out as it was, and nobody else's "
+    "does") {
   Queue queue;
   queue.pull_into_the_queue();
   ::munmap(queue.memory, kBytes);
@@ -223,7 +250,9 @@ TEST_CASE("memory that is unmapped while a queue has its frames goes out as it w
   queue.check_good();
 }
 
-TEST_CASE("who is told that memory is gone may write to what is left of it: nothing of it is under way any more") {
+TEST_CASE(
+    "who is told that memory is gone may write to what is left of it: nothing of it is under way "
+    "any more") {
   Queue queue;
   queue.pull_into_the_queue();
   ::munmap(queue.memory, 4096);
@@ -239,12 +268,15 @@ TEST_CASE("who is told that memory is gone may write to what is left of it: noth
   queue.check_good();
 }
 
-// Registers memory as a user without privileges, pushes some of it, and says whether frames had its pages: 1 or 2, 0 if something failed.
+// Registers memory as a user without privileges, pushes some of it, and says whether frames had its
+// pages: 1 or 2, 0 if something failed.
 char push_as_nobody(const Queue& queue, Fd socket, int handles) {
   constexpr size_t kEach = 80 << 10;  // of a limit of 128 KiB
   int fd = socket.value();
   rlimit limit{.rlim_cur = 128 << 10, .rlim_max = 128 << 10};
-  if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgroups(0, nullptr) != 0 || ::setresuid(65534, 65534, 0) != 0) return 0;
+  if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgroups(0, nullptr) != 0 ||
+      ::setresuid(65534, 65534, 0) != 0)
+    return 0;
   auto lent = [&] {
     if (::seteuid(0) != 0) ::_exit(1);
     uint64_t bytes = counter(queue.wire.a.space, "bytes_lent");
@@ -254,8 +286,11 @@ char push_as_nobody(const Queue& queue, Fd socket, int handles) {
   static Pages pages(kEach);  // until the process ends
   static Ring ring(fd, 64);
   uint32_t region = 0, handle = 0;
-  if (connect_to(fd, seen_from(queue.wire.a, queue.wire.b, 7000)) != 0 || send_on(fd, "two") != 3) return 0;
-  if (::read(handles, &handle, sizeof(handle)) != sizeof(handle) || register_memory(fd, pages.data(), kEach, region) != 0) return 0;
+  if (connect_to(fd, seen_from(queue.wire.a, queue.wire.b, 7000)) != 0 || send_on(fd, "two") != 3)
+    return 0;
+  if (::read(handles, &handle, sizeof(handle)) != sizeof(handle) ||
+      register_memory(fd, pages.data(), kEach, region) != 0)
+    return 0;
   uint64_t before = lent();
   sluice_transfer push = push_of(region, handle);
   if (transfer(fd, push) != 0) return 0;
@@ -283,7 +318,8 @@ TEST_CASE("what a user has lent counts as his, and beyond his limit frames are c
     Received got = receive(queue.reader.value());
     REQUIRE(got.text == "two");
     uint32_t handle = 0;
-    REQUIRE(open_handle(queue.reader.value(), got.from, queue.reader_region, 0, kBytes, SLUICE_MAY_WRITE, handle) == 0);
+    REQUIRE(open_handle(queue.reader.value(), got.from, queue.reader_region, 0, kBytes,
+                        SLUICE_MAY_WRITE, handle) == 0);
     REQUIRE(::write(handles[1], &handle, sizeof(handle)) == sizeof(handle));
     char word = 0;
     REQUIRE(::read(says[0], &word, 1) == 1);
@@ -298,7 +334,9 @@ TEST_CASE("what a user has lent counts as his, and beyond his limit frames are c
   for (int fd : {handles[0], handles[1], says[0], says[1], stay[0]}) ::close(fd);
 }
 
-TEST_CASE("a process that forks while a queue has its frames goes on with its own pages, and its child has others") {
+TEST_CASE(
+    "a process that forks while a queue has its frames goes on with its own pages, and its child "
+    "has others") {
   Queue queue;
   queue.pull_into_the_queue();
   pid_t child = ::fork();
@@ -312,7 +350,9 @@ TEST_CASE("a process that forks while a queue has its frames goes on with its ow
   queue.check_good();
 }
 
-TEST_CASE("a socket that is closed, and a process that is killed, leave frames in a queue, and the module stays until they are gone") {
+TEST_CASE(
+    "a socket that is closed, and a process that is killed, leave frames in a queue, and the "
+    "module stays until they are gone") {
   bool killed = GENERATE(false, true);
   INFO(killed);
   Queue queue;
@@ -327,7 +367,8 @@ TEST_CASE("a socket that is closed, and a process that is killed, leave frames i
     Ring ring(fd.value(), 64);
     uint32_t region = 0;
     queue.hold("delay 0us");
-    bool good = connect_to(fd.value(), seen_from(queue.wire.a, queue.wire.b, 7000)) == 0 && send_on(fd.value(), "two") == 3;
+    bool good = connect_to(fd.value(), seen_from(queue.wire.a, queue.wire.b, 7000)) == 0 &&
+                send_on(fd.value(), "two") == 3;
     char word = 0;
     if (::read(told[0], &word, 1) != 1) ::_exit(1);
     uint32_t handle = 0;
@@ -336,7 +377,8 @@ TEST_CASE("a socket that is closed, and a process that is killed, leave frames i
     queue.hold("delay 500ms");
     sluice_transfer push = push_of(region, handle);
     uint64_t before = queue.count("bytes_lent");
-    good = good && transfer(fd.value(), push) == 0 && becomes([&] { return queue.count("bytes_lent") > before; });
+    good = good && transfer(fd.value(), push) == 0 &&
+           becomes([&] { return queue.count("bytes_lent") > before; });
     if (!good) ::_exit(1);
     if (killed) ::kill(::getpid(), SIGKILL);
     // Not as it would go with close(): nothing lingers.
@@ -351,8 +393,11 @@ TEST_CASE("a socket that is closed, and a process that is killed, leave frames i
   Received got = receive(queue.reader.value());
   REQUIRE(got.text == "two");
   uint32_t handle = 0;
-  REQUIRE(open_handle(queue.reader.value(), got.from, queue.reader_region, 0, kBytes, SLUICE_MAY_WRITE, handle) == 0);
-  REQUIRE(send_to(queue.reader.value(), std::string(reinterpret_cast<char*>(&handle), sizeof(handle)), got.from) == sizeof(handle));
+  REQUIRE(open_handle(queue.reader.value(), got.from, queue.reader_region, 0, kBytes,
+                      SLUICE_MAY_WRITE, handle) == 0);
+  REQUIRE(send_to(queue.reader.value(),
+                  std::string(reinterpret_cast<char*>(&handle), sizeof(handle)),
+                  got.from) == sizeof(handle));
   REQUIRE(::write(told[1], "x", 1) == 1);
   int status = 0;
   ::waitpid(child, &status, 0);

@@ -19,7 +19,9 @@ int done(int result) { return result == 0 ? 0 : errno; }
 }  // namespace
 
 Pages::Pages(size_t bytes)
-    : data_(static_cast<uint8_t*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))), bytes_(bytes) {}
+    : data_(static_cast<uint8_t*>(
+          ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
+      bytes_(bytes) {}
 
 void Pages::unmap() {
   if (data_ != nullptr) ::munmap(data_, bytes_);
@@ -36,16 +38,19 @@ uint64_t pinned_kib() {
 }
 
 int register_memory(int fd, const void* data, uint64_t length, uint32_t& region) {
-  sluice_register request{.address = reinterpret_cast<uintptr_t>(data), .length = length, .region = 0, .zero = 0};
+  sluice_register request{
+      .address = reinterpret_cast<uintptr_t>(data), .length = length, .region = 0, .zero = 0};
   int error = done(::ioctl(fd, SLUICE_REGISTER, &request));
   region = request.region;
   return error;
 }
 
-int unregister_memory(int fd, uint32_t region) { return done(::ioctl(fd, SLUICE_UNREGISTER, &region)); }
+int unregister_memory(int fd, uint32_t region) {
+  return done(::ioctl(fd, SLUICE_UNREGISTER, &region));
+}
 
-int open_handle(int fd, const sockaddr_sluice& peer, uint32_t region, uint64_t offset, uint64_t length, uint32_t rights, uint32_t& handle,
-                uint64_t user_data) {
+int open_handle(int fd, const sockaddr_sluice& peer, uint32_t region, uint64_t offset,
+                uint64_t length, uint32_t rights, uint32_t& handle, uint64_t user_data) {
   sluice_open request{};
   request.peer = peer;
   request.user_data = user_data;
@@ -75,11 +80,15 @@ int cancel(int fd, uint64_t user_data) {
   return done(::ioctl(fd, SLUICE_CANCEL, &name));
 }
 
-Ring::Ring(int fd, uint32_t entries) : fd_(fd), bytes_((sizeof(sluice_ring) + entries * sizeof(sluice_completion) + 4095) / 4096 * 4096) {
+Ring::Ring(int fd, uint32_t entries)
+    : fd_(fd),
+      bytes_((sizeof(sluice_ring) + entries * sizeof(sluice_completion) + 4095) / 4096 * 4096) {
   int count = static_cast<int>(entries);
-  if (::setsockopt(fd, SOL_SLUICE, SLUICE_RING, &count, sizeof(count)) != 0) throw std::runtime_error("no ring: " + std::string(std::strerror(errno)));
+  if (::setsockopt(fd, SOL_SLUICE, SLUICE_RING, &count, sizeof(count)) != 0)
+    throw std::runtime_error("no ring: " + std::string(std::strerror(errno)));
   void* at = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (at == MAP_FAILED) throw std::runtime_error("a ring that cannot be mapped: " + std::string(std::strerror(errno)));
+  if (at == MAP_FAILED)
+    throw std::runtime_error("a ring that cannot be mapped: " + std::string(std::strerror(errno)));
   ring_ = static_cast<sluice_ring*>(at);
 }
 
@@ -87,8 +96,10 @@ Ring::~Ring() { ::munmap(ring_, bytes_); }
 
 std::optional<sluice_completion> Ring::take() {
   uint32_t tail = ring_->tail;
-  if (std::atomic_ref<uint32_t>(ring_->head).load(std::memory_order_acquire) == tail) return std::nullopt;
-  auto* entries = reinterpret_cast<sluice_completion*>(reinterpret_cast<char*>(ring_) + ring_->entries_at);
+  if (std::atomic_ref<uint32_t>(ring_->head).load(std::memory_order_acquire) == tail)
+    return std::nullopt;
+  auto* entries =
+      reinterpret_cast<sluice_completion*>(reinterpret_cast<char*>(ring_) + ring_->entries_at);
   sluice_completion entry = entries[tail & ring_->mask];
   std::atomic_ref<uint32_t>(ring_->tail).store(tail + 1, std::memory_order_release);
   return entry;

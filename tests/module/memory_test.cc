@@ -34,7 +34,8 @@ bool holds(const uint8_t* data, size_t bytes, unsigned seed) {
   return true;
 }
 
-sluice_transfer request(uint32_t kind, uint32_t region, uint64_t offset, uint64_t length, uint32_t handle, uint64_t peer_offset, uint64_t user_data) {
+sluice_transfer request(uint32_t kind, uint32_t region, uint64_t offset, uint64_t length,
+                        uint32_t handle, uint64_t peer_offset, uint64_t user_data) {
   sluice_transfer out{};
   out.kind = kind;
   out.region = region;
@@ -66,12 +67,16 @@ struct Pair {
   uint8_t* at_client() const { return client_pages.data() + 50; }
 };
 
-TEST_CASE("a megabyte is pulled, and pushed back with a notice, into the places that were named and no others") {
+TEST_CASE(
+    "a megabyte is pulled, and pushed back with a notice, into the places that were named and no "
+    "others") {
   Pair pair;
   fill(pair.at_server(), kBytes, 1);
   uint32_t handle = 0;
-  REQUIRE(open_handle(pair.server.value(), pair.caller, pair.server_region, 0, kBytes, SLUICE_MAY_READ | SLUICE_MAY_WRITE, handle, 77) == 0);
-  REQUIRE(transfer(pair.client.value(), request(SLUICE_PULL, pair.client_region, 0, kBytes, handle, 0, 5)) == 0);
+  REQUIRE(open_handle(pair.server.value(), pair.caller, pair.server_region, 0, kBytes,
+                      SLUICE_MAY_READ | SLUICE_MAY_WRITE, handle, 77) == 0);
+  REQUIRE(transfer(pair.client.value(),
+                   request(SLUICE_PULL, pair.client_region, 0, kBytes, handle, 0, 5)) == 0);
   auto end = pair.client_ring.wait();
   REQUIRE(end);
   CHECK(end->user_data == 5);
@@ -84,7 +89,8 @@ TEST_CASE("a megabyte is pulled, and pushed back with a notice, into the places 
   CHECK(pair.at_client()[kBytes] == 0);
 
   fill(pair.at_client(), kBytes, 2);
-  sluice_transfer push = request(SLUICE_PUSH_NOTICE, pair.client_region, 1000, 500000, handle, 3000, 6);
+  sluice_transfer push =
+      request(SLUICE_PUSH_NOTICE, pair.client_region, 1000, 500000, handle, 3000, 6);
   push.notice = 4711;
   REQUIRE(transfer(pair.client.value(), push) == 0);
   auto told = pair.server_ring.wait();
@@ -105,15 +111,20 @@ TEST_CASE("a megabyte is pulled, and pushed back with a notice, into the places 
 TEST_CASE("what the handle does not allow is refused, and the session goes on") {
   Pair pair;
   uint32_t handle = 0;
-  REQUIRE(open_handle(pair.server.value(), pair.caller, pair.server_region, 4096, 8192, SLUICE_MAY_READ, handle) == 0);
+  REQUIRE(open_handle(pair.server.value(), pair.caller, pair.server_region, 4096, 8192,
+                      SLUICE_MAY_READ, handle) == 0);
   struct Case {
     uint32_t kind, handle;
     uint64_t offset, length;
     uint32_t status;
   };
-  for (Case c : {Case{SLUICE_PUSH, handle, 0, 10, SLP_NO_RIGHT}, Case{SLUICE_PULL, handle, 8190, 3, SLP_BAD_RANGE}, Case{SLUICE_PULL, handle + 1, 0, 3, SLP_BAD_HANDLE},
-                 Case{SLUICE_PULL, handle, ~uint64_t{0} - 4000, 3, SLP_BAD_RANGE}, Case{SLUICE_PULL, handle, 8189, 3, SLP_OK}}) {
-    REQUIRE(transfer(pair.client.value(), request(c.kind, pair.client_region, 0, c.length, c.handle, c.offset, c.offset)) == 0);
+  for (Case c : {Case{SLUICE_PUSH, handle, 0, 10, SLP_NO_RIGHT},
+                 Case{SLUICE_PULL, handle, 8190, 3, SLP_BAD_RANGE},
+                 Case{SLUICE_PULL, handle + 1, 0, 3, SLP_BAD_HANDLE},
+                 Case{SLUICE_PULL, handle, ~uint64_t{0} - 4000, 3, SLP_BAD_RANGE},
+                 Case{SLUICE_PULL, handle, 8189, 3, SLP_OK}}) {
+    REQUIRE(transfer(pair.client.value(), request(c.kind, pair.client_region, 0, c.length, c.handle,
+                                                  c.offset, c.offset)) == 0);
     auto end = pair.client_ring.wait();
     REQUIRE(end);
     CHECK(end->status == c.status);
@@ -121,7 +132,8 @@ TEST_CASE("what the handle does not allow is refused, and the session goes on") 
   // A closed handle is nobody's.
   REQUIRE(close_handle(pair.server.value(), pair.caller, handle) == 0);
   CHECK(close_handle(pair.server.value(), pair.caller, handle) == EBADSLT);
-  REQUIRE(transfer(pair.client.value(), request(SLUICE_PULL, pair.client_region, 0, 3, handle, 0, 1)) == 0);
+  REQUIRE(transfer(pair.client.value(),
+                   request(SLUICE_PULL, pair.client_region, 0, 3, handle, 0, 1)) == 0);
   CHECK(pair.client_ring.wait()->status == SLP_BAD_HANDLE);
 }
 
@@ -136,9 +148,12 @@ TEST_CASE("requests that make no sense are refused here") {
   CHECK(register_memory(fd, pair.client_pages.data(), ~uint64_t{0}, region) == EINVAL);
   CHECK(open_handle(fd, kConnected, 63, 0, 10, SLUICE_MAY_READ, handle) == EBADSLT);
   CHECK(open_handle(fd, kConnected, 64, 0, 10, SLUICE_MAY_READ, handle) == EBADSLT);
-  CHECK(open_handle(fd, kConnected, pair.client_region, kBytes, 1, SLUICE_MAY_READ, handle) == EINVAL);
-  CHECK(open_handle(fd, kConnected, pair.client_region, 1, kBytes, SLUICE_MAY_READ, handle) == EINVAL);
-  CHECK(open_handle(fd, kConnected, pair.client_region, ~uint64_t{0}, 2, SLUICE_MAY_READ, handle) == EINVAL);
+  CHECK(open_handle(fd, kConnected, pair.client_region, kBytes, 1, SLUICE_MAY_READ, handle) ==
+        EINVAL);
+  CHECK(open_handle(fd, kConnected, pair.client_region, 1, kBytes, SLUICE_MAY_READ, handle) ==
+        EINVAL);
+  CHECK(open_handle(fd, kConnected, pair.client_region, ~uint64_t{0}, 2, SLUICE_MAY_READ, handle) ==
+        EINVAL);
   CHECK(open_handle(fd, kConnected, pair.client_region, 0, 1, 4, handle) == EINVAL);
   CHECK(open_handle(fd, kConnected, pair.client_region, 0, 1, 0, handle) == EINVAL);
   CHECK(transfer(fd, request(0, pair.client_region, 0, 1, 0, 0, 0)) == EINVAL);
@@ -154,17 +169,20 @@ TEST_CASE("requests that make no sense are refused here") {
   CHECK(::mmap(nullptr, 4096 * 64, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED);
   Fd bare = open_socket(pair.wire.a.space);
   CHECK(::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, bare.value(), 0) == MAP_FAILED);
-  for (int wrong : {0, -1, 3, 8192}) CHECK(::setsockopt(bare.value(), SOL_SLUICE, SLUICE_RING, &wrong, sizeof(wrong)) == -1);
+  for (int wrong : {0, -1, 3, 8192})
+    CHECK(::setsockopt(bare.value(), SOL_SLUICE, SLUICE_RING, &wrong, sizeof(wrong)) == -1);
 }
 
 TEST_CASE("a region in use is not unregistered; a transfer can be cancelled") {
   Pair pair;
   uint32_t handle = 0;
   // Nobody answers for a handle of a server whose interface is down.
-  REQUIRE(open_handle(pair.server.value(), pair.caller, pair.server_region, 0, kBytes, SLUICE_MAY_READ, handle) == 0);
+  REQUIRE(open_handle(pair.server.value(), pair.caller, pair.server_region, 0, kBytes,
+                      SLUICE_MAY_READ, handle) == 0);
   CHECK(unregister_memory(pair.server.value(), pair.server_region) == EBUSY);
   pair.wire.b.space.ip("link set end0 down");
-  REQUIRE(transfer(pair.client.value(), request(SLUICE_PULL, pair.client_region, 0, kBytes, handle, 0, 9)) == 0);
+  REQUIRE(transfer(pair.client.value(),
+                   request(SLUICE_PULL, pair.client_region, 0, kBytes, handle, 0, 9)) == 0);
   CHECK(unregister_memory(pair.client.value(), pair.client_region) == EBUSY);
   REQUIRE(cancel(pair.client.value(), 9) == 0);
   auto end = pair.client_ring.take();
@@ -178,10 +196,14 @@ TEST_CASE("a region in use is not unregistered; a transfer can be cancelled") {
 TEST_CASE("transfers of a peer that is gone end, each once") {
   Pair pair;
   uint32_t handle = 0;
-  REQUIRE(open_handle(pair.server.value(), pair.caller, pair.server_region, 0, kBytes, SLUICE_MAY_READ, handle) == 0);
+  REQUIRE(open_handle(pair.server.value(), pair.caller, pair.server_region, 0, kBytes,
+                      SLUICE_MAY_READ, handle) == 0);
   pair.wire.b.space.ip("link set end0 down");
-  for (uint64_t i = 0; i < 16; ++i) REQUIRE(transfer(pair.client.value(), request(SLUICE_PULL, pair.client_region, 0, kBytes, handle, 0, i)) == 0);
-  CHECK(transfer(pair.client.value(), request(SLUICE_PULL, pair.client_region, 0, kBytes, handle, 0, 16)) == EAGAIN);
+  for (uint64_t i = 0; i < 16; ++i)
+    REQUIRE(transfer(pair.client.value(),
+                     request(SLUICE_PULL, pair.client_region, 0, kBytes, handle, 0, i)) == 0);
+  CHECK(transfer(pair.client.value(),
+                 request(SLUICE_PULL, pair.client_region, 0, kBytes, handle, 0, 16)) == EAGAIN);
   uint64_t seen = 0;
   for (int i = 0; i < 16; ++i) {
     auto end = pair.client_ring.wait();
@@ -196,10 +218,12 @@ TEST_CASE("transfers of a peer that is gone end, each once") {
 TEST_CASE("memory that was unmapped is written to by nobody who has it afterwards") {
   Pair pair;
   uint32_t handle = 0;
-  REQUIRE(open_handle(pair.server.value(), pair.caller, pair.server_region, 0, kBytes, SLUICE_MAY_WRITE, handle) == 0);
+  REQUIRE(open_handle(pair.server.value(), pair.caller, pair.server_region, 0, kBytes,
+                      SLUICE_MAY_WRITE, handle) == 0);
   uint8_t* old = pair.server_pages.data();
   pair.server_pages.unmap();
-  void* again = ::mmap(old, kBytes + 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  void* again = ::mmap(old, kBytes + 8192, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   REQUIRE(again == old);
   std::memset(again, 0, kBytes + 8192);
   fill(pair.at_client(), kBytes, 3);
@@ -220,12 +244,18 @@ TEST_CASE("what an unprivileged process pins counts against its limit, and comes
     Fd socket = open_socket(wire.a.space);
     Pages pages(256 << 10);
     rlimit limit{.rlim_cur = 128 << 10, .rlim_max = 128 << 10};
-    if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgroups(0, nullptr) != 0 || ::setresuid(65534, 65534, 65534) != 0) ::_exit(1);
+    if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgroups(0, nullptr) != 0 ||
+        ::setresuid(65534, 65534, 65534) != 0)
+      ::_exit(1);
     uint32_t first, second;
-    if (register_memory(socket.value(), pages.data(), 256 << 10, first) != ENOMEM || pinned_kib() != 0) ::_exit(2);
-    if (register_memory(socket.value(), pages.data(), 100 << 10, first) != 0 || pinned_kib() != 100) ::_exit(3);
+    if (register_memory(socket.value(), pages.data(), 256 << 10, first) != ENOMEM ||
+        pinned_kib() != 0)
+      ::_exit(2);
+    if (register_memory(socket.value(), pages.data(), 100 << 10, first) != 0 || pinned_kib() != 100)
+      ::_exit(3);
     if (register_memory(socket.value(), pages.data(), 32 << 10, second) != ENOMEM) ::_exit(4);
-    if (register_memory(socket.value(), pages.data() + 10, 28 << 10, second) != ENOMEM) ::_exit(5);  // one page more
+    if (register_memory(socket.value(), pages.data() + 10, 28 << 10, second) != ENOMEM)
+      ::_exit(5);  // one page more
     if (register_memory(socket.value(), pages.data(), 28 << 10, second) != 0) ::_exit(6);
     if (unregister_memory(socket.value(), first) != 0 || pinned_kib() != 28) ::_exit(7);
     socket.reset();
@@ -258,7 +288,8 @@ TEST_CASE("anonymous, shared and huge memory may be pinned for long, and a file'
   Module module;
   Wire wire;
   Ramfs ram;
-  Fd socket = open_socket(wire.a.space), memfd(::memfd_create("shared", MFD_CLOEXEC)), huge(::memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB));
+  Fd socket = open_socket(wire.a.space), memfd(::memfd_create("shared", MFD_CLOEXEC)),
+     huge(::memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB));
   std::ofstream("/proc/sys/vm/nr_hugepages") << 2;
   REQUIRE(::ftruncate(memfd.value(), kEach) == 0);
   uint32_t region = 99;
@@ -277,11 +308,13 @@ TEST_CASE("anonymous, shared and huge memory may be pinned for long, and a file'
   CHECK(pins(memfd.value(), MAP_SHARED, kEach) == 0);
   CHECK(pins(memfd.value(), MAP_PRIVATE, kEach) == 0);
   CHECK(pins(ram.file.value(), MAP_PRIVATE, kEach) == 0);  // pages of its own
-  if (huge.value() >= 0 && ::ftruncate(huge.value(), kHuge) == 0) CHECK(pins(huge.value(), MAP_SHARED, kHuge) == 0);
+  if (huge.value() >= 0 && ::ftruncate(huge.value(), kHuge) == 0)
+    CHECK(pins(huge.value(), MAP_SHARED, kHuge) == 0);
   CHECK(pins(ram.file.value(), MAP_SHARED, kEach) == EOPNOTSUPP);
   // One page of a file among others is enough.
   void* at = ::mmap(nullptr, kEach, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  REQUIRE(::mmap(static_cast<char*>(at) + 8 * 4096, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, ram.file.value(), 0) != MAP_FAILED);
+  REQUIRE(::mmap(static_cast<char*>(at) + 8 * 4096, 4096, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_FIXED, ram.file.value(), 0) != MAP_FAILED);
   CHECK(register_memory(socket.value(), at, kEach, region) == EOPNOTSUPP);
   CHECK(pinned_kib() == 0);
   ::munmap(at, kEach);
@@ -294,14 +327,16 @@ TEST_CASE("anonymous, shared and huge memory may be pinned for long, and a file'
 TEST_CASE("a ring whose reader lies gets less, and harms nobody") {
   Pair pair;
   uint32_t handle = 0;
-  REQUIRE(open_handle(pair.server.value(), pair.caller, pair.server_region, 0, kBytes, SLUICE_MAY_READ | SLUICE_MAY_WRITE, handle) == 0);
+  REQUIRE(open_handle(pair.server.value(), pair.caller, pair.server_region, 0, kBytes,
+                      SLUICE_MAY_READ | SLUICE_MAY_WRITE, handle) == 0);
   sluice_ring& ring = pair.client_ring.raw();
   for (uint32_t lie : {1u, 100u, 0x80000000u, ~0u}) {
     ring.mask = lie;
     ring.entries_at = lie;
     ring.head = lie;
     ring.tail = lie;
-    int error = transfer(pair.client.value(), request(SLUICE_PULL, pair.client_region, 0, 100000, handle, 0, 1));
+    int error = transfer(pair.client.value(),
+                         request(SLUICE_PULL, pair.client_region, 0, 100000, handle, 0, 1));
     CHECK((error == 0 || error == EAGAIN));
   }
   // A peer that gives more notices than there is room for loses its session.
@@ -340,7 +375,8 @@ TEST_CASE("a peer's notices do not take the entry of a transfer") {
   REQUIRE(connect_to(giver.value(), seen_from(wire.b, wire.a, 7000)) == 0);
   REQUIRE(send_on(giver.value(), "here I am") == 9);
   Received caller = receive(socket.value());
-  REQUIRE(open_handle(socket.value(), caller.from, region, 0, 4096, SLUICE_MAY_WRITE, handle, 77) == 0);
+  REQUIRE(open_handle(socket.value(), caller.from, region, 0, 4096, SLUICE_MAY_WRITE, handle, 77) ==
+          0);
   REQUIRE(transfer(giver.value(), request(SLUICE_PUSH_NOTICE, from, 0, 8, handle, 0, 1)) == 0);
   REQUIRE(other.wait()->status == SLP_OK);
   // There is one entry, and it is spoken for: who gives more loses his session.
@@ -357,7 +393,9 @@ TEST_CASE("a peer's notices do not take the entry of a transfer") {
 
 // ---- the same with a packet socket's end
 
-TEST_CASE("a packet socket's end pulls from and pushes into the module's memory, with and without loss, and with damage that checksums find") {
+TEST_CASE(
+    "a packet socket's end pulls from and pushes into the module's memory, with and without loss, "
+    "and with damage that checksums find") {
   unsigned drop_every = GENERATE(0u, 9u), damage_every = GENERATE(0u, 11u);
   Module module;
   Wire wire;
@@ -377,7 +415,8 @@ TEST_CASE("a packet socket's end pulls from and pushes into the module's memory,
     return until();
   };
   REQUIRE(run([&] { return peer.up(); }));
-  REQUIRE(open_handle(server.value(), seen_from(wire.a, wire.b, 7001), region, 0, kBytes, SLUICE_MAY_READ | SLUICE_MAY_WRITE, handle) == 0);
+  REQUIRE(open_handle(server.value(), seen_from(wire.a, wire.b, 7001), region, 0, kBytes,
+                      SLUICE_MAY_READ | SLUICE_MAY_WRITE, handle) == 0);
   fill(pages.data(), kBytes, 8);
   REQUIRE(slp_pull(peer.session(), handle, 0, kBytes, 1) == SLP_OK);
   REQUIRE(run([&] { return peer.ended.size() == 1; }));

@@ -1,6 +1,6 @@
-// The module between two machines of the lab, over a link that is no veth: `nodes serve` on node 2, `nodes` on node 1. Messages of
-// every size come back, memory is pulled and pushed, and node 1 says how many bytes each end copied. Exit status 1: something was wrong,
-// and one line says what.
+// The module between two machines of the lab, over a link that is no veth: `nodes serve` on node 2,
+// `nodes` on node 1. Messages of every size come back, memory is pulled and pushed, and node 1 says
+// how many bytes each end copied. Exit status 1: something was wrong, and one line says what.
 #include <net/if.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -30,7 +30,9 @@ constexpr uint64_t kFew = 100'000;  // what acknowledgements and requests come t
   std::exit(1);
 }
 
-uint8_t byte_at(size_t i, unsigned seed) { return static_cast<uint8_t>((i * 2654435761u + seed) >> 13); }
+uint8_t byte_at(size_t i, unsigned seed) {
+  return static_cast<uint8_t>((i * 2654435761u + seed) >> 13);
+}
 void fill(uint8_t* data, unsigned seed) {
   for (size_t i = 0; i < kBytes; ++i) data[i] = byte_at(i, seed);
 }
@@ -95,13 +97,17 @@ int serve() {
     if (got.text == "bye") break;
     if (got.text == "memory") {
       uint32_t handle = 0;
-      if (int error = open_handle(fd.value(), got.from, memory.region, 0, kBytes, SLUICE_MAY_READ | SLUICE_MAY_WRITE, handle)) die("open", error);
+      if (int error = open_handle(fd.value(), got.from, memory.region, 0, kBytes,
+                                  SLUICE_MAY_READ | SLUICE_MAY_WRITE, handle))
+        die("open", error);
       got.text.assign(reinterpret_cast<char*>(&handle), sizeof(handle));
     } else if (got.text == "look") {
       auto told = memory.ring.wait();
       got.text = told && told->notice == 4711 && holds(memory.pages.data(), 2) ? "good" : "bad";
     } else if (got.text == "copied") {
-      got.text = "in " + std::to_string(counted("bytes_copied_in")) + " out " + std::to_string(counted("bytes_copied_out")) + " lent " + std::to_string(counted("bytes_lent"));
+      got.text = "in " + std::to_string(counted("bytes_copied_in")) + " out " +
+                 std::to_string(counted("bytes_copied_out")) + " lent " +
+                 std::to_string(counted("bytes_lent"));
     }
     int sent = send_to(fd.value(), got.text, got.from);
     if (sent < 0) die("send", -sent);
@@ -143,7 +149,8 @@ uint64_t copied_there(int fd) {
   return std::stoull(counts.substr(counts.find("out ") + 4));
 }
 
-// uncopied: the link takes the process's pages as they are, so that a sender copies messages and acknowledgements alone.
+// uncopied: the link takes the process's pages as they are, so that a sender copies messages and
+// acknowledgements alone.
 int visit(bool uncopied) {
   Fd fd = reach();
   Memory memory(fd.value());
@@ -160,17 +167,21 @@ int visit(bool uncopied) {
   // Once, from frames to pages: what came twice was not written twice.
   if (pulled < kBytes || pulled > kBytes + kFew) die("bytes were copied more or less than once");
   const uint64_t served = copied_there(fd.value()) - there;
-  if (uncopied ? served > kFew : served < kBytes) die("who was pulled from copied more or less than it should");
+  if (uncopied ? served > kFew : served < kBytes)
+    die("who was pulled from copied more or less than it should");
   fill(memory.pages.data(), 2);
   const uint64_t out = counted("bytes_copied_out");
   move(fd.value(), memory, SLUICE_PUSH_NOTICE, handle);
   const uint64_t pushed = counted("bytes_copied_out") - out;
-  if (uncopied ? pushed > kFew : pushed < kBytes) die("who pushed copied more or less than it should");
+  if (uncopied ? pushed > kFew : pushed < kBytes)
+    die("who pushed copied more or less than it should");
   if (ask(fd.value(), "look") != "good") die("what was pushed is something else");
-  std::printf("%u messages and %zu bytes in each direction; copied here in %llu out %llu lent %llu, at node 2 %s\n", kMessages, kBytes,
-              static_cast<unsigned long long>(counted("bytes_copied_in")), static_cast<unsigned long long>(counted("bytes_copied_out")),
-              static_cast<unsigned long long>(counted("bytes_lent")),
-              ask(fd.value(), "copied").c_str());
+  std::printf(
+      "%u messages and %zu bytes in each direction; copied here in %llu out %llu lent %llu, at "
+      "node 2 %s\n",
+      kMessages, kBytes, static_cast<unsigned long long>(counted("bytes_copied_in")),
+      static_cast<unsigned long long>(counted("bytes_copied_out")),
+      static_cast<unsigned long long>(counted("bytes_lent")), ask(fd.value(), "copied").c_str());
   if (send_on(fd.value(), "bye") != 3) die("send", errno);
   return 0;
 }
@@ -179,7 +190,9 @@ int visit(bool uncopied) {
 
 int main(int argc, char** argv) {
   Module module;
-  int result = argc > 1 && std::strcmp(argv[1], "serve") == 0 ? serve() : visit(argc > 1 && std::strcmp(argv[1], "uncopied") == 0);
+  int result = argc > 1 && std::strcmp(argv[1], "serve") == 0
+                   ? serve()
+                   : visit(argc > 1 && std::strcmp(argv[1], "uncopied") == 0);
   std::fflush(stdout);
   return result;
 }

@@ -1,5 +1,5 @@
-// What one MAC address can take of a socket that several talk to: sessions, its receive queue, its budget of pulls. Others have their part
-// beside it.
+// What one MAC address can take of a socket that several talk to: sessions, its receive queue, its
+// budget of pulls. Others have their part beside it.
 #include <catch2/catch.hpp>
 #include <net/if.h>
 #include <poll.h>
@@ -59,7 +59,9 @@ struct Address {
   }
 };
 
-int option(int fd, int name, int value) { return ::setsockopt(fd, SOL_SLUICE, name, &value, sizeof(value)) == 0 ? 0 : errno; }
+int option(int fd, int name, int value) {
+  return ::setsockopt(fd, SOL_SLUICE, name, &value, sizeof(value)) == 0 ? 0 : errno;
+}
 
 // Calls that are not waited for.
 std::vector<Fd> call_often(const Namespace& space, const sockaddr_sluice& to, int times) {
@@ -71,7 +73,9 @@ std::vector<Fd> call_often(const Namespace& space, const sockaddr_sluice& to, in
   return out;
 }
 
-TEST_CASE("one MAC address begins a half of a socket's sessions, and the last quarter is for those that have none") {
+TEST_CASE(
+    "one MAC address begins a half of a socket's sessions, and the last quarter is for those that "
+    "have none") {
   if (!have_macvlan()) return test::skip("macvlan", kNoMacvlan);
   Module module;
   Wire wire;
@@ -113,14 +117,12 @@ TEST_CASE("one MAC address fills a half of a receive queue, and another is still
   for (int i = 0; i < 24; ++i) {
     loud.push_back(open_socket(wire.a.space));
     REQUIRE(connect_to(loud.back().value(), seen_from(wire.a, wire.b, 7000)) == 0);
-    while (send_on(loud.back().value(), large, MSG_DONTWAIT) > 0) {
-    }
+    while (send_on(loud.back().value(), large, MSG_DONTWAIT) > 0) {}
   }
   CHECK(becomes([&] { return counter(wire.b.space, "messages_held_back") >= 24; }));
   // What waits in all sessions would fill the queue.
   for (Fd& one : loud)
-    while (send_on(one.value(), large, MSG_DONTWAIT) > 0) {
-    }
+    while (send_on(one.value(), large, MSG_DONTWAIT) > 0) {}
   uint64_t queued = counter(wire.b.space, "messages_in");
   Fd other = open_socket(wire.a.space);
   REQUIRE(connect_to(other.value(), second.seen(wire.b, 7000)) == 0);

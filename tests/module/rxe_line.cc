@@ -1,5 +1,5 @@
-// Two ends of a reliable connection between the soft-RoCE devices rxa and rxb. Each end opens its device in its own process; what one has to
-// know of the other crosses by a socket pair.
+// Two ends of a reliable connection between the soft-RoCE devices rxa and rxb. Each end opens its
+// device in its own process; what one has to know of the other crosses by a socket pair.
 #include <infiniband/verbs.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -47,14 +47,16 @@ struct Rxe::Verbs {
   }
 };
 
-Rxe::Rxe(const char* device, int channel, bool spin, size_t room) : device_(device), channel_(channel), spin_(spin), room_(room) {}
+Rxe::Rxe(const char* device, int channel, bool spin, size_t room)
+    : device_(device), channel_(channel), spin_(spin), room_(room) {}
 Rxe::~Rxe() { ::close(channel_); }
 
 void Rxe::open() {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
   for (int i = 0; i < count; ++i)
-    if (std::strcmp(ibv_get_device_name(list[i]), device_) == 0) verbs_->device = ibv_open_device(list[i]);
+    if (std::strcmp(ibv_get_device_name(list[i]), device_) == 0)
+      verbs_->device = ibv_open_device(list[i]);
   ibv_free_device_list(list);
   if (!verbs_->device) die("no soft-RoCE device");
   verbs_->domain = ibv_alloc_pd(verbs_->device);
@@ -62,25 +64,38 @@ void Rxe::open() {
   verbs_->queue = ibv_create_cq(verbs_->device, 4 * kReceives, nullptr, verbs_->channel, 0);
   // One place to send from, kReceives to receive into.
   if (!file_) own_.resize((kReceives + 1) * room_), file_ = own_.data();
-  verbs_->region = ibv_reg_mr(verbs_->domain, file_, own_.empty() ? room_ : own_.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+  verbs_->region = ibv_reg_mr(verbs_->domain, file_, own_.empty() ? room_ : own_.size(),
+                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
   ibv_qp_init_attr wanted{};
   wanted.send_cq = wanted.recv_cq = verbs_->queue;
   wanted.qp_type = IBV_QPT_RC;
-  wanted.cap = {.max_send_wr = kReceives, .max_recv_wr = kReceives, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+  wanted.cap = {.max_send_wr = kReceives,
+                .max_recv_wr = kReceives,
+                .max_send_sge = 1,
+                .max_recv_sge = 1,
+                .max_inline_data = 0};
   verbs_->pair = verbs_->region ? ibv_create_qp(verbs_->domain, &wanted) : nullptr;
   if (!verbs_->pair) die("soft-RoCE: no queue pair");
 }
 
 void Rxe::connect() {
   ibv_port_attr port{};
-  Named own{.qpn = verbs_->pair->qp_num, .rkey = verbs_->region->rkey, .address = reinterpret_cast<uintptr_t>(file_), .gid = {}};
-  if (ibv_query_gid(verbs_->device, 1, kGid, &own.gid) != 0 || ibv_query_port(verbs_->device, 1, &port) != 0) die("soft-RoCE: no address");
-  if (::write(channel_, &own, sizeof(own)) != sizeof(own) || ::read(channel_, &verbs_->far, sizeof(Named)) != sizeof(Named)) die("the other end");
+  Named own{.qpn = verbs_->pair->qp_num,
+            .rkey = verbs_->region->rkey,
+            .address = reinterpret_cast<uintptr_t>(file_),
+            .gid = {}};
+  if (ibv_query_gid(verbs_->device, 1, kGid, &own.gid) != 0 ||
+      ibv_query_port(verbs_->device, 1, &port) != 0)
+    die("soft-RoCE: no address");
+  if (::write(channel_, &own, sizeof(own)) != sizeof(own) ||
+      ::read(channel_, &verbs_->far, sizeof(Named)) != sizeof(Named))
+    die("the other end");
   ibv_qp_attr next{};
   next.qp_state = IBV_QPS_INIT;
   next.port_num = 1;
   next.qp_access_flags = IBV_ACCESS_REMOTE_READ;
-  int failed = ibv_modify_qp(verbs_->pair, &next, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  int failed = ibv_modify_qp(verbs_->pair, &next,
+                             IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   for (int i = 0; i < kReceives && !own_.empty(); ++i) post_receive(static_cast<uint64_t>(i));
   next.qp_state = IBV_QPS_RTR;
   next.path_mtu = port.active_mtu;
@@ -89,14 +104,20 @@ void Rxe::connect() {
   next.min_rnr_timer = 12;
   next.ah_attr.is_global = 1;
   next.ah_attr.port_num = 1;
-  next.ah_attr.grh = {.dgid = verbs_->far.gid, .flow_label = 0, .sgid_index = kGid, .hop_limit = 64, .traffic_class = 0};
+  next.ah_attr.grh = {.dgid = verbs_->far.gid,
+                      .flow_label = 0,
+                      .sgid_index = kGid,
+                      .hop_limit = 64,
+                      .traffic_class = 0};
   failed |= ibv_modify_qp(verbs_->pair, &next,
-                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   next.qp_state = IBV_QPS_RTS;
   next.timeout = 14;
   next.retry_cnt = next.rnr_retry = 7;
   failed |= ibv_modify_qp(verbs_->pair, &next,
-                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
   if (failed) die("soft-RoCE: a queue pair does not connect");
   char ready = 1;
   if (::write(channel_, &ready, 1) != 1 || ::read(channel_, &ready, 1) != 1) die("the other end");
@@ -109,7 +130,9 @@ void Rxe::begin() {
 }
 
 void Rxe::post_receive(uint64_t place) {
-  ibv_sge piece{.addr = reinterpret_cast<uintptr_t>(own_.data()) + (place + 1) * room_, .length = static_cast<uint32_t>(room_), .lkey = verbs_->region->lkey};
+  ibv_sge piece{.addr = reinterpret_cast<uintptr_t>(own_.data()) + (place + 1) * room_,
+                .length = static_cast<uint32_t>(room_),
+                .lkey = verbs_->region->lkey};
   ibv_recv_wr request{}, *bad;
   request.wr_id = place;
   request.sg_list = &piece;
@@ -142,7 +165,9 @@ void Rxe::reap() {
 
 void Rxe::say(const std::string& text) {
   std::memcpy(own_.data(), text.data(), text.size());
-  ibv_sge piece{.addr = reinterpret_cast<uintptr_t>(own_.data()), .length = static_cast<uint32_t>(text.size()), .lkey = verbs_->region->lkey};
+  ibv_sge piece{.addr = reinterpret_cast<uintptr_t>(own_.data()),
+                .length = static_cast<uint32_t>(text.size()),
+                .lkey = verbs_->region->lkey};
   ibv_send_wr request{}, *bad;
   request.sg_list = &piece;
   request.num_sge = 1;
@@ -166,7 +191,9 @@ void Rxe::end() {
 }
 
 void Rxe::read_all() {
-  ibv_sge piece{.addr = reinterpret_cast<uintptr_t>(file_), .length = static_cast<uint32_t>(room_), .lkey = verbs_->region->lkey};
+  ibv_sge piece{.addr = reinterpret_cast<uintptr_t>(file_),
+                .length = static_cast<uint32_t>(room_),
+                .lkey = verbs_->region->lkey};
   ibv_send_wr request{}, *bad;
   request.sg_list = &piece;
   request.num_sge = 1;
@@ -182,7 +209,8 @@ void Rxe::read_all() {
 std::pair<std::unique_ptr<Rxe>, std::unique_ptr<Rxe>> rxe_pair(bool spin, size_t room) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) die("socketpair");
-  return {std::make_unique<Rxe>("rxa", ends[0], spin, room), std::make_unique<Rxe>("rxb", ends[1], spin, room)};
+  return {std::make_unique<Rxe>("rxa", ends[0], spin, room),
+          std::make_unique<Rxe>("rxb", ends[1], spin, room)};
 }
 
 Line make_rxe(bool spin, size_t room) {

@@ -1,4 +1,5 @@
-// An end of a soft-RoCE connection: sends and receives, and reads all of the other end's memory at once.
+// An end of a soft-RoCE connection: sends and receives, and reads all of the other end's memory at
+// once.
 #ifndef SLUICE_TESTS_MODULE_RXE_LINE_H_
 #define SLUICE_TESTS_MODULE_RXE_LINE_H_
 
@@ -18,7 +19,8 @@ class Rxe : public Talker {
   // `channel` leads to the other end; taken. Messages are `room` bytes at most.
   Rxe(const char* device, int channel, bool spin, size_t room);
   ~Rxe() override;
-  // Instead of messages: `room` bytes there are what the other end reads, or where it puts what it has read. Before begin().
+  // Instead of messages: `room` bytes there are what the other end reads, or where it puts what it
+  // has read. Before begin().
   void use(uint8_t* file) { file_ = file; }
   void begin() override;
   void say(const std::string& text) override;

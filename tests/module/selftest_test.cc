@@ -1,4 +1,5 @@
-// What the module finds out about itself when it is loaded for that, and what loading leaves behind when a step of it fails.
+// What the module finds out about itself when it is loaded for that, and what loading leaves behind
+// when a step of it fails.
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
@@ -17,7 +18,9 @@ namespace {
 unsigned parameter(const std::string& name) {
   std::ifstream file("/sys/module/sluice/parameters/" + name);
   unsigned value = 0;
-  if (!(file >> value)) throw std::runtime_error("no parameter " + name + ": was the module built with SLUICE_SELFTEST=y?");
+  if (!(file >> value))
+    throw std::runtime_error("no parameter " + name +
+                             ": was the module built with SLUICE_SELFTEST=y?");
   return value;
 }
 

@@ -106,18 +106,20 @@ TEST_CASE("a message costs one system call at each end") {
   REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
   constexpr int kMessages = 100;
   const std::string text = pattern(64, 1);
-  Counted both[2] = {{.pid = traced([&] {
-                        for (int i = 0; i < kMessages; ++i)
-                          if (send_on(client.value(), text) != 64 || receive(client.value()).text != text) return false;
-                        return true;
-                      })},
-                     {.pid = traced([&] {
-                        for (int i = 0; i < kMessages; ++i) {
-                          Received got = receive(server.value());
-                          if (send_to(server.value(), got.text, got.from) != 64) return false;
-                        }
-                        return true;
-                      })}};
+  Counted both[2] = {
+      {.pid = traced([&] {
+         for (int i = 0; i < kMessages; ++i)
+           if (send_on(client.value(), text) != 64 || receive(client.value()).text != text)
+             return false;
+         return true;
+       })},
+      {.pid = traced([&] {
+         for (int i = 0; i < kMessages; ++i) {
+           Received got = receive(server.value());
+           if (send_to(server.value(), got.text, got.from) != 64) return false;
+         }
+         return true;
+       })}};
   count_calls(both);
   // The last is exit_group(), from which nobody comes back.
   for (const Counted& one : both) {
@@ -316,13 +318,16 @@ TEST_CASE("who does not wait hears of the end as well") {
 TEST_CASE("a peer that a server hangs up on is told, and may call again") {
   Module module;
   Wire wire;
-  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space), other = open_socket(wire.a.space);
+  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space),
+     other = open_socket(wire.a.space);
   REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
   REQUIRE(connect_to(other.value(), seen_from(wire.a, wire.b, 7000)) == 0);
   REQUIRE(send_on(client.value(), "hello") == 5);
   Received got = receive(server.value());
   REQUIRE(got.result == 5);
-  auto hang_up = [&](const sockaddr_sluice& peer) { return ::ioctl(server.value(), SLUICE_HANG_UP, &peer) == 0 ? 0 : errno; };
+  auto hang_up = [&](const sockaddr_sluice& peer) {
+    return ::ioctl(server.value(), SLUICE_HANG_UP, &peer) == 0 ? 0 : errno;
+  };
   CHECK(hang_up(sockaddr_sluice{}) == EAFNOSUPPORT);
   sockaddr_sluice nobody = got.from;
   nobody.port = 1;
@@ -369,12 +374,14 @@ TEST_CASE("sockets that come from /dev/sluice are as others") {
 
 TEST_CASE("/dev/sluice does what it is for and nothing else, for whom the sockets are for") {
   Module module;
-  struct stat device{};
+  struct stat device {};
   REQUIRE(::stat("/dev/sluice", &device) == 0);
   CHECK((device.st_mode & 07777) == 0600);  // a filter of socket families does not see it
   Fd door(::open("/dev/sluice", O_RDWR | O_CLOEXEC));
   REQUIRE(door.value() >= 0);
-  auto refused = [&](unsigned long command, unsigned long argument) { return ::ioctl(door.value(), command, argument) < 0 ? errno : 0; };
+  auto refused = [&](unsigned long command, unsigned long argument) {
+    return ::ioctl(door.value(), command, argument) < 0 ? errno : 0;
+  };
   CHECK(refused(SLUICE_SOCKET, 1) == EINVAL);
   CHECK(refused(SLUICE_HANG_UP, 0) == ENOTTY);
   char byte;
@@ -404,7 +411,9 @@ int nobody_opens(const Namespace& space, Step step) {
   Fd door(::open("/dev/sluice", O_RDWR | O_CLOEXEC));
   pid_t child = ::fork();
   if (child == 0) {
-    if (::setns(space.fd(), CLONE_NEWNET) != 0 || ::setgroups(0, nullptr) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(255);
+    if (::setns(space.fd(), CLONE_NEWNET) != 0 || ::setgroups(0, nullptr) != 0 ||
+        ::setgid(65534) != 0 || ::setuid(65534) != 0)
+      ::_exit(255);
     step();
     ::_exit(tries_to_open(door.value()));
   }
@@ -413,14 +422,21 @@ int nobody_opens(const Namespace& space, Step step) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST_CASE("who has no CAP_NET_RAW in a network namespace opens no sockets there, until its administrator lets everybody in") {
+TEST_CASE(
+    "who has no CAP_NET_RAW in a network namespace opens no sockets there, until its administrator "
+    "lets everybody in") {
   Module module;
   Wire wire;
   auto nothing = [] {};
   CHECK(nobody_opens(wire.a.space, nothing) == EPERM);
-  // A user namespace of one's own gives none in the network namespace that one came from, and all in one's own.
-  CHECK(nobody_opens(wire.a.space, [] { if (::unshare(CLONE_NEWUSER) != 0) ::_exit(254); }) == EPERM);
-  CHECK(nobody_opens(wire.a.space, [] { if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) ::_exit(254); }) == 0);
+  // A user namespace of one's own gives none in the network namespace that one came from, and all
+  // in one's own.
+  CHECK(nobody_opens(wire.a.space, [] {
+          if (::unshare(CLONE_NEWUSER) != 0) ::_exit(254);
+        }) == EPERM);
+  CHECK(nobody_opens(wire.a.space, [] {
+          if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) ::_exit(254);
+        }) == 0);
   let_everybody_in(wire.a.space);
   CHECK(nobody_opens(wire.a.space, nothing) == 0);
   CHECK(nobody_opens(wire.b.space, nothing) == EPERM);
@@ -441,23 +457,31 @@ TEST_CASE("socket() of any user does not load the module: it has no alias") {
   std::ifstream file(module_file(), std::ios::binary);
   std::stringstream bytes;
   bytes << file.rdbuf();
-  REQUIRE(bytes.str().find(std::string("license=GPL", 12)) != std::string::npos);  // where aliases would be
+  REQUIRE(bytes.str().find(std::string("license=GPL", 12)) !=
+          std::string::npos);  // where aliases would be
   CHECK(bytes.str().find("alias=") == std::string::npos);
 }
 
 void write_to(const std::string& path, const std::string& text) {
   Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_APPEND));
   INFO(path << ": " << std::strerror(errno));
-  REQUIRE((file.value() >= 0 && ::write(file.value(), text.data(), text.size()) == static_cast<ssize_t>(text.size())));
+  REQUIRE((file.value() >= 0 &&
+           ::write(file.value(), text.data(), text.size()) == static_cast<ssize_t>(text.size())));
 }
 
-// The kernel's own trace of what is asked of security modules: none of which the guest has a rule for.
-TEST_CASE("security modules are asked for each socket, by either door, as for a user's and not the kernel's own") {
+// The kernel's own trace of what is asked of security modules: none of which the guest has a rule
+// for.
+TEST_CASE(
+    "security modules are asked for each socket, by either door, as for a user's and not the "
+    "kernel's own") {
   const std::string traces = "/sys/kernel/tracing/";
-  if (::access((traces + "kprobe_events").c_str(), W_OK) != 0) (void)::mount("none", traces.c_str(), "tracefs", 0, nullptr);
-  if (::access((traces + "kprobe_events").c_str(), W_OK) != 0) return test::skip("kprobes", "this kernel traces no calls");
+  if (::access((traces + "kprobe_events").c_str(), W_OK) != 0)
+    (void)::mount("none", traces.c_str(), "tracefs", 0, nullptr);
+  if (::access((traces + "kprobe_events").c_str(), W_OK) != 0)
+    return test::skip("kprobes", "this kernel traces no calls");
   Module module;
-  write_to(traces + "kprobe_events", "p:sluice_asked security_socket_create family=%di:s32 kern=%cx:s32\n");
+  write_to(traces + "kprobe_events",
+           "p:sluice_asked security_socket_create family=%di:s32 kern=%cx:s32\n");
   write_to(traces + "events/kprobes/sluice_asked/enable", "1");
   Fd door(::open("/dev/sluice", O_RDWR | O_CLOEXEC));
   CHECK(tries_to_open(door.value()) == 0);

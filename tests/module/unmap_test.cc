@@ -1,5 +1,5 @@
-// Registered memory whose process changes its map: what it unmaps, replaces or leaves behind is out of every peer's reach, and
-// unpinned; what it keeps goes on.
+// Registered memory whose process changes its map: what it unmaps, replaces or leaves behind is out
+// of every peer's reach, and unpinned; what it keeps goes on.
 #include <catch2/catch.hpp>
 #include <grp.h>
 #include <poll.h>
@@ -29,7 +29,8 @@ constexpr size_t kHole = 100 * kPage;  // where something happens
 constexpr size_t kHuge = 2 << 20;
 constexpr uint64_t kHandleName = 77;
 
-sluice_transfer request(uint32_t kind, uint32_t region, uint64_t length, uint32_t handle, uint64_t user_data) {
+sluice_transfer request(uint32_t kind, uint32_t region, uint64_t length, uint32_t handle,
+                        uint64_t user_data) {
   sluice_transfer out{};
   out.kind = kind;
   out.region = region;
@@ -56,7 +57,8 @@ enum class Kind { kPrivate, kShared, kHuge };
 
 uint8_t* map(Kind kind, size_t bytes, void* at = nullptr) {
   int flags = kind == Kind::kShared ? MAP_SHARED : MAP_PRIVATE;
-  void* made = ::mmap(at, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS | (at != nullptr ? MAP_FIXED : 0), -1, 0);
+  void* made = ::mmap(at, bytes, PROT_READ | PROT_WRITE,
+                      flags | MAP_ANONYMOUS | (at != nullptr ? MAP_FIXED : 0), -1, 0);
   REQUIRE(made != MAP_FAILED);
   return static_cast<uint8_t*>(made);
 }
@@ -71,7 +73,9 @@ struct Reach {
   uint8_t *room, *memory;  // behind which as much is nobody's
   Pages client_pages{kBytes};
   uint32_t server_region = 99, client_region = 99, handle = 0;
-  explicit Reach(Kind kind = Kind::kPrivate) : room(static_cast<uint8_t*>(::mmap(nullptr, 2 * kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+  explicit Reach(Kind kind = Kind::kPrivate)
+      : room(static_cast<uint8_t*>(
+            ::mmap(nullptr, 2 * kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
     memory = room + kHuge - reinterpret_cast<uintptr_t>(room) % kHuge;
     map(kind, kind == Kind::kHuge ? kHuge : kBytes, memory);
     if (kind == Kind::kHuge) REQUIRE(::madvise(memory, kHuge, MADV_HUGEPAGE) == 0);
@@ -81,11 +85,13 @@ struct Reach {
     caller = receive(server.value()).from;
     REQUIRE(register_memory(server.value(), memory, kBytes, server_region) == 0);
     REQUIRE(register_memory(client.value(), client_pages.data(), kBytes, client_region) == 0);
-    REQUIRE(open_handle(server.value(), caller, server_region, 0, kBytes, SLUICE_MAY_READ | SLUICE_MAY_WRITE, handle, kHandleName) == 0);
+    REQUIRE(open_handle(server.value(), caller, server_region, 0, kBytes,
+                        SLUICE_MAY_READ | SLUICE_MAY_WRITE, handle, kHandleName) == 0);
   }
   ~Reach() { ::munmap(room, 2 * kHuge); }
   uint32_t move(uint32_t kind) {
-    if (int error = transfer(client.value(), request(kind, client_region, kBytes, handle, 5))) return 1000u + static_cast<uint32_t>(error);
+    if (int error = transfer(client.value(), request(kind, client_region, kBytes, handle, 5)))
+      return 1000u + static_cast<uint32_t>(error);
     auto end = client_ring.wait();
     return end ? end->status : 999;
   }
@@ -105,7 +111,8 @@ struct Reach {
     CHECK(count("regions_gone") == 1);
     // The owner is told, too.
     uint32_t other = 0;
-    CHECK(open_handle(server.value(), caller, server_region, 0, 1, SLUICE_MAY_READ, other) == EFAULT);
+    CHECK(open_handle(server.value(), caller, server_region, 0, 1, SLUICE_MAY_READ, other) ==
+          EFAULT);
     CHECK(becomes([] { return pinned_kib() == kBytes >> 10; }));  // the client's
     CHECK(unregister_memory(server.value(), server_region) == 0);
     CHECK(pinned_kib() == kBytes >> 10);
@@ -128,7 +135,9 @@ struct Change {
   void (*make)(uint8_t* at);
 };
 
-TEST_CASE("memory that its process has unmapped, replaced or moved is refused, and what is there now is untouched") {
+TEST_CASE(
+    "memory that its process has unmapped, replaced or moved is refused, and what is there now is "
+    "untouched") {
   Change change = GENERATE(
       Change{"a page unmapped", Kind::kPrivate, [](uint8_t* at) { ::munmap(at, kPage); }},
       Change{"a shared page unmapped", Kind::kShared, [](uint8_t* at) { ::munmap(at, kPage); }},
@@ -137,14 +146,19 @@ TEST_CASE("memory that its process has unmapped, replaced or moved is refused, a
                ::munmap(at, kPage);
                map(Kind::kPrivate, kPage, at);
              }},
-      Change{"something else mapped over it", Kind::kShared, [](uint8_t* at) { map(Kind::kShared, kPage, at); }},
+      Change{"something else mapped over it", Kind::kShared,
+             [](uint8_t* at) { map(Kind::kShared, kPage, at); }},
       Change{"moved away", Kind::kPrivate,
              [](uint8_t* at) {
                void* moved = ::mremap(at, kPage, kPage, MREMAP_MAYMOVE | MREMAP_FIXED, at + kBytes);
                REQUIRE(moved == at + kBytes);
              }},
-      Change{"given back to the kernel", Kind::kPrivate, [](uint8_t* at) { ::madvise(at, kPage, MADV_DONTNEED); }},
-      Change{"removed from its file", Kind::kShared, [](uint8_t* at) { ::madvise(at, kPage, MADV_REMOVE); ::madvise(at, kPage, MADV_DONTNEED); }});
+      Change{"given back to the kernel", Kind::kPrivate,
+             [](uint8_t* at) { ::madvise(at, kPage, MADV_DONTNEED); }},
+      Change{"removed from its file", Kind::kShared, [](uint8_t* at) {
+               ::madvise(at, kPage, MADV_REMOVE);
+               ::madvise(at, kPage, MADV_DONTNEED);
+             }});
   INFO(change.what);
   Reach reach(change.kind);
   uint8_t* behind = map(Kind::kPrivate, kPage, reach.memory + kHole + kBytes);
@@ -182,7 +196,8 @@ TEST_CASE("changes that leave the process its pages leave peers their access") {
                }},
       Harmless{"a shared page out of the page table, and still the file's", Kind::kShared, true,
                [](Reach& reach) { ::madvise(reach.memory + kHole, kPage, MADV_DONTNEED); }},
-      Harmless{"reclaimed in vain", Kind::kShared, true, [](Reach& reach) { ::madvise(reach.memory, kBytes, MADV_PAGEOUT); }},
+      Harmless{"reclaimed in vain", Kind::kShared, true,
+               [](Reach& reach) { ::madvise(reach.memory, kBytes, MADV_PAGEOUT); }},
       Harmless{"reclaimed in vain again and again, by another thread", Kind::kShared, true,
                [](Reach& reach) {
                  std::jthread other([&reach] {
@@ -190,7 +205,8 @@ TEST_CASE("changes that leave the process its pages leave peers their access") {
                  });
                  for (uint8_t value = 0; value < 20; ++value) reach.check_good(value);
                }},
-      Harmless{"a huge page split", Kind::kHuge, true, [](Reach& reach) { ::munmap(reach.memory + kBytes, kPage); }},
+      Harmless{"a huge page split", Kind::kHuge, true,
+               [](Reach& reach) { ::munmap(reach.memory + kBytes, kPage); }},
       Harmless{"a neighbour unmapped", Kind::kPrivate, false, [](Reach& reach) {
                  map(Kind::kPrivate, kPage, reach.memory + kBytes);
                  ::munmap(reach.memory + kBytes, kPage);
@@ -203,8 +219,10 @@ TEST_CASE("changes that leave the process its pages leave peers their access") {
   reach.check_good(1);
   change.make(reach);
   reach.check_good(2);
-  if (change.looked_at) CHECK(reach.count("regions_doubted") > 0);
-  else CHECK(reach.count("regions_doubted") == 0);
+  if (change.looked_at)
+    CHECK(reach.count("regions_doubted") > 0);
+  else
+    CHECK(reach.count("regions_doubted") == 0);
 }
 
 // Pinning it for writing takes the zero page away, which the notifier tells of.
@@ -226,7 +244,11 @@ TEST_CASE("memory is unmapped under traffic: what ended well was there, the rest
   Reach reach;
   constexpr uint64_t kBefore = 12, kAll = 16;
   uint64_t gone = 0, good = 0;
-  auto post = [&](uint64_t i) { REQUIRE(transfer(reach.client.value(), request(i % 2 ? SLUICE_PULL : SLUICE_PUSH, reach.client_region, kBytes, reach.handle, i)) == 0); };
+  auto post = [&](uint64_t i) {
+    REQUIRE(transfer(reach.client.value(), request(i % 2 ? SLUICE_PULL : SLUICE_PUSH,
+                                                   reach.client_region, kBytes, reach.handle, i)) ==
+            0);
+  };
   for (uint64_t i = 0; i < kBefore; ++i) post(i);
   ::munmap(reach.memory, kBytes);
   uint8_t* again = map(Kind::kPrivate, kBytes, reach.memory);
@@ -250,14 +272,16 @@ TEST_CASE("memory is unmapped under traffic: what ended well was there, the rest
 }
 
 // Each hold of the socket's lock ends 16 at most.
-TEST_CASE("memory that many handles and transfers use goes in turns, and each of them is told once") {
+TEST_CASE(
+    "memory that many handles and transfers use goes in turns, and each of them is told once") {
   constexpr uint32_t kHandles = 60, kSpansAtOnce = 16;
   Reach reach;
   Ring& ring = reach.server_ring;
   std::vector<uint32_t> handles{reach.handle};
   for (uint32_t i = 1; i < kHandles; ++i) {
     handles.push_back(0);
-    REQUIRE(open_handle(reach.server.value(), reach.caller, reach.server_region, i, 1, SLUICE_MAY_READ, handles.back(), kHandleName + i) == 0);
+    REQUIRE(open_handle(reach.server.value(), reach.caller, reach.server_region, i, 1,
+                        SLUICE_MAY_READ, handles.back(), kHandleName + i) == 0);
   }
   ::munmap(reach.memory + kHole, kPage);
   uint64_t told = 0;
@@ -282,7 +306,10 @@ TEST_CASE("memory that many handles and transfers use goes in turns, and each of
 TEST_CASE("one's own transfers end when their memory is unmapped, each once") {
   Reach reach;
   reach.wire.b.space.ip("link set end0 down");
-  for (uint64_t i = 0; i < 8; ++i) REQUIRE(transfer(reach.client.value(), request(i % 2 ? SLUICE_PULL : SLUICE_PUSH, reach.client_region, kBytes, reach.handle, i)) == 0);
+  for (uint64_t i = 0; i < 8; ++i)
+    REQUIRE(transfer(reach.client.value(), request(i % 2 ? SLUICE_PULL : SLUICE_PUSH,
+                                                   reach.client_region, kBytes, reach.handle, i)) ==
+            0);
   reach.client_pages.unmap();
   uint64_t seen = 0;
   for (int i = 0; i < 8; ++i) {
@@ -293,7 +320,8 @@ TEST_CASE("one's own transfers end when their memory is unmapped, each once") {
   }
   CHECK(seen == 0xff);
   CHECK_FALSE(reach.client_ring.take());
-  CHECK(transfer(reach.client.value(), request(SLUICE_PUSH, reach.client_region, 1, reach.handle, 9)) == EFAULT);
+  CHECK(transfer(reach.client.value(),
+                 request(SLUICE_PUSH, reach.client_region, 1, reach.handle, 9)) == EFAULT);
   CHECK(counter(reach.wire.a.space, "regions_gone") == 1);
   CHECK(becomes([] { return pinned_kib() == kBytes >> 10; }));  // the server's
 }
@@ -305,11 +333,15 @@ TEST_CASE("what was unmapped counts against the limit no more") {
   if (child == 0) {
     Fd socket = open_socket(wire.a.space);
     rlimit limit{.rlim_cur = 128 << 10, .rlim_max = 128 << 10};
-    if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgroups(0, nullptr) != 0 || ::setresuid(65534, 65534, 65534) != 0) ::_exit(1);
+    if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgroups(0, nullptr) != 0 ||
+        ::setresuid(65534, 65534, 65534) != 0)
+      ::_exit(1);
     for (uint32_t round = 0; round < 20; ++round) {
       Pages pages(100 << 10);
       uint32_t region = 0;
-      if (register_memory(socket.value(), pages.data(), 100 << 10, region) != 0 || region != round || pinned_kib() != 100) ::_exit(2);
+      if (register_memory(socket.value(), pages.data(), 100 << 10, region) != 0 ||
+          region != round || pinned_kib() != 100)
+        ::_exit(2);
       pages.unmap();
       if (!becomes([] { return pinned_kib() == 0; })) ::_exit(3);
     }
@@ -337,7 +369,8 @@ TEST_CASE("memory of a process that has ended is refused, although its socket go
     Pages pages(kBytes);
     uint32_t region = 0, handle = 0;
     if (register_memory(server.value(), pages.data(), kBytes, region) != 0) ::_exit(1);
-    if (open_handle(server.value(), caller, region, 0, kBytes, SLUICE_MAY_WRITE, handle) != 0) ::_exit(2);
+    if (open_handle(server.value(), caller, region, 0, kBytes, SLUICE_MAY_WRITE, handle) != 0)
+      ::_exit(2);
     if (::write(told[1], &handle, sizeof(handle)) != sizeof(handle)) ::_exit(3);
     ::_exit(0);
   }

@@ -22,8 +22,10 @@ namespace sluice::module_test {
 namespace {
 
 // For another kernel, or with its own tests, where that is what the test was given.
-constexpr const char* kModules[] = {"kernel_compat/module/selftest/sluice.ko", "kernel_compat/module/debug/sluice.ko", "kernel_compat/module/smp_debug/sluice.ko",
-                                    "kernel_compat/module/next/sluice.ko", "kernel_compat/module/uml/sluice.ko", "kernel_compat/module/sluice.ko"};
+constexpr const char* kModules[] = {
+    "kernel_compat/module/selftest/sluice.ko",  "kernel_compat/module/debug/sluice.ko",
+    "kernel_compat/module/smp_debug/sluice.ko", "kernel_compat/module/next/sluice.ko",
+    "kernel_compat/module/uml/sluice.ko",       "kernel_compat/module/sluice.ko"};
 
 void must(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what + ": " + std::strerror(errno));
@@ -57,13 +59,15 @@ Module::Module(const char* parameters) {
   utsname kernel;
   ::uname(&kernel);
   throw std::runtime_error(std::string("the module does not load: ") + std::strerror(error) +
-                           "; was it built for this kernel? apt-get install linux-headers-" + kernel.release);
+                           "; was it built for this kernel? apt-get install linux-headers-" +
+                           kernel.release);
 }
 
 Module::~Module() {
   // A socket that was just closed may still be sending for a second.
   int error = EBUSY;
-  for (int tries = 0; tries < 3000 && (error = unload_module()) != 0; ++tries) ::poll(nullptr, 0, 1);
+  for (int tries = 0; tries < 3000 && (error = unload_module()) != 0; ++tries)
+    ::poll(nullptr, 0, 1);
   if (error != 0) {
     std::fprintf(stderr, "the module does not unload: %s\n", std::strerror(error));
     std::abort();
@@ -146,11 +150,13 @@ int bind_to(int fd, const sockaddr_sluice& address) {
 }
 
 int connect_to(int fd, const sockaddr_sluice& address) {
-  return ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? 0 : errno;
+  return ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? 0
+                                                                                          : errno;
 }
 
 int send_to(int fd, const std::string& text, const sockaddr_sluice& address, int flags) {
-  ssize_t sent = ::sendto(fd, text.data(), text.size(), flags, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  ssize_t sent = ::sendto(fd, text.data(), text.size(), flags,
+                          reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   return sent < 0 ? -errno : static_cast<int>(sent);
 }
 

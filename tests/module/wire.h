@@ -20,7 +20,7 @@ class Module {
   explicit Module(const char* parameters = "");
   ~Module();
 };
-std::string module_file();                      // its path
+std::string module_file();                     // its path
 int load_module(const char* parameters = "");  // 0 or errno
 int unload_module();                           // 0 or errno
 
@@ -82,7 +82,8 @@ Fd open_socket(const Namespace& space, int flags = 0);
 Fd bound_socket(const End& end, uint16_t port, int flags = 0);
 int bind_to(int fd, const sockaddr_sluice& address);     // 0 or errno
 int connect_to(int fd, const sockaddr_sluice& address);  // 0 or errno
-int send_to(int fd, const std::string& text, const sockaddr_sluice& address, int flags = 0);  // bytes or -errno
+int send_to(int fd, const std::string& text, const sockaddr_sluice& address,
+            int flags = 0);  // bytes or -errno
 int send_on(int fd, const std::string& text, int flags = 0);
 struct Received {
   int result;  // bytes or -errno

@@ -19,11 +19,13 @@ void note() {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 // The sanitizer has malloc; it tells us of each call.
-extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*, size_t),
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*,
+                                                                             size_t),
                                                          void (*free_hook)(const volatile void*));
 namespace {
 void install() {
-  static int installed = __sanitizer_install_malloc_and_free_hooks([](const volatile void*, size_t) { note(); }, [](const volatile void*) {});
+  static int installed = __sanitizer_install_malloc_and_free_hooks(
+      [](const volatile void*, size_t) { note(); }, [](const volatile void*) {});
   REQUIRE(installed > 0);
 }
 }  // namespace
@@ -82,12 +84,16 @@ void check_no_allocation(const char* what, int rounds, Round&& round) {
 
 void check_path(const std::string& address) {
   install();
-  PingPong pair(address, {.arena = {}, .arena_options = {.limit_bytes = size_t{64} << 20, .first_extent_bytes = size_t{8} << 20}, .waiting = Waiting::kSpin});
+  PingPong pair(address, {.arena = {},
+                          .arena_options = {.limit_bytes = size_t{64} << 20,
+                                            .first_extent_bytes = size_t{8} << 20},
+                          .waiting = Waiting::kSpin});
   REQUIRE(pair.ready());
   check_no_allocation("messages of 64 bytes", kRounds, [&] { return pair.message_round(64); });
   check_no_allocation("messages of 4096 bytes", kRounds, [&] { return pair.message_round(4096); });
   check_no_allocation("tensors fetched", kRounds, [&] { return pair.tensor_round(); });
-  check_no_allocation("tensors fetched into memory", kRounds / 5, [&] { return pair.placed_round(); });
+  check_no_allocation("tensors fetched into memory", kRounds / 5,
+                      [&] { return pair.placed_round(); });
 }
 
 TEST_CASE("the counter counts", "[proof]") {
@@ -103,7 +109,9 @@ TEST_CASE("the counter counts", "[proof]") {
 TEST_CASE("shm: ten thousand rounds of each kind allocate nothing", "[proof]") {
   check_path(fresh_name("shm:allocation"));
 }
-TEST_CASE("tcp: ten thousand rounds of each kind allocate nothing", "[proof]") { check_path("tcp://127.0.0.1:0"); }
+TEST_CASE("tcp: ten thousand rounds of each kind allocate nothing", "[proof]") {
+  check_path("tcp://127.0.0.1:0");
+}
 
 }  // namespace
 }  // namespace sluice::test

@@ -44,7 +44,9 @@ PingPong::~PingPong() {
   fetcher_.reset();
   if (!ready()) return;
   near_.core().start_close();
-  until([&] { return near_.state() == EndpointState::kClosed && far_.state() == EndpointState::kClosed; });
+  until([&] {
+    return near_.state() == EndpointState::kClosed && far_.state() == EndpointState::kClosed;
+  });
 }
 
 template <typename Done>
@@ -59,9 +61,11 @@ bool PingPong::until(Done&& done) {
 
 bool PingPong::pass(Endpoint& from, Endpoint& to, Buffer& out, Buffer& in) {
   uint64_t received = received_.count, sent = sent_.count;
-  if (!to.receive({.tag = 1}, std::move(in), {.sink = &received_, .deadline = kNever}).ok()) return false;
+  if (!to.receive({.tag = 1}, std::move(in), {.sink = &received_, .deadline = kNever}).ok())
+    return false;
   Tensor tensor = std::move(out).freeze();
-  if (!from.send(1, tensor, {.sink = &sent_, .deadline = kNever, .level = Level::kPlaced}).ok()) return false;
+  if (!from.send(1, tensor, {.sink = &sent_, .deadline = kNever, .level = Level::kPlaced}).ok())
+    return false;
   if (!until([&] { return received_.count > received && sent_.count > sent; })) return false;
   if (!received_.value.status.ok() || !sent_.value.status.ok()) return false;
   in = std::move(received_.value.buffers[0]);
@@ -96,7 +100,8 @@ bool PingPong::placed_round() {
   ++step_;
   FetchInto fetch = fetcher_->fetch_into({"w", step_}, std::move(place_), kNever);
   auto publication = publisher_->publish({"w", step_}, std::move(weights_).freeze());
-  if (!publication.ok() || !until([&] { return fetch.ready() && publication->ready(); })) return false;
+  if (!publication.ok() || !until([&] { return fetch.ready() && publication->ready(); }))
+    return false;
   Placed placed = fetch.take();
   place_ = placed.take_buffer();
   Tensor home = publication->take();

@@ -51,7 +51,8 @@ bool forbid_system_calls() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
   };
   sock_fprog filter{.len = sizeof(program) / sizeof(program[0]), .filter = program};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
 // Runs `round` so many times in a process that may not call the kernel; its wait status.
@@ -60,7 +61,10 @@ int under_filter(Round&& round) {
   pid_t pid = ::fork();
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ContextOptions options{.arena = {}, .arena_options = {.limit_bytes = size_t{64} << 20, .first_extent_bytes = size_t{8} << 20}, .waiting = Waiting::kSpin};
+    ContextOptions options{
+        .arena = {},
+        .arena_options = {.limit_bytes = size_t{64} << 20, .first_extent_bytes = size_t{8} << 20},
+        .waiting = Waiting::kSpin};
     auto* pair = new PingPong(fresh_name("shm:filter"), options);
     if (!pair->ready()) ::_exit(kNotReady);
     for (int i = 0; i < 300; ++i) {

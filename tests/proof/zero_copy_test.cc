@@ -39,7 +39,9 @@ struct Pages {
     begin = (address + 4095) & ~uintptr_t{4095};
     length = ((address + tensor.size_bytes()) & ~uintptr_t{4095}) - begin;
   }
-  bool protect(int how) const { return ::mprotect(reinterpret_cast<void*>(begin), length, how) == 0; }
+  bool protect(int how) const {
+    return ::mprotect(reinterpret_cast<void*>(begin), length, how) == 0;
+  }
   uintptr_t begin;
   size_t length;
 };
@@ -48,13 +50,17 @@ struct Pages {
 // then writes a word through its own mapping and says so.
 [[noreturn]] void send_forbidden(int address_pipe) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  auto context = open_context({.arena = {}, .arena_options = {.limit_bytes = size_t{256} << 20}, .waiting = Waiting::kSleep});
+  auto context = open_context({.arena = {},
+                               .arena_options = {.limit_bytes = size_t{256} << 20},
+                               .waiting = Waiting::kSleep});
   must(context.ok(), 10);
   Context& c = **context;
   auto listener = c.listen(fresh_name("shm:proof"));
   must(listener.ok(), 11);
   std::string address = listener->address();
-  must(::write(address_pipe, address.data(), address.size()) == static_cast<ssize_t>(address.size()), 12);
+  must(
+      ::write(address_pipe, address.data(), address.size()) == static_cast<ssize_t>(address.size()),
+      12);
   ::close(address_pipe);
   auto endpoint = listener->accept(soon());
   must(endpoint.ok(), 13);
@@ -104,12 +110,16 @@ struct Sender {
   std::string address;
 };
 
-TEST_CASE("a tensor is handed over while its owner cannot touch its pages, and later writes are seen", "[proof]") {
+TEST_CASE(
+    "a tensor is handed over while its owner cannot touch its pages, and later writes are seen",
+    "[proof]") {
   NothingLeftBehind audit;
   Sender sender(&send_forbidden);
   REQUIRE_FALSE(sender.address.empty());
   {
-    auto context = open_context({.arena = {}, .arena_options = {.limit_bytes = size_t{64} << 20}, .waiting = Waiting::kSleep});
+    auto context = open_context({.arena = {},
+                                 .arena_options = {.limit_bytes = size_t{64} << 20},
+                                 .waiting = Waiting::kSleep});
     REQUIRE(context.ok());
     Context& c = **context;
     auto endpoint = c.connect(sender.address, {.require = zero_copy});
@@ -126,7 +136,8 @@ TEST_CASE("a tensor is handed over while its owner cannot touch its pages, and l
       CHECK(view[kWords / 2] == static_cast<float>(kWords / 2));
       CHECK(got->receipt.copied_bytes + got->receipt.kernel_copied_bytes == 0);
       REQUIRE(endpoint->send_and_wait(1, std::move(*c.allocate({8}, uint8)).freeze(), soon()).ok());
-      REQUIRE(endpoint->receive_and_wait({.tag = 2}, std::move(*c.allocate({8}, uint8)), soon()).ok());
+      REQUIRE(
+          endpoint->receive_and_wait({.tag = 2}, std::move(*c.allocate({8}, uint8)), soon()).ok());
       CHECK(const_cast<const volatile float*>(view.data())[kWords / 2] == -5);
     }
     CHECK(endpoint->close(soon()).ok());
@@ -137,7 +148,10 @@ TEST_CASE("a tensor is handed over while its owner cannot touch its pages, and l
 // Publishes a tensor of 64 bytes and one of 256 MiB.
 [[noreturn]] void send_two_sizes(int address_pipe) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  auto context = open_context({.arena = {}, .arena_options = {.limit_bytes = size_t{512} << 20, .first_extent_bytes = size_t{256} << 20}, .waiting = Waiting::kSleep});
+  auto context = open_context(
+      {.arena = {},
+       .arena_options = {.limit_bytes = size_t{512} << 20, .first_extent_bytes = size_t{256} << 20},
+       .waiting = Waiting::kSleep});
   must(context.ok(), 10);
   Context& c = **context;
   auto listener = c.listen(fresh_name("shm:proof"));
@@ -147,14 +161,18 @@ TEST_CASE("a tensor is handed over while its owner cannot touch its pages, and l
   std::memset(tiny->data(), 7, kTiny);
   std::memset(huge->data(), 7, kHuge);
   std::string address = listener->address();
-  must(::write(address_pipe, address.data(), address.size()) == static_cast<ssize_t>(address.size()), 13);
+  must(
+      ::write(address_pipe, address.data(), address.size()) == static_cast<ssize_t>(address.size()),
+      13);
   ::close(address_pipe);
   auto endpoint = listener->accept(soon());
   must(endpoint.ok(), 14);
   Exchange exchange(c);
   REQUIRE(exchange.add(*endpoint).ok());
-  must(exchange.publish({"tiny", 1}, std::move(*tiny).freeze(), {.readers = until_retired}).ok(), 15);
-  must(exchange.publish({"huge", 1}, std::move(*huge).freeze(), {.readers = until_retired}).ok(), 16);
+  must(exchange.publish({"tiny", 1}, std::move(*tiny).freeze(), {.readers = until_retired}).ok(),
+       15);
+  must(exchange.publish({"huge", 1}, std::move(*huge).freeze(), {.readers = until_retired}).ok(),
+       16);
   while (endpoint->state() != EndpointState::kClosed) (void)c.wait(soon());
   ::_exit(0);
 }
@@ -166,12 +184,15 @@ void touch(const Tensor& tensor, size_t length) {
   REQUIRE(wrong == 0);
 }
 
-TEST_CASE("a view of 256 MiB costs the receiver no more memory of its own than one of 64 bytes", "[proof]") {
+TEST_CASE("a view of 256 MiB costs the receiver no more memory of its own than one of 64 bytes",
+          "[proof]") {
   NothingLeftBehind audit;
   Sender sender(&send_two_sizes);
   REQUIRE_FALSE(sender.address.empty());
   {
-    auto context = open_context({.arena = {}, .arena_options = {.limit_bytes = size_t{64} << 20}, .waiting = Waiting::kSleep});
+    auto context = open_context({.arena = {},
+                                 .arena_options = {.limit_bytes = size_t{64} << 20},
+                                 .waiting = Waiting::kSleep});
     REQUIRE(context.ok());
     Context& c = **context;
     auto endpoint = c.connect(sender.address);

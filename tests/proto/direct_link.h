@@ -1,5 +1,6 @@
-// A link whose device does nothing by itself: it notes what a session asks of it, and a test says when each chunk is
-// over, and how. The memory of an operation must not be with its owner while a chunk of it is out.
+// A link whose device does nothing by itself: it notes what a session asks of it, and a test says
+// when each chunk is over, and how. The memory of an operation must not be with its owner while a
+// chunk of it is out.
 #ifndef SLUICE_TESTS_PROTO_DIRECT_LINK_H_
 #define SLUICE_TESTS_PROTO_DIRECT_LINK_H_
 
@@ -35,21 +36,28 @@ class DirectLink final : public proto::Link {
   // The next post with number `refuse_at` (from 0) of read() and write() is refused so.
   uint64_t posts = 0, refuse_at = UINT64_MAX;
   Status refusal;
-  bool can_cancel = false;   // cancel_moves() ends what is out
-  bool lets_go = true;       // of stop()
-  Status revokes;            // of revoke_window()
+  bool can_cancel = false;  // cancel_moves() ends what is out
+  bool lets_go = true;      // of stop()
+  Status revokes;           // of revoke_window()
   uint64_t stops = 0, cancels = 0, sent = 0, quarantined = 0;
   bool closed = false;
 
   const proto::LinkTraits& traits() const override { return traits_; }
   bool send(proto::ConstBytes, std::span<const proto::ConstBytes>) override { return ++sent > 0; }
-  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override { return false; }
+  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override {
+    return false;
+  }
   void flush() override {}
   Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
-  Result<proto::ImportedRun> import_run(const wire::Segment&) override { return Status(Code::kCorrupt, Scope::kEndpoint, "test", "no views"); }
+  Result<proto::ImportedRun> import_run(const wire::Segment&) override {
+    return Status(Code::kCorrupt, Scope::kEndpoint, "test", "no views");
+  }
   void quarantine(StorageRef) override { ++quarantined; }
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right, uint64_t, bool whole, wire::Segment& segment) override {
-    segment = {.extent = next_window_ + 100, .offset = reinterpret_cast<uint64_t>(data), .length = whole ? length : std::min(length, window_bytes)};
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right, uint64_t, bool whole,
+                                      wire::Segment& segment) override {
+    segment = {.extent = next_window_ + 100,
+               .offset = reinterpret_cast<uint64_t>(data),
+               .length = whole ? length : std::min(length, window_bytes)};
     open.push_back(next_window_);
     return next_window_++;
   }
@@ -63,8 +71,12 @@ class DirectLink final : public proto::Link {
     revoked.push_back(window);
     return Status();
   }
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes>, uint64_t cookie) override { return post(peer, cookie, true); }
-  Result<bool> write(std::span<const proto::ConstBytes>, const wire::Segment& peer, uint64_t cookie, const uint32_t*) override {
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes>,
+                    uint64_t cookie) override {
+    return post(peer, cookie, true);
+  }
+  Result<bool> write(std::span<const proto::ConstBytes>, const wire::Segment& peer, uint64_t cookie,
+                     const uint32_t*) override {
     return post(peer, cookie, false);
   }
   bool cancel_moves(uint64_t cookie) override {

@@ -1,5 +1,5 @@
-// Sessions whose devices move the bytes: no memory goes back to its owner while a chunk of its operation is under way,
-// however the others of the same operation end.
+// Sessions whose devices move the bytes: no memory goes back to its owner while a chunk of its
+// operation is under way, however the others of the same operation end.
 #include <catch2/catch.hpp>
 
 #include <memory>
@@ -19,7 +19,9 @@ using test::DirectLink;
 
 constexpr uint64_t kChunks = 4;
 
-Status refused_alone() { return Status(Code::kAccessDenied, Scope::kOperation, "test", "the peer's device refused it"); }
+Status refused_alone() {
+  return Status(Code::kAccessDenied, Scope::kOperation, "test", "the peer's device refused it");
+}
 Status broken() { return Status(Code::kUnreachable, Scope::kEndpoint, "test", "the cable is out"); }
 
 // One session on a device that a test plays, at a time that it says.
@@ -46,8 +48,7 @@ class Scene final : public SessionHost, public CompletionSink {
     ended.push_back(std::move(completion));
   }
   void turn() {
-    while (session->progress(time) > 0) {
-    }
+    while (session->progress(time) > 0) {}
   }
   void pass(Duration duration) {
     time += duration;
@@ -56,7 +57,11 @@ class Scene final : public SessionHost, public CompletionSink {
   }
   // A read or write of kChunks chunks, all of them out.
   OperationId start(bool reads) {
-    RemoteKey key{.grant = 1, .length = kChunks * 1000, .address = 4096, .device_key = 7, .rights = Right::kReadWrite};
+    RemoteKey key{.grant = 1,
+                  .length = kChunks * 1000,
+                  .address = 4096,
+                  .device_key = 7,
+                  .rights = Right::kReadWrite};
     memory.assign(kChunks * 1000, std::byte{1});
     Buffer buffer = Buffer::wrap(memory.data(), memory.size(), nullptr, nullptr).value();
     Result<OperationId> posted = kNoOperation;
@@ -87,7 +92,8 @@ class Scene final : public SessionHost, public CompletionSink {
   std::vector<Completion> ended;
 };
 
-TEST_CASE("an operation of which one chunk is refused ends when the last of the others is over", "[proto][direct]") {
+TEST_CASE("an operation of which one chunk is refused ends when the last of the others is over",
+          "[proto][direct]") {
   for (bool reads : {true, false}) {
     for (size_t refused = 0; refused < kChunks; ++refused) {
       INFO("reads " << reads << ", refused: chunk " << refused);
@@ -109,7 +115,8 @@ TEST_CASE("an operation of which one chunk is refused ends when the last of the 
   }
 }
 
-TEST_CASE("a chunk that is refused after another changes nothing about the wait", "[proto][direct]") {
+TEST_CASE("a chunk that is refused after another changes nothing about the wait",
+          "[proto][direct]") {
   Scene scene;
   scene.start(true);
   scene.finish(0, refused_alone());
@@ -122,7 +129,8 @@ TEST_CASE("a chunk that is refused after another changes nothing about the wait"
   CHECK(scene.ended[0].status.code() == Code::kAccessDenied);
 }
 
-TEST_CASE("a chunk that cannot be posted ends its operation when those before it are over", "[proto][direct]") {
+TEST_CASE("a chunk that cannot be posted ends its operation when those before it are over",
+          "[proto][direct]") {
   for (bool reads : {true, false}) {
     for (uint64_t at = 0; at < kChunks; ++at) {
       INFO("reads " << reads << ", not posted: chunk " << at);
@@ -141,7 +149,8 @@ TEST_CASE("a chunk that cannot be posted ends its operation when those before it
   }
 }
 
-TEST_CASE("what the device calls back ends at once, and it is asked for nothing that is not out", "[proto][direct]") {
+TEST_CASE("what the device calls back ends at once, and it is asked for nothing that is not out",
+          "[proto][direct]") {
   for (bool refused : {true, false}) {
     Scene scene;
     scene.link->can_cancel = true;
@@ -156,7 +165,8 @@ TEST_CASE("what the device calls back ends at once, and it is asked for nothing 
   }
 }
 
-TEST_CASE("a cancelled or expired operation gives its memory back when its last chunk is over", "[proto][direct]") {
+TEST_CASE("a cancelled or expired operation gives its memory back when its last chunk is over",
+          "[proto][direct]") {
   for (bool expires : {true, false}) {
     for (bool reads : {true, false}) {
       Scene scene;
@@ -176,7 +186,10 @@ TEST_CASE("a cancelled or expired operation gives its memory back when its last 
   }
 }
 
-TEST_CASE("a device that does not finish is stopped before the memory goes back, a second after the deadline", "[proto][direct]") {
+TEST_CASE(
+    "a device that does not finish is stopped before the memory goes back, a second after the "
+    "deadline",
+    "[proto][direct]") {
   for (bool lets_go : {true, false}) {
     Scene scene;
     scene.link->lets_go = lets_go;
@@ -195,7 +208,9 @@ TEST_CASE("a device that does not finish is stopped before the memory goes back,
   }
 }
 
-TEST_CASE("when the connection breaks in the middle, the device is stopped before any memory goes back", "[proto][direct]") {
+TEST_CASE(
+    "when the connection breaks in the middle, the device is stopped before any memory goes back",
+    "[proto][direct]") {
   for (bool lets_go : {true, false}) {
     Scene scene;
     scene.link->lets_go = lets_go;
@@ -210,7 +225,8 @@ TEST_CASE("when the connection breaks in the middle, the device is stopped befor
   }
 }
 
-TEST_CASE("a revoked grant is closed by the link before revoke returns, or the connection ends", "[proto][direct]") {
+TEST_CASE("a revoked grant is closed by the link before revoke returns, or the connection ends",
+          "[proto][direct]") {
   for (bool revokes : {true, false}) {
     Scene scene;
     std::vector<std::byte> bytes(500);
@@ -218,7 +234,9 @@ TEST_CASE("a revoked grant is closed by the link before revoke returns, or the c
     auto key = scene.session->grant(memory, {.rights = Right::kReadWrite});
     REQUIRE(key.ok());
     REQUIRE(scene.link->open.size() == 1);
-    if (!revokes) scene.link->revokes = Status(Code::kTimedOut, Scope::kEndpoint, "test", "the device does not answer");
+    if (!revokes)
+      scene.link->revokes =
+          Status(Code::kTimedOut, Scope::kEndpoint, "test", "the device does not answer");
     CHECK(scene.session->revoke(*key).ok());
     CHECK(scene.link->revoked.size() == (revokes ? 1 : 0));
     CHECK(scene.link->stops == (revokes ? 0 : 1));
@@ -228,7 +246,8 @@ TEST_CASE("a revoked grant is closed by the link before revoke returns, or the c
   }
 }
 
-TEST_CASE("a grant that ends by its deadline is closed by the link at its deadline", "[proto][direct]") {
+TEST_CASE("a grant that ends by its deadline is closed by the link at its deadline",
+          "[proto][direct]") {
   Scene scene;
   std::vector<std::byte> bytes(500);
   Buffer memory = Buffer::wrap(bytes.data(), bytes.size(), nullptr, nullptr).value();

@@ -21,7 +21,9 @@ struct Owner final : ViewOwner {
 }  // namespace
 
 // What the thread that posts still touches afterwards must be alive: TSan judges.
-TEST_CASE("an owner that ends with its last view takes no memory away from the thread that dropped it", "[proto]") {
+TEST_CASE(
+    "an owner that ends with its last view takes no memory away from the thread that dropped it",
+    "[proto]") {
   static const std::byte memory[64] = {};
   std::atomic<StorageRef*> next{nullptr};
   std::atomic<bool> over{false};
@@ -35,7 +37,8 @@ TEST_CASE("an owner that ends with its last view takes no memory away from the t
     auto mailbox = std::make_shared<Mailbox>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     ViewPool* pool = ViewPool::create(&owner, mailbox);
     Mailbox* letters = mailbox.get();
-    auto* view = new StorageRef(pool->make({.data = memory, .mapping = nullptr}, sizeof(memory), 7));
+    auto* view =
+        new StorageRef(pool->make({.data = memory, .mapping = nullptr}, sizeof(memory), 7));
     mailbox.reset();  // the pool alone holds it
     next.store(view);
     while (owner.ended == 0) letters->open_all();

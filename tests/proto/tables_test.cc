@@ -15,7 +15,9 @@
 namespace sluice::proto {
 namespace {
 
-Buffer some_bytes(std::vector<std::byte>& memory) { return Buffer::wrap(memory.data(), memory.size(), nullptr, nullptr).value(); }
+Buffer some_bytes(std::vector<std::byte>& memory) {
+  return Buffer::wrap(memory.data(), memory.size(), nullptr, nullptr).value();
+}
 
 class CountedMapping final : public PeerMapping {
  public:
@@ -62,7 +64,8 @@ TEST_CASE("an id finds its operation only while that is outstanding", "[proto]")
   CHECK(again->id != first);
   CHECK(table.find(first) == nullptr);
   // Whatever a peer may send.
-  for (OperationId hostile : {uint64_t{0}, uint64_t{8}, uint64_t{9}, uint64_t{1} << 32, ~uint64_t{0}, again->id + 1}) {
+  for (OperationId hostile :
+       {uint64_t{0}, uint64_t{8}, uint64_t{9}, uint64_t{1} << 32, ~uint64_t{0}, again->id + 1}) {
     CHECK(table.find(hostile) == nullptr);
   }
 }
@@ -125,15 +128,18 @@ TEST_CASE("a notice of any value finds what it names or nothing", "[proto]") {
     Operation* op = table.find_notice(notice);
     if (op == nullptr) return;
     ++found;
-    if (OperationTable::notice_of(op->id) != notice || op->state != OperationState::kPosted) ++wrong;
+    if (OperationTable::notice_of(op->id) != notice || op->state != OperationState::kPosted)
+      ++wrong;
   };
   // Every slot, and generations that are, were and never will be.
   for (uint32_t slot = 0; slot < 65536; ++slot) {
-    for (uint32_t generation : {0u, 1u, 2u, 3u, 4u, 0x7FFFu, 0x8000u, 0xFFFEu, 0xFFFFu}) ask(generation << 16 | slot);
+    for (uint32_t generation : {0u, 1u, 2u, 3u, 4u, 0x7FFFu, 0x8000u, 0xFFFEu, 0xFFFFu})
+      ask(generation << 16 | slot);
   }
   CHECK(found == taken.size());
   for (uint32_t generation = 0; generation < 65536; ++generation) {
-    for (uint32_t slot : {0u, 1u, 20u, 21u, 24u, 25u, 0x7FFFu, 0xFFFFu}) ask(generation << 16 | slot);
+    for (uint32_t slot : {0u, 1u, 20u, 21u, 24u, 25u, 0x7FFFu, 0xFFFFu})
+      ask(generation << 16 | slot);
   }
   CHECK(found == taken.size() + 2);
   CHECK(wrong == 0);
@@ -145,7 +151,13 @@ TEST_CASE("a grant is good for its rights, range, epoch and time alone", "[proto
   Grants grants(fill_random);
   Instant now{std::chrono::seconds(5)};
   auto clock = [&] { return now; };
-  RemoteKey key = grants.add({.storage = buffer.storage(), .data = buffer.data(), .length = 100, .rights = Right::kRead, .deadline = now + 1s}).value();
+  RemoteKey key = grants
+                      .add({.storage = buffer.storage(),
+                            .data = buffer.data(),
+                            .length = 100,
+                            .rights = Right::kRead,
+                            .deadline = now + 1s})
+                      .value();
   CHECK(grants.check(key.grant, key.epoch, Right::kRead, 0, 100, clock) != nullptr);
   CHECK(grants.check(key.grant, key.epoch, Right::kRead, 100, 0, clock) != nullptr);
   CHECK(grants.check(key.grant, key.epoch, Right::kWrite, 0, 1, clock) == nullptr);

@@ -1,5 +1,5 @@
-// Ends and full sockets: what a peer writes after its end, bells and announcements that find no room, and
-// descriptors that there are none of.
+// Ends and full sockets: what a peer writes after its end, bells and announcements that find no
+// room, and descriptors that there are none of.
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
@@ -61,7 +61,9 @@ extern "C" int socket(int family, int type, int protocol) noexcept {
   return no_descriptor() ? -1 : static_cast<int>(::syscall(SYS_socket, family, type, protocol));
 }
 extern "C" int accept4(int listener, sockaddr* address, socklen_t* length, int flags) {
-  return no_descriptor() ? -1 : static_cast<int>(::syscall(SYS_accept4, listener, address, length, flags));
+  return no_descriptor()
+             ? -1
+             : static_cast<int>(::syscall(SYS_accept4, listener, address, length, flags));
 }
 extern "C" int memfd_create(const char* name, unsigned flags) noexcept {
   return no_descriptor() ? -1 : static_cast<int>(::syscall(SYS_memfd_create, name, flags));
@@ -72,7 +74,9 @@ extern "C" int fcntl(int fd, int command, ...) {
   void* argument = va_arg(list, void*);
   va_end(list);
   bool makes_one = command == F_DUPFD_CLOEXEC || command == F_DUPFD;
-  return makes_one && no_descriptor() ? -1 : static_cast<int>(::syscall(SYS_fcntl, fd, command, argument));
+  return makes_one && no_descriptor()
+             ? -1
+             : static_cast<int>(::syscall(SYS_fcntl, fd, command, argument));
 }
 // Without one for what the packet carries, the kernel drops that and says so.
 extern "C" ssize_t recvmsg(int socket, msghdr* message, int flags) {
@@ -91,7 +95,9 @@ namespace sluice::test {
 namespace {
 
 struct Box final : CompletionSink {
-  void on_completion(Completion&& completion) noexcept override { all.push_back(std::move(completion)); }
+  void on_completion(Completion&& completion) noexcept override {
+    all.push_back(std::move(completion));
+  }
   std::vector<Completion> all;
 };
 
@@ -126,7 +132,9 @@ TEST_CASE("a bell that the kernel had no room for is rung later", "[shm]") {
   CHECK(read_counter("shm.doorbells_delayed") >= 9);
 }
 
-TEST_CASE("an announcement that the kernel had no room for goes out later, and its message after it", "[shm]") {
+TEST_CASE(
+    "an announcement that the kernel had no room for goes out later, and its message after it",
+    "[shm]") {
   Server server;
   for (int error : {EAGAIN, ETOOMANYREFS, ENOBUFS}) {
     INFO("errno " << error);
@@ -144,8 +152,9 @@ TEST_CASE("an announcement that the kernel had no room for goes out later, and i
   }
 }
 
-// Whoever has said that it ends and goes on writing is not heard without end. It is as quick as can be: it
-// says with each answer that it sleeps, so the library rings, and from there it fills its ring again.
+// Whoever has said that it ends and goes on writing is not heard without end. It is as quick as can
+// be: it says with each answer that it sleeps, so the library rings, and from there it fills its
+// ring again.
 TEST_CASE("of a peer that has ended no more is read than a ring holds", "[shm]") {
   constexpr uint64_t kEnough = 200'000;
   Server server;
@@ -157,7 +166,8 @@ TEST_CASE("of a peer that has ended no more is read than a ring holds", "[shm]")
     while (written < kEnough && raw.write(wire::Ping{.nonce = written, .reply = false})) ++written;
   };
   peer->region()->sleeping.store(1);
-  for (; written < 100; ++written) REQUIRE(peer->write(wire::Ping{.nonce = written, .reply = false}));
+  for (; written < 100; ++written)
+    REQUIRE(peer->write(wire::Ping{.nonce = written, .reply = false}));
   REQUIRE(peer->say(2));  // the end
   at_bell = go_on;
   CHECK(server.until([&, &end = endpoint] { return end.state() == EndpointState::kClosed; }));
@@ -178,10 +188,13 @@ TEST_CASE("what a peer wrote before its end is read, a ring of it", "[shm]") {
   // Asleep, the context hears of the end before it looks into the ring.
   server.context->progress();
   REQUIRE(server.context->prepare_to_sleep());
-  for (uint64_t i = 0; i + 1 < shm::kSlotCount; ++i) REQUIRE(peer->write(wire::Ping{.nonce = i, .reply = true}));
+  for (uint64_t i = 0; i + 1 < shm::kSlotCount; ++i)
+    REQUIRE(peer->write(wire::Ping{.nonce = i, .reply = true}));
   std::byte header[wire::kMaxHeaderBytes];
   std::byte payload[8] = {};
-  size_t length = wire::encode(wire::TaggedInline{.id = 1, .tag = 7, .payload_bytes = sizeof(payload), .report = false}, header);
+  size_t length = wire::encode(
+      wire::TaggedInline{.id = 1, .tag = 7, .payload_bytes = sizeof(payload), .report = false},
+      header);
   REQUIRE(peer->write(std::span(header).first(length), payload));
   peer.reset();
   REQUIRE(server.until([&, &end = endpoint] { return end.state() == EndpointState::kClosed; }));
@@ -190,7 +203,8 @@ TEST_CASE("what a peer wrote before its end is read, a ring of it", "[shm]") {
 }
 
 // Many peers with full rings: a turn serves all, and none for long.
-TEST_CASE("a turn handles a bounded number of messages, and the next goes on with the others", "[shm]") {
+TEST_CASE("a turn handles a bounded number of messages, and the next goes on with the others",
+          "[shm]") {
   Server server;
   constexpr size_t kPeers = 40;
   std::vector<std::pair<std::unique_ptr<RawPeer>, Endpoint>> open;
@@ -229,7 +243,8 @@ TEST_CASE("connections on which nothing comes are not looked at until their peer
   };
   for (int i = 0; i < 20'000 && resting() < kPeers - kStillPolled; ++i) server.context->progress();
   CHECK(resting() == kPeers - kStillPolled);
-  // Whoever rings is heard at once, also many; and so is whoever is sent to, and ends, and has no room.
+  // Whoever rings is heard at once, also many; and so is whoever is sent to, and ends, and has no
+  // room.
   for (int round = 0; round < 3; ++round) {
     for (auto& [peer, endpoint] : open) {
       REQUIRE(peer->write(wire::Ping{.nonce = 7, .reply = false}));
@@ -240,7 +255,8 @@ TEST_CASE("connections on which nothing comes are not looked at until their peer
       for (auto& [peer, endpoint] : open) answers += peer->read() ? 1 : 0;
       return answers == kPeers;
     }));
-    for (int i = 0; i < 20'000 && resting() < kPeers - kStillPolled; ++i) server.context->progress();
+    for (int i = 0; i < 20'000 && resting() < kPeers - kStillPolled; ++i)
+      server.context->progress();
     CHECK(resting() == kPeers - kStillPolled);
   }
   Tensor message = tensor_of(*server.context, 8);
@@ -249,17 +265,20 @@ TEST_CASE("connections on which nothing comes are not looked at until their peer
     REQUIRE(peer->reader().begin_sleep());
     REQUIRE(endpoint.send(1, message).ok());
   }
-  for (auto& [peer, endpoint] : open) REQUIRE(server.until([&, &raw = *peer] { return raw.has_bell(); }));
+  for (auto& [peer, endpoint] : open)
+    REQUIRE(server.until([&, &raw = *peer] { return raw.has_bell(); }));
   for (auto& [peer, endpoint] : open) peer->reader().end_sleep();
   for (int i = 0; i < 20'000 && resting() < kPeers - kStillPolled; ++i) server.context->progress();
   for (auto& [peer, endpoint] : open) {
     for (uint64_t i = 0; i < 100; ++i) REQUIRE(peer->write(wire::Ping{.nonce = i, .reply = true}));
     peer.reset();
   }
-  for (auto& [peer, endpoint] : open) REQUIRE(server.until([&, &end = endpoint] { return end.state() == EndpointState::kClosed; }));
+  for (auto& [peer, endpoint] : open)
+    REQUIRE(server.until([&, &end = endpoint] { return end.state() == EndpointState::kClosed; }));
 }
 
-// As if this process had so many descriptors left and got none back. (Not by RLIMIT_NOFILE: UBSan needs some for itself.)
+// As if this process had so many descriptors left and got none back. (Not by RLIMIT_NOFILE: UBSan
+// needs some for itself.)
 struct Descriptors {
   explicit Descriptors(int left) { descriptors_left = left; }
   ~Descriptors() { descriptors_left = -1; }
@@ -271,8 +290,8 @@ struct Run final : ProgressHook {
   Context* other = nullptr;
 };
 
-// A connection either comes about with all that it needs, or not at all: in no case does the lender hear
-// that a view is over that lives.
+// A connection either comes about with all that it needs, or not at all: in no case does the lender
+// hear that a view is over that lives.
 TEST_CASE("whichever descriptor is missing, a lender keeps what its peer still looks at", "[shm]") {
   int refused = 0, lent = 0;
   for (int left = 0; left < 14; ++left) {

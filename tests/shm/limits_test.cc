@@ -1,4 +1,5 @@
-// What one peer can make a context keep over shared memory, each limit with a peer that goes past it.
+// What one peer can make a context keep over shared memory, each limit with a peer that goes past
+// it.
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
@@ -32,19 +33,25 @@ size_t mappings() {
   return lines;
 }
 
-uint64_t used(Server& server, PeerResource resource) { return server.context->peer_accounts().used(resource); }
+uint64_t used(Server& server, PeerResource resource) {
+  return server.context->peer_accounts().used(resource);
+}
 
 bool everything_is_given_back(Server& server) {
   return server.until([&, turns = 1000]() mutable {
     bool none = true;
-    for (PeerResource resource : {PeerResource::kConnections, PeerResource::kHalfOpen, PeerResource::kExtents, PeerResource::kAddressBytes}) {
+    for (PeerResource resource : {PeerResource::kConnections, PeerResource::kHalfOpen,
+                                  PeerResource::kExtents, PeerResource::kAddressBytes}) {
       none = none && used(server, resource) == 0;
     }
     return none || --turns == 0;
-  }) && used(server, PeerResource::kConnections) + used(server, PeerResource::kExtents) + used(server, PeerResource::kAddressBytes) == 0;
+  }) && used(server, PeerResource::kConnections) + used(server, PeerResource::kExtents) +
+                 used(server, PeerResource::kAddressBytes) ==
+             0;
 }
 
-TEST_CASE("a listener whose requirements shared memory cannot meet does not listen there", "[shm]") {
+TEST_CASE("a listener whose requirements shared memory cannot meet does not listen there",
+          "[shm]") {
   auto context = open_small();
   ListenOptions options;
   options.require = rdma;
@@ -57,8 +64,10 @@ TEST_CASE("a listener whose requirements shared memory cannot meet does not list
 
 // A listener of its own, whose limits are short.
 struct Rendezvous {
-  explicit Rendezvous(shm::RendezvousOptions options, const PeerLimits& limits = {}) : context(open_small(limits)) {
-    auto made = shm::RendezvousListener::open(*context, shm::socket_name(name), proto::hello_for(*context, {}), std::move(options));
+  explicit Rendezvous(shm::RendezvousOptions options, const PeerLimits& limits = {})
+      : context(open_small(limits)) {
+    auto made = shm::RendezvousListener::open(*context, shm::socket_name(name),
+                                              proto::hello_for(*context, {}), std::move(options));
     REQUIRE(made.ok());
     listener = std::move(*made);
   }
@@ -74,13 +83,16 @@ struct Rendezvous {
   std::unique_ptr<shm::RendezvousListener> listener;
 };
 
-TEST_CASE("who connects and says nothing is dropped when its time is over, while nobody else comes", "[shm]") {
+TEST_CASE("who connects and says nothing is dropped when its time is over, while nobody else comes",
+          "[shm]") {
   NothingLeftBehind audit;
   Rendezvous rendezvous({.half_open_limit = std::chrono::milliseconds(50)});
   RawPeer peer(rendezvous.name);
   REQUIRE(rendezvous.until([&] { return rendezvous.listener->half_open() == 1; }));
   // One wait, which only the listener's own timer can end before the minute is over.
-  REQUIRE(rendezvous.context->wait_until([&] { return rendezvous.listener->half_open() == 0; }, soon()).ok());
+  REQUIRE(
+      rendezvous.context->wait_until([&] { return rendezvous.listener->half_open() == 0; }, soon())
+          .ok());
   CHECK(peer.ended());
   CHECK(rendezvous.context->peer_accounts().used(PeerResource::kHalfOpen) == 0);
 }
@@ -103,7 +115,9 @@ TEST_CASE("the oldest half-open connection makes room, and whoever greets gets i
   for (int i = 0; i < 40; ++i) {
     silent.push_back(std::make_unique<RawPeer>(rendezvous.name));
     REQUIRE(silent.back()->connected());
-    REQUIRE(rendezvous.until([&] { return rendezvous.listener->half_open() == static_cast<size_t>(std::min(i + 1, 8)); }));
+    REQUIRE(rendezvous.until([&] {
+      return rendezvous.listener->half_open() == static_cast<size_t>(std::min(i + 1, 8));
+    }));
   }
   RawPeer honest(rendezvous.name);
   REQUIRE(honest.greet());
@@ -135,7 +149,8 @@ TEST_CASE("the process that has most half-open connections makes room for others
   char byte;
   REQUIRE(::read(ready[0], &byte, 1) == 1);
   uint64_t before = read_counter("shm.meetings_displaced");
-  REQUIRE(rendezvous.until([&] { return read_counter("shm.meetings_displaced") + 8 >= before + 30; }));
+  REQUIRE(
+      rendezvous.until([&] { return read_counter("shm.meetings_displaced") + 8 >= before + 30; }));
   CHECK_FALSE(early.ended());
   REQUIRE(early.greet());
   CHECK(rendezvous.until([&] { return early.met(); }));
@@ -144,7 +159,8 @@ TEST_CASE("the process that has most half-open connections makes room for others
   REQUIRE(::waitpid(child, &status, 0) == child);
 }
 
-TEST_CASE("peers that are never accepted are bounded in number, and the next one is told", "[shm]") {
+TEST_CASE("peers that are never accepted are bounded in number, and the next one is told",
+          "[shm]") {
   Server server;
   std::vector<std::unique_ptr<RawPeer>> peers;
   for (int i = 0; i < 128; ++i) {
@@ -210,13 +226,15 @@ TEST_CASE("the program is asked about a peer, with what the kernel says of it", 
 }
 
 // Extents of one peer: as many as it may, each 2 MiB, and then one more.
-TEST_CASE("a peer's extents are limited in number, and the connection that goes past it ends", "[shm]") {
+TEST_CASE("a peer's extents are limited in number, and the connection that goes past it ends",
+          "[shm]") {
   NothingLeftBehind audit;
   Server server({.extents = {16, 64}});
   int memory = memfd(2 * kMiB, all_seals(), true);
   {
     auto [peer, endpoint] = server.meet(uint64_t{1} << 36);
-    for (uint32_t i = 0; i < 16; ++i) REQUIRE(peer->announce(i + 1, uint64_t{i} * 4 * kMiB, 2 * kMiB, memory));
+    for (uint32_t i = 0; i < 16; ++i)
+      REQUIRE(peer->announce(i + 1, uint64_t{i} * 4 * kMiB, 2 * kMiB, memory));
     REQUIRE(server.until([&] { return used(server, PeerResource::kExtents) == 16; }));
     CHECK(endpoint.state() == EndpointState::kConnected);
     REQUIRE(peer->announce(17, uint64_t{17} * 4 * kMiB, 2 * kMiB, memory));
@@ -237,7 +255,8 @@ TEST_CASE("what is left of extents that were covered counts as well", "[shm]") {
     // Without room now: what lies in the socket is read.
     REQUIRE(server.until([&, &raw = *peer, &end = endpoint] {
       closed = end.state() == EndpointState::kClosed;
-      return closed || raw.announce(i + 1, uint64_t{i} * 2 * kMiB, 4 * kMiB, memory) || errno == EPIPE;
+      return closed || raw.announce(i + 1, uint64_t{i} * 2 * kMiB, 4 * kMiB, memory) ||
+             errno == EPIPE;
     }));
     CHECK(mappings() < before + 3 * 64);
   }
@@ -263,7 +282,9 @@ TEST_CASE("an extent that covers earlier ones for good gives them back, however 
   ::close(large);
 }
 
-TEST_CASE("the addresses that a user's peers reserve are limited, and come back with their last view", "[shm]") {
+TEST_CASE(
+    "the addresses that a user's peers reserve are limited, and come back with their last view",
+    "[shm]") {
   NothingLeftBehind audit;
   constexpr uint64_t kArena = uint64_t{1} << 44;
   Server server({.address_bytes = {kArena + kArena / 2, uint64_t{1} << 46}});
@@ -279,7 +300,10 @@ TEST_CASE("the addresses that a user's peers reserve are limited, and come back 
   REQUIRE(server.until([&, &end = one] { return end.state() == EndpointState::kClosed; }));
   auto [third, three] = server.meet(kArena);
   REQUIRE(third->announce(1, 0, 2 * kMiB, memory));
-  REQUIRE(server.until([&] { return used(server, PeerResource::kAddressBytes) >= kArena && used(server, PeerResource::kExtents) == 1; }));
+  REQUIRE(server.until([&] {
+    return used(server, PeerResource::kAddressBytes) >= kArena &&
+           used(server, PeerResource::kExtents) == 1;
+  }));
   CHECK(three.state() == EndpointState::kConnected);
   third.reset();
   ::close(memory);

@@ -13,8 +13,8 @@ namespace {
 constexpr size_t kMostThreads = 2;
 constexpr size_t kMostLocations = 12;
 
-// What a thread knows: of each location a message that is no older than what it may read, of each thread
-// how many of its steps came before.
+// What a thread knows: of each location a message that is no older than what it may read, of each
+// thread how many of its steps came before.
 struct View {
   std::array<uint8_t, kMostLocations> message{};
   std::array<uint8_t, kMostThreads> steps{};
@@ -32,7 +32,7 @@ struct Message {
 
 struct Cell {
   uint8_t version = 0;
-  uint8_t writer = 0, written = 0;               // the last write: who, and at which of its steps; 0: none
+  uint8_t writer = 0, written = 0;  // the last write: who, and at which of its steps; 0: none
   std::array<uint8_t, kMostThreads> read_at{};  // the last read of each thread
 };
 
@@ -60,8 +60,13 @@ struct Run {
 };
 Run* running = nullptr;
 
-bool acquires(std::memory_order order) { return order != std::memory_order_relaxed && order != std::memory_order_release; }
-bool releases(std::memory_order order) { return order == std::memory_order_release || order == std::memory_order_acq_rel || order == std::memory_order_seq_cst; }
+bool acquires(std::memory_order order) {
+  return order != std::memory_order_relaxed && order != std::memory_order_release;
+}
+bool releases(std::memory_order order) {
+  return order == std::memory_order_release || order == std::memory_order_acq_rel ||
+         order == std::memory_order_seq_cst;
+}
 
 class Explorer {
  public:
@@ -89,8 +94,10 @@ class Explorer {
     verdict_.ok = false;
     verdict_.wrong = what;
     for (size_t t = 0; t < state.threads.size(); ++t) {
-      verdict_.wrong += "\n  thread " + std::to_string(t) + (state.threads[t].next ? " (stopped)" : " (ended)") + " was told";
-      for (uint64_t answer : state.threads[t].answers) verdict_.wrong += " " + std::to_string(answer);
+      verdict_.wrong += "\n  thread " + std::to_string(t) +
+                        (state.threads[t].next ? " (stopped)" : " (ended)") + " was told";
+      for (uint64_t answer : state.threads[t].answers)
+        verdict_.wrong += " " + std::to_string(answer);
     }
   }
 
@@ -109,8 +116,7 @@ class Explorer {
       running = &run;
       try {
         program_.threads[t]();
-      } catch (const Stopped&) {
-      }
+      } catch (const Stopped&) {}
       running = nullptr;
       thread.next = std::move(run.next);
       if (!thread.next) return;
@@ -148,14 +154,19 @@ class Explorer {
     Cell& cell = state.cells[number];
     const View& view = state.threads[t].view;
     bool ordered = cell.written == 0 || cell.writer == t || view.steps[cell.writer] >= cell.written;
-    for (size_t u = 0; u < state.threads.size(); ++u) ordered = ordered && (u == t || view.steps[u] >= cell.read_at[u]);
-    if (!ordered) wrong(state, "race: cell " + std::to_string(number) + " is written while it is read or written");
+    for (size_t u = 0; u < state.threads.size(); ++u)
+      ordered = ordered && (u == t || view.steps[u] >= cell.read_at[u]);
+    if (!ordered)
+      wrong(state,
+            "race: cell " + std::to_string(number) + " is written while it is read or written");
     cell.writer = static_cast<uint8_t>(t);
     cell.written = stamp(state, t);
     ++cell.version;
   }
   // Of what a thread does before its next step: known to whoever knows of that step.
-  static uint8_t stamp(const State& state, size_t t) { return static_cast<uint8_t>(state.threads[t].view.steps[t] + 1); }
+  static uint8_t stamp(const State& state, size_t t) {
+    return static_cast<uint8_t>(state.threads[t].view.steps[t] + 1);
+  }
 
   void expand(const State& state) {
     bool any = false, all_ended = true;
@@ -174,7 +185,8 @@ class Explorer {
       case Kind::kLoad: {
         size_t at = location_of(next.where);
         size_t oldest = state.threads[t].view.message[at];
-        if (next.order == std::memory_order_seq_cst) oldest = std::max<size_t>(oldest, state.sequential.message[at]);
+        if (next.order == std::memory_order_seq_cst)
+          oldest = std::max<size_t>(oldest, state.sequential.message[at]);
         for (size_t i = oldest; i < state.memory[at].size(); ++i) load(state, t, at, i);
         return true;
       }
@@ -212,7 +224,8 @@ class Explorer {
     const auto number = static_cast<uint8_t>(message);
     view.message[at] = std::max(view.message[at], number);
     if (acquires(access.order)) view.join(after.memory[at][message].view);
-    if (access.order == std::memory_order_seq_cst) after.sequential.message[at] = std::max(after.sequential.message[at], number);
+    if (access.order == std::memory_order_seq_cst)
+      after.sequential.message[at] = std::max(after.sequential.message[at], number);
     go_on(std::move(after), t, state.memory[at][message].value);
   }
   void store(const State& state, size_t t) {
@@ -291,7 +304,8 @@ class Explorer {
       digest.mix(cell.version), digest.mix(cell.writer), digest.mix(cell.written);
       for (uint8_t at : cell.read_at) digest.mix(at);
     }
-    for (size_t t = 0; t < kMostThreads; ++t) digest.mix(state.bells[t]), digest.mix(state.bell_view[t]);
+    for (size_t t = 0; t < kMostThreads; ++t)
+      digest.mix(state.bells[t]), digest.mix(state.bell_view[t]);
     return digest;
   }
 

@@ -57,7 +57,8 @@ int listening() {
 
 const Kind kKinds[] = {
     {"memory without seals", [] { return memfd(2 * kMiB, 0, true); }},
-    {"memory that may be written to", [] { return memfd(2 * kMiB, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, true); }},
+    {"memory that may be written to",
+     [] { return memfd(2 * kMiB, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, true); }},
     {"memory that is too small", [] { return memfd(4096, all_seals(), true); }},
     {"empty memory", [] { return memfd(0, all_seals(), true); }},
     {"memory without pages", [] { return memfd(2 * kMiB, all_seals(), false); }},
@@ -88,11 +89,13 @@ std::vector<std::byte> packet_of(size_t length, uint8_t first) {
   return bytes;
 }
 
-const std::vector<std::byte> kPackets[] = {packet_of(0, 0),  packet_of(1, 1),    packet_of(1, 2),    packet_of(1, 77), packet_of(24, 0x31),
-                                           packet_of(24, 9), packet_of(255, 1), packet_of(3000, 1)};
+const std::vector<std::byte> kPackets[] = {packet_of(0, 0),   packet_of(1, 1),     packet_of(1, 2),
+                                           packet_of(1, 77),  packet_of(24, 0x31), packet_of(24, 9),
+                                           packet_of(255, 1), packet_of(3000, 1)};
 
 void wait_for_the_end(Server& server, RawPeer& peer, Endpoint& endpoint) {
-  REQUIRE(server.until([&] { return peer.ended() && (!endpoint || endpoint.state() == EndpointState::kClosed); }));
+  REQUIRE(server.until(
+      [&] { return peer.ended() && (!endpoint || endpoint.state() == EndpointState::kClosed); }));
 }
 
 // What a connection had goes with a turn after its end.
@@ -106,7 +109,10 @@ void check_nothing_left(Server& server, const Holdings& before) {
   REQUIRE((gone && left.empty()));
 }
 
-TEST_CASE("descriptors that come where none belongs, or of another kind, are closed, before and after the handshake", "[shm]") {
+TEST_CASE(
+    "descriptors that come where none belongs, or of another kind, are closed, before and after "
+    "the handshake",
+    "[shm]") {
   Server server;
   Holdings before = holdings();
   for (bool greeted : {false, true}) {
@@ -114,7 +120,8 @@ TEST_CASE("descriptors that come where none belongs, or of another kind, are clo
       for (const std::vector<std::byte>& packet : kPackets) {
         for (size_t count : {size_t{1}, size_t{2}, size_t{9}, size_t{253}}) {
           // The first packet of all: a HELLO that nobody can read anything into.
-          INFO((greeted ? "a connection, " : "a handshake, ") << kind.name << ", " << count << " times with " << packet.size() << " bytes");
+          INFO((greeted ? "a connection, " : "a handshake, ")
+               << kind.name << ", " << count << " times with " << packet.size() << " bytes");
           std::unique_ptr<RawPeer> peer;
           Endpoint endpoint;
           if (greeted) {
@@ -135,7 +142,8 @@ TEST_CASE("descriptors that come where none belongs, or of another kind, are clo
   CHECK(read_counter("shm.descriptors_refused") > 0);
 }
 
-TEST_CASE("descriptors that lie unread in the socket of a connection that ends are closed with it", "[shm]") {
+TEST_CASE("descriptors that lie unread in the socket of a connection that ends are closed with it",
+          "[shm]") {
   Server server;
   Holdings before = holdings();
   for (bool greeted : {false, true}) {
@@ -149,7 +157,8 @@ TEST_CASE("descriptors that lie unread in the socket of a connection that ends a
     Descriptors passed;
     int memory = passed.add(memfd(2 * kMiB, all_seals(), true));
     REQUIRE(peer->say(77));  // ends it
-    for (int i = 0; i < 20; ++i) REQUIRE(peer->say(packet_of(i % 2 == 0 ? 24 : 0, 0x31), std::vector<int>(1, memory)));
+    for (int i = 0; i < 20; ++i)
+      REQUIRE(peer->say(packet_of(i % 2 == 0 ? 24 : 0, 0x31), std::vector<int>(1, memory)));
     wait_for_the_end(server, *peer, endpoint);
   }
   check_nothing_left(server, before);
@@ -171,8 +180,7 @@ struct Lingering {
     REQUIRE(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
     closing.add(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     std::vector<char> bytes(1 << 20);
-    while (::send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
-    }
+    while (::send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {}
     linger on{.l_onoff = 1, .l_linger = seconds};
     REQUIRE(::setsockopt(fd, SOL_SOCKET, SO_LINGER, &on, sizeof(on)) == 0);
   }

@@ -26,7 +26,9 @@ struct Announcement {
 };
 
 // Not libc's sendmsg(), which a test may have replaced for the library.
-long send_message(int socket, const msghdr& message) { return ::syscall(SYS_sendmsg, socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL); }
+long send_message(int socket, const msghdr& message) {
+  return ::syscall(SYS_sendmsg, socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
 
 }  // namespace
 
@@ -59,7 +61,8 @@ bool send_raw(int socket, std::span<const std::byte> bytes, std::span<const int>
   return send_message(socket, message) >= 0;
 }
 
-RawPeer::RawPeer(const std::string& name) : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+RawPeer::RawPeer(const std::string& name)
+    : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
   REQUIRE(socket_ >= 0);
   std::string path = "sluice/name/" + name;
   sockaddr_un address{};
@@ -89,7 +92,8 @@ bool RawPeer::greet(uint64_t arena_bytes) {
   REQUIRE(memory >= 0);
   REQUIRE(::ftruncate(memory, sizeof(shm::SharedRegion)) == 0);
   REQUIRE(::fallocate(memory, 0, 0, sizeof(shm::SharedRegion)) == 0);
-  void* address = ::mmap(nullptr, sizeof(shm::SharedRegion), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+  void* address =
+      ::mmap(nullptr, sizeof(shm::SharedRegion), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   REQUIRE(address != MAP_FAILED);
   region_ = new (address) shm::SharedRegion;
   region_->layout = shm::kRegionLayout;
@@ -122,7 +126,8 @@ std::optional<std::vector<std::byte>> RawPeer::hear() {
     return std::nullopt;
   }
   int fd = -1;
-  if (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr) std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
+  if (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr)
+    std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
   std::vector<std::byte> bytes(room.begin(), room.begin() + length);
   take_packet(bytes, fd);
   if (fd >= 0) ::close(fd);
@@ -150,26 +155,24 @@ void RawPeer::take_packet(std::span<const std::byte> bytes, int fd) {
 }
 
 bool RawPeer::met() {
-  while (theirs_ == nullptr && hear()) {
-  }
+  while (theirs_ == nullptr && hear()) {}
   return theirs_ != nullptr;
 }
 
 bool RawPeer::ended() {
-  while (!ended_ && hear()) {
-  }
+  while (!ended_ && hear()) {}
   return ended_;
 }
 
 bool RawPeer::has_bell() {
-  while (!bell_ && hear()) {
-  }
+  while (!bell_ && hear()) {}
   return std::exchange(bell_, false);
 }
 
 bool RawPeer::write(std::span<const std::byte> header, std::span<const std::byte> payload) {
   const std::span<const std::byte> parts[] = {payload};
-  return writer_->write(header, std::span(parts).first(payload.empty() ? 0 : 1)) == shm::RingWriter<std::atomic>::Outcome::kWritten;
+  return writer_->write(header, std::span(parts).first(payload.empty() ? 0 : 1)) ==
+         shm::RingWriter<std::atomic>::Outcome::kWritten;
 }
 
 bool RawPeer::write(const wire::Ping& message) {

@@ -1,5 +1,5 @@
-// A peer over shared memory that is none of ours: its packets and its ring are what a test writes, and
-// it goes only as far as a test lets it. The other side is a real context.
+// A peer over shared memory that is none of ours: its packets and its ring are what a test writes,
+// and it goes only as far as a test lets it. The other side is a real context.
 #ifndef SLUICE_TESTS_SHM_RAW_PEER_H_
 #define SLUICE_TESTS_SHM_RAW_PEER_H_
 
@@ -38,14 +38,17 @@ class RawPeer {
   int socket() const { return socket_; }
   bool connected() const { return connected_; }
 
-  bool say(std::span<const std::byte> bytes, std::span<const int> descriptors = {}) { return send_raw(socket_, bytes, descriptors); }
+  bool say(std::span<const std::byte> bytes, std::span<const int> descriptors = {}) {
+    return send_raw(socket_, bytes, descriptors);
+  }
   bool say(uint8_t byte, std::span<const int> descriptors = {});
   // HELLO with a control region that is as it should be.
   bool greet(uint64_t arena_bytes = 64 * kMiB);
   wire::Hello hello;  // as greet() says it; arena_bytes is its argument
   bool announce(uint32_t id, uint64_t offset, uint64_t length, int memory);
 
-  // Reads what has come. One packet at most for each call; none: nothing has, or (ended()) nothing will.
+  // Reads what has come. One packet at most for each call; none: nothing has, or (ended()) nothing
+  // will.
   std::optional<std::vector<std::byte>> hear();
   // The listener's HELLO came: its region is mapped.
   bool met();

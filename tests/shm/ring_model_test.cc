@@ -1,5 +1,5 @@
-// The ring, its sleep and its bell, and the gate by which revoke() stops copies: the very templates that run
-// between processes, under a checker's atomics, in every order that C++ allows.
+// The ring, its sleep and its bell, and the gate by which revoke() stops copies: the very templates
+// that run between processes, under a checker's atomics, in every order that C++ allows.
 #include <sluice/shm/ring.h>
 
 #include <catch2/catch.hpp>
@@ -57,7 +57,9 @@ class Traffic {
     return cells;
   }
   // The message that begins, or ends, at that position; count(): none.
-  size_t beginning_at(uint64_t position) const { return static_cast<size_t>(std::find(start_.begin(), start_.end(), position) - start_.begin()); }
+  size_t beginning_at(uint64_t position) const {
+    return static_cast<size_t>(std::find(start_.begin(), start_.end(), position) - start_.begin());
+  }
   size_t ending_at(uint64_t position) const {
     size_t i = 0;
     while (i < count() && start_[i] + slots_[i] != position) ++i;
@@ -65,14 +67,17 @@ class Traffic {
   }
   std::vector<std::byte> bytes(size_t message) const {
     std::vector<std::byte> bytes(size_t{slots_[message]} * kSlotDataBytes);
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(1 + (message * 7 + i) % 250);
+    for (size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::byte>(1 + (message * 7 + i) % 250);
     return bytes;
   }
   // Whether the ring has all of the message.
-  bool lies_in(const ModelRegion& region, size_t message, const std::vector<std::byte>& expected) const {
+  bool lies_in(const ModelRegion& region, size_t message,
+               const std::vector<std::byte>& expected) const {
     for (uint32_t i = 0; i < slots_[message]; ++i) {
       const auto& slot = region.slots[(start_[message] + i) % kSlotCount];
-      if (std::memcmp(slot.data, expected.data() + size_t{i} * kSlotDataBytes, kSlotDataBytes) != 0) return false;
+      if (std::memcmp(slot.data, expected.data() + size_t{i} * kSlotDataBytes, kSlotDataBytes) != 0)
+        return false;
     }
     return true;
   }
@@ -103,8 +108,8 @@ void send(Writer& writer, const std::vector<std::byte>& message, int& bells_with
   writer.rung(sleep);
 }
 
-// As a context does (context.cc): what is there is read, then the bell is armed, and only if nothing has come
-// meanwhile it sleeps.
+// As a context does (context.cc): what is there is read, then the bell is armed, and only if
+// nothing has come meanwhile it sleeps.
 void receive(Reader& reader, const Traffic& traffic, bool hears_awake) {
   for (size_t got = 0; got < traffic.count();) {
     while (got < traffic.count() && reader.ready()) reader.pop(traffic.slots(got++));
@@ -140,7 +145,8 @@ Verdict run(const OneWay& options) {
   program.reset = [&](size_t thread) {
     if (thread == 0) traffic.wipe(*mine);
   };
-  // The bytes of a message are written before its stamp, and read before the position that gives them back.
+  // The bytes of a message are written before its stamp, and read before the position that gives
+  // them back.
   program.touched = [&](size_t thread, const Access& next) {
     Touched touched;
     if (next.kind != Kind::kStore) return touched;
@@ -149,7 +155,8 @@ Verdict run(const OneWay& options) {
     if (thread == 0 && at >= slots && at < slots + sizeof(mine->slots)) {
       size_t message = traffic.beginning_at(next.value - 1);
       if (message == traffic.count()) touched.wrong = "a stamp that no message has";
-      if (touched.wrong.empty() && !traffic.lies_in(*mine, message, messages[message])) touched.wrong = "a stamp before its message";
+      if (touched.wrong.empty() && !traffic.lies_in(*mine, message, messages[message]))
+        touched.wrong = "a stamp before its message";
       if (touched.wrong.empty()) touched.written = traffic.cells_of(message);
     } else if (thread == 1 && next.where == &theirs->consumed) {
       size_t message = traffic.ending_at(next.value);
@@ -167,13 +174,15 @@ void check(const Verdict& verdict) {
   CHECK(verdict.states > 20);
 }
 
-TEST_CASE("no message is left lying while its reader sleeps, in any order of both sides' accesses", "[shm][model]") {
+TEST_CASE("no message is left lying while its reader sleeps, in any order of both sides' accesses",
+          "[shm][model]") {
   check(run({.slots = {1, 1, 1}}));
   check(run({.slots = {1, 1}, .bells_without_room = 1, .hears_awake = true}));
   check(run({.slots = {1, 2, 1}, .bells_without_room = 2}));
 }
 
-TEST_CASE("a slot is written again only after it was read, and a full ring empties", "[shm][model]") {
+TEST_CASE("a slot is written again only after it was read, and a full ring empties",
+          "[shm][model]") {
   check(run({.slots = {kSlotCount, 1}}));
   check(run({.slots = {kSlotCount - 1, 2, 1}}));
   check(run({.slots = {1, kSlotCount, 1}}));
@@ -200,8 +209,8 @@ TEST_CASE("two who answer each other both wake", "[shm][model]") {
 
 using Gate = CopyGate<Atomic>;
 
-// One side revokes `times` times, and each time writes to its memory afterwards. The other copies from
-// it as often as it is let.
+// One side revokes `times` times, and each time writes to its memory afterwards. The other copies
+// from it as often as it is let.
 Verdict revoke(uint64_t times, int copies) {
   auto owner = std::make_unique<ModelRegion>(), copier = std::make_unique<ModelRegion>();
   Program program;
@@ -225,7 +234,8 @@ Verdict revoke(uint64_t times, int copies) {
   return test::model::explore(program);
 }
 
-TEST_CASE("what is written after a revoke() is never copied, in any order of both sides' accesses", "[shm][model]") {
+TEST_CASE("what is written after a revoke() is never copied, in any order of both sides' accesses",
+          "[shm][model]") {
   for (uint64_t times : {1, 2}) {
     for (int copies : {1, 2, 3}) check(revoke(times, copies));
   }
@@ -248,7 +258,8 @@ TEST_CASE("the checker finds a lost wakeup, a race and a store seen late", "[shm
     return test::model::explore(program);
   };
   CHECK(both_zero(std::memory_order_seq_cst, std::memory_order_seq_cst).ok);
-  CHECK(both_zero(std::memory_order_release, std::memory_order_acquire).wrong.find("wakeup") != std::string::npos);
+  CHECK(both_zero(std::memory_order_release, std::memory_order_acquire).wrong.find("wakeup") !=
+        std::string::npos);
   CHECK_FALSE(both_zero(std::memory_order_seq_cst, std::memory_order_acquire).ok);
   CHECK_FALSE(both_zero(std::memory_order_release, std::memory_order_seq_cst).ok);
 
@@ -266,8 +277,10 @@ TEST_CASE("the checker finds a lost wakeup, a race and a store seen late", "[shm
     return test::model::explore(program);
   };
   CHECK(handed_over(std::memory_order_release, std::memory_order_acquire).ok);
-  CHECK(handed_over(std::memory_order_relaxed, std::memory_order_acquire).wrong.find("race") != std::string::npos);
-  CHECK(handed_over(std::memory_order_release, std::memory_order_relaxed).wrong.find("race") != std::string::npos);
+  CHECK(handed_over(std::memory_order_relaxed, std::memory_order_acquire).wrong.find("race") !=
+        std::string::npos);
+  CHECK(handed_over(std::memory_order_release, std::memory_order_relaxed).wrong.find("race") !=
+        std::string::npos);
 }
 
 }  // namespace

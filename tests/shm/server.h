@@ -32,13 +32,15 @@ inline std::unique_ptr<Context> open_small(const PeerLimits& limits = {}) {
 }
 
 struct Server {
-  explicit Server(const PeerLimits& limits = {}, const ListenOptions& options = {}) : context(open_small(limits)) {
+  explicit Server(const PeerLimits& limits = {}, const ListenOptions& options = {})
+      : context(open_small(limits)) {
     auto made = context->listen("shm:" + name, options);
     INFO(made.status().to_string());
     REQUIRE(made.ok());
     listener = std::move(*made);
   }
-  // Runs until done(), of which a raw peer's socket, which nobody watches, may be a part; false: not within a minute.
+  // Runs until done(), of which a raw peer's socket, which nobody watches, may be a part; false:
+  // not within a minute.
   bool until(const std::function<bool()>& done) {
     for (const Instant limit = soon(); !done();) {
       if (now() >= limit) return false;

@@ -35,7 +35,9 @@ constexpr uid_t kOne = 1000, kOther = 1001, kOverflow = 65534;
 using Change = std::function<void()>;
 
 void become(uid_t uid) {
-  if (::setgroups(0, nullptr) != 0 || ::setresgid(uid, uid, uid) != 0 || ::setresuid(uid, uid, uid) != 0) std::_Exit(90);
+  if (::setgroups(0, nullptr) != 0 || ::setresgid(uid, uid, uid) != 0 ||
+      ::setresuid(uid, uid, uid) != 0)
+    std::_Exit(90);
   // As after execve() of an ordinary program.
   if (::prctl(PR_SET_DUMPABLE, 1) != 0) std::_Exit(91);
 }
@@ -44,7 +46,8 @@ void leave_namespace() {
 }
 void write_file(const char* path, const std::string& text) {
   int fd = ::open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0 || ::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) std::_Exit(93);
+  if (fd < 0 || ::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    std::_Exit(93);
   ::close(fd);
 }
 // Of those that the process is permitted: all in effect, or none ever.
@@ -86,7 +89,9 @@ sockaddr_un address_of(const std::string& name, socklen_t& length) {
 // In a process of its own: says what check_peer() says of `socket`, down a pipe.
 void tell(int pipe, int socket) {
   Result<PeerUser> peer = check_peer(socket);
-  Verdict verdict{.ok = peer.ok(), .text = peer.ok() ? "" : peer.status().to_string(), .uid = peer.ok() ? peer->uid : 0};
+  Verdict verdict{.ok = peer.ok(),
+                  .text = peer.ok() ? "" : peer.status().to_string(),
+                  .uid = peer.ok() ? peer->uid : 0};
   std::string line = (verdict.ok ? "1" : "0") + std::to_string(verdict.uid) + "|" + verdict.text;
   if (::write(pipe, line.data(), line.size()) < 0) std::_Exit(95);
 }
@@ -95,7 +100,8 @@ void tell(int pipe, int socket) {
 std::string all_of(int pipe) {
   std::string text;
   char room[512];
-  for (ssize_t n; (n = ::read(pipe, room, sizeof(room))) > 0;) text.append(room, static_cast<size_t>(n));
+  for (ssize_t n; (n = ::read(pipe, room, sizeof(room))) > 0;)
+    text.append(room, static_cast<size_t>(n));
   return text;
 }
 
@@ -103,7 +109,9 @@ Verdict parse(const std::string& line) {
   REQUIRE(line.size() > 2);
   size_t bar = line.find('|');
   REQUIRE(bar != std::string::npos);
-  return {.ok = line[0] == '1', .text = line.substr(bar + 1), .uid = static_cast<uint32_t>(std::strtoul(line.c_str() + 1, nullptr, 10))};
+  return {.ok = line[0] == '1',
+          .text = line.substr(bar + 1),
+          .uid = static_cast<uint32_t>(std::strtoul(line.c_str() + 1, nullptr, 10))};
 }
 
 struct Pipe {
@@ -134,7 +142,8 @@ Both meet(const Change& listener_first, const Change& caller_first) {
   if (listener == 0) {
     listener_first();
     int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (::bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(fd, 1) != 0) std::_Exit(1);
+    if (::bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(fd, 1) != 0)
+      std::_Exit(1);
     listening.close_write();
     int peer = ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
     tell(of_listener.ends[1], peer);
@@ -198,7 +207,14 @@ TEST_CASE("two processes of one user are taken for that, whatever the user", "[s
   NEEDS_USERS();
   for (uid_t uid : {uid_t{0}, kOne, kOverflow}) {
     INFO("user " << uid);
-    check_taken(meet([=] { if (uid != 0) become(uid); }, [=] { if (uid != 0) become(uid); }), uid);
+    check_taken(meet(
+                    [=] {
+                      if (uid != 0) become(uid);
+                    },
+                    [=] {
+                      if (uid != 0) become(uid);
+                    }),
+                uid);
   }
 }
 
@@ -209,7 +225,9 @@ TEST_CASE("another user is refused by both", "[shm]") {
   check_refused(both.caller, "the peer runs as user 1000, we as 1001");
 }
 
-TEST_CASE("the number of all unmapped users is nobody's, seen from a namespace that leaves users out", "[shm]") {
+TEST_CASE(
+    "the number of all unmapped users is nobody's, seen from a namespace that leaves users out",
+    "[shm]") {
   NEEDS_USERS();
   // Inside, both the process itself and every user outside are shown as 65534.
   Both both = meet([] { become(kOther), leave_namespace(); }, [] { become(kOne); });
@@ -232,12 +250,15 @@ TEST_CASE("the same user in another user namespace is refused by both", "[shm]")
 
 TEST_CASE("a process that may not be looked into has no proof of its namespace", "[shm]") {
   NEEDS_USERS();
-  Both both = meet([] { become(kOne); }, [] { become(kOne), leave_namespace_as_before(), ::prctl(PR_SET_DUMPABLE, 0); });
+  Both both = meet([] { become(kOne); },
+                   [] { become(kOne), leave_namespace_as_before(), ::prctl(PR_SET_DUMPABLE, 0); });
   check_refused(both.listener, "the kernel does not prove that process");
 }
 
-// Two users inside one namespace that maps neither are both 65534 there. Root of the parent may enter it.
-TEST_CASE("inside one namespace two unmapped users are told apart, and one and the same is taken", "[shm]") {
+// Two users inside one namespace that maps neither are both 65534 there. Root of the parent may
+// enter it.
+TEST_CASE("inside one namespace two unmapped users are told apart, and one and the same is taken",
+          "[shm]") {
   NEEDS_USERS();
   // Holds the namespace open.
   Pipe ready, done;
@@ -259,8 +280,11 @@ TEST_CASE("inside one namespace two unmapped users are told apart, and one and t
       done.close_write();
       int space = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
       if (space < 0) std::_Exit(96);
-      // Inside nobody may become a user that is not mapped: so before, with the right to enter kept.
-      if (::prctl(PR_SET_KEEPCAPS, 1) != 0 || ::setgroups(0, nullptr) != 0 || ::setresgid(uid, uid, uid) != 0) std::_Exit(97);
+      // Inside nobody may become a user that is not mapped: so before, with the right to enter
+      // kept.
+      if (::prctl(PR_SET_KEEPCAPS, 1) != 0 || ::setgroups(0, nullptr) != 0 ||
+          ::setresgid(uid, uid, uid) != 0)
+        std::_Exit(97);
       if (::setresuid(uid, uid, uid) != 0) std::_Exit(97);
       set_capabilities(true);
       if (::setns(space, CLONE_NEWUSER) != 0) std::_Exit(98);
@@ -275,7 +299,8 @@ TEST_CASE("inside one namespace two unmapped users are told apart, and one and t
   check_refused(different.caller, "");
   // Who may look into everybody learns nothing by being able to.
   different = meet(enter_as(kOne, true), enter_as(kOther));
-  check_refused(different.listener, "stands for every user that this user namespace has no number for");
+  check_refused(different.listener,
+                "stands for every user that this user namespace has no number for");
   check_refused(different.caller, "");
   done.close_write();
   int status = 0;

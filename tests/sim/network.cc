@@ -49,7 +49,9 @@ class Network::Import final : public proto::PeerMapping {
     delete this;
   }
   int reader() const { return reader_; }
-  bool overlaps(const std::byte* data, size_t length) const { return data < data_ + length_ && data_ < data + length; }
+  bool overlaps(const std::byte* data, size_t length) const {
+    return data < data_ + length_ && data_ < data + length;
+  }
 
  private:
   Network& network_;
@@ -66,12 +68,14 @@ bool SimLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> 
   for (proto::ConstBytes part : payload) total += part.size();
   if (!network_.accept(side_, total)) return false;
   network_.spy_.message_sent(side_, header);
-  network_.trace_.note(side_, wire::to_string(static_cast<wire::MessageType>(header[0])).data(), message_id(header), total);
+  network_.trace_.note(side_, wire::to_string(static_cast<wire::MessageType>(header[0])).data(),
+                       message_id(header), total);
   Network::Waiting item;
   item.header_bytes = header.size();
   item.bytes.reserve(total);
   item.bytes.assign(header.begin(), header.end());
-  for (proto::ConstBytes part : payload) item.bytes.insert(item.bytes.end(), part.begin(), part.end());
+  for (proto::ConstBytes part : payload)
+    item.bytes.insert(item.bytes.end(), part.begin(), part.end());
   Network::End& end = network_.ends_[side_];
   end.queue_bytes += total;
   end.queue.push_back(std::move(item));
@@ -79,7 +83,8 @@ bool SimLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> 
   return true;
 }
 
-bool SimLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) {
+bool SimLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+                   uint64_t cookie) {
   if (network_.traits_.views) network_.trace_.wrong("push() on a path with views");
   if (network_.swallow(side_)) return true;
   wire::Data data;
@@ -93,8 +98,10 @@ bool SimLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> 
     item.pieces[item.piece_count++] = part;
     item.length += part.size();
   }
-  if (item.length != data.payload_bytes) network_.trace_.wrong("DATA with another length than its payload");
-  if (item.length > network_.options_.data_bytes) network_.trace_.wrong("DATA longer than the path takes");
+  if (item.length != data.payload_bytes)
+    network_.trace_.wrong("DATA with another length than its payload");
+  if (item.length > network_.options_.data_bytes)
+    network_.trace_.wrong("DATA longer than the path takes");
   if (!network_.accept(side_, header.size() + item.length)) return false;
   network_.trace_.note(side_, "DATA", data.id, item.length);
   item.header_bytes = header.size();
@@ -106,7 +113,8 @@ bool SimLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> 
 
 void SimLink::flush() { network_.ends_[side_].may_leave = network_.ends_[side_].queue.size(); }
 
-// As if the peer fell asleep and woke up between any two questions. Not by chance: schedules keep their seeds.
+// As if the peer fell asleep and woke up between any two questions. Not by chance: schedules keep
+// their seeds.
 bool SimLink::rides_now() const { return ++network_.ends_[side_].rides_asked % 3 != 0; }
 
 Result<bool> SimLink::export_run(const std::byte* data, size_t length, wire::Segment& out) {
@@ -125,12 +133,16 @@ Result<bool> SimLink::export_run(const std::byte* data, size_t length, wire::Seg
 Result<proto::ImportedRun> SimLink::import_run(const wire::Segment& segment) {
   Arena& arena = *network_.arenas_[1 - side_];
   std::optional<ExtentInfo> extent = arena.extent(segment.extent);
-  if (!extent) return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "memory that was never announced");
+  if (!extent)
+    return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "memory that was never announced");
   const std::byte* data = arena.base() + extent->arena_offset + segment.offset;
-  return proto::ImportedRun{.data = data, .mapping = new Network::Import(network_, side_, data, segment.length)};
+  return proto::ImportedRun{.data = data,
+                            .mapping = new Network::Import(network_, side_, data, segment.length)};
 }
 
-void SimLink::quarantine(StorageRef loan) { network_.ends_[side_].quarantine.push_back(std::move(loan)); }
+void SimLink::quarantine(StorageRef loan) {
+  network_.ends_[side_].quarantine.push_back(std::move(loan));
+}
 
 void SimLink::close() {
   Network::End& end = network_.ends_[side_];
@@ -138,7 +150,8 @@ void SimLink::close() {
   network_.trace_.note(side_, "link closed");
   flush();
   // What waits is tried once.
-  while (!end.queue.empty() && !network_.broken_ && end.way_bytes < network_.options_.window_bytes) {
+  while (!end.queue.empty() && !network_.broken_ &&
+         end.way_bytes < network_.options_.window_bytes) {
     if (!network_.move_one(side_)) break;
   }
   network_.drop_queue(end);
@@ -147,7 +160,8 @@ void SimLink::close() {
   end.pushed.clear();
 }
 
-Network::Network(const NetworkOptions& options, uint64_t seed, std::array<Arena*, 2> arenas, Trace& trace, WireSpy& spy)
+Network::Network(const NetworkOptions& options, uint64_t seed, std::array<Arena*, 2> arenas,
+                 Trace& trace, WireSpy& spy)
     : options_(options), random_(seed), trace_(trace), spy_(spy), arenas_(arenas) {
   traits_.properties.path = Path::kLoopback;
   traits_.views = options.views;
@@ -231,9 +245,11 @@ void Network::pump() {
   for (int side = 0; side < 2; ++side) {
     End& end = ends_[side];
     if (end.crashed || end.closed || broken_) continue;
-    while (trace_.now >= end.next_move && trace_.now >= end.stalled_until && end.way_bytes < options_.window_bytes) {
+    while (trace_.now >= end.next_move && trace_.now >= end.stalled_until &&
+           end.way_bytes < options_.window_bytes) {
       if (!move_one(side)) break;
-      if (options_.latency_max > Duration(0)) end.next_move = trace_.now + random_.duration(options_.latency_max / 4);
+      if (options_.latency_max > Duration(0))
+        end.next_move = trace_.now + random_.duration(options_.latency_max / 4);
     }
   }
 }
@@ -241,7 +257,8 @@ void Network::pump() {
 Instant Network::next_pump() const {
   Instant next = kNever;
   for (const End& end : ends_) {
-    bool moves = !end.crashed && !end.closed && !broken_ && end.may_leave > 0 && end.way_bytes < options_.window_bytes;
+    bool moves = !end.crashed && !end.closed && !broken_ && end.may_leave > 0 &&
+                 end.way_bytes < options_.window_bytes;
     if (moves) next = std::min(next, std::max(end.next_move, end.stalled_until));
   }
   return next;
@@ -319,7 +336,8 @@ void Network::poll(int side) {
   End& peer = ends_[1 - side];
   auto usable = [&] { return !end.closed && !end.told_down; };
   // Like a backend, a bounded share per turn.
-  for (uint64_t budget = random_.between(1, 32); budget > 0 && usable() && !peer.way.empty(); --budget) {
+  for (uint64_t budget = random_.between(1, 32); budget > 0 && usable() && !peer.way.empty();
+       --budget) {
     if (peer.way.front().arrives > trace_.now || peer.stalled_until > trace_.now) break;
     // Out of the queue before the session is called: it may close the link.
     Packet packet = std::move(peer.way.front());
@@ -347,13 +365,19 @@ void Network::poll(int side) {
     end.client->writable(trace_.now);
   }
   if (usable() && trace_.now >= end.down_at) {
-    bring_down(side, Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the simulated path broke"));
+    bring_down(side,
+               Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the simulated path broke"));
   }
-  bool peer_ended = peer.closed && !peer.crashed && peer.way.empty() && trace_.now >= peer.last_arrival;
-  if (usable() && peer_ended) bring_down(side, Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer dropped the connection"));
+  bool peer_ended =
+      peer.closed && !peer.crashed && peer.way.empty() && trace_.now >= peer.last_arrival;
+  if (usable() && peer_ended)
+    bring_down(side, Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                            "the peer dropped the connection"));
 }
 
-void Network::stall(int from, Instant until) { ends_[from].stalled_until = std::max(ends_[from].stalled_until, until); }
+void Network::stall(int from, Instant until) {
+  ends_[from].stalled_until = std::max(ends_[from].stalled_until, until);
+}
 
 void Network::cut(std::array<Instant, 2> told, bool lose_what_is_on_the_way) {
   if (broken_) return;
@@ -378,14 +402,16 @@ void Network::heal() {
 
 bool Network::read_by_peer(int owner, const std::byte* data, size_t length) const {
   if (ends_[1 - owner].crashed) return false;
-  return std::any_of(imports_.begin(), imports_.end(),
-                     [&](const Import* run) { return run->reader() != owner && run->overlaps(data, length); });
+  return std::any_of(imports_.begin(), imports_.end(), [&](const Import* run) {
+    return run->reader() != owner && run->overlaps(data, length);
+  });
 }
 
 void Network::release_quarantine() {
   for (int side = 0; side < 2; ++side) {
     const End& reader = ends_[1 - side];
-    bool mapped = std::any_of(imports_.begin(), imports_.end(), [&](const Import* run) { return run->reader() != side; });
+    bool mapped = std::any_of(imports_.begin(), imports_.end(),
+                              [&](const Import* run) { return run->reader() != side; });
     if (reader.crashed || (reader.closed && !mapped)) ends_[side].quarantine.clear();
   }
 }

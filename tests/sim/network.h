@@ -22,10 +22,10 @@ struct NetworkOptions {
   uint32_t inline_bytes = 64;
   uint32_t most_inline_bytes = 0;
   uint32_t data_bytes = 512;
-  size_t queue_bytes = 4096;      // waiting at the sender; beyond it send() says no
-  size_t window_bytes = 4096;     // on the way at once
+  size_t queue_bytes = 4096;   // waiting at the sender; beyond it send() says no
+  size_t window_bytes = 4096;  // on the way at once
   Duration latency_max{};
-  uint64_t refuse_percent = 0;    // send() says no although there is room
+  uint64_t refuse_percent = 0;  // send() says no although there is room
   uint64_t fragment_max = 512;
   bool strict_flush = false;      // nothing leaves before flush()
   uint64_t announce_percent = 0;  // export_run() says "no room now"
@@ -49,7 +49,8 @@ class SimLink final : public proto::Link {
   ~SimLink() override { close(); }
   const proto::LinkTraits& traits() const override;
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
+  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+            uint64_t cookie) override;
   void flush() override;
   bool rides_now() const override;
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
@@ -67,10 +68,13 @@ class SimLink final : public proto::Link {
 // Outlives the sessions and every view. Ends of it are numbered 0 and 1.
 class Network {
  public:
-  Network(const NetworkOptions& options, uint64_t seed, std::array<Arena*, 2> arenas, Trace& trace, WireSpy& spy);
+  Network(const NetworkOptions& options, uint64_t seed, std::array<Arena*, 2> arenas, Trace& trace,
+          WireSpy& spy);
   ~Network();
 
-  std::unique_ptr<proto::Link> make_link(int side) { return std::make_unique<SimLink>(*this, side); }
+  std::unique_ptr<proto::Link> make_link(int side) {
+    return std::make_unique<SimLink>(*this, side);
+  }
   void set_client(int side, proto::LinkClient* client) { ends_[side].client = client; }
 
   // Moves what may move by now from the senders' queues to the way.
@@ -124,7 +128,7 @@ class Network {
   };
   struct End {
     proto::LinkClient* client = nullptr;
-    bool closed = false;     // close() was called
+    bool closed = false;  // close() was called
     bool crashed = false;
     bool told_down = false;
     Instant down_at = kNever;
@@ -147,7 +151,9 @@ class Network {
 
   bool accept(int side, size_t bytes);
   bool swallow(int side) const { return ends_[side].closed || broken_ || ends_[1 - side].crashed; }
-  bool has_room(const End& end) const { return end.queue.empty() || end.queue_bytes + end.wanted_bytes <= options_.queue_bytes; }
+  bool has_room(const End& end) const {
+    return end.queue.empty() || end.queue_bytes + end.wanted_bytes <= options_.queue_bytes;
+  }
   bool move_one(int side);
   void depart(End& end, Packet packet);
   void drop_queue(End& end);

@@ -17,14 +17,18 @@ const char* kind_name(OperationKind kind) {
 
 }  // namespace
 
-Oracle::Oracle(Trace& trace, std::array<uint64_t, 2> credit_messages, std::array<uint64_t, 2> credit_bytes,
-               std::array<uint64_t, 2> want_limit)
-    : trace_(trace), credit_messages_(credit_messages), credit_bytes_(credit_bytes), want_limit_(want_limit) {}
+Oracle::Oracle(Trace& trace, std::array<uint64_t, 2> credit_messages,
+               std::array<uint64_t, 2> credit_bytes, std::array<uint64_t, 2> want_limit)
+    : trace_(trace),
+      credit_messages_(credit_messages),
+      credit_bytes_(credit_bytes),
+      want_limit_(want_limit) {}
 
 void Oracle::wrong(const Record& record, const std::string& what) {
-  trace_.wrong(std::string(kind_name(record.kind)) + " of " + (record.side == 0 ? "A" : "B") + " (serial " +
-               std::to_string(record.key) + ", " + std::to_string(record.total) + " bytes, ended " +
-               (record.done ? std::string(to_string(record.code)) : "not yet") + "): " + what);
+  trace_.wrong(std::string(kind_name(record.kind)) + " of " + (record.side == 0 ? "A" : "B") +
+               " (serial " + std::to_string(record.key) + ", " + std::to_string(record.total) +
+               " bytes, ended " + (record.done ? std::string(to_string(record.code)) : "not yet") +
+               "): " + what);
 }
 
 void Oracle::accepted(Record record) {
@@ -37,7 +41,9 @@ void Oracle::accepted(Record record) {
   records_.push_back(std::move(record));
 }
 
-void Oracle::supplied(uint64_t step, uint64_t key, const TensorDescriptor& layout) { supplies_[step] = {key, layout}; }
+void Oracle::supplied(uint64_t step, uint64_t key, const TensorDescriptor& layout) {
+  supplies_[step] = {key, layout};
+}
 
 void Oracle::want_arrived(int side, uint64_t step) {
   trace_.note(side, "want arrived", step);
@@ -53,8 +59,10 @@ void Oracle::completed(int side, Completion&& completion) {
     return;
   }
   Record& record = records_[completion.user_data - 1];
-  trace_.note(side, kind_name(record.kind), completion.user_data, static_cast<uint64_t>(completion.status.code()));
-  if (trace_.printing() && !completion.status.ok()) std::printf("%20s%s\n", "", completion.status.to_string().c_str());
+  trace_.note(side, kind_name(record.kind), completion.user_data,
+              static_cast<uint64_t>(completion.status.code()));
+  if (trace_.printing() && !completion.status.ok())
+    std::printf("%20s%s\n", "", completion.status.to_string().c_str());
   if (record.done || record.silent) return wrong(record, "completed twice");
   if (record.side != side || record.kind != completion.kind || record.id != completion.id) {
     return wrong(record, "completed as another operation");
@@ -62,11 +70,14 @@ void Oracle::completed(int side, Completion&& completion) {
   record.done = true;
   record.code = completion.status.code();
   --pending_[side];
-  if (record.code == Code::kTimedOut && trace_.now < record.deadline && !completion.status.detail().starts_with("the peer")) {
+  if (record.code == Code::kTimedOut && trace_.now < record.deadline &&
+      !completion.status.detail().starts_with("the peer")) {
     wrong(record, "timed out before its deadline");
   }
-  if (record.code == Code::kCorrupt || record.code == Code::kInternal) wrong(record, completion.status.to_string());
-  if (record.must_be_denied && record.code == Code::kOk) wrong(record, "went through a grant that forbids it");
+  if (record.code == Code::kCorrupt || record.code == Code::kInternal)
+    wrong(record, completion.status.to_string());
+  if (record.must_be_denied && record.code == Code::kOk)
+    wrong(record, "went through a grant that forbids it");
   switch (record.kind) {
     case OperationKind::kReceive: end_receive(record, completion); break;
     case OperationKind::kWant: end_want(record, completion); break;
@@ -77,7 +88,8 @@ void Oracle::completed(int side, Completion&& completion) {
 }
 
 // Whether the bytes from `from` on are as the program left them.
-bool Oracle::buffers_untouched(const Record& record, const Completion& completion, uint64_t from) const {
+bool Oracle::buffers_untouched(const Record& record, const Completion& completion,
+                               uint64_t from) const {
   uint64_t at = 0;
   for (const Buffer& buffer : completion.buffers) {
     uint64_t size = buffer.size_bytes();
@@ -99,22 +111,28 @@ void Oracle::end_receive(Record& record, Completion& completion) {
   record.got = completion.tag;
   if (record.code == Code::kInvalidArgument) {
     Record* send = sent_with(1 - record.side, completion.tag);
-    if (!buffers_untouched(record, completion, 0)) wrong(record, "was too small and yet was written to");
-    if (send != nullptr && send->total <= record.capacity) wrong(record, "was called too small for a message that fits");
+    if (!buffers_untouched(record, completion, 0))
+      wrong(record, "was too small and yet was written to");
+    if (send != nullptr && send->total <= record.capacity)
+      wrong(record, "was called too small for a message that fits");
   }
   if (record.code != Code::kOk) return;
   Record* send = sent_with(1 - record.side, completion.tag);
   if (send == nullptr) return wrong(record, "received a message that was never sent");
-  if (!record.match.matches(completion.tag)) return wrong(record, "received a message that it does not match");
-  if (completion.receipt.bytes != send->total) wrong(record, "the receipt has another length than the message");
+  if (!record.match.matches(completion.tag))
+    return wrong(record, "received a message that it does not match");
+  if (completion.receipt.bytes != send->total)
+    wrong(record, "the receipt has another length than the message");
   uint64_t at = 0;
   for (const Buffer& buffer : completion.buffers) {
     uint64_t take = std::min<uint64_t>(send->total - at, buffer.size_bytes());
-    if (!has_pattern(buffer.bytes().first(take), send->key, at)) return wrong(record, "received other bytes than were sent");
+    if (!has_pattern(buffer.bytes().first(take), send->key, at))
+      return wrong(record, "received other bytes than were sent");
     at += take;
   }
   if (at != send->total) wrong(record, "received less than was sent");
-  if (!buffers_untouched(record, completion, send->total)) wrong(record, "was written beyond the message");
+  if (!buffers_untouched(record, completion, send->total))
+    wrong(record, "was written beyond the message");
 }
 
 void Oracle::end_want(Record& record, Completion& completion) {
@@ -130,20 +148,24 @@ void Oracle::end_want(Record& record, Completion& completion) {
   }
   Tensor& tensor = completion.tensor;
   if (!tensor && layout.span_bytes() > 0) return wrong(record, "ended ok without a tensor");
-  if (!tensor.descriptor().same_layout(layout)) return wrong(record, "brought a tensor of another layout");
-  if (!has_pattern(tensor.bytes(), key)) return wrong(record, "shows other bytes than were supplied");
+  if (!tensor.descriptor().same_layout(layout))
+    return wrong(record, "brought a tensor of another layout");
+  if (!has_pattern(tensor.bytes(), key))
+    return wrong(record, "shows other bytes than were supplied");
   held_.push_back({record.side, std::move(tensor), key});
 }
 
 void Oracle::end_read(Record& record, Completion& completion) {
   if (record.code != Code::kOk) return;
   const GrantRecord& grant = grants_[record.grant];
-  if (!has_pattern(completion.buffers[0].bytes(), grant.key, record.offset)) wrong(record, "read other bytes than are there");
+  if (!has_pattern(completion.buffers[0].bytes(), grant.key, record.offset))
+    wrong(record, "read other bytes than are there");
 }
 
 void Oracle::keep_buffers(Record& record, Completion& completion) {
   if (completion.buffers.empty()) {
-    bool should_come_back = record.kind == OperationKind::kReceive || record.kind == OperationKind::kRead || record.has_destination;
+    bool should_come_back = record.kind == OperationKind::kReceive ||
+                            record.kind == OperationKind::kRead || record.has_destination;
     if (should_come_back) wrong(record, "the buffers did not come back");
     return;
   }
@@ -159,12 +181,14 @@ void Oracle::revoked(GrantRecord& grant) {
   for (auto& [read, number] : reads_[grant.side]) {
     if (number == grant.remote.grant) void_reads_[grant.side].insert(read);
   }
-  if (grant.memory) grant.at_revoke.assign(grant.memory.bytes().begin(), grant.memory.bytes().end());
+  if (grant.memory)
+    grant.at_revoke.assign(grant.memory.bytes().begin(), grant.memory.bytes().end());
 }
 
 void Oracle::drop_view(size_t index) {
   HeldTensor& held = held_[index];
-  if (!has_pattern(held.tensor.bytes(), held.key)) trace_.wrong("a tensor changed while it was held");
+  if (!has_pattern(held.tensor.bytes(), held.key))
+    trace_.wrong("a tensor changed while it was held");
   trace_.note(held.side, "dropped", held.key);
   held_.erase(held_.begin() + static_cast<ptrdiff_t>(index));
 }
@@ -180,10 +204,11 @@ void Oracle::forget_views(int side) {
 }
 
 uint64_t Oracle::offered(int side, uint64_t inline_bytes) const {
-  return static_cast<uint64_t>(std::count_if(records_.begin(), records_.end(), [&](const Record& r) {
-    bool pending = r.kind == OperationKind::kSend && r.side == side && !r.done;
-    return pending && r.total > inline_bytes && on_wire_[side].contains(r.tag);
-  }));
+  return static_cast<uint64_t>(
+      std::count_if(records_.begin(), records_.end(), [&](const Record& r) {
+        bool pending = r.kind == OperationKind::kSend && r.side == side && !r.done;
+        return pending && r.total > inline_bytes && on_wire_[side].contains(r.tag);
+      }));
 }
 
 void Oracle::check_deadlines(int side) {

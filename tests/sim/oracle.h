@@ -58,7 +58,7 @@ struct GrantRecord {
   uint64_t key = 0;
   uint64_t fixed_bytes = 0;
   Buffer memory;
-  Tensor tensor;             // instead of memory: may be read only
+  Tensor tensor;  // instead of memory: may be read only
   uint64_t next_slot = 0;
   bool revoked = false;
   bool expires = false;
@@ -76,8 +76,8 @@ struct HeldTensor {
 class Oracle final : public WireSpy {
  public:
   // Credits by sender; want_limit by the side that is asked.
-  Oracle(Trace& trace, std::array<uint64_t, 2> credit_messages, std::array<uint64_t, 2> credit_bytes,
-         std::array<uint64_t, 2> want_limit);
+  Oracle(Trace& trace, std::array<uint64_t, 2> credit_messages,
+         std::array<uint64_t, 2> credit_bytes, std::array<uint64_t, 2> want_limit);
 
   // The program's side.
   // The user_data for the next post; then what the post took.
@@ -142,7 +142,7 @@ class Oracle final : public WireSpy {
   std::deque<GrantRecord> grants_;
   std::vector<HeldTensor> held_;
   std::map<uint64_t, Supply> supplies_;
-  std::map<uint64_t, size_t> by_serial_;       // send
+  std::map<uint64_t, size_t> by_serial_;  // send
   std::map<uint64_t, size_t> want_by_step_, supply_by_step_;
   std::set<uint64_t> wants_arrived_;
   std::array<size_t, 2> pending_{};

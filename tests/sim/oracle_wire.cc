@@ -9,7 +9,8 @@ namespace sluice::sim {
 void Oracle::offer_sent(int from, const wire::Offer& offer) {
   if (offer.kind == wire::OfferKind::kSupply) asked_[from].erase(offer.a);
   if (offer.kind == wire::OfferKind::kRead) {
-    if (void_reads_[from].contains(offer.a)) trace_.wrong("a read was answered after its grant was revoked");
+    if (void_reads_[from].contains(offer.a))
+      trace_.wrong("a read was answered after its grant was revoked");
     reads_[from].erase(offer.a);
   }
   if (offer.kind != wire::OfferKind::kTagged) return;
@@ -25,13 +26,16 @@ void Oracle::message_sent(int from, proto::ConstBytes header) {
   switch (static_cast<wire::MessageType>(header[0])) {
     case wire::MessageType::kOffer: {
       wire::Offer offer;
-      if (!wire::decode(header, offer).ok()) return trace_.wrong("an OFFER that does not decode was sent");
+      if (!wire::decode(header, offer).ok())
+        return trace_.wrong("an OFFER that does not decode was sent");
       return offer_sent(from, offer);
     }
     case wire::MessageType::kDone: {
       wire::Done done;
-      if (!wire::decode(header, done).ok()) return trace_.wrong("a DONE that does not decode was sent");
-      if (done.code == Code::kTryAgain && had_room_[from].contains(done.id)) trace_.wrong("a request was refused though there was room for it");
+      if (!wire::decode(header, done).ok())
+        return trace_.wrong("a DONE that does not decode was sent");
+      if (done.code == Code::kTryAgain && had_room_[from].contains(done.id))
+        trace_.wrong("a request was refused though there was room for it");
       asked_[from].erase(done.id);
       reads_[from].erase(done.id);
       return;

@@ -32,9 +32,11 @@ class Random {
   }
   // Small values as likely as large ones: 0 .. most.
   Duration duration(Duration most) {
-    uint64_t bits = below(static_cast<uint64_t>(64 - __builtin_clzll(static_cast<uint64_t>(most.count()) | 1)) + 1);
+    uint64_t bits = below(
+        static_cast<uint64_t>(64 - __builtin_clzll(static_cast<uint64_t>(most.count()) | 1)) + 1);
     uint64_t bound = bits == 0 ? 1 : uint64_t{1} << bits;
-    return Duration(static_cast<int64_t>(next() % bound % (static_cast<uint64_t>(most.count()) + 1)));
+    return Duration(
+        static_cast<int64_t>(next() % bound % (static_cast<uint64_t>(most.count()) + 1)));
   }
 
  private:

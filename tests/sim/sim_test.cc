@@ -44,7 +44,9 @@ TEST_CASE("a seed gives the same schedule twice", "[sim]") {
 TEST_CASE("seeds that once failed pass", "[sim]") {
   // Found while the generator was as it is: bugs of their own have tests in tests/proto
   // that do not depend on it.
-  for (uint64_t seed : {1u, 34u, 51u, 137u, 202u, 279u, 471u, 4375u, 80'535u, 134'176u, 139'806u, 174'525u, 1'142'651u, 1'225'524u}) check_seed(seed);
+  for (uint64_t seed : {1u, 34u, 51u, 137u, 202u, 279u, 471u, 4375u, 80'535u, 134'176u, 139'806u,
+                        174'525u, 1'142'651u, 1'225'524u})
+    check_seed(seed);
 }
 
 }  // namespace sluice::sim

@@ -34,10 +34,14 @@ int main(int argc, char** argv) {
     }
     if (i + 1 == argc) return usage();
     const char* value = argv[i + 1];
-    if (is("--seed")) first = number(value), count = 1;
-    else if (is("--schedules")) count = number(value);
-    else if (is("--first-seed")) first = number(value);
-    else return usage();
+    if (is("--seed"))
+      first = number(value), count = 1;
+    else if (is("--schedules"))
+      count = number(value);
+    else if (is("--first-seed"))
+      first = number(value);
+    else
+      return usage();
     ++i;
   }
   if (count == 0) return usage();
@@ -54,8 +58,11 @@ int main(int argc, char** argv) {
     if (failures == most_failures) break;
   }
   double cpu = static_cast<double>(sluice::process_cpu_time().count()) / 1e9;
-  std::printf("%llu schedules from seed %llu: %llu operations, %llu turns, %llu failed, digest %016llx, %.1f CPU seconds\n",
-              static_cast<unsigned long long>(count), static_cast<unsigned long long>(first), static_cast<unsigned long long>(operations),
-              static_cast<unsigned long long>(turns), static_cast<unsigned long long>(failures), static_cast<unsigned long long>(digest), cpu);
+  std::printf(
+      "%llu schedules from seed %llu: %llu operations, %llu turns, %llu failed, digest %016llx, "
+      "%.1f CPU seconds\n",
+      static_cast<unsigned long long>(count), static_cast<unsigned long long>(first),
+      static_cast<unsigned long long>(operations), static_cast<unsigned long long>(turns),
+      static_cast<unsigned long long>(failures), static_cast<unsigned long long>(digest), cpu);
   return failures == 0 ? 0 : 1;
 }

@@ -68,7 +68,8 @@ void Simulation::open() {
     if (quotas_) {
       const uint64_t most = random_.pick<size_t>({0, 600, 4000});
       PeerLimits limits;
-      limits.unexpected_bytes = limits.incoming_bytes = {std::max<uint64_t>(most, 1), std::max<uint64_t>(4 * most, 1)};
+      limits.unexpected_bytes =
+          limits.incoming_bytes = {std::max<uint64_t>(most, 1), std::max<uint64_t>(4 * most, 1)};
       account_[side] = PeerAccounts(resolve(limits, 0)).open(PeerIdentity::of_process());
     }
     peers_[side] = std::make_unique<Peer>(*this, side);
@@ -77,10 +78,13 @@ void Simulation::open() {
     peers_[side]->mailbox_ = std::make_shared<Mailbox>(-1);
   }
   // What each sender may use is what the other side said.
-  oracle_ = std::make_unique<Oracle>(trace_, std::array{session_options_[1].credit_messages, session_options_[0].credit_messages},
-                                     std::array{session_options_[1].credit_bytes, session_options_[0].credit_bytes},
-                                     std::array<uint64_t, 2>{session_options_[0].want_limit, session_options_[1].want_limit});
-  network_ = std::make_unique<Network>(net, random_.next(), std::array{peers_[0]->arena_.get(), peers_[1]->arena_.get()}, trace_, *oracle_);
+  oracle_ = std::make_unique<Oracle>(
+      trace_, std::array{session_options_[1].credit_messages, session_options_[0].credit_messages},
+      std::array{session_options_[1].credit_bytes, session_options_[0].credit_bytes},
+      std::array<uint64_t, 2>{session_options_[0].want_limit, session_options_[1].want_limit});
+  network_ = std::make_unique<Network>(net, random_.next(),
+                                       std::array{peers_[0]->arena_.get(), peers_[1]->arena_.get()},
+                                       trace_, *oracle_);
   for (int side = 0; side < 2; ++side) {
     Peer& peer = *peers_[side];
     wire::Hello hello[2];
@@ -98,9 +102,11 @@ void Simulation::open() {
         .peer = hello[1 - side],
         .options = session_options_[side],
         .reason = "simulated",
-        .random = [bits = std::mt19937_64(seed_ + static_cast<uint64_t>(side))](std::span<std::byte> out) mutable {
-          for (std::byte& byte : out) byte = static_cast<std::byte>(bits());
-        },
+        .random =
+            [bits = std::mt19937_64(seed_ + static_cast<uint64_t>(side))](
+                std::span<std::byte> out) mutable {
+              for (std::byte& byte : out) byte = static_cast<std::byte>(bits());
+            },
         .account = account_[side],
     });
     network_->set_client(side, peer.session_.get());
@@ -112,10 +118,14 @@ void Simulation::open() {
   }
 }
 
-bool Simulation::alive(const Peer& peer) const { return !peer.crashed_ && peer.session_->state() != EndpointState::kClosed; }
+bool Simulation::alive(const Peer& peer) const {
+  return !peer.crashed_ && peer.session_->state() != EndpointState::kClosed;
+}
 
 bool Simulation::connected() const {
-  auto connected = [](const std::unique_ptr<Peer>& peer) { return !peer->crashed_ && peer->session_->state() == EndpointState::kConnected; };
+  auto connected = [](const std::unique_ptr<Peer>& peer) {
+    return !peer->crashed_ && peer->session_->state() == EndpointState::kConnected;
+  };
   return connected(peers_[0]) && connected(peers_[1]) && !network_->broken();
 }
 
@@ -153,12 +163,15 @@ void Simulation::step(Instant most) {
   for (auto& peer : peers_) {
     if (peer->turn_at_ == kNever) {
       Instant due = turn_due(*peer);
-      if (due <= trace_.now) peer->turn_at_ = trace_.now + (turn_delay_ > Duration(0) ? random_.duration(turn_delay_) : Duration(0));
+      if (due <= trace_.now)
+        peer->turn_at_ =
+            trace_.now + (turn_delay_ > Duration(0) ? random_.duration(turn_delay_) : Duration(0));
     }
     if (std::max(peer->turn_at_, peer->paused_until_) <= trace_.now) take_turn(*peer);
   }
   network_->release_quarantine();
-  if (turns_ > kMostTurns && trace_.ok()) trace_.wrong("the schedule does not end: turns without work");
+  if (turns_ > kMostTurns && trace_.ok())
+    trace_.wrong("the schedule does not end: turns without work");
 }
 
 void Simulation::run_until(Instant end) {
@@ -203,38 +216,49 @@ void Simulation::check_tables() {
     // Sends whose end is not told: some may still wait.
     bool silent = std::any_of(oracle_->records().begin(), oracle_->records().end(),
                               [&](const Record& r) { return r.silent && r.side == peer->side_; });
-    if (!silent && counters.posted - counters.completed != oracle_->pending(peer->side_)) trace_.wrong("the counters of posted and completed are off");
+    if (!silent && counters.posted - counters.completed != oracle_->pending(peer->side_))
+      trace_.wrong("the counters of posted and completed are off");
     uint64_t held = 0;
-    for (const HeldTensor& h : oracle_->held()) held += h.side != peer->side_ && h.tensor.owned_by_peer() ? 1 : 0;
-    uint64_t offered = network_options_.views ? oracle_->offered(peer->side_, network_options_.inline_bytes) : 0;
+    for (const HeldTensor& h : oracle_->held())
+      held += h.side != peer->side_ && h.tensor.owned_by_peer() ? 1 : 0;
+    uint64_t offered =
+        network_options_.views ? oracle_->offered(peer->side_, network_options_.inline_bytes) : 0;
     if (!silent && counters.loans_outstanding != held + offered) {
-      trace_.wrong("loans outstanding: " + std::to_string(counters.loans_outstanding) + ", held by the peer: " + std::to_string(held) +
+      trace_.wrong("loans outstanding: " + std::to_string(counters.loans_outstanding) +
+                   ", held by the peer: " + std::to_string(held) +
                    ", offered to it: " + std::to_string(offered));
     }
     uint64_t views = 0;
-    for (const HeldTensor& h : oracle_->held()) views += h.side == peer->side_ && h.tensor.owned_by_peer() ? 1 : 0;
+    for (const HeldTensor& h : oracle_->held())
+      views += h.side == peer->side_ && h.tensor.owned_by_peer() ? 1 : 0;
     if (counters.views_outstanding != views) trace_.wrong("views outstanding is off");
     uint32_t limit = session_options_[peer->side_].operation_limit;
     if (limit > 64 || silent) continue;
     // A supply that ended early keeps its slot while its view is out.
     uint64_t lingering = held;
     for (const Record& r : oracle_->records()) {
-      if (r.kind == OperationKind::kSupply && r.side == peer->side_ && !r.done && lingering > 0) --lingering;
+      if (r.kind == OperationKind::kSupply && r.side == peer->side_ && !r.done && lingering > 0)
+        --lingering;
     }
     uint64_t room = limit - oracle_->pending(peer->side_) - lingering;
     uint64_t taken = 0;
     while (true) {
-      Record record{.side = peer->side_, .kind = OperationKind::kReceive, .match = {.tag = 0xFFFF, .mask = 0xFFFF}};
+      Record record{.side = peer->side_,
+                    .kind = OperationKind::kReceive,
+                    .match = {.tag = 0xFFFF, .mask = 0xFFFF}};
       record.key = ++serial_;
       Buffer none(peer->arena_->allocate(1).value().storage(), TensorDescriptor::bytes(0));
-      PostOptions post{.sink = peer.get(), .user_data = oracle_->next_user_data(), .deadline = kNever};
+      PostOptions post{
+          .sink = peer.get(), .user_data = oracle_->next_user_data(), .deadline = kNever};
       auto id = peer->session_->post_receive(record.match, std::span(&none, 1), post);
       if (!id.ok()) break;
       record.id = *id;
       oracle_->accepted(std::move(record));
       ++taken;
     }
-    if (taken != room) trace_.wrong("operations leaked: room for " + std::to_string(taken) + " of " + std::to_string(room));
+    if (taken != room)
+      trace_.wrong("operations leaked: room for " + std::to_string(taken) + " of " +
+                   std::to_string(room));
   }
 }
 
@@ -251,10 +275,14 @@ void Simulation::close_all() {
   settle();
   for (auto& peer : peers_) {
     if (peer->crashed_) continue;
-    if (peer->session_->state() != EndpointState::kClosed) trace_.wrong("a closed endpoint does not come to its end");
+    if (peer->session_->state() != EndpointState::kClosed)
+      trace_.wrong("a closed endpoint does not come to its end");
     EndpointCounters counters = peer->session_->counters();
-    if (counters.posted != counters.completed) trace_.wrong("posted and completed differ after the close");
-    if (peer->handler_set_ && peer->closed_calls_ != 1) trace_.wrong("the exchange was told of the end " + std::to_string(peer->closed_calls_) + " times");
+    if (counters.posted != counters.completed)
+      trace_.wrong("posted and completed differ after the close");
+    if (peer->handler_set_ && peer->closed_calls_ != 1)
+      trace_.wrong("the exchange was told of the end " + std::to_string(peer->closed_calls_) +
+                   " times");
   }
 }
 
@@ -268,8 +296,10 @@ void Simulation::tear_down() {
   if (crashed_side_ >= 0) oracle_->forget_views(crashed_side_);
   for (auto& peer : peers_) oracle_->drop_views(peer->side_);
   network_->release_quarantine();
-  if (network_->quarantined() > 0) trace_.wrong("loans stay in quarantine though nobody can read them");
-  if (network_->live_imports() > 0) trace_.wrong("a mapping of the peer's memory was never dropped");
+  if (network_->quarantined() > 0)
+    trace_.wrong("loans stay in quarantine though nobody can read them");
+  if (network_->live_imports() > 0)
+    trace_.wrong("a mapping of the peer's memory was never dropped");
   for (auto& peer : peers_) peer->sources_.clear();
   oracle_->check_end(crashed_side_);
   std::array<std::shared_ptr<Arena>, 2> arenas = {peers_[0]->arena_, peers_[1]->arena_};
@@ -278,7 +308,8 @@ void Simulation::tear_down() {
   for (int side = 0; side < 2; ++side) {
     size_t out = arenas[side]->statistics().outstanding;
     if (out == 0) continue;
-    trace_.wrong(std::to_string(out) + " allocations of " + (side == 0 ? "A" : "B") + " never came back");
+    trace_.wrong(std::to_string(out) + " allocations of " + (side == 0 ? "A" : "B") +
+                 " never came back");
     shared_arena(side).reset();
   }
 }

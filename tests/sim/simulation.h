@@ -136,8 +136,8 @@ class Simulation {
   uint64_t actions_left_ = 0;
   uint64_t callback_percent_ = 0;
   uint64_t trouble_percent_ = 0;
-  Duration pace_{};            // longest gap between two actions
-  Duration turn_delay_{};      // longest time from a wake-up to the turn
+  Duration pace_{};        // longest gap between two actions
+  Duration turn_delay_{};  // longest time from a wake-up to the turn
   Duration longest_deadline_{};
   int crashed_side_ = -1;
   bool want_late_handler_ = false;

@@ -25,13 +25,17 @@ class Trace {
   void note(int side, const char* what, uint64_t a = 0, uint64_t b = 0) {
     uint64_t word = 0;
     for (const char* c = what; *c != 0; ++c) word = word * 31 + static_cast<unsigned char>(*c);
-    hash_ = mix(hash_ ^ word ^ mix(a + 3 * static_cast<uint64_t>(side)) ^ mix(b * 7 + static_cast<uint64_t>(now.time_since_epoch().count())));
+    hash_ = mix(hash_ ^ word ^ mix(a + 3 * static_cast<uint64_t>(side)) ^
+                mix(b * 7 + static_cast<uint64_t>(now.time_since_epoch().count())));
     if (!print_) return;
-    std::printf("%12.3f us  %c  %-22s %llu %llu\n", static_cast<double>((now - kStart).count()) / 1e3, side == 0 ? 'A' : 'B', what,
+    std::printf("%12.3f us  %c  %-22s %llu %llu\n",
+                static_cast<double>((now - kStart).count()) / 1e3, side == 0 ? 'A' : 'B', what,
                 static_cast<unsigned long long>(a), static_cast<unsigned long long>(b));
   }
   void wrong(const std::string& what) {
-    if (print_) std::printf("%12.3f us  !  %s\n", static_cast<double>((now - kStart).count()) / 1e3, what.c_str());
+    if (print_)
+      std::printf("%12.3f us  !  %s\n", static_cast<double>((now - kStart).count()) / 1e3,
+                  what.c_str());
     if (first_wrong_.empty()) first_wrong_ = what;
   }
   bool printing() const { return print_; }

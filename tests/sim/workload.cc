@@ -11,7 +11,9 @@ namespace {
 constexpr uint64_t kStreams = 3;
 constexpr uint64_t kStreamMask = 0xFFFF;
 
-Status simulated(Code code) { return Status(code, Scope::kEndpoint, "sim", "ended by the schedule"); }
+Status simulated(Code code) {
+  return Status(code, Scope::kEndpoint, "sim", "ended by the schedule");
+}
 
 }  // namespace
 
@@ -39,16 +41,20 @@ void Peer::on_endpoint_closed(EndpointCore&, const Status& why) noexcept {
   // limits of seconds.
   Duration limit = world_.session_options_[side_].silence_limit;
   bool called_silent = why.detail().find("silence limit") != std::string_view::npos;
-  bool had_reason = world_.crashed_side_ >= 0 || world_.network_->broken() || world_.peers_[1 - side_]->quiet_ >= limit;
-  if (called_silent && limit >= 1s && !had_reason) world_.trace_.wrong("a peer that answers was called silent");
+  bool had_reason = world_.crashed_side_ >= 0 || world_.network_->broken() ||
+                    world_.peers_[1 - side_]->quiet_ >= limit;
+  if (called_silent && limit >= 1s && !had_reason)
+    world_.trace_.wrong("a peer that answers was called silent");
   wants_.clear();
 }
 
 void Simulation::judge_post(const Peer& peer, const Status& status) {
   if (status.ok()) return;
   trace_.note(peer.side_, "refused", static_cast<uint64_t>(status.code()));
-  bool expected = status == Code::kTryAgain || status == Code::kWrongState || status == Code::kAccessDenied;
-  if (status == Code::kWrongState && peer.session_->state() == EndpointState::kConnected) expected = false;
+  bool expected =
+      status == Code::kTryAgain || status == Code::kWrongState || status == Code::kAccessDenied;
+  if (status == Code::kWrongState && peer.session_->state() == EndpointState::kConnected)
+    expected = false;
   if (!expected) trace_.wrong("a good call was refused: " + status.to_string());
 }
 
@@ -70,14 +76,16 @@ PostOptions Simulation::options(Peer& peer, Record& record) {
   uint64_t choice = random_.below(10);
   if (choice < 4) post.deadline = kNever;
   if (choice == 4) post.deadline = trace_.now;
-  if (choice > 4 && choice < 8) post.deadline = trace_.now + random_.duration(std::chrono::milliseconds(50));
+  if (choice > 4 && choice < 8)
+    post.deadline = trace_.now + random_.duration(std::chrono::milliseconds(50));
   record.side = peer.side_;
   record.level = post.level;
   record.deadline = post.deadline;
   if (post.deadline == Instant{}) {
     record.deadline = after(trace_.now, session_options_[peer.side_].operation_timeout);
   }
-  if (record.deadline != kNever) longest_deadline_ = std::max(longest_deadline_, record.deadline - trace_.now);
+  if (record.deadline != kNever)
+    longest_deadline_ = std::max(longest_deadline_, record.deadline - trace_.now);
   return post;
 }
 
@@ -102,7 +110,8 @@ void Simulation::post_send(Peer& peer) {
   Record record{.kind = OperationKind::kSend};
   record.key = ++serial_;
   record.tag = record.key << 16 | random_.below(kStreams);
-  uint64_t pieces = random_.percent(70) ? 1 : random_.between(1, random_.percent(90) ? 4 : wire::kMaxSegments);
+  uint64_t pieces =
+      random_.percent(70) ? 1 : random_.between(1, random_.percent(90) ? 4 : wire::kMaxSegments);
   std::vector<Tensor> segments;
   for (uint64_t i = 0; i < pieces; ++i) {
     uint64_t bytes = pieces > 4 ? size() % 200 : size();
@@ -132,7 +141,8 @@ void Simulation::post_receive(Peer& peer) {
   // One particular message that was sent, at times.
   if (random_.percent(15)) {
     for (const Record& other : oracle_->records()) {
-      if (other.kind == OperationKind::kSend && other.side != peer.side_ && random_.percent(40)) record.match = {.tag = other.tag};
+      if (other.kind == OperationKind::kSend && other.side != peer.side_ && random_.percent(40))
+        record.match = {.tag = other.tag};
     }
   }
   uint64_t pieces = random_.percent(70) ? 1 : random_.between(1, 4);
@@ -159,7 +169,8 @@ void Simulation::post_want(Peer& peer) {
   Record record{.kind = OperationKind::kWant};
   record.key = record.step = ++serial_;
   std::string key = "key " + std::to_string(record.step);
-  WantOptions want{.key_id = static_cast<uint32_t>(peer.next_key_id_++), .key = key, .step = record.step};
+  WantOptions want{
+      .key_id = static_cast<uint32_t>(peer.next_key_id_++), .key = key, .step = record.step};
   if (random_.percent(50)) {
     want.destination = peer.arena_->allocate(size() + 1).value();
     record.has_destination = true;
@@ -198,7 +209,8 @@ void Simulation::answer_want(Peer& peer) {
       key = source.key;
     }
   }
-  Record record{.kind = OperationKind::kSupply, .key = key, .total = tensor.size_bytes(), .step = want.step};
+  Record record{
+      .kind = OperationKind::kSupply, .key = key, .total = tensor.size_bytes(), .step = want.step};
   PostOptions post = options(peer, record);
   oracle_->entered_call();
   auto id = peer.session_->post_supply(want.token, tensor, post);
@@ -222,9 +234,12 @@ void Simulation::make_grant(Peer& peer) {
   std::fill(memory.bytes().begin(), memory.bytes().end(), std::byte{0});
   fill_pattern(memory.bytes().first(grant.fixed_bytes), grant.key);
   bool as_tensor = how.rights == Right::kRead && random_.percent(50);
-  if (as_tensor) grant.tensor = std::move(memory).freeze();
-  else grant.memory = std::move(memory);
-  auto key = as_tensor ? peer.session_->grant(grant.tensor, how) : peer.session_->grant(grant.memory, how);
+  if (as_tensor)
+    grant.tensor = std::move(memory).freeze();
+  else
+    grant.memory = std::move(memory);
+  auto key =
+      as_tensor ? peer.session_->grant(grant.tensor, how) : peer.session_->grant(grant.memory, how);
   judge_post(peer, key.status());
   if (!key.ok()) return;
   grant.remote = *key;
@@ -240,7 +255,8 @@ void Simulation::revoke_grant(Peer& peer) {
     Status status = peer.session_->revoke(grant.remote);
     oracle_->left_call();
     trace_.note(peer.side_, "revoked", grant.remote.grant);
-    if (known && !status.ok()) trace_.wrong("a live grant cannot be revoked: " + status.to_string());
+    if (known && !status.ok())
+      trace_.wrong("a live grant cannot be revoked: " + status.to_string());
     oracle_->revoked(grant);
     return;
   }
@@ -252,10 +268,13 @@ void Simulation::post_one_sided(Peer& peer, bool write) {
   size_t index = random_.below(grants.size());
   GrantRecord& grant = grants[index];
   if (grant.side == peer.side_) return;
-  Record record{.kind = write ? OperationKind::kWrite : OperationKind::kRead, .key = ++serial_, .grant = index};
+  Record record{.kind = write ? OperationKind::kWrite : OperationKind::kRead,
+                .key = ++serial_,
+                .grant = index};
   RemoteKey key = grant.remote;
   Right right = write ? Right::kWrite : Right::kRead;
-  record.must_be_denied = grant.revoked || (static_cast<uint8_t>(key.rights) & static_cast<uint8_t>(right)) == 0;
+  record.must_be_denied =
+      grant.revoked || (static_cast<uint8_t>(key.rights) & static_cast<uint8_t>(right)) == 0;
   if (random_.percent(5)) {
     ++key.epoch;
     record.must_be_denied = true;
@@ -348,7 +367,8 @@ void Simulation::disturb() {
       return;
     case 4:
       trace_.note(side, "path breaks");
-      network_->cut({trace_.now + random_.duration(100ms), trace_.now + random_.duration(100ms)}, random_.percent(50));
+      network_->cut({trace_.now + random_.duration(100ms), trace_.now + random_.duration(100ms)},
+                    random_.percent(50));
       return;
     case 5:
       if (peer.crashed_ || peers_[1 - side]->crashed_) return;
@@ -357,7 +377,8 @@ void Simulation::disturb() {
       peer.turn_at_ = kNever;
       crashed_side_ = side;
       network_->crash(side);
-      network_->cut({trace_.now + random_.duration(100ms), trace_.now + random_.duration(100ms)}, random_.percent(50));
+      network_->cut({trace_.now + random_.duration(100ms), trace_.now + random_.duration(100ms)},
+                    random_.percent(50));
       return;
     case 6:
       if (!alive(peer)) return;
@@ -399,7 +420,8 @@ void Simulation::random_action(Peer& peer) {
     case 7: return post_want(peer);
     case 8: return answer_want(peer);
     case 9: return make_grant(peer);
-    case 10: return random_.percent(40) ? revoke_grant(peer) : post_one_sided(peer, random_.percent(50));
+    case 10:
+      return random_.percent(40) ? revoke_grant(peer) : post_one_sided(peer, random_.percent(50));
     case 11: return post_one_sided(peer, false);
     case 12: return post_one_sided(peer, true);
     case 13: return cancel_something(peer);

@@ -9,7 +9,8 @@
 namespace sluice::slp {
 
 // `memory`: where the user's bytes of this frame are, if it has any. Empty: it could not be sealed.
-inline std::vector<uint8_t> assemble(slp_session* session, const slp_tx& tx, const uint8_t* memory) {
+inline std::vector<uint8_t> assemble(slp_session* session, const slp_tx& tx,
+                                     const uint8_t* memory) {
   std::vector<uint8_t> frame;
   if (tx.sealed) {
     slp_piece piece{.data = memory, .bytes = tx.bytes};
@@ -18,7 +19,8 @@ inline std::vector<uint8_t> assemble(slp_session* session, const slp_tx& tx, con
     return frame;
   }
   frame.assign(tx.header, tx.header + tx.header_bytes);
-  for (int i = 0; i < 2; ++i) frame.insert(frame.end(), tx.piece[i], tx.piece[i] + tx.piece_bytes[i]);
+  for (int i = 0; i < 2; ++i)
+    frame.insert(frame.end(), tx.piece[i], tx.piece[i] + tx.piece_bytes[i]);
   if (tx.from_memory) frame.insert(frame.end(), memory, memory + tx.bytes);
   return frame;
 }

@@ -26,7 +26,9 @@ class Table {
   explicit Table(uint64_t budget = kBudget) { slp_node_init(&node_, budget); }
 
   struct Peer {
-    Peer(Table& table, Manner manner, slp_share* share) : pair(1452, 1 << 20, {}, {.node = &table.node_, .share = share, .now = table.now_}), manner(manner) {}
+    Peer(Table& table, Manner manner, slp_share* share)
+        : pair(1452, 1 << 20, {}, {.node = &table.node_, .share = share, .now = table.now_}),
+          manner(manner) {}
     Pair pair;
     Manner manner;
     uint64_t dripped_at = 0;
@@ -63,7 +65,8 @@ class Table {
 
  private:
   static uint64_t due(const Peer& peer) {
-    uint64_t next = std::min(slp_next_timeout(peer.pair.client.session), slp_next_timeout(peer.pair.server.session));
+    uint64_t next = std::min(slp_next_timeout(peer.pair.client.session),
+                             slp_next_timeout(peer.pair.server.session));
     if (!peer.to_client.empty()) next = std::min(next, peer.to_client.front().first);
     if (!peer.to_server.empty()) next = std::min(next, peer.to_server.front().first);
     return next;
@@ -76,7 +79,8 @@ class Table {
     return true;
   }
   void turn(Peer& peer) {
-    for (auto& [from, queue, is_server] : {std::tuple{&peer.pair.client, &peer.to_server, false}, std::tuple{&peer.pair.server, &peer.to_client, true}}) {
+    for (auto& [from, queue, is_server] : {std::tuple{&peer.pair.client, &peer.to_server, false},
+                                           std::tuple{&peer.pair.server, &peer.to_client, true}}) {
       if (slp_next_timeout(from->session) <= now_) slp_on_timer(from->session, now_);
       slp_tx tx;
       while (slp_poll_tx(from->session, now_, &tx)) {
@@ -84,13 +88,19 @@ class Table {
         const uint8_t* bytes = tx.from_memory ? from->memory.at(tx.cookie).data() : nullptr;
         Frame frame = assemble(from->session, tx, bytes);
         if (is_server && !lets_pass(peer, frame)) continue;
-        if (is_server && type_of(frame) == SLP_DATA) link_free_ = std::max(link_free_, now_) + kFrameTime;
-        queue->emplace_back((is_server ? std::max(link_free_, now_) : now_) + kOneWay, std::move(frame));
+        if (is_server && type_of(frame) == SLP_DATA)
+          link_free_ = std::max(link_free_, now_) + kFrameTime;
+        queue->emplace_back((is_server ? std::max(link_free_, now_) : now_) + kOneWay,
+                            std::move(frame));
       }
     }
-    for (; !peer.to_client.empty() && peer.to_client.front().first <= now_; peer.to_client.pop_front()) (void)peer.pair.client.hear(peer.to_client.front().second, now_);
+    for (; !peer.to_client.empty() && peer.to_client.front().first <= now_;
+         peer.to_client.pop_front())
+      (void)peer.pair.client.hear(peer.to_client.front().second, now_);
     if (peer.manner == Manner::kStopped) peer.to_server.clear();
-    for (; !peer.to_server.empty() && peer.to_server.front().first <= now_; peer.to_server.pop_front()) (void)peer.pair.server.hear(peer.to_server.front().second, now_);
+    for (; !peer.to_server.empty() && peer.to_server.front().first <= now_;
+         peer.to_server.pop_front())
+      (void)peer.pair.server.hear(peer.to_server.front().second, now_);
   }
 
   slp_node node_;
@@ -116,12 +126,16 @@ uint64_t alone() {
 double beside(Table& table, Table::Peer& honest, uint64_t ms = 20) {
   uint64_t before = honest.placed();
   table.run(ms * kMillisecond);
-  return static_cast<double>(honest.placed() - before) * 20 / static_cast<double>(ms) / static_cast<double>(alone());
+  return static_cast<double>(honest.placed() - before) * 20 / static_cast<double>(ms) /
+         static_cast<double>(alone());
 }
 
 }  // namespace
 
-TEST_CASE("a peer that stops in the middle of a pull holds no more of the budget than its time, and the others go on at once", "[slp][budget]") {
+TEST_CASE(
+    "a peer that stops in the middle of a pull holds no more of the budget than its time, and the "
+    "others go on at once",
+    "[slp][budget]") {
   Table table;
   Table::Peer& bad = table.add(Manner::kHonest);
   for (uint64_t cookie : {2, 3}) table.pull(bad, cookie);
@@ -146,7 +160,10 @@ TEST_CASE("a peer that stops in the middle of a pull holds no more of the budget
   CHECK(bad.placed() > before + alone() / 2);
 }
 
-TEST_CASE("peers that acknowledge everything and send nothing, or a frame now and then, cost the others nothing", "[slp][budget]") {
+TEST_CASE(
+    "peers that acknowledge everything and send nothing, or a frame now and then, cost the others "
+    "nothing",
+    "[slp][budget]") {
   for (Manner manner : {Manner::kLies, Manner::kDrips}) {
     Table table;
     for (int i = 0; i < 20; ++i) table.pull(table.add(manner));
@@ -160,7 +177,8 @@ TEST_CASE("peers that acknowledge everything and send nothing, or a frame now an
   }
 }
 
-TEST_CASE("a lying peer is asked for less with each pull, however many sessions it has", "[slp][budget]") {
+TEST_CASE("a lying peer is asked for less with each pull, however many sessions it has",
+          "[slp][budget]") {
   Table table;
   slp_share share;
   slp_share_init(&share);
@@ -182,7 +200,8 @@ TEST_CASE("a lying peer is asked for less with each pull, however many sessions 
   CHECK(before == 8 * SLP_UNIT_BYTES);
 }
 
-TEST_CASE("many sessions of one peer have together what one session of another has", "[slp][budget]") {
+TEST_CASE("many sessions of one peer have together what one session of another has",
+          "[slp][budget]") {
   // So little that all wait for it.
   Table table(40 * SLP_UNIT_BYTES);
   slp_share many, one;
@@ -210,7 +229,8 @@ TEST_CASE("many sessions of one peer have together what one session of another h
   CHECK(table.most() <= 41 * SLP_UNIT_BYTES);
 }
 
-TEST_CASE("a pull that waits behind one that never came goes on when that one is given up", "[slp][budget]") {
+TEST_CASE("a pull that waits behind one that never came goes on when that one is given up",
+          "[slp][budget]") {
   Table table;
   Table::Peer& peer = table.add(Manner::kLies);
   for (uint64_t cookie : {2, 3}) table.pull(peer, cookie);
@@ -232,8 +252,10 @@ TEST_CASE("a share that ends while it waits is in nobody's list", "[slp][budget]
   table.run(100 * kMicrosecond);
   slp_abort(table.at(1).pair.client.session);
   slp_abort(table.at(3).pair.client.session);
-  std::fill(table.at(1).pair.client.room.begin(), table.at(1).pair.client.room.end(), 0xdeadbeefdeadbeefull);
-  table.at(1).pair.client.session = table.at(3).pair.client.session;  // nobody reads the first any more
+  std::fill(table.at(1).pair.client.room.begin(), table.at(1).pair.client.room.end(),
+            0xdeadbeefdeadbeefull);
+  table.at(1).pair.client.session =
+      table.at(3).pair.client.session;  // nobody reads the first any more
   uint64_t before = first.placed(), other = table.at(2).placed();
   table.run(20 * kMillisecond);
   CHECK(first.placed() > before);

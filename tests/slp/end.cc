@@ -17,29 +17,33 @@ End& end_of(void* user) { return static_cast<Life*>(user)->end; }
 }  // namespace
 
 const slp_ops End::kOps = {
-    .place = [](void* user, uint64_t cookie, uint64_t offset, const slp_frame* frame, uint32_t at, uint32_t bytes) {
-      end_of(user).mine().place(cookie, offset, frame->data + at, bytes);
-    },
-    .message = [](void* user, const slp_rts* rts, const uint8_t* data, uint32_t bytes) {
-      End& end = end_of(user);
-      return end.life_.get() == user && end.on_message(rts, data, bytes);
-    },
-    .ended = [](void* user, uint64_t cookie, slp_status status) {
-      End& end = end_of(user);
-      end.open_transfers_.erase(cookie);
-      end.mine().ended(end.theirs(), cookie, status == SLP_OK);
-      end.world_.note(cookie * 31 + status);
-    },
+    .place =
+        [](void* user, uint64_t cookie, uint64_t offset, const slp_frame* frame, uint32_t at,
+           uint32_t bytes) { end_of(user).mine().place(cookie, offset, frame->data + at, bytes); },
+    .message =
+        [](void* user, const slp_rts* rts, const uint8_t* data, uint32_t bytes) {
+          End& end = end_of(user);
+          return end.life_.get() == user && end.on_message(rts, data, bytes);
+        },
+    .ended =
+        [](void* user, uint64_t cookie, slp_status status) {
+          End& end = end_of(user);
+          end.open_transfers_.erase(cookie);
+          end.mine().ended(end.theirs(), cookie, status == SLP_OK);
+          end.world_.note(cookie * 31 + status);
+        },
     .written = [](void* user, uint64_t, bool, uint32_t) { end_of(user).world_.note(7); },
-    .state = [](void* user, slp_state state, slp_status why) {
-      End& end = end_of(user);
-      end.world_.note(state * 64 + why);
-      if (state == SLP_DOWN && end.life_.get() == user) end.world_.summary.ended_sessions++;
-    },
+    .state =
+        [](void* user, slp_state state, slp_status why) {
+          End& end = end_of(user);
+          end.world_.note(state * 64 + why);
+          if (state == SLP_DOWN && end.life_.get() == user) end.world_.summary.ended_sessions++;
+        },
     .wake = nullptr,
-    .source_crc = [](void* user, uint64_t cookie, uint64_t offset, uint32_t bytes) {
-      return slp_crc32c(0, end_of(user).mine().find(cookie).bytes.data() + offset, bytes);
-    },
+    .source_crc =
+        [](void* user, uint64_t cookie, uint64_t offset, uint32_t bytes) {
+          return slp_crc32c(0, end_of(user).mine().find(cookie).bytes.data() + offset, bytes);
+        },
     .frame_crc = nullptr,
 };
 
@@ -47,13 +51,16 @@ uint64_t End::now() const { return world_.now + skew; }
 End& End::other() { return world_.ends[1 - which_]; }
 Account& End::theirs() {
   Meeting& meeting = *life_->meeting;
-  return which_ == 1 ? meeting.caller : life_->hears ? meeting.lives[*life_->hears] : meeting.lives.back();
+  return which_ == 1    ? meeting.caller
+         : life_->hears ? meeting.lives[*life_->hears]
+                        : meeting.lives.back();
 }
 
 // A stream begins with the first message of its sender's life, and goes on with no other's.
 void End::find_whom_it_hears(uint64_t first_id) {
   const std::deque<Account>& lives = life_->meeting->lives;
-  auto found = std::find_if(lives.begin(), lives.end(), [&](const Account& each) { return each.expects(first_id); });
+  auto found = std::find_if(lives.begin(), lives.end(),
+                            [&](const Account& each) { return each.expects(first_id); });
   if (found != lives.end()) life_->hears = static_cast<size_t>(found - lives.begin());
 }
 
@@ -62,13 +69,15 @@ uint64_t End::new_cookie() { return world_.next_id++; }
 std::unique_ptr<Life> End::new_life(slp_config& config) {
   auto life = std::make_unique<Life>(*this, &world_.book);
   // What was in the memory before does not matter.
-  life->memory.assign((slp_session_bytes() + 7) / 8, which_ == 0 ? 0xA5A5A5A5A5A5A5A5u : 0x5A5A5A5A5A5A5A5Au);
+  life->memory.assign((slp_session_bytes() + 7) / 8,
+                      which_ == 0 ? 0xA5A5A5A5A5A5A5A5u : 0x5A5A5A5A5A5A5A5Au);
   slp_config_init(&config);
   config.ops = &kOps;
   config.user = life.get();
   config.node = &node_;
   config.nonce = world_.random.next() | 1;
-  std::fill(std::begin(config.generations), std::end(config.generations), static_cast<uint16_t>(config.nonce >> 32));
+  std::fill(std::begin(config.generations), std::end(config.generations),
+            static_cast<uint16_t>(config.nonce >> 32));
   config.connection = 1 | static_cast<uint32_t>(++generation_) << 16;
   config.source_port = which_ == 0 ? 1000 : 2000;
   config.destination_port = which_ == 0 ? 2000 : 1000;
@@ -102,13 +111,18 @@ void End::collect_counters(const slp_session* session) {
   world_.summary.frames += counters->frames_sent;
   world_.summary.resent += counters->resent;
   world_.summary.keys += counters->keys;
-  world_.summary.forged += counters->dropped[SLP_DROP_FORGED] + counters->dropped[SLP_DROP_UNSEALED];
+  world_.summary.forged +=
+      counters->dropped[SLP_DROP_FORGED] + counters->dropped[SLP_DROP_UNSEALED];
   world_.summary.repeated += counters->dropped[SLP_DROP_REPEATED];
   // Both keep to the rules, and checksums find what is damaged on the way.
-  auto none = [&](slp_drop why) { require(counters->dropped[why] == 0, "an honest peer's frame was found to be against the rules"); };
+  auto none = [&](slp_drop why) {
+    require(counters->dropped[why] == 0,
+            "an honest peer's frame was found to be against the rules");
+  };
   none(SLP_DROP_ACK);
   none(SLP_DROP_RANGE);
-  if (world_.plan.attacks > 0) return;  // the others are seen before it is seen that a frame is forged
+  if (world_.plan.attacks > 0)
+    return;  // the others are seen before it is seen that a frame is forged
   none(SLP_DROP_NUMBER);
   none(SLP_DROP_CONTENT);
 }
@@ -116,7 +130,8 @@ void End::collect_counters(const slp_session* session) {
 void End::forget_session() {
   if (life_ == nullptr) return;
   collect_counters();
-  require(slp_state_of(life_->session) != SLP_DOWN || mine().open() == 0, "a session is over and a transfer of it is not");
+  require(slp_state_of(life_->session) != SLP_DOWN || mine().open() == 0,
+          "a session is over and a transfer of it is not");
   life_.reset();
   announced_.clear();
   open_transfers_.clear();
@@ -147,10 +162,12 @@ void End::listen(const slp_frame& frame, bool forged) {
   }
   static const uint8_t kAddress[6] = {2, 0, 0, 0, 0, 1};
   slp_answer answer = slp_listen(&listener_, now(), kAddress, sizeof kAddress, &frame, &met);
-  if (answer == SLP_LISTEN_REPLY) return world_.transmit(which_, {{met.reply, met.reply + met.reply_bytes}});
+  if (answer == SLP_LISTEN_REPLY)
+    return world_.transmit(which_, {{met.reply, met.reply + met.reply_bytes}});
   if (answer == SLP_LISTEN_DROP) return;
   require(!forged, "a forged HELLO was let in");
-  if (life_ != nullptr && life_->peer_nonce == met.hello.nonce) return (void)hear(*life_, frame, false);
+  if (life_ != nullptr && life_->peer_nonce == met.hello.nonce)
+    return (void)hear(*life_, frame, false);
   for (auto& rival : rivals_) {
     if (rival->peer_nonce == met.hello.nonce) return (void)hear(*rival, frame, false);
   }
@@ -165,7 +182,8 @@ void End::begin(const slp_hello& hello) {
   std::unique_ptr<Life> life = new_life(config);
   life->peer_nonce = hello.nonce;
   if (current) life->meeting = other().life_->meeting;
-  require(slp_accept(life->memory.data(), &config, &hello, now(), &life->session) == SLP_OK, "a good HELLO was refused");
+  require(slp_accept(life->memory.data(), &config, &hello, now(), &life->session) == SLP_OK,
+          "a good HELLO was refused");
   if (world_.plan.sealed) return rivals_.push_back(std::move(life));
   if (life_ != nullptr) {
     slp_restarted(life_->session);
@@ -177,8 +195,10 @@ void End::begin(const slp_hello& hello) {
 
 // The first frame of a session shows that its HELLO was not an old one.
 void End::look_for_confirmed() {
-  std::erase_if(rivals_, [](const auto& rival) { return slp_state_of(rival->session) == SLP_DOWN; });
-  auto found = std::find_if(rivals_.begin(), rivals_.end(), [](const auto& rival) { return slp_confirmed(rival->session); });
+  std::erase_if(rivals_,
+                [](const auto& rival) { return slp_state_of(rival->session) == SLP_DOWN; });
+  auto found = std::find_if(rivals_.begin(), rivals_.end(),
+                            [](const auto& rival) { return slp_confirmed(rival->session); });
   if (found == rivals_.end()) return;
   std::unique_ptr<Life> life = std::move(*found);
   rivals_.erase(found);
@@ -198,12 +218,15 @@ bool End::hear(Life& life, const slp_frame& frame, bool forged) {
   uint64_t keys = counters->keys;
   // What a forged frame must leave as it is: all but counters. (Time that was missed is noted.)
   std::vector<uint8_t> before;
-  if (forged && slp_state_of(life.session) == SLP_UP && slp_next_timeout(life.session) >= now()) before.assign(bytes, bytes + slp_session_bytes());
+  if (forged && slp_state_of(life.session) == SLP_UP && slp_next_timeout(life.session) >= now())
+    before.assign(bytes, bytes + slp_session_bytes());
   slp_drop drop = slp_on_frame(life.session, now(), &frame);
   require(!forged || drop != SLP_TAKEN, "a forged frame was taken");
   if (!before.empty() && counters->keys == keys) {
-    auto at = static_cast<size_t>(reinterpret_cast<const uint8_t*>(counters) - bytes), behind = at + sizeof(*counters);
-    require(std::memcmp(before.data(), bytes, at) == 0 && std::memcmp(before.data() + behind, bytes + behind, before.size() - behind) == 0,
+    auto at = static_cast<size_t>(reinterpret_cast<const uint8_t*>(counters) - bytes),
+         behind = at + sizeof(*counters);
+    require(std::memcmp(before.data(), bytes, at) == 0 &&
+                std::memcmp(before.data() + behind, bytes + behind, before.size() - behind) == 0,
             "a forged frame changed a session");
   }
   if (drop == SLP_TAKEN && (frame.data[0] & 31) > SLP_NACK) {
@@ -216,7 +239,8 @@ bool End::hear(Life& life, const slp_frame& frame, bool forged) {
 
 void End::hear(const slp_frame& frame, bool forged) {
   slp_base base;
-  bool hello = slp_decode_base(frame.data, frame.present, frame.bytes, &base) == SLP_TAKEN && base.type == SLP_HELLO;
+  bool hello = slp_decode_base(frame.data, frame.present, frame.bytes, &base) == SLP_TAKEN &&
+               base.type == SLP_HELLO;
   if (hello && which_ == 1) return listen(frame, forged);
   if (life_ != nullptr && hear(*life_, frame, forged)) return;
   for (auto& rival : rivals_) {
@@ -231,7 +255,11 @@ void End::arrive(const Message& message) {
   if (paused) return held.push_back(message);
   // A copy of its exact size: reading beyond it is seen.
   std::vector<uint8_t> exact(message.bytes);
-  slp_frame frame{.data = exact.data(), .present = exact.size(), .bytes = exact.size(), .ce = message.ce, .context = nullptr};
+  slp_frame frame{.data = exact.data(),
+                  .present = exact.size(),
+                  .bytes = exact.size(),
+                  .ce = message.ce,
+                  .context = nullptr};
   hear(frame, message.forged);
   send_out();
 }
@@ -285,7 +313,8 @@ bool End::on_message(const slp_rts* rts, const uint8_t* data, uint32_t bytes) {
   world_.note(id);
   if (rts == nullptr) return true;
   auto found = other().announced_.find(rts->handle);
-  for (uint64_t times = 1 + world_.random.below(3); times > 0 && found != other().announced_.end(); --times) {
+  for (uint64_t times = 1 + world_.random.below(3); times > 0 && found != other().announced_.end();
+       --times) {
     answer_rts(world_.random, found->second);
   }
   return true;
@@ -298,7 +327,11 @@ void End::answer_rts(Random& random, const Announced& what) {
   if (what.rights == SLP_READ) {
     uint64_t offset = random.below(what.length - length + 1);
     mine().give(cookie, Region::Role::kTarget, length, 0);
-    mine().want(cookie, {.pull = true, .peer_region = what.cookie, .offset = offset, .length = length, .own_region = cookie});
+    mine().want(cookie, {.pull = true,
+                         .peer_region = what.cookie,
+                         .offset = offset,
+                         .length = length,
+                         .own_region = cookie});
     open_transfers_.insert(cookie);
     if (slp_pull(session(), what.handle, offset, length, cookie) != SLP_OK) {
       open_transfers_.erase(cookie);
@@ -311,7 +344,11 @@ void End::answer_rts(Random& random, const Announced& what) {
   length = std::min(length, room.length - room.free_from);
   if (length == 0) return;
   mine().give(cookie, Region::Role::kSource, length, cookie);
-  mine().want(cookie, {.pull = false, .peer_region = what.cookie, .offset = room.free_from, .length = length, .own_region = cookie});
+  mine().want(cookie, {.pull = false,
+                       .peer_region = what.cookie,
+                       .offset = room.free_from,
+                       .length = length,
+                       .own_region = cookie});
   open_transfers_.insert(cookie);
   uint32_t notice = static_cast<uint32_t>(cookie);
   if (slp_push(session(), what.handle, room.free_from, length, cookie, &notice) != SLP_OK) {
@@ -326,7 +363,8 @@ void End::act(Random& random) {
   if (life_ == nullptr || slp_state_of(session()) == SLP_DOWN) return;
   uint64_t choice = random.below(100);
   if (choice < 50) {
-    uint32_t bytes = static_cast<uint32_t>(random.percent(70) ? random.below(200) : random.below(SLP_MAX_MESSAGE - 8));
+    uint32_t bytes = static_cast<uint32_t>(random.percent(70) ? random.below(200)
+                                                              : random.below(SLP_MAX_MESSAGE - 8));
     uint64_t id = world_.next_id++;
     std::vector<uint8_t> body(bytes);
     fill(id, 0, body.data(), bytes);
@@ -338,14 +376,16 @@ void End::act(Random& random) {
     uint64_t cookie = new_cookie();
     uint32_t rights = random.percent(60) ? SLP_READ : SLP_WRITE, handle = 0;
     if (!slp_can_send(session(), 8)) return;
-    mine().give(cookie, rights == SLP_READ ? Region::Role::kSource : Region::Role::kTarget, length, cookie);
+    mine().give(cookie, rights == SLP_READ ? Region::Role::kSource : Region::Role::kTarget, length,
+                cookie);
     if (!slp_open_handle(session(), cookie, length, rights, &handle)) return;
     announced_[handle] = {.cookie = cookie, .length = length, .rights = rights, .handle = handle};
     uint64_t id = world_.next_id++;
     uint8_t head[8];
     slp_store64(head, id);
     slp_rts rts{.handle = handle, .length = length};
-    require(slp_send(session(), &rts, head, 8, nullptr, 0), "there was room for a message, and then there was none");
+    require(slp_send(session(), &rts, head, 8, nullptr, 0),
+            "there was room for a message, and then there was none");
     mine().sent(id, 0);
   } else if (choice < 90 && world_.plan.cancels && !announced_.empty()) {
     auto chosen = std::next(announced_.begin(), static_cast<long>(random.below(announced_.size())));
@@ -353,7 +393,8 @@ void End::act(Random& random) {
     mine().take_back(chosen->second.cookie);
     announced_.erase(chosen);
   } else if (choice < 95 && world_.plan.cancels && !open_transfers_.empty()) {
-    uint64_t cookie = *std::next(open_transfers_.begin(), static_cast<long>(random.below(open_transfers_.size())));
+    uint64_t cookie = *std::next(open_transfers_.begin(),
+                                 static_cast<long>(random.below(open_transfers_.size())));
     require(slp_cancel(session(), cookie), "a transfer that is under way cannot be cancelled");
     open_transfers_.erase(cookie);
     mine().ended(theirs(), cookie, false);
@@ -380,7 +421,8 @@ bool End::at_rest() const {
 
 void End::check_books(bool both_up) {
   if (session() == nullptr) return;
-  if (slp_state_of(session()) == SLP_DOWN) require(mine().open() == 0, "a session is over and a transfer of it is not");
+  if (slp_state_of(session()) == SLP_DOWN)
+    require(mine().open() == 0, "a session is over and a transfer of it is not");
   if (both_up) {
     require(mine().open() == 0, "all is well and a transfer never ends");
     require(mine().undelivered() == 0, "all is well and a message never arrives");

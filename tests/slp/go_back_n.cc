@@ -19,8 +19,10 @@ struct Back {
 }  // namespace
 
 double go_back_n(const Setting& setting) {
-  uint64_t payload = setting.mtu - kHeaderBytes, total = (setting.bytes_each + payload - 1) / payload;
-  double frame_time = static_cast<double>(setting.mtu + kOverheadBytes) / setting.bytes_per_ns, way = 2 * static_cast<double>(setting.delay);
+  uint64_t payload = setting.mtu - kHeaderBytes,
+           total = (setting.bytes_each + payload - 1) / payload;
+  double frame_time = static_cast<double>(setting.mtu + kOverheadBytes) / setting.bytes_per_ns,
+         way = 2 * static_cast<double>(setting.delay);
   std::priority_queue<Back> backs;
   uint64_t chance = 1, next = 0, expected = 0;
   double now = 0, last = 0;
@@ -39,8 +41,10 @@ double go_back_n(const Setting& setting) {
     chance = chance * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX generator
     if ((chance >> 33) % 1000 < setting.lost_per_mille) continue;
     last = now + way;
-    if (number == expected) ++expected;
-    else if (number > expected && !std::exchange(told, true)) backs.push({last + way, expected});
+    if (number == expected)
+      ++expected;
+    else if (number > expected && !std::exchange(told, true))
+      backs.push({last + way, expected});
   }
   return static_cast<double>(setting.bytes_each) / (last * setting.bytes_per_ns);
 }

@@ -62,7 +62,8 @@ TEST_CASE("SipHash-2-4 has the values of its reference", "[slp]") {
   for (uint8_t i = 0; i < 16; ++i) key[i] = i;
   for (uint8_t i = 0; i < 64; ++i) input[i] = i;
   CHECK(slp_siphash(key, input, 15) == 0xa129ca6149be45e5u);
-  CHECK(slp_siphash(key, input, 0) == 0x726fdb47dd0e0e31u);  // vectors_sip64[0] of the reference code, little-endian
+  CHECK(slp_siphash(key, input, 0) ==
+        0x726fdb47dd0e0e31u);  // vectors_sip64[0] of the reference code, little-endian
   key[3] ^= 1;
   CHECK(slp_siphash(key, input, 15) != 0xa129ca6149be45e5u);
 }

@@ -15,7 +15,8 @@
 namespace sluice::slp {
 namespace {
 
-constexpr uint64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond, kSecond = 1000 * kMillisecond;
+constexpr uint64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond,
+                   kSecond = 1000 * kMillisecond;
 using Frame = std::vector<uint8_t>;
 
 class Incast {
@@ -41,12 +42,14 @@ class Incast {
       for (auto& pair : pairs_) pair->on_time();
       if (result_.jain == 0 && all_placed_ >= total / 2) result_.jain = jain();
     }
-    result_.used = static_cast<double>(total) / (static_cast<double>(last_ - first_) * setting_.bytes_per_ns);
+    result_.used =
+        static_cast<double>(total) / (static_cast<double>(last_ - first_) * setting_.bytes_per_ns);
     for (auto& pair : pairs_) {
       for (slp_session* session : {pair->sender, pair->receiver}) {
         result_.resent += slp_counters_of(session)->resent;
         result_.probes += slp_counters_of(session)->probes;
-        require(slp_counters_of(session)->dropped[SLP_DROP_RANGE] == 0, "a sender went beyond the window");
+        require(slp_counters_of(session)->dropped[SLP_DROP_RANGE] == 0,
+                "a sender went beyond the window");
       }
     }
     return result_;
@@ -56,21 +59,29 @@ class Incast {
   struct Event {
     uint64_t at, order;
     std::function<void()> action;
-    bool operator<(const Event& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
+    bool operator<(const Event& other) const {
+      return std::tie(at, order) > std::tie(other.at, other.order);
+    }
   };
 
   // One sender and its session with the receiver.
   struct Pair {
-    Pair(Incast& incast, size_t index) : incast_(incast), index_(index) { slp_node_init(&sender_node_, 1 << 20); }
+    Pair(Incast& incast, size_t index) : incast_(incast), index_(index) {
+      slp_node_init(&sender_node_, 1 << 20);
+    }
     void begin() {
       slp_config a = config(&sender_node_, 1, 2), b = config(&incast_.receiver_node_, 2, 1);
       slp_hello hello{};
-      hello.nonce = a.nonce, hello.connection = a.connection, hello.min_version = hello.max_version = SLP_VERSION;
-      hello.mtu = a.mtu, hello.stream_kib = SLP_STREAM_BYTES / 1024, hello.transfers = SLP_TRANSFERS, hello.handles = SLP_HANDLES, hello.ack_delay_us = 50;
+      hello.nonce = a.nonce, hello.connection = a.connection,
+      hello.min_version = hello.max_version = SLP_VERSION;
+      hello.mtu = a.mtu, hello.stream_kib = SLP_STREAM_BYTES / 1024,
+      hello.transfers = SLP_TRANSFERS, hello.handles = SLP_HANDLES, hello.ack_delay_us = 50;
       sender = slp_connect(sender_room_.data(), &a, incast_.now_);
-      require(slp_accept(receiver_room_.data(), &b, &hello, incast_.now_, &receiver) == SLP_OK, "a good HELLO was refused");
+      require(slp_accept(receiver_room_.data(), &b, &hello, incast_.now_, &receiver) == SLP_OK,
+              "a good HELLO was refused");
       slp_tx tx;
-      while (slp_poll_tx(receiver, incast_.now_, &tx)) hear(sender, Frame(tx.header, tx.header + tx.header_bytes));
+      while (slp_poll_tx(receiver, incast_.now_, &tx))
+        hear(sender, Frame(tx.header, tx.header + tx.header_bytes));
       require(slp_state_of(sender) == SLP_UP, "no session");
       uint32_t handle = 0, bytes = static_cast<uint32_t>(incast_.setting_.bytes_each);
       if (incast_.setting_.pull) {
@@ -84,20 +95,25 @@ class Incast {
     }
     slp_config config(slp_node* node, uint16_t from, uint16_t to) {
       static const slp_ops kOps = {
-          .place = [](void* user, uint64_t, uint64_t, const slp_frame*, uint32_t, uint32_t bytes) { static_cast<Pair*>(user)->placed(bytes); },
+          .place = [](void* user, uint64_t, uint64_t, const slp_frame*, uint32_t,
+                      uint32_t bytes) { static_cast<Pair*>(user)->placed(bytes); },
           .message = nullptr,
-          .ended = [](void* user, uint64_t, slp_status status) {
-            auto* pair = static_cast<Pair*>(user);
-            require(status == SLP_OK, slp_status_text(status));
-            ++pair->incast_.done_;
-          },
-          .written = nullptr, .state = nullptr,
+          .ended =
+              [](void* user, uint64_t, slp_status status) {
+                auto* pair = static_cast<Pair*>(user);
+                require(status == SLP_OK, slp_status_text(status));
+                ++pair->incast_.done_;
+              },
+          .written = nullptr,
+          .state = nullptr,
           .wake = [](void* user) { static_cast<Pair*>(user)->awake_ = true; },
-          .source_crc = nullptr, .frame_crc = nullptr};
+          .source_crc = nullptr,
+          .frame_crc = nullptr};
       slp_config made;
       slp_config_init(&made);
       made.ops = &kOps, made.user = this, made.node = node;
-      made.nonce = index_ * 2 + from, made.connection = 1, made.source_port = from, made.destination_port = to;
+      made.nonce = index_ * 2 + from, made.connection = 1, made.source_port = from,
+      made.destination_port = to;
       made.mtu = incast_.setting_.mtu;
       made.ack_delay_ns = 50 * kMicrosecond, made.initial_rtt_ns = 50 * kMicrosecond;
       return made;
@@ -109,7 +125,11 @@ class Incast {
       incast_.last_ = incast_.now_;
     }
     void hear(slp_session* who, const Frame& frame, bool ce = false) {
-      slp_frame in{.data = frame.data(), .present = frame.size(), .bytes = frame.size(), .ce = ce, .context = nullptr};
+      slp_frame in{.data = frame.data(),
+                   .present = frame.size(),
+                   .bytes = frame.size(),
+                   .ce = ce,
+                   .context = nullptr};
       (void)slp_on_frame(who, incast_.now_, &in);
     }
     uint64_t due() const {
@@ -128,30 +148,41 @@ class Incast {
         slp_tx tx;
         while (slp_poll_tx(who, incast_.now_, &tx)) {
           Frame frame(tx.header, tx.header + tx.header_bytes);
-          for (int i = 0; i < 2; ++i) frame.insert(frame.end(), tx.piece[i], tx.piece[i] + tx.piece_bytes[i]);
+          for (int i = 0; i < 2; ++i)
+            frame.insert(frame.end(), tx.piece[i], tx.piece[i] + tx.piece_bytes[i]);
           frame.resize(frame.size() + tx.bytes);  // what they say does not matter
-          if (who == sender) to_switch(std::move(frame));
-          else incast_.schedule(incast_.now_ + 2 * incast_.setting_.delay, [this, frame = std::move(frame)] { hear(sender, frame), say(); });
+          if (who == sender)
+            to_switch(std::move(frame));
+          else
+            incast_.schedule(incast_.now_ + 2 * incast_.setting_.delay,
+                             [this, frame = std::move(frame)] { hear(sender, frame), say(); });
         }
       }
     }
     // By the sender's own link, one frame after the other.
     void to_switch(Frame frame) {
       uplink_free_ = std::max(uplink_free_, incast_.now_) + incast_.time_of(frame.size());
-      incast_.schedule(uplink_free_ + incast_.setting_.delay, [this, frame = std::move(frame)]() mutable { incast_.enqueue(*this, std::move(frame)); });
+      incast_.schedule(
+          uplink_free_ + incast_.setting_.delay,
+          [this, frame = std::move(frame)]() mutable { incast_.enqueue(*this, std::move(frame)); });
     }
 
     Incast& incast_;
     size_t index_;
     slp_node sender_node_{};
-    std::vector<uint64_t> sender_room_ = std::vector<uint64_t>((slp_session_bytes() + 7) / 8), receiver_room_ = sender_room_;
+    std::vector<uint64_t> sender_room_ = std::vector<uint64_t>((slp_session_bytes() + 7) / 8),
+                          receiver_room_ = sender_room_;
     slp_session *sender = nullptr, *receiver = nullptr;
     uint64_t uplink_free_ = 0;
     bool awake_ = false;
   };
 
-  uint64_t time_of(size_t bytes) const { return static_cast<uint64_t>(static_cast<double>(bytes + 38) / setting_.bytes_per_ns); }
-  void schedule(uint64_t at, std::function<void()> action) { events_.push({at, order_++, std::move(action)}); }
+  uint64_t time_of(size_t bytes) const {
+    return static_cast<uint64_t>(static_cast<double>(bytes + 38) / setting_.bytes_per_ns);
+  }
+  void schedule(uint64_t at, std::function<void()> action) {
+    events_.push({at, order_++, std::move(action)});
+  }
   // The switch's port towards the receiver.
   void enqueue(Pair& pair, Frame frame) {
     size_t bytes = frame.size();
@@ -171,7 +202,9 @@ class Incast {
   }
   double jain() const {
     double sum = 0, squares = 0;
-    for (uint64_t bytes : placed_) sum += static_cast<double>(bytes), squares += static_cast<double>(bytes) * static_cast<double>(bytes);
+    for (uint64_t bytes : placed_)
+      sum += static_cast<double>(bytes),
+          squares += static_cast<double>(bytes) * static_cast<double>(bytes);
     return sum * sum / (static_cast<double>(placed_.size()) * squares);
   }
 

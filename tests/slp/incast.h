@@ -14,17 +14,17 @@ struct Setting {
   bool pull = true;
   bool marks = true;
   uint64_t bytes_each = 4 << 20;
-  double bytes_per_ns = 1.25;              // 10 Gb/s, each link
+  double bytes_per_ns = 1.25;  // 10 Gb/s, each link
   uint64_t queue_bytes = 1 << 20, mark_above = 100 << 10;
-  uint64_t delay = 5'000;       // of each hop
+  uint64_t delay = 5'000;  // of each hop
   uint64_t pull_budget = 256 << 10;
   uint16_t mtu = 9000;
-  uint32_t lost_per_mille = 0;             // of frames towards the receiver, by chance
+  uint32_t lost_per_mille = 0;  // of frames towards the receiver, by chance
 };
 
 struct Result {
-  double used = 0;      // share of the receiver's link, from the first byte to the last
-  double jain = 0;      // of the bytes of each sender when half of all were there
+  double used = 0;  // share of the receiver's link, from the first byte to the last
+  double jain = 0;  // of the bytes of each sender when half of all were there
   uint64_t most_queued = 0, dropped = 0, marked = 0, resent = 0, probes = 0;
 };
 

@@ -11,9 +11,14 @@ namespace {
 
 Result measure(const char* name, const Setting& setting) {
   Result result = incast(setting);
-  std::printf("%-32s used %.2f, Jain %.3f, at most %llu KiB queued, %llu dropped, %llu marked, %llu resent, %llu probes\n", name, result.used, result.jain,
-              static_cast<unsigned long long>(result.most_queued >> 10), static_cast<unsigned long long>(result.dropped),
-              static_cast<unsigned long long>(result.marked), static_cast<unsigned long long>(result.resent), static_cast<unsigned long long>(result.probes));
+  std::printf(
+      "%-32s used %.2f, Jain %.3f, at most %llu KiB queued, %llu dropped, %llu marked, %llu "
+      "resent, %llu probes\n",
+      name, result.used, result.jain, static_cast<unsigned long long>(result.most_queued >> 10),
+      static_cast<unsigned long long>(result.dropped),
+      static_cast<unsigned long long>(result.marked),
+      static_cast<unsigned long long>(result.resent),
+      static_cast<unsigned long long>(result.probes));
   return result;
 }
 
@@ -23,7 +28,8 @@ constexpr uint64_t kMicrosecond = 1000;
 
 TEST_CASE("one sender has the link", "[slp][incast]") {
   for (bool pull : {true, false}) {
-    Result result = measure(pull ? "1 -> 1, pull" : "1 -> 1, push", {.senders = 1, .pull = pull, .bytes_each = 16 << 20});
+    Result result = measure(pull ? "1 -> 1, pull" : "1 -> 1, push",
+                            {.senders = 1, .pull = pull, .bytes_each = 16 << 20});
     CHECK(result.used > 0.85);
     CHECK(result.dropped == 0);
   }
@@ -33,7 +39,9 @@ TEST_CASE("eight and sixty-four senders share it, and the queue stays bounded", 
   for (size_t senders : {8, 64}) {
     for (bool pull : {true, false}) {
       std::string name = std::to_string(senders) + " -> 1, " + (pull ? "pull" : "push");
-      Result result = measure(name.c_str(), {.senders = senders, .pull = pull, .bytes_each = uint64_t{senders == 8 ? 8u : 2u} << 20});
+      Result result = measure(
+          name.c_str(),
+          {.senders = senders, .pull = pull, .bytes_each = uint64_t{senders == 8 ? 8u : 2u} << 20});
       CHECK(result.used > 0.8);
       CHECK(result.jain >= 0.9);
       if (pull) CHECK(result.dropped == 0);
@@ -42,7 +50,8 @@ TEST_CASE("eight and sixty-four senders share it, and the queue stays bounded", 
 }
 
 TEST_CASE("without marks pulls alone keep the queue short", "[slp][incast]") {
-  Result result = measure("64 -> 1, pull, no marks", {.senders = 64, .pull = true, .marks = false, .bytes_each = 2 << 20});
+  Result result = measure("64 -> 1, pull, no marks",
+                          {.senders = 64, .pull = true, .marks = false, .bytes_each = 2 << 20});
   CHECK(result.used > 0.8);
   CHECK(result.jain >= 0.9);
   CHECK(result.dropped == 0);
@@ -50,10 +59,16 @@ TEST_CASE("without marks pulls alone keep the queue short", "[slp][incast]") {
 }
 
 // The contrast is as good as it can be (incast.h), and still loses a round trip for each frame.
-TEST_CASE("one frame in a hundred lost at random costs a tenth at most; going back to it costs more", "[slp][loss]") {
+TEST_CASE(
+    "one frame in a hundred lost at random costs a tenth at most; going back to it costs more",
+    "[slp][loss]") {
   for (uint16_t mtu : {uint16_t{1500}, uint16_t{9000}}) {
     for (uint64_t round_trip : {20, 50, 200}) {
-      Setting setting{.senders = 1, .bytes_each = 32 << 20, .delay = round_trip * kMicrosecond / 4, .pull_budget = 2 << 20, .mtu = mtu};
+      Setting setting{.senders = 1,
+                      .bytes_each = 32 << 20,
+                      .delay = round_trip * kMicrosecond / 4,
+                      .pull_budget = 2 << 20,
+                      .mtu = mtu};
       std::string name = "MTU " + std::to_string(mtu) + ", " + std::to_string(round_trip) + " us";
       double back_whole = go_back_n(setting);
       setting.lost_per_mille = 10;
@@ -63,8 +78,10 @@ TEST_CASE("one frame in a hundred lost at random costs a tenth at most; going ba
         setting.lost_per_mille = 0;
         double whole = measure((name + (pull ? ", pull" : ", push")).c_str(), setting).used;
         setting.lost_per_mille = 10;
-        Result lossy = measure((name + (pull ? ", pull" : ", push") + ", 1 % lost").c_str(), setting);
-        std::printf("%-32s goodput %.2f of loss-free; go-back-N %.2f\n", name.c_str(), lossy.used / whole, back);
+        Result lossy =
+            measure((name + (pull ? ", pull" : ", push") + ", 1 % lost").c_str(), setting);
+        std::printf("%-32s goodput %.2f of loss-free; go-back-N %.2f\n", name.c_str(),
+                    lossy.used / whole, back);
         CHECK(whole > 0.85);
         CHECK(lossy.used >= 0.9 * whole);
         CHECK(lossy.resent > 0);

@@ -37,12 +37,16 @@ void each_piece(uint64_t id, uint64_t offset, uint64_t bytes, Piece piece) {
 }  // namespace
 
 void fill(uint64_t id, uint64_t offset, uint8_t* data, uint64_t bytes) {
-  each_piece(id, offset, bytes, [&](uint64_t done, const uint8_t* from, uint64_t step) { std::memcpy(data + done, from, step); });
+  each_piece(id, offset, bytes, [&](uint64_t done, const uint8_t* from, uint64_t step) {
+    std::memcpy(data + done, from, step);
+  });
 }
 
 bool matches(uint64_t id, const uint8_t* data, uint64_t bytes) {
   bool same = true;
-  each_piece(id, 0, bytes, [&](uint64_t done, const uint8_t* from, uint64_t step) { same = same && std::memcmp(data + done, from, step) == 0; });
+  each_piece(id, 0, bytes, [&](uint64_t done, const uint8_t* from, uint64_t step) {
+    same = same && std::memcmp(data + done, from, step) == 0;
+  });
   return same;
 }
 
@@ -69,8 +73,10 @@ void Account::place(uint64_t cookie, uint64_t offset, const uint8_t* data, uint3
   Region& region = find(cookie);
   require(region.live, "memory was written after it was taken back");
   require(region.role == Region::Role::kTarget, "memory that only may be read was written");
-  require(bytes > 0 && offset <= region.bytes.size() && bytes <= region.bytes.size() - offset, "bytes outside the memory");
-  require(std::memchr(region.placed.data() + offset, 1, bytes) == nullptr, "a byte was placed twice");
+  require(bytes > 0 && offset <= region.bytes.size() && bytes <= region.bytes.size() - offset,
+          "bytes outside the memory");
+  require(std::memchr(region.placed.data() + offset, 1, bytes) == nullptr,
+          "a byte was placed twice");
   std::memset(region.placed.data() + offset, 1, bytes);
   std::memcpy(region.bytes.data() + offset, data, bytes);
   region.filled += bytes;
@@ -100,9 +106,13 @@ void Account::ended(Account& peer, uint64_t cookie, bool ok) {
   Region& other = peer.find(wanted.peer_region);
   const Region& from = wanted.pull ? other : own;
   const Region& to = wanted.pull ? own : other;
-  uint64_t from_offset = wanted.pull ? wanted.offset : 0, to_offset = wanted.pull ? 0 : wanted.offset;
-  require(std::memchr(to.placed.data() + to_offset, 0, wanted.length) == nullptr, "a transfer is over and a byte of it is missing");
-  require(std::memcmp(to.bytes.data() + to_offset, from.bytes.data() + from_offset, wanted.length) == 0, "a byte of a transfer is wrong");
+  uint64_t from_offset = wanted.pull ? wanted.offset : 0,
+           to_offset = wanted.pull ? 0 : wanted.offset;
+  require(std::memchr(to.placed.data() + to_offset, 0, wanted.length) == nullptr,
+          "a transfer is over and a byte of it is missing");
+  require(
+      std::memcmp(to.bytes.data() + to_offset, from.bytes.data() + from_offset, wanted.length) == 0,
+      "a byte of a transfer is wrong");
 }
 
 size_t Account::open() const {
@@ -116,6 +126,8 @@ void NonceBook::sealed(uint64_t key, uint32_t direction, uint64_t number) {
   require(++seals_[key] <= most_, "a key sealed more frames than it may");
 }
 
-void NonceBook::taken(uint64_t frame) { require(taken_.insert(frame).second, "a frame was taken twice"); }
+void NonceBook::taken(uint64_t frame) {
+  require(taken_.insert(frame).second, "a frame was taken twice");
+}
 
 }  // namespace sluice::slp

@@ -34,7 +34,9 @@ TEST_CASE("a frame is taken once, in whatever order, up to 2048 numbers late", "
   CHECK(pair.server.messages.size() == 2502);
 }
 
-TEST_CASE("a number further ahead than any honest peer's is refused and counted, and changes nothing", "[slp]") {
+TEST_CASE(
+    "a number further ahead than any honest peer's is refused and counted, and changes nothing",
+    "[slp]") {
   constexpr uint32_t kAhead = 16'384;
   Pair pair;
   REQUIRE(pair.server.hear(next_frame(pair, "first"), pair.now) == SLP_TAKEN);
@@ -60,7 +62,8 @@ TEST_CASE("a number further ahead than any honest peer's is refused and counted,
   CHECK(pair.server.hear(numbered(largest + 1 + 2 * kAhead), pair.now) == SLP_TAKEN);
 }
 
-TEST_CASE("what an honest peer sends while nothing of it arrives leaves its numbers plausible", "[slp]") {
+TEST_CASE("what an honest peer sends while nothing of it arrives leaves its numbers plausible",
+          "[slp]") {
   Pair pair;
   constexpr uint64_t kBytes = 3'000'000;
   // Both ends send as much as they can, and the server acknowledges all that comes, in vain.
@@ -74,8 +77,10 @@ TEST_CASE("what an honest peer sends while nothing of it arrives leaves its numb
   pair.pass = [&](bool from_client, Frame& frame) {
     if (from_client) return true;
     cut = cut || heard > 500;
-    if (cut) ahead = std::max(ahead, base_of(frame).number - heard);
-    else heard = base_of(frame).number;
+    if (cut)
+      ahead = std::max(ahead, base_of(frame).number - heard);
+    else
+      heard = base_of(frame).number;
     return !cut;
   };
   pair.run(pair.now + 2 * kSecond);
@@ -131,7 +136,8 @@ TEST_CASE("ranges of an ACK that run below the first frame are refused", "[slp]"
   base.payload_bytes = 4;
   base.ack = 5;
   base.ack_run = 0;
-  for (auto [gap, run] : {std::pair<uint16_t, uint16_t>{0, 1}, {1, 0}, {1, 4}, {5, 1}, {65535, 65535}}) {
+  for (auto [gap, run] :
+       {std::pair<uint16_t, uint16_t>{0, 1}, {1, 0}, {1, 4}, {5, 1}, {65535, 65535}}) {
     Frame lie(SLP_BASE_BYTES + SLP_ACK_BYTES + 4);
     slp_store16(lie.data() + SLP_BASE_BYTES, 1);
     slp_store16(lie.data() + SLP_BASE_BYTES + SLP_ACK_BYTES, gap);
@@ -141,7 +147,8 @@ TEST_CASE("ranges of an ACK that run below the first frame are refused", "[slp]"
   }
 }
 
-TEST_CASE("a lone frame is acknowledged within the delay, sixteen at once, a gap at once", "[slp]") {
+TEST_CASE("a lone frame is acknowledged within the delay, sixteen at once, a gap at once",
+          "[slp]") {
   Pair pair;
   auto acks_of = [&](int frames, bool gap) {
     if (slp_drained(pair.server.session)) pair.run(pair.now + 10 * kMillisecond);
@@ -162,7 +169,9 @@ TEST_CASE("a lone frame is acknowledged within the delay, sixteen at once, a gap
   // Also when there is something to say anyway.
   REQUIRE(pair.server.send("answer"));
   told = acks_of(2, true);
-  CHECK(std::count_if(told.begin(), told.end(), [](const Frame& frame) { return type_of(frame) == SLP_ACK && base_of(frame).payload_bytes >= 4; }) == 1);
+  CHECK(std::count_if(told.begin(), told.end(), [](const Frame& frame) {
+          return type_of(frame) == SLP_ACK && base_of(frame).payload_bytes >= 4;
+        }) == 1);
   pair.run(pair.now + 10 * kMillisecond);
   CHECK(pair.server.messages.size() == 21);
 }
@@ -171,7 +180,8 @@ TEST_CASE("frames that prove to have been late only teach patience", "[slp]") {
   Pair pair;
   auto round = [&] {
     Frame late = next_frame(pair, "late");
-    for (int i = 0; i < 8; ++i) REQUIRE(pair.server.hear(next_frame(pair, "m"), pair.now) == SLP_TAKEN);
+    for (int i = 0; i < 8; ++i)
+      REQUIRE(pair.server.hear(next_frame(pair, "m"), pair.now) == SLP_TAKEN);
     pair.run(pair.now + 10 * kMillisecond);  // taken for lost, and sent again
     uint64_t resent = slp_counters_of(pair.client.session)->resent;
     (void)pair.server.hear(late, pair.now);

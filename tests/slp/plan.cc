@@ -18,7 +18,9 @@ Plan plan_of(uint64_t seed) {
     fate.marked = random.percent(20) ? random.below(60) : 0;
     fate.padded = random.percent(20) ? 50 : 0;
   }
-  auto few = [&](uint64_t chance, uint64_t most) { return random.percent(chance) ? 1 + random.below(most) : 0; };
+  auto few = [&](uint64_t chance, uint64_t most) {
+    return random.percent(chance) ? 1 + random.below(most) : 0;
+  };
   plan.bursts = few(20, 3);
   plan.cuts = few(8, 2);
   plan.pauses = few(15, 2);

@@ -27,22 +27,27 @@ Took through(uint32_t lost_percent, bool pull, uint64_t seed) {
     return (chance >> 33) % 100 >= lost_percent;
   };
   const uint64_t begun = pair.now;
-  REQUIRE((pull ? slp_pull(pair.client.session, handle, 0, kBytes, 2) : slp_push(pair.client.session, handle, 0, kBytes, 2, nullptr)) == SLP_OK);
-  while (pair.client.ended.empty() && pair.now < begun + 200 * kSecond) pair.run(pair.now + kMillisecond);
+  REQUIRE((pull ? slp_pull(pair.client.session, handle, 0, kBytes, 2)
+                : slp_push(pair.client.session, handle, 0, kBytes, 2, nullptr)) == SLP_OK);
+  while (pair.client.ended.empty() && pair.now < begun + 200 * kSecond)
+    pair.run(pair.now + kMillisecond);
   REQUIRE(pair.client.ended.size() == 1);
   CHECK(pair.client.ended[0].second == SLP_OK);
-  return {pair.now - begun, slp_counters_of(pair.client.session)->probes + slp_counters_of(pair.server.session)->probes};
+  return {pair.now - begun, slp_counters_of(pair.client.session)->probes +
+                                slp_counters_of(pair.server.session)->probes};
 }
 
 }  // namespace
 
-TEST_CASE("at each rate of loss a transfer ends within a bounded time and number of probes", "[slp][loss]") {
+TEST_CASE("at each rate of loss a transfer ends within a bounded time and number of probes",
+          "[slp][loss]") {
   struct Bound {
     uint32_t lost_percent;
     uint64_t ms, probes;
   };
   // Three times the worst of what these seeds take.
-  for (Bound bound : {Bound{0, 3, 0}, Bound{1, 12, 5}, Bound{5, 24, 12}, Bound{10, 50, 40}, Bound{20, 120, 120}, Bound{30, 500, 320}, Bound{50, 10'000, 1100}}) {
+  for (Bound bound : {Bound{0, 3, 0}, Bound{1, 12, 5}, Bound{5, 24, 12}, Bound{10, 50, 40},
+                      Bound{20, 120, 120}, Bound{30, 500, 320}, Bound{50, 10'000, 1100}}) {
     Took most;
     for (bool pull : {true, false}) {
       for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -51,7 +56,8 @@ TEST_CASE("at each rate of loss a transfer ends within a bounded time and number
         most.probes = std::max(most.probes, took.probes);
       }
     }
-    std::printf("%u %% lost: at most %.1f ms, %llu probes\n", bound.lost_percent, static_cast<double>(most.ns) / 1e6, static_cast<unsigned long long>(most.probes));
+    std::printf("%u %% lost: at most %.1f ms, %llu probes\n", bound.lost_percent,
+                static_cast<double>(most.ns) / 1e6, static_cast<unsigned long long>(most.probes));
     CHECK(most.ns <= bound.ms * kMillisecond);
     CHECK(most.probes <= bound.probes);
   }

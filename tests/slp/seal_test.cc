@@ -22,7 +22,9 @@ std::unique_ptr<l2::Cipher> cipher(const std::string& secret = "correct horse ba
 
 struct Ciphers {
   std::unique_ptr<l2::Cipher> client = cipher(), listener = cipher(), server = cipher();
-  Sealing sealing(uint8_t epoch_bits) { return {l2::Cipher::calls(), client.get(), listener.get(), server.get(), epoch_bits}; }
+  Sealing sealing(uint8_t epoch_bits) {
+    return {l2::Cipher::calls(), client.get(), listener.get(), server.get(), epoch_bits};
+  }
 };
 
 // Before the pair, which uses them.
@@ -30,7 +32,8 @@ struct Held {
   Ciphers ciphers;
 };
 struct SealedPair : Held, Pair {
-  explicit SealedPair(uint8_t epoch_bits = SLP_EPOCH_BITS) : Pair(1452, 1 << 20, ciphers.sealing(epoch_bits)) {}
+  explicit SealedPair(uint8_t epoch_bits = SLP_EPOCH_BITS)
+      : Pair(1452, 1 << 20, ciphers.sealing(epoch_bits)) {}
 };
 
 bool sealed(const Frame& frame) { return (frame[1] & SLP_FLAG_SEALED) != 0; }
@@ -46,7 +49,8 @@ std::vector<uint8_t> inside(const slp_session* session) {
 
 }  // namespace
 
-TEST_CASE("messages, pulls and pushes cross a sealed session, and no frame shows what they say", "[slp][seal]") {
+TEST_CASE("messages, pulls and pushes cross a sealed session, and no frame shows what they say",
+          "[slp][seal]") {
   SealedPair pair;
   const std::string text = "what nobody else shall read";
   std::vector<uint8_t> secret(60'000, 'S');
@@ -60,7 +64,8 @@ TEST_CASE("messages, pulls and pushes cross a sealed session, and no frame shows
     CHECK(sealed(frame));
     CHECK(frame.size() <= 1452);
     CHECK(std::search(frame.begin(), frame.end(), text.begin(), text.end()) == frame.end());
-    CHECK(std::search(frame.begin(), frame.end(), secret.begin(), secret.begin() + 16) == frame.end());
+    CHECK(std::search(frame.begin(), frame.end(), secret.begin(), secret.begin() + 16) ==
+          frame.end());
     return true;
   };
   REQUIRE(pair.client.send(text));
@@ -75,7 +80,10 @@ TEST_CASE("messages, pulls and pushes cross a sealed session, and no frame shows
   CHECK(pair.client.dropped(SLP_DROP_FORGED) + pair.server.dropped(SLP_DROP_FORGED) == 0);
 }
 
-TEST_CASE("a sealed frame that differs in any bit is forged, and changes nothing; but any hop may mark congestion", "[slp][seal]") {
+TEST_CASE(
+    "a sealed frame that differs in any bit is forged, and changes nothing; but any hop may mark "
+    "congestion",
+    "[slp][seal]") {
   SealedPair pair;
   Frame honest = next_frame(pair, "m");
   std::vector<uint8_t> before = inside(pair.server.session);
@@ -123,7 +131,8 @@ TEST_CASE("a sealed frame opens once, used or not", "[slp][seal]") {
   CHECK(pair.server.placed == 5000);
 }
 
-TEST_CASE("keys last for as many frames as both have agreed, and frames say which it is", "[slp][seal]") {
+TEST_CASE("keys last for as many frames as both have agreed, and frames say which it is",
+          "[slp][seal]") {
   SealedPair pair(SLP_LEAST_EPOCH_BITS);
   Frame old = next_frame(pair, "late");
   CHECK((old[1] & SLP_FLAG_PHASE) == 0);
@@ -209,7 +218,8 @@ TEST_CASE("nothing in the clear ends or moves a sealed session", "[slp][seal]") 
   // A NACK that knows all the numbers, to the client.
   Frame nack(SLP_BASE_BYTES + SLP_NACK_BYTES);
   slp_base said{};
-  said.type = SLP_NACK, said.source_port = 9, said.destination_port = 7, said.session = base.session;
+  said.type = SLP_NACK, said.source_port = 9, said.destination_port = 7,
+  said.session = base.session;
   slp_store16(nack.data() + SLP_BASE_BYTES, SLP_NO_SESSION);
   slp_store32(nack.data() + SLP_BASE_BYTES + 4, base.connection);
   seal(nack, said);
@@ -217,7 +227,11 @@ TEST_CASE("nothing in the clear ends or moves a sealed session", "[slp][seal]") 
   CHECK(pair.client.hear(nack, pair.now) == SLP_DROP_UNSEALED);
   CHECK(inside(pair.client.session) == before);
   // And nobody answers a sealed frame with one.
-  slp_frame in{.data = honest.data(), .present = honest.size(), .bytes = honest.size(), .ce = false, .context = nullptr};
+  slp_frame in{.data = honest.data(),
+               .present = honest.size(),
+               .bytes = honest.size(),
+               .ce = false,
+               .context = nullptr};
   uint8_t reply[SLP_MAX_HEADER];
   CHECK(slp_no_session(&in, reply) == 0);
 }
@@ -228,10 +242,13 @@ TEST_CASE("an old HELLO makes a session that nobody confirms", "[slp][seal]") {
   Ciphers fresh;
   End second;
   slp_config config = second.config(1452);
-  config.nonce = 0x3333, config.connection = 0x30007, config.source_port = 9, config.destination_port = 7;
+  config.nonce = 0x3333, config.connection = 0x30007, config.source_port = 9,
+  config.destination_port = 7;
   config.cipher = l2::Cipher::calls(), config.cipher_user = fresh.server.get();
-  REQUIRE(slp_accept(second.room.data(), &config, &pair.met.hello, pair.now, &second.session) == SLP_OK);
-  for (Frame& answer : second.say(pair.now)) CHECK(pair.client.hear(answer, pair.now) == SLP_DROP_STATE);
+  REQUIRE(slp_accept(second.room.data(), &config, &pair.met.hello, pair.now, &second.session) ==
+          SLP_OK);
+  for (Frame& answer : second.say(pair.now))
+    CHECK(pair.client.hear(answer, pair.now) == SLP_DROP_STATE);
   // Not by frames of the session that lives, wherever they are sent to.
   Frame honest = next_frame(pair, "m");
   slp_base base = base_of(honest);
@@ -239,7 +256,8 @@ TEST_CASE("an old HELLO makes a session that nobody confirms", "[slp][seal]") {
   seal(honest, base);
   CHECK(second.hear(honest, pair.now) == SLP_DROP_FORGED);
   CHECK_FALSE(slp_confirmed(second.session));
-  for (uint64_t end = pair.now + 10 * kSecond; pair.now < end && slp_state_of(second.session) == SLP_UP; pair.now += 50 * kMillisecond) {
+  for (uint64_t end = pair.now + 10 * kSecond;
+       pair.now < end && slp_state_of(second.session) == SLP_UP; pair.now += 50 * kMillisecond) {
     slp_on_timer(second.session, pair.now);
     second.say(pair.now);
   }
@@ -253,23 +271,34 @@ TEST_CASE("a HELLO without the secret is refused, with the reason", "[slp][seal]
     slp_status told, found;  // what the listener says; what the client believes of it
     slp_drop counted;
   };
-  for (Try t : {Try{theirs.get(), ours.get(), SLP_NOT_AUTHENTIC, SLP_NOT_AUTHENTIC, SLP_DROP_FORGED},
-                Try{nullptr, ours.get(), SLP_NEEDS_KEY, SLP_NEEDS_KEY, SLP_DROP_UNSEALED},
-                Try{theirs.get(), nullptr, SLP_HAS_NO_KEY, SLP_HAS_NO_KEY, SLP_DROP_UNSEALED}}) {
+  for (Try t :
+       {Try{theirs.get(), ours.get(), SLP_NOT_AUTHENTIC, SLP_NOT_AUTHENTIC, SLP_DROP_FORGED},
+        Try{nullptr, ours.get(), SLP_NEEDS_KEY, SLP_NEEDS_KEY, SLP_DROP_UNSEALED},
+        Try{theirs.get(), nullptr, SLP_HAS_NO_KEY, SLP_HAS_NO_KEY, SLP_DROP_UNSEALED}}) {
     INFO("status " << t.told);
     End client;
     slp_config config = client.config(1452);
-    config.nonce = 0x1111, config.connection = 0x10005, config.source_port = 7, config.destination_port = 9;
+    config.nonce = 0x1111, config.connection = 0x10005, config.source_port = 7,
+    config.destination_port = 9;
     if (t.client != nullptr) config.cipher = l2::Cipher::calls(), config.cipher_user = t.client;
     client.session = slp_connect(client.room.data(), &config, 1);
-    slp_listener listener{.secret = {1}, .port = 9, .mtu = 1452, .cipher = t.listener != nullptr ? l2::Cipher::calls() : nullptr, .cipher_user = t.listener};
+    slp_listener listener{.secret = {1},
+                          .port = 9,
+                          .mtu = 1452,
+                          .cipher = t.listener != nullptr ? l2::Cipher::calls() : nullptr,
+                          .cipher_user = t.listener};
     uint64_t now = 1;
     bool nacked = false;
     while (slp_state_of(client.session) == SLP_CONNECTING && now < 10 * kSecond) {
       for (Frame& hello : client.say(now)) {
-        slp_frame in{.data = hello.data(), .present = hello.size(), .bytes = hello.size(), .ce = false, .context = nullptr};
+        slp_frame in{.data = hello.data(),
+                     .present = hello.size(),
+                     .bytes = hello.size(),
+                     .ce = false,
+                     .context = nullptr};
         slp_meeting met;
-        REQUIRE(slp_listen(&listener, now, reinterpret_cast<const uint8_t*>("client"), 6, &in, &met) == SLP_LISTEN_REPLY);
+        REQUIRE(slp_listen(&listener, now, reinterpret_cast<const uint8_t*>("client"), 6, &in,
+                           &met) == SLP_LISTEN_REPLY);
         CHECK(met.why == t.counted);
         Frame reply(met.reply, met.reply + met.reply_bytes);
         REQUIRE(type_of(reply) == SLP_NACK);
@@ -278,7 +307,8 @@ TEST_CASE("a HELLO without the secret is refused, with the reason", "[slp][seal]
         nacked = true;
       }
       // With a secret a refusal may be anybody's word: it is the reason when time is over.
-      if (t.client != nullptr && slp_state_of(client.session) == SLP_CONNECTING) CHECK(slp_why_of(client.session) == t.found);
+      if (t.client != nullptr && slp_state_of(client.session) == SLP_CONNECTING)
+        CHECK(slp_why_of(client.session) == t.found);
       now += 50 * kMillisecond;
       slp_on_timer(client.session, now);
     }
@@ -289,16 +319,28 @@ TEST_CASE("a HELLO without the secret is refused, with the reason", "[slp][seal]
   }
 }
 
-TEST_CASE("a HELLO or an answer that was stripped or changed on the way is forged, and the real one still counts", "[slp][seal]") {
+TEST_CASE(
+    "a HELLO or an answer that was stripped or changed on the way is forged, and the real one "
+    "still counts",
+    "[slp][seal]") {
   Ciphers all;
   End client;
   slp_config config = client.config(1452);
-  config.nonce = 0x1111, config.connection = 0x10005, config.source_port = 7, config.destination_port = 9;
+  config.nonce = 0x1111, config.connection = 0x10005, config.source_port = 7,
+  config.destination_port = 9;
   config.cipher = l2::Cipher::calls(), config.cipher_user = all.client.get();
   client.session = slp_connect(client.room.data(), &config, 1);
-  slp_listener listener{.secret = {1}, .port = 9, .mtu = 1452, .cipher = l2::Cipher::calls(), .cipher_user = all.listener.get()};
+  slp_listener listener{.secret = {1},
+                        .port = 9,
+                        .mtu = 1452,
+                        .cipher = l2::Cipher::calls(),
+                        .cipher_user = all.listener.get()};
   auto ask = [&](const Frame& hello, slp_meeting& met) {
-    slp_frame in{.data = hello.data(), .present = hello.size(), .bytes = hello.size(), .ce = false, .context = nullptr};
+    slp_frame in{.data = hello.data(),
+                 .present = hello.size(),
+                 .bytes = hello.size(),
+                 .ce = false,
+                 .context = nullptr};
     return slp_listen(&listener, 1, reinterpret_cast<const uint8_t*>("client"), 6, &in, &met);
   };
   auto changed = [](Frame frame, size_t at) {
@@ -306,7 +348,8 @@ TEST_CASE("a HELLO or an answer that was stripped or changed on the way is forge
     slp_stamp_base(frame.data());
     return frame;
   };
-  // What a HELLO says, and its type and ports. (A version or a port that is not ours is refused before.)
+  // What a HELLO says, and its type and ports. (A version or a port that is not ours is refused
+  // before.)
   Frame hello = client.say(1).at(0);
   slp_meeting met;
   for (size_t at = SLP_BASE_BYTES + 44; at < hello.size(); ++at) {
@@ -315,18 +358,21 @@ TEST_CASE("a HELLO or an answer that was stripped or changed on the way is forge
   }
   REQUIRE(ask(hello, met) == SLP_LISTEN_REPLY);
   Frame retry(met.reply, met.reply + met.reply_bytes);
-  for (size_t at : {SLP_BASE_BYTES + 16u, SLP_BASE_BYTES + 34u, SLP_BASE_BYTES + 80u}) CHECK(client.hear(changed(retry, at), 1) == SLP_DROP_FORGED);
+  for (size_t at : {SLP_BASE_BYTES + 16u, SLP_BASE_BYTES + 34u, SLP_BASE_BYTES + 80u})
+    CHECK(client.hear(changed(retry, at), 1) == SLP_DROP_FORGED);
   CHECK(client.say(1).empty());  // no HELLO with another's cookie
   CHECK(client.hear(retry, 1) == SLP_TAKEN);
   hello = client.say(1).at(0);
   REQUIRE(ask(hello, met) == SLP_LISTEN_ACCEPT);
   End server;
   slp_config theirs = server.config(1452);
-  theirs.nonce = 0x2222, theirs.connection = 0x20006, theirs.source_port = 9, theirs.destination_port = 7;
+  theirs.nonce = 0x2222, theirs.connection = 0x20006, theirs.source_port = 9,
+  theirs.destination_port = 7;
   theirs.cipher = l2::Cipher::calls(), theirs.cipher_user = all.server.get();
   REQUIRE(slp_accept(server.room.data(), &theirs, &met.hello, 1, &server.session) == SLP_OK);
   Frame answer = server.say(1).at(0);
-  for (size_t at = SLP_BASE_BYTES; at < answer.size(); ++at) CHECK(client.hear(changed(answer, at), 1) != SLP_TAKEN);
+  for (size_t at = SLP_BASE_BYTES; at < answer.size(); ++at)
+    CHECK(client.hear(changed(answer, at), 1) != SLP_TAKEN);
   Frame stripped(answer);
   slp_hello offer;
   slp_decode_hello(stripped.data() + SLP_BASE_BYTES, &offer);
@@ -345,7 +391,8 @@ TEST_CASE("a HELLO or an answer that was stripped or changed on the way is forge
 TEST_CASE("who was accepted without looking is refused for what it cannot do", "[slp][seal]") {
   auto key = cipher();
   slp_hello hello{};
-  hello.nonce = 5, hello.connection = 1, hello.min_version = hello.max_version = SLP_VERSION, hello.mtu = 1452;
+  hello.nonce = 5, hello.connection = 1, hello.min_version = hello.max_version = SLP_VERSION,
+  hello.mtu = 1452;
   hello.stream_kib = SLP_STREAM_BYTES / 1024, hello.transfers = SLP_TRANSFERS;
   auto accept = [&](bool seals, bool peer_seals, uint8_t bits) {
     End end;

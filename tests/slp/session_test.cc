@@ -26,7 +26,8 @@ TEST_CASE("frames of another session, port or connection pass nobody", "[slp]") 
   CHECK(changed([](slp_base& b) { b.connection += 1 << 16; }) == SLP_DROP_SESSION);
   CHECK(changed([](slp_base& b) { b.destination_port++; }) == SLP_DROP_SESSION);
   CHECK(changed([](slp_base& b) { b.source_port++; }) == SLP_DROP_SESSION);
-  CHECK(changed([](slp_base& b) { b.flags |= SLP_FLAG_PCRC, b.payload_crc = 1; }) == SLP_DROP_PAYLOAD_CRC);
+  CHECK(changed([](slp_base& b) { b.flags |= SLP_FLAG_PCRC, b.payload_crc = 1; }) ==
+        SLP_DROP_PAYLOAD_CRC);
   CHECK(changed([](slp_base& b) { b.number = 0x70000000; }) == SLP_DROP_NUMBER);
   CHECK(pair.server.messages.empty());
   CHECK(pair.server.hear(honest, pair.now) == SLP_TAKEN);
@@ -35,14 +36,20 @@ TEST_CASE("frames of another session, port or connection pass nobody", "[slp]") 
 TEST_CASE("a NACK ends a session only if it knows both numbers of it", "[slp]") {
   Pair pair;
   Frame frame = next_frame(pair, "m");
-  slp_frame in{.data = frame.data(), .present = frame.size(), .bytes = frame.size(), .ce = false, .context = nullptr};
+  slp_frame in{.data = frame.data(),
+               .present = frame.size(),
+               .bytes = frame.size(),
+               .ce = false,
+               .context = nullptr};
   uint8_t reply[SLP_MAX_HEADER];
   Frame honest(reply, reply + slp_no_session(&in, reply));
   for (int field : {0, 1}) {
     Frame lie(honest);
     slp_base base = base_of(lie);
-    if (field == 0) base.session ^= 4;
-    else slp_store32(lie.data() + SLP_BASE_BYTES + 4, 77);
+    if (field == 0)
+      base.session ^= 4;
+    else
+      slp_store32(lie.data() + SLP_BASE_BYTES + 4, 77);
     seal(lie, base);
     CHECK(pair.client.hear(lie, pair.now) == SLP_DROP_SESSION);
     CHECK(slp_state_of(pair.client.session) == SLP_UP);
@@ -51,11 +58,16 @@ TEST_CASE("a NACK ends a session only if it knows both numbers of it", "[slp]") 
   CHECK(slp_state_of(pair.client.session) == SLP_DOWN);
   CHECK(slp_why_of(pair.client.session) == SLP_NO_SESSION);
   // It is never answered.
-  in = {.data = honest.data(), .present = honest.size(), .bytes = honest.size(), .ce = false, .context = nullptr};
+  in = {.data = honest.data(),
+        .present = honest.size(),
+        .bytes = honest.size(),
+        .ce = false,
+        .context = nullptr};
   CHECK(slp_no_session(&in, reply) == 0);
 }
 
-TEST_CASE("an idle peer is asked each second, and given up three seconds after its last word", "[slp]") {
+TEST_CASE("an idle peer is asked each second, and given up three seconds after its last word",
+          "[slp]") {
   Pair pair;
   pair.run(pair.now + 10 * kSecond);
   CHECK(slp_state_of(pair.client.session) == SLP_UP);
@@ -76,9 +88,11 @@ TEST_CASE("what breaks the protocol ends the session and says BYE", "[slp]") {
     uint8_t stream, kind;
     uint32_t length;
   };
-  for (Lie lie : {Lie{SLP_MESSAGES, 9, 1}, Lie{SLP_MESSAGES, SLP_RECORD_PULL, 32}, Lie{SLP_MESSAGES, SLP_RECORD_MESSAGE, 0xffffff},
-                  Lie{SLP_MESSAGES, SLP_RECORD_RTS, 3}, Lie{SLP_CONTROL, SLP_RECORD_MESSAGE, 1}, Lie{SLP_CONTROL, SLP_RECORD_DONE, 7},
-                  Lie{SLP_CONTROL, SLP_RECORD_PULL, 31}, Lie{SLP_CONTROL, SLP_RECORD_DONE, 8}, Lie{SLP_CONTROL, SLP_RECORD_GRANT, 16}}) {
+  for (Lie lie : {Lie{SLP_MESSAGES, 9, 1}, Lie{SLP_MESSAGES, SLP_RECORD_PULL, 32},
+                  Lie{SLP_MESSAGES, SLP_RECORD_MESSAGE, 0xffffff},
+                  Lie{SLP_MESSAGES, SLP_RECORD_RTS, 3}, Lie{SLP_CONTROL, SLP_RECORD_MESSAGE, 1},
+                  Lie{SLP_CONTROL, SLP_RECORD_DONE, 7}, Lie{SLP_CONTROL, SLP_RECORD_PULL, 31},
+                  Lie{SLP_CONTROL, SLP_RECORD_DONE, 8}, Lie{SLP_CONTROL, SLP_RECORD_GRANT, 16}}) {
     INFO("stream " << int{lie.stream} << " kind " << int{lie.kind} << " length " << lie.length);
     Pair pair;
     slp_base base = base_of(next_frame(pair, "m"));
@@ -86,7 +100,8 @@ TEST_CASE("what breaks the protocol ends the session and says BYE", "[slp]") {
     Frame frame(SLP_BASE_BYTES + SLP_EAGER_BYTES + base.payload_bytes, 0xee);
     slp_store32(frame.data() + SLP_BASE_BYTES, 0);
     slp_store32(frame.data() + SLP_BASE_BYTES + 4, lie.stream);
-    slp_store32(frame.data() + SLP_BASE_BYTES + SLP_EAGER_BYTES, lie.length | static_cast<uint32_t>(lie.kind) << 24);
+    slp_store32(frame.data() + SLP_BASE_BYTES + SLP_EAGER_BYTES,
+                lie.length | static_cast<uint32_t>(lie.kind) << 24);
     seal(frame, base);
     (void)pair.server.hear(frame, pair.now);
     CHECK(slp_state_of(pair.server.session) == SLP_DOWN);
@@ -99,8 +114,10 @@ TEST_CASE("what breaks the protocol ends the session and says BYE", "[slp]") {
   }
 }
 
-TEST_CASE("a listener keeps nothing of a HELLO, and believes a cookie from its own address alone", "[slp]") {
-  slp_listener listener{.secret = {9}, .port = 9, .mtu = 1452, .cipher = nullptr, .cipher_user = nullptr};
+TEST_CASE("a listener keeps nothing of a HELLO, and believes a cookie from its own address alone",
+          "[slp]") {
+  slp_listener listener{
+      .secret = {9}, .port = 9, .mtu = 1452, .cipher = nullptr, .cipher_user = nullptr};
   Pair pair;  // whose own HELLO is looked at below
   slp_hello hello = pair.met.hello;
   auto ask = [&](uint64_t now, const char* address, uint64_t cookie, uint64_t nonce) {
@@ -112,9 +129,14 @@ TEST_CASE("a listener keeps nothing of a HELLO, and believes a cookie from its o
     slp_base base{};
     base.type = SLP_HELLO, base.source_port = 7, base.destination_port = 9;
     seal(frame, base);
-    slp_frame in{.data = frame.data(), .present = frame.size(), .bytes = frame.size(), .ce = false, .context = nullptr};
+    slp_frame in{.data = frame.data(),
+                 .present = frame.size(),
+                 .bytes = frame.size(),
+                 .ce = false,
+                 .context = nullptr};
     slp_meeting met;
-    slp_answer answer = slp_listen(&listener, now, reinterpret_cast<const uint8_t*>(address), 6, &in, &met);
+    slp_answer answer =
+        slp_listen(&listener, now, reinterpret_cast<const uint8_t*>(address), 6, &in, &met);
     slp_hello retry{};
     if (answer == SLP_LISTEN_REPLY) slp_decode_hello(met.reply + SLP_BASE_BYTES, &retry);
     return std::pair{answer, retry.cookie};
@@ -136,17 +158,22 @@ TEST_CASE("bytes at random never do anything but be dropped", "[slp]") {
   auto pair = std::make_unique<Pair>();
   Frame honest = next_frame(*pair, "m");
   uint64_t state = 12345;
-  auto random = [&] { return state = state * 6364136223846793005u + 1442695040888963407u, state >> 33; };
+  auto random = [&] {
+    return state = state * 6364136223846793005u + 1442695040888963407u, state >> 33;
+  };
   for (int i = 0; i < 200'000; ++i) {
     Frame frame(honest);
     if (i % 2 == 0) frame.resize(random() % 120);
-    for (uint64_t changes = 1 + random() % 6; changes > 0 && !frame.empty(); --changes) frame[random() % frame.size()] = static_cast<uint8_t>(random());
+    for (uint64_t changes = 1 + random() % 6; changes > 0 && !frame.empty(); --changes)
+      frame[random() % frame.size()] = static_cast<uint8_t>(random());
     // With a good checksum half of the time: then what lies behind it is looked at.
     if (frame.size() >= SLP_BASE_BYTES && i % 4 < 2) {
       slp_base base{};
-      base.type = frame[0] & 31, base.flags = frame[1], base.source_port = 7, base.destination_port = 9;
+      base.type = frame[0] & 31, base.flags = frame[1], base.source_port = 7,
+      base.destination_port = 9;
       base.payload_bytes = static_cast<uint16_t>(frame.size() - SLP_BASE_BYTES);
-      base.connection = 0x20006, base.number = slp_load32(frame.data() + 12) % 50, base.ack = slp_load32(frame.data() + 16) % 8;
+      base.connection = 0x20006, base.number = slp_load32(frame.data() + 12) % 50,
+      base.ack = slp_load32(frame.data() + 16) % 8;
       base.session = slp_session_tag(0x1111, 0x2222);
       uint32_t extension = slp_extension_bytes(base.type);
       if (frame.size() >= SLP_BASE_BYTES + extension) {
@@ -160,9 +187,11 @@ TEST_CASE("bytes at random never do anything but be dropped", "[slp]") {
   SUCCEED("nothing read or wrote where it must not: the sanitizers' word");
 }
 
-TEST_CASE("a million frames whose sender guesses what he cannot see change nothing", "[slp][forged]") {
+TEST_CASE("a million frames whose sender guesses what he cannot see change nothing",
+          "[slp][forged]") {
   Pair pair;
-  // He knows ports and type, and that numbers are small; he guesses in turn the session, the connection, and both.
+  // He knows ports and type, and that numbers are small; he guesses in turn the session, the
+  // connection, and both.
   REQUIRE(pair.client.send("here"));
   Frame model = pair.client.say(pair.now).at(0);
   const slp_base real = base_of(model);
@@ -180,10 +209,15 @@ TEST_CASE("a million frames whose sender guesses what he cannot see change nothi
     base.number = real.number + i % 64;
     base.flags &= static_cast<uint8_t>(~SLP_FLAG_ACK);
     if (i % 4 != 0) base.session = i % 4 == 1 ? i : i % 4 == 2 ? real.session ^ (i | 1) : random();
-    if (i % 4 == 0 || i % 8 > 4) base.connection = i % 16 == 0 ? (i % 64) | (1 + i / 64 % 64) << 16 : random();
+    if (i % 4 == 0 || i % 8 > 4)
+      base.connection = i % 16 == 0 ? (i % 64) | (1 + i / 64 % 64) << 16 : random();
     if (base.session == real.session && base.connection == real.connection) base.session ^= 1;
     slp_encode_base(forged.data(), &base);
-    slp_frame in{.data = forged.data(), .present = forged.size(), .bytes = forged.size(), .ce = false, .context = nullptr};
+    slp_frame in{.data = forged.data(),
+                 .present = forged.size(),
+                 .bytes = forged.size(),
+                 .ce = false,
+                 .context = nullptr};
     taken += slp_on_frame(pair.server.session, pair.now, &in) == SLP_TAKEN;
   }
   CHECK(taken == 0);

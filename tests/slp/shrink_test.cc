@@ -15,7 +15,10 @@ constexpr uint64_t kDelay = 45 * kMicrosecond;  // so that a window can be fille
 
 // Two ends and a wire with a delay between them. The client pushes all that it may at a time.
 struct Way {
-  explicit Way(uint16_t mtu) : pair(mtu), units((mtu - SLP_BASE_BYTES - SLP_DATA_BYTES) / SLP_UNIT_BYTES), bytes(34 * units * SLP_UNIT_BYTES + 100) {
+  explicit Way(uint16_t mtu)
+      : pair(mtu),
+        units((mtu - SLP_BASE_BYTES - SLP_DATA_BYTES) / SLP_UNIT_BYTES),
+        bytes(34 * units * SLP_UNIT_BYTES + 100) {
     for (uint64_t i = 0; i < SLP_TRANSFERS; ++i) {
       handles.push_back(pair.lend(i, bytes, SLP_WRITE));
       pair.client.memory[100 + i].resize(bytes);
@@ -29,7 +32,9 @@ struct Way {
       REQUIRE(slp_push(pair.client.session, handles[i], 0, bytes, 100 + i, nullptr) == SLP_OK);
     }
   }
-  uint64_t whole() const { return SLP_BASE_BYTES + SLP_DATA_BYTES + units * SLP_UNIT_BYTES; }  // frame
+  uint64_t whole() const {
+    return SLP_BASE_BYTES + SLP_DATA_BYTES + units * SLP_UNIT_BYTES;
+  }  // frame
   bool over() const { return pair.client.ended.size() == SLP_TRANSFERS; }
   slp_view view() const {
     slp_view seen;
@@ -41,19 +46,25 @@ struct Way {
       slp_on_timer(from->session, pair.now);
       for (Frame& frame : from->say(pair.now)) {
         random = random * 6364136223846793005u + 1442695040888963407u;
-        bool lost = frame.size() > longest || pair.now < dark_until || random >> 33 < loss * (1u << 31) / 100;
+        bool lost = frame.size() > longest || pair.now < dark_until ||
+                    random >> 33 < loss * (1u << 31) / 100;
         // The client must find out by itself, not by what the other end asks for its own sake.
         bool asks = from == &pair.server && type_of(frame) == SLP_PING;
-        if (!lost && !asks) wire.push_back({pair.now + kDelay, from == &pair.client ? &pair.server : &pair.client, std::move(frame)});
+        if (!lost && !asks)
+          wire.push_back({pair.now + kDelay, from == &pair.client ? &pair.server : &pair.client,
+                          std::move(frame)});
       }
     }
-    uint64_t next = std::min(slp_next_timeout(pair.client.session), slp_next_timeout(pair.server.session));
+    uint64_t next =
+        std::min(slp_next_timeout(pair.client.session), slp_next_timeout(pair.server.session));
     if (!wire.empty()) next = std::min(next, wire.front().due);
     pair.now = std::max(pair.now + kMicrosecond, next);
-    for (; !wire.empty() && wire.front().due <= pair.now; wire.pop_front()) (void)wire.front().to->hear(wire.front().frame, pair.now);
+    for (; !wire.empty() && wire.front().due <= pair.now; wire.pop_front())
+      (void)wire.front().to->hear(wire.front().frame, pair.now);
   }
   bool run_until_over() {
-    for (int steps = 0; !over() && steps < 150'000; ++steps) step();  // all of them take less than half of it
+    for (int steps = 0; !over() && steps < 150'000; ++steps)
+      step();  // all of them take less than half of it
     return over();
   }
 
@@ -78,13 +89,20 @@ struct Turn {
 
 }  // namespace
 
-TEST_CASE("large frames that begin to vanish when as many as may be are in the air leave room for their pieces", "[slp]") {
+TEST_CASE(
+    "large frames that begin to vanish when as many as may be are in the air leave room for their "
+    "pieces",
+    "[slp]") {
   uint16_t mtu = GENERATE(as<uint16_t>{}, 9000, 65'000);
-  Turn turn = GENERATE(Turn{"at once", 0, 0, false}, Turn{"after a tenth of a second in which nothing arrives", 100 * kMillisecond, 0, false},
-                       Turn{"after two and a half seconds in which nothing arrives", 2500 * kMillisecond, 0, false},
-                       Turn{"while a fifth of all frames is lost", 0, 20, false}, Turn{"and the carrier says so", 0, 0, true},
-                       Turn{"and the carrier says so, two and a half seconds before anything arrives", 2500 * kMillisecond, 0, true},
-                       Turn{"and the carrier says so, while two fifths are lost", 30 * kMillisecond, 40, true});
+  Turn turn = GENERATE(
+      Turn{"at once", 0, 0, false},
+      Turn{"after a tenth of a second in which nothing arrives", 100 * kMillisecond, 0, false},
+      Turn{"after two and a half seconds in which nothing arrives", 2500 * kMillisecond, 0, false},
+      Turn{"while a fifth of all frames is lost", 0, 20, false},
+      Turn{"and the carrier says so", 0, 0, true},
+      Turn{"and the carrier says so, two and a half seconds before anything arrives",
+           2500 * kMillisecond, 0, true},
+      Turn{"and the carrier says so, while two fifths are lost", 30 * kMillisecond, 40, true});
   INFO("largest frame " << mtu << ", " << turn.name);
   Way way(mtu);
   // Until the window is as large as it may be.
@@ -93,9 +111,12 @@ TEST_CASE("large frames that begin to vanish when as many as may be are in the a
     REQUIRE(way.run_until_over());
   }
   way.push_all();
-  for (int steps = 0; steps < 1000 && way.view().in_flight_bytes < 495 * way.whole(); ++steps) way.step();
+  for (int steps = 0; steps < 1000 && way.view().in_flight_bytes < 495 * way.whole(); ++steps)
+    way.step();
   REQUIRE(way.view().in_flight_bytes >= 495 * way.whole());
-  std::erase_if(way.wire, [&](const Way::Flying& flying) { return turn.dark > 0 || flying.frame.size() > 1452; });
+  std::erase_if(way.wire, [&](const Way::Flying& flying) {
+    return turn.dark > 0 || flying.frame.size() > 1452;
+  });
   way.longest = 1452;
   way.dark_until = way.pair.now + turn.dark;
   way.loss = turn.loss;
@@ -103,7 +124,8 @@ TEST_CASE("large frames that begin to vanish when as many as may be are in the a
   REQUIRE(way.run_until_over());
   for (uint64_t i = 0; i < SLP_TRANSFERS; ++i) {
     CHECK(way.pair.client.ended[i].second == SLP_OK);
-    CHECK((way.pair.server.memory[i] == way.pair.client.memory[100 + i]));  // not printed: it is long
+    CHECK(
+        (way.pair.server.memory[i] == way.pair.client.memory[100 + i]));  // not printed: it is long
   }
 }
 

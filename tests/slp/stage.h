@@ -90,7 +90,9 @@ class End {
   bool hear(Life& life, const slp_frame& frame, bool forged);
   void hear(const slp_frame& frame, bool forged);
   void look_for_confirmed();
-  Account& books_of(const Life& life) const { return which_ == 0 ? life.meeting->caller : life.meeting->lives.back(); }
+  Account& books_of(const Life& life) const {
+    return which_ == 0 ? life.meeting->caller : life.meeting->lives.back();
+  }
   Account& mine() { return books_of(*life_); }
   Account& theirs();
   void find_whom_it_hears(uint64_t first_id);
@@ -136,10 +138,16 @@ class Attacker {
 class World {
  public:
   explicit World(const Plan& plan)
-      : plan(plan), random(plan.seed), book(plan.sealed ? uint64_t{1} << plan.epoch_bits : UINT64_MAX), ends{End(*this, 0), End(*this, 1)}, attacker_(*this) {}
+      : plan(plan),
+        random(plan.seed),
+        book(plan.sealed ? uint64_t{1} << plan.epoch_bits : UINT64_MAX),
+        ends{End(*this, 0), End(*this, 1)},
+        attacker_(*this) {}
   Summary run();
   void transmit(int from, Message message);
-  void deliver(int to, Message message, uint64_t at) { events_.push({at, order_++, to, std::move(message), {}}); }
+  void deliver(int to, Message message, uint64_t at) {
+    events_.push({at, order_++, to, std::move(message), {}});
+  }
 
   const Plan& plan;
   Random random;
@@ -157,9 +165,13 @@ class World {
     int to;
     Message message;
     std::function<void()> action;
-    bool operator<(const Event& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
+    bool operator<(const Event& other) const {
+      return std::tie(at, order) > std::tie(other.at, other.order);
+    }
   };
-  void schedule(uint64_t at, std::function<void()> action) { events_.push({at, order_++, -1, {}, std::move(action)}); }
+  void schedule(uint64_t at, std::function<void()> action) {
+    events_.push({at, order_++, -1, {}, std::move(action)});
+  }
   void plan_users();
   void plan_faults();
   void step_ends();

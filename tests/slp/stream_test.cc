@@ -27,7 +27,9 @@ TEST_CASE("a user without room holds the sender back, and nothing is lost", "[sl
   slp_resume(pair.server.session);
   pair.run(pair.now + kSecond);
   REQUIRE(pair.server.messages.size() == static_cast<size_t>(sent));
-  for (int i = 0; i < sent; ++i) CHECK(pair.server.messages[static_cast<size_t>(i)] == std::string(1000, static_cast<char>('a' + i % 26)));
+  for (int i = 0; i < sent; ++i)
+    CHECK(pair.server.messages[static_cast<size_t>(i)] ==
+          std::string(1000, static_cast<char>('a' + i % 26)));
   CHECK(slp_drained(pair.client.session));
 }
 
@@ -56,7 +58,8 @@ TEST_CASE("what arrives behind a hole, piece by piece in any order, is one piece
     }
     REQUIRE(frames.size() == SLP_GAPS + 9);
     // All but the first; each touches the one before, and is taken: there is one hole.
-    for (size_t i = 1; i < frames.size(); ++i) CHECK(pair.server.hear(frames[backwards ? frames.size() - i : i], pair.now) == SLP_TAKEN);
+    for (size_t i = 1; i < frames.size(); ++i)
+      CHECK(pair.server.hear(frames[backwards ? frames.size() - i : i], pair.now) == SLP_TAKEN);
     CHECK(pair.server.messages.empty());
     CHECK(pair.server.hear(frames[0], pair.now) == SLP_TAKEN);
     CHECK(pair.server.messages.size() == frames.size());
@@ -101,8 +104,10 @@ TEST_CASE("pieces of a stream that overlap give each byte once", "[slp]") {
   // [6, 30), [0, 20), then all.
   for (auto [from, to] : {std::pair<size_t, size_t>{6, 30}, {0, 20}, {0, whole.size() - head}}) {
     Frame part(whole.begin(), whole.begin() + static_cast<long>(head));
-    part.insert(part.end(), whole.begin() + static_cast<long>(head + from), whole.begin() + static_cast<long>(head + to));
-    slp_store32(part.data() + SLP_BASE_BYTES, slp_load32(whole.data() + SLP_BASE_BYTES) + static_cast<uint32_t>(from));
+    part.insert(part.end(), whole.begin() + static_cast<long>(head + from),
+                whole.begin() + static_cast<long>(head + to));
+    slp_store32(part.data() + SLP_BASE_BYTES,
+                slp_load32(whole.data() + SLP_BASE_BYTES) + static_cast<uint32_t>(from));
     base.payload_bytes = static_cast<uint16_t>(to - from);
     ++base.number;
     seal(part, base);

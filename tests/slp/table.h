@@ -17,7 +17,8 @@
 
 namespace sluice::slp::table {
 
-constexpr uint64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond, kSecond = 1000 * kMillisecond;
+constexpr uint64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond,
+                   kSecond = 1000 * kMillisecond;
 using Frame = std::vector<uint8_t>;
 
 inline uint8_t type_of(const Frame& frame) { return frame[0] & 31; }
@@ -43,7 +44,11 @@ struct End {
   }
   slp_drop hear(const Frame& frame, uint64_t now) {
     Frame exact(frame);
-    slp_frame in{.data = exact.data(), .present = exact.size(), .bytes = exact.size(), .ce = false, .context = nullptr};
+    slp_frame in{.data = exact.data(),
+                 .present = exact.size(),
+                 .bytes = exact.size(),
+                 .ce = false,
+                 .context = nullptr};
     return slp_on_frame(session, now, &in);
   }
   std::vector<Frame> say(uint64_t now) {
@@ -59,7 +64,8 @@ struct End {
   }
   uint64_t dropped(slp_drop why) const { return slp_counters_of(session)->dropped[why]; }
   bool send(const std::string& text) {
-    return slp_send(session, nullptr, reinterpret_cast<const uint8_t*>(text.data()), static_cast<uint32_t>(text.size()), nullptr, 0);
+    return slp_send(session, nullptr, reinterpret_cast<const uint8_t*>(text.data()),
+                    static_cast<uint32_t>(text.size()), nullptr, 0);
   }
 
   slp_node node;
@@ -76,22 +82,27 @@ struct End {
 };
 
 inline const slp_ops End::kOps = {
-    .place = [](void* user, uint64_t cookie, uint64_t offset, const slp_frame* frame, uint32_t at, uint32_t bytes) {
-      auto* end = static_cast<End*>(user);
-      REQUIRE(offset + bytes <= end->memory.at(cookie).size());
-      std::copy_n(frame->data + at, bytes, end->memory.at(cookie).data() + offset);
-      end->placed += bytes;
-    },
-    .message = [](void* user, const slp_rts*, const uint8_t* data, uint32_t bytes) {
-      auto* end = static_cast<End*>(user);
-      if (end->full) return false;
-      end->messages.emplace_back(reinterpret_cast<const char*>(data), bytes);
-      return true;
-    },
-    .ended = [](void* user, uint64_t cookie, slp_status status) { static_cast<End*>(user)->ended.emplace_back(cookie, status); },
-    .written = [](void* user, uint64_t, bool noticed, uint32_t notice) {
-      if (noticed) static_cast<End*>(user)->notices.push_back(notice);
-    },
+    .place =
+        [](void* user, uint64_t cookie, uint64_t offset, const slp_frame* frame, uint32_t at,
+           uint32_t bytes) {
+          auto* end = static_cast<End*>(user);
+          REQUIRE(offset + bytes <= end->memory.at(cookie).size());
+          std::copy_n(frame->data + at, bytes, end->memory.at(cookie).data() + offset);
+          end->placed += bytes;
+        },
+    .message =
+        [](void* user, const slp_rts*, const uint8_t* data, uint32_t bytes) {
+          auto* end = static_cast<End*>(user);
+          if (end->full) return false;
+          end->messages.emplace_back(reinterpret_cast<const char*>(data), bytes);
+          return true;
+        },
+    .ended = [](void* user, uint64_t cookie,
+                slp_status status) { static_cast<End*>(user)->ended.emplace_back(cookie, status); },
+    .written =
+        [](void* user, uint64_t, bool noticed, uint32_t notice) {
+          if (noticed) static_cast<End*>(user)->notices.push_back(notice);
+        },
     .state = nullptr,
     .wake = [](void*) {},  // each end is asked in every turn
     .source_crc = nullptr,
@@ -115,26 +126,41 @@ struct Pulling {
 // Both ends are up, and have nothing to say.
 struct Pair {
   Pair(const Pair&) = delete;
-  explicit Pair(uint16_t mtu = 1452, uint64_t budget = 1 << 20, const Sealing& sealing = {}, const Pulling& pulling = {}) : now(pulling.now), client(budget), server(budget) {
+  explicit Pair(uint16_t mtu = 1452, uint64_t budget = 1 << 20, const Sealing& sealing = {},
+                const Pulling& pulling = {})
+      : now(pulling.now), client(budget), server(budget) {
     client.pulls_from = pulling.node;
     client.share = pulling.share;
     slp_config ours = client.config(mtu);
     ours.nonce = 0x1111, ours.connection = 0x10005, ours.source_port = 7, ours.destination_port = 9;
-    ours.cipher = sealing.calls, ours.cipher_user = sealing.client, ours.epoch_bits = sealing.epoch_bits, ours.salt[3] = 1;
+    ours.cipher = sealing.calls, ours.cipher_user = sealing.client,
+    ours.epoch_bits = sealing.epoch_bits, ours.salt[3] = 1;
     client.session = slp_connect(client.room.data(), &ours, now);
-    slp_listener listener{.secret = {1, 2, 3}, .port = 9, .mtu = mtu, .cipher = sealing.calls, .cipher_user = sealing.listener};
+    slp_listener listener{.secret = {1, 2, 3},
+                          .port = 9,
+                          .mtu = mtu,
+                          .cipher = sealing.calls,
+                          .cipher_user = sealing.listener};
     for (int round = 0; round < 2; ++round) {
       std::vector<Frame> said = client.say(now);
       REQUIRE(said.size() == 1);
       hello = said[0];
-      slp_frame in{.data = hello.data(), .present = hello.size(), .bytes = hello.size(), .ce = false, .context = nullptr};
-      slp_answer answer = slp_listen(&listener, now, reinterpret_cast<const uint8_t*>("client"), 6, &in, &met);
+      slp_frame in{.data = hello.data(),
+                   .present = hello.size(),
+                   .bytes = hello.size(),
+                   .ce = false,
+                   .context = nullptr};
+      slp_answer answer =
+          slp_listen(&listener, now, reinterpret_cast<const uint8_t*>("client"), 6, &in, &met);
       REQUIRE(answer == (round == 0 ? SLP_LISTEN_REPLY : SLP_LISTEN_ACCEPT));
-      if (round == 0) REQUIRE(client.hear({met.reply, met.reply + met.reply_bytes}, now) == SLP_TAKEN);
+      if (round == 0)
+        REQUIRE(client.hear({met.reply, met.reply + met.reply_bytes}, now) == SLP_TAKEN);
     }
     slp_config theirs = server.config(mtu);
-    theirs.nonce = 0x2222, theirs.connection = 0x20006, theirs.source_port = 9, theirs.destination_port = 7;
-    theirs.cipher = sealing.calls, theirs.cipher_user = sealing.server, theirs.epoch_bits = SLP_EPOCH_BITS, theirs.salt[5] = 2;
+    theirs.nonce = 0x2222, theirs.connection = 0x20006, theirs.source_port = 9,
+    theirs.destination_port = 7;
+    theirs.cipher = sealing.calls, theirs.cipher_user = sealing.server,
+    theirs.epoch_bits = SLP_EPOCH_BITS, theirs.salt[5] = 2;
     REQUIRE(slp_accept(server.room.data(), &theirs, &met.hello, now, &server.session) == SLP_OK);
     run();
     REQUIRE(slp_state_of(client.session) == SLP_UP);
@@ -146,13 +172,15 @@ struct Pair {
       for (End* from : {&client, &server}) {
         for (Frame& frame : from->say(now)) {
           any = true;
-          if (!pass || pass(from == &client, frame)) (void)(from == &client ? server : client).hear(frame, now);
+          if (!pass || pass(from == &client, frame))
+            (void)(from == &client ? server : client).hear(frame, now);
         }
       }
       quiet = any ? 0 : quiet + 1;
       if (any || now >= until) continue;
       quiet = 0;
-      now = std::min(until, std::max(now + 1, std::min(slp_next_timeout(client.session), slp_next_timeout(server.session))));
+      now = std::min(until, std::max(now + 1, std::min(slp_next_timeout(client.session),
+                                                       slp_next_timeout(server.session))));
       slp_on_timer(client.session, now);
       slp_on_timer(server.session, now);
     }

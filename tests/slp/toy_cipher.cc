@@ -24,7 +24,8 @@ void mask(const Key& key, const uint8_t* nonce, uint8_t* data, size_t bytes) {
     uint64_t word = word_at(data + at) ^ sim::mix(state + at);
     std::memcpy(data + at, &word, 8);
   }
-  for (uint64_t left = sim::mix(state + at); at < bytes; ++at, left >>= 8) data[at] ^= static_cast<uint8_t>(left);
+  for (uint64_t left = sim::mix(state + at); at < bytes; ++at, left >>= 8)
+    data[at] ^= static_cast<uint8_t>(left);
 }
 
 // A change of any bit changes it; who does not know the key cannot say how.
@@ -39,7 +40,8 @@ uint64_t sum_of(uint64_t start, const uint8_t* data, size_t bytes) {
   return sim::mix(sum ^ start);
 }
 
-void tag_of(const Key& key, const slp_sealing& how, const uint8_t* data, size_t bytes, uint8_t* out) {
+void tag_of(const Key& key, const slp_sealing& how, const uint8_t* data, size_t bytes,
+            uint8_t* out) {
   uint8_t first[SLP_BASE_BYTES + SLP_NONCE_BYTES];
   std::memcpy(first, how.header, SLP_BASE_BYTES);
   std::memcpy(first + SLP_BASE_BYTES, how.nonce, SLP_NONCE_BYTES);
@@ -74,16 +76,20 @@ bool ToyCipher::greet(void* user, const uint8_t* text, size_t bytes, uint8_t* ou
   return true;
 }
 
-bool ToyCipher::derive(void* user, uint32_t slot, const uint8_t* salt, const uint8_t* info, uint32_t bytes) {
+bool ToyCipher::derive(void* user, uint32_t slot, const uint8_t* salt, const uint8_t* info,
+                       uint32_t bytes) {
   auto* cipher = static_cast<ToyCipher*>(user);
   cipher->keys_.at(slot) = cipher->key_of(salt, info, bytes);
   return true;
 }
 
-bool ToyCipher::seal(void* user, const slp_sealing* how, const slp_piece* plain, uint32_t pieces, uint8_t* out) {
+bool ToyCipher::seal(void* user, const slp_sealing* how, const slp_piece* plain, uint32_t pieces,
+                     uint8_t* out) {
   auto* cipher = static_cast<ToyCipher*>(user);
   const Key& key = cipher->keys_.at(how->slot);
-  if (cipher->book_ != nullptr) cipher->book_->sealed(slp_load64(key.data()), slp_load32(how->nonce), slp_load64(how->nonce + 4));
+  if (cipher->book_ != nullptr)
+    cipher->book_->sealed(slp_load64(key.data()), slp_load32(how->nonce),
+                          slp_load64(how->nonce + 4));
   size_t bytes = 0;
   for (uint32_t i = 0; i < pieces; ++i) {
     if (plain[i].bytes > 0) std::memcpy(out + bytes, plain[i].data, plain[i].bytes);
@@ -94,7 +100,8 @@ bool ToyCipher::seal(void* user, const slp_sealing* how, const slp_piece* plain,
   return true;
 }
 
-bool ToyCipher::open(void* user, const slp_sealing* how, const slp_frame* frame, uint32_t at, uint32_t bytes) {
+bool ToyCipher::open(void* user, const slp_sealing* how, const slp_frame* frame, uint32_t at,
+                     uint32_t bytes) {
   const Key& key = static_cast<ToyCipher*>(user)->keys_.at(how->slot);
   auto* data = const_cast<uint8_t*>(frame->data) + at;
   uint8_t tag[SLP_TAG_BYTES];

@@ -20,9 +20,12 @@ class ToyCipher {
  private:
   using Key = std::array<uint8_t, 16>;
   static bool greet(void* user, const uint8_t* text, size_t bytes, uint8_t* out);
-  static bool derive(void* user, uint32_t slot, const uint8_t* salt, const uint8_t* info, uint32_t bytes);
-  static bool seal(void* user, const slp_sealing* how, const slp_piece* plain, uint32_t pieces, uint8_t* out);
-  static bool open(void* user, const slp_sealing* how, const slp_frame* frame, uint32_t at, uint32_t bytes);
+  static bool derive(void* user, uint32_t slot, const uint8_t* salt, const uint8_t* info,
+                     uint32_t bytes);
+  static bool seal(void* user, const slp_sealing* how, const slp_piece* plain, uint32_t pieces,
+                   uint8_t* out);
+  static bool open(void* user, const slp_sealing* how, const slp_frame* frame, uint32_t at,
+                   uint32_t bytes);
   Key key_of(const uint8_t* salt, const uint8_t* info, uint32_t bytes) const;
 
   uint64_t secret_;

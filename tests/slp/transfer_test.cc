@@ -9,9 +9,11 @@
 
 namespace sluice::slp::table {
 
-TEST_CASE("pulls outside a handle, of a closed one or without the right end with the reason", "[slp]") {
+TEST_CASE("pulls outside a handle, of a closed one or without the right end with the reason",
+          "[slp]") {
   Pair pair;
-  uint32_t readable = pair.lend(1, 5000, SLP_READ), writable = pair.lend(2, 5000, SLP_WRITE), closed = pair.lend(3, 5000, SLP_READ);
+  uint32_t readable = pair.lend(1, 5000, SLP_READ), writable = pair.lend(2, 5000, SLP_WRITE),
+           closed = pair.lend(3, 5000, SLP_READ);
   slp_close_handle(pair.server.session, closed);
   struct Try {
     uint32_t handle;
@@ -19,9 +21,11 @@ TEST_CASE("pulls outside a handle, of a closed one or without the right end with
     slp_status expected;
   };
   uint64_t cookie = 100;
-  for (Try t : {Try{readable, 4000, 1001, SLP_BAD_RANGE}, Try{readable, 5001, 1, SLP_BAD_RANGE}, Try{readable, UINT64_MAX - 10, 5, SLP_BAD_RANGE},
-                Try{writable, 0, 10, SLP_NO_RIGHT}, Try{closed, 0, 10, SLP_BAD_HANDLE}, Try{readable + (1 << 16), 0, 10, SLP_BAD_HANDLE},
-                Try{0xffff, 0, 10, SLP_BAD_HANDLE}, Try{readable, 0, 5000, SLP_OK}}) {
+  for (Try t :
+       {Try{readable, 4000, 1001, SLP_BAD_RANGE}, Try{readable, 5001, 1, SLP_BAD_RANGE},
+        Try{readable, UINT64_MAX - 10, 5, SLP_BAD_RANGE}, Try{writable, 0, 10, SLP_NO_RIGHT},
+        Try{closed, 0, 10, SLP_BAD_HANDLE}, Try{readable + (1 << 16), 0, 10, SLP_BAD_HANDLE},
+        Try{0xffff, 0, 10, SLP_BAD_HANDLE}, Try{readable, 0, 5000, SLP_OK}}) {
     pair.client.memory[++cookie].resize(t.length > 5000 ? 5000 : t.length);
     REQUIRE(slp_pull(pair.client.session, t.handle, t.offset, t.length, cookie) == SLP_OK);
     pair.run(pair.now + 10 * kMillisecond);
@@ -42,10 +46,12 @@ TEST_CASE("a window that begins at a random offset is reached there and nowhere 
   uint32_t handle = 0;
   REQUIRE(slp_open_handle_at(pair.server.session, 1, kBase, kBytes, SLP_READ | SLP_WRITE, &handle));
   uint64_t cookie = 100;
-  for (auto [offset, length, expected] : {std::tuple{uint64_t{0}, kBytes, SLP_BAD_RANGE}, std::tuple{kBase - 1, uint64_t{1}, SLP_BAD_RANGE},
-                                          std::tuple{kBase - 1, kBytes, SLP_BAD_RANGE}, std::tuple{kBase + 1, kBytes, SLP_BAD_RANGE},
-                                          std::tuple{kBase + kBytes, uint64_t{1}, SLP_BAD_RANGE}, std::tuple{kBase + kBytes - 1, uint64_t{1}, SLP_OK},
-                                          std::tuple{kBase, kBytes, SLP_OK}}) {
+  for (auto [offset, length, expected] :
+       {std::tuple{uint64_t{0}, kBytes, SLP_BAD_RANGE},
+        std::tuple{kBase - 1, uint64_t{1}, SLP_BAD_RANGE},
+        std::tuple{kBase - 1, kBytes, SLP_BAD_RANGE}, std::tuple{kBase + 1, kBytes, SLP_BAD_RANGE},
+        std::tuple{kBase + kBytes, uint64_t{1}, SLP_BAD_RANGE},
+        std::tuple{kBase + kBytes - 1, uint64_t{1}, SLP_OK}, std::tuple{kBase, kBytes, SLP_OK}}) {
     pair.client.memory[++cookie].resize(length);
     REQUIRE(slp_pull(pair.client.session, handle, offset, length, cookie) == SLP_OK);
     pair.run(pair.now + 10 * kMillisecond);
@@ -93,7 +99,8 @@ TEST_CASE("DATA outside its transfer, its grant or its window is refused", "[slp
     Frame lie(data);
     slp_base base = base_of(data);
     slp_store64(lie.data() + SLP_BASE_BYTES, offset);
-    slp_store32(lie.data() + SLP_BASE_BYTES + 8, slp_load32(data.data() + SLP_BASE_BYTES + 8) ^ transfer_change);
+    slp_store32(lie.data() + SLP_BASE_BYTES + 8,
+                slp_load32(data.data() + SLP_BASE_BYTES + 8) ^ transfer_change);
     seal(lie, base);
     return pair.client.hear(lie, pair.now);
   };
@@ -112,7 +119,8 @@ TEST_CASE("DATA outside its transfer, its grant or its window is refused", "[slp
   CHECK(matches(1, pair.client.memory[2].data(), 10 * SLP_UNIT_BYTES + 5));
 }
 
-TEST_CASE("DATA of a push beyond its window is refused, and nothing of a cancelled one is placed", "[slp]") {
+TEST_CASE("DATA of a push beyond its window is refused, and nothing of a cancelled one is placed",
+          "[slp]") {
   Pair pair;
   constexpr uint64_t kUnits = 2 * SLP_TRANSFER_UNITS, kBytes = kUnits * SLP_UNIT_BYTES;
   uint32_t handle = pair.lend(1, kBytes, SLP_WRITE);
@@ -183,7 +191,8 @@ TEST_CASE("after a handle is closed nothing of it is read or written", "[slp]") 
     constexpr uint64_t kBytes = 3'000'000;
     uint32_t handle = pair.lend(1, kBytes, SLP_READ | SLP_WRITE);
     pair.client.memory[2].resize(kBytes);
-    REQUIRE((pull ? slp_pull(pair.client.session, handle, 0, kBytes, 2) : slp_push(pair.client.session, handle, 0, kBytes, 2, nullptr)) == SLP_OK);
+    REQUIRE((pull ? slp_pull(pair.client.session, handle, 0, kBytes, 2)
+                  : slp_push(pair.client.session, handle, 0, kBytes, 2, nullptr)) == SLP_OK);
     int seen = 0;
     pair.pass = [&](bool, Frame& frame) { return type_of(frame) != SLP_DATA || ++seen <= 20; };
     pair.run();
@@ -201,7 +210,10 @@ TEST_CASE("after a handle is closed nothing of it is read or written", "[slp]") 
   }
 }
 
-TEST_CASE("a transfer that is given up while the control stream is full is given up at the other end later", "[slp]") {
+TEST_CASE(
+    "a transfer that is given up while the control stream is full is given up at the other end "
+    "later",
+    "[slp]") {
   constexpr uint64_t kBytes = 500'000;
   Pair pair(1452, 1 << 30);
   uint32_t handle = pair.lend(1, kBytes, SLP_READ);
@@ -216,7 +228,8 @@ TEST_CASE("a transfer that is given up while the control stream is full is given
       pair.client.memory[cookie].resize(kBytes);
       REQUIRE(slp_pull(pair.client.session, handle, 0, kBytes, cookie) == SLP_OK);
     }
-    for (uint64_t cookie = 10; cookie < 26; ++cookie) REQUIRE(slp_cancel(pair.client.session, cookie));
+    for (uint64_t cookie = 10; cookie < 26; ++cookie)
+      REQUIRE(slp_cancel(pair.client.session, cookie));
   }
   pair.run(pair.now + kSecond);
   CHECK(sent > 0);
@@ -243,13 +256,15 @@ TEST_CASE("transfers under way take turns, frame by frame", "[slp]") {
     pair.pass = [&](bool, Frame& frame) {
       if (type_of(frame) != SLP_DATA) return true;
       ++frames[slp_load32(frame.data() + SLP_BASE_BYTES + 8)];
-      auto [least, most] = std::minmax_element(frames.begin(), frames.end(), [](auto& a, auto& b) { return a.second < b.second; });
+      auto [least, most] = std::minmax_element(
+          frames.begin(), frames.end(), [](auto& a, auto& b) { return a.second < b.second; });
       if (frames.size() == 5) unfair = std::max(unfair, most->second - least->second);
       return true;
     };
     for (uint64_t cookie = 10; cookie < 15; ++cookie) {
       pair.client.memory[cookie].resize(kBytes);
-      REQUIRE((pull ? slp_pull(pair.client.session, handle, 0, kBytes, cookie) : slp_push(pair.client.session, handle, 0, kBytes, cookie, nullptr)) == SLP_OK);
+      REQUIRE((pull ? slp_pull(pair.client.session, handle, 0, kBytes, cookie)
+                    : slp_push(pair.client.session, handle, 0, kBytes, cookie, nullptr)) == SLP_OK);
     }
     pair.run(pair.now + kSecond);
     CHECK(pair.client.ended.size() == 9);
@@ -300,7 +315,9 @@ struct Deaf : Pair {
     pass = [](bool, Frame& frame) { return type_of(frame) != SLP_DATA; };
     REQUIRE(slp_pull(client.session, large, 0, 1'000'000, 4) == SLP_OK);
     run();
-    pass = [](bool from_client, Frame& frame) { return from_client ? type_of(frame) == SLP_ACK : type_of(frame) != SLP_DATA; };
+    pass = [](bool from_client, Frame& frame) {
+      return from_client ? type_of(frame) == SLP_ACK : type_of(frame) != SLP_DATA;
+    };
     for (int i = 0; i < requests && slp_state_of(client.session) == SLP_UP; ++i) {
       REQUIRE(slp_pull(server.session, 0x12345, 0, 1, 5) == SLP_OK);
       REQUIRE(slp_cancel(server.session, 5));
@@ -309,7 +326,8 @@ struct Deaf : Pair {
   }
 };
 
-TEST_CASE("a cancel that finds no room for its DONE ends the session, and its transfer once", "[slp]") {
+TEST_CASE("a cancel that finds no room for its DONE ends the session, and its transfer once",
+          "[slp]") {
   int most = 1;
   while (slp_state_of(Deaf(most + 1).client.session) == SLP_UP) REQUIRE(++most < 1000);
   Deaf pair(most);

@@ -1,4 +1,5 @@
-// What the window learns from a round trip in which nothing is lost: it doubles while the time stays the same, and no longer once that grows.
+// What the window learns from a round trip in which nothing is lost: it doubles while the time
+// stays the same, and no longer once that grows.
 #include <deque>
 
 #include "tests/slp/table.h"
@@ -22,14 +23,18 @@ struct Stream {
     slp_view_of(pair.server.session, &view);
     return view.window_bytes;
   }
-  // What the server says arrives after so long; what the client answers, at once. Both are asked all the time.
+  // What the server says arrives after so long; what the client answers, at once. Both are asked
+  // all the time.
   void run(uint64_t rtt, uint64_t round_trips) {
-    for (uint64_t end = pair.now + round_trips * rtt; pair.now < end; pair.now += 5 * kMicrosecond) {
+    for (uint64_t end = pair.now + round_trips * rtt; pair.now < end;
+         pair.now += 5 * kMicrosecond) {
       slp_on_timer(pair.client.session, pair.now);
       slp_on_timer(pair.server.session, pair.now);
-      for (; !way.empty() && way.front().first <= pair.now; way.pop_front()) (void)pair.client.hear(way.front().second, pair.now);
+      for (; !way.empty() && way.front().first <= pair.now; way.pop_front())
+        (void)pair.client.hear(way.front().second, pair.now);
       for (const Frame& frame : pair.client.say(pair.now)) (void)pair.server.hear(frame, pair.now);
-      for (Frame& frame : pair.server.say(pair.now)) way.emplace_back(pair.now + rtt, std::move(frame));
+      for (Frame& frame : pair.server.say(pair.now))
+        way.emplace_back(pair.now + rtt, std::move(frame));
     }
   }
   std::deque<std::pair<uint64_t, Frame>> way;
@@ -45,13 +50,15 @@ TEST_CASE("a window that is used doubles in each round trip of the same time", "
   CHECK(slp_counters_of(stream.pair.server.session)->resent == 0);
 }
 
-TEST_CASE("a round trip that grows to more than twice ends the doubling before anything is lost", "[slp]") {
+TEST_CASE("a round trip that grows to more than twice ends the doubling before anything is lost",
+          "[slp]") {
   Stream stream;
   stream.run(90 * kMicrosecond, 2);
   uint64_t first = stream.window();
   stream.run(600 * kMicrosecond, 10);
   CAPTURE(first, stream.window());
-  // The round trip in which it grew, and the one that was under way; then no more, up to a limit that is 5.7 times as much.
+  // The round trip in which it grew, and the one that was under way; then no more, up to a limit
+  // that is 5.7 times as much.
   CHECK(stream.window() <= 4 * first + 10 * 1500);
   CHECK(slp_counters_of(stream.pair.server.session)->resent == 0);
 }

@@ -42,7 +42,11 @@ slp_drop decode(const std::vector<uint8_t>& frame, slp_base* out = nullptr) {
 }
 
 slp_find example_find(uint8_t type) {
-  return {.type = type, .source_port = 0x1234, .destination_port = 0x4321, .nonce = 0x0102030405060708, .name = "worker-3.rack_1"};
+  return {.type = type,
+          .source_port = 0x1234,
+          .destination_port = 0x4321,
+          .nonce = 0x0102030405060708,
+          .name = "worker-3.rack_1"};
 }
 
 std::vector<uint8_t> frame_of(const slp_find& find) {
@@ -81,8 +85,9 @@ TEST_CASE("each field of the base comes back", "[slp]") {
 }
 
 TEST_CASE("the bytes of a frame are these for ever", "[slp]") {
-  static const uint8_t kPing[SLP_BASE_BYTES] = {0x27, 0x02, 0x34, 0x12, 0x21, 0x43, 0x00, 0x00, 0xd4, 0xc3, 0xb2, 0xa1, 0x04, 0x03,
-                                                0x02, 0x01, 0x14, 0x13, 0x12, 0x11, 0x22, 0x21, 0x32, 0x31, 0x42, 0x41, 0x52, 0x51};
+  static const uint8_t kPing[SLP_BASE_BYTES] = {
+      0x27, 0x02, 0x34, 0x12, 0x21, 0x43, 0x00, 0x00, 0xd4, 0xc3, 0xb2, 0xa1, 0x04, 0x03,
+      0x02, 0x01, 0x14, 0x13, 0x12, 0x11, 0x22, 0x21, 0x32, 0x31, 0x42, 0x41, 0x52, 0x51};
   std::vector<uint8_t> frame = frame_of(example(SLP_PING, 0));
   CHECK(std::memcmp(frame.data(), kPing, 28) == 0);
   CHECK(slp_load32(frame.data() + 36) == 0x61626364);
@@ -97,15 +102,18 @@ TEST_CASE("any hop may mark congestion, and nothing else passes unseen", "[slp]"
     for (size_t bit = 0; bit < 8 * frame.size(); ++bit) {
       std::vector<uint8_t> changed(frame);
       changed[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
-      if (bit == 8) CHECK(decode(changed) == SLP_TAKEN);
-      else CHECK(decode(changed) != SLP_TAKEN);
+      if (bit == 8)
+        CHECK(decode(changed) == SLP_TAKEN);
+      else
+        CHECK(decode(changed) != SLP_TAKEN);
     }
   }
 }
 
 TEST_CASE("frames are dropped for the first thing that is wrong with them", "[slp]") {
   std::vector<uint8_t> frame = frame_of(example(SLP_DATA, 100));
-  for (size_t bytes = 0; bytes < SLP_BASE_BYTES + SLP_DATA_BYTES; ++bytes) CHECK(decode({frame.begin(), frame.begin() + static_cast<long>(bytes)}) == SLP_DROP_RUNT);
+  for (size_t bytes = 0; bytes < SLP_BASE_BYTES + SLP_DATA_BYTES; ++bytes)
+    CHECK(decode({frame.begin(), frame.begin() + static_cast<long>(bytes)}) == SLP_DROP_RUNT);
   for (size_t bytes = SLP_BASE_BYTES + SLP_DATA_BYTES; bytes < frame.size(); ++bytes) {
     CHECK(decode({frame.begin(), frame.begin() + static_cast<long>(bytes)}) == SLP_DROP_LENGTH);
   }
@@ -140,7 +148,8 @@ TEST_CASE("flags that do not go together are refused", "[slp]") {
   CHECK(with(SLP_PING, SLP_FLAG_SEALED | SLP_FLAG_PHASE) == SLP_TAKEN);
   CHECK(with(SLP_PING, SLP_FLAG_PHASE) == SLP_DROP_FLAGS);
   CHECK(with(SLP_PING, SLP_FLAG_SEALED | SLP_FLAG_PCRC) == SLP_DROP_FLAGS);
-  for (uint8_t type : {SLP_HELLO, SLP_HELLO_ACK, SLP_RETRY, SLP_NACK}) CHECK(with(type, SLP_FLAG_SEALED) == SLP_DROP_FLAGS);
+  for (uint8_t type : {SLP_HELLO, SLP_HELLO_ACK, SLP_RETRY, SLP_NACK})
+    CHECK(with(type, SLP_FLAG_SEALED) == SLP_DROP_FLAGS);
 }
 
 TEST_CASE("a tag belongs to the length of a sealed frame", "[slp]") {
@@ -163,7 +172,8 @@ TEST_CASE("a packet number in full is the nearest to the one expected", "[slp]")
   CHECK(slp_expand_number(5 * k32 - 16, 3) == 5 * k32 + 3);
   // Near the beginning nothing is before zero.
   CHECK(slp_expand_number(3, 0xfffffff0) == 0xfffffff0);
-  for (uint64_t expected : {uint64_t{1}, k32 / 2, k32 - 1, k32, 7 * k32 + 12345, (k32 << 20) + 99}) {
+  for (uint64_t expected :
+       {uint64_t{1}, k32 / 2, k32 - 1, k32, 7 * k32 + 12345, (k32 << 20) + 99}) {
     for (int64_t off : {-1'000'000ll, -1ll, 0ll, 1ll, 1'000'000ll}) {
       uint64_t number = expected + static_cast<uint64_t>(off);
       if (off < 0 && expected < 1'000'001) continue;
@@ -208,7 +218,8 @@ TEST_CASE("each field of a HELLO comes back", "[slp]") {
   CHECK(std::memcmp(back.tag, hello.tag, 16) == 0);
 }
 
-TEST_CASE("a name that is looked for comes back in small letters, with its ports and nonce", "[slp]") {
+TEST_CASE("a name that is looked for comes back in small letters, with its ports and nonce",
+          "[slp]") {
   for (uint8_t type : {SLP_FIND, SLP_FOUND}) {
     slp_find find = example_find(type), back{};
     std::strcpy(find.name, "Worker-3.RACK_1");
@@ -223,7 +234,8 @@ TEST_CASE("a name that is looked for comes back in small letters, with its ports
   }
   uint8_t frame[SLP_FIND_FRAME];
   slp_find find = example_find(SLP_FIND);
-  for (const std::string& name : {std::string(), std::string("two words"), std::string("a/b"), std::string("\xc3\xa4"), std::string("a\n")}) {
+  for (const std::string& name : {std::string(), std::string("two words"), std::string("a/b"),
+                                  std::string("\xc3\xa4"), std::string("a\n")}) {
     std::strcpy(find.name, name.c_str());
     CHECK_FALSE(slp_encode_find(frame, &find));
   }
@@ -235,7 +247,8 @@ TEST_CASE("a name that is looked for comes back in small letters, with its ports
   CHECK_FALSE(slp_encode_find(frame, &longest));
 }
 
-TEST_CASE("any hop may mark congestion on a question for a name, and nothing else passes unseen", "[slp]") {
+TEST_CASE("any hop may mark congestion on a question for a name, and nothing else passes unseen",
+          "[slp]") {
   std::vector<uint8_t> frame = frame_of(example_find(SLP_FOUND));
   for (size_t bit = 0; bit < 8 * frame.size(); ++bit) {
     std::vector<uint8_t> changed(frame);
@@ -243,11 +256,13 @@ TEST_CASE("any hop may mark congestion on a question for a name, and nothing els
     INFO("bit " << bit);
     CHECK((decode_find(changed) == SLP_TAKEN) == (bit == 8));
   }
-  for (size_t bytes = 0; bytes < frame.size(); ++bytes) CHECK(decode_find({frame.begin(), frame.begin() + static_cast<long>(bytes)}) == SLP_DROP_RUNT);
+  for (size_t bytes = 0; bytes < frame.size(); ++bytes)
+    CHECK(decode_find({frame.begin(), frame.begin() + static_cast<long>(bytes)}) == SLP_DROP_RUNT);
   CHECK(decode_find(frame_of(example(SLP_PING, 60))) == SLP_DROP_TYPE);
 }
 
-TEST_CASE("what a question for a name must leave zero is zero, whatever its checksum says", "[slp]") {
+TEST_CASE("what a question for a name must leave zero is zero, whatever its checksum says",
+          "[slp]") {
   auto stamped = [](size_t at, uint8_t value, uint8_t type = SLP_FIND) {
     std::vector<uint8_t> changed = frame_of(example_find(type));
     changed[at] = value;
@@ -257,8 +272,10 @@ TEST_CASE("what a question for a name must leave zero is zero, whatever its chec
   CHECK(stamped(SLP_BASE_BYTES + 8, 'x') == SLP_TAKEN);
   for (size_t at = 6; at < 28; ++at) CHECK(stamped(at, 1) == SLP_DROP_CONTENT);
   for (size_t at = 32; at < 40; ++at) CHECK(stamped(at, 1) == SLP_DROP_CONTENT);
-  for (uint8_t flag = 0x02; flag != 0; flag = static_cast<uint8_t>(flag << 1)) CHECK(stamped(1, flag) == SLP_DROP_FLAGS);
-  for (uint8_t letter : {'A', ' ', '/', '\0', '\x7f'}) CHECK(stamped(SLP_BASE_BYTES + 8, letter) == SLP_DROP_CONTENT);
+  for (uint8_t flag = 0x02; flag != 0; flag = static_cast<uint8_t>(flag << 1))
+    CHECK(stamped(1, flag) == SLP_DROP_FLAGS);
+  for (uint8_t letter : {'A', ' ', '/', '\0', '\x7f'})
+    CHECK(stamped(SLP_BASE_BYTES + 8, letter) == SLP_DROP_CONTENT);
   CHECK(stamped(SLP_FIND_FRAME - 1, 'a') == SLP_DROP_CONTENT);  // behind the zeros
   slp_find find = example_find(SLP_FIND);
   find.destination_port = 0;

@@ -31,15 +31,22 @@ void World::transmit(int from, Message message) {
   if (healed) return deliver(1 - from, std::move(message), at);
   if (plan.attacks > 0) attacker_.see(from, message);
   if (random.percent(fate.lost)) return;
-  if (random.percent(fate.marked)) random.percent(50) ? void(message.ce = true) : void(message.bytes[1] |= SLP_FLAG_CE);
-  if (random.percent(fate.padded)) message.bytes.resize(message.bytes.size() + 1 + random.below(20));
+  if (random.percent(fate.marked))
+    random.percent(50) ? void(message.ce = true) : void(message.bytes[1] |= SLP_FLAG_CE);
+  if (random.percent(fate.padded))
+    message.bytes.resize(message.bytes.size() + 1 + random.below(20));
   if (random.percent(fate.damaged)) {
-    size_t limit = plan.payload_crc || plan.sealed ? message.bytes.size() : std::min<size_t>(message.bytes.size(), SLP_BASE_BYTES);
-    if (random.percent(20)) message.bytes.resize(random.below(message.bytes.size()));
-    else message.bytes[random.below(limit)] ^= static_cast<uint8_t>(1 + random.below(255));
+    size_t limit = plan.payload_crc || plan.sealed
+                       ? message.bytes.size()
+                       : std::min<size_t>(message.bytes.size(), SLP_BASE_BYTES);
+    if (random.percent(20))
+      message.bytes.resize(random.below(message.bytes.size()));
+    else
+      message.bytes[random.below(limit)] ^= static_cast<uint8_t>(1 + random.below(255));
   }
   if (random.percent(fate.late)) at += random.below(fate.most_late + 1);
-  if (random.percent(fate.twice)) deliver(1 - from, message, at + random.below(fate.most_late + kMillisecond));
+  if (random.percent(fate.twice))
+    deliver(1 - from, message, at + random.below(fate.most_late + kMillisecond));
   deliver(1 - from, std::move(message), at);
 }
 
@@ -62,7 +69,8 @@ void World::plan_faults() {
   for (uint64_t i = 0; i < plan.cuts; ++i) outage(5 * kSecond);
   for (uint64_t i = 0; i < plan.pauses; ++i) {
     int who = static_cast<int>(random.below(2));
-    uint64_t from = moment(), length = random.below(random.percent(80) ? 50 * kMillisecond : 8 * kSecond);
+    uint64_t from = moment(),
+             length = random.below(random.percent(80) ? 50 * kMillisecond : 8 * kSecond);
     schedule(from, [this, who] { ends[who].paused = true; });
     schedule(from + length, [this, who] {
       if (!std::exchange(ends[who].paused, false)) return;
@@ -116,7 +124,8 @@ Summary World::run() {
   plan_users();
   plan_faults();
   uint64_t heal_at = now + 2 * plan.span + 6 * kSecond;
-  if (plan.bursts + plan.cuts + plan.pauses + plan.jumps + plan.crashes == 0) heal_at = now + 2 * plan.span;
+  if (plan.bursts + plan.cuts + plan.pauses + plan.jumps + plan.crashes == 0)
+    heal_at = now + 2 * plan.span;
   schedule(heal_at, [this] { heal(); });
   uint64_t limit = heal_at + kPatience;
   for (uint64_t events = 0;; ++events) {
@@ -131,14 +140,17 @@ Summary World::run() {
     if (!events_.empty() && events_.top().at <= now) {
       Event event = events_.top();
       events_.pop();
-      if (event.action) event.action();
-      else ends[event.to].arrive(event.message);
+      if (event.action)
+        event.action();
+      else
+        ends[event.to].arrive(event.message);
     }
     step_ends();
   }
   bool both_up = ends[0].up() && ends[1].up() && ends[0].meets(ends[1]);
   // Loss, damage and a clock that jumps end nothing.
-  if (plan.crashes + plan.cuts + plan.pauses == 0) require(both_up, "a session ended without a cause");
+  if (plan.crashes + plan.cuts + plan.pauses == 0)
+    require(both_up, "a session ended without a cause");
   for (End& end : ends) end.check_books(both_up);
   for (End& end : ends) end.collect_counters();
   summary.virtual_ns = now;

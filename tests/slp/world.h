@@ -14,7 +14,8 @@
 
 namespace sluice::slp {
 
-constexpr uint64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond, kSecond = 1000 * kMillisecond;
+constexpr uint64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond,
+                   kSecond = 1000 * kMillisecond;
 
 // What happens to frames of one direction while it lasts. Shares are percents.
 struct Fate {
@@ -24,11 +25,11 @@ struct Fate {
 
 struct Plan {
   uint64_t seed = 1;
-  Fate fate[2];                 // of frames that leave end 0, end 1
-  uint64_t bursts = 0;          // times in which everything of a direction is lost
-  uint64_t cuts = 0;            // the same, for long
+  Fate fate[2];         // of frames that leave end 0, end 1
+  uint64_t bursts = 0;  // times in which everything of a direction is lost
+  uint64_t cuts = 0;    // the same, for long
   uint64_t pauses = 0, jumps = 0, crashes = 0;
-  uint64_t steps = 40;          // things that the two users do
+  uint64_t steps = 40;                // things that the two users do
   uint64_t span = 20 * kMillisecond;  // in which they do them
   uint16_t mtu = 1452;
   bool payload_crc = false;
@@ -47,7 +48,8 @@ struct Plan {
 Plan plan_of(uint64_t seed);
 
 struct Summary {
-  uint64_t delivered = 0, transfers_ok = 0, transfers_failed = 0, sessions = 0, frames = 0, resent = 0, ended_sessions = 0;
+  uint64_t delivered = 0, transfers_ok = 0, transfers_failed = 0, sessions = 0, frames = 0,
+           resent = 0, ended_sessions = 0;
   uint64_t keys = 0, forged = 0, repeated = 0;
   uint64_t digest = 0;  // of what was seen, in order
   uint64_t virtual_ns = 0;

@@ -33,9 +33,11 @@ std::string link_target(const std::string& fd) {
   return text.substr(0, text.find(":["));
 }
 
-std::string difference(const char* what, const std::vector<std::string>& before, const std::vector<std::string>& after) {
+std::string difference(const char* what, const std::vector<std::string>& before,
+                       const std::vector<std::string>& after) {
   std::vector<std::string> extra;
-  std::set_difference(after.begin(), after.end(), before.begin(), before.end(), std::back_inserter(extra));
+  std::set_difference(after.begin(), after.end(), before.begin(), before.end(),
+                      std::back_inserter(extra));
   std::string text;
   for (const std::string& line : extra) text += std::string("  ") + what + " " + line + "\n";
   return text;
@@ -59,7 +61,8 @@ Holdings holdings() {
   Holdings now;
   for (const std::string& fd : names_in("/proc/self/fd")) {
     std::string target = link_target(fd);
-    if (target.empty() || target.find("/fd") != std::string::npos) continue;  // the one we look with
+    if (target.empty() || target.find("/fd") != std::string::npos)
+      continue;  // the one we look with
     now.descriptors.push_back(fd + " " + target);
   }
   std::ifstream maps("/proc/self/maps");
@@ -76,7 +79,8 @@ Holdings holdings() {
 }
 
 std::string left_behind(const Holdings& before, const Holdings& after) {
-  return difference("descriptor", before.descriptors, after.descriptors) + difference("mapping", before.mappings, after.mappings) +
+  return difference("descriptor", before.descriptors, after.descriptors) +
+         difference("mapping", before.mappings, after.mappings) +
          difference("file in /dev/shm", before.shm_files, after.shm_files);
 }
 

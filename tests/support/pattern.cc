@@ -25,7 +25,8 @@ void fill(std::span<std::byte> bytes, uint64_t seed) {
 bool holds(std::span<const std::byte> bytes, uint64_t seed) {
   for (size_t i = 0; i < bytes.size(); i += 8) {
     uint64_t value = word(seed, i);
-    if (std::memcmp(bytes.data() + i, &value, std::min<size_t>(8, bytes.size() - i)) != 0) return false;
+    if (std::memcmp(bytes.data() + i, &value, std::min<size_t>(8, bytes.size() - i)) != 0)
+      return false;
   }
   return true;
 }

@@ -12,14 +12,14 @@ namespace {
 
 class File {
  public:
-  explicit File(const std::string& text) {
-    std::ofstream(path_, std::ios::binary) << text;
-  }
+  explicit File(const std::string& text) { std::ofstream(path_, std::ios::binary) << text; }
   ~File() { std::remove(path_.c_str()); }
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_ = std::string(std::getenv("TEST_TMPDIR") != nullptr ? std::getenv("TEST_TMPDIR") : "/tmp") + "/batch_test_lines";
+  std::string path_ =
+      std::string(std::getenv("TEST_TMPDIR") != nullptr ? std::getenv("TEST_TMPDIR") : "/tmp") +
+      "/batch_test_lines";
 };
 
 std::string why_not(const std::string& text) {
@@ -29,7 +29,9 @@ std::string why_not(const std::string& text) {
 }
 
 TEST_CASE("lines keep their number, comments and empty ones go, quotations are words", "[batch]") {
-  File file("# all\n\n  send_lat --self   -s 64  # small\r\n\t\nsluice perf write_bw host#1 '--json' \"a b\"'c d'e ''\n   #\nperf read_lat --self");
+  File file(
+      "# all\n\n  send_lat --self   -s 64  # small\r\n\t\nsluice perf write_bw host#1 '--json' \"a "
+      "b\"'c d'e ''\n   #\nperf read_lat --self");
   auto lines = read_batch(file.path());
   REQUIRE(lines.ok());
   REQUIRE(lines->size() == 3);
@@ -37,7 +39,8 @@ TEST_CASE("lines keep their number, comments and empty ones go, quotations are w
   CHECK((*lines)[0].text == "send_lat --self   -s 64");
   CHECK((*lines)[0].words == std::vector<std::string>{"send_lat", "--self", "-s", "64"});
   CHECK((*lines)[1].number == 5);
-  CHECK((*lines)[1].words == std::vector<std::string>{"write_bw", "host#1", "--json", "a bc de", ""});
+  CHECK((*lines)[1].words ==
+        std::vector<std::string>{"write_bw", "host#1", "--json", "a bc de", ""});
   CHECK((*lines)[2].words == std::vector<std::string>{"read_lat", "--self"});
 }
 
@@ -64,8 +67,11 @@ TEST_CASE("the whole ends with what is worst of its lines", "[batch]") {
 
 TEST_CASE("documents of lines become one, and each result and warning names its line", "[batch]") {
   BatchDocument document("lines");
-  Json one{{"schema", "sluice.perf/1"}, {"environment", {{"host", "a"}}}, {"results", {{{"test", "send_lat"}}, {{"test", "send_lat"}}}},
-           {"warnings", {"odd"}}, {"counters", {{"x", 1}}}};
+  Json one{{"schema", "sluice.perf/1"},
+           {"environment", {{"host", "a"}}},
+           {"results", {{{"test", "send_lat"}}, {{"test", "send_lat"}}}},
+           {"warnings", {"odd"}},
+           {"counters", {{"x", 1}}}};
   document.add({.number = 4, .text = "send_lat", .words = {}}, 0, one);
   document.add({.number = 6, .text = "write_bw", .words = {}}, 77, Json());
   const Json& whole = document.whole();
@@ -75,7 +81,8 @@ TEST_CASE("documents of lines become one, and each result and warning names its 
   CHECK(whole["warnings"] == Json({"line 4: odd", "line 6: nothing here to run on"}));
   CHECK(whole["environment"]["host"] == "a");
   CHECK(whole["batch"]["lines"][0]["environment"]["host"] == "a");
-  CHECK(whole["batch"]["lines"][1] == Json({{"line", 6}, {"command", "write_bw"}, {"exit_code", 77}}));
+  CHECK(whole["batch"]["lines"][1] ==
+        Json({{"line", 6}, {"command", "write_bw"}, {"exit_code", 77}}));
 }
 
 }  // namespace

@@ -10,20 +10,23 @@ namespace {
 const std::vector<uint64_t> kCandidates{1 << 10, 4 << 10, 16 << 10, 64 << 10};
 
 TEST_CASE("the threshold lies where the two ways cross", "[tune]") {
-  std::vector<SizeTimes> sizes{{1 << 10, 10, 20}, {4 << 10, 15, 20}, {16 << 10, 30, 20}, {64 << 10, 90, 20}};
+  std::vector<SizeTimes> sizes{
+      {1 << 10, 10, 20}, {4 << 10, 15, 20}, {16 << 10, 30, 20}, {64 << 10, 90, 20}};
   CHECK(choose_threshold(sizes, kCandidates, true, 64 << 10).bytes == 4 << 10);
   // The other way round: what is at the threshold is done as what lies above.
   CHECK(choose_threshold(sizes, kCandidates, false, 64 << 10).bytes == 16 << 10);
 }
 
 TEST_CASE("a difference within the noise moves nothing", "[tune]") {
-  std::vector<SizeTimes> sizes{{1 << 10, 10, 20}, {4 << 10, 15, 20}, {16 << 10, 20.4, 20}, {64 << 10, 90, 20}};
+  std::vector<SizeTimes> sizes{
+      {1 << 10, 10, 20}, {4 << 10, 15, 20}, {16 << 10, 20.4, 20}, {64 << 10, 90, 20}};
   CHECK(choose_threshold(sizes, kCandidates, true, 16 << 10).bytes == 16 << 10);
   CHECK(choose_threshold(sizes, kCandidates, true, 16 << 10).worst == Approx(1.02));
 }
 
 TEST_CASE("where the ways cross twice the least worst cost decides", "[tune]") {
-  std::vector<SizeTimes> sizes{{1 << 10, 10, 11}, {4 << 10, 12, 10}, {16 << 10, 10, 30}, {64 << 10, 90, 20}};
+  std::vector<SizeTimes> sizes{
+      {1 << 10, 10, 11}, {4 << 10, 12, 10}, {16 << 10, 10, 30}, {64 << 10, 90, 20}};
   Choice choice = choose_threshold(sizes, kCandidates, true, 1 << 10);
   CHECK(choice.bytes == 16 << 10);
   CHECK(choice.worst == Approx(1.2));
@@ -37,17 +40,26 @@ TEST_CASE("sizes that were not measured decide nothing", "[tune]") {
 // Pairs whose ratios lie evenly between two values.
 PairedTimes pairs(uint64_t bytes, double from, double to, size_t count = 9) {
   PairedTimes made{.bytes = bytes, .ratios = {}};
-  for (size_t i = 0; i < count; ++i) made.ratios.push_back(from + (to - from) * static_cast<double>(i) / static_cast<double>(count - 1));
+  for (size_t i = 0; i < count; ++i)
+    made.ratios.push_back(from +
+                          (to - from) * static_cast<double>(i) / static_cast<double>(count - 1));
   return made;
 }
 constexpr uint64_t kNever = uint64_t{1} << 40;
 
-TEST_CASE("copies go past the caches from the size on from which that is clearly faster at every size", "[tune]") {
+TEST_CASE(
+    "copies go past the caches from the size on from which that is clearly faster at every size",
+    "[tune]") {
   std::vector<PairedTimes> elsewhere{pairs(1 << 20, 1.4, 1.6)};
-  CHECK(choose_reach({pairs(1 << 20, 0.5, 0.6), pairs(4 << 20, 1.1, 1.2), pairs(16 << 20, 1.2, 1.4)}, elsewhere, kNever) == 4 << 20);
+  CHECK(
+      choose_reach({pairs(1 << 20, 0.5, 0.6), pairs(4 << 20, 1.1, 1.2), pairs(16 << 20, 1.2, 1.4)},
+                   elsewhere, kNever) == 4 << 20);
   // A size in the middle that seems to gain decides nothing: one above it does not.
-  CHECK(choose_reach({pairs(1 << 20, 1.1, 1.2), pairs(4 << 20, 0.9, 1.2), pairs(16 << 20, 1.2, 1.4)}, elsewhere, kNever) == 16 << 20);
-  CHECK(choose_reach({pairs(1 << 20, 1.1, 1.2), pairs(4 << 20, 1.1, 1.2)}, elsewhere, kNever) == 1 << 20);
+  CHECK(
+      choose_reach({pairs(1 << 20, 1.1, 1.2), pairs(4 << 20, 0.9, 1.2), pairs(16 << 20, 1.2, 1.4)},
+                   elsewhere, kNever) == 16 << 20);
+  CHECK(choose_reach({pairs(1 << 20, 1.1, 1.2), pairs(4 << 20, 1.1, 1.2)}, elsewhere, kNever) ==
+        1 << 20);
 }
 
 TEST_CASE("a gain that some pairs have and others have not is none", "[tune]") {
@@ -59,7 +71,8 @@ TEST_CASE("a gain that some pairs have and others have not is none", "[tune]") {
   CHECK(choose_reach({pairs(16 << 20, 1.1, 1.2)}, vague, kNever) == 16 << 20);
 }
 
-TEST_CASE("no copy goes past the caches where that is a loss elsewhere, or was hardly measured", "[tune]") {
+TEST_CASE("no copy goes past the caches where that is a loss elsewhere, or was hardly measured",
+          "[tune]") {
   std::vector<PairedTimes> gain{pairs(16 << 20, 1.1, 1.2)}, clear{pairs(1 << 20, 1.4, 1.6)};
   CHECK(choose_reach(gain, {pairs(1 << 20, 1.4, 1.6), pairs(8 << 20, 0.7, 0.9)}, kNever) == kNever);
   CHECK(choose_reach({pairs(16 << 20, 1.1, 1.2, kFewestPairs - 1)}, clear, kNever) == kNever);
@@ -80,7 +93,8 @@ TEST_CASE("the spin budget follows the wake-up, within bounds and in whole steps
   CHECK(spin_budget_ns(1e9) == 200'000);
 }
 
-TEST_CASE("a typical time is not that of the interrupted samples, and a few samples are none", "[tune]") {
+TEST_CASE("a typical time is not that of the interrupted samples, and a few samples are none",
+          "[tune]") {
   std::vector<double> samples(12, 5.0);
   for (size_t i = 0; i < 8; ++i) samples[i] = 1e6;
   CHECK(typical(samples) == 5);
@@ -88,7 +102,10 @@ TEST_CASE("a typical time is not that of the interrupted samples, and a few samp
   CHECK(typical(samples) == 0);
 }
 
-TEST_CASE("of fixed values the fastest is taken, and the usual one where the noise is larger than the difference", "[tune]") {
+TEST_CASE(
+    "of fixed values the fastest is taken, and the usual one where the noise is larger than the "
+    "difference",
+    "[tune]") {
   CHECK(choose_value({{8, 30}, {32, 20}, {92, 25}}, 92) == 32);
   CHECK(choose_value({{8, 30}, {32, 20}, {92, 20.5}}, 92) == 92);
   CHECK(choose_value({{8, 30}, {32, 20}}, 92) == 32);
@@ -100,8 +117,11 @@ TEST_CASE("of fixed values the fastest is taken, and the usual one where the noi
 }
 
 TEST_CASE("the ratios of what was measured are told", "[tune]") {
-  CHECK(ratios_text(std::vector<PairedTimes>{{256 << 10, {3, 1, 2}}, {1 << 20, {}}}) == "256K 2.00");
-  CHECK(ratios_text(std::vector<SizeTimes>{{256, 1, 1}, {1 << 10, 1, 2}, {2 << 10, 0, 1}, {4 << 20, 3, 2}}) == "256 1.00, 1K 0.50, 4M 1.50");
+  CHECK(ratios_text(std::vector<PairedTimes>{{256 << 10, {3, 1, 2}}, {1 << 20, {}}}) ==
+        "256K 2.00");
+  CHECK(ratios_text(std::vector<SizeTimes>{
+            {256, 1, 1}, {1 << 10, 1, 2}, {2 << 10, 0, 1}, {4 << 20, 3, 2}}) ==
+        "256 1.00, 1K 0.50, 4M 1.50");
 }
 
 }  // namespace

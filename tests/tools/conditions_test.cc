@@ -13,7 +13,8 @@ namespace {
 TEST_CASE("memory of any size is at the offset from a page that was asked for", "[conditions]") {
   auto context = open_context();
   REQUIRE(context.ok());
-  for (uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{64}, uint64_t{4096}, uint64_t{300'000}, uint64_t{8} << 20}) {
+  for (uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{64}, uint64_t{4096}, uint64_t{300'000},
+                         uint64_t{8} << 20}) {
     for (uint32_t offset : {0u, 1u, 63u, 256u, 4095u}) {
       CAPTURE(bytes, offset);
       auto buffer = allocate_at((*context)->arena(), bytes, offset);
@@ -32,7 +33,8 @@ TEST_CASE("memory of any size is at the offset from a page that was asked for", 
   CHECK((*context)->arena().statistics().outstanding == 0);
 }
 
-TEST_CASE("what is taken out of the caches stays as it is, and each of its lines is named", "[conditions]") {
+TEST_CASE("what is taken out of the caches stays as it is, and each of its lines is named",
+          "[conditions]") {
   if (!can_evict()) return;
   std::vector<std::byte> memory(10'000);
   for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i * 7);
@@ -42,10 +44,14 @@ TEST_CASE("what is taken out of the caches stays as it is, and each of its lines
   CHECK(evict(data, 64) == 64);
   CHECK(evict(data + 63, 2) == 128);
   CHECK(evict(data + 1, 4096) == 4096 + 64);
-  for (size_t i = 0; i < memory.size(); ++i) CHECK_FALSE(memory[i] != static_cast<std::byte>(i * 7));
+  for (size_t i = 0; i < memory.size(); ++i)
+    CHECK_FALSE(memory[i] != static_cast<std::byte>(i * 7));
 }
 
-TEST_CASE("pauses are the same for the same seed, others for another, and spread evenly up to their bound", "[conditions]") {
+TEST_CASE(
+    "pauses are the same for the same seed, others for another, and spread evenly up to their "
+    "bound",
+    "[conditions]") {
   constexpr uint64_t kMost = 999;
   Pauses one(kMost, 7), same(kMost, 7), other(kMost, 8);
   size_t equal = 0;
@@ -72,7 +78,8 @@ TEST_CASE("what a pause took is what it says it took", "[conditions]") {
   }
   CHECK(pauses.paused_ns() == sum);
   // One tick may be lost to rounding in each.
-  CHECK(static_cast<double>(ticks() - begin + 50) * nanoseconds_per_tick() >= static_cast<double>(sum));
+  CHECK(static_cast<double>(ticks() - begin + 50) * nanoseconds_per_tick() >=
+        static_cast<double>(sum));
 }
 
 }  // namespace

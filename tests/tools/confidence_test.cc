@@ -15,8 +15,10 @@ TEST_CASE("Student's quantiles are those of the tables", "[confidence]") {
     double t;
   };
   // NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2, two-sided.
-  constexpr Known kTable[] = {{0.95, 1, 12.706}, {0.95, 2, 4.303}, {0.95, 4, 2.776},  {0.95, 10, 2.228}, {0.95, 30, 2.042}, {0.95, 100, 1.984}, {0.99, 1, 63.657},
-                              {0.99, 2, 9.925},  {0.99, 10, 3.169}, {0.99, 50, 2.678}, {0.90, 1, 6.314},  {0.90, 5, 2.015},  {0.90, 20, 1.725}};
+  constexpr Known kTable[] = {
+      {0.95, 1, 12.706},  {0.95, 2, 4.303},  {0.95, 4, 2.776}, {0.95, 10, 2.228}, {0.95, 30, 2.042},
+      {0.95, 100, 1.984}, {0.99, 1, 63.657}, {0.99, 2, 9.925}, {0.99, 10, 3.169}, {0.99, 50, 2.678},
+      {0.90, 1, 6.314},   {0.90, 5, 2.015},  {0.90, 20, 1.725}};
   for (const Known& known : kTable) {
     CAPTURE(known.level, known.degrees);
     CHECK(student_t(known.level, known.degrees) == Approx(known.t).margin(0.0006));
@@ -48,11 +50,14 @@ double coverage(Draw draw, double mean, size_t values, double level) {
   return held / static_cast<double>(kTrials);
 }
 
-TEST_CASE("of normal values as many intervals hold the mean as they say, of few values, too", "[confidence]") {
+TEST_CASE("of normal values as many intervals hold the mean as they say, of few values, too",
+          "[confidence]") {
   std::mt19937_64 random(5);
   std::normal_distribution<double> normal(100, 15);
   // Four standard deviations of the share.
-  for (size_t values : {3, 5, 20}) CHECK(coverage([&] { return normal(random); }, 100, values, 0.95) == Approx(0.95).margin(0.014));
+  for (size_t values : {3, 5, 20})
+    CHECK(coverage([&] { return normal(random); }, 100, values, 0.95) ==
+          Approx(0.95).margin(0.014));
   CHECK(coverage([&] { return normal(random); }, 100, 4, 0.99) == Approx(0.99).margin(0.0065));
 }
 

@@ -32,7 +32,9 @@ class Root {
   std::filesystem::path path_;
 };
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST_CASE("the smallest limit on the way up counts", "[doctor]") {
   Root root;
@@ -49,7 +51,9 @@ TEST_CASE("the smallest limit on the way up counts", "[doctor]") {
   CHECK(memory_ceiling(root.path()) == kGiB / 2);
 }
 
-TEST_CASE("without control groups there is no limit", "[doctor]") { CHECK(memory_ceiling(Root().path()) == std::nullopt); }
+TEST_CASE("without control groups there is no limit", "[doctor]") {
+  CHECK(memory_ceiling(Root().path()) == std::nullopt);
+}
 
 TEST_CASE("a container with less than the arena may take is a problem", "[doctor]") {
   const Finding found = check_memory(8 * kGiB, 16 * kGiB, 4 * kGiB);
@@ -70,12 +74,15 @@ TEST_CASE("a slow clock and a busy machine are notes", "[doctor]") {
 }
 
 TEST_CASE("an address belongs to one interface", "[doctor]") {
-  CHECK(check_addresses({{"eth0", "192.0.2.1"}, {"eth0", "192.0.2.1"}, {"eth1", "192.0.2.2"}}).severity == Severity::kOk);
-  CHECK(check_addresses({{"eth0", "192.0.2.1"}, {"eth1", "192.0.2.1"}}).severity == Severity::kProblem);
+  CHECK(check_addresses({{"eth0", "192.0.2.1"}, {"eth0", "192.0.2.1"}, {"eth1", "192.0.2.2"}})
+            .severity == Severity::kOk);
+  CHECK(check_addresses({{"eth0", "192.0.2.1"}, {"eth1", "192.0.2.1"}}).severity ==
+        Severity::kProblem);
 }
 
 TEST_CASE("a variable that nothing reads is named with the nearest", "[doctor]") {
-  CHECK(check_variables({{"HOME", "/"}, {"SLUICE_LOG", "info"}, {"SLUICE_PEERS", "/x"}}).text == "2 of sluice's are set");
+  CHECK(check_variables({{"HOME", "/"}, {"SLUICE_LOG", "info"}, {"SLUICE_PEERS", "/x"}}).text ==
+        "2 of sluice's are set");
   const Finding found = check_variables({{"SLUICE_LOGS", "info"}});
   CHECK(found.severity == Severity::kProblem);
   CHECK(has(found.remedy, "SLUICE_LOG?"));
@@ -86,7 +93,8 @@ TEST_CASE("a value that means nothing is a problem", "[doctor]") {
   CHECK(found.severity == Severity::kProblem);
   CHECK(found.text == "SLUICE_ETHERNET=yes is as if it were not set");
   CHECK(has(found.remedy, "set it to 1"));
-  CHECK(check_variables({{"SLUICE_ETHERNET", "1"}, {"SLUICE_RDMA_QUEUE_PAIRS", "8"}}).severity == Severity::kOk);
+  CHECK(check_variables({{"SLUICE_ETHERNET", "1"}, {"SLUICE_RDMA_QUEUE_PAIRS", "8"}}).severity ==
+        Severity::kOk);
   CHECK(check_variables({{"SLUICE_RDMA_QUEUE_PAIRS", "9"}}).severity == Severity::kProblem);
 }
 

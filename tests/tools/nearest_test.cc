@@ -19,9 +19,12 @@ TEST_CASE("two letters swapped are one mistake, less than two left out", "[neare
   CHECK(nearest("esnd_lat", {"read_lat", "send_lat"}) == "send_lat");
 }
 
-TEST_CASE("what a flag begins with names it", "[nearest]") { CHECK(nearest("--tr", kFlags) == "--transport"); }
+TEST_CASE("what a flag begins with names it", "[nearest]") {
+  CHECK(nearest("--tr", kFlags) == "--transport");
+}
 
-TEST_CASE("a flag's name that goes on names it, whatever else has more letters in common", "[nearest]") {
+TEST_CASE("a flag's name that goes on names it, whatever else has more letters in common",
+          "[nearest]") {
   CHECK(nearest("--iterations", {"--duration", "--iters"}) == "--iters");
   CHECK(nearest("--sizes", {"--sides", "--size"}) == "--size");
 }

@@ -17,7 +17,8 @@ TEST_CASE("sizes are read with their suffix, and nothing else is", "[size]") {
   CHECK(parse_size("1M") == uint64_t{1} << 20);
   CHECK(parse_size("1G") == uint64_t{1} << 30);
   CHECK(parse_size("1024G") == kLargestSizeBytes);
-  for (const char* bad : {"", "0", "0K", "-1", "K", "4KB", "4 K", "1T", "1.5M", "1025G", "99999999999999999999", "+4"}) {
+  for (const char* bad : {"", "0", "0K", "-1", "K", "4KB", "4 K", "1T", "1.5M", "1025G",
+                          "99999999999999999999", "+4"}) {
     CAPTURE(bad);
     CHECK_FALSE(parse_size(bad));
   }
@@ -54,11 +55,14 @@ TEST_CASE("CRC32C is what RFC 3720 says, of any length and in any parts", "[chec
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
   CHECK(crc32c(0, bytes) == 0x46dd794e);
   for (size_t cut = 0; cut <= bytes.size(); ++cut) {
-    CHECK(crc32c(crc32c(0, std::span(bytes).first(cut)), std::span(bytes).subspan(cut)) == 0x46dd794e);
+    CHECK(crc32c(crc32c(0, std::span(bytes).first(cut)), std::span(bytes).subspan(cut)) ==
+          0x46dd794e);
   }
 }
 
-TEST_CASE("a sealed message is intact until any bit of it changes, and for its own seed and step alone", "[checksum]") {
+TEST_CASE(
+    "a sealed message is intact until any bit of it changes, and for its own seed and step alone",
+    "[checksum]") {
   for (size_t length : {8, 9, 15, 16, 17, 100}) {
     std::vector<std::byte> message(length);
     fill_pattern(message, 5, 9);
@@ -78,7 +82,8 @@ TEST_CASE("a sealed message is intact until any bit of it changes, and for its o
   }
 }
 
-TEST_CASE("the word of a step lies in the tensor, moves, and is found where it was written", "[pattern]") {
+TEST_CASE("the word of a step lies in the tensor, moves, and is found where it was written",
+          "[pattern]") {
   for (size_t length : {1, 2, 7, 8, 64, 100'000}) {
     std::vector<std::byte> tensor(length);
     size_t lowest = length, highest = 0;

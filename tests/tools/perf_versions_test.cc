@@ -1,4 +1,5 @@
-// The first word between a client and a server of `sluice perf`: of one version, of an older and of a newer one.
+// The first word between a client and a server of `sluice perf`: of one version, of an older and of
+// a newer one.
 #include <future>
 #include <thread>
 
@@ -19,7 +20,9 @@ struct Talk {
 };
 
 Result<std::unique_ptr<Context>> small_context() {
-  return open_context({.arena_options = {.limit_bytes = 64 << 20, .first_extent_bytes = 4 << 20, .receive_reserve_bytes = 1 << 20}});
+  return open_context({.arena_options = {.limit_bytes = 64 << 20,
+                                         .first_extent_bytes = 4 << 20,
+                                         .receive_reserve_bytes = 1 << 20}});
 }
 
 // A client that says `hello` and, once answered, goodbye.
@@ -33,7 +36,8 @@ Talk talk(const Json& hello) {
     auto listener = (*context)->listen("loopback:versions");
     listening.set_value(listener->address());
     auto endpoint = listener->accept(after(now(), std::chrono::seconds(10)));
-    outcome.server = run_server(**context, *endpoint, {.perf = &perf, .one_process = true, .next = {}}).status();
+    outcome.server =
+        run_server(**context, *endpoint, {.perf = &perf, .one_process = true, .next = {}}).status();
   });
   {
     auto context = small_context();
@@ -71,7 +75,8 @@ TEST_CASE("a client of before versions were said is followed", "[perf][versions]
   CHECK(older.server.ok());
 }
 
-TEST_CASE("a client whose protocol the server does not know is refused, with both versions", "[perf][versions]") {
+TEST_CASE("a client whose protocol the server does not know is refused, with both versions",
+          "[perf][versions]") {
   Talk newer = talk(hello_of({{"protocol", kPerfProtocol + 1}, {"version", "9.8.7"}}));
   REQUIRE_FALSE(newer.answer.ok());
   CHECK(newer.server.code() == Code::kUnsupported);
@@ -83,7 +88,8 @@ TEST_CASE("a client whose protocol the server does not know is refused, with bot
   }
 }
 
-TEST_CASE("a first word with a protocol that is no number is an error, not a crash", "[perf][versions]") {
+TEST_CASE("a first word with a protocol that is no number is an error, not a crash",
+          "[perf][versions]") {
   CHECK(talk(hello_of({{"protocol", "one"}, {"version", 3}})).server.code() == Code::kCorrupt);
   CHECK(talk(hello_of({{"protocol", kPerfProtocol + 1}})).server.code() == Code::kCorrupt);
 }

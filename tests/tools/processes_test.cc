@@ -35,7 +35,8 @@ TEST_CASE("a child that ends before it is ready is an error, not a wait", "[proc
   CHECK(child->reap(seconds(60)) == 1);
 }
 
-TEST_CASE("a child that does not end is killed and reaped, also when its handle is dropped", "[processes]") {
+TEST_CASE("a child that does not end is killed and reaped, also when its handle is dropped",
+          "[processes]") {
   auto sleeper = [](int) {
     ::pause();
     return 0;

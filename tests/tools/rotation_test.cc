@@ -9,11 +9,13 @@
 namespace sluice::tools {
 namespace {
 
-TEST_CASE("tensors of any size rotate over two extents or more, and neighbours differ", "[rotation]") {
+TEST_CASE("tensors of any size rotate over two extents or more, and neighbours differ",
+          "[rotation]") {
   auto context = open_context();
   REQUIRE(context.ok());
   Arena& arena = (*context)->arena();
-  for (uint64_t size : {uint64_t{2}, uint64_t{64}, uint64_t{4096}, uint64_t{300'000}, uint64_t{8} << 20, uint64_t{48} << 20}) {
+  for (uint64_t size : {uint64_t{2}, uint64_t{64}, uint64_t{4096}, uint64_t{300'000},
+                        uint64_t{8} << 20, uint64_t{48} << 20}) {
     CAPTURE(size);
     auto buffers = allocate_over_extents(arena, size, 8);
     REQUIRE(buffers.ok());
@@ -24,7 +26,8 @@ TEST_CASE("tensors of any size rotate over two extents or more, and neighbours d
       extents.insert(arena.locate(buffer.data(), size)->first.id);
     }
     CHECK(extents.size() >= 2);
-    CHECK(arena.locate((*buffers)[0].data(), size)->first.id != arena.locate((*buffers)[1].data(), size)->first.id);
+    CHECK(arena.locate((*buffers)[0].data(), size)->first.id !=
+          arena.locate((*buffers)[1].data(), size)->first.id);
   }
   // What was taken to fill an extent up is free again.
   CHECK(arena.statistics().outstanding == 0);

@@ -10,7 +10,8 @@
 namespace sluice::tools {
 namespace {
 
-TEST_CASE("percentiles of 1 to 1000 are the ranks themselves, in any order of arrival", "[statistics]") {
+TEST_CASE("percentiles of 1 to 1000 are the ranks themselves, in any order of arrival",
+          "[statistics]") {
   std::vector<double> samples;
   for (int i = 1; i <= 1000; ++i) samples.push_back(i);
   std::shuffle(samples.begin(), samples.end(), std::mt19937(7));
@@ -26,7 +27,8 @@ TEST_CASE("percentiles of 1 to 1000 are the ranks themselves, in any order of ar
   CHECK(d.stdev == Approx(std::sqrt(1000.0 * 1001.0 / 12.0)));
 }
 
-TEST_CASE("the longest sample is kept: one in ten thousand shows in the maximum only", "[statistics]") {
+TEST_CASE("the longest sample is kept: one in ten thousand shows in the maximum only",
+          "[statistics]") {
   std::vector<double> samples(9999, 10.0);
   samples.insert(samples.begin() + 17, 1e6);
   Distribution d = summarize(samples);
@@ -57,7 +59,8 @@ TEST_CASE("the deviation of large samples that differ little does not cancel", "
 
 Rank rank(const char* text) { return parse_rank(text).value(); }
 
-TEST_CASE("a percentile of any rank is the sample that so many per cent do not exceed, exactly", "[statistics]") {
+TEST_CASE("a percentile of any rank is the sample that so many per cent do not exceed, exactly",
+          "[statistics]") {
   std::vector<double> samples;
   for (int i = 1; i <= 1000; ++i) samples.push_back(i);
   // In binary fractions 99.9 per cent of 1000 is a little more than 999, and 0.1 of it than 1.
@@ -73,7 +76,8 @@ TEST_CASE("a percentile of any rank is the sample that so many per cent do not e
 }
 
 TEST_CASE("a rank is above 0 and up to 100, with six decimals at most", "[statistics]") {
-  for (const char* bad : {"", "0", "0.0", "100.000001", "101", "1000", "-1", "5x", ".5", "5.", "1.2.3", "nan", "99.1234567", "1e1"}) {
+  for (const char* bad : {"", "0", "0.0", "100.000001", "101", "1000", "-1", "5x", ".5", "5.",
+                          "1.2.3", "nan", "99.1234567", "1e1"}) {
     INFO(bad);
     CHECK_FALSE(parse_rank(bad).has_value());
   }
@@ -91,7 +95,8 @@ TEST_CASE("a histogram holds every sample once, in the bin it is within", "[stat
     CHECK(bin.from >= last);
     CHECK(bin.count > 0);
     CHECK((bin.from == 0 || bin.to / bin.from == Approx(std::exp2(0.25))));
-    for (size_t i = 0; i < bin.count; ++i, ++at) CHECK((samples[at] >= bin.from && samples[at] < bin.to));
+    for (size_t i = 0; i < bin.count; ++i, ++at)
+      CHECK((samples[at] >= bin.from && samples[at] < bin.to));
     last = bin.to;
     sum += bin.count;
   }

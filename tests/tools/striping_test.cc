@@ -24,7 +24,9 @@ struct Outcome {
 };
 
 Result<std::unique_ptr<Context>> small_context() {
-  return open_context({.arena_options = {.limit_bytes = 64 << 20, .first_extent_bytes = 4 << 20, .receive_reserve_bytes = 1 << 20}});
+  return open_context({.arena_options = {.limit_bytes = 64 << 20,
+                                         .first_extent_bytes = 4 << 20,
+                                         .receive_reserve_bytes = 1 << 20}});
 }
 
 // The server, with `strangers` connections of others that come between.
@@ -61,7 +63,8 @@ Outcome run_over_fake(const PerfOptions& perf, size_t strangers = 0) {
       return connect();
     };
     RunOptions options{.perf = &perf, .one_process = true, .next = next};
-    outcome.client = run_client(**context, *endpoint, options, outcome.run, [](const Measurement&) {});
+    outcome.client =
+        run_client(**context, *endpoint, options, outcome.run, [](const Measurement&) {});
   }
   server.join();
   outcome.queue_pairs = fake.calls("create_qp");
@@ -104,7 +107,8 @@ TEST_CASE("a run over several queue pairs adds up what each of them carried", "[
       CHECK(m.verdict.verified_bytes >= uint64_t{4} * qps * m.load.size_bytes);
       REQUIRE(m.bytes_by_qp.size() == qps);
       for (uint64_t bytes : m.bytes_by_qp) CHECK(bytes >= 50 / qps * m.load.size_bytes);
-      CHECK(std::accumulate(m.bytes_by_qp.begin(), m.bytes_by_qp.end(), uint64_t{0}) >= m.payload_bytes);
+      CHECK(std::accumulate(m.bytes_by_qp.begin(), m.bytes_by_qp.end(), uint64_t{0}) >=
+            m.payload_bytes);
     }
   }
 }

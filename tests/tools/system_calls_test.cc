@@ -16,7 +16,9 @@ void call(int times) {
   for (int i = 0; i < times; ++i) (void)::syscall(SYS_getppid);
 }
 
-TEST_CASE("system calls are counted one by one, of threads that there were and of those that they start", "[system_calls]") {
+TEST_CASE(
+    "system calls are counted one by one, of threads that there were and of those that they start",
+    "[system_calls]") {
   std::promise<void> begin, done;
   std::thread early([&, ready = begin.get_future()] {
     ready.wait();

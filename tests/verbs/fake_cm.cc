@@ -15,7 +15,8 @@ rdma_event_channel* Fabric::create_event_channel() {
 
 void Fabric::destroy_event_channel(rdma_event_channel* channel) {
   EventChannel* found = event_channels_.find(channel);
-  if (found == nullptr) return misuse("destroy_event_channel: no such channel, or destroyed before");
+  if (found == nullptr)
+    return misuse("destroy_event_channel: no such channel, or destroyed before");
   if (ids_.count([&](const Id& id) { return id.channel == found && id.listener == nullptr; }) > 0) {
     return misuse("destroy_event_channel: identifiers still use it");
   }
@@ -44,9 +45,12 @@ int Fabric::create_id(rdma_event_channel* channel, rdma_cm_id** out, void* conte
 int Fabric::destroy_id(rdma_cm_id* id) {
   Id* found = id_of(id, "destroy_id");
   if (found == nullptr) return EINVAL;
-  if (found->unacknowledged > 0) return misuse("destroy_id: would hang, an event is not acknowledged"), EBUSY;
+  if (found->unacknowledged > 0)
+    return misuse("destroy_id: would hang, an event is not acknowledged"), EBUSY;
   std::vector<Id*> waiting;  // requests that the listener never fetched
-  ids_.each([&](Id& other) { if (other.listener == found) waiting.push_back(&other); });
+  ids_.each([&](Id& other) {
+    if (other.listener == found) waiting.push_back(&other);
+  });
   for (Id* request : waiting) {
     drop_events(*request);
     leave_peer(*request);
@@ -71,7 +75,8 @@ bool Fabric::port_taken(uint16_t port) const {
 }
 
 uint16_t Fabric::free_port() {
-  while (port_taken(next_port_)) next_port_ = next_port_ == 60999 ? 40000 : static_cast<uint16_t>(next_port_ + 1);
+  while (port_taken(next_port_))
+    next_port_ = next_port_ == 60999 ? 40000 : static_cast<uint16_t>(next_port_ + 1);
   return next_port_++;
 }
 
@@ -112,7 +117,8 @@ uint16_t Fabric::source_port(rdma_cm_id* id) {
 
 int Fabric::resolve_addr(rdma_cm_id* id, sockaddr* address, int) {
   Id* found = id_of(id, "resolve_addr");
-  if (found == nullptr || (found->state != CmState::kIdle && found->state != CmState::kBound)) return EINVAL;
+  if (found == nullptr || (found->state != CmState::kIdle && found->state != CmState::kBound))
+    return EINVAL;
   Device* target = device_for(address);
   if (target == nullptr) {
     post_event(*found, RDMA_CM_EVENT_ADDR_ERROR, -ENODEV);
@@ -154,7 +160,9 @@ CmEvent& Fabric::new_event(Id& about, rdma_cm_event_type type, int status) {
   return *about.channel->events.back();
 }
 
-void Fabric::post_event(Id& about, rdma_cm_event_type type, int status) { new_event(about, type, status); }
+void Fabric::post_event(Id& about, rdma_cm_event_type type, int status) {
+  new_event(about, type, status);
+}
 
 void Fabric::put_private_data(CmEvent& event, const void* data, size_t length, size_t field) {
   if (length > 0) ::memcpy(event.data.data(), data, length);
@@ -170,14 +178,16 @@ int Fabric::cm_event(rdma_event_channel* channel, rdma_cm_event** out) {
   if (found == nullptr) return misuse("cm_event: no such channel"), EINVAL;
   tick();
   if (found->events.empty()) {
-    if (found->signal.blocking()) misuse("cm_event: would block, the channel's fd is not O_NONBLOCK");
+    if (found->signal.blocking())
+      misuse("cm_event: would block, the channel's fd is not O_NONBLOCK");
     return EAGAIN;
   }
   std::unique_ptr<CmEvent> event = std::move(found->events.front());
   found->events.pop_front();
   show_events(*found);
   if (event->counted_on != nullptr) ++event->counted_on->unacknowledged;
-  if (event->base.event == RDMA_CM_EVENT_CONNECT_REQUEST) event->about->listener = nullptr;  // now the program's
+  if (event->base.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+    event->about->listener = nullptr;  // now the program's
   faults.change_event(event->base);
   *out = &taken_events_.add(std::move(event))->base;
   return 0;

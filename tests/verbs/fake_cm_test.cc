@@ -273,7 +273,8 @@ TEST_CASE("requests that a listener never took are rejected when it goes", "[ver
   CHECK(m.quiet(0));
 }
 
-TEST_CASE("an identifier with an unacknowledged event would hang its destruction", "[verbs][fake][cm]") {
+TEST_CASE("an identifier with an unacknowledged event would hang its destruction",
+          "[verbs][fake][cm]") {
   FakeVerbs fake;
   rdma_event_channel* channel = fake.create_event_channel();
   rdma_cm_id* id = nullptr;

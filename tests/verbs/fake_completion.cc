@@ -9,7 +9,8 @@ namespace {
 
 ibv_wc_opcode opcode_of(ibv_wr_opcode opcode) {
   switch (opcode) {
-    case IBV_WR_RDMA_WRITE: case IBV_WR_RDMA_WRITE_WITH_IMM: return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM: return IBV_WC_RDMA_WRITE;
     case IBV_WR_RDMA_READ: return IBV_WC_RDMA_READ;
     case IBV_WR_ATOMIC_CMP_AND_SWP: return IBV_WC_COMP_SWAP;
     case IBV_WR_ATOMIC_FETCH_AND_ADD: return IBV_WC_FETCH_ADD;
@@ -41,20 +42,26 @@ ibv_comp_channel* Fabric::create_comp_channel(ibv_context* context) {
 }
 
 int Fabric::destroy_comp_channel(ibv_comp_channel* channel) {
-  if (channels_.find(channel) == nullptr) return misuse("destroy_comp_channel: no such channel, or destroyed before"), EINVAL;
+  if (channels_.find(channel) == nullptr)
+    return misuse("destroy_comp_channel: no such channel, or destroyed before"), EINVAL;
   bool removed = gone(channel->context);
-  if (channel->refcnt > 0 && !removed) return misuse("destroy_comp_channel: CQs still use it"), EBUSY;
-  cqs_.each([&](Cq& cq) { if (cq.base.channel == channel) cq.base.channel = nullptr; });
+  if (channel->refcnt > 0 && !removed)
+    return misuse("destroy_comp_channel: CQs still use it"), EBUSY;
+  cqs_.each([&](Cq& cq) {
+    if (cq.base.channel == channel) cq.base.channel = nullptr;
+  });
   channels_.remove(channel);
   return removed ? EIO : 0;
 }
 
-ibv_cq* Fabric::create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel) {
+ibv_cq* Fabric::create_cq(ibv_context* context, int entries, void* cq_context,
+                          ibv_comp_channel* channel) {
   Context* found = context_of(context, "create_cq");
   if (found == nullptr) return errno = EINVAL, nullptr;
   if (found->device->removed) return errno = EIO, nullptr;
   const FakeDeviceOptions& limits = found->device->options;
-  if (channel != nullptr && channels_.find(channel) == nullptr) return misuse("create_cq: no such channel"), errno = EINVAL, nullptr;
+  if (channel != nullptr && channels_.find(channel) == nullptr)
+    return misuse("create_cq: no such channel"), errno = EINVAL, nullptr;
   if (entries <= 0 || entries > limits.max_cqe) return errno = EINVAL, nullptr;
   auto of_device = [&](const Cq& cq) { return cq.base.context->device == context->device; };
   if (cqs_.count(of_device) >= static_cast<size_t>(limits.max_cq)) return errno = ENOMEM, nullptr;
@@ -72,11 +79,14 @@ int Fabric::destroy_cq(ibv_cq* cq) {
   if (found == nullptr) return misuse("destroy_cq: no such CQ, or destroyed before"), EINVAL;
   bool removed = gone(cq->context);
   if (!removed) {
-    if (qps_.count([&](const Qp& qp) { return qp.base.send_cq == cq || qp.base.recv_cq == cq; }) > 0) {
+    if (qps_.count([&](const Qp& qp) { return qp.base.send_cq == cq || qp.base.recv_cq == cq; }) >
+        0) {
       return misuse("destroy_cq: QPs still use it"), EBUSY;
     }
-    if (found->unacknowledged > 0) return misuse("destroy_cq: would hang, completion events are not acknowledged"), EBUSY;
-    if (found->async_unacknowledged > 0) return misuse("destroy_cq: would hang, an asynchronous event is not acknowledged"), EBUSY;
+    if (found->unacknowledged > 0)
+      return misuse("destroy_cq: would hang, completion events are not acknowledged"), EBUSY;
+    if (found->async_unacknowledged > 0)
+      return misuse("destroy_cq: would hang, an asynchronous event is not acknowledged"), EBUSY;
   }
   if (Channel* channel = channels_.find(cq->channel)) {
     --channel->base.refcnt;
@@ -84,7 +94,9 @@ int Fabric::destroy_cq(ibv_cq* cq) {
     show_events(*channel);
   }
   if (Context* context = contexts_.find(cq->context)) {
-    std::erase_if(context->events, [&](const ibv_async_event& e) { return e.event_type == IBV_EVENT_CQ_ERR && e.element.cq == cq; });
+    std::erase_if(context->events, [&](const ibv_async_event& e) {
+      return e.event_type == IBV_EVENT_CQ_ERR && e.element.cq == cq;
+    });
     show_events(*context);
   }
   cqs_.remove(cq);
@@ -113,7 +125,8 @@ int Fabric::cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) 
   if (gone(channel->context)) return EIO;
   tick();
   if (found->events.empty() || found->events.front().due > now_) {
-    if (found->signal.blocking()) misuse("cq_event: would block, the channel's fd is not O_NONBLOCK");
+    if (found->signal.blocking())
+      misuse("cq_event: would block, the channel's fd is not O_NONBLOCK");
     return EAGAIN;
   }
   Cq* source = cqs_.find(found->events.front().cq);

@@ -107,7 +107,8 @@ std::string FakeVerbs::complaints() const {
   std::string text;
   if (FakeCensus left = fabric_->census(); !left.empty()) text += "alive: " + left.text() + "\n";
   for (const std::string& misuse : fabric_->misuses) text += "misuse: " + misuse + "\n";
-  if (fabric_->rnr_events > 0) text += std::to_string(fabric_->rnr_events) + " messages met no receive\n";
+  if (fabric_->rnr_events > 0)
+    text += std::to_string(fabric_->rnr_events) + " messages met no receive\n";
   return text;
 }
 uint64_t FakeVerbs::retransmissions() const {

@@ -36,7 +36,8 @@ void Signal::show(bool readable) {
   if (readable == readable_ || fd_ < 0) return;
   readable_ = readable;
   uint64_t value = 1;
-  ssize_t done = readable ? ::write(fd_, &value, sizeof(value)) : ::read(fd_, &value, sizeof(value));
+  ssize_t done =
+      readable ? ::write(fd_, &value, sizeof(value)) : ::read(fd_, &value, sizeof(value));
   (void)done;
 }
 bool Signal::blocking() const { return (::fcntl(fd_, F_GETFL) & O_NONBLOCK) == 0; }
@@ -46,17 +47,23 @@ namespace {
 std::vector<FakeGid> gids_of(const FakeDeviceOptions& options, size_t index) {
   if (!options.gids.empty()) return options.gids;
   auto last = static_cast<uint8_t>(index + 1);
-  return {fake_link_local_gid(last, IBV_GID_TYPE_ROCE_V1), fake_link_local_gid(last, IBV_GID_TYPE_ROCE_V2),
-          fake_ipv4_gid(options.ipv4, IBV_GID_TYPE_ROCE_V1), fake_ipv4_gid(options.ipv4, IBV_GID_TYPE_ROCE_V2)};
+  return {fake_link_local_gid(last, IBV_GID_TYPE_ROCE_V1),
+          fake_link_local_gid(last, IBV_GID_TYPE_ROCE_V2),
+          fake_ipv4_gid(options.ipv4, IBV_GID_TYPE_ROCE_V1),
+          fake_ipv4_gid(options.ipv4, IBV_GID_TYPE_ROCE_V2)};
 }
 
 bool names_qp(ibv_event_type type) {
   switch (type) {
-    case IBV_EVENT_QP_FATAL: case IBV_EVENT_QP_REQ_ERR: case IBV_EVENT_QP_ACCESS_ERR: case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED: case IBV_EVENT_PATH_MIG: case IBV_EVENT_PATH_MIG_ERR: case IBV_EVENT_QP_LAST_WQE_REACHED:
-      return true;
-    default:
-      return false;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED: return true;
+    default: return false;
   }
 }
 
@@ -103,8 +110,10 @@ void Fabric::free_device_list(ibv_device** list) {
 ibv_context* Fabric::open_device(ibv_device* device) {
   for (auto& known : devices_) {
     if (&known->base != device) continue;
-    bool held = contexts_.count([&](const Context& c) { return c.device == known.get() && !c.of_cm; }) > 0;
-    for (auto& [list, devices] : lists_) held |= std::find(devices.begin(), devices.end(), device) != devices.end();
+    bool held =
+        contexts_.count([&](const Context& c) { return c.device == known.get() && !c.of_cm; }) > 0;
+    for (auto& [list, devices] : lists_)
+      held |= std::find(devices.begin(), devices.end(), device) != devices.end();
     if (!held) misuse("open_device: the device's list was freed");
     if (known->removed) break;
     auto context = std::make_unique<Context>();
@@ -123,9 +132,11 @@ int Fabric::close_device(ibv_context* context) {
   Context* found = context_of(context, "close_device");
   if (found == nullptr) return EINVAL;
   auto ours = [&](const auto& object) { return object.base.context == context; };
-  size_t children = pds_.count(ours) + mrs_.count(ours) + mws_.count(ours) + cqs_.count(ours) + qps_.count(ours) + channels_.count(ours);
+  size_t children = pds_.count(ours) + mrs_.count(ours) + mws_.count(ours) + cqs_.count(ours) +
+                    qps_.count(ours) + channels_.count(ours);
   bool removed = found->device->removed;
-  if (children > 0) return misuse("close_device: it has objects; in the fabric are " + census().text()), EBUSY;
+  if (children > 0)
+    return misuse("close_device: it has objects; in the fabric are " + census().text()), EBUSY;
   contexts_.remove(context);
   return removed ? EIO : 0;
 }
@@ -224,9 +235,12 @@ int Fabric::async_event(ibv_context* context, ibv_async_event* event) {
   found->events.pop_front();
   Qp* qp = names_qp(event->event_type) ? qps_.find(event->element.qp) : nullptr;
   Cq* cq = event->event_type == IBV_EVENT_CQ_ERR ? cqs_.find(event->element.cq) : nullptr;
-  if (qp != nullptr) ++qp->async_unacknowledged;
-  else if (cq != nullptr) ++cq->async_unacknowledged;
-  else ++found->unacknowledged;
+  if (qp != nullptr)
+    ++qp->async_unacknowledged;
+  else if (cq != nullptr)
+    ++cq->async_unacknowledged;
+  else
+    ++found->unacknowledged;
   show_events(*found);
   return 0;
 }
@@ -238,11 +252,13 @@ void Fabric::ack_async_event(ibv_async_event* event) {
   };
   if (names_qp(event->event_type)) {
     Qp* qp = qps_.find(event->element.qp);
-    return qp != nullptr ? take(qp->async_unacknowledged) : misuse("ack_async_event: its QP is destroyed");
+    return qp != nullptr ? take(qp->async_unacknowledged)
+                         : misuse("ack_async_event: its QP is destroyed");
   }
   if (event->event_type == IBV_EVENT_CQ_ERR) {
     Cq* cq = cqs_.find(event->element.cq);
-    return cq != nullptr ? take(cq->async_unacknowledged) : misuse("ack_async_event: its CQ is destroyed");
+    return cq != nullptr ? take(cq->async_unacknowledged)
+                         : misuse("ack_async_event: its CQ is destroyed");
   }
   bool taken = false;  // the event names no context: any of them may have given it
   contexts_.each([&](Context& context) {
@@ -254,7 +270,9 @@ void Fabric::ack_async_event(ibv_async_event* event) {
 }
 
 // A removed device's descriptor stays readable: whoever goes on reading it spins.
-void Fabric::show_events(Context& context) { context.signal.show(!context.events.empty() || context.device->removed); }
+void Fabric::show_events(Context& context) {
+  context.signal.show(!context.events.empty() || context.device->removed);
+}
 
 void Fabric::raise(Context& context, const ibv_async_event& event) {
   context.events.push_back(event);
@@ -294,12 +312,15 @@ void Fabric::remove_device(size_t index) {
   device.removed = true;
   raise_device(index, IBV_EVENT_DEVICE_FATAL);
   ids_.each([&](Id& id) {
-    if (id.device == &device && id.listener == nullptr) post_event(id, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
+    if (id.device == &device && id.listener == nullptr)
+      post_event(id, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
   });
 }
 
 // The same hardware, a new device: what was opened before stays dead.
-void Fabric::restore_device(size_t index) { add_device(FakeDeviceOptions(devices_.at(index)->options)); }
+void Fabric::restore_device(size_t index) {
+  add_device(FakeDeviceOptions(devices_.at(index)->options));
+}
 
 bool Fabric::raise_cq_of(uint32_t number, ibv_event_type type) {
   auto found = by_number_.find(number);
@@ -309,7 +330,8 @@ bool Fabric::raise_cq_of(uint32_t number, ibv_event_type type) {
 Device* Fabric::device_of(const ibv_gid& gid) const {
   for (const auto& device : devices_) {
     for (const FakeGid& own : device->options.gids) {
-      if (::memcmp(own.value.data(), gid.raw, sizeof(gid.raw)) == 0 && !device->removed) return device.get();
+      if (::memcmp(own.value.data(), gid.raw, sizeof(gid.raw)) == 0 && !device->removed)
+        return device.get();
     }
   }
   return nullptr;

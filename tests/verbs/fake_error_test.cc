@@ -11,7 +11,8 @@ void both_failed(FakePair& p) {
   CHECK(p.fake.qp_state(p.b.qp->qp_num) == IBV_QPS_ERR);
 }
 
-TEST_CASE("a refused WRITE ends both QPs, and everything queued is flushed in order", "[verbs][fake][error]") {
+TEST_CASE("a refused WRITE ends both QPs, and everything queued is flushed in order",
+          "[verbs][fake][error]") {
   FakePair p({.policy = {.order = FakePolicy::Order::kSlow, .ticks = 2}});
   REQUIRE(p.receive(p.b, 70, 0, 8) == 0);
   REQUIRE(p.receive(p.b, 71, 0, 8) == 0);
@@ -50,7 +51,9 @@ TEST_CASE("the responder refuses a key, a range, a right", "[verbs][fake][error]
   uint32_t twist = 0;
   SECTION("a wrong key") { twist = 1; }
   SECTION("outside the region") { offset = sizeof(End::memory); }
-  SECTION("a region that is not readable from afar") { shape.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE; }
+  SECTION("a region that is not readable from afar") {
+    shape.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  }
   SECTION("a region that is not writable from afar") {
     shape.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
     opcode = IBV_WR_RDMA_WRITE;
@@ -111,7 +114,8 @@ TEST_CASE("more reads than the responder serves are an invalid request", "[verbs
 TEST_CASE("reads wait for their depth, a fence for reads", "[verbs][fake][error]") {
   FakePair p({.policy = {.order = FakePolicy::Order::kSlow, .ticks = 10}}, {.reads = 2});
   p.fill(p.b, 0, 64, 1);
-  for (uint64_t i = 0; i < 3; ++i) REQUIRE(p.post(p.a, IBV_WR_RDMA_READ, i, 0, 8, &p.b, i * 8) == 0);
+  for (uint64_t i = 0; i < 3; ++i)
+    REQUIRE(p.post(p.a, IBV_WR_RDMA_READ, i, 0, 8, &p.b, i * 8) == 0);
   p.fake.advance(21);
   CHECK(p.poll(p.a).size() == 2);
   p.fake.advance(20);
@@ -136,7 +140,8 @@ TEST_CASE("a READ with no depth at all is an operation error", "[verbs][fake][er
   CHECK(p.misused("max_rd_atomic 0"));
 }
 
-TEST_CASE("a message without a receive waits, and is given up after rnr_retry", "[verbs][fake][error]") {
+TEST_CASE("a message without a receive waits, and is given up after rnr_retry",
+          "[verbs][fake][error]") {
   FakePair p({.rnr_ticks = 5}, {.rnr_retry = 2});
   REQUIRE(p.post(p.a, IBV_WR_SEND, 1, 0, 8) == 0);
   CHECK(p.fake.rnr_events() == 1);
@@ -238,7 +243,8 @@ TEST_CASE("a CQ that overruns is lost, and its QPs with it", "[verbs][fake][erro
   CHECK(p.async(p.a).event_type == IBV_EVENT_QP_FATAL);
 }
 
-TEST_CASE("a QP expects its own peer and sequence numbers; others hear nothing", "[verbs][fake][error]") {
+TEST_CASE("a QP expects its own peer and sequence numbers; others hear nothing",
+          "[verbs][fake][error]") {
   FakePair p({.retry_ticks = 4});
   SECTION("an older QP's number") {
     REQUIRE(p.fake.destroy_qp(p.b.qp) == 0);

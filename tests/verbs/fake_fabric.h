@@ -72,7 +72,8 @@ class Fabric {
   ibv_pd* alloc_pd(ibv_context* context);
   int dealloc_pd(ibv_pd* pd);
   ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, int access);
-  ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
+  ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                        int access);
   int dereg_mr(ibv_mr* mr);
   ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
   int dealloc_mw(ibv_mw* mw);
@@ -121,8 +122,8 @@ class Fabric {
   void disconnect_all();
 
   // fake_wire.cc
-  void work();                   // does what is due
-  void tick();                   // time passes by one, and work()
+  void work();  // does what is due
+  void tick();  // time passes by one, and work()
   void advance(uint64_t ticks);
 
   // fake_control.cc
@@ -155,9 +156,11 @@ class Fabric {
   void show_events(Context& context);
 
   // fake_memory.cc
-  ibv_mr* register_memory(ibv_pd* pd, uint64_t address, size_t length, int access, bool device_memory);
+  ibv_mr* register_memory(ibv_pd* pd, uint64_t address, size_t length, int access,
+                          bool device_memory);
   bool local_access(const Qp& qp, const ibv_sge& sge, bool write, const char* what);
-  bool remote_access(const Qp& qp, uint32_t rkey, uint64_t address, uint64_t length, unsigned right);
+  bool remote_access(const Qp& qp, uint32_t rkey, uint64_t address, uint64_t length,
+                     unsigned right);
   bool posted_work_uses(uint32_t lkey) const;
   void make_alias(Mr& mr, uint64_t first_page, uint64_t pages);
   // Where the device finds the bytes of an address that was checked; null: device memory.

@@ -7,22 +7,51 @@
 namespace sluice::verbs {
 
 const std::vector<std::string_view>& FakeFaults::calls_that_may_fail() {
-  static const std::vector<std::string_view> names = {
-      "device_list", "open_device", "query_device", "query_port", "query_gid", "async_event", "alloc_pd", "reg_mr",
-      "reg_dmabuf_mr", "alloc_mw", "create_comp_channel", "create_cq", "modify_cq", "req_notify_cq", "cq_event",
-      "poll_cq", "create_qp", "modify_qp", "query_qp", "post_send", "post_recv", "create_event_channel", "create_id",
-      "bind_addr", "listen", "resolve_addr", "resolve_route", "init_qp_attr", "connect", "establish", "accept",
-      "reject", "disconnect", "cm_event"};
+  static const std::vector<std::string_view> names = {"device_list",
+                                                      "open_device",
+                                                      "query_device",
+                                                      "query_port",
+                                                      "query_gid",
+                                                      "async_event",
+                                                      "alloc_pd",
+                                                      "reg_mr",
+                                                      "reg_dmabuf_mr",
+                                                      "alloc_mw",
+                                                      "create_comp_channel",
+                                                      "create_cq",
+                                                      "modify_cq",
+                                                      "req_notify_cq",
+                                                      "cq_event",
+                                                      "poll_cq",
+                                                      "create_qp",
+                                                      "modify_qp",
+                                                      "query_qp",
+                                                      "post_send",
+                                                      "post_recv",
+                                                      "create_event_channel",
+                                                      "create_id",
+                                                      "bind_addr",
+                                                      "listen",
+                                                      "resolve_addr",
+                                                      "resolve_route",
+                                                      "init_qp_attr",
+                                                      "connect",
+                                                      "establish",
+                                                      "accept",
+                                                      "reject",
+                                                      "disconnect",
+                                                      "cm_event"};
   return names;
 }
 
 const std::vector<std::string_view>& FakeFaults::call_names() {
   static const std::vector<std::string_view> names = [] {
     std::vector<std::string_view> all = calls_that_may_fail();
-    for (std::string_view name : {"free_device_list", "close_device", "pages_on_demand", "ack_async_event", "dealloc_pd",
-                                  "dereg_mr", "dealloc_mw", "destroy_comp_channel", "destroy_cq", "ack_cq_events",
-                                  "destroy_qp", "status_text", "destroy_event_channel", "destroy_id", "source_port",
-                                  "ack_cm_event"}) {
+    for (std::string_view name :
+         {"free_device_list", "close_device", "pages_on_demand", "ack_async_event", "dealloc_pd",
+          "dereg_mr", "dealloc_mw", "destroy_comp_channel", "destroy_cq", "ack_cq_events",
+          "destroy_qp", "status_text", "destroy_event_channel", "destroy_id", "source_port",
+          "ack_cm_event"}) {
       all.push_back(name);
     }
     return all;
@@ -39,20 +68,34 @@ void FakeFaults::fail(std::string_view call, uint64_t nth, int error, uint64_t t
   call_faults_.emplace(std::string(call), CallFault{nth, times, error});
 }
 void FakeFaults::fail_any(uint64_t nth, int error) { any_faults_.push_back({nth, 1, error}); }
-void FakeFaults::refuse_request(uint64_t nth, int error) { request_faults_.emplace_back(nth, error); }
-void FakeFaults::complete(uint64_t nth, ibv_wc_status status, std::optional<ibv_wr_opcode> opcode, bool executed) {
+void FakeFaults::refuse_request(uint64_t nth, int error) {
+  request_faults_.emplace_back(nth, error);
+}
+void FakeFaults::complete(uint64_t nth, ibv_wc_status status, std::optional<ibv_wr_opcode> opcode,
+                          bool executed) {
   work_faults_.push_back({nth, opcode, {status, executed}});
 }
-void FakeFaults::hold(uint64_t nth, Held held, uint64_t ticks, std::optional<ibv_wr_opcode> opcode) {
+void FakeFaults::hold(uint64_t nth, Held held, uint64_t ticks,
+                      std::optional<ibv_wr_opcode> opcode) {
   WorkFate fate;
   (held == Held::kUndone ? fate.undone : fate.unsaid) = ticks;
   work_faults_.push_back({nth, opcode, fate});
 }
-void FakeFaults::complete_receive(uint64_t nth, ibv_wc_status status) { receive_faults_.emplace_back(nth, status); }
-void FakeFaults::change_receive(uint64_t nth, Change change) { completion_faults_.push_back({nth, true, std::move(change)}); }
-void FakeFaults::change_send(uint64_t nth, Change change) { completion_faults_.push_back({nth, false, std::move(change)}); }
-void FakeFaults::duplicate_receive(uint64_t nth) { completion_faults_.push_back({nth, true, nullptr}); }
-void FakeFaults::change_cm_event(uint64_t nth, CmChange change) { event_faults_.push_back({nth, std::move(change)}); }
+void FakeFaults::complete_receive(uint64_t nth, ibv_wc_status status) {
+  receive_faults_.emplace_back(nth, status);
+}
+void FakeFaults::change_receive(uint64_t nth, Change change) {
+  completion_faults_.push_back({nth, true, std::move(change)});
+}
+void FakeFaults::change_send(uint64_t nth, Change change) {
+  completion_faults_.push_back({nth, false, std::move(change)});
+}
+void FakeFaults::duplicate_receive(uint64_t nth) {
+  completion_faults_.push_back({nth, true, nullptr});
+}
+void FakeFaults::change_cm_event(uint64_t nth, CmChange change) {
+  event_faults_.push_back({nth, std::move(change)});
+}
 
 int FakeFaults::call_error(std::string_view name) {
   auto count = counts_.find(name);
@@ -119,8 +162,10 @@ bool FakeFaults::change_completion(bool receive, ibv_wc& completion) {
   bool twice = false;
   std::erase_if(completion_faults_, [&](CompletionFault& fault) {
     if (fault.receive != receive || --fault.countdown > 0) return false;
-    if (fault.change) fault.change(completion);
-    else twice = true;
+    if (fault.change)
+      fault.change(completion);
+    else
+      twice = true;
     return true;
   });
   return twice;
@@ -134,7 +179,9 @@ void FakeFaults::change_event(rdma_cm_event& event) {
   });
 }
 
-void FakeFaults::rewrite_message(uint64_t nth, Rewrite rewrite) { rewrites_.emplace_back(nth, std::move(rewrite)); }
+void FakeFaults::rewrite_message(uint64_t nth, Rewrite rewrite) {
+  rewrites_.emplace_back(nth, std::move(rewrite));
+}
 
 FakeFaults::Rewrite FakeFaults::message_rewrite() {
   Rewrite due;
@@ -147,8 +194,9 @@ FakeFaults::Rewrite FakeFaults::message_rewrite() {
 }
 
 size_t FakeFaults::plans_left() const {
-  return call_faults_.size() + any_faults_.size() + request_faults_.size() + work_faults_.size() + receive_faults_.size() + completion_faults_.size() +
-         event_faults_.size() + rewrites_.size();
+  return call_faults_.size() + any_faults_.size() + request_faults_.size() + work_faults_.size() +
+         receive_faults_.size() + completion_faults_.size() + event_faults_.size() +
+         rewrites_.size();
 }
 
 void FakeFaults::forget_plans() {

@@ -41,10 +41,12 @@ class FakeFaults {
 
   // The `nth` send-queue request to be executed (of that opcode, if given) completes with
   // `status`; its QP goes to the error state. `executed`: the peer saw it all the same.
-  void complete(uint64_t nth, ibv_wc_status status, std::optional<ibv_wr_opcode> opcode = {}, bool executed = false);
-  // The `nth` send-queue request to be executed (of that opcode, if given) is held back for so many ticks: `kUndone` before
-  // the device begins with it, `kUnsaid` when it is done and only its completion is missing. What follows it in its queue
-  // waits behind it. kForEver: until its QP is in the error state.
+  void complete(uint64_t nth, ibv_wc_status status, std::optional<ibv_wr_opcode> opcode = {},
+                bool executed = false);
+  // The `nth` send-queue request to be executed (of that opcode, if given) is held back for so many
+  // ticks: `kUndone` before the device begins with it, `kUnsaid` when it is done and only its
+  // completion is missing. What follows it in its queue waits behind it. kForEver: until its QP is
+  // in the error state.
   enum class Held { kUndone, kUnsaid };
   static constexpr uint64_t kForEver = UINT64_MAX;
   void hold(uint64_t nth, Held held, uint64_t ticks, std::optional<ibv_wr_opcode> opcode = {});
@@ -67,9 +69,9 @@ class FakeFaults {
 
   enum class Link {
     kUp,
-    kCut,               // nothing arrives
-    kStuck,             // nothing arrives, and the devices repeat for ever without a word
-    kAnswersLost,       // requests arrive and are executed, answers do not
+    kCut,          // nothing arrives
+    kStuck,        // nothing arrives, and the devices repeat for ever without a word
+    kAnswersLost,  // requests arrive and are executed, answers do not
   };
   Link link = Link::kUp;
   std::set<uint32_t> cut_qps;  // numbers of QPs to and from which nothing arrives

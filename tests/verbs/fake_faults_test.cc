@@ -9,7 +9,8 @@
 namespace sluice::verbs {
 namespace {
 
-TEST_CASE("every call can be made to fail by name, the nth and those after it", "[verbs][fake][faults]") {
+TEST_CASE("every call can be made to fail by name, the nth and those after it",
+          "[verbs][fake][faults]") {
   FakePair p;
   p.fake.with_faults([](FakeFaults& f) {
     f.fail("reg_mr", 2, ENOSPC);
@@ -46,12 +47,17 @@ TEST_CASE("the nth of all calls fails, whichever it is", "[verbs][fake][faults]"
   CHECK(p.misused("destroy_qp"));
 }
 
-TEST_CASE("a request is held back before it begins, or when it is done, and what follows waits behind it", "[verbs][fake][faults]") {
+TEST_CASE(
+    "a request is held back before it begins, or when it is done, and what follows waits behind it",
+    "[verbs][fake][faults]") {
   for (bool undone : {true, false}) {
     INFO("undone " << undone);
     FakePair p;
     p.fill(p.a, 0, 8, 1);
-    p.fake.with_faults([&](FakeFaults& f) { f.hold(1, undone ? FakeFaults::Held::kUndone : FakeFaults::Held::kUnsaid, 20, IBV_WR_RDMA_WRITE); });
+    p.fake.with_faults([&](FakeFaults& f) {
+      f.hold(1, undone ? FakeFaults::Held::kUndone : FakeFaults::Held::kUnsaid, 20,
+             IBV_WR_RDMA_WRITE);
+    });
     REQUIRE(p.post(p.a, IBV_WR_RDMA_READ, 1, 64, 8, &p.b) == 0);
     p.one(p.a);  // of another opcode: not held back
     REQUIRE(p.post(p.a, IBV_WR_RDMA_WRITE, 2, 0, 8, &p.b, 128) == 0);
@@ -67,9 +73,11 @@ TEST_CASE("a request is held back before it begins, or when it is done, and what
   }
 }
 
-TEST_CASE("what is held back for ever comes back when its queue pair is in error", "[verbs][fake][faults]") {
+TEST_CASE("what is held back for ever comes back when its queue pair is in error",
+          "[verbs][fake][faults]") {
   FakePair p;
-  p.fake.with_faults([](FakeFaults& f) { f.hold(1, FakeFaults::Held::kUndone, FakeFaults::kForEver); });
+  p.fake.with_faults(
+      [](FakeFaults& f) { f.hold(1, FakeFaults::Held::kUndone, FakeFaults::kForEver); });
   REQUIRE(p.post(p.a, IBV_WR_RDMA_WRITE, 7, 0, 8, &p.b, 128) == 0);
   p.fake.advance(100'000);
   CHECK(p.poll(p.a).empty());
@@ -110,7 +118,9 @@ TEST_CASE("a request completes with any status, done at the peer or not", "[verb
   bool executed = GENERATE(false, true);
   FakePair p;
   p.fill(p.a, 0, 8, 4);
-  p.fake.with_faults([&](FakeFaults& f) { f.complete(2, static_cast<ibv_wc_status>(status), IBV_WR_RDMA_WRITE, executed); });
+  p.fake.with_faults([&](FakeFaults& f) {
+    f.complete(2, static_cast<ibv_wc_status>(status), IBV_WR_RDMA_WRITE, executed);
+  });
   REQUIRE(p.post(p.a, IBV_WR_RDMA_WRITE, 1, 0, 8, &p.b, 100) == 0);
   REQUIRE(p.post(p.a, IBV_WR_RDMA_READ, 2, 200, 8, &p.b, 100) == 0);
   REQUIRE(p.post(p.a, IBV_WR_RDMA_WRITE, 3, 0, 8, &p.b, 300) == 0);
@@ -169,8 +179,10 @@ TEST_CASE("a cut link is noticed after the retries, a mended one is not", "[verb
   FakePair p({.retry_ticks = 10}, {.retry_cnt = 2});
   bool one_qp = GENERATE(false, true);
   p.fake.with_faults([&](FakeFaults& f) {
-    if (one_qp) f.cut_qps.insert(p.b.qp->qp_num);
-    else f.link = FakeFaults::Link::kCut;
+    if (one_qp)
+      f.cut_qps.insert(p.b.qp->qp_num);
+    else
+      f.link = FakeFaults::Link::kCut;
   });
   REQUIRE(p.post(p.a, IBV_WR_RDMA_WRITE, 1, 0, 8, &p.b) == 0);
   p.fake.advance(14);
@@ -193,7 +205,8 @@ TEST_CASE("a cut link is noticed after the retries, a mended one is not", "[verb
   }
 }
 
-TEST_CASE("when answers are lost the request was executed and its sender cannot know", "[verbs][fake][faults]") {
+TEST_CASE("when answers are lost the request was executed and its sender cannot know",
+          "[verbs][fake][faults]") {
   FakePair p({.retry_ticks = 10}, {.retry_cnt = 1});
   p.fill(p.a, 0, 8, 3);
   REQUIRE(p.receive(p.b, 1, 100, 8) == 0);
@@ -223,14 +236,16 @@ TEST_CASE("a port that is down passes nothing", "[verbs][fake][faults]") {
   p.one(p.a);
 }
 
-TEST_CASE("every asynchronous event can be raised and must be acknowledged", "[verbs][fake][faults]") {
+TEST_CASE("every asynchronous event can be raised and must be acknowledged",
+          "[verbs][fake][faults]") {
   FakePair p;
   for (int i = IBV_EVENT_CQ_ERR; i <= IBV_EVENT_WQ_FATAL; ++i) {
     auto type = static_cast<ibv_event_type>(i);
     ibv_async_event event{};
     if (type == IBV_EVENT_CQ_ERR) {
       REQUIRE(p.fake.raise_cq(type, p.a.cq));
-    } else if ((type >= IBV_EVENT_QP_FATAL && type <= IBV_EVENT_PATH_MIG_ERR) || type == IBV_EVENT_QP_LAST_WQE_REACHED) {
+    } else if ((type >= IBV_EVENT_QP_FATAL && type <= IBV_EVENT_PATH_MIG_ERR) ||
+               type == IBV_EVENT_QP_LAST_WQE_REACHED) {
       REQUIRE(p.fake.raise_qp(type, p.a.qp->qp_num));
     } else {
       p.fake.raise_device(type);
@@ -294,10 +309,13 @@ TEST_CASE("a device that goes says so once and gives EIO for ever", "[verbs][fak
   p.a.context = nullptr;
 }
 
-TEST_CASE("in every order each QP's own work arrives in order, all of it", "[verbs][fake][faults]") {
-  auto order = GENERATE(FakePolicy::Order::kHonest, FakePolicy::Order::kSlow, FakePolicy::Order::kReordering, FakePolicy::Order::kLossy);
+TEST_CASE("in every order each QP's own work arrives in order, all of it",
+          "[verbs][fake][faults]") {
+  auto order = GENERATE(FakePolicy::Order::kHonest, FakePolicy::Order::kSlow,
+                        FakePolicy::Order::kReordering, FakePolicy::Order::kLossy);
   uint64_t seed = GENERATE(1, 2, 3);
-  FakePair p({.policy = {.order = order, .ticks = 7, .loss_per_mille = 200, .seed = seed}, .poll_limit = 3},
+  FakePair p({.policy = {.order = order, .ticks = 7, .loss_per_mille = 200, .seed = seed},
+              .poll_limit = 3},
              {.send_wr = 64, .receive_wr = 64, .retry_cnt = 6});
   constexpr uint64_t kMessages = 40;
   for (uint64_t i = 0; i < kMessages; ++i) REQUIRE(p.receive(p.b, i, 4096 + i * 8, 8) == 0);
@@ -348,7 +366,8 @@ TEST_CASE("two threads, one for each end, through events", "[verbs][fake][faults
   // Takes the peer's number, gives it back one higher.
   auto turn = [&](End& end, bool first) {
     uint8_t seen = 0;
-    if (first) failed = failed || p.post(end, IBV_WR_SEND, 1, 100, 8, nullptr, 0, IBV_SEND_INLINE) != 0;
+    if (first)
+      failed = failed || p.post(end, IBV_WR_SEND, 1, 100, 8, nullptr, 0, IBV_SEND_INLINE) != 0;
     while (seen < kRounds && !failed) {
       ibv_wc completions[4];
       int n = p.fake.poll_cq(end.cq, 4, completions);
@@ -370,7 +389,8 @@ TEST_CASE("two threads, one for each end, through events", "[verbs][fake][faults
         seen = static_cast<uint8_t>(end.memory[0] + 1);
         end.memory[100] = seen;
         failed = failed || p.receive(end, 0, 0, 8) != 0;
-        failed = failed || p.post(end, IBV_WR_SEND, 1, 100, 8, nullptr, 0, IBV_SEND_INLINE | IBV_SEND_SIGNALED) != 0;
+        failed = failed || p.post(end, IBV_WR_SEND, 1, 100, 8, nullptr, 0,
+                                  IBV_SEND_INLINE | IBV_SEND_SIGNALED) != 0;
       }
     }
   };

@@ -21,14 +21,16 @@ constexpr int kConsumerReject = 28;
 constexpr uint8_t kAckTimeout = 19;
 
 bool may_end(CmState state) {
-  return state == CmState::kConnected || state == CmState::kReplyReceived || state == CmState::kReplySent;
+  return state == CmState::kConnected || state == CmState::kReplyReceived ||
+         state == CmState::kReplySent;
 }
 
 }  // namespace
 
 int Fabric::listen(rdma_cm_id* id, int backlog) {
   Id* found = id_of(id, "listen");
-  if (found == nullptr || (found->state != CmState::kBound && found->state != CmState::kIdle)) return EINVAL;
+  if (found == nullptr || (found->state != CmState::kBound && found->state != CmState::kIdle))
+    return EINVAL;
   if (found->port == 0) found->port = free_port();
   found->backlog = backlog > 0 ? backlog : 1024;
   found->state = CmState::kListening;
@@ -56,7 +58,8 @@ int Fabric::connect(rdma_cm_id* id, rdma_conn_param* p) {
   ids_.each([&](Id& other) {
     const in_addr bound = other.base.route.addr.src_sin.sin_addr;
     bool here = bound.s_addr == INADDR_ANY || bound.s_addr == to.sin_addr.s_addr;
-    if (other.state == CmState::kListening && here && other.port == ntohs(to.sin_port)) listener = &other;
+    if (other.state == CmState::kListening && here && other.port == ntohs(to.sin_port))
+      listener = &other;
   });
   size_t waiting = ids_.count([&](const Id& other) { return other.listener == listener; });
   if (listener == nullptr || waiting >= static_cast<size_t>(listener->backlog)) {
@@ -149,7 +152,9 @@ int Fabric::establish(rdma_cm_id* id) {
 
 int Fabric::reject(rdma_cm_id* id, const void* data, uint8_t length) {
   Id* found = id_of(id, "reject");
-  if (found == nullptr || (found->state != CmState::kRequestReceived && found->state != CmState::kReplyReceived)) return EINVAL;
+  if (found == nullptr ||
+      (found->state != CmState::kRequestReceived && found->state != CmState::kReplyReceived))
+    return EINVAL;
   if (length > kRejectData) return EINVAL;
   found->state = CmState::kEnded;
   Id* peer = found->peer;
@@ -217,12 +222,14 @@ void Fabric::leave_peer(Id& id) {
       post_event(*peer, RDMA_CM_EVENT_DISCONNECTED, 0);
       post_event(*peer, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0);
       break;
-    case CmState::kRequestSent: case CmState::kRequestReceived: case CmState::kReplySent: case CmState::kReplyReceived:
+    case CmState::kRequestSent:
+    case CmState::kRequestReceived:
+    case CmState::kReplySent:
+    case CmState::kReplyReceived:
       peer->state = CmState::kEnded;
       post_event(*peer, RDMA_CM_EVENT_REJECTED, kConsumerReject);
       break;
-    default:
-      break;
+    default: break;
   }
 }
 
@@ -238,7 +245,8 @@ void Fabric::disconnect_all() {
 int Fabric::init_qp_attr(rdma_cm_id* id, ibv_qp_attr* a, int* mask) {
   Id* found = id_of(id, "init_qp_attr");
   if (found == nullptr || found->device == nullptr) return EINVAL;
-  bool known_peer = found->state == CmState::kRequestReceived || found->state == CmState::kReplySent ||
+  bool known_peer = found->state == CmState::kRequestReceived ||
+                    found->state == CmState::kReplySent ||
                     found->state == CmState::kReplyReceived || found->state == CmState::kConnected;
   ibv_qp_state wanted = a->qp_state;
   if (wanted != IBV_QPS_INIT && !known_peer) return EINVAL;
@@ -250,20 +258,20 @@ int Fabric::init_qp_attr(rdma_cm_id* id, ibv_qp_attr* a, int* mask) {
       a->port_num = 1;
       // Before there is a connection the kernel gives no rights at all.
       a->qp_access_flags = known_peer ? IBV_ACCESS_REMOTE_WRITE : 0;
-      if (known_peer && found->responder_resources > 0) a->qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+      if (known_peer && found->responder_resources > 0)
+        a->qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
       return 0;
-    case IBV_QPS_RTR:
-      return fill_receive(*found, *a, *mask);
+    case IBV_QPS_RTR: return fill_receive(*found, *a, *mask);
     case IBV_QPS_RTS:
-      *mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+      *mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+              IBV_QP_MAX_QP_RD_ATOMIC;
       a->sq_psn = found->remote_psn;
       a->timeout = kAckTimeout;
       a->retry_cnt = found->retry_count;
       a->rnr_retry = found->rnr_retry_count;
       a->max_rd_atomic = found->initiator_depth;
       return 0;
-    default:
-      return EINVAL;
+    default: return EINVAL;
   }
 }
 
@@ -271,8 +279,8 @@ int Fabric::fill_receive(const Id& id, ibv_qp_attr& a, int& mask) {
   const rdma_ib_addr& address = id.base.route.addr.addr.ibaddr;
   const Device* far = device_of(address.dgid);
   if (far == nullptr) return EINVAL;
-  mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-         IBV_QP_MIN_RNR_TIMER;
+  mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   a.path_mtu = std::min(id.device->options.active_mtu, far->options.active_mtu);
   a.dest_qp_num = id.remote_qp_number;
   a.rq_psn = id.starting_psn;

@@ -37,7 +37,8 @@ bool in_one_shared_mapping(uint64_t start, uint64_t end) {
   for (std::string line; std::getline(maps, line);) {
     uint64_t first = 0, last = 0;
     char rights[5] = {};
-    if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %4s", &first, &last, rights) != 3) continue;
+    if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %4s", &first, &last, rights) != 3)
+      continue;
     if (first <= start && end <= last) return rights[3] == 's';
   }
   return false;
@@ -54,7 +55,8 @@ ibv_pd* Fabric::alloc_pd(ibv_context* context) {
   Context* found = context_of(context, "alloc_pd");
   auto of_device = [&](const Pd& pd) { return pd.base.context->device == context->device; };
   errno = found == nullptr ? EINVAL : found->device->removed ? EIO : 0;
-  if (errno == 0 && pds_.count(of_device) >= static_cast<size_t>(found->device->options.max_pd)) errno = ENOMEM;
+  if (errno == 0 && pds_.count(of_device) >= static_cast<size_t>(found->device->options.max_pd))
+    errno = ENOMEM;
   if (errno != 0) return nullptr;
   auto pd = std::make_unique<Pd>();
   pd->base.context = context;
@@ -76,25 +78,29 @@ ibv_mr* Fabric::reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
   return register_memory(pd, reinterpret_cast<uint64_t>(address), length, access, false);
 }
 
-ibv_mr* Fabric::reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) {
+ibv_mr* Fabric::reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                              int access) {
   Context* found = contexts_.find(pd->context);
   if (found != nullptr && !found->device->options.dma_bufs) return errno = EOPNOTSUPP, nullptr;
   // Any file does as a dma-buf; a regular one has a length.
   struct stat file {};
   if (::fstat(fd, &file) != 0) return errno = EBADF, nullptr;
-  if (offset + length < offset || (S_ISREG(file.st_mode) && offset + length > static_cast<uint64_t>(file.st_size))) {
+  if (offset + length < offset ||
+      (S_ISREG(file.st_mode) && offset + length > static_cast<uint64_t>(file.st_size))) {
     return errno = EINVAL, nullptr;
   }
   return register_memory(pd, iova, length, access, true);
 }
 
-ibv_mr* Fabric::register_memory(ibv_pd* pd, uint64_t address, size_t length, int access, bool device_memory) {
+ibv_mr* Fabric::register_memory(ibv_pd* pd, uint64_t address, size_t length, int access,
+                                bool device_memory) {
   if (pds_.find(pd) == nullptr) return misuse("reg_mr: no such PD"), errno = EINVAL, nullptr;
   if (gone(pd->context)) return errno = EIO, nullptr;
   const FakeDeviceOptions& limits = contexts_.find(pd->context)->device->options;
   bool writable = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
   bool on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0;
-  if (length == 0 || address + length < address || ((access & kNeedsLocalWrite) != 0 && !writable) || length > limits.max_mr_size) {
+  if (length == 0 || address + length < address ||
+      ((access & kNeedsLocalWrite) != 0 && !writable) || length > limits.max_mr_size) {
     return errno = EINVAL, nullptr;
   }
   if (on_demand && !limits.on_demand_paging) return errno = EOPNOTSUPP, nullptr;
@@ -104,8 +110,10 @@ ibv_mr* Fabric::register_memory(ibv_pd* pd, uint64_t address, size_t length, int
   uint64_t pinned = device_memory || on_demand ? 0 : pages * page_bytes();
   auto of_device = [&](const Mr& mr) { return mr.base.context->device == pd->context->device; };
   if (mrs_.count(of_device) >= static_cast<size_t>(limits.max_mr)) return errno = ENOMEM, nullptr;
-  if (pinned > 0 && options.memlock_bytes == 0) return errno = EPERM, nullptr;  // can_do_mlock() in mm/mlock.c
-  if (pinned > options.memlock_bytes || pinned_ > options.memlock_bytes - pinned) return errno = ENOMEM, nullptr;
+  if (pinned > 0 && options.memlock_bytes == 0)
+    return errno = EPERM, nullptr;  // can_do_mlock() in mm/mlock.c
+  if (pinned > options.memlock_bytes || pinned_ > options.memlock_bytes - pinned)
+    return errno = ENOMEM, nullptr;
   if (!device_memory && !mapped(first, pages)) return errno = EFAULT, nullptr;
 
   auto mr = std::make_unique<Mr>();
@@ -132,8 +140,11 @@ int Fabric::dereg_mr(ibv_mr* mr) {
   if (found == nullptr) return misuse("dereg_mr: no such region, or deregistered before"), EINVAL;
   bool removed = gone(mr->context);
   if (found->windows > 0 && !removed) return EBUSY;
-  if (!removed && posted_work_uses(mr->lkey)) misuse("dereg_mr: a request that is posted names the region");
-  mws_.each([&](Mw& mw) { if (mw.mr == found) release_window(mw); });
+  if (!removed && posted_work_uses(mr->lkey))
+    misuse("dereg_mr: a request that is posted names the region");
+  mws_.each([&](Mw& mw) {
+    if (mw.mr == found) release_window(mw);
+  });
   pinned_ -= found->pinned;
   by_lkey_.erase(mr->lkey);
   mrs_by_rkey_.erase(mr->rkey);
@@ -144,9 +155,12 @@ int Fabric::dereg_mr(ibv_mr* mr) {
 bool Fabric::posted_work_uses(uint32_t lkey) const {
   auto names = [&](const SendWork& work) {
     if ((work.wr.send_flags & IBV_SEND_INLINE) != 0) return false;
-    return std::any_of(work.sges.begin(), work.sges.end(), [&](const ibv_sge& sge) { return sge.length > 0 && sge.lkey == lkey; });
+    return std::any_of(work.sges.begin(), work.sges.end(),
+                       [&](const ibv_sge& sge) { return sge.length > 0 && sge.lkey == lkey; });
   };
-  return qps_.count([&](const Qp& qp) { return std::any_of(qp.sends.begin(), qp.sends.end(), names); }) > 0;
+  return qps_.count([&](const Qp& qp) {
+    return std::any_of(qp.sends.begin(), qp.sends.end(), names);
+  }) > 0;
 }
 
 ibv_mw* Fabric::alloc_mw(ibv_pd* pd, ibv_mw_type type) {
@@ -191,7 +205,8 @@ bool Fabric::local_access(const Qp& qp, const ibv_sge& sge, bool write, const ch
     wrong = "no region has this lkey";
   } else if (found->second->base.pd != qp.base.pd) {
     wrong = "the region is of another PD";
-  } else if (!inside(reinterpret_cast<uint64_t>(found->second->base.addr), found->second->base.length, sge.addr, sge.length)) {
+  } else if (!inside(reinterpret_cast<uint64_t>(found->second->base.addr),
+                     found->second->base.length, sge.addr, sge.length)) {
     wrong = "outside the region";
   } else if (write && (found->second->access & IBV_ACCESS_LOCAL_WRITE) == 0) {
     wrong = "the region is not writable";
@@ -222,12 +237,14 @@ uint8_t* Fabric::local_bytes(uint32_t lkey, uint64_t address) const {
 
 uint8_t* Fabric::remote_bytes(uint32_t rkey, uint64_t address) const {
   auto window = windows_by_index_.find(rkey >> 8);
-  return bytes_of(window != windows_by_index_.end() ? *window->second->mr : *mrs_by_rkey_.at(rkey), address);
+  return bytes_of(window != windows_by_index_.end() ? *window->second->mr : *mrs_by_rkey_.at(rkey),
+                  address);
 }
 
 // What the responder checks (specification 10.6.3.4, 10.6.7). A window has rights of its own: its
 // region needs no remote ones.
-bool Fabric::remote_access(const Qp& qp, uint32_t rkey, uint64_t address, uint64_t length, unsigned right) {
+bool Fabric::remote_access(const Qp& qp, uint32_t rkey, uint64_t address, uint64_t length,
+                           unsigned right) {
   auto window = windows_by_index_.find(rkey >> 8);
   if (window != windows_by_index_.end()) {
     const Mw& mw = *window->second;
@@ -256,7 +273,8 @@ ibv_wc_status Fabric::bind_window(Qp& qp, const ibv_send_wr& wr) {
   bool new_key = key_kept && (bind.rkey & 0xff) != (mw->rkey & 0xff);
   bool bindable = (mr->access & IBV_ACCESS_MW_BIND) != 0;
   bool writable = (rights & kNeedsLocalWrite) == 0 || (mr->access & IBV_ACCESS_LOCAL_WRITE) != 0;
-  bool within = inside(reinterpret_cast<uint64_t>(mr->base.addr), mr->base.length, bind.bind_info.addr, bind.bind_info.length);
+  bool within = inside(reinterpret_cast<uint64_t>(mr->base.addr), mr->base.length,
+                       bind.bind_info.addr, bind.bind_info.length);
   if (!free || !same_pd || !new_key || !bindable || !writable || !within) return IBV_WC_MW_BIND_ERR;
   mw->rkey = (mw->rkey & ~0xffu) | (bind.rkey & 0xff);
   mw->mr = mr;

@@ -10,11 +10,15 @@ namespace {
 // A window of `end` over its own region, for the peer of its QP.
 class Window {
  public:
-  Window(FakePair& pair, End& owner) : p(pair), end(owner), mw(p.fake.alloc_mw(owner.pd, IBV_MW_TYPE_2)) { REQUIRE(mw != nullptr); }
+  Window(FakePair& pair, End& owner)
+      : p(pair), end(owner), mw(p.fake.alloc_mw(owner.pd, IBV_MW_TYPE_2)) {
+    REQUIRE(mw != nullptr);
+  }
   ~Window() {
     if (mw != nullptr) CHECK(p.fake.dealloc_mw(mw) == 0);
   }
-  ibv_wc_status bind(size_t offset, uint64_t length, unsigned access, uint8_t key, ibv_mr* mr = nullptr) {
+  ibv_wc_status bind(size_t offset, uint64_t length, unsigned access, uint8_t key,
+                     ibv_mr* mr = nullptr) {
     ibv_send_wr wr{};
     wr.wr_id = 50;
     wr.opcode = IBV_WR_BIND_MW;
@@ -40,7 +44,8 @@ class Window {
     return p.poll(end).at(0).status;
   }
   // What a peer that writes `length` bytes at `offset` is told.
-  ibv_wc_status written(End& peer, size_t offset, uint32_t length, ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE) {
+  ibv_wc_status written(End& peer, size_t offset, uint32_t length,
+                        ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE) {
     ibv_sge one = p.sge(peer, 0, length);
     ibv_send_wr wr{};
     wr.sg_list = &one;
@@ -57,7 +62,8 @@ class Window {
   ibv_mw* mw;
 };
 
-TEST_CASE("a window opens a part of a region without remote rights to its QP's peer", "[verbs][fake][memory]") {
+TEST_CASE("a window opens a part of a region without remote rights to its QP's peer",
+          "[verbs][fake][memory]") {
   FakePair p({}, {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND});
   Window window(p, p.b);
   uint32_t first_key = window.mw->rkey;
@@ -91,8 +97,12 @@ TEST_CASE("a window refuses what it does not grant", "[verbs][fake][memory]") {
   Window window(p, p.b);
   REQUIRE(window.bind(1000, 200, IBV_ACCESS_REMOTE_READ, 1) == IBV_WC_SUCCESS);
   SECTION("a right") { CHECK(window.written(p.a, 1000, 8) == IBV_WC_REM_ACCESS_ERR); }
-  SECTION("a byte behind its end") { CHECK(window.written(p.a, 1100, 101, IBV_WR_RDMA_READ) == IBV_WC_REM_ACCESS_ERR); }
-  SECTION("a byte before its start") { CHECK(window.written(p.a, 999, 2, IBV_WR_RDMA_READ) == IBV_WC_REM_ACCESS_ERR); }
+  SECTION("a byte behind its end") {
+    CHECK(window.written(p.a, 1100, 101, IBV_WR_RDMA_READ) == IBV_WC_REM_ACCESS_ERR);
+  }
+  SECTION("a byte before its start") {
+    CHECK(window.written(p.a, 999, 2, IBV_WR_RDMA_READ) == IBV_WC_REM_ACCESS_ERR);
+  }
   SECTION("freed windows") {
     uint32_t key = window.mw->rkey;
     REQUIRE(p.fake.dealloc_mw(window.mw) == 0);
@@ -128,10 +138,15 @@ TEST_CASE("a bind that is not allowed completes in error", "[verbs][fake][memory
     REQUIRE(window.bind(0, 8, IBV_ACCESS_REMOTE_READ, 1) == IBV_WC_SUCCESS);
     CHECK(window.bind(0, 8, IBV_ACCESS_REMOTE_READ, 2) == IBV_WC_MW_BIND_ERR);
   }
-  SECTION("outside the region") { CHECK(window.bind(16380, 8, IBV_ACCESS_REMOTE_READ, 1) == IBV_WC_MW_BIND_ERR); }
-  SECTION("of no length") { CHECK(window.bind(0, 0, IBV_ACCESS_REMOTE_READ, 1) == IBV_WC_MW_BIND_ERR); }
+  SECTION("outside the region") {
+    CHECK(window.bind(16380, 8, IBV_ACCESS_REMOTE_READ, 1) == IBV_WC_MW_BIND_ERR);
+  }
+  SECTION("of no length") {
+    CHECK(window.bind(0, 0, IBV_ACCESS_REMOTE_READ, 1) == IBV_WC_MW_BIND_ERR);
+  }
   SECTION("under its old key") {
-    CHECK(window.bind(0, 8, IBV_ACCESS_REMOTE_READ, static_cast<uint8_t>(window.mw->rkey)) == IBV_WC_MW_BIND_ERR);
+    CHECK(window.bind(0, 8, IBV_ACCESS_REMOTE_READ, static_cast<uint8_t>(window.mw->rkey)) ==
+          IBV_WC_MW_BIND_ERR);
   }
   SECTION("to a region that takes no windows") {
     other = p.fake.reg_mr(p.b.pd, p.b.memory, 100, IBV_ACCESS_LOCAL_WRITE);
@@ -219,10 +234,12 @@ TEST_CASE("registration checks rights, addresses and the memlock limit", "[verbs
   CHECK(p.fake.dereg_mr(mr) == 0);
 }
 
-TEST_CASE("a device reads and writes pages that the program may not touch", "[verbs][fake][memory]") {
+TEST_CASE("a device reads and writes pages that the program may not touch",
+          "[verbs][fake][memory]") {
   FakePair p({.ignores_protection = true});
   constexpr size_t kPage = 4096;
-  void* pages = ::mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* pages =
+      ::mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   REQUIRE(pages != MAP_FAILED);
   auto* bytes = static_cast<uint8_t*>(pages);
   ::memset(bytes, 7, kPage);

@@ -44,7 +44,7 @@ struct Context {
   Signal signal;
   std::deque<ibv_async_event> events;
   uint64_t unacknowledged = 0;  // events about the port or the device
-  bool of_cm;                   // the connection manager's own handle: it is never closed, and has no descriptor
+  bool of_cm;  // the connection manager's own handle: it is never closed, and has no descriptor
 };
 
 struct Pd {
@@ -109,11 +109,11 @@ struct SendWork {
   std::vector<uint8_t> answer;  // of a READ or an atomic, until its completion
   uint64_t index = 0;
   bool signaled = false;
-  bool fated = false;      // its fault, if any, was drawn
-  bool from_peer = false;  // `status` is the responder's answer
+  bool fated = false;         // its fault, if any, was drawn
+  bool from_peer = false;     // `status` is the responder's answer
   bool execute_first = true;  // a planned failure: the responder does it all the same
-  uint64_t unsaid = 0;    // its completion comes so many ticks late
-  uint64_t due = 0;       // of the next attempt, or of the answer
+  uint64_t unsaid = 0;        // its completion comes so many ticks late
+  uint64_t due = 0;           // of the next attempt, or of the answer
   unsigned losses = 0;
   unsigned not_ready = 0;
   ibv_wc_status status = IBV_WC_SUCCESS;
@@ -130,13 +130,14 @@ struct Qp {
   ibv_qp base{};
   ibv_qp_init_attr initial{};
   ibv_qp_attr attributes{};
-  std::deque<SendWork> sends;        // the first `in_flight` are sent and await their answers
+  std::deque<SendWork> sends;  // the first `in_flight` are sent and await their answers
   size_t in_flight = 0;
   std::deque<ReceiveWork> receives;
-  uint64_t sends_posted = 0, sends_retired = 0;        // retired: its completion, or a later one's, was polled
+  uint64_t sends_posted = 0,
+           sends_retired = 0;  // retired: its completion, or a later one's, was polled
   uint64_t receives_posted = 0, receives_retired = 0;
   bool reported = false;  // IBV_EVENT_COMM_EST
-  bool stopped = false;  // a request failed: nothing after it is sent
+  bool stopped = false;   // a request failed: nothing after it is sent
   uint64_t async_unacknowledged = 0;
 };
 

@@ -61,7 +61,8 @@ struct FakePolicy {
   enum class Order {
     kHonest,      // at once
     kSlow,        // a request takes `ticks`, its answer again
-    kReordering,  // each takes 0 to `ticks` by chance: QPs overtake each other, one QP's own work does not
+    kReordering,  // each takes 0 to `ticks` by chance: QPs overtake each other, one QP's own work
+                  // does not
     kLossy,       // a share of packets is lost and sent again after `retry_ticks`
   };
   Order order = Order::kHonest;
@@ -95,11 +96,13 @@ struct FakeOptions {
 
 // What is alive, by kind. The connection manager's own device handle is no part of it.
 struct FakeCensus {
-  uint64_t device_lists = 0, contexts = 0, pds = 0, mrs = 0, mws = 0, cqs = 0, channels = 0, qps = 0;
+  uint64_t device_lists = 0, contexts = 0, pds = 0, mrs = 0, mws = 0, cqs = 0, channels = 0,
+           qps = 0;
   uint64_t event_channels = 0, ids = 0, cm_events = 0;  // events taken and not acknowledged
   uint64_t cq_events = 0, async_events = 0;             // the same
   uint64_t bound_windows = 0, pinned_bytes = 0;
-  // What peers' devices may reach: regions with rights for them, and the bytes of those and of bound windows.
+  // What peers' devices may reach: regions with rights for them, and the bytes of those and of
+  // bound windows.
   uint64_t open_regions = 0, open_bytes = 0;
 
   bool operator==(const FakeCensus&) const = default;

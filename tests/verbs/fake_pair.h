@@ -13,7 +13,8 @@
 
 namespace sluice::verbs {
 
-constexpr int kEverything = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr int kEverything = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                            IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 inline bool readable(int fd) {
   pollfd p{fd, POLLIN, 0};
@@ -44,7 +45,8 @@ struct End {
 
 class FakePair {
  public:
-  explicit FakePair(FakeOptions options = {}, PairShape given = {}) : shape(given), fake(std::move(options)) {
+  explicit FakePair(FakeOptions options = {}, PairShape given = {})
+      : shape(given), fake(std::move(options)) {
     open(a, shape.device[0]);
     open(b, shape.device[1]);
     connect(a, b, shape.device[1]);
@@ -58,15 +60,18 @@ class FakePair {
     if (!misuse_expected && fake.rnr_events() == 0) CHECK(fake.complaints() == "");
   }
 
-  ibv_sge sge(const End& end, size_t offset, uint32_t length) const { return {end.address(offset), length, end.mr->lkey}; }
+  ibv_sge sge(const End& end, size_t offset, uint32_t length) const {
+    return {end.address(offset), length, end.mr->lkey};
+  }
 
   int post(End& end, ibv_send_wr wr) {
     ibv_send_wr* bad = nullptr;
     return fake.post_send(end.qp, &wr, &bad);
   }
   // One signaled request over one sge.
-  int post(End& end, ibv_wr_opcode opcode, uint64_t id, size_t offset, uint32_t length, const End* target = nullptr,
-           size_t target_offset = 0, unsigned flags = IBV_SEND_SIGNALED) {
+  int post(End& end, ibv_wr_opcode opcode, uint64_t id, size_t offset, uint32_t length,
+           const End* target = nullptr, size_t target_offset = 0,
+           unsigned flags = IBV_SEND_SIGNALED) {
     ibv_sge one = sge(end, offset, length);
     ibv_send_wr wr{};
     wr.wr_id = id;
@@ -81,7 +86,8 @@ class FakePair {
     }
     return post(end, wr);
   }
-  int post_atomic(End& end, ibv_wr_opcode opcode, uint64_t id, const End& target, size_t target_offset, uint64_t add, uint64_t swap) {
+  int post_atomic(End& end, ibv_wr_opcode opcode, uint64_t id, const End& target,
+                  size_t target_offset, uint64_t add, uint64_t swap) {
     ibv_sge one = sge(end, 0, 8);
     ibv_send_wr wr{};
     wr.wr_id = id;
@@ -119,7 +125,8 @@ class FakePair {
     return all[0];
   }
   void fill(End& end, size_t offset, size_t length, uint8_t first) {
-    for (size_t i = 0; i < length; ++i) end.memory[offset + i] = static_cast<uint8_t>(first + i * 7);
+    for (size_t i = 0; i < length; ++i)
+      end.memory[offset + i] = static_cast<uint8_t>(first + i * 7);
   }
   bool same(const End& x, size_t x_offset, const End& y, size_t y_offset, size_t length) const {
     return ::memcmp(x.memory + x_offset, y.memory + y_offset, length) == 0;
@@ -159,7 +166,8 @@ class FakePair {
     attributes.qp_state = IBV_QPS_INIT;
     attributes.port_num = 1;
     attributes.qp_access_flags = shape.qp_access;
-    return fake.modify_qp(end.qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    return fake.modify_qp(end.qp, &attributes,
+                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   }
   ibv_qp_attr receive_attributes(const End& peer, size_t peer_device) {
     ibv_gid_entry gid{};
@@ -178,10 +186,11 @@ class FakePair {
     attributes.ah_attr.grh.sgid_index = 3;
     return attributes;
   }
-  static constexpr int kReceiveMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-  static constexpr int kSendMask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                   IBV_QP_MAX_QP_RD_ATOMIC;
+  static constexpr int kReceiveMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                      IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                      IBV_QP_MIN_RNR_TIMER;
+  static constexpr int kSendMask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                   IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
   int to_send(End& end) {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_RTS;

@@ -14,7 +14,9 @@ bool carries_data(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE ||
          opcode == IBV_WR_RDMA_WRITE_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV;
 }
-bool is_local(ibv_wr_opcode opcode) { return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV; }
+bool is_local(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV;
+}
 
 }  // namespace
 
@@ -24,21 +26,27 @@ int Fabric::check_send(const Qp& qp, const ibv_send_wr& wr) {
     return error;
   };
   const ibv_qp_cap& cap = qp.initial.cap;
-  if (qp.base.state != IBV_QPS_RTS && qp.base.state != IBV_QPS_ERR) return wrong("the QP is not ready to send", EINVAL);
-  if (qp.sends_posted - qp.sends_retired >= cap.max_send_wr) return wrong("the send queue is full", ENOMEM);
-  bool known = is_atomic(wr.opcode) || carries_data(wr.opcode) || is_local(wr.opcode) || wr.opcode == IBV_WR_RDMA_READ;
+  if (qp.base.state != IBV_QPS_RTS && qp.base.state != IBV_QPS_ERR)
+    return wrong("the QP is not ready to send", EINVAL);
+  if (qp.sends_posted - qp.sends_retired >= cap.max_send_wr)
+    return wrong("the send queue is full", ENOMEM);
+  bool known = is_atomic(wr.opcode) || carries_data(wr.opcode) || is_local(wr.opcode) ||
+               wr.opcode == IBV_WR_RDMA_READ;
   if (!known) return wrong("no such opcode", EINVAL);
   if (is_local(wr.opcode)) return 0;
-  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap.max_send_sge) return wrong("more sges than the QP has", EINVAL);
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap.max_send_sge)
+    return wrong("more sges than the QP has", EINVAL);
   uint64_t length = 0;
   for (int i = 0; i < wr.num_sge; ++i) length += wr.sg_list[i].length;
   if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
     if (!carries_data(wr.opcode)) return wrong("inline without data to send", EINVAL);
-    if (length > cap.max_inline_data) return wrong("more inline data than the QP has room for", EINVAL);
+    if (length > cap.max_inline_data)
+      return wrong("more inline data than the QP has room for", EINVAL);
   }
   if (is_atomic(wr.opcode)) {
     if (length != 8) return wrong("an atomic's result is 8 bytes", EINVAL);
-    if ((wr.wr.atomic.remote_addr & 7) != 0) return wrong("an atomic's address is a multiple of 8", EINVAL);
+    if ((wr.wr.atomic.remote_addr & 7) != 0)
+      return wrong("an atomic's address is a multiple of 8", EINVAL);
   }
   return 0;
 }
@@ -66,7 +74,8 @@ int Fabric::post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) {
     }
     SendWork work;
     work.wr = *wr;
-    if (wr->opcode == IBV_WR_BIND_MW && mws_.find(wr->bind_mw.mw) != nullptr) work.wr.invalidate_rkey = wr->bind_mw.mw->rkey;
+    if (wr->opcode == IBV_WR_BIND_MW && mws_.find(wr->bind_mw.mw) != nullptr)
+      work.wr.invalidate_rkey = wr->bind_mw.mw->rkey;
     if (!is_local(wr->opcode)) work.sges.assign(wr->sg_list, wr->sg_list + wr->num_sge);
     capture_inline(*found, work);
     work.index = found->sends_posted++;
@@ -76,8 +85,10 @@ int Fabric::post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) {
   }
   largest_send_list = std::max(largest_send_list, posted);
   if (!found->sends.empty()) {
-    if (qp->state == IBV_QPS_ERR) flush(*found);
-    else busy_[qp->qp_num] = found;
+    if (qp->state == IBV_QPS_ERR)
+      flush(*found);
+    else
+      busy_[qp->qp_num] = found;
   }
   this->work();
   serve_sleepers();
@@ -91,8 +102,10 @@ int Fabric::check_receive(const Qp& qp, const ibv_recv_wr& wr) {
   };
   const ibv_qp_cap& cap = qp.initial.cap;
   if (qp.base.state == IBV_QPS_RESET) return wrong("the QP is in RESET", EINVAL);
-  if (qp.receives_posted - qp.receives_retired >= cap.max_recv_wr) return wrong("the receive queue is full", ENOMEM);
-  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap.max_recv_sge) return wrong("more sges than the QP has", EINVAL);
+  if (qp.receives_posted - qp.receives_retired >= cap.max_recv_wr)
+    return wrong("the receive queue is full", ENOMEM);
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap.max_recv_sge)
+    return wrong("more sges than the QP has", EINVAL);
   // Only noted here: the error comes when the receive is used.
   for (int i = 0; i < wr.num_sge; ++i) (void)local_access(qp, wr.sg_list[i], true, "post_recv");
   return 0;
@@ -108,7 +121,8 @@ int Fabric::post_recv(ibv_qp* qp, ibv_recv_wr* list, ibv_recv_wr** bad) {
       *bad = wr;
       break;
     }
-    found->receives.push_back({wr->wr_id, {wr->sg_list, wr->sg_list + wr->num_sge}, found->receives_posted++});
+    found->receives.push_back(
+        {wr->wr_id, {wr->sg_list, wr->sg_list + wr->num_sge}, found->receives_posted++});
   }
   if (qp->state == IBV_QPS_ERR) flush(*found);
   work();

@@ -93,13 +93,15 @@ class FakeVerbs : public VerbsApi {
   ibv_pd* alloc_pd(ibv_context* context) override;
   int dealloc_pd(ibv_pd* pd) override;
   ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, int access) override;
-  ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) override;
+  ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                        int access) override;
   int dereg_mr(ibv_mr* mr) override;
   ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) override;
   int dealloc_mw(ibv_mw* mw) override;
   ibv_comp_channel* create_comp_channel(ibv_context* context) override;
   int destroy_comp_channel(ibv_comp_channel* channel) override;
-  ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel) override;
+  ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context,
+                    ibv_comp_channel* channel) override;
   int destroy_cq(ibv_cq* cq) override;
   int modify_cq(ibv_cq* cq, uint16_t count, uint16_t period_us) override;
   int req_notify_cq(ibv_cq* cq) override;

@@ -135,7 +135,9 @@ TEST_CASE("inline data is taken at the post, other data when it is sent", "[verb
   p.one(p.a);
 }
 
-TEST_CASE("an unsignaled request completes in silence, and frees its slot with the next signaled one", "[verbs][fake]") {
+TEST_CASE(
+    "an unsignaled request completes in silence, and frees its slot with the next signaled one",
+    "[verbs][fake]") {
   FakePair p({}, {.send_wr = 4});
   for (int i = 0; i < 3; ++i) REQUIRE(p.post(p.a, IBV_WR_RDMA_WRITE, 1, 0, 8, &p.b, 0, 0) == 0);
   CHECK(p.poll(p.a).empty());
@@ -248,7 +250,8 @@ TEST_CASE("a QP takes its states in order and each with its attributes", "[verbs
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = 1;
-  CHECK(p.fake.modify_qp(p.a.qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT) == EINVAL);
+  CHECK(p.fake.modify_qp(p.a.qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT) ==
+        EINVAL);
   CHECK(p.misused("mandatory attributes"));
   REQUIRE(p.to_init(p.a) == 0);
   CHECK(p.receive(p.a, 1, 0, 8) == 0);

@@ -18,13 +18,16 @@ constexpr Transition kTransitions[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, kInit, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, kInit},
     {IBV_QPS_INIT, IBV_QPS_RTR,
-     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+         IBV_QP_MIN_RNR_TIMER,
      IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
     {IBV_QPS_RTR, IBV_QPS_RTS,
      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
-     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE},
+     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+         IBV_QP_PATH_MIG_STATE},
     {IBV_QPS_RTS, IBV_QPS_RTS, 0,
-     IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_MIN_RNR_TIMER},
+     IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE |
+         IBV_QP_MIN_RNR_TIMER},
 };
 
 const char* name_of(ibv_qp_state state) {
@@ -44,8 +47,9 @@ ibv_qp* Fabric::create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   }
   auto most = static_cast<uint32_t>(limits.max_qp_wr);
   auto sges = static_cast<uint32_t>(limits.max_sge);
-  if (cap.max_send_wr > most || cap.max_recv_wr > most || cap.max_send_sge > sges || cap.max_recv_sge > sges ||
-      cap.max_inline_data > limits.max_inline_data || attributes->qp_type != IBV_QPT_RC || attributes->srq != nullptr) {
+  if (cap.max_send_wr > most || cap.max_recv_wr > most || cap.max_send_sge > sges ||
+      cap.max_recv_sge > sges || cap.max_inline_data > limits.max_inline_data ||
+      attributes->qp_type != IBV_QPT_RC || attributes->srq != nullptr) {
     return errno = EINVAL, nullptr;
   }
   auto of_device = [&](const Qp& qp) { return qp.base.context->device == pd->context->device; };
@@ -74,12 +78,16 @@ int Fabric::destroy_qp(ibv_qp* qp) {
     return misuse("destroy_qp: would hang, an asynchronous event is not acknowledged"), EBUSY;
   }
   for (ibv_cq* cq : {qp->send_cq, qp->recv_cq}) {
-    if (Cq* queue = cqs_.find(cq)) std::erase_if(queue->entries, [&](const Cq::Entry& entry) { return entry.qp == found; });
+    if (Cq* queue = cqs_.find(cq))
+      std::erase_if(queue->entries, [&](const Cq::Entry& entry) { return entry.qp == found; });
   }
-  mws_.each([&](Mw& mw) { if (mw.qp == found) release_window(mw); });
+  mws_.each([&](Mw& mw) {
+    if (mw.qp == found) release_window(mw);
+  });
   if (Context* context = contexts_.find(qp->context)) {
     std::erase_if(context->events, [&](const ibv_async_event& event) {
-      bool of_port = event.event_type >= IBV_EVENT_DEVICE_FATAL && event.event_type <= IBV_EVENT_SM_CHANGE;
+      bool of_port =
+          event.event_type >= IBV_EVENT_DEVICE_FATAL && event.event_type <= IBV_EVENT_SM_CHANGE;
       return !of_port && event.element.qp == qp;
     });
     show_events(*context);
@@ -90,19 +98,24 @@ int Fabric::destroy_qp(ibv_qp* qp) {
   return removed ? EIO : 0;
 }
 
-int Fabric::check_transition(const Qp& qp, const ibv_qp_attr& attributes, int mask, ibv_qp_state next) {
+int Fabric::check_transition(const Qp& qp, const ibv_qp_attr& attributes, int mask,
+                             ibv_qp_state next) {
   ibv_qp_state current = qp.base.state;
   auto wrong = [&](const std::string& why) {
     misuse(std::string("modify_qp from ") + name_of(current) + " to " + name_of(next) + ": " + why);
     return EINVAL;
   };
-  if ((mask & IBV_QP_CUR_STATE) != 0 && attributes.cur_qp_state != current) return wrong("cur_qp_state differs");
+  if ((mask & IBV_QP_CUR_STATE) != 0 && attributes.cur_qp_state != current)
+    return wrong("cur_qp_state differs");
   int given = mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
-  if (next == IBV_QPS_RESET || next == IBV_QPS_ERR) return given == 0 ? 0 : wrong("takes no attributes");
+  if (next == IBV_QPS_RESET || next == IBV_QPS_ERR)
+    return given == 0 ? 0 : wrong("takes no attributes");
   for (const Transition& transition : kTransitions) {
     if (transition.from != current || transition.to != next) continue;
-    if ((given & transition.required) != transition.required) return wrong("mandatory attributes are missing");
-    if ((given & ~(transition.required | transition.optional)) != 0) return wrong("attributes that it does not take");
+    if ((given & transition.required) != transition.required)
+      return wrong("mandatory attributes are missing");
+    if ((given & ~(transition.required | transition.optional)) != 0)
+      return wrong("attributes that it does not take");
     return 0;
   }
   return wrong("no such transition");
@@ -112,21 +125,27 @@ int Fabric::check_values(const Device& device, const ibv_qp_attr& a, int mask) {
   const FakeDeviceOptions& limits = device.options;
   if ((mask & IBV_QP_PKEY_INDEX) != 0 && a.pkey_index != 0) return EINVAL;
   if ((mask & IBV_QP_PORT) != 0 && a.port_num != 1) return EINVAL;
-  if ((mask & IBV_QP_PATH_MTU) != 0 && (a.path_mtu < IBV_MTU_256 || a.path_mtu > limits.active_mtu)) return EINVAL;
-  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && a.max_rd_atomic > limits.max_qp_init_rd_atom) return EINVAL;
-  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && a.max_dest_rd_atomic > limits.max_qp_rd_atom) return EINVAL;
+  if ((mask & IBV_QP_PATH_MTU) != 0 && (a.path_mtu < IBV_MTU_256 || a.path_mtu > limits.active_mtu))
+    return EINVAL;
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && a.max_rd_atomic > limits.max_qp_init_rd_atom)
+    return EINVAL;
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && a.max_dest_rd_atomic > limits.max_qp_rd_atom)
+    return EINVAL;
   if ((mask & IBV_QP_RETRY_CNT) != 0 && a.retry_cnt > 7) return EINVAL;
   if ((mask & IBV_QP_RNR_RETRY) != 0 && a.rnr_retry > 7) return EINVAL;
   if ((mask & IBV_QP_TIMEOUT) != 0 && a.timeout > 31) return EINVAL;
   if ((mask & IBV_QP_MIN_RNR_TIMER) != 0 && a.min_rnr_timer > 31) return EINVAL;
-  if ((mask & IBV_QP_RETRY_CNT) != 0 && a.retry_cnt == 7) misuse("modify_qp: retry_cnt 7, a dead peer is never reported");
-  if ((mask & IBV_QP_RNR_RETRY) != 0 && a.rnr_retry == 7) misuse("modify_qp: rnr_retry 7, waits for ever");
+  if ((mask & IBV_QP_RETRY_CNT) != 0 && a.retry_cnt == 7)
+    misuse("modify_qp: retry_cnt 7, a dead peer is never reported");
+  if ((mask & IBV_QP_RNR_RETRY) != 0 && a.rnr_retry == 7)
+    misuse("modify_qp: rnr_retry 7, waits for ever");
   if ((mask & IBV_QP_AV) != 0) {
     const ibv_ah_attr& ah = a.ah_attr;
     if (ah.port_num != 1) return EINVAL;
     bool ethernet = limits.link_layer == IBV_LINK_LAYER_ETHERNET;
     if (ethernet && ah.is_global == 0) return EINVAL;  // RoCE has no other address
-    if (ah.is_global != 0 && (ah.grh.sgid_index >= limits.gids.size() || limits.gids[ah.grh.sgid_index].value == FakeGid{}.value)) {
+    if (ah.is_global != 0 && (ah.grh.sgid_index >= limits.gids.size() ||
+                              limits.gids[ah.grh.sgid_index].value == FakeGid{}.value)) {
       return EINVAL;
     }
   }

@@ -7,15 +7,20 @@
 namespace sluice::verbs::fake {
 namespace {
 
-bool writes(ibv_wr_opcode opcode) { return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM; }
-bool with_immediate(ibv_wr_opcode opcode) { return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM; }
+bool writes(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+bool with_immediate(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
 
 template <typename Span>
 void copy(std::vector<Span> from, std::vector<Span> to) {
   size_t f = 0, t = 0;
   while (f < from.size() && t < to.size()) {
     uint64_t n = std::min(from[f].length, to[t].length);
-    if (n > 0 && from[f].data != nullptr && to[t].data != nullptr) ::memmove(to[t].data, from[f].data, n);
+    if (n > 0 && from[f].data != nullptr && to[t].data != nullptr)
+      ::memmove(to[t].data, from[f].data, n);
     for (auto* span : {&from[f], &to[t]}) {
       if (span->data != nullptr) span->data += n;
       span->length -= n;
@@ -34,7 +39,8 @@ uint64_t Responder::length() const {
 }
 
 std::vector<Responder::Span> Responder::source() const {
-  if ((work_.wr.send_flags & IBV_SEND_INLINE) != 0) return {{work_.inline_data.data(), work_.inline_data.size()}};
+  if ((work_.wr.send_flags & IBV_SEND_INLINE) != 0)
+    return {{work_.inline_data.data(), work_.inline_data.size()}};
   std::vector<Span> spans;
   for (const ibv_sge& sge : work_.sges) {
     spans.push_back({fabric_.local_bytes(sge.lkey, sge.addr), sge.length});
@@ -49,7 +55,8 @@ ibv_wc_status Responder::fail(ibv_wc_status told, ibv_event_type event) {
 }
 
 bool Responder::needs_receive() const {
-  return work_.wr.opcode == IBV_WR_SEND || work_.wr.opcode == IBV_WR_SEND_WITH_INV || with_immediate(work_.wr.opcode);
+  return work_.wr.opcode == IBV_WR_SEND || work_.wr.opcode == IBV_WR_SEND_WITH_INV ||
+         with_immediate(work_.wr.opcode);
 }
 
 // Both ends must cut a message into packets of the same size.
@@ -66,10 +73,14 @@ ibv_wc_status Responder::serve() {
   ibv_wr_opcode opcode = work_.wr.opcode;
   unsigned rights = qp_.attributes.qp_access_flags;
   unsigned needed = 0;
-  if (writes(opcode)) needed = IBV_ACCESS_REMOTE_WRITE;
-  else if (opcode == IBV_WR_RDMA_READ) needed = IBV_ACCESS_REMOTE_READ;
-  else if (!needs_receive()) needed = IBV_ACCESS_REMOTE_ATOMIC;
-  if ((rights & needed) != needed || wrong_packets()) return fail(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+  if (writes(opcode))
+    needed = IBV_ACCESS_REMOTE_WRITE;
+  else if (opcode == IBV_WR_RDMA_READ)
+    needed = IBV_ACCESS_REMOTE_READ;
+  else if (!needs_receive())
+    needed = IBV_ACCESS_REMOTE_ATOMIC;
+  if ((rights & needed) != needed || wrong_packets())
+    return fail(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
   if (needs_receive() && qp_.receives.empty()) {
     not_ready_ = true;
     return IBV_WC_SUCCESS;
@@ -84,7 +95,8 @@ ibv_wc_status Responder::serve() {
 ibv_wc_status Responder::write() {
   uint64_t bytes = length();
   const auto& target = work_.wr.wr.rdma;
-  if (bytes > 0 && !fabric_.remote_access(qp_, target.rkey, target.remote_addr, bytes, IBV_ACCESS_REMOTE_WRITE)) {
+  if (bytes > 0 && !fabric_.remote_access(qp_, target.rkey, target.remote_addr, bytes,
+                                          IBV_ACCESS_REMOTE_WRITE)) {
     return fail(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
   }
   if (bytes > 0) {
@@ -103,7 +115,8 @@ size_t Responder::reads_under_way() const {
 ibv_wc_status Responder::read() {
   uint64_t bytes = length();
   const auto& target = work_.wr.wr.rdma;
-  if (reads_under_way() > qp_.attributes.max_dest_rd_atomic) return fail(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+  if (reads_under_way() > qp_.attributes.max_dest_rd_atomic)
+    return fail(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
   if (bytes == 0) return IBV_WC_SUCCESS;
   if (!fabric_.remote_access(qp_, target.rkey, target.remote_addr, bytes, IBV_ACCESS_REMOTE_READ)) {
     return fail(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
@@ -116,8 +129,10 @@ ibv_wc_status Responder::read() {
 
 ibv_wc_status Responder::atomic() {
   const auto& target = work_.wr.wr.atomic;
-  bool able = fabric_.contexts_.find(qp_.base.context)->device->options.atomic_cap != IBV_ATOMIC_NONE;
-  if (!able || reads_under_way() > qp_.attributes.max_dest_rd_atomic || (target.remote_addr & 7) != 0) {
+  bool able =
+      fabric_.contexts_.find(qp_.base.context)->device->options.atomic_cap != IBV_ATOMIC_NONE;
+  if (!able || reads_under_way() > qp_.attributes.max_dest_rd_atomic ||
+      (target.remote_addr & 7) != 0) {
     return fail(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
   }
   if (!fabric_.remote_access(qp_, target.rkey, target.remote_addr, 8, IBV_ACCESS_REMOTE_ATOMIC)) {
@@ -138,7 +153,8 @@ ibv_wc_status Responder::atomic() {
   return IBV_WC_SUCCESS;
 }
 
-ibv_wc_status Responder::fail_receive(const ReceiveWork& taken, ibv_wc_status status, ibv_wc_status told) {
+ibv_wc_status Responder::fail_receive(const ReceiveWork& taken, ibv_wc_status status,
+                                      ibv_wc_status told) {
   ibv_wc completion{};
   completion.status = status;
   fabric_.complete_receive(qp_, taken, completion);
@@ -170,7 +186,8 @@ ibv_wc_status Responder::receive(bool place) {
     }
     std::vector<Span> to;
     for (const ibv_sge& sge : taken.sges) {
-      if (!fabric_.local_access(qp_, sge, true, "receive")) return fail_receive(taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+      if (!fabric_.local_access(qp_, sge, true, "receive"))
+        return fail_receive(taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
       to.push_back({fabric_.local_bytes(sge.lkey, sge.addr), sge.length});
     }
     copy(std::move(from), std::move(to));

@@ -9,7 +9,8 @@ namespace sluice::verbs::fake {
 
 class Responder {
  public:
-  Responder(Fabric& fabric, Qp& requester, Qp& qp, SendWork& work) : fabric_(fabric), requester_(requester), qp_(qp), work_(work) {}
+  Responder(Fabric& fabric, Qp& requester, Qp& qp, SendWork& work)
+      : fabric_(fabric), requester_(requester), qp_(qp), work_(work) {}
 
   // What the requester is told.
   ibv_wc_status serve();

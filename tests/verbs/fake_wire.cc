@@ -14,7 +14,8 @@ constexpr int kLeaps = 4096;
 uint64_t later(uint64_t now, uint64_t ticks) { return ticks < kNever - now ? now + ticks : kNever; }
 
 bool is_read(ibv_wr_opcode opcode) {
-  return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+         opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 }  // namespace
@@ -140,7 +141,8 @@ void Fabric::execute(Qp& qp, SendWork& work) {
   }
   if (!work.execute_first) return answered(qp, work, work.planned);
   if (work.wr.opcode == IBV_WR_BIND_MW || work.wr.opcode == IBV_WR_LOCAL_INV) {
-    ibv_wc_status done = work.wr.opcode == IBV_WR_BIND_MW ? bind_window(qp, work.wr) : invalidate(qp, work.wr.invalidate_rkey);
+    ibv_wc_status done = work.wr.opcode == IBV_WR_BIND_MW ? bind_window(qp, work.wr)
+                                                          : invalidate(qp, work.wr.invalidate_rkey);
     return answered(qp, work, work.planned != IBV_WC_SUCCESS ? work.planned : done);
   }
   ibv_wc_status local = check_locally(qp, work);
@@ -149,7 +151,8 @@ void Fabric::execute(Qp& qp, SendWork& work) {
   if (peer == nullptr || !request_arrives(qp)) return lost(qp, work);
   Responder responder(*this, qp, *peer, work);
   ibv_wc_status told = responder.serve();
-  if (qp.base.state != IBV_QPS_RTS) return;  // a QP that is its own peer, or an overrun of a shared CQ: flushed
+  if (qp.base.state != IBV_QPS_RTS)
+    return;  // a QP that is its own peer, or an overrun of a shared CQ: flushed
   if (responder.not_ready()) return not_ready(qp, work);
   work.from_peer = true;
   answered(qp, work, work.planned != IBV_WC_SUCCESS ? work.planned : told);
@@ -193,16 +196,20 @@ Qp* Fabric::responder_of(Qp& qp) {
   bool ready = peer.base.state == IBV_QPS_RTR || peer.base.state == IBV_QPS_RTS;
   const Device* device = contexts_.find(peer.base.context)->device;
   bool there = device == device_of(qp.attributes.ah_attr.grh.dgid) && !device->removed;
-  bool expects = peer.attributes.dest_qp_num == qp.base.qp_num && peer.attributes.rq_psn == qp.attributes.sq_psn;
+  bool expects = peer.attributes.dest_qp_num == qp.base.qp_num &&
+                 peer.attributes.rq_psn == qp.attributes.sq_psn;
   return ready && there && expects ? &peer : nullptr;
 }
 
 bool Fabric::request_arrives(const Qp& qp) {
-  if (faults.link == FakeFaults::Link::kCut || faults.link == FakeFaults::Link::kStuck) return false;
-  if (faults.cut_qps.contains(qp.base.qp_num) || faults.cut_qps.contains(qp.attributes.dest_qp_num)) return false;
+  if (faults.link == FakeFaults::Link::kCut || faults.link == FakeFaults::Link::kStuck)
+    return false;
+  if (faults.cut_qps.contains(qp.base.qp_num) || faults.cut_qps.contains(qp.attributes.dest_qp_num))
+    return false;
   const Device* device = contexts_.find(qp.base.context)->device;
   if (device->options.port_state != IBV_PORT_ACTIVE) return false;
-  return options.policy.order != FakePolicy::Order::kLossy || random_() % 1000 >= options.policy.loss_per_mille;
+  return options.policy.order != FakePolicy::Order::kLossy ||
+         random_() % 1000 >= options.policy.loss_per_mille;
 }
 
 bool Fabric::answer_arrives(const Qp& qp) {

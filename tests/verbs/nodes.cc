@@ -35,20 +35,22 @@ std::string here() { return variable("SLUICE_LAB_ADDRESS", "10.77.0.1"); }
 std::string peer() { return variable("SLUICE_LAB_PEER", here().c_str()); }
 Instant in(Duration d) { return after(now(), d); }
 
-#define EXPECT(what, ...)                                                         \
-  do {                                                                            \
-    if (what) break;                                                              \
-    std::printf("FAILED %s:%d: %s ", __FILE__, __LINE__, #what);                  \
-    std::printf("%s\n", std::string(__VA_ARGS__).c_str());                        \
-    return false;                                                                 \
+#define EXPECT(what, ...)                                        \
+  do {                                                           \
+    if (what) break;                                             \
+    std::printf("FAILED %s:%d: %s ", __FILE__, __LINE__, #what); \
+    std::printf("%s\n", std::string(__VA_ARGS__).c_str());       \
+    return false;                                                \
   } while (false)
 
 void fill(std::span<std::byte> bytes, uint64_t seed) {
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>((i * 131 + (i >> 9) * 17 + seed * 7919) >> 2);
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>((i * 131 + (i >> 9) * 17 + seed * 7919) >> 2);
 }
 bool holds(std::span<const std::byte> bytes, uint64_t seed) {
   for (size_t i = 0; i < bytes.size(); ++i) {
-    if (bytes[i] != static_cast<std::byte>((i * 131 + (i >> 9) * 17 + seed * 7919) >> 2)) return false;
+    if (bytes[i] != static_cast<std::byte>((i * 131 + (i >> 9) * 17 + seed * 7919) >> 2))
+      return false;
   }
   return true;
 }
@@ -60,7 +62,9 @@ Buffer filled(Context& context, size_t size, uint64_t seed) {
 }
 
 std::unique_ptr<Context> context() {
-  auto opened = open_context({.arena = {}, .arena_options = {.limit_bytes = size_t{256} << 20}, .waiting = Waiting::kSleep});
+  auto opened = open_context({.arena = {},
+                              .arena_options = {.limit_bytes = size_t{256} << 20},
+                              .waiting = Waiting::kSleep});
   if (opened.ok()) return std::move(opened).value();
   std::printf("no context: %s\n", opened.status().to_string().c_str());
   std::exit(1);
@@ -77,13 +81,16 @@ struct Client final : CompletionSink {
       (void)endpoint.send(2, echo);
     }
     if (completion.kind == OperationKind::kReceive && ok) receive();
-    if (!ok && completion.status.code() != Code::kCancelled) std::fprintf(stderr, "%s\n", completion.status.to_string().c_str());
+    if (!ok && completion.status.code() != Code::kCancelled)
+      std::fprintf(stderr, "%s\n", completion.status.to_string().c_str());
   }
   void receive() {
     auto room = context->arena().allocate(kLargest);
-    if (room.ok()) (void)endpoint.receive({.tag = 1}, std::move(*room), {.sink = this, .deadline = kNever});
+    if (room.ok())
+      (void)endpoint.receive({.tag = 1}, std::move(*room), {.sink = this, .deadline = kNever});
   }
-  // What is written once revoke() has returned is nobody's but ours; the peer hears that it may try.
+  // What is written once revoke() has returned is nobody's but ours; the peer hears that it may
+  // try.
   void revoke_shared() {
     Status revoked = endpoint.revoke(key);
     if (!revoked.ok()) std::fprintf(stderr, "%s\n", revoked.to_string().c_str());
@@ -105,24 +112,32 @@ int serve(const std::string& scheme) {
   Exchange exchange{*own};
   for (uint64_t step = 0; step < 4; ++step) {
     size_t size = step == 0 ? 300'000 : size_t{3} << 20;
-    (void)exchange.publish({"weights", step}, filled(*own, size, step).freeze(), {.readers = until_retired});
+    (void)exchange.publish({"weights", step}, filled(*own, size, step).freeze(),
+                           {.readers = until_retired});
   }
   std::vector<std::unique_ptr<Client>> clients;
   while (true) {
     auto accepted = listener->accept(in(1s));
-    std::erase_if(clients, [](const auto& c) { return c->endpoint.state() == EndpointState::kClosed; });
+    std::erase_if(clients,
+                  [](const auto& c) { return c->endpoint.state() == EndpointState::kClosed; });
     if (!accepted.ok()) continue;
     auto client = std::make_unique<Client>();
     client->context = own.get();
     client->endpoint = std::move(*accepted);
     client->shared = filled(*own, kShared, 77);
-    auto key = client->endpoint.grant(client->shared, {.rights = client->endpoint.info().path.capabilities.has(Capability::kAtomics) ? Right::kAll : Right::kReadWrite});
+    auto key = client->endpoint.grant(
+        client->shared,
+        {.rights = client->endpoint.info().path.capabilities.has(Capability::kAtomics)
+                       ? Right::kAll
+                       : Right::kReadWrite});
     if (!key.ok()) {
       std::printf("no grant: %s\n", key.status().to_string().c_str());
       continue;
     }
     client->key = *key;
-    (void)client->endpoint.receive({.tag = 4}, filled(*own, 8, 0), {.sink = client.get(), .user_data = kRevoke, .deadline = kNever});
+    (void)client->endpoint.receive(
+        {.tag = 4}, filled(*own, 8, 0),
+        {.sink = client.get(), .user_data = kRevoke, .deadline = kNever});
     Buffer text = filled(*own, RemoteKey::kEncodedBytes, 0);
     auto encoded = key->encode();
     std::memcpy(text.data(), encoded.data(), encoded.size());
@@ -139,7 +154,8 @@ struct Peer {
   RemoteKey key;
 };
 
-Result<std::unique_ptr<Peer>> meet(const std::string& scheme, const ConnectOptions& options = {}, Duration patience = 30s) {
+Result<std::unique_ptr<Peer>> meet(const std::string& scheme, const ConnectOptions& options = {},
+                                   Duration patience = 30s) {
   auto met = std::make_unique<Peer>();
   Instant limit = in(patience);
   while (true) {
@@ -151,7 +167,8 @@ Result<std::unique_ptr<Peer>> meet(const std::string& scheme, const ConnectOptio
     if (now() >= limit) return endpoint.status();
     (void)met->own->wait(in(100ms));
   }
-  auto key = met->endpoint.receive_and_wait({.tag = 3}, filled(*met->own, RemoteKey::kEncodedBytes, 0), in(20s));
+  auto key = met->endpoint.receive_and_wait(
+      {.tag = 3}, filled(*met->own, RemoteKey::kEncodedBytes, 0), in(20s));
   if (!key.ok()) return key.status();
   SLUICE_TRY(met->key, RemoteKey::decode(key->buffer.bytes().first(RemoteKey::kEncodedBytes)));
   return met;
@@ -164,7 +181,8 @@ bool exchange_all(size_t limit) {
   Peer& p = **met;
   uint64_t failed_before = read_counter("verbs.completions_failed");
   EXPECT(p.endpoint.info().path.path == Path::kVerbs);
-  for (size_t size : {size_t{1}, size_t{4096}, size_t{4097}, size_t{100'000}, size_t{1} << 20, kLargest}) {
+  for (size_t size :
+       {size_t{1}, size_t{4096}, size_t{4097}, size_t{100'000}, size_t{1} << 20, kLargest}) {
     if (size > limit) continue;
     EXPECT(p.endpoint.send(1, filled(*p.own, size, size).freeze()).ok());
     auto back = p.endpoint.receive_and_wait({.tag = 2}, filled(*p.own, kLargest, 0), in(60s));
@@ -173,7 +191,8 @@ bool exchange_all(size_t limit) {
   }
   for (size_t size : {size_t{8}, size_t{70'000}, kLargest}) {
     if (size > limit) continue;
-    auto written = p.endpoint.write_and_wait(p.key, 4096, filled(*p.own, size, size + 1).freeze(), in(60s));
+    auto written =
+        p.endpoint.write_and_wait(p.key, 4096, filled(*p.own, size, size + 1).freeze(), in(60s));
     EXPECT(written.ok(), written.status().to_string());
     EXPECT(written->copied_bytes == 0);
     auto read = p.endpoint.read_and_wait(p.key, 4096, filled(*p.own, size, 0), in(60s));
@@ -182,7 +201,14 @@ bool exchange_all(size_t limit) {
     EXPECT(read->receipt.copied_bytes == 0);
   }
   if (p.endpoint.info().path.capabilities.has(Capability::kAtomics)) {
-    auto zero = p.endpoint.write_and_wait(p.key, 0, [&] { Buffer b = filled(*p.own, 8, 0); std::memset(b.data(), 0, 8); return std::move(b).freeze(); }(), in(20s));
+    auto zero = p.endpoint.write_and_wait(
+        p.key, 0,
+        [&] {
+          Buffer b = filled(*p.own, 8, 0);
+          std::memset(b.data(), 0, 8);
+          return std::move(b).freeze();
+        }(),
+        in(20s));
     EXPECT(zero.ok(), zero.status().to_string());
     for (uint64_t i = 0; i < 10; ++i) {
       auto before = p.endpoint.fetch_add_and_wait(p.key, 0, 3, in(20s));
@@ -201,7 +227,8 @@ bool exchange_all(size_t limit) {
     EXPECT(fetched.ok(), fetched.status().to_string());
     EXPECT(holds(fetched->value.bytes(), step));
     EXPECT(fetched->receipt.copied_bytes == 0);
-    auto placed = p.own->run_until(exchange.fetch_into({"weights", step}, filled(*p.own, step == 0 ? 300'000 : size_t{3} << 20, 99), in(60s)));
+    auto placed = p.own->run_until(exchange.fetch_into(
+        {"weights", step}, filled(*p.own, step == 0 ? 300'000 : size_t{3} << 20, 99), in(60s)));
     EXPECT(placed.status().ok(), placed.status().to_string());
     EXPECT(holds(placed.value().value.bytes(), step));
     EXPECT(placed.value().receipt.copied_bytes == 0);
@@ -219,10 +246,12 @@ bool traffic() { return exchange_all(kLargest); }
 bool lossy() {
   for (int attempt = 1; attempt <= 4; ++attempt) {
     if (exchange_all(100'000)) {
-      std::printf("whole at attempt %d, %d stuck\n", attempt, static_cast<int>(read_counter("verbs.queues_stuck")));
+      std::printf("whole at attempt %d, %d stuck\n", attempt,
+                  static_cast<int>(read_counter("verbs.queues_stuck")));
       return true;
     }
-    uint64_t lost = read_counter("verbs.peers_unplugged") + read_counter("verbs.queues_stuck") + read_counter("verbs.peers_gone");
+    uint64_t lost = read_counter("verbs.peers_unplugged") + read_counter("verbs.queues_stuck") +
+                    read_counter("verbs.peers_gone");
     EXPECT(lost >= static_cast<uint64_t>(attempt), "it was not the device");
   }
   return false;
@@ -266,7 +295,8 @@ bool struck(const std::string& fault, const std::string& mend) {
   EXPECT(ended == posted, std::to_string(ended) + " of 12 ended:" + seen);
   EXPECT(good < posted, "the fault struck after everything was over");
   EXPECT(p.endpoint.counters().posted == p.endpoint.counters().completed);
-  std::printf("'%s': all ended after %ld ms:%s\n", fault.c_str(), static_cast<long>(took), seen.c_str());
+  std::printf("'%s': all ended after %ld ms:%s\n", fault.c_str(), static_cast<long>(took),
+              seen.c_str());
   p.endpoint = Endpoint();
   met->reset();
   if (mend.empty()) return true;
@@ -282,25 +312,31 @@ bool struck(const std::string& fault, const std::string& mend) {
 }
 
 // The wire takes nothing any more, in the direction of node 2; the ports stay up.
-bool cut() { return struck("modprobe sch_netem; tc qdisc replace dev lab0 root netem loss 100%", "tc qdisc del dev lab0 root"); }
+bool cut() {
+  return struck("modprobe sch_netem; tc qdisc replace dev lab0 root netem loss 100%",
+                "tc qdisc del dev lab0 root");
+}
 // The same while nothing is outstanding here: the end that only serves must notice, too.
 bool idle() {
   auto met = meet("rdma");
   EXPECT(met.ok(), met.status().to_string());
   Endpoint& endpoint = (*met)->endpoint;
   uint64_t asked = read_counter("verbs.probes_posted");
-  (void)(*met)->own->wait_until([&] { return read_counter("verbs.probes_posted") >= asked + 3; }, in(20s));
+  (void)(*met)->own->wait_until([&] { return read_counter("verbs.probes_posted") >= asked + 3; },
+                                in(20s));
   EXPECT(read_counter("verbs.probes_posted") >= asked + 3);
   EXPECT(endpoint.state() == EndpointState::kConnected);
   auto read = endpoint.read_and_wait((*met)->key, 0, filled(*(*met)->own, 4096, 0), in(20s));
   EXPECT(read.ok() && holds(read->buffer.bytes(), 77), read.status().to_string());
   EXPECT(std::system("modprobe sch_netem; tc qdisc replace dev lab0 root netem loss 100%") == 0);
   Instant begun = now();
-  Status noticed = (*met)->own->wait_until([&] { return endpoint.state() == EndpointState::kClosed; }, in(20s));
+  Status noticed =
+      (*met)->own->wait_until([&] { return endpoint.state() == EndpointState::kClosed; }, in(20s));
   auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now() - begun).count();
   EXPECT(std::system("tc qdisc del dev lab0 root") == 0);
   EXPECT(noticed.ok(), noticed.to_string());
-  std::printf("idle: noticed after %ld ms, %lu unplugged\n", static_cast<long>(took), static_cast<unsigned long>(read_counter("verbs.peers_unplugged")));
+  std::printf("idle: noticed after %ld ms, %lu unplugged\n", static_cast<long>(took),
+              static_cast<unsigned long>(read_counter("verbs.peers_unplugged")));
   return true;
 }
 // The kernel takes the device away when this process, told, has closed it: librdmacm does so
@@ -318,7 +354,9 @@ bool cycles() {
     EXPECT(endpoint->close(in(20s)).ok(), "cycle " + std::to_string(i));
   }
   // What is there now, beside the first connection, is nothing.
-  EXPECT((*warm)->endpoint.read_and_wait((*warm)->key, 0, filled(*(*warm)->own, 4096, 0), in(20s)).ok());
+  EXPECT((*warm)
+             ->endpoint.read_and_wait((*warm)->key, 0, filled(*(*warm)->own, 4096, 0), in(20s))
+             .ok());
   (void)own->wait(in(2s));
   FILE* pipe = ::popen("rdma resource show qp | grep -c pid", "r");
   int count = -1;
@@ -342,7 +380,8 @@ bool mixed() {
   EXPECT((*best)->endpoint.close(in(20s)).ok());
   // In a mount namespace without the devices' folder, a machine without devices.
   std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  std::string alone = "unshare -m sh -c 'mount -t tmpfs none /sys/class/infiniband && exec " + self + " by-tcp'";
+  std::string alone =
+      "unshare -m sh -c 'mount -t tmpfs none /sys/class/infiniband && exec " + self + " by-tcp'";
   EXPECT(std::system(alone.c_str()) == 0);
   return true;
 }
@@ -354,11 +393,13 @@ bool by_tcp() {
   EXPECT(info.path.path == Path::kTcp, info.reason);
   EXPECT(info.reason.find("not rdma") != std::string::npos, info.reason);
   EXPECT((*by_tcp)->endpoint.send(1, filled(*(*by_tcp)->own, 100'000, 4).freeze()).ok());
-  auto back = (*by_tcp)->endpoint.receive_and_wait({.tag = 2}, filled(*(*by_tcp)->own, kLargest, 0), in(30s));
+  auto back = (*by_tcp)->endpoint.receive_and_wait({.tag = 2}, filled(*(*by_tcp)->own, kLargest, 0),
+                                                   in(30s));
   EXPECT(back.ok() && holds(back->buffer.bytes().first(100'000), 4));
   auto forced = meet("rdma", {.timeout = 2s}, 1ms);
   EXPECT(!forced.ok());
-  std::printf("rdma, then tcp (%s); rdma:// alone: %s\n", info.reason.c_str(), forced.status().to_string().c_str());
+  std::printf("rdma, then tcp (%s); rdma:// alone: %s\n", info.reason.c_str(),
+              forced.status().to_string().c_str());
   EXPECT((*by_tcp)->endpoint.close(in(20s)).ok());
   return true;
 }
@@ -371,7 +412,8 @@ bool mtu() {
   return fine;
 }
 
-// In the middle of reads, again and again: none brings a byte that was written after the revocation.
+// In the middle of reads, again and again: none brings a byte that was written after the
+// revocation.
 bool revoked() {
   constexpr int kRounds = 4;
   constexpr size_t kPart = size_t{1} << 20;
@@ -385,7 +427,10 @@ bool revoked() {
     CompletionQueue done;
     size_t posted = 0, ended = 0;
     auto read = [&](size_t part) {
-      posted += p.endpoint.read(p.key, part * kPart, filled(*p.own, kPart, 0), {.sink = &done, .user_data = part, .deadline = in(20s)}).ok();
+      posted += p.endpoint
+                    .read(p.key, part * kPart, filled(*p.own, kPart, 0),
+                          {.sink = &done, .user_data = part, .deadline = in(20s)})
+                    .ok();
     };
     bool whole = true;
     auto take = [&] {
@@ -393,7 +438,9 @@ bool revoked() {
       while (done.poll(completion)) {
         ++ended;
         (completion.status.ok() ? good : refused) += 1;
-        if (completion.status.ok()) whole = whole && std::memcmp(completion.buffers[0].data(), before.data() + completion.user_data * kPart, kPart) == 0;
+        if (completion.status.ok())
+          whole = whole && std::memcmp(completion.buffers[0].data(),
+                                       before.data() + completion.user_data * kPart, kPart) == 0;
       }
     };
     // With the first reads done, and with all under way.
@@ -414,9 +461,11 @@ bool revoked() {
     }
     take();
     EXPECT(ended == posted, std::to_string(ended) + " of " + std::to_string(posted) + " ended");
-    EXPECT(whole, "round " + std::to_string(round) + ": a read brought bytes that were written after revoke() had returned");
+    EXPECT(whole, "round " + std::to_string(round) +
+                      ": a read brought bytes that were written after revoke() had returned");
   }
-  EXPECT(refused > 0 && good > 0, std::to_string(good) + " reads went through, " + std::to_string(refused) + " were refused");
+  EXPECT(refused > 0 && good > 0, std::to_string(good) + " reads went through, " +
+                                      std::to_string(refused) + " were refused");
   std::printf("%d revocations: %zu reads before, %zu refused\n", kRounds, good, refused);
   return true;
 }
@@ -424,7 +473,9 @@ bool revoked() {
 // Root may lock what it likes: without that capability and with 64 KiB it may not.
 bool memlock() {
   std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  std::string limited = "ulimit -l 64; exec setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock " + self + " memlock-limited";
+  std::string limited =
+      "ulimit -l 64; exec setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock " + self +
+      " memlock-limited";
   EXPECT(std::system(("sh -c '" + limited + "'").c_str()) == 0);
   return true;
 }
@@ -445,7 +496,10 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   ::setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);  // ip, tc, rdma, modprobe
   const std::map<std::string, std::function<bool()>> scenarios = {
-      {"traffic", traffic}, {"lossy", lossy}, {"cut", cut}, {"idle", idle}, {"removed", removed}, {"cycles", cycles}, {"mixed", mixed}, {"revoked", revoked}, {"by-tcp", by_tcp}, {"mtu", mtu}, {"memlock", memlock}, {"memlock-limited", memlock_limited}};
+      {"traffic", traffic}, {"lossy", lossy},     {"cut", cut},
+      {"idle", idle},       {"removed", removed}, {"cycles", cycles},
+      {"mixed", mixed},     {"revoked", revoked}, {"by-tcp", by_tcp},
+      {"mtu", mtu},         {"memlock", memlock}, {"memlock-limited", memlock_limited}};
   if (argc > 1 && std::strcmp(argv[1], "serve") == 0) return serve(argc > 2 ? argv[2] : "rdma");
   bool fine = argc > 1;
   for (int i = 1; i < argc; ++i) {

@@ -8,7 +8,8 @@
 namespace sluice::wire::test {
 namespace {
 
-void parses(const std::string& text, Scheme scheme, const std::string& host, int port, const std::string& name) {
+void parses(const std::string& text, Scheme scheme, const std::string& host, int port,
+            const std::string& name) {
   INFO(text.substr(0, 80));
   auto a = Address::parse(text);
   REQUIRE(a.ok());
@@ -36,7 +37,8 @@ TEST_CASE("addresses of every scheme parse", "[address]") {
   parses("loopback:a", Scheme::kLoopback, "", 0, "a");
   parses("shm:" + std::string(64, 'n'), Scheme::kShm, "", 0, std::string(64, 'n'));
   parses("l2://eth0/02:00:00:00:00:0b:7", Scheme::kL2, "eth0", 7, "02:00:00:00:00:0b");
-  parses("l2://br-1.20/02:00:00:AB:cD:0b:65535", Scheme::kL2, "br-1.20", 65535, "02:00:00:ab:cd:0b");
+  parses("l2://br-1.20/02:00:00:AB:cD:0b:65535", Scheme::kL2, "br-1.20", 65535,
+         "02:00:00:ab:cd:0b");
   parses("l2://eth0/worker3:7000", Scheme::kL2, "eth0", 7000, "worker3");
   parses("l2://eth0/Rack-2.node_7:0", Scheme::kL2, "eth0", 0, "Rack-2.node_7");
   parses("l2://eth0/" + std::string(64, 'n') + ":7", Scheme::kL2, "eth0", 7, std::string(64, 'n'));
@@ -54,7 +56,8 @@ TEST_CASE("addresses of every scheme parse", "[address]") {
   parses("kmod://eth0/02:00:00:00:00:0b:7", Scheme::kKmod, "eth0", 7, "02:00:00:00:00:0b");
   parses("kmod://eth0/worker3:7000", Scheme::kKmod, "eth0", 7000, "worker3");
   parses("kmod://eth0:0", Scheme::kKmod, "eth0", 0, "");
-  parses("kmod://udp/02:00:00:00:00:0b:7", Scheme::kKmod, "udp", 7, "02:00:00:00:00:0b");  // an interface's name like others
+  parses("kmod://udp/02:00:00:00:00:0b:7", Scheme::kKmod, "udp", 7,
+         "02:00:00:00:00:0b");  // an interface's name like others
   CHECK(Address::parse("kmod://eth0/:7")->to_string() == "kmod://eth0:7");
   CHECK(Address::parse("l2://udp/[fd00::1]:7000")->to_string() == "l2://udp/[fd00::1]:7000");
   CHECK(Address::parse("l2://udp/:7")->to_string() == "l2://udp:7");

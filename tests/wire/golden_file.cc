@@ -8,11 +8,14 @@ namespace sluice::wire::test {
 namespace {
 
 [[noreturn]] void malformed(const std::string& path, const std::string& line) {
-  std::fprintf(stderr, "golden file %s: missing or malformed at '%s'\n", path.c_str(), line.c_str());
+  std::fprintf(stderr, "golden file %s: missing or malformed at '%s'\n", path.c_str(),
+               line.c_str());
   std::exit(1);
 }
 
-int digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+int digit(char c) {
+  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
 
 bool append_hex(const std::string& line, Bytes& out) {
   for (size_t i = 0; i < line.size();) {
@@ -65,8 +68,8 @@ std::string format_golden(const GoldenVariant& variant) {
 
 std::vector<std::string> golden_paths() {
   std::vector<std::string> paths;
-  for (const char* name :
-       {"hello", "offer", "want", "data", "done", "release", "cancel", "credit", "ping", "bye", "handshake"}) {
+  for (const char* name : {"hello", "offer", "want", "data", "done", "release", "cancel", "credit",
+                           "ping", "bye", "handshake"}) {
     paths.push_back(std::string("tests/wire/golden/") + name + ".txt");
   }
   return paths;

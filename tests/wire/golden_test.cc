@@ -14,7 +14,8 @@ std::map<std::string, GoldenVariant> committed() {
   std::map<std::string, GoldenVariant> all;
   for (const std::string& path : golden_paths()) {
     std::string file = path.substr(path.rfind('/') + 1);
-    for (GoldenVariant& v : read_golden(path)) all[file.substr(0, file.size() - 4) + "/" + v.name] = std::move(v);
+    for (GoldenVariant& v : read_golden(path))
+      all[file.substr(0, file.size() - 4) + "/" + v.name] = std::move(v);
   }
   return all;
 }
@@ -27,7 +28,8 @@ TEST_CASE("every message encodes to its committed bytes", "[wire][golden]") {
     GoldenVariant now{v.name, describe(v.message), encode_any(v.message)};
     const GoldenVariant& then = files[v.file + "/" + v.name];
     if (then.bytes == now.bytes && then.text == now.text) continue;
-    FAIL_CHECK("golden/" << v.file << ".txt has for " << v.name << "\n" << format_golden(then) << "but now it is\n"
+    FAIL_CHECK("golden/" << v.file << ".txt has for " << v.name << "\n"
+                         << format_golden(then) << "but now it is\n"
                          << format_golden(now));
   }
 }

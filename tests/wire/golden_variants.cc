@@ -7,11 +7,14 @@ namespace {
 
 Uuid uuid_from(int first) {
   Uuid u;
-  for (size_t i = 0; i < u.bytes.size(); ++i) u.bytes[i] = static_cast<std::byte>(first + static_cast<int>(i));
+  for (size_t i = 0; i < u.bytes.size(); ++i)
+    u.bytes[i] = static_cast<std::byte>(first + static_cast<int>(i));
   return u;
 }
 
-TensorDescriptor compact(std::vector<int64_t> shape, DataType dtype) { return *TensorDescriptor::compact(shape, dtype); }
+TensorDescriptor compact(std::vector<int64_t> shape, DataType dtype) {
+  return *TensorDescriptor::compact(shape, dtype);
+}
 
 TensorDescriptor strided(std::vector<int64_t> shape, std::vector<int64_t> strides, DataType dtype) {
   return *TensorDescriptor::strided(shape, strides, dtype, 0);
@@ -120,15 +123,18 @@ void add_plain_offers(std::vector<NamedMessage>& out) {
 void add_supply_offers(std::vector<NamedMessage>& out) {
   std::vector<int64_t> shape;
   for (int rank = 0; rank <= kMaxRank; ++rank) {
-    out.push_back({"offer", "supply_rank_" + std::to_string(rank), supply(compact(shape, float32))});
+    out.push_back(
+        {"offer", "supply_rank_" + std::to_string(rank), supply(compact(shape, float32))});
     shape.push_back(rank + 2);
   }
   out.push_back({"offer", "supply_empty_dimension", supply(compact({4, 0, 6}, float64))});
   out.push_back({"offer", "supply_transposed", supply(strided({3, 5}, {1, 3}, bfloat16))});
   out.push_back({"offer", "supply_padded_rows", supply(strided({16, 100}, {128, 1}, float32))});
-  out.push_back({"offer", "supply_strided_rank_8", supply(strided({2, 2, 2, 2, 2, 2, 2, 2},
-                                                                  {1000, 400, 180, 80, 35, 16, 6, 2}, complex128))});
-  out.push_back({"offer", "supply_int4_lanes_3", supply(compact({7}, DataType{TypeCode::kInt, 4, 3}))});
+  out.push_back(
+      {"offer", "supply_strided_rank_8",
+       supply(strided({2, 2, 2, 2, 2, 2, 2, 2}, {1000, 400, 180, 80, 35, 16, 6, 2}, complex128))});
+  out.push_back(
+      {"offer", "supply_int4_lanes_3", supply(compact({7}, DataType{TypeCode::kInt, 4, 3}))});
   Offer both = supply(strided({2, 3}, {8, 1}, int16));
   both.segments[0] = {1, (64 << 20) - 10, 10};
   both.segments[1] = {2, 0, 12};
@@ -152,7 +158,8 @@ void add_wants_with_windows(std::vector<NamedMessage>& out, const Want& known) {
   several.segment_count = 3;
   out.push_back({"want", "into_three_windows_with_key", several});
   Want most = one;
-  for (uint32_t i = 0; i < kMaxSegments; ++i) most.segments[i] = {i * 0x01010101u, uint64_t{i} << 40, uint64_t{25690112}};
+  for (uint32_t i = 0; i < kMaxSegments; ++i)
+    most.segments[i] = {i * 0x01010101u, uint64_t{i} << 40, uint64_t{25690112}};
   most.segment_count = kMaxSegments;
   out.push_back({"want", "into_16_windows", most});
 }
@@ -211,7 +218,8 @@ void add_small_messages(std::vector<NamedMessage>& out) {
   out.push_back({"data", "empty", Data{5, 7, 0}});
   for (int code = 0; code < kCodeCount; ++code) {
     auto bytes = uint64_t{1} << (5 * code);
-    out.push_back({"done", "code_" + std::to_string(code), Done{0x100000000u + code, static_cast<Code>(code), bytes}});
+    out.push_back({"done", "code_" + std::to_string(code),
+                   Done{0x100000000u + code, static_cast<Code>(code), bytes}});
   }
   Release release{};
   out.push_back({"release", "none", release});

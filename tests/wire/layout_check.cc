@@ -21,7 +21,8 @@ std::string disagreement(const RawLayout& l) {
   auto truth = meaning_of(l);
   if (!ours.ok()) {
     if (truth) return "refused: " + ours.status().to_string();
-    if (ours.code() != Code::kInvalidArgument || ours.status().detail().empty()) return "refused without a reason";
+    if (ours.code() != Code::kInvalidArgument || ours.status().detail().empty())
+      return "refused without a reason";
     return {};
   }
   if (!truth) return "accepted: " + ours->to_string();
@@ -38,7 +39,8 @@ std::string disagreement(const RawLayout& l) {
   auto touched = touched_elements(full);
   std::ranges::sort(touched);
   if (std::ranges::adjacent_find(touched) != touched.end()) return "two indices share an element";
-  if ((touched.back() + 1) * ours->dtype().size_bytes() != ours->span_bytes()) return "span is not what is touched";
+  if ((touched.back() + 1) * ours->dtype().size_bytes() != ours->span_bytes())
+    return "span is not what is touched";
   return {};
 }
 

@@ -11,7 +11,9 @@ using Wide = unsigned __int128;
 constexpr Wide kMost = (Wide{1} << 63) - 1;
 
 bool known_dtype(const RawLayout& l) {
-  auto one_of = [&](std::initializer_list<int> widths) { return std::ranges::find(widths, l.bits) != widths.end(); };
+  auto one_of = [&](std::initializer_list<int> widths) {
+    return std::ranges::find(widths, l.bits) != widths.end();
+  };
   if (l.lanes < 1 || l.lanes > 1024) return false;
   if (l.code <= 1) return one_of({4, 8, 16, 32, 64});
   if (l.code == 2) return one_of({16, 32, 64});
@@ -82,7 +84,8 @@ std::vector<std::byte> layout_value(const RawLayout& l) {
   out[5] = static_cast<std::byte>(l.has_strides ? 1 : 0);
   auto add = [&](const std::vector<int64_t>& words) {
     for (int64_t w : words) {
-      for (int i = 0; i < 8; ++i) out.push_back(static_cast<std::byte>(static_cast<uint64_t>(w) >> (8 * i)));
+      for (int i = 0; i < 8; ++i)
+        out.push_back(static_cast<std::byte>(static_cast<uint64_t>(w) >> (8 * i)));
     }
   };
   add(l.shape);
@@ -117,7 +120,8 @@ std::vector<uint64_t> touched_elements(const RawLayout& l) {
   for (size_t i = 0; i < l.shape.size(); ++i) {
     std::vector<uint64_t> next;
     for (uint64_t p : positions) {
-      for (int64_t k = 0; k < l.shape[i]; ++k) next.push_back(p + static_cast<uint64_t>(k * l.strides[i]));
+      for (int64_t k = 0; k < l.shape[i]; ++k)
+        next.push_back(p + static_cast<uint64_t>(k * l.strides[i]));
     }
     positions = std::move(next);
   }

@@ -12,7 +12,8 @@ namespace sluice::wire::test {
 namespace {
 
 std::string print(const RawLayout& l) {
-  std::string text = std::to_string(l.code) + "/" + std::to_string(l.bits) + "x" + std::to_string(l.lanes) + " shape";
+  std::string text = std::to_string(l.code) + "/" + std::to_string(l.bits) + "x" +
+                     std::to_string(l.lanes) + " shape";
   for (auto n : l.shape) text += " " + std::to_string(n);
   text += l.has_strides ? " strides" : " compact";
   for (auto n : l.strides) text += " " + std::to_string(n);
@@ -116,7 +117,8 @@ TEST_CASE("every dtype word is judged as the table says", "[wire][layout]") {
   for (int code = 0; code < 256; ++code) {
     for (int bits = 0; bits < 256; ++bits) {
       for (uint16_t lanes : {0, 1, 3, 1024, 1025}) {
-        RawLayout l{static_cast<uint8_t>(code), static_cast<uint8_t>(bits), lanes, {3}, false, {}, 0};
+        RawLayout l{
+            static_cast<uint8_t>(code), static_cast<uint8_t>(bits), lanes, {3}, false, {}, 0};
         std::string wrong = disagreement(l);
         if (!wrong.empty()) FAIL(print(l) << ": " << wrong);
       }
@@ -136,7 +138,8 @@ TEST_CASE("random layouts mean what 128-bit arithmetic says", "[wire][layout]") 
     if (l.byte_offset != 0 || l.shape.size() > 20) continue;
     Verdict v = judge(want_with(layout_value(l)));
     if (!v.problem.empty()) FAIL("seed " << seed << " " << print(l) << ": " << v.problem);
-    if (v.accepted != meaning_of(l).has_value()) FAIL("seed " << seed << " " << print(l) << ": " << v.text);
+    if (v.accepted != meaning_of(l).has_value())
+      FAIL("seed " << seed << " " << print(l) << ": " << v.text);
     accepted += v.accepted ? 1 : 0;
   }
   // The generator must reach both sides.

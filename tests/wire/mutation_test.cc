@@ -15,7 +15,8 @@ struct Sample {
 std::vector<Sample> samples() {
   std::vector<Sample> all;
   for (const std::string& path : golden_paths()) {
-    for (GoldenVariant& v : read_golden(path)) all.push_back({path + " " + v.name, std::move(v.bytes)});
+    for (GoldenVariant& v : read_golden(path))
+      all.push_back({path + " " + v.name, std::move(v.bytes)});
   }
   return all;
 }
@@ -47,12 +48,14 @@ void mutate_everywhere(const std::string& name, const Bytes& bytes, int step) {
   }
 }
 
-TEST_CASE("every byte of every golden message flipped, deleted, doubled and cut", "[wire][mutation]") {
+TEST_CASE("every byte of every golden message flipped, deleted, doubled and cut",
+          "[wire][mutation]") {
   for (const Sample& s : samples()) mutate_everywhere(s.name, s.bytes, 13);
   SUCCEED();
 }
 
-TEST_CASE("every byte of a recorded handshake flipped, deleted, doubled and cut", "[wire][mutation]") {
+TEST_CASE("every byte of a recorded handshake flipped, deleted, doubled and cut",
+          "[wire][mutation]") {
   Bytes recorded;
   for (const GoldenVariant& v : read_golden("tests/wire/golden/handshake.txt")) {
     recorded.insert(recorded.end(), v.bytes.begin(), v.bytes.end());
@@ -61,7 +64,8 @@ TEST_CASE("every byte of a recorded handshake flipped, deleted, doubled and cut"
   mutate_everywhere("handshake", recorded, 1);
 }
 
-TEST_CASE("a TLV cut out of or doubled in a golden message with its length corrected", "[wire][mutation]") {
+TEST_CASE("a TLV cut out of or doubled in a golden message with its length corrected",
+          "[wire][mutation]") {
   for (const Sample& s : samples()) {
     for (size_t at = 16; at + 8 <= s.bytes.size(); at += 8) {
       for (size_t length = 8; at + length <= s.bytes.size(); length += 8) {
@@ -81,7 +85,8 @@ TEST_CASE("a TLV cut out of or doubled in a golden message with its length corre
 }
 
 TEST_CASE("two bytes at a time in every short golden message", "[wire][mutation]") {
-  static constexpr std::byte kValues[] = {std::byte{0}, std::byte{1}, std::byte{0x7f}, std::byte{0x80}, std::byte{0xff}};
+  static constexpr std::byte kValues[] = {std::byte{0}, std::byte{1}, std::byte{0x7f},
+                                          std::byte{0x80}, std::byte{0xff}};
   for (const Sample& s : samples()) {
     if (s.bytes.size() > 100) continue;
     for (size_t i = 0; i < s.bytes.size(); ++i) {

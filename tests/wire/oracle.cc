@@ -9,7 +9,9 @@
 namespace sluice::wire::test {
 namespace {
 
-std::string line(const char* name, uint64_t value) { return std::string(name) + " " + std::to_string(value) + "\n"; }
+std::string line(const char* name, uint64_t value) {
+  return std::string(name) + " " + std::to_string(value) + "\n";
+}
 
 std::string list(std::span<const int64_t> words) {
   std::string text;
@@ -18,8 +20,9 @@ std::string list(std::span<const int64_t> words) {
 }
 
 std::string layout_line(const TensorDescriptor& d) {
-  return "layout code=" + std::to_string(static_cast<int>(d.dtype().code)) + " bits=" + std::to_string(d.dtype().bits) +
-         " lanes=" + std::to_string(d.dtype().lanes) + " shape=" + list(d.shape()) + " strides=" + list(d.strides()) +
+  return "layout code=" + std::to_string(static_cast<int>(d.dtype().code)) +
+         " bits=" + std::to_string(d.dtype().bits) + " lanes=" + std::to_string(d.dtype().lanes) +
+         " shape=" + list(d.shape()) + " strides=" + list(d.strides()) +
          " span=" + std::to_string(d.span_bytes()) + "\n";
 }
 
@@ -34,49 +37,62 @@ std::string segment_lines(std::span<const Segment> segments) {
 
 struct Describe {
   std::string operator()(const Hello& m) const {
-    std::string text = "HELLO\n" + line("incarnation", m.incarnation) + line("min_version", m.min_version) +
-                       line("max_version", m.max_version) + "host " + to_hex(m.host.bytes) + "\n" +
-                       line("network_namespace", m.network_namespace) + line("user_namespace", m.user_namespace) +
-                       line("uid", m.uid) + line("pid", m.pid) + line("arena_bytes", m.arena_bytes) +
-                       line("credit_messages", m.credit_messages) + line("credit_bytes", m.credit_bytes);
+    std::string text =
+        "HELLO\n" + line("incarnation", m.incarnation) + line("min_version", m.min_version) +
+        line("max_version", m.max_version) + "host " + to_hex(m.host.bytes) + "\n" +
+        line("network_namespace", m.network_namespace) + line("user_namespace", m.user_namespace) +
+        line("uid", m.uid) + line("pid", m.pid) + line("arena_bytes", m.arena_bytes) +
+        line("credit_messages", m.credit_messages) + line("credit_bytes", m.credit_bytes);
     if (m.has_rendezvous) {
-      text += "rendezvous " + to_hex(m.rendezvous.bytes) + "\ntoken " + to_hex(m.token.bytes) + "\n";
+      text +=
+          "rendezvous " + to_hex(m.rendezvous.bytes) + "\ntoken " + to_hex(m.token.bytes) + "\n";
     }
     if (m.rdma_port != 0) text += line("rdma_port", m.rdma_port);
-    if (m.module_port != 0 || m.packet_port != 0) text += line("module_port", m.module_port) + line("packet_port", m.packet_port);
+    if (m.module_port != 0 || m.packet_port != 0)
+      text += line("module_port", m.module_port) + line("packet_port", m.packet_port);
     return text;
   }
   std::string operator()(const Offer& m) const {
-    std::string text = "OFFER\n" + line("id", m.id) + line("flags", m.flags) + line("payload_bytes", m.payload_bytes) +
-                       line("kind", static_cast<uint64_t>(m.kind)) + line("epoch", m.epoch) + line("a", m.a) +
-                       line("offset", m.offset) + line("total", m.total);
+    std::string text = "OFFER\n" + line("id", m.id) + line("flags", m.flags) +
+                       line("payload_bytes", m.payload_bytes) +
+                       line("kind", static_cast<uint64_t>(m.kind)) + line("epoch", m.epoch) +
+                       line("a", m.a) + line("offset", m.offset) + line("total", m.total);
     text += segment_lines(std::span(m.segments).first(m.segment_count));
     return m.has_layout ? text + layout_line(m.layout) : text;
   }
   std::string operator()(const Want& m) const {
-    std::string text = "WANT\n" + line("id", m.id) + line("kind", static_cast<uint64_t>(m.kind)) + line("into", m.into) +
-                       line("key_id", m.key_id) + line("a", m.a) + line("offset", m.offset) + line("length", m.length);
+    std::string text = "WANT\n" + line("id", m.id) + line("kind", static_cast<uint64_t>(m.kind)) +
+                       line("into", m.into) + line("key_id", m.key_id) + line("a", m.a) +
+                       line("offset", m.offset) + line("length", m.length);
     if (m.has_layout) text += layout_line(m.layout);
     if (!m.key.empty()) text += "key " + to_hex(std::as_bytes(std::span(m.key))) + "\n";
     return text + segment_lines(std::span(m.segments).first(m.segment_count));
   }
   std::string operator()(const Data& m) const {
-    return "DATA\n" + line("id", m.id) + line("payload_bytes", m.payload_bytes) + line("offset", m.offset);
+    return "DATA\n" + line("id", m.id) + line("payload_bytes", m.payload_bytes) +
+           line("offset", m.offset);
   }
   std::string operator()(const Done& m) const {
-    return "DONE\n" + line("id", m.id) + line("code", static_cast<uint64_t>(m.code)) + line("bytes", m.bytes);
+    return "DONE\n" + line("id", m.id) + line("code", static_cast<uint64_t>(m.code)) +
+           line("bytes", m.bytes);
   }
   std::string operator()(const Release& m) const {
     std::string text = "RELEASE\n" + line("count", m.count);
     for (uint32_t i = 0; i < m.count; ++i) text += line("released", m.ids[i]);
     return text;
   }
-  std::string operator()(const Cancel& m) const { return "CANCEL\n" + line("id", m.id) + line("offer", m.offer); }
+  std::string operator()(const Cancel& m) const {
+    return "CANCEL\n" + line("id", m.id) + line("offer", m.offer);
+  }
   std::string operator()(const Credit& m) const {
     return "CREDIT\n" + line("messages", m.messages) + line("bytes", m.bytes);
   }
-  std::string operator()(const Ping& m) const { return "PING\n" + line("nonce", m.nonce) + line("reply", m.reply); }
-  std::string operator()(const Bye& m) const { return "BYE\n" + line("code", static_cast<uint64_t>(m.code)); }
+  std::string operator()(const Ping& m) const {
+    return "PING\n" + line("nonce", m.nonce) + line("reply", m.reply);
+  }
+  std::string operator()(const Bye& m) const {
+    return "BYE\n" + line("code", static_cast<uint64_t>(m.code));
+  }
 };
 
 uint64_t word(std::span<const std::byte> bytes, size_t at, size_t length) {
@@ -126,23 +142,28 @@ Status decode_any(MessageType type, std::span<const std::byte> header, AnyMessag
 
 void refuse(Verdict& v, const Status& status, std::string_view name) {
   v.text = status.to_string();
-  bool has_digit = std::ranges::any_of(status.detail(), [](unsigned char c) { return std::isdigit(c) != 0; });
+  bool has_digit =
+      std::ranges::any_of(status.detail(), [](unsigned char c) { return std::isdigit(c) != 0; });
   if (status.code() != Code::kCorrupt) v.problem = "refused with another code: " + v.text;
-  if (!status.detail().starts_with(std::string(name) + ": ")) v.problem = "the message is not named: " + v.text;
+  if (!status.detail().starts_with(std::string(name) + ": "))
+    v.problem = "the message is not named: " + v.text;
   if (!has_digit) v.problem = "no value is named: " + v.text;
 }
 
-void check_accepted(Verdict& v, MessageType type, std::span<const std::byte> header, const AnyMessage& message) {
+void check_accepted(Verdict& v, MessageType type, std::span<const std::byte> header,
+                    const AnyMessage& message) {
   v.accepted = true;
   v.text = describe(message);
   Bytes again = encode_any(message);
   if (again != canonical(header)) {
-    v.problem = "accepted " + to_hex(header) + "\nencodes to " + to_hex(again) + "\ncanonical  " + to_hex(canonical(header));
+    v.problem = "accepted " + to_hex(header) + "\nencodes to " + to_hex(again) + "\ncanonical  " +
+                to_hex(canonical(header));
     return;
   }
   AnyMessage second;
   auto checked = decode_header(again);
-  if (!checked.ok() || checked->type != type || !decode_any(type, again, second).ok() || describe(second) != v.text) {
+  if (!checked.ok() || checked->type != type || !decode_any(type, again, second).ok() ||
+      describe(second) != v.text) {
     v.problem = "its own encoding is refused or differs: " + to_hex(again);
   }
 }
@@ -153,17 +174,21 @@ void check_fast(Verdict& v, std::span<const std::byte> header, const AnyMessage&
   TaggedInline fast;
   bool taken = decode_fast(header, fast);
   const Offer* offer = std::get_if<Offer>(&message);
-  bool plain = v.accepted && offer != nullptr && header.size() == 48 && offer->kind == OfferKind::kTagged &&
-               (offer->flags & Offer::kInline) != 0 && (offer->flags & Offer::kDataFollows) == 0;
-  if (taken != plain) v.problem = std::string("decode_fast ") + (taken ? "accepts " : "refuses ") + to_hex(header);
+  bool plain = v.accepted && offer != nullptr && header.size() == 48 &&
+               offer->kind == OfferKind::kTagged && (offer->flags & Offer::kInline) != 0 &&
+               (offer->flags & Offer::kDataFollows) == 0;
+  if (taken != plain)
+    v.problem = std::string("decode_fast ") + (taken ? "accepts " : "refuses ") + to_hex(header);
   if (!taken || !plain) return;
   bool report = (offer->flags & Offer::kReport) != 0;
-  if (fast.id != offer->id || fast.tag != offer->a || fast.payload_bytes != offer->payload_bytes || fast.report != report) {
+  if (fast.id != offer->id || fast.tag != offer->a || fast.payload_bytes != offer->payload_bytes ||
+      fast.report != report) {
     v.problem = "decode_fast reads other values from " + to_hex(header);
   }
   if (offer->epoch != 0 || offer->offset != 0) return;
   Bytes again(48, std::byte{0xee});
-  if (encode(fast, again) != 48 || again != encode_any(message)) v.problem = "encode(TaggedInline) gives " + to_hex(again);
+  if (encode(fast, again) != 48 || again != encode_any(message))
+    v.problem = "encode(TaggedInline) gives " + to_hex(again);
 }
 
 }  // namespace
@@ -194,7 +219,7 @@ Bytes canonical(std::span<const std::byte> header) {
   Bytes out(header.begin(), header.begin() + static_cast<ptrdiff_t>(fixed));
   if (type == 1) std::fill(out.begin() + 88, out.end(), std::byte{0});
   Bytes rdma, ethernet;  // HELLO: rendezvous, rdma, ethernet
-  Bytes layout, key;  // WANT: layout, key, segments; OFFER: segments, layout
+  Bytes layout, key;     // WANT: layout, key, segments; OFFER: segments, layout
   std::vector<Bytes> windows;
   bool has_layout = false, has_key = false, into = type == 3 && header[17] == std::byte{1};
   for (size_t at = fixed; at < header.size();) {
@@ -215,7 +240,8 @@ Bytes canonical(std::span<const std::byte> header) {
       has_key = true;
     }
     // Accepted where it must not be: the comparison fails.
-    if (into && tlv == 0x8002 && windows.size() < 16) windows.emplace_back(value.begin(), value.end());
+    if (into && tlv == 0x8002 && windows.size() < 16)
+      windows.emplace_back(value.begin(), value.end());
   }
   if (!rdma.empty()) append_tlv(out, 0x0005, rdma);
   if (!ethernet.empty()) append_tlv(out, 0x0006, ethernet);

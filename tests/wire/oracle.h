@@ -27,10 +27,10 @@ Bytes canonical(std::span<const std::byte> header);
 
 struct Verdict {
   bool accepted = false;
-  size_t header_bytes = 0;    // accepted: of the message at the front
-  size_t message_bytes = 0;   // with its payload, of which less may be there
-  std::string text;           // accepted: describe(); refused: the status
-  std::string problem;        // not empty: the decoder broke a rule of docs/wire.md
+  size_t header_bytes = 0;   // accepted: of the message at the front
+  size_t message_bytes = 0;  // with its payload, of which less may be there
+  std::string text;          // accepted: describe(); refused: the status
+  std::string problem;       // not empty: the decoder broke a rule of docs/wire.md
 };
 
 // Decodes the message at the front of `bytes`.

@@ -7,15 +7,33 @@
 namespace sluice::wire::test {
 namespace {
 
-constexpr std::array<DataType, 10> kTypes = {int8,     uint8,     float32, float64, bfloat16, boolean, complex128,
-                                             DataType{TypeCode::kInt, 4, 1}, DataType{TypeCode::kFloat, 32, 4},
+constexpr std::array<DataType, 10> kTypes = {int8,
+                                             uint8,
+                                             float32,
+                                             float64,
+                                             bfloat16,
+                                             boolean,
+                                             complex128,
+                                             DataType{TypeCode::kInt, 4, 1},
+                                             DataType{TypeCode::kFloat, 32, 4},
                                              DataType{TypeCode::kFloat6_e2m3fn, 6, 3}};
 
 }  // namespace
 
 uint64_t RandomMessages::word() {
-  static constexpr uint64_t kEdges[] = {0, 1, 2, 7, 255, 256, 0x7fffffff, 0x80000000, 0xffffffff, 0x100000000,
-                                        0x7fffffffffffffff, 0x8000000000000000, 0xffffffffffffffff};
+  static constexpr uint64_t kEdges[] = {0,
+                                        1,
+                                        2,
+                                        7,
+                                        255,
+                                        256,
+                                        0x7fffffff,
+                                        0x80000000,
+                                        0xffffffff,
+                                        0x100000000,
+                                        0x7fffffffffffffff,
+                                        0x8000000000000000,
+                                        0xffffffffffffffff};
   if (chance(40)) return kEdges[below(std::size(kEdges))];
   return random_() >> below(64);
 }
@@ -30,7 +48,8 @@ TensorDescriptor RandomMessages::layout() {
   auto rank = below(kMaxRank + 1);
   std::array<int64_t, kMaxRank> shape{};
   std::array<int64_t, kMaxRank> strides{};
-  for (size_t i = 0; i < rank; ++i) shape[i] = static_cast<int64_t>(below(20) == 0 ? 0 : 1 + below(5));
+  for (size_t i = 0; i < rank; ++i)
+    shape[i] = static_cast<int64_t>(below(20) == 0 ? 0 : 1 + below(5));
   DataType dtype = kTypes[below(kTypes.size())];
   std::span<const int64_t> extents(shape.data(), rank);
   if (chance(40)) return *TensorDescriptor::compact(extents, dtype);
@@ -59,8 +78,11 @@ RawLayout RandomMessages::hostile_layout() {
   if (l.has_strides) {
     int64_t step = 1;
     for (size_t i = l.shape.size(); i-- > 0;) {
-      l.strides.insert(l.strides.begin(), static_cast<int64_t>(chance(wild) ? word() : step + (chance(20) ? below(9) : 0)));
-      step = static_cast<int64_t>(static_cast<uint64_t>(l.strides.front()) * static_cast<uint64_t>(l.shape[i]));
+      l.strides.insert(
+          l.strides.begin(),
+          static_cast<int64_t>(chance(wild) ? word() : step + (chance(20) ? below(9) : 0)));
+      step = static_cast<int64_t>(static_cast<uint64_t>(l.strides.front()) *
+                                  static_cast<uint64_t>(l.shape[i]));
     }
     if (chance(20)) std::shuffle(l.strides.begin(), l.strides.end(), random_);
     if (chance(30)) l.byte_offset = word();
@@ -118,7 +140,8 @@ Offer RandomMessages::offer() {
   uint64_t left = m.total;
   while (left > 0 && (m.segment_count < kMaxSegments - 1 || left == 0) && chance(80)) {
     uint64_t length = chance(30) ? left : 1 + below(left);
-    m.segments[m.segment_count++] = {static_cast<uint32_t>(word()), below(uint64_t{1} << 62), length};
+    m.segments[m.segment_count++] = {static_cast<uint32_t>(word()), below(uint64_t{1} << 62),
+                                     length};
     left -= length;
   }
   if (m.segment_count > 0 && left > 0) m.segments[m.segment_count++] = {7, 0, left};
@@ -146,7 +169,8 @@ Want RandomMessages::want() {
     // Windows are wherever the device counts, of any length, also together beyond 2^64.
     for (uint32_t i = 0; i < m.segment_count; ++i) {
       uint64_t address = std::min(word(), ~uint64_t{0} - 1);
-      m.segments[i] = {static_cast<uint32_t>(word()), address, 1 + std::min(word(), ~uint64_t{0} - 1 - address)};
+      m.segments[i] = {static_cast<uint32_t>(word()), address,
+                       1 + std::min(word(), ~uint64_t{0} - 1 - address)};
     }
   }
   return m;
@@ -157,7 +181,8 @@ AnyMessage RandomMessages::next(MessageType type) {
     case MessageType::kHello: return hello();
     case MessageType::kOffer: return offer();
     case MessageType::kWant: return want();
-    case MessageType::kData: return Data{word(), word(), static_cast<uint32_t>(below(kMaxDataBytes + 1))};
+    case MessageType::kData:
+      return Data{word(), word(), static_cast<uint32_t>(below(kMaxDataBytes + 1))};
     case MessageType::kDone: return Done{word(), static_cast<Code>(below(kCodeCount)), word()};
     case MessageType::kRelease: {
       Release m{};

@@ -57,20 +57,25 @@ TEST_CASE("a header that no message has is refused", "[wire][refusal]") {
   refused(with(ping, 0, uint8_t{11}), "message: unknown type 11");
   refused(with(ping, 0, uint8_t{'G'}), "message: unknown type 71; the peer may not speak sluice");
   refused(with(ping, 1, uint8_t{2}), "PING: unknown flags 0x2, known are 0x1");
-  refused(with(golden("offer", "tagged_without_tlvs"), 1, uint8_t{0x80}), "OFFER: unknown flags 0x80");
+  refused(with(golden("offer", "tagged_without_tlvs"), 1, uint8_t{0x80}),
+          "OFFER: unknown flags 0x80");
   refused(with(ping, 2, uint16_t{8}), "PING: header_bytes is 8");
   refused(with(ping, 2, uint16_t{20}), "PING: header_bytes is 20");
   refused(with(ping, 2, uint16_t{1032}), "PING: header_bytes is 1032");
   refused(with(golden("hello", "plain"), 2, uint16_t{88}), "HELLO: header_bytes is 88");
   refused(with(ping, 4, uint32_t{1}), "PING: payload_bytes is 1, at most 0");
-  refused(with(golden("data", "longest"), 4, kMaxDataBytes + 1), "DATA: payload_bytes is 4194305, at most 4194304");
-  refused(with(golden("offer", "tagged_inline"), 4, kMaxInlineBytes + 1), "OFFER: payload_bytes is 65537, at most 65536");
-  refused(with(golden("offer", "tagged_without_tlvs"), 4, uint32_t{1}), "OFFER: payload_bytes is 1, at most 0");
+  refused(with(golden("data", "longest"), 4, kMaxDataBytes + 1),
+          "DATA: payload_bytes is 4194305, at most 4194304");
+  refused(with(golden("offer", "tagged_inline"), 4, kMaxInlineBytes + 1),
+          "OFFER: payload_bytes is 65537, at most 65536");
+  refused(with(golden("offer", "tagged_without_tlvs"), 4, uint32_t{1}),
+          "OFFER: payload_bytes is 1, at most 0");
 }
 
 TEST_CASE("a HELLO that is not ours is refused", "[wire][refusal]") {
   Bytes hello = golden("hello", "rendezvous");
-  refused(with(hello, 16, 0x53554c43u), "HELLO: magic is 0x53554c43, not 0x43554c53; the peer does not speak sluice");
+  refused(with(hello, 16, 0x53554c43u),
+          "HELLO: magic is 0x53554c43, not 0x43554c53; the peer does not speak sluice");
   refused(with(hello, 20, uint16_t{2}), "HELLO: versions are 2..1");
   refused(with(hello, 20, uint16_t{0}), "HELLO: versions are 0..1");
   refused(with_tlv(golden("hello", "plain"), 0x0004, 31), "HELLO: rendezvous of 31 bytes, not 32");
@@ -97,10 +102,12 @@ TEST_CASE("an OFFER that contradicts itself is refused", "[wire][refusal]") {
   refused(with(tagged, 16, uint8_t{5}), "OFFER: unknown kind 5");
   refused(with(tagged, 17, uint8_t{1}), "OFFER: reserved byte 17 is 1, not zero");
   refused(with(tagged, 18, uint16_t{3}), "OFFER: reserved word 18 is 3, not zero");
-  refused(with(tagged, 40, uint64_t{1} << 63), "OFFER: total is 9223372036854775808, above 2^63 - 1");
+  refused(with(tagged, 40, uint64_t{1} << 63),
+          "OFFER: total is 9223372036854775808, above 2^63 - 1");
   refused(with(tagged, 16, uint8_t{2}), "OFFER: kind 2 (supply) without a layout");
   Bytes in_line = golden("offer", "tagged_inline");
-  refused(with(in_line, 40, uint64_t{65}), "OFFER: total is 65 but the inline payload has 64 bytes");
+  refused(with(in_line, 40, uint64_t{65}),
+          "OFFER: total is 65 but the inline payload has 64 bytes");
   Bytes supply = golden("offer", "supply_rank_2");
   refused(with(supply, 40, uint64_t{25}), "OFFER: total is 25 but the layout spans 24 bytes");
   refused(with_tlv(supply, 0x8001, 12), "OFFER: layout appears 2 times");
@@ -119,7 +126,8 @@ TEST_CASE("a decoder refuses another's message, and a part of its own", "[wire][
             INFO(to_string(static_cast<MessageType>(type)) << " of " << to_hex(bytes));
             CHECK(decode(bytes, out).ok() == (type == other));
             if (type != other) return;
-            for (size_t length = 0; length < bytes.size(); length += 8) CHECK(decode(std::span(bytes).first(length), out).code() == Code::kCorrupt);
+            for (size_t length = 0; length < bytes.size(); length += 8)
+              CHECK(decode(std::span(bytes).first(length), out).code() == Code::kCorrupt);
           },
           random.next(static_cast<MessageType>(type)));
     }
@@ -146,7 +154,8 @@ TEST_CASE("a supply of one segment is refused for what any other offer is", "[wi
   refused(with(plain, kShape, int64_t{-2}), "OFFER");
   refused(with(plain, kTotal, uint64_t{23}), "OFFER");
   refused(with(plain, kLength, uint64_t{23}), "OFFER");
-  refused(with(with(plain, kLength, uint64_t{32}), kTotal, uint64_t{32}), "OFFER: total is 32 but the layout spans 24 bytes");
+  refused(with(with(plain, kLength, uint64_t{32}), kTotal, uint64_t{32}),
+          "OFFER: total is 32 but the layout spans 24 bytes");
   refused(with(plain, kOffset, ~uint64_t{0} - 22), "OFFER");
   accepted(with(plain, kOffset, ~uint64_t{0} - 24));
   refused(with(plain, kType, uint8_t{200}), "OFFER");
@@ -155,17 +164,22 @@ TEST_CASE("a supply of one segment is refused for what any other offer is", "[wi
 
 TEST_CASE("segments that do not make the total are refused", "[wire][refusal]") {
   Bytes one = golden("offer", "read_one_segment");
-  refused(with(one, 64, uint64_t{12344}), "OFFER: total is 12345 but the segments have 12344 bytes");
+  refused(with(one, 64, uint64_t{12344}),
+          "OFFER: total is 12345 but the segments have 12344 bytes");
   refused(with(one, 64, uint64_t{0}), "OFFER: segment of extent 3 has offset 4096 and length 0");
-  refused(with(one, 56, ~uint64_t{0}), "OFFER: segment of extent 3 has offset 18446744073709551615");
+  refused(with(one, 56, ~uint64_t{0}),
+          "OFFER: segment of extent 3 has offset 18446744073709551615");
   refused(with(one, 50, uint16_t{19}), "OFFER: segment of 19 bytes, not 20");
   refused(with(one, 1, uint8_t{1}), "OFFER: total is 12345 but the inline payload has 0 bytes");
-  refused(with(with(one, 1, uint8_t{1}), 4, uint32_t{12345}), "OFFER: segment count is 1 beside an inline payload");
+  refused(with(with(one, 1, uint8_t{1}), 4, uint32_t{12345}),
+          "OFFER: segment count is 1 beside an inline payload");
   Bytes value(20, std::byte{1});
-  refused(with_tlv(golden("offer", "tagged_16_segments"), 0x8002, 20, value), "OFFER: segment count is above 16");
+  refused(with_tlv(golden("offer", "tagged_16_segments"), 0x8002, 20, value),
+          "OFFER: segment count is above 16");
   Bytes huge(20, std::byte{0});
   huge = with(huge, 12, ~uint64_t{0});
-  refused(with_tlv(one, 0x8002, 20, huge), "OFFER: segment 1 of length 18446744073709551615 takes the sum beyond");
+  refused(with_tlv(one, 0x8002, 20, huge),
+          "OFFER: segment 1 of length 18446744073709551615 takes the sum beyond");
 }
 
 TEST_CASE("a WANT that contradicts itself is refused", "[wire][refusal]") {
@@ -185,35 +199,45 @@ TEST_CASE("windows of a WANT that cannot be written are refused", "[wire][refusa
   Bytes one = golden("want", "into_one_window");
   size_t at = one.size() - 24;  // TLV, extent, offset, length
   REQUIRE(one[at + 2] == std::byte{20});
-  refused(with(one, at + 16, uint64_t{0}), "WANT: segment of extent 2315256065 has offset 139716164218880 and length 0");
-  refused(with(one, at + 8, ~uint64_t{0}), "WANT: segment of extent 2315256065 has offset 18446744073709551615");
+  refused(with(one, at + 16, uint64_t{0}),
+          "WANT: segment of extent 2315256065 has offset 139716164218880 and length 0");
+  refused(with(one, at + 8, ~uint64_t{0}),
+          "WANT: segment of extent 2315256065 has offset 18446744073709551615");
   refused(with(one, at + 2, uint16_t{19}), "WANT: segment of 19 bytes, not 20");
   refused(with_tlv(one, 0x8002, 21), "WANT: segment of 21 bytes, not 20");
   refused(with(one, 17, uint8_t{0}), "WANT: segment count is 1 without a destination");
-  refused(with(golden("want", "into_16_windows"), 17, uint8_t{0}), "WANT: segment count is 16 without a destination");
+  refused(with(golden("want", "into_16_windows"), 17, uint8_t{0}),
+          "WANT: segment count is 16 without a destination");
   Bytes value(20, std::byte{1});
-  refused(with_tlv(golden("want", "known_key"), 0x8002, 20, value), "WANT: segment count is 1 without a destination");
-  refused(with_tlv(golden("want", "into_16_windows"), 0x8002, 20, value), "WANT: segment count is above 16");
-  // Whether windows together fit the tensor is the receiver's to decide, as is what a path may carry.
+  refused(with_tlv(golden("want", "known_key"), 0x8002, 20, value),
+          "WANT: segment count is 1 without a destination");
+  refused(with_tlv(golden("want", "into_16_windows"), 0x8002, 20, value),
+          "WANT: segment count is above 16");
+  // Whether windows together fit the tensor is the receiver's to decide, as is what a path may
+  // carry.
   accepted(with(one, at + 16, uint64_t{1}));
   Bytes huge = with(Bytes(20, std::byte{0}), 12, ~uint64_t{0});
   accepted(with_tlv(with_tlv(one, 0x8002, 20, huge), 0x8002, 20, huge));
   // In any order among the other TLVs.
-  Bytes early = with_tlv(with_tlv(with(golden("want", "known_key"), 17, uint8_t{1}), 0x8002, 20, value), 0x8001, 12,
-                         with(Bytes(12, std::byte{0}), 0, 0x00010801u));
+  Bytes early =
+      with_tlv(with_tlv(with(golden("want", "known_key"), 17, uint8_t{1}), 0x8002, 20, value),
+               0x8001, 12, with(Bytes(12, std::byte{0}), 0, 0x00010801u));
   accepted(with_tlv(early, 0x8002, 20, value));
 }
 
 TEST_CASE("a layout with the wrong form is refused", "[wire][refusal]") {
   Bytes into = golden("want", "into_strided");  // TLV at 48, its value at 52
-  refused(with(into, 56, uint8_t{4}), "WANT: layout of rank 4 and form 1 has 48 bytes of dimensions, not 64");
+  refused(with(into, 56, uint8_t{4}),
+          "WANT: layout of rank 4 and form 1 has 48 bytes of dimensions, not 64");
   refused(with(into, 56, uint8_t{255}), "WANT: layout of rank 255, at most 8");
-  refused(with(into, 57, uint8_t{0}), "WANT: layout of rank 3 and form 0 has 48 bytes of dimensions, not 24");
+  refused(with(into, 57, uint8_t{0}),
+          "WANT: layout of rank 3 and form 0 has 48 bytes of dimensions, not 24");
   refused(with(into, 57, uint8_t{2}), "WANT: layout of form 2, not 0 or 1");
   refused(with(into, 58, uint16_t{7}), "WANT: layout has reserved words 0x7 and 0x0, not zero");
   refused(with(into, 60, uint32_t{7}), "WANT: layout has reserved words 0x0 and 0x7, not zero");
   refused(with(into, 52, uint8_t{99}), "WANT: layout: unknown dtype");
-  refused(with_tlv(golden("want", "known_key"), 0x8001, 11), "WANT: layout of 11 bytes, at least 12");
+  refused(with_tlv(golden("want", "known_key"), 0x8001, 11),
+          "WANT: layout of 11 bytes, at least 12");
 }
 
 TEST_CASE("the small messages are as strict", "[wire][refusal]") {
@@ -225,8 +249,10 @@ TEST_CASE("the small messages are as strict", "[wire][refusal]") {
   refused(with(golden("credit", "first"), 8, uint64_t{4}), "CREDIT: id is 4, not zero");
   refused(with(golden("cancel", "want"), 16, uint64_t{2}), "CANCEL: kind is 2, not 0 or 1");
   refused(with(golden("release", "most"), 8, uint64_t{33}), "RELEASE: count is 33, at most 32");
-  refused(with(golden("release", "most"), 8, ~uint64_t{0}), "RELEASE: count is 18446744073709551615");
-  refused(with(golden("release", "one"), 8, uint64_t{2}), "RELEASE: count is 2 in a header of 24 bytes");
+  refused(with(golden("release", "most"), 8, ~uint64_t{0}),
+          "RELEASE: count is 18446744073709551615");
+  refused(with(golden("release", "one"), 8, uint64_t{2}),
+          "RELEASE: count is 2 in a header of 24 bytes");
 }
 
 TEST_CASE("an unknown TLV is skipped in every message unless it is critical", "[wire][refusal]") {
@@ -253,7 +279,8 @@ TEST_CASE("an unknown TLV is skipped in every message unless it is critical", "[
   }
 }
 
-TEST_CASE("a header that is not the span it came in is refused by every decoder", "[wire][refusal]") {
+TEST_CASE("a header that is not the span it came in is refused by every decoder",
+          "[wire][refusal]") {
   Bytes ping = golden("ping", "question");
   Ping out;
   Status status = decode(std::span<const std::byte>(ping).first(8), out);

@@ -8,13 +8,18 @@
 namespace sluice {
 namespace {
 
-constexpr RemoteKey kKey{.grant = 0x0102030405060708, .length = 0x1112131415161718, .address = 0x2122232425262728,
-                         .epoch = 0x31323334, .device_key = 0x41424344, .rights = Right::kReadWrite};
+constexpr RemoteKey kKey{.grant = 0x0102030405060708,
+                         .length = 0x1112131415161718,
+                         .address = 0x2122232425262728,
+                         .epoch = 0x31323334,
+                         .device_key = 0x41424344,
+                         .rights = Right::kReadWrite};
 
 TEST_CASE("a remote key has its documented bytes", "[remote_key]") {
-  const uint8_t golden[] = {8, 7, 6, 5, 4, 3, 2, 1, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
-                            0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, 0x34, 0x33, 0x32, 0x31, 0x44, 0x43, 0x42, 0x41,
-                            3, 0, 0, 0, 0, 0, 0, 0};
+  const uint8_t golden[] = {8,    7,    6,    5,    4,    3,    2,    1,    0x18, 0x17,
+                            0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26, 0x25,
+                            0x24, 0x23, 0x22, 0x21, 0x34, 0x33, 0x32, 0x31, 0x44, 0x43,
+                            0x42, 0x41, 3,    0,    0,    0,    0,    0,    0,    0};
   auto bytes = kKey.encode();
   REQUIRE(bytes.size() == sizeof(golden));
   for (size_t i = 0; i < bytes.size(); ++i) CHECK(static_cast<uint8_t>(bytes[i]) == golden[i]);
@@ -39,7 +44,8 @@ TEST_CASE("every value of every byte of a remote key is kept or refused", "[remo
       REQUIRE(key.ok() == allowed);
       if (allowed) REQUIRE(key->encode() == bytes);
       if (!allowed) REQUIRE(key.code() == Code::kInvalidArgument);
-      if (!allowed) REQUIRE(key.status().detail().find(std::to_string(value)) != std::string_view::npos);
+      if (!allowed)
+        REQUIRE(key.status().detail().find(std::to_string(value)) != std::string_view::npos);
     }
   }
 }

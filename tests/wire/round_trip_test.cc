@@ -16,9 +16,10 @@ TEST_CASE("every well-formed message decodes to what was encoded", "[wire]") {
       AnyMessage message = random.next(static_cast<MessageType>(type));
       Bytes bytes = encode_any(message);
       Verdict v = judge(bytes);
-      if (!v.accepted || !v.problem.empty() || v.text != describe(message) || v.header_bytes != bytes.size()) {
-        FAIL("seed " << seed << " type " << type << ": " << v.problem << "\ndecoded " << v.text << "\nsent "
-                     << describe(message) << "\nbytes " << to_hex(bytes));
+      if (!v.accepted || !v.problem.empty() || v.text != describe(message) ||
+          v.header_bytes != bytes.size()) {
+        FAIL("seed " << seed << " type " << type << ": " << v.problem << "\ndecoded " << v.text
+                     << "\nsent " << describe(message) << "\nbytes " << to_hex(bytes));
       }
     }
   }

@@ -20,7 +20,9 @@ int main() {
     }
     std::replace(v.text.begin(), v.text.end(), '\n', ';');
     if (v.accepted) v.text.pop_back();
-    std::puts(v.accepted ? ("ok " + v.text).c_str() : v.text == "incomplete" ? "incomplete" : "refused");
+    std::puts(v.accepted               ? ("ok " + v.text).c_str()
+              : v.text == "incomplete" ? "incomplete"
+                                       : "refused");
   }
   return 0;
 }

@@ -25,9 +25,12 @@ struct Flags {
 uid_t user_of(const std::string& text) {
   char* end = nullptr;
   unsigned long number = std::strtoul(text.c_str(), &end, 10);
-  if (!text.empty() && text[0] >= '0' && text[0] <= '9' && *end == '\0' && number < UINT32_MAX) return static_cast<uid_t>(number);
+  if (!text.empty() && text[0] >= '0' && text[0] <= '9' && *end == '\0' && number < UINT32_MAX)
+    return static_cast<uid_t>(number);
   const passwd* found = ::getpwnam(text.c_str());
-  if (found == nullptr) throw CLI::ValidationError("--uid", fmt::format("'{}' is no user; example: {}", text, kExample));
+  if (found == nullptr)
+    throw CLI::ValidationError("--uid",
+                               fmt::format("'{}' is no user; example: {}", text, kExample));
   return found->pw_uid;
 }
 
@@ -58,15 +61,27 @@ int run(const l2::BrokerOptions& options) {
 
 void add_broker_command(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("broker", "lend packet sockets for l2:// to programs without CAP_NET_RAW");
+  CLI::App* command =
+      app.add_subcommand("broker", "lend packet sockets for l2:// to programs without CAP_NET_RAW");
   command->add_option("--interface", flags->options.interface, "the interface")->required();
-  command->add_option("--uid", flags->users, "a user who may borrow, by number or name; may be repeated (root always may)");
-  command->add_option("--sockets", flags->options.most_sockets, "most that are lent at once (default 1024)")->check(CLI::Range(1, 65536));
-  command->add_option("--sockets-by-user", flags->options.most_sockets_by_user, "of these, most of one user (default 256)")->check(CLI::Range(1, 65536));
-  command->add_option("--path", flags->options.path, "of the Unix socket (default /run/sluice-l2-INTERFACE); programs look at SLUICE_L2_BROKER, then there");
+  command->add_option(
+      "--uid", flags->users,
+      "a user who may borrow, by number or name; may be repeated (root always may)");
+  command
+      ->add_option("--sockets", flags->options.most_sockets,
+                   "most that are lent at once (default 1024)")
+      ->check(CLI::Range(1, 65536));
+  command
+      ->add_option("--sockets-by-user", flags->options.most_sockets_by_user,
+                   "of these, most of one user (default 256)")
+      ->check(CLI::Range(1, 65536));
+  command->add_option("--path", flags->options.path,
+                      "of the Unix socket (default /run/sluice-l2-INTERFACE); programs look at "
+                      "SLUICE_L2_BROKER, then there");
   command->callback([flags, &exit_code] {
     for (const std::string& user : flags->users) flags->options.users.push_back(user_of(user));
-    if (flags->options.path.empty()) flags->options.path = l2::broker_path(flags->options.interface);
+    if (flags->options.path.empty())
+      flags->options.path = l2::broker_path(flags->options.interface);
     exit_code = run(flags->options);
   });
 }

@@ -58,12 +58,13 @@ std::vector<uint32_t> seeds_of(uint32_t tensor, uint32_t workers, int64_t step) 
   return seeds;
 }
 
-std::string difference(const std::string& what, const float* got, const float* expected, size_t count, size_t first) {
+std::string difference(const std::string& what, const float* got, const float* expected,
+                       size_t count, size_t first) {
   if (std::memcmp(got, expected, count * sizeof(float)) == 0) return {};
   size_t i = 0;
   while (std::memcmp(got + i, expected + i, sizeof(float)) == 0) ++i;
-  return what + " element " + std::to_string(first + i) + " is " + std::to_string(got[i]) + ", must be " +
-         std::to_string(expected[i]) + " bit for bit";
+  return what + " element " + std::to_string(first + i) + " is " + std::to_string(got[i]) +
+         ", must be " + std::to_string(expected[i]) + " bit for bit";
 }
 
 // The weights before the first step have a seed that no gradient has.
@@ -94,13 +95,16 @@ uint64_t rounds_per_millisecond() {
 
 }  // namespace
 
-void fill_initial_weights(uint32_t tensor, std::span<float> out) { fill(seed_of(tensor, kNoWorker, 0), 0, out); }
+void fill_initial_weights(uint32_t tensor, std::span<float> out) {
+  fill(seed_of(tensor, kNoWorker, 0), 0, out);
+}
 
 void fill_gradient(const GradientName& name, std::span<float> out) {
   fill(seed_of(name.tensor, name.worker, name.step), 0, out);
 }
 
-void average_and_update(std::span<const float* const> gradients, const float* weights, float* next, size_t count) {
+void average_and_update(std::span<const float* const> gradients, const float* weights, float* next,
+                        size_t count) {
   std::array<float, kBlock> average;
   for (size_t first = 0; first < count; first += kBlock) {
     const size_t length = std::min(kBlock, count - first);
@@ -109,9 +113,11 @@ void average_and_update(std::span<const float* const> gradients, const float* we
   }
 }
 
-std::string check_gradients(const Model& model, uint32_t tensor, int64_t step, std::span<const float* const> received) {
+std::string check_gradients(const Model& model, uint32_t tensor, int64_t step,
+                            std::span<const float* const> received) {
   const TensorSpec& spec = model.tensors[tensor];
-  const std::vector<uint32_t> seeds = seeds_of(spec.id, static_cast<uint32_t>(received.size()), step);
+  const std::vector<uint32_t> seeds =
+      seeds_of(spec.id, static_cast<uint32_t>(received.size()), step);
   std::array<float, kBlock> expected;
   std::array<float, kBlock> average;
   for (size_t first = 0; first < spec.elements; first += kBlock) {
@@ -124,13 +130,15 @@ std::string check_gradients(const Model& model, uint32_t tensor, int64_t step, s
     }
     average_block(received, first, {average.data(), length});
     for (size_t i = 0; i < length; ++i) expected[i] = serial_average(seeds, first + i);
-    std::string wrong = difference("average of " + spec.name, average.data(), expected.data(), length, first);
+    std::string wrong =
+        difference("average of " + spec.name, average.data(), expected.data(), length, first);
     if (!wrong.empty()) return wrong;
   }
   return {};
 }
 
-Reference::Reference(const Model& model, uint32_t workers, int64_t step) : model_(model), workers_(workers) {
+Reference::Reference(const Model& model, uint32_t workers, int64_t step)
+    : model_(model), workers_(workers) {
   for (uint32_t t = 0; t < model.tensors.size(); ++t) {
     const size_t elements = model.tensors[t].elements;
     weights_.push_back(std::make_unique_for_overwrite<float[]>(elements));

@@ -30,11 +30,13 @@ void fill_gradient(const GradientName& name, std::span<float> out);
 
 // next[i] = weights[i] - rate * average(gradients)[i]; the average sums in the order
 // given. `next` may be `weights`.
-void average_and_update(std::span<const float* const> gradients, const float* weights, float* next, size_t count);
+void average_and_update(std::span<const float* const> gradients, const float* weights, float* next,
+                        size_t count);
 
 // Every byte of what the server received, and its average, against gradients made
 // anew and summed one element after the other. Empty if all agree.
-std::string check_gradients(const Model& model, uint32_t tensor, int64_t step, std::span<const float* const> received);
+std::string check_gradients(const Model& model, uint32_t tensor, int64_t step,
+                            std::span<const float* const> received);
 
 // What the weights must be, step after step, computed without anything received.
 class Reference {

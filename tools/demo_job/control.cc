@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kOrigin = "demo/control";
 
 Status gone(int os_error) {
-  return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the process at the other end is gone", os_error);
+  return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                "the process at the other end is gone", os_error);
 }
 
 }  // namespace
@@ -32,14 +33,16 @@ ControlLine::~ControlLine() {
 Result<std::pair<ControlLine, ControlLine>> ControlLine::open_pair() {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) != 0) {
-    return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "socketpair() failed; see ulimit -n", errno);
+    return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "socketpair() failed; see ulimit -n",
+                  errno);
   }
   return std::pair(ControlLine(fds[0]), ControlLine(fds[1]));
 }
 
 Status ControlLine::send(const Message& message) {
   for (;;) {
-    if (::send(fd_, &message, sizeof message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof message)) return Status();
+    if (::send(fd_, &message, sizeof message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof message))
+      return Status();
     if (errno != EINTR) return gone(errno);
   }
 }
@@ -62,10 +65,12 @@ Result<Message> ControlLine::receive(Instant deadline) {
     if (message.code() != Code::kTryAgain) return message;
     const Duration left = deadline - now();
     if (left <= Duration(0)) {
-      return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "no order came from the coordinator in time");
+      return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
+                    "no order came from the coordinator in time");
     }
     pollfd poller{fd_, POLLIN, 0};
-    (void)::poll(&poller, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
+    (void)::poll(&poller, 1,
+                 static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
   }
 }
 

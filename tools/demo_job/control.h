@@ -31,7 +31,7 @@ struct Message {
   int64_t cpu_ns = 0;         // while moving
   uint64_t copied_bytes = 0;  // since the last report
   uint64_t chunk_bytes = 0;
-  char text[320] = {};        // an address, or what is wrong; empty: verified
+  char text[320] = {};  // an address, or what is wrong; empty: verified
 
   void set_text(std::string_view value);
 };

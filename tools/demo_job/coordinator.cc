@@ -51,10 +51,10 @@ class InterruptGuard {
 struct Child {
   pid_t pid = -1;
   ControlLine line;
-  bool open = true;        // its line has not ended
+  bool open = true;  // its line has not ended
   bool listening = false;
   std::string address;
-  int64_t ready = -1;      // newest step of each word
+  int64_t ready = -1;  // newest step of each word
   int64_t applied = -1;
   int64_t reported = -1;
   std::map<int64_t, Message> applications;
@@ -63,7 +63,8 @@ struct Child {
 
 class VisitRun {
  public:
-  VisitRun(const Visit& visit, const std::function<void()>& on_step) : visit_(visit), on_step_(on_step) {}
+  VisitRun(const Visit& visit, const std::function<void()>& on_step)
+      : visit_(visit), on_step_(on_step) {}
   ~VisitRun() {
     for (auto& child : workers_) end(*child);
     for (auto& child : servers_) end(*child);
@@ -82,10 +83,14 @@ class VisitRun {
 
   bool drive() {
     for (uint32_t s = 0; s < visit_.spreading.servers; ++s) {
-      servers_.push_back(start(visit_.server_network, [this, s](ControlLine line) { return serve(visit_, s, std::move(line)); }));
+      servers_.push_back(start(visit_.server_network, [this, s](ControlLine line) {
+        return serve(visit_, s, std::move(line));
+      }));
       if (!servers_.back()) return false;
     }
-    if (!pump([&] { return all(servers_, [](const Child& c) { return c.listening; }); }, "the servers to listen")) return false;
+    if (!pump([&] { return all(servers_, [](const Child& c) { return c.listening; }); },
+              "the servers to listen"))
+      return false;
     for (int w = 0; w < visit_.workers; ++w) {
       workers_.push_back(start_worker(w, 0));
       if (!workers_.back()) return false;
@@ -107,7 +112,9 @@ class VisitRun {
   bool drive_step(int64_t step) {
     step_ = step;
     auto ready = [&](const Child& c) { return c.ready >= step; };
-    if (!pump([&] { return all(servers_, ready) && all(workers_, ready); }, "everybody to be ready")) return false;
+    if (!pump([&] { return all(servers_, ready) && all(workers_, ready); },
+              "everybody to be ready"))
+      return false;
     for (auto& server : servers_) (void)server->line.send({.word = Word::kGo, .step = step});
     if (!pump([&] { return applied(step); }, "the gradients to be averaged")) return false;
     for (auto& worker : workers_) {
@@ -115,17 +122,20 @@ class VisitRun {
       if (worker->reported < step) (void)worker->line.send({.word = Word::kFinished, .step = step});
     }
     auto reported = [&](const Child& c) { return c.reported >= step; };
-    return pump([&] { return all(servers_, reported) && all(workers_, reported); }, "the verification");
+    return pump([&] { return all(servers_, reported) && all(workers_, reported); },
+                "the verification");
   }
 
   using Children = std::vector<std::unique_ptr<Child>>;
 
   template <typename Test>
   static bool all(const Children& children, Test test) {
-    return std::all_of(children.begin(), children.end(), [&](const auto& child) { return test(*child); });
+    return std::all_of(children.begin(), children.end(),
+                       [&](const auto& child) { return test(*child); });
   }
 
-  // By all servers: until then each of them still has the weights of that step for a worker that comes again.
+  // By all servers: until then each of them still has the weights of that step for a worker that
+  // comes again.
   bool applied(int64_t step) const {
     return all(servers_, [&](const Child& c) { return c.applied >= step; });
   }
@@ -176,8 +186,11 @@ class VisitRun {
     Visit plan = visit_;
     if (again) plan.kill_step = -1;
     WorkerPlace place{static_cast<uint32_t>(index), first_step, {}};
-    for (const auto& server : servers_) place.addresses.push_back(address_for_workers(server->address));
-    auto child = start(visit_.worker_network, [plan, place](ControlLine line) { return work(plan, place, std::move(line)); });
+    for (const auto& server : servers_)
+      place.addresses.push_back(address_for_workers(server->address));
+    auto child = start(visit_.worker_network, [plan, place](ControlLine line) {
+      return work(plan, place, std::move(line));
+    });
     if (child) child->reported = first_step - 1;
     return child;
   }
@@ -191,8 +204,9 @@ class VisitRun {
       if (interrupted) return fail("interrupted");
       const Duration left = deadline - now();
       if (left <= Duration(0)) {
-        return fail("waited " + std::to_string(visit_.timeout.count()) + " s for " + what + " in step " +
-                    std::to_string(step_) + "; raise it with --timeout, e.g. --timeout 300");
+        return fail("waited " + std::to_string(visit_.timeout.count()) + " s for " + what +
+                    " in step " + std::to_string(step_) +
+                    "; raise it with --timeout, e.g. --timeout 300");
       }
       std::vector<pollfd> pollers;
       std::vector<Child*> polled;
@@ -252,7 +266,8 @@ class VisitRun {
   // A worker whose line ended before its work: restarted if it was killed.
   bool revive() {
     for (const auto& server : servers_) {
-      if (!server->open && server->reported < visit_.last_step()) return fail("a server's process ended");
+      if (!server->open && server->reported < visit_.last_step())
+        return fail("a server's process ended");
     }
     for (size_t w = 0; w < workers_.size(); ++w) {
       Child& child = *workers_[w];
@@ -309,8 +324,7 @@ class VisitRun {
   static void end(Child& child) {
     if (child.pid < 0) return;
     ::kill(child.pid, SIGKILL);
-    while (::waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
-    }
+    while (::waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {}
     child.pid = -1;
   }
 
@@ -331,7 +345,8 @@ class VisitRun {
       for (auto& worker : workers_) {
         auto report = worker->reports.find(step);
         if (report == worker->reports.end()) continue;  // killed after its part was done
-        sample.pull_seconds = std::max(sample.pull_seconds, static_cast<double>(report->second.end_ns - begin_ns) * 1e-9);
+        sample.pull_seconds = std::max(
+            sample.pull_seconds, static_cast<double>(report->second.end_ns - begin_ns) * 1e-9);
         cpu_ns += report->second.cpu_ns;
         sample.copied_bytes += report->second.copied_bytes;
       }

@@ -50,7 +50,8 @@ class ExchangeServer final : public ServerLink {
     // Zero copies: the next weights are written beside the ones being read. With
     // bounce buffers the master copy is private and written in place.
     for (int i = 0; i < (bounce ? 1 : 2); ++i) {
-      SLUICE_RETURN_IF_ERROR(outlets_.emplace_back(*context_, *exchange_, model_, "weights/", bounce).allocate());
+      SLUICE_RETURN_IF_ERROR(
+          outlets_.emplace_back(*context_, *exchange_, model_, "weights/", bounce).allocate());
     }
     seats_.resize(static_cast<size_t>(visit_.workers));
     for (Seat& seat : seats_) {
@@ -88,10 +89,13 @@ class ExchangeServer final : public ServerLink {
         deadline);
     if (!failure_.ok()) return failure_;
     if (waited.ok()) return waited;
-    return Status(Code::kTimedOut, Scope::kOperation, "demo/server", "not all gradients came in time");
+    return Status(Code::kTimedOut, Scope::kOperation, "demo/server",
+                  "not all gradients came in time");
   }
 
-  const float* gradient(uint32_t worker, uint32_t tensor) const override { return seats_[worker].gradients->data(tensor); }
+  const float* gradient(uint32_t worker, uint32_t tensor) const override {
+    return seats_[worker].gradients->data(tensor);
+  }
 
   Result<float*> next_weights(uint32_t tensor, Instant deadline) override {
     Outlet& next = outlets_[outlets_.size() - 1 - current_];
@@ -128,7 +132,8 @@ class ExchangeServer final : public ServerLink {
 
  private:
   std::string address() const {
-    if (visit_.route == Route::kShm) return "shm:sluice-demo-" + std::to_string(std::random_device()());
+    if (visit_.route == Route::kShm)
+      return "shm:sluice-demo-" + std::to_string(std::random_device()());
     const bool brackets = visit_.host.find(':') != std::string::npos;
     const std::string host = brackets ? "[" + visit_.host + "]" : visit_.host;
     return std::string(to_string(visit_.route)) + "://" + host + ":0";
@@ -164,7 +169,8 @@ class ExchangeServer final : public ServerLink {
       }
       // No deadline: it is the first message, or the endpoint closes.
       const PostOptions options{.sink = peer.get(), .deadline = kNever};
-      Result<OperationId> posted = peer->endpoint.receive(TagMatch{kHelloTag}, std::move(*hello), options);
+      Result<OperationId> posted =
+          peer->endpoint.receive(TagMatch{kHelloTag}, std::move(*hello), options);
       const Status added = exchange_->add(peer->endpoint);  // refuses one that has ended
       if (posted.ok() && added.ok()) peers_.push_back(std::move(peer));
     }

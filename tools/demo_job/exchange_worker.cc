@@ -26,12 +26,14 @@ class ExchangeWorker final : public WorkerLink {
 
   Status connect(const std::vector<std::string>& addresses) override {
     SLUICE_RETURN_IF_ERROR(open());
-    for (size_t i = 0; i < addresses.size(); ++i) SLUICE_RETURN_IF_ERROR(connect(*sources_[i], addresses[i]));
+    for (size_t i = 0; i < addresses.size(); ++i)
+      SLUICE_RETURN_IF_ERROR(connect(*sources_[i], addresses[i]));
     return Status();
   }
 
   Status prepare(int64_t step, Instant deadline) override {
-    for (auto& source : sources_) SLUICE_RETURN_IF_ERROR(source->weights->post(source->endpoint, step, deadline));
+    for (auto& source : sources_)
+      SLUICE_RETURN_IF_ERROR(source->weights->post(source->endpoint, step, deadline));
     return Status();
   }
 
@@ -84,7 +86,8 @@ class ExchangeWorker final : public WorkerLink {
     uint64_t sum = gradients_->bounced_bytes();
     for (const auto& source : sources_) {
       const EndpointCounters counters = source->endpoint.counters();
-      sum += counters.copied_bytes + counters.kernel_copied_bytes + source->weights->bounced_bytes();
+      sum +=
+          counters.copied_bytes + counters.kernel_copied_bytes + source->weights->bounced_bytes();
     }
     return sum;
   }
@@ -102,7 +105,8 @@ class ExchangeWorker final : public WorkerLink {
     const bool bounce = visit_.mode == Mode::kOnecopy;
     for (const Model& shard : parameters_.placement.shards) {
       auto& source = sources_.emplace_back(std::make_unique<Source>());
-      source->weights.emplace(*context_, *exchange_, shard, "weights/", Inlet::Options{visit_.route == Route::kShm, bounce});
+      source->weights.emplace(*context_, *exchange_, shard, "weights/",
+                              Inlet::Options{visit_.route == Route::kShm, bounce});
       SLUICE_RETURN_IF_ERROR(source->weights->allocate());
     }
     gradients_.emplace(*context_, *exchange_, parameters_.model, "gradients/", bounce);
@@ -117,7 +121,8 @@ class ExchangeWorker final : public WorkerLink {
     SLUICE_RETURN_IF_ERROR(exchange_->add(source.endpoint));
     SLUICE_TRY(Buffer hello, context_->arena().allocate(sizeof parameters_.worker));
     std::memcpy(hello.data(), &parameters_.worker, sizeof parameters_.worker);
-    SLUICE_TRY(Receipt sent, source.endpoint.send_and_wait(kHelloTag, std::move(hello).freeze(), after(now(), visit_.patience())));
+    SLUICE_TRY(Receipt sent, source.endpoint.send_and_wait(kHelloTag, std::move(hello).freeze(),
+                                                           after(now(), visit_.patience())));
     (void)sent;
     return Status();
   }
@@ -134,7 +139,9 @@ class ExchangeWorker final : public WorkerLink {
 
 }  // namespace
 
-std::unique_ptr<WorkerLink> make_exchange_worker(const Visit& visit, const WorkerParameters& parameters, KillSwitch kill) {
+std::unique_ptr<WorkerLink> make_exchange_worker(const Visit& visit,
+                                                 const WorkerParameters& parameters,
+                                                 KillSwitch kill) {
   return std::make_unique<ExchangeWorker>(visit, parameters, std::move(kill));
 }
 

@@ -22,7 +22,8 @@ using ParameterSet = std::vector<Floats>;
 
 ParameterSet allocate(const Model& model) {
   ParameterSet set;
-  for (const TensorSpec& spec : model.tensors) set.push_back(std::make_unique_for_overwrite<float[]>(spec.elements));
+  for (const TensorSpec& spec : model.tensors)
+    set.push_back(std::make_unique_for_overwrite<float[]>(spec.elements));
   return set;
 }
 
@@ -38,8 +39,12 @@ class Store {
   }
 
   const Model& model() const { return model_; }
-  float* weights(int64_t step, uint32_t tensor) { return weights_[static_cast<size_t>(step) % 2][tensor].get(); }
-  const float* gradient(uint32_t worker, uint32_t tensor) const { return seats_[worker].gradients[tensor].get(); }
+  float* weights(int64_t step, uint32_t tensor) {
+    return weights_[static_cast<size_t>(step) % 2][tensor].get();
+  }
+  const float* gradient(uint32_t worker, uint32_t tensor) const {
+    return seats_[worker].gradients[tensor].get();
+  }
 
   void prepare(int64_t step) {
     std::lock_guard lock(mutex_);
@@ -79,7 +84,8 @@ class Store {
   // Takes a part of a gradient. A worker's seat has one writer at a time: a call that a
   // dead worker left behind may still be running when its successor's begins. Parts of
   // other steps, and what is complete already, are dropped.
-  bool put(uint32_t worker, uint32_t tensor, int64_t step, uint64_t offset, const std::string& data) {
+  bool put(uint32_t worker, uint32_t tensor, int64_t step, uint64_t offset,
+           const std::string& data) {
     if (worker >= seats_.size() || tensor >= model_.tensors.size()) return false;
     const size_t bytes = model_.tensors[tensor].bytes();
     if (offset > bytes || data.size() > bytes - offset) return false;
@@ -89,7 +95,8 @@ class Store {
       std::lock_guard lock(mutex_);
       if (step != collecting_ || seat.complete == model_.tensors.size()) return true;
     }
-    std::memcpy(reinterpret_cast<char*>(seat.gradients[tensor].get()) + offset, data.data(), data.size());
+    std::memcpy(reinterpret_cast<char*>(seat.gradients[tensor].get()) + offset, data.data(),
+                data.size());
     // Chunks of a tensor come in order: the last byte completes it.
     if (offset + data.size() < bytes) return true;
     std::lock_guard lock(mutex_);
@@ -115,24 +122,33 @@ class Store {
   bool stopping_ = false;
 };
 
-grpc::Status over() { return {grpc::StatusCode::FAILED_PRECONDITION, "that step is over, or the server ends"}; }
-grpc::Status bad_part() { return {grpc::StatusCode::INVALID_ARGUMENT, "no such worker, tensor or range"}; }
+grpc::Status over() {
+  return {grpc::StatusCode::FAILED_PRECONDITION, "that step is over, or the server ends"};
+}
+grpc::Status bad_part() {
+  return {grpc::StatusCode::INVALID_ARGUMENT, "no such worker, tensor or range"};
+}
 
 class Service final : public ::sluice::demo::ParameterServer::Service {
  public:
   explicit Service(Store& store) : store_(store) {}
 
-  grpc::Status Pull(grpc::ServerContext*, const ::sluice::demo::PullRequest* request, ::sluice::demo::TensorData* reply) override {
+  grpc::Status Pull(grpc::ServerContext*, const ::sluice::demo::PullRequest* request,
+                    ::sluice::demo::TensorData* reply) override {
     if (request->tensor() >= store_.model().tensors.size()) return bad_part();
     if (!store_.wait_published(request->step())) return over();
     reply->set_tensor(request->tensor());
     reply->set_step(request->step());
-    reply->set_data(store_.weights(request->step(), request->tensor()), store_.model().tensors[request->tensor()].bytes());
+    reply->set_data(store_.weights(request->step(), request->tensor()),
+                    store_.model().tensors[request->tensor()].bytes());
     return grpc::Status::OK;
   }
 
-  grpc::Status Push(grpc::ServerContext*, const ::sluice::demo::TensorData* part, ::sluice::demo::Done*) override {
-    return store_.put(part->worker(), part->tensor(), part->step(), 0, part->data()) ? grpc::Status::OK : bad_part();
+  grpc::Status Push(grpc::ServerContext*, const ::sluice::demo::TensorData* part,
+                    ::sluice::demo::Done*) override {
+    return store_.put(part->worker(), part->tensor(), part->step(), 0, part->data())
+               ? grpc::Status::OK
+               : bad_part();
   }
 
   grpc::Status PullAll(grpc::ServerContext*, const ::sluice::demo::PullAllRequest* request,
@@ -154,10 +170,12 @@ class Service final : public ::sluice::demo::ParameterServer::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status PushAll(grpc::ServerContext*, grpc::ServerReader<::sluice::demo::Chunk>* reader, ::sluice::demo::Done*) override {
+  grpc::Status PushAll(grpc::ServerContext*, grpc::ServerReader<::sluice::demo::Chunk>* reader,
+                       ::sluice::demo::Done*) override {
     ::sluice::demo::Chunk chunk;
     while (reader->Read(&chunk)) {
-      if (!store_.put(chunk.worker(), chunk.tensor(), chunk.step(), chunk.offset(), chunk.data())) return bad_part();
+      if (!store_.put(chunk.worker(), chunk.tensor(), chunk.step(), chunk.offset(), chunk.data()))
+        return bad_part();
     }
     return grpc::Status::OK;
   }
@@ -176,7 +194,8 @@ class GrpcServer final : public ServerLink {
 
   Result<std::string> listen() override {
     // An abstract name: nothing in the file system to remove.
-    const std::string unix_name = "unix-abstract:sluice-demo-grpc-" + std::to_string(std::random_device()());
+    const std::string unix_name =
+        "unix-abstract:sluice-demo-grpc-" + std::to_string(std::random_device()());
     int port = 0;
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(-1);
@@ -184,11 +203,13 @@ class GrpcServer final : public ServerLink {
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     const bool brackets = visit_.host.find(':') != std::string::npos;
     const std::string host = (brackets ? "[" + visit_.host + "]" : visit_.host) + ":";
-    builder.AddListeningPort(visit_.route == Route::kShm ? unix_name : host + "0", grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(visit_.route == Route::kShm ? unix_name : host + "0",
+                             grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     if (!server_ || port == 0) {
-      return Status(Code::kUnreachable, Scope::kContext, "demo/grpc", "gRPC's server did not start");
+      return Status(Code::kUnreachable, Scope::kContext, "demo/grpc",
+                    "gRPC's server did not start");
     }
     return visit_.route == Route::kShm ? unix_name : host + std::to_string(port);
   }
@@ -205,14 +226,21 @@ class GrpcServer final : public ServerLink {
   }
   Status gather(Instant deadline) override {
     if (store_.wait_gathered(deadline)) return Status();
-    return Status(Code::kTimedOut, Scope::kOperation, "demo/grpc", "not all gradients came in time");
+    return Status(Code::kTimedOut, Scope::kOperation, "demo/grpc",
+                  "not all gradients came in time");
   }
-  const float* gradient(uint32_t worker, uint32_t tensor) const override { return store_.gradient(worker, tensor); }
+  const float* gradient(uint32_t worker, uint32_t tensor) const override {
+    return store_.gradient(worker, tensor);
+  }
   // The other set: a worker that was restarted may be reading this one.
-  Result<float*> next_weights(uint32_t tensor, Instant) override { return store_.weights(step_ + 1, tensor); }
+  Result<float*> next_weights(uint32_t tensor, Instant) override {
+    return store_.weights(step_ + 1, tensor);
+  }
   void swap_weights() override { ++step_; }
   void release_gradients() override {}
-  Result<Message> wait_order(ControlLine& line, Instant deadline) override { return line.receive(deadline); }
+  Result<Message> wait_order(ControlLine& line, Instant deadline) override {
+    return line.receive(deadline);
+  }
   uint64_t copied_bytes() const override { return 0; }
   void close() override {
     if (!server_) return;

@@ -24,7 +24,8 @@ constexpr std::array<uint64_t, 5> kChunkSizes = {64 << 10, 256 << 10, 1 << 20, 2
 // One server: the channel to it, and the tensors that it has.
 class Lane {
  public:
-  Lane(const Model& shard, uint32_t worker, const KillSwitch& kill) : shard_(shard), worker_(worker), kill_(kill) {
+  Lane(const Model& shard, uint32_t worker, const KillSwitch& kill)
+      : shard_(shard), worker_(worker), kill_(kill) {
     for (const TensorSpec& spec : shard.tensors) {
       gradients_.push_back(std::make_unique_for_overwrite<float[]>(spec.elements));
     }
@@ -38,7 +39,8 @@ class Lane {
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     channel_ = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
     if (!channel_->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(20))) {
-      return Status(Code::kUnreachable, Scope::kEndpoint, "demo/grpc", "no gRPC connection to " + address);
+      return Status(Code::kUnreachable, Scope::kEndpoint, "demo/grpc",
+                    "no gRPC connection to " + address);
     }
     stub_ = ::sluice::demo::ParameterServer::NewStub(channel_);
     return Status();
@@ -52,15 +54,21 @@ class Lane {
 
  protected:
   static void limit(grpc::ClientContext& call, Instant deadline) {
-    call.set_deadline(std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now()));
+    call.set_deadline(std::chrono::system_clock::now() +
+                      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now()));
   }
   static Status told(const grpc::Status& status) {
     if (status.ok()) return Status();
-    const Code code = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ? Code::kTimedOut : Code::kUnreachable;
-    return Status(code, Scope::kEndpoint, "demo/grpc",
-                  "gRPC status " + std::to_string(status.error_code()) + ": " + status.error_message());
+    const Code code = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED
+                          ? Code::kTimedOut
+                          : Code::kUnreachable;
+    return Status(
+        code, Scope::kEndpoint, "demo/grpc",
+        "gRPC status " + std::to_string(status.error_code()) + ": " + status.error_message());
   }
-  const char* gradient_bytes(uint32_t tensor) const { return reinterpret_cast<const char*>(gradients_[tensor].get()); }
+  const char* gradient_bytes(uint32_t tensor) const {
+    return reinterpret_cast<const char*>(gradients_[tensor].get());
+  }
   uint32_t tensor_count() const { return static_cast<uint32_t>(shard_.tensors.size()); }
   void kill_half_way(KillPoint point, uint32_t tensor) const {
     if ((tensor + 1) * 2 >= tensor_count()) kill_(point);
@@ -79,7 +87,8 @@ class Lane {
 // The weights stay in the replies, whose memory is used again in the next step.
 class UnaryLane final : public Lane {
  public:
-  UnaryLane(const Model& shard, uint32_t worker, const KillSwitch& kill) : Lane(shard, worker, kill), replies_(shard.tensors.size()) {}
+  UnaryLane(const Model& shard, uint32_t worker, const KillSwitch& kill)
+      : Lane(shard, worker, kill), replies_(shard.tensors.size()) {}
 
   Status pull(int64_t step, uint64_t, Instant deadline) override {
     for (uint32_t t = 0; t < tensor_count(); ++t) {
@@ -90,7 +99,8 @@ class UnaryLane final : public Lane {
       limit(call, deadline);
       SLUICE_RETURN_IF_ERROR(told(stub_->Pull(&call, request, &replies_[t])));
       if (replies_[t].data().size() != shard_.tensors[t].bytes()) {
-        return Status(Code::kCorrupt, Scope::kOperation, "demo/grpc", "a tensor of another size came");
+        return Status(Code::kCorrupt, Scope::kOperation, "demo/grpc",
+                      "a tensor of another size came");
       }
       kill_half_way(KillPoint::kMidPull, t);
     }
@@ -124,7 +134,8 @@ class UnaryLane final : public Lane {
 
 class StreamLane final : public Lane {
  public:
-  StreamLane(const Model& shard, uint32_t worker, const KillSwitch& kill) : Lane(shard, worker, kill) {
+  StreamLane(const Model& shard, uint32_t worker, const KillSwitch& kill)
+      : Lane(shard, worker, kill) {
     for (const TensorSpec& spec : shard.tensors) {
       weights_.push_back(std::make_unique_for_overwrite<float[]>(spec.elements));
     }
@@ -146,9 +157,11 @@ class StreamLane final : public Lane {
       if (t >= tensor_count() || chunk_.offset() > shard_.tensors[t].bytes() ||
           data.size() > shard_.tensors[t].bytes() - chunk_.offset()) {
         call.TryCancel();
-        return Status(Code::kCorrupt, Scope::kOperation, "demo/grpc", "a chunk outside its tensor came");
+        return Status(Code::kCorrupt, Scope::kOperation, "demo/grpc",
+                      "a chunk outside its tensor came");
       }
-      std::memcpy(reinterpret_cast<char*>(weights_[t].get()) + chunk_.offset(), data.data(), data.size());
+      std::memcpy(reinterpret_cast<char*>(weights_[t].get()) + chunk_.offset(), data.data(),
+                  data.size());
       received += data.size();
       kill_half_way(KillPoint::kMidPull, t);
     }
@@ -187,16 +200,22 @@ class StreamLane final : public Lane {
 class GrpcWorker final : public WorkerLink {
  public:
   GrpcWorker(const Visit& visit, const WorkerParameters& parameters, KillSwitch kill)
-      : parameters_(parameters), kill_(std::move(kill)), stream_(visit.mode == Mode::kGrpcStream), chunk_bytes_(visit.chunk_bytes) {
+      : parameters_(parameters),
+        kill_(std::move(kill)),
+        stream_(visit.mode == Mode::kGrpcStream),
+        chunk_bytes_(visit.chunk_bytes) {
     keep_grpc_running();
     for (const Model& shard : parameters.placement.shards) {
-      if (stream_) lanes_.push_back(std::make_unique<StreamLane>(shard, parameters.worker, kill_));
-      else lanes_.push_back(std::make_unique<UnaryLane>(shard, parameters.worker, kill_));
+      if (stream_)
+        lanes_.push_back(std::make_unique<StreamLane>(shard, parameters.worker, kill_));
+      else
+        lanes_.push_back(std::make_unique<UnaryLane>(shard, parameters.worker, kill_));
     }
   }
 
   Status connect(const std::vector<std::string>& addresses) override {
-    for (size_t i = 0; i < addresses.size(); ++i) SLUICE_RETURN_IF_ERROR(lanes_[i]->connect(addresses[i]));
+    for (size_t i = 0; i < addresses.size(); ++i)
+      SLUICE_RETURN_IF_ERROR(lanes_[i]->connect(addresses[i]));
     return Status();
   }
 
@@ -211,23 +230,32 @@ class GrpcWorker final : public WorkerLink {
     return with_all([&](Lane& lane) { return lane.push(step, chunk_bytes_, deadline); });
   }
 
-  const float* weights(uint32_t tensor) const override { return lane_of(tensor).weights(parameters_.placement.places[tensor].tensor); }
-  float* gradient(uint32_t tensor) override { return lane_of(tensor).gradient(parameters_.placement.places[tensor].tensor); }
-  Result<Message> wait_order(ControlLine& line, Instant deadline) override { return line.receive(deadline); }
+  const float* weights(uint32_t tensor) const override {
+    return lane_of(tensor).weights(parameters_.placement.places[tensor].tensor);
+  }
+  float* gradient(uint32_t tensor) override {
+    return lane_of(tensor).gradient(parameters_.placement.places[tensor].tensor);
+  }
+  Result<Message> wait_order(ControlLine& line, Instant deadline) override {
+    return line.receive(deadline);
+  }
   Status finish(Instant) override { return Status(); }
   uint64_t copied_bytes() const override { return 0; }
   uint64_t chunk_bytes() const override { return chunk_bytes_; }
   void close() override { lanes_.clear(); }
 
  private:
-  Lane& lane_of(uint32_t tensor) const { return *lanes_[parameters_.placement.places[tensor].server]; }
+  Lane& lane_of(uint32_t tensor) const {
+    return *lanes_[parameters_.placement.places[tensor].server];
+  }
 
   // At once, the first of them in this thread.
   Status with_all(const std::function<Status(Lane&)>& act) {
     std::vector<Status> ended(lanes_.size());
     {
       std::vector<std::jthread> threads;
-      for (size_t i = 1; i < lanes_.size(); ++i) threads.emplace_back([&, i] { ended[i] = act(*lanes_[i]); });
+      for (size_t i = 1; i < lanes_.size(); ++i)
+        threads.emplace_back([&, i] { ended[i] = act(*lanes_[i]); });
       ended[0] = act(*lanes_[0]);
     }
     for (const Status& status : ended) SLUICE_RETURN_IF_ERROR(status);
@@ -262,7 +290,8 @@ class GrpcWorker final : public WorkerLink {
 
 }  // namespace
 
-std::unique_ptr<WorkerLink> make_grpc_worker(const Visit& visit, const WorkerParameters& parameters, KillSwitch kill) {
+std::unique_ptr<WorkerLink> make_grpc_worker(const Visit& visit, const WorkerParameters& parameters,
+                                             KillSwitch kill) {
   return std::make_unique<GrpcWorker>(visit, parameters, std::move(kill));
 }
 

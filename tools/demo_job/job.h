@@ -16,13 +16,16 @@
 namespace sluice::tools::demo {
 
 enum class Mode : uint8_t { kZerocopy, kOnecopy, kGrpcUnary, kGrpcStream };
-inline constexpr std::array<Mode, 4> kModes = {Mode::kZerocopy, Mode::kOnecopy, Mode::kGrpcUnary, Mode::kGrpcStream};
+inline constexpr std::array<Mode, 4> kModes = {Mode::kZerocopy, Mode::kOnecopy, Mode::kGrpcUnary,
+                                               Mode::kGrpcStream};
 std::string_view to_string(Mode mode);
 constexpr bool is_grpc(Mode mode) { return mode == Mode::kGrpcUnary || mode == Mode::kGrpcStream; }
 
-// On rdma and l2 gRPC, which has neither, runs over TCP: at the same address, through the same cable.
+// On rdma and l2 gRPC, which has neither, runs over TCP: at the same address, through the same
+// cable.
 enum class Route : uint8_t { kShm, kRdma, kL2, kTcp };
-inline constexpr std::array<Route, 4> kRoutes = {Route::kShm, Route::kRdma, Route::kL2, Route::kTcp};
+inline constexpr std::array<Route, 4> kRoutes = {Route::kShm, Route::kRdma, Route::kL2,
+                                                 Route::kTcp};
 std::string_view to_string(Route route);
 
 // Where a worker kills itself, for tests.
@@ -45,7 +48,8 @@ struct JobOptions {
   std::vector<Mode> modes{kModes.begin(), kModes.end()};
   std::vector<Route> routes{Route::kShm, Route::kRdma, Route::kTcp};
   std::string json_file;
-  std::string l2_interfaces;  // "SERVERS[,WORKERS]" of this machine; empty: a cable of the job's own
+  std::string
+      l2_interfaces;  // "SERVERS[,WORKERS]" of this machine; empty: a cable of the job's own
   int64_t compute_us = 0;
   int64_t timeout_seconds = 120;  // of one step, its verification included
   // Hidden, for tests: counted over the measured steps of each visit, from 1.
@@ -59,9 +63,10 @@ struct JobOptions {
 struct Visit {
   Mode mode = Mode::kZerocopy;
   Route route = Route::kShm;
-  std::string host = "127.0.0.1";  // where servers listen, but for shm; on l2 its interface, gRPC's an address
-  std::string worker_interface;    // l2: by which workers reach it
-  int server_network = -1;         // namespaces to go to; -1: to stay
+  std::string host =
+      "127.0.0.1";  // where servers listen, but for shm; on l2 its interface, gRPC's an address
+  std::string worker_interface;  // l2: by which workers reach it
+  int server_network = -1;       // namespaces to go to; -1: to stay
   int worker_network = -1;
   std::string model;
   Spreading spreading;

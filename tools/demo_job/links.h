@@ -18,7 +18,8 @@
 
 namespace sluice::tools::demo {
 
-// Of one server; its model is the shard that it has. Thread: one. All blocking calls end by their deadline.
+// Of one server; its model is the shard that it has. Thread: one. All blocking calls end by their
+// deadline.
 class ServerLink {
  public:
   virtual ~ServerLink() = default;
@@ -78,9 +79,12 @@ struct WorkerParameters {
 using KillSwitch = std::function<void(KillPoint)>;
 
 std::unique_ptr<ServerLink> make_exchange_server(const Visit& visit, const Model& model);
-std::unique_ptr<WorkerLink> make_exchange_worker(const Visit& visit, const WorkerParameters& parameters, KillSwitch kill);
+std::unique_ptr<WorkerLink> make_exchange_worker(const Visit& visit,
+                                                 const WorkerParameters& parameters,
+                                                 KillSwitch kill);
 std::unique_ptr<ServerLink> make_grpc_server(const Visit& visit, const Model& model);
-std::unique_ptr<WorkerLink> make_grpc_worker(const Visit& visit, const WorkerParameters& parameters, KillSwitch kill);
+std::unique_ptr<WorkerLink> make_grpc_worker(const Visit& visit, const WorkerParameters& parameters,
+                                             KillSwitch kill);
 
 }  // namespace sluice::tools::demo
 

@@ -15,10 +15,22 @@ struct Layer {
 
 // Kernel 3 x 3 x in x out for convolutions, in x out for dense layers.
 constexpr std::array<Layer, 16> kVgg16 = {{
-    {"conv1_1", 1728, 64},     {"conv1_2", 36864, 64},    {"conv2_1", 73728, 128},      {"conv2_2", 147456, 128},
-    {"conv3_1", 294912, 256},  {"conv3_2", 589824, 256},  {"conv3_3", 589824, 256},     {"conv4_1", 1179648, 512},
-    {"conv4_2", 2359296, 512}, {"conv4_3", 2359296, 512}, {"conv5_1", 2359296, 512},    {"conv5_2", 2359296, 512},
-    {"conv5_3", 2359296, 512}, {"fc6", 102760448, 4096},  {"fc7", 16777216, 4096},      {"fc8", 4096000, 1000},
+    {"conv1_1", 1728, 64},
+    {"conv1_2", 36864, 64},
+    {"conv2_1", 73728, 128},
+    {"conv2_2", 147456, 128},
+    {"conv3_1", 294912, 256},
+    {"conv3_2", 589824, 256},
+    {"conv3_3", 589824, 256},
+    {"conv4_1", 1179648, 512},
+    {"conv4_2", 2359296, 512},
+    {"conv4_3", 2359296, 512},
+    {"conv5_1", 2359296, 512},
+    {"conv5_2", 2359296, 512},
+    {"conv5_3", 2359296, 512},
+    {"fc6", 102760448, 4096},
+    {"fc7", 16777216, 4096},
+    {"fc8", 4096000, 1000},
 }};
 
 constexpr size_t vgg16_elements() {
@@ -61,7 +73,8 @@ Model spread_model(const Model& model, const Spreading& spreading) {
     const size_t pieces = (tensor.elements + share - 1) / share;
     for (size_t i = 0; i < pieces; ++i) {
       const size_t elements = tensor.elements * (i + 1) / pieces - tensor.elements * i / pieces;
-      add_tensor(spread, pieces == 1 ? tensor.name : tensor.name + "/" + std::to_string(i), elements);
+      add_tensor(spread, pieces == 1 ? tensor.name : tensor.name + "/" + std::to_string(i),
+                 elements);
     }
   }
   return spread;
@@ -70,13 +83,17 @@ Model spread_model(const Model& model, const Spreading& spreading) {
 Placement place_tensors(const Model& model, uint32_t servers) {
   std::vector<size_t> order(model.tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return model.tensors[a].elements > model.tensors[b].elements; });
-  Placement placement{std::vector<Model>(servers, Model{model.name, {}}), std::vector<Placement::Place>(model.tensors.size())};
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return model.tensors[a].elements > model.tensors[b].elements;
+  });
+  Placement placement{std::vector<Model>(servers, Model{model.name, {}}),
+                      std::vector<Placement::Place>(model.tensors.size())};
   for (size_t t : order) {
-    auto least = std::min_element(placement.shards.begin(), placement.shards.end(),
-                                  [](const Model& a, const Model& b) { return a.elements() < b.elements(); });
-    placement.places[t] = {static_cast<uint32_t>(least - placement.shards.begin()), static_cast<uint32_t>(least->tensors.size())};
+    auto least = std::min_element(
+        placement.shards.begin(), placement.shards.end(),
+        [](const Model& a, const Model& b) { return a.elements() < b.elements(); });
+    placement.places[t] = {static_cast<uint32_t>(least - placement.shards.begin()),
+                           static_cast<uint32_t>(least->tensors.size())};
     least->tensors.push_back(model.tensors[t]);
   }
   return placement;

@@ -27,11 +27,13 @@ Status Outlet::allocate() {
   return Status();
 }
 
-Status Outlet::publish(int64_t step, const PublishOptions& options, const std::function<void(size_t)>& after_each) {
+Status Outlet::publish(int64_t step, const PublishOptions& options,
+                       const std::function<void(size_t)>& after_each) {
   for (size_t t = 0; t < items_.size(); ++t) {
     Item& item = items_[t];
     if (!item.buffer) {
-      return Status(Code::kInternal, Scope::kContext, "demo/outlet", "a tensor is published before it came back");
+      return Status(Code::kInternal, Scope::kContext, "demo/outlet",
+                    "a tensor is published before it came back");
     }
     if (bounce_) {
       std::memcpy(item.buffer.data(), item.master.data(), item.master.size_bytes());
@@ -39,7 +41,8 @@ Status Outlet::publish(int64_t step, const PublishOptions& options, const std::f
     }
     const std::string key = prefix_ + model_.tensors[t].name;
     SLUICE_TRY(Publication publication,
-               exchange_.publish({key, static_cast<uint64_t>(step)}, std::move(item.buffer).freeze(), options));
+               exchange_.publish({key, static_cast<uint64_t>(step)},
+                                 std::move(item.buffer).freeze(), options));
     item.publication = std::move(publication);
     if (after_each) after_each(t + 1);
   }
@@ -98,7 +101,8 @@ Status Inlet::post(const Endpoint& from, int64_t step, Instant deadline) {
       item.view = exchange_.fetch(key, deadline, {.from = &from});
     } else {
       if (!item.destination) {
-        return Status(Code::kInternal, Scope::kContext, "demo/inlet", "a destination is still under way");
+        return Status(Code::kInternal, Scope::kContext, "demo/inlet",
+                      "a destination is still under way");
       }
       item.into = exchange_.fetch_into(key, std::move(item.destination), deadline, {.from = &from});
     }
@@ -168,7 +172,8 @@ void OrderWatch::on_event(uint32_t) noexcept {
   if (message.code() != Code::kTryAgain) order_.emplace(std::move(message));
 }
 
-Result<Message> OrderWatch::wait(Context& context, ControlLine& line, Instant deadline, const std::function<void()>& serve) {
+Result<Message> OrderWatch::wait(Context& context, ControlLine& line, Instant deadline,
+                                 const std::function<void()>& serve) {
   line_ = &line;
   order_.reset();
   SLUICE_RETURN_IF_ERROR(context.watch(line.fd(), EPOLLIN, this));

@@ -24,14 +24,19 @@ class Outlet {
  public:
   // Keys are prefix + tensor name. Requires: context, exchange and model outlive it.
   Outlet(Context& context, Exchange& exchange, const Model& model, std::string prefix, bool bounce)
-      : context_(context), exchange_(exchange), model_(model), prefix_(std::move(prefix)), bounce_(bounce) {}
+      : context_(context),
+        exchange_(exchange),
+        model_(model),
+        prefix_(std::move(prefix)),
+        bounce_(bounce) {}
 
   // Errors: kNoMemory.
   Status allocate();
   // Requires: reclaimed, or bounce; else the memory is only to be read.
   float* memory(uint32_t tensor) const { return memory_[tensor]; }
   // `after_each(n)` runs after n tensors are out.
-  Status publish(int64_t step, const PublishOptions& options, const std::function<void(size_t)>& after_each = {});
+  Status publish(int64_t step, const PublishOptions& options,
+                 const std::function<void(size_t)>& after_each = {});
   // No new reader gets what is published.
   void retire();
   // Takes back what all readers have released; true when everything is writable.
@@ -64,8 +69,13 @@ class Inlet {
     bool views = false;   // the path has views: nothing to allocate for the transfer
     bool bounce = false;  // each tensor is copied out into memory of its own
   };
-  Inlet(Context& context, Exchange& exchange, const Model& model, std::string prefix, const Options& options)
-      : context_(context), exchange_(exchange), model_(model), prefix_(std::move(prefix)), options_(options) {}
+  Inlet(Context& context, Exchange& exchange, const Model& model, std::string prefix,
+        const Options& options)
+      : context_(context),
+        exchange_(exchange),
+        model_(model),
+        prefix_(std::move(prefix)),
+        options_(options) {}
 
   Status allocate();
   // Requires: idle(). Forgets what it held.
@@ -113,7 +123,8 @@ class OrderWatch final : public EventHandler {
  public:
   void on_event(uint32_t epoll_events) noexcept override;
   // Progresses `context` until an order comes; `serve` has a turn after each progress.
-  Result<Message> wait(Context& context, ControlLine& line, Instant deadline, const std::function<void()>& serve);
+  Result<Message> wait(Context& context, ControlLine& line, Instant deadline,
+                       const std::function<void()>& serve);
 
  private:
   ControlLine* line_ = nullptr;

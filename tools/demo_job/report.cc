@@ -26,7 +26,8 @@ Spread spread(const std::vector<Sample>& samples, Field field) {
 
 // The fastest median pull of the modes that `counts` on that path.
 template <typename Counts>
-std::optional<double> best_pull(const std::vector<Series>& all, const std::vector<std::optional<Figures>>& figures, Route route,
+std::optional<double> best_pull(const std::vector<Series>& all,
+                                const std::vector<std::optional<Figures>>& figures, Route route,
                                 Counts counts) {
   std::optional<double> best;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -36,7 +37,9 @@ std::optional<double> best_pull(const std::vector<Series>& all, const std::vecto
   return best;
 }
 
-std::string ratio_cell(const std::optional<double>& ratio) { return ratio ? fmt::format("{:.2f}", *ratio) : "-"; }
+std::string ratio_cell(const std::optional<double>& ratio) {
+  return ratio ? fmt::format("{:.2f}", *ratio) : "-";
+}
 
 template <typename T>
 nlohmann::json or_null(const std::optional<T>& value) {
@@ -51,19 +54,23 @@ nlohmann::json to_json(const Spread& spread) {
 nlohmann::json bytes_of_servers(const JobOptions& options) {
   nlohmann::json bytes = nlohmann::json::array();
   const Model model = spread_model(model_named(options.model), options.spreading);
-  for (const Model& shard : place_tensors(model, options.spreading.servers).shards) bytes.push_back(shard.bytes());
+  for (const Model& shard : place_tensors(model, options.spreading.servers).shards)
+    bytes.push_back(shard.bytes());
   return bytes;
 }
 
 nlohmann::json environment() {
   utsname name{};
   (void)::uname(&name);
-  return {{"kernel", name.release}, {"machine", name.machine}, {"cpus", ::sysconf(_SC_NPROCESSORS_ONLN)}};
+  return {{"kernel", name.release},
+          {"machine", name.machine},
+          {"cpus", ::sysconf(_SC_NPROCESSORS_ONLN)}};
 }
 
 }  // namespace
 
-std::vector<std::optional<Figures>> figures_of(const std::vector<Series>& all, const JobOptions& options) {
+std::vector<std::optional<Figures>> figures_of(const std::vector<Series>& all,
+                                               const JobOptions& options) {
   const uint64_t model_bytes = model_named(options.model).bytes();
   const uint64_t workers = static_cast<uint64_t>(options.workers);
   std::vector<std::optional<Figures>> figures(all.size());
@@ -82,51 +89,59 @@ std::vector<std::optional<Figures>> figures_of(const std::vector<Series>& all, c
       cpu += sample.cpu_seconds;
       copied += sample.copied_bytes;
     }
-    const double moved = static_cast<double>(f.bytes_per_step) * static_cast<double>(samples.size());
+    const double moved =
+        static_cast<double>(f.bytes_per_step) * static_cast<double>(samples.size());
     f.cpu_seconds_per_gb = cpu / (moved / kGb);
     if (!is_grpc(all[i].mode)) f.copied_bytes_per_byte = static_cast<double>(copied) / moved;
   }
   for (size_t i = 0; i < all.size(); ++i) {
     if (!figures[i]) continue;
     const double own = figures[i]->pull_seconds.median;
-    if (auto best = best_pull(all, figures, all[i].route, is_grpc)) figures[i]->ratio_to_grpc = *best / own;
-    auto unary = best_pull(all, figures, all[i].route, [](Mode mode) { return mode == Mode::kGrpcUnary; });
+    if (auto best = best_pull(all, figures, all[i].route, is_grpc))
+      figures[i]->ratio_to_grpc = *best / own;
+    auto unary =
+        best_pull(all, figures, all[i].route, [](Mode mode) { return mode == Mode::kGrpcUnary; });
     if (unary) figures[i]->ratio_to_grpc_unary = *unary / own;
   }
   return figures;
 }
 
-std::string table(const std::vector<Series>& all, const std::vector<std::optional<Figures>>& figures,
+std::string table(const std::vector<Series>& all,
+                  const std::vector<std::optional<Figures>>& figures,
                   const std::vector<Missing>& missing) {
-  std::string text = fmt::format("{:<5}{:<13}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}  {}\n", "path", "mode", "step ms",
-                                 "pull ms", "step GB/s", "pull GB/s", "x gRPC", "x unary", "CPU s/GB", "copies/B", "verified");
+  std::string text =
+      fmt::format("{:<5}{:<13}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}  {}\n", "path",
+                  "mode", "step ms", "pull ms", "step GB/s", "pull GB/s", "x gRPC", "x unary",
+                  "CPU s/GB", "copies/B", "verified");
   for (size_t i = 0; i < all.size(); ++i) {
     text += fmt::format("{:<5}{:<13}", to_string(all[i].route), to_string(all[i].mode));
     if (!figures[i]) {
-      text += !all[i].corruption.empty() ? "CORRUPT: " + all[i].corruption + "\n" : "FAILED: " + all[i].failure + "\n";
+      text += !all[i].corruption.empty() ? "CORRUPT: " + all[i].corruption + "\n"
+                                         : "FAILED: " + all[i].failure + "\n";
       continue;
     }
     const Figures& f = *figures[i];
-    text += fmt::format("{:>10.2f}{:>10.3f}{:>10.2f}{:>10.2f}{:>10}{:>10}{:>10.3f}{:>10}  yes\n", f.step_seconds.median * 1e3,
-                        f.pull_seconds.median * 1e3, f.bytes_per_second / kGb, f.pull_bytes_per_second / kGb,
-                        ratio_cell(f.ratio_to_grpc), ratio_cell(f.ratio_to_grpc_unary), f.cpu_seconds_per_gb,
-                        f.copied_bytes_per_byte ? fmt::format("{:.2f}", *f.copied_bytes_per_byte) : "unknown");
+    text += fmt::format(
+        "{:>10.2f}{:>10.3f}{:>10.2f}{:>10.2f}{:>10}{:>10}{:>10.3f}{:>10}  yes\n",
+        f.step_seconds.median * 1e3, f.pull_seconds.median * 1e3, f.bytes_per_second / kGb,
+        f.pull_bytes_per_second / kGb, ratio_cell(f.ratio_to_grpc),
+        ratio_cell(f.ratio_to_grpc_unary), f.cpu_seconds_per_gb,
+        f.copied_bytes_per_byte ? fmt::format("{:.2f}", *f.copied_bytes_per_byte) : "unknown");
   }
-  for (const Missing& path : missing) text += fmt::format("{:<5}not available: {}\n", to_string(path.route), path.reason);
+  for (const Missing& path : missing)
+    text += fmt::format("{:<5}not available: {}\n", to_string(path.route), path.reason);
   return text;
 }
 
-std::string json(const std::vector<Series>& all, const std::vector<std::optional<Figures>>& figures, const JobOptions& options,
-                 int rounds, const std::vector<Missing>& missing) {
+std::string json(const std::vector<Series>& all, const std::vector<std::optional<Figures>>& figures,
+                 const JobOptions& options, int rounds, const std::vector<Missing>& missing) {
   nlohmann::json results = nlohmann::json::array();
   for (size_t i = 0; i < all.size(); ++i) {
-    nlohmann::json entry = {{"mode", to_string(all[i].mode)},
-                            {"path", to_string(all[i].route)},
-                            {"workers", options.workers},
-                            {"servers", options.spreading.servers},
-                            {"steps", all[i].samples.size()},
-                            {"verified", all[i].verified()},
-                            {"restarts", all[i].restarts}};
+    nlohmann::json entry = {
+        {"mode", to_string(all[i].mode)}, {"path", to_string(all[i].route)},
+        {"workers", options.workers},     {"servers", options.spreading.servers},
+        {"steps", all[i].samples.size()}, {"verified", all[i].verified()},
+        {"restarts", all[i].restarts}};
     if (all[i].chunk_bytes != 0) entry["grpc_chunk_bytes"] = all[i].chunk_bytes;
     if (!all[i].failure.empty()) entry["failure"] = all[i].failure;
     if (!all[i].corruption.empty()) entry["corruption"] = all[i].corruption;
@@ -143,23 +158,22 @@ std::string json(const std::vector<Series>& all, const std::vector<std::optional
       entry["ratio_to_grpc_unary"] = or_null(f.ratio_to_grpc_unary);
     } else {
       // Nothing that was not verified is told as a figure.
-      for (const char* name : {"step_seconds", "pull_seconds", "bytes_per_step", "bytes_per_second", "pull_bytes_per_second",
-                               "cpu_seconds_per_gb", "copied_bytes_per_byte", "ratio_to_grpc", "ratio_to_grpc_unary"}) {
+      for (const char* name : {"step_seconds", "pull_seconds", "bytes_per_step", "bytes_per_second",
+                               "pull_bytes_per_second", "cpu_seconds_per_gb",
+                               "copied_bytes_per_byte", "ratio_to_grpc", "ratio_to_grpc_unary"}) {
         entry[name] = nullptr;
       }
     }
     results.push_back(std::move(entry));
   }
   nlohmann::json unavailable = nlohmann::json::array();
-  for (const Missing& path : missing) unavailable.push_back({{"path", to_string(path.route)}, {"reason", path.reason}});
-  const nlohmann::json document = {{"schema", "sluice.demo/1"},
-                                   {"environment", environment()},
-                                   {"model", options.model},
-                                   {"compute_us", options.compute_us},
-                                   {"rounds", rounds},
-                                   {"bytes_of_servers", bytes_of_servers(options)},
-                                   {"results", results},
-                                   {"unavailable", unavailable}};
+  for (const Missing& path : missing)
+    unavailable.push_back({{"path", to_string(path.route)}, {"reason", path.reason}});
+  const nlohmann::json document = {
+      {"schema", "sluice.demo/1"}, {"environment", environment()},
+      {"model", options.model},    {"compute_us", options.compute_us},
+      {"rounds", rounds},          {"bytes_of_servers", bytes_of_servers(options)},
+      {"results", results},        {"unavailable", unavailable}};
   return document.dump(2) + "\n";
 }
 
@@ -174,7 +188,8 @@ void ProgressBar::step_done(const std::string& what) {
   if (!visible_) return;
   constexpr int64_t kWidth = 30;
   const int64_t filled = std::min(kWidth, done_ * kWidth / std::max<int64_t>(steps_, 1));
-  const std::string bar = std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(kWidth - filled), '.');
+  const std::string bar = std::string(static_cast<size_t>(filled), '#') +
+                          std::string(static_cast<size_t>(kWidth - filled), '.');
   std::fputs(fmt::format("\r\033[K[{}] {}/{} {}", bar, done_, steps_, what).c_str(), stderr);
   std::fflush(stderr);
 }

@@ -36,8 +36,8 @@ struct Spread {
 
 struct Figures {
   Spread step_seconds, pull_seconds;
-  uint64_t bytes_per_step = 0;     // weights and gradients, all workers
-  double bytes_per_second = 0;     // bytes_per_step over the median step
+  uint64_t bytes_per_step = 0;       // weights and gradients, all workers
+  double bytes_per_second = 0;       // bytes_per_step over the median step
   double pull_bytes_per_second = 0;  // the workers' weights over the median pull
   double cpu_seconds_per_gb = 0;
   std::optional<double> copied_bytes_per_byte;  // none: not countable (gRPC)
@@ -46,12 +46,14 @@ struct Figures {
 };
 
 // One entry per series; nothing for a series that is not verified.
-std::vector<std::optional<Figures>> figures_of(const std::vector<Series>& all, const JobOptions& options);
+std::vector<std::optional<Figures>> figures_of(const std::vector<Series>& all,
+                                               const JobOptions& options);
 
-std::string table(const std::vector<Series>& all, const std::vector<std::optional<Figures>>& figures,
+std::string table(const std::vector<Series>& all,
+                  const std::vector<std::optional<Figures>>& figures,
                   const std::vector<Missing>& missing = {});
-std::string json(const std::vector<Series>& all, const std::vector<std::optional<Figures>>& figures, const JobOptions& options,
-                 int rounds, const std::vector<Missing>& missing = {});
+std::string json(const std::vector<Series>& all, const std::vector<std::optional<Figures>>& figures,
+                 const JobOptions& options, int rounds, const std::vector<Missing>& missing = {});
 
 // Drawn on stderr, only where that is a terminal; cleared at the end.
 class ProgressBar {

@@ -17,7 +17,7 @@ int serve(const Visit& visit, uint32_t server, ControlLine line);
 
 struct WorkerPlace {
   uint32_t index = 0;
-  int64_t first_step = 0;  // later than 0 for a worker that was restarted
+  int64_t first_step = 0;              // later than 0 for a worker that was restarted
   std::vector<std::string> addresses;  // of all servers, in their order
 };
 int work(const Visit& visit, const WorkerPlace& place, ControlLine line);

@@ -32,7 +32,9 @@ struct Ground {
   std::vector<Route> usable(const JobOptions& options) {
     std::vector<Route> routes;
     for (Route route : options.routes) {
-      bool there = route == Route::kRdma ? find_rdma() : route == Route::kL2 ? find_l2(options.l2_interfaces) : true;
+      bool there = route == Route::kRdma ? find_rdma()
+                   : route == Route::kL2 ? find_l2(options.l2_interfaces)
+                                         : true;
       if (there) routes.push_back(route);
     }
     return routes;
@@ -52,7 +54,8 @@ struct Ground {
       l2_server = Wire::kServerInterface;
       l2_worker = Wire::kWorkerInterface;
     }
-    if (!status.ok()) missing.push_back({.route = Route::kL2, .reason = std::string(status.detail())});
+    if (!status.ok())
+      missing.push_back({.route = Route::kL2, .reason = std::string(status.detail())});
     return status.ok();
   }
   bool find_rdma() {
@@ -63,7 +66,8 @@ struct Ground {
   }
 };
 
-Visit plan_visit(const JobOptions& options, const Series& series, const Ground& ground, int64_t steps) {
+Visit plan_visit(const JobOptions& options, const Series& series, const Ground& ground,
+                 int64_t steps) {
   Visit visit;
   visit.mode = series.mode;
   visit.route = series.route;
@@ -88,14 +92,17 @@ Visit plan_visit(const JobOptions& options, const Series& series, const Ground& 
   if (options.kill_worker_at_step > 0) {
     visit.kill_step = visit.warm_up_steps() + options.kill_worker_at_step - 1;
     visit.kill_point = static_cast<KillPoint>(options.kill_seed % kKillPoints);
-    visit.kill_worker = static_cast<int>(options.kill_seed / kKillPoints % static_cast<uint64_t>(options.workers));
+    visit.kill_worker =
+        static_cast<int>(options.kill_seed / kKillPoints % static_cast<uint64_t>(options.workers));
   }
   return visit;
 }
 
-void take_turn(const JobOptions& options, Series& series, const Ground& ground, int64_t steps, ProgressBar& bar) {
+void take_turn(const JobOptions& options, Series& series, const Ground& ground, int64_t steps,
+               ProgressBar& bar) {
   const Visit visit = plan_visit(options, series, ground, steps);
-  const std::string what = std::string(to_string(series.mode)) + " on " + std::string(to_string(series.route));
+  const std::string what =
+      std::string(to_string(series.mode)) + " on " + std::string(to_string(series.route));
   VisitOutcome outcome = run_visit(visit, [&] { bar.step_done(what); });
   series.samples.insert(series.samples.end(), outcome.samples.begin(), outcome.samples.end());
   series.failure = outcome.failure;
@@ -127,7 +134,8 @@ int run_job(const JobOptions& options) {
     for (int round = 0; round < rounds; ++round) {
       const int64_t steps = options.steps * (round + 1) / rounds - options.steps * round / rounds;
       for (Series& series : all) {
-        if (series.failure.empty() && series.corruption.empty()) take_turn(options, series, ground, steps, bar);
+        if (series.failure.empty() && series.corruption.empty())
+          take_turn(options, series, ground, steps, bar);
         if (series.failure == "interrupted") return kExitFailed;
       }
     }

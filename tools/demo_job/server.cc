@@ -14,7 +14,8 @@ class Server {
  public:
   Server(const Visit& visit, uint32_t server, ControlLine& line)
       : visit_(visit), server_(server), line_(line), model_(shard_of(visit, server)) {
-    link_ = is_grpc(visit.mode) ? make_grpc_server(visit, model_) : make_exchange_server(visit, model_);
+    link_ =
+        is_grpc(visit.mode) ? make_grpc_server(visit, model_) : make_exchange_server(visit, model_);
   }
 
   Status run() {
@@ -25,7 +26,8 @@ class Server {
     Message listening{.word = Word::kListening};
     listening.set_text(address);
     SLUICE_RETURN_IF_ERROR(line_.send(listening));
-    for (int64_t step = 0; step <= visit_.last_step(); ++step) SLUICE_RETURN_IF_ERROR(run_step(step));
+    for (int64_t step = 0; step <= visit_.last_step(); ++step)
+      SLUICE_RETURN_IF_ERROR(run_step(step));
     SLUICE_RETURN_IF_ERROR(expect(Word::kStop));
     link_->close();
     return Status();
@@ -49,7 +51,8 @@ class Server {
     SLUICE_RETURN_IF_ERROR(link_->prepare(step));
     SLUICE_RETURN_IF_ERROR(line_.send({.word = Word::kReady, .step = step}));
     SLUICE_RETURN_IF_ERROR(expect(Word::kGo));
-    if (visit_.corruption == Corruption::kWeights && step == visit_.last_step() && server_ + 1 == visit_.spreading.servers) {
+    if (visit_.corruption == Corruption::kWeights && step == visit_.last_step() &&
+        server_ + 1 == visit_.spreading.servers) {
       // The last byte but one: a checker that leaves out the rest of a block misses it.
       const uint32_t tensor = static_cast<uint32_t>(std::max<size_t>(model_.tensors.size(), 2) - 2);
       reinterpret_cast<uint8_t*>(link_->weights(tensor))[model_.tensors[tensor].bytes() - 2] ^= 1;
@@ -75,7 +78,8 @@ class Server {
 
   std::vector<const float*> gradients_of(uint32_t tensor) const {
     std::vector<const float*> gradients;
-    for (int w = 0; w < visit_.workers; ++w) gradients.push_back(link_->gradient(static_cast<uint32_t>(w), tensor));
+    for (int w = 0; w < visit_.workers; ++w)
+      gradients.push_back(link_->gradient(static_cast<uint32_t>(w), tensor));
     return gradients;
   }
 

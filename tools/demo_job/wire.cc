@@ -18,7 +18,9 @@ constexpr const char* kOrigin = "demo/wire";
 constexpr const char* kOwnNetwork = "/proc/thread-self/ns/net";
 constexpr size_t kMostWords = 300;  // of what a command complains
 
-Status failed(Code code, std::string why, int error = 0) { return Status(code, Scope::kContext, kOrigin, std::move(why), error); }
+Status failed(Code code, std::string why, int error = 0) {
+  return Status(code, Scope::kContext, kOrigin, std::move(why), error);
+}
 
 // Everything that comes through `fd`; closes it.
 std::string read_all(int fd) {
@@ -35,7 +37,8 @@ std::string read_all(int fd) {
 // Runs `ip` with these arguments in a namespace.
 Status run_ip(int network, std::vector<std::string> arguments) {
   int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) != 0) return failed(Code::kNoMemory, "no pipe; see ulimit -n", errno);
+  if (::pipe2(pipe, O_CLOEXEC) != 0)
+    return failed(Code::kNoMemory, "no pipe; see ulimit -n", errno);
   std::vector<char*> argv;
   arguments.insert(arguments.begin(), "ip");
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -53,24 +56,31 @@ Status run_ip(int network, std::vector<std::string> arguments) {
   const std::string said = read_all(pipe[0]);
   if (pid < 0) return failed(Code::kNoMemory, "fork() failed; see ulimit -u", errno);
   int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Status();
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) return failed(Code::kUnsupported, "there is no `ip` command to lay a cable with; install iproute2");
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+    return failed(Code::kUnsupported,
+                  "there is no `ip` command to lay a cable with; install iproute2");
   std::string line;
   for (const std::string& argument : arguments) line += argument + " ";
-  return failed(Code::kUnsupported, "`" + line.substr(0, line.size() - 1) + "` failed: " + (said.empty() ? "without a word" : said));
+  return failed(Code::kUnsupported, "`" + line.substr(0, line.size() - 1) +
+                                        "` failed: " + (said.empty() ? "without a word" : said));
 }
 
 // A new one; this process stays where it is.
 Result<int> new_network() {
   const int own = ::open(kOwnNetwork, O_RDONLY | O_CLOEXEC);
-  if (own < 0) return failed(Code::kUnsupported, "this kernel has no network namespaces (/proc/self/ns/net)", errno);
+  if (own < 0)
+    return failed(Code::kUnsupported, "this kernel has no network namespaces (/proc/self/ns/net)",
+                  errno);
   if (::unshare(CLONE_NEWNET) != 0) {
     const int error = errno;
     ::close(own);
     if (error == EPERM) {
-      return failed(Code::kAccessDenied, "network namespaces of its own need root (CAP_SYS_ADMIN); run it as root, or name an interface, e.g. --l2 lo", error);
+      return failed(Code::kAccessDenied,
+                    "network namespaces of its own need root (CAP_SYS_ADMIN); run it as root, or "
+                    "name an interface, e.g. --l2 lo",
+                    error);
     }
     return failed(Code::kUnsupported, "no network namespace", error);
   }
@@ -101,12 +111,15 @@ Result<Wire> Wire::make() {
   for (int& network : wire.networks_) {
     SLUICE_TRY(network, new_network());
   }
-  const std::string there = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(wire.worker_network());
-  SLUICE_RETURN_IF_ERROR(run_ip(wire.server_network(),
-                                {"link", "add", kServerInterface, "type", "veth", "peer", "name", kWorkerInterface, "netns", there}));
+  const std::string there =
+      "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(wire.worker_network());
+  SLUICE_RETURN_IF_ERROR(
+      run_ip(wire.server_network(), {"link", "add", kServerInterface, "type", "veth", "peer",
+                                     "name", kWorkerInterface, "netns", there}));
   const char* const ends[2][2] = {{kServerInterface, kServerHost}, {kWorkerInterface, "192.0.2.2"}};
   for (int i = 0; i < 2; ++i) {
-    SLUICE_RETURN_IF_ERROR(run_ip(wire.networks_[i], {"address", "add", std::string(ends[i][1]) + "/24", "dev", ends[i][0]}));
+    SLUICE_RETURN_IF_ERROR(run_ip(
+        wire.networks_[i], {"address", "add", std::string(ends[i][1]) + "/24", "dev", ends[i][0]}));
     SLUICE_RETURN_IF_ERROR(run_ip(wire.networks_[i], {"link", "set", ends[i][0], "up"}));
   }
   return wire;

@@ -10,7 +10,8 @@ namespace sluice::tools::demo {
 
 class Wire {
  public:
-  // The ends of the cable, one in each namespace, and the server's IP address there: gRPC needs one.
+  // The ends of the cable, one in each namespace, and the server's IP address there: gRPC needs
+  // one.
   static constexpr const char* kServerInterface = "demo-server";
   static constexpr const char* kWorkerInterface = "demo-workers";
   static constexpr const char* kServerHost = "192.0.2.1";  // RFC 5737: nobody's

@@ -23,13 +23,15 @@ class Worker {
         reference_(model_, static_cast<uint32_t>(visit.workers), place.first_step) {
     KillSwitch kill = [this](KillPoint point) { kill_if_due(point); };
     const WorkerParameters parameters{model_, placement_, place.index};
-    link_ = is_grpc(visit.mode) ? make_grpc_worker(visit, parameters, kill) : make_exchange_worker(visit, parameters, kill);
+    link_ = is_grpc(visit.mode) ? make_grpc_worker(visit, parameters, kill)
+                                : make_exchange_worker(visit, parameters, kill);
   }
 
   Status run() {
     if (visit_.compute.count() > 0) compute_for(std::chrono::microseconds(1));  // calibrates
     SLUICE_RETURN_IF_ERROR(link_->connect(place_.addresses));
-    for (step_ = place_.first_step; step_ <= visit_.last_step(); ++step_) SLUICE_RETURN_IF_ERROR(run_step());
+    for (step_ = place_.first_step; step_ <= visit_.last_step(); ++step_)
+      SLUICE_RETURN_IF_ERROR(run_step());
     link_->close();
     return Status();
   }
@@ -61,7 +63,8 @@ class Worker {
     SLUICE_RETURN_IF_ERROR(link_->pull(step_, deadline()));
     uint64_t touched = 0;
     for (uint32_t t = 0; t < model_.tensors.size(); ++t) {
-      touched += touch_pages({reinterpret_cast<const std::byte*>(link_->weights(t)), model_.tensors[t].bytes()});
+      touched += touch_pages(
+          {reinterpret_cast<const std::byte*>(link_->weights(t)), model_.tensors[t].bytes()});
     }
     Message report{.word = Word::kReport, .step = step_};
     report.end_ns = now().time_since_epoch().count();

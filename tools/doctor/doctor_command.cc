@@ -45,19 +45,33 @@ const char* name_of(Severity severity) {
 
 Finding check_tuning() {
   Result<tuning::Tuned> tuned = tuning::read_tuning();
-  if (!tuned.ok()) return problem("tuning", tuned.status().to_string(), "unset SLUICE_TUNING, or mend it");
-  if (tuned->file_state == "read" || tuned->file_state == "none" || tuned->file_state == "not asked") return ok("tuning", "measurements: " + tuned->file_state);
-  return problem("tuning", fmt::format("the measurements in {} are not used: {}", tuned->file, tuned->file_state), "`sluice tune` measures anew");
+  if (!tuned.ok())
+    return problem("tuning", tuned.status().to_string(), "unset SLUICE_TUNING, or mend it");
+  if (tuned->file_state == "read" || tuned->file_state == "none" ||
+      tuned->file_state == "not asked")
+    return ok("tuning", "measurements: " + tuned->file_state);
+  return problem(
+      "tuning",
+      fmt::format("the measurements in {} are not used: {}", tuned->file, tuned->file_state),
+      "`sluice tune` measures anew");
 }
 
 Findings check_settings() {
   Findings found = {check_tuning()};
-  if (const char* asked = std::getenv("SLUICE_RDMA_MODERATION"); asked != nullptr && !verbs::moderation_wish(asked)) {
-    found.push_back(problem("moderation", fmt::format("SLUICE_RDMA_MODERATION is ignored: '{}' is neither auto nor like 16/8", asked), "unset it, or set it to auto"));
+  if (const char* asked = std::getenv("SLUICE_RDMA_MODERATION");
+      asked != nullptr && !verbs::moderation_wish(asked)) {
+    found.push_back(problem(
+        "moderation",
+        fmt::format("SLUICE_RDMA_MODERATION is ignored: '{}' is neither auto nor like 16/8", asked),
+        "unset it, or set it to auto"));
   }
   if (secret_is_set("")) {
-    found.push_back(note("secret", std::string(kSecretFileVariable) + " is set: programs take shm, and l2:// and l2://udp/ encrypted; rdma, kmod and tcp refuse (rdma and tcp not if their options have allow_unsealed)",
-                         "nothing, if that is meant; else unset it"));
+    found.push_back(
+        note("secret",
+             std::string(kSecretFileVariable) +
+                 " is set: programs take shm, and l2:// and l2://udp/ encrypted; rdma, kmod and "
+                 "tcp refuse (rdma and tcp not if their options have allow_unsealed)",
+             "nothing, if that is meant; else unset it"));
   }
   return found;
 }
@@ -72,7 +86,8 @@ Findings examine(const DoctorOptions& options) {
   Result<std::unique_ptr<Context>> context = open_context(usual);
   if (!context.ok()) {
     append(found, check_machine(0));
-    found.push_back(problem("context", "open_context() fails: " + context.status().to_string(), "the first problem to mend"));
+    found.push_back(problem("context", "open_context() fails: " + context.status().to_string(),
+                            "the first problem to mend"));
     return found;
   }
   append(found, check_machine((*context)->arena().statistics().limit_bytes));
@@ -82,13 +97,21 @@ Findings examine(const DoctorOptions& options) {
 }
 
 size_t count(const Findings& findings, Severity severity) {
-  return static_cast<size_t>(std::count_if(findings.begin(), findings.end(), [&](const Finding& each) { return each.severity == severity; }));
+  return static_cast<size_t>(
+      std::count_if(findings.begin(), findings.end(),
+                    [&](const Finding& each) { return each.severity == severity; }));
 }
 
 void print_json(const Findings& findings) {
-  Json out = {{"schema", "sluice.doctor/1"}, {"version", kVersion}, {"problems", count(findings, Severity::kProblem)}, {"findings", Json::array()}};
+  Json out = {{"schema", "sluice.doctor/1"},
+              {"version", kVersion},
+              {"problems", count(findings, Severity::kProblem)},
+              {"findings", Json::array()}};
   for (const Finding& each : findings) {
-    out["findings"].push_back({{"check", each.check}, {"severity", name_of(each.severity)}, {"text", each.text}, {"remedy", each.remedy}});
+    out["findings"].push_back({{"check", each.check},
+                               {"severity", name_of(each.severity)},
+                               {"text", each.text},
+                               {"remedy", each.remedy}});
   }
   fmt::print("{}\n", out.dump(1, ' ', false, Json::error_handler_t::replace));
 }
@@ -98,15 +121,18 @@ void print(const Findings& findings) {
     fmt::print("{:<8} {:<11} {}\n", name_of(each.severity), each.check, each.text);
     if (!each.remedy.empty()) fmt::print("{:<8} {:<11} do: {}\n", "", "", each.remedy);
   }
-  const size_t problems = count(findings, Severity::kProblem), notes = count(findings, Severity::kNote);
-  fmt::print("{} problem{}, {} note{}, {} checks passed\n", problems, problems == 1 ? "" : "s", notes, notes == 1 ? "" : "s", count(findings, Severity::kOk));
+  const size_t problems = count(findings, Severity::kProblem),
+               notes = count(findings, Severity::kNote);
+  fmt::print("{} problem{}, {} note{}, {} checks passed\n", problems, problems == 1 ? "" : "s",
+             notes, notes == 1 ? "" : "s", count(findings, Severity::kOk));
 }
 
 int run(const DoctorOptions& options) {
   const double stolen_before = steal_seconds();
   const Instant begun = now();
   Findings findings = examine(options);
-  findings.push_back(check_load_since(stolen_before, std::chrono::duration<double>(now() - begun).count()));
+  findings.push_back(
+      check_load_since(stolen_before, std::chrono::duration<double>(now() - begun).count()));
   options.json ? print_json(findings) : print(findings);
   return std::fflush(stdout) == 0 && count(findings, Severity::kProblem) == 0 ? 0 : 1;
 }
@@ -114,10 +140,16 @@ int run(const DoctorOptions& options) {
 }  // namespace
 
 void add_doctor_command(CLI::App& app, int& exit_code) {
-  CLI::App* doctor = app.add_subcommand("doctor", "try each path on this machine, and the way to HOST: what is wrong, and what to do");
+  CLI::App* doctor = app.add_subcommand(
+      "doctor",
+      "try each path on this machine, and the way to HOST: what is wrong, and what to do");
   auto options = std::make_shared<DoctorOptions>();
-  doctor->add_option("HOST", options->host, "a machine, or HOST:PORT if a program that uses sluice listens there");
-  doctor->add_option("--need", options->needed, "paths that have to work: " + fmt::format("{}", fmt::join(path_names(), ",")) + " (shm,tcp)")
+  doctor->add_option("HOST", options->host,
+                     "a machine, or HOST:PORT if a program that uses sluice listens there");
+  doctor
+      ->add_option("--need", options->needed,
+                   "paths that have to work: " + fmt::format("{}", fmt::join(path_names(), ",")) +
+                       " (shm,tcp)")
       ->delimiter(',')
       ->allow_extra_args(false)  // a HOST may follow
       ->type_name("PATH,...")

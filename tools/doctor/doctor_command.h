@@ -1,4 +1,5 @@
-// `sluice doctor`: whether this machine, or this machine and another, can use each path, and what to do if not.
+// `sluice doctor`: whether this machine, or this machine and another, can use each path, and what
+// to do if not.
 #pragma once
 
 #include <CLI/CLI.hpp>

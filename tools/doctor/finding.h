@@ -21,7 +21,9 @@ struct Finding {
 };
 using Findings = std::vector<Finding>;
 
-inline Finding ok(std::string check, std::string text) { return {Severity::kOk, std::move(check), std::move(text), {}}; }
+inline Finding ok(std::string check, std::string text) {
+  return {Severity::kOk, std::move(check), std::move(text), {}};
+}
 inline Finding note(std::string check, std::string text, std::string remedy) {
   return {Severity::kNote, std::move(check), std::move(text), std::move(remedy)};
 }
@@ -29,8 +31,10 @@ inline Finding problem(std::string check, std::string text, std::string remedy) 
   return {Severity::kProblem, std::move(check), std::move(text), std::move(remedy)};
 }
 
-// Of a text of the library, "cause; remedy": the two parts. Without a semicolon the remedy is `otherwise`.
-inline std::pair<std::string, std::string> cause_and_remedy(const std::string& text, const std::string& otherwise) {
+// Of a text of the library, "cause; remedy": the two parts. Without a semicolon the remedy is
+// `otherwise`.
+inline std::pair<std::string, std::string> cause_and_remedy(const std::string& text,
+                                                            const std::string& otherwise) {
   const size_t end = text.find("; ");
   if (end == std::string::npos) return {text, otherwise};
   return {text.substr(0, end), text.substr(end + 2)};

@@ -7,8 +7,8 @@
 
 namespace sluice::tools {
 
-// `target`: "HOST", or "HOST:PORT" ("[ADDRESS]:PORT" for IPv6) if a program that uses sluice listens there. Blocks: for the
-// system's resolver, and at most some 10 s.
+// `target`: "HOST", or "HOST:PORT" ("[ADDRESS]:PORT" for IPv6) if a program that uses sluice
+// listens there. Blocks: for the system's resolver, and at most some 10 s.
 Findings check_host(const std::string& target);
 
 }  // namespace sluice::tools

@@ -38,16 +38,21 @@ Result<std::unique_ptr<Context>> open_small() {
 Result<Endpoint> accept(Listener& listener, const std::atomic<bool>& given_up, Instant deadline) {
   while (true) {
     Result<Endpoint> accepted = listener.accept(std::min(deadline, after(now(), kLook)));
-    if (accepted.ok() || accepted.status().code() != Code::kTimedOut || given_up || now() >= deadline) return accepted;
+    if (accepted.ok() || accepted.status().code() != Code::kTimedOut || given_up ||
+        now() >= deadline)
+      return accepted;
   }
 }
 
 // The far end: what comes is sent back.
-Status echo(Context& context, Listener& listener, const std::atomic<bool>& given_up, Instant deadline) {
+Status echo(Context& context, Listener& listener, const std::atomic<bool>& given_up,
+            Instant deadline) {
   SLUICE_TRY(Endpoint peer, accept(listener, given_up, deadline));
   SLUICE_TRY(Buffer room, context.allocate({kBytes}, uint8));
-  SLUICE_TRY(Endpoint::Received received, peer.receive_and_wait({kThere}, std::move(room), deadline));
-  SLUICE_TRY(Receipt sent, peer.send_and_wait(kBack, std::move(received.buffer).freeze(), deadline));
+  SLUICE_TRY(Endpoint::Received received,
+             peer.receive_and_wait({kThere}, std::move(room), deadline));
+  SLUICE_TRY(Receipt sent,
+             peer.send_and_wait(kBack, std::move(received.buffer).freeze(), deadline));
   (void)sent;
   return context.wait_until([&] { return peer.state() == EndpointState::kClosed; }, deadline);
 }
@@ -60,24 +65,29 @@ Result<std::string> ask(const std::string& address, Instant deadline) {
   SLUICE_TRY(Endpoint peer, context->connect(address, options));
   SLUICE_TRY(Buffer out, context->allocate({kBytes}, uint8));
   std::mt19937 random(static_cast<uint32_t>(::getpid()));
-  for (int64_t i = 0; i < kBytes; ++i) reinterpret_cast<uint8_t*>(out.data())[i] = static_cast<uint8_t>(random());
+  for (int64_t i = 0; i < kBytes; ++i)
+    reinterpret_cast<uint8_t*>(out.data())[i] = static_cast<uint8_t>(random());
   Tensor sent = std::move(out).freeze();
   SLUICE_TRY(Receipt receipt, peer.send_and_wait(kThere, sent, deadline));
   SLUICE_TRY(Buffer room, context->allocate({kBytes}, uint8));
   SLUICE_TRY(Endpoint::Received back, peer.receive_and_wait({kBack}, std::move(room), deadline));
   if (back.receipt.bytes != kBytes || std::memcmp(back.buffer.data(), sent.data(), kBytes) != 0) {
-    return Status(Code::kCorrupt, Scope::kOperation, "sluice doctor", "other bytes came back than were sent");
+    return Status(Code::kCorrupt, Scope::kOperation, "sluice doctor",
+                  "other bytes came back than were sent");
   }
   const EndpointInfo info = peer.info();
-  std::string text = fmt::format("64 KiB there and back by {}, verified", to_string(info.path.path));
+  std::string text =
+      fmt::format("64 KiB there and back by {}, verified", to_string(info.path.path));
   if (receipt.path != info.path.path) text += fmt::format(" (bulk by {})", to_string(receipt.path));
   SLUICE_RETURN_IF_ERROR(peer.close(deadline));
   return text;
 }
 
-Finding unusable(const std::string& name, const std::string& why, const char* otherwise, bool needed) {
+Finding unusable(const std::string& name, const std::string& why, const char* otherwise,
+                 bool needed) {
   const auto [cause, remedy] = cause_and_remedy(why, otherwise);
-  return needed ? problem(name, "not usable: " + cause, remedy) : note(name, "not usable: " + cause, remedy);
+  return needed ? problem(name, "not usable: " + cause, remedy)
+                : note(name, "not usable: " + cause, remedy);
 }
 
 std::string own_name() {
@@ -90,7 +100,8 @@ std::string trial_address(Path path) {
     case Path::kShm: return "shm:" + own_name();
     case Path::kVerbs: {
       std::string address = verbs::survey_devices().first_address();
-      return "rdma://" + (address.find(':') == std::string::npos ? address : "[" + address + "]") + ":0";
+      return "rdma://" + (address.find(':') == std::string::npos ? address : "[" + address + "]") +
+             ":0";
     }
     case Path::kPacket: return "l2://lo:0";
     case Path::kUdp: return "l2://udp/127.0.0.1:0";
@@ -101,12 +112,19 @@ std::string trial_address(Path path) {
 
 const char* remedy_of(Path path) {
   switch (path) {
-    case Path::kShm: return "in a container allow memfd_create, pidfd_open and process_vm_readv (seccomp)";
-    case Path::kVerbs: return "`sluice info --explain` lists devices, ports and GIDs; `sluice lab` has an RDMA device in a guest";
-    case Path::kModule: return "build and load the module: kernel_compat/README.md; until then l2://INTERFACE or tcp";
-    case Path::kPacket: return "give the program CAP_NET_RAW, or run `sluice broker`: docs/ethernet.md";
+    case Path::kShm:
+      return "in a container allow memfd_create, pidfd_open and process_vm_readv (seccomp)";
+    case Path::kVerbs:
+      return "`sluice info --explain` lists devices, ports and GIDs; `sluice lab` has an RDMA "
+             "device in a guest";
+    case Path::kModule:
+      return "build and load the module: kernel_compat/README.md; until then l2://INTERFACE or tcp";
+    case Path::kPacket:
+      return "give the program CAP_NET_RAW, or run `sluice broker`: docs/ethernet.md";
     case Path::kUdp:
-    case Path::kTcp: return "`sudo ip link set lo up`; then see `ip address show lo` and the firewall's rules (`sudo nft list ruleset`)";
+    case Path::kTcp:
+      return "`sudo ip link set lo up`; then see `ip address show lo` and the firewall's rules "
+             "(`sudo nft list ruleset`)";
     default: return "";
   }
 }
@@ -130,23 +148,32 @@ Finding check_path(const PathReport& report, bool needed) {
   Result<std::string> tried = try_path(address);
   if (tried.ok()) return ok(name, *tried);
   const Status& status = tried.status();
-  const auto [cause, own_remedy] = cause_and_remedy(std::string(status.detail()), remedy_of(report.path));
+  const auto [cause, own_remedy] =
+      cause_and_remedy(std::string(status.detail()), remedy_of(report.path));
   // Both ends are here: what the library says of a peer that does not answer is of no use.
   const bool silent = status.code() == Code::kTimedOut || status.code() == Code::kUnreachable;
-  return problem(name, fmt::format("does not work: {}: {}", to_string(status.code()), cause), silent ? remedy_of(report.path) : own_remedy);
+  return problem(name, fmt::format("does not work: {}: {}", to_string(status.code()), cause),
+                 silent ? remedy_of(report.path) : own_remedy);
 }
 
-// Of devices that are there. A port may be down because nobody uses it; a port that is up with the wrong GIDs is a mistake.
+// Of devices that are there. A port may be down because nobody uses it; a port that is up with the
+// wrong GIDs is a mistake.
 Findings check_devices(const verbs::Survey& survey) {
   Findings found;
   for (const verbs::DeviceFacts& device : survey.devices) {
     for (const verbs::PortFacts& port : device.ports) {
       const std::string name = fmt::format("{}/{}", device.name, port.number);
-      const bool routable = std::any_of(port.gids.begin(), port.gids.end(), [](const verbs::GidFacts& gid) { return gid.type != "RoCE v1"; });
+      const bool routable =
+          std::any_of(port.gids.begin(), port.gids.end(),
+                      [](const verbs::GidFacts& gid) { return gid.type != "RoCE v1"; });
       if (!port.active) {
-        found.push_back(note("rdma-port", name + " is " + port.state, "bring its network interface up, or see the cable: `rdma link`"));
+        found.push_back(note("rdma-port", name + " is " + port.state,
+                             "bring its network interface up, or see the cable: `rdma link`"));
       } else if (!port.gids.empty() && !routable) {
-        found.push_back(problem("rdma-gid", name + " has only GIDs of RoCE v1, which no router passes on and sluice does not use", "give its network interface an IP address"));
+        found.push_back(problem(
+            "rdma-gid",
+            name + " has only GIDs of RoCE v1, which no router passes on and sluice does not use",
+            "give its network interface an IP address"));
       }
     }
   }
@@ -161,15 +188,23 @@ Findings check_ethernet(bool needed) {
     any = any || interface.obstacle.empty();
     // One without a cable or switched off is as its owner wants it.
     if (interface.obstacle.empty() || !interface.up || !interface.carrier) continue;
-    const auto [cause, remedy] = cause_and_remedy(interface.obstacle, "use l2://udp/ or tcp:// there");
-    found.push_back(note("interface", interface.name + " takes no frames of l2:// and kmod://: " + cause, remedy));
+    const auto [cause, remedy] =
+        cause_and_remedy(interface.obstacle, "use l2://udp/ or tcp:// there");
+    found.push_back(note(
+        "interface", interface.name + " takes no frames of l2:// and kmod://: " + cause, remedy));
   }
-  if (!any && needed) found.push_back(problem("interface", "no network interface can carry frames to another machine", "`sluice info --explain` says what each of them lacks"));
-  for (const std::string& trouble : l2::read_peers().problems) found.push_back(problem("peers", "the names of peers are not read: " + trouble, "mend the line, or unset SLUICE_PEERS"));
+  if (!any && needed)
+    found.push_back(problem("interface", "no network interface can carry frames to another machine",
+                            "`sluice info --explain` says what each of them lacks"));
+  for (const std::string& trouble : l2::read_peers().problems)
+    found.push_back(problem("peers", "the names of peers are not read: " + trouble,
+                            "mend the line, or unset SLUICE_PEERS"));
   return found;
 }
 
-bool contains(const std::vector<std::string>& names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 }  // namespace
 
@@ -200,7 +235,8 @@ Result<std::string> try_path(const std::string& listen_at) {
 
 Findings check_paths(const std::vector<std::string>& needed) {
   Findings found;
-  for (const PathReport& report : explain_paths()) found.push_back(check_path(report, contains(needed, name_of(report.path))));
+  for (const PathReport& report : explain_paths())
+    found.push_back(check_path(report, contains(needed, name_of(report.path))));
   Findings devices = check_devices(verbs::survey_devices());
   found.insert(found.end(), devices.begin(), devices.end());
   Findings ethernet = check_ethernet(contains(needed, "l2") || contains(needed, "kmod"));

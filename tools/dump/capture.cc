@@ -34,7 +34,8 @@ uint64_t nanoseconds_of(uint64_t ticks, uint8_t resolution, int64_t offset_secon
     for (unsigned i = 0; i < std::min<unsigned>(resolution, 19); ++i) divide *= 10;
     ns = static_cast<Wide>(ticks) * per_tick / divide;
   }
-  auto whole = static_cast<__int128>(std::min<Wide>(ns, UINT64_MAX)) + static_cast<__int128>(offset_seconds) * kBillion;
+  auto whole = static_cast<__int128>(std::min<Wide>(ns, UINT64_MAX)) +
+               static_cast<__int128>(offset_seconds) * kBillion;
   return static_cast<uint64_t>(std::clamp<__int128>(whole, 0, UINT64_MAX));
 }
 
@@ -54,7 +55,8 @@ uint32_t CaptureReader::get32(size_t at) const {
 
 Status CaptureReader::corrupt(const std::string& what) const {
   return Status(Code::kCorrupt, Scope::kOperation, "dump/capture",
-                "after " + std::to_string(packets_) + " packets, at byte " + std::to_string(offset_) + ": " + what);
+                "after " + std::to_string(packets_) + " packets, at byte " +
+                    std::to_string(offset_) + ": " + what);
 }
 
 bool CaptureReader::fetch(size_t at, size_t size) {
@@ -89,7 +91,9 @@ Result<std::optional<Captured>> CaptureReader::next() {
 }
 
 Status CaptureReader::begin() {
-  if (!fetch(0, 4)) return corrupt(offset_ == 0 ? "the file is empty" : "the file ends within its first four bytes");
+  if (!fetch(0, 4))
+    return corrupt(offset_ == 0 ? "the file is empty"
+                                : "the file ends within its first four bytes");
   uint32_t magic = get32(0);
   if (magic == kSection) {  // the same in both byte orders
     form_ = Form::kBlocks;
@@ -108,7 +112,8 @@ Status CaptureReader::begin() {
 
 Status CaptureReader::begin_classic() {
   if (!fetch(4, kClassicHeader - 4)) return corrupt("the file ends within its header");
-  if (get16(4) != 2) return corrupt("pcap version " + std::to_string(get16(4)) + ", and only 2 is known");
+  if (get16(4) != 2)
+    return corrupt("pcap version " + std::to_string(get16(4)) + ", and only 2 is known");
   link_type_ = static_cast<uint16_t>(get32(20));  // above are facts about the frames' checksums
   return Status();
 }
@@ -122,9 +127,11 @@ Result<std::optional<Captured>> CaptureReader::next_classic() {
   Captured packet;
   uint32_t seconds = get32(0), fraction = get32(4), kept = get32(8);
   packet.original_bytes = get32(12);
-  if (fraction >= (nanoseconds_ ? kBillion : 1'000'000)) return corrupt("a packet's time has " + std::to_string(fraction) + " parts of a second");
+  if (fraction >= (nanoseconds_ ? kBillion : 1'000'000))
+    return corrupt("a packet's time has " + std::to_string(fraction) + " parts of a second");
   if (kept > kMostFrameBytes) return corrupt("a packet of " + std::to_string(kept) + " bytes");
-  if (!fetch(0, kept)) return corrupt("the file ends within a packet of " + std::to_string(kept) + " bytes");
+  if (!fetch(0, kept))
+    return corrupt("the file ends within a packet of " + std::to_string(kept) + " bytes");
   packet.time_ns = seconds * kBillion + fraction * (nanoseconds_ ? 1 : 1000);
   packet.link_type = link_type_;
   packet.original_bytes = std::max<uint64_t>(packet.original_bytes, kept);
@@ -132,7 +139,8 @@ Result<std::optional<Captured>> CaptureReader::next_classic() {
   return std::optional<Captured>(packet);
 }
 
-// One block after the other, until one is a packet. block_ holds the body, without the lengths around it.
+// One block after the other, until one is a packet. block_ holds the body, without the lengths
+// around it.
 Result<std::optional<Captured>> CaptureReader::next_block() {
   // The first section's type was read already.
   bool first = offset_ == 4;
@@ -151,12 +159,16 @@ Result<std::optional<Captured>> CaptureReader::next_block() {
       continue;
     }
     uint32_t length = get32(4);
-    if (length < kBlockHead + 4 || length % 4 != 0) return corrupt("a block of " + std::to_string(length) + " bytes");
+    if (length < kBlockHead + 4 || length % 4 != 0)
+      return corrupt("a block of " + std::to_string(length) + " bytes");
     uint32_t body = length - kBlockHead - 4;
-    bool known = type == kInterface || type == kOldPacket || type == kSimplePacket || type == kPacket;
-    if (known && body > kMostBlockBytes) return corrupt("a block of " + std::to_string(length) + " bytes");
+    bool known =
+        type == kInterface || type == kOldPacket || type == kSimplePacket || type == kPacket;
+    if (known && body > kMostBlockBytes)
+      return corrupt("a block of " + std::to_string(length) + " bytes");
     block_.clear();
-    if (!(known ? fetch(0, body + 4) : skip(body) && fetch(0, 4))) return corrupt("the file ends within a block of " + std::to_string(length) + " bytes");
+    if (!(known ? fetch(0, body + 4) : skip(body) && fetch(0, 4)))
+      return corrupt("the file ends within a block of " + std::to_string(length) + " bytes");
     if (get32(known ? body : 0) != length) return corrupt("a block's two lengths differ");
     if (!known) continue;
     block_.resize(body);
@@ -177,12 +189,15 @@ Status CaptureReader::section(uint32_t length_as_read) {
   if (!fetch(0, 16)) return corrupt("the file ends within a section's header");
   bool was = std::exchange(swapped_, false);
   uint32_t order = get32(0);
-  if (order != kByteOrder && swap32(order) != kByteOrder) return corrupt("a section without byte order");
+  if (order != kByteOrder && swap32(order) != kByteOrder)
+    return corrupt("a section without byte order");
   swapped_ = order != kByteOrder;
   uint32_t length = was == swapped_ ? length_as_read : swap32(length_as_read);
-  if (get16(4) != 1) return corrupt("pcapng version " + std::to_string(get16(4)) + ", and only 1 is known");
+  if (get16(4) != 1)
+    return corrupt("pcapng version " + std::to_string(get16(4)) + ", and only 1 is known");
   // Type, length, the 16 bytes above, and the length again.
-  if (length < 28 || length % 4 != 0 || length > kMostBlockBytes) return corrupt("a section's header of " + std::to_string(length) + " bytes");
+  if (length < 28 || length % 4 != 0 || length > kMostBlockBytes)
+    return corrupt("a section's header of " + std::to_string(length) + " bytes");
   if (!skip(length - 28) || !fetch(0, 4)) return corrupt("the file ends within a section's header");
   if (get32(0) != length) return corrupt("a section's two lengths differ");
   interfaces_.clear();
@@ -190,14 +205,17 @@ Status CaptureReader::section(uint32_t length_as_read) {
 }
 
 Status CaptureReader::interface_block() {
-  if (block_.size() < 8) return corrupt("an interface's block of " + std::to_string(block_.size()) + " bytes");
-  if (interfaces_.size() == kMostInterfaces) return corrupt("more than 4096 interfaces in a section");
+  if (block_.size() < 8)
+    return corrupt("an interface's block of " + std::to_string(block_.size()) + " bytes");
+  if (interfaces_.size() == kMostInterfaces)
+    return corrupt("more than 4096 interfaces in a section");
   Interface made{.link_type = get16(0), .snapshot = get32(4)};
   for (size_t at = 8; at + 4 <= block_.size();) {
     uint16_t code = get16(at), length = get16(at + 2);
     if (code == 0) break;
     size_t padded = (size_t{length} + 3) & ~size_t{3};
-    if (padded > block_.size() - at - 4) return corrupt("an interface's option that goes beyond its block");
+    if (padded > block_.size() - at - 4)
+      return corrupt("an interface's option that goes beyond its block");
     if (code == kResolutionOption && length == 1) made.resolution = block_[at + 4];
     if (code == kOffsetOption && length == 8) {
       uint64_t low = get32(at + (swapped_ ? 8 : 4)), high = get32(at + (swapped_ ? 4 : 8));
@@ -210,23 +228,30 @@ Status CaptureReader::interface_block() {
 }
 
 Result<std::optional<Captured>> CaptureReader::packet_block(uint32_t type) {
-  if (block_.size() < 20) return corrupt("a packet's block of " + std::to_string(block_.size()) + " bytes");
+  if (block_.size() < 20)
+    return corrupt("a packet's block of " + std::to_string(block_.size()) + " bytes");
   uint32_t interface = type == kPacket ? get32(0) : get16(0);
   uint64_t ticks = uint64_t{get32(4)} << 32 | get32(8);
   return packet(interface, ticks, get32(12), get32(16), 20);
 }
 
 Result<std::optional<Captured>> CaptureReader::simple_packet_block() {
-  if (block_.size() < 4) return corrupt("a packet's block of " + std::to_string(block_.size()) + " bytes");
+  if (block_.size() < 4)
+    return corrupt("a packet's block of " + std::to_string(block_.size()) + " bytes");
   uint32_t original = get32(0);
   auto kept = static_cast<uint32_t>(std::min<size_t>(original, block_.size() - 4));
-  if (!interfaces_.empty() && interfaces_[0].snapshot != 0) kept = std::min(kept, interfaces_[0].snapshot);
+  if (!interfaces_.empty() && interfaces_[0].snapshot != 0)
+    kept = std::min(kept, interfaces_[0].snapshot);
   return packet(0, 0, kept, original, 4);
 }
 
-Result<std::optional<Captured>> CaptureReader::packet(uint32_t interface, uint64_t ticks, uint32_t kept, uint32_t original, size_t at) {
-  if (interface >= interfaces_.size()) return corrupt("a packet of interface " + std::to_string(interface) + ", of which nothing was said");
-  if (kept > kMostFrameBytes || kept > block_.size() - at) return corrupt("a packet of " + std::to_string(kept) + " bytes in a smaller block");
+Result<std::optional<Captured>> CaptureReader::packet(uint32_t interface, uint64_t ticks,
+                                                      uint32_t kept, uint32_t original, size_t at) {
+  if (interface >= interfaces_.size())
+    return corrupt("a packet of interface " + std::to_string(interface) +
+                   ", of which nothing was said");
+  if (kept > kMostFrameBytes || kept > block_.size() - at)
+    return corrupt("a packet of " + std::to_string(kept) + " bytes in a smaller block");
   const Interface& from = interfaces_[interface];
   Captured packet;
   packet.time_ns = nanoseconds_of(ticks, from.resolution, from.offset_seconds);
@@ -241,8 +266,10 @@ namespace {
 void put(std::vector<uint8_t>& out, uint32_t v, size_t bytes = 4) {
   uint8_t raw[4];
   auto half = static_cast<uint16_t>(v);
-  if (bytes == 2) std::memcpy(raw, &half, 2);
-  else std::memcpy(raw, &v, 4);
+  if (bytes == 2)
+    std::memcpy(raw, &half, 2);
+  else
+    std::memcpy(raw, &v, 4);
   out.insert(out.end(), raw, raw + bytes);
 }
 

@@ -64,7 +64,8 @@ class CaptureReader {
   Status interface_block();
   Result<std::optional<Captured>> packet_block(uint32_t type);
   Result<std::optional<Captured>> simple_packet_block();
-  Result<std::optional<Captured>> packet(uint32_t interface, uint64_t ticks, uint32_t kept, uint32_t original, size_t at);
+  Result<std::optional<Captured>> packet(uint32_t interface, uint64_t ticks, uint32_t kept,
+                                         uint32_t original, size_t at);
 
   ByteSource& source_;
   Form form_ = Form::kUnknown;

@@ -22,7 +22,8 @@ struct CloseFile {
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
 Status trouble(const std::string& path, const char* what) {
-  return Status(Code::kInvalidArgument, Scope::kOperation, "dump", "'" + path + "' cannot be " + what + ": " + std::strerror(errno), errno);
+  return Status(Code::kInvalidArgument, Scope::kOperation, "dump",
+                "'" + path + "' cannot be " + what + ": " + std::strerror(errno), errno);
 }
 
 int fail(const Status& status) {
@@ -33,7 +34,9 @@ int fail(const Status& status) {
 class FileSource final : public ByteSource {
  public:
   explicit FileSource(std::FILE* file) : file_(file) {}
-  size_t read(std::span<uint8_t> into) override { return std::fread(into.data(), 1, into.size(), file_); }
+  size_t read(std::span<uint8_t> into) override {
+    return std::fread(into.data(), 1, into.size(), file_);
+  }
 
  private:
   std::FILE* file_;
@@ -51,10 +54,13 @@ class Copy {
   }
   Status add(const Captured& packet) {
     if (!file_) return Status();
-    if (count_ == 0 && packet.link_type != link_type_) SLUICE_RETURN_IF_ERROR(begin(packet.link_type));
+    if (count_ == 0 && packet.link_type != link_type_)
+      SLUICE_RETURN_IF_ERROR(begin(packet.link_type));
     if (packet.link_type != link_type_) {
-      return Status(Code::kUnsupported, Scope::kOperation, "dump", "a packet of link type " + std::to_string(packet.link_type) + " after those of " +
-                                                                       std::to_string(link_type_) + ": a pcap file has one; write what is of one kind");
+      return Status(Code::kUnsupported, Scope::kOperation, "dump",
+                    "a packet of link type " + std::to_string(packet.link_type) +
+                        " after those of " + std::to_string(link_type_) +
+                        ": a pcap file has one; write what is of one kind");
     }
     ++count_;
     return write(CaptureWriter::record(packet));
@@ -68,7 +74,8 @@ class Copy {
   }
   // Whole packets at any time: whoever reads on while we write finds no half of one.
   Status write(const std::vector<uint8_t>& bytes) {
-    bool written = std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size() && std::fflush(file_.get()) == 0;
+    bool written = std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size() &&
+                   std::fflush(file_.get()) == 0;
     return written ? Status() : trouble(path_, "written");
   }
 
@@ -87,7 +94,9 @@ Status tell_all(Next next, Teller& teller, Copy& copy) {
     std::vector<std::string> lines = teller.take(*packet);
     if (lines.empty()) continue;
     for (const std::string& line : lines) {
-      if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fputc('\n', stdout) == EOF) return trouble("stdout", "written");
+      if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() ||
+          std::fputc('\n', stdout) == EOF)
+        return trouble("stdout", "written");
     }
     if (std::fflush(stdout) != 0) return trouble("stdout", "written");
     SLUICE_RETURN_IF_ERROR(copy.add(*packet));
@@ -111,12 +120,16 @@ int dump_file(const DumpOptions& options, Teller& teller, Copy& copy) {
 }
 
 int dump_live(const DumpOptions& options, Teller& teller, Copy& copy) {
-  Result<std::unique_ptr<LiveCapture>> live = LiveCapture::open(options.interface, options.wishes.carriers, options.promiscuous);
+  Result<std::unique_ptr<LiveCapture>> live =
+      LiveCapture::open(options.interface, options.wishes.carriers, options.promiscuous);
   if (!live.ok()) return fail(live.status());
   fmt::print(stderr, "sluice dump: listening on {}\n", options.interface);
   Status status = tell_all([&] { return (*live)->next(); }, teller, copy);
   int code = finish(status, teller);
-  if (uint64_t missed = (*live)->missed(); missed > 0) fmt::print(stderr, "sluice dump: {} packets were missed: they came faster than they were printed\n", missed);
+  if (uint64_t missed = (*live)->missed(); missed > 0)
+    fmt::print(stderr,
+               "sluice dump: {} packets were missed: they came faster than they were printed\n",
+               missed);
   return code;
 }
 
@@ -126,7 +139,8 @@ int run_dump(const DumpOptions& options) {
   Copy copy(options.write_file);
   if (Status opened = copy.open(); !opened.ok()) return fail(opened);
   Teller teller(options.wishes);
-  return options.interface.empty() ? dump_file(options, teller, copy) : dump_live(options, teller, copy);
+  return options.interface.empty() ? dump_file(options, teller, copy)
+                                   : dump_live(options, teller, copy);
 }
 
 }  // namespace sluice::tools::dump

@@ -16,7 +16,7 @@
 
 namespace sluice::tools::dump {
 
-bool is_find(uint8_t type);  // FIND or FOUND, which belong to no session
+bool is_find(uint8_t type);                // FIND or FOUND, which belong to no session
 std::string_view type_name(uint8_t type);  // "DATA"; unknown ones: "type 17"
 std::string status_name(uint32_t status);  // "bad handle"
 
@@ -33,8 +33,8 @@ struct Frame {
   bool cut = false;           // the capture kept less than the frame
   bool decoded = false;       // base is what the frame says
   size_t extension_bytes = 0;
-  size_t frame_bytes = 0;     // without padding; if decoded
-  std::span<const uint8_t> extension, payload;  // what was kept of them
+  size_t frame_bytes = 0;                            // without padding; if decoded
+  std::span<const uint8_t> extension, payload;       // what was kept of them
   std::vector<std::pair<uint16_t, uint16_t>> pairs;  // ACK: gap and run
   std::vector<Record> records;                       // EAGER: those that this frame completes
 };
@@ -50,13 +50,14 @@ class Streams {
 
  private:
   struct Stream {
-    uint32_t next = 0;           // offset of what comes next, low 32 bits
-    std::vector<uint8_t> begun;  // of a record that is not whole yet
+    uint32_t next = 0;                               // offset of what comes next, low 32 bits
+    std::vector<uint8_t> begun;                      // of a record that is not whole yet
     std::map<uint32_t, std::vector<uint8_t>> early;  // what came before what is missing, by offset
     size_t early_bytes = 0;
-    bool lost = false;           // nothing more can be told
+    bool lost = false;  // nothing more can be told
   };
-  static void append(Stream& stream, unsigned number, std::span<const uint8_t> bytes, std::vector<Record>& out);
+  static void append(Stream& stream, unsigned number, std::span<const uint8_t> bytes,
+                     std::vector<Record>& out);
   static void catch_up(Stream& stream, unsigned number, std::vector<Record>& out);
 
   std::map<std::string, Stream> streams_;

@@ -28,7 +28,9 @@ constexpr uint64_t kBillion = 1'000'000'000;
 constexpr uint32_t kMostAfterSignal = 65'536;
 constexpr size_t kTagBytes = 4, kAddresses = 12;
 
-Status failed(Code code, std::string why, int error) { return Status(code, Scope::kOperation, kOrigin, std::move(why), error); }
+Status failed(Code code, std::string why, int error) {
+  return Status(code, Scope::kOperation, kOrigin, std::move(why), error);
+}
 
 // Our EtherType, tagged frames, and what may be UDP where it is looked for; what else comes
 // is looked at here. A tag that the device took off is not in these bytes.
@@ -51,18 +53,22 @@ Status set_filter(int fd, const Carriers& carriers) {
   };
   sock_fprog filter{.len = sizeof(code) / sizeof(code[0]), .filter = code};
   if (::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) == 0) return Status();
-  return failed(Code::kNoMemory, "the kernel takes no packet filter; see net.core.optmem_max", errno);
+  return failed(Code::kNoMemory, "the kernel takes no packet filter; see net.core.optmem_max",
+                errno);
 }
 
 // Errors: kInvalidArgument.
 Result<l2::Interface> find(const std::string& name) {
   std::string all;
   for (const l2::Interface& found : l2::survey_interfaces()) {
-    if (found.name == name && found.mac.empty()) return failed(Code::kInvalidArgument, name + " is " + found.obstacle, 0);
+    if (found.name == name && found.mac.empty())
+      return failed(Code::kInvalidArgument, name + " is " + found.obstacle, 0);
     if (found.name == name) return found;
     all += (all.empty() ? "" : ", ") + found.name;
   }
-  return failed(Code::kInvalidArgument, "there is no interface '" + name + "' here, but " + (all.empty() ? "none" : all), 0);
+  return failed(Code::kInvalidArgument,
+                "there is no interface '" + name + "' here, but " + (all.empty() ? "none" : all),
+                0);
 }
 
 // What the kernel says beside a packet.
@@ -78,7 +84,8 @@ Beside read_beside(msghdr& header) {
     if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS) {
       timespec time;
       std::memcpy(&time, CMSG_DATA(c), sizeof(time));
-      beside.time_ns = static_cast<uint64_t>(time.tv_sec) * kBillion + static_cast<uint64_t>(time.tv_nsec);
+      beside.time_ns =
+          static_cast<uint64_t>(time.tv_sec) * kBillion + static_cast<uint64_t>(time.tv_nsec);
     }
     if (c->cmsg_level == SOL_PACKET && c->cmsg_type == PACKET_AUXDATA) {
       tpacket_auxdata aux;
@@ -93,7 +100,8 @@ Beside read_beside(msghdr& header) {
 
 }  // namespace
 
-Result<std::unique_ptr<LiveCapture>> LiveCapture::open(const std::string& interface, const Carriers& carriers, bool promiscuous) {
+Result<std::unique_ptr<LiveCapture>> LiveCapture::open(const std::string& interface,
+                                                       const Carriers& carriers, bool promiscuous) {
   SLUICE_RETURN_IF_ERROR(l2::packet_sockets_allowed());
   SLUICE_TRY(l2::Interface found, find(interface));
   std::unique_ptr<LiveCapture> made(new LiveCapture);
@@ -128,7 +136,8 @@ Result<std::unique_ptr<LiveCapture>> LiveCapture::open(const std::string& interf
   ::sigaddset(&set, SIGTERM);
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   made->signals_ = ::signalfd(-1, &set, SFD_CLOEXEC);
-  if (made->signals_ < 0) return failed(Code::kNoMemory, "no descriptor for signals; see ulimit -n", errno);
+  if (made->signals_ < 0)
+    return failed(Code::kNoMemory, "no descriptor for signals; see ulimit -n", errno);
   if (::bind(made->socket_, reinterpret_cast<sockaddr*>(&own), sizeof(own)) != 0) {
     return failed(Code::kInvalidArgument, "no packet socket can be bound to " + interface, errno);
   }
@@ -145,7 +154,8 @@ Result<std::optional<Captured>> LiveCapture::next() {
     pollfd polled[2] = {{socket_, POLLIN, 0}, {signals_, POLLIN, 0}};
     if (::poll(polled, 2, -1) < 0) continue;
     // What came before the signal is told, within reason.
-    if (polled[1].revents != 0 && (polled[0].revents == 0 || ++after_signal_ > kMostAfterSignal)) return std::optional<Captured>();
+    if (polled[1].revents != 0 && (polled[0].revents == 0 || ++after_signal_ > kMostAfterSignal))
+      return std::optional<Captured>();
     Captured packet;
     Status status;
     if (receive(packet, status)) return std::optional<Captured>(packet);
@@ -184,14 +194,18 @@ bool LiveCapture::receive(Captured& out, Status& status) {
     original += kTagBytes;
     kept += kTagBytes;
   }
-  out = {.time_ns = beside.time_ns, .link_type = kEthernet, .original_bytes = original, .bytes = {start, std::min(kept, kMostFrameBytes)}};
+  out = {.time_ns = beside.time_ns,
+         .link_type = kEthernet,
+         .original_bytes = original,
+         .bytes = {start, std::min(kept, kMostFrameBytes)}};
   return true;
 }
 
 uint64_t LiveCapture::missed() {
   tpacket_stats stats{};
   socklen_t length = sizeof(stats);
-  return ::getsockopt(socket_, SOL_PACKET, PACKET_STATISTICS, &stats, &length) == 0 ? stats.tp_drops : 0;
+  return ::getsockopt(socket_, SOL_PACKET, PACKET_STATISTICS, &stats, &length) == 0 ? stats.tp_drops
+                                                                                    : 0;
 }
 
 }  // namespace sluice::tools::dump

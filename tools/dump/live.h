@@ -17,7 +17,8 @@ class LiveCapture {
  public:
   // `promiscuous`: also what the interface would not take for itself.
   // Errors: kAccessDenied (CAP_NET_RAW), kInvalidArgument (no such interface), kUnsupported.
-  static Result<std::unique_ptr<LiveCapture>> open(const std::string& interface, const Carriers& carriers, bool promiscuous);
+  static Result<std::unique_ptr<LiveCapture>> open(const std::string& interface,
+                                                   const Carriers& carriers, bool promiscuous);
   ~LiveCapture();
 
   // The next packet, VLAN tag in place; none when SIGINT or SIGTERM came. Blocks.

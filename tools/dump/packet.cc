@@ -33,7 +33,9 @@ struct Rest {
   }
 };
 
-Found too_short(const Rest& rest) { return rest.length > rest.bytes.size() ? Found::kCut : Found::kOther; }
+Found too_short(const Rest& rest) {
+  return rest.length > rest.bytes.size() ? Found::kCut : Found::kOther;
+}
 
 std::string ip_text(const uint8_t* address, bool six) {
   char text[INET6_ADDRSTRLEN] = "?";
@@ -44,7 +46,8 @@ std::string ip_text(const uint8_t* address, bool six) {
 Found in_udp(Rest rest, const Carriers& carriers, Envelope& out) {
   if (!rest.has(8)) return too_short(rest);
   uint16_t source = rest.word(0), destination = rest.word(2), length = rest.word(4);
-  if (carriers.udp_port != 0 && source != carriers.udp_port && destination != carriers.udp_port) return Found::kOther;
+  if (carriers.udp_port != 0 && source != carriers.udp_port && destination != carriers.udp_port)
+    return Found::kOther;
   rest.drop(8);
   if (length >= 8) rest.limit(length - 8u);  // 0: longer than can be said (a segment before GSO)
   out.udp = true;
@@ -105,7 +108,9 @@ Found by_type(uint16_t type, Rest rest, const Carriers& carriers, Envelope& out)
     return Found::kFrame;
   }
   if (!carriers.udp) return Found::kOther;
-  return type == kIp ? in_ipv4(rest, carriers, out) : type == kIp6 ? in_ipv6(rest, carriers, out) : Found::kOther;
+  return type == kIp    ? in_ipv4(rest, carriers, out)
+         : type == kIp6 ? in_ipv6(rest, carriers, out)
+                        : Found::kOther;
 }
 
 Found in_raw_ip(Rest rest, const Carriers& carriers, Envelope& out) {
@@ -127,12 +132,14 @@ Found in_cooked(Rest rest, bool second, const Carriers& carriers, Envelope& out)
 }  // namespace
 
 bool is_known_link(uint16_t type) {
-  return type == kEthernet || type == kRawIp || type == kLinuxCooked || type == kIpv4 || type == kIpv6 || type == kLinuxCooked2;
+  return type == kEthernet || type == kRawIp || type == kLinuxCooked || type == kIpv4 ||
+         type == kIpv6 || type == kLinuxCooked2;
 }
 
 std::string mac_text(const uint8_t* b) {
   char text[18];
-  std::snprintf(text, sizeof(text), "%02x:%02x:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3], b[4], b[5]);
+  std::snprintf(text, sizeof(text), "%02x:%02x:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3], b[4],
+                b[5]);
   return text;
 }
 

@@ -23,7 +23,8 @@ std::string time_text(uint64_t time_ns) {
   auto seconds = static_cast<time_t>(time_ns / kBillion);
   tm parts{};
   ::gmtime_r(&seconds, &parts);
-  return fmt::format("{:02}:{:02}:{:02}.{:09}", parts.tm_hour, parts.tm_min, parts.tm_sec, time_ns % kBillion);
+  return fmt::format("{:02}:{:02}:{:02}.{:09}", parts.tm_hour, parts.tm_min, parts.tm_sec,
+                     time_ns % kBillion);
 }
 
 slp_hello hello_of(const Frame& frame) {
@@ -32,7 +33,9 @@ slp_hello hello_of(const Frame& frame) {
   return hello;
 }
 
-bool is_hello(uint8_t type) { return type == SLP_HELLO || type == SLP_HELLO_ACK || type == SLP_RETRY; }
+bool is_hello(uint8_t type) {
+  return type == SLP_HELLO || type == SLP_HELLO_ACK || type == SLP_RETRY;
+}
 bool is_numbered(uint8_t type) { return type >= SLP_BYE && type < SLP_TYPES; }
 bool is_sealed(const Frame& frame) { return (frame.base.flags & SLP_FLAG_SEALED) != 0; }
 
@@ -41,7 +44,8 @@ std::string hello_line(const Frame& frame) {
   std::string text = fmt::format(" nonce {:016x}", h.nonce);
   if (h.peer_nonce != 0) text += fmt::format(" answers {:016x}", h.peer_nonce);
   if (h.cookie != 0) text += fmt::format(" cookie {:016x}", h.cookie);
-  text += fmt::format(" use {:08x} versions {}-{} mtu {} wait {}us", h.connection, h.min_version, h.max_version, h.mtu, h.ack_delay_us);
+  text += fmt::format(" use {:08x} versions {}-{} mtu {} wait {}us", h.connection, h.min_version,
+                      h.max_version, h.mtu, h.ack_delay_us);
   if ((h.capabilities & SLP_CAN_PCRC) != 0) text += " can-pcrc";
   if ((h.capabilities & SLP_CAN_SEAL) != 0) text += " can-seal";
   return text;
@@ -58,7 +62,10 @@ std::string record_line(const Record& record) {
   for (const auto& [name, value] : record.fields) {
     bool numbered = std::string_view(name) == "transfer" || std::string_view(name) == "handle";
     bool status = std::string_view(name) == "status";
-    text += fmt::format(" {} {}", name, status ? status_name(static_cast<uint32_t>(value)) : numbered ? fmt::format("{:08x}", value) : std::to_string(value));
+    text += fmt::format(" {} {}", name,
+                        status     ? status_name(static_cast<uint32_t>(value))
+                        : numbered ? fmt::format("{:08x}", value)
+                                   : std::to_string(value));
   }
   return text + "}";
 }
@@ -71,16 +78,21 @@ std::string contents_line(const Frame& frame) {
   std::string text;
   switch (frame.base.type) {
     case SLP_FIND:
-    case SLP_FOUND: return fmt::format(" name {} asked {:016x}", name_of(frame), slp_load64(e.data()));
-    case SLP_NACK: return fmt::format(" reason {} of {:08x}", status_name(slp_load16(e.data())), slp_load32(e.data() + 4));
+    case SLP_FOUND:
+      return fmt::format(" name {} asked {:016x}", name_of(frame), slp_load64(e.data()));
+    case SLP_NACK:
+      return fmt::format(" reason {} of {:08x}", status_name(slp_load16(e.data())),
+                         slp_load32(e.data() + 4));
     case SLP_ACK:
       for (auto [gap, run] : frame.pairs) text += fmt::format(" -{}+{}", gap, run);
       return text;
     case SLP_EAGER:
-      text = fmt::format(" {} at {}", e[4] == SLP_CONTROL ? "control" : "messages", slp_load32(e.data()));
+      text = fmt::format(" {} at {}", e[4] == SLP_CONTROL ? "control" : "messages",
+                         slp_load32(e.data()));
       for (const Record& record : frame.records) text += record_line(record);
       return text;
-    case SLP_DATA: return fmt::format(" transfer {:08x} at {}", slp_load32(e.data() + 8), slp_load64(e.data()));
+    case SLP_DATA:
+      return fmt::format(" transfer {:08x} at {}", slp_load32(e.data() + 8), slp_load64(e.data()));
     default: return text;
   }
 }
@@ -90,7 +102,8 @@ std::string base_line(const Frame& frame) {
   std::string text;
   if (is_find(b.type)) return text;
   if (is_numbered(b.type)) text += fmt::format(" #{}", b.number);
-  if ((b.flags & SLP_FLAG_ACK) != 0) text += fmt::format(" ack {}+{} age {}us", b.ack, b.ack_run, b.ack_age_us);
+  if ((b.flags & SLP_FLAG_ACK) != 0)
+    text += fmt::format(" ack {}+{} age {}us", b.ack, b.ack_run, b.ack_age_us);
   if (is_numbered(b.type)) text += fmt::format(" credit {} marks {}", b.credit_kib, b.ce_count);
   text += fmt::format(" conn {:08x} session {:08x}", b.connection, b.session);
   return text;
@@ -98,9 +111,21 @@ std::string base_line(const Frame& frame) {
 
 Json hello_json(const Frame& frame) {
   slp_hello h = hello_of(frame);
-  return {{"nonce", h.nonce}, {"answers", h.peer_nonce}, {"cookie", h.cookie}, {"connection_to_use", h.connection}, {"lowest", h.min_version},
-          {"highest", h.max_version}, {"capabilities", h.capabilities}, {"mtu", h.mtu}, {"stream_kib", h.stream_kib}, {"transfers", h.transfers},
-          {"handles", h.handles}, {"wait_us", h.ack_delay_us}, {"epoch_bits", h.epoch_bits}, {"salt", hex(h.salt)}, {"tag", hex(h.tag)}};
+  return {{"nonce", h.nonce},
+          {"answers", h.peer_nonce},
+          {"cookie", h.cookie},
+          {"connection_to_use", h.connection},
+          {"lowest", h.min_version},
+          {"highest", h.max_version},
+          {"capabilities", h.capabilities},
+          {"mtu", h.mtu},
+          {"stream_kib", h.stream_kib},
+          {"transfers", h.transfers},
+          {"handles", h.handles},
+          {"wait_us", h.ack_delay_us},
+          {"epoch_bits", h.epoch_bits},
+          {"salt", hex(h.salt)},
+          {"tag", hex(h.tag)}};
 }
 
 void add_contents(const Frame& frame, Json& out) {
@@ -143,7 +168,8 @@ void add_base(const Frame& frame, Json& out) {
   out["type"] = type_name(b.type);
   out["flags"] = Json::array();
   for (unsigned bit = 0; bit < 8; ++bit) {
-    if ((b.flags >> bit & 1) != 0) out["flags"].push_back(flag_names(static_cast<uint8_t>(1u << bit), ""));
+    if ((b.flags >> bit & 1) != 0)
+      out["flags"].push_back(flag_names(static_cast<uint8_t>(1u << bit), ""));
   }
   out["source"] = b.source_port;
   out["destination"] = b.destination_port;
@@ -162,7 +188,8 @@ void add_base(const Frame& frame, Json& out) {
 }  // namespace
 
 std::string flag_names(uint8_t flags, const char* between) {
-  static constexpr const char* kNames[8] = {"CE", "ACK", "ACKREQ", "AGAIN", "SEALED", "PCRC", "PHASE", "0x80"};
+  static constexpr const char* kNames[8] = {"CE",     "ACK",  "ACKREQ", "AGAIN",
+                                            "SEALED", "PCRC", "PHASE",  "0x80"};
   std::string text;
   for (unsigned bit = 0; bit < 8; ++bit) {
     if ((flags >> bit & 1) != 0) text += (text.empty() ? "" : between) + std::string(kNames[bit]);
@@ -178,14 +205,21 @@ std::string as_line(const Told& told, bool payload) {
   text += fmt::format(" {}", envelope.from);
   if (frame.decoded) text += fmt::format("/{}", frame.base.source_port);
   text += fmt::format(" > {}", envelope.to.empty() ? "?" : envelope.to);
-  if (frame.decoded) text += fmt::format("/{} {}{}", frame.base.destination_port, type_name(frame.base.type), base_line(frame));
+  if (frame.decoded)
+    text += fmt::format("/{} {}{}", frame.base.destination_port, type_name(frame.base.type),
+                        base_line(frame));
   if (frame.decoded && frame.problem.empty()) text += contents_line(frame);
   if (frame.decoded) text += fmt::format(" {} B", frame.base.payload_bytes);
-  if (frame.decoded && frame.base.flags != 0) text += fmt::format(" [{}]", flag_names(frame.base.flags, " "));
+  if (frame.decoded && frame.base.flags != 0)
+    text += fmt::format(" [{}]", flag_names(frame.base.flags, " "));
   if (envelope.congested) text += " [IP CE]";
-  if (frame.drop != SLP_TAKEN) text += fmt::format(" DAMAGED {}", frame.problem);
-  else if (!frame.problem.empty()) text += fmt::format(" CUT {}", frame.problem);
-  else if (frame.cut) text += fmt::format(" CUT {} of {} bytes of payload were captured", frame.payload.size(), frame.base.payload_bytes);
+  if (frame.drop != SLP_TAKEN)
+    text += fmt::format(" DAMAGED {}", frame.problem);
+  else if (!frame.problem.empty())
+    text += fmt::format(" CUT {}", frame.problem);
+  else if (frame.cut)
+    text += fmt::format(" CUT {} of {} bytes of payload were captured", frame.payload.size(),
+                        frame.base.payload_bytes);
   if (payload && !frame.payload.empty()) text += " " + hex(frame.payload);
   return text;
 }

@@ -44,7 +44,8 @@ std::vector<std::string> Teller::take(const Captured& packet) {
     // Any datagram may be anybody's: its header's checksum says that it is ours.
     if (i == 0 && envelope.udp && wishes_.carriers.udp_port == 0 && !frame.decoded) break;
     streams_.take(envelope.from + " " + envelope.to, frame);
-    // Datagrams are captured together before they are cut up (UDP_SEGMENT), or after they were joined.
+    // Datagrams are captured together before they are cut up (UDP_SEGMENT), or after they were
+    // joined.
     bool more = envelope.udp && frame.decoded && frame.frame_bytes < envelope.bytes.size();
     if (wanted(frame, envelope.bytes)) {
       ++sums_.frames;
@@ -56,8 +57,10 @@ std::vector<std::string> Teller::take(const Captured& packet) {
         own.bytes = own.bytes.first(frame.frame_bytes);
       }
       Told told{packet, own, frame};
-      lines.push_back(wishes_.json ? as_json(told, wishes_.payload).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-                                   : as_line(told, wishes_.payload));
+      lines.push_back(
+          wishes_.json ? as_json(told, wishes_.payload)
+                             .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+                       : as_line(told, wishes_.payload));
     }
     if (!more) break;
     envelope.bytes = envelope.bytes.subspan(frame.frame_bytes);
@@ -71,7 +74,8 @@ std::string to_string(const Sums& sums) {
   if (sums.damaged > 0) text += fmt::format(", {} damaged", sums.damaged);
   if (sums.cut > 0) text += fmt::format(", {} cut by the capture", sums.cut);
   if (sums.fragments > 0) text += fmt::format(", {} IP fragments not put together", sums.fragments);
-  if (sums.untellable > 0) text += fmt::format(", {} packets cut before it can be told what they are", sums.untellable);
+  if (sums.untellable > 0)
+    text += fmt::format(", {} packets cut before it can be told what they are", sums.untellable);
   if (sums.other_links > 0) text += fmt::format(", {} packets of unknown links", sums.other_links);
   return text + fmt::format("; {} packets seen", sums.packets);
 }

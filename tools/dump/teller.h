@@ -22,12 +22,12 @@ struct Wishes {
 
 struct Sums {
   uint64_t packets = 0;
-  uint64_t frames = 0;      // told
-  uint64_t damaged = 0;     // of these
-  uint64_t cut = 0;         // of these: the capture has less than there was
-  uint64_t fragments = 0;   // IP fragments to the UDP port that was asked for
-  uint64_t untellable = 0;  // packets cut before it could be told whose they are
-  uint64_t other_links = 0; // packets of link types that are not understood
+  uint64_t frames = 0;       // told
+  uint64_t damaged = 0;      // of these
+  uint64_t cut = 0;          // of these: the capture has less than there was
+  uint64_t fragments = 0;    // IP fragments to the UDP port that was asked for
+  uint64_t untellable = 0;   // packets cut before it could be told whose they are
+  uint64_t other_links = 0;  // packets of link types that are not understood
 };
 
 class Teller {

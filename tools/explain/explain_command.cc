@@ -15,7 +15,10 @@ namespace {
 
 constexpr int kExitUsage = 2;
 
-void print(const Entry& entry) { fmt::print("{}\n  means   {}\n  causes  {}\n  do      {}\n", entry.name, entry.meaning, entry.causes, entry.remedy); }
+void print(const Entry& entry) {
+  fmt::print("{}\n  means   {}\n  causes  {}\n  do      {}\n", entry.name, entry.meaning,
+             entry.causes, entry.remedy);
+}
 
 int explain(const std::string& name) {
   if (const Entry* entry = find_entry(name)) {
@@ -33,16 +36,20 @@ int explain(const std::string& name) {
   std::vector<std::string> names;
   for (const Entry& entry : catalogue()) names.emplace_back(entry.name);
   const std::string meant = nearest(name, names);
-  fmt::print(stderr, "sluice: explain: '{}' is not in the catalogue{}; `sluice explain` lists it\n", name, meant.empty() ? "" : "; did you mean " + meant + "?");
+  fmt::print(stderr, "sluice: explain: '{}' is not in the catalogue{}; `sluice explain` lists it\n",
+             name, meant.empty() ? "" : "; did you mean " + meant + "?");
   return kExitUsage;
 }
 
 }  // namespace
 
 void add_explain_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("explain", "what a code or a counter means, and what to do");
+  CLI::App* command =
+      app.add_subcommand("explain", "what a code or a counter means, and what to do");
   auto name = std::make_shared<std::string>();
-  command->add_option("NAME", *name, "a code such as kTryAgain, a counter such as peer.refused_wants, or a room such as peer; without: all names");
+  command->add_option("NAME", *name,
+                      "a code such as kTryAgain, a counter such as peer.refused_wants, or a room "
+                      "such as peer; without: all names");
   command->callback([name, &exit_code] {
     if (!name->empty()) {
       exit_code = explain(*name);

@@ -12,24 +12,35 @@ std::string text(const Json& value) { return value.get<std::string>(); }
 
 void print_interface(const Json& interface, bool allowed) {
   std::string mac = interface["mac"].is_null() ? "" : text(interface["mac"]) + ", ";
-  std::string state = interface["obstacle"].is_null() ? "usable" : "not usable: " + text(interface["obstacle"]);
+  std::string state =
+      interface["obstacle"].is_null() ? "usable" : "not usable: " + text(interface["obstacle"]);
   if (interface["obstacle"].is_null() && !allowed) state = "usable with CAP_NET_RAW";
   std::string reach = interface["loopback"].get<bool>() ? ", reaches this machine only" : "";
-  fmt::print("Ethernet   {}: {}MTU {}, {}{}\n", text(interface["name"]), mac, interface["mtu_bytes"].get<int>(), state, reach);
+  fmt::print("Ethernet   {}: {}MTU {}, {}{}\n", text(interface["name"]), mac,
+             interface["mtu_bytes"].get<int>(), state, reach);
 }
 
 }  // namespace
 
-Json ethernet_facts(const std::vector<l2::Interface>& interfaces, const std::string& obstacle, const l2::PeerNames& peers) {
-  Json out = {{"packet_sockets", obstacle.empty()}, {"obstacle", or_null(obstacle)}, {"interfaces", Json::array()},
-              {"peers", Json::array()}, {"peer_files", peers.files}, {"peer_problems", peers.problems}};
+Json ethernet_facts(const std::vector<l2::Interface>& interfaces, const std::string& obstacle,
+                    const l2::PeerNames& peers) {
+  Json out = {{"packet_sockets", obstacle.empty()}, {"obstacle", or_null(obstacle)},
+              {"interfaces", Json::array()},        {"peers", Json::array()},
+              {"peer_files", peers.files},          {"peer_problems", peers.problems}};
   for (const l2::Interface& interface : interfaces) {
-    out["interfaces"].push_back({{"name", interface.name}, {"mac", or_null(interface.mac)}, {"mtu_bytes", interface.mtu}, {"up", interface.up},
-                                 {"carrier", interface.carrier}, {"loopback", interface.loopback}, {"usable", interface.obstacle.empty()},
+    out["interfaces"].push_back({{"name", interface.name},
+                                 {"mac", or_null(interface.mac)},
+                                 {"mtu_bytes", interface.mtu},
+                                 {"up", interface.up},
+                                 {"carrier", interface.carrier},
+                                 {"loopback", interface.loopback},
+                                 {"usable", interface.obstacle.empty()},
                                  {"obstacle", or_null(interface.obstacle)}});
   }
   for (const l2::NamedPeer& peer : peers.peers) {
-    out["peers"].push_back({{"name", peer.name}, {"mac", l2::mac_text(peer.address)}, {"interface", or_null(peer.interface)},
+    out["peers"].push_back({{"name", peer.name},
+                            {"mac", l2::mac_text(peer.address)},
+                            {"interface", or_null(peer.interface)},
                             {"from", peers.files[peer.file] + ":" + std::to_string(peer.line)}});
   }
   return out;
@@ -44,11 +55,13 @@ void print_ethernet(const Json& ethernet, bool everything) {
   }
   if (!any) fmt::print("Ethernet   no interface but this machine's own\n");
   if (!allowed && everything) fmt::print("Ethernet   {}\n", text(ethernet["obstacle"]));
-  for (const Json& problem : ethernet["peer_problems"]) fmt::print("peers      not read: {}\n", text(problem));
+  for (const Json& problem : ethernet["peer_problems"])
+    fmt::print("peers      not read: {}\n", text(problem));
   if (!everything) return;
   for (const Json& peer : ethernet["peers"]) {
     std::string by = peer["interface"].is_null() ? "" : " by " + text(peer["interface"]);
-    fmt::print("peer       {} is {}{} ({})\n", text(peer["name"]), text(peer["mac"]), by, text(peer["from"]));
+    fmt::print("peer       {} is {}{} ({})\n", text(peer["name"]), text(peer["mac"]), by,
+               text(peer["from"]));
   }
 }
 

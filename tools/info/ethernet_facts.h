@@ -12,7 +12,8 @@
 namespace sluice::tools {
 
 // `obstacle`: to packet sockets; empty: they may be opened.
-nlohmann::json ethernet_facts(const std::vector<l2::Interface>& interfaces, const std::string& obstacle, const l2::PeerNames& peers);
+nlohmann::json ethernet_facts(const std::vector<l2::Interface>& interfaces,
+                              const std::string& obstacle, const l2::PeerNames& peers);
 
 // Without `everything`: a line for each interface that is more than this machine's own.
 void print_ethernet(const nlohmann::json& ethernet, bool everything);

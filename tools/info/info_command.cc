@@ -53,7 +53,8 @@ Result<ArenaFacts> try_arena() {
   SLUICE_TRY(Buffer buffer, context->arena().allocate(size_t{1} << 20));
   ArenaFacts facts;
   facts.limit_bytes = context->arena().statistics().limit_bytes;
-  facts.limit_from = std::getenv("SLUICE_ARENA_LIMIT") != nullptr ? "SLUICE_ARENA_LIMIT" : "half of this machine's memory";
+  facts.limit_from = std::getenv("SLUICE_ARENA_LIMIT") != nullptr ? "SLUICE_ARENA_LIMIT"
+                                                                  : "half of this machine's memory";
   if (auto place = context->arena().locate(buffer.data(), buffer.size_bytes())) {
     facts.extent_bytes = place->first.length;
     facts.pages = to_string(place->first.pages);
@@ -63,20 +64,28 @@ Result<ArenaFacts> try_arena() {
 
 Json limit(uint64_t value) { return value == ~uint64_t{0} ? Json("unlimited") : Json(value); }
 
-Json collect(const Machine& machine, const ArenaFacts& arena, const tuning::Tuned& tuned, const InfoOptions& options) {
+Json collect(const Machine& machine, const ArenaFacts& arena, const tuning::Tuned& tuned,
+             const InfoOptions& options) {
   Limits limits = read_limits();
   Json out;
   out["schema"] = "sluice.info/1";
   out["version"] = kVersion;
-  out["host"] = {{"name", machine.host}, {"kernel", machine.kernel}, {"architecture", machine.architecture}};
-  out["cpu"] = {{"model", machine.cpu}, {"usable", machine.cpus}, {"governor", machine.governor.empty() ? Json() : Json(machine.governor)}};
+  out["host"] = {
+      {"name", machine.host}, {"kernel", machine.kernel}, {"architecture", machine.architecture}};
+  out["cpu"] = {{"model", machine.cpu},
+                {"usable", machine.cpus},
+                {"governor", machine.governor.empty() ? Json() : Json(machine.governor)}};
   out["memory"] = {{"total_bytes", machine.memory_bytes},
                    {"available_bytes", machine.available_bytes},
                    {"thp_enabled", machine.thp},
                    {"thp_shmem_enabled", machine.thp_shmem},
                    {"hugetlb_free_pages", machine.hugetlb_free}};
-  out["arena"] = {{"pages", arena.pages}, {"extent_bytes", arena.extent_bytes}, {"limit_bytes", arena.limit_bytes}, {"limit_from", arena.limit_from}};
-  out["limits"] = {{"memlock_bytes", limit(limits.memlock_bytes)}, {"open_files", limit(limits.open_files)}};
+  out["arena"] = {{"pages", arena.pages},
+                  {"extent_bytes", arena.extent_bytes},
+                  {"limit_bytes", arena.limit_bytes},
+                  {"limit_from", arena.limit_from}};
+  out["limits"] = {{"memlock_bytes", limit(limits.memlock_bytes)},
+                   {"open_files", limit(limits.open_files)}};
   out["paths"] = Json::array();
   for (const PathReport& path : explain_paths()) {
     const PathProperties& p = path.properties;
@@ -92,11 +101,14 @@ Json collect(const Machine& machine, const ArenaFacts& arena, const tuning::Tune
     out["rdma"]["route"] = rdma_route(verbs::route_to(options.host));
     out["way"] = Json::array();
     for (const Finding& found : check_host(options.host)) {
-      if (found.check != "rdma-route") out["way"].push_back({{"check", found.check}, {"text", found.text}});  // is told as rdma.route
+      if (found.check != "rdma-route")
+        out["way"].push_back(
+            {{"check", found.check}, {"text", found.text}});  // is told as rdma.route
     }
   }
   Status packets = l2::packet_sockets_allowed();
-  out["ethernet"] = ethernet_facts(l2::survey_interfaces(), packets.ok() ? "" : std::string(packets.detail()), l2::read_peers());
+  out["ethernet"] = ethernet_facts(
+      l2::survey_interfaces(), packets.ok() ? "" : std::string(packets.detail()), l2::read_peers());
   out["tuning"] = tuning_facts(tuned);
   out["counters"] = Json::object();
   for (const auto& [name, value] : read_counters()) out["counters"][std::string(name)] = value;
@@ -111,49 +123,64 @@ std::string mib(const Json& bytes) {
   if (!bytes.is_number()) return bytes.get<std::string>();
   return fmt::format("{} MiB", bytes.get<uint64_t>() >> 20);
 }
-std::string plain(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string plain(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
-// Of this process, which has done little: all of them are for their names, which are the causes of refusals and drops.
+// Of this process, which has done little: all of them are for their names, which are the causes of
+// refusals and drops.
 void print_counters(const Json& counters, const InfoOptions& options) {
   for (const auto& [name, value] : counters.items()) {
-    if (options.counters || (options.explain && value.get<uint64_t>() > 0)) fmt::print("counter    {} {}\n", name, value.get<uint64_t>());
+    if (options.counters || (options.explain && value.get<uint64_t>() > 0))
+      fmt::print("counter    {} {}\n", name, value.get<uint64_t>());
   }
 }
 
 void print(const Json& info, const InfoOptions& options) {
   bool explain = options.explain;
   fmt::print("sluice     {}\n", plain(info["version"]));
-  fmt::print("host       {}, {} {}\n", plain(info["host"]["name"]), plain(info["host"]["kernel"]), plain(info["host"]["architecture"]));
-  std::string governor = info["cpu"]["governor"].is_null() ? "" : ", governor " + plain(info["cpu"]["governor"]);
-  fmt::print("CPUs       {} x {}{}\n", plain(info["cpu"]["usable"]), plain(info["cpu"]["model"]), governor);
-  fmt::print("memory     {}, {} available\n", gib(info["memory"]["total_bytes"]), gib(info["memory"]["available_bytes"]));
-  fmt::print("arena      {}, first extent {}, limit {} ({})\n", plain(info["arena"]["pages"]), mib(info["arena"]["extent_bytes"]),
-             gib(info["arena"]["limit_bytes"]), plain(info["arena"]["limit_from"]));
-  fmt::print("limits     locked memory {}, open files {}\n", mib(info["limits"]["memlock_bytes"]), plain(info["limits"]["open_files"]));
+  fmt::print("host       {}, {} {}\n", plain(info["host"]["name"]), plain(info["host"]["kernel"]),
+             plain(info["host"]["architecture"]));
+  std::string governor =
+      info["cpu"]["governor"].is_null() ? "" : ", governor " + plain(info["cpu"]["governor"]);
+  fmt::print("CPUs       {} x {}{}\n", plain(info["cpu"]["usable"]), plain(info["cpu"]["model"]),
+             governor);
+  fmt::print("memory     {}, {} available\n", gib(info["memory"]["total_bytes"]),
+             gib(info["memory"]["available_bytes"]));
+  fmt::print("arena      {}, first extent {}, limit {} ({})\n", plain(info["arena"]["pages"]),
+             mib(info["arena"]["extent_bytes"]), gib(info["arena"]["limit_bytes"]),
+             plain(info["arena"]["limit_from"]));
+  fmt::print("limits     locked memory {}, open files {}\n", mib(info["limits"]["memlock_bytes"]),
+             plain(info["limits"]["open_files"]));
   for (const Json& path : info["paths"]) {
     bool usable = path["usable"].get<bool>();
-    std::string copies = usable ? fmt::format(", {} copies per fetch", path["copies_per_fetch"].get<int>()) : "";
+    std::string copies =
+        usable ? fmt::format(", {} copies per fetch", path["copies_per_fetch"].get<int>()) : "";
     std::string why = explain ? ": " + plain(path["why"]) : "";
-    fmt::print("path       {:<9}{}{}{}\n", plain(path["path"]), usable ? "usable" : "not usable", copies, why);
+    fmt::print("path       {:<9}{}{}{}\n", plain(path["path"]), usable ? "usable" : "not usable",
+               copies, why);
   }
   if (explain) fmt::print("sluice://  {}\n", plain(info["order"]));
   print_rdma(info["rdma"], explain);
   if (info.contains("way")) {
-    for (const Json& found : info["way"]) fmt::print("way        {:<11} {}\n", plain(found["check"]), plain(found["text"]));
+    for (const Json& found : info["way"])
+      fmt::print("way        {:<11} {}\n", plain(found["check"]), plain(found["text"]));
   }
   print_ethernet(info["ethernet"], explain);
   print_tuning(info["tuning"], explain);
   print_counters(info["counters"], options);
   if (!explain) return;
-  fmt::print("huge pages transparent {} (shared memory: {}), {} reserved and free\n", plain(info["memory"]["thp_enabled"]),
-             plain(info["memory"]["thp_shmem_enabled"]), plain(info["memory"]["hugetlb_free_pages"]));
+  fmt::print("huge pages transparent {} (shared memory: {}), {} reserved and free\n",
+             plain(info["memory"]["thp_enabled"]), plain(info["memory"]["thp_shmem_enabled"]),
+             plain(info["memory"]["hugetlb_free_pages"]));
 }
 
 int run_settings(const InfoOptions& options) {
   if (options.settings_document) {
     print_settings_document();
   } else if (options.json) {
-    fmt::print("{}\n", Json{{"schema", "sluice.settings/1"}, {"settings", settings_facts()}}.dump(1, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", Json{{"schema", "sluice.settings/1"}, {"settings", settings_facts()}}.dump(
+                           1, ' ', false, Json::error_handler_t::replace));
   } else {
     print_settings(settings_facts());
   }
@@ -187,11 +214,19 @@ int run(const InfoOptions& options) {
 void add_info_command(CLI::App& app, int& exit_code) {
   CLI::App* info = app.add_subcommand("info", "what sluice finds on this machine");
   auto options = std::make_shared<InfoOptions>();
-  CLI::Option* explain = info->add_option("--explain", options->host, "why each path is used or not; with a host, its address and the way there, and which path sluice:// would take");
+  CLI::Option* explain = info->add_option("--explain", options->host,
+                                          "why each path is used or not; with a host, its address "
+                                          "and the way there, and which path sluice:// would take");
   explain->expected(0, 1)->type_name("[HOST]");
-  info->add_flag("--counters", options->counters, "every counter by name: what is counted, by cause (the values are this process's)");
-  info->add_flag("--settings", options->settings, "every environment variable that sluice reads: its value and where that comes from, and nothing else");
-  info->add_flag("--settings-document", options->settings_document, "the tables of docs/settings.md")->group("");  // for who changes the table
+  info->add_flag(
+      "--counters", options->counters,
+      "every counter by name: what is counted, by cause (the values are this process's)");
+  info->add_flag("--settings", options->settings,
+                 "every environment variable that sluice reads: its value and where that comes "
+                 "from, and nothing else");
+  info->add_flag("--settings-document", options->settings_document,
+                 "the tables of docs/settings.md")
+      ->group("");  // for who changes the table
   info->add_flag("--json", options->json, "print JSON, with everything");
   info->callback([options, explain, &exit_code] {
     options->explain = explain->count() > 0;

@@ -24,7 +24,8 @@ std::string first_line(const char* path) {
 std::string chosen(const std::string& modes) {
   size_t open = modes.find('[');
   size_t close = modes.find(']');
-  return open < close && close != std::string::npos ? modes.substr(open + 1, close - open - 1) : modes;
+  return open < close && close != std::string::npos ? modes.substr(open + 1, close - open - 1)
+                                                    : modes;
 }
 
 // The text after "name" and its colon, of the first line that starts so.
@@ -58,7 +59,9 @@ Machine read_machine() {
   }
   m.cpu = field("/proc/cpuinfo", "model name");
   cpu_set_t set;
-  m.cpus = ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  m.cpus = ::sched_getaffinity(0, sizeof(set), &set) == 0
+               ? CPU_COUNT(&set)
+               : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   m.governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
   m.memory_bytes = number_in(field("/proc/meminfo", "MemTotal")) * 1024;
   m.available_bytes = number_in(field("/proc/meminfo", "MemAvailable")) * 1024;
@@ -68,7 +71,9 @@ Machine read_machine() {
   return m;
 }
 
-Limits read_limits() { return {.memlock_bytes = soft_limit(RLIMIT_MEMLOCK), .open_files = soft_limit(RLIMIT_NOFILE)}; }
+Limits read_limits() {
+  return {.memlock_bytes = soft_limit(RLIMIT_MEMLOCK), .open_files = soft_limit(RLIMIT_NOFILE)};
+}
 
 double steal_seconds() {
   // cpu user nice system idle iowait irq softirq steal (proc(5))

@@ -9,16 +9,16 @@ namespace sluice::tools {
 
 struct Machine {
   std::string host;
-  std::string kernel;        // "Linux 6.1.0-18-amd64"
+  std::string kernel;  // "Linux 6.1.0-18-amd64"
   std::string architecture;
-  std::string cpu;           // model name
-  int cpus = 0;              // that this process may use
-  std::string governor;      // of the first CPU; empty where unreadable
+  std::string cpu;       // model name
+  int cpus = 0;          // that this process may use
+  std::string governor;  // of the first CPU; empty where unreadable
   uint64_t memory_bytes = 0;
   uint64_t available_bytes = 0;
-  std::string thp;           // the mode chosen for anonymous memory, for example "madvise"
-  std::string thp_shmem;     // for shared memory
-  uint64_t hugetlb_free = 0; // pages of the default size
+  std::string thp;            // the mode chosen for anonymous memory, for example "madvise"
+  std::string thp_shmem;      // for shared memory
+  uint64_t hugetlb_free = 0;  // pages of the default size
 };
 Machine read_machine();
 

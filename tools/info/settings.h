@@ -1,5 +1,5 @@
-// Every environment variable that sluice reads: one table, for `sluice info --settings`, `sluice doctor` and
-// docs/settings.md.
+// Every environment variable that sluice reads: one table, for `sluice info --settings`, `sluice
+// doctor` and docs/settings.md.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,10 +19,10 @@ enum class SettingOf {
 struct Setting {
   std::string_view name;
   SettingOf of;
-  std::string_view values;     // what it may be, for people: "1", "8G"
+  std::string_view values;              // what it may be, for people: "1", "8G"
   std::vector<std::string_view> words;  // all that it may be; empty: not a list of words
-  std::string_view otherwise;  // if it is not set
-  std::string_view in_code;    // the option that says the same, and goes before it; empty: none
+  std::string_view otherwise;           // if it is not set
+  std::string_view in_code;  // the option that says the same, and goes before it; empty: none
   std::string_view meaning;
 };
 

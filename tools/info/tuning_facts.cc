@@ -10,7 +10,9 @@ namespace {
 using Json = nlohmann::json;
 
 std::string source_name(tuning::Source source) {
-  return source == tuning::Source::kProbe ? "probe" : source == tuning::Source::kEnvironment ? "environment" : "default";
+  return source == tuning::Source::kProbe         ? "probe"
+         : source == tuning::Source::kEnvironment ? "environment"
+                                                  : "default";
 }
 
 const char* unit_name(tuning::Unit unit) {
@@ -34,7 +36,11 @@ std::string origin(const Json& knob, const Json& tuning) {
 }  // namespace
 
 Json tuning_facts(const tuning::Tuned& tuned) {
-  Json out{{"machine", tuned.machine}, {"file", tuned.file}, {"file_state", tuned.file_state}, {"probed_at", tuned.probed_at}, {"thresholds", Json::array()}};
+  Json out{{"machine", tuned.machine},
+           {"file", tuned.file},
+           {"file_state", tuned.file_state},
+           {"probed_at", tuned.probed_at},
+           {"thresholds", Json::array()}};
   for (size_t i = 0; i < tuning::kKnobCount; ++i) {
     const tuning::Knob& knob = tuning::knobs()[i];
     const tuning::Chosen& chosen = tuned.knobs[i];
@@ -54,15 +60,18 @@ Json tuning_facts(const tuning::Tuned& tuned) {
 void print_tuning(const Json& tuning, bool everything) {
   if (!everything) return;
   for (const Json& knob : tuning["thresholds"]) {
-    fmt::print("threshold  {:<26} {:<10} {}; {}\n", text(knob["name"]), text(knob["text"]), text(knob["what"]), origin(knob, tuning));
+    fmt::print("threshold  {:<26} {:<10} {}; {}\n", text(knob["name"]), text(knob["text"]),
+               text(knob["what"]), origin(knob, tuning));
   }
   std::string file = text(tuning["file"]), state = text(tuning["file_state"]);
   if (state == "read") {
     fmt::print("thresholds of {}, kept in {}\n", text(tuning["machine"]), file);
   } else if (state == "none") {
-    fmt::print("thresholds not measured here: `sluice tune` does it in less than a second{}\n", file.empty() ? " (with SLUICE_CACHE_DIR or HOME set)" : "");
+    fmt::print("thresholds not measured here: `sluice tune` does it in less than a second{}\n",
+               file.empty() ? " (with SLUICE_CACHE_DIR or HOME set)" : "");
   } else {
-    fmt::print("thresholds of {}: {}; `sluice tune` measures anew\n", file.empty() ? "the file" : file, state);
+    fmt::print("thresholds of {}: {}; `sluice tune` measures anew\n",
+               file.empty() ? "the file" : file, state);
   }
 }
 

@@ -4,8 +4,13 @@
 
 namespace sluice::tools {
 
-void add_lab_command(CLI::App& app) { app.add_subcommand("lab", "run any command in a guest with soft-RoCE: run, shell, prepare, fault"); }
+void add_lab_command(CLI::App& app) {
+  app.add_subcommand("lab",
+                     "run any command in a guest with soft-RoCE: run, shell, prepare, fault");
+}
 
-int run_lab(int argc, char** argv) { return become_python({"lab", "lab.py", "tools/lab", "SLUICE_LAB_HOME"}, {argv, argv + argc}); }
+int run_lab(int argc, char** argv) {
+  return become_python({"lab", "lab.py", "tools/lab", "SLUICE_LAB_HOME"}, {argv, argv + argc});
+}
 
 }  // namespace sluice::tools

@@ -5,11 +5,12 @@
 
 namespace sluice::tools {
 
-// Lists the command in `sluice --help`. Its arguments are never seen by CLI11: run_lab takes them before.
+// Lists the command in `sluice --help`. Its arguments are never seen by CLI11: run_lab takes them
+// before.
 void add_lab_command(CLI::App& app);
 
-// Becomes tools/lab/lab.py with the arguments after "lab". Returns only if that fails: 77, with a line that says why.
-// The program is looked for as become_python says, SLUICE_LAB_HOME first.
+// Becomes tools/lab/lab.py with the arguments after "lab". Returns only if that fails: 77, with a
+// line that says why. The program is looked for as become_python says, SLUICE_LAB_HOME first.
 int run_lab(int argc, char** argv);
 
 }  // namespace sluice::tools

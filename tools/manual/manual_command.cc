@@ -17,7 +17,9 @@ namespace sluice::tools {
 namespace {
 
 // Commands whose flags a Python program reads: it has their help.
-bool has_help_elsewhere(const CLI::App& command) { return command.get_name() == "lab" || command.get_name() == "bench"; }
+bool has_help_elsewhere(const CLI::App& command) {
+  return command.get_name() == "lab" || command.get_name() == "bench";
+}
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
@@ -28,7 +30,9 @@ std::vector<const CLI::Option*> options_of(const CLI::App& app) {
   return app.get_options([](const CLI::Option* option) { return !option->get_group().empty(); });
 }
 
-std::string joined(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, " ")); }
+std::string joined(const std::vector<std::string>& words) {
+  return fmt::format("{}", fmt::join(words, " "));
+}
 
 // "--size" and "-s", with their dashes.
 std::vector<std::string> flags_of(const CLI::Option& option) {
@@ -50,7 +54,9 @@ std::string choices_of(const CLI::Option& option) {
 
 // The names of perf's tests begin their option's description.
 std::string tests_of(const CLI::Option& option) {
-  return option.get_name() == "TEST" ? option.get_description().substr(0, option.get_description().find(" (")) : "";
+  return option.get_name() == "TEST"
+             ? option.get_description().substr(0, option.get_description().find(" ("))
+             : "";
 }
 
 std::string case_of(const CLI::App& command) {
@@ -60,11 +66,13 @@ std::string case_of(const CLI::App& command) {
     const std::vector<std::string> own = flags_of(*option);
     flags.insert(flags.end(), own.begin(), own.end());
     const std::string choices = choices_of(*option);
-    if (!own.empty() && !choices.empty()) values += fmt::format("        {}) words='{}' ;;\n", fmt::join(own, "|"), choices);
+    if (!own.empty() && !choices.empty())
+      values += fmt::format("        {}) words='{}' ;;\n", fmt::join(own, "|"), choices);
     if (own.empty() && !tests_of(*option).empty()) positional.push_back(tests_of(*option));
   }
   std::string text = fmt::format("    {})\n      words='{}'\n", command.get_name(), joined(flags));
-  if (!positional.empty()) text += fmt::format("      [[ $word == -* ]] || words='{}'\n", joined(positional));
+  if (!positional.empty())
+    text += fmt::format("      [[ $word == -* ]] || words='{}'\n", joined(positional));
   if (!values.empty()) text += "      case $before in\n" + values + "      esac\n";
   return text + "      ;;\n";
 }
@@ -73,25 +81,32 @@ std::string case_of(const CLI::App& command) {
 std::string roff(const std::string& text) {
   std::string out;
   for (char each : text) {
-    if (each == '\\') out += "\\e";
-    else if (each == '-') out += "\\-";
-    else if (each == '\n') out += ' ';
-    else out += each;
+    if (each == '\\')
+      out += "\\e";
+    else if (each == '-')
+      out += "\\-";
+    else if (each == '\n')
+      out += ' ';
+    else
+      out += each;
   }
   return out.starts_with('.') || out.starts_with('\'') ? "\\&" + out : out;
 }
 
 std::string option_text(const CLI::Option& option) {
   std::vector<std::string> flags = flags_of(option);
-  const std::string name = flags.empty() ? option.get_name() : fmt::format("{}", fmt::join(flags, ", "));
+  const std::string name =
+      flags.empty() ? option.get_name() : fmt::format("{}", fmt::join(flags, ", "));
   const bool takes_value = !flags.empty() && option.get_items_expected_max() > 0;
   std::string value = takes_value ? option.get_type_name() : "";
-  return fmt::format(".TP\n.B {}{}\n{}\n", roff(name), value.empty() ? "" : " " + roff(value), roff(option.get_description()));
+  return fmt::format(".TP\n.B {}{}\n{}\n", roff(name), value.empty() ? "" : " " + roff(value),
+                     roff(option.get_description()));
 }
 
 int write_pages(const CLI::App& app, const std::string& folder) {
   std::map<std::string, std::string> pages = {{"sluice.1", manual_page(app, nullptr)}};
-  for (const CLI::App* command : commands_of(app)) pages["sluice-" + command->get_name() + ".1"] = manual_page(app, command);
+  for (const CLI::App* command : commands_of(app))
+    pages["sluice-" + command->get_name() + ".1"] = manual_page(app, command);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   for (const auto& [name, text] : pages) {
@@ -99,7 +114,8 @@ int write_pages(const CLI::App& app, const std::string& folder) {
     file << text;
     file.close();
     if (file) continue;
-    fmt::print(stderr, "sluice: manual: cannot write {}/{}: {}; give another folder with --all\n", folder, name, std::strerror(errno));
+    fmt::print(stderr, "sluice: manual: cannot write {}/{}: {}; give another folder with --all\n",
+               folder, name, std::strerror(errno));
     return 1;
   }
   return 0;
@@ -115,7 +131,8 @@ std::string completion_script(const CLI::App& app) {
     cases += case_of(*command);
   }
   return fmt::format(
-      "# Of sluice {}. bash: source <(sluice completion bash); zsh: autoload -U +X bashcompinit && bashcompinit first.\n"
+      "# Of sluice {}. bash: source <(sluice completion bash); zsh: autoload -U +X bashcompinit && "
+      "bashcompinit first.\n"
       "_sluice() {{\n"
       "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} words=\n"
       "  COMPREPLY=()\n"
@@ -135,49 +152,67 @@ std::string completion_script(const CLI::App& app) {
 std::string manual_page(const CLI::App& app, const CLI::App* command) {
   const CLI::App& told = command == nullptr ? app : *command;
   const std::string name = command == nullptr ? "sluice" : "sluice-" + command->get_name();
-  std::string text = fmt::format(".TH {} 1 \"\" \"sluice {}\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n.B sluice {}\n", name, kVersion, roff(name), roff(told.get_description()),
-                                 command == nullptr ? "COMMAND" : roff(command->get_name()));
+  std::string text =
+      fmt::format(".TH {} 1 \"\" \"sluice {}\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n.B sluice {}\n",
+                  name, kVersion, roff(name), roff(told.get_description()),
+                  command == nullptr ? "COMMAND" : roff(command->get_name()));
   std::string positional, flags;
-  for (const CLI::Option* option : options_of(told)) (flags_of(*option).empty() ? positional : flags) += option_text(*option);
+  for (const CLI::Option* option : options_of(told))
+    (flags_of(*option).empty() ? positional : flags) += option_text(*option);
   text += "[options]\n";
   for (const CLI::Option* option : options_of(told)) {
     if (flags_of(*option).empty()) text += "[" + option->get_name() + "]\n";
   }
   if (command == nullptr) {
     text += ".SH COMMANDS\n";
-    for (const CLI::App* each : commands_of(app)) text += fmt::format(".TP\n.B {}\n{}\n", roff(each->get_name()), roff(each->get_description()));
+    for (const CLI::App* each : commands_of(app))
+      text +=
+          fmt::format(".TP\n.B {}\n{}\n", roff(each->get_name()), roff(each->get_description()));
   }
   if (!positional.empty()) text += ".SH ARGUMENTS\n" + positional;
   text += ".SH OPTIONS\n" + flags;
-  if (has_help_elsewhere(told)) text += fmt::format(".PP\nMore: sluice {} \\-\\-help\n", told.get_name());
+  if (has_help_elsewhere(told))
+    text += fmt::format(".PP\nMore: sluice {} \\-\\-help\n", told.get_name());
   if (!told.get_footer().empty()) text += ".SH NOTES\n" + roff(told.get_footer()) + "\n";
   return text;
 }
 
 void add_manual_commands(CLI::App& app, int& exit_code) {
-  CLI::App* completion = app.add_subcommand("completion", "print what bash or zsh needs to complete this command: source <(sluice completion bash)");
+  CLI::App* completion = app.add_subcommand(
+      "completion",
+      "print what bash or zsh needs to complete this command: source <(sluice completion bash)");
   auto shell = std::make_shared<std::string>();
-  completion->add_option("SHELL", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
+  completion->add_option("SHELL", *shell, "bash or zsh")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh"}));
   completion->callback([&app, shell] {
     if (*shell == "zsh") fmt::print("autoload -U +X bashcompinit && bashcompinit\n");
     fmt::print("{}", completion_script(app));
   });
 
-  CLI::App* manual = app.add_subcommand("manual", "print a man page: sluice manual perf | man -l -");
+  CLI::App* manual =
+      app.add_subcommand("manual", "print a man page: sluice manual perf | man -l -");
   struct Wanted {
     std::string command, folder;
   };
   auto wanted = std::make_shared<Wanted>();
   manual->add_option("COMMAND", wanted->command, "a command of sluice; without: of sluice itself");
-  manual->add_option("--all", wanted->folder, "write every page into a folder instead: sluice.1, sluice-perf.1, ...")->type_name("DIR");
+  manual
+      ->add_option("--all", wanted->folder,
+                   "write every page into a folder instead: sluice.1, sluice-perf.1, ...")
+      ->type_name("DIR");
   manual->callback([&app, wanted, &exit_code] {
     if (!wanted->folder.empty()) {
       exit_code = write_pages(app, wanted->folder);
       return;
     }
     const CLI::App* command = nullptr;
-    for (const CLI::App* each : commands_of(app)) command = each->get_name() == wanted->command ? each : command;
-    if (command == nullptr && !wanted->command.empty()) throw CLI::ValidationError("COMMAND", "'" + wanted->command + "' is no command of sluice; example: sluice manual perf");
+    for (const CLI::App* each : commands_of(app))
+      command = each->get_name() == wanted->command ? each : command;
+    if (command == nullptr && !wanted->command.empty())
+      throw CLI::ValidationError(
+          "COMMAND",
+          "'" + wanted->command + "' is no command of sluice; example: sluice manual perf");
     fmt::print("{}", manual_page(app, command));
   });
 }

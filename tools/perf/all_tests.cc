@@ -6,7 +6,9 @@ namespace sluice::tools {
 namespace {
 
 bool path_has(const PerfOptions& o, const TestKind& test) {
-  if (test.verb == Verb::kAtomic) return o.transport == "rdma" || (o.transport == "auto" && !o.self);  // within a machine it is shared memory
+  if (test.verb == Verb::kAtomic)
+    return o.transport == "rdma" ||
+           (o.transport == "auto" && !o.self);  // within a machine it is shared memory
   return test.verb != Verb::kRegister || registers_memory(o.transport);
 }
 

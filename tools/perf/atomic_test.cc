@@ -15,7 +15,9 @@ namespace sluice::tools {
 namespace {
 
 // What a slot's word holds when a round begins.
-uint64_t first_value(const Load& load, const Round& round, uint32_t slot) { return mixed(load.seed ^ mixed(round.first_step) ^ slot); }
+uint64_t first_value(const Load& load, const Round& round, uint32_t slot) {
+  return mixed(load.seed ^ mixed(round.first_step) ^ slot);
+}
 
 uint64_t word_at(const std::byte* data) {
   uint64_t value = 0;
@@ -29,7 +31,8 @@ class AtomicTarget final : public Workload {
   ~AtomicTarget() override { memory_.revoke(side_); }
 
   Result<Json> prepare() override {
-    SLUICE_RETURN_IF_ERROR(memory_.grant(side_, side_.context.arena().allocate(Load::kAtomicBytes * load_.depth), Right::kAtomic));
+    SLUICE_RETURN_IF_ERROR(memory_.grant(
+        side_, side_.context.arena().allocate(Load::kAtomicBytes * load_.depth), Right::kAtomic));
     return encode_key(memory_.key());
   }
   Status arm(const Round& round) override {
@@ -42,7 +45,8 @@ class AtomicTarget final : public Workload {
   Status run(const Round&, Samples*) override { return serve_passively(); }
   void inspect(const Round& round) override {
     uint64_t added = 0;
-    for (uint32_t slot = 0; slot < load_.depth; ++slot) added += word_at(at(slot)) - first_value(load_, round, slot);
+    for (uint32_t slot = 0; slot < load_.depth; ++slot)
+      added += word_at(at(slot)) - first_value(load_, round, slot);
     verdict_.verified_bytes += load_.depth * Load::kAtomicBytes;
     if (added != round.iterations) verdict_.mismatched_bytes += Load::kAtomicBytes;
   }
@@ -55,7 +59,10 @@ class AtomicTarget final : public Workload {
 
 class AtomicInitiator final : public Steps {
  public:
-  AtomicInitiator(const Side& side, const Load& load) : Steps(side, load), window_(load.depth, load.test->latency ? &pauses_ : nullptr, load.post_list), slots_(load.depth) {}
+  AtomicInitiator(const Side& side, const Load& load)
+      : Steps(side, load),
+        window_(load.depth, load.test->latency ? &pauses_ : nullptr, load.post_list),
+        slots_(load.depth) {}
 
   Result<Json> prepare() override {
     for (uint32_t slot = 0; slot < load_.depth; ++slot) {
@@ -68,18 +75,22 @@ class AtomicInitiator final : public Steps {
     return Status();
   }
   Status arm(const Round& round) override {
-    for (uint32_t slot = 0; slot < load_.depth; ++slot) slots_[slot] = {.next = first_value(load_, round, slot)};
+    for (uint32_t slot = 0; slot < load_.depth; ++slot)
+      slots_[slot] = {.next = first_value(load_, round, slot)};
     return Status();
   }
-  void begin(const Round& round, Samples* samples) override { window_.begin(round.iterations, samples); }
+  void begin(const Round& round, Samples* samples) override {
+    window_.begin(round.iterations, samples);
+  }
   Status advance() override {
     Atomic::Kind kind = load_.compare ? Atomic::Kind::kCompareSwap : Atomic::Kind::kFetchAdd;
     Status status = window_.fill([&](uint32_t number, uint64_t, const PostOptions& options) {
       Slot& slot = slots_[number];
       check_answer(number);
-      Atomic request{.kind = kind, .operand = load_.compare ? slot.next + 1 : 1, .expected = slot.next};
-      SLUICE_RETURN_IF_ERROR(
-          side_.endpoint.atomic(peer_, number * Load::kAtomicBytes, request, std::move(window_.returned(number)), options));
+      Atomic request{
+          .kind = kind, .operand = load_.compare ? slot.next + 1 : 1, .expected = slot.next};
+      SLUICE_RETURN_IF_ERROR(side_.endpoint.atomic(peer_, number * Load::kAtomicBytes, request,
+                                                   std::move(window_.returned(number)), options));
       slot.answer = slot.next++;
       slot.out = true;
       return Status();
@@ -104,7 +115,8 @@ class AtomicInitiator final : public Steps {
     Slot& slot = slots_[number];
     if (!std::exchange(slot.out, false) || !load_.verify || !window_.returned(number)) return;
     verdict_.verified_bytes += Load::kAtomicBytes;
-    if (word_at(window_.returned(number).data()) != slot.answer) verdict_.mismatched_bytes += Load::kAtomicBytes;
+    if (word_at(window_.returned(number).data()) != slot.answer)
+      verdict_.mismatched_bytes += Load::kAtomicBytes;
   }
 
   Window window_;

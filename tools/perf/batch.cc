@@ -16,7 +16,9 @@ namespace {
 constexpr size_t kLargestBatchBytes = size_t{1} << 20;
 constexpr size_t kMostLines = 10'000;
 
-Status refused(std::string why) { return Status(Code::kInvalidArgument, Scope::kOperation, "perf/batch", std::move(why)); }
+Status refused(std::string why) {
+  return Status(Code::kInvalidArgument, Scope::kOperation, "perf/batch", std::move(why));
+}
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
@@ -35,7 +37,8 @@ Result<BatchLine> split(unsigned number, const std::string& text) {
         continue;
       }
       size_t close = text.find(quote, at + 1);
-      if (close == std::string::npos) return refused("line " + std::to_string(number) + ": a quotation has no end");
+      if (close == std::string::npos)
+        return refused("line " + std::to_string(number) + ": a quotation has no end");
       word += text.substr(at + 1, close - at - 1);
       at = close + 1;
     }
@@ -61,7 +64,8 @@ Result<std::vector<BatchLine>> read_batch(const std::string& path) {
   size_t bytes = 0;
   for (unsigned number = 1; std::getline(file, text); ++number) {
     bytes += text.size() + 1;
-    if (bytes > kLargestBatchBytes || lines.size() == kMostLines) return refused("is longer than 1 MiB or 10000 lines");
+    if (bytes > kLargestBatchBytes || lines.size() == kMostLines)
+      return refused("is longer than 1 MiB or 10000 lines");
     SLUICE_TRY(BatchLine line, split(number, text));
     if (!line.text.empty()) lines.push_back(std::move(line));
   }
@@ -71,8 +75,12 @@ Result<std::vector<BatchLine>> read_batch(const std::string& path) {
 }
 
 BatchDocument::BatchDocument(std::string name, const std::string& title) {
-  whole_ = {{"schema", kSchema}, {"environment", Json()}, {"batch", {{"file", std::move(name)}, {"lines", Json::array()}}}, {"results", Json::array()},
-            {"warnings", Json::array()}, {"counters", Json::object()}};
+  whole_ = {{"schema", kSchema},
+            {"environment", Json()},
+            {"batch", {{"file", std::move(name)}, {"lines", Json::array()}}},
+            {"results", Json::array()},
+            {"warnings", Json::array()},
+            {"counters", Json::object()}};
   if (!title.empty()) whole_["title"] = title;
 }
 
@@ -80,13 +88,16 @@ void BatchDocument::add(const BatchLine& line, int exit_code, Json document) {
   Json entry{{"line", line.number}, {"command", line.text}, {"exit_code", exit_code}};
   const std::string where = "line " + std::to_string(line.number) + ": ";
   if (document.is_null()) {
-    whole_["warnings"].push_back(where + (exit_code == kExitNothingToRunOn ? "nothing here to run on" : "failed before it began"));
+    whole_["warnings"].push_back(where + (exit_code == kExitNothingToRunOn
+                                              ? "nothing here to run on"
+                                              : "failed before it began"));
   } else {
     for (Json& result : document["results"]) {
       result["line"] = line.number;
       whole_["results"].push_back(std::move(result));
     }
-    for (const Json& warning : document["warnings"]) whole_["warnings"].push_back(where + warning.get<std::string>());
+    for (const Json& warning : document["warnings"])
+      whole_["warnings"].push_back(where + warning.get<std::string>());
     if (whole_["environment"].is_null()) whole_["environment"] = document["environment"];
     whole_["counters"] = document["counters"];  // of the one process that runs them all, so far
     entry["environment"] = std::move(document["environment"]);
@@ -100,7 +111,8 @@ int batch_exit_code(const std::vector<int>& codes) {
   for (int code : {kExitCorrupt, kExitFailed, kExitMissed}) {
     if (std::find(codes.begin(), codes.end(), code) != codes.end()) return code;
   }
-  bool none = !codes.empty() && std::all_of(codes.begin(), codes.end(), [](int code) { return code == kExitNothingToRunOn; });
+  bool none = !codes.empty() && std::all_of(codes.begin(), codes.end(),
+                                            [](int code) { return code == kExitNothingToRunOn; });
   return none ? kExitNothingToRunOn : kExitOk;
 }
 

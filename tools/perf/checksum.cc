@@ -19,7 +19,8 @@ constexpr Rows make_rows() {
     rows[0][byte] = rest;
   }
   for (size_t k = 1; k < rows.size(); ++k) {
-    for (size_t byte = 0; byte < 256; ++byte) rows[k][byte] = (rows[k - 1][byte] >> 8) ^ rows[0][rows[k - 1][byte] & 255];
+    for (size_t byte = 0; byte < 256; ++byte)
+      rows[k][byte] = (rows[k - 1][byte] >> 8) ^ rows[0][rows[k - 1][byte] & 255];
   }
   return rows;
 }
@@ -44,9 +45,11 @@ uint32_t crc32c(uint32_t crc, std::span<const std::byte> bytes) {
   size_t i = 0;
   // Eight bytes at a time: one look-up each, none of which waits for another.
   for (; i + 8 <= bytes.size(); i += 8) {
-    uint32_t low = crc ^ (at(bytes, i) | at(bytes, i + 1) << 8 | at(bytes, i + 2) << 16 | at(bytes, i + 3) << 24);
-    crc = kRows[7][low & 255] ^ kRows[6][low >> 8 & 255] ^ kRows[5][low >> 16 & 255] ^ kRows[4][low >> 24] ^ kRows[3][at(bytes, i + 4)] ^
-          kRows[2][at(bytes, i + 5)] ^ kRows[1][at(bytes, i + 6)] ^ kRows[0][at(bytes, i + 7)];
+    uint32_t low = crc ^ (at(bytes, i) | at(bytes, i + 1) << 8 | at(bytes, i + 2) << 16 |
+                          at(bytes, i + 3) << 24);
+    crc = kRows[7][low & 255] ^ kRows[6][low >> 8 & 255] ^ kRows[5][low >> 16 & 255] ^
+          kRows[4][low >> 24] ^ kRows[3][at(bytes, i + 4)] ^ kRows[2][at(bytes, i + 5)] ^
+          kRows[1][at(bytes, i + 6)] ^ kRows[0][at(bytes, i + 7)];
   }
   for (; i < bytes.size(); ++i) crc = (crc >> 8) ^ kRows[0][(crc ^ at(bytes, i)) & 255];
   return ~crc;
@@ -54,12 +57,14 @@ uint32_t crc32c(uint32_t crc, std::span<const std::byte> bytes) {
 
 void seal(std::span<std::byte> message, uint64_t seed, uint64_t step) {
   uint32_t sum = sum_of(message, seed, step);
-  for (size_t i = 0; i < kSumBytes; ++i) message[message.size() - kSumBytes + i] = static_cast<std::byte>(sum >> (8 * i));
+  for (size_t i = 0; i < kSumBytes; ++i)
+    message[message.size() - kSumBytes + i] = static_cast<std::byte>(sum >> (8 * i));
 }
 
 bool is_intact(std::span<const std::byte> message, uint64_t seed, uint64_t step) {
   uint32_t found = 0;
-  for (size_t i = 0; i < kSumBytes; ++i) found |= at(message, message.size() - kSumBytes + i) << (8 * i);
+  for (size_t i = 0; i < kSumBytes; ++i)
+    found |= at(message, message.size() - kSumBytes + i) << (8 * i);
   return found == sum_of(message, seed, step);
 }
 

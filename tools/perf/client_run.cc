@@ -29,10 +29,14 @@ constexpr double kCountedSeconds = 0.25;
 constexpr uint64_t kMostCounted = 10'000;
 
 // Without -n and -D: enough for the percentiles, and no more than about a GiB.
-uint64_t default_iterations(const Load& load) { return std::clamp<uint64_t>((uint64_t{1} << 30) / std::max<uint64_t>(bytes_of_operation(load), 1), 10, 10'000); }
+uint64_t default_iterations(const Load& load) {
+  return std::clamp<uint64_t>((uint64_t{1} << 30) / std::max<uint64_t>(bytes_of_operation(load), 1),
+                              10, 10'000);
+}
 
 uint64_t check_iterations(const Load& load) {
-  if (load.test->verb == Verb::kExchange) return load.tensors;  // all: the checks touch every page, too
+  if (load.test->verb == Verb::kExchange)
+    return load.tensors;  // all: the checks touch every page, too
   if (!load.test->latency) return uint64_t{load.depth} * load.qps;
   return std::clamp<uint64_t>(kCheckBytes / std::max<uint64_t>(bytes_of_operation(load), 1), 1, 64);
 }
@@ -47,7 +51,7 @@ struct SideFigures {
   double cpu_ns = 0;
   Usage used_here;
   std::optional<Usage> used_there;
-  Copies copied;       // both sides
+  Copies copied;  // both sides
   Copies copied_here;
   uint64_t flow_messages = 0;
 };
@@ -55,8 +59,13 @@ struct SideFigures {
 class Client {
  public:
   Client(Context& context, Endpoint& endpoint, const RunOptions& options, ClientRun& out)
-      : context_(context), endpoint_(endpoint), control_(context, endpoint), stripes_(context, endpoint, control_, Role::kClient),
-        options_(options), perf_(*options.perf), out_(out) {}
+      : context_(context),
+        endpoint_(endpoint),
+        control_(context, endpoint),
+        stripes_(context, endpoint, control_, Role::kClient),
+        options_(options),
+        perf_(*options.perf),
+        out_(out) {}
 
   Status lead(const std::function<void(const Measurement&)>& on_result) {
     if (Status able = check_path(); !able.ok()) {
@@ -86,17 +95,20 @@ class Client {
  private:
   Status check_path() const {
     PathProperties path = endpoint_.info().path;
-    if (perf_.test->verb != Verb::kAtomic || path.capabilities.has(Capability::kAtomics)) return Status();
+    if (perf_.test->verb != Verb::kAtomic || path.capabilities.has(Capability::kAtomics))
+      return Status();
     return Status(Code::kUnsupported, Scope::kEndpoint, "perf/client",
                   std::string(perf_.test->name) + ": path " + std::string(to_string(path.path)) +
-                      " has no atomics; use --transport rdma and a device that has them (sluice info --explain)");
+                      " has no atomics; use --transport rdma and a device that has them (sluice "
+                      "info --explain)");
   }
 
   // Says what is run, and makes the other connections: each says that it belongs here.
   Status greet() {
     uint64_t token = 0;
     fill_random(std::as_writable_bytes(std::span(&token, 1)));
-    Json hello{{"do", "hello"}, {"test", perf_.test->name}, {"qps", perf_.qps}, {"token", token}, {"protocol", kPerfProtocol}, {"version", kVersion}};
+    Json hello{{"do", "hello"},  {"test", perf_.test->name},  {"qps", perf_.qps},
+               {"token", token}, {"protocol", kPerfProtocol}, {"version", kVersion}};
     if (perf_.under_load) hello["flow"] = 1u;
     if (perf_.all) hello["runs_after"] = perf_.runs_after;
     SLUICE_TRY(Json answer, ask(control_, hello));
@@ -104,9 +116,12 @@ class Client {
       SLUICE_TRY(out_.server_version, text_field(answer, "version"));
     }
     SLUICE_TRY(uint64_t agreed, number_field(answer, "qps"));
-    if (agreed != perf_.qps) return Status(Code::kUnsupported, Scope::kEndpoint, "perf/client", "the server does not take --qps; run the same version on both sides");
+    if (agreed != perf_.qps)
+      return Status(Code::kUnsupported, Scope::kEndpoint, "perf/client",
+                    "the server does not take --qps; run the same version on both sides");
     if (perf_.under_load && !answer.contains("flow")) {
-      return Status(Code::kUnsupported, Scope::kEndpoint, "perf/client", "the server does not take --under-load; run the same version on both sides");
+      return Status(Code::kUnsupported, Scope::kEndpoint, "perf/client",
+                    "the server does not take --under-load; run the same version on both sides");
     }
     while (stripes_.size() < perf_.qps) {
       SLUICE_TRY(Endpoint endpoint, join({{"do", "join"}, {"token", token}}));
@@ -142,16 +157,19 @@ class Client {
     m.load.source_offset = perf_.source_offset;
     m.load.destination_offset = perf_.destination_offset;
     m.load.pause_ns = perf_.pause_ns;
-    m.load.pause_seed = perf_.seed.value_or(m.load.seed >> 32);  // of a length that a person can repeat
+    m.load.pause_seed =
+        perf_.seed.value_or(m.load.seed >> 32);  // of a length that a person can repeat
     EndpointInfo link = endpoint_.info();
     m.path = to_string(link.path.path);
     if (link.bulk_path != link.path.path) m.path += "+" + std::string(to_string(link.bulk_path));
     if (perf_.tx_depth > m.load.depth && !perf_.test->latency) {
-      out_.warnings.push_back("-t cut to " + std::to_string(m.load.depth) + " at " + readable_size(size) + ": a window is at most " +
+      out_.warnings.push_back("-t cut to " + std::to_string(m.load.depth) + " at " +
+                              readable_size(size) + ": a window is at most " +
                               readable_size(Load::kWindowBytes));
     }
     if (perf_.checksum && !carries_checksum(m.load)) note_without_checksum(size);
-    bool small_answers = perf_.test->verb == Verb::kRpc && m.load.reply_bytes != size && !carries_checksum(answers_of(m.load));
+    bool small_answers = perf_.test->verb == Verb::kRpc && m.load.reply_bytes != size &&
+                         !carries_checksum(answers_of(m.load));
     if (perf_.checksum && small_answers) note_without_checksum(m.load.reply_bytes);
     step_ = 1;
     tell(m, 0);
@@ -170,41 +188,51 @@ class Client {
   }
 
   void note_without_checksum(uint64_t size) {
-    out_.warnings.push_back("--verify=crc32c: " + readable_size(size) + " have no room for a checksum; all bytes are compared");
+    out_.warnings.push_back("--verify=crc32c: " + readable_size(size) +
+                            " have no room for a checksum; all bytes are compared");
   }
 
   // What was just timed once more, beside the flow.
   Status under_load(Measurement& m) {
     Loaded& loaded = m.loaded.emplace(Loaded{.flow = *perf_.under_load});
     const FlowLoad& flow = loaded.flow;
-    SLUICE_RETURN_IF_ERROR(ask(control_, {{"do", "flow"}, {"on", 1u}, {"size", flow.size_bytes}, {"depth", flow.depth}}));
+    SLUICE_RETURN_IF_ERROR(ask(
+        control_, {{"do", "flow"}, {"on", 1u}, {"size", flow.size_bytes}, {"depth", flow.depth}}));
     SLUICE_RETURN_IF_ERROR(flow_->start(flow));
     // It has found its pace when its first window is over.
-    SLUICE_RETURN_IF_ERROR(context_.wait_until([&] { return flow_->messages() >= flow.depth || !flow_->failure().ok(); }, after(sluice::now(), kStallLimit)));
+    SLUICE_RETURN_IF_ERROR(context_.wait_until(
+        [&] { return flow_->messages() >= flow.depth || !flow_->failure().ok(); },
+        after(sluice::now(), kStallLimit)));
     double per_iteration = m.seconds / static_cast<double>(m.iterations);
     uint64_t wanted = perf_.iterations.value_or(default_iterations(m.load));
     Samples samples;
     do {
-      uint64_t count = perf_.seconds ? round_length(*perf_.seconds - loaded.seconds, per_iteration) : wanted;
+      uint64_t count =
+          perf_.seconds ? round_length(*perf_.seconds - loaded.seconds, per_iteration) : wanted;
       SLUICE_RETURN_IF_ERROR(play(Round::Mode::kPlain, count, &samples, m));
       SLUICE_RETURN_IF_ERROR(flow_->failure());
       loaded.iterations += count;
       loaded.seconds += last_seconds_;
       loaded.flow_messages += last_.flow_messages;
       per_iteration = last_seconds_ / static_cast<double>(count);
-    } while (perf_.seconds && loaded.seconds < *perf_.seconds && samples.size() < kMostSamples && m.verdict.mismatched_bytes == 0);
+    } while (perf_.seconds && loaded.seconds < *perf_.seconds && samples.size() < kMostSamples &&
+             m.verdict.mismatched_bytes == 0);
     SLUICE_RETURN_IF_ERROR(flow_->stop());
     SLUICE_RETURN_IF_ERROR(ask(control_, {{"do", "flow"}, {"on", 0u}}));
     std::vector<double> ns = in_nanoseconds(samples);
     loaded.latency_ns = summarize(ns);
-    for (const Rank& rank : perf_.percentiles) loaded.percentiles_ns.push_back(percentile(ns, rank));
+    for (const Rank& rank : perf_.percentiles)
+      loaded.percentiles_ns.push_back(percentile(ns, rank));
     return Status();
   }
 
   Status prepare(const Load& load) {
     for (size_t i = 0; i < stripes_.size(); ++i) {
       Load part = load;
-      part.seed = i == 0 ? load.seed : mixed(load.seed + i);  // what strays to another connection is not what it expects
+      part.seed =
+          i == 0
+              ? load.seed
+              : mixed(load.seed + i);  // what strays to another connection is not what it expects
       Workload& workload = stripes_.make(i, part);
       SLUICE_TRY(Json request, workload.prepare());
       request["do"] = "prepare";
@@ -212,11 +240,16 @@ class Client {
       request["size"] = part.size_bytes;
       request["depth"] = part.depth;
       request["tensors"] = part.tensors;
-      // What the server would have no part in is not asked of it: one of an older version follows, too.
-      bool server_fetches = part.test->verb == Verb::kExchange && part.test->latency, server_posts = part.bidirectional;
-      request["flags"] = (part.into ? 1u : 0u) | (part.verify ? 2u : 0u) | (part.corrupt ? 4u : 0u) | (part.compare ? 8u : 0u) | (part.bidirectional ? 16u : 0u) |
-                         (part.cold ? 32u : 0u) | (part.source_offset ? 64u : 0u) | (part.destination_offset ? 128u : 0u) |
-                         (server_fetches && part.consume ? 256u : 0u) | (server_posts && part.post_list > 1 ? 512u : 0u) | (part.checksum ? 1024u : 0u);
+      // What the server would have no part in is not asked of it: one of an older version follows,
+      // too.
+      bool server_fetches = part.test->verb == Verb::kExchange && part.test->latency,
+           server_posts = part.bidirectional;
+      request["flags"] =
+          (part.into ? 1u : 0u) | (part.verify ? 2u : 0u) | (part.corrupt ? 4u : 0u) |
+          (part.compare ? 8u : 0u) | (part.bidirectional ? 16u : 0u) | (part.cold ? 32u : 0u) |
+          (part.source_offset ? 64u : 0u) | (part.destination_offset ? 128u : 0u) |
+          (server_fetches && part.consume ? 256u : 0u) |
+          (server_posts && part.post_list > 1 ? 512u : 0u) | (part.checksum ? 1024u : 0u);
       if (server_posts && part.post_list > 1) request["post_list"] = part.post_list;
       if (part.test->verb == Verb::kRpc) request["reply_size"] = part.reply_bytes;
       if (part.source_offset) request["source_offset"] = *part.source_offset;
@@ -234,7 +267,8 @@ class Client {
     Samples samples;
     SLUICE_RETURN_IF_ERROR(play(Round::Mode::kPlain, m.load.tensors, &samples, m));
     std::vector<double> one_way = samples.nanoseconds(0.5);
-    for (uint32_t at : stripes_.first().first_of_extent()) m.first_handover_ns.push_back(one_way[at]);
+    for (uint32_t at : stripes_.first().first_of_extent())
+      m.first_handover_ns.push_back(one_way[at]);
     return Status();
   }
 
@@ -256,7 +290,8 @@ class Client {
     uint64_t paused_before = stripes_.first().paused_ns();
     do {
       SLUICE_RETURN_IF_ERROR(run_once(wanted, per_iteration, samples, m));
-    } while (perf_.confidence && !known_well_enough(samples, m) && samples.size() < kMostSamples && m.verdict.mismatched_bytes == 0);
+    } while (perf_.confidence && !known_well_enough(samples, m) && samples.size() < kMostSamples &&
+             m.verdict.mismatched_bytes == 0);
     return finish(samples, before, paused_before, per_iteration, m);
   }
 
@@ -278,10 +313,12 @@ class Client {
       m.copied_here += last_.copied_here;
       per_iteration = last_seconds_ / static_cast<double>(count);
       if (samples.size() >= kMostSamples) {
-        out_.warnings.push_back("stopped after " + std::to_string(samples.size()) + " iterations: no more samples are kept");
+        out_.warnings.push_back("stopped after " + std::to_string(samples.size()) +
+                                " iterations: no more samples are kept");
         break;
       }
-    } while (perf_.seconds && m.seconds - run_.seconds < *perf_.seconds && m.verdict.mismatched_bytes == 0);
+    } while (perf_.seconds && m.seconds - run_.seconds < *perf_.seconds &&
+             m.verdict.mismatched_bytes == 0);
     return Status();
   }
 
@@ -296,7 +333,8 @@ class Client {
       figure.values.push_back(summarize(own).p50);
     } else {
       double seconds = m.seconds - run_.seconds;
-      figure.values.push_back(static_cast<double>(payload(m.iterations - run_.iterations, m.load)) / std::max(seconds, 1e-9));
+      figure.values.push_back(static_cast<double>(payload(m.iterations - run_.iterations, m.load)) /
+                              std::max(seconds, 1e-9));
     }
     if (figure.values.size() < 2) return false;
     figure.interval = interval_of_mean(figure.values, wanted.level_percent / 100);
@@ -306,15 +344,18 @@ class Client {
   }
 
   // What follows from all runs of a size together.
-  Status finish(Samples& samples, const std::vector<uint64_t>& before, uint64_t paused_before, double per_iteration, Measurement& m) {
+  Status finish(Samples& samples, const std::vector<uint64_t>& before, uint64_t paused_before,
+                double per_iteration, Measurement& m) {
     if (m.repeated && !m.repeated->reached) {
-      out_.warnings.push_back("--confidence: " + readable_size(m.load.size_bytes) + ": known to " + one_decimal(m.repeated->interval.half_width_percent()) + " % after " +
+      out_.warnings.push_back("--confidence: " + readable_size(m.load.size_bytes) + ": known to " +
+                              one_decimal(m.repeated->interval.half_width_percent()) + " % after " +
                               std::to_string(m.repeated->values.size()) + " runs");
     }
     m.bytes_by_qp = stripes_.bytes_carried();
     m.paused_seconds = static_cast<double>(stripes_.first().paused_ns() - paused_before) / 1e9;
     m.buffers_here = stripes_.first().buffers();
-    if (perf_.system_calls && m.verdict.mismatched_bytes == 0) SLUICE_RETURN_IF_ERROR(count_system_calls(per_iteration, m));
+    if (perf_.system_calls && m.verdict.mismatched_bytes == 0)
+      SLUICE_RETURN_IF_ERROR(count_system_calls(per_iteration, m));
     for (size_t i = 0; i < before.size(); ++i) m.bytes_by_qp[i] -= before[i];
     m.messages = messages(m.iterations, m.load);
     m.payload_bytes = payload(m.iterations, m.load);
@@ -328,7 +369,9 @@ class Client {
 
   // Not while anything is timed: whoever counts slows every system call of the machine down.
   Status count_system_calls(double seconds_per_iteration, Measurement& m) {
-    auto fitting = static_cast<uint64_t>(std::min(kCountedSeconds / std::max(seconds_per_iteration, 1e-9), static_cast<double>(kMostCounted)));
+    auto fitting =
+        static_cast<uint64_t>(std::min(kCountedSeconds / std::max(seconds_per_iteration, 1e-9),
+                                       static_cast<double>(kMostCounted)));
     uint64_t iterations = std::clamp<uint64_t>(fitting, 1, m.iterations);
     Result<SystemCallCounter> counter = SystemCallCounter::open();
     counted_ = SystemCalls{.messages = messages(iterations, m.load)};
@@ -338,18 +381,29 @@ class Client {
     counter_ = nullptr;
     m.system_calls = std::exchange(counted_, std::nullopt);
     SLUICE_RETURN_IF_ERROR(played);
-    std::string why = !m.system_calls->here ? m.system_calls->why_not_here : !m.system_calls->there ? m.system_calls->why_not_there : "";
+    std::string why = !m.system_calls->here    ? m.system_calls->why_not_here
+                      : !m.system_calls->there ? m.system_calls->why_not_there
+                                               : "";
     if (why.empty() || options_.one_process) return Status();
     std::string end = m.system_calls->here ? "the server's " : "";
-    if (perf_.strict) return Status(Code::kUnsupported, Scope::kEndpoint, "perf/client", "--system-calls: " + end + why);
+    if (perf_.strict)
+      return Status(Code::kUnsupported, Scope::kEndpoint, "perf/client",
+                    "--system-calls: " + end + why);
     if (out_.measurements.empty()) out_.warnings.push_back("--system-calls: " + end + why);  // once
     return Status();
   }
 
-  // A message there and one back is an iteration of most latency tests, and half of the time is one way.
-  std::vector<double> in_nanoseconds(const Samples& samples) const { return samples.nanoseconds(is_ping_pong(*perf_.test) ? 0.5 : 1.0); }
-  uint64_t messages(uint64_t iterations, const Load& load) const { return iterations * (is_ping_pong(*perf_.test) || load.bidirectional ? 2 : 1); }
-  uint64_t payload(uint64_t iterations, const Load& load) const { return messages(iterations, load) * bytes_of_operation(load); }
+  // A message there and one back is an iteration of most latency tests, and half of the time is one
+  // way.
+  std::vector<double> in_nanoseconds(const Samples& samples) const {
+    return samples.nanoseconds(is_ping_pong(*perf_.test) ? 0.5 : 1.0);
+  }
+  uint64_t messages(uint64_t iterations, const Load& load) const {
+    return iterations * (is_ping_pong(*perf_.test) || load.bidirectional ? 2 : 1);
+  }
+  uint64_t payload(uint64_t iterations, const Load& load) const {
+    return messages(iterations, load) * bytes_of_operation(load);
+  }
 
   // To the end of the run, or of the interval before it. Four rounds to an interval, at
   // least: the time that a round will take is a guess.
@@ -383,7 +437,10 @@ class Client {
     step_ += iterations;
     SLUICE_RETURN_IF_ERROR(stripes_.arm(round));
     if (samples != nullptr) samples->make_room(iterations);
-    Json request{{"do", "round"}, {"mode", static_cast<unsigned>(mode)}, {"first_step", round.first_step}, {"iterations", iterations}};
+    Json request{{"do", "round"},
+                 {"mode", static_cast<unsigned>(mode)},
+                 {"first_step", round.first_step},
+                 {"iterations", iterations}};
     Copies copied_before = stripes_.payload_copies();
     if (counted_) request["system_calls"] = 1u;
     SLUICE_RETURN_IF_ERROR(ask(control_, request));
@@ -444,8 +501,8 @@ class Client {
     double seconds = 0;
     uint64_t samples = 0;
   };
-  RunStart run_;  // the sums at its beginning
-  std::optional<SystemCalls> counted_;      // in the round in which they are
+  RunStart run_;                        // the sums at its beginning
+  std::optional<SystemCalls> counted_;  // in the round in which they are
   SystemCallCounter* counter_ = nullptr;
 };
 

@@ -12,7 +12,8 @@
 namespace sluice::tools {
 namespace {
 
-// Of x86-64 and of every ARMv8 that runs Linux on servers; where a line is longer it is named twice.
+// Of x86-64 and of every ARMv8 that runs Linux on servers; where a line is longer it is named
+// twice.
 constexpr uint64_t kLineBytes = 64;
 
 #if defined(__x86_64__)
@@ -33,7 +34,8 @@ Result<Buffer> allocate_at(Arena& arena, uint64_t bytes, std::optional<uint32_t>
   SLUICE_TRY(Buffer buffer, arena.allocate(bytes + 2 * kPageBytes));
   uint64_t to_page = -reinterpret_cast<uintptr_t>(buffer.data()) % kPageBytes;
   const std::array<int64_t, 1> shape = {static_cast<int64_t>(bytes)}, stride = {1};
-  SLUICE_TRY(TensorDescriptor placed, TensorDescriptor::strided(shape, stride, uint8, to_page + *offset));
+  SLUICE_TRY(TensorDescriptor placed,
+             TensorDescriptor::strided(shape, stride, uint8, to_page + *offset));
   SLUICE_RETURN_IF_ERROR(buffer.reshape(placed));
   return buffer;
 }
@@ -57,15 +59,15 @@ uint64_t evict(const std::byte* data, uint64_t bytes) {
 
 uint64_t Pauses::next_ns() {
   // Scaled by a multiplication: a remainder would favour short ones.
-  return static_cast<uint64_t>((static_cast<unsigned __int128>(mixed(seed_ + drawn_++)) * (most_ns_ + 1)) >> 64);
+  return static_cast<uint64_t>(
+      (static_cast<unsigned __int128>(mixed(seed_ + drawn_++)) * (most_ns_ + 1)) >> 64);
 }
 
 void Pauses::pause() {
   if (most_ns_ == 0) return;
   uint64_t ns = next_ns(), begin = ticks();
   auto length = static_cast<uint64_t>(static_cast<double>(ns) / nanoseconds_per_tick());
-  while (ticks() - begin < length) {
-  }
+  while (ticks() - begin < length) {}
   paused_ns_ += ns;
 }
 

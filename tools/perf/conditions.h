@@ -13,14 +13,14 @@ namespace sluice::tools {
 // What an offset is from: the beginning of a page.
 inline constexpr uint64_t kPageBytes = 4096;
 
-// `bytes` whose address is `offset` past a multiple of kPageBytes; nothing: where the arena has room.
-// Errors: as Arena::allocate().
+// `bytes` whose address is `offset` past a multiple of kPageBytes; nothing: where the arena has
+// room. Errors: as Arena::allocate().
 Result<Buffer> allocate_at(Arena& arena, uint64_t bytes, std::optional<uint32_t> offset);
 
 // Whether evict() can do anything on this machine.
 bool can_evict();
-// Takes all of it out of every cache of this machine; the content stays. Blocks: for some ns a line.
-// Returns the bytes of the lines that it named.
+// Takes all of it out of every cache of this machine; the content stays. Blocks: for some ns a
+// line. Returns the bytes of the lines that it named.
 uint64_t evict(const std::byte* data, uint64_t bytes);
 
 // Times between nothing and a bound, evenly spread; the same for the same seed.

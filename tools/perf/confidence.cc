@@ -12,7 +12,8 @@ double beta_fraction(double a, double b, double x) {
   double value = 1;
   for (int i = kTerms; i >= 1; --i) {
     double m = i / 2;
-    double d = i % 2 == 0 ? m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)) : -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
+    double d = i % 2 == 0 ? m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+                          : -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
     value = 1 + d / value;
   }
   return 1 / value;
@@ -21,7 +22,8 @@ double beta_fraction(double a, double b, double x) {
 // The regularised incomplete beta function.
 double beta_share(double a, double b, double x) {
   if (x <= 0 || x >= 1) return x <= 0 ? 0 : 1;
-  double front = std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) + b * std::log1p(-x));
+  double front = std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) +
+                          b * std::log1p(-x));
   if (x < (a + 1) / (a + b + 2)) return front * beta_fraction(a, b, x) / a;
   return 1 - front * beta_fraction(b, a, 1 - x) / b;
 }

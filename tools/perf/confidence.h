@@ -6,8 +6,8 @@
 
 namespace sluice::tools {
 
-// What a mean of `degrees` + 1 normal values is off by at most, in its standard errors, in `level` of
-// all cases. Requires: 0 < level < 1, degrees > 0.
+// What a mean of `degrees` + 1 normal values is off by at most, in its standard errors, in `level`
+// of all cases. Requires: 0 < level < 1, degrees > 0.
 double student_t(double level, unsigned degrees);
 
 struct MeanInterval {

@@ -15,8 +15,9 @@ using Json = nlohmann::json;
 // Tags below are for the tests' payload.
 inline constexpr Tag kControlTag = uint64_t{1} << 63;
 
-// An operation or a peer that shows no sign of life for this long has failed. A peer that touches a window of 512 MiB for the
-// first time shows none: 16 s on a machine with six programs to a processor.
+// An operation or a peer that shows no sign of life for this long has failed. A peer that touches a
+// window of 512 MiB for the first time shows none: 16 s on a machine with six programs to a
+// processor.
 inline constexpr Duration kStallLimit = std::chrono::seconds(90);
 
 // Bytes that CPUs have copied: ours, and the kernel's as known of the path.
@@ -29,7 +30,9 @@ struct Copies {
     kernel += other.kernel;
     return *this;
   }
-  friend Copies operator-(const Copies& a, const Copies& b) { return {a.user - b.user, a.kernel - b.kernel}; }
+  friend Copies operator-(const Copies& a, const Copies& b) {
+    return {a.user - b.user, a.kernel - b.kernel};
+  }
 };
 
 class ControlChannel final : private CompletionSink {

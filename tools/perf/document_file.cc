@@ -49,12 +49,17 @@ std::string json_obstacle(const std::string& path) {
   return "";
 }
 
-Status write_json(const std::string& path, const nlohmann::json& document) { return write_text("--json", path, json_text(document, 1) + "\n"); }
+Status write_json(const std::string& path, const nlohmann::json& document) {
+  return write_text("--json", path, json_text(document, 1) + "\n");
+}
 
 Status write_text(const std::string& flag, const std::string& path, const std::string& text) {
   if (path == "-") {
-    bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-    return written ? Status() : Status(Code::kInternal, Scope::kOperation, kOrigin, "stdout cannot be written", errno);
+    bool written =
+        std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    return written ? Status()
+                   : Status(Code::kInternal, Scope::kOperation, kOrigin, "stdout cannot be written",
+                            errno);
   }
   bool regular = is_regular_or_absent(path);
   std::string name = regular ? beside(path) : path;
@@ -64,7 +69,8 @@ Status write_text(const std::string& flag, const std::string& path, const std::s
   if (error == 0 && regular && ::rename(name.c_str(), path.c_str()) != 0) error = errno;
   if (error == 0) return Status();
   if (regular && fd >= 0) ::unlink(name.c_str());
-  return Status(Code::kInternal, Scope::kOperation, kOrigin, flag + ": '" + path + "' cannot be written: " + std::strerror(error), error);
+  return Status(Code::kInternal, Scope::kOperation, kOrigin,
+                flag + ": '" + path + "' cannot be written: " + std::strerror(error), error);
 }
 
 }  // namespace sluice::tools

@@ -9,8 +9,8 @@
 
 namespace sluice::tools {
 
-// JSON as text; `indent` as for nlohmann::json::dump(). What is not UTF-8, which arguments and names of
-// files need not be, has U+FFFD in its place.
+// JSON as text; `indent` as for nlohmann::json::dump(). What is not UTF-8, which arguments and
+// names of files need not be, has U+FFFD in its place.
 std::string json_text(const nlohmann::json& document, int indent);
 
 // Whether a file can be made at `path`; else why not. Leaves nothing there.

@@ -60,7 +60,8 @@ class Incoming {
 
 class ExchangeWorkload : public Workload {
  public:
-  ExchangeWorkload(const Side& side, const Load& load) : Workload(side, load), exchange_(side.context), added_(exchange_.add(side.endpoint)) {}
+  ExchangeWorkload(const Side& side, const Load& load)
+      : Workload(side, load), exchange_(side.context), added_(exchange_.add(side.endpoint)) {}
   // The last release is on its way when the peer takes the exchange apart.
   ~ExchangeWorkload() override {
     if (side_.endpoint) exchange_.remove(side_.endpoint);
@@ -69,7 +70,8 @@ class ExchangeWorkload : public Workload {
  protected:
   Status allocate_tensors() {
     SLUICE_RETURN_IF_ERROR(added_);
-    SLUICE_RETURN_IF_ERROR(rotation_.allocate(side_.context.arena(), load_.size_bytes, load_.tensors, load_.source_offset));
+    SLUICE_RETURN_IF_ERROR(rotation_.allocate(side_.context.arena(), load_.size_bytes,
+                                              load_.tensors, load_.source_offset));
     if (load_.source_offset) buffers_.source_at = rotation_.place_in_page();
     return Status();
   }
@@ -99,12 +101,14 @@ class ExchangeWorkload : public Workload {
     if (!expected.matches(data)) verdict_.mismatched_bytes += expected.length;
     if (load_.consume) consume(data);
     if (round.mode != Round::Mode::kTouch) return;
-    for (uint64_t at = 0; at < load_.size_bytes; at += 4096) (void)*static_cast<const volatile std::byte*>(data + at);
+    for (uint64_t at = 0; at < load_.size_bytes; at += 4096)
+      (void)*static_cast<const volatile std::byte*>(data + at);
   }
   // A load from every cache line: what a program that computes with the tensor pays at least.
   void consume(const std::byte* data) {
     uint64_t sum = 0;
-    for (uint64_t at = 0; at < load_.size_bytes; at += kLineBytes) sum += static_cast<uint64_t>(data[at]);
+    for (uint64_t at = 0; at < load_.size_bytes; at += kLineBytes)
+      sum += static_cast<uint64_t>(data[at]);
     consumed_ = sum;
   }
   // Both directions have words of their own.
@@ -172,7 +176,9 @@ class ExchangeLatency final : public ExchangeWorkload {
   static constexpr uint64_t kEarly = 2;
 
   Role peer_role() const { return side_.client() ? Role::kServer : Role::kClient; }
-  void ask(uint64_t step) { incoming_[step % kEarly].post(exchange_, {side_.client() ? "pong" : "ping", step}); }
+  void ask(uint64_t step) {
+    incoming_[step % kEarly].post(exchange_, {side_.client() ? "pong" : "ping", step});
+  }
 
   // Publishes first: the rest happens while the peer has it.
   Status hand_over(const Round& round, uint64_t step, uint64_t end) {
@@ -214,7 +220,8 @@ class ExchangeProducer final : public ExchangeWorkload {
 
 class ExchangeConsumer final : public ExchangeWorkload {
  public:
-  ExchangeConsumer(const Side& side, const Load& load) : ExchangeWorkload(side, load), incoming_(load.depth), posted_at_(load.depth) {}
+  ExchangeConsumer(const Side& side, const Load& load)
+      : ExchangeWorkload(side, load), incoming_(load.depth), posted_at_(load.depth) {}
 
   Result<Json> prepare() override {
     for (Incoming& incoming : incoming_) {

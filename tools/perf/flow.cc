@@ -72,7 +72,8 @@ void Flow::on_completion(Completion&& completion) noexcept {
   auto slot = static_cast<uint32_t>(completion.user_data);
   --outstanding_;
   operations_[slot] = kNoOperation;
-  if (end_ == End::kReceiver && !completion.buffers.empty()) buffers_[slot] = std::move(completion.buffers[0]);
+  if (end_ == End::kReceiver && !completion.buffers.empty())
+    buffers_[slot] = std::move(completion.buffers[0]);
   if (!completion.status.ok()) {
     if (running_) failure_ = completion.status;
     return;
@@ -90,8 +91,10 @@ Status Flow::stop() {
       if (operation != kNoOperation) (void)endpoint_.cancel(operation);
     }
   }
-  Status over = context_.wait_until([this] { return outstanding_ == 0; }, after(sluice::now(), kStallLimit));
-  if (!over.ok()) (void)endpoint_.close(after(sluice::now(), std::chrono::seconds(5)));  // ends every operation
+  Status over =
+      context_.wait_until([this] { return outstanding_ == 0; }, after(sluice::now(), kStallLimit));
+  if (!over.ok())
+    (void)endpoint_.close(after(sluice::now(), std::chrono::seconds(5)));  // ends every operation
   tensors_.clear();
   buffers_.clear();
   return failure_.ok() ? over : failure_;

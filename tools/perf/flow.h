@@ -1,5 +1,6 @@
 // A flow of messages beside what is measured, from the client to the server on a connection of its
-// own (--under-load): a window of them is always under way, served by whatever progresses the context.
+// own (--under-load): a window of them is always under way, served by whatever progresses the
+// context.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +18,15 @@ class Flow final : private CompletionSink {
   enum class End : uint8_t { kSender, kReceiver };
 
   // The context outlives it.
-  Flow(Context& context, Endpoint&& endpoint, End end) : context_(context), endpoint_(std::move(endpoint)), end_(end) {}
+  Flow(Context& context, Endpoint&& endpoint, End end)
+      : context_(context), endpoint_(std::move(endpoint)), end_(end) {}
   ~Flow();
   Flow(const Flow&) = delete;
 
   // Allocates, and posts the first window.
   Status start(const FlowLoad& load);
-  // The sender: what is under way arrives, and nothing follows. The receiver: what still waits for a
-  // message is given up. Nothing is under way afterwards. Errors: the flow's own, or kTimedOut.
+  // The sender: what is under way arrives, and nothing follows. The receiver: what still waits for
+  // a message is given up. Nothing is under way afterwards. Errors: the flow's own, or kTimedOut.
   Status stop();
 
   // Messages that have ended since start().

@@ -18,7 +18,8 @@ namespace {
 constexpr uint64_t kMostSamples = uint64_t{1} << 26;
 // Room is made for so many at once, outside of what is timed.
 constexpr uint64_t kChunk = 1024;
-// Copies of fewer bytes than these are timed several at a time: reading the clock takes as long as one of them.
+// Copies of fewer bytes than these are timed several at a time: reading the clock takes as long as
+// one of them.
 constexpr uint64_t kBytesOfSample = uint64_t{16} << 10;
 // Without -n and -D.
 constexpr uint64_t kBytesOfRun = uint64_t{2} << 30;
@@ -34,11 +35,18 @@ struct Part {
 
 // As many as -n says, or for as long as -D says. `each` takes its own samples: one, of each list.
 template <typename Each>
-Status repeat(const PerfOptions& perf, uint64_t iterations, std::initializer_list<Samples*> lists, Part& part, Each&& each) {
+Status repeat(const PerfOptions& perf, uint64_t iterations, std::initializer_list<Samples*> lists,
+              Part& part, Each&& each) {
   Duration cpu = process_cpu_time();
   Usage used = process_usage();
-  uint64_t begin = ticks(), limit = perf.seconds ? static_cast<uint64_t>(*perf.seconds * 1e9 / nanoseconds_per_tick()) : 0;
-  auto more = [&] { return perf.seconds ? ticks() - begin < limit && part.iterations < kMostSamples : part.iterations < iterations; };
+  uint64_t begin = ticks(),
+           limit = perf.seconds
+                       ? static_cast<uint64_t>(*perf.seconds * 1e9 / nanoseconds_per_tick())
+                       : 0;
+  auto more = [&] {
+    return perf.seconds ? ticks() - begin < limit && part.iterations < kMostSamples
+                        : part.iterations < iterations;
+  };
   for (; more(); ++part.iterations) {
     if (part.iterations % kChunk == 0) {
       for (Samples* list : lists) list->make_room(kChunk);
@@ -58,14 +66,17 @@ double sum_of(const std::vector<double>& values) {
 
 class LocalRun {
  public:
-  LocalRun(Context& context, const PerfOptions& options, ClientRun& out) : context_(context), perf_(options), out_(out) {}
+  LocalRun(Context& context, const PerfOptions& options, ClientRun& out)
+      : context_(context), perf_(options), out_(out) {}
 
   Status open() {
     if (perf_.test->verb == Verb::kCopy) return Status();
     SLUICE_TRY(way_, open_registration(context_, perf_));
     out_.link.path.path = out_.link.bulk_path = way_.path;
     out_.link.local = way_.with;
-    out_.link.reason = perf_.transport == "auto" ? "the best path here on which memory is registered" : "as asked for";
+    out_.link.reason = perf_.transport == "auto"
+                           ? "the best path here on which memory is registered"
+                           : "as asked for";
     return Status();
   }
 
@@ -81,12 +92,18 @@ class LocalRun {
 
  private:
   uint64_t iterations_of(uint64_t bytes, uint64_t most) const {
-    return std::min(perf_.iterations.value_or(std::clamp<uint64_t>(kBytesOfRun / std::max<uint64_t>(bytes, 1), kLeastIterations, most)), kMostSamples);
+    return std::min(perf_.iterations.value_or(std::clamp<uint64_t>(
+                        kBytesOfRun / std::max<uint64_t>(bytes, 1), kLeastIterations, most)),
+                    kMostSamples);
   }
-  uint64_t warmup_of(uint64_t iterations) const { return perf_.warmup.value_or(std::clamp<uint64_t>(iterations / 10, 1, 1000)); }
+  uint64_t warmup_of(uint64_t iterations) const {
+    return perf_.warmup.value_or(std::clamp<uint64_t>(iterations / 10, 1, 1000));
+  }
 
   // `share`: of a sample, one operation.
-  void summarize_into(Samples& samples, double share, Distribution& distribution, std::vector<double>& percentiles, double& seconds, std::vector<Bin>* bins) const {
+  void summarize_into(Samples& samples, double share, Distribution& distribution,
+                      std::vector<double>& percentiles, double& seconds,
+                      std::vector<Bin>* bins) const {
     std::vector<double> ns = samples.nanoseconds(share);
     seconds = sum_of(ns) / share / 1e9;
     distribution = summarize(ns);
@@ -100,13 +117,15 @@ class LocalRun {
     m.payload_bytes = m.messages * m.load.size_bytes;
     m.cpu_ns = part.cpu_ns;
     m.used_here = part.used;
-    summarize_into(part.samples, 1.0 / static_cast<double>(operations), m.latency_ns, m.percentiles_ns, m.seconds, perf_.wants_bins() ? &m.histogram_ns : nullptr);
+    summarize_into(part.samples, 1.0 / static_cast<double>(operations), m.latency_ns,
+                   m.percentiles_ns, m.seconds, perf_.wants_bins() ? &m.histogram_ns : nullptr);
   }
   void note_companion(Part& part, uint64_t operations, Measurement& m) const {
     Companion& companion = m.companion.emplace(Companion{.name = companion_of(*perf_.test)});
     companion.iterations = part.iterations;
     companion.payload_bytes = part.iterations * operations * m.load.size_bytes;
-    summarize_into(part.samples, 1.0 / static_cast<double>(operations), companion.latency_ns, companion.percentiles_ns, companion.seconds, nullptr);
+    summarize_into(part.samples, 1.0 / static_cast<double>(operations), companion.latency_ns,
+                   companion.percentiles_ns, companion.seconds, nullptr);
   }
 
   // One after the other, not in turns: what one leaves in the caches is part of its figure.
@@ -115,8 +134,10 @@ class LocalRun {
     SLUICE_TRY(Buffer from, allocate_at(context_.arena(), size, m.load.source_offset));
     SLUICE_TRY(Buffer to, allocate_at(context_.arena(), size, m.load.destination_offset));
     m.copies_per_iteration = std::max<uint64_t>(kBytesOfSample / size, 1);
-    if (m.load.source_offset) m.buffers_here.source_at = reinterpret_cast<uintptr_t>(from.data()) % kPageBytes;
-    if (m.load.destination_offset) m.buffers_here.destination_at = reinterpret_cast<uintptr_t>(to.data()) % kPageBytes;
+    if (m.load.source_offset)
+      m.buffers_here.source_at = reinterpret_cast<uintptr_t>(from.data()) % kPageBytes;
+    if (m.load.destination_offset)
+      m.buffers_here.destination_at = reinterpret_cast<uintptr_t>(to.data()) % kPageBytes;
     uint64_t iterations = iterations_of(size * m.copies_per_iteration, kMostCopies);
     Part plain, past_caches;
     for (auto [part, past] : {std::pair(&plain, false), std::pair(&past_caches, true)}) {
@@ -179,7 +200,8 @@ class LocalRun {
 
 }  // namespace
 
-Status run_local(Context& context, const RunOptions& options, ClientRun& out, const std::function<void(const EndpointInfo&)>& on_begin,
+Status run_local(Context& context, const RunOptions& options, ClientRun& out,
+                 const std::function<void(const EndpointInfo&)>& on_begin,
                  const std::function<void(const Measurement&)>& on_result) {
   LocalRun run(context, *options.perf, out);
   SLUICE_RETURN_IF_ERROR(run.open());

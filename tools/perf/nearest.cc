@@ -9,7 +9,8 @@ namespace {
 // Letters that two words must begin with, dashes counted, to be told from chance.
 constexpr size_t kTelling = 5;
 
-// Letters changed, left out, added, or swapped with their neighbour (Damerau 1964), three rows at a time.
+// Letters changed, left out, added, or swapped with their neighbour (Damerau 1964), three rows at a
+// time.
 size_t distance(const std::string& a, const std::string& b) {
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -29,7 +30,8 @@ size_t distance(const std::string& a, const std::string& b) {
 
 // Letters that both begin with.
 size_t common_beginning(const std::string& a, const std::string& b) {
-  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
+                             a.begin());
 }
 
 }  // namespace
@@ -41,7 +43,8 @@ std::string nearest(const std::string& wanted, const std::vector<std::string>& k
   size_t least = letters / 2 + 1, begun = 0;
   for (const std::string& word : known) {
     size_t steps = distance(wanted, word), same = common_beginning(wanted, word);
-    // What was begun and not ended is near, however much is missing; and so is what goes on: --iterations for --iters.
+    // What was begun and not ended is near, however much is missing; and so is what goes on:
+    // --iterations for --iters.
     bool begins = wanted.size() > 1 && word.starts_with(wanted);
     bool goes_on = same + 1 >= word.size() && same >= kTelling;
     if (begins || goes_on) steps = std::min<size_t>(steps, 1);

@@ -17,7 +17,9 @@ namespace {
 class WriteLatency final : public Workload, private CompletionSink {
  public:
   WriteLatency(const Side& side, const Load& load)
-      : Workload(side, load), signal_bytes_(std::min<uint64_t>(load.size_bytes, sizeof(uint64_t))), body_bytes_(checked_bytes(load)) {}
+      : Workload(side, load),
+        signal_bytes_(std::min<uint64_t>(load.size_bytes, sizeof(uint64_t))),
+        body_bytes_(checked_bytes(load)) {}
   ~WriteLatency() override { in_.revoke(side_); }
 
   Result<Json> prepare() override {
@@ -54,7 +56,8 @@ class WriteLatency final : public Workload, private CompletionSink {
       if (check) compare(in_.data(), step);
       if (!side_.client()) {
         SLUICE_RETURN_IF_ERROR(write(round, step));
-        // The client does the same before its next one. What we have just written from is under way.
+        // The client does the same before its next one. What we have just written from is under
+        // way.
         if (step > round.first_step) cool_down(step - 1);
       }
       laps.lap();
@@ -93,7 +96,8 @@ class WriteLatency final : public Workload, private CompletionSink {
     }
     uint64_t signal = truncated(step);
     std::memcpy(data + body_bytes_, &signal, signal_bytes_);
-    SLUICE_RETURN_IF_ERROR(side_.endpoint.write(peer_, 0, out(step).tensor, {.sink = this, .deadline = kNever, .level = Level::kPlaced}));
+    SLUICE_RETURN_IF_ERROR(side_.endpoint.write(
+        peer_, 0, out(step).tensor, {.sink = this, .deadline = kNever, .level = Level::kPlaced}));
     ++posted_;
     return Status();
   }
@@ -119,18 +123,23 @@ class PassiveTarget final : public Workload {
 
   Result<Json> prepare() override {
     Right right = reads() ? Right::kRead : Right::kWrite;
-    SLUICE_RETURN_IF_ERROR(memory_.grant(side_, reads() ? source(load_.size_bytes * load_.depth) : destination(load_.size_bytes * load_.depth), right));
+    SLUICE_RETURN_IF_ERROR(memory_.grant(side_,
+                                         reads() ? source(load_.size_bytes * load_.depth)
+                                                 : destination(load_.size_bytes * load_.depth),
+                                         right));
     return encode_key(memory_.key());
   }
   Status arm(const Round& round) override {
     if (!reads()) return Status();
-    for (uint32_t slot = 0; slot < load_.depth; ++slot) fill(at(slot), round.first_step + slot, damages(round));
+    for (uint32_t slot = 0; slot < load_.depth; ++slot)
+      fill(at(slot), round.first_step + slot, damages(round));
     return Status();
   }
   Status run(const Round&, Samples*) override { return serve_passively(); }
   void inspect(const Round& round) override {
     if (reads()) return;
-    for (uint32_t slot = 0; slot < load_.depth && slot < round.iterations; ++slot) compare(at(slot), round.first_step + slot);
+    for (uint32_t slot = 0; slot < load_.depth && slot < round.iterations; ++slot)
+      compare(at(slot), round.first_step + slot);
   }
 
  private:
@@ -144,7 +153,11 @@ class PassiveTarget final : public Workload {
 // content stays the same through a round.
 class Initiator final : public Steps {
  public:
-  Initiator(const Side& side, const Load& load) : Steps(side, load), window_(load.depth, load.test->latency ? &pauses_ : nullptr, load.post_list), sources_(load.depth), tensors_(load.depth) {}
+  Initiator(const Side& side, const Load& load)
+      : Steps(side, load),
+        window_(load.depth, load.test->latency ? &pauses_ : nullptr, load.post_list),
+        sources_(load.depth),
+        tensors_(load.depth) {}
 
   Result<Json> prepare() override {
     for (uint32_t slot = 0; slot < load_.depth; ++slot) {
@@ -169,11 +182,15 @@ class Initiator final : public Steps {
     }
     return Status();
   }
-  void begin(const Round& round, Samples* samples) override { window_.begin(round.iterations, samples); }
+  void begin(const Round& round, Samples* samples) override {
+    window_.begin(round.iterations, samples);
+  }
   Status advance() override {
     return window_.fill([&](uint32_t slot, uint64_t, PostOptions options) {
       uint64_t offset = slot * load_.size_bytes;
-      if (reads()) return internal::status_of(side_.endpoint.read(peer_, offset, std::move(window_.returned(slot)), options));
+      if (reads())
+        return internal::status_of(
+            side_.endpoint.read(peer_, offset, std::move(window_.returned(slot)), options));
       options.level = Level::kPlaced;
       return internal::status_of(side_.endpoint.write(peer_, offset, tensors_[slot], options));
     });
@@ -183,7 +200,8 @@ class Initiator final : public Steps {
   uint64_t ended() const override { return window_.completed(); }
   void inspect(const Round& round) override {
     if (!reads()) return;
-    for (uint32_t slot = 0; slot < load_.depth && slot < round.iterations; ++slot) compare(sources_[slot], round.first_step + slot);
+    for (uint32_t slot = 0; slot < load_.depth && slot < round.iterations; ++slot)
+      compare(sources_[slot], round.first_step + slot);
   }
 
  private:
@@ -198,7 +216,8 @@ class Initiator final : public Steps {
 }  // namespace
 
 std::unique_ptr<Workload> make_one_sided_workload(const Side& side, const Load& load) {
-  if (load.test->verb == Verb::kWrite && load.test->latency) return std::make_unique<WriteLatency>(side, load);
+  if (load.test->verb == Verb::kWrite && load.test->latency)
+    return std::make_unique<WriteLatency>(side, load);
   if (side.role == Role::kClient) return std::make_unique<Initiator>(side, load);
   return std::make_unique<PassiveTarget>(side, load);
 }

@@ -10,7 +10,8 @@
 namespace sluice::tools {
 namespace {
 
-// A gauge: the field of a result that it shows, by so many of its unit. The name ends with the unit.
+// A gauge: the field of a result that it shows, by so many of its unit. The name ends with the
+// unit.
 struct Gauge {
   const char* name;
   const char* field;
@@ -22,11 +23,16 @@ struct Gauge {
 constexpr double kSecondsPerNanosecond = 1e-9;
 constexpr std::array<Gauge, 8> kGauges = {{
     {"sluice_perf_bytes_per_second", "bytes_per_second", 1, "", "Payload of both directions."},
-    {"sluice_perf_messages_per_second", "messages_per_second", 1, "", "Messages of both directions."},
-    {"sluice_perf_cpu_seconds_per_byte", "cpu_ns_per_byte", kSecondsPerNanosecond, "", "CPU time of both processes by payload byte."},
-    {"sluice_perf_copied_bytes_per_byte", "copied_bytes_per_byte", 1, "", "Bytes that CPUs copied on both sides by payload byte."},
-    {"sluice_perf_verified_bytes", "verified_bytes", 1, "bytes", "Bytes checked; with a wrong one there are no figures."},
-    {"sluice_perf_timed_seconds", "seconds", 1, "seconds", "How long the timed iterations took together."},
+    {"sluice_perf_messages_per_second", "messages_per_second", 1, "",
+     "Messages of both directions."},
+    {"sluice_perf_cpu_seconds_per_byte", "cpu_ns_per_byte", kSecondsPerNanosecond, "",
+     "CPU time of both processes by payload byte."},
+    {"sluice_perf_copied_bytes_per_byte", "copied_bytes_per_byte", 1, "",
+     "Bytes that CPUs copied on both sides by payload byte."},
+    {"sluice_perf_verified_bytes", "verified_bytes", 1, "bytes",
+     "Bytes checked; with a wrong one there are no figures."},
+    {"sluice_perf_timed_seconds", "seconds", 1, "seconds",
+     "How long the timed iterations took together."},
     {"sluice_perf_tx_depth", "tx_depth", 1, "", "Operations outstanding on each connection."},
     {"sluice_perf_qps", "qps", 1, "", "Connections."},
 }};
@@ -40,19 +46,27 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump(); }
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
+}
 
-std::string label(const char* name, const Json& value) { return fmt::format("{}=\"{}\"", name, escaped(text_of(value))); }
+std::string label(const char* name, const Json& value) {
+  return fmt::format("{}=\"{}\"", name, escaped(text_of(value)));
+}
 
 // Which measurement a sample is of.
 std::string labels_of(const Json& result) {
-  std::string labels = label("test", result["test"]) + "," + label("transport", result["transport"]) + "," + label("size_bytes", result["size_bytes"]);
-  if (result.contains("reply_size_bytes")) labels += "," + label("reply_size_bytes", result["reply_size_bytes"]);
+  std::string labels = label("test", result["test"]) + "," +
+                       label("transport", result["transport"]) + "," +
+                       label("size_bytes", result["size_bytes"]);
+  if (result.contains("reply_size_bytes"))
+    labels += "," + label("reply_size_bytes", result["reply_size_bytes"]);
   if (result.contains("line")) labels += "," + label("line", result["line"]);
   return labels;
 }
 
-void begin_family(std::string& out, const char* name, const char* type, const char* unit, const char* help) {
+void begin_family(std::string& out, const char* name, const char* type, const char* unit,
+                  const char* help) {
   out += fmt::format("# TYPE {} {}\n", name, type);
   if (*unit != '\0') out += fmt::format("# UNIT {} {}\n", name, unit);
   out += fmt::format("# HELP {} {}\n", name, help);
@@ -76,7 +90,8 @@ struct Quantile {
   double ns = 0;
 };
 
-// Percentiles by their fields: p50, p99_9 and what else was asked for; the ends are quantiles as well.
+// Percentiles by their fields: p50, p99_9 and what else was asked for; the ends are quantiles as
+// well.
 std::vector<Quantile> quantiles_of(const Json& latency) {
   std::vector<Quantile> quantiles;
   for (const auto& [name, ns] : latency.items()) {
@@ -86,29 +101,37 @@ std::vector<Quantile> quantiles_of(const Json& latency) {
     std::replace(percent.begin(), percent.end(), '_', '.');
     quantiles.push_back({std::strtod(percent.c_str(), nullptr) / 100, ns});
   }
-  std::sort(quantiles.begin(), quantiles.end(), [](const Quantile& a, const Quantile& b) { return a.at < b.at; });
+  std::sort(quantiles.begin(), quantiles.end(),
+            [](const Quantile& a, const Quantile& b) { return a.at < b.at; });
   // p100 is the longest, which is there already.
-  quantiles.erase(std::unique(quantiles.begin(), quantiles.end(), [](const Quantile& a, const Quantile& b) { return a.at == b.at; }), quantiles.end());
+  quantiles.erase(std::unique(quantiles.begin(), quantiles.end(),
+                              [](const Quantile& a, const Quantile& b) { return a.at == b.at; }),
+                  quantiles.end());
   return quantiles;
 }
 
 void add_latencies(std::string& out, const Json& results) {
   const char* name = "sluice_perf_latency_seconds";
-  begin_family(out, name, "summary", "seconds", "Latency: of _lat tests one way (read, atomic, rpc: there and back), of _bw tests from post to completion.");
+  begin_family(out, name, "summary", "seconds",
+               "Latency: of _lat tests one way (read, atomic, rpc: there and back), of _bw tests "
+               "from post to completion.");
   for (const Json& result : results) {
     std::string labels = labels_of(result);
     for (const Quantile& quantile : quantiles_of(result["latency_ns"])) {
-      out += fmt::format("{}{{{},quantile=\"{:.10g}\"}} {:.10g}\n", name, labels, quantile.at, quantile.ns * kSecondsPerNanosecond);
+      out += fmt::format("{}{{{},quantile=\"{:.10g}\"}} {:.10g}\n", name, labels, quantile.at,
+                         quantile.ns * kSecondsPerNanosecond);
     }
     auto count = result["iterations"].get<double>();
     out += fmt::format("{}_count{{{}}} {:.0f}\n", name, labels, count);
-    out += fmt::format("{}_sum{{{}}} {:.10g}\n", name, labels, result["latency_ns"]["mean"].get<double>() * kSecondsPerNanosecond * count);
+    out += fmt::format("{}_sum{{{}}} {:.10g}\n", name, labels,
+                       result["latency_ns"]["mean"].get<double>() * kSecondsPerNanosecond * count);
   }
 }
 
 void add_counters(std::string& out, const Json& document) {
   if (!document.contains("counters") || document["counters"].empty()) return;
-  begin_family(out, "sluice_counter", "counter", "", "The library's counters in the client's process.");
+  begin_family(out, "sluice_counter", "counter", "",
+               "The library's counters in the client's process.");
   for (const auto& [name, value] : document["counters"].items()) {
     out += fmt::format("sluice_counter_total{{{}}} {}\n", label("name", name), value.dump());
   }
@@ -124,7 +147,8 @@ std::string openmetrics(const Json& document) {
     for (const Gauge& gauge : kGauges) {
       begin_family(out, gauge.name, "gauge", gauge.unit, gauge.help);
       for (const Json& result : results) {
-        out += fmt::format("{}{{{}}} {:.10g}\n", gauge.name, labels_of(result), result[gauge.field].get<double>() * gauge.scale);
+        out += fmt::format("{}{{{}}} {:.10g}\n", gauge.name, labels_of(result),
+                           result[gauge.field].get<double>() * gauge.scale);
       }
     }
     add_latencies(out, results);

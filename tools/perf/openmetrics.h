@@ -1,5 +1,5 @@
-// A document of results as OpenMetrics text 1.0, for what collects metrics of many machines (node_exporter's
-// textfile collector, for one). Pure.
+// A document of results as OpenMetrics text 1.0, for what collects metrics of many machines
+// (node_exporter's textfile collector, for one). Pure.
 #pragma once
 
 #include <string>

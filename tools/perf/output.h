@@ -16,7 +16,8 @@ class Output {
   void add(const Load& load, const Interval& part);
   // As it is measured.
   void add(const Measurement& measurement);
-  // One of several runs leaves the document to their caller. Errors: kInternal where stdout took less than all.
+  // One of several runs leaves the document to their caller. Errors: kInternal where stdout took
+  // less than all.
   Status end(const Json& document);
 
  private:

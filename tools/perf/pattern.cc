@@ -26,7 +26,8 @@ void fill_pattern(std::span<std::byte> bytes, uint64_t seed, uint64_t step) {
     std::memcpy(bytes.data() + i * sizeof(word), &word, sizeof(word));
   }
   uint64_t last = s.word(words);
-  if (size_t rest = bytes.size() % sizeof(last); rest > 0) std::memcpy(bytes.data() + words * sizeof(last), &last, rest);
+  if (size_t rest = bytes.size() % sizeof(last); rest > 0)
+    std::memcpy(bytes.data() + words * sizeof(last), &last, rest);
 }
 
 uint64_t count_mismatches(std::span<const std::byte> bytes, uint64_t seed, uint64_t step) {
@@ -37,7 +38,8 @@ uint64_t count_mismatches(std::span<const std::byte> bytes, uint64_t seed, uint6
     uint64_t found = expected;
     size_t length = std::min(sizeof(found), bytes.size() - at);
     std::memcpy(&found, bytes.data() + at, length);
-    for (uint64_t difference = expected ^ found; difference != 0; difference >>= 8) wrong += (difference & 0xff) != 0 ? 1 : 0;
+    for (uint64_t difference = expected ^ found; difference != 0; difference >>= 8)
+      wrong += (difference & 0xff) != 0 ? 1 : 0;
   }
   return wrong;
 }

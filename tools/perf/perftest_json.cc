@@ -41,7 +41,8 @@ Json bandwidth(const PerfOptions& options, const Json& result) {
 
 Json perftest_json(const PerfOptions& options, const Json& document) {
   Json rows = Json::array();
-  for (const Json& result : document["results"]) rows.push_back(options.test->latency ? latency(options, result) : bandwidth(options, result));
+  for (const Json& result : document["results"])
+    rows.push_back(options.test->latency ? latency(options, result) : bandwidth(options, result));
   Json info{{"test", perftest_title(options)},
             {"Device", document["environment"]["transport"]["path"]},
             {"Number_of_qps", options.qps},

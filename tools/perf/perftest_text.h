@@ -11,7 +11,8 @@ namespace sluice::tools {
 
 // "RDMA_Write BW Test".
 std::string perftest_title(const PerfOptions& options);
-// Banner and column heads; nothing where one number only was asked for, as with perftest's --output.
+// Banner and column heads; nothing where one number only was asked for, as with perftest's
+// --output.
 void perftest_header(const PerfOptions& options, const EndpointInfo& link);
 void perftest_row(const PerfOptions& options, const Measurement& measurement);
 void perftest_footer(const PerfOptions& options);

@@ -61,18 +61,19 @@ struct Load {
   const TestKind* test = nullptr;
   uint64_t size_bytes = 0;
   uint64_t reply_bytes = 0;  // rpc tests: of the answer; `size_bytes` are the request's
-  uint32_t depth = 1;    // operations outstanding at once
-  uint32_t tensors = 1;  // exchange: tensors each side rotates over
-  uint32_t qps = 1;      // connections that do this at once, each with a window of `depth`
-  bool into = false;     // exchange: fetch into preallocated memory
-  bool consume = false;  // exchange: what was fetched is read before the next
+  uint32_t depth = 1;        // operations outstanding at once
+  uint32_t tensors = 1;      // exchange: tensors each side rotates over
+  uint32_t qps = 1;          // connections that do this at once, each with a window of `depth`
+  bool into = false;         // exchange: fetch into preallocated memory
+  bool consume = false;      // exchange: what was fetched is read before the next
   bool verify = true;
-  bool checksum = false;  // by a CRC32C in each message, not by comparing its bytes
-  bool corrupt = false;  // the sender flips a byte: the check must notice
-  bool compare = false;  // atomic tests: compare and swap instead of fetch and add
+  bool checksum = false;       // by a CRC32C in each message, not by comparing its bytes
+  bool corrupt = false;        // the sender flips a byte: the check must notice
+  bool compare = false;        // atomic tests: compare and swap instead of fetch and add
   bool bidirectional = false;  // bandwidth tests: both sides do it, at the same time
-  uint32_t post_list = 1;      // bandwidth tests: so many operations are posted at once, when there is room for all of them
-  bool cold = false;           // buffers are in no cache when a message is sent
+  uint32_t post_list = 1;  // bandwidth tests: so many operations are posted at once, when there is
+                           // room for all of them
+  bool cold = false;       // buffers are in no cache when a message is sent
   std::optional<uint32_t> source_offset, destination_offset;  // from a page's beginning
   uint64_t seed = 0;
   // The client's alone: what it does between messages, for so long at most.
@@ -89,12 +90,14 @@ struct Load {
 };
 
 // Fills in depth and tensors within the memory bounds. `tx_depth` 0: the test's default.
-Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uint32_t qps = 1, std::optional<uint64_t> reply_bytes = {});
+Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uint32_t qps = 1,
+               std::optional<uint64_t> reply_bytes = {});
 // Of an rpc test, its answers as messages of their own.
 Load answers_of(const Load& load);
 // What one operation moves, in both directions.
 uint64_t bytes_of_operation(const Load& load);
-// Bytes of a message that are checked as one: write_lat's last ones have the step, which is waited for.
+// Bytes of a message that are checked as one: write_lat's last ones have the step, which is waited
+// for.
 uint64_t checked_bytes(const Load& load);
 // Whether its messages have the room for a checksum.
 bool carries_checksum(const Load& load);
@@ -114,7 +117,9 @@ struct Round {
 
   // The part of connection `i` of `n`: its own steps, its share of the iterations.
   Round share(size_t i, size_t n) const {
-    return {.mode = mode, .first_step = first_step, .iterations = iterations / n + (i < iterations % n ? 1 : 0)};
+    return {.mode = mode,
+            .first_step = first_step,
+            .iterations = iterations / n + (i < iterations % n ? 1 : 0)};
   }
 };
 
@@ -128,7 +133,9 @@ bool is_whole_address(std::string_view host);
 
 // What stdout has.
 enum class Format : uint8_t { kText, kPerftest, kJson, kNdjson, kCsv, kOpenMetrics };
-inline constexpr std::array<Format, 6> kFormats = {Format::kText, Format::kPerftest, Format::kJson, Format::kNdjson, Format::kCsv, Format::kOpenMetrics};
+inline constexpr std::array<Format, 6> kFormats = {Format::kText, Format::kPerftest,
+                                                   Format::kJson, Format::kNdjson,
+                                                   Format::kCsv,  Format::kOpenMetrics};
 // As --format spells it.
 std::string_view to_string(Format format);
 
@@ -189,24 +196,24 @@ struct PerfOptions {
   uint32_t qps = 1;  // of the client; the server follows
   uint32_t post_list = 1;
   Format format = Format::kText;
-  bool gigabits = false;    // perftest's text: Gb/s instead of MiB/s
+  bool gigabits = false;          // perftest's text: Gb/s instead of MiB/s
   std::vector<Rank> percentiles;  // beside those that there are always
   bool histogram = false;
-  bool system_calls = false;  // counts them, in a round of its own
-  std::string json_path;    // beside what stdout has, or "-": kJson
+  bool system_calls = false;       // counts them, in a round of its own
+  std::string json_path;           // beside what stdout has, or "-": kJson
   std::string perftest_json_path;  // of --out_json
   PerftestOnly only = PerftestOnly::kAll;
-  std::string plot_path;    // or "-": bars on stdout
+  std::string plot_path;  // or "-": bars on stdout
   std::string histogram_path;
-  std::string title;        // of what is written and drawn
+  std::string title;  // of what is written and drawn
   ProgressWhen progress = ProgressWhen::kAuto;
   std::string baseline_path;
-  std::vector<Reference> references;    // of it, one for each size
-  std::optional<double> worse_limit;    // per cent
+  std::vector<Reference> references;      // of it, one for each size
+  std::optional<double> worse_limit;      // per cent
   std::optional<double> least_bandwidth;  // MiB/s, or Gb/s with `gigabits`
   std::optional<double> least_rate;       // million messages a second
   std::vector<Unhonoured> unhonoured;
-  bool strict = false;      // those end the run before it begins
+  bool strict = false;  // those end the run before it begins
   Waiting waiting = Waiting::kAdaptive;
   bool self = false;
   bool forever = false;

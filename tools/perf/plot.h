@@ -1,5 +1,5 @@
-// A chart of figures over message sizes, both on logarithmic axes: as an SVG that needs nothing else, as
-// a gnuplot script with the data in it, or as bars of characters. Knows no measurement.
+// A chart of figures over message sizes, both on logarithmic axes: as an SVG that needs nothing
+// else, as a gnuplot script with the data in it, or as bars of characters. Knows no measurement.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ struct PlotPoint {
 
 struct Plot {
   std::string title;
-  std::string unit;     // of the figures
-  std::string figure;   // "median"
-  std::string band;     // "99 %"; empty: none
+  std::string unit;               // of the figures
+  std::string figure;             // "median"
+  std::string band;               // "99 %"; empty: none
   std::vector<PlotPoint> points;  // by size
 };
 

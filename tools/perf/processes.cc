@@ -40,7 +40,8 @@ bool wait_readable(int fd, Instant end) {
 Result<Child> Child::start(const std::function<int(int)>& body) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "no descriptors for a pipe; raise ulimit -n", errno);
+    return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
+                  "no descriptors for a pipe; raise ulimit -n", errno);
   }
   std::fflush(stdout);
   std::fflush(stderr);
@@ -50,7 +51,8 @@ Result<Child> Child::start(const std::function<int(int)>& body) {
     int error = errno;
     ::close(ends[0]);
     ::close(ends[1]);
-    return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "no second process; see ulimit -u", error);
+    return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "no second process; see ulimit -u",
+                  error);
   }
   if (pid == 0) {
     ::close(ends[0]);
@@ -65,7 +67,8 @@ Result<Child> Child::start(const std::function<int(int)>& body) {
   return Child(pid, ends[0]);
 }
 
-Child::Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, -1)), pipe_(std::exchange(other.pipe_, -1)) {}
+Child::Child(Child&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), pipe_(std::exchange(other.pipe_, -1)) {}
 
 Child::~Child() {
   if (pid_ > 0) (void)reap(Duration(0));
@@ -76,11 +79,14 @@ Result<std::string> Child::read_line(Duration limit) {
   Instant end = after(sluice::now(), limit);
   std::string line;
   while (true) {
-    if (!wait_readable(pipe_, end)) return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "the second process says nothing");
+    if (!wait_readable(pipe_, end))
+      return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "the second process says nothing");
     char c;
     ssize_t n = ::read(pipe_, &c, 1);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Status(Code::kUnreachable, Scope::kOperation, kOrigin, "the second process ended before it was ready");
+    if (n <= 0)
+      return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
+                    "the second process ended before it was ready");
     if (c == '\n') return line;
     line += c;
   }
@@ -93,8 +99,7 @@ int Child::reap(Duration limit) {
   if (fd >= 0) ::close(fd);
   if (!ended) ::kill(pid_, SIGKILL);
   int status = 0;
-  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-  }
+  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {}
   pid_ = -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -15,15 +15,22 @@ constexpr Duration kLeastTime = std::chrono::milliseconds(100);
 }  // namespace
 
 std::string progress_text(const PerfOptions& options, uint64_t size_bytes, double part) {
-  std::string run = options.runs > 1 ? fmt::format("[{}/{}] ", options.run_number, options.runs) : "";
+  std::string run =
+      options.runs > 1 ? fmt::format("[{}/{}] ", options.run_number, options.runs) : "";
   auto at = std::find(options.sizes.begin(), options.sizes.end(), size_bytes);
-  std::string place = options.sizes.size() > 1 ? fmt::format(" ({} of {})", at - options.sizes.begin() + 1, options.sizes.size()) : "";
-  return fmt::format("{}{} {} bytes{}: {:.0f} %", run, options.test->name, size_bytes, place, std::clamp(part, 0.0, 1.0) * 100);
+  std::string place =
+      options.sizes.size() > 1
+          ? fmt::format(" ({} of {})", at - options.sizes.begin() + 1, options.sizes.size())
+          : "";
+  return fmt::format("{}{} {} bytes{}: {:.0f} %", run, options.test->name, size_bytes, place,
+                     std::clamp(part, 0.0, 1.0) * 100);
 }
 
 Progress::Progress(const PerfOptions& options)
-    : options_(options), terminal_(::isatty(STDERR_FILENO) == 1),
-      visible_(options.progress == ProgressWhen::kAlways || (options.progress == ProgressWhen::kAuto && terminal_)) {}
+    : options_(options),
+      terminal_(::isatty(STDERR_FILENO) == 1),
+      visible_(options.progress == ProgressWhen::kAlways ||
+               (options.progress == ProgressWhen::kAuto && terminal_)) {}
 
 void Progress::show(uint64_t size_bytes, double part) {
   if (!visible_) return;

@@ -1,4 +1,5 @@
-// How far a run is, on stderr: a line that is written over on a terminal, and a line for each size elsewhere.
+// How far a run is, on stderr: a line that is written over on a terminal, and a line for each size
+// elsewhere.
 #pragma once
 
 #include <optional>

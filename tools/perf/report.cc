@@ -10,7 +10,8 @@
 namespace sluice::tools {
 namespace {
 
-Json environment(const PerfOptions& options, const Surroundings& surroundings, const ClientRun& run) {
+Json environment(const PerfOptions& options, const Surroundings& surroundings,
+                 const ClientRun& run) {
   const Machine& machine = surroundings.machine;
   Json out;
   out["version"] = kVersion;
@@ -31,26 +32,34 @@ Json environment(const PerfOptions& options, const Surroundings& surroundings, c
                       {"reason", run.link.reason},
                       {"local", run.link.local},
                       {"peer", run.link.peer}};
-  out["steal_seconds"] = {{"before", surroundings.steal_before_seconds}, {"after", steal_seconds()}};
+  out["steal_seconds"] = {{"before", surroundings.steal_before_seconds},
+                          {"after", steal_seconds()}};
   return out;
 }
 
 Json split_by_mode(Copies copied, uint64_t bytes) {
-  return {{"user", per_byte(static_cast<double>(copied.user), bytes)}, {"kernel", per_byte(static_cast<double>(copied.kernel), bytes)}};
+  return {{"user", per_byte(static_cast<double>(copied.user), bytes)},
+          {"kernel", per_byte(static_cast<double>(copied.kernel), bytes)}};
 }
 
-double per_message(uint64_t amount, const Measurement& m) { return per_byte(static_cast<double>(amount), m.messages); }
+double per_message(uint64_t amount, const Measurement& m) {
+  return per_byte(static_cast<double>(amount), m.messages);
+}
 
 Json usage(const Usage& used, const std::optional<uint64_t>& system_calls, const Measurement& m) {
-  Json calls = system_calls ? Json(per_byte(static_cast<double>(*system_calls), m.system_calls->messages)) : Json();
-  return {{"user_ns", used.user_ns},
-          {"system_ns", used.system_ns},
-          {"cpu_share", m.seconds > 0 ? static_cast<double>(used.user_ns + used.system_ns) / (m.seconds * 1e9) : 0},
-          {"cpu_ns_per_message", per_message(used.user_ns + used.system_ns, m)},
-          {"system_calls_per_message", calls},
-          {"voluntary_switches_per_message", per_message(used.voluntary_switches, m)},
-          {"involuntary_switches_per_message", per_message(used.involuntary_switches, m)},
-          {"page_faults_per_message", per_message(used.page_faults, m)}};
+  Json calls = system_calls
+                   ? Json(per_byte(static_cast<double>(*system_calls), m.system_calls->messages))
+                   : Json();
+  return {
+      {"user_ns", used.user_ns},
+      {"system_ns", used.system_ns},
+      {"cpu_share",
+       m.seconds > 0 ? static_cast<double>(used.user_ns + used.system_ns) / (m.seconds * 1e9) : 0},
+      {"cpu_ns_per_message", per_message(used.user_ns + used.system_ns, m)},
+      {"system_calls_per_message", calls},
+      {"voluntary_switches_per_message", per_message(used.voluntary_switches, m)},
+      {"involuntary_switches_per_message", per_message(used.involuntary_switches, m)},
+      {"page_faults_per_message", per_message(used.page_faults, m)}};
 }
 
 Json used(const Measurement& m) {
@@ -58,7 +67,8 @@ Json used(const Measurement& m) {
   Json client = usage(m.used_here, counted.here, m);
   Json server = m.used_there ? usage(*m.used_there, counted.there, m) : Json();
   if (!counted.why_not_here.empty()) client["system_calls_why_not"] = counted.why_not_here;
-  if (m.used_there && !counted.why_not_there.empty()) server["system_calls_why_not"] = counted.why_not_there;
+  if (m.used_there && !counted.why_not_there.empty())
+    server["system_calls_why_not"] = counted.why_not_there;
   return {{"client", client}, {"server", server}};
 }
 
@@ -72,14 +82,19 @@ Json buffers(const Buffers& at, const Measurement& m) {
 
 // Those that were asked for.
 void add_conditions(const Measurement& m, Json& out) {
-  if (m.load.pause_ns > 0) out["pauses"] = {{"most_ns", m.load.pause_ns}, {"seed", m.load.pause_seed}, {"seconds", m.paused_seconds}};
+  if (m.load.pause_ns > 0)
+    out["pauses"] = {
+        {"most_ns", m.load.pause_ns}, {"seed", m.load.pause_seed}, {"seconds", m.paused_seconds}};
   if (!m.load.cold && !m.load.source_offset && !m.load.destination_offset) return;
   out["cold_cache"] = m.load.cold;
-  out["buffers"] = {{"client", buffers(m.buffers_here, m)}, {"server", m.buffers_there ? buffers(*m.buffers_there, m) : Json()}};
+  out["buffers"] = {{"client", buffers(m.buffers_here, m)},
+                    {"server", m.buffers_there ? buffers(*m.buffers_there, m) : Json()}};
 }
 
-Json latencies(const PerfOptions& options, const Distribution& d, const std::vector<double>& asked) {
-  Json out{{"min", d.min}, {"p50", d.p50}, {"p99", d.p99}, {"p99_9", d.p99_9}, {"max", d.max}, {"mean", d.mean}, {"stdev", d.stdev}};
+Json latencies(const PerfOptions& options, const Distribution& d,
+               const std::vector<double>& asked) {
+  Json out{{"min", d.min}, {"p50", d.p50},   {"p99", d.p99},    {"p99_9", d.p99_9},
+           {"max", d.max}, {"mean", d.mean}, {"stdev", d.stdev}};
   for (size_t i = 0; i < asked.size(); ++i) out[options.percentiles[i].name()] = asked[i];
   return out;
 }
@@ -98,7 +113,8 @@ Json under_load(const PerfOptions& options, const Loaded& loaded) {
           {"flow",
            {{"size_bytes", loaded.flow.size_bytes},
             {"tx_depth", loaded.flow.depth},
-            {"bytes_per_second", per_second(loaded.flow_messages * loaded.flow.size_bytes, loaded.seconds)},
+            {"bytes_per_second",
+             per_second(loaded.flow_messages * loaded.flow.size_bytes, loaded.seconds)},
             {"messages_per_second", per_second(loaded.flow_messages, loaded.seconds)}}}};
 }
 
@@ -136,14 +152,16 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   out["iterations"] = m.iterations;
   out["latency_ns"] = latencies(options, m.latency_ns, m.percentiles_ns);
   if (options.histogram) {
-    for (const Bin& bin : m.histogram_ns) out["histogram_ns"].push_back({{"from", bin.from}, {"to", bin.to}, {"count", bin.count}});
+    for (const Bin& bin : m.histogram_ns)
+      out["histogram_ns"].push_back({{"from", bin.from}, {"to", bin.to}, {"count", bin.count}});
   }
   out["bytes_per_second"] = bytes_per_second(m);
   out["messages_per_second"] = messages_per_second(m);
   out["cpu_ns_per_byte"] = per_byte(m.cpu_ns, m.payload_bytes);
   out["copied_bytes_per_byte"] = copies_per_byte(m);
   out["verified_bytes"] = m.verdict.verified_bytes;
-  out["verified_by"] = !m.load.verify ? Json() : Json(carries_checksum(m.load) ? "crc32c" : "bytes");
+  out["verified_by"] =
+      !m.load.verify ? Json() : Json(carries_checksum(m.load) ? "crc32c" : "bytes");
   out["errors"] = m.verdict.mismatched_bytes;
   // Added to the schema: what the figures were taken with.
   out["seconds"] = m.seconds;
@@ -153,8 +171,10 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   if (m.load.bidirectional) out["bidirectional"] = true;
   if (m.load.qps > 1) out["bytes_by_qp"] = m.bytes_by_qp;
   out["user_copied_bytes_per_byte"] = per_byte(static_cast<double>(m.copied.user), m.payload_bytes);
-  out["copied_by"] = {{"client", split_by_mode(m.copied_here, m.payload_bytes)}, {"server", split_by_mode(m.copied - m.copied_here, m.payload_bytes)}};
-  if (m.load.test->verb == Verb::kAtomic) out["atomic_type"] = m.load.compare ? "CMP_AND_SWAP" : "FETCH_AND_ADD";
+  out["copied_by"] = {{"client", split_by_mode(m.copied_here, m.payload_bytes)},
+                      {"server", split_by_mode(m.copied - m.copied_here, m.payload_bytes)}};
+  if (m.load.test->verb == Verb::kAtomic)
+    out["atomic_type"] = m.load.compare ? "CMP_AND_SWAP" : "FETCH_AND_ADD";
   if (m.load.test->verb == Verb::kExchange) {
     out["into"] = m.load.into;
     out["consumed"] = m.load.consume;
@@ -164,7 +184,8 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   if (m.load.test->verb == Verb::kCopy) out["copies_per_iteration"] = m.copies_per_iteration;
   if (m.companion) out[std::string(m.companion->name)] = companion(options, *m.companion);
   if (m.loaded) out["under_load"] = under_load(options, *m.loaded);
-  if (m.repeated) out["confidence"] = confidence(*options.confidence, *m.repeated, m.load.test->latency);
+  if (m.repeated)
+    out["confidence"] = confidence(*options.confidence, *m.repeated, m.load.test->latency);
   if (options.batch_line > 0) out["line"] = options.batch_line;
   for (const Interval& part : m.intervals) out["intervals"].push_back(to_json(m.load, part));
   if (!m.first_handover_ns.empty()) out["first_handover_ns"] = m.first_handover_ns;
@@ -178,7 +199,8 @@ Json to_json(const PerfOptions& options, const Surroundings& surroundings, const
   out["environment"] = environment(options, surroundings, run);
   out["results"] = Json::array();
   out["warnings"] = run.warnings;
-  // Of the client's whole process: what was dropped or refused, by cause, and all else that is counted.
+  // Of the client's whole process: what was dropped or refused, by cause, and all else that is
+  // counted.
   out["counters"] = Json::object();
   for (const auto& [name, value] : read_counters()) {
     if (value > 0) out["counters"][std::string(name)] = value;
@@ -187,8 +209,10 @@ Json to_json(const PerfOptions& options, const Surroundings& surroundings, const
     if (m.verdict.mismatched_bytes == 0) {
       out["results"].push_back(to_json(options, m));
     } else {
-      out["warnings"].push_back(fmt::format("{} of {} bytes: {} of the bytes that arrived were not those that were sent; no figures of it",
-                                            m.load.test->name, m.load.size_bytes, m.verdict.mismatched_bytes));
+      out["warnings"].push_back(
+          fmt::format("{} of {} bytes: {} of the bytes that arrived were not those that were sent; "
+                      "no figures of it",
+                      m.load.test->name, m.load.size_bytes, m.verdict.mismatched_bytes));
     }
   }
   return out;

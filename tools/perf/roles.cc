@@ -45,13 +45,15 @@ Result<std::unique_ptr<Context>> open(const PerfOptions& options) {
 
 void pin(const PerfOptions& options, int index) {
   if (!options.pin || usable_cpus() < 2) return;
-  if (!stay_on_cpu(index)) fmt::print(stderr, "sluice perf: cannot stay on one CPU; figures will vary more\n");
+  if (!stay_on_cpu(index))
+    fmt::print(stderr, "sluice perf: cannot stay on one CPU; figures will vary more\n");
 }
 
 std::string host_address(const std::string& transport, const std::string& host, uint16_t port) {
   bool ethernet = transport == "l2" || transport == "kmod";
   bool brackets = !ethernet && host.find(':') != std::string::npos;
-  if (transport == "udp") return fmt::format("l2://udp/{}:{}", brackets ? "[" + host + "]" : host, port);
+  if (transport == "udp")
+    return fmt::format("l2://udp/{}:{}", brackets ? "[" + host + "]" : host, port);
   std::string scheme = transport == "tcp" || transport == "rdma" || ethernet ? transport : "sluice";
   return fmt::format("{}://{}:{}", scheme, brackets ? "[" + host + "]" : host, port);
 }
@@ -80,19 +82,22 @@ std::string private_address(const PerfOptions& options) {
     return fmt::format("shm:sluice-perf-self-{:016x}", random);
   }
   if (options.transport == "loopback") return "loopback:perf";
-  if (options.transport == "l2" || options.transport == "kmod") return host_address(options.transport, options.bind, 0);
+  if (options.transport == "l2" || options.transport == "kmod")
+    return host_address(options.transport, options.bind, 0);
   if (options.transport != "rdma") return host_address(options.transport, "127.0.0.1", 0);
   // Loopback has no RDMA device behind it; an address of a device's own loops back in it.
-  return host_address("rdma", options.bind != kAnyAddress ? options.bind : verbs::survey_devices().first_address(), 0);
+  return host_address(
+      "rdma", options.bind != kAnyAddress ? options.bind : verbs::survey_devices().first_address(),
+      0);
 }
 
 struct ServerDuty {
   std::string address;
   Instant accept_deadline = kNever;
-  int cpu = -1;             // to stay on
+  int cpu = -1;  // to stay on
   bool one_process = false;
   bool forever = false;
-  bool all = false;         // tests, as they are named by a client, which comes once for each
+  bool all = false;  // tests, as they are named by a client, which comes once for each
   std::function<void(const std::string& address)> on_listening;
   std::function<void(const EndpointInfo& peer, Duration took)> on_served = {};  // after each client
 };
@@ -112,7 +117,8 @@ int serve(const PerfOptions& options, const ServerDuty& duty) {
   std::vector<int> codes;
   while (true) {
     bool between = !codes.empty() && !duty.forever;
-    Result<Endpoint> endpoint = listener->accept(between ? after(sluice::now(), kNextTestLimit) : duty.accept_deadline);
+    Result<Endpoint> endpoint =
+        listener->accept(between ? after(sluice::now(), kNextTestLimit) : duty.accept_deadline);
     if (!endpoint.ok()) return fail(endpoint.status());
     runs_after.reset();
     const EndpointInfo peer = endpoint->info();
@@ -130,26 +136,33 @@ int serve(const PerfOptions& options, const ServerDuty& duty) {
 
 // `cpu`: to be pinned to; below 0: none.
 Surroundings look_around(const PerfOptions& options, int cpu) {
-  return {.machine = read_machine(), .pinned = cpu >= 0 && options.pin && usable_cpus() >= 2, .steal_before_seconds = steal_seconds()};
+  return {.machine = read_machine(),
+          .pinned = cpu >= 0 && options.pin && usable_cpus() >= 2,
+          .steal_before_seconds = steal_seconds()};
 }
 
 // The exit code of a run that ended so; the figures of what was measured are written in any case.
-int conclude(const PerfOptions& options, const Surroundings& surroundings, ClientRun& run, const Status& status, Output& output, const DocumentSink& on_document) {
+int conclude(const PerfOptions& options, const Surroundings& surroundings, ClientRun& run,
+             const Status& status, Output& output, const DocumentSink& on_document) {
   for (const std::string& warning : run.warnings) fmt::print(stderr, "sluice perf: {}\n", warning);
   int code = status.ok() ? kExitOk : fail(status);
-  bool has_not = options.all && options.test->verb == Verb::kAtomic && status.code() == Code::kUnsupported;
+  bool has_not =
+      options.all && options.test->verb == Verb::kAtomic && status.code() == Code::kUnsupported;
   if (has_not) code = kExitNothingToRunOn;
   if (run.corrupt) {
     const Measurement& last = run.measurements.back();
-    fmt::print(stderr, "sluice perf: {} bytes arrived {}; no figures\n", last.verdict.mismatched_bytes,
-               carries_checksum(last.load) ? "in messages whose CRC32C is wrong" : "that were not sent");
+    fmt::print(
+        stderr, "sluice perf: {} bytes arrived {}; no figures\n", last.verdict.mismatched_bytes,
+        carries_checksum(last.load) ? "in messages whose CRC32C is wrong" : "that were not sent");
     code = kExitCorrupt;
   }
-  for (const Unhonoured& note : options.unhonoured) run.warnings.push_back(note.flag + " has no effect: " + note.why);
+  for (const Unhonoured& note : options.unhonoured)
+    run.warnings.push_back(note.flag + " has no effect: " + note.why);
   if (!status.ok()) run.warnings.push_back(status.to_string());
   Json document = to_json(options, surroundings, run);
   bool missed = false;
-  for (const std::string& line : judge(options, run, document, missed)) fmt::print(stderr, "sluice perf: {}\n", line);
+  for (const std::string& line : judge(options, run, document, missed))
+    fmt::print(stderr, "sluice perf: {}\n", line);
   if (missed && code == kExitOk) code = kExitMissed;
   if (Status written = output.end(document); !written.ok()) return fail(written);
   if (on_document) on_document(document);
@@ -160,14 +173,17 @@ int conclude(const PerfOptions& options, const Surroundings& surroundings, Clien
     if (Status written = write_histograms(options, run); !written.ok()) return fail(written);
   }
   if (!options.perftest_json_path.empty()) {
-    if (Status written = write_json(options.perftest_json_path, perftest_json(options, document)); !written.ok()) return fail(written);
+    if (Status written = write_json(options.perftest_json_path, perftest_json(options, document));
+        !written.ok())
+      return fail(written);
   }
   if (options.json_path.empty()) return code;
   Status written = write_json(options.json_path, document);
   return written.ok() ? code : fail(written);
 }
 
-int be_client(const PerfOptions& options, const DocumentSink& on_document, const std::string& address, int cpu, bool one_process) {
+int be_client(const PerfOptions& options, const DocumentSink& on_document,
+              const std::string& address, int cpu, bool one_process) {
   Surroundings surroundings = look_around(options, cpu);
   Result<std::unique_ptr<Context>> context = open(options);
   if (!context.ok()) return fail(context.status());
@@ -221,10 +237,13 @@ int joined(int client, int server) {
 
 int both_in_two_processes(const PerfOptions& options, const DocumentSink& on_document) {
   auto body = [&options](int pipe) {
-    ServerDuty duty{.address = private_address(options), .accept_deadline = after(sluice::now(), kStartLimit), .cpu = 0};
+    ServerDuty duty{.address = private_address(options),
+                    .accept_deadline = after(sluice::now(), kStartLimit),
+                    .cpu = 0};
     duty.on_listening = [pipe](const std::string& address) {
       std::string line = address + "\n";
-      if (::write(pipe, line.data(), line.size()) != static_cast<ssize_t>(line.size())) ::_exit(kExitFailed);
+      if (::write(pipe, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+        ::_exit(kExitFailed);
     };
     return serve(options, duty);
   };
@@ -235,7 +254,8 @@ int both_in_two_processes(const PerfOptions& options, const DocumentSink& on_doc
   int client = be_client(options, on_document, *address, 1, false);
   // A failed run has ended the connection, and that ends the server.
   int code = server->reap(std::chrono::seconds(10));
-  if (code > 128) fmt::print(stderr, "sluice perf: the server process was ended by signal {}\n", code - 128);
+  if (code > 128)
+    fmt::print(stderr, "sluice perf: the server process was ended by signal {}\n", code - 128);
   return joined(client, code);
 }
 
@@ -246,7 +266,10 @@ int both_in_one_process(const PerfOptions& options, const DocumentSink& on_docum
   int server_code = kExitFailed;
   std::thread server([&] {
     bool told = false;
-    ServerDuty duty{.address = private_address(options), .accept_deadline = after(sluice::now(), kStartLimit), .cpu = 0, .one_process = true};
+    ServerDuty duty{.address = private_address(options),
+                    .accept_deadline = after(sluice::now(), kStartLimit),
+                    .cpu = 0,
+                    .one_process = true};
     duty.on_listening = [&](const std::string& text) {
       told = true;
       listening.set_value(text);
@@ -262,7 +285,10 @@ int both_in_one_process(const PerfOptions& options, const DocumentSink& on_docum
 
 // What this build or machine cannot do at all. Empty: it can.
 std::string nothing_to_run_on(std::string_view transport) {
-  std::string_view path = transport == "rdma" ? to_string(Path::kVerbs) : transport == "l2" ? to_string(Path::kPacket) : transport == "kmod" ? to_string(Path::kModule) : transport;
+  std::string_view path = transport == "rdma"   ? to_string(Path::kVerbs)
+                          : transport == "l2"   ? to_string(Path::kPacket)
+                          : transport == "kmod" ? to_string(Path::kModule)
+                                                : transport;
   for (const PathReport& report : explain_paths()) {
     if (to_string(report.path) == path && !report.usable) return report.why;
   }
@@ -281,7 +307,9 @@ bool fits_in_memory(const PerfOptions& options) {
   if (options.self && !is_local(*options.test)) needed *= 2;
   uint64_t available = read_machine().available_bytes;
   if (needed <= available - available / 10) return true;
-  fmt::print(stderr, "sluice perf: --size: needs {} of memory, {} are available; use a smaller one, for example --size 64M\n",
+  fmt::print(stderr,
+             "sluice perf: --size: needs {} of memory, {} are available; use a smaller one, for "
+             "example --size 64M\n",
              readable_size(needed), readable_size(available));
   return false;
 }
@@ -294,7 +322,8 @@ std::string meeting_address(const PerfOptions& options) {
 
 bool is_transport(std::string_view name) {
   if (name == "auto" || name == "rdma" || name == "l2" || name == "kmod") return true;
-  for (Path path : {Path::kLoopback, Path::kShm, Path::kVerbs, Path::kModule, Path::kPacket, Path::kUdp, Path::kTcp}) {
+  for (Path path : {Path::kLoopback, Path::kShm, Path::kVerbs, Path::kModule, Path::kPacket,
+                    Path::kUdp, Path::kTcp}) {
     if (to_string(path) == name) return true;
   }
   return false;
@@ -308,22 +337,30 @@ int run_perf(const PerfOptions& options, const DocumentSink& on_document) {
   }
   bool alone = is_local(*options.test);
   if (options.self && !alone && options.transport == "kmod" && options.bind == kAnyAddress) {
-    fmt::print(stderr, "sluice perf: --transport kmod --self: needs an interface whose frames come back (--bind), and the module has none on lo; "
-                       "run the two ends in two network namespaces, or on two machines\n");
+    fmt::print(stderr,
+               "sluice perf: --transport kmod --self: needs an interface whose frames come back "
+               "(--bind), and the module has none on lo; "
+               "run the two ends in two network namespaces, or on two machines\n");
     return kExitFailed;
   }
   if (!fits_in_memory(options)) return kExitFailed;
-  for (const Unhonoured& note : options.unhonoured) fmt::print(stderr, "sluice perf: {} has no effect: {}\n", note.flag, note.why);
+  for (const Unhonoured& note : options.unhonoured)
+    fmt::print(stderr, "sluice perf: {} has no effect: {}\n", note.flag, note.why);
   if (alone) return be_alone(options, on_document);
-  if (options.self) return options.transport == "loopback" ? both_in_one_process(options, on_document) : both_in_two_processes(options, on_document);
-  if (!options.host.empty()) return be_client(options, on_document, meeting_address(options), -1, false);
-  ServerDuty duty{.address = meeting_address(options), .forever = options.forever, .all = options.all};
+  if (options.self)
+    return options.transport == "loopback" ? both_in_one_process(options, on_document)
+                                           : both_in_two_processes(options, on_document);
+  if (!options.host.empty())
+    return be_client(options, on_document, meeting_address(options), -1, false);
+  ServerDuty duty{
+      .address = meeting_address(options), .forever = options.forever, .all = options.all};
   duty.on_listening = [](const std::string& address) {
     fmt::print(stderr, "sluice perf: listening at {}\n", address);
     std::fflush(stderr);
   };
   duty.on_served = [](const EndpointInfo& peer, Duration took) {
-    fmt::print(stderr, "sluice perf: served {} by {} for {:.1f} s; the client has the figures\n", peer.peer, to_string(peer.path.path), std::chrono::duration<double>(took).count());
+    fmt::print(stderr, "sluice perf: served {} by {} for {:.1f} s; the client has the figures\n",
+               peer.peer, to_string(peer.path.path), std::chrono::duration<double>(took).count());
     std::fflush(stderr);
   };
   return serve(options, duty);

@@ -15,10 +15,12 @@ bool is_transport(std::string_view name);
 // Where a client connects to, or a server listens.
 std::string meeting_address(const PerfOptions& options);
 
-// Run as its results leave it, where it came to any. One of several runs does not write it anywhere.
+// Run as its results leave it, where it came to any. One of several runs does not write it
+// anywhere.
 using DocumentSink = std::function<void(Json document)>;
 
-// The command's exit code. Notes and errors go to stderr. The CPUs that this thread may use are the same after it.
+// The command's exit code. Notes and errors go to stderr. The CPUs that this thread may use are the
+// same after it.
 int run_perf(const PerfOptions& options, const DocumentSink& on_document = {});
 
 }  // namespace sluice::tools

@@ -32,7 +32,8 @@ Status exhaust_extent(Arena& arena, ExtentId extent, uint64_t bytes, std::vector
 
 }  // namespace
 
-Result<std::vector<Buffer>> allocate_over_extents(Arena& arena, uint64_t bytes, uint32_t count, std::optional<uint32_t> offset) {
+Result<std::vector<Buffer>> allocate_over_extents(Arena& arena, uint64_t bytes, uint32_t count,
+                                                  std::optional<uint32_t> offset) {
   std::map<ExtentId, std::vector<Buffer>> by_extent;
   std::vector<Buffer> fillers;
   // Small tensors would share one extent: the second half comes from a new one.
@@ -43,14 +44,17 @@ Result<std::vector<Buffer>> allocate_over_extents(Arena& arena, uint64_t bytes, 
     }
     SLUICE_TRY(Buffer buffer, allocate_at(arena, bytes, offset));
     // Left over in a cache of the size class.
-    for (int tries = 0; made >= count / 2 && by_extent.size() == 1 && extent_of(arena, buffer) == by_extent.begin()->first && tries < 100'000; ++tries) {
+    for (int tries = 0; made >= count / 2 && by_extent.size() == 1 &&
+                        extent_of(arena, buffer) == by_extent.begin()->first && tries < 100'000;
+         ++tries) {
       fillers.push_back(std::move(buffer));
       SLUICE_TRY(buffer, allocate_at(arena, bytes, offset));
     }
     by_extent[extent_of(arena, buffer)].push_back(std::move(buffer));
   }
   if (by_extent.size() < 2 && count > 1) {
-    return Status(Code::kInternal, Scope::kOperation, kOrigin, "all tensors came from one extent of the arena");
+    return Status(Code::kInternal, Scope::kOperation, kOrigin,
+                  "all tensors came from one extent of the arena");
   }
   std::vector<Buffer> mixed;
   while (mixed.size() < count) {
@@ -63,7 +67,8 @@ Result<std::vector<Buffer>> allocate_over_extents(Arena& arena, uint64_t bytes, 
   return mixed;
 }
 
-Status Rotation::allocate(Arena& arena, uint64_t bytes, uint32_t count, std::optional<uint32_t> offset) {
+Status Rotation::allocate(Arena& arena, uint64_t bytes, uint32_t count,
+                          std::optional<uint32_t> offset) {
   SLUICE_TRY(std::vector<Buffer> buffers, allocate_over_extents(arena, bytes, count, offset));
   slots_.resize(count);
   std::vector<ExtentId> seen;

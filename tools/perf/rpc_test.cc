@@ -1,5 +1,5 @@
-// rpc_lat, rpc_bw: calls. A request, and an answer of a size of its own; one call at a time, or a window of them.
-// A message's tag is its call's step, in both directions.
+// rpc_lat, rpc_bw: calls. A request, and an answer of a size of its own; one call at a time, or a
+// window of them. A message's tag is its call's step, in both directions.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -11,12 +11,16 @@
 namespace sluice::tools {
 namespace {
 
-// A call is over when its answer is here: that is the completion of its receive. By then the server has
-// had the request, so that its memory may be written again.
+// A call is over when its answer is here: that is the completion of its receive. By then the server
+// has had the request, so that its memory may be written again.
 class Caller final : public Steps {
  public:
   Caller(const Side& side, const Load& load)
-      : Steps(side, load), answers_(answers_of(load)), window_(load.depth, load.test->latency ? &pauses_ : nullptr, load.post_list), requests_(load.depth), asked_(load.depth) {}
+      : Steps(side, load),
+        answers_(answers_of(load)),
+        window_(load.depth, load.test->latency ? &pauses_ : nullptr, load.post_list),
+        requests_(load.depth),
+        asked_(load.depth) {}
 
   Result<Json> prepare() override {
     for (uint32_t slot = 0; slot < load_.depth; ++slot) {
@@ -39,7 +43,9 @@ class Caller final : public Steps {
     window_.begin(round.iterations, samples);
   }
   Status advance() override {
-    return window_.fill([&](uint32_t slot, uint64_t number, const PostOptions& options) { return call(slot, round_.first_step + number, options); });
+    return window_.fill([&](uint32_t slot, uint64_t number, const PostOptions& options) {
+      return call(slot, round_.first_step + number, options);
+    });
   }
   bool over() const override { return window_.over(); }
   bool stuck() const override { return window_.stuck(); }
@@ -47,23 +53,29 @@ class Caller final : public Steps {
 
   void inspect(const Round& round) override {
     if (round.mode == Round::Mode::kTouch) return;
-    for (uint32_t slot = 0; slot < load_.depth && slot < round.iterations; ++slot) compare(answers_, window_.returned(slot).data(), asked_[slot]);
+    for (uint32_t slot = 0; slot < load_.depth && slot < round.iterations; ++slot)
+      compare(answers_, window_.returned(slot).data(), asked_[slot]);
   }
 
  private:
-  // The request leaves first: its answer's receive is posted while it travels, and nothing is looked at in between.
-  // Where there is no room for that receive the call is begun, and is gone on with the next time.
+  // The request leaves first: its answer's receive is posted while it travels, and nothing is
+  // looked at in between. Where there is no room for that receive the call is begun, and is gone on
+  // with the next time.
   Status call(uint32_t slot, uint64_t step, const PostOptions& options) {
     if (!sent_) {
-      if (round_.mode == Round::Mode::kCheck && asked_[slot] != step) {  // not again, where there was no room to send it
+      if (round_.mode == Round::Mode::kCheck &&
+          asked_[slot] != step) {  // not again, where there was no room to send it
         if (asked_[slot] != kSteady) compare(answers_, window_.returned(slot).data(), asked_[slot]);
         fill(requests_[slot].data, step, damages(round_));
         asked_[slot] = step;
       }
-      SLUICE_RETURN_IF_ERROR(side_.endpoint.send(step, requests_[slot].tensor, {.deadline = kNever}));
+      SLUICE_RETURN_IF_ERROR(
+          side_.endpoint.send(step, requests_[slot].tensor, {.deadline = kNever}));
       sent_ = true;
     }
-    SLUICE_RETURN_IF_ERROR(side_.endpoint.receive({.tag = step}, std::move(window_.returned(slot)), {.sink = options.sink, .user_data = slot, .deadline = kNever}));
+    SLUICE_RETURN_IF_ERROR(
+        side_.endpoint.receive({.tag = step}, std::move(window_.returned(slot)),
+                               {.sink = options.sink, .user_data = slot, .deadline = kNever}));
     sent_ = false;
     return Status();
   }
@@ -78,7 +90,12 @@ class Caller final : public Steps {
 
 class Answerer final : public Steps, private CompletionSink {
  public:
-  Answerer(const Side& side, const Load& load) : Steps(side, load), answers_(answers_of(load)), requests_(load.depth), sources_(load.depth), waiting_(load.depth) {}
+  Answerer(const Side& side, const Load& load)
+      : Steps(side, load),
+        answers_(answers_of(load)),
+        requests_(load.depth),
+        sources_(load.depth),
+        waiting_(load.depth) {}
 
   Result<Json> prepare() override {
     for (uint32_t slot = 0; slot < load_.depth; ++slot) {
@@ -95,7 +112,8 @@ class Answerer final : public Steps, private CompletionSink {
     for (Source& answer : sources_) {
       if (round.mode != Round::Mode::kCheck) fill(answers_, answer.data, kSteady, false);
     }
-    for (uint32_t slot = 0; slot < load_.depth && posted_ < round.iterations; ++slot) SLUICE_RETURN_IF_ERROR(post_receive(slot));
+    for (uint32_t slot = 0; slot < load_.depth && posted_ < round.iterations; ++slot)
+      SLUICE_RETURN_IF_ERROR(post_receive(slot));
     return Status();
   }
 
@@ -117,7 +135,8 @@ class Answerer final : public Steps, private CompletionSink {
 
   void inspect(const Round& round) override {
     if (round.mode != Round::Mode::kPlain) return;
-    for (uint32_t slot = 0; slot < load_.depth && slot < round.iterations; ++slot) compare(requests_[slot].data(), kSteady);
+    for (uint32_t slot = 0; slot < load_.depth && slot < round.iterations; ++slot)
+      compare(requests_[slot].data(), kSteady);
   }
 
  private:
@@ -132,19 +151,23 @@ class Answerer final : public Steps, private CompletionSink {
   Status answer(const Request& request) {
     Source& own = sources_[request.slot];
     if (stage_ == Stage::kArrived && round_.mode == Round::Mode::kCheck) {
-      // In such a round a place has one request, or the caller had the place's last answer before it sent this one.
+      // In such a round a place has one request, or the caller had the place's last answer before
+      // it sent this one.
       compare(requests_[request.slot].data(), request.step);
       fill(answers_, own.data, request.step, damages(round_));
       stage_ = Stage::kReady;
     }
-    if (stage_ != Stage::kSent) SLUICE_RETURN_IF_ERROR(side_.endpoint.send(request.step, own.tensor, {.deadline = kNever}));
+    if (stage_ != Stage::kSent)
+      SLUICE_RETURN_IF_ERROR(side_.endpoint.send(request.step, own.tensor, {.deadline = kNever}));
     stage_ = Stage::kSent;
     if (posted_ < round_.iterations) SLUICE_RETURN_IF_ERROR(post_receive(request.slot));
     stage_ = Stage::kArrived;
     return Status();
   }
   Status post_receive(uint32_t slot) {
-    SLUICE_RETURN_IF_ERROR(side_.endpoint.receive(kAnyStep, std::move(requests_[slot]), {.sink = this, .user_data = slot, .deadline = kNever}));
+    SLUICE_RETURN_IF_ERROR(
+        side_.endpoint.receive(kAnyStep, std::move(requests_[slot]),
+                               {.sink = this, .user_data = slot, .deadline = kNever}));
     ++posted_;
     return Status();
   }

@@ -54,7 +54,8 @@ class SendLatency final : public Workload, private CompletionSink {
   }
 
   void inspect(const Round& round) override {
-    if (round.mode == Round::Mode::kPlain) compare(in_[place(round.first_step + round.iterations - 1)].data(), kSteady);
+    if (round.mode == Round::Mode::kPlain)
+      compare(in_[place(round.first_step + round.iterations - 1)].data(), kSteady);
   }
 
  private:
@@ -69,11 +70,14 @@ class SendLatency final : public Workload, private CompletionSink {
     if (round.mode == Round::Mode::kCheck) fill(out_[place(step)].data, step, damages(round));
     pause(round);
     if (load_.cold || pauses_) laps.start();
-    return internal::status_of(side_.endpoint.send(step, out_[place(step)].tensor, {.deadline = kNever}));
+    return internal::status_of(
+        side_.endpoint.send(step, out_[place(step)].tensor, {.deadline = kNever}));
   }
   Status post_receive(uint64_t step) {
     arrived_ = false;
-    return internal::status_of(side_.endpoint.receive(kAnyStep, std::move(in_[place(step)]), {.sink = this, .user_data = place(step), .deadline = kNever}));
+    return internal::status_of(
+        side_.endpoint.receive(kAnyStep, std::move(in_[place(step)]),
+                               {.sink = this, .user_data = place(step), .deadline = kNever}));
   }
   void on_completion(Completion&& completion) noexcept override {
     if (!completion.status.ok()) failure_ = completion.status;
@@ -89,7 +93,8 @@ class SendLatency final : public Workload, private CompletionSink {
 
 class SendBandwidth final : public Steps {
  public:
-  SendBandwidth(const Side& side, const Load& load) : Steps(side, load), sources_(load.depth), window_(load.depth, nullptr, load.post_list) {}
+  SendBandwidth(const Side& side, const Load& load)
+      : Steps(side, load), sources_(load.depth), window_(load.depth, nullptr, load.post_list) {}
 
   Result<Json> prepare() override {
     for (Source& each : sources_) SLUICE_RETURN_IF_ERROR(each.take(source(load_.size_bytes)));
@@ -139,7 +144,8 @@ class ReceiveBandwidth final : public Steps, private CompletionSink {
     check_ = round.mode == Round::Mode::kCheck;
     expected_ = round.iterations;
     posted_ = arrived_ = 0;
-    for (uint32_t slot = 0; slot < load_.depth && posted_ < expected_; ++slot) SLUICE_RETURN_IF_ERROR(post_receive(slot));
+    for (uint32_t slot = 0; slot < load_.depth && posted_ < expected_; ++slot)
+      SLUICE_RETURN_IF_ERROR(post_receive(slot));
     return Status();
   }
 
@@ -150,13 +156,15 @@ class ReceiveBandwidth final : public Steps, private CompletionSink {
 
   void inspect(const Round& round) override {
     if (round.mode != Round::Mode::kPlain) return;
-    for (uint32_t slot = 0; slot < load_.depth && slot < round.iterations; ++slot) compare(buffers_[slot].data(), kSteady);
+    for (uint32_t slot = 0; slot < load_.depth && slot < round.iterations; ++slot)
+      compare(buffers_[slot].data(), kSteady);
   }
 
  private:
   Status post_receive(uint32_t slot) {
     SLUICE_RETURN_IF_ERROR(
-        side_.endpoint.receive(kAnyStep, std::move(buffers_[slot]), {.sink = this, .user_data = slot, .deadline = kNever}));
+        side_.endpoint.receive(kAnyStep, std::move(buffers_[slot]),
+                               {.sink = this, .user_data = slot, .deadline = kNever}));
     ++posted_;
     return Status();
   }

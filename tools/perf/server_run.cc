@@ -23,7 +23,8 @@ Result<uint64_t> bounded(const Json& message, const char* name, uint64_t most) {
   SLUICE_TRY(uint64_t value, number_field(message, name));
   if (value <= most) return value;
   return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
-                std::string("'") + name + "' of " + std::to_string(value) + " is above " + std::to_string(most));
+                std::string("'") + name + "' of " + std::to_string(value) + " is above " +
+                    std::to_string(most));
 }
 
 // What a load may ask for, as client_run.cc puts it together.
@@ -37,11 +38,14 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
   SLUICE_TRY(uint64_t tensors, bounded(message, "tensors", 1u << 17));
   SLUICE_TRY(uint64_t flags, number_field(message, "flags"));
   if (flags > kKnownFlags) {
-    return Status(Code::kUnsupported, Scope::kEndpoint, kOrigin, "the client asks for what this version does not do; run the same version on both sides");
+    return Status(
+        Code::kUnsupported, Scope::kEndpoint, kOrigin,
+        "the client asks for what this version does not do; run the same version on both sides");
   }
   SLUICE_TRY(load.seed, number_field(message, "seed"));
   if ((load.size_bytes == 0 && !may_be_empty(test)) || depth == 0 || tensors == 0) {
-    return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a load without bytes or operations");
+    return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
+                  "a load without bytes or operations");
   }
   load.depth = static_cast<uint32_t>(depth);
   load.tensors = static_cast<uint32_t>(tensors);
@@ -67,7 +71,8 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
     SLUICE_TRY(load.reply_bytes, bounded(message, "reply_size", uint64_t{1} << 40));
   }
   if (load.bidirectional && !can_be_bidirectional(test)) {
-    return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "both directions of " + std::string(test.name));
+    return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
+                  "both directions of " + std::string(test.name));
   }
   return load;
 }
@@ -75,7 +80,10 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
 class Server {
  public:
   Server(Context& context, Endpoint& endpoint, const RunOptions& options)
-      : context_(context), control_(context, endpoint), stripes_(context, endpoint, control_, Role::kServer), options_(options) {}
+      : context_(context),
+        control_(context, endpoint),
+        stripes_(context, endpoint, control_, Role::kServer),
+        options_(options) {}
 
   Status follow() {
     while (true) {
@@ -111,7 +119,8 @@ class Server {
     if (what == "round") return arm(request);
     if (what == "report") return report();
     if (what == "flow") return flow(request);
-    return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "unknown request '" + what + "'; run the same version on both sides");
+    return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
+                  "unknown request '" + what + "'; run the same version on both sides");
   }
 
   // A client that is older, or says nothing, is followed.
@@ -121,8 +130,10 @@ class Server {
     if (protocol <= kPerfProtocol) return Status();
     SLUICE_TRY(std::string version, text_field(request, "version"));
     return Status(Code::kUnsupported, Scope::kEndpoint, kOrigin,
-                  "the client is sluice " + version.substr(0, kLongestVersion) + " and talks protocol " + std::to_string(protocol) + ", this side is sluice " +
-                      kVersion + " and knows " + std::to_string(kPerfProtocol) + "; run the same version on both sides");
+                  "the client is sluice " + version.substr(0, kLongestVersion) +
+                      " and talks protocol " + std::to_string(protocol) + ", this side is sluice " +
+                      kVersion + " and knows " + std::to_string(kPerfProtocol) +
+                      "; run the same version on both sides");
   }
 
   Result<Json> hello(const Json& request) {
@@ -130,21 +141,25 @@ class Server {
     SLUICE_TRY(std::string test, text_field(request, "test"));
     SLUICE_TRY(uint64_t qps, bounded(request, "qps", kMostQps));
     SLUICE_RETURN_IF_ERROR(number_field(request, "token"));
-    if (qps == 0 || stripes_.size() > 1) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a run without connections, or two runs in one");
+    if (qps == 0 || stripes_.size() > 1)
+      return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
+                    "a run without connections, or two runs in one");
     Json answer{{"qps", qps}, {"protocol", kPerfProtocol}, {"version", kVersion}};
     if (request.contains("flow")) answer["flow"] = 1u;
     if (options_.runs_after != nullptr) SLUICE_RETURN_IF_ERROR(follow_another(request, test));
     if (test == test_->name) return answer;
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
-                  "this side runs " + std::string(test_->name) + ", the client " + test.substr(0, 40) +
-                      "; start both with the same test");
+                  "this side runs " + std::string(test_->name) + ", the client " +
+                      test.substr(0, 40) + "; start both with the same test");
   }
 
   // A server of all tests.
   Status follow_another(const Json& request, const std::string& name) {
     const TestKind* wanted = find_test(name);
     if (wanted == nullptr || is_local(*wanted)) {
-      return Status(Code::kUnsupported, Scope::kEndpoint, kOrigin, "this version has no test " + name.substr(0, 40) + " of two ends; run the same version on both sides");
+      return Status(Code::kUnsupported, Scope::kEndpoint, kOrigin,
+                    "this version has no test " + name.substr(0, 40) +
+                        " of two ends; run the same version on both sides");
     }
     test_ = wanted;
     *options_.runs_after = 0;
@@ -160,7 +175,8 @@ class Server {
     while (stripes_.size() < wanted || (with_flow && flow_ == nullptr)) {
       SLUICE_TRY(Endpoint endpoint, options_.next());
       Result<Json> word = ControlChannel(context_, endpoint).receive(kJoinLimit);
-      bool ours = word.ok() && number_field(*word, "token").ok() && *number_field(*word, "token") == token;
+      bool ours =
+          word.ok() && number_field(*word, "token").ok() && *number_field(*word, "token") == token;
       if (ours && word->contains("flow") && with_flow) {
         flow_ = std::make_unique<Flow>(context_, std::move(endpoint), Flow::End::kReceiver);
       } else if (ours && stripes_.size() < wanted) {
@@ -182,7 +198,9 @@ class Server {
   }
 
   Result<Json> flow(const Json& request) {
-    if (flow_ == nullptr) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a flow without a connection for it");
+    if (flow_ == nullptr)
+      return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
+                    "a flow without a connection for it");
     SLUICE_TRY(uint64_t on, bounded(request, "on", 1));
     if (on == 0) {
       SLUICE_RETURN_IF_ERROR(flow_->stop());
@@ -192,14 +210,18 @@ class Server {
     SLUICE_TRY(load.size_bytes, bounded(request, "size", Load::kWindowBytes));
     SLUICE_TRY(uint64_t depth, bounded(request, "depth", FlowLoad::kMostDepth));
     load.depth = static_cast<uint32_t>(depth);
-    bool fits = load.size_bytes > 0 && load.depth > 0 && load.size_bytes <= Load::kWindowBytes / load.depth;
-    if (!fits) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a flow of nothing, or of more than a window");
+    bool fits =
+        load.size_bytes > 0 && load.depth > 0 && load.size_bytes <= Load::kWindowBytes / load.depth;
+    if (!fits)
+      return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
+                    "a flow of nothing, or of more than a window");
     SLUICE_RETURN_IF_ERROR(flow_->start(load));
     return Json::object();
   }
 
   Result<Json> arm(const Json& request) {
-    if (!stripes_.complete()) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a round before any load");
+    if (!stripes_.complete())
+      return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a round before any load");
     SLUICE_TRY(uint64_t mode, bounded(request, "mode", 2));
     round_.mode = static_cast<Round::Mode>(mode);
     SLUICE_TRY(round_.first_step, number_field(request, "first_step"));
@@ -207,7 +229,8 @@ class Server {
     SLUICE_RETURN_IF_ERROR(stripes_.arm(round_));
     // A client in the same process counts for both.
     counter_.reset();
-    if (request.contains("system_calls") && !options_.one_process) counter_.emplace(SystemCallCounter::open());
+    if (request.contains("system_calls") && !options_.one_process)
+      counter_.emplace(SystemCallCounter::open());
     // The payload may start to move before the client's answer to our answer is here.
     copied_before_ = stripes_.payload_copies();
     return Json::object();
@@ -228,17 +251,18 @@ class Server {
   }
 
   Result<Json> report() {
-    if (!stripes_.complete()) return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a report before any load");
+    if (!stripes_.complete())
+      return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a report before any load");
     Copies copied = stripes_.payload_copies() - copied_before_;
     if (stripes_.first().load().verify) stripes_.inspect(round_);
     Verdict verdict = stripes_.verdict();
     mismatched_ += verdict.mismatched_bytes;
     Json out{{"cpu_ns", options_.one_process ? uint64_t{0} : static_cast<uint64_t>(cpu_.count())},
-                {"copied", copied.user},
-                {"kernel_copied", copied.kernel},
-                {"verified", verdict.verified_bytes},
-                {"mismatched", verdict.mismatched_bytes},
-                {"run_ns", static_cast<uint64_t>(ran_.count())}};
+             {"copied", copied.user},
+             {"kernel_copied", copied.kernel},
+             {"verified", verdict.verified_bytes},
+             {"mismatched", verdict.mismatched_bytes},
+             {"run_ns", static_cast<uint64_t>(ran_.count())}};
     if (!options_.one_process) {
       out.update({{"user_ns", used_.user_ns},
                   {"system_ns", used_.system_ns},

@@ -1,4 +1,5 @@
-// What a server says of itself after a round, as its client reads it. Errors of all: kCorrupt (a field of another type).
+// What a server says of itself after a round, as its client reads it. Errors of all: kCorrupt (a
+// field of another type).
 #pragma once
 
 #include <optional>

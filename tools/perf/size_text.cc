@@ -36,7 +36,8 @@ std::string readable_size(uint64_t bytes) {
     ++unit;
   }
   bool whole = value == static_cast<double>(static_cast<uint64_t>(value));
-  return whole ? fmt::format("{} {}", static_cast<uint64_t>(value), kUnits[unit]) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+  return whole ? fmt::format("{} {}", static_cast<uint64_t>(value), kUnits[unit])
+               : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 }  // namespace sluice::tools

@@ -48,8 +48,11 @@ std::string Rank::name() const {
 std::optional<Rank> parse_rank(std::string_view text) {
   Rank rank;
   size_t point = std::min(text.find('.'), text.size());
-  std::string_view whole = text.substr(0, point), decimals = text.substr(std::min(point + 1, text.size()));
-  if (whole.empty() || whole.size() > 3 || decimals.size() > kDecimals || (point < text.size() && decimals.empty())) return std::nullopt;
+  std::string_view whole = text.substr(0, point),
+                   decimals = text.substr(std::min(point + 1, text.size()));
+  if (whole.empty() || whole.size() > 3 || decimals.size() > kDecimals ||
+      (point < text.size() && decimals.empty()))
+    return std::nullopt;
   std::string digits(whole);
   digits += decimals;
   digits.append(kDecimals - decimals.size(), '0');
@@ -62,7 +65,9 @@ std::optional<Rank> parse_rank(std::string_view text) {
   return rank;
 }
 
-double percentile(const std::vector<double>& sorted, const Rank& rank) { return nearest_rank(sorted, rank.parts); }
+double percentile(const std::vector<double>& sorted, const Rank& rank) {
+  return nearest_rank(sorted, rank.parts);
+}
 
 std::vector<Bin> histogram(const std::vector<double>& sorted) {
   std::vector<Bin> bins;

@@ -23,7 +23,8 @@ Workload& Stripes::make(size_t i, const Load& load) {
 }
 
 bool Stripes::complete() const {
-  return std::all_of(workloads_.begin(), workloads_.end(), [](const auto& workload) { return workload != nullptr; });
+  return std::all_of(workloads_.begin(), workloads_.end(),
+                     [](const auto& workload) { return workload != nullptr; });
 }
 
 void Stripes::drop() {
@@ -31,13 +32,15 @@ void Stripes::drop() {
 }
 
 Status Stripes::arm(const Round& round) {
-  for (size_t i = 0; i < size(); ++i) SLUICE_RETURN_IF_ERROR(workloads_[i]->arm(round.share(i, size())));
+  for (size_t i = 0; i < size(); ++i)
+    SLUICE_RETURN_IF_ERROR(workloads_[i]->arm(round.share(i, size())));
   return Status();
 }
 
 Status Stripes::run(const Round& round, Samples* samples) {
   // A side that is worked on does nothing but progress, which serves all connections.
-  if (size() == 1 || first().steps() == nullptr) return first().run(round.share(0, size()), samples);
+  if (size() == 1 || first().steps() == nullptr)
+    return first().run(round.share(0, size()), samples);
   std::vector<Steps*> all;
   for (size_t i = 0; i < size(); ++i) {
     all.push_back(workloads_[i]->steps());
@@ -71,7 +74,8 @@ Copies Stripes::payload_copies() const {
 
 std::vector<uint64_t> Stripes::bytes_carried() const {
   std::vector<uint64_t> bytes;
-  for (const Endpoint* endpoint : endpoints_) bytes.push_back(endpoint->counters().bytes_sent + endpoint->counters().bytes_received);
+  for (const Endpoint* endpoint : endpoints_)
+    bytes.push_back(endpoint->counters().bytes_sent + endpoint->counters().bytes_received);
   return bytes;
 }
 

@@ -20,7 +20,8 @@ constexpr const char* kOrigin = "perf/system_calls";
 constexpr const char* kIdFile = "events/raw_syscalls/sys_enter/id";
 
 Status unsupported(std::string why, int error = 0) {
-  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "system calls cannot be counted: " + std::move(why), error);
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                "system calls cannot be counted: " + std::move(why), error);
 }
 
 // A file of tracefs where it is mounted; else of an instance that is mounted nowhere and goes with
@@ -32,7 +33,9 @@ int open_in_tracefs(const char* name) {
   }
   int system = ::fsopen("tracefs", FSOPEN_CLOEXEC);
   if (system < 0) return -1;
-  int mount = ::fsconfig(system, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0 ? ::fsmount(system, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID) : -1;
+  int mount = ::fsconfig(system, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0
+                  ? ::fsmount(system, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID)
+                  : -1;
   int fd = mount >= 0 ? ::openat(mount, name, O_RDONLY | O_CLOEXEC) : -1;
   int error = errno;
   if (mount >= 0) ::close(mount);
@@ -45,8 +48,10 @@ Result<uint64_t> tracepoint_id() {
   int fd = open_in_tracefs(kIdFile);
   if (fd < 0) {
     int error = errno;
-    if (error == EACCES || error == EPERM) return unsupported("tracefs may not be read; run both ends as root", error);
-    return unsupported("this kernel has no tracepoint raw_syscalls:sys_enter (CONFIG_FTRACE_SYSCALLS)", error);
+    if (error == EACCES || error == EPERM)
+      return unsupported("tracefs may not be read; run both ends as root", error);
+    return unsupported(
+        "this kernel has no tracepoint raw_syscalls:sys_enter (CONFIG_FTRACE_SYSCALLS)", error);
   }
   char text[32] = {};
   ssize_t length = ::read(fd, text, sizeof(text) - 1);
@@ -75,7 +80,8 @@ int open_for_thread(uint64_t tracepoint, int thread) {
   attributes.type = PERF_TYPE_TRACEPOINT;
   attributes.config = tracepoint;
   attributes.inherit = 1;
-  return static_cast<int>(::syscall(SYS_perf_event_open, &attributes, thread, -1, -1, PERF_FLAG_FD_CLOEXEC));
+  return static_cast<int>(
+      ::syscall(SYS_perf_event_open, &attributes, thread, -1, -1, PERF_FLAG_FD_CLOEXEC));
 }
 
 }  // namespace
@@ -90,7 +96,10 @@ Status SystemCallCounter::open_for(uint64_t tracepoint, const std::set<int>& thr
     int error = errno;
     if (error == ESRCH) continue;  // it has just ended
     if (error != EACCES && error != EPERM) return unsupported("perf_event_open(2) refuses", error);
-    return unsupported("the kernel counts for nobody without CAP_PERFMON (kernel.perf_event_paranoid); run both ends as root", error);
+    return unsupported(
+        "the kernel counts for nobody without CAP_PERFMON (kernel.perf_event_paranoid); run both "
+        "ends as root",
+        error);
   }
   return Status();
 }

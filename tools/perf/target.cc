@@ -20,7 +20,9 @@ Result<RemoteKey> decode_key(const Json& message) {
     fits = (*field)[i].is_number_unsigned() && (*field)[i].get<uint64_t>() <= 255;
     if (fits) bytes[i] = static_cast<std::byte>((*field)[i].get<uint64_t>());
   }
-  if (!fits) return Status(Code::kCorrupt, Scope::kEndpoint, "perf/target", "the peer sent no remote key; run the same version on both sides");
+  if (!fits)
+    return Status(Code::kCorrupt, Scope::kEndpoint, "perf/target",
+                  "the peer sent no remote key; run the same version on both sides");
   return RemoteKey::decode(bytes);
 }
 

@@ -40,20 +40,28 @@ struct Subject {
 
   bool operator==(const Subject&) const = default;
   std::string named() const {
-    return fmt::format("{} of {:.0f} bytes{}{}", test, size, bidirectional ? " in both directions" : "", reply_size ? fmt::format(" answered with {:.0f}", *reply_size) : "");
+    return fmt::format("{} of {:.0f} bytes{}{}", test, size,
+                       bidirectional ? " in both directions" : "",
+                       reply_size ? fmt::format(" answered with {:.0f}", *reply_size) : "");
   }
 };
 
 Subject subject_of(const Json& result) {
   auto both = result.find("bidirectional");
-  Subject subject{text_of(result, "test"), number_of(result, "size_bytes"), both != result.end() && *both == true, {}};
-  if (result.contains("reply_size_bytes")) subject.reply_size = number_of(result, "reply_size_bytes");
+  Subject subject{text_of(result, "test"),
+                  number_of(result, "size_bytes"),
+                  both != result.end() && *both == true,
+                  {}};
+  if (result.contains("reply_size_bytes"))
+    subject.reply_size = number_of(result, "reply_size_bytes");
   return subject;
 }
 
 Subject subject_of(const PerfOptions& options, uint64_t size) {
-  Subject subject{std::string(options.test->name), static_cast<double>(size), options.bidirectional, {}};
-  if (options.test->verb == Verb::kRpc) subject.reply_size = static_cast<double>(options.reply_bytes.value_or(size));
+  Subject subject{
+      std::string(options.test->name), static_cast<double>(size), options.bidirectional, {}};
+  if (options.test->verb == Verb::kRpc)
+    subject.reply_size = static_cast<double>(options.reply_bytes.value_or(size));
   return subject;
 }
 
@@ -76,23 +84,34 @@ std::string contents_of(const Json& results) {
   return list.empty() ? "nothing" : list;
 }
 
-double figure_of(const Measurement& m) { return m.load.test->latency ? m.latency_ns.p50 : bytes_per_second(m); }
-
-// Per cent; below zero: better.
-double worse_by(bool latency, double before, double now) { return (latency ? now / before - 1 : 1 - now / before) * 100; }
-
-std::string readable(bool latency, double figure) {
-  return latency ? fmt::format("{:.3f} us", figure / 1e3) : fmt::format("{:.2f} MiB/s", figure / (1 << 20));
+double figure_of(const Measurement& m) {
+  return m.load.test->latency ? m.latency_ns.p50 : bytes_per_second(m);
 }
 
-void judge_limits(const PerfOptions& options, const Measurement& m, std::vector<std::string>& lines, bool& missed) {
-  double bandwidth = bytes_per_second(m) / (options.gigabits ? 1e9 / 8 : 1 << 20), rate = messages_per_second(m) / 1e6;
+// Per cent; below zero: better.
+double worse_by(bool latency, double before, double now) {
+  return (latency ? now / before - 1 : 1 - now / before) * 100;
+}
+
+std::string readable(bool latency, double figure) {
+  return latency ? fmt::format("{:.3f} us", figure / 1e3)
+                 : fmt::format("{:.2f} MiB/s", figure / (1 << 20));
+}
+
+void judge_limits(const PerfOptions& options, const Measurement& m, std::vector<std::string>& lines,
+                  bool& missed) {
+  double bandwidth = bytes_per_second(m) / (options.gigabits ? 1e9 / 8 : 1 << 20),
+         rate = messages_per_second(m) / 1e6;
   if (options.least_bandwidth && bandwidth < *options.least_bandwidth) {
-    lines.push_back(fmt::format("{} bytes: {:.2f} {} are below --limit_bw {}", m.load.size_bytes, bandwidth, options.gigabits ? "Gb/s" : "MiB/s", *options.least_bandwidth));
+    lines.push_back(fmt::format("{} bytes: {:.2f} {} are below --limit_bw {}", m.load.size_bytes,
+                                bandwidth, options.gigabits ? "Gb/s" : "MiB/s",
+                                *options.least_bandwidth));
     missed = true;
   }
   if (options.least_rate && rate < *options.least_rate) {
-    lines.push_back(fmt::format("{} bytes: {:.6f} million messages per second are below --limit_msgrate {}", m.load.size_bytes, rate, *options.least_rate));
+    lines.push_back(
+        fmt::format("{} bytes: {:.6f} million messages per second are below --limit_msgrate {}",
+                    m.load.size_bytes, rate, *options.least_rate));
     missed = true;
   }
 }
@@ -108,21 +127,24 @@ std::string read_baseline(PerfOptions& options) {
   Json document = Json::parse(text.str(), nullptr, false);
   if (!document.is_object()) return "is no JSON document";
   std::string schema = text_of(document, "schema");
-  if (schema != kSchema) return "has the schema '" + schema.substr(0, 60) + "', not '" + kSchema + "'";
+  if (schema != kSchema)
+    return "has the schema '" + schema.substr(0, 60) + "', not '" + kSchema + "'";
   auto results = document.find("results");
   if (results == document.end() || !results->is_array()) return "has no results";
   for (uint64_t size : options.sizes) {
     const Json* result = result_of(*results, subject_of(options, size));
     std::string wanted = subject_of(options, size).named();
     if (result == nullptr) return "has no " + wanted + ", but " + contents_of(*results);
-    Reference reference{size, figure_of(*result, options.test->latency), text_of(*result, "transport")};
+    Reference reference{size, figure_of(*result, options.test->latency),
+                        text_of(*result, "transport")};
     if (!(reference.figure > 0)) return "has no figure for " + wanted;
     options.references.push_back(reference);
   }
   return "";
 }
 
-std::vector<std::string> judge(const PerfOptions& options, const ClientRun& run, Json& document, bool& missed) {
+std::vector<std::string> judge(const PerfOptions& options, const ClientRun& run, Json& document,
+                               bool& missed) {
   std::vector<std::string> lines;
   bool latency = options.test->latency;
   for (size_t i = 0; i < run.measurements.size(); ++i) {
@@ -133,12 +155,20 @@ std::vector<std::string> judge(const PerfOptions& options, const ClientRun& run,
     const Reference& before = options.references[i];
     double now = figure_of(m), worse = worse_by(latency, before.figure, now);
     bool fails = options.worse_limit && worse > *options.worse_limit;
-    std::string limit = options.worse_limit ? fmt::format(", limit {:g} %", *options.worse_limit) : "";
-    std::string path = m.path == before.path ? "" : fmt::format("; over {}, the baseline over {}", m.path, before.path);
-    lines.push_back(fmt::format("{} bytes: {} {}, in the baseline {}: {:.1f} % {}{}{}", m.load.size_bytes, latency ? "median" : "bandwidth", readable(latency, now),
-                                readable(latency, before.figure), worse < 0 ? -worse : worse, worse < 0 ? "better" : "worse", limit, path));
-    document["baseline"]["comparisons"].push_back(
-        {{"size_bytes", m.load.size_bytes}, {"before", before.figure}, {"now", now}, {"worse_percent", worse}, {"missed", fails}});
+    std::string limit =
+        options.worse_limit ? fmt::format(", limit {:g} %", *options.worse_limit) : "";
+    std::string path = m.path == before.path
+                           ? ""
+                           : fmt::format("; over {}, the baseline over {}", m.path, before.path);
+    lines.push_back(fmt::format(
+        "{} bytes: {} {}, in the baseline {}: {:.1f} % {}{}{}", m.load.size_bytes,
+        latency ? "median" : "bandwidth", readable(latency, now), readable(latency, before.figure),
+        worse < 0 ? -worse : worse, worse < 0 ? "better" : "worse", limit, path));
+    document["baseline"]["comparisons"].push_back({{"size_bytes", m.load.size_bytes},
+                                                   {"before", before.figure},
+                                                   {"now", now},
+                                                   {"worse_percent", worse},
+                                                   {"missed", fails}});
     missed = missed || fails;
   }
   if (options.references.empty()) return lines;

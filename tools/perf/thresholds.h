@@ -15,6 +15,7 @@ std::string read_baseline(PerfOptions& options);
 
 // One line for people for each size: what it was, what it is, which is worse by how much.
 // Sets `missed` where that is more than is let pass, and adds the comparison to `document`.
-std::vector<std::string> judge(const PerfOptions& options, const ClientRun& run, Json& document, bool& missed);
+std::vector<std::string> judge(const PerfOptions& options, const ClientRun& run, Json& document,
+                               bool& missed);
 
 }  // namespace sluice::tools

@@ -18,9 +18,15 @@ namespace sluice::tools {
 class Window final : private CompletionSink {
  public:
   // `pauses`, where there is one, is asked before each post; what it takes is in no sample.
-  // `list`: posts come in lists of so many, each when there are slots for all of it. At most `depth`.
+  // `list`: posts come in lists of so many, each when there are slots for all of it. At most
+  // `depth`.
   explicit Window(uint32_t depth, Pauses* pauses = nullptr, uint32_t list = 1)
-      : pauses_(pauses), depth_(depth), list_(list), idle_(depth), posted_at_(depth), returned_(depth) {}
+      : pauses_(pauses),
+        depth_(depth),
+        list_(list),
+        idle_(depth),
+        posted_at_(depth),
+        returned_(depth) {}
 
   void begin(uint64_t iterations, Samples* samples) {
     samples_ = samples;
@@ -40,7 +46,9 @@ class Window final : private CompletionSink {
   Status fill(Post&& post) {
     SLUICE_RETURN_IF_ERROR(failure_);
     while (posted_ < iterations_ && idle_first_ != idle_last_) {
-      if (in_list_ == 0 && idle_last_ - idle_first_ < std::min<uint64_t>(list_, iterations_ - posted_)) break;
+      if (in_list_ == 0 &&
+          idle_last_ - idle_first_ < std::min<uint64_t>(list_, iterations_ - posted_))
+        break;
       uint32_t slot = idle_[idle_first_ % depth_];
       if (pauses_ != nullptr && *pauses_) {
         pauses_->pause();
@@ -84,7 +92,7 @@ class Window final : private CompletionSink {
   Pauses* pauses_;
   uint32_t depth_;
   uint32_t list_, in_list_ = 0;  // in_list_: posted of the one begun
-  std::vector<uint32_t> idle_;  // ring of slots
+  std::vector<uint32_t> idle_;   // ring of slots
   uint64_t idle_first_ = 0, idle_last_ = 0;
   std::vector<uint64_t> posted_at_;
   std::vector<Buffer> returned_;

@@ -8,7 +8,8 @@
 namespace sluice::tools {
 
 Status Side::closed() {
-  return Status(Code::kUnreachable, Scope::kEndpoint, "perf", "the peer went away in the middle of the test");
+  return Status(Code::kUnreachable, Scope::kEndpoint, "perf",
+                "the peer went away in the middle of the test");
 }
 
 Status Side::stalled() {
@@ -17,7 +18,8 @@ Status Side::stalled() {
 
 void Side::give_way() { (void)::sched_yield(); }
 
-Result<Buffer> Workload::placed(uint64_t bytes, std::optional<uint32_t> offset, std::optional<uint64_t>& at) {
+Result<Buffer> Workload::placed(uint64_t bytes, std::optional<uint32_t> offset,
+                                std::optional<uint64_t>& at) {
   SLUICE_TRY(Buffer buffer, allocate_at(side_.context.arena(), bytes, offset));
   if (offset) at = reinterpret_cast<uintptr_t>(buffer.data()) % kPageBytes;
   return buffer;
@@ -33,7 +35,8 @@ void Workload::compare(const Load& messages, const std::byte* data, uint64_t ste
   uint64_t length = checked_bytes(messages);
   verdict_.verified_bytes += length;
   if (carries_checksum(messages)) {
-    verdict_.mismatched_bytes += is_intact({data, length}, messages.seed, step) ? 0 : length;  // which of them is not known
+    verdict_.mismatched_bytes +=
+        is_intact({data, length}, messages.seed, step) ? 0 : length;  // which of them is not known
   } else {
     verdict_.mismatched_bytes += count_mismatches({data, length}, messages.seed, step);
   }

@@ -31,8 +31,9 @@ struct Side {
   template <typename Done>
   Status wait_until(Done&& done) {
     EndpointCore& core = endpoint.core();
-    SLUICE_RETURN_IF_ERROR(context.wait_until(
-        [&] { return done() || core.state() != EndpointState::kConnected; }, after(context.now(), kStallLimit)));
+    SLUICE_RETURN_IF_ERROR(
+        context.wait_until([&] { return done() || core.state() != EndpointState::kConnected; },
+                           after(context.now(), kStallLimit)));
     return done() ? Status() : closed();
   }
 
@@ -76,7 +77,8 @@ struct Buffers {
 
 class Workload {
  public:
-  Workload(const Side& side, const Load& load) : side_(side), load_(load), pauses_(load.pause_ns, load.pause_seed) {}
+  Workload(const Side& side, const Load& load)
+      : side_(side), load_(load), pauses_(load.pause_ns, load.pause_seed) {}
   virtual ~Workload() = default;
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
@@ -105,8 +107,12 @@ class Workload {
  protected:
   // Memory at the offsets that were asked for: what is sent or written from, and what is received,
   // written or read into.
-  Result<Buffer> source(uint64_t bytes) { return placed(bytes, load_.source_offset, buffers_.source_at); }
-  Result<Buffer> destination(uint64_t bytes) { return placed(bytes, load_.destination_offset, buffers_.destination_at); }
+  Result<Buffer> source(uint64_t bytes) {
+    return placed(bytes, load_.source_offset, buffers_.source_at);
+  }
+  Result<Buffer> destination(uint64_t bytes) {
+    return placed(bytes, load_.destination_offset, buffers_.destination_at);
+  }
   // Where that was asked for.
   void make_cold(const std::byte* data) {
     if (load_.cold) buffers_.evicted_bytes += evict(data, load_.size_bytes);
@@ -116,8 +122,11 @@ class Workload {
     if (pauses_ && round.mode == Round::Mode::kPlain) pauses_.pause();
   }
   // Whether this side must flip a byte of what it sends, so that the check is seen to work.
-  bool damages(const Round& round) const { return load_.corrupt && round.mode == Round::Mode::kCheck; }
-  // Writes the pattern of `step`, and its checksum where there is to be one. The damage comes after that.
+  bool damages(const Round& round) const {
+    return load_.corrupt && round.mode == Round::Mode::kCheck;
+  }
+  // Writes the pattern of `step`, and its checksum where there is to be one. The damage comes after
+  // that.
   void fill(std::byte* data, uint64_t step, bool damage) const { fill(load_, data, step, damage); }
   // The bytes that are checked.
   void compare(const std::byte* data, uint64_t step) { compare(load_, data, step); }
@@ -134,7 +143,8 @@ class Workload {
   Pauses pauses_;
 
  private:
-  Result<Buffer> placed(uint64_t bytes, std::optional<uint32_t> offset, std::optional<uint64_t>& at);
+  Result<Buffer> placed(uint64_t bytes, std::optional<uint32_t> offset,
+                        std::optional<uint64_t>& at);
 };
 
 // A workload that is run in steps, beside others on connections of their own: begin(), then

@@ -22,7 +22,8 @@ std::vector<std::filesystem::path> places(const PythonProgram& program) {
   std::vector<std::filesystem::path> found;
   if (const char* home = std::getenv(program.home_variable.c_str())) found.emplace_back(home);
   // As a tool inside a test's runfiles, and as the binary that `bazel build` made.
-  if (const char* runfiles = std::getenv("RUNFILES_DIR")) found.push_back(std::filesystem::path(runfiles) / "sluice" / program.folder);
+  if (const char* runfiles = std::getenv("RUNFILES_DIR"))
+    found.push_back(std::filesystem::path(runfiles) / "sluice" / program.folder);
   found.push_back(std::filesystem::path(self().string() + ".runfiles") / "sluice" / program.folder);
   found.push_back(self().parent_path().parent_path() / "share/sluice" / program.command);
   return found;
@@ -47,10 +48,12 @@ int become_python(const PythonProgram& program, std::vector<std::string> argumen
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
     execvp(pointers[0], pointers.data());
-    fmt::print(stderr, "sluice {}: cannot run python3: {}; apt-get install python3\n", program.command, std::strerror(errno));
+    fmt::print(stderr, "sluice {}: cannot run python3: {}; apt-get install python3\n",
+               program.command, std::strerror(errno));
     return kExitNothingToRunOn;
   }
-  fmt::print(stderr, "sluice {}: {} is in none of {}; set {} to the folder {} of the sources\n", program.command, program.file, looked, program.home_variable, program.folder);
+  fmt::print(stderr, "sluice {}: {} is in none of {}; set {} to the folder {} of the sources\n",
+             program.command, program.file, looked, program.home_variable, program.folder);
   return kExitNothingToRunOn;
 }
 

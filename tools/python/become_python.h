@@ -14,7 +14,8 @@ struct PythonProgram {
 };
 
 // Becomes the program with `arguments`. Returns only if that fails: 77, with a line that says why.
-// It is looked for in the folder that the variable names, the runfiles of this binary, and ../share/sluice/COMMAND beside it.
+// It is looked for in the folder that the variable names, the runfiles of this binary, and
+// ../share/sluice/COMMAND beside it.
 int become_python(const PythonProgram& program, std::vector<std::string> arguments);
 
 // The folder of built programs that this binary is in: BIN of BIN/tools/sluice.

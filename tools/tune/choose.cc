@@ -20,7 +20,8 @@ double worst_of(const std::vector<SizeTimes>& sizes, uint64_t threshold, bool in
 }
 
 double quantile(std::vector<double> values, double share) {
-  auto at = values.begin() + static_cast<std::ptrdiff_t>(static_cast<double>(values.size() - 1) * share);
+  auto at =
+      values.begin() + static_cast<std::ptrdiff_t>(static_cast<double>(values.size() - 1) * share);
   std::nth_element(values.begin(), at, values.end());
   return *at;
 }
@@ -33,7 +34,8 @@ Gain gain_of(const PairedTimes& size) {
   if (size.ratios.size() < kFewestPairs) return Gain::kUnknown;
   double middle = quantile(size.ratios, 0.5);
   if (middle >= kClearly && quantile(size.ratios, 0.25) >= kMostly) return Gain::kClear;
-  return middle <= 1 / kClearly && quantile(size.ratios, 0.75) <= 1 / kMostly ? Gain::kLoss : Gain::kNone;
+  return middle <= 1 / kClearly && quantile(size.ratios, 0.75) <= 1 / kMostly ? Gain::kLoss
+                                                                              : Gain::kNone;
 }
 
 std::string size_text(uint64_t bytes) {
@@ -43,17 +45,27 @@ std::string size_text(uint64_t bytes) {
 
 }  // namespace
 
-uint64_t choose_reach(const std::vector<PairedTimes>& in_place, const std::vector<PairedTimes>& elsewhere, uint64_t never) {
-  auto is = [](Gain gain) { return [gain](const PairedTimes& size) { return gain_of(size) == gain; }; };
-  auto any = [&](const std::vector<PairedTimes>& sizes, Gain gain) { return std::any_of(sizes.begin(), sizes.end(), is(gain)); };
-  if (any(in_place, Gain::kUnknown) || any(elsewhere, Gain::kUnknown) || any(elsewhere, Gain::kLoss)) return never;
+uint64_t choose_reach(const std::vector<PairedTimes>& in_place,
+                      const std::vector<PairedTimes>& elsewhere, uint64_t never) {
+  auto is = [](Gain gain) {
+    return [gain](const PairedTimes& size) { return gain_of(size) == gain; };
+  };
+  auto any = [&](const std::vector<PairedTimes>& sizes, Gain gain) {
+    return std::any_of(sizes.begin(), sizes.end(), is(gain));
+  };
+  if (any(in_place, Gain::kUnknown) || any(elsewhere, Gain::kUnknown) ||
+      any(elsewhere, Gain::kLoss))
+    return never;
   auto last_unclear = std::find_if_not(in_place.rbegin(), in_place.rend(), is(Gain::kClear));
   if (last_unclear != in_place.rbegin()) return std::prev(last_unclear)->bytes;
-  bool gains = std::all_of(elsewhere.begin(), elsewhere.end(), [](const PairedTimes& size) { return quantile(size.ratios, 0.5) >= kClearly; });
+  bool gains = std::all_of(elsewhere.begin(), elsewhere.end(), [](const PairedTimes& size) {
+    return quantile(size.ratios, 0.5) >= kClearly;
+  });
   return gains ? 2 * in_place.back().bytes : never;
 }
 
-Choice choose_threshold(const std::vector<SizeTimes>& sizes, const std::vector<uint64_t>& candidates, bool inclusive, uint64_t usual,
+Choice choose_threshold(const std::vector<SizeTimes>& sizes,
+                        const std::vector<uint64_t>& candidates, bool inclusive, uint64_t usual,
                         double indifferent) {
   Choice best{.bytes = candidates.front(), .worst = worst_of(sizes, candidates.front(), inclusive)};
   for (uint64_t candidate : candidates) {
@@ -94,7 +106,8 @@ std::string ratios_text(const std::vector<SizeTimes>& sizes) {
   std::string text;
   for (const SizeTimes& size : sizes) {
     if (size.below_ns <= 0 || size.above_ns <= 0) continue;
-    text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", size_text(size.bytes), size.below_ns / size.above_ns);
+    text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", size_text(size.bytes),
+                        size.below_ns / size.above_ns);
   }
   return text;
 }
@@ -103,16 +116,19 @@ std::string ratios_text(const std::vector<PairedTimes>& sizes) {
   std::string text;
   for (const PairedTimes& size : sizes) {
     if (size.ratios.empty()) continue;
-    text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", size_text(size.bytes), quantile(size.ratios, 0.5));
+    text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", size_text(size.bytes),
+                        quantile(size.ratios, 0.5));
   }
   return text;
 }
 
 std::string costs_text(const std::vector<ValueTime>& values) {
   std::string text;
-  auto least = std::min_element(values.begin(), values.end(), [](const ValueTime& a, const ValueTime& b) { return a.ns < b.ns; });
+  auto least = std::min_element(values.begin(), values.end(),
+                                [](const ValueTime& a, const ValueTime& b) { return a.ns < b.ns; });
   if (least == values.end() || least->ns <= 0) return text;
-  for (const ValueTime& each : values) text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", each.value, each.ns / least->ns);
+  for (const ValueTime& each : values)
+    text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", each.value, each.ns / least->ns);
   return text;
 }
 

@@ -22,14 +22,19 @@ constexpr size_t kMostWays = 8;
 Tag tag_of(size_t bytes, size_t next) { return bytes * kWays + next; }
 
 Result<std::unique_ptr<Context>> open(const Way& way, std::shared_ptr<Arena> arena) {
-  return open_context({.arena = std::move(arena), .arena_options = {}, .waiting = way.waiting, .tuning = way.tuning});
+  return open_context({.arena = std::move(arena),
+                       .arena_options = {},
+                       .waiting = way.waiting,
+                       .tuning = way.tuning});
 }
 
 // Room for what is sent and received, and no more: the machine is somebody's.
 Result<std::shared_ptr<Arena>> small_arena(EchoPath path) {
   size_t received = kMostWays * most_bytes(path);
   SLUICE_TRY(std::unique_ptr<Arena> arena,
-             Arena::create({.limit_bytes = (8u << 20) + 4 * received, .first_extent_bytes = (2u << 20) + 2 * received, .receive_reserve_bytes = (1u << 20) + received}));
+             Arena::create({.limit_bytes = (8u << 20) + 4 * received,
+                            .first_extent_bytes = (2u << 20) + 2 * received,
+                            .receive_reserve_bytes = (1u << 20) + received}));
   return std::shared_ptr<Arena>(std::move(arena));
 }
 
@@ -59,27 +64,33 @@ class Echo::End final : private CompletionSink {
     }
     return Status();
   }
-  // Writes what the next send() sends, as a program does it: bytes that lie unchanged in the reader's own cache would flatter
-  // the way that reads them last. Not a part of what is timed, like a program's own work: the peer may still be reading
-  // what was sent before, which lies elsewhere. Requires: it is done with what was sent before that.
+  // Writes what the next send() sends, as a program does it: bytes that lie unchanged in the
+  // reader's own cache would flatter the way that reads them last. Not a part of what is timed,
+  // like a program's own work: the peer may still be reading what was sent before, which lies
+  // elsewhere. Requires: it is done with what was sent before that.
   void prepare(size_t bytes) {
     ++turn_;
-    for (size_t i = 0; i < bytes; i += 64) payloads_[turn_ % 2].data[i] = static_cast<std::byte>(turn_);
+    for (size_t i = 0; i < bytes; i += 64)
+      payloads_[turn_ % 2].data[i] = static_cast<std::byte>(turn_);
   }
   Status post_receive() {
     arrived_ = false;
-    return internal::status_of(endpoint_.receive({.tag = 0, .mask = 0}, std::move(in_), {.sink = this, .deadline = kNever}));
+    return internal::status_of(endpoint_.receive({.tag = 0, .mask = 0}, std::move(in_),
+                                                 {.sink = this, .deadline = kNever}));
   }
   // The tag of what came.
   Result<Tag> await() {
-    SLUICE_RETURN_IF_ERROR(context_->wait_until([&] { return arrived_; }, after(sluice::now(), kPatience)));
+    SLUICE_RETURN_IF_ERROR(
+        context_->wait_until([&] { return arrived_; }, after(sluice::now(), kPatience)));
     SLUICE_RETURN_IF_ERROR(failure_);
     return tag_;
   }
   // `wait`: until the peer has it, so that nothing is left for this context to do.
   Status send(size_t bytes, Tag tag, bool wait) {
     SLUICE_TRY(Tensor part, payloads_[turn_ % 2].whole.slice_bytes(0, bytes));
-    if (wait) return endpoint_.send_and_wait(tag, std::move(part), after(sluice::now(), kPatience)).status();
+    if (wait)
+      return endpoint_.send_and_wait(tag, std::move(part), after(sluice::now(), kPatience))
+          .status();
     return internal::status_of(endpoint_.send(tag, part, {.deadline = kNever}));
   }
 
@@ -147,12 +158,15 @@ Status answer(EchoPath path, const std::vector<Way>& ways, int pipe) {
 Echo::Echo(Child child) : child_(std::move(child)) {}
 
 Echo::~Echo() {
-  if (!ends_.empty() && ends_[current_]->post_receive().ok() && ends_[current_]->send(64, tag_of(64, kStop), false).ok()) (void)ends_[current_]->await();
+  if (!ends_.empty() && ends_[current_]->post_receive().ok() &&
+      ends_[current_]->send(64, tag_of(64, kStop), false).ok())
+    (void)ends_[current_]->await();
   ends_.clear();
 }
 
 Result<std::unique_ptr<Echo>> Echo::start(EchoPath path, const std::vector<Way>& ways) {
-  SLUICE_TRY(Child child, Child::start([&](int pipe) { return answer<End>(path, ways, pipe).ok() ? 0 : 1; }));
+  SLUICE_TRY(Child child,
+             Child::start([&](int pipe) { return answer<End>(path, ways, pipe).ok() ? 0 : 1; }));
   std::unique_ptr<Echo> echo(new Echo(std::move(child)));
   SLUICE_TRY(std::string line, echo->child_.read_line(kPatience));
   SLUICE_TRY(std::shared_ptr<Arena> arena, small_arena(path));

@@ -28,11 +28,13 @@ constexpr size_t most_bytes(EchoPath path) { return path == EchoPath::kUdp ? 1 <
 
 class Echo {
  public:
-  // Forks, so no context is open; connects once for each way, of which there are eight at most. Errors: of processes, memory, connections.
+  // Forks, so no context is open; connects once for each way, of which there are eight at most.
+  // Errors: of processes, memory, connections.
   static Result<std::unique_ptr<Echo>> start(EchoPath path, const std::vector<Way>& ways);
   ~Echo();  // ends and reaps the child
 
-  // `count` round trips of `bytes` by way `way`; adds the time of each in ns. Errors: kTimedOut, of the connection.
+  // `count` round trips of `bytes` by way `way`; adds the time of each in ns. Errors: kTimedOut, of
+  // the connection.
   Status measure(size_t way, size_t bytes, size_t count, std::vector<double>& times_ns);
 
  private:

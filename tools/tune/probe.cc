@@ -20,9 +20,12 @@ namespace {
 using tuning::Measurement;
 
 constexpr size_t kTripsPerTurn = 6, kBulkTripsPerTurn = 2;
-const std::vector<uint64_t> kMessageSizes{256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10};
-// In one place again and again; and walking through the whole room, so many bytes in pieces of these sizes.
-const std::vector<uint64_t> kPlaceSizes{256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20};
+const std::vector<uint64_t> kMessageSizes{256,     512,      1 << 10,  2 << 10, 4 << 10,
+                                          8 << 10, 16 << 10, 32 << 10, 64 << 10};
+// In one place again and again; and walking through the whole room, so many bytes in pieces of
+// these sizes.
+const std::vector<uint64_t> kPlaceSizes{256 << 10, 512 << 10, 1 << 20, 2 << 20,
+                                        4 << 20,   8 << 20,   16 << 20};
 const std::vector<uint64_t> kWalkSizes{1 << 20, 8 << 20};
 constexpr size_t kCopyRoom = 48 << 20, kWalkedAtOnce = 8 << 20;
 // Of a datagram, at MTU 1500: loopback's own frames are so large that batches of them are rare.
@@ -38,7 +41,8 @@ std::vector<Way> ways() {
   Tuning eager, pulled;
   eager.shm_eager_bytes = eager.tcp_eager_bytes = 64 << 10;
   pulled.shm_eager_bytes = pulled.shm_eager_sleeping_bytes = pulled.tcp_eager_bytes = 64;
-  // Adaptive: a peer that is always awake is found by polling, and on a busy machine nobody burns what the other end needs.
+  // Adaptive: a peer that is always awake is found by polling, and on a busy machine nobody burns
+  // what the other end needs.
   return {{.tuning = eager, .waiting = Waiting::kAdaptive},
           {.tuning = pulled, .waiting = Waiting::kAdaptive},
           {.tuning = eager, .waiting = Waiting::kSleep},
@@ -56,10 +60,12 @@ Measurement spin_from(const std::vector<double>& awake, const std::vector<double
   // Else both slept: whoever polls was given no processor to do it on.
   if (typical(asleep) < 2 * typical(awake)) return {Tuning().spin_ns, kTooBusy};
   double wake_ns = (typical(asleep) - typical(awake)) / 2;  // of one way
-  return {spin_budget_ns(wake_ns), fmt::format("a sleeper answers {:.1f} us later than one that polls", wake_ns / 1000)};
+  return {spin_budget_ns(wake_ns),
+          fmt::format("a sleeper answers {:.1f} us later than one that polls", wake_ns / 1000)};
 }
 
-// Every size by every way in turn, until the time is up: a machine that slows down for a while slows all of them.
+// Every size by every way in turn, until the time is up: a machine that slows down for a while
+// slows all of them.
 Result<Messages> probe_messages(EchoPath path) {
   SLUICE_TRY(std::unique_ptr<Echo> echo, Echo::start(path, ways()));
   std::vector<std::array<std::vector<double>, kWayCount>> times(kMessageSizes.size());
@@ -75,8 +81,10 @@ Result<Messages> probe_messages(EchoPath path) {
   Messages found;
   for (size_t i = 0; i < kMessageSizes.size(); ++i) {
     auto of = [&](size_t way) { return typical(times[i][way]); };
-    found.awake.push_back({.bytes = kMessageSizes[i], .below_ns = of(kEager), .above_ns = of(kPulled)});
-    found.asleep.push_back({.bytes = kMessageSizes[i], .below_ns = of(kEagerAsleep), .above_ns = of(kPulledAsleep)});
+    found.awake.push_back(
+        {.bytes = kMessageSizes[i], .below_ns = of(kEager), .above_ns = of(kPulled)});
+    found.asleep.push_back(
+        {.bytes = kMessageSizes[i], .below_ns = of(kEagerAsleep), .above_ns = of(kPulledAsleep)});
   }
   found.spin_ns = spin_from(times[0][kEager], times[0][kEagerAsleep]);
   return found;
@@ -90,11 +98,15 @@ struct EagerBytes {
 EagerBytes choose_two(const Messages& messages, const Tuning& usual) {
   std::string awake = ratios_text(messages.awake), asleep = ratios_text(messages.asleep);
   bool too_busy = awake.empty() || asleep.empty() || messages.spin_ns.measured == kTooBusy;
-  if (too_busy) return {{usual.shm_eager_bytes, kTooBusy}, {usual.shm_eager_sleeping_bytes, kTooBusy}};
-  uint64_t polled = choose_threshold(messages.awake, kMessageSizes, true, usual.shm_eager_bytes).bytes;
-  uint64_t slept = choose_threshold(messages.asleep, kMessageSizes, true, usual.shm_eager_sleeping_bytes).bytes;
-  return {{polled, "round trip, both ends polling, eager against pulled: " + awake},
-          {std::max(polled, slept), "round trip, both ends asleep, eager against pulled: " + asleep}};
+  if (too_busy)
+    return {{usual.shm_eager_bytes, kTooBusy}, {usual.shm_eager_sleeping_bytes, kTooBusy}};
+  uint64_t polled =
+      choose_threshold(messages.awake, kMessageSizes, true, usual.shm_eager_bytes).bytes;
+  uint64_t slept =
+      choose_threshold(messages.asleep, kMessageSizes, true, usual.shm_eager_sleeping_bytes).bytes;
+  return {
+      {polled, "round trip, both ends polling, eager against pulled: " + awake},
+      {std::max(polled, slept), "round trip, both ends asleep, eager against pulled: " + asleep}};
 }
 
 // One for both: each size counts twice, and the worse of the two decides.
@@ -103,7 +115,8 @@ Measurement choose_one(const Messages& messages, uint64_t usual) {
   if (awake.empty() || asleep.empty()) return {usual, kTooBusy};
   std::vector<SizeTimes> both = messages.awake;
   both.insert(both.end(), messages.asleep.begin(), messages.asleep.end());
-  return {choose_threshold(both, kMessageSizes, true, usual).bytes, "round trip, eager against pulled: awake " + awake + "; asleep " + asleep};
+  return {choose_threshold(both, kMessageSizes, true, usual).bytes,
+          "round trip, eager against pulled: awake " + awake + "; asleep " + asleep};
 }
 
 // Frames of 1 MiB messages, to the kernel in so many at a time.
@@ -122,14 +135,17 @@ Result<Measurement> probe_batches(uint64_t usual) {
   Instant end = after(sluice::now(), kProbeBudget);
   while (sluice::now() < end) {
     for (size_t way = 0; way < ways.size() && sluice::now() < end; ++way) {
-      SLUICE_RETURN_IF_ERROR((*echo)->measure(way, most_bytes(EchoPath::kUdp), kBulkTripsPerTurn, times[way]));
+      SLUICE_RETURN_IF_ERROR(
+          (*echo)->measure(way, most_bytes(EchoPath::kUdp), kBulkTripsPerTurn, times[way]));
     }
   }
   std::vector<ValueTime> found;
-  for (size_t way = 0; way < batches.size(); ++way) found.push_back({.value = batches[way], .ns = typical(times[way])});
+  for (size_t way = 0; way < batches.size(); ++way)
+    found.push_back({.value = batches[way], .ns = typical(times[way])});
   std::string costs = costs_text(found);
   if (costs.empty()) return Measurement{usual, kTooBusy};
-  return Measurement{choose_value(found, usual), "1 MiB there and back in UDP, by the fastest: " + costs};
+  return Measurement{choose_value(found, usual),
+                     "1 MiB there and back in UDP, by the fastest: " + costs};
 }
 
 uint64_t sum_of_lines(const std::byte* data, size_t length) {
@@ -138,17 +154,20 @@ uint64_t sum_of_lines(const std::byte* data, size_t length) {
   return sum;
 }
 
-// A copy whose result is read, as its receiver does: the destination is where it was the last time, or has long left the caches. What
-// comes in many pieces is read when all are there, as a model is.
+// A copy whose result is read, as its receiver does: the destination is where it was the last time,
+// or has long left the caches. What comes in many pieces is read when all are there, as a model is.
 class Copies {
  public:
   Status prepare() {
-    SLUICE_TRY(arena_, Arena::create({.limit_bytes = 256u << 20, .first_extent_bytes = 2 * kCopyRoom + (2u << 20)}));
+    SLUICE_TRY(arena_, Arena::create({.limit_bytes = 256u << 20,
+                                      .first_extent_bytes = 2 * kCopyRoom + (2u << 20)}));
     SLUICE_TRY(from_, arena_->allocate(kCopyRoom));
     SLUICE_TRY(to_, arena_->allocate(kCopyRoom));
     return Status();
   }
-  double time_in_place(size_t bytes, bool past_caches) { return time(0, bytes, bytes, past_caches); }
+  double time_in_place(size_t bytes, bool past_caches) {
+    return time(0, bytes, bytes, past_caches);
+  }
   double time_walking(size_t piece, bool past_caches) {
     next_ = (next_ + kWalkedAtOnce) % kCopyRoom;
     return time(next_, kWalkedAtOnce, piece, past_caches);
@@ -159,7 +178,8 @@ class Copies {
   // Requires: whole pieces.
   double time(size_t at, size_t bytes, size_t piece, bool past_caches) {
     Instant start = sluice::now();
-    for (size_t done = 0; done < bytes; done += piece) copy_bytes(to_.data() + at + done, from_.data() + at + done, piece, past_caches);
+    for (size_t done = 0; done < bytes; done += piece)
+      copy_bytes(to_.data() + at + done, from_.data() + at + done, piece, past_caches);
     seen_ += sum_of_lines(to_.data() + at, bytes);
     return static_cast<double>((sluice::now() - start).count());
   }
@@ -171,7 +191,8 @@ class Copies {
 };
 
 // Every size in turn, until the time is up; of a pair now one and now the other comes first.
-void measure_copies(Copies& copies, std::vector<PairedTimes>& in_place, std::vector<PairedTimes>& elsewhere) {
+void measure_copies(Copies& copies, std::vector<PairedTimes>& in_place,
+                    std::vector<PairedTimes>& elsewhere) {
   Instant end = after(sluice::now(), kProbeBudget);
   bool past_first = false;
   auto add_pair = [&](PairedTimes& size, auto time) {
@@ -181,11 +202,13 @@ void measure_copies(Copies& copies, std::vector<PairedTimes>& in_place, std::vec
   };
   while (sluice::now() < end) {
     for (size_t i = 0; i < elsewhere.size() && sluice::now() < end; ++i) {
-      add_pair(elsewhere[i], [&](bool past) { return copies.time_walking(elsewhere[i].bytes, past); });
+      add_pair(elsewhere[i],
+               [&](bool past) { return copies.time_walking(elsewhere[i].bytes, past); });
     }
     for (size_t i = 0; i < in_place.size() && sluice::now() < end; ++i) {
       // As many pairs of what is small as take no longer than one of what is large.
-      for (uint64_t pairs = std::max<uint64_t>(1, kPlaceSizes[2] / in_place[i].bytes); pairs > 0; --pairs) {
+      for (uint64_t pairs = std::max<uint64_t>(1, kPlaceSizes[2] / in_place[i].bytes); pairs > 0;
+           --pairs) {
         add_pair(in_place[i], [&](bool past) {
           (void)copies.time_in_place(in_place[i].bytes, past);
           return copies.time_in_place(in_place[i].bytes, past);
@@ -197,15 +220,18 @@ void measure_copies(Copies& copies, std::vector<PairedTimes>& in_place, std::vec
 
 Result<Measurement> probe_copies() {
   Copies copies;
-  if (Status status = copies.prepare(); !status.ok()) return Measurement{kNeverBytes, "not measured: no memory for it"};
+  if (Status status = copies.prepare(); !status.ok())
+    return Measurement{kNeverBytes, "not measured: no memory for it"};
   std::vector<PairedTimes> in_place, elsewhere;
   for (uint64_t bytes : kPlaceSizes) in_place.push_back({.bytes = bytes, .ratios = {}});
   for (uint64_t bytes : kWalkSizes) elsewhere.push_back({.bytes = bytes, .ratios = {}});
   measure_copies(copies, in_place, elsewhere);
-  bool few = std::any_of(in_place.begin(), in_place.end(), [](const PairedTimes& size) { return size.ratios.size() < kFewestPairs; });
+  bool few = std::any_of(in_place.begin(), in_place.end(),
+                         [](const PairedTimes& size) { return size.ratios.size() < kFewestPairs; });
   if (few) return Measurement{kNeverBytes, kTooBusy};
   return Measurement{choose_reach(in_place, elsewhere, kNeverBytes),
-                     "copied and read, through the caches against past them: in place " + ratios_text(in_place) + "; elsewhere " + ratios_text(elsewhere)};
+                     "copied and read, through the caches against past them: in place " +
+                         ratios_text(in_place) + "; elsewhere " + ratios_text(elsewhere)};
 }
 
 }  // namespace
@@ -230,7 +256,8 @@ Result<std::array<Measurement, tuning::kKnobCount>> probe() {
   }
   SLUICE_TRY(Measurement copies, probe_copies());
   // In the order of knobs().
-  return std::array<Measurement, tuning::kKnobCount>{shm.awake, shm.asleep, tcp, spin, copies, batches};
+  return std::array<Measurement, tuning::kKnobCount>{shm.awake, shm.asleep, tcp,
+                                                     spin,      copies,     batches};
 }
 
 }  // namespace sluice::tools

@@ -37,7 +37,9 @@ int fail(const std::string& why) {
 int run(const TuneOptions& options) {
   std::string machine = tuning::machine_key(), folder = tuning::cache_folder();
   if (folder.empty() && !options.dry_run) {
-    return fail("there is no place for the result: set SLUICE_CACHE_DIR, XDG_CACHE_HOME or HOME to an absolute path, or use --dry-run");
+    return fail(
+        "there is no place for the result: set SLUICE_CACHE_DIR, XDG_CACHE_HOME or HOME to an "
+        "absolute path, or use --dry-run");
   }
   std::string path = folder.empty() ? "" : tuning::cache_path(folder, machine);
   if (options.if_needed && !path.empty()) {
@@ -46,17 +48,21 @@ int run(const TuneOptions& options) {
       fmt::print("nothing to do: {} was measured {}\n", path, (*kept)->probed_at);
       return 0;
     }
-    if (!kept.ok()) fmt::print(stderr, "sluice tune: {} is not used: {}; measuring anew\n", path, kept.status().to_string());
+    if (!kept.ok())
+      fmt::print(stderr, "sluice tune: {} is not used: {}; measuring anew\n", path,
+                 kept.status().to_string());
   }
   auto measured = probe();
   if (!measured.ok()) return fail(measured.status().to_string());
   tuning::Record record{.machine = machine, .probed_at = utc_now(), .knobs = *measured};
   for (size_t i = 0; i < tuning::kKnobCount; ++i) {
     const tuning::Knob& knob = tuning::knobs()[i];
-    fmt::print("{:<25} {:<8} {}\n", knob.name, tuning::value_text(knob, record.knobs[i].value), record.knobs[i].measured);
+    fmt::print("{:<25} {:<8} {}\n", knob.name, tuning::value_text(knob, record.knobs[i].value),
+               record.knobs[i].measured);
   }
   if (options.dry_run) return 0;
-  if (Status status = tuning::write_record(path, record); !status.ok()) return fail(status.to_string());
+  if (Status status = tuning::write_record(path, record); !status.ok())
+    return fail(status.to_string());
   fmt::print("kept in {}\n", path);
   return 0;
 }
@@ -64,9 +70,12 @@ int run(const TuneOptions& options) {
 }  // namespace
 
 void add_tune_command(CLI::App& app, int& exit_code) {
-  CLI::App* tune = app.add_subcommand("tune", "measure this machine for its thresholds (less than a second), for every program of this user");
+  CLI::App* tune = app.add_subcommand("tune",
+                                      "measure this machine for its thresholds (less than a "
+                                      "second), for every program of this user");
   auto options = std::make_shared<TuneOptions>();
-  tune->add_flag("--if-needed", options->if_needed, "only where there is no measurement of this machine, or one that is refused");
+  tune->add_flag("--if-needed", options->if_needed,
+                 "only where there is no measurement of this machine, or one that is refused");
   tune->add_flag("--dry-run", options->dry_run, "print what was found and keep nothing");
   tune->callback([options, &exit_code] { exit_code = run(*options); });
 }

@@ -1,4 +1,5 @@
-// `sluice tune`: measures this machine and keeps what it found for every context that is opened here.
+// `sluice tune`: measures this machine and keeps what it found for every context that is opened
+// here.
 #pragma once
 
 #include <CLI/CLI.hpp>

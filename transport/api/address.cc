@@ -5,8 +5,8 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kLongestName = 64;    // with the prefix it must fit sockaddr_un's 107 bytes
-constexpr size_t kLongestHost = 255;   // RFC 1035 section 2.3.4
+constexpr size_t kLongestName = 64;   // with the prefix it must fit sockaddr_un's 107 bytes
+constexpr size_t kLongestHost = 255;  // RFC 1035 section 2.3.4
 
 // The text may come from anywhere: what a terminal or a log would obey is escaped.
 std::string quoted(std::string_view text) {
@@ -26,18 +26,21 @@ std::string quoted(std::string_view text) {
 Status invalid(std::string_view text, const std::string& why) {
   return Status(Code::kInvalidArgument, Scope::kOperation, "api/address",
                 "address '" + quoted(text) + "': " + why +
-                    "; examples: sluice://host:7000, rdma://host:7000, tcp://[::1]:7000, l2://eth0/02:00:00:00:00:0b:7, shm:name");
+                    "; examples: sluice://host:7000, rdma://host:7000, tcp://[::1]:7000, "
+                    "l2://eth0/02:00:00:00:00:0b:7, shm:name");
 }
 
 bool name_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_' || c == '-';
 }
 
 Result<Address> parse_name(std::string_view text, Scheme scheme, std::string_view name) {
   if (name.empty()) return invalid(text, "the name is empty");
   if (name.size() > kLongestName) return invalid(text, "the name is longer than 64 characters");
   for (char c : name) {
-    if (!name_character(c)) return invalid(text, "a name has letters, digits, '.', '_' and '-' only");
+    if (!name_character(c))
+      return invalid(text, "a name has letters, digits, '.', '_' and '-' only");
   }
   Address address;
   address.scheme = scheme;
@@ -61,7 +64,8 @@ Result<Address> parse_host_port(std::string_view text, Scheme scheme, std::strin
   std::string_view port;
   if (rest.starts_with('[')) {
     size_t close = rest.find(']');
-    if (close == std::string_view::npos) return invalid(text, "']' is missing after the IPv6 address");
+    if (close == std::string_view::npos)
+      return invalid(text, "']' is missing after the IPv6 address");
     address.host = rest.substr(1, close - 1);
     rest.remove_prefix(close + 1);
     if (!rest.starts_with(':')) return invalid(text, "':port' is missing");
@@ -71,21 +75,29 @@ Result<Address> parse_host_port(std::string_view text, Scheme scheme, std::strin
     if (colon == std::string_view::npos) return invalid(text, "':port' is missing");
     address.host = rest.substr(0, colon);
     port = rest.substr(colon + 1);
-    if (address.host.find(':') != std::string::npos) return invalid(text, "an IPv6 address needs brackets");
+    if (address.host.find(':') != std::string::npos)
+      return invalid(text, "an IPv6 address needs brackets");
   }
   if (address.host.empty()) return invalid(text, "the host is empty");
-  if (address.host.size() > kLongestHost) return invalid(text, "the host is longer than 255 characters");
+  if (address.host.size() > kLongestHost)
+    return invalid(text, "the host is longer than 255 characters");
   for (char c : address.host) {
-    if (!name_character(c) && c != ':' && c != '%') return invalid(text, "the host has a character that no host name has");
+    if (!name_character(c) && c != ':' && c != '%')
+      return invalid(text, "the host has a character that no host name has");
   }
   SLUICE_RETURN_IF_ERROR(parse_port(text, port, address.port));
   return address;
 }
 
 // With colons, or with the dashes that others write and we do not.
-bool like_mac(std::string_view name) { return name.find(':') != std::string_view::npos || (name.size() == 17 && name[2] == '-' && name[5] == '-'); }
+bool like_mac(std::string_view name) {
+  return name.find(':') != std::string_view::npos ||
+         (name.size() == 17 && name[2] == '-' && name[5] == '-');
+}
 
-bool hexadecimal(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+bool hexadecimal(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
 
 // "/10.0.0.1:7", "/[fd00::1]:7", or without the host ":7" and "/:7".
 Result<Address> parse_udp(std::string_view text, std::string_view rest) {
@@ -108,14 +120,17 @@ Result<std::string> parse_peer(std::string_view text, std::string_view peer) {
   if (!like_mac(peer)) {
     if (peer.size() > kLongestName) return invalid(text, "the name is longer than 64 characters");
     for (char c : peer) {
-      if (!name_character(c)) return invalid(text, "a peer's name has letters, digits, '.', '_' and '-' only");
+      if (!name_character(c))
+        return invalid(text, "a peer's name has letters, digits, '.', '_' and '-' only");
     }
     return name;
   }
   for (char& c : name) c = c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
   bool good = name.size() == 17;
-  for (size_t i = 0; i < name.size() && good; ++i) good = i % 3 == 2 ? name[i] == ':' : hexadecimal(name[i]);
-  if (!good) return invalid(text, "a MAC address has six pairs of hexadecimal digits with colons between");
+  for (size_t i = 0; i < name.size() && good; ++i)
+    good = i % 3 == 2 ? name[i] == ':' : hexadecimal(name[i]);
+  if (!good)
+    return invalid(text, "a MAC address has six pairs of hexadecimal digits with colons between");
   return name;
 }
 
@@ -129,14 +144,17 @@ Result<Address> parse_interface(std::string_view text, Scheme scheme, std::strin
     bool portless = colon == std::string_view::npos && !peer.empty() && !like_mac(peer);
     if (colon == std::string_view::npos && !portless) return invalid(text, "':port' is missing");
     SLUICE_TRY(std::string name, parse_peer(text, peer.substr(0, colon)));
-    std::string plain = std::string(rest.substr(0, slash)) + (portless ? ":0" : std::string(peer.substr(colon)));
+    std::string plain =
+        std::string(rest.substr(0, slash)) + (portless ? ":0" : std::string(peer.substr(colon)));
     SLUICE_TRY(Address address, parse_host_port(text, scheme, plain));
-    if (address.host.find_first_of(":%") != std::string::npos) return invalid(text, "the interface has a character that no interface has");
+    if (address.host.find_first_of(":%") != std::string::npos)
+      return invalid(text, "the interface has a character that no interface has");
     address.name = std::move(name);
     return address;
   }
   SLUICE_TRY(Address address, parse_host_port(text, scheme, rest));
-  if (address.host.find_first_of(":%") != std::string::npos) return invalid(text, "the interface has a character that no interface has");
+  if (address.host.find_first_of(":%") != std::string::npos)
+    return invalid(text, "the interface has a character that no interface has");
   return address;
 }
 
@@ -157,22 +175,30 @@ std::string_view to_string(Scheme scheme) {
 
 Result<Address> Address::parse(std::string_view text) {
   auto rest_after = [&](std::string_view prefix) { return text.substr(prefix.size()); };
-  if (text.starts_with("sluice://")) return parse_host_port(text, Scheme::kSluice, rest_after("sluice://"));
+  if (text.starts_with("sluice://"))
+    return parse_host_port(text, Scheme::kSluice, rest_after("sluice://"));
   if (text.starts_with("tcp://")) return parse_host_port(text, Scheme::kTcp, rest_after("tcp://"));
-  if (text.starts_with("rdma://")) return parse_host_port(text, Scheme::kRdma, rest_after("rdma://"));
+  if (text.starts_with("rdma://"))
+    return parse_host_port(text, Scheme::kRdma, rest_after("rdma://"));
   if (text.starts_with("l2://")) return parse_interface(text, Scheme::kL2, rest_after("l2://"));
-  if (text.starts_with("kmod://")) return parse_interface(text, Scheme::kKmod, rest_after("kmod://"));
+  if (text.starts_with("kmod://"))
+    return parse_interface(text, Scheme::kKmod, rest_after("kmod://"));
   if (text.starts_with("shm:")) return parse_name(text, Scheme::kShm, rest_after("shm:"));
-  if (text.starts_with("loopback:")) return parse_name(text, Scheme::kLoopback, rest_after("loopback:"));
+  if (text.starts_with("loopback:"))
+    return parse_name(text, Scheme::kLoopback, rest_after("loopback:"));
   return invalid(text, "unknown scheme");
 }
 
 std::string Address::to_string() const {
   std::string text(sluice::to_string(scheme));
   if (scheme == Scheme::kShm || scheme == Scheme::kLoopback) return text + ":" + name;
-  auto bracketed = [](const std::string& ip) { return ip.find(':') != std::string::npos ? "[" + ip + "]" : ip; };
+  auto bracketed = [](const std::string& ip) {
+    return ip.find(':') != std::string::npos ? "[" + ip + "]" : ip;
+  };
   std::string end = ":" + std::to_string(port);
-  if (scheme == Scheme::kL2 || scheme == Scheme::kKmod) return text + "://" + host + (name.empty() ? "" : "/" + (is_udp() ? bracketed(name) : name)) + end;
+  if (scheme == Scheme::kL2 || scheme == Scheme::kKmod)
+    return text + "://" + host + (name.empty() ? "" : "/" + (is_udp() ? bracketed(name) : name)) +
+           end;
   return text + "://" + bracketed(host) + end;
 }
 

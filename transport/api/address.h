@@ -20,14 +20,16 @@ std::string_view to_string(Scheme scheme);
 // where that asks by broadcast for it, l2://interface/name does without a port;
 // l2://udp/host:port  the same frames in UDP datagrams; to listen at every address of this
 // machine: l2://udp:port. So no interface can be called udp here;
-// kmod://interface/MAC:port  the same by the kernel module's sockets; to listen: kmod://interface:port;
-// shm:name  shared memory only; loopback:name  within one process.
-// A host may be a name, an IPv4 address or an IPv6 address in brackets.
+// kmod://interface/MAC:port  the same by the kernel module's sockets; to listen:
+// kmod://interface:port; shm:name  shared memory only; loopback:name  within one process. A host
+// may be a name, an IPv4 address or an IPv6 address in brackets.
 struct Address {
   Scheme scheme = Scheme::kSluice;
   std::string host;   // sluice, tcp, rdma; l2, kmod: the interface; l2: or "udp"
-  uint16_t port = 0;  // sluice, tcp, rdma, l2, kmod; 0 when listening: any free port; after a name: that of whoever has it
-  std::string name;   // shm, loopback: 1..64 of [A-Za-z0-9._-]; l2, kmod: the MAC address or a name for it, of udp the host; or none
+  uint16_t port = 0;  // sluice, tcp, rdma, l2, kmod; 0 when listening: any free port; after a name:
+                      // that of whoever has it
+  std::string name;   // shm, loopback: 1..64 of [A-Za-z0-9._-]; l2, kmod: the MAC address or a name
+                      // for it, of udp the host; or none
 
   // Errors: kInvalidArgument; the text quotes what was given and shows an example.
   static Result<Address> parse(std::string_view text);

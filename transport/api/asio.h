@@ -31,10 +31,12 @@ namespace internal {
 template <typename Handler, typename Request>
 class AsioPost final : public AsioOperation<Handler, Completion>, private CompletionSink {
  public:
-  AsioPost(std::shared_ptr<AsioDrive> drive, Handler&& handler, std::shared_ptr<EndpointCore> core, Request&& request,
-           const PostOptions& options)
+  AsioPost(std::shared_ptr<AsioDrive> drive, Handler&& handler, std::shared_ptr<EndpointCore> core,
+           Request&& request, const PostOptions& options)
       : AsioOperation<Handler, Completion>(std::move(drive), std::move(handler)),
-        core_(std::move(core)), request_(std::move(request)), options_(options) {}
+        core_(std::move(core)),
+        request_(std::move(request)),
+        options_(options) {}
 
  private:
   void start() override {
@@ -65,19 +67,24 @@ class AsioPost final : public AsioOperation<Handler, Completion>, private Comple
   Request request_;
   PostOptions options_;
   OperationId id_ = kNoOperation;
-  std::shared_ptr<AsioOperation<Handler, Completion>> posted_;  // itself, while the endpoint has it as its sink
+  std::shared_ptr<AsioOperation<Handler, Completion>>
+      posted_;  // itself, while the endpoint has it as its sink
 };
 
 struct AsioSend {
   Tag tag;
   std::vector<Tensor> segments;
-  Result<OperationId> post(EndpointCore& core, const PostOptions& options) { return core.post_send(tag, segments, options); }
+  Result<OperationId> post(EndpointCore& core, const PostOptions& options) {
+    return core.post_send(tag, segments, options);
+  }
   void give_back(Completion&) {}
 };
 struct AsioReceive {
   TagMatch match;
   std::vector<Buffer> into;
-  Result<OperationId> post(EndpointCore& core, const PostOptions& options) { return core.post_receive(match, into, options); }
+  Result<OperationId> post(EndpointCore& core, const PostOptions& options) {
+    return core.post_receive(match, into, options);
+  }
   void give_back(Completion& completion) {
     for (Buffer& buffer : into) completion.buffers.emplace_back(std::move(buffer));
   }
@@ -86,25 +93,34 @@ struct AsioRead {
   RemoteKey key;
   uint64_t offset;
   Buffer into;
-  Result<OperationId> post(EndpointCore& core, const PostOptions& options) { return core.post_read(key, offset, into, options); }
+  Result<OperationId> post(EndpointCore& core, const PostOptions& options) {
+    return core.post_read(key, offset, into, options);
+  }
   void give_back(Completion& completion) { completion.buffers.emplace_back(std::move(into)); }
 };
 struct AsioWrite {
   RemoteKey key;
   uint64_t offset;
   Tensor from;
-  Result<OperationId> post(EndpointCore& core, const PostOptions& options) { return core.post_write(key, offset, from, options); }
+  Result<OperationId> post(EndpointCore& core, const PostOptions& options) {
+    return core.post_write(key, offset, from, options);
+  }
   void give_back(Completion&) {}
 };
 
 template <typename Handler>
 class AsioAccept final : public AsioOperation<Handler, Result<Endpoint>>, public AsioDrive::Poll {
  public:
-  AsioAccept(std::shared_ptr<AsioDrive> drive, Handler&& handler, Listener& listener, Instant deadline)
-      : AsioOperation<Handler, Result<Endpoint>>(std::move(drive), std::move(handler)), listener_(&listener), deadline_(deadline) {}
+  AsioAccept(std::shared_ptr<AsioDrive> drive, Handler&& handler, Listener& listener,
+             Instant deadline)
+      : AsioOperation<Handler, Result<Endpoint>>(std::move(drive), std::move(handler)),
+        listener_(&listener),
+        deadline_(deadline) {}
 
  private:
-  void start() override { this->drive().add_poll(std::static_pointer_cast<AsioAccept>(this->shared_from_this())); }
+  void start() override {
+    this->drive().add_poll(std::static_pointer_cast<AsioAccept>(this->shared_from_this()));
+  }
   void cancel() override {
     cancelled_ = true;
     this->drive().schedule();
@@ -118,7 +134,8 @@ class AsioAccept final : public AsioOperation<Handler, Result<Endpoint>>, public
     Result<Endpoint> endpoint = listener_->try_accept();
     if (!endpoint.ok() && endpoint.code() == Code::kTryAgain) {
       if (now < deadline_) return false;
-      endpoint = Status(Code::kTimedOut, Scope::kOperation, "api/asio", "nobody connected to " + listener_->address() + " before the deadline");
+      endpoint = Status(Code::kTimedOut, Scope::kOperation, "api/asio",
+                        "nobody connected to " + listener_->address() + " before the deadline");
     }
     this->complete(std::move(endpoint));
     return true;
@@ -133,11 +150,16 @@ class AsioAccept final : public AsioOperation<Handler, Result<Endpoint>>, public
 template <typename Handler>
 class AsioClose final : public AsioOperation<Handler, Status>, public AsioDrive::Poll {
  public:
-  AsioClose(std::shared_ptr<AsioDrive> drive, Handler&& handler, Endpoint&& endpoint, Instant deadline)
-      : AsioOperation<Handler, Status>(std::move(drive), std::move(handler)), endpoint_(std::move(endpoint)), deadline_(deadline) {}
+  AsioClose(std::shared_ptr<AsioDrive> drive, Handler&& handler, Endpoint&& endpoint,
+            Instant deadline)
+      : AsioOperation<Handler, Status>(std::move(drive), std::move(handler)),
+        endpoint_(std::move(endpoint)),
+        deadline_(deadline) {}
 
  private:
-  void start() override { this->drive().add_poll(std::static_pointer_cast<AsioClose>(this->shared_from_this())); }
+  void start() override {
+    this->drive().add_poll(std::static_pointer_cast<AsioClose>(this->shared_from_this()));
+  }
   void cancel() override {
     deadline_ = Instant{};
     why_ = Code::kCancelled;
@@ -154,7 +176,8 @@ class AsioClose final : public AsioOperation<Handler, Status>, public AsioDrive:
     Status status;
     if (endpoint_.state() != EndpointState::kClosed) {
       if (now < deadline_) return false;
-      status = Status(why_, Scope::kEndpoint, "api/asio", "closed at once: the peer had not answered the close yet");
+      status = Status(why_, Scope::kEndpoint, "api/asio",
+                      "closed at once: the peer had not answered the close yet");
       endpoint_.core().abort(status);
     }
     endpoint_ = Endpoint();
@@ -190,7 +213,8 @@ class AsioAwait final : public AsioOperation<Handler, AsioAwaited<Start>> {
  public:
   using Value = AsioAwaited<Start>;
   AsioAwait(std::shared_ptr<AsioDrive> drive, Handler&& handler, Start&& start)
-      : AsioOperation<Handler, Value>(std::move(drive), std::move(handler)), start_(std::move(start)) {}
+      : AsioOperation<Handler, Value>(std::move(drive), std::move(handler)),
+        start_(std::move(start)) {}
 
  private:
   void start() override {
@@ -199,7 +223,7 @@ class AsioAwait final : public AsioOperation<Handler, AsioAwaited<Start>> {
     this->drive().schedule();
   }
   void cancel() override {
-    if constexpr (requires(AsioPending<Start>& pending) { pending.cancel(); }) {
+    if constexpr (requires(AsioPending<Start> & pending) { pending.cancel(); }) {
       pending_->cancel();
       this->drive().schedule();
     }
@@ -298,20 +322,24 @@ class AsioDriver {
   // Handler: void(Completion). The tensors' compact bytes as one message; a segment list of
   // up to 16. `options.sink` is not used.
   template <typename Token>
-  auto async_send(const Endpoint& endpoint, Tag tag, std::vector<Tensor> segments, const PostOptions& options, Token&& token) const {
+  auto async_send(const Endpoint& endpoint, Tag tag, std::vector<Tensor> segments,
+                  const PostOptions& options, Token&& token) const {
     return post(endpoint, internal::AsioSend{tag, std::move(segments)}, options, token);
   }
   template <typename Token>
-  auto async_send(const Endpoint& endpoint, Tag tag, Tensor segment, const PostOptions& options, Token&& token) const {
+  auto async_send(const Endpoint& endpoint, Tag tag, Tensor segment, const PostOptions& options,
+                  Token&& token) const {
     return post(endpoint, internal::AsioSend{tag, {std::move(segment)}}, options, token);
   }
   // Handler: void(Completion): `tag` that came, `receipt.bytes` of `buffers`, in order.
   template <typename Token>
-  auto async_receive(const Endpoint& endpoint, TagMatch match, std::vector<Buffer> into, const PostOptions& options, Token&& token) const {
+  auto async_receive(const Endpoint& endpoint, TagMatch match, std::vector<Buffer> into,
+                     const PostOptions& options, Token&& token) const {
     return post(endpoint, internal::AsioReceive{match, std::move(into)}, options, token);
   }
   template <typename Token>
-  auto async_receive(const Endpoint& endpoint, TagMatch match, Buffer into, const PostOptions& options, Token&& token) const {
+  auto async_receive(const Endpoint& endpoint, TagMatch match, Buffer into,
+                     const PostOptions& options, Token&& token) const {
     std::vector<Buffer> one;
     one.push_back(std::move(into));
     return post(endpoint, internal::AsioReceive{match, std::move(one)}, options, token);
@@ -319,11 +347,13 @@ class AsioDriver {
   // Handler: void(Completion). One-sided, `into.size_bytes()` bytes from `offset` of the
   // granted range. kAccessDenied: outside the grant.
   template <typename Token>
-  auto async_read(const Endpoint& endpoint, const RemoteKey& key, uint64_t offset, Buffer into, const PostOptions& options, Token&& token) const {
+  auto async_read(const Endpoint& endpoint, const RemoteKey& key, uint64_t offset, Buffer into,
+                  const PostOptions& options, Token&& token) const {
     return post(endpoint, internal::AsioRead{key, offset, std::move(into)}, options, token);
   }
   template <typename Token>
-  auto async_write(const Endpoint& endpoint, const RemoteKey& key, uint64_t offset, Tensor from, const PostOptions& options, Token&& token) const {
+  auto async_write(const Endpoint& endpoint, const RemoteKey& key, uint64_t offset, Tensor from,
+                   const PostOptions& options, Token&& token) const {
     return post(endpoint, internal::AsioWrite{key, offset, std::move(from)}, options, token);
   }
 
@@ -334,7 +364,9 @@ class AsioDriver {
     return boost::asio::async_initiate<Token, void(Result<Endpoint>)>(
         [](auto handler, std::shared_ptr<internal::AsioDrive> drive, Listener* at, Instant by) {
           using Handler = std::decay_t<decltype(handler)>;
-          std::make_shared<internal::AsioAccept<Handler>>(std::move(drive), std::move(handler), *at, by)->launch();
+          std::make_shared<internal::AsioAccept<Handler>>(std::move(drive), std::move(handler), *at,
+                                                          by)
+              ->launch();
         },
         token, drive_, &listener, deadline);
   }
@@ -346,7 +378,9 @@ class AsioDriver {
     return boost::asio::async_initiate<Token, void(Status)>(
         [](auto handler, std::shared_ptr<internal::AsioDrive> drive, Endpoint end, Instant by) {
           using Handler = std::decay_t<decltype(handler)>;
-          std::make_shared<internal::AsioClose<Handler>>(std::move(drive), std::move(handler), std::move(end), by)->launch();
+          std::make_shared<internal::AsioClose<Handler>>(std::move(drive), std::move(handler),
+                                                         std::move(end), by)
+              ->launch();
         },
         token, drive_, std::move(endpoint), deadline);
   }
@@ -360,7 +394,9 @@ class AsioDriver {
     return boost::asio::async_initiate<Token, void(internal::AsioAwaited<Start>)>(
         [](auto handler, std::shared_ptr<internal::AsioDrive> drive, Start begin) {
           using Handler = std::decay_t<decltype(handler)>;
-          std::make_shared<internal::AsioAwait<Handler, Start>>(std::move(drive), std::move(handler), std::move(begin))->launch();
+          std::make_shared<internal::AsioAwait<Handler, Start>>(
+              std::move(drive), std::move(handler), std::move(begin))
+              ->launch();
         },
         token, drive_, std::move(start));
   }
@@ -369,11 +405,15 @@ class AsioDriver {
   explicit AsioDriver(std::shared_ptr<internal::AsioDrive> drive) : drive_(std::move(drive)) {}
 
   template <typename Request, typename Token>
-  auto post(const Endpoint& endpoint, Request request, const PostOptions& options, Token& token) const {
+  auto post(const Endpoint& endpoint, Request request, const PostOptions& options,
+            Token& token) const {
     return boost::asio::async_initiate<Token, void(Completion)>(
-        [](auto handler, std::shared_ptr<internal::AsioDrive> drive, std::shared_ptr<EndpointCore> core, Request what, const PostOptions& how) {
+        [](auto handler, std::shared_ptr<internal::AsioDrive> drive,
+           std::shared_ptr<EndpointCore> core, Request what, const PostOptions& how) {
           using Handler = std::decay_t<decltype(handler)>;
-          std::make_shared<internal::AsioPost<Handler, Request>>(std::move(drive), std::move(handler), std::move(core), std::move(what), how)->launch();
+          std::make_shared<internal::AsioPost<Handler, Request>>(
+              std::move(drive), std::move(handler), std::move(core), std::move(what), how)
+              ->launch();
         },
         token, drive_, endpoint.shared(), std::move(request), options);
   }

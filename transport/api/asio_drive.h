@@ -35,18 +35,25 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
   using Executor = boost::asio::any_io_executor;  // a strand
 
   AsioDrive(const Executor& executor, Context& context)
-      : context_(&context), executor_(boost::asio::make_strand(executor)), descriptor_(executor_), timer_(executor_) {}
+      : context_(&context),
+        executor_(boost::asio::make_strand(executor)),
+        descriptor_(executor_),
+        timer_(executor_) {}
 
   Status attach() {
-    if (context_->forked()) return Status(Code::kWrongState, Scope::kContext, "api/asio", "the context belongs to the parent process");
+    if (context_->forked())
+      return Status(Code::kWrongState, Scope::kContext, "api/asio",
+                    "the context belongs to the parent process");
     boost::system::error_code failed;
     descriptor_.assign(context_->fd(), failed);
     if (failed == boost::system::errc::file_exists) {
-      return Status(Code::kWrongState, Scope::kContext, "api/asio", "the context has a driver on this io_context already", failed.value());
+      return Status(Code::kWrongState, Scope::kContext, "api/asio",
+                    "the context has a driver on this io_context already", failed.value());
     }
     if (failed) {
       return Status(Code::kNoMemory, Scope::kContext, "api/asio",
-                    "the io_context cannot watch another descriptor; see fs.epoll.max_user_watches", failed.value());
+                    "the io_context cannot watch another descriptor; see fs.epoll.max_user_watches",
+                    failed.value());
     }
     context_->add_hook(this);
     return Status();
@@ -156,11 +163,12 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
   void arm() {
     if (!std::exchange(descriptor_armed_, true)) {
       // Asio asks epoll anew with each wait, so what is readable already is seen.
-      descriptor_.async_wait(boost::asio::posix::stream_descriptor::wait_read, [self = shared_from_this()](boost::system::error_code) {
-        self->descriptor_armed_ = false;
-        // Also when given up: an operation may have started since.
-        if (!self->given_up()) self->turn();
-      });
+      descriptor_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                             [self = shared_from_this()](boost::system::error_code) {
+                               self->descriptor_armed_ = false;
+                               // Also when given up: an operation may have started since.
+                               if (!self->given_up()) self->turn();
+                             });
     }
     Instant wake = std::min(context_->next_timeout(), owing_until_);
     for (const auto& poll : polls_) wake = std::min(wake, poll->poll_by());
@@ -198,8 +206,9 @@ class AsioOperation : public std::enable_shared_from_this<AsioOperation<Handler,
       : drive_(std::move(drive)),
         handler_(std::move(handler)),
         slot_(boost::asio::get_associated_cancellation_slot(handler_)),
-        executor_(boost::asio::prefer(AsioDrive::Executor(boost::asio::get_associated_executor(handler_, drive_->executor())),
-                                      boost::asio::execution::outstanding_work.tracked)) {}
+        executor_(boost::asio::prefer(
+            AsioDrive::Executor(boost::asio::get_associated_executor(handler_, drive_->executor())),
+            boost::asio::execution::outstanding_work.tracked)) {}
   virtual ~AsioOperation() = default;
 
   // Thread: the initiator's. Both lambdas run on the strand, in this order.
@@ -211,7 +220,9 @@ class AsioOperation : public std::enable_shared_from_this<AsioOperation<Handler,
         // An operation that was under way may have taken part of its effect (its status
         // says so), which `total` alone forbids.
         using boost::asio::cancellation_type;
-        if (!self || (type & (cancellation_type::terminal | cancellation_type::partial)) == cancellation_type::none) return;
+        if (!self || (type & (cancellation_type::terminal | cancellation_type::partial)) ==
+                         cancellation_type::none)
+          return;
         boost::asio::post(self->drive_->executor(), [self] {
           if (!self->done_) self->cancel();
         });
@@ -223,7 +234,8 @@ class AsioOperation : public std::enable_shared_from_this<AsioOperation<Handler,
         (void)context->refresh_now();  // deadlines count from now, not from the last turn
         self->start();
       } else {
-        self->refuse(Status(Code::kWrongState, Scope::kContext, "api/asio", "the AsioDriver is gone"));
+        self->refuse(
+            Status(Code::kWrongState, Scope::kContext, "api/asio", "the AsioDriver is gone"));
       }
     });
   }
@@ -239,13 +251,15 @@ class AsioOperation : public std::enable_shared_from_this<AsioOperation<Handler,
   void complete(Value value) {
     done_ = true;
     drive_->end();
-    boost::asio::post(executor_, [self = this->shared_from_this(), value = std::move(value)]() mutable {
-      // The slot is emitted where the handler runs, so nobody is in the middle of it.
-      if (self->slot_.is_connected()) self->slot_.clear();
-      Handler handler = std::move(self->handler_);
-      self.reset();
-      std::move(handler)(std::move(value));
-    });
+    boost::asio::post(executor_,
+                      [self = this->shared_from_this(), value = std::move(value)]() mutable {
+                        // The slot is emitted where the handler runs, so nobody is in the middle of
+                        // it.
+                        if (self->slot_.is_connected()) self->slot_.clear();
+                        Handler handler = std::move(self->handler_);
+                        self.reset();
+                        std::move(handler)(std::move(value));
+                      });
   }
 
  private:

@@ -37,13 +37,13 @@ struct Completion {
   OperationId id = kNoOperation;
   uint64_t user_data = 0;
   OperationKind kind = OperationKind::kSend;
-  Tag tag = 0;            // receives: the tag that arrived
+  Tag tag = 0;  // receives: the tag that arrived
   Status status;
   Receipt receipt;
   // Receives, reads and fetches into a buffer: the buffers, back in the order given,
   // also on failure.
   InlineVector<Buffer, 1> buffers;
-  Tensor tensor;          // kWant without a destination: the value
+  Tensor tensor;  // kWant without a destination: the value
 };
 
 // Where completions go. Called from Context::progress() only, never inside a post.

@@ -19,7 +19,8 @@ constexpr const char* kOrigin = "api/context";
 // A gap this long between two polls of a spin means that the processor was given to
 // somebody else: more runnable threads than CPUs.
 constexpr Duration kDescheduled = std::chrono::milliseconds(1);
-// So do so many waits on end that polled in vain and got what they waited for soon after they slept.
+// So do so many waits on end that polled in vain and got what they waited for soon after they
+// slept.
 constexpr uint32_t kVainSpins = 2;
 constexpr Duration kBackOff = std::chrono::milliseconds(100);
 // While rings and hot sockets are polled, the clock is read every so many rounds, and
@@ -46,10 +47,12 @@ Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
       peer_accounts_(resolve(options.peer_limits, arena_ ? arena_->statistics().limit_bytes : 0)),
       now_(sluice::now()),
       tuning_(options.tuning.value_or(Tuning())),
-      streaming_(tuning_.stream_copy_bytes >= kNeverBytes ? StreamingRule::kNever : tuning_.stream_copy_bytes),
+      streaming_(tuning_.stream_copy_bytes >= kNeverBytes ? StreamingRule::kNever
+                                                          : tuning_.stream_copy_bytes),
       longest_spin_(tuning_.spin_ns),
       waiting_(options.waiting) {
-  // The machine's, not this thread's: who keeps a thread on a processor of its own is who polls to most advantage.
+  // The machine's, not this thread's: who keeps a thread on a processor of its own is who polls to
+  // most advantage.
   many_cpus_ = ::sysconf(_SC_NPROCESSORS_ONLN) > 1;
 }
 
@@ -80,7 +83,9 @@ Status Context::initialise() {
   return watch(doorbell, EPOLLIN, nullptr);
 }
 
-void Context::add_provider(std::unique_ptr<Provider> provider) { providers_.push_back(std::move(provider)); }
+void Context::add_provider(std::unique_ptr<Provider> provider) {
+  providers_.push_back(std::move(provider));
+}
 
 Provider* Context::provider(Scheme scheme) const {
   for (const auto& provider : providers_) {
@@ -92,15 +97,23 @@ Provider* Context::provider(Scheme scheme) const {
 namespace {
 Status no_provider(const Address& address) {
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                "this context has no backend for " + address.to_string() + "; open it with sluice::open_context()");
+                "this context has no backend for " + address.to_string() +
+                    "; open it with sluice::open_context()");
 }
 Status no_secrets(const Address& address) {
-  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, address.to_string() + " goes unencrypted, and a secret_file was given; l2:// and sluice:// take one");
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                address.to_string() +
+                    " goes unencrypted, and a secret_file was given; l2:// and sluice:// take one");
 }
 Status nobody_to_find(const Address& address) {
-  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, address.to_string() + " is not found by a name, and discoverable_as was given; l2:// over an interface takes it");
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                address.to_string() +
+                    " is not found by a name, and discoverable_as was given; l2:// over an "
+                    "interface takes it");
 }
-bool takes_secret(const Address& address) { return address.scheme == Scheme::kL2 || address.scheme == Scheme::kSluice; }
+bool takes_secret(const Address& address) {
+  return address.scheme == Scheme::kL2 || address.scheme == Scheme::kSluice;
+}
 // A secret is not given up in silence, by whoever keeps the paths apart that have one.
 template <typename Options>
 Options with_sealing(Options options) {
@@ -126,7 +139,8 @@ Result<Listener> Context::listen(std::string_view text, const ListenOptions& opt
   Provider* chosen = provider(address.scheme);
   if (chosen == nullptr) return no_provider(address);
   if (!options.secret_file.empty() && !takes_secret(address)) return no_secrets(address);
-  if (!options.discoverable_as.empty() && (address.scheme != Scheme::kL2 || address.is_udp())) return nobody_to_find(address);
+  if (!options.discoverable_as.empty() && (address.scheme != Scheme::kL2 || address.is_udp()))
+    return nobody_to_find(address);
   SLUICE_TRY(std::unique_ptr<ListenerCore> core, chosen->listen(address, with_sealing(options)));
   return Listener(std::move(core), this);
 }
@@ -144,7 +158,8 @@ size_t Context::run_providers() {
 void Context::remove_hook(ProgressHook* hook) { std::erase(hooks_, hook); }
 
 size_t Context::progress() {
-  if (forked()) [[unlikely]] return 0;
+  if (forked()) [[unlikely]]
+    return 0;
   if (sleeping_) [[unlikely]] {
     // A foreign loop was woken by our descriptor: the event is waiting there.
     foreign_loop_ = true;
@@ -153,10 +168,13 @@ size_t Context::progress() {
     return poll_events(0) + run_providers();
   }
   size_t work = run_providers();
-  if (next_event_ < event_count_) [[unlikely]] work += deliver_events();
+  if (next_event_ < event_count_) [[unlikely]]
+    work += deliver_events();
   // A turn that did much took long: others may have come meanwhile.
-  polls_since_clock_ += 1 + static_cast<uint32_t>(std::min<size_t>(work / kWorkPerPoll, kPollsPerClockCheck));
-  if (polls_since_clock_ < kPollsPerClockCheck) [[likely]] return work;
+  polls_since_clock_ +=
+      1 + static_cast<uint32_t>(std::min<size_t>(work / kWorkPerPoll, kPollsPerClockCheck));
+  if (polls_since_clock_ < kPollsPerClockCheck) [[likely]]
+    return work;
   polls_since_clock_ = 0;
   refresh_now();
   if (now_ - last_event_check_ < kEventCheckInterval) return work;
@@ -187,7 +205,8 @@ size_t Context::deliver_events() {
       rung = true;
       continue;
     }
-    if (std::find(dead_handlers_.begin(), dead_handlers_.end(), handler) != dead_handlers_.end()) continue;
+    if (std::find(dead_handlers_.begin(), dead_handlers_.end(), handler) != dead_handlers_.end())
+      continue;
     const bool more = next_event_ < event_count_;
     if (more && start == Instant{}) start = sluice::now();
     handler->on_event(event.events);
@@ -209,7 +228,9 @@ Instant Context::next_timeout() {
 }
 
 bool Context::has_unsent() const {
-  return std::any_of(providers_.begin(), providers_.end(), [](const auto& provider) { return provider->in_use() && provider->has_unsent(); });
+  return std::any_of(providers_.begin(), providers_.end(), [](const auto& provider) {
+    return provider->in_use() && provider->has_unsent();
+  });
 }
 
 bool Context::prepare_to_sleep() {
@@ -281,7 +302,8 @@ bool Context::sleep(Instant deadline) {
 }
 
 Status Context::too_late() {
-  return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "what was waited for did not happen before the deadline");
+  return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
+                "what was waited for did not happen before the deadline");
 }
 
 Status Context::wait(Instant deadline) {
@@ -308,8 +330,9 @@ Status Context::wait(Instant deadline) {
   bool in_vain = polled_out_ && now_ - polled_until < 2 * (polled_until - start);
   vain_spins_ = in_vain ? vain_spins_ + 1 : 0;
   if (vain_spins_ >= kVainSpins) oversubscribed_until_ = after(now_, kBackOff);
-  // Who slept saw it a wake later than who polls. Else two who answer each other, both asleep, would never poll
-  // again: each waits for two wakes. The budget is 2.5 wakes where it was measured (`sluice tune`).
+  // Who slept saw it a wake later than who polls. Else two who answer each other, both asleep,
+  // would never poll again: each waits for two wakes. The budget is 2.5 wakes where it was measured
+  // (`sluice tune`).
   if (slept) gap = std::max(gap - longest_spin_ / 2, Duration(0));
   // A long wait says little about the next one: it counts as four times the budget.
   gap = std::min<Duration>(gap, longest_spin_ * 4);
@@ -320,10 +343,11 @@ Status Context::wait(Instant deadline) {
 Status Context::close(Instant deadline) {
   SLUICE_RETURN_IF_ERROR(owner_.check());
   for (auto& provider : providers_) provider->shut_down();
-  while (progress() > 0 && refresh_now() < deadline) {
-  }
+  while (progress() > 0 && refresh_now() < deadline) {}
   size_t out = arena_.use_count() == 1 ? arena_->statistics().outstanding : 0;
-  if (out > 0) log(LogLevel::kInfo, "context closed with " + std::to_string(out) + " buffers or tensors still held");
+  if (out > 0)
+    log(LogLevel::kInfo,
+        "context closed with " + std::to_string(out) + " buffers or tensors still held");
   return Status();
 }
 
@@ -355,7 +379,8 @@ void Context::unwatch(int fd, EventHandler* handler) {
 
 Listener::~Listener() { close(); }
 
-// A forked child shares the parent's epoll instance: closing there would stop the parent's listener.
+// A forked child shares the parent's epoll instance: closing there would stop the parent's
+// listener.
 void Listener::close() {
   if (owner_.in_forked_child()) (void)core_.release();
   core_.reset();
@@ -372,10 +397,12 @@ Result<Endpoint> Listener::accept(Instant deadline) {
   SLUICE_RETURN_IF_ERROR(owner_.check());
   if (!core_) return not_listening();
   std::shared_ptr<EndpointCore> core;
-  Status status = context_->wait_until([&] { return (core = core_->accept()) != nullptr; }, deadline);
+  Status status =
+      context_->wait_until([&] { return (core = core_->accept()) != nullptr; }, deadline);
   if (!core) {
     if (status == Code::kTimedOut) {
-      return Status(Code::kTimedOut, Scope::kOperation, kOrigin, "nobody connected to " + address() + " before the deadline");
+      return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
+                    "nobody connected to " + address() + " before the deadline");
     }
     return status;
   }

@@ -42,16 +42,18 @@ struct ConnectOptions {
   Duration operation_timeout = std::chrono::seconds(30);
   // A peer that answers keepalives but never calls progress is closed after this; zero: never.
   Duration silence_limit = Duration(0);
-  // l2 and sluice only: the file of the secret that both ends share, readable by nobody else; frames are
-  // encrypted. Empty: that of SLUICE_L2_SECRET_FILE, or none. Whoever has a secret requires Capability::kSealed, of every path.
+  // l2 and sluice only: the file of the secret that both ends share, readable by nobody else;
+  // frames are encrypted. Empty: that of SLUICE_L2_SECRET_FILE, or none. Whoever has a secret
+  // requires Capability::kSealed, of every path.
   std::string secret_file = {};
-  // Takes paths that are not sealed although there is a secret: whoever can stop frames can have what is sent go by TCP then.
+  // Takes paths that are not sealed although there is a secret: whoever can stop frames can have
+  // what is sent go by TCP then.
   bool allow_unsealed = false;
   // l2 only: a name that no file has is asked for by broadcast on its interface, and the address
   // may leave the port out (l2://eth0/worker3). SLUICE_L2_DISCOVER=1 says so for a whole process.
   bool discover = false;
-  // sluice:// only: after shm and RDMA plain Ethernet is tried, the kernel module before raw frames, if the listener wishes
-  // it too. SLUICE_ETHERNET=1 says so for a whole process.
+  // sluice:// only: after shm and RDMA plain Ethernet is tried, the kernel module before raw
+  // frames, if the listener wishes it too. SLUICE_ETHERNET=1 says so for a whole process.
   bool ethernet = false;
 };
 
@@ -69,15 +71,16 @@ struct PeerIntroduction {
 
 struct ListenOptions {
   Requirements require;
-  // Most connections of this listener that are open at once: in all, and from one peer (its address without the port, of IPv6 the
-  // /64; l2 and kmod: MAC address; shm: user). Zero: as ContextOptions::peer_limits says. More are refused with kTryAgain.
+  // Most connections of this listener that are open at once: in all, and from one peer (its address
+  // without the port, of IPv6 the /64; l2 and kmod: MAC address; shm: user). Zero: as
+  // ContextOptions::peer_limits says. More are refused with kTryAgain.
   uint32_t max_connections = 0;
   uint32_t max_connections_by_address = 0;
-  // A connection is closed if neither end has used it for this long, and at twice that at the latest. Keepalives do not count,
-  // operations that wait do. Zero: never.
+  // A connection is closed if neither end has used it for this long, and at twice that at the
+  // latest. Keepalives do not count, operations that wait do. Zero: never.
   Duration idle_limit = Duration(0);
-  // Asked about each peer once its HELLO is read, before it is accepted; false refuses it with kAccessDenied. Called from
-  // progress(); calls nothing of the context.
+  // Asked about each peer once its HELLO is read, before it is accepted; false refuses it with
+  // kAccessDenied. Called from progress(); calls nothing of the context.
   std::function<bool(const PeerIntroduction&)> accept = {};
   Duration operation_timeout = std::chrono::seconds(30);
   Duration silence_limit = Duration(0);
@@ -87,8 +90,8 @@ struct ListenOptions {
   // l2 over raw frames only: answers those who ask for this name by broadcast; 1 to 64 letters,
   // digits, '.', '_' and '-'. Empty: that of SLUICE_L2_NAME, or no answer.
   std::string discoverable_as = {};
-  // sluice:// only: who comes may stay on plain Ethernet, as in ConnectOptions. It is listened for on each interface by
-  // which somebody comes, and whoever is on that Ethernet finds it.
+  // sluice:// only: who comes may stay on plain Ethernet, as in ConnectOptions. It is listened for
+  // on each interface by which somebody comes, and whoever is on that Ethernet finds it.
   bool ethernet = false;
 };
 
@@ -105,7 +108,8 @@ class ListenerCore {
 class Listener {
  public:
   Listener() = default;
-  Listener(std::unique_ptr<ListenerCore> core, Context* context) : core_(std::move(core)), context_(context) {}
+  Listener(std::unique_ptr<ListenerCore> core, Context* context)
+      : core_(std::move(core)), context_(context) {}
   Listener(Listener&&) noexcept = default;
   Listener& operator=(Listener&& other) noexcept {
     std::swap(core_, other.core_);
@@ -144,8 +148,10 @@ class Provider {
   virtual ~Provider() = default;
   virtual Scheme scheme() const = 0;
   // Blocks: until connected or the deadline; progresses the context meanwhile.
-  virtual Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) = 0;
-  virtual Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) = 0;
+  virtual Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
+                                                        const ConnectOptions& options) = 0;
+  virtual Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
+                                                       const ListenOptions& options) = 0;
 
   // Bounded work; returns how many events it handled (0: idle).
   virtual size_t progress(Instant now) = 0;
@@ -231,10 +237,12 @@ class Context {
   const Tuning& tuning() const { return tuning_; }
   // Of the copies that this context's thread makes.
   StreamingRule& streaming() { return streaming_; }
-  Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype, const AllocateOptions& options = {}) {
+  Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype,
+                          const AllocateOptions& options = {}) {
     return arena_->allocate(shape, dtype, options);
   }
-  Result<Buffer> allocate(std::initializer_list<int64_t> shape, DataType dtype, const AllocateOptions& options = {}) {
+  Result<Buffer> allocate(std::initializer_list<int64_t> shape, DataType dtype,
+                          const AllocateOptions& options = {}) {
     return arena_->allocate(std::span(shape.begin(), shape.size()), dtype, options);
   }
 
@@ -259,7 +267,8 @@ class Context {
   // where take() gives something that can say no error. Errors, beside those of take(): as
   // wait(). What is pending goes on then, unless it was passed as an rvalue, which cancels it.
   template <typename Pending>
-  auto run_until(Pending&& pending, Instant deadline = kNever) -> internal::Outcome<decltype(pending.take())> {
+  auto run_until(Pending&& pending, Instant deadline = kNever)
+      -> internal::Outcome<decltype(pending.take())> {
     Status waited = wait_until([&] { return pending.ready(); }, deadline);
     if (!waited.ok()) return waited;
     return pending.take();
@@ -275,8 +284,8 @@ class Context {
   // progress() leaves peers waiting for them. Cost: looks at every connection.
   bool has_unsent() const;
 
-  // Whether this thread, once it has nothing to do, is going to sleep rather than to poll, as far as its last waits tell: what comes
-  // then has to wake it. A hint. Cost: a few ns.
+  // Whether this thread, once it has nothing to do, is going to sleep rather than to poll, as far
+  // as its last waits tell: what comes then has to wake it. A hint. Cost: a few ns.
   bool sleeps_when_idle() const {
     if (waiting_ != Waiting::kAdaptive) return waiting_ == Waiting::kSleep;
     return foreign_loop_ || longest_spin_ == Duration(0) || !polling_pays(now_);
@@ -302,7 +311,9 @@ class Context {
   void add_hook(ProgressHook* hook) { hooks_.push_back(hook); }
   void remove_hook(ProgressHook* hook);
   // For tests: connections made from now on have this between them and their path.
-  void decorate_links(std::shared_ptr<proto::LinkDecorator> decorator) { link_decorator_ = std::move(decorator); }
+  void decorate_links(std::shared_ptr<proto::LinkDecorator> decorator) {
+    link_decorator_ = std::move(decorator);
+  }
   proto::LinkDecorator* link_decorator() const { return link_decorator_.get(); }
 
  private:
@@ -312,8 +323,11 @@ class Context {
   size_t run_providers();
   bool sleep(Instant deadline);
   bool spin(Instant deadline);
-  // Adaptive: what we wait for usually comes within the budget, and there is a processor to poll on.
-  bool polling_pays(Instant now) const { return many_cpus_ && now >= oversubscribed_until_ && typical_gap_ <= longest_spin_; }
+  // Adaptive: what we wait for usually comes within the budget, and there is a processor to poll
+  // on.
+  bool polling_pays(Instant now) const {
+    return many_cpus_ && now >= oversubscribed_until_ && typical_gap_ <= longest_spin_;
+  }
   void end_sleep();
 
   std::shared_ptr<Arena> arena_;
@@ -339,8 +353,8 @@ class Context {
   bool sleeping_ = false;
   bool foreign_loop_ = false;  // the last to sleep was not wait()
   bool many_cpus_ = false;
-  bool polled_out_ = false;   // the last spin: its whole budget, for nothing
-  uint32_t vain_spins_ = 0;   // on end
+  bool polled_out_ = false;  // the last spin: its whole budget, for nothing
+  uint32_t vain_spins_ = 0;  // on end
   ProcessMark owner_ = ProcessMark::current();
   static constexpr uint32_t kEventsPerCheck = 64;
   std::array<epoll_event, kEventsPerCheck> events_;  // last: large, and seldom looked at

@@ -1,4 +1,5 @@
-// Events of descriptors and letters of other threads that come in one batch; whether a context is about to sleep.
+// Events of descriptors and letters of other threads that come in one batch; whether a context is
+// about to sleep.
 #include <catch2/catch.hpp>
 
 #include <sys/epoll.h>
@@ -28,17 +29,23 @@ struct Ending final : Letter {
 };
 
 Result<std::unique_ptr<Context>> open(Waiting waiting, uint64_t spin_ns) {
-  SLUICE_TRY(std::unique_ptr<Arena> arena, Arena::create({.limit_bytes = 16 << 20, .first_extent_bytes = 1 << 20}));
+  SLUICE_TRY(std::unique_ptr<Arena> arena,
+             Arena::create({.limit_bytes = 16 << 20, .first_extent_bytes = 1 << 20}));
   Tuning tuning;
   tuning.spin_ns = spin_ns;
-  auto context = std::make_unique<Context>(ContextOptions{.arena = {}, .arena_options = {}, .waiting = waiting, .tuning = tuning}, std::move(arena));
+  auto context = std::make_unique<Context>(
+      ContextOptions{.arena = {}, .arena_options = {}, .waiting = waiting, .tuning = tuning},
+      std::move(arena));
   SLUICE_RETURN_IF_ERROR(context->initialise());
   return context;
 }
 
-TEST_CASE("whether a context sleeps when it is idle follows from how it waits, and from who drives it", "[context]") {
+TEST_CASE(
+    "whether a context sleeps when it is idle follows from how it waits, and from who drives it",
+    "[context]") {
   constexpr uint64_t kSecond = 1'000'000'000;
-  auto spinning = open(Waiting::kSpin, kSecond), sleeping = open(Waiting::kSleep, kSecond), impatient = open(Waiting::kAdaptive, 0), patient = open(Waiting::kAdaptive, kSecond);
+  auto spinning = open(Waiting::kSpin, kSecond), sleeping = open(Waiting::kSleep, kSecond),
+       impatient = open(Waiting::kAdaptive, 0), patient = open(Waiting::kAdaptive, kSecond);
   CHECK_FALSE((*spinning)->sleeps_when_idle());
   CHECK((*sleeping)->sleeps_when_idle());
   CHECK((*impatient)->sleeps_when_idle());
@@ -51,7 +58,8 @@ TEST_CASE("whether a context sleeps when it is idle follows from how it waits, a
 TEST_CASE("a letter may wait and then end what events of the same batch are for", "[context]") {
   auto arena = Arena::create({.limit_bytes = 16 << 20, .first_extent_bytes = 1 << 20});
   REQUIRE(arena.ok());
-  Context context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSleep}, std::move(*arena));
+  Context context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSleep},
+                  std::move(*arena));
   REQUIRE(context.initialise().ok());
   Handler handler;
   int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -83,14 +91,15 @@ struct Slow final : EventHandler {
   void on_event(uint32_t) noexcept override {
     ++events;
     const Instant until = after(now(), std::chrono::milliseconds(5));
-    while (now() < until) {
-    }
+    while (now() < until) {}
   }
   int events = 0;
 };
 
 struct Ready {
-  explicit Ready(Context& c) : context(c), fd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) { REQUIRE(context.watch(fd, EPOLLIN, &handler).ok()); }
+  explicit Ready(Context& c) : context(c), fd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    REQUIRE(context.watch(fd, EPOLLIN, &handler).ok());
+  }
   ~Ready() {
     context.unwatch(fd, &handler);
     ::close(fd);
@@ -100,22 +109,30 @@ struct Ready {
   int fd;
 };
 
-TEST_CASE("a turn ends after one slow handler, and the others have their turn before it has another", "[context]") {
+TEST_CASE(
+    "a turn ends after one slow handler, and the others have their turn before it has another",
+    "[context]") {
   auto context = open(Waiting::kSleep, 0);
   REQUIRE(context.ok());
   std::array<std::unique_ptr<Ready>, 4> ready;
   for (auto& one : ready) one = std::make_unique<Ready>(**context);
-  auto delivered = [&] { return std::accumulate(ready.begin(), ready.end(), 0, [](int sum, const auto& one) { return sum + one->handler.events; }); };
+  auto delivered = [&] {
+    return std::accumulate(ready.begin(), ready.end(), 0,
+                           [](int sum, const auto& one) { return sum + one->handler.events; });
+  };
   for (int turn = 1; turn <= 8; ++turn) {
     REQUIRE((*context)->wait(after(now(), std::chrono::seconds(10))).ok());
-    const int least = std::min({ready[0]->handler.events, ready[1]->handler.events, ready[2]->handler.events, ready[3]->handler.events});
-    const int most = std::max({ready[0]->handler.events, ready[1]->handler.events, ready[2]->handler.events, ready[3]->handler.events});
+    const int least = std::min({ready[0]->handler.events, ready[1]->handler.events,
+                                ready[2]->handler.events, ready[3]->handler.events});
+    const int most = std::max({ready[0]->handler.events, ready[1]->handler.events,
+                               ready[2]->handler.events, ready[3]->handler.events});
     if (turn == 1) CHECK(delivered() < 4);
     CHECK(most - least <= 1);
   }
 }
 
-TEST_CASE("a handler that goes while its event waits for the next turn hears nothing", "[context]") {
+TEST_CASE("a handler that goes while its event waits for the next turn hears nothing",
+          "[context]") {
   auto context = open(Waiting::kSleep, 0);
   REQUIRE(context.ok());
   std::array<std::unique_ptr<Ready>, 3> ready;

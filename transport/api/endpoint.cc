@@ -36,7 +36,9 @@ Result<Endpoint::Received> received(Context& context, OneCompletion& sink, Buffe
     if (!completion.buffers.empty()) into = std::move(completion.buffers[0]);
     return status;
   }
-  Endpoint::Received out{.buffer = std::move(completion.buffers[0]), .tag = completion.tag, .receipt = completion.receipt};
+  Endpoint::Received out{.buffer = std::move(completion.buffers[0]),
+                         .tag = completion.tag,
+                         .receipt = completion.receipt};
   // Cannot fail: the bytes came into this very buffer.
   (void)out.buffer.reshape(TensorDescriptor::bytes(completion.receipt.bytes));
   return out;
@@ -56,60 +58,77 @@ Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
 
 Endpoint::~Endpoint() {
   if (core_ && !owner_.in_forked_child()) {  // there the connection is the parent's, and goes on
-    core_->abort(Status(Code::kCancelled, Scope::kEndpoint, "api/endpoint", "the endpoint handle was dropped without close()"));
+    core_->abort(Status(Code::kCancelled, Scope::kEndpoint, "api/endpoint",
+                        "the endpoint handle was dropped without close()"));
   }
 }
 
 Status Endpoint::unusable() const {
   SLUICE_RETURN_IF_ERROR(owner_.check());
-  return Status(Code::kWrongState, Scope::kEndpoint, "api/endpoint", "this Endpoint is empty: it was moved from, closed, or never connected");
+  return Status(Code::kWrongState, Scope::kEndpoint, "api/endpoint",
+                "this Endpoint is empty: it was moved from, closed, or never connected");
 }
 
 Status Endpoint::cancel(OperationId id) {
-  if (!usable()) [[unlikely]] return unusable();
+  if (!usable()) [[unlikely]]
+    return unusable();
   return core_->cancel(id);
 }
 Result<RemoteKey> Endpoint::grant(const Buffer& memory, const GrantOptions& options) {
-  if (!usable()) [[unlikely]] return unusable();
+  if (!usable()) [[unlikely]]
+    return unusable();
   return core_->grant(memory, options);
 }
 Result<RemoteKey> Endpoint::grant(const Tensor& memory, const GrantOptions& options) {
-  if (!usable()) [[unlikely]] return unusable();
+  if (!usable()) [[unlikely]]
+    return unusable();
   return core_->grant(memory, options);
 }
 Status Endpoint::revoke(const RemoteKey& key) {
-  if (!usable()) [[unlikely]] return unusable();
+  if (!usable()) [[unlikely]]
+    return unusable();
   return core_->revoke(key);
 }
 
 Result<OperationId> Endpoint::send(Tag tag, const Tensor& segment, const PostOptions& options) {
-  if (!usable()) [[unlikely]] return unusable();
+  if (!usable()) [[unlikely]]
+    return unusable();
   return core_->post_send(tag, std::span(&segment, 1), options);
 }
 Result<OperationId> Endpoint::send(Tag tag, Tensor&& segment, const PostOptions& options) {
-  if (!usable()) [[unlikely]] return unusable();
+  if (!usable()) [[unlikely]]
+    return unusable();
   Result<OperationId> id = core_->post_send(tag, std::span(&segment, 1), options);
   if (id.ok()) segment = Tensor();
   return id;
 }
-Result<OperationId> Endpoint::send(Tag tag, std::span<const Tensor> segments, const PostOptions& options) {
-  if (!usable()) [[unlikely]] return unusable();
+Result<OperationId> Endpoint::send(Tag tag, std::span<const Tensor> segments,
+                                   const PostOptions& options) {
+  if (!usable()) [[unlikely]]
+    return unusable();
   return core_->post_send(tag, segments, options);
 }
 Result<OperationId> Endpoint::receive(TagMatch match, Buffer&& into, const PostOptions& options) {
-  if (!usable()) [[unlikely]] return unusable();
+  if (!usable()) [[unlikely]]
+    return unusable();
   return core_->post_receive(match, std::span(&into, 1), options);
 }
-Result<OperationId> Endpoint::receive(TagMatch match, std::span<Buffer> into, const PostOptions& options) {
-  if (!usable()) [[unlikely]] return unusable();
+Result<OperationId> Endpoint::receive(TagMatch match, std::span<Buffer> into,
+                                      const PostOptions& options) {
+  if (!usable()) [[unlikely]]
+    return unusable();
   return core_->post_receive(match, into, options);
 }
-Result<OperationId> Endpoint::read(const RemoteKey& key, uint64_t offset, Buffer&& into, const PostOptions& options) {
-  if (!usable()) [[unlikely]] return unusable();
+Result<OperationId> Endpoint::read(const RemoteKey& key, uint64_t offset, Buffer&& into,
+                                   const PostOptions& options) {
+  if (!usable()) [[unlikely]]
+    return unusable();
   return core_->post_read(key, offset, into, options);
 }
-Result<OperationId> Endpoint::write(const RemoteKey& key, uint64_t offset, Tensor from, const PostOptions& options) {
-  if (!usable()) [[unlikely]] return unusable();
+Result<OperationId> Endpoint::write(const RemoteKey& key, uint64_t offset, Tensor from,
+                                    const PostOptions& options) {
+  if (!usable()) [[unlikely]]
+    return unusable();
   return core_->post_write(key, offset, from, options);
 }
 
@@ -120,40 +139,48 @@ Result<Receipt> Endpoint::send_and_wait(Tag tag, Tensor segment, Instant deadlin
   return sink.value.receipt;
 }
 
-Result<Endpoint::Received> Endpoint::receive_and_wait(TagMatch match, Buffer&& into, Instant deadline) {
+Result<Endpoint::Received> Endpoint::receive_and_wait(TagMatch match, Buffer&& into,
+                                                      Instant deadline) {
   OneCompletion sink;
   SLUICE_RETURN_IF_ERROR(receive(match, std::move(into), options_for(sink, deadline)));
   return received(*context_, sink, into);
 }
 
-Result<Receipt> Endpoint::write_and_wait(const RemoteKey& key, uint64_t offset, Tensor from, Instant deadline) {
+Result<Receipt> Endpoint::write_and_wait(const RemoteKey& key, uint64_t offset, Tensor from,
+                                         Instant deadline) {
   OneCompletion sink;
   SLUICE_RETURN_IF_ERROR(write(key, offset, std::move(from), options_for(sink, deadline)));
   SLUICE_RETURN_IF_ERROR(finish(*context_, sink));
   return sink.value.receipt;
 }
 
-Result<Endpoint::Received> Endpoint::read_and_wait(const RemoteKey& key, uint64_t offset, Buffer&& into, Instant deadline) {
+Result<Endpoint::Received> Endpoint::read_and_wait(const RemoteKey& key, uint64_t offset,
+                                                   Buffer&& into, Instant deadline) {
   OneCompletion sink;
   SLUICE_RETURN_IF_ERROR(read(key, offset, std::move(into), options_for(sink, deadline)));
   return received(*context_, sink, into);
 }
 
-Result<OperationId> Endpoint::atomic(const RemoteKey& key, uint64_t offset, const Atomic& request, Buffer&& result,
-                                     const PostOptions& options) {
-  if (!usable()) [[unlikely]] return unusable();
+Result<OperationId> Endpoint::atomic(const RemoteKey& key, uint64_t offset, const Atomic& request,
+                                     Buffer&& result, const PostOptions& options) {
+  if (!usable()) [[unlikely]]
+    return unusable();
   return core_->post_atomic(key, offset, request, result, options);
 }
 
 namespace {
-Result<uint64_t> atomic_and_wait(Endpoint& endpoint, const RemoteKey& key, uint64_t offset, const Atomic& request, Instant deadline) {
+Result<uint64_t> atomic_and_wait(Endpoint& endpoint, const RemoteKey& key, uint64_t offset,
+                                 const Atomic& request, Instant deadline) {
   // The context may be gone, and the endpoint closed with it.
   if (!endpoint || endpoint.state() == EndpointState::kClosed) {
-    return Status(Code::kWrongState, Scope::kEndpoint, "api/endpoint", "the endpoint is closed; connect again");
+    return Status(Code::kWrongState, Scope::kEndpoint, "api/endpoint",
+                  "the endpoint is closed; connect again");
   }
-  SLUICE_TRY(Buffer result, endpoint.context().arena().allocate(sizeof(uint64_t), {.for_receive = true}));
+  SLUICE_TRY(Buffer result,
+             endpoint.context().arena().allocate(sizeof(uint64_t), {.for_receive = true}));
   OneCompletion sink;
-  SLUICE_RETURN_IF_ERROR(endpoint.atomic(key, offset, request, std::move(result), options_for(sink, deadline)));
+  SLUICE_RETURN_IF_ERROR(
+      endpoint.atomic(key, offset, request, std::move(result), options_for(sink, deadline)));
   SLUICE_RETURN_IF_ERROR(finish(endpoint.context(), sink));
   uint64_t before;
   std::memcpy(&before, sink.value.buffers[0].data(), sizeof(before));
@@ -161,13 +188,18 @@ Result<uint64_t> atomic_and_wait(Endpoint& endpoint, const RemoteKey& key, uint6
 }
 }  // namespace
 
-Result<uint64_t> Endpoint::fetch_add_and_wait(const RemoteKey& key, uint64_t offset, uint64_t add, Instant deadline) {
-  return atomic_and_wait(*this, key, offset, {.kind = Atomic::Kind::kFetchAdd, .operand = add}, deadline);
+Result<uint64_t> Endpoint::fetch_add_and_wait(const RemoteKey& key, uint64_t offset, uint64_t add,
+                                              Instant deadline) {
+  return atomic_and_wait(*this, key, offset, {.kind = Atomic::Kind::kFetchAdd, .operand = add},
+                         deadline);
 }
 
-Result<uint64_t> Endpoint::compare_swap_and_wait(const RemoteKey& key, uint64_t offset, uint64_t expected, uint64_t desired,
+Result<uint64_t> Endpoint::compare_swap_and_wait(const RemoteKey& key, uint64_t offset,
+                                                 uint64_t expected, uint64_t desired,
                                                  Instant deadline) {
-  return atomic_and_wait(*this, key, offset, {.kind = Atomic::Kind::kCompareSwap, .operand = desired, .expected = expected}, deadline);
+  return atomic_and_wait(
+      *this, key, offset,
+      {.kind = Atomic::Kind::kCompareSwap, .operand = desired, .expected = expected}, deadline);
 }
 
 Status Endpoint::close(Instant deadline) {
@@ -184,9 +216,11 @@ Status Endpoint::close(Instant deadline) {
   // Views dropped just before are given back with a RELEASE, not by the end of it all.
   context_->progress();
   core_->start_close();
-  Status status = context_->wait_until([&] { return core_->state() == EndpointState::kClosed; }, deadline);
+  Status status =
+      context_->wait_until([&] { return core_->state() == EndpointState::kClosed; }, deadline);
   if (!status.ok()) {
-    core_->abort(Status(Code::kTimedOut, Scope::kEndpoint, "api/endpoint", "the peer did not answer the close in time"));
+    core_->abort(Status(Code::kTimedOut, Scope::kEndpoint, "api/endpoint",
+                        "the peer did not answer the close in time"));
   }
   core_.reset();
   return status;

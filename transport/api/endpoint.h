@@ -25,32 +25,33 @@ enum class EndpointState : uint8_t { kConnected, kClosing, kClosed };
 
 struct EndpointInfo {
   PathProperties path;
-  Path bulk_path = Path::kNone;  // of what lies in memory; path.path but where a connection has two (receipts say which it was)
+  Path bulk_path = Path::kNone;  // of what lies in memory; path.path but where a connection has two
+                                 // (receipts say which it was)
   std::string local;             // address as the path knows it
   std::string peer;
-  std::string reason;            // why this path and not a better one
-  uint64_t peer_incarnation = 0; // differs after the peer's process restarted
-  uint32_t peer_pid = 0;         // 0 where the path does not say
-  bool peer_silent = false;      // its kernel answers, it does not call progress
+  std::string reason;             // why this path and not a better one
+  uint64_t peer_incarnation = 0;  // differs after the peer's process restarted
+  uint32_t peer_pid = 0;          // 0 where the path does not say
+  bool peer_silent = false;       // its kernel answers, it does not call progress
 };
 
 struct EndpointCounters {
-  uint64_t posted, completed;            // equal once the endpoint is closed
+  uint64_t posted, completed;  // equal once the endpoint is closed
   uint64_t messages_sent, messages_received;
-  uint64_t bytes_sent, bytes_received;   // payload
+  uint64_t bytes_sent, bytes_received;  // payload
   uint64_t copied_bytes, kernel_copied_bytes;
-  uint64_t loans_outstanding;            // of our memory, at the peer
-  uint64_t views_outstanding;            // of the peer's memory, here
+  uint64_t loans_outstanding;  // of our memory, at the peer
+  uint64_t views_outstanding;  // of the peer's memory, here
 };
 
 // A peer's request for a keyed tensor, as the exchange sees it.
 struct WantRequest {
-  uint64_t token = 0;        // names the request on its endpoint: answer with supply()
-  uint32_t key_id = 0;       // peer's number for the key, dense from 0
-  std::string_view key;      // the key's text; empty if this id was named before
+  uint64_t token = 0;    // names the request on its endpoint: answer with supply()
+  uint32_t key_id = 0;   // peer's number for the key, dense from 0
+  std::string_view key;  // the key's text; empty if this id was named before
   uint64_t step = 0;
-  bool into = false;         // the peer has a destination of exactly
-  TensorDescriptor layout;   // this dtype and shape
+  bool into = false;        // the peer has a destination of exactly
+  TensorDescriptor layout;  // this dtype and shape
 };
 
 // Implemented by the exchange. Called from progress.
@@ -68,10 +69,10 @@ class WantHandler {
 
 // What a fetch asks for.
 struct WantOptions {
-  uint32_t key_id = 0;        // chosen by the asker, dense from 0, below kMaxKeyIds
-  std::string_view key;       // given the first time the id is used on this endpoint
+  uint32_t key_id = 0;   // chosen by the asker, dense from 0, below kMaxKeyIds
+  std::string_view key;  // given the first time the id is used on this endpoint
   uint64_t step = 0;
-  Buffer destination;         // empty: a view or a fresh tensor; taken if posting succeeds
+  Buffer destination;  // empty: a view or a fresh tensor; taken if posting succeeds
 };
 
 // A 64-bit atomic at the peer, in the byte order of its machine.
@@ -96,25 +97,31 @@ class EndpointCore {
 
   // Sends the segments as one message, in order with other sends of this endpoint. They
   // are shared, not taken: a small message leaves without touching their counts.
-  virtual Result<OperationId> post_send(Tag tag, std::span<const Tensor> segments, const PostOptions& options) = 0;
+  virtual Result<OperationId> post_send(Tag tag, std::span<const Tensor> segments,
+                                        const PostOptions& options) = 0;
   // Receives the first message whose tag matches. The buffers are filled in order. A
   // message larger than their sum ends the receive with kInvalidArgument, untouched, and
   // stays for a larger one.
-  virtual Result<OperationId> post_receive(TagMatch match, std::span<Buffer> segments, const PostOptions& options) = 0;
+  virtual Result<OperationId> post_receive(TagMatch match, std::span<Buffer> segments,
+                                           const PostOptions& options) = 0;
   // Reads `into.size_bytes()` bytes of the granted range. kAccessDenied: outside the grant.
-  virtual Result<OperationId> post_read(const RemoteKey& key, uint64_t offset, Buffer& into, const PostOptions& options) = 0;
+  virtual Result<OperationId> post_read(const RemoteKey& key, uint64_t offset, Buffer& into,
+                                        const PostOptions& options) = 0;
   // Writes the tensor's bytes to the granted range; completes at kPlaced.
-  virtual Result<OperationId> post_write(const RemoteKey& key, uint64_t offset, Tensor& from, const PostOptions& options) = 0;
+  virtual Result<OperationId> post_write(const RemoteKey& key, uint64_t offset, Tensor& from,
+                                         const PostOptions& options) = 0;
   // One atomic on the 8 bytes at `offset`, a multiple of 8 from an address that is one; what
   // was there before goes to the first 8 bytes of `result`. Atomic towards other atomics
   // through the same device. kUnsupported: the path has no Capability::kAtomics.
-  virtual Result<OperationId> post_atomic(const RemoteKey& key, uint64_t offset, const Atomic& request, Buffer& result,
+  virtual Result<OperationId> post_atomic(const RemoteKey& key, uint64_t offset,
+                                          const Atomic& request, Buffer& result,
                                           const PostOptions& options) = 0;
   // Asks for a keyed tensor; completes with it, or with options.destination filled.
   virtual Result<OperationId> post_want(WantOptions& want, const PostOptions& options) = 0;
   // Answers a request. The completion comes when the peer has released the tensor
   // (Level::kConsumed): ok, or why it did not get it.
-  virtual Result<OperationId> post_supply(uint64_t token, const Tensor& tensor, const PostOptions& options) = 0;
+  virtual Result<OperationId> post_supply(uint64_t token, const Tensor& tensor,
+                                          const PostOptions& options) = 0;
   // Refuses a request; the peer's want ends with `code`.
   virtual Status refuse_want(uint64_t token, Code code) = 0;
 
@@ -150,7 +157,8 @@ class EndpointCore {
 class Endpoint {
  public:
   Endpoint() = default;
-  Endpoint(std::shared_ptr<EndpointCore> core, Context* context) : core_(std::move(core)), context_(context) {}
+  Endpoint(std::shared_ptr<EndpointCore> core, Context* context)
+      : core_(std::move(core)), context_(context) {}
   Endpoint(Endpoint&& other) noexcept = default;
   Endpoint& operator=(Endpoint&& other) noexcept;
   ~Endpoint();
@@ -163,13 +171,17 @@ class Endpoint {
   // Posted forms. What is passed as an rvalue is taken only if the result is ok.
   Result<OperationId> send(Tag tag, const Tensor& segment, const PostOptions& options = {});
   Result<OperationId> send(Tag tag, Tensor&& segment, const PostOptions& options = {});
-  Result<OperationId> send(Tag tag, std::span<const Tensor> segments, const PostOptions& options = {});
+  Result<OperationId> send(Tag tag, std::span<const Tensor> segments,
+                           const PostOptions& options = {});
   Result<OperationId> receive(TagMatch match, Buffer&& into, const PostOptions& options = {});
-  Result<OperationId> receive(TagMatch match, std::span<Buffer> into, const PostOptions& options = {});
-  Result<OperationId> read(const RemoteKey& key, uint64_t offset, Buffer&& into, const PostOptions& options = {});
-  Result<OperationId> write(const RemoteKey& key, uint64_t offset, Tensor from, const PostOptions& options = {});
-  Result<OperationId> atomic(const RemoteKey& key, uint64_t offset, const Atomic& request, Buffer&& result,
-                             const PostOptions& options = {});
+  Result<OperationId> receive(TagMatch match, std::span<Buffer> into,
+                              const PostOptions& options = {});
+  Result<OperationId> read(const RemoteKey& key, uint64_t offset, Buffer&& into,
+                           const PostOptions& options = {});
+  Result<OperationId> write(const RemoteKey& key, uint64_t offset, Tensor from,
+                            const PostOptions& options = {});
+  Result<OperationId> atomic(const RemoteKey& key, uint64_t offset, const Atomic& request,
+                             Buffer&& result, const PostOptions& options = {});
   Status cancel(OperationId id);
   Result<RemoteKey> grant(const Buffer& memory, const GrantOptions& options = {});
   Result<RemoteKey> grant(const Tensor& memory, const GrantOptions& options = {});
@@ -185,11 +197,15 @@ class Endpoint {
   };
   // On failure `into` has its buffer again, unless the path may still write to it.
   Result<Received> receive_and_wait(TagMatch match, Buffer&& into, Instant deadline);
-  Result<Receipt> write_and_wait(const RemoteKey& key, uint64_t offset, Tensor from, Instant deadline);
-  Result<Received> read_and_wait(const RemoteKey& key, uint64_t offset, Buffer&& into, Instant deadline);
+  Result<Receipt> write_and_wait(const RemoteKey& key, uint64_t offset, Tensor from,
+                                 Instant deadline);
+  Result<Received> read_and_wait(const RemoteKey& key, uint64_t offset, Buffer&& into,
+                                 Instant deadline);
   // What was there before. Errors: as post_atomic(); kNoMemory (8 bytes for the result).
-  Result<uint64_t> fetch_add_and_wait(const RemoteKey& key, uint64_t offset, uint64_t add, Instant deadline);
-  Result<uint64_t> compare_swap_and_wait(const RemoteKey& key, uint64_t offset, uint64_t expected, uint64_t desired, Instant deadline);
+  Result<uint64_t> fetch_add_and_wait(const RemoteKey& key, uint64_t offset, uint64_t add,
+                                      Instant deadline);
+  Result<uint64_t> compare_swap_and_wait(const RemoteKey& key, uint64_t offset, uint64_t expected,
+                                         uint64_t desired, Instant deadline);
 
   // Of an empty handle: closed, and nothing.
   EndpointState state() const { return core_ ? core_->state() : EndpointState::kClosed; }

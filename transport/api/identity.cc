@@ -36,7 +36,8 @@ bool parse_uuid(std::string_view text, wire::Uuid& out) {
     if (value < 0) continue;
     if (digits == 32) return false;
     auto& byte = out.bytes[digits / 2];
-    byte = digits % 2 == 0 ? static_cast<std::byte>(value << 4) : byte | static_cast<std::byte>(value);
+    byte =
+        digits % 2 == 0 ? static_cast<std::byte>(value << 4) : byte | static_cast<std::byte>(value);
     ++digits;
   }
   return digits == 32;
@@ -67,7 +68,8 @@ void fill_random(std::span<std::byte> out) {
   while (done < out.size()) {
     ssize_t got = ::getrandom(out.data() + done, out.size() - done, 0);
     if (got < 0 && errno == EINTR) continue;
-    // getrandom(2) without flags fails for no valid call; a guessable token would be worse than an end.
+    // getrandom(2) without flags fails for no valid call; a guessable token would be worse than an
+    // end.
     if (got < 0) std::abort();
     done += static_cast<size_t>(got);
   }

@@ -16,8 +16,9 @@ namespace sluice {
 // Thread: any. Blocks: reads /proc the first time.
 wire::Hello local_hello(uint64_t arena_bytes);
 
-// What a peer of another machine is told: no host, namespaces, user or process of ours. It needs none of them, and they
-// help who looks for a way in. The incarnation stays: it says when we are another process.
+// What a peer of another machine is told: no host, namespaces, user or process of ours. It needs
+// none of them, and they help who looks for a way in. The incarnation stays: it says when we are
+// another process.
 void hide_identity(wire::Hello& hello);
 
 // Random bytes from the kernel: tokens that a stranger must not guess.

@@ -24,7 +24,8 @@ void Mailbox::post(Letter* letter) noexcept {
     letter->next = head;
     // seq_cst pairs with begin_sleep(): either the owner sees the letter before it
     // sleeps, or we see that it sleeps and ring.
-  } while (!head_.compare_exchange_weak(head, letter, std::memory_order_seq_cst, std::memory_order_relaxed));
+  } while (!head_.compare_exchange_weak(head, letter, std::memory_order_seq_cst,
+                                        std::memory_order_relaxed));
   if (sleeping_.load(std::memory_order_seq_cst)) {
     uint64_t one = 1;
     [[maybe_unused]] ssize_t n = ::write(doorbell_, &one, sizeof(one));

@@ -33,18 +33,26 @@ constexpr std::array<ResourceRow, kPeerResourceCount> kRows = {{
     {&PeerLimits::half_open, "half_open", "connections whose handshake is not over"},
     {&PeerLimits::keys, "keys", "named keys"},
     {&PeerLimits::wants, "wants", "waiting requests for keys"},
-    {&PeerLimits::unexpected_bytes, "unexpected_bytes", "bytes of messages that no receive was posted for"},
+    {&PeerLimits::unexpected_bytes, "unexpected_bytes",
+     "bytes of messages that no receive was posted for"},
     {&PeerLimits::incoming_bytes, "incoming_bytes", "bytes of tensors that it is sending"},
-    {&PeerLimits::control_bytes, "control_bytes", "bytes of control messages that it does not read"},
+    {&PeerLimits::control_bytes, "control_bytes",
+     "bytes of control messages that it does not read"},
     {&PeerLimits::grants, "grants", "grants"},
     {&PeerLimits::extents, "extents", "mapped extents"},
     {&PeerLimits::address_bytes, "address_bytes", "bytes of addresses for its memory"},
 }};
 
 std::array<Counter, kPeerResourceCount> refused = {
-    Counter("peer.refused_connections"), Counter("peer.refused_half_open"),       Counter("peer.refused_keys"),
-    Counter("peer.refused_wants"),       Counter("peer.refused_unexpected_bytes"), Counter("peer.refused_incoming_bytes"),
-    Counter("peer.refused_control_bytes"), Counter("peer.refused_grants"),        Counter("peer.refused_extents"),
+    Counter("peer.refused_connections"),
+    Counter("peer.refused_half_open"),
+    Counter("peer.refused_keys"),
+    Counter("peer.refused_wants"),
+    Counter("peer.refused_unexpected_bytes"),
+    Counter("peer.refused_incoming_bytes"),
+    Counter("peer.refused_control_bytes"),
+    Counter("peer.refused_grants"),
+    Counter("peer.refused_extents"),
     Counter("peer.refused_address_bytes"),
 };
 
@@ -65,10 +73,13 @@ PeerLimits resolve(PeerLimits limits, uint64_t arena_limit) {
   const PeerLimits usual;
   const uint64_t connections = std::clamp<uint64_t>(descriptor_limit() / 4 * 3, 1, 65'536);
   fill(limits.connections, std::max<uint64_t>(connections / 2, 1), connections);
-  const uint64_t unexpected = std::clamp<uint64_t>(arena_limit / 4, uint64_t{1} << 20, uint64_t{256} << 20);
+  const uint64_t unexpected =
+      std::clamp<uint64_t>(arena_limit / 4, uint64_t{1} << 20, uint64_t{256} << 20);
   fill(limits.unexpected_bytes, std::max<uint64_t>(unexpected / 4, uint64_t{1} << 20), unexpected);
-  fill(limits.incoming_bytes, std::max<uint64_t>(arena_limit / 2, 1), std::max<uint64_t>(arena_limit, 1));
-  for (const ResourceRow& row : kRows) fill(limits.*row.limit, (usual.*row.limit).by_peer, (usual.*row.limit).total);
+  fill(limits.incoming_bytes, std::max<uint64_t>(arena_limit / 2, 1),
+       std::max<uint64_t>(arena_limit, 1));
+  for (const ResourceRow& row : kRows)
+    fill(limits.*row.limit, (usual.*row.limit).by_peer, (usual.*row.limit).total);
   return limits;
 }
 
@@ -197,15 +208,19 @@ Status PeerAccount::refuse(PeerResource resource, uint64_t amount) {
   if (own) {
     text += " of at most " + std::to_string(limit.by_peer);
   } else {
-    text += ", all peers together " + std::to_string(book_->used[i]) + " of at most " + std::to_string(limit.total) +
-            ", a quarter kept for those that have few";
+    text += ", all peers together " + std::to_string(book_->used[i]) + " of at most " +
+            std::to_string(limit.total) + ", a quarter kept for those that have few";
   }
   text += "; ContextOptions::peer_limits." + std::string(row.option) + " sets the limits";
-  book_->logs[i].log(LogLevel::kWarning, "refused: " + text + " (further refusals are counted in " + refused[i].name() + ")");
+  book_->logs[i].log(LogLevel::kWarning, "refused: " + text + " (further refusals are counted in " +
+                                             refused[i].name() + ")");
   return Status(Code::kTryAgain, Scope::kOperation, kOrigin, text);
 }
 
-PeerAccounts::PeerAccounts(const PeerLimits& limits) : book_(std::make_shared<PeerAccount::Book>()) { book_->limits = limits; }
+PeerAccounts::PeerAccounts(const PeerLimits& limits)
+    : book_(std::make_shared<PeerAccount::Book>()) {
+  book_->limits = limits;
+}
 
 PeerAccounts::~PeerAccounts() = default;
 
@@ -218,7 +233,9 @@ std::shared_ptr<PeerAccount> PeerAccounts::open(const PeerIdentity& identity) {
 }
 
 const PeerLimits& PeerAccounts::limits() const { return book_->limits; }
-uint64_t PeerAccounts::used(PeerResource resource) const { return book_->used[static_cast<size_t>(resource)]; }
+uint64_t PeerAccounts::used(PeerResource resource) const {
+  return book_->used[static_cast<size_t>(resource)];
+}
 size_t PeerAccounts::size() const { return book_->accounts.size(); }
 
 std::shared_ptr<PeerAccount> unlimited_peer_account() {

@@ -42,7 +42,9 @@ PeerIdentity ipv6(const char* text) {
 
 struct Lines {
   Lines() {
-    set_log_sink([](LogLevel, std::string_view line, void* user) { static_cast<Lines*>(user)->lines.emplace_back(line); }, this);
+    set_log_sink([](LogLevel, std::string_view line,
+                    void* user) { static_cast<Lines*>(user)->lines.emplace_back(line); },
+                 this);
   }
   ~Lines() { set_log_sink(nullptr, nullptr); }
   std::vector<std::string> lines;
@@ -114,7 +116,8 @@ TEST_CASE("addresses of one IPv6 /64 are one peer, and IPv4 in IPv6 is IPv4") {
   CHECK(PeerIdentity::of_user(1000).to_string() == "user 1000");
 }
 
-TEST_CASE("a refusal names the peer, the limit and the option, is counted each time and logged once") {
+TEST_CASE(
+    "a refusal names the peer, the limit and the option, is counted each time and logged once") {
   Lines log;
   PeerAccounts accounts(with_keys(1, 1000));
   auto peer = accounts.open(ipv4("192.0.2.9"));
@@ -146,8 +149,10 @@ TEST_CASE("a charge ends with its holder, also when it was moved") {
 TEST_CASE("every limit has a default above zero, whatever the arena") {
   for (uint64_t arena : {uint64_t{0}, uint64_t{1} << 20, uint64_t{1} << 40}) {
     const PeerLimits limits = resolve({}, arena);
-    for (const PeerLimit& limit : {limits.connections, limits.half_open, limits.keys, limits.wants, limits.unexpected_bytes, limits.incoming_bytes,
-                                   limits.control_bytes, limits.grants, limits.extents, limits.address_bytes}) {
+    for (const PeerLimit& limit :
+         {limits.connections, limits.half_open, limits.keys, limits.wants, limits.unexpected_bytes,
+          limits.incoming_bytes, limits.control_bytes, limits.grants, limits.extents,
+          limits.address_bytes}) {
       CHECK(limit.by_peer > 0);
       CHECK(limit.by_peer <= limit.total);
     }

@@ -43,11 +43,13 @@ enum class Capability : uint32_t {
   kRdma = 1u << 3,
   kAtomics = 1u << 4,
   // Of paths whose devices check keys; where the target's session does, both always hold.
-  kRefusalsTold = 1u << 5,   // a refused access ends as kAccessDenied; else as a broken connection
-  kKeysOfConnection = 1u << 6,  // a key of arena memory is void on every other connection of its context
-  kReadRights = 1u << 7,        // a key without Right::kRead opens nothing to readers
-  // Nobody but the two ends reads, changes or makes what passes: it is encrypted and authenticated by a secret that both have
-  // (l2 with a secret), or it stays in memory of one user of this machine, as the kernel says of both ends (shm, loopback).
+  kRefusalsTold = 1u << 5,  // a refused access ends as kAccessDenied; else as a broken connection
+  kKeysOfConnection =
+      1u << 6,            // a key of arena memory is void on every other connection of its context
+  kReadRights = 1u << 7,  // a key without Right::kRead opens nothing to readers
+  // Nobody but the two ends reads, changes or makes what passes: it is encrypted and authenticated
+  // by a secret that both have (l2 with a secret), or it stays in memory of one user of this
+  // machine, as the kernel says of both ends (shm, loopback).
   kSealed = 1u << 8,
 };
 
@@ -74,15 +76,16 @@ class Capabilities {
 struct Requirements {
   bool zero_copy = false;  // fetch copies no byte by a CPU, user or kernel, on either side
   bool rdma = false;
-  bool sealed = false;     // Capability::kSealed
-  int max_copies = -1;     // CPU copies of each byte, both sides and kernels; -1: any
+  bool sealed = false;  // Capability::kSealed
+  int max_copies = -1;  // CPU copies of each byte, both sides and kernels; -1: any
 
   constexpr Requirements operator|(const Requirements& other) const {
     Requirements both = *this;
     both.zero_copy = zero_copy || other.zero_copy;
     both.rdma = rdma || other.rdma;
     both.sealed = sealed || other.sealed;
-    if (max_copies < 0 || (other.max_copies >= 0 && other.max_copies < max_copies)) both.max_copies = other.max_copies;
+    if (max_copies < 0 || (other.max_copies >= 0 && other.max_copies < max_copies))
+      both.max_copies = other.max_copies;
     return both;
   }
 };

@@ -22,7 +22,8 @@ Result<RemoteKey> RemoteKey::decode(std::span<const std::byte> bytes) {
   auto invalid = [](const std::string& why) {
     return Status(Code::kInvalidArgument, Scope::kOperation, "api/remote_key", why);
   };
-  if (bytes.size() != kEncodedBytes) return invalid("a remote key is 40 bytes, not " + std::to_string(bytes.size()));
+  if (bytes.size() != kEncodedBytes)
+    return invalid("a remote key is 40 bytes, not " + std::to_string(bytes.size()));
   RemoteKey key;
   std::memcpy(&key.grant, bytes.data(), 8);
   std::memcpy(&key.length, bytes.data() + 8, 8);
@@ -30,10 +31,12 @@ Result<RemoteKey> RemoteKey::decode(std::span<const std::byte> bytes) {
   std::memcpy(&key.epoch, bytes.data() + 24, 4);
   std::memcpy(&key.device_key, bytes.data() + 28, 4);
   auto rights = static_cast<uint8_t>(bytes[32]);
-  if (rights < 1 || rights > 7) return invalid("rights of a remote key are 1 to 7, not " + std::to_string(rights));
+  if (rights < 1 || rights > 7)
+    return invalid("rights of a remote key are 1 to 7, not " + std::to_string(rights));
   for (size_t i = 33; i < kEncodedBytes; ++i) {
     if (bytes[i] == std::byte{0}) continue;
-    return invalid("padding of a remote key is zero, not " + std::to_string(static_cast<int>(bytes[i])));
+    return invalid("padding of a remote key is zero, not " +
+                   std::to_string(static_cast<int>(bytes[i])));
   }
   key.rights = static_cast<Right>(rights);
   return key;

@@ -15,7 +15,8 @@ namespace sluice {
 // Bits. kAtomic: fetch-add and compare-swap, where the path has Capability::kAtomics.
 enum class Right : uint8_t { kRead = 1, kWrite = 2, kReadWrite = 3, kAtomic = 4, kAll = 7 };
 constexpr bool has_right(Right rights, Right right) {
-  return (static_cast<uint8_t>(rights) & static_cast<uint8_t>(right)) == static_cast<uint8_t>(right);
+  return (static_cast<uint8_t>(rights) & static_cast<uint8_t>(right)) ==
+         static_cast<uint8_t>(right);
 }
 
 struct GrantOptions {
@@ -30,9 +31,9 @@ struct GrantOptions {
 // or a narrow registration made for this grant alone.
 struct RemoteKey {
   uint64_t grant = 0;
-  uint64_t length = 0;  // bytes that may be addressed, from offset 0
-  uint64_t address = 0; // of offset 0, as the granting device counts
-  uint32_t epoch = 0;   // of the grant; a revoked grant's number is never valid again
+  uint64_t length = 0;   // bytes that may be addressed, from offset 0
+  uint64_t address = 0;  // of offset 0, as the granting device counts
+  uint32_t epoch = 0;    // of the grant; a revoked grant's number is never valid again
   uint32_t device_key = 0;
   Right rights = Right::kRead;
 

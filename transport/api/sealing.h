@@ -1,4 +1,5 @@
-// Whether a program has set a secret: then paths that are not sealed are refused, unless it says otherwise. Knows no path.
+// Whether a program has set a secret: then paths that are not sealed are refused, unless it says
+// otherwise. Knows no path.
 #ifndef SLUICE_API_SEALING_H_
 #define SLUICE_API_SEALING_H_
 

@@ -18,7 +18,9 @@ template <typename T>
 class [[nodiscard]] Task {
  public:
   struct promise_type {
-    Task get_return_object() { return Task(std::coroutine_handle<promise_type>::from_promise(*this)); }
+    Task get_return_object() {
+      return Task(std::coroutine_handle<promise_type>::from_promise(*this));
+    }
     std::suspend_never initial_suspend() noexcept { return {}; }
     struct Final {
       bool await_ready() noexcept { return false; }

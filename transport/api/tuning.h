@@ -17,19 +17,21 @@ struct Tuning {
   // Largest payload that rides in the control message; above it rendezvous. Decided by the
   // sender alone: any receiver takes either.
   uint64_t shm_eager_bytes = 4096;
-  // The same for a message over shared memory that is over once it is on its way (Level::kSourceReusable), while one of
-  // the two ends sleeps: a pull's answer has to wake the sender once more. Where smaller, shm_eager_bytes counts.
+  // The same for a message over shared memory that is over once it is on its way
+  // (Level::kSourceReusable), while one of the two ends sleeps: a pull's answer has to wake the
+  // sender once more. Where smaller, shm_eager_bytes counts.
   uint64_t shm_eager_sleeping_bytes = 32768;
   uint64_t tcp_eager_bytes = 16384;  // to a peer on this machine; others: 16 KiB
   // How long an adaptive wait polls before it sleeps.
   uint64_t spin_ns = 60'000;
-  // A copy out of a peer's memory goes past the caches where so many bytes were copied since its destination was
-  // last written, itself counted, or where it never was (base/streaming_rule.h).
+  // A copy out of a peer's memory goes past the caches where so many bytes were copied since its
+  // destination was last written, itself counted, or where it never was (base/streaming_rule.h).
   uint64_t stream_copy_bytes = kNeverBytes;
   // Frames of l2:// that go to the kernel in one call.
   uint64_t l2_batch_frames = kMostBatchFrames;
-  // Frames of l2:// are no larger, whatever the way takes; at least the 1452 bytes that every carrier takes. No threshold:
-  // `sluice tune` measures batches of Ethernet's frames by it over loopback, whose own have 64 KiB.
+  // Frames of l2:// are no larger, whatever the way takes; at least the 1452 bytes that every
+  // carrier takes. No threshold: `sluice tune` measures batches of Ethernet's frames by it over
+  // loopback, whose own have 64 KiB.
   uint16_t l2_frame_bytes = UINT16_MAX;
 };
 

@@ -25,7 +25,9 @@ T interesting(std::mt19937_64& random) {
 template <typename T>
 void compare_with_wide_arithmetic() {
   std::mt19937_64 random(3);
-  auto fits = [](Wide value) { return value >= std::numeric_limits<T>::min() && value <= std::numeric_limits<T>::max(); };
+  auto fits = [](Wide value) {
+    return value >= std::numeric_limits<T>::min() && value <= std::numeric_limits<T>::max();
+  };
   for (int i = 0; i < 200'000; ++i) {
     T a = interesting<T>(random), b = interesting<T>(random);
     Wide sum = Wide{a} + Wide{b};
@@ -55,7 +57,8 @@ TEST_CASE("sums and products equal those of wider integers or are refused") {
 TEST_CASE("a range fits only if all of it does") {
   std::mt19937_64 random(4);
   for (int i = 0; i < 200'000; ++i) {
-    uint64_t offset = interesting<uint64_t>(random), length = interesting<uint64_t>(random), size = interesting<uint64_t>(random);
+    uint64_t offset = interesting<uint64_t>(random), length = interesting<uint64_t>(random),
+             size = interesting<uint64_t>(random);
     REQUIRE(range_fits(offset, length, size) == (Wide{offset} + Wide{length} <= Wide{size}));
   }
 }

@@ -35,8 +35,7 @@ double nanoseconds_per_tick() {
   static const double value = [] {
     Instant start = now();
     uint64_t first = ticks();
-    while (now() - start < std::chrono::milliseconds(10)) {
-    }
+    while (now() - start < std::chrono::milliseconds(10)) {}
     Instant end = now();
     uint64_t last = ticks();
     return static_cast<double>((end - start).count()) / static_cast<double>(last - first);

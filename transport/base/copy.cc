@@ -19,7 +19,8 @@ void copy_past_caches(std::byte* to, const std::byte* from, size_t length) {
   for (; length >= kLine; to += kLine, from += kLine, length -= kLine) {
     const auto* source = reinterpret_cast<const __m128i*>(from);
     auto* line = reinterpret_cast<__m128i*>(to);
-    __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1), c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
+    __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1),
+            c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
     _mm_stream_si128(line, a);
     _mm_stream_si128(line + 1, b);
     _mm_stream_si128(line + 2, c);
@@ -31,7 +32,9 @@ void copy_past_caches(std::byte* to, const std::byte* from, size_t length) {
   _mm_sfence();
 }
 #else
-void copy_past_caches(std::byte* to, const std::byte* from, size_t length) { std::memcpy(to, from, length); }
+void copy_past_caches(std::byte* to, const std::byte* from, size_t length) {
+  std::memcpy(to, from, length);
+}
 #endif
 
 }  // namespace sluice

@@ -9,8 +9,8 @@ std::atomic<Counter*> first_counter{nullptr};
 
 Counter::Counter(const char* name) : name_(name) {
   next_ = first_counter.load(std::memory_order_relaxed);
-  while (!first_counter.compare_exchange_weak(next_, this, std::memory_order_release, std::memory_order_relaxed)) {
-  }
+  while (!first_counter.compare_exchange_weak(next_, this, std::memory_order_release,
+                                              std::memory_order_relaxed)) {}
 }
 
 std::vector<std::pair<std::string_view, uint64_t>> read_counters() {

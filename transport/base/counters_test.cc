@@ -30,7 +30,9 @@ TEST_CASE("counters are found by name and add up over threads") {
 TEST_CASE("all counters are listed in the order of their names") {
   auto all = read_counters();
   CHECK(std::is_sorted(all.begin(), all.end()));
-  auto named = [&](std::string_view name) { return std::count_if(all.begin(), all.end(), [&](const auto& c) { return c.first == name; }); };
+  auto named = [&](std::string_view name) {
+    return std::count_if(all.begin(), all.end(), [&](const auto& c) { return c.first == name; });
+  };
   CHECK(named("test.apples") == 1);
   CHECK(named("test.pears") == 1);
 }

@@ -11,8 +11,24 @@ namespace {
 
 // Widths by code as DLPack 1.1 gives them, written down independently of dtype.cc.
 const std::map<int, std::set<int>> kWidths = {
-    {0, {4, 8, 16, 32, 64}}, {1, {4, 8, 16, 32, 64}}, {2, {16, 32, 64}}, {3, {8, 16, 32, 64}}, {4, {16}}, {5, {64, 128}}, {6, {8}},
-    {7, {8}}, {8, {8}}, {9, {8}}, {10, {8}}, {11, {8}}, {12, {8}}, {13, {8}}, {14, {8}}, {15, {6}}, {16, {6}}, {17, {4}},
+    {0, {4, 8, 16, 32, 64}},
+    {1, {4, 8, 16, 32, 64}},
+    {2, {16, 32, 64}},
+    {3, {8, 16, 32, 64}},
+    {4, {16}},
+    {5, {64, 128}},
+    {6, {8}},
+    {7, {8}},
+    {8, {8}},
+    {9, {8}},
+    {10, {8}},
+    {11, {8}},
+    {12, {8}},
+    {13, {8}},
+    {14, {8}},
+    {15, {6}},
+    {16, {6}},
+    {17, {4}},
 };
 
 TEST_CASE("exactly the codes, widths and lanes of DLPack are valid") {
@@ -21,9 +37,11 @@ TEST_CASE("exactly the codes, widths and lanes of DLPack are valid") {
       auto widths = kWidths.find(code);
       bool expected = widths != kWidths.end() && widths->second.count(bits) == 1;
       for (int lanes : {0, 1, 2, 1024, 1025, 65535}) {
-        DataType type{static_cast<TypeCode>(code), static_cast<uint8_t>(bits), static_cast<uint16_t>(lanes)};
+        DataType type{static_cast<TypeCode>(code), static_cast<uint8_t>(bits),
+                      static_cast<uint16_t>(lanes)};
         REQUIRE(type.valid() == (expected && lanes >= 1 && lanes <= 1024));
-        REQUIRE(type.size_bytes() == (static_cast<uint32_t>(bits) * static_cast<uint32_t>(lanes) + 7) / 8);
+        REQUIRE(type.size_bytes() ==
+                (static_cast<uint32_t>(bits) * static_cast<uint32_t>(lanes) + 7) / 8);
         REQUIRE_FALSE(type.to_string().empty());  // also of what a peer made up
       }
     }

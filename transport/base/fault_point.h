@@ -14,7 +14,8 @@ inline std::atomic<FaultHook> fault_hook{nullptr};
 
 inline void fault_point(const char* label) {
   FaultHook hook = fault_hook.load(std::memory_order_relaxed);
-  if (hook != nullptr) [[unlikely]] hook(label);
+  if (hook != nullptr) [[unlikely]]
+    hook(label);
 }
 inline constexpr bool kFaultPoints = true;
 #else

@@ -62,7 +62,8 @@ class IdIndex {
   static constexpr size_t kFirstBuckets = size_t{1} << (64 - kFirstShift);
 
   // Multiply-shift with a secret odd factor: two ids meet with a chance of at most 2 in the number
-  // of buckets (Dietzfelbinger and others, "A reliable randomized algorithm for the closest-pair problem", 1997).
+  // of buckets (Dietzfelbinger and others, "A reliable randomized algorithm for the closest-pair
+  // problem", 1997).
   size_t slot(uint64_t id) const { return static_cast<size_t>(id * secret_ >> shift_); }
   T*& bucket(uint64_t id) { return buckets_[slot(id)]; }
   void grow() {

@@ -37,7 +37,8 @@ class InlineVector {
 
   template <typename... Args>
   T& emplace_back(Args&&... args) {
-    if (size_ == capacity_) [[unlikely]] grow();
+    if (size_ == capacity_) [[unlikely]]
+      grow();
     return *new (data_ + size_++) T(std::forward<Args>(args)...);
   }
   void clear() {

@@ -17,7 +17,8 @@ LogLevel level_from_environment() {
   if (std::strcmp(text, "warning") == 0) return LogLevel::kWarning;
   if (std::strcmp(text, "info") == 0) return LogLevel::kInfo;
   if (std::strcmp(text, "debug") == 0) return LogLevel::kDebug;
-  std::fprintf(stderr, "sluice: SLUICE_LOG=%s is not a level; use error, warning, info or debug\n", text);
+  std::fprintf(stderr, "sluice: SLUICE_LOG=%s is not a level; use error, warning, info or debug\n",
+               text);
   return LogLevel::kWarning;
 }
 

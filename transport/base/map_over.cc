@@ -16,7 +16,8 @@ int map_over(void* at, size_t length, int protection, int fd) {
   int error = errno;
   // Limits are looked at before anything is unmapped. If the kernel itself was out of
   // memory, the place is taken again, unless somebody was quicker.
-  ::mmap(at, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  ::mmap(at, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
+         -1, 0);
   return error;
 }
 

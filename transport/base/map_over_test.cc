@@ -17,14 +17,17 @@ constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kBytes = size_t{1} << 42;  // more than any pool of huge pages has
 
 struct Reservation {
-  Reservation() { base = ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0); }
+  Reservation() {
+    base = ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
   ~Reservation() { ::munmap(base, kBytes); }
   // Whether a mapping that replaces nothing finds no place there.
   bool held() const {
     bool all = true;
     for (size_t at : {size_t{0}, kMiB, kBytes / 2, kBytes - 4096}) {
       void* place = static_cast<char*>(base) + at;
-      void* made = ::mmap(place, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+      void* made =
+          ::mmap(place, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
       if (made != MAP_FAILED) ::munmap(made, 4096);
       all = all && made == MAP_FAILED && errno == EEXIST;
     }

@@ -15,7 +15,8 @@ std::atomic<uint32_t> fallback_cell{0};
 std::atomic<uint32_t>* make_cell() {
   size_t length = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   void* page = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page != MAP_FAILED && ::madvise(page, length, MADV_WIPEONFORK) == 0) return new (page) std::atomic<uint32_t>(0);
+  if (page != MAP_FAILED && ::madvise(page, length, MADV_WIPEONFORK) == 0)
+    return new (page) std::atomic<uint32_t>(0);
   if (page != MAP_FAILED) ::munmap(page, length);
   // Before Linux 4.14: children made by fork() alone are told apart.
   ::pthread_atfork(nullptr, nullptr, [] { fallback_cell.store(0, std::memory_order_relaxed); });
@@ -26,7 +27,8 @@ std::atomic<uint32_t>* make_cell() {
 
 Status ProcessMark::refusal() {
   return Status(Code::kWrongState, Scope::kContext, "base/process_mark",
-                "this process was forked from the one that opened the context; open a context of its own here");
+                "this process was forked from the one that opened the context; open a context of "
+                "its own here");
 }
 
 ProcessMark ProcessMark::current() {

@@ -18,7 +18,8 @@ class ProcessMark {
   bool in_forked_child() const { return cell_->load(std::memory_order_relaxed) != value_; }
   // kWrongState in such a child.
   Status check() const {
-    if (!in_forked_child()) [[likely]] return Status();
+    if (!in_forked_child()) [[likely]]
+      return Status();
     return refusal();
   }
 

@@ -40,9 +40,18 @@ class [[nodiscard]] Result {
 
   // Reading the value of a failed Result is a bug in the caller: it ends the
   // process with the status on stderr, also in an opt build.
-  T& value() & { require(); return storage_.value; }
-  const T& value() const& { require(); return storage_.value; }
-  T&& value() && { require(); return std::move(storage_.value); }
+  T& value() & {
+    require();
+    return storage_.value;
+  }
+  const T& value() const& {
+    require();
+    return storage_.value;
+  }
+  T&& value() && {
+    require();
+    return std::move(storage_.value);
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T&& operator*() && { return std::move(*this).value(); }
@@ -52,7 +61,8 @@ class [[nodiscard]] Result {
  private:
   void require() const {
     if (!has_value_) [[unlikely]] {
-      std::fprintf(stderr, "sluice: value() of a failed Result: %s\n", storage_.status.to_string().c_str());
+      std::fprintf(stderr, "sluice: value() of a failed Result: %s\n",
+                   storage_.status.to_string().c_str());
       std::abort();
     }
   }
@@ -98,7 +108,9 @@ class [[nodiscard]] Result<void> {
 namespace internal {
 inline Status status_of(const Status& status) { return status; }
 template <typename T>
-Status status_of(const Result<T>& result) { return result.status(); }
+Status status_of(const Result<T>& result) {
+  return result.status();
+}
 }  // namespace internal
 
 }  // namespace sluice
@@ -108,19 +120,21 @@ Status status_of(const Result<T>& result) { return result.status(); }
 
 // Ends the calling function with the Status when `expression` (a Status or a
 // Result<void>) is not ok.
-#define SLUICE_RETURN_IF_ERROR(expression)                                            \
-  do {                                                                                \
-    auto&& sluice_status = (expression);                                              \
-    if (!sluice_status.ok()) [[unlikely]] return ::sluice::internal::status_of(sluice_status); \
+#define SLUICE_RETURN_IF_ERROR(expression)                 \
+  do {                                                     \
+    auto&& sluice_status = (expression);                   \
+    if (!sluice_status.ok()) [[unlikely]]                  \
+      return ::sluice::internal::status_of(sluice_status); \
   } while (false)
 
 // SLUICE_TRY(auto value, call()): declares `value` from call()'s Result, or ends
 // the calling function with its Status.
 #define SLUICE_TRY(declaration, ...) \
   SLUICE_TRY_NAMED(SLUICE_CONCAT(sluice_result_, __COUNTER__), declaration, __VA_ARGS__)
-#define SLUICE_TRY_NAMED(name, declaration, ...)         \
-  auto name = (__VA_ARGS__);                             \
-  if (!name.ok()) [[unlikely]] return name.status();     \
+#define SLUICE_TRY_NAMED(name, declaration, ...) \
+  auto name = (__VA_ARGS__);                     \
+  if (!name.ok()) [[unlikely]]                   \
+    return name.status();                        \
   declaration = std::move(name).value()
 
 #endif  // SLUICE_BASE_RESULT_H_

@@ -55,7 +55,9 @@ class [[nodiscard]] Status {
   // errno of the system call that failed, 0 where none did.
   int os_error() const { return os_error_; }
   const char* origin() const { return origin_; }
-  std::string_view detail() const { return detail_ ? std::string_view(*detail_) : std::string_view(); }
+  std::string_view detail() const {
+    return detail_ ? std::string_view(*detail_) : std::string_view();
+  }
 
   // "kNoMemory: arena limit of 64 MiB reached ... [allocator/arena; ENOMEM]"
   std::string to_string() const;

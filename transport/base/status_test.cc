@@ -21,7 +21,8 @@ TEST_CASE("a status without a cause is ok") {
 }
 
 TEST_CASE("an error says code, cause, origin and errno") {
-  Status status(Code::kNoMemory, Scope::kEndpoint, "a/b", std::string("limit of 64 MiB reached"), ENOMEM);
+  Status status(Code::kNoMemory, Scope::kEndpoint, "a/b", std::string("limit of 64 MiB reached"),
+                ENOMEM);
   CHECK_FALSE(status.ok());
   CHECK(status == Code::kNoMemory);
   CHECK(status.scope() == Scope::kEndpoint);

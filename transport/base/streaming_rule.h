@@ -8,17 +8,18 @@
 
 namespace sluice {
 
-// A destination that was written a little while ago is still in a cache, and a plain copy is the faster one; what was
-// written long ago, or never, is fetched from memory only to be overwritten. "Long ago" is counted in bytes copied since
-// (the reuse distance), so that one small buffer in turn and a model of many tensors are told apart at the same size.
-// Thread: one.
+// A destination that was written a little while ago is still in a cache, and a plain copy is the
+// faster one; what was written long ago, or never, is fetched from memory only to be overwritten.
+// "Long ago" is counted in bytes copied since (the reuse distance), so that one small buffer in
+// turn and a model of many tensors are told apart at the same size. Thread: one.
 class StreamingRule {
  public:
   static constexpr uint64_t kNever = UINT64_MAX;
   // Below this a copy stays in a cache of any processor.
   static constexpr uint64_t kLeastBytes = 256 << 10;
 
-  // `reach`: bytes of copies after which a destination is no longer in the caches. kNever: no copy goes past them.
+  // `reach`: bytes of copies after which a destination is no longer in the caches. kNever: no copy
+  // goes past them.
   explicit StreamingRule(uint64_t reach_bytes) : reach_bytes_(reach_bytes) {}
 
   // Of a copy that is about to be made, all of it: whether it goes past the caches. Remembers it.
@@ -33,7 +34,8 @@ class StreamingRule {
 
   uint64_t reach_bytes_;
   uint64_t copied_bytes_ = 0;
-  // The last ones. With kLeastBytes each they are 16 MiB: what has been driven out of here was long ago.
+  // The last ones. With kLeastBytes each they are 16 MiB: what has been driven out of here was long
+  // ago.
   std::array<Written, 64> written_{};
   size_t oldest_ = 0;
 };

@@ -37,7 +37,8 @@ TEST_CASE("small copies stay in the caches and drive others out", "[copy]") {
 TEST_CASE("more destinations than are remembered are long ago", "[copy]") {
   StreamingRule rule(uint64_t{1} << 39);
   for (uint64_t i = 0; i < 64; ++i) CHECK(rule.past_caches(place(i), StreamingRule::kLeastBytes));
-  for (uint64_t i = 0; i < 64; ++i) CHECK_FALSE(rule.past_caches(place(i), StreamingRule::kLeastBytes));
+  for (uint64_t i = 0; i < 64; ++i)
+    CHECK_FALSE(rule.past_caches(place(i), StreamingRule::kLeastBytes));
   CHECK(rule.past_caches(place(64), StreamingRule::kLeastBytes));
   CHECK(rule.past_caches(place(0), StreamingRule::kLeastBytes));
 }

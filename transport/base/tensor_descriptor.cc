@@ -17,14 +17,16 @@ Status invalid(std::string detail) {
 // Elements of the shape, and the size in bytes checked against int64.
 Result<int64_t> count_elements(std::span<const int64_t> shape, DataType dtype) {
   if (shape.size() > kMaxRank) {
-    return invalid("rank " + std::to_string(shape.size()) + " is above the limit of " + std::to_string(kMaxRank) +
-                   "; merge dimensions");
+    return invalid("rank " + std::to_string(shape.size()) + " is above the limit of " +
+                   std::to_string(kMaxRank) + "; merge dimensions");
   }
   if (!dtype.valid()) return invalid("unknown dtype " + dtype.to_string());
   int64_t count = 1;
   bool empty = false;
   for (size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] < 0) return invalid("dimension " + std::to_string(i) + " is negative: " + std::to_string(shape[i]));
+    if (shape[i] < 0)
+      return invalid("dimension " + std::to_string(i) +
+                     " is negative: " + std::to_string(shape[i]));
     // A zero anywhere makes the tensor empty, but the others must still be
     // representable: a framework multiplies them again.
     auto product = checked_multiply(count, std::max<int64_t>(shape[i], 1));
@@ -32,7 +34,8 @@ Result<int64_t> count_elements(std::span<const int64_t> shape, DataType dtype) {
     count = *product;
     empty = empty || shape[i] == 0;
   }
-  if (!checked_multiply(count, int64_t{dtype.size_bytes()})) return invalid("tensor is larger than 2^63 - 1 bytes");
+  if (!checked_multiply(count, int64_t{dtype.size_bytes()}))
+    return invalid("tensor is larger than 2^63 - 1 bytes");
   return empty ? 0 : count;
 }
 
@@ -54,15 +57,18 @@ Result<TensorDescriptor> TensorDescriptor::compact(std::span<const int64_t> shap
   return d;
 }
 
-Result<TensorDescriptor> TensorDescriptor::strided(std::span<const int64_t> shape, std::span<const int64_t> strides,
-                                                   DataType dtype, uint64_t byte_offset) {
+Result<TensorDescriptor> TensorDescriptor::strided(std::span<const int64_t> shape,
+                                                   std::span<const int64_t> strides, DataType dtype,
+                                                   uint64_t byte_offset) {
   if (strides.size() != shape.size()) {
-    return invalid(std::to_string(strides.size()) + " strides for " + std::to_string(shape.size()) + " dimensions");
+    return invalid(std::to_string(strides.size()) + " strides for " + std::to_string(shape.size()) +
+                   " dimensions");
   }
   SLUICE_TRY(TensorDescriptor d, compact(shape, dtype));
   d.byte_offset_ = byte_offset;
   if (d.element_count_ == 0) {
-    if (byte_offset > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return invalid("byte offset overflows");
+    if (byte_offset > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      return invalid("byte offset overflows");
     return d;
   }
   // Dimensions that move, by growing stride: each must step over all that the
@@ -115,11 +121,13 @@ TensorDescriptor TensorDescriptor::bytes(uint64_t length) {
 }
 
 bool TensorDescriptor::same_layout(const TensorDescriptor& other) const {
-  return dtype_ == other.dtype_ && rank_ == other.rank_ && std::ranges::equal(shape(), other.shape());
+  return dtype_ == other.dtype_ && rank_ == other.rank_ &&
+         std::ranges::equal(shape(), other.shape());
 }
 
 bool TensorDescriptor::operator==(const TensorDescriptor& other) const {
-  return same_layout(other) && byte_offset_ == other.byte_offset_ && std::ranges::equal(strides(), other.strides());
+  return same_layout(other) && byte_offset_ == other.byte_offset_ &&
+         std::ranges::equal(strides(), other.strides());
 }
 
 std::string TensorDescriptor::to_string() const {

@@ -41,8 +41,9 @@ class TensorDescriptor {
   // As above with strides in elements. Negative and overlapping strides are
   // refused: the bytes touched must be the `span_bytes()` that follow the
   // byte offset. Dimensions of extent 0 or 1 have their stride ignored.
-  static Result<TensorDescriptor> strided(std::span<const int64_t> shape, std::span<const int64_t> strides,
-                                          DataType dtype, uint64_t byte_offset);
+  static Result<TensorDescriptor> strided(std::span<const int64_t> shape,
+                                          std::span<const int64_t> strides, DataType dtype,
+                                          uint64_t byte_offset);
 
   // `length` bytes as a vector of uint8.
   static TensorDescriptor bytes(uint64_t length);
@@ -57,7 +58,9 @@ class TensorDescriptor {
   bool is_compact() const { return compact_; }
   int64_t element_count() const { return element_count_; }
   // Bytes of the elements alone (compact size).
-  uint64_t size_bytes() const { return static_cast<uint64_t>(element_count_) * dtype_.size_bytes(); }
+  uint64_t size_bytes() const {
+    return static_cast<uint64_t>(element_count_) * dtype_.size_bytes();
+  }
   // Bytes from the first to one past the last byte touched; size_bytes() if compact.
   uint64_t span_bytes() const { return span_bytes_; }
 

@@ -22,8 +22,12 @@ struct Expected {
 };
 
 // What the header promises, without a thought for overflow.
-std::optional<Expected> expect(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides, DataType dtype, uint64_t byte_offset) {
-  if (shape.size() > static_cast<size_t>(kMaxRank) || strides.size() != shape.size() || !dtype.valid()) return std::nullopt;
+std::optional<Expected> expect(const std::vector<int64_t>& shape,
+                               const std::vector<int64_t>& strides, DataType dtype,
+                               uint64_t byte_offset) {
+  if (shape.size() > static_cast<size_t>(kMaxRank) || strides.size() != shape.size() ||
+      !dtype.valid())
+    return std::nullopt;
   Wide representable = 1, count = 1;
   for (int64_t n : shape) {
     if (n < 0) return std::nullopt;
@@ -52,7 +56,8 @@ std::optional<Expected> expect(const std::vector<int64_t>& shape, const std::vec
   return Expected{count, reach * dtype.size_bytes()};
 }
 
-void compare(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides, DataType dtype, uint64_t byte_offset) {
+void compare(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides, DataType dtype,
+             uint64_t byte_offset) {
   std::optional<Expected> expected = expect(shape, strides, dtype, byte_offset);
   Result<TensorDescriptor> d = TensorDescriptor::strided(shape, strides, dtype, byte_offset);
   REQUIRE(d.ok() == expected.has_value());
@@ -71,7 +76,12 @@ void compare(const std::vector<int64_t>& shape, const std::vector<int64_t>& stri
 
 TEST_CASE("random shapes and strides are taken or refused as 128-bit arithmetic says") {
   std::mt19937_64 random(11);
-  const DataType types[] = {uint8, float32, complex128, {TypeCode::kInt, 4, 3}, {TypeCode::kFloat, 7, 1}, {TypeCode::kUint, 8, 1024}};
+  const DataType types[] = {uint8,
+                            float32,
+                            complex128,
+                            {TypeCode::kInt, 4, 3},
+                            {TypeCode::kFloat, 7, 1},
+                            {TypeCode::kUint, 8, 1024}};
   auto number = [&]() -> int64_t {
     switch (random() % 9) {
       case 0: return 0;
@@ -83,7 +93,8 @@ TEST_CASE("random shapes and strides are taken or refused as 128-bit arithmetic 
     }
   };
   for (int i = 0; i < 300'000; ++i) {
-    std::vector<int64_t> shape(random() % 10), strides(random() % 16 == 0 ? random() % 10 : shape.size());
+    std::vector<int64_t> shape(random() % 10),
+        strides(random() % 16 == 0 ? random() % 10 : shape.size());
     for (int64_t& n : shape) n = number();
     for (int64_t& s : strides) s = number();
     uint64_t offset = random() % 3 == 0 ? random() >> (random() % 64) : random() % 100;
@@ -161,7 +172,8 @@ TEST_CASE("compact descriptors are row-major") {
   CHECK(scalar->rank() == 0);
   CHECK(scalar->size_bytes() == 4);
   shape = {3, 0, INT64_MAX};
-  CHECK(TensorDescriptor::compact(shape, uint8).code() == Code::kInvalidArgument);  // 3 * (2^63 - 1)
+  CHECK(TensorDescriptor::compact(shape, uint8).code() ==
+        Code::kInvalidArgument);  // 3 * (2^63 - 1)
   shape = {0, INT64_MAX};
   CHECK(TensorDescriptor::compact(shape, uint8)->size_bytes() == 0);
   CHECK(TensorDescriptor::compact(shape, float32).code() == Code::kInvalidArgument);

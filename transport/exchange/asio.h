@@ -15,16 +15,21 @@ namespace sluice {
 // Fetch::take(); kCancelled by the handler's cancellation slot. Thread: any. Requires: the
 // exchange is of the driver's context, and outlives the start of the operation.
 template <typename Token>
-auto async_fetch(const AsioDriver& driver, Exchange& exchange, const Key& key, Instant deadline, Token&& token) {
-  auto start = [&exchange, name = std::string(key.name), step = key.step, deadline] { return exchange.fetch({name, step}, deadline); };
+auto async_fetch(const AsioDriver& driver, Exchange& exchange, const Key& key, Instant deadline,
+                 Token&& token) {
+  auto start = [&exchange, name = std::string(key.name), step = key.step, deadline] {
+    return exchange.fetch({name, step}, deadline);
+  };
   return driver.async_await(std::move(start), std::forward<Token>(token));
 }
 
 // Handler: void(Placed): the destination comes back also on failure. Errors and the rest
 // as above and as FetchInto::take().
 template <typename Token>
-auto async_fetch_into(const AsioDriver& driver, Exchange& exchange, const Key& key, Buffer destination, Instant deadline, Token&& token) {
-  auto start = [&exchange, name = std::string(key.name), step = key.step, into = std::move(destination), deadline]() mutable {
+auto async_fetch_into(const AsioDriver& driver, Exchange& exchange, const Key& key,
+                      Buffer destination, Instant deadline, Token&& token) {
+  auto start = [&exchange, name = std::string(key.name), step = key.step,
+                into = std::move(destination), deadline]() mutable {
     return exchange.fetch_into({name, step}, std::move(into), deadline);
   };
   return driver.async_await(std::move(start), std::forward<Token>(token));

@@ -23,13 +23,18 @@ constexpr const char* kOrigin = "exchange";
 Counter keys_refused("exchange.keys_refused");
 Counter stable_bytes_copied("exchange.stable_bytes_copied");
 
-Status invalid(const std::string& why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why); }
+Status invalid(const std::string& why) {
+  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why);
+}
 
-std::string quoted(const KeyEntry* entry, uint64_t step) { return "'" + entry->name + "' step " + std::to_string(step); }
+std::string quoted(const KeyEntry* entry, uint64_t step) {
+  return "'" + entry->name + "' step " + std::to_string(step);
+}
 
 }  // namespace
 
-Exchange::Exchange(Context& context, ExchangeOptions options) : context_(context), options_(std::move(options)) {
+Exchange::Exchange(Context& context, ExchangeOptions options)
+    : context_(context), options_(std::move(options)) {
   fill_random(std::as_writable_bytes(std::span(&secret_, 1)));
   context_.add_hook(this);
 }
@@ -63,13 +68,21 @@ Exchange::~Exchange() {
 }
 
 Status Exchange::add(const Endpoint& endpoint, KeyRights rights) {
-  if (!endpoint) return invalid("an empty Endpoint cannot be added: it was moved from, closed, or never connected");
-  if (&endpoint.context() != &context_) return invalid("the endpoint belongs to another Context than the exchange");
+  if (!endpoint)
+    return invalid(
+        "an empty Endpoint cannot be added: it was moved from, closed, or never connected");
+  if (&endpoint.context() != &context_)
+    return invalid("the endpoint belongs to another Context than the exchange");
   SLUICE_RETURN_IF_ERROR(context_.check_process());
-  auto refused = [&](const char* why) { return Status(Code::kWrongState, Scope::kOperation, kOrigin, why); };
-  if (endpoint.core().want_handler() == static_cast<const WantHandler*>(this)) return refused("the endpoint is in this exchange already; add() it once");
-  if (endpoint.core().want_handler() != nullptr) return refused("the endpoint is in another exchange; remove() it there first");
-  if (endpoint.state() != EndpointState::kConnected) return refused("the endpoint is closed; connect again, and add() the new one");
+  auto refused = [&](const char* why) {
+    return Status(Code::kWrongState, Scope::kOperation, kOrigin, why);
+  };
+  if (endpoint.core().want_handler() == static_cast<const WantHandler*>(this))
+    return refused("the endpoint is in this exchange already; add() it once");
+  if (endpoint.core().want_handler() != nullptr)
+    return refused("the endpoint is in another exchange; remove() it there first");
+  if (endpoint.state() != EndpointState::kConnected)
+    return refused("the endpoint is closed; connect again, and add() the new one");
   if (spare_peers_.empty()) spare_peers_.push_back(std::make_unique<PeerEntry>(secret_));
   peers_.push_back(std::move(spare_peers_.back()));
   spare_peers_.pop_back();
@@ -77,7 +90,8 @@ Status Exchange::add(const Endpoint& endpoint, KeyRights rights) {
   raw->core = endpoint.shared();
   raw->serial = next_serial_++;
   raw->rights = std::move(rights);
-  raw->supplies_all = !options_.allow && std::count(raw->rights.may_supply.begin(), raw->rights.may_supply.end(), "*") > 0;
+  raw->supplies_all = !options_.allow && std::count(raw->rights.may_supply.begin(),
+                                                    raw->rights.may_supply.end(), "*") > 0;
   raw->info = endpoint.info();
   raw->views = raw->info.path.capabilities.has(Capability::kViews);
   peers_by_core_[raw->core.get()] = raw;
@@ -92,10 +106,13 @@ Status Exchange::add(const Endpoint& endpoint, KeyRights rights) {
 }
 
 void Exchange::remove(const Endpoint& endpoint) {
-  if (!endpoint || context_.forked() || endpoint.core().want_handler() != static_cast<const WantHandler*>(this)) return;
+  if (!endpoint || context_.forked() ||
+      endpoint.core().want_handler() != static_cast<const WantHandler*>(this))
+    return;
   endpoint.core().set_want_handler(nullptr);
   if (PeerEntry* peer = find_peer(endpoint.core())) forget_wants(peer, true);
-  on_endpoint_closed(endpoint.core(), Status(Code::kCancelled, Scope::kOperation, kOrigin, "the endpoint left the exchange"));
+  on_endpoint_closed(endpoint.core(), Status(Code::kCancelled, Scope::kOperation, kOrigin,
+                                             "the endpoint left the exchange"));
 }
 
 PeerEntry* Exchange::find_peer(const EndpointCore& endpoint) {
@@ -122,13 +139,15 @@ KeyEntry* Exchange::find_or_make(std::string_view name) {
 
 // A key of our own: it stays, with what is known of its steps.
 Result<KeyEntry*> Exchange::entry_for(std::string_view name) {
-  if (name.empty() || name.size() > kMaxKeyBytes) return invalid("a key has 1 to 255 bytes, not " + std::to_string(name.size()));
+  if (name.empty() || name.size() > kMaxKeyBytes)
+    return invalid("a key has 1 to 255 bytes, not " + std::to_string(name.size()));
   auto found = keys_.find(name);
   KeyEntry* entry = found != keys_.end() ? found->second.get() : nullptr;
   if (entry != nullptr && entry->id != internal::kNoKeyId) return entry;
   if (keys_by_id_.size() >= kMostKeys) {
     keys_refused.add();
-    return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "65536 keys are in use; use steps instead of new names");
+    return Status(Code::kTryAgain, Scope::kOperation, kOrigin,
+                  "65536 keys are in use; use steps instead of new names");
   }
   if (entry == nullptr) entry = find_or_make(name);
   entry->id = static_cast<uint32_t>(keys_by_id_.size());
@@ -138,18 +157,27 @@ Result<KeyEntry*> Exchange::entry_for(std::string_view name) {
 
 // A key that only peers have named goes with the last of them.
 void Exchange::drop_if_unused(KeyEntry* entry) {
-  if (entry->id == internal::kNoKeyId && entry->named_by_peers == 0 && entry->waiting.empty()) keys_.erase(keys_.find(entry->name));
+  if (entry->id == internal::kNoKeyId && entry->named_by_peers == 0 && entry->waiting.empty())
+    keys_.erase(keys_.find(entry->name));
 }
 
-Result<Publication> Exchange::publish(const Key& key, Tensor tensor, const PublishOptions& options) {
+Result<Publication> Exchange::publish(const Key& key, Tensor tensor,
+                                      const PublishOptions& options) {
   SLUICE_RETURN_IF_ERROR(context_.check_process());
-  if (options.readers == 0 || options.readers < until_retired) return invalid("a publication has at least one reader, or until_retired");
-  if (options.keep_steps < -1) return invalid("keep_steps is a number of steps from 0 on, or -1 for all, not " + std::to_string(options.keep_steps));
+  if (options.readers == 0 || options.readers < until_retired)
+    return invalid("a publication has at least one reader, or until_retired");
+  if (options.keep_steps < -1)
+    return invalid("keep_steps is a number of steps from 0 on, or -1 for all, not " +
+                   std::to_string(options.keep_steps));
   SLUICE_TRY(KeyEntry * entry, entry_for(key.name));
   for (PublicationRecord* other : entry->published) {
-    if (other->step == key.step) return invalid(quoted(entry, key.step) + " is published already; retire it or use another step");
+    if (other->step == key.step)
+      return invalid(quoted(entry, key.step) +
+                     " is published already; retire it or use another step");
   }
-  if (entry->is_over(key.step)) return invalid(quoted(entry, key.step) + " was published before and has ended; use another step");
+  if (entry->is_over(key.step))
+    return invalid(quoted(entry, key.step) +
+                   " was published before and has ended; use another step");
   if (free_publications_.empty()) {
     publications_.push_back(std::make_unique<PublicationRecord>());
     free_publications_.push_back(publications_.back().get());
@@ -241,7 +269,8 @@ void Exchange::retire_below(KeyEntry* entry, uint64_t step) {
       ++i;
     }
   }
-  while (!entry->waiting.empty() && entry->waiting.begin()->first < step) refuse_waiting(entry, entry->waiting.begin()->first);
+  while (!entry->waiting.empty() && entry->waiting.begin()->first < step)
+    refuse_waiting(entry, entry->waiting.begin()->first);
 }
 
 Publication::~Publication() {
@@ -257,7 +286,9 @@ Publication::~Publication() {
 }
 
 void Publication::retire() {
-  if (record_ == nullptr || record_->exchange == nullptr || record_->ended || record_->exchange->context_.forked()) return;
+  if (record_ == nullptr || record_->exchange == nullptr || record_->ended ||
+      record_->exchange->context_.forked())
+    return;
   record_->exchange->end_publication(record_);
 }
 
@@ -266,7 +297,9 @@ int Publication::readers_done() const { return record_ != nullptr ? record_->rea
 int Publication::readers_lost() const { return record_ != nullptr ? record_->readers_lost : 0; }
 bool Publication::ready() const { return record_ == nullptr || record_->finished(); }
 Tensor Publication::take() { return record_ != nullptr ? std::move(record_->tensor) : Tensor(); }
-void Publication::await_suspend(std::coroutine_handle<> waiter) noexcept { record_->waiter = waiter; }
+void Publication::await_suspend(std::coroutine_handle<> waiter) noexcept {
+  record_->waiter = waiter;
+}
 
 void Exchange::on_endpoint_closed(EndpointCore& endpoint, const Status&) noexcept {
   PeerEntry* peer = find_peer(endpoint);
@@ -274,7 +307,8 @@ void Exchange::on_endpoint_closed(EndpointCore& endpoint, const Status&) noexcep
   forget_wants(peer, false);
   forget_names(peer);
   // Its asks have ended (the endpoint completes everything first), or are cancelled now.
-  for (FetchRecord* record = first_fetch_; record != nullptr && peer->asks > 0; record = record->next) {
+  for (FetchRecord* record = first_fetch_; record != nullptr && peer->asks > 0;
+       record = record->next) {
     for (FetchRecord::Ask& ask : record->asks) {
       if (ask.peer != peer) continue;
       (void)endpoint.cancel(ask.id);
@@ -284,7 +318,8 @@ void Exchange::on_endpoint_closed(EndpointCore& endpoint, const Status&) noexcep
   }
   peers_by_core_.erase(&endpoint);
   last_peer_ = nullptr;
-  auto place = std::find_if(peers_.begin(), peers_.end(), [&](const auto& candidate) { return candidate.get() == peer; });
+  auto place = std::find_if(peers_.begin(), peers_.end(),
+                            [&](const auto& candidate) { return candidate.get() == peer; });
   peer->serial = 0;
   peer->named.clear();
   peer->core = nullptr;  // perhaps the last reference
@@ -301,7 +336,8 @@ Result<Delivery<Tensor>> Exchange::acquire_stable(const Tensor& tensor) {
   stable_bytes_copied.add(tensor.size_bytes());
   delivery.receipt.copied_bytes = tensor.size_bytes();
   const TensorDescriptor& d = tensor.descriptor();
-  SLUICE_TRY(TensorDescriptor layout, TensorDescriptor::strided(d.shape(), d.strides(), d.dtype(), 0));
+  SLUICE_TRY(TensorDescriptor layout,
+             TensorDescriptor::strided(d.shape(), d.strides(), d.dtype(), 0));
   delivery.value = Tensor(copy.storage(), layout);
   return delivery;
 }

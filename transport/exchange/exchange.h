@@ -191,7 +191,8 @@ class Exchange final : private WantHandler, private ProgressHook {
 
   // Takes part in the endpoint's keyed traffic from now on; fetches that wait are asked
   // there too. The endpoint may close at any time. Errors: kWrongState (it is closed, or in an
-  // exchange already: this one or another), kInvalidArgument (an empty handle, an endpoint of another context).
+  // exchange already: this one or another), kInvalidArgument (an empty handle, an endpoint of
+  // another context).
   Status add(const Endpoint& endpoint, KeyRights rights = {});
   // Its outstanding fetches end with kCancelled.
   void remove(const Endpoint& endpoint);
@@ -206,7 +207,8 @@ class Exchange final : private WantHandler, private ProgressHook {
   // early: a fetch that is there before the tensor is costs no idle round trip.
   Fetch fetch(const Key& key, Instant deadline, const FetchOptions& options = {});
   // Into memory of the caller, compact and of the tensor's dtype and shape.
-  FetchInto fetch_into(const Key& key, Buffer destination, Instant deadline, const FetchOptions& options = {});
+  FetchInto fetch_into(const Key& key, Buffer destination, Instant deadline,
+                       const FetchOptions& options = {});
 
   // A tensor whose bytes no peer can change: itself, or one counted copy.
   Result<Delivery<Tensor>> acquire_stable(const Tensor& tensor);
@@ -229,22 +231,27 @@ class Exchange final : private WantHandler, private ProgressHook {
   size_t progress(Instant now) override;
   Instant next_timeout() override;
 
-  internal::FetchRecord* start_fetch(const Key& key, Buffer destination, Instant deadline, const FetchOptions& options);
+  internal::FetchRecord* start_fetch(const Key& key, Buffer destination, Instant deadline,
+                                     const FetchOptions& options);
   Result<internal::KeyEntry*> entry_for(std::string_view name);
   internal::KeyEntry* find_or_make(std::string_view name);
   void drop_if_unused(internal::KeyEntry* entry);
   internal::PeerEntry* find_peer(const EndpointCore& endpoint);
   internal::PeerEntry* home_of(const internal::KeyEntry* entry) const;
-  bool may_supply(const internal::PeerEntry* peer, const internal::KeyEntry* entry, uint64_t step) const;
-  internal::NamedKey* name_key(internal::PeerEntry* peer, const WantRequest& request, Code& refusal);
+  bool may_supply(const internal::PeerEntry* peer, const internal::KeyEntry* entry,
+                  uint64_t step) const;
+  internal::NamedKey* name_key(internal::PeerEntry* peer, const WantRequest& request,
+                               Code& refusal);
   void forget_names(internal::PeerEntry* peer);
   void forget_wants(internal::PeerEntry* peer, bool answer);
-  void keep_waiting(internal::PeerEntry* peer, internal::KeyEntry* entry, const WantRequest& request);
+  void keep_waiting(internal::PeerEntry* peer, internal::KeyEntry* entry,
+                    const WantRequest& request);
   void take_waiting(internal::WaitingWant* want);
   void answer_waiting(internal::PublicationRecord* record);
   void refuse_waiting(internal::KeyEntry* entry, uint64_t step);
   void ask(internal::FetchRecord* record, internal::PeerEntry* peer);
-  void supply(internal::PeerEntry* peer, uint64_t token, bool into, internal::PublicationRecord* publication);
+  void supply(internal::PeerEntry* peer, uint64_t token, bool into,
+              internal::PublicationRecord* publication);
   bool deliver_locally(internal::FetchRecord* record);
   void finish(internal::FetchRecord* record, Completion&& completion);
   void release(internal::FetchRecord* record);
@@ -271,7 +278,8 @@ class Exchange final : private WantHandler, private ProgressHook {
   std::vector<internal::FetchRecord*> free_fetches_;
   std::vector<std::unique_ptr<internal::PublicationRecord>> publications_;
   std::vector<internal::PublicationRecord*> free_publications_;
-  std::multimap<Instant, internal::PublicationRecord*> overdue_;  // those with a deadline, until they end
+  std::multimap<Instant, internal::PublicationRecord*>
+      overdue_;  // those with a deadline, until they end
   // Fetches that are not finished, for timers and for endpoints that come later.
   internal::FetchRecord* first_fetch_ = nullptr;
   Instant next_timeout_ = kNever;

@@ -18,31 +18,46 @@ using internal::PublicationRecord;
 namespace {
 constexpr const char* kOrigin = "exchange";
 
-Status failure(Code code, const std::string& why) { return Status(code, Scope::kOperation, kOrigin, why); }
-
-std::string quoted(const FetchRecord* record) {
-  return record->entry == nullptr ? std::string("the fetch") : "'" + record->entry->name + "' step " + std::to_string(record->step);
+Status failure(Code code, const std::string& why) {
+  return Status(code, Scope::kOperation, kOrigin, why);
 }
 
-// Says what the end of a request to a peer means for a fetch: the peer told a bare code, or did not answer in time.
-Status explain(const FetchRecord* record, const Status& status, const Buffer* destination, const EndpointCore* asked) {
+std::string quoted(const FetchRecord* record) {
+  return record->entry == nullptr
+             ? std::string("the fetch")
+             : "'" + record->entry->name + "' step " + std::to_string(record->step);
+}
+
+// Says what the end of a request to a peer means for a fetch: the peer told a bare code, or did not
+// answer in time.
+Status explain(const FetchRecord* record, const Status& status, const Buffer* destination,
+               const EndpointCore* asked) {
   switch (status.code()) {
     case Code::kWrongState:
       if (status.scope() == Scope::kEndpoint) return status;
-      return failure(Code::kWrongState, quoted(record) + " is retired at the peer; fetch a later step");
+      return failure(Code::kWrongState,
+                     quoted(record) + " is retired at the peer; fetch a later step");
     case Code::kInvalidArgument:
       if (destination != nullptr) {
-        return failure(Code::kInvalidArgument, quoted(record) + " has another dtype or shape than the destination " +
-                                                   destination->descriptor().to_string() + ": " + std::string(status.detail()));
+        return failure(Code::kInvalidArgument,
+                       quoted(record) + " has another dtype or shape than the destination " +
+                           destination->descriptor().to_string() + ": " +
+                           std::string(status.detail()));
       }
       return status;
     case Code::kTimedOut:
       if (asked != nullptr && asked->info().peer_silent) {
-        return failure(Code::kTimedOut, quoted(record) + ": the peer answers keepalives, but its program has not called progress() for seconds; let it progress its context");
+        return failure(Code::kTimedOut,
+                       quoted(record) +
+                           ": the peer answers keepalives, but its program has not called "
+                           "progress() for seconds; let it progress its context");
       }
       return failure(Code::kTimedOut, quoted(record) + " was not published before the deadline");
-    case Code::kAccessDenied: return failure(Code::kAccessDenied, "the peer does not let us have " + quoted(record) + " (KeyRights::may_want there)");
-    case Code::kTryAgain: return failure(Code::kTryAgain, "the peer has no place for the request now; fetch again");
+    case Code::kAccessDenied:
+      return failure(Code::kAccessDenied, "the peer does not let us have " + quoted(record) +
+                                              " (KeyRights::may_want there)");
+    case Code::kTryAgain:
+      return failure(Code::kTryAgain, "the peer has no place for the request now; fetch again");
     default: return status;
   }
 }
@@ -53,11 +68,13 @@ Fetch Exchange::fetch(const Key& key, Instant deadline, const FetchOptions& opti
   return Fetch(start_fetch(key, Buffer(), deadline, options));
 }
 
-FetchInto Exchange::fetch_into(const Key& key, Buffer destination, Instant deadline, const FetchOptions& options) {
+FetchInto Exchange::fetch_into(const Key& key, Buffer destination, Instant deadline,
+                               const FetchOptions& options) {
   return FetchInto(start_fetch(key, std::move(destination), deadline, options));
 }
 
-FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant deadline, const FetchOptions& options) {
+FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant deadline,
+                                   const FetchOptions& options) {
   if (free_fetches_.empty()) {
     fetches_.push_back(std::make_unique<FetchRecord>());
     free_fetches_.push_back(fetches_.back().get());
@@ -79,7 +96,8 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
   record->next = first_fetch_;
   if (first_fetch_ != nullptr) first_fetch_->previous = record;
   first_fetch_ = record;
-  Result<KeyEntry*> entry = context_.forked() ? Result<KeyEntry*>(context_.check_process()) : entry_for(key.name);
+  Result<KeyEntry*> entry =
+      context_.forked() ? Result<KeyEntry*>(context_.check_process()) : entry_for(key.name);
   record->entry = entry.ok() ? *entry : nullptr;
   if (!entry.ok()) {
     Completion failed;
@@ -93,8 +111,12 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
     if (record->asks.empty() && !record->done) {
       Completion failed;
       const bool closed = options.from->state() != EndpointState::kConnected;
-      failed.status = failure(Code::kWrongState, quoted(record) + (closed ? ": the endpoint to fetch from is closed; connect again, and add() the new one"
-                                                                          : ": the endpoint to fetch from is not in the exchange; add() it first"));
+      failed.status = failure(
+          Code::kWrongState,
+          quoted(record) +
+              (closed
+                   ? ": the endpoint to fetch from is closed; connect again, and add() the new one"
+                   : ": the endpoint to fetch from is not in the exchange; add() it first"));
       finish(record, std::move(failed));
     }
     return record;
@@ -114,7 +136,10 @@ void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
   if (!may_supply(peer, record->entry, record->step)) {
     if (record->from == nullptr) return;  // as if it were not there
     Completion denied;
-    denied.status = failure(Code::kAccessDenied, quoted(record) + " may not come from this endpoint: KeyRights::may_supply or ExchangeOptions::allow");
+    denied.status = failure(
+        Code::kAccessDenied,
+        quoted(record) +
+            " may not come from this endpoint: KeyRights::may_supply or ExchangeOptions::allow");
     finish(record, std::move(denied));
     return;
   }
@@ -125,7 +150,8 @@ void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
   if (!peer->named[want.key_id]) want.key = record->entry->name;
   // One endpoint can fill the destination; asking several, the winner's tensor is copied.
   bool alone = record->from != nullptr || home_of(record->entry) == peer || peers_.size() == 1;
-  if (record->into && alone && record->destination) want.destination = std::move(record->destination);
+  if (record->into && alone && record->destination)
+    want.destination = std::move(record->destination);
   PostOptions options;
   options.sink = record;
   options.user_data = record->next_serial;
@@ -157,7 +183,8 @@ bool Exchange::deliver_locally(FetchRecord* record) {
     local.receipt.bytes = publication->tensor.size_bytes();
     local.receipt.completed = context_.now();
     record->cancel_asks();
-    if (publication->readers > 0 && ++publication->readers_done >= publication->readers) end_publication(publication);
+    if (publication->readers > 0 && ++publication->readers_done >= publication->readers)
+      end_publication(publication);
     finish(record, std::move(local));
     return true;
   }
@@ -222,11 +249,13 @@ void Exchange::finish(FetchRecord* record, Completion&& completion) {
     bool fits = from.is_compact() && from.same_layout(record->destination.descriptor());
     if (fits) {
       size_t bytes = record->tensor.size_bytes();
-      copy_bytes(record->destination.data(), record->tensor.data(), bytes, context_.streaming().past_caches(record->destination.data(), bytes));
+      copy_bytes(record->destination.data(), record->tensor.data(), bytes,
+                 context_.streaming().past_caches(record->destination.data(), bytes));
       record->receipt.copied_bytes += bytes;
     } else {
-      record->status = failure(Code::kInvalidArgument, quoted(record) + " is " + from.to_string() + ", the destination " +
-                                                           record->destination.descriptor().to_string());
+      record->status = failure(Code::kInvalidArgument,
+                               quoted(record) + " is " + from.to_string() + ", the destination " +
+                                   record->destination.descriptor().to_string());
     }
     record->tensor = Tensor();
   }
@@ -255,7 +284,10 @@ size_t Exchange::progress(Instant now) {
     if (record->asks.empty()) {
       if (record->deadline <= now) {
         Completion late;
-        late.status = failure(Code::kTimedOut, quoted(record) + ": there was no endpoint to ask before the deadline; add() one to the exchange");
+        late.status = failure(
+            Code::kTimedOut,
+            quoted(record) +
+                ": there was no endpoint to ask before the deadline; add() one to the exchange");
         finish(record, std::move(late));
         ++ended;
       } else {
@@ -302,6 +334,8 @@ Result<Delivery<Tensor>> Fetch::take() {
   return Delivery<Tensor>{std::move(record_->tensor), record_->receipt};
 }
 
-Placed FetchInto::take() { return Placed(record_->status, std::move(record_->destination), record_->receipt); }
+Placed FetchInto::take() {
+  return Placed(record_->status, std::move(record_->destination), record_->receipt);
+}
 
 }  // namespace sluice

@@ -41,8 +41,8 @@ struct WaitingWant {
 // What a peer's key id stands for.
 struct NamedKey {
   KeyEntry* entry = nullptr;
-  bool may_want = true;      // by its KeyRights
-  IndexLink<NamedKey> index; // by the peer's key id
+  bool may_want = true;       // by its KeyRights
+  IndexLink<NamedKey> index;  // by the peer's key id
 };
 
 // Recycled: a key that remembers it looks at the serial.
@@ -50,11 +50,11 @@ struct PeerEntry {
   explicit PeerEntry(uint64_t secret) : peer_keys(secret), waiting(secret) {}
 
   std::shared_ptr<EndpointCore> core;
-  uint64_t serial = 0;      // never used again; 0: gone
-  bool views = false;       // its path hands out views of our memory
-  bool supplies_all = true; // its KeyRights and the exchange allow it every key
+  uint64_t serial = 0;       // never used again; 0: gone
+  bool views = false;        // its path hands out views of our memory
+  bool supplies_all = true;  // its KeyRights and the exchange allow it every key
   KeyRights rights;
-  EndpointInfo info;        // for ExchangeOptions::allow
+  EndpointInfo info;  // for ExchangeOptions::allow
   IdIndex<NamedKey> peer_keys;
   std::vector<std::unique_ptr<NamedKey>> names;  // all of peer_keys
   IdIndex<WaitingWant> waiting;
@@ -68,7 +68,7 @@ struct FetchRecord final : CompletionSink {
   void cancel_asks();
 
   struct Ask {
-    PeerEntry* peer;   // null: gone, its completion is still to come
+    PeerEntry* peer;  // null: gone, its completion is still to come
     OperationId id;
     uint64_t serial;  // names the ask in its completion
   };
@@ -79,10 +79,10 @@ struct FetchRecord final : CompletionSink {
   EndpointCore* from = nullptr;
   InlineVector<Ask, 2> asks;
   uint64_t next_serial = 0;
-  Buffer destination;   // while no endpoint has it
+  Buffer destination;  // while no endpoint has it
   bool into = false;
   bool done = false;
-  bool handle = true;   // somebody still holds the Fetch
+  bool handle = true;  // somebody still holds the Fetch
   Status status;
   Receipt receipt;
   Tensor tensor;
@@ -103,11 +103,12 @@ struct PublicationRecord final : CompletionSink {
   Tensor tensor;
   int readers = 1;
   int readers_done = 0;
-  int loans = 0;        // supplies under way
+  int loans = 0;  // supplies under way
   int readers_lost = 0;
   Instant deadline = kNever;
-  std::multimap<Instant, PublicationRecord*>::iterator overdue;  // while it has a deadline and has not ended
-  bool ended = false;   // out of the table: nobody new gets it
+  std::multimap<Instant, PublicationRecord*>::iterator
+      overdue;         // while it has a deadline and has not ended
+  bool ended = false;  // out of the table: nobody new gets it
   bool handle = true;
   std::coroutine_handle<> waiter;
 };
@@ -116,20 +117,21 @@ inline constexpr uint32_t kNoKeyId = ~uint32_t{0};
 
 struct KeyEntry {
   std::string name;
-  uint32_t id = kNoKeyId;    // ours, once we published or fetched it: then it stays
-  PeerEntry* home = nullptr; // who supplied it last, while its serial is home_serial
+  uint32_t id = kNoKeyId;     // ours, once we published or fetched it: then it stays
+  PeerEntry* home = nullptr;  // who supplied it last, while its serial is home_serial
   uint64_t home_serial = 0;
-  size_t named_by_peers = 0; // entries of PeerEntry::peer_keys
+  size_t named_by_peers = 0;  // entries of PeerEntry::peer_keys
   std::vector<PublicationRecord*> published;
   std::map<uint64_t, WantList> waiting;  // by step; no list is empty
-  uint64_t gone_below = 0;  // steps retired for good
+  uint64_t gone_below = 0;               // steps retired for good
   // Steps that lately ended by their readers: asking again is an error, not a wait.
   std::array<uint64_t, 16> lately_ended{};
   uint32_t ended_count = 0;
 
   bool is_over(uint64_t step) const {
     if (step < gone_below) return true;
-    uint32_t known = ended_count < lately_ended.size() ? ended_count : static_cast<uint32_t>(lately_ended.size());
+    uint32_t known = ended_count < lately_ended.size() ? ended_count
+                                                       : static_cast<uint32_t>(lately_ended.size());
     for (uint32_t i = 0; i < known; ++i) {
       if (lately_ended[i] == step) return true;
     }

@@ -41,7 +41,8 @@ bool matches(const std::vector<std::string>& patterns, std::string_view name) {
 
 bool Exchange::may_supply(const PeerEntry* peer, const KeyEntry* entry, uint64_t step) const {
   if (peer->supplies_all) return true;
-  return matches(peer->rights.may_supply, entry->name) && (!options_.allow || options_.allow(peer->info, {entry->name, step}, KeyAccess::kSupply));
+  return matches(peer->rights.may_supply, entry->name) &&
+         (!options_.allow || options_.allow(peer->info, {entry->name, step}, KeyAccess::kSupply));
 }
 
 // The key that the request names, or named before. Null: it is refused with `refusal`.
@@ -57,7 +58,8 @@ NamedKey* Exchange::name_key(PeerEntry* peer, const WantRequest& request, Code& 
     return nullptr;
   }
   if (named == nullptr) {
-    if (peer->names.size() >= kOwnKeys && !peer->core->peer_account()->charge(PeerResource::kKeys).ok()) {
+    if (peer->names.size() >= kOwnKeys &&
+        !peer->core->peer_account()->charge(PeerResource::kKeys).ok()) {
       refusal = Code::kTryAgain;
       return nullptr;
     }
@@ -97,7 +99,9 @@ void Exchange::on_want(EndpointCore& endpoint, const WantRequest& request) noexc
     return;
   }
   KeyEntry* entry = named->entry;
-  if (!named->may_want || (options_.allow && !options_.allow(peer->info, {entry->name, request.step}, KeyAccess::kWant))) {
+  if (!named->may_want ||
+      (options_.allow &&
+       !options_.allow(peer->info, {entry->name, request.step}, KeyAccess::kWant))) {
     wants_denied.add();
     (void)endpoint.refuse_want(request.token, Code::kAccessDenied);
     return;
@@ -176,7 +180,8 @@ void Exchange::take_waiting(WaitingWant* want) {
     if (spare_steps_.size() < kMostSpares) spare_steps_.push_back(std::move(step));
   }
   PeerEntry* peer = want->peer;
-  (want->previous_of_peer != nullptr ? want->previous_of_peer->next_of_peer : peer->first_waiting) = want->next_of_peer;
+  (want->previous_of_peer != nullptr ? want->previous_of_peer->next_of_peer : peer->first_waiting) =
+      want->next_of_peer;
   if (want->next_of_peer != nullptr) want->next_of_peer->previous_of_peer = want->previous_of_peer;
   peer->waiting.remove(want);
   if (spare_wants_.size() < kMostSpares) spare_wants_.push_back(std::move(owner));
@@ -213,14 +218,16 @@ void Exchange::answer_waiting(PublicationRecord* record) {
   const uint64_t step = record->step;
   for (FetchRecord* fetch = first_fetch_; fetch != nullptr;) {
     FetchRecord* next = fetch->next;
-    if (fetch->entry == entry && fetch->step == step && fetch->from == nullptr) deliver_locally(fetch);
+    if (fetch->entry == entry && fetch->step == step && fetch->from == nullptr)
+      deliver_locally(fetch);
     fetch = next;
   }
 }
 
 // The step has ended: requests that wait for it can never be answered.
 void Exchange::refuse_waiting(KeyEntry* entry, uint64_t step) {
-  for (auto list = entry->waiting.find(step); list != entry->waiting.end(); list = entry->waiting.find(step)) {
+  for (auto list = entry->waiting.find(step); list != entry->waiting.end();
+       list = entry->waiting.find(step)) {
     WaitingWant* want = list->second.first;
     EndpointCore& endpoint = *want->peer->core;
     const uint64_t token = want->token;

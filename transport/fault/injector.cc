@@ -38,12 +38,14 @@ size_t Injector::progress(Instant now) {
 }
 
 Instant Injector::next_timeout() {
-  bool waiting = std::any_of(links_.begin(), links_.end(), [](FaultyLink* link) { return link != nullptr && link->waiting(); });
+  bool waiting = std::any_of(links_.begin(), links_.end(),
+                             [](FaultyLink* link) { return link != nullptr && link->waiting(); });
   return waiting ? Instant{} : kNever;
 }
 
 Action Injector::strike(Call call, uint32_t connection) {
-  if (strike_.action == Action::kNothing || connection != to_strike_ || call != strike_.call) return Action::kNothing;
+  if (strike_.action == Action::kNothing || connection != to_strike_ || call != strike_.call)
+    return Action::kNothing;
   if (++calls_ != strike_.nth) return Action::kNothing;
   struck_ = true;
   return strike_.action;
@@ -56,6 +58,8 @@ void Injector::strike_next(const Strike& strike) {
   struck_ = false;
 }
 
-void Injector::forget(FaultyLink& link) { std::replace(links_.begin(), links_.end(), &link, static_cast<FaultyLink*>(nullptr)); }
+void Injector::forget(FaultyLink& link) {
+  std::replace(links_.begin(), links_.end(), &link, static_cast<FaultyLink*>(nullptr));
+}
 
 }  // namespace sluice::fault

@@ -16,7 +16,9 @@ namespace sluice::fault {
 class FaultyLink;
 
 // Thread: the context's.
-class Injector final : public proto::LinkDecorator, public ProgressHook, public std::enable_shared_from_this<Injector> {
+class Injector final : public proto::LinkDecorator,
+                       public ProgressHook,
+                       public std::enable_shared_from_this<Injector> {
  public:
   explicit Injector(const Plan& plan) : plan_(plan), random_(plan.seed) {}
 

@@ -27,7 +27,8 @@ uint32_t payload_bytes_of(proto::ConstBytes header) {
 template <typename Arrival>
 void truncate(Arrival& arrival, Action action) {
   if (action == Action::kTruncateHeader && arrival.header.size() > wire::kHeaderBytes) {
-    auto length = static_cast<uint16_t>(std::max<size_t>(wire::kHeaderBytes, arrival.header.size() / 16 * 8));
+    auto length =
+        static_cast<uint16_t>(std::max<size_t>(wire::kHeaderBytes, arrival.header.size() / 16 * 8));
     arrival.header.resize(length);
     std::memcpy(arrival.header.data() + 2, &length, 2);
   }
@@ -40,7 +41,8 @@ void truncate(Arrival& arrival, Action action) {
 
 }  // namespace
 
-FaultyLink::FaultyLink(std::shared_ptr<Injector> injector, std::unique_ptr<proto::Link> inner, uint32_t connection)
+FaultyLink::FaultyLink(std::shared_ptr<Injector> injector, std::unique_ptr<proto::Link> inner,
+                       uint32_t connection)
     : injector_(std::move(injector)), inner_(std::move(inner)), connection_(connection) {}
 
 bool FaultyLink::waiting() const {
@@ -66,7 +68,8 @@ size_t FaultyLink::turn(Instant now) {
 // Out.
 
 void FaultyLink::break_path(Call call) {
-  breaking_ = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the path broke in " + to_string(call) + ", as planned");
+  breaking_ = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                     "the path broke in " + to_string(call) + ", as planned");
 }
 
 // Says no, by itself or for the inner link's sake, until writable().
@@ -91,7 +94,8 @@ bool FaultyLink::send(proto::ConstBytes header, std::span<const proto::ConstByte
   return inner_->send(header, payload);
 }
 
-bool FaultyLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) {
+bool FaultyLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+                      uint64_t cookie) {
   if (over() || broken()) return true;
   switch (strike(Call::kPush)) {
     case Action::kFail: break_path(Call::kPush); return true;
@@ -102,17 +106,20 @@ bool FaultyLink::push(proto::ConstBytes header, std::span<const proto::ConstByte
   }
   if (no_room()) return false;
   maybe_wake();
-  if (payload_bytes_of(header) > 1 && injector_->split_push()) return push_in_two(header, payload, cookie);
+  if (payload_bytes_of(header) > 1 && injector_->split_push())
+    return push_in_two(header, payload, cookie);
   return inner_->push(header, payload, cookie);
 }
 
-bool FaultyLink::push_in_two(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) {
+bool FaultyLink::push_in_two(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+                             uint64_t cookie) {
   wire::Data data;
   if (!wire::decode(header, data).ok()) return inner_->push(header, payload, cookie);
   uint32_t total = data.payload_bytes;
   auto cut = static_cast<uint32_t>(1 + injector_->below(total - 1));
   std::vector<proto::ConstBytes> first;
-  Rest rest{.header = std::vector<std::byte>(wire::kMaxHeaderBytes), .payload = {}, .cookie = cookie};
+  Rest rest{
+      .header = std::vector<std::byte>(wire::kMaxHeaderBytes), .payload = {}, .cookie = cookie};
   size_t left = cut;
   for (proto::ConstBytes piece : payload) {
     size_t taken = std::min(left, piece.size());
@@ -146,7 +153,8 @@ void FaultyLink::settle(uint64_t cookie) {
   for (Rest& rest : rest_) {
     if (rest.cookie != cookie) continue;
     std::vector<std::byte>& copy = settled_.emplace_back();
-    for (proto::ConstBytes piece : rest.payload) copy.insert(copy.end(), piece.begin(), piece.end());
+    for (proto::ConstBytes piece : rest.payload)
+      copy.insert(copy.end(), piece.begin(), piece.end());
     rest.payload = {proto::ConstBytes(copy)};
   }
 }
@@ -160,15 +168,18 @@ void FaultyLink::flush() {
 Result<bool> FaultyLink::export_run(const std::byte* data, size_t length, wire::Segment& out) {
   if (over() || broken()) return inner_->export_run(data, length, out);
   if (strike(Call::kExport) == Action::kFail) {
-    return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "memory cannot be announced, as planned");
+    return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
+                  "memory cannot be announced, as planned");
   }
-  if (traits().views && no_room()) return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "no room now, as planned");
+  if (traits().views && no_room())
+    return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "no room now, as planned");
   return inner_->export_run(data, length, out);
 }
 
 Result<proto::ImportedRun> FaultyLink::import_run(const wire::Segment& segment) {
   if (strike(Call::kImport) == Action::kFail) {
-    return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin, "the peer's memory cannot be mapped, as planned");
+    return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin,
+                  "the peer's memory cannot be mapped, as planned");
   }
   return inner_->import_run(segment);
 }
@@ -208,7 +219,8 @@ Status FaultyLink::hand_over(const Arrival& arrival, Instant now) {
   return client_->handle_message(arrival.header, payload, now);
 }
 
-Status FaultyLink::handle_message(proto::ConstBytes header, proto::PayloadReader& payload, Instant now) {
+Status FaultyLink::handle_message(proto::ConstBytes header, proto::PayloadReader& payload,
+                                  Instant now) {
   if (over() || broken()) return Status();
   now_ = now;
   maybe_wake();
@@ -228,7 +240,8 @@ Status FaultyLink::handle_message(proto::ConstBytes header, proto::PayloadReader
     case Action::kNothing: break;
   }
   bool late = injector_->hold_back();
-  if (!late && arrivals_.empty() && overtaken_.empty()) return client_->handle_message(header, payload, now);
+  if (!late && arrivals_.empty() && overtaken_.empty())
+    return client_->handle_message(header, payload, now);
   arrivals_.push_back(copy(header, payload));
   arrivals_.back().turns = late ? injector_->turns() : 0;
   if (!overtaken_.empty()) {
@@ -239,7 +252,8 @@ Status FaultyLink::handle_message(proto::ConstBytes header, proto::PayloadReader
 }
 
 // One more message to hold back or cut: its bytes are those of the offer.
-Status FaultyLink::handle_tagged_inline(const wire::TaggedInline& message, proto::PayloadReader& payload, Instant now) {
+Status FaultyLink::handle_tagged_inline(const wire::TaggedInline& message,
+                                        proto::PayloadReader& payload, Instant now) {
   std::byte header[wire::kTaggedInlineBytes];
   return handle_message(proto::ConstBytes(header, wire::encode(message, header)), payload, now);
 }

@@ -39,7 +39,8 @@ struct Inner final : proto::Link {
     if (room == 0) return false;
     --room;
     std::string bytes;
-    for (ConstBytes part : payload) bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+    for (ConstBytes part : payload)
+      bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
     CHECK(bytes.size() == data.payload_bytes);
     CHECK(data.offset == pushed.size());
     CHECK(cookie == 77);
@@ -50,7 +51,9 @@ struct Inner final : proto::Link {
   void settle(uint64_t cookie) override { settled.push_back(cookie); }
   void flush() override {}
   Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return true; }
-  Result<proto::ImportedRun> import_run(const wire::Segment&) override { return proto::ImportedRun{}; }
+  Result<proto::ImportedRun> import_run(const wire::Segment&) override {
+    return proto::ImportedRun{};
+  }
   void quarantine(StorageRef) override {}
   void close() override { closed = true; }
   std::string local_name() const override { return "here"; }
@@ -72,7 +75,9 @@ struct Session final : proto::LinkClient {
     if (status.ok()) heard.push_back(message.nonce);
     return status;
   }
-  Status handle_tagged_inline(const wire::TaggedInline&, proto::PayloadReader&, Instant) override { return Status(); }
+  Status handle_tagged_inline(const wire::TaggedInline&, proto::PayloadReader&, Instant) override {
+    return Status();
+  }
   proto::Placement place(uint64_t, uint64_t, uint64_t) override { return {}; }
   Status placed(uint64_t, uint64_t, uint64_t, Instant) override { return Status(); }
   void pushed(uint64_t, uint64_t length, Instant) override { reported += length; }
@@ -156,13 +161,16 @@ TEST_CASE("whoever is told that there is no room is told when there is", "[fault
   CHECK(setup.inner->sent.size() == 50);
 }
 
-TEST_CASE("a push in two pieces brings the same bytes, and nothing overtakes the second", "[fault]") {
+TEST_CASE("a push in two pieces brings the same bytes, and nothing overtakes the second",
+          "[fault]") {
   Setup setup({.seed = 5, .split_percent = 100});
   std::string text = "the quick brown fox";
   ConstBytes bytes = std::as_bytes(std::span(text.data(), text.size()));
   std::array<ConstBytes, 2> payload = {bytes.first(7), bytes.subspan(7)};
   std::vector<std::byte> header(wire::kMaxHeaderBytes);
-  header.resize(wire::encode(wire::Data{.id = 9, .offset = 0, .payload_bytes = static_cast<uint32_t>(text.size())}, header));
+  header.resize(wire::encode(
+      wire::Data{.id = 9, .offset = 0, .payload_bytes = static_cast<uint32_t>(text.size())},
+      header));
   setup.inner->room = 1;
   REQUIRE(setup.link->push(header, payload, 77));
   CHECK(setup.inner->pieces == 1);
@@ -181,7 +189,9 @@ TEST_CASE("the second piece of a settled push is what it was", "[fault]") {
   std::string memory = text;
   std::array<ConstBytes, 1> payload = {std::as_bytes(std::span(memory.data(), memory.size()))};
   std::vector<std::byte> header(wire::kMaxHeaderBytes);
-  header.resize(wire::encode(wire::Data{.id = 9, .offset = 0, .payload_bytes = static_cast<uint32_t>(text.size())}, header));
+  header.resize(wire::encode(
+      wire::Data{.id = 9, .offset = 0, .payload_bytes = static_cast<uint32_t>(text.size())},
+      header));
   setup.inner->room = 1;
   REQUIRE(setup.link->push(header, payload, 77));
   setup.link->settle(77);
@@ -200,7 +210,8 @@ TEST_CASE("what came before the end is heard before the end", "[fault]") {
   CHECK(setup.session.heard == numbers(10));
   CHECK(setup.session.reported == 5);
   CHECK(setup.session.end == Code::kUnreachable);
-  setup.link->link_down(Status(Code::kUnreachable, Scope::kEndpoint, "test"), Instant{});  // told once
+  setup.link->link_down(Status(Code::kUnreachable, Scope::kEndpoint, "test"),
+                        Instant{});  // told once
 }
 
 TEST_CASE("a strike hits one call of one connection", "[fault]") {
@@ -218,7 +229,8 @@ TEST_CASE("a strike hits one call of one connection", "[fault]") {
 
 TEST_CASE("a truncated message is refused as if the peer had sent it", "[fault]") {
   Setup setup({});
-  setup.injector->strike_next({.call = Call::kMessage, .nth = 1, .action = Action::kTruncateHeader});
+  setup.injector->strike_next(
+      {.call = Call::kMessage, .nth = 1, .action = Action::kTruncateHeader});
   setup.connect();
   std::vector<std::byte> offer(wire::kMaxHeaderBytes);
   offer.resize(wire::encode(wire::Offer{.kind = wire::OfferKind::kTagged, .total = 5}, offer));

@@ -9,13 +9,23 @@ namespace sluice::fault {
 
 // The places of a connection where a fault can strike: the calls of proto::Link, then those
 // of proto::LinkClient.
-enum class Call : uint8_t { kSend, kPush, kFlush, kExport, kImport, kMessage, kPlaced, kPushed, kWritable };
+enum class Call : uint8_t {
+  kSend,
+  kPush,
+  kFlush,
+  kExport,
+  kImport,
+  kMessage,
+  kPlaced,
+  kPushed,
+  kWritable
+};
 inline constexpr int kCallCount = 9;
 
 enum class Action : uint8_t {
   kNothing,
-  kFail,             // kExport, kImport: the call returns kNoMemory; others: the path breaks in the call
-  kDrop,             // kSend, kPush, kMessage, kPlaced, kWritable: as if it had never been called
+  kFail,  // kExport, kImport: the call returns kNoMemory; others: the path breaks in the call
+  kDrop,  // kSend, kPush, kMessage, kPlaced, kWritable: as if it had never been called
   kTruncateHeader,   // kMessage: well-formed, but half of its fields and TLVs are missing
   kTruncatePayload,  // kMessage, kPlaced: half of the payload is missing
   kReorder,          // kMessage: comes after the next one
@@ -39,7 +49,11 @@ struct Plan {
 
   // A bit of everything harmless.
   static Plan delayed(uint64_t seed) {
-    return {.seed = seed, .late_percent = 25, .busy_percent = 15, .split_percent = 50, .spurious_percent = 10};
+    return {.seed = seed,
+            .late_percent = 25,
+            .busy_percent = 15,
+            .split_percent = 50,
+            .spurious_percent = 10};
   }
 };
 

@@ -31,7 +31,8 @@ constexpr Duration kAskerLimit = std::chrono::seconds(1);
 constexpr int kLookMs = 500;
 constexpr size_t kMostAskers = 64;
 constexpr int kOutOfDescriptorsMs = 100;
-// Of the process, with those for a socket to be lent, its claim and the kernel's table: the others are for who asks.
+// Of the process, with those for a socket to be lent, its claim and the kernel's table: the others
+// are for who asks.
 constexpr rlim_t kOwnDescriptors = 24;
 // Users times causes; beyond these refusals only count.
 constexpr size_t kMostTold = 1024;
@@ -58,12 +59,15 @@ struct Answer {
 constexpr uint16_t kVersion = 1;
 constexpr int kDescriptors = 2;
 
-Status failed(Code code, std::string why, int error = 0) { return Status(code, Scope::kOperation, kOrigin, std::move(why), error); }
+Status failed(Code code, std::string why, int error = 0) {
+  return Status(code, Scope::kOperation, kOrigin, std::move(why), error);
+}
 
 Result<sockaddr_un> address_of(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) return failed(Code::kInvalidArgument, "the broker's path must have 1 to 107 bytes");
+  if (path.empty() || path.size() >= sizeof(address.sun_path))
+    return failed(Code::kInvalidArgument, "the broker's path must have 1 to 107 bytes");
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
 }
@@ -76,16 +80,20 @@ void limit_waits(int fd, time_t seconds) {
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
-// Anybody can make a socket at a path of his own and have others pointed to it: what he lends would see what he likes.
+// Anybody can make a socket at a path of his own and have others pointed to it: what he lends would
+// see what he likes.
 Status trusted(int broker, const std::string& path) {
   ucred owner{};
   socklen_t length = sizeof(owner);
-  if (::getsockopt(broker, SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0) return failed(Code::kUnreachable, "no broker answers at " + path, errno);
+  if (::getsockopt(broker, SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0)
+    return failed(Code::kUnreachable, "no broker answers at " + path, errno);
   // In a user namespace many users look like this one.
   constexpr uid_t kOverflow = 65534;
   const uid_t own = ::geteuid();
   if (owner.uid == 0 || (owner.uid == own && own != kOverflow)) return Status();
-  return failed(Code::kAccessDenied, "what listens at " + path + " belongs to user " + std::to_string(owner.uid) + ", not to root; see who has set SLUICE_L2_BROKER");
+  return failed(Code::kAccessDenied, "what listens at " + path + " belongs to user " +
+                                         std::to_string(owner.uid) +
+                                         ", not to root; see who has set SLUICE_L2_BROKER");
 }
 
 union Passed {
@@ -115,7 +123,8 @@ bool send_answer(int peer, Answer& answer, const PacketSocket* socket) {
 // The descriptors that came, closed again where they are not two.
 PacketSocket take_descriptors(msghdr& message) {
   PacketSocket socket;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     int fds[kDescriptors] = {-1, -1};
     std::memcpy(fds, CMSG_DATA(header), std::min(sizeof(fds), header->cmsg_len - CMSG_LEN(0)));
@@ -141,7 +150,8 @@ Result<PacketSocket> borrow_packet_socket(const std::string& interface, uint16_t
   std::string path = broker_path(interface);
   SLUICE_TRY(sockaddr_un address, address_of(path));
   Request request{.magic = kMagic, .version = kVersion, .port = port, .interface = {}};
-  if (interface.size() >= sizeof(request.interface)) return failed(Code::kInvalidArgument, "there is no interface '" + interface + "'");
+  if (interface.size() >= sizeof(request.interface))
+    return failed(Code::kInvalidArgument, "there is no interface '" + interface + "'");
   std::memcpy(request.interface, interface.data(), interface.size());
   Fd fd = unix_socket();
   if (fd.value() < 0) return no_descriptor(errno);
@@ -163,27 +173,34 @@ Result<PacketSocket> borrow_packet_socket(const std::string& interface, uint16_t
   ssize_t bytes = ::recvmsg(fd.value(), &message, MSG_CMSG_CLOEXEC);
   if (bytes < 0 && errno == ECONNRESET) bytes = ::recvmsg(fd.value(), &message, MSG_CMSG_CLOEXEC);
   PacketSocket socket = take_descriptors(message);
-  if (bytes != sizeof(answer) || answer.magic != kMagic || answer.version != kVersion || answer.code >= kCodeCount) {
+  if (bytes != sizeof(answer) || answer.magic != kMagic || answer.version != kVersion ||
+      answer.code >= kCodeCount) {
     return failed(Code::kUnreachable, "no broker answers at " + path, bytes < 0 ? errno : 0);
   }
   answer.detail[sizeof(answer.detail) - 1] = '\0';
-  if (answer.code != 0) return failed(static_cast<Code>(answer.code), "the broker at " + path + ": " + answer.detail);
-  if (socket.fd.value() < 0 || socket.claim.value() < 0) return failed(Code::kUnreachable, "the broker at " + path + " passed no sockets; raise ulimit -n");
+  if (answer.code != 0)
+    return failed(static_cast<Code>(answer.code), "the broker at " + path + ": " + answer.detail);
+  if (socket.fd.value() < 0 || socket.claim.value() < 0)
+    return failed(Code::kUnreachable,
+                  "the broker at " + path + " passed no sockets; raise ulimit -n");
   socket.port = answer.port;
   return socket;
 }
 
 Result<Broker> Broker::open(const BrokerOptions& options) {
-  SLUICE_RETURN_IF_ERROR(open_packet_socket(options.interface, 0, true).status());  // what cannot work is told at once
+  SLUICE_RETURN_IF_ERROR(
+      open_packet_socket(options.interface, 0, true).status());  // what cannot work is told at once
   SLUICE_TRY(sockaddr_un address, address_of(options.path));
   Fd fd = unix_socket();
   if (fd.value() < 0) return no_descriptor(errno);
   ::fcntl(fd.value(), F_SETFL, O_NONBLOCK);
   struct stat found;
-  if (::lstat(options.path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode)) ::unlink(options.path.c_str());
-  bool listens = ::bind(fd.value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 && ::chmod(options.path.c_str(), kMode) == 0 &&
-                 ::listen(fd.value(), kBacklog) == 0;
-  if (!listens) return failed(Code::kInvalidArgument, "the broker cannot listen at " + options.path, errno);
+  if (::lstat(options.path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode))
+    ::unlink(options.path.c_str());
+  bool listens = ::bind(fd.value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+                 ::chmod(options.path.c_str(), kMode) == 0 && ::listen(fd.value(), kBacklog) == 0;
+  if (!listens)
+    return failed(Code::kInvalidArgument, "the broker cannot listen at " + options.path, errno);
   return Broker(options, std::move(fd));
 }
 
@@ -192,19 +209,24 @@ Broker::~Broker() {
 }
 
 bool Broker::listed(uid_t user) const {
-  return user == 0 || std::find(options_.users.begin(), options_.users.end(), user) != options_.users.end();
+  return user == 0 ||
+         std::find(options_.users.begin(), options_.users.end(), user) != options_.users.end();
 }
 
 Result<PacketSocket> Broker::lend(const Asker& asker) {
   Request request{};
   ssize_t bytes = ::recv(asker.fd.value(), &request, sizeof(request), MSG_TRUNC | MSG_DONTWAIT);
-  if (bytes != sizeof(request) || request.magic != kMagic || request.version != kVersion) return failed(Code::kCorrupt, "no request that it understands");
-  if (::strnlen(request.interface, sizeof(request.interface)) == sizeof(request.interface) || options_.interface != request.interface) {
+  if (bytes != sizeof(request) || request.magic != kMagic || request.version != kVersion)
+    return failed(Code::kCorrupt, "no request that it understands");
+  if (::strnlen(request.interface, sizeof(request.interface)) == sizeof(request.interface) ||
+      options_.interface != request.interface) {
     return failed(Code::kInvalidArgument, "it lends sockets at " + options_.interface + " only");
   }
   SLUICE_RETURN_IF_ERROR(lent_.may_lend(asker.user, request.port));
   Result<PacketSocket> socket = open_packet_socket(options_.interface, request.port, true);
-  for (int tries = 0; socket.ok() && lent_.of_another(asker.user, socket->port) && tries < kTriesForPort; ++tries) {
+  for (int tries = 0;
+       socket.ok() && lent_.of_another(asker.user, socket->port) && tries < kTriesForPort;
+       ++tries) {
     socket = open_packet_socket(options_.interface, 0, true);
   }
   if (!socket.ok()) return socket;
@@ -215,11 +237,16 @@ Result<PacketSocket> Broker::lend(const Asker& asker) {
 
 Status Broker::answer(const Asker& asker, Result<PacketSocket> socket) {
   (socket.ok() ? lent : refused).add();
-  Answer answer{.magic = kMagic, .version = kVersion, .port = socket.ok() ? socket->port : uint16_t{0}, .code = static_cast<uint32_t>(socket.code()), .detail = {}};
+  Answer answer{.magic = kMagic,
+                .version = kVersion,
+                .port = socket.ok() ? socket->port : uint16_t{0},
+                .code = static_cast<uint32_t>(socket.code()),
+                .detail = {}};
   std::string_view detail = socket.status().detail();
   std::memcpy(answer.detail, detail.data(), std::min(detail.size(), sizeof(answer.detail) - 1));
   (void)send_answer(asker.fd.value(), answer, socket.ok() ? &*socket : nullptr);
-  if (socket.ok() || told_.size() >= kMostTold || !told_.insert({asker.user, socket.code()}).second) return Status();
+  if (socket.ok() || told_.size() >= kMostTold || !told_.insert({asker.user, socket.code()}).second)
+    return Status();
   return socket.status();
 }
 
@@ -227,8 +254,10 @@ Status Broker::answer(const Asker& asker, Result<PacketSocket> socket) {
 void Broker::make_room() {
   std::map<uid_t, size_t> of_user;
   for (const Asker& asker : askers_) ++of_user[asker.user];
-  auto greedy = std::max_element(of_user.begin(), of_user.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  askers_.erase(std::find_if(askers_.begin(), askers_.end(), [&](const Asker& asker) { return asker.user == greedy->first; }));
+  auto greedy = std::max_element(of_user.begin(), of_user.end(),
+                                 [](const auto& a, const auto& b) { return a.second < b.second; });
+  askers_.erase(std::find_if(askers_.begin(), askers_.end(),
+                             [&](const Asker& asker) { return asker.user == greedy->first; }));
   silent.add();
 }
 
@@ -236,18 +265,26 @@ Status Broker::let_in() {
   Fd peer(::accept4(listener_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (peer.value() < 0) {
     // No descriptor is left: those that wait give theirs, or somebody else does.
-    if ((errno == EMFILE || errno == ENFILE) && !askers_.empty()) make_room();
-    else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) ::poll(nullptr, 0, kOutOfDescriptorsMs);
+    if ((errno == EMFILE || errno == ENFILE) && !askers_.empty())
+      make_room();
+    else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+      ::poll(nullptr, 0, kOutOfDescriptorsMs);
     return Status();
   }
   ucred user{};
   socklen_t length = sizeof(user);
   bool known = ::getsockopt(peer.value(), SOL_SOCKET, SO_PEERCRED, &user, &length) == 0;
-  Asker asker{.fd = std::move(peer), .user = known ? user.uid : static_cast<uid_t>(-1), .expires = after(now(), kAskerLimit)};
+  Asker asker{.fd = std::move(peer),
+              .user = known ? user.uid : static_cast<uid_t>(-1),
+              .expires = after(now(), kAskerLimit)};
   // Before a word of his is read.
-  if (!known || !listed(user.uid)) return answer(asker, failed(Code::kAccessDenied, "it lends to root and to those named by --uid, not to " + std::to_string(user.uid)));
+  if (!known || !listed(user.uid))
+    return answer(
+        asker, failed(Code::kAccessDenied, "it lends to root and to those named by --uid, not to " +
+                                               std::to_string(user.uid)));
   rlimit limit{};
-  const bool scarce = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && askers_.size() + kOwnDescriptors >= limit.rlim_cur;
+  const bool scarce =
+      ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && askers_.size() + kOwnDescriptors >= limit.rlim_cur;
   if (askers_.size() >= kMostAskers || (scarce && !askers_.empty())) make_room();
   askers_.push_back(std::move(asker));
   return Status();
@@ -260,7 +297,9 @@ Status Broker::serve_one() {
   // Whoever is late goes within a second of that.
   if (::poll(ready.data(), ready.size(), askers_.empty() ? -1 : kLookMs) < 0) return Status();
   Status first;
-  auto keep = [&](Status status) { if (first.ok()) first = std::move(status); };
+  auto keep = [&](Status status) {
+    if (first.ok()) first = std::move(status);
+  };
   const Instant t = now();
   for (size_t i = ready.size() - 1; i-- > 0;) {
     if (ready[i].revents != 0) {

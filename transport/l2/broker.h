@@ -25,15 +25,15 @@ namespace sluice::l2 {
 std::string broker_path(const std::string& interface);
 bool broker_is_there(const std::string& interface);
 
-// As open_packet_socket(), from the broker, if it is root's or this user's own. Blocks: until it answers, 2 s at most.
-// Errors: also kAccessDenied (the user is not on its list; the broker is another user's), kTryAgain (too many are lent),
-// kUnreachable (it does not answer).
+// As open_packet_socket(), from the broker, if it is root's or this user's own. Blocks: until it
+// answers, 2 s at most. Errors: also kAccessDenied (the user is not on its list; the broker is
+// another user's), kTryAgain (too many are lent), kUnreachable (it does not answer).
 Result<PacketSocket> borrow_packet_socket(const std::string& interface, uint16_t port);
 
 struct BrokerOptions {
   std::string interface;
-  std::string path;           // of its Unix socket; made anew
-  std::vector<uid_t> users;   // besides root
+  std::string path;          // of its Unix socket; made anew
+  std::vector<uid_t> users;  // besides root
   // Lent at once: each costs the kernel some MB of buffers when frames come.
   size_t most_sockets = 1024, most_sockets_by_user = 256;
 };
@@ -46,10 +46,11 @@ class Broker {
   ~Broker();
 
   int fd() const { return listener_.value(); }
-  // Serves who asks; whoever connects and is silent keeps nobody else waiting, and is sent away after a second. A port that
-  // was lent to one user is lent to no other while any copy of its socket is open. Blocks: until somebody asks, or a signal
-  // comes. Errors: the first refusal of each user and cause, which he has been told; later ones only count
-  // (l2.sockets_refused). None of them is a reason to end.
+  // Serves who asks; whoever connects and is silent keeps nobody else waiting, and is sent away
+  // after a second. A port that was lent to one user is lent to no other while any copy of its
+  // socket is open. Blocks: until somebody asks, or a signal comes. Errors: the first refusal of
+  // each user and cause, which he has been told; later ones only count (l2.sockets_refused). None
+  // of them is a reason to end.
   Status serve_one();
 
  private:
@@ -59,7 +60,9 @@ class Broker {
     Instant expires;
   };
   Broker(BrokerOptions options, Fd listener)
-      : options_(std::move(options)), listener_(std::move(listener)), lent_(options_.most_sockets, options_.most_sockets_by_user) {}
+      : options_(std::move(options)),
+        listener_(std::move(listener)),
+        lent_(options_.most_sockets, options_.most_sockets_by_user) {}
   bool listed(uid_t user) const;
   Status let_in();
   void make_room();

@@ -39,7 +39,8 @@ class Cipher final {
     bool ready = false;
   };
   explicit Cipher(const LibCrypto& library) : library_(library) {}
-  bool expand(std::span<const uint8_t> salt, std::span<const uint8_t> info, std::span<uint8_t> out) const;
+  bool expand(std::span<const uint8_t> salt, std::span<const uint8_t> info,
+              std::span<uint8_t> out) const;
   bool fill(uint32_t slot, std::span<const uint8_t> salt, std::span<const uint8_t> info);
   bool seal(const slp_sealing& how, std::span<const slp_piece> plain, uint8_t* out);
   bool open(const slp_sealing& how, uint8_t* data, uint32_t bytes);

@@ -24,22 +24,28 @@ constexpr size_t kRoundsPerPump = 4;
 // a peer may send empty ones. SLP holds what follows.
 constexpr size_t kMostEarlyBytes = 16 << 10;
 constexpr size_t kEarlyMessageBytes = 64;  // a vector and what an allocator adds
-static_assert(kLargestMessage <= SLP_MAX_MESSAGE && kWindows == SLP_HANDLES && kMoves == 2 * SLP_TRANSFERS);
+static_assert(kLargestMessage <= SLP_MAX_MESSAGE && kWindows == SLP_HANDLES &&
+              kMoves == 2 * SLP_TRANSFERS);
 
 Counter connects("l2.connects");
 Counter accepts("l2.accepts");
 
 uint64_t nanoseconds(Instant t) { return static_cast<uint64_t>(t.time_since_epoch().count()); }
-const uint8_t* octets(proto::ConstBytes bytes) { return reinterpret_cast<const uint8_t*>(bytes.data()); }
+const uint8_t* octets(proto::ConstBytes bytes) {
+  return reinterpret_cast<const uint8_t*>(bytes.data());
+}
 
-Status ended(Code code, std::string why) { return Status(code, Scope::kEndpoint, kOrigin, std::move(why)); }
+Status ended(Code code, std::string why) {
+  return Status(code, Scope::kEndpoint, kOrigin, std::move(why));
+}
 
 }  // namespace
 
 // SLP's calls. Only message() goes on to the client at once: its bytes last for the call.
 struct Connection::Ops {
   static Connection& self(void* user) { return *static_cast<Connection*>(user); }
-  static void place(void* user, uint64_t cookie, uint64_t offset, const slp_frame* frame, uint32_t at, uint32_t bytes) {
+  static void place(void* user, uint64_t cookie, uint64_t offset, const slp_frame* frame,
+                    uint32_t at, uint32_t bytes) {
     std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
     Connection& c = self(user);
     const auto* rest = static_cast<const uint8_t*>(frame->context);
@@ -57,17 +63,23 @@ struct Connection::Ops {
   static bool message(void* user, const slp_rts*, const uint8_t* data, uint32_t bytes) {
     return self(user).take_message({reinterpret_cast<const std::byte*>(data), bytes});
   }
-  static void ended(void* user, uint64_t cookie, slp_status status) { self(user).on_ended(cookie, status); }
+  static void ended(void* user, uint64_t cookie, slp_status status) {
+    self(user).on_ended(cookie, status);
+  }
   static void written(void* user, uint64_t, bool noticed, uint32_t notice) {
     Connection& c = self(user);
-    if (noticed && !c.stopped_) c.events_.push_back({.kind = Event::Kind::kNotice, .notice = notice});
+    if (noticed && !c.stopped_)
+      c.events_.push_back({.kind = Event::Kind::kNotice, .notice = notice});
   }
-  static void state(void* user, slp_state state, slp_status why) { self(user).on_state(state == SLP_UP, why); }
+  static void state(void* user, slp_state state, slp_status why) {
+    self(user).on_state(state == SLP_UP, why);
+  }
   static void wake(void* user) { self(user).host_.activate(self(user)); }
   static uint32_t source_crc(void* user, uint64_t cookie, uint64_t offset, uint32_t bytes) {
     std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
     uint32_t crc = 0;
-    for (size_t i = 0, count = self(user).find_pieces(cookie, offset, bytes, pieces); i < count; ++i) {
+    for (size_t i = 0, count = self(user).find_pieces(cookie, offset, bytes, pieces); i < count;
+         ++i) {
       crc = slp_crc32c(crc, pieces[i].data(), pieces[i].size());
     }
     return crc;
@@ -93,11 +105,15 @@ void Connection::note_front(size_t slot, uint64_t end, const slp_frame& frame, u
   move.front = end;
   const uint8_t* extension = frame.data + SLP_BASE_BYTES;
   next_move_ = slot;
-  next_ = {.payload = slp_load16(frame.data + 6), .connection = number_, .transfer = slp_load32(extension + 8), .offset = slp_load64(extension) + at - kDataHeader};
+  next_ = {.payload = slp_load16(frame.data + 6),
+           .connection = number_,
+           .transfer = slp_load32(extension + 8),
+           .offset = slp_load64(extension) + at - kDataHeader};
   place_.port->expect(*this);
 }
 
-// The kernel's copies are counted by operation, ours by connection: they go to those that end first.
+// The kernel's copies are counted by operation, ours by connection: they go to those that end
+// first.
 uint64_t Connection::uncopied_in(uint64_t bytes) {
   uint64_t copied = std::min(bytes, copied_in_);
   copied_in_ -= copied;
@@ -108,7 +124,9 @@ Expected Connection::expected() {
   if (next_move_ == kMoves || moves_[next_move_].count == 0 || failed_ || stopped_) return {};
   const Move& move = moves_[next_move_];
   std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
-  if (move.front >= move.length || find_pieces(kWindows + next_move_, move.front, move.length - move.front, pieces) == 0) return {};
+  if (move.front >= move.length ||
+      find_pieces(kWindows + next_move_, move.front, move.length - move.front, pieces) == 0)
+    return {};
   Expected expected = next_;
   expected.to = reinterpret_cast<uint8_t*>(pieces[0].data());
   expected.room = pieces[0].size();
@@ -116,12 +134,19 @@ Expected Connection::expected() {
 }
 
 SendingRoom::SendingRoom(size_t batch)
-    : tx_(std::make_unique_for_overwrite<slp_tx[]>(kBatch)), batch_(std::clamp<size_t>(batch, 1, kBatch)) {}
+    : tx_(std::make_unique_for_overwrite<slp_tx[]>(kBatch)),
+      batch_(std::clamp<size_t>(batch, 1, kBatch)) {}
 SendingRoom::~SendingRoom() = default;
 slp_tx& SendingRoom::tx(size_t i) { return tx_[i]; }
 
-Connection::Connection(ConnectionHost& host, const Place& place, const wire::Hello& ours, bool active)
-    : host_(host), place_(place), ours_(ours), machine_(host.machine_at(place.peer)), active_(active), now_(now()) {
+Connection::Connection(ConnectionHost& host, const Place& place, const wire::Hello& ours,
+                       bool active)
+    : host_(host),
+      place_(place),
+      ours_(ours),
+      machine_(host.machine_at(place.peer)),
+      active_(active),
+      now_(now()) {
   host_.remember(*this);
 }
 
@@ -146,7 +171,9 @@ Status Connection::configure(slp_config& config) {
   config.destination_port = place_.peer_port;
   config.mtu = std::min(place_.port->carrier().mtu_to(place_.peer), host_.most_frame_bytes());
   if (config.mtu < kLeastFrame) {
-    return ended(Code::kUnsupported, "the way to " + peer_name() + " takes frames of " + std::to_string(config.mtu) + " bytes; SLP needs 1452, an MTU of 1500");
+    return ended(Code::kUnsupported, "the way to " + peer_name() + " takes frames of " +
+                                         std::to_string(config.mtu) +
+                                         " bytes; SLP needs 1452, an MTU of 1500");
   }
   config.dead_ns = static_cast<uint64_t>(kDeadAfter.count());
   config.payload_crc = payload_checksums_wanted();
@@ -161,7 +188,8 @@ Status Connection::configure(slp_config& config) {
   return Status();
 }
 
-Result<std::unique_ptr<Connection>> Connection::connect(ConnectionHost& host, const Place& place, const wire::Hello& ours) {
+Result<std::unique_ptr<Connection>> Connection::connect(ConnectionHost& host, const Place& place,
+                                                        const wire::Hello& ours) {
   std::unique_ptr<Connection> made(new Connection(host, place, ours, true));
   slp_config config;
   SLUICE_RETURN_IF_ERROR(made->configure(config));
@@ -171,12 +199,15 @@ Result<std::unique_ptr<Connection>> Connection::connect(ConnectionHost& host, co
   return made;
 }
 
-Result<std::unique_ptr<Connection>> Connection::accept(ConnectionHost& host, const Place& place, const slp_hello& hello, const wire::Hello& ours) {
+Result<std::unique_ptr<Connection>> Connection::accept(ConnectionHost& host, const Place& place,
+                                                       const slp_hello& hello,
+                                                       const wire::Hello& ours) {
   std::unique_ptr<Connection> made(new Connection(host, place, ours, false));
   made->peer_nonce_ = hello.nonce;  // by which the port finds it
   slp_config config;
   SLUICE_RETURN_IF_ERROR(made->configure(config));
-  slp_status status = slp_accept(made->memory_.get(), &config, &hello, nanoseconds(made->now_), &made->session_);
+  slp_status status =
+      slp_accept(made->memory_.get(), &config, &hello, nanoseconds(made->now_), &made->session_);
   if (status != SLP_OK) return status_of(status);
   made->state_ = State::kGreeting;
   accepts.add();
@@ -202,7 +233,9 @@ bool Connection::became_confirmed() {
 
 Path Connection::path() const { return place_.port->carrier().path(); }
 std::string Connection::local_name() const { return place_.port->name(); }
-std::string Connection::peer_name() const { return place_.port->carrier().address_text(place_.peer, place_.peer_port); }
+std::string Connection::peer_name() const {
+  return place_.port->carrier().address_text(place_.peer, place_.peer_port);
+}
 
 // ---- the greeting and the end
 
@@ -216,7 +249,8 @@ void Connection::send_hello() {
 void Connection::take_hello(proto::ConstBytes message) {
   Result<wire::Header> common = wire::decode_header(message);
   Status status = common.status();
-  if (status.ok() && (common->type != wire::MessageType::kHello || common->header_bytes != message.size())) {
+  if (status.ok() &&
+      (common->type != wire::MessageType::kHello || common->header_bytes != message.size())) {
     status = ended(Code::kCorrupt, "a message before HELLO");
   }
   if (status.ok()) status = wire::decode(message, peer_);
@@ -224,7 +258,8 @@ void Connection::take_hello(proto::ConstBytes message) {
   if (!status.ok()) return fail(std::move(status));
   // From now on it is no half-open one any more, whether or not somebody accepts it soon.
   if (!active_) {
-    if (Status charged = charge(PeerResource::kConnections); !charged.ok()) return fail(std::move(charged));
+    if (Status charged = charge(PeerResource::kConnections); !charged.ok())
+      return fail(std::move(charged));
     send_hello();
   }
   fault_point("l2.greeted");
@@ -264,14 +299,17 @@ void Connection::stop() {
   (void)pump(now());
 }
 
-bool Connection::drained() const { return stopped_ || slp_state_of(session_) != SLP_UP || slp_drained(session_); }
+bool Connection::drained() const {
+  return stopped_ || slp_state_of(session_) != SLP_UP || slp_drained(session_);
+}
 
 // ---- frames and time
 
 bool Connection::on_frame(const slp_frame& frame, const slp_base& base, Instant now) {
   now_ = now;
   slp_drop drop = slp_on_decoded_frame(session_, nanoseconds(now), &frame, &base);
-  if (drop != SLP_TAKEN && drop != SLP_DROP_SESSION) count_drop(drop);  // the port counts those of nobody
+  if (drop != SLP_TAKEN && drop != SLP_DROP_SESSION)
+    count_drop(drop);  // the port counts those of nobody
   host_.activate(*this);
   return drop != SLP_DROP_SESSION;
 }
@@ -286,7 +324,8 @@ void Connection::limit_frames(uint16_t mtu) { slp_limit_frame(session_, mtu); }
 
 Instant Connection::next_timeout() const {
   uint64_t next = slp_next_timeout(session_);
-  return next >= static_cast<uint64_t>(INT64_MAX) ? kNever : Instant(Duration(static_cast<int64_t>(next)));
+  return next >= static_cast<uint64_t>(INT64_MAX) ? kNever
+                                                  : Instant(Duration(static_cast<int64_t>(next)));
 }
 
 bool Connection::pump(Instant now) {
@@ -297,7 +336,8 @@ bool Connection::pump(Instant now) {
     while (count < room.batch() && slp_poll_tx(session_, nanoseconds(now), &room.tx(count))) {
       gather(room.tx(count), room.frames[count]);
       // What cannot be sealed is lost, and its content is sent again.
-      if (!room.tx(count).sealed || seal(room.tx(count), room.frames[count], room.slot(count))) ++count;
+      if (!room.tx(count).sealed || seal(room.tx(count), room.frames[count], room.slot(count)))
+        ++count;
     }
     if (count > 0) {
       place_.port->carrier().send({room.frames.data(), count});
@@ -330,7 +370,8 @@ bool Connection::seal(const slp_tx& tx, FrameOut& frame, uint8_t* room) {
   std::array<slp_piece, kMostPieces> memory;
   uint32_t count = 0;
   for (size_t i = 1; tx.from_memory && i < frame.count; ++i) {
-    memory[count++] = {.data = static_cast<const uint8_t*>(frame.pieces[i].iov_base), .bytes = static_cast<uint32_t>(frame.pieces[i].iov_len)};
+    memory[count++] = {.data = static_cast<const uint8_t*>(frame.pieces[i].iov_base),
+                       .bytes = static_cast<uint32_t>(frame.pieces[i].iov_len)};
   }
   uint32_t bytes = slp_seal_tx(session_, &tx, memory.data(), count, room);
   frame.pieces[0] = {room, bytes};
@@ -395,7 +436,10 @@ size_t Connection::turn(Instant now) {
     switch (event.kind) {
       case Event::Kind::kNone: break;
       case Event::Kind::kMoved: client_->on_moved(event.cookie, event.length, now); break;
-      case Event::Kind::kRefused: client_->on_refused(event.cookie, event.length, status_of(event.refused, Scope::kOperation), now); break;
+      case Event::Kind::kRefused:
+        client_->on_refused(event.cookie, event.length, status_of(event.refused, Scope::kOperation),
+                            now);
+        break;
       case Event::Kind::kWindowClosed: client_->on_window_closed(event.cookie, now); break;
       case Event::Kind::kNotice: client_->on_notice(event.notice, now); break;
     }
@@ -412,11 +456,13 @@ bool Connection::send(proto::ConstBytes header, std::span<const proto::ConstByte
   const uint8_t* body = payload.size() == 1 ? octets(payload[0]) : joined.data();
   size_t bytes = 0;
   for (const proto::ConstBytes& piece : payload) {
-    if (payload.size() > 1 && !piece.empty() && bytes + piece.size() <= joined.size()) std::memcpy(joined.data() + bytes, piece.data(), piece.size());
+    if (payload.size() > 1 && !piece.empty() && bytes + piece.size() <= joined.size())
+      std::memcpy(joined.data() + bytes, piece.data(), piece.size());
     bytes += piece.size();
   }
   if (failed_ || stopped_) return true;  // and it is told next
-  if (slp_send(session_, nullptr, octets(header), static_cast<uint32_t>(header.size()), body, static_cast<uint32_t>(bytes))) {
+  if (slp_send(session_, nullptr, octets(header), static_cast<uint32_t>(header.size()), body,
+               static_cast<uint32_t>(bytes))) {
     host_.posted(*this);
     return true;
   }

@@ -98,9 +98,12 @@ class Connection final : public DirectConnection {
   };
 
   // Says HELLO; progress comes by frames and timers. Errors: kTryAgain (too many of the port).
-  static Result<std::unique_ptr<Connection>> connect(ConnectionHost& host, const Place& place, const wire::Hello& ours);
+  static Result<std::unique_ptr<Connection>> connect(ConnectionHost& host, const Place& place,
+                                                     const wire::Hello& ours);
   // Answers a HELLO that the listener let pass. Errors: kUnsupported, kCorrupt, kTryAgain.
-  static Result<std::unique_ptr<Connection>> accept(ConnectionHost& host, const Place& place, const slp_hello& hello, const wire::Hello& ours);
+  static Result<std::unique_ptr<Connection>> accept(ConnectionHost& host, const Place& place,
+                                                    const slp_hello& hello,
+                                                    const wire::Hello& ours);
   ~Connection() override;
 
   State state() const { return state_; }
@@ -142,11 +145,14 @@ class Connection final : public DirectConnection {
   bool has_news() const override { return !events_.empty() || !early_.empty(); }
 
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) override;
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) override;
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                    uint64_t cookie) override;
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                     uint64_t cookie, const uint32_t* notice) override;
   bool became_writable() override;
   void cancel_moves(uint64_t cookie) override;
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out) override;
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
+                                      uint64_t cookie, wire::Segment& out) override;
   void close_window(proto::WindowId window, bool tell) override;
   void leave() override;
   bool drained() const override;
@@ -185,7 +191,8 @@ class Connection final : public DirectConnection {
   void take_hello(proto::ConstBytes message);
   void on_ended(uint64_t cookie, int status);
   void on_state(bool up, int why);
-  size_t find_pieces(uint64_t cookie, uint64_t offset, uint64_t bytes, std::span<proto::MutableBytes> out);
+  size_t find_pieces(uint64_t cookie, uint64_t offset, uint64_t bytes,
+                     std::span<proto::MutableBytes> out);
   void note_front(size_t slot, uint64_t end, const slp_frame& frame, uint32_t at);
   void gather(const slp_tx& tx, FrameOut& frame);
   bool seal(const slp_tx& tx, FrameOut& frame, uint8_t* room);
@@ -215,7 +222,7 @@ class Connection final : public DirectConnection {
   SessionCounts counts_;
   std::array<Window, kWindows> windows_;
   std::array<Move, kMoves> moves_;
-  Expected next_;          // as far as the last frame told
+  Expected next_;  // as far as the last frame told
   size_t next_move_ = kMoves;
   uint64_t copied_in_ = 0;  // from frames to memory, and in no receipt yet
   std::vector<Event> events_;

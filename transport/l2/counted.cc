@@ -12,24 +12,15 @@ namespace {
 // In the order of slp_drop.
 Counter drops[] = {
     Counter("l2.dropped_taken"),  // none is
-    Counter("l2.dropped_runt"),
-    Counter("l2.dropped_version"),
-    Counter("l2.dropped_type"),
-    Counter("l2.dropped_flags"),
-    Counter("l2.dropped_length"),
-    Counter("l2.dropped_header_crc"),
-    Counter("l2.dropped_payload_crc"),
-    Counter("l2.dropped_session"),
-    Counter("l2.dropped_state"),
-    Counter("l2.dropped_unsealed"),
-    Counter("l2.dropped_forged"),
-    Counter("l2.dropped_repeated"),
-    Counter("l2.dropped_number"),
-    Counter("l2.dropped_ack"),
-    Counter("l2.dropped_content"),
-    Counter("l2.dropped_transfer"),
-    Counter("l2.dropped_range"),
-    Counter("l2.dropped_room"),
+    Counter("l2.dropped_runt"),        Counter("l2.dropped_version"),
+    Counter("l2.dropped_type"),        Counter("l2.dropped_flags"),
+    Counter("l2.dropped_length"),      Counter("l2.dropped_header_crc"),
+    Counter("l2.dropped_payload_crc"), Counter("l2.dropped_session"),
+    Counter("l2.dropped_state"),       Counter("l2.dropped_unsealed"),
+    Counter("l2.dropped_forged"),      Counter("l2.dropped_repeated"),
+    Counter("l2.dropped_number"),      Counter("l2.dropped_ack"),
+    Counter("l2.dropped_content"),     Counter("l2.dropped_transfer"),
+    Counter("l2.dropped_range"),       Counter("l2.dropped_room"),
 };
 static_assert(sizeof(drops) / sizeof(drops[0]) == SLP_DROPS);
 
@@ -38,7 +29,8 @@ Counter resent("l2.resent");
 Counter probes("l2.probes");
 Counter spurious("l2.resent_needlessly");
 Counter halved("l2.frames_halved");
-Counter stalled("l2.pulls_stalled");  // what a peer was asked for did not come in time: others have its budget
+Counter stalled(
+    "l2.pulls_stalled");  // what a peer was asked for did not come in time: others have its budget
 
 void add_new(Counter& to, uint64_t& seen, uint64_t value) {
   if (value != seen) to.add(value - std::exchange(seen, value));

@@ -24,7 +24,8 @@ class DirectConnection {
   virtual Path bulk_path() const = 0;
   // Of `bytes` that have come into memory, as many as we did not copy although the traits say so.
   virtual uint64_t uncopied_in(uint64_t) { return 0; }
-  // Of `bytes` of windows or writes that have left, as many as no kernel copied although the traits say so.
+  // Of `bytes` of windows or writes that have left, as many as no kernel copied although the traits
+  // say so.
   virtual uint64_t uncopied_out(uint64_t) { return 0; }
   virtual std::string local_name() const = 0;
   virtual std::string peer_name() const = 0;
@@ -42,13 +43,16 @@ class DirectConnection {
 
   // False, of these three: no room now.
   virtual bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) = 0;
-  virtual Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) = 0;
-  virtual Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) = 0;
+  virtual Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                            uint64_t cookie) = 0;
+  virtual Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                             uint64_t cookie, const uint32_t* notice) = 0;
   // Something was refused for want of room, and may find it now. Says so once.
   virtual bool became_writable() = 0;
   virtual void cancel_moves(uint64_t cookie) = 0;
   // Errors: kTryAgain (too many windows), kUnreachable, kNoMemory.
-  virtual Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out) = 0;
+  virtual Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
+                                              uint64_t cookie, wire::Segment& out) = 0;
   // `tell`: on_window_closed() follows.
   virtual void close_window(proto::WindowId window, bool tell) = 0;
 

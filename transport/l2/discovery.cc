@@ -44,14 +44,17 @@ Counter held_back("l2.finds_held_back");
 Counter malformed("l2.finds_malformed");
 Counter ignored("l2.founds_ignored");
 
-Status invalid(std::string why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(why)); }
+Status invalid(std::string why) {
+  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(why));
+}
 
 // Ok: as it is on the wire, in small letters.
 Result<std::string> wire_name(const std::string& name) {
   slp_find find{.type = SLP_FIND, .source_port = 1, .destination_port = 0, .nonce = 1, .name = {}};
   uint8_t frame[SLP_FIND_FRAME];
   name.copy(find.name, SLP_NAME_BYTES);
-  bool good = name.size() <= SLP_NAME_BYTES && slp_encode_find(frame, &find) && slp_decode_find(frame, sizeof(frame), sizeof(frame), &find) == SLP_TAKEN;
+  bool good = name.size() <= SLP_NAME_BYTES && slp_encode_find(frame, &find) &&
+              slp_decode_find(frame, sizeof(frame), sizeof(frame), &find) == SLP_TAKEN;
   if (!good) return invalid("a name to be found by has 1 to 64 letters, digits, '.', '_' and '-'");
   return std::string(find.name);
 }
@@ -59,13 +62,22 @@ Result<std::string> wire_name(const std::string& name) {
 // A group's address is nobody's.
 bool is_single(const uint8_t* mac) { return (mac[0] & 1) == 0; }
 
-std::string place_text(const PeerPlace& place) { return mac_text(place.address) + " at port " + std::to_string(place.port); }
+std::string place_text(const PeerPlace& place) {
+  return mac_text(place.address) + " at port " + std::to_string(place.port);
+}
 
 // One question, and who has answered it.
 class Search final : public ProgressHook, private EventHandler {
  public:
   Search(Context& context, OpenedCarrier opened, std::string name, uint16_t port, Instant deadline)
-      : context_(context), carrier_(std::move(opened.carrier)), own_port_(opened.port), name_(std::move(name)), port_(port), next_(context.now()), end_(std::min(deadline, after(context.now(), kSearchLimit))), deadline_(deadline) {
+      : context_(context),
+        carrier_(std::move(opened.carrier)),
+        own_port_(opened.port),
+        name_(std::move(name)),
+        port_(port),
+        next_(context.now()),
+        end_(std::min(deadline, after(context.now(), kSearchLimit))),
+        deadline_(deadline) {
     fill_random(std::as_writable_bytes(std::span(&nonce_, 1)));
     nonce_ |= 1;
     everybody_.size = kMacBytes;
@@ -85,7 +97,8 @@ class Search final : public ProgressHook, private EventHandler {
   }
   bool over() const {
     Instant now = sluice::now();
-    return answers_.size() == kMostAnswers || now >= deadline_ || (now >= end_ && (!answers_.empty() || asked_ >= kLeastQuestions));
+    return answers_.size() == kMostAnswers || now >= deadline_ ||
+           (now >= end_ && (!answers_.empty() || asked_ >= kLeastQuestions));
   }
   const std::vector<PeerPlace>& answers() const { return answers_; }
 
@@ -97,14 +110,20 @@ class Search final : public ProgressHook, private EventHandler {
     return frames.size();
   }
   // The end comes nearer with the first answer.
-  Instant next_timeout() override { return !answers_.empty() ? end_ : asked_ >= kLeastQuestions ? std::min(next_, end_) : next_; }
+  Instant next_timeout() override {
+    return !answers_.empty() ? end_ : asked_ >= kLeastQuestions ? std::min(next_, end_) : next_;
+  }
 
  private:
   void on_event(uint32_t epoll_events) noexcept override {
     if ((epoll_events & EPOLLERR) != 0) carrier_->take_error();
   }
   void ask(Instant now) {
-    slp_find find{.type = SLP_FIND, .source_port = own_port_, .destination_port = port_, .nonce = nonce_, .name = {}};
+    slp_find find{.type = SLP_FIND,
+                  .source_port = own_port_,
+                  .destination_port = port_,
+                  .nonce = nonce_,
+                  .name = {}};
     name_.copy(find.name, SLP_NAME_BYTES);
     uint8_t bytes[SLP_FIND_FRAME];
     (void)slp_encode_find(bytes, &find);
@@ -120,8 +139,10 @@ class Search final : public ProgressHook, private EventHandler {
   }
   void take(const FrameIn& in, Instant now) {
     slp_find found;
-    bool good = slp_decode_find(in.data, in.bytes, in.bytes, &found) == SLP_TAKEN && found.type == SLP_FOUND && found.nonce == nonce_ &&
-                found.destination_port == own_port_ && name_ == found.name && (port_ == 0 || found.source_port == port_) && is_single(in.from->bytes.data());
+    bool good = slp_decode_find(in.data, in.bytes, in.bytes, &found) == SLP_TAKEN &&
+                found.type == SLP_FOUND && found.nonce == nonce_ &&
+                found.destination_port == own_port_ && name_ == found.name &&
+                (port_ == 0 || found.source_port == port_) && is_single(in.from->bytes.data());
     PeerPlace place{*in.from, found.source_port};
     bool known = good && std::find(answers_.begin(), answers_.end(), place) != answers_.end();
     if (!good || answers_.size() == kMostAnswers) return ignored.add();
@@ -155,10 +176,12 @@ bool discovery_wanted(const ConnectOptions& options) {
 
 std::string name_to_be_found_by(const ListenOptions& options) {
   const char* variable = std::getenv("SLUICE_L2_NAME");
-  return !options.discoverable_as.empty() || variable == nullptr ? options.discoverable_as : variable;
+  return !options.discoverable_as.empty() || variable == nullptr ? options.discoverable_as
+                                                                 : variable;
 }
 
-Result<std::unique_ptr<Findable>> Findable::open(Context& context, const std::string& interface, uint16_t port, const std::string& name) {
+Result<std::unique_ptr<Findable>> Findable::open(Context& context, const std::string& interface,
+                                                 uint16_t port, const std::string& name) {
   SLUICE_TRY(std::string small, wire_name(name));
   SLUICE_TRY(Fd socket, open_find_socket(interface, port));
   std::unique_ptr<Findable> made(new Findable(context, port, small, std::move(socket)));
@@ -179,27 +202,38 @@ void Findable::on_event(uint32_t epoll_events) noexcept {
     uint8_t frame[SLP_FIND_FRAME];
     sockaddr_ll from{};
     socklen_t length = sizeof(from);
-    ssize_t bytes = ::recvfrom(socket_.value(), frame, sizeof(frame), MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&from), &length);
+    ssize_t bytes = ::recvfrom(socket_.value(), frame, sizeof(frame), MSG_DONTWAIT,
+                               reinterpret_cast<sockaddr*>(&from), &length);
     if (bytes < 0) return;
     slp_find find;
     auto size = static_cast<size_t>(bytes);
-    bool good = slp_decode_find(frame, size, size, &find) == SLP_TAKEN && find.type == SLP_FIND && from.sll_halen == kMacBytes && is_single(from.sll_addr);
+    bool good = slp_decode_find(frame, size, size, &find) == SLP_TAKEN && find.type == SLP_FIND &&
+                from.sll_halen == kMacBytes && is_single(from.sll_addr);
     if (!good) malformed.add();
-    if (!good || name_ != find.name || (find.destination_port != 0 && find.destination_port != port_)) continue;
+    if (!good || name_ != find.name ||
+        (find.destination_port != 0 && find.destination_port != port_))
+      continue;
     if (!answers_.take(now)) {
       held_back.add();
       continue;
     }
-    slp_find found{.type = SLP_FOUND, .source_port = port_, .destination_port = find.source_port, .nonce = find.nonce, .name = {}};
+    slp_find found{.type = SLP_FOUND,
+                   .source_port = port_,
+                   .destination_port = find.source_port,
+                   .nonce = find.nonce,
+                   .name = {}};
     name_.copy(found.name, SLP_NAME_BYTES);
     (void)slp_encode_find(frame, &found);
     from.sll_protocol = htons(SLP_ETHERTYPE);
     // What finds no room is asked for again.
-    if (::sendto(socket_.value(), frame, sizeof(frame), MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&from), sizeof(from)) > 0) answered.add();
+    if (::sendto(socket_.value(), frame, sizeof(frame), MSG_DONTWAIT,
+                 reinterpret_cast<sockaddr*>(&from), sizeof(from)) > 0)
+      answered.add();
   }
 }
 
-Result<PeerPlace> find_by_broadcast(Context& context, const std::string& interface, const std::string& name, uint16_t port, Instant deadline) {
+Result<PeerPlace> find_by_broadcast(Context& context, const std::string& interface,
+                                    const std::string& name, uint16_t port, Instant deadline) {
   SLUICE_TRY(std::string small, wire_name(name));
   SLUICE_TRY(OpenedCarrier opened, open_packet_carrier(interface, 0, false));
   context.refresh_now();
@@ -208,24 +242,30 @@ Result<PeerPlace> find_by_broadcast(Context& context, const std::string& interfa
   // Each wait ends at what is due next: only what comes ends one before.
   while (!search.over()) {
     size_t known = search.answers().size();
-    (void)context.wait_until([&] { return search.over() || search.answers().size() != known; }, std::min(deadline, search.next_timeout()));
+    (void)context.wait_until([&] { return search.over() || search.answers().size() != known; },
+                             std::min(deadline, search.next_timeout()));
   }
   const std::vector<PeerPlace>& answers = search.answers();
   if (answers.size() == 1) return answers[0];
   std::string who = "'" + name + "'" + (port != 0 ? " at port " + std::to_string(port) : "");
   if (answers.empty()) {
-    return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
-                  "nobody on the network of " + interface + " answers to the name " + who +
-                      "; its listener has to wish it (ListenOptions::discoverable_as, or SLUICE_L2_NAME=" + name + "), or a line of /etc/sluice/peers names it");
+    return Status(
+        Code::kUnreachable, Scope::kOperation, kOrigin,
+        "nobody on the network of " + interface + " answers to the name " + who +
+            "; its listener has to wish it (ListenOptions::discoverable_as, or SLUICE_L2_NAME=" +
+            name + "), or a line of /etc/sluice/peers names it");
   }
-  return invalid("two listeners on the network of " + interface + " answer to the name " + who + ": " + place_text(answers[0]) + " and " + place_text(answers[1]) +
+  return invalid("two listeners on the network of " + interface + " answer to the name " + who +
+                 ": " + place_text(answers[0]) + " and " + place_text(answers[1]) +
                  "; one of them has to go, or connect to the address of the one that is meant");
 }
 
 Result<Address> with_names_found(Context& context, const Address& address, Instant deadline) {
-  bool named = !address.is_udp() && !address.name.empty() && address.name.find(':') == std::string::npos;
+  bool named =
+      !address.is_udp() && !address.name.empty() && address.name.find(':') == std::string::npos;
   if (!named || is_named(read_peers(), address.host, address.name)) return address;
-  SLUICE_TRY(PeerPlace place, find_by_broadcast(context, address.host, address.name, address.port, deadline));
+  SLUICE_TRY(PeerPlace place,
+             find_by_broadcast(context, address.host, address.name, address.port, deadline));
   Address found = address;
   found.name = mac_text(place.address);
   found.port = place.port;

@@ -26,11 +26,13 @@ class Findable final : private EventHandler {
  public:
   // Errors: kInvalidArgument (no name, no such interface), kAccessDenied (CAP_NET_RAW: the broker
   // lends no socket for this), kNoMemory.
-  static Result<std::unique_ptr<Findable>> open(Context& context, const std::string& interface, uint16_t port, const std::string& name);
+  static Result<std::unique_ptr<Findable>> open(Context& context, const std::string& interface,
+                                                uint16_t port, const std::string& name);
   ~Findable();
 
  private:
-  Findable(Context& context, uint16_t port, const std::string& name, Fd socket) : context_(context), port_(port), name_(name), socket_(std::move(socket)) {}
+  Findable(Context& context, uint16_t port, const std::string& name, Fd socket)
+      : context_(context), port_(port), name_(name), socket_(std::move(socket)) {}
   void on_event(uint32_t epoll_events) noexcept override;
 
   Context& context_;
@@ -44,7 +46,8 @@ class Findable final : private EventHandler {
 // for a second at most, and then waits 50 ms for others. Blocks: so long, or until `deadline`.
 // Errors: kUnreachable (nobody answers), kInvalidArgument (no name; two answer: the detail has
 // both), those of open_packet_carrier().
-Result<PeerPlace> find_by_broadcast(Context& context, const std::string& interface, const std::string& name, uint16_t port, Instant deadline);
+Result<PeerPlace> find_by_broadcast(Context& context, const std::string& interface,
+                                    const std::string& name, uint16_t port, Instant deadline);
 
 // The address with what stands for a name that no file has found by broadcast; all others as they
 // are. Errors: those of find_by_broadcast().

@@ -32,7 +32,8 @@ Counter bypasses_refused("l2.qdisc_bypasses_refused");
 
 ifreq request_for(const std::string& interface) {
   ifreq request{};
-  std::memcpy(request.ifr_name, interface.data(), std::min(interface.size(), sizeof(request.ifr_name) - 1));
+  std::memcpy(request.ifr_name, interface.data(),
+              std::min(interface.size(), sizeof(request.ifr_name) - 1));
   return request;
 }
 
@@ -46,19 +47,25 @@ class PacketCarrier final : public Carrier {
     size_t room;  // of the socket
   };
   PacketCarrier(PacketSocket socket, Place place, std::optional<ReceiveRing> ring)
-      : fd_(std::move(socket.fd)), claim_(std::move(socket.claim)), place_(std::move(place)), ring_(std::move(ring)) {}
+      : fd_(std::move(socket.fd)),
+        claim_(std::move(socket.claim)),
+        place_(std::move(place)),
+        ring_(std::move(ring)) {}
   Path path() const override { return Path::kPacket; }
   int fd() const override { return fd_.value(); }
   uint16_t mtu() const override {
     ifreq request = request_for(place_.name);
     bool known = ::ioctl(fd_.value(), SIOCGIFMTU, &request) == 0;
-    return known ? static_cast<uint16_t>(std::clamp<int>(request.ifr_mtu, kLeastFrame, place_.mtu)) : place_.mtu;
+    return known ? static_cast<uint16_t>(std::clamp<int>(request.ifr_mtu, kLeastFrame, place_.mtu))
+                 : place_.mtu;
   }
   uint16_t mtu_to(const PeerAddress&) const override { return mtu(); }
   // One more, so that what is longer is seen to be.
   size_t slot_bytes() const override { return size_t{place_.mtu} + 1; }
   // Half: a frame takes a whole slot of the ring, or is charged with its page.
-  size_t receive_bytes() const override { return (ring_ ? ReceiveRing::kRingBytes : place_.room) / 2; }
+  size_t receive_bytes() const override {
+    return (ring_ ? ReceiveRing::kRingBytes : place_.room) / 2;
+  }
   bool pads() const override { return true; }  // up to Ethernet's least length
   const PeerAddress& own_address() const override { return place_.own; }
   std::string address_text(const PeerAddress& address, uint16_t port) const override {
@@ -71,9 +78,11 @@ class PacketCarrier final : public Carrier {
     if (::ioctl(fd_.value(), SIOCGIFFLAGS, &request) != 0) {
       why = "the interface " + place_.name + " is gone";
     } else if ((request.ifr_flags & IFF_UP) == 0) {
-      why = "the interface " + place_.name + " is down; ip link set " + place_.name + " up, and connect again";
+      why = "the interface " + place_.name + " is down; ip link set " + place_.name +
+            " up, and connect again";
     } else if ((request.ifr_flags & IFF_RUNNING) == 0) {
-      why = "the interface " + place_.name + " has no carrier: its cable is out, or the other end is down";
+      why = "the interface " + place_.name +
+            " has no carrier: its cable is out, or the other end is down";
     }
     return why.empty() ? Status() : Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, why);
   }
@@ -92,8 +101,10 @@ class PacketCarrier final : public Carrier {
     }
     size_t sent = 0;
     while (sent < frames.size()) {
-      int taken = frames.size() == 1 ? (::sendmsg(fd_.value(), &messages[0].msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1)
-                                     : ::sendmmsg(fd_.value(), messages.data() + sent, static_cast<unsigned>(frames.size() - sent), MSG_DONTWAIT);
+      int taken = frames.size() == 1
+                      ? (::sendmsg(fd_.value(), &messages[0].msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1)
+                      : ::sendmmsg(fd_.value(), messages.data() + sent,
+                                   static_cast<unsigned>(frames.size() - sent), MSG_DONTWAIT);
       if (taken < 0 && errno == EINTR) continue;
       // One that the device refuses is like one lost on the wire; a full socket takes no more.
       // ENOBUFS may be one frame's own fault (veth: larger than the other end's MTU), and what
@@ -141,7 +152,8 @@ class PacketCarrier final : public Carrier {
       }
       room.sources[taken] = {.size = kMacBytes};
       std::memcpy(room.sources[taken].bytes.data(), frame.source, kMacBytes);
-      room.frames.push_back({.from = &room.sources[taken], .data = frame.data, .bytes = frame.bytes});
+      room.frames.push_back(
+          {.from = &room.sources[taken], .data = frame.data, .bytes = frame.bytes});
     }
     room.drained = taken < ReceiveRoom::kSlots;
     return room.frames;
@@ -161,19 +173,22 @@ class PacketCarrier final : public Carrier {
       header.msg_iov = &places[i];
       header.msg_iovlen = 1;
     }
-    int came = ::recvmmsg(fd_.value(), messages.data(), static_cast<unsigned>(ask_), MSG_DONTWAIT, nullptr);
+    int came = ::recvmmsg(fd_.value(), messages.data(), static_cast<unsigned>(ask_), MSG_DONTWAIT,
+                          nullptr);
     room.begin();
     room.drained = came < static_cast<int>(ask_);
     // Each slot costs its preparation: as many as came, and some more.
     ask_ = std::clamp<size_t>(static_cast<size_t>(std::max(came, 0)) * 2, 1, kSlots);
     for (size_t i = 0; i < static_cast<size_t>(std::max(came, 0)); ++i) {
-      if ((messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0 || messages[i].msg_len > place_.mtu || sources[i].sll_halen != kMacBytes) {
+      if ((messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0 || messages[i].msg_len > place_.mtu ||
+          sources[i].sll_halen != kMacBytes) {
         frames_truncated.add();
         continue;
       }
       room.sources[i] = {.size = kMacBytes};  // another carrier's may have been longer
       std::memcpy(room.sources[i].bytes.data(), sources[i].sll_addr, kMacBytes);
-      room.frames.push_back({.from = &room.sources[i], .data = room.slot(i), .bytes = messages[i].msg_len});
+      room.frames.push_back(
+          {.from = &room.sources[i], .data = room.slot(i), .bytes = messages[i].msg_len});
     }
     return room.frames;
   }
@@ -193,9 +208,11 @@ Result<PeerAddress> parse_mac(const std::string& text) {
   PeerAddress address;
   unsigned b[kMacBytes];
   int used = 0;
-  int fields = std::sscanf(text.c_str(), "%2x:%2x:%2x:%2x:%2x:%2x%n", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &used);
+  int fields = std::sscanf(text.c_str(), "%2x:%2x:%2x:%2x:%2x:%2x%n", &b[0], &b[1], &b[2], &b[3],
+                           &b[4], &b[5], &used);
   if (fields != kMacBytes || static_cast<size_t>(used) != text.size()) {
-    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "'" + text + "' is no MAC address, as 02:00:00:00:00:0b is");
+    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                  "'" + text + "' is no MAC address, as 02:00:00:00:00:0b is");
   }
   address.size = kMacBytes;
   for (size_t i = 0; i < kMacBytes; ++i) address.bytes[i] = static_cast<uint8_t>(b[i]);
@@ -205,7 +222,8 @@ Result<PeerAddress> parse_mac(const std::string& text) {
 std::string mac_text(const PeerAddress& address) {
   const auto& b = address.bytes;
   char text[18];
-  std::snprintf(text, sizeof(text), "%02x:%02x:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3], b[4], b[5]);
+  std::snprintf(text, sizeof(text), "%02x:%02x:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3], b[4],
+                b[5]);
   return text;
 }
 
@@ -237,28 +255,34 @@ bool Expected::is(const FrameIn& frame) const {
   if (frame.bytes <= kDataHeader || frame.data[0] != (SLP_VERSION << 5 | SLP_DATA)) return false;
   const bool plain = (frame.data[1] & (SLP_FLAG_PCRC | SLP_FLAG_SEALED)) == 0;
   const uint8_t* extension = frame.data + SLP_BASE_BYTES;
-  return plain && slp_load16(frame.data + 6) == frame.bytes - kDataHeader && slp_load32(frame.data + 8) == connection &&
-         slp_load32(extension + 8) == transfer && slp_load64(extension) - offset == static_cast<uint64_t>(frame.rest - to);
+  return plain && slp_load16(frame.data + 6) == frame.bytes - kDataHeader &&
+         slp_load32(frame.data + 8) == connection && slp_load32(extension + 8) == transfer &&
+         slp_load64(extension) - offset == static_cast<uint64_t>(frame.rest - to);
 }
 
 Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t port, bool ring) {
   Result<PacketSocket> opened = open_packet_socket(interface, port);
-  if (opened.code() == Code::kAccessDenied && broker_is_there(interface)) opened = borrow_packet_socket(interface, port);
+  if (opened.code() == Code::kAccessDenied && broker_is_there(interface))
+    opened = borrow_packet_socket(interface, port);
   if (!opened.ok()) return opened.status();
   ifreq request = request_for(interface);
   if (::ioctl(opened->fd.value(), SIOCGIFMTU, &request) != 0) {
-    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "the interface " + interface + " tells no MTU", errno);
+    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                  "the interface " + interface + " tells no MTU", errno);
   }
   auto mtu = static_cast<uint16_t>(std::clamp(request.ifr_mtu, 0, 65535));
   if (mtu < kLeastFrame) {
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "the MTU of " + interface + " is " + std::to_string(mtu) + "; SLP needs 1452");
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  "the MTU of " + interface + " is " + std::to_string(mtu) + "; SLP needs 1452");
   }
   sockaddr_ll bound{};
   int room = 0;
   socklen_t length = sizeof(bound), room_length = sizeof(room);
-  if (::getsockname(opened->fd.value(), reinterpret_cast<sockaddr*>(&bound), &length) != 0 || bound.sll_halen != kMacBytes ||
+  if (::getsockname(opened->fd.value(), reinterpret_cast<sockaddr*>(&bound), &length) != 0 ||
+      bound.sll_halen != kMacBytes ||
       ::getsockopt(opened->fd.value(), SOL_SOCKET, SO_RCVBUF, &room, &room_length) != 0) {
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, interface + " is no Ethernet: it has no MAC address");
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  interface + " is no Ethernet: it has no MAC address");
   }
   if (qdisc_bypass_wanted()) {
     Status around = bypass_qdisc(opened->fd.value(), interface, bound.sll_ifindex);
@@ -277,7 +301,8 @@ Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t
   }
   port = opened->port;
   PacketCarrier::Place place{interface, bound.sll_ifindex, mtu, own, static_cast<size_t>(room)};
-  auto carrier = std::make_unique<PacketCarrier>(std::move(*opened), std::move(place), std::move(made));
+  auto carrier =
+      std::make_unique<PacketCarrier>(std::move(*opened), std::move(place), std::move(made));
   return OpenedCarrier{std::move(carrier), port};
 }
 

@@ -68,9 +68,9 @@ struct FrameIn {
   const uint8_t* rest = nullptr;  // null: all of it lies at `data`
 };
 
-// The frames that are likely to come next: DATA of one transfer, one after the other, nothing of which has
-// come before. Their payload may be received where it belongs, and must be moved away before anything else
-// is done with it should they turn out to be others.
+// The frames that are likely to come next: DATA of one transfer, one after the other, nothing of
+// which has come before. Their payload may be received where it belongs, and must be moved away
+// before anything else is done with it should they turn out to be others.
 struct Expected {
   // It is what was expected for that place.
   bool is(const FrameIn& frame) const;
@@ -96,8 +96,8 @@ class ReceiveRoom {
   uint8_t* slot(size_t i) { return memory_.get() + i * slot_bytes_; }
   size_t slot_bytes() const { return slot_bytes_; }
 
-  // Joins the parts of a frame, or of several from one slot, until the room is used again. Null: the parts are more
-  // than a receive() takes.
+  // Joins the parts of a frame, or of several from one slot, until the room is used again. Null:
+  // the parts are more than a receive() takes.
   uint8_t* join(std::span<const iovec> parts, size_t bytes);
   void begin() {
     frames.clear();
@@ -105,7 +105,8 @@ class ReceiveRoom {
     astray = false;
   }
 
-  // Some frames of the last receive() wait for the next turn: of this port, whose other frames come after them.
+  // Some frames of the last receive() wait for the next turn: of this port, whose other frames come
+  // after them.
   Port* owner = nullptr;
   size_t next = 0;  // the first of those frames
 

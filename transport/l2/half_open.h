@@ -37,7 +37,9 @@ class HalfOpen {
   // `late` counts those that took too long; `release` takes those that have been stopped.
   HalfOpen(Counter& late, Release release) : late_(late), release_(std::move(release)) {}
 
-  void add(std::unique_ptr<Connection> connection, Instant expires) { all_.push_back({std::move(connection), expires}); }
+  void add(std::unique_ptr<Connection> connection, Instant expires) {
+    all_.push_back({std::move(connection), expires});
+  }
   // The oldest that has greeted, or null.
   std::unique_ptr<Connection> take_ready() {
     auto ready = std::find_if(all_.begin(), all_.end(), [](const Entry& e) { return e.ready(); });
@@ -53,16 +55,20 @@ class HalfOpen {
     connection->stop();
     release_(std::move(connection));
   }
-  // Lets go of the oldest of the machine that has most of those that `may_go`, or of the oldest of all if none has two: one that
-  // says HELLO and no more keeps out nobody but itself. False: of none, since the newcomer's machine is that one.
+  // Lets go of the oldest of the machine that has most of those that `may_go`, or of the oldest of
+  // all if none has two: one that says HELLO and no more keeps out nobody but itself. False: of
+  // none, since the newcomer's machine is that one.
   template <typename Address, typename MayGo>
   bool make_room(const Address& newcomer, MayGo may_go) {
     std::map<Address, size_t> held;
     for (const Entry& entry : all_) held[machine(entry)] += may_go(entry) ? 1 : 0;
-    auto most = std::max_element(held.begin(), held.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    auto most = std::max_element(held.begin(), held.end(),
+                                 [](const auto& a, const auto& b) { return a.second < b.second; });
     const bool greedy = most != held.end() && most->second > 1;
     if (greedy && most->first == machine_of(newcomer)) return false;
-    auto oldest = std::find_if(all_.begin(), all_.end(), [&](const Entry& e) { return may_go(e) && (!greedy || machine(e) == most->first); });
+    auto oldest = std::find_if(all_.begin(), all_.end(), [&](const Entry& e) {
+      return may_go(e) && (!greedy || machine(e) == most->first);
+    });
     if (oldest == all_.end()) return false;
     drop(static_cast<size_t>(oldest - all_.begin()));
     return true;
@@ -81,7 +87,10 @@ class HalfOpen {
         ++i;
         continue;
       }
-      if (over) lost_.log(LogLevel::kWarning, "lost the peer " + entry.connection->peer_name() + " in its greeting: " + entry.connection->failure().to_string());
+      if (over)
+        lost_.log(LogLevel::kWarning,
+                  "lost the peer " + entry.connection->peer_name() +
+                      " in its greeting: " + entry.connection->failure().to_string());
       if (late) late_.add();
       drop(i);
       ++dropped;

@@ -24,7 +24,8 @@ void HotPorts::add(Port& port) noexcept {
   }
   // In the place of the one that has been quiet for longest.
   if (found == end) {
-    found = std::max_element(hot_.begin(), hot_.end(), [](const Hot& a, const Hot& b) { return a.fruitless < b.fruitless; });
+    found = std::max_element(hot_.begin(), hot_.end(),
+                             [](const Hot& a, const Hot& b) { return a.fruitless < b.fruitless; });
     if (!found->port->watch().ok()) return;  // of the new one epoll tells
     *found = {.port = &port};
   }
@@ -55,7 +56,8 @@ size_t HotPorts::receive(ReceiveRoom& room, Instant& now) {
     size_t frames = port->receive(room, now, budget);
     work += frames;
     if (room.owner != nullptr) {
-      std::rotate(hot_.begin(), hot_.begin() + static_cast<ptrdiff_t>(std::min(i + 1, count_)), hot_.begin() + static_cast<ptrdiff_t>(count_));
+      std::rotate(hot_.begin(), hot_.begin() + static_cast<ptrdiff_t>(std::min(i + 1, count_)),
+                  hot_.begin() + static_cast<ptrdiff_t>(count_));
       break;
     }
     bool still = i < count_ && hot_[i].port == port;

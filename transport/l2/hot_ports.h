@@ -1,6 +1,7 @@
 // The few ports whose sockets are looked at in every turn; of the others epoll says when
 // something has come. Of those that are busy while nobody sleeps it says nothing: an entry in an
-// epoll set costs the kernel a call with interrupts off for each frame, at either end. Knows no frames.
+// epoll set costs the kernel a call with interrupts off for each frame, at either end. Knows no
+// frames.
 #ifndef SLUICE_L2_HOT_PORTS_H_
 #define SLUICE_L2_HOT_PORTS_H_
 
@@ -20,8 +21,8 @@ class HotPorts {
   // Something has come there, or is about to.
   void add(Port& port) noexcept;
   void remove(const Port& port) noexcept;
-  // Hands out what has come to them, while the turn has time; returns how many frames. If any: `now` is when.
-  // Who was not looked at is the first in the next turn.
+  // Hands out what has come to them, while the turn has time; returns how many frames. If any:
+  // `now` is when. Who was not looked at is the first in the next turn.
   size_t receive(ReceiveRoom& room, Instant& now);
   // Before the thread sleeps: epoll says of all when something comes. False: of one it cannot.
   bool watch_all() noexcept;

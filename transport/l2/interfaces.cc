@@ -27,8 +27,11 @@ ifreq request_for(const std::string& name) {
 std::string obstacle_of(const Interface& found) {
   if (found.mac.empty()) return "no Ethernet: it has no MAC address";
   if (found.mtu < kLeastMtu) {
-    return "MTU " + std::to_string(found.mtu) + ", and SLP's frames need " + std::to_string(kLeastMtu) +
-           "; a tunnel or a cloud's network may not carry more: use l2://udp/ or tcp:// there, elsewhere: sudo ip link set " + found.name + " mtu 1500";
+    return "MTU " + std::to_string(found.mtu) + ", and SLP's frames need " +
+           std::to_string(kLeastMtu) +
+           "; a tunnel or a cloud's network may not carry more: use l2://udp/ or tcp:// there, "
+           "elsewhere: sudo ip link set " +
+           found.name + " mtu 1500";
   }
   if (!found.up) return "down; sudo ip link set " + found.name + " up";
   return found.carrier ? "" : "no carrier: nothing at the other end of its cable is up";
@@ -41,7 +44,8 @@ Interface describe(int socket, const std::string& name) {
     auto kind = request.ifr_hwaddr.sa_family;
     const auto* b = reinterpret_cast<const unsigned char*>(request.ifr_hwaddr.sa_data);
     char text[18];
-    std::snprintf(text, sizeof(text), "%02x:%02x:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3], b[4], b[5]);
+    std::snprintf(text, sizeof(text), "%02x:%02x:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3], b[4],
+                  b[5]);
     if (kind == ARPHRD_ETHER || kind == ARPHRD_LOOPBACK) found.mac = text;
   }
   request = request_for(name);
@@ -68,7 +72,8 @@ std::vector<Interface> survey_interfaces() {
   // Only a handle for the questions; nothing is sent.
   int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   struct if_nameindex* list = ::if_nameindex();
-  for (auto* entry = list; socket >= 0 && entry != nullptr && entry->if_index != 0; ++entry) all.push_back(describe(socket, entry->if_name));
+  for (auto* entry = list; socket >= 0 && entry != nullptr && entry->if_index != 0; ++entry)
+    all.push_back(describe(socket, entry->if_name));
   if (list != nullptr) ::if_freenameindex(list);
   if (socket >= 0) ::close(socket);
   return all;

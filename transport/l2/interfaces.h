@@ -10,7 +10,7 @@ namespace sluice::l2 {
 
 struct Interface {
   std::string name;
-  std::string mac;        // "02:00:00:00:00:0b"; empty: it has none
+  std::string mac;  // "02:00:00:00:00:0b"; empty: it has none
   int mtu = 0;
   bool up = false;        // administratively: ip link set NAME up
   bool carrier = false;   // there is a cable, and somebody at its other end

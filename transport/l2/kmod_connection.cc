@@ -21,7 +21,8 @@ constexpr const char* kOrigin = "l2/kmod_connection";
 constexpr char kMark[17] = "sluice kmod call";
 // Transfers each way and notices of every window at once: an honest peer never finds it full.
 constexpr uint32_t kRingEntries = 128;
-static_assert(KmodConnection::kLargestMessage <= SLUICE_MAX_MESSAGE && 2 * KmodConnection::kWindows <= SLUICE_MAX_REGIONS);
+static_assert(KmodConnection::kLargestMessage <= SLUICE_MAX_MESSAGE &&
+              2 * KmodConnection::kWindows <= SLUICE_MAX_REGIONS);
 constexpr size_t kMessagesPerTurn = 64;
 // Looks without a find, some 0.2 us each, before the kernel has to say that something has come:
 // several round trips of a small message.
@@ -33,17 +34,23 @@ Counter strangers("kmod.messages_of_strangers");
 
 Status refusal(uint32_t status) {
   if (status == SLUICE_MEMORY_GONE) {
-    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "memory of the operation was unmapped before it had ended; keep it until then");
+    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                  "memory of the operation was unmapped before it had ended; keep it until then");
   }
   return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
-                std::string("the peer refused an access: ") + slp_status_text(static_cast<slp_status>(status)));
+                std::string("the peer refused an access: ") +
+                    slp_status_text(static_cast<slp_status>(status)));
 }
 
-Status failed_as(Code code, std::string why, int error = 0) { return Status(code, Scope::kEndpoint, kOrigin, std::move(why), error); }
+Status failed_as(Code code, std::string why, int error = 0) {
+  return Status(code, Scope::kEndpoint, kOrigin, std::move(why), error);
+}
 
 }  // namespace
 
-bool takes_other_socket(const wire::Hello& hello) { return hello.has_rendezvous && std::memcmp(hello.rendezvous.bytes.data(), kMark, 16) == 0; }
+bool takes_other_socket(const wire::Hello& hello) {
+  return hello.has_rendezvous && std::memcmp(hello.rendezvous.bytes.data(), kMark, 16) == 0;
+}
 
 void mark_for_other_socket(wire::Hello& hello) {
   hello.has_rendezvous = true;
@@ -53,12 +60,14 @@ void mark_for_other_socket(wire::Hello& hello) {
 Result<wire::Hello> read_hello(proto::ConstBytes message) {
   wire::Hello hello;
   SLUICE_TRY(wire::Header common, wire::decode_header(message));
-  if (common.type != wire::MessageType::kHello || common.header_bytes != message.size()) return failed_as(Code::kCorrupt, "a message before HELLO");
+  if (common.type != wire::MessageType::kHello || common.header_bytes != message.size())
+    return failed_as(Code::kCorrupt, "a message before HELLO");
   SLUICE_RETURN_IF_ERROR(wire::decode(message, hello));
   return hello;
 }
 
-KmodConnection::KmodConnection(Context& context, KmodHost& host, KmodSocket socket, const wire::Hello& ours)
+KmodConnection::KmodConnection(Context& context, KmodHost& host, KmodSocket socket,
+                               const wire::Hello& ours)
     : context_(context), host_(host), socket_(std::move(socket)), ours_(ours) {}
 
 KmodConnection::~KmodConnection() {
@@ -67,7 +76,10 @@ KmodConnection::~KmodConnection() {
   host_.forget(*this);
 }
 
-Result<std::unique_ptr<KmodConnection>> KmodConnection::call(Context& context, KmodHost& host, KmodSocket socket, const KmodPlace& listener, wire::Hello ours) {
+Result<std::unique_ptr<KmodConnection>> KmodConnection::call(Context& context, KmodHost& host,
+                                                             KmodSocket socket,
+                                                             const KmodPlace& listener,
+                                                             wire::Hello ours) {
   mark_for_other_socket(ours);
   fill_random(ours.token.bytes);
   std::unique_ptr<KmodConnection> made(new KmodConnection(context, host, std::move(socket), ours));
@@ -81,8 +93,11 @@ Result<std::unique_ptr<KmodConnection>> KmodConnection::call(Context& context, K
   return made;
 }
 
-Result<std::unique_ptr<KmodConnection>> KmodConnection::answer(Context& context, KmodHost& host, KmodSocket socket, const KmodPlace& caller,
-                                                               const wire::Hello& theirs, wire::Hello ours) {
+Result<std::unique_ptr<KmodConnection>> KmodConnection::answer(Context& context, KmodHost& host,
+                                                               KmodSocket socket,
+                                                               const KmodPlace& caller,
+                                                               const wire::Hello& theirs,
+                                                               wire::Hello ours) {
   mark_for_other_socket(ours);
   ours.token = theirs.token;
   std::unique_ptr<KmodConnection> made(new KmodConnection(context, host, std::move(socket), ours));
@@ -100,7 +115,8 @@ Result<std::unique_ptr<KmodConnection>> KmodConnection::answer(Context& context,
 }
 
 Status KmodConnection::watch(uint32_t events) {
-  Status status = watching_ ? context_.rewatch(socket_.fd(), events, this) : context_.watch(socket_.fd(), events, this);
+  Status status = watching_ ? context_.rewatch(socket_.fd(), events, this)
+                            : context_.watch(socket_.fd(), events, this);
   watching_ = watching_ || status.ok();
   return status;
 }
@@ -121,16 +137,33 @@ Status KmodConnection::ended(int error) const {
   switch (error) {
     case 0:
     case EPIPE:
-    case ECONNRESET: return failed_as(Code::kUnreachable, name + " has ended the connection, or its process did", error);
-    case ECONNREFUSED: return failed_as(Code::kUnreachable, "nobody listens at " + name + "; start the listener first", error);
-    case ETIMEDOUT: return failed_as(Code::kUnreachable, name + " does not answer: its machine stopped or the network is cut; connect again", error);
-    case ENODEV: return failed_as(Code::kUnreachable, "the interface " + socket_.interface() + " is gone", error);
-    case ECONNABORTED: return failed_as(Code::kUnreachable, "the interface " + socket_.interface() + " has another address now", error);
+    case ECONNRESET:
+      return failed_as(Code::kUnreachable, name + " has ended the connection, or its process did",
+                       error);
+    case ECONNREFUSED:
+      return failed_as(Code::kUnreachable,
+                       "nobody listens at " + name + "; start the listener first", error);
+    case ETIMEDOUT:
+      return failed_as(
+          Code::kUnreachable,
+          name + " does not answer: its machine stopped or the network is cut; connect again",
+          error);
+    case ENODEV:
+      return failed_as(Code::kUnreachable, "the interface " + socket_.interface() + " is gone",
+                       error);
+    case ECONNABORTED:
+      return failed_as(Code::kUnreachable,
+                       "the interface " + socket_.interface() + " has another address now", error);
     case EPROTO: return failed_as(Code::kCorrupt, name + " broke the protocol", error);
-    case EMSGSIZE: return failed_as(Code::kCorrupt, name + " sent a message that is longer than any", error);
-    case EPROTONOSUPPORT: return failed_as(Code::kUnsupported, name + " speaks another version of SLP", error);
+    case EMSGSIZE:
+      return failed_as(Code::kCorrupt, name + " sent a message that is longer than any", error);
+    case EPROTONOSUPPORT:
+      return failed_as(Code::kUnsupported, name + " speaks another version of SLP", error);
     case ENOBUFS:
-      return failed_as(Code::kNoMemory, "the kernel module has no room for another session; see max_sessions and max_sessions_per_user in /sys/module/sluice/parameters", error);
+      return failed_as(Code::kNoMemory,
+                       "the kernel module has no room for another session; see max_sessions and "
+                       "max_sessions_per_user in /sys/module/sluice/parameters",
+                       error);
     case ENOMEM: return failed_as(Code::kNoMemory, "the kernel has no memory for a message", error);
     default: return failed_as(Code::kUnreachable, "the connection to " + name + " failed", error);
   }
@@ -196,7 +229,8 @@ void KmodConnection::take_answer(proto::ConstBytes message, const KmodPlace& fro
   bool known = hello.ok() && takes_other_socket(*hello) && hello->token == ours_.token;
   if (!same_machine || (!known && from != peer_)) return strangers.add();
   if (!hello.ok()) return fail(hello.status());
-  if (Status status = wire::negotiate(ours_, *hello).status(); !status.ok()) return fail(std::move(status));
+  if (Status status = wire::negotiate(ours_, *hello).status(); !status.ok())
+    return fail(std::move(status));
   theirs_ = *hello;
   peer_ = from;
   // From here on nobody else is heard.
@@ -230,7 +264,9 @@ size_t KmodConnection::turn(Instant now) {
   if (!hot) looks_ = 0;
   if (work > 0) looks_ = hot ? kHotLooks : 0;
   if (broken_ && !failed_) {
-    fail(failed_as(Code::kUnreachable, std::string("a transfer ended with the connection: ") + slp_status_text(static_cast<slp_status>(broken_status_))));
+    fail(failed_as(Code::kUnreachable,
+                   std::string("a transfer ended with the connection: ") +
+                       slp_status_text(static_cast<slp_status>(broken_status_))));
   }
   return work;
 }
@@ -290,7 +326,8 @@ bool KmodConnection::send(proto::ConstBytes header, std::span<const proto::Const
   size_t count = 0;
   pieces[count++] = {const_cast<std::byte*>(header.data()), header.size()};
   for (const proto::ConstBytes& piece : payload) {
-    if (!piece.empty() && count < pieces.size()) pieces[count++] = {const_cast<std::byte*>(piece.data()), piece.size()};
+    if (!piece.empty() && count < pieces.size())
+      pieces[count++] = {const_cast<std::byte*>(piece.data()), piece.size()};
   }
   int error = socket_.send({pieces.data(), count});
   if (error == EAGAIN) {

@@ -47,16 +47,21 @@ Result<wire::Hello> read_hello(proto::ConstBytes message);
 class KmodConnection final : public DirectConnection, private EventHandler {
  public:
   enum class State : uint8_t { kMeeting, kReady, kEnded };
-  // SLP's own: windows of a session, and transfers each way. A region is pinned for each window and each piece.
+  // SLP's own: windows of a session, and transfers each way. A region is pinned for each window and
+  // each piece.
   static constexpr size_t kWindows = 64;
   static constexpr size_t kMoves = 32;
   // A control message with its payload.
   static constexpr uint32_t kLargestMessage = 4096 + wire::kMaxHeaderBytes;
 
   // Calls a listener. Errors: kNoMemory, kUnreachable.
-  static Result<std::unique_ptr<KmodConnection>> call(Context& context, KmodHost& host, KmodSocket socket, const KmodPlace& listener, wire::Hello ours);
+  static Result<std::unique_ptr<KmodConnection>> call(Context& context, KmodHost& host,
+                                                      KmodSocket socket, const KmodPlace& listener,
+                                                      wire::Hello ours);
   // Answers a caller by a socket that is not used yet.
-  static Result<std::unique_ptr<KmodConnection>> answer(Context& context, KmodHost& host, KmodSocket socket, const KmodPlace& caller, const wire::Hello& theirs,
+  static Result<std::unique_ptr<KmodConnection>> answer(Context& context, KmodHost& host,
+                                                        KmodSocket socket, const KmodPlace& caller,
+                                                        const wire::Hello& theirs,
                                                         wire::Hello ours);
   ~KmodConnection() override;
 
@@ -74,19 +79,25 @@ class KmodConnection final : public DirectConnection, private EventHandler {
   void set_client(proto::DirectClient* client) override;
   // Goes on with the greeting, too.
   size_t turn(Instant now) override;
-  // One that answers asks the kernel whether its caller has been heard, though nothing was told of. True: it has, now ready.
+  // One that answers asks the kernel whether its caller has been heard, though nothing was told of.
+  // True: it has, now ready.
   bool look();
   bool wants_turn() const { return readable_ || looks_ > 0 || has_news(); }
-  bool has_news() const override { return readable_ || !events_.empty() || socket_.has_completions(); }
+  bool has_news() const override {
+    return readable_ || !events_.empty() || socket_.has_completions();
+  }
   // Its end, or that there is room, which the link has yet to hear.
   bool has_untold() const { return !stopped_ && (failed_ || (wants_room_ && found_room_)); }
 
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) override;
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) override;
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                    uint64_t cookie) override;
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                     uint64_t cookie, const uint32_t* notice) override;
   bool became_writable() override;
   void cancel_moves(uint64_t cookie) override;
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out) override;
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
+                                      uint64_t cookie, wire::Segment& out) override;
   void close_window(proto::WindowId window, bool tell) override;
   void leave() override;
   bool drained() const override { return true; }  // what was sent is the kernel's
@@ -96,7 +107,8 @@ class KmodConnection final : public DirectConnection, private EventHandler {
   // While it is half open.
   void hold(PeerCharge charge) { charge_ = std::move(charge); }
 
-  // The host's: so few are awake that the kernel is asked for a while without having told of anything.
+  // The host's: so few are awake that the kernel is asked for a while without having told of
+  // anything.
   bool hot = false;
 
  private:
@@ -135,7 +147,8 @@ class KmodConnection final : public DirectConnection, private EventHandler {
   void take_answer(proto::ConstBytes message, const KmodPlace& from);
   size_t receive(Instant now);
   size_t deliver(Instant now);
-  Result<bool> move(bool pull, std::span<const proto::MutableBytes> pieces, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
+  Result<bool> move(bool pull, std::span<const proto::MutableBytes> pieces,
+                    const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
   void take_completion(const KmodCompletion& entry);
   void part_over(size_t slot, size_t part, uint32_t status);
   void post_parts(size_t slot);
@@ -156,7 +169,8 @@ class KmodConnection final : public DirectConnection, private EventHandler {
   bool calling_ = false, stopped_ = false, watching_ = false;
   bool readable_ = false, wants_room_ = false, found_room_ = false;
   int looks_ = 0;
-  uint64_t copied_seen_ = 0, copied_unclaimed_ = 0;  // of what the kernel counts: known here, and in no receipt yet
+  uint64_t copied_seen_ = 0,
+           copied_unclaimed_ = 0;  // of what the kernel counts: known here, and in no receipt yet
   // A transfer ended as only a session's end makes it; the socket says why.
   bool broken_ = false;
   uint32_t broken_status_ = 0;

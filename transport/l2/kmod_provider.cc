@@ -29,7 +29,9 @@ constexpr size_t kCallsPerTurn = 16;
 Counter half_open_dropped("kmod.half_open_dropped");
 Counter bad_calls("kmod.bad_calls");
 
-Status invalid(std::string why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(why)); }
+Status invalid(std::string why) {
+  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(why));
+}
 
 KmodPlace place_of(const PeerAddress& peer, uint16_t port) {
   KmodPlace place{.mac = {}, .port = port};
@@ -42,7 +44,8 @@ Status no_secret_is_set() {
   const char* file = std::getenv(kSecretFileVariable);
   if (file == nullptr || *file == '\0') return Status();
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                std::string(kSecretFileVariable) + " is set, and the kernel module cannot encrypt; unset it, or use l2://");
+                std::string(kSecretFileVariable) +
+                    " is set, and the kernel module cannot encrypt; unset it, or use l2://");
 }
 
 }  // namespace
@@ -56,13 +59,18 @@ KmodProvider::~KmodProvider() {
   retired_.clear();
 }
 
-void KmodProvider::shut_down() { sessions_.abort_all(Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed")); }
+void KmodProvider::shut_down() {
+  sessions_.abort_all(Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed"));
+}
 
-Result<std::unique_ptr<KmodConnection>> KmodProvider::meet(const Address& address, const wire::Hello& ours, Instant deadline) {
+Result<std::unique_ptr<KmodConnection>> KmodProvider::meet(const Address& address,
+                                                           const wire::Hello& ours,
+                                                           Instant deadline) {
   SLUICE_TRY(PeerAddress peer, peer_at(address.host, address.name));
   SLUICE_TRY(KmodSocket socket, KmodSocket::open(address.host, 0));
   KmodPlace listener = place_of(peer, address.port);
-  SLUICE_TRY(std::unique_ptr<KmodConnection> connection, KmodConnection::call(context_, *this, std::move(socket), listener, ours));
+  SLUICE_TRY(std::unique_ptr<KmodConnection> connection,
+             KmodConnection::call(context_, *this, std::move(socket), listener, ours));
   using State = KmodConnection::State;
   auto over = [&] { return connection->state() != State::kMeeting; };
   Instant silent = after(context_.refresh_now(), kAnswerLimit);
@@ -73,20 +81,29 @@ Result<std::unique_ptr<KmodConnection>> KmodProvider::meet(const Address& addres
   if (connection->failed()) return connection->failure();
   if (over()) return connection;
   if (now() >= silent) {
-    return Status(Code::kUnreachable, Scope::kOperation, kOrigin, "nobody answers at " + address.to_string() + "; listen there first, on an interface of the same network");
+    return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
+                  "nobody answers at " + address.to_string() +
+                      "; listen there first, on an interface of the same network");
   }
-  return Status(waited.code(), Scope::kOperation, kOrigin, "no connection to " + address.to_string() + " before the deadline");
+  return Status(waited.code(), Scope::kOperation, kOrigin,
+                "no connection to " + address.to_string() + " before the deadline");
 }
 
-Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& address, const ConnectOptions& options) {
+Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& address,
+                                                            const ConnectOptions& options) {
   return connect(address, options, proto::session_options(options));
 }
 
-Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& address, const ConnectOptions& options, const proto::SessionOptions& session) {
+Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& address,
+                                                            const ConnectOptions& options,
+                                                            const proto::SessionOptions& session) {
   if (address.name.empty() || address.port == 0) {
-    return invalid(address.to_string() + " names no peer; connect to kmod://" + address.host + "/02:00:00:00:00:0b:7, with its MAC address and port");
+    return invalid(address.to_string() + " names no peer; connect to kmod://" + address.host +
+                   "/02:00:00:00:00:0b:7, with its MAC address and port");
   }
-  if (inside_) return Status(Code::kWrongState, Scope::kOperation, kOrigin, "connect() from inside a completion; post it to after progress()");
+  if (inside_)
+    return Status(Code::kWrongState, Scope::kOperation, kOrigin,
+                  "connect() from inside a completion; post it to after progress()");
   SLUICE_RETURN_IF_ERROR(no_secret_is_set());
   Instant deadline = after(context_.refresh_now(), options.timeout);
   auto connection = meet(address, proto::hello_for_strangers(context_, session), deadline);
@@ -95,31 +112,39 @@ Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& addre
   return make_endpoint(std::move(connection).value(), options.require, session);
 }
 
-Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& address, const ListenOptions& options) {
-  return listen(address, options, proto::session_options(options), std::make_unique<proto::ListenerLimits>(context_, options, address.to_string()));
+Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& address,
+                                                           const ListenOptions& options) {
+  return listen(address, options, proto::session_options(options),
+                std::make_unique<proto::ListenerLimits>(context_, options, address.to_string()));
 }
 
-Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session) {
+Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& address,
+                                                           const ListenOptions& options,
+                                                           const proto::SessionOptions& session) {
   return listen(address, options, session, nullptr);
 }
 
-Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session,
-                                                           std::unique_ptr<proto::ListenerLimits> limits) {
+Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(
+    const Address& address, const ListenOptions& options, const proto::SessionOptions& session,
+    std::unique_ptr<proto::ListenerLimits> limits) {
   SLUICE_RETURN_IF_ERROR(no_secret_is_set());
   SLUICE_TRY(KmodSocket socket, KmodSocket::open(address.host, address.port));
   if (!address.name.empty()) {
     SLUICE_TRY(PeerAddress meant, peer_at(address.host, address.name));
     if (place_of(meant, 0).mac != socket.own().mac) {
-      return invalid(address.host + " has another address than " + address.name + "; listen at kmod://" + address.host + ":" + std::to_string(address.port));
+      return invalid(address.host + " has another address than " + address.name +
+                     "; listen at kmod://" + address.host + ":" + std::to_string(address.port));
     }
   }
-  auto listener = std::make_unique<KmodListener>(*this, std::move(socket), options.require, session, std::move(limits));
+  auto listener = std::make_unique<KmodListener>(*this, std::move(socket), options.require, session,
+                                                 std::move(limits));
   SLUICE_RETURN_IF_ERROR(listener->begin());
   return std::unique_ptr<ListenerCore>(std::move(listener));
 }
 
-Result<std::shared_ptr<EndpointCore>> KmodProvider::make_endpoint(std::unique_ptr<KmodConnection> connection, const Requirements& require,
-                                                                  const proto::SessionOptions& options) {
+Result<std::shared_ptr<EndpointCore>> KmodProvider::make_endpoint(
+    std::unique_ptr<KmodConnection> connection, const Requirements& require,
+    const proto::SessionOptions& options) {
   const proto::LinkTraits traits = kmod_traits();
   if (std::string why = unmet(require, traits.properties); !why.empty()) {
     linger(std::move(connection));
@@ -132,15 +157,16 @@ Result<std::shared_ptr<EndpointCore>> KmodProvider::make_endpoint(std::unique_pt
   std::string reason = "kmod: " + options.why + "; " + connection->door().text();
   auto link = std::make_unique<DirectLink>(*this, std::move(connection), traits);
   DirectLink* raw = link.get();
-  auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
-      .arena = context_.shared_arena(),
-      .mailbox = context_.mailbox(),
-      .ours = ours,
-      .peer = theirs,
-      .options = options,
-      .reason = std::move(reason),
-      .account = std::move(account),
-  });
+  auto session = sessions_.open(std::move(link), context_.link_decorator(),
+                                proto::SessionParts{
+                                    .arena = context_.shared_arena(),
+                                    .mailbox = context_.mailbox(),
+                                    .ours = ours,
+                                    .peer = theirs,
+                                    .options = options,
+                                    .reason = std::move(reason),
+                                    .account = std::move(account),
+                                });
   connections_.push_back({session, raw});
   note_use();
   return std::shared_ptr<EndpointCore>(session);
@@ -160,7 +186,9 @@ size_t KmodProvider::progress(Instant now) {
   for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->progress(now);
   work += sessions_.progress(now);
   std::erase_if(awake_, [](KmodConnection* connection) {
-    if (connection != nullptr && connection->link != nullptr && (connection->wants_turn() || connection->has_untold())) return false;
+    if (connection != nullptr && connection->link != nullptr &&
+        (connection->wants_turn() || connection->has_untold()))
+      return false;
     if (connection != nullptr) connection->marked_active = false;
     return true;
   });
@@ -173,7 +201,9 @@ void KmodProvider::activate(KmodConnection& connection) noexcept {
   if (!std::exchange(connection.marked_active, true)) awake_.push_back(&connection);
 }
 
-void KmodProvider::forget(KmodConnection& connection) noexcept { std::replace(awake_.begin(), awake_.end(), &connection, static_cast<KmodConnection*>(nullptr)); }
+void KmodProvider::forget(KmodConnection& connection) noexcept {
+  std::replace(awake_.begin(), awake_.end(), &connection, static_cast<KmodConnection*>(nullptr));
+}
 
 void KmodProvider::linger(std::unique_ptr<DirectConnection> connection) noexcept {
   connection->leave();
@@ -187,16 +217,23 @@ void KmodProvider::tidy() {
   if (inside_) return;
   untidy_ = false;
   retired_.clear();
-  std::erase_if(connections_, [](const Held& held) { return held.link->closed() && !held.session->has_work(); });
+  std::erase_if(connections_,
+                [](const Held& held) { return held.link->closed() && !held.session->has_work(); });
   note_use();
 }
 
-void KmodProvider::note_use() { in_use_ = greeting_ > 0 || !listeners_.empty() || sessions_.size() > 0 || !connections_.empty() || untidy_; }
+void KmodProvider::note_use() {
+  in_use_ = greeting_ > 0 || !listeners_.empty() || sessions_.size() > 0 || !connections_.empty() ||
+            untidy_;
+}
 
 bool KmodProvider::begin_sleep() {
   if (sessions_.has_work()) return false;
-  bool quiet = std::none_of(listeners_.begin(), listeners_.end(), [](const KmodListener* l) { return l->has_news(); });
-  return quiet && std::none_of(awake_.begin(), awake_.end(), [](const KmodConnection* c) { return c != nullptr && (c->has_news() || c->has_untold()); });
+  bool quiet = std::none_of(listeners_.begin(), listeners_.end(),
+                            [](const KmodListener* l) { return l->has_news(); });
+  return quiet && std::none_of(awake_.begin(), awake_.end(), [](const KmodConnection* c) {
+           return c != nullptr && (c->has_news() || c->has_untold());
+         });
 }
 
 Instant KmodProvider::next_timeout() {
@@ -207,12 +244,14 @@ Instant KmodProvider::next_timeout() {
 
 std::string KmodProvider::explain() const {
   Result<KmodDoor> usable = kmod_usable();
-  return usable.ok() ? "usable for kmod:// addresses, " + usable->text() : std::string(usable.status().detail());
+  return usable.ok() ? "usable for kmod:// addresses, " + usable->text()
+                     : std::string(usable.status().detail());
 }
 
 // ---- listening
 
-KmodListener::KmodListener(KmodProvider& owner, KmodSocket socket, const Requirements& require, const proto::SessionOptions& options,
+KmodListener::KmodListener(KmodProvider& owner, KmodSocket socket, const Requirements& require,
+                           const proto::SessionOptions& options,
                            std::unique_ptr<proto::ListenerLimits> limits)
     : owner_(&owner),
       socket_(std::move(socket)),
@@ -221,7 +260,9 @@ KmodListener::KmodListener(KmodProvider& owner, KmodSocket socket, const Require
       options_(options),
       limits_(std::move(limits)),
       ours_(proto::hello_for_strangers(owner.context_, options)),
-      half_open_(half_open_dropped, [&owner](std::unique_ptr<KmodConnection> connection) { owner.linger(std::move(connection)); }) {
+      half_open_(half_open_dropped, [&owner](std::unique_ptr<KmodConnection> connection) {
+        owner.linger(std::move(connection));
+      }) {
   owner.listeners_.push_back(this);
   owner.note_use();
 }
@@ -267,7 +308,8 @@ size_t KmodListener::progress(Instant now) {
     // It has said what it had to say here.
     (void)socket_.hang_up(from);
   }
-  // Who computes for longer than a greeting may take finds events waiting that are looked at only after this.
+  // Who computes for longer than a greeting may take finds events waiting that are looked at only
+  // after this.
   for (const auto& entry : half_open_.all()) {
     if (!entry.ready() && entry.expires <= now) work += entry.connection->look() ? 1 : 0;
   }
@@ -277,8 +319,11 @@ size_t KmodListener::progress(Instant now) {
 // A socket of its own, at another port, towards the caller's.
 void KmodListener::answer(const wire::Hello& theirs, const KmodPlace& caller, Instant now) {
   const auto& all = half_open_.all();
-  auto of_its_machine = [&](const HalfOpen<KmodConnection>::Entry& e) { return caller.mac == e.connection->peer().mac; };
-  if (all.size() >= kMostHalfOpen || std::count_if(all.begin(), all.end(), of_its_machine) >= static_cast<long>(kMostHalfOpenOfOne)) {
+  auto of_its_machine = [&](const HalfOpen<KmodConnection>::Entry& e) {
+    return caller.mac == e.connection->peer().mac;
+  };
+  if (all.size() >= kMostHalfOpen || std::count_if(all.begin(), all.end(), of_its_machine) >=
+                                         static_cast<long>(kMostHalfOpenOfOne)) {
     return half_open_dropped.add();
   }
   std::shared_ptr<PeerAccount> account = owner_->account_of(caller);
@@ -287,12 +332,15 @@ void KmodListener::answer(const wire::Hello& theirs, const KmodPlace& caller, In
   auto socket = KmodSocket::open(socket_.interface(), 0);
   Status status = socket.status();
   if (status.ok()) {
-    auto made = KmodConnection::answer(owner_->context_, *owner_, std::move(socket).value(), caller, theirs, ours_);
+    auto made = KmodConnection::answer(owner_->context_, *owner_, std::move(socket).value(), caller,
+                                       theirs, ours_);
     status = made.status();
     if (made.ok()) (*made)->hold(std::move(charge));
     if (made.ok()) half_open_.add(std::move(made).value(), after(now, kGreetingLimit));
   }
-  if (!status.ok()) log(LogLevel::kWarning, "a connection over the kernel module was refused: " + status.to_string());
+  if (!status.ok())
+    log(LogLevel::kWarning,
+        "a connection over the kernel module was refused: " + status.to_string());
 }
 
 std::shared_ptr<EndpointCore> KmodListener::accept() {
@@ -301,9 +349,11 @@ std::shared_ptr<EndpointCore> KmodListener::accept() {
     if (connection == nullptr) return nullptr;
     Status fits = wire::negotiate(ours_, connection->theirs()).status();
     Result<std::shared_ptr<EndpointCore>> endpoint =
-        fits.ok() ? owner_->make_endpoint(std::move(connection), require_, options_) : Result<std::shared_ptr<EndpointCore>>(fits);
+        fits.ok() ? owner_->make_endpoint(std::move(connection), require_, options_)
+                  : Result<std::shared_ptr<EndpointCore>>(fits);
     if (endpoint.ok()) {
-      if (limits_ == nullptr || limits_->let_in(static_cast<proto::Session&>(**endpoint))) return std::move(endpoint).value();
+      if (limits_ == nullptr || limits_->let_in(static_cast<proto::Session&>(**endpoint)))
+        return std::move(endpoint).value();
       continue;  // it was told why
     }
     log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());

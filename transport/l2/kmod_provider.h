@@ -25,11 +25,16 @@ class KmodProvider final : public Provider, public KmodHost, public Lingering {
   ~KmodProvider() override;
 
   Scheme scheme() const override { return Scheme::kKmod; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
-  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
+                                                const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
+                                               const ListenOptions& options) override;
   // For somebody who has chosen this backend: `session` says why.
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options, const proto::SessionOptions& session);
-  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session);
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
+                                                const ConnectOptions& options,
+                                                const proto::SessionOptions& session);
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options,
+                                               const proto::SessionOptions& session);
 
   size_t progress(Instant now) override;
   bool begin_sleep() override;
@@ -46,11 +51,16 @@ class KmodProvider final : public Provider, public KmodHost, public Lingering {
   };
 
   // `limits`: null where somebody else asks for them.
-  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session,
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options,
+                                               const proto::SessionOptions& session,
                                                std::unique_ptr<proto::ListenerLimits> limits);
-  std::shared_ptr<PeerAccount> account_of(const KmodPlace& peer) { return context_.peer_accounts().open(PeerIdentity::of_ethernet(peer.mac)); }
-  Result<std::unique_ptr<KmodConnection>> meet(const Address& address, const wire::Hello& ours, Instant deadline);
-  Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<KmodConnection> connection, const Requirements& require,
+  std::shared_ptr<PeerAccount> account_of(const KmodPlace& peer) {
+    return context_.peer_accounts().open(PeerIdentity::of_ethernet(peer.mac));
+  }
+  Result<std::unique_ptr<KmodConnection>> meet(const Address& address, const wire::Hello& ours,
+                                               Instant deadline);
+  Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<KmodConnection> connection,
+                                                      const Requirements& require,
                                                       const proto::SessionOptions& options);
   void activate(KmodConnection& connection) noexcept override;
   void forget(KmodConnection& connection) noexcept override;
@@ -73,8 +83,8 @@ class KmodProvider final : public Provider, public KmodHost, public Lingering {
 class KmodListener final : public ListenerCore, private EventHandler {
  public:
   // `limits`: may be null.
-  KmodListener(KmodProvider& owner, KmodSocket socket, const Requirements& require, const proto::SessionOptions& options,
-               std::unique_ptr<proto::ListenerLimits> limits);
+  KmodListener(KmodProvider& owner, KmodSocket socket, const Requirements& require,
+               const proto::SessionOptions& options, std::unique_ptr<proto::ListenerLimits> limits);
   // Errors: kNoMemory.
   Status begin();
   ~KmodListener() override { close(); }

@@ -26,11 +26,14 @@ namespace {
 constexpr const char* kOrigin = "l2/kmod_socket";
 constexpr const char* kParameterFile = "/sys/module/sluice/parameters/family";
 constexpr const char* kDevice = "/dev/sluice";
-constexpr const char* kRemedy = "sudo modprobe sluice; kernel_compat/README.md says how to build and install it";
+constexpr const char* kRemedy =
+    "sudo modprobe sluice; kernel_compat/README.md says how to build and install it";
 
 Counter by_device_count("kmod.sockets_by_device");
 
-Status refused(Code code, std::string why, int error) { return Status(code, Scope::kOperation, kOrigin, std::move(why), error); }
+Status refused(Code code, std::string why, int error) {
+  return Status(code, Scope::kOperation, kOrigin, std::move(why), error);
+}
 
 int done(int result) { return result == 0 ? 0 : errno; }
 
@@ -47,7 +50,8 @@ std::pair<int, bool> family() {
 bool is_ours(int fd) {
   int value = 0;
   socklen_t length = sizeof(value);
-  return ::getsockopt(fd, SOL_SLUICE, SLUICE_PEERS, &value, &length) == 0 && value >= 1 && value <= SLUICE_MAX_PEERS;
+  return ::getsockopt(fd, SOL_SLUICE, SLUICE_PEERS, &value, &length) == 0 && value >= 1 &&
+         value <= SLUICE_MAX_PEERS;
 }
 
 // Of the family. 0, or errno.
@@ -68,7 +72,9 @@ int by_device(Fd& out) {
 
 bool is_refusal(int error) { return error == EPERM || error == EACCES; }
 
-bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
+bool is_shortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
 
 Result<Fd> any_socket(KmodDoor& door) {
   Fd made;
@@ -85,7 +91,12 @@ Result<Fd> any_socket(KmodDoor& door) {
   }
   if (other == EACCES && !is_refusal(error)) {
     return refused(Code::kAccessDenied,
-                   "socket family " + std::to_string(door.family) + " is filtered here, and " + kDevice + " is not this user's to open; whoever trusts it with sockets of the module: sudo chmod 666 " + kDevice, other);
+                   "socket family " + std::to_string(door.family) + " is filtered here, and " +
+                       kDevice +
+                       " is not this user's to open; whoever trusts it with sockets of the module: "
+                       "sudo chmod 666 " +
+                       kDevice,
+                   other);
   }
   return no_kmod_socket(is_shortage(other) || other == EPERM ? other : error, door.family, told);
 }
@@ -93,11 +104,23 @@ Result<Fd> any_socket(KmodDoor& door) {
 Status unbound(int error, const std::string& interface, uint16_t port) {
   std::string at = interface + ":" + std::to_string(port);
   switch (error) {
-    case EADDRINUSE: return refused(Code::kInvalidArgument, "port " + at + " is taken by another socket of the kernel module; choose another", error);
-    case EACCES: return refused(Code::kAccessDenied, "ports under 1024, as " + at + ", need CAP_NET_BIND_SERVICE; choose a higher one", error);
+    case EADDRINUSE:
+      return refused(
+          Code::kInvalidArgument,
+          "port " + at + " is taken by another socket of the kernel module; choose another", error);
+    case EACCES:
+      return refused(
+          Code::kAccessDenied,
+          "ports under 1024, as " + at + ", need CAP_NET_BIND_SERVICE; choose a higher one", error);
     case EPFNOSUPPORT:
-      return refused(Code::kUnsupported, interface + " is no Ethernet interface with an MTU of 1452 or more: the kernel module cannot use it", error);
-    case ENODEV: return refused(Code::kInvalidArgument, "no interface is called " + interface + "; `ip link` lists them", error);
+      return refused(Code::kUnsupported,
+                     interface +
+                         " is no Ethernet interface with an MTU of 1452 or more: the kernel module "
+                         "cannot use it",
+                     error);
+    case ENODEV:
+      return refused(Code::kInvalidArgument,
+                     "no interface is called " + interface + "; `ip link` lists them", error);
     default: return refused(Code::kInternal, "bind() to " + at + " over the kernel module", error);
   }
 }
@@ -117,19 +140,34 @@ Status no_kmod_socket(int error, int family, bool told) {
   switch (error) {
     case EPERM:
     case EACCES:
-      return refused(Code::kAccessDenied,
-                     "sockets of the kernel module need CAP_NET_RAW in this network namespace: sudo setcap cap_net_raw+ep PROGRAM, or let every user in: "
-                     "sudo sysctl net.sluice.unprivileged=1; a program that has the one or the other is kept out by a filter (seccomp, a security module) of socket family " + number,
-                     error);
+      return refused(
+          Code::kAccessDenied,
+          "sockets of the kernel module need CAP_NET_RAW in this network namespace: sudo setcap "
+          "cap_net_raw+ep PROGRAM, or let every user in: "
+          "sudo sysctl net.sluice.unprivileged=1; a program that has the one or the other is kept "
+          "out by a filter (seccomp, a security module) of socket family " +
+              number,
+          error);
     case EMFILE:
     case ENFILE: return no_descriptor(error);
     case ENOBUFS:
-    case ENOMEM: return refused(Code::kNoMemory, "the kernel has no memory for a socket of its module", error);
+    case ENOMEM:
+      return refused(Code::kNoMemory, "the kernel has no memory for a socket of its module", error);
     default: break;
   }
-  if (told) return refused(Code::kUnsupported, "the kernel module says that it is family " + number + ", and this kernel opens no socket of it", error);
-  if (error == EAFNOSUPPORT) return refused(Code::kUnsupported, std::string("the kernel module `sluice` is not loaded; ") + kRemedy, error);
-  return refused(Code::kUnsupported, "socket family " + number + " is another protocol's here, and the kernel module `sluice` is not loaded; " + kRemedy, error);
+  if (told)
+    return refused(Code::kUnsupported,
+                   "the kernel module says that it is family " + number +
+                       ", and this kernel opens no socket of it",
+                   error);
+  if (error == EAFNOSUPPORT)
+    return refused(Code::kUnsupported,
+                   std::string("the kernel module `sluice` is not loaded; ") + kRemedy, error);
+  return refused(Code::kUnsupported,
+                 "socket family " + number +
+                     " is another protocol's here, and the kernel module `sluice` is not loaded; " +
+                     kRemedy,
+                 error);
 }
 
 Result<KmodDoor> kmod_usable() {
@@ -145,7 +183,8 @@ std::string KmodDoor::text() const {
     case EAFNOSUPPORT: return std::string("by ") + kDevice + ", since the kernel has no " + number;
     case EACCES:
     case EPERM: return std::string("by ") + kDevice + ", since this process may not use " + number;
-    default: return std::string("by ") + kDevice + ", since " + number + " is another protocol's here";
+    default:
+      return std::string("by ") + kDevice + ", since " + number + " is another protocol's here";
   }
 }
 
@@ -171,7 +210,10 @@ Result<KmodSocket> KmodSocket::open(const std::string& interface, uint16_t port)
   KmodSocket made;
   SLUICE_TRY(made.fd_, any_socket(made.door_));
   if (int error = payload_checksums_wanted() ? made.set(SLUICE_CHECKSUMS, 1) : 0; error != 0) {
-    return refused(Code::kUnsupported, "SLUICE_L2_CHECKSUMS is set, and the kernel module that is loaded computes no payload checksums; load the one of this release, or unset it", error);
+    return refused(Code::kUnsupported,
+                   "SLUICE_L2_CHECKSUMS is set, and the kernel module that is loaded computes no "
+                   "payload checksums; load the one of this release, or unset it",
+                   error);
   }
   made.interface_ = interface;
   made.ifindex_ = ::if_nametoindex(interface.c_str());
@@ -189,7 +231,8 @@ Result<KmodSocket> KmodSocket::open(const std::string& interface, uint16_t port)
 std::string KmodSocket::text_of(const KmodPlace& place) const {
   char text[18];
   const auto& m = place.mac;
-  std::snprintf(text, sizeof(text), "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5]);
+  std::snprintf(text, sizeof(text), "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4],
+                m[5]);
   return "kmod://" + interface_ + "/" + text + ":" + std::to_string(place.port);
 }
 
@@ -265,13 +308,17 @@ int KmodSocket::error() {
 bool KmodSocket::up() const {
   sluice_status status{};
   socklen_t length = sizeof(status);
-  return ::getsockopt(fd(), SOL_SLUICE, SLUICE_STATUS, &status, &length) == 0 && status.state == SLP_UP;
+  return ::getsockopt(fd(), SOL_SLUICE, SLUICE_STATUS, &status, &length) == 0 &&
+         status.state == SLP_UP;
 }
 
-int KmodSocket::set(int option, int value) { return done(::setsockopt(fd(), SOL_SLUICE, option, &value, sizeof(value))); }
+int KmodSocket::set(int option, int value) {
+  return done(::setsockopt(fd(), SOL_SLUICE, option, &value, sizeof(value)));
+}
 
 int KmodSocket::register_memory(const void* data, uint64_t length, uint32_t& region) {
-  sluice_register request{.address = reinterpret_cast<uintptr_t>(data), .length = length, .region = 0, .zero = 0};
+  sluice_register request{
+      .address = reinterpret_cast<uintptr_t>(data), .length = length, .region = 0, .zero = 0};
   int error;
   do {
     error = done(::ioctl(fd(), SLUICE_REGISTER, &request));
@@ -280,7 +327,9 @@ int KmodSocket::register_memory(const void* data, uint64_t length, uint32_t& reg
   return error;
 }
 
-void KmodSocket::unregister_memory(uint32_t region) { (void)::ioctl(fd(), SLUICE_UNREGISTER, &region); }
+void KmodSocket::unregister_memory(uint32_t region) {
+  (void)::ioctl(fd(), SLUICE_UNREGISTER, &region);
+}
 
 int KmodSocket::open_handle(uint32_t region, uint64_t length, Right rights, uint32_t& handle) {
   sluice_open request{};
@@ -306,7 +355,9 @@ int KmodSocket::transfer(const KmodTransfer& wanted) {
   request.peer_offset = wanted.peer_offset;
   request.region = wanted.region;
   request.handle = wanted.handle;
-  request.kind = wanted.kind == KmodMove::kPull ? SLUICE_PULL : wanted.kind == KmodMove::kPush ? SLUICE_PUSH : SLUICE_PUSH_NOTICE;
+  request.kind = wanted.kind == KmodMove::kPull   ? SLUICE_PULL
+                 : wanted.kind == KmodMove::kPush ? SLUICE_PUSH
+                                                  : SLUICE_PUSH_NOTICE;
   request.notice = wanted.notice;
   return done(::ioctl(fd(), SLUICE_TRANSFER, &request));
 }
@@ -319,28 +370,35 @@ int KmodSocket::cancel(uint64_t user_data) {
 uint64_t KmodSocket::copied_out() const {
   uint64_t bytes = 0;
   socklen_t length = sizeof(bytes);
-  return ::getsockopt(fd(), SOL_SLUICE, SLUICE_COPIED_OUT, &bytes, &length) == 0 ? bytes : UINT64_MAX;
+  return ::getsockopt(fd(), SOL_SLUICE, SLUICE_COPIED_OUT, &bytes, &length) == 0 ? bytes
+                                                                                 : UINT64_MAX;
 }
 
 Status KmodSocket::open_ring(uint32_t entries) {
   int error = set(SLUICE_RING, static_cast<int>(entries));
   size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  ring_bytes_ = (sizeof(sluice_ring) + entries * sizeof(sluice_completion) + page - 1) / page * page;
-  void* at = error == 0 ? ::mmap(nullptr, ring_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd(), 0) : MAP_FAILED;
-  if (at == MAP_FAILED) return refused(Code::kNoMemory, "no memory for the completion ring of a connection", error != 0 ? error : errno);
+  ring_bytes_ =
+      (sizeof(sluice_ring) + entries * sizeof(sluice_completion) + page - 1) / page * page;
+  void* at = error == 0 ? ::mmap(nullptr, ring_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd(), 0)
+                        : MAP_FAILED;
+  if (at == MAP_FAILED)
+    return refused(Code::kNoMemory, "no memory for the completion ring of a connection",
+                   error != 0 ? error : errno);
   ring_ = static_cast<sluice_ring*>(at);
   (void)::madvise(ring_, ring_bytes_, MADV_DONTFORK);
   return Status();
 }
 
 bool KmodSocket::has_completions() const {
-  return ring_ != nullptr && std::atomic_ref<uint32_t>(ring_->head).load(std::memory_order_acquire) != ring_->tail;
+  return ring_ != nullptr &&
+         std::atomic_ref<uint32_t>(ring_->head).load(std::memory_order_acquire) != ring_->tail;
 }
 
 std::optional<KmodCompletion> KmodSocket::take() {
   if (!has_completions()) return std::nullopt;
   uint32_t tail = ring_->tail;
-  const auto* entries = reinterpret_cast<const sluice_completion*>(reinterpret_cast<const char*>(ring_) + ring_->entries_at);
+  const auto* entries = reinterpret_cast<const sluice_completion*>(
+      reinterpret_cast<const char*>(ring_) + ring_->entries_at);
   const sluice_completion& entry = entries[tail & ring_->mask];
   KmodCompletion out{.user_data = entry.user_data,
                      .status = entry.status,

@@ -25,18 +25,20 @@ namespace sluice::l2 {
 // Of the module's parameter, as its file under /sys has it; nothing: that is no number of a family.
 std::optional<int> family_of(const std::string& parameter_text);
 
-// What a socket() of the family said, with the remedy. `family`: the number that was tried; `told`: by /sys,
-// where only a module that is there tells it.
+// What a socket() of the family said, with the remedy. `family`: the number that was tried; `told`:
+// by /sys, where only a module that is there tells it.
 Status no_kmod_socket(int error, int family, bool told);
 
-// How sockets of the module are had here: by the family's number, or, where that is refused, by /dev/sluice.
+// How sockets of the module are had here: by the family's number, or, where that is refused, by
+// /dev/sluice.
 struct KmodDoor {
   int family = 0;   // also of addresses
   int refused = 0;  // what socket() said; 0: it is the door
   std::string text() const;
 };
 
-// The door if this process can open the module's sockets, else why not and what to do. Cost: a few system calls.
+// The door if this process can open the module's sockets, else why not and what to do. Cost: a few
+// system calls.
 Result<KmodDoor> kmod_usable();
 
 // A port of a machine on the interface's network.
@@ -50,8 +52,8 @@ enum class KmodMove : uint8_t { kPull, kPush, kPushWithNotice };
 struct KmodTransfer {
   uint64_t user_data = 0;  // of the completion; calls it back
   uint64_t length = 0, peer_offset = 0;
-  uint32_t region = 0;     // of ours, from its beginning
-  uint32_t handle = 0;     // the peer's
+  uint32_t region = 0;  // of ours, from its beginning
+  uint32_t handle = 0;  // the peer's
   uint32_t notice = 0;
   KmodMove kind = KmodMove::kPull;
 };
@@ -59,16 +61,17 @@ struct KmodCompletion {
   uint64_t user_data = 0;
   uint32_t status = 0;  // a slp_status, or SLUICE_MEMORY_GONE
   uint32_t notice = 0;
-  bool noticed = false;     // a push of the peer's, with its notice
-  bool window_gone = false; // the program unmapped memory that the peer was allowed to reach
+  bool noticed = false;      // a push of the peer's, with its notice
+  bool window_gone = false;  // the program unmapped memory that the peer was allowed to reach
   // Neither: a transfer of ours is over.
 };
 
 class KmodSocket {
  public:
   KmodSocket() = default;
-  // At `port` (0: any) of the interface; does not block. Errors: those of no_kmod_socket(), kInvalidArgument (no such
-  // interface, port taken), kUnsupported (no Ethernet), kAccessDenied (ports under 1024).
+  // At `port` (0: any) of the interface; does not block. Errors: those of no_kmod_socket(),
+  // kInvalidArgument (no such interface, port taken), kUnsupported (no Ethernet), kAccessDenied
+  // (ports under 1024).
   static Result<KmodSocket> open(const std::string& interface, uint16_t port);
   KmodSocket(KmodSocket&& other) noexcept;
   KmodSocket& operator=(KmodSocket&& other) noexcept;
@@ -98,7 +101,8 @@ class KmodSocket {
   void close_handle(uint32_t handle);
   int transfer(const KmodTransfer& request);
   int cancel(uint64_t user_data);
-  uint64_t copied_out() const;  // bytes of memory that the kernel copied to send them; UINT64_MAX: a module that does not say
+  uint64_t copied_out() const;  // bytes of memory that the kernel copied to send them; UINT64_MAX:
+                                // a module that does not say
 
   // Makes the ring. kNoMemory.
   Status open_ring(uint32_t entries);

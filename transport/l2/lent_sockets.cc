@@ -13,7 +13,9 @@ namespace {
 
 constexpr const char* kOrigin = "l2/broker";
 
-Status refused(Code code, std::string why) { return Status(code, Scope::kOperation, kOrigin, std::move(why)); }
+Status refused(Code code, std::string why) {
+  return Status(code, Scope::kOperation, kOrigin, std::move(why));
+}
 
 // Of this network namespace. False: the table cannot be read.
 bool open_packet_sockets(std::unordered_set<ino_t>& out) {
@@ -34,28 +36,37 @@ bool open_packet_sockets(std::unordered_set<ino_t>& out) {
 }  // namespace
 
 bool LentSockets::of_another(uid_t user, uint16_t port) const {
-  return std::any_of(lent_.begin(), lent_.end(), [&](const Lent& lent) { return lent.port == port && lent.user != user; });
+  return std::any_of(lent_.begin(), lent_.end(),
+                     [&](const Lent& lent) { return lent.port == port && lent.user != user; });
 }
 
 Status LentSockets::limit(uid_t user) const {
-  auto own = static_cast<size_t>(std::count_if(lent_.begin(), lent_.end(), [&](const Lent& lent) { return lent.user == user; }));
+  auto own = static_cast<size_t>(std::count_if(
+      lent_.begin(), lent_.end(), [&](const Lent& lent) { return lent.user == user; }));
   if (own >= most_by_user_) {
-    return refused(Code::kTryAgain, "user " + std::to_string(user) + " has borrowed " + std::to_string(own) + " sockets; close some, or start the broker with a larger --sockets-by-user");
+    return refused(Code::kTryAgain,
+                   "user " + std::to_string(user) + " has borrowed " + std::to_string(own) +
+                       " sockets; close some, or start the broker with a larger --sockets-by-user");
   }
   size_t most = own < most_ / 16 ? most_ : most_ - most_ / 4;
   if (lent_.size() < most) return Status();
-  return refused(Code::kTryAgain, std::to_string(lent_.size()) + " sockets are lent; close some, or start the broker with a larger --sockets");
+  return refused(Code::kTryAgain,
+                 std::to_string(lent_.size()) +
+                     " sockets are lent; close some, or start the broker with a larger --sockets");
 }
 
 Status LentSockets::may_lend(uid_t user, uint16_t port) {
   if (!limit(user).ok() || of_another(user, port)) take_back();
   SLUICE_RETURN_IF_ERROR(limit(user));
-  if (of_another(user, port)) return refused(Code::kInvalidArgument, "port " + std::to_string(port) + " was lent to another user, who still has its socket");
+  if (of_another(user, port))
+    return refused(
+        Code::kInvalidArgument,
+        "port " + std::to_string(port) + " was lent to another user, who still has its socket");
   return Status();
 }
 
 void LentSockets::add(uid_t user, uint16_t port, int socket) {
-  struct stat found{};
+  struct stat found {};
   if (::fstat(socket, &found) == 0) lent_.push_back({port, user, found.st_ino});
 }
 

@@ -15,7 +15,8 @@ namespace sluice::l2 {
 
 class LentSockets {
  public:
-  // At once, in all and of one user. The last quarter of all is for users who have less than a 16th of all.
+  // At once, in all and of one user. The last quarter of all is for users who have less than a 16th
+  // of all.
   LentSockets(size_t most, size_t most_by_user) : most_(most), most_by_user_(most_by_user) {}
 
   // Whether this user may have one more, at this port (0: any). Sockets that are closed everywhere

@@ -11,7 +11,8 @@ constexpr const char* kOrigin = "l2/link";
 
 }  // namespace
 
-DirectLink::DirectLink(Lingering& lingering, std::unique_ptr<DirectConnection> connection, const proto::LinkTraits& traits)
+DirectLink::DirectLink(Lingering& lingering, std::unique_ptr<DirectConnection> connection,
+                       const proto::LinkTraits& traits)
     : lingering_(lingering),
       connection_(std::move(connection)),
       traits_(traits),
@@ -75,11 +76,14 @@ bool DirectLink::send(proto::ConstBytes header, std::span<const proto::ConstByte
 }
 
 Result<proto::ImportedRun> DirectLink::import_run(const wire::Segment&) {
-  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "memory to be mapped on a path that maps none");
+  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
+                "memory to be mapped on a path that maps none");
 }
 
-Result<proto::WindowId> DirectLink::open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool, wire::Segment& out) {
-  if (closed()) return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
+Result<proto::WindowId> DirectLink::open_window(std::byte* data, uint64_t length, Right rights,
+                                                uint64_t cookie, bool, wire::Segment& out) {
+  if (closed())
+    return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
   return connection_->open_window(data, length, rights, cookie, out);
 }
 
@@ -92,12 +96,14 @@ Status DirectLink::revoke_window(proto::WindowId window) {
   return Status();
 }
 
-Result<bool> DirectLink::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) {
+Result<bool> DirectLink::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                              uint64_t cookie) {
   if (closed()) return true;
   return connection_->read(peer, into, cookie);
 }
 
-Result<bool> DirectLink::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
+Result<bool> DirectLink::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                               uint64_t cookie, const uint32_t* notice) {
   if (closed()) return true;
   return connection_->write(from, peer, cookie, notice);
 }

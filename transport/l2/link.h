@@ -24,31 +24,45 @@ class Lingering {
 class DirectLink final : public proto::Link, private proto::DirectClient {
  public:
   // Requires: a connection that has greeted.
-  DirectLink(Lingering& lingering, std::unique_ptr<DirectConnection> connection, const proto::LinkTraits& traits);
+  DirectLink(Lingering& lingering, std::unique_ptr<DirectConnection> connection,
+             const proto::LinkTraits& traits);
   ~DirectLink() override { close(); }
   void set_client(proto::LinkClient* client);
   bool closed() const { return connection_ == nullptr; }
   // Hands on what has come; returns how much.
   size_t poll(Instant now);
   // There is something for poll().
-  bool has_news() const { return !closed() && !down_ && (connection_->has_news() || connection_->failed()); }
+  bool has_news() const {
+    return !closed() && !down_ && (connection_->has_news() || connection_->failed());
+  }
 
   // Link.
   const proto::LinkTraits& traits() const override { return traits_; }
-  Path bulk_path() const override { return closed() ? traits_.properties.path : connection_->bulk_path(); }
-  uint64_t uncopied_in(uint64_t bytes) override { return closed() ? 0 : connection_->uncopied_in(bytes); }
-  uint64_t uncopied_out(uint64_t bytes) override { return closed() ? 0 : connection_->uncopied_out(bytes); }
+  Path bulk_path() const override {
+    return closed() ? traits_.properties.path : connection_->bulk_path();
+  }
+  uint64_t uncopied_in(uint64_t bytes) override {
+    return closed() ? 0 : connection_->uncopied_in(bytes);
+  }
+  uint64_t uncopied_out(uint64_t bytes) override {
+    return closed() ? 0 : connection_->uncopied_out(bytes);
+  }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override { return false; }
+  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override {
+    return false;
+  }
   void flush() override {}
   Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
   void quarantine(StorageRef) override {}  // after stop() nobody reaches anything
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out) override;
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
+                                      uint64_t cookie, bool whole, wire::Segment& out) override;
   void close_window(proto::WindowId window) override;
   Status revoke_window(proto::WindowId window) override;
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) override;
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) override;
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                    uint64_t cookie) override;
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                     uint64_t cookie, const uint32_t* notice) override;
   bool cancel_moves(uint64_t cookie) override;
   bool stop() override;
   void close() override;

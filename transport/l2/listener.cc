@@ -18,7 +18,8 @@ Counter half_open_dropped("l2.half_open_dropped");
 
 }  // namespace
 
-L2Listener::L2Listener(L2Provider& owner, Port& port, const ListenOptions& asked, const proto::SessionOptions& options, std::shared_ptr<const Secret> secret)
+L2Listener::L2Listener(L2Provider& owner, Port& port, const ListenOptions& asked,
+                       const proto::SessionOptions& options, std::shared_ptr<const Secret> secret)
     : owner_(&owner),
       port_(&port),
       address_(port.name()),
@@ -27,7 +28,9 @@ L2Listener::L2Listener(L2Provider& owner, Port& port, const ListenOptions& asked
       options_(options),
       secret_(std::move(secret)),
       ours_(proto::hello_for_strangers(owner.context_, options)),
-      half_open_(half_open_dropped, [&owner](std::unique_ptr<Connection> connection) { owner.linger(std::move(connection)); }) {
+      half_open_(half_open_dropped, [&owner](std::unique_ptr<Connection> connection) {
+        owner.linger(std::move(connection));
+      }) {
   owner.listeners_.push_back(this);
 }
 
@@ -43,7 +46,8 @@ void L2Listener::close() {
   port_->remove_listener();
   findable_.reset();
   half_open_.drop_all();
-  if (seconds_ != nullptr && seconds_->awaited()) owner.left_seconds_.push_back(std::move(seconds_));
+  if (seconds_ != nullptr && seconds_->awaited())
+    owner.left_seconds_.push_back(std::move(seconds_));
   owner.listeners_due_ = {};
   seconds_.reset();
   owner.untidy_ = true;
@@ -56,7 +60,8 @@ bool L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp
   if (half_open_.all().size() >= kMostHalfOpen) {
     half_open_dropped.add();
     // Those that have greeted wait for accept().
-    if (!half_open_.make_room(from, [](const auto& entry) { return !entry.ready(); })) return true;  // it asks again
+    if (!half_open_.make_room(from, [](const auto& entry) { return !entry.ready(); }))
+      return true;  // it asks again
   }
   std::shared_ptr<PeerAccount> account = owner_->machine_at(from)->account();
   if (!account->charge(PeerResource::kHalfOpen).ok()) {
@@ -80,7 +85,9 @@ size_t L2Listener::progress(Instant now) {
   if (seconds_ == nullptr) return work;
   return work + seconds_->progress(now, [&](const wire::Uuid& token) {
     const auto& all = half_open_.all();
-    return std::any_of(all.begin(), all.end(), [&](const auto& e) { return e.ready() && e.connection->peer().token == token; });
+    return std::any_of(all.begin(), all.end(), [&](const auto& e) {
+      return e.ready() && e.connection->peer().token == token;
+    });
   });
 }
 
@@ -105,7 +112,8 @@ std::shared_ptr<EndpointCore> L2Listener::accept() {
       met.connection = std::move(connection);
     }
     auto endpoint = owner_->make_endpoint(std::move(met), require_, options_);
-    if (endpoint.ok() && limits_.let_in(*owner_->connections_.back().session)) return std::move(endpoint).value();
+    if (endpoint.ok() && limits_.let_in(*owner_->connections_.back().session))
+      return std::move(endpoint).value();
     if (endpoint.ok()) continue;  // it was told why
     log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
   }

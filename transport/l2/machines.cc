@@ -29,7 +29,8 @@ PeerIdentity identity_of(const PeerAddress& peer) {
 
 }  // namespace
 
-Machine::Machine(std::shared_ptr<PeerAccount> account) : account_(std::move(account)), share_(std::make_unique<slp_share>()) {
+Machine::Machine(std::shared_ptr<PeerAccount> account)
+    : account_(std::move(account)), share_(std::make_unique<slp_share>()) {
   slp_share_init(share_.get());
 }
 

@@ -21,7 +21,9 @@ namespace {
 
 constexpr const char* kOrigin = "l2/neighbour";
 
-Status none(std::string why, int error = 0) { return Status(Code::kUnsupported, Scope::kOperation, kOrigin, std::move(why), error); }
+Status none(std::string why, int error = 0) {
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, std::move(why), error);
+}
 
 // Of IPv4, also where it is written as one of IPv6.
 std::optional<in_addr> ipv4_in(const sockaddr* address) {
@@ -82,11 +84,15 @@ Result<Neighbour> neighbour_of_connection(int fd) {
   std::string whom = text_of(*peer) + " is no neighbour on " + interface;
   Fd asking(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));  // sockets of IPv6 do not answer this
   if (::ioctl(asking.value(), SIOCGARP, &request) != 0) {
-    return none(whom + (errno == ENXIO ? ": it is reached by a router, or is this machine" : ": the kernel does not say"), errno);
+    return none(whom + (errno == ENXIO ? ": it is reached by a router, or is this machine"
+                                       : ": the kernel does not say"),
+                errno);
   }
-  if ((request.arp_flags & ATF_COM) == 0 || request.arp_ha.sa_family != ARPHRD_ETHER) return none(whom + ": its MAC address is not known");
+  if ((request.arp_flags & ATF_COM) == 0 || request.arp_ha.sa_family != ARPHRD_ETHER)
+    return none(whom + ": its MAC address is not known");
   PeerAddress mac{.bytes = {}, .size = 6};
-  std::copy_n(reinterpret_cast<const uint8_t*>(request.arp_ha.sa_data), mac.size, mac.bytes.begin());
+  std::copy_n(reinterpret_cast<const uint8_t*>(request.arp_ha.sa_data), mac.size,
+              mac.bytes.begin());
   return Neighbour{interface, mac_text(mac)};
 }
 

@@ -9,8 +9,8 @@
 
 namespace sluice::l2 {
 
-// The interface that has the local address of a connected socket. Errors: kUnsupported: none has, or it is
-// the loopback device.
+// The interface that has the local address of a connected socket. Errors: kUnsupported: none has,
+// or it is the loopback device.
 Result<std::string> interface_of_connection(int fd);
 
 // An end of a connection as the other one's Ethernet sees it.
@@ -19,8 +19,9 @@ struct Neighbour {
   std::string mac;        // the peer's, "02:00:00:00:00:0b"
 };
 
-// The peer of a connected TCP socket, by the kernel's table of neighbours (arp(7)), in which it is while the
-// connection is young. Errors: kUnsupported: reached by IPv6, by a router, or on this machine; the detail says which.
+// The peer of a connected TCP socket, by the kernel's table of neighbours (arp(7)), in which it is
+// while the connection is young. Errors: kUnsupported: reached by IPv6, by a router, or on this
+// machine; the detail says which.
 Result<Neighbour> neighbour_of_connection(int fd);
 
 }  // namespace sluice::l2

@@ -22,7 +22,8 @@ struct PacketSocket {
 // also holds to SLP's EtherType and the interface, since whoever has the socket may bind it anew.
 // Errors: kAccessDenied (CAP_NET_RAW), kInvalidArgument (no such interface: the detail names those
 // there are; the port is taken), kNoMemory.
-Result<PacketSocket> open_packet_socket(const std::string& interface, uint16_t port, bool locked = false);
+Result<PacketSocket> open_packet_socket(const std::string& interface, uint16_t port,
+                                        bool locked = false);
 
 // A socket for questions by name (docs/slp.md, section 15): what others ask everybody, or this
 // interface, towards `port` or any. Shares them with every such socket. Errors: as above.

@@ -17,15 +17,18 @@ constexpr const char* kEthers = "/etc/ethers";
 constexpr size_t kMostText = 1 << 20;
 constexpr size_t kMostNames = 65'536;
 constexpr size_t kMostProblems = 32;
-constexpr size_t kLongestName = 64;        // as an address has it (api/address.h)
-constexpr size_t kLongestInterface = 15;   // IFNAMSIZ
+constexpr size_t kLongestName = 64;       // as an address has it (api/address.h)
+constexpr size_t kLongestInterface = 15;  // IFNAMSIZ
 constexpr size_t kMostQuoted = 40;
 constexpr std::string_view kBlanks = " \t\r\v\f";
 
 bool name_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_' || c == '-';
 }
-bool is_name(std::string_view text) { return !text.empty() && text.size() <= kLongestName && std::ranges::all_of(text, name_character); }
+bool is_name(std::string_view text) {
+  return !text.empty() && text.size() <= kLongestName && std::ranges::all_of(text, name_character);
+}
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 bool same_name(std::string_view a, std::string_view b) {
@@ -69,7 +72,9 @@ bool read_mac(std::string_view text, PeerAddress& out) {
 
 class File {
  public:
-  File(const std::string& name, PeerNames& out) : out_(out), index_(out.files.size()) { out.files.push_back(name); }
+  File(const std::string& name, PeerNames& out) : out_(out), index_(out.files.size()) {
+    out.files.push_back(name);
+  }
 
   void take(std::string_view line) {
     ++line_;
@@ -79,22 +84,27 @@ class File {
     NamedPeer peer{.file = index_, .line = line_};
     if (size_t slash = address.find('/'); slash != std::string_view::npos) {
       peer.interface = address.substr(0, slash);
-      if (!is_name(peer.interface) || peer.interface.size() > kLongestInterface) return complain(quoted(peer.interface) + " is no interface's name");
+      if (!is_name(peer.interface) || peer.interface.size() > kLongestInterface)
+        return complain(quoted(peer.interface) + " is no interface's name");
       address.remove_prefix(slash + 1);
     }
-    if (!read_mac(address, peer.address)) return complain(quoted(address) + " is no MAC address, as 02:00:00:00:00:0b is");
+    if (!read_mac(address, peer.address))
+      return complain(quoted(address) + " is no MAC address, as 02:00:00:00:00:0b is");
     // A sender would reach everybody, or nobody.
-    if ((peer.address.bytes[0] & 1) != 0) return complain(quoted(address) + " is the address of a group, not of a peer");
+    if ((peer.address.bytes[0] & 1) != 0)
+      return complain(quoted(address) + " is the address of a group, not of a peer");
     if (name.empty()) return complain("no name after the address");
     for (; !name.empty(); name = next_word(line)) {
-      if (!is_name(name)) return complain(quoted(name) + " is no name: 1 to 64 letters, digits, '.', '_' and '-'");
+      if (!is_name(name))
+        return complain(quoted(name) + " is no name: 1 to 64 letters, digits, '.', '_' and '-'");
       if (out_.peers.size() == kMostNames) return complain("more than 65536 names");
       peer.name = name;
       out_.peers.push_back(peer);
     }
   }
   void complain(const std::string& why) {
-    if (out_.problems.size() < kMostProblems) out_.problems.push_back(out_.files[index_] + ":" + std::to_string(line_) + ": " + why);
+    if (out_.problems.size() < kMostProblems)
+      out_.problems.push_back(out_.files[index_] + ":" + std::to_string(line_) + ": " + why);
   }
 
  private:
@@ -129,14 +139,20 @@ void add_file(const std::string& path, bool must_exist, PeerNames& out) {
   out.problems.push_back(path + ": cannot be read: " + std::strerror(error));
 }
 
-std::string place(const PeerNames& names, const NamedPeer& peer) { return names.files[peer.file] + ":" + std::to_string(peer.line); }
+std::string place(const PeerNames& names, const NamedPeer& peer) {
+  return names.files[peer.file] + ":" + std::to_string(peer.line);
+}
 
 // Null: none.
-const NamedPeer* best_of(const PeerNames& names, const std::string& interface, const std::string& name) {
+const NamedPeer* best_of(const PeerNames& names, const std::string& interface,
+                         const std::string& name) {
   const NamedPeer* best = nullptr;
   for (const NamedPeer& peer : names.peers) {
-    if (!same_name(peer.name, name) || (!peer.interface.empty() && peer.interface != interface)) continue;
-    if (best == nullptr || (peer.file == best->file && best->interface.empty() && !peer.interface.empty())) best = &peer;
+    if (!same_name(peer.name, name) || (!peer.interface.empty() && peer.interface != interface))
+      continue;
+    if (best == nullptr ||
+        (peer.file == best->file && best->interface.empty() && !peer.interface.empty()))
+      best = &peer;
   }
   return best;
 }
@@ -144,7 +160,8 @@ const NamedPeer* best_of(const PeerNames& names, const std::string& interface, c
 Status unknown(const PeerNames& names, const std::string& interface, const std::string& name) {
   std::string why = "no peer of " + interface + " is called " + quoted(name) + " in ";
   for (const std::string& file : names.files) why += file + ", ";
-  why += names.files.empty() ? std::string(kOwnFile) + " or " + kEthers + ", which are not there" : "nor elsewhere";
+  why += names.files.empty() ? std::string(kOwnFile) + " or " + kEthers + ", which are not there"
+                             : "nor elsewhere";
   why += "; add a line such as '02:00:00:00:00:0b " + name + "'";
   for (const std::string& problem : names.problems) why += "; not read: " + problem;
   return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why);
@@ -171,20 +188,25 @@ PeerNames read_peers() {
   return names;
 }
 
-Result<PeerAddress> find_peer(const PeerNames& names, const std::string& interface, const std::string& name) {
+Result<PeerAddress> find_peer(const PeerNames& names, const std::string& interface,
+                              const std::string& name) {
   const NamedPeer* best = best_of(names, interface, name);
   if (best == nullptr) return unknown(names, interface, name);
   for (const NamedPeer& other : names.peers) {
-    bool as_good = other.file == best->file && other.interface == best->interface && same_name(other.name, name);
+    bool as_good = other.file == best->file && other.interface == best->interface &&
+                   same_name(other.name, name);
     if (!as_good || other.address == best->address) continue;
     return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
-                  quoted(name) + " is " + mac_text(best->address) + " in " + place(names, *best) + " and " + mac_text(other.address) + " in " +
-                      place(names, other) + "; one of them has to go");
+                  quoted(name) + " is " + mac_text(best->address) + " in " + place(names, *best) +
+                      " and " + mac_text(other.address) + " in " + place(names, other) +
+                      "; one of them has to go");
   }
   return best->address;
 }
 
-bool is_named(const PeerNames& names, const std::string& interface, const std::string& name) { return best_of(names, interface, name) != nullptr; }
+bool is_named(const PeerNames& names, const std::string& interface, const std::string& name) {
+  return best_of(names, interface, name) != nullptr;
+}
 
 Result<PeerAddress> peer_at(const std::string& interface, const std::string& mac_or_name) {
   if (mac_or_name.find(':') != std::string::npos) return parse_mac(mac_or_name);

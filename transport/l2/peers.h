@@ -18,14 +18,15 @@ struct NamedPeer {
   std::string name;       // as written; looked up without regard to case
   std::string interface;  // by which alone it is meant; empty: by any
   PeerAddress address;
-  size_t file = 0;        // of PeerNames::files
+  size_t file = 0;  // of PeerNames::files
   size_t line = 0;
 };
 
 struct PeerNames {
-  std::vector<std::string> files;    // those that were read, in the order in which they count
+  std::vector<std::string> files;  // those that were read, in the order in which they count
   std::vector<NamedPeer> peers;
-  std::vector<std::string> problems; // "FILE:LINE: why", of lines that were passed over, and of files
+  std::vector<std::string>
+      problems;  // "FILE:LINE: why", of lines that were passed over, and of files
 };
 
 // Adds the lines of a file: an address (02:00:00:00:00:0b, or eth0/02:00:00:00:00:0b for
@@ -40,7 +41,8 @@ PeerNames read_peers();
 // Errors: kInvalidArgument: no such name, or two addresses in one file; the detail names
 // files and lines. The first file that has the name decides; there, what is for this
 // interface only comes first.
-Result<PeerAddress> find_peer(const PeerNames& names, const std::string& interface, const std::string& name);
+Result<PeerAddress> find_peer(const PeerNames& names, const std::string& interface,
+                              const std::string& name);
 
 // Whether a file names a peer of that interface so, once or more than once.
 bool is_named(const PeerNames& names, const std::string& interface, const std::string& name);

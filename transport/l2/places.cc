@@ -57,7 +57,8 @@ uint32_t Places::find(const PeerPlace& place, uint64_t nonce) const {
 
 std::span<const uint32_t> Places::at(const PeerPlace& place) const {
   auto there = by_place_.find({place, 0});
-  return there != by_place_.end() ? std::span<const uint32_t>(there->second) : std::span<const uint32_t>();
+  return there != by_place_.end() ? std::span<const uint32_t>(there->second)
+                                  : std::span<const uint32_t>();
 }
 
 uint64_t Places::compared() { return places_compared.value(); }

@@ -15,14 +15,16 @@ namespace sluice::l2 {
 namespace {
 
 constexpr const char* kOrigin = "l2/port";
-// What one port takes in a turn: more would keep what is to be acknowledged waiting. One batch, or so many of what is
-// received where it belongs, which comes slot by slot.
+// What one port takes in a turn: more would keep what is to be acknowledged waiting. One batch, or
+// so many of what is received where it belongs, which comes slot by slot.
 constexpr int kSlotsPerTurn = 4;
-// Of all ports together: at 1 us each, which the dearest take (acknowledgements with 32 ranges), half a millisecond.
+// Of all ports together: at 1 us each, which the dearest take (acknowledgements with 32 ranges),
+// half a millisecond.
 constexpr uint32_t kFramesPerTurn = 512;
 // Of one port: each makes a session of 40 KiB.
 constexpr uint32_t kHellosPerTurn = 16;
-// Receives after one in which a frame was not what was expected: losses and new sizes come together.
+// Receives after one in which a frame was not what was expected: losses and new sizes come
+// together.
 constexpr uint32_t kDistrust = 4;
 // What nobody can send through for so long is unplugged. It takes several looks, so that a
 // process that was itself asleep does not judge by its first.
@@ -43,10 +45,13 @@ Counter predecessors_looked_at("l2.predecessors_looked_at");
 Counter hellos_without_secret("l2.hellos_without_secret");
 
 size_t whole_bytes(const slp_base& base) {
-  return SLP_BASE_BYTES + slp_extension_bytes(base.type) + base.payload_bytes + ((base.flags & SLP_FLAG_SEALED) != 0 ? SLP_TAG_BYTES : 0);
+  return SLP_BASE_BYTES + slp_extension_bytes(base.type) + base.payload_bytes +
+         ((base.flags & SLP_FLAG_SEALED) != 0 ? SLP_TAG_BYTES : 0);
 }
 
-PeerPlace place_of(const Connection& connection) { return {connection.place().peer, connection.place().peer_port}; }
+PeerPlace place_of(const Connection& connection) {
+  return {connection.place().peer, connection.place().peer_port};
+}
 
 uint64_t nanoseconds(Instant t) { return static_cast<uint64_t>(t.time_since_epoch().count()); }
 
@@ -70,7 +75,11 @@ void Port::unwatch() {
 }
 
 Port::Port(Context& context, PortOwner& owner, OpenedCarrier opened)
-    : context_(context), owner_(owner), carrier_(std::move(opened.carrier)), number_(opened.port), last_mtu_(carrier_->mtu()) {}
+    : context_(context),
+      owner_(owner),
+      carrier_(std::move(opened.carrier)),
+      number_(opened.port),
+      last_mtu_(carrier_->mtu()) {}
 
 // progress() looks what has come.
 void Port::on_event(uint32_t epoll_events) noexcept {
@@ -82,10 +91,12 @@ Port::~Port() { unwatch(); }
 
 Result<uint32_t> Port::add(Connection& connection) {
   if (connections_.size() == kMostConnections) {
-    return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "16384 connections at one port; close some");
+    return Status(Code::kTryAgain, Scope::kOperation, kOrigin,
+                  "16384 connections at one port; close some");
   }
   uint32_t number = 0;
-  while (number == 0 || connections_.count(number) != 0) fill_random(std::as_writable_bytes(std::span(&number, 1)));
+  while (number == 0 || connections_.count(number) != 0)
+    fill_random(std::as_writable_bytes(std::span(&number, 1)));
   connections_[number] = &connection;
   // One that was there before is over: nobody lives twice in one place. (With a secret: is over
   // as soon as this one is confirmed.)
@@ -111,7 +122,8 @@ Connection* Port::find(uint32_t number) const {
 
 Connection* Port::find_living(uint32_t number) const {
   Connection* connection = find(number);
-  return connection != nullptr && !connection->failed() && !connection->stopped() ? connection : nullptr;
+  return connection != nullptr && !connection->failed() && !connection->stopped() ? connection
+                                                                                  : nullptr;
 }
 
 // Sealed: its peer lives, and what it was before at this place does not.
@@ -210,7 +222,9 @@ void Port::put_strays_aside(ReceiveRoom& room) {
       ++in_place;
       continue;
     }
-    const std::array<iovec, 2> parts = {{{const_cast<uint8_t*>(frame.data), kDataHeader}, {const_cast<uint8_t*>(frame.rest), frame.bytes - kDataHeader}}};
+    const std::array<iovec, 2> parts = {
+        {{const_cast<uint8_t*>(frame.data), kDataHeader},
+         {const_cast<uint8_t*>(frame.rest), frame.bytes - kDataHeader}}};
     const uint8_t* joined = room.join(parts, frame.bytes);
     frame.rest = nullptr;
     if (joined != nullptr) frame.data = joined;
@@ -223,33 +237,44 @@ void Port::put_strays_aside(ReceiveRoom& room) {
 }
 
 void Port::take(const FrameIn& in, Instant now) {
-  slp_frame frame{.data = in.data, .present = in.present(), .bytes = in.bytes, .ce = in.ce, .context = const_cast<uint8_t*>(in.rest)};
+  slp_frame frame{.data = in.data,
+                  .present = in.present(),
+                  .bytes = in.bytes,
+                  .ce = in.ce,
+                  .context = const_cast<uint8_t*>(in.rest)};
   slp_base base;
   // What the bytes alone tell.
   slp_drop drop = slp_decode_base(in.data, in.present(), in.bytes, &base);
-  if (drop == SLP_TAKEN && !carrier_->pads() && in.bytes != whole_bytes(base)) drop = SLP_DROP_LENGTH;
+  if (drop == SLP_TAKEN && !carrier_->pads() && in.bytes != whole_bytes(base))
+    drop = SLP_DROP_LENGTH;
   if (drop != SLP_TAKEN) return count_drop(drop);
   if (base.type == SLP_HELLO) return take_hello(in, frame, base, now);
   // A NACK to a numbered frame names the connection of the one who sends it.
   bool by_place = base.type == SLP_NACK && base.connection == 0;
-  Connection* connection = by_place ? find_living(places_.latest({*in.from, base.source_port})) : find(base.connection);
-  if (connection != nullptr && connection->place().peer == *in.from && connection->on_frame(frame, base, now)) {
-    if (connection->place().secret != nullptr && connection->became_confirmed()) end_predecessors(*connection);
+  Connection* connection =
+      by_place ? find_living(places_.latest({*in.from, base.source_port})) : find(base.connection);
+  if (connection != nullptr && connection->place().peer == *in.from &&
+      connection->on_frame(frame, base, now)) {
+    if (connection->place().secret != nullptr && connection->became_confirmed())
+      end_predecessors(*connection);
     return;
   }
   frames_of_nobody.add();
   refuse(in, frame, now);
 }
 
-void Port::take_hello(const FrameIn& in, const slp_frame& frame, const slp_base& base, Instant now) {
+void Port::take_hello(const FrameIn& in, const slp_frame& frame, const slp_base& base,
+                      Instant now) {
   const PeerPlace place{*in.from, base.source_port};
   slp_hello hello;
   slp_decode_hello(in.data + SLP_BASE_BYTES, &hello);
   // Its answer was lost.
-  if (Connection* same = find_living(places_.find(place, hello.nonce))) return (void)same->on_frame(frame, base, now);
+  if (Connection* same = find_living(places_.find(place, hello.nonce)))
+    return (void)same->on_frame(frame, base, now);
   if (listener_ == nullptr) return refuse(in, frame, now);
   slp_meeting met;
-  switch (slp_listen(listening_.get(), nanoseconds(now), in.from->bytes.data(), in.from->size, &frame, &met)) {
+  switch (slp_listen(listening_.get(), nanoseconds(now), in.from->bytes.data(), in.from->size,
+                     &frame, &met)) {
     case SLP_LISTEN_DROP: return count_drop(met.why);
     case SLP_LISTEN_REPLY:
       (met.why == SLP_TAKEN ? hellos_unproven : hellos_without_secret).add();

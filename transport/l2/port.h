@@ -47,7 +47,8 @@ class Port final : public EventHandler {
   static constexpr size_t kMostConnections = 16384;
 
   // Errors: kNoMemory.
-  static Result<std::unique_ptr<Port>> open(Context& context, PortOwner& owner, OpenedCarrier opened);
+  static Result<std::unique_ptr<Port>> open(Context& context, PortOwner& owner,
+                                            OpenedCarrier opened);
   ~Port();
 
   Carrier& carrier() { return *carrier_; }
@@ -62,7 +63,8 @@ class Port final : public EventHandler {
   void remove_listener() { listener_ = nullptr; }
   bool in_use() const { return listener_ != nullptr || !connections_.empty(); }
 
-  // Whether epoll says when something comes. Whom it need not tell, the kernel has less to do for. Errors: kNoMemory.
+  // Whether epoll says when something comes. Whom it need not tell, the kernel has less to do for.
+  // Errors: kNoMemory.
   Status watch();
   void unwatch();
 
@@ -76,8 +78,9 @@ class Port final : public EventHandler {
     if (carrier_->scatters()) expecting_ = &connection;
   }
 
-  // Hands out what has come, while there is budget; returns how many frames. If there were any, `now`
-  // is when they were taken. What is left of a batch stays in the room, which is this port's until resume() has handed it out.
+  // Hands out what has come, while there is budget; returns how many frames. If there were any,
+  // `now` is when they were taken. What is left of a batch stays in the room, which is this port's
+  // until resume() has handed it out.
   size_t receive(ReceiveRoom& room, Instant& now, proto::TurnBudget& budget);
   // Requires: the room is this port's.
   size_t resume(ReceiveRoom& room, Instant& now, proto::TurnBudget& budget);

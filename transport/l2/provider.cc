@@ -22,8 +22,8 @@ namespace sluice::l2 {
 namespace {
 
 constexpr const char* kOrigin = "l2/provider";
-// Bytes asked of all peers and not yet here: a few hundred microseconds of a fast link. An eighth is kept for peers that owe
-// little (slp_node.c); what is left holds a whole window of a transfer.
+// Bytes asked of all peers and not yet here: a few hundred microseconds of a fast link. An eighth
+// is kept for peers that owe little (slp_node.c); what is left holds a whole window of a transfer.
 constexpr uint64_t kPullBudget = 5 << 19;
 // Nobody answers the HELLO for so long: nobody is there. (tcp: a refused connection.)
 constexpr Duration kAnswerLimit = std::chrono::seconds(3);
@@ -70,11 +70,19 @@ Result<std::shared_ptr<const Secret>> secret_of(const std::string& file) {
   return std::shared_ptr<const Secret>();
 }
 
-Status invalid(std::string why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(why)); }
+Status invalid(std::string why) {
+  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(why));
+}
 
 }  // namespace
 
-L2Provider::L2Provider(Context& context) : context_(context), machines_(context.peer_accounts()), node_(std::make_unique<slp_node>()), sending_room_(context.tuning().l2_batch_frames), sleep_timer_(context), sessions_(context.now()) {
+L2Provider::L2Provider(Context& context)
+    : context_(context),
+      machines_(context.peer_accounts()),
+      node_(std::make_unique<slp_node>()),
+      sending_room_(context.tuning().l2_batch_frames),
+      sleep_timer_(context),
+      sessions_(context.now()) {
   slp_node_init(node_.get(), kPullBudget);
 }
 
@@ -103,7 +111,8 @@ void L2Provider::shut_down() {
 }
 
 bool L2Provider::may_have_ring() const {
-  return std::count_if(ports_.begin(), ports_.end(), [](const auto& port) { return port->carrier().has_ring(); }) < kMostRings;
+  return std::count_if(ports_.begin(), ports_.end(),
+                       [](const auto& port) { return port->carrier().has_ring(); }) < kMostRings;
 }
 
 Result<Port*> L2Provider::open_port(OpenedCarrier opened) {
@@ -117,12 +126,16 @@ Result<Port*> L2Provider::open_port(OpenedCarrier opened) {
   return ports_.back().get();
 }
 
-Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, const wire::Hello& ours, std::shared_ptr<const Secret> secret, Instant deadline) {
+Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address,
+                                                     const wire::Hello& ours,
+                                                     std::shared_ptr<const Secret> secret,
+                                                     Instant deadline) {
   // A port of its own: a second HELLO from the same port would be a restart.
   SLUICE_TRY(Way way, open_way(address, may_have_ring()));
   SLUICE_TRY(Port * port, open_port(std::move(way.opened)));
   untidy_ = true;
-  SLUICE_TRY(std::unique_ptr<Connection> connection, Connection::connect(*this, {port, way.peer, address.port, std::move(secret)}, ours));
+  SLUICE_TRY(std::unique_ptr<Connection> connection,
+             Connection::connect(*this, {port, way.peer, address.port, std::move(secret)}, ours));
   using State = Connection::State;
   bool refused = false;
   auto over = [&] {
@@ -132,37 +145,52 @@ Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address, con
   };
   fault_point("l2.hello");
   Instant silent = after(context_.refresh_now(), kAnswerLimit);
-  Status waited = context_.wait_until([&] { return over() || connection->state() == State::kGreeting; }, std::min(deadline, silent));
+  Status waited =
+      context_.wait_until([&] { return over() || connection->state() == State::kGreeting; },
+                          std::min(deadline, silent));
   if (refused) {
-    return Status(Code::kUnreachable, Scope::kOperation, kOrigin, "nobody listens at " + address.to_string() + ": its machine says that the port is closed");
+    return Status(
+        Code::kUnreachable, Scope::kOperation, kOrigin,
+        "nobody listens at " + address.to_string() + ": its machine says that the port is closed");
   }
   if (connection->state() == State::kConnecting && now() >= silent) {
     SLUICE_RETURN_IF_ERROR(connection->hint());
     return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
-                  "nobody answers at " + address.to_string() + "; listen there first, on an interface of the same network");
+                  "nobody answers at " + address.to_string() +
+                      "; listen there first, on an interface of the same network");
   }
   if (!over()) waited = context_.wait_until(over, deadline);
   if (connection->state() == State::kConnecting) SLUICE_RETURN_IF_ERROR(connection->hint());
   if (connection->state() == State::kReady && !connection->failed()) return connection;
   if (connection->failed()) return connection->failure();
-  return Status(waited.code(), Scope::kOperation, kOrigin, "no connection to " + address.to_string() + " before the deadline");
+  return Status(waited.code(), Scope::kOperation, kOrigin,
+                "no connection to " + address.to_string() + " before the deadline");
 }
 
-Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked, const ConnectOptions& options) {
+Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked,
+                                                          const ConnectOptions& options) {
   return connect(asked, options, proto::session_options(options));
 }
 
-Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked, const ConnectOptions& options, const proto::SessionOptions& session) {
-  if (inside_) return Status(Code::kWrongState, Scope::kOperation, kOrigin, "connect() from inside a completion; post it to after progress()");
+Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked,
+                                                          const ConnectOptions& options,
+                                                          const proto::SessionOptions& session) {
+  if (inside_)
+    return Status(Code::kWrongState, Scope::kOperation, kOrigin,
+                  "connect() from inside a completion; post it to after progress()");
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_TRY(Address address, discovery_wanted(options) ? with_names_found(context_, asked, deadline) : asked);
+  SLUICE_TRY(Address address,
+             discovery_wanted(options) ? with_names_found(context_, asked, deadline) : asked);
   if (!address.name.empty() && address.port == 0 && !address.is_udp()) {
-    return invalid(address.to_string() + " names no port; write l2://" + address.host + "/" + address.name +
-                   ":7, or have a listener's name asked for by ConnectOptions::discover or SLUICE_L2_DISCOVER=1");
+    return invalid(address.to_string() + " names no port; write l2://" + address.host + "/" +
+                   address.name +
+                   ":7, or have a listener's name asked for by ConnectOptions::discover or "
+                   "SLUICE_L2_DISCOVER=1");
   }
   if (address.name.empty() || address.port == 0) {
     return invalid(address.to_string() + " names no peer; connect to l2://" + address.host +
-                   (address.is_udp() ? "/10.0.0.1:7000, with its IP address and port" : "/02:00:00:00:00:0b:7, with its MAC address and port"));
+                   (address.is_udp() ? "/10.0.0.1:7000, with its IP address and port"
+                                     : "/02:00:00:00:00:0b:7, with its MAC address and port"));
   }
   SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
   wire::Hello ours = proto::hello_for_strangers(context_, session);
@@ -178,7 +206,8 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked, 
     return charged;
   }
   Met met = about(*first, session.why);
-  std::unique_ptr<Connection> second = wishes_second(ours) ? meet_second(*first, met.reason, deadline) : nullptr;
+  std::unique_ptr<Connection> second =
+      wishes_second(ours) ? meet_second(*first, met.reason, deadline) : nullptr;
   if (second != nullptr) {
     auto both = std::make_unique<TwoCarriers>(std::move(first));
     both->join(std::move(second));
@@ -190,31 +219,39 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked, 
   return make_endpoint(std::move(met), options.require, session);
 }
 
-Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address, const ListenOptions& options) {
-  SLUICE_TRY(std::unique_ptr<L2Listener> listener, open_listener(address, options, proto::session_options(options)));
+Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
+                                                         const ListenOptions& options) {
+  SLUICE_TRY(std::unique_ptr<L2Listener> listener,
+             open_listener(address, options, proto::session_options(options)));
   if (std::string name = name_to_be_found_by(options); !name.empty() && !address.is_udp()) {
-    SLUICE_TRY(listener->findable_, Findable::open(context_, address.host, listener->port_->number(), name));
+    SLUICE_TRY(listener->findable_,
+               Findable::open(context_, address.host, listener->port_->number(), name));
   }
   return std::unique_ptr<ListenerCore>(std::move(listener));
 }
 
-Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session) {
+Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
+                                                         const ListenOptions& options,
+                                                         const proto::SessionOptions& session) {
   SLUICE_TRY(std::unique_ptr<L2Listener> listener, open_listener(address, options, session));
   return std::unique_ptr<ListenerCore>(std::move(listener));
 }
 
-Result<std::unique_ptr<L2Listener>> L2Provider::open_listener(const Address& address, const ListenOptions& options, const proto::SessionOptions& session) {
+Result<std::unique_ptr<L2Listener>> L2Provider::open_listener(
+    const Address& address, const ListenOptions& options, const proto::SessionOptions& session) {
   SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
   PeerAddress meant;
   if (!address.is_udp() && !address.name.empty()) {
     SLUICE_TRY(meant, peer_at(address.host, address.name));
   }
   SLUICE_TRY(OpenedCarrier opened,
-             address.is_udp() ? open_udp_carrier(address.name, address.port) : open_packet_carrier(address.host, address.port, may_have_ring()));
+             address.is_udp() ? open_udp_carrier(address.name, address.port)
+                              : open_packet_carrier(address.host, address.port, may_have_ring()));
   SLUICE_TRY(Port * port, open_port(std::move(opened)));
   if (meant.size != 0 && meant != port->carrier().own_address()) {
-    Status why = invalid(address.host + " has the address " + mac_text(port->carrier().own_address()) + ", not " + address.name + "; listen at l2://" +
-                         address.host + ":" + std::to_string(address.port));
+    Status why = invalid(address.host + " has the address " +
+                         mac_text(port->carrier().own_address()) + ", not " + address.name +
+                         "; listen at l2://" + address.host + ":" + std::to_string(address.port));
     untidy_ = true;
     tidy();
     return why;
@@ -233,7 +270,8 @@ L2Provider::Met L2Provider::about(const Connection& connection, const std::strin
           .reason = "l2: " + why};
 }
 
-std::unique_ptr<Connection> L2Provider::meet_second(const Connection& first, std::string& reason, Instant deadline) {
+std::unique_ptr<Connection> L2Provider::meet_second(const Connection& first, std::string& reason,
+                                                    Instant deadline) {
   auto alone = [&](const std::string& why) {
     reason += "; memory goes as raw frames, too: " + why;
     return nullptr;
@@ -242,7 +280,8 @@ std::unique_ptr<Connection> L2Provider::meet_second(const Connection& first, std
   if (place.host.empty()) return alone("the peer offers no UDP");
   auto address = Address::parse("l2://udp/" + place.host + ":" + std::to_string(place.port));
   if (!address.ok()) return alone(address.status().to_string());
-  auto second = meet(*address, first.ours(), first.place().secret, std::min(deadline, after(context_.refresh_now(), kSecondLimit)));
+  auto second = meet(*address, first.ours(), first.place().secret,
+                     std::min(deadline, after(context_.refresh_now(), kSecondLimit)));
   if (!second.ok()) return alone(second.status().to_string());
   // From its message on it counts at the peer, too.
   static constexpr std::byte kJoins{1};
@@ -252,7 +291,9 @@ std::unique_ptr<Connection> L2Provider::meet_second(const Connection& first, std
 }
 
 // Null: that interface has no IPv4 address, or nothing can be bound there.
-std::unique_ptr<SecondSessions> L2Provider::open_second(const std::string& interface, std::shared_ptr<const Secret> secret, wire::Hello& ours) {
+std::unique_ptr<SecondSessions> L2Provider::open_second(const std::string& interface,
+                                                        std::shared_ptr<const Secret> secret,
+                                                        wire::Hello& ours) {
   std::string host = ipv4_of(interface);
   if (host.empty() || !second_session_wanted()) return nullptr;
   auto opened = open_udp_carrier(host, 0);
@@ -265,22 +306,24 @@ std::unique_ptr<SecondSessions> L2Provider::open_second(const std::string& inter
   return seconds;
 }
 
-Result<std::shared_ptr<EndpointCore>> L2Provider::make_endpoint(Met met, const Requirements& require, const proto::SessionOptions& options) {
+Result<std::shared_ptr<EndpointCore>> L2Provider::make_endpoint(
+    Met met, const Requirements& require, const proto::SessionOptions& options) {
   if (std::string why = unmet(require, met.traits.properties); !why.empty()) {
     linger(std::move(met.connection));
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   }
   auto link = std::make_unique<DirectLink>(*this, std::move(met.connection), met.traits);
   DirectLink* raw = link.get();
-  auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
-      .arena = context_.shared_arena(),
-      .mailbox = context_.mailbox(),
-      .ours = met.ours,
-      .peer = met.peer,
-      .options = options,
-      .reason = std::move(met.reason),
-      .account = std::move(met.account),
-  });
+  auto session = sessions_.open(std::move(link), context_.link_decorator(),
+                                proto::SessionParts{
+                                    .arena = context_.shared_arena(),
+                                    .mailbox = context_.mailbox(),
+                                    .ours = met.ours,
+                                    .peer = met.peer,
+                                    .options = options,
+                                    .reason = std::move(met.reason),
+                                    .account = std::move(met.account),
+                                });
   connections_.push_back({session, raw});
   note_use();
   return std::shared_ptr<EndpointCore>(session);
@@ -315,11 +358,16 @@ size_t L2Provider::progress(Instant now) {
 size_t L2Provider::progress_listeners(Instant now) {
   size_t work = 0;
   for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->progress(now);
-  for (const auto& seconds : left_seconds_) work += seconds->progress(now, [](const wire::Uuid&) { return false; });
-  untidy_ = std::erase_if(left_seconds_, [](const auto& seconds) { return !seconds->awaited(); }) > 0 || untidy_;
+  for (const auto& seconds : left_seconds_)
+    work += seconds->progress(now, [](const wire::Uuid&) { return false; });
+  untidy_ =
+      std::erase_if(left_seconds_, [](const auto& seconds) { return !seconds->awaited(); }) > 0 ||
+      untidy_;
   listeners_due_ = after(now, kListenersInterval);
-  for (const L2Listener* listener : listeners_) listeners_due_ = std::min(listeners_due_, listener->next_timeout());
-  for (const auto& seconds : left_seconds_) listeners_due_ = std::min(listeners_due_, seconds->next_timeout());
+  for (const L2Listener* listener : listeners_)
+    listeners_due_ = std::min(listeners_due_, listener->next_timeout());
+  for (const auto& seconds : left_seconds_)
+    listeners_due_ = std::min(listeners_due_, seconds->next_timeout());
   return work;
 }
 
@@ -365,7 +413,8 @@ void L2Provider::send_out(Instant now) {
     Connection* connection = sending_[i];
     if (connection == nullptr) continue;
     connection->marked_active = false;
-    if (connection->pump(now) || (connection->link != nullptr && connection->link->has_news())) activate(*connection);
+    if (connection->pump(now) || (connection->link != nullptr && connection->link->has_news()))
+      activate(*connection);
     timers_.set(connection->timer, connection->next_timeout());
   }
   sending_.clear();
@@ -391,14 +440,17 @@ void L2Provider::linger(std::unique_ptr<DirectConnection> connection) noexcept {
 }
 
 size_t L2Provider::see_off(Instant now) {
-  return std::erase_if(leaving_, [&](Leaving& leaving) { return leaving.connection->drained() || leaving.expires <= now; });
+  return std::erase_if(leaving_, [&](Leaving& leaving) {
+    return leaving.connection->drained() || leaving.expires <= now;
+  });
 }
 
 // Lets go of what nobody uses any more.
 void L2Provider::tidy() {
   if (inside_) return;
   untidy_ = false;
-  std::erase_if(connections_, [](const Held& held) { return held.link->closed() && !held.session->has_work(); });
+  std::erase_if(connections_,
+                [](const Held& held) { return held.link->closed() && !held.session->has_work(); });
   std::erase_if(ports_, [&](const auto& port) {
     if (port->in_use()) return false;
     hot_.remove(*port);
@@ -412,7 +464,8 @@ void L2Provider::tidy() {
 void L2Provider::note_use() { in_use_ = !ports_.empty() || sessions_.size() > 0 || untidy_; }
 
 bool L2Provider::begin_sleep() {
-  if (sessions_.has_work() || !active_.empty() || room_.owner != nullptr || !hot_.watch_all()) return false;
+  if (sessions_.has_work() || !active_.empty() || room_.owner != nullptr || !hot_.watch_all())
+    return false;
   Instant now = sluice::now(), next = timers_.next();
   if (next <= after(now, kTooNearToSleep)) return false;
   return next > after(now, kEpollTick) || sleep_timer_.arm(next, now);
@@ -429,8 +482,8 @@ Instant L2Provider::next_timeout() {
 std::string L2Provider::explain() const {
   Status allowed = packet_sockets_allowed();
   auto udp = explain_udp();
-  return (allowed.ok() ? "usable for l2:// addresses" : std::string(allowed.detail())) + "; for l2://udp/ addresses: " +
-         (udp.ok() ? *udp : std::string(udp.status().detail()));
+  return (allowed.ok() ? "usable for l2:// addresses" : std::string(allowed.detail())) +
+         "; for l2://udp/ addresses: " + (udp.ok() ? *udp : std::string(udp.status().detail()));
 }
 
 }  // namespace sluice::l2

@@ -25,18 +25,26 @@ namespace sluice::l2 {
 
 class L2Listener;
 
-class L2Provider final : public Provider, public ConnectionHost, public PortOwner, public Lingering {
+class L2Provider final : public Provider,
+                         public ConnectionHost,
+                         public PortOwner,
+                         public Lingering {
  public:
   explicit L2Provider(Context& context);
   ~L2Provider() override;
 
   Scheme scheme() const override { return Scheme::kL2; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& asked, const ConnectOptions& options) override;
-  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& asked,
+                                                const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
+                                               const ListenOptions& options) override;
   // For somebody who has chosen this backend: `session` says why.
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options, const proto::SessionOptions& session);
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
+                                                const ConnectOptions& options,
+                                                const proto::SessionOptions& session);
   // It is found by no name.
-  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options, const proto::SessionOptions& session);
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options,
+                                               const proto::SessionOptions& session);
 
   size_t progress(Instant now) override;
   bool begin_sleep() override;
@@ -57,8 +65,11 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   };
 
   Result<Port*> open_port(OpenedCarrier opened);
-  Result<std::unique_ptr<L2Listener>> open_listener(const Address& address, const ListenOptions& options, const proto::SessionOptions& session);
-  Result<std::unique_ptr<Connection>> meet(const Address& address, const wire::Hello& ours, std::shared_ptr<const Secret> secret, Instant deadline);
+  Result<std::unique_ptr<L2Listener>> open_listener(const Address& address,
+                                                    const ListenOptions& options,
+                                                    const proto::SessionOptions& session);
+  Result<std::unique_ptr<Connection>> meet(const Address& address, const wire::Hello& ours,
+                                           std::shared_ptr<const Secret> secret, Instant deadline);
   // What a connection that has greeted becomes.
   struct Met {
     std::unique_ptr<DirectConnection> connection;
@@ -69,19 +80,28 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   };
   // All but the connection itself.
   static Met about(const Connection& connection, const std::string& why);
-  // A second session for memory, if the peer offers that and it works; null: the reason says why not.
-  std::unique_ptr<Connection> meet_second(const Connection& first, std::string& reason, Instant deadline);
-  Result<std::shared_ptr<EndpointCore>> make_endpoint(Met met, const Requirements& require, const proto::SessionOptions& options);
-  std::unique_ptr<SecondSessions> open_second(const std::string& interface, std::shared_ptr<const Secret> secret, wire::Hello& ours);
+  // A second session for memory, if the peer offers that and it works; null: the reason says why
+  // not.
+  std::unique_ptr<Connection> meet_second(const Connection& first, std::string& reason,
+                                          Instant deadline);
+  Result<std::shared_ptr<EndpointCore>> make_endpoint(Met met, const Requirements& require,
+                                                      const proto::SessionOptions& options);
+  std::unique_ptr<SecondSessions> open_second(const std::string& interface,
+                                              std::shared_ptr<const Secret> secret,
+                                              wire::Hello& ours);
   void activate(Connection& connection) noexcept override;
   void posted(Connection& connection) noexcept override;
   void heat(Port& port) noexcept override { hot_.add(port); }
   void remember(Connection& connection) override;
   void forget(Connection& connection) noexcept override;
   slp_node& node() override { return *node_; }
-  std::shared_ptr<Machine> machine_at(const PeerAddress& peer) override { return machines_.at(peer); }
+  std::shared_ptr<Machine> machine_at(const PeerAddress& peer) override {
+    return machines_.at(peer);
+  }
   SendingRoom& sending_room() override { return sending_room_; }
-  uint16_t most_frame_bytes() const override { return std::max(kLeastFrame, context_.tuning().l2_frame_bytes); }
+  uint16_t most_frame_bytes() const override {
+    return std::max(kLeastFrame, context_.tuning().l2_frame_bytes);
+  }
   void linger(std::unique_ptr<DirectConnection> connection) noexcept override;
   bool may_have_ring() const;
   size_t see_off(Instant now);
@@ -106,7 +126,7 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
   std::vector<Connection*> sending_;
   std::vector<Held> connections_;
   std::vector<L2Listener*> listeners_;
-  Instant listeners_due_{};          // nothing changes for them before, but by one who greets
+  Instant listeners_due_{};  // nothing changes for them before, but by one who greets
   std::vector<Leaving> leaving_;
   std::vector<std::unique_ptr<SecondSessions>> left_seconds_;  // their listeners are closed
   proto::SessionSet sessions_;
@@ -117,7 +137,8 @@ class L2Provider final : public Provider, public ConnectionHost, public PortOwne
 // Accepts connections. Half-open ones are bounded in number and time.
 class L2Listener final : public ListenerCore, private PortListener {
  public:
-  L2Listener(L2Provider& owner, Port& port, const ListenOptions& asked, const proto::SessionOptions& options, std::shared_ptr<const Secret> secret);
+  L2Listener(L2Provider& owner, Port& port, const ListenOptions& asked,
+             const proto::SessionOptions& options, std::shared_ptr<const Secret> secret);
   // `interface`: of raw frames, whose callers may have a second session in UDP. Errors: those of
   // Port::set_listener().
   Status begin(const std::string& interface);

@@ -36,14 +36,16 @@ Result<ReceiveRing> ReceiveRing::make(int socket, size_t mtu) {
                       .tp_frame_nr = static_cast<unsigned>(made.slots_)};
   if (::setsockopt(socket, SOL_PACKET, PACKET_VERSION, &version, sizeof(version)) != 0 ||
       ::setsockopt(socket, SOL_PACKET, PACKET_RX_RING, &request, sizeof(request)) != 0) {
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "the kernel makes no ring for received frames", errno);
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  "the kernel makes no ring for received frames", errno);
   }
   void* memory = ::mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, socket, 0);
   if (memory == MAP_FAILED) {
     // Frames would go into a ring that nobody sees.
     request = {};
     ::setsockopt(socket, SOL_PACKET, PACKET_RX_RING, &request, sizeof(request));
-    return Status(Code::kNoMemory, Scope::kOperation, kOrigin, "the ring for received frames cannot be mapped", errno);
+    return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
+                  "the ring for received frames cannot be mapped", errno);
   }
   ::madvise(memory, kRingBytes, MADV_DONTFORK);
   made.memory_ = static_cast<uint8_t*>(memory);
@@ -74,9 +76,13 @@ bool ReceiveRing::next(RingFrame& out) {
   __u32 status = std::atomic_ref<__u32>(header->tp_status).load(std::memory_order_acquire);
   if ((status & TP_STATUS_USER) == 0) return false;
   ++taken_;
-  // What a small frame takes lies in another processor's cache: its lines come together, not one by one as they are read.
-  for (size_t line = kCacheLine; line <= kSmallFrameLines * kCacheLine && line < slot_bytes_; line += kCacheLine) __builtin_prefetch(place + line);
-  const auto* source = reinterpret_cast<const sockaddr_ll*>(place + TPACKET_ALIGN(sizeof(tpacket2_hdr)));
+  // What a small frame takes lies in another processor's cache: its lines come together, not one by
+  // one as they are read.
+  for (size_t line = kCacheLine; line <= kSmallFrameLines * kCacheLine && line < slot_bytes_;
+       line += kCacheLine)
+    __builtin_prefetch(place + line);
+  const auto* source =
+      reinterpret_cast<const sockaddr_ll*>(place + TPACKET_ALIGN(sizeof(tpacket2_hdr)));
   out.data = place + header->tp_net;
   out.bytes = header->tp_snaplen;
   out.source = source->sll_halen == kMacBytes ? source->sll_addr : nullptr;

@@ -35,7 +35,9 @@ class ReceiveRing {
 
  private:
   ReceiveRing() = default;
-  uint8_t* slot(size_t index) const { return memory_ + index / per_block_ * block_bytes_ + index % per_block_ * slot_bytes_; }
+  uint8_t* slot(size_t index) const {
+    return memory_ + index / per_block_ * block_bytes_ + index % per_block_ * slot_bytes_;
+  }
 
   uint8_t* memory_ = nullptr;
   size_t bytes_ = 0, slot_bytes_ = 0, block_bytes_ = 0, per_block_ = 0, slots_ = 0;

@@ -37,7 +37,8 @@ bool second_session_wanted() {
 std::string ipv4_of(const std::string& interface) {
   Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ifreq request{};
-  std::memcpy(request.ifr_name, interface.data(), std::min(interface.size(), sizeof(request.ifr_name) - 1));
+  std::memcpy(request.ifr_name, interface.data(),
+              std::min(interface.size(), sizeof(request.ifr_name) - 1));
   request.ifr_addr.sa_family = AF_INET;
   if (fd.value() < 0 || ::ioctl(fd.value(), SIOCGIFADDR, &request) != 0) return {};
   sockaddr_in address;
@@ -52,7 +53,9 @@ void wish_second(wire::Hello& hello) {
   fill_random(hello.token.bytes);
 }
 
-bool wishes_second(const wire::Hello& hello) { return hello.has_rendezvous && std::memcmp(hello.rendezvous.bytes.data(), kWish, 16) == 0; }
+bool wishes_second(const wire::Hello& hello) {
+  return hello.has_rendezvous && std::memcmp(hello.rendezvous.bytes.data(), kWish, 16) == 0;
+}
 
 void offer_second(wire::Hello& hello, const std::string& ipv4, uint16_t port) {
   in_addr address;
@@ -71,12 +74,19 @@ SecondPlace offered_second(const wire::Hello& hello) {
   uint16_t number;
   std::memcpy(&number, bytes + kOfferMark + sizeof(in_addr), sizeof(number));
   char text[INET_ADDRSTRLEN];
-  if (number == 0 || ::inet_ntop(AF_INET, bytes + kOfferMark, text, sizeof(text)) == nullptr) return {};
+  if (number == 0 || ::inet_ntop(AF_INET, bytes + kOfferMark, text, sizeof(text)) == nullptr)
+    return {};
   return {text, ntohs(number)};
 }
 
-SecondSessions::SecondSessions(ConnectionHost& host, Port& port, std::shared_ptr<const Secret> secret, const wire::Hello& ours, Release release)
-    : host_(host), port_(port), secret_(std::move(secret)), ours_(ours), coming_(late, std::move(release)) {}
+SecondSessions::SecondSessions(ConnectionHost& host, Port& port,
+                               std::shared_ptr<const Secret> secret, const wire::Hello& ours,
+                               Release release)
+    : host_(host),
+      port_(port),
+      secret_(std::move(secret)),
+      ours_(ours),
+      coming_(late, std::move(release)) {}
 
 SecondSessions::~SecondSessions() {
   port_.remove_listener();
@@ -92,7 +102,8 @@ bool SecondSessions::on_hello(const PeerAddress& from, uint16_t peer_port, const
   // Strangers may greet as well; whoever has said more and is still here has his connection.
   if (coming_.all().size() >= kMostHalfOpen) {
     late.add();
-    if (!coming_.make_room(from, [](const auto& entry) { return !entry.connection->has_news(); })) return false;
+    if (!coming_.make_room(from, [](const auto& entry) { return !entry.connection->has_news(); }))
+      return false;
   }
   std::shared_ptr<PeerAccount> account = host_.machine_at(from)->account();
   if (!account->charge(PeerResource::kHalfOpen).ok()) return false;
@@ -104,23 +115,28 @@ bool SecondSessions::on_hello(const PeerAddress& from, uint16_t peer_port, const
   return true;
 }
 
-void SecondSessions::await(const wire::Uuid& token, std::shared_ptr<TwoCarriers::Place> pair, Instant expires) {
+void SecondSessions::await(const wire::Uuid& token, std::shared_ptr<TwoCarriers::Place> pair,
+                           Instant expires) {
   awaiting_.push_back({token, std::move(pair), expires});
 }
 
 bool SecondSessions::has_come(const wire::Uuid& token) const {
   const auto& all = coming_.all();
-  return std::any_of(all.begin(), all.end(), [&](const auto& entry) { return entry.ready() && entry.connection->peer().token == token; });
+  return std::any_of(all.begin(), all.end(), [&](const auto& entry) {
+    return entry.ready() && entry.connection->peer().token == token;
+  });
 }
 
 // A session counts when its message has come: a caller who gave it up has sent none.
-size_t SecondSessions::join_those_that_came(Instant now, const std::function<bool(const wire::Uuid&)>& greeting) {
+size_t SecondSessions::join_those_that_came(
+    Instant now, const std::function<bool(const wire::Uuid&)>& greeting) {
   size_t changed = 0;
   for (size_t i = 0; i < coming_.all().size();) {
     const auto& entry = coming_.all()[i];
     bool counts = entry.ready() && entry.connection->has_news();
     const wire::Uuid& token = entry.connection->peer().token;
-    auto of_it = std::find_if(awaiting_.begin(), awaiting_.end(), [&](const Awaiting& a) { return a.token == token; });
+    auto of_it = std::find_if(awaiting_.begin(), awaiting_.end(),
+                              [&](const Awaiting& a) { return a.token == token; });
     bool early = of_it == awaiting_.end() && greeting(token);
     bool stale = entry.ready() && entry.expires <= now && !early;
     if (stale && !counts) {
@@ -147,7 +163,8 @@ size_t SecondSessions::join_those_that_came(Instant now, const std::function<boo
   return changed;
 }
 
-size_t SecondSessions::progress(Instant now, const std::function<bool(const wire::Uuid&)>& greeting) {
+size_t SecondSessions::progress(Instant now,
+                                const std::function<bool(const wire::Uuid&)>& greeting) {
   size_t changed = coming_.expire(now);
   if (!coming_.all().empty()) changed += join_those_that_came(now, greeting);
   changed += std::erase_if(awaiting_, [&](const Awaiting& each) {

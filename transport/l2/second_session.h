@@ -36,7 +36,8 @@ SecondPlace offered_second(const wire::Hello& hello);
 class SecondSessions final : private PortListener {
  public:
   using Release = HalfOpen<Connection>::Release;
-  SecondSessions(ConnectionHost& host, Port& port, std::shared_ptr<const Secret> secret, const wire::Hello& ours, Release release);
+  SecondSessions(ConnectionHost& host, Port& port, std::shared_ptr<const Secret> secret,
+                 const wire::Hello& ours, Release release);
   ~SecondSessions();
   // Errors: those of Port::set_listener().
   Status begin();

@@ -33,24 +33,34 @@ Result<std::shared_ptr<const Secret>> Secret::load(const std::string& path) {
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd < 0) {
     Code code = errno == EACCES || errno == EPERM ? Code::kAccessDenied : Code::kInvalidArgument;
-    return refused(code, path, "it cannot be opened; make one with: head -c 32 /dev/urandom | base64 > FILE; chmod 600 FILE", errno);
+    return refused(code, path,
+                   "it cannot be opened; make one with: head -c 32 /dev/urandom | base64 > FILE; "
+                   "chmod 600 FILE",
+                   errno);
   }
   Closing closing{fd};
-  struct stat about{};
+  struct stat about {};
   if (::fstat(fd, &about) != 0) return refused(Code::kInternal, path, "fstat failed", errno);
   if (!S_ISREG(about.st_mode)) return refused(Code::kInvalidArgument, path, "it is no file");
-  if (about.st_uid != 0 && about.st_uid != ::geteuid()) return refused(Code::kAccessDenied, path, "it is another user's; copy it to a file of your own");
-  if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0) return refused(Code::kAccessDenied, path, "others may read it; chmod 600 " + path);
+  if (about.st_uid != 0 && about.st_uid != ::geteuid())
+    return refused(Code::kAccessDenied, path,
+                   "it is another user's; copy it to a file of your own");
+  if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    return refused(Code::kAccessDenied, path, "others may read it; chmod 600 " + path);
   std::vector<uint8_t> bytes(kMost + 1);
   size_t length = 0;
-  for (ssize_t got = 1; got > 0 && length < bytes.size(); length += static_cast<size_t>(got > 0 ? got : 0)) {
+  for (ssize_t got = 1; got > 0 && length < bytes.size();
+       length += static_cast<size_t>(got > 0 ? got : 0)) {
     got = ::read(fd, bytes.data() + length, bytes.size() - length);
     if (got < 0) return refused(Code::kInvalidArgument, path, "it cannot be read", errno);
   }
   // From here on whatever happens wipes it.
   auto secret = std::make_shared<Secret>(std::move(bytes));
-  while (length > 0 && (secret->bytes_[length - 1] == '\n' || secret->bytes_[length - 1] == '\r')) --length;
-  if (length < kLeast) return refused(Code::kInvalidArgument, path, "it has fewer than 16 bytes, which can be guessed");
+  while (length > 0 && (secret->bytes_[length - 1] == '\n' || secret->bytes_[length - 1] == '\r'))
+    --length;
+  if (length < kLeast)
+    return refused(Code::kInvalidArgument, path,
+                   "it has fewer than 16 bytes, which can be guessed");
   if (length > kMost) return refused(Code::kInvalidArgument, path, "it has more than 4096 bytes");
   secret->bytes_.resize(length);
   return std::shared_ptr<const Secret>(std::move(secret));

@@ -12,7 +12,8 @@ constexpr int kSocketBytes = 8 << 20;
 // Beyond net.core.rmem_max and wmem_max with CAP_NET_ADMIN only.
 size_t enlarge_one(int fd, int force, int plain) {
   int bytes = kSocketBytes;
-  if (::setsockopt(fd, SOL_SOCKET, force, &bytes, sizeof(bytes)) != 0) ::setsockopt(fd, SOL_SOCKET, plain, &bytes, sizeof(bytes));
+  if (::setsockopt(fd, SOL_SOCKET, force, &bytes, sizeof(bytes)) != 0)
+    ::setsockopt(fd, SOL_SOCKET, plain, &bytes, sizeof(bytes));
   socklen_t length = sizeof(bytes);
   return ::getsockopt(fd, SOL_SOCKET, plain, &bytes, &length) == 0 ? static_cast<size_t>(bytes) : 0;
 }
@@ -20,18 +21,24 @@ size_t enlarge_one(int fd, int force, int plain) {
 }  // namespace
 
 Status no_descriptor(int error) {
-  return Status(Code::kNoMemory, Scope::kOperation, "l2/socket", "no socket; raise the limit of descriptors with ulimit -n", error);
+  return Status(Code::kNoMemory, Scope::kOperation, "l2/socket",
+                "no socket; raise the limit of descriptors with ulimit -n", error);
 }
 
 SocketRoom enlarge(int fd) {
-  SocketRoom room{.receive = enlarge_one(fd, SO_RCVBUFFORCE, SO_RCVBUF), .send = enlarge_one(fd, SO_SNDBUFFORCE, SO_SNDBUF)};
+  SocketRoom room{.receive = enlarge_one(fd, SO_RCVBUFFORCE, SO_RCVBUF),
+                  .send = enlarge_one(fd, SO_SNDBUFFORCE, SO_SNDBUF)};
   room.limited = room.receive < kSocketBytes || room.send < kSocketBytes;
   return room;
 }
 
 std::string SocketRoom::text() const {
-  std::string said = "socket buffers of " + std::to_string(receive >> 10) + " KiB to receive and " + std::to_string(send >> 10) + " KiB to send";
-  return limited ? said + " (8192 KiB were asked for: sysctl -w net.core.rmem_max=8388608 net.core.wmem_max=8388608)" : said;
+  std::string said = "socket buffers of " + std::to_string(receive >> 10) + " KiB to receive and " +
+                     std::to_string(send >> 10) + " KiB to send";
+  return limited ? said +
+                       " (8192 KiB were asked for: sysctl -w net.core.rmem_max=8388608 "
+                       "net.core.wmem_max=8388608)"
+                 : said;
 }
 
 }  // namespace sluice::l2

@@ -9,7 +9,8 @@ void Timers::put(Timer* timer, size_t index) {
 
 void Timers::rise(size_t index) {
   Timer* moving = heap_[index];
-  for (; index > 0 && moving->due < heap_[(index - 1) / 2]->due; index = (index - 1) / 2) put(heap_[(index - 1) / 2], index);
+  for (; index > 0 && moving->due < heap_[(index - 1) / 2]->due; index = (index - 1) / 2)
+    put(heap_[(index - 1) / 2], index);
   put(moving, index);
 }
 

@@ -8,7 +8,8 @@ constexpr uint32_t kInlineBytes = 4096;
 proto::LinkTraits slp_traits(Path path, uint64_t chunk_bytes) {
   proto::LinkTraits traits;
   traits.properties.path = path;
-  traits.properties.capabilities = {Capability::kRefusalsTold, Capability::kKeysOfConnection, Capability::kReadRights};
+  traits.properties.capabilities = {Capability::kRefusalsTold, Capability::kKeysOfConnection,
+                                    Capability::kReadRights};
   traits.direct = true;
   traits.sends_at_once = true;  // the provider sends what a turn has left in SLP's stream
   traits.inline_bytes = kInlineBytes;
@@ -23,7 +24,8 @@ proto::LinkTraits l2_traits(Path path, bool sealed) {
   // at any time: an operation on memory in one piece is one transfer.
   constexpr uint64_t kChunkBytes = 1 << 30;
   proto::LinkTraits traits = slp_traits(path, kChunkBytes);
-  if (sealed) traits.properties.capabilities = traits.properties.capabilities.with(Capability::kSealed);
+  if (sealed)
+    traits.properties.capabilities = traits.properties.capabilities.with(Capability::kSealed);
   // The sender's kernel, the receiver's kernel, and from the frame to its place.
   traits.properties.copies_per_fetch = sealed ? 5 : 3;
   // Encryption writes each byte once more, and so does decryption.
@@ -34,16 +36,17 @@ proto::LinkTraits l2_traits(Path path, bool sealed) {
   return traits;
 }
 
-// Copies as /proc/net/sluice counts them, in the kernel: of a message user, stream, frame, stream, queue,
-// user (three at each end), and ours from there to its place; of memory pages to frame, frame to pages. Where the
-// device takes pages as they are, Link::uncopied_out() says so.
+// Copies as /proc/net/sluice counts them, in the kernel: of a message user, stream, frame, stream,
+// queue, user (three at each end), and ours from there to its place; of memory pages to frame,
+// frame to pages. Where the device takes pages as they are, Link::uncopied_out() says so.
 proto::LinkTraits kmod_traits() {
   // Pinned as long as it is under way: two of them fill what a session has under way for one
   // operation, and fit the 8 MiB of locked memory that a user has by default.
   constexpr uint64_t kChunkBytes = 4 << 20;
   proto::LinkTraits traits = slp_traits(Path::kModule, kChunkBytes);
   traits.properties.copies_per_fetch = 2;
-  traits.properties.capabilities = traits.properties.capabilities.with(Capability::kPassiveTarget);  // the target's kernel answers
+  traits.properties.capabilities = traits.properties.capabilities.with(
+      Capability::kPassiveTarget);  // the target's kernel answers
   traits.inline_out = {.user = 0, .kernel = 3};
   traits.inline_in = {.user = 1, .kernel = 3};
   traits.bulk_out = traits.bulk_in = {.user = 0, .kernel = 1};

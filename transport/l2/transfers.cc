@@ -19,30 +19,47 @@ constexpr const char* kOrigin = "l2/transfers";
 // Addresses of windows begin here: no key of this path is all zeros, and what lies before a
 // window is outside for the one who asks. What a handle covers is checked by its owner's SLP.
 constexpr uint64_t kAddressBase = uint64_t{1} << 32;
-// Where the owner's count of a window begins is random: with the generation of its handle, 16 bits, and 62 of these a peer
-// would have to guess what it was not told. A hit within a window of 2^26 bytes takes 2^52 guesses.
+// Where the owner's count of a window begins is random: with the generation of its handle, 16 bits,
+// and 62 of these a peer would have to guess what it was not told. A hit within a window of 2^26
+// bytes takes 2^52 guesses.
 constexpr uint64_t kRandomBase = (uint64_t{1} << 62) - 1;
 
 Counter refused_to_peer("l2.access_refused");
 
 // Of the handle; before its beginning is beyond every end.
-uint64_t offset_of(const wire::Segment& peer) { return peer.offset >= kAddressBase ? peer.offset - kAddressBase : UINT64_MAX; }
+uint64_t offset_of(const wire::Segment& peer) {
+  return peer.offset >= kAddressBase ? peer.offset - kAddressBase : UINT64_MAX;
+}
 
 }  // namespace
 
 Status Connection::status_of(int status, Scope scope) {
   std::string text = slp_status_text(static_cast<slp_status>(status));
-  auto ended = [&](Code code, std::string why) { return Status(code, scope, kOrigin, std::move(why)); };
+  auto ended = [&](Code code, std::string why) {
+    return Status(code, scope, kOrigin, std::move(why));
+  };
   switch (status) {
     case SLP_BAD_HANDLE:
     case SLP_BAD_RANGE:
     case SLP_NO_RIGHT: return ended(Code::kAccessDenied, "the peer refused an access: " + text);
-    case SLP_NO_LISTENER: return ended(Code::kUnreachable, "nobody listens there over l2; start the listener first");
-    case SLP_SILENT: return ended(Code::kUnreachable, text + ": its process ended, its progress stopped, or the network is cut; connect again");
+    case SLP_NO_LISTENER:
+      return ended(Code::kUnreachable, "nobody listens there over l2; start the listener first");
+    case SLP_SILENT:
+      return ended(
+          Code::kUnreachable,
+          text + ": its process ended, its progress stopped, or the network is cut; connect again");
     case SLP_BAD_VERSION: return ended(Code::kUnsupported, text);
-    case SLP_NOT_AUTHENTIC: return ended(Code::kAccessDenied, text + "; give both ends the same file, by SLUICE_L2_SECRET_FILE or their options");
-    case SLP_NEEDS_KEY: return ended(Code::kAccessDenied, text + "; name the file that the peer uses in SLUICE_L2_SECRET_FILE or the options");
-    case SLP_HAS_NO_KEY: return ended(Code::kAccessDenied, text + "; set SLUICE_L2_SECRET_FILE there, or unset it here and go unencrypted");
+    case SLP_NOT_AUTHENTIC:
+      return ended(
+          Code::kAccessDenied,
+          text + "; give both ends the same file, by SLUICE_L2_SECRET_FILE or their options");
+    case SLP_NEEDS_KEY:
+      return ended(
+          Code::kAccessDenied,
+          text + "; name the file that the peer uses in SLUICE_L2_SECRET_FILE or the options");
+    case SLP_HAS_NO_KEY:
+      return ended(Code::kAccessDenied,
+                   text + "; set SLUICE_L2_SECRET_FILE there, or unset it here and go unencrypted");
     case SLP_BROKEN: return ended(Code::kCorrupt, text);
     case SLP_LOCAL: return ended(Code::kCancelled, text);
     default: return ended(Code::kUnreachable, text);
@@ -51,7 +68,8 @@ Status Connection::status_of(int status, Scope scope) {
 
 // Where bytes [offset, offset + bytes) of what a cookie of SLP names are: of a window, or of
 // the pieces of a move.
-size_t Connection::find_pieces(uint64_t cookie, uint64_t offset, uint64_t bytes, std::span<proto::MutableBytes> out) {
+size_t Connection::find_pieces(uint64_t cookie, uint64_t offset, uint64_t bytes,
+                               std::span<proto::MutableBytes> out) {
   if (cookie < kWindows) {
     out[0] = {windows_[cookie].data + offset, bytes};
     return 1;
@@ -71,9 +89,12 @@ size_t Connection::find_pieces(uint64_t cookie, uint64_t offset, uint64_t bytes,
   return count;
 }
 
-Result<proto::WindowId> Connection::open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out) {
-  if (failed_ || stopped_) return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
-  auto window = std::find_if(windows_.begin(), windows_.end(), [](const Window& w) { return w.handle == 0; });
+Result<proto::WindowId> Connection::open_window(std::byte* data, uint64_t length, Right rights,
+                                                uint64_t cookie, wire::Segment& out) {
+  if (failed_ || stopped_)
+    return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
+  auto window =
+      std::find_if(windows_.begin(), windows_.end(), [](const Window& w) { return w.handle == 0; });
   uint32_t handle = 0, slp_rights = 0;
   if (has_right(rights, Right::kRead)) slp_rights |= SLP_READ;
   if (has_right(rights, Right::kWrite)) slp_rights |= SLP_WRITE;
@@ -81,9 +102,12 @@ Result<proto::WindowId> Connection::open_window(std::byte* data, uint64_t length
   uint64_t base = 0;
   fill_random(std::as_writable_bytes(std::span(&base, 1)));
   base &= kRandomBase;
-  if (window == windows_.end() || !slp_open_handle_at(session_, index, base, length, slp_rights, &handle)) {
+  if (window == windows_.end() ||
+      !slp_open_handle_at(session_, index, base, length, slp_rights, &handle)) {
     want_window_ = true;
-    return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "64 windows are open to this peer over l2: wait until some operations have ended, or revoke grants");
+    return Status(Code::kTryAgain, Scope::kOperation, kOrigin,
+                  "64 windows are open to this peer over l2: wait until some operations have "
+                  "ended, or revoke grants");
   }
   fault_point("l2.window_open");
   *window = {.data = data, .length = length, .cookie = cookie, .handle = handle};
@@ -92,12 +116,14 @@ Result<proto::WindowId> Connection::open_window(std::byte* data, uint64_t length
 }
 
 void Connection::close_window(proto::WindowId window, bool tell) {
-  auto found = std::find_if(windows_.begin(), windows_.end(), [&](const Window& w) { return w.handle == window; });
+  auto found = std::find_if(windows_.begin(), windows_.end(),
+                            [&](const Window& w) { return w.handle == window; });
   if (found == windows_.end()) return;
   found->handle = 0;
   fault_point("l2.window_close");
   if (!stopped_) slp_close_handle(session_, window);
-  if (tell && !stopped_) events_.push_back({.kind = Event::Kind::kWindowClosed, .cookie = found->cookie});
+  if (tell && !stopped_)
+    events_.push_back({.kind = Event::Kind::kWindowClosed, .cookie = found->cookie});
   host_.activate(*this);
 }
 
@@ -109,7 +135,8 @@ size_t Connection::start_move(bool pull, const wire::Segment& peer, uint64_t coo
     (pull ? want_pull_ : want_push_) = true;
     return moves_.size();
   }
-  *free = {.length = peer.length, .cookie = cookie, .handle = peer.extent, .offset = offset_of(peer)};
+  *free = {
+      .length = peer.length, .cookie = cookie, .handle = peer.extent, .offset = offset_of(peer)};
   return static_cast<size_t>(free - moves_.begin());
 }
 
@@ -121,7 +148,8 @@ void Connection::posted(size_t slot, int status) {
   }
   Move& move = moves_[slot];
   move.count = 0;
-  if (slp_state_of(session_) == SLP_UP) over(move, status);  // else it has ended, which is told next
+  if (slp_state_of(session_) == SLP_UP)
+    over(move, status);  // else it has ended, which is told next
 }
 
 // A transfer that is over on a connection that is not.
@@ -129,13 +157,17 @@ void Connection::over(const Move& move, int status) {
   bool refused = status == SLP_BAD_HANDLE || status == SLP_BAD_RANGE || status == SLP_NO_RIGHT;
   if (refused) refused_to_peer.add();
   if (refused || status == SLP_OK) {
-    events_.push_back({.kind = refused ? Event::Kind::kRefused : Event::Kind::kMoved, .cookie = move.cookie, .length = move.length, .refused = status});
+    events_.push_back({.kind = refused ? Event::Kind::kRefused : Event::Kind::kMoved,
+                       .cookie = move.cookie,
+                       .length = move.length,
+                       .refused = status});
   } else {
     fail(status_of(status));  // what an honest peer never says
   }
 }
 
-Result<bool> Connection::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) {
+Result<bool> Connection::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                              uint64_t cookie) {
   if (failed_ || stopped_) return true;
   size_t slot = start_move(true, peer, cookie);
   if (slot == moves_.size()) return false;
@@ -147,13 +179,15 @@ Result<bool> Connection::read(const wire::Segment& peer, std::span<const proto::
   return true;
 }
 
-Result<bool> Connection::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
+Result<bool> Connection::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                               uint64_t cookie, const uint32_t* notice) {
   if (failed_ || stopped_) return true;
   size_t slot = start_move(false, peer, cookie);
   if (slot == moves_.size()) return false;
   Move& move = moves_[slot];
   move.count = from.size();
-  for (size_t i = 0; i < from.size(); ++i) move.pieces[i] = {const_cast<std::byte*>(from[i].data()), from[i].size()};
+  for (size_t i = 0; i < from.size(); ++i)
+    move.pieces[i] = {const_cast<std::byte*>(from[i].data()), from[i].size()};
   if (notice != nullptr) move.notice = *notice;
   if (notice != nullptr && !last_of_its_cookie(move)) {
     move.waiting = true;
@@ -165,7 +199,9 @@ Result<bool> Connection::write(std::span<const proto::ConstBytes> from, const wi
 }
 
 bool Connection::last_of_its_cookie(const Move& push) const {
-  return std::none_of(moves_.begin() + kMoves / 2, moves_.end(), [&](const Move& m) { return &m != &push && m.count > 0 && m.cookie == push.cookie; });
+  return std::none_of(moves_.begin() + kMoves / 2, moves_.end(), [&](const Move& m) {
+    return &m != &push && m.count > 0 && m.cookie == push.cookie;
+  });
 }
 
 // SLP's pushes overtake each other, and a notice says that all bytes of its operation are there.
@@ -175,7 +211,8 @@ void Connection::push_waiting() {
     if (failed_ || stopped_) return;
     if (move.count == 0 || !move.waiting || !last_of_its_cookie(move)) continue;
     move.waiting = false;
-    posted(slot, slp_push(session_, move.handle, move.offset, move.length, kWindows + slot, &move.notice));
+    posted(slot, slp_push(session_, move.handle, move.offset, move.length, kWindows + slot,
+                          &move.notice));
   }
 }
 
@@ -189,7 +226,8 @@ void Connection::cancel_moves(uint64_t cookie) {
   }
   // They may be being delivered: their places stay.
   for (Event& event : events_) {
-    bool of_it = (event.kind == Event::Kind::kMoved || event.kind == Event::Kind::kRefused) && event.cookie == cookie;
+    bool of_it = (event.kind == Event::Kind::kMoved || event.kind == Event::Kind::kRefused) &&
+                 event.cookie == cookie;
     if (of_it) event.kind = Event::Kind::kNone;
   }
   host_.activate(*this);
@@ -206,13 +244,16 @@ void Connection::on_ended(uint64_t cookie, int status) {
 }
 
 bool Connection::became_writable() {
-  if (failed_ || stopped_ || !(want_room_ || want_window_ || want_pull_ || want_push_)) return false;
+  if (failed_ || stopped_ || !(want_room_ || want_window_ || want_pull_ || want_push_))
+    return false;
   auto idle = [](const Move& m) { return m.count == 0; };
   auto pushes = moves_.begin() + kMoves / 2;
   // Whoever is still short says so again.
   bool any = (want_room_ && slp_can_send(session_, kLargestMessage)) ||
-             (want_window_ && std::any_of(windows_.begin(), windows_.end(), [](const Window& w) { return w.handle == 0; })) ||
-             (want_pull_ && std::any_of(moves_.begin(), pushes, idle)) || (want_push_ && std::any_of(pushes, moves_.end(), idle));
+             (want_window_ && std::any_of(windows_.begin(), windows_.end(),
+                                          [](const Window& w) { return w.handle == 0; })) ||
+             (want_pull_ && std::any_of(moves_.begin(), pushes, idle)) ||
+             (want_push_ && std::any_of(pushes, moves_.end(), idle));
   if (!any) return false;
   want_room_ = want_window_ = want_pull_ = want_push_ = false;
   return true;

@@ -10,7 +10,8 @@ constexpr uint32_t kOfDatagrams = 1u << 15;
 
 }  // namespace
 
-TwoCarriers::TwoCarriers(std::unique_ptr<Connection> frames) : frames_(std::move(frames)), place_(std::make_shared<Place>(this)), of_datagrams_(*this) {}
+TwoCarriers::TwoCarriers(std::unique_ptr<Connection> frames)
+    : frames_(std::move(frames)), place_(std::make_shared<Place>(this)), of_datagrams_(*this) {}
 
 void TwoCarriers::join(std::unique_ptr<Connection> datagrams) {
   datagrams_ = std::move(datagrams);
@@ -52,19 +53,23 @@ bool TwoCarriers::has_news() const {
 Result<Connection*> TwoCarriers::owner_of(wire::Segment& window) {
   if ((window.extent & kOfDatagrams) == 0) return frames_.get();
   window.extent &= ~kOfDatagrams;
-  if (datagrams_ == nullptr && !awaits_) return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "the peer names a window of a second session that it never began");
+  if (datagrams_ == nullptr && !awaits_)
+    return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
+                  "the peer names a window of a second session that it never began");
   early_ = early_ || datagrams_ == nullptr;
   return datagrams_.get();
 }
 
-Result<bool> TwoCarriers::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) {
+Result<bool> TwoCarriers::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                               uint64_t cookie) {
   wire::Segment window = peer;
   SLUICE_TRY(Connection * owner, owner_of(window));
   if (owner == nullptr) return false;
   return owner->read(window, into, cookie);
 }
 
-Result<bool> TwoCarriers::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
+Result<bool> TwoCarriers::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                                uint64_t cookie, const uint32_t* notice) {
   wire::Segment window = peer;
   SLUICE_TRY(Connection * owner, owner_of(window));
   if (owner == nullptr) return false;
@@ -72,7 +77,8 @@ Result<bool> TwoCarriers::write(std::span<const proto::ConstBytes> from, const w
 }
 
 bool TwoCarriers::became_writable() {
-  bool frames = frames_->became_writable(), datagrams = datagrams_ != nullptr && datagrams_->became_writable();
+  bool frames = frames_->became_writable(),
+       datagrams = datagrams_ != nullptr && datagrams_->became_writable();
   bool joined = early_ && (datagrams_ != nullptr || !awaits_);
   early_ = early_ && !joined;
   return frames || datagrams || joined;
@@ -83,7 +89,8 @@ void TwoCarriers::cancel_moves(uint64_t cookie) {
   if (datagrams_ != nullptr) datagrams_->cancel_moves(cookie);
 }
 
-Result<proto::WindowId> TwoCarriers::open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out) {
+Result<proto::WindowId> TwoCarriers::open_window(std::byte* data, uint64_t length, Right rights,
+                                                 uint64_t cookie, wire::Segment& out) {
   if (datagrams_ == nullptr) return frames_->open_window(data, length, rights, cookie, out);
   SLUICE_TRY(proto::WindowId window, datagrams_->open_window(data, length, rights, cookie, out));
   out.extent |= kOfDatagrams;
@@ -101,7 +108,9 @@ void TwoCarriers::leave() {
   if (datagrams_ != nullptr) datagrams_->leave();
 }
 
-bool TwoCarriers::drained() const { return frames_->drained() && (datagrams_ == nullptr || datagrams_->drained()); }
+bool TwoCarriers::drained() const {
+  return frames_->drained() && (datagrams_ == nullptr || datagrams_->drained());
+}
 
 void TwoCarriers::stop() {
   stopped_ = true;

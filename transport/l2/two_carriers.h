@@ -29,20 +29,29 @@ class TwoCarriers final : public DirectConnection {
   void stay_alone() { awaits_ = false; }
 
   void set_link(DirectLink* to) override;
-  Path bulk_path() const override { return (datagrams_ != nullptr ? datagrams_ : frames_)->bulk_path(); }
-  uint64_t uncopied_in(uint64_t bytes) override { return frames_->uncopied_in(datagrams_ != nullptr ? datagrams_->uncopied_in(bytes) : bytes); }
+  Path bulk_path() const override {
+    return (datagrams_ != nullptr ? datagrams_ : frames_)->bulk_path();
+  }
+  uint64_t uncopied_in(uint64_t bytes) override {
+    return frames_->uncopied_in(datagrams_ != nullptr ? datagrams_->uncopied_in(bytes) : bytes);
+  }
   std::string local_name() const override { return frames_->local_name(); }
   std::string peer_name() const override { return frames_->peer_name(); }
   void fail(Status why) override { frames_->fail(std::move(why)); }
   void set_client(proto::DirectClient* client) override;
   size_t turn(Instant now) override;
   bool has_news() const override;
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override { return frames_->send(header, payload); }
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) override;
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) override;
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override {
+    return frames_->send(header, payload);
+  }
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                    uint64_t cookie) override;
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                     uint64_t cookie, const uint32_t* notice) override;
   bool became_writable() override;
   void cancel_moves(uint64_t cookie) override;
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out) override;
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
+                                      uint64_t cookie, wire::Segment& out) override;
   void close_window(proto::WindowId window, bool tell) override;
   void leave() override;
   bool drained() const override;
@@ -55,14 +64,21 @@ class TwoCarriers final : public DirectConnection {
     explicit OfDatagrams(TwoCarriers& pair) : pair_(pair) {}
     void on_message(proto::ConstBytes, Instant) override {}
     void on_notice(uint32_t notice, Instant now) override { pair_.client_->on_notice(notice, now); }
-    void on_moved(uint64_t cookie, uint64_t length, Instant now) override { pair_.client_->on_moved(cookie, length, now); }
-    void on_refused(uint64_t cookie, uint64_t length, const Status& why, Instant now) override { pair_.client_->on_refused(cookie, length, why, now); }
-    void on_window_closed(uint64_t cookie, Instant now) override { pair_.client_->on_window_closed(cookie, now); }
+    void on_moved(uint64_t cookie, uint64_t length, Instant now) override {
+      pair_.client_->on_moved(cookie, length, now);
+    }
+    void on_refused(uint64_t cookie, uint64_t length, const Status& why, Instant now) override {
+      pair_.client_->on_refused(cookie, length, why, now);
+    }
+    void on_window_closed(uint64_t cookie, Instant now) override {
+      pair_.client_->on_window_closed(cookie, now);
+    }
 
    private:
     TwoCarriers& pair_;
   };
-  // The one that a window of the peer's belongs to, whose number is then its own; null: it has not joined yet.
+  // The one that a window of the peer's belongs to, whose number is then its own; null: it has not
+  // joined yet.
   Result<Connection*> owner_of(wire::Segment& window);
 
   std::unique_ptr<Connection> frames_, datagrams_;

@@ -52,7 +52,8 @@ size_t size_of(const FrameOut& frame) {
 }
 
 void add_control(msghdr& header, int level, int type, const void* data, size_t bytes) {
-  auto* at = reinterpret_cast<cmsghdr*>(static_cast<char*>(header.msg_control) + header.msg_controllen);
+  auto* at =
+      reinterpret_cast<cmsghdr*>(static_cast<char*>(header.msg_control) + header.msg_controllen);
   at->cmsg_level = level;
   at->cmsg_type = type;
   at->cmsg_len = CMSG_LEN(bytes);
@@ -62,11 +63,14 @@ void add_control(msghdr& header, int level, int type, const void* data, size_t b
 
 class UdpCarrier final : public Carrier {
  public:
-  explicit UdpCarrier(UdpSocket socket, uint16_t mtu) : socket_(std::move(socket)), mtu_(mtu), own_(pack(socket_.own)), peer_(pack(socket_.peer)) {}
+  explicit UdpCarrier(UdpSocket socket, uint16_t mtu)
+      : socket_(std::move(socket)), mtu_(mtu), own_(pack(socket_.own)), peer_(pack(socket_.peer)) {}
   Path path() const override { return Path::kUdp; }
   int fd() const override { return socket_.fd.value(); }
   uint16_t mtu() const override { return mtu_; }
-  uint16_t mtu_to(const PeerAddress& peer) const override { return std::min(mtu_, payload_towards(unpack(peer))); }
+  uint16_t mtu_to(const PeerAddress& peer) const override {
+    return std::min(mtu_, payload_towards(unpack(peer)));
+  }
   // Half: each datagram is charged with more than its bytes.
   size_t receive_bytes() const override { return socket_.room.receive / 2; }
   size_t slot_bytes() const override { return kSlotBytes; }
@@ -100,8 +104,8 @@ size_t UdpCarrier::put_together(std::span<const FrameOut> frames, std::span<Toge
   bool open = false;
   for (size_t i = 0; i < frames.size(); ++i) {
     size_t bytes = size_of(frames[i]);
-    bool fits = open && socket_.segments && bytes <= segment && joined + bytes <= kMostTogether && out[count - 1].count < kMostSegments &&
-                *frames[i].to == *frames[i - 1].to;
+    bool fits = open && socket_.segments && bytes <= segment && joined + bytes <= kMostTogether &&
+                out[count - 1].count < kMostSegments && *frames[i].to == *frames[i - 1].to;
     if (!fits) {
       out[count++] = {.first = i, .count = 0, .bytes = bytes};
       segment = bytes;
@@ -170,10 +174,12 @@ void UdpCarrier::send(std::span<const FrameOut> frames) {
     }
     address_call(calls[i], *frames[groups[i].first].to, header);
     auto segment = static_cast<uint16_t>(groups[i].bytes);
-    if (groups[i].count > 1) add_control(header, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof(segment));
+    if (groups[i].count > 1)
+      add_control(header, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof(segment));
   }
   for (size_t sent = 0, again = 0; sent < count;) {
-    int taken = ::sendmmsg(fd(), messages.data() + sent, static_cast<unsigned>(count - sent), MSG_DONTWAIT);
+    int taken =
+        ::sendmmsg(fd(), messages.data() + sent, static_cast<unsigned>(count - sent), MSG_DONTWAIT);
     int error = taken < 0 ? errno : 0;
     if (taken < 0 && again++ < 2 && failed_to_send(error)) continue;
     again = 0;
@@ -199,12 +205,14 @@ void UdpCarrier::send(std::span<const FrameOut> frames) {
   }
 }
 
-// Where the datagrams of the next slot go if they are those that are expected: headers into the slot, payloads to
-// their places, and what is more behind the headers. Returns how many parts that makes; 0: nothing is expected.
+// Where the datagrams of the next slot go if they are those that are expected: headers into the
+// slot, payloads to their places, and what is more behind the headers. Returns how many parts that
+// makes; 0: nothing is expected.
 size_t UdpCarrier::scatter(ReceiveRoom& room, std::span<iovec> parts) {
   const Expected& expected = room.expected;
   if (expected.to == nullptr || expected.payload == 0) return 0;
-  const size_t count = std::min({kMostScattered, kSlotBytes / (kDataHeader + expected.payload), expected.room / expected.payload});
+  const size_t count = std::min({kMostScattered, kSlotBytes / (kDataHeader + expected.payload),
+                                 expected.room / expected.payload});
   uint8_t *header = room.slot(0), *payload = expected.to;
   for (size_t i = 0; i < count; ++i, header += kDataHeader, payload += expected.payload) {
     parts[2 * i] = {header, kDataHeader};
@@ -254,17 +262,23 @@ void UdpCarrier::take(ReceiveRoom& room, size_t slot, const mmsghdr& message) {
   size_t left = message.msg_len, segment = left;
   bool ce = false;
   UdpPlace from;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(const_cast<msghdr*>(&header), c)) {
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr;
+       c = CMSG_NXTHDR(const_cast<msghdr*>(&header), c)) {
     int value = 0;
     const void* data = CMSG_DATA(c);
     std::memcpy(&value, data, std::min(sizeof(value), c->cmsg_len - CMSG_LEN(0)));
-    if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) segment = static_cast<size_t>(value);
-    if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) ce = (value & kEcnBits) == kCongestionExperienced;
-    if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS) ce = (value & kEcnBits) == kCongestionExperienced;
-    if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) std::memcpy(&from.local, data, 16);
+    if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO)
+      segment = static_cast<size_t>(value);
+    if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS)
+      ce = (value & kEcnBits) == kCongestionExperienced;
+    if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)
+      ce = (value & kEcnBits) == kCongestionExperienced;
+    if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO)
+      std::memcpy(&from.local, data, 16);
     if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
       from.local.s6_addr[10] = from.local.s6_addr[11] = 0xff;
-      std::memcpy(from.local.s6_addr + 12, static_cast<const char*>(data) + offsetof(in_pktinfo, ipi_addr), 4);
+      std::memcpy(from.local.s6_addr + 12,
+                  static_cast<const char*>(data) + offsetof(in_pktinfo, ipi_addr), 4);
     }
   }
   const PeerAddress* source = &peer_;
@@ -275,7 +289,8 @@ void UdpCarrier::take(ReceiveRoom& room, size_t slot, const mmsghdr& message) {
       from.scope = name->sin6_scope_id;
     } else {
       from.address.s6_addr[10] = from.address.s6_addr[11] = 0xff;
-      std::memcpy(from.address.s6_addr + 12, &reinterpret_cast<const sockaddr_in*>(name)->sin_addr, 4);
+      std::memcpy(from.address.s6_addr + 12, &reinterpret_cast<const sockaddr_in*>(name)->sin_addr,
+                  4);
     }
     from.port = ntohs(name->sin6_port);  // at the same place in both
     room.sources[slot] = pack(from);
@@ -285,7 +300,8 @@ void UdpCarrier::take(ReceiveRoom& room, size_t slot, const mmsghdr& message) {
   if (left > segment) datagrams_joined.add();
   const std::span<const iovec> parts(header.msg_iov, header.msg_iovlen);
   const size_t frame = parts.size() > 1 ? parts[0].iov_len + parts[1].iov_len : 0;
-  const size_t in_place = segment == frame || (segment == left && left < frame) ? parts.size() / 2 : 0;
+  const size_t in_place =
+      segment == frame || (segment == left && left < frame) ? parts.size() / 2 : 0;
   const uint8_t* at = room.slot(slot);
   // Datagrams of another size lie across the parts.
   if (parts.size() > 1 && in_place == 0) {
@@ -296,7 +312,9 @@ void UdpCarrier::take(ReceiveRoom& room, size_t slot, const mmsghdr& message) {
   for (size_t i = 0; left > 0; ++i) {
     size_t bytes = std::min(left, segment);
     const bool scattered = i < in_place;
-    const uint8_t* rest = scattered && bytes > kDataHeader ? static_cast<const uint8_t*>(parts[2 * i + 1].iov_base) : nullptr;
+    const uint8_t* rest = scattered && bytes > kDataHeader
+                              ? static_cast<const uint8_t*>(parts[2 * i + 1].iov_base)
+                              : nullptr;
     if (bytes > mtu_) {
       frames_truncated.add();
     } else {
@@ -312,14 +330,17 @@ void UdpCarrier::take(ReceiveRoom& room, size_t slot, const mmsghdr& message) {
 Result<OpenedCarrier> open_udp_carrier(const std::string& host, uint16_t port) {
   SLUICE_TRY(UdpSocket socket, bind_udp(host, port));
   uint16_t own_port = socket.own.port;
-  return OpenedCarrier{std::make_unique<UdpCarrier>(std::move(socket), static_cast<uint16_t>(kMostTogether)), own_port};
+  return OpenedCarrier{
+      std::make_unique<UdpCarrier>(std::move(socket), static_cast<uint16_t>(kMostTogether)),
+      own_port};
 }
 
 Result<UdpMeeting> open_udp_towards(const std::string& host, uint16_t port) {
   SLUICE_TRY(UdpSocket socket, connect_udp(host, port));
   uint16_t own_port = socket.own.port, payload = payload_towards(socket.peer);
   PeerAddress peer = pack(socket.peer);
-  return UdpMeeting{.opened = {std::make_unique<UdpCarrier>(std::move(socket), payload), own_port}, .peer = peer};
+  return UdpMeeting{.opened = {std::make_unique<UdpCarrier>(std::move(socket), payload), own_port},
+                    .peer = peer};
 }
 
 }  // namespace sluice::l2

@@ -28,7 +28,9 @@ union SocketAddress {
   sockaddr_in6 v6;
 };
 
-socklen_t length_of(const SocketAddress& a) { return a.any.sa_family == AF_INET ? sizeof(a.v4) : sizeof(a.v6); }
+socklen_t length_of(const SocketAddress& a) {
+  return a.any.sa_family == AF_INET ? sizeof(a.v4) : sizeof(a.v6);
+}
 
 UdpPlace place_of(const SocketAddress& a) {
   UdpPlace place;
@@ -76,25 +78,35 @@ Result<std::vector<UdpPlace>> resolve(const std::string& host, uint16_t port) {
   if (error == 0) ::freeaddrinfo(list);
   if (!found.empty()) return found;
   return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
-                "the name '" + host + "' does not resolve (" + (error != 0 ? ::gai_strerror(error) : "it has no address") +
+                "the name '" + host + "' does not resolve (" +
+                    (error != 0 ? ::gai_strerror(error) : "it has no address") +
                     "); check its spelling, /etc/hosts and the DNS servers in /etc/resolv.conf");
 }
 
-bool set(int fd, int level, int option, int value) { return ::setsockopt(fd, level, option, &value, sizeof(value)) == 0; }
+bool set(int fd, int level, int option, int value) {
+  return ::setsockopt(fd, level, option, &value, sizeof(value)) == 0;
+}
 
 // Datagrams are never cut into fragments: what does not fit is refused here or told by the
 // network, and SLP sends smaller frames.
 Result<UdpSocket> open(bool ipv6) {
-  UdpSocket made{.fd = Fd(::socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)), .ipv6 = ipv6};
+  UdpSocket made{
+      .fd = Fd(::socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+      .ipv6 = ipv6};
   int fd = made.fd.value();
-  if (fd < 0 && errno == EAFNOSUPPORT) return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "this kernel has no IPv6", errno);
+  if (fd < 0 && errno == EAFNOSUPPORT)
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "this kernel has no IPv6", errno);
   if (fd < 0) return no_descriptor(errno);
-  bool good = set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) && set(fd, IPPROTO_IP, IP_TOS, kEct0) && set(fd, IPPROTO_IP, IP_RECVTOS, 1);
+  bool good = set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
+              set(fd, IPPROTO_IP, IP_TOS, kEct0) && set(fd, IPPROTO_IP, IP_RECVTOS, 1);
   if (ipv6) {
-    good = good && set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0) && set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
+    good = good && set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0) &&
+           set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
            set(fd, IPPROTO_IPV6, IPV6_TCLASS, kEct0) && set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
   }
-  if (!good) return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "UDP sockets here cannot set path MTU discovery or ECN", errno);
+  if (!good)
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  "UDP sockets here cannot set path MTU discovery or ECN", errno);
   // Not in every kernel; without them each frame costs a call.
   made.segments = set(fd, IPPROTO_UDP, UDP_SEGMENT, 0);
   made.joins = set(fd, IPPROTO_UDP, UDP_GRO, 1);
@@ -106,7 +118,8 @@ Status learn_own(UdpSocket& socket) {
   SocketAddress own{};
   socklen_t length = sizeof(own);
   if (::getsockname(socket.fd.value(), &own.any, &length) != 0) {
-    return Status(Code::kInternal, Scope::kOperation, kOrigin, "a UDP socket does not know where it is", errno);
+    return Status(Code::kInternal, Scope::kOperation, kOrigin,
+                  "a UDP socket does not know where it is", errno);
   }
   socket.own = place_of(own);
   return Status();
@@ -114,11 +127,13 @@ Status learn_own(UdpSocket& socket) {
 
 Status not_bound(const UdpPlace& place, int error) {
   std::string at = ip_text(place.address, place.scope) + ":" + std::to_string(place.port);
-  std::string why = error == EADDRINUSE      ? "port " + std::to_string(place.port) + " is taken; port 0 takes any that is free"
+  std::string why = error == EADDRINUSE ? "port " + std::to_string(place.port) +
+                                              " is taken; port 0 takes any that is free"
                     : error == EADDRNOTAVAIL ? "this machine has no such address; see: ip address"
-                    : error == EACCES        ? "ports below 1024 need CAP_NET_BIND_SERVICE; take another"
-                                             : "it cannot be bound";
-  return Status(error == EACCES ? Code::kAccessDenied : Code::kInvalidArgument, Scope::kOperation, kOrigin, "udp " + at + ": " + why, error);
+                    : error == EACCES ? "ports below 1024 need CAP_NET_BIND_SERVICE; take another"
+                                      : "it cannot be bound";
+  return Status(error == EACCES ? Code::kAccessDenied : Code::kInvalidArgument, Scope::kOperation,
+                kOrigin, "udp " + at + ": " + why, error);
 }
 
 Result<UdpSocket> bind_at(const UdpPlace& place) {
@@ -128,10 +143,14 @@ Result<UdpSocket> bind_at(const UdpPlace& place) {
   if (::bind(fd, &address.any, length_of(address)) != 0) return not_bound(place, errno);
   in_addr v4{};
   std::memcpy(&v4, place.address.s6_addr + 12, 4);
-  made.everywhere = IN6_IS_ADDR_UNSPECIFIED(&place.address) || (!made.ipv6 && v4.s_addr == INADDR_ANY);
+  made.everywhere =
+      IN6_IS_ADDR_UNSPECIFIED(&place.address) || (!made.ipv6 && v4.s_addr == INADDR_ANY);
   // To answer from the address that was spoken to.
-  if (made.everywhere && !(made.ipv6 ? set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1) : set(fd, IPPROTO_IP, IP_PKTINFO, 1))) {
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "UDP sockets here do not tell where a datagram came to; listen at one address", errno);
+  if (made.everywhere && !(made.ipv6 ? set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1)
+                                     : set(fd, IPPROTO_IP, IP_PKTINFO, 1))) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  "UDP sockets here do not tell where a datagram came to; listen at one address",
+                  errno);
   }
   SLUICE_RETURN_IF_ERROR(learn_own(made));
   return made;
@@ -169,7 +188,9 @@ std::string ip_text(const in6_addr& address, uint32_t scope) {
   }
   ::inet_ntop(AF_INET6, &address, text, sizeof(text));
   char name[IF_NAMESIZE];
-  std::string zone = scope == 0 ? "" : ::if_indextoname(scope, name) != nullptr ? "%" + std::string(name) : "%" + std::to_string(scope);
+  std::string zone = scope == 0                                 ? ""
+                     : ::if_indextoname(scope, name) != nullptr ? "%" + std::string(name)
+                                                                : "%" + std::to_string(scope);
   return "[" + std::string(text) + zone + "]";
 }
 
@@ -195,7 +216,9 @@ Result<UdpSocket> connect_udp(const std::string& host, uint16_t port) {
       continue;
     }
     if (::connect(made->fd.value(), &address.any, length_of(address)) != 0) {
-      why = Status(Code::kUnreachable, Scope::kOperation, kOrigin, "there is no way to " + ip_text(place.address, place.scope) + "; see: ip route", errno);
+      why = Status(Code::kUnreachable, Scope::kOperation, kOrigin,
+                   "there is no way to " + ip_text(place.address, place.scope) + "; see: ip route",
+                   errno);
       continue;
     }
     made->connected = true;
@@ -212,17 +235,20 @@ uint16_t payload_towards(const UdpPlace& peer) {
   Fd probe(::socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   int mtu = 0;
   socklen_t length = sizeof(mtu);
-  bool known = probe.value() >= 0 && ::connect(probe.value(), &address.any, length_of(address)) == 0 &&
-               ::getsockopt(probe.value(), ipv6 ? IPPROTO_IPV6 : IPPROTO_IP, ipv6 ? IPV6_MTU : IP_MTU, &mtu, &length) == 0;
+  bool known = probe.value() >= 0 &&
+               ::connect(probe.value(), &address.any, length_of(address)) == 0 &&
+               ::getsockopt(probe.value(), ipv6 ? IPPROTO_IPV6 : IPPROTO_IP,
+                            ipv6 ? IPV6_MTU : IP_MTU, &mtu, &length) == 0;
   if (!known) return kLeastFrame;
-  return static_cast<uint16_t>(std::clamp(mtu - (ipv6 ? kIpv6Headers : kIpv4Headers), 0, kMostPayload));
+  return static_cast<uint16_t>(
+      std::clamp(mtu - (ipv6 ? kIpv6Headers : kIpv4Headers), 0, kMostPayload));
 }
 
 Result<std::string> explain_udp() {
   SLUICE_TRY(UdpSocket socket, open(false));
   std::string how = socket.segments && socket.joins ? "UDP_SEGMENT and UDP_GRO"
                     : socket.segments               ? "UDP_SEGMENT, but no UDP_GRO (Linux 5.0)"
-                                                    : "one call per frame, for want of UDP_SEGMENT (Linux 4.18)";
+                                      : "one call per frame, for want of UDP_SEGMENT (Linux 4.18)";
   return how + "; " + socket.room.text();
 }
 

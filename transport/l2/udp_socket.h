@@ -29,13 +29,13 @@ std::string ip_text(const in6_addr& address, uint32_t scope);
 
 struct UdpSocket {
   Fd fd;
-  bool ipv6 = false;       // of family AF_INET6, which speaks IPv4 as well if bound to ::
-  bool connected = false;  // the kernel keeps everybody else's datagrams away
-  bool everywhere = false; // bound to no address: which one a datagram came to is told with it
-  bool segments = false;   // UDP_SEGMENT: cuts what is sent
-  bool joins = false;      // UDP_GRO: joins what is received
+  bool ipv6 = false;        // of family AF_INET6, which speaks IPv4 as well if bound to ::
+  bool connected = false;   // the kernel keeps everybody else's datagrams away
+  bool everywhere = false;  // bound to no address: which one a datagram came to is told with it
+  bool segments = false;    // UDP_SEGMENT: cuts what is sent
+  bool joins = false;       // UDP_GRO: joins what is received
   SocketRoom room;
-  UdpPlace own, peer;      // peer: if connected
+  UdpPlace own, peer;  // peer: if connected
 };
 
 // To listen. An empty host: every address of this machine. Port 0: any. Errors:

@@ -18,7 +18,8 @@ constexpr uint32_t kInlineBytes = 4096;
 proto::LinkTraits loopback_traits() {
   proto::LinkTraits traits;
   traits.properties.path = Path::kLoopback;
-  traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed};
+  traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch,
+                                    Capability::kSealed};
   traits.views = true;
   traits.sends_at_once = true;
   traits.inline_bytes = kInlineBytes;
@@ -121,7 +122,8 @@ size_t LoopbackLink::poll(Instant now) {
   if (peer_closed && !closed_ && !down_) {
     down_ = true;
     ++handled;
-    client_->link_down(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the other end was dropped"), now);
+    client_->link_down(
+        Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the other end was dropped"), now);
   }
   if (blocked_ && !closed_ && !down_) {
     std::lock_guard lock(wire_->mutex);
@@ -142,12 +144,14 @@ Result<bool> LoopbackLink::export_run(const std::byte* data, size_t length, wire
 }
 
 Result<proto::ImportedRun> LoopbackLink::import_run(const wire::Segment& segment) {
-  if (closed_) return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "an offer on a closed connection");
+  if (closed_)
+    return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "an offer on a closed connection");
   const std::shared_ptr<Arena>& arena = theirs().arena;
   std::optional<ExtentInfo> extent = arena->extent(segment.extent);
   if (!extent || segment.offset >= extent->length ||
       !arena->locate(arena->base() + extent->arena_offset + segment.offset, segment.length)) {
-    return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "memory that is not in the peer's arena");
+    return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
+                  "memory that is not in the peer's arena");
   }
   const std::byte* data = arena->base() + extent->arena_offset + segment.offset;
   return proto::ImportedRun{.data = data, .mapping = new WireHold(wire_)};

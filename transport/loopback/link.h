@@ -26,11 +26,11 @@ struct Wire {
   struct Side {
     std::deque<std::vector<std::byte>> arrived;  // messages for this side
     size_t arrived_bytes = 0;
-    bool was_full = false;   // the other side was told "no room"
-    bool closed = false;     // this side has ended
+    bool was_full = false;  // the other side was told "no room"
+    bool closed = false;    // this side has ended
     std::shared_ptr<Mailbox> mailbox;
     std::shared_ptr<Arena> arena;
-    Bell bell;               // wakes this side's context; posted at most once at a time
+    Bell bell;  // wakes this side's context; posted at most once at a time
     bool bell_posted = false;
     // Of this side's memory, after its end: the other side may still have views. Freed
     // with the wire, which each view holds.
@@ -55,13 +55,17 @@ class LoopbackLink final : public proto::Link {
 
   const proto::LinkTraits& traits() const override { return traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override { return false; }
+  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override {
+    return false;
+  }
   void flush() override {}
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
   bool begin_copy(uint64_t withdrawals_seen) override;
   void end_copy() override { mine().copying.store(false, std::memory_order_release); }
-  void count_withdrawals(uint64_t total) override { mine().withdrawals.store(total, std::memory_order_seq_cst); }
+  void count_withdrawals(uint64_t total) override {
+    mine().withdrawals.store(total, std::memory_order_seq_cst);
+  }
   bool peer_is_copying() override { return theirs().copying.load(std::memory_order_seq_cst); }
   void quarantine(StorageRef loan) override;
   void close() override;

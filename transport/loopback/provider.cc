@@ -40,12 +40,16 @@ void ring(const std::shared_ptr<Port>& port) {
     std::lock_guard lock(rung->mutex);
     rung->bell_posted = false;
   };
-  port->bell.discard = [](Letter* letter) noexcept { std::shared_ptr<Port> rung = std::move(static_cast<Port::Bell*>(letter)->port); };
+  port->bell.discard = [](Letter* letter) noexcept {
+    std::shared_ptr<Port> rung = std::move(static_cast<Port::Bell*>(letter)->port);
+  };
   port->mailbox->post(&port->bell);
 }
 
 Status check_requirements(const Requirements& require) {
-  const PathProperties path{.path = Path::kLoopback, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed}};
+  const PathProperties path{
+      .path = Path::kLoopback,
+      .capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed}};
   const std::string why = unmet(require, path);
   return why.empty() ? Status() : Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
 }
@@ -58,7 +62,8 @@ std::map<std::string, std::shared_ptr<Port>>& ports() {
 
 class LoopbackListener final : public ListenerCore {
  public:
-  LoopbackListener(LoopbackProvider& provider, Context& context, std::string name, std::shared_ptr<Port> port, const ListenOptions& options)
+  LoopbackListener(LoopbackProvider& provider, Context& context, std::string name,
+                   std::shared_ptr<Port> port, const ListenOptions& options)
       : provider_(provider),
         name_(std::move(name)),
         port_(std::move(port)),
@@ -75,7 +80,8 @@ class LoopbackListener final : public ListenerCore {
         next = std::move(port_->waiting.front());
         port_->waiting.pop_front();
       }
-      auto session = provider_.make_endpoint(std::move(next.first), 1, name_, options_, next.second);
+      auto session =
+          provider_.make_endpoint(std::move(next.first), 1, name_, options_, next.second);
       if (limits_.let_in(*session)) return session;
     }
   }
@@ -103,7 +109,8 @@ class LoopbackListener final : public ListenerCore {
 
 }  // namespace
 
-LoopbackProvider::LoopbackProvider(Context& context) : context_(context), sessions_(context.now()) {}
+LoopbackProvider::LoopbackProvider(Context& context)
+    : context_(context), sessions_(context.now()) {}
 
 LoopbackProvider::~LoopbackProvider() { sessions_.detach_all(); }
 
@@ -111,7 +118,8 @@ void LoopbackProvider::shut_down() {
   sessions_.abort_all(Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed"));
 }
 
-Result<std::shared_ptr<EndpointCore>> LoopbackProvider::connect(const Address& address, const ConnectOptions& options) {
+Result<std::shared_ptr<EndpointCore>> LoopbackProvider::connect(const Address& address,
+                                                                const ConnectOptions& options) {
   proto::SessionOptions session = proto::session_options(options);
   SLUICE_RETURN_IF_ERROR(check_requirements(options.require));
   std::shared_ptr<Port> port;
@@ -121,8 +129,9 @@ Result<std::shared_ptr<EndpointCore>> LoopbackProvider::connect(const Address& a
     if (found != ports().end()) port = found->second;
   }
   if (port == nullptr) {
-    return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
-                  "nobody in this process listens at " + address.to_string() + "; start the listener first");
+    return Status(
+        Code::kUnreachable, Scope::kOperation, kOrigin,
+        "nobody in this process listens at " + address.to_string() + "; start the listener first");
   }
   auto wire = std::make_shared<Wire>();
   wire->sides[0].mailbox = context_.mailbox();
@@ -132,13 +141,15 @@ Result<std::shared_ptr<EndpointCore>> LoopbackProvider::connect(const Address& a
   wire::Hello ours = proto::hello_for(context_, session);
   auto endpoint = make_endpoint(wire, 0, address.name, session, port->hello);
   std::lock_guard lock(port->mutex);
-  if (port->closed) return Status(Code::kUnreachable, Scope::kOperation, kOrigin, "the listener has just closed");
+  if (port->closed)
+    return Status(Code::kUnreachable, Scope::kOperation, kOrigin, "the listener has just closed");
   port->waiting.emplace_back(std::move(wire), ours);
   ring(port);
   return std::shared_ptr<EndpointCore>(endpoint);
 }
 
-Result<std::unique_ptr<ListenerCore>> LoopbackProvider::listen(const Address& address, const ListenOptions& options) {
+Result<std::unique_ptr<ListenerCore>> LoopbackProvider::listen(const Address& address,
+                                                               const ListenOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_requirements(options.require));
   proto::SessionOptions session = proto::session_options(options);
   auto port = std::make_shared<Port>();
@@ -147,24 +158,29 @@ Result<std::unique_ptr<ListenerCore>> LoopbackProvider::listen(const Address& ad
   port->hello = proto::hello_for(context_, session);
   std::lock_guard all(ports_mutex);
   if (!ports().emplace(address.name, port).second) {
-    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, address.to_string() + " is taken by another listener");
+    return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                  address.to_string() + " is taken by another listener");
   }
-  return std::unique_ptr<ListenerCore>(std::make_unique<LoopbackListener>(*this, context_, address.name, std::move(port), options));
+  return std::unique_ptr<ListenerCore>(
+      std::make_unique<LoopbackListener>(*this, context_, address.name, std::move(port), options));
 }
 
-std::shared_ptr<proto::Session> LoopbackProvider::make_endpoint(std::shared_ptr<Wire> wire, int side, std::string name,
-                                                              const proto::SessionOptions& options, const wire::Hello& peer) {
+std::shared_ptr<proto::Session> LoopbackProvider::make_endpoint(
+    std::shared_ptr<Wire> wire, int side, std::string name, const proto::SessionOptions& options,
+    const wire::Hello& peer) {
   auto link = std::make_unique<LoopbackLink>(std::move(wire), side, "loopback:" + name);
   LoopbackLink* raw = link.get();
-  auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
-      .arena = context_.shared_arena(),
-      .mailbox = context_.mailbox(),
-      .ours = proto::hello_for(context_, options),
-      .peer = peer,
-      .options = options,
-      .reason = "loopback: was asked for",
-      .account = context_.peer_accounts().open(PeerIdentity::of_process()),
-  });
+  auto session =
+      sessions_.open(std::move(link), context_.link_decorator(),
+                     proto::SessionParts{
+                         .arena = context_.shared_arena(),
+                         .mailbox = context_.mailbox(),
+                         .ours = proto::hello_for(context_, options),
+                         .peer = peer,
+                         .options = options,
+                         .reason = "loopback: was asked for",
+                         .account = context_.peer_accounts().open(PeerIdentity::of_process()),
+                     });
   connections_.push_back({session, raw});
   in_use_ = true;
   return session;
@@ -179,7 +195,8 @@ size_t LoopbackProvider::progress(Instant now) {
   }
   work += sessions_.progress(now);
   if (closed) {
-    std::erase_if(connections_, [](const Connection& c) { return c.link->closed() && !c.session->has_work(); });
+    std::erase_if(connections_,
+                  [](const Connection& c) { return c.link->closed() && !c.session->has_work(); });
     in_use_ = !connections_.empty() || sessions_.size() > 0;
   }
   return work;

@@ -17,10 +17,14 @@ class LoopbackProvider final : public Provider {
   ~LoopbackProvider() override;
 
   Scheme scheme() const override { return Scheme::kLoopback; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
-  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
-  std::shared_ptr<proto::Session> make_endpoint(std::shared_ptr<Wire> wire, int side, std::string name,
-                                              const proto::SessionOptions& options, const wire::Hello& peer);
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
+                                                const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
+                                               const ListenOptions& options) override;
+  std::shared_ptr<proto::Session> make_endpoint(std::shared_ptr<Wire> wire, int side,
+                                                std::string name,
+                                                const proto::SessionOptions& options,
+                                                const wire::Hello& peer);
 
   size_t progress(Instant now) override;
   bool begin_sleep() override;

@@ -25,13 +25,16 @@ struct OpenConnections {
 class ConnectionTicket {
  public:
   ConnectionTicket() = default;
-  ConnectionTicket(std::shared_ptr<OpenConnections> counted, const PeerIdentity& identity, PeerCharge charge)
+  ConnectionTicket(std::shared_ptr<OpenConnections> counted, const PeerIdentity& identity,
+                   PeerCharge charge)
       : counted_(std::move(counted)), identity_(identity), charge_(std::move(charge)) {
     ++counted_->all;
     ++counted_->by_peer[identity_];
   }
   ConnectionTicket(ConnectionTicket&& other) noexcept
-      : counted_(std::move(other.counted_)), identity_(other.identity_), charge_(std::move(other.charge_)) {}
+      : counted_(std::move(other.counted_)),
+        identity_(other.identity_),
+        charge_(std::move(other.charge_)) {}
   ConnectionTicket& operator=(ConnectionTicket&& other) noexcept {
     std::swap(counted_, other.counted_);
     std::swap(identity_, other.identity_);

@@ -14,7 +14,8 @@ class DirectClient {
   virtual void on_notice(uint32_t notice, Instant now) = 0;
   virtual void on_moved(uint64_t cookie, uint64_t length, Instant now) = 0;
   // The peer refused this one; of engines that go on after that.
-  virtual void on_refused(uint64_t /*cookie*/, uint64_t /*length*/, const Status& /*why*/, Instant) {}
+  virtual void on_refused(uint64_t /*cookie*/, uint64_t /*length*/, const Status& /*why*/,
+                          Instant) {}
   virtual void on_window_closed(uint64_t cookie, Instant now) = 0;
 
  protected:

@@ -38,7 +38,8 @@ class Grants {
 
   Result<RemoteKey> add(Grant grant) {
     if (grants_.size() >= kLimit) {
-      return Status(Code::kTryAgain, Scope::kOperation, "proto/grants", "4096 grants to one peer; revoke some");
+      return Status(Code::kTryAgain, Scope::kOperation, "proto/grants",
+                    "4096 grants to one peer; revoke some");
     }
     // 64 random bits for the number and 32 for the epoch: who was not told them cannot find
     // them, neither from HELLO nor from grants of his own. A stale key of an earlier life of
@@ -51,7 +52,8 @@ class Grants {
       random_(std::as_writable_bytes(std::span(&bits, 1)));
     } while (bits.number == 0 || grants_.contains(bits.number));
     grant.epoch = bits.epoch;
-    RemoteKey key{.grant = bits.number, .length = grant.length, .epoch = grant.epoch, .rights = grant.rights};
+    RemoteKey key{
+        .grant = bits.number, .length = grant.length, .epoch = grant.epoch, .rights = grant.rights};
     grants_.emplace(bits.number, std::move(grant));
     return key;
   }
@@ -59,7 +61,8 @@ class Grants {
   // Null unless the peer may do `right` on [offset, offset + length) now. `clock` is
   // asked only for a grant that has a deadline.
   template <typename Clock>
-  const Grant* check(uint64_t number, uint32_t epoch, Right right, uint64_t offset, uint64_t length, Clock&& clock) const {
+  const Grant* check(uint64_t number, uint32_t epoch, Right right, uint64_t offset, uint64_t length,
+                     Clock&& clock) const {
     auto found = grants_.find(number);
     if (found == grants_.end()) return nullptr;
     const Grant& grant = found->second;

@@ -42,11 +42,13 @@ struct LinkTraits {
   bool direct = false;
   // Largest payload that rides in a control message; above it rendezvous.
   uint32_t inline_bytes = 0;
-  // Between that and this, where it is more, a message that is over once it is on its way rides if Link::rides_now() says so.
+  // Between that and this, where it is more, a message that is over once it is on its way rides if
+  // Link::rides_now() says so.
   uint32_t most_inline_bytes = 0;
   // send() leaves nothing behind that flush() must bring out.
   bool sends_at_once = false;
-  // Views: which of what is pulled is copied past the caches; null: nothing. Outlives the connection.
+  // Views: which of what is pulled is copied past the caches; null: nothing. Outlives the
+  // connection.
   StreamingRule* streaming = nullptr;
   // Largest payload of one DATA message (streams).
   uint32_t data_bytes = 0;
@@ -126,7 +128,8 @@ class LinkClient {
   // is skipped by the link. An error closes the endpoint with it.
   virtual Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) = 0;
   // The same for a message that wire::decode_fast() took, where a link looks for it.
-  virtual Status handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload, Instant now) = 0;
+  virtual Status handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload,
+                                      Instant now) = 0;
   // Streams: where bytes [offset, offset + length) of DATA `id` go; asked again after
   // every pause, since the operation may have ended meanwhile.
   virtual Placement place(uint64_t id, uint64_t offset, uint64_t length) = 0;
@@ -144,8 +147,8 @@ class LinkClient {
   virtual void window_closed(uint64_t /*cookie*/, Instant) {}
   // send(), push(), read() or write() said "no room" before; there is room now.
   virtual void writable(Instant now) = 0;
-  // Links with import_run(): bytes of imported runs are still to be copied. They are within reach after
-  // the peer's end too, so such a link waits for them with link_down().
+  // Links with import_run(): bytes of imported runs are still to be copied. They are within reach
+  // after the peer's end too, so such a link waits for them with link_down().
   virtual bool copies_pending() const { return false; }
   // The path is gone: peer dead, connection reset, protocol broken. Called once.
   virtual void link_down(const Status& why, Instant now) = 0;
@@ -161,9 +164,11 @@ class Link {
   virtual const LinkTraits& traits() const = 0;
   // Direct: what takes bytes between windows; traits().properties.path but where a link has two.
   virtual Path bulk_path() const { return traits().properties.path; }
-  // Direct: of `bytes` that have come by read() or the peer's write(), as many as we did not copy although traits() says so. Asked once for each.
+  // Direct: of `bytes` that have come by read() or the peer's write(), as many as we did not copy
+  // although traits() says so. Asked once for each.
   virtual uint64_t uncopied_in(uint64_t) { return 0; }
-  // Direct: of `bytes` that have left by write() or the peer's read(), as many as no kernel copied although traits() says so. Asked once for each.
+  // Direct: of `bytes` that have left by write() or the peer's read(), as many as no kernel copied
+  // although traits() says so. Asked once for each.
   virtual uint64_t uncopied_out(uint64_t) { return 0; }
 
   // Sends a control message, in order, all or nothing. `header` starts with a
@@ -173,14 +178,16 @@ class Link {
   // Streams: as send() for DATA, but the payload is read later: it must stay valid until
   // pushed(cookie) came for all of it, or link_down().
   virtual bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) = 0;
-  // Streams: on return nothing that was push()ed with `cookie` is read from the caller's memory any more: what has not left
-  // is copied into memory of the link, which is bounded by what it takes at once. pushed() follows for those bytes as before.
+  // Streams: on return nothing that was push()ed with `cookie` is read from the caller's memory any
+  // more: what has not left is copied into memory of the link, which is bounded by what it takes at
+  // once. pushed() follows for those bytes as before.
   virtual void settle(uint64_t /*cookie*/) {}
   // The session has nothing more to send in this round: coalesced writes go out.
   virtual void flush() = 0;
 
-  // Of a payload that has more than traits().inline_bytes and at most most_inline_bytes: whether it had better ride in its
-  // control message, as the two ends are now. A hint: either way is right, one may take longer.
+  // Of a payload that has more than traits().inline_bytes and at most most_inline_bytes: whether it
+  // had better ride in its control message, as the two ends are now. A hint: either way is right,
+  // one may take longer.
   virtual bool rides_now() const { return false; }
 
   // Something that send() or push() took waits here for room on the path.
@@ -194,10 +201,11 @@ class Link {
   // announced it, or it reaches outside).
   virtual Result<ImportedRun> import_run(const wire::Segment& segment) = 0;
 
-  // Views: how revoke() makes the peer stop copying. Each end counts the offers that it has withdrawn, where the other can read it
-  // without a message, and says whether it copies from the other's memory just now. Paths without such memory keep the defaults.
-  // Before a piece is copied from the peer's memory: false if the peer has withdrawn other than `withdrawals_seen` offers; a CANCEL
-  // that tells which is on its way. True: end_copy() follows, within some milliseconds.
+  // Views: how revoke() makes the peer stop copying. Each end counts the offers that it has
+  // withdrawn, where the other can read it without a message, and says whether it copies from the
+  // other's memory just now. Paths without such memory keep the defaults. Before a piece is copied
+  // from the peer's memory: false if the peer has withdrawn other than `withdrawals_seen` offers; a
+  // CANCEL that tells which is on its way. True: end_copy() follows, within some milliseconds.
   virtual bool begin_copy(uint64_t /*withdrawals_seen*/) { return true; }
   virtual void end_copy() {}
   // We have withdrawn so many offers. On return begin_copy() at the peer says no.
@@ -215,8 +223,8 @@ class Link {
   // on. out.length may be less than `length` where memory is registered in pieces, unless
   // `whole`. Errors: kTryAgain (no room now; writable() follows), kNoMemory (the
   // detail names the limit), kUnsupported.
-  virtual Result<WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole,
-                                       wire::Segment& out);
+  virtual Result<WindowId> open_window(std::byte* data, uint64_t length, Right rights,
+                                       uint64_t cookie, bool whole, wire::Segment& out);
   // window_closed(its cookie) follows.
   virtual void close_window(WindowId window);
   // On return the peer's device cannot reach it; window_closed() does not follow.
@@ -226,10 +234,13 @@ class Link {
   // follows. Requires: the pieces have `peer.length` bytes, at most chunk_bytes, in at most
   // kMaxPlaces pieces. False: no room now. With `notice` the peer gets arrived(*notice)
   // after the bytes. Errors: kNoMemory (our memory cannot be registered), kCorrupt.
-  virtual Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into, uint64_t cookie);
-  virtual Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
+  virtual Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into,
+                            uint64_t cookie);
+  virtual Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer,
+                             uint64_t cookie, const uint32_t* notice);
   // Puts what was there into the 8 bytes at `result`.
-  virtual Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request, std::byte* result, uint64_t cookie);
+  virtual Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request,
+                              std::byte* result, uint64_t cookie);
   // Ends what read() and write() have under way for `cookie`: on return nothing of it touches
   // our memory, and no moved() follows. False: it cannot be called back.
   virtual bool cancel_moves(uint64_t /*cookie*/) { return false; }
@@ -245,13 +256,26 @@ class Link {
   virtual std::string peer_name() const = 0;
 };
 
-inline Status not_direct() { return Status(Code::kInternal, Scope::kEndpoint, "proto/link", "the path moves no memory by itself"); }
-inline Result<WindowId> Link::open_window(std::byte*, uint64_t, Right, uint64_t, bool, wire::Segment&) { return not_direct(); }
+inline Status not_direct() {
+  return Status(Code::kInternal, Scope::kEndpoint, "proto/link",
+                "the path moves no memory by itself");
+}
+inline Result<WindowId> Link::open_window(std::byte*, uint64_t, Right, uint64_t, bool,
+                                          wire::Segment&) {
+  return not_direct();
+}
 inline void Link::close_window(WindowId) {}
 inline Status Link::revoke_window(WindowId) { return not_direct(); }
-inline Result<bool> Link::read(const wire::Segment&, std::span<const MutableBytes>, uint64_t) { return not_direct(); }
-inline Result<bool> Link::write(std::span<const ConstBytes>, const wire::Segment&, uint64_t, const uint32_t*) { return not_direct(); }
-inline Result<bool> Link::atomic(const wire::Segment&, const AtomicRequest&, std::byte*, uint64_t) { return not_direct(); }
+inline Result<bool> Link::read(const wire::Segment&, std::span<const MutableBytes>, uint64_t) {
+  return not_direct();
+}
+inline Result<bool> Link::write(std::span<const ConstBytes>, const wire::Segment&, uint64_t,
+                                const uint32_t*) {
+  return not_direct();
+}
+inline Result<bool> Link::atomic(const wire::Segment&, const AtomicRequest&, std::byte*, uint64_t) {
+  return not_direct();
+}
 
 }  // namespace sluice::proto
 

@@ -24,10 +24,12 @@ ListenerLimits::ListenerLimits(Context& context, const ListenOptions& options, s
       accept_(options.accept),
       address_(std::move(address)) {}
 
-Result<ConnectionTicket> ListenerLimits::admit(const PeerIdentity& identity, const PeerIntroduction& who) {
+Result<ConnectionTicket> ListenerLimits::admit(const PeerIdentity& identity,
+                                               const PeerIntroduction& who) {
   if (open_->all >= most_) {
     return refuse(Code::kTryAgain,
-                  "peer " + identity.to_string() + ": all " + std::to_string(most_) + " connections of the listener are open (ListenOptions::max_connections)",
+                  "peer " + identity.to_string() + ": all " + std::to_string(most_) +
+                      " connections of the listener are open (ListenOptions::max_connections)",
                   refused_full.name());
   }
   auto found = open_->by_peer.find(identity);
@@ -47,7 +49,9 @@ Result<ConnectionTicket> ListenerLimits::admit(const PeerIdentity& identity, con
 
 Status ListenerLimits::ask(const PeerIntroduction& who) {
   if (!accept_ || accept_(who)) return Status();
-  return refuse(Code::kAccessDenied, "peer " + std::string(who.address) + " was refused by ListenOptions::accept", refused_by_program.name());
+  return refuse(Code::kAccessDenied,
+                "peer " + std::string(who.address) + " was refused by ListenOptions::accept",
+                refused_by_program.name());
 }
 
 bool ListenerLimits::let_in(Session& session, PeerIntroduction who) {
@@ -78,7 +82,8 @@ void ListenerLimits::turn_away(Session& session, const Status& why) {
 
 Status ListenerLimits::refuse(Code code, const std::string& text, const char* counter_name) {
   (code == Code::kTryAgain ? refused_full : refused_by_program).add();
-  log_.log(LogLevel::kWarning, address_ + " refused " + text + " (further refusals are counted in " + counter_name + ")");
+  log_.log(LogLevel::kWarning, address_ + " refused " + text +
+                                   " (further refusals are counted in " + counter_name + ")");
   return Status(code, Scope::kEndpoint, kOrigin, text);
 }
 

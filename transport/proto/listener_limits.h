@@ -1,5 +1,5 @@
-// What every listener asks before it lets somebody in: its own limits of connections, those of the peer's account, and the
-// program. Knows no path.
+// What every listener asks before it lets somebody in: its own limits of connections, those of the
+// peer's account, and the program. Knows no path.
 #ifndef SLUICE_PROTO_LISTENER_LIMITS_H_
 #define SLUICE_PROTO_LISTENER_LIMITS_H_
 
@@ -21,15 +21,17 @@ class ListenerLimits {
   // `address`: as the program listens, for texts.
   ListenerLimits(Context& context, const ListenOptions& options, std::string address);
 
-  // Before the peer is answered. Errors: kTryAgain (a limit: the text names it), kAccessDenied (ListenOptions::accept said no).
+  // Before the peer is answered. Errors: kTryAgain (a limit: the text names it), kAccessDenied
+  // (ListenOptions::accept said no).
   Result<ConnectionTicket> admit(const PeerIdentity& identity, const PeerIntroduction& who);
   // The hook alone, about a path of a connection that has its ticket. Errors: kAccessDenied.
   Status ask(const PeerIntroduction& who);
-  // Where the handshake is over before we are asked: admits the peer whose account a new session has. False: it was told why,
-  // and the session is over. `who`: credentials, where the path has them; the session knows the rest.
+  // Where the handshake is over before we are asked: admits the peer whose account a new session
+  // has. False: it was told why, and the session is over. `who`: credentials, where the path has
+  // them; the session knows the rest.
   bool let_in(Session& session, PeerIntroduction who = {});
-  // Tells a connected peer that it is not taken, and why. The words reach the first few in a second on every path; of a
-  // flood nothing is kept.
+  // Tells a connected peer that it is not taken, and why. The words reach the first few in a second
+  // on every path; of a flood nothing is kept.
   void turn_away(Session& session, const Status& why);
 
   uint64_t open() const { return open_->all; }
@@ -44,7 +46,8 @@ class ListenerLimits {
   std::string address_;
   std::shared_ptr<OpenConnections> open_ = std::make_shared<OpenConnections>();
   LogThrottle log_;
-  // When the last ones were given time to read why they are not taken: so many sessions linger at most.
+  // When the last ones were given time to read why they are not taken: so many sessions linger at
+  // most.
   std::array<Instant, 8> farewells_{};
   size_t next_farewell_ = 0;
 };

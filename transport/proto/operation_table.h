@@ -17,15 +17,15 @@ namespace sluice::proto {
 
 enum class OperationState : uint8_t {
   kFree,
-  kQueued,    // not sent: waits for credit or room
-  kPosted,    // a receive without a message, a want or read without an answer
-  kOffered,   // the peer was told and has not answered
-  kPulling,   // copies from the peer's memory, or our device reads it
-  kPlacing,   // DATA arrives into its memory
-  kPushing,   // DATA leaves, or our device writes it
-  kFencing,   // its end is decided; a device may still reach its memory
-  kReady,     // ended; the completion is delivered by the next progress
-  kZombie,    // completed, but the peer or the link may still read the source
+  kQueued,   // not sent: waits for credit or room
+  kPosted,   // a receive without a message, a want or read without an answer
+  kOffered,  // the peer was told and has not answered
+  kPulling,  // copies from the peer's memory, or our device reads it
+  kPlacing,  // DATA arrives into its memory
+  kPushing,  // DATA leaves, or our device writes it
+  kFencing,  // its end is decided; a device may still reach its memory
+  kReady,    // ended; the completion is delivered by the next progress
+  kZombie,   // completed, but the peer or the link may still read the source
 };
 
 struct Operation {
@@ -33,12 +33,12 @@ struct Operation {
   OperationKind kind = OperationKind::kSend;
   OperationState state = OperationState::kFree;
   Level level = Level::kSourceReusable;
-  bool loaned = false;     // the peer may read our tensors in place until RELEASE or DONE
-  bool answered = false;   // the peer has it all; the link has yet to let go of our memory
-  bool internal = false;   // made for a peer's one-sided request; nobody is told
-  bool answer_due = false; // kFencing: the peer was asked to let go and has not answered
-  bool reply_due = false;  // kFencing: the peer asked us to let go and is told when we have
-  bool notify = false;     // direct: the peer hears of the last byte
+  bool loaned = false;       // the peer may read our tensors in place until RELEASE or DONE
+  bool answered = false;     // the peer has it all; the link has yet to let go of our memory
+  bool internal = false;     // made for a peer's one-sided request; nobody is told
+  bool answer_due = false;   // kFencing: the peer was asked to let go and has not answered
+  bool reply_due = false;    // kFencing: the peer asked us to let go and is told when we have
+  bool notify = false;       // direct: the peer hears of the last byte
   bool past_caches = false;  // kPulling: how it is copied
   CompletionSink* sink = nullptr;
   uint64_t user_data = 0;
@@ -52,18 +52,18 @@ struct Operation {
   uint64_t grant = 0;      // one-sided
   uint64_t grant_offset = 0;
   uint32_t grant_epoch = 0;
-  InlineVector<Tensor, 1> tensors;   // sources
-  InlineVector<ImportedRun, 1> runs; // kPulling: what is copied
+  InlineVector<Tensor, 1> tensors;    // sources
+  InlineVector<ImportedRun, 1> runs;  // kPulling: what is copied
   InlineVector<uint64_t, 1> run_lengths;
   // Direct: the peer's windows that we read or write; or ours that it was told of.
   InlineVector<wire::Segment, 1> windows;
   InlineVector<uint64_t, 1> window_moved;  // of each of them, where they are used in turn
   size_t next_window = 0;                  // whose turn it is
-  InlineVector<WindowId, 1> opened;  // ours, not yet asked to close
-  uint32_t windows_open = 0;         // those, and those that are closing
+  InlineVector<WindowId, 1> opened;        // ours, not yet asked to close
+  uint32_t windows_open = 0;               // those, and those that are closing
   AtomicRequest atomic;
-  Completion completion;             // its buffers are the destinations
-  IndexLink<Operation> index;        // by peer_id, while the peer may cancel it
+  Completion completion;       // its buffers are the destinations
+  IndexLink<Operation> index;  // by peer_id, while the peer may cancel it
   // Place in one list of the session.
   Operation* next = nullptr;
   Operation* previous = nullptr;

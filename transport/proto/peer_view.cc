@@ -57,7 +57,8 @@ StorageRef ViewPool::make(const ImportedRun& run, size_t length, uint64_t offer_
   view->Letter::open = &PeerView::on_open;
   view->Letter::discard = &PeerView::on_discard;
   // Views are handed out as Tensors only, which do not write.
-  view->reset(const_cast<std::byte*>(run.data), length, StorageKind::kPeer, &PeerView::on_last_drop);
+  view->reset(const_cast<std::byte*>(run.data), length, StorageKind::kPeer,
+              &PeerView::on_last_drop);
   references_.fetch_add(2, std::memory_order_relaxed);
   return StorageRef::adopt(view);
 }

@@ -56,7 +56,8 @@ class ViewPool {
 
  private:
   friend class PeerView;
-  ViewPool(ViewOwner* owner, std::shared_ptr<Mailbox> mailbox) : owner_(owner), mailbox_(std::move(mailbox)) {}
+  ViewPool(ViewOwner* owner, std::shared_ptr<Mailbox> mailbox)
+      : owner_(owner), mailbox_(std::move(mailbox)) {}
   ~ViewPool();
   void unref() noexcept;
 

@@ -13,7 +13,8 @@ namespace sluice::proto {
 // Adds the pieces of bytes [skip, skip + want) of Buffers or Tensors that follow each other
 // to `pieces`, as many as there is room for. Returns how many bytes they have.
 template <typename Segments, typename Piece>
-uint64_t take_pieces(Segments& segments, uint64_t skip, uint64_t want, std::array<Piece, kMaxPlaces>& pieces, size_t& count) {
+uint64_t take_pieces(Segments& segments, uint64_t skip, uint64_t want,
+                     std::array<Piece, kMaxPlaces>& pieces, size_t& count) {
   uint64_t taken = 0;
   for (auto& segment : segments) {
     if (taken == want || count == pieces.size()) break;

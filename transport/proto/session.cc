@@ -28,7 +28,9 @@ uint64_t random_number(const RandomSource& random) {
   return number;
 }
 
-Status invalid(const std::string& why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why); }
+Status invalid(const std::string& why) {
+  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why);
+}
 
 }  // namespace
 
@@ -53,7 +55,8 @@ Session::Session(SessionParts parts)
       cancellable_messages_(random_number(parts.random)),
       account_(parts.account ? std::move(parts.account) : unlimited_peer_account()) {
   releases_.count = 0;
-  if (options_.idle_limit > Duration(0)) arm_timeout(idle_due_ = after(last_heard_, options_.idle_limit));
+  if (options_.idle_limit > Duration(0))
+    arm_timeout(idle_due_ = after(last_heard_, options_.idle_limit));
 }
 
 Session::~Session() {
@@ -70,7 +73,8 @@ void Session::detach() {
 }
 
 Status Session::closed_status() const {
-  std::string why = close_reason_.ok() ? "the endpoint was closed" : "the endpoint is closed: " + close_reason_.to_string();
+  std::string why = close_reason_.ok() ? "the endpoint was closed"
+                                       : "the endpoint is closed: " + close_reason_.to_string();
   return Status(Code::kWrongState, Scope::kEndpoint, kOrigin, why + "; connect again");
 }
 
@@ -78,14 +82,17 @@ Status Session::closing_status() {
   return Status(Code::kCancelled, Scope::kEndpoint, kOrigin, "the endpoint is being closed");
 }
 
-Status Session::check_connected() const { return state_ == EndpointState::kConnected ? Status() : closed_status(); }
+Status Session::check_connected() const {
+  return state_ == EndpointState::kConnected ? Status() : closed_status();
+}
 
 Result<Operation*> Session::take_operation(OperationKind kind, const PostOptions& options) {
   Operation* op = table_.take();
   if (op == nullptr) {
     refused_table_full.add();
     return Status(Code::kTryAgain, Scope::kOperation, kOrigin,
-                  std::to_string(table_.limit()) + " operations are outstanding on this endpoint; progress, then repeat");
+                  std::to_string(table_.limit()) +
+                      " operations are outstanding on this endpoint; progress, then repeat");
   }
   op->kind = kind;
   op->state = OperationState::kPosted;
@@ -100,7 +107,9 @@ Result<Operation*> Session::take_operation(OperationKind kind, const PostOptions
   op->sink = options.sink;
   op->completion.user_data = options.user_data;
   // Counted from now, not from the last progress: a program may have computed since.
-  op->deadline = options.deadline == Instant{} ? after(host_->exact_now(), options_.operation_timeout) : options.deadline;
+  op->deadline = options.deadline == Instant{}
+                     ? after(host_->exact_now(), options_.operation_timeout)
+                     : options.deadline;
   op->match = {};
   op->peer_id = op->total = op->moved = op->in_flight = op->incoming = op->grant = 0;
   op->completion.status = Status();
@@ -186,14 +195,16 @@ size_t Session::deliver_ready() {
   return delivered;
 }
 
-Result<OperationId> Session::post_send(Tag tag, std::span<const Tensor> segments, const PostOptions& options) {
+Result<OperationId> Session::post_send(Tag tag, std::span<const Tensor> segments,
+                                       const PostOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_connected());
   if (segments.empty() || segments.size() > wire::kMaxSegments) {
     return invalid("a message has 1 to 16 segments, not " + std::to_string(segments.size()));
   }
   OperationId at_once;
   bool nobody_waits = options.sink == nullptr && options.level == Level::kSourceReusable;
-  if (nobody_waits && segments.size() == 1 && try_send_at_once(tag, segments[0], at_once)) return at_once;
+  if (nobody_waits && segments.size() == 1 && try_send_at_once(tag, segments[0], at_once))
+    return at_once;
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kSend, options));
   op->match.tag = tag;
   for (const Tensor& tensor : segments) {
@@ -206,7 +217,8 @@ Result<OperationId> Session::post_send(Tag tag, std::span<const Tensor> segments
   return id;
 }
 
-Result<OperationId> Session::post_receive(TagMatch match, std::span<Buffer> segments, const PostOptions& options) {
+Result<OperationId> Session::post_receive(TagMatch match, std::span<Buffer> segments,
+                                          const PostOptions& options) {
   UnexpectedQueue::Iterator found = unexpected_.begin();
   while (found != unexpected_.end() && !match.matches(found->tag)) ++found;
   // A message that has come wholly before the close can still be received.
@@ -224,8 +236,9 @@ Result<OperationId> Session::post_receive(TagMatch match, std::span<Buffer> segm
     return id;
   }
   if (found->total > capacity_of(op)) {
-    complete_later(op, invalid("the message has " + std::to_string(found->total) + " bytes, the buffers hold " +
-                               std::to_string(capacity_of(op)) + "; post a larger receive, the message is kept"));
+    complete_later(op, invalid("the message has " + std::to_string(found->total) +
+                               " bytes, the buffers hold " + std::to_string(capacity_of(op)) +
+                               "; post a larger receive, the message is kept"));
     return id;
   }
   Status status = consume_unexpected(op, found);
@@ -233,12 +246,14 @@ Result<OperationId> Session::post_receive(TagMatch match, std::span<Buffer> segm
   return id;
 }
 
-Result<OperationId> Session::post_read(const RemoteKey& key, uint64_t offset, Buffer& into, const PostOptions& options) {
+Result<OperationId> Session::post_read(const RemoteKey& key, uint64_t offset, Buffer& into,
+                                       const PostOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_connected());
   if (!range_fits(offset, into.size_bytes(), key.length)) {
     return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
-                  "read of " + std::to_string(into.size_bytes()) + " bytes at " + std::to_string(offset) +
-                      " is outside the granted " + std::to_string(key.length) + " bytes");
+                  "read of " + std::to_string(into.size_bytes()) + " bytes at " +
+                      std::to_string(offset) + " is outside the granted " +
+                      std::to_string(key.length) + " bytes");
   }
   if (traits_.direct) SLUICE_RETURN_IF_ERROR(check_device_key(key, Right::kRead));
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kRead, options));
@@ -246,17 +261,24 @@ Result<OperationId> Session::post_read(const RemoteKey& key, uint64_t offset, Bu
   op->completion.receipt.bytes = op->total;
   op->completion.buffers.emplace_back(std::move(into));
   if (traits_.direct) return start_one_sided(op, key, offset, OperationState::kPulling);
-  wire::Want want{.id = op->id, .kind = wire::WantKind::kRead, .key_id = key.epoch, .a = key.grant, .offset = offset, .length = op->total};
+  wire::Want want{.id = op->id,
+                  .kind = wire::WantKind::kRead,
+                  .key_id = key.epoch,
+                  .a = key.grant,
+                  .offset = offset,
+                  .length = op->total};
   send_control(want);
   return op->id;
 }
 
-Result<OperationId> Session::post_write(const RemoteKey& key, uint64_t offset, Tensor& from, const PostOptions& options) {
+Result<OperationId> Session::post_write(const RemoteKey& key, uint64_t offset, Tensor& from,
+                                        const PostOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_connected());
   if (!range_fits(offset, from.size_bytes(), key.length)) {
     return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
-                  "write of " + std::to_string(from.size_bytes()) + " bytes at " + std::to_string(offset) +
-                      " is outside the granted " + std::to_string(key.length) + " bytes");
+                  "write of " + std::to_string(from.size_bytes()) + " bytes at " +
+                      std::to_string(offset) + " is outside the granted " +
+                      std::to_string(key.length) + " bytes");
   }
   if (traits_.direct) SLUICE_RETURN_IF_ERROR(check_device_key(key, Right::kWrite));
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kWrite, options));
@@ -282,7 +304,11 @@ Result<OperationId> Session::post_want(WantOptions& want, const PostOptions& opt
     return invalid("a destination must be compact (row-major without gaps)");
   }
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kWant, options));
-  wire::Want message{.id = op->id, .kind = wire::WantKind::kKey, .key_id = want.key_id, .a = want.step, .key = want.key};
+  wire::Want message{.id = op->id,
+                     .kind = wire::WantKind::kKey,
+                     .key_id = want.key_id,
+                     .a = want.step,
+                     .key = want.key};
   if (want.destination) {
     message.into = true;
     message.has_layout = true;
@@ -302,7 +328,8 @@ Result<OperationId> Session::post_want(WantOptions& want, const PostOptions& opt
   return op->id;
 }
 
-Result<OperationId> Session::post_supply(uint64_t token, const Tensor& tensor, const PostOptions& options) {
+Result<OperationId> Session::post_supply(uint64_t token, const Tensor& tensor,
+                                         const PostOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_connected());
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kSupply, options));
   op->level = Level::kConsumed;
@@ -332,8 +359,8 @@ Status Session::refuse_want(uint64_t token, Code code) {
 Status Session::cancel(OperationId id) {
   SLUICE_RETURN_IF_ERROR(owner_.check());  // also asked for by what a child lets go of
   Operation* op = table_.find(id);
-  bool ended = op == nullptr || op->internal || op->state == OperationState::kReady || op->state == OperationState::kZombie ||
-               op->state == OperationState::kFencing;
+  bool ended = op == nullptr || op->internal || op->state == OperationState::kReady ||
+               op->state == OperationState::kZombie || op->state == OperationState::kFencing;
   if (ended) return invalid("no such operation is outstanding; it may have just completed");
   end_early(op, Status(Code::kCancelled, Scope::kOperation, kOrigin, "cancelled by the caller"));
   return Status();
@@ -352,32 +379,41 @@ void Session::end_early(Operation* op, const Status& why) {
     send_done(op->peer_id, Code::kCancelled, 0);
   } else if (outgoing) {
     withdraw(*op);
-  } else if (op->state == OperationState::kPosted && (op->kind == OperationKind::kWant || op->kind == OperationKind::kRead)) {
+  } else if (op->state == OperationState::kPosted &&
+             (op->kind == OperationKind::kWant || op->kind == OperationKind::kRead)) {
     send_control(wire::Cancel{.id = op->id, .offer = false});
   } else if (op->state == OperationState::kQueued && op->kind == OperationKind::kSupply) {
     send_done(op->peer_id, why.code(), 0);  // the asker would wait for it
   }
   bool unknown = offered && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
   // A message that came in part was not received; of a write the part is in place.
-  if (op->state == OperationState::kPushing && op->kind == OperationKind::kWrite && op->moved > 0) unknown = true;
+  if (op->state == OperationState::kPushing && op->kind == OperationKind::kWrite && op->moved > 0)
+    unknown = true;
   if (!unknown) {
     complete_later(op, why);
     return;
   }
   complete_later(op, Status(Code::kOutcomeUnknown, why.scope(), kOrigin,
-                            std::string(why.detail()) + "; the peer was offered the data and has not answered"));
+                            std::string(why.detail()) +
+                                "; the peer was offered the data and has not answered"));
 }
 
-Result<RemoteKey> Session::add_grant(const StorageRef& storage, std::byte* data, uint64_t length, const GrantOptions& options) {
+Result<RemoteKey> Session::add_grant(const StorageRef& storage, std::byte* data, uint64_t length,
+                                     const GrantOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_connected());
   if (!storage) return invalid("an empty buffer cannot be granted");
   bool atomics = traits_.properties.capabilities.has(Capability::kAtomics);
   if (has_right(options.rights, Right::kAtomic) && !atomics) {
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "this path has no atomics; RDMA devices that say so have");
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  "this path has no atomics; RDMA devices that say so have");
   }
   SLUICE_RETURN_IF_ERROR(account_->charge(PeerResource::kGrants));
   PeerCharge charge(account_, PeerResource::kGrants);
-  Grant grant{.storage = storage, .data = data, .length = length, .rights = options.rights, .deadline = options.deadline};
+  Grant grant{.storage = storage,
+              .data = data,
+              .length = length,
+              .rights = options.rights,
+              .deadline = options.deadline};
   grant.charge = std::move(charge);
   if (!traits_.direct) return grants_.add(std::move(grant));
   wire::Segment window;
@@ -399,8 +435,10 @@ Result<RemoteKey> Session::grant(const Buffer& memory, const GrantOptions& optio
 }
 
 Result<RemoteKey> Session::grant(const Tensor& memory, const GrantOptions& options) {
-  if (options.rights != Right::kRead) return invalid("a tensor is immutable: it can be granted for reading only");
-  return add_grant(memory.storage(), const_cast<std::byte*>(memory.data()), memory.size_bytes(), options);
+  if (options.rights != Right::kRead)
+    return invalid("a tensor is immutable: it can be granted for reading only");
+  return add_grant(memory.storage(), const_cast<std::byte*>(memory.data()), memory.size_bytes(),
+                   options);
 }
 
 Status Session::revoke(const RemoteKey& key) {
@@ -429,7 +467,8 @@ Status Session::revoke(const RemoteKey& key) {
 // are now; the rest never leaves.
 void Session::stop_read(Operation* op) {
   if (op->in_flight > 0) link_->settle(op->id);
-  const bool under_way = op->state == OperationState::kQueued || op->state == OperationState::kPushing;
+  const bool under_way =
+      op->state == OperationState::kQueued || op->state == OperationState::kPushing;
   if (under_way) send_done(op->peer_id, Code::kAccessDenied, 0);
   if (op->loaned && !link_dead_) withdraw(*op);
   if (!under_way || link_dead_) return;
@@ -456,7 +495,8 @@ void Session::await_copies() {
     if (host_->exact_now() >= limit) {
       copies_overdue.add();
       fail_connection(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
-                             "the peer did not stop copying memory whose grant was revoked; the connection was ended"));
+                             "the peer did not stop copying memory whose grant was revoked; the "
+                             "connection was ended"));
       return;
     }
     ::sched_yield();
@@ -469,7 +509,8 @@ void Session::set_want_handler(WantHandler* handler) {
   std::vector<EarlyWant> early;
   for (auto& [token, want] : early_wants_) early.push_back(std::move(want));
   early_wants_.clear();
-  std::sort(early.begin(), early.end(), [](const EarlyWant& a, const EarlyWant& b) { return a.order < b.order; });
+  std::sort(early.begin(), early.end(),
+            [](const EarlyWant& a, const EarlyWant& b) { return a.order < b.order; });
   for (EarlyWant& want : early) {
     want.request.key = want.key;
     handler->on_want(*this, want.request);

@@ -59,7 +59,8 @@ struct SessionOptions {
   Duration silent_after = std::chrono::seconds(3);
   // A silent peer is closed after this; zero: never.
   Duration silence_limit = Duration(0);
-  // A connection that nobody uses is closed after this, and at twice that at the latest; zero: never.
+  // A connection that nobody uses is closed after this, and at twice that at the latest; zero:
+  // never.
   Duration idle_limit = Duration(0);
   // Operations outstanding at once: ours, and those made for the peer's requests.
   uint32_t operation_limit = 4096;
@@ -89,7 +90,7 @@ struct SessionParts {
   wire::Hello ours;             // as sent
   wire::Hello peer;             // as received
   SessionOptions options;
-  std::string reason;           // why this path: for info()
+  std::string reason;  // why this path: for info()
   // Where the names of grants come from.
   RandomSource random = fill_random;
   // Who is charged for what the peer makes us keep; null: an account of this session alone,
@@ -127,14 +128,19 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void heard(Instant now) { last_heard_ = now; }
 
   // EndpointCore.
-  Result<OperationId> post_send(Tag tag, std::span<const Tensor> segments, const PostOptions& options) override;
-  Result<OperationId> post_receive(TagMatch match, std::span<Buffer> segments, const PostOptions& options) override;
-  Result<OperationId> post_read(const RemoteKey& key, uint64_t offset, Buffer& into, const PostOptions& options) override;
-  Result<OperationId> post_write(const RemoteKey& key, uint64_t offset, Tensor& from, const PostOptions& options) override;
-  Result<OperationId> post_atomic(const RemoteKey& key, uint64_t offset, const Atomic& request, Buffer& result,
-                                  const PostOptions& options) override;
+  Result<OperationId> post_send(Tag tag, std::span<const Tensor> segments,
+                                const PostOptions& options) override;
+  Result<OperationId> post_receive(TagMatch match, std::span<Buffer> segments,
+                                   const PostOptions& options) override;
+  Result<OperationId> post_read(const RemoteKey& key, uint64_t offset, Buffer& into,
+                                const PostOptions& options) override;
+  Result<OperationId> post_write(const RemoteKey& key, uint64_t offset, Tensor& from,
+                                 const PostOptions& options) override;
+  Result<OperationId> post_atomic(const RemoteKey& key, uint64_t offset, const Atomic& request,
+                                  Buffer& result, const PostOptions& options) override;
   Result<OperationId> post_want(WantOptions& want, const PostOptions& options) override;
-  Result<OperationId> post_supply(uint64_t token, const Tensor& tensor, const PostOptions& options) override;
+  Result<OperationId> post_supply(uint64_t token, const Tensor& tensor,
+                                  const PostOptions& options) override;
   Status refuse_want(uint64_t token, Code code) override;
   Status cancel(OperationId id) override;
   Result<RemoteKey> grant(const Buffer& memory, const GrantOptions& options) override;
@@ -152,7 +158,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
 
   // LinkClient.
   Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) override;
-  Status handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload, Instant now) override;
+  Status handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload,
+                              Instant now) override;
   Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
   Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) override;
   void pushed(uint64_t cookie, uint64_t length, Instant now) override;
@@ -197,7 +204,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
     if (op->list != nullptr) op->list->remove(op);
   }
   void refund_incoming(Operation* op) {
-    if (op->incoming > 0) account_->refund(PeerResource::kIncomingBytes, std::exchange(op->incoming, 0));
+    if (op->incoming > 0)
+      account_->refund(PeerResource::kIncomingBytes, std::exchange(op->incoming, 0));
   }
   // The peer may cancel it by `peer_id` from now on.
   void index_by_peer_id(Operation* op) {
@@ -211,7 +219,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
     needs_flush_ = true;
     host_->activate(*this);
   }
-  Result<RemoteKey> add_grant(const StorageRef& storage, std::byte* data, uint64_t length, const GrantOptions& options);
+  Result<RemoteKey> add_grant(const StorageRef& storage, std::byte* data, uint64_t length,
+                              const GrantOptions& options);
 
   // session_send.cc: what leaves.
   enum class Started : uint8_t { kSent, kBlocked, kFailed };
@@ -257,7 +266,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void let_go_unexpected(uint64_t bytes);
   Status consume_unexpected(Operation* op, UnexpectedQueue::Iterator message);
   void read_inline(Operation* op, PayloadReader& payload, uint64_t total);
-  Status start_pull(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments, uint64_t total);
+  Status start_pull(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments,
+                    uint64_t total);
   Status deliver_view(Operation* op, const wire::Offer& offer, const wire::Segment& segment);
   Status make_destination(Operation* op, const TensorDescriptor& layout);
   void refuse_offer(const wire::Offer& offer, Code code);
@@ -265,7 +275,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   size_t pull_some();
   void copy_piece(Operation* op, uint64_t& budget);
   void drop_runs(Operation* op);
-  Result<Operation*> take_internal(OperationKind kind, const Grant& grant, uint64_t offset, uint64_t length);
+  Result<Operation*> take_internal(OperationKind kind, const Grant& grant, uint64_t offset,
+                                   uint64_t length);
   Operation* match_posted(Tag tag, uint64_t total);
   uint64_t capacity_of(const Operation* op) const;
   void withdraw(const Operation& op);
@@ -287,7 +298,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Result<bool> post_chunk(Operation* op);
   void give_up_moving(Operation* op, const Status& why);
   void start_moving(Operation* op, OperationState state);
-  Result<OperationId> start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset, OperationState state);
+  Result<OperationId> start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset,
+                                      OperationState state);
   Status check_device_key(const RemoteKey& key, Right right) const;
   void count_copies(Operation* op, uint64_t bytes, const CopyCost& cost);
   void count_moved(Operation* op, uint64_t bytes, const CopyCost& cost);
@@ -318,8 +330,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Status close_reason_;
 
   OperationTable table_;
-  OperationList posted_;   // receives waiting for a message
-  OperationList queued_;   // sends waiting for credit or room, in order
+  OperationList posted_;  // receives waiting for a message
+  OperationList queued_;  // sends waiting for credit or room, in order
   OperationList pulling_;
   OperationList pushing_;
   OperationList ready_;
@@ -342,32 +354,34 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   uint64_t granted_messages_ = 0, granted_bytes_ = 0;
   uint32_t wants_waiting_ = 0;
 
-  uint64_t at_once_ = 0;  // sends that needed no operation
-  uint64_t withdrawn_ = 0;       // our offers, by CANCEL
+  uint64_t at_once_ = 0;           // sends that needed no operation
+  uint64_t withdrawn_ = 0;         // our offers, by CANCEL
   uint64_t withdrawals_seen_ = 0;  // the peer's
   Instant next_timeout_ = kNever;
   Instant farewell_ends_ = kNever;  // of a peer that was turned away
   Code farewell_ = Code::kOk;       // what our BYE says
   Instant last_heard_{};
   Instant ping_sent_{};
-  Instant idle_due_ = kNever;    // when check_idle() looks again
-  uint64_t idle_mark_ = 0;       // uses_ when it last looked
-  uint64_t pings_ = 0;           // of either end
+  Instant idle_due_ = kNever;  // when check_idle() looks again
+  uint64_t idle_mark_ = 0;     // uses_ when it last looked
+  uint64_t pings_ = 0;         // of either end
   uint64_t ping_nonce_ = 0;
   bool ping_out_ = false;
   bool silent_ = false;
   bool silence_news_ = false;  // whoever waits has a look at peer_silent
-  bool bye_due_ = false;     // closing: messages of before go out first
+  bool bye_due_ = false;       // closing: messages of before go out first
   bool bye_sent_ = false, bye_received_ = false;
-  bool blocked_ = false;     // the link said no; writable() follows
-  bool copies_held_ = false;  // the peer has withdrawn an offer: nothing is copied before we know which
-  // All windows are open: nothing is offered, but all else goes on, since the peer's answers close them.
+  bool blocked_ = false;  // the link said no; writable() follows
+  bool copies_held_ =
+      false;  // the peer has withdrawn an offer: nothing is copied before we know which
+  // All windows are open: nothing is offered, but all else goes on, since the peer's answers close
+  // them.
   bool windows_short_ = false;
   bool needs_flush_ = false;
   bool credit_blocked_ = false;  // the first queued send waits for a CREDIT
   bool link_dead_ = false;
   bool link_dropped_ = false;
-  uint32_t depth_ = 0;       // calls from the host or the link that are running
+  uint32_t depth_ = 0;  // calls from the host or the link that are running
   bool finished_ = false;
   // When check_silence() asked to be called; kNever: not at all.
   Instant silence_due_ = kNever;

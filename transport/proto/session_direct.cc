@@ -26,7 +26,9 @@ Counter late_arrivals("session.late_arrivals");
 Counter fences_overdue("session.fences_overdue");
 Counter grants_expired("session.grants_expired");
 
-Status invalid(const std::string& why) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why); }
+Status invalid(const std::string& why) {
+  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why);
+}
 
 }  // namespace
 
@@ -35,8 +37,10 @@ Status Session::open_destination(Operation* op, Buffer& destination, wire::Want&
   uint64_t size = destination.size_bytes();
   for (uint64_t done = 0; done < size;) {
     wire::Segment& window = message.segments[message.segment_count];
-    bool whole = message.segment_count + 1 == wire::kMaxSegments;  // the last that the message can name
-    Result<WindowId> opened = link_->open_window(destination.data() + done, size - done, Right::kWrite, op->id, whole, window);
+    bool whole =
+        message.segment_count + 1 == wire::kMaxSegments;  // the last that the message can name
+    Result<WindowId> opened = link_->open_window(destination.data() + done, size - done,
+                                                 Right::kWrite, op->id, whole, window);
     if (!opened.ok()) {
       windows_refused.add();
       close_windows(op);
@@ -64,7 +68,8 @@ Session::Started Session::open_sources(Operation* op, wire::Offer& offer) {
       // Tensors that lie across extents take more than one, as long as each of the others
       // still gets its own.
       bool whole = op->windows.size() + (op->tensors.size() - i) >= wire::kMaxSegments;
-      Result<WindowId> opened = link_->open_window(data, tensor.size_bytes() - done, Right::kRead, op->id, whole, window);
+      Result<WindowId> opened =
+          link_->open_window(data, tensor.size_bytes() - done, Right::kRead, op->id, whole, window);
       if (!opened.ok()) {
         windows_refused.add();
         close_windows(op);
@@ -110,8 +115,10 @@ bool Session::take_want_windows(uint64_t token, Operation* op) {
   const TensorDescriptor& layout = op->tensors[0].descriptor();
   uint64_t length = 0;
   bool sane = true;
-  for (const wire::Segment& window : wanted.windows) sane = sane && !__builtin_add_overflow(length, window.length, &length);
-  bool fits = sane && length == op->total && layout.is_compact() && layout.same_layout(wanted.layout);
+  for (const wire::Segment& window : wanted.windows)
+    sane = sane && !__builtin_add_overflow(length, window.length, &length);
+  bool fits =
+      sane && length == op->total && layout.is_compact() && layout.same_layout(wanted.layout);
   if (fits) {
     op->windows = std::move(wanted.windows);
     op->notify = true;
@@ -135,43 +142,53 @@ void Session::start_moving(Operation* op, OperationState state) {
 
 // What would end the connection if the peer's device had to refuse it.
 Status Session::check_device_key(const RemoteKey& key, Right right) const {
-  if (key.device_key == 0 && key.address == 0) return invalid("the key was not made by this path: it names no device memory");
-  if (uint64_t end; __builtin_add_overflow(key.address, key.length, &end)) return invalid("the key reaches beyond 2^64");
+  if (key.device_key == 0 && key.address == 0)
+    return invalid("the key was not made by this path: it names no device memory");
+  if (uint64_t end; __builtin_add_overflow(key.address, key.length, &end))
+    return invalid("the key reaches beyond 2^64");
   if (!has_right(key.rights, right)) {
     return Status(Code::kAccessDenied, Scope::kOperation, kOrigin, "the key grants no such access");
   }
   return Status();
 }
 
-Result<OperationId> Session::start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset, OperationState state) {
+Result<OperationId> Session::start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset,
+                                             OperationState state) {
   OperationId id = op->id;
   if (op->total == 0) {
     complete_later(op, Status());
     return id;
   }
-  op->windows.emplace_back(wire::Segment{.extent = key.device_key, .offset = key.address + offset, .length = op->total});
+  op->windows.emplace_back(
+      wire::Segment{.extent = key.device_key, .offset = key.address + offset, .length = op->total});
   start_moving(op, state);
   return id;
 }
 
-Result<OperationId> Session::post_atomic(const RemoteKey& key, uint64_t offset, const Atomic& request, Buffer& result,
+Result<OperationId> Session::post_atomic(const RemoteKey& key, uint64_t offset,
+                                         const Atomic& request, Buffer& result,
                                          const PostOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_connected());
   if (!traits_.properties.capabilities.has(Capability::kAtomics)) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                  "path " + std::string(to_string(traits_.properties.path)) + " has no atomics; RDMA devices that say so have");
+                  "path " + std::string(to_string(traits_.properties.path)) +
+                      " has no atomics; RDMA devices that say so have");
   }
   SLUICE_RETURN_IF_ERROR(check_device_key(key, Right::kAtomic));
   if (!range_fits(offset, 8, key.length)) {
     return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
-                  "an atomic at " + std::to_string(offset) + " is outside the granted " + std::to_string(key.length) + " bytes");
+                  "an atomic at " + std::to_string(offset) + " is outside the granted " +
+                      std::to_string(key.length) + " bytes");
   }
-  if ((key.address + offset) % 8 != 0) return invalid("an atomic needs an address that is a multiple of 8");
+  if ((key.address + offset) % 8 != 0)
+    return invalid("an atomic needs an address that is a multiple of 8");
   if (result.size_bytes() < 8) return invalid("the result of an atomic needs 8 bytes");
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kAtomic, options));
   op->total = 8;
   op->completion.receipt.bytes = 8;
-  op->atomic = {.compare = request.kind == Atomic::Kind::kCompareSwap, .operand = request.operand, .expected = request.expected};
+  op->atomic = {.compare = request.kind == Atomic::Kind::kCompareSwap,
+                .operand = request.operand,
+                .expected = request.expected};
   op->completion.buffers.emplace_back(std::move(result));
   return start_one_sided(op, key, offset, OperationState::kPulling);
 }
@@ -202,7 +219,8 @@ size_t Session::move_some(OperationList& list) {
 // Requires: bytes that are not moved yet.
 Session::ChunkPlace Session::place_of_chunk(const Operation& op) const {
   ChunkPlace place{.window = traits_.spread ? op.next_window % op.windows.size() : 0};
-  while (op.window_moved[place.window] >= op.windows[place.window].length) place.window = (place.window + 1) % op.windows.size();
+  while (op.window_moved[place.window] >= op.windows[place.window].length)
+    place.window = (place.window + 1) % op.windows.size();
   for (size_t i = 0; i < place.window; ++i) place.before += op.windows[i].length;
   return place;
 }
@@ -210,8 +228,10 @@ Session::ChunkPlace Session::place_of_chunk(const Operation& op) const {
 Result<bool> Session::post_chunk(Operation* op) {
   const auto [i, before] = place_of_chunk(*op);
   const uint64_t skip = op->window_moved[i], at = before + skip;
-  wire::Segment peer{.extent = op->windows[i].extent, .offset = op->windows[i].offset + skip, .length = 0};
-  uint64_t want = std::min({op->total - op->moved, op->windows[i].length - skip, traits_.chunk_bytes});
+  wire::Segment peer{
+      .extent = op->windows[i].extent, .offset = op->windows[i].offset + skip, .length = 0};
+  uint64_t want =
+      std::min({op->total - op->moved, op->windows[i].length - skip, traits_.chunk_bytes});
   Result<bool> posted = false;
   if (op->kind == OperationKind::kAtomic) {
     peer.length = 8;
@@ -241,7 +261,8 @@ Result<bool> Session::post_chunk(Operation* op) {
 // Nothing of it is under way any more, or can be called back, or the fence waits for it.
 void Session::give_up_moving(Operation* op, const Status& why) {
   if (op->in_flight > 0 && link_->cancel_moves(op->id)) op->in_flight = 0;
-  bool asked = op->kind == OperationKind::kSupply || (op->state == OperationState::kPulling && op->peer_id != 0);
+  bool asked = op->kind == OperationKind::kSupply ||
+               (op->state == OperationState::kPulling && op->peer_id != 0);
   if (asked) send_done(op->peer_id, why.code(), 0);
   if (!link_dead_) conclude(op, why);  // else that ended everything
 }
@@ -285,7 +306,9 @@ void Session::moved(uint64_t cookie, uint64_t length, const Status& status, Inst
     if (op->state == OperationState::kFencing) return end_fence(op);
     bool one_sided = op->kind == OperationKind::kRead || op->kind == OperationKind::kWrite;
     // The windows of a message or a fetch are the peer's to close: it gave the operation up.
-    Status why = one_sided ? status : Status(Code::kCancelled, Scope::kOperation, kOrigin, "the peer gave it up in the middle");
+    Status why = one_sided ? status
+                           : Status(Code::kCancelled, Scope::kOperation, kOrigin,
+                                    "the peer gave it up in the middle");
     return give_up_moving(op, why);
   }
   if (!status.ok()) {
@@ -325,7 +348,8 @@ Status Session::arrived(uint32_t notice, Instant now) {
     return Status();
   }
   if (op->state != OperationState::kPosted) {
-    return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "the peer says that it wrote what it had offered");
+    return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
+                  "the peer says that it wrote what it had offered");
   }
   fault_point("session.placed");
   op->moved = op->total;
@@ -385,9 +409,11 @@ bool Session::fence_early(Operation* op, const Status& why, bool peer_answers) {
     return false;
   }
   Status end = why;
-  bool partly = op->state == OperationState::kPushing && op->kind == OperationKind::kWrite && op->moved > 0;
+  bool partly =
+      op->state == OperationState::kPushing && op->kind == OperationKind::kWrite && op->moved > 0;
   if (partly && why.code() != Code::kOutcomeUnknown) {
-    end = Status(Code::kOutcomeUnknown, why.scope(), kOrigin, std::string(why.detail()) + "; a part of the write may be in place");
+    end = Status(Code::kOutcomeUnknown, why.scope(), kOrigin,
+                 std::string(why.detail()) + "; a part of the write may be in place");
   }
   if (moving && op->in_flight > 0 && !link_dead_ && link_->cancel_moves(op->id)) op->in_flight = 0;
   op->reply_due = moving && op->peer_id != 0 && !link_dead_;
@@ -413,7 +439,8 @@ void Session::answer_fence(Operation* op, const wire::Done& done) {
   if (!op->answer_due) return;
   op->answer_due = false;
   bool outgoing = op->kind == OperationKind::kSend || op->kind == OperationKind::kSupply;
-  if (outgoing && done.code == Code::kOk) op->completion.status = Status();  // it was faster than our change of mind
+  if (outgoing && done.code == Code::kOk)
+    op->completion.status = Status();  // it was faster than our change of mind
   close_windows(op);
 }
 
@@ -423,13 +450,15 @@ void Session::fence_overdue(Operation* op, Instant now) {
     const Status& end = op->completion.status;
     std::string ended = end.ok() ? "is over" : "ended early (" + std::string(end.detail()) + ")";
     fail_connection(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
-                           "the device did not let go of the memory of an operation that " + ended + "; the connection was ended to make it"));
+                           "the device did not let go of the memory of an operation that " + ended +
+                               "; the connection was ended to make it"));
     return;
   }
   op->answer_due = false;
   if (op->kind == OperationKind::kSend) {
     op->completion.status = Status(Code::kOutcomeUnknown, op->completion.status.scope(), kOrigin,
-                                   std::string(op->completion.status.detail()) + "; the peer was offered the data and has not answered");
+                                   std::string(op->completion.status.detail()) +
+                                       "; the peer was offered the data and has not answered");
   }
   op->deadline = after(now, kFenceTime);
   close_windows(op);
@@ -442,7 +471,8 @@ void Session::cancel_supply(uint64_t token) {
     return op.kind == OperationKind::kSupply && op.notify && op.state == OperationState::kPushing;
   });
   Status why(Code::kCancelled, Scope::kOperation, kOrigin, "the peer gave up its request");
-  if (writing == nullptr || !fence_early(writing, why, false)) send_done(token, Code::kCancelled, 0);
+  if (writing == nullptr || !fence_early(writing, why, false))
+    send_done(token, Code::kCancelled, 0);
 }
 
 Instant Session::expire_grants(Instant now) {

@@ -30,7 +30,8 @@ void Session::start_close() {
   state_ = EndpointState::kClosing;
   bye_due_ = true;
   table_.for_each([&](Operation& op) {
-    bool over = op.internal || op.state == OperationState::kReady || op.state == OperationState::kZombie;
+    bool over =
+        op.internal || op.state == OperationState::kReady || op.state == OperationState::kZombie;
     if (!over && !leaves_before_bye(op)) end_early(&op, closing_status());
   });
   send_releases();
@@ -41,7 +42,8 @@ void Session::start_close() {
 // A message that is over once it is on its way, and that only a full link holds up.
 bool Session::leaves_before_bye(const Operation& op) const {
   bool waits_for_room = op.state == OperationState::kQueued && !credit_blocked_;
-  return waits_for_room && op.kind == OperationKind::kSend && op.level == Level::kSourceReusable && op.total <= traits_.inline_bytes;
+  return waits_for_room && op.kind == OperationKind::kSend && op.level == Level::kSourceReusable &&
+         op.total <= traits_.inline_bytes;
 }
 
 // The peer reads nothing after our BYE: what was sent before the close goes first.
@@ -151,7 +153,8 @@ void Session::fail_all(const Status& why) {
     bool told = op.state == OperationState::kOffered || op.state == OperationState::kPushing;
     Status end = why;
     if (sending && told) {
-      end = Status(Code::kOutcomeUnknown, Scope::kEndpoint, kOrigin, "the connection ended before the peer answered: " + why.to_string());
+      end = Status(Code::kOutcomeUnknown, Scope::kEndpoint, kOrigin,
+                   "the connection ended before the peer answered: " + why.to_string());
     }
     if (traits_.direct && !link_dead_ && fence_early(&op, end, false)) return;
     complete_later(&op, std::move(end));
@@ -160,13 +163,16 @@ void Session::fail_all(const Status& why) {
 
 bool Session::ready_to_finish() const {
   if (finished_ || !ready_.empty()) return false;
-  return link_dead_ || (bye_sent_ && bye_received_ && backlog_start_ == backlog_.size() && fencing_ == 0);
+  return link_dead_ ||
+         (bye_sent_ && bye_received_ && backlog_start_ == backlog_.size() && fencing_ == 0);
 }
 
 void Session::finish_close() {
   finished_ = true;
   state_ = EndpointState::kClosed;
-  if (close_reason_.ok()) close_reason_ = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection was closed");
+  if (close_reason_.ok())
+    close_reason_ =
+        Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection was closed");
   drop_link();
   // What lingered was only waiting for the link to let go.
   table_.for_each([&](Operation& op) { release_operation(&op); });
@@ -179,7 +185,8 @@ void Session::finish_close() {
   while (wants_waiting_ > 0) end_want();
   account_->refund(PeerResource::kControlBytes, std::exchange(control_charged_, 0));
   want_windows_.clear();
-  if (WantHandler* handler = std::exchange(want_handler_, nullptr)) handler->on_endpoint_closed(*this, close_reason_);
+  if (WantHandler* handler = std::exchange(want_handler_, nullptr))
+    handler->on_endpoint_closed(*this, close_reason_);
 }
 
 bool Session::has_work() const {
@@ -188,7 +195,8 @@ bool Session::has_work() const {
   if (releases_.count > 0 || needs_flush_) return true;
   if (!pulling_.empty() && !(traits_.direct && blocked_) && !copies_held_) return true;
   if (blocked_) return false;
-  bool may_start = !queued_.empty() && !credit_blocked_ && !windows_short_ && state_ == EndpointState::kConnected;
+  bool may_start = !queued_.empty() && !credit_blocked_ && !windows_short_ &&
+                   state_ == EndpointState::kConnected;
   if (bye_due_) return true;
   return !pushing_.empty() || may_start || backlog_start_ < backlog_.size();
 }
@@ -196,7 +204,8 @@ bool Session::has_work() const {
 bool Session::has_unsent() const {
   if (link_dead_ || finished_) return false;
   bool may_start = !queued_.empty() && !credit_blocked_ && !windows_short_;
-  return backlog_start_ < backlog_.size() || releases_.count > 0 || needs_flush_ || may_start || link_->has_unsent();
+  return backlog_start_ < backlog_.size() || releases_.count > 0 || needs_flush_ || may_start ||
+         link_->has_unsent();
 }
 
 size_t Session::progress(Instant now) {
@@ -229,7 +238,8 @@ void Session::handle_timeout(Instant now) {
   Instant next = kNever;
   bool waiting = false;
   table_.for_each([&](Operation& op) {
-    if (op.internal || op.state == OperationState::kReady || op.state == OperationState::kZombie) return;
+    if (op.internal || op.state == OperationState::kReady || op.state == OperationState::kZombie)
+      return;
     if (op.state == OperationState::kFencing) {
       if (op.deadline <= now) fence_overdue(&op, now);
       if (op.state == OperationState::kFencing) next = std::min(next, op.deadline);
@@ -280,19 +290,22 @@ Instant Session::check_silence(Instant now) {
                            "the peer has not called progress for longer than the silence limit"));
     return kNever;
   }
-  Instant limit = options_.silence_limit > Duration(0) ? ping_sent_ + options_.silence_limit : kNever;
+  Instant limit =
+      options_.silence_limit > Duration(0) ? ping_sent_ + options_.silence_limit : kNever;
   return std::min(limit, now + options_.silent_after);
 }
 
 // Closes a connection that neither end has used since the last look. Returns when to look again.
 Instant Session::check_idle(Instant now) {
   if (now < idle_due_) return idle_due_;
-  const uint64_t uses = counters_.messages_sent + counters_.messages_received + counters_.posted - pings_;
+  const uint64_t uses =
+      counters_.messages_sent + counters_.messages_received + counters_.posted - pings_;
   const bool used = uses != std::exchange(idle_mark_, uses);
   if (!used && table_.used() == 0 && views_->outstanding() == 0) {
     idle_closed.add();
     fail_connection(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
-                           "nobody used the connection for ListenOptions::idle_limit; connect again when there is work"));
+                           "nobody used the connection for ListenOptions::idle_limit; connect "
+                           "again when there is work"));
     return kNever;
   }
   return idle_due_ = after(now, options_.idle_limit);
@@ -307,7 +320,8 @@ EndpointInfo Session::info() const {
   info.reason = reason_;
   info.peer_incarnation = peer_.incarnation;
   info.peer_pid = peer_.host == ours_.host ? peer_.pid : 0;
-  info.peer_silent = silent_ && last_heard_ < ping_sent_;  // heard since, and the timer not yet there
+  info.peer_silent =
+      silent_ && last_heard_ < ping_sent_;  // heard since, and the timer not yet there
   return info;
 }
 

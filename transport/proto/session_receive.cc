@@ -28,26 +28,31 @@ Counter credit_overrun("session.credit_overrun");
 Status corrupt(const char* what) { return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, what); }
 
 Status from_peer(Code code) {
-  return Status(code, Scope::kOperation, kOrigin, "the peer ended it with " + std::string(to_string(code)));
+  return Status(code, Scope::kOperation, kOrigin,
+                "the peer ended it with " + std::string(to_string(code)));
 }
 
 // What a BYE says, to be told as "the peer ...".
 const char* why_ended(Code code) {
   switch (code) {
-    case Code::kTryAgain: return "refused the connection: it has as many as it takes; try again later";
+    case Code::kTryAgain:
+      return "refused the connection: it has as many as it takes; try again later";
     case Code::kAccessDenied: return "refused the connection: its program does not accept us";
-    case Code::kUnsupported: return "refused the connection: it requires of a path what this one cannot do";
+    case Code::kUnsupported:
+      return "refused the connection: it requires of a path what this one cannot do";
     default: return "closed the connection";
   }
 }
 
 }  // namespace
 
-Status Session::handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload, Instant now) {
+Status Session::handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload,
+                                     Instant now) {
   Busy busy(*this);
   last_heard_ = now;
   ++counters_.messages_received;
-  if (link_dead_ || finished_) [[unlikely]] return Status();
+  if (link_dead_ || finished_) [[unlikely]]
+    return Status();
   return on_tagged_inline(message, payload);
 }
 
@@ -59,7 +64,8 @@ Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instan
   Busy busy(*this);
   last_heard_ = now;
   ++counters_.messages_received;
-  if (link_dead_ || finished_) [[unlikely]] return Status();
+  if (link_dead_ || finished_) [[unlikely]]
+    return Status();
   switch (static_cast<wire::MessageType>(header[0])) {
     case wire::MessageType::kOffer: {
       wire::Offer offer;
@@ -110,7 +116,8 @@ Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instan
       fault_point("session.bye");
       if (!bye_sent_) {
         state_ = EndpointState::kClosing;
-        close_reason_ = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer " + std::string(why_ended(bye.code)));
+        close_reason_ = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                               "the peer " + std::string(why_ended(bye.code)));
         fail_all(close_reason_);
         send_control(wire::Bye{});
         bye_sent_ = true;
@@ -128,12 +135,16 @@ Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instan
 Status Session::on_offer(wire::Offer& offer, PayloadReader& payload, Instant now) {
   bool is_inline = (offer.flags & wire::Offer::kInline) != 0;
   bool by_memory = traits_.views || traits_.direct;
-  if (offer.segment_count > 0 && !by_memory) return corrupt("OFFER of memory on a path without views");
+  if (offer.segment_count > 0 && !by_memory)
+    return corrupt("OFFER of memory on a path without views");
   bool follows = (offer.flags & wire::Offer::kDataFollows) != 0;
-  if (follows && (is_inline || by_memory)) return corrupt("OFFER with DATA to follow where none can");
+  if (follows && (is_inline || by_memory))
+    return corrupt("OFFER with DATA to follow where none can");
   bool empty_handed = !is_inline && offer.segment_count == 0 && !follows;
-  bool may_be_pulled = offer.kind == wire::OfferKind::kTagged || offer.kind == wire::OfferKind::kWrite;
-  if (empty_handed && (by_memory || !may_be_pulled)) return corrupt("OFFER without the bytes or a way to get them");
+  bool may_be_pulled =
+      offer.kind == wire::OfferKind::kTagged || offer.kind == wire::OfferKind::kWrite;
+  if (empty_handed && (by_memory || !may_be_pulled))
+    return corrupt("OFFER without the bytes or a way to get them");
   switch (offer.kind) {
     case wire::OfferKind::kTagged: return on_tagged(offer, payload);
     case wire::OfferKind::kSupply:
@@ -158,11 +169,13 @@ Operation* Session::match_posted(Tag tag, uint64_t total) {
     next = op->next;
     if (!op->match.matches(tag)) continue;
     uint64_t capacity = capacity_of(op);
-    if (capacity >= total) [[likely]] return op;
+    if (capacity >= total) [[likely]]
+      return op;
     op->match.tag = tag;
-    complete_later(op, Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
-                              "the message has " + std::to_string(total) + " bytes, the buffers hold " + std::to_string(capacity) +
-                                  "; post a larger receive, the message is kept"));
+    complete_later(
+        op, Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                   "the message has " + std::to_string(total) + " bytes, the buffers hold " +
+                       std::to_string(capacity) + "; post a larger receive, the message is kept"));
   }
   return nullptr;
 }
@@ -189,7 +202,8 @@ Status Session::on_tagged_inline(const wire::TaggedInline& message, PayloadReade
 Status Session::on_tagged(wire::Offer& offer, PayloadReader& payload) {
   if ((offer.flags & wire::Offer::kInline) != 0) {
     // One with TLVs that are skipped.
-    wire::TaggedInline message{.id = offer.id, .tag = offer.a, .payload_bytes = offer.payload_bytes};
+    wire::TaggedInline message{
+        .id = offer.id, .tag = offer.a, .payload_bytes = offer.payload_bytes};
     message.report = (offer.flags & wire::Offer::kReport) != 0;
     return on_tagged_inline(message, payload);
   }
@@ -213,7 +227,8 @@ Status Session::on_tagged(wire::Offer& offer, PayloadReader& payload) {
 }
 
 // `kept`: bytes of it that lie in our arena.
-Result<Unexpected*> Session::store_unexpected(uint64_t offer_id, Tag tag, uint64_t total, uint64_t kept) {
+Result<Unexpected*> Session::store_unexpected(uint64_t offer_id, Tag tag, uint64_t total,
+                                              uint64_t kept) {
   SLUICE_RETURN_IF_ERROR(keep_unexpected(kept + kUnexpectedRecordBytes));
   Unexpected& message = unexpected_.push_back();
   message.offer_id = offer_id;
@@ -230,7 +245,8 @@ Status Session::keep_unexpected(uint64_t bytes) {
   const uint64_t due = kept > kOwnUnexpectedBytes ? kept - kOwnUnexpectedBytes : 0;
   if (due > unexpected_charged_) {
     Status charged = account_->charge(PeerResource::kUnexpectedBytes, due - unexpected_charged_);
-    if (!charged.ok()) return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin, std::string(charged.detail()));
+    if (!charged.ok())
+      return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin, std::string(charged.detail()));
     unexpected_charged_ = due;
   }
   unexpected_kept_ = kept;
@@ -239,7 +255,8 @@ Status Session::keep_unexpected(uint64_t bytes) {
 
 void Session::let_go_unexpected(uint64_t bytes) {
   unexpected_kept_ -= bytes;
-  const uint64_t due = unexpected_kept_ > kOwnUnexpectedBytes ? unexpected_kept_ - kOwnUnexpectedBytes : 0;
+  const uint64_t due =
+      unexpected_kept_ > kOwnUnexpectedBytes ? unexpected_kept_ - kOwnUnexpectedBytes : 0;
   if (due == unexpected_charged_) return;
   account_->refund(PeerResource::kUnexpectedBytes, unexpected_charged_ - due);
   unexpected_charged_ = due;
@@ -265,7 +282,8 @@ Status Session::store_unexpected(const wire::TaggedInline& inlined, PayloadReade
     Result<Buffer> room = arena_->allocate(total, {.for_receive = true});
     if (!room.ok()) {
       return Status(room.code(), Scope::kEndpoint, kOrigin,
-                    "no memory for a message that no receive was posted for: " + std::string(room.status().detail()));
+                    "no memory for a message that no receive was posted for: " +
+                        std::string(room.status().detail()));
     }
     bytes = std::move(room).value();
   }
@@ -293,7 +311,8 @@ Status Session::consume_unexpected(Operation* op, UnexpectedQueue::Iterator mess
     note_consumed(1, 0);
     return start_pull(op, op->peer_id, std::span(segments.data(), count), op->total);
   }
-  ConstBytes left = message->total > 0 ? ConstBytes(message->payload.bytes()).first(message->total) : ConstBytes();
+  ConstBytes left = message->total > 0 ? ConstBytes(message->payload.bytes()).first(message->total)
+                                       : ConstBytes();
   for (Buffer& buffer : op->completion.buffers) {
     size_t take = std::min(left.size(), buffer.size_bytes());
     if (take > 0) std::memcpy(buffer.data(), left.data(), take);
@@ -336,7 +355,8 @@ Status Session::on_want(const wire::Want& want) {
   }
   if (want.kind == wire::WantKind::kRead) return on_remote_read(want);
   if (want.key_id >= kMaxKeyIds) return corrupt("WANT with a key id of 65536 or more");
-  if (want.segment_count > 0 && !traits_.direct) return corrupt("WANT with windows on a path without them");
+  if (want.segment_count > 0 && !traits_.direct)
+    return corrupt("WANT with windows on a path without them");
   if (wants_waiting_ >= options_.want_limit) {
     wants_refused.add();
     send_done(want.id, Code::kTryAgain, 0);
@@ -392,7 +412,8 @@ Status Session::on_done(const wire::Done& done) {
     answer_fence(op, done);
     return Status();
   }
-  bool outgoing = op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite || op->kind == OperationKind::kSupply;
+  bool outgoing = op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite ||
+                  op->kind == OperationKind::kSupply;
   if (outgoing) {
     if (op->state == OperationState::kQueued) return corrupt("DONE for what was never offered");
     op->loaned = false;

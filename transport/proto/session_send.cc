@@ -36,7 +36,8 @@ bool Session::start_or_queue(Operation* op) {
 
 void Session::run_queue() {
   credit_blocked_ = false;
-  for (Operation* op = queued_.first; op != nullptr && (state_ == EndpointState::kConnected || bye_due_);) {
+  for (Operation* op = queued_.first;
+       op != nullptr && (state_ == EndpointState::kConnected || bye_due_);) {
     Operation* next = op->next;
     bool waits_for_credit = credit_blocked_ && op->kind == OperationKind::kSend;
     if (!waits_for_credit) {
@@ -61,10 +62,11 @@ Session::Started Session::start(Operation* op) {
   }
 }
 
-// A message that is over once it is on its way spares the peer an answer if it rides; but what waits for credit in bytes
-// is pulled.
+// A message that is over once it is on its way spares the peer an answer if it rides; but what
+// waits for credit in bytes is pulled.
 bool Session::rides_by_hint(uint64_t total) const {
-  return total <= traits_.most_inline_bytes && sent_bytes_ + total <= credit_bytes_ && link_->rides_now();
+  return total <= traits_.most_inline_bytes && sent_bytes_ + total <= credit_bytes_ &&
+         link_->rides_now();
 }
 
 // A small message of one segment that nobody wants to hear of again, with room and credit
@@ -79,7 +81,9 @@ bool Session::try_send_at_once(Tag tag, const Tensor& segment, OperationId& id) 
   // Ids of such sends have slot 0, which no operation has.
   id = ++at_once_ << 32;
   std::byte header[wire::kTaggedInlineBytes];
-  wire::encode(wire::TaggedInline{.id = id, .tag = tag, .payload_bytes = static_cast<uint32_t>(total)}, header);
+  wire::encode(
+      wire::TaggedInline{.id = id, .tag = tag, .payload_bytes = static_cast<uint32_t>(total)},
+      header);
   if (!link_->send(header, std::span(&payload, 1))) {
     blocked_ = true;
     return false;
@@ -98,8 +102,10 @@ bool Session::try_send_at_once(Tag tag, const Tensor& segment, OperationId& id) 
 }
 
 Session::Started Session::start_send(Operation* op) {
-  bool inline_payload = op->total <= traits_.inline_bytes || (op->level == Level::kSourceReusable && rides_by_hint(op->total));
-  bool credit = sent_messages_ < credit_messages_ && (!inline_payload || sent_bytes_ + op->total <= credit_bytes_);
+  bool inline_payload = op->total <= traits_.inline_bytes ||
+                        (op->level == Level::kSourceReusable && rides_by_hint(op->total));
+  bool credit = sent_messages_ < credit_messages_ &&
+                (!inline_payload || sent_bytes_ + op->total <= credit_bytes_);
   if (!credit) {
     credit_blocked_ = true;
     return Started::kBlocked;
@@ -110,7 +116,8 @@ Session::Started Session::start_send(Operation* op) {
   offer.a = op->match.tag;
   offer.total = op->total;
   if (inline_payload) {
-    offer.flags = wire::Offer::kInline | (op->level != Level::kSourceReusable ? wire::Offer::kReport : 0);
+    offer.flags =
+        wire::Offer::kInline | (op->level != Level::kSourceReusable ? wire::Offer::kReport : 0);
   }
   Started started = send_offer(op, offer);
   if (started != Started::kSent) return started;
@@ -158,7 +165,8 @@ Session::Started Session::start_supply(Operation* op) {
   }
   fault_point("session.supply");
   Started started = send_offer(op, offer);
-  if (started == Started::kFailed) send_done(op->peer_id, op->completion.status.code(), 0);  // the asker would wait for it
+  if (started == Started::kFailed)
+    send_done(op->peer_id, op->completion.status.code(), 0);  // the asker would wait for it
   if (started == Started::kSent && (offer.flags & wire::Offer::kDataFollows) != 0) {
     unlink(op);
     op->state = OperationState::kPushing;
@@ -228,7 +236,8 @@ Session::Started Session::describe_segments(Operation* op, wire::Offer& offer) {
       return Started::kBlocked;
     }
     if (!exported.ok() || !*exported) {
-      complete_later(op, exported.ok() ? Status(Code::kInternal, Scope::kOperation, kOrigin, "arena memory cannot be offered")
+      complete_later(op, exported.ok() ? Status(Code::kInternal, Scope::kOperation, kOrigin,
+                                                "arena memory cannot be offered")
                                        : exported.status());
       return Started::kFailed;
     }
@@ -279,8 +288,12 @@ bool Session::push_chunk(Operation* op) {
   size_t pieces = 0;
   uint64_t gathered = take_pieces(op->tensors, op->moved, want, payload, pieces);
   std::byte header[wire::kMaxHeaderBytes];
-  size_t length = wire::encode(wire::Data{.id = op->peer_id, .offset = op->moved, .payload_bytes = static_cast<uint32_t>(gathered)}, header);
-  if (!link_->push(ConstBytes(header, length), std::span(payload.data(), pieces), op->id)) return false;
+  size_t length = wire::encode(
+      wire::Data{
+          .id = op->peer_id, .offset = op->moved, .payload_bytes = static_cast<uint32_t>(gathered)},
+      header);
+  if (!link_->push(ConstBytes(header, length), std::span(payload.data(), pieces), op->id))
+    return false;
   fault_point("session.pushed");
   op->moved += gathered;
   op->in_flight += gathered;
@@ -305,7 +318,8 @@ void Session::pushed(uint64_t cookie, uint64_t length, Instant) {
   }
   if (op->answered && op->state == OperationState::kOffered) return complete(op, Status());
   bool all_out = op->moved == op->total && op->state == OperationState::kOffered;
-  if (all_out && op->kind == OperationKind::kSend && op->level == Level::kSourceReusable) complete(op, Status());
+  if (all_out && op->kind == OperationKind::kSend && op->level == Level::kSourceReusable)
+    complete(op, Status());
 }
 
 void Session::writable(Instant) {
@@ -341,7 +355,8 @@ void Session::queue_bytes(ConstBytes header) {
   if (backlog_.size() + header.size() > control_charged_) {
     Status charged = account_->charge(PeerResource::kControlBytes, kBacklogCharge);
     if (!charged.ok()) {
-      fail_connection(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer does not read: " + std::string(charged.detail())));
+      fail_connection(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                             "the peer does not read: " + std::string(charged.detail())));
       return;
     }
     control_charged_ += kBacklogCharge;
@@ -401,7 +416,8 @@ void Session::view_ended(uint64_t offer_id) noexcept {
 void Session::note_consumed(uint64_t messages, uint64_t bytes) {
   consumed_messages_ += messages;
   consumed_bytes_ += bytes;
-  bool messages_due = consumed_messages_ + ours_.credit_messages - granted_messages_ > ours_.credit_messages / 2;
+  bool messages_due =
+      consumed_messages_ + ours_.credit_messages - granted_messages_ > ours_.credit_messages / 2;
   bool bytes_due = consumed_bytes_ + ours_.credit_bytes - granted_bytes_ > ours_.credit_bytes / 2;
   if (!messages_due && !bytes_due) return;
   granted_messages_ = consumed_messages_ + ours_.credit_messages;

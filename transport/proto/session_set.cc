@@ -72,7 +72,8 @@ void SessionSet::fire_timers(Instant now) {
 }
 
 bool SessionSet::has_unsent() const {
-  return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& entry) { return entry.first->has_unsent(); });
+  return std::any_of(sessions_.begin(), sessions_.end(),
+                     [](const auto& entry) { return entry.first->has_unsent(); });
 }
 
 void SessionSet::abort_all(const Status& why) {

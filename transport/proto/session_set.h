@@ -21,7 +21,8 @@ class SessionSet : public SessionHost {
   void add(std::shared_ptr<Session> session);
   // The session of a new connection over `link`, with the decorator (or null) in between.
   template <typename BackendLink>
-  std::shared_ptr<Session> open(std::unique_ptr<BackendLink> link, LinkDecorator* decorator, SessionParts parts) {
+  std::shared_ptr<Session> open(std::unique_ptr<BackendLink> link, LinkDecorator* decorator,
+                                SessionParts parts) {
     BackendLink* inner = link.get();
     DecoratedLink* outer = nullptr;
     if (decorator != nullptr) {
@@ -42,7 +43,8 @@ class SessionSet : public SessionHost {
   // session costs nothing here.
   size_t progress(Instant now) {
     now_ = now;
-    if (active_.empty() && now < next_timeout_) [[likely]] return 0;
+    if (active_.empty() && now < next_timeout_) [[likely]]
+      return 0;
     return run(now);
   }
   // True if a session waits for progress().

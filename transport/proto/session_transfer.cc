@@ -28,7 +28,8 @@ Status corrupt(const char* what) { return Status(Code::kCorrupt, Scope::kEndpoin
 
 // Gets the bytes of an offer into op's buffers: from the peer's memory, or by asking
 // for DATA.
-Status Session::start_pull(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments, uint64_t total) {
+Status Session::start_pull(Operation* op, uint64_t offer_id,
+                           std::span<const wire::Segment> segments, uint64_t total) {
   unlink(op);
   op->peer_id = offer_id;
   index_by_peer_id(op);
@@ -42,11 +43,14 @@ Status Session::start_pull(Operation* op, uint64_t offer_id, std::span<const wir
   if (segments.empty() && !traits_.views) {
     op->state = OperationState::kPlacing;
     fault_point("session.pull");
-    send_control(wire::Want{.id = op->id, .kind = wire::WantKind::kOffer, .a = offer_id, .length = total});
+    send_control(
+        wire::Want{.id = op->id, .kind = wire::WantKind::kOffer, .a = offer_id, .length = total});
     return Status();
   }
-  const std::byte* destination = op->completion.buffers.empty() ? nullptr : op->completion.buffers[0].data();
-  op->past_caches = traits_.streaming != nullptr && destination != nullptr && traits_.streaming->past_caches(destination, total);
+  const std::byte* destination =
+      op->completion.buffers.empty() ? nullptr : op->completion.buffers[0].data();
+  op->past_caches = traits_.streaming != nullptr && destination != nullptr &&
+                    traits_.streaming->past_caches(destination, total);
   // In a list before anything can fail: the operation must end with the endpoint.
   op->state = OperationState::kPulling;
   pulling_.push_back(op);
@@ -85,7 +89,8 @@ size_t Session::pull_some() {
 void Session::copy_piece(Operation* op, uint64_t& budget) {
   uint64_t from_skip = op->moved;
   size_t run = 0;
-  while (run < op->runs.size() && from_skip >= op->run_lengths[run]) from_skip -= op->run_lengths[run++];
+  while (run < op->runs.size() && from_skip >= op->run_lengths[run])
+    from_skip -= op->run_lengths[run++];
   uint64_t into_skip = op->moved;
   for (Buffer& buffer : op->completion.buffers) {
     uint64_t size = buffer.size_bytes();
@@ -94,7 +99,8 @@ void Session::copy_piece(Operation* op, uint64_t& budget) {
       continue;
     }
     while (into_skip < size && op->moved < op->total && budget > 0) {
-      uint64_t step = std::min({op->run_lengths[run] - from_skip, size - into_skip, op->total - op->moved, budget});
+      uint64_t step = std::min(
+          {op->run_lengths[run] - from_skip, size - into_skip, op->total - op->moved, budget});
       copy_bytes(buffer.data() + into_skip, op->runs[run].data + from_skip, step, op->past_caches);
       into_skip += step;
       from_skip += step;
@@ -133,7 +139,9 @@ void Session::finish_incoming(Operation* op, Status status) {
 Placement Session::place(uint64_t id, uint64_t offset, uint64_t length) {
   Placement placement;
   Operation* op = table_.find(id);
-  if (op == nullptr || op->state != OperationState::kPlacing || !range_fits(offset, length, op->total)) return placement;
+  if (op == nullptr || op->state != OperationState::kPlacing ||
+      !range_fits(offset, length, op->total))
+    return placement;
   take_pieces(op->completion.buffers, offset, length, placement.runs, placement.count);
   return placement;
 }
@@ -142,8 +150,10 @@ Status Session::placed(uint64_t id, uint64_t offset, uint64_t length, Instant no
   Busy busy(*this);
   last_heard_ = now;
   Operation* op = table_.find(id);
-  if (op == nullptr || op->state != OperationState::kPlacing) return Status();  // it ended; the bytes were dropped
-  if (offset != op->moved || !range_fits(offset, length, op->total)) return corrupt("DATA out of order or beyond its transfer");
+  if (op == nullptr || op->state != OperationState::kPlacing)
+    return Status();  // it ended; the bytes were dropped
+  if (offset != op->moved || !range_fits(offset, length, op->total))
+    return corrupt("DATA out of order or beyond its transfer");
   op->moved += length;
   op->completion.receipt.copied_bytes += length * traits_.bulk_in.user;
   op->completion.receipt.kernel_copied_bytes += length * traits_.bulk_in.kernel;
@@ -163,7 +173,8 @@ Status Session::make_destination(Operation* op, const TensorDescriptor& layout) 
   const uint64_t bytes = std::max<uint64_t>(layout.span_bytes(), 1);
   // Until all of it has come it is the peer's doing that it is not free.
   Status charged = account_->charge(PeerResource::kIncomingBytes, bytes);
-  if (!charged.ok()) return Status(Code::kNoMemory, Scope::kOperation, kOrigin, std::string(charged.detail()));
+  if (!charged.ok())
+    return Status(Code::kNoMemory, Scope::kOperation, kOrigin, std::string(charged.detail()));
   op->incoming = bytes;
   SLUICE_TRY(Buffer buffer, arena_->allocate(bytes, {.for_receive = true}));
   SLUICE_RETURN_IF_ERROR(buffer.reshape(TensorDescriptor::bytes(layout.span_bytes())));
@@ -188,7 +199,8 @@ Status Session::on_supply(wire::Offer& offer, PayloadReader& payload, Instant) {
     if (!offer.layout.is_compact() || !ours.same_layout(offer.layout)) {
       refuse_offer(offer, Code::kInvalidArgument);
       conclude(op, Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
-                          "the tensor is " + offer.layout.to_string() + ", the destination " + ours.to_string()));
+                          "the tensor is " + offer.layout.to_string() + ", the destination " +
+                              ours.to_string()));
       return Status();
     }
   }
@@ -210,7 +222,8 @@ Status Session::on_supply(wire::Offer& offer, PayloadReader& payload, Instant) {
     return Status();
   }
   if (offer.segment_count > 0) {
-    return start_pull(op, offer.id, std::span(offer.segments.data(), offer.segment_count), offer.total);
+    return start_pull(op, offer.id, std::span(offer.segments.data(), offer.segment_count),
+                      offer.total);
   }
   op->moved = 0;
   op->state = OperationState::kPlacing;
@@ -219,7 +232,8 @@ Status Session::on_supply(wire::Offer& offer, PayloadReader& payload, Instant) {
   return Status();
 }
 
-Status Session::deliver_view(Operation* op, const wire::Offer& offer, const wire::Segment& segment) {
+Status Session::deliver_view(Operation* op, const wire::Offer& offer,
+                             const wire::Segment& segment) {
   SLUICE_TRY(ImportedRun run, link_->import_run(segment));
   fault_point("session.view");
   op->completion.tensor = Tensor(views_->make(run, segment.length, offer.id), offer.layout);
@@ -229,7 +243,8 @@ Status Session::deliver_view(Operation* op, const wire::Offer& offer, const wire
   return Status();
 }
 
-Result<Operation*> Session::take_internal(OperationKind kind, const Grant& grant, uint64_t offset, uint64_t length) {
+Result<Operation*> Session::take_internal(OperationKind kind, const Grant& grant, uint64_t offset,
+                                          uint64_t length) {
   SLUICE_TRY(Operation * op, take_operation(kind, {.deadline = kNever}));
   --counters_.posted;
   op->internal = true;
@@ -252,13 +267,15 @@ Result<Operation*> Session::take_internal(OperationKind kind, const Grant& grant
 
 Status Session::on_remote_write(wire::Offer& offer, PayloadReader& payload) {
   if (traits_.direct) return corrupt("OFFER of a write that devices do on this path");
-  const Grant* grant = grants_.check(offer.a, offer.epoch, Right::kWrite, offer.offset, offer.total, [&] { return host_->exact_now(); });
+  const Grant* grant = grants_.check(offer.a, offer.epoch, Right::kWrite, offer.offset, offer.total,
+                                     [&] { return host_->exact_now(); });
   if (grant == nullptr) {
     access_denied.add();
     send_done(offer.id, Code::kAccessDenied, 0);
     return Status();
   }
-  Result<Operation*> taken = take_internal(OperationKind::kReceive, *grant, offer.offset, offer.total);
+  Result<Operation*> taken =
+      take_internal(OperationKind::kReceive, *grant, offer.offset, offer.total);
   if (!taken.ok()) {
     send_done(offer.id, Code::kTryAgain, 0);
     return Status();
@@ -271,18 +288,21 @@ Status Session::on_remote_write(wire::Offer& offer, PayloadReader& payload) {
     finish_incoming(op, Status());
     return Status();
   }
-  return start_pull(op, offer.id, std::span(offer.segments.data(), offer.segment_count), offer.total);
+  return start_pull(op, offer.id, std::span(offer.segments.data(), offer.segment_count),
+                    offer.total);
 }
 
 Status Session::on_remote_read(const wire::Want& want) {
   if (traits_.direct) return corrupt("WANT of a read that devices do on this path");
-  const Grant* grant = grants_.check(want.a, want.key_id, Right::kRead, want.offset, want.length, [&] { return host_->exact_now(); });
+  const Grant* grant = grants_.check(want.a, want.key_id, Right::kRead, want.offset, want.length,
+                                     [&] { return host_->exact_now(); });
   if (grant == nullptr) {
     access_denied.add();
     send_done(want.id, Code::kAccessDenied, 0);
     return Status();
   }
-  Result<Operation*> taken = take_internal(OperationKind::kSupply, *grant, want.offset, want.length);
+  Result<Operation*> taken =
+      take_internal(OperationKind::kSupply, *grant, want.offset, want.length);
   if (!taken.ok()) {
     send_done(want.id, Code::kTryAgain, 0);
     return Status();
@@ -298,12 +318,14 @@ Status Session::on_remote_read(const wire::Want& want) {
 Status Session::on_pull(const wire::Want& want) {
   if (traits_.direct) return corrupt("WANT for an offer that devices read on this path");
   Operation* op = table_.find(want.a);
-  bool sending = op != nullptr && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
+  bool sending =
+      op != nullptr && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
   if (!sending || op->state != OperationState::kOffered || op->moved > 0) {
     send_done(want.id, Code::kCancelled, 0);  // it ended meanwhile
     return Status();
   }
-  if (traits_.views || want.length != op->total) return corrupt("WANT for an offer with another length");
+  if (traits_.views || want.length != op->total)
+    return corrupt("WANT for an offer with another length");
   op->peer_id = want.id;
   op->state = OperationState::kPushing;
   pushing_.push_back(op);

@@ -21,7 +21,8 @@ class TurnBudget {
   // Call before each message that is handled. False: stop, the rest waits for the next
   // turn. Cost: reads the clock once in 32 calls, first at the 32nd.
   bool spend() {
-    if (++messages_ % kMessagesPerClock != 0) [[likely]] return true;
+    if (++messages_ % kMessagesPerClock != 0) [[likely]]
+      return true;
     if (messages_ >= kTurnMessages) return false;
     const Instant t = now();
     if (messages_ == kMessagesPerClock) start_ = t;

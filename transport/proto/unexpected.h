@@ -20,12 +20,12 @@ struct Unexpected {
   uint64_t total = 0;
   bool is_inline = false;
   bool report = false;
-  Buffer payload;  // inline bytes
+  Buffer payload;     // inline bytes
   uint64_t kept = 0;  // bytes that it takes here
   uint32_t segment_count = 0;
   std::array<wire::Segment, wire::kMaxSegments> segments;
-  IndexLink<Unexpected> index;                // by offer_id, if it can be cancelled
-  std::list<Unexpected>::iterator place;      // in the queue
+  IndexLink<Unexpected> index;            // by offer_id, if it can be cancelled
+  std::list<Unexpected>::iterator place;  // in the queue
 };
 
 // Bounded by the credits the peer was given. Nodes are recycled.

@@ -6,8 +6,9 @@ Status hand_on(LinkClient& client, ConstBytes message, Instant now) {
   SLUICE_TRY(wire::Header common, wire::decode_header(message));
   uint64_t whole = uint64_t{common.header_bytes} + common.payload_bytes;
   if (message.size() != whole) {
-    return Status(Code::kCorrupt, Scope::kEndpoint, "proto/whole_message",
-                  std::to_string(message.size()) + " bytes around a message of " + std::to_string(whole));
+    return Status(
+        Code::kCorrupt, Scope::kEndpoint, "proto/whole_message",
+        std::to_string(message.size()) + " bytes around a message of " + std::to_string(whole));
   }
   BytesPayload payload(message.subspan(common.header_bytes));
   return client.handle_message(message.first(common.header_bytes), payload, now);

@@ -20,7 +20,8 @@ namespace {
 constexpr const char* kOrigin = "select/ethernet";
 // Who answered over TCP just now answers a neighbour's frame in less, or frames do not reach it.
 constexpr Duration kAnswerLimit = std::chrono::seconds(1);
-// Less is no sign of silence, and no loss when it is waited for again: a caller's own time may be as short.
+// Less is no sign of silence, and no loss when it is waited for again: a caller's own time may be
+// as short.
 constexpr Duration kSilence = std::chrono::milliseconds(250);
 
 Counter not_asked("select.ethernet_not_asked");
@@ -28,7 +29,9 @@ Counter not_asked("select.ethernet_not_asked");
 // What could not be opened is tried again, but not for each who comes.
 constexpr Duration kOpenInterval = std::chrono::seconds(1);
 
-Status unusable(std::string why) { return Status(Code::kUnsupported, Scope::kOperation, kOrigin, std::move(why)); }
+Status unusable(std::string why) {
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, std::move(why));
+}
 
 // 0: it does not listen there.
 uint16_t port_of(const ListenerCore* listener) {
@@ -45,20 +48,28 @@ bool ethernet_wanted(bool option) {
 }
 
 PathProperties ethernet_properties(Path path, bool sealed) {
-  PathProperties properties = path == Path::kModule ? l2::kmod_traits().properties : l2::l2_traits(path).properties;
-  if (path == Path::kPacket && sealed) properties.capabilities = properties.capabilities.with(Capability::kSealed);
+  PathProperties properties =
+      path == Path::kModule ? l2::kmod_traits().properties : l2::l2_traits(path).properties;
+  if (path == Path::kPacket && sealed)
+    properties.capabilities = properties.capabilities.with(Capability::kSealed);
   return properties;
 }
 
-Result<std::shared_ptr<EndpointCore>> EthernetCaller::connect(Path path, int fd, const wire::Hello& peer, Duration patience, const ConnectOptions& options,
-                                                              const proto::SessionOptions& session) {
+Result<std::shared_ptr<EndpointCore>> EthernetCaller::connect(
+    Path path, int fd, const wire::Hello& peer, Duration patience, const ConnectOptions& options,
+    const proto::SessionOptions& session) {
   bool by_module = path == Path::kModule;
   uint16_t port = by_module ? peer.module_port : peer.packet_port;
-  if (port == 0) return unusable(by_module ? "the peer has no kernel module there" : "the peer listens for no frames there");
+  if (port == 0)
+    return unusable(by_module ? "the peer has no kernel module there"
+                              : "the peer listens for no frames there");
   // Before anybody is called: who is called accepts.
   const bool secret = secret_is_set(options.secret_file);
-  if (by_module && secret) return unusable("the kernel module cannot encrypt, and there is a secret");
-  if (std::string lacking = unmet(options.require, ethernet_properties(path, secret)); !lacking.empty()) return unusable(lacking);
+  if (by_module && secret)
+    return unusable("the kernel module cannot encrypt, and there is a secret");
+  if (std::string lacking = unmet(options.require, ethernet_properties(path, secret));
+      !lacking.empty())
+    return unusable(lacking);
   SLUICE_TRY(l2::Neighbour neighbour, l2::neighbour_of_connection(fd));
   std::string whom = (by_module ? "kmod://" : "l2://") + neighbour.interface + "/" + neighbour.mac;
   Result<Address> address = Address::parse(whom + ":" + std::to_string(port));
@@ -68,20 +79,26 @@ Result<std::shared_ptr<EndpointCore>> EthernetCaller::connect(Path path, int fd,
   Instant begun = now();
   if (std::optional<Instant> silent = silences_.last(asked, begun)) {
     not_asked.add();
-    auto seconds = [](Duration d) { return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s"; };
-    return unusable(whom + " did not answer " + seconds(begun - *silent) + " ago; it is asked again " + seconds(Silences::kRemembered) + " after that");
+    auto seconds = [](Duration d) {
+      return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s";
+    };
+    return unusable(whom + " did not answer " + seconds(begun - *silent) +
+                    " ago; it is asked again " + seconds(Silences::kRemembered) + " after that");
   }
   ConnectOptions soon = options;
   soon.timeout = std::clamp<Duration>(patience, std::chrono::milliseconds(1), kAnswerLimit);
   soon.discover = false;
-  auto endpoint = by_module ? carriers_.module.connect(*address, soon, session) : carriers_.packet.connect(*address, soon, session);
+  auto endpoint = by_module ? carriers_.module.connect(*address, soon, session)
+                            : carriers_.packet.connect(*address, soon, session);
   if (!endpoint.ok()) {
     bool silence = endpoint.code() == Code::kTimedOut || endpoint.code() == Code::kUnreachable;
-    if (Instant ended = now(); silence && ended - begun >= kSilence) silences_.add(std::move(asked), ended);
+    if (Instant ended = now(); silence && ended - begun >= kSilence)
+      silences_.add(std::move(asked), ended);
     return unusable(endpoint.status().to_string());
   }
   if ((*endpoint)->info().peer_incarnation != peer.incarnation) {
-    Status why = unusable("another process answers at " + address->to_string() + " than the one that TCP reaches");
+    Status why = unusable("another process answers at " + address->to_string() +
+                          " than the one that TCP reaches");
     (*endpoint)->abort(why);
     return why;
   }
@@ -90,23 +107,36 @@ Result<std::shared_ptr<EndpointCore>> EthernetCaller::connect(Path path, int fd,
 
 EthernetListeners::OnInterface& EthernetListeners::on(const std::string& interface) {
   unsigned index = ::if_nametoindex(interface.c_str());
-  auto known = std::find_if(interfaces_.begin(), interfaces_.end(), [&](const OnInterface& o) { return o.name == interface; });
+  auto known = std::find_if(interfaces_.begin(), interfaces_.end(),
+                            [&](const OnInterface& o) { return o.name == interface; });
   if (known != interfaces_.end() && known->index != index) {
     interfaces_.erase(known);
     known = interfaces_.end();
   }
-  if (known == interfaces_.end()) known = interfaces_.insert(known, {.name = interface, .index = index, .opened = {}, .module = nullptr, .packet = nullptr});
-  if ((known->module != nullptr && known->packet != nullptr) || now() < after(known->opened, kOpenInterval)) return *known;
+  if (known == interfaces_.end())
+    known = interfaces_.insert(
+        known,
+        {.name = interface, .index = index, .opened = {}, .module = nullptr, .packet = nullptr});
+  if ((known->module != nullptr && known->packet != nullptr) ||
+      now() < after(known->opened, kOpenInterval))
+    return *known;
   known->opened = now();
   proto::SessionOptions session = proto::session_options(options_);
   session.why = "a neighbour, which chose it";
-  auto open = [&](Path path, const char* scheme, auto& provider, std::unique_ptr<ListenerCore>& out) {
+  auto open = [&](Path path, const char* scheme, auto& provider,
+                  std::unique_ptr<ListenerCore>& out) {
     const bool secret = secret_is_set(options_.secret_file);
-    if (out != nullptr || (path == Path::kModule && secret) || !unmet(options_.require, ethernet_properties(path, secret)).empty()) return;
+    if (out != nullptr || (path == Path::kModule && secret) ||
+        !unmet(options_.require, ethernet_properties(path, secret)).empty())
+      return;
     Result<Address> address = Address::parse(scheme + interface + ":0");
-    auto listener = address.ok() ? provider.listen(*address, options_, session) : Result<std::unique_ptr<ListenerCore>>(address.status());
-    if (listener.ok()) out = std::move(listener).value();
-    else log(LogLevel::kInfo, "not listening at " + (scheme + interface) + ": " + listener.status().to_string());
+    auto listener = address.ok() ? provider.listen(*address, options_, session)
+                                 : Result<std::unique_ptr<ListenerCore>>(address.status());
+    if (listener.ok())
+      out = std::move(listener).value();
+    else
+      log(LogLevel::kInfo,
+          "not listening at " + (scheme + interface) + ": " + listener.status().to_string());
   };
   open(Path::kModule, "kmod://", carriers_.module, known->module);
   open(Path::kPacket, "l2://", carriers_.packet, known->packet);

@@ -37,7 +37,8 @@ Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
   auto module = std::make_unique<l2::KmodProvider>(*context);
   auto packet = std::make_unique<l2::L2Provider>(*context);
   auto tcp = std::make_unique<tcp::TcpProvider>(*context);
-  auto select = std::make_unique<select::SelectProvider>(*context, *shm, *rdma, select::EthernetCarriers{*module, *packet}, *tcp);
+  auto select = std::make_unique<select::SelectProvider>(
+      *context, *shm, *rdma, select::EthernetCarriers{*module, *packet}, *tcp);
   // Rings first: they are looked at in every round of a spin.
   context->add_provider(std::move(shm));
   context->add_provider(std::move(rdma));
@@ -53,12 +54,16 @@ namespace {
 
 PathReport explain_verbs() {
   verbs::Survey survey = verbs::survey_devices();
-  PathReport report{.path = Path::kVerbs, .usable = survey.usable(), .why = survey.obstacle, .properties = {.path = Path::kVerbs}};
+  PathReport report{.path = Path::kVerbs,
+                    .usable = survey.usable(),
+                    .why = survey.obstacle,
+                    .properties = {.path = Path::kVerbs}};
   if (!report.usable) return report;
   const verbs::DeviceFacts& device = *survey.best_device();
   report.properties = verbs::verbs_traits(device.limits, 0).properties;
-  report.why = "for peers that " + device.name + " (" + device.kind + ", port " + std::to_string(survey.best_port()->number) + ", " +
-               survey.first_address() + ") reaches";
+  report.why = "for peers that " + device.name + " (" + device.kind + ", port " +
+               std::to_string(survey.best_port()->number) + ", " + survey.first_address() +
+               ") reaches";
   if (survey.devices.size() > 1) report.why += ", or another of this machine's RDMA devices";
   return report;
 }
@@ -67,7 +72,9 @@ PathReport explain_module() {
   auto usable = l2::kmod_usable();
   return {.path = Path::kModule,
           .usable = usable.ok(),
-          .why = usable.ok() ? "for peers on the same Ethernet, by kmod:// addresses; " + usable->text() : std::string(usable.status().detail()),
+          .why = usable.ok()
+                     ? "for peers on the same Ethernet, by kmod:// addresses; " + usable->text()
+                     : std::string(usable.status().detail()),
           .properties = l2::kmod_traits().properties};
 }
 
@@ -75,7 +82,8 @@ PathReport explain_packet() {
   Status allowed = l2::packet_sockets_allowed();
   return {.path = Path::kPacket,
           .usable = allowed.ok(),
-          .why = allowed.ok() ? "for peers on the same Ethernet, by l2:// addresses" : std::string(allowed.detail()),
+          .why = allowed.ok() ? "for peers on the same Ethernet, by l2:// addresses"
+                              : std::string(allowed.detail()),
           .properties = l2::l2_traits(Path::kPacket).properties};
 }
 
@@ -83,7 +91,9 @@ PathReport explain_udp() {
   auto how = l2::explain_udp();
   return {.path = Path::kUdp,
           .usable = how.ok(),
-          .why = how.ok() ? "for every peer that an IP address reaches, by l2://udp/ addresses: " + *how : std::string(how.status().detail()),
+          .why = how.ok()
+                     ? "for every peer that an IP address reaches, by l2://udp/ addresses: " + *how
+                     : std::string(how.status().detail()),
           .properties = l2::l2_traits(Path::kUdp).properties};
 }
 
@@ -91,9 +101,12 @@ PathReport explain_udp() {
 
 std::string explain_order() {
   // The figures: docs/design.md, "Which carrier sluice:// takes".
-  return "takes shm, rdma or tcp: the first that both ends prove to work; with SLUICE_ETHERNET=1 at both ends, between neighbours, kmod "
-         "or l2 before tcp. Not by default, since no probe makes them a better single choice: either is faster than tcp at some sizes, "
-         "but neither at all, and l2 needs the far program awake to answer; who knows what a connection is for can also ask for "
+  return "takes shm, rdma or tcp: the first that both ends prove to work; with SLUICE_ETHERNET=1 "
+         "at both ends, between neighbours, kmod "
+         "or l2 before tcp. Not by default, since no probe makes them a better single choice: "
+         "either is faster than tcp at some sizes, "
+         "but neither at all, and l2 needs the far program awake to answer; who knows what a "
+         "connection is for can also ask for "
          "l2://INTERFACE/MAC:PORT or l2://udp/HOST:PORT";
 }
 
@@ -102,7 +115,9 @@ std::vector<PathReport> explain_paths() {
   reports.push_back({.path = Path::kShm,
                      .usable = true,
                      .why = "for processes of this user in this network namespace",
-                     .properties = {.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed}}});
+                     .properties = {.path = Path::kShm,
+                                    .capabilities = {Capability::kViews, Capability::kZeroCopyFetch,
+                                                     Capability::kSealed}}});
   reports.push_back(explain_verbs());
   reports.push_back(explain_module());
   reports.push_back(explain_packet());

@@ -10,8 +10,8 @@
 
 namespace sluice {
 
-// Errors: kNoMemory (arena, descriptors), kInvalidArgument (options, SLUICE_ARENA_LIMIT, SLUICE_TUNING).
-// Cost: under a millisecond; memory comes with the first allocation.
+// Errors: kNoMemory (arena, descriptors), kInvalidArgument (options, SLUICE_ARENA_LIMIT,
+// SLUICE_TUNING). Cost: under a millisecond; memory comes with the first allocation.
 Result<std::unique_ptr<Context>> open_context(const ContextOptions& options = {});
 
 // One path on this machine, for `sluice info --explain`.

@@ -25,13 +25,21 @@ class SelectListener;
 class SelectProvider final : public Provider {
  public:
   // Requires: all are providers of the same context and outlive this one's calls.
-  SelectProvider(Context& context, shm::ShmProvider& shm, verbs::VerbsProvider& verbs, const EthernetCarriers& ethernet, tcp::TcpProvider& tcp)
-      : context_(context), shm_(shm), verbs_(verbs), ethernet_(ethernet), ethernet_caller_(ethernet), tcp_(tcp) {}
+  SelectProvider(Context& context, shm::ShmProvider& shm, verbs::VerbsProvider& verbs,
+                 const EthernetCarriers& ethernet, tcp::TcpProvider& tcp)
+      : context_(context),
+        shm_(shm),
+        verbs_(verbs),
+        ethernet_(ethernet),
+        ethernet_caller_(ethernet),
+        tcp_(tcp) {}
   ~SelectProvider() override;
 
   Scheme scheme() const override { return Scheme::kSluice; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
-  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
+                                                const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
+                                               const ListenOptions& options) override;
   // Links and sessions are driven by their own backends; here are only greetings.
   size_t progress(Instant now) override;
   bool begin_sleep() override;
@@ -46,10 +54,12 @@ class SelectProvider final : public Provider {
   Result<std::shared_ptr<EndpointCore>> try_verbs(Attempt& attempt);
   Result<std::shared_ptr<EndpointCore>> try_module(Attempt& attempt);
   Result<std::shared_ptr<EndpointCore>> try_packet(Attempt& attempt);
-  Result<std::shared_ptr<EndpointCore>> try_ethernet(Attempt& attempt, Path path, std::string_view name);
+  Result<std::shared_ptr<EndpointCore>> try_ethernet(Attempt& attempt, Path path,
+                                                     std::string_view name);
   struct Served;
   static Served served(const ListenOptions& options);
-  std::unique_ptr<verbs::VerbsListener> listen_by_rdma(const Address& address, const ListenOptions& options);
+  std::unique_ptr<verbs::VerbsListener> listen_by_rdma(const Address& address,
+                                                       const ListenOptions& options);
 
   shm::ShmProvider& shm_;
   verbs::VerbsProvider& verbs_;

@@ -1,5 +1,5 @@
-// Who did not answer over Ethernet, for a while: a network may drop the EtherType, and every connect would wait
-// for that anew. Knows names and times only.
+// Who did not answer over Ethernet, for a while: a network may drop the EtherType, and every
+// connect would wait for that anew. Knows names and times only.
 #ifndef SLUICE_SELECT_SILENCES_H_
 #define SLUICE_SELECT_SILENCES_H_
 
@@ -16,9 +16,11 @@ namespace sluice::select {
 
 class Silences {
  public:
-  // A network that is mended is found out within a minute, and until then TCP does. (As long as the kernel trusts a neighbour: arp(7).)
+  // A network that is mended is found out within a minute, and until then TCP does. (As long as the
+  // kernel trusts a neighbour: arp(7).)
   static constexpr Duration kRemembered = std::chrono::seconds(60);
-  // Each has cost a connect the time that is saved now: more of them come only from who has many peers, and lose the oldest.
+  // Each has cost a connect the time that is saved now: more of them come only from who has many
+  // peers, and lose the oldest.
   static constexpr size_t kMost = 64;
 
   // When it was asked in vain last; none: never, or so long ago that it is asked again.

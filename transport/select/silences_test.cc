@@ -27,9 +27,11 @@ TEST_CASE("of too many silences the oldest is forgotten", "[select]") {
   silences.add(name(1), after(kBegin, 1s));  // no new one, but the newest
   CHECK(silences.last("0", after(kBegin, 1s)).has_value());
   CHECK(silences.last("1", after(kBegin, 1s)) == after(kBegin, 1s));
-  for (size_t more : {size_t{0}, size_t{1}}) silences.add(name(Silences::kMost + more), after(kBegin, 1s));
+  for (size_t more : {size_t{0}, size_t{1}})
+    silences.add(name(Silences::kMost + more), after(kBegin, 1s));
   for (const char* old : {"0", "2"}) CHECK(silences.last(old, after(kBegin, 1s)) == std::nullopt);
-  for (size_t i : {size_t{1}, size_t{3}, Silences::kMost, Silences::kMost + 1}) CHECK(silences.last(name(i), after(kBegin, 1s)).has_value());
+  for (size_t i : {size_t{1}, size_t{3}, Silences::kMost, Silences::kMost + 1})
+    CHECK(silences.last(name(i), after(kBegin, 1s)).has_value());
 }
 
 }  // namespace

@@ -6,7 +6,8 @@ namespace sluice::shm {
 
 const ExtentMap::Extent* ExtentMap::find(uint32_t id) const {
   // Message upon message comes from one extent.
-  if (last_ != nullptr && last_id_ == id) [[likely]] return last_;
+  if (last_ != nullptr && last_id_ == id) [[likely]]
+    return last_;
   auto found = by_id_.find(id);
   if (found == by_id_.end()) return nullptr;
   last_id_ = id;
@@ -29,7 +30,8 @@ ExtentMap::Pieces::const_iterator ExtentMap::first_over(uint64_t offset) const {
 int64_t ExtentMap::pieces_added_by(const Extent& extent) const {
   int64_t added = 1;
   const uint64_t end = extent.offset + extent.length;
-  for (auto piece = first_over(extent.offset); piece != pieces_.end() && piece->first < end; ++piece) {
+  for (auto piece = first_over(extent.offset); piece != pieces_.end() && piece->first < end;
+       ++piece) {
     added += (piece->first < extent.offset ? 1 : 0) + (piece->second.end > end ? 1 : 0) - 1;
   }
   return added;

@@ -32,7 +32,8 @@ struct Units {
   }
   uint64_t pieces() const {
     uint64_t count = 0;
-    for (uint64_t i = 0; i < kUnits; ++i) count += at[i] != 0 && (i == 0 || at[i] != at[i - 1]) ? 1 : 0;
+    for (uint64_t i = 0; i < kUnits; ++i)
+      count += at[i] != 0 && (i == 0 || at[i] != at[i - 1]) ? 1 : 0;
     return count;
   }
   bool covers(uint64_t offset, uint64_t length) const {
@@ -70,7 +71,8 @@ TEST_CASE("extents that lie over, beside and inside each other are as a map of s
       }
       REQUIRE(map.announced_bytes() == announced);
       for (uint64_t start = 0; start < kUnits; ++start) {
-        for (uint64_t run = 1; run <= kUnits; ++run) REQUIRE(map.covers(start, run) == units.covers(start, run));
+        for (uint64_t run = 1; run <= kUnits; ++run)
+          REQUIRE(map.covers(start, run) == units.covers(start, run));
       }
     }
   }

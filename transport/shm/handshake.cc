@@ -14,27 +14,35 @@ namespace {
 
 constexpr const char* kOrigin = "shm/handshake";
 
-Status failure(Code code, const std::string& why) { return Status(code, Scope::kEndpoint, kOrigin, why); }
+Status failure(Code code, const std::string& why) {
+  return Status(code, Scope::kEndpoint, kOrigin, why);
+}
 
 Result<wire::Hello> read_hello(std::span<const std::byte> bytes, const wire::Hello& ours) {
   SLUICE_TRY(wire::Header header, wire::decode_header(bytes));
-  if (header.header_bytes != bytes.size()) return failure(Code::kCorrupt, "a handshake packet of the wrong length");
+  if (header.header_bytes != bytes.size())
+    return failure(Code::kCorrupt, "a handshake packet of the wrong length");
   if (header.type == wire::MessageType::kBye) {
     wire::Bye bye;
     SLUICE_RETURN_IF_ERROR(wire::decode(bytes, bye));
     bool full = bye.code == Code::kTryAgain;
-    return failure(bye.code == Code::kOk ? Code::kUnreachable : bye.code,
-                   full ? "the peer refused the connection: it has as many as it takes; try again later" : "the peer refused the connection");
+    return failure(
+        bye.code == Code::kOk ? Code::kUnreachable : bye.code,
+        full ? "the peer refused the connection: it has as many as it takes; try again later"
+             : "the peer refused the connection");
   }
-  if (header.type != wire::MessageType::kHello) return failure(Code::kCorrupt, "the peer did not begin with HELLO");
+  if (header.type != wire::MessageType::kHello)
+    return failure(Code::kCorrupt, "the peer did not begin with HELLO");
   wire::Hello hello;
   SLUICE_RETURN_IF_ERROR(wire::decode(bytes, hello));
   SLUICE_RETURN_IF_ERROR(wire::negotiate(ours, hello));
-  if (hello.host != ours.host) return failure(Code::kCorrupt, "a peer on this socket claims another host");
+  if (hello.host != ours.host)
+    return failure(Code::kCorrupt, "a peer on this socket claims another host");
   return hello;
 }
 
-Result<Greeting> read_greeting(const Packet& packet, std::span<const std::byte> bytes, const wire::Hello& ours) {
+Result<Greeting> read_greeting(const Packet& packet, std::span<const std::byte> bytes,
+                               const wire::Hello& ours) {
   Greeting greeting;
   SLUICE_TRY(greeting.hello, read_hello(bytes, ours));
   if (!packet.fd) return failure(Code::kCorrupt, "HELLO without a control region");
@@ -54,7 +62,8 @@ sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
 }
 
 std::string shown(const std::string& socket) {
-  return socket.starts_with(kNamed) ? "shm:" + socket.substr(kNamed.size()) : "the socket '" + socket + "'";
+  return socket.starts_with(kNamed) ? "shm:" + socket.substr(kNamed.size())
+                                    : "the socket '" + socket + "'";
 }
 
 Status send_hello(int fd, const wire::Hello& hello, int region_fd) {
@@ -74,8 +83,10 @@ Result<std::optional<Greeting>> receive_hello(int fd, const wire::Hello& ours) {
   Result<Packet> packet = receive_packet(fd, room);
   if (!packet.ok() && packet.code() == Code::kTryAgain) return std::optional<Greeting>();
   if (!packet.ok()) return packet.status();
-  if (packet->ended) return failure(Code::kUnreachable, "the peer ended the connection during the handshake");
-  Result<Greeting> greeting = read_greeting(*packet, std::span<const std::byte>(room).first(packet->length), ours);
+  if (packet->ended)
+    return failure(Code::kUnreachable, "the peer ended the connection during the handshake");
+  Result<Greeting> greeting =
+      read_greeting(*packet, std::span<const std::byte>(room).first(packet->length), ours);
   if (greeting.ok()) return std::optional<Greeting>(std::move(greeting).value());
   if (packet->fd) close_refused(packet->fd.release());
   return greeting.status();

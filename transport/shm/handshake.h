@@ -31,8 +31,8 @@ struct Greeting {
   wire::Hello hello;
   std::unique_ptr<PeerRegion> region;
 };
-// None: nothing has come yet. Errors: kUnreachable, kUnsupported (version), kCorrupt, kNoMemory, and what
-// the peer said in its BYE.
+// None: nothing has come yet. Errors: kUnreachable, kUnsupported (version), kCorrupt, kNoMemory,
+// and what the peer said in its BYE.
 Result<std::optional<Greeting>> receive_hello(int fd, const wire::Hello& ours);
 
 }  // namespace sluice::shm

@@ -33,28 +33,35 @@ constexpr size_t kMessagesPerPoll = 32;
 constexpr uint32_t kExtentsPerPoll = 64;
 // Packets read before other connections have their turn; what is left is told again.
 constexpr int kPacketsPerEvent = 64;
-// Packets that may lie before the announcement that a message needs: more than a sender's buffer holds.
+// Packets that may lie before the announcement that a message needs: more than a sender's buffer
+// holds.
 constexpr int kPacketsBeforeAnnouncement = 1024;
 constexpr uint32_t kNoExtent = 0;  // ids start at 1
 
 constexpr std::byte kBell{1};
 constexpr std::byte kEnd{2};
 
-Status corrupt(const std::string& why) { return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, why); }
+Status corrupt(const std::string& why) {
+  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, why);
+}
 
-// Behind so much that is unread, 7.5 KiB, a message that need not ride is pulled: a header or two may lie there, while more is a
-// stream, whose answers come many to a wake, and which would fill the ring. When that is full, a sender that sleeps looks again only once in a
-// millisecond (provider.cc).
+// Behind so much that is unread, 7.5 KiB, a message that need not ride is pulled: a header or two
+// may lie there, while more is a stream, whose answers come many to a wake, and which would fill
+// the ring. When that is full, a sender that sleeps looks again only once in a millisecond
+// (provider.cc).
 constexpr uint32_t kMostUnreadSlots = 64;
 
-uint32_t eager_bytes(uint64_t threshold) { return static_cast<uint32_t>(std::min<uint64_t>(threshold, wire::kMaxInlineBytes)); }
+uint32_t eager_bytes(uint64_t threshold) {
+  return static_cast<uint32_t>(std::min<uint64_t>(threshold, wire::kMaxInlineBytes));
+}
 
 // Payloads up to Tuning::shm_eager_bytes ride in the ring (copied in and out); larger ones are
 // read from the sender's arena, which costs one copy and an answer.
 proto::LinkTraits shm_traits(Context& context) {
   proto::LinkTraits traits;
   traits.properties.path = Path::kShm;
-  traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed};
+  traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch,
+                                    Capability::kSealed};
   traits.properties.copies_per_fetch = 0;
   traits.views = true;
   traits.sends_at_once = true;
@@ -68,7 +75,8 @@ proto::LinkTraits shm_traits(Context& context) {
 
 }  // namespace
 
-static_assert(slots_for(wire::kTaggedInlineBytes + wire::kMaxInlineBytes) <= kSlotCount, "any inline message fits the ring");
+static_assert(slots_for(wire::kTaggedInlineBytes + wire::kMaxInlineBytes) <= kSlotCount,
+              "any inline message fits the ring");
 
 // The payload of the message at the front of the ring.
 class RingPayload final : public proto::PayloadReader {
@@ -113,7 +121,8 @@ size_t ShmLink::poll_busy(Instant now, Turn& turn) {
   if (closed()) return 0;
   size_t work = drain_ring(now, turn);
   if ((pending_ & kEnding) != 0 && nothing_left()) {
-    fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer process ended or dropped the connection"));
+    fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                "the peer process ended or dropped the connection"));
     return work + 1;
   }
   if ((pending_ & kBellDue) != 0 && !closed()) {
@@ -130,15 +139,20 @@ size_t ShmLink::poll_busy(Instant now, Turn& turn) {
 }
 
 // Of a peer that has ended, not more than it can have written before: a hostile one goes on.
-bool ShmLink::may_drain() const { return (pending_ & kEnding) == 0 || reader_.position() < last_position_; }
+bool ShmLink::may_drain() const {
+  return (pending_ & kEnding) == 0 || reader_.position() < last_position_;
+}
 
 // Of a peer that has ended.
-bool ShmLink::nothing_left() const { return corrupt_ || ((!may_drain() || !reader_.ready()) && !client_->copies_pending()); }
+bool ShmLink::nothing_left() const {
+  return corrupt_ || ((!may_drain() || !reader_.ready()) && !client_->copies_pending());
+}
 
 size_t ShmLink::drain_ring(Instant now, Turn& turn) {
   size_t handled = 0;
   mapped_in_turn_ = 0;
-  while (handled < kMessagesPerPoll && mapped_in_turn_ < kExtentsPerPoll && !closed() && !corrupt_ && may_drain() && reader_.ready()) {
+  while (handled < kMessagesPerPoll && mapped_in_turn_ < kExtentsPerPoll && !closed() &&
+         !corrupt_ && may_drain() && reader_.ready()) {
     if (!turn.spend()) break;
     Status status = handle_front(now);
     ++handled;
@@ -156,28 +170,34 @@ Status ShmLink::handle_front(Instant now) {
   alignas(8) std::byte header[wire::kMaxHeaderBytes];
   reader_.copy_front<wire::kTaggedInlineBytes>(header);
   wire::TaggedInline tagged;
-  if (wire::decode_fast(std::span<const std::byte>(header, wire::kTaggedInlineBytes), tagged)) [[likely]] {
+  if (wire::decode_fast(std::span<const std::byte>(header, wire::kTaggedInlineBytes), tagged))
+      [[likely]] {
     RingPayload inlined(reader_, wire::kTaggedInlineBytes, tagged.payload_bytes);
     Status status = client_->handle_tagged_inline(tagged, inlined, now);
     reader_.pop(slots_for(wire::kTaggedInlineBytes + uint64_t{tagged.payload_bytes}));
     return status;
   }
   reader_.copy(0, std::span(header, kSlotDataBytes));
-  Result<wire::Header> common = wire::decode_header(std::span<const std::byte>(header, kSlotDataBytes));
+  Result<wire::Header> common =
+      wire::decode_header(std::span<const std::byte>(header, kSlotDataBytes));
   if (!common.ok()) return common.status();
   uint64_t total = uint64_t{common->header_bytes} + common->payload_bytes;
   uint32_t slots = slots_for(total);
   if (slots > kSlotCount) return corrupt("a message longer than the ring");
   if (common->header_bytes > kSlotDataBytes) {
-    reader_.copy(kSlotDataBytes, std::span(header + kSlotDataBytes, common->header_bytes - kSlotDataBytes));
+    reader_.copy(kSlotDataBytes,
+                 std::span(header + kSlotDataBytes, common->header_bytes - kSlotDataBytes));
   }
   RingPayload payload(reader_, common->header_bytes, common->payload_bytes);
-  Status status = client_->handle_message(std::span<const std::byte>(header, common->header_bytes), payload, now);
+  Status status = client_->handle_message(std::span<const std::byte>(header, common->header_bytes),
+                                          payload, now);
   reader_.pop(slots);
   return status;
 }
 
-bool ShmLink::begin_sleep() { return closed() || ((pending_ & kEnding) == 0 && reader_.begin_sleep()); }
+bool ShmLink::begin_sleep() {
+  return closed() || ((pending_ & kEnding) == 0 && reader_.begin_sleep());
+}
 
 bool ShmLink::rest() {
   if (closed() || pending_ != 0) return false;
@@ -216,17 +236,21 @@ bool ShmLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> 
   return true;
 }
 
-// An answer wakes us where we sleep by then; of a peer that sleeps it comes a wake later, when we may.
+// An answer wakes us where we sleep by then; of a peer that sleeps it comes a wake later, when we
+// may.
 bool ShmLink::rides_now() const {
   if (writer_.reader_sleep() == 0 && !context_.sleeps_when_idle()) return false;
   return writer_.unread_slots() <= kMostUnreadSlots;
 }
 
-bool ShmLink::push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) { return false; }
+bool ShmLink::push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) {
+  return false;
+}
 
 void ShmLink::wake_peer() {
   uint64_t sleep = writer_.bell_due();
-  if (sleep != 0) [[unlikely]] ring(sleep);
+  if (sleep != 0) [[unlikely]]
+    ring(sleep);
 }
 
 void ShmLink::ring(uint64_t sleep) {
@@ -247,7 +271,8 @@ Result<bool> ShmLink::export_run(const std::byte* data, size_t length, wire::Seg
   out = {.extent = place->first.id, .offset = place->extent_offset, .length = length};
   bool one_extent = place->extent_offset + length <= place->first.length;
   bool known = place->first.id < announced_.size() && announced_[place->first.id];
-  if (one_extent && known) [[likely]] return true;
+  if (one_extent && known) [[likely]]
+    return true;
   for (const ExtentInfo& extent : context_.arena().extents_over(place->arena_offset, length)) {
     Status announced = announce(extent);
     if (announced == Code::kTryAgain) need_poll(kBlocked);  // writable() follows
@@ -257,11 +282,16 @@ Result<bool> ShmLink::export_run(const std::byte* data, size_t length, wire::Seg
 }
 
 Status ShmLink::announce(const ExtentInfo& extent) {
-  if (closed()) return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection is closed");
+  if (closed())
+    return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection is closed");
   if (extent.id < announced_.size() && announced_[extent.id]) return Status();
-  ExtentPacket packet{.kind = kExtentPacket, .id = extent.id, .arena_offset = extent.arena_offset, .length = extent.length};
+  ExtentPacket packet{.kind = kExtentPacket,
+                      .id = extent.id,
+                      .arena_offset = extent.arena_offset,
+                      .length = extent.length};
   fault_point("shm.announce");
-  SLUICE_RETURN_IF_ERROR(send_packet(socket_->fd(), std::as_bytes(std::span(&packet, 1)), extent.fd));
+  SLUICE_RETURN_IF_ERROR(
+      send_packet(socket_->fd(), std::as_bytes(std::span(&packet, 1)), extent.fd));
   if (announced_.size() <= extent.id) announced_.resize(extent.id + 1);
   announced_[extent.id] = true;
   extents_announced.add();
@@ -271,7 +301,8 @@ Status ShmLink::announce(const ExtentInfo& extent) {
 Result<proto::ImportedRun> ShmLink::import_run(const wire::Segment& segment) {
   if (peer_arena_ == nullptr) return corrupt("an offer on a closed connection");
   Result<proto::ImportedRun> run = peer_arena_->import_run(segment);
-  if (run.ok()) [[likely]] return run;
+  if (run.ok()) [[likely]]
+    return run;
   // The announcement went out before the message that needs it: it lies in the socket.
   Result<bool> more = read_socket(kPacketsBeforeAnnouncement, segment.extent);
   if (!more.ok()) return more.status();
@@ -302,7 +333,8 @@ Result<bool> ShmLink::read_socket(int most, uint32_t wanted) {
       ended_ = true;
       return false;
     }
-    SLUICE_RETURN_IF_ERROR(take_extent(std::span<const std::byte>(room).first(packet->length), std::move(packet->fd)));
+    SLUICE_RETURN_IF_ERROR(
+        take_extent(std::span<const std::byte>(room).first(packet->length), std::move(packet->fd)));
     if (wanted != kNoExtent && peer_arena_->has_extent(wanted)) return true;
   }
   return true;
@@ -314,7 +346,8 @@ Status ShmLink::take_extent(proto::ConstBytes bytes, Descriptor memory) {
   if (whole) std::memcpy(&packet, bytes.data(), sizeof(packet));
   Status status;
   if (!whole || packet.kind != kExtentPacket) {
-    status = corrupt("an unknown packet of " + std::to_string(bytes.size()) + " bytes on the socket");
+    status =
+        corrupt("an unknown packet of " + std::to_string(bytes.size()) + " bytes on the socket");
   } else {
     fault_point("shm.map_extent");
     keeper_.settle();
@@ -361,7 +394,10 @@ void ShmLink::close() {
   context_.unwatch(socket_->fd(), this);
   pending_ = 0;
   rests_ = false;
-  Remains remains{.socket = std::exchange(socket_, nullptr), .loans = std::move(loans_), .end_due = false, .account = std::move(account_)};
+  Remains remains{.socket = std::exchange(socket_, nullptr),
+                  .loans = std::move(loans_),
+                  .end_due = false,
+                  .account = std::move(account_)};
   // The peer hears it at once, even while our views hold the socket open.
   remains.end_due = send_end(remains.socket->fd()) == Code::kTryAgain;
   // Views have references of their own. A program that keeps the handle of a closed

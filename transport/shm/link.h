@@ -84,7 +84,8 @@ class ShmLink final : public proto::Link, public EventHandler {
 
   // Handles what has arrived, up to a bound; returns how much.
   size_t poll(Instant now, Turn& turn) {
-    if (!due()) [[likely]] return 0;
+    if (!due()) [[likely]]
+      return 0;
     return poll_busy(now, turn);
   }
   // Whether poll() would do anything.
@@ -92,8 +93,8 @@ class ShmLink final : public proto::Link, public EventHandler {
   // About to sleep. False: something has arrived.
   bool begin_sleep();
   void end_sleep() { reader_.end_sleep(); }
-  // Nothing came for long: from now on the peer rings, as for one who sleeps, and LoanKeeper::poll_again() follows. False:
-  // there is something to do.
+  // Nothing came for long: from now on the peer rings, as for one who sleeps, and
+  // LoanKeeper::poll_again() follows. False: there is something to do.
   bool rest();
   // How many calls of poll() on end had nothing to do; for the provider.
   uint32_t idle_polls = 0;
@@ -103,7 +104,8 @@ class ShmLink final : public proto::Link, public EventHandler {
   // Link.
   const proto::LinkTraits& traits() const override { return traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
+  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+            uint64_t cookie) override;
   void flush() override {}
   bool rides_now() const override;
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
@@ -161,8 +163,8 @@ class ShmLink final : public proto::Link, public EventHandler {
   uint64_t last_position_ = 0;   // ending: where what the peer can have written before ends
   uint32_t mapped_in_turn_ = 0;  // extents
   uint8_t pending_ = 0;
-  bool hung_up_ = false;         // the peer has let go of everything
-  bool ended_ = false;           // the peer sends nothing more
+  bool hung_up_ = false;  // the peer has let go of everything
+  bool ended_ = false;    // the peer sends nothing more
   bool corrupt_ = false;
   bool rests_ = false;
   std::string local_name_, peer_name_;

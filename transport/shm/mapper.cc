@@ -28,8 +28,12 @@ constexpr uint64_t kStatBlockBytes = 512;  // stat(2)
 // become one that refuses to be.
 constexpr int kNeededSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
-Status corrupt(const std::string& why) { return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, why); }
-Status no_memory(const std::string& why) { return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin, why, errno); }
+Status corrupt(const std::string& why) {
+  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, why);
+}
+Status no_memory(const std::string& why) {
+  return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin, why, errno);
+}
 
 // Errors: kCorrupt; kNoMemory (the kernel says nothing of its pages).
 Status check_memfd(int fd, uint64_t length) {
@@ -41,16 +45,19 @@ Status check_memfd(int fd, uint64_t length) {
   if (::fstat(fd, &info) != 0 || info.st_size < 0 || static_cast<uint64_t>(info.st_size) < length) {
     return corrupt("the peer passed memory that is smaller than it says");
   }
-  // Larger huge pages cannot lie anywhere in an arena. (Not stat's st_blksize: that of plain memory may be larger, too.)
+  // Larger huge pages cannot lie anywhere in an arena. (Not stat's st_blksize: that of plain memory
+  // may be larger, too.)
   struct statfs system;
-  if (::fstatfs(fd, &system) != 0) return no_memory("the peer's memory cannot be asked for its pages");
+  if (::fstatfs(fd, &system) != 0)
+    return no_memory("the peer's memory cannot be asked for its pages");
   if (system.f_type == HUGETLBFS_MAGIC && static_cast<uint64_t>(system.f_bsize) > kExtentGranule) {
     return corrupt("the peer passed memory whose pages are larger than an extent's unit of 2 MiB");
   }
-  // All of it is there: a page that has to be found when we read would be ours to find, and SIGBUS without one.
+  // All of it is there: a page that has to be found when we read would be ours to find, and SIGBUS
+  // without one.
   if (static_cast<uint64_t>(info.st_blocks) < length / kStatBlockBytes) {
-    return corrupt("the peer passed a sparse memfd: " + std::to_string(info.st_blocks) + " blocks of 512 bytes where it says " +
-                   std::to_string(length) + " bytes");
+    return corrupt("the peer passed a sparse memfd: " + std::to_string(info.st_blocks) +
+                   " blocks of 512 bytes where it says " + std::to_string(length) + " bytes");
   }
   return Status();
 }
@@ -63,8 +70,10 @@ Result<std::unique_ptr<OwnRegion>> OwnRegion::create(uint64_t probe) {
   if (!own->fd_) return no_memory("no descriptor for a control region; raise ulimit -n");
   const int fd = own->fd();
   // A sparse file would mean SIGBUS later.
-  if (::ftruncate(fd, sizeof(SharedRegion)) != 0 || ::fallocate(fd, 0, 0, sizeof(SharedRegion)) != 0) {
-    return no_memory("no memory for a control region of " + std::to_string(sizeof(SharedRegion)) + " bytes");
+  if (::ftruncate(fd, sizeof(SharedRegion)) != 0 ||
+      ::fallocate(fd, 0, 0, sizeof(SharedRegion)) != 0) {
+    return no_memory("no memory for a control region of " + std::to_string(sizeof(SharedRegion)) +
+                     " bytes");
   }
   void* address = ::mmap(nullptr, sizeof(SharedRegion), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (address == MAP_FAILED) return no_memory("a control region cannot be mapped");
@@ -72,7 +81,8 @@ Result<std::unique_ptr<OwnRegion>> OwnRegion::create(uint64_t probe) {
   own->region_ = new (address) SharedRegion;
   own->region_->layout = kRegionLayout;
   own->region_->probe = probe;
-  if (::fcntl(fd, F_ADD_SEALS, kNeededSeals) != 0) return no_memory("a control region cannot be sealed");
+  if (::fcntl(fd, F_ADD_SEALS, kNeededSeals) != 0)
+    return no_memory("a control region cannot be sealed");
   return own;
 }
 
@@ -88,10 +98,12 @@ Result<std::unique_ptr<PeerRegion>> PeerRegion::map(int memory, uint64_t probe) 
   auto peer = std::make_unique<PeerRegion>();
   peer->region_ = static_cast<const SharedRegion*>(address);
   if (peer->region_->layout != kRegionLayout) {
-    return Status(Code::kUnsupported, Scope::kEndpoint, kOrigin,
-                  "the peer's control region has another layout; both ends need the same version of sluice");
+    return Status(
+        Code::kUnsupported, Scope::kEndpoint, kOrigin,
+        "the peer's control region has another layout; both ends need the same version of sluice");
   }
-  if (peer->region_->probe != probe) return corrupt("the peer's control region is not the one it announced");
+  if (peer->region_->probe != probe)
+    return corrupt("the peer's control region is not the one it announced");
   return peer;
 }
 
@@ -99,31 +111,38 @@ PeerRegion::~PeerRegion() {
   if (region_ != nullptr) ::munmap(const_cast<SharedRegion*>(region_), sizeof(SharedRegion));
 }
 
-PeerArena::PeerArena(uint64_t length, std::shared_ptr<Socket> socket, std::shared_ptr<ConnectionAccount> account)
+PeerArena::PeerArena(uint64_t length, std::shared_ptr<Socket> socket,
+                     std::shared_ptr<ConnectionAccount> account)
     : length_(length), socket_(std::move(socket)), account_(std::move(account)) {
   if (account_) account_->mapped();
 }
 
 Status PeerArena::reserve() {
   if (base_ != nullptr) return Status();
-  if (length_ == 0 || length_ > kLargestArena) return corrupt("the peer's arena is of impossible size " + std::to_string(length_));
+  if (length_ == 0 || length_ > kLargestArena)
+    return corrupt("the peer's arena is of impossible size " + std::to_string(length_));
   // Extents lie at multiples of a huge page in the arena: so must they here, or the kernel
   // maps the owner's huge pages 4 KiB at a time.
   const uint64_t bytes = length_ + kExtentGranule;
   if (account_) SLUICE_RETURN_IF_ERROR(account_->take_addresses(bytes));
   reserved_bytes_ = bytes;
-  void* address = ::mmap(nullptr, reserved_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (address == MAP_FAILED) return no_memory("no address space for the peer's arena of " + std::to_string(length_) + " bytes");
+  void* address = ::mmap(nullptr, reserved_bytes_, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED)
+    return no_memory("no address space for the peer's arena of " + std::to_string(length_) +
+                     " bytes");
   ::madvise(address, reserved_bytes_, MADV_DONTFORK);
   reserved_ = static_cast<std::byte*>(address);
-  base_ = reserved_ + (kExtentGranule - reinterpret_cast<uintptr_t>(address) % kExtentGranule) % kExtentGranule;
+  base_ = reserved_ +
+          (kExtentGranule - reinterpret_cast<uintptr_t>(address) % kExtentGranule) % kExtentGranule;
   return Status();
 }
 
 Status PeerArena::map(const ExtentMap::Extent& extent, int memory) {
   std::byte* address = base_ + extent.offset;
   if (errno = map_over(address, extent.length, PROT_READ, memory); errno != 0) {
-    return no_memory("extent of " + std::to_string(extent.length >> 20) + " MiB cannot be mapped; see vm.max_map_count");
+    return no_memory("extent of " + std::to_string(extent.length >> 20) +
+                     " MiB cannot be mapped; see vm.max_map_count");
   }
   ::madvise(address, extent.length, MADV_DONTFORK);
   ::madvise(address, extent.length, MADV_HUGEPAGE);
@@ -131,15 +150,18 @@ Status PeerArena::map(const ExtentMap::Extent& extent, int memory) {
 }
 
 Status PeerArena::add_extent(uint32_t id, uint64_t arena_offset, uint64_t length, int memory) {
-  if (!range_fits(arena_offset, length, length_) || length == 0 || arena_offset % kExtentGranule != 0 || length % kExtentGranule != 0) {
+  if (!range_fits(arena_offset, length, length_) || length == 0 ||
+      arena_offset % kExtentGranule != 0 || length % kExtentGranule != 0) {
     return corrupt("extent " + std::to_string(id) + " lies outside the peer's arena");
   }
-  if (extents_.contains(id)) return corrupt("extent " + std::to_string(id) + " was announced twice");
+  if (extents_.contains(id))
+    return corrupt("extent " + std::to_string(id) + " was announced twice");
   SLUICE_RETURN_IF_ERROR(check_memfd(memory, length));
   SLUICE_RETURN_IF_ERROR(reserve());
   const ExtentMap::Extent extent{arena_offset, length};
   const int64_t more = extents_.pieces_added_by(extent);
-  if (account_ && more > 0) SLUICE_RETURN_IF_ERROR(account_->take_extents(static_cast<uint64_t>(more)));
+  if (account_ && more > 0)
+    SLUICE_RETURN_IF_ERROR(account_->take_extents(static_cast<uint64_t>(more)));
   Status mapped = map(extent, memory);
   if (!mapped.ok()) {
     if (account_ && more > 0) account_->give_extents(static_cast<uint64_t>(more));
@@ -154,7 +176,9 @@ Status PeerArena::add_extent(uint32_t id, uint64_t arena_offset, uint64_t length
 Result<proto::ImportedRun> PeerArena::import_run(const wire::Segment& segment) {
   if (segment.extent != last_id_ || last_id_ == 0) {
     const ExtentMap::Extent* found = extents_.find(segment.extent);
-    if (found == nullptr) return corrupt("memory of extent " + std::to_string(segment.extent) + ", which was never announced");
+    if (found == nullptr)
+      return corrupt("memory of extent " + std::to_string(segment.extent) +
+                     ", which was never announced");
     last_id_ = segment.extent;
     last_extent_ = *found;
   }
@@ -162,7 +186,8 @@ Result<proto::ImportedRun> PeerArena::import_run(const wire::Segment& segment) {
   const uint64_t start = last_extent_.offset + segment.offset;
   // A run may go on into the extents that follow without a gap.
   bool within = segment.length <= last_extent_.length - segment.offset;
-  if (!within && !extents_.covers(start, segment.length)) return corrupt("a run that reaches beyond what was announced");
+  if (!within && !extents_.covers(start, segment.length))
+    return corrupt("a run that reaches beyond what was announced");
   retain();
   return proto::ImportedRun{.data = base_ + start, .mapping = this};
 }

@@ -53,7 +53,8 @@ class PeerArena final : public proto::PeerMapping {
   // Reserves `length` bytes of addresses at the first extent. `socket` is the connection's,
   // shut for writing when the last view ends: until then the peer keeps what it lent us out
   // of use. `account` is charged; either may be null.
-  PeerArena(uint64_t length, std::shared_ptr<Socket> socket, std::shared_ptr<ConnectionAccount> account);
+  PeerArena(uint64_t length, std::shared_ptr<Socket> socket,
+            std::shared_ptr<ConnectionAccount> account);
 
   // Maps an extent the peer announced; the descriptor stays the caller's. Errors: kCorrupt (not a
   // memfd sealed against shrinking and punching, without its memory, out of range), kNoMemory,

@@ -27,7 +27,8 @@ Descriptor memory(uint64_t length, unsigned flags, int seals, Pages pages = Page
   Descriptor fd(::memfd_create("sluice-test", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
   REQUIRE(fd);
   REQUIRE(::ftruncate(fd.value(), static_cast<off_t>(length)) == 0);
-  if (pages == Pages::kThere) REQUIRE(::fallocate(fd.value(), 0, 0, static_cast<off_t>(length)) == 0);
+  if (pages == Pages::kThere)
+    REQUIRE(::fallocate(fd.value(), 0, 0, static_cast<off_t>(length)) == 0);
   REQUIRE(::fcntl(fd.value(), F_ADD_SEALS, seals) == 0);
   return fd;
 }
@@ -36,7 +37,8 @@ Descriptor memory(uint64_t length, unsigned flags, int seals, Pages pages = Page
 struct Announced {
   Announced() {
     REQUIRE(add(1, 0, 2 * kMiB, memory(2 * kMiB, 0, kSeals)).ok());
-    base = const_cast<std::byte*>(arena->import_run({.extent = 1, .offset = 0, .length = 4096}).value().data);
+    base = const_cast<std::byte*>(
+        arena->import_run({.extent = 1, .offset = 0, .length = 4096}).value().data);
     arena->drop();  // the view's reference
   }
   ~Announced() { arena->drop(); }
@@ -44,7 +46,8 @@ struct Announced {
     return arena->add_extent(id, offset, length, fd.value());
   }
   bool reserved_at(uint64_t offset) const {
-    void* made = ::mmap(base + offset, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    void* made = ::mmap(base + offset, 4096, PROT_READ,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (made != MAP_FAILED) ::munmap(made, 4096);
     return made == MAP_FAILED && errno == EEXIST;
   }
@@ -56,9 +59,11 @@ TEST_CASE("huge pages that there are not are refused, and the addresses stay res
   Announced announced;
   constexpr uint64_t kTooMuch = kArena / 2;
   // Sparse, and so refused before it is mapped; map_over's own test has the other case.
-  Status status = announced.add(2, 4 * kMiB, kTooMuch, memory(kTooMuch, MFD_HUGETLB | MFD_HUGE_2MB, kSeals, Pages::kHole));
+  Status status = announced.add(2, 4 * kMiB, kTooMuch,
+                                memory(kTooMuch, MFD_HUGETLB | MFD_HUGE_2MB, kSeals, Pages::kHole));
   CHECK(status.code() == Code::kCorrupt);
-  for (uint64_t offset : {2 * kMiB, 4 * kMiB, kTooMuch, kTooMuch + 4 * kMiB - 4096}) CHECK(announced.reserved_at(offset));
+  for (uint64_t offset : {2 * kMiB, 4 * kMiB, kTooMuch, kTooMuch + 4 * kMiB - 4096})
+    CHECK(announced.reserved_at(offset));
   CHECK_FALSE(announced.arena->has_extent(2));
   CHECK(announced.arena->mapped_bytes() == 2 * kMiB);
 }
@@ -71,7 +76,8 @@ TEST_CASE("memory whose seals may still change is refused") {
 }
 
 TEST_CASE("pages larger than an extent's unit are refused") {
-  Descriptor fd(::memfd_create("sluice-test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB | MFD_HUGE_1GB));
+  Descriptor fd(
+      ::memfd_create("sluice-test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB | MFD_HUGE_1GB));
   if (!fd) return test::skip("hugetlb-1g", "this processor has no pages of 1 GiB");
   Announced announced;
   REQUIRE(::ftruncate(fd.value(), off_t{1} << 30) == 0);

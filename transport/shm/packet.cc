@@ -14,10 +14,11 @@ namespace sluice::shm {
 namespace {
 
 constexpr const char* kOrigin = "shm/packet";
-// Descriptors in one packet: the most that the kernel sends (SCM_MAX_FD, unix(7)). With less room it would
-// close the others itself, and wait wherever a peer lets a close() wait.
+// Descriptors in one packet: the most that the kernel sends (SCM_MAX_FD, unix(7)). With less room
+// it would close the others itself, and wait wherever a peer lets a close() wait.
 constexpr size_t kMostDescriptors = 253;
-// Packets that may lie in a socket: more than a sender's buffer holds, at net.core.wmem_max's usual 208 KiB.
+// Packets that may lie in a socket: more than a sender's buffer holds, at net.core.wmem_max's usual
+// 208 KiB.
 constexpr int kMostUnread = 4096;
 
 Counter refused("shm.descriptors_refused");
@@ -27,7 +28,8 @@ Status corrupt(const char* why) { return Status(Code::kCorrupt, Scope::kEndpoint
 // Takes the descriptors out of what recvmsg() gave: the first is kept, the others are closed.
 size_t take_descriptors(msghdr& message, Descriptor& first) {
   size_t count = 0;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     size_t here = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < here; ++i) {
@@ -60,7 +62,8 @@ void close_unread(int socket) {
   for (int i = 0; i < kMostUnread; ++i) {
     Result<Packet> packet = receive_packet(socket, room);
     if (packet.ok() && packet->fd) close_refused(packet->fd.release());
-    bool more = packet.ok() ? !packet->ended : packet.code() == Code::kCorrupt || packet.code() == Code::kNoMemory;
+    bool more = packet.ok() ? !packet->ended
+                            : packet.code() == Code::kCorrupt || packet.code() == Code::kNoMemory;
     if (!more) break;
   }
   ::close(socket);
@@ -86,9 +89,11 @@ Status send_packet(int socket, std::span<const std::byte> bytes, int fd) {
     sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent >= 0) return Status();
-  bool full = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS;
+  bool full = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM ||
+              errno == ETOOMANYREFS;
   if (full) return Status(Code::kTryAgain, Scope::kOperation, kOrigin, errno);
-  return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer process ended or dropped the connection", errno);
+  return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                "the peer process ended or dropped the connection", errno);
 }
 
 Result<Packet> receive_packet(int socket, std::span<std::byte> room) {
@@ -96,7 +101,8 @@ Result<Packet> receive_packet(int socket, std::span<std::byte> room) {
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostDescriptors) + CMSG_SPACE(sizeof(ucred))];
+  alignas(
+      cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostDescriptors) + CMSG_SPACE(sizeof(ucred))];
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   ssize_t length;
@@ -105,7 +111,8 @@ Result<Packet> receive_packet(int socket, std::span<std::byte> room) {
   } while (length < 0 && errno == EINTR);
   if (length < 0) {
     bool none = errno == EAGAIN || errno == EWOULDBLOCK;
-    return Status(none ? Code::kTryAgain : Code::kUnreachable, none ? Scope::kOperation : Scope::kEndpoint, kOrigin, errno);
+    return Status(none ? Code::kTryAgain : Code::kUnreachable,
+                  none ? Scope::kOperation : Scope::kEndpoint, kOrigin, errno);
   }
   Packet packet;
   packet.length = static_cast<size_t>(length);

@@ -39,7 +39,8 @@ Result<Packet> receive_packet(int socket, std::span<std::byte> room);
 // as close() of a socket does whose SO_LINGER the peer has set.
 void close_refused(int fd);
 
-// Closes a socket of ours, and what lies in it unread as close_refused() does. Nothing comes any more.
+// Closes a socket of ours, and what lies in it unread as close_refused() does. Nothing comes any
+// more.
 void close_unread(int socket);
 
 }  // namespace sluice::shm

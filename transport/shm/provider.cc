@@ -21,8 +21,8 @@ constexpr Duration kBlockedRetry = std::chrono::milliseconds(1);
 
 // Whether views of closed connections have ended is looked at this often: it is no event.
 constexpr uint32_t kTurnsPerSettling = 64;
-// Of more links than this those rest in which so many looks on end found nothing: a look at each of 4,000 idle ones took 60 us of
-// a turn. Who rests is found by a bell, some 20 us later.
+// Of more links than this those rest in which so many looks on end found nothing: a look at each of
+// 4,000 idle ones took 60 us of a turn. Who rests is found by a bell, some 20 us later.
 constexpr size_t kMostPolledIdle = 16;
 constexpr uint32_t kIdlePolls = 4096;
 
@@ -40,18 +40,24 @@ void abandon(StorageRef loan) {
 }
 
 Status check_requirements(const Requirements& require, const Address& address) {
-  const PathProperties path{.path = Path::kShm, .capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed}};
+  const PathProperties path{
+      .path = Path::kShm,
+      .capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed}};
   std::string why = unmet(require, path);
   if (why.empty()) return Status();
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                address.to_string() + " cannot meet the requirements: " + why + "; use sluice:// or relax them");
+                address.to_string() + " cannot meet the requirements: " + why +
+                    "; use sluice:// or relax them");
 }
 
 class ShmListener final : public ListenerCore {
  public:
-  ShmListener(ShmProvider& provider, std::unique_ptr<RendezvousListener> rendezvous, std::string address,
-              const proto::SessionOptions& options)
-      : provider_(provider), rendezvous_(std::move(rendezvous)), address_(std::move(address)), options_(options) {}
+  ShmListener(ShmProvider& provider, std::unique_ptr<RendezvousListener> rendezvous,
+              std::string address, const proto::SessionOptions& options)
+      : provider_(provider),
+        rendezvous_(std::move(rendezvous)),
+        address_(std::move(address)),
+        options_(options) {}
 
   std::shared_ptr<EndpointCore> accept() override {
     Meeting meeting;
@@ -124,42 +130,49 @@ void ShmProvider::shut_down() {
   sessions_.abort_all(Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed"));
 }
 
-Result<std::shared_ptr<EndpointCore>> ShmProvider::connect(const Address& address, const ConnectOptions& options) {
+Result<std::shared_ptr<EndpointCore>> ShmProvider::connect(const Address& address,
+                                                           const ConnectOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_requirements(options.require, address));
   proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_TRY(Meeting meeting, meet(context_, socket_name(address.name), proto::hello_for(context_, session), deadline));
+  SLUICE_TRY(Meeting meeting, meet(context_, socket_name(address.name),
+                                   proto::hello_for(context_, session), deadline));
   return make_endpoint(std::move(meeting), session, "shm: was asked for");
 }
 
-Result<std::unique_ptr<ListenerCore>> ShmProvider::listen(const Address& address, const ListenOptions& options) {
+Result<std::unique_ptr<ListenerCore>> ShmProvider::listen(const Address& address,
+                                                          const ListenOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_requirements(options.require, address));
   proto::SessionOptions session = proto::session_options(options);
   auto limits = std::make_shared<proto::ListenerLimits>(context_, options, address.to_string());
   RendezvousOptions rules;
-  rules.admit = [limits](const PeerIdentity& identity, const PeerIntroduction& who) { return limits->admit(identity, who); };
+  rules.admit = [limits](const PeerIdentity& identity, const PeerIntroduction& who) {
+    return limits->admit(identity, who);
+  };
   SLUICE_TRY(auto rendezvous,
-             RendezvousListener::open(context_, socket_name(address.name), proto::hello_for(context_, session), std::move(rules)));
+             RendezvousListener::open(context_, socket_name(address.name),
+                                      proto::hello_for(context_, session), std::move(rules)));
   return std::unique_ptr<ListenerCore>(
       std::make_unique<ShmListener>(*this, std::move(rendezvous), address.to_string(), session));
 }
 
-Result<std::shared_ptr<EndpointCore>> ShmProvider::make_endpoint(Meeting meeting, const proto::SessionOptions& options,
-                                                                 std::string reason) {
+Result<std::shared_ptr<EndpointCore>> ShmProvider::make_endpoint(
+    Meeting meeting, const proto::SessionOptions& options, std::string reason) {
   settle();
   std::shared_ptr<PeerAccount> account = meeting.parts.account->peer();
   auto link = std::make_unique<ShmLink>(context_, *this, std::move(meeting.parts));
   ShmLink* raw = link.get();
   SLUICE_RETURN_IF_ERROR(raw->watch());
-  auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
-      .arena = context_.shared_arena(),
-      .mailbox = context_.mailbox(),
-      .ours = meeting.ours,
-      .peer = meeting.peer,
-      .options = options,
-      .reason = std::move(reason),
-      .account = std::move(account),
-  });
+  auto session = sessions_.open(std::move(link), context_.link_decorator(),
+                                proto::SessionParts{
+                                    .arena = context_.shared_arena(),
+                                    .mailbox = context_.mailbox(),
+                                    .ours = meeting.ours,
+                                    .peer = meeting.peer,
+                                    .options = options,
+                                    .reason = std::move(reason),
+                                    .account = std::move(account),
+                                });
   connections_.push_back({session, raw});
   polled_.push_back(raw);
   in_use_ = true;
@@ -247,7 +260,8 @@ Instant ShmProvider::next_timeout() {
 
 void ShmProvider::keep(Remains remains) {
   loans_kept.add(remains.loans.size());
-  // Where nothing else holds the socket, its end tells the peer as well: it need not have room for that.
+  // Where nothing else holds the socket, its end tells the peer as well: it need not have room for
+  // that.
   if (remains.loans.empty() && !remains.account->is_mapped()) remains.end_due = false;
   auto kept = std::make_unique<Kept>(context_, std::move(remains));
   const Remains& left = kept->remains;
@@ -257,13 +271,16 @@ void ShmProvider::keep(Remains remains) {
     // Packets that still come are not read.
     uint32_t events = EPOLLRDHUP | (left.end_due ? static_cast<uint32_t>(EPOLLOUT) : 0);
     kept->watched = context_.watch(left.socket->fd(), events, kept.get()).ok();
-    if (!kept->watched) log(LogLevel::kWarning, "loans to a closed peer cannot be watched; they stay out of use");
+    if (!kept->watched)
+      log(LogLevel::kWarning, "loans to a closed peer cannot be watched; they stay out of use");
   }
   kept_.push_back(std::move(kept));
   some_closed_ = true;
   in_use_ = true;
 }
 
-std::string ShmProvider::explain() const { return "usable between processes of one user in one network namespace"; }
+std::string ShmProvider::explain() const {
+  return "usable between processes of one user in one network namespace";
+}
 
 }  // namespace sluice::shm

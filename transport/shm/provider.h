@@ -20,11 +20,15 @@ class ShmProvider final : public Provider, public LoanKeeper {
   ~ShmProvider() override;
 
   Scheme scheme() const override { return Scheme::kShm; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
-  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
+                                                const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
+                                               const ListenOptions& options) override;
 
   // For select: an endpoint from a meeting. `reason` is for EndpointInfo.
-  Result<std::shared_ptr<EndpointCore>> make_endpoint(Meeting meeting, const proto::SessionOptions& options, std::string reason);
+  Result<std::shared_ptr<EndpointCore>> make_endpoint(Meeting meeting,
+                                                      const proto::SessionOptions& options,
+                                                      std::string reason);
 
   size_t progress(Instant now) override;
   bool begin_sleep() override;

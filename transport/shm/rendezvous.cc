@@ -17,14 +17,18 @@ namespace {
 
 constexpr const char* kOrigin = "shm/rendezvous";
 
-Status failure(Code code, const std::string& why, int error = 0) { return Status(code, Scope::kEndpoint, kOrigin, why, error); }
+Status failure(Code code, const std::string& why, int error = 0) {
+  return Status(code, Scope::kEndpoint, kOrigin, why, error);
+}
 
 // Waits for the listener's HELLO.
-Result<Greeting> await_hello(Context& context, int fd, const wire::Hello& ours, const std::string& name, Instant deadline) {
+Result<Greeting> await_hello(Context& context, int fd, const wire::Hello& ours,
+                             const std::string& name, Instant deadline) {
   while (true) {
     SLUICE_TRY(std::optional<Greeting> greeting, receive_hello(fd, ours));
     if (greeting) return std::move(*greeting);
-    if (context.refresh_now() >= deadline) return failure(Code::kTimedOut, "the listener at " + shown(name) + " does not answer");
+    if (context.refresh_now() >= deadline)
+      return failure(Code::kTimedOut, "the listener at " + shown(name) + " does not answer");
     // A peer in our own context answers from this very progress().
     context.progress();
   }
@@ -44,7 +48,8 @@ std::string socket_name(const wire::Uuid& rendezvous) {
 
 std::string socket_name(std::string_view name) { return std::string(kNamed) + std::string(name); }
 
-Result<Meeting> meet(Context& context, const std::string& name, const wire::Hello& ours, Instant deadline) {
+Result<Meeting> meet(Context& context, const std::string& name, const wire::Hello& ours,
+                     Instant deadline) {
   Meeting meeting;
   meeting.ours = ours;
   const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -56,13 +61,18 @@ Result<Meeting> meet(Context& context, const std::string& name, const wire::Hell
   while (::connect(fd, reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) {
-      return failure(Code::kUnreachable, "nobody listens at " + shown(name) + " in this network namespace; start the listener first", errno);
+      return failure(Code::kUnreachable,
+                     "nobody listens at " + shown(name) +
+                         " in this network namespace; start the listener first",
+                     errno);
     }
-    if (context.refresh_now() >= deadline) return failure(Code::kTimedOut, "the listener at " + shown(name) + " accepts nobody");
+    if (context.refresh_now() >= deadline)
+      return failure(Code::kTimedOut, "the listener at " + shown(name) + " accepts nobody");
     context.progress();
   }
   SLUICE_TRY(meeting.user, check_peer(fd));
-  meeting.parts.account = std::make_shared<ConnectionAccount>(context.peer_accounts().open(PeerIdentity::of_user(meeting.user.uid)));
+  meeting.parts.account = std::make_shared<ConnectionAccount>(
+      context.peer_accounts().open(PeerIdentity::of_user(meeting.user.uid)));
   SLUICE_TRY(meeting.parts.own, OwnRegion::create(ours.incarnation));
   fault_point("shm.connected");
   SLUICE_RETURN_IF_ERROR(send_hello(fd, ours, meeting.parts.own->fd()));
@@ -70,7 +80,8 @@ Result<Meeting> meet(Context& context, const std::string& name, const wire::Hell
   SLUICE_TRY(Greeting greeting, await_hello(context, fd, ours, name, deadline));
   meeting.peer = greeting.hello;
   meeting.parts.peer = std::move(greeting.region);
-  if (meeting.peer.token != ours.token) return failure(Code::kCorrupt, "the peer did not echo the token");
+  if (meeting.peer.token != ours.token)
+    return failure(Code::kCorrupt, "the peer did not echo the token");
   fault_point("shm.hello_received");
   meeting.parts.peer_arena_bytes = meeting.peer.arena_bytes;
   meeting.parts.local_name = "pid " + std::to_string(::getpid());

@@ -35,23 +35,28 @@ std::string socket_name(std::string_view name);
 // while it waits. Errors: kUnreachable (nobody listens: other machine, other network
 // namespace, or gone), kAccessDenied (another user), kUnsupported (version), kTimedOut, kCorrupt,
 // kTryAgain (the listener has as many as it takes).
-Result<Meeting> meet(Context& context, const std::string& socket_name, const wire::Hello& ours, Instant deadline);
+Result<Meeting> meet(Context& context, const std::string& socket_name, const wire::Hello& ours,
+                     Instant deadline);
 
 struct RendezvousOptions {
-  // Asked when HELLO has come; a refusal goes to the peer. Null: everybody, and nothing is charged for the connection.
-  std::function<Result<proto::ConnectionTicket>(const PeerIdentity&, const PeerIntroduction&)> admit = {};
+  // Asked when HELLO has come; a refusal goes to the peer. Null: everybody, and nothing is charged
+  // for the connection.
+  std::function<Result<proto::ConnectionTicket>(const PeerIdentity&, const PeerIntroduction&)>
+      admit = {};
   // Whoever connects says HELLO within this.
   Duration half_open_limit = std::chrono::seconds(5);
   // Whom nobody has taken after this is dropped; zero: never.
   Duration met_limit = Duration(0);
 };
 
-// Accepts such connections. Half-open ones, and those that nobody takes, are bounded in number: past it the oldest of
-// the process that has most goes.
+// Accepts such connections. Half-open ones, and those that nobody takes, are bounded in number:
+// past it the oldest of the process that has most goes.
 class RendezvousListener final : public EventHandler {
  public:
   // `ours` is the HELLO that every peer gets (its token is the peer's own, echoed).
-  static Result<std::unique_ptr<RendezvousListener>> open(Context& context, const std::string& socket_name, const wire::Hello& ours,
+  static Result<std::unique_ptr<RendezvousListener>> open(Context& context,
+                                                          const std::string& socket_name,
+                                                          const wire::Hello& ours,
                                                           RendezvousOptions options = {});
   ~RendezvousListener();
   // The next finished meeting; false if there is none.
@@ -78,7 +83,8 @@ class RendezvousListener final : public EventHandler {
   void set_alarm();
   void finish(HalfOpen& half);
   Status settle_in(HalfOpen& half, Meeting& meeting);
-  Status admit(HalfOpen& half, const wire::Hello& hello, std::shared_ptr<ConnectionAccount>& account);
+  Status admit(HalfOpen& half, const wire::Hello& hello,
+               std::shared_ptr<ConnectionAccount>& account);
   bool make_room_among_met(uint32_t newcomer);
   void forget(HalfOpen& half);
 

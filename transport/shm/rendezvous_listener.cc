@@ -23,8 +23,8 @@ namespace {
 constexpr const char* kOrigin = "shm/rendezvous";
 // Connections accepted before other events have their turn: a flood must not keep those waiting.
 constexpr int kAcceptsPerEvent = 16;
-// Meetings that nobody has taken: as many as the kernel's queue of a listener holds before us. Each has a
-// descriptor and two regions of 132 KiB.
+// Meetings that nobody has taken: as many as the kernel's queue of a listener holds before us. Each
+// has a descriptor and two regions of 132 KiB.
 constexpr size_t kMostMet = 128;
 constexpr int kBacklog = 128;
 // Where the process has no descriptor left, it looks again this often.
@@ -37,7 +37,9 @@ Counter expired("shm.meetings_expired");
 Counter displaced("shm.meetings_displaced");
 Counter paused("shm.accepting_paused");
 
-Status failure(Code code, const std::string& why, int error = 0) { return Status(code, Scope::kEndpoint, kOrigin, why, error); }
+Status failure(Code code, const std::string& why, int error = 0) {
+  return Status(code, Scope::kEndpoint, kOrigin, why, error);
+}
 
 // Of entries that are in the order of their coming: the oldest of the process that has most.
 template <typename Entries, typename PidOf>
@@ -86,8 +88,13 @@ class RendezvousListener::Alarm final : public EventHandler {
 };
 
 struct RendezvousListener::HalfOpen final : EventHandler {
-  HalfOpen(RendezvousListener& owner, std::shared_ptr<Socket> connection, const PeerUser& peer, PeerCharge place, Instant limit)
-      : listener(owner), socket(std::move(connection)), user(peer), charge(std::move(place)), deadline(limit) {}
+  HalfOpen(RendezvousListener& owner, std::shared_ptr<Socket> connection, const PeerUser& peer,
+           PeerCharge place, Instant limit)
+      : listener(owner),
+        socket(std::move(connection)),
+        user(peer),
+        charge(std::move(place)),
+        deadline(limit) {}
   void on_event(uint32_t) noexcept override {
     if (socket) listener.finish(*this);
   }
@@ -99,12 +106,16 @@ struct RendezvousListener::HalfOpen final : EventHandler {
   bool refusal_logged = false;
 };
 
-RendezvousListener::RendezvousListener(Context& context, const wire::Hello& ours, RendezvousOptions options)
+RendezvousListener::RendezvousListener(Context& context, const wire::Hello& ours,
+                                       RendezvousOptions options)
     : context_(context), ours_(ours), options_(std::move(options)) {}
 
-Result<std::unique_ptr<RendezvousListener>> RendezvousListener::open(Context& context, const std::string& name, const wire::Hello& ours,
+Result<std::unique_ptr<RendezvousListener>> RendezvousListener::open(Context& context,
+                                                                     const std::string& name,
+                                                                     const wire::Hello& ours,
                                                                      RendezvousOptions options) {
-  std::unique_ptr<RendezvousListener> listener(new RendezvousListener(context, ours, std::move(options)));
+  std::unique_ptr<RendezvousListener> listener(
+      new RendezvousListener(context, ours, std::move(options)));
   SLUICE_RETURN_IF_ERROR(listener->begin(name));
   return listener;
 }
@@ -117,9 +128,12 @@ Status RendezvousListener::begin(const std::string& name) {
   if (::bind(fd.value(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     bool taken = errno == EADDRINUSE;
     return failure(taken ? Code::kInvalidArgument : Code::kInternal,
-                   taken ? shown(name) + " is taken by another listener; choose another name" : "bind to " + shown(name) + " failed", errno);
+                   taken ? shown(name) + " is taken by another listener; choose another name"
+                         : "bind to " + shown(name) + " failed",
+                   errno);
   }
-  if (::listen(fd.value(), kBacklog) != 0) return failure(Code::kInternal, "listen at " + shown(name) + " failed", errno);
+  if (::listen(fd.value(), kBacklog) != 0)
+    return failure(Code::kInternal, "listen at " + shown(name) + " failed", errno);
   alarm_ = std::make_unique<Alarm>(*this);
   SLUICE_RETURN_IF_ERROR(alarm_->open());
   SLUICE_RETURN_IF_ERROR(context_.watch(fd.value(), EPOLLIN, this));
@@ -161,7 +175,10 @@ void RendezvousListener::accept_some() {
 
 // Whoever waits to be accepted would wake us for ever.
 void RendezvousListener::pause_accepting() {
-  if (paused.value() == 0) log(LogLevel::kWarning, "no descriptor for a shared-memory peer; raise ulimit -n (further cases are counted in shm.accepting_paused)");
+  if (paused.value() == 0)
+    log(LogLevel::kWarning,
+        "no descriptor for a shared-memory peer; raise ulimit -n (further cases are counted in "
+        "shm.accepting_paused)");
   paused.add();
   (void)context_.rewatch(fd_.value(), 0, this);
   paused_until_ = after(context_.now(), kAcceptPause);
@@ -171,11 +188,13 @@ void RendezvousListener::accept_one(int fd) {
   auto socket = std::make_shared<Socket>(fd);
   Result<PeerUser> user = check_peer(fd);
   if (!user.ok()) return refuse(fd, {}, user.status());
-  std::shared_ptr<PeerAccount> account = context_.peer_accounts().open(PeerIdentity::of_user(user->uid));
+  std::shared_ptr<PeerAccount> account =
+      context_.peer_accounts().open(PeerIdentity::of_user(user->uid));
   Status place = account->charge(PeerResource::kHalfOpen);
   if (!place.ok() && !half_open_.empty()) {
     displaced.add();
-    forget(*half_open_[oldest_of_most(half_open_, [](const auto& half) { return half->user.pid; })]);
+    forget(
+        *half_open_[oldest_of_most(half_open_, [](const auto& half) { return half->user.pid; })]);
     place = account->charge(PeerResource::kHalfOpen);
   }
   if (!place.ok()) return refuse(fd, *user, place, true);
@@ -191,7 +210,8 @@ void RendezvousListener::refuse(int fd, const PeerUser& peer, const Status& why,
   refused.add();
   send_bye(fd, why.code());
   if (logged || told_.size() >= kMostTold || !told_.insert(peer.uid).second) return;
-  log(LogLevel::kWarning, "refused a shared-memory peer: " + why.to_string() + " (further refusals are counted in shm.meetings_refused)");
+  log(LogLevel::kWarning, "refused a shared-memory peer: " + why.to_string() +
+                              " (further refusals are counted in shm.meetings_refused)");
 }
 
 void RendezvousListener::ring_alarm() {
@@ -223,7 +243,8 @@ void RendezvousListener::forget(HalfOpen& half) {
   if (half.socket) context_.unwatch(half.socket->fd(), &half);
   half.socket = nullptr;
   half.charge.end();
-  auto found = std::find_if(half_open_.begin(), half_open_.end(), [&](const auto& one) { return one.get() == &half; });
+  auto found = std::find_if(half_open_.begin(), half_open_.end(),
+                            [&](const auto& one) { return one.get() == &half; });
   if (found == half_open_.end()) return;
   forgotten_.push_back(std::move(*found));
   half_open_.erase(found);
@@ -246,7 +267,8 @@ void RendezvousListener::finish(HalfOpen& half) {
   }
   context_.unwatch(half.socket->fd(), &half);
   meeting.parts.socket = std::move(half.socket);
-  Instant expires = options_.met_limit > Duration(0) ? after(context_.now(), options_.met_limit) : kNever;
+  Instant expires =
+      options_.met_limit > Duration(0) ? after(context_.now(), options_.met_limit) : kNever;
   met_.push_back({std::move(meeting), expires});
   forget(half);
   set_alarm();
@@ -266,7 +288,8 @@ Status RendezvousListener::settle_in(HalfOpen& half, Meeting& meeting) {
   return send_hello(half.socket->fd(), meeting.ours, meeting.parts.own->fd());
 }
 
-Status RendezvousListener::admit(HalfOpen& half, const wire::Hello& hello, std::shared_ptr<ConnectionAccount>& account) {
+Status RendezvousListener::admit(HalfOpen& half, const wire::Hello& hello,
+                                 std::shared_ptr<ConnectionAccount>& account) {
   const std::string name = "pid " + std::to_string(hello.pid);
   const PeerIntroduction introduction{.path = Path::kShm,
                                       .address = name,
@@ -275,11 +298,13 @@ Status RendezvousListener::admit(HalfOpen& half, const wire::Hello& hello, std::
                                       .incarnation = hello.incarnation,
                                       .said_process_id = hello.pid};
   if (met_.size() >= kMostMet && !make_room_among_met(half.user.pid)) {
-    return failure(Code::kTryAgain, std::to_string(kMostMet) + " peers wait for Listener::accept() already");
+    return failure(Code::kTryAgain,
+                   std::to_string(kMostMet) + " peers wait for Listener::accept() already");
   }
   proto::ConnectionTicket ticket;
   if (options_.admit) {
-    Result<proto::ConnectionTicket> given = options_.admit(PeerIdentity::of_user(half.user.uid), introduction);
+    Result<proto::ConnectionTicket> given =
+        options_.admit(PeerIdentity::of_user(half.user.uid), introduction);
     half.refusal_logged = !given.ok();
     if (!given.ok()) return given.status();
     ticket = std::move(given).value();

@@ -22,7 +22,7 @@
 
 namespace sluice::shm {
 
-inline constexpr uint32_t kSlotBytes = 128;      // a pair of cache lines: they are fetched together
+inline constexpr uint32_t kSlotBytes = 128;  // a pair of cache lines: they are fetched together
 inline constexpr uint32_t kSlotDataBytes = 120;
 // 128 KiB a direction: holds the credits of a connection in small messages.
 inline constexpr uint32_t kSlotCount = 1024;
@@ -36,10 +36,11 @@ struct alignas(kSlotBytes) Slot {
 // What one side owns and the other maps read-only.
 template <template <typename> class Atomic>
 struct Region {
-  alignas(64) uint64_t layout;           // kRegionLayout: version of this struct
-  uint64_t probe;                        // the owner's incarnation: proves the mapping
-  alignas(128) Atomic<uint64_t> consumed;  // position up to which the owner has read the other's ring
-  alignas(128) Atomic<uint64_t> sleeping;  // odd: the owner sleeps or is about to; grows
+  alignas(64) uint64_t layout;  // kRegionLayout: version of this struct
+  uint64_t probe;               // the owner's incarnation: proves the mapping
+  alignas(
+      128) Atomic<uint64_t> consumed;  // position up to which the owner has read the other's ring
+  alignas(128) Atomic<uint64_t> sleeping;     // odd: the owner sleeps or is about to; grows
   alignas(128) Atomic<uint64_t> withdrawals;  // offers that the owner has withdrawn so far
   alignas(128) Atomic<uint64_t> copying;      // 1 while the owner copies from the other's memory
   alignas(128) Slot<Atomic> slots[kSlotCount];
@@ -60,7 +61,8 @@ class RingWriter {
 
   // Writes the parts as one message. kCorrupt: the reader's position is impossible.
   // Requires: slots_for(sum of parts) <= kSlotCount; 0 < sum.
-  Outcome write(std::span<const std::byte> header, std::span<const std::span<const std::byte>> payload) {
+  Outcome write(std::span<const std::byte> header,
+                std::span<const std::span<const std::byte>> payload) {
     uint64_t total = header.size();
     for (auto part : payload) total += part.size();
     uint32_t count = slots_for(total);
@@ -75,7 +77,8 @@ class RingWriter {
     std::byte* at = data(first);
     if (count == 1 && payload.size() <= 1) [[likely]] {
       copy_words(at, header);
-      if (!payload.empty() && !payload[0].empty()) std::memcpy(at + header.size(), payload[0].data(), payload[0].size());
+      if (!payload.empty() && !payload[0].empty())
+        std::memcpy(at + header.size(), payload[0].data(), payload[0].size());
     } else {
       spread(first, header, payload);
     }
@@ -96,8 +99,11 @@ class RingWriter {
     return sleep != rung_ ? sleep : 0;
   }
   void rung(uint64_t sleep) { rung_ = sleep; }
-  // As the reader says: a hint. Of an impossible position, which a write() refuses, more than there are.
-  uint64_t unread_slots() const { return position_ - theirs_->consumed.load(std::memory_order_relaxed); }
+  // As the reader says: a hint. Of an impossible position, which a write() refuses, more than there
+  // are.
+  uint64_t unread_slots() const {
+    return position_ - theirs_->consumed.load(std::memory_order_relaxed);
+  }
 
  private:
   // A header was just written in words of 8 bytes (and is a multiple of 8 long): wider
@@ -107,7 +113,8 @@ class RingWriter {
     for (size_t i = from.size() & ~size_t{7}; i < from.size(); ++i) to[i] = from[i];
   }
   // Over as many slots as it takes.
-  void spread(uint64_t slot, std::span<const std::byte> header, std::span<const std::span<const std::byte>> payload) {
+  void spread(uint64_t slot, std::span<const std::byte> header,
+              std::span<const std::span<const std::byte>> payload) {
     uint32_t room = kSlotDataBytes;
     std::byte* at = data(slot);
     auto append = [&](std::span<const std::byte> part) {
@@ -149,7 +156,8 @@ class RingReader {
     return slot.stamp.load(std::memory_order_acquire) == position_ + 1;
   }
   bool ready_seq_cst() const {
-    return theirs_->slots[position_ % kSlotCount].stamp.load(std::memory_order_seq_cst) == position_ + 1;
+    return theirs_->slots[position_ % kSlotCount].stamp.load(std::memory_order_seq_cst) ==
+           position_ + 1;
   }
   // Copies bytes [offset, offset + out.size()) of the message at the front. The writer
   // can still change them: what is checked must be the copy.
@@ -202,7 +210,8 @@ class RingReader {
 
 // How one side makes the other stop copying from its memory, without a message. Whoever copies says
 // so first and then looks whether something was withdrawn; whoever withdraws says so first and then
-// looks whether somebody copies. The four accesses are seq_cst: of two that meet, one sees the other.
+// looks whether somebody copies. The four accesses are seq_cst: of two that meet, one sees the
+// other.
 template <template <typename> class Atomic>
 class CopyGate {
  public:
@@ -217,7 +226,9 @@ class CopyGate {
   }
   // What was read before stays before.
   void end_copy() { mine_->copying.store(0, std::memory_order_release); }
-  void count_withdrawals(uint64_t total) { mine_->withdrawals.store(total, std::memory_order_seq_cst); }
+  void count_withdrawals(uint64_t total) {
+    mine_->withdrawals.store(total, std::memory_order_seq_cst);
+  }
   // Once it is false after count_withdrawals(), begin_copy() at the peer says no.
   bool peer_is_copying() const { return theirs_->copying.load(std::memory_order_seq_cst) != 0; }
 

@@ -1,5 +1,5 @@
-// The ring on one mapping and one thread: bytes, laps, bells, and a reader that lies. Its orders are
-// tests/shm/ring_model_test's.
+// The ring on one mapping and one thread: bytes, laps, bells, and a reader that lies. Its orders
+// are tests/shm/ring_model_test's.
 #include <sluice/shm/ring.h>
 
 #include <catch2/catch.hpp>
@@ -15,11 +15,14 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 struct Ring {
-  std::unique_ptr<SharedRegion> mine = std::make_unique<SharedRegion>(), theirs = std::make_unique<SharedRegion>();
+  std::unique_ptr<SharedRegion> mine = std::make_unique<SharedRegion>(),
+                                theirs = std::make_unique<SharedRegion>();
   RingWriter<std::atomic> writer{mine.get(), theirs.get()};
   RingReader<std::atomic> reader{theirs.get(), mine.get()};
 
-  bool write(const Bytes& bytes) { return writer.write(bytes, {}) == RingWriter<std::atomic>::Outcome::kWritten; }
+  bool write(const Bytes& bytes) {
+    return writer.write(bytes, {}) == RingWriter<std::atomic>::Outcome::kWritten;
+  }
 };
 
 Bytes random_bytes(std::mt19937& random, size_t length) {
@@ -37,12 +40,15 @@ TEST_CASE("messages of all sizes come out as they went in, over many laps") {
     bool room = true;
     if (slots < uint64_t{20} * kSlotCount && random() % 3 != 0) {
       Bytes header = random_bytes(random, 8 * (1 + random() % 20));
-      Bytes payload[2] = {random_bytes(random, random() % 300), random_bytes(random, random() % 8 == 0 ? random() % 40'000 : 0)};
+      Bytes payload[2] = {random_bytes(random, random() % 300),
+                          random_bytes(random, random() % 8 == 0 ? random() % 40'000 : 0)};
       const std::span<const std::byte> parts[] = {payload[0], payload[1]};
       size_t count = random() % 3;
-      room = ring.writer.write(header, std::span(parts).first(count)) == RingWriter<std::atomic>::Outcome::kWritten;
+      room = ring.writer.write(header, std::span(parts).first(count)) ==
+             RingWriter<std::atomic>::Outcome::kWritten;
       if (room) {
-        for (size_t i = 0; i < count; ++i) header.insert(header.end(), payload[i].begin(), payload[i].end());
+        for (size_t i = 0; i < count; ++i)
+          header.insert(header.end(), payload[i].begin(), payload[i].end());
         slots += slots_for(header.size());
         expected.push_back(std::move(header));
       }
@@ -65,7 +71,8 @@ TEST_CASE("messages of all sizes come out as they went in, over many laps") {
   CHECK(ring.reader.position() == slots);
 }
 
-TEST_CASE("a reader that says it has read what was not written, or less than before, is found out") {
+TEST_CASE(
+    "a reader that says it has read what was not written, or less than before, is found out") {
   using Outcome = RingWriter<std::atomic>::Outcome;
   // Half a ring was read and one and a half were written, when the next half is to go out.
   constexpr uint64_t kRead = kSlotCount / 2, kWritten = kSlotCount / 2 * 3;
@@ -73,9 +80,11 @@ TEST_CASE("a reader that says it has read what was not written, or less than bef
     uint64_t said;
     Outcome outcome;
   };
-  for (const Case& one : {Case{kRead, Outcome::kFull}, Case{kRead + kSlotCount / 2, Outcome::kWritten}, Case{kWritten, Outcome::kWritten},
-                          Case{kRead - 1, Outcome::kCorrupt}, Case{0, Outcome::kCorrupt}, Case{kWritten + 1, Outcome::kCorrupt},
-                          Case{UINT64_MAX, Outcome::kCorrupt}}) {
+  for (const Case& one :
+       {Case{kRead, Outcome::kFull}, Case{kRead + kSlotCount / 2, Outcome::kWritten},
+        Case{kWritten, Outcome::kWritten}, Case{kRead - 1, Outcome::kCorrupt},
+        Case{0, Outcome::kCorrupt}, Case{kWritten + 1, Outcome::kCorrupt},
+        Case{UINT64_MAX, Outcome::kCorrupt}}) {
     Ring ring;
     const Bytes half(size_t{kSlotCount} / 2 * kSlotDataBytes);
     REQUIRE(ring.write(half));

@@ -19,16 +19,24 @@ void must(bool ok, const std::string& what) {
   std::fprintf(stderr, "peer: %s\n", what.c_str());
   std::abort();
 }
-void must(const Status& status, const char* what) { must(status.ok(), std::string(what) + ": " + status.to_string()); }
+void must(const Status& status, const char* what) {
+  must(status.ok(), std::string(what) + ": " + status.to_string());
+}
 
 struct Node {
-  explicit Node(Waiting waiting = Waiting::kAdaptive, std::shared_ptr<Arena> arena = nullptr, const PeerLimits& limits = {}) {
+  explicit Node(Waiting waiting = Waiting::kAdaptive, std::shared_ptr<Arena> arena = nullptr,
+                const PeerLimits& limits = {}) {
     if (!arena) {
       auto made = Arena::create({.limit_bytes = size_t{1} << 30});
       must(made.status(), "arena");
       arena = std::move(made).value();
     }
-    context = std::make_unique<Context>(ContextOptions{.arena = {}, .arena_options = {}, .waiting = waiting, .tuning = {}, .peer_limits = limits}, std::move(arena));
+    context = std::make_unique<Context>(ContextOptions{.arena = {},
+                                                       .arena_options = {},
+                                                       .waiting = waiting,
+                                                       .tuning = {},
+                                                       .peer_limits = limits},
+                                        std::move(arena));
     must(context->initialise(), "context");
     auto provider = std::make_unique<TcpProvider>(*context);
     tcp = provider.get();
@@ -72,7 +80,8 @@ void fill(Buffer& buffer, uint64_t seed) {
 }
 
 bool same(const Buffer& a, const Buffer& b) {
-  return a.size_bytes() == b.size_bytes() && std::equal(a.bytes().begin(), a.bytes().end(), b.bytes().begin());
+  return a.size_bytes() == b.size_bytes() &&
+         std::equal(a.bytes().begin(), a.bytes().end(), b.bytes().begin());
 }
 
 Buffer allocate(Context& context, size_t size) {
@@ -81,8 +90,9 @@ Buffer allocate(Context& context, size_t size) {
   return std::move(buffer).value();
 }
 
-const std::vector<size_t> kSizes = {0,     1,      7,       64,      4096,        16383,        16384,
-                                    16385, 100000, 1 << 20, 1048577, (4 << 20) + 3, size_t{64} << 20};
+const std::vector<size_t> kSizes = {
+    0,     1,      7,       64,      4096,          16383,           16384,
+    16385, 100000, 1 << 20, 1048577, (4 << 20) + 3, size_t{64} << 20};
 
 // Sends back what comes, a message per size.
 void echo(Node& node, Endpoint& endpoint) {
@@ -90,7 +100,8 @@ void echo(Node& node, Endpoint& endpoint) {
     auto got = endpoint.receive_and_wait({.tag = i}, allocate(*node.context, kSizes[i]), soon());
     must(got.status(), "receive");
     must(got->receipt.bytes == kSizes[i], "wrong length");
-    must(endpoint.send_and_wait(1000 + i, std::move(got->buffer).freeze(), soon()).status(), "send");
+    must(endpoint.send_and_wait(1000 + i, std::move(got->buffer).freeze(), soon()).status(),
+         "send");
   }
   must(endpoint.close(soon()), "close");
 }
@@ -110,7 +121,8 @@ TEST_CASE("messages of every size go there and back whole", "[tcp][endpoint]") {
       REQUIRE(receipt.ok());
       CHECK(receipt->bytes == kSizes[i]);
       CHECK(receipt->path == Path::kTcp);
-      auto got = endpoint->receive_and_wait({.tag = 1000 + i}, allocate(*node.context, kSizes[i]), soon());
+      auto got =
+          endpoint->receive_and_wait({.tag = 1000 + i}, allocate(*node.context, kSizes[i]), soon());
       REQUIRE(got.ok());
       INFO(kSizes[i] << " bytes");
       CHECK(same(got->buffer, kept));
@@ -129,7 +141,11 @@ TEST_CASE("bulk goes both ways at once", "[tcp][endpoint]") {
   auto exchange = [](Node& node, Endpoint& endpoint, uint64_t mine, uint64_t theirs) {
     CompletionQueue queue;
     for (uint64_t i = 0; i < kMessages; ++i) {
-      must(endpoint.receive({.tag = i}, allocate(*node.context, kBytes), {.sink = &queue, .user_data = i}).status(), "post");
+      must(endpoint
+               .receive({.tag = i}, allocate(*node.context, kBytes),
+                        {.sink = &queue, .user_data = i})
+               .status(),
+           "post");
       Buffer sent = allocate(*node.context, kBytes);
       fill(sent, mine + i);
       must(endpoint.send(i, std::move(sent).freeze(), {.sink = &queue}).status(), "post");
@@ -153,7 +169,8 @@ TEST_CASE("bulk goes both ways at once", "[tcp][endpoint]") {
   exchange(node, *endpoint, 200, 100);
 }
 
-TEST_CASE("a peer that ends without a word ends our operations and no other connection's", "[tcp][endpoint]") {
+TEST_CASE("a peer that ends without a word ends our operations and no other connection's",
+          "[tcp][endpoint]") {
   DescriptorAudit audit;
   std::promise<void> sent;
   auto was_sent = sent.get_future();
@@ -179,7 +196,8 @@ TEST_CASE("a peer that ends without a word ends our operations and no other conn
   for (size_t i = 0; i < kSizes.size(); ++i) {
     Buffer buffer = allocate(*node.context, kSizes[i]);
     REQUIRE(kept->send_and_wait(i, std::move(buffer).freeze(), soon()).ok());
-    REQUIRE(kept->receive_and_wait({.tag = 1000 + i}, allocate(*node.context, kSizes[i]), soon()).ok());
+    REQUIRE(
+        kept->receive_and_wait({.tag = 1000 + i}, allocate(*node.context, kSizes[i]), soon()).ok());
   }
   CHECK(kept->close(soon()).ok());
 }
@@ -190,7 +208,9 @@ TEST_CASE("a handle may outlive its context", "[tcp][endpoint]") {
   Listener listener;
   {
     PeerThread peer([](Node& node, Endpoint& endpoint) {
-      must(node.context->wait_until([&] { return endpoint.state() == EndpointState::kClosed; }, soon()), "wait");
+      must(node.context->wait_until([&] { return endpoint.state() == EndpointState::kClosed; },
+                                    soon()),
+           "wait");
     });
     Node node;
     auto connected = node.context->connect(peer.address);
@@ -216,7 +236,10 @@ TEST_CASE("a requirement that TCP cannot meet is refused with the reason", "[tcp
   CHECK(node.context->listen("tcp://127.0.0.1:0", listening).code() == Code::kUnsupported);
 }
 
-TEST_CASE("an address has as many connections as PeerLimits gives one peer, and gets its place back at the end", "[tcp][endpoint]") {
+TEST_CASE(
+    "an address has as many connections as PeerLimits gives one peer, and gets its place back at "
+    "the end",
+    "[tcp][endpoint]") {
   DescriptorAudit audit;
   PeerLimits limits;
   limits.connections = {.by_peer = 2, .total = 100};
@@ -225,7 +248,8 @@ TEST_CASE("an address has as many connections as PeerLimits gives one peer, and 
   REQUIRE(listener.ok());
   std::vector<Endpoint> ours, theirs;
   auto come = [&]() -> Status {
-    auto endpoint = node.context->connect(listener->address(), {.timeout = std::chrono::seconds(10)});
+    auto endpoint =
+        node.context->connect(listener->address(), {.timeout = std::chrono::seconds(10)});
     if (!endpoint.ok()) return endpoint.status();
     ours.push_back(std::move(endpoint).value());
     auto accepted = listener->accept(soon());
@@ -243,14 +267,22 @@ TEST_CASE("an address has as many connections as PeerLimits gives one peer, and 
   CHECK(read_counter("peer.refused_connections") == refused + 1);
   CHECK(node.context->peer_accounts().used(PeerResource::kConnections) == 2);
   CHECK(ours[0].close(soon()).ok());
-  REQUIRE(node.context->wait_until([&] { return theirs[0].state() == EndpointState::kClosed; }, soon()).ok());
+  REQUIRE(
+      node.context->wait_until([&] { return theirs[0].state() == EndpointState::kClosed; }, soon())
+          .ok());
   CHECK(come().ok());
   ours.clear();
   theirs.clear();
-  REQUIRE(node.context->wait_until([&] { return node.context->peer_accounts().used(PeerResource::kConnections) == 0; }, soon()).ok());
+  REQUIRE(
+      node.context
+          ->wait_until(
+              [&] { return node.context->peer_accounts().used(PeerResource::kConnections) == 0; },
+              soon())
+          .ok());
 }
 
-TEST_CASE("a context that only sleeps and one that only spins talk to each other", "[tcp][endpoint]") {
+TEST_CASE("a context that only sleeps and one that only spins talk to each other",
+          "[tcp][endpoint]") {
   PeerThread peer(echo);
   Node node(Waiting::kSleep);
   auto endpoint = node.context->connect(peer.address);
@@ -258,7 +290,9 @@ TEST_CASE("a context that only sleeps and one that only spins talk to each other
   for (size_t i = 0; i < kSizes.size(); ++i) {
     Buffer buffer = allocate(*node.context, kSizes[i]);
     REQUIRE(endpoint->send_and_wait(i, std::move(buffer).freeze(), soon()).ok());
-    REQUIRE(endpoint->receive_and_wait({.tag = 1000 + i}, allocate(*node.context, kSizes[i]), soon()).ok());
+    REQUIRE(
+        endpoint->receive_and_wait({.tag = 1000 + i}, allocate(*node.context, kSizes[i]), soon())
+            .ok());
   }
   CHECK(endpoint->close(soon()).ok());
 }

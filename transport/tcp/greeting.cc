@@ -19,7 +19,8 @@ constexpr const char* kOrigin = "tcp/greeting";
 Counter greetings_failed("tcp.greetings_failed");
 
 Status reading_error(int os_error) {
-  return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection broke during the greeting", os_error);
+  return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                "the connection broke during the greeting", os_error);
 }
 
 // Waits for events of one descriptor while the rest of the context goes on. Edges: an
@@ -62,7 +63,8 @@ Status connect_error(const Address& address, const SocketAddress& to, int os_err
                   "nobody listens at " + who + "; start the server or check the port", os_error);
   }
   return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
-                "cannot connect to " + who + "; check the address, the route and the firewall", os_error);
+                "cannot connect to " + who + "; check the address, the route and the firewall",
+                os_error);
 }
 
 Status connect_timeout(const Address& address, const SocketAddress& to) {
@@ -71,7 +73,8 @@ Status connect_timeout(const Address& address, const SocketAddress& to) {
                     ") before the deadline; check that it runs and that no firewall drops packets");
 }
 
-Result<Fd> connect_one(Context& context, const Address& address, const SocketAddress& to, Instant deadline) {
+Result<Fd> connect_one(Context& context, const Address& address, const SocketAddress& to,
+                       Instant deadline) {
   SLUICE_TRY(Fd fd, open_stream_socket(to.family()));
   SLUICE_RETURN_IF_ERROR(set_connection_options(fd.value()));
   if (::connect(fd.value(), to.get(), to.length) != 0) {
@@ -98,7 +101,8 @@ Result<Fd> connect_any(Context& context, const Address& address, Instant deadlin
   for (size_t i = 0; i < found.size(); ++i) {
     Instant now = context.refresh_now();
     Instant until = deadline;
-    if (deadline != kNever && deadline > now) until = now + (deadline - now) / static_cast<int64_t>(found.size() - i);
+    if (deadline != kNever && deadline > now)
+      until = now + (deadline - now) / static_cast<int64_t>(found.size() - i);
     auto fd = connect_one(context, address, found[i], until);
     if (fd.ok()) return fd;
     last = fd.status();
@@ -110,12 +114,14 @@ Result<Fd> connect_any(Context& context, const Address& address, Instant deadlin
 
 Status peer_refused(const Address& address, Code code) {
   std::string who = address.to_string() + " refused the connection: ";
-  const char* why = code == Code::kUnsupported ? "it does not speak our protocol version or this path"
-                    : code == Code::kTryAgain  ? "it has as many connections as it takes, or greets too many peers already; try again later"
-                    : code == Code::kAccessDenied ? "its program does not accept us (ListenOptions::accept there)"
-                    : code == Code::kCorrupt   ? "it did not understand our HELLO"
-                    : code == Code::kTimedOut  ? "we were too slow to greet"
-                                               : "no reason that we know";
+  const char* why =
+      code == Code::kUnsupported    ? "it does not speak our protocol version or this path"
+      : code == Code::kTryAgain     ? "it has as many connections as it takes, or greets too many "
+                                      "peers already; try again later"
+      : code == Code::kAccessDenied ? "its program does not accept us (ListenOptions::accept there)"
+      : code == Code::kCorrupt      ? "it did not understand our HELLO"
+      : code == Code::kTimedOut     ? "we were too slow to greet"
+                                    : "no reason that we know";
   if (code == Code::kOk || code == Code::kCorrupt) code = Code::kUnreachable;
   return Status(code, Scope::kOperation, kOrigin, who + why);
 }
@@ -127,12 +133,14 @@ Status decode_answer(const Address& address, const Glimpse& glimpse, wire::Hello
     return peer_refused(address, bye.code);
   }
   if (glimpse.common.type != wire::MessageType::kHello) {
-    return Status(Code::kCorrupt, Scope::kOperation, kOrigin, address.to_string() + " did not answer with HELLO");
+    return Status(Code::kCorrupt, Scope::kOperation, kOrigin,
+                  address.to_string() + " did not answer with HELLO");
   }
   return wire::decode(glimpse.header, peer);
 }
 
-Status wait_for_answer(Context& context, const Address& address, int fd, wire::Hello& peer, Instant deadline) {
+Status wait_for_answer(Context& context, const Address& address, int fd, wire::Hello& peer,
+                       Instant deadline) {
   std::array<std::byte, kMaxGreetingBytes> scratch;
   EventWait wait(context, fd);
   SLUICE_RETURN_IF_ERROR(wait.start(EPOLLIN | EPOLLRDHUP));
@@ -140,8 +148,9 @@ Status wait_for_answer(Context& context, const Address& address, int fd, wire::H
     Status waited = wait.wait(deadline);
     if (waited == Code::kTimedOut) {
       return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
-                    address.to_string() + " accepted the connection but sent no HELLO before the deadline; "
-                    "check that it is a sluice server and that it calls progress()");
+                    address.to_string() +
+                        " accepted the connection but sent no HELLO before the deadline; "
+                        "check that it is a sluice server and that it calls progress()");
     }
     SLUICE_RETURN_IF_ERROR(waited);
     Glimpse glimpse = take_message(fd, scratch);
@@ -159,7 +168,8 @@ Status wait_for_answer(Context& context, const Address& address, int fd, wire::H
   }
 }
 
-Result<Greeting> greet_once(Context& context, const Address& address, const wire::Hello& said, Instant deadline) {
+Result<Greeting> greet_once(Context& context, const Address& address, const wire::Hello& said,
+                            Instant deadline) {
   SLUICE_TRY(Fd fd, connect_any(context, address, deadline));
   const wire::Hello ours = hello_towards(fd.value(), said);
   std::array<std::byte, wire::kMaxHeaderBytes> out;
@@ -208,7 +218,8 @@ Glimpse take_message(int fd, std::span<std::byte> scratch) {
   auto common = wire::decode_header(seen.first(wire::kHeaderBytes));
   if (!common.ok()) return end(common.status());
   if (common->payload_bytes != 0) {
-    return end(Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "a message of the greeting has a payload"));
+    return end(Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
+                      "a message of the greeting has a payload"));
   }
   if (seen.size() < common->header_bytes) return glimpse;
   // What was peeked is there: the read is complete.
@@ -221,10 +232,12 @@ Glimpse take_message(int fd, std::span<std::byte> scratch) {
 }
 
 Status cut_off() {
-  return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "it closed the connection inside a message");
+  return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                "it closed the connection inside a message");
 }
 
-Result<Greeting> greet(Context& context, const Address& address, const wire::Hello& ours, Instant deadline) {
+Result<Greeting> greet(Context& context, const Address& address, const wire::Hello& ours,
+                       Instant deadline) {
   auto result = greet_once(context, address, ours, deadline);
   if (!result.ok()) greetings_failed.add();
   return result;
@@ -232,9 +245,11 @@ Result<Greeting> greet(Context& context, const Address& address, const wire::Hel
 
 Status choose(Greeting& greeting, Path path) {
   std::array<std::byte, wire::kMaxHeaderBytes> out;
-  size_t length = wire::encode(wire::Done{.id = static_cast<uint64_t>(path), .code = Code::kOk}, out);
+  size_t length =
+      wire::encode(wire::Done{.id = static_cast<uint64_t>(path), .code = Code::kOk}, out);
   if (!send_all_now(greeting.fd(), out.data(), length)) {
-    return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer closed the connection during the greeting", errno);
+    return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                  "the peer closed the connection during the greeting", errno);
   }
   greeting.chosen = path;
   fault_point("tcp.chosen");

@@ -33,10 +33,10 @@ class Greeting {
   Greeting(Fd fd, const wire::Hello& ours, const wire::Hello& peer, uint16_t version)
       : ours(ours), peer(peer), version(version), fd_(std::move(fd)) {}
 
-  wire::Hello ours;            // as sent
-  wire::Hello peer;            // as received
-  uint16_t version = 0;        // the one both speak
-  Path chosen = Path::kNone;   // kNone on a client that has not chosen yet
+  wire::Hello ours;                // as sent
+  wire::Hello peer;                // as received
+  uint16_t version = 0;            // the one both speak
+  Path chosen = Path::kNone;       // kNone on a client that has not chosen yet
   proto::ConnectionTicket ticket;  // of the listener
 
   int fd() const { return fd_.value(); }
@@ -45,7 +45,9 @@ class Greeting {
   Fd take_fd() { return std::move(fd_); }
   explicit operator bool() const { return static_cast<bool>(fd_); }
   std::string local_name() const { return "tcp://" + local_address(fd_.value()).to_string(); }
-  PeerIdentity peer_identity() const { return PeerIdentity::of_address(*peer_address(fd_.value()).get()); }
+  PeerIdentity peer_identity() const {
+    return PeerIdentity::of_address(*peer_address(fd_.value()).get());
+  }
   std::string peer_name() const { return "tcp://" + peer_address(fd_.value()).to_string(); }
 
  private:
@@ -59,7 +61,8 @@ wire::Hello hello_towards(int fd, wire::Hello ours);
 // for the peer's HELLO. Blocks: until then or the deadline; progresses the context.
 // Errors: kUnreachable (name, refused, reset), kTimedOut, kUnsupported (versions),
 // kCorrupt (the peer does not speak sluice), or the code the peer refuses us with.
-Result<Greeting> greet(Context& context, const Address& address, const wire::Hello& ours, Instant deadline);
+Result<Greeting> greet(Context& context, const Address& address, const wire::Hello& ours,
+                       Instant deadline);
 // Client: tells the peer. Errors: kUnreachable.
 Status choose(Greeting& greeting, Path path);
 
@@ -71,8 +74,8 @@ void refuse(Fd fd, Code code);
 struct Glimpse {
   enum class State : uint8_t { kIncomplete, kComplete, kEnded };
   State state = State::kIncomplete;
-  Status why;             // kEnded
-  wire::Header common;    // kComplete
+  Status why;                         // kEnded
+  wire::Header common;                // kComplete
   std::span<const std::byte> header;  // kComplete: in the caller's scratch
 };
 // Longest message of a greeting: HELLO with TLVs of later versions.

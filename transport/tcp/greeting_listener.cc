@@ -38,17 +38,23 @@ Counter turned_away("tcp.turned_away_without_descriptors");
 
 Status listen_error(const Address& address, int os_error) {
   auto status = [&](Code code, const std::string& what) {
-    return Status(code, Scope::kOperation, kOrigin, "cannot listen at " + address.to_string() + ": " + what, os_error);
+    return Status(code, Scope::kOperation, kOrigin,
+                  "cannot listen at " + address.to_string() + ": " + what, os_error);
   };
   switch (os_error) {
     case EADDRINUSE:
-      return status(Code::kInvalidArgument, "the port is in use; choose another, or 0 for any free one (ss -ltnp shows who has it)");
+      return status(
+          Code::kInvalidArgument,
+          "the port is in use; choose another, or 0 for any free one (ss -ltnp shows who has it)");
     case EADDRNOTAVAIL:
-      return status(Code::kInvalidArgument, "no interface of this machine has the address (ip addr lists them); 0.0.0.0 and [::] are all");
+      return status(Code::kInvalidArgument,
+                    "no interface of this machine has the address (ip addr lists them); 0.0.0.0 "
+                    "and [::] are all");
     case EACCES:
-      return status(Code::kAccessDenied, "the port is privileged; choose one from 1024, or see net.ipv4.ip_unprivileged_port_start");
-    default:
-      return status(Code::kUnreachable, "the system refuses it");
+      return status(Code::kAccessDenied,
+                    "the port is privileged; choose one from 1024, or see "
+                    "net.ipv4.ip_unprivileged_port_start");
+    default: return status(Code::kUnreachable, "the system refuses it");
   }
 }
 
@@ -58,7 +64,8 @@ Result<Fd> bind_and_listen(const Address& address, const SocketAddress& where, i
   // A restarted server gets its port back while old connections are in TIME_WAIT.
   ::setsockopt(fd.value(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
   // [::] serves IPv4 as well.
-  if (where.family() == AF_INET6) ::setsockopt(fd.value(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+  if (where.family() == AF_INET6)
+    ::setsockopt(fd.value(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
   if (::bind(fd.value(), where.get(), where.length) != 0) return listen_error(address, errno);
   if (::listen(fd.value(), backlog) != 0) return listen_error(address, errno);
   return fd;
@@ -69,12 +76,14 @@ Fd spare_descriptor() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 }  // namespace
 
-Result<std::unique_ptr<GreetingListener>> GreetingListener::open(Context& context, const Address& address,
+Result<std::unique_ptr<GreetingListener>> GreetingListener::open(Context& context,
+                                                                 const Address& address,
                                                                  const wire::Hello& ours,
                                                                  const GreetingOptions& options,
                                                                  PrepareHello prepare) {
   SLUICE_TRY(std::vector<SocketAddress> found, resolve(address));
-  std::unique_ptr<GreetingListener> listener(new GreetingListener(context, ours, options, std::move(prepare)));
+  std::unique_ptr<GreetingListener> listener(
+      new GreetingListener(context, ours, options, std::move(prepare)));
   Status last;
   for (const SocketAddress& where : found) {
     auto fd = bind_and_listen(address, where, options.backlog);
@@ -119,11 +128,14 @@ size_t GreetingListener::progress(Instant now) {
   while (work < kLatePerRound && !half_open_.empty() && half_open_.front().expires <= now) {
     ++work;
     HalfOpen& late = half_open_.front();
-    // Who computes for longer than a greeting may take finds here what came in time; events are looked at only after this.
+    // Who computes for longer than a greeting may take finds here what came in time; events are
+    // looked at only after this.
     look(late, 0);
     if (half_open_.empty() || &half_open_.front() != &late || late.expires > now) continue;
     greetings_late.add();
-    drop(late, Code::kTimedOut, Status(Code::kTimedOut, Scope::kEndpoint, kOrigin, "it did not finish its greeting in time"));
+    drop(late, Code::kTimedOut,
+         Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
+                "it did not finish its greeting in time"));
   }
   if (retry_accept_ <= now) {
     retry_accept_ = kNever;
@@ -174,8 +186,10 @@ size_t GreetingListener::accept_some() {
 // Who is not greeted yet makes room, then who comes is turned away; those that are connected go on.
 void GreetingListener::out_of_descriptors(Instant now, int os_error) {
   accepts_failed.add();
-  lack_log_.log(LogLevel::kWarning, "tcp: " + address_.to_string() + " cannot accept: " + descriptor_error(kOrigin, os_error).to_string() +
-                                        " (more of this is counted in " + accepts_failed.name() + ")");
+  lack_log_.log(LogLevel::kWarning,
+                "tcp: " + address_.to_string() +
+                    " cannot accept: " + descriptor_error(kOrigin, os_error).to_string() +
+                    " (more of this is counted in " + accepts_failed.name() + ")");
   if (!half_open_.empty()) {
     if (evict_oldest(greediest())) return;  // the next round accepts
   }
@@ -214,14 +228,18 @@ PeerIdentity GreetingListener::greediest() const {
 }
 
 bool GreetingListener::evict_oldest(const PeerIdentity& of) {
-  auto oldest = std::find_if(half_open_.begin(), half_open_.end(), [&](const HalfOpen& half) { return half.identity == of; });
+  auto oldest = std::find_if(half_open_.begin(), half_open_.end(),
+                             [&](const HalfOpen& half) { return half.identity == of; });
   if (oldest == half_open_.end()) return false;
   greetings_evicted.add();
-  drop(*oldest, Code::kTryAgain, Status(Code::kTryAgain, Scope::kEndpoint, kOrigin, "too many connections are being greeted"));
+  drop(
+      *oldest, Code::kTryAgain,
+      Status(Code::kTryAgain, Scope::kEndpoint, kOrigin, "too many connections are being greeted"));
   return true;
 }
 
-// Within its own limit an address ends its own oldest; beyond those of all, the address with most does.
+// Within its own limit an address ends its own oldest; beyond those of all, the address with most
+// does.
 bool GreetingListener::make_room(const PeerIdentity& newcomer, const PeerAccount& account) {
   const uint64_t own = account.used(PeerResource::kHalfOpen);
   if (own >= context_.peer_accounts().limits().half_open.by_peer) return evict_oldest(newcomer);
@@ -235,7 +253,8 @@ void GreetingListener::add(Fd fd, const PeerIdentity& identity, Instant now) {
   }
   std::shared_ptr<PeerAccount> account = context_.peer_accounts().open(identity);
   Status charged = account->charge(PeerResource::kHalfOpen);
-  if (!charged.ok() && make_room(identity, *account)) charged = account->charge(PeerResource::kHalfOpen);
+  if (!charged.ok() && make_room(identity, *account))
+    charged = account->charge(PeerResource::kHalfOpen);
   if (!charged.ok()) {
     greetings_refused.add();
     return refuse(std::move(fd), Code::kTryAgain);
@@ -278,7 +297,8 @@ bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
     return false;
   };
   if (glimpse.common.type != wire::MessageType::kHello) {
-    return fail(Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "its first message is not HELLO"));
+    return fail(
+        Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "its first message is not HELLO"));
   }
   wire::Hello theirs;
   Status status = wire::decode(glimpse.header, theirs);
@@ -289,12 +309,13 @@ bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
   proto::ConnectionTicket ticket;
   if (options_.admit) {
     const std::string name = "tcp://" + peer_address(peer.fd.value()).to_string();
-    auto admitted = options_.admit(peer.identity, {.path = options_.introduced_as,
-                                                   .address = name,
-                                                   .user_id = {},
-                                                   .process_id = {},
-                                                   .incarnation = theirs.incarnation,
-                                                   .said_process_id = same_host(ours, theirs) ? theirs.pid : 0});
+    auto admitted = options_.admit(peer.identity,
+                                   {.path = options_.introduced_as,
+                                    .address = name,
+                                    .user_id = {},
+                                    .process_id = {},
+                                    .incarnation = theirs.incarnation,
+                                    .said_process_id = same_host(ours, theirs) ? theirs.pid : 0});
     if (!admitted.ok()) return fail(admitted.status());
     ticket = std::move(admitted).value();
   }
@@ -303,7 +324,8 @@ bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
   std::array<std::byte, wire::kMaxHeaderBytes> out;
   size_t length = wire::encode(ours, out);
   if (!send_all_now(peer.fd.value(), out.data(), length)) {
-    return fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "it does not take our HELLO", errno));
+    return fail(
+        Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "it does not take our HELLO", errno));
   }
   fault_point("tcp.hello_answered");
   peer.greeted = true;
@@ -318,17 +340,20 @@ bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
 void GreetingListener::take_choice(HalfOpen& peer, const Glimpse& glimpse) {
   wire::Done done;
   if (glimpse.common.type == wire::MessageType::kBye) {
-    return drop(peer, Code::kOk, Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "it changed its mind"));
+    return drop(peer, Code::kOk,
+                Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "it changed its mind"));
   }
   Status status = glimpse.common.type == wire::MessageType::kDone
                       ? wire::decode(glimpse.header, done)
-                      : Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "no choice of a path follows its HELLO");
+                      : Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
+                               "no choice of a path follows its HELLO");
   if (!status.ok()) return drop(peer, status.code(), status);
   auto served = std::find_if(options_.paths.begin(), options_.paths.end(),
                              [&](Path path) { return static_cast<uint64_t>(path) == done.id; });
   if (served == options_.paths.end() || done.code != Code::kOk) {
     return drop(peer, Code::kUnsupported,
-                Status(Code::kUnsupported, Scope::kEndpoint, kOrigin, "it chose a path that is not served here"));
+                Status(Code::kUnsupported, Scope::kEndpoint, kOrigin,
+                       "it chose a path that is not served here"));
   }
   Greeting half = std::move(peer.greeting);
   Greeting greeting(detach(peer), half.ours, half.peer, half.version);
@@ -341,8 +366,8 @@ void GreetingListener::take_choice(HalfOpen& peer, const Glimpse& glimpse) {
 void GreetingListener::drop(HalfOpen& peer, Code code, const Status& why) {
   greetings_refused.add();
   if (log_enabled(LogLevel::kInfo)) {
-    log(LogLevel::kInfo, "tcp: " + address_.to_string() + " refused " + peer_address(peer.fd.value()).to_string() +
-                             ": " + why.to_string());
+    log(LogLevel::kInfo, "tcp: " + address_.to_string() + " refused " +
+                             peer_address(peer.fd.value()).to_string() + ": " + why.to_string());
   }
   refuse(detach(peer), code);
 }

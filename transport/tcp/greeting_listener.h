@@ -22,9 +22,9 @@ struct GreetingOptions {
   // Connections the kernel may hold before we accept them, and greeted ones that wait
   // for take().
   int backlog = 128;
-  // Connections being greeted at once, by this listener; one more ends the oldest of the address that has most. A greeting
-  // takes one round trip, so only strangers that say nothing grow old. PeerLimits::half_open limits them by address, and
-  // those of all listeners.
+  // Connections being greeted at once, by this listener; one more ends the oldest of the address
+  // that has most. A greeting takes one round trip, so only strangers that say nothing grow old.
+  // PeerLimits::half_open limits them by address, and those of all listeners.
   size_t half_open_limit = 256;
   // Longest time from accept to the peer's HELLO, and from there to its choice.
   Duration patience = std::chrono::seconds(5);
@@ -33,10 +33,12 @@ struct GreetingOptions {
   // Of PeerIntroduction, when a peer is asked about: the path, if it is not the peer's to choose.
   Path introduced_as = Path::kNone;
   // Asked when HELLO has come; a refusal goes to the peer. Null: everybody.
-  std::function<Result<proto::ConnectionTicket>(const PeerIdentity&, const PeerIntroduction&)> admit = {};
+  std::function<Result<proto::ConnectionTicket>(const PeerIdentity&, const PeerIntroduction&)>
+      admit = {};
 };
 
-// Fills in what belongs to one connection (rendezvous, token) before HELLO is sent. `fd`: its socket.
+// Fills in what belongs to one connection (rendezvous, token) before HELLO is sent. `fd`: its
+// socket.
 using PrepareHello = std::function<void(wire::Hello& ours, int fd)>;
 
 // Thread: the context's. Requires: the context outlives it, or close() came before.
@@ -45,7 +47,8 @@ class GreetingListener final : public EventHandler {
   // Errors: kUnreachable (name), kInvalidArgument (the address is in use or not ours),
   // kAccessDenied (port below 1024), kNoMemory (descriptors).
   static Result<std::unique_ptr<GreetingListener>> open(Context& context, const Address& address,
-                                                        const wire::Hello& ours, const GreetingOptions& options,
+                                                        const wire::Hello& ours,
+                                                        const GreetingOptions& options,
                                                         PrepareHello prepare = {});
   ~GreetingListener();
   GreetingListener(const GreetingListener&) = delete;
@@ -77,7 +80,8 @@ class GreetingListener final : public EventHandler {
     void on_event(uint32_t epoll_events) noexcept override { owner->look(*this, epoll_events); }
   };
 
-  GreetingListener(Context& context, const wire::Hello& ours, const GreetingOptions& options, PrepareHello prepare)
+  GreetingListener(Context& context, const wire::Hello& ours, const GreetingOptions& options,
+                   PrepareHello prepare)
       : context_(context), ours_(ours), options_(options), prepare_(std::move(prepare)) {}
   void on_event(uint32_t epoll_events) noexcept override;
   bool can_accept() const;

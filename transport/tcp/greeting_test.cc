@@ -27,7 +27,8 @@ struct Server {
   explicit Server(LoneContext& lone, GreetingOptions options = {}, PrepareHello prepare = {},
                   const std::string& host = "127.0.0.1")
       : lone(lone) {
-    auto opened = GreetingListener::open(lone.context, loopback_address(host), local_hello(1000), options, prepare);
+    auto opened = GreetingListener::open(lone.context, loopback_address(host), local_hello(1000),
+                                         options, prepare);
     REQUIRE(opened.ok());
     listener = std::move(opened).value();
   }
@@ -85,7 +86,9 @@ struct Server {
 };
 
 Bytes hello_bytes() { return frame(local_hello(2000)); }
-Bytes choice_bytes(Path path) { return frame(wire::Done{.id = static_cast<uint64_t>(path), .code = Code::kOk, .bytes = 0}); }
+Bytes choice_bytes(Path path) {
+  return frame(wire::Done{.id = static_cast<uint64_t>(path), .code = Code::kOk, .bytes = 0});
+}
 
 Code bye_code(const Bytes& bytes) {
   wire::Bye bye;
@@ -127,7 +130,8 @@ TEST_CASE("client and server learn each other's HELLO and the choice", "[tcp][gr
   CHECK(byte == 'x');
 }
 
-TEST_CASE("a client may send its choice and its first message right behind its HELLO", "[tcp][greeting]") {
+TEST_CASE("a client may send its choice and its first message right behind its HELLO",
+          "[tcp][greeting]") {
   LoneContext lone;
   Server server(lone);
   Fd peer = server.stranger();
@@ -167,7 +171,8 @@ TEST_CASE("a path that is not served is refused with kUnsupported", "[tcp][greet
   CHECK_FALSE(server.listener->take().has_value());
 }
 
-TEST_CASE("versions that do not overlap are refused on both sides, naming both ranges", "[tcp][greeting]") {
+TEST_CASE("versions that do not overlap are refused on both sides, naming both ranges",
+          "[tcp][greeting]") {
   LoneContext lone;
   Server server(lone);
   wire::Hello future = local_hello(0);
@@ -178,7 +183,8 @@ TEST_CASE("versions that do not overlap are refused on both sides, naming both r
   CHECK(client.status().detail().find("version") != std::string::npos);
 }
 
-TEST_CASE("every byte of a greeting flipped, deleted or doubled gives a clear end and harms nobody", "[tcp][greeting][hostile]") {
+TEST_CASE("every byte of a greeting flipped, deleted or doubled gives a clear end and harms nobody",
+          "[tcp][greeting][hostile]") {
   DescriptorAudit audit;
   LoneContext lone;
   Server server(lone);
@@ -199,7 +205,8 @@ TEST_CASE("every byte of a greeting flipped, deleted or doubled gives a clear en
       // Accepted (the byte carries no rule), or ended: nothing stays half open.
       uint64_t before = read_counter("tcp.greetings_refused");
       CHECK(server.pump_until([&] {
-        return server.listener->take().has_value() || read_counter("tcp.greetings_refused") > before;
+        return server.listener->take().has_value() ||
+               read_counter("tcp.greetings_refused") > before;
       }));
       CHECK(server.listener->half_open() == 0);
     }
@@ -208,7 +215,8 @@ TEST_CASE("every byte of a greeting flipped, deleted or doubled gives a clear en
   CHECK(client.ok());
 }
 
-TEST_CASE("strangers that say nothing are bounded, and a good client is served among them", "[tcp][greeting][hostile]") {
+TEST_CASE("strangers that say nothing are bounded, and a good client is served among them",
+          "[tcp][greeting][hostile]") {
   DescriptorAudit audit;
   LoneContext lone;
   Server server(lone, {.half_open_limit = 16});
@@ -226,7 +234,8 @@ TEST_CASE("strangers that say nothing are bounded, and a good client is served a
   CHECK(client.ok());
 }
 
-TEST_CASE("an address that fills the table of greetings ends its own oldest, not somebody else's", "[tcp][greeting][hostile]") {
+TEST_CASE("an address that fills the table of greetings ends its own oldest, not somebody else's",
+          "[tcp][greeting][hostile]") {
   DescriptorAudit audit;
   LoneContext lone;
   Server server(lone, {.half_open_limit = 16});
@@ -247,7 +256,9 @@ TEST_CASE("an address that fills the table of greetings ends its own oldest, not
   CHECK(server.take().has_value());
 }
 
-TEST_CASE("an address has as many greetings as PeerLimits gives one peer, in all listeners of a context", "[tcp][greeting][hostile]") {
+TEST_CASE(
+    "an address has as many greetings as PeerLimits gives one peer, in all listeners of a context",
+    "[tcp][greeting][hostile]") {
   DescriptorAudit audit;
   LoneContext lone;
   Server server(lone), other(lone);
@@ -270,7 +281,8 @@ TEST_CASE("an address has as many greetings as PeerLimits gives one peer, in all
   CHECK(lone.context.peer_accounts().used(PeerResource::kHalfOpen) == 1);
 }
 
-TEST_CASE("a stranger that says nothing is sent away after the time it has", "[tcp][greeting][hostile]") {
+TEST_CASE("a stranger that says nothing is sent away after the time it has",
+          "[tcp][greeting][hostile]") {
   DescriptorAudit audit;
   LoneContext lone;
   Server server(lone);
@@ -286,18 +298,24 @@ TEST_CASE("a stranger that says nothing is sent away after the time it has", "[t
   CHECK(server.listener->next_timeout() == kNever);
 }
 
-TEST_CASE("who has finished greeting while the listener was busy for longer than that may take is served", "[tcp][greeting]") {
+TEST_CASE(
+    "who has finished greeting while the listener was busy for longer than that may take is served",
+    "[tcp][greeting]") {
   DescriptorAudit audit;
   LoneContext lone;
   Server server(lone);
   Fd peer = server.stranger();
   Bytes hello = hello_bytes(), choice = choice_bytes(Path::kTcp);
-  REQUIRE(::send(peer.value(), hello.data(), hello.size(), 0) == static_cast<ssize_t>(hello.size()));
+  REQUIRE(::send(peer.value(), hello.data(), hello.size(), 0) ==
+          static_cast<ssize_t>(hello.size()));
   std::byte answer;
-  REQUIRE(server.pump_until([&] { return ::recv(peer.value(), &answer, 1, MSG_PEEK | MSG_DONTWAIT) == 1; }));
-  REQUIRE(::send(peer.value(), choice.data(), choice.size(), 0) == static_cast<ssize_t>(choice.size()));
+  REQUIRE(server.pump_until(
+      [&] { return ::recv(peer.value(), &answer, 1, MSG_PEEK | MSG_DONTWAIT) == 1; }));
+  REQUIRE(::send(peer.value(), choice.data(), choice.size(), 0) ==
+          static_cast<ssize_t>(choice.size()));
   int not_there_yet = 1;
-  for (Instant deadline = soon(); not_there_yet != 0 && now() < deadline;) REQUIRE(::ioctl(peer.value(), SIOCOUTQ, &not_there_yet) == 0);
+  for (Instant deadline = soon(); not_there_yet != 0 && now() < deadline;)
+    REQUIRE(::ioctl(peer.value(), SIOCOUTQ, &not_there_yet) == 0);
   // A turn long after its time was over, in which no event has been looked at yet.
   server.listener->progress(after(now(), std::chrono::hours(1)));
   CHECK(server.listener->half_open() == 0);
@@ -320,7 +338,8 @@ TEST_CASE("greeted connections that nobody takes are bounded", "[tcp][greeting]"
   CHECK_FALSE(server.listener->take().has_value());
 }
 
-TEST_CASE("a server that is not sluice is told apart from one that is not there", "[tcp][greeting]") {
+TEST_CASE("a server that is not sluice is told apart from one that is not there",
+          "[tcp][greeting]") {
   DescriptorAudit audit;
   LoneContext lone;
   SECTION("nobody listens") {
@@ -344,7 +363,8 @@ TEST_CASE("a server that is not sluice is told apart from one that is not there"
   uint16_t port = ntohs(address.sin_port);
   // Answers from inside progress, as the client waits there.
   struct Answer final : EventHandler {
-    Answer(int listener, std::string text, bool hang_up) : listener(listener), text(std::move(text)), hang_up(hang_up) {}
+    Answer(int listener, std::string text, bool hang_up)
+        : listener(listener), text(std::move(text)), hang_up(hang_up) {}
     void on_event(uint32_t) noexcept override {
       peer = Fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
       if (peer && !text.empty()) (void)::send(peer.value(), text.data(), text.size(), MSG_NOSIGNAL);
@@ -358,7 +378,8 @@ TEST_CASE("a server that is not sluice is told apart from one that is not there"
   auto attempt = [&](const std::string& text, bool hang_up, Instant deadline) {
     Answer answer(listener.value(), text, hang_up);
     REQUIRE(lone.context.watch(listener.value(), EPOLLIN, &answer).ok());
-    auto client = greet(lone.context, loopback_address("127.0.0.1", port), local_hello(0), deadline);
+    auto client =
+        greet(lone.context, loopback_address("127.0.0.1", port), local_hello(0), deadline);
     lone.context.unwatch(listener.value(), &answer);
     REQUIRE_FALSE(client.ok());
     return client.status();
@@ -390,7 +411,8 @@ TEST_CASE("a listener on all addresses serves both families", "[tcp][greeting]")
   LoneContext lone;
   Server server(lone, {}, {}, "::");
   for (const char* host : {"127.0.0.1", "::1", "localhost"}) {
-    auto client = greet(lone.context, loopback_address(host, server.listener->address().port), local_hello(0), soon());
+    auto client = greet(lone.context, loopback_address(host, server.listener->address().port),
+                        local_hello(0), soon());
     INFO(host);
     CHECK(client.ok());
   }
@@ -407,7 +429,8 @@ TEST_CASE("a port in use is named with the remedy", "[tcp][greeting]") {
   DescriptorAudit audit;
   LoneContext lone;
   Server server(lone);
-  auto second = GreetingListener::open(lone.context, server.listener->address(), local_hello(0), {});
+  auto second =
+      GreetingListener::open(lone.context, server.listener->address(), local_hello(0), {});
   REQUIRE_FALSE(second.ok());
   CHECK(second.code() == Code::kInvalidArgument);
   CHECK(second.status().os_error() == EADDRINUSE);
@@ -417,12 +440,14 @@ TEST_CASE("a port in use is named with the remedy", "[tcp][greeting]") {
 
 TEST_CASE("an address of another machine cannot be listened on", "[tcp][greeting]") {
   LoneContext lone;
-  auto opened = GreetingListener::open(lone.context, loopback_address("192.0.2.1"), local_hello(0), {});
+  auto opened =
+      GreetingListener::open(lone.context, loopback_address("192.0.2.1"), local_hello(0), {});
   REQUIRE_FALSE(opened.ok());
   CHECK(opened.code() == Code::kInvalidArgument);
 }
 
-TEST_CASE("a lack of descriptors is survived by the listener and named to the client", "[tcp][greeting]") {
+TEST_CASE("a lack of descriptors is survived by the listener and named to the client",
+          "[tcp][greeting]") {
   LoneContext lone;
   Server server(lone);
   Fd peer = server.stranger();
@@ -465,7 +490,9 @@ class NoDescriptors {
   std::vector<Fd> taken_;
 };
 
-TEST_CASE("without descriptors those who wait are told so, nobody spins, and who is connected goes on", "[tcp][greeting][hostile]") {
+TEST_CASE(
+    "without descriptors those who wait are told so, nobody spins, and who is connected goes on",
+    "[tcp][greeting][hostile]") {
   DescriptorAudit audit;
   LoneContext lone;
   Server server(lone);
@@ -479,9 +506,12 @@ TEST_CASE("without descriptors those who wait are told so, nobody spins, and who
     // The kernel takes them before we do.
     for (int i = 0; i < 10; ++i) strangers.push_back(server.stranger());
     NoDescriptors none(0);
-    const uint64_t told = read_counter("tcp.turned_away_without_descriptors"), failed = read_counter("tcp.accepts_failed");
-    CHECK(server.pump_until([&] { return read_counter("tcp.turned_away_without_descriptors") == told + 10; }));
-    for (Fd& stranger : strangers) CHECK(bye_code(server.read_until_closed(stranger.value())) == Code::kTryAgain);
+    const uint64_t told = read_counter("tcp.turned_away_without_descriptors"),
+                   failed = read_counter("tcp.accepts_failed");
+    CHECK(server.pump_until(
+        [&] { return read_counter("tcp.turned_away_without_descriptors") == told + 10; }));
+    for (Fd& stranger : strangers)
+      CHECK(bye_code(server.read_until_closed(stranger.value())) == Code::kTryAgain);
     const uint64_t tries = read_counter("tcp.accepts_failed") - failed;
     CHECK(tries <= 2);
     REQUIRE(::send(client->fd(), "x", 1, 0) == 1);
@@ -494,7 +524,8 @@ TEST_CASE("without descriptors those who wait are told so, nobody spins, and who
   CHECK(next.ok());
 }
 
-TEST_CASE("without descriptors the oldest greeting of the address with most makes room", "[tcp][greeting][hostile]") {
+TEST_CASE("without descriptors the oldest greeting of the address with most makes room",
+          "[tcp][greeting][hostile]") {
   DescriptorAudit audit;
   LoneContext lone;
   Server server(lone);
@@ -519,11 +550,13 @@ TEST_CASE("a half-open greeting costs less than a kilobyte", "[tcp][greeting]") 
   CHECK(sizeof(Greeting) + 128 < 1024);
 }
 
-TEST_CASE("a peer on this machine is known by its address, whatever the family", "[tcp][identity]") {
+TEST_CASE("a peer on this machine is known by its address, whatever the family",
+          "[tcp][identity]") {
   LoneContext lone;
   for (const char* host : {"127.0.0.1", "::1", "::"}) {
     Server server(lone, {}, {}, host);
-    Address to = loopback_address(std::string(host) == "::1" ? "::1" : "127.0.0.1", server.listener->address().port);
+    Address to = loopback_address(std::string(host) == "::1" ? "::1" : "127.0.0.1",
+                                  server.listener->address().port);
     auto client = greet(lone.context, to, local_hello(0), soon());
     INFO(host);
     REQUIRE(client.ok());

@@ -47,10 +47,13 @@ size_t total_bytes(std::span<const iovec> pieces) {
   return total;
 }
 
-iovec to_iovec(proto::ConstBytes bytes) { return {const_cast<std::byte*>(bytes.data()), bytes.size()}; }
+iovec to_iovec(proto::ConstBytes bytes) {
+  return {const_cast<std::byte*>(bytes.data()), bytes.size()};
+}
 
 // send() of one run costs the kernel less than sendmsg() of several (about 60 ns).
-ssize_t write_small(int fd, proto::ConstBytes header, std::span<const proto::ConstBytes> payload, size_t total) {
+ssize_t write_small(int fd, proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+                    size_t total) {
   if (payload.empty()) return ::send(fd, header.data(), total, MSG_DONTWAIT | MSG_NOSIGNAL);
   std::array<std::byte, kSmallMessage> bytes;
   std::byte* at = std::copy(header.begin(), header.end(), bytes.data());
@@ -59,21 +62,26 @@ ssize_t write_small(int fd, proto::ConstBytes header, std::span<const proto::Con
 }
 
 // Of a message with more pieces than one call takes, the first ones.
-ssize_t write_message(int fd, proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+ssize_t write_message(int fd, proto::ConstBytes header,
+                      std::span<const proto::ConstBytes> payload) {
   std::array<iovec, kPiecesPerWrite> pieces;
   size_t count = 0;
   pieces[count++] = to_iovec(header);
-  for (size_t i = 0; i < payload.size() && count < pieces.size(); ++i) pieces[count++] = to_iovec(payload[i]);
+  for (size_t i = 0; i < payload.size() && count < pieces.size(); ++i)
+    pieces[count++] = to_iovec(payload[i]);
   return write_some(fd, pieces.data(), count);
 }
 
 Status broken_status(int os_error, const std::string& peer) {
   if (os_error == ETIMEDOUT || os_error == EHOSTUNREACH || os_error == ENETUNREACH) {
-    return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                  "the machine of " + peer + " does not answer; check its cable, its power and the route", os_error);
+    return Status(
+        Code::kUnreachable, Scope::kEndpoint, kOrigin,
+        "the machine of " + peer + " does not answer; check its cable, its power and the route",
+        os_error);
   }
   return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                "the connection to " + peer + " was reset: its process ended, or it closed while we were sending",
+                "the connection to " + peer +
+                    " was reset: its process ended, or it closed while we were sending",
                 os_error);
 }
 
@@ -124,13 +132,15 @@ bool TcpLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> 
     if (header[0] == static_cast<std::byte>(wire::MessageType::kBye)) fault_point("tcp.bye_sent");
   }
   size_t taken = sent > 0 ? static_cast<size_t>(sent) : 0;
-  if (taken == total) [[likely]] return true;
+  if (taken == total) [[likely]]
+    return true;
   queue_rest(header, payload, taken);
   return true;
 }
 
 // The socket took a part, or a message of very many pieces is only begun.
-void TcpLink::queue_rest(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, size_t taken) {
+void TcpLink::queue_rest(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+                         size_t taken) {
   if (queue_ == nullptr) queue_ = group_->take_queue();
   (void)queue_->append(header, payload, taken);  // an empty queue has room for any message
   writes_blocked.add();
@@ -139,7 +149,8 @@ void TcpLink::queue_rest(proto::ConstBytes header, std::span<const proto::ConstB
   group_->add_todo(this);
 }
 
-bool TcpLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) {
+bool TcpLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+                   uint64_t cookie) {
   // As with send(): link_down() follows and gives the payload back.
   if (!usable() || broken_ != 0) return true;
   if (queue_ == nullptr) queue_ = group_->take_queue();
@@ -181,7 +192,8 @@ void TcpLink::write_out() {
 }
 
 void TcpLink::return_queue_if_empty() {
-  if (queue_ != nullptr && queue_->empty() && !queue_->has_pushed()) group_->return_queue(std::move(queue_));
+  if (queue_ != nullptr && queue_->empty() && !queue_->has_pushed())
+    group_->return_queue(std::move(queue_));
 }
 
 // Upcalls about what has left. The client may send, push or close from within.
@@ -204,7 +216,8 @@ void TcpLink::run(Instant now) {
   report(now);
   if (usable() && (readable_ || unparsed_ || broken_ != 0)) receive(now);
   // What has arrived before the break was read, and nobody closed us for it.
-  if (usable() && broken_ != 0 && !readable_ && !unparsed_) fail(broken_status(broken_, peer_name_), now);
+  if (usable() && broken_ != 0 && !readable_ && !unparsed_)
+    fail(broken_status(broken_, peer_name_), now);
 }
 
 size_t TcpLink::poll(Instant now) { return usable() ? receive(now) : 0; }
@@ -277,7 +290,8 @@ void TcpLink::fail(const Status& why, Instant now) {
 }
 
 Result<proto::ImportedRun> TcpLink::import_run(const wire::Segment&) {
-  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "the peer offers memory in place, which TCP cannot reach");
+  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
+                "the peer offers memory in place, which TCP cannot reach");
 }
 
 void TcpLink::close() {

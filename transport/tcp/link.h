@@ -36,7 +36,8 @@ class TcpLink final : public proto::Link, public EventHandler {
 
   const proto::LinkTraits& traits() const override { return *traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, uint64_t cookie) override;
+  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+            uint64_t cookie) override;
   void settle(uint64_t cookie) override;
   void flush() override;
   bool has_unsent() const override { return queue_ != nullptr && !queue_->empty(); }
@@ -65,7 +66,8 @@ class TcpLink final : public proto::Link, public EventHandler {
   // link.cc: out, and the end.
   bool usable() const { return !closed_ && !down_; }
   void write_out();
-  void queue_rest(proto::ConstBytes header, std::span<const proto::ConstBytes> payload, size_t taken);
+  void queue_rest(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+                  size_t taken);
   void return_queue_if_empty();
   void report(Instant now);
   void note_broken(int os_error);
@@ -95,25 +97,25 @@ class TcpLink final : public proto::Link, public EventHandler {
 
   // Out. No queue while nothing waits.
   std::unique_ptr<OutputQueue> queue_;
-  int broken_ = 0;           // errno of a write: told after what has arrived was read
-  bool blocked_ = false;     // the socket took less than it was given; EPOLLOUT follows
-  bool want_room_ = false;   // send() or push() said no
+  int broken_ = 0;          // errno of a write: told after what has arrived was read
+  bool blocked_ = false;    // the socket took less than it was given; EPOLLOUT follows
+  bool want_room_ = false;  // send() or push() said no
 
   // In. No block while nothing is half read.
   std::unique_ptr<StagingBlock> block_;
   size_t read_ahead_;
-  size_t needed_ = 0;        // bytes missing of the message at the block's beginning
-  uint64_t data_id_ = 0;     // the DATA message whose payload is arriving
+  size_t needed_ = 0;     // bytes missing of the message at the block's beginning
+  uint64_t data_id_ = 0;  // the DATA message whose payload is arriving
   uint64_t data_offset_ = 0;
   uint64_t data_left_ = 0;
   uint64_t staged_copied_ = 0;
-  bool readable_ = false;    // the socket may hold more
-  bool peer_ended_ = false;  // read until the end of the stream, whatever comes
-  bool unparsed_ = false;    // the turn ended before the messages in the block did
+  bool readable_ = false;              // the socket may hold more
+  bool peer_ended_ = false;            // read until the end of the stream, whatever comes
+  bool unparsed_ = false;              // the turn ended before the messages in the block did
   proto::TurnBudget* turn_ = nullptr;  // while receiving
   bool receiving_ = false;
 
-  bool down_ = false;        // link_down() was called
+  bool down_ = false;  // link_down() was called
   bool closed_ = false;
   uint32_t fruitless_polls_ = 0;
   size_t todo_place_ = Roster::kNotIn;

@@ -13,8 +13,9 @@ constexpr uint32_t kFruitlessPolls = 400;
 // How often the kernel is asked about links with unanswered bytes: often enough that
 // kUnpluggedAfter is kept to a third.
 constexpr Duration kAnswerCheck = std::chrono::seconds(1);
-// Of one turn: how long links are read and written before the rest waits for the next turn. Each takes
-// 100 us at most. Short: whoever asks and waits for the answer is behind a flood of another's once in each round trip.
+// Of one turn: how long links are read and written before the rest waits for the next turn. Each
+// takes 100 us at most. Short: whoever asks and waits for the answer is behind a flood of another's
+// once in each round trip.
 constexpr Duration kLinksTime = std::chrono::microseconds(300);
 // Buffers kept for the next link that needs one.
 constexpr size_t kSpares = 8;
@@ -44,7 +45,8 @@ size_t LinkGroup::progress(Instant now) {
   size_t work = 0;
   // A turn that was cut short goes on behind the one that was read last.
   if (first_hot_ > 0 && first_hot_ < hot_count_) {
-    std::rotate(hot_.begin(), hot_.begin() + static_cast<ptrdiff_t>(first_hot_), hot_.begin() + static_cast<ptrdiff_t>(hot_count_));
+    std::rotate(hot_.begin(), hot_.begin() + static_cast<ptrdiff_t>(first_hot_),
+                hot_.begin() + static_cast<ptrdiff_t>(hot_count_));
   }
   first_hot_ = 0;
   for (size_t i = 0; i < hot_count_;) {
@@ -77,7 +79,8 @@ size_t LinkGroup::run_todo(Instant now) {
   if (todo_.empty() || walking_) return 0;
   walking_ = true;
   size_t work = 0;
-  // Links that add themselves again wait for the next round, behind those that have not had their turn.
+  // Links that add themselves again wait for the next round, behind those that have not had their
+  // turn.
   for (size_t i = 0, round = todo_.size(); i < std::min(round, todo_.size()); ++i) {
     TcpLink* link = todo_.at(i);
     if (link == nullptr) continue;
@@ -93,7 +96,8 @@ size_t LinkGroup::run_todo(Instant now) {
 }
 
 bool LinkGroup::in_bulk() const {
-  return std::any_of(hot_.begin(), hot_.begin() + static_cast<ptrdiff_t>(hot_count_), [](TcpLink* link) { return link->in_bulk(); });
+  return std::any_of(hot_.begin(), hot_.begin() + static_cast<ptrdiff_t>(hot_count_),
+                     [](TcpLink* link) { return link->in_bulk(); });
 }
 
 void LinkGroup::begin_sleep() {
@@ -128,9 +132,9 @@ void LinkGroup::make_hot(TcpLink* link) {
     return;
   }
   // The one that has been quiet longest gives way, if it is quiet at all.
-  auto quietest = std::max_element(hot_.begin(), hot_.end(), [](const TcpLink* a, const TcpLink* b) {
-    return a->fruitless_polls_ < b->fruitless_polls_;
-  });
+  auto quietest = std::max_element(
+      hot_.begin(), hot_.end(),
+      [](const TcpLink* a, const TcpLink* b) { return a->fruitless_polls_ < b->fruitless_polls_; });
   if ((*quietest)->fruitless_polls_ > 0) *quietest = link;
 }
 

@@ -86,8 +86,8 @@ class LinkGroup {
   void await_answer(TcpLink* link);
   void forget(TcpLink* link);
   size_t check_answers(Instant now);
-  // Asked between two links that have something: whether those of this turn have used its time. The rest comes first in the
-  // next turn.
+  // Asked between two links that have something: whether those of this turn have used its time. The
+  // rest comes first in the next turn.
   bool turn_over();
 
   std::unique_ptr<StagingBlock> take_block();

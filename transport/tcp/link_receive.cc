@@ -19,7 +19,8 @@ constexpr const char* kOrigin = "tcp/link";
 // Bytes one link may take before others get their turn; one read may reach beyond it by
 // the length of a DATA message. proto::TurnBudget bounds messages and time.
 constexpr size_t kBytesPerTurn = size_t{2} << 20;
-// And this long with messages: a flood of them must not hold up others for long, who wait behind it once in each round trip.
+// And this long with messages: a flood of them must not hold up others for long, who wait behind it
+// once in each round trip.
 constexpr Duration kLinkTime = std::chrono::microseconds(100);
 // Read-ahead into staging: small while DATA flows, since what is read behind a DATA header
 // must be copied to its place; it grows while messages fill it.
@@ -59,8 +60,8 @@ TcpLink::TcpLink(LinkGroup& group, Fd fd, const proto::LinkTraits& traits)
       peer_name_("tcp://" + peer_address(fd_.value()).to_string()),
       read_ahead_(kFirstReadAhead) {}
 
-// Reads until the socket is empty or the turn is over. Edges only: what is left, unread or not yet handled, is
-// remembered in readable_, unparsed_ and on the group's list.
+// Reads until the socket is empty or the turn is over. Edges only: what is left, unread or not yet
+// handled, is remembered in readable_, unparsed_ and on the group's list.
 size_t TcpLink::receive(Instant now) {
   if (receiving_) return 0;
   receiving_ = true;
@@ -140,7 +141,8 @@ ssize_t TcpLink::receive_staged(Instant now) {
   return got;
 }
 
-// Handles the whole messages in the block, as many as the turn has time for; then what is left is the beginning of one.
+// Handles the whole messages in the block, as many as the turn has time for; then what is left is
+// the beginning of one.
 void TcpLink::parse(Instant now) {
   needed_ = 0;
   unparsed_ = false;

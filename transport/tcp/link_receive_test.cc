@@ -18,7 +18,9 @@ wire::Data data_at(uint64_t id, uint64_t offset) {
 
 Bytes ping(uint64_t nonce) { return frame(wire::Ping{.nonce = nonce, .reply = false}); }
 
-void append(Bytes& stream, const Bytes& more) { stream.insert(stream.end(), more.begin(), more.end()); }
+void append(Bytes& stream, const Bytes& more) {
+  stream.insert(stream.end(), more.begin(), more.end());
+}
 
 // A session as it may be recorded: control, inline payload, DATA in two messages.
 struct Recording {
@@ -69,7 +71,8 @@ TEST_CASE("a recorded session arrives whole wherever the stream is cut", "[tcp][
   pair.close();
 }
 
-TEST_CASE("a recorded session arrives whole byte by byte and in runs of seven bytes", "[tcp][framing]") {
+TEST_CASE("a recorded session arrives whole byte by byte and in runs of seven bytes",
+          "[tcp][framing]") {
   LoneContext lone;
   LinkAndPeer pair(lone);
   Recording recording;
@@ -84,7 +87,8 @@ TEST_CASE("a recorded session arrives whole byte by byte and in runs of seven by
   pair.close();
 }
 
-TEST_CASE("a stream that ends early delivers what came and takes the link down once", "[tcp][framing]") {
+TEST_CASE("a stream that ends early delivers what came and takes the link down once",
+          "[tcp][framing]") {
   DescriptorAudit audit;
   LoneContext lone;
   Recording recording;
@@ -123,7 +127,8 @@ TEST_CASE("the end between two messages and the end inside one are told apart", 
   CHECK(inside.client.down.detail().find("middle of a message") != std::string::npos);
 }
 
-TEST_CASE("a header that breaks the rules takes down its link only and tells the peer", "[tcp][hostile]") {
+TEST_CASE("a header that breaks the rules takes down its link only and tells the peer",
+          "[tcp][hostile]") {
   DescriptorAudit audit;
   LoneContext lone;
   LinkAndPeer bystander(lone);
@@ -134,15 +139,20 @@ TEST_CASE("a header that breaks the rules takes down its link only and tells the
     std::vector<int> bytes;
   };
   const std::vector<Change> changes = {
-      {"type 0", 0, {0}},           {"type 200", 0, {200}},
-      {"unknown flags", 1, {0xff}}, {"header of 8 bytes", 2, {8, 0}},
-      {"header of 20 bytes", 2, {20, 0}}, {"header of 65528 bytes", 2, {0xf8, 0xff}},
-      {"payload on PING", 4, {1, 0, 0, 0}}, {"payload of 4 GiB", 4, {0xff, 0xff, 0xff, 0xff}},
+      {"type 0", 0, {0}},
+      {"type 200", 0, {200}},
+      {"unknown flags", 1, {0xff}},
+      {"header of 8 bytes", 2, {8, 0}},
+      {"header of 20 bytes", 2, {20, 0}},
+      {"header of 65528 bytes", 2, {0xf8, 0xff}},
+      {"payload on PING", 4, {1, 0, 0, 0}},
+      {"payload of 4 GiB", 4, {0xff, 0xff, 0xff, 0xff}},
   };
   for (const Change& change : changes) {
     LinkAndPeer pair(lone);
     Bytes bad = good;
-    for (size_t i = 0; i < change.bytes.size(); ++i) bad[change.at + i] = static_cast<std::byte>(change.bytes[i]);
+    for (size_t i = 0; i < change.bytes.size(); ++i)
+      bad[change.at + i] = static_cast<std::byte>(change.bytes[i]);
     uint64_t counted = read_counter("tcp.frames_corrupt");
     write_all(pair.peer.value(), good);
     write_all(pair.peer.value(), bad);
@@ -160,7 +170,8 @@ TEST_CASE("a header that breaks the rules takes down its link only and tells the
   bystander.close();
 }
 
-TEST_CASE("oversized DATA and inline payloads are refused before a byte is kept", "[tcp][hostile]") {
+TEST_CASE("oversized DATA and inline payloads are refused before a byte is kept",
+          "[tcp][hostile]") {
   LoneContext lone;
   Bytes too_much_data = frame(data_at(1, 0));
   uint32_t length = wire::kMaxDataBytes + 1;
@@ -212,7 +223,8 @@ TEST_CASE("DATA that nobody wants is dropped to the byte", "[tcp][placement]") {
     append(stream, after_it);
     size_t sent = 0;
     while (sent < stream.size()) {
-      ssize_t n = ::send(pair.peer.value(), stream.data() + sent, stream.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+      ssize_t n = ::send(pair.peer.value(), stream.data() + sent, stream.size() - sent,
+                         MSG_DONTWAIT | MSG_NOSIGNAL);
       if (n > 0) sent += static_cast<size_t>(n);
       pair.lone.context.progress();
     }
@@ -225,7 +237,8 @@ TEST_CASE("DATA that nobody wants is dropped to the byte", "[tcp][placement]") {
   pair.close();
 }
 
-TEST_CASE("an operation that ends in the middle of its DATA loses only the rest", "[tcp][placement]") {
+TEST_CASE("an operation that ends in the middle of its DATA loses only the rest",
+          "[tcp][placement]") {
   LoneContext lone;
   LinkAndPeer pair(lone);
   Bytes data = pattern(100'000, 4);
@@ -252,11 +265,13 @@ TEST_CASE("bulk goes into place without passing through staging", "[tcp][placeme
   pair.client.memory.assign(kTotal, std::byte{0});
   uint64_t staged = read_counter("tcp.staged_bytes_copied");
   for (size_t at = 0; at < kTotal; at += kMessage) {
-    Bytes message = frame(data_at(1, at), Bytes(data.begin() + static_cast<ptrdiff_t>(at),
-                                                data.begin() + static_cast<ptrdiff_t>(at + kMessage)));
+    Bytes message =
+        frame(data_at(1, at), Bytes(data.begin() + static_cast<ptrdiff_t>(at),
+                                    data.begin() + static_cast<ptrdiff_t>(at + kMessage)));
     size_t sent = 0;
     while (sent < message.size()) {
-      ssize_t n = ::send(pair.peer.value(), message.data() + sent, message.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+      ssize_t n = ::send(pair.peer.value(), message.data() + sent, message.size() - sent,
+                         MSG_DONTWAIT | MSG_NOSIGNAL);
       if (n > 0) sent += static_cast<size_t>(n);
       lone.context.progress();
     }
@@ -269,15 +284,17 @@ TEST_CASE("bulk goes into place without passing through staging", "[tcp][placeme
 
 // Messages that take the thread 50 us each, by the clock.
 Status slow_message() {
-  for (Instant until = after(now(), std::chrono::microseconds(50)); now() < until;) {
-  }
+  for (Instant until = after(now(), std::chrono::microseconds(50)); now() < until;) {}
   return Status();
 }
-// Messages of one turn on one link: the clock is read at every 32nd, kTurnTime is over at the second such time; and a turn of the
-// context may read a link three times.
+// Messages of one turn on one link: the clock is read at every 32nd, kTurnTime is over at the
+// second such time; and a turn of the context may read a link three times.
 constexpr size_t kSlowMessagesPerTurn = 3 * 64;
 
-TEST_CASE("a flood of small messages is handled in turns that are bounded in time, and others have theirs in between", "[tcp][fairness][hostile]") {
+TEST_CASE(
+    "a flood of small messages is handled in turns that are bounded in time, and others have "
+    "theirs in between",
+    "[tcp][fairness][hostile]") {
   LoneContext lone;
   LinkAndPeer flooded(lone), quiet(lone);
   flooded.client.on_message = slow_message;
@@ -285,13 +302,15 @@ TEST_CASE("a flood of small messages is handled in turns that are bounded in tim
   for (uint64_t i = 0; i < 5000; ++i) append(flood, frame(wire::Cancel{.id = i, .offer = false}));
   size_t sent = 0;
   const uint64_t cut = read_counter("tcp.turns_cut");
-  const bool ends = GENERATE(false, true);  // the peer ends behind its flood, and all of that is still heard
+  const bool ends =
+      GENERATE(false, true);  // the peer ends behind its flood, and all of that is still heard
   bool ended = false;
   size_t most = 0, heard_before_quiet = 0;
   const Instant deadline = soon();
   while (flooded.client.messages.size() < 5000 && now() < deadline) {
     if (sent < flood.size()) {
-      ssize_t n = ::send(flooded.peer.value(), flood.data() + sent, flood.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+      ssize_t n = ::send(flooded.peer.value(), flood.data() + sent, flood.size() - sent,
+                         MSG_DONTWAIT | MSG_NOSIGNAL);
       if (n > 0) sent += static_cast<size_t>(n);
     } else if (ends && !ended) {
       flooded.peer.reset();
@@ -329,7 +348,8 @@ TEST_CASE("many floods together take no longer turn than a few", "[tcp][fairness
     for (auto& peer : peers) all += peer->client.messages.size();
     return all;
   };
-  // Links of one turn: by events and by the group, each until 1 ms is over, the last of them with a turn of its own.
+  // Links of one turn: by events and by the group, each until 1 ms is over, the last of them with a
+  // turn of its own.
   constexpr size_t kMost = (5 + 5) * 64;
   size_t most = 0, fewest = 0;
   bool half_way = false;

@@ -25,7 +25,8 @@ TEST_CASE("a message leaves at once when nothing is queued", "[tcp][send]") {
   Bytes message = ping(1);
   REQUIRE(pair.send(message));
   Bytes got(message.size());
-  CHECK(::recv(pair.peer.value(), got.data(), got.size(), MSG_DONTWAIT) == static_cast<ssize_t>(got.size()));
+  CHECK(::recv(pair.peer.value(), got.data(), got.size(), MSG_DONTWAIT) ==
+        static_cast<ssize_t>(got.size()));
   CHECK(got == message);
   pair.close();
 }
@@ -36,13 +37,16 @@ TEST_CASE("messages and payload keep their order while the peer does not read", 
   constexpr size_t kChunk = size_t{1} << 20;
   Bytes payload = pattern(kChunk, 3);
   Bytes expected;
-  auto expect = [&](const Bytes& bytes) { expected.insert(expected.end(), bytes.begin(), bytes.end()); };
+  auto expect = [&](const Bytes& bytes) {
+    expected.insert(expected.end(), bytes.begin(), bytes.end());
+  };
   uint64_t pushes = 0;
   bool refused = false;
   for (uint64_t i = 0; i < 1000 && !refused; ++i) {
     Bytes header = data_header(1, i * kChunk, kChunk);
     // Three runs, one of them empty.
-    std::array<proto::ConstBytes, 3> runs = {proto::ConstBytes(payload).first(1000), proto::ConstBytes(),
+    std::array<proto::ConstBytes, 3> runs = {proto::ConstBytes(payload).first(1000),
+                                             proto::ConstBytes(),
                                              proto::ConstBytes(payload).subspan(1000)};
     if (pair.push(header, runs, i)) {
       expect(header);
@@ -58,14 +62,17 @@ TEST_CASE("messages and payload keep their order while the peer does not read", 
   CHECK(pushes < 40);
   CHECK(pair.client.writable_calls == 0);
   CHECK(pair.read_peer(expected.size()) == expected);
-  pair.pump_until([&] { return pair.client.pushed_bytes.size() == pushes && pair.client.pushed_bytes.back() == kChunk; });
+  pair.pump_until([&] {
+    return pair.client.pushed_bytes.size() == pushes && pair.client.pushed_bytes.back() == kChunk;
+  });
   for (uint64_t bytes : pair.client.pushed_bytes) CHECK(bytes == kChunk);
   pair.pump();
   CHECK(pair.client.writable_calls == 1);
   pair.close();
 }
 
-TEST_CASE("settled payload is what it was, whatever is written to the tensor afterwards", "[tcp][send][revoke]") {
+TEST_CASE("settled payload is what it was, whatever is written to the tensor afterwards",
+          "[tcp][send][revoke]") {
   LoneContext lone;
   LinkAndPeer pair(lone, 4096);
   constexpr size_t kChunk = size_t{1} << 20;
@@ -76,7 +83,8 @@ TEST_CASE("settled payload is what it was, whatever is written to the tensor aft
   while (true) {
     Bytes& payload = pushes % 2 == 0 ? revoked : kept;
     Bytes header = data_header(1, pushes * kChunk, kChunk);
-    std::array<proto::ConstBytes, 2> runs = {proto::ConstBytes(payload).first(1000), proto::ConstBytes(payload).subspan(1000)};
+    std::array<proto::ConstBytes, 2> runs = {proto::ConstBytes(payload).first(1000),
+                                             proto::ConstBytes(payload).subspan(1000)};
     if (!pair.push(header, runs, pushes % 2)) break;
     expected.insert(expected.end(), header.begin(), header.end());
     expected.insert(expected.end(), original.begin(), original.end());
@@ -97,13 +105,17 @@ TEST_CASE("settled payload is what it was, whatever is written to the tensor aft
   CHECK((got == expected));
   // Every byte is reported as before, and the queue has room again.
   uint64_t of_each = (pushes + 1) / 2 * kChunk;
-  pair.pump_until([&] { return pair.client.pushed_bytes.size() == 2 && pair.client.pushed_bytes[1] == pushes / 2 * kChunk; });
+  pair.pump_until([&] {
+    return pair.client.pushed_bytes.size() == 2 &&
+           pair.client.pushed_bytes[1] == pushes / 2 * kChunk;
+  });
   CHECK(pair.client.pushed_bytes[0] == of_each);
   CHECK(!pair.link->has_unsent());
   pair.close();
 }
 
-TEST_CASE("control messages to a peer that does not read are refused at a bound and lose nothing", "[tcp][send]") {
+TEST_CASE("control messages to a peer that does not read are refused at a bound and lose nothing",
+          "[tcp][send]") {
   LoneContext lone;
   LinkAndPeer pair(lone, 4096);
   Bytes payload = pattern(16384, 8);
@@ -143,7 +155,8 @@ TEST_CASE("a message of every size survives being written in parts", "[tcp][send
     expected.insert(expected.end(), message.begin(), message.end());
   }
   Bytes got = pair.read_peer(expected.size() - taken);
-  CHECK(std::equal(got.begin(), got.end(), expected.begin() + static_cast<ptrdiff_t>(taken), expected.end()));
+  CHECK(std::equal(got.begin(), got.end(), expected.begin() + static_cast<ptrdiff_t>(taken),
+                   expected.end()));
   pair.close();
 }
 
@@ -218,7 +231,8 @@ TEST_CASE("the links of one context do not wait for each other", "[tcp][fairness
   message.insert(message.end(), payload.begin(), payload.end());
   size_t sent = 0;
   while (sent < message.size()) {
-    ssize_t n = ::send(busy.peer.value(), message.data() + sent, message.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t n = ::send(busy.peer.value(), message.data() + sent, message.size() - sent,
+                       MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n <= 0) break;
     sent += static_cast<size_t>(n);
   }

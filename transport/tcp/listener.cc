@@ -18,10 +18,12 @@ std::shared_ptr<EndpointCore> TcpListener::accept() {
   while (provider_ != nullptr) {
     auto greeting = greetings_->take();
     if (!greeting) return nullptr;
-    auto endpoint = provider_->make_endpoint(std::move(*greeting), options_, "tcp:// was listened on");
+    auto endpoint =
+        provider_->make_endpoint(std::move(*greeting), options_, "tcp:// was listened on");
     if (endpoint.ok()) return std::move(endpoint).value();
     // The peer sees its connection end; the next one may fare better.
-    log(LogLevel::kWarning, "tcp: " + address_ + " lost a connection: " + endpoint.status().to_string());
+    log(LogLevel::kWarning,
+        "tcp: " + address_ + " lost a connection: " + endpoint.status().to_string());
   }
   return nullptr;
 }

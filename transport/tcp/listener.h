@@ -16,7 +16,8 @@ class TcpProvider;
 class TcpListener final : public ListenerCore {
  public:
   // Requires: the provider outlives it, or called abandon().
-  TcpListener(TcpProvider& provider, std::unique_ptr<GreetingListener> greetings, const proto::SessionOptions& options);
+  TcpListener(TcpProvider& provider, std::unique_ptr<GreetingListener> greetings,
+              const proto::SessionOptions& options);
   ~TcpListener() override;
 
   std::shared_ptr<EndpointCore> accept() override;

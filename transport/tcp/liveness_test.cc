@@ -19,7 +19,8 @@ bool set_loopback_up(bool up) {
   ifreq request{};
   std::strcpy(request.ifr_name, "lo");
   if (::ioctl(fd.value(), SIOCGIFFLAGS, &request) != 0) return false;
-  request.ifr_flags = static_cast<short>(up ? request.ifr_flags | IFF_UP : request.ifr_flags & ~IFF_UP);
+  request.ifr_flags =
+      static_cast<short>(up ? request.ifr_flags | IFF_UP : request.ifr_flags & ~IFF_UP);
   return ::ioctl(fd.value(), SIOCSIFFLAGS, &request) == 0;
 }
 
@@ -30,7 +31,8 @@ int in_own_network(Run run) {
   pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    bool ready = (::unshare(CLONE_NEWNET) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) && set_loopback_up(true);
+    bool ready = (::unshare(CLONE_NEWNET) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) &&
+                 set_loopback_up(true);
     std::_Exit(ready ? run() : kNoNamespace);
   }
   int status = 0;
@@ -39,7 +41,8 @@ int in_own_network(Run run) {
   return WEXITSTATUS(status) == kNoNamespace ? -1 : WEXITSTATUS(status);
 }
 
-TEST_CASE("a peer that does not read for longer than the limit for unplugged ones stays connected", "[tcp][liveness]") {
+TEST_CASE("a peer that does not read for longer than the limit for unplugged ones stays connected",
+          "[tcp][liveness]") {
   LoneContext lone;
   LinkAndPeer pair(lone, 4096);
   Bytes payload = pattern(size_t{8} << 20, 1);
@@ -50,10 +53,10 @@ TEST_CASE("a peer that does not read for longer than the limit for unplugged one
   header.resize(wire::encode(data, header));
   // Fills the peer's window, our socket and our queue.
   proto::ConstBytes run = proto::ConstBytes(payload).first(wire::kMaxDataBytes);
-  while (pair.push(header, std::span(&run, 1), 0)) {
-  }
+  while (pair.push(header, std::span(&run, 1), 0)) {}
   Instant end = after(now(), kUnpluggedAfter + std::chrono::milliseconds(1500));
-  CHECK(lone.context.wait_until([&] { return pair.client.down_calls > 0; }, end) == Code::kTimedOut);
+  CHECK(lone.context.wait_until([&] { return pair.client.down_calls > 0; }, end) ==
+        Code::kTimedOut);
   CHECK(pair.client.down_calls == 0);
   // And it goes on when the peer reads again.
   CHECK(pair.read_peer(size_t{4} << 20).size() == size_t{4} << 20);
@@ -70,7 +73,8 @@ int unplugged_with_bytes_out() {
   if (!set_loopback_up(false)) return 2;
   pair.send(ping);
   Instant start = now();
-  Status waited = lone.context.wait_until([&] { return pair.client.down_calls > 0; }, after(start, std::chrono::seconds(15)));
+  Status waited = lone.context.wait_until([&] { return pair.client.down_calls > 0; },
+                                          after(start, std::chrono::seconds(15)));
   if (!waited.ok()) return 3;
   if (pair.client.down.code() != Code::kUnreachable) return 4;
   if (now() - start < std::chrono::seconds(2)) return 5;
@@ -83,7 +87,8 @@ int unplugged_while_idle() {
   LoneContext lone;
   LinkAndPeer pair(lone);
   if (!set_loopback_up(false)) return 2;
-  Status waited = lone.context.wait_until([&] { return pair.client.down_calls > 0; }, after(now(), std::chrono::seconds(15)));
+  Status waited = lone.context.wait_until([&] { return pair.client.down_calls > 0; },
+                                          after(now(), std::chrono::seconds(15)));
   if (!waited.ok()) return 3;
   return pair.client.down.code() == Code::kUnreachable ? 0 : 4;
 }
@@ -108,7 +113,8 @@ TEST_CASE("an idle link is on no list and asks for no timer", "[tcp][liveness]")
   pair.send(frame(wire::Ping{.nonce = 1, .reply = false}));
   CHECK(lone.group->next_timeout() != kNever);
   // Answered by the peer's kernel: the next check ends the watch.
-  for (int i = 0; i < 3; ++i) lone.group->progress(after(now(), std::chrono::seconds(10 * (i + 1))));
+  for (int i = 0; i < 3; ++i)
+    lone.group->progress(after(now(), std::chrono::seconds(10 * (i + 1))));
   CHECK(lone.group->next_timeout() == kNever);
   pair.close();
 }

@@ -31,7 +31,8 @@ bool OutputQueue::append(ConstBytes header, std::span<const ConstBytes> payload,
 }
 
 bool OutputQueue::push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) {
-  if (pushes_ >= kMaxPushes || borrowed_bytes_ >= kMaxPushedBytes || header.size() > room()) return false;
+  if (pushes_ >= kMaxPushes || borrowed_bytes_ >= kMaxPushedBytes || header.size() > room())
+    return false;
   copy(header);
   for (const ConstBytes& part : payload) {
     if (part.empty()) continue;
@@ -51,7 +52,8 @@ void OutputQueue::copy(ConstBytes bytes) {
     size_t length = std::min(bytes.size(), kCopiedBytes - at);
     std::byte* to = copied_.get() + at;
     std::memcpy(to, bytes.data(), length);
-    bool continues = !empty() && !pieces_.back().borrowed && pieces_.back().data + pieces_.back().length == to;
+    bool continues =
+        !empty() && !pieces_.back().borrowed && pieces_.back().data + pieces_.back().length == to;
     if (continues) {
       pieces_.back().length += length;
     } else {

@@ -41,8 +41,8 @@ class OutputQueue {
   // Copies the header, borrows the payload until it is reported as pushed. False: no room.
   bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie);
 
-  // Copies what waits of that push(): its payload is not read any more. Such bytes count as borrowed until they leave.
-  // Returns how many it copied.
+  // Copies what waits of that push(): its payload is not read any more. Such bytes count as
+  // borrowed until they leave. Returns how many it copied.
   size_t settle(uint64_t cookie);
 
   // The next bytes to write.

@@ -17,58 +17,71 @@ Status check_requirements(const Requirements& require, const Address& address) {
   std::string why = unmet(require, link_traits().properties);
   if (why.empty()) return Status();
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                address.to_string() + " cannot meet the requirements: " + why + "; use sluice:// or relax them");
+                address.to_string() + " cannot meet the requirements: " + why +
+                    "; use sluice:// or relax them");
 }
 
 }  // namespace
 
-TcpProvider::TcpProvider(Context& context) : context_(context), same_host_traits_(link_traits()), group_(context), sessions_(context.now()) {
-  same_host_traits_.inline_bytes = static_cast<uint32_t>(std::min<uint64_t>(context.tuning().tcp_eager_bytes, wire::kMaxInlineBytes));
+TcpProvider::TcpProvider(Context& context)
+    : context_(context),
+      same_host_traits_(link_traits()),
+      group_(context),
+      sessions_(context.now()) {
+  same_host_traits_.inline_bytes = static_cast<uint32_t>(
+      std::min<uint64_t>(context.tuning().tcp_eager_bytes, wire::kMaxInlineBytes));
 }
 
 TcpProvider::~TcpProvider() { shut_down(); }
 
-Result<std::shared_ptr<EndpointCore>> TcpProvider::connect(const Address& address, const ConnectOptions& options) {
+Result<std::shared_ptr<EndpointCore>> TcpProvider::connect(const Address& address,
+                                                           const ConnectOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_requirements(options.require, address));
   const proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_TRY(Greeting greeting, greet(context_, address, proto::hello_for(context_, session), deadline));
+  SLUICE_TRY(Greeting greeting,
+             greet(context_, address, proto::hello_for(context_, session), deadline));
   SLUICE_RETURN_IF_ERROR(choose(greeting, Path::kTcp));
   return make_endpoint(std::move(greeting), session, "tcp:// was asked for");
 }
 
-Result<std::unique_ptr<ListenerCore>> TcpProvider::listen(const Address& address, const ListenOptions& options) {
+Result<std::unique_ptr<ListenerCore>> TcpProvider::listen(const Address& address,
+                                                          const ListenOptions& options) {
   SLUICE_RETURN_IF_ERROR(check_requirements(options.require, address));
   const proto::SessionOptions session = proto::session_options(options);
   GreetingOptions greeting;
   greeting.backlog = options.backlog;
   greeting.introduced_as = Path::kTcp;
   auto limits = std::make_shared<proto::ListenerLimits>(context_, options, address.to_string());
-  greeting.admit = [limits](const PeerIdentity& identity, const PeerIntroduction& who) { return limits->admit(identity, who); };
-  SLUICE_TRY(auto greetings, GreetingListener::open(context_, address, proto::hello_for(context_, session), greeting));
+  greeting.admit = [limits](const PeerIdentity& identity, const PeerIntroduction& who) {
+    return limits->admit(identity, who);
+  };
+  SLUICE_TRY(auto greetings, GreetingListener::open(context_, address,
+                                                    proto::hello_for(context_, session), greeting));
   auto listener = std::make_unique<TcpListener>(*this, std::move(greetings), session);
   listeners_.push_back(listener.get());
   in_use_ = true;
   return std::unique_ptr<ListenerCore>(std::move(listener));
 }
 
-Result<std::shared_ptr<EndpointCore>> TcpProvider::make_endpoint(Greeting&& greeting,
-                                                                 const proto::SessionOptions& options,
-                                                                 std::string reason) {
+Result<std::shared_ptr<EndpointCore>> TcpProvider::make_endpoint(
+    Greeting&& greeting, const proto::SessionOptions& options, std::string reason) {
   bool same = same_host(greeting.ours, greeting.peer);
   if (same) set_same_host_options(greeting.fd());
   auto account = context_.peer_accounts().open(greeting.peer_identity());
-  auto link = std::make_unique<TcpLink>(group_, greeting.take_fd(), same ? same_host_traits_ : link_traits());
+  auto link = std::make_unique<TcpLink>(group_, greeting.take_fd(),
+                                        same ? same_host_traits_ : link_traits());
   SLUICE_RETURN_IF_ERROR(link->watch());
-  auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
-      .arena = context_.shared_arena(),
-      .mailbox = context_.mailbox(),
-      .ours = greeting.ours,
-      .peer = greeting.peer,
-      .options = options,
-      .reason = std::move(reason),
-      .account = std::move(account),
-  });
+  auto session = sessions_.open(std::move(link), context_.link_decorator(),
+                                proto::SessionParts{
+                                    .arena = context_.shared_arena(),
+                                    .mailbox = context_.mailbox(),
+                                    .ours = greeting.ours,
+                                    .peer = greeting.peer,
+                                    .options = options,
+                                    .reason = std::move(reason),
+                                    .account = std::move(account),
+                                });
   session->hold(std::move(greeting.ticket));
   in_use_ = true;
   return std::shared_ptr<EndpointCore>(std::move(session));
@@ -93,14 +106,16 @@ bool TcpProvider::begin_sleep() {
 
 Instant TcpProvider::next_timeout() {
   Instant next = std::min(group_.next_timeout(), sessions_.next_timeout());
-  for (TcpListener* listener : listeners_) next = std::min(next, listener->greetings().next_timeout());
+  for (TcpListener* listener : listeners_)
+    next = std::min(next, listener->greetings().next_timeout());
   return next;
 }
 
 void TcpProvider::shut_down() {
   for (TcpListener* listener : listeners_) listener->abandon();
   listeners_.clear();
-  sessions_.abort_all(Status(Code::kCancelled, Scope::kEndpoint, kOrigin, "the context was closed"));
+  sessions_.abort_all(
+      Status(Code::kCancelled, Scope::kEndpoint, kOrigin, "the context was closed"));
 }
 
 void TcpProvider::forget(const TcpListener& listener) { std::erase(listeners_, &listener); }

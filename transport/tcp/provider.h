@@ -22,8 +22,10 @@ class TcpProvider final : public Provider {
   ~TcpProvider() override;
 
   Scheme scheme() const override { return Scheme::kTcp; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
-  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
+                                                const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
+                                               const ListenOptions& options) override;
   size_t progress(Instant now) override;
   bool begin_sleep() override;
   bool in_bulk() const override { return group_.in_bulk(); }
@@ -34,7 +36,8 @@ class TcpProvider final : public Provider {
 
   // A greeted connection becomes an endpoint. Requires: its choice is Path::kTcp.
   // Errors: kNoMemory (epoll).
-  Result<std::shared_ptr<EndpointCore>> make_endpoint(Greeting&& greeting, const proto::SessionOptions& options,
+  Result<std::shared_ptr<EndpointCore>> make_endpoint(Greeting&& greeting,
+                                                      const proto::SessionOptions& options,
                                                       std::string reason);
   size_t endpoint_count() const { return sessions_.size(); }
 

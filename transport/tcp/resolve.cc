@@ -31,12 +31,13 @@ Result<std::vector<SocketAddress>> resolve(const Address& address) {
   }
   boost::asio::io_context io;
   tcp::resolver resolver(io);
-  auto results = resolver.resolve(address.host, std::to_string(address.port), tcp::resolver::numeric_service, error);
+  auto results = resolver.resolve(address.host, std::to_string(address.port),
+                                  tcp::resolver::numeric_service, error);
   for (const auto& entry : results) found.push_back(to_socket_address(entry.endpoint()));
   if (error || found.empty()) {
     return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
-                  "the name '" + address.host + "' in " + address.to_string() + " does not resolve (" +
-                      (error ? error.message() : "it has no address") +
+                  "the name '" + address.host + "' in " + address.to_string() +
+                      " does not resolve (" + (error ? error.message() : "it has no address") +
                       "); check its spelling, /etc/hosts and the DNS servers in /etc/resolv.conf");
   }
   return found;

@@ -45,14 +45,16 @@ void Fd::reset() {
 
 uint16_t SocketAddress::port() const {
   if (family() == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
-  if (family() == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
+  if (family() == AF_INET6)
+    return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
   return 0;
 }
 
 std::string SocketAddress::host() const {
   char text[INET6_ADDRSTRLEN] = "";
   if (family() == AF_INET) {
-    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr, text, sizeof(text));
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr, text,
+                sizeof(text));
     return text;
   }
   if (family() != AF_INET6) return "unknown";
@@ -60,7 +62,8 @@ std::string SocketAddress::host() const {
   ::inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof(text));
   std::string host = text;
   char device[IF_NAMESIZE];
-  if (v6->sin6_scope_id != 0 && ::if_indextoname(v6->sin6_scope_id, device) != nullptr) host += std::string("%") + device;
+  if (v6->sin6_scope_id != 0 && ::if_indextoname(v6->sin6_scope_id, device) != nullptr)
+    host += std::string("%") + device;
   return host;
 }
 
@@ -87,10 +90,12 @@ namespace {
 // 16 bytes; IPv4 as it is mapped into IPv6. Other families: zeros.
 in6_addr address_bytes(const SocketAddress& address) {
   in6_addr bytes{};
-  if (address.family() == AF_INET6) bytes = reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr;
+  if (address.family() == AF_INET6)
+    bytes = reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr;
   if (address.family() == AF_INET) {
     bytes.s6_addr[10] = bytes.s6_addr[11] = 0xFF;
-    std::memcpy(bytes.s6_addr + 12, &reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr, 4);
+    std::memcpy(bytes.s6_addr + 12,
+                &reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr, 4);
   }
   return bytes;
 }
@@ -99,18 +104,21 @@ in6_addr address_bytes(const SocketAddress& address) {
 bool peer_is_local(int fd) {
   const in6_addr ours = address_bytes(local_address(fd)), theirs = address_bytes(peer_address(fd));
   if (IN6_IS_ADDR_UNSPECIFIED(&theirs)) return false;
-  const bool loopback = IN6_IS_ADDR_LOOPBACK(&theirs) || (IN6_IS_ADDR_V4MAPPED(&theirs) && theirs.s6_addr[12] == 127);
+  const bool loopback =
+      IN6_IS_ADDR_LOOPBACK(&theirs) || (IN6_IS_ADDR_V4MAPPED(&theirs) && theirs.s6_addr[12] == 127);
   return loopback || std::memcmp(&ours, &theirs, sizeof(ours)) == 0;
 }
 
 Status descriptor_error(const char* origin, int os_error) {
   if (os_error == EMFILE || os_error == ENFILE) {
     return Status(Code::kNoMemory, Scope::kOperation, origin,
-                  os_error == EMFILE ? "this process has no file descriptor left; raise the limit with ulimit -n"
-                                     : "the machine has no file descriptor left; raise fs.file-max with sysctl",
+                  os_error == EMFILE
+                      ? "this process has no file descriptor left; raise the limit with ulimit -n"
+                      : "the machine has no file descriptor left; raise fs.file-max with sysctl",
                   os_error);
   }
-  return Status(Code::kNoMemory, Scope::kOperation, origin, "the kernel has no memory for another socket", os_error);
+  return Status(Code::kNoMemory, Scope::kOperation, origin,
+                "the kernel has no memory for another socket", os_error);
 }
 
 Result<Fd> open_stream_socket(int family) {
@@ -118,7 +126,8 @@ Result<Fd> open_stream_socket(int family) {
   if (fd) return fd;
   if (errno == EAFNOSUPPORT) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                  family == AF_INET6 ? "this machine has no IPv6" : "this machine has no IPv4", EAFNOSUPPORT);
+                  family == AF_INET6 ? "this machine has no IPv6" : "this machine has no IPv4",
+                  EAFNOSUPPORT);
   }
   return descriptor_error(kOrigin, errno);
 }

@@ -54,8 +54,9 @@ struct SocketAddress {
 SocketAddress local_address(int fd);
 SocketAddress peer_address(int fd);
 
-// Whether the peer is on this machine, as the kernel saw it connect: from a loopback address, or from the address that it
-// reached. No packet from elsewhere has either (the kernel drops those with such a source).
+// Whether the peer is on this machine, as the kernel saw it connect: from a loopback address, or
+// from the address that it reached. No packet from elsewhere has either (the kernel drops those
+// with such a source).
 bool peer_is_local(int fd);
 
 // A non-blocking, close-on-exec stream socket. Errors: kNoMemory (descriptor limit: the
@@ -77,9 +78,9 @@ void set_same_host_options(int fd);
 
 // What the kernel knows about the answers to what was sent.
 enum class Answered : uint8_t {
-  kAll,       // nothing is out
-  kWaiting,   // something is, and its answer is not overdue
-  kUnplugged, // nothing came for kUnpluggedAfter although the kernel repeated itself
+  kAll,        // nothing is out
+  kWaiting,    // something is, and its answer is not overdue
+  kUnplugged,  // nothing came for kUnpluggedAfter although the kernel repeated itself
 };
 Answered answered(int fd);
 

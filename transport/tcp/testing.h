@@ -48,8 +48,12 @@ class GroupProvider final : public Provider {
  public:
   explicit GroupProvider(Context& context) : group(context) { in_use_ = true; }
   Scheme scheme() const override { return Scheme::kTcp; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address&, const ConnectOptions&) override { return unsupported(); }
-  Result<std::unique_ptr<ListenerCore>> listen(const Address&, const ListenOptions&) override { return unsupported(); }
+  Result<std::shared_ptr<EndpointCore>> connect(const Address&, const ConnectOptions&) override {
+    return unsupported();
+  }
+  Result<std::unique_ptr<ListenerCore>> listen(const Address&, const ListenOptions&) override {
+    return unsupported();
+  }
   size_t progress(Instant now) override { return group.progress(now); }
   bool begin_sleep() override {
     group.begin_sleep();
@@ -62,11 +66,14 @@ class GroupProvider final : public Provider {
   LinkGroup group;
 
  private:
-  static Status unsupported() { return Status(Code::kUnsupported, Scope::kOperation, "tcp/testing"); }
+  static Status unsupported() {
+    return Status(Code::kUnsupported, Scope::kOperation, "tcp/testing");
+  }
 };
 
 struct LoneContext {
-  explicit LoneContext(Waiting waiting = Waiting::kSleep) : context({.arena = {}, .arena_options = {}, .waiting = waiting}, nullptr) {
+  explicit LoneContext(Waiting waiting = Waiting::kSleep)
+      : context({.arena = {}, .arena_options = {}, .waiting = waiting}, nullptr) {
     REQUIRE(context.initialise().ok());
     auto provider = std::make_unique<GroupProvider>(context);
     group = &provider->group;
@@ -93,7 +100,8 @@ struct SocketPair {
 inline SocketPair socket_pair(int receive_buffer = 0) {
   Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   // A window that stays small is set before the connection is made.
-  if (receive_buffer > 0) ::setsockopt(listener.value(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
+  if (receive_buffer > 0)
+    ::setsockopt(listener.value(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -133,7 +141,8 @@ inline Bytes pattern(size_t length, uint32_t seed) {
 // The bytes of one message on the wire.
 template <typename Message>
 Bytes frame(Message message, const Bytes& payload = {}) {
-  if constexpr (requires { message.payload_bytes; }) message.payload_bytes = static_cast<uint32_t>(payload.size());
+  if constexpr (requires { message.payload_bytes; })
+    message.payload_bytes = static_cast<uint32_t>(payload.size());
   Bytes out(wire::kMaxHeaderBytes);
   out.resize(wire::encode(message, out));
   out.insert(out.end(), payload.begin(), payload.end());
@@ -153,7 +162,9 @@ inline Bytes inline_offer(uint64_t id, const Bytes& payload) {
 class Recorder : public proto::LinkClient {
  public:
   // Stream links hand over every header as it came.
-  Status handle_tagged_inline(const wire::TaggedInline&, proto::PayloadReader&, Instant) override { std::abort(); }
+  Status handle_tagged_inline(const wire::TaggedInline&, proto::PayloadReader&, Instant) override {
+    std::abort();
+  }
   Status handle_message(proto::ConstBytes header, proto::PayloadReader& payload, Instant) override {
     check_upcall();
     auto common = wire::decode_header(header);
@@ -247,7 +258,8 @@ struct LinkAndPeer {
   bool send(const Bytes& header, const Bytes& payload = {}) {
     client.calling = true;
     proto::ConstBytes part(payload);
-    bool sent = link->send(header, payload.empty() ? std::span<const proto::ConstBytes>() : std::span(&part, 1));
+    bool sent = link->send(
+        header, payload.empty() ? std::span<const proto::ConstBytes>() : std::span(&part, 1));
     client.calling = false;
     return sent;
   }

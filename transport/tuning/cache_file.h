@@ -39,8 +39,8 @@ Result<Record> decode(std::string_view text, std::string_view machine);
 // Nothing: there is no such file. Errors: kAccessDenied (not ours, or others may write or read it),
 // kCorrupt. Blocks: reads a local file of at most 16 KiB.
 Result<std::optional<Record>> read_record(const std::string& path, std::string_view machine);
-// Replaces the file as a whole, readable by this user alone; makes the folder if need be. Errors: kAccessDenied,
-// with the path and the system's reason.
+// Replaces the file as a whole, readable by this user alone; makes the folder if need be. Errors:
+// kAccessDenied, with the path and the system's reason.
 Status write_record(const std::string& path, const Record& record);
 
 }  // namespace sluice::tuning

@@ -39,18 +39,25 @@ const Spelling& spelling(Unit unit) {
 
 const std::array<Knob, kKnobCount>& knobs() {
   static constexpr std::array<Knob, kKnobCount> kKnobs{{
-      {"shm_eager_bytes", &Tuning::shm_eager_bytes, 64, kMostEager, Unit::kBytes, "shm: messages up to here ride in the ring, larger ones are pulled"},
-      {"shm_eager_sleeping_bytes", &Tuning::shm_eager_sleeping_bytes, 64, kMostEager, Unit::kBytes, "shm: the same while one of the two ends sleeps"},
-      {"tcp_eager_bytes", &Tuning::tcp_eager_bytes, 64, kMostEager, Unit::kBytes, "tcp on this machine: messages up to here go at once, larger ones when they are wanted"},
-      {"spin_ns", &Tuning::spin_ns, 0, kMostSpinNs, Unit::kNanoseconds, "adaptive waiting polls so long before it sleeps"},
-      {"stream_copy_bytes", &Tuning::stream_copy_bytes, kLeastStreamed, kNeverBytes, Unit::kBytes, "copies go past the caches to what was last written so many bytes of copies ago"},
-      {"l2_batch_frames", &Tuning::l2_batch_frames, 1, kMostBatchFrames, Unit::kFrames, "l2: so many frames go to the kernel in one call"},
+      {"shm_eager_bytes", &Tuning::shm_eager_bytes, 64, kMostEager, Unit::kBytes,
+       "shm: messages up to here ride in the ring, larger ones are pulled"},
+      {"shm_eager_sleeping_bytes", &Tuning::shm_eager_sleeping_bytes, 64, kMostEager, Unit::kBytes,
+       "shm: the same while one of the two ends sleeps"},
+      {"tcp_eager_bytes", &Tuning::tcp_eager_bytes, 64, kMostEager, Unit::kBytes,
+       "tcp on this machine: messages up to here go at once, larger ones when they are wanted"},
+      {"spin_ns", &Tuning::spin_ns, 0, kMostSpinNs, Unit::kNanoseconds,
+       "adaptive waiting polls so long before it sleeps"},
+      {"stream_copy_bytes", &Tuning::stream_copy_bytes, kLeastStreamed, kNeverBytes, Unit::kBytes,
+       "copies go past the caches to what was last written so many bytes of copies ago"},
+      {"l2_batch_frames", &Tuning::l2_batch_frames, 1, kMostBatchFrames, Unit::kFrames,
+       "l2: so many frames go to the kernel in one call"},
   }};
   return kKnobs;
 }
 
 const Knob* find_knob(std::string_view name) {
-  auto found = std::find_if(knobs().begin(), knobs().end(), [&](const Knob& knob) { return knob.name == name; });
+  auto found = std::find_if(knobs().begin(), knobs().end(),
+                            [&](const Knob& knob) { return knob.name == name; });
   return found == knobs().end() ? nullptr : &*found;
 }
 
@@ -60,14 +67,17 @@ std::string knob_names() {
   return names;
 }
 
-uint64_t clamped(const Knob& knob, uint64_t value) { return std::clamp(value, knob.least, knob.most); }
+uint64_t clamped(const Knob& knob, uint64_t value) {
+  return std::clamp(value, knob.least, knob.most);
+}
 
 std::string value_text(const Knob& knob, uint64_t value) {
   if (knob.unit == Unit::kBytes && value >= kNeverBytes) return "never";
   const Spelling& spelled = spelling(knob.unit);
   for (const Multiple& multiple : spelled.multiples) {
     if (value == 0 || multiple.factor == 0 || value % multiple.factor != 0) continue;
-    return std::to_string(value / multiple.factor) + " " + std::string(multiple.suffix) + std::string(spelled.after_multiple);
+    return std::to_string(value / multiple.factor) + " " + std::string(multiple.suffix) +
+           std::string(spelled.after_multiple);
   }
   return std::to_string(value) + std::string(spelled.without_multiple);
 }
@@ -81,14 +91,16 @@ Result<uint64_t> parse_value(const Knob& knob, std::string_view text) {
   uint64_t factor = 1;
   const Spelling& spelled = spelling(knob.unit);
   if (good && !suffix.empty()) {
-    auto multiple = std::find_if(spelled.multiples.begin(), spelled.multiples.end(), [&](const Multiple& m) { return m.suffix == suffix; });
+    auto multiple = std::find_if(spelled.multiples.begin(), spelled.multiples.end(),
+                                 [&](const Multiple& m) { return m.suffix == suffix; });
     good = multiple != spelled.multiples.end();
     if (good) factor = multiple->factor;
   }
   if (!good || number > UINT64_MAX / factor) {
     return Status(Code::kInvalidArgument, Scope::kContext, kOrigin,
-                  "'" + std::string(text.substr(0, 40)) + "' is no value of " + std::string(knob.name) + "; for example " +
-                      std::string(knob.name) + "=" + std::string(spelled.example));
+                  "'" + std::string(text.substr(0, 40)) + "' is no value of " +
+                      std::string(knob.name) + "; for example " + std::string(knob.name) + "=" +
+                      std::string(spelled.example));
   }
   return clamped(knob, number * factor);
 }

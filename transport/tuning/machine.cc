@@ -47,12 +47,16 @@ std::string loopback_mtu() {
 std::string machine_key() {
   utsname kernel{};
   (void)::uname(&kernel);
-  std::string key = processor() + "; " + std::to_string(::sysconf(_SC_NPROCESSORS_CONF)) + " CPUs; " + kernel.sysname + " " + kernel.release + " " +
-                    kernel.machine + "; lo MTU " + loopback_mtu();
+  std::string key = processor() + "; " + std::to_string(::sysconf(_SC_NPROCESSORS_CONF)) +
+                    " CPUs; " + kernel.sysname + " " + kernel.release + " " + kernel.machine +
+                    "; lo MTU " + loopback_mtu();
   // Firmware pads the brand with blanks and may put anything there.
-  std::replace_if(key.begin(), key.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  std::replace_if(
+      key.begin(), key.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   key.erase(0, key.find_first_not_of(' '));
-  key.erase(std::unique(key.begin(), key.end(), [](char a, char b) { return a == ' ' && b == ' '; }), key.end());
+  key.erase(
+      std::unique(key.begin(), key.end(), [](char a, char b) { return a == ' ' && b == ' '; }),
+      key.end());
   return key;
 }
 

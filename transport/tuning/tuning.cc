@@ -30,7 +30,8 @@ void take_file(Tuned& tuned) {
   Result<std::optional<Record>> record = read_record(tuned.file, tuned.machine);
   if (!record.ok()) {
     tuned.file_state = std::string("refused: ") + std::string(record.status().detail());
-    log(LogLevel::kWarning, tuned.file + " is not used: " + record.status().to_string() + "; the usual thresholds are, until sluice tune measures anew");
+    log(LogLevel::kWarning, tuned.file + " is not used: " + record.status().to_string() +
+                                "; the usual thresholds are, until sluice tune measures anew");
     return;
   }
   if (!record->has_value()) return;
@@ -44,14 +45,18 @@ void take_file(Tuned& tuned) {
 
 Status take_entry(Tuned& tuned, std::string_view entry) {
   size_t equals = entry.find('=');
-  const Knob* knob = equals == std::string_view::npos ? nullptr : find_knob(entry.substr(0, equals));
+  const Knob* knob =
+      equals == std::string_view::npos ? nullptr : find_knob(entry.substr(0, equals));
   if (knob == nullptr) {
     return Status(Code::kInvalidArgument, Scope::kContext, kOrigin,
-                  std::string(kVariable) + ": '" + std::string(entry.substr(0, 40)) + "' sets none of " + knob_names() +
-                      "; for example " + kVariable + "=spin_ns=0,shm_eager_bytes=8K");
+                  std::string(kVariable) + ": '" + std::string(entry.substr(0, 40)) +
+                      "' sets none of " + knob_names() + "; for example " + kVariable +
+                      "=spin_ns=0,shm_eager_bytes=8K");
   }
   Result<uint64_t> value = parse_value(*knob, entry.substr(equals + 1));
-  if (!value.ok()) return Status(value.code(), Scope::kContext, kOrigin, std::string(kVariable) + ": " + std::string(value.status().detail()));
+  if (!value.ok())
+    return Status(value.code(), Scope::kContext, kOrigin,
+                  std::string(kVariable) + ": " + std::string(value.status().detail()));
   set(tuned, *knob, {.value = *value, .source = Source::kEnvironment, .why = kVariable});
   return Status();
 }
@@ -62,7 +67,8 @@ Result<Tuned> read_tuning() {
   Tuned tuned;
   tuned.machine = machine_key();
   Tuning usual;
-  for (const Knob& knob : knobs()) set(tuned, knob, {.value = usual.*knob.value, .source = Source::kDefault, .why = ""});
+  for (const Knob& knob : knobs())
+    set(tuned, knob, {.value = usual.*knob.value, .source = Source::kDefault, .why = ""});
   const char* variable = ::secure_getenv(kVariable);
   std::string_view text = variable == nullptr ? "" : variable;
   std::string_view first = text.substr(0, text.find(','));

@@ -1,5 +1,6 @@
 // This machine's thresholds: what was measured, what the environment says, and where each comes
-// from (docs/tuning.md). Measures nothing itself: `sluice tune` does, and nothing else writes the file.
+// from (docs/tuning.md). Measures nothing itself: `sluice tune` does, and nothing else writes the
+// file.
 #ifndef SLUICE_TUNING_TUNING_H_
 #define SLUICE_TUNING_TUNING_H_
 

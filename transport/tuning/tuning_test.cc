@@ -28,7 +28,9 @@ class World {
     folder_ = ::mkdtemp(name.data());
     ::setenv("SLUICE_CACHE_DIR", folder_.c_str(), 1);
     ::unsetenv("SLUICE_TUNING");
-    set_log_sink([](LogLevel, std::string_view line, void* world) { static_cast<World*>(world)->log_ += std::string(line) + "\n"; }, this);
+    set_log_sink([](LogLevel, std::string_view line,
+                    void* world) { static_cast<World*>(world)->log_ += std::string(line) + "\n"; },
+                 this);
   }
   ~World() {
     set_log_sink(nullptr, nullptr);
@@ -49,7 +51,14 @@ class World {
 };
 
 Record record() {
-  return {.machine = machine_key(), .probed_at = "2026-01-02T03:04:05Z", .knobs = {{{8192, "eager won"}, {16384, "by far"}, {32768, "so did tcp"}, {35'000, "14 us"}, {4 << 20, "past"}, {32, "as fast"}}}};
+  return {.machine = machine_key(),
+          .probed_at = "2026-01-02T03:04:05Z",
+          .knobs = {{{8192, "eager won"},
+                     {16384, "by far"},
+                     {32768, "so did tcp"},
+                     {35'000, "14 us"},
+                     {4 << 20, "past"},
+                     {32, "as fast"}}}};
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -101,15 +110,19 @@ TEST_CASE("the file is this user's alone, and nothing is left beside it", "[tuni
   std::string path = cache_path(world.folder() + "/deeper/still", machine_key());
   REQUIRE(write_record(path, record()).ok());
   REQUIRE(write_record(path, record()).ok());
-  struct stat facts{};
+  struct stat facts {};
   REQUIRE(::stat(path.c_str(), &facts) == 0);
   CHECK((facts.st_mode & 0777) == 0600);
   size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(path).parent_path())) files += entry.is_regular_file();
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(path).parent_path()))
+    files += entry.is_regular_file();
   CHECK(files == 1);
 }
 
-TEST_CASE("a file that cannot be trusted is refused with one line, and the usual thresholds are used", "[tuning]") {
+TEST_CASE(
+    "a file that cannot be trusted is refused with one line, and the usual thresholds are used",
+    "[tuning]") {
   World world;
   std::string good = encode(record());
   auto [text, mode, reason] = GENERATE_COPY(table<std::string, mode_t, std::string>({
@@ -137,7 +150,8 @@ TEST_CASE("a file that cannot be trusted is refused with one line, and the usual
   CHECK(std::count(world.log().begin(), world.log().end(), '\n') == 1);
 }
 
-TEST_CASE("a link, a folder or a pipe in the file's place is not followed, and not waited for", "[tuning]") {
+TEST_CASE("a link, a folder or a pipe in the file's place is not followed, and not waited for",
+          "[tuning]") {
   World world;
   std::string path = world.path(), reason = "it is no file";
   SECTION("a link, though it leads to a good file") {
@@ -187,8 +201,11 @@ TEST_CASE("the environment decides over the file", "[tuning]") {
 
 TEST_CASE("an environment that makes no sense is an error with an example", "[tuning]") {
   World world;
-  auto text = GENERATE(as<std::string>(), "spin", "spin_ns", "spins=3", "spin_ns=", "spin_ns=soon", "spin_ns=3K", "shm_eager_bytes=8Q", "shm_eager_bytes=-1",
-                       "tcp_eager_bytes=99999999999999999999", "tcp_eager_bytes=18446744073709551615K", ",", "spin_ns=1,,", "l2_batch_frames=4K", "l2_batch_frames=never", "l2_batch_frames=few");
+  auto text =
+      GENERATE(as<std::string>(), "spin", "spin_ns", "spins=3", "spin_ns=", "spin_ns=soon",
+               "spin_ns=3K", "shm_eager_bytes=8Q", "shm_eager_bytes=-1",
+               "tcp_eager_bytes=99999999999999999999", "tcp_eager_bytes=18446744073709551615K", ",",
+               "spin_ns=1,,", "l2_batch_frames=4K", "l2_batch_frames=never", "l2_batch_frames=few");
   ::setenv("SLUICE_TUNING", text.c_str(), 1);
   Result<Tuned> tuned = read_tuning();
   CAPTURE(text);

@@ -30,7 +30,9 @@ Counter refused("verbs.refused");
 Counter lanes_joined("verbs.lanes_joined");
 Counter lanes_refused("verbs.lanes_refused");
 
-Status ended(Code code, const std::string& why, int error = 0) { return Status(code, Scope::kEndpoint, kOrigin, why, error); }
+Status ended(Code code, const std::string& why, int error = 0) {
+  return Status(code, Scope::kEndpoint, kOrigin, why, error);
+}
 
 }  // namespace
 
@@ -44,7 +46,7 @@ struct Connection::PrivateData {
   uint8_t stripes = 0;         // REQ: asked for; REP: granted
   uint8_t lane = 0;            // 0: a connection; else its further queue pair of this number
   uint8_t zeros[1] = {};
-  uint32_t proof_key = 0;      // iWARP: ProofPlace
+  uint32_t proof_key = 0;  // iWARP: ProofPlace
   LaneToken token{};
   uint64_t proof_address = 0;
 
@@ -82,14 +84,20 @@ Status cm_error(const std::string& what, int error) {
   std::string why;
   switch (error) {
     case ENODEV: why = ": no RDMA device has this address or reaches it; see `sluice info`"; break;
-    case EADDRNOTAVAIL: why = ": no RDMA device of this machine has this address; see `sluice info`"; break;
+    case EADDRNOTAVAIL:
+      why = ": no RDMA device of this machine has this address; see `sluice info`";
+      break;
     case EADDRINUSE: code = Code::kInvalidArgument, why = ": the port is taken"; break;
     case EACCES:
-    case EPERM: code = Code::kAccessDenied, why = ": /dev/infiniband/rdma_cm must be readable and writable"; break;
+    case EPERM:
+      code = Code::kAccessDenied, why = ": /dev/infiniband/rdma_cm must be readable and writable";
+      break;
     case ETIMEDOUT: why = ": nobody answered"; break;
     case ECONNREFUSED: why = ": nobody listens there by RDMA; start the listener first"; break;
     case ENOMEM:
-    case EMFILE: code = Code::kNoMemory, why = ": out of memory or file descriptors (ulimit -n, ulimit -l)"; break;
+    case EMFILE:
+      code = Code::kNoMemory, why = ": out of memory or file descriptors (ulimit -n, ulimit -l)";
+      break;
     default: break;
   }
   return Status(code, Scope::kOperation, kOrigin, what + why, error);
@@ -103,13 +111,16 @@ Result<std::unique_ptr<CmHub>> CmHub::open(Context& context, VerbsApi& api) {
     int error = errno;
     if (error == ENODEV || error == ENOENT) {
       return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                    "this machine has no RDMA connection manager (/dev/infiniband/rdma_cm); load it with `modprobe rdma_ucm`", error);
+                    "this machine has no RDMA connection manager (/dev/infiniband/rdma_cm); load "
+                    "it with `modprobe rdma_ucm`",
+                    error);
     }
     return cm_error("the RDMA connection manager cannot be used", error);
   }
   int fd = hub->channel_->fd;
   int flags = ::fcntl(fd, F_GETFL);
-  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return cm_error("the event channel cannot be made non-blocking", errno);
+  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+    return cm_error("the event channel cannot be made non-blocking", errno);
   SLUICE_RETURN_IF_ERROR(context.watch(fd, EPOLLIN, hub.get()));
   return hub;
 }
@@ -128,7 +139,8 @@ void CmHub::on_event(uint32_t) noexcept {
     event.responder_resources = raw->param.conn.responder_resources;
     event.initiator_depth = raw->param.conn.initiator_depth;
     if (raw->param.conn.private_data != nullptr) {
-      event.private_bytes = std::min<size_t>(raw->param.conn.private_data_len, event.private_data.size());
+      event.private_bytes =
+          std::min<size_t>(raw->param.conn.private_data_len, event.private_data.size());
       std::memcpy(event.private_data.data(), raw->param.conn.private_data, event.private_bytes);
     }
     auto* client = static_cast<CmClient*>(raw->id->context);
@@ -146,10 +158,12 @@ Result<RdmaAddress> resolve(const std::string& host, uint16_t port, bool to_list
   int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0) {
     return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
-                  "host '" + host + "' cannot be resolved: " + ::gai_strerror(error) + "; check the name, or give an address");
+                  "host '" + host + "' cannot be resolved: " + ::gai_strerror(error) +
+                      "; check the name, or give an address");
   }
   RdmaAddress address;
-  std::memcpy(&address.storage, found->ai_addr, std::min<size_t>(found->ai_addrlen, sizeof(address.storage)));
+  std::memcpy(&address.storage, found->ai_addr,
+              std::min<size_t>(found->ai_addrlen, sizeof(address.storage)));
   ::freeaddrinfo(found);
   return address;
 }
@@ -175,13 +189,17 @@ uint32_t stripes_wanted() {
   const std::string_view word(text);
   uint32_t wanted = 0;
   auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), wanted);
-  if (error == std::errc() && end == word.data() + word.size() && wanted >= 1 && wanted <= kMostStripes) return wanted;
-  log(LogLevel::kWarning, "SLUICE_RDMA_QUEUE_PAIRS is ignored: '" + std::string(word) + "' is not a number from 1 to " + std::to_string(kMostStripes));
+  if (error == std::errc() && end == word.data() + word.size() && wanted >= 1 &&
+      wanted <= kMostStripes)
+    return wanted;
+  log(LogLevel::kWarning, "SLUICE_RDMA_QUEUE_PAIRS is ignored: '" + std::string(word) +
+                              "' is not a number from 1 to " + std::to_string(kMostStripes));
   return 1;
 }
 
-Result<std::unique_ptr<Connection>> Connection::connect(CmHub& hub, DeviceTable& devices, RdmaAddress address, const wire::Hello& ours,
-                                                        Instant deadline) {
+Result<std::unique_ptr<Connection>> Connection::connect(CmHub& hub, DeviceTable& devices,
+                                                        RdmaAddress address,
+                                                        const wire::Hello& ours, Instant deadline) {
   std::unique_ptr<Connection> made(new Connection(hub, devices, ours, true));
   auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now()).count();
   made->timeout_ms_ = static_cast<int>(std::clamp<int64_t>(left, 1, 60000));
@@ -193,12 +211,16 @@ Result<std::unique_ptr<Connection>> Connection::connect(CmHub& hub, DeviceTable&
 
 Status Connection::resolve_to(const RdmaAddress& address) {
   address_ = address;
-  if (int e = hub_.api().create_id(hub_.channel(), &id_, static_cast<CmClient*>(this)); e != 0) return cm_error("no connection id", e);
-  if (int e = hub_.api().resolve_addr(id_, address_.get(), timeout_ms_); e != 0) return cm_error("no RDMA path to " + name_of(address_.get()), e);
+  if (int e = hub_.api().create_id(hub_.channel(), &id_, static_cast<CmClient*>(this)); e != 0)
+    return cm_error("no connection id", e);
+  if (int e = hub_.api().resolve_addr(id_, address_.get(), timeout_ms_); e != 0)
+    return cm_error("no RDMA path to " + name_of(address_.get()), e);
   return Status();
 }
 
-Result<std::unique_ptr<Connection>> Connection::accept(CmHub& hub, DeviceTable& devices, const CmEvent& request, const wire::Hello& ours) {
+Result<std::unique_ptr<Connection>> Connection::accept(CmHub& hub, DeviceTable& devices,
+                                                       const CmEvent& request,
+                                                       const wire::Hello& ours) {
   std::unique_ptr<Connection> made(new Connection(hub, devices, ours, false));
   made->id_ = request.id;
   made->id_->context = static_cast<CmClient*>(made.get());
@@ -226,13 +248,17 @@ void Connection::disconnect() {
   if (was_up) state_ = State::kEnded;
 }
 
-std::string Connection::local_name() const { return id_ != nullptr ? name_of(&id_->route.addr.src_addr) : "rdma:"; }
+std::string Connection::local_name() const {
+  return id_ != nullptr ? name_of(&id_->route.addr.src_addr) : "rdma:";
+}
 PeerIdentity Connection::peer_identity() const {
   const sockaddr nobody{};
   return PeerIdentity::of_address(id_ != nullptr ? id_->route.addr.dst_addr : nobody);
 }
 
-std::string Connection::peer_name() const { return id_ != nullptr ? name_of(&id_->route.addr.dst_addr) : "rdma:"; }
+std::string Connection::peer_name() const {
+  return id_ != nullptr ? name_of(&id_->route.addr.dst_addr) : "rdma:";
+}
 
 void Connection::fail(Status why) {
   if (state_ == State::kEnded) return;
@@ -243,13 +269,18 @@ void Connection::fail(Status why) {
 }
 
 Status Connection::make_queue() {
-  if (id_->verbs == nullptr || id_->verbs->device == nullptr) return ended(Code::kUnreachable, "no RDMA device reaches the peer");
+  if (id_->verbs == nullptr || id_->verbs->device == nullptr)
+    return ended(Code::kUnreachable, "no RDMA device reaches the peer");
   SLUICE_TRY(Device * device, devices_.device(id_->verbs->device->name));
-  if (whole_ != nullptr && (device != &whole_->queue_->device() || id_->port_num != whole_->id_->port_num)) {
-    return ended(Code::kUnreachable, "the queue pairs of one connection would lie on different RDMA ports");
+  if (whole_ != nullptr &&
+      (device != &whole_->queue_->device() || id_->port_num != whole_->id_->port_num)) {
+    return ended(Code::kUnreachable,
+                 "the queue pairs of one connection would lie on different RDMA ports");
   }
   if (device->limits().iwarp) stripes_ = 1;
-  SLUICE_TRY(queue_, QueuePair::create(*device, id_->port_num, whole_ != nullptr ? QueuePair::Use::kMoves : QueuePair::Use::kAll));
+  SLUICE_TRY(queue_,
+             QueuePair::create(*device, id_->port_num,
+                               whole_ != nullptr ? QueuePair::Use::kMoves : QueuePair::Use::kAll));
   return queue_->initialise(id_);
 }
 
@@ -270,14 +301,17 @@ Status Connection::request() {
   parameters.rnr_retry_count = 3;
   parameters.qp_num = queue_->number();
   fault_point("verbs.request");
-  if (int e = hub_.api().connect(id_, &parameters); e != 0) return cm_error("the connection cannot be asked for", e);
+  if (int e = hub_.api().connect(id_, &parameters); e != 0)
+    return cm_error("the connection cannot be asked for", e);
   return Status();
 }
 
 Status Connection::respond(const CmEvent& event) {
   SLUICE_TRY(PrivateData theirs, PrivateData::decode(event));
   if (theirs.stripes > kMostStripes) {
-    return ended(Code::kCorrupt, "a peer that asks for " + std::to_string(theirs.stripes) + " queue pairs each way, of " + std::to_string(kMostStripes) + " at most");
+    return ended(Code::kCorrupt, "a peer that asks for " + std::to_string(theirs.stripes) +
+                                     " queue pairs each way, of " + std::to_string(kMostStripes) +
+                                     " at most");
   }
   if (whole_ == nullptr) stripes_ = std::max<uint32_t>(theirs.stripes, 1);
   SLUICE_RETURN_IF_ERROR(make_queue());
@@ -302,7 +336,8 @@ Status Connection::respond(const CmEvent& event) {
   parameters.qp_num = queue_->number();
   state_ = State::kConnecting;
   fault_point("verbs.respond");
-  if (int e = hub_.api().accept(id_, &parameters); e != 0) return cm_error("the connection cannot be accepted", e);
+  if (int e = hub_.api().accept(id_, &parameters); e != 0)
+    return cm_error("the connection cannot be accepted", e);
   return Status();
 }
 
@@ -318,7 +353,8 @@ Status Connection::finish_connecting(const CmEvent& response) {
   SLUICE_RETURN_IF_ERROR(queue_->prove_at(theirs.proof()));
   SLUICE_RETURN_IF_ERROR(queue_->ready(id_, theirs.mtu));
   fault_point("verbs.establish");
-  if (int e = hub_.api().establish(id_); e != 0) return cm_error("the connection cannot be finished", e);
+  if (int e = hub_.api().establish(id_); e != 0)
+    return cm_error("the connection cannot be finished", e);
   return join(theirs);
 }
 
@@ -326,11 +362,14 @@ Status Connection::finish_connecting(const CmEvent& response) {
 Status Connection::join(const PrivateData& theirs) {
   if (whole_ != nullptr) {
     if (theirs.lane == lane_ && theirs.token == token_) return Status();
-    return ended(Code::kCorrupt, "a peer that answers for another queue pair than it was asked for");
+    return ended(Code::kCorrupt,
+                 "a peer that answers for another queue pair than it was asked for");
   }
   const uint32_t granted = std::max<uint32_t>(theirs.stripes, 1);
   if (granted > stripes_) {
-    return ended(Code::kCorrupt, "a peer that gives " + std::to_string(granted) + " queue pairs each way, of " + std::to_string(stripes_) + " that were asked for");
+    return ended(Code::kCorrupt, "a peer that gives " + std::to_string(granted) +
+                                     " queue pairs each way, of " + std::to_string(stripes_) +
+                                     " that were asked for");
   }
   stripes_ = granted;
   token_ = theirs.token;
@@ -355,11 +394,14 @@ size_t Connection::step_joining() {
   for (const auto& lane : lanes_) {
     if (lane->state_ == State::kReady) ++ready;
     if (lane->state_ != State::kEnded) continue;
-    fail(Status(lane->why_.code(), Scope::kEndpoint, kOrigin, "queue pair " + std::to_string(lane->lane_) + " of the connection: " + std::string(lane->why_.detail())));
+    fail(Status(lane->why_.code(), Scope::kEndpoint, kOrigin,
+                "queue pair " + std::to_string(lane->lane_) +
+                    " of the connection: " + std::string(lane->why_.detail())));
     return 1;
   }
   if (peer_gone()) {
-    fail(ended(Code::kUnreachable, "the peer ended the connection before all its queue pairs were there"));
+    fail(ended(Code::kUnreachable,
+               "the peer ended the connection before all its queue pairs were there"));
     return 1;
   }
   if (ready < lanes_.size()) return 0;
@@ -383,8 +425,9 @@ Status Connection::accept_lane(const CmEvent& request) {
   const bool due = state_ == State::kConnecting || state_ == State::kGreeting;
   if (!due || theirs.lane > lanes_.size() || lanes_[theirs.lane - 1u] != nullptr) {
     refuse(hub_, request);
-    return ended(Code::kCorrupt, "a peer that asks for queue pair " + std::to_string(theirs.lane) + " of a connection that has " +
-                                     std::to_string(lanes_.size()) + " besides the first, each once");
+    return ended(Code::kCorrupt, "a peer that asks for queue pair " + std::to_string(theirs.lane) +
+                                     " of a connection that has " + std::to_string(lanes_.size()) +
+                                     " besides the first, each once");
   }
   std::unique_ptr<Connection> made(new Connection(hub_, devices_, ours_, false));
   made->become_lane(*this, theirs.lane);
@@ -401,22 +444,29 @@ Status Connection::accept_lane(const CmEvent& request) {
 }
 
 bool Connection::all_lanes_here() const {
-  return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane != nullptr && lane->state_ != State::kEnded; });
+  return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
+    return lane != nullptr && lane->state_ != State::kEnded;
+  });
 }
 
 std::vector<QueuePair*> Connection::lanes_of(bool asked_by_active) const {
   std::vector<QueuePair*> queues;
-  for (size_t i = asked_by_active ? 0 : 1; i < lanes_.size(); i += 2) queues.push_back(lanes_[i]->queue_.get());
+  for (size_t i = asked_by_active ? 0 : 1; i < lanes_.size(); i += 2)
+    queues.push_back(lanes_[i]->queue_.get());
   return queues;
 }
 
 bool Connection::peer_gone() const {
-  return peer_gone_ || std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane != nullptr && lane->peer_gone_; });
+  return peer_gone_ || std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
+           return lane != nullptr && lane->peer_gone_;
+         });
 }
 
 bool Connection::concerned_by(const DeviceEvent& event) const {
   if (queue_ != nullptr && queue_->concerned_by(event)) return true;
-  return std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& lane) { return lane != nullptr && lane->concerned_by(event); });
+  return std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& lane) {
+    return lane != nullptr && lane->concerned_by(event);
+  });
 }
 
 void Connection::on_cm_event(const CmEvent& event) noexcept {
@@ -424,7 +474,8 @@ void Connection::on_cm_event(const CmEvent& event) noexcept {
   Status next;
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-      if (int e = hub_.api().resolve_route(id_, timeout_ms_); e != 0) next = cm_error("no RDMA route to the peer", e);
+      if (int e = hub_.api().resolve_route(id_, timeout_ms_); e != 0)
+        next = cm_error("no RDMA route to the peer", e);
       break;
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
       state_ = State::kConnecting;
@@ -432,7 +483,10 @@ void Connection::on_cm_event(const CmEvent& event) noexcept {
       break;
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
       next = finish_connecting(event);
-      if (next.ok()) state_ = whole_ != nullptr ? State::kReady : lanes_.empty() ? State::kGreeting : State::kJoining;
+      if (next.ok())
+        state_ = whole_ != nullptr ? State::kReady
+                 : lanes_.empty()  ? State::kGreeting
+                                   : State::kJoining;
       break;
     case RDMA_CM_EVENT_ESTABLISHED:
       if (state_ != State::kConnecting) break;
@@ -440,18 +494,26 @@ void Connection::on_cm_event(const CmEvent& event) noexcept {
       if (next.ok()) state_ = whole_ != nullptr ? State::kReady : State::kGreeting;
       break;
     case RDMA_CM_EVENT_ADDR_ERROR:
-    case RDMA_CM_EVENT_ROUTE_ERROR: next = cm_error("no RDMA path to the peer", event.status < 0 ? -event.status : EHOSTUNREACH); break;
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+      next = cm_error("no RDMA path to the peer", event.status < 0 ? -event.status : EHOSTUNREACH);
+      break;
     case RDMA_CM_EVENT_CONNECT_ERROR:
-    case RDMA_CM_EVENT_UNREACHABLE: next = cm_error("the peer cannot be reached by RDMA", event.status < 0 ? -event.status : 0); break;
+    case RDMA_CM_EVENT_UNREACHABLE:
+      next = cm_error("the peer cannot be reached by RDMA", event.status < 0 ? -event.status : 0);
+      break;
     case RDMA_CM_EVENT_REJECTED:
       // IB_CM_REJ_INVALID_SERVICE_ID: nobody listens. IB_CM_REJ_CONSUMER_DEFINED: it said no.
-      next = event.status == 8 ? ended(Code::kUnreachable, "nobody listens there by RDMA; start the listener first")
-                               : ended(Code::kUnreachable, "the peer refuses the connection (reason " + std::to_string(event.status) + ")");
+      next =
+          event.status == 8
+              ? ended(Code::kUnreachable, "nobody listens there by RDMA; start the listener first")
+              : ended(Code::kUnreachable, "the peer refuses the connection (reason " +
+                                              std::to_string(event.status) + ")");
       break;
     case RDMA_CM_EVENT_DISCONNECTED: peer_gone_ = true; break;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       peer_gone_ = true;
-      next = state_ == State::kReady ? Status() : ended(Code::kUnreachable, "the RDMA device was removed");
+      next = state_ == State::kReady ? Status()
+                                     : ended(Code::kUnreachable, "the RDMA device was removed");
       break;
     default: break;
   }
@@ -485,17 +547,21 @@ size_t Connection::step(Instant now) {
 void Connection::on_message(proto::ConstBytes message, Instant) {
   Result<wire::Header> common = wire::decode_header(message);
   Status status = common.status();
-  if (status.ok() && (common->type != wire::MessageType::kHello || common->header_bytes > message.size())) {
+  if (status.ok() &&
+      (common->type != wire::MessageType::kHello || common->header_bytes > message.size())) {
     status = ended(Code::kCorrupt, "a message before HELLO");
   }
   if (status.ok()) status = wire::decode(message.first(common->header_bytes), peer_);
   if (status.ok()) status = wire::negotiate(ours_, peer_).status();
-  if (status.ok() && !all_lanes_here()) status = ended(Code::kCorrupt, "a peer that greets before all its queue pairs have joined");
+  if (status.ok() && !all_lanes_here())
+    status = ended(Code::kCorrupt, "a peer that greets before all its queue pairs have joined");
   if (!status.ok()) return fail(status);
   if (!active_) send_hello();
   state_ = State::kReady;
 }
 
-void Connection::on_notice(uint32_t, Instant) { fail(ended(Code::kCorrupt, "written bytes before HELLO")); }
+void Connection::on_notice(uint32_t, Instant) {
+  fail(ended(Code::kCorrupt, "written bytes before HELLO"));
+}
 
 }  // namespace sluice::verbs

@@ -86,10 +86,13 @@ class Connection final : private CmClient, private proto::DirectClient {
   enum class State : uint8_t { kResolving, kConnecting, kJoining, kGreeting, kReady, kEnded };
 
   // Starts to connect; progress comes by events and step().
-  static Result<std::unique_ptr<Connection>> connect(CmHub& hub, DeviceTable& devices, RdmaAddress address,
-                                                     const wire::Hello& ours, Instant deadline);
+  static Result<std::unique_ptr<Connection>> connect(CmHub& hub, DeviceTable& devices,
+                                                     RdmaAddress address, const wire::Hello& ours,
+                                                     Instant deadline);
   // Answers a request. The id is the connection's from now on, also on failure.
-  static Result<std::unique_ptr<Connection>> accept(CmHub& hub, DeviceTable& devices, const CmEvent& request, const wire::Hello& ours);
+  static Result<std::unique_ptr<Connection>> accept(CmHub& hub, DeviceTable& devices,
+                                                    const CmEvent& request,
+                                                    const wire::Hello& ours);
   // A request for a further queue pair of some connection: of which. Nothing: for a connection.
   static std::optional<LaneToken> lane_asked_of(const CmEvent& request);
   // Refuses a request, and is done with its id.
@@ -160,7 +163,8 @@ class Connection final : private CmClient, private proto::DirectClient {
   // Those of odd number carry requests of the active end, the others those of the passive one.
   uint32_t stripes_ = 1;
   LaneToken token_{};
-  std::vector<std::unique_ptr<Connection>> lanes_;  // by number - 1; the peer's have yet to come where null
+  std::vector<std::unique_ptr<Connection>>
+      lanes_;  // by number - 1; the peer's have yet to come where null
   // A lane's own: its number, and whose it is.
   uint8_t lane_ = 0;
   Connection* whole_ = nullptr;

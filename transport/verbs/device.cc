@@ -31,7 +31,8 @@ Counter moderation_refused("verbs.moderation_refused");
 uint8_t small(int value) { return static_cast<uint8_t>(std::clamp(value, 1, 255)); }
 
 Status failed(const std::string& what, int error) {
-  Code code = error == ENOMEM || error == EMFILE || error == ENFILE ? Code::kNoMemory : Code::kInternal;
+  Code code =
+      error == ENOMEM || error == EMFILE || error == ENFILE ? Code::kNoMemory : Code::kInternal;
   return Status(code, Scope::kOperation, kOrigin, what, error);
 }
 
@@ -48,18 +49,22 @@ DeviceLimits limits_of(VerbsApi& api, ibv_context* context, const ibv_device_att
   limits.queue_depth = static_cast<uint32_t>(std::max(a.max_qp_wr, 0));
   limits.completion_depth = static_cast<uint32_t>(std::max(a.max_cqe, 0));
   limits.pieces = static_cast<uint32_t>(std::max(a.max_sge, 1));
-  limits.read_pieces = a.max_sge_rd > 0 ? std::min(limits.pieces, static_cast<uint32_t>(a.max_sge_rd)) : limits.pieces;
+  limits.read_pieces = a.max_sge_rd > 0
+                           ? std::min(limits.pieces, static_cast<uint32_t>(a.max_sge_rd))
+                           : limits.pieces;
   limits.reads_out = small(a.max_qp_init_rd_atom);
   limits.reads_in = small(a.max_qp_rd_atom);
   limits.windows = (a.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0 && a.max_mw > 0;
   limits.atomics = a.atomic_cap != IBV_ATOMIC_NONE;
   limits.on_demand = api.pages_on_demand(context);
   limits.software = a.vendor_id == kSoftRoce || a.vendor_id == kSoftIwarp;
-  limits.iwarp = context->device != nullptr && context->device->transport_type == IBV_TRANSPORT_IWARP;
+  limits.iwarp =
+      context->device != nullptr && context->device->transport_type == IBV_TRANSPORT_IWARP;
   return limits;
 }
 
-Result<std::unique_ptr<Device>> Device::open(Context& context, VerbsApi& api, const std::string& name) {
+Result<std::unique_ptr<Device>> Device::open(Context& context, VerbsApi& api,
+                                             const std::string& name) {
   std::unique_ptr<Device> device(new Device(context, api, name));
   SLUICE_RETURN_IF_ERROR(device->initialise());
   return device;
@@ -78,18 +83,27 @@ Status Device::initialise() {
   int error = errno;
   api_.free_device_list(list);
   if (handle_ == nullptr) {
-    std::string remedy = error == EACCES || error == EPERM ? "; /dev/infiniband/uverbs* must be readable and writable" : "";
-    return Status(Code::kUnreachable, Scope::kOperation, kOrigin, "RDMA device " + name_ + " cannot be opened" + remedy, error);
+    std::string remedy = error == EACCES || error == EPERM
+                             ? "; /dev/infiniband/uverbs* must be readable and writable"
+                             : "";
+    return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
+                  "RDMA device " + name_ + " cannot be opened" + remedy, error);
   }
   ibv_device_attr attributes{};
-  if (int e = api_.query_device(handle_, &attributes); e != 0) return failed("RDMA device " + name_ + " does not say what it can do", e);
+  if (int e = api_.query_device(handle_, &attributes); e != 0)
+    return failed("RDMA device " + name_ + " does not say what it can do", e);
   limits_ = limits_of(api_, handle_, attributes);
   if (!limits_.checks_reads()) {
-    log(LogLevel::kWarning, "RDMA device " + name_ + " is soft-iWARP, which checks no right to read: use it among trusted peers, or a RoCE device or tcp://");
+    log(LogLevel::kWarning, "RDMA device " + name_ +
+                                " is soft-iWARP, which checks no right to read: use it among "
+                                "trusted peers, or a RoCE device or tcp://");
   }
   if (const char* text = std::getenv("SLUICE_RDMA_MODERATION")) {
     std::optional<ModerationWish> wish = moderation_wish(text);
-    if (!wish) log(LogLevel::kWarning, "SLUICE_RDMA_MODERATION is ignored: '" + std::string(text) + "' is neither auto nor like 16/8 (completions/microseconds up to 1000)");
+    if (!wish)
+      log(LogLevel::kWarning,
+          "SLUICE_RDMA_MODERATION is ignored: '" + std::string(text) +
+              "' is neither auto nor like 16/8 (completions/microseconds up to 1000)");
     moderation_ = wish.value_or(ModerationWish{});
   }
   errno = 0;
@@ -123,7 +137,8 @@ Device::~Device() {
   context_.unwatch(handle_->async_fd, this);
   if (pd_ != nullptr) {
     if (int e = api_.dealloc_pd(pd_); e != 0 && !dead_) {
-      log(LogLevel::kError, "the protection domain of RDMA device " + name_ + " is still in use (errno " + std::to_string(e) + ")");
+      log(LogLevel::kError, "the protection domain of RDMA device " + name_ +
+                                " is still in use (errno " + std::to_string(e) + ")");
     }
   }
   (void)api_.close_device(handle_);
@@ -131,7 +146,8 @@ Device::~Device() {
 
 uint64_t Device::message_limit(uint8_t port) const {
   ibv_port_attr attributes{};
-  if (api_.query_port(handle_, port, &attributes) != 0 || attributes.max_msg_sz == 0) return 1u << 20;
+  if (api_.query_port(handle_, port, &attributes) != 0 || attributes.max_msg_sz == 0)
+    return 1u << 20;
   return attributes.max_msg_sz;
 }
 
@@ -147,7 +163,9 @@ bool Device::moderate(ibv_cq* cq, const Moderation& wanted) {
   moderation_refused.add();
   moderation_ = {};
   // Soft-RoCE and soft-iWARP: EOPNOTSUPP.
-  log(LogLevel::kWarning, "RDMA device " + name_ + " does not moderate completion events (errno " + std::to_string(error) + "): SLUICE_RDMA_MODERATION has no effect on it");
+  log(LogLevel::kWarning, "RDMA device " + name_ + " does not moderate completion events (errno " +
+                              std::to_string(error) +
+                              "): SLUICE_RDMA_MODERATION has no effect on it");
   return false;
 }
 
@@ -220,7 +238,8 @@ void Device::read_device_events() {
     if (error != 0) {
       // The device went away under us.
       dead_ = true;
-      if (watcher_ != nullptr) watcher_->on_device_event({.device = *this, .type = IBV_EVENT_DEVICE_FATAL, .fatal = true});
+      if (watcher_ != nullptr)
+        watcher_->on_device_event({.device = *this, .type = IBV_EVENT_DEVICE_FATAL, .fatal = true});
       return;
     }
     device_events.add();

@@ -27,7 +27,7 @@ struct DeviceLimits {
   bool windows = false;           // type 2B: bound to a queue pair
   bool atomics = false;
   bool on_demand = false;
-  bool software = false;          // soft-RoCE, soft-iWARP: the kernel copies
+  bool software = false;  // soft-RoCE, soft-iWARP: the kernel copies
   // iWARP (RFC 5040, 5041): a WRITE or SEND completes when TCP has it, a READ when its
   // answer has come, in whatever order that makes; a refusal is an ended connection.
   bool iwarp = false;
@@ -61,7 +61,8 @@ class Device final : public EventHandler {
  public:
   // Opens the device of that name. Errors: kUnreachable (no such device), kNoMemory
   // (memlock), kInternal (what the driver says).
-  static Result<std::unique_ptr<Device>> open(Context& context, VerbsApi& api, const std::string& name);
+  static Result<std::unique_ptr<Device>> open(Context& context, VerbsApi& api,
+                                              const std::string& name);
   // Requires: nothing made of it is left.
   ~Device();
 
@@ -76,7 +77,8 @@ class Device final : public EventHandler {
   // What $SLUICE_RDMA_MODERATION asks for (docs/design.md, RDMA, says why it is off without);
   // nothing from when the device refused it.
   const ModerationWish& moderation() const { return moderation_; }
-  // Sets that of a queue. False: not done, and of no use to ask again; the first refusal is logged, each counted.
+  // Sets that of a queue. False: not done, and of no use to ask again; the first refusal is logged,
+  // each counted.
   bool moderate(ibv_cq* cq, const Moderation& wanted);
   void set_watcher(DeviceWatcher* watcher) { watcher_ = watcher; }
   // The device was removed or has failed: it can be closed only.
@@ -114,7 +116,8 @@ class Device final : public EventHandler {
   void on_event(uint32_t epoll_events) noexcept override;
 
  private:
-  Device(Context& context, VerbsApi& api, std::string name) : context_(context), api_(api), name_(std::move(name)) {}
+  Device(Context& context, VerbsApi& api, std::string name)
+      : context_(context), api_(api), name_(std::move(name)) {}
   Status initialise();
   void read_completion_events();
   void read_device_events();

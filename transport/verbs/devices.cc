@@ -25,7 +25,8 @@ constexpr int kMostGids = 4096;
 // Long enough for a neighbour's answer, short enough for somebody who waits.
 constexpr int kResolveMs = 2000;
 constexpr const char* kHowToGetOne =
-    "; a card needs its driver; `modprobe rdma_rxe && rdma link add rxe0 type rxe netdev DEV` makes a soft-RoCE device of "
+    "; a card needs its driver; `modprobe rdma_rxe && rdma link add rxe0 type rxe netdev DEV` "
+    "makes a soft-RoCE device of "
     "network device DEV; `sluice lab run` boots a guest that has one";
 
 std::string words(const std::string& what, int error) { return what + ": " + std::strerror(error); }
@@ -89,7 +90,9 @@ double port_gigabits(const ibv_port_attr& port) {
   }
 }
 
-uint32_t mtu_bytes(ibv_mtu mtu) { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0; }
+uint32_t mtu_bytes(ibv_mtu mtu) {
+  return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
+}
 
 std::string gid_text(const ibv_gid& gid) {
   char text[INET6_ADDRSTRLEN] = "";
@@ -98,9 +101,12 @@ std::string gid_text(const ibv_gid& gid) {
 }
 
 GidFacts facts_of(const ibv_gid_entry& entry, bool iwarp) {
-  GidFacts facts{.index = static_cast<int>(entry.gid_index), .value = gid_text(entry.gid), .type = gid_type_name(entry.gid_type, iwarp)};
+  GidFacts facts{.index = static_cast<int>(entry.gid_index),
+                 .value = gid_text(entry.gid),
+                 .type = gid_type_name(entry.gid_type, iwarp)};
   char name[IF_NAMESIZE] = "";
-  if (entry.ndev_ifindex != 0 && ::if_indextoname(entry.ndev_ifindex, name) != nullptr) facts.netdev = name;
+  if (entry.ndev_ifindex != 0 && ::if_indextoname(entry.ndev_ifindex, name) != nullptr)
+    facts.netdev = name;
   return facts;
 }
 
@@ -120,15 +126,20 @@ PortFacts survey_port(VerbsApi& api, ibv_context* context, uint8_t number, bool 
   facts.gigabits = port_gigabits(port);
   for (int index = 0; index < std::min(port.gid_tbl_len, kMostGids); ++index) {
     ibv_gid_entry entry{};
-    if (api.query_gid(context, number, index, &entry) == 0) facts.gids.push_back(facts_of(entry, iwarp));
+    if (api.query_gid(context, number, index, &entry) == 0)
+      facts.gids.push_back(facts_of(entry, iwarp));
   }
   return facts;
 }
 
 std::string open_trouble(const std::string& name, int error) {
   std::string what = words("RDMA device " + name + " cannot be opened", error);
-  if (error == EACCES || error == EPERM) return what + "; /dev/infiniband/uverbs* must be readable and writable";
-  if (error == ENOENT) return what + "; /dev/infiniband/uverbs* is missing: `modprobe ib_uverbs`, in a container pass /dev/infiniband on";
+  if (error == EACCES || error == EPERM)
+    return what + "; /dev/infiniband/uverbs* must be readable and writable";
+  if (error == ENOENT)
+    return what +
+           "; /dev/infiniband/uverbs* is missing: `modprobe ib_uverbs`, in a container pass "
+           "/dev/infiniband on";
   return what;
 }
 
@@ -157,13 +168,16 @@ DeviceFacts survey_device(VerbsApi& api, ibv_device* device) {
     facts.trouble = words("RDMA device " + facts.name + " does not say what it can do", error);
   } else {
     facts.limits = limits_of(api, context, attributes);
-    facts.kind = !facts.limits.software ? "hardware" : facts.limits.iwarp ? "soft-iWARP" : "soft-RoCE";
+    facts.kind = !facts.limits.software ? "hardware"
+                 : facts.limits.iwarp   ? "soft-iWARP"
+                                        : "soft-RoCE";
     facts.firmware = attributes.fw_ver;
     facts.vendor_id = attributes.vendor_id;
     facts.part_id = attributes.vendor_part_id;
     facts.moderates = moderates_events(api, context);
     for (int port = 1; port <= attributes.phys_port_cnt; ++port) {
-      facts.ports.push_back(survey_port(api, context, static_cast<uint8_t>(port), facts.limits.iwarp));
+      facts.ports.push_back(
+          survey_port(api, context, static_cast<uint8_t>(port), facts.limits.iwarp));
     }
   }
   (void)api.close_device(context);
@@ -176,7 +190,8 @@ std::string survey_all(VerbsApi& api, std::vector<DeviceFacts>& out) {
   ibv_device** list = api.device_list(&count);
   if (list == nullptr) {
     int error = errno;
-    if (error == ENOSYS || error == ENOENT) return std::string("this kernel has no RDMA verbs; `modprobe ib_uverbs`") + kHowToGetOne;
+    if (error == ENOSYS || error == ENOENT)
+      return std::string("this kernel has no RDMA verbs; `modprobe ib_uverbs`") + kHowToGetOne;
     return words("the RDMA devices cannot be listed", error);
   }
   for (int i = 0; i < count; ++i) {
@@ -192,7 +207,8 @@ class Enquiry {
   explicit Enquiry(VerbsApi& api) : api_(api) {
     errno = 0;
     channel_ = api_.create_event_channel();
-    error_ = channel_ == nullptr ? (errno != 0 ? errno : EIO) : api_.create_id(channel_, &id_, nullptr);
+    error_ =
+        channel_ == nullptr ? (errno != 0 ? errno : EIO) : api_.create_id(channel_, &id_, nullptr);
   }
   ~Enquiry() {
     if (id_ != nullptr) (void)api_.destroy_id(id_);
@@ -215,7 +231,8 @@ class Enquiry {
 
 std::string cm_trouble(int error) {
   if (error == ENODEV || error == ENOENT) {
-    return "this machine has no RDMA connection manager (/dev/infiniband/rdma_cm); load it with `modprobe rdma_ucm`";
+    return "this machine has no RDMA connection manager (/dev/infiniband/rdma_cm); load it with "
+           "`modprobe rdma_ucm`";
   }
   return std::string(cm_error("the RDMA connection manager cannot be used", error).detail());
 }
@@ -223,9 +240,11 @@ std::string cm_trouble(int error) {
 std::string ip_text(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (address->sa_family == AF_INET) {
-    (void)::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof(text));
+    (void)::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
+                      sizeof(text));
   } else {
-    (void)::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof(text));
+    (void)::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text,
+                      sizeof(text));
   }
   return text;
 }
@@ -234,8 +253,10 @@ std::string ip_text(const sockaddr* address) {
 void bind_address(VerbsApi& api, const sockaddr* address, std::vector<DeviceFacts>& devices) {
   Enquiry enquiry(api);
   sockaddr_storage copy{};
-  std::memcpy(&copy, address, address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-  if (enquiry.error() != 0 || api.bind_addr(enquiry.id(), reinterpret_cast<sockaddr*>(&copy)) != 0) return;
+  std::memcpy(&copy, address,
+              address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+  if (enquiry.error() != 0 || api.bind_addr(enquiry.id(), reinterpret_cast<sockaddr*>(&copy)) != 0)
+    return;
   const rdma_cm_id* id = enquiry.id();
   if (id->verbs == nullptr) return;
   for (DeviceFacts& device : devices) {
@@ -253,8 +274,12 @@ void bind_addresses(VerbsApi& api, std::vector<DeviceFacts>& devices) {
   std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(found, &::freeifaddrs);
   for (int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
-      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family || (entry->ifa_flags & IFF_UP) == 0) continue;
-      bool link_local = family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(entry->ifa_addr)->sin6_addr);
+      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family ||
+          (entry->ifa_flags & IFF_UP) == 0)
+        continue;
+      bool link_local =
+          family == AF_INET6 &&
+          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(entry->ifa_addr)->sin6_addr);
       if (!link_local) bind_address(api, entry->ifa_addr, devices);
     }
   }
@@ -264,17 +289,21 @@ void bind_addresses(VerbsApi& api, std::vector<DeviceFacts>& devices) {
 bool may_lock_all_memory() {
   std::ifstream map("/proc/self/uid_map");
   uint64_t inside = 1, outside = 1, length = 0;
-  if (!(map >> inside >> outside >> length) || inside != 0 || outside != 0 || length != 0xffffffff) return false;
+  if (!(map >> inside >> outside >> length) || inside != 0 || outside != 0 || length != 0xffffffff)
+    return false;
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("CapEff:")) return (std::strtoull(line.c_str() + 7, nullptr, 16) >> 14 & 1) != 0;
+    if (line.starts_with("CapEff:"))
+      return (std::strtoull(line.c_str() + 7, nullptr, 16) >> 14 & 1) != 0;
   }
   return false;
 }
 
 std::string memlock_trouble(const DeviceLimits& limits) {
   rlimit limit{};
-  if (limits.on_demand || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  if (limits.on_demand || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
+      limit.rlim_cur == RLIM_INFINITY)
+    return "";
   return memlock_obstacle(limit.rlim_cur, may_lock_all_memory(), ArenaOptions{}.first_extent_bytes);
 }
 
@@ -291,14 +320,17 @@ std::string obstacle_of(const Survey& survey, int cm_error_number) {
       if (down == nullptr && !port.active) down = &port, owner = &device;
     }
   }
-  if (down == nullptr && !any_active) return trouble.empty() ? "no RDMA device has a port" : trouble;
+  if (down == nullptr && !any_active)
+    return trouble.empty() ? "no RDMA device has a port" : trouble;
   if (!any_active) {
-    return "no port of an RDMA device is ACTIVE (" + owner->name + " port " + std::to_string(down->number) + ": " + down->state +
+    return "no port of an RDMA device is ACTIVE (" + owner->name + " port " +
+           std::to_string(down->number) + ": " + down->state +
            "); bring its network device up: `ip link set DEV up`";
   }
   if (cm_error_number != 0) return cm_trouble(cm_error_number);
   if (survey.best_device() == nullptr) {
-    return "no IP address belongs to an ACTIVE port of an RDMA device; give its network device one: `ip addr add ADDRESS/24 dev DEV`";
+    return "no IP address belongs to an ACTIVE port of an RDMA device; give its network device "
+           "one: `ip addr add ADDRESS/24 dev DEV`";
   }
   return memlock_trouble(survey.best_device()->limits);
 }
@@ -329,7 +361,9 @@ void read_route(const rdma_cm_id& id, const Survey& survey, RouteFacts& route) {
   route.why = "the way to " + route.host + " starts at " + route.local;
   if (!route.gid.netdev.empty()) route.why += " on " + route.gid.netdev;
   route.why += ", which belongs to " + route.device + " port " + std::to_string(route.port);
-  if (route.gid.index >= 0) route.why += "; GID " + std::to_string(route.gid.index) + " (" + route.gid.type + ") is that address";
+  if (route.gid.index >= 0)
+    route.why +=
+        "; GID " + std::to_string(route.gid.index) + " (" + route.gid.type + ") is that address";
 }
 
 // Errno of the answer, 0 where the address was resolved.
@@ -423,9 +457,11 @@ RouteFacts route_to(const std::string& host, const Result<VerbsApi*>& api) {
 
 std::string memlock_obstacle(uint64_t limit_bytes, bool exempt, uint64_t needed_bytes) {
   if (exempt || limit_bytes >= needed_bytes) return "";
-  return "this process may lock " + std::to_string(limit_bytes >> 10) + " KiB (RLIMIT_MEMLOCK), and an RDMA device has to lock " +
+  return "this process may lock " + std::to_string(limit_bytes >> 10) +
+         " KiB (RLIMIT_MEMLOCK), and an RDMA device has to lock " +
          std::to_string(needed_bytes >> 20) +
-         " MiB for the first extent of an arena; raise it with `ulimit -l unlimited`, in containers with `--ulimit memlock=-1`, in "
+         " MiB for the first extent of an arena; raise it with `ulimit -l unlimited`, in "
+         "containers with `--ulimit memlock=-1`, in "
          "services with LimitMEMLOCK=infinity";
 }
 

@@ -68,9 +68,9 @@ struct RouteFacts {
   std::string host;
   std::string device;
   uint8_t port = 0;
-  GidFacts gid;        // index -1: the port's table has none such
-  std::string local;   // the source address
-  std::string why;     // why this one, or why none
+  GidFacts gid;       // index -1: the port's table has none such
+  std::string local;  // the source address
+  std::string why;    // why this one, or why none
 };
 // Blocks: until the connection manager has resolved the address, at most 3 s.
 RouteFacts route_to(const std::string& host, const Result<VerbsApi*>& api = verbs_api());

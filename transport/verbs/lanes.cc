@@ -29,7 +29,10 @@ Counter stripes_refused("verbs.stripes_refused");
 }  // namespace
 
 Lanes::Lanes(QueuePair& first, std::vector<QueuePair*> reaching, std::vector<QueuePair*> reached)
-    : first_(first), reaching_(std::move(reaching)), reached_(std::move(reached)), others_(reaching_) {
+    : first_(first),
+      reaching_(std::move(reaching)),
+      reached_(std::move(reached)),
+      others_(reaching_) {
   others_.insert(others_.end(), reached_.begin(), reached_.end());
 }
 
@@ -56,7 +59,8 @@ void Lanes::flush() {
 }
 
 bool Lanes::writable() const {
-  return std::all_of(others_.begin(), others_.end(), [](const QueuePair* lane) { return lane->room_for_transfer(false); });
+  return std::all_of(others_.begin(), others_.end(),
+                     [](const QueuePair* lane) { return lane->room_for_transfer(false); });
 }
 
 void Lanes::revoke_windows() {
@@ -69,7 +73,8 @@ void Lanes::stop() {
 }
 
 bool Lanes::stuck() const {
-  return std::any_of(others_.begin(), others_.end(), [](const QueuePair* lane) { return lane->stuck(); });
+  return std::any_of(others_.begin(), others_.end(),
+                     [](const QueuePair* lane) { return lane->stuck(); });
 }
 
 // How much of [data, data + length) the next window of this operation takes.
@@ -77,16 +82,23 @@ uint64_t Lanes::part_of_run(const std::byte* data, uint64_t length, uint64_t coo
   if (run_.cookie != cookie || run_.next != data) {
     const uint64_t stripes = reached_.size() + 1;
     const uint64_t part = (length + stripes - 1) / stripes;
-    run_ = {.cookie = cookie, .next = data, .part = std::max((part + kPartAlignment - 1) / kPartAlignment * kPartAlignment, first_.chunk_limit())};
+    run_ = {.cookie = cookie,
+            .next = data,
+            .part = std::max((part + kPartAlignment - 1) / kPartAlignment * kPartAlignment,
+                             first_.chunk_limit())};
   }
   return std::min(run_.part, length);
 }
 
-Result<proto::WindowId> Lanes::open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out) {
-  const bool spread = striped() && !whole && (length > first_.chunk_limit() || (run_.cookie == cookie && run_.next == data));
+Result<proto::WindowId> Lanes::open_window(std::byte* data, uint64_t length, Right rights,
+                                           uint64_t cookie, bool whole, wire::Segment& out) {
+  const bool spread =
+      striped() && !whole &&
+      (length > first_.chunk_limit() || (run_.cookie == cookie && run_.next == data));
   if (!spread || !first_.device().limits().windows) {
     Result<proto::WindowId> opened = first_.open_window(data, length, rights, cookie, whole, out);
-    if (spread && opened.ok() && first_.is_narrow(*opened)) out.offset |= kEveryStripe << kStripeShift;
+    if (spread && opened.ok() && first_.is_narrow(*opened))
+      out.offset |= kEveryStripe << kStripeShift;
     return opened;
   }
   const uint64_t part = part_of_run(data, length, cookie);
@@ -131,33 +143,39 @@ QueuePair* Lanes::lane_of(wire::Segment& peer) {
   }
   stripes_refused.add();
   first_.fail(Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
-                     "a window on queue pair " + std::to_string(stripe) + " of a connection that has " + std::to_string(reaching_.size() + 1)));
+                     "a window on queue pair " + std::to_string(stripe) +
+                         " of a connection that has " + std::to_string(reaching_.size() + 1)));
   return nullptr;
 }
 
-Result<bool> Lanes::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) {
+Result<bool> Lanes::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                         uint64_t cookie) {
   wire::Segment there = peer;
   QueuePair* lane = lane_of(there);
   return lane != nullptr ? lane->read(there, into, cookie) : Result<bool>(true);
 }
 
-Result<bool> Lanes::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
+Result<bool> Lanes::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                          uint64_t cookie, const uint32_t* notice) {
   wire::Segment there = peer;
   QueuePair* lane = lane_of(there);
   if (lane == nullptr) return true;
-  if (notice == nullptr || (lane == &first_ && all_retired())) return lane->write(from, there, cookie, notice);
+  if (notice == nullptr || (lane == &first_ && all_retired()))
+    return lane->write(from, there, cookie, notice);
   Result<bool> posted = lane->write(from, there, kNobody, nullptr);
   if (posted.ok() && *posted) hold(*notice, cookie, peer.length);
   return posted;
 }
 
 bool Lanes::all_retired() const {
-  return std::all_of(reaching_.begin(), reaching_.end(), [](const QueuePair* lane) { return lane->retired() == lane->posted(); });
+  return std::all_of(reaching_.begin(), reaching_.end(),
+                     [](const QueuePair* lane) { return lane->retired() == lane->posted(); });
 }
 
 void Lanes::hold(uint32_t notice, uint64_t cookie, uint64_t length) {
   notices_held.add();
-  Held& held = held_.emplace_back(Held{.notice = notice, .cookie = cookie, .length = length, .posted = {}});
+  Held& held =
+      held_.emplace_back(Held{.notice = notice, .cookie = cookie, .length = length, .posted = {}});
   for (size_t i = 0; i < reaching_.size(); ++i) held.posted[i] = reaching_[i]->posted();
 }
 
@@ -172,7 +190,8 @@ size_t Lanes::tell() {
     }
     return true;
   };
-  while (!held_.empty() && over(held_.front()) && first_.notify(held_.front().notice, held_.front().cookie, held_.front().length)) {
+  while (!held_.empty() && over(held_.front()) &&
+         first_.notify(held_.front().notice, held_.front().cookie, held_.front().length)) {
     held_.pop_front();
     ++told;
   }

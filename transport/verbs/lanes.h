@@ -30,7 +30,8 @@ class Lanes {
   // Those of `first` are not asked here.
   bool look() {
     bool some = false;
-    for (QueuePair* lane : others_) some = some || lane->stopped() || lane->failed() || lane->look();
+    for (QueuePair* lane : others_)
+      some = some || lane->stopped() || lane->failed() || lane->look();
     return some;
   }
   // Hands on what moved, to the end of each write. A lane that failed fails `first`, too.
@@ -43,18 +44,21 @@ class Lanes {
   bool stuck() const;
 
   // As QueuePair's.
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out);
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
+                                      uint64_t cookie, bool whole, wire::Segment& out);
   void close_window(proto::WindowId window);
   Status revoke_window(proto::WindowId window);
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie);
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                    uint64_t cookie);
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                     uint64_t cookie, const uint32_t* notice);
 
  private:
   // A write whose bytes are posted, and whose peer hears of it when they are in place.
   struct Held {
     uint32_t notice;
-    uint64_t cookie, length;                     // of its last chunk
-    std::array<uint64_t, kMostStripes> posted;   // at each of reaching_: what must be over before
+    uint64_t cookie, length;                    // of its last chunk
+    std::array<uint64_t, kMostStripes> posted;  // at each of reaching_: what must be over before
   };
   // The windows of one operation, opened one after the other.
   struct Run {

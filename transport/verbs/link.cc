@@ -11,9 +11,9 @@ namespace {
 
 constexpr const char* kOrigin = "verbs/link";
 constexpr int kCompletionsPerPoll = 64;
-// Each is a second without an answer (kProbeAfter). The device's repeats are over in two to eight seconds (queue_pair.cc,
-// kRetries); one that says nothing by then has lost its way: soft-RoCE of 6.1 does, where packets
-// are lost and reordered.
+// Each is a second without an answer (kProbeAfter). The device's repeats are over in two to eight
+// seconds (queue_pair.cc, kRetries); one that says nothing by then has lost its way: soft-RoCE
+// of 6.1 does, where packets are lost and reordered.
 constexpr uint32_t kMostUnanswered = 9;
 
 Counter queues_stuck("verbs.queues_stuck");
@@ -49,7 +49,8 @@ VerbsLink::VerbsLink(Lingering& lingering, std::unique_ptr<Connection> connectio
     : lingering_(lingering),
       connection_(std::move(connection)),
       lanes_(connection_->queue(), connection_->reaching(), connection_->reached()),
-      traits_(verbs_traits(connection_->queue().device().limits(), connection_->queue().chunk_limit())),
+      traits_(
+          verbs_traits(connection_->queue().device().limits(), connection_->queue().chunk_limit())),
       quiet_since_(now()),
       local_name_(connection_->local_name()),
       peer_name_(connection_->peer_name()) {
@@ -60,7 +61,8 @@ size_t VerbsLink::handle(Instant now) {
   polling_ = true;
   QueuePair& queue = connection_->queue();
   size_t work = queue.poll(*this, now, kCompletionsPerPoll);
-  if (lanes_.striped() && !queue.stopped() && !queue.failed()) work += lanes_.poll(*this, now, kCompletionsPerPoll);
+  if (lanes_.striped() && !queue.stopped() && !queue.failed())
+    work += lanes_.poll(*this, now, kCompletionsPerPoll);
   if (work > 0) {
     quiet_since_ = now;
     unanswered_ = 0;
@@ -90,7 +92,9 @@ void VerbsLink::ask_device(QueuePair& queue) {
   if (unanswered_ == kMostUnanswered) {
     queues_stuck.add();
     queue.fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                      "the device has neither done nor refused what it was asked " + std::to_string(kMostUnanswered) + " s ago: its queue is stuck; connect again"));
+                      "the device has neither done nor refused what it was asked " +
+                          std::to_string(kMostUnanswered) +
+                          " s ago: its queue is stuck; connect again"));
   } else if (queue.probe()) {
     ++unanswered_;
   }
@@ -106,7 +110,8 @@ void VerbsLink::go_down(Instant now) {
   queue.stop();
   const QueuePair::Failure failure = queue.failure();
   // A chunk of it; what else of the operation is under way may never be over.
-  if (failure.moving && !queue.stuck() && !lanes_.stuck()) client_->moved(failure.cookie, failure.length, failure.why, now);
+  if (failure.moving && !queue.stuck() && !lanes_.stuck())
+    client_->moved(failure.cookie, failure.length, failure.why, now);
   client_->link_down(failure.why, now);
 }
 
@@ -130,9 +135,13 @@ void VerbsLink::on_notice(uint32_t notice, Instant now) {
   if (!status.ok() && !closed()) connection_->queue().fail(status);
 }
 
-void VerbsLink::on_moved(uint64_t cookie, uint64_t length, Instant now) { client_->moved(cookie, length, Status(), now); }
+void VerbsLink::on_moved(uint64_t cookie, uint64_t length, Instant now) {
+  client_->moved(cookie, length, Status(), now);
+}
 
-void VerbsLink::on_window_closed(uint64_t cookie, Instant now) { client_->window_closed(cookie, now); }
+void VerbsLink::on_window_closed(uint64_t cookie, Instant now) {
+  client_->window_closed(cookie, now);
+}
 
 bool VerbsLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
   if (closed() || connection_->queue().send(header, payload)) return true;
@@ -141,11 +150,14 @@ bool VerbsLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes
 }
 
 Result<proto::ImportedRun> VerbsLink::import_run(const wire::Segment&) {
-  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "memory to be mapped on a path that maps none");
+  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
+                "memory to be mapped on a path that maps none");
 }
 
-Result<proto::WindowId> VerbsLink::open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out) {
-  if (closed()) return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
+Result<proto::WindowId> VerbsLink::open_window(std::byte* data, uint64_t length, Right rights,
+                                               uint64_t cookie, bool whole, wire::Segment& out) {
+  if (closed())
+    return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
   Result<proto::WindowId> opened = lanes_.open_window(data, length, rights, cookie, whole, out);
   if (opened.code() == Code::kTryAgain) blocked_ = true;
   return opened;
@@ -155,23 +167,28 @@ void VerbsLink::close_window(proto::WindowId window) {
   if (!closed()) lanes_.close_window(window);
 }
 
-Status VerbsLink::revoke_window(proto::WindowId window) { return closed() ? Status() : lanes_.revoke_window(window); }
+Status VerbsLink::revoke_window(proto::WindowId window) {
+  return closed() ? Status() : lanes_.revoke_window(window);
+}
 
-Result<bool> VerbsLink::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) {
+Result<bool> VerbsLink::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                             uint64_t cookie) {
   if (closed()) return true;
   Result<bool> posted = lanes_.read(peer, into, cookie);
   blocked_ = blocked_ || (posted.ok() && !*posted);
   return posted;
 }
 
-Result<bool> VerbsLink::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
+Result<bool> VerbsLink::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                              uint64_t cookie, const uint32_t* notice) {
   if (closed()) return true;
   Result<bool> posted = lanes_.write(from, peer, cookie, notice);
   blocked_ = blocked_ || (posted.ok() && !*posted);
   return posted;
 }
 
-Result<bool> VerbsLink::atomic(const wire::Segment& peer, const proto::AtomicRequest& request, std::byte* result, uint64_t cookie) {
+Result<bool> VerbsLink::atomic(const wire::Segment& peer, const proto::AtomicRequest& request,
+                               std::byte* result, uint64_t cookie) {
   if (closed()) return true;
   Result<bool> posted = connection_->queue().atomic(peer, request, result, cookie);
   blocked_ = blocked_ || (posted.ok() && !*posted);

@@ -38,7 +38,9 @@ class VerbsLink final : public proto::Link, private proto::DirectClient {
   size_t poll(Instant now) { return idle(now) ? 0 : handle(now); }
   // About to sleep. False: there is work.
   bool arm() {
-    return closed() || down_ || (!connection_->queue().failed() && !connection_->peer_gone() && connection_->queue().arm() && lanes_.arm());
+    return closed() || down_ ||
+           (!connection_->queue().failed() && !connection_->peer_gone() &&
+            connection_->queue().arm() && lanes_.arm());
   }
   bool port_active() const { return connection_->queue().port_active(); }
   // The device says that something failed; what is not this connection's is left alone.
@@ -48,17 +50,23 @@ class VerbsLink final : public proto::Link, private proto::DirectClient {
   // Link.
   const proto::LinkTraits& traits() const override { return traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override { return false; }
+  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override {
+    return false;
+  }
   void flush() override;
   Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
   void quarantine(StorageRef memory) override;
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out) override;
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
+                                      uint64_t cookie, bool whole, wire::Segment& out) override;
   void close_window(proto::WindowId window) override;
   Status revoke_window(proto::WindowId window) override;
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) override;
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) override;
-  Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request, std::byte* result, uint64_t cookie) override;
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                    uint64_t cookie) override;
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                     uint64_t cookie, const uint32_t* notice) override;
+  Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request,
+                      std::byte* result, uint64_t cookie) override;
   bool stop() override;
   void close() override;
   std::string local_name() const override { return local_name_; }
@@ -72,7 +80,8 @@ class VerbsLink final : public proto::Link, private proto::DirectClient {
   bool idle(Instant now) {
     if (closed() || down_) return true;
     QueuePair& queue = connection_->queue();
-    return !blocked_ && now - quiet_since_ < kProbeAfter && !connection_->peer_gone() && !queue.stopped() && !queue.failed() && !queue.look() && !lanes_.look();
+    return !blocked_ && now - quiet_since_ < kProbeAfter && !connection_->peer_gone() &&
+           !queue.stopped() && !queue.failed() && !queue.look() && !lanes_.look();
   }
   size_t handle(Instant now);
   void ask_device(QueuePair& queue);
@@ -83,7 +92,7 @@ class VerbsLink final : public proto::Link, private proto::DirectClient {
   Lanes lanes_;  // of the connection: nothing of them is used after it
   proto::LinkTraits traits_;
   proto::LinkClient* client_ = nullptr;
-  Instant quiet_since_;  // nothing has come since, or the peer's device was asked then
+  Instant quiet_since_;      // nothing has come since, or the peer's device was asked then
   uint32_t unanswered_ = 0;  // probes since then
   bool blocked_ = false;
   bool down_ = false;

@@ -28,8 +28,10 @@ std::optional<ModerationWish> moderation_wish(std::string_view text) {
   if (wrong_count != std::errc() || slash == end || *slash != '/') return std::nullopt;
   auto [last, wrong_period] = std::from_chars(slash + 1, end, moderation.period_us);
   if (wrong_period != std::errc() || last != end) return std::nullopt;
-  bool sane = moderation.count > 0 && moderation.period_us > 0 && moderation.period_us <= kLongestModerationUs;
-  return sane ? std::optional(ModerationWish{.automatic = false, .fixed = moderation}) : std::nullopt;
+  bool sane = moderation.count > 0 && moderation.period_us > 0 &&
+              moderation.period_us <= kLongestModerationUs;
+  return sane ? std::optional(ModerationWish{.automatic = false, .fixed = moderation})
+              : std::nullopt;
 }
 
 std::optional<Moderation> EventModerator::before_sleep(const EventTotals& totals, Instant now) {

@@ -1,6 +1,6 @@
 // How many completions a device gathers before it raises an event, and a rule that finds it by
-// what the events brought, in the manner of Linux's DIM (lib/dim, Documentation/networking/net_dim.rst).
-// Numbers in, numbers out: knows no device and no clock.
+// what the events brought, in the manner of Linux's DIM (lib/dim,
+// Documentation/networking/net_dim.rst). Numbers in, numbers out: knows no device and no clock.
 #ifndef SLUICE_VERBS_MODERATION_H_
 #define SLUICE_VERBS_MODERATION_H_
 
@@ -22,13 +22,15 @@ struct Moderation {
   bool operator==(const Moderation&) const = default;
 };
 
-// What $SLUICE_RDMA_MODERATION asks for: nothing, one setting for good, or what EventModerator finds.
+// What $SLUICE_RDMA_MODERATION asks for: nothing, one setting for good, or what EventModerator
+// finds.
 struct ModerationWish {
   bool automatic = false;
   Moderation fixed;
   bool any() const { return automatic || fixed.count > 0; }
 };
-// Of "auto" or "16/8" (completions, 1 to 65535; microseconds, 1 to 1000); nothing if the text says something else.
+// Of "auto" or "16/8" (completions, 1 to 65535; microseconds, 1 to 1000); nothing if the text says
+// something else.
 std::optional<ModerationWish> moderation_wish(std::string_view text);
 
 // Of one completion queue, since it was made.
@@ -38,21 +40,25 @@ struct EventTotals {
   uint64_t bytes = 0;        // that they moved
 };
 
-// Chooses the moderation of one completion queue. 64 events are a window. A profile is kept where it brought a tenth more
-// completions with each event than the one before it and no fewer bytes or completions a second; else the one before it is
-// taken again, and tried no more for twice as many windows each time. A settled queue moves on when its load does.
+// Chooses the moderation of one completion queue. 64 events are a window. A profile is kept where
+// it brought a tenth more completions with each event than the one before it and no fewer bytes or
+// completions a second; else the one before it is taken again, and tried no more for twice as many
+// windows each time. A settled queue moves on when its load does.
 //
-// Nobody's message is held back for nothing: where fewer than two completions come with an event, as between two who answer
-// each other, nothing is tried, and two lone completions on end, or one after a pause, end all moderation at once.
+// Nobody's message is held back for nothing: where fewer than two completions come with an event,
+// as between two who answer each other, nothing is tried, and two lone completions on end, or one
+// after a pause, end all moderation at once.
 class EventModerator {
  public:
-  // Reasoned, not measured (no device that moderates was at hand): the first is none at all. A wake takes 20 to 60 us
-  // (docs/performance.md): a step shorter than 8 us shows no tenth beside it, and who sleeps waits no more than about two wakes.
-  // Half of the peer's 64 message slots (queue_pair.h) at most: it must not stand still meanwhile.
+  // Reasoned, not measured (no device that moderates was at hand): the first is none at all. A wake
+  // takes 20 to 60 us (docs/performance.md): a step shorter than 8 us shows no tenth beside it, and
+  // who sleeps waits no more than about two wakes. Half of the peer's 64 message slots
+  // (queue_pair.h) at most: it must not stand still meanwhile.
   static constexpr std::array<Moderation, 4> kProfiles = {{{1, 1}, {8, 8}, {16, 16}, {32, 32}}};
 
-  // The waiter is about to sleep, and has taken what had come. What the queue is to be set to, if that is another than
-  // before; first it is kProfiles[0]. Requires: totals and time that do not go back. Cost: some ns.
+  // The waiter is about to sleep, and has taken what had come. What the queue is to be set to, if
+  // that is another than before; first it is kProfiles[0]. Requires: totals and time that do not go
+  // back. Cost: some ns.
   std::optional<Moderation> before_sleep(const EventTotals& totals, Instant now);
   size_t profile() const { return profile_; }
 
@@ -77,9 +83,9 @@ class EventModerator {
   EventTotals last_, window_;           // at the last call; at the window's begin
   Instant came_at_{}, window_began_{};  // the last call that something came with
   bool begun_ = false;
-  uint32_t lone_ = 0;                   // events on end that brought one completion, or none
+  uint32_t lone_ = 0;  // events on end that brought one completion, or none
   Rates before_;
-  uint32_t rest_ = 0, next_rest_ = 1;   // windows in which nothing is tried; after the next vain try
+  uint32_t rest_ = 0, next_rest_ = 1;  // windows in which nothing is tried; after the next vain try
 };
 
 }  // namespace sluice::verbs

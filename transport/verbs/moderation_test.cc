@@ -1,4 +1,5 @@
-// The rule that moderates completion events, on a queue in virtual time: known loads, and what it must make of each.
+// The rule that moderates completion events, on a queue in virtual time: known loads, and what it
+// must make of each.
 #include <sluice/verbs/moderation.h>
 
 #include <algorithm>
@@ -16,7 +17,8 @@ namespace sluice::verbs {
 namespace {
 
 constexpr size_t kTop = EventModerator::kProfiles.size() - 1;
-constexpr double kWakeUs = 20, kHandleUs = 0.2;  // docs/performance.md: a wake; a message of a busy queue
+constexpr double kWakeUs = 20,
+                 kHandleUs = 0.2;  // docs/performance.md: a wake; a message of a busy queue
 
 // A queue whose waiter sleeps, and a device that holds its events back as it is told. Times in us.
 class SleepingQueue {
@@ -52,7 +54,8 @@ class SleepingQueue {
  private:
   void ask() {
     if (!moderated_) return;
-    std::optional<Moderation> wanted = moderator.before_sleep(totals, Instant(Duration(static_cast<int64_t>(now * 1000))));
+    std::optional<Moderation> wanted =
+        moderator.before_sleep(totals, Instant(Duration(static_cast<int64_t>(now * 1000))));
     if (!wanted) return;
     changes.push_back(*wanted);
     set = *wanted;
@@ -83,10 +86,13 @@ class SleepingQueue {
   const bool moderated_;
 };
 
-double per_event(const SleepingQueue& queue) { return static_cast<double>(queue.totals.completions) / static_cast<double>(queue.totals.events); }
+double per_event(const SleepingQueue& queue) {
+  return static_cast<double>(queue.totals.completions) / static_cast<double>(queue.totals.events);
+}
 
 // A window of 64 events, `each` us apart.
-std::optional<Moderation> window(EventModerator& moderator, EventTotals& totals, Instant& now, uint64_t completions, uint64_t bytes, double each = 20) {
+std::optional<Moderation> window(EventModerator& moderator, EventTotals& totals, Instant& now,
+                                 uint64_t completions, uint64_t bytes, double each = 20) {
   std::optional<Moderation> wanted;
   for (int i = 0; i < 64; ++i) {
     ++totals.events;
@@ -104,7 +110,8 @@ TEST_CASE("a dense stream is gathered step by step, and the steps end", "[verbs]
     each->steady(5, 40'000);
     each->run();
   }
-  CHECK(queue.changes == std::vector<Moderation>(EventModerator::kProfiles.begin() + 1, EventModerator::kProfiles.end()));
+  CHECK(queue.changes == std::vector<Moderation>(EventModerator::kProfiles.begin() + 1,
+                                                 EventModerator::kProfiles.end()));
   CHECK(queue.moderator.profile() == kTop);
   CHECK(per_event(queue) > 2 * per_event(plain));
 }
@@ -118,19 +125,24 @@ TEST_CASE("two who answer each other are never held back", "[verbs][moderation]"
   CHECK(queue.held == 0);
 }
 
-TEST_CASE("what is answered together gains nothing by waiting: one try, then rest", "[verbs][moderation]") {
+TEST_CASE("what is answered together gains nothing by waiting: one try, then rest",
+          "[verbs][moderation]") {
   SleepingQueue plain(false), queue;
   for (SleepingQueue* each : {&plain, &queue}) {
     // Eight under way; an answer comes 30 us after it was asked for, 1 us behind the one before it.
-    each->answer = [last = 0.0](SleepingQueue& q, double taken) mutable { q.coming.insert(last = std::max(last + 1, taken + 30)); };
+    each->answer = [last = 0.0](SleepingQueue& q, double taken) mutable {
+      q.coming.insert(last = std::max(last + 1, taken + 30));
+    };
     for (int i = 0; i < 8; ++i) each->coming.insert(1 + i);
     each->run(200'000);
   }
-  CHECK(queue.changes == std::vector<Moderation>{EventModerator::kProfiles[1], EventModerator::kProfiles[0]});
+  CHECK(queue.changes ==
+        std::vector<Moderation>{EventModerator::kProfiles[1], EventModerator::kProfiles[0]});
   CHECK(queue.now < 1.005 * plain.now);
 }
 
-TEST_CASE("short bursts far apart are gathered as far as that saves events", "[verbs][moderation]") {
+TEST_CASE("short bursts far apart are gathered as far as that saves events",
+          "[verbs][moderation]") {
   SleepingQueue plain(false), queue;
   for (SleepingQueue* each : {&plain, &queue}) {
     for (int burst = 0; burst < 4000; ++burst) each->steady(8, 8, 1000);
@@ -142,9 +154,11 @@ TEST_CASE("short bursts far apart are gathered as far as that saves events", "[v
   CHECK(queue.changes.size() < 10);
 }
 
-TEST_CASE("when a stream ends in lone messages no more than two are held back", "[verbs][moderation]") {
+TEST_CASE("when a stream ends in lone messages no more than two are held back",
+          "[verbs][moderation]") {
   // Far apart one, or none where somebody looked in between; nearer together two.
-  for (auto [apart, looks, held] : {std::tuple(5000.0, false, 1), std::tuple(5000.0, true, 0), std::tuple(300.0, false, 2)}) {
+  for (auto [apart, looks, held] :
+       {std::tuple(5000.0, false, 1), std::tuple(5000.0, true, 0), std::tuple(300.0, false, 2)}) {
     INFO(apart << " us apart, looks " << looks);
     SleepingQueue queue;
     queue.steady(5, 40'000);
@@ -198,7 +212,8 @@ TEST_CASE("a load that comes and goes is followed", "[verbs][moderation]") {
   }
 }
 
-TEST_CASE("a step is kept only if it gathers a tenth more and nothing is slower for it", "[verbs][moderation]") {
+TEST_CASE("a step is kept only if it gathers a tenth more and nothing is slower for it",
+          "[verbs][moderation]") {
   struct Case {
     const char* what;
     uint64_t completions, bytes;
@@ -206,19 +221,24 @@ TEST_CASE("a step is kept only if it gathers a tenth more and nothing is slower 
     bool kept;
   };
   // Before: 20 completions and 20,000 bytes with an event, every 20 us.
-  for (const Case& c : {Case{"as before", 20, 20'000, 20, false}, Case{"a twentieth more", 21, 21'000, 21, false},
-                        Case{"a fifth more in as much more time", 24, 24'000, 24, true}, Case{"a fifth more, but late", 24, 24'000, 28, false},
-                        Case{"a fifth more of half the bytes", 24, 12'000, 24, false}, Case{"more of both", 30, 30'000, 24, true}}) {
+  for (const Case& c :
+       {Case{"as before", 20, 20'000, 20, false}, Case{"a twentieth more", 21, 21'000, 21, false},
+        Case{"a fifth more in as much more time", 24, 24'000, 24, true},
+        Case{"a fifth more, but late", 24, 24'000, 28, false},
+        Case{"a fifth more of half the bytes", 24, 12'000, 24, false},
+        Case{"more of both", 30, 30'000, 24, true}}) {
     INFO(c.what);
     EventModerator moderator;
     EventTotals totals;
     Instant now(Duration(1));
     REQUIRE(window(moderator, totals, now, 20, 20'000) == EventModerator::kProfiles[1]);
-    CHECK(window(moderator, totals, now, c.completions, c.bytes, c.each) == EventModerator::kProfiles[c.kept ? 2 : 0]);
+    CHECK(window(moderator, totals, now, c.completions, c.bytes, c.each) ==
+          EventModerator::kProfiles[c.kept ? 2 : 0]);
   }
 }
 
-TEST_CASE("what was tried in vain is tried ever more seldom, though the load wavers", "[verbs][moderation]") {
+TEST_CASE("what was tried in vain is tried ever more seldom, though the load wavers",
+          "[verbs][moderation]") {
   EventModerator moderator;
   EventTotals totals;
   Instant now(Duration(1));
@@ -260,7 +280,8 @@ TEST_CASE("a wish is auto, or completions and microseconds", "[verbs][moderation
   CHECK(moderation_wish("16/8")->fixed == Moderation{16, 8});
   CHECK(moderation_wish("65535/1000")->fixed == Moderation{65535, 1000});
   CHECK_FALSE(ModerationWish{}.any());
-  for (const char* text : {"", "16", "16/", "/8", "16/8x", "0/8", "16/0", "-1/8", "70000/8", "16/1001", "16 / 8", "Auto", "auto ", "auto/8", "automatic", "off"}) {
+  for (const char* text : {"", "16", "16/", "/8", "16/8x", "0/8", "16/0", "-1/8", "70000/8",
+                           "16/1001", "16 / 8", "Auto", "auto ", "auto/8", "automatic", "off"}) {
     INFO(text);
     CHECK_FALSE(moderation_wish(text).has_value());
   }

@@ -40,7 +40,8 @@ class Nobody final : public proto::DirectClient {
 
 class RdmaListener final : public ListenerCore {
  public:
-  RdmaListener(VerbsProvider& provider, Context& context, std::unique_ptr<VerbsListener> listener, Address address, const ListenOptions& options)
+  RdmaListener(VerbsProvider& provider, Context& context, std::unique_ptr<VerbsListener> listener,
+               Address address, const ListenOptions& options)
       : provider_(provider),
         listener_(std::move(listener)),
         address_(std::move(address)),
@@ -52,8 +53,11 @@ class RdmaListener final : public ListenerCore {
     while (listener_ != nullptr) {
       std::unique_ptr<Connection> connection = listener_->take();
       if (connection == nullptr) return nullptr;
-      auto endpoint = provider_.make_endpoint(std::move(connection), options_.require, proto::session_options(options_), "rdma: was asked for");
-      if (endpoint.ok() && limits_.let_in(static_cast<proto::Session&>(**endpoint))) return std::move(endpoint).value();
+      auto endpoint =
+          provider_.make_endpoint(std::move(connection), options_.require,
+                                  proto::session_options(options_), "rdma: was asked for");
+      if (endpoint.ok() && limits_.let_in(static_cast<proto::Session&>(**endpoint)))
+        return std::move(endpoint).value();
       if (endpoint.ok()) continue;
       log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
     }
@@ -111,15 +115,18 @@ Result<Device*> VerbsProvider::device(const std::string& name) {
   return devices_.back().get();
 }
 
-Result<std::unique_ptr<Connection>> VerbsProvider::meet(const std::string& host, uint16_t port, const wire::Hello& ours, Instant deadline) {
+Result<std::unique_ptr<Connection>> VerbsProvider::meet(const std::string& host, uint16_t port,
+                                                        const wire::Hello& ours, Instant deadline) {
   SLUICE_TRY(CmHub * cm, hub());
   SLUICE_TRY(RdmaAddress to, resolve(host, port, false));
-  SLUICE_TRY(std::unique_ptr<Connection> connection, Connection::connect(*cm, *this, to, ours, deadline));
+  SLUICE_TRY(std::unique_ptr<Connection> connection,
+             Connection::connect(*cm, *this, to, ours, deadline));
   meeting_.push_back(connection.get());
   note_use();
   using State = Connection::State;
   Status waited = context_.wait_until(
-      [&] { return connection->state() == State::kReady || connection->state() == State::kEnded; }, deadline);
+      [&] { return connection->state() == State::kReady || connection->state() == State::kEnded; },
+      deadline);
   std::erase(meeting_, connection.get());
   note_use();
   if (connection->state() == State::kReady) return connection;
@@ -129,29 +136,40 @@ Result<std::unique_ptr<Connection>> VerbsProvider::meet(const std::string& host,
     drop_unused_devices();
     return why;
   }
-  return Status(waited.code(), Scope::kOperation, kOrigin, "no RDMA connection to " + host + ":" + std::to_string(port) + " before the deadline");
+  return Status(
+      waited.code(), Scope::kOperation, kOrigin,
+      "no RDMA connection to " + host + ":" + std::to_string(port) + " before the deadline");
 }
 
-Result<std::shared_ptr<EndpointCore>> VerbsProvider::connect(const Address& address, const ConnectOptions& options) {
+Result<std::shared_ptr<EndpointCore>> VerbsProvider::connect(const Address& address,
+                                                             const ConnectOptions& options) {
   proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_TRY(auto connection, meet(address.host, address.port, proto::hello_for_strangers(context_, session), deadline));
+  SLUICE_TRY(auto connection, meet(address.host, address.port,
+                                   proto::hello_for_strangers(context_, session), deadline));
   return make_endpoint(std::move(connection), options.require, session, "rdma: was asked for");
 }
 
-Result<std::unique_ptr<VerbsListener>> VerbsProvider::open_listener(const std::string& host, uint16_t port, int backlog, const wire::Hello& ours) {
+Result<std::unique_ptr<VerbsListener>> VerbsProvider::open_listener(const std::string& host,
+                                                                    uint16_t port, int backlog,
+                                                                    const wire::Hello& ours) {
   SLUICE_TRY(CmHub * cm, hub());
   SLUICE_TRY(RdmaAddress at, resolve(host, port, true));
   return VerbsListener::open(*this, *cm, at, backlog, ours);
 }
 
-Result<std::unique_ptr<ListenerCore>> VerbsProvider::listen(const Address& address, const ListenOptions& options) {
-  SLUICE_TRY(auto listener, open_listener(address.host, address.port, options.backlog, proto::hello_for_strangers(context_, proto::session_options(options))));
-  return std::unique_ptr<ListenerCore>(std::make_unique<RdmaListener>(*this, context_, std::move(listener), address, options));
+Result<std::unique_ptr<ListenerCore>> VerbsProvider::listen(const Address& address,
+                                                            const ListenOptions& options) {
+  SLUICE_TRY(auto listener,
+             open_listener(address.host, address.port, options.backlog,
+                           proto::hello_for_strangers(context_, proto::session_options(options))));
+  return std::unique_ptr<ListenerCore>(
+      std::make_unique<RdmaListener>(*this, context_, std::move(listener), address, options));
 }
 
-Result<std::shared_ptr<EndpointCore>> VerbsProvider::make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
-                                                                   const proto::SessionOptions& options, std::string reason) {
+Result<std::shared_ptr<EndpointCore>> VerbsProvider::make_endpoint(
+    std::unique_ptr<Connection> connection, const Requirements& require,
+    const proto::SessionOptions& options, std::string reason) {
   const DeviceLimits& limits = connection->queue().device().limits();
   if (std::string why = unmet(require, verbs_traits(limits, 0).properties); !why.empty()) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
@@ -160,15 +178,16 @@ Result<std::shared_ptr<EndpointCore>> VerbsProvider::make_endpoint(std::unique_p
   auto account = context_.peer_accounts().open(connection->peer_identity());
   auto link = std::make_unique<VerbsLink>(*this, std::move(connection));
   VerbsLink* raw = link.get();
-  auto session = sessions_.open(std::move(link), context_.link_decorator(), proto::SessionParts{
-      .arena = context_.shared_arena(),
-      .mailbox = context_.mailbox(),
-      .ours = ours,
-      .peer = peer,
-      .options = options,
-      .reason = std::move(reason),
-      .account = std::move(account),
-  });
+  auto session = sessions_.open(std::move(link), context_.link_decorator(),
+                                proto::SessionParts{
+                                    .arena = context_.shared_arena(),
+                                    .mailbox = context_.mailbox(),
+                                    .ours = ours,
+                                    .peer = peer,
+                                    .options = options,
+                                    .reason = std::move(reason),
+                                    .account = std::move(account),
+                                });
   connections_.push_back({session, raw});
   note_use();
   return std::shared_ptr<EndpointCore>(session);
@@ -216,10 +235,13 @@ size_t VerbsProvider::check_ports(Instant now) {
     work += device->dig();
     waiting = waiting || device->has_buried() || device->dead();
   }
-  work += std::erase_if(devices_, [](const auto& device) { return device->dead() && !device->in_use() && !device->has_buried(); });
+  work += std::erase_if(devices_, [](const auto& device) {
+    return device->dead() && !device->in_use() && !device->has_buried();
+  });
   if (port_down_since_ != kNever) {
     bool unplugged = now - port_down_since_ >= kUnpluggedAfter;
-    Status why(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the port of the RDMA device has been down for 3 s");
+    Status why(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+               "the port of the RDMA device has been down for 3 s");
     bool all_up = true;
     for (Held& held : connections_) {
       if (held.link->closed() || held.link->port_active()) continue;
@@ -237,19 +259,23 @@ size_t VerbsProvider::check_ports(Instant now) {
 // After an attempt that failed: a device that nobody uses would still have every extent
 // registered, and refuse the arena what the other paths need.
 void VerbsProvider::drop_unused_devices() {
-  std::erase_if(devices_, [](const auto& device) { return !device->in_use() && !device->has_buried(); });
+  std::erase_if(devices_,
+                [](const auto& device) { return !device->in_use() && !device->has_buried(); });
 }
 
 void VerbsProvider::forget_closed() {
   some_closed_ = false;
-  std::erase_if(connections_, [](const Held& c) { return c.link->closed() && !c.session->has_work(); });
+  std::erase_if(connections_,
+                [](const Held& c) { return c.link->closed() && !c.session->has_work(); });
   note_use();
 }
 
 void VerbsProvider::note_use() {
-  bool buried = std::any_of(devices_.begin(), devices_.end(), [](const auto& d) { return d->has_buried(); });
+  bool buried =
+      std::any_of(devices_.begin(), devices_.end(), [](const auto& d) { return d->has_buried(); });
   if (buried && port_check_ == kNever) port_check_ = after(context_.now(), kWatchdog);
-  in_use_ = buried || !connections_.empty() || !meeting_.empty() || !listeners_.empty() || !leaving_.empty() || sessions_.size() > 0;
+  in_use_ = buried || !connections_.empty() || !meeting_.empty() || !listeners_.empty() ||
+            !leaving_.empty() || sessions_.size() > 0;
 }
 
 void VerbsProvider::linger(std::unique_ptr<Connection> connection) {
@@ -264,7 +290,8 @@ size_t VerbsProvider::see_off(Instant now) {
   std::erase_if(leaving_, [&](Leaving& leaving) {
     QueuePair& queue = leaving.connection->queue();
     (void)queue.poll(nobody, now, 64);
-    return queue.stopped() || queue.failed() || queue.drained() || leaving.connection->peer_gone() || leaving.expires <= now;
+    return queue.stopped() || queue.failed() || queue.drained() ||
+           leaving.connection->peer_gone() || leaving.expires <= now;
   });
   if (leaving_.size() != before) note_use();
   return before - leaving_.size();
@@ -296,12 +323,22 @@ void VerbsProvider::on_device_event(const DeviceEvent& event) noexcept {
   switch (event.type) {
     case IBV_EVENT_QP_ACCESS_ERR:
       peer_access_refused.add();
-      why = Status(Code::kAccessDenied, Scope::kEndpoint, kOrigin, "the peer tried to reach memory that it was not granted");
+      why = Status(Code::kAccessDenied, Scope::kEndpoint, kOrigin,
+                   "the peer tried to reach memory that it was not granted");
       break;
     case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR: why = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the device reports a broken queue pair"); break;
-    case IBV_EVENT_CQ_ERR: why = Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device reports a completion queue overrun"); break;
-    case IBV_EVENT_DEVICE_FATAL: why = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the RDMA device has failed or was removed"); break;
+    case IBV_EVENT_QP_REQ_ERR:
+      why = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                   "the device reports a broken queue pair");
+      break;
+    case IBV_EVENT_CQ_ERR:
+      why = Status(Code::kInternal, Scope::kEndpoint, kOrigin,
+                   "the device reports a completion queue overrun");
+      break;
+    case IBV_EVENT_DEVICE_FATAL:
+      why = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                   "the RDMA device has failed or was removed");
+      break;
     case IBV_EVENT_PORT_ERR:
       // Its connections live until the retries say otherwise: a link may come back.
       ports_down.add();
@@ -320,15 +357,21 @@ void VerbsProvider::on_device_event(const DeviceEvent& event) noexcept {
   for (VerbsListener* listener : listeners_) listener->device_failed(event, why);
 }
 
-std::string VerbsProvider::explain() const { return "usable towards peers that an RDMA device reaches"; }
+std::string VerbsProvider::explain() const {
+  return "usable towards peers that an RDMA device reaches";
+}
 
-Result<std::unique_ptr<VerbsListener>> VerbsListener::open(VerbsProvider& owner, CmHub& hub, RdmaAddress address, int backlog,
+Result<std::unique_ptr<VerbsListener>> VerbsListener::open(VerbsProvider& owner, CmHub& hub,
+                                                           RdmaAddress address, int backlog,
                                                            const wire::Hello& ours) {
   std::unique_ptr<VerbsListener> made(new VerbsListener(owner, hub, ours));
   auto* client = static_cast<CmClient*>(made.get());
-  if (int e = hub.api().create_id(hub.channel(), &made->id_, client); e != 0) return cm_error("no listening id", e);
-  if (int e = hub.api().bind_addr(made->id_, address.get()); e != 0) return cm_error("cannot listen at " + name_of(address.get()), e);
-  if (int e = hub.api().listen(made->id_, backlog); e != 0) return cm_error("cannot listen at " + name_of(address.get()), e);
+  if (int e = hub.api().create_id(hub.channel(), &made->id_, client); e != 0)
+    return cm_error("no listening id", e);
+  if (int e = hub.api().bind_addr(made->id_, address.get()); e != 0)
+    return cm_error("cannot listen at " + name_of(address.get()), e);
+  if (int e = hub.api().listen(made->id_, backlog); e != 0)
+    return cm_error("cannot listen at " + name_of(address.get()), e);
   owner.listeners_.push_back(made.get());
   owner.note_use();
   return made;
@@ -349,7 +392,8 @@ uint16_t VerbsListener::port() const { return hub_.api().source_port(id_); }
 
 void VerbsListener::on_cm_event(const CmEvent& event) noexcept {
   if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
-  if (std::optional<LaneToken> token = Connection::lane_asked_of(event)) return accept_lane(*token, event);
+  if (std::optional<LaneToken> token = Connection::lane_asked_of(event))
+    return accept_lane(*token, event);
   if (half_open_.size() >= kMostHalfOpen) {
     half_open_dropped.add();
     half_open_.erase(half_open_.begin());
@@ -365,13 +409,17 @@ void VerbsListener::on_cm_event(const CmEvent& event) noexcept {
 
 // For a connection that is still greeting; nobody else may add a queue pair.
 void VerbsListener::accept_lane(const LaneToken& token, const CmEvent& request) {
-  auto whole = std::find_if(half_open_.begin(), half_open_.end(), [&](const HalfOpen& half) { return half.connection->has_token(token); });
+  auto whole = std::find_if(half_open_.begin(), half_open_.end(), [&](const HalfOpen& half) {
+    return half.connection->has_token(token);
+  });
   if (whole == half_open_.end()) {
-    log(LogLevel::kWarning, "an RDMA queue pair was refused: it is for no connection that waits for one");
+    log(LogLevel::kWarning,
+        "an RDMA queue pair was refused: it is for no connection that waits for one");
     return Connection::refuse(hub_, request);
   }
   Status joined = whole->connection->accept_lane(request);
-  if (!joined.ok()) log(LogLevel::kWarning, "an RDMA queue pair was refused: " + joined.to_string());
+  if (!joined.ok())
+    log(LogLevel::kWarning, "an RDMA queue pair was refused: " + joined.to_string());
 }
 
 size_t VerbsListener::progress(Instant now) {
@@ -380,7 +428,9 @@ size_t VerbsListener::progress(Instant now) {
   std::erase_if(half_open_, [&](const HalfOpen& half) {
     bool over = half.connection->state() == Connection::State::kEnded;
     bool late = half.expires <= now && half.connection->state() != Connection::State::kReady;
-    if (over) lost_.log(LogLevel::kWarning, "lost the peer " + half.connection->peer_name() + " in its greeting: " + half.connection->why().to_string());
+    if (over)
+      lost_.log(LogLevel::kWarning, "lost the peer " + half.connection->peer_name() +
+                                        " in its greeting: " + half.connection->why().to_string());
     if (late) half_open_dropped.add();
     return over || late;
   });

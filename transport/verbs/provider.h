@@ -17,21 +17,30 @@ namespace sluice::verbs {
 
 class VerbsListener;
 
-class VerbsProvider final : public Provider, public DeviceTable, public DeviceWatcher, public Lingering {
+class VerbsProvider final : public Provider,
+                            public DeviceTable,
+                            public DeviceWatcher,
+                            public Lingering {
  public:
   explicit VerbsProvider(Context& context);
   ~VerbsProvider() override;
 
   Scheme scheme() const override { return Scheme::kRdma; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address, const ConnectOptions& options) override;
-  Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options) override;
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
+                                                const ConnectOptions& options) override;
+  Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
+                                               const ListenOptions& options) override;
 
   // The listener ends before the provider does, or is let go of by it.
   // For select. A connection in State::kReady, or why there is none.
-  Result<std::unique_ptr<Connection>> meet(const std::string& host, uint16_t port, const wire::Hello& ours, Instant deadline);
-  Result<std::unique_ptr<VerbsListener>> open_listener(const std::string& host, uint16_t port, int backlog, const wire::Hello& ours);
-  Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<Connection> connection, const Requirements& require,
-                                                      const proto::SessionOptions& options, std::string reason);
+  Result<std::unique_ptr<Connection>> meet(const std::string& host, uint16_t port,
+                                           const wire::Hello& ours, Instant deadline);
+  Result<std::unique_ptr<VerbsListener>> open_listener(const std::string& host, uint16_t port,
+                                                       int backlog, const wire::Hello& ours);
+  Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<Connection> connection,
+                                                      const Requirements& require,
+                                                      const proto::SessionOptions& options,
+                                                      std::string reason);
 
   size_t progress(Instant now) override;
   bool begin_sleep() override;
@@ -86,7 +95,9 @@ class VerbsProvider final : public Provider, public DeviceTable, public DeviceWa
 // Accepts connections. Half-open ones are bounded in number and time.
 class VerbsListener final : private CmClient {
  public:
-  static Result<std::unique_ptr<VerbsListener>> open(VerbsProvider& owner, CmHub& hub, RdmaAddress address, int backlog, const wire::Hello& ours);
+  static Result<std::unique_ptr<VerbsListener>> open(VerbsProvider& owner, CmHub& hub,
+                                                     RdmaAddress address, int backlog,
+                                                     const wire::Hello& ours);
   ~VerbsListener();
   // The next finished connection, or null.
   std::unique_ptr<Connection> take();
@@ -103,7 +114,8 @@ class VerbsListener final : private CmClient {
     std::unique_ptr<Connection> connection;
     Instant expires;
   };
-  VerbsListener(VerbsProvider& owner, CmHub& hub, const wire::Hello& ours) : owner_(&owner), hub_(hub), ours_(ours) {}
+  VerbsListener(VerbsProvider& owner, CmHub& hub, const wire::Hello& ours)
+      : owner_(&owner), hub_(hub), ours_(ours) {}
   void on_cm_event(const CmEvent& event) noexcept override;
   void accept_lane(const LaneToken& token, const CmEvent& request);
 

@@ -70,15 +70,18 @@ Status QueuePair::create_queues() {
   depth_ = std::min(kWantedDepth, limits.queue_depth);
   if (depth_ < 2 * kSlots || limits.queue_depth < kSlots) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                  "RDMA device " + device_.name() + " has queues of " + std::to_string(limits.queue_depth) + " requests, 128 are needed");
+                  "RDMA device " + device_.name() + " has queues of " +
+                      std::to_string(limits.queue_depth) + " requests, 128 are needed");
   }
   records_.resize(depth_);
   deferred_.reserve(depth_ + kSlots);
   windows_.reserve(depth_);
   errno = 0;
   // Every request that can be outstanding has an entry: the queue cannot overrun.
-  cq_ = api_.create_cq(device_.handle(), static_cast<int>(depth_ + kSlots), reinterpret_cast<void*>(user_), device_.channel());
-  if (cq_ == nullptr) return device_error("no completion queue on RDMA device " + device_.name(), errno);
+  cq_ = api_.create_cq(device_.handle(), static_cast<int>(depth_ + kSlots),
+                       reinterpret_cast<void*>(user_), device_.channel());
+  if (cq_ == nullptr)
+    return device_error("no completion queue on RDMA device " + device_.name(), errno);
   moderate_events();
   ibv_qp_init_attr initial{};
   initial.send_cq = initial.recv_cq = cq_;
@@ -112,13 +115,15 @@ void QueuePair::moderate_events() {
 Status QueuePair::make_slots() {
   size_t bytes = kSlotsBytes + 2 * kProofBytes;
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return device_error("no memory for the message slots of a connection", errno);
+  if (memory == MAP_FAILED)
+    return device_error("no memory for the message slots of a connection", errno);
   slots_ = static_cast<std::byte*>(memory);
   // A child must not get copies of pages that the device writes to.
   (void)::madvise(memory, bytes, MADV_DONTFORK);
   SLUICE_TRY(slots_mr_, device_.registrar().pin(memory, bytes, IBV_ACCESS_LOCAL_WRITE));
   if (device_.limits().iwarp) {
-    SLUICE_TRY(proof_mr_, device_.registrar().pin(slots_ + kSlotsBytes, kProofBytes, IBV_ACCESS_REMOTE_READ));
+    SLUICE_TRY(proof_mr_,
+               device_.registrar().pin(slots_ + kSlotsBytes, kProofBytes, IBV_ACCESS_REMOTE_READ));
   }
   return Status();
 }
@@ -130,7 +135,9 @@ ProofPlace QueuePair::proof_place() const {
 
 Status QueuePair::prove_at(ProofPlace peer) {
   if (device_.limits().iwarp && peer.key == 0) {
-    return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "a peer over iWARP that names no place to prove writes by; is its sluice as new as this one?");
+    return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
+                  "a peer over iWARP that names no place to prove writes by; is its sluice as new "
+                  "as this one?");
   }
   peer_proof_ = peer;
   return Status();
@@ -140,12 +147,14 @@ Status QueuePair::initialise(rdma_cm_id* id) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   int mask = 0;
-  if (int e = api_.init_qp_attr(id, &attributes, &mask); e != 0) return device_error("the connection manager does not know the path", e);
+  if (int e = api_.init_qp_attr(id, &attributes, &mask); e != 0)
+    return device_error("the connection manager does not know the path", e);
   // What peers may do is said by windows, one by one.
   attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
   if (device_.limits().atomics) attributes.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
   mask |= IBV_QP_ACCESS_FLAGS;
-  if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0) return device_error("the queue pair refuses its port", e);
+  if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0)
+    return device_error("the queue pair refuses its port", e);
   for (uint32_t slot = 0; slot < slots_in_; ++slot) SLUICE_RETURN_IF_ERROR(post_receive(slot));
   return Status();
 }
@@ -161,22 +170,27 @@ Status QueuePair::ready(rdma_cm_id* id, uint8_t peer_mtu) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   int mask = 0;
-  if (int e = api_.init_qp_attr(id, &attributes, &mask); e != 0) return device_error("the connection manager does not know the path", e);
+  if (int e = api_.init_qp_attr(id, &attributes, &mask); e != 0)
+    return device_error("the connection manager does not know the path", e);
   attributes.min_rnr_timer = kReceiverNotReadyTimer;
   // Both ends know both ports: the connection manager took that of the asker alone.
-  attributes.path_mtu = static_cast<ibv_mtu>(std::min<uint8_t>(static_cast<uint8_t>(attributes.path_mtu), std::min(peer_mtu, port_mtu())));
+  attributes.path_mtu = static_cast<ibv_mtu>(
+      std::min<uint8_t>(static_cast<uint8_t>(attributes.path_mtu), std::min(peer_mtu, port_mtu())));
   mask |= IBV_QP_MIN_RNR_TIMER;
-  if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0) return device_error("the queue pair refuses the peer's address", e);
+  if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0)
+    return device_error("the queue pair refuses the peer's address", e);
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
   mask = 0;
-  if (int e = api_.init_qp_attr(id, &attributes, &mask); e != 0) return device_error("the connection manager does not know the path", e);
+  if (int e = api_.init_qp_attr(id, &attributes, &mask); e != 0)
+    return device_error("the connection manager does not know the path", e);
   // Not what the peer asked for: it may have asked for ever.
   attributes.timeout = kAckTimeout;
   attributes.retry_cnt = kRetries;
   attributes.rnr_retry = kReceiverNotReadyRetries;
   mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
-  if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0) return device_error("the queue pair refuses to send", e);
+  if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0)
+    return device_error("the queue pair refuses to send", e);
   return Status();
 }
 
@@ -193,7 +207,8 @@ void QueuePair::account_flushed(const ibv_wc& completion) {
     posted_[slot] = false;
     --receives_out_;
   }
-  if (!receive && completion.wr_id >= tail_ && completion.wr_id < head_) retire(completion.wr_id, nullptr, {});
+  if (!receive && completion.wr_id >= tail_ && completion.wr_id < head_)
+    retire(completion.wr_id, nullptr, {});
 }
 
 // Waits until every request has come back, so that the account closes; what does not come
@@ -241,13 +256,17 @@ void QueuePair::stop() {
     queue_pairs_stuck.add();
     // In error and with all its requests back it reaches nothing.
     stuck_ = stuck_ || !quiet;
-    log(LogLevel::kError, "a queue pair cannot be destroyed (errno " + std::to_string(e) + ")" +
-                              (stuck_ ? "; the memory that it may still reach is not used again while the device is open" : ""));
+    log(LogLevel::kError,
+        "a queue pair cannot be destroyed (errno " + std::to_string(e) + ")" +
+            (stuck_
+                 ? "; the memory that it may still reach is not used again while the device is open"
+                 : ""));
     device_.keep_refused(qp_, std::exchange(cq_, nullptr));
   }
   qp_ = nullptr;
   for (uint64_t sequence = tail_; sequence != head_; ++sequence) {
-    if (ibv_mr* mr = std::exchange(records_[sequence % depth_].temporary, nullptr)) (void)api_.dereg_mr(mr);
+    if (ibv_mr* mr = std::exchange(records_[sequence % depth_].temporary, nullptr))
+      (void)api_.dereg_mr(mr);
   }
   tail_ = head_;
   deferred_.clear();

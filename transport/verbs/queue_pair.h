@@ -28,11 +28,12 @@ enum class FrameKind : uint32_t {
   kMessage = 0,  // one, or none
   kNotice = 1,   // 4 bytes: that of a write before it, where devices have no immediate data
 };
-inline constexpr size_t kSlotBytes = kFramePrefix + wire::kMaxHeaderBytes + kInlineBytes + 56;  // whole cache lines
+inline constexpr size_t kSlotBytes =
+    kFramePrefix + wire::kMaxHeaderBytes + kInlineBytes + 56;  // whole cache lines
 inline constexpr uint32_t kSlots = 64;  // messages under way in each direction
 inline constexpr size_t kSlotsBytes = 2 * kSlots * kSlotBytes;
-// iWARP: where the peer may read kProofBytes that mean nothing. Its answer to such a READ proves what came
-// before (design.md, "RDMA over iWARP"). Key 0: there is none.
+// iWARP: where the peer may read kProofBytes that mean nothing. Its answer to such a READ proves
+// what came before (design.md, "RDMA over iWARP"). Key 0: there is none.
 struct ProofPlace {
   uint64_t address = 0;
   uint32_t key = 0;
@@ -62,7 +63,7 @@ class QueuePair {
     return event.queue_pair == 0 || event.queue_pair == number();
   }
   // The steps of a connection, with what the CM negotiated. Errors: kInternal, kUnreachable.
-  Status initialise(rdma_cm_id* id);          // INIT; receive slots are posted
+  Status initialise(rdma_cm_id* id);  // INIT; receive slots are posted
   // RTR, RTS; iWARP: the kernel does it. The peer's port carries packets of `peer_mtu` (ibv_mtu).
   Status ready(rdma_cm_id* id, uint8_t peer_mtu);
   uint8_t port_mtu() const;
@@ -72,10 +73,14 @@ class QueuePair {
 
   // All posts: false or kTryAgain when there is no room; writable() turns true later.
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie);
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
-  Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request, std::byte* result, uint64_t cookie);
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole, wire::Segment& out);
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                    uint64_t cookie);
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                     uint64_t cookie, const uint32_t* notice);
+  Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request,
+                      std::byte* result, uint64_t cookie);
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
+                                      uint64_t cookie, bool whole, wire::Segment& out);
   void close_window(proto::WindowId window);
   Status revoke_window(proto::WindowId window);
   // All at once, as the connection ends. Blocks: a system call for each.
@@ -93,9 +98,12 @@ class QueuePair {
   uint64_t posted() const { return head_; }
   uint64_t retired() const { return tail_; }
   // Its key is good on every connection of the device, not on this alone.
-  bool is_narrow(proto::WindowId window) const { return window < windows_.size() && windows_[window].narrow != nullptr; }
+  bool is_narrow(proto::WindowId window) const {
+    return window < windows_.size() && windows_[window].narrow != nullptr;
+  }
 
-  // poll() has something to do. Cheap: who spins asks for nothing else. Requires: neither stopped nor failed.
+  // poll() has something to do. Cheap: who spins asks for nothing else. Requires: neither stopped
+  // nor failed.
   bool look() {
     if (has_chores()) return true;
     take_batch(static_cast<int>(batch_.size()));
@@ -117,8 +125,9 @@ class QueuePair {
   uint64_t chunk_limit() const { return chunk_limit_; }
   bool stopped() const { return qp_ == nullptr; }
   bool failed() const { return !failure_.why.ok(); }
-  // The device refused to destroy it with requests out, or to let go of a region that was registered for the peer: memory may
-  // be reached until the device is closed, which holds what it is given to hold.
+  // The device refused to destroy it with requests out, or to let go of a region that was
+  // registered for the peer: memory may be reached until the device is closed, which holds what it
+  // is given to hold.
   bool stuck() const { return stuck_; }
 
   struct Failure {
@@ -133,8 +142,8 @@ class QueuePair {
     if (!failed()) failure_ = failure;
   }
 
-  // On return no device reaches the memory of this connection, unless stuck(). Blocks: until the queues
-  // have been flushed, 100 ms at most, and for the calls that destroy them.
+  // On return no device reaches the memory of this connection, unless stuck(). Blocks: until the
+  // queues have been flushed, 100 ms at most, and for the calls that destroy them.
   void stop();
 
  private:
@@ -142,7 +151,7 @@ class QueuePair {
   // A posted send request, by its sequence number.
   struct Record {
     Kind kind = Kind::kMessage;
-    bool apart = false;      // over by its own completion only: no later one speaks for it
+    bool apart = false;  // over by its own completion only: no later one speaks for it
     bool over = false;
     proto::WindowId window = 0;
     uint64_t cookie = 0, length = 0;
@@ -160,30 +169,40 @@ class QueuePair {
   // Scatter/gather list of one transfer, in pieces that one registration holds.
   struct Pieces;
 
-  QueuePair(Device& device, Use use) : device_(device), api_(device.api()), user_(device.add_user()), use_(use), slots_in_(use == Use::kAll ? kSlots : 0) {}
+  QueuePair(Device& device, Use use)
+      : device_(device),
+        api_(device.api()),
+        user_(device.add_user()),
+        use_(use),
+        slots_in_(use == Use::kAll ? kSlots : 0) {}
   Status create_queues();
   void moderate_events();
   void adjust_moderation();
   Status make_slots();
   Status post_receive(uint32_t slot);
   bool has_chores() const {
-    return listed_ > 0 || slots_posted_ - credits_told_ >= kSlots / 2 || !deferred_.empty() || !closed_at_once_.empty() || !to_invalidate_.empty();
+    return listed_ > 0 || slots_posted_ - credits_told_ >= kSlots / 2 || !deferred_.empty() ||
+           !closed_at_once_.empty() || !to_invalidate_.empty();
   }
   void take_batch(int most) {
     batch_at_ = 0;
-    batch_size_ = api_.poll_cq(cq_, std::min<int>(most, static_cast<int>(batch_.size())), batch_.data());
+    batch_size_ =
+        api_.poll_cq(cq_, std::min<int>(most, static_cast<int>(batch_.size())), batch_.data());
   }
   uint64_t free_requests() const { return depth_ - (head_ - tail_); }
   int32_t credits() const { return static_cast<int32_t>(credit_limit_ - credits_used_); }
-  bool send_frame(FrameKind kind, proto::ConstBytes header, std::span<const proto::ConstBytes> payload, int32_t credits_kept);
+  bool send_frame(FrameKind kind, proto::ConstBytes header,
+                  std::span<const proto::ConstBytes> payload, int32_t credits_kept);
   void post_proof(uint64_t cookie, uint64_t length);
   Status post(const ibv_send_wr& request, const Record& record);
   void take_back(uint64_t first);
   void drop_list();
-  Result<bool> move(Pieces& pieces, ibv_send_wr& request, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
+  Result<bool> move(Pieces& pieces, ibv_send_wr& request, const wire::Segment& peer,
+                    uint64_t cookie, const uint32_t* notice);
   static Status cut_at_peer_pages(Pieces& pieces, uint64_t address);
   Status gather(Pieces& pieces, std::byte* data, uint64_t length, bool write);
-  Result<proto::WindowId> open_narrow(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out);
+  Result<proto::WindowId> open_narrow(std::byte* data, uint64_t length, Right rights,
+                                      uint64_t cookie, wire::Segment& out);
   proto::WindowId take_window();
   Status drop_narrow(Window& window);
   void invalidate(proto::WindowId window);
@@ -211,7 +230,8 @@ class QueuePair {
   uint32_t max_inline_ = 0;
   uint32_t depth_ = 0;
 
-  // Message slots: kSlots to receive, then kSlots to send; then kProofBytes for the peer to read, and as many for what is read of it.
+  // Message slots: kSlots to receive, then kSlots to send; then kProofBytes for the peer to read,
+  // and as many for what is read of it.
   std::byte* slots_ = nullptr;
   ibv_mr* slots_mr_ = nullptr;
   ibv_mr* proof_mr_ = nullptr;  // iWARP; for the peer to read
@@ -219,18 +239,19 @@ class QueuePair {
   std::array<bool, kSlots> posted_{};
   uint32_t receives_out_ = 0;
 
-  std::vector<Record> records_;       // ring of depth_
-  uint64_t head_ = 0, tail_ = 0;      // sequence numbers
+  std::vector<Record> records_;   // ring of depth_
+  uint64_t head_ = 0, tail_ = 0;  // sequence numbers
   // The last `listed_` of them, which the device has not got yet.
   std::array<ibv_send_wr, kMostListed> list_;
-  std::array<ibv_sge, 4 * kMostListed> list_pieces_;  // theirs; one request has 3 * kMaxPlaces at most
+  std::array<ibv_sge, 4 * kMostListed>
+      list_pieces_;  // theirs; one request has 3 * kMaxPlaces at most
   size_t listed_ = 0, listed_pieces_ = 0;
-  uint32_t unsignaled_ = 0;           // since the last signaled request
+  uint32_t unsignaled_ = 0;                 // since the last signaled request
   uint32_t send_head_ = 0, send_tail_ = 0;  // slots in use, in order
 
-  uint32_t credit_limit_ = kSlots;    // slots the peer has posted, as far as we know
+  uint32_t credit_limit_ = kSlots;  // slots the peer has posted, as far as we know
   uint32_t credits_used_ = 0;
-  uint32_t slots_posted_ = 0;         // ours
+  uint32_t slots_posted_ = 0;  // ours
   uint32_t credits_told_ = slots_in_;
 
   std::vector<Window> windows_;
@@ -238,10 +259,10 @@ class QueuePair {
   std::vector<proto::WindowId> to_invalidate_;  // closed while the queue was full
   std::vector<uint64_t> closed_at_once_;        // cookies whose windows needed no request
   std::vector<ibv_wc> deferred_;                // polled while waiting for one
-  std::array<ibv_wc, 16> batch_;                // polled, being handled; from look() to poll() not yet
+  std::array<ibv_wc, 16> batch_;  // polled, being handled; from look() to poll() not yet
   int batch_at_ = 0, batch_size_ = 0;
-  std::optional<EventModerator> moderator_;     // SLUICE_RDMA_MODERATION=auto
-  uint64_t completions_ = 0, bytes_ = 0;        // handled, for it
+  std::optional<EventModerator> moderator_;  // SLUICE_RDMA_MODERATION=auto
+  uint64_t completions_ = 0, bytes_ = 0;     // handled, for it
   Failure failure_;
   bool failed_by_flush_ = false;
   bool stuck_ = false;

@@ -16,7 +16,8 @@ Counter doorbells("verbs.doorbells");
 
 }  // namespace
 
-// Requires: a free request. Owns record.temporary, also on failure; then the connection is of no use.
+// Requires: a free request. Owns record.temporary, also on failure; then the connection is of no
+// use.
 Status QueuePair::post(const ibv_send_wr& request, const Record& record) {
   const auto pieces = static_cast<size_t>(request.num_sge);
   if (listed_ == list_.size() || listed_pieces_ + pieces > list_pieces_.size()) {
@@ -31,7 +32,8 @@ Status QueuePair::post(const ibv_send_wr& request, const Record& record) {
   listed.sg_list = list_pieces_.data() + listed_pieces_;
   std::copy_n(request.sg_list, pieces, listed.sg_list);
   listed_pieces_ += pieces;
-  if ((listed.send_flags & IBV_SEND_SIGNALED) == 0 && ++unsignaled_ >= kSignalEvery) listed.send_flags |= IBV_SEND_SIGNALED;
+  if ((listed.send_flags & IBV_SEND_SIGNALED) == 0 && ++unsignaled_ >= kSignalEvery)
+    listed.send_flags |= IBV_SEND_SIGNALED;
   if ((listed.send_flags & IBV_SEND_SIGNALED) != 0) unsignaled_ = 0;
   records_[head_ % depth_] = record;
   ++head_;

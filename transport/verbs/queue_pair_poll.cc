@@ -69,12 +69,15 @@ size_t QueuePair::poll(proto::DirectClient& client, Instant now, int most) {
   }
   while (most > 0 && !stopped() && !failed()) {
     if (batch_at_ == batch_size_) take_batch(most);
-    if (batch_size_ < 0) fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the completion queue has failed", -batch_size_));
+    if (batch_size_ < 0)
+      fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the completion queue has failed",
+                  -batch_size_));
     if (batch_size_ <= 0) break;
     most -= batch_size_;
     device_.add_completions(batch_size_);
     work += static_cast<size_t>(batch_size_);
-    while (batch_at_ < batch_size_ && !stopped() && !failed()) handle(batch_[static_cast<size_t>(batch_at_++)], client, now);
+    while (batch_at_ < batch_size_ && !stopped() && !failed())
+      handle(batch_[static_cast<size_t>(batch_at_++)], client, now);
     // A callback that waited for a window has put aside what came before the next batch.
     handle_deferred();
   }
@@ -93,7 +96,8 @@ bool QueuePair::arm() {
   if (!flush().ok() || !deferred_.empty() || !closed_at_once_.empty()) return false;
   if (moderator_) adjust_moderation();
   if (int e = api_.req_notify_cq(cq_); e != 0) {
-    fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device gives no completion events", e));
+    fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device gives no completion events",
+                e));
     return false;
   }
   // What came before the request raises no event: look once more.
@@ -104,7 +108,8 @@ bool QueuePair::arm() {
 }
 
 void QueuePair::adjust_moderation() {
-  std::optional<Moderation> wanted = moderator_->before_sleep({device_.announced_to(user_), completions_, bytes_}, now());
+  std::optional<Moderation> wanted =
+      moderator_->before_sleep({device_.announced_to(user_), completions_, bytes_}, now());
   if (!wanted) return;
   if (device_.moderate(cq_, *wanted)) {
     moderation_changes.add();
@@ -118,7 +123,8 @@ void QueuePair::handle(const ibv_wc& completion, proto::DirectClient& client, In
   if (completion.status != IBV_WC_SUCCESS) return account_flushed(completion);
   if ((completion.wr_id & kReceiveBit) != 0) return handle_received(completion, client, now);
   if (completion.wr_id < tail_ || completion.wr_id >= head_ - listed_) {
-    return fail(corrupt("the device completed request " + std::to_string(completion.wr_id) + ", which is not posted"));
+    return fail(corrupt("the device completed request " + std::to_string(completion.wr_id) +
+                        ", which is not posted"));
   }
   retire(completion.wr_id, &client, now);
 }
@@ -133,7 +139,8 @@ void QueuePair::retire(uint64_t sequence, proto::DirectClient* client, Instant n
     while (tail_ != head_ && records_[tail_ % depth_].over) ++tail_;
     if (record.temporary != nullptr) (void)api_.dereg_mr(record.temporary);
     if (record.kind == Kind::kMessage) ++send_tail_;
-    if (record.kind == Kind::kInvalidate && record.window < windows_.size()) free_windows_.push_back(record.window);
+    if (record.kind == Kind::kInvalidate && record.window < windows_.size())
+      free_windows_.push_back(record.window);
     if (client == nullptr) continue;
     if (record.kind == Kind::kMove) {
       bytes_ += record.length;
@@ -143,10 +150,12 @@ void QueuePair::retire(uint64_t sequence, proto::DirectClient* client, Instant n
   }
 }
 
-void QueuePair::handle_received(const ibv_wc& completion, proto::DirectClient& client, Instant now) {
+void QueuePair::handle_received(const ibv_wc& completion, proto::DirectClient& client,
+                                Instant now) {
   uint64_t slot = completion.wr_id & ~kReceiveBit;
   if (slot >= kSlots || !posted_[slot]) {
-    return fail(corrupt("the device completed receive " + std::to_string(slot) + ", which is not posted"));
+    return fail(
+        corrupt("the device completed receive " + std::to_string(slot) + ", which is not posted"));
   }
   posted_[slot] = false;
   --receives_out_;
@@ -174,9 +183,11 @@ void QueuePair::handle_frame(proto::ConstBytes frame, proto::DirectClient& clien
     return fail(corrupt("a frame that gives " + std::to_string(more) + " receive slots"));
   }
   uint32_t notice = 0;
-  bool noticed = prefix[1] == static_cast<uint32_t>(FrameKind::kNotice) && frame.size() == sizeof(notice);
+  bool noticed =
+      prefix[1] == static_cast<uint32_t>(FrameKind::kNotice) && frame.size() == sizeof(notice);
   if (!noticed && prefix[1] != static_cast<uint32_t>(FrameKind::kMessage)) {
-    return fail(corrupt("a frame of kind " + std::to_string(prefix[1]) + " with " + std::to_string(frame.size()) + " bytes"));
+    return fail(corrupt("a frame of kind " + std::to_string(prefix[1]) + " with " +
+                        std::to_string(frame.size()) + " bytes"));
   }
   credit_limit_ = prefix[0];
   if (noticed) {
@@ -200,18 +211,29 @@ void QueuePair::note_error(const ibv_wc& completion) {
       peers_unplugged.add();
       what = "the peer's device does not answer: gone, unplugged, or its link is down";
       break;
-    case IBV_WC_RNR_RETRY_EXC_ERR: what = "the peer has no receive posted although it gave credit"; break;
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      what = "the peer has no receive posted although it gave credit";
+      break;
     case IBV_WC_REM_ACCESS_ERR:
       access_refused_by_peer.add();
       what = "the peer's device refused access: outside the grant, revoked, or another's key";
       break;
-    case IBV_WC_REM_OP_ERR: what = "the peer's device cannot reach the peer's own memory: its process has ended, or its queue is broken"; break;
-    case IBV_WC_WR_FLUSH_ERR:
-      what = device_.limits().iwarp ? "the peer ended the connection, or its device did because it refused an access" : "the peer ended the connection";
+    case IBV_WC_REM_OP_ERR:
+      what =
+          "the peer's device cannot reach the peer's own memory: its process has ended, or its "
+          "queue is broken";
       break;
-    default: what = "the device reports: " + std::string(api_.status_text(completion.status)); break;
+    case IBV_WC_WR_FLUSH_ERR:
+      what = device_.limits().iwarp
+                 ? "the peer ended the connection, or its device did because it refused an access"
+                 : "the peer ended the connection";
+      break;
+    default:
+      what = "the device reports: " + std::string(api_.status_text(completion.status));
+      break;
   }
-  what += " (status " + std::to_string(completion.status) + ", vendor " + std::to_string(completion.vendor_err) + ")";
+  what += " (status " + std::to_string(completion.status) + ", vendor " +
+          std::to_string(completion.vendor_err) + ")";
   failure_ = {};
   failure_.why = Status(code, Scope::kEndpoint, kOrigin, what);
   uint64_t sequence = completion.wr_id;

@@ -44,7 +44,9 @@ int access_flags(Right rights) {
   return flags;
 }
 
-Status no_room() { return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "the device's queue is full"); }
+Status no_room() {
+  return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "the device's queue is full");
+}
 
 }  // namespace
 
@@ -56,7 +58,9 @@ struct QueuePair::Pieces {
 };
 
 Status QueuePair::post_receive(uint32_t slot) {
-  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slots_ + slot * kSlotBytes), .length = kSlotBytes, .lkey = slots_mr_->lkey};
+  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slots_ + slot * kSlotBytes),
+              .length = kSlotBytes,
+              .lkey = slots_mr_->lkey};
   ibv_recv_wr request{};
   request.wr_id = uint64_t{1} << 63 | slot;
   request.sg_list = &sge;
@@ -72,8 +76,8 @@ Status QueuePair::post_receive(uint32_t slot) {
 }
 
 bool QueuePair::writable() const {
-  return !stopped() && !failed() && free_requests() > kKeptFromTransfers + proto::kMaxPlaces && credits() > 1 &&
-         send_head_ - send_tail_ < kSlots;
+  return !stopped() && !failed() && free_requests() > kKeptFromTransfers + proto::kMaxPlaces &&
+         credits() > 1 && send_head_ - send_tail_ < kSlots;
 }
 
 bool QueuePair::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
@@ -81,9 +85,12 @@ bool QueuePair::send(proto::ConstBytes header, std::span<const proto::ConstBytes
   return send_frame(FrameKind::kMessage, header, payload, 1);
 }
 
-bool QueuePair::send_frame(FrameKind kind, proto::ConstBytes header, std::span<const proto::ConstBytes> payload, int32_t credits_kept) {
+bool QueuePair::send_frame(FrameKind kind, proto::ConstBytes header,
+                           std::span<const proto::ConstBytes> payload, int32_t credits_kept) {
   if (stopped() || failed()) return true;  // it goes nowhere; the failure is told by poll()
-  if (credits() <= credits_kept || send_head_ - send_tail_ >= kSlots || free_requests() <= kKeptFromMessages) return false;
+  if (credits() <= credits_kept || send_head_ - send_tail_ >= kSlots ||
+      free_requests() <= kKeptFromMessages)
+    return false;
   std::byte* slot = slots_ + (kSlots + send_head_ % kSlots) * kSlotBytes;
   const uint32_t prefix[2] = {slots_posted_, static_cast<uint32_t>(kind)};
   std::memcpy(slot, prefix, kFramePrefix);
@@ -94,7 +101,9 @@ bool QueuePair::send_frame(FrameKind kind, proto::ConstBytes header, std::span<c
     if (!piece.empty()) std::memcpy(slot + length, piece.data(), piece.size());
     length += piece.size();
   }
-  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slot), .length = static_cast<uint32_t>(length), .lkey = slots_mr_->lkey};
+  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slot),
+              .length = static_cast<uint32_t>(length),
+              .lkey = slots_mr_->lkey};
   ibv_send_wr request{};
   request.opcode = IBV_WR_SEND;
   request.sg_list = &sge;
@@ -138,11 +147,14 @@ void QueuePair::end_sending() {
   (void)flush();
 }
 
-// iWARP: a READ that is over when the peer's device has come to it: then all writes before it are in
-// place and all messages before it were received, since it works in order (RFC 5040, 5.5). Not of nothing:
-// soft-iWARP answers that with the length of what it sent last (design.md). Requires: a free request.
+// iWARP: a READ that is over when the peer's device has come to it: then all writes before it are
+// in place and all messages before it were received, since it works in order (RFC 5040, 5.5). Not
+// of nothing: soft-iWARP answers that with the length of what it sent last (design.md). Requires: a
+// free request.
 void QueuePair::post_proof(uint64_t cookie, uint64_t length) {
-  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slots_) + kSlotsBytes + kProofBytes, .length = kProofBytes, .lkey = slots_mr_->lkey};
+  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slots_) + kSlotsBytes + kProofBytes,
+              .length = kProofBytes,
+              .lkey = slots_mr_->lkey};
   ibv_send_wr request{};
   request.opcode = IBV_WR_RDMA_READ;
   request.sg_list = &sge;
@@ -160,7 +172,8 @@ Status QueuePair::gather(Pieces& pieces, std::byte* data, uint64_t length, bool 
   while (length > 0) {
     Registered found = device_.registrar().find(data, length);
     if (pieces.count == pieces.sge.size()) {
-      return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "the memory lies in too many registered pieces");
+      return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                    "the memory lies in too many registered pieces");
     }
     if (found.mr == nullptr) {
       SLUICE_TRY(found.mr, device_.registrar().pin(data, length, static_cast<int>(access)));
@@ -168,7 +181,9 @@ Status QueuePair::gather(Pieces& pieces, std::byte* data, uint64_t length, bool 
       found.length = length;
       pieces.temporary[pieces.count] = found.mr;
     }
-    pieces.sge[pieces.count++] = {.addr = reinterpret_cast<uint64_t>(data), .length = static_cast<uint32_t>(found.length), .lkey = found.mr->lkey};
+    pieces.sge[pieces.count++] = {.addr = reinterpret_cast<uint64_t>(data),
+                                  .length = static_cast<uint32_t>(found.length),
+                                  .lkey = found.mr->lkey};
     data += found.length;
     length -= found.length;
   }
@@ -177,7 +192,8 @@ Status QueuePair::gather(Pieces& pieces, std::byte* data, uint64_t length, bool 
 
 // One request for as many pieces as the device takes; foreign pieces one by one, because
 // a record remembers one registration.
-Result<bool> QueuePair::move(Pieces& pieces, ibv_send_wr& request, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
+Result<bool> QueuePair::move(Pieces& pieces, ibv_send_wr& request, const wire::Segment& peer,
+                             uint64_t cookie, const uint32_t* notice) {
   uint64_t address = peer.offset;
   uint64_t done = 0;
   const bool iwarp = device_.limits().iwarp, reading = request.opcode == IBV_WR_RDMA_READ;
@@ -186,7 +202,9 @@ Result<bool> QueuePair::move(Pieces& pieces, ibv_send_wr& request, const wire::S
     size_t count = 0;
     uint64_t length = 0;
     while (first + count < pieces.count && count < most) {
-      if (count > 0 && (pieces.temporary[first + count] != nullptr || pieces.temporary[first] != nullptr)) break;
+      if (count > 0 &&
+          (pieces.temporary[first + count] != nullptr || pieces.temporary[first] != nullptr))
+        break;
       length += pieces.sge[first + count++].length;
     }
     done += length;
@@ -197,15 +215,19 @@ Result<bool> QueuePair::move(Pieces& pieces, ibv_send_wr& request, const wire::S
     request.wr.rdma.rkey = peer.extent;
     request.send_flags = 0;
     if (iwarp ? reading : last) request.send_flags = IBV_SEND_SIGNALED;
-    if (iwarp && !reading && length <= kSmallSegment && length <= max_inline_) request.send_flags = IBV_SEND_INLINE;
+    if (iwarp && !reading && length <= kSmallSegment && length <= max_inline_)
+      request.send_flags = IBV_SEND_INLINE;
     if (!reading) request.opcode = IBV_WR_RDMA_WRITE;
     if (last && notice != nullptr && !iwarp) {
       request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
       request.imm_data = htonl(*notice);
       ++credits_used_;
     }
-    Record record{.kind = iwarp && !reading ? Kind::kUnproven : Kind::kMove, .apart = iwarp && reading,
-                  .cookie = cookie, .length = length, .temporary = pieces.temporary[first]};
+    Record record{.kind = iwarp && !reading ? Kind::kUnproven : Kind::kMove,
+                  .apart = iwarp && reading,
+                  .cookie = cookie,
+                  .length = length,
+                  .temporary = pieces.temporary[first]};
     if (!post(request, record).ok()) {
       // The failure ends the connection, and with it the operation; the rest was not used.
       for (size_t i = first + count; i < pieces.count; ++i) {
@@ -233,10 +255,12 @@ Status QueuePair::cut_at_peer_pages(Pieces& pieces, uint64_t address) {
     uint64_t left = kPage - address % kPage;
     if (piece.length > kSmallSegment || piece.length <= left) continue;
     if (pieces.count == Pieces::kMost) {
-      return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "the memory lies in too many registered pieces");
+      return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                    "the memory lies in too many registered pieces");
     }
     std::copy_backward(&piece, &pieces.sge[pieces.count], &pieces.sge[pieces.count] + 1);
-    std::copy_backward(&pieces.temporary[i], &pieces.temporary[pieces.count], &pieces.temporary[pieces.count] + 1);
+    std::copy_backward(&pieces.temporary[i], &pieces.temporary[pieces.count],
+                       &pieces.temporary[pieces.count] + 1);
     ++pieces.count;
     pieces.temporary[i] = nullptr;  // goes with the second part
     pieces.sge[i + 1].addr += left;
@@ -252,7 +276,8 @@ bool QueuePair::room_for_transfer(bool notice) const {
   return credits() > 1 && (!device_.limits().iwarp || send_head_ - send_tail_ < kSlots);
 }
 
-Result<bool> QueuePair::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into, uint64_t cookie) {
+Result<bool> QueuePair::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                             uint64_t cookie) {
   if (stopped() || failed()) return true;
   if (!room_for_transfer(false)) return false;
   Pieces pieces;
@@ -272,7 +297,8 @@ Result<bool> QueuePair::read(const wire::Segment& peer, std::span<const proto::M
   return move(pieces, request, peer, cookie, nullptr);
 }
 
-Result<bool> QueuePair::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer, uint64_t cookie, const uint32_t* notice) {
+Result<bool> QueuePair::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                              uint64_t cookie, const uint32_t* notice) {
   if (stopped() || failed()) return true;
   if (!room_for_transfer(notice != nullptr)) return false;
   Pieces pieces;
@@ -302,7 +328,8 @@ bool QueuePair::notify(uint32_t notice, uint64_t cookie, uint64_t length) {
   return true;
 }
 
-Result<bool> QueuePair::atomic(const wire::Segment& peer, const proto::AtomicRequest& wanted, std::byte* result, uint64_t cookie) {
+Result<bool> QueuePair::atomic(const wire::Segment& peer, const proto::AtomicRequest& wanted,
+                               std::byte* result, uint64_t cookie) {
   if (stopped() || failed()) return true;
   if (free_requests() <= kKeptFromTransfers) return false;
   Pieces pieces;
@@ -316,7 +343,8 @@ Result<bool> QueuePair::atomic(const wire::Segment& peer, const proto::AtomicReq
   request.wr.atomic.rkey = peer.extent;
   request.wr.atomic.compare_add = wanted.compare ? wanted.expected : wanted.operand;
   request.wr.atomic.swap = wanted.compare ? wanted.operand : 0;
-  Record record{.kind = Kind::kMove, .cookie = cookie, .length = 8, .temporary = pieces.temporary[0]};
+  Record record{
+      .kind = Kind::kMove, .cookie = cookie, .length = 8, .temporary = pieces.temporary[0]};
   (void)post(request, record);
   return true;
 }
@@ -331,9 +359,10 @@ proto::WindowId QueuePair::take_window() {
   return static_cast<proto::WindowId>(windows_.size() - 1);
 }
 
-Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie, bool whole,
-                                               wire::Segment& out) {
-  if (stopped() || failed()) return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
+Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length, Right rights,
+                                               uint64_t cookie, bool whole, wire::Segment& out) {
+  if (stopped() || failed())
+    return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
   if (windows_.size() - free_windows_.size() >= kMostWindows) return no_room();
   Registered found = device_.registrar().find(data, length);
   bool covered = found.mr != nullptr && (!whole || found.length == length);
@@ -359,7 +388,9 @@ Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length,
   request.opcode = IBV_WR_BIND_MW;
   request.bind_mw.mw = window.mw;
   request.bind_mw.rkey = window.key;
-  request.bind_mw.bind_info = {.mr = found.mr, .addr = reinterpret_cast<uint64_t>(data), .length = found.length,
+  request.bind_mw.bind_info = {.mr = found.mr,
+                               .addr = reinterpret_cast<uint64_t>(data),
+                               .length = found.length,
                                .mw_access_flags = static_cast<unsigned>(access_flags(rights))};
   // Without `whole` the key leaves behind this request, on this connection. A grant's key
   // may travel any way: it is valid before anybody has it.
@@ -375,9 +406,11 @@ Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length,
   return id;
 }
 
-Result<proto::WindowId> QueuePair::open_narrow(std::byte* data, uint64_t length, Right rights, uint64_t cookie, wire::Segment& out) {
+Result<proto::WindowId> QueuePair::open_narrow(std::byte* data, uint64_t length, Right rights,
+                                               uint64_t cookie, wire::Segment& out) {
   int access = access_flags(rights);
-  if (has_right(rights, Right::kWrite) || has_right(rights, Right::kAtomic)) access |= IBV_ACCESS_LOCAL_WRITE;
+  if (has_right(rights, Right::kWrite) || has_right(rights, Right::kAtomic))
+    access |= IBV_ACCESS_LOCAL_WRITE;
   SLUICE_TRY(ibv_mr * mr, device_.registrar().pin(data, length, access));
   narrow_registrations.add();
   proto::WindowId id = take_window();
@@ -398,7 +431,8 @@ Status QueuePair::drop_narrow(Window& window) {
     stuck_ = true;
     device_.keep_refused(region);
   }
-  return Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device does not let go of memory", e);
+  return Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device does not let go of memory",
+                e);
 }
 
 void QueuePair::close_window(proto::WindowId id) {
@@ -435,7 +469,8 @@ Status QueuePair::revoke_window(proto::WindowId id) {
     return drop_narrow(window);
   }
   if (failed() || free_requests() == 0) {
-    return Status(Code::kTryAgain, Scope::kEndpoint, kOrigin, "the device's queue has no room to close a window");
+    return Status(Code::kTryAgain, Scope::kEndpoint, kOrigin,
+                  "the device's queue has no room to close a window");
   }
   uint64_t sequence = head_;
   invalidate(id);
@@ -453,10 +488,12 @@ Status QueuePair::wait_for(uint64_t sequence) {
     if (count > 0) {
       deferred_.push_back(completion);
       bool sent = (completion.wr_id >> 63) == 0;
-      if (completion.status != IBV_WC_SUCCESS) return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection broke");
+      if (completion.status != IBV_WC_SUCCESS)
+        return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection broke");
       if (sent && completion.wr_id >= sequence && completion.wr_id < head_) return Status();
     } else if (count < 0 || now() >= deadline) {
-      return Status(Code::kTimedOut, Scope::kEndpoint, kOrigin, "the device did not change a window within a second");
+      return Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
+                    "the device did not change a window within a second");
     }
   }
 }

@@ -18,9 +18,13 @@ Counter extents_registered("verbs.extents_registered");
 Counter registrations_refused("verbs.registrations_refused");
 Counter registered_on_demand("verbs.registered_on_demand");
 
-std::string mebibytes(uint64_t bytes) { return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB"; }
+std::string mebibytes(uint64_t bytes) {
+  return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
+}
 
-Status invalid(const char* what) { return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, what); }
+Status invalid(const char* what) {
+  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, what);
+}
 
 // What ibv_reg_dmabuf_mr() says: EOPNOTSUPP of the library or the kernel's driver
 // (reg_user_mr_dmabuf), ENOSYS of a library without the call, EBADF and EINVAL of
@@ -31,15 +35,22 @@ Status dma_buf_error(uint64_t length, int error) {
     case ENOSYS:
     case EPROTONOSUPPORT:
       return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                    "device memory cannot be registered: it takes Linux 5.12, rdma-core 34, an RDMA driver that imports dma-bufs (for "
+                    "device memory cannot be registered: it takes Linux 5.12, rdma-core 34, an "
+                    "RDMA driver that imports dma-bufs (for "
                     "example mlx5) and an exporter that lets peers in; copy to host memory first",
                     error);
     case EBADF:
-    case EINVAL: return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, "the descriptor is no dma-buf, or has no such range", error);
+    case EINVAL:
+      return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                    "the descriptor is no dma-buf, or has no such range", error);
     case ENOMEM:
       return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
-                    "the RDMA device has no room to register " + mebibytes(length) + " of device memory; remove other device memory first", error);
-    default: return Status(Code::kInternal, Scope::kOperation, kOrigin, "device memory cannot be registered", error);
+                    "the RDMA device has no room to register " + mebibytes(length) +
+                        " of device memory; remove other device memory first",
+                    error);
+    default:
+      return Status(Code::kInternal, Scope::kOperation, kOrigin,
+                    "device memory cannot be registered", error);
   }
 }
 
@@ -47,19 +58,24 @@ Status dma_buf_error(uint64_t length, int error) {
 Status memlock_error(uint64_t more, uint64_t pinned, int os_error) {
   rlimit limit{};
   bool limited = ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  std::string why = "the RDMA device cannot register " + mebibytes(more) + " beside the " + mebibytes(pinned) + " it has";
+  std::string why = "the RDMA device cannot register " + mebibytes(more) + " beside the " +
+                    mebibytes(pinned) + " it has";
   if ((os_error == ENOMEM || os_error == EPERM) && limited) {
     why += ": this process may lock " + std::to_string(limit.rlim_cur >> 10) +
-           " KiB (RLIMIT_MEMLOCK); raise it with `ulimit -l unlimited`, in containers with `--ulimit memlock=-1`, in services with LimitMEMLOCK=infinity";
+           " KiB (RLIMIT_MEMLOCK); raise it with `ulimit -l unlimited`, in containers with "
+           "`--ulimit memlock=-1`, in services with LimitMEMLOCK=infinity";
   } else if (os_error == ENOMEM) {
-    why += ": out of memory or of the device's entries for it; use a smaller arena (SLUICE_ARENA_LIMIT)";
+    why +=
+        ": out of memory or of the device's entries for it; use a smaller arena "
+        "(SLUICE_ARENA_LIMIT)";
   }
   return Status(Code::kNoMemory, Scope::kOperation, kOrigin, why, os_error);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Registrar>> Registrar::attach(VerbsApi& api, ibv_pd* pd, std::shared_ptr<Arena> arena,
+Result<std::unique_ptr<Registrar>> Registrar::attach(VerbsApi& api, ibv_pd* pd,
+                                                     std::shared_ptr<Arena> arena,
                                                      const RegistrarOptions& options) {
   Instant start = now();
   std::unique_ptr<Registrar> registrar(new Registrar(api, pd, std::move(arena), options));
@@ -70,8 +86,9 @@ Result<std::unique_ptr<Registrar>> Registrar::attach(VerbsApi& api, ibv_pd* pd, 
   }
   if (log_enabled(LogLevel::kInfo)) {
     auto took = std::chrono::duration_cast<std::chrono::microseconds>(now() - start).count();
-    log(LogLevel::kInfo, "registered " + mebibytes(registrar->registered_bytes()) + " of the arena with the RDMA device in " +
-                             std::to_string(took) + " us");
+    log(LogLevel::kInfo, "registered " + mebibytes(registrar->registered_bytes()) +
+                             " of the arena with the RDMA device in " + std::to_string(took) +
+                             " us");
   }
   return registrar;
 }
@@ -91,7 +108,9 @@ Result<ibv_mr*> Registrar::pin(void* data, uint64_t length, int access) {
     if (ibv_mr* mr = api_.reg_mr(pd_, data, length, access | IBV_ACCESS_ON_DEMAND)) {
       registered_on_demand.add();
       if (on_demand_registrations_.fetch_add(1, std::memory_order_relaxed) == 0) {
-        log(LogLevel::kWarning, "memory that may not be locked (ulimit -l) is registered for on-demand paging: the RDMA device waits for its pages");
+        log(LogLevel::kWarning,
+            "memory that may not be locked (ulimit -l) is registered for on-demand paging: the "
+            "RDMA device waits for its pages");
       }
       return mr;
     }
@@ -102,7 +121,8 @@ Result<ibv_mr*> Registrar::pin(void* data, uint64_t length, int access) {
 
 void Registrar::insert(ExtentId id, uint64_t base, uint64_t length, ibv_mr* mr) {
   std::lock_guard lock(mutex_);
-  auto after = std::upper_bound(regions_.begin(), regions_.end(), base, [](uint64_t at, const Region& r) { return at < r.base; });
+  auto after = std::upper_bound(regions_.begin(), regions_.end(), base,
+                                [](uint64_t at, const Region& r) { return at < r.base; });
   regions_.insert(after, {.id = id, .base = base, .length = length, .mr = mr});
   ++registrations_;
 }
@@ -120,26 +140,31 @@ void Registrar::extent_removed(ExtentId id) noexcept {
   ibv_mr* mr = nullptr;
   {
     std::lock_guard lock(mutex_);
-    auto found = std::find_if(regions_.begin(), regions_.end(), [&](const Region& r) { return r.id == id; });
+    auto found =
+        std::find_if(regions_.begin(), regions_.end(), [&](const Region& r) { return r.id == id; });
     if (found == regions_.end()) return;
     mr = found->mr;
     regions_.erase(found);
   }
   if (int error = api_.dereg_mr(mr); error != 0) {
-    log(LogLevel::kError, "the RDMA device keeps memory that was given back (errno " + std::to_string(error) + ")");
+    log(LogLevel::kError,
+        "the RDMA device keeps memory that was given back (errno " + std::to_string(error) + ")");
   }
 }
 
 Status Registrar::add_device_memory(int fd, uint64_t offset, uint64_t length, uint64_t iova) {
   uint64_t end = 0;
-  if (length == 0 || __builtin_add_overflow(iova, length, &end)) return invalid("device memory of no bytes, or beyond 2^64");
+  if (length == 0 || __builtin_add_overflow(iova, length, &end))
+    return invalid("device memory of no bytes, or beyond 2^64");
   {
     std::lock_guard lock(mutex_);
     for (const Region& region : regions_) {
-      if (iova < region.base + region.length && region.base < end) return invalid("a part of these addresses is registered already");
+      if (iova < region.base + region.length && region.base < end)
+        return invalid("a part of these addresses is registered already");
     }
   }
-  int access = IBV_ACCESS_LOCAL_WRITE | (options_.windows ? static_cast<int>(IBV_ACCESS_MW_BIND) : 0);
+  int access =
+      IBV_ACCESS_LOCAL_WRITE | (options_.windows ? static_cast<int>(IBV_ACCESS_MW_BIND) : 0);
   errno = 0;
   ibv_mr* mr = api_.reg_dmabuf_mr(pd_, offset, length, iova, fd, access);
   if (mr == nullptr) {
@@ -152,12 +177,15 @@ Status Registrar::add_device_memory(int fd, uint64_t offset, uint64_t length, ui
 
 Status Registrar::remove_device_memory(uint64_t iova) {
   std::lock_guard lock(mutex_);
-  auto found = std::find_if(regions_.begin(), regions_.end(), [&](const Region& r) { return r.id == 0 && r.base == iova; });
+  auto found = std::find_if(regions_.begin(), regions_.end(),
+                            [&](const Region& r) { return r.id == 0 && r.base == iova; });
   if (found == regions_.end()) return invalid("no device memory is registered at this address");
   if (int error = api_.dereg_mr(found->mr); error == EBUSY) {
-    return Status(Code::kWrongState, Scope::kOperation, kOrigin, "a peer still has a grant of this device memory; revoke it first", error);
+    return Status(Code::kWrongState, Scope::kOperation, kOrigin,
+                  "a peer still has a grant of this device memory; revoke it first", error);
   } else if (error != 0) {
-    return Status(Code::kInternal, Scope::kOperation, kOrigin, "the RDMA device does not let go of device memory", error);
+    return Status(Code::kInternal, Scope::kOperation, kOrigin,
+                  "the RDMA device does not let go of device memory", error);
   }
   regions_.erase(found);
   return Status();
@@ -166,7 +194,8 @@ Status Registrar::remove_device_memory(uint64_t iova) {
 Registered Registrar::find(const void* data, uint64_t length) const {
   auto at = reinterpret_cast<uint64_t>(data);
   std::lock_guard lock(mutex_);
-  auto after = std::upper_bound(regions_.begin(), regions_.end(), at, [](uint64_t a, const Region& r) { return a < r.base; });
+  auto after = std::upper_bound(regions_.begin(), regions_.end(), at,
+                                [](uint64_t a, const Region& r) { return a < r.base; });
   if (after == regions_.begin()) return {};
   const Region& region = *(after - 1);
   if (at - region.base >= region.length) return {};

@@ -22,7 +22,7 @@ struct Registered {
 };
 
 struct RegistrarOptions {
-  bool windows = true;    // extents can have windows bound to them
+  bool windows = true;     // extents can have windows bound to them
   bool on_demand = false;  // the device can page in what it needs, where memory may not be pinned
 };
 
@@ -31,7 +31,8 @@ class Registrar final : public MemoryRegistrar {
  public:
   // Registers what the arena has. Errors: kNoMemory (RLIMIT_MEMLOCK; the detail names what is
   // needed, what is allowed, and how to raise it), kInternal.
-  static Result<std::unique_ptr<Registrar>> attach(VerbsApi& api, ibv_pd* pd, std::shared_ptr<Arena> arena,
+  static Result<std::unique_ptr<Registrar>> attach(VerbsApi& api, ibv_pd* pd,
+                                                   std::shared_ptr<Arena> arena,
                                                    const RegistrarOptions& options);
   ~Registrar() override;
 
@@ -57,14 +58,17 @@ class Registrar final : public MemoryRegistrar {
   uint64_t registered_bytes() const;
   uint64_t registrations() const;
   // Of those, the ones that are paged in on demand.
-  uint64_t on_demand_registrations() const { return on_demand_registrations_.load(std::memory_order_relaxed); }
+  uint64_t on_demand_registrations() const {
+    return on_demand_registrations_.load(std::memory_order_relaxed);
+  }
 
   // MemoryRegistrar.
   Status extent_added(ExtentId id, std::byte* base, size_t length) override;
   void extent_removed(ExtentId id) noexcept override;
 
  private:
-  Registrar(VerbsApi& api, ibv_pd* pd, std::shared_ptr<Arena> arena, const RegistrarOptions& options)
+  Registrar(VerbsApi& api, ibv_pd* pd, std::shared_ptr<Arena> arena,
+            const RegistrarOptions& options)
       : api_(api), pd_(pd), arena_(std::move(arena)), options_(options) {}
 
   void insert(ExtentId id, uint64_t base, uint64_t length, ibv_mr* mr);

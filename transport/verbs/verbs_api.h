@@ -45,7 +45,8 @@ class VerbsApi {
   virtual ibv_pd* alloc_pd(ibv_context* context) = 0;
   virtual int dealloc_pd(ibv_pd* pd) = 0;
   virtual ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, int access) = 0;
-  virtual ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) = 0;
+  virtual ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                                int access) = 0;
   virtual int dereg_mr(ibv_mr* mr) = 0;
   virtual ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) = 0;
   virtual int dealloc_mw(ibv_mw* mw) = 0;
@@ -54,7 +55,8 @@ class VerbsApi {
   // `cq_context`. cq_event(): 0, or EAGAIN (the channel's fd is non-blocking).
   virtual ibv_comp_channel* create_comp_channel(ibv_context* context) = 0;
   virtual int destroy_comp_channel(ibv_comp_channel* channel) = 0;
-  virtual ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel) = 0;
+  virtual ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context,
+                            ibv_comp_channel* channel) = 0;
   virtual int destroy_cq(ibv_cq* cq) = 0;
   virtual int modify_cq(ibv_cq* cq, uint16_t count, uint16_t period_us) = 0;
   virtual int req_notify_cq(ibv_cq* cq) = 0;
@@ -64,7 +66,8 @@ class VerbsApi {
   virtual int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions) = 0;
   virtual ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) = 0;
   virtual int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) = 0;
-  virtual int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* initial) = 0;
+  virtual int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask,
+                       ibv_qp_init_attr* initial) = 0;
   virtual int destroy_qp(ibv_qp* qp) = 0;
   virtual int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) = 0;
   virtual int post_recv(ibv_qp* qp, ibv_recv_wr* list, ibv_recv_wr** bad) = 0;

@@ -14,7 +14,7 @@ namespace sluice::wire {
 static_assert(std::endian::native == std::endian::little, "words are copied as they are");
 
 enum class TlvType : uint16_t {
-  kLayout = 0x8001,      // a receiver that cannot read it must not guess
+  kLayout = 0x8001,  // a receiver that cannot read it must not guess
   kSegment = 0x8002,
   kKey = 0x8003,
   kRendezvous = 0x0004,  // a peer without shared memory skips it

@@ -18,10 +18,12 @@ namespace {
 constexpr std::array<uint8_t, kMessageTypeCount> kKnownFlags = {
     0, 0, Offer::kInline | Offer::kReport | Offer::kDataFollows, 0, 0, 0, 0, 0, 0, Ping::kReply, 0};
 // Bytes of the common and fixed parts of each type.
-constexpr std::array<uint16_t, kMessageTypeCount> kFixedBytes = {0, 96, 48, 48, 24, 32, 16, 24, 32, 16, 24};
+constexpr std::array<uint16_t, kMessageTypeCount> kFixedBytes = {0,  96, 48, 48, 24, 32,
+                                                                 16, 24, 32, 16, 24};
 
 constexpr std::array<const char*, kMessageTypeCount> kNames = {
-    "message", "HELLO", "OFFER", "WANT", "DATA", "DONE", "RELEASE", "CANCEL", "CREDIT", "PING", "BYE"};
+    "message", "HELLO",  "OFFER",  "WANT", "DATA", "DONE",
+    "RELEASE", "CANCEL", "CREDIT", "PING", "BYE"};
 
 struct Common {
   uint8_t flags = 0;
@@ -34,16 +36,17 @@ struct Common {
 Status open(MessageType type, std::span<const std::byte> header, Reader& reader, Common& c) {
   auto index = static_cast<size_t>(type);
   if (header.size() < kFixedBytes[index]) {
-    return corrupt(kNames[index], "header of " + std::to_string(header.size()) + " bytes, at least " +
-                                      std::to_string(kFixedBytes[index]));
+    return corrupt(kNames[index], "header of " + std::to_string(header.size()) +
+                                      " bytes, at least " + std::to_string(kFixedBytes[index]));
   }
   auto found = reader.get<uint8_t>();
   if (found != index) return corrupt(kNames[index], "type is " + std::to_string(found));
   c.flags = reader.get<uint8_t>();
   auto header_bytes = reader.get<uint16_t>();
   if (header_bytes != header.size()) {
-    return corrupt(kNames[index], "header_bytes is " + std::to_string(header_bytes) + " in a header of " +
-                                      std::to_string(header.size()) + " bytes");
+    return corrupt(kNames[index], "header_bytes is " + std::to_string(header_bytes) +
+                                      " in a header of " + std::to_string(header.size()) +
+                                      " bytes");
   }
   c.payload_bytes = reader.get<uint32_t>();
   c.id = reader.get<uint64_t>();
@@ -85,21 +88,26 @@ Result<Header> decode_header(std::span<const std::byte> bytes) {
   h.payload_bytes = reader.get<uint32_t>();
   h.id = reader.get<uint64_t>();
   if (type == 0 || type >= kMessageTypeCount) {
-    return corrupt("message", "unknown type " + std::to_string(type) + "; the peer may not speak sluice");
+    return corrupt("message",
+                   "unknown type " + std::to_string(type) + "; the peer may not speak sluice");
   }
   h.type = static_cast<MessageType>(type);
   const char* name = kNames[type];
   if ((h.flags & ~kKnownFlags[type]) != 0) {
     return corrupt(name, "unknown flags " + hex(h.flags) + ", known are " + hex(kKnownFlags[type]));
   }
-  if (h.header_bytes < kFixedBytes[type] || h.header_bytes > kMaxHeaderBytes || h.header_bytes % 8 != 0) {
-    return corrupt(name, "header_bytes is " + std::to_string(h.header_bytes) + ", must be a multiple of 8 from " +
-                             std::to_string(kFixedBytes[type]) + " to " + std::to_string(kMaxHeaderBytes));
+  if (h.header_bytes < kFixedBytes[type] || h.header_bytes > kMaxHeaderBytes ||
+      h.header_bytes % 8 != 0) {
+    return corrupt(name, "header_bytes is " + std::to_string(h.header_bytes) +
+                             ", must be a multiple of 8 from " + std::to_string(kFixedBytes[type]) +
+                             " to " + std::to_string(kMaxHeaderBytes));
   }
-  bool may_carry = h.type == MessageType::kData || (h.type == MessageType::kOffer && (h.flags & Offer::kInline) != 0);
+  bool may_carry = h.type == MessageType::kData ||
+                   (h.type == MessageType::kOffer && (h.flags & Offer::kInline) != 0);
   uint32_t most = h.type == MessageType::kData ? kMaxDataBytes : may_carry ? kMaxInlineBytes : 0;
   if (h.payload_bytes > most) {
-    return corrupt(name, "payload_bytes is " + std::to_string(h.payload_bytes) + ", at most " + std::to_string(most));
+    return corrupt(name, "payload_bytes is " + std::to_string(h.payload_bytes) + ", at most " +
+                             std::to_string(most));
   }
   return h;
 }
@@ -145,12 +153,14 @@ Status decode(std::span<const std::byte> header, Hello& out) {
   SLUICE_RETURN_IF_ERROR(open(MessageType::kHello, header, r, c));
   out.incarnation = c.id;
   auto magic = r.get<uint32_t>();
-  if (magic != kMagic) return corrupt("HELLO", "magic is " + hex(magic) + ", not " + hex(kMagic) + "; the peer does not speak sluice");
+  if (magic != kMagic)
+    return corrupt("HELLO", "magic is " + hex(magic) + ", not " + hex(kMagic) +
+                                "; the peer does not speak sluice");
   out.min_version = r.get<uint16_t>();
   out.max_version = r.get<uint16_t>();
   if (out.min_version > out.max_version || out.min_version == 0) {
-    return corrupt("HELLO", "versions are " + std::to_string(out.min_version) + ".." + std::to_string(out.max_version) +
-                                ", must be in order and from 1");
+    return corrupt("HELLO", "versions are " + std::to_string(out.min_version) + ".." +
+                                std::to_string(out.max_version) + ", must be in order and from 1");
   }
   std::memcpy(out.host.bytes.data(), r.take(16).data(), 16);
   out.network_namespace = r.get<uint64_t>();
@@ -167,23 +177,28 @@ Status decode(std::span<const std::byte> header, Hello& out) {
   return for_each_tlv("HELLO", r, [&](uint16_t type, Reader value) {
     if (type == static_cast<uint16_t>(TlvType::kRdma)) {
       if (out.rdma_port != 0) return corrupt("HELLO", "rdma appears 2 times");
-      if (value.left() != 4) return corrupt("HELLO", "rdma of " + std::to_string(value.left()) + " bytes, not 4");
+      if (value.left() != 4)
+        return corrupt("HELLO", "rdma of " + std::to_string(value.left()) + " bytes, not 4");
       out.rdma_port = value.get<uint16_t>();
       if (out.rdma_port == 0) return corrupt("HELLO", "rdma port is 0");
       return check_zero("HELLO", "reserved word of rdma", value.get<uint16_t>());
     }
     if (type == static_cast<uint16_t>(TlvType::kEthernet)) {
-      if (out.module_port != 0 || out.packet_port != 0) return corrupt("HELLO", "ethernet appears 2 times");
-      if (value.left() != 4) return corrupt("HELLO", "ethernet of " + std::to_string(value.left()) + " bytes, not 4");
+      if (out.module_port != 0 || out.packet_port != 0)
+        return corrupt("HELLO", "ethernet appears 2 times");
+      if (value.left() != 4)
+        return corrupt("HELLO", "ethernet of " + std::to_string(value.left()) + " bytes, not 4");
       out.module_port = value.get<uint16_t>();
       out.packet_port = value.get<uint16_t>();
-      if (out.module_port == 0 && out.packet_port == 0) return corrupt("HELLO", "both ports of ethernet are 0");
+      if (out.module_port == 0 && out.packet_port == 0)
+        return corrupt("HELLO", "both ports of ethernet are 0");
       return Status();
     }
     if (type != static_cast<uint16_t>(TlvType::kRendezvous)) return unknown_tlv("HELLO", type);
     if (out.has_rendezvous) return corrupt("HELLO", "rendezvous appears 2 times");
     auto bytes = value.take_rest();
-    if (bytes.size() != 32) return corrupt("HELLO", "rendezvous of " + std::to_string(bytes.size()) + " bytes, not 32");
+    if (bytes.size() != 32)
+      return corrupt("HELLO", "rendezvous of " + std::to_string(bytes.size()) + " bytes, not 32");
     std::memcpy(out.rendezvous.bytes.data(), bytes.data(), 16);
     std::memcpy(out.token.bytes.data(), bytes.data() + 16, 16);
     out.has_rendezvous = true;
@@ -210,22 +225,27 @@ namespace {
 // Total, payload, segments and layout must tell the same story.
 Status check_amounts(const Offer& offer, uint64_t in_segments) {
   auto total = [&] { return "total is " + std::to_string(offer.total); };
-  if (offer.total > static_cast<uint64_t>(INT64_MAX)) return corrupt("OFFER", total() + ", above 2^63 - 1");
+  if (offer.total > static_cast<uint64_t>(INT64_MAX))
+    return corrupt("OFFER", total() + ", above 2^63 - 1");
   if (offer.segment_count > 0 && in_segments != offer.total) {
-    return corrupt("OFFER", total() + " but the segments have " + std::to_string(in_segments) + " bytes");
+    return corrupt("OFFER",
+                   total() + " but the segments have " + std::to_string(in_segments) + " bytes");
   }
   if ((offer.flags & Offer::kInline) != 0) {
     if (offer.payload_bytes != offer.total) {
-      return corrupt("OFFER", total() + " but the inline payload has " + std::to_string(offer.payload_bytes) + " bytes");
+      return corrupt("OFFER", total() + " but the inline payload has " +
+                                  std::to_string(offer.payload_bytes) + " bytes");
     }
     if (offer.segment_count > 0) {
-      return corrupt("OFFER", "segment count is " + std::to_string(offer.segment_count) + " beside an inline payload");
+      return corrupt("OFFER", "segment count is " + std::to_string(offer.segment_count) +
+                                  " beside an inline payload");
     }
   }
   if (offer.kind != OfferKind::kSupply) return Status();
   if (!offer.has_layout) return corrupt("OFFER", "kind 2 (supply) without a layout");
   if (offer.layout.span_bytes() != offer.total) {
-    return corrupt("OFFER", total() + " but the layout spans " + std::to_string(offer.layout.span_bytes()) + " bytes");
+    return corrupt("OFFER", total() + " but the layout spans " +
+                                std::to_string(offer.layout.span_bytes()) + " bytes");
   }
   return Status();
 }
@@ -246,17 +266,24 @@ bool decode_plain_supply(std::span<const std::byte> header, Offer& out) {
   constexpr uint64_t kSegment = static_cast<uint64_t>(TlvType::kSegment) | uint64_t{20} << 16;
   uint64_t layout_tlv = static_cast<uint64_t>(TlvType::kLayout) | (12 + 8 * rank) << 16;
   uint64_t kind = word(16), extent = word(kSegmentAt), type = word(kLayoutAt);
-  bool plain = word(0) == (kFirst | header.size() << 16) && (kind & 0xFFFFFFFF) == static_cast<uint64_t>(OfferKind::kSupply) &&
-               (extent & 0xFFFFFFFF) == kSegment && (type & 0xFFFFFFFF) == layout_tlv && word(kLayoutAt + 8) == rank &&
-               rank <= kMaxRank && header.size() == kShapeAt + 8 * rank;
+  bool plain = word(0) == (kFirst | header.size() << 16) &&
+               (kind & 0xFFFFFFFF) == static_cast<uint64_t>(OfferKind::kSupply) &&
+               (extent & 0xFFFFFFFF) == kSegment && (type & 0xFFFFFFFF) == layout_tlv &&
+               word(kLayoutAt + 8) == rank && rank <= kMaxRank &&
+               header.size() == kShapeAt + 8 * rank;
   if (!plain) return false;
-  Segment segment{.extent = static_cast<uint32_t>(extent >> 32), .offset = word(kSegmentAt + 8), .length = word(kSegmentAt + 16)};
+  Segment segment{.extent = static_cast<uint32_t>(extent >> 32),
+                  .offset = word(kSegmentAt + 8),
+                  .length = word(kSegmentAt + 16)};
   uint64_t total = word(40), end;
-  if (segment.length != total || total == 0 || total > static_cast<uint64_t>(INT64_MAX)) return false;
+  if (segment.length != total || total == 0 || total > static_cast<uint64_t>(INT64_MAX))
+    return false;
   if (__builtin_add_overflow(segment.offset, segment.length, &end)) return false;
   std::array<int64_t, kMaxRank> shape;
   std::memcpy(shape.data(), header.data() + kShapeAt, 8 * rank);
-  DataType dtype{.code = static_cast<TypeCode>(type >> 32 & 0xFF), .bits = static_cast<uint8_t>(type >> 40), .lanes = static_cast<uint16_t>(type >> 48)};
+  DataType dtype{.code = static_cast<TypeCode>(type >> 32 & 0xFF),
+                 .bits = static_cast<uint8_t>(type >> 40),
+                 .lanes = static_cast<uint16_t>(type >> 48)};
   auto layout = TensorDescriptor::compact(std::span<const int64_t>(shape.data(), rank), dtype);
   if (!layout.ok() || layout->span_bytes() != total) return false;
   out.id = word(8);
@@ -277,7 +304,8 @@ bool decode_plain_supply(std::span<const std::byte> header, Offer& out) {
 }  // namespace
 
 Status decode(std::span<const std::byte> header, Offer& out) {
-  if (decode_plain_supply(header, out)) [[likely]] return Status();
+  if (decode_plain_supply(header, out)) [[likely]]
+    return Status();
   Reader r(header);
   Common c;
   SLUICE_RETURN_IF_ERROR(open(MessageType::kOffer, header, r, c));
@@ -297,14 +325,16 @@ Status decode(std::span<const std::byte> header, Offer& out) {
   out.segment_count = 0;
   uint64_t in_segments = 0;
   SLUICE_RETURN_IF_ERROR(for_each_tlv("OFFER", r, [&](uint16_t type, Reader value) -> Status {
-    if (type == static_cast<uint16_t>(TlvType::kLayout)) return take_layout("OFFER", value, out.layout, out.has_layout);
+    if (type == static_cast<uint16_t>(TlvType::kLayout))
+      return take_layout("OFFER", value, out.layout, out.has_layout);
     if (type != static_cast<uint16_t>(TlvType::kSegment)) return unknown_tlv("OFFER", type);
     if (out.segment_count == kMaxSegments) return corrupt("OFFER", "segment count is above 16");
     const Segment& segment = out.segments[out.segment_count];
     SLUICE_RETURN_IF_ERROR(take_segment("OFFER", value, out.segments[out.segment_count++]));
     if (__builtin_add_overflow(in_segments, segment.length, &in_segments)) {
       return corrupt("OFFER", "segment " + std::to_string(out.segment_count - 1) + " of length " +
-                                  std::to_string(segment.length) + " takes the sum beyond 2^64 - 1");
+                                  std::to_string(segment.length) +
+                                  " takes the sum beyond 2^64 - 1");
     }
     return Status();
   }));
@@ -350,7 +380,8 @@ Status decode(std::span<const std::byte> header, Want& out) {
   out.key = {};
   out.segment_count = 0;
   SLUICE_RETURN_IF_ERROR(for_each_tlv("WANT", r, [&](uint16_t type, Reader value) -> Status {
-    if (type == static_cast<uint16_t>(TlvType::kLayout)) return take_layout("WANT", value, out.layout, out.has_layout);
+    if (type == static_cast<uint16_t>(TlvType::kLayout))
+      return take_layout("WANT", value, out.layout, out.has_layout);
     if (type == static_cast<uint16_t>(TlvType::kSegment)) {
       if (out.segment_count == kMaxSegments) return corrupt("WANT", "segment count is above 16");
       return take_segment("WANT", value, out.segments[out.segment_count++]);
@@ -359,13 +390,16 @@ Status decode(std::span<const std::byte> header, Want& out) {
     if (!out.key.empty()) return corrupt("WANT", "key appears 2 times");
     auto bytes = value.take_rest();
     if (bytes.empty() || bytes.size() > kMaxKeyBytes) {
-      return corrupt("WANT", "key of " + std::to_string(bytes.size()) + " bytes, must have 1 to 255");
+      return corrupt("WANT",
+                     "key of " + std::to_string(bytes.size()) + " bytes, must have 1 to 255");
     }
     out.key = std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return Status();
   }));
   if (out.into && !out.has_layout) return corrupt("WANT", "into is 1 without a layout");
-  if (out.segment_count > 0 && !out.into) return corrupt("WANT", "segment count is " + std::to_string(out.segment_count) + " without a destination");
+  if (out.segment_count > 0 && !out.into)
+    return corrupt(
+        "WANT", "segment count is " + std::to_string(out.segment_count) + " without a destination");
   return Status();
 }
 
@@ -399,7 +433,8 @@ Status decode(std::span<const std::byte> header, Done& out) {
   SLUICE_RETURN_IF_ERROR(open(MessageType::kDone, header, r, c));
   out.id = c.id;
   auto code = r.get<uint32_t>();
-  if (code >= static_cast<uint32_t>(kCodeCount)) return corrupt("DONE", "unknown code " + std::to_string(code));
+  if (code >= static_cast<uint32_t>(kCodeCount))
+    return corrupt("DONE", "unknown code " + std::to_string(code));
   out.code = static_cast<Code>(code);
   SLUICE_RETURN_IF_ERROR(check_zero("DONE", "reserved word 20", r.get<uint32_t>()));
   out.bytes = r.get<uint64_t>();
@@ -416,10 +451,11 @@ Status decode(std::span<const std::byte> header, Release& out) {
   Reader r(header);
   Common c;
   SLUICE_RETURN_IF_ERROR(open(MessageType::kRelease, header, r, c));
-  if (c.id > kMaxReleases) return corrupt("RELEASE", "count is " + std::to_string(c.id) + ", at most 32");
+  if (c.id > kMaxReleases)
+    return corrupt("RELEASE", "count is " + std::to_string(c.id) + ", at most 32");
   if (header.size() < kHeaderBytes + 8 * c.id) {
-    return corrupt("RELEASE", "count is " + std::to_string(c.id) + " in a header of " + std::to_string(header.size()) +
-                                  " bytes");
+    return corrupt("RELEASE", "count is " + std::to_string(c.id) + " in a header of " +
+                                  std::to_string(header.size()) + " bytes");
   }
   out.count = static_cast<uint32_t>(c.id);
   for (uint32_t i = 0; i < out.count; ++i) out.ids[i] = r.get<uint64_t>();
@@ -486,7 +522,8 @@ Status decode(std::span<const std::byte> header, Bye& out) {
   SLUICE_RETURN_IF_ERROR(open(MessageType::kBye, header, r, c));
   SLUICE_RETURN_IF_ERROR(check_zero("BYE", "id", c.id));
   auto code = r.get<uint64_t>();
-  if (code >= static_cast<uint64_t>(kCodeCount)) return corrupt("BYE", "unknown code " + std::to_string(code));
+  if (code >= static_cast<uint64_t>(kCodeCount))
+    return corrupt("BYE", "unknown code " + std::to_string(code));
   out.code = static_cast<Code>(code);
   return skip_tlvs("BYE", r);
 }
@@ -495,9 +532,12 @@ Result<uint16_t> negotiate(const Hello& ours, const Hello& theirs) {
   uint16_t low = std::max(ours.min_version, theirs.min_version);
   uint16_t high = std::min(ours.max_version, theirs.max_version);
   if (low > high) {
-    auto range = [](const Hello& h) { return std::to_string(h.min_version) + ".." + std::to_string(h.max_version); };
+    auto range = [](const Hello& h) {
+      return std::to_string(h.min_version) + ".." + std::to_string(h.max_version);
+    };
     return Status(Code::kUnsupported, Scope::kEndpoint, "wire",
-                  "we speak versions " + range(ours) + ", the peer " + range(theirs) + "; upgrade the older side");
+                  "we speak versions " + range(ours) + ", the peer " + range(theirs) +
+                      "; upgrade the older side");
   }
   return high;
 }

@@ -56,10 +56,10 @@ std::string_view to_string(MessageType type);  // "HELLO"
 // Common part, 16 bytes.
 struct Header {
   MessageType type = MessageType::kHello;
-  uint8_t flags = 0;           // meaning by type; unknown bits are kCorrupt
+  uint8_t flags = 0;  // meaning by type; unknown bits are kCorrupt
   uint16_t header_bytes = 16;
   uint32_t payload_bytes = 0;
-  uint64_t id = 0;             // meaning by type
+  uint64_t id = 0;  // meaning by type
 };
 inline constexpr size_t kHeaderBytes = 16;
 
@@ -86,21 +86,22 @@ struct Hello {
   uint64_t incarnation = 0;
   uint16_t min_version = kMinVersion;
   uint16_t max_version = kMaxVersion;
-  Uuid host;                   // same value: same kernel
+  Uuid host;  // same value: same kernel
   uint64_t network_namespace = 0;
   uint64_t user_namespace = 0;
   uint32_t uid = 0;
   uint32_t pid = 0;
-  uint64_t arena_bytes = 0;    // address range a peer reserves to map us
+  uint64_t arena_bytes = 0;      // address range a peer reserves to map us
   uint64_t credit_messages = 0;  // unexpected messages we take before the first CREDIT
   uint64_t credit_bytes = 0;
   bool has_rendezvous = false;
-  Uuid rendezvous;             // names our abstract Unix socket for shared memory
-  Uuid token;                  // says there, and at the RDMA port, which connection it is about
-  uint16_t rdma_port = 0;      // where the connection manager finds us; 0: not by RDMA
-  // Where SLP (docs/slp.md) finds us on the interface that this connection came in by; 0: not there.
-  uint16_t module_port = 0;    // of the kernel module
-  uint16_t packet_port = 0;    // of raw frames
+  Uuid rendezvous;         // names our abstract Unix socket for shared memory
+  Uuid token;              // says there, and at the RDMA port, which connection it is about
+  uint16_t rdma_port = 0;  // where the connection manager finds us; 0: not by RDMA
+  // Where SLP (docs/slp.md) finds us on the interface that this connection came in by; 0: not
+  // there.
+  uint16_t module_port = 0;  // of the kernel module
+  uint16_t packet_port = 0;  // of raw frames
 };
 
 enum class OfferKind : uint8_t {
@@ -114,9 +115,9 @@ enum class OfferKind : uint8_t {
 // (neither) as DATA that follows or is asked for by WANT. id: the sender's operation.
 struct Offer {
   // Header flags.
-  static constexpr uint8_t kInline = 1;      // the payload is all of it
-  static constexpr uint8_t kReport = 2;      // the sender waits for DONE also when inline
-  static constexpr uint8_t kDataFollows = 4; // DATA comes without a WANT
+  static constexpr uint8_t kInline = 1;       // the payload is all of it
+  static constexpr uint8_t kReport = 2;       // the sender waits for DONE also when inline
+  static constexpr uint8_t kDataFollows = 4;  // DATA comes without a WANT
 
   uint64_t id = 0;
   uint8_t flags = 0;
@@ -142,14 +143,14 @@ enum class WantKind : uint8_t {
 struct Want {
   uint64_t id = 0;
   WantKind kind = WantKind::kKey;
-  bool into = false;        // kKey: exactly has this layout, else refuse
-  uint32_t key_id = 0;      // kKey; kRead: epoch of the grant
+  bool into = false;    // kKey: exactly has this layout, else refuse
+  uint32_t key_id = 0;  // kKey; kRead: epoch of the grant
   uint64_t a = 0;
   uint64_t offset = 0;
   uint64_t length = 0;
   bool has_layout = false;
   TensorDescriptor layout;
-  std::string_view key;     // kKey, first use of key_id; points into the decoded bytes
+  std::string_view key;  // kKey, first use of key_id; points into the decoded bytes
   // kKey with a destination, on paths of capability kRdma: windows to write it to.
   uint32_t segment_count = 0;
   std::array<Segment, kMaxSegments> segments;
@@ -236,15 +237,18 @@ inline constexpr size_t kTaggedInlineBytes = 48;
 
 namespace internal {
 // The first word: type, flags, header_bytes.
-inline constexpr uint64_t kTaggedInlineWord =
-    static_cast<uint64_t>(MessageType::kOffer) | uint64_t{Offer::kInline} << 8 | uint64_t{kTaggedInlineBytes} << 16;
+inline constexpr uint64_t kTaggedInlineWord = static_cast<uint64_t>(MessageType::kOffer) |
+                                              uint64_t{Offer::kInline} << 8 |
+                                              uint64_t{kTaggedInlineBytes} << 16;
 inline constexpr uint64_t kReportBit = uint64_t{Offer::kReport} << 8;
 }  // namespace internal
 
 // Whole words: bytes written one by one and copied as a block would stall the copy.
 inline size_t encode(const TaggedInline& m, std::span<std::byte> out) {
-  uint64_t first = internal::kTaggedInlineWord | (m.report ? internal::kReportBit : 0) | uint64_t{m.payload_bytes} << 32;
-  const uint64_t words[6] = {first, m.id, static_cast<uint64_t>(OfferKind::kTagged), m.tag, 0, m.payload_bytes};
+  uint64_t first = internal::kTaggedInlineWord | (m.report ? internal::kReportBit : 0) |
+                   uint64_t{m.payload_bytes} << 32;
+  const uint64_t words[6] = {first, m.id, static_cast<uint64_t>(OfferKind::kTagged),
+                             m.tag, 0,    m.payload_bytes};
   std::memcpy(out.data(), words, kTaggedInlineBytes);
   return kTaggedInlineBytes;
 }
@@ -256,10 +260,12 @@ inline bool decode_fast(std::span<const std::byte> bytes, TaggedInline& out) {
   std::memcpy(words, bytes.data(), sizeof(words));
   uint64_t payload = words[0] >> 32;
   bool plain = (words[0] & 0xFFFFFFFF & ~internal::kReportBit) == internal::kTaggedInlineWord &&
-               (words[2] & 0xFFFFFFFF) == static_cast<uint64_t>(OfferKind::kTagged) && words[5] == payload &&
-               payload <= kMaxInlineBytes;
+               (words[2] & 0xFFFFFFFF) == static_cast<uint64_t>(OfferKind::kTagged) &&
+               words[5] == payload && payload <= kMaxInlineBytes;
   if (!plain) return false;
-  out = {.id = words[1], .tag = words[3], .payload_bytes = static_cast<uint32_t>(payload),
+  out = {.id = words[1],
+         .tag = words[3],
+         .payload_bytes = static_cast<uint32_t>(payload),
          .report = (words[0] & internal::kReportBit) != 0};
   return true;
 }

@@ -17,14 +17,16 @@ void put_segment(Writer& w, const Segment& segment) {
 }
 
 Status take_segment(const char* message, Reader& value, Segment& out) {
-  if (value.left() != 20) return corrupt(message, "segment of " + std::to_string(value.left()) + " bytes, not 20");
+  if (value.left() != 20)
+    return corrupt(message, "segment of " + std::to_string(value.left()) + " bytes, not 20");
   out.extent = value.get<uint32_t>();
   out.offset = value.get<uint64_t>();
   out.length = value.get<uint64_t>();
   uint64_t end;
   if (out.length == 0 || __builtin_add_overflow(out.offset, out.length, &end)) {
     return corrupt(message, "segment of extent " + std::to_string(out.extent) + " has offset " +
-                                std::to_string(out.offset) + " and length " + std::to_string(out.length) +
+                                std::to_string(out.offset) + " and length " +
+                                std::to_string(out.length) +
                                 ", must be at least 1 byte and end below 2^64");
   }
   return Status();
@@ -61,15 +63,17 @@ Status take_layout(const char* message, Reader& value, TensorDescriptor& out, bo
   auto zero_6 = value.get<uint16_t>();
   auto zero_8 = value.get<uint32_t>();
   if (zero_6 != 0 || zero_8 != 0) {
-    return corrupt(message, "layout has reserved words " + hex(zero_6) + " and " + hex(zero_8) + ", not zero");
+    return corrupt(
+        message, "layout has reserved words " + hex(zero_6) + " and " + hex(zero_8) + ", not zero");
   }
-  if (rank > kMaxRank) return corrupt(message, "layout of rank " + std::to_string(rank) + ", at most 8");
+  if (rank > kMaxRank)
+    return corrupt(message, "layout of rank " + std::to_string(rank) + ", at most 8");
   if (form > 1) return corrupt(message, "layout of form " + std::to_string(form) + ", not 0 or 1");
   size_t dimension_bytes = size_t{8} * rank * (1 + form);
   if (value.left() != dimension_bytes) {
-    return corrupt(message, "layout of rank " + std::to_string(rank) + " and form " + std::to_string(form) + " has " +
-                                std::to_string(value.left()) + " bytes of dimensions, not " +
-                                std::to_string(dimension_bytes));
+    return corrupt(message, "layout of rank " + std::to_string(rank) + " and form " +
+                                std::to_string(form) + " has " + std::to_string(value.left()) +
+                                " bytes of dimensions, not " + std::to_string(dimension_bytes));
   }
   std::array<int64_t, kMaxRank> shape{};
   std::array<int64_t, kMaxRank> strides{};
@@ -79,7 +83,8 @@ Status take_layout(const char* message, Reader& value, TensorDescriptor& out, bo
   }
   std::span<const int64_t> extents(shape.data(), rank);
   auto layout = form == 0 ? TensorDescriptor::compact(extents, dtype)
-                          : TensorDescriptor::strided(extents, std::span<const int64_t>(strides.data(), rank), dtype, 0);
+                          : TensorDescriptor::strided(
+                                extents, std::span<const int64_t>(strides.data(), rank), dtype, 0);
   if (!layout.ok()) return corrupt(message, "layout: " + std::string(layout.status().detail()));
   out = *layout;
   return Status();

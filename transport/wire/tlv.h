@@ -30,11 +30,13 @@ Status for_each_tlv(const char* message, Reader& reader, Visit&& visit) {
     // fits has room for its padding.
     auto padding = reader.take((8 - (4 + size_t{length}) % 8) % 8);
     if (reader.failed()) {
-      return corrupt(message, "TLV " + hex(type) + " of length " + std::to_string(length) + " reaches beyond the message");
+      return corrupt(message, "TLV " + hex(type) + " of length " + std::to_string(length) +
+                                  " reaches beyond the message");
     }
     for (std::byte b : padding) {
       if (b != std::byte{0}) {
-        return corrupt(message, "padding of TLV " + hex(type) + " has " + hex(static_cast<uint8_t>(b)) + ", not zero");
+        return corrupt(message, "padding of TLV " + hex(type) + " has " +
+                                    hex(static_cast<uint8_t>(b)) + ", not zero");
       }
     }
     SLUICE_RETURN_IF_ERROR(visit(type, Reader(value)));

@@ -29,7 +29,9 @@ void listen_all(Channels& all) {
   }
 }
 
-std::string name_of_key(Siege& siege, uint64_t number) { return siege.attack + "/" + std::to_string(number); }
+std::string name_of_key(Siege& siege, uint64_t number) {
+  return siege.attack + "/" + std::to_string(number);
+}
 
 // New names, as many as a table may hold, and gone.
 void keys_flood(Siege& siege) {
@@ -37,7 +39,9 @@ void keys_flood(Siege& siege) {
   for (int round = 0; round < 17 && siege.more(); ++round) {
     auto channel = open_channel(siege);
     if (channel == nullptr) continue;
-    (void)flood(siege, *channel, 4096 * siege.dose, [&](uint64_t i) { return want_key(i, static_cast<uint32_t>(i % 65536), name_of_key(siege, number++), 1); });
+    (void)flood(siege, *channel, 4096 * siege.dose, [&](uint64_t i) {
+      return want_key(i, static_cast<uint32_t>(i % 65536), name_of_key(siege, number++), 1);
+    });
     settle(siege, *channel);
   }
   siege.must(number >= 4096, "4096 names");
@@ -48,7 +52,9 @@ void keys_held(Siege& siege) {
   Channels all = open_some(siege, 17);
   uint64_t number = 0;
   for (auto& channel : all) {
-    (void)flood(siege, *channel, 4096, [&](uint64_t i) { return want_key(i, static_cast<uint32_t>(i), name_of_key(siege, number++), 1); });
+    (void)flood(siege, *channel, 4096, [&](uint64_t i) {
+      return want_key(i, static_cast<uint32_t>(i), name_of_key(siege, number++), 1);
+    });
   }
   siege.must(number >= 4096, "4096 names");
   siege.hold([&] { listen_all(all); });
@@ -57,12 +63,15 @@ void keys_held(Siege& siege) {
 void keys_renamed(Siege& siege) {
   Channels all = open_some(siege, 1);
   if (all.empty()) return;
-  uint64_t sent = flood(siege, *all[0], 20'000 * siege.dose, [&](uint64_t i) { return i % 2 == 0 ? want_key(i, 7, name_of_key(siege, i), 1) : cancel(i - 1, false); });
+  uint64_t sent = flood(siege, *all[0], 20'000 * siege.dose, [&](uint64_t i) {
+    return i % 2 == 0 ? want_key(i, 7, name_of_key(siege, i), 1) : cancel(i - 1, false);
+  });
   settle(siege, *all[0]);
   siege.must(sent >= 1000 || !all[0]->alive(), "1000 messages");
 }
 
-// The largest number for a key, on many conversations: a table indexed by it must not be made for each.
+// The largest number for a key, on many conversations: a table indexed by it must not be made for
+// each.
 void key_numbers_high(Siege& siege) {
   Channels all = open_some(siege, 120 * siege.dose);
   for (auto& channel : all) (void)channel->send(want_key(1, 65535, "high", 1));
@@ -73,7 +82,8 @@ void key_numbers_high(Siege& siege) {
 void keys_unnamed(Siege& siege) {
   Channels all = open_some(siege, 1);
   if (all.empty()) return;
-  (void)flood(siege, *all[0], 40'000 * siege.dose, [](uint64_t i) { return want_key(i, static_cast<uint32_t>(i % 65536), "", i); });
+  (void)flood(siege, *all[0], 40'000 * siege.dose,
+              [](uint64_t i) { return want_key(i, static_cast<uint32_t>(i % 65536), "", i); });
   settle(siege, *all[0]);
   siege.must(siege.seen.answers[kDone] > 100 || siege.seen.cut_off > 0, "100 refusals");
 }
@@ -81,7 +91,8 @@ void keys_unnamed(Siege& siege) {
 void wants_full(Siege& siege) {
   Channels all = open_some(siege, 8);
   for (auto& channel : all) {
-    (void)flood(siege, *channel, 6000 * siege.dose, [](uint64_t i) { return want_key(i, 0, i == 0 ? "never" : "", i); });
+    (void)flood(siege, *channel, 6000 * siege.dose,
+                [](uint64_t i) { return want_key(i, 0, i == 0 ? "never" : "", i); });
     settle(siege, *channel);
   }
   siege.must(siege.seen.answers[kDone] > 0 || siege.seen.cut_off > 0, "some are refused");
@@ -93,13 +104,17 @@ void cancels_at_full_tables(Siege& siege) {
   Channels all = open_some(siege, 17);
   uint64_t number = 0;
   for (auto& channel : all) {
-    (void)flood(siege, *channel, 4096, [&](uint64_t i) { return want_key(i, static_cast<uint32_t>(i), name_of_key(siege, number++), 1); });
+    (void)flood(siege, *channel, 4096, [&](uint64_t i) {
+      return want_key(i, static_cast<uint32_t>(i), name_of_key(siege, number++), 1);
+    });
   }
   siege.must(number >= 4096, "4096 names");
   // 20,000 CANCELs are the 480 KB that once held everybody up for 20 s.
   uint64_t cancels = 0;
   for (auto& channel : all) {
-    if (channel->alive()) cancels += flood(siege, *channel, 20'000 * siege.dose / all.size(), [](uint64_t i) { return cancel((1ull << 40) + i, false); });
+    if (channel->alive())
+      cancels += flood(siege, *channel, 20'000 * siege.dose / all.size(),
+                       [](uint64_t i) { return cancel((1ull << 40) + i, false); });
   }
   siege.must(cancels >= 1000 || siege.seen.cut_off >= all.size(), "1000 CANCELs");
   siege.hold([&] { listen_all(all); });
@@ -110,8 +125,10 @@ void offer_cancels_at_full_tables(Siege& siege) {
   Channels all = open_some(siege, 8);
   uint64_t cancels = 0;
   for (auto& channel : all) {
-    (void)flood(siege, *channel, 250, [](uint64_t i) { return inline_message(i, 0x7000 + i, {}, kReport); });
-    cancels += flood(siege, *channel, 10'000 * siege.dose, [](uint64_t i) { return cancel(i, true); });
+    (void)flood(siege, *channel, 250,
+                [](uint64_t i) { return inline_message(i, 0x7000 + i, {}, kReport); });
+    cancels +=
+        flood(siege, *channel, 10'000 * siege.dose, [](uint64_t i) { return cancel(i, true); });
   }
   siege.must(cancels >= 1000 || siege.seen.cut_off >= all.size(), "1000 CANCELs");
   siege.hold([&] { listen_all(all); });
@@ -120,7 +137,9 @@ void offer_cancels_at_full_tables(Siege& siege) {
 void wants_cancelled(Siege& siege) {
   Channels all = open_some(siege, 1);
   if (all.empty()) return;
-  (void)flood(siege, *all[0], 40'000 * siege.dose, [](uint64_t i) { return i % 2 == 0 ? want_key(i, 0, i == 0 ? "off and on" : "", i) : cancel(i - 1, false); });
+  (void)flood(siege, *all[0], 40'000 * siege.dose, [](uint64_t i) {
+    return i % 2 == 0 ? want_key(i, 0, i == 0 ? "off and on" : "", i) : cancel(i - 1, false);
+  });
   settle(siege, *all[0]);
 }
 
@@ -128,7 +147,8 @@ void wants_cancelled(Siege& siege) {
 void readers_taken(Siege& siege) {
   Channels all = open_some(siege, 1);
   if (all.empty()) return;
-  (void)flood(siege, *all[0], 4000, [](uint64_t i) { return want_key(i, 0, i == 0 ? kMade : "", kFirstStep + i); });
+  (void)flood(siege, *all[0], 4000,
+              [](uint64_t i) { return want_key(i, 0, i == 0 ? kMade : "", kFirstStep + i); });
   settle(siege, *all[0]);
   siege.hold([&] {
     (void)all[0]->listen(0);
@@ -152,7 +172,9 @@ void supplies_forged(Siege& siege) {
       for (const Answer& answer : channel->answers) {
         if (answer.type != kWant || answer.at<uint8_t>(16) != kByKey) continue;
         ++asked;
-        (void)channel->send(offer(asked, kSupply, answer.id, lie.size(), kInline).tlv(kLayout, layout_of(static_cast<int64_t>(lie.size()))).whole(lie));
+        (void)channel->send(offer(asked, kSupply, answer.id, lie.size(), kInline)
+                                .tlv(kLayout, layout_of(static_cast<int64_t>(lie.size())))
+                                .whole(lie));
       }
       channel->answers.clear();
     }
@@ -171,7 +193,8 @@ void wants_refused(Siege& siege) {
       if (!channel->alive()) continue;
       (void)channel->listen(0);
       for (const Answer& answer : channel->answers) {
-        if (answer.type == kWant && ++asked % 2 == 0) (void)channel->send(done(answer.id, asked % 12 + 1, 0));
+        if (answer.type == kWant && ++asked % 2 == 0)
+          (void)channel->send(done(answer.id, asked % 12 + 1, 0));
       }
       channel->answers.clear();
     }
@@ -183,7 +206,8 @@ void wants_refused(Siege& siege) {
 void weights_kept(Siege& siege) {
   Channels all = open_some(siege, 32 * siege.dose);
   for (auto& channel : all) {
-    for (uint64_t i = 0; i < 40 && channel->alive(); ++i) (void)channel->send(want_key(i, 0, i == 0 ? kWeights : "", 0));
+    for (uint64_t i = 0; i < 40 && channel->alive(); ++i)
+      (void)channel->send(want_key(i, 0, i == 0 ? kWeights : "", 0));
   }
   siege.hold([&] { listen_all(all); });
   siege.must(siege.seen.answers[kOffer] > 0, "the weights are offered");
@@ -194,7 +218,8 @@ void weights_unread(Siege& siege) {
   Channels all = open_some(siege, 24 * siege.dose);
   for (auto& channel : all) {
     channel->leave_unread(true);
-    for (uint64_t i = 0; i < 40 && channel->alive(); ++i) (void)channel->send(want_key(i, 0, i == 0 ? kWeights : "", 0));
+    for (uint64_t i = 0; i < 40 && channel->alive(); ++i)
+      (void)channel->send(want_key(i, 0, i == 0 ? kWeights : "", 0));
   }
   siege.hold();
   for (auto& channel : all) {
@@ -247,32 +272,40 @@ void commands_unread(Siege& siege) {
   for (auto& channel : all) {
     channel->leave_unread(true);
     std::string command = "send 1 1048576";
-    for (int i = 0; i < 40 && channel->alive(); ++i) (void)channel->send(inline_message(static_cast<uint64_t>(i), kCommandTag, Bytes(command.begin(), command.end())));
+    for (int i = 0; i < 40 && channel->alive(); ++i)
+      (void)channel->send(inline_message(static_cast<uint64_t>(i), kCommandTag,
+                                         Bytes(command.begin(), command.end())));
   }
   siege.must(siege.seen.messages_out >= 40, "40 commands");
   siege.hold();
 }
 
-const Registered registered("any", {
-    {"keys_flood", "wants as many new names as a table may hold, and leaves", keys_flood},
-    {"keys_held", "the same, and stays", keys_held},
-    {"keys_renamed", "names one number of a key anew with each want", keys_renamed},
-    {"key_numbers_high", "the largest number of a key on many conversations", key_numbers_high},
-    {"keys_unnamed", "wants by numbers that have no name", keys_unnamed},
-    {"wants_full", "more wants that wait than there is room for", wants_full},
-    {"cancels_at_full_tables", "fills keys and wants, then CANCELs what is not there", cancels_at_full_tables},
-    {"offer_cancels_at_full_tables", "fills the queue of messages, then CANCELs what is not there", offer_cancels_at_full_tables},
-    {"wants_cancelled", "wants and cancels by turns", wants_cancelled},
-    {"readers_taken", "wants what is published for another reader", readers_taken},
-    {"supplies_forged", "answers wants that were meant for others", supplies_forged},
-    {"wants_refused", "refuses wants, or says nothing to them", wants_refused},
-    {"weights_kept", "takes what is published and never releases it", weights_kept},
-    {"weights_unread", "asks for what is published and reads nothing", weights_unread},
-    {"weights_cancelled", "asks for what is published and cancels it", weights_cancelled},
-    {"leaves_in_the_middle", "ends while what it asked for is on its way", leaves_in_the_middle},
-    {"wants_of_other_layouts", "wants with layouts that do not fit", wants_of_other_layouts},
-    {"commands_unread", "has the program answer, and reads nothing", commands_unread},
-});
+const Registered registered(
+    "any",
+    {
+        {"keys_flood", "wants as many new names as a table may hold, and leaves", keys_flood},
+        {"keys_held", "the same, and stays", keys_held},
+        {"keys_renamed", "names one number of a key anew with each want", keys_renamed},
+        {"key_numbers_high", "the largest number of a key on many conversations", key_numbers_high},
+        {"keys_unnamed", "wants by numbers that have no name", keys_unnamed},
+        {"wants_full", "more wants that wait than there is room for", wants_full},
+        {"cancels_at_full_tables", "fills keys and wants, then CANCELs what is not there",
+         cancels_at_full_tables},
+        {"offer_cancels_at_full_tables",
+         "fills the queue of messages, then CANCELs what is not there",
+         offer_cancels_at_full_tables},
+        {"wants_cancelled", "wants and cancels by turns", wants_cancelled},
+        {"readers_taken", "wants what is published for another reader", readers_taken},
+        {"supplies_forged", "answers wants that were meant for others", supplies_forged},
+        {"wants_refused", "refuses wants, or says nothing to them", wants_refused},
+        {"weights_kept", "takes what is published and never releases it", weights_kept},
+        {"weights_unread", "asks for what is published and reads nothing", weights_unread},
+        {"weights_cancelled", "asks for what is published and cancels it", weights_cancelled},
+        {"leaves_in_the_middle", "ends while what it asked for is on its way",
+         leaves_in_the_middle},
+        {"wants_of_other_layouts", "wants with layouts that do not fit", wants_of_other_layouts},
+        {"commands_unread", "has the program answer, and reads nothing", commands_unread},
+    });
 
 }  // namespace
 }  // namespace hostile

@@ -12,7 +12,18 @@ namespace hostile {
 
 using Bytes = std::vector<uint8_t>;
 
-enum Type : uint8_t { kHello = 1, kOffer, kWant, kData, kDone, kRelease, kCancel, kCredit, kPing, kBye };
+enum Type : uint8_t {
+  kHello = 1,
+  kOffer,
+  kWant,
+  kData,
+  kDone,
+  kRelease,
+  kCancel,
+  kCredit,
+  kPing,
+  kBye
+};
 inline constexpr int kTypes = 11;  // by number, from 0
 const char* name_of(int type);     // "HELLO"
 
@@ -24,7 +35,8 @@ enum Code : uint8_t { kOk = 0, kTryAgain = 1, kUnsupported = 3, kAccessDenied = 
 
 template <typename T>
 void put(Bytes& out, T value) {
-  for (size_t i = 0; i < sizeof(T); ++i) out.push_back(static_cast<uint8_t>(static_cast<uint64_t>(value) >> (8 * i)));
+  for (size_t i = 0; i < sizeof(T); ++i)
+    out.push_back(static_cast<uint8_t>(static_cast<uint64_t>(value) >> (8 * i)));
 }
 template <typename T>
 T take(const uint8_t* from) {
@@ -56,7 +68,9 @@ class Message {
   }
   // With zeros up to the next multiple of 8.
   Message& tlv(uint16_t type, const Bytes& value);
-  Message& text(uint16_t type, std::string_view value) { return tlv(type, Bytes(value.begin(), value.end())); }
+  Message& text(uint16_t type, std::string_view value) {
+    return tlv(type, Bytes(value.begin(), value.end()));
+  }
   // The header, its length filled in, and the payload behind it.
   Bytes whole(const Bytes& payload = {}) const;
   // A header that promises so much payload, none of which is there.
@@ -72,8 +86,10 @@ Bytes segment(uint32_t extent, uint64_t offset, uint64_t length);
 
 // Messages as an honest end would write them.
 Bytes inline_message(uint64_t id, uint64_t tag, const Bytes& payload, uint8_t more_flags = 0);
-Message offer(uint64_t id, uint8_t kind, uint64_t a, uint64_t total, uint8_t flags = 0, uint64_t offset = 0, uint32_t epoch = 0);
-Message want(uint64_t id, uint8_t kind, uint64_t a, uint32_t key_id = 0, uint64_t offset = 0, uint64_t length = 0, uint8_t into = 0);
+Message offer(uint64_t id, uint8_t kind, uint64_t a, uint64_t total, uint8_t flags = 0,
+              uint64_t offset = 0, uint32_t epoch = 0);
+Message want(uint64_t id, uint8_t kind, uint64_t a, uint32_t key_id = 0, uint64_t offset = 0,
+             uint64_t length = 0, uint8_t into = 0);
 Bytes want_key(uint64_t id, uint32_t key_id, std::string_view key, uint64_t step);
 Bytes data(uint64_t id, uint64_t offset, const Bytes& payload);
 Bytes done(uint64_t id, uint32_t code, uint64_t bytes);

@@ -1,4 +1,5 @@
-// What carries frames: UDP sockets, and one packet socket of the process with a MAC address for each end.
+// What carries frames: UDP sockets, and one packet socket of the process with a MAC address for
+// each end.
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
@@ -25,7 +26,8 @@ using Mac = std::array<uint8_t, 6>;
 Mac mac_of(const std::string& text) {
   Mac mac{};
   unsigned v[6] = {};
-  if (std::sscanf(text.c_str(), "%x:%x:%x:%x:%x:%x", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5]) == 6) {
+  if (std::sscanf(text.c_str(), "%x:%x:%x:%x:%x:%x", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5]) ==
+      6) {
     for (size_t i = 0; i < 6; ++i) mac[i] = static_cast<uint8_t>(v[i]);
   }
   return mac;
@@ -34,7 +36,8 @@ Mac mac_of(const std::string& text) {
 // "l2://udp/127.0.0.1:7000".
 class UdpCarrier final : public Carrier {
  public:
-  UdpCarrier(Siege& siege, const std::string& source) : siege_(siege), fd_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+  UdpCarrier(Siege& siege, const std::string& source)
+      : siege_(siege), fd_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
     size_t start = siege.address.rfind('/') + 1, colon = siege.address.rfind(':');
     sockaddr_in own{};
     own.sin_family = AF_INET;
@@ -84,7 +87,8 @@ class UdpCarrier final : public Carrier {
 // The packet socket that all ends on an interface share: frames are handed out by their port.
 class PacketSocket {
  public:
-  explicit PacketSocket(const std::string& interface) : fd_(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+  explicit PacketSocket(const std::string& interface)
+      : fd_(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
     int yes = 1;
     ::setsockopt(fd_, SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof(yes));
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUFFORCE, &kSocketBytes, sizeof(int));
@@ -111,7 +115,8 @@ class PacketSocket {
     ssize_t got;
     while ((got = ::recv(fd_, room, sizeof(room), MSG_DONTWAIT)) > 0) {
       Frame frame;
-      if (got > 14 && frame.parse(room + 14, static_cast<size_t>(got) - 14) && ends_[frame.destination_port].size() < kMostKept) {
+      if (got > 14 && frame.parse(room + 14, static_cast<size_t>(got) - 14) &&
+          ends_[frame.destination_port].size() < kMostKept) {
         ends_[frame.destination_port].push_back(std::move(frame));
       }
     }

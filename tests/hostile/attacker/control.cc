@@ -1,5 +1,5 @@
-// Not an attack: the traffic of one, by bytes and time, through a socket that has nothing to do with the server. What
-// remains of an attack's effect beside this is the library's.
+// Not an attack: the traffic of one, by bytes and time, through a socket that has nothing to do
+// with the server. What remains of an attack's effect beside this is the library's.
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -25,7 +25,8 @@ void unrelated(Siege& siege) {
   own.sin_family = AF_INET;
   own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(own);
-  bool there = ::bind(listener, reinterpret_cast<sockaddr*>(&own), sizeof(own)) == 0 && ::listen(listener, 1) == 0 &&
+  bool there = ::bind(listener, reinterpret_cast<sockaddr*>(&own), sizeof(own)) == 0 &&
+               ::listen(listener, 1) == 0 &&
                ::getsockname(listener, reinterpret_cast<sockaddr*>(&own), &length) == 0;
   ends[0] = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   there = there && ::connect(ends[0], reinterpret_cast<sockaddr*>(&own), sizeof(own)) == 0;
@@ -48,7 +49,8 @@ void unrelated(Siege& siege) {
   for (int fd : {listener, ends[0], ends[1]}) ::close(fd);
 }
 
-const Registered registered("control", {{"unrelated", "the same bytes through another socket", unrelated}});
+const Registered registered("control",
+                            {{"unrelated", "the same bytes through another socket", unrelated}});
 
 }  // namespace
 }  // namespace hostile

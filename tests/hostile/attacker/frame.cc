@@ -42,7 +42,8 @@ Bytes Frame::whole() const {
   put(b, credit);
   put(b, marks);
   put<uint32_t>(b, 0);
-  put(b, (flags & kFlagPcrc) != 0 && payload_crc == 0 ? crc32c(payload.data(), payload.size()) : payload_crc);
+  put(b, (flags & kFlagPcrc) != 0 && payload_crc == 0 ? crc32c(payload.data(), payload.size())
+                                                      : payload_crc);
   put(b, session);
   b.insert(b.end(), extension.begin(), extension.end());
   uint8_t flags_without_ce = b[1] & 0xfe;
@@ -72,7 +73,8 @@ bool Frame::parse(const uint8_t* b, size_t length) {
   size_t extension_bytes = type < sizeof(kExtensions) ? kExtensions[type] : 72;
   if (length < kBaseBytes + extension_bytes + payload_bytes) return false;
   extension.assign(b + kBaseBytes, b + kBaseBytes + extension_bytes);
-  payload.assign(b + kBaseBytes + extension_bytes, b + kBaseBytes + extension_bytes + payload_bytes);
+  payload.assign(b + kBaseBytes + extension_bytes,
+                 b + kBaseBytes + extension_bytes + payload_bytes);
   return true;
 }
 

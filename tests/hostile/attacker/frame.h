@@ -1,5 +1,5 @@
-// Frames of docs/slp.md, written from that page alone, and what carries them: UDP, or raw Ethernet with
-// any source address. Knows no sessions.
+// Frames of docs/slp.md, written from that page alone, and what carries them: UDP, or raw Ethernet
+// with any source address. Knows no sessions.
 #ifndef SLUICE_TESTS_HOSTILE_ATTACKER_FRAME_H_
 #define SLUICE_TESTS_HOSTILE_ATTACKER_FRAME_H_
 
@@ -13,8 +13,21 @@
 
 namespace hostile {
 
-enum FrameType : uint8_t { kSlpHello = 1, kSlpHelloAck, kSlpRetry, kSlpNack, kSlpBye, kSlpAck, kSlpPing, kSlpEager, kSlpData, kSlpFind = 16, kSlpFound = 17 };
-inline constexpr uint8_t kFlagAck = 2, kFlagAckReq = 4, kFlagAgain = 8, kFlagSealed = 16, kFlagPcrc = 32;
+enum FrameType : uint8_t {
+  kSlpHello = 1,
+  kSlpHelloAck,
+  kSlpRetry,
+  kSlpNack,
+  kSlpBye,
+  kSlpAck,
+  kSlpPing,
+  kSlpEager,
+  kSlpData,
+  kSlpFind = 16,
+  kSlpFound = 17
+};
+inline constexpr uint8_t kFlagAck = 2, kFlagAckReq = 4, kFlagAgain = 8, kFlagSealed = 16,
+                         kFlagPcrc = 32;
 inline constexpr size_t kBaseBytes = 40, kUnit = 1344;
 
 uint32_t crc32c(const uint8_t* bytes, size_t length, uint32_t crc = 0);
@@ -51,7 +64,8 @@ class Carrier {
   virtual int fd() const = 0;
   uint16_t own_port = 0, peer_port = 0;
 };
-// By the siege's path and address, from its source or from `source`: an IP address or a MAC address.
+// By the siege's path and address, from its source or from `source`: an IP address or a MAC
+// address.
 std::unique_ptr<Carrier> open_carrier(Siege& siege, const std::string& source = {});
 
 }  // namespace hostile

@@ -63,7 +63,8 @@ void ShmPeer::close() {
     if (*fd >= 0) ::close(std::exchange(*fd, -1));
   }
   if (own_ != nullptr) ::munmap(std::exchange(own_, nullptr), sizeof(Region));
-  if (peer_ != nullptr) ::munmap(const_cast<Region*>(std::exchange(peer_, nullptr)), sizeof(Region));
+  if (peer_ != nullptr)
+    ::munmap(const_cast<Region*>(std::exchange(peer_, nullptr)), sizeof(Region));
 }
 
 void ShmPeer::note_end() {
@@ -190,7 +191,8 @@ bool ShmPeer::packet(const Bytes& bytes, const std::vector<int>& descriptors) {
       siege_.seen.bytes_out += bytes.size();
       return true;
     }
-    if (errno != EAGAIN && errno != ENOBUFS && errno != ETOOMANYREFS && errno != EINTR) return note_end(), false;
+    if (errno != EAGAIN && errno != ENOBUFS && errno != ETOOMANYREFS && errno != EINTR)
+      return note_end(), false;
     if (Siege::Clock::now() >= end) return false;
     pollfd wait{.fd = fd_, .events = POLLOUT, .revents = 0};
     ::poll(&wait, 1, 5);
@@ -209,7 +211,8 @@ bool ShmPeer::announce(uint32_t id, uint64_t offset, uint64_t length, int fd) {
 
 void ShmPeer::ring_bell() {
   uint8_t bell = 1;
-  if (::send(fd_, &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != ENOBUFS) note_end();
+  if (::send(fd_, &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != ENOBUFS)
+    note_end();
 }
 
 bool ShmPeer::send(const Bytes& message) {
@@ -260,12 +263,18 @@ void ShmPeer::take_messages() {
   while (peer_->slots[read_ % kSlots].stamp.load() == read_ + 1) {
     auto copy = [&](uint8_t* out, size_t bytes) {
       for (size_t at = 0; at < bytes; at += kSlotData) {
-        std::memcpy(out + at, peer_->slots[(read_ + at / kSlotData) % kSlots].data, std::min(kSlotData, bytes - at));
+        std::memcpy(out + at, peer_->slots[(read_ + at / kSlotData) % kSlots].data,
+                    std::min(kSlotData, bytes - at));
       }
     };
     uint8_t common[16];
     copy(common, 16);
-    Answer answer{.type = common[0], .flags = common[1], .header_bytes = take<uint16_t>(common + 2), .payload_bytes = take<uint32_t>(common + 4), .id = take<uint64_t>(common + 8), .bytes = {}};
+    Answer answer{.type = common[0],
+                  .flags = common[1],
+                  .header_bytes = take<uint16_t>(common + 2),
+                  .payload_bytes = take<uint32_t>(common + 4),
+                  .id = take<uint64_t>(common + 8),
+                  .bytes = {}};
     size_t whole = answer.header_bytes + size_t{answer.payload_bytes};
     if (whole < 16 || whole > kSlots * kSlotData) return note_end();
     answer.bytes.resize(whole);

@@ -1,5 +1,6 @@
-// A connection over shared memory as an attacker makes it: its own control region, its own packets, its
-// own ring, which it may fill with whatever it likes (transport/shm/ring.h and packet.h say what belongs there).
+// A connection over shared memory as an attacker makes it: its own control region, its own packets,
+// its own ring, which it may fill with whatever it likes (transport/shm/ring.h and packet.h say
+// what belongs there).
 #ifndef SLUICE_TESTS_HOSTILE_ATTACKER_SHM_H_
 #define SLUICE_TESTS_HOSTILE_ATTACKER_SHM_H_
 

@@ -1,4 +1,5 @@
-// Attacks by what comes with packets: descriptors of every kind, where one is expected and where none is.
+// Attacks by what comes with packets: descriptors of every kind, where one is expected and where
+// none is.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -25,10 +26,12 @@ struct EveryKind {
       if (fd >= 0) fds.push_back(fd);
     };
     if (::pipe2(ends, O_CLOEXEC) == 0) keep(ends[0]), keep(ends[1]);
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0) keep(ends[0]), keep(ends[1]);
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0)
+      keep(ends[0]), keep(ends[1]);
     keep(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     keep(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    for (const char* path : {"/dev/null", "/dev/zero", "/proc/self/maps", "/proc/self/mem", "/"}) keep(::open(path, O_RDONLY | O_CLOEXEC));
+    for (const char* path : {"/dev/null", "/dev/zero", "/proc/self/maps", "/proc/self/mem", "/"})
+      keep(::open(path, O_RDONLY | O_CLOEXEC));
     keep(::open("/tmp", O_PATH | O_CLOEXEC));
     keep(::open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
     keep(::eventfd(1, EFD_CLOEXEC));
@@ -40,7 +43,8 @@ struct EveryKind {
     keep(::signalfd(-1, &none, SFD_CLOEXEC));
     keep(sealed_memory("bare", sizeof(Region), 0));
     keep(sealed_memory("half", sizeof(Region), F_SEAL_SHRINK | F_SEAL_GROW));
-    keep(sealed_memory("no shrink", sizeof(Region), F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL));
+    keep(sealed_memory("no shrink", sizeof(Region),
+                       F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL));
     keep(sealed_memory("small", 4096, usual_seals()));
     keep(sealed_memory("nothing", 0, usual_seals()));
     keep(sealed_memory("all zeros", sizeof(Region), usual_seals()));
@@ -75,7 +79,8 @@ void hello_with_every_kind(Siege& siege) {
       refused += met ? 0 : 1;
     }
   }
-  siege.must(tried >= 20 && refused == tried, "each is refused: " + std::to_string(refused) + " of " + std::to_string(tried));
+  siege.must(tried >= 20 && refused == tried,
+             "each is refused: " + std::to_string(refused) + " of " + std::to_string(tried));
 }
 
 void hello_with_many(Siege& siege) {
@@ -95,14 +100,17 @@ void hello_with_many(Siege& siege) {
 // With bells, ends, nothing at all, and words that are not known, in a conversation.
 void packets_with_descriptors(Siege& siege) {
   EveryKind kinds;
-  const std::vector<Bytes> packets = {{}, {1}, {2}, {0}, {7}, Bytes(24, 0), Bytes(23, 1), Bytes(25, 1), Bytes(200, 1), Bytes(5000, 1)};
+  const std::vector<Bytes> packets = {
+      {},           {1},          {2},          {0},           {7},
+      Bytes(24, 0), Bytes(23, 1), Bytes(25, 1), Bytes(200, 1), Bytes(5000, 1)};
   for (uint64_t round = 0; round < 4 * siege.dose && siege.more(); ++round) {
     for (const Bytes& packet : packets) {
       ShmPeer peer(siege);
       if (!peer.greet()) continue;
       size_t count = round % 4 == 0 ? 1 : round % 4 == 1 ? 3 : round % 4 == 2 ? 8 : 250;
       std::vector<int> passed;
-      for (size_t k = 0; k < count; ++k) passed.push_back(kinds.fds[(round + k) % kinds.fds.size()]);
+      for (size_t k = 0; k < count; ++k)
+        passed.push_back(kinds.fds[(round + k) % kinds.fds.size()]);
       (void)peer.packet(packet, passed);
       (void)peer.packet(packet, passed);
       wait_for_end(siege, peer);
@@ -124,7 +132,9 @@ void empty_packets(Siege& siege) {
   }
   ::close(fd);
   siege.must(siege.seen.descriptors_out >= 40, "40 descriptors");
-  siege.hold([&] { for (auto& peer : all) (void)peer->listen(0); });
+  siege.hold([&] {
+    for (auto& peer : all) (void)peer->listen(0);
+  });
 }
 
 // As memory that is announced.
@@ -138,15 +148,18 @@ void extents_of_every_kind(Siege& siege) {
       ++tried;
       (void)peer.announce(1, 0, 2 << 20, fd);
       // An offer has it looked at now, not when the socket is read.
-      (void)peer.send(offer(1, kTagged, kCommandTag, 128).tlv(kSegment, segment(1, 0, 128)).whole());
+      (void)peer.send(
+          offer(1, kTagged, kCommandTag, 128).tlv(kSegment, segment(1, 0, 128)).whole());
       wait_for_end(siege, peer);
       refused += peer.alive() ? 0 : 1;
     }
   }
-  siege.must(tried >= 20 && refused == tried, "each is refused: " + std::to_string(refused) + " of " + std::to_string(tried));
+  siege.must(tried >= 20 && refused == tried,
+             "each is refused: " + std::to_string(refused) + " of " + std::to_string(tried));
 }
 
-// A socket that carries itself, in packets that are never read: the kernel's own collector has work.
+// A socket that carries itself, in packets that are never read: the kernel's own collector has
+// work.
 void sockets_in_sockets(Siege& siege) {
   for (uint64_t i = 0; i < 30 * siege.dose && siege.more(); ++i) {
     ShmPeer peer(siege);
@@ -181,7 +194,9 @@ void extents_flood(Siege& siege) {
   ::close(memory);
   siege.note(std::to_string(announced) + " announced");
   siege.must(announced >= 500, "500 extents");
-  siege.hold([&] { for (auto& peer : all) (void)peer->listen(0); });
+  siege.hold([&] {
+    for (auto& peer : all) (void)peer->listen(0);
+  });
 }
 
 // Over each other, of the same number, outside the range.
@@ -193,20 +208,23 @@ void extents_contradict(Siege& siege) {
     uint64_t offset, length;
   };
   const std::vector<std::vector<Place>> variants = {
-      {{1, 0, m}, {1, m, m}}, {{1, 1ull << 62, m}}, {{1, 0, 0}}, {{1, 4096, m}}, {{1, 0, m + 4096}}, {{1, ~0ull - m + 1, m}}, {{1, 0, 16 * m}}, {{0, 0, m}, {0, m, m}},
-      {{1, (1ull << 30) - m, 2 * m}}};
+      {{1, 0, m}, {1, m, m}}, {{1, 1ull << 62, m}},   {{1, 0, 0}},
+      {{1, 4096, m}},         {{1, 0, m + 4096}},     {{1, ~0ull - m + 1, m}},
+      {{1, 0, 16 * m}},       {{0, 0, m}, {0, m, m}}, {{1, (1ull << 30) - m, 2 * m}}};
   uint64_t refused = 0, tried = 0;
   for (uint64_t round = 0; round < 2 * siege.dose && siege.more(); ++round) {
     for (const auto& variant : variants) {
       ShmPeer peer(siege);
       if (!peer.greet()) continue;
       ++tried;
-      for (const Place& place : variant) (void)peer.announce(place.id, place.offset, place.length, memory);
+      for (const Place& place : variant)
+        (void)peer.announce(place.id, place.offset, place.length, memory);
       wait_for_end(siege, peer);
       refused += peer.alive() ? 0 : 1;
     }
   }
-  // One place over the other is how memory that was given back is announced anew: allowed, again and again.
+  // One place over the other is how memory that was given back is announced anew: allowed, again
+  // and again.
   ShmPeer peer(siege);
   if (peer.greet()) {
     for (uint32_t k = 0; k < 3000 * siege.dose && siege.more(); ++k) {
@@ -215,7 +233,9 @@ void extents_contradict(Siege& siege) {
     (void)peer.listen(20);
   }
   ::close(memory);
-  siege.must(tried > 0 && refused == tried, "contradictions are refused: " + std::to_string(refused) + " of " + std::to_string(tried));
+  siege.must(
+      tried > 0 && refused == tried,
+      "contradictions are refused: " + std::to_string(refused) + " of " + std::to_string(tried));
 }
 
 // As many addresses as a process has, claimed by a few.
@@ -233,20 +253,26 @@ void address_space(Siege& siege) {
   }
   ::close(memory);
   siege.must(siege.seen.connections >= 12, "12 connections");
-  siege.hold([&] { for (auto& peer : all) (void)peer->listen(0); });
+  siege.hold([&] {
+    for (auto& peer : all) (void)peer->listen(0);
+  });
 }
 
-const Registered registered("shm", {
-    {"hello_with_every_kind", "every kind of descriptor in the place of the control region", hello_with_every_kind},
-    {"hello_with_many", "no, many or 253 descriptors with HELLO", hello_with_many},
-    {"packets_with_descriptors", "descriptors with bells, ends and unknown words", packets_with_descriptors},
-    {"empty_packets", "a descriptor with a packet of no bytes", empty_packets},
-    {"extents_of_every_kind", "every kind of descriptor as memory", extents_of_every_kind},
-    {"sockets_in_sockets", "sockets that carry themselves", sockets_in_sockets},
-    {"extents_flood", "thousands of extents", extents_flood},
-    {"extents_contradict", "extents outside, over and again", extents_contradict},
-    {"address_space", "arenas that take all addresses", address_space},
-});
+const Registered registered(
+    "shm",
+    {
+        {"hello_with_every_kind", "every kind of descriptor in the place of the control region",
+         hello_with_every_kind},
+        {"hello_with_many", "no, many or 253 descriptors with HELLO", hello_with_many},
+        {"packets_with_descriptors", "descriptors with bells, ends and unknown words",
+         packets_with_descriptors},
+        {"empty_packets", "a descriptor with a packet of no bytes", empty_packets},
+        {"extents_of_every_kind", "every kind of descriptor as memory", extents_of_every_kind},
+        {"sockets_in_sockets", "sockets that carry themselves", sockets_in_sockets},
+        {"extents_flood", "thousands of extents", extents_flood},
+        {"extents_contradict", "extents outside, over and again", extents_contradict},
+        {"address_space", "arenas that take all addresses", address_space},
+    });
 
 }  // namespace
 }  // namespace hostile

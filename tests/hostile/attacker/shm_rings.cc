@@ -1,4 +1,5 @@
-// Attacks by the shared ring and the socket beside it: while the other end reads, a second process writes.
+// Attacks by the shared ring and the socket beside it: while the other end reads, a second process
+// writes.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -64,65 +65,89 @@ void while_scribbling(Siege& siege, uint64_t rounds, Scribble&& scribble, bool s
 
 // Words of the other end's messages and stamps, all of them dice.
 void ring_of_dice(Siege& siege) {
-  while_scribbling(siege, 12, [](Region& region, uint64_t dice) {
-    Slot& slot = region.slots[dice >> 50 & (kSlots - 1)];
-    std::memcpy(slot.data + (dice >> 40 & 15) * 8 % 112, &dice, 8);
-    slot.stamp.store(dice >> 20 & 2047);
-  }, false);
+  while_scribbling(
+      siege, 12,
+      [](Region& region, uint64_t dice) {
+        Slot& slot = region.slots[dice >> 50 & (kSlots - 1)];
+        std::memcpy(slot.data + (dice >> 40 & 15) * 8 % 112, &dice, 8);
+        slot.stamp.store(dice >> 20 & 2047);
+      },
+      false);
 }
 
 // Stamps are right, so that every slot is read; its header changes at full speed.
 void headers_that_change(Siege& siege) {
-  while_scribbling(siege, 12, [](Region& region, uint64_t dice) {
-    for (uint64_t at = 0; at < 64; ++at) {
-      Slot& slot = region.slots[at];
-      uint8_t type = static_cast<uint8_t>(dice % 12);
-      uint16_t header = static_cast<uint16_t>((dice >> 8 & 15) * 8 + 16);
-      uint32_t payload = dice >> 16 & 1 ? static_cast<uint32_t>(dice >> 20 & 0xffff) : 0;
-      std::memcpy(slot.data, &type, 1);
-      std::memcpy(slot.data + 2, &header, 2);
-      std::memcpy(slot.data + 4, &payload, 4);
-      slot.stamp.store(at + 1);
-      dice = dice * 6364136223846793005u + 1;
-    }
-  }, false);
+  while_scribbling(
+      siege, 12,
+      [](Region& region, uint64_t dice) {
+        for (uint64_t at = 0; at < 64; ++at) {
+          Slot& slot = region.slots[at];
+          uint8_t type = static_cast<uint8_t>(dice % 12);
+          uint16_t header = static_cast<uint16_t>((dice >> 8 & 15) * 8 + 16);
+          uint32_t payload = dice >> 16 & 1 ? static_cast<uint32_t>(dice >> 20 & 0xffff) : 0;
+          std::memcpy(slot.data, &type, 1);
+          std::memcpy(slot.data + 2, &header, 2);
+          std::memcpy(slot.data + 4, &payload, 4);
+          slot.stamp.store(at + 1);
+          dice = dice * 6364136223846793005u + 1;
+        }
+      },
+      false);
 }
 
 // Messages that are right when they are sent, and lengths that are others when they are read.
 void lengths_that_change(Siege& siege) {
-  while_scribbling(siege, 12, [](Region& region, uint64_t dice) {
-    Slot& slot = region.slots[dice >> 54 & (kSlots - 1)];
-    uint32_t payload = static_cast<uint32_t>(dice >> 20 & (dice & 1 ? 0x1ff : 0xffffffff));
-    std::memcpy(slot.data + 4, &payload, 4);
-    std::memcpy(slot.data + 40, &payload, 4);
-  }, true);
+  while_scribbling(
+      siege, 12,
+      [](Region& region, uint64_t dice) {
+        Slot& slot = region.slots[dice >> 54 & (kSlots - 1)];
+        uint32_t payload = static_cast<uint32_t>(dice >> 20 & (dice & 1 ? 0x1ff : 0xffffffff));
+        std::memcpy(slot.data + 4, &payload, 4);
+        std::memcpy(slot.data + 40, &payload, 4);
+      },
+      true);
 }
 
 void positions_of_dice(Siege& siege) {
-  while_scribbling(siege, 12, [](Region& region, uint64_t dice) {
-    region.consumed.store(dice & 1 ? dice : dice >> 56);
-    region.sleeping.store(dice >> 3);
-  }, true);
+  while_scribbling(
+      siege, 12,
+      [](Region& region, uint64_t dice) {
+        region.consumed.store(dice & 1 ? dice : dice >> 56);
+        region.sleeping.store(dice >> 3);
+      },
+      true);
 }
 
 // Awake or asleep: the other end rings for each sleep it sees.
 void sleeps_flood(Siege& siege) {
-  while_scribbling(siege, 12, [](Region& region, uint64_t) { region.sleeping.store((region.sleeping.load(std::memory_order_relaxed) + 2) | 1); }, true);
+  while_scribbling(
+      siege, 12,
+      [](Region& region, uint64_t) {
+        region.sleeping.store((region.sleeping.load(std::memory_order_relaxed) + 2) | 1);
+      },
+      true);
 }
 
 void layout_changes(Siege& siege) {
-  while_scribbling(siege, 8, [](Region& region, uint64_t dice) {
-    region.layout = dice;
-    region.probe = dice >> 1;
-  }, true);
+  while_scribbling(
+      siege, 8,
+      [](Region& region, uint64_t dice) {
+        region.layout = dice;
+        region.probe = dice >> 1;
+      },
+      true);
 }
 
 // Withdraws offers that there are not, while it makes some.
 void withdrawals_of_dice(Siege& siege) {
-  while_scribbling(siege, 8, [](Region& region, uint64_t dice) { region.withdrawals.store(dice & 1 ? dice : dice >> 60); }, true);
+  while_scribbling(
+      siege, 8,
+      [](Region& region, uint64_t dice) { region.withdrawals.store(dice & 1 ? dice : dice >> 60); },
+      true);
 }
 
-// Says for ever that it copies from memory which the other end wants back: a revoke must not wait for that.
+// Says for ever that it copies from memory which the other end wants back: a revoke must not wait
+// for that.
 void copying_never_ends(Siege& siege) {
   uint64_t revoked = 0, ended = 0;
   for (uint64_t i = 0; i < 8 * siege.dose && siege.more(); ++i) {
@@ -139,14 +164,17 @@ void copying_never_ends(Siege& siege) {
 
 // Once the stamp of every lap stands in every slot, the other end never finds the ring empty.
 void ring_never_empty(Siege& siege) {
-  while_scribbling(siege, 8, [](Region& region, uint64_t dice) {
-    Bytes message = ping(dice, true);
-    uint64_t at = region.slots[0].stamp.load(std::memory_order_relaxed);
-    for (uint64_t k = 0; k < kSlots; ++k) {
-      std::memcpy(region.slots[k].data, message.data(), message.size());
-      region.slots[k].stamp.store((at / kSlots) * kSlots + k + 1 + (dice & 1) * kSlots);
-    }
-  }, false);
+  while_scribbling(
+      siege, 8,
+      [](Region& region, uint64_t dice) {
+        Bytes message = ping(dice, true);
+        uint64_t at = region.slots[0].stamp.load(std::memory_order_relaxed);
+        for (uint64_t k = 0; k < kSlots; ++k) {
+          std::memcpy(region.slots[k].data, message.data(), message.size());
+          region.slots[k].stamp.store((at / kSlots) * kSlots + k + 1 + (dice & 1) * kSlots);
+        }
+      },
+      false);
 }
 
 void bells_flood(Siege& siege) {
@@ -172,7 +200,8 @@ void bells_unheard(Siege& siege) {
     for (int i = 0; i < 100; ++i) {
       // It answers each, to one who sleeps anew each time.
       peer.own()->sleeping.store((peer.own()->sleeping.load() + 2) | 1);
-      if (peer.position() - peer.peers()->consumed.load() < kSlots - 8) sent += peer.send(ping(sent, false)) ? 1 : 0;
+      if (peer.position() - peer.peers()->consumed.load() < kSlots - 8)
+        sent += peer.send(ping(sent, false)) ? 1 : 0;
     }
   });
   siege.must(sent >= 100 || !peer.alive(), "100 PINGs");
@@ -199,7 +228,9 @@ void finished(Siege& siege) {
   }
   siege.note(std::to_string(all.size()) + " stayed");
   siege.must(siege.seen.connections >= 100, "100 connections");
-  siege.hold([&] { for (auto& peer : all) (void)peer->listen(0); });
+  siege.hold([&] {
+    for (auto& peer : all) (void)peer->listen(0);
+  });
 }
 
 void churn(Siege& siege) {
@@ -227,9 +258,12 @@ void hello_contradicts(Siege& siege) {
     if (i % 6 == 2) fields.min_version = 5;
     if (i % 6 == 3) fields.max_version = 0;
     ++tried;
-    if (i % 6 < 4) met += peer.say_hello(fields, {-1}) && peer.hear_hello() ? 1 : 0;
-    else if (i % 6 == 4) met += peer.packet(siege.junk(300)) && peer.hear_hello() ? 1 : 0;
-    else met += peer.packet(bye(0)) && peer.hear_hello() ? 1 : 0;
+    if (i % 6 < 4)
+      met += peer.say_hello(fields, {-1}) && peer.hear_hello() ? 1 : 0;
+    else if (i % 6 == 4)
+      met += peer.packet(siege.junk(300)) && peer.hear_hello() ? 1 : 0;
+    else
+      met += peer.packet(bye(0)) && peer.hear_hello() ? 1 : 0;
   }
   siege.must(tried >= 6 && met == 0, "each is refused");
 }
@@ -239,9 +273,16 @@ void offers_of_nothing(Siege& siege) {
   int memory = sealed_memory("extent", 2 << 20, usual_seals());
   const uint64_t m = 2 << 20;
   std::vector<Bytes> variants;
-  for (auto [extent, offset, length] : std::vector<std::tuple<uint32_t, uint64_t, uint64_t>>{
-           {9, 0, 128}, {1, m, 128}, {1, m - 64, 128}, {1, ~0ull - 200, 128}, {1, 0, m + 1}, {1, m - 1, 1ull << 40}}) {
-    variants.push_back(offer(1, kTagged, kCommandTag, length).tlv(kSegment, segment(extent, offset, length)).whole());
+  for (auto [extent, offset, length] :
+       std::vector<std::tuple<uint32_t, uint64_t, uint64_t>>{{9, 0, 128},
+                                                             {1, m, 128},
+                                                             {1, m - 64, 128},
+                                                             {1, ~0ull - 200, 128},
+                                                             {1, 0, m + 1},
+                                                             {1, m - 1, 1ull << 40}}) {
+    variants.push_back(offer(1, kTagged, kCommandTag, length)
+                           .tlv(kSegment, segment(extent, offset, length))
+                           .whole());
   }
   uint64_t tried = 0, refused = 0;
   for (uint64_t i = 0; i < variants.size() * siege.dose * 2 && siege.more(); ++i) {
@@ -264,14 +305,16 @@ void offers_of_nothing(Siege& siege) {
 void memory_that_changes(Siege& siege) {
   constexpr size_t kBytes = 2 << 20;
   int memory = ::memfd_create("extent", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  bool there = memory >= 0 && ::ftruncate(memory, kBytes) == 0 && ::fallocate(memory, 0, 0, kBytes) == 0;
+  bool there =
+      memory >= 0 && ::ftruncate(memory, kBytes) == 0 && ::fallocate(memory, 0, 0, kBytes) == 0;
   void* at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (!there || at == MAP_FAILED) return siege.must(false, "memory");
   ::fcntl(memory, F_ADD_SEALS, usual_seals());
   uint64_t seed = 1;
   Second second([&] {
     seed = seed * 6364136223846793005u + 1;
-    static const char* const kCommands[] = {"publish 7 100  ", "grant          ", "send 3 9999999 ", "fetch 18446744 "};
+    static const char* const kCommands[] = {"publish 7 100  ", "grant          ", "send 3 9999999 ",
+                                            "fetch 18446744 "};
     std::memcpy(static_cast<uint8_t*>(at) + (seed >> 40) % 32 * 128, kCommands[seed >> 60 & 3], 15);
   });
   for (uint64_t i = 0; i < 30 * siege.dose && siege.more(); ++i) {
@@ -279,14 +322,16 @@ void memory_that_changes(Siege& siege) {
     if (!peer.greet()) continue;
     (void)peer.announce(1, 0, kBytes, memory);
     for (uint64_t k = 0; k < 40; ++k) {
-      (void)peer.send(offer(k, kTagged, kCommandTag, 128).tlv(kSegment, segment(1, k % 32 * 128, 128)).whole());
+      (void)peer.send(
+          offer(k, kTagged, kCommandTag, 128).tlv(kSegment, segment(1, k % 32 * 128, 128)).whole());
       (void)peer.listen(0);
     }
     (void)peer.listen(20);
   }
   ::munmap(at, kBytes);
   ::close(memory);
-  siege.must(siege.seen.answers[kDone] + siege.seen.answers[kOffer] > 0, "commands are read from it");
+  siege.must(siege.seen.answers[kDone] + siege.seen.answers[kOffer] > 0,
+             "commands are read from it");
 }
 
 // Loans that are held by a process which is stopped, then killed.
@@ -300,7 +345,8 @@ void stopped_with_loans(Siege& siege) {
     for (int i = 0; i < 8; ++i) {
       auto peer = std::make_unique<ShmPeer>(own);
       if (!peer->greet()) break;
-      for (uint64_t k = 0; k < 40; ++k) (void)peer->send(want_key(k, 0, k == 0 ? "weights" : "", 0));
+      for (uint64_t k = 0; k < 40; ++k)
+        (void)peer->send(want_key(k, 0, k == 0 ? "weights" : "", 0));
       all.push_back(std::move(peer));
     }
     ::raise(SIGSTOP);
@@ -309,26 +355,32 @@ void stopped_with_loans(Siege& siege) {
   siege.hold();
 }
 
-const Registered registered("shm", {
-    {"ring_of_dice", "a second process writes dice over the ring", ring_of_dice},
-    {"headers_that_change", "headers that change between the look and the use", headers_that_change},
-    {"lengths_that_change", "lengths that change in messages that were right", lengths_that_change},
-    {"positions_of_dice", "positions and sleeps that cannot be", positions_of_dice},
-    {"sleeps_flood", "falls asleep and wakes at full speed", sleeps_flood},
-    {"layout_changes", "another layout after the handshake", layout_changes},
-    {"withdrawals_of_dice", "withdraws what it did not offer", withdrawals_of_dice},
-    {"copying_never_ends", "says that it still copies when a grant is revoked", copying_never_ends},
-    {"ring_never_empty", "a ring in which there is always one more message", ring_never_empty},
-    {"bells_flood", "rings without end", bells_flood},
-    {"bells_unheard", "never hears what the other end rings", bells_unheard},
-    {"half_open", "connects by the hundred and says nothing", half_open, true},
-    {"finished", "more handshakes than the other end has descriptors", finished, true},
-    {"churn", "connects, greets and leaves, again and again", churn, true},
-    {"hello_contradicts", "another host, no version, no HELLO", hello_contradicts},
-    {"offers_of_nothing", "offers of memory that is not there", offers_of_nothing},
-    {"memory_that_changes", "commands that change while they are read", memory_that_changes},
-    {"stopped_with_loans", "a process that is stopped with loans, and killed", stopped_with_loans},
-});
+const Registered registered(
+    "shm",
+    {
+        {"ring_of_dice", "a second process writes dice over the ring", ring_of_dice},
+        {"headers_that_change", "headers that change between the look and the use",
+         headers_that_change},
+        {"lengths_that_change", "lengths that change in messages that were right",
+         lengths_that_change},
+        {"positions_of_dice", "positions and sleeps that cannot be", positions_of_dice},
+        {"sleeps_flood", "falls asleep and wakes at full speed", sleeps_flood},
+        {"layout_changes", "another layout after the handshake", layout_changes},
+        {"withdrawals_of_dice", "withdraws what it did not offer", withdrawals_of_dice},
+        {"copying_never_ends", "says that it still copies when a grant is revoked",
+         copying_never_ends},
+        {"ring_never_empty", "a ring in which there is always one more message", ring_never_empty},
+        {"bells_flood", "rings without end", bells_flood},
+        {"bells_unheard", "never hears what the other end rings", bells_unheard},
+        {"half_open", "connects by the hundred and says nothing", half_open, true},
+        {"finished", "more handshakes than the other end has descriptors", finished, true},
+        {"churn", "connects, greets and leaves, again and again", churn, true},
+        {"hello_contradicts", "another host, no version, no HELLO", hello_contradicts},
+        {"offers_of_nothing", "offers of memory that is not there", offers_of_nothing},
+        {"memory_that_changes", "commands that change while they are read", memory_that_changes},
+        {"stopped_with_loans", "a process that is stopped with loans, and killed",
+         stopped_with_loans},
+    });
 
 }  // namespace
 }  // namespace hostile

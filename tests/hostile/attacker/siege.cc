@@ -41,7 +41,8 @@ Bytes Siege::junk(size_t bytes) {
 bool Channel::await(uint8_t type, Answer& out, int milliseconds) {
   auto end = Siege::Clock::now() + std::chrono::milliseconds(milliseconds);
   while (true) {
-    auto found = std::find_if(answers.begin(), answers.end(), [&](const Answer& a) { return a.type == type; });
+    auto found = std::find_if(answers.begin(), answers.end(),
+                              [&](const Answer& a) { return a.type == type; });
     if (found != answers.end()) {
       out = std::move(*found);
       answers.erase(found);
@@ -49,7 +50,8 @@ bool Channel::await(uint8_t type, Answer& out, int milliseconds) {
     }
     if (Siege::Clock::now() >= end || !listen(20)) {
       if (Siege::Clock::now() >= end || answers.empty()) return false;
-      bool there = std::any_of(answers.begin(), answers.end(), [&](const Answer& a) { return a.type == type; });
+      bool there = std::any_of(answers.begin(), answers.end(),
+                               [&](const Answer& a) { return a.type == type; });
       if (!there) return false;
     }
   }
@@ -62,13 +64,15 @@ bool Channel::send_all(const std::vector<Bytes>& messages) {
   return true;
 }
 
-uint64_t flood(Siege& siege, Channel& channel, uint64_t count, const std::function<Bytes(uint64_t)>& make) {
+uint64_t flood(Siege& siege, Channel& channel, uint64_t count,
+               const std::function<Bytes(uint64_t)>& make) {
   constexpr uint64_t kAtOnce = 512;
   uint64_t sent = 0;
   std::vector<Bytes> batch;
   while (sent < count && channel.alive() && siege.more()) {
     batch.clear();
-    while (batch.size() < kAtOnce && sent + batch.size() < count) batch.push_back(make(sent + batch.size()));
+    while (batch.size() < kAtOnce && sent + batch.size() < count)
+      batch.push_back(make(sent + batch.size()));
     if (!channel.send_all(batch)) break;
     sent += batch.size();
     channel.answers.clear();
@@ -83,10 +87,12 @@ void settle(Siege& siege, Channel& channel) {
   bool done = !channel.send(ping(kNonce, false));
   while (!done && channel.alive() && siege.more()) {
     (void)channel.listen(100);
-    for (const Answer& answer : channel.answers) done = done || (answer.type == kPing && answer.id == kNonce && (answer.flags & kReply) != 0);
+    for (const Answer& answer : channel.answers)
+      done = done || (answer.type == kPing && answer.id == kNonce && (answer.flags & kReply) != 0);
     channel.answers.clear();
   }
-  siege.must(done || !channel.alive(), "the other end answers a PING that follows, or ends the conversation");
+  siege.must(done || !channel.alive(),
+             "the other end answers a PING that follows, or ends the conversation");
 }
 
 void each_refused(Siege& siege, const std::vector<std::vector<Bytes>>& variants) {
@@ -108,10 +114,12 @@ void each_refused(Siege& siege, const std::vector<std::vector<Bytes>>& variants)
 }
 
 Bytes ask(Channel& channel, const std::string& command) {
-  if (!channel.send(inline_message(1, kCommandTag, Bytes(command.begin(), command.end())))) return {};
+  if (!channel.send(inline_message(1, kCommandTag, Bytes(command.begin(), command.end()))))
+    return {};
   Answer answer;
   while (channel.await(kOffer, answer)) {
-    if (answer.at<uint64_t>(24) == kAnswerTag) return Bytes(answer.bytes.begin() + answer.header_bytes, answer.bytes.end());
+    if (answer.at<uint64_t>(24) == kAnswerTag)
+      return Bytes(answer.bytes.begin() + answer.header_bytes, answer.bytes.end());
   }
   return {};
 }

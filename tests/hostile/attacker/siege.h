@@ -18,14 +18,14 @@
 namespace hostile {
 
 struct Seen {
-  uint64_t connections = 0;      // begun
-  uint64_t greeted = 0;          // whose greeting the other end accepted
-  uint64_t turned_away = 0;      // refused or ended before that
-  uint64_t cut_off = 0;          // ended by the other end afterwards
+  uint64_t connections = 0;  // begun
+  uint64_t greeted = 0;      // whose greeting the other end accepted
+  uint64_t turned_away = 0;  // refused or ended before that
+  uint64_t cut_off = 0;      // ended by the other end afterwards
   uint64_t messages_out = 0, bytes_out = 0, bytes_in = 0;
   uint64_t frames_out = 0, frames_in = 0;
   uint64_t descriptors_out = 0;
-  uint64_t hits = 0;             // got what the other end must not give
+  uint64_t hits = 0;  // got what the other end must not give
   std::array<uint64_t, kTypes> answers{};
   std::map<uint32_t, uint64_t> codes;  // of DONE and BYE that came
 };
@@ -75,7 +75,7 @@ class Channel {
   std::vector<Answer> answers;
   // Waits for an answer of that type; false: none came.
   bool await(uint8_t type, Answer& out, int milliseconds = 5000);
-  HelloFields peer;  // of the other end's HELLO, as far as it tells
+  HelloFields peer;      // of the other end's HELLO, as far as it tells
   bool views = false;    // offers name memory to be mapped
   bool windows = false;  // offers name windows of SLP
 };
@@ -84,7 +84,8 @@ class Channel {
 std::unique_ptr<Channel> open_channel(Siege& siege);
 
 // So many messages, or fewer if the other end has enough of them. Returns how many went out.
-uint64_t flood(Siege& siege, Channel& channel, uint64_t count, const std::function<Bytes(uint64_t)>& make);
+uint64_t flood(Siege& siege, Channel& channel, uint64_t count,
+               const std::function<Bytes(uint64_t)>& make);
 // Until the other end has answered a PING, so has taken all that went before, or has ended this;
 // else that is missing.
 void settle(Siege& siege, Channel& channel);

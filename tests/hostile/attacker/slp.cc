@@ -99,7 +99,8 @@ Frame SlpPeer::frame(uint8_t type) {
   if (largest_ != 0 && acknowledge) {
     f.flags |= kFlagAck;
     f.ack = largest_;
-    while (f.run < 2000 && f.run + 1u < largest_ && seen_[(largest_ - 1 - f.run) % seen_.size()]) ++f.run;
+    while (f.run < 2000 && f.run + 1u < largest_ && seen_[(largest_ - 1 - f.run) % seen_.size()])
+      ++f.run;
   }
   if (type == kSlpAck) f.extension = Bytes(4, 0);
   return f;
@@ -138,7 +139,9 @@ bool SlpPeer::send_record(int stream, uint8_t kind, const Bytes& bytes) {
       asked = true;
       if (!listen(1)) return false;
     }
-    Piece piece{.offset = out.next, .bytes = Bytes(record.begin() + static_cast<long>(at), record.begin() + static_cast<long>(at + part))};
+    Piece piece{.offset = out.next,
+                .bytes = Bytes(record.begin() + static_cast<long>(at),
+                               record.begin() + static_cast<long>(at + part))};
     out.next += part;
     out.bytes_flying += part;
     if (!put_piece(stream, piece, false)) return false;
@@ -153,7 +156,8 @@ bool SlpPeer::acked(const Frame& f, uint32_t number) const {
   if (f.type != kSlpAck) return false;
   uint32_t at = f.run;  // below ack: the last one that is known
   for (size_t i = 0; i + 4 <= f.payload.size(); i += 4) {
-    uint32_t gap = hostile::take<uint16_t>(f.payload.data() + i), run = hostile::take<uint16_t>(f.payload.data() + i + 2);
+    uint32_t gap = hostile::take<uint16_t>(f.payload.data() + i),
+             run = hostile::take<uint16_t>(f.payload.data() + i + 2);
     if (below > at + gap && below <= at + gap + run) return true;
     at += gap + run;
   }
@@ -177,8 +181,10 @@ void SlpPeer::take_ack(const Frame& f) {
 void SlpPeer::note_number(uint32_t number) {
   if (largest_ == 0 || static_cast<int32_t>(number - largest_) > 0) {
     uint32_t from = largest_ == 0 ? number : largest_ + 1;
-    if (number - from >= seen_.size()) seen_.reset();
-    else for (uint32_t n = from; n != number; ++n) seen_[n % seen_.size()] = false;
+    if (number - from >= seen_.size())
+      seen_.reset();
+    else
+      for (uint32_t n = from; n != number; ++n) seen_[n % seen_.size()] = false;
     largest_ = number;
   }
   seen_[number % seen_.size()] = true;
@@ -188,10 +194,13 @@ void SlpPeer::take(const Frame& f) {
   if (f.destination_port != carrier_->own_port || f.source_port != carrier_->peer_port) return;
   // Believed only if it names this session: frames that were made wrong are answered as well.
   if (f.type == kSlpNack) {
-    if (f.session == session_ && f.extension.size() == 8 && hostile::take<uint32_t>(f.extension.data() + 4) == theirs_.connection) note_end();
+    if (f.session == session_ && f.extension.size() == 8 &&
+        hostile::take<uint32_t>(f.extension.data() + 4) == theirs_.connection)
+      note_end();
     return;
   }
-  bool numbered = f.type >= kSlpBye && f.type <= kSlpData && f.session == session_ && f.connection == ours_.connection;
+  bool numbered = f.type >= kSlpBye && f.type <= kSlpData && f.session == session_ &&
+                  f.connection == ours_.connection;
   if (!numbered) return;
   if ((f.flags & kFlagAck) != 0) take_ack(f);
   auto kib = static_cast<uint16_t>(f.credit - static_cast<uint16_t>(credit_bytes_ / 1024));
@@ -203,7 +212,10 @@ void SlpPeer::take(const Frame& f) {
   if (f.type != kSlpEager || f.extension[4] > 1) return;
   int stream = f.extension[4];
   Incoming& in = in_[stream];
-  uint64_t offset = in.taken + static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(hostile::take<uint32_t>(f.extension.data()) - static_cast<uint32_t>(in.taken))));
+  uint64_t offset =
+      in.taken +
+      static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(
+          hostile::take<uint32_t>(f.extension.data()) - static_cast<uint32_t>(in.taken))));
   if (offset < in.taken || offset > in.taken + (1 << 20)) return;
   in.waiting[offset] = f.payload;
   while (!in.waiting.empty() && in.waiting.begin()->first <= in.taken) {
@@ -225,18 +237,25 @@ void SlpPeer::take_records(int stream) {
     uint32_t head = hostile::take<uint32_t>(whole.data() + at);
     size_t length = head & 0xffffff;
     if (whole.size() - at - 4 < length) break;
-    Bytes bytes(whole.begin() + static_cast<long>(at + 4), whole.begin() + static_cast<long>(at + 4 + length));
+    Bytes bytes(whole.begin() + static_cast<long>(at + 4),
+                whole.begin() + static_cast<long>(at + 4 + length));
     at += 4 + length;
-    if (head >> 24 == kRecordMessage) take_message(std::move(bytes));
-    else if (controls.size() < kMostAnswers) controls.push_back({static_cast<uint8_t>(head >> 24), std::move(bytes)});
+    if (head >> 24 == kRecordMessage)
+      take_message(std::move(bytes));
+    else if (controls.size() < kMostAnswers)
+      controls.push_back({static_cast<uint8_t>(head >> 24), std::move(bytes)});
   }
   whole.erase(whole.begin(), whole.begin() + static_cast<long>(at));
 }
 
 void SlpPeer::take_message(Bytes&& bytes) {
   if (bytes.size() < 16) return;
-  Answer answer{.type = bytes[0], .flags = bytes[1], .header_bytes = hostile::take<uint16_t>(bytes.data() + 2), .payload_bytes = hostile::take<uint32_t>(bytes.data() + 4),
-                .id = hostile::take<uint64_t>(bytes.data() + 8), .bytes = std::move(bytes)};
+  Answer answer{.type = bytes[0],
+                .flags = bytes[1],
+                .header_bytes = hostile::take<uint16_t>(bytes.data() + 2),
+                .payload_bytes = hostile::take<uint32_t>(bytes.data() + 4),
+                .id = hostile::take<uint64_t>(bytes.data() + 8),
+                .bytes = std::move(bytes)};
   ++siege_.seen.answers[answer.type < kTypes ? answer.type : 0];
   if (answer.type == kDone) ++siege_.seen.codes[answer.at<uint32_t>(16)];
   if (answer.type == kBye) {
@@ -270,7 +289,9 @@ bool SlpPeer::listen(int milliseconds) {
     bool flying = !out_[0].flying.empty() || !out_[1].flying.empty();
     if (flying && Siege::Clock::now() - last_progress_ > kAgainAfter) send_again();
     if (!flying) last_progress_ = Siege::Clock::now();
-    if (answers.size() + controls.size() > before || credit_bytes_ > credit || Siege::Clock::now() >= end) return true;
+    if (answers.size() + controls.size() > before || credit_bytes_ > credit ||
+        Siege::Clock::now() >= end)
+      return true;
     pollfd wait{.fd = carrier_->fd(), .events = POLLIN, .revents = 0};
     ::poll(&wait, 1, 1);
   }

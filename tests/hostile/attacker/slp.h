@@ -1,5 +1,5 @@
-// A session of SLP (docs/slp.md) as an attacker keeps it: as much of the protocol as it takes to be spoken to,
-// and a switch for each thing that an honest end would not do.
+// A session of SLP (docs/slp.md) as an attacker keeps it: as much of the protocol as it takes to be
+// spoken to, and a switch for each thing that an honest end would not do.
 #ifndef SLUICE_TESTS_HOSTILE_ATTACKER_SLP_H_
 #define SLUICE_TESTS_HOSTILE_ATTACKER_SLP_H_
 
@@ -13,7 +13,14 @@
 
 namespace hostile {
 
-enum Record : uint8_t { kRecordMessage = 0, kRecordRts, kRecordPull, kRecordGrant, kRecordPush, kRecordDone };
+enum Record : uint8_t {
+  kRecordMessage = 0,
+  kRecordRts,
+  kRecordPull,
+  kRecordGrant,
+  kRecordPush,
+  kRecordDone
+};
 struct Control {
   uint8_t kind = 0;
   Bytes bytes;
@@ -21,7 +28,10 @@ struct Control {
 
 class SlpPeer final : public Channel {
  public:
-  explicit SlpPeer(Siege& siege, const std::string& source = {}) : siege_(siege), carrier_(open_carrier(siege, source)) { windows = true; }
+  explicit SlpPeer(Siege& siege, const std::string& source = {})
+      : siege_(siege), carrier_(open_carrier(siege, source)) {
+    windows = true;
+  }
   ~SlpPeer() override;
   SlpPeer(const SlpPeer&) = delete;
 
@@ -41,8 +51,8 @@ class SlpPeer final : public Channel {
   void say_bye();
   void vanish() { up_ = false; }  // without BYE
 
-  bool acknowledge = true;        // else nothing is
-  std::deque<Control> controls;   // that came and nobody took
+  bool acknowledge = true;       // else nothing is
+  std::deque<Control> controls;  // that came and nobody took
   std::function<void(const Frame&)> on_data;
   Carrier& carrier() { return *carrier_; }
   uint32_t session_tag() const { return session_; }

@@ -20,8 +20,12 @@ void listen_all(Peers& all) {
 // The n-th of many places that somebody can come from.
 std::string place(const Siege& siege, uint64_t n) {
   char text[40];
-  if (siege.path == "udp") std::snprintf(text, sizeof(text), "127.1.%u.%u", static_cast<unsigned>(n / 200 % 200 + 1), static_cast<unsigned>(n % 200 + 1));
-  else std::snprintf(text, sizeof(text), "02:66:00:00:%02x:%02x", static_cast<unsigned>(n / 256 % 256), static_cast<unsigned>(n % 256));
+  if (siege.path == "udp")
+    std::snprintf(text, sizeof(text), "127.1.%u.%u", static_cast<unsigned>(n / 200 % 200 + 1),
+                  static_cast<unsigned>(n % 200 + 1));
+  else
+    std::snprintf(text, sizeof(text), "02:66:00:00:%02x:%02x", static_cast<unsigned>(n / 256 % 256),
+                  static_cast<unsigned>(n % 256));
   return text;
 }
 
@@ -48,7 +52,9 @@ void hellos(Siege& siege, uint64_t count, bool forge_cookie) {
   if (carrier == nullptr) return siege.must(false, "a carrier");
   std::map<uint8_t, uint64_t> kinds;
   for (uint64_t i = 0; i < count && siege.more(); ++i) {
-    Greeting greeting{.nonce = i + 1, .cookie = forge_cookie ? siege.random() : 0, .connection = static_cast<uint32_t>(i + 1)};
+    Greeting greeting{.nonce = i + 1,
+                      .cookie = forge_cookie ? siege.random() : 0,
+                      .connection = static_cast<uint32_t>(i + 1)};
     (void)carrier->send(greeting_frame(*carrier, greeting).whole());
     if (i % 16 == 0) (void)drain(*carrier, &kinds);
   }
@@ -103,8 +109,10 @@ void finished_from_everywhere(Siege& siege) {
 void churn(Siege& siege) {
   for (uint64_t i = 0; i < 400 * siege.dose && siege.more(); ++i) {
     SlpPeer peer(siege);
-    if (i % 2 == 0) (void)peer.greet();
-    else (void)peer.meet();
+    if (i % 2 == 0)
+      (void)peer.greet();
+    else
+      (void)peer.meet();
   }
   siege.must(siege.seen.connections >= 100, "100 sessions");
 }
@@ -142,7 +150,8 @@ void restarts(Siege& siege) {
         if (f.type == kSlpRetry) greeting.cookie = answer.cookie;
       }
       // The same HELLO again and again is answered, and makes nothing new.
-      for (int k = 0; step == 1 && k < 5; ++k) (void)carrier->send(greeting_frame(*carrier, greeting).whole());
+      for (int k = 0; step == 1 && k < 5; ++k)
+        (void)carrier->send(greeting_frame(*carrier, greeting).whole());
     }
   }
   (void)drain(*carrier, &kinds);
@@ -224,8 +233,8 @@ void junk(Siege& siege) {
   siege.must(siege.seen.frames_out >= 10'000, "10,000 frames");
 }
 
-// Blind: BYE, NACK, DATA and EAGER with guessed connections and sessions, in the honest client's name where
-// the carrier lets it: on a wire.
+// Blind: BYE, NACK, DATA and EAGER with guessed connections and sessions, in the honest client's
+// name where the carrier lets it: on a wire.
 void frames_forged(Siege& siege) {
   auto carrier = open_carrier(siege, siege.path == "l2" ? "02:00:00:00:00:0b" : "");
   if (carrier == nullptr) return siege.must(false, "a carrier");
@@ -238,11 +247,15 @@ void frames_forged(Siege& siege) {
     f.source_port = sent % 3 == 0 ? carrier->own_port : static_cast<uint16_t>(siege.random());
     f.destination_port = carrier->peer_port;
     // Connections may be counted, or dice.
-    f.connection = static_cast<uint32_t>(sent % 2 == 0 ? sent / 2 % 4096 | (sent / 8192) << 16 : siege.random());
+    f.connection = static_cast<uint32_t>(sent % 2 == 0 ? sent / 2 % 4096 | (sent / 8192) << 16
+                                                       : siege.random());
     f.session = static_cast<uint32_t>(siege.random());
     f.number = static_cast<uint32_t>(siege.random() % 1000);
     f.flags = kFlagAck;
-    f.extension = Bytes(f.type == kSlpNack || f.type == kSlpEager ? 8 : f.type == kSlpData ? 16 : f.type == kSlpAck ? 4 : 0);
+    f.extension = Bytes(f.type == kSlpNack || f.type == kSlpEager ? 8
+                        : f.type == kSlpData                      ? 16
+                        : f.type == kSlpAck                       ? 4
+                                                                  : 0);
     (void)carrier->send(f.whole());
     if (sent % 64 == 0) (void)drain(*carrier);
   }
@@ -268,10 +281,12 @@ void finds(Siege& siege) {
 
 const std::initializer_list<Attack> kAttacks = {
     {"hellos_without_cookie", "HELLO by the thousand", hellos_without_cookie},
-    {"hellos_with_forged_cookies", "HELLO with cookies that nobody gave", hellos_with_forged_cookies},
+    {"hellos_with_forged_cookies", "HELLO with cookies that nobody gave",
+     hellos_with_forged_cookies},
     {"sessions_silent", "sessions that do not greet", sessions_silent, true},
     {"finished", "more sessions than an application has use for", finished},
-    {"finished_from_everywhere", "the same, each from another address", finished_from_everywhere, true},
+    {"finished_from_everywhere", "the same, each from another address", finished_from_everywhere,
+     true},
     {"churn", "sessions that come and go", churn},
     {"vanishes", "sessions that end without a word", vanishes},
     {"restarts", "one place that begins anew, again and again", restarts},

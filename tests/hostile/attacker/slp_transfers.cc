@@ -82,9 +82,14 @@ void records_of_no_kind(Siege& siege) {
     SlpPeer peer(siege);
     if (!peer.greet()) continue;
     ++tried;
-    static constexpr uint8_t kKinds[] = {6, 7, 255, kRecordGrant, kRecordDone, kRecordPush, kRecordPull, kRecordRts};
+    static constexpr uint8_t kKinds[] = {6,           7,           255,         kRecordGrant,
+                                         kRecordDone, kRecordPush, kRecordPull, kRecordRts};
     uint8_t kind = kKinds[i % 8];
-    (void)peer.send_record(i / 8 % 2 == 0 ? 0 : 1, kind, Bytes(i % 3 == 0 ? 0 : i % 3 == 1 ? 7 : 200, 1));
+    (void)peer.send_record(i / 8 % 2 == 0 ? 0 : 1, kind,
+                           Bytes(i % 3 == 0   ? 0
+                                 : i % 3 == 1 ? 7
+                                              : 200,
+                                 1));
     auto end = Siege::Clock::now() + std::chrono::milliseconds(200);
     while (peer.alive() && Siege::Clock::now() < end) (void)peer.listen(5);
     ended += peer.alive() ? 0 : 1;
@@ -111,7 +116,9 @@ void records_too_long(Siege& siege) {
     ended += peer.alive() ? 0 : 1;
   }
   // One that is longer than its stream's buffer may also wait for ever for its end.
-  siege.must(tried >= 6 && ended * 2 >= tried, "half of them end the session: " + std::to_string(ended) + " of " + std::to_string(tried));
+  siege.must(
+      tried >= 6 && ended * 2 >= tried,
+      "half of them end the session: " + std::to_string(ended) + " of " + std::to_string(tried));
 }
 
 Bytes words(std::initializer_list<uint64_t> wide, std::initializer_list<uint32_t> narrow_first) {
@@ -130,7 +137,10 @@ void control_floods(Siege& siege) {
       uint32_t transfer = k % 16 | (k + 1) << 16;
       if (k % 4 == 0) sent += peer->send_record(1, kRecordGrant, words({~0ull}, {transfer, 0}));
       if (k % 4 == 1) sent += peer->send_record(1, kRecordDone, words({}, {transfer, 6}));
-      if (k % 4 == 2) sent += peer->send_record(1, kRecordPull, words({0, 1 << 20, 1 << 20}, {transfer, static_cast<uint32_t>(siege.random())}));
+      if (k % 4 == 2)
+        sent += peer->send_record(
+            1, kRecordPull,
+            words({0, 1 << 20, 1 << 20}, {transfer, static_cast<uint32_t>(siege.random())}));
       if (k % 4 == 3) {
         Bytes push = words({0, 8}, {transfer | 0x8000, static_cast<uint32_t>(siege.random())});
         put<uint32_t>(push, k);
@@ -152,8 +162,12 @@ void handles_guessed(Siege& siege) {
   peer.on_data = [&](const Frame&) { ++data; };
   uint64_t sent = 0, most = siege.dose == 1 ? 12'000 : 1 << 20;
   for (; sent < most && peer.alive() && siege.more(); ++sent) {
-    uint32_t handle = static_cast<uint32_t>(sent % 64 | (sent % 2 == 0 ? sent / 64 << 16 : siege.random() << 16));
-    if (!peer.send_record(1, kRecordPull, words({0, 8, 8}, {static_cast<uint32_t>(sent % 16 | (sent / 16 + 1) << 16), handle}))) break;
+    uint32_t handle =
+        static_cast<uint32_t>(sent % 64 | (sent % 2 == 0 ? sent / 64 << 16 : siege.random() << 16));
+    if (!peer.send_record(
+            1, kRecordPull,
+            words({0, 8, 8}, {static_cast<uint32_t>(sent % 16 | (sent / 16 + 1) << 16), handle})))
+      break;
     if (sent % 32 == 0) {
       (void)peer.listen(0);
       peer.controls.clear();
@@ -171,7 +185,9 @@ void pulls(Siege& siege, bool some_bytes) {
   for (auto& peer : all) {
     Bytes answer = ask(*peer, "take 1 " + std::to_string(kGiftBytes));
     if (answer.size() != 6) continue;
-    (void)peer->send(offer(9, kTagged, kGiftTag, kGiftBytes).tlv(kSegment, segment(0x10001, kAddressBase, kGiftBytes)).whole());
+    (void)peer->send(offer(9, kTagged, kGiftTag, kGiftBytes)
+                         .tlv(kSegment, segment(0x10001, kAddressBase, kGiftBytes))
+                         .whole());
   }
   siege.hold([&] {
     for (auto& peer : all) {
@@ -207,7 +223,10 @@ void pulls_refused(Siege& siege) {
   uint64_t asked = 0;
   auto begin = [&](SlpPeer& peer) {
     Bytes answer = ask(peer, "take 1 " + std::to_string(kGiftBytes));
-    if (answer.size() == 6) (void)peer.send(offer(asked + 1, kTagged, kGiftTag, kGiftBytes).tlv(kSegment, segment(0x10001, kAddressBase, kGiftBytes)).whole());
+    if (answer.size() == 6)
+      (void)peer.send(offer(asked + 1, kTagged, kGiftTag, kGiftBytes)
+                          .tlv(kSegment, segment(0x10001, kAddressBase, kGiftBytes))
+                          .whole());
   };
   for (auto& peer : all) begin(*peer);
   siege.hold([&] {
@@ -219,7 +238,9 @@ void pulls_refused(Siege& siege) {
         if (control.kind != kRecordPull) continue;
         ++asked;
         again = true;
-        (void)peer->send_record(1, kRecordDone, words({}, {take<uint32_t>(control.bytes.data()), asked % 2 == 0 ? 3u : 7u}));
+        (void)peer->send_record(
+            1, kRecordDone,
+            words({}, {take<uint32_t>(control.bytes.data()), asked % 2 == 0 ? 3u : 7u}));
       }
       peer->controls.clear();
       peer->answers.clear();
@@ -238,7 +259,8 @@ void pulls_unacknowledged(Siege& siege) {
     uint32_t handle = take<uint32_t>(answer.data() + 7 + 28);
     uint64_t length = take<uint64_t>(answer.data() + 15);
     peer->acknowledge = false;
-    for (uint32_t k = 0; k < 16; ++k) (void)peer->send_record(1, kRecordPull, words({0, length, length}, {k | 1u << 16, handle}));
+    for (uint32_t k = 0; k < 16; ++k)
+      (void)peer->send_record(1, kRecordPull, words({0, length, length}, {k | 1u << 16, handle}));
   }
   siege.hold([&] { listen_all(all); });
   siege.must(siege.seen.frames_in > 50, "bytes come");
@@ -260,11 +282,13 @@ void data_of_no_transfer(Siege& siege) {
   siege.must(siege.seen.frames_out >= 2000, "2000 frames");
 }
 
-// Everything is late: acknowledges the least and gives no credit, so that content is sent again and again.
+// Everything is late: acknowledges the least and gives no credit, so that content is sent again and
+// again.
 void acknowledges_nothing(Siege& siege) {
   Peers all = open_some(siege, 8 * siege.dose);
   for (auto& peer : all) {
-    for (uint64_t k = 0; k < 10; ++k) (void)peer->send(inline_message(k, kCommandTag, {'w', 'h', 'o'}));
+    for (uint64_t k = 0; k < 10; ++k)
+      (void)peer->send(inline_message(k, kCommandTag, {'w', 'h', 'o'}));
     peer->acknowledge = false;
     peer->leave_unread(true);
   }

@@ -51,7 +51,8 @@ bool TcpPeer::connect(const TcpOptions& options) {
   ++siege_.seen.connections;
   int one = 1;
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-  if (options.receive_bytes > 0) ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &options.receive_bytes, sizeof(int));
+  if (options.receive_bytes > 0)
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &options.receive_bytes, sizeof(int));
   const std::string& source = options.source.empty() ? siege_.source : options.source;
   if (!source.empty()) {
     sockaddr_in own = address_of(source + ":0");
@@ -98,7 +99,9 @@ bool TcpPeer::choose(uint64_t path, uint32_t code) {
   return true;
 }
 
-bool TcpPeer::greet(const TcpOptions& options) { return connect(options) && say_hello() && hear_hello() && choose(); }
+bool TcpPeer::greet(const TcpOptions& options) {
+  return connect(options) && say_hello() && hear_hello() && choose();
+}
 
 void TcpPeer::note_end() {
   if (ended_) return;
@@ -132,8 +135,12 @@ bool TcpPeer::send_raw(const uint8_t* bytes, size_t length) {
     }
     if (errno != EAGAIN && errno != EINTR) return note_end(), false;
     if (!siege_.more()) return false;
-    pollfd wait{.fd = fd_, .events = static_cast<short>(unread_ ? POLLOUT : POLLOUT | POLLIN), .revents = 0};
-    if (::poll(&wait, 1, std::min(siege_.left_ms(), 100)) > 0 && (wait.revents & POLLIN) != 0 && !read_some(1 << 20)) return false;
+    pollfd wait{.fd = fd_,
+                .events = static_cast<short>(unread_ ? POLLOUT : POLLOUT | POLLIN),
+                .revents = 0};
+    if (::poll(&wait, 1, std::min(siege_.left_ms(), 100)) > 0 && (wait.revents & POLLIN) != 0 &&
+        !read_some(1 << 20))
+      return false;
   }
   return true;
 }
@@ -175,7 +182,12 @@ void TcpPeer::parse() {
     }
     if (in_.size() - at < 16) break;
     const uint8_t* from = in_.data() + at;
-    Answer answer{.type = from[0], .flags = from[1], .header_bytes = take<uint16_t>(from + 2), .payload_bytes = take<uint32_t>(from + 4), .id = take<uint64_t>(from + 8), .bytes = {}};
+    Answer answer{.type = from[0],
+                  .flags = from[1],
+                  .header_bytes = take<uint16_t>(from + 2),
+                  .payload_bytes = take<uint32_t>(from + 4),
+                  .id = take<uint64_t>(from + 8),
+                  .bytes = {}};
     size_t whole = answer.header_bytes + (answer.type == kData ? 0 : size_t{answer.payload_bytes});
     if (in_.size() - at < whole) break;
     answer.bytes.assign(from, from + whole);

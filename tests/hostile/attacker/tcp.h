@@ -9,7 +9,8 @@
 
 namespace hostile {
 
-inline constexpr uint64_t kChoiceTcp = 7;  // what DONE names after HELLO (transport/tcp/greeting.h, api/receipt.h)
+inline constexpr uint64_t kChoiceTcp =
+    7;  // what DONE names after HELLO (transport/tcp/greeting.h, api/receipt.h)
 
 struct TcpOptions {
   std::string source = {};  // instead of the siege's
@@ -38,7 +39,7 @@ class TcpPeer final : public Channel {
   void leave_unread(bool yes) override { unread_ = yes; }
   // Takes at most so many bytes of what has come; false: ended.
   bool read_some(size_t most);
-  void reset();      // RST
+  void reset();  // RST
   void shut_write();
   void close();
   int fd() const { return fd_; }

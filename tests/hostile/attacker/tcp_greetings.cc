@@ -43,13 +43,16 @@ void half_hello(Siege& siege) {
 }
 
 void no_choice(Siege& siege) {
-  Peers peers = many(siege, 600 * siege.dose, [](TcpPeer& peer) { (void)(peer.say_hello() && peer.hear_hello()); });
+  Peers peers = many(siege, 600 * siege.dose,
+                     [](TcpPeer& peer) { (void)(peer.say_hello() && peer.hear_hello()); });
   siege.must(siege.seen.answers[kHello] >= 64, "64 HELLOs answered");
   siege.hold([&] { drain(peers); });
 }
 
 void finished(Siege& siege) {
-  Peers peers = many(siege, 1100 * siege.dose, [](TcpPeer& peer) { (void)(peer.say_hello() && peer.hear_hello() && peer.choose()); });
+  Peers peers = many(siege, 1100 * siege.dose, [](TcpPeer& peer) {
+    (void)(peer.say_hello() && peer.hear_hello() && peer.choose());
+  });
   siege.must(siege.seen.greeted >= 16, "16 greetings finished");
   siege.must(siege.seen.connections >= 1000, "1000 connections");
   siege.note(std::to_string(peers.size()) + " stayed");
@@ -60,7 +63,9 @@ void finished_from_everywhere(Siege& siege) {
   Peers peers;
   for (size_t i = 0; i < 1100 * siege.dose && siege.more(); ++i) {
     auto peer = std::make_unique<TcpPeer>(siege);
-    if (peer->greet({.source = "127.0." + std::to_string(1 + i / 200 % 200) + "." + std::to_string(1 + i % 200)})) peers.push_back(std::move(peer));
+    if (peer->greet({.source = "127.0." + std::to_string(1 + i / 200 % 200) + "." +
+                               std::to_string(1 + i % 200)}))
+      peers.push_back(std::move(peer));
   }
   siege.must(siege.seen.greeted >= 16, "16 greetings finished");
   siege.must(siege.seen.connections >= 1000, "1000 connections");
@@ -96,17 +101,28 @@ void malformed_hello(Siege& siege) {
   add({.min_version = 3, .max_version = 2});
   add({.min_version = 7, .max_version = 9});
   Bytes good = hello().whole();
-  for (auto [at, value] : std::vector<std::pair<size_t, uint8_t>>{{0, 0}, {0, 11}, {0, 255}, {1, 1}, {1, 128}, {2, 97}, {2, 88}, {3, 5}, {4, 1}, {7, 255}}) {
+  for (auto [at, value] : std::vector<std::pair<size_t, uint8_t>>{{0, 0},
+                                                                  {0, 11},
+                                                                  {0, 255},
+                                                                  {1, 1},
+                                                                  {1, 128},
+                                                                  {2, 97},
+                                                                  {2, 88},
+                                                                  {3, 5},
+                                                                  {4, 1},
+                                                                  {7, 255}}) {
     wrong.push_back(good);
     wrong.back()[at] = value;
   }
-  wrong.push_back(hello().tlv(0x8777, Bytes(8, 1)).whole());                                  // unknown and critical
-  wrong.push_back(hello().tlv(kRendezvous, Bytes(31, 1)).whole());                            // too short
-  wrong.push_back(hello().tlv(kRendezvous, Bytes(32, 1)).tlv(kRendezvous, Bytes(32, 1)).whole());  // twice
-  wrong.push_back(hello().tlv(0x0005, Bytes(4, 0)).whole());                                  // port 0
+  wrong.push_back(hello().tlv(0x8777, Bytes(8, 1)).whole());        // unknown and critical
+  wrong.push_back(hello().tlv(kRendezvous, Bytes(31, 1)).whole());  // too short
+  wrong.push_back(
+      hello().tlv(kRendezvous, Bytes(32, 1)).tlv(kRendezvous, Bytes(32, 1)).whole());  // twice
+  wrong.push_back(hello().tlv(0x0005, Bytes(4, 0)).whole());                           // port 0
   wrong.push_back(hello().tlv(0x0006, Bytes(4, 0)).whole());
-  wrong.push_back(hello().u16(7).u16(9999).u32(0).whole());                                   // reaches beyond
-  for (uint8_t type = kOffer; type <= kBye; ++type) wrong.push_back(Message(type, 1).raw(Bytes(32, 0)).whole());
+  wrong.push_back(hello().u16(7).u16(9999).u32(0).whole());  // reaches beyond
+  for (uint8_t type = kOffer; type <= kBye; ++type)
+    wrong.push_back(Message(type, 1).raw(Bytes(32, 0)).whole());
   wrong.push_back(siege.junk(200));
   const char* web = "GET / HTTP/1.1\r\nHost: sluice\r\n\r\n";
   wrong.emplace_back(web, web + 31);
@@ -116,8 +132,7 @@ void malformed_hello(Siege& siege) {
       TcpPeer peer(siege);
       if (!peer.connect() || !peer.send(bytes)) continue;
       ++sent;
-      while (siege.more() && peer.listen(50)) {
-      }
+      while (siege.more() && peer.listen(50)) {}
     }
   }
   siege.must(sent >= wrong.size(), "each was sent");
@@ -130,7 +145,8 @@ void longest_hello(Siege& siege) {
   uint64_t met = 0;
   for (uint64_t i = 0; i < 300 * siege.dose && siege.more(); ++i) {
     TcpPeer peer(siege);
-    met += peer.connect() && peer.send(message.whole()) && peer.hear_hello() && peer.choose() ? 1 : 0;
+    met +=
+        peer.connect() && peer.send(message.whole()) && peer.hear_hello() && peer.choose() ? 1 : 0;
   }
   siege.must(met > 0, "a HELLO of 1008 bytes is taken");
 }
@@ -154,9 +170,10 @@ void every_choice(Siege& siege) {
     for (uint32_t code : {0u, 1u, 12u, 13u}) {
       if (choice == kChoiceTcp && code == 0) continue;
       TcpPeer peer(siege);
-      if (!peer.connect() || !peer.say_hello() || !peer.hear_hello() || !peer.choose(choice < 32 ? choice : ~choice, code)) continue;
-      while (siege.more() && peer.listen(50)) {
-      }
+      if (!peer.connect() || !peer.say_hello() || !peer.hear_hello() ||
+          !peer.choose(choice < 32 ? choice : ~choice, code))
+        continue;
+      while (siege.more() && peer.listen(50)) {}
     }
   }
   siege.must(siege.seen.answers[kBye] >= 40, "40 choices were refused by BYE");
@@ -167,8 +184,7 @@ void second_hello(Siege& siege) {
     TcpPeer peer(siege);
     if (!peer.connect() || !peer.say_hello() || !peer.hear_hello()) continue;
     (void)peer.say_hello();
-    while (siege.more() && peer.listen(50)) {
-    }
+    while (siege.more() && peer.listen(50)) {}
   }
   siege.must(siege.seen.answers[kHello] >= 8, "8 HELLOs answered");
 }
@@ -182,21 +198,23 @@ void leaves_after_choice(Siege& siege) {
   siege.must(siege.seen.greeted >= 16, "16 greetings finished");
 }
 
-const Registered registered("tcp", {
-    {"silent", "connects by the hundred and says nothing", silent},
-    {"half_hello", "half a HELLO on each of many connections", half_hello},
-    {"no_choice", "HELLO and then no choice, by the hundred", no_choice},
-    {"finished", "more finished greetings than the other end has descriptors", finished},
-    {"finished_from_everywhere", "the same from 200 addresses and more", finished_from_everywhere, true},
-    {"churn", "connects, greets and leaves, again and again", churn},
-    {"resets", "connects and resets at each step of the greeting", resets},
-    {"malformed_hello", "every kind of HELLO that must be refused", malformed_hello},
-    {"longest_hello", "HELLOs of 1008 bytes of unknown TLVs", longest_hello},
-    {"byte_by_byte", "HELLOs of one byte a packet", byte_by_byte},
-    {"every_choice", "chooses every path that is not served", every_choice},
-    {"second_hello", "HELLO in the place of the choice", second_hello},
-    {"leaves_after_choice", "BYE right behind the choice", leaves_after_choice},
-});
+const Registered registered(
+    "tcp", {
+               {"silent", "connects by the hundred and says nothing", silent},
+               {"half_hello", "half a HELLO on each of many connections", half_hello},
+               {"no_choice", "HELLO and then no choice, by the hundred", no_choice},
+               {"finished", "more finished greetings than the other end has descriptors", finished},
+               {"finished_from_everywhere", "the same from 200 addresses and more",
+                finished_from_everywhere, true},
+               {"churn", "connects, greets and leaves, again and again", churn},
+               {"resets", "connects and resets at each step of the greeting", resets},
+               {"malformed_hello", "every kind of HELLO that must be refused", malformed_hello},
+               {"longest_hello", "HELLOs of 1008 bytes of unknown TLVs", longest_hello},
+               {"byte_by_byte", "HELLOs of one byte a packet", byte_by_byte},
+               {"every_choice", "chooses every path that is not served", every_choice},
+               {"second_hello", "HELLO in the place of the choice", second_hello},
+               {"leaves_after_choice", "BYE right behind the choice", leaves_after_choice},
+           });
 
 }  // namespace
 }  // namespace hostile

@@ -28,7 +28,8 @@ void read_after_revoke(Siege& siege) {
       after += static_cast<uint64_t>(std::count(bytes, bytes + count, kAfterRevoke));
     };
     peer.leave_unread(true);
-    for (uint64_t i = 0; i < 16; ++i) (void)peer.send(want(i, kRead, grant, epoch, 0, length).whole());
+    for (uint64_t i = 0; i < 16; ++i)
+      (void)peer.send(want(i, kRead, grant, epoch, 0, length).whole());
     // Its answers fill the way here; then the command, whose answer comes behind them.
     ::poll(nullptr, 0, static_cast<int>(rounds % 4));
     std::string command = "revoke";
@@ -39,12 +40,14 @@ void read_after_revoke(Siege& siege) {
     bool revoked = false;
     while (peer.alive() && !revoked && Siege::Clock::now() < end) {
       (void)peer.listen(20);
-      for (const Answer& a : peer.answers) revoked = revoked || (a.type == kOffer && a.at<uint64_t>(24) == kAnswerTag);
+      for (const Answer& a : peer.answers)
+        revoked = revoked || (a.type == kOffer && a.at<uint64_t>(24) == kAnswerTag);
       peer.answers.clear();
     }
   }
   siege.must(rounds > 0 && before > 0, "reads are answered before the revoke");
-  siege.note(std::to_string(before) + " bytes from before the revoke, " + std::to_string(after) + " from after it");
+  siege.note(std::to_string(before) + " bytes from before the revoke, " + std::to_string(after) +
+             " from after it");
   siege.seen.hits += after;
 }
 
@@ -81,7 +84,9 @@ void pings_unread(Siege& siege) {
       for (const Bytes& one : batch) bytes.insert(bytes.end(), one.begin(), one.end());
       // Only what the socket takes at once: the other end stops reading, or ends this.
       pollfd room{.fd = peer->fd(), .events = POLLOUT, .revents = 0};
-      if (::poll(&room, 1, 50) <= 0 || !peer->send_raw(bytes.data(), std::min<size_t>(bytes.size(), 4096))) break;
+      if (::poll(&room, 1, 50) <= 0 ||
+          !peer->send_raw(bytes.data(), std::min<size_t>(bytes.size(), 4096)))
+        break;
     }
     all.push_back(std::move(peer));
   }
@@ -95,19 +100,24 @@ void pulls_unserved(Siege& siege) {
   for (uint64_t i = 0; i < 16 * siege.dose && siege.more(); ++i) {
     auto peer = std::make_unique<TcpPeer>(siege);
     if (!peer->greet()) break;
-    for (uint64_t k = 0; k < 200; ++k) (void)peer->send(offer(k, kTagged, 0x7000 + k, (1ull << 63) - 1).whole());
+    for (uint64_t k = 0; k < 200; ++k)
+      (void)peer->send(offer(k, kTagged, 0x7000 + k, (1ull << 63) - 1).whole());
     // The one that a receive is posted for.
     (void)peer->send(offer(999, kTagged, kCommandTag, 200).whole());
     all.push_back(std::move(peer));
   }
-  siege.hold([&] { for (auto& peer : all) (void)peer->listen(0); });
+  siege.hold([&] {
+    for (auto& peer : all) (void)peer->listen(0);
+  });
   siege.must(siege.seen.answers[kWant] > 0, "the other end asks for one");
 }
 
 void offers_cancelled(Siege& siege) {
   TcpPeer peer(siege);
   siege.must(peer.greet(), "a conversation");
-  (void)flood(siege, peer, 20'000 * siege.dose, [](uint64_t i) { return i % 2 == 0 ? offer(i, kTagged, 0x7000, 1 << 20).whole() : cancel(i - 1, true); });
+  (void)flood(siege, peer, 20'000 * siege.dose, [](uint64_t i) {
+    return i % 2 == 0 ? offer(i, kTagged, 0x7000, 1 << 20).whole() : cancel(i - 1, true);
+  });
   settle(siege, peer);
   siege.must(siege.seen.answers[kDone] > 100 || siege.seen.cut_off > 0, "100 of them end");
 }
@@ -116,8 +126,11 @@ void offers_cancelled(Siege& siege) {
 void ids_repeated(Siege& siege) {
   TcpPeer peer(siege);
   siege.must(peer.greet(), "a conversation");
-  (void)flood(siege, peer, 200, [](uint64_t i) { return offer(5, kTagged, 0x7000 + i, 1 << 20).whole(); });
-  (void)flood(siege, peer, 10'000 * siege.dose, [](uint64_t i) { return i % 2 == 0 ? want_key(5, 0, i == 0 ? kWeights : "", i % 4) : cancel(5, i % 4 == 1); });
+  (void)flood(siege, peer, 200,
+              [](uint64_t i) { return offer(5, kTagged, 0x7000 + i, 1 << 20).whole(); });
+  (void)flood(siege, peer, 10'000 * siege.dose, [](uint64_t i) {
+    return i % 2 == 0 ? want_key(5, 0, i == 0 ? kWeights : "", i % 4) : cancel(5, i % 4 == 1);
+  });
   settle(siege, peer);
 }
 
@@ -137,7 +150,9 @@ void data_stalls(Siege& siege) {
     all.push_back(std::move(peer));
   }
   siege.must(siege.seen.answers[kWant] > 0, "the other end asks for one");
-  siege.hold([&] { for (auto& peer : all) (void)peer->listen(0); });
+  siege.hold([&] {
+    for (auto& peer : all) (void)peer->listen(0);
+  });
 }
 
 // More DATA than was asked for, beside it, and again.
@@ -156,16 +171,18 @@ void data_contradicts(Siege& siege) {
   siege.must(siege.seen.answers[kWant] > 0, "the other end asks");
 }
 
-const Registered registered("tcp", {
-    {"read_after_revoke", "reads that are under way when their grant is revoked", read_after_revoke},
-    {"trickle", "takes one byte at a time of what it asked for", trickle},
-    {"pings_unread", "PINGs whose answers are not read", pings_unread},
-    {"pulls_unserved", "offers that never come", pulls_unserved},
-    {"offers_cancelled", "offers and cancels by turns", offers_cancelled},
-    {"ids_repeated", "one id for all that it offers and wants", ids_repeated},
-    {"data_stalls", "DATA that stops in the middle", data_stalls},
-    {"data_contradicts", "DATA beside and beyond what was asked for", data_contradicts},
-});
+const Registered registered(
+    "tcp", {
+               {"read_after_revoke", "reads that are under way when their grant is revoked",
+                read_after_revoke},
+               {"trickle", "takes one byte at a time of what it asked for", trickle},
+               {"pings_unread", "PINGs whose answers are not read", pings_unread},
+               {"pulls_unserved", "offers that never come", pulls_unserved},
+               {"offers_cancelled", "offers and cancels by turns", offers_cancelled},
+               {"ids_repeated", "one id for all that it offers and wants", ids_repeated},
+               {"data_stalls", "DATA that stops in the middle", data_stalls},
+               {"data_contradicts", "DATA beside and beyond what was asked for", data_contradicts},
+           });
 
 }  // namespace
 }  // namespace hostile

@@ -33,8 +33,10 @@ Holdings holdings(Context& context, size_t endpoints) {
     ++held.mappings;
     size_t rights = line.find(' ') + 1;
     held.shared_mappings += line[rights + 3] == 's' ? 1 : 0;
-    // Guard pages of the heap and of stacks belong to somebody; a peer's range stands alone and is anonymous.
-    held.reserved += line.compare(rights, 4, "---p") == 0 && line.find('/') == std::string::npos ? 1 : 0;
+    // Guard pages of the heap and of stacks belong to somebody; a peer's range stands alone and is
+    // anonymous.
+    held.reserved +=
+        line.compare(rights, 4, "---p") == 0 && line.find('/') == std::string::npos ? 1 : 0;
   }
   ArenaStatistics arena = context.arena().statistics();
   held.arena_bytes = arena.used_bytes;
@@ -48,13 +50,17 @@ Holdings holdings(Context& context, size_t endpoints) {
 }
 
 nlohmann::json to_json(const Holdings& h) {
-  return {{"descriptors", h.descriptors}, {"mappings", h.mappings}, {"shared_mappings", h.shared_mappings}, {"reserved", h.reserved},
-          {"arena_bytes", h.arena_bytes}, {"arena_buffers", h.arena_buffers}, {"rss_anon_kib", h.rss_anon_kib}, {"endpoints", h.endpoints}};
+  return {{"descriptors", h.descriptors},         {"mappings", h.mappings},
+          {"shared_mappings", h.shared_mappings}, {"reserved", h.reserved},
+          {"arena_bytes", h.arena_bytes},         {"arena_buffers", h.arena_buffers},
+          {"rss_anon_kib", h.rss_anon_kib},       {"endpoints", h.endpoints}};
 }
 
 bool as_before(const Holdings& before, const Holdings& after) {
-  return after.endpoints <= before.endpoints && after.descriptors <= before.descriptors && after.shared_mappings <= before.shared_mappings &&
-         after.arena_buffers <= before.arena_buffers && after.arena_bytes <= before.arena_bytes && after.mappings <= before.mappings + kHeapMappings;
+  return after.endpoints <= before.endpoints && after.descriptors <= before.descriptors &&
+         after.shared_mappings <= before.shared_mappings &&
+         after.arena_buffers <= before.arena_buffers && after.arena_bytes <= before.arena_bytes &&
+         after.mappings <= before.mappings + kHeapMappings;
 }
 
 uint64_t thread_ns() {
@@ -76,7 +82,12 @@ size_t Turns::run(Context& context) {
 }
 
 nlohmann::json Turns::to_json() const {
-  return {{"count", count_}, {"longest_us", longest_ns_ / 1000}, {"total_us", total_ns_ / 1000}, {"over_5_ms", over_5_ms_}, {"most_units", most_units_}, {"process_us", thread_ns() / 1000}};
+  return {{"count", count_},
+          {"longest_us", longest_ns_ / 1000},
+          {"total_us", total_ns_ / 1000},
+          {"over_5_ms", over_5_ms_},
+          {"most_units", most_units_},
+          {"process_us", thread_ns() / 1000}};
 }
 
 nlohmann::json counters() {

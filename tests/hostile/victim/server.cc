@@ -52,7 +52,9 @@ struct Client final : CompletionSink {
   ~Client() {
     for (Publication& one : published) one.retire();
   }
-  void on_completion(Completion&& completion) noexcept override { ended.push_back(std::move(completion)); }
+  void on_completion(Completion&& completion) noexcept override {
+    ended.push_back(std::move(completion));
+  }
   Endpoint endpoint;
   std::deque<Completion> ended;
   std::deque<Publication> published;
@@ -66,9 +68,15 @@ struct Client final : CompletionSink {
 class Server {
  public:
   Server(const std::string& address, const std::string& secret)
-      : secret_word_(secret), context_(must(open_context(context_options()), "open")), exchange_(*context_, rules()), listener_(must(context_->listen(address), "listen")) {
+      : secret_word_(secret),
+        context_(must(open_context(context_options()), "open")),
+        exchange_(*context_, rules()),
+        listener_(must(context_->listen(address), "listen")) {
     Status status;
-    weights_ = must(exchange_.publish({kWeights, 0}, tensor_of(*context_, kWeightsBytes, kWeightsSeed, status), {.readers = until_retired}), "publish");
+    weights_ = must(
+        exchange_.publish({kWeights, 0}, tensor_of(*context_, kWeightsBytes, kWeightsSeed, status),
+                          {.readers = until_retired}),
+        "publish");
     secret_ = tensor_of(*context_, kSecretBytes, 0, status);
     scratch_ = must(context_->arena().allocate(kSecretBytes), "allocate");
     std::cout << listener_.address() << std::endl;
@@ -88,7 +96,9 @@ class Server {
   ExchangeOptions rules() {
     ExchangeOptions options;
     options.allow = [this](const EndpointInfo& peer, const Key& key, KeyAccess) {
-      return (key.name != kMade && !key.name.starts_with(kUp)) || std::find(friends_.begin(), friends_.end(), std::pair(peer.peer, peer.peer_incarnation)) != friends_.end();
+      return (key.name != kMade && !key.name.starts_with(kUp)) ||
+             std::find(friends_.begin(), friends_.end(),
+                       std::pair(peer.peer, peer.peer_incarnation)) != friends_.end();
     };
     return options;
   }
@@ -107,14 +117,19 @@ class Server {
       listen_to(*clients_.back());
     }
     for (auto& client : clients_) serve(*client);
-    std::erase_if(clients_, [](const auto& client) { return client->endpoint.state() == EndpointState::kClosed; });
+    std::erase_if(clients_, [](const auto& client) {
+      return client->endpoint.state() == EndpointState::kClosed;
+    });
   }
 
   void rest() {
     if (!context_->prepare_to_sleep()) return;
     Instant next = context_->next_timeout();
-    auto left = next == kNever ? 50 : std::chrono::duration_cast<std::chrono::milliseconds>(next - now()).count();
-    pollfd wait[2] = {{.fd = context_->fd(), .events = POLLIN, .revents = 0}, {.fd = 0, .events = POLLIN, .revents = 0}};
+    auto left = next == kNever
+                    ? 50
+                    : std::chrono::duration_cast<std::chrono::milliseconds>(next - now()).count();
+    pollfd wait[2] = {{.fd = context_->fd(), .events = POLLIN, .revents = 0},
+                      {.fd = 0, .events = POLLIN, .revents = 0}};
     (void)::poll(wait, 2, static_cast<int>(std::clamp<int64_t>(left, 0, 50)));
   }
 
@@ -157,7 +172,8 @@ class Server {
       (void)context_->arena().trim();
       held = holdings(*context_, clients_.size());
     }
-    nlohmann::json report = {{"after", to_json(held)}, {"turns", turns_.to_json()}, {"counters", counters()}};
+    nlohmann::json report = {
+        {"after", to_json(held)}, {"turns", turns_.to_json()}, {"counters", counters()}};
     if (before_) {
       report["before"] = to_json(*before_);
       report["as_before"] = as_before(*before_, held);
@@ -174,7 +190,9 @@ class Server {
     std::string why;
     std::vector<Publication> all;
     for (; names < Exchange::kMostKeys; ++names) {
-      auto one = exchange_.publish({"count/" + std::to_string(names), 0}, Tensor(must(context_->arena().allocate(1), "a byte").freeze()), {});
+      auto one =
+          exchange_.publish({"count/" + std::to_string(names), 0},
+                            Tensor(must(context_->arena().allocate(1), "a byte").freeze()), {});
       if (!one.ok()) {
         why = one.status().to_string();
         break;
@@ -188,7 +206,8 @@ class Server {
   void listen_to(Client& client) {
     auto room = context_->arena().allocate(kCommandBytes, {.for_receive = true});
     if (!room.ok()) return client.endpoint.core().abort(room.status());
-    auto posted = client.endpoint.receive({.tag = kCommand}, std::move(*room), {.sink = &client, .deadline = kNever});
+    auto posted = client.endpoint.receive({.tag = kCommand}, std::move(*room),
+                                          {.sink = &client, .deadline = kNever});
     if (!posted.ok()) client.endpoint.core().abort(posted.status());
   }
 
@@ -211,7 +230,9 @@ class Server {
       ++worked_;
       if (one.kind == OperationKind::kSend) {
         // The next command is listened for when all that the last one asked for has gone.
-        if (--client.sending == 0 && one.status.ok() && client.endpoint.state() == EndpointState::kConnected) listen_to(client);
+        if (--client.sending == 0 && one.status.ok() &&
+            client.endpoint.state() == EndpointState::kConnected)
+          listen_to(client);
       } else if (one.status.ok() && one.tag == kCommand) {
         std::span<const std::byte> bytes = one.buffers[0].bytes().first(one.receipt.bytes);
         obey_client(client, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
@@ -221,7 +242,9 @@ class Server {
       auto delivery = client.fetch->take();
       client.fetch.reset();
       if (!delivery.ok()) return answer(client, delivery.status().to_string().substr(0, 200));
-      answer(client, test::holds(delivery->value.bytes(), kUpSeed + client.fetch_step) ? "good" : "bad bytes came under the key");
+      answer(client, test::holds(delivery->value.bytes(), kUpSeed + client.fetch_step)
+                         ? "good"
+                         : "bad bytes came under the key");
     }
   }
 
@@ -241,7 +264,8 @@ class Server {
     }
     if (verb == "publish") {
       Tensor tensor = tensor_of(*context_, bytes, kMadeSeed + step, status);
-      auto publication = tensor ? exchange_.publish({kMade, step}, std::move(tensor)) : Result<Publication>(status);
+      auto publication = tensor ? exchange_.publish({kMade, step}, std::move(tensor))
+                                : Result<Publication>(status);
       if (!publication.ok()) return answer(client, publication.status().to_string().substr(0, 200));
       client.published.push_back(std::move(*publication));
       if (client.published.size() > kMostPublished) {
@@ -252,7 +276,8 @@ class Server {
     }
     if (verb == "fetch") {
       client.fetch_step = step;
-      client.fetch = exchange_.fetch({kUp + std::to_string(step % kUpNames), step}, after(now(), std::chrono::seconds(15)));
+      client.fetch = exchange_.fetch({kUp + std::to_string(step % kUpNames), step},
+                                     after(now(), std::chrono::seconds(15)));
       return;
     }
     if (verb == "take") {
@@ -305,11 +330,15 @@ class Server {
 }  // namespace
 
 ContextOptions context_options() {
-  ArenaOptions arena{.limit_bytes = size_t{96} << 20, .first_extent_bytes = size_t{32} << 20, .largest_extent_bytes = size_t{32} << 20,
+  ArenaOptions arena{.limit_bytes = size_t{96} << 20,
+                     .first_extent_bytes = size_t{32} << 20,
+                     .largest_extent_bytes = size_t{32} << 20,
                      .receive_reserve_bytes = size_t{4} << 20};
   return {.arena = {}, .arena_options = arena, .waiting = Waiting::kSleep};
 }
 
-int serve(const std::string& address, const std::string& secret) { return Server(address, secret).run(); }
+int serve(const std::string& address, const std::string& secret) {
+  return Server(address, secret).run();
+}
 
 }  // namespace sluice::hostile

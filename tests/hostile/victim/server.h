@@ -9,7 +9,9 @@ namespace sluice::hostile {
 
 // Listens at `address`, prints where, and obeys lines of standard input: "audit" (waits until
 // what clients had is given back, then prints what is held; the first one is what later ones are
-// compared with), "keys" (how many new names can be published), "turns" (of progress() since it was last asked), "end". Returns the exit code. Clients that say `secret` may have and supply keys of their own.
+// compared with), "keys" (how many new names can be published), "turns" (of progress() since it was
+// last asked), "end". Returns the exit code. Clients that say `secret` may have and supply keys of
+// their own.
 int serve(const std::string& address, const std::string& secret);
 
 }  // namespace sluice::hostile

@@ -1,9 +1,9 @@
-// What the server under attack does for its clients, and what both know of it. Commands are text in a
-// message with kCommand, answers text in one with kAnswer:
+// What the server under attack does for its clients, and what both know of it. Commands are text in
+// a message with kCommand, answers text in one with kAnswer:
 //   friend SECRET        "welcome": what follows may be wanted and supplied by this client
 //   publish STEP BYTES   publishes kMade of that step for one reader; "published"
-//   fetch STEP           fetches that step of kUp and STEP modulo kUpNames, asking all that may supply it; "good" or what was wrong
-//   send STEP BYTES      a message with kParcel follows; "sent"
+//   fetch STEP           fetches that step of kUp and STEP modulo kUpNames, asking all that may
+//   supply it; "good" or what was wrong send STEP BYTES      a message with kParcel follows; "sent"
 //   take STEP BYTES      posts a receive for kGift; "taking"
 //   grant                "granted", then the 40 bytes of a key to read and write kGrantBytes
 //   revoke               revokes it, then overwrites the memory with kAfterRevoke; "revoked"
@@ -30,7 +30,8 @@ inline constexpr size_t kGrantBytes = size_t{1} << 20;
 inline constexpr size_t kSecretBytes = 4096;
 inline constexpr std::byte kBeforeRevoke{0x11}, kAfterRevoke{0xee};
 // Seeds of payload, so that nobody's bytes pass for another's.
-inline constexpr uint64_t kMadeSeed = 1'000'000, kUpSeed = 2'000'000, kParcelSeed = 3'000'000, kWeightsSeed = 4'000'000;
+inline constexpr uint64_t kMadeSeed = 1'000'000, kUpSeed = 2'000'000, kParcelSeed = 3'000'000,
+                          kWeightsSeed = 4'000'000;
 
 // The arena of either end: small, so that an attack on it shows.
 ContextOptions context_options();

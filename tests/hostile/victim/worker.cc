@@ -22,7 +22,8 @@ namespace sluice::hostile {
 namespace {
 
 constexpr Duration kPatience = std::chrono::seconds(10);  // of one operation: a bound on a hang
-constexpr size_t kMadeBytes = 64 << 10, kUpBytes = 48 << 10, kParcelBytes = 256 << 10, kSidedBytes = 16 << 10;
+constexpr size_t kMadeBytes = 64 << 10, kUpBytes = 48 << 10, kParcelBytes = 256 << 10,
+                 kSidedBytes = 16 << 10;
 constexpr size_t kMostFailures = 4;
 
 class Worker {
@@ -59,7 +60,8 @@ class Worker {
     if (!note("add", exchange_->add(endpoint_))) return false;
     if (!told("friend " + secret_, "welcome")) return false;
     std::optional<std::string> key = ask("grant");
-    if (!key || !key->starts_with("granted")) return note("grant", Status(Code::kInternal, Scope::kOperation, "worker", key.value_or("")));
+    if (!key || !key->starts_with("granted"))
+      return note("grant", Status(Code::kInternal, Scope::kOperation, "worker", key.value_or("")));
     auto decoded = RemoteKey::decode(std::as_bytes(std::span(*key)).subspan(7));
     if (!note("key", decoded.status())) return false;
     key_ = *decoded;
@@ -68,7 +70,8 @@ class Worker {
 
   // Counts an operation. Returns whether it ended well.
   bool note(const char* what, const Status& status) {
-    uint64_t took = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now() - began_).count());
+    uint64_t took = static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(now() - began_).count());
     if (rounds_ > 0) longest_us_ = std::max(longest_us_, took);
     began_ = now();
     if (status.ok()) {
@@ -79,7 +82,9 @@ class Worker {
     return false;
   }
   bool note(const char* what, bool good, std::string_view why) {
-    return note(what, good ? Status() : Status(Code::kInternal, Scope::kOperation, "worker", std::string(why)));
+    return note(what, good
+                          ? Status()
+                          : Status(Code::kInternal, Scope::kOperation, "worker", std::string(why)));
   }
 
   Buffer room(size_t bytes) {
@@ -109,7 +114,8 @@ class Worker {
 
   void one_round() {
     uint64_t step = first_step_ + rounds_;
-    if (told("publish " + std::to_string(step) + " " + std::to_string(kMadeBytes), "published")) fetch(kMade, step, kMadeBytes, kMadeSeed + step);
+    if (told("publish " + std::to_string(step) + " " + std::to_string(kMadeBytes), "published"))
+      fetch(kMade, step, kMadeBytes, kMadeSeed + step);
     supply(step);
     parcel(step);
     one_sided(step);
@@ -128,7 +134,8 @@ class Worker {
   void supply(uint64_t step) {
     Buffer buffer = room(kUpBytes);
     test::fill(buffer.bytes(), kUpSeed + step);
-    auto publication = exchange_->publish({kUp + std::to_string(step % kUpNames), step}, std::move(buffer).freeze());
+    auto publication = exchange_->publish({kUp + std::to_string(step % kUpNames), step},
+                                          std::move(buffer).freeze());
     if (!note("publish", publication.status())) return;
     if (told("fetch " + std::to_string(step), "good")) bytes_ += kUpBytes;
     Status ended = context_->wait_until([&] { return publication->ready(); }, limit());
@@ -139,7 +146,9 @@ class Worker {
     if (!told("send " + std::to_string(step) + " " + std::to_string(kParcelBytes), "sent")) return;
     auto got = endpoint_.receive_and_wait({.tag = kParcel}, room(kParcelBytes), limit());
     if (!note("parcel", got.status())) return;
-    if (note("parcel", test::holds(got->buffer.bytes(), kParcelSeed + step), "other bytes came than were sent")) bytes_ += kParcelBytes;
+    if (note("parcel", test::holds(got->buffer.bytes(), kParcelSeed + step),
+             "other bytes came than were sent"))
+      bytes_ += kParcelBytes;
   }
 
   void one_sided(uint64_t step) {
@@ -147,10 +156,13 @@ class Worker {
     Buffer from = room(kSidedBytes);
     test::fill(from.bytes(), step);
     began_ = now();
-    if (!note("write", endpoint_.write_and_wait(key_, offset, std::move(from).freeze(), limit()).status())) return;
+    if (!note("write",
+              endpoint_.write_and_wait(key_, offset, std::move(from).freeze(), limit()).status()))
+      return;
     auto read = endpoint_.read_and_wait(key_, offset, room(kSidedBytes), limit());
     if (!note("read", read.status())) return;
-    if (note("read", test::holds(read->buffer.bytes(), step), "other bytes were read than written")) bytes_ += 2 * kSidedBytes;
+    if (note("read", test::holds(read->buffer.bytes(), step), "other bytes were read than written"))
+      bytes_ += 2 * kSidedBytes;
   }
 
   // Somebody new must get in as well.
@@ -188,7 +200,12 @@ class Worker {
   }
 
   void print_figures() {
-    std::cout << nlohmann::json{{"completed", completed_}, {"failed", failures_}, {"rounds", rounds_}, {"bytes", bytes_}, {"longest_us", longest_us_}}.dump()
+    std::cout << nlohmann::json{{"completed", completed_},
+                                {"failed", failures_},
+                                {"rounds", rounds_},
+                                {"bytes", bytes_},
+                                {"longest_us", longest_us_}}
+                     .dump()
               << std::endl;
   }
 

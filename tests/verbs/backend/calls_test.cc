@@ -36,8 +36,9 @@ void check_typed(const Status& opened) {
   if (opened.ok()) return;
   INFO(opened.to_string());
   CHECK_FALSE(opened.detail().empty());
-  bool typed = opened.code() == Code::kUnreachable || opened.code() == Code::kNoMemory || opened.code() == Code::kInternal ||
-               opened.code() == Code::kUnsupported || opened.code() == Code::kTimedOut || opened.code() == Code::kInvalidArgument;
+  bool typed = opened.code() == Code::kUnreachable || opened.code() == Code::kNoMemory ||
+               opened.code() == Code::kInternal || opened.code() == Code::kUnsupported ||
+               opened.code() == Code::kTimedOut || opened.code() == Code::kInvalidArgument;
   CHECK(typed);
 }
 
@@ -137,7 +138,8 @@ TEST_CASE("a call that fails for good leaves nothing and says what it is", "[ver
   }
 }
 
-TEST_CASE("a connection is refused clearly where nobody listens or the host is unknown", "[verbs][calls]") {
+TEST_CASE("a connection is refused clearly where nobody listens or the host is unknown",
+          "[verbs][calls]") {
   Fabric fabric;
   Duo duo;
   REQUIRE(duo.open().ok());

@@ -29,7 +29,9 @@ FakeOptions one(FakeDeviceOptions device) {
 // The fake in the system's place, and an audit of what the question left behind.
 class Machine {
  public:
-  explicit Machine(FakeOptions options = one(a_device())) : fake(std::move(options)) { use_verbs_api(&fake); }
+  explicit Machine(FakeOptions options = one(a_device())) : fake(std::move(options)) {
+    use_verbs_api(&fake);
+  }
   ~Machine() {
     use_verbs_api(nullptr);
     CHECK(fake.complaints() == "");
@@ -45,7 +47,9 @@ PathReport verbs_path() {
   return {};
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST_CASE("a device, its port and its GIDs are told as they are") {
   Machine machine;
@@ -129,7 +133,8 @@ TEST_CASE("a usable path names the device, its port and its address") {
 }
 
 TEST_CASE("a missing library is a sentence with the package's name") {
-  Status missing(Code::kUnsupported, Scope::kContext, "test", "libibverbs.so.1 cannot be loaded; install the package libibverbs1");
+  Status missing(Code::kUnsupported, Scope::kContext, "test",
+                 "libibverbs.so.1 cannot be loaded; install the package libibverbs1");
   Survey survey = survey_devices(missing);
   CHECK(survey.devices.empty());
   CHECK_FALSE(survey.usable());
@@ -145,7 +150,8 @@ TEST_CASE("no device is a sentence that says how to get one") {
   Machine machine(options);
   PathReport report = verbs_path();
   CHECK_FALSE(report.usable);
-  for (const char* part : {"no RDMA device", "rdma_rxe", "sluice lab"}) CHECK(has(report.why, part));
+  for (const char* part : {"no RDMA device", "rdma_rxe", "sluice lab"})
+    CHECK(has(report.why, part));
 }
 
 TEST_CASE("each thing that keeps us from a device is named with its remedy") {
@@ -154,12 +160,14 @@ TEST_CASE("each thing that keeps us from a device is named with its remedy") {
     int error;
     std::vector<std::string> parts;
   };
-  const Case c = GENERATE(Case{"device_list", ENOSYS, {"modprobe ib_uverbs"}}, Case{"device_list", EMFILE, {"cannot be listed"}},
-                          Case{"open_device", EACCES, {"fake0", "/dev/infiniband/uverbs*", "readable"}},
-                          Case{"open_device", ENOENT, {"modprobe ib_uverbs"}}, Case{"query_device", EIO, {"fake0"}},
-                          Case{"create_event_channel", ENODEV, {"modprobe rdma_ucm"}},
-                          Case{"create_event_channel", EACCES, {"/dev/infiniband/rdma_cm", "readable"}},
-                          Case{"query_port", EIO, {"no port", "fake0 port 1"}});
+  const Case c = GENERATE(
+      Case{"device_list", ENOSYS, {"modprobe ib_uverbs"}},
+      Case{"device_list", EMFILE, {"cannot be listed"}},
+      Case{"open_device", EACCES, {"fake0", "/dev/infiniband/uverbs*", "readable"}},
+      Case{"open_device", ENOENT, {"modprobe ib_uverbs"}}, Case{"query_device", EIO, {"fake0"}},
+      Case{"create_event_channel", ENODEV, {"modprobe rdma_ucm"}},
+      Case{"create_event_channel", EACCES, {"/dev/infiniband/rdma_cm", "readable"}},
+      Case{"query_port", EIO, {"no port", "fake0 port 1"}});
   Machine machine;
   machine.fake.with_faults([&](FakeFaults& faults) { faults.fail(c.call, 1, c.error, 1000); });
   PathReport report = verbs_path();
@@ -219,8 +227,9 @@ TEST_CASE("a host that no device reaches, and one that nobody knows, are told ap
 }
 
 TEST_CASE("whichever call fails, the survey ends with a reason and keeps nothing") {
-  const std::string call = GENERATE("device_list", "open_device", "query_device", "query_port", "query_gid", "create_cq", "modify_cq",
-                                    "create_event_channel", "create_id", "bind_addr", "resolve_addr");
+  const std::string call =
+      GENERATE("device_list", "open_device", "query_device", "query_port", "query_gid", "create_cq",
+               "modify_cq", "create_event_channel", "create_id", "bind_addr", "resolve_addr");
   const uint64_t nth = GENERATE(1u, 2u, 3u);
   Machine machine;
   machine.fake.with_faults([&](FakeFaults& faults) { faults.fail(call, nth, ENOMEM); });

@@ -44,7 +44,8 @@ struct Scene {
   Duo duo;
 };
 
-TEST_CASE("a read or write of N chunks takes one call for each list of them", "[verbs][doorbells]") {
+TEST_CASE("a read or write of N chunks takes one call for each list of them",
+          "[verbs][doorbells]") {
   Scene scene;
   for (size_t chunks : {size_t{1}, size_t{2}, size_t{8}, kList, 2 * kList, 3 * kList + 1}) {
     INFO(chunks << " chunks");
@@ -56,10 +57,14 @@ TEST_CASE("a read or write of N chunks takes one call for each list of them", "[
       Tally& tally = scene.duo.tally();
       Doorbells rung(scene.fabric);
       if (write) {
-        tally.expect(scene.duo.client.write(*key, 0, test::tensor(*scene.duo.near, chunks * kChunk, 8), tally.options()), OperationKind::kWrite);
+        tally.expect(
+            scene.duo.client.write(*key, 0, test::tensor(*scene.duo.near, chunks * kChunk, 8),
+                                   tally.options()),
+            OperationKind::kWrite);
       } else {
         Buffer room = test::room(*scene.duo.near, chunks * kChunk);
-        tally.expect(scene.duo.client.read(*key, 0, std::move(room), tally.options()), OperationKind::kRead, 1, 7);
+        tally.expect(scene.duo.client.read(*key, 0, std::move(room), tally.options()),
+                     OperationKind::kRead, 1, 7);
       }
       scene.finish(tally);
       CHECK(rung() == (chunks + kList - 1) / kList);
@@ -78,8 +83,12 @@ TEST_CASE("operations of one turn go out together", "[verbs][doorbells]") {
   Tally& tally = scene.duo.tally();
   Doorbells rung(scene.fabric);
   for (int i = 0; i < 5; ++i) {
-    tally.expect(scene.duo.client.read(*key, 0, test::room(*scene.duo.near, kChunk), tally.options()), OperationKind::kRead, 1);
-    tally.expect(scene.duo.client.atomic(*key, 0, {.operand = 1}, test::room(*scene.duo.near, 8), tally.options()), OperationKind::kAtomic, 1);
+    tally.expect(
+        scene.duo.client.read(*key, 0, test::room(*scene.duo.near, kChunk), tally.options()),
+        OperationKind::kRead, 1);
+    tally.expect(scene.duo.client.atomic(*key, 0, {.operand = 1}, test::room(*scene.duo.near, 8),
+                                         tally.options()),
+                 OperationKind::kAtomic, 1);
   }
   (void)scene.duo.near->progress();
   CHECK(rung() == 1);
@@ -92,9 +101,12 @@ TEST_CASE("a small message is posted at once, not at the next turn", "[verbs][do
   Scene scene;
   Tally &sent = scene.duo.tally(), &received = scene.duo.tally();
   for (Tag tag = 1; tag <= 3; ++tag) {
-    received.expect(scene.duo.server.receive({.tag = tag}, test::room(*scene.duo.far, 100), received.options()), OperationKind::kReceive, 1, tag);
+    received.expect(
+        scene.duo.server.receive({.tag = tag}, test::room(*scene.duo.far, 100), received.options()),
+        OperationKind::kReceive, 1, tag);
     Doorbells rung(scene.fabric);
-    sent.expect(scene.duo.client.send(tag, test::tensor(*scene.duo.near, 100, tag), sent.options()), OperationKind::kSend);
+    sent.expect(scene.duo.client.send(tag, test::tensor(*scene.duo.near, 100, tag), sent.options()),
+                OperationKind::kSend);
     CHECK(rung() == 1);
   }
   scene.finish(sent);
@@ -106,26 +118,34 @@ TEST_CASE("a window goes out with the message that names it", "[verbs][doorbells
   Tally &sent = scene.duo.tally(), &received = scene.duo.tally();
   Gain bound("verbs.windows_bound");
   Doorbells rung(scene.fabric);
-  sent.expect(scene.duo.client.send(1, test::tensor(*scene.duo.near, 8 * kChunk, 1), sent.options()), OperationKind::kSend);
+  sent.expect(
+      scene.duo.client.send(1, test::tensor(*scene.duo.near, 8 * kChunk, 1), sent.options()),
+      OperationKind::kSend);
   CHECK(bound() == 1);
   CHECK(rung() == 1);
   Buffer room = test::room(*scene.duo.far, 8 * kChunk);
-  received.expect(scene.duo.server.receive({.tag = 1}, std::move(room), received.options()), OperationKind::kReceive, 1, 1);
+  received.expect(scene.duo.server.receive({.tag = 1}, std::move(room), received.options()),
+                  OperationKind::kReceive, 1, 1);
   scene.finish(sent);
   scene.finish(received);
   // The offer with its window, the reads, what says that they are done, the window's end.
   CHECK(rung() == 4);
 }
 
-TEST_CASE("an early request and its answer take a call each, and one for the window's end", "[verbs][doorbells]") {
+TEST_CASE("an early request and its answer take a call each, and one for the window's end",
+          "[verbs][doorbells]") {
   Scene scene;
   Tally &asked = scene.duo.tally(), &answered = scene.duo.tally();
   Shelf& shelf = scene.duo.shelf(*scene.duo.far, answered);
   shelf.size = 8 * kChunk;
   scene.duo.server.core().set_want_handler(&shelf);
-  WantOptions want{.key_id = 40, .key = "key", .step = 1, .destination = test::room(*scene.duo.near, 8 * kChunk)};
+  WantOptions want{.key_id = 40,
+                   .key = "key",
+                   .step = 1,
+                   .destination = test::room(*scene.duo.near, 8 * kChunk)};
   Doorbells rung(scene.fabric);
-  asked.expect(scene.duo.client.core().post_want(want, asked.options()), OperationKind::kWant, 1, 41);
+  asked.expect(scene.duo.client.core().post_want(want, asked.options()), OperationKind::kWant, 1,
+               41);
   CHECK(rung() == 1);
   scene.finish(asked);
   scene.finish(answered);
@@ -134,7 +154,8 @@ TEST_CASE("an early request and its answer take a call each, and one for the win
 }
 
 // Whatever was posted comes back, and nothing is waited for that was not.
-TEST_CASE("of a list that the device takes in part, what it took is accounted for", "[verbs][doorbells]") {
+TEST_CASE("of a list that the device takes in part, what it took is accounted for",
+          "[verbs][doorbells]") {
   for (uint64_t refused = 1; refused <= 8; ++refused) {
     for (auto order : {FakePolicy::Order::kHonest, FakePolicy::Order::kSlow}) {
       INFO("request " << refused << " order " << static_cast<int>(order));
@@ -149,7 +170,9 @@ TEST_CASE("of a list that the device takes in part, what it took is accounted fo
       Tally& tally = scene.duo.tally();
       scene.fabric.with_faults([&](FakeFaults& faults) { faults.refuse_request(refused, ENOMEM); });
       uint64_t carried = scene.fabric->bytes_carried();
-      tally.expect(scene.duo.client.read(*key, 0, test::room(*scene.duo.near, 8 * kChunk), tally.options()), OperationKind::kRead, 1);
+      tally.expect(
+          scene.duo.client.read(*key, 0, test::room(*scene.duo.near, 8 * kChunk), tally.options()),
+          OperationKind::kRead, 1);
       CHECK(scene.duo.until([&] { return tally.ended(); }));
       tally.check();
       REQUIRE(tally.failures() == 1);
@@ -161,7 +184,9 @@ TEST_CASE("of a list that the device takes in part, what it took is accounted fo
   }
 }
 
-TEST_CASE("a list that was refused in part is not waited for, also where nothing more can be posted", "[verbs][doorbells]") {
+TEST_CASE(
+    "a list that was refused in part is not waited for, also where nothing more can be posted",
+    "[verbs][doorbells]") {
   for (uint64_t refused = 1; refused <= 8; ++refused) {
     INFO("request " << refused);
     Scene scene;
@@ -174,7 +199,9 @@ TEST_CASE("a list that was refused in part is not waited for, also where nothing
       faults.refuse_request(refused, ENOMEM);
       faults.fail("post_send", 2, ENOMEM, 1'000'000);
     });
-    tally.expect(scene.duo.client.read(*key, 0, test::room(*scene.duo.near, 8 * kChunk), tally.options()), OperationKind::kRead, 1);
+    tally.expect(
+        scene.duo.client.read(*key, 0, test::room(*scene.duo.near, 8 * kChunk), tally.options()),
+        OperationKind::kRead, 1);
     CHECK(scene.duo.until([&] { return tally.ended(); }));
     tally.check();
     CHECK(tally.failures() == 1);
@@ -198,9 +225,11 @@ TEST_CASE("memory registered for a request goes with it, posted or refused", "[v
     Tally& tally = scene.duo.tally();
     scene.fabric.with_faults([&](FakeFaults& faults) { faults.refuse_request(refused, EINVAL); });
     for (size_t i = 0; i < 8; ++i) {
-      auto source = Tensor::wrap(own.data() + i * 4096, TensorDescriptor::bytes(4096), [](void*) noexcept {}, nullptr);
+      auto source = Tensor::wrap(
+          own.data() + i * 4096, TensorDescriptor::bytes(4096), [](void*) noexcept {}, nullptr);
       REQUIRE(source.ok());
-      tally.expect(scene.duo.client.write(*key, i * 4096, std::move(*source), tally.options()), OperationKind::kWrite);
+      tally.expect(scene.duo.client.write(*key, i * 4096, std::move(*source), tally.options()),
+                   OperationKind::kWrite);
     }
     CHECK(scene.duo.until([&] { return tally.ended(); }));
     CHECK(foreign() == 8);

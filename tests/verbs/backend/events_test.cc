@@ -13,9 +13,11 @@ bool readable(Context& context) {
 }
 
 // A message to somebody who sleeps: its event is the one that matters.
-void send_to_sleeper(Duo& duo, const std::function<void()>& before_send, const std::function<void()>& sent) {
+void send_to_sleeper(Duo& duo, const std::function<void()>& before_send,
+                     const std::function<void()>& sent) {
   Tally& tally = duo.tally();
-  tally.expect(duo.server.receive({.tag = 1}, test::room(*duo.far, 100), tally.options()), OperationKind::kReceive, 1, 1);
+  tally.expect(duo.server.receive({.tag = 1}, test::room(*duo.far, 100), tally.options()),
+               OperationKind::kReceive, 1, 1);
   duo.settle();
   // Between the last look at the clock and falling asleep a busy machine lets time pass.
   Instant until = in(3ms);
@@ -36,7 +38,8 @@ TEST_CASE("honest events wake whoever sleeps, and none is missed", "[verbs][even
   Gain missed("verbs.missed_events");
   duo.sleeping = true;
   for (int i = 0; i < 100; ++i) {
-    send_to_sleeper(duo, [&] { CHECK_FALSE(readable(*duo.far)); }, [&] { CHECK(readable(*duo.far)); });
+    send_to_sleeper(
+        duo, [&] { CHECK_FALSE(readable(*duo.far)); }, [&] { CHECK(readable(*duo.far)); });
   }
   expect_traffic(duo, duo.client, duo.server);
   // The watchdog looks, and finds nothing: that is no miss.
@@ -72,7 +75,8 @@ TEST_CASE("what came before the arming keeps its side awake", "[verbs][events]")
   REQUIRE(duo.open().ok());
   for (int i = 0; i < 5; ++i) {
     Tally& tally = duo.tally();
-    tally.expect(duo.server.receive({.tag = 1}, test::room(*duo.far, 100), tally.options()), OperationKind::kReceive, 1, 1);
+    tally.expect(duo.server.receive({.tag = 1}, test::room(*duo.far, 100), tally.options()),
+                 OperationKind::kReceive, 1, 1);
     duo.settle();
     REQUIRE(duo.client.send(1, test::tensor(*duo.near, 100, 1)).ok());
     CHECK_FALSE(duo.far->prepare_to_sleep());
@@ -86,10 +90,12 @@ TEST_CASE("who was away for long has missed no event that was waiting", "[verbs]
   Duo duo;
   REQUIRE(duo.open().ok());
   Gain missed("verbs.missed_events");
-  send_to_sleeper(duo, [] {}, [&] {
-    Instant until = in(150ms);
-    while (now() < until) (void)duo.near->progress();
-  });
+  send_to_sleeper(
+      duo, [] {},
+      [&] {
+        Instant until = in(150ms);
+        while (now() < until) (void)duo.near->progress();
+      });
   CHECK(missed() == 0);
 }
 
@@ -99,7 +105,8 @@ TEST_CASE("nothing hangs when many events are lost, or come late", "[verbs][even
     Duo duo;
     REQUIRE(duo.open().ok());
     duo.sleeping = true;
-    fabric.with_faults([&](FakeFaults& f) { late ? f.late_cq_events = 500 : f.lose_cq_events = 12; });
+    fabric.with_faults(
+        [&](FakeFaults& f) { late ? f.late_cq_events = 500 : f.lose_cq_events = 12; });
     for (int i = 0; i < 3; ++i) expect_traffic(duo, duo.client, duo.server);
     fabric.with_faults([](FakeFaults& f) { f.late_cq_events = f.lose_cq_events = 0; });
   }
@@ -108,7 +115,8 @@ TEST_CASE("nothing hangs when many events are lost, or come late", "[verbs][even
 // The number of the QP that serves the client's end: in order of creation.
 uint32_t number_of_first(Fabric& fabric) { return fabric->qp_numbers().front(); }
 
-TEST_CASE("an event of one queue pair or completion queue fails that connection alone", "[verbs][events]") {
+TEST_CASE("an event of one queue pair or completion queue fails that connection alone",
+          "[verbs][events]") {
   for (ibv_event_type type : {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR}) {
     for (bool busy : {false, true}) {
       INFO(type << (busy ? " under traffic" : " in idle"));
@@ -134,14 +142,17 @@ TEST_CASE("events that concern nobody are taken and change nothing", "[verbs][ev
   Fabric fabric;
   Duo duo;
   REQUIRE(duo.open().ok());
-  for (ibv_event_type type : {IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED, IBV_EVENT_LID_CHANGE, IBV_EVENT_PKEY_CHANGE,
-                              IBV_EVENT_SM_CHANGE, IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_GID_CHANGE, IBV_EVENT_WQ_FATAL}) {
+  for (ibv_event_type type :
+       {IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED, IBV_EVENT_LID_CHANGE, IBV_EVENT_PKEY_CHANGE,
+        IBV_EVENT_SM_CHANGE, IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_GID_CHANGE,
+        IBV_EVENT_WQ_FATAL}) {
     INFO(type);
     fabric->raise_device(type);
     duo.settle();
     CHECK(duo.connected());
   }
-  for (ibv_event_type type : {IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG, IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_QP_LAST_WQE_REACHED}) {
+  for (ibv_event_type type : {IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG,
+                              IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_QP_LAST_WQE_REACHED}) {
     REQUIRE(fabric->raise_qp(type, number_of_first(fabric)));
   }
   duo.settle();
@@ -159,7 +170,8 @@ TEST_CASE("a completion queue's failure ends its own connection and no other", "
   expect_reconnect(duo);
 }
 
-TEST_CASE("a failed device ends its connections at once; a new one is made when it is back", "[verbs][events]") {
+TEST_CASE("a failed device ends its connections at once; a new one is made when it is back",
+          "[verbs][events]") {
   for (bool removed : {false, true}) {
     for (bool busy : {false, true}) {
       INFO((removed ? "removed" : "failed") << (busy ? " under traffic" : " in idle"));
@@ -176,7 +188,8 @@ TEST_CASE("a failed device ends its connections at once; a new one is made when 
         if (busy) CHECK(traffic.failures() > 0);
         for (const Tally* tally : {&traffic.client_tally, &traffic.server_tally}) {
           for (const auto& [id, each] : tally->all) {
-            bool fits = each.status.ok() || each.status == Code::kUnreachable || each.status == Code::kOutcomeUnknown || each.status == Code::kInternal;
+            bool fits = each.status.ok() || each.status == Code::kUnreachable ||
+                        each.status == Code::kOutcomeUnknown || each.status == Code::kInternal;
             INFO(each.status.to_string());
             CHECK(fits);
           }
@@ -200,7 +213,8 @@ TEST_CASE("a failed device ends its connections at once; a new one is made when 
 
 TEST_CASE("one device's failure leaves the connections of another alone", "[verbs][events]") {
   FakeOptions two;
-  two.devices = {FakeDeviceOptions{.name = "fake0", .ipv4 = "127.0.0.1"}, FakeDeviceOptions{.name = "fake1", .ipv4 = "127.0.0.9"}};
+  two.devices = {FakeDeviceOptions{.name = "fake0", .ipv4 = "127.0.0.1"},
+                 FakeDeviceOptions{.name = "fake1", .ipv4 = "127.0.0.9"}};
   Fabric fabric(two);
   Duo duo;
   REQUIRE(duo.open().ok());
@@ -237,7 +251,8 @@ TEST_CASE("a port that comes back in time loses nothing", "[verbs][events]") {
   CHECK(duo.connected());
 }
 
-TEST_CASE("a port that stays down ends its connections, and a new one works when it is up", "[verbs][events]") {
+TEST_CASE("a port that stays down ends its connections, and a new one works when it is up",
+          "[verbs][events]") {
   Fabric fabric;
   Duo duo;
   REQUIRE(duo.open().ok());
@@ -255,11 +270,13 @@ TEST_CASE("a port that stays down ends its connections, and a new one works when
   expect_reconnect(duo);
 }
 
-TEST_CASE("a GID table that changes leaves connections alone and the next ones find it", "[verbs][events]") {
+TEST_CASE("a GID table that changes leaves connections alone and the next ones find it",
+          "[verbs][events]") {
   Fabric fabric;
   Duo duo;
   REQUIRE(duo.open().ok());
-  fabric->set_gids({FakeGid{}, fake_link_local_gid(9, IBV_GID_TYPE_ROCE_V2), fake_ipv4_gid("127.0.0.1", IBV_GID_TYPE_ROCE_V2)});
+  fabric->set_gids({FakeGid{}, fake_link_local_gid(9, IBV_GID_TYPE_ROCE_V2),
+                    fake_ipv4_gid("127.0.0.1", IBV_GID_TYPE_ROCE_V2)});
   duo.settle();
   expect_traffic(duo, duo.client, duo.server);
   expect_reconnect(duo);
@@ -277,9 +294,12 @@ TEST_CASE("an event is asked for once a sleep, however much completes", "[verbs]
   Tally &sent = duo.tally(), &received = duo.tally();
   constexpr uint64_t kMessages = 256;
   for (Tag tag = 1; tag <= kMessages; ++tag) {
-    received.expect(duo.server.receive({.tag = tag}, test::room(*duo.far, 100), received.options()), OperationKind::kReceive, 1, tag);
+    received.expect(duo.server.receive({.tag = tag}, test::room(*duo.far, 100), received.options()),
+                    OperationKind::kReceive, 1, tag);
   }
-  for (Tag tag = 1; tag <= kMessages; ++tag) sent.expect(duo.client.send(tag, test::tensor(*duo.near, 100, tag), sent.options()), OperationKind::kSend);
+  for (Tag tag = 1; tag <= kMessages; ++tag)
+    sent.expect(duo.client.send(tag, test::tensor(*duo.near, 100, tag), sent.options()),
+                OperationKind::kSend);
   CHECK(duo.until([&] { return sent.ended() && received.ended(); }));
   sent.check();
   received.check();

@@ -40,7 +40,8 @@ TEST_CASE("a queue that never flushes holds up its end for a bounded time", "[ve
   }
 }
 
-TEST_CASE("a queue pair that cannot be destroyed at once is counted, and goes with the device", "[verbs][failures]") {
+TEST_CASE("a queue pair that cannot be destroyed at once is counted, and goes with the device",
+          "[verbs][failures]") {
   Fabric fabric;
   Gain stuck("verbs.queue_pairs_stuck"), quarantined("verbs.memory_quarantined");
   {
@@ -59,7 +60,8 @@ TEST_CASE("a queue pair that cannot be destroyed at once is counted, and goes wi
 }
 
 TEST_CASE("any destroying call may fail, and nothing hangs", "[verbs][failures]") {
-  for (const char* call : {"dereg_mr", "dealloc_mw", "destroy_cq", "dealloc_pd", "destroy_comp_channel", "close_device", "destroy_id"}) {
+  for (const char* call : {"dereg_mr", "dealloc_mw", "destroy_cq", "dealloc_pd",
+                           "destroy_comp_channel", "close_device", "destroy_id"}) {
     for (uint64_t nth : {1, 2}) {
       INFO(call << " " << nth);
       Fabric fabric;
@@ -97,7 +99,9 @@ void cut(uint64_t ticks, FakeFaults::Link link, size_t size) {
   expect_reconnect(duo);
 }
 
-TEST_CASE("a wire that is cut in the middle of everything ends every operation in time, and says so", "[verbs][failures]") {
+TEST_CASE(
+    "a wire that is cut in the middle of everything ends every operation in time, and says so",
+    "[verbs][failures]") {
   for (uint64_t ticks : {0, 3, 10, 20}) {
     INFO("after " << ticks << " rounds");
     cut(ticks, FakeFaults::Link::kCut, kLarge);
@@ -106,7 +110,8 @@ TEST_CASE("a wire that is cut in the middle of everything ends every operation i
 }
 
 // A window is closed in its turn, behind messages that the wire makes the device repeat.
-TEST_CASE("a fetch that ended well waits for its device until its own deadline", "[verbs][failures]") {
+TEST_CASE("a fetch that ended well waits for its device until its own deadline",
+          "[verbs][failures]") {
   Fabric fabric({.retry_ticks = 100'000});
   Duo duo;
   REQUIRE(duo.open().ok());
@@ -116,25 +121,28 @@ TEST_CASE("a fetch that ended well waits for its device until its own deadline",
   duo.server.core().set_want_handler(&shelf);
   duo.settle();
   fabric.with_faults([](FakeFaults& f) { f.link = FakeFaults::Link::kAnswersLost; });
-  WantOptions want{.key_id = 0, .key = "k", .step = 1, .destination = test::room(*duo.near, kLarge)};
+  WantOptions want{
+      .key_id = 0, .key = "k", .step = 1, .destination = test::room(*duo.near, kLarge)};
   near.expect(duo.client.core().post_want(want, near.options()), OperationKind::kWant, 1);
   REQUIRE(duo.until([&] { return duo.client.counters().bytes_received >= kLarge; }, in(3s)));
   CHECK_FALSE(near.ended());
   // Longer than an operation that was ended early would wait.
-  for (Instant until = in(1100ms); now() < until;) {
-  }
+  for (Instant until = in(1100ms); now() < until;) {}
   fabric.with_faults([](FakeFaults& f) { f.link = FakeFaults::Link::kUp; });
-  CHECK(duo.until([&] {
-    fabric->advance(100);
-    return near.ended() && far.ended();
-  }, in(3s)));
+  CHECK(duo.until(
+      [&] {
+        fabric->advance(100);
+        return near.ended() && far.ended();
+      },
+      in(3s)));
   near.check();
   CHECK(near.failures() == 0);
   CHECK(duo.connected());
 }
 
 // Its device answers for it; nobody lets go of what it was offered.
-TEST_CASE("what a stopped process was offered ends in time, also when nothing else is under way", "[verbs][failures]") {
+TEST_CASE("what a stopped process was offered ends in time, also when nothing else is under way",
+          "[verbs][failures]") {
   Fabric fabric;
   Duo duo;
   REQUIRE(duo.open().ok());
@@ -142,9 +150,13 @@ TEST_CASE("what a stopped process was offered ends in time, also when nothing el
   duo.stop_far(true);
   Tally& near = duo.tally();
   near.limit = 200ms;
-  SECTION("a message") { near.expect(duo.client.send(1, test::tensor(*duo.near, kLarge, 7), near.options()), OperationKind::kSend); }
+  SECTION("a message") {
+    near.expect(duo.client.send(1, test::tensor(*duo.near, kLarge, 7), near.options()),
+                OperationKind::kSend);
+  }
   SECTION("a destination") {
-    WantOptions want{.key_id = 0, .key = "k", .step = 1, .destination = test::room(*duo.near, kLarge)};
+    WantOptions want{
+        .key_id = 0, .key = "k", .step = 1, .destination = test::room(*duo.near, kLarge)};
     near.expect(duo.client.core().post_want(want, near.options()), OperationKind::kWant, 1);
   }
   REQUIRE(near.refused.empty());
@@ -179,7 +191,8 @@ TEST_CASE("both ends of an idle connection notice that the wire is cut", "[verbs
     Duo duo;
     REQUIRE(duo.open().ok());
     duo.sleeping = sleeping;
-    Gain probes("verbs.probes_posted"), messages("verbs.messages_posted"), unplugged("verbs.peers_unplugged");
+    Gain probes("verbs.probes_posted"), messages("verbs.messages_posted"),
+        unplugged("verbs.peers_unplugged");
     // While it is whole they ask, and all is well.
     CHECK(duo.until([&] { return probes() >= 4; }));
     duo.settle();
@@ -194,7 +207,8 @@ TEST_CASE("both ends of an idle connection notice that the wire is cut", "[verbs
   }
 }
 
-TEST_CASE("a device that neither does nor refuses what it is asked is given up after nine seconds", "[verbs][failures]") {
+TEST_CASE("a device that neither does nor refuses what it is asked is given up after nine seconds",
+          "[verbs][failures]") {
   Fabric fabric;
   Duo duo;
   REQUIRE(duo.open().ok());
@@ -203,7 +217,8 @@ TEST_CASE("a device that neither does nor refuses what it is asked is given up a
   Tally& near = duo.tally();
   near.limit = 30s;
   fabric.with_faults([](FakeFaults& f) { f.link = FakeFaults::Link::kStuck; });
-  near.expect(duo.client.send(1, test::tensor(*duo.near, 100, 1), near.options()), OperationKind::kSend);
+  near.expect(duo.client.send(1, test::tensor(*duo.near, 100, 1), near.options()),
+              OperationKind::kSend);
   CHECK(duo.until([&] { return duo.both_closed(); }, in(20s)));
   CHECK(near.failures() == 1);
   near.check();
@@ -231,12 +246,17 @@ TEST_CASE("one large operation of each kind is cut", "[verbs][failures]") {
     REQUIRE(key.ok());
     std::string name = kind;
     uint64_t carried = fabric->bytes_carried();
-    if (name == "read") near.expect(duo.client.read(*key, 0, test::room(*duo.near, kHuge), near.options()), OperationKind::kRead, 1);
-    if (name == "write") near.expect(duo.client.write(*key, 0, test::tensor(*duo.near, kHuge, 1), near.options()), OperationKind::kWrite);
+    if (name == "read")
+      near.expect(duo.client.read(*key, 0, test::room(*duo.near, kHuge), near.options()),
+                  OperationKind::kRead, 1);
+    if (name == "write")
+      near.expect(duo.client.write(*key, 0, test::tensor(*duo.near, kHuge, 1), near.options()),
+                  OperationKind::kWrite);
     if (name == "fetch" || name == "fetch into") {
       WantOptions want{.key_id = 0, .key = "k", .step = 1, .destination = {}};
       if (name == "fetch into") want.destination = test::room(*duo.near, kHuge);
-      near.expect(duo.client.core().post_want(want, near.options()), OperationKind::kWant, name == "fetch" ? 0 : 1);
+      near.expect(duo.client.core().post_want(want, near.options()), OperationKind::kWant,
+                  name == "fetch" ? 0 : 1);
     }
     REQUIRE(duo.until([&] { return fabric->bytes_carried() - carried > 1'000'000; }, in(5s)));
     CHECK_FALSE(near.ended());
@@ -245,7 +265,12 @@ TEST_CASE("one large operation of each kind is cut", "[verbs][failures]") {
     near.check();
     far.check();
     CHECK(near.failures() == 1);
-    CHECK(duo.until([&] { return duo.client.state() == EndpointState::kClosed || duo.server.state() == EndpointState::kClosed; }, in(3s)));
+    CHECK(duo.until(
+        [&] {
+          return duo.client.state() == EndpointState::kClosed ||
+                 duo.server.state() == EndpointState::kClosed;
+        },
+        in(3s)));
     CHECK_FALSE(near.text().empty());
     // Who has nothing under way notices later.
     duo.server.core().abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
@@ -271,7 +296,8 @@ TEST_CASE("after an abort nothing writes to memory that came back", "[verbs][fai
       back.emplace_back(std::move(const_cast<Completion&>(c).buffers[0]));
       test::fill(back.back().bytes(), 6);
     };
-    tally.expect(duo.client.read(*key, 0, test::room(*duo.near, kLarge), tally.options()), OperationKind::kRead, 1);
+    tally.expect(duo.client.read(*key, 0, test::room(*duo.near, kLarge), tally.options()),
+                 OperationKind::kRead, 1);
     for (int i = 0; i < rounds; ++i) (void)(duo.near->progress() + duo.far->progress());
     CHECK_FALSE(tally.ended());
     duo.client.core().abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
@@ -311,7 +337,12 @@ TEST_CASE("a thousand connections come and go, and the census is flat", "[verbs]
         server.core().start_close();
       }
     }
-    CHECK(duo.until([&] { return (!client || client.state() == EndpointState::kClosed) && (!server || server.state() == EndpointState::kClosed); }, in(2s)));
+    CHECK(duo.until(
+        [&] {
+          return (!client || client.state() == EndpointState::kClosed) &&
+                 (!server || server.state() == EndpointState::kClosed);
+        },
+        in(2s)));
     if (i % 100 != 99) continue;
     duo.settle();
     CHECK(fabric->census().text() == before);

@@ -1,5 +1,5 @@
-// What peers' devices may reach, counted at the device: the bytes of grants and of operations under way, and not one
-// more; through windows nobody but the peer they were made for.
+// What peers' devices may reach, counted at the device: the bytes of grants and of operations under
+// way, and not one more; through windows nobody but the peer they were made for.
 #include "tests/verbs/backend/scene.h"
 
 namespace sluice::verbs {
@@ -14,7 +14,8 @@ FakeOptions device(bool windows) {
 // A read of `length` bytes with `key`, by a connection that may be ended by it.
 Status read_by(Duo& duo, Endpoint& who, const RemoteKey& key, size_t length) {
   Tally& tally = duo.tally();
-  tally.expect(who.read(key, 0, test::room(*duo.near, length), tally.options()), OperationKind::kRead, 1);
+  tally.expect(who.read(key, 0, test::room(*duo.near, length), tally.options()),
+               OperationKind::kRead, 1);
   if (!tally.refused.empty()) return tally.refused[0];
   CHECK(duo.until([&] { return tally.ended(); }));
   return tally.all[0].second.status;
@@ -36,7 +37,10 @@ TEST_CASE("between operations and without grants peers reach nothing", "[verbs][
   }
 }
 
-TEST_CASE("a grant opens its own bytes: of the arena, across its extents, outside it, with windows and without", "[verbs][grants]") {
+TEST_CASE(
+    "a grant opens its own bytes: of the arena, across its extents, outside it, with windows and "
+    "without",
+    "[verbs][grants]") {
   std::vector<std::byte> outside(10'000);
   for (bool windows : {true, false}) {
     for (int scarce : {0, 1}) {
@@ -64,7 +68,8 @@ TEST_CASE("a grant opens its own bytes: of the arena, across its extents, outsid
         }
       }
       bool narrow = !windows || scarce > 0;
-      CHECK(fabric->census().open_regions == (narrow ? keys.size() : 4));  // across extents, and outside
+      CHECK(fabric->census().open_regions ==
+            (narrow ? keys.size() : 4));  // across extents, and outside
       for (const RemoteKey& key : keys) {
         CHECK(duo.server.revoke(key).ok());
         open -= key.length;
@@ -81,10 +86,12 @@ TEST_CASE("an offer and a request open what they are about", "[verbs][grants]") 
     REQUIRE(duo.open().ok());
     Tally& tally = duo.tally();
     constexpr size_t kOffered = 123'457, kWanted = 54'321;
-    tally.expect(duo.client.send(1, test::tensor(*duo.near, kOffered, 3), tally.options()), OperationKind::kSend);
+    tally.expect(duo.client.send(1, test::tensor(*duo.near, kOffered, 3), tally.options()),
+                 OperationKind::kSend);
     duo.settle();
     CHECK(fabric->census().open_bytes == kOffered);
-    WantOptions want{.key_id = 1, .key = "k", .step = 1, .destination = test::room(*duo.near, kWanted)};
+    WantOptions want{
+        .key_id = 1, .key = "k", .step = 1, .destination = test::room(*duo.near, kWanted)};
     tally.expect(duo.client.core().post_want(want, tally.options()), OperationKind::kWant, 1);
     duo.settle();
     CHECK(fabric->census().open_bytes == kOffered + kWanted);
@@ -95,7 +102,8 @@ TEST_CASE("an offer and a request open what they are about", "[verbs][grants]") 
   }
 }
 
-TEST_CASE("a key that another peer was given is worth nothing through a window", "[verbs][grants]") {
+TEST_CASE("a key that another peer was given is worth nothing through a window",
+          "[verbs][grants]") {
   Fabric fabric(device(true));
   Duo duo;
   REQUIRE(duo.open().ok());
@@ -110,8 +118,10 @@ TEST_CASE("a key that another peer was given is worth nothing through a window",
   CHECK(read_by(duo, duo.client, *key, 4096).ok());
 }
 
-// Named in SECURITY.md: without windows the key is all there is, and it is good for every connection to the device.
-TEST_CASE("a key of a narrow region opens that region alone, to whoever has it", "[verbs][grants]") {
+// Named in SECURITY.md: without windows the key is all there is, and it is good for every
+// connection to the device.
+TEST_CASE("a key of a narrow region opens that region alone, to whoever has it",
+          "[verbs][grants]") {
   Fabric fabric(device(false));
   Duo duo;
   REQUIRE(duo.open().ok());
@@ -144,7 +154,10 @@ TEST_CASE("keys and addresses near a grant's open nothing", "[verbs][grants]") {
     REQUIRE(key.ok());
     change(*key);
     CHECK(read_by(duo, met->first, *key, 64).code() == Code::kAccessDenied);
-    CHECK(duo.until([&] { return met->first.state() == EndpointState::kClosed && met->second.state() == EndpointState::kClosed; }));
+    CHECK(duo.until([&] {
+      return met->first.state() == EndpointState::kClosed &&
+             met->second.state() == EndpointState::kClosed;
+    }));
     ++guesses;
   };
   for (uint32_t step : {1u, 2u, 255u, 256u, 257u, 512u, 65536u, 0x80000000u}) {

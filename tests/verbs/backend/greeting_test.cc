@@ -16,8 +16,9 @@
 namespace sluice::verbs {
 namespace {
 
-// The server's queue shows the HELLO only to the look that follows arming it. Once the server has answered it, its next look waits for the client's first
-// message. Thread: the server's calls come from the thread that made this.
+// The server's queue shows the HELLO only to the look that follows arming it. Once the server has
+// answered it, its next look waits for the client's first message. Thread: the server's calls come
+// from the thread that made this.
 class LateFabric final : public FakeVerbs {
  public:
   int req_notify_cq(ibv_cq* cq) override {
@@ -61,11 +62,14 @@ Status say(const std::string& address, LateFabric& fabric) {
   Result<OperationId> sent = server->send(1, std::move(word).freeze());
   if (!sent.ok()) return sent.status();
   fabric.client_is_done();
-  (void)context->wait_until([&] { return server->state() != EndpointState::kConnected; }, after(now(), std::chrono::seconds(20)));
+  (void)context->wait_until([&] { return server->state() != EndpointState::kConnected; },
+                            after(now(), std::chrono::seconds(20)));
   return server->close(after(now(), std::chrono::seconds(5)));
 }
 
-TEST_CASE("a message right behind a HELLO that the look before sleeping found is not taken for a greeting") {
+TEST_CASE(
+    "a message right behind a HELLO that the look before sleeping found is not taken for a "
+    "greeting") {
   LateFabric fabric;
   use_verbs_api(&fabric);
   {

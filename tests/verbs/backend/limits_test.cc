@@ -33,7 +33,8 @@ void runs(const FakeOptions& options, int rounds = 3) {
 }
 
 TEST_CASE("slow, reordering and lossy fabrics carry everything", "[verbs][limits]") {
-  for (auto order : {FakePolicy::Order::kSlow, FakePolicy::Order::kReordering, FakePolicy::Order::kLossy}) {
+  for (auto order :
+       {FakePolicy::Order::kSlow, FakePolicy::Order::kReordering, FakePolicy::Order::kLossy}) {
     for (uint64_t seed : {1, 2, 3}) {
       INFO("order " << static_cast<int>(order) << " seed " << seed);
       FakeOptions options;
@@ -44,7 +45,8 @@ TEST_CASE("slow, reordering and lossy fabrics carry everything", "[verbs][limits
   }
 }
 
-TEST_CASE("devices without windows, atomics, inline data or scatter lists carry everything", "[verbs][limits]") {
+TEST_CASE("devices without windows, atomics, inline data or scatter lists carry everything",
+          "[verbs][limits]") {
   runs(one([](FakeDeviceOptions& d) { d.windows = false; }));
   runs(one([](FakeDeviceOptions& d) { d.max_mw = 3; }));  // narrow registrations beside windows
   runs(one([](FakeDeviceOptions& d) { d.atomic_cap = IBV_ATOMIC_NONE; }));
@@ -56,7 +58,8 @@ TEST_CASE("devices without windows, atomics, inline data or scatter lists carry 
   runs(one([](FakeDeviceOptions& d) { d.moderation = false; }));
   runs(one([](FakeDeviceOptions& d) { d.on_demand_paging = true; }));
   runs(one([](FakeDeviceOptions& d) {
-    d.windows = false, d.max_sge = 1, d.max_inline_data = 0, d.max_msg_sz = 64 << 10, d.max_qp_rd_atom = d.max_qp_init_rd_atom = 1, d.max_qp_wr = 128;
+    d.windows = false, d.max_sge = 1, d.max_inline_data = 0, d.max_msg_sz = 64 << 10,
+    d.max_qp_rd_atom = d.max_qp_init_rd_atom = 1, d.max_qp_wr = 128;
   }));
   FakeOptions few;
   few.poll_limit = 1;
@@ -90,12 +93,14 @@ TEST_CASE("without memory to lock a connection says what to do", "[verbs][limits
   Status opened = duo.open();
   INFO(opened.to_string());
   CHECK(opened.code() == Code::kNoMemory);
-  bool remedy = opened.to_string().find("ulimit -l") != std::string::npos || opened.to_string().find("SLUICE_ARENA_LIMIT") != std::string::npos;
+  bool remedy = opened.to_string().find("ulimit -l") != std::string::npos ||
+                opened.to_string().find("SLUICE_ARENA_LIMIT") != std::string::npos;
   CHECK(remedy);
   CHECK(fabric->census().qps == 0);
 }
 
-TEST_CASE("where no memory may be locked, a device that pages on demand does without", "[verbs][limits]") {
+TEST_CASE("where no memory may be locked, a device that pages on demand does without",
+          "[verbs][limits]") {
   for (bool windows : {true, false}) {
     INFO("windows " << windows);
     FakeOptions options;
@@ -119,7 +124,8 @@ TEST_CASE("where no memory may be locked, a device that pages on demand does wit
   }
 }
 
-TEST_CASE("memory that may be locked is, also where the device pages on demand", "[verbs][limits]") {
+TEST_CASE("memory that may be locked is, also where the device pages on demand",
+          "[verbs][limits]") {
   Fabric fabric(one([](FakeDeviceOptions& d) { d.on_demand_paging = true; }));
   Gain on_demand("verbs.registered_on_demand");
   Duo duo;
@@ -129,7 +135,8 @@ TEST_CASE("memory that may be locked is, also where the device pages on demand",
   CHECK(on_demand() == 0);
 }
 
-TEST_CASE("memory that grows beyond the limit is refused, and connections live", "[verbs][limits]") {
+TEST_CASE("memory that grows beyond the limit is refused, and connections live",
+          "[verbs][limits]") {
   FakeOptions options;
   options.memlock_bytes = 24 << 20;
   Fabric fabric(options);
@@ -146,7 +153,8 @@ TEST_CASE("memory that grows beyond the limit is refused, and connections live",
     }
     INFO(refused.to_string());
     CHECK(refused.code() == Code::kNoMemory);
-    bool remedy = refused.to_string().find("ulimit -l") != std::string::npos || refused.to_string().find("SLUICE_ARENA_LIMIT") != std::string::npos;
+    bool remedy = refused.to_string().find("ulimit -l") != std::string::npos ||
+                  refused.to_string().find("SLUICE_ARENA_LIMIT") != std::string::npos;
     CHECK(remedy);
     CHECK(duo.connected());
   }
@@ -156,8 +164,12 @@ TEST_CASE("memory that grows beyond the limit is refused, and connections live",
 // What a callback's grant() or revoke() finds while it waits for its window belongs to poll().
 TEST_CASE("grants made and revoked inside callbacks keep messages in order", "[verbs][limits]") {
   for (auto [limit, policy, ticks] : std::vector<std::tuple<int, FakePolicy::Order, uint64_t>>{
-           {0, FakePolicy::Order::kHonest, 0}, {1, FakePolicy::Order::kHonest, 0}, {3, FakePolicy::Order::kSlow, 1},
-           {0, FakePolicy::Order::kReordering, 3}, {2, FakePolicy::Order::kReordering, 7}, {0, FakePolicy::Order::kSlow, 3}}) {
+           {0, FakePolicy::Order::kHonest, 0},
+           {1, FakePolicy::Order::kHonest, 0},
+           {3, FakePolicy::Order::kSlow, 1},
+           {0, FakePolicy::Order::kReordering, 3},
+           {2, FakePolicy::Order::kReordering, 7},
+           {0, FakePolicy::Order::kSlow, 3}}) {
     INFO("limit " << limit << " order " << static_cast<int>(policy) << " ticks " << ticks);
     FakeOptions options;
     options.poll_limit = limit;
@@ -175,10 +187,13 @@ TEST_CASE("grants made and revoked inside callbacks keep messages in order", "[v
       if (key.ok()) CHECK(duo.server.revoke(*key).ok());
     };
     for (Tag tag = 1; tag <= 200; ++tag) {
-      received.expect(duo.server.receive({.tag = 0, .mask = 0}, test::room(*duo.far, 64), received.options()), OperationKind::kReceive, 1, tag);
+      received.expect(
+          duo.server.receive({.tag = 0, .mask = 0}, test::room(*duo.far, 64), received.options()),
+          OperationKind::kReceive, 1, tag);
     }
     for (Tag tag = 1; tag <= 200; ++tag) {
-      sent.expect(duo.client.send(tag, test::tensor(*duo.near, 64, tag), sent.options()), OperationKind::kSend);
+      sent.expect(duo.client.send(tag, test::tensor(*duo.near, 64, tag), sent.options()),
+                  OperationKind::kSend);
     }
     CHECK(duo.until([&] { return sent.ended() && received.ended(); }, in(5s)));
     INFO(sent.text() << received.text());

@@ -1,5 +1,6 @@
-// Moderated completion events: what SLUICE_RDMA_MODERATION asks for is what the device is told, of queues that live, and
-// devices that refuse. What is right to ask for is in transport/verbs/moderation_test.cc.
+// Moderated completion events: what SLUICE_RDMA_MODERATION asks for is what the device is told, of
+// queues that live, and devices that refuse. What is right to ask for is in
+// transport/verbs/moderation_test.cc.
 #include <errno.h>
 #include <stdlib.h>
 
@@ -21,7 +22,9 @@ std::pair<uint16_t, uint16_t> profile(size_t number) {
 // One that lasts as long as the case.
 class Environment {
  public:
-  explicit Environment(const char* moderation) { ::setenv("SLUICE_RDMA_MODERATION", moderation, 1); }
+  explicit Environment(const char* moderation) {
+    ::setenv("SLUICE_RDMA_MODERATION", moderation, 1);
+  }
   ~Environment() { ::unsetenv("SLUICE_RDMA_MODERATION"); }
 };
 
@@ -63,10 +66,15 @@ Moderated moderated(const char* text, int error = 0, bool offered = true) {
     expect_traffic(duo, more->first, more->second);
   }
   duo.close();
-  return {.values = fabric->moderations(), .calls = fabric->calls("modify_cq"), .counted = counted(), .refused = refused(), .log = log.lines};
+  return {.values = fabric->moderations(),
+          .calls = fabric->calls("modify_cq"),
+          .counted = counted(),
+          .refused = refused(),
+          .log = log.lines};
 }
 
-TEST_CASE("events are moderated where the environment asks for it, with its values", "[verbs][moderation]") {
+TEST_CASE("events are moderated where the environment asks for it, with its values",
+          "[verbs][moderation]") {
   Moderated how = moderated("16/8");
   CHECK(how.values == Values(4, {16, 8}));
   CHECK(how.counted == 4);
@@ -74,9 +82,11 @@ TEST_CASE("events are moderated where the environment asks for it, with its valu
   CHECK(how.log.empty());
 }
 
-TEST_CASE("a device that refuses is asked once, told once, and counted once for each context", "[verbs][moderation]") {
+TEST_CASE("a device that refuses is asked once, told once, and counted once for each context",
+          "[verbs][moderation]") {
   for (const char* text : {"16/8", "auto"}) {
-    for (auto [error, offered] : {std::pair(EOPNOTSUPP, true), std::pair(ENOSYS, true), std::pair(EINVAL, true), std::pair(0, false)}) {
+    for (auto [error, offered] : {std::pair(EOPNOTSUPP, true), std::pair(ENOSYS, true),
+                                  std::pair(EINVAL, true), std::pair(0, false)}) {
       INFO(text << ", error " << error << ", offered " << offered);
       Moderated how = moderated(text, error, offered);
       CHECK(how.calls == 2);
@@ -85,14 +95,17 @@ TEST_CASE("a device that refuses is asked once, told once, and counted once for 
       REQUIRE(how.log.size() == 2);
       for (const std::string& line : how.log) {
         CHECK(line.find("fake0 does not moderate") != std::string::npos);
-        CHECK(line.find("errno " + std::to_string(error != 0 ? error : EOPNOTSUPP)) != std::string::npos);
+        CHECK(line.find("errno " + std::to_string(error != 0 ? error : EOPNOTSUPP)) !=
+              std::string::npos);
       }
     }
   }
 }
 
-TEST_CASE("a moderation that cannot be meant is refused with examples, and nothing is moderated", "[verbs][moderation]") {
-  for (const char* text : {"", "16", "16/", "16/8x", "0/8", "16/0", "-1/8", "70000/8", "16/1001", "Auto", "auto/8"}) {
+TEST_CASE("a moderation that cannot be meant is refused with examples, and nothing is moderated",
+          "[verbs][moderation]") {
+  for (const char* text :
+       {"", "16", "16/", "16/8x", "0/8", "16/0", "-1/8", "70000/8", "16/1001", "Auto", "auto/8"}) {
     INFO(text);
     Moderated how = moderated(text);
     CHECK(how.calls == 0);
@@ -113,10 +126,13 @@ void burst(Duo& duo) {
   constexpr uint64_t kMessages = 32;
   Tally sent, received;
   for (Tag tag = 1; tag <= kMessages; ++tag) {
-    received.expect(duo.server.receive({.tag = tag}, test::room(*duo.far, 100), received.options()), OperationKind::kReceive, 1, tag);
+    received.expect(duo.server.receive({.tag = tag}, test::room(*duo.far, 100), received.options()),
+                    OperationKind::kReceive, 1, tag);
   }
   fall_asleep(duo, *duo.far);
-  for (Tag tag = 1; tag <= kMessages; ++tag) sent.expect(duo.client.send(tag, test::tensor(*duo.near, 100, tag), sent.options()), OperationKind::kSend);
+  for (Tag tag = 1; tag <= kMessages; ++tag)
+    sent.expect(duo.client.send(tag, test::tensor(*duo.near, 100, tag), sent.options()),
+                OperationKind::kSend);
   REQUIRE(duo.until([&] { return sent.ended() && received.ended(); }));
   sent.check();
   received.check();
@@ -125,7 +141,9 @@ void burst(Duo& duo) {
 // Of 64 events and a few more: the first decides to try a step, the second judges it.
 constexpr int kTwoWindows = 150;
 
-TEST_CASE("with auto a queue begins unmoderated, is raised under a stream, and is let go after a pause", "[verbs][moderation]") {
+TEST_CASE(
+    "with auto a queue begins unmoderated, is raised under a stream, and is let go after a pause",
+    "[verbs][moderation]") {
   Environment environment("auto");
   Fabric fabric;
   Log log;
@@ -156,7 +174,8 @@ TEST_CASE("without the switch a stream changes nothing at the device", "[verbs][
   CHECK(fabric->calls("modify_cq") == 0);
 }
 
-TEST_CASE("a device that refuses in the middle is told once, and its queues stay as they are", "[verbs][moderation]") {
+TEST_CASE("a device that refuses in the middle is told once, and its queues stay as they are",
+          "[verbs][moderation]") {
   Environment environment("auto");
   Fabric fabric;
   Log log;

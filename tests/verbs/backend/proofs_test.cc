@@ -65,7 +65,9 @@ class Proof {
 };
 
 // The tensor that is in the room now.
-bool arrived(const Tally&, std::span<const std::byte> room, uint64_t seed) { return test::holds(room, seed); }
+bool arrived(const Tally&, std::span<const std::byte> room, uint64_t seed) {
+  return test::holds(room, seed);
+}
 
 TEST_CASE("a large message is moved by the devices alone", "[verbs][proofs]") {
   Proof p;
@@ -73,10 +75,13 @@ TEST_CASE("a large message is moved by the devices alone", "[verbs][proofs]") {
   Buffer room = test::room(*p.duo.far, kLarge);
   auto from = message.bytes();
   std::span<const std::byte> to = room.bytes();
-  p.far->expect(p.duo.server.receive({.tag = 1}, std::move(room), p.far->options()), OperationKind::kReceive, 1);
+  p.far->expect(p.duo.server.receive({.tag = 1}, std::move(room), p.far->options()),
+                OperationKind::kReceive, 1);
   p.near->expect(p.duo.client.send(1, message, p.near->options()), OperationKind::kSend);
   std::vector<Buffer> back;
-  p.far->on_end = [&](const Completion& c) { back.emplace_back(std::move(const_cast<Completion&>(c).buffers[0])); };
+  p.far->on_end = [&](const Completion& c) {
+    back.emplace_back(std::move(const_cast<Completion&>(c).buffers[0]));
+  };
   p.run(from, to);
   CHECK(arrived(*p.far, to, 1));
   p.far->on_end = nullptr;
@@ -98,8 +103,11 @@ TEST_CASE("one-sided reads and writes are moved by the devices alone", "[verbs][
       Buffer room = test::room(*p.duo.near, kLarge);
       std::span<const std::byte> to = room.bytes();
       std::vector<Buffer> back;
-      p.near->on_end = [&](const Completion& c) { back.emplace_back(std::move(const_cast<Completion&>(c).buffers[0])); };
-      p.near->expect(p.duo.client.read(*key, 0, std::move(room), p.near->options()), OperationKind::kRead, 1);
+      p.near->on_end = [&](const Completion& c) {
+        back.emplace_back(std::move(const_cast<Completion&>(c).buffers[0]));
+      };
+      p.near->expect(p.duo.client.read(*key, 0, std::move(room), p.near->options()),
+                     OperationKind::kRead, 1);
       p.run(to, memory.bytes());
       CHECK(test::holds(to, 2));
       p.near->on_end = nullptr;
@@ -112,7 +120,8 @@ class Supplier final : public WantHandler {
  public:
   Supplier(Tensor value, Tally& tally) : value_(std::move(value)), tally_(tally) {}
   void on_want(EndpointCore& endpoint, const WantRequest& request) noexcept override {
-    tally_.expect(endpoint.post_supply(request.token, value_, tally_.options()), OperationKind::kSupply);
+    tally_.expect(endpoint.post_supply(request.token, value_, tally_.options()),
+                  OperationKind::kSupply);
   }
   bool on_want_cancelled(EndpointCore&, uint64_t) noexcept override { return false; }
   void on_endpoint_closed(EndpointCore&, const Status&) noexcept override {}
@@ -134,9 +143,11 @@ TEST_CASE("fetches are moved by the devices alone", "[verbs][proofs]") {
     if (into) want.destination = std::move(room);
     std::vector<Buffer> back;
     p.near->on_end = [&](const Completion& c) {
-      for (Buffer& buffer : const_cast<Completion&>(c).buffers) back.emplace_back(std::move(buffer));
+      for (Buffer& buffer : const_cast<Completion&>(c).buffers)
+        back.emplace_back(std::move(buffer));
     };
-    p.near->expect(p.duo.client.core().post_want(want, p.near->options()), OperationKind::kWant, into ? 1 : 0);
+    p.near->expect(p.duo.client.core().post_want(want, p.near->options()), OperationKind::kWant,
+                   into ? 1 : 0);
     // A fresh tensor is somewhere that is not known before: the source alone is taken away.
     p.run(value.bytes(), to);
     if (into) CHECK(test::holds(to, 4));
@@ -145,7 +156,8 @@ TEST_CASE("fetches are moved by the devices alone", "[verbs][proofs]") {
   }
 }
 
-TEST_CASE("nothing is registered after the start, and windows are not made anew", "[verbs][proofs]") {
+TEST_CASE("nothing is registered after the start, and windows are not made anew",
+          "[verbs][proofs]") {
   Fabric fabric;
   Duo duo;
   REQUIRE(duo.open().ok());
@@ -159,7 +171,8 @@ TEST_CASE("nothing is registered after the start, and windows are not made anew"
   CHECK(foreign() == 0);
 }
 
-TEST_CASE("on a device without windows each grant is one narrow registration, and goes with it", "[verbs][proofs]") {
+TEST_CASE("on a device without windows each grant is one narrow registration, and goes with it",
+          "[verbs][proofs]") {
   FakeOptions options;
   options.devices[0].windows = false;
   Fabric fabric(options);
@@ -178,7 +191,8 @@ TEST_CASE("on a device without windows each grant is one narrow registration, an
   CHECK(fabric->census().mrs == alive);
 }
 
-TEST_CASE("windows are closed when their operation is over, and a key is never valid again", "[verbs][proofs]") {
+TEST_CASE("windows are closed when their operation is over, and a key is never valid again",
+          "[verbs][proofs]") {
   Fabric fabric;
   Duo duo;
   REQUIRE(duo.open().ok());
@@ -200,10 +214,14 @@ TEST_CASE("windows are closed when their operation is over, and a key is never v
   for (bool expires : {false, true}) {
     Tally& tally = duo.tally();
     tally.limit = expires ? 1s : 5s;
-    WantOptions want{.key_id = expires, .key = expires ? "b" : "a", .step = 1, .destination = test::room(*duo.near, 100'000)};
+    WantOptions want{.key_id = expires,
+                     .key = expires ? "b" : "a",
+                     .step = 1,
+                     .destination = test::room(*duo.near, 100'000)};
     auto posted = duo.client.core().post_want(want, tally.options());
     tally.expect(posted, OperationKind::kWant, 1);
-    tally.expect(duo.client.send(5, test::tensor(*duo.near, 100'000, 1), tally.options()), OperationKind::kSend);
+    tally.expect(duo.client.send(5, test::tensor(*duo.near, 100'000, 1), tally.options()),
+                 OperationKind::kSend);
     duo.settle();
     CHECK(fabric->census().bound_windows == 2);
     if (!expires) {
@@ -211,7 +229,9 @@ TEST_CASE("windows are closed when their operation is over, and a key is never v
     }
     CHECK(duo.until([&] { return tally.ended(); }, in(3s)));
     tally.check();
-    CHECK(tally.count(expires ? Code::kTimedOut : Code::kCancelled) + tally.count(Code::kOutcomeUnknown) == 2);
+    CHECK(tally.count(expires ? Code::kTimedOut : Code::kCancelled) +
+              tally.count(Code::kOutcomeUnknown) ==
+          2);
     duo.settle();
     CHECK(fabric->census().bound_windows == 0);
   }
@@ -225,13 +245,15 @@ TEST_CASE("a grant ends with its deadline and its revocation, at the device", "[
     REQUIRE(duo.open().ok());
     Bystander bystander(duo);
     Buffer memory = test::filled(*duo.far, 4096, 9);
-    auto key = duo.server.grant(memory, {.rights = Right::kReadWrite, .deadline = expires ? in(20ms) : kNever});
+    auto key = duo.server.grant(
+        memory, {.rights = Right::kReadWrite, .deadline = expires ? in(20ms) : kNever});
     REQUIRE(key.ok());
     expires ? (void)duo.until([] { return false; }, in(60ms)) : (void)duo.server.revoke(*key);
     CHECK(fabric->census().bound_windows == 0);
     Gain refused("verbs.peer_access_refused");
     Tally& tally = duo.tally();
-    tally.expect(duo.client.write(*key, 0, test::tensor(*duo.near, 4096, 1), tally.options()), OperationKind::kWrite);
+    tally.expect(duo.client.write(*key, 0, test::tensor(*duo.near, 4096, 1), tally.options()),
+                 OperationKind::kWrite);
     CHECK(duo.until([&] { return tally.ended(); }, in(3s)));
     CHECK(tally.count(Code::kAccessDenied) == 1);
     CHECK(test::holds(memory.bytes(), 9));

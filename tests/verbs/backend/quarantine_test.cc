@@ -28,7 +28,8 @@ DuoOptions small() {
   return options;
 }
 
-// Traffic does not pass any more, requests stay out, and the queue pair with them; until the end of the case.
+// Traffic does not pass any more, requests stay out, and the queue pair with them; until the end of
+// the case.
 class Stuck {
  public:
   Stuck(Fabric& fabric, bool stuck) : fabric_(fabric) {
@@ -51,7 +52,9 @@ class Stuck {
 };
 
 // What `post` puts under way at the client ends with the connection, its buffer is dropped.
-void expect_quarantine(bool stuck, bool by_device, const std::function<const std::byte*(Duo&, const RemoteKey&, Tally&)>& post) {
+void expect_quarantine(
+    bool stuck, bool by_device,
+    const std::function<const std::byte*(Duo&, const RemoteKey&, Tally&)>& post) {
   INFO("stuck " << stuck << " by device " << by_device);
   Fabric fabric;
   Gain quarantined("verbs.memory_quarantined");
@@ -87,34 +90,40 @@ void expect_quarantine(bool stuck, bool by_device, const std::function<const std
   duo.close();  // all memory is back, with the devices
 }
 
-TEST_CASE("where a read was to go, nothing else is put while the device may write there", "[verbs][quarantine]") {
+TEST_CASE("where a read was to go, nothing else is put while the device may write there",
+          "[verbs][quarantine]") {
   for (bool stuck : {true, false}) {
     for (bool by_device : {true, false}) {
       expect_quarantine(stuck, by_device, [](Duo& duo, const RemoteKey& key, Tally& tally) {
         Buffer room = test::room(*duo.near, kSize);
         const std::byte* data = room.data();
-        tally.expect(duo.client.read(key, 0, std::move(room), tally.options()), OperationKind::kRead, 1);
+        tally.expect(duo.client.read(key, 0, std::move(room), tally.options()),
+                     OperationKind::kRead, 1);
         return data;
       });
     }
   }
 }
 
-TEST_CASE("what was being written is not changed while the device may send it", "[verbs][quarantine]") {
+TEST_CASE("what was being written is not changed while the device may send it",
+          "[verbs][quarantine]") {
   for (bool stuck : {true, false}) {
     expect_quarantine(stuck, true, [](Duo& duo, const RemoteKey& key, Tally& tally) {
       Tensor source = test::tensor(*duo.near, kSize, 1);
       const std::byte* data = source.bytes().data();
-      tally.expect(duo.client.write(key, 0, std::move(source), tally.options()), OperationKind::kWrite);
+      tally.expect(duo.client.write(key, 0, std::move(source), tally.options()),
+                   OperationKind::kWrite);
       return data;
     });
   }
 }
 
-TEST_CASE("where a fetch was to arrive, nothing else is put while the peer may write there", "[verbs][quarantine]") {
+TEST_CASE("where a fetch was to arrive, nothing else is put while the peer may write there",
+          "[verbs][quarantine]") {
   for (bool stuck : {true, false}) {
     expect_quarantine(stuck, false, [](Duo& duo, const RemoteKey&, Tally& tally) {
-      WantOptions want{.key_id = 50, .key = "key", .step = 1, .destination = test::room(*duo.near, kSize)};
+      WantOptions want{
+          .key_id = 50, .key = "key", .step = 1, .destination = test::room(*duo.near, kSize)};
       const std::byte* data = want.destination.data();
       tally.expect(duo.client.core().post_want(want, tally.options()), OperationKind::kWant, 1);
       return data;
@@ -122,7 +131,8 @@ TEST_CASE("where a fetch was to arrive, nothing else is put while the peer may w
   }
 }
 
-TEST_CASE("a failed chunk of a stuck queue pair does not let go of the other chunks' memory", "[verbs][quarantine]") {
+TEST_CASE("a failed chunk of a stuck queue pair does not let go of the other chunks' memory",
+          "[verbs][quarantine]") {
   FakeOptions options;
   options.devices[0].max_msg_sz = 64 << 10;
   Fabric fabric(options);
@@ -141,7 +151,8 @@ TEST_CASE("a failed chunk of a stuck queue pair does not let go of the other chu
     Tally& tally = duo.tally();
     Buffer room = test::room(*duo.near, kSize);
     const std::byte* data = room.data();
-    tally.expect(duo.client.read(*key, 0, std::move(room), tally.options()), OperationKind::kRead, 1);
+    tally.expect(duo.client.read(*key, 0, std::move(room), tally.options()), OperationKind::kRead,
+                 1);
     CHECK(duo.until([&] { return tally.ended(); }));
     tally.check();
     CHECK(tally.failures() == 1);
@@ -167,7 +178,8 @@ TEST_CASE("other connections of the device go on beside a stuck one", "[verbs][q
     f.link = FakeFaults::Link::kCut;
   });
   Tally& tally = duo.tally();
-  tally.expect(duo.client.read(*key, 0, test::room(*duo.near, kSize), tally.options()), OperationKind::kRead, 1);
+  tally.expect(duo.client.read(*key, 0, test::room(*duo.near, kSize), tally.options()),
+               OperationKind::kRead, 1);
   (void)duo.near->progress();
   duo.client.core().abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
   CHECK(duo.until([&] { return tally.ended() && duo.client.state() == EndpointState::kClosed; }));

@@ -33,7 +33,8 @@ class Bench {
     context = fake.open_device(list[0]);
     fake.free_device_list(list);
     pd = fake.alloc_pd(context);
-    auto made = Arena::create({.limit_bytes = 8 << 20, .first_extent_bytes = 2 << 20, .receive_reserve_bytes = 0});
+    auto made = Arena::create(
+        {.limit_bytes = 8 << 20, .first_extent_bytes = 2 << 20, .receive_reserve_bytes = 0});
     REQUIRE(made.ok());
     arena = std::move(made).value();
     dma_buf = ::memfd_create("dma-buf", MFD_CLOEXEC);
@@ -62,7 +63,9 @@ class Bench {
   int dma_buf;
 };
 
-bool says(const Status& status, const char* text) { return status.to_string().find(text) != std::string::npos; }
+bool says(const Status& status, const char* text) {
+  return status.to_string().find(text) != std::string::npos;
+}
 const void* at(uint64_t address) { return reinterpret_cast<const void*>(address); }
 
 FakeOptions device(const std::function<void(FakeDeviceOptions&)>& change) {
@@ -71,7 +74,8 @@ FakeOptions device(const std::function<void(FakeDeviceOptions&)>& change) {
   return options;
 }
 
-TEST_CASE("device memory is registered by dma-buf, found by its addresses, and released", "[verbs][registrar]") {
+TEST_CASE("device memory is registered by dma-buf, found by its addresses, and released",
+          "[verbs][registrar]") {
   Bench bench;
   auto registrar = bench.attach();
   uint64_t extents = bench.fake.census().mrs;
@@ -92,7 +96,8 @@ TEST_CASE("device memory is registered by dma-buf, found by its addresses, and r
   CHECK(registrar->find(buffer->data(), 5000).length == 5000);
   REQUIRE(registrar->remove_device_memory(kDeviceAddress).ok());
   CHECK(registrar->find(at(kDeviceAddress), 1).mr == nullptr);
-  CHECK(bench.fake.census().mrs == bench.arena->extents_over(0, bench.arena->reserved_address_bytes()).size());
+  CHECK(bench.fake.census().mrs ==
+        bench.arena->extents_over(0, bench.arena->reserved_address_bytes()).size());
   CHECK(registrar->remove_device_memory(kDeviceAddress).code() == Code::kInvalidArgument);
 }
 
@@ -117,8 +122,11 @@ TEST_CASE("device memory that cannot be registered says what is missing", "[verb
     Bench bench;
     auto registrar = bench.attach();
     for (auto [error, code, text] : std::vector<std::tuple<int, Code, const char*>>{
-             {ENOSYS, Code::kUnsupported, "rdma-core"}, {ENOMEM, Code::kNoMemory, "no room"}, {EIO, Code::kInternal, "cannot be registered"}}) {
-      bench.fake.with_faults([e = error](FakeFaults& faults) { faults.fail("reg_dmabuf_mr", 1, e); });
+             {ENOSYS, Code::kUnsupported, "rdma-core"},
+             {ENOMEM, Code::kNoMemory, "no room"},
+             {EIO, Code::kInternal, "cannot be registered"}}) {
+      bench.fake.with_faults(
+          [e = error](FakeFaults& faults) { faults.fail("reg_dmabuf_mr", 1, e); });
       Status refused = registrar->add_device_memory(bench.dma_buf, 0, 4096, kDeviceAddress);
       INFO(refused.to_string());
       CHECK(refused.code() == code);
@@ -132,24 +140,32 @@ TEST_CASE("device memory that cannot be registered says what is missing", "[verb
     Status no_descriptor = registrar->add_device_memory(-1, 0, 4096, kDeviceAddress);
     CHECK(no_descriptor.code() == Code::kInvalidArgument);
     CHECK(says(no_descriptor, "no dma-buf"));
-    CHECK(registrar->add_device_memory(bench.dma_buf, kBytes, 4096, kDeviceAddress).code() == Code::kInvalidArgument);
-    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 0, kDeviceAddress).code() == Code::kInvalidArgument);
-    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 4096, UINT64_MAX - 100).code() == Code::kInvalidArgument);
+    CHECK(registrar->add_device_memory(bench.dma_buf, kBytes, 4096, kDeviceAddress).code() ==
+          Code::kInvalidArgument);
+    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 0, kDeviceAddress).code() ==
+          Code::kInvalidArgument);
+    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 4096, UINT64_MAX - 100).code() ==
+          Code::kInvalidArgument);
     CHECK(registrar->add_device_memory(bench.dma_buf, 0, 8192, kDeviceAddress).ok());
-    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 8192, kDeviceAddress + 4096).code() == Code::kInvalidArgument);
-    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 8192, kDeviceAddress - 4096).code() == Code::kInvalidArgument);
+    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 8192, kDeviceAddress + 4096).code() ==
+          Code::kInvalidArgument);
+    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 8192, kDeviceAddress - 4096).code() ==
+          Code::kInvalidArgument);
     auto buffer = bench.arena->allocate(5000);
     REQUIRE(buffer.ok());
     auto taken = reinterpret_cast<uint64_t>(buffer->data());
-    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 4096, taken).code() == Code::kInvalidArgument);
+    CHECK(registrar->add_device_memory(bench.dma_buf, 0, 4096, taken).code() ==
+          Code::kInvalidArgument);
   }
 }
 
-TEST_CASE("device memory stays registered while the device does not let go of it", "[verbs][registrar]") {
+TEST_CASE("device memory stays registered while the device does not let go of it",
+          "[verbs][registrar]") {
   Bench bench;
   auto registrar = bench.attach();
   REQUIRE(registrar->add_device_memory(bench.dma_buf, 0, 4096, kDeviceAddress).ok());
-  for (auto [error, code] : {std::pair(EBUSY, Code::kWrongState), std::pair(EIO, Code::kInternal)}) {
+  for (auto [error, code] :
+       {std::pair(EBUSY, Code::kWrongState), std::pair(EIO, Code::kInternal)}) {
     bench.fake.with_faults([e = error](FakeFaults& faults) { faults.fail("dereg_mr", 1, e); });
     CHECK(registrar->remove_device_memory(kDeviceAddress).code() == code);
     CHECK(registrar->find(at(kDeviceAddress), 4096).length == 4096);
@@ -157,9 +173,11 @@ TEST_CASE("device memory stays registered while the device does not let go of it
   CHECK(registrar->remove_device_memory(kDeviceAddress).ok());
 }
 
-TEST_CASE("memory is pinned, or paged on demand where that is refused for want of memory to lock", "[verbs][registrar]") {
+TEST_CASE("memory is pinned, or paged on demand where that is refused for want of memory to lock",
+          "[verbs][registrar]") {
   std::vector<std::byte> own(8192);
-  for (auto [memlock, refusal] : {std::pair(UINT64_MAX, 0), std::pair(uint64_t{64} << 10, ENOMEM), std::pair(uint64_t{0}, EPERM)}) {
+  for (auto [memlock, refusal] : {std::pair(UINT64_MAX, 0), std::pair(uint64_t{64} << 10, ENOMEM),
+                                  std::pair(uint64_t{0}, EPERM)}) {
     INFO("memlock " << memlock);
     FakeOptions options = device([](FakeDeviceOptions& d) { d.on_demand_paging = true; });
     options.memlock_bytes = memlock;
@@ -176,7 +194,8 @@ TEST_CASE("memory is pinned, or paged on demand where that is refused for want o
   }
 }
 
-TEST_CASE("memory that can be neither locked nor paged is refused with the remedy", "[verbs][registrar]") {
+TEST_CASE("memory that can be neither locked nor paged is refused with the remedy",
+          "[verbs][registrar]") {
   for (bool offered : {true, false}) {
     for (uint64_t memlock : {uint64_t{0}, uint64_t{64} << 10}) {
       FakeOptions options;  // on-demand registrations are refused, whatever was offered
@@ -199,10 +218,12 @@ TEST_CASE("memory that can be neither locked nor paged is refused with the remed
   CHECK(bench.fake.calls("reg_mr") == before + 1);
 }
 
-// Everything an arena and two devices do together; what did not work, once more. Returns how often something did not.
+// Everything an arena and two devices do together; what did not work, once more. Returns how often
+// something did not.
 size_t live_through(Bench& bench) {
   size_t refusals = 0;
-  // Whoever registers less where more was refused meets both refusals in one attempt, the others in two.
+  // Whoever registers less where more was refused meets both refusals in one attempt, the others in
+  // two.
   auto again = [&](auto attempt) {
     auto result = attempt();
     for (int i = 0; i < 2 && !result.ok(); ++i) {
@@ -210,7 +231,8 @@ size_t live_through(Bench& bench) {
       INFO(result.status().to_string());
       CHECK(result.code() == Code::kNoMemory);
       CHECK(says(result.status(), "cannot register"));
-      bool remedy = says(result.status(), "ulimit -l") || says(result.status(), "SLUICE_ARENA_LIMIT");
+      bool remedy =
+          says(result.status(), "ulimit -l") || says(result.status(), "SLUICE_ARENA_LIMIT");
       CHECK(remedy);
       result = attempt();
     }
@@ -257,7 +279,10 @@ size_t live_through(Bench& bench) {
   return refusals;
 }
 
-TEST_CASE("the n-th registration fails, for every n: it is said, nothing is left, and the next attempt works", "[verbs][registrar]") {
+TEST_CASE(
+    "the n-th registration fails, for every n: it is said, nothing is left, and the next attempt "
+    "works",
+    "[verbs][registrar]") {
   uint64_t calls = 0;
   {
     Bench bench;
@@ -268,7 +293,9 @@ TEST_CASE("the n-th registration fails, for every n: it is said, nothing is left
   for (uint64_t n = 1; n <= calls; ++n) {
     INFO("registration " << n << " of " << calls);
     Bench bench;
-    bench.fake.with_faults([&](FakeFaults& faults) { faults.fail("reg_mr", n, ENOMEM, 2); });  // the smaller extent that is tried then, too
+    bench.fake.with_faults([&](FakeFaults& faults) {
+      faults.fail("reg_mr", n, ENOMEM, 2);
+    });  // the smaller extent that is tried then, too
     CHECK(live_through(bench) > 0);
     CHECK(bench.fake.with_faults([](FakeFaults& faults) { return faults.plans_left(); }) == 0);
   }

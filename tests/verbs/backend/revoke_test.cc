@@ -1,6 +1,6 @@
 // When revoke() has returned, the peer's device reaches the memory no more: what is written there
-// afterwards it never reads, and nothing that it writes arrives. On devices with windows and on those
-// without, whatever the device holds back, loses or refuses meanwhile.
+// afterwards it never reads, and nothing that it writes arrives. On devices with windows and on
+// those without, whatever the device holds back, loses or refuses meanwhile.
 #include "tests/verbs/backend/scene.h"
 
 #include <errno.h>
@@ -27,7 +27,8 @@ FakeOptions device(bool windows) {
 // A grant of the server, and the client's reads of all of it and writes to its first half.
 class Revoked {
  public:
-  explicit Revoked(Duo& duo) : duo_(duo), tally_(duo.tally()), memory_(test::room(*duo.far, kSize)) {
+  explicit Revoked(Duo& duo)
+      : duo_(duo), tally_(duo.tally()), memory_(test::room(*duo.far, kSize)) {
     tally_.bytes_may_lie = true;
     std::fill(memory_.bytes().begin(), memory_.bytes().end(), std::byte{1});
     auto granted = duo.server.grant(memory_, {.rights = Right::kReadWrite});
@@ -35,7 +36,8 @@ class Revoked {
     key_ = *granted;
     tally_.on_end = [this](const Completion& completion) {
       for (const Buffer& buffer : completion.buffers) {
-        secrets_ += static_cast<size_t>(std::count(buffer.bytes().begin(), buffer.bytes().end(), kSecret));
+        secrets_ +=
+            static_cast<size_t>(std::count(buffer.bytes().begin(), buffer.bytes().end(), kSecret));
       }
     };
   }
@@ -44,10 +46,12 @@ class Revoked {
   void reach() {
     Buffer room = test::room(*duo_.near, kSize);
     std::fill(room.bytes().begin(), room.bytes().end(), std::byte{0});
-    tally_.expect(duo_.client.read(key_, 0, std::move(room), tally_.options()), OperationKind::kRead, 1);
+    tally_.expect(duo_.client.read(key_, 0, std::move(room), tally_.options()),
+                  OperationKind::kRead, 1);
     Buffer source = test::room(*duo_.near, kSize / 2);
     std::fill(source.bytes().begin(), source.bytes().end(), std::byte{3});
-    tally_.expect(duo_.client.write(key_, 0, std::move(source).freeze(), tally_.options()), OperationKind::kWrite);
+    tally_.expect(duo_.client.write(key_, 0, std::move(source).freeze(), tally_.options()),
+                  OperationKind::kWrite);
     (void)duo_.near->progress();
   }
   Status revoke() {
@@ -74,8 +78,10 @@ class Revoked {
   size_t secrets_ = 0;
 };
 
-TEST_CASE("revoke waits until the device has closed the window, while the peer reads and writes", "[verbs][revoke]") {
-  for (FakePolicy::Order order : {FakePolicy::Order::kHonest, FakePolicy::Order::kSlow, FakePolicy::Order::kReordering, FakePolicy::Order::kLossy}) {
+TEST_CASE("revoke waits until the device has closed the window, while the peer reads and writes",
+          "[verbs][revoke]") {
+  for (FakePolicy::Order order : {FakePolicy::Order::kHonest, FakePolicy::Order::kSlow,
+                                  FakePolicy::Order::kReordering, FakePolicy::Order::kLossy}) {
     FakeOptions options = device(true);
     options.policy.order = order;
     INFO("order " << static_cast<int>(order));
@@ -93,7 +99,8 @@ TEST_CASE("revoke waits until the device has closed the window, while the peer r
   }
 }
 
-TEST_CASE("revoke takes the device's word for it, not its own request's place in the queue", "[verbs][revoke]") {
+TEST_CASE("revoke takes the device's word for it, not its own request's place in the queue",
+          "[verbs][revoke]") {
   Fabric fabric(device(true));
   Duo duo;
   REQUIRE(duo.open().ok());
@@ -110,7 +117,8 @@ TEST_CASE("an older request's completion does not end the wait of a revoke", "[v
   Duo duo;
   REQUIRE(duo.open().ok());
   Revoked grant(duo);
-  // A request of the server's own, done and not yet said so, lies before the window's end, and messages of the client come between.
+  // A request of the server's own, done and not yet said so, lies before the window's end, and
+  // messages of the client come between.
   Buffer other = test::room(*duo.near, 1000);
   auto back = duo.client.grant(other, {.rights = Right::kReadWrite});
   REQUIRE(back.ok());
@@ -119,10 +127,12 @@ TEST_CASE("an older request's completion does not end the wait of a revoke", "[v
     f.hold(1, Held::kUnsaid, kLong / 2, IBV_WR_RDMA_WRITE);
     f.hold(1, Held::kUndone, kLong, IBV_WR_LOCAL_INV);
   });
-  server.expect(duo.server.write(*back, 0, test::tensor(*duo.far, 1000, 5), server.options()), OperationKind::kWrite);
+  server.expect(duo.server.write(*back, 0, test::tensor(*duo.far, 1000, 5), server.options()),
+                OperationKind::kWrite);
   (void)duo.far->progress();
   Tally& client = duo.tally();
-  client.expect(duo.client.send(1, test::tensor(*duo.near, 100, 2), client.options()), OperationKind::kSend);
+  client.expect(duo.client.send(1, test::tensor(*duo.near, 100, 2), client.options()),
+                OperationKind::kSend);
   (void)duo.near->progress();
   CHECK(grant.revoke().ok());
   CHECK(fabric->census().bound_windows == 1);  // the client's own grant
@@ -131,7 +141,9 @@ TEST_CASE("an older request's completion does not end the wait of a revoke", "[v
   CHECK(server.failures() == 0);
 }
 
-TEST_CASE("a window that the device does not close ends the connection, within the bound that is stated", "[verbs][revoke]") {
+TEST_CASE(
+    "a window that the device does not close ends the connection, within the bound that is stated",
+    "[verbs][revoke]") {
   for (Held held : {Held::kUndone, Held::kUnsaid}) {
     Fabric fabric(device(true));
     Duo duo;
@@ -139,7 +151,8 @@ TEST_CASE("a window that the device does not close ends the connection, within t
     Bystander bystander(duo);
     Revoked grant(duo);
     grant.reach();
-    fabric.with_faults([&](FakeFaults& f) { f.hold(1, held, FakeFaults::kForEver, IBV_WR_LOCAL_INV); });
+    fabric.with_faults(
+        [&](FakeFaults& f) { f.hold(1, held, FakeFaults::kForEver, IBV_WR_LOCAL_INV); });
     CHECK(grant.revoke().ok());
     CHECK(fabric->census().bound_windows == 0);
     CHECK(duo.server.state() != EndpointState::kConnected);
@@ -149,7 +162,8 @@ TEST_CASE("a window that the device does not close ends the connection, within t
   }
 }
 
-TEST_CASE("a revoke that the device refuses ends the connection, and with it the access", "[verbs][revoke]") {
+TEST_CASE("a revoke that the device refuses ends the connection, and with it the access",
+          "[verbs][revoke]") {
   for (bool posted : {true, false}) {
     Fabric fabric(device(true));
     Duo duo;
@@ -169,7 +183,8 @@ TEST_CASE("a revoke that the device refuses ends the connection, and with it the
 }
 
 TEST_CASE("without windows the narrow region is gone when revoke returns", "[verbs][revoke]") {
-  for (FakePolicy::Order order : {FakePolicy::Order::kHonest, FakePolicy::Order::kSlow, FakePolicy::Order::kReordering, FakePolicy::Order::kLossy}) {
+  for (FakePolicy::Order order : {FakePolicy::Order::kHonest, FakePolicy::Order::kSlow,
+                                  FakePolicy::Order::kReordering, FakePolicy::Order::kLossy}) {
     FakeOptions options = device(false);
     options.policy.order = order;
     INFO("order " << static_cast<int>(order));
@@ -185,8 +200,11 @@ TEST_CASE("without windows the narrow region is gone when revoke returns", "[ver
   }
 }
 
-// The key of a narrow region is good on every connection of the device: the end of one does not end the access.
-TEST_CASE("memory of a narrow region that the device keeps is nobody else's until the device is closed", "[verbs][revoke]") {
+// The key of a narrow region is good on every connection of the device: the end of one does not end
+// the access.
+TEST_CASE(
+    "memory of a narrow region that the device keeps is nobody else's until the device is closed",
+    "[verbs][revoke]") {
   for (bool refuses : {false, true}) {
     Fabric fabric(device(false));
     Gain quarantined("verbs.memory_quarantined"), kept("verbs.regions_kept");

@@ -27,11 +27,13 @@ Fabric::~Fabric() {
   use_verbs_api(nullptr);
   set_log_sink(nullptr, nullptr);
   std::string complaints = fake.complaints();
-  if (!expected_complaint.empty() && complaints.find(expected_complaint) != std::string::npos) complaints.clear();
+  if (!expected_complaint.empty() && complaints.find(expected_complaint) != std::string::npos)
+    complaints.clear();
   CHECK(complaints == "");
 }
 
-void Tally::expect(const Result<OperationId>& posted, OperationKind kind, size_t buffers, uint64_t seed) {
+void Tally::expect(const Result<OperationId>& posted, OperationKind kind, size_t buffers,
+                   uint64_t seed) {
   if (!posted.ok()) {
     refused.push_back(posted.status());
     return;
@@ -42,8 +44,10 @@ void Tally::expect(const Result<OperationId>& posted, OperationKind kind, size_t
 
 void Tally::on_completion(Completion&& completion) noexcept {
   if (on_end) on_end(completion);
-  std::string name = "operation " + std::to_string(completion.id) + " of kind " + std::to_string(static_cast<int>(completion.kind));
-  auto found = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.first == completion.id; });
+  std::string name = "operation " + std::to_string(completion.id) + " of kind " +
+                     std::to_string(static_cast<int>(completion.kind));
+  auto found = std::find_if(all.begin(), all.end(),
+                            [&](const auto& each) { return each.first == completion.id; });
   if (found == all.end()) {
     wrongs_.push_back(name + " was never posted");
     return;
@@ -55,15 +59,21 @@ void Tally::on_completion(Completion&& completion) noexcept {
   expected.status = completion.status;
   expected.receipt = completion.receipt;
   if (now() > after(expected.deadline, kGrace)) wrongs_.push_back(name + " ended late");
-  if (completion.buffers.size() != expected.buffers) wrongs_.push_back(name + " did not give its buffer back");
-  if (!completion.status.ok() && completion.status.detail().empty()) wrongs_.push_back(name + " does not say why it failed");
+  if (completion.buffers.size() != expected.buffers)
+    wrongs_.push_back(name + " did not give its buffer back");
+  if (!completion.status.ok() && completion.status.detail().empty())
+    wrongs_.push_back(name + " does not say why it failed");
   if (!completion.status.ok() || expected.seed == 0 || bytes_may_lie) return;
-  auto bytes = completion.buffers.empty() ? completion.tensor.bytes() : std::span<const std::byte>(completion.buffers[0].bytes());
-  if (bytes.empty() || !test::holds(bytes, expected.seed)) wrongs_.push_back(name + " has wrong bytes");
+  auto bytes = completion.buffers.empty()
+                   ? completion.tensor.bytes()
+                   : std::span<const std::byte>(completion.buffers[0].bytes());
+  if (bytes.empty() || !test::holds(bytes, expected.seed))
+    wrongs_.push_back(name + " has wrong bytes");
 }
 
 size_t Tally::count(Code code) const {
-  return static_cast<size_t>(std::count_if(all.begin(), all.end(), [&](const auto& each) { return each.second.status == code; }));
+  return static_cast<size_t>(std::count_if(
+      all.begin(), all.end(), [&](const auto& each) { return each.second.status == code; }));
 }
 size_t Tally::failures() const { return all.size() - count(Code::kOk); }
 
@@ -79,7 +89,8 @@ std::string Tally::text() const {
   std::string text;
   for (const auto& [id, expected] : all) {
     if (expected.ended && expected.status.ok()) continue;
-    text += "\n  " + std::to_string(static_cast<int>(expected.kind)) + ": " + (expected.ended ? expected.status.to_string() : "has not ended");
+    text += "\n  " + std::to_string(static_cast<int>(expected.kind)) + ": " +
+            (expected.ended ? expected.status.to_string() : "has not ended");
   }
   for (const Status& status : refused) text += "\n  refused: " + status.to_string();
   return text;
@@ -89,7 +100,8 @@ void Shelf::on_want(EndpointCore& endpoint, const WantRequest& request) noexcept
   Result<Buffer> made = context_.allocate({static_cast<int64_t>(size)}, uint8);
   if (!made.ok()) return (void)endpoint.refuse_want(request.token, made.code());
   test::fill(made->bytes(), request.key_id + 1);
-  tally_.expect(endpoint.post_supply(request.token, std::move(*made).freeze(), tally_.options()), OperationKind::kSupply);
+  tally_.expect(endpoint.post_supply(request.token, std::move(*made).freeze(), tally_.options()),
+                OperationKind::kSupply);
 }
 
 Duo::Duo(DuoOptions options) : options_(std::move(options)) {
@@ -120,7 +132,8 @@ Result<std::pair<Endpoint, Endpoint>> Duo::connect() {
   while (true) {
     auto theirs = listener.accept(in(made->state() == EndpointState::kConnected ? 500ms : 1ms));
     SLUICE_RETURN_IF_ERROR(theirs);
-    if (theirs->info().peer == made->info().local) return std::pair(std::move(made).value(), std::move(theirs).value());
+    if (theirs->info().peer == made->info().local)
+      return std::pair(std::move(made).value(), std::move(theirs).value());
   }
 }
 
@@ -149,7 +162,8 @@ void Duo::settle() {
 }
 
 bool Duo::both_closed() {
-  return (!client || client.state() == EndpointState::kClosed) && (!server || server.state() == EndpointState::kClosed);
+  return (!client || client.state() == EndpointState::kClosed) &&
+         (!server || server.state() == EndpointState::kClosed);
 }
 
 void Duo::close() {
@@ -175,8 +189,13 @@ void Duo::close() {
 }
 
 Traffic::Traffic(Duo& duo, Endpoint& client, Endpoint& server, Duration limit)
-    : client_tally(duo.tally()), server_tally(duo.tally()), duo_(duo), client_(client), server_(server),
-      client_shelf_(duo.shelf(*duo.near, client_tally)), server_shelf_(duo.shelf(*duo.far, server_tally)) {
+    : client_tally(duo.tally()),
+      server_tally(duo.tally()),
+      duo_(duo),
+      client_(client),
+      server_(server),
+      client_shelf_(duo.shelf(*duo.near, client_tally)),
+      server_shelf_(duo.shelf(*duo.far, server_tally)) {
   client_tally.limit = server_tally.limit = limit;
   client.core().set_want_handler(&client_shelf_);
   server.core().set_want_handler(&server_shelf_);
@@ -207,9 +226,11 @@ void Traffic::post_messages(size_t large) {
     for (size_t size : {size_t{100}, size_t{4000}, large}) {
       Tag tag = next_tag_++;
       Tensor message = test::tensor(way.source, size, tag);
-      way.sent.expect(way.from.send(tag, std::move(message), way.sent.options()), OperationKind::kSend);
+      way.sent.expect(way.from.send(tag, std::move(message), way.sent.options()),
+                      OperationKind::kSend);
       Buffer room = test::room(way.sink, size);
-      way.received.expect(way.to.receive({.tag = tag}, std::move(room), way.received.options()), OperationKind::kReceive, 1, tag);
+      way.received.expect(way.to.receive({.tag = tag}, std::move(room), way.received.options()),
+                          OperationKind::kReceive, 1, tag);
     }
   }
 }
@@ -223,7 +244,8 @@ void Traffic::post_wants(size_t large) {
       WantOptions want{.key_id = id, .key = name, .step = 1, .destination = {}};
       if (into) want.destination = test::room(here ? *duo_.near : *duo_.far, large);
       EndpointCore& core = here ? client_.core() : server_.core();
-      tally->expect(core.post_want(want, tally->options()), OperationKind::kWant, into ? 1 : 0, id + 1);
+      tally->expect(core.post_want(want, tally->options()), OperationKind::kWant, into ? 1 : 0,
+                    id + 1);
     }
   }
 }
@@ -234,19 +256,25 @@ void Traffic::post_one_sided(size_t large) {
   if (!key.ok()) return server_tally.refused.push_back(key.status());
   granted_.push_back(std::move(memory));
   keys_.push_back(*key);
-  client_tally.expect(client_.read(*key, 0, test::room(*duo_.near, large), client_tally.options()), OperationKind::kRead, 1, 77);
+  client_tally.expect(client_.read(*key, 0, test::room(*duo_.near, large), client_tally.options()),
+                      OperationKind::kRead, 1, 77);
   Buffer target = test::room(*duo_.far, large);
   bool atomics = client_.info().path.capabilities.has(Capability::kAtomics);
   auto writable = server_.grant(target, {.rights = atomics ? Right::kAll : Right::kReadWrite});
   if (!writable.ok()) return server_tally.refused.push_back(writable.status());
   granted_.push_back(std::move(target));
   keys_.push_back(*writable);
-  client_tally.expect(client_.write(*writable, 0, test::tensor(*duo_.near, large, 78), client_tally.options()), OperationKind::kWrite);
+  client_tally.expect(
+      client_.write(*writable, 0, test::tensor(*duo_.near, large, 78), client_tally.options()),
+      OperationKind::kWrite);
   if (!atomics) return;
-  client_tally.expect(client_.atomic(*writable, 0, {.operand = 1}, test::room(*duo_.near, 8), client_tally.options()),
+  client_tally.expect(client_.atomic(*writable, 0, {.operand = 1}, test::room(*duo_.near, 8),
+                                     client_tally.options()),
                       OperationKind::kAtomic, 1);
   Atomic swap{.kind = Atomic::Kind::kCompareSwap, .operand = 1, .expected = 0};
-  client_tally.expect(client_.atomic(*writable, 8, swap, test::room(*duo_.near, 8), client_tally.options()), OperationKind::kAtomic, 1);
+  client_tally.expect(
+      client_.atomic(*writable, 8, swap, test::room(*duo_.near, 8), client_tally.options()),
+      OperationKind::kAtomic, 1);
 }
 
 void Traffic::finish() {

@@ -44,8 +44,8 @@ class Tally final : public CompletionSink {
   struct Expected {
     OperationKind kind;
     Instant deadline;
-    size_t buffers = 0;   // that must come back, however it ends
-    uint64_t seed = 0;    // what they hold if it ends well; 0: not looked at
+    size_t buffers = 0;  // that must come back, however it ends
+    uint64_t seed = 0;   // what they hold if it ends well; 0: not looked at
     bool ended = false;
     Status status = {};
     Receipt receipt = {};
@@ -55,9 +55,12 @@ class Tally final : public CompletionSink {
   // The peer's bytes were changed on their way: whether they are right is not asked.
   bool bytes_may_lie = false;
 
-  PostOptions options(Level level = Level::kPlaced) { return {.sink = this, .deadline = in(limit), .level = level}; }
+  PostOptions options(Level level = Level::kPlaced) {
+    return {.sink = this, .deadline = in(limit), .level = level};
+  }
   // Posts that are refused say why and are no operations.
-  void expect(const Result<OperationId>& posted, OperationKind kind, size_t buffers = 0, uint64_t seed = 0);
+  void expect(const Result<OperationId>& posted, OperationKind kind, size_t buffers = 0,
+              uint64_t seed = 0);
   bool ended() const { return open_ == 0; }
   size_t count(Code code) const;
   size_t failures() const;
@@ -113,7 +116,10 @@ class Duo {
   void stop_far(bool stopped) { near_hook_.frozen = stopped; }
   // Until neither has anything to do.
   void settle();
-  bool connected() { return client && client.state() == EndpointState::kConnected && server.state() == EndpointState::kConnected; }
+  bool connected() {
+    return client && client.state() == EndpointState::kConnected &&
+           server.state() == EndpointState::kConnected;
+  }
   bool both_closed();
   Tally& tally() { return tallies_.emplace_back(); }
   Shelf& shelf(Context& context, Tally& tally) { return shelves_.emplace_back(context, tally); }

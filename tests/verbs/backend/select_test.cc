@@ -29,7 +29,8 @@ TEST_CASE("sluice:// goes by RDMA where it is required, and says why", "[verbs][
   expect_traffic(duo, duo.client, duo.server);
 }
 
-TEST_CASE("without RDMA a connection that requires it says why not, and others go another way", "[verbs][select]") {
+TEST_CASE("without RDMA a connection that requires it says why not, and others go another way",
+          "[verbs][select]") {
   struct Case {
     const char* name;
     std::function<void(FakeOptions&)> machine;
@@ -39,11 +40,17 @@ TEST_CASE("without RDMA a connection that requires it says why not, and others g
   auto same = [](FakeOptions&) {};
   for (const Case& c : std::vector<Case>{
            {"no device", [](FakeOptions& o) { o.devices.clear(); }, [](FakeFaults&) {}, "RDMA"},
-           {"no address", same, [](FakeFaults& f) { f.fail("resolve_addr", 1, ENODEV, 100); }, "no RDMA device has this address"},
-           {"no route", same, [](FakeFaults& f) { f.fail("resolve_route", 1, EHOSTUNREACH, 100); }, "no RDMA route"},
-           {"little memory to lock", [](FakeOptions& o) { o.memlock_bytes = 64 << 10; }, [](FakeFaults&) {}, "cannot register"},
-           {"a dead wire", same, [](FakeFaults& f) { f.link = FakeFaults::Link::kCut; }, "the probe failed"},
-           {"a HELLO that is lost", same, [](FakeFaults& f) { f.rewrite_message(1, [](auto& bytes) { bytes.resize(8); }); }, "the probe failed"},
+           {"no address", same, [](FakeFaults& f) { f.fail("resolve_addr", 1, ENODEV, 100); },
+            "no RDMA device has this address"},
+           {"no route", same, [](FakeFaults& f) { f.fail("resolve_route", 1, EHOSTUNREACH, 100); },
+            "no RDMA route"},
+           {"little memory to lock", [](FakeOptions& o) { o.memlock_bytes = 64 << 10; },
+            [](FakeFaults&) {}, "cannot register"},
+           {"a dead wire", same, [](FakeFaults& f) { f.link = FakeFaults::Link::kCut; },
+            "the probe failed"},
+           {"a HELLO that is lost", same,
+            [](FakeFaults& f) { f.rewrite_message(1, [](auto& bytes) { bytes.resize(8); }); },
+            "the probe failed"},
        }) {
     INFO(c.name);
     FakeOptions options;
@@ -53,7 +60,8 @@ TEST_CASE("without RDMA a connection that requires it says why not, and others g
     REQUIRE(duo.open().ok());
     CHECK(duo.client.info().path.path == Path::kShm);
     fabric.with_faults(c.plan);
-    auto refused = duo.near->connect(duo.listener.address(), {.require = {.rdma = true}, .timeout = 600ms});
+    auto refused =
+        duo.near->connect(duo.listener.address(), {.require = {.rdma = true}, .timeout = 600ms});
     INFO(refused.status().to_string());
     CHECK(refused.code() == Code::kUnsupported);
     CHECK(refused.status().to_string().find(c.text) != std::string::npos);
@@ -64,7 +72,8 @@ TEST_CASE("without RDMA a connection that requires it says why not, and others g
 }
 
 // Of either end: what it requires of a path, the path must have.
-TEST_CASE("an rdma:// listener refuses peers over a device that copies where it requires no copies", "[verbs][select]") {
+TEST_CASE("an rdma:// listener refuses peers over a device that copies where it requires no copies",
+          "[verbs][select]") {
   constexpr uint32_t kSoftRoce = 0xFFFFFF;  // drivers/infiniband/sw/rxe/rxe_param.h
   for (bool listener : {true, false}) {
     for (bool copies : {true, false}) {
@@ -86,11 +95,13 @@ TEST_CASE("an rdma:// listener refuses peers over a device that copies where it 
       REQUIRE(listening.ok());
       auto near = test::connect_to(*duo.near, *duo.far, listening->address(), options.connect);
       if (!listener) CHECK(near.code() == Code::kUnsupported);
-      if (!listener) CHECK(near.status().to_string().find("copies each byte 2 times") != std::string::npos);
+      if (!listener)
+        CHECK(near.status().to_string().find("copies each byte 2 times") != std::string::npos);
       // The listener says nothing of why to a peer: its connection ends, and nobody is accepted.
       auto far = listening->accept(in(300ms));
       if (listener) CHECK_FALSE(far.ok());
-      if (near.ok()) CHECK(duo.until([&] { return near->state() == EndpointState::kClosed; }, in(5s)));
+      if (near.ok())
+        CHECK(duo.until([&] { return near->state() == EndpointState::kClosed; }, in(5s)));
     }
   }
 }
@@ -110,7 +121,8 @@ TEST_CASE("one listener serves a peer that has RDMA and one that has not", "[ver
     CHECK(far->info().path.path == near->info().path.path);
     REQUIRE(near->send(1, test::tensor(*other, 200'000, 3)).ok());
     Tally& tally = duo.tally();
-    tally.expect(far->receive({.tag = 1}, test::room(*duo.far, 200'000), tally.options()), OperationKind::kReceive, 1, 3);
+    tally.expect(far->receive({.tag = 1}, test::room(*duo.far, 200'000), tally.options()),
+                 OperationKind::kReceive, 1, 3);
     Instant limit = in(5s);
     while (!tally.ended() && now() < limit) (void)(other->progress() + duo.far->progress());
     tally.check();

@@ -6,10 +6,13 @@ namespace sluice::verbs {
 namespace {
 
 constexpr ibv_wc_status kStatuses[] = {
-    IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOC_EEC_OP_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR, IBV_WC_MW_BIND_ERR,
-    IBV_WC_BAD_RESP_ERR, IBV_WC_LOC_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR,
-    IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_LOC_RDD_VIOL_ERR, IBV_WC_REM_INV_RD_REQ_ERR, IBV_WC_REM_ABORT_ERR,
-    IBV_WC_INV_EECN_ERR, IBV_WC_INV_EEC_STATE_ERR, IBV_WC_FATAL_ERR, IBV_WC_RESP_TIMEOUT_ERR, IBV_WC_GENERAL_ERR};
+    IBV_WC_LOC_LEN_ERR,       IBV_WC_LOC_QP_OP_ERR,    IBV_WC_LOC_EEC_OP_ERR,
+    IBV_WC_LOC_PROT_ERR,      IBV_WC_WR_FLUSH_ERR,     IBV_WC_MW_BIND_ERR,
+    IBV_WC_BAD_RESP_ERR,      IBV_WC_LOC_ACCESS_ERR,   IBV_WC_REM_INV_REQ_ERR,
+    IBV_WC_REM_ACCESS_ERR,    IBV_WC_REM_OP_ERR,       IBV_WC_RETRY_EXC_ERR,
+    IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_LOC_RDD_VIOL_ERR, IBV_WC_REM_INV_RD_REQ_ERR,
+    IBV_WC_REM_ABORT_ERR,     IBV_WC_INV_EECN_ERR,     IBV_WC_INV_EEC_STATE_ERR,
+    IBV_WC_FATAL_ERR,         IBV_WC_RESP_TIMEOUT_ERR, IBV_WC_GENERAL_ERR};
 
 // Traffic with the fault in it. False: the traffic had no such request.
 bool break_by(Fabric& fabric, Duo& duo, const std::function<void(FakeFaults&)>& plan) {
@@ -29,7 +32,12 @@ bool break_by(Fabric& fabric, Duo& duo, const std::function<void(FakeFaults&)>& 
       CHECK(traffic.failures() == 0);
       return false;
     }
-    CHECK(duo.until([&] { return client.state() == EndpointState::kClosed && server.state() == EndpointState::kClosed; }, in(2s)));
+    CHECK(duo.until(
+        [&] {
+          return client.state() == EndpointState::kClosed &&
+                 server.state() == EndpointState::kClosed;
+        },
+        in(2s)));
   }
   CHECK(overdue() == 0);
   for (Endpoint* end : {&client, &server}) {
@@ -41,7 +49,9 @@ bool break_by(Fabric& fabric, Duo& duo, const std::function<void(FakeFaults&)>& 
   return true;
 }
 
-void every_status(const std::function<void(FakeFaults&, uint64_t nth, ibv_wc_status status, bool executed)>& plan, size_t least) {
+void every_status(
+    const std::function<void(FakeFaults&, uint64_t nth, ibv_wc_status status, bool executed)>& plan,
+    size_t least) {
   Fabric fabric;
   Duo duo;
   REQUIRE(duo.open().ok());
@@ -50,7 +60,10 @@ void every_status(const std::function<void(FakeFaults&, uint64_t nth, ibv_wc_sta
     for (bool executed : {false, true}) {
       for (ibv_wc_status status : kStatuses) {
         INFO(fabric->status_text(status) << " at " << nth << (executed ? ", executed" : ""));
-        reached += break_by(fabric, duo, [&](FakeFaults& faults) { plan(faults, nth, status, executed); }) ? 1 : 0;
+        reached +=
+            break_by(fabric, duo, [&](FakeFaults& faults) { plan(faults, nth, status, executed); })
+                ? 1
+                : 0;
       }
     }
   }
@@ -59,36 +72,51 @@ void every_status(const std::function<void(FakeFaults&, uint64_t nth, ibv_wc_sta
 }
 
 void every_status_of(ibv_wr_opcode opcode, size_t least) {
-  every_status([=](FakeFaults& faults, uint64_t nth, ibv_wc_status status, bool executed) { faults.complete(nth, status, opcode, executed); },
+  every_status([=](FakeFaults& faults, uint64_t nth, ibv_wc_status status,
+                   bool executed) { faults.complete(nth, status, opcode, executed); },
                least * std::size(kStatuses));
 }
 
-TEST_CASE("any status of a message ends its connection and no other", "[verbs][status]") { every_status_of(IBV_WR_SEND, 6); }
-TEST_CASE("any status of a READ ends its connection and no other", "[verbs][status]") { every_status_of(IBV_WR_RDMA_READ, 6); }
-TEST_CASE("any status of a WRITE ends its connection and no other", "[verbs][status]") { every_status_of(IBV_WR_RDMA_WRITE, 2); }
-TEST_CASE("any status of a WRITE with a notice ends its connection and no other", "[verbs][status]") {
+TEST_CASE("any status of a message ends its connection and no other", "[verbs][status]") {
+  every_status_of(IBV_WR_SEND, 6);
+}
+TEST_CASE("any status of a READ ends its connection and no other", "[verbs][status]") {
+  every_status_of(IBV_WR_RDMA_READ, 6);
+}
+TEST_CASE("any status of a WRITE ends its connection and no other", "[verbs][status]") {
+  every_status_of(IBV_WR_RDMA_WRITE, 2);
+}
+TEST_CASE("any status of a WRITE with a notice ends its connection and no other",
+          "[verbs][status]") {
   every_status_of(IBV_WR_RDMA_WRITE_WITH_IMM, 4);
 }
 TEST_CASE("any status of an atomic ends its connection and no other", "[verbs][status]") {
   every_status_of(IBV_WR_ATOMIC_FETCH_AND_ADD, 2);
   every_status_of(IBV_WR_ATOMIC_CMP_AND_SWP, 2);
 }
-TEST_CASE("any status of a window's opening ends its connection and no other", "[verbs][status]") { every_status_of(IBV_WR_BIND_MW, 6); }
-TEST_CASE("any status of a window's closing ends its connection and no other", "[verbs][status]") { every_status_of(IBV_WR_LOCAL_INV, 6); }
+TEST_CASE("any status of a window's opening ends its connection and no other", "[verbs][status]") {
+  every_status_of(IBV_WR_BIND_MW, 6);
+}
+TEST_CASE("any status of a window's closing ends its connection and no other", "[verbs][status]") {
+  every_status_of(IBV_WR_LOCAL_INV, 6);
+}
 TEST_CASE("any status of a receive ends its connection and no other", "[verbs][status]") {
-  every_status([](FakeFaults& faults, uint64_t nth, ibv_wc_status status, bool) { faults.complete_receive(nth, status); },
+  every_status([](FakeFaults& faults, uint64_t nth, ibv_wc_status status,
+                  bool) { faults.complete_receive(nth, status); },
                6 * std::size(kStatuses));
 }
 
 // Seen on soft-RoCE when the peer's process was killed: its memory went before its queue pair.
-TEST_CASE("a peer whose memory is gone before its connection is out of reach, and told no lie", "[verbs][status]") {
+TEST_CASE("a peer whose memory is gone before its connection is out of reach, and told no lie",
+          "[verbs][status]") {
   Fabric fabric;
   Duo duo;
   REQUIRE(duo.open().ok());
   fabric.with_faults([](FakeFaults& f) { f.complete(1, IBV_WC_REM_OP_ERR, IBV_WR_SEND); });
   Tally& near = duo.tally();
   near.limit = 1s;
-  near.expect(duo.client.send(1, test::tensor(*duo.near, 100, 1), near.options()), OperationKind::kSend);
+  near.expect(duo.client.send(1, test::tensor(*duo.near, 100, 1), near.options()),
+              OperationKind::kSend);
   CHECK(duo.until([&] { return near.ended(); }, in(2s)));
   near.check();
   INFO(near.text());

@@ -21,7 +21,9 @@ constexpr size_t kStripesAt = 9, kLaneAt = 10, kTokenAt = 16;
 
 class Striped {
  public:
-  explicit Striped(const char* stripes = "4") { REQUIRE(::setenv("SLUICE_RDMA_QUEUE_PAIRS", stripes, 1) == 0); }
+  explicit Striped(const char* stripes = "4") {
+    REQUIRE(::setenv("SLUICE_RDMA_QUEUE_PAIRS", stripes, 1) == 0);
+  }
   ~Striped() { ::unsetenv("SLUICE_RDMA_QUEUE_PAIRS"); }
 };
 
@@ -34,13 +36,18 @@ FakeOptions small_chunks() {
 
 struct Log {
   Log() {
-    set_log_sink([](LogLevel, std::string_view line, void* text) { static_cast<std::string*>(text)->append(line); }, &text);
+    set_log_sink([](LogLevel, std::string_view line,
+                    void* text) { static_cast<std::string*>(text)->append(line); },
+                 &text);
   }
-  ~Log() { set_log_sink([](LogLevel, std::string_view, void*) {}, nullptr); }
+  ~Log() {
+    set_log_sink([](LogLevel, std::string_view, void*) {}, nullptr);
+  }
   std::string text;
 };
 
-TEST_CASE("large operations are spread over the queue pairs of their direction, small ones are not", "[verbs][striping]") {
+TEST_CASE("large operations are spread over the queue pairs of their direction, small ones are not",
+          "[verbs][striping]") {
   Striped striped;
   for (bool windows : {true, false}) {
     INFO((windows ? "windows" : "narrow registrations"));
@@ -50,7 +57,8 @@ TEST_CASE("large operations are spread over the queue pairs of their direction, 
     Duo duo;
     REQUIRE(duo.open().ok());
     CHECK(fabric->qp_numbers().size() == 2 * kQueuePairs);
-    Gain chunks("verbs.chunks_striped"), held("verbs.notices_held"), narrow("verbs.narrow_registrations");
+    Gain chunks("verbs.chunks_striped"), held("verbs.notices_held"),
+        narrow("verbs.narrow_registrations");
     for (size_t size : {size_t{100'000}, kLarge}) {
       Traffic traffic(duo, duo.client, duo.server);
       traffic.post(size);
@@ -80,7 +88,8 @@ TEST_CASE("without being asked for there is one queue pair", "[verbs][striping]"
   CHECK(fabric->qp_numbers().size() == 2);
 }
 
-TEST_CASE("whichever queue pair is last, the peer hears of a write when all of it is there", "[verbs][striping]") {
+TEST_CASE("whichever queue pair is last, the peer hears of a write when all of it is there",
+          "[verbs][striping]") {
   Striped striped;
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     INFO("seed " << seed);
@@ -100,7 +109,8 @@ TEST_CASE("whichever queue pair is last, the peer hears of a write when all of i
   }
 }
 
-TEST_CASE("while one queue pair lags behind, nobody is told that a fetch into its place is over", "[verbs][striping]") {
+TEST_CASE("while one queue pair lags behind, nobody is told that a fetch into its place is over",
+          "[verbs][striping]") {
   Striped striped;
   size_t concerned = 0;
   for (size_t slow = 0; slow < 2 * kQueuePairs; ++slow) {
@@ -115,7 +125,8 @@ TEST_CASE("while one queue pair lags behind, nobody is told that a fetch into it
     Shelf& shelf = duo.shelf(*duo.far, far);
     shelf.size = kLarge;
     duo.server.core().set_want_handler(&shelf);
-    WantOptions want{.key_id = 6, .key = "k", .step = 1, .destination = test::room(*duo.near, kLarge)};
+    WantOptions want{
+        .key_id = 6, .key = "k", .step = 1, .destination = test::room(*duo.near, kLarge)};
     uint32_t number = fabric->qp_numbers()[slow];
     fabric.with_faults([&](FakeFaults& f) { f.cut_qps.insert(number); });
     near.expect(duo.client.core().post_want(want, near.options()), OperationKind::kWant, 1, 7);
@@ -167,7 +178,8 @@ TEST_CASE("whoever sleeps is woken by each of the queue pairs", "[verbs][stripin
   CHECK(missed() == 0);
 }
 
-TEST_CASE("a queue pair that breaks ends its connection and every operation on it", "[verbs][striping]") {
+TEST_CASE("a queue pair that breaks ends its connection and every operation on it",
+          "[verbs][striping]") {
   Striped striped;
   for (size_t broken = 0; broken < kQueuePairs; ++broken) {
     INFO("queue pair " << broken);
@@ -188,7 +200,8 @@ TEST_CASE("a queue pair that breaks ends its connection and every operation on i
   }
 }
 
-TEST_CASE("the device's word about a further queue pair ends that connection alone", "[verbs][striping]") {
+TEST_CASE("the device's word about a further queue pair ends that connection alone",
+          "[verbs][striping]") {
   Striped striped;
   Fabric fabric(small_chunks());
   Duo duo;
@@ -208,7 +221,8 @@ struct Greeting {
     fabric.with_faults([&](FakeFaults& f) {
       for (uint64_t nth = 1; nth <= 60; ++nth) {
         f.change_cm_event(nth, [&](rdma_cm_event& event) {
-          if (event.event == type && event.param.conn.private_data != nullptr) change(static_cast<uint8_t*>(const_cast<void*>(event.param.conn.private_data)));
+          if (event.event == type && event.param.conn.private_data != nullptr)
+            change(static_cast<uint8_t*>(const_cast<void*>(event.param.conn.private_data)));
         });
       }
     });
@@ -227,7 +241,8 @@ struct Greeting {
   Duo duo{{.connect = {.timeout = 1s}}};
 };
 
-TEST_CASE("a queue pair for no connection, for another's, of no number or twice is refused", "[verbs][striping]") {
+TEST_CASE("a queue pair for no connection, for another's, of no number or twice is refused",
+          "[verbs][striping]") {
   Greeting greeting;
   Log log;
   auto of_lane = [](uint8_t number, auto change) {
@@ -241,11 +256,16 @@ TEST_CASE("a queue pair for no connection, for another's, of no number or twice 
     const char* said;
   };
   const Lie lies[] = {
-      {"token", of_lane(3, [](uint8_t* data) { data[kTokenAt + 7] ^= 1; }), "for no connection that waits for one"},
-      {"no token", of_lane(1, [](uint8_t* data) { ::memset(data + kTokenAt, 0, 16); }), "for no connection that waits for one"},
-      {"number beyond", of_lane(2, [](uint8_t* data) { data[kLaneAt] = 7; }), "asks for queue pair 7 of a connection that has 6"},
-      {"number of no sense", of_lane(6, [](uint8_t* data) { data[kLaneAt] = 255; }), "asks for queue pair 255 of a connection that has 6"},
-      {"number twice", of_lane(2, [](uint8_t* data) { data[kLaneAt] = 1; }), "asks for queue pair 1 of a connection"},
+      {"token", of_lane(3, [](uint8_t* data) { data[kTokenAt + 7] ^= 1; }),
+       "for no connection that waits for one"},
+      {"no token", of_lane(1, [](uint8_t* data) { ::memset(data + kTokenAt, 0, 16); }),
+       "for no connection that waits for one"},
+      {"number beyond", of_lane(2, [](uint8_t* data) { data[kLaneAt] = 7; }),
+       "asks for queue pair 7 of a connection that has 6"},
+      {"number of no sense", of_lane(6, [](uint8_t* data) { data[kLaneAt] = 255; }),
+       "asks for queue pair 255 of a connection that has 6"},
+      {"number twice", of_lane(2, [](uint8_t* data) { data[kLaneAt] = 1; }),
+       "asks for queue pair 1 of a connection"},
   };
   for (const Lie& lie : lies) {
     INFO(lie.what);
@@ -254,25 +274,33 @@ TEST_CASE("a queue pair for no connection, for another's, of no number or twice 
     Status made = greeting.greet(RDMA_CM_EVENT_CONNECT_REQUEST, lie.change);
     INFO(made.to_string() << "; " << log.text);
     CHECK(made.code() == Code::kUnreachable);
-    CHECK(made.to_string().find("of the connection: the peer refuses the connection") != std::string::npos);
+    CHECK(made.to_string().find("of the connection: the peer refuses the connection") !=
+          std::string::npos);
     CHECK(log.text.find(lie.said) != std::string::npos);
     CHECK(refused() == 1);
   }
-  Status too_many = greeting.greet(RDMA_CM_EVENT_CONNECT_REQUEST, [](uint8_t* data) { data[kStripesAt] = kMostStripes + 1; });
+  Status too_many = greeting.greet(RDMA_CM_EVENT_CONNECT_REQUEST,
+                                   [](uint8_t* data) { data[kStripesAt] = kMostStripes + 1; });
   CHECK(too_many.code() == Code::kUnreachable);
   CHECK(log.text.find("asks for 9 queue pairs each way, of 8 at most") != std::string::npos);
   greeting.expect_undisturbed();
 }
 
-TEST_CASE("an answer that gives more than was asked for, or is another's, ends the attempt", "[verbs][striping]") {
+TEST_CASE("an answer that gives more than was asked for, or is another's, ends the attempt",
+          "[verbs][striping]") {
   Greeting greeting;
-  auto answer = [&](const std::function<void(uint8_t*)>& change) { return greeting.greet(RDMA_CM_EVENT_CONNECT_RESPONSE, change).to_string(); };
-  CHECK(answer([](uint8_t* data) { data[kStripesAt] = 5; }).find("gives 5 queue pairs each way, of 4 that were asked for") != std::string::npos);
+  auto answer = [&](const std::function<void(uint8_t*)>& change) {
+    return greeting.greet(RDMA_CM_EVENT_CONNECT_RESPONSE, change).to_string();
+  };
+  CHECK(answer([](uint8_t* data) {
+          data[kStripesAt] = 5;
+        }).find("gives 5 queue pairs each way, of 4 that were asked for") != std::string::npos);
   for (size_t at : {kLaneAt, kTokenAt}) {
     auto lie = [&](uint8_t* data) {
       if (data[kLaneAt] == 2) data[at] ^= 1;
     };
-    CHECK(answer(lie).find("answers for another queue pair than it was asked for") != std::string::npos);
+    CHECK(answer(lie).find("answers for another queue pair than it was asked for") !=
+          std::string::npos);
   }
   greeting.expect_undisturbed();
 }
@@ -281,7 +309,9 @@ TEST_CASE("who greets before its queue pairs have joined is refused", "[verbs][s
   Greeting greeting;
   Log log;
   // It believes that it was given one.
-  CHECK_FALSE(greeting.greet(RDMA_CM_EVENT_CONNECT_RESPONSE, [](uint8_t* data) { data[kStripesAt] = 1; }).ok());
+  CHECK_FALSE(
+      greeting.greet(RDMA_CM_EVENT_CONNECT_RESPONSE, [](uint8_t* data) { data[kStripesAt] = 1; })
+          .ok());
   CHECK(log.text.find("greets before all its queue pairs have joined") != std::string::npos);
   expect_reconnect(greeting.duo);
 }
@@ -294,7 +324,9 @@ TEST_CASE("an end that knows of one queue pair only is met with one", "[verbs][s
     for (uint64_t nth = 1; nth <= 6; ++nth) {
       f.change_cm_event(nth, [](rdma_cm_event& event) {
         if (event.event != RDMA_CM_EVENT_CONNECT_REQUEST) return;
-        ::memset(static_cast<uint8_t*>(const_cast<void*>(event.param.conn.private_data)) + kStripesAt, 0, kTokenAt - kStripesAt);
+        ::memset(
+            static_cast<uint8_t*>(const_cast<void*>(event.param.conn.private_data)) + kStripesAt, 0,
+            kTokenAt - kStripesAt);
         event.param.conn.private_data_len = kTokenAt;
       });
     }
@@ -305,7 +337,8 @@ TEST_CASE("an end that knows of one queue pair only is met with one", "[verbs][s
   expect_traffic(duo, duo.client, duo.server);
 }
 
-TEST_CASE("a window on a queue pair that the connection does not have ends it", "[verbs][striping]") {
+TEST_CASE("a window on a queue pair that the connection does not have ends it",
+          "[verbs][striping]") {
   Striped striped;
   Fabric fabric(small_chunks());
   Duo duo;
@@ -322,15 +355,18 @@ TEST_CASE("a window on a queue pair that the connection does not have ends it", 
     });
   });
   near.limit = far.limit = 1s;
-  far.expect(duo.server.receive({.tag = 1}, test::room(*duo.far, kLarge), far.options()), OperationKind::kReceive, 1);
+  far.expect(duo.server.receive({.tag = 1}, test::room(*duo.far, kLarge), far.options()),
+             OperationKind::kReceive, 1);
   near.expect(duo.client.send(1, std::move(message), near.options()), OperationKind::kSend);
   CHECK(duo.until([&] { return near.ended() && far.ended(); }, in(3s)));
-  CHECK(far.text().find("a window on queue pair 85 of a connection that has 4") != std::string::npos);
+  CHECK(far.text().find("a window on queue pair 85 of a connection that has 4") !=
+        std::string::npos);
   CHECK(refused() == 1);
   CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
 }
 
-TEST_CASE("a number of queue pairs that cannot be meant is said and not used", "[verbs][striping]") {
+TEST_CASE("a number of queue pairs that cannot be meant is said and not used",
+          "[verbs][striping]") {
   for (const char* text : {"", "0", "9", "four", "4x", "-1", "99999999999999999999"}) {
     INFO(text);
     Striped striped(text);
