@@ -1,6 +1,7 @@
 #include <sluice/allocator/buffer.h>
 
 #include <sluice/base/checked.h>
+#include <sluice/base/log.h>
 
 namespace sluice {
 namespace {
@@ -36,6 +37,14 @@ class ForeignStorage final : public Storage {
 };
 
 }  // namespace
+
+void internal::say_wrong_type(DataType elements, size_t asked_bytes, bool asked_float) {
+  static LogThrottle throttle;
+  throttle.log(LogLevel::kError, "as<T>() with a T of " + std::to_string(asked_bytes) + " bytes" +
+                                     (asked_float ? " (floating point)" : " (integer)") +
+                                     " on elements of " + elements.to_string() +
+                                     " gives nothing; name their type, or take bytes()");
+}
 
 Result<Buffer> Buffer::wrap(void* data, size_t length, void (*done)(void* user), void* user) {
   if (data == nullptr && length > 0)

@@ -9,11 +9,17 @@
 #include <utility>
 
 #include <sluice/allocator/storage.h>
+#include <sluice/base/dtype.h>
 #include <sluice/base/tensor_descriptor.h>
 
 namespace sluice {
 
 class Tensor;
+
+namespace internal {
+// One line in the log, not more often than every 10 s.
+void say_wrong_type(DataType elements, size_t asked_bytes, bool asked_float);
+}  // namespace internal
 
 // Movable, not copyable. Ownership: the bytes go back to where they came from when
 // the Buffer ends. Thread: may be moved between threads; no two at once.
@@ -46,9 +52,13 @@ class Buffer {
   }
   size_t size_bytes() const { return descriptor_.span_bytes(); }
   std::span<std::byte> bytes() const { return {data(), size_bytes()}; }
-  // The elements as T. Requires: sizeof(T) is the element size.
+  // The elements as T; empty, with a line in the log, if they are of another type (can_read_as).
   template <typename T>
   std::span<T> as() const {
+    if (!can_read_as<T>(descriptor_.dtype())) [[unlikely]] {
+      internal::say_wrong_type(descriptor_.dtype(), sizeof(T), std::is_floating_point_v<T>);
+      return {};
+    }
     return {reinterpret_cast<T*>(data()), size_bytes() / sizeof(T)};
   }
   // Bytes the memory behind it really has: at least size_bytes().
@@ -96,8 +106,13 @@ class Tensor {
   }
   size_t size_bytes() const { return descriptor_.span_bytes(); }
   std::span<const std::byte> bytes() const { return {data(), size_bytes()}; }
+  // As Buffer::as().
   template <typename T>
   std::span<const T> as() const {
+    if (!can_read_as<T>(descriptor_.dtype())) [[unlikely]] {
+      internal::say_wrong_type(descriptor_.dtype(), sizeof(T), std::is_floating_point_v<T>);
+      return {};
+    }
     return {reinterpret_cast<const T*>(data()), size_bytes() / sizeof(T)};
   }
   const StorageRef& storage() const { return storage_; }

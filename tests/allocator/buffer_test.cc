@@ -3,7 +3,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <sluice/base/log.h>
+
 #include <array>
+#include <string>
 
 namespace sluice {
 namespace {
@@ -120,6 +123,28 @@ TEST_CASE("a slice shares the bytes and stays inside") {
   CHECK(owner.done == 0);
   part = Tensor();
   CHECK(owner.done == 1);
+}
+
+TEST_CASE("elements are read as their own type only, and bytes as anything") {
+  std::array<float, 4> memory = {1, 2, 3, 4};
+  auto shape = TensorDescriptor::compact(std::array<int64_t, 1>{4}, float32);
+  REQUIRE(shape.ok());
+  auto tensor = Tensor::wrap(memory.data(), *shape, nullptr, nullptr);
+  REQUIRE(tensor.ok());
+  CHECK(tensor->as<float>().size() == 4);
+  CHECK(tensor->as<uint32_t>()[0] == 0x3F800000);
+  CHECK(tensor->as<std::byte>().size() == 16);
+  static std::string line;
+  set_log_sink([](LogLevel, std::string_view text, void*) { line = text; }, nullptr);
+  CHECK(tensor->as<double>().empty());
+  set_log_sink(nullptr, nullptr);
+  CHECK(line.find("T of 8 bytes (floating point) on elements of float32") != std::string::npos);
+  CHECK(tensor->as<int32_t>().empty());
+  CHECK(tensor->as<uint64_t>().empty());
+  auto bytes = Buffer::wrap(memory.data(), sizeof(memory), nullptr, nullptr);
+  REQUIRE(bytes.ok());
+  CHECK(bytes->as<double>().size() == 2);
+  CHECK(bytes->as<float>()[3] == 4);
 }
 
 TEST_CASE("another shape must fit the memory") {

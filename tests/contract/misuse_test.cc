@@ -6,7 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include <sluice/exchange/exchange.h>
 
@@ -70,7 +73,7 @@ TEST_CASE("after fork every call of the child says so, and what it drops hurts n
       report.expect("wait_until", c.wait_until([] { return false; }, in(1s)));
       report.expect("connect", c.connect(pair.address).status());
       report.expect("listen", c.listen(fresh_address()).status());
-      report.expect("close of the context", c.close(in(1s)));
+      report.expect("close of the context", c.close(in(1s)).status());
       report.expect("try_accept", pair.listener->try_accept().status());
       report.expect("accept", pair.listener->accept(in(1s)).status());
       Tensor tensor;  // the arena is the parent's, too
@@ -181,6 +184,82 @@ TEST_CASE("an endpoint that outlives its context is closed, and every call says 
   CHECK(e.grant(Tensor(), {}).code() == Code::kWrongState);
   (void)e.cancel({});
   CHECK(e.close(soon()).ok());
+}
+
+TEST_CASE("a listener that outlives its context is closed, and says so", "[contract][misuse]") {
+  NothingLeftBehind audit;
+  auto context = open();
+  auto listener = context->listen(fresh_address());
+  REQUIRE(listener.ok());
+  Listener moved = std::move(*listener);
+  CHECK_FALSE(moved.address().empty());
+  context.reset();
+  CHECK_FALSE(moved);
+  CHECK(moved.address().empty());
+  CHECK(says(moved.try_accept().status(), Code::kWrongState, "closed"));
+  CHECK(says(moved.accept(soon()).status(), Code::kWrongState, "closed"));
+  moved.close();
+}
+
+TEST_CASE("a closed context says how much is still held, and connects and listens no more",
+          "[contract][misuse]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  Tensor view;
+  {
+    Exchange near(*pair.client_context), far(*pair.server_context);
+    REQUIRE(near.add(pair.client).ok());
+    REQUIRE(far.add(pair.server).ok());
+    REQUIRE(far.publish({"w", 1}, floats(*pair.server_context, {100'000}, 1)).ok());
+    auto got = pair.client_context->run_until(near.fetch({"w", 1}, soon()), soon());
+    REQUIRE(got.ok());
+    view = std::move(got->value);
+  }
+  Context& context = *pair.client_context;
+  auto listener = context.listen(fresh_address());
+  REQUIRE(listener.ok());
+  auto held = context.close(soon());
+  REQUIRE(held.ok());
+  CHECK(*held == 1);
+  CHECK(listener->address().empty());
+  CHECK(says(context.connect("tcp://127.0.0.1:9").status(), Code::kWrongState, "is closed"));
+  CHECK(says(context.listen(fresh_address()).status(), Code::kWrongState, "is closed"));
+  CHECK(view.as<float>()[99'999] == 100'000);
+  view = Tensor();
+  held = context.close(soon());
+  REQUIRE(held.ok());
+  CHECK(*held == 0);
+}
+
+TEST_CASE("calls from a second thread while a first one waits are told", "[contract][misuse]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  std::atomic<bool> done = false, told = false;
+  std::thread second([&] {
+    // Whoever comes first is inside: repeated until that was the other.
+    auto is_told = [](auto&& call) {
+      for (int round = 0; round < 1000; ++round) {
+        const Status status = call();
+        if (status == Code::kWrongState &&
+            status.detail().find("another thread") != status.detail().npos)
+          return true;
+      }
+      return false;
+    };
+    Context& context = *pair.client_context;
+    told = is_told([&] { return context.wait(in(1ms)); }) &&
+           is_told([&] { return pair.client.send(1, Tensor(), {}).status(); }) &&
+           is_told([&] { return context.connect("tcp://127.0.0.1:9").status(); }) &&
+           is_told([&] { return context.close(soon()).status(); });
+    done = true;
+  });
+  while (!done) (void)pair.client_context->wait(in(20ms));
+  second.join();
+  CHECK(told);
+  // Taking turns is no mistake.
+  std::thread third([&] { told = pair.client_context->wait(in(1ms)) == Code::kTimedOut; });
+  third.join();
+  CHECK(told);
 }
 
 TEST_CASE("an exchange takes an endpoint once, of its own context, while it is connected",

@@ -59,10 +59,12 @@ Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
 Context::~Context() {
   if (forked()) {
     // The parent's sockets and doorbells are its own: the child only closes its copies.
+    for (auto& listener : listeners_) (void)listener->core.release();
     for (auto& provider : providers_) (void)provider.release();
     if (epoll_fd_ >= 0) ::close(epoll_fd_);
     return;
   }
+  close_listeners();
   for (auto& provider : providers_) provider->shut_down();
   if (mailbox_) {
     mailbox_->open_all();
@@ -122,8 +124,23 @@ Options with_sealing(Options options) {
 }
 }  // namespace
 
-Result<Endpoint> Context::connect(std::string_view text, const ConnectOptions& options) {
+Status Context::check_usable() const {
   SLUICE_RETURN_IF_ERROR(owner_.check());
+  if (thread_mark_->elsewhere()) return ThreadMark::refusal();
+  if (!closed_) return Status();
+  return Status(Code::kWrongState, Scope::kContext, kOrigin,
+                "this context is closed; open another with sluice::open_context()");
+}
+
+// What progress() returns then; it has no other way to say so.
+size_t Context::say_second_thread() {
+  static LogThrottle throttle;
+  throttle.log(LogLevel::kError, ThreadMark::refusal().to_string());
+  return 0;
+}
+
+Result<Endpoint> Context::connect(std::string_view text, const ConnectOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check_usable());
   SLUICE_TRY(Address address, Address::parse(text));
   Provider* chosen = provider(address.scheme);
   if (chosen == nullptr) return no_provider(address);
@@ -134,7 +151,7 @@ Result<Endpoint> Context::connect(std::string_view text, const ConnectOptions& o
 }
 
 Result<Listener> Context::listen(std::string_view text, const ListenOptions& options) {
-  SLUICE_RETURN_IF_ERROR(owner_.check());
+  SLUICE_RETURN_IF_ERROR(check_usable());
   SLUICE_TRY(Address address, Address::parse(text));
   Provider* chosen = provider(address.scheme);
   if (chosen == nullptr) return no_provider(address);
@@ -142,7 +159,11 @@ Result<Listener> Context::listen(std::string_view text, const ListenOptions& opt
   if (!options.discoverable_as.empty() && (address.scheme != Scheme::kL2 || address.is_udp()))
     return nobody_to_find(address);
   SLUICE_TRY(std::unique_ptr<ListenerCore> core, chosen->listen(address, with_sealing(options)));
-  return Listener(std::move(core), this);
+  auto open = std::make_shared<internal::OpenListener>();
+  open->core = std::move(core);
+  open->context = this;
+  listeners_.push_back(open);
+  return Listener(std::move(open));
 }
 
 size_t Context::run_providers() {
@@ -160,6 +181,9 @@ void Context::remove_hook(ProgressHook* hook) { std::erase(hooks_, hook); }
 size_t Context::progress() {
   if (forked()) [[unlikely]]
     return 0;
+  ThreadMark::Inside inside(*thread_mark_);
+  if (!inside.alone()) [[unlikely]]
+    return say_second_thread();
   if (sleeping_) [[unlikely]] {
     // A foreign loop was woken by our descriptor: the event is waiting there.
     foreign_loop_ = true;
@@ -308,6 +332,8 @@ Status Context::too_late() {
 
 Status Context::wait(Instant deadline) {
   SLUICE_RETURN_IF_ERROR(owner_.check());
+  ThreadMark::Inside inside(*thread_mark_);
+  if (!inside.alone()) return ThreadMark::refusal();
   if (waiting_ == Waiting::kSpin) {
     while (!spin(deadline)) {
       if (now_ >= deadline) return too_late();
@@ -340,15 +366,28 @@ Status Context::wait(Instant deadline) {
   return Status();
 }
 
-Status Context::close(Instant deadline) {
+Result<size_t> Context::close(Instant deadline) {
   SLUICE_RETURN_IF_ERROR(owner_.check());
+  if (thread_mark_->elsewhere()) return ThreadMark::refusal();
+  closed_ = true;
+  close_listeners();
   for (auto& provider : providers_) provider->shut_down();
   while (progress() > 0 && refresh_now() < deadline) {}
-  size_t out = arena_.use_count() == 1 ? arena_->statistics().outstanding : 0;
-  if (out > 0)
+  const size_t held = arena_->statistics().outstanding + mailbox_->views_held;
+  if (held > 0) {
     log(LogLevel::kInfo,
-        "context closed with " + std::to_string(out) + " buffers or tensors still held");
-  return Status();
+        "context closed while " + std::to_string(held) + " buffers or tensors are still held");
+  }
+  return held;
+}
+
+void Context::close_listeners() {
+  for (auto& listener : listeners_) listener->core.reset();
+  listeners_.clear();
+}
+
+void Context::forget(const internal::OpenListener* listener) {
+  std::erase_if(listeners_, [&](const auto& open) { return open.get() == listener; });
 }
 
 Status Context::watch(int fd, uint32_t epoll_events, EventHandler* handler) {
@@ -382,23 +421,30 @@ Listener::~Listener() { close(); }
 // A forked child shares the parent's epoll instance: closing there would stop the parent's
 // listener.
 void Listener::close() {
-  if (owner_.in_forked_child()) (void)core_.release();
-  core_.reset();
+  if (!*this) return;
+  if (owner_.in_forked_child()) {
+    (void)open_->core.release();
+  } else {
+    open_->core.reset();
+  }
+  open_->context->forget(open_.get());
+  open_.reset();
 }
 
 Result<Endpoint> Listener::try_accept() {
   SLUICE_RETURN_IF_ERROR(owner_.check());
-  if (!core_) return not_listening();
-  if (auto core = core_->accept()) return Endpoint(std::move(core), context_);
+  if (!*this) return not_listening();
+  if (auto core = open_->core->accept()) return Endpoint(std::move(core), open_->context);
   return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "nobody has connected yet");
 }
 
 Result<Endpoint> Listener::accept(Instant deadline) {
   SLUICE_RETURN_IF_ERROR(owner_.check());
-  if (!core_) return not_listening();
+  if (!*this) return not_listening();
   std::shared_ptr<EndpointCore> core;
-  Status status =
-      context_->wait_until([&] { return (core = core_->accept()) != nullptr; }, deadline);
+  Status status = open_->context->wait_until(
+      [&] { return !*this || (core = open_->core->accept()) != nullptr; }, deadline);
+  if (!*this) return not_listening();
   if (!core) {
     if (status == Code::kTimedOut) {
       return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
@@ -406,7 +452,7 @@ Result<Endpoint> Listener::accept(Instant deadline) {
     }
     return status;
   }
-  return Endpoint(std::move(core), context_);
+  return Endpoint(std::move(core), open_->context);
 }
 
 }  // namespace sluice

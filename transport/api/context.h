@@ -28,6 +28,7 @@
 #include <sluice/base/process_mark.h>
 #include <sluice/base/result.h>
 #include <sluice/base/streaming_rule.h>
+#include <sluice/base/thread_mark.h>
 
 namespace sluice {
 
@@ -105,22 +106,30 @@ class ListenerCore {
   virtual void close() = 0;
 };
 
+namespace internal {
+// Shared by a Listener and its Context, either of which may end first.
+struct OpenListener {
+  std::unique_ptr<ListenerCore> core;  // null: closed
+  Context* context = nullptr;          // valid while there is a core
+};
+}  // namespace internal
+
+// Closed with its context, which it may outlive.
 class Listener {
  public:
   Listener() = default;
-  Listener(std::unique_ptr<ListenerCore> core, Context* context)
-      : core_(std::move(core)), context_(context) {}
+  explicit Listener(std::shared_ptr<internal::OpenListener> open) : open_(std::move(open)) {}
   Listener(Listener&&) noexcept = default;
   Listener& operator=(Listener&& other) noexcept {
-    std::swap(core_, other.core_);
-    std::swap(context_, other.context_);
+    std::swap(open_, other.open_);
     std::swap(owner_, other.owner_);
     return *this;
   }
   ~Listener();
 
-  explicit operator bool() const { return static_cast<bool>(core_); }
-  std::string address() const { return core_->address(); }
+  explicit operator bool() const { return open_ && open_->core; }
+  // What a peer passes to connect(); empty once this or its context is closed.
+  std::string address() const { return *this ? open_->core->address() : std::string(); }
   // kTryAgain: none yet; progress the context.
   Result<Endpoint> try_accept();
   // Progresses the context until a peer connected. Errors: kTimedOut.
@@ -128,8 +137,7 @@ class Listener {
   void close();
 
  private:
-  std::unique_ptr<ListenerCore> core_;
-  Context* context_ = nullptr;
+  std::shared_ptr<internal::OpenListener> open_;
   ProcessMark owner_ = ProcessMark::current();
 };
 
@@ -213,8 +221,8 @@ using Outcome = std::conditional_t<std::is_constructible_v<T, Status>, T, Result
 }  // namespace internal
 
 // Thread: one thread at a time calls a Context and everything that belongs to it;
-// Buffers and Tensors are exempt (buffer.h). After fork the child's calls give
-// kWrongState.
+// Buffers and Tensors are exempt (buffer.h). A call while another thread is inside gives
+// kWrongState and one line in the log (ThreadMark). After fork the child's calls give kWrongState.
 class Context {
  public:
   // Used by select; programs call sluice::open_context().
@@ -295,12 +303,16 @@ class Context {
   Instant now() const { return now_; }
   Instant refresh_now() { return now_ = sluice::now(); }
 
-  // Ends everything. Tensors still out stay valid; the detail says how many.
-  Status close(Instant deadline);
+  // Ends everything: endpoints and listeners are closed, and so are those of before for good.
+  // Returns how many Buffers and Tensors somebody still holds, views of peers' memory included;
+  // they stay valid. Where contexts share an arena, theirs count too.
+  Result<size_t> close(Instant deadline);
   // True in a child of the process that opened the context.
   bool forked() const { return owner_.in_forked_child(); }
   // kWrongState in such a child.
   Status check_process() const { return owner_.check(); }
+  // Tells calls from a second thread; shared with endpoints, which may outlive the context.
+  const std::shared_ptr<ThreadMark>& thread_mark() const { return thread_mark_; }
 
   // For backends and the exchange.
   Status watch(int fd, uint32_t epoll_events, EventHandler* handler);
@@ -317,6 +329,11 @@ class Context {
   proto::LinkDecorator* link_decorator() const { return link_decorator_.get(); }
 
  private:
+  friend class Listener;
+  Status check_usable() const;
+  size_t say_second_thread();
+  void close_listeners();
+  void forget(const internal::OpenListener* listener);
   static Status too_late();
   size_t poll_events(int timeout_ms);
   size_t deliver_events();
@@ -337,6 +354,8 @@ class Context {
   // Handlers unwatched while a batch of events is being delivered.
   std::vector<EventHandler*> dead_handlers_;
   std::vector<ProgressHook*> hooks_;
+  std::vector<std::shared_ptr<internal::OpenListener>> listeners_;
+  std::shared_ptr<ThreadMark> thread_mark_ = std::make_shared<ThreadMark>();
   std::shared_ptr<proto::LinkDecorator> link_decorator_;
   Instant now_{};
   Instant oversubscribed_until_{};
@@ -353,6 +372,7 @@ class Context {
   bool sleeping_ = false;
   bool foreign_loop_ = false;  // the last to sleep was not wait()
   bool many_cpus_ = false;
+  bool closed_ = false;      // close() was called
   bool polled_out_ = false;  // the last spin: its whole budget, for nothing
   uint32_t vain_spins_ = 0;  // on end
   ProcessMark owner_ = ProcessMark::current();

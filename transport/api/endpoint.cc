@@ -46,11 +46,15 @@ Result<Endpoint::Received> received(Context& context, OneCompletion& sink, Buffe
 
 }  // namespace
 
+Endpoint::Endpoint(std::shared_ptr<EndpointCore> core, Context* context)
+    : core_(std::move(core)), context_(context), thread_mark_(context->thread_mark()) {}
+
 Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
   if (this != &other) {
     Endpoint old(std::move(*this));
     core_ = std::move(other.core_);
     context_ = other.context_;
+    thread_mark_ = std::move(other.thread_mark_);
     owner_ = other.owner_;
   }
   return *this;
@@ -65,6 +69,7 @@ Endpoint::~Endpoint() {
 
 Status Endpoint::unusable() const {
   SLUICE_RETURN_IF_ERROR(owner_.check());
+  if (core_) return ThreadMark::refusal();
   return Status(Code::kWrongState, Scope::kEndpoint, "api/endpoint",
                 "this Endpoint is empty: it was moved from, closed, or never connected");
 }

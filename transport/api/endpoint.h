@@ -16,6 +16,7 @@
 #include <sluice/api/remote_key.h>
 #include <sluice/base/process_mark.h>
 #include <sluice/base/result.h>
+#include <sluice/base/thread_mark.h>
 
 namespace sluice {
 
@@ -157,8 +158,7 @@ class EndpointCore {
 class Endpoint {
  public:
   Endpoint() = default;
-  Endpoint(std::shared_ptr<EndpointCore> core, Context* context)
-      : core_(std::move(core)), context_(context) {}
+  Endpoint(std::shared_ptr<EndpointCore> core, Context* context);
   Endpoint(Endpoint&& other) noexcept = default;
   Endpoint& operator=(Endpoint&& other) noexcept;
   ~Endpoint();
@@ -220,11 +220,12 @@ class Endpoint {
   Status close(Instant deadline);
 
  private:
-  // False: an empty handle, or the child of the process that connected.
-  bool usable() const { return core_ && !owner_.in_forked_child(); }
+  // False: an empty handle, the child of the process that connected, or a second thread.
+  bool usable() const { return core_ && !owner_.in_forked_child() && !thread_mark_->elsewhere(); }
   Status unusable() const;
   std::shared_ptr<EndpointCore> core_;
   Context* context_ = nullptr;
+  std::shared_ptr<ThreadMark> thread_mark_;  // of the context, which may be gone
   ProcessMark owner_ = ProcessMark::current();
 };
 

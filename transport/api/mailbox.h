@@ -4,6 +4,7 @@
 #define SLUICE_API_MAILBOX_H_
 
 #include <atomic>
+#include <cstdint>
 
 namespace sluice {
 
@@ -36,6 +37,9 @@ class Mailbox {
   void end_sleep() noexcept;
   // Owner: no more letters will be opened; those that come are discarded.
   void close() noexcept;
+
+  // Tensors of peers that somebody holds: counted by whoever makes them, on the owner's thread.
+  uint64_t views_held = 0;
 
  private:
   static Letter* closed_mark() noexcept;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 namespace sluice {
 
@@ -59,6 +60,19 @@ inline constexpr DataType bfloat16{TypeCode::kBfloat, 16, 1};
 inline constexpr DataType complex64{TypeCode::kComplex, 64, 1};
 inline constexpr DataType complex128{TypeCode::kComplex, 128, 1};
 inline constexpr DataType boolean{TypeCode::kBool, 8, 1};
+
+// Whether elements of `dtype` can be read as T. Bytes (uint8) can be read as anything and anything
+// as bytes; unsigned integers of the element's size give its bits; else kind and width must agree.
+// Types that are no arithmetic type (a struct, std::complex) are up to the caller.
+template <typename T>
+constexpr bool can_read_as(DataType dtype) {
+  using Element = std::remove_cv_t<T>;
+  constexpr uint32_t kBits = sizeof(Element) * 8;
+  if (!std::is_arithmetic_v<Element> || kBits == 8 || dtype == uint8) return true;
+  if (std::is_unsigned_v<Element>) return dtype.bits == kBits || dtype.size_bytes() * 8 == kBits;
+  if (dtype.bits != kBits) return false;
+  return dtype.code == (std::is_floating_point_v<Element> ? TypeCode::kFloat : TypeCode::kInt);
+}
 
 }  // namespace sluice
 

@@ -48,6 +48,23 @@ TEST_CASE("exactly the codes, widths and lanes of DLPack are valid") {
   }
 }
 
+TEST_CASE("elements can be read as their own kind and width, as bits, and as bytes") {
+  CHECK(can_read_as<float>(float32));
+  CHECK(can_read_as<const double>(float64));
+  CHECK(can_read_as<float>({TypeCode::kFloat, 32, 4}));
+  CHECK(can_read_as<uint16_t>(bfloat16));
+  CHECK(can_read_as<uint16_t>(float16));
+  CHECK(can_read_as<uint64_t>(complex64));
+  CHECK(can_read_as<int64_t>(uint8));
+  CHECK(can_read_as<char>(float64));
+  CHECK_FALSE(can_read_as<double>(float32));
+  CHECK_FALSE(can_read_as<float>(int32));
+  CHECK_FALSE(can_read_as<int32_t>(float32));
+  CHECK_FALSE(can_read_as<int16_t>(int32));
+  CHECK_FALSE(can_read_as<uint32_t>(bfloat16));
+  CHECK_FALSE(can_read_as<float>(boolean));
+}
+
 TEST_CASE("names are those of the frameworks") {
   CHECK(float32.to_string() == "float32");
   CHECK(bfloat16.to_string() == "bfloat16");

@@ -17,6 +17,7 @@ void PeerView::on_open(Letter* letter) noexcept {
   PeerView* view = of(letter);
   ViewPool* pool = view->pool_;
   uint64_t offer_id = view->offer_id_;
+  --pool->mailbox_->views_held;
   if (view->mapping_ != nullptr) std::exchange(view->mapping_, nullptr)->drop();
   if (pool->owner_ != nullptr) {
     view->next_free_ = pool->free_;
@@ -60,6 +61,7 @@ StorageRef ViewPool::make(const ImportedRun& run, size_t length, uint64_t offer_
   view->reset(const_cast<std::byte*>(run.data), length, StorageKind::kPeer,
               &PeerView::on_last_drop);
   references_.fetch_add(2, std::memory_order_relaxed);
+  ++mailbox_->views_held;
   return StorageRef::adopt(view);
 }
 
