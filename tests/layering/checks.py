@@ -18,35 +18,6 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import build_files  # noqa: E402
 import source_tree  # noqa: E402
 
-# Who may see whom (DESIGN.md section 2): only what is listed, siblings never.
-_BELOW_PROTO = ["api", "allocator", "wire", "base"]
-_BELOW_BACKENDS = ["proto"] + _BELOW_PROTO
-_BACKENDS = ["shm", "verbs", "l2", "tcp", "loopback", "fault"]
-_BELOW_EXCHANGE = ["select", "tuning"] + _BACKENDS + _BELOW_BACKENDS
-_TRANSPORT = ["sluice", "exchange"] + _BELOW_EXCHANGE
-MAY_SEE = {
-    "base": [],
-    "allocator": ["base"],
-    "wire": ["base"],
-    "api": ["allocator", "wire", "base"],
-    "proto": _BELOW_PROTO,
-    **{backend: _BELOW_BACKENDS for backend in _BACKENDS},
-    "l2": _BELOW_BACKENDS + ["kernel_compat/slp", "kernel_compat/uapi"],
-    "tuning": ["api", "base"],
-    "select": _BACKENDS + ["tuning"] + _BELOW_BACKENDS,
-    "exchange": _BELOW_EXCHANGE,
-    "sluice": ["exchange"] + _BELOW_EXCHANGE,
-    **{top: _TRANSPORT for top in ("examples", "plugins")},
-    "benchmarks": _TRANSPORT + ["kernel_compat/slp"],  # slp_frame: the protocol alone, without a network
-    "tools": _TRANSPORT + ["tools/dump"],
-    "tools/dump": _TRANSPORT + ["kernel_compat/slp"],  # prints what the protocol's own code reads
-    "kernel_compat/uapi": [],
-    "kernel_compat/slp": ["kernel_compat/uapi"],
-    "kernel_compat/compat": [],
-    "kernel_compat/module": ["kernel_compat/slp", "kernel_compat/uapi", "kernel_compat/compat"],
-    "tests": None,  # everything
-}
-
 # One door to each outside thing: (what, pattern in the code, files that may, and why each may).
 _TESTS = ["tests/*", "*_test.*", "*/testing.*"]
 _YARDSTICKS = ["benchmarks/bare/*", "benchmarks/peers/*"]  # programs without the library
@@ -91,6 +62,7 @@ class House:
         self.root = root
         self.build = build_files.BuildFiles(root)
         self.rooms = self.build.constants("tools/build:sluice.bzl")["_ROOMS"]
+        self.may_see = self.build.constants("tools/build:rooms.bzl")["MAY_SEE"]
         self.tree = source_tree.SourceTree(root, self.rooms)
 
 
@@ -130,21 +102,21 @@ def rooms(house):
             continue
         for line, spelling, header in house.tree.includes(path):
             if header is not None and header.split("/")[0] in _top_folders(house):
-                yield from _seen(room, header, "%s:%d includes %s" % (path, line, spelling))
+                yield from _seen(house.may_see, room, header, "%s:%d includes %s" % (path, line, spelling))
     for target in house.build.targets.values():
         room = "tests" if target.is_test else source_tree.room_of(target.package + "/BUILD")
         if target.package == "" or target.package.startswith("third_party"):
             continue
         for dependency in target.deps:
             if dependency.startswith("//") and not dependency.startswith(("//third_party", "//:")):
-                yield from _seen(room, dependency[2:].replace(":", "/"), "%s depends on %s" % (target.label, dependency))
+                yield from _seen(house.may_see, room, dependency[2:].replace(":", "/"), "%s depends on %s" % (target.label, dependency))
 
 
-def _seen(room, seen_path, what):
+def _seen(may_see, room, seen_path, what):
     seen = source_tree.room_of(seen_path)
-    if room not in MAY_SEE:
-        yield "%s: room '%s' has no rule; add it to tests/layering/checks.py" % (what, room)
-    elif seen != room and MAY_SEE[room] is not None and seen not in MAY_SEE[room]:
+    if room not in may_see:
+        yield "%s: room '%s' has no rule; add it to tools/build/rooms.bzl" % (what, room)
+    elif seen != room and may_see[room] is not None and seen not in may_see[room]:
         yield "%s: '%s' must not see '%s'" % (what, room, seen)
 
 

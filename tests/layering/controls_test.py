@@ -42,7 +42,8 @@ class Controls(unittest.TestCase):
         for path, text in TREE.items():
             self.plant(path, text)
         os.makedirs(os.path.join(self.root, "tools/build"))
-        shutil.copy(os.path.join(checks.tree_root(), "tools/build/sluice.bzl"), os.path.join(self.root, "tools/build"))
+        for name in ("sluice.bzl", "rooms.bzl"):
+            shutil.copy(os.path.join(checks.tree_root(), "tools/build", name), os.path.join(self.root, "tools/build"))
         self.plant("tools/build/BUILD", "")
 
     def plant(self, path, text, add=False):
