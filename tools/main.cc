@@ -15,9 +15,9 @@
 #include "tools/info/info_command.h"
 #include "tools/lab/lab_command.h"
 #include "tools/manual/manual_command.h"
-#include "tools/perf/nearest.h"
-#include "tools/perf/perf_command.h"
-#include "tools/perf/personality.h"
+#include "tools/perf/flags/nearest.h"
+#include "tools/perf/flags/perf_command.h"
+#include "tools/perf/flags/personality.h"
 #include "tools/tune/tune_command.h"
 #include "tools/version.h"
 

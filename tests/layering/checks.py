@@ -45,7 +45,7 @@ DOORS = [
     ("threads", r"\bstd::(j?thread|async)\b|\bpthread_create\b", [
         "transport/select/progress_thread.*", "plugins/grpc/*",
         "examples/*",           # the thread is the user's
-        "tools/perf/roles.cc",  # loopback runs both ends in one process
+        "tools/perf/run/roles.cc",  # loopback runs both ends in one process
         "tools/doctor/path_checks.cc",  # both ends of a path's trial, in contexts of their own
         "tools/demo_job/grpc_worker.cc",  # gRPC's calls block: a thread for each server
     ] + _TESTS + _YARDSTICKS),

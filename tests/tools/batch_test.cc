@@ -4,8 +4,8 @@
 #include <fstream>
 #include <string>
 
-#include "tools/perf/batch.h"
-#include "tools/perf/plan.h"
+#include "tools/perf/load/batch.h"
+#include "tools/perf/flags/plan.h"
 
 namespace sluice::tools {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <sluice/select/open.h>
 
-#include "tools/perf/conditions.h"
+#include "tools/perf/run/conditions.h"
 
 namespace sluice::tools {
 namespace {

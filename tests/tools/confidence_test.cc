@@ -3,7 +3,7 @@
 #include <cmath>
 #include <random>
 
-#include "tools/perf/confidence.h"
+#include "tools/perf/report/confidence.h"
 
 namespace sluice::tools {
 namespace {

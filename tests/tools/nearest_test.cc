@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "tools/perf/nearest.h"
+#include "tools/perf/flags/nearest.h"
 
 namespace sluice::tools {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <vector>
 
-#include "tools/perf/checksum.h"
-#include "tools/perf/pattern.h"
-#include "tools/perf/plan.h"
-#include "tools/perf/size_text.h"
+#include "tools/perf/load/checksum.h"
+#include "tools/perf/load/pattern.h"
+#include "tools/perf/flags/plan.h"
+#include "tools/perf/flags/size_text.h"
 
 namespace sluice::tools {
 namespace {

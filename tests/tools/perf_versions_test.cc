@@ -7,8 +7,8 @@
 
 #include <sluice/select/open.h>
 
-#include "tools/perf/control.h"
-#include "tools/perf/run.h"
+#include "tools/perf/run/control.h"
+#include "tools/perf/run/run.h"
 #include "tools/version.h"
 
 namespace sluice::tools {

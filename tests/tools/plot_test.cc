@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/perf/plot.h"
+#include "tools/perf/report/plot.h"
 
 namespace sluice::tools {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "tools/perf/processes.h"
+#include "tools/perf/run/processes.h"
 
 namespace sluice::tools {
 namespace {

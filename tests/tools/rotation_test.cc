@@ -4,7 +4,7 @@
 
 #include <sluice/select/open.h>
 
-#include "tools/perf/rotation.h"
+#include "tools/perf/load/rotation.h"
 
 namespace sluice::tools {
 namespace {

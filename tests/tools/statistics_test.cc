@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "tools/perf/statistics.h"
+#include "tools/perf/report/statistics.h"
 
 namespace sluice::tools {
 namespace {

@@ -10,7 +10,7 @@
 #include <sluice/select/open.h>
 
 #include "tests/verbs/fake_provider.h"
-#include "tools/perf/run.h"
+#include "tools/perf/run/run.h"
 
 namespace sluice::tools {
 namespace {

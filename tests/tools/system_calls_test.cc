@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "tests/support/skip.h"
-#include "tools/perf/system_calls.h"
+#include "tools/perf/run/system_calls.h"
 
 namespace sluice::tools {
 namespace {

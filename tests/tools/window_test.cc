@@ -3,7 +3,7 @@
 #include <deque>
 #include <vector>
 
-#include "tools/perf/window.h"
+#include "tools/perf/load/window.h"
 
 namespace sluice::tools {
 namespace {

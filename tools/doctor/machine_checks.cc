@@ -16,7 +16,7 @@
 
 #include "tools/info/machine.h"
 #include "tools/info/settings.h"
-#include "tools/perf/nearest.h"
+#include "tools/perf/flags/nearest.h"
 
 namespace sluice::tools {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tools/explain/catalogue.h"
-#include "tools/perf/nearest.h"
+#include "tools/perf/flags/nearest.h"
 
 namespace sluice::tools {
 namespace {

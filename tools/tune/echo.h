@@ -11,7 +11,7 @@
 #include <sluice/api/context.h>
 #include <sluice/base/result.h>
 
-#include "tools/perf/processes.h"
+#include "tools/perf/run/processes.h"
 
 namespace sluice::tools {
 

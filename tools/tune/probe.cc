@@ -10,7 +10,7 @@
 #include <sluice/allocator/arena.h>
 #include <sluice/base/copy.h>
 
-#include "tools/perf/processes.h"
+#include "tools/perf/run/processes.h"
 #include "tools/tune/choose.h"
 #include "tools/tune/echo.h"
 
