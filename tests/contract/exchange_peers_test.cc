@@ -290,7 +290,7 @@ TEST_CASE("an exchange that takes over an endpoint is told the names again",
   CHECK(other->value.as<float>()[0] == 8);
 }
 
-TEST_CASE("an exchange knows at most 65536 keys and says so; those it knows go on",
+TEST_CASE("an exchange has at most 65536 keys in use and says so; those it has go on",
           "[contract][exchange]") {
   NothingLeftBehind audit;
   auto context = open();
@@ -310,10 +310,51 @@ TEST_CASE("an exchange knows at most 65536 keys and says so; those it knows go o
     CHECK(refused == Code::kTryAgain);
     CHECK(refused.detail().find("65536") != std::string_view::npos);
     CHECK(exchange.publish({"key7", 2}, one).ok());
-    CHECK(context->run_until(exchange.fetch({"key9", 1}, soon())).ok());
     CHECK(context->run_until(exchange.fetch({"one more", 1}, soon())).code() == Code::kTryAgain);
+    // Its last publication is read: its place goes to the next new name.
+    CHECK(context->run_until(exchange.fetch({"key9", 1}, soon())).ok());
+    CHECK(exchange.publish({"one more", 1}, one).ok());
+    CHECK(exchange.publish({"two more", 1}, one).code() == Code::kTryAgain);
+    CHECK(exchange.publish({"key7", 3}, one).ok());
   }
   CHECK(context->arena().statistics().outstanding == 0);
+}
+
+TEST_CASE("keys that nothing uses are forgotten, and their ids name others",
+          "[contract][exchange]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  {
+    Exchange near(*pair.client_context), far(*pair.server_context);
+    REQUIRE(near.add(pair.client).ok());
+    REQUIRE(far.add(pair.server).ok());
+    // Every tenth name comes again soon, every hundredth long after it was forgotten.
+    auto name_of = [](int i) {
+      return "key" + std::to_string(i % 100 == 99 ? i % 10'000 : i % 10 == 9 ? i - 1 : i);
+    };
+    const int turns = static_cast<int>(Exchange::kIdleKeys) * 3;
+    size_t most = 0;
+    for (int i = 0; i < turns; ++i) {
+      const uint64_t step = static_cast<uint64_t>(i);
+      Fetch fetch = near.fetch({name_of(i), step}, soon());
+      auto publication =
+          far.publish({name_of(i), step}, floats(*pair.server_context, {1}, static_cast<float>(i)));
+      REQUIRE(publication.ok());
+      REQUIRE(pair.until([&] { return fetch.ready(); }));
+      auto got = fetch.take();
+      INFO(got.status().to_string());
+      REQUIRE(got.ok());
+      REQUIRE(got->value.as<float>()[0] == static_cast<float>(i));
+      most = std::max({most, near.key_count(), far.key_count()});
+    }
+    // Beside the idle ones: names that the peer has given, which go when their ids are used again.
+    CHECK(most <= 2 * Exchange::kIdleKeys + 8);
+    // What ended lately is known to have ended, and what was forgotten may begin again.
+    const uint64_t last = static_cast<uint64_t>(turns - 1);
+    CHECK(far.publish({name_of(turns - 1), last}, floats(*pair.server_context, {1}, 1)).code() ==
+          Code::kInvalidArgument);
+    CHECK(far.publish({"key0", 0}, floats(*pair.server_context, {1}, 1)).ok());
+  }
 }
 
 TEST_CASE("handles outlive their exchange and are ready with kCancelled", "[contract][exchange]") {

@@ -54,7 +54,7 @@ Exchange::~Exchange() {
     finish(record, std::move(ended));
   }
   for (KeyEntry* entry : keys_by_id_) {
-    while (!entry->published.empty()) end_publication(entry->published.back());
+    while (entry != nullptr && !entry->published.empty()) end_publication(entry->published.back());
   }
   // What a handle or an endpoint still refers to looks after itself from here on.
   for (auto& record : fetches_) {
@@ -137,22 +137,70 @@ KeyEntry* Exchange::find_or_make(std::string_view name) {
   return raw;
 }
 
-// A key of our own: it stays, with what is known of its steps.
+// A key of our own.
 Result<KeyEntry*> Exchange::entry_for(std::string_view name) {
   if (name.empty() || name.size() > kMaxKeyBytes)
     return invalid("a key has 1 to 255 bytes, not " + std::to_string(name.size()));
   auto found = keys_.find(name);
   KeyEntry* entry = found != keys_.end() ? found->second.get() : nullptr;
   if (entry != nullptr && entry->id != internal::kNoKeyId) return entry;
-  if (keys_by_id_.size() >= kMostKeys) {
+  const bool full = free_ids_.empty() && keys_by_id_.size() >= kMostKeys;
+  if (full && first_idle_ != nullptr && first_idle_ != entry) {
+    forget(first_idle_);
+  } else if (full) {
     keys_refused.add();
     return Status(Code::kTryAgain, Scope::kOperation, kOrigin,
-                  "65536 keys are in use; use steps instead of new names");
+                  "65536 keys have publications or fetches; use steps instead of new names");
   }
   if (entry == nullptr) entry = find_or_make(name);
-  entry->id = static_cast<uint32_t>(keys_by_id_.size());
-  keys_by_id_.push_back(entry);
+  if (free_ids_.empty()) {
+    free_ids_.push_back(static_cast<uint32_t>(keys_by_id_.size()));
+    keys_by_id_.push_back(nullptr);
+  }
+  entry->id = free_ids_.back();
+  free_ids_.pop_back();
+  keys_by_id_[entry->id] = entry;
+  add_idle(entry);
   return entry;
+}
+
+void Exchange::add_idle(KeyEntry* entry) {
+  entry->idle_next = nullptr;
+  entry->idle_previous = last_idle_;
+  (last_idle_ != nullptr ? last_idle_->idle_next : first_idle_) = entry;
+  last_idle_ = entry;
+  ++idle_keys_;
+}
+
+void Exchange::remove_idle(KeyEntry* entry) {
+  (entry->idle_previous != nullptr ? entry->idle_previous->idle_next : first_idle_) =
+      entry->idle_next;
+  (entry->idle_next != nullptr ? entry->idle_next->idle_previous : last_idle_) =
+      entry->idle_previous;
+  --idle_keys_;
+}
+
+// A publication or a fetch refers to it from now on.
+void Exchange::use(KeyEntry* entry) {
+  if (entry->uses++ == 0) remove_idle(entry);
+}
+
+void Exchange::end_use(KeyEntry* entry) {
+  if (--entry->uses > 0) return;
+  add_idle(entry);
+  if (idle_keys_ > kIdleKeys) forget(first_idle_);
+}
+
+// Its id is for the next new name: peers are told that one with its first request.
+void Exchange::forget(KeyEntry* entry) {
+  remove_idle(entry);
+  for (auto& peer : peers_) {
+    if (entry->id < peer->named.size()) peer->named[entry->id] = false;
+  }
+  keys_by_id_[entry->id] = nullptr;
+  free_ids_.push_back(entry->id);
+  entry->id = internal::kNoKeyId;
+  drop_if_unused(entry);
 }
 
 // A key that only peers have named goes with the last of them.
@@ -194,6 +242,7 @@ Result<Publication> Exchange::publish(const Key& key, Tensor tensor,
   record->ended = false;
   record->handle = true;
   record->waiter = nullptr;
+  use(entry);
   entry->published.push_back(record);
   if (options.deadline != kNever) {
     record->overdue = overdue_.emplace(options.deadline, record);
@@ -257,6 +306,7 @@ void Exchange::maybe_release(PublicationRecord* record) {
   }
   if (record->handle) return;
   record->tensor = Tensor();
+  end_use(record->entry);
   free_publications_.push_back(record);
 }
 

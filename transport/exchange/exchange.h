@@ -201,6 +201,8 @@ class Exchange final : private WantHandler, private ProgressHook {
   // Errors: kInvalidArgument (key of 0 or above 255 bytes, key and step published
   // already, readers 0), kTryAgain (more than kMostKeys names of our own; what peers ask for
   // does not count). The tensor is taken.
+  // A name that nothing uses is forgotten once kIdleKeys others were used after it: its ended
+  // steps may be published again then, and a fetch of one waits instead of failing.
   Result<Publication> publish(const Key& key, Tensor tensor, const PublishOptions& options = {});
 
   // A view of the peer's memory where the path has views, else a fresh tensor. Post it
@@ -213,9 +215,11 @@ class Exchange final : private WantHandler, private ProgressHook {
   // A tensor whose bytes no peer can change: itself, or one counted copy.
   Result<Delivery<Tensor>> acquire_stable(const Tensor& tensor);
 
-  // Names that this program can publish or fetch under. Those that peers ask for are counted
-  // by peer: PeerLimits::keys.
+  // Names that this program can have publications and fetches of at once. Those that peers ask
+  // for are counted by peer: PeerLimits::keys.
   static constexpr size_t kMostKeys = kMaxKeyIds;
+  // Names without a publication or fetch that are remembered, with their ended steps.
+  static constexpr size_t kIdleKeys = 4096;
   // Names that the exchange holds now, those of peers with them.
   size_t key_count() const { return keys_.size(); }
 
@@ -236,6 +240,11 @@ class Exchange final : private WantHandler, private ProgressHook {
   Result<internal::KeyEntry*> entry_for(std::string_view name);
   internal::KeyEntry* find_or_make(std::string_view name);
   void drop_if_unused(internal::KeyEntry* entry);
+  void use(internal::KeyEntry* entry);
+  void end_use(internal::KeyEntry* entry);
+  void forget(internal::KeyEntry* entry);
+  void add_idle(internal::KeyEntry* entry);
+  void remove_idle(internal::KeyEntry* entry);
   internal::PeerEntry* find_peer(const EndpointCore& endpoint);
   internal::PeerEntry* home_of(const internal::KeyEntry* entry) const;
   bool may_supply(const internal::PeerEntry* peer, const internal::KeyEntry* entry,
@@ -249,6 +258,8 @@ class Exchange final : private WantHandler, private ProgressHook {
   void take_waiting(internal::WaitingWant* want);
   void answer_waiting(internal::PublicationRecord* record);
   void refuse_waiting(internal::KeyEntry* entry, uint64_t step);
+  void file_by_key(internal::FetchRecord* record);
+  void unfile(internal::FetchRecord* record);
   void ask(internal::FetchRecord* record, internal::PeerEntry* peer);
   void supply(internal::PeerEntry* peer, uint64_t token, bool into,
               internal::PublicationRecord* publication);
@@ -263,7 +274,11 @@ class Exchange final : private WantHandler, private ProgressHook {
   Context& context_;
   const ExchangeOptions options_;
   std::unordered_map<std::string_view, std::unique_ptr<internal::KeyEntry>> keys_;
-  std::vector<internal::KeyEntry*> keys_by_id_;  // those that we published or fetched
+  std::vector<internal::KeyEntry*> keys_by_id_;  // those that we published or fetched, or null
+  std::vector<uint32_t> free_ids_;               // places of keys_by_id_ that are null
+  internal::KeyEntry* first_idle_ = nullptr;     // the longest idle
+  internal::KeyEntry* last_idle_ = nullptr;
+  size_t idle_keys_ = 0;
   std::vector<std::unique_ptr<internal::PeerEntry>> peers_;
   std::unordered_map<const EndpointCore*, internal::PeerEntry*> peers_by_core_;
   internal::PeerEntry* last_peer_ = nullptr;  // whom find_peer() found

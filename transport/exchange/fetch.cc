@@ -99,6 +99,7 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
   Result<KeyEntry*> entry =
       context_.forked() ? Result<KeyEntry*>(context_.check_process()) : entry_for(key.name);
   record->entry = entry.ok() ? *entry : nullptr;
+  if (record->entry != nullptr) file_by_key(record);
   if (!entry.ok()) {
     Completion failed;
     failed.status = entry.status();
@@ -130,6 +131,27 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
   // Asked endpoints watch the deadline; without any it is ours to watch.
   if (record->asks.empty()) next_timeout_ = std::min(next_timeout_, deadline);
   return record;
+}
+
+void Exchange::file_by_key(FetchRecord* record) {
+  use(record->entry);
+  record->previous_of_key = nullptr;
+  record->next_of_key = record->entry->first_fetch;
+  if (record->next_of_key != nullptr) record->next_of_key->previous_of_key = record;
+  record->entry->first_fetch = record;
+}
+
+// It is done; its key is in use until the record is recycled.
+void Exchange::unfile(FetchRecord* record) {
+  (record->previous != nullptr ? record->previous->next : first_fetch_) = record->next;
+  if (record->next != nullptr) record->next->previous = record->previous;
+  record->next = record->previous = nullptr;
+  if (record->entry == nullptr) return;
+  (record->previous_of_key != nullptr ? record->previous_of_key->next_of_key
+                                      : record->entry->first_fetch) = record->next_of_key;
+  if (record->next_of_key != nullptr)
+    record->next_of_key->previous_of_key = record->previous_of_key;
+  record->next_of_key = record->previous_of_key = nullptr;
 }
 
 void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
@@ -236,9 +258,7 @@ void FetchRecord::on_completion(Completion&& completion) noexcept {
 }
 
 void Exchange::finish(FetchRecord* record, Completion&& completion) {
-  (record->previous != nullptr ? record->previous->next : first_fetch_) = record->next;
-  if (record->next != nullptr) record->next->previous = record->previous;
-  record->next = record->previous = nullptr;
+  unfile(record);
   record->done = true;
   record->receipt = completion.receipt;
   record->tensor = std::move(completion.tensor);
@@ -272,6 +292,7 @@ void Exchange::release(FetchRecord* record) {
   if (!record->done || record->handle || !record->asks.empty()) return;
   record->tensor = Tensor();
   record->destination = Buffer();
+  if (record->entry != nullptr) end_use(std::exchange(record->entry, nullptr));
   free_fetches_.push_back(record);
 }
 

@@ -89,6 +89,8 @@ struct FetchRecord final : CompletionSink {
   std::coroutine_handle<> waiter;
   FetchRecord* next = nullptr;
   FetchRecord* previous = nullptr;
+  FetchRecord* next_of_key = nullptr;  // until it is done
+  FetchRecord* previous_of_key = nullptr;
 };
 
 struct PublicationRecord final : CompletionSink {
@@ -117,7 +119,11 @@ inline constexpr uint32_t kNoKeyId = ~uint32_t{0};
 
 struct KeyEntry {
   std::string name;
-  uint32_t id = kNoKeyId;     // ours, once we published or fetched it: then it stays
+  uint32_t id = kNoKeyId;  // ours, once we published or fetched it, until it is forgotten
+  size_t uses = 0;         // publications and fetches that refer to it
+  FetchRecord* first_fetch = nullptr;  // of those that are not done
+  KeyEntry* idle_next = nullptr;       // while it has an id and no use
+  KeyEntry* idle_previous = nullptr;
   PeerEntry* home = nullptr;  // who supplied it last, while its serial is home_serial
   uint64_t home_serial = 0;
   size_t named_by_peers = 0;  // entries of PeerEntry::peer_keys

@@ -214,14 +214,15 @@ void Exchange::answer_waiting(PublicationRecord* record) {
     }
   }
   // The last local reader ends the publication, and a coroutine may then recycle its record.
-  const KeyEntry* entry = record->entry;
+  KeyEntry* entry = record->entry;
   const uint64_t step = record->step;
-  for (FetchRecord* fetch = first_fetch_; fetch != nullptr;) {
-    FetchRecord* next = fetch->next;
-    if (fetch->entry == entry && fetch->step == step && fetch->from == nullptr)
-      deliver_locally(fetch);
+  use(entry);
+  for (FetchRecord* fetch = entry->first_fetch; fetch != nullptr;) {
+    FetchRecord* next = fetch->next_of_key;
+    if (fetch->step == step && fetch->from == nullptr) deliver_locally(fetch);
     fetch = next;
   }
+  end_use(entry);
 }
 
 // The step has ended: requests that wait for it can never be answered.
