@@ -21,6 +21,10 @@ CASES = [
     ("cache_victim", ["--mode", "beside_streaming", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
     ("file_transfer", ["--mode", "shm_adaptive", "--size", "3000001", "-n", "2"], 100_000_000),
     ("file_transfer", ["--mode", "lo_adaptive", "--size", "3000001", "-n", "2"], 100_000_000),
+    ("growth", ["--mode", "idle_tcp", "--size", "20", "-n", "50"], 1_000_000),
+    ("growth", ["--mode", "idle_shm", "--size", "20", "-n", "50"], 1_000_000),
+    ("growth", ["--mode", "keys", "--size", "6000", "-n", "50"], 1_000_000),
+    ("growth", ["--mode", "fetches", "--size", "20000", "-n", "50"], 1_000_000),
     ("l2_pair", ["--mode", "shm_adaptive", "-n", "50"], 2_000_000),
     ("l2_pair", ["--mode", "lo_bulk_adaptive", "--size", "1000000", "-n", "3"], 100_000_000),
     ("library_loop", ["--mode", "shm_lat", "-n", "50"], 1_000_000),
@@ -49,7 +53,10 @@ WIRE = [sys.executable, "-B", os.path.join(FOLDER, "wire.py"), "--mtu", "1500", 
 
 
 def times_of(line):
-    return line["one_way_ns"] if "one_way_ns" in line else {name: value * 1e9 for name, value in line["seconds"].items()}
+    for name in ("one_way_ns", "round_trip_ns", "fetch_ns"):
+        if name in line:
+            return line[name]
+    return {name: value * 1e9 for name, value in line["seconds"].items()}
 
 
 def run(program, flags, before=()):
