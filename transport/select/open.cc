@@ -100,7 +100,7 @@ PathReport explain_udp() {
 }  // namespace
 
 std::string explain_order() {
-  // The figures: docs/design.md, "Which carrier sluice:// takes".
+  // The figures: docs/performance.md, "Ethernet".
   return "takes shm, rdma or tcp: the first that both ends prove to work; with SLUICE_ETHERNET=1 "
          "at both ends, between neighbours, kmod "
          "or l2 before tcp. Not by default, since no probe makes them a better single choice: "

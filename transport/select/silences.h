@@ -23,7 +23,7 @@ class Silences {
   // peers, and lose the oldest.
   static constexpr size_t kMost = 64;
 
-  // When it was asked in vain last; none: never, or so long ago that it is asked again.
+  // When it last gave no answer; none: never, or so long ago that it is asked again.
   std::optional<Instant> last(std::string_view who, Instant now) const;
   void add(std::string who, Instant now);
 

@@ -1,5 +1,5 @@
 // The file that keeps what was measured: its place, its text, and reading and replacing it.
-// Its contents are hints: whoever uses them brings them into range. Knows nothing of
+// Its contents are hints: the user of a value brings it into range. Knows nothing of
 // environment overrides and measures nothing.
 #ifndef SLUICE_TUNING_CACHE_FILE_H_
 #define SLUICE_TUNING_CACHE_FILE_H_
