@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Relative links of the documents: the file is there, and the anchor is a heading of it.
 
-    tests/layering/links.py [ROOT]        prints dead links; exit 1 if there are any
+    tools/site/links.py [ROOT]        prints dead links; exit 1 if there are any
 """
 import os
 import re
