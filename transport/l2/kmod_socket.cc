@@ -54,14 +54,14 @@ bool is_ours(int fd) {
          value <= SLUICE_MAX_PEERS;
 }
 
-// Of the family. 0, or errno.
+// Opens a socket of the family. Returns 0 or errno.
 int by_family(KmodDoor& door, Fd& out) {
   out = Fd(::socket(door.family, SOCK_RDM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (out.value() < 0) return errno;
   return is_ours(out.value()) ? 0 : EPROTONOSUPPORT;
 }
 
-// Of the device. 0, or errno; ENOENT: there is none.
+// Opens a socket by the device. Returns 0 or errno; ENOENT: there is no device.
 int by_device(Fd& out) {
   Fd device(::open(kDevice, O_RDWR | O_CLOEXEC));
   if (device.value() < 0) return errno == ENXIO || errno == ENODEV ? ENOENT : errno;

@@ -18,7 +18,7 @@ struct Measurement {
   uint64_t value = 0;
   std::string measured;  // one line: what was compared, with figures
 };
-// Of one machine, all knobs in the order of knobs().
+// What was measured on one machine: all knobs, in the order of knobs().
 struct Record {
   std::string machine;    // machine_key()
   std::string probed_at;  // UTC, ISO 8601
