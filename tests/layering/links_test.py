@@ -20,6 +20,20 @@ class Links(unittest.TestCase):
             count += len(list(links.links(links.read(os.path.join(root, document)))))
         self.assertGreater(count, 50)
 
+    def test_prose_is_wrapped_at_100_columns(self):
+        root = links.tree_root()
+        generated = ("docs/bench-report.md", "docs/settings.md")
+        for document in links.documents(root):
+            if "/" in document and not document.startswith("docs/") or document in generated:
+                continue
+            long = [number for number, line in links.prose(links.read(os.path.join(root, document)))
+                    if len(line) > 100]
+            self.assertEqual(long, [], document)
+
+    def test_tables_and_code_are_no_prose(self):
+        text = "one\n```\ntwo\n```\n| three |\nfour\n"
+        self.assertEqual(list(links.prose(text)), [(1, "one"), (6, "four")])
+
     def of(self, text):
         with tempfile.TemporaryDirectory(prefix="sluice-links.") as root:
             os.makedirs(os.path.join(root, "docs"))

@@ -40,6 +40,13 @@ def links(text):
         yield text.count("\n", 0, match.start(1)) + 1, match.group(1)
 
 
+def prose(text):
+    """(number, line) of the lines that are neither code nor rows of a table."""
+    for number, line in enumerate(_FENCE.sub(_blank, text).split("\n"), 1):
+        if line.strip() and not line.lstrip().startswith("|"):
+            yield number, line
+
+
 def anchors(text):
     """What GitHub and MkDocs call the headings: small letters, no punctuation, `-` for a space."""
     found = set()

@@ -93,7 +93,7 @@ Result<Fd> any_socket(KmodDoor& door) {
     return refused(Code::kAccessDenied,
                    "socket family " + std::to_string(door.family) + " is filtered here, and " +
                        kDevice +
-                       " is not this user's to open; whoever trusts it with sockets of the module: "
+                       " is not open to this user; to let every user make the module's sockets: "
                        "sudo chmod 666 " +
                        kDevice,
                    other);
