@@ -1,4 +1,4 @@
-// Publishes a tensor again and again, changed in place, to whoever comes.
+// Publishes a tensor again and again, changed in place, to every reader that connects.
 #include <sluice/sluice.h>
 
 #include <algorithm>

@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import build_files  # noqa: E402
 import source_tree  # noqa: E402
 
-# Who may see whom (DESIGN.md section 2): only what is listed, siblings never.
+# Who may see whom (docs/design.md): only what is listed, siblings never.
 _BELOW_PROTO = ["api", "allocator", "wire", "base"]
 _BELOW_BACKENDS = ["proto"] + _BELOW_PROTO
 _BACKENDS = ["shm", "verbs", "l2", "tcp", "loopback", "fault"]

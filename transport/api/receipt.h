@@ -23,7 +23,7 @@ enum class Trust : uint8_t {
 };
 
 // Counts of this process's side. The kernel's copies are those the path is known
-// to make (DESIGN.md section 4); they are added when the bytes pass, not measured.
+// to make (README.md); they are added when the bytes pass, not measured.
 struct Receipt {
   Path path = Path::kNone;
   Trust trust = Trust::kOwned;
