@@ -23,7 +23,7 @@ struct ArenaState;
 // Every allocation starts on such a boundary (covers Arrow's 64 and AVX-512).
 inline constexpr size_t kArenaAlignment = 256;
 
-// Who may map an extent. The extent is the unit of disclosure, so each audience
+// The peers that may map an extent. The extent is the unit of disclosure, so each audience
 // has extents of its own.
 enum class Audience : uint8_t {
   kSameUser = 0,  // processes of our uid and user namespace (default)
@@ -73,7 +73,7 @@ struct ExtentInfo {
   PageKind pages = PageKind::kPlain;
 };
 
-// A snapshot; while other threads work, figures may be off by what they are just doing.
+// A snapshot. Calls of other threads that run meanwhile may be missing.
 struct ArenaStatistics {
   // used_bytes: what Buffers and Tensors hold. cached_bytes: freed and kept for the next
   // request of the size, taken back when memory is short. peak_used_bytes counts both.
@@ -126,9 +126,9 @@ class Arena {
   // Grows until at least `bytes` are free, so that later allocations touch no
   // system call. Errors: kNoMemory.
   Status prefault(size_t bytes, Audience audience = Audience::kSameUser);
-  // Tells `registrar` of every extent, those that are there and those that come, until
-  // detach(). Errors: what it says of one of them (it is told to forget the others).
-  // Blocks: while it registers. Requires: it lives until detach(); detach() tells it nothing.
+  // Tells `registrar` of every present and future extent, until detach(). Errors: those of the
+  // registrar for one extent (the others are then unregistered). Blocks: while it registers.
+  // Requires: the registrar lives until detach(). detach() does not call it.
   Status attach(MemoryRegistrar& registrar);
   void detach(MemoryRegistrar& registrar);
   // Gives whole free extents back to the system; returns the bytes given back. The

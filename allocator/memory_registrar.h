@@ -1,4 +1,4 @@
-// The seam to devices: who is told of every extent, once, when it is born.
+// The interface to devices: a registrar is told of every extent, once, when it is added.
 #ifndef SLUICE_ALLOCATOR_MEMORY_REGISTRAR_H_
 #define SLUICE_ALLOCATOR_MEMORY_REGISTRAR_H_
 

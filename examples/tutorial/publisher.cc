@@ -1,4 +1,4 @@
-// Publishes a tensor again and again, changed in place, to whoever comes.
+// Publishes a tensor again and again, changed in place, to every reader that connects.
 #include <sluice/sluice.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ sluice::Result<void> publish(const char* address) {
     auto home = context->run_until(publication, sluice::after(sluice::now(), 2s));
     std::optional<sluice::Buffer> again = home.ok() ? home->try_thaw() : std::nullopt;
     if (again) {
-      weights = std::move(*again);  // every reader has let go: the same memory, without a copy
+      weights = std::move(*again);  // every reader has released it: the same memory
     } else {
       SLUICE_TRY(weights, context->allocate({1024, 1024}, sluice::float32));
     }

@@ -24,13 +24,17 @@ class Claims(unittest.TestCase):
         root = tempfile.mkdtemp(prefix="sluice-claims.")
         self.addCleanup(shutil.rmtree, root)
         for path, text in {"SECURITY.md": table, "a_test.cc": 'TEST_CASE("it holds", "[a]") {}\n',
-                           "b_test.py": "    def test_it_holds(self):\n"}.items():
+                           "b_test.py": "    def test_it_holds(self):\n",
+                           "cut_test.cc": 'TEST_CASE(\n    "a long "\n    "name of a case", "[a]") {}\n'}.items():
             with open(os.path.join(root, path), "w", encoding="utf-8") as file:
                 file.write(text)
         return list(claims.wrong(root))
 
     def test_tests_of_both_languages_are_found(self):
         self.assertEqual(self.of(TABLE + '| One. | `a_test.cc` "it holds" |\n| Two. | `b_test.py` "test_it_holds" |\n\n## Next\n\n| x | y |\n'), [])
+
+    def test_a_name_that_the_formatter_cut_is_found(self):
+        self.assertEqual(self.of(TABLE + '| One. | `cut_test.cc` "a long name of a case" |\n'), [])
 
     def test_what_is_missing_is_named(self):
         self.assertIn("no table", self.of("# Security\n")[0])

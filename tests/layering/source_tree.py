@@ -56,7 +56,7 @@ class SourceTree:
 
 
 def room_of(path):
-    """The room of DESIGN.md section 2 that a file belongs to; test code is of room `tests` wherever it lies."""
+    """The room (docs/design.md) that a file belongs to; test code is of room `tests` wherever it lies."""
     parts = path.split("/")
     base = parts[-1]
     if "_test." in base or base.startswith("testing."):

@@ -33,7 +33,7 @@ class Matrix(command.CommandTest):
         self.assertGreaterEqual(result["verified_bytes"], size)
 
     def check_copies(self, result, test, transport, size):
-        """What DESIGN.md section 4 says of each path, user space and kernel, both sides."""
+        """What README.md says of each path, user space and kernel, both sides."""
         copies = result["copied_bytes_per_byte"]
         if test.startswith("exchange") and transport != "tcp":
             self.assertEqual(copies, 0, "a view was copied")

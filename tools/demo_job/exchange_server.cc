@@ -146,8 +146,8 @@ class ExchangeServer final : public ServerLink {
     return true;
   }
 
-  // A turn for everything that is not the step itself: who comes, who has died, what
-  // has arrived. Failures are kept in failure_.
+  // A turn for everything beside the step: new workers, dead workers, arrived messages.
+  // Failures are kept in failure_.
   void serve() {
     accept();
     for (auto& peer : peers_) {

@@ -18,7 +18,7 @@
 
 namespace sluice::tools::demo {
 
-// Of one server; its model is the shard that it has. Thread: one. All blocking calls end by their
+// The links of one server; its model is its shard. Thread: one. All blocking calls end by their
 // deadline.
 class ServerLink {
  public:
@@ -27,7 +27,7 @@ class ServerLink {
   virtual Result<std::string> listen() = 0;
   // Weights of the step that is or will be published next; of the first one writable.
   virtual float* weights(uint32_t tensor) = 0;
-  // Asks for the gradients of `step`, from who is there and who comes.
+  // Asks present and future workers for the gradients of `step`.
   virtual Status prepare(int64_t step) = 0;
   virtual Status publish(int64_t step) = 0;
   // Blocks: until every worker's gradients of the published step are here.

@@ -31,7 +31,7 @@ inline Finding problem(std::string check, std::string text, std::string remedy) 
   return {Severity::kProblem, std::move(check), std::move(text), std::move(remedy)};
 }
 
-// Of a text of the library, "cause; remedy": the two parts. Without a semicolon the remedy is
+// The two parts of a text of the library, "cause; remedy". Without a semicolon the remedy is
 // `otherwise`.
 inline std::pair<std::string, std::string> cause_and_remedy(const std::string& text,
                                                             const std::string& otherwise) {

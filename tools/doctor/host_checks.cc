@@ -30,7 +30,7 @@ struct Target {
   std::string port;  // empty: none was given
 };
 
-// Of a whole address, such as "tcp://HOST:PORT", what follows the scheme.
+// The part of a whole address, such as "tcp://HOST:PORT", that follows the scheme.
 Target split(const std::string& address) {
   const size_t scheme = address.find("://");
   const std::string text = scheme == std::string::npos ? address : address.substr(scheme + 3);

@@ -25,7 +25,7 @@ namespace {
 constexpr uint64_t kFewOpenFiles = 256;
 // A tick of 10 ms is the least that the kernel tells of; doctor takes some 0.1 s.
 constexpr double kMuchStolen = 0.1;
-// Of x86, ARM, POWER, s390 and the hypervisors: those that are read without a system call.
+// Clocks of x86, ARM, POWER, s390 and the hypervisors that are read without a system call.
 const std::set<std::string> kFastClocks = {
     "tsc", "kvm-clock",        "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase",
     "tod", "riscv_clocksource"};
@@ -44,7 +44,7 @@ std::optional<uint64_t> number_of(const std::string& text) {
   return value;
 }
 
-// Of this process in the unified hierarchy: "0::/user.slice".
+// The group of this process in the unified hierarchy: "0::/user.slice".
 std::string control_group(const std::filesystem::path& root) {
   std::ifstream file(root / "proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {

@@ -38,7 +38,7 @@ Finding check_addresses(const std::vector<InterfaceAddress>& addresses);
 struct Variable {
   std::string name, value;
 };
-// Of the environment: those of sluice's name that nothing reads, or whose value means nothing.
+// Finds variables of sluice's name that nothing reads, or whose value means nothing.
 Finding check_variables(const std::vector<Variable>& variables);
 
 // All of the above but the load, on this machine.

@@ -156,8 +156,8 @@ Finding check_path(const PathReport& report, bool needed) {
                  silent ? remedy_of(report.path) : own_remedy);
 }
 
-// Of devices that are there. A port may be down because nobody uses it; a port that is up with the
-// wrong GIDs is a mistake.
+// Checks devices that are there. A port may be down because nobody uses it. A port that is up with
+// the wrong GIDs is a mistake.
 Findings check_devices(const verbs::Survey& survey) {
   Findings found;
   for (const verbs::DeviceFacts& device : survey.devices) {

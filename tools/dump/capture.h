@@ -22,7 +22,7 @@ class ByteSource {
   virtual size_t read(std::span<uint8_t> into) = 0;
 };
 
-// Of one frame, as captures have it (tcpdump's largest snapshot).
+// Largest frame in a capture (tcpdump's largest snapshot).
 inline constexpr size_t kMostFrameBytes = 262'144;
 
 struct Captured {

@@ -72,7 +72,7 @@ class Copy {
     std::rewind(file_.get());
     return write(CaptureWriter::header(link_type));
   }
-  // Whole packets at any time: whoever reads on while we write finds no half of one.
+  // Whole packets at any time: a reader that follows the file finds no half of one.
   Status write(const std::vector<uint8_t>& bytes) {
     bool written = std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size() &&
                    std::fflush(file_.get()) == 0;

@@ -9,8 +9,8 @@ namespace {
 
 // Streams that are remembered: more, and all are forgotten at once.
 constexpr size_t kMostStreams = 1024;
-// Of one stream, before what is missing: more than a sender may have under way (docs/slp.md,
-// section 6).
+// Bytes of one stream kept while earlier ones are missing: more than a sender may have under way
+// (docs/slp.md, section 6).
 constexpr size_t kMostEarlyBytes = 32'768;
 // Longer than any record of version 1.
 constexpr uint32_t kMostRecordBytes = 16'384;

@@ -1,4 +1,4 @@
-// Frames from an interface as they pass, both ways, whoever they are for. One of the two
+// Frames from an interface as they pass, both ways, for any receiver. One of the two
 // doors to packet sockets; the other is transport/l2.
 #pragma once
 

@@ -51,7 +51,7 @@ std::string hello_line(const Frame& frame) {
   return text;
 }
 
-// Of FIND and FOUND: the name, which a decoder has looked at.
+// The name in FIND and FOUND, which a decoder has checked.
 std::string name_of(const Frame& frame) {
   std::string name(reinterpret_cast<const char*>(frame.extension.data()) + 8, SLP_NAME_BYTES);
   return name.substr(0, name.find('\0'));

@@ -9,7 +9,7 @@
 namespace sluice::tools::dump {
 namespace {
 
-// Of one datagram: 64 KiB of the smallest, many times over.
+// Frames of one datagram: 64 KiB of the smallest, many times over.
 constexpr int kMostFramesTogether = 2048;
 
 }  // namespace
@@ -29,7 +29,7 @@ bool Teller::open(const Captured& packet, Envelope& envelope) {
 
 bool Teller::wanted(const Frame& frame, std::span<const uint8_t> bytes) const {
   if (!wishes_.port || bytes.size() < 6) return !wishes_.port;
-  // Of a damaged frame: what it claims.
+  // A damaged frame: the port that it claims.
   uint16_t source = frame.decoded ? frame.base.source_port : slp_load16(bytes.data() + 2);
   uint16_t destination = frame.decoded ? frame.base.destination_port : slp_load16(bytes.data() + 4);
   return source == *wishes_.port || destination == *wishes_.port;

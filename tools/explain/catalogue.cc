@@ -61,7 +61,7 @@ constexpr auto kEntries = std::to_array<Entry>({
      "Tensors are held; the limit is too low.",
      "Release tensors, or raise ArenaOptions::limit_bytes or SLUICE_ARENA_LIMIT."},
     {"allocator.refused_quota", "Requests that a quota refused.",
-     "Whoever has the quota holds too much.",
+     "The owner of the quota holds too much.",
      "Release or receive what it holds, or give a larger Quota."},
     {"allocator.refused_system", "Extents for which the machine or its cgroup had no memory.",
      "Other programs; memory.max of the cgroup.",
@@ -124,7 +124,7 @@ constexpr auto kEntries = std::to_array<Entry>({
      "Peers over shared memory that did not stop copying when a grant was revoked; their "
      "connections were ended.",
      "A peer that is stopped, or hostile.", "Let it connect again."},
-    {"session.fences_overdue", "Operations that a device had not let go of at their deadline.",
+    {"session.fences_overdue", "Operations that a device had not finished at their deadline.",
      "A slow or broken device; a peer that does not answer.",
      "See the endpoint's text; the memory is not reused before the connection has ended."},
     {"session.peers_silent",

@@ -127,8 +127,8 @@ std::string plain(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// Of this process, which has done little: all of them are for their names, which are the causes of
-// refusals and drops.
+// Counters of this process, which has done little. All are listed for their names, which are the
+// causes of refusals and drops.
 void print_counters(const Json& counters, const InfoOptions& options) {
   for (const auto& [name, value] : counters.items()) {
     if (options.counters || (options.explain && value.get<uint64_t>() > 0))

@@ -30,7 +30,7 @@ struct Setting {
 std::span<const Setting> settings();
 const Setting* find_setting(std::string_view name);
 
-// Of this process: {name, value (null: not set), default, values, in_code, meaning} for each.
+// The settings of this process: {name, value (null: not set), default, values, in_code, meaning}.
 nlohmann::json settings_facts();
 void print_settings(const nlohmann::json& settings);
 // The tables of docs/settings.md.

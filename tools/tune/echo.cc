@@ -16,7 +16,7 @@ namespace {
 constexpr Duration kPatience = std::chrono::seconds(5);
 // A message's tag: its size, and the way by which the next one comes.
 constexpr Tag kWays = 16, kStop = kWays - 1;
-// Of one Echo.
+// Ways of one Echo.
 constexpr size_t kMostWays = 8;
 
 Tag tag_of(size_t bytes, size_t next) { return bytes * kWays + next; }

@@ -28,7 +28,7 @@ const std::vector<uint64_t> kPlaceSizes{256 << 10, 512 << 10, 1 << 20, 2 << 20,
                                         4 << 20,   8 << 20,   16 << 20};
 const std::vector<uint64_t> kWalkSizes{1 << 20, 8 << 20};
 constexpr size_t kCopyRoom = 48 << 20, kWalkedAtOnce = 8 << 20;
-// Of a datagram, at MTU 1500: loopback's own frames are so large that batches of them are rare.
+// A datagram at MTU 1500: loopback's own frames are so large that batches of them are rare.
 constexpr uint16_t kEthernetFrame = 1500 - 28;
 
 // Fewer samples than decide anything came in the time.
@@ -57,7 +57,7 @@ struct Messages {
 
 Measurement spin_from(const std::vector<double>& awake, const std::vector<double>& asleep) {
   if (typical(awake) <= 0 || typical(asleep) <= 0) return {Tuning().spin_ns, kTooBusy};
-  // Else both slept: whoever polls was given no processor to do it on.
+  // Else both slept: the polling end got no processor.
   if (typical(asleep) < 2 * typical(awake)) return {Tuning().spin_ns, kTooBusy};
   double wake_ns = (typical(asleep) - typical(awake)) / 2;  // of one way
   return {spin_budget_ns(wake_ns),
@@ -206,7 +206,7 @@ void measure_copies(Copies& copies, std::vector<PairedTimes>& in_place,
                [&](bool past) { return copies.time_walking(elsewhere[i].bytes, past); });
     }
     for (size_t i = 0; i < in_place.size() && sluice::now() < end; ++i) {
-      // As many pairs of what is small as take no longer than one of what is large.
+      // As many pairs of a small size as take no longer than one of a large size.
       for (uint64_t pairs = std::max<uint64_t>(1, kPlaceSizes[2] / in_place[i].bytes); pairs > 0;
            --pairs) {
         add_pair(in_place[i], [&](bool past) {

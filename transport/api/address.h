@@ -16,8 +16,8 @@ std::string_view to_string(Scheme scheme);
 // sluice://host:port  best path that a probe proves; tcp://host:port  TCP only;
 // rdma://host:port  RDMA only, the address of an RDMA device's port;
 // l2://interface/MAC:port  Ethernet frames only, by this machine's interface; to listen:
-// l2://interface:port; a name for the MAC address is looked up by the backend (peers.h), and
-// where that asks by broadcast for it, l2://interface/name does without a port;
+// l2://interface:port; the backend looks a name for the MAC address up (peers.h). If it asks by
+// broadcast, the port may be left out: l2://interface/name;
 // l2://udp/host:port  the same frames in UDP datagrams; to listen at every address of this
 // machine: l2://udp:port. So no interface can be called udp here;
 // kmod://interface/MAC:port  the same by the kernel module's sockets; to listen:
@@ -27,7 +27,7 @@ struct Address {
   Scheme scheme = Scheme::kSluice;
   std::string host;   // sluice, tcp, rdma; l2, kmod: the interface; l2: or "udp"
   uint16_t port = 0;  // sluice, tcp, rdma, l2, kmod; 0 when listening: any free port; after a name:
-                      // that of whoever has it
+                      // the port of the listener that has it
   std::string name;   // shm, loopback: 1..64 of [A-Za-z0-9._-]; l2, kmod: the MAC address or a name
                       // for it, of udp the host; or none
 

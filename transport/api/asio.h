@@ -228,8 +228,8 @@ class AsioAwait final : public AsioOperation<Handler, AsioAwaited<Start>> {
       this->drive().schedule();
     }
   }
-  // No value says "no driver" for every type; the operation still starts, and ends with
-  // whoever progresses the context.
+  // No value says "no driver" for every type. The operation still starts, and ends when any
+  // thread progresses the context.
   void refuse(const Status&) override { start(); }
 
   // The pending operation ends here, on the strand: it belongs to the context's thread.
@@ -258,7 +258,7 @@ class AsioAwait final : public AsioOperation<Handler, AsioAwaited<Start>> {
 //
 // async_ functions: Thread: any. They never throw and never call the handler from inside.
 // The handler gets what the blocking twin would return, or the Completion of the posted
-// form: with the buffers also on failure, and with the status of the post where that was
+// form: with the buffers also on failure, and with the status of the post if that was
 // refused (kTryAgain: wait for other operations, then repeat). Every operation ends once,
 // by its deadline at the latest.
 // Cancellation: each listens to its handler's cancellation slot (terminal and partial) and
@@ -289,7 +289,7 @@ class AsioDriver {
   AsioDriver(AsioDriver&&) noexcept = default;
   AsioDriver& operator=(AsioDriver&&) = delete;
   // Thread: while no other thread runs the executor. Operations outstanding end, and
-  // handlers are called, as somebody else progresses or closes the context.
+  // handlers are called, when the context is progressed or closed from elsewhere.
   ~AsioDriver() {
     if (!drive_) return;
     drive_->detach();
@@ -370,8 +370,8 @@ class AsioDriver {
         },
         token, drive_, &listener, deadline);
   }
-  // Handler: void(Status). The orderly end of Endpoint::close(), without blocking: what is
-  // sent is flushed, the peer is told, every operation completes. Errors: kTimedOut,
+  // Handler: void(Status). The orderly end of Endpoint::close(), without blocking: sent bytes
+  // are flushed, the peer is told, every operation completes. Errors: kTimedOut,
   // kCancelled (aborted instead).
   template <typename Token>
   auto async_close(Endpoint endpoint, Instant deadline, Token&& token) const {

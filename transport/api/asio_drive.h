@@ -197,7 +197,7 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
   bool resting_ = false;
 };
 
-// One operation from its initiation to its handler's call. Shared by whoever will end it
+// One operation from its initiation to its handler's call. Shared by all that may end it
 // and by the handler's cancellation slot.
 template <typename Handler, typename Value>
 class AsioOperation : public std::enable_shared_from_this<AsioOperation<Handler, Value>> {

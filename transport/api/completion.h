@@ -70,7 +70,7 @@ class CompletionQueue final : public CompletionSink {
 };
 
 struct PostOptions {
-  CompletionSink* sink = nullptr;  // null: the operation ends without a word
+  CompletionSink* sink = nullptr;  // null: nobody is told of the end
   uint64_t user_data = 0;
   // Default (epoch): the endpoint's default timeout from now. kNever: no deadline,
   // the operation ends with the endpoint at the latest.

@@ -19,8 +19,7 @@ constexpr const char* kOrigin = "api/context";
 // A gap this long between two polls of a spin means that the processor was given to
 // somebody else: more runnable threads than CPUs.
 constexpr Duration kDescheduled = std::chrono::milliseconds(1);
-// So do so many waits on end that polled in vain and got what they waited for soon after they
-// slept.
+// After two fruitless spins in a row, each of whose waits ended soon after the sleep, back off.
 constexpr uint32_t kVainSpins = 2;
 constexpr Duration kBackOff = std::chrono::milliseconds(100);
 // While rings and hot sockets are polled, the clock is read every so many rounds, and
@@ -31,7 +30,7 @@ constexpr uint32_t kPollsPerClockCheck = 64;
 constexpr size_t kWorkPerPoll = 8;
 constexpr Duration kEventCheckInterval = std::chrono::microseconds(20);
 constexpr int kPollsPerClock = 16;
-// Of one turn: how long events are delivered before the rest waits for the next turn. One
+// How long events are delivered in one turn before the rest waits for the next. One
 // connection's handler has a budget of its own (proto::TurnBudget), half of this.
 constexpr Duration kEventTime = std::chrono::milliseconds(1);
 
@@ -51,8 +50,8 @@ Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
                                                           : tuning_.stream_copy_bytes),
       longest_spin_(tuning_.spin_ns),
       waiting_(options.waiting) {
-  // The machine's, not this thread's: who keeps a thread on a processor of its own is who polls to
-  // most advantage.
+  // The machine's processors, not this thread's: polling pays most for a thread that is kept on a
+  // processor of its own.
   many_cpus_ = ::sysconf(_SC_NPROCESSORS_ONLN) > 1;
 }
 
@@ -116,7 +115,7 @@ Status nobody_to_find(const Address& address) {
 bool takes_secret(const Address& address) {
   return address.scheme == Scheme::kL2 || address.scheme == Scheme::kSluice;
 }
-// A secret is not given up in silence, by whoever keeps the paths apart that have one.
+// A secret is not given up in silence: it means sealed paths, for every scheme that takes one.
 template <typename Options>
 Options with_sealing(Options options) {
   if (!options.allow_unsealed && secret_is_set(options.secret_file)) options.require.sealed = true;
@@ -356,9 +355,9 @@ Status Context::wait(Instant deadline) {
   bool in_vain = polled_out_ && now_ - polled_until < 2 * (polled_until - start);
   vain_spins_ = in_vain ? vain_spins_ + 1 : 0;
   if (vain_spins_ >= kVainSpins) oversubscribed_until_ = after(now_, kBackOff);
-  // Who slept saw it a wake later than who polls. Else two who answer each other, both asleep,
-  // would never poll again: each waits for two wakes. The budget is 2.5 wakes where it was measured
-  // (`sluice tune`).
+  // A sleeping thread sees a message one wake later than a polling one. Without this, two ends that
+  // answer each other and both sleep would never poll again: each waits for two wakes. A measured
+  // budget is 2.5 wakes (`sluice tune`).
   if (slept) gap = std::max(gap - longest_spin_ / 2, Duration(0));
   // A long wait says little about the next one: it counts as four times the budget.
   gap = std::min<Duration>(gap, longest_spin_ * 4);

@@ -44,11 +44,11 @@ struct ConnectOptions {
   // A peer that answers keepalives but never calls progress is closed after this; zero: never.
   Duration silence_limit = Duration(0);
   // l2 and sluice only: the file of the secret that both ends share, readable by nobody else;
-  // frames are encrypted. Empty: that of SLUICE_L2_SECRET_FILE, or none. Whoever has a secret
-  // requires Capability::kSealed, of every path.
+  // frames are encrypted. Empty: that of SLUICE_L2_SECRET_FILE, or none. With a secret,
+  // Capability::kSealed is required of every path.
   std::string secret_file = {};
-  // Takes paths that are not sealed although there is a secret: whoever can stop frames can have
-  // what is sent go by TCP then.
+  // Takes paths that are not sealed although there is a secret. An attacker who can stop frames
+  // can then make the connection use TCP.
   bool allow_unsealed = false;
   // l2 only: a name that no file has is asked for by broadcast on its interface, and the address
   // may leave the port out (l2://eth0/worker3). SLUICE_L2_DISCOVER=1 says so for a whole process.
@@ -58,7 +58,7 @@ struct ConnectOptions {
   bool ethernet = false;
 };
 
-// Who asks to be accepted. What it says of itself in its HELLO is not proven.
+// The peer that asks to be accepted. Nothing proves what its HELLO says.
 struct PeerIntroduction {
   Path path = Path::kNone;
   std::string_view address;  // as EndpointInfo::peer; valid during the call
@@ -72,9 +72,9 @@ struct PeerIntroduction {
 
 struct ListenOptions {
   Requirements require;
-  // Most connections of this listener that are open at once: in all, and from one peer (its address
-  // without the port, of IPv6 the /64; l2 and kmod: MAC address; shm: user). Zero: as
-  // ContextOptions::peer_limits says. More are refused with kTryAgain.
+  // Limit of connections of this listener that are open at once: in all, and from one peer (its
+  // address without the port, of IPv6 the /64; l2 and kmod: MAC address; shm: user). Zero: as
+  // ContextOptions::peer_limits says. Further ones are refused with kTryAgain.
   uint32_t max_connections = 0;
   uint32_t max_connections_by_address = 0;
   // A connection is closed if neither end has used it for this long, and at twice that at the
@@ -91,8 +91,9 @@ struct ListenOptions {
   // l2 over raw frames only: answers those who ask for this name by broadcast; 1 to 64 letters,
   // digits, '.', '_' and '-'. Empty: that of SLUICE_L2_NAME, or no answer.
   std::string discoverable_as = {};
-  // sluice:// only: who comes may stay on plain Ethernet, as in ConnectOptions. It is listened for
-  // on each interface by which somebody comes, and whoever is on that Ethernet finds it.
+  // sluice:// only: a caller may use plain Ethernet, as in ConnectOptions. The listener then
+  // listens on each interface by which a greeting came, and every station of that Ethernet can
+  // reach it.
   bool ethernet = false;
 };
 
@@ -167,7 +168,7 @@ class Provider {
   // there is work now. Undone by end_sleep().
   virtual bool begin_sleep() { return true; }
   virtual void end_sleep() {}
-  // Answers or messages wait until a path has room for them; only progress() brings them out.
+  // Answers or messages wait until a path has room for them; only progress() sends them.
   virtual bool has_unsent() const { return false; }
   // True while large payloads pass through the kernel: their next event is further off
   // than a spin is worth.
@@ -243,7 +244,7 @@ class Context {
   Arena& arena() { return *arena_; }
   const std::shared_ptr<Arena>& shared_arena() { return arena_; }
   const Tuning& tuning() const { return tuning_; }
-  // Of the copies that this context's thread makes.
+  // For the copies that this context's thread makes.
   StreamingRule& streaming() { return streaming_; }
   Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype,
                           const AllocateOptions& options = {}) {
@@ -271,9 +272,9 @@ class Context {
     }
     return Status();
   }
-  // Progresses until an operation of the exchange or a Task is ready; its result, as a Result
-  // where take() gives something that can say no error. Errors, beside those of take(): as
-  // wait(). What is pending goes on then, unless it was passed as an rvalue, which cancels it.
+  // Progresses until an operation of the exchange or a Task is ready, and returns its result: as a
+  // Result if the type of take() cannot hold an error. Errors, beside those of take(): as wait().
+  // The operation goes on after such an error, unless it was passed as an rvalue, which cancels it.
   template <typename Pending>
   auto run_until(Pending&& pending, Instant deadline = kNever)
       -> internal::Outcome<decltype(pending.take())> {
@@ -288,12 +289,12 @@ class Context {
   int fd() const { return epoll_fd_; }
   bool prepare_to_sleep();
   Instant next_timeout();
-  // Answers to what is over already, or messages, wait for room: a loop that goes on without
-  // progress() leaves peers waiting for them. Cost: looks at every connection.
+  // True if answers to finished operations, or messages, wait for room. Peers wait for them until
+  // the loop calls progress(). Cost: looks at every connection.
   bool has_unsent() const;
 
-  // Whether this thread, once it has nothing to do, is going to sleep rather than to poll, as far
-  // as its last waits tell: what comes then has to wake it. A hint. Cost: a few ns.
+  // True if this thread, judged by its last waits, will sleep and not poll once it has nothing to
+  // do. A message must then wake it. A hint. Cost: a few ns.
   bool sleeps_when_idle() const {
     if (waiting_ != Waiting::kAdaptive) return waiting_ == Waiting::kSleep;
     return foreign_loop_ || longest_spin_ == Duration(0) || !polling_pays(now_);
@@ -340,8 +341,7 @@ class Context {
   size_t run_providers();
   bool sleep(Instant deadline);
   bool spin(Instant deadline);
-  // Adaptive: what we wait for usually comes within the budget, and there is a processor to poll
-  // on.
+  // Adaptive: waits usually end within the budget, and there is a processor to poll on.
   bool polling_pays(Instant now) const {
     return many_cpus_ && now >= oversubscribed_until_ && typical_gap_ <= longest_spin_;
   }
@@ -363,7 +363,7 @@ class Context {
   Duration typical_gap_{0};  // smoothed time spent in wait() until something came
   int epoll_fd_ = -1;
   uint32_t polls_since_clock_ = 0;
-  // The last batch of events (events_): what a turn had no time for is delivered in the next one.
+  // The last batch of events (events_). Events for which a turn had no time come in the next one.
   uint32_t next_event_ = 0, event_count_ = 0;
   Tuning tuning_;
   StreamingRule streaming_;
@@ -373,8 +373,8 @@ class Context {
   bool foreign_loop_ = false;  // the last to sleep was not wait()
   bool many_cpus_ = false;
   bool closed_ = false;      // close() was called
-  bool polled_out_ = false;  // the last spin: its whole budget, for nothing
-  uint32_t vain_spins_ = 0;  // on end
+  bool polled_out_ = false;  // the last spin used its whole budget without success
+  uint32_t vain_spins_ = 0;  // fruitless ones in a row
   ProcessMark owner_ = ProcessMark::current();
   static constexpr uint32_t kEventsPerCheck = 64;
   std::array<epoll_event, kEventsPerCheck> events_;  // last: large, and seldom looked at

@@ -26,7 +26,7 @@ enum class EndpointState : uint8_t { kConnected, kClosing, kClosed };
 
 struct EndpointInfo {
   PathProperties path;
-  Path bulk_path = Path::kNone;  // of what lies in memory; path.path but where a connection has two
+  Path bulk_path = Path::kNone;  // path of bulk transfers; path.path unless a connection has two
                                  // (receipts say which it was)
   std::string local;             // address as the path knows it
   std::string peer;
@@ -80,8 +80,8 @@ struct WantOptions {
 struct Atomic {
   enum class Kind : uint8_t { kFetchAdd, kCompareSwap };
   Kind kind = Kind::kFetchAdd;
-  uint64_t operand = 0;   // what is added, or put there
-  uint64_t expected = 0;  // compare and swap: only if this is there
+  uint64_t operand = 0;   // the summand, or the new value
+  uint64_t expected = 0;  // compare and swap: the value that must be there
 };
 
 // Keys one side may name on one connection, and the longest key.
@@ -111,9 +111,9 @@ class EndpointCore {
   // Writes the tensor's bytes to the granted range; completes at kPlaced.
   virtual Result<OperationId> post_write(const RemoteKey& key, uint64_t offset, Tensor& from,
                                          const PostOptions& options) = 0;
-  // One atomic on the 8 bytes at `offset`, a multiple of 8 from an address that is one; what
-  // was there before goes to the first 8 bytes of `result`. Atomic towards other atomics
-  // through the same device. kUnsupported: the path has no Capability::kAtomics.
+  // One atomic on the 8 bytes at `offset`; address and offset are multiples of 8. The value from
+  // before goes to the first 8 bytes of `result`. Atomic towards other atomics through the same
+  // device. kUnsupported: the path has no Capability::kAtomics.
   virtual Result<OperationId> post_atomic(const RemoteKey& key, uint64_t offset,
                                           const Atomic& request, Buffer& result,
                                           const PostOptions& options) = 0;
@@ -142,14 +142,14 @@ class EndpointCore {
   // Starts an orderly end: operations not yet done end kCancelled (or kOutcomeUnknown
   // where the peer may have them). State kClosed follows by progress.
   virtual void start_close() = 0;
-  // At once, without a word to the peer.
+  // Ends at once, without a message to the peer.
   virtual void abort(const Status& why) = 0;
 
   virtual EndpointState state() const = 0;
   virtual EndpointInfo info() const = 0;
   virtual EndpointCounters counters() const = 0;
   virtual void set_default_timeout(Duration timeout) = 0;
-  // Who is charged for what the peer makes us keep.
+  // The account that is charged for what the peer makes us keep.
   virtual const std::shared_ptr<PeerAccount>& peer_account() const = 0;
 };
 
@@ -168,7 +168,7 @@ class Endpoint {
   const std::shared_ptr<EndpointCore>& shared() const { return core_; }
   Context& context() const { return *context_; }
 
-  // Posted forms. What is passed as an rvalue is taken only if the result is ok.
+  // Posted forms. An argument passed as an rvalue is taken only if the result is ok.
   Result<OperationId> send(Tag tag, const Tensor& segment, const PostOptions& options = {});
   Result<OperationId> send(Tag tag, Tensor&& segment, const PostOptions& options = {});
   Result<OperationId> send(Tag tag, std::span<const Tensor> segments,
@@ -201,13 +201,13 @@ class Endpoint {
                                  Instant deadline);
   Result<Received> read_and_wait(const RemoteKey& key, uint64_t offset, Buffer&& into,
                                  Instant deadline);
-  // What was there before. Errors: as post_atomic(); kNoMemory (8 bytes for the result).
+  // Returns the value from before. Errors: as post_atomic(); kNoMemory (8 bytes for the result).
   Result<uint64_t> fetch_add_and_wait(const RemoteKey& key, uint64_t offset, uint64_t add,
                                       Instant deadline);
   Result<uint64_t> compare_swap_and_wait(const RemoteKey& key, uint64_t offset, uint64_t expected,
                                          uint64_t desired, Instant deadline);
 
-  // Of an empty handle: closed, and nothing.
+  // An empty handle: closed, and empty results.
   EndpointState state() const { return core_ ? core_->state() : EndpointState::kClosed; }
   EndpointInfo info() const { return core_ ? core_->info() : EndpointInfo(); }
   EndpointCounters counters() const { return core_ ? core_->counters() : EndpointCounters(); }
@@ -215,7 +215,7 @@ class Endpoint {
     if (core_) core_->set_default_timeout(timeout);
   }
 
-  // Orderly end: what is sent is flushed, the peer is told, every operation completes.
+  // Orderly end: sent bytes are flushed, the peer is told, every operation completes.
   // Errors: kTimedOut (aborted at the deadline instead).
   Status close(Instant deadline);
 

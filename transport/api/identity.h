@@ -1,5 +1,5 @@
-// What this process says about itself in HELLO: which host, which namespaces, which
-// life. Knows no transport; the caller adds what belongs to one connection.
+// What this process tells of itself in HELLO: host, namespaces, incarnation. Knows no transport;
+// the caller adds the fields of one connection.
 #ifndef SLUICE_API_IDENTITY_H_
 #define SLUICE_API_IDENTITY_H_
 
@@ -16,9 +16,9 @@ namespace sluice {
 // Thread: any. Blocks: reads /proc the first time.
 wire::Hello local_hello(uint64_t arena_bytes);
 
-// What a peer of another machine is told: no host, namespaces, user or process of ours. It needs
-// none of them, and they help who looks for a way in. The incarnation stays: it says when we are
-// another process.
+// The HELLO for a peer of another machine: no host, namespaces, user or process of ours. The peer
+// needs none of them, and they would help an attacker. The incarnation stays: it tells when the
+// process is another one.
 void hide_identity(wire::Hello& hello);
 
 // Random bytes from the kernel: tokens that a stranger must not guess.

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kOrigin = "api/peer_account";
 
-// Of each total: what is kept for peers that have little, and how much is little.
+// The part of each total that is reserved for peers that have little, and how much is little.
 constexpr uint64_t kReservedPart = 4;
 constexpr uint64_t kShare = 64;
 
@@ -173,7 +173,8 @@ PeerAccount::PeerAccount(std::shared_ptr<Book> book, const PeerIdentity& identit
 
 PeerAccount::~PeerAccount() {
   for (size_t i = 0; i < kPeerResourceCount; ++i) book_->used[i] -= used_[i];
-  // A newer account of the same peer may be there: it was opened after our last holder let go.
+  // A newer account of the same peer may be there: it was opened after our last holder had dropped
+  // this one.
   auto found = book_->accounts.find(identity_);
   if (found != book_->accounts.end() && found->second.expired()) book_->accounts.erase(found);
 }

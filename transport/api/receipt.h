@@ -23,7 +23,7 @@ enum class Trust : uint8_t {
 };
 
 // Counts of this process's side. The kernel's copies are those the path is known
-// to make (DESIGN.md section 4); they are added when the bytes pass, not measured.
+// to make (README.md); they are added when the bytes pass, not measured.
 struct Receipt {
   Path path = Path::kNone;
   Trust trust = Trust::kOwned;
@@ -42,14 +42,15 @@ enum class Capability : uint32_t {
   kPassiveTarget = 1u << 2,  // one-sided operations need no progress at the target
   kRdma = 1u << 3,
   kAtomics = 1u << 4,
-  // Of paths whose devices check keys; where the target's session does, both always hold.
+  // The next ones are of paths whose devices check keys. Where the target's session checks them,
+  // both always hold.
   kRefusalsTold = 1u << 5,  // a refused access ends as kAccessDenied; else as a broken connection
   kKeysOfConnection =
       1u << 6,            // a key of arena memory is void on every other connection of its context
   kReadRights = 1u << 7,  // a key without Right::kRead opens nothing to readers
-  // Nobody but the two ends reads, changes or makes what passes: it is encrypted and authenticated
-  // by a secret that both have (l2 with a secret), or it stays in memory of one user of this
-  // machine, as the kernel says of both ends (shm, loopback).
+  // Only the two ends can read, change or make the bytes. They are encrypted and authenticated by a
+  // secret that both have (l2 with a secret), or they stay in memory of one user of this machine,
+  // as the kernel proves of both ends (shm, loopback).
   kSealed = 1u << 8,
 };
 

@@ -25,9 +25,9 @@ struct GrantOptions {
   Instant deadline = kNever;
 };
 
-// Sent to the peer by the program, in any message. Opaque there. On paths whose target
+// The program sends it to the peer, in any message. It is opaque there. On paths whose target
 // takes part, the granting side checks range, rights, epoch and peer on every use, and
-// address and device_key are 0. On RDMA paths the granting side's device does, by a window
+// address and device_key are 0. On RDMA paths the granting side's device checks them, by a window
 // or a narrow registration made for this grant alone.
 struct RemoteKey {
   uint64_t grant = 0;

@@ -7,31 +7,31 @@
 
 namespace sluice {
 
-// No message is so large: a threshold that is never reached.
+// A threshold that is never reached: no message is so large.
 inline constexpr uint64_t kNeverBytes = uint64_t{1} << 40;
 
 // In UDP at MTU 1500 two packets' worth of 46.
 inline constexpr uint64_t kMostBatchFrames = 92;
 
 struct Tuning {
-  // Largest payload that rides in the control message; above it rendezvous. Decided by the
-  // sender alone: any receiver takes either.
+  // Largest eager payload; above it rendezvous. The sender alone decides: any receiver takes
+  // either.
   uint64_t shm_eager_bytes = 4096;
-  // The same for a message over shared memory that is over once it is on its way
-  // (Level::kSourceReusable), while one of the two ends sleeps: a pull's answer has to wake the
-  // sender once more. Where smaller, shm_eager_bytes counts.
+  // The same over shared memory while one of the two ends sleeps: the answer to a pull must wake
+  // the sender once more. For messages of Level::kSourceReusable only. If it is smaller,
+  // shm_eager_bytes counts.
   uint64_t shm_eager_sleeping_bytes = 32768;
   uint64_t tcp_eager_bytes = 16384;  // to a peer on this machine; others: 16 KiB
   // How long an adaptive wait polls before it sleeps.
   uint64_t spin_ns = 60'000;
-  // A copy out of a peer's memory goes past the caches where so many bytes were copied since its
-  // destination was last written, itself counted, or where it never was (base/streaming_rule.h).
+  // A copy out of a peer's memory goes past the caches if so many bytes, its own included, were
+  // copied since its destination was last written, or if it never was (base/streaming_rule.h).
   uint64_t stream_copy_bytes = kNeverBytes;
   // Frames of l2:// that go to the kernel in one call.
   uint64_t l2_batch_frames = kMostBatchFrames;
-  // Frames of l2:// are no larger, whatever the way takes; at least the 1452 bytes that every
-  // carrier takes. No threshold: `sluice tune` measures batches of Ethernet's frames by it over
-  // loopback, whose own have 64 KiB.
+  // Largest frame of l2://, even if the way takes larger ones; at least the 1452 bytes that every
+  // carrier takes. It is no threshold: with it `sluice tune` measures batches of Ethernet's frames
+  // over loopback, whose own have 64 KiB.
   uint16_t l2_frame_bytes = UINT16_MAX;
 };
 

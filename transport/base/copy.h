@@ -1,4 +1,4 @@
-// Copies that leave the caches alone: for payloads that are larger than what stays in them.
+// Copies past the caches: for payloads that do not stay in a cache.
 #ifndef SLUICE_BASE_COPY_H_
 #define SLUICE_BASE_COPY_H_
 
@@ -7,10 +7,10 @@
 
 namespace sluice {
 
-// As memcpy(), with stores that do not bring the destination into the caches, where the
-// processor has them (x86-64; elsewhere memcpy()). memcpy() of glibc does so by itself from three
-// quarters of the shared cache on, but in a guest that is the host's: 240 MiB on the machine
-// of docs/tuning.md, of which a copy of 1 MiB has nothing. On return the bytes are ordered before
+// As memcpy(), with stores that do not bring the destination into the caches, if the processor
+// has them (x86-64; elsewhere memcpy()). memcpy() of glibc does so by itself from three quarters
+// of the shared cache on. In a guest that is the host's cache: 240 MiB on the machine of
+// docs/tuning.md, which a copy of 1 MiB never reaches. On return the bytes are ordered before
 // later stores, as with memcpy().
 void copy_past_caches(std::byte* to, const std::byte* from, size_t length);
 

@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-// One code per thing the caller does differently (DESIGN.md section 5).
+// One code per thing that the caller does differently.
 enum class Code : uint8_t {
   kOk = 0,
   kTryAgain,         // a queue or table is full: progress, then repeat

@@ -8,10 +8,10 @@
 
 namespace sluice {
 
-// A destination that was written a little while ago is still in a cache, and a plain copy is the
-// faster one; what was written long ago, or never, is fetched from memory only to be overwritten.
-// "Long ago" is counted in bytes copied since (the reuse distance), so that one small buffer in
-// turn and a model of many tensors are told apart at the same size. Thread: one.
+// If a destination was written a short time ago, it is still in a cache, and a plain copy is
+// faster. If it was written long ago, or never, a plain copy fetches it from memory only to
+// overwrite it. "Long ago" is counted in bytes copied since (the reuse distance). So one small
+// buffer again and again, and a model of many tensors, differ at the same size. Thread: one.
 class StreamingRule {
  public:
   static constexpr uint64_t kNever = UINT64_MAX;
@@ -22,7 +22,7 @@ class StreamingRule {
   // goes past them.
   explicit StreamingRule(uint64_t reach_bytes) : reach_bytes_(reach_bytes) {}
 
-  // Of a copy that is about to be made, all of it: whether it goes past the caches. Remembers it.
+  // Whether a copy that is about to be made, all of it, goes past the caches. Remembers the copy.
   // Cost: some tens of ns from kLeastBytes on, almost nothing below.
   bool past_caches(const std::byte* to, uint64_t bytes);
 
@@ -34,8 +34,8 @@ class StreamingRule {
 
   uint64_t reach_bytes_;
   uint64_t copied_bytes_ = 0;
-  // The last ones. With kLeastBytes each they are 16 MiB: what has been driven out of here was long
-  // ago.
+  // The last destinations. With kLeastBytes each they are 16 MiB, so a destination that is no
+  // longer here was written long ago.
   std::array<Written, 64> written_{};
   size_t oldest_ = 0;
 };

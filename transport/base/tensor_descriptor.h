@@ -15,7 +15,7 @@
 namespace sluice {
 
 // Dimensions a descriptor can hold. Frameworks' kernels stop at 8 or before; the
-// descriptor rides in every offer, so room for more would cost all of them.
+// descriptor is part of every offer, so room for more would cost all of them.
 inline constexpr int kMaxRank = 8;
 
 class TensorDescriptor {
@@ -25,8 +25,8 @@ class TensorDescriptor {
     shape_[0] = 0;
     strides_[0] = 1;
   }
-  // Descriptors ride in every operation and completion, and few have more than four
-  // dimensions: no more than those in use is copied.
+  // Every operation and completion has a descriptor, and few have more than four dimensions, so
+  // only those in use are copied.
   TensorDescriptor(const TensorDescriptor& other) { copy(other); }
   TensorDescriptor& operator=(const TensorDescriptor& other) {
     copy(other);

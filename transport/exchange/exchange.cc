@@ -271,7 +271,7 @@ void PublicationRecord::on_completion(Completion&& completion) noexcept {
     return;
   }
   if (!ended && !completion.status.ok()) {
-    owner->answer_waiting(this);  // the place of a reader that failed is free for one who waits
+    owner->answer_waiting(this);  // a waiting reader gets the failed one's place
     return;
   }
   owner->maybe_release(this);
@@ -342,7 +342,7 @@ void Publication::retire() {
   record_->exchange->end_publication(record_);
 }
 
-// Of an empty handle: nobody, and nothing to wait for.
+// An empty handle has no readers, and nothing to wait for.
 int Publication::readers_done() const { return record_ != nullptr ? record_->readers_done : 0; }
 int Publication::readers_lost() const { return record_ != nullptr ? record_->readers_lost : 0; }
 bool Publication::ready() const { return record_ == nullptr || record_->finished(); }

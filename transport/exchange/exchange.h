@@ -1,6 +1,6 @@
 // The dataflow level: tensors are published and fetched by key and step, over any
-// number of endpoints. Who comes first does not matter; what is fetched early crosses
-// as soon as it exists. Knows endpoints, not paths.
+// number of endpoints. Either may come first: a tensor that is fetched early crosses as
+// soon as it is published. Knows endpoints, not paths.
 #ifndef SLUICE_EXCHANGE_EXCHANGE_H_
 #define SLUICE_EXCHANGE_EXCHANGE_H_
 
@@ -32,8 +32,8 @@ struct PublishOptions {
   // Retires what was published under the same name for steps below step - keep_steps;
   // negative: nothing.
   int64_t keep_steps = -1;
-  // The publication is retired then, if its readers have not ended it before. Readers that hold it
-  // keep it until they release it.
+  // At this time the publication is retired, if its readers have not ended it before. Readers that
+  // hold it keep it until they release it.
   Instant deadline = kNever;
 };
 
@@ -75,7 +75,7 @@ struct Delivery {
 // What fetch_into ends with: the buffer comes back also on failure.
 class [[nodiscard]] Placed {
  public:
-  // Of a wait that failed: the FetchInto has the buffer still.
+  // The result of a failed wait: the FetchInto still has the buffer.
   Placed(Status status) : status_(std::move(status)) {}
   Placed(Status status, Buffer buffer, const Receipt& receipt)
       : status_(std::move(status)), delivery_{std::move(buffer), receipt} {}
@@ -85,7 +85,7 @@ class [[nodiscard]] Placed {
   Code code() const { return status_.code(); }
   Delivery<Buffer>&& value() && { return std::move(delivery_); }
   Delivery<Buffer>& value() & { return delivery_; }
-  // Empty only where the endpoint could not give it back in time to a dropped handle.
+  // Empty only if the handle was dropped before the endpoint could give the buffer back.
   Buffer take_buffer() { return std::move(delivery_.value); }
 
  private:
@@ -160,10 +160,10 @@ class Publication {
     return *this;
   }
   ~Publication();
-  // Nobody new gets it; readers that hold it keep it until they release it.
+  // No further reader gets it. Readers that hold it keep it until they release it.
   void retire();
   int readers_done() const;
-  // Readers that had it, or began to get it, and went without releasing it: their connection
+  // Readers that had it, or began to get it, and ended without releasing it: their connection
   // ended, or their time was over. Others may take their places.
   int readers_lost() const;
   // All readers have released it (or it was retired and no loan is out).
@@ -205,8 +205,8 @@ class Exchange final : private WantHandler, private ProgressHook {
   // steps may be published again then, and a fetch of one waits instead of failing.
   Result<Publication> publish(const Key& key, Tensor tensor, const PublishOptions& options = {});
 
-  // A view of the peer's memory where the path has views, else a fresh tensor. Post it
-  // early: a fetch that is there before the tensor is costs no idle round trip.
+  // A view of the peer's memory if the path has views, else a fresh tensor. Post it early: a
+  // fetch that arrives before the tensor is published costs no idle round trip.
   Fetch fetch(const Key& key, Instant deadline, const FetchOptions& options = {});
   // Into memory of the caller, compact and of the tensor's dtype and shape.
   FetchInto fetch_into(const Key& key, Buffer destination, Instant deadline,
@@ -281,9 +281,9 @@ class Exchange final : private WantHandler, private ProgressHook {
   size_t idle_keys_ = 0;
   std::vector<std::unique_ptr<internal::PeerEntry>> peers_;
   std::unordered_map<const EndpointCore*, internal::PeerEntry*> peers_by_core_;
-  internal::PeerEntry* last_peer_ = nullptr;  // whom find_peer() found
+  internal::PeerEntry* last_peer_ = nullptr;  // the last result of find_peer()
   uint64_t next_serial_ = 1;
-  // Of peers that have gone, and of requests that were answered.
+  // Records of ended peers, and of answered requests.
   std::vector<std::unique_ptr<internal::PeerEntry>> spare_peers_;
   std::vector<std::unique_ptr<internal::WaitingWant>> spare_wants_;
   std::vector<std::map<uint64_t, internal::WantList>::node_type> spare_steps_;

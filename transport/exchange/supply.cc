@@ -1,5 +1,5 @@
-// What peers ask of the exchange: who may, which keys they named, who waits, who is
-// supplied. Every request was chosen by a peer: one of them costs no scan over the others.
+// What peers ask of the exchange: their rights, the keys they named, waiting requests and
+// supplies. Peers choose the requests, so no request costs a scan over the others.
 #include <algorithm>
 #include <utility>
 

@@ -9,7 +9,7 @@
 
 namespace sluice::l2 {
 
-// Ten in 10 ms: more would help whoever floods.
+// Ten in 10 ms: more would help a flood.
 class Allowance {
  public:
   // False: not now.

@@ -26,18 +26,18 @@ constexpr const char* kOrigin = "l2/broker";
 constexpr uint32_t kMagic = 0x42504c53;  // "SLPB"
 constexpr time_t kBrokerSeconds = 2;
 constexpr int kBacklog = 64;
-// Who has connected has so long to ask, and so many may take it at once.
+// A connected client has so long to ask, and so many may wait at once.
 constexpr Duration kAskerLimit = std::chrono::seconds(1);
 constexpr int kLookMs = 500;
 constexpr size_t kMostAskers = 64;
 constexpr int kOutOfDescriptorsMs = 100;
-// Of the process, with those for a socket to be lent, its claim and the kernel's table: the others
-// are for who asks.
+// Descriptors for the process itself, for a socket to be lent, its claim and the kernel's table.
+// The others are for clients.
 constexpr rlim_t kOwnDescriptors = 24;
 // Users times causes; beyond these refusals only count.
 constexpr size_t kMostTold = 1024;
 constexpr int kTriesForPort = 64;
-// Whoever may ask is decided by uid, not by who can reach the file.
+// The uid decides who may ask, not access to the file.
 constexpr mode_t kMode = 0666;
 
 Counter lent("l2.sockets_lent");
@@ -250,7 +250,7 @@ Status Broker::answer(const Asker& asker, Result<PacketSocket> socket) {
   return socket.status();
 }
 
-// The oldest of the user who has most.
+// Ends the oldest client of the user who has most.
 void Broker::make_room() {
   std::map<uid_t, size_t> of_user;
   for (const Asker& asker : askers_) ++of_user[asker.user];
@@ -294,7 +294,7 @@ Status Broker::serve_one() {
   std::vector<pollfd> ready;
   for (const Asker& asker : askers_) ready.push_back({asker.fd.value(), POLLIN, 0});
   ready.push_back({listener_.value(), POLLIN, 0});
-  // Whoever is late goes within a second of that.
+  // A late client is sent away within a second of its limit.
   if (::poll(ready.data(), ready.size(), askers_.empty() ? -1 : kLookMs) < 0) return Status();
   Status first;
   auto keep = [&](Status status) {

@@ -46,7 +46,7 @@ class Broker {
   ~Broker();
 
   int fd() const { return listener_.value(); }
-  // Serves who asks; whoever connects and is silent keeps nobody else waiting, and is sent away
+  // Serves clients that ask. A client that connects and is silent delays nobody, and is sent away
   // after a second. A port that was lent to one user is lent to no other while any copy of its
   // socket is open. Blocks: until somebody asks, or a signal comes. Errors: the first refusal of
   // each user and cause, which he has been told; later ones only count (l2.sockets_refused). None

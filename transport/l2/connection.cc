@@ -20,8 +20,8 @@ constexpr const char* kOrigin = "l2/connection";
 // looks like a pulled cable. Longer than Session's time to call a peer silent (4 s).
 constexpr Duration kDeadAfter = std::chrono::seconds(10);
 constexpr size_t kRoundsPerPump = 4;
-// Of messages that come before somebody accepts the connection, with what it costs to keep each:
-// a peer may send empty ones. SLP holds what follows.
+// Bytes of messages that come before the connection is accepted, with the cost to keep each, since
+// a peer may send empty ones. SLP holds further ones back.
 constexpr size_t kMostEarlyBytes = 16 << 10;
 constexpr size_t kEarlyMessageBytes = 64;  // a vector and what an allocator adds
 static_assert(kLargestMessage <= SLP_MAX_MESSAGE && kWindows == SLP_HANDLES &&
@@ -295,7 +295,7 @@ void Connection::stop() {
   stopped_ = true;
   slp_abort(session_);
   fault_point("l2.bye");
-  // Whoever stops may never come back.
+  // Now: the caller may never call again.
   (void)pump(now());
 }
 

@@ -45,7 +45,7 @@ class SendingRoom {
   slp_tx& tx(size_t i);
   size_t batch() const { return batch_; }
   std::array<FrameOut, kBatch> frames;
-  // Of sealed frames, which are copied.
+  // Room for sealed frames, which are copied.
   void reserve(size_t frame_bytes) {
     if (frame_bytes <= slot_bytes_) return;
     slot_bytes_ = frame_bytes;
@@ -60,7 +60,7 @@ class SendingRoom {
   size_t batch_;
 };
 
-// Whoever owns the connections of a context.
+// The owner of the connections of a context.
 class ConnectionHost {
  public:
   // The connection may have frames to send. May be called again before they are.
@@ -74,7 +74,7 @@ class ConnectionHost {
   // What the connections with that peer share.
   virtual std::shared_ptr<Machine> machine_at(const PeerAddress& peer) = 0;
   virtual SendingRoom& sending_room() = 0;
-  // Of this side's frames, at least kLeastFrame.
+  // Largest frame of this side, at least kLeastFrame.
   virtual uint16_t most_frame_bytes() const = 0;
 
  protected:

@@ -12,7 +12,7 @@ namespace sluice::l2 {
 // `drop`: an slp_drop, not SLP_TAKEN. "l2.dropped_header_crc" and so on, and "l2.frames_dropped".
 void count_drop(int drop);
 
-// Of one session: what has not been added to the house's counters yet.
+// Counts of one session that have not been added to the process's counters yet.
 class SessionCounts {
  public:
   void update(const slp_counters& counters);

@@ -1,5 +1,5 @@
-// One SLP session with its memory, whoever runs the protocol: this process, or the kernel's
-// module. What a link and its provider ask of it. Knows no session of ours.
+// One SLP session with its memory, as a link and its provider use it. This process or the kernel's
+// module runs the protocol. Knows no session of ours.
 #ifndef SLUICE_L2_DIRECT_CONNECTION_H_
 #define SLUICE_L2_DIRECT_CONNECTION_H_
 
@@ -20,12 +20,11 @@ class DirectLink;
 class DirectConnection {
  public:
   virtual ~DirectConnection() = default;
-  // Of what lies in memory.
+  // Path of bulk transfers.
   virtual Path bulk_path() const = 0;
-  // Of `bytes` that have come into memory, as many as we did not copy although the traits say so.
+  // How many of `bytes` received into memory we did not copy, although the traits say so.
   virtual uint64_t uncopied_in(uint64_t) { return 0; }
-  // Of `bytes` of windows or writes that have left, as many as no kernel copied although the traits
-  // say so.
+  // How many sent `bytes` of windows or writes no kernel copied, although the traits say so.
   virtual uint64_t uncopied_out(uint64_t) { return 0; }
   virtual std::string local_name() const = 0;
   virtual std::string peer_name() const = 0;
@@ -64,7 +63,7 @@ class DirectConnection {
   // Ends all access to memory of either end, and says so to the peer.
   virtual void stop() = 0;
 
-  // Who has to be told of news; null: nobody any more.
+  // The link that is told of news; null: none any more.
   virtual void set_link(DirectLink* to) { link = to; }
 
   bool marked_active = false;  // the provider's

@@ -66,7 +66,7 @@ std::string place_text(const PeerPlace& place) {
   return mac_text(place.address) + " at port " + std::to_string(place.port);
 }
 
-// One question, and who has answered it.
+// One question, and its answers.
 class Search final : public ProgressHook, private EventHandler {
  public:
   Search(Context& context, OpenedCarrier opened, std::string name, uint16_t port, Instant deadline)

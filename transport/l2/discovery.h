@@ -1,6 +1,6 @@
 // Listeners that are found by a name: a question to everybody on an interface, answered by those
-// that wish to be found (docs/slp.md, section 15). Off at both ends unless asked for; what files
-// say comes first. An answer proves nothing: whoever is on the network may give one.
+// that allow it (docs/slp.md, section 15). Off at both ends unless asked for. Names in files come
+// first. An answer proves nothing: every station on the network may give one.
 #ifndef SLUICE_L2_DISCOVERY_H_
 #define SLUICE_L2_DISCOVERY_H_
 

@@ -140,7 +140,7 @@ class Carrier {
   virtual uint16_t mtu_to(const PeerAddress& peer) const = 0;
   // Payload for which the kernel has room until receive() is called.
   virtual size_t receive_bytes() const = 0;
-  // Of the slots that receive() needs.
+  // Size of the slots that receive() needs.
   virtual size_t slot_bytes() const = 0;
   // Frames may come with bytes behind them that are not theirs.
   virtual bool pads() const = 0;

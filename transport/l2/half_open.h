@@ -1,5 +1,5 @@
 // Connections of a listener that still greet, or that nobody has accepted yet. Bounded in time
-// here, in number by their listener, which knows who may go.
+// here, in number by their listener, which knows which may be ended.
 #ifndef SLUICE_L2_HALF_OPEN_H_
 #define SLUICE_L2_HALF_OPEN_H_
 
@@ -22,8 +22,8 @@ namespace sluice::l2 {
 inline constexpr Duration kGreetingLimit = std::chrono::seconds(5);
 inline constexpr size_t kMostHalfOpen = 128;
 
-// Of a DirectConnection with a State of kReady, kEnded, and others while it greets. Room is
-// made among those with a place(), where the peer's address is.
+// Connection: a DirectConnection with a State of kReady, kEnded, and others while it greets. Room
+// is made among those with a place(), which is the peer's address.
 template <typename Connection>
 class HalfOpen {
  public:

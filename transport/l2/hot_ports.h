@@ -32,7 +32,7 @@ class HotPorts {
   static constexpr size_t kMost = 4;
   struct Hot {
     Port* port = nullptr;
-    uint32_t fruitless = 0;  // looks on end
+    uint32_t fruitless = 0;  // polls in a row
     uint32_t found = 0;      // looks that found something, since the thread last slept
   };
   bool cool(size_t i) noexcept;

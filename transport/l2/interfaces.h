@@ -18,7 +18,7 @@ struct Interface {
   std::string obstacle;   // empty: frames can cross; else what to do about it
 };
 
-// Of this network namespace, in the kernel's order.
+// The interfaces of this network namespace, in the kernel's order.
 std::vector<Interface> survey_interfaces();
 
 }  // namespace sluice::l2

@@ -2,7 +2,7 @@
 // peer's, the windows that the peer may reach, and the moves under way. The session lives in the
 // kernel; here is what the calls on it mean. Knows no session of ours.
 //
-// The module has no accept(). Who connects says HELLO to the listener's socket, which opens a
+// The module has no accept(). A caller says HELLO to the listener's socket, which opens a
 // new socket towards the caller; that one answers, and the caller connects to it. A listener
 // that answers from its own socket (l2://, by packet sockets) is as good.
 #ifndef SLUICE_L2_KMOD_CONNECTION_H_
@@ -26,7 +26,7 @@ namespace sluice::l2 {
 
 class KmodConnection;
 
-// Whoever owns the connections of a context.
+// The owner of the connections of a context.
 class KmodHost {
  public:
   // Something has come for it, or is about to. May be called again before it is looked at.

@@ -176,7 +176,7 @@ size_t KmodProvider::progress(Instant now) {
   if (inside_) return 0;
   inside_ = true;
   size_t work = 0;
-  // Who is told of news may make others so.
+  // A link that is told of news may wake others.
   for (size_t i = 0; i < awake_.size(); ++i) {
     KmodConnection* connection = awake_[i];
     if (connection == nullptr) continue;

@@ -1,5 +1,5 @@
-// The kernel module's backend of one context: its links, its listeners, and who is still
-// greeting.
+// The kernel module's provider of one context: its links, its listeners, and connections that
+// still greet.
 #ifndef SLUICE_L2_KMOD_PROVIDER_H_
 #define SLUICE_L2_KMOD_PROVIDER_H_
 
@@ -29,7 +29,7 @@ class KmodProvider final : public Provider, public KmodHost, public Lingering {
                                                 const ConnectOptions& options) override;
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
                                                const ListenOptions& options) override;
-  // For somebody who has chosen this backend: `session` says why.
+  // For a caller that has chosen this path: `session` says why.
   Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
                                                 const ConnectOptions& options,
                                                 const proto::SessionOptions& session);

@@ -54,14 +54,14 @@ bool is_ours(int fd) {
          value <= SLUICE_MAX_PEERS;
 }
 
-// Of the family. 0, or errno.
+// Opens a socket of the family. Returns 0 or errno.
 int by_family(KmodDoor& door, Fd& out) {
   out = Fd(::socket(door.family, SOCK_RDM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (out.value() < 0) return errno;
   return is_ours(out.value()) ? 0 : EPROTONOSUPPORT;
 }
 
-// Of the device. 0, or errno; ENOENT: there is none.
+// Opens a socket by the device. Returns 0 or errno; ENOENT: there is no device.
 int by_device(Fd& out) {
   Fd device(::open(kDevice, O_RDWR | O_CLOEXEC));
   if (device.value() < 0) return errno == ENXIO || errno == ENODEV ? ENOENT : errno;
@@ -93,7 +93,7 @@ Result<Fd> any_socket(KmodDoor& door) {
     return refused(Code::kAccessDenied,
                    "socket family " + std::to_string(door.family) + " is filtered here, and " +
                        kDevice +
-                       " is not this user's to open; whoever trusts it with sockets of the module: "
+                       " is not open to this user; to let every user make the module's sockets: "
                        "sudo chmod 666 " +
                        kDevice,
                    other);

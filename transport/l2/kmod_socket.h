@@ -22,7 +22,7 @@ struct sockaddr_sluice;
 
 namespace sluice::l2 {
 
-// Of the module's parameter, as its file under /sys has it; nothing: that is no number of a family.
+// The family in the module's parameter, as its file under /sys has it; none: no family's number.
 std::optional<int> family_of(const std::string& parameter_text);
 
 // What a socket() of the family said, with the remedy. `family`: the number that was tried; `told`:

@@ -17,7 +17,7 @@ Status refused(Code code, std::string why) {
   return Status(code, Scope::kOperation, kOrigin, std::move(why));
 }
 
-// Of this network namespace. False: the table cannot be read.
+// Packet sockets of this network namespace. False: the table cannot be read.
 bool open_packet_sockets(std::unordered_set<ino_t>& out) {
   std::ifstream table("/proc/self/net/packet");
   std::string line;

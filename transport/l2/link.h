@@ -1,5 +1,5 @@
-// A session's path over one SLP connection, whoever runs it. Knows nothing of what the messages
-// mean.
+// A session's path over one SLP connection, of this process or of the kernel's module. Does not
+// know what the messages mean.
 #ifndef SLUICE_L2_LINK_H_
 #define SLUICE_L2_LINK_H_
 

@@ -29,7 +29,7 @@ class Machine {
   std::unique_ptr<slp_share> share_;
 };
 
-// Of a context.
+// The machines that a context knows as peers.
 class Machines {
  public:
   explicit Machines(PeerAccounts& accounts) : accounts_(accounts) {}

@@ -25,7 +25,7 @@ Status none(std::string why, int error = 0) {
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin, std::move(why), error);
 }
 
-// Of IPv4, also where it is written as one of IPv6.
+// An IPv4 address, also if it is written as one of IPv6.
 std::optional<in_addr> ipv4_in(const sockaddr* address) {
   if (address == nullptr) return std::nullopt;
   in_addr out;

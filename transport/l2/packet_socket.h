@@ -18,8 +18,8 @@ struct PacketSocket {
   uint16_t port = 0;
 };
 
-// Port 0: any that is free above 32767. Locked: for somebody who may not sniff; the filter then
-// also holds to SLP's EtherType and the interface, since whoever has the socket may bind it anew.
+// Port 0: any that is free above 32767. Locked: for a user who may not sniff. The filter then also
+// checks SLP's EtherType and the interface, since the holder of the socket may bind it anew.
 // Errors: kAccessDenied (CAP_NET_RAW), kInvalidArgument (no such interface: the detail names those
 // there are; the port is taken), kNoMemory.
 Result<PacketSocket> open_packet_socket(const std::string& interface, uint16_t port,

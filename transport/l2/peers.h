@@ -34,8 +34,8 @@ struct PeerNames {
 // a MiB of text, 65,536 names.
 void add_peers(std::string_view text, const std::string& file, PeerNames& out);
 
-// $SLUICE_PEERS or else /etc/sluice/peers; then /etc/ethers (ethers(5)). Who is not there
-// is no problem, but for what $SLUICE_PEERS names. Blocks: while files are read.
+// $SLUICE_PEERS or else /etc/sluice/peers; then /etc/ethers (ethers(5)). A missing file
+// is an error only if $SLUICE_PEERS names it. Blocks: while files are read.
 PeerNames read_peers();
 
 // Errors: kInvalidArgument: no such name, or two addresses in one file; the detail names

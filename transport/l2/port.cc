@@ -18,10 +18,10 @@ constexpr const char* kOrigin = "l2/port";
 // What one port takes in a turn: more would keep what is to be acknowledged waiting. One batch, or
 // so many of what is received where it belongs, which comes slot by slot.
 constexpr int kSlotsPerTurn = 4;
-// Of all ports together: at 1 us each, which the dearest take (acknowledgements with 32 ranges),
-// half a millisecond.
+// Frames of all ports together. At 1 us each, the most expensive (acknowledgements with 32 ranges),
+// they take half a millisecond.
 constexpr uint32_t kFramesPerTurn = 512;
-// Of one port: each makes a session of 40 KiB.
+// HELLOs of one port: each makes a session of 40 KiB.
 constexpr uint32_t kHellosPerTurn = 16;
 // Receives after one in which a frame was not what was expected: losses and new sizes come
 // together.
@@ -281,7 +281,7 @@ void Port::take_hello(const FrameIn& in, const slp_frame& frame, const slp_base&
       return reply(in, met.reply, met.reply_bytes);
     case SLP_LISTEN_ACCEPT: break;
   }
-  // A connection costs more than most frames; who is not served asks again.
+  // A connection costs more than most frames; a caller that is not served asks again.
   if (hellos_left_ == 0) return hellos_put_off.add();
   --hellos_left_;
   // With a secret this may be an old HELLO: the new connection must be confirmed first, and

@@ -21,7 +21,7 @@ struct slp_listener;
 
 namespace sluice::l2 {
 
-// Gets who has asked for a connection properly.
+// Gets callers whose HELLO was valid.
 class PortListener {
  public:
   // False: it is not wanted, and told so.
@@ -31,7 +31,7 @@ class PortListener {
   ~PortListener() = default;
 };
 
-// Whoever looks at ports in his turns.
+// The owner that polls ports in its turns.
 class PortOwner {
  public:
   // Something has come there, or is about to.
@@ -58,7 +58,7 @@ class Port final : public EventHandler {
   // The number that frames to this connection carry. Errors: kTryAgain.
   Result<uint32_t> add(Connection& connection);
   void remove(uint32_t connection);
-  // With a secret only who has it as well is heard. Errors: those of Cipher::open().
+  // With a secret, only callers that have it too are heard. Errors: those of Cipher::open().
   Status set_listener(PortListener* listener, std::shared_ptr<const Secret> secret);
   void remove_listener() { listener_ = nullptr; }
   bool in_use() const { return listener_ != nullptr || !connections_.empty(); }

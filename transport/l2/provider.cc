@@ -338,7 +338,7 @@ size_t L2Provider::progress(Instant now) {
   size_t work = hot_.receive(room_, exact);
   bool much = work > kFewFrames;
   if (timers_.next() <= exact) fire_timers(exact);
-  // Whoever has news was active. Who is told of them may make others so.
+  // Every connection with news is active. A link that is told of news may make others active.
   for (size_t i = 0; i < active_.size(); ++i) {
     if (active_[i]->link != nullptr) {
       work += active_[i]->link->poll(exact);

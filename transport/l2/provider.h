@@ -38,7 +38,7 @@ class L2Provider final : public Provider,
                                                 const ConnectOptions& options) override;
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
                                                const ListenOptions& options) override;
-  // For somebody who has chosen this backend: `session` says why.
+  // For a caller that has chosen this path: `session` says why.
   Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
                                                 const ConnectOptions& options,
                                                 const proto::SessionOptions& session);
@@ -126,7 +126,7 @@ class L2Provider final : public Provider,
   std::vector<Connection*> sending_;
   std::vector<Held> connections_;
   std::vector<L2Listener*> listeners_;
-  Instant listeners_due_{};  // nothing changes for them before, but by one who greets
+  Instant listeners_due_{};  // before it, only a new caller changes anything for them
   std::vector<Leaving> leaving_;
   std::vector<std::unique_ptr<SecondSessions>> left_seconds_;  // their listeners are closed
   proto::SessionSet sessions_;

@@ -99,7 +99,7 @@ SecondSessions::~SecondSessions() {
 Status SecondSessions::begin() { return port_.set_listener(this, secret_); }
 
 bool SecondSessions::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
-  // Strangers may greet as well; whoever has said more and is still here has his connection.
+  // Strangers may greet as well: only callers that have sent nothing since make room.
   if (coming_.all().size() >= kMostHalfOpen) {
     late.add();
     if (!coming_.make_room(from, [](const auto& entry) { return !entry.connection->has_news(); }))
@@ -168,7 +168,7 @@ size_t SecondSessions::progress(Instant now,
   size_t changed = coming_.expire(now);
   if (!coming_.all().empty()) changed += join_those_that_came(now, greeting);
   changed += std::erase_if(awaiting_, [&](const Awaiting& each) {
-    // Whoever was busy for so long may find both at once.
+    // A thread that was busy for so long may find both at once.
     bool waits = each.expires > now || has_come(each.token);
     if (waits && each.pair->pair != nullptr) return false;
     if (each.pair->pair != nullptr) each.pair->pair->stay_alone();

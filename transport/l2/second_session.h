@@ -32,7 +32,7 @@ struct SecondPlace {
 };
 SecondPlace offered_second(const wire::Hello& hello);
 
-// Of one listener: second sessions that are on their way, and connections that await theirs.
+// Second sessions of one listener that have not joined yet, and connections that await theirs.
 class SecondSessions final : private PortListener {
  public:
   using Release = HalfOpen<Connection>::Release;
@@ -41,7 +41,7 @@ class SecondSessions final : private PortListener {
   ~SecondSessions();
   // Errors: those of Port::set_listener().
   Status begin();
-  // Of a caller who wished it, whose token that is.
+  // For the caller that asked for it; the token is the caller's.
   void await(const wire::Uuid& token, std::shared_ptr<TwoCarriers::Place> pair, Instant expires);
   // Joins what belongs together, and ends what is late; those that `greeting` knows may still be
   // accepted. Returns how many changed.

@@ -20,8 +20,8 @@ proto::LinkTraits slp_traits(Path path, uint64_t chunk_bytes) {
 }  // namespace
 
 proto::LinkTraits l2_traits(Path path, bool sealed) {
-  // Of one transfer, which is cut into frames by what the network takes, and can be called back
-  // at any time: an operation on memory in one piece is one transfer.
+  // Largest transfer. SLP cuts it into frames of the network's size, and can cancel it at any time,
+  // so an operation on memory in one piece is one transfer.
   constexpr uint64_t kChunkBytes = 1 << 30;
   proto::LinkTraits traits = slp_traits(path, kChunkBytes);
   if (sealed)

@@ -6,9 +6,9 @@
 
 namespace sluice::l2 {
 
-// Of frames that this process makes: by Path::kPacket or Path::kUdp. `sealed`: encrypted.
+// Traits with frames made by this process: Path::kPacket or Path::kUdp. `sealed`: encrypted.
 proto::LinkTraits l2_traits(Path path, bool sealed = false);
-// Of the kernel's module.
+// Traits of the kernel's module.
 proto::LinkTraits kmod_traits();
 
 }  // namespace sluice::l2

@@ -16,8 +16,8 @@ namespace sluice::l2 {
 namespace {
 
 constexpr const char* kOrigin = "l2/transfers";
-// Addresses of windows begin here: no key of this path is all zeros, and what lies before a
-// window is outside for the one who asks. What a handle covers is checked by its owner's SLP.
+// Addresses of windows begin here: no key of this path is all zeros, and an address before a
+// window is outside for the asker. The owner's SLP checks the range of a handle.
 constexpr uint64_t kAddressBase = uint64_t{1} << 32;
 // Where the owner's count of a window begins is random: with the generation of its handle, 16 bits,
 // and 62 of these a peer would have to guess what it was not told. A hit within a window of 2^26
@@ -26,7 +26,7 @@ constexpr uint64_t kRandomBase = (uint64_t{1} << 62) - 1;
 
 Counter refused_to_peer("l2.access_refused");
 
-// Of the handle; before its beginning is beyond every end.
+// Offset in the handle; an address before its beginning becomes one beyond every end.
 uint64_t offset_of(const wire::Segment& peer) {
   return peer.offset >= kAddressBase ? peer.offset - kAddressBase : UINT64_MAX;
 }
@@ -248,7 +248,7 @@ bool Connection::became_writable() {
     return false;
   auto idle = [](const Move& m) { return m.count == 0; };
   auto pushes = moves_.begin() + kMoves / 2;
-  // Whoever is still short says so again.
+  // A move that still lacks room asks for it again.
   bool any = (want_room_ && slp_can_send(session_, kLargestMessage)) ||
              (want_window_ && std::any_of(windows_.begin(), windows_.end(),
                                           [](const Window& w) { return w.handle == 0; })) ||

@@ -22,7 +22,7 @@ constexpr size_t kMostSegments = 64;
 // cut them either.
 constexpr size_t kMostJoined = 128;
 constexpr size_t kSlotBytes = 65'536;
-// Of one slot, what is received where it belongs: as much as one call of the sender's.
+// Datagrams of one slot that are received in place: as many as one call of the sender's.
 constexpr size_t kMostScattered = 64;
 // Taken at once: a third of what SLP lets one transfer have under way, so that acknowledgements
 // leave while more comes; and little enough to be copied on from the cache.

@@ -32,8 +32,8 @@ struct Wire {
     std::shared_ptr<Arena> arena;
     Bell bell;  // wakes this side's context; posted at most once at a time
     bool bell_posted = false;
-    // Of this side's memory, after its end: the other side may still have views. Freed
-    // with the wire, which each view holds.
+    // Loans of this side's memory after its end: the other side may still have views. They are
+    // freed with the wire, which each view holds.
     std::vector<StorageRef> loans;
     // See Link::begin_copy().
     std::atomic<uint64_t> withdrawals{0};

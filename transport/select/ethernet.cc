@@ -26,7 +26,7 @@ constexpr Duration kSilence = std::chrono::milliseconds(250);
 
 Counter not_asked("select.ethernet_not_asked");
 
-// What could not be opened is tried again, but not for each who comes.
+// An interface that could not be opened is tried again, but not for each caller.
 constexpr Duration kOpenInterval = std::chrono::seconds(1);
 
 Status unusable(std::string why) {
@@ -63,7 +63,7 @@ Result<std::shared_ptr<EndpointCore>> EthernetCaller::connect(
   if (port == 0)
     return unusable(by_module ? "the peer has no kernel module there"
                               : "the peer listens for no frames there");
-  // Before anybody is called: who is called accepts.
+  // Checked before the call: a called peer accepts.
   const bool secret = secret_is_set(options.secret_file);
   if (by_module && secret)
     return unusable("the kernel module cannot encrypt, and there is a secret");

@@ -49,7 +49,7 @@ class EthernetCaller {
 // close. Thread: the context's.
 class EthernetListeners {
  public:
-  // Whoever asks it for endpoints counts them, and asks about them.
+  // The caller that asks it for endpoints counts them, and asks ListenOptions::accept.
   EthernetListeners(const EthernetCarriers& carriers, const ListenOptions& options)
       : carriers_(carriers), options_(options) {
     options_.max_connections = options_.max_connections_by_address = 0;

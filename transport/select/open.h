@@ -24,7 +24,7 @@ struct PathReport {
 // Best first, as sluice:// tries them.
 std::vector<PathReport> explain_paths();
 
-// In which order sluice:// tries the paths, and why it leaves the others to who asks for them.
+// The order in which sluice:// tries the paths, and why it does not try the others.
 std::string explain_order();
 
 }  // namespace sluice

@@ -367,7 +367,7 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::try_ethernet(Attempt& atte
   proto::SessionOptions session = attempt.session;
   session.why = "the peer is a neighbour, and the probe both ways worked; " + attempt.why_not;
   Duration patience =
-      (attempt.deadline - context_.refresh_now()) / 2;  // the other half is for who comes next
+      (attempt.deadline - context_.refresh_now()) / 2;  // the other half is for the next path
   auto endpoint = ethernet_caller_.connect(path, attempt.greeting.fd(), attempt.greeting.peer,
                                            patience, attempt.options, session);
   if (!endpoint.ok()) {
@@ -435,7 +435,7 @@ Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& addr
   }
   wire::Uuid rendezvous;
   fill_random(rendezvous.bytes);
-  // Where shared memory is not served nobody is there, and who comes goes on to the next path.
+  // If shared memory is not served, nobody listens there, and callers try the next path.
   std::unique_ptr<shm::RendezvousListener> meetings;
   if (serves.has(Path::kShm)) {
     SLUICE_TRY(meetings, shm::RendezvousListener::open(context_, shm::socket_name(rendezvous),

@@ -16,14 +16,14 @@ namespace sluice::select {
 
 class Silences {
  public:
-  // A network that is mended is found out within a minute, and until then TCP does. (As long as the
+  // A repaired network is noticed within a minute, and TCP is used until then. (As long as the
   // kernel trusts a neighbour: arp(7).)
   static constexpr Duration kRemembered = std::chrono::seconds(60);
-  // Each has cost a connect the time that is saved now: more of them come only from who has many
-  // peers, and lose the oldest.
+  // Each entry has cost a connect the time that it saves now. Only a process with many peers has
+  // more of them, and loses the oldest.
   static constexpr size_t kMost = 64;
 
-  // When it was asked in vain last; none: never, or so long ago that it is asked again.
+  // When it last gave no answer; none: never, or so long ago that it is asked again.
   std::optional<Instant> last(std::string_view who, Instant now) const;
   void add(std::string who, Instant now);
 

@@ -33,7 +33,7 @@ class ExtentMap {
 
   // Mappings: one for each extent and each rest of an earlier one.
   uint64_t pieces() const { return pieces_.size(); }
-  // Of extents, without rests.
+  // Bytes of extents, without rests.
   uint64_t announced_bytes() const { return announced_; }
 
  private:

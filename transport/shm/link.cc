@@ -45,17 +45,16 @@ Status corrupt(const std::string& why) {
   return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, why);
 }
 
-// Behind so much that is unread, 7.5 KiB, a message that need not ride is pulled: a header or two
-// may lie there, while more is a stream, whose answers come many to a wake, and which would fill
-// the ring. When that is full, a sender that sleeps looks again only once in a millisecond
-// (provider.cc).
+// If more than this is unread, 7.5 KiB, use rendezvous. Less is a header or two. More is a stream:
+// its answers come many to a wake, and it would fill the ring. When the ring is full, a sender that
+// sleeps looks again only once in a millisecond (provider.cc).
 constexpr uint32_t kMostUnreadSlots = 64;
 
 uint32_t eager_bytes(uint64_t threshold) {
   return static_cast<uint32_t>(std::min<uint64_t>(threshold, wire::kMaxInlineBytes));
 }
 
-// Payloads up to Tuning::shm_eager_bytes ride in the ring (copied in and out); larger ones are
+// Payloads up to Tuning::shm_eager_bytes are eager (copied into the ring and out); larger ones are
 // read from the sender's arena, which costs one copy and an answer.
 proto::LinkTraits shm_traits(Context& context) {
   proto::LinkTraits traits;
@@ -138,12 +137,12 @@ size_t ShmLink::poll_busy(Instant now, Turn& turn) {
   return work;
 }
 
-// Of a peer that has ended, not more than it can have written before: a hostile one goes on.
+// After a peer has ended, no more is read than it can have written before: a hostile one goes on.
 bool ShmLink::may_drain() const {
   return (pending_ & kEnding) == 0 || reader_.position() < last_position_;
 }
 
-// Of a peer that has ended.
+// For a peer that has ended.
 bool ShmLink::nothing_left() const {
   return corrupt_ || ((!may_drain() || !reader_.ready()) && !client_->copies_pending());
 }

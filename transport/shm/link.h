@@ -36,7 +36,7 @@ class LoanKeeper {
  public:
   // The link has something to do that poll() does, or may have: it was not being polled.
   virtual void poll_again(ShmLink& link) = 0;
-  // When the peer ends its direction (EPOLLRDHUP) or the socket hangs up, it has let go of
+  // When the peer ends its direction (EPOLLRDHUP) or the socket hangs up, it has released
   // everything. The account is settled once nothing of the peer is mapped either.
   virtual void keep(Remains remains) = 0;
   // Settles what has come to its end since: before a peer is told that it has too much.
@@ -93,10 +93,10 @@ class ShmLink final : public proto::Link, public EventHandler {
   // About to sleep. False: something has arrived.
   bool begin_sleep();
   void end_sleep() { reader_.end_sleep(); }
-  // Nothing came for long: from now on the peer rings, as for one who sleeps, and
+  // Nothing came for long: from now on the peer rings the doorbell, as for a sleeper, and
   // LoanKeeper::poll_again() follows. False: there is something to do.
   bool rest();
-  // How many calls of poll() on end had nothing to do; for the provider.
+  // How many calls of poll() in a row had nothing to do; for the provider.
   uint32_t idle_polls = 0;
   // The ring or the socket to the peer is full: nobody rings when there is room again.
   bool blocked() const { return (pending_ & (kBlocked | kBellDue)) != 0; }
@@ -163,7 +163,7 @@ class ShmLink final : public proto::Link, public EventHandler {
   uint64_t last_position_ = 0;   // ending: where what the peer can have written before ends
   uint32_t mapped_in_turn_ = 0;  // extents
   uint8_t pending_ = 0;
-  bool hung_up_ = false;  // the peer has let go of everything
+  bool hung_up_ = false;  // the peer has released everything
   bool ended_ = false;    // the peer sends nothing more
   bool corrupt_ = false;
   bool rests_ = false;

@@ -14,13 +14,13 @@ struct PeerUser {
 };
 
 // The peer's user and process. Succeeds only if the kernel proves that it is our own user in our
-// own user namespace: an extent is disclosed whole to whoever maps it.
+// own user namespace: a process that maps an extent sees all of it.
 // Errors: kAccessDenied; the text says which proof is missing, and the remedy.
 //
-// The kernel tells users in the reader's namespace, and gives all that this has no number for
-// one and the same (kernel.overflowuid). Who is shown that one is another user for all we know,
-// unless there is none without a number, or the kernel lets us look into the peer because all
-// its ids are ours, in our own namespace.
+// The kernel tells users in the reader's namespace, and gives every user without a number there
+// the same one (kernel.overflowuid). A peer with that number counts as another user, unless every
+// user has a number, or the kernel lets us inspect the peer because all its ids are ours, in our
+// own namespace.
 Result<PeerUser> check_peer(int socket);
 
 // What check_peer() reads of this process; for tests.

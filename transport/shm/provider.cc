@@ -21,8 +21,9 @@ constexpr Duration kBlockedRetry = std::chrono::milliseconds(1);
 
 // Whether views of closed connections have ended is looked at this often: it is no event.
 constexpr uint32_t kTurnsPerSettling = 64;
-// Of more links than this those rest in which so many looks on end found nothing: a look at each of
-// 4,000 idle ones took 60 us of a turn. Who rests is found by a bell, some 20 us later.
+// If there are more links than this, a link rests in which so many polls in a row found nothing: to
+// poll 4,000 idle ones took 60 us of a turn. The peer wakes a resting link by its doorbell, some
+// 20 us later.
 constexpr size_t kMostPolledIdle = 16;
 constexpr uint32_t kIdlePolls = 4096;
 
@@ -114,7 +115,7 @@ ShmProvider::ShmProvider(Context& context) : context_(context), sessions_(contex
 
 ShmProvider::~ShmProvider() {
   sessions_.detach_all();
-  // Nobody can tell any more when the peers let go: the memory is never used again.
+  // Nothing tells any more when the peers release it, so the memory is never used again.
   for (auto& kept : kept_) {
     for (StorageRef& loan : kept->remains.loans) {
       loans_abandoned.add();

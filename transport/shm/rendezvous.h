@@ -43,7 +43,7 @@ struct RendezvousOptions {
   // for the connection.
   std::function<Result<proto::ConnectionTicket>(const PeerIdentity&, const PeerIntroduction&)>
       admit = {};
-  // Whoever connects says HELLO within this.
+  // A caller must send HELLO within this.
   Duration half_open_limit = std::chrono::seconds(5);
   // Whom nobody has taken after this is dropped; zero: never.
   Duration met_limit = Duration(0);
@@ -77,7 +77,7 @@ class RendezvousListener final : public EventHandler {
   void accept_some();
   void pause_accepting();
   void accept_one(int fd);
-  // `logged`: by who has found the limit.
+  // `logged`: the finder of the limit has logged it.
   void refuse(int fd, const PeerUser& peer, const Status& why, bool logged = false);
   void ring_alarm();
   void set_alarm();

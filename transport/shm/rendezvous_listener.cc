@@ -41,7 +41,7 @@ Status failure(Code code, const std::string& why, int error = 0) {
   return Status(code, Scope::kEndpoint, kOrigin, why, error);
 }
 
-// Of entries that are in the order of their coming: the oldest of the process that has most.
+// The oldest entry of the process that has most. Requires: entries are in order of arrival.
 template <typename Entries, typename PidOf>
 size_t oldest_of_most(const Entries& entries, PidOf pid_of) {
   std::unordered_map<uint32_t, size_t> count;
@@ -66,7 +66,7 @@ class RendezvousListener::Alarm final : public EventHandler {
     if (!fd_) return failure(Code::kNoMemory, "no descriptor for a timer; raise ulimit -n", errno);
     return owner_.context_.watch(fd_.value(), EPOLLIN, this);
   }
-  // One that is set for earlier rings once in vain, and is set again then.
+  // An alarm that is set for an earlier time rings once without effect, and is then set again.
   void set(Instant when) {
     if (when >= set_) return;
     int64_t at = std::max<int64_t>(when.time_since_epoch().count(), 1);  // zero would stop it
@@ -173,7 +173,7 @@ void RendezvousListener::accept_some() {
   }
 }
 
-// Whoever waits to be accepted would wake us for ever.
+// Callers that wait to be accepted would wake us for ever.
 void RendezvousListener::pause_accepting() {
   if (paused.value() == 0)
     log(LogLevel::kWarning,

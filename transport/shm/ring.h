@@ -208,10 +208,9 @@ class RingReader {
   uint64_t sleeps_ = 0;
 };
 
-// How one side makes the other stop copying from its memory, without a message. Whoever copies says
-// so first and then looks whether something was withdrawn; whoever withdraws says so first and then
-// looks whether somebody copies. The four accesses are seq_cst: of two that meet, one sees the
-// other.
+// How one side makes the other stop copying from its memory, without a message. The copying side
+// sets its mark first, and then looks for a withdrawal. The withdrawing side counts first, and then
+// looks for a copy. The four accesses are seq_cst: if both happen at once, one sees the other.
 template <template <typename> class Atomic>
 class CopyGate {
  public:

@@ -71,7 +71,7 @@ Result<Fd> bind_and_listen(const Address& address, const SocketAddress& where, i
   return fd;
 }
 
-// Of no use but to be closed.
+// Reserved, to be closed when a descriptor is needed.
 Fd spare_descriptor() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 }  // namespace
@@ -183,7 +183,7 @@ size_t GreetingListener::accept_some() {
   return kAcceptsPerRound;
 }
 
-// Who is not greeted yet makes room, then who comes is turned away; those that are connected go on.
+// Unfinished greetings make room first. Then callers are refused. Connections go on.
 void GreetingListener::out_of_descriptors(Instant now, int os_error) {
   accepts_failed.add();
   lack_log_.log(LogLevel::kWarning,
@@ -197,7 +197,7 @@ void GreetingListener::out_of_descriptors(Instant now, int os_error) {
   retry_accept_ = after(now, kAcceptPause);
 }
 
-// Nobody who waits in the kernel's queue is left without an answer.
+// Every caller in the kernel's queue gets an answer.
 void GreetingListener::turn_away_with_reserve() {
   for (size_t i = 0; reserve_ && i < kTurnedAwayPerRound; ++i) {
     reserve_.reset();

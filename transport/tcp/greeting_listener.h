@@ -30,7 +30,7 @@ struct GreetingOptions {
   Duration patience = std::chrono::seconds(5);
   // Choices that are served; others are refused with BYE{kUnsupported}.
   std::vector<Path> paths = {Path::kTcp};
-  // Of PeerIntroduction, when a peer is asked about: the path, if it is not the peer's to choose.
+  // The path in PeerIntroduction, if the peer does not choose it.
   Path introduced_as = Path::kNone;
   // Asked when HELLO has come; a refusal goes to the peer. Null: everybody.
   std::function<Result<proto::ConnectionTicket>(const PeerIdentity&, const PeerIntroduction&)>

@@ -61,7 +61,7 @@ ssize_t write_small(int fd, proto::ConstBytes header, std::span<const proto::Con
   return ::send(fd, bytes.data(), total, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// Of a message with more pieces than one call takes, the first ones.
+// Writes the first pieces, if the message has more than one call takes.
 ssize_t write_message(int fd, proto::ConstBytes header,
                       std::span<const proto::ConstBytes> payload) {
   std::array<iovec, kPiecesPerWrite> pieces;

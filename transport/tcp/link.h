@@ -31,7 +31,7 @@ class TcpLink final : public proto::Link, public EventHandler {
 
   // Errors: kNoMemory (epoll).
   Status watch();
-  // Who is called. Requires: set before the context's next progress; outlives close().
+  // The client that is called. Requires: set before the context's next progress; outlives close().
   void set_client(proto::LinkClient* client) { client_ = client; }
 
   const proto::LinkTraits& traits() const override { return *traits_; }

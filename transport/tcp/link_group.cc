@@ -13,8 +13,8 @@ constexpr uint32_t kFruitlessPolls = 400;
 // How often the kernel is asked about links with unanswered bytes: often enough that
 // kUnpluggedAfter is kept to a third.
 constexpr Duration kAnswerCheck = std::chrono::seconds(1);
-// Of one turn: how long links are read and written before the rest waits for the next turn. Each
-// takes 100 us at most. Short: whoever asks and waits for the answer is behind a flood of another's
+// How long links are read and written in one turn before the rest waits for the next. Each takes
+// 100 us at most. It is short because a request and its answer wait behind another link's flood
 // once in each round trip.
 constexpr Duration kLinksTime = std::chrono::microseconds(300);
 // Buffers kept for the next link that needs one.

@@ -101,7 +101,7 @@ class LinkGroup {
   Roster todo_;
   Roster unanswered_;
   Instant next_check_ = kNever;
-  // Of this turn: since when links are read, once one had something.
+  // When this turn began to read links; none: no link had anything yet.
   std::optional<Instant> turn_start_;
   size_t first_hot_ = 0;
   std::vector<std::unique_ptr<StagingBlock>> spare_blocks_;

@@ -74,7 +74,7 @@ bool write_all(int fd, std::string_view text) {
 }  // namespace
 
 std::string cache_folder() {
-  // A set-user-id program takes nothing from who calls it: secure_getenv() is null there.
+  // A set-user-id program takes nothing from its caller: secure_getenv() is null there.
   if (const char* own = ::secure_getenv("SLUICE_CACHE_DIR"); absolute(own)) return own;
   if (const char* caches = ::secure_getenv("XDG_CACHE_HOME"); absolute(caches))
     return std::string(caches) + "/sluice";

@@ -1,5 +1,5 @@
 // The file that keeps what was measured: its place, its text, and reading and replacing it.
-// Its contents are hints: whoever uses them brings them into range. Knows nothing of
+// Its contents are hints: the user of a value brings it into range. Knows nothing of
 // environment overrides and measures nothing.
 #ifndef SLUICE_TUNING_CACHE_FILE_H_
 #define SLUICE_TUNING_CACHE_FILE_H_
@@ -18,7 +18,7 @@ struct Measurement {
   uint64_t value = 0;
   std::string measured;  // one line: what was compared, with figures
 };
-// Of one machine, all knobs in the order of knobs().
+// What was measured on one machine: all knobs, in the order of knobs().
 struct Record {
   std::string machine;    // machine_key()
   std::string probed_at;  // UTC, ISO 8601

@@ -40,7 +40,7 @@ const Spelling& spelling(Unit unit) {
 const std::array<Knob, kKnobCount>& knobs() {
   static constexpr std::array<Knob, kKnobCount> kKnobs{{
       {"shm_eager_bytes", &Tuning::shm_eager_bytes, 64, kMostEager, Unit::kBytes,
-       "shm: messages up to here ride in the ring, larger ones are pulled"},
+       "shm: messages up to here are eager, larger ones are pulled"},
       {"shm_eager_sleeping_bytes", &Tuning::shm_eager_sleeping_bytes, 64, kMostEager, Unit::kBytes,
        "shm: the same while one of the two ends sleeps"},
       {"tcp_eager_bytes", &Tuning::tcp_eager_bytes, 64, kMostEager, Unit::kBytes,

@@ -73,7 +73,7 @@ struct RdmaAddress {
 Result<RdmaAddress> resolve(const std::string& host, uint16_t port, bool to_listen);
 std::string name_of(const sockaddr* address);  // "rdma://10.0.0.1:7000"
 
-// Of one connection, chosen by the end that accepts it. Zeros: none.
+// Names one connection; the end that accepts it chooses it. Zeros: none.
 using LaneToken = std::array<std::byte, 16>;
 
 // How many queue pairs the bytes of each direction are spread over: SLUICE_RDMA_QUEUE_PAIRS at

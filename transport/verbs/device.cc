@@ -223,7 +223,7 @@ void Device::read_completion_events() {
     if (api_.cq_event(channel_, &cq, &user) != 0) return;
     completion_events.add();
     ++announcements_;
-    // Of a queue that is buried, it is somebody else's number by now: one event too many.
+    // The number of a destroyed queue may belong to another by now: that costs one extra event.
     const auto number = reinterpret_cast<uintptr_t>(user);
     if (number < announced_to_.size()) ++announced_to_[number];
     api_.ack_cq_events(cq, 1);

@@ -32,7 +32,7 @@ struct DeviceLimits {
   // answer has come, in whatever order that makes; a refusal is an ended connection.
   bool iwarp = false;
   // Soft-iWARP asks for no right when it answers a READ (siw_check_sgl_tx(.., 0) in
-  // drivers/infiniband/sw/siw/siw_qp_tx.c): whoever knows a key and an address may read.
+  // drivers/infiniband/sw/siw/siw_qp_tx.c): a peer that knows a key and an address may read.
   bool checks_reads() const { return !(software && iwarp); }
 };
 DeviceLimits limits_of(VerbsApi& api, ibv_context* context, const ibv_device_attr& attributes);
@@ -140,7 +140,7 @@ class Device final : public EventHandler {
   DeviceWatcher* watcher_ = nullptr;
   std::vector<Buried> buried_, refused_;
   std::vector<ibv_mr*> refused_regions_;
-  std::vector<StorageRef> held_;  // let go of after ~Device has closed the handle
+  std::vector<StorageRef> held_;  // released after ~Device has closed the handle
   uint32_t users_ = 0;
   std::vector<uint64_t> announced_to_;   // by number
   std::vector<uintptr_t> free_numbers_;  // of users who have gone

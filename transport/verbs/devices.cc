@@ -22,7 +22,7 @@ namespace {
 
 // Entries of one GID table that are looked at; soft-RoCE has 1024.
 constexpr int kMostGids = 4096;
-// Long enough for a neighbour's answer, short enough for somebody who waits.
+// Long enough for a neighbour's answer, short enough for a waiting user.
 constexpr int kResolveMs = 2000;
 constexpr const char* kHowToGetOne =
     "; a card needs its driver; `modprobe rdma_rxe && rdma link add rxe0 type rxe netdev DEV` "

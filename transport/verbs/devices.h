@@ -52,7 +52,7 @@ struct Survey {
   std::string obstacle;
 
   bool usable() const { return obstacle.empty(); }
-  // Of the first device with an ACTIVE port that an address is bound to; null: none.
+  // The first device with an ACTIVE port that has an address; null: none.
   const DeviceFacts* best_device() const;
   const PortFacts* best_port() const;
   // Where others reach it: of that port, IPv4 before IPv6. Empty: none.

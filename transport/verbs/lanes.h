@@ -54,7 +54,7 @@ class Lanes {
                      uint64_t cookie, const uint32_t* notice);
 
  private:
-  // A write whose bytes are posted, and whose peer hears of it when they are in place.
+  // A write whose bytes are posted, and whose peer is told when they are in place.
   struct Held {
     uint32_t notice;
     uint64_t cookie, length;                    // of its last chunk

@@ -67,7 +67,7 @@ bool EventModerator::sparse(const EventTotals& totals, Instant now) {
 }
 
 std::optional<Moderation> EventModerator::drop() {
-  // A try that ended so was in vain, too.
+  // A try that ended so has failed, too.
   if (state_ == State::kRaised) rest();
   window_ = last_;
   window_began_ = came_at_;

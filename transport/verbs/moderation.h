@@ -29,31 +29,31 @@ struct ModerationWish {
   Moderation fixed;
   bool any() const { return automatic || fixed.count > 0; }
 };
-// Of "auto" or "16/8" (completions, 1 to 65535; microseconds, 1 to 1000); nothing if the text says
-// something else.
+// Parses "auto" or "16/8" (completions, 1 to 65535; microseconds, 1 to 1000); none for another
+// text.
 std::optional<ModerationWish> moderation_wish(std::string_view text);
 
-// Of one completion queue, since it was made.
+// Totals of one completion queue, since it was made.
 struct EventTotals {
   uint64_t events = 0;       // sleeps that its events ended
   uint64_t completions = 0;  // with or without an event
   uint64_t bytes = 0;        // that they moved
 };
 
-// Chooses the moderation of one completion queue. 64 events are a window. A profile is kept where
-// it brought a tenth more completions with each event than the one before it and no fewer bytes or
-// completions a second; else the one before it is taken again, and tried no more for twice as many
-// windows each time. A settled queue moves on when its load does.
+// Chooses the moderation of one completion queue. 64 events are a window. A profile is kept if it
+// brought a tenth more completions with each event than the one before it, and no fewer bytes or
+// completions a second. Else the one before it is taken again, and the next try waits for twice as
+// many windows each time. A settled queue tries again when its load changes.
 //
-// Nobody's message is held back for nothing: where fewer than two completions come with an event,
-// as between two who answer each other, nothing is tried, and two lone completions on end, or one
-// after a pause, end all moderation at once.
+// No message is delayed without a gain. If fewer than two completions come with an event, as in a
+// ping-pong, nothing is tried. Two lone completions in a row, or one after a pause, end all
+// moderation at once.
 class EventModerator {
  public:
   // Reasoned, not measured (no device that moderates was at hand): the first is none at all. A wake
   // takes 20 to 60 us (docs/performance.md): a step shorter than 8 us shows no tenth beside it, and
-  // who sleeps waits no more than about two wakes. Half of the peer's 64 message slots
-  // (queue_pair.h) at most: it must not stand still meanwhile.
+  // a sleeper waits no more than about two wakes. At most half of the peer's 64 message slots
+  // (queue_pair.h), so that the peer can go on meanwhile.
   static constexpr std::array<Moderation, 4> kProfiles = {{{1, 1}, {8, 8}, {16, 16}, {32, 32}}};
 
   // The waiter is about to sleep, and has taken what had come. What the queue is to be set to, if
@@ -83,7 +83,7 @@ class EventModerator {
   EventTotals last_, window_;           // at the last call; at the window's begin
   Instant came_at_{}, window_began_{};  // the last call that something came with
   bool begun_ = false;
-  uint32_t lone_ = 0;  // events on end that brought one completion, or none
+  uint32_t lone_ = 0;  // events in a row with one completion, or none
   Rates before_;
   uint32_t rest_ = 0, next_rest_ = 1;  // windows in which nothing is tried; after the next vain try
 };

@@ -31,7 +31,7 @@ class VerbsProvider final : public Provider,
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
                                                const ListenOptions& options) override;
 
-  // The listener ends before the provider does, or is let go of by it.
+  // The listener ends before the provider does, or the provider releases it.
   // For select. A connection in State::kReady, or why there is none.
   Result<std::unique_ptr<Connection>> meet(const std::string& host, uint16_t port,
                                            const wire::Hello& ours, Instant deadline);

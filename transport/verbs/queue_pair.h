@@ -4,7 +4,7 @@
 //
 // A message is one SEND: 8 bytes {receive slots this side has posted so far, modulo 2^32;
 // FrameKind u32}, then one control message with its payload, or nothing, or a notice. A SEND or
-// a WRITE with immediate uses one slot of the peer; whoever has none left waits, so that the
+// a WRITE with immediate uses one slot of the peer. A side without a slot waits, so that the
 // peer's device never finds its receive queue empty.
 #ifndef SLUICE_VERBS_QUEUE_PAIR_H_
 #define SLUICE_VERBS_QUEUE_PAIR_H_
@@ -125,9 +125,9 @@ class QueuePair {
   uint64_t chunk_limit() const { return chunk_limit_; }
   bool stopped() const { return qp_ == nullptr; }
   bool failed() const { return !failure_.why.ok(); }
-  // The device refused to destroy it with requests out, or to let go of a region that was
-  // registered for the peer: memory may be reached until the device is closed, which holds what it
-  // is given to hold.
+  // The device refused to destroy it with requests out, or to deregister a region that was
+  // registered for the peer: memory may be reached until the device is closed, which keeps that
+  // memory.
   bool stuck() const { return stuck_; }
 
   struct Failure {

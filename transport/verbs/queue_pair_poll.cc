@@ -50,7 +50,7 @@ Status corrupt(const std::string& what) {
 size_t QueuePair::poll(proto::DirectClient& client, Instant now, int most) {
   if (stopped() || failed()) return 0;
   size_t work = 0;
-  // They count, too: who asks for one completion may not be the one whom the next is for.
+  // They count, too: the next completion may not be the one that the caller asked for.
   auto handle_deferred = [&] {
     while (most > 0 && !deferred_.empty() && !stopped() && !failed()) {
       ibv_wc completion = deferred_.front();

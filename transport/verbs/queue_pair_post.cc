@@ -431,7 +431,7 @@ Status QueuePair::drop_narrow(Window& window) {
     stuck_ = true;
     device_.keep_refused(region);
   }
-  return Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device does not let go of memory",
+  return Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device does not deregister memory",
                 e);
 }
 

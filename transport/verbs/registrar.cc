@@ -185,7 +185,7 @@ Status Registrar::remove_device_memory(uint64_t iova) {
                   "a peer still has a grant of this device memory; revoke it first", error);
   } else if (error != 0) {
     return Status(Code::kInternal, Scope::kOperation, kOrigin,
-                  "the RDMA device does not let go of device memory", error);
+                  "the RDMA device does not deregister device memory", error);
   }
   regions_.erase(found);
   return Status();

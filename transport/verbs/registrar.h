@@ -57,7 +57,7 @@ class Registrar final : public MemoryRegistrar {
 
   uint64_t registered_bytes() const;
   uint64_t registrations() const;
-  // Of those, the ones that are paged in on demand.
+  // Those of them that are paged in on demand.
   uint64_t on_demand_registrations() const {
     return on_demand_registrations_.load(std::memory_order_relaxed);
   }

@@ -24,7 +24,7 @@ class VerbsApi {
  public:
   virtual ~VerbsApi() = default;
 
-  // Devices. device_list() is null-terminated; free_device_list() lets go of those that
+  // Devices. device_list() is null-terminated; free_device_list() frees those that
   // were not opened.
   virtual ibv_device** device_list(int* count) = 0;
   virtual void free_device_list(ibv_device** list) = 0;

@@ -225,7 +225,7 @@ Status decode(std::span<const std::byte> header, Credit& out);
 Status decode(std::span<const std::byte> header, Ping& out);
 Status decode(std::span<const std::byte> header, Bye& out);
 
-// The Offer of a tagged message whose payload rides along, by itself: the latency path.
+// The Offer of an eager tagged message, apart from the general case: the latency path.
 // The bytes are those of encode(Offer).
 struct TaggedInline {
   uint64_t id = 0;

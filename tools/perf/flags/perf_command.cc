@@ -141,9 +141,10 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_flag("-b,--bidirectional", o.bidirectional,
                 "send_bw, write_bw, read_bw: in both directions at once, whose figures add up");
   perf.add_flag("--into", o.into, "exchange tests: fetch into preallocated memory");
-  perf.add_flag("--consume", o.consume,
-                "exchange tests: whoever fetched a tensor reads all of it, in the timed part, as "
-                "programs do");
+  perf.add_flag(
+      "--consume", o.consume,
+      "exchange tests: the end that fetched a tensor reads all of it, in the timed part, as "
+      "programs do");
   perf.add_option_function<std::string>(
       "-A,--atomic_type",
       [&o](const std::string& text) {

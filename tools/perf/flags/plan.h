@@ -92,7 +92,7 @@ struct Load {
 // Fills in depth and tensors within the memory bounds. `tx_depth` 0: the test's default.
 Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uint32_t qps = 1,
                std::optional<uint64_t> reply_bytes = {});
-// Of an rpc test, its answers as messages of their own.
+// The answers of an rpc test, as messages of their own.
 Load answers_of(const Load& load);
 // What one operation moves, in both directions.
 uint64_t bytes_of_operation(const Load& load);
@@ -128,7 +128,7 @@ inline constexpr uint32_t kMostQps = 64;
 
 inline constexpr std::string_view kAnyAddress = "0.0.0.0";
 
-// Of HOST: one with a scheme, tcp://10.0.0.1:7000 or shm:name, which says path and port.
+// True if HOST has a scheme, tcp://10.0.0.1:7000 or shm:name, which says path and port.
 bool is_whole_address(std::string_view host);
 
 // What stdout has.

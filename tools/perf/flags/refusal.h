@@ -19,7 +19,7 @@ namespace sluice::tools {
       flag, (value.empty() ? "" : "'" + value + "' ") + why + "; example: " + example);
 }
 
-// Of a word that is none of `known` (which are parted by blanks): names the nearest.
+// Refuses a word that is none of `known` (separated by blanks), and names the nearest.
 [[noreturn]] inline void refuse_word(const std::string& flag, const std::string& text,
                                      const std::string& known, const std::string& example) {
   std::istringstream words(known);

@@ -19,13 +19,13 @@ namespace sluice::tools {
 Result<std::vector<Buffer>> allocate_over_extents(Arena& arena, uint64_t bytes, uint32_t count,
                                                   std::optional<uint32_t> offset = {});
 
-// Who holds which tensor: home, or published.
+// The place of each tensor: home, or published.
 class Rotation {
  public:
   Status allocate(Arena& arena, uint64_t bytes, uint32_t count,
                   std::optional<uint32_t> offset = {});
   uint32_t size() const { return static_cast<uint32_t>(slots_.size()); }
-  // Of the last tensor, past a page's beginning. Requires: all are home.
+  // Place of the last tensor, past a page's beginning. Requires: all are home.
   uint64_t place_in_page() const {
     return reinterpret_cast<uintptr_t>(slots_.back().buffer.data()) % kPageBytes;
   }

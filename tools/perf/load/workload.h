@@ -37,8 +37,8 @@ struct Side {
     return done() ? Status() : closed();
   }
 
-  // The same for what a peer's device writes here without a word to us: no descriptor
-  // tells of it, so that nothing may sleep.
+  // The same for bytes that a peer's device writes here: no descriptor tells of them, so nothing
+  // may sleep.
   template <typename Done>
   Status watch_until(Done&& done) {
     EndpointCore& core = endpoint.core();

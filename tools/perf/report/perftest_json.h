@@ -11,8 +11,8 @@ namespace sluice::tools {
 // Where --out_json writes without --out_json_file, as with perftest.
 inline constexpr const char* kPerftestJsonName = "perftest_out.json";
 
-// Of a run's document (docs/perf.md). "results" is an object as perftest's, or a list of them where
-// several sizes were asked for.
+// Made from a run's document (docs/perf.md). "results" is an object as perftest's, or a list of
+// them where several sizes were asked for.
 nlohmann::json perftest_json(const PerfOptions& options, const nlohmann::json& document);
 
 }  // namespace sluice::tools

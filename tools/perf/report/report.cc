@@ -199,8 +199,7 @@ Json to_json(const PerfOptions& options, const Surroundings& surroundings, const
   out["environment"] = environment(options, surroundings, run);
   out["results"] = Json::array();
   out["warnings"] = run.warnings;
-  // Of the client's whole process: what was dropped or refused, by cause, and all else that is
-  // counted.
+  // Counters of the client's whole process: drops and refusals by cause, and all others.
   out["counters"] = Json::object();
   for (const auto& [name, value] : read_counters()) {
     if (value > 0) out["counters"][std::string(name)] = value;

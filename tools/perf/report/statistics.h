@@ -18,8 +18,8 @@ struct Distribution {
   double stdev = 0;  // of the sample (n - 1); 0 for a single one
 };
 
-// Of a percentile, exact: 99.9 per cent of 1000 samples are 999 of them, which binary
-// fractions would not say.
+// The exact rank of a percentile: 99.9 per cent of 1000 samples are 999 of them, which binary
+// fractions would miss.
 struct Rank {
   static constexpr uint64_t kWhole = 100'000'000;  // 100 per cent, to six decimals
   uint64_t parts = 0;

@@ -367,7 +367,7 @@ class Client {
     return Status();
   }
 
-  // Not while anything is timed: whoever counts slows every system call of the machine down.
+  // Not while anything is timed: counting slows every system call of the machine.
   Status count_system_calls(double seconds_per_iteration, Measurement& m) {
     auto fitting =
         static_cast<uint64_t>(std::min(kCountedSeconds / std::max(seconds_per_iteration, 1e-9),

@@ -12,7 +12,7 @@
 namespace sluice::tools {
 namespace {
 
-// Of x86-64 and of every ARMv8 that runs Linux on servers; where a line is longer it is named
+// Cache line of x86-64 and of every ARMv8 that runs Linux on servers; a longer line is flushed
 // twice.
 constexpr uint64_t kLineBytes = 64;
 

@@ -14,9 +14,10 @@
 
 namespace sluice::tools {
 
-// Of the talk between a client and its server, as each says in its first word; before there was one
-// nobody said it. It goes up when a server could take a client's wish for another: what is new and
-// unknown to it it refuses in any case. A server follows clients of its own and of all older ones.
+// Version of the protocol between a client and its server; each says it in its first message (the
+// oldest said none). It goes up when a server could take a client's request for another one: a
+// server refuses requests that it does not know in any case. A server follows clients of its own
+// version and of all older ones.
 inline constexpr uint64_t kPerfProtocol = 1;
 
 // A part of a run by duration (--interval). Seconds count while the clock runs.

@@ -16,7 +16,7 @@ constexpr const char* kOrigin = "perf/server";
 constexpr Duration kQuietClientLimit = std::chrono::minutes(5);
 // A connection of the same client says so at once.
 constexpr Duration kJoinLimit = std::chrono::seconds(5);
-// Of a peer's version as it is told to people.
+// Longest version of a peer that is printed.
 constexpr size_t kLongestVersion = 40;
 
 Result<uint64_t> bounded(const Json& message, const char* name, uint64_t most) {

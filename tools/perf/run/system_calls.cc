@@ -24,8 +24,8 @@ Status unsupported(std::string why, int error = 0) {
                 "system calls cannot be counted: " + std::move(why), error);
 }
 
-// A file of tracefs where it is mounted; else of an instance that is mounted nowhere and goes with
-// its descriptor (fsmount(2)), for who may.
+// Opens a file of tracefs: of the mounted one, else, if the user may, of an instance that is
+// mounted nowhere and ends with its descriptor (fsmount(2)).
 int open_in_tracefs(const char* name) {
   for (const char* folder : {"/sys/kernel/tracing/", "/sys/kernel/debug/tracing/"}) {
     int fd = ::open((std::string(folder) + name).c_str(), O_RDONLY | O_CLOEXEC);
