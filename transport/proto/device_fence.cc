@@ -68,7 +68,7 @@ bool DeviceTransfer::fence_early(Operation* op, const Status& why, bool peer_ans
   }
   if (moving && op->in_flight > 0 && !host_.link_dead() && link_.cancel_moves(op->id))
     op->in_flight = 0;
-  Access& ours = access(op);
+  DeviceAccess& ours = access(op);
   ours.reply_due = moving && op->peer_id != 0 && !host_.link_dead();
   if (!moving && peer_answers) {
     bool offer = op->kind != OperationKind::kWant;
@@ -89,7 +89,7 @@ bool DeviceTransfer::fence_early(Operation* op, const Status& why, bool peer_ans
 
 // The peer has let go of the memory of an operation that is being ended.
 void DeviceTransfer::answer_fence(Operation* op, const wire::Done& done) {
-  Access& ours = access(op);
+  DeviceAccess& ours = access(op);
   if (!ours.answer_due) return;
   ours.answer_due = false;
   bool outgoing = op->kind == OperationKind::kSend || op->kind == OperationKind::kSupply;
@@ -100,7 +100,7 @@ void DeviceTransfer::answer_fence(Operation* op, const wire::Done& done) {
 
 void DeviceTransfer::fence_overdue(Operation* op, Instant now) {
   fences_overdue.add();
-  Access& ours = access(op);
+  DeviceAccess& ours = access(op);
   if (!ours.answer_due) {
     const Status& end = op->completion.status;
     std::string ended = end.ok() ? "is over" : "ended early (" + std::string(end.detail()) + ")";

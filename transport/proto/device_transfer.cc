@@ -28,7 +28,7 @@ Counter grants_expired("session.grants_expired");
 
 // Opens the destination of a fetch, before it is taken from its owner.
 Status DeviceTransfer::open_destination(Operation* op, Buffer& destination, wire::Want& message) {
-  Access& ours = access(op);
+  DeviceAccess& ours = access(op);
   uint64_t size = destination.size_bytes();
   for (uint64_t done = 0; done < size;) {
     wire::Segment& window = message.segments[message.segment_count];
@@ -41,8 +41,7 @@ Status DeviceTransfer::open_destination(Operation* op, Buffer& destination, wire
       close_windows(op);
       return opened.status();
     }
-    ours.opened.emplace_back(*opened);
-    ++ours.windows_open;
+    ours.opened_window(*opened);
     ++message.segment_count;
     done += window.length;
   }
@@ -53,7 +52,7 @@ Status DeviceTransfer::open_destination(Operation* op, Buffer& destination, wire
 
 // Opens what an offer names. It stays open while the offer waits for room.
 Started DeviceTransfer::describe(Operation* op, wire::Offer& offer) {
-  Access& ours = access(op);
+  DeviceAccess& ours = access(op);
   bool open = !ours.opened.empty();
   if (!open) ours.windows.clear();
   for (size_t i = 0; i < op->tensors.size() && !open; ++i) {
@@ -77,8 +76,7 @@ Started DeviceTransfer::describe(Operation* op, wire::Offer& offer) {
         host_.complete_later(op, opened.status());
         return Started::kFailed;
       }
-      ours.opened.emplace_back(*opened);
-      ++ours.windows_open;
+      ours.opened_window(*opened);
       ours.windows.emplace_back(window);
       done += window.length;
     }
@@ -90,7 +88,7 @@ Started DeviceTransfer::describe(Operation* op, wire::Offer& offer) {
 
 void DeviceTransfer::close_windows(Operation* op) {
   if (!op->engaged) return;
-  Access& ours = accesses_.of(*op);
+  DeviceAccess& ours = accesses_.of(*op);
   for (WindowId window : ours.opened) link_.close_window(window);
   ours.opened.clear();
 }
@@ -119,48 +117,22 @@ void DeviceTransfer::link_stopped(Operation* op) {
 }
 
 void DeviceTransfer::forget(Operation* op) {
-  Access& ours = accesses_.of(*op);
-  ours.windows.clear();
-  ours.opened.clear();
-  ours.windows_open = 0;
-  ours.notify = ours.answer_due = ours.reply_due = false;
+  accesses_.of(*op).clear();
   op->engaged = false;
 }
 
 // Requests for keys.
 
-void DeviceTransfer::keep_want_windows(const wire::Want& want) {
-  WantWindows& kept = want_windows_[want.id];
-  kept.layout = want.layout;
-  kept.windows.clear();
-  for (uint32_t i = 0; i < want.segment_count; ++i) kept.windows.emplace_back(want.segments[i]);
-}
-
-// True if the asker opened its destination and the tensor is what it wants: the bytes can
-// be written there. Otherwise they are offered, and the asker says what is wrong.
-bool DeviceTransfer::take_want_windows(uint64_t token, Operation* op) {
-  auto found = want_windows_.find(token);
-  if (found == want_windows_.end()) return false;
-  WantWindows& wanted = found->second;
-  const TensorDescriptor& layout = op->tensors[0].descriptor();
-  uint64_t length = 0;
-  bool sane = true;
-  for (const wire::Segment& window : wanted.windows)
-    sane = sane && !__builtin_add_overflow(length, window.length, &length);
-  bool fits =
-      sane && length == op->total && layout.is_compact() && layout.same_layout(wanted.layout);
-  if (fits) {
-    Access& theirs = access(op);
-    theirs.windows = std::move(wanted.windows);
-    theirs.notify = true;
-  }
-  want_windows_.erase(found);
-  return fits;
-}
-
+// Where the asker opened its destination for this tensor, it is written there. Otherwise it is
+// offered, and the asker says what is wrong.
 void DeviceTransfer::start_supply(Operation* op, uint64_t token) {
-  if (take_want_windows(token, op)) return start_moving(op, OperationState::kPushing);
-  host_.start_or_queue(op);
+  InlineVector<wire::Segment, 1> windows;
+  if (!want_windows_.take(token, op->tensors[0].descriptor(), op->total, windows))
+    return host_.start_or_queue(op);
+  DeviceAccess& theirs = access(op);
+  theirs.windows = std::move(windows);
+  theirs.notify = true;
+  start_moving(op, OperationState::kPushing);
 }
 
 // The peer gives up a request: it wants to hear when none of our writes to it is under way.
@@ -176,32 +148,12 @@ void DeviceTransfer::on_want_given_up(uint64_t token) {
 
 // One-sided access.
 
-// What would end the connection if the peer's device had to refuse it.
-Status DeviceTransfer::check_key(const RemoteKey& key, Right right) const {
-  if (key.device_key == 0 && key.address == 0)
-    return invalid("the key was not made by this path: it names no device memory");
-  if (uint64_t end; __builtin_add_overflow(key.address, key.length, &end))
-    return invalid("the key reaches beyond 2^64");
-  if (!has_right(key.rights, right)) {
-    return Status(Code::kAccessDenied, Scope::kOperation, kOrigin, "the key grants no such access");
-  }
-  return Status();
-}
-
 void DeviceTransfer::start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset,
                                      OperationState state) {
   if (op->total == 0) return host_.complete_later(op, Status());
   access(op).windows.emplace_back(
       wire::Segment{.extent = key.device_key, .offset = key.address + offset, .length = op->total});
   start_moving(op, state);
-}
-
-void DeviceTransfer::start_read(Operation* op, const RemoteKey& key, uint64_t offset) {
-  start_one_sided(op, key, offset, OperationState::kPulling);
-}
-
-void DeviceTransfer::start_write(Operation* op, const RemoteKey& key, uint64_t offset) {
-  start_one_sided(op, key, offset, OperationState::kPushing);
 }
 
 void DeviceTransfer::start_atomic(Operation* op, const RemoteKey& key, uint64_t offset,
@@ -251,7 +203,7 @@ Instant DeviceTransfer::expire_grants(Instant now) {
 // Moving.
 
 Status DeviceTransfer::fetch(Operation* op, std::span<const wire::Segment> segments) {
-  Access& theirs = access(op);
+  DeviceAccess& theirs = access(op);
   for (const wire::Segment& window : segments) theirs.windows.emplace_back(window);
   start_moving(op, OperationState::kPulling);
   return Status();
@@ -259,13 +211,11 @@ Status DeviceTransfer::fetch(Operation* op, std::span<const wire::Segment> segme
 
 // From now on the operation's bytes are moved, from or to its windows.
 void DeviceTransfer::start_moving(Operation* op, OperationState state) {
-  Access& theirs = access(op);
+  DeviceAccess& theirs = access(op);
   unlink(op);
   op->state = state;
   op->moved = 0;
-  theirs.moved.clear();
-  theirs.next_window = 0;
-  for (size_t i = 0; i < theirs.windows.size(); ++i) theirs.moved.emplace_back(uint64_t{0});
+  theirs.start();
   (state == OperationState::kPulling ? incoming_ : outgoing_).push_back(op);
   fault_point(state == OperationState::kPulling ? "session.pull" : "session.supply");
   host_.activate();
@@ -287,30 +237,17 @@ size_t DeviceTransfer::post_some(OperationList& list) {
       continue;
     }
     list.remove(op);
-    // Out of the list until moved() makes room.
+    // Out of the list until transfer_done() makes room.
     if (op->moved < op->total && op->in_flight < kMostInFlight) list.push_back(op);
   }
   return posted_chunks;
 }
 
-// The window of the next chunk, and how many bytes of the operation lie before it.
-// Requires: bytes that are not moved yet.
-DeviceTransfer::ChunkPlace DeviceTransfer::place_of_chunk(const Access& theirs) const {
-  ChunkPlace place{.window = traits_.spread ? theirs.next_window % theirs.windows.size() : 0};
-  while (theirs.moved[place.window] >= theirs.windows[place.window].length)
-    place.window = (place.window + 1) % theirs.windows.size();
-  for (size_t i = 0; i < place.window; ++i) place.before += theirs.windows[i].length;
-  return place;
-}
-
 Result<bool> DeviceTransfer::post_chunk(Operation* op) {
-  Access& theirs = accesses_.of(*op);
-  const auto [i, before] = place_of_chunk(theirs);
-  const uint64_t skip = theirs.moved[i], at = before + skip;
-  wire::Segment peer{
-      .extent = theirs.windows[i].extent, .offset = theirs.windows[i].offset + skip, .length = 0};
-  uint64_t want =
-      std::min({op->total - op->moved, theirs.windows[i].length - skip, traits_.chunk_bytes});
+  DeviceAccess& theirs = accesses_.of(*op);
+  DeviceAccess::Chunk chunk = theirs.next_chunk(traits_.spread);
+  wire::Segment& peer = chunk.peer;
+  uint64_t want = std::min({op->total - op->moved, chunk.left, traits_.chunk_bytes});
   Result<bool> posted = false;
   if (op->kind == OperationKind::kAtomic) {
     peer.length = 8;
@@ -318,20 +255,19 @@ Result<bool> DeviceTransfer::post_chunk(Operation* op) {
   } else if (op->state == OperationState::kPulling) {
     std::array<MutableBytes, kMaxPlaces> pieces;
     size_t count = 0;
-    peer.length = take_pieces(op->completion.buffers, at, want, pieces, count);
+    peer.length = take_pieces(op->completion.buffers, chunk.at, want, pieces, count);
     posted = link_.read(peer, std::span(pieces.data(), count), op->id);
   } else {
     std::array<ConstBytes, kMaxPlaces> pieces;
     size_t count = 0;
-    peer.length = take_pieces(op->tensors, at, want, pieces, count);
+    peer.length = take_pieces(op->tensors, chunk.at, want, pieces, count);
     bool last = theirs.notify && op->moved + peer.length == op->total;
     uint32_t notice = OperationTable::notice_of(op->peer_id);
     posted = link_.write(std::span(pieces.data(), count), peer, op->id, last ? &notice : nullptr);
   }
   if (!posted.ok() || !*posted) return posted;
   fault_point("session.posted");
-  theirs.moved[i] += peer.length;
-  theirs.next_window = i + 1;
+  theirs.note_moved(chunk);
   op->moved += peer.length;
   op->in_flight += peer.length;
   return true;
@@ -346,7 +282,8 @@ void DeviceTransfer::give_up_moving(Operation* op, const Status& why) {
   if (!host_.link_dead()) host_.conclude(op, why);  // else that ended everything
 }
 
-void DeviceTransfer::moved(uint64_t cookie, uint64_t length, const Status& status, Instant now) {
+void DeviceTransfer::transfer_done(uint64_t cookie, uint64_t length, const Status& status,
+                                   Instant now) {
   LinkCall call(host_);
   host_.peer_heard(now);
   Operation* op = table_.find(cookie);
@@ -431,11 +368,6 @@ void DeviceTransfer::count_sent(Operation* op, uint64_t bytes) {
   count_moved(op, bytes, traits_.bulk_out);
   op->completion.receipt.kernel_copied_bytes -= uncopied;
   counters_.kernel_copied_bytes -= uncopied;
-}
-
-// The peer pulled it: what that cost here nothing else has told.
-void DeviceTransfer::peer_took(Operation* op) {
-  if (windows_open(*op) > 0) count_sent(op, op->total);
 }
 
 }  // namespace sluice::proto

@@ -3,15 +3,18 @@
 #ifndef SLUICE_PROTO_DEVICE_TRANSFER_H_
 #define SLUICE_PROTO_DEVICE_TRANSFER_H_
 
-#include <unordered_map>
-
+#include <sluice/proto/device_access.h>
 #include <sluice/proto/transfer.h>
 
 namespace sluice::proto {
 
-class DeviceTransfer final : public Transfer {
+class DeviceTransfer final : public Transfer, private DeviceClient {
  public:
-  DeviceTransfer(Link& link, TransferHost& host) : Transfer(link.traits(), host), link_(link) {}
+  // The link's arrivals go to `session` and to the transfer from now on.
+  DeviceTransfer(DeviceLink& link, LinkClient& session, TransferHost& host)
+      : Transfer(link.traits(), host), link_(link) {
+    link.set_client(&session, this);
+  }
 
   bool has_work() const override { return moving() && !host_.blocked(); }
   size_t progress() override { return post_some(incoming_) + post_some(outgoing_); }
@@ -32,13 +35,19 @@ class DeviceTransfer final : public Transfer {
 
   Status open_destination(Operation* op, Buffer& destination, wire::Want& message) override;
   Status check_want_windows(const wire::Want&) const override { return Status(); }
-  void keep_want_windows(const wire::Want& want) override;
-  void drop_want_windows(uint64_t token) override { want_windows_.erase(token); }
+  void keep_want_windows(const wire::Want& want) override { want_windows_.keep(want); }
+  void drop_want_windows(uint64_t token) override { want_windows_.drop(token); }
   void on_want_given_up(uint64_t token) override;
 
-  Status check_key(const RemoteKey& key, Right right) const override;
-  void start_read(Operation* op, const RemoteKey& key, uint64_t offset) override;
-  void start_write(Operation* op, const RemoteKey& key, uint64_t offset) override;
+  Status check_key(const RemoteKey& key, Right right) const override {
+    return check_device_key(key, right);
+  }
+  void start_read(Operation* op, const RemoteKey& key, uint64_t offset) override {
+    start_one_sided(op, key, offset, OperationState::kPulling);
+  }
+  void start_write(Operation* op, const RemoteKey& key, uint64_t offset) override {
+    start_one_sided(op, key, offset, OperationState::kPushing);
+  }
   void start_atomic(Operation* op, const RemoteKey& key, uint64_t offset,
                     const Atomic& request) override;
   Status check_remote(Right right) const override;
@@ -52,42 +61,23 @@ class DeviceTransfer final : public Transfer {
   void answer_fence(Operation* op, const wire::Done& done) override;
   void fence_overdue(Operation* op, Instant now) override;
   bool all_fenced() const override { return fencing_ == 0; }
-  void peer_took(Operation* op) override;
+  // The peer pulled it: what that cost here nothing else has told.
+  void peer_took(Operation* op) override {
+    if (windows_open(*op) > 0) count_sent(op, op->total);
+  }
 
   bool stop() override { return link_.stop(); }
   bool may_be_reached(const Operation& op) override;
   void link_stopped(Operation* op) override;
   void clear() override { want_windows_.clear(); }
 
-  void moved(uint64_t cookie, uint64_t length, const Status& status, Instant now) override;
+ private:
+  void transfer_done(uint64_t cookie, uint64_t length, const Status& status, Instant now) override;
   Status arrived(uint32_t notice, Instant now) override;
   void window_closed(uint64_t cookie, Instant now) override;
 
- private:
-  // What an operation that devices move has beside the rest. Empty unless it is `engaged`.
-  struct Access {
-    // The peer's windows that we read or write; or ours that it was told of.
-    InlineVector<wire::Segment, 1> windows;
-    InlineVector<uint64_t, 1> moved;   // of each of them, where they are used in turn
-    size_t next_window = 0;            // whose turn it is
-    InlineVector<WindowId, 1> opened;  // ours, not yet asked to close
-    uint32_t windows_open = 0;         // those, and those that are closing
-    bool notify = false;               // the peer hears of the last byte
-    bool answer_due = false;  // kFencing: the peer was asked to let go and has not answered
-    bool reply_due = false;   // kFencing: the peer asked us to let go and is told when we have
-    AtomicRequest atomic;
-  };
-  // Where the peer's waiting requests want their bytes.
-  struct WantWindows {
-    TensorDescriptor layout;
-    InlineVector<wire::Segment, 1> windows;
-  };
-  struct ChunkPlace {
-    size_t window = 0;
-    uint64_t before = 0;
-  };
-
-  Access& access(Operation* op) {
+  // Its part of an operation; not empty unless it is `engaged`.
+  DeviceAccess& access(Operation* op) {
     op->engaged = true;
     return accesses_.of(*op);
   }
@@ -95,11 +85,9 @@ class DeviceTransfer final : public Transfer {
     return op.engaged ? accesses_.of(op).windows_open : 0;
   }
   void close_windows(Operation* op);
-  bool take_want_windows(uint64_t token, Operation* op);
   void start_moving(Operation* op, OperationState state);
   void start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset, OperationState state);
   size_t post_some(OperationList& list);
-  ChunkPlace place_of_chunk(const Access& access) const;
   Result<bool> post_chunk(Operation* op);
   void give_up_moving(Operation* op, const Status& why);
   void count_moved(Operation* op, uint64_t bytes, const CopyCost& cost);
@@ -108,10 +96,10 @@ class DeviceTransfer final : public Transfer {
   void start_fence(Operation* op, Status status);
   void end_fence(Operation* op);
 
-  Link& link_;
-  OperationStates<Access> accesses_;
-  std::unordered_map<uint64_t, WantWindows> want_windows_;  // by token
-  uint32_t fencing_ = 0;                                    // operations in kFencing
+  DeviceLink& link_;
+  OperationStates<DeviceAccess> accesses_;
+  WantWindows want_windows_;
+  uint32_t fencing_ = 0;  // operations in kFencing
 };
 
 }  // namespace sluice::proto

@@ -25,17 +25,26 @@ uint64_t random_number(const RandomSource& random) {
   return number;
 }
 
-std::unique_ptr<Transfer> make_transfer(Link& link, TransferHost& host) {
-  const LinkTraits& traits = link.traits();
-  if (traits.direct) return std::make_unique<DeviceTransfer>(link, host);
-  if (traits.views) return std::make_unique<ViewTransfer>(link, host);
-  return std::make_unique<StreamTransfer>(link, host);
+Link* base_of(const AnyLink& link) {
+  return std::visit([](const auto& kind) -> Link* { return kind.get(); }, link);
+}
+
+// Each kind of link has its transfer.
+std::unique_ptr<Transfer> transfer_over(ViewLink& link, LinkClient& session, TransferHost& host) {
+  return std::make_unique<ViewTransfer>(link, session, host);
+}
+std::unique_ptr<Transfer> transfer_over(StreamLink& link, LinkClient& session, TransferHost& host) {
+  return std::make_unique<StreamTransfer>(link, session, host);
+}
+std::unique_ptr<Transfer> transfer_over(DeviceLink& link, LinkClient& session, TransferHost& host) {
+  return std::make_unique<DeviceTransfer>(link, session, host);
 }
 
 }  // namespace
 
 Session::Session(SessionParts parts)
-    : link_(std::move(parts.link)),
+    : owned_link_(std::move(parts.link)),
+      link_(base_of(owned_link_)),
       arena_(std::move(parts.arena)),
       host_(parts.host),
       traits_(link_->traits()),
@@ -54,7 +63,8 @@ Session::Session(SessionParts parts)
       cancellable_(random_number(parts.random)),
       cancellable_messages_(random_number(parts.random)),
       account_(parts.account ? std::move(parts.account) : unlimited_peer_account()),
-      transfer_(make_transfer(*link_, *this)) {
+      transfer_(std::visit([this](auto& link) { return transfer_over(*link, *this, *this); },
+                           owned_link_)) {
   releases_.count = 0;
   if (options_.idle_limit > Duration(0))
     arm_timeout(idle_due_ = after(last_heard_, options_.idle_limit));

@@ -84,7 +84,7 @@ SessionOptions session_options(const Options& options) {
 
 // The parts a session is made of.
 struct SessionParts {
-  std::unique_ptr<Link> link;  // its client is set to the session by the backend
+  AnyLink link;
   std::shared_ptr<Arena> arena;
   std::shared_ptr<Mailbox> mailbox;
   SessionHost* host = nullptr;  // outlives the session's last call
@@ -164,24 +164,7 @@ class Session final : public EndpointCore,
   Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) override;
   Status handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload,
                               Instant now) override;
-  Placement place(uint64_t id, uint64_t offset, uint64_t length) override {
-    return transfer_->place(id, offset, length);
-  }
-  Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) override {
-    return transfer_->placed(id, offset, length, now);
-  }
-  void pushed(uint64_t cookie, uint64_t length, Instant now) override {
-    transfer_->pushed(cookie, length, now);
-  }
-  void moved(uint64_t cookie, uint64_t length, const Status& status, Instant now) override {
-    transfer_->moved(cookie, length, status, now);
-  }
-  Status arrived(uint32_t notice, Instant now) override { return transfer_->arrived(notice, now); }
-  void window_closed(uint64_t cookie, Instant now) override {
-    transfer_->window_closed(cookie, now);
-  }
   void writable(Instant now) override;
-  bool copies_pending() const override { return transfer_->copies_pending(); }
   void link_down(const Status& why, Instant now) override;
 
  private:
@@ -236,7 +219,7 @@ class Session final : public EndpointCore,
                               const GrantOptions& options);
 
   // session_send.cc: what leaves.
-  bool rides_by_hint(uint64_t total) const;
+  bool eager_by_hint(uint64_t total) const;
   bool try_send_at_once(Tag tag, const Tensor& segment, OperationId& id);
   void start_or_queue(Operation* op) override;
   Started start(Operation* op);
@@ -320,7 +303,8 @@ class Session final : public EndpointCore,
   void send_want(const wire::Want& want) override { send_control(want); }
   void send_cancel(const wire::Cancel& cancel) override { send_control(cancel); }
 
-  std::unique_ptr<Link> link_;
+  const AnyLink owned_link_;
+  Link* const link_;  // that
   std::shared_ptr<Arena> arena_;
   SessionHost* host_;
   const LinkTraits traits_;

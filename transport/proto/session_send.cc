@@ -57,11 +57,11 @@ Started Session::start(Operation* op) {
   }
 }
 
-// A message that is over once it is on its way spares the peer an answer if it rides; but what
-// waits for credit in bytes is pulled.
-bool Session::rides_by_hint(uint64_t total) const {
+// A message that is over once it is on its way spares the peer an answer if it goes eager. Without
+// credit for its bytes it goes by rendezvous.
+bool Session::eager_by_hint(uint64_t total) const {
   return total <= traits_.most_inline_bytes && sent_bytes_ + total <= credit_bytes_ &&
-         link_->rides_now();
+         link_->prefer_eager();
 }
 
 // A small message of one segment that nobody wants to hear of again, with room and credit
@@ -72,7 +72,7 @@ bool Session::try_send_at_once(Tag tag, const Tensor& segment, OperationId& id) 
   uint64_t total = payload.size();
   bool credit = sent_messages_ < credit_messages_ && sent_bytes_ + total <= credit_bytes_;
   if (!credit) return false;
-  if (total > traits_.inline_bytes && !rides_by_hint(total)) return false;
+  if (total > traits_.inline_bytes && !eager_by_hint(total)) return false;
   // Ids of such sends have slot 0, which no operation has.
   id = ++at_once_ << 32;
   std::byte header[wire::kTaggedInlineBytes];
@@ -98,7 +98,7 @@ bool Session::try_send_at_once(Tag tag, const Tensor& segment, OperationId& id) 
 
 Started Session::start_send(Operation* op) {
   bool inline_payload = op->total <= traits_.inline_bytes ||
-                        (op->level == Level::kSourceReusable && rides_by_hint(op->total));
+                        (op->level == Level::kSourceReusable && eager_by_hint(op->total));
   bool credit = sent_messages_ < credit_messages_ &&
                 (!inline_payload || sent_bytes_ + op->total <= credit_bytes_);
   if (!credit) {

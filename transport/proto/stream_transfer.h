@@ -6,9 +6,13 @@
 
 namespace sluice::proto {
 
-class StreamTransfer final : public Transfer {
+class StreamTransfer final : public Transfer, private StreamClient {
  public:
-  StreamTransfer(Link& link, TransferHost& host) : Transfer(link.traits(), host), link_(link) {}
+  // The link's arrivals go to `session` and to the transfer from now on.
+  StreamTransfer(StreamLink& link, LinkClient& session, TransferHost& host)
+      : Transfer(link.traits(), host), link_(link) {
+    link.set_client(&session, this);
+  }
 
   bool has_work() const override { return !outgoing_.empty() && !host_.blocked(); }
   size_t progress() override;
@@ -22,15 +26,14 @@ class StreamTransfer final : public Transfer {
   Status expect(Operation* op) override;
   void on_want_given_up(uint64_t token) override;
 
+ private:
   Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
   Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) override;
   void pushed(uint64_t cookie, uint64_t length, Instant now) override;
-
- private:
   void start_pushing(Operation* op);
   bool push_chunk(Operation* op);
 
-  Link& link_;
+  StreamLink& link_;
 };
 
 }  // namespace sluice::proto

@@ -223,16 +223,6 @@ class Transfer {
   virtual void link_stopped(Operation* /*op*/) {}
   virtual void clear() {}
 
-  // What the link calls.
-
-  virtual bool copies_pending() const { return false; }
-  virtual Placement place(uint64_t /*id*/, uint64_t /*offset*/, uint64_t /*length*/) { return {}; }
-  virtual Status placed(uint64_t, uint64_t, uint64_t, Instant) { return Status(); }
-  virtual void pushed(uint64_t /*cookie*/, uint64_t /*length*/, Instant) {}
-  virtual void moved(uint64_t, uint64_t, const Status&, Instant) {}
-  virtual Status arrived(uint32_t /*notice*/, Instant) { return Status(); }
-  virtual void window_closed(uint64_t /*cookie*/, Instant) {}
-
  protected:
   // While the link calls.
   struct LinkCall {

@@ -7,9 +7,13 @@
 
 namespace sluice::proto {
 
-class ViewTransfer final : public Transfer {
+class ViewTransfer final : public Transfer, private ViewClient {
  public:
-  ViewTransfer(Link& link, TransferHost& host) : Transfer(link.traits(), host), link_(link) {}
+  // The link's arrivals go to `session` and to the transfer from now on.
+  ViewTransfer(ViewLink& link, LinkClient& session, TransferHost& host)
+      : Transfer(link.traits(), host), link_(link) {
+    link.set_client(&session, this);
+  }
 
   bool has_work() const override { return !incoming_.empty() && !copies_held_; }
   size_t progress() override;
@@ -35,9 +39,8 @@ class ViewTransfer final : public Transfer {
     op->engaged = false;
   }
 
-  bool copies_pending() const override { return has_work(); }
-
  private:
+  bool copies_pending() const override { return has_work(); }
   // What an operation that copies from the peer's memory has beside the rest.
   struct Pull {
     InlineVector<ImportedRun, 1> runs;
@@ -47,7 +50,7 @@ class ViewTransfer final : public Transfer {
   Status move_to_arena(Tensor& tensor, Operation* op);
   void copy_piece(Operation* op, const Pull& pull, uint64_t& budget);
 
-  Link& link_;
+  ViewLink& link_;
   OperationStates<Pull> pulls_;
   uint64_t withdrawals_seen_ = 0;  // the peer's
   // The peer has withdrawn an offer: nothing is copied before we know which.
