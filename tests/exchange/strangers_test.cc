@@ -26,13 +26,14 @@ struct Answers {
 };
 
 // A stream that takes everything.
-class StreamLink final : public proto::Link {
+class StreamLink final : public proto::StreamLink {
  public:
   explicit StreamLink(Answers& answers) : answers_(answers) {
     traits_.inline_bytes = 64;
     traits_.data_bytes = 1000;
   }
   const proto::LinkTraits& traits() const override { return traits_; }
+  void set_client(proto::LinkClient*, proto::StreamClient*) override {}
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes>) override {
     if (answers_.room == 0) return false;
     --answers_.room;
@@ -51,10 +52,7 @@ class StreamLink final : public proto::Link {
     return false;
   }  // the peer does not read
   void flush() override {}
-  Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
-  Result<proto::ImportedRun> import_run(const wire::Segment&) override {
-    return Status(Code::kCorrupt, Scope::kEndpoint, "test", "no views");
-  }
+  void settle(uint64_t) override {}
   void quarantine(StorageRef) override {}
   void close() override { answers_.closed = true; }
   std::string local_name() const override { return "here"; }

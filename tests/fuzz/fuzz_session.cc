@@ -30,12 +30,11 @@ constexpr uint64_t kAmounts[] = {0,
                                  uint64_t{1} << 63,
                                  ~uint64_t{0}};
 
-proto::LinkTraits traits_of(Input& in) {
+proto::LinkTraits traits_of(Input& in, bool views) {
   proto::LinkTraits traits;
   traits.properties.path = Path::kLoopback;
-  traits.views = in.chance();
   traits.inline_bytes = in.chance() ? 64 : 4096;
-  traits.data_bytes = traits.views ? 0 : 1000;
+  traits.data_bytes = views ? 0 : 1000;
   return traits;
 }
 
@@ -43,8 +42,8 @@ class World final : private WantHandler {
  public:
   explicit World(Input& in)
       : in_(in), arena_(shared_arena()), outstanding_before_(arena_->statistics().outstanding) {
-    proto::LinkTraits traits = traits_of(in);
-    views_ = traits.views;
+    views_ = in.chance();
+    proto::LinkTraits traits = traits_of(in, views_);
     wire::Hello ours, peer;
     ours.credit_messages = 8;
     ours.credit_bytes = 10000;
@@ -57,9 +56,8 @@ class World final : private WantHandler {
     options.credit_bytes = ours.credit_bytes;
     if (in.chance()) options.silence_limit = std::chrono::seconds(10);
     mailbox_ = std::make_shared<Mailbox>(-1);
-    session_ = std::make_unique<proto::Session>(
-        proto::SessionParts{std::make_unique<FakeLink>(traits, record_, mapping_, *arena_), arena_,
-                            mailbox_, &host_, ours, peer, options, "fuzz"});
+    session_ = std::make_unique<proto::Session>(proto::SessionParts{
+        make_link(traits), arena_, mailbox_, &host_, ours, peer, options, "fuzz"});
   }
 
   void run() {
@@ -72,6 +70,10 @@ class World final : private WantHandler {
   }
 
  private:
+  proto::AnyLink make_link(const proto::LinkTraits& traits) {
+    if (views_) return std::make_unique<FakeViewLink>(traits, record_, mapping_, *arena_);
+    return std::make_unique<FakeStreamLink>(traits, record_);
+  }
   // WantHandler.
   void on_want(EndpointCore&, const WantRequest& request) noexcept override {
     if (tokens_.size() < 64) tokens_.push_back(request.token);
@@ -270,21 +272,22 @@ class World final : private WantHandler {
   void data() {
     if (down_) return;
     uint64_t which = id(), offset = in_.amount(), length = 1 + in_.amount() % 4096;
-    proto::Placement place = session_->place(which, offset, length);
+    if (record_.data == nullptr) return;
+    proto::Placement place = record_.data->place(which, offset, length);
     uint64_t taken = 0;
     for (size_t i = 0; i < place.count; ++i) {
       std::memset(place.runs[i].data(), 0x77, place.runs[i].size());
       taken += place.runs[i].size();
     }
     if (taken > length) require_no("more room than bytes");
-    settle(session_->placed(which, offset, place.count == 0 ? length : taken, host_.time));
+    settle(record_.data->placed(which, offset, place.count == 0 ? length : taken, host_.time));
   }
 
   void acknowledge() {
     if (record_.in_flight.empty() || down_) return;
     SentData sent = record_.in_flight.front();
     record_.in_flight.pop_front();
-    session_->pushed(sent.cookie, sent.length, host_.time);
+    record_.data->pushed(sent.cookie, sent.length, host_.time);
   }
 
   void make_room() {

@@ -40,7 +40,7 @@ struct Bench {
     traits.inline_bytes = 64;
     traits.data_bytes = 1000;
     session = std::make_unique<proto::Session>(
-        proto::SessionParts{std::make_unique<FakeLink>(traits, record, mapping, *arena),
+        proto::SessionParts{std::make_unique<FakeStreamLink>(traits, record),
                             arena,
                             std::make_shared<Mailbox>(-1),
                             &host,
@@ -64,7 +64,6 @@ struct Bench {
 
   std::shared_ptr<Arena> arena = shared_arena();
   LinkRecord record;
-  FakeMapping mapping;
   FakeHost host;
   std::unique_ptr<proto::Session> session;
 };

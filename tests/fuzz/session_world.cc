@@ -25,61 +25,58 @@ const std::byte* FakeMapping::at(uint64_t offset, uint64_t length) const {
   return range_fits(offset, length, bytes.size()) ? bytes.data() + offset : nullptr;
 }
 
-bool FakeLink::take_room() {
-  if (record_.closed) record_.problem = "a message after close()";
-  if (record_.room == 0) {
-    record_.refused = true;
+bool take_room(LinkRecord& record) {
+  if (record.closed) record.problem = "a message after close()";
+  if (record.room == 0) {
+    record.refused = true;
     return false;
   }
-  --record_.room;
-  ++record_.sent;
+  --record.room;
+  ++record.sent;
   return true;
 }
 
-void FakeLink::check(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+void check(LinkRecord& record, proto::ConstBytes header,
+           std::span<const proto::ConstBytes> payload) {
   wire::test::Verdict verdict = wire::test::judge(header);
   uint64_t total = 0;
   for (proto::ConstBytes part : payload) {
     total += part.size();
     read_all(part);
   }
-  if (!record_.problem.empty()) return;
+  if (!record.problem.empty()) return;
   if (!verdict.accepted || !verdict.problem.empty()) {
-    record_.problem = "sent what is not a message: " + verdict.text + verdict.problem;
+    record.problem = "sent what is not a message: " + verdict.text + verdict.problem;
   } else if (verdict.header_bytes != header.size() ||
              verdict.message_bytes - verdict.header_bytes != total) {
-    record_.problem = "payload_bytes is not the payload: " + verdict.text;
+    record.problem = "payload_bytes is not the payload: " + verdict.text;
   }
 }
 
-bool FakeLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
-  if (!take_room()) return false;
-  check(header, payload);
+void note_id(LinkRecord& record, proto::ConstBytes header) {
   uint64_t id;
   std::memcpy(&id, header.data() + 8, 8);
-  if (record_.ids.size() < 64) record_.ids.push_back(id);
-  return true;
+  if (record.ids.size() < 64) record.ids.push_back(id);
 }
 
-bool FakeLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-                    uint64_t cookie) {
-  if (!take_room()) return false;
-  if (traits_.views) record_.problem = "DATA on a path with views";
-  check(header, payload);
+bool FakeStreamLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+                          uint64_t cookie) {
+  if (!take_room(record_)) return false;
+  check(record_, header, payload);
   uint64_t total = 0;
   for (proto::ConstBytes part : payload) total += part.size();
   record_.in_flight.push_back({cookie, total});
   return true;
 }
 
-Result<bool> FakeLink::export_run(const std::byte* data, size_t length, wire::Segment& out) {
+Result<bool> FakeViewLink::export_run(const std::byte* data, size_t length, wire::Segment& out) {
   auto place = arena_.locate(data, length);
   if (!place) return false;
   out = {place->first.id, place->extent_offset, length};
   return true;
 }
 
-Result<proto::ImportedRun> FakeLink::import_run(const wire::Segment& segment) {
+Result<proto::ImportedRun> FakeViewLink::import_run(const wire::Segment& segment) {
   const std::byte* data = mapping_.at(segment.offset, segment.length);
   if (segment.extent != 1 || data == nullptr) {
     return Status(Code::kCorrupt, Scope::kEndpoint, "fuzz/link",
@@ -89,9 +86,9 @@ Result<proto::ImportedRun> FakeLink::import_run(const wire::Segment& segment) {
   return proto::ImportedRun{data, &mapping_};
 }
 
-void FakeLink::close() {
-  if (record_.closed) record_.problem = "closed twice";
-  record_.closed = true;
+void note_close(LinkRecord& record) {
+  if (record.closed) record.problem = "closed twice";
+  record.closed = true;
 }
 
 void CountingSink::on_completion(Completion&& completion) noexcept {

@@ -38,35 +38,67 @@ struct LinkRecord {
   uint64_t room = ~uint64_t{0};  // messages until send() says no
   bool refused = false;          // said no: writable() is due
   bool closed = false;
-  std::string problem;  // the first message that is not well-formed
+  std::string problem;                  // the first message that is not well-formed
+  proto::StreamClient* data = nullptr;  // of a stream: who takes DATA
 };
 
-class FakeLink final : public proto::Link {
+bool take_room(LinkRecord& record);
+// Of a message that leaves.
+void check(LinkRecord& record, proto::ConstBytes header,
+           std::span<const proto::ConstBytes> payload);
+void note_id(LinkRecord& record, proto::ConstBytes header);
+void note_close(LinkRecord& record);
+
+// What is the same for both kinds.
+template <typename Kind>
+class FakeLink : public Kind {
  public:
-  FakeLink(const proto::LinkTraits& traits, LinkRecord& record, FakeMapping& mapping,
-           const Arena& arena)
-      : traits_(traits), record_(record), mapping_(mapping), arena_(arena) {}
+  FakeLink(const proto::LinkTraits& traits, LinkRecord& record)
+      : record_(record), traits_(traits) {}
 
   const proto::LinkTraits& traits() const override { return traits_; }
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-            uint64_t cookie) override;
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override {
+    if (!take_room(record_)) return false;
+    check(record_, header, payload);
+    note_id(record_, header);
+    return true;
+  }
   void flush() override {}
-  Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
-  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
   void quarantine(StorageRef loan) override { record_.quarantined.push_back(std::move(loan)); }
-  void close() override;
+  void close() override { note_close(record_); }
   std::string local_name() const override { return "here"; }
   std::string peer_name() const override { return "there"; }
 
- private:
-  bool take_room();
-  void check(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
-
-  const proto::LinkTraits traits_;
+ protected:
   LinkRecord& record_;
+
+ private:
+  const proto::LinkTraits traits_;
+};
+
+class FakeViewLink final : public FakeLink<proto::ViewLink> {
+ public:
+  FakeViewLink(const proto::LinkTraits& traits, LinkRecord& record, FakeMapping& mapping,
+               const Arena& arena)
+      : FakeLink(traits, record), mapping_(mapping), arena_(arena) {}
+  void set_client(proto::LinkClient*, proto::ViewClient*) override {}
+  Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
+  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+
+ private:
   FakeMapping& mapping_;
   const Arena& arena_;
+};
+
+class FakeStreamLink final : public FakeLink<proto::StreamLink> {
+ public:
+  using FakeLink::FakeLink;
+  void set_client(proto::LinkClient*, proto::StreamClient* transfer) override {
+    record_.data = transfer;
+  }
+  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+            uint64_t cookie) override;
+  void settle(uint64_t) override {}
 };
 
 class FakeHost final : public proto::SessionHost {

@@ -54,7 +54,7 @@ TESTS = {
     "transport/shm/ring": ["//transport/shm:ring_test", *SHM, ENDPOINT.format("shm"), FAULTS.format("shm")],
     "transport/shm/extent_map": ["//transport/shm:extent_map_test", *SHM, ENDPOINT.format("shm")],
     "transport/shm/": ["//transport/shm:mapper_test", *SHM, ENDPOINT.format("shm"), EXCHANGE.format("shm"), FAULTS.format("shm")],
-    "transport/proto/session_direct": [*PROTO, VERBS.format("proofs"), VERBS.format("quarantine"), ENDPOINT.format("rdma"), VERBS.format("failures")],
+    "transport/proto/device_": [*PROTO, VERBS.format("proofs"), VERBS.format("quarantine"), ENDPOINT.format("rdma"), VERBS.format("failures")],
     "transport/proto/": [*PROTO, ENDPOINT.format("loopback"), ENDPOINT.format("tcp"), ENDPOINT.format("shm"), "//tests/sim:simulate",
                          EXCHANGE.format("loopback"), FAULTS.format("loopback"), VERBS.format("proofs")],
     "transport/l2/cipher": ["//tests/slp:seal_test", "//tests/l2:sealed_test"],

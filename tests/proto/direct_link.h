@@ -12,14 +12,13 @@
 
 namespace sluice::test {
 
-class DirectLink final : public proto::Link {
+class DirectLink final : public proto::DeviceLink {
  public:
   struct Chunk {
     uint64_t cookie = 0, length = 0;
     bool reads = false;
   };
   DirectLink() {
-    traits_.direct = true;
     traits_.sends_at_once = true;
     traits_.inline_bytes = 64;
     traits_.chunk_bytes = 1000;
@@ -41,17 +40,12 @@ class DirectLink final : public proto::Link {
   Status revokes;           // of revoke_window()
   uint64_t stops = 0, cancels = 0, sent = 0, quarantined = 0;
   bool closed = false;
+  proto::DeviceClient* client = nullptr;
 
   const proto::LinkTraits& traits() const override { return traits_; }
+  void set_client(proto::LinkClient*, proto::DeviceClient* transfer) override { client = transfer; }
   bool send(proto::ConstBytes, std::span<const proto::ConstBytes>) override { return ++sent > 0; }
-  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override {
-    return false;
-  }
   void flush() override {}
-  Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
-  Result<proto::ImportedRun> import_run(const wire::Segment&) override {
-    return Status(Code::kCorrupt, Scope::kEndpoint, "test", "no views");
-  }
   void quarantine(StorageRef) override { ++quarantined; }
   Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right, uint64_t, bool whole,
                                       wire::Segment& segment) override {

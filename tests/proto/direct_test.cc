@@ -81,7 +81,7 @@ class Scene final : public SessionHost, public CompletionSink {
     REQUIRE(place < link->out.size());
     DirectLink::Chunk chunk = link->out[place];
     link->out.erase(link->out.begin() + static_cast<long>(place));
-    session->moved(chunk.cookie, chunk.length, status, time);
+    link->client->transfer_done(chunk.cookie, chunk.length, status, time);
     turn();
   }
 

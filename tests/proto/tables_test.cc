@@ -1,12 +1,14 @@
 // The small parts of a session: operations, grants, unexpected messages, views.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <unordered_map>
 
 #include <sluice/api/identity.h>
 #include <sluice/base/id_index.h>
+#include <sluice/proto/device_access.h>
 #include <sluice/proto/grants.h>
 #include <sluice/proto/operation_table.h>
 #include <sluice/proto/peer_view.h>
@@ -266,6 +268,86 @@ TEST_CASE("of two with one id an index finds the one that is accepted", "[proto]
   CHECK(index.find(7, [](const Record& record) { return record.good; }) == &first);
   index.remove(&first);
   CHECK(index.find(7, [](const Record& record) { return record.good; }) == nullptr);
+}
+
+TEST_CASE("what a transfer keeps of an operation stays with its slot while others are added",
+          "[proto]") {
+  OperationTable table(100);
+  OperationStates<uint64_t> states;
+  std::vector<std::pair<Operation*, uint64_t*>> kept;
+  for (uint64_t i = 0; i < 100; ++i) {
+    Operation* op = table.take();
+    op->state = OperationState::kPosted;
+    uint64_t& state = states.of(*op);
+    CHECK(state == 0);
+    state = i + 1;
+    kept.emplace_back(op, &state);
+  }
+  for (uint64_t i = 0; i < kept.size(); ++i) {
+    CHECK(&states.of(*kept[i].first) == kept[i].second);
+    CHECK(*kept[i].second == i + 1);
+  }
+  // Another operation in the same slot has the same state: the transfer clears it.
+  table.give_back(kept[50].first);
+  CHECK(&states.of(*table.take()) == kept[50].second);
+}
+
+TEST_CASE("windows of unequal length are moved whole, one after the other or in turn", "[proto]") {
+  for (bool in_turn : {false, true}) {
+    DeviceAccess access;
+    for (uint64_t length : {10u, 0u, 25u, 7u})
+      access.windows.emplace_back(wire::Segment{.extent = 1, .offset = 1000, .length = length});
+    access.start();
+    std::vector<bool> moved(42);
+    std::vector<size_t> order;
+    for (uint64_t left = moved.size(); left > 0;) {
+      DeviceAccess::Chunk chunk = access.next_chunk(in_turn);
+      chunk.peer.length = std::min<uint64_t>(chunk.left, 4);
+      REQUIRE(chunk.peer.length > 0);
+      REQUIRE(chunk.at + chunk.peer.length <= moved.size());
+      // Where it lies in its window is where it lies in the operation.
+      uint64_t before = 0;
+      for (size_t i = 0; i < chunk.window; ++i) before += access.windows[i].length;
+      CHECK(chunk.peer.offset - 1000 == chunk.at - before);
+      for (uint64_t i = 0; i < chunk.peer.length; ++i) {
+        CHECK_FALSE(moved[chunk.at + i]);
+        moved[chunk.at + i] = true;
+      }
+      order.push_back(chunk.window);
+      access.note_moved(chunk);
+      left -= chunk.peer.length;
+    }
+    CHECK(std::is_sorted(order.begin(), order.end()) == !in_turn);
+  }
+}
+
+TEST_CASE("a tensor is written only into windows that were opened for one like it", "[proto]") {
+  const TensorDescriptor wanted = TensorDescriptor::bytes(100), other = TensorDescriptor::bytes(99);
+  wire::Want want{.id = 5, .has_layout = true, .layout = wanted};
+  auto ask = [&](std::vector<uint64_t> lengths) {
+    want.segment_count = 0;
+    for (uint64_t length : lengths) want.segments[want.segment_count++] = {7, 0, length};
+  };
+  WantWindows windows;
+  InlineVector<wire::Segment, 1> taken;
+  CHECK_FALSE(windows.take(5, wanted, 100, taken));
+  ask({60, 40});
+  windows.keep(want);
+  REQUIRE(windows.take(5, wanted, 100, taken));
+  CHECK(taken.size() == 2);
+  CHECK_FALSE(windows.take(5, wanted, 100, taken));  // once
+  for (std::vector<uint64_t> lengths : std::vector<std::vector<uint64_t>>{
+           {60, 39}, {60, 41}, {UINT64_MAX, 101}, {UINT64_MAX - 1, 1, 101}}) {
+    ask(lengths);
+    windows.keep(want);
+    CHECK_FALSE(windows.take(5, wanted, 100, taken));
+  }
+  ask({100});
+  windows.keep(want);
+  CHECK_FALSE(windows.take(5, other, 100, taken));
+  windows.keep(want);
+  windows.drop(5);
+  CHECK_FALSE(windows.take(5, wanted, 100, taken));
 }
 
 }  // namespace sluice::proto

@@ -61,8 +61,8 @@ class Network::Import final : public proto::PeerMapping {
   uint32_t references_ = 1;
 };
 
-const proto::LinkTraits& SimLink::traits() const { return network_.traits_; }
-bool SimLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+const proto::LinkTraits& SimEnd::network_traits() const { return network_.traits_; }
+bool SimEnd::send_message(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
   if (network_.swallow(side_)) return true;
   size_t total = header.size();
   for (proto::ConstBytes part : payload) total += part.size();
@@ -83,9 +83,20 @@ bool SimLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> 
   return true;
 }
 
-bool SimLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-                   uint64_t cookie) {
-  if (network_.traits_.views) network_.trace_.wrong("push() on a path with views");
+void SimViewLink::set_client(proto::LinkClient* session, proto::ViewClient*) {
+  network_.ends_[side_].client = session;
+}
+
+void SimStreamLink::set_client(proto::LinkClient* session, proto::StreamClient* transfer) {
+  network_.ends_[side_].client = session;
+  network_.ends_[side_].data = transfer;
+}
+
+// Nobody writes to memory here after the grant that lets the peer read it was revoked.
+void SimStreamLink::settle(uint64_t) {}
+
+bool SimStreamLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+                         uint64_t cookie) {
   if (network_.swallow(side_)) return true;
   wire::Data data;
   if (!wire::decode(header, data).ok()) network_.trace_.wrong("push() of what is not DATA");
@@ -111,14 +122,15 @@ bool SimLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> 
   return true;
 }
 
-void SimLink::flush() { network_.ends_[side_].may_leave = network_.ends_[side_].queue.size(); }
+void SimEnd::flush_messages() {
+  network_.ends_[side_].may_leave = network_.ends_[side_].queue.size();
+}
 
 // As if the peer fell asleep and woke up between any two questions. Not by chance: schedules keep
 // their seeds.
-bool SimLink::rides_now() const { return ++network_.ends_[side_].rides_asked % 3 != 0; }
+bool SimEnd::ask_eager() const { return ++network_.ends_[side_].rides_asked % 3 != 0; }
 
-Result<bool> SimLink::export_run(const std::byte* data, size_t length, wire::Segment& out) {
-  if (!network_.traits_.views) return false;
+Result<bool> SimViewLink::export_run(const std::byte* data, size_t length, wire::Segment& out) {
   std::optional<Arena::Place> place = network_.arenas_[side_]->locate(data, length);
   if (!place) return false;
   if (network_.random_.percent(network_.options_.announce_percent)) {
@@ -130,7 +142,7 @@ Result<bool> SimLink::export_run(const std::byte* data, size_t length, wire::Seg
   return true;
 }
 
-Result<proto::ImportedRun> SimLink::import_run(const wire::Segment& segment) {
+Result<proto::ImportedRun> SimViewLink::import_run(const wire::Segment& segment) {
   Arena& arena = *network_.arenas_[1 - side_];
   std::optional<ExtentInfo> extent = arena.extent(segment.extent);
   if (!extent)
@@ -140,15 +152,13 @@ Result<proto::ImportedRun> SimLink::import_run(const wire::Segment& segment) {
                             .mapping = new Network::Import(network_, side_, data, segment.length)};
 }
 
-void SimLink::quarantine(StorageRef loan) {
-  network_.ends_[side_].quarantine.push_back(std::move(loan));
-}
+void SimEnd::keep(StorageRef loan) { network_.ends_[side_].quarantine.push_back(std::move(loan)); }
 
-void SimLink::close() {
+void SimEnd::end() {
   Network::End& end = network_.ends_[side_];
   if (end.closed) return;
   network_.trace_.note(side_, "link closed");
-  flush();
+  flush_messages();
   // What waits is tried once.
   while (!end.queue.empty() && !network_.broken_ &&
          end.way_bytes < network_.options_.window_bytes) {
@@ -157,6 +167,7 @@ void SimLink::close() {
   network_.drop_queue(end);
   end.closed = true;
   end.client = nullptr;
+  end.data = nullptr;
   end.pushed.clear();
 }
 
@@ -164,7 +175,6 @@ Network::Network(const NetworkOptions& options, uint64_t seed, std::array<Arena*
                  Trace& trace, WireSpy& spy)
     : options_(options), random_(seed), trace_(trace), spy_(spy), arenas_(arenas) {
   traits_.properties.path = Path::kLoopback;
-  traits_.views = options.views;
   traits_.sends_at_once = !options.strict_flush;
   traits_.inline_bytes = options.inline_bytes;
   traits_.most_inline_bytes = options.most_inline_bytes;
@@ -307,7 +317,7 @@ bool Network::handle_control(int side, Packet& packet) {
 
 // Some of a fragment goes to its place. True when all of it did.
 bool Network::handle_data(int side, Packet& packet) {
-  proto::LinkClient* client = ends_[side].client;
+  proto::StreamClient* client = ends_[side].data;
   uint64_t left = packet.bytes.size() - packet.done;
   proto::Placement placement = client->place(packet.id, packet.offset, packet.left_in_message);
   uint64_t placed = 0;
@@ -358,7 +368,7 @@ void Network::poll(int side) {
     } else {
       end.pushed.front().second -= part;
     }
-    end.client->pushed(cookie, part, trace_.now);
+    end.data->pushed(cookie, part, trace_.now);
   }
   if (usable() && end.want_room && has_room(end)) {
     end.want_room = false;

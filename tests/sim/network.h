@@ -43,26 +43,57 @@ class WireSpy {
 
 class Network;
 
-class SimLink final : public proto::Link {
+// Messages, as any path carries them.
+class SimEnd {
  public:
-  SimLink(Network& network, int side) : network_(network), side_(side) {}
-  ~SimLink() override { close(); }
-  const proto::LinkTraits& traits() const override;
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-            uint64_t cookie) override;
-  void flush() override;
-  bool rides_now() const override;
-  Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
-  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
-  void quarantine(StorageRef loan) override;
-  void close() override;
-  std::string local_name() const override { return side_ == 0 ? "sim:A" : "sim:B"; }
-  std::string peer_name() const override { return side_ == 0 ? "sim:B" : "sim:A"; }
+  SimEnd(Network& network, int side) : network_(network), side_(side) {}
 
- private:
+ protected:
+  ~SimEnd() = default;
+  const proto::LinkTraits& network_traits() const;
+  bool send_message(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
+  void flush_messages();
+  bool ask_eager() const;
+  void keep(StorageRef loan);
+  void end();
+  std::string name(int side) const { return side == 0 ? "sim:A" : "sim:B"; }
+
   Network& network_;
   int side_;
+};
+
+template <typename Kind>
+class SimLink : public Kind, protected SimEnd {
+ public:
+  using SimEnd::SimEnd;
+  ~SimLink() override { end(); }
+  const proto::LinkTraits& traits() const override { return network_traits(); }
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override {
+    return send_message(header, payload);
+  }
+  void flush() override { flush_messages(); }
+  bool prefer_eager() const override { return ask_eager(); }
+  void quarantine(StorageRef loan) override { keep(std::move(loan)); }
+  void close() override { end(); }
+  std::string local_name() const override { return name(side_); }
+  std::string peer_name() const override { return name(1 - side_); }
+};
+
+class SimViewLink final : public SimLink<proto::ViewLink> {
+ public:
+  using SimLink::SimLink;
+  void set_client(proto::LinkClient* session, proto::ViewClient* transfer) override;
+  Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
+  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+};
+
+class SimStreamLink final : public SimLink<proto::StreamLink> {
+ public:
+  using SimLink::SimLink;
+  void set_client(proto::LinkClient* session, proto::StreamClient* transfer) override;
+  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+            uint64_t cookie) override;
+  void settle(uint64_t cookie) override;
 };
 
 // Outlives the sessions and every view. Ends of it are numbered 0 and 1.
@@ -72,10 +103,10 @@ class Network {
           WireSpy& spy);
   ~Network();
 
-  std::unique_ptr<proto::Link> make_link(int side) {
-    return std::make_unique<SimLink>(*this, side);
+  proto::AnyLink make_link(int side) {
+    if (options_.views) return std::make_unique<SimViewLink>(*this, side);
+    return std::make_unique<SimStreamLink>(*this, side);
   }
-  void set_client(int side, proto::LinkClient* client) { ends_[side].client = client; }
 
   // Moves what may move by now from the senders' queues to the way.
   void pump();
@@ -105,7 +136,9 @@ class Network {
   bool closed(int side) const { return ends_[side].closed; }
 
  private:
-  friend class SimLink;
+  friend class SimEnd;
+  friend class SimViewLink;
+  friend class SimStreamLink;
   class Import;
 
   // A message that waits at the sender. DATA is read from the sender's memory when it
@@ -128,7 +161,8 @@ class Network {
   };
   struct End {
     proto::LinkClient* client = nullptr;
-    bool closed = false;  // close() was called
+    proto::StreamClient* data = nullptr;  // of a stream
+    bool closed = false;                  // close() was called
     bool crashed = false;
     bool told_down = false;
     Instant down_at = kNever;

@@ -109,7 +109,6 @@ void Simulation::open() {
             },
         .account = account_[side],
     });
-    network_->set_client(side, peer.session_.get());
     peer.set_.add(peer.session_);
     if (!want_late_handler_) {
       peer.session_->set_want_handler(&peer);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <sluice/fault/kinds.h>
 #include <sluice/fault/link.h>
 
 namespace sluice::fault {
@@ -14,10 +15,20 @@ std::shared_ptr<Injector> inject(Context& context, const Plan& plan) {
   return injector;
 }
 
-std::unique_ptr<proto::DecoratedLink> Injector::decorate(std::unique_ptr<proto::Link> inner) {
-  auto link = std::make_unique<FaultyLink>(shared_from_this(), std::move(inner), connections_++);
+template <typename Faulty, typename Kind>
+std::unique_ptr<Kind> Injector::make(std::unique_ptr<Kind> inner) {
+  auto link = std::make_unique<Faulty>(shared_from_this(), std::move(inner), connections_++);
   links_.push_back(link.get());
   return link;
+}
+std::unique_ptr<proto::ViewLink> Injector::decorate(std::unique_ptr<proto::ViewLink> inner) {
+  return make<FaultyViewLink>(std::move(inner));
+}
+std::unique_ptr<proto::StreamLink> Injector::decorate(std::unique_ptr<proto::StreamLink> inner) {
+  return make<FaultyStreamLink>(std::move(inner));
+}
+std::unique_ptr<proto::DeviceLink> Injector::decorate(std::unique_ptr<proto::DeviceLink> inner) {
+  return make<FaultyDeviceLink>(std::move(inner));
 }
 
 size_t Injector::progress(Instant now) {

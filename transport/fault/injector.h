@@ -22,7 +22,9 @@ class Injector final : public proto::LinkDecorator,
  public:
   explicit Injector(const Plan& plan) : plan_(plan), random_(plan.seed) {}
 
-  std::unique_ptr<proto::DecoratedLink> decorate(std::unique_ptr<proto::Link> inner) override;
+  std::unique_ptr<proto::ViewLink> decorate(std::unique_ptr<proto::ViewLink> inner) override;
+  std::unique_ptr<proto::StreamLink> decorate(std::unique_ptr<proto::StreamLink> inner) override;
+  std::unique_ptr<proto::DeviceLink> decorate(std::unique_ptr<proto::DeviceLink> inner) override;
   size_t progress(Instant now) override;
   // At once while something is held back.
   Instant next_timeout() override;
@@ -54,6 +56,8 @@ class Injector final : public proto::LinkDecorator,
     return true;
   }
   void forget(FaultyLink& link);
+  template <typename Faulty, typename Kind>
+  std::unique_ptr<Kind> make(std::unique_ptr<Kind> inner);
 
   Plan plan_;
   Random random_;

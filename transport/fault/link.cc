@@ -41,13 +41,12 @@ void truncate(Arrival& arrival, Action action) {
 
 }  // namespace
 
-FaultyLink::FaultyLink(std::shared_ptr<Injector> injector, std::unique_ptr<proto::Link> inner,
-                       uint32_t connection)
-    : injector_(std::move(injector)), inner_(std::move(inner)), connection_(connection) {}
+FaultyLink::FaultyLink(std::shared_ptr<Injector> injector, proto::Link& inner, uint32_t connection)
+    : injector_(std::move(injector)), connection_(connection), inner_(inner) {}
 
 bool FaultyLink::waiting() const {
   if (over()) return false;
-  return broken() || writable_in_ > 0 || !arrivals_.empty() || !reports_.empty();
+  return broken() || writable_in_ > 0 || !arrivals_.empty() || has_reports();
 }
 
 size_t FaultyLink::turn(Instant now) {
@@ -74,7 +73,7 @@ void FaultyLink::break_path(Call call) {
 
 // Says no, by itself or for the inner link's sake, until writable().
 bool FaultyLink::no_room() {
-  if (!rest_.empty()) return refusing_ = true;
+  if (has_rest()) return refusing_ = true;
   if (refusing_) return true;
   if (!injector_->refuse()) return false;
   refusing_ = true;
@@ -82,7 +81,8 @@ bool FaultyLink::no_room() {
   return true;
 }
 
-bool FaultyLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+bool FaultyLink::send_message(proto::ConstBytes header,
+                              std::span<const proto::ConstBytes> payload) {
   if (over() || broken()) return true;
   switch (strike(Call::kSend)) {
     case Action::kFail: break_path(Call::kSend); return true;
@@ -91,114 +91,23 @@ bool FaultyLink::send(proto::ConstBytes header, std::span<const proto::ConstByte
   }
   if (no_room()) return false;
   maybe_wake();
-  return inner_->send(header, payload);
+  return inner_.send(header, payload);
 }
 
-bool FaultyLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-                      uint64_t cookie) {
-  if (over() || broken()) return true;
-  switch (strike(Call::kPush)) {
-    case Action::kFail: break_path(Call::kPush); return true;
-    case Action::kDrop:
-      reports_.push_back({cookie, payload_bytes_of(header), injector_->turns()});
-      return true;
-    default: break;
-  }
-  if (no_room()) return false;
-  maybe_wake();
-  if (payload_bytes_of(header) > 1 && injector_->split_push())
-    return push_in_two(header, payload, cookie);
-  return inner_->push(header, payload, cookie);
-}
-
-bool FaultyLink::push_in_two(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-                             uint64_t cookie) {
-  wire::Data data;
-  if (!wire::decode(header, data).ok()) return inner_->push(header, payload, cookie);
-  uint32_t total = data.payload_bytes;
-  auto cut = static_cast<uint32_t>(1 + injector_->below(total - 1));
-  std::vector<proto::ConstBytes> first;
-  Rest rest{
-      .header = std::vector<std::byte>(wire::kMaxHeaderBytes), .payload = {}, .cookie = cookie};
-  size_t left = cut;
-  for (proto::ConstBytes piece : payload) {
-    size_t taken = std::min(left, piece.size());
-    if (taken > 0) first.push_back(piece.first(taken));
-    if (taken < piece.size()) rest.payload.push_back(piece.subspan(taken));
-    left -= taken;
-  }
-  std::byte bytes[wire::kMaxHeaderBytes];
-  data.payload_bytes = cut;
-  size_t length = wire::encode(data, bytes);
-  if (!inner_->push(proto::ConstBytes(bytes, length), first, cookie)) return false;
-  data.offset += cut;
-  data.payload_bytes = total - cut;
-  rest.header.resize(wire::encode(data, rest.header));
-  rest_.push_back(std::move(rest));
-  push_rest();
-  return true;
-}
-
-// False: no room yet, the inner link's writable() follows.
-bool FaultyLink::push_rest() {
-  if (rest_.empty()) return true;
-  if (!inner_->push(rest_[0].header, rest_[0].payload, rest_[0].cookie)) return false;
-  rest_.clear();
-  inner_->flush();
-  return true;
-}
-
-void FaultyLink::settle(uint64_t cookie) {
-  inner_->settle(cookie);
-  for (Rest& rest : rest_) {
-    if (rest.cookie != cookie) continue;
-    std::vector<std::byte>& copy = settled_.emplace_back();
-    for (proto::ConstBytes piece : rest.payload)
-      copy.insert(copy.end(), piece.begin(), piece.end());
-    rest.payload = {proto::ConstBytes(copy)};
-  }
-}
-
-void FaultyLink::flush() {
+void FaultyLink::flush_messages() {
   if (over() || broken()) return;
   if (strike(Call::kFlush) == Action::kFail) return break_path(Call::kFlush);
-  inner_->flush();
+  inner_.flush();
 }
 
-Result<bool> FaultyLink::export_run(const std::byte* data, size_t length, wire::Segment& out) {
-  if (over() || broken()) return inner_->export_run(data, length, out);
-  if (strike(Call::kExport) == Action::kFail) {
-    return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
-                  "memory cannot be announced, as planned");
-  }
-  if (traits().views && no_room())
-    return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "no room now, as planned");
-  return inner_->export_run(data, length, out);
-}
-
-Result<proto::ImportedRun> FaultyLink::import_run(const wire::Segment& segment) {
-  if (strike(Call::kImport) == Action::kFail) {
-    return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin,
-                  "the peer's memory cannot be mapped, as planned");
-  }
-  return inner_->import_run(segment);
-}
-
-// It comes behind the messages that came before it.
-Status FaultyLink::arrived(uint32_t notice, Instant now) {
-  if (!over()) deliver_arrivals(now, true);
-  return over() ? Status() : client_->arrived(notice, now);
-}
-
-void FaultyLink::close() {
+void FaultyLink::close_path() {
   if (closed_) return;
   closed_ = true;
   injector_->forget(*this);
   arrivals_.clear();
   overtaken_.clear();
-  reports_.clear();
-  rest_.clear();
-  inner_->close();
+  drop_data();
+  inner_.close();
 }
 
 // In.
@@ -274,55 +183,6 @@ size_t FaultyLink::deliver_arrivals(Instant now, bool all) {
   return delivered;
 }
 
-size_t FaultyLink::deliver_reports(Instant now, bool all) {
-  size_t delivered = 0;
-  // Each by itself: reports of different transfers may overtake each other.
-  for (size_t i = 0; i < reports_.size() && !over();) {
-    if (!all && reports_[i].turns > 0) {
-      --reports_[i++].turns;
-      continue;
-    }
-    Report report = reports_[i];
-    reports_.erase(reports_.begin() + static_cast<ptrdiff_t>(i));
-    ++delivered;
-    client_->pushed(report.cookie, report.length, now);
-  }
-  return delivered;
-}
-
-proto::Placement FaultyLink::place(uint64_t id, uint64_t offset, uint64_t length) {
-  if (over() || broken()) return {};
-  // DATA must not overtake the message that says what it is.
-  deliver_arrivals(now_, true);
-  if (over()) return {};
-  return client_->place(id, offset, length);
-}
-
-Status FaultyLink::placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) {
-  if (over() || broken()) return Status();
-  // One that was dropped, or put aside by place(), has none before it.
-  deliver_arrivals(now, true);
-  if (over()) return Status();
-  switch (strike(Call::kPlaced)) {
-    case Action::kFail: break_path(Call::kPlaced); return Status();
-    case Action::kDrop: return Status();
-    case Action::kTruncatePayload: length /= 2; break;
-    default: break;
-  }
-  return client_->placed(id, offset, length, now);
-}
-
-void FaultyLink::pushed(uint64_t cookie, uint64_t length, Instant now) {
-  if (over()) return;
-  if (strike(Call::kPushed) == Action::kFail) break_path(Call::kPushed);
-  maybe_wake();
-  if (injector_->hold_back()) {
-    reports_.push_back({cookie, length, injector_->turns()});
-    return;
-  }
-  client_->pushed(cookie, length, now);
-}
-
 void FaultyLink::writable(Instant now) {
   if (over() || broken() || !push_rest()) return;
   if (injector_->hold_back()) {
@@ -360,8 +220,7 @@ void FaultyLink::end(const Status& why, Instant now) {
   down_ = true;
   arrivals_.clear();
   overtaken_.clear();
-  reports_.clear();
-  rest_.clear();
+  drop_data();
   client_->link_down(why, now);
 }
 

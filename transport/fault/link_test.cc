@@ -25,7 +25,11 @@ class NoPayload final : public proto::PayloadReader {
 };
 
 // A path without an other end.
-struct Inner final : proto::Link {
+struct Inner final : proto::StreamLink {
+  void set_client(proto::LinkClient* session, proto::StreamClient* transfer) override {
+    client = session;
+    data = transfer;
+  }
   const proto::LinkTraits& traits() const override { return traits_; }
   bool send(ConstBytes header, std::span<const ConstBytes>) override {
     if (room == 0) return false;
@@ -50,10 +54,6 @@ struct Inner final : proto::Link {
   }
   void settle(uint64_t cookie) override { settled.push_back(cookie); }
   void flush() override {}
-  Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return true; }
-  Result<proto::ImportedRun> import_run(const wire::Segment&) override {
-    return proto::ImportedRun{};
-  }
   void quarantine(StorageRef) override {}
   void close() override { closed = true; }
   std::string local_name() const override { return "here"; }
@@ -64,11 +64,13 @@ struct Inner final : proto::Link {
   std::vector<std::vector<std::byte>> sent;
   std::string pushed;
   std::vector<uint64_t> settled;
+  proto::LinkClient* client = nullptr;
+  proto::StreamClient* data = nullptr;
   int pieces = 0;
   bool closed = false;
 };
 
-struct Session final : proto::LinkClient {
+struct Session final : proto::LinkClient, proto::StreamClient {
   Status handle_message(ConstBytes header, proto::PayloadReader&, Instant) override {
     wire::Ping message;
     Status status = wire::decode(header, message);
@@ -97,12 +99,12 @@ struct Setup {
   void connect() {
     auto path = std::make_unique<Inner>();
     inner = path.get();
-    link = injector->decorate(std::move(path));
-    link->set_client(&session);
+    link = injector->decorate(std::unique_ptr<proto::StreamLink>(std::move(path)));
+    link->set_client(&session, &session);
   }
   Status arrive(uint64_t nonce) {
     NoPayload nothing;
-    return link->handle_message(ping(nonce), nothing, Instant{});
+    return inner->client->handle_message(ping(nonce), nothing, Instant{});
   }
   // Until nothing is held back.
   void turn_all() {
@@ -114,7 +116,7 @@ struct Setup {
   std::shared_ptr<Injector> injector;
   Session session;
   Inner* inner = nullptr;
-  std::unique_ptr<proto::DecoratedLink> link;
+  std::unique_ptr<proto::StreamLink> link;
 };
 
 std::vector<uint64_t> numbers(uint64_t count) {
@@ -176,7 +178,7 @@ TEST_CASE("a push in two pieces brings the same bytes, and nothing overtakes the
   CHECK(setup.inner->pieces == 1);
   CHECK_FALSE(setup.link->send(ping(1), {}));
   setup.inner->room = 10;
-  setup.link->writable(Instant{});
+  setup.inner->client->writable(Instant{});
   CHECK(setup.inner->pieces == 2);
   CHECK(setup.inner->pushed == text);
   CHECK(setup.session.writables == 1);
@@ -198,20 +200,20 @@ TEST_CASE("the second piece of a settled push is what it was", "[fault]") {
   CHECK(setup.inner->settled == std::vector<uint64_t>{77});
   memory.assign(memory.size(), 'x');
   setup.inner->room = 10;
-  setup.link->writable(Instant{});
+  setup.inner->client->writable(Instant{});
   CHECK(setup.inner->pushed == text);
 }
 
 TEST_CASE("what came before the end is heard before the end", "[fault]") {
   Setup setup({.seed = 6, .late_percent = 100});
   for (uint64_t i = 0; i < 10; ++i) CHECK(setup.arrive(i).ok());
-  setup.link->pushed(77, 5, Instant{});
-  setup.link->link_down(Status(Code::kUnreachable, Scope::kEndpoint, "test"), Instant{});
+  setup.inner->data->pushed(77, 5, Instant{});
+  setup.inner->client->link_down(Status(Code::kUnreachable, Scope::kEndpoint, "test"), Instant{});
   CHECK(setup.session.heard == numbers(10));
   CHECK(setup.session.reported == 5);
   CHECK(setup.session.end == Code::kUnreachable);
-  setup.link->link_down(Status(Code::kUnreachable, Scope::kEndpoint, "test"),
-                        Instant{});  // told once
+  setup.inner->client->link_down(Status(Code::kUnreachable, Scope::kEndpoint, "test"),
+                                 Instant{});  // told once
 }
 
 TEST_CASE("a strike hits one call of one connection", "[fault]") {
@@ -235,7 +237,7 @@ TEST_CASE("a truncated message is refused as if the peer had sent it", "[fault]"
   std::vector<std::byte> offer(wire::kMaxHeaderBytes);
   offer.resize(wire::encode(wire::Offer{.kind = wire::OfferKind::kTagged, .total = 5}, offer));
   NoPayload nothing;
-  CHECK(setup.link->handle_message(offer, nothing, Instant{}) == Code::kCorrupt);
+  CHECK(setup.inner->client->handle_message(offer, nothing, Instant{}) == Code::kCorrupt);
 }
 
 TEST_CASE("a broken path swallows what is sent and tells it at the next turn", "[fault]") {

@@ -21,8 +21,9 @@ DirectLink::DirectLink(Lingering& lingering, std::unique_ptr<DirectConnection> c
   connection_->set_link(this);
 }
 
-void DirectLink::set_client(proto::LinkClient* client) {
-  client_ = client;
+void DirectLink::set_client(proto::LinkClient* session, proto::DeviceClient* transfer) {
+  client_ = session;
+  transfer_ = transfer;
   connection_->set_client(this);
 }
 
@@ -55,29 +56,24 @@ void DirectLink::on_message(proto::ConstBytes message, Instant now) {
 }
 
 void DirectLink::on_notice(uint32_t notice, Instant now) {
-  Status status = down_ ? Status() : client_->arrived(notice, now);
+  Status status = down_ ? Status() : transfer_->arrived(notice, now);
   if (!status.ok() && !closed()) connection_->fail(std::move(status));
 }
 
 void DirectLink::on_moved(uint64_t cookie, uint64_t length, Instant now) {
-  if (!down_) client_->moved(cookie, length, Status(), now);
+  if (!down_) transfer_->transfer_done(cookie, length, Status(), now);
 }
 
 void DirectLink::on_refused(uint64_t cookie, uint64_t length, const Status& why, Instant now) {
-  if (!down_) client_->moved(cookie, length, why, now);
+  if (!down_) transfer_->transfer_done(cookie, length, why, now);
 }
 
 void DirectLink::on_window_closed(uint64_t cookie, Instant now) {
-  if (!down_) client_->window_closed(cookie, now);
+  if (!down_) transfer_->window_closed(cookie, now);
 }
 
 bool DirectLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
   return closed() || connection_->send(header, payload);
-}
-
-Result<proto::ImportedRun> DirectLink::import_run(const wire::Segment&) {
-  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
-                "memory to be mapped on a path that maps none");
 }
 
 Result<proto::WindowId> DirectLink::open_window(std::byte* data, uint64_t length, Right rights,

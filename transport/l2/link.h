@@ -21,13 +21,13 @@ class Lingering {
   ~Lingering() = default;
 };
 
-class DirectLink final : public proto::Link, private proto::DirectClient {
+class DirectLink final : public proto::DeviceLink, private proto::DirectClient {
  public:
   // Requires: a connection that has greeted.
   DirectLink(Lingering& lingering, std::unique_ptr<DirectConnection> connection,
              const proto::LinkTraits& traits);
   ~DirectLink() override { close(); }
-  void set_client(proto::LinkClient* client);
+  void set_client(proto::LinkClient* session, proto::DeviceClient* transfer) override;
   bool closed() const { return connection_ == nullptr; }
   // Hands on what has come; returns how much.
   size_t poll(Instant now);
@@ -48,12 +48,7 @@ class DirectLink final : public proto::Link, private proto::DirectClient {
     return closed() ? 0 : connection_->uncopied_out(bytes);
   }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override {
-    return false;
-  }
   void flush() override {}
-  Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
-  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
   void quarantine(StorageRef) override {}  // after stop() nobody reaches anything
   Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
                                       uint64_t cookie, bool whole, wire::Segment& out) override;
@@ -81,6 +76,7 @@ class DirectLink final : public proto::Link, private proto::DirectClient {
   std::unique_ptr<DirectConnection> connection_;
   proto::LinkTraits traits_;
   proto::LinkClient* client_ = nullptr;
+  proto::DeviceClient* transfer_ = nullptr;
   bool down_ = false;  // stopped by the session, or link_down() was said
   std::string local_name_, peer_name_;
 };

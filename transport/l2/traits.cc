@@ -10,7 +10,6 @@ proto::LinkTraits slp_traits(Path path, uint64_t chunk_bytes) {
   traits.properties.path = path;
   traits.properties.capabilities = {Capability::kRefusalsTold, Capability::kKeysOfConnection,
                                     Capability::kReadRights};
-  traits.direct = true;
   traits.sends_at_once = true;  // the provider sends what a turn has left in SLP's stream
   traits.inline_bytes = kInlineBytes;
   traits.chunk_bytes = chunk_bytes;

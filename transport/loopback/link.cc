@@ -20,7 +20,6 @@ proto::LinkTraits loopback_traits() {
   traits.properties.path = Path::kLoopback;
   traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch,
                                     Capability::kSealed};
-  traits.views = true;
   traits.sends_at_once = true;
   traits.inline_bytes = kInlineBytes;
   traits.inline_out = {.user = 1, .kernel = 0};

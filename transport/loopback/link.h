@@ -43,11 +43,11 @@ struct Wire {
   Side sides[2];
 };
 
-class LoopbackLink final : public proto::Link {
+class LoopbackLink final : public proto::ViewLink {
  public:
   LoopbackLink(std::shared_ptr<Wire> wire, int side, std::string name);
   ~LoopbackLink() override { close(); }
-  void set_client(proto::LinkClient* client) { client_ = client; }
+  void set_client(proto::LinkClient* session, proto::ViewClient*) override { client_ = session; }
   bool closed() const { return closed_; }
   // Handles what has arrived, up to a bound; returns how much.
   size_t poll(Instant now);
@@ -55,9 +55,6 @@ class LoopbackLink final : public proto::Link {
 
   const proto::LinkTraits& traits() const override { return traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override {
-    return false;
-  }
   void flush() override {}
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;

@@ -1,6 +1,7 @@
-// The seam between the path-independent session and a backend: what a path must
-// carry (Link) and what the session does with what arrives (LinkClient). No I/O
-// here, no clock: time is an argument.
+// The seam between the path-independent session and a backend. A path implements one of
+// ViewLink, StreamLink and DeviceLink: control messages as any Link carries them, and bulk in its
+// own way. What arrives goes to the session (LinkClient) and to its transfer (ViewClient,
+// StreamClient, DeviceClient). No I/O here, no clock: time is an argument.
 #ifndef SLUICE_PROTO_LINK_H_
 #define SLUICE_PROTO_LINK_H_
 
@@ -9,8 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string>
+#include <variant>
 
 #include <sluice/allocator/storage.h>
 #include <sluice/api/receipt.h>
@@ -34,16 +37,10 @@ struct CopyCost {
 // What a path is, fixed for the life of the connection.
 struct LinkTraits {
   PathProperties properties;
-  // The receiver can read the sender's arena in place: offers carry segments.
-  // Otherwise bytes travel as DATA by push() and place().
-  bool views = false;
-  // The devices of the two ends move bytes between registered memory by themselves:
-  // offers and requests carry windows, and what is large goes by read() and write().
-  bool direct = false;
   // Largest payload that rides in a control message; above it rendezvous.
   uint32_t inline_bytes = 0;
-  // Between that and this, where it is more, a message that is over once it is on its way rides if
-  // Link::rides_now() says so.
+  // A message between that and this, where this is more, goes eager if Link::prefer_eager() says
+  // so, and if nobody is to hear that it has arrived.
   uint32_t most_inline_bytes = 0;
   // send() leaves nothing behind that flush() must bring out.
   bool sends_at_once = false;
@@ -130,26 +127,8 @@ class LinkClient {
   // The same for a message that wire::decode_fast() took, where a link looks for it.
   virtual Status handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload,
                                       Instant now) = 0;
-  // Streams: where bytes [offset, offset + length) of DATA `id` go; asked again after
-  // every pause, since the operation may have ended meanwhile.
-  virtual Placement place(uint64_t id, uint64_t offset, uint64_t length) = 0;
-  // `length` more bytes of DATA `id` are in memory (or were dropped).
-  virtual Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) = 0;
-  // The bytes of a push() are out of the sender's memory.
-  virtual void pushed(uint64_t cookie, uint64_t length, Instant now) = 0;
-  // Direct (here and below; others never call these): a read(), write() or atomic() of
-  // `cookie` is over: `length` bytes of it are where they belong, or the status says why
-  // not. Of Scope::kOperation: this alone was refused; else link_down() follows.
-  virtual void moved(uint64_t /*cookie*/, uint64_t /*length*/, const Status&, Instant) {}
-  // Direct: a write() with `notice` of the peer has come, all its bytes before this.
-  virtual Status arrived(uint32_t /*notice*/, Instant) { return Status(); }
-  // Direct: the peer's device cannot reach the window of `cookie` any more.
-  virtual void window_closed(uint64_t /*cookie*/, Instant) {}
-  // send(), push(), read() or write() said "no room" before; there is room now.
+  // The link said "no room" before, by whatever call; there is room now.
   virtual void writable(Instant now) = 0;
-  // Links with import_run(): bytes of imported runs are still to be copied. They are within reach
-  // after the peer's end too, so such a link waits for them with link_down().
-  virtual bool copies_pending() const { return false; }
   // The path is gone: peer dead, connection reset, protocol broken. Called once.
   virtual void link_down(const Status& why, Instant now) = 0;
 
@@ -157,51 +136,96 @@ class LinkClient {
   ~LinkClient() = default;
 };
 
-// Implemented by a backend's connection. Thread: the context's. Blocks: never.
+// Implemented by the session's transfer, and called as LinkClient is.
+class ViewClient {
+ public:
+  // Bytes of imported runs are still to be copied. They are within reach after the peer's end too,
+  // so the link waits for them with link_down().
+  virtual bool copies_pending() const = 0;
+
+ protected:
+  ~ViewClient() = default;
+};
+
+class StreamClient {
+ public:
+  // Where bytes [offset, offset + length) of DATA `id` go; asked again after every pause, since
+  // the operation may have ended meanwhile.
+  virtual Placement place(uint64_t id, uint64_t offset, uint64_t length) = 0;
+  // `length` more bytes of DATA `id` are in memory (or were dropped).
+  virtual Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) = 0;
+  // The bytes of a push() are out of the sender's memory.
+  virtual void pushed(uint64_t cookie, uint64_t length, Instant now) = 0;
+
+ protected:
+  ~StreamClient() = default;
+};
+
+class DeviceClient {
+ public:
+  // A read(), write() or atomic() of `cookie` is over: `length` bytes of it are where they belong,
+  // or the status says why not. Of Scope::kOperation: this alone was refused; else link_down()
+  // follows.
+  virtual void transfer_done(uint64_t cookie, uint64_t length, const Status& status,
+                             Instant now) = 0;
+  // A write() with `notice` of the peer has come, all its bytes before this.
+  virtual Status arrived(uint32_t notice, Instant now) = 0;
+  // The peer's device cannot reach the window of `cookie` any more.
+  virtual void window_closed(uint64_t cookie, Instant now) = 0;
+
+ protected:
+  ~DeviceClient() = default;
+};
+
+// What every path carries: control messages. Implemented, as one of the three kinds below, by a
+// backend's connection. Thread: the context's. Blocks: never.
 class Link {
  public:
   virtual ~Link() = default;
   virtual const LinkTraits& traits() const = 0;
-  // Direct: what takes bytes between windows; traits().properties.path but where a link has two.
-  virtual Path bulk_path() const { return traits().properties.path; }
-  // Direct: of `bytes` that have come by read() or the peer's write(), as many as we did not copy
-  // although traits() says so. Asked once for each.
-  virtual uint64_t uncopied_in(uint64_t) { return 0; }
-  // Direct: of `bytes` that have left by write() or the peer's read(), as many as no kernel copied
-  // although traits() says so. Asked once for each.
-  virtual uint64_t uncopied_out(uint64_t) { return 0; }
 
   // Sends a control message, in order, all or nothing. `header` starts with a
   // wire::Header whose payload_bytes is the sum of `payload`. The bytes are consumed
   // before it returns. False: no room now; writable() follows.
   virtual bool send(ConstBytes header, std::span<const ConstBytes> payload) = 0;
-  // Streams: as send() for DATA, but the payload is read later: it must stay valid until
-  // pushed(cookie) came for all of it, or link_down().
-  virtual bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) = 0;
-  // Streams: on return nothing that was push()ed with `cookie` is read from the caller's memory any
-  // more: what has not left is copied into memory of the link, which is bounded by what it takes at
-  // once. pushed() follows for those bytes as before.
-  virtual void settle(uint64_t /*cookie*/) {}
   // The session has nothing more to send in this round: coalesced writes go out.
   virtual void flush() = 0;
 
   // Of a payload that has more than traits().inline_bytes and at most most_inline_bytes: whether it
-  // had better ride in its control message, as the two ends are now. A hint: either way is right,
-  // one may take longer.
-  virtual bool rides_now() const { return false; }
+  // had better go eager, in its control message, as the two ends are now. A hint: either way is
+  // right, one may take longer.
+  virtual bool prefer_eager() const { return false; }
 
-  // Something that send() or push() took waits here for room on the path.
+  // Something that the link took waits here for room on the path.
   virtual bool has_unsent() const { return false; }
 
-  // Views: describes our memory to the peer, announcing its extents first if needed.
+  // Memory of operations that have ended and that somebody may still reach: kept until nobody
+  // can. Loans the peer has not given back when the session ends (its process ended, or it
+  // unmapped them); of devices, what stop() could not answer for (the device is closed).
+  virtual void quarantine(StorageRef loan) = 0;
+
+  // Nothing is called after it; pending bytes are tried once, then dropped.
+  virtual void close() = 0;
+
+  virtual std::string local_name() const = 0;
+  virtual std::string peer_name() const = 0;
+};
+
+// The receiver can read the sender's arena in place: offers carry segments.
+class ViewLink : public Link {
+ public:
+  // Once, by the session, before anything else. Both outlive the link's last call.
+  virtual void set_client(LinkClient* session, ViewClient* transfer) = 0;
+
+  // Describes our memory to the peer, announcing its extents first if needed.
   // False: the memory is not in an arena or not for this peer: send it by copy.
   // kTryAgain where the announcement has no room now.
   virtual Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) = 0;
-  // Views: the peer's run as readable memory here. Errors: kCorrupt (the peer never
+  // The peer's run as readable memory here. Errors: kCorrupt (the peer never
   // announced it, or it reaches outside).
   virtual Result<ImportedRun> import_run(const wire::Segment& segment) = 0;
 
-  // Views: how revoke() makes the peer stop copying. Each end counts the offers that it has
+  // How revoke() makes the peer stop copying. Each end counts the offers that it has
   // withdrawn, where the other can read it without a message, and says whether it copies from the
   // other's memory just now. Paths without such memory keep the defaults. Before a piece is copied
   // from the peer's memory: false if the peer has withdrawn other than `withdrawals_seen` offers; a
@@ -212,70 +236,78 @@ class Link {
   virtual void count_withdrawals(uint64_t /*total*/) {}
   // Whether the peer is between begin_copy() and end_copy().
   virtual bool peer_is_copying() { return false; }
+};
 
-  // Memory of operations that have ended and that somebody may still reach: kept until nobody
-  // can. Loans the peer has not given back when the session ends (its process ended, or it
-  // unmapped them); direct: what stop() could not answer for (the device is closed).
-  virtual void quarantine(StorageRef loan) = 0;
+// Bytes travel as DATA, out of the sender's memory into the receiver's.
+class StreamLink : public Link {
+ public:
+  // Once, by the session, before anything else. Both outlive the link's last call.
+  virtual void set_client(LinkClient* session, StreamClient* transfer) = 0;
 
-  // Direct paths; the others are never asked.
+  // As send() for DATA, but the payload is read later: it must stay valid until
+  // pushed(cookie) came for all of it, or link_down().
+  virtual bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) = 0;
+  // On return nothing that was push()ed with `cookie` is read from the caller's memory any
+  // more: what has not left is copied into memory of the link, which is bounded by what it takes at
+  // once. pushed() follows for those bytes as before.
+  virtual void settle(uint64_t cookie) = 0;
+};
+
+// The devices of the two ends move bytes between registered memory by themselves: offers and
+// requests carry windows, and what is large goes by read() and write().
+class DeviceLink : public Link {
+ public:
+  // Once, by the session, before anything else. Both outlive the link's last call.
+  virtual void set_client(LinkClient* session, DeviceClient* transfer) = 0;
+
+  // What takes bytes between windows; traits().properties.path but where a link has two.
+  virtual Path bulk_path() const { return traits().properties.path; }
+  // Of `bytes` that have come by read() or the peer's write(), as many as we did not copy
+  // although traits() says so. Asked once for each.
+  virtual uint64_t uncopied_in(uint64_t /*bytes*/) { return 0; }
+  // Of `bytes` that have left by write() or the peer's read(), as many as no kernel copied
+  // although traits() says so. Asked once for each.
+  virtual uint64_t uncopied_out(uint64_t /*bytes*/) { return 0; }
+
   // Lets the peer's device do `rights` on [data, data + out.length), from the next send()
   // on. out.length may be less than `length` where memory is registered in pieces, unless
   // `whole`. Errors: kTryAgain (no room now; writable() follows), kNoMemory (the
   // detail names the limit), kUnsupported.
   virtual Result<WindowId> open_window(std::byte* data, uint64_t length, Right rights,
-                                       uint64_t cookie, bool whole, wire::Segment& out);
+                                       uint64_t cookie, bool whole, wire::Segment& out) = 0;
   // window_closed(its cookie) follows.
-  virtual void close_window(WindowId window);
+  virtual void close_window(WindowId window) = 0;
   // On return the peer's device cannot reach it; window_closed() does not follow.
   // Blocks: one system call. Errors: what the device says; then the connection must end.
-  virtual Status revoke_window(WindowId window);
-  // Moves bytes between the peer's memory and ours, one piece after the other; moved()
+  virtual Status revoke_window(WindowId window) = 0;
+  // Moves bytes between the peer's memory and ours, one piece after the other; transfer_done()
   // follows. Requires: the pieces have `peer.length` bytes, at most chunk_bytes, in at most
   // kMaxPlaces pieces. False: no room now. With `notice` the peer gets arrived(*notice)
   // after the bytes. Errors: kNoMemory (our memory cannot be registered), kCorrupt.
   virtual Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into,
-                            uint64_t cookie);
+                            uint64_t cookie) = 0;
   virtual Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer,
-                             uint64_t cookie, const uint32_t* notice);
-  // Puts what was there into the 8 bytes at `result`.
+                             uint64_t cookie, const uint32_t* notice) = 0;
+  // Puts what was there into the 8 bytes at `result`. Asked only with Capability::kAtomics.
   virtual Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request,
                               std::byte* result, uint64_t cookie);
   // Ends what read() and write() have under way for `cookie`: on return nothing of it touches
-  // our memory, and no moved() follows. False: it cannot be called back.
+  // our memory, and no transfer_done() follows. False: it cannot be called back.
   virtual bool cancel_moves(uint64_t /*cookie*/) { return false; }
   // Ends all access of both devices to the memory of either end, before it returns. What
-  // was running is dropped: no moved(), no window_closed() follows. Then only quarantine()
-  // and close(). False: a device does not let go, now and at every later call.
-  virtual bool stop() { return true; }
-
-  // Nothing is called after it; pending bytes are tried once, then dropped.
-  virtual void close() = 0;
-
-  virtual std::string local_name() const = 0;
-  virtual std::string peer_name() const = 0;
+  // was running is dropped: no transfer_done(), no window_closed() follows. Then only
+  // quarantine() and close(). False: a device does not let go, now and at every later call.
+  virtual bool stop() = 0;
 };
 
-inline Status not_direct() {
-  return Status(Code::kInternal, Scope::kEndpoint, "proto/link",
-                "the path moves no memory by itself");
+inline Result<bool> DeviceLink::atomic(const wire::Segment&, const AtomicRequest&, std::byte*,
+                                       uint64_t) {
+  return Status(Code::kInternal, Scope::kEndpoint, "proto/link", "the path has no atomics");
 }
-inline Result<WindowId> Link::open_window(std::byte*, uint64_t, Right, uint64_t, bool,
-                                          wire::Segment&) {
-  return not_direct();
-}
-inline void Link::close_window(WindowId) {}
-inline Status Link::revoke_window(WindowId) { return not_direct(); }
-inline Result<bool> Link::read(const wire::Segment&, std::span<const MutableBytes>, uint64_t) {
-  return not_direct();
-}
-inline Result<bool> Link::write(std::span<const ConstBytes>, const wire::Segment&, uint64_t,
-                                const uint32_t*) {
-  return not_direct();
-}
-inline Result<bool> Link::atomic(const wire::Segment&, const AtomicRequest&, std::byte*, uint64_t) {
-  return not_direct();
-}
+
+// A link of whatever kind: which one is known where it is made, and decides the session's transfer.
+using AnyLink = std::variant<std::unique_ptr<ViewLink>, std::unique_ptr<StreamLink>,
+                             std::unique_ptr<DeviceLink>>;
 
 }  // namespace sluice::proto
 

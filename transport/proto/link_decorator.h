@@ -8,17 +8,12 @@
 
 namespace sluice::proto {
 
-// A link around another: the session's link, and the inner link's client.
-class DecoratedLink : public Link, public LinkClient {
- public:
-  // Called once, before anything else.
-  virtual void set_client(LinkClient* session) = 0;
-};
-
-// Decorates every new connection of a context (Context::decorate_links).
+// Puts a link of the same kind around every new connection of a context (Context::decorate_links).
 class LinkDecorator {
  public:
-  virtual std::unique_ptr<DecoratedLink> decorate(std::unique_ptr<Link> inner) = 0;
+  virtual std::unique_ptr<ViewLink> decorate(std::unique_ptr<ViewLink> inner) = 0;
+  virtual std::unique_ptr<StreamLink> decorate(std::unique_ptr<StreamLink> inner) = 0;
+  virtual std::unique_ptr<DeviceLink> decorate(std::unique_ptr<DeviceLink> inner) = 0;
 
  protected:
   ~LinkDecorator() = default;

@@ -33,13 +33,10 @@ struct Operation {
   OperationKind kind = OperationKind::kSend;
   OperationState state = OperationState::kFree;
   Level level = Level::kSourceReusable;
-  bool loaned = false;       // the peer may read our tensors in place until RELEASE or DONE
-  bool answered = false;     // the peer has it all; the link has yet to let go of our memory
-  bool internal = false;     // made for a peer's one-sided request; nobody is told
-  bool answer_due = false;   // kFencing: the peer was asked to let go and has not answered
-  bool reply_due = false;    // kFencing: the peer asked us to let go and is told when we have
-  bool notify = false;       // direct: the peer hears of the last byte
-  bool past_caches = false;  // kPulling: how it is copied
+  bool loaned = false;    // the peer may read our tensors in place until RELEASE or DONE
+  bool answered = false;  // the peer has it all; the link has yet to let go of our memory
+  bool internal = false;  // made for a peer's one-sided request; nobody is told
+  bool engaged = false;   // the transfer has an OperationStates entry for it
   CompletionSink* sink = nullptr;
   uint64_t user_data = 0;
   Instant deadline{};
@@ -52,18 +49,9 @@ struct Operation {
   uint64_t grant = 0;      // one-sided
   uint64_t grant_offset = 0;
   uint32_t grant_epoch = 0;
-  InlineVector<Tensor, 1> tensors;    // sources
-  InlineVector<ImportedRun, 1> runs;  // kPulling: what is copied
-  InlineVector<uint64_t, 1> run_lengths;
-  // Direct: the peer's windows that we read or write; or ours that it was told of.
-  InlineVector<wire::Segment, 1> windows;
-  InlineVector<uint64_t, 1> window_moved;  // of each of them, where they are used in turn
-  size_t next_window = 0;                  // whose turn it is
-  InlineVector<WindowId, 1> opened;        // ours, not yet asked to close
-  uint32_t windows_open = 0;               // those, and those that are closing
-  AtomicRequest atomic;
-  Completion completion;       // its buffers are the destinations
-  IndexLink<Operation> index;  // by peer_id, while the peer may cancel it
+  InlineVector<Tensor, 1> tensors;  // sources
+  Completion completion;            // its buffers are the destinations
+  IndexLink<Operation> index;       // by peer_id, while the peer may cancel it
   // Place in one list of the session.
   Operation* next = nullptr;
   Operation* previous = nullptr;
@@ -169,6 +157,24 @@ class OperationTable {
   Operation* free_ = nullptr;
   uint32_t limit_;
   uint32_t used_ = 0;
+};
+
+// What a transfer keeps for operations beside the table, by slot. No allocation once it has grown
+// to the highest slot that was asked for. References stay valid.
+template <typename State>
+class OperationStates {
+ public:
+  State& of(const Operation& op) {
+    const uint32_t slot = static_cast<uint32_t>(op.id) - 1;
+    while (slot >= chunks_.size() * kChunk)
+      chunks_.push_back(std::make_unique<std::array<State, kChunk>>());
+    return (*chunks_[slot / kChunk])[slot % kChunk];
+  }
+
+ private:
+  static constexpr uint32_t kChunk = 8;
+
+  std::vector<std::unique_ptr<std::array<State, kChunk>>> chunks_;
 };
 
 }  // namespace sluice::proto

@@ -1,26 +1,23 @@
 // Posting and completing operations. What leaves is in session_send.cc, what arrives in
-// session_receive.cc and session_transfer.cc, how it all ends in session_end.cc.
+// session_receive.cc and session_access.cc, how it all ends in session_end.cc. Where paths differ
+// the Transfer is asked.
 #include <sluice/proto/session.h>
-
-#include <sched.h>
 
 #include <algorithm>
 #include <utility>
 
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
+#include <sluice/proto/device_transfer.h>
+#include <sluice/proto/stream_transfer.h>
+#include <sluice/proto/view_transfer.h>
+
+#include "transport/proto/errors.h"
 
 namespace sluice::proto {
 namespace {
 
-constexpr const char* kOrigin = "proto/session";
-
 Counter refused_table_full("session.refused_table_full");
-Counter copies_overdue("session.copies_overdue");
-
-// How long revoke() waits for a peer in the middle of a piece of kPullBytesPerRound, which
-// takes it less than a millisecond: time enough to lose the processor and get it back.
-constexpr Duration kLongestCopy = std::chrono::milliseconds(100);
 
 uint64_t random_number(const RandomSource& random) {
   uint64_t number;
@@ -28,14 +25,26 @@ uint64_t random_number(const RandomSource& random) {
   return number;
 }
 
-Status invalid(const std::string& why) {
-  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why);
+Link* base_of(const AnyLink& link) {
+  return std::visit([](const auto& kind) -> Link* { return kind.get(); }, link);
+}
+
+// Each kind of link has its transfer.
+std::unique_ptr<Transfer> transfer_over(ViewLink& link, LinkClient& session, TransferHost& host) {
+  return std::make_unique<ViewTransfer>(link, session, host);
+}
+std::unique_ptr<Transfer> transfer_over(StreamLink& link, LinkClient& session, TransferHost& host) {
+  return std::make_unique<StreamTransfer>(link, session, host);
+}
+std::unique_ptr<Transfer> transfer_over(DeviceLink& link, LinkClient& session, TransferHost& host) {
+  return std::make_unique<DeviceTransfer>(link, session, host);
 }
 
 }  // namespace
 
 Session::Session(SessionParts parts)
-    : link_(std::move(parts.link)),
+    : owned_link_(std::move(parts.link)),
+      link_(base_of(owned_link_)),
       arena_(std::move(parts.arena)),
       host_(parts.host),
       traits_(link_->traits()),
@@ -53,7 +62,9 @@ Session::Session(SessionParts parts)
       last_heard_(host_->now()),
       cancellable_(random_number(parts.random)),
       cancellable_messages_(random_number(parts.random)),
-      account_(parts.account ? std::move(parts.account) : unlimited_peer_account()) {
+      account_(parts.account ? std::move(parts.account) : unlimited_peer_account()),
+      transfer_(std::visit([this](auto& link) { return transfer_over(*link, *this, *this); },
+                           owned_link_)) {
   releases_.count = 0;
   if (options_.idle_limit > Duration(0))
     arm_timeout(idle_due_ = after(last_heard_, options_.idle_limit));
@@ -100,10 +111,7 @@ Result<Operation*> Session::take_operation(OperationKind kind, const PostOptions
   op->loaned = false;
   op->answered = false;
   op->internal = false;
-  op->answer_due = op->reply_due = op->notify = false;
-  op->windows_open = 0;
-  op->windows.clear();
-  op->opened.clear();
+  op->engaged = false;
   op->sink = options.sink;
   op->completion.user_data = options.user_data;
   // Counted from now, not from the last progress: a program may have computed since.
@@ -129,7 +137,7 @@ void Session::arm_timeout(Instant when) {
 void Session::release_operation(Operation* op) {
   unlink(op);
   cancellable_.remove(op);
-  if (!op->runs.empty()) drop_runs(op);
+  if (op->engaged) transfer_->forget(op);
   refund_incoming(op);
   op->completion.buffers.clear();
   op->tensors.clear();
@@ -140,7 +148,7 @@ void Session::release_operation(Operation* op) {
 void Session::complete(Operation* op, Status status) {
   unlink(op);
   cancellable_.remove(op);
-  if (!op->runs.empty()) drop_runs(op);
+  if (op->engaged) transfer_->forget(op);
   refund_incoming(op);
   if (!op->internal) ++counters_.completed;
   CompletionSink* sink = op->internal ? nullptr : std::exchange(op->sink, nullptr);
@@ -255,20 +263,14 @@ Result<OperationId> Session::post_read(const RemoteKey& key, uint64_t offset, Bu
                       std::to_string(offset) + " is outside the granted " +
                       std::to_string(key.length) + " bytes");
   }
-  if (traits_.direct) SLUICE_RETURN_IF_ERROR(check_device_key(key, Right::kRead));
+  SLUICE_RETURN_IF_ERROR(transfer_->check_key(key, Right::kRead));
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kRead, options));
   op->total = into.size_bytes();
   op->completion.receipt.bytes = op->total;
   op->completion.buffers.emplace_back(std::move(into));
-  if (traits_.direct) return start_one_sided(op, key, offset, OperationState::kPulling);
-  wire::Want want{.id = op->id,
-                  .kind = wire::WantKind::kRead,
-                  .key_id = key.epoch,
-                  .a = key.grant,
-                  .offset = offset,
-                  .length = op->total};
-  send_control(want);
-  return op->id;
+  OperationId id = op->id;
+  transfer_->start_read(op, key, offset);
+  return id;
 }
 
 Result<OperationId> Session::post_write(const RemoteKey& key, uint64_t offset, Tensor& from,
@@ -280,7 +282,7 @@ Result<OperationId> Session::post_write(const RemoteKey& key, uint64_t offset, T
                       std::to_string(offset) + " is outside the granted " +
                       std::to_string(key.length) + " bytes");
   }
-  if (traits_.direct) SLUICE_RETURN_IF_ERROR(check_device_key(key, Right::kWrite));
+  SLUICE_RETURN_IF_ERROR(transfer_->check_key(key, Right::kWrite));
   SLUICE_TRY(Operation * op, take_operation(OperationKind::kWrite, options));
   op->level = Level::kPlaced;
   op->grant = key.grant;
@@ -289,9 +291,35 @@ Result<OperationId> Session::post_write(const RemoteKey& key, uint64_t offset, T
   op->total = from.size_bytes();
   op->completion.receipt.bytes = op->total;
   op->tensors.emplace_back(std::move(from));
-  if (traits_.direct) return start_one_sided(op, key, offset, OperationState::kPushing);
   OperationId id = op->id;
-  start_or_queue(op);
+  transfer_->start_write(op, key, offset);
+  return id;
+}
+
+Result<OperationId> Session::post_atomic(const RemoteKey& key, uint64_t offset,
+                                         const Atomic& request, Buffer& result,
+                                         const PostOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check_connected());
+  if (!traits_.properties.capabilities.has(Capability::kAtomics)) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  "path " + std::string(to_string(traits_.properties.path)) +
+                      " has no atomics; RDMA devices that say so have");
+  }
+  SLUICE_RETURN_IF_ERROR(transfer_->check_key(key, Right::kAtomic));
+  if (!range_fits(offset, 8, key.length)) {
+    return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
+                  "an atomic at " + std::to_string(offset) + " is outside the granted " +
+                      std::to_string(key.length) + " bytes");
+  }
+  if ((key.address + offset) % 8 != 0)
+    return invalid("an atomic needs an address that is a multiple of 8");
+  if (result.size_bytes() < 8) return invalid("the result of an atomic needs 8 bytes");
+  SLUICE_TRY(Operation * op, take_operation(OperationKind::kAtomic, options));
+  op->total = 8;
+  op->completion.receipt.bytes = 8;
+  op->completion.buffers.emplace_back(std::move(result));
+  OperationId id = op->id;
+  transfer_->start_atomic(op, key, offset, request);
   return id;
 }
 
@@ -313,13 +341,11 @@ Result<OperationId> Session::post_want(WantOptions& want, const PostOptions& opt
     message.into = true;
     message.has_layout = true;
     message.layout = want.destination.descriptor();
-    if (traits_.direct) {
-      Status opened = open_destination(op, want.destination, message);
-      if (!opened.ok()) {
-        --counters_.posted;
-        release_operation(op);
-        return opened;
-      }
+    Status opened = transfer_->open_destination(op, want.destination, message);
+    if (!opened.ok()) {
+      --counters_.posted;
+      release_operation(op);
+      return opened;
     }
     op->completion.buffers.emplace_back(std::move(want.destination));
   }
@@ -340,18 +366,14 @@ Result<OperationId> Session::post_supply(uint64_t token, const Tensor& tensor,
   index_by_peer_id(op);
   end_want();
   OperationId id = op->id;
-  if (traits_.direct && take_want_windows(token, op)) {
-    start_moving(op, OperationState::kPushing);
-    return id;
-  }
-  start_or_queue(op);
+  transfer_->start_supply(op, token);
   return id;
 }
 
 Status Session::refuse_want(uint64_t token, Code code) {
   SLUICE_RETURN_IF_ERROR(check_connected());
   end_want();
-  drop_want_windows(token);
+  transfer_->drop_want_windows(token);
   send_done(token, code, 0);
   return Status();
 }
@@ -370,12 +392,12 @@ Status Session::cancel(OperationId id) {
 // outcome is unknown unless it is certain that nothing can have been delivered.
 void Session::end_early(Operation* op, const Status& why) {
   if (op->answered) return complete_later(op, Status());
-  if (traits_.direct && fence_early(op, why, true)) return;
+  if (transfer_->fence_early(op, why, true)) return;
   bool incoming = op->state == OperationState::kPulling || op->state == OperationState::kPlacing;
   bool offered = op->state == OperationState::kOffered;
   bool outgoing = offered || op->state == OperationState::kPushing;
   if (incoming) {
-    drop_runs(op);  // before the peer takes its memory back
+    if (op->engaged) transfer_->release_peer_memory(op);  // before the peer takes it back
     send_done(op->peer_id, Code::kCancelled, 0);
   } else if (outgoing) {
     withdraw(*op);
@@ -396,111 +418,6 @@ void Session::end_early(Operation* op, const Status& why) {
   complete_later(op, Status(Code::kOutcomeUnknown, why.scope(), kOrigin,
                             std::string(why.detail()) +
                                 "; the peer was offered the data and has not answered"));
-}
-
-Result<RemoteKey> Session::add_grant(const StorageRef& storage, std::byte* data, uint64_t length,
-                                     const GrantOptions& options) {
-  SLUICE_RETURN_IF_ERROR(check_connected());
-  if (!storage) return invalid("an empty buffer cannot be granted");
-  bool atomics = traits_.properties.capabilities.has(Capability::kAtomics);
-  if (has_right(options.rights, Right::kAtomic) && !atomics) {
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                  "this path has no atomics; RDMA devices that say so have");
-  }
-  SLUICE_RETURN_IF_ERROR(account_->charge(PeerResource::kGrants));
-  PeerCharge charge(account_, PeerResource::kGrants);
-  Grant grant{.storage = storage,
-              .data = data,
-              .length = length,
-              .rights = options.rights,
-              .deadline = options.deadline};
-  grant.charge = std::move(charge);
-  if (!traits_.direct) return grants_.add(std::move(grant));
-  wire::Segment window;
-  SLUICE_TRY(grant.window, link_->open_window(data, length, options.rights, 0, true, window));
-  WindowId opened = grant.window;
-  Result<RemoteKey> key = grants_.add(std::move(grant));
-  if (!key.ok()) {
-    (void)link_->revoke_window(opened);
-    return key;
-  }
-  key->address = window.offset;
-  key->device_key = window.extent;
-  if (options.deadline != kNever) arm_timeout(options.deadline);
-  return key;
-}
-
-Result<RemoteKey> Session::grant(const Buffer& memory, const GrantOptions& options) {
-  return add_grant(memory.storage(), memory.data(), memory.size_bytes(), options);
-}
-
-Result<RemoteKey> Session::grant(const Tensor& memory, const GrantOptions& options) {
-  if (options.rights != Right::kRead)
-    return invalid("a tensor is immutable: it can be granted for reading only");
-  return add_grant(memory.storage(), const_cast<std::byte*>(memory.data()), memory.size_bytes(),
-                   options);
-}
-
-Status Session::revoke(const RemoteKey& key) {
-  const Grant* grant = grants_.find(key.grant);
-  if (grant == nullptr) return invalid("no such grant; it was revoked before");
-  if (traits_.direct && !link_dead_) {
-    Status closed = link_->revoke_window(grant->window);
-    if (!closed.ok()) fail_connection(closed);  // the only fence that is left
-  }
-  grants_.remove(key.grant);
-  if (traits_.direct) return Status();
-  // Writes through it run on this thread only: ending them here is the fence. Reads are stopped
-  // below; of what the peer copies by itself we wait for the end of a piece.
-  const uint64_t withdrawn = withdrawn_;
-  table_.for_each([&](Operation& op) {
-    if (!op.internal || op.grant != key.grant || link_dead_) return;
-    if (op.kind == OperationKind::kSupply) return stop_read(&op);
-    send_done(op.peer_id, Code::kAccessDenied, 0);
-    if (!link_dead_) release_operation(&op);  // else all of them ended
-  });
-  if (withdrawn != withdrawn_ && !link_dead_) await_copies();
-  return Status();
-}
-
-// A read of the peer whose grant is void. What the link has of its bytes it keeps as they
-// are now; the rest never leaves.
-void Session::stop_read(Operation* op) {
-  if (op->in_flight > 0) link_->settle(op->id);
-  const bool under_way =
-      op->state == OperationState::kQueued || op->state == OperationState::kPushing;
-  if (under_way) send_done(op->peer_id, Code::kAccessDenied, 0);
-  if (op->loaned && !link_dead_) withdraw(*op);
-  if (!under_way || link_dead_) return;
-  if (op->in_flight > 0) {
-    unlink(op);
-    op->state = OperationState::kZombie;
-  } else {
-    release_operation(op);
-  }
-}
-
-// Tells the peer that an offer is void. Over a path with views the peer stops copying at
-// once, whenever it reads the message.
-void Session::withdraw(const Operation& op) {
-  send_control(wire::Cancel{.id = op.id, .offer = true});
-  ++withdrawn_;
-  if (traits_.views && !link_dead_) link_->count_withdrawals(withdrawn_);
-}
-
-// Returns when the peer has ended the piece that it was copying, or the connection has.
-void Session::await_copies() {
-  const Instant limit = after(host_->exact_now(), kLongestCopy);
-  while (link_->peer_is_copying()) {
-    if (host_->exact_now() >= limit) {
-      copies_overdue.add();
-      fail_connection(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
-                             "the peer did not stop copying memory whose grant was revoked; the "
-                             "connection was ended"));
-      return;
-    }
-    ::sched_yield();
-  }
 }
 
 void Session::set_want_handler(WantHandler* handler) {

@@ -24,6 +24,7 @@
 #include <sluice/proto/link.h>
 #include <sluice/proto/operation_table.h>
 #include <sluice/proto/peer_view.h>
+#include <sluice/proto/transfer.h>
 #include <sluice/proto/unexpected.h>
 
 namespace sluice::proto {
@@ -83,7 +84,7 @@ SessionOptions session_options(const Options& options) {
 
 // The parts a session is made of.
 struct SessionParts {
-  std::unique_ptr<Link> link;  // its client is set to the session by the backend
+  AnyLink link;
   std::shared_ptr<Arena> arena;
   std::shared_ptr<Mailbox> mailbox;
   SessionHost* host = nullptr;  // outlives the session's last call
@@ -98,7 +99,10 @@ struct SessionParts {
   std::shared_ptr<PeerAccount> account;
 };
 
-class Session final : public EndpointCore, public LinkClient, private ViewOwner {
+class Session final : public EndpointCore,
+                      public LinkClient,
+                      private TransferHost,
+                      private ViewOwner {
  public:
   explicit Session(SessionParts parts);
   ~Session() override;
@@ -160,14 +164,7 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) override;
   Status handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload,
                               Instant now) override;
-  Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
-  Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) override;
-  void pushed(uint64_t cookie, uint64_t length, Instant now) override;
-  void moved(uint64_t cookie, uint64_t length, const Status& status, Instant now) override;
-  Status arrived(uint32_t notice, Instant now) override;
-  void window_closed(uint64_t cookie, Instant now) override;
   void writable(Instant now) override;
-  bool copies_pending() const override { return !pulling_.empty() && !copies_held_; }
   void link_down(const Status& why, Instant now) override;
 
  private:
@@ -180,14 +177,13 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   // session.cc: posting and completing. session_end.cc: closing, failing, deadlines.
   Result<Operation*> take_operation(OperationKind kind, const PostOptions& options);
   Status check_connected() const;
-  void arm_deadline(Operation* op);
-  void arm_timeout(Instant when);
-  void complete(Operation* op, Status status);        // delivers now: from progress only
-  void complete_later(Operation* op, Status status);  // from a post
-  void release_operation(Operation* op);
+  void arm_timeout(Instant when) override;
+  void complete(Operation* op, Status status) override;        // delivers now: from progress only
+  void complete_later(Operation* op, Status status) override;  // from a post
+  void release_operation(Operation* op) override;
   void end_early(Operation* op, const Status& why);
   void fail_all(const Status& why);
-  void fail_connection(const Status& why);
+  void fail_connection(const Status& why) override;
   void discard_leftovers();
   void finish_close();
   void drop_link();
@@ -223,29 +219,23 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
                               const GrantOptions& options);
 
   // session_send.cc: what leaves.
-  enum class Started : uint8_t { kSent, kBlocked, kFailed };
-  bool rides_by_hint(uint64_t total) const;
+  bool eager_by_hint(uint64_t total) const;
   bool try_send_at_once(Tag tag, const Tensor& segment, OperationId& id);
-  bool start_or_queue(Operation* op);
+  void start_or_queue(Operation* op) override;
   Started start(Operation* op);
   Started start_send(Operation* op);
   Started start_write(Operation* op);
   Started start_supply(Operation* op);
   Started send_offer(Operation* op, wire::Offer& offer);
-  Started describe_segments(Operation* op, wire::Offer& offer);
-  Status move_to_arena(Tensor& tensor, Operation* op);
   void run_queue();
-  size_t push_some();
-  bool push_chunk(Operation* op);
   template <typename Message>
   void send_control(const Message& message);
   bool flush_backlog();
   void queue_bytes(ConstBytes header);
   void send_releases();
-  void send_done(uint64_t id, Code code, uint64_t bytes);
-  void maybe_grant_credit(bool always);
+  void send_done(uint64_t id, Code code, uint64_t bytes) override;
 
-  // session_receive.cc: what arrives. session_transfer.cc: the bytes of offers.
+  // session_receive.cc: what arrives. session_access.cc: grants, their use, answers.
   Status on_offer(wire::Offer& offer, PayloadReader& payload, Instant now);
   Status on_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload);
   Status on_tagged(wire::Offer& offer, PayloadReader& payload);
@@ -253,7 +243,6 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   Status on_remote_write(wire::Offer& offer, PayloadReader& payload);
   Status on_want(const wire::Want& want);
   Status on_remote_read(const wire::Want& want);
-  Status on_pull(const wire::Want& want);
   Status on_done(const wire::Done& done);
   Status on_release(const wire::Release& release);
   Status on_cancel(const wire::Cancel& cancel);
@@ -268,56 +257,54 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   void read_inline(Operation* op, PayloadReader& payload, uint64_t total);
   Status start_pull(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments,
                     uint64_t total);
-  Status deliver_view(Operation* op, const wire::Offer& offer, const wire::Segment& segment);
   Status make_destination(Operation* op, const TensorDescriptor& layout);
   void refuse_offer(const wire::Offer& offer, Code code);
-  void finish_incoming(Operation* op, Status status);
-  size_t pull_some();
-  void copy_piece(Operation* op, uint64_t& budget);
-  void drop_runs(Operation* op);
+  void finish_incoming(Operation* op) override;
+  void conclude(Operation* op, Status status) override;
   Result<Operation*> take_internal(OperationKind kind, const Grant& grant, uint64_t offset,
                                    uint64_t length);
   Operation* match_posted(Tag tag, uint64_t total);
   uint64_t capacity_of(const Operation* op) const;
   void withdraw(const Operation& op);
-  void await_copies();
   void stop_read(Operation* op);
   void view_ended(uint64_t offer_id) noexcept override;
   void note_consumed(uint64_t messages, uint64_t bytes);
 
-  // session_direct.cc: paths whose devices move the bytes.
-  Status open_destination(Operation* op, Buffer& destination, wire::Want& message);
-  Started open_sources(Operation* op, wire::Offer& offer);
-  void close_windows(Operation* op);
-  size_t move_some(OperationList& list);
-  struct ChunkPlace {
-    size_t window = 0;
-    uint64_t before = 0;
-  };
-  ChunkPlace place_of_chunk(const Operation& op) const;
-  Result<bool> post_chunk(Operation* op);
-  void give_up_moving(Operation* op, const Status& why);
-  void start_moving(Operation* op, OperationState state);
-  Result<OperationId> start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset,
-                                      OperationState state);
-  Status check_device_key(const RemoteKey& key, Right right) const;
-  void count_copies(Operation* op, uint64_t bytes, const CopyCost& cost);
-  void count_moved(Operation* op, uint64_t bytes, const CopyCost& cost);
-  void count_received(Operation* op, uint64_t bytes);
-  void count_sent(Operation* op, uint64_t bytes);
-  void conclude(Operation* op, Status status);
-  void fence(Operation* op, Status status);
-  void end_fence(Operation* op);
-  bool fence_early(Operation* op, const Status& why, bool peer_answers);
-  void fence_overdue(Operation* op, Instant now);
-  void answer_fence(Operation* op, const wire::Done& done);
-  void keep_want_windows(const wire::Want& want);
-  bool take_want_windows(uint64_t token, Operation* op);
-  void drop_want_windows(uint64_t token);
-  void cancel_supply(uint64_t token);
-  Instant expire_grants(Instant now);
+  // TransferHost, what is short.
+  OperationTable& operations() override { return table_; }
+  EndpointCounters& live_counters() override { return counters_; }
+  Grants& grants() override { return grants_; }
+  Arena& arena() override { return *arena_; }
+  Instant now() const override { return host_->now(); }
+  Instant exact_now() const override { return host_->exact_now(); }
+  void activate() noexcept override { host_->activate(*this); }
+  void begin_link_call() override { ++depth_; }
+  void end_link_call() override { --depth_; }
+  void peer_heard(Instant now) override { last_heard_ = now; }
+  bool link_dead() const override { return link_dead_; }
+  bool finished() const override { return finished_; }
+  bool blocked() const override { return blocked_; }
+  void set_blocked() override { blocked_ = true; }
+  void flush_later() override { needs_flush_ = true; }
+  void hold_offers() override { offers_held_ = true; }
+  void release_offers() override {
+    if (std::exchange(offers_held_, false)) host_->activate(*this);
+  }
+  Operation* find_by_peer_id(uint64_t peer_id, bool (*accept)(const Operation&)) override {
+    return cancellable_.find(peer_id, accept);
+  }
+  StorageRef make_view(const ImportedRun& run, size_t length, uint64_t offer_id) override {
+    return views_->make(run, length, offer_id);
+  }
+  void revoke_grant(uint64_t number) override { (void)revoke(RemoteKey{.grant = number}); }
+  void recheck_end() override {
+    if (ready_to_finish()) host_->activate(*this);
+  }
+  void send_want(const wire::Want& want) override { send_control(want); }
+  void send_cancel(const wire::Cancel& cancel) override { send_control(cancel); }
 
-  std::unique_ptr<Link> link_;
+  const AnyLink owned_link_;
+  Link* const link_;  // that
   std::shared_ptr<Arena> arena_;
   SessionHost* host_;
   const LinkTraits traits_;
@@ -332,8 +319,6 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   OperationTable table_;
   OperationList posted_;  // receives waiting for a message
   OperationList queued_;  // sends waiting for credit or room, in order
-  OperationList pulling_;
-  OperationList pushing_;
   OperationList ready_;
   UnexpectedQueue unexpected_;
   uint64_t unexpected_kept_ = 0;     // bytes in it
@@ -354,9 +339,8 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   uint64_t granted_messages_ = 0, granted_bytes_ = 0;
   uint32_t wants_waiting_ = 0;
 
-  uint64_t at_once_ = 0;           // sends that needed no operation
-  uint64_t withdrawn_ = 0;         // our offers, by CANCEL
-  uint64_t withdrawals_seen_ = 0;  // the peer's
+  uint64_t at_once_ = 0;    // sends that needed no operation
+  uint64_t withdrawn_ = 0;  // our offers, by CANCEL
   Instant next_timeout_ = kNever;
   Instant farewell_ends_ = kNever;  // of a peer that was turned away
   Code farewell_ = Code::kOk;       // what our BYE says
@@ -372,11 +356,9 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   bool bye_due_ = false;       // closing: messages of before go out first
   bool bye_sent_ = false, bye_received_ = false;
   bool blocked_ = false;  // the link said no; writable() follows
-  bool copies_held_ =
-      false;  // the peer has withdrawn an offer: nothing is copied before we know which
-  // All windows are open: nothing is offered, but all else goes on, since the peer's answers close
-  // them.
-  bool windows_short_ = false;
+  // The path can name no more memory to the peer: nothing is offered, but all else goes on, since
+  // the peer's answers make room.
+  bool offers_held_ = false;
   bool needs_flush_ = false;
   bool credit_blocked_ = false;  // the first queued send waits for a CREDIT
   bool link_dead_ = false;
@@ -393,19 +375,13 @@ class Session final : public EndpointCore, public LinkClient, private ViewOwner 
   };
   std::unordered_map<uint64_t, EarlyWant> early_wants_;
   uint64_t early_order_ = 0;
-  // Direct: where the peer's waiting requests want their bytes, by token.
-  struct WantWindows {
-    TensorDescriptor layout;
-    InlineVector<wire::Segment, 1> windows;
-  };
-  std::unordered_map<uint64_t, WantWindows> want_windows_;
   // What a CANCEL of the peer may name: what comes from it, what it asked for.
   IdIndex<Operation> cancellable_;
   IdIndex<Unexpected> cancellable_messages_;
-  uint32_t fencing_ = 0;  // operations in kFencing
   EndpointCounters counters_{};
   std::shared_ptr<PeerAccount> account_;
   ConnectionTicket ticket_;
+  std::unique_ptr<Transfer> transfer_;  // last: it refers to what is above
 };
 
 }  // namespace sluice::proto

@@ -7,10 +7,10 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 
+#include "transport/proto/errors.h"
+
 namespace sluice::proto {
 namespace {
-
-constexpr const char* kOrigin = "proto/session";
 
 Counter ended_by_deadline("session.ended_by_deadline");
 Counter peers_silent("session.peers_silent");
@@ -114,7 +114,7 @@ void Session::fail_connection(const Status& why) {
   if (close_reason_.ok()) close_reason_ = why;
   if (state_ == EndpointState::kConnected) state_ = EndpointState::kClosing;
   // Before anybody gets memory back.
-  if (traits_.direct && !link_->stop()) quarantine_reachable();
+  if (!transfer_->stop()) quarantine_reachable();
   fail_all(why);
   host_->activate(*this);
 }
@@ -122,7 +122,7 @@ void Session::fail_connection(const Status& why) {
 // The program gets its memory back as always, but when it lets go of it, nobody else has it.
 void Session::quarantine_reachable() {
   table_.for_each([&](Operation& op) {
-    if (op.in_flight == 0 && op.windows_open == 0) return;
+    if (!transfer_->may_be_reached(op)) return;
     for (Tensor& tensor : op.tensors) link_->quarantine(tensor.storage());
     for (Buffer& buffer : op.completion.buffers) link_->quarantine(buffer.storage());
   });
@@ -132,13 +132,12 @@ void Session::quarantine_reachable() {
 void Session::fail_all(const Status& why) {
   table_.for_each([&](Operation& op) {
     if (op.state == OperationState::kReady || op.state == OperationState::kZombie) return;
+    if (link_dead_) transfer_->link_stopped(&op);
     if (op.state == OperationState::kFencing) {
       if (!link_dead_) return;
-      --fencing_;
       Status decided = std::move(op.completion.status);
       return complete_later(&op, std::move(decided));
     }
-    if (traits_.direct && link_dead_) op.in_flight = op.windows_open = 0;
     if (op.internal) {
       if (op.loaned || op.in_flight > 0) {
         unlink(&op);
@@ -156,15 +155,15 @@ void Session::fail_all(const Status& why) {
       end = Status(Code::kOutcomeUnknown, Scope::kEndpoint, kOrigin,
                    "the connection ended before the peer answered: " + why.to_string());
     }
-    if (traits_.direct && !link_dead_ && fence_early(&op, end, false)) return;
+    if (!link_dead_ && transfer_->fence_early(&op, end, false)) return;
     complete_later(&op, std::move(end));
   });
 }
 
 bool Session::ready_to_finish() const {
   if (finished_ || !ready_.empty()) return false;
-  return link_dead_ ||
-         (bye_sent_ && bye_received_ && backlog_start_ == backlog_.size() && fencing_ == 0);
+  return link_dead_ || (bye_sent_ && bye_received_ && backlog_start_ == backlog_.size() &&
+                        transfer_->all_fenced());
 }
 
 void Session::finish_close() {
@@ -184,7 +183,7 @@ void Session::finish_close() {
   early_wants_.clear();
   while (wants_waiting_ > 0) end_want();
   account_->refund(PeerResource::kControlBytes, std::exchange(control_charged_, 0));
-  want_windows_.clear();
+  transfer_->clear();
   if (WantHandler* handler = std::exchange(want_handler_, nullptr))
     handler->on_endpoint_closed(*this, close_reason_);
 }
@@ -193,17 +192,17 @@ bool Session::has_work() const {
   if (!ready_.empty() || ready_to_finish()) return true;
   if (link_dead_ || finished_) return false;
   if (releases_.count > 0 || needs_flush_) return true;
-  if (!pulling_.empty() && !(traits_.direct && blocked_) && !copies_held_) return true;
+  if (transfer_->moving() && transfer_->has_work()) return true;
   if (blocked_) return false;
-  bool may_start = !queued_.empty() && !credit_blocked_ && !windows_short_ &&
-                   state_ == EndpointState::kConnected;
+  bool may_start =
+      !queued_.empty() && !credit_blocked_ && !offers_held_ && state_ == EndpointState::kConnected;
   if (bye_due_) return true;
-  return !pushing_.empty() || may_start || backlog_start_ < backlog_.size();
+  return may_start || backlog_start_ < backlog_.size();
 }
 
 bool Session::has_unsent() const {
   if (link_dead_ || finished_) return false;
-  bool may_start = !queued_.empty() && !credit_blocked_ && !windows_short_;
+  bool may_start = !queued_.empty() && !credit_blocked_ && !offers_held_;
   return backlog_start_ < backlog_.size() || releases_.count > 0 || needs_flush_ || may_start ||
          link_->has_unsent();
 }
@@ -213,9 +212,9 @@ size_t Session::progress(Instant now) {
   size_t work = deliver_ready();
   if (std::exchange(silence_news_, false)) ++work;
   if (!link_dead_ && !finished_) {
-    if (!blocked_ && flush_backlog() && !queued_.empty() && !windows_short_) run_queue();
+    if (!blocked_ && flush_backlog() && !queued_.empty() && !offers_held_) run_queue();
     if (bye_due_ && !link_dead_) send_bye_in_turn();
-    work += traits_.direct ? move_some(pulling_) + move_some(pushing_) : pull_some() + push_some();
+    if (transfer_->moving()) work += transfer_->progress();
     // A round without other work sends what was held back to travel together.
     if (releases_.count > 0 && (work == 0 || releases_.count >= 8)) send_releases();
     if (needs_flush_) {
@@ -241,7 +240,7 @@ void Session::handle_timeout(Instant now) {
     if (op.internal || op.state == OperationState::kReady || op.state == OperationState::kZombie)
       return;
     if (op.state == OperationState::kFencing) {
-      if (op.deadline <= now) fence_overdue(&op, now);
+      if (op.deadline <= now) transfer_->fence_overdue(&op, now);
       if (op.state == OperationState::kFencing) next = std::min(next, op.deadline);
       return;
     }
@@ -257,7 +256,7 @@ void Session::handle_timeout(Instant now) {
   if (!link_dead_) next = std::min(next, farewell_ends_);
   silence_due_ = waiting && !link_dead_ ? check_silence(now) : kNever;
   next = std::min(next, silence_due_);
-  if (traits_.direct) next = std::min(next, expire_grants(now));
+  next = std::min(next, transfer_->expire_grants(now));
   if (options_.idle_limit > Duration(0) && !link_dead_) next = std::min(next, check_idle(now));
   next_timeout_ = std::min(next_timeout_, next);
 }
@@ -314,7 +313,7 @@ Instant Session::check_idle(Instant now) {
 EndpointInfo Session::info() const {
   EndpointInfo info;
   info.path = traits_.properties;
-  info.bulk_path = link_->bulk_path();
+  info.bulk_path = transfer_->bulk_path();
   info.local = link_->local_name();
   info.peer = link_->peer_name();
   info.reason = reason_;

@@ -1,5 +1,5 @@
 // What arrives at a session: every value here was chosen by the peer. How the bytes of an
-// offer get to where they belong is in session_transfer.cc.
+// offer get to where they belong is in session_access.cc.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -8,10 +8,10 @@
 #include <sluice/base/fault_point.h>
 #include <sluice/proto/session.h>
 
+#include "transport/proto/errors.h"
+
 namespace sluice::proto {
 namespace {
-
-constexpr const char* kOrigin = "proto/session";
 
 // What an unexpected message costs beside its payload: its node in the queue, with the
 // segments of an offer.
@@ -24,13 +24,6 @@ constexpr uint32_t kOwnWants = 64;
 
 Counter wants_refused("session.wants_refused_table_full");
 Counter credit_overrun("session.credit_overrun");
-
-Status corrupt(const char* what) { return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, what); }
-
-Status from_peer(Code code) {
-  return Status(code, Scope::kOperation, kOrigin,
-                "the peer ended it with " + std::string(to_string(code)));
-}
 
 // What a BYE says, to be told as "the peer ...".
 const char* why_ended(Code code) {
@@ -133,18 +126,7 @@ Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instan
 }
 
 Status Session::on_offer(wire::Offer& offer, PayloadReader& payload, Instant now) {
-  bool is_inline = (offer.flags & wire::Offer::kInline) != 0;
-  bool by_memory = traits_.views || traits_.direct;
-  if (offer.segment_count > 0 && !by_memory)
-    return corrupt("OFFER of memory on a path without views");
-  bool follows = (offer.flags & wire::Offer::kDataFollows) != 0;
-  if (follows && (is_inline || by_memory))
-    return corrupt("OFFER with DATA to follow where none can");
-  bool empty_handed = !is_inline && offer.segment_count == 0 && !follows;
-  bool may_be_pulled =
-      offer.kind == wire::OfferKind::kTagged || offer.kind == wire::OfferKind::kWrite;
-  if (empty_handed && (by_memory || !may_be_pulled))
-    return corrupt("OFFER without the bytes or a way to get them");
+  SLUICE_RETURN_IF_ERROR(transfer_->check_offer(offer));
   switch (offer.kind) {
     case wire::OfferKind::kTagged: return on_tagged(offer, payload);
     case wire::OfferKind::kSupply:
@@ -340,23 +322,19 @@ void Session::read_inline(Operation* op, PayloadReader& payload, uint64_t total)
     if (left == 0) break;
   }
   op->moved = total;
-  op->completion.receipt.copied_bytes += total * traits_.inline_in.user;
-  op->completion.receipt.kernel_copied_bytes += total * traits_.inline_in.kernel;
-  counters_.copied_bytes += total * traits_.inline_in.user;
-  counters_.kernel_copied_bytes += total * traits_.inline_in.kernel;
+  count_copies(op, counters_, total, traits_.inline_in);
   counters_.bytes_received += total;
 }
 
 Status Session::on_want(const wire::Want& want) {
-  if (want.kind == wire::WantKind::kOffer) return on_pull(want);
+  if (want.kind == wire::WantKind::kOffer) return transfer_->on_pull(want);
   if (state_ != EndpointState::kConnected) {
     send_done(want.id, Code::kUnreachable, 0);
     return Status();
   }
   if (want.kind == wire::WantKind::kRead) return on_remote_read(want);
   if (want.key_id >= kMaxKeyIds) return corrupt("WANT with a key id of 65536 or more");
-  if (want.segment_count > 0 && !traits_.direct)
-    return corrupt("WANT with windows on a path without them");
+  if (want.segment_count > 0) SLUICE_RETURN_IF_ERROR(transfer_->check_want_windows(want));
   if (wants_waiting_ >= options_.want_limit) {
     wants_refused.add();
     send_done(want.id, Code::kTryAgain, 0);
@@ -375,7 +353,7 @@ Status Session::on_want(const wire::Want& want) {
   request.step = want.a;
   request.into = want.into;
   if (want.has_layout) request.layout = want.layout;
-  if (want.segment_count > 0) keep_want_windows(want);
+  if (want.segment_count > 0) transfer_->keep_want_windows(want);
   if (want_handler_ == nullptr) return keep_early_want(want, request);
   want_handler_->on_want(*this, request);
   return Status();
@@ -409,7 +387,7 @@ Status Session::on_done(const wire::Done& done) {
     return Status();
   }
   if (op->state == OperationState::kFencing) {
-    answer_fence(op, done);
+    transfer_->answer_fence(op, done);
     return Status();
   }
   bool outgoing = op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite ||
@@ -430,8 +408,7 @@ Status Session::on_done(const wire::Done& done) {
       op->answered = true;
       return Status();
     }
-    // The peer pulled it: what that cost here nothing else has told.
-    if (done.code == Code::kOk && op->windows_open > 0) count_sent(op, op->total);
+    if (done.code == Code::kOk && op->engaged) transfer_->peer_took(op);
     conclude(op, done.code == Code::kOk ? Status() : from_peer(done.code));
     return Status();
   }
@@ -458,8 +435,7 @@ Status Session::on_release(const wire::Release& release) {
 
 Status Session::on_cancel(const wire::Cancel& cancel) {
   if (!cancel.offer) return on_want_given_up(cancel.id);
-  ++withdrawals_seen_;
-  if (std::exchange(copies_held_, false)) host_->activate(*this);
+  transfer_->offer_withdrawn();
   if (Unexpected* message = cancellable_messages_.find(cancel.id)) {
     drop_unexpected(message->place);
     note_consumed(1, 0);
@@ -469,14 +445,7 @@ Status Session::on_cancel(const wire::Cancel& cancel) {
   Operation* found = cancellable_.find(cancel.id, [](const Operation& op) {
     return op.state == OperationState::kPulling || op.state == OperationState::kPlacing;
   });
-  if (found == nullptr) {
-    if (traits_.direct) send_done(cancel.id, Code::kCancelled, 0);
-    return Status();
-  }
-  if (traits_.direct && fence_early(found, from_peer(Code::kCancelled), false)) return Status();
-  drop_runs(found);
-  send_done(cancel.id, Code::kCancelled, 0);
-  complete(found, from_peer(Code::kCancelled));
+  transfer_->cancel_incoming(cancel.id, found);
   return Status();
 }
 
@@ -484,15 +453,7 @@ Status Session::on_cancel(const wire::Cancel& cancel) {
 Status Session::on_want_given_up(uint64_t token) {
   if (want_handler_ != nullptr && want_handler_->on_want_cancelled(*this, token)) end_want();
   if (early_wants_.erase(token) > 0) end_want();
-  if (traits_.direct) {
-    cancel_supply(token);
-    return Status();
-  }
-  // Already being supplied: the rest of the bytes need not go out.
-  Operation* supply = cancellable_.find(token, [](const Operation& op) {
-    return op.kind == OperationKind::kSupply && op.state == OperationState::kPushing;
-  });
-  if (supply != nullptr) complete(supply, from_peer(Code::kCancelled));
+  transfer_->on_want_given_up(token);
   return Status();
 }
 

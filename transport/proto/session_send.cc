@@ -1,4 +1,4 @@
-// What leaves a session: offers, DATA, and the small messages that keep it going.
+// What leaves a session: offers, and the small messages that keep it going.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -7,14 +7,10 @@
 #include <sluice/base/fault_point.h>
 #include <sluice/proto/session.h>
 
-#include "transport/proto/pieces.h"
+#include "transport/proto/errors.h"
 
 namespace sluice::proto {
 namespace {
-
-constexpr const char* kOrigin = "proto/session";
-
-Counter foreign_bytes_copied("session.foreign_bytes_copied");
 
 // Control messages that wait for a peer which does not read. A peer that lets more
 // than this pile up is not taking part.
@@ -26,12 +22,11 @@ constexpr uint64_t kBacklogCharge = 16u << 10;
 
 // Sends keep their order. One that waits for credit holds up other sends only: the peer
 // may need an answer or a write before it posts the receive that gives the credit.
-bool Session::start_or_queue(Operation* op) {
+void Session::start_or_queue(Operation* op) {
   bool in_turn = queued_.empty() || (credit_blocked_ && op->kind != OperationKind::kSend);
-  if (in_turn && start(op) != Started::kBlocked) return true;
+  if (in_turn && start(op) != Started::kBlocked) return;
   op->state = OperationState::kQueued;
   queued_.push_back(op);
-  return false;
 }
 
 void Session::run_queue() {
@@ -54,7 +49,7 @@ void Session::run_queue() {
   }
 }
 
-Session::Started Session::start(Operation* op) {
+Started Session::start(Operation* op) {
   switch (op->kind) {
     case OperationKind::kSend: return start_send(op);
     case OperationKind::kWrite: return start_write(op);
@@ -62,11 +57,11 @@ Session::Started Session::start(Operation* op) {
   }
 }
 
-// A message that is over once it is on its way spares the peer an answer if it rides; but what
-// waits for credit in bytes is pulled.
-bool Session::rides_by_hint(uint64_t total) const {
+// A message that is over once it is on its way spares the peer an answer if it goes eager. Without
+// credit for its bytes it goes by rendezvous.
+bool Session::eager_by_hint(uint64_t total) const {
   return total <= traits_.most_inline_bytes && sent_bytes_ + total <= credit_bytes_ &&
-         link_->rides_now();
+         link_->prefer_eager();
 }
 
 // A small message of one segment that nobody wants to hear of again, with room and credit
@@ -77,7 +72,7 @@ bool Session::try_send_at_once(Tag tag, const Tensor& segment, OperationId& id) 
   uint64_t total = payload.size();
   bool credit = sent_messages_ < credit_messages_ && sent_bytes_ + total <= credit_bytes_;
   if (!credit) return false;
-  if (total > traits_.inline_bytes && !rides_by_hint(total)) return false;
+  if (total > traits_.inline_bytes && !eager_by_hint(total)) return false;
   // Ids of such sends have slot 0, which no operation has.
   id = ++at_once_ << 32;
   std::byte header[wire::kTaggedInlineBytes];
@@ -101,9 +96,9 @@ bool Session::try_send_at_once(Tag tag, const Tensor& segment, OperationId& id) 
   return true;
 }
 
-Session::Started Session::start_send(Operation* op) {
+Started Session::start_send(Operation* op) {
   bool inline_payload = op->total <= traits_.inline_bytes ||
-                        (op->level == Level::kSourceReusable && rides_by_hint(op->total));
+                        (op->level == Level::kSourceReusable && eager_by_hint(op->total));
   bool credit = sent_messages_ < credit_messages_ &&
                 (!inline_payload || sent_bytes_ + op->total <= credit_bytes_);
   if (!credit) {
@@ -135,7 +130,7 @@ Session::Started Session::start_send(Operation* op) {
   return started;
 }
 
-Session::Started Session::start_write(Operation* op) {
+Started Session::start_write(Operation* op) {
   wire::Offer offer;
   offer.id = op->id;
   offer.kind = wire::OfferKind::kWrite;
@@ -147,7 +142,7 @@ Session::Started Session::start_write(Operation* op) {
   return send_offer(op, offer);
 }
 
-Session::Started Session::start_supply(Operation* op) {
+Started Session::start_supply(Operation* op) {
   wire::Offer offer;
   offer.id = op->id;
   offer.kind = op->internal ? wire::OfferKind::kRead : wire::OfferKind::kSupply;
@@ -157,40 +152,26 @@ Session::Started Session::start_supply(Operation* op) {
     offer.has_layout = true;
     offer.layout = op->tensors[0].descriptor();
   }
-  bool as_view = (traits_.views || traits_.direct) && op->total > 0 && !op->internal;
-  if (!as_view && op->total <= traits_.inline_bytes) {
-    offer.flags = wire::Offer::kInline | wire::Offer::kReport;
-  } else if (!traits_.views && !traits_.direct) {
-    offer.flags = wire::Offer::kDataFollows;
-  }
+  offer.flags = transfer_->supply_flags(*op);
   fault_point("session.supply");
   Started started = send_offer(op, offer);
   if (started == Started::kFailed)
     send_done(op->peer_id, op->completion.status.code(), 0);  // the asker would wait for it
-  if (started == Started::kSent && (offer.flags & wire::Offer::kDataFollows) != 0) {
-    unlink(op);
-    op->state = OperationState::kPushing;
-    pushing_.push_back(op);
-    host_->activate(*this);
-  }
   return started;
 }
 
-// Sends the offer of a started operation, with its payload if that rides along, else
-// with segments where the path has views.
-Session::Started Session::send_offer(Operation* op, wire::Offer& offer) {
+// Sends the offer of a started operation, with its payload if that rides along, else with what
+// the path needs to get it.
+Started Session::send_offer(Operation* op, wire::Offer& offer) {
   std::array<ConstBytes, wire::kMaxSegments> payload;
   size_t pieces = 0;
   bool inline_payload = (offer.flags & wire::Offer::kInline) != 0;
   if (inline_payload) {
     offer.payload_bytes = static_cast<uint32_t>(op->total);
     for (const Tensor& tensor : op->tensors) payload[pieces++] = tensor.bytes();
-  } else if (traits_.views) {
-    Started described = describe_segments(op, offer);
+  } else {
+    Started described = transfer_->describe(op, offer);
     if (described != Started::kSent) return described;
-  } else if (traits_.direct) {
-    Started opened = open_sources(op, offer);
-    if (opened != Started::kSent) return opened;
   }
   if (backlog_start_ < backlog_.size()) return Started::kBlocked;
   std::byte header[wire::kMaxHeaderBytes];
@@ -201,129 +182,21 @@ Session::Started Session::send_offer(Operation* op, wire::Offer& offer) {
   }
   fault_point("session.offered");
   op->state = OperationState::kOffered;
-  op->loaned = offer.segment_count > 0 && traits_.views;
   want_flush();
   ++counters_.messages_sent;
   if (inline_payload) {
     op->moved = op->total;
-    op->completion.receipt.copied_bytes += op->total * traits_.inline_out.user;
-    op->completion.receipt.kernel_copied_bytes += op->total * traits_.inline_out.kernel;
-    counters_.copied_bytes += op->total * traits_.inline_out.user;
-    counters_.kernel_copied_bytes += op->total * traits_.inline_out.kernel;
+    count_copies(op, counters_, op->total, traits_.inline_out);
     counters_.bytes_sent += op->total;
-  } else if (offer.segment_count > 0) {
-    counters_.bytes_sent += op->total;
+    return Started::kSent;
   }
+  if (offer.segment_count > 0) counters_.bytes_sent += op->total;
+  transfer_->offered(op, offer);
   return Started::kSent;
-}
-
-Session::Started Session::describe_segments(Operation* op, wire::Offer& offer) {
-  offer.segment_count = 0;
-  for (Tensor& tensor : op->tensors) {
-    if (tensor.size_bytes() == 0) continue;
-    wire::Segment& segment = offer.segments[offer.segment_count];
-    Result<bool> exported = link_->export_run(tensor.data(), tensor.size_bytes(), segment);
-    if (exported.ok() && !*exported) {
-      Status moved = move_to_arena(tensor, op);
-      if (!moved.ok()) {
-        complete_later(op, moved);
-        return Started::kFailed;
-      }
-      exported = link_->export_run(tensor.data(), tensor.size_bytes(), segment);
-    }
-    if (!exported.ok() && exported.code() == Code::kTryAgain) {
-      blocked_ = true;
-      return Started::kBlocked;
-    }
-    if (!exported.ok() || !*exported) {
-      complete_later(op, exported.ok() ? Status(Code::kInternal, Scope::kOperation, kOrigin,
-                                                "arena memory cannot be offered")
-                                       : exported.status());
-      return Started::kFailed;
-    }
-    ++offer.segment_count;
-  }
-  return Started::kSent;
-}
-
-// The peer can map arena memory only: anything else is copied there first, and said so.
-Status Session::move_to_arena(Tensor& tensor, Operation* op) {
-  SLUICE_TRY(Buffer copy, arena_->allocate(tensor.size_bytes()));
-  std::memcpy(copy.data(), tensor.data(), tensor.size_bytes());
-  op->completion.receipt.copied_bytes += tensor.size_bytes();
-  counters_.copied_bytes += tensor.size_bytes();
-  foreign_bytes_copied.add(tensor.size_bytes());
-  // The bytes keep the tensor's layout, from the start of the new memory.
-  const TensorDescriptor& layout = tensor.descriptor();
-  auto moved = TensorDescriptor::strided(layout.shape(), layout.strides(), layout.dtype(), 0);
-  SLUICE_RETURN_IF_ERROR(moved);
-  tensor = Tensor(copy.storage(), *moved);
-  return Status();
-}
-
-// DATA of the operations that push, a chunk of each in turn, until the link is full.
-size_t Session::push_some() {
-  size_t pushed = 0;
-  while (!pushing_.empty() && !blocked_) {
-    Operation* op = pushing_.first;
-    if (!push_chunk(op)) {
-      blocked_ = true;
-      break;
-    }
-    ++pushed;
-    if (op->moved < op->total) {
-      pushing_.remove(op);
-      pushing_.push_back(op);
-    } else {
-      pushing_.remove(op);
-      op->state = OperationState::kOffered;
-    }
-  }
-  return pushed;
-}
-
-bool Session::push_chunk(Operation* op) {
-  uint64_t want = std::min<uint64_t>(op->total - op->moved, traits_.data_bytes);
-  std::array<ConstBytes, kMaxPlaces> payload;
-  size_t pieces = 0;
-  uint64_t gathered = take_pieces(op->tensors, op->moved, want, payload, pieces);
-  std::byte header[wire::kMaxHeaderBytes];
-  size_t length = wire::encode(
-      wire::Data{
-          .id = op->peer_id, .offset = op->moved, .payload_bytes = static_cast<uint32_t>(gathered)},
-      header);
-  if (!link_->push(ConstBytes(header, length), std::span(payload.data(), pieces), op->id))
-    return false;
-  fault_point("session.pushed");
-  op->moved += gathered;
-  op->in_flight += gathered;
-  needs_flush_ = true;
-  op->completion.receipt.copied_bytes += gathered * traits_.bulk_out.user;
-  op->completion.receipt.kernel_copied_bytes += gathered * traits_.bulk_out.kernel;
-  counters_.copied_bytes += gathered * traits_.bulk_out.user;
-  counters_.kernel_copied_bytes += gathered * traits_.bulk_out.kernel;
-  counters_.bytes_sent += gathered;
-  return true;
-}
-
-void Session::pushed(uint64_t cookie, uint64_t length, Instant) {
-  Busy busy(*this);
-  Operation* op = table_.find(cookie);
-  if (op == nullptr || op->in_flight < length) return;
-  op->in_flight -= length;
-  if (op->in_flight > 0) return;
-  if (op->state == OperationState::kZombie) {
-    if (!op->loaned) release_operation(op);
-    return;
-  }
-  if (op->answered && op->state == OperationState::kOffered) return complete(op, Status());
-  bool all_out = op->moved == op->total && op->state == OperationState::kOffered;
-  if (all_out && op->kind == OperationKind::kSend && op->level == Level::kSourceReusable)
-    complete(op, Status());
 }
 
 void Session::writable(Instant) {
-  blocked_ = windows_short_ = false;
+  blocked_ = offers_held_ = false;
   host_->activate(*this);
 }
 

@@ -1,6 +1,7 @@
 #include <sluice/proto/session_set.h>
 
 #include <algorithm>
+#include <variant>
 
 namespace sluice::proto {
 namespace {
@@ -16,6 +17,20 @@ void SessionSet::detach_all() {
   for (auto& [session, owner] : sessions_) session->detach();
   sessions_.clear();
   active_.clear();
+}
+
+std::shared_ptr<Session> SessionSet::open(AnyLink link, LinkDecorator* decorator,
+                                          SessionParts parts) {
+  if (decorator != nullptr) {
+    parts.link =
+        std::visit([&](auto& kind) { return AnyLink(decorator->decorate(std::move(kind))); }, link);
+  } else {
+    parts.link = std::move(link);
+  }
+  parts.host = this;
+  auto session = std::make_shared<Session>(std::move(parts));
+  add(session);
+  return session;
 }
 
 void SessionSet::add(std::shared_ptr<Session> session) {

@@ -20,25 +20,7 @@ class SessionSet : public SessionHost {
 
   void add(std::shared_ptr<Session> session);
   // The session of a new connection over `link`, with the decorator (or null) in between.
-  template <typename BackendLink>
-  std::shared_ptr<Session> open(std::unique_ptr<BackendLink> link, LinkDecorator* decorator,
-                                SessionParts parts) {
-    BackendLink* inner = link.get();
-    DecoratedLink* outer = nullptr;
-    if (decorator != nullptr) {
-      std::unique_ptr<DecoratedLink> decorated = decorator->decorate(std::move(link));
-      outer = decorated.get();
-      parts.link = std::move(decorated);
-    } else {
-      parts.link = std::move(link);
-    }
-    parts.host = this;
-    auto session = std::make_shared<Session>(std::move(parts));
-    if (outer != nullptr) outer->set_client(session.get());
-    inner->set_client(outer != nullptr ? static_cast<LinkClient*>(outer) : session.get());
-    add(session);
-    return session;
-  }
+  std::shared_ptr<Session> open(AnyLink link, LinkDecorator* decorator, SessionParts parts);
   // Progresses the sessions that have work, fires timers, lets go of closed ones. An idle
   // session costs nothing here.
   size_t progress(Instant now) {

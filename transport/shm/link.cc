@@ -62,7 +62,6 @@ proto::LinkTraits shm_traits(Context& context) {
   traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch,
                                     Capability::kSealed};
   traits.properties.copies_per_fetch = 0;
-  traits.views = true;
   traits.sends_at_once = true;
   traits.inline_bytes = eager_bytes(context.tuning().shm_eager_bytes);
   traits.most_inline_bytes = eager_bytes(context.tuning().shm_eager_sleeping_bytes);
@@ -144,7 +143,7 @@ bool ShmLink::may_drain() const {
 
 // For a peer that has ended.
 bool ShmLink::nothing_left() const {
-  return corrupt_ || ((!may_drain() || !reader_.ready()) && !client_->copies_pending());
+  return corrupt_ || ((!may_drain() || !reader_.ready()) && !transfer_->copies_pending());
 }
 
 size_t ShmLink::drain_ring(Instant now, Turn& turn) {
@@ -237,13 +236,9 @@ bool ShmLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> 
 
 // An answer wakes us where we sleep by then; of a peer that sleeps it comes a wake later, when we
 // may.
-bool ShmLink::rides_now() const {
+bool ShmLink::prefer_eager() const {
   if (writer_.reader_sleep() == 0 && !context_.sleeps_when_idle()) return false;
   return writer_.unread_slots() <= kMostUnreadSlots;
-}
-
-bool ShmLink::push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) {
-  return false;
 }
 
 void ShmLink::wake_peer() {

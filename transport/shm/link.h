@@ -71,13 +71,16 @@ class Turn {
   bool over_ = false;
 };
 
-class ShmLink final : public proto::Link, public EventHandler {
+class ShmLink final : public proto::ViewLink, public EventHandler {
  public:
   ShmLink(Context& context, LoanKeeper& keeper, LinkParts parts);
   ~ShmLink() override;
 
   // Requires: before the first poll(). The client outlives the link's last call.
-  void set_client(proto::LinkClient* client) { client_ = client; }
+  void set_client(proto::LinkClient* session, proto::ViewClient* transfer) override {
+    client_ = session;
+    transfer_ = transfer;
+  }
   // Must be called once before the first poll(). Errors: kNoMemory (epoll).
   Status watch();
   bool closed() const { return socket_ == nullptr; }
@@ -104,10 +107,8 @@ class ShmLink final : public proto::Link, public EventHandler {
   // Link.
   const proto::LinkTraits& traits() const override { return traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-            uint64_t cookie) override;
   void flush() override {}
-  bool rides_now() const override;
+  bool prefer_eager() const override;
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
   Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
   bool begin_copy(uint64_t withdrawals_seen) override { return gate_.begin_copy(withdrawals_seen); }
@@ -150,6 +151,7 @@ class ShmLink final : public proto::Link, public EventHandler {
   LoanKeeper& keeper_;
   proto::LinkTraits traits_;
   proto::LinkClient* client_ = nullptr;
+  proto::ViewClient* transfer_ = nullptr;
   std::shared_ptr<Socket> socket_;  // null: closed
   std::unique_ptr<OwnRegion> own_;
   std::unique_ptr<PeerRegion> peer_;

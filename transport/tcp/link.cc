@@ -91,7 +91,6 @@ const proto::LinkTraits& link_traits() {
   static const proto::LinkTraits traits = [] {
     proto::LinkTraits t;
     t.properties = {.path = Path::kTcp, .capabilities = {}, .copies_per_fetch = 2};
-    t.views = false;
     t.inline_bytes = 16u << 10;
     t.data_bytes = 1u << 20;
     t.sends_at_once = true;  // what the socket does not take is on the group's list
@@ -200,7 +199,7 @@ void TcpLink::return_queue_if_empty() {
 void TcpLink::report(Instant now) {
   Pushed pushed;
   while (usable() && queue_ != nullptr && queue_->take_pushed(pushed)) {
-    client_->pushed(pushed.cookie, pushed.length, now);
+    transfer_->pushed(pushed.cookie, pushed.length, now);
   }
   if (!usable()) return;
   return_queue_if_empty();
@@ -279,7 +278,7 @@ void TcpLink::fail(const Status& why, Instant now) {
   // Payload that left before the end is reported; the rest is no longer read.
   Pushed pushed;
   while (queue_ != nullptr && queue_->take_pushed(pushed)) {
-    client_->pushed(pushed.cookie, pushed.length, now);
+    transfer_->pushed(pushed.cookie, pushed.length, now);
     if (!usable()) return;
   }
   down_ = true;
@@ -287,11 +286,6 @@ void TcpLink::fail(const Status& why, Instant now) {
   group_->context().unwatch(fd_.value(), this);
   group_->forget(this);
   client_->link_down(why, now);
-}
-
-Result<proto::ImportedRun> TcpLink::import_run(const wire::Segment&) {
-  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
-                "the peer offers memory in place, which TCP cannot reach");
 }
 
 void TcpLink::close() {

@@ -20,7 +20,7 @@ namespace sluice::tcp {
 
 const proto::LinkTraits& link_traits();  // to a peer on another machine
 
-class TcpLink final : public proto::Link, public EventHandler {
+class TcpLink final : public proto::StreamLink, public EventHandler {
  public:
   // Requires: `fd` is connected and non-blocking; the group outlives close().
   // `traits` outlives the link.
@@ -31,8 +31,11 @@ class TcpLink final : public proto::Link, public EventHandler {
 
   // Errors: kNoMemory (epoll).
   Status watch();
-  // The client that is called. Requires: set before the context's next progress; outlives close().
-  void set_client(proto::LinkClient* client) { client_ = client; }
+  // Who is called. Requires: set before the context's next progress; outlives close().
+  void set_client(proto::LinkClient* session, proto::StreamClient* transfer) override {
+    client_ = session;
+    transfer_ = transfer;
+  }
 
   const proto::LinkTraits& traits() const override { return *traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
@@ -41,8 +44,6 @@ class TcpLink final : public proto::Link, public EventHandler {
   void settle(uint64_t cookie) override;
   void flush() override;
   bool has_unsent() const override { return queue_ != nullptr && !queue_->empty(); }
-  Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
-  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
   // No peer can reach our memory: there is nothing to wait for.
   void quarantine(StorageRef) override {}
   void close() override;
@@ -92,6 +93,7 @@ class TcpLink final : public proto::Link, public EventHandler {
   LinkGroup* group_;
   const proto::LinkTraits* traits_;
   proto::LinkClient* client_ = nullptr;
+  proto::StreamClient* transfer_ = nullptr;
   Fd fd_;
   std::string local_name_, peer_name_;
 

@@ -219,7 +219,7 @@ bool TcpLink::place_staged(Instant now) {
   StagingBlock& block = *block_;
   while (data_left_ > 0 && block.size() > 0) {
     uint64_t length = std::min<uint64_t>(data_left_, block.size());
-    proto::Placement placement = client_->place(data_id_, data_offset_, length);
+    proto::Placement placement = transfer_->place(data_id_, data_offset_, length);
     if (!usable()) return false;
     uint64_t placed = 0;
     for (size_t i = 0; i < placement.count && placed < length; ++i) {
@@ -243,7 +243,7 @@ bool TcpLink::data_arrived(uint64_t length, Instant now) {
   data_offset_ += length;
   data_left_ -= length;
   if (data_left_ > 0) fault_point("tcp.data_partly_placed");
-  Status status = client_->placed(data_id_, offset, length, now);
+  Status status = transfer_->placed(data_id_, offset, length, now);
   if (!usable()) return false;
   if (status.ok()) return true;
   fail(status, now);
@@ -253,7 +253,7 @@ bool TcpLink::data_arrived(uint64_t length, Instant now) {
 // Straight from the socket to the destination, and the next header behind it.
 // Requires: no byte is staged.
 ssize_t TcpLink::receive_data(Instant now) {
-  proto::Placement placement = client_->place(data_id_, data_offset_, data_left_);
+  proto::Placement placement = transfer_->place(data_id_, data_offset_, data_left_);
   if (!usable()) return -1;
   std::array<iovec, proto::kMaxPlaces + 1> pieces;
   size_t count = 0;

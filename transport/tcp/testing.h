@@ -159,7 +159,7 @@ inline Bytes inline_offer(uint64_t id, const Bytes& payload) {
 }
 
 // Writes down what a link says; DATA goes into `memory`.
-class Recorder : public proto::LinkClient {
+class Recorder : public proto::LinkClient, public proto::StreamClient {
  public:
   // Stream links hand over every header as it came.
   Status handle_tagged_inline(const wire::TaggedInline&, proto::PayloadReader&, Instant) override {
@@ -245,7 +245,7 @@ struct LinkAndPeer {
     peer = std::move(pair.theirs);
     link = std::make_unique<TcpLink>(*lone.group, std::move(pair.ours));
     REQUIRE(link->watch().ok());
-    link->set_client(&client);
+    link->set_client(&client, &client);
   }
   // What has arrived by now is handled.
   void pump() {

@@ -36,7 +36,6 @@ proto::LinkTraits verbs_traits(const DeviceLimits& limits, uint64_t chunk_bytes)
   if (limits.checks_reads()) capabilities = capabilities.with(Capability::kReadRights);
   if (limits.windows) capabilities = capabilities.with(Capability::kKeysOfConnection);
   traits.properties.capabilities = capabilities;
-  traits.direct = true;
   traits.sends_at_once = true;
   traits.inline_bytes = kInlineBytes;
   traits.chunk_bytes = chunk_bytes;
@@ -111,7 +110,7 @@ void VerbsLink::go_down(Instant now) {
   const QueuePair::Failure failure = queue.failure();
   // A chunk of it; what else of the operation is under way may never be over.
   if (failure.moving && !queue.stuck() && !lanes_.stuck())
-    client_->moved(failure.cookie, failure.length, failure.why, now);
+    transfer_->transfer_done(failure.cookie, failure.length, failure.why, now);
   client_->link_down(failure.why, now);
 }
 
@@ -131,27 +130,22 @@ void VerbsLink::on_message(proto::ConstBytes message, Instant now) {
 }
 
 void VerbsLink::on_notice(uint32_t notice, Instant now) {
-  Status status = client_->arrived(notice, now);
+  Status status = transfer_->arrived(notice, now);
   if (!status.ok() && !closed()) connection_->queue().fail(status);
 }
 
 void VerbsLink::on_moved(uint64_t cookie, uint64_t length, Instant now) {
-  client_->moved(cookie, length, Status(), now);
+  transfer_->transfer_done(cookie, length, Status(), now);
 }
 
 void VerbsLink::on_window_closed(uint64_t cookie, Instant now) {
-  client_->window_closed(cookie, now);
+  transfer_->window_closed(cookie, now);
 }
 
 bool VerbsLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
   if (closed() || connection_->queue().send(header, payload)) return true;
   blocked_ = true;
   return false;
-}
-
-Result<proto::ImportedRun> VerbsLink::import_run(const wire::Segment&) {
-  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
-                "memory to be mapped on a path that maps none");
 }
 
 Result<proto::WindowId> VerbsLink::open_window(std::byte* data, uint64_t length, Right rights,

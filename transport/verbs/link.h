@@ -27,12 +27,15 @@ class Lingering {
   ~Lingering() = default;
 };
 
-class VerbsLink final : public proto::Link, private proto::DirectClient {
+class VerbsLink final : public proto::DeviceLink, private proto::DirectClient {
  public:
   // Requires: a connection in State::kReady.
   VerbsLink(Lingering& lingering, std::unique_ptr<Connection> connection);
   ~VerbsLink() override { close(); }
-  void set_client(proto::LinkClient* client) { client_ = client; }
+  void set_client(proto::LinkClient* session, proto::DeviceClient* transfer) override {
+    client_ = session;
+    transfer_ = transfer;
+  }
   bool closed() const { return connection_ == nullptr; }
   // Handles what has come, up to a bound; returns how much.
   size_t poll(Instant now) { return idle(now) ? 0 : handle(now); }
@@ -50,12 +53,7 @@ class VerbsLink final : public proto::Link, private proto::DirectClient {
   // Link.
   const proto::LinkTraits& traits() const override { return traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override {
-    return false;
-  }
   void flush() override;
-  Result<bool> export_run(const std::byte*, size_t, wire::Segment&) override { return false; }
-  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
   void quarantine(StorageRef memory) override;
   Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
                                       uint64_t cookie, bool whole, wire::Segment& out) override;
@@ -92,6 +90,7 @@ class VerbsLink final : public proto::Link, private proto::DirectClient {
   Lanes lanes_;  // of the connection: nothing of them is used after it
   proto::LinkTraits traits_;
   proto::LinkClient* client_ = nullptr;
+  proto::DeviceClient* transfer_ = nullptr;
   Instant quiet_since_;      // nothing has come since, or the peer's device was asked then
   uint32_t unanswered_ = 0;  // probes since then
   bool blocked_ = false;

@@ -1,0 +1,155 @@
+// Faulty links of each kind: what it adds to a link of messages.
+#ifndef SLUICE_FAULT_KINDS_H_
+#define SLUICE_FAULT_KINDS_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sluice/fault/link.h>
+
+namespace sluice::fault {
+
+// The part of proto::Link that is the same for all kinds.
+template <typename Kind>
+class FaultyKind : public Kind, public FaultyLink {
+ public:
+  FaultyKind(std::shared_ptr<Injector> injector, std::unique_ptr<Kind> inner, uint32_t connection)
+      : FaultyLink(std::move(injector), *inner, connection), inner_(std::move(inner)) {}
+  ~FaultyKind() override { close_path(); }
+
+  const proto::LinkTraits& traits() const override { return inner_->traits(); }
+  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override {
+    return send_message(header, payload);
+  }
+  void flush() override { flush_messages(); }
+  bool prefer_eager() const override { return inner_->prefer_eager(); }
+  bool has_unsent() const override { return has_rest() || inner_->has_unsent(); }
+  void quarantine(StorageRef loan) override { inner_->quarantine(std::move(loan)); }
+  void close() override { close_path(); }
+  std::string local_name() const override { return inner_->local_name(); }
+  std::string peer_name() const override { return inner_->peer_name(); }
+
+ protected:
+  std::unique_ptr<Kind> inner_;
+};
+
+class FaultyViewLink final : public FaultyKind<proto::ViewLink>, private proto::ViewClient {
+ public:
+  using FaultyKind::FaultyKind;
+  void set_client(proto::LinkClient* session, proto::ViewClient* transfer) override {
+    set_session(session);
+    transfer_ = transfer;
+    inner_->set_client(this, this);
+  }
+  Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
+  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  bool begin_copy(uint64_t withdrawals_seen) override {
+    return inner_->begin_copy(withdrawals_seen);
+  }
+  void end_copy() override { inner_->end_copy(); }
+  void count_withdrawals(uint64_t total) override { inner_->count_withdrawals(total); }
+  bool peer_is_copying() override { return inner_->peer_is_copying(); }
+
+ private:
+  bool copies_pending() const override { return transfer_->copies_pending(); }
+
+  proto::ViewClient* transfer_ = nullptr;
+};
+
+class FaultyStreamLink final : public FaultyKind<proto::StreamLink>, private proto::StreamClient {
+ public:
+  using FaultyKind::FaultyKind;
+  void set_client(proto::LinkClient* session, proto::StreamClient* transfer) override {
+    set_session(session);
+    transfer_ = transfer;
+    inner_->set_client(this, this);
+  }
+  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+            uint64_t cookie) override;
+  void settle(uint64_t cookie) override;
+
+ private:
+  struct Report {
+    uint64_t cookie = 0, length = 0;
+    uint32_t turns = 0;
+  };
+  // The second piece of a push(), which the inner link has no room for yet.
+  struct Rest {
+    std::vector<std::byte> header;
+    std::vector<proto::ConstBytes> payload;
+    uint64_t cookie = 0;
+  };
+  proto::Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
+  Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) override;
+  void pushed(uint64_t cookie, uint64_t length, Instant now) override;
+  bool push_in_two(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+                   uint64_t cookie);
+  bool has_rest() const override { return !rest_.empty(); }
+  bool push_rest() override;
+  bool has_reports() const override { return !reports_.empty(); }
+  size_t deliver_reports(Instant now, bool all) override;
+  void drop_data() override {
+    reports_.clear();
+    rest_.clear();
+  }
+
+  proto::StreamClient* transfer_ = nullptr;
+  std::deque<Report> reports_;
+  std::vector<Rest> rest_;  // one at most
+  // Copies of a Rest after settle(), which the inner link may still read: kept for the life of the
+  // link, which tests alone have.
+  std::vector<std::vector<std::byte>> settled_;
+};
+
+// What devices do is passed on as it is; verbs has a fake provider for its faults.
+class FaultyDeviceLink final : public FaultyKind<proto::DeviceLink>, private proto::DeviceClient {
+ public:
+  using FaultyKind::FaultyKind;
+  void set_client(proto::LinkClient* session, proto::DeviceClient* transfer) override {
+    set_session(session);
+    transfer_ = transfer;
+    inner_->set_client(this, this);
+  }
+  Path bulk_path() const override { return inner_->bulk_path(); }
+  uint64_t uncopied_in(uint64_t bytes) override { return inner_->uncopied_in(bytes); }
+  uint64_t uncopied_out(uint64_t bytes) override { return inner_->uncopied_out(bytes); }
+  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
+                                      uint64_t cookie, bool whole, wire::Segment& out) override {
+    return inner_->open_window(data, length, rights, cookie, whole, out);
+  }
+  void close_window(proto::WindowId window) override { inner_->close_window(window); }
+  Status revoke_window(proto::WindowId window) override { return inner_->revoke_window(window); }
+  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+                    uint64_t cookie) override {
+    return inner_->read(peer, into, cookie);
+  }
+  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+                     uint64_t cookie, const uint32_t* notice) override {
+    return inner_->write(from, peer, cookie, notice);
+  }
+  Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request,
+                      std::byte* result, uint64_t cookie) override {
+    return inner_->atomic(peer, request, result, cookie);
+  }
+  bool cancel_moves(uint64_t cookie) override { return inner_->cancel_moves(cookie); }
+  bool stop() override { return inner_->stop(); }
+
+ private:
+  void transfer_done(uint64_t cookie, uint64_t length, const Status& status, Instant now) override {
+    if (!over()) transfer_->transfer_done(cookie, length, status, now);
+  }
+  Status arrived(uint32_t notice, Instant now) override;
+  void window_closed(uint64_t cookie, Instant now) override {
+    if (!over()) transfer_->window_closed(cookie, now);
+  }
+
+  proto::DeviceClient* transfer_ = nullptr;
+};
+
+}  // namespace sluice::fault
+
+#endif  // SLUICE_FAULT_KINDS_H_

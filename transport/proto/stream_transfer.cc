@@ -1,0 +1,166 @@
+#include <sluice/proto/stream_transfer.h>
+
+#include <algorithm>
+#include <array>
+
+#include <sluice/base/checked.h>
+#include <sluice/base/fault_point.h>
+
+#include "transport/proto/errors.h"
+#include "transport/proto/pieces.h"
+
+namespace sluice::proto {
+
+// Out.
+
+uint8_t StreamTransfer::supply_flags(const Operation& op) const {
+  if (op.total <= traits_.inline_bytes) return wire::Offer::kInline | wire::Offer::kReport;
+  return wire::Offer::kDataFollows;
+}
+
+void StreamTransfer::offered(Operation* op, const wire::Offer& offer) {
+  if ((offer.flags & wire::Offer::kDataFollows) == 0) return;
+  unlink(op);
+  start_pushing(op);
+}
+
+void StreamTransfer::start_pushing(Operation* op) {
+  op->state = OperationState::kPushing;
+  outgoing_.push_back(op);
+  host_.activate();
+}
+
+Status StreamTransfer::on_pull(const wire::Want& want) {
+  Operation* op = table_.find(want.a);
+  bool sending =
+      op != nullptr && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
+  if (!sending || op->state != OperationState::kOffered || op->moved > 0) {
+    host_.send_done(want.id, Code::kCancelled, 0);  // it ended meanwhile
+    return Status();
+  }
+  if (want.length != op->total) return corrupt("WANT for an offer with another length");
+  op->peer_id = want.id;
+  start_pushing(op);
+  return Status();
+}
+
+// DATA of the operations that push, a chunk of each in turn, until the link is full.
+size_t StreamTransfer::progress() {
+  size_t pushed = 0;
+  while (!outgoing_.empty() && !host_.blocked()) {
+    Operation* op = outgoing_.first;
+    if (!push_chunk(op)) {
+      host_.set_blocked();
+      break;
+    }
+    ++pushed;
+    outgoing_.remove(op);
+    if (op->moved < op->total) {
+      outgoing_.push_back(op);
+    } else {
+      op->state = OperationState::kOffered;
+    }
+  }
+  return pushed;
+}
+
+bool StreamTransfer::push_chunk(Operation* op) {
+  uint64_t want = std::min<uint64_t>(op->total - op->moved, traits_.data_bytes);
+  std::array<ConstBytes, kMaxPlaces> payload;
+  size_t pieces = 0;
+  uint64_t gathered = take_pieces(op->tensors, op->moved, want, payload, pieces);
+  std::byte header[wire::kMaxHeaderBytes];
+  size_t length = wire::encode(
+      wire::Data{
+          .id = op->peer_id, .offset = op->moved, .payload_bytes = static_cast<uint32_t>(gathered)},
+      header);
+  if (!link_.push(ConstBytes(header, length), std::span(payload.data(), pieces), op->id))
+    return false;
+  fault_point("session.pushed");
+  op->moved += gathered;
+  op->in_flight += gathered;
+  host_.flush_later();
+  count_copies(op, counters_, gathered, traits_.bulk_out);
+  counters_.bytes_sent += gathered;
+  return true;
+}
+
+void StreamTransfer::pushed(uint64_t cookie, uint64_t length, Instant) {
+  LinkCall call(host_);
+  Operation* op = table_.find(cookie);
+  if (op == nullptr || op->in_flight < length) return;
+  op->in_flight -= length;
+  if (op->in_flight > 0) return;
+  if (op->state == OperationState::kZombie) {
+    if (!op->loaned) host_.release_operation(op);
+    return;
+  }
+  if (op->answered && op->state == OperationState::kOffered) return host_.complete(op, Status());
+  bool all_out = op->moved == op->total && op->state == OperationState::kOffered;
+  if (all_out && op->kind == OperationKind::kSend && op->level == Level::kSourceReusable)
+    host_.complete(op, Status());
+}
+
+// The rest of the bytes need not go out.
+void StreamTransfer::on_want_given_up(uint64_t token) {
+  Operation* supply = host_.find_by_peer_id(token, [](const Operation& op) {
+    return op.kind == OperationKind::kSupply && op.state == OperationState::kPushing;
+  });
+  if (supply != nullptr) host_.complete(supply, from_peer(Code::kCancelled));
+}
+
+// In.
+
+Status StreamTransfer::check_offer(const wire::Offer& offer) const {
+  const bool is_inline = (offer.flags & wire::Offer::kInline) != 0;
+  const bool follows = (offer.flags & wire::Offer::kDataFollows) != 0;
+  if (offer.segment_count > 0) return corrupt("OFFER of memory on a path without views");
+  if (follows && is_inline) return corrupt("OFFER with DATA to follow where none can");
+  const bool may_be_pulled =
+      offer.kind == wire::OfferKind::kTagged || offer.kind == wire::OfferKind::kWrite;
+  if (!is_inline && !follows && !may_be_pulled)
+    return corrupt("OFFER without the bytes or a way to get them");
+  return Status();
+}
+
+// The sender is asked for DATA.
+Status StreamTransfer::fetch(Operation* op, std::span<const wire::Segment>) {
+  op->state = OperationState::kPlacing;
+  fault_point("session.pull");
+  host_.send_want(wire::Want{
+      .id = op->id, .kind = wire::WantKind::kOffer, .a = op->peer_id, .length = op->total});
+  return Status();
+}
+
+Status StreamTransfer::expect(Operation* op) {
+  op->state = OperationState::kPlacing;
+  if (op->total == 0) host_.finish_incoming(op);
+  return Status();
+}
+
+Placement StreamTransfer::place(uint64_t id, uint64_t offset, uint64_t length) {
+  Placement placement;
+  Operation* op = table_.find(id);
+  if (op == nullptr || op->state != OperationState::kPlacing ||
+      !range_fits(offset, length, op->total))
+    return placement;
+  take_pieces(op->completion.buffers, offset, length, placement.runs, placement.count);
+  return placement;
+}
+
+Status StreamTransfer::placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) {
+  LinkCall call(host_);
+  host_.peer_heard(now);
+  Operation* op = table_.find(id);
+  if (op == nullptr || op->state != OperationState::kPlacing)
+    return Status();  // it ended; the bytes were dropped
+  if (offset != op->moved || !range_fits(offset, length, op->total))
+    return corrupt("DATA out of order or beyond its transfer");
+  op->moved += length;
+  count_copies(op, counters_, length, traits_.bulk_in);
+  counters_.bytes_received += length;
+  if (op->moved == op->total) host_.finish_incoming(op);
+  return Status();
+}
+
+}  // namespace sluice::proto

@@ -1,0 +1,202 @@
+#include <sluice/proto/view_transfer.h>
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <sluice/base/copy.h>
+#include <sluice/base/counters.h>
+#include <sluice/base/fault_point.h>
+
+#include "transport/proto/errors.h"
+
+namespace sluice::proto {
+namespace {
+
+Counter copies_overdue("session.copies_overdue");
+Counter foreign_bytes_copied("session.foreign_bytes_copied");
+
+// Bytes copied out of a peer's memory per round: bounds how long other connections wait
+// (about half a millisecond). Larger pieces are copied no faster (measured from 256 KiB up).
+constexpr uint64_t kPullBytesPerRound = 2u << 20;
+// How long revoke() waits for a peer in the middle of a piece of kPullBytesPerRound, which
+// takes it less than a millisecond: time enough to lose the processor and get it back.
+constexpr Duration kLongestCopy = std::chrono::milliseconds(100);
+
+}  // namespace
+
+// Out.
+
+Started ViewTransfer::describe(Operation* op, wire::Offer& offer) {
+  offer.segment_count = 0;
+  for (Tensor& tensor : op->tensors) {
+    if (tensor.size_bytes() == 0) continue;
+    wire::Segment& segment = offer.segments[offer.segment_count];
+    Result<bool> exported = link_.export_run(tensor.data(), tensor.size_bytes(), segment);
+    if (exported.ok() && !*exported) {
+      Status moved = move_to_arena(tensor, op);
+      if (!moved.ok()) {
+        host_.complete_later(op, moved);
+        return Started::kFailed;
+      }
+      exported = link_.export_run(tensor.data(), tensor.size_bytes(), segment);
+    }
+    if (!exported.ok() && exported.code() == Code::kTryAgain) {
+      host_.set_blocked();
+      return Started::kBlocked;
+    }
+    if (!exported.ok() || !*exported) {
+      host_.complete_later(op, exported.ok() ? Status(Code::kInternal, Scope::kOperation, kOrigin,
+                                                      "arena memory cannot be offered")
+                                             : exported.status());
+      return Started::kFailed;
+    }
+    ++offer.segment_count;
+  }
+  return Started::kSent;
+}
+
+// The peer can map arena memory only: anything else is copied there first, and said so.
+Status ViewTransfer::move_to_arena(Tensor& tensor, Operation* op) {
+  SLUICE_TRY(Buffer copy, host_.arena().allocate(tensor.size_bytes()));
+  std::memcpy(copy.data(), tensor.data(), tensor.size_bytes());
+  op->completion.receipt.copied_bytes += tensor.size_bytes();
+  counters_.copied_bytes += tensor.size_bytes();
+  foreign_bytes_copied.add(tensor.size_bytes());
+  // The bytes keep the tensor's layout, from the start of the new memory.
+  const TensorDescriptor& layout = tensor.descriptor();
+  auto moved = TensorDescriptor::strided(layout.shape(), layout.strides(), layout.dtype(), 0);
+  SLUICE_RETURN_IF_ERROR(moved);
+  tensor = Tensor(copy.storage(), *moved);
+  return Status();
+}
+
+// There is no DATA here. A peer that asks too late is told so as elsewhere.
+Status ViewTransfer::on_pull(const wire::Want& want) {
+  Operation* op = table_.find(want.a);
+  bool sending =
+      op != nullptr && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
+  if (sending && op->state == OperationState::kOffered && op->moved == 0)
+    return corrupt("WANT for an offer with another length");
+  host_.send_done(want.id, Code::kCancelled, 0);
+  return Status();
+}
+
+void ViewTransfer::await_copies() {
+  const Instant limit = after(host_.exact_now(), kLongestCopy);
+  while (link_.peer_is_copying()) {
+    if (host_.exact_now() >= limit) {
+      copies_overdue.add();
+      host_.fail_connection(
+          Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
+                 "the peer did not stop copying memory whose grant was revoked; the "
+                 "connection was ended"));
+      return;
+    }
+    ::sched_yield();
+  }
+}
+
+// In.
+
+Status ViewTransfer::fetch(Operation* op, std::span<const wire::Segment> segments) {
+  Pull& pull = pulls_.of(*op);
+  op->engaged = true;
+  const std::byte* destination =
+      op->completion.buffers.empty() ? nullptr : op->completion.buffers[0].data();
+  pull.past_caches = traits_.streaming != nullptr && destination != nullptr &&
+                     traits_.streaming->past_caches(destination, op->total);
+  // In a list before anything can fail: the operation must end with the endpoint.
+  op->state = OperationState::kPulling;
+  incoming_.push_back(op);
+  for (const wire::Segment& segment : segments) {
+    SLUICE_TRY(ImportedRun run, link_.import_run(segment));
+    pull.runs.emplace_back(run);
+    pull.lengths.emplace_back(segment.length);
+  }
+  host_.activate();
+  return Status();
+}
+
+size_t ViewTransfer::progress() {
+  uint64_t budget = kPullBytesPerRound;
+  size_t work = 0;
+  while (!incoming_.empty() && budget > 0) {
+    if (!link_.begin_copy(withdrawals_seen_)) {
+      copies_held_ = true;
+      break;
+    }
+    Operation* op = incoming_.first;
+    ++work;
+    copy_piece(op, pulls_.of(*op), budget);
+    link_.end_copy();
+    if (op->moved < op->total) break;
+    op->completion.receipt.copied_bytes += op->total;
+    counters_.copied_bytes += op->total;
+    counters_.bytes_received += op->total;
+    host_.finish_incoming(op);
+  }
+  return work;
+}
+
+// Copies the next bytes of an operation out of the peer's memory, at most `budget`, which
+// they reduce.
+void ViewTransfer::copy_piece(Operation* op, const Pull& pull, uint64_t& budget) {
+  uint64_t from_skip = op->moved;
+  size_t run = 0;
+  while (run < pull.runs.size() && from_skip >= pull.lengths[run]) from_skip -= pull.lengths[run++];
+  uint64_t into_skip = op->moved;
+  for (Buffer& buffer : op->completion.buffers) {
+    uint64_t size = buffer.size_bytes();
+    if (into_skip >= size) {
+      into_skip -= size;
+      continue;
+    }
+    while (into_skip < size && op->moved < op->total && budget > 0) {
+      uint64_t step = std::min(
+          {pull.lengths[run] - from_skip, size - into_skip, op->total - op->moved, budget});
+      copy_bytes(buffer.data() + into_skip, pull.runs[run].data + from_skip, step,
+                 pull.past_caches);
+      into_skip += step;
+      from_skip += step;
+      op->moved += step;
+      budget -= step;
+      if (from_skip == pull.lengths[run]) {
+        ++run;
+        from_skip = 0;
+      }
+    }
+    into_skip = 0;
+    if (op->moved == op->total || budget == 0) break;
+  }
+}
+
+void ViewTransfer::release_peer_memory(Operation* op) {
+  Pull& pull = pulls_.of(*op);
+  for (ImportedRun& run : pull.runs) {
+    if (run.mapping != nullptr) run.mapping->drop();
+  }
+  pull.runs.clear();
+  pull.lengths.clear();
+}
+
+Result<bool> ViewTransfer::deliver_view(Operation* op, const wire::Offer& offer) {
+  if (offer.segment_count != 1) return false;
+  const wire::Segment& segment = offer.segments[0];
+  SLUICE_TRY(ImportedRun run, link_.import_run(segment));
+  fault_point("session.view");
+  op->completion.tensor = Tensor(host_.make_view(run, segment.length, offer.id), offer.layout);
+  op->completion.receipt.trust = Trust::kShared;
+  counters_.bytes_received += segment.length;
+  host_.complete(op, Status());
+  return true;
+}
+
+void ViewTransfer::offer_withdrawn() {
+  ++withdrawals_seen_;
+  if (std::exchange(copies_held_, false)) host_.activate();
+}
+
+}  // namespace sluice::proto
