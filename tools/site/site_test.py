@@ -95,6 +95,9 @@ class Site(unittest.TestCase):
         self.assertIn("(c.cc.md)", read(out + "/b/README.md"))
         self.assertIn("```cpp\nint c;\n```", read(out + "/b/c.cc.md"))
 
+    def test_a_pipe_in_the_code_of_a_table_is_shown_without_its_backslash(self):
+        self.assertEqual(stage.pipes_in_code("| `a\\|b` | c\\|d |\n`e\\|f`\n"), "| `a|b` | c\\|d |\n`e\\|f`\n")
+
     def wrong(self, text):
         write(self.root, {"a.html": text, "b.html": '<h1 id="x">', "s.js": ""})
         return check_site.wrong(self.root)[0]

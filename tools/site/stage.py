@@ -48,6 +48,12 @@ def source_page(root, path):
     return "# %s\n\n%s%s\n%s\n%s\n" % (path, fence, language, text.rstrip("\n"), fence), []
 
 
+def pipes_in_code(text):
+    """GitHub wants `a\\|b` in a table's code; Python-Markdown would show the backslash."""
+    return re.sub(r"^\|.*$", lambda row: re.sub(
+        r"`[^`]*`", lambda code: code.group(0).replace("\\|", "|"), row.group(0)), text, flags=re.M)
+
+
 def stage_documents(root, out):
     """Copies every document; what it links to that is none becomes a page."""
     wanted = []
@@ -64,7 +70,7 @@ def stage_documents(root, out):
             wanted.append(os.path.relpath(full, root))
         for target, page in shown.items():
             text = re.sub(r"\]\(%s\)" % re.escape(target), "](%s)" % page, text)
-        write(os.path.join(out, document), text)
+        write(os.path.join(out, document), pipes_in_code(text))
     done = set()
     while wanted:
         path = wanted.pop()
