@@ -42,7 +42,7 @@ class Link final : private CompletionSink, private WantHandler, private Carrier 
   bool is_ready() const { return peer_window_ != 0 && !failed(); }
   bool failed() const { return !failure_.ok(); }
   const Status& failure() const { return failure_; }
-  size_t open_streams() const { return streams_.size(); }
+  size_t open_streams() const { return streams_.size() - over_.size(); }
   EndpointInfo info() const { return endpoint_.info(); }
   // Why the last stream was reset by the peer; empty: none was since the last call.
   std::string take_refusal() { return std::exchange(refusal_, {}); }

@@ -15,6 +15,8 @@ namespace {
 
 // Beside what waits: frames, receives, and what rounding up costs.
 constexpr uint64_t kOwnMemory = uint64_t{64} << 20;
+// Enough for a dozen busy connections; more comes when it is needed.
+constexpr uint64_t kFirstExtent = uint64_t{16} << 20;
 
 }  // namespace
 
@@ -36,6 +38,7 @@ Result<std::unique_ptr<Loop>> Loop::open(const ProxyOptions& options) {
   ContextOptions wanted;
   const uint64_t memory = memory_of(options) + kOwnMemory;
   wanted.arena_options.limit_bytes = memory;
+  wanted.arena_options.first_extent_bytes = kFirstExtent;
   wanted.peer_limits.incoming_bytes = {memory, memory};
   SLUICE_TRY(loop->context_, open_context(wanted));
   sigset_t ours;
