@@ -207,9 +207,9 @@ class ProxyTest(command.CommandTest):
     def is_refused(self, place):
         """The connection opens at most to be reset."""
         try:
-            connection = self.connect(place)
-            connection.sendall(b"question")
-            return connection.recv(1) == b""
+            with self.connect(place) as connection:
+                connection.sendall(b"question")
+                return connection.recv(1) == b""
         except OSError:
             return True
 
