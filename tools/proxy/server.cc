@@ -20,7 +20,7 @@ constexpr Duration kFarewell = 2s;
 // Other proxies at once, of all hosts.
 constexpr uint32_t kMostLinks = 64;
 // Between looks at who has connected, if nothing else happens.
-constexpr Duration kLook = 100ms;
+constexpr Duration kLook = 1s;
 
 class Server {
  public:
