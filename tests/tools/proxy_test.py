@@ -1,0 +1,498 @@
+#!/usr/bin/env python3
+"""`sluice proxy`: two of them between programs and a service, over each path and kind of socket, while either end fails."""
+import contextlib
+import hashlib
+import json
+import os
+import queue
+import re
+import select
+import signal
+import socket
+import tempfile
+import threading
+import time
+
+import command
+
+MIB = 1 << 20
+# An upper bound on a hang, not on speed.
+PATIENCE = 60
+PIECE = os.urandom(MIB)
+
+
+def digest_of(size):
+    sum_ = hashlib.sha256()
+    for _ in range(size // MIB):
+        sum_.update(PIECE)
+    return sum_.hexdigest()
+
+
+class Service:
+    """A program's server: `behave(connection)` in a thread for each that comes."""
+
+    def __init__(self, place, behave):
+        self.place, self.behave = place, behave
+        family = socket.AF_UNIX if place.startswith("unix:") else socket.AF_INET
+        self.listener = socket.socket(family, socket.SOCK_STREAM)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        host, _, port = place.rpartition(":")
+        self.listener.bind(place[5:] if family == socket.AF_UNIX else (host, int(port)))
+        self.listener.listen(256)
+        if family == socket.AF_INET:
+            self.place = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.threads, self.connections, self.broken = [], [], []
+        self.accepting = threading.Thread(target=self.accept)
+        self.accepting.start()
+
+    def accept(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            connection.settimeout(PATIENCE)
+            self.connections.append(connection)
+            self.threads.append(threading.Thread(target=self.serve, args=(connection,)))
+            self.threads[-1].start()
+
+    def serve(self, connection):
+        with connection:
+            try:
+                self.behave(connection)
+            except OSError as error:
+                self.broken.append(error)
+
+    def stop(self):
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.accepting.join(PATIENCE)
+        for connection in self.connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self.threads:
+            thread.join(PATIENCE)
+        if self.place.startswith("unix:"):
+            os.unlink(self.place[5:])
+
+
+def echo(connection):
+    while data := connection.recv(MIB):
+        connection.sendall(data)
+    connection.shutdown(socket.SHUT_WR)
+
+
+def send_all(connection, size):
+    for _ in range(size // MIB):
+        connection.sendall(PIECE)
+    connection.shutdown(socket.SHUT_WR)
+
+
+def receive_all(connection):
+    """Digest and length of all that comes."""
+    sum_, length = hashlib.sha256(), 0
+    while data := connection.recv(MIB):
+        sum_.update(data)
+        length += len(data)
+    return sum_.hexdigest(), length
+
+
+class Proxy:
+    """The command, and the lines that it has printed."""
+
+    def __init__(self, test, *arguments):
+        self.process = test.start("proxy", *arguments)
+        self.lines, self.told = queue.Queue(), []
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+        test.addCleanup(self.process.stdout.close)
+        test.addCleanup(self.reader.join, PATIENCE)
+        test.addCleanup(test.end, self.process)
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.put(line)
+
+    def line(self, pattern):
+        """The first match among the lines to come."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self.told.append(self.lines.get(timeout=max(0.01, end - time.monotonic())))
+            except queue.Empty:
+                raise AssertionError(f"no line like '{pattern}' in {self.told}") from None
+            if match := re.search(pattern, self.told[-1]):
+                return match
+
+    def where(self):
+        return self.line(r"listening at (\S+), ").group(1)
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def resident(self):
+        with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as status:
+            return int(re.search(r"VmRSS:\s+(\d+) kB", status.read()).group(1)) * 1024
+
+    def stop(self, test, number=signal.SIGTERM):
+        """Ends it; what it printed since the last line that was looked for."""
+        self.process.send_signal(number)
+        test.assertEqual(self.process.wait(PATIENCE), 0)
+        self.reader.join(PATIENCE)
+        return "".join(self.lines.get() for _ in range(self.lines.qsize()))
+
+
+class ProxyTest(command.CommandTest):
+    def setUp(self):
+        super().setUp()
+        kept = tempfile.TemporaryDirectory(prefix="sluice-proxy.")
+        self.addCleanup(kept.cleanup)
+        self.place = kept.name
+
+    def end(self, process):
+        if process.poll() is None:
+            process.kill()
+        process.wait(PATIENCE)
+        process.stderr.close()
+
+    def service(self, behave=echo, place="127.0.0.1:0"):
+        service = Service(place, behave)
+        self.addCleanup(service.stop)
+        return service
+
+    def server(self, service, at="sluice://127.0.0.1:0", *more):
+        proxy = Proxy(self, "--at", at, "--service", service, *more)
+        return proxy, proxy.where()
+
+    def client(self, to, *more, listen="127.0.0.1:0"):
+        proxy = Proxy(self, "--listen", listen, "--to", to, *more)
+        return proxy, proxy.where()
+
+    def pair(self, behave=echo, at="sluice://127.0.0.1:0", more=()):
+        service = self.service(behave)
+        server, to = self.server(service.place, at, *more)
+        client, place = self.client(to, *more)
+        return service, server, client, place
+
+    def connect(self, place):
+        family = socket.AF_UNIX if place.startswith("unix:") else socket.AF_INET
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        self.addCleanup(connection.close)
+        connection.settimeout(PATIENCE)
+        host, _, port = place.rpartition(":")
+        connection.connect(place[5:] if family == socket.AF_UNIX else (host, int(port)))
+        return connection
+
+    def both_ways(self, place, size):
+        connection = self.connect(place)
+        sender = threading.Thread(target=send_all, args=(connection, size))
+        sender.start()
+        self.assertEqual(receive_all(connection), (digest_of(size), size))
+        sender.join(PATIENCE)
+
+    def asks_and_gets(self, place, text=b"question"):
+        connection = self.connect(place)
+        connection.sendall(text)
+        self.assertEqual(connection.recv(100), text)
+        return connection
+
+    def until(self, what, text):
+        end = time.monotonic() + PATIENCE
+        while not what():
+            self.assertLess(time.monotonic(), end, text)
+            select.select([], [], [], 0.02)
+
+    def is_refused(self, place):
+        """The connection opens at most to be reset."""
+        try:
+            with self.connect(place) as connection:
+                connection.sendall(b"question")
+                return connection.recv(1) == b""
+        except OSError:
+            return True
+
+
+class Carried(ProxyTest):
+    def check_path(self, at, path):
+        _, server, client, place = self.pair(at=at)
+        self.both_ways(place, 64 * MIB)
+        self.assertRegex(client.stop(self), r"1 connections \(most at once 1, reset 0\), 64 MiB out, 64 MiB in, by " + path)
+        self.assertRegex(server.stop(self), r"1 connections \(most at once 1, reset 0\), 64 MiB out, 64 MiB in, by " + path)
+
+    def test_64_mib_both_ways_over_shared_memory(self):
+        self.check_path("sluice://127.0.0.1:0", "shm")
+
+    def test_64_mib_both_ways_over_tcp(self):
+        self.check_path("tcp://127.0.0.1:0", "tcp")
+
+    def test_64_mib_both_ways_from_and_to_unix_sockets(self):
+        service = self.service(place=f"unix:{self.place}/service")
+        server, to = self.server(service.place)
+        client, place = self.client(to, listen=f"unix:{self.place}/programs")
+        self.assertEqual(os.stat(place[5:]).st_mode & 0o777, 0o600)
+        self.both_ways(place, 64 * MIB)
+        client.stop(self)
+        server.stop(self)
+        self.assertEqual(os.listdir(self.place), ["service"], "the client's socket file is left")
+
+    def test_over_shared_memory_pieces_are_not_copied_by_sluice(self):
+        service = self.service()
+        server, to = self.server(service.place)
+        client = Proxy(self, "--listen", f"unix:{self.place}/p", "--to", to, "--json")
+        self.until(lambda: os.path.exists(f"{self.place}/p"), "no socket")
+        self.both_ways(f"unix:{self.place}/p", 16 * MIB)
+        told = json.loads(client.stop(self))
+        self.assertEqual((told["schema"], told["path"], told["connections"]), ("sluice.proxy/1", "shm", 1))
+        self.assertEqual((told["bytes_out"], told["bytes_in"]), (16 * MIB, 16 * MIB))
+        self.assertGreater(told["piece_bytes"], 8 * MIB)
+        self.assertEqual((told["copied_bytes"], told["kernel_copied_bytes"], told["lies"]), (0, 0, 0))
+        server.stop(self)
+
+    def test_200_connections_at_once(self):
+        _, server, client, place = self.pair()
+        before = server.descriptors(), client.descriptors()
+        connections = [self.connect(place) for _ in range(200)]
+        for number, connection in enumerate(connections):
+            connection.sendall(b"%06d" % number * 4000)
+        for number, connection in enumerate(connections):
+            wanted, got = b"%06d" % number * 4000, b""
+            while len(got) < len(wanted):
+                got += connection.recv(MIB)
+            self.assertEqual(got, wanted)
+        for connection in connections:
+            connection.close()
+        self.until(lambda: (server.descriptors(), client.descriptors()) == before, "descriptors are left")
+        self.assertIn("200 connections (most at once 200, reset 0)", client.stop(self))
+        self.assertIn("200 connections (most at once 200, reset 0)", server.stop(self))
+
+    def test_short_connections_leave_nothing(self):
+        _, server, client, place = self.pair()
+        before = server.descriptors(), client.descriptors()
+        for _ in range(500):
+            self.asks_and_gets(place).close()
+        self.until(lambda: (server.descriptors(), client.descriptors()) == before, "descriptors are left")
+        self.assertIn("500 connections (most at once", client.stop(self))
+
+    def test_the_end_of_one_direction_is_carried_and_the_other_goes_on(self):
+        def answers_after_the_end(connection):
+            _, length = receive_all(connection)
+            connection.sendall(b"%d" % length * 1000)
+        _, _, _, place = self.pair(answers_after_the_end)
+        connection = self.connect(place)
+        send_all(connection, 3 * MIB)
+        self.assertEqual(receive_all(connection)[1], len(b"%d" % (3 * MIB)) * 1000)
+
+    def test_what_a_program_sent_before_it_left_arrives(self):
+        got = queue.Queue()
+        _, _, _, place = self.pair(lambda connection: got.put(receive_all(connection)))
+        connection = self.connect(place)
+        send_all(connection, 2 * MIB)
+        connection.close()
+        self.assertEqual(got.get(timeout=PATIENCE), (digest_of(2 * MIB), 2 * MIB))
+
+
+class Bounded(ProxyTest):
+    def test_a_reader_that_stops_stops_the_writer_and_memory_stays_bounded(self):
+        go_on, got = threading.Event(), queue.Queue()
+        self.addCleanup(go_on.set)
+
+        def reads_late(connection):
+            go_on.wait(PATIENCE)
+            got.put(receive_all(connection))
+        for at in ("sluice://127.0.0.1:0", "tcp://127.0.0.1:0"):
+            _, server, client, place = self.pair(reads_late, at=at)
+            before = server.resident(), client.resident()
+            connection = self.connect(place)
+            connection.settimeout(1)
+            sent = 0
+            with self.assertRaises(TimeoutError, msg="the writer is not stopped"):
+                while sent < 512 * MIB:
+                    sent += connection.send(PIECE)
+            self.assertLess(sent, 64 * MIB)
+            for proxy, was in zip((server, client), before):
+                self.assertLess(proxy.resident() - was, 16 * MIB, at)
+            connection.settimeout(PATIENCE)
+            go_on.set()
+            connection.shutdown(socket.SHUT_WR)
+            self.assertEqual(got.get(timeout=PATIENCE)[1], sent)
+            client.stop(self)
+            server.stop(self)
+            go_on.clear()
+
+    def test_more_connections_than_allowed_are_refused(self):
+        _, server, client, place = self.pair(more=("--connections", "3"))
+        kept = [self.asks_and_gets(place) for _ in range(3)]
+        self.assertTrue(self.is_refused(place))
+        client.line("refused: 3 are open, the most that --connections allows")
+        kept.pop().close()
+        self.until(lambda: not self.is_refused(place), "the place is not given back")
+        self.assertRegex(client.stop(self), r"refused: other proxy away 0, too many \d+, service absent 0")
+        server.stop(self)
+
+    def test_the_server_refuses_more_than_it_allows(self):
+        service = self.service()
+        server, to = self.server(service.place, "sluice://127.0.0.1:0", "--connections", "2")
+        client, place = self.client(to)
+        kept = [self.asks_and_gets(place) for _ in range(2)]
+        self.assertTrue(self.is_refused(place))
+        client.line("refused: the other proxy has as many connections as it takes")
+        self.assertEqual(len(kept), 2)
+        self.assertIn("too many 1", client.stop(self))
+        self.assertIn("too many 1", server.stop(self))
+
+
+class Failing(ProxyTest):
+    def test_an_absent_service_is_told_by_a_reset(self):
+        service = Service("127.0.0.1:0", echo)
+        service.stop()
+        server, to = self.server(service.place)
+        client, place = self.client(to)
+        self.assertTrue(self.is_refused(place))
+        client.line("a connection is refused: the service cannot be reached")
+        server.line("a connection is refused: nobody answers at " + service.place)
+        # Later it is there.
+        again = Service(service.place, echo)
+        self.addCleanup(again.stop)
+        self.asks_and_gets(place)
+        self.assertIn("service absent 1", client.stop(self))
+        self.assertIn("service absent 1", server.stop(self))
+
+    def test_the_other_proxy_is_killed_and_started_again(self):
+        service = self.service()
+        server, to = self.server(service.place)
+        client, place = self.client(to)
+        connection = self.asks_and_gets(place)
+        server.process.kill()
+        server.process.wait(PATIENCE)
+        with self.assertRaises(ConnectionResetError):
+            while connection.recv(100):
+                pass
+        client.line("no way to")
+        self.assertTrue(self.is_refused(place))
+        client.line("a connection is refused: the other proxy is away")
+        server, _ = self.server(service.place, to)
+        client.line("connected to")
+        self.asks_and_gets(place)
+        self.assertIn("other proxy away 1", client.stop(self))
+        server.stop(self)
+
+    def test_a_proxy_started_before_the_other_connects_later(self):
+        service = self.service()
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        client = Proxy(self, "--listen", "127.0.0.1:0", "--to", f"sluice://127.0.0.1:{port}")
+        client.line("no way to")
+        place = client.where()
+        server, _ = self.server(service.place, f"sluice://127.0.0.1:{port}")
+        client.line("connected to")
+        self.asks_and_gets(place)
+        client.stop(self)
+        server.stop(self)
+
+    def test_a_service_that_resets_in_the_middle_resets_the_program(self):
+        def resets(connection):
+            connection.recv(100)
+            connection.sendall(PIECE)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        _, server, client, place = self.pair(resets)
+        connection = self.connect(place)
+        connection.sendall(b"question")
+        with self.assertRaises(ConnectionResetError):
+            while connection.recv(MIB):
+                pass
+        self.assertIn("reset 1", client.stop(self))
+        self.assertIn("reset 1", server.stop(self))
+
+    def test_a_program_killed_in_the_middle_ends_at_the_service(self):
+        ended = queue.Queue()
+
+        def writes_for_ever(connection):
+            try:
+                while True:
+                    connection.sendall(PIECE)
+            except OSError as error:
+                ended.put(error)
+        _, server, client, place = self.pair(writes_for_ever)
+        connection = self.connect(place)
+        self.assertTrue(connection.recv(MIB))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        connection.close()
+        self.assertIsInstance(ended.get(timeout=PATIENCE), OSError)
+        client.stop(self)
+        server.stop(self)
+
+
+class Ends(ProxyTest):
+    def test_an_idle_end_by_time_leaves_nothing(self):
+        service = self.service()
+        server, to = self.server(service.place)
+        client, place = self.client(to, "--for", "0.5", listen=f"unix:{self.place}/p")
+        self.assertTrue(os.path.exists(place[5:]))
+        self.assertEqual(client.process.wait(PATIENCE), 0)
+        self.assertEqual(os.listdir(self.place), [])
+        server.line("the connection to .* ended")
+        server.stop(self, signal.SIGINT)
+
+    def test_an_end_waits_for_open_connections_and_takes_nobody_new(self):
+        _, server, client, place = self.pair(more=("--grace", "1000"))
+        connection = self.asks_and_gets(place)
+        client.process.send_signal(signal.SIGTERM)
+        self.until(lambda: self.is_refused(place), "it goes on taking connections")
+        connection.sendall(b"more")
+        self.assertEqual(connection.recv(100), b"more")
+        connection.close()
+        self.assertEqual(client.process.wait(PATIENCE), 0)
+        server.stop(self)
+
+    def test_a_second_signal_does_not_wait(self):
+        _, server, client, place = self.pair(more=("--grace", "1000"))
+        connection = self.asks_and_gets(place)
+        client.process.send_signal(signal.SIGTERM)
+        self.until(lambda: self.is_refused(place), "it goes on taking connections")
+        client.process.send_signal(signal.SIGTERM)
+        self.assertEqual(client.process.wait(PATIENCE), 0)
+        with self.assertRaises(ConnectionResetError):
+            connection.recv(100)
+        server.stop(self)
+
+    def test_a_stale_socket_file_is_replaced_and_a_used_one_is_not(self):
+        path = f"{self.place}/p"
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(path)
+        service = self.service()
+        _, to = self.server(service.place)
+        client, _ = self.client(to, listen=f"unix:{path}")
+        done = self.run_command("proxy", "--listen", f"unix:{path}", "--to", to, expect=1)
+        self.assertIn("cannot listen at unix:", done.stderr)
+        self.assertTrue(os.path.exists(path))
+        client.stop(self)
+
+    def test_both_ends_can_share_a_secret(self):
+        secret = f"{self.place}/secret"
+        with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(os.urandom(32).hex().encode())
+        service = self.service()
+        server, to = self.server(service.place, "sluice://127.0.0.1:0", "--secret-file", secret)
+        client, place = self.client(to, "--secret-file", secret)
+        self.asks_and_gets(place)
+        # A path that is not encrypted is refused with one.
+        done = self.run_command("proxy", "--at", "tcp://127.0.0.1:0", "--service", service.place, "--secret-file", secret, expect=1)
+        self.assertIn("unencrypted", done.stderr)
+
+    def test_wrong_command_lines_say_what_is_right(self):
+        for arguments, part in ((("--listen", "1"), "give --listen and --to"),
+                                (("--listen", "1", "--at", "tcp://127.0.0.1:0"), "give --listen and --to"),
+                                (("--listen", "1", "--to", "tcp://h:1", "--window", "1"), "64K to 256M"),
+                                (("--listen", "1", "--to", "tcp://h:1", "--connections", "100000"), "fewer --connections")):
+            done = self.run_command("proxy", *arguments, expect=2)
+            self.assertIn(part, done.stderr)
+            self.assertIn("example: sluice proxy", done.stderr)
+        for arguments, part in ((("--listen", "nowhere", "--to", "tcp://127.0.0.1:1"), "neither HOST:PORT nor unix:PATH"),
+                                (("--listen", "0", "--to", "http://h:1"), "http"),
+                                (("--at", "tcp://127.0.0.1:0", "--service", "unix:" + "x" * 200), "1 to 107 bytes")):
+            self.assertIn(part, self.run_command("proxy", *arguments, expect=1).stderr)
+
+
+if __name__ == "__main__":
+    command.main()

@@ -1,0 +1,205 @@
+#include "tools/proxy/sockets.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+
+namespace sluice::tools::proxy {
+namespace {
+
+constexpr const char* kOrigin = "tools/proxy";
+constexpr int kBacklog = 512;
+
+Status failed(Code code, const std::string& what, int error) {
+  return Status(code, Scope::kOperation, kOrigin, what + ": " + std::strerror(error), error);
+}
+
+Status wrong(std::string_view text, const char* why) {
+  return Status(
+      Code::kInvalidArgument, Scope::kOperation, kOrigin,
+      fmt::format("'{}' {}; example: 127.0.0.1:50051 or unix:/run/user/1000/app.sock", text, why));
+}
+
+Result<SocketAddress> unix_address(std::string_view path) {
+  sockaddr_un at{};
+  if (path.empty() || path.size() >= sizeof(at.sun_path))
+    return wrong(path, "is no path for a Unix socket: it has 1 to 107 bytes");
+  at.sun_family = AF_UNIX;
+  std::memcpy(at.sun_path, path.data(), path.size());
+  const bool abstract = path[0] == '@';
+  if (abstract) at.sun_path[0] = '\0';
+  SocketAddress address;
+  std::memcpy(&address.storage, &at, sizeof(at));
+  address.length =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + (abstract ? 0 : 1));
+  return address;
+}
+
+// A small write is not held back for an answer to the one before it.
+void send_at_once(int fd, const SocketAddress& address) {
+  const int on = 1;
+  if (!address.is_unix()) ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+// Nobody listens at this socket's file any more.
+bool is_stale(const SocketAddress& address) {
+  struct stat file {};
+  if (::lstat(address.path().c_str(), &file) != 0 || !S_ISSOCK(file.st_mode)) return false;
+  Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address.storage),
+                   address.length) != 0 &&
+         errno == ECONNREFUSED;
+}
+
+int bind_to(int fd, const SocketAddress& address) {
+  // The file is never there with more rights than it shall have.
+  const mode_t before = ::umask(address.is_unix() ? 0177 : 0022);
+  const int outcome =
+      ::bind(fd, reinterpret_cast<const sockaddr*>(&address.storage), address.length);
+  const int error = errno;
+  ::umask(before);
+  errno = error;
+  return outcome;
+}
+
+}  // namespace
+
+void Descriptor::reset() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+std::string SocketAddress::path() const {
+  const auto& at = reinterpret_cast<const sockaddr_un&>(storage);
+  const size_t size = length - offsetof(sockaddr_un, sun_path);
+  if (at.sun_path[0] == '\0') return "@" + std::string(at.sun_path + 1, size - 1);
+  return at.sun_path;
+}
+
+std::string SocketAddress::text() const {
+  if (is_unix()) return "unix:" + path();
+  char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+  ::getnameinfo(reinterpret_cast<const sockaddr*>(&storage), length, host, sizeof(host), port,
+                sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+  return storage.ss_family == AF_INET6 ? fmt::format("[{}]:{}", host, port)
+                                       : fmt::format("{}:{}", host, port);
+}
+
+Result<std::vector<SocketAddress>> find_addresses(std::string_view text) {
+  std::vector<SocketAddress> found;
+  if (text.starts_with("unix:")) {
+    SLUICE_TRY(SocketAddress address, unix_address(text.substr(5)));
+    found.push_back(address);
+    return found;
+  }
+  const size_t colon = text.rfind(':');
+  std::string host(colon == std::string_view::npos ? "127.0.0.1" : text.substr(0, colon));
+  const std::string port(colon == std::string_view::npos ? text : text.substr(colon + 1));
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  if (host.empty() || port.empty() || port.size() > 5 ||
+      port.find_first_not_of("0123456789") != std::string::npos || std::stoul(port) > 65535)
+    return wrong(text, "is neither HOST:PORT nor unix:PATH");
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  const int outcome = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &list);
+  if (outcome != 0)
+    return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
+                  fmt::format("{}: {}", host, ::gai_strerror(outcome)));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(list, &::freeaddrinfo);
+  for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
+    SocketAddress address;
+    std::memcpy(&address.storage, each->ai_addr, each->ai_addrlen);
+    address.length = each->ai_addrlen;
+    found.push_back(address);
+  }
+  return found;
+}
+
+Result<ListeningSocket> ListeningSocket::open(const SocketAddress& address) {
+  const int on = 1;
+  ListeningSocket made;
+  made.fd_ = Descriptor(
+      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!made.fd_) return failed(Code::kNoMemory, "no socket", errno);
+  if (!address.is_unix()) ::setsockopt(made.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  int outcome = bind_to(made.fd(), address);
+  const bool file = address.is_unix() && address.path()[0] != '@';
+  if (outcome != 0 && errno == EADDRINUSE && file && is_stale(address)) {
+    ::unlink(address.path().c_str());
+    outcome = bind_to(made.fd(), address);
+  }
+  if (outcome != 0) {
+    const int error = errno;
+    return failed(error == EACCES ? Code::kAccessDenied : Code::kWrongState,
+                  "cannot listen at " + address.text(), error);
+  }
+  struct stat there {};
+  if (file && ::stat(address.path().c_str(), &there) == 0) {
+    made.path_ = address.path();
+    made.inode_ = there.st_ino;
+  }
+  if (::listen(made.fd(), kBacklog) != 0)
+    return failed(Code::kWrongState, "cannot listen at " + address.text(), errno);
+  return made;
+}
+
+ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept
+    : fd_(std::move(other.fd_)), path_(std::exchange(other.path_, {})), inode_(other.inode_) {}
+
+ListeningSocket& ListeningSocket::operator=(ListeningSocket&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  std::swap(inode_, other.inode_);
+  return *this;
+}
+
+ListeningSocket::~ListeningSocket() {
+  struct stat file {};
+  if (!path_.empty() && ::stat(path_.c_str(), &file) == 0 && file.st_ino == inode_)
+    ::unlink(path_.c_str());
+}
+
+std::string ListeningSocket::text() const {
+  SocketAddress address;
+  address.length = sizeof(address.storage);
+  ::getsockname(fd(), reinterpret_cast<sockaddr*>(&address.storage), &address.length);
+  return address.text();
+}
+
+Descriptor ListeningSocket::accept() const {
+  SocketAddress from;
+  from.length = sizeof(from.storage);
+  Descriptor socket(::accept4(fd(), reinterpret_cast<sockaddr*>(&from.storage), &from.length,
+                              SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket) send_at_once(socket.get(), from);
+  return socket;
+}
+
+Result<Descriptor> begin_connect(const SocketAddress& address) {
+  Descriptor socket(
+      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return failed(Code::kNoMemory, "no socket", errno);
+  send_at_once(socket.get(), address);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage),
+                address.length) != 0 &&
+      errno != EINPROGRESS)
+    return failed(Code::kUnreachable, address.text(), errno);
+  return socket;
+}
+
+void close_hard(Descriptor& socket) {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  if (socket) ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  socket.reset();
+}
+
+}  // namespace sluice::tools::proxy

@@ -1,0 +1,75 @@
+// The sockets of programs: where they are, listening and connecting. Knows nothing of sluice's
+// connections.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <sluice/base/result.h>
+
+namespace sluice::tools::proxy {
+
+// Owns a descriptor.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() { reset(); }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  bool is_unix() const { return storage.ss_family == AF_UNIX; }
+  std::string path() const;  // of a Unix socket
+  std::string text() const;
+};
+
+// "HOST:PORT", "[::1]:PORT", "PORT" (this machine alone), "unix:PATH", "unix:@NAME" (abstract).
+// All addresses of the host. Blocks: to look up the name. Errors: kInvalidArgument, kUnreachable.
+Result<std::vector<SocketAddress>> find_addresses(std::string_view text);
+
+// A listening socket; the file of a Unix socket goes with it.
+class ListeningSocket {
+ public:
+  // A file that is a socket nobody listens at is replaced; the new one is for this user alone.
+  // Errors: kAccessDenied, kWrongState (in use).
+  static Result<ListeningSocket> open(const SocketAddress& address);
+  ListeningSocket() = default;
+  ListeningSocket(ListeningSocket&& other) noexcept;
+  ListeningSocket& operator=(ListeningSocket&& other) noexcept;
+  ~ListeningSocket();
+  int fd() const { return fd_.get(); }
+  std::string text() const;  // with the port that was chosen
+
+  // The next connection, without blocking; or none.
+  Descriptor accept() const;
+
+ private:
+  Descriptor fd_;
+  std::string path_;
+  uint64_t inode_ = 0;  // of the file at path_, when it was made
+};
+
+// A connection under way; the socket is writable when its outcome is known. Errors: kUnreachable.
+Result<Descriptor> begin_connect(const SocketAddress& address);
+// The peer sees a reset, where its kind of socket has one.
+void close_hard(Descriptor& socket);
+
+}  // namespace sluice::tools::proxy
