@@ -43,6 +43,9 @@ void Helper::post(std::function<void()> work) {
 
 void Helper::drain() {
   std::unique_lock lock(mutex_);
+  // What is posted from now on sends a letter of its own: work that waits, and so progresses the
+  // context, does not hold up what comes behind it.
+  draining_ = false;
   while (!work_.empty()) {
     std::function<void()> next = std::move(work_.front());
     work_.pop_front();
@@ -51,7 +54,6 @@ void Helper::drain() {
     next = nullptr;
     lock.lock();
   }
-  draining_ = false;
 }
 
 void Helper::stop(std::function<void()> last) {

@@ -107,10 +107,12 @@ class Session final : public std::enable_shared_from_this<Session>,
                                                static_cast<Connection::Owner&>(*this));
     hello_deadline_ = now() + kHelloTime;
   }
+  // Calls that the client made before it heard are still served; it ends the connection itself.
   void go_away() {
-    going_away_ = true;
     if (connection_) connection_->send({.kind = FrameKind::kGoAway});
   }
+  // The server shuts down: gRPC 1.51 does not survive a call in its process from now on.
+  void make_no_calls() { stub_.reset(); }
   void close() {
     for (auto& [stream, call] : std::unordered_map(calls_)) call->cancel();
     if (connection_) connection_->close();
@@ -121,7 +123,6 @@ class Session final : public std::enable_shared_from_this<Session>,
   }
   Instant next_timeout() const { return known_ || !connection_ ? kNever : hello_deadline_; }
   bool ended() const { return connection_ == nullptr && calls_.empty(); }
-  size_t calls() const { return calls_.size(); }
 
   void post(std::function<void()> work) override { helper_->post(std::move(work)); }
   Arena& arena() override { return helper_->arena(); }
@@ -154,7 +155,7 @@ class Session final : public std::enable_shared_from_this<Session>,
     if (frame.stream <= last_stream_)
       return connection_->refuse("a call's number that was used before");
     last_stream_ = frame.stream;
-    if (going_away_ || !stub_) {
+    if (!stub_) {
       return refuse_call(frame, ::grpc::StatusCode::UNAVAILABLE, "the server is shutting down");
     }
     if (calls_.size() >= max_calls_) {
@@ -195,7 +196,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   std::unordered_map<uint32_t, std::shared_ptr<ServerCall>> calls_;
   uint32_t last_stream_ = 0;
   Instant hello_deadline_ = kNever;
-  bool known_ = false, going_away_ = false;
+  bool known_ = false;
 };
 
 }  // namespace
@@ -217,7 +218,11 @@ class Listener::Core final : private ProgressHook {
     void start(::grpc::Channel& channel);
     void OnReadDone(bool) override {}
     void OnDone(const ::grpc::Status&) override {
-      core_.helper_->post([core = &core_] { core->go_away(); });
+      core_.helper_->post([core = &core_] {
+        core->stub_.reset();
+        for (auto& session : core->sessions_) session->make_no_calls();
+        core->go_away();
+      });
       done_.set_value();
     }
     void end() {
@@ -236,7 +241,6 @@ class Listener::Core final : private ProgressHook {
   void close_sessions();
   size_t progress(Instant now) override;
   Instant next_timeout() override;
-  size_t calls() const;
 
   const std::shared_ptr<Helper> helper_;
   const ListenerOptions options_;
@@ -320,21 +324,14 @@ Instant Listener::Core::next_timeout() {
   return next;
 }
 
-size_t Listener::Core::calls() const {
-  size_t all = 0;
-  for (const auto& session : sessions_) all += session->calls();
-  return all;
-}
-
 void Listener::Core::go_away() {
   if (std::exchange(going_away_, true)) return;
-  stub_.reset();
+  listener_.close();
+  listener_ = sluice::Listener();
   for (auto& session : sessions_) session->go_away();
 }
 
 void Listener::Core::close_sessions() {
-  listener_.close();
-  listener_ = sluice::Listener();
   for (auto& session : std::vector(sessions_)) session->close();
   (void)helper_->context().wait_until([&] { return sessions_.empty(); }, now() + kCloseTime);
   helper_->context().remove_hook(this);
@@ -345,7 +342,7 @@ void Listener::Core::shut_down(Instant deadline) {
   std::promise<void> drained;
   helper_->post([&] {
     go_away();
-    (void)helper_->context().wait_until([&] { return calls() == 0; }, deadline);
+    (void)helper_->context().wait_until([&] { return sessions_.empty(); }, deadline);
     drained.set_value();
   });
   drained.get_future().wait();
