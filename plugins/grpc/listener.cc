@@ -339,14 +339,15 @@ void Listener::Core::close_sessions() {
 
 void Listener::Core::shut_down(Instant deadline) {
   if (std::exchange(shut_down_, true)) return;
-  std::promise<void> drained;
+  std::promise<void> ended;
   helper_->post([&] {
     go_away();
     (void)helper_->context().wait_until([&] { return sessions_.empty(); }, deadline);
-    drained.set_value();
+    close_sessions();
+    ended.set_value();
   });
-  drained.get_future().wait();
-  helper_->post([this] { close_sessions(); });
+  // The last reactions of calls are posted meanwhile: the helper goes on until they have come.
+  ended.get_future().wait();
   sentinel_->end();
   helper_->stop([this] { stub_.reset(); });
 }

@@ -132,32 +132,38 @@ void ServerCall::OnReadDone(bool ok) {
 
 void ServerCall::on_response(Outgoing message) {
   reading_ = false;
-  Connection* connection = host_->connection();
-  if (cancelled_ || connection == nullptr) return let_go();
+  if (cancelled_ || host_->connection() == nullptr) return let_go();
   if (!message.status.ok()) {
     end(message.status, {});
     return cancel();
   }
+  response_ = std::move(message);
+  read_next();
+}
+
+// One response is read ahead, so that the end of the call is found behind the last one. A client
+// that does not read stops the service: that one waits here, and the next stays where it is.
+void ServerCall::read_next() {
+  if (!held_ || reading_) return;
+  const bool window_open = under_way_.size() < kWindowMessages &&
+                           (under_way_.empty() || bytes_under_way_ < kWindowBytes);
+  if (response_ && !window_open) return;
+  if (response_) send_response(std::move(*std::exchange(response_, std::nullopt)));
+  reading_ = true;
+  StartRead(&read_);
+}
+
+void ServerCall::send_response(Outgoing message) {
+  Connection* connection = host_->connection();
   Frame frame{.kind = FrameKind::kMessage, .stream = stream_, .length = message.length};
+  under_way_.push_back(message.length);
+  bytes_under_way_ += message.length;
   if (message.tensor) {
     frame.payload = connection->lend(std::move(message.tensor));
   } else {
     frame.bytes = std::as_bytes(std::span(message.bytes));
   }
   connection->send(frame);
-  under_way_.push_back(message.length);
-  bytes_under_way_ += message.length;
-  read_next();
-}
-
-// A client that does not read stops the service: its next message stays where it is.
-void ServerCall::read_next() {
-  if (!held_ || reading_) return;
-  const bool window_open = under_way_.size() < kWindowMessages &&
-                           (under_way_.empty() || bytes_under_way_ < kWindowBytes);
-  if (!window_open) return;
-  reading_ = true;
-  StartRead(&read_);
 }
 
 void ServerCall::cancel() {

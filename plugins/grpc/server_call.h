@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <grpcpp/client_context.h>
@@ -60,6 +61,7 @@ class ServerCall final : public std::enable_shared_from_this<ServerCall>,
   void send_metadata(Metadata metadata);
   void on_response(Outgoing message);
   void read_next();
+  void send_response(Outgoing message);
   void write_next();
   void on_message(const Frame& frame);
   void end(const ::grpc::Status& status, Metadata trailing);
@@ -77,6 +79,7 @@ class ServerCall final : public std::enable_shared_from_this<ServerCall>,
   bool reading_ = false, writing_ = false, half_closed_ = false, closed_ = false;
   bool cancelled_ = false;
   std::deque<std::shared_ptr<Incoming>> requests_;
+  std::optional<Outgoing> response_;  // read, and not sent: the client has to take others first
   std::deque<uint64_t> under_way_;
   uint64_t bytes_under_way_ = 0;
 };

@@ -36,8 +36,9 @@ MAY_SEE = {
     "select": _BACKENDS + ["tuning"] + _BELOW_BACKENDS,
     "exchange": _BELOW_EXCHANGE,
     "sluice": ["exchange"] + _BELOW_EXCHANGE,
-    **{top: _TRANSPORT for top in ("examples", "plugins")},
-    "benchmarks": _TRANSPORT + ["kernel_compat/slp"],  # slp_frame: the protocol alone, without a network
+    "plugins": _TRANSPORT,
+    "examples": _TRANSPORT + ["plugins"],
+    "benchmarks": _TRANSPORT + ["plugins", "kernel_compat/slp"],  # slp_frame: the protocol alone, without a network
     "tools": _TRANSPORT + ["tools/dump"],
     "tools/dump": _TRANSPORT + ["kernel_compat/slp"],  # prints what the protocol's own code reads
     "kernel_compat/uapi": [],

@@ -2,9 +2,8 @@
 // back-pressure, servers without it, and peers that break the rules.
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
+#include <cstdlib>
 #include <future>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +17,7 @@
 #include <sluice/select/open.h>
 
 #include "tests/plugins/grpc/service.h"
+#include "tests/support/pattern.h"
 
 namespace sluice::test {
 namespace {
@@ -86,6 +86,32 @@ class CountingInterceptors final : public ::grpc::experimental::ClientIntercepto
 TEST_CASE("a server without a listener is called by plain gRPC", "[grpc]") {
   InteropServer server(By::kPlain);
   auto stub = server.stub();
+  CHECK_THAT(peer_of_a_call(*stub), Catch::StartsWith("ipv4:"));
+}
+
+TEST_CASE("messages of all sizes cross whole in both directions", "[grpc]") {
+  InteropServer server(bridged_path());
+  auto stub = server.stub();
+  for (int size : {0, 1, 32 << 10, (32 << 10) + 1, 1 << 20, (1 << 20) + 1, 20 << 20}) {
+    ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    SimpleRequest request;
+    SimpleResponse response;
+    std::string& body = *request.mutable_payload()->mutable_body();
+    body.resize(static_cast<size_t>(size));
+    fill(std::as_writable_bytes(std::span(body)), 7);
+    request.set_echo(true);
+    INFO("size " << size);
+    REQUIRE(stub->UnaryCall(&context, request, &response).ok());
+    CHECK((response.payload().body() == body));
+  }
+}
+
+TEST_CASE("SLUICE_GRPC=off makes a channel plain", "[grpc]") {
+  InteropServer server(By::kShm);
+  ::setenv("SLUICE_GRPC", "off", 1);
+  auto stub = server.stub();
+  ::unsetenv("SLUICE_GRPC");
   CHECK_THAT(peer_of_a_call(*stub), Catch::StartsWith("ipv4:"));
 }
 

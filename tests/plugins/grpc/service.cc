@@ -74,6 +74,7 @@ bool InteropService::becomes_idle() {
   if (request->response_size() > 0)
     response->mutable_payload()->mutable_body()->assign(
         static_cast<size_t>(request->response_size()), '\0');
+  if (request->echo()) *response->mutable_payload() = request->payload();
   return status_of(request->response_status());
 }
 
