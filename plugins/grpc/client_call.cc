@@ -47,10 +47,10 @@ bool over(uint64_t length, int64_t limit) {
 
 ClientCall::ClientCall(std::shared_ptr<ClientLink> link, ::grpc::experimental::ClientRpcInfo* info)
     : link_(std::move(link)),
-      context_(info->client_context()),
       type_(info->type()),
       method_(info->method()),
-      deadline_(deadline_of(context_->raw_deadline())) {}
+      own_credentials_(info->client_context()->credentials() != nullptr),
+      deadline_(deadline_of(info->client_context()->raw_deadline())) {}
 
 // --- What gRPC's threads do -------------------------------------------------------------------
 
@@ -71,18 +71,15 @@ void ClientCall::intercept(Batch* batch) {
     std::unique_lock lock(mutex_);
     if (mode_.load() == Mode::kUndecided) {
       const bool first = has(batch, Hook::PRE_SEND_INITIAL_METADATA);
-      const ClientLink::Route route = first ? link_->route() : ClientLink::Route::kWait;
-      if (route == ClientLink::Route::kWait || context_->credentials() != nullptr) {
-        if (route == ClientLink::Route::kWait) {
-          held_.push_back(batch);
-          lock.unlock();
-          if (first) link_->post([self = shared_from_this()] { self->link_->hold(self); });
-          return;
-        }
-        mode_ = Mode::kPlain;
-      } else {
-        mode_ = route == ClientLink::Route::kBridge ? Mode::kBridged : Mode::kPlain;
+      ClientLink::Route route = first ? link_->route() : ClientLink::Route::kWait;
+      if (first && own_credentials_) route = ClientLink::Route::kPlain;
+      if (route == ClientLink::Route::kWait) {
+        held_.push_back(batch);
+        lock.unlock();
+        if (first) link_->post([self = shared_from_this()] { self->link_->hold(self); });
+        return;
       }
+      mode_ = route == ClientLink::Route::kBridge ? Mode::kBridged : Mode::kPlain;
     }
   }
   if (mode_.load() == Mode::kPlain) return batch->Proceed();
@@ -90,7 +87,6 @@ void ClientCall::intercept(Batch* batch) {
 }
 
 void ClientCall::decide(bool bridged) {
-  if (context_->credentials() != nullptr) bridged = false;
   std::unique_lock lock(mutex_);
   if (mode_.load() != Mode::kUndecided || deciding_) return;
   deciding_ = true;

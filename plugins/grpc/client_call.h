@@ -79,10 +79,11 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
   void finish(const ::grpc::Status& status);
 
   const std::shared_ptr<ClientLink> link_;
-  ::grpc::ClientContext* const context_;
   const ::grpc::experimental::ClientRpcInfo::Type type_;
   const std::string method_;
-  Instant deadline_ = kNever;
+  // The user's context may be gone when the helper looks: what it says is read once.
+  const bool own_credentials_;
+  const Instant deadline_;
 
   std::atomic<Mode> mode_{Mode::kUndecided};
   std::mutex mutex_;          // of held_, and of leaving kUndecided

@@ -245,7 +245,8 @@ class Listener::Core final : private ProgressHook {
   const std::shared_ptr<Helper> helper_;
   const ListenerOptions options_;
   std::string address_;
-  Tokens tokens_;
+  // Shared with the announcer: gRPC's threads may be asking when this ends.
+  const std::shared_ptr<Tokens> tokens_ = std::make_shared<Tokens>();
   std::shared_ptr<Announcer> announcer_;
   std::shared_ptr<::grpc::Channel> channel_;
   std::shared_ptr<GenericStub> stub_;  // null once the server shuts down
@@ -267,9 +268,6 @@ void Listener::Core::Sentinel::start(::grpc::Channel& channel) {
 }
 
 Status Listener::Core::start(::grpc::Server* server) {
-  announcer_ = std::make_shared<Announcer>([this](const std::string&) {
-    return Announcement{.token = tokens_.make(), .address = address_};
-  });
   std::promise<Status> listening;
   helper_->post([&] {
     Result<sluice::Listener> listener = helper_->context().listen(options_.address);
@@ -295,6 +293,10 @@ Status Listener::Core::start(::grpc::Server* server) {
   sentinel_->start(*channel_);
   auto stub = std::make_shared<GenericStub>(channel_);
   helper_->post([this, stub] { stub_ = stub; });
+  announcer_ =
+      std::make_shared<Announcer>([tokens = tokens_, address = address_](const std::string&) {
+        return Announcement{.token = tokens->make(), .address = address};
+      });
   if (announce(server, announcer_)) return Status();
   shut_down(now());
   return Status(Code::kWrongState, Scope::kOperation, kOrigin,
@@ -308,7 +310,7 @@ size_t Listener::Core::progress(Instant) {
   while (listener_) {
     Result<Endpoint> endpoint = listener_.try_accept();
     if (!endpoint.ok()) break;
-    auto session = std::make_shared<Session>(helper_, tokens_, options_.max_calls);
+    auto session = std::make_shared<Session>(helper_, *tokens_, options_.max_calls);
     session->start(std::move(*endpoint), stub_);
     sessions_.push_back(std::move(session));
     ++work;

@@ -122,10 +122,11 @@ bool InteropService::becomes_idle() {
   return ::grpc::Status::OK;
 }
 
-InteropServer::InteropServer(By by, int most_bytes) : by_(by) {
+InteropServer::InteropServer(By by, int most_bytes, int wanted) : by_(by) {
   ::grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", ::grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort("127.0.0.1:" + std::to_string(wanted),
+                           ::grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service_);
   builder.SetMaxReceiveMessageSize(most_bytes);
   server_ = builder.BuildAndStart();

@@ -52,7 +52,7 @@ enum class By { kPlain, kShm, kTcp };
 class InteropServer {
  public:
   // kPlain: without a listener.
-  explicit InteropServer(By by, int most_bytes = -1);
+  explicit InteropServer(By by, int most_bytes = -1, int port = 0);
   ~InteropServer();
 
   std::shared_ptr<::grpc::Channel> channel(bool bridged = true) const;
