@@ -23,10 +23,10 @@ MAY_SEE = {
     "select": _BACKENDS + ["tuning"] + _BELOW_BACKENDS,
     "exchange": _BELOW_EXCHANGE,
     "sluice": ["exchange"] + _BELOW_EXCHANGE,
-    "examples": _TRANSPORT,
+    "examples": _TRANSPORT + ["plugins"],
     "plugins": _TRANSPORT,
     # slp_frame measures the protocol alone, without a network.
-    "benchmarks": _TRANSPORT + ["kernel_compat/slp"],
+    "benchmarks": _TRANSPORT + ["plugins", "kernel_compat/slp"],
     "tools": _TRANSPORT + ["tools/dump"],
     # Prints what the protocol's own code reads.
     "tools/dump": _TRANSPORT + ["kernel_compat/slp"],

@@ -6,6 +6,7 @@ load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
 # no public headers.
 _ROOMS = {
     "allocator": "sluice/allocator",
+    "plugins/grpc": "sluice/grpc",
     "transport": "sluice",
     "transport/api": "sluice/api",
     "transport/base": "sluice/base",

@@ -35,6 +35,13 @@ const std::vector<Setting>& table() {
        "ConnectOptions::ethernet, ListenOptions::ethernet",
        "sluice:// may take the kernel module or raw frames between neighbours, before tcp. Both "
        "ends must set it."},
+      {"SLUICE_GRPC",
+       kLibrary,
+       "off",
+       {"off"},
+       "on",
+       "",
+       "Calls of the gRPC bridge go by gRPC's own connection, and servers have no listener."},
       {"SLUICE_L2_BROKER",
        kLibrary,
        "a socket's path",

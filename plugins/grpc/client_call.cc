@@ -1,0 +1,378 @@
+#include <sluice/grpc/client_call.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <grpcpp/client_context.h>
+
+#include <sluice/grpc/client_link.h>
+
+namespace sluice::grpc {
+namespace {
+
+using Hook = ::grpc::experimental::InterceptionHookPoints;
+using RpcType = ::grpc::experimental::ClientRpcInfo::Type;
+
+// Larger messages of a stream are parsed by the thread that receives them, not by the helper.
+constexpr size_t kParseHereBytes = 64 << 10;
+
+bool has(ClientCall::Batch* batch, Hook hook) { return batch->QueryInterceptionHookPoint(hook); }
+
+Instant deadline_of(gpr_timespec deadline) {
+  if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) return kNever;
+  const gpr_timespec left = gpr_convert_clock_type(deadline, GPR_TIMESPAN);
+  // A year at most: beyond that lies no timer that anybody waits for.
+  const int64_t seconds = std::clamp<int64_t>(left.tv_sec, -1, 365 * 24 * 3600);
+  return now() + std::chrono::seconds(seconds) + std::chrono::nanoseconds(left.tv_nsec);
+}
+
+void show(const Metadata& from, std::multimap<::grpc::string_ref, ::grpc::string_ref>* into) {
+  for (const auto& [key, value] : from) {
+    into->emplace(::grpc::string_ref(key.data(), key.size()),
+                  ::grpc::string_ref(value.data(), value.size()));
+  }
+}
+
+::grpc::Status too_large(const char* what, uint64_t length, int64_t limit) {
+  return ::grpc::Status(::grpc::StatusCode::RESOURCE_EXHAUSTED,
+                        std::string(what) + " message larger than max (" + std::to_string(length) +
+                            " vs. " + std::to_string(limit) + ")");
+}
+
+bool over(uint64_t length, int64_t limit) {
+  return limit >= 0 && length > static_cast<uint64_t>(limit);
+}
+
+}  // namespace
+
+ClientCall::ClientCall(std::shared_ptr<ClientLink> link, ::grpc::experimental::ClientRpcInfo* info)
+    : link_(std::move(link)),
+      type_(info->type()),
+      method_(info->method()),
+      own_credentials_(info->client_context()->credentials() != nullptr),
+      deadline_(deadline_of(info->client_context()->raw_deadline())) {}
+
+// --- What gRPC's threads do -------------------------------------------------------------------
+
+void ClientCall::intercept(Batch* batch) {
+  if (has(batch, Hook::PRE_SEND_CANCEL)) {
+    link_->post([self = shared_from_this()] {
+      self->decide(false);
+      self->finish_here(::grpc::Status(::grpc::StatusCode::CANCELLED, "CANCELLED"));
+    });
+    return;
+  }
+  if (has(batch, Hook::POST_RECV_MESSAGE)) parse_late(batch);
+  const bool before =
+      !has(batch, Hook::POST_SEND_MESSAGE) && !has(batch, Hook::POST_RECV_MESSAGE) &&
+      !has(batch, Hook::POST_RECV_INITIAL_METADATA) && !has(batch, Hook::POST_RECV_STATUS);
+  if (!before) return batch->Proceed();
+  if (mode_.load() == Mode::kUndecided) {
+    std::unique_lock lock(mutex_);
+    if (mode_.load() == Mode::kUndecided) {
+      const bool first = has(batch, Hook::PRE_SEND_INITIAL_METADATA);
+      ClientLink::Route route = first ? link_->route() : ClientLink::Route::kWait;
+      if (first && own_credentials_) route = ClientLink::Route::kPlain;
+      if (route == ClientLink::Route::kWait) {
+        held_.push_back(batch);
+        lock.unlock();
+        if (first) link_->post([self = shared_from_this()] { self->link_->hold(self); });
+        return;
+      }
+      mode_ = route == ClientLink::Route::kBridge ? Mode::kBridged : Mode::kPlain;
+    }
+  }
+  if (mode_.load() == Mode::kPlain) return batch->Proceed();
+  process(batch);
+}
+
+void ClientCall::decide(bool bridged) {
+  std::unique_lock lock(mutex_);
+  if (mode_.load() != Mode::kUndecided || deciding_) return;
+  deciding_ = true;
+  // Batches that come meanwhile wait behind those that are held: the first one opens the call.
+  while (!held_.empty()) {
+    Batch* batch = held_.front();
+    held_.erase(held_.begin());
+    lock.unlock();
+    if (bridged) {
+      process(batch);
+    } else {
+      batch->Proceed();
+    }
+    lock.lock();
+  }
+  mode_ = bridged ? Mode::kBridged : Mode::kPlain;
+}
+
+void ClientCall::abandon() {
+  link_->post([self = shared_from_this()] {
+    if (self->bridged_ && !self->finished_)
+      self->finish_here(::grpc::Status(::grpc::StatusCode::CANCELLED, "CANCELLED"));
+  });
+}
+
+// A batch of a bridged call, on its way down: first what it sends, then, when that went on, what
+// it receives.
+void ClientCall::process(Batch* batch) {
+  if (has(batch, Hook::PRE_SEND_INITIAL_METADATA)) return open(batch);
+  if (has(batch, Hook::PRE_SEND_MESSAGE) || has(batch, Hook::PRE_SEND_CLOSE)) {
+    Write next{.batch = batch, .close = has(batch, Hook::PRE_SEND_CLOSE)};
+    if (has(batch, Hook::PRE_SEND_MESSAGE)) next.message = take_outgoing(*batch, link_->arena());
+    link_->post([self = shared_from_this(), shared = std::make_shared<Write>(std::move(next))] {
+      self->write(std::move(*shared));
+    });
+    return;
+  }
+  const Wants wants{.batch = batch,
+                    .metadata = has(batch, Hook::PRE_RECV_INITIAL_METADATA),
+                    .message = has(batch, Hook::PRE_RECV_MESSAGE),
+                    .status = has(batch, Hook::PRE_RECV_STATUS)};
+  if (!wants.metadata && !wants.message && !wants.status) return batch->Proceed();
+  link_->post([self = shared_from_this(), wants] { self->want(wants); });
+}
+
+void ClientCall::open(Batch* batch) {
+  Write first{.close = has(batch, Hook::PRE_SEND_CLOSE)};
+  if (has(batch, Hook::PRE_SEND_MESSAGE)) first.message = take_outgoing(*batch, link_->arena());
+  link_->post([self = shared_from_this(), opening = headers(batch),
+               shared = std::make_shared<Write>(std::move(first))]() mutable {
+    self->start(std::move(opening), std::move(*shared));
+  });
+  batch->Hijack();  // comes back with what the batch receives
+}
+
+Frame ClientCall::headers(Batch* batch) const {
+  Frame frame{.kind = FrameKind::kHeaders, .text = method_};
+  for (const auto& [key, value] : *batch->GetSendInitialMetadata())
+    frame.metadata.emplace_back(key, value);
+  return frame;
+}
+
+// On the thread that gets the message: parsing a large one is not the helper's business.
+void ClientCall::parse_late(Batch* batch) {
+  void* message = batch->GetRecvMessage();
+  if (message == nullptr || !late_.Valid()) return;
+  if (deliver(late_, message)) return;
+  const ::grpc::Status broken(::grpc::StatusCode::INTERNAL, "the message does not parse");
+  if (has(batch, Hook::POST_RECV_STATUS)) {
+    *batch->GetRecvStatus() = broken;
+  } else {
+    link_->post([self = shared_from_this(), broken] { self->finish_here(broken); });
+  }
+}
+
+// --- What the helper does ---------------------------------------------------------------------
+
+void ClientCall::start(Frame headers, Write first) {
+  bridged_ = true;
+  if (finished_) return advance();
+  if (!fits(headers)) {
+    return finish_here(::grpc::Status(::grpc::StatusCode::RESOURCE_EXHAUSTED,
+                                      "metadata larger than the 16 KiB that a bridged call has"));
+  }
+  if (deadline_ != kNever) {
+    const Duration left = deadline_ - now();
+    if (left <= Duration(0)) return on_deadline();
+    headers.timeout_ns = static_cast<uint64_t>(left.count());
+  }
+  stream_ = link_->add(shared_from_this());
+  if (stream_ == 0) {
+    return finish_here(::grpc::Status(::grpc::StatusCode::UNAVAILABLE,
+                                      "sluice: the connection ended before the call left"));
+  }
+  headers.stream = stream_;
+  link_->connection()->send(headers);
+  writes_.push_back(std::move(first));
+  send_writes();
+}
+
+void ClientCall::write(Write write) {
+  writes_.push_back(std::move(write));
+  send_writes();
+}
+
+bool ClientCall::window_open() const {
+  return under_way_.size() < kWindowMessages &&
+         (under_way_.empty() || bytes_under_way_ < kWindowBytes);
+}
+
+void ClientCall::send_writes() {
+  while (!writes_.empty()) {
+    Write& next = writes_.front();
+    if (!finished_ && next.message && !window_open()) return;
+    Write write = std::move(next);
+    writes_.pop_front();
+    if (write.message && !finished_) send_message(std::move(*write.message));
+    if (write.close && !finished_) send_close();
+    if (write.batch == nullptr) continue;
+    if (write.message && finished_ && type_ != RpcType::UNARY)
+      write.batch->FailHijackedSendMessage();
+    write.batch->Proceed();
+  }
+}
+
+void ClientCall::send_message(Outgoing message) {
+  if (!message.status.ok()) return finish_here(message.status);
+  if (over(message.length, link_->limits().send))
+    return finish_here(too_large("Sent", message.length, link_->limits().send));
+  Frame frame{.kind = FrameKind::kMessage, .stream = stream_, .length = message.length};
+  if (message.tensor) {
+    frame.payload = link_->connection()->lend(std::move(message.tensor));
+  } else {
+    frame.bytes = std::as_bytes(std::span(message.bytes));
+  }
+  link_->connection()->send(frame);
+  under_way_.push_back(message.length);
+  bytes_under_way_ += message.length;
+}
+
+void ClientCall::send_close() {
+  if (std::exchange(closed_, true)) return;
+  link_->connection()->send({.kind = FrameKind::kHalfClose, .stream = stream_});
+}
+
+void ClientCall::want(const Wants& wants) {
+  wants_.push_back(wants);
+  advance();
+}
+
+// gRPC shows a status only after all messages were read, unless the call was cut off.
+bool ClientCall::satisfied(const Wants& wants) const {
+  if (wants.metadata && !metadata_came_ && !finished_) return false;
+  const bool ready = !messages_.empty() && messages_.front()->ready;
+  const bool over = finished_ && (messages_.empty() || ended_here_);
+  if (wants.message && !ready && !over) return false;
+  if (!wants.status) return true;
+  return finished_ && (ended_here_ || messages_.size() <= (wants.message ? 1u : 0u));
+}
+
+void ClientCall::advance() {
+  for (size_t i = 0; i < wants_.size();) {
+    if (!satisfied(wants_[i])) {
+      ++i;
+      continue;
+    }
+    const Wants wants = wants_[i];
+    wants_.erase(wants_.begin() + static_cast<ptrdiff_t>(i));
+    complete(wants);
+    i = 0;
+  }
+}
+
+void ClientCall::complete(const Wants& wants) {
+  Batch* batch = wants.batch;
+  if (wants.metadata) show(initial_, batch->GetRecvInitialMetadata());
+  if (wants.message) take_message(batch, wants.status);
+  if (wants.status) {
+    *batch->GetRecvStatus() = status_;
+    show(trailing_, batch->GetRecvTrailingMetadata());
+  }
+  batch->Proceed();  // the batch may be gone now
+}
+
+void ClientCall::take_message(Batch* batch, bool with_status) {
+  const bool ready = !messages_.empty() && messages_.front()->ready && !ended_here_;
+  if (!ready || (with_status && !status_.ok())) {
+    batch->FailHijackedRecvMessage();
+    return;
+  }
+  ::grpc::ByteBuffer bytes;
+  bytes.Swap(&messages_.front()->bytes);
+  messages_.pop_front();
+  if (!finished_ && link_->connection() != nullptr)
+    link_->connection()->send({.kind = FrameKind::kWindow, .stream = stream_, .count = 1});
+  if (with_status || bytes.Length() > kParseHereBytes) {
+    late_.Swap(&bytes);
+    return;
+  }
+  if (deliver(bytes, batch->GetRecvMessage())) return;
+  batch->FailHijackedRecvMessage();
+  link_->post([self = shared_from_this()] {
+    self->finish_here(::grpc::Status(::grpc::StatusCode::INTERNAL, "the message does not parse"));
+  });
+}
+
+void ClientCall::on_frame(const Frame& frame) {
+  if (finished_) return;
+  switch (frame.kind) {
+    case FrameKind::kInitialMetadata:
+      if (metadata_came_) break;
+      metadata_came_ = true;
+      initial_ = frame.metadata;
+      break;
+    case FrameKind::kMessage: on_message(frame); break;
+    case FrameKind::kStatus: on_status(frame); break;
+    case FrameKind::kWindow:
+      if (frame.count > under_way_.size())
+        return link_->connection()->refuse("the server took messages that were never sent");
+      for (uint32_t i = 0; i < frame.count; ++i) {
+        bytes_under_way_ -= under_way_.front();
+        under_way_.pop_front();
+      }
+      send_writes();
+      break;
+    default: return link_->connection()->refuse("a frame that servers do not send");
+  }
+  advance();
+}
+
+void ClientCall::on_message(const Frame& frame) {
+  if (messages_.size() >= kWindowMessages)
+    return link_->connection()->refuse("the server sent messages beyond the window");
+  if (over(frame.length, link_->limits().receive))
+    return finish_here(too_large("Received", frame.length, link_->limits().receive));
+  auto incoming = std::make_shared<Incoming>();
+  messages_.push_back(incoming);
+  if (frame.payload == 0) {
+    incoming->bytes = copy_of(frame.bytes);
+    incoming->ready = true;
+    return;
+  }
+  link_->connection()->fetch(frame.payload, [self = shared_from_this(), incoming,
+                                             length = frame.length](Result<Tensor> fetched) {
+    if (!fetched.ok() || fetched->size_bytes() != length) {
+      self->finish_here(
+          ::grpc::Status(::grpc::StatusCode::UNAVAILABLE,
+                         "sluice: a message was lost: " + std::string(fetched.status().detail())));
+      return;
+    }
+    incoming->bytes = alias_of(*fetched);
+    incoming->ready = true;
+    self->advance();
+  });
+}
+
+void ClientCall::on_status(const Frame& frame) {
+  trailing_ = frame.metadata;
+  const auto code = frame.code <= static_cast<uint32_t>(::grpc::StatusCode::UNAUTHENTICATED)
+                        ? static_cast<::grpc::StatusCode>(frame.code)
+                        : ::grpc::StatusCode::UNKNOWN;
+  finish(code == ::grpc::StatusCode::OK ? ::grpc::Status()
+                                        : ::grpc::Status(code, frame.text, frame.details));
+}
+
+void ClientCall::on_deadline() {
+  decide(false);  // gRPC itself ends a call that never left
+  finish_here(::grpc::Status(::grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"));
+}
+
+void ClientCall::finish_here(const ::grpc::Status& status) {
+  if (finished_) return;
+  ended_here_ = true;
+  messages_.clear();
+  if (stream_ != 0 && link_->connection() != nullptr)
+    link_->connection()->send({.kind = FrameKind::kCancel, .stream = stream_});
+  finish(status);
+}
+
+void ClientCall::finish(const ::grpc::Status& status) {
+  auto self = shared_from_this();
+  finished_ = true;
+  status_ = status;
+  link_->remove(*this);
+  send_writes();
+  advance();
+}
+
+}  // namespace sluice::grpc

@@ -1,0 +1,192 @@
+#include <sluice/grpc/client_link.h>
+
+#include <utility>
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <sluice/base/counters.h>
+#include <sluice/base/log.h>
+#include <sluice/grpc/discovery.h>
+
+namespace sluice::grpc {
+namespace {
+
+Counter calls_bridged("grpc.calls_bridged");
+
+// How long the server may take to say where its listener is, and that to answer.
+constexpr Duration kSearchTime = std::chrono::seconds(5);
+// When the server is asked again that has no bridge, or whose listener cannot be reached: it may
+// have been started anew.
+constexpr Duration kAskAgain = std::chrono::seconds(10);
+
+}  // namespace
+
+struct ClientLink::Search {
+  ::grpc::ClientContext context;
+  ::grpc::ByteBuffer question, answer;
+};
+
+ClientLink::ClientLink(std::shared_ptr<Helper> helper, MessageLimits limits, bool sealed_only)
+    : helper_(std::move(helper)), limits_(limits), sealed_only_(sealed_only) {
+  helper_->post([this] { helper_->context().add_hook(this); });
+}
+
+void ClientLink::stop() {
+  helper_->stop([this, self = shared_from_this()] {
+    settle(State::kPlain, std::chrono::hours(1));
+    if (connection_) {
+      connection_->close();
+      (void)helper_->context().wait_until([&] { return connection_ == nullptr; },
+                                          now() + kSearchTime);
+    }
+    helper_->context().remove_hook(this);
+  });
+}
+
+ClientLink::Route ClientLink::route() const {
+  switch (state_.load()) {
+    case State::kUp: return Route::kBridge;
+    case State::kPlain: return now() < plain_until_.load() ? Route::kPlain : Route::kWait;
+    default: return Route::kWait;
+  }
+}
+
+void ClientLink::hold(std::shared_ptr<ClientCall> call) {
+  const Route route = this->route();
+  if (route != Route::kWait) return call->decide(route == Route::kBridge);
+  if (call->deadline() != kNever) deadlines_.emplace(call->deadline(), call);
+  held_.push_back(std::move(call));
+  if (state_.load() != State::kSeeking) seek();
+}
+
+void ClientLink::seek() {
+  std::shared_ptr<::grpc::Channel> channel = channel_.lock();
+  // One that goes away still has calls.
+  if (!channel || connection_) return settle(State::kPlain, std::chrono::seconds(1));
+  state_ = State::kSeeking;
+  auto search = std::make_shared<Search>();
+  search->context.set_deadline(std::chrono::system_clock::now() + kSearchTime);
+  search->question = buffer_of("");
+  ::grpc::TemplatedGenericStub<::grpc::ByteBuffer, ::grpc::ByteBuffer> stub(channel);
+  stub.UnaryCall(&search->context, kFindMethod, {}, &search->question, &search->answer,
+                 [self = shared_from_this(), search](::grpc::Status status) {
+                   self->post([self, status, answer = text_of(search->answer),
+                               host = host_of(search->context.peer())] {
+                     self->on_found(status, answer, host);
+                   });
+                 });
+}
+
+void ClientLink::on_found(const ::grpc::Status& status, const std::string& answer,
+                          const std::string& host) {
+  if (state_.load() != State::kSeeking) return;
+  std::optional<Announcement> found = decode_announcement(answer);
+  if (!status.ok() || !found || found->address.empty()) {
+    // A server that is not there yet is gRPC's matter: it has its own back-off.
+    const bool absent = status.error_code() == ::grpc::StatusCode::UNAVAILABLE;
+    return settle(State::kPlain, absent ? Duration(std::chrono::milliseconds(100)) : kAskAgain);
+  }
+  ConnectOptions options;
+  options.timeout = kSearchTime;
+  options.require.sealed = sealed_only_;
+  Result<Endpoint> endpoint = helper_->context().connect(at_host(found->address, host), options);
+  if (!endpoint.ok()) {
+    log(LogLevel::kInfo, "grpc: " + found->address + " cannot be reached, calls go by gRPC: " +
+                             endpoint.status().to_string());
+    return settle(State::kPlain, kAskAgain);
+  }
+  if (state_.load() != State::kSeeking) return;  // stopped meanwhile
+  connection_ = std::make_unique<Connection>(helper_->context(), std::move(*endpoint),
+                                             static_cast<Connection::Owner&>(*this));
+  connection_->send({.kind = FrameKind::kHello, .version = kBridgeVersion, .token = found->token});
+  welcome_deadline_ = now() + kSearchTime;
+}
+
+void ClientLink::settle(State state, Duration plain_for) {
+  plain_until_ = now() + plain_for;
+  state_ = state;
+  auto held = std::move(held_);
+  held_.clear();
+  for (auto& call : held) call->decide(state == State::kUp);
+}
+
+uint32_t ClientLink::add(const std::shared_ptr<ClientCall>& call) {
+  if (!connection_ || !connection_->open() || next_stream_ == 0) return 0;
+  calls_bridged.add();
+  calls_.emplace(next_stream_, call);
+  if (call->deadline() != kNever) deadlines_.emplace(call->deadline(), call);
+  return next_stream_++;
+}
+
+void ClientLink::remove(ClientCall& call) {
+  calls_.erase(call.stream());
+  auto [first, last] = deadlines_.equal_range(call.deadline());
+  while (first != last) {
+    auto held = first->second.lock();
+    first = !held || held.get() == &call ? deadlines_.erase(first) : std::next(first);
+  }
+  if (going_away_ && calls_.empty() && connection_) connection_->close();
+}
+
+void ClientLink::on_frame(const Frame& frame) {
+  switch (frame.kind) {
+    case FrameKind::kWelcome:
+      if (frame.version != kBridgeVersion) return connection_->refuse("another version");
+      welcome_deadline_ = kNever;
+      settle(State::kUp, Duration(0));
+      return;
+    case FrameKind::kGoAway:
+      going_away_ = true;
+      settle(State::kPlain, std::chrono::seconds(1));
+      if (calls_.empty()) connection_->close();
+      return;
+    default: break;
+  }
+  auto found = calls_.find(frame.stream);
+  if (found != calls_.end()) {
+    auto call = found->second;
+    call->on_frame(frame);
+  } else if (frame.stream == 0 || frame.stream >= next_stream_) {
+    connection_->refuse("a frame of a call that was never made");
+  }
+}
+
+void ClientLink::on_closed(const Status& why) {
+  const bool was_up = state_.load() == State::kUp || going_away_;
+  going_away_ = false;
+  welcome_deadline_ = kNever;
+  std::unique_ptr<Connection> ended = std::move(connection_);
+  settle(was_up ? State::kUnknown : State::kPlain, was_up ? Duration(0) : kAskAgain);
+  auto calls = std::move(calls_);
+  calls_.clear();
+  for (auto& [stream, call] : calls) {
+    call->finish_here(::grpc::Status(
+        ::grpc::StatusCode::UNAVAILABLE,
+        "sluice: the connection ended during the call: " + std::string(why.detail())));
+  }
+}
+
+size_t ClientLink::progress(Instant) {
+  if (welcome_deadline_ == kNever && deadlines_.empty()) return 0;
+  const Instant time = now();
+  if (time >= welcome_deadline_ && connection_) {
+    welcome_deadline_ = kNever;
+    connection_->close();
+  }
+  size_t ended = 0;
+  while (!deadlines_.empty() && deadlines_.begin()->first <= time) {
+    auto call = deadlines_.begin()->second.lock();
+    deadlines_.erase(deadlines_.begin());
+    if (call) call->on_deadline();
+    ++ended;
+  }
+  return ended;
+}
+
+Instant ClientLink::next_timeout() {
+  return deadlines_.empty() ? welcome_deadline_
+                            : std::min(welcome_deadline_, deadlines_.begin()->first);
+}
+
+}  // namespace sluice::grpc

@@ -1,0 +1,87 @@
+// Frames and lent payloads over one endpoint, in order. Knows no calls: both ends have one.
+#ifndef SLUICE_GRPC_CONNECTION_H_
+#define SLUICE_GRPC_CONNECTION_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <sluice/api/context.h>
+#include <sluice/grpc/frames.h>
+
+namespace sluice::grpc {
+
+// Thread: the helper's, all calls.
+class Connection final : private CompletionSink, private WantHandler, private ProgressHook {
+ public:
+  // Told from progress(). on_closed comes once, and nothing after it.
+  class Owner {
+   public:
+    virtual void on_frame(const Frame& frame) = 0;
+    virtual void on_closed(const Status& why) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+  using Fetched = std::function<void(Result<Tensor>)>;
+
+  // Requires: context and owner outlive it.
+  Connection(Context& context, Endpoint endpoint, Owner& owner);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // Queued until the turn's end, where frames that fit leave in one message.
+  void send(const Frame& frame);
+  // A payload that the peer may fetch once, under the number that a message names.
+  uint64_t lend(Tensor tensor);
+  // `done` comes once, from progress(): the payload, or why there is none.
+  void fetch(uint64_t payload, Fetched done);
+  // The peer broke the rules.
+  void refuse(const char* why);
+  // Ends it in the turns that follow; on_closed is the last word.
+  void close() { end(Status()); }
+  bool open() const { return open_; }
+  // on_closed was told: it may be destroyed. Requires before the destructor.
+  bool finished() const { return told_; }
+  EndpointInfo info() const { return endpoint_.info(); }
+
+ private:
+  void on_completion(Completion&& completion) noexcept override;
+  void on_want(EndpointCore& endpoint, const WantRequest& request) noexcept override;
+  bool on_want_cancelled(EndpointCore& endpoint, uint64_t token) noexcept override;
+  void on_endpoint_closed(EndpointCore& endpoint, const Status& why) noexcept override;
+  size_t progress(Instant now) override;
+  Instant next_timeout() override;
+
+  void post_receive(Buffer&& buffer);
+  void on_packet(Completion&& completion);
+  void flush();
+  void end(const Status& why);
+
+  Context& context_;
+  Endpoint endpoint_;
+  Owner& owner_;
+  bool open_ = true;
+  Status why_;  // what ended it, told in the next turn
+  bool aborted_ = false, told_ = false;
+  uint64_t operations_ = 0;  // that will still complete into *this
+  uint64_t receives_posted_ = 0, receives_handled_ = 0;
+  std::map<uint64_t, Completion> early_;  // receives that ended before one posted earlier
+  std::string unsent_;                    // whole frames
+  std::deque<size_t> frame_ends_;         // in bytes from the start of unsent_
+  bool blocked_ = false;                  // no room for a message; a send that ends makes room
+  uint64_t sends_out_ = 0;
+  uint64_t next_payload_ = 1;
+  std::unordered_map<uint64_t, Tensor> lent_;
+  uint64_t next_fetch_ = 1;
+  std::unordered_map<uint64_t, Fetched> fetches_;
+};
+
+}  // namespace sluice::grpc
+
+#endif  // SLUICE_GRPC_CONNECTION_H_

@@ -1,0 +1,39 @@
+// How a client finds a server's listener: a service on the server's own gRPC port.
+#ifndef SLUICE_GRPC_DISCOVERY_H_
+#define SLUICE_GRPC_DISCOVERY_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <grpcpp/server.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <sluice/grpc/frames.h>
+
+namespace sluice::grpc {
+
+inline constexpr char kFindMethod[] = "/sluice.grpc.v1.Discovery/Find";
+// Ends when the server shuts down, and not before.
+inline constexpr char kHoldMethod[] = "/sluice.grpc.v1.Discovery/Hold";
+
+// Makes an announcement with a fresh token for the caller `peer`; called by gRPC's threads.
+using Announcer = std::function<Announcement(const std::string& peer)>;
+
+// From now on the server answers Find with what the announcer says. Errors: false (the server has
+// no such service).
+bool announce(::grpc::Server* server, const std::shared_ptr<Announcer>& announcer);
+
+::grpc::ByteBuffer buffer_of(std::string_view text);
+std::string text_of(const ::grpc::ByteBuffer& buffer);
+// The host in what ClientContext::peer() says: ipv4:127.0.0.1:5 or ipv6:%5B::1%5D:5; else this one.
+std::string host_of(const std::string& peer);
+// The address with an unspecified host (0.0.0.0, [::]) replaced.
+std::string at_host(const std::string& address, const std::string& host);
+
+bool switched_off();  // SLUICE_GRPC=off
+
+}  // namespace sluice::grpc
+
+#endif  // SLUICE_GRPC_DISCOVERY_H_

@@ -1,0 +1,165 @@
+#include "tests/plugins/grpc/service.h"
+
+#include <chrono>
+
+#include <catch2/catch.hpp>
+
+namespace sluice::test {
+namespace {
+
+constexpr char kInitialKey[] = "x-grpc-test-echo-initial";
+constexpr char kTrailingKey[] = "x-grpc-test-echo-trailing-bin";
+
+void echo_metadata(::grpc::ServerContext& context) {
+  const auto& sent = context.client_metadata();
+  if (auto found = sent.find(kInitialKey); found != sent.end())
+    context.AddInitialMetadata(kInitialKey,
+                               std::string(found->second.data(), found->second.size()));
+  if (auto found = sent.find(kTrailingKey); found != sent.end()) {
+    context.AddTrailingMetadata(kTrailingKey,
+                                std::string(found->second.data(), found->second.size()));
+  }
+}
+
+::grpc::Status status_of(const interop::EchoStatus& asked) {
+  if (asked.code() == 0) return ::grpc::Status::OK;
+  return ::grpc::Status(static_cast<::grpc::StatusCode>(asked.code()), asked.message(),
+                        "details \x01\xff of " + asked.message());
+}
+
+// Counts itself, and whether the client gave up.
+class Running {
+ public:
+  Running(InteropService& service, ::grpc::ServerContext& context)
+      : service_(service), context_(context) {
+    service_.started();
+  }
+  ~Running() { service_.ended(context_.IsCancelled()); }
+
+ private:
+  InteropService& service_;
+  ::grpc::ServerContext& context_;
+};
+
+}  // namespace
+
+void InteropService::started() {
+  std::lock_guard lock(mutex_);
+  ++running_;
+}
+
+void InteropService::ended(bool cancelled) {
+  if (cancelled) ++calls_cancelled;
+  std::lock_guard lock(mutex_);
+  --running_;
+  idle_.notify_all();
+}
+
+bool InteropService::becomes_idle() {
+  std::unique_lock lock(mutex_);
+  return idle_.wait_for(lock, std::chrono::seconds(20), [&] { return running_ == 0; });
+}
+
+::grpc::Status InteropService::EmptyCall(::grpc::ServerContext*, const interop::Empty*,
+                                         interop::Empty*) {
+  return ::grpc::Status::OK;
+}
+
+::grpc::Status InteropService::UnaryCall(::grpc::ServerContext* context,
+                                         const interop::SimpleRequest* request,
+                                         interop::SimpleResponse* response) {
+  Running running(*this, *context);
+  echo_metadata(*context);
+  if (request->fill_peer()) response->set_peer(sluice::grpc::peer(*context));
+  if (request->response_size() > 0)
+    response->mutable_payload()->mutable_body()->assign(
+        static_cast<size_t>(request->response_size()), '\0');
+  if (request->echo()) *response->mutable_payload() = request->payload();
+  return status_of(request->response_status());
+}
+
+::grpc::Status InteropService::StreamingInputCall(
+    ::grpc::ServerContext* context,
+    ::grpc::ServerReader<interop::StreamingInputCallRequest>* reader,
+    interop::StreamingInputCallResponse* response) {
+  Running running(*this, *context);
+  interop::StreamingInputCallRequest request;
+  int sum = 0;
+  while (reader->Read(&request)) sum += static_cast<int>(request.payload().body().size());
+  response->set_aggregated_payload_size(sum);
+  return ::grpc::Status::OK;
+}
+
+::grpc::Status InteropService::StreamingOutputCall(
+    ::grpc::ServerContext* context, const interop::StreamingOutputCallRequest* request,
+    ::grpc::ServerWriter<interop::StreamingOutputCallResponse>* writer) {
+  Running running(*this, *context);
+  for (const auto& wanted : request->response_parameters()) {
+    interop::StreamingOutputCallResponse response;
+    response.mutable_payload()->mutable_body()->assign(static_cast<size_t>(wanted.size()), '\0');
+    if (!writer->Write(response)) break;
+    ++responses_written;
+  }
+  return status_of(request->response_status());
+}
+
+::grpc::Status InteropService::FullDuplexCall(
+    ::grpc::ServerContext* context,
+    ::grpc::ServerReaderWriter<interop::StreamingOutputCallResponse,
+                               interop::StreamingOutputCallRequest>* stream) {
+  Running running(*this, *context);
+  echo_metadata(*context);
+  interop::StreamingOutputCallRequest request;
+  while (stream->Read(&request)) {
+    if (request.response_status().code() != 0) return status_of(request.response_status());
+    for (const auto& wanted : request.response_parameters()) {
+      interop::StreamingOutputCallResponse response;
+      response.mutable_payload()->mutable_body()->assign(static_cast<size_t>(wanted.size()), '\0');
+      if (!stream->Write(response)) break;
+      ++responses_written;
+    }
+  }
+  return ::grpc::Status::OK;
+}
+
+InteropServer::InteropServer(By by, int most_bytes, int wanted) : by_(by) {
+  ::grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:" + std::to_string(wanted),
+                           ::grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service_);
+  builder.SetMaxReceiveMessageSize(most_bytes);
+  server_ = builder.BuildAndStart();
+  REQUIRE(server_);
+  target_ = "127.0.0.1:" + std::to_string(port);
+  if (by == By::kPlain) return;
+  sluice::grpc::ListenerOptions options;
+  options.address = by == By::kShm ? "sluice://0.0.0.0:0" : "tcp://127.0.0.1:0";
+  auto listener = sluice::grpc::Listen(server_.get(), options);
+  INFO(listener.status().to_string());
+  REQUIRE(listener.ok());
+  listener_ = std::move(*listener);
+}
+
+InteropServer::~InteropServer() {
+  const auto soon = std::chrono::system_clock::now() + std::chrono::seconds(5);
+  if (listener_) listener_->Shutdown(soon);
+  server_->Shutdown(soon);
+}
+
+std::shared_ptr<::grpc::Channel> InteropServer::channel(bool bridged) const {
+  ::grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  if (!bridged)
+    return ::grpc::CreateCustomChannel(target_, ::grpc::InsecureChannelCredentials(), arguments);
+  return sluice::grpc::CreateCustomChannel(target_, ::grpc::InsecureChannelCredentials(),
+                                           arguments);
+}
+
+std::string InteropServer::expected_peer() const {
+  if (by_ == By::kPlain) return "ipv4:127.0.0.1:";
+  return by_ == By::kShm ? "shm:" : "tcp:";
+}
+
+}  // namespace sluice::test
