@@ -77,7 +77,7 @@ class Doctor(command.CommandTest):
     def test_every_variable_that_the_program_reads_is_known(self):
         names = {name.decode() for name in re.findall(rb"\0(SLUICE_[A-Z0-9_]+)(?=\0)", pathlib.Path(command.BINARY).read_bytes())}
         self.assertIn("SLUICE_L2_SECRET_FILE", names)
-        findings = self.doctor(log_lines=None, **{name: {"SLUICE_L2_BULK": "frames", "SLUICE_LOG": "error"}.get(name, "1") for name in names})
+        findings = self.doctor(log_lines=None, **{name: {"SLUICE_GRPC": "off", "SLUICE_L2_BULK": "frames", "SLUICE_LOG": "error"}.get(name, "1") for name in names})
         self.assertEqual(findings["variables"]["text"], f"{len(names)} of sluice's are set")
 
     def test_an_arena_larger_than_the_machine(self):
