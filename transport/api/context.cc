@@ -131,7 +131,7 @@ Status Context::check_usable() const {
                 "this context is closed; open another with sluice::open_context()");
 }
 
-// What progress() returns then; it has no other way to say so.
+// For progress(), which has no Status to return: logs the misuse, and returns 0.
 size_t Context::say_second_thread() {
   static LogThrottle throttle;
   throttle.log(LogLevel::kError, ThreadMark::refusal().to_string());

@@ -304,9 +304,9 @@ class Context {
   Instant now() const { return now_; }
   Instant refresh_now() { return now_ = sluice::now(); }
 
-  // Ends everything: endpoints and listeners are closed, and so are those of before for good.
-  // Returns how many Buffers and Tensors somebody still holds, views of peers' memory included;
-  // they stay valid. Where contexts share an arena, theirs count too.
+  // Closes all endpoints and listeners. The context connects and listens no more. Returns how many
+  // Buffers and Tensors the program still holds, views of peers' memory included; they stay valid.
+  // If contexts share an arena, the Buffers and Tensors of all of them are counted.
   Result<size_t> close(Instant deadline);
   // True in a child of the process that opened the context.
   bool forked() const { return owner_.in_forked_child(); }
