@@ -319,8 +319,7 @@ void Exchange::retire_below(KeyEntry* entry, uint64_t step) {
       ++i;
     }
   }
-  while (!entry->waiting.empty() && entry->waiting.begin()->first < step)
-    refuse_waiting(entry, entry->waiting.begin()->first);
+  while (std::optional<uint64_t> low = entry->waiting.any_below(step)) refuse_waiting(entry, *low);
 }
 
 Publication::~Publication() {

@@ -13,13 +13,9 @@
 #include <sluice/base/id_index.h>
 #include <sluice/base/inline_vector.h>
 #include <sluice/exchange/exchange.h>
+#include <sluice/exchange/waiting_steps.h>
 
 namespace sluice::internal {
-
-struct WantList {
-  WaitingWant* first = nullptr;
-  WaitingWant* last = nullptr;
-};
 
 // A peer's request that waits for a publication: in its peer's index and list, and in the
 // list of its key and step, in order of arrival. Recycled.
@@ -28,7 +24,7 @@ struct WaitingWant {
   KeyEntry* entry = nullptr;
   uint64_t token = 0;
   uint64_t step = 0;
-  std::map<uint64_t, WantList>::iterator list;  // of its key and step
+  WantList* list = nullptr;  // of its key and step
   WaitingWant* next = nullptr;
   WaitingWant* previous = nullptr;
   WaitingWant* next_of_peer = nullptr;
@@ -128,8 +124,8 @@ struct KeyEntry {
   uint64_t home_serial = 0;
   size_t named_by_peers = 0;  // entries of PeerEntry::peer_keys
   std::vector<PublicationRecord*> published;
-  std::map<uint64_t, WantList> waiting;  // by step; no list is empty
-  uint64_t gone_below = 0;               // steps retired for good
+  WaitingSteps waiting;
+  uint64_t gone_below = 0;  // steps retired for good
   // Steps that lately ended by their readers: asking again is an error, not a wait.
   std::array<uint64_t, 16> lately_ended{};
   uint32_t ended_count = 0;

@@ -144,19 +144,12 @@ void Exchange::keep_waiting(PeerEntry* peer, KeyEntry* entry, const WantRequest&
   want->previous_of_peer = nullptr;
   if (peer->first_waiting != nullptr) peer->first_waiting->previous_of_peer = want;
   peer->first_waiting = want;
-  auto list = entry->waiting.find(request.step);
-  if (list == entry->waiting.end() && !spare_steps_.empty()) {
-    spare_steps_.back().key() = request.step;
-    list = entry->waiting.insert(std::move(spare_steps_.back())).position;
-    spare_steps_.pop_back();
-  } else if (list == entry->waiting.end()) {
-    list = entry->waiting.try_emplace(request.step).first;
-  }
+  WantList* list = entry->waiting.find_or_make(request.step, spare_steps_);
   want->list = list;
   want->next = nullptr;
-  want->previous = list->second.last;
-  (list->second.last != nullptr ? list->second.last->next : list->second.first) = want;
-  list->second.last = want;
+  want->previous = list->last;
+  (list->last != nullptr ? list->last->next : list->first) = want;
+  list->last = want;
 }
 
 bool Exchange::on_want_cancelled(EndpointCore& endpoint, uint64_t token) noexcept {
@@ -172,13 +165,10 @@ bool Exchange::on_want_cancelled(EndpointCore& endpoint, uint64_t token) noexcep
 void Exchange::take_waiting(WaitingWant* want) {
   std::unique_ptr<WaitingWant> owner(want);
   KeyEntry* entry = want->entry;
-  const auto list = want->list;
-  (want->previous != nullptr ? want->previous->next : list->second.first) = want->next;
-  (want->next != nullptr ? want->next->previous : list->second.last) = want->previous;
-  if (list->second.first == nullptr) {
-    auto step = entry->waiting.extract(list);
-    if (spare_steps_.size() < kMostSpares) spare_steps_.push_back(std::move(step));
-  }
+  WantList* list = want->list;
+  (want->previous != nullptr ? want->previous->next : list->first) = want->next;
+  (want->next != nullptr ? want->next->previous : list->last) = want->previous;
+  if (list->first == nullptr) entry->waiting.end(list, want->step, spare_steps_, kMostSpares);
   PeerEntry* peer = want->peer;
   (want->previous_of_peer != nullptr ? want->previous_of_peer->next_of_peer : peer->first_waiting) =
       want->next_of_peer;
@@ -199,9 +189,9 @@ void Exchange::forget_wants(PeerEntry* peer, bool answer) {
 // Supplies those who asked early, as many as there is room for: peers, then this program.
 void Exchange::answer_waiting(PublicationRecord* record) {
   while (record->has_room()) {
-    auto list = record->entry->waiting.find(record->step);
-    if (list == record->entry->waiting.end()) break;
-    WaitingWant* want = list->second.first;
+    WantList* list = record->entry->waiting.find(record->step);
+    if (list == nullptr) break;
+    WaitingWant* want = list->first;
     PeerEntry* peer = want->peer;
     const uint64_t token = want->token;
     const bool into = want->into;
@@ -227,9 +217,8 @@ void Exchange::answer_waiting(PublicationRecord* record) {
 
 // The step has ended: requests that wait for it can never be answered.
 void Exchange::refuse_waiting(KeyEntry* entry, uint64_t step) {
-  for (auto list = entry->waiting.find(step); list != entry->waiting.end();
-       list = entry->waiting.find(step)) {
-    WaitingWant* want = list->second.first;
+  while (WantList* list = entry->waiting.find(step)) {
+    WaitingWant* want = list->first;
     EndpointCore& endpoint = *want->peer->core;
     const uint64_t token = want->token;
     take_waiting(want);
