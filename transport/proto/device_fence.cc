@@ -32,20 +32,21 @@ void DeviceTransfer::start_fence(Operation* op, Status status) {
   op->state = OperationState::kFencing;
   // What ended well keeps its own deadline: the device closes its window in its turn, after
   // what a wire that loses packets makes it repeat.
-  Instant limit = after(host_.now(), kFenceTime);
+  Instant limit = after(connection_.now(), kFenceTime);
   op->deadline = status.ok() ? std::max(op->deadline, limit) : limit;
   op->completion.status = std::move(status);
-  host_.arm_timeout(op->deadline);
+  connection_.arm_timeout(op->deadline);
   ++fencing_;
 }
 
 void DeviceTransfer::end_fence(Operation* op) {
   if (may_be_reached(*op)) return;
   --fencing_;
-  if (op->engaged && accesses_.of(*op).reply_due) host_.send_done(op->peer_id, Code::kCancelled, 0);
-  host_.complete(op, std::move(op->completion.status));
+  if (op->engaged && accesses_.of(*op).reply_due)
+    control_.send_done(op->peer_id, Code::kCancelled, 0);
+  operations_.complete(op, std::move(op->completion.status));
   // It may have been the last thing that the close waited for, and nothing else comes.
-  host_.recheck_end();
+  if (connection_.state != EndpointState::kConnected) connection_.activate();
 }
 
 // Ends an operation before its time. False: no device has to do with it.
@@ -66,14 +67,14 @@ bool DeviceTransfer::fence_early(Operation* op, const Status& why, bool peer_ans
     end = Status(Code::kOutcomeUnknown, why.scope(), kOrigin,
                  std::string(why.detail()) + "; a part of the write may be in place");
   }
-  if (moving && op->in_flight > 0 && !host_.link_dead() && link_.cancel_moves(op->id))
+  if (moving && op->in_flight > 0 && !connection_.link_dead && link_.cancel_moves(op->id))
     op->in_flight = 0;
   DeviceAccess& ours = access(op);
-  ours.reply_due = moving && op->peer_id != 0 && !host_.link_dead();
+  ours.reply_due = moving && op->peer_id != 0 && !connection_.link_dead;
   if (!moving && peer_answers) {
     bool offer = op->kind != OperationKind::kWant;
-    host_.send_cancel(wire::Cancel{.id = op->id, .offer = offer});
-    if (host_.link_dead()) return true;  // that failed, and ended everything
+    control_.send(wire::Cancel{.id = op->id, .offer = offer});
+    if (connection_.link_dead) return true;  // that failed, and ended everything
     ours.answer_due = true;
   } else {
     close_windows(op);
@@ -82,8 +83,8 @@ bool DeviceTransfer::fence_early(Operation* op, const Status& why, bool peer_ans
     start_fence(op, std::move(end));
     return true;
   }
-  if (ours.reply_due) host_.send_done(op->peer_id, Code::kCancelled, 0);
-  if (op->state != OperationState::kReady) host_.complete_later(op, std::move(end));
+  if (ours.reply_due) control_.send_done(op->peer_id, Code::kCancelled, 0);
+  if (op->state != OperationState::kReady) operations_.complete_later(op, std::move(end));
   return true;
 }
 
@@ -104,9 +105,9 @@ void DeviceTransfer::fence_overdue(Operation* op, Instant now) {
   if (!ours.answer_due) {
     const Status& end = op->completion.status;
     std::string ended = end.ok() ? "is over" : "ended early (" + std::string(end.detail()) + ")";
-    host_.fail_connection(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
-                                 "the device did not let go of the memory of an operation that " +
-                                     ended + "; the connection was ended to make it"));
+    connection_.fail(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
+                            "the device did not let go of the memory of an operation that " +
+                                ended + "; the connection was ended to make it"));
     return;
   }
   ours.answer_due = false;
@@ -121,8 +122,8 @@ void DeviceTransfer::fence_overdue(Operation* op, Instant now) {
 
 void DeviceTransfer::cancel_incoming(uint64_t offer_id, Operation* op) {
   if (op != nullptr && fence_early(op, from_peer(Code::kCancelled), false)) return;
-  host_.send_done(offer_id, Code::kCancelled, 0);
-  if (op != nullptr) host_.complete(op, from_peer(Code::kCancelled));
+  control_.send_done(offer_id, Code::kCancelled, 0);
+  if (op != nullptr) operations_.complete(op, from_peer(Code::kCancelled));
 }
 
 }  // namespace sluice::proto

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <utility>
-#include <vector>
 
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
+#include <sluice/proto/incoming.h>
 
 #include "transport/proto/errors.h"
 #include "transport/proto/pieces.h"
@@ -20,7 +20,6 @@ constexpr uint64_t kMostInFlight = 8u << 20;
 
 Counter windows_refused("session.windows_refused");
 Counter late_arrivals("session.late_arrivals");
-Counter grants_expired("session.grants_expired");
 
 }  // namespace
 
@@ -70,10 +69,10 @@ Started DeviceTransfer::describe(Operation* op, wire::Offer& offer) {
         close_windows(op);
         ours.windows.clear();
         if (opened.code() == Code::kTryAgain) {
-          host_.hold_offers();
+          control_.hold_offers();
           return Started::kBlocked;
         }
-        host_.complete_later(op, opened.status());
+        operations_.complete_later(op, opened.status());
         return Started::kFailed;
       }
       ours.opened_window(*opened);
@@ -94,9 +93,9 @@ void DeviceTransfer::close_windows(Operation* op) {
 }
 
 void DeviceTransfer::window_closed(uint64_t cookie, Instant) {
-  LinkCall call(host_);
-  host_.release_offers();
-  Operation* op = table_.find(cookie);
+  RunningCall call(connection_);
+  control_.release_offers();
+  Operation* op = operations_.find(cookie);
   if (op == nullptr || windows_open(*op) == 0) return;
   --accesses_.of(*op).windows_open;
   if (op->state == OperationState::kFencing) end_fence(op);
@@ -125,32 +124,32 @@ void DeviceTransfer::forget(Operation* op) {
 
 // Where the asker opened its destination for this tensor, it is written there. Otherwise it is
 // offered, and the asker says what is wrong.
-void DeviceTransfer::start_supply(Operation* op, uint64_t token) {
+bool DeviceTransfer::start_supply(Operation* op, uint64_t token) {
   InlineVector<wire::Segment, 1> windows;
-  if (!want_windows_.take(token, op->tensors[0].descriptor(), op->total, windows))
-    return host_.start_or_queue(op);
+  if (!want_windows_.take(token, op->tensors[0].descriptor(), op->total, windows)) return false;
   DeviceAccess& theirs = access(op);
   theirs.windows = std::move(windows);
   theirs.notify = true;
   start_moving(op, OperationState::kPushing);
+  return true;
 }
 
 // The peer gives up a request: it wants to hear when none of our writes to it is under way.
 void DeviceTransfer::on_want_given_up(uint64_t token) {
   drop_want_windows(token);
-  Operation* writing = host_.find_by_peer_id(token, [](const Operation& op) {
+  Operation* writing = operations_.find_by_peer_id(token, [](const Operation& op) {
     return op.kind == OperationKind::kSupply && op.state == OperationState::kPushing;
   });
   Status why(Code::kCancelled, Scope::kOperation, kOrigin, "the peer gave up its request");
   if (writing == nullptr || !fence_early(writing, why, false))
-    host_.send_done(token, Code::kCancelled, 0);
+    control_.send_done(token, Code::kCancelled, 0);
 }
 
 // One-sided access.
 
 void DeviceTransfer::start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset,
                                      OperationState state) {
-  if (op->total == 0) return host_.complete_later(op, Status());
+  if (op->total == 0) return operations_.complete_later(op, Status());
   access(op).windows.emplace_back(
       wire::Segment{.extent = key.device_key, .offset = key.address + offset, .length = op->total});
   start_moving(op, state);
@@ -179,25 +178,8 @@ Status DeviceTransfer::open_grant(Grant& grant, RemoteKey& key) {
              link_.open_window(grant.data, grant.length, grant.rights, 0, true, window));
   key.address = window.offset;
   key.device_key = window.extent;
-  if (grant.deadline != kNever) host_.arm_timeout(grant.deadline);
+  if (grant.deadline != kNever) connection_.arm_timeout(grant.deadline);
   return Status();
-}
-
-Instant DeviceTransfer::expire_grants(Instant now) {
-  Instant next = kNever;
-  std::vector<uint64_t> expired;
-  host_.grants().for_each([&](uint64_t number, const Grant& grant) {
-    if (grant.deadline > now) {
-      next = std::min(next, grant.deadline);
-    } else {
-      expired.push_back(number);
-    }
-  });
-  for (uint64_t number : expired) {
-    grants_expired.add();
-    host_.revoke_grant(number);
-  }
-  return next;
 }
 
 // Moving.
@@ -216,19 +198,19 @@ void DeviceTransfer::start_moving(Operation* op, OperationState state) {
   op->state = state;
   op->moved = 0;
   theirs.start();
-  (state == OperationState::kPulling ? incoming_ : outgoing_).push_back(op);
+  (state == OperationState::kPulling ? pulling_ : pushing_).push_back(op);
   fault_point(state == OperationState::kPulling ? "session.pull" : "session.supply");
-  host_.activate();
+  connection_.activate();
 }
 
 // A chunk of each operation in turn, until the link is full.
 size_t DeviceTransfer::post_some(OperationList& list) {
   size_t posted_chunks = 0;
-  while (!list.empty() && !host_.blocked() && !host_.link_dead()) {
+  while (!list.empty() && !control_.blocked() && !connection_.link_dead) {
     Operation* op = list.first;
     Result<bool> posted = post_chunk(op);
     if (posted.ok() && !*posted) {
-      host_.set_blocked();
+      control_.set_blocked();
       break;
     }
     ++posted_chunks;
@@ -278,15 +260,15 @@ void DeviceTransfer::give_up_moving(Operation* op, const Status& why) {
   if (op->in_flight > 0 && link_.cancel_moves(op->id)) op->in_flight = 0;
   bool asked = op->kind == OperationKind::kSupply ||
                (op->state == OperationState::kPulling && op->peer_id != 0);
-  if (asked) host_.send_done(op->peer_id, why.code(), 0);
-  if (!host_.link_dead()) host_.conclude(op, why);  // else that ended everything
+  if (asked) control_.send_done(op->peer_id, why.code(), 0);
+  if (!connection_.link_dead) incoming_.conclude(op, why);  // else that ended everything
 }
 
 void DeviceTransfer::transfer_done(uint64_t cookie, uint64_t length, const Status& status,
                                    Instant now) {
-  LinkCall call(host_);
-  host_.peer_heard(now);
-  Operation* op = table_.find(cookie);
+  RunningCall call(connection_);
+  connection_.last_heard = now;
+  Operation* op = operations_.find(cookie);
   if (op == nullptr || op->in_flight < length) return;
   if (!status.ok() && status.scope() == Scope::kOperation) {
     op->in_flight -= length;
@@ -303,7 +285,7 @@ void DeviceTransfer::transfer_done(uint64_t cookie, uint64_t length, const Statu
     if (op->state == OperationState::kFencing) --fencing_;
     op->in_flight = 0;
     if (op->engaged) forget(op);
-    return host_.complete(op, status);
+    return operations_.complete(op, status);
   }
   op->in_flight -= length;
   bool incoming = op->kind != OperationKind::kWrite && op->kind != OperationKind::kSupply;
@@ -311,19 +293,19 @@ void DeviceTransfer::transfer_done(uint64_t cookie, uint64_t length, const Statu
   (incoming ? counters_.bytes_received : counters_.bytes_sent) += length;
   if (op->state == OperationState::kFencing) return end_fence(op);
   if (op->moved < op->total && op->list == nullptr) {
-    (op->state == OperationState::kPulling ? incoming_ : outgoing_).push_back(op);
-    host_.activate();
+    (op->state == OperationState::kPulling ? pulling_ : pushing_).push_back(op);
+    connection_.activate();
   }
   if (op->moved < op->total || op->in_flight > 0) return;
-  if (incoming) return host_.finish_incoming(op);
-  host_.conclude(op, Status());
+  if (incoming) return incoming_.finish(op);
+  incoming_.conclude(op, Status());
 }
 
 Status DeviceTransfer::arrived(uint32_t notice, Instant now) {
-  LinkCall call(host_);
-  host_.peer_heard(now);
-  if (host_.link_dead() || host_.finished()) return Status();
-  Operation* op = table_.find_notice(notice);
+  RunningCall call(connection_);
+  connection_.last_heard = now;
+  if (connection_.link_dead || connection_.finished) return Status();
+  Operation* op = operations_.table().find_notice(notice);
   bool waiting = op != nullptr && op->kind == OperationKind::kWant && windows_open(*op) > 0;
   if (!waiting) {
     late_arrivals.add();
@@ -342,7 +324,7 @@ Status DeviceTransfer::arrived(uint32_t notice, Instant now) {
   op->moved = op->total;
   count_received(op, op->total);
   counters_.bytes_received += op->total;
-  host_.conclude(op, Status());
+  incoming_.conclude(op, Status());
   return Status();
 }
 

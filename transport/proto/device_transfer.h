@@ -11,20 +11,20 @@ namespace sluice::proto {
 class DeviceTransfer final : public Transfer, private DeviceClient {
  public:
   // The link's arrivals go to `session` and to the transfer from now on.
-  DeviceTransfer(DeviceLink& link, LinkClient& session, TransferHost& host)
-      : Transfer(link.traits(), host), link_(link) {
+  DeviceTransfer(DeviceLink& link, LinkClient& session, const TransferParts& parts)
+      : Transfer(parts), link_(link), incoming_(parts.incoming) {
     link.set_client(&session, this);
   }
 
-  bool has_work() const override { return moving() && !host_.blocked(); }
-  size_t progress() override { return post_some(incoming_) + post_some(outgoing_); }
+  bool has_work() const override { return moving() && !control_.blocked(); }
+  size_t progress() override { return post_some(pulling_) + post_some(pushing_); }
   Path bulk_path() const override { return link_.bulk_path(); }
 
   Started describe(Operation* op, wire::Offer& offer) override;
   uint8_t supply_flags(const Operation& op) const override {
     return supply_flags_by_memory(op, traits_.inline_bytes);
   }
-  void start_supply(Operation* op, uint64_t token) override;
+  bool start_supply(Operation* op, uint64_t token) override;
   Status on_pull(const wire::Want& want) override;
 
   Status check_offer(const wire::Offer& offer) const override {
@@ -45,15 +45,16 @@ class DeviceTransfer final : public Transfer, private DeviceClient {
   void start_read(Operation* op, const RemoteKey& key, uint64_t offset) override {
     start_one_sided(op, key, offset, OperationState::kPulling);
   }
-  void start_write(Operation* op, const RemoteKey& key, uint64_t offset) override {
+  bool start_write(Operation* op, const RemoteKey& key, uint64_t offset) override {
     start_one_sided(op, key, offset, OperationState::kPushing);
+    return true;
   }
   void start_atomic(Operation* op, const RemoteKey& key, uint64_t offset,
                     const Atomic& request) override;
   Status check_remote(Right right) const override;
   Status open_grant(Grant& grant, RemoteKey& key) override;
   Status close_grant(WindowId window) override { return link_.revoke_window(window); }
-  Instant expire_grants(Instant now) override;
+  bool device_reaches_grants() const override { return true; }
 
   void forget(Operation* op) override;
   bool fence(Operation* op, Status& status) override;
@@ -97,6 +98,7 @@ class DeviceTransfer final : public Transfer, private DeviceClient {
   void end_fence(Operation* op);
 
   DeviceLink& link_;
+  Incoming& incoming_;
   OperationStates<DeviceAccess> accesses_;
   WantWindows want_windows_;
   uint32_t fencing_ = 0;  // operations in kFencing

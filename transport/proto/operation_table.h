@@ -129,7 +129,7 @@ class OperationTable {
     return notice_of(op->id) == notice && op->state != OperationState::kFree ? op : nullptr;
   }
   template <typename Visit>
-  void for_each(Visit&& visit) {
+  void for_each(Visit&& visit) const {
     for (auto& chunk : chunks_) {
       for (Operation& op : *chunk) {
         if (op.state != OperationState::kFree) visit(op);

@@ -1,13 +1,9 @@
-// Posting and completing operations. What leaves is in session_send.cc, what arrives in
-// session_receive.cc and session_access.cc, how it all ends in session_end.cc. Where paths differ
-// the Transfer is asked.
 #include <sluice/proto/session.h>
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
-#include <sluice/base/counters.h>
-#include <sluice/base/fault_point.h>
 #include <sluice/proto/device_transfer.h>
 #include <sluice/proto/stream_transfer.h>
 #include <sluice/proto/view_transfer.h>
@@ -17,57 +13,67 @@
 namespace sluice::proto {
 namespace {
 
-Counter refused_table_full("session.refused_table_full");
-
 uint64_t random_number(const RandomSource& random) {
   uint64_t number;
   random(std::as_writable_bytes(std::span(&number, 1)));
   return number;
 }
 
-Link* base_of(const AnyLink& link) {
-  return std::visit([](const auto& kind) -> Link* { return kind.get(); }, link);
+Link& base_of(const AnyLink& link) {
+  return std::visit([](const auto& kind) -> Link& { return *kind; }, link);
 }
 
 // Each kind of link has its transfer.
-std::unique_ptr<Transfer> transfer_over(ViewLink& link, LinkClient& session, TransferHost& host) {
-  return std::make_unique<ViewTransfer>(link, session, host);
+std::unique_ptr<Transfer> transfer_over(ViewLink& link, LinkClient& session, TransferParts parts) {
+  return std::make_unique<ViewTransfer>(link, session, parts);
 }
-std::unique_ptr<Transfer> transfer_over(StreamLink& link, LinkClient& session, TransferHost& host) {
-  return std::make_unique<StreamTransfer>(link, session, host);
+std::unique_ptr<Transfer> transfer_over(StreamLink& link, LinkClient& session,
+                                        TransferParts parts) {
+  return std::make_unique<StreamTransfer>(link, session, parts);
 }
-std::unique_ptr<Transfer> transfer_over(DeviceLink& link, LinkClient& session, TransferHost& host) {
-  return std::make_unique<DeviceTransfer>(link, session, host);
+std::unique_ptr<Transfer> transfer_over(DeviceLink& link, LinkClient& session,
+                                        TransferParts parts) {
+  return std::make_unique<DeviceTransfer>(link, session, parts);
 }
 
 }  // namespace
 
 Session::Session(SessionParts parts)
     : owned_link_(std::move(parts.link)),
-      link_(base_of(owned_link_)),
-      arena_(std::move(parts.arena)),
-      host_(parts.host),
-      traits_(link_->traits()),
       ours_(parts.ours),
       peer_(parts.peer),
-      options_(parts.options),
       reason_(std::move(parts.reason)),
-      table_(parts.options.operation_limit),
-      grants_(parts.random),
-      views_(ViewPool::create(this, std::move(parts.mailbox))),
-      credit_messages_(parts.peer.credit_messages),
-      credit_bytes_(parts.peer.credit_bytes),
-      granted_messages_(parts.ours.credit_messages),
-      granted_bytes_(parts.ours.credit_bytes),
-      last_heard_(host_->now()),
-      cancellable_(random_number(parts.random)),
-      cancellable_messages_(random_number(parts.random)),
-      account_(parts.account ? std::move(parts.account) : unlimited_peer_account()),
-      transfer_(std::visit([this](auto& link) { return transfer_over(*link, *this, *this); },
-                           owned_link_)) {
-  releases_.count = 0;
-  if (options_.idle_limit > Duration(0))
-    arm_timeout(idle_due_ = after(last_heard_, options_.idle_limit));
+      connection_{.link = base_of(owned_link_),
+                  .host = *parts.host,
+                  .session = *this,
+                  .end = *this,
+                  .traits = base_of(owned_link_).traits(),
+                  .arena = std::move(parts.arena),
+                  .account = parts.account ? std::move(parts.account) : unlimited_peer_account(),
+                  .options = std::move(parts.options)},
+      credits_(ours_, peer_),
+      control_(connection_),
+      operations_(connection_, random_number(parts.random)),
+      views_(ViewPool::create(&control_, std::move(parts.mailbox))),
+      transfer_(std::visit(
+          [this](auto& link) {
+            return transfer_over(*link, *this,
+                                 {connection_, operations_, control_, incoming_, *views_});
+          },
+          owned_link_)),
+      incoming_(connection_, operations_, control_, *transfer_),
+      sends_(connection_, operations_, control_, credits_, *transfer_),
+      matching_(connection_, operations_, control_, credits_, incoming_,
+                random_number(parts.random)),
+      requests_(connection_, operations_, control_, sends_, incoming_, *transfer_),
+      granted_(connection_, operations_, control_, sends_, incoming_, *transfer_,
+               std::move(parts.random)),
+      wants_(*this, connection_, operations_, control_, sends_, *transfer_),
+      ends_(connection_, operations_, control_, sends_, incoming_, *transfer_),
+      farewell_(connection_, operations_, ends_, control_, sends_),
+      liveness_(connection_, control_) {
+  operations_.set_keeper(*transfer_);
+  liveness_.start();
 }
 
 Session::~Session() {
@@ -77,361 +83,282 @@ Session::~Session() {
 
 void Session::detach() {
   // What came before an orderly close can be received until the host goes.
-  clear_unexpected();
-  if (finished_) return;
-  link_dead_ = true;
+  matching_.clear();
+  if (connection_.finished) return;
+  connection_.link_dead = true;
   finish_close();
 }
 
-Status Session::closed_status() const {
-  std::string why = close_reason_.ok() ? "the endpoint was closed"
-                                       : "the endpoint is closed: " + close_reason_.to_string();
-  return Status(Code::kWrongState, Scope::kEndpoint, kOrigin, why + "; connect again");
+// Turns.
+
+size_t Session::progress(Instant) {
+  RunningCall call(connection_);
+  size_t work = operations_.deliver_ready();
+  if (liveness_.take_news()) ++work;
+  if (!connection_.over()) {
+    if (!control_.blocked() && control_.send_kept() && sends_.waiting() && !control_.offers_held())
+      sends_.run();
+    farewell_.go_on();
+    if (transfer_->moving()) work += transfer_->progress();
+    // A round without other work sends what was held back to travel together.
+    control_.send_releases_after(work);
+    control_.flush();
+  }
+  if (ready_to_finish()) {
+    finish_close();
+    ++work;
+  }
+  return work;
 }
 
-Status Session::closing_status() {
-  return Status(Code::kCancelled, Scope::kEndpoint, kOrigin, "the endpoint is being closed");
+bool Session::has_work() const {
+  if (operations_.any_ready() || ready_to_finish()) return true;
+  if (connection_.over()) return false;
+  if (control_.due()) return true;
+  if (transfer_->moving() && transfer_->has_work()) return true;
+  if (control_.blocked()) return false;
+  bool may_start = connection_.state == EndpointState::kConnected && sends_.may_start();
+  return may_start || connection_.draining || control_.waiting();
 }
 
-Status Session::check_connected() const {
-  return state_ == EndpointState::kConnected ? Status() : closed_status();
+bool Session::has_unsent() const {
+  if (connection_.over()) return false;
+  return control_.waiting() || control_.due() || sends_.may_start() ||
+         connection_.link.has_unsent();
 }
 
-Result<Operation*> Session::take_operation(OperationKind kind, const PostOptions& options) {
-  Operation* op = table_.take();
-  if (op == nullptr) {
-    refused_table_full.add();
-    return Status(Code::kTryAgain, Scope::kOperation, kOrigin,
-                  std::to_string(table_.limit()) +
-                      " operations are outstanding on this endpoint; progress, then repeat");
-  }
-  op->kind = kind;
-  op->state = OperationState::kPosted;
-  op->level = options.level;
-  op->loaned = false;
-  op->answered = false;
-  op->internal = false;
-  op->engaged = false;
-  op->sink = options.sink;
-  op->completion.user_data = options.user_data;
-  // Counted from now, not from the last progress: a program may have computed since.
-  op->deadline = options.deadline == Instant{}
-                     ? after(host_->exact_now(), options_.operation_timeout)
-                     : options.deadline;
-  op->match = {};
-  op->peer_id = op->total = op->moved = op->in_flight = op->incoming = op->grant = 0;
-  op->completion.status = Status();
-  op->completion.receipt = Receipt{.path = traits_.properties.path, .posted = host_->now()};
-  arm_timeout(op->deadline);
-  arm_timeout(after(host_->now(), options_.ping_interval));
-  ++counters_.posted;
-  return op;
+void Session::handle_timeout(Instant now) {
+  RunningCall call(connection_);
+  // What ends below may arm a later time, for its fence: that counts like the others.
+  connection_.next_timeout = kNever;
+  if (connection_.finished) return;
+  const OperationEnds::Overdue left = ends_.end_overdue(now);
+  Instant next = left.next;
+  next = std::min(next, farewell_.check(now));
+  next = std::min(next, liveness_.check_silence(now, left.waiting));
+  next = std::min(next, granted_.expire(now));
+  const bool in_use = operations_.table().used() > 0 || views_->outstanding() > 0;
+  next = std::min(next, liveness_.check_idle(now, in_use));
+  connection_.next_timeout = std::min(connection_.next_timeout, next);
 }
 
-void Session::arm_timeout(Instant when) {
-  if (when >= next_timeout_) return;
-  next_timeout_ = when;
-  host_->activate(*this);
+// Messages: every value in them was chosen by the peer.
+
+Status Session::handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload,
+                                     Instant now) {
+  RunningCall call(connection_);
+  connection_.last_heard = now;
+  ++connection_.counters.messages_received;
+  if (connection_.over()) [[unlikely]]
+    return Status();
+  return matching_.on_message(message, payload);
 }
 
-void Session::release_operation(Operation* op) {
-  unlink(op);
-  cancellable_.remove(op);
-  if (op->engaged) transfer_->forget(op);
-  refund_incoming(op);
-  op->completion.buffers.clear();
-  op->tensors.clear();
-  if (op->completion.tensor) op->completion.tensor = Tensor();
-  table_.give_back(op);
+Status Session::handle_message(ConstBytes header, PayloadReader& payload, Instant now) {
+  wire::TaggedInline tagged;
+  if (wire::decode_fast(header, tagged)) return handle_tagged_inline(tagged, payload, now);
+  RunningCall call(connection_);
+  connection_.last_heard = now;
+  ++connection_.counters.messages_received;
+  if (connection_.over()) [[unlikely]]
+    return Status();
+  return dispatch(header, payload);
 }
 
-void Session::complete(Operation* op, Status status) {
-  unlink(op);
-  cancellable_.remove(op);
-  if (op->engaged) transfer_->forget(op);
-  refund_incoming(op);
-  if (!op->internal) ++counters_.completed;
-  CompletionSink* sink = op->internal ? nullptr : std::exchange(op->sink, nullptr);
-  bool zombie = op->loaned || op->in_flight > 0;
-  if (zombie) op->state = OperationState::kZombie;
-  if (sink == nullptr) {
-    if (!zombie) release_operation(op);
-    return;
-  }
-  // The callback gets the operation's own completion, in place: the slot counts as free
-  // for what it posts, and is used again when it returned.
-  OperationId id = op->id;
-  if (!zombie) {
-    op->tensors.clear();
-    table_.retire(op);
-  }
-  op->completion.id = id;
-  op->completion.kind = op->kind;
-  op->completion.tag = op->match.tag;
-  if (op->kind == OperationKind::kWant && op->completion.tensor && !status.ok()) {
-    // The room for a fresh tensor is nobody's now, and it is not whole.
-    op->completion.buffers.clear();
-    op->completion.tensor = Tensor();
-  }
-  op->completion.status = std::move(status);
-  op->completion.receipt.completed = host_->now();
-  sink->on_completion(std::move(op->completion));
-  op->completion.buffers.clear();
-  if (op->completion.tensor) op->completion.tensor = Tensor();
-  if (!zombie) table_.reuse(op);
-}
-
-void Session::complete_later(Operation* op, Status status) {
-  unlink(op);
-  op->completion.status = std::move(status);
-  op->state = OperationState::kReady;
-  ready_.push_back(op);
-  host_->activate(*this);
-}
-
-size_t Session::deliver_ready() {
-  size_t delivered = 0;
-  // What the callbacks post and end waits for the next round.
-  Operation* last = ready_.last;
-  while (!ready_.empty()) {
-    Operation* op = ready_.first;
-    bool was_last = op == last;
-    complete(op, std::move(op->completion.status));
-    ++delivered;
-    if (was_last) break;
-  }
-  return delivered;
-}
-
-Result<OperationId> Session::post_send(Tag tag, std::span<const Tensor> segments,
-                                       const PostOptions& options) {
-  SLUICE_RETURN_IF_ERROR(check_connected());
-  if (segments.empty() || segments.size() > wire::kMaxSegments) {
-    return invalid("a message has 1 to 16 segments, not " + std::to_string(segments.size()));
-  }
-  OperationId at_once;
-  bool nobody_waits = options.sink == nullptr && options.level == Level::kSourceReusable;
-  if (nobody_waits && segments.size() == 1 && try_send_at_once(tag, segments[0], at_once))
-    return at_once;
-  SLUICE_TRY(Operation * op, take_operation(OperationKind::kSend, options));
-  op->match.tag = tag;
-  for (const Tensor& tensor : segments) {
-    op->total += tensor.size_bytes();
-    op->tensors.emplace_back(tensor);
-  }
-  op->completion.receipt.bytes = op->total;
-  OperationId id = op->id;
-  start_or_queue(op);
-  return id;
-}
-
-Result<OperationId> Session::post_receive(TagMatch match, std::span<Buffer> segments,
-                                          const PostOptions& options) {
-  UnexpectedQueue::Iterator found = unexpected_.begin();
-  while (found != unexpected_.end() && !match.matches(found->tag)) ++found;
-  // A message that has come wholly before the close can still be received.
-  bool leftover = found != unexpected_.end() && found->is_inline;
-  if (!leftover) SLUICE_RETURN_IF_ERROR(check_connected());
-  if (segments.empty() || segments.size() > wire::kMaxSegments) {
-    return invalid("a receive has 1 to 16 buffers, not " + std::to_string(segments.size()));
-  }
-  SLUICE_TRY(Operation * op, take_operation(OperationKind::kReceive, options));
-  op->match = match;
-  for (Buffer& buffer : segments) op->completion.buffers.emplace_back(std::move(buffer));
-  OperationId id = op->id;
-  if (found == unexpected_.end()) {
-    posted_.push_back(op);
-    return id;
-  }
-  if (found->total > capacity_of(op)) {
-    complete_later(op, invalid("the message has " + std::to_string(found->total) +
-                               " bytes, the buffers hold " + std::to_string(capacity_of(op)) +
-                               "; post a larger receive, the message is kept"));
-    return id;
-  }
-  Status status = consume_unexpected(op, found);
-  if (!status.ok()) fail_connection(status);
-  return id;
-}
-
-Result<OperationId> Session::post_read(const RemoteKey& key, uint64_t offset, Buffer& into,
-                                       const PostOptions& options) {
-  SLUICE_RETURN_IF_ERROR(check_connected());
-  if (!range_fits(offset, into.size_bytes(), key.length)) {
-    return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
-                  "read of " + std::to_string(into.size_bytes()) + " bytes at " +
-                      std::to_string(offset) + " is outside the granted " +
-                      std::to_string(key.length) + " bytes");
-  }
-  SLUICE_RETURN_IF_ERROR(transfer_->check_key(key, Right::kRead));
-  SLUICE_TRY(Operation * op, take_operation(OperationKind::kRead, options));
-  op->total = into.size_bytes();
-  op->completion.receipt.bytes = op->total;
-  op->completion.buffers.emplace_back(std::move(into));
-  OperationId id = op->id;
-  transfer_->start_read(op, key, offset);
-  return id;
-}
-
-Result<OperationId> Session::post_write(const RemoteKey& key, uint64_t offset, Tensor& from,
-                                        const PostOptions& options) {
-  SLUICE_RETURN_IF_ERROR(check_connected());
-  if (!range_fits(offset, from.size_bytes(), key.length)) {
-    return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
-                  "write of " + std::to_string(from.size_bytes()) + " bytes at " +
-                      std::to_string(offset) + " is outside the granted " +
-                      std::to_string(key.length) + " bytes");
-  }
-  SLUICE_RETURN_IF_ERROR(transfer_->check_key(key, Right::kWrite));
-  SLUICE_TRY(Operation * op, take_operation(OperationKind::kWrite, options));
-  op->level = Level::kPlaced;
-  op->grant = key.grant;
-  op->grant_epoch = key.epoch;
-  op->grant_offset = offset;
-  op->total = from.size_bytes();
-  op->completion.receipt.bytes = op->total;
-  op->tensors.emplace_back(std::move(from));
-  OperationId id = op->id;
-  transfer_->start_write(op, key, offset);
-  return id;
-}
-
-Result<OperationId> Session::post_atomic(const RemoteKey& key, uint64_t offset,
-                                         const Atomic& request, Buffer& result,
-                                         const PostOptions& options) {
-  SLUICE_RETURN_IF_ERROR(check_connected());
-  if (!traits_.properties.capabilities.has(Capability::kAtomics)) {
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                  "path " + std::string(to_string(traits_.properties.path)) +
-                      " has no atomics; RDMA devices that say so have");
-  }
-  SLUICE_RETURN_IF_ERROR(transfer_->check_key(key, Right::kAtomic));
-  if (!range_fits(offset, 8, key.length)) {
-    return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
-                  "an atomic at " + std::to_string(offset) + " is outside the granted " +
-                      std::to_string(key.length) + " bytes");
-  }
-  if ((key.address + offset) % 8 != 0)
-    return invalid("an atomic needs an address that is a multiple of 8");
-  if (result.size_bytes() < 8) return invalid("the result of an atomic needs 8 bytes");
-  SLUICE_TRY(Operation * op, take_operation(OperationKind::kAtomic, options));
-  op->total = 8;
-  op->completion.receipt.bytes = 8;
-  op->completion.buffers.emplace_back(std::move(result));
-  OperationId id = op->id;
-  transfer_->start_atomic(op, key, offset, request);
-  return id;
-}
-
-Result<OperationId> Session::post_want(WantOptions& want, const PostOptions& options) {
-  SLUICE_RETURN_IF_ERROR(check_connected());
-  if (want.key_id >= kMaxKeyIds || want.key.size() > kMaxKeyBytes) {
-    return invalid("keys have up to 255 bytes and ids below 65536");
-  }
-  if (want.destination && !want.destination.descriptor().is_compact()) {
-    return invalid("a destination must be compact (row-major without gaps)");
-  }
-  SLUICE_TRY(Operation * op, take_operation(OperationKind::kWant, options));
-  wire::Want message{.id = op->id,
-                     .kind = wire::WantKind::kKey,
-                     .key_id = want.key_id,
-                     .a = want.step,
-                     .key = want.key};
-  if (want.destination) {
-    message.into = true;
-    message.has_layout = true;
-    message.layout = want.destination.descriptor();
-    Status opened = transfer_->open_destination(op, want.destination, message);
-    if (!opened.ok()) {
-      --counters_.posted;
-      release_operation(op);
-      return opened;
+Status Session::dispatch(ConstBytes header, PayloadReader& payload) {
+  switch (static_cast<wire::MessageType>(header[0])) {
+    case wire::MessageType::kOffer: {
+      wire::Offer offer;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, offer));
+      return on_offer(offer, payload);
     }
-    op->completion.buffers.emplace_back(std::move(want.destination));
+    case wire::MessageType::kWant: {
+      wire::Want want;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, want));
+      return on_want(want);
+    }
+    case wire::MessageType::kDone: {
+      wire::Done done;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, done));
+      return ends_.on_done(done);
+    }
+    case wire::MessageType::kRelease: {
+      wire::Release release;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, release));
+      ends_.on_release(release);
+      return Status();
+    }
+    case wire::MessageType::kCancel: {
+      wire::Cancel cancel;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, cancel));
+      on_cancel(cancel);
+      return Status();
+    }
+    case wire::MessageType::kCredit: {
+      wire::Credit credit;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, credit));
+      sends_.allow(credit);
+      return Status();
+    }
+    case wire::MessageType::kPing: {
+      wire::Ping ping;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, ping));
+      liveness_.on_ping(ping);
+      return Status();
+    }
+    case wire::MessageType::kBye: {
+      wire::Bye bye;
+      SLUICE_RETURN_IF_ERROR(wire::decode(header, bye));
+      farewell_.on_bye(bye);
+      return Status();
+    }
+    case wire::MessageType::kHello: return corrupt("HELLO after the handshake");
+    case wire::MessageType::kData: return corrupt("DATA on a path that has none");
   }
-  fault_point("session.want");
-  send_control(message);
-  return op->id;
+  return corrupt("unknown message type");
 }
 
-Result<OperationId> Session::post_supply(uint64_t token, const Tensor& tensor,
-                                         const PostOptions& options) {
-  SLUICE_RETURN_IF_ERROR(check_connected());
-  SLUICE_TRY(Operation * op, take_operation(OperationKind::kSupply, options));
-  op->level = Level::kConsumed;
-  op->peer_id = token;
-  op->total = tensor.size_bytes();
-  op->completion.receipt.bytes = op->total;
-  op->tensors.emplace_back(tensor);
-  index_by_peer_id(op);
-  end_want();
-  OperationId id = op->id;
-  transfer_->start_supply(op, token);
-  return id;
+Status Session::on_offer(const wire::Offer& offer, PayloadReader& payload) {
+  SLUICE_RETURN_IF_ERROR(transfer_->check_offer(offer));
+  switch (offer.kind) {
+    case wire::OfferKind::kTagged: return matching_.on_offer(offer, payload);
+    case wire::OfferKind::kSupply:
+    case wire::OfferKind::kRead: return requests_.on_answer(offer, payload);
+    case wire::OfferKind::kWrite: return granted_.on_write(offer, payload);
+  }
+  return corrupt("OFFER of unknown kind");
 }
 
-Status Session::refuse_want(uint64_t token, Code code) {
-  SLUICE_RETURN_IF_ERROR(check_connected());
-  end_want();
-  transfer_->drop_want_windows(token);
-  send_done(token, code, 0);
-  return Status();
+Status Session::on_want(const wire::Want& want) {
+  if (want.kind == wire::WantKind::kOffer) return transfer_->on_pull(want);
+  if (connection_.state != EndpointState::kConnected) {
+    control_.send_done(want.id, Code::kUnreachable, 0);
+    return Status();
+  }
+  return want.kind == wire::WantKind::kRead ? granted_.on_read(want) : wants_.on_want(want);
+}
+
+void Session::on_cancel(const wire::Cancel& cancel) {
+  if (!cancel.offer) return wants_.on_given_up(cancel.id);
+  transfer_->offer_withdrawn();
+  if (!matching_.withdraw(cancel.id)) ends_.on_offer_withdrawn(cancel.id);
+}
+
+void Session::writable(Instant) {
+  control_.writable();
+  connection_.activate();
+}
+
+void Session::link_down(const Status& why, Instant) {
+  RunningCall call(connection_);
+  fail_connection(why);
 }
 
 Status Session::cancel(OperationId id) {
   SLUICE_RETURN_IF_ERROR(owner_.check());  // also asked for by what a child lets go of
-  Operation* op = table_.find(id);
-  bool ended = op == nullptr || op->internal || op->state == OperationState::kReady ||
-               op->state == OperationState::kZombie || op->state == OperationState::kFencing;
-  if (ended) return invalid("no such operation is outstanding; it may have just completed");
-  end_early(op, Status(Code::kCancelled, Scope::kOperation, kOrigin, "cancelled by the caller"));
-  return Status();
+  return ends_.cancel(id);
 }
 
-// Ends an operation before its time; where the peer may have it, it is told, and the
-// outcome is unknown unless it is certain that nothing can have been delivered.
-void Session::end_early(Operation* op, const Status& why) {
-  if (op->answered) return complete_later(op, Status());
-  if (transfer_->fence_early(op, why, true)) return;
-  bool incoming = op->state == OperationState::kPulling || op->state == OperationState::kPlacing;
-  bool offered = op->state == OperationState::kOffered;
-  bool outgoing = offered || op->state == OperationState::kPushing;
-  if (incoming) {
-    if (op->engaged) transfer_->release_peer_memory(op);  // before the peer takes it back
-    send_done(op->peer_id, Code::kCancelled, 0);
-  } else if (outgoing) {
-    withdraw(*op);
-  } else if (op->state == OperationState::kPosted &&
-             (op->kind == OperationKind::kWant || op->kind == OperationKind::kRead)) {
-    send_control(wire::Cancel{.id = op->id, .offer = false});
-  } else if (op->state == OperationState::kQueued && op->kind == OperationKind::kSupply) {
-    send_done(op->peer_id, why.code(), 0);  // the asker would wait for it
-  }
-  bool unknown = offered && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
-  // A message that came in part was not received; of a write the part is in place.
-  if (op->state == OperationState::kPushing && op->kind == OperationKind::kWrite && op->moved > 0)
-    unknown = true;
-  if (!unknown) {
-    complete_later(op, why);
-    return;
-  }
-  complete_later(op, Status(Code::kOutcomeUnknown, why.scope(), kOrigin,
-                            std::string(why.detail()) +
-                                "; the peer was offered the data and has not answered"));
+// The end of the connection.
+
+void Session::start_close() {
+  if (connection_.state == EndpointState::kClosed) discard_leftovers();
+  if (connection_.state == EndpointState::kConnected) farewell_.start();
 }
 
-void Session::set_want_handler(WantHandler* handler) {
-  want_handler_ = handler;
-  if (handler == nullptr) return;
-  std::vector<EarlyWant> early;
-  for (auto& [token, want] : early_wants_) early.push_back(std::move(want));
-  early_wants_.clear();
-  std::sort(early.begin(), early.end(),
-            [](const EarlyWant& a, const EarlyWant& b) { return a.order < b.order; });
-  for (EarlyWant& want : early) {
-    want.request.key = want.key;
-    handler->on_want(*this, want.request);
+// An orderly close, so that the peer has read why before the path goes; but it is not waited for
+// as long as one that we took.
+void Session::turn_away(const Status& why, bool patient) {
+  if (connection_.state != EndpointState::kConnected || connection_.link_dead) return;
+  connection_.close_reason = why;
+  if (patient) return farewell_.refuse(why.code());
+  farewell_.refuse_at_once(why.code());
+  if (!connection_.link_dead) connection_.link.flush();
+  abort(why);
+}
+
+void Session::abort(const Status& why) {
+  if (connection_.state == EndpointState::kClosed) discard_leftovers();
+  if (connection_.state == EndpointState::kClosed || connection_.link_dead) return;
+  fail_connection(why);
+  // The peer must not wait for our next progress(), which may never come; but a link that
+  // is calling us, or is being called, is let go by that.
+  if (connection_.depth == 0) drop_link();
+}
+
+void Session::fail_connection(const Status& why) {
+  if (connection_.link_dead) return;
+  connection_.link_dead = true;
+  if (connection_.close_reason.ok()) connection_.close_reason = why;
+  if (connection_.state == EndpointState::kConnected) connection_.state = EndpointState::kClosing;
+  // Before anybody gets memory back. The program gets its own as always, but when it lets go of it
+  // nobody else has it.
+  if (!transfer_->stop()) {
+    ends_.quarantine_reachable();
+    granted_.quarantine();
   }
+  ends_.fail_all(why);
+  connection_.activate();
+}
+
+bool Session::ready_to_finish() const {
+  if (connection_.finished || operations_.any_ready()) return false;
+  if (connection_.link_dead) return true;
+  return farewell_.said_by_both() && !control_.waiting() && transfer_->all_fenced();
+}
+
+void Session::finish_close() {
+  connection_.finished = true;
+  connection_.state = EndpointState::kClosed;
+  if (connection_.close_reason.ok())
+    connection_.close_reason =
+        Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection was closed");
+  drop_link();
+  // What lingered was only waiting for the link to let go.
+  operations_.for_each([&](Operation& op) { operations_.release(&op); });
+  granted_.clear();
+  matching_.drop_offers();
+  wants_.clear();
+  control_.refund();
+  transfer_->clear();
+  wants_.tell_closed(connection_.close_reason);
+}
+
+// Loans go to the link, which knows when the peer cannot read any more.
+void Session::drop_link() {
+  if (std::exchange(link_dropped_, true)) return;
+  ends_.quarantine_loans();
+  if (!connection_.link_dead) connection_.link.flush();
+  connection_.link.close();
+  ticket_.end();
+}
+
+// The program has no handle any more, or no use for what came before the end. After
+// detach() there is none, nor a host.
+void Session::discard_leftovers() {
+  if (!matching_.has_unexpected()) return;
+  matching_.clear();
+  connection_.activate();
+}
+
+EndpointInfo Session::info() const {
+  EndpointInfo info;
+  info.path = connection_.traits.properties;
+  info.bulk_path = transfer_->bulk_path();
+  info.local = connection_.link.local_name();
+  info.peer = connection_.link.peer_name();
+  info.reason = reason_;
+  info.peer_incarnation = peer_.incarnation;
+  info.peer_pid = peer_.host == ours_.host ? peer_.pid : 0;
+  info.peer_silent = liveness_.peer_silent();
+  return info;
+}
+
+EndpointCounters Session::counters() const {
+  EndpointCounters counters = connection_.counters;
+  counters.views_outstanding = views_->outstanding();
+  counters.loans_outstanding = operations_.count_loans();
+  return counters;
 }
 
 }  // namespace sluice::proto

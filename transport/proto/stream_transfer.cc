@@ -5,6 +5,7 @@
 
 #include <sluice/base/checked.h>
 #include <sluice/base/fault_point.h>
+#include <sluice/proto/incoming.h>
 
 #include "transport/proto/errors.h"
 #include "transport/proto/pieces.h"
@@ -26,16 +27,16 @@ void StreamTransfer::offered(Operation* op, const wire::Offer& offer) {
 
 void StreamTransfer::start_pushing(Operation* op) {
   op->state = OperationState::kPushing;
-  outgoing_.push_back(op);
-  host_.activate();
+  pushing_.push_back(op);
+  connection_.activate();
 }
 
 Status StreamTransfer::on_pull(const wire::Want& want) {
-  Operation* op = table_.find(want.a);
+  Operation* op = operations_.find(want.a);
   bool sending =
       op != nullptr && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
   if (!sending || op->state != OperationState::kOffered || op->moved > 0) {
-    host_.send_done(want.id, Code::kCancelled, 0);  // it ended meanwhile
+    control_.send_done(want.id, Code::kCancelled, 0);  // it ended meanwhile
     return Status();
   }
   if (want.length != op->total) return corrupt("WANT for an offer with another length");
@@ -47,16 +48,16 @@ Status StreamTransfer::on_pull(const wire::Want& want) {
 // DATA of the operations that push, a chunk of each in turn, until the link is full.
 size_t StreamTransfer::progress() {
   size_t pushed = 0;
-  while (!outgoing_.empty() && !host_.blocked()) {
-    Operation* op = outgoing_.first;
+  while (!pushing_.empty() && !control_.blocked()) {
+    Operation* op = pushing_.first;
     if (!push_chunk(op)) {
-      host_.set_blocked();
+      control_.set_blocked();
       break;
     }
     ++pushed;
-    outgoing_.remove(op);
+    pushing_.remove(op);
     if (op->moved < op->total) {
-      outgoing_.push_back(op);
+      pushing_.push_back(op);
     } else {
       op->state = OperationState::kOffered;
     }
@@ -79,34 +80,35 @@ bool StreamTransfer::push_chunk(Operation* op) {
   fault_point("session.pushed");
   op->moved += gathered;
   op->in_flight += gathered;
-  host_.flush_later();
+  control_.flush_later();
   count_copies(op, counters_, gathered, traits_.bulk_out);
   counters_.bytes_sent += gathered;
   return true;
 }
 
 void StreamTransfer::pushed(uint64_t cookie, uint64_t length, Instant) {
-  LinkCall call(host_);
-  Operation* op = table_.find(cookie);
+  RunningCall call(connection_);
+  Operation* op = operations_.find(cookie);
   if (op == nullptr || op->in_flight < length) return;
   op->in_flight -= length;
   if (op->in_flight > 0) return;
   if (op->state == OperationState::kZombie) {
-    if (!op->loaned) host_.release_operation(op);
+    if (!op->loaned) operations_.release(op);
     return;
   }
-  if (op->answered && op->state == OperationState::kOffered) return host_.complete(op, Status());
+  if (op->answered && op->state == OperationState::kOffered)
+    return operations_.complete(op, Status());
   bool all_out = op->moved == op->total && op->state == OperationState::kOffered;
   if (all_out && op->kind == OperationKind::kSend && op->level == Level::kSourceReusable)
-    host_.complete(op, Status());
+    operations_.complete(op, Status());
 }
 
 // The rest of the bytes need not go out.
 void StreamTransfer::on_want_given_up(uint64_t token) {
-  Operation* supply = host_.find_by_peer_id(token, [](const Operation& op) {
+  Operation* supply = operations_.find_by_peer_id(token, [](const Operation& op) {
     return op.kind == OperationKind::kSupply && op.state == OperationState::kPushing;
   });
-  if (supply != nullptr) host_.complete(supply, from_peer(Code::kCancelled));
+  if (supply != nullptr) operations_.complete(supply, from_peer(Code::kCancelled));
 }
 
 // In.
@@ -127,20 +129,20 @@ Status StreamTransfer::check_offer(const wire::Offer& offer) const {
 Status StreamTransfer::fetch(Operation* op, std::span<const wire::Segment>) {
   op->state = OperationState::kPlacing;
   fault_point("session.pull");
-  host_.send_want(wire::Want{
+  control_.send(wire::Want{
       .id = op->id, .kind = wire::WantKind::kOffer, .a = op->peer_id, .length = op->total});
   return Status();
 }
 
 Status StreamTransfer::expect(Operation* op) {
   op->state = OperationState::kPlacing;
-  if (op->total == 0) host_.finish_incoming(op);
+  if (op->total == 0) incoming_.finish(op);
   return Status();
 }
 
 Placement StreamTransfer::place(uint64_t id, uint64_t offset, uint64_t length) {
   Placement placement;
-  Operation* op = table_.find(id);
+  Operation* op = operations_.find(id);
   if (op == nullptr || op->state != OperationState::kPlacing ||
       !range_fits(offset, length, op->total))
     return placement;
@@ -149,9 +151,9 @@ Placement StreamTransfer::place(uint64_t id, uint64_t offset, uint64_t length) {
 }
 
 Status StreamTransfer::placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) {
-  LinkCall call(host_);
-  host_.peer_heard(now);
-  Operation* op = table_.find(id);
+  RunningCall call(connection_);
+  connection_.last_heard = now;
+  Operation* op = operations_.find(id);
   if (op == nullptr || op->state != OperationState::kPlacing)
     return Status();  // it ended; the bytes were dropped
   if (offset != op->moved || !range_fits(offset, length, op->total))
@@ -159,7 +161,7 @@ Status StreamTransfer::placed(uint64_t id, uint64_t offset, uint64_t length, Ins
   op->moved += length;
   count_copies(op, counters_, length, traits_.bulk_in);
   counters_.bytes_received += length;
-  if (op->moved == op->total) host_.finish_incoming(op);
+  if (op->moved == op->total) incoming_.finish(op);
   return Status();
 }
 

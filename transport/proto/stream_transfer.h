@@ -9,12 +9,12 @@ namespace sluice::proto {
 class StreamTransfer final : public Transfer, private StreamClient {
  public:
   // The link's arrivals go to `session` and to the transfer from now on.
-  StreamTransfer(StreamLink& link, LinkClient& session, TransferHost& host)
-      : Transfer(link.traits(), host), link_(link) {
+  StreamTransfer(StreamLink& link, LinkClient& session, const TransferParts& parts)
+      : Transfer(parts), link_(link), incoming_(parts.incoming) {
     link.set_client(&session, this);
   }
 
-  bool has_work() const override { return !outgoing_.empty() && !host_.blocked(); }
+  bool has_work() const override { return !pushing_.empty() && !control_.blocked(); }
   size_t progress() override;
   Started describe(Operation*, wire::Offer&) override { return Started::kSent; }
   void offered(Operation* op, const wire::Offer& offer) override;
@@ -34,6 +34,7 @@ class StreamTransfer final : public Transfer, private StreamClient {
   bool push_chunk(Operation* op);
 
   StreamLink& link_;
+  Incoming& incoming_;
 };
 
 }  // namespace sluice::proto

@@ -13,24 +13,24 @@ Status Transfer::check_want_windows(const wire::Want&) const {
 }
 
 void Transfer::start_read(Operation* op, const RemoteKey& key, uint64_t offset) {
-  host_.send_want(wire::Want{.id = op->id,
-                             .kind = wire::WantKind::kRead,
-                             .key_id = key.epoch,
-                             .a = key.grant,
-                             .offset = offset,
-                             .length = op->total});
+  control_.send(wire::Want{.id = op->id,
+                           .kind = wire::WantKind::kRead,
+                           .key_id = key.epoch,
+                           .a = key.grant,
+                           .offset = offset,
+                           .length = op->total});
 }
 
 void Transfer::start_atomic(Operation* op, const RemoteKey&, uint64_t, const Atomic&) {
-  host_.complete_later(
+  operations_.complete_later(
       op, Status(Code::kUnsupported, Scope::kOperation, kOrigin, "the path has no atomics"));
 }
 
 void Transfer::cancel_incoming(uint64_t offer_id, Operation* op) {
   if (op == nullptr) return;
   if (op->engaged) release_peer_memory(op);  // before the peer takes it back
-  host_.send_done(offer_id, Code::kCancelled, 0);
-  host_.complete(op, from_peer(Code::kCancelled));
+  control_.send_done(offer_id, Code::kCancelled, 0);
+  operations_.complete(op, from_peer(Code::kCancelled));
 }
 
 Status check_offer_of_memory(const wire::Offer& offer) {

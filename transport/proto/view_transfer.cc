@@ -9,6 +9,7 @@
 #include <sluice/base/copy.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
+#include <sluice/proto/incoming.h>
 
 #include "transport/proto/errors.h"
 
@@ -38,19 +39,20 @@ Started ViewTransfer::describe(Operation* op, wire::Offer& offer) {
     if (exported.ok() && !*exported) {
       Status moved = move_to_arena(tensor, op);
       if (!moved.ok()) {
-        host_.complete_later(op, moved);
+        operations_.complete_later(op, moved);
         return Started::kFailed;
       }
       exported = link_.export_run(tensor.data(), tensor.size_bytes(), segment);
     }
     if (!exported.ok() && exported.code() == Code::kTryAgain) {
-      host_.set_blocked();
+      control_.set_blocked();
       return Started::kBlocked;
     }
     if (!exported.ok() || !*exported) {
-      host_.complete_later(op, exported.ok() ? Status(Code::kInternal, Scope::kOperation, kOrigin,
-                                                      "arena memory cannot be offered")
-                                             : exported.status());
+      operations_.complete_later(op, exported.ok()
+                                         ? Status(Code::kInternal, Scope::kOperation, kOrigin,
+                                                  "arena memory cannot be offered")
+                                         : exported.status());
       return Started::kFailed;
     }
     ++offer.segment_count;
@@ -60,7 +62,7 @@ Started ViewTransfer::describe(Operation* op, wire::Offer& offer) {
 
 // The peer can map arena memory only: anything else is copied there first, and said so.
 Status ViewTransfer::move_to_arena(Tensor& tensor, Operation* op) {
-  SLUICE_TRY(Buffer copy, host_.arena().allocate(tensor.size_bytes()));
+  SLUICE_TRY(Buffer copy, connection_.arena->allocate(tensor.size_bytes()));
   std::memcpy(copy.data(), tensor.data(), tensor.size_bytes());
   op->completion.receipt.copied_bytes += tensor.size_bytes();
   counters_.copied_bytes += tensor.size_bytes();
@@ -75,24 +77,23 @@ Status ViewTransfer::move_to_arena(Tensor& tensor, Operation* op) {
 
 // There is no DATA here. A peer that asks too late is told so as elsewhere.
 Status ViewTransfer::on_pull(const wire::Want& want) {
-  Operation* op = table_.find(want.a);
+  Operation* op = operations_.find(want.a);
   bool sending =
       op != nullptr && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
   if (sending && op->state == OperationState::kOffered && op->moved == 0)
     return corrupt("WANT for an offer with another length");
-  host_.send_done(want.id, Code::kCancelled, 0);
+  control_.send_done(want.id, Code::kCancelled, 0);
   return Status();
 }
 
 void ViewTransfer::await_copies() {
-  const Instant limit = after(host_.exact_now(), kLongestCopy);
+  const Instant limit = after(connection_.exact_now(), kLongestCopy);
   while (link_.peer_is_copying()) {
-    if (host_.exact_now() >= limit) {
+    if (connection_.exact_now() >= limit) {
       copies_overdue.add();
-      host_.fail_connection(
-          Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
-                 "the peer did not stop copying memory whose grant was revoked; the "
-                 "connection was ended"));
+      connection_.fail(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
+                              "the peer did not stop copying memory whose grant was revoked; the "
+                              "connection was ended"));
       return;
     }
     ::sched_yield();
@@ -110,25 +111,25 @@ Status ViewTransfer::fetch(Operation* op, std::span<const wire::Segment> segment
                      traits_.streaming->past_caches(destination, op->total);
   // In a list before anything can fail: the operation must end with the endpoint.
   op->state = OperationState::kPulling;
-  incoming_.push_back(op);
+  pulling_.push_back(op);
   for (const wire::Segment& segment : segments) {
     SLUICE_TRY(ImportedRun run, link_.import_run(segment));
     pull.runs.emplace_back(run);
     pull.lengths.emplace_back(segment.length);
   }
-  host_.activate();
+  connection_.activate();
   return Status();
 }
 
 size_t ViewTransfer::progress() {
   uint64_t budget = kPullBytesPerRound;
   size_t work = 0;
-  while (!incoming_.empty() && budget > 0) {
+  while (!pulling_.empty() && budget > 0) {
     if (!link_.begin_copy(withdrawals_seen_)) {
       copies_held_ = true;
       break;
     }
-    Operation* op = incoming_.first;
+    Operation* op = pulling_.first;
     ++work;
     copy_piece(op, pulls_.of(*op), budget);
     link_.end_copy();
@@ -136,7 +137,7 @@ size_t ViewTransfer::progress() {
     op->completion.receipt.copied_bytes += op->total;
     counters_.copied_bytes += op->total;
     counters_.bytes_received += op->total;
-    host_.finish_incoming(op);
+    incoming_.finish(op);
   }
   return work;
 }
@@ -187,16 +188,16 @@ Result<bool> ViewTransfer::deliver_view(Operation* op, const wire::Offer& offer)
   const wire::Segment& segment = offer.segments[0];
   SLUICE_TRY(ImportedRun run, link_.import_run(segment));
   fault_point("session.view");
-  op->completion.tensor = Tensor(host_.make_view(run, segment.length, offer.id), offer.layout);
+  op->completion.tensor = Tensor(views_.make(run, segment.length, offer.id), offer.layout);
   op->completion.receipt.trust = Trust::kShared;
   counters_.bytes_received += segment.length;
-  host_.complete(op, Status());
+  operations_.complete(op, Status());
   return true;
 }
 
 void ViewTransfer::offer_withdrawn() {
   ++withdrawals_seen_;
-  if (std::exchange(copies_held_, false)) host_.activate();
+  if (std::exchange(copies_held_, false)) connection_.activate();
 }
 
 }  // namespace sluice::proto

@@ -10,12 +10,12 @@ namespace sluice::proto {
 class ViewTransfer final : public Transfer, private ViewClient {
  public:
   // The link's arrivals go to `session` and to the transfer from now on.
-  ViewTransfer(ViewLink& link, LinkClient& session, TransferHost& host)
-      : Transfer(link.traits(), host), link_(link) {
+  ViewTransfer(ViewLink& link, LinkClient& session, const TransferParts& parts)
+      : Transfer(parts), link_(link), incoming_(parts.incoming), views_(parts.views) {
     link.set_client(&session, this);
   }
 
-  bool has_work() const override { return !incoming_.empty() && !copies_held_; }
+  bool has_work() const override { return !pulling_.empty() && !copies_held_; }
   size_t progress() override;
   Started describe(Operation* op, wire::Offer& offer) override;
   void offered(Operation* op, const wire::Offer& offer) override {
@@ -51,6 +51,8 @@ class ViewTransfer final : public Transfer, private ViewClient {
   void copy_piece(Operation* op, const Pull& pull, uint64_t& budget);
 
   ViewLink& link_;
+  Incoming& incoming_;
+  ViewPool& views_;
   OperationStates<Pull> pulls_;
   uint64_t withdrawals_seen_ = 0;  // the peer's
   // The peer has withdrawn an offer: nothing is copied before we know which.

@@ -1,0 +1,92 @@
+// Credits between a sender and a receiver that share nothing but messages.
+#include <catch2/catch.hpp>
+
+#include <deque>
+#include <random>
+
+#include <sluice/proto/credits.h>
+
+namespace sluice::proto {
+namespace {
+
+wire::Hello window(uint64_t messages, uint64_t bytes) {
+  wire::Hello hello;
+  hello.credit_messages = messages;
+  hello.credit_bytes = bytes;
+  return hello;
+}
+
+}  // namespace
+
+TEST_CASE("a sender may send up to both limits and no further", "[credits]") {
+  Credits by_messages({}, window(2, 1000));
+  CHECK(by_messages.may_send(1000));
+  CHECK_FALSE(by_messages.may_send(1001));
+  by_messages.count_sent(10);
+  by_messages.count_sent(10);
+  CHECK_FALSE(by_messages.may_send(0));
+  CHECK(by_messages.may_send_bytes(980));
+
+  Credits by_bytes({}, window(10, 100));
+  by_bytes.count_sent(60);
+  CHECK(by_bytes.may_send(40));
+  CHECK_FALSE(by_bytes.may_send(41));
+  CHECK(by_bytes.may_send(0));  // a rendezvous has no eager bytes
+}
+
+TEST_CASE("a CREDIT that comes late or twice takes nothing away", "[credits]") {
+  Credits credits({}, window(1, 10));
+  credits.allow({.messages = 5, .bytes = 50});
+  credits.allow({.messages = 3, .bytes = 70});
+  credits.allow({.messages = 5, .bytes = 50});
+  for (int i = 0; i < 5; ++i) {
+    CHECK(credits.may_send(14));
+    credits.count_sent(14);
+  }
+  CHECK_FALSE(credits.may_send(0));
+}
+
+TEST_CASE("a receiver notices a message, or bytes, beyond what it granted", "[credits]") {
+  Credits messages(window(2, 100), {});
+  CHECK(messages.take(10));
+  CHECK(messages.take(10));
+  CHECK_FALSE(messages.take(0));
+
+  Credits bytes(window(10, 100), {});
+  CHECK(bytes.take(100));
+  CHECK(bytes.take(0));
+  CHECK_FALSE(bytes.take(1));
+}
+
+TEST_CASE("a sender with messages to send never waits for a receiver that consumes", "[credits]") {
+  constexpr uint64_t kMessages = 8, kBytes = 500, kLargest = 250;
+  std::mt19937_64 random(1);
+  Credits sender({}, window(kMessages, kBytes));
+  Credits receiver(window(kMessages, kBytes), {});
+  std::deque<uint64_t> unexpected;
+  uint64_t kept = 0, grants = 0, sent = 0;
+  while (sent < 10000) {
+    const uint64_t bytes = random() % (kLargest + 1);
+    if (sender.may_send(bytes)) {
+      sender.count_sent(bytes);
+      ++sent;
+      REQUIRE(receiver.take(bytes));
+      unexpected.push_back(bytes);
+      kept += bytes;
+      REQUIRE(unexpected.size() <= kMessages);
+      REQUIRE(kept <= kBytes);
+      if (random() % 2 == 0) continue;
+    }
+    REQUIRE_FALSE(unexpected.empty());  // else both would wait for ever
+    const uint64_t first = unexpected.front();
+    unexpected.pop_front();
+    kept -= first;
+    if (!receiver.consume(first)) continue;
+    sender.allow(receiver.grant());
+    ++grants;
+  }
+  // Not one for each message.
+  CHECK(grants < sent / 2);
+}
+
+}  // namespace sluice::proto

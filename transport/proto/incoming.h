@@ -1,0 +1,50 @@
+// Payload on its way into an operation's buffers: read out of its control message, or fetched by
+// the transfer; and the end of an operation whose memory a device may reach.
+#ifndef SLUICE_PROTO_INCOMING_H_
+#define SLUICE_PROTO_INCOMING_H_
+
+#include <cstdint>
+#include <span>
+
+#include <sluice/proto/connection.h>
+#include <sluice/proto/control_queue.h>
+#include <sluice/proto/operations.h>
+#include <sluice/proto/transfer.h>
+
+namespace sluice::proto {
+
+// Thread: the context's. Blocks: never.
+class Incoming {
+ public:
+  Incoming(Connection& connection, Operations& operations, ControlQueue& control,
+           Transfer& transfer)
+      : connection_(connection), operations_(operations), control_(control), transfer_(transfer) {}
+
+  // Payload that came in the control message. Requires: it fits.
+  void read_inline(Operation* op, PayloadReader& payload, uint64_t total);
+  // Gets the bytes of the peer's offer. Errors: kCorrupt.
+  Status fetch(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments,
+               uint64_t total);
+  // What a non-tagged offer carries, or names: read_inline() and finish(), or fetch().
+  Status accept(Operation* op, const wire::Offer& offer, PayloadReader& payload);
+  // A fresh tensor for a fetch that brought no destination. While bytes arrive it is a Buffer;
+  // the tensor already shares its memory. Errors: kNoMemory, also of the peer's account.
+  Status make_destination(Operation* op, const TensorDescriptor& layout);
+  // All bytes are in place: tells the peer, and completes.
+  void finish(Operation* op);
+  // Completes as soon as no device can reach the operation's memory.
+  void conclude(Operation* op, Status status) {
+    if (op->engaged && transfer_.fence(op, status)) return;
+    operations_.complete(op, std::move(status));
+  }
+
+ private:
+  Connection& connection_;
+  Operations& operations_;
+  ControlQueue& control_;
+  Transfer& transfer_;
+};
+
+}  // namespace sluice::proto
+
+#endif  // SLUICE_PROTO_INCOMING_H_

@@ -1,0 +1,152 @@
+#include <sluice/proto/requests.h>
+
+#include <span>
+#include <string>
+#include <utility>
+
+#include <sluice/base/checked.h>
+#include <sluice/base/fault_point.h>
+
+#include "transport/proto/errors.h"
+
+namespace sluice::proto {
+namespace {
+
+Status outside_grant(const std::string& what, uint64_t offset, const RemoteKey& key) {
+  return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
+                what + " at " + std::to_string(offset) + " is outside the granted " +
+                    std::to_string(key.length) + " bytes");
+}
+
+}  // namespace
+
+Result<OperationId> Requests::post_read(const RemoteKey& key, uint64_t offset, Buffer& into,
+                                        const PostOptions& options) {
+  SLUICE_RETURN_IF_ERROR(connection_.check_connected());
+  if (!range_fits(offset, into.size_bytes(), key.length)) {
+    return outside_grant("read of " + std::to_string(into.size_bytes()) + " bytes", offset, key);
+  }
+  SLUICE_RETURN_IF_ERROR(transfer_.check_key(key, Right::kRead));
+  SLUICE_TRY(Operation * op, operations_.take(OperationKind::kRead, options));
+  op->total = into.size_bytes();
+  op->completion.receipt.bytes = op->total;
+  op->completion.buffers.emplace_back(std::move(into));
+  OperationId id = op->id;
+  transfer_.start_read(op, key, offset);
+  return id;
+}
+
+Result<OperationId> Requests::post_write(const RemoteKey& key, uint64_t offset, Tensor& from,
+                                         const PostOptions& options) {
+  SLUICE_RETURN_IF_ERROR(connection_.check_connected());
+  if (!range_fits(offset, from.size_bytes(), key.length)) {
+    return outside_grant("write of " + std::to_string(from.size_bytes()) + " bytes", offset, key);
+  }
+  SLUICE_RETURN_IF_ERROR(transfer_.check_key(key, Right::kWrite));
+  SLUICE_TRY(Operation * op, operations_.take(OperationKind::kWrite, options));
+  op->level = Level::kPlaced;
+  op->grant = key.grant;
+  op->grant_epoch = key.epoch;
+  op->grant_offset = offset;
+  op->total = from.size_bytes();
+  op->completion.receipt.bytes = op->total;
+  op->tensors.emplace_back(std::move(from));
+  OperationId id = op->id;
+  if (!transfer_.start_write(op, key, offset)) sends_.start_or_queue(op);
+  return id;
+}
+
+Result<OperationId> Requests::post_atomic(const RemoteKey& key, uint64_t offset,
+                                          const Atomic& request, Buffer& result,
+                                          const PostOptions& options) {
+  SLUICE_RETURN_IF_ERROR(connection_.check_connected());
+  if (!connection_.traits.properties.capabilities.has(Capability::kAtomics)) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  "path " + std::string(to_string(connection_.traits.properties.path)) +
+                      " has no atomics; RDMA devices that say so have");
+  }
+  SLUICE_RETURN_IF_ERROR(transfer_.check_key(key, Right::kAtomic));
+  if (!range_fits(offset, 8, key.length)) return outside_grant("an atomic", offset, key);
+  if ((key.address + offset) % 8 != 0)
+    return invalid("an atomic needs an address that is a multiple of 8");
+  if (result.size_bytes() < 8) return invalid("the result of an atomic needs 8 bytes");
+  SLUICE_TRY(Operation * op, operations_.take(OperationKind::kAtomic, options));
+  op->total = 8;
+  op->completion.receipt.bytes = 8;
+  op->completion.buffers.emplace_back(std::move(result));
+  OperationId id = op->id;
+  transfer_.start_atomic(op, key, offset, request);
+  return id;
+}
+
+Result<OperationId> Requests::post_want(WantOptions& want, const PostOptions& options) {
+  SLUICE_RETURN_IF_ERROR(connection_.check_connected());
+  if (want.key_id >= kMaxKeyIds || want.key.size() > kMaxKeyBytes) {
+    return invalid("keys have up to 255 bytes and ids below 65536");
+  }
+  if (want.destination && !want.destination.descriptor().is_compact()) {
+    return invalid("a destination must be compact (row-major without gaps)");
+  }
+  SLUICE_TRY(Operation * op, operations_.take(OperationKind::kWant, options));
+  wire::Want message{.id = op->id,
+                     .kind = wire::WantKind::kKey,
+                     .key_id = want.key_id,
+                     .a = want.step,
+                     .key = want.key};
+  if (want.destination) {
+    message.into = true;
+    message.has_layout = true;
+    message.layout = want.destination.descriptor();
+    Status opened = transfer_.open_destination(op, want.destination, message);
+    if (!opened.ok()) {
+      operations_.take_back(op);
+      return opened;
+    }
+    op->completion.buffers.emplace_back(std::move(want.destination));
+  }
+  fault_point("session.want");
+  control_.send(message);
+  return op->id;
+}
+
+Status Requests::on_answer(const wire::Offer& offer, PayloadReader& payload) {
+  Operation* op = operations_.find(offer.a);
+  bool read = offer.kind == wire::OfferKind::kRead;
+  OperationKind kind = read ? OperationKind::kRead : OperationKind::kWant;
+  if (op == nullptr || op->kind != kind || op->state != OperationState::kPosted) {
+    control_.send_done(offer.id, Code::kCancelled, 0);  // ours ended meanwhile
+    return Status();
+  }
+  op->peer_id = offer.id;
+  bool has_destination = !op->completion.buffers.empty();
+  if (read && offer.total != op->total) return corrupt("a read answered with another length");
+  if (has_destination && !read) {
+    const TensorDescriptor& ours = op->completion.buffers[0].descriptor();
+    if (!offer.layout.is_compact() || !ours.same_layout(offer.layout)) {
+      control_.send_done(offer.id, Code::kInvalidArgument, 0);
+      incoming_.conclude(op, Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
+                                    "the tensor is " + offer.layout.to_string() +
+                                        ", the destination " + ours.to_string()));
+      return Status();
+    }
+  }
+  op->total = offer.total;
+  op->completion.receipt.bytes = offer.total;
+  if (!has_destination) {
+    SLUICE_TRY(bool viewed, transfer_.deliver_view(op, offer));
+    if (viewed) return Status();
+    Status room = incoming_.make_destination(op, offer.layout);
+    if (!room.ok()) {
+      control_.send_done(offer.id, room.code(), 0);
+      incoming_.conclude(op, room);
+      return Status();
+    }
+  }
+  const bool is_inline = (offer.flags & wire::Offer::kInline) != 0;
+  if (is_inline || offer.segment_count > 0) return incoming_.accept(op, offer, payload);
+  op->moved = 0;
+  operations_.index_by_peer_id(op);
+  return transfer_.expect(op);
+}
+
+}  // namespace sluice::proto
