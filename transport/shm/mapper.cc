@@ -9,7 +9,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include <new>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -35,8 +35,9 @@ Status no_memory(const std::string& why) {
   return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin, why, errno);
 }
 
+// The first `populated` of `length` bytes have to be there.
 // Errors: kCorrupt; kNoMemory (the kernel says nothing of its pages).
-Status check_memfd(int fd, uint64_t length) {
+Status check_memfd(int fd, uint64_t length, uint64_t populated) {
   int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kNeededSeals) != kNeededSeals) {
     return corrupt("the peer passed a descriptor that is not a memfd sealed against shrinking");
@@ -55,11 +56,36 @@ Status check_memfd(int fd, uint64_t length) {
   }
   // All of it is there: a page that has to be found when we read would be ours to find, and SIGBUS
   // without one.
-  if (static_cast<uint64_t>(info.st_blocks) < length / kStatBlockBytes) {
+  if (static_cast<uint64_t>(info.st_blocks) < populated / kStatBlockBytes) {
     return corrupt("the peer passed a sparse memfd: " + std::to_string(info.st_blocks) +
-                   " blocks of 512 bytes where it says " + std::to_string(length) + " bytes");
+                   " blocks of 512 bytes where it says " + std::to_string(populated) + " bytes");
   }
   return Status();
+}
+
+Status other_layout() {
+  return Status(
+      Code::kUnsupported, Scope::kEndpoint, kOrigin,
+      "the peer's control region has another layout; both ends need the same version of sluice");
+}
+
+// Whether memory that is too small for our layout says that it has another one.
+bool has_other_layout(int fd) {
+  struct stat info;
+  if (::fstat(fd, &info) != 0 || info.st_size < static_cast<off_t>(kFirstBytes) ||
+      info.st_size >= static_cast<off_t>(sizeof(SharedRegion)))
+    return false;
+  if (!check_memfd(fd, kFirstBytes, kFirstBytes).ok()) return false;
+  void* address = ::mmap(nullptr, kFirstBytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (address == MAP_FAILED) return false;
+  uint64_t layout;
+  std::memcpy(&layout, address, sizeof(layout));
+  ::munmap(address, kFirstBytes);
+  return layout != kRegionLayout;
+}
+
+std::byte* grown_part(const SharedRegion* region) {
+  return reinterpret_cast<std::byte*>(const_cast<SharedRegion*>(region)) + kFirstBytes;
 }
 
 }  // namespace
@@ -69,16 +95,22 @@ Result<std::unique_ptr<OwnRegion>> OwnRegion::create(uint64_t probe) {
   own->fd_ = Descriptor(::memfd_create("sluice-control", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!own->fd_) return no_memory("no descriptor for a control region; raise ulimit -n");
   const int fd = own->fd();
-  // A sparse file would mean SIGBUS later.
-  if (::ftruncate(fd, sizeof(SharedRegion)) != 0 ||
-      ::fallocate(fd, 0, 0, sizeof(SharedRegion)) != 0) {
-    return no_memory("no memory for a control region of " + std::to_string(sizeof(SharedRegion)) +
-                     " bytes");
+  // A page that is used before it was asked for would mean SIGBUS.
+  if (::ftruncate(fd, sizeof(SharedRegion)) != 0 || ::fallocate(fd, 0, 0, kFirstBytes) != 0) {
+    return no_memory("no memory for a control region of " + std::to_string(kFirstBytes) + " bytes");
   }
   void* address = ::mmap(nullptr, sizeof(SharedRegion), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (address == MAP_FAILED) return no_memory("a control region cannot be mapped");
   ::madvise(address, sizeof(SharedRegion), MADV_DONTFORK);
-  own->region_ = new (address) SharedRegion;
+  own->region_ = static_cast<SharedRegion*>(address);  // of zero bytes, as it is to begin
+  // Linux 5.14 finds memory for a range that is mapped. Before that it is asked for now.
+  if (::madvise(address, kFirstBytes, MADV_POPULATE_WRITE) != 0) {
+    if (::fallocate(fd, 0, 0, sizeof(SharedRegion)) != 0) {
+      return no_memory("no memory for a control region of " + std::to_string(sizeof(SharedRegion)) +
+                       " bytes");
+    }
+    own->populated_ = true;
+  }
   own->region_->layout = kRegionLayout;
   own->region_->probe = probe;
   if (::fcntl(fd, F_ADD_SEALS, kNeededSeals) != 0)
@@ -86,25 +118,35 @@ Result<std::unique_ptr<OwnRegion>> OwnRegion::create(uint64_t probe) {
   return own;
 }
 
+bool OwnRegion::populate_grown() {
+  if (!populated_)
+    populated_ = ::madvise(grown_part(region_), sizeof(region_->grown), MADV_POPULATE_WRITE) == 0;
+  return populated_;
+}
+
 OwnRegion::~OwnRegion() {
   if (region_ != nullptr) ::munmap(region_, sizeof(SharedRegion));
 }
 
 Result<std::unique_ptr<PeerRegion>> PeerRegion::map(int memory, uint64_t probe) {
-  SLUICE_RETURN_IF_ERROR(check_memfd(memory, sizeof(SharedRegion)));
+  if (has_other_layout(memory)) return other_layout();
+  SLUICE_RETURN_IF_ERROR(check_memfd(memory, sizeof(SharedRegion), kFirstBytes));
   void* address = ::mmap(nullptr, sizeof(SharedRegion), PROT_READ, MAP_SHARED, memory, 0);
   if (address == MAP_FAILED) return no_memory("the peer's control region cannot be mapped");
   ::madvise(address, sizeof(SharedRegion), MADV_DONTFORK);
   auto peer = std::make_unique<PeerRegion>();
   peer->region_ = static_cast<const SharedRegion*>(address);
-  if (peer->region_->layout != kRegionLayout) {
-    return Status(
-        Code::kUnsupported, Scope::kEndpoint, kOrigin,
-        "the peer's control region has another layout; both ends need the same version of sluice");
-  }
+  if (peer->region_->layout != kRegionLayout) return other_layout();
   if (peer->region_->probe != probe)
     return corrupt("the peer's control region is not the one it announced");
   return peer;
+}
+
+Status PeerRegion::populate_grown() const {
+  if (::madvise(grown_part(region_), sizeof(region_->grown), MADV_POPULATE_READ) == 0 ||
+      errno == EINVAL)  // Linux before 5.14, where its owner has populated all of it
+    return Status();
+  return no_memory("no memory for the peer's grown ring");
 }
 
 PeerRegion::~PeerRegion() {
@@ -156,7 +198,7 @@ Status PeerArena::add_extent(uint32_t id, uint64_t arena_offset, uint64_t length
   }
   if (extents_.contains(id))
     return corrupt("extent " + std::to_string(id) + " was announced twice");
-  SLUICE_RETURN_IF_ERROR(check_memfd(memory, length));
+  SLUICE_RETURN_IF_ERROR(check_memfd(memory, length, length));
   SLUICE_RETURN_IF_ERROR(reserve());
   const ExtentMap::Extent extent{arena_offset, length};
   const int64_t more = extents_.pieces_added_by(extent);

@@ -17,18 +17,22 @@
 
 namespace sluice::shm {
 
-// Our control region: a sealed memfd that the peer maps read-only.
+// Our control region: a sealed memfd that the peer maps read-only. It begins with kFirstBytes of
+// memory; the rest is found when the ring grows, and never by a page fault.
 class OwnRegion {
  public:
   // Errors: kNoMemory (memory or descriptors; the detail says what to raise).
   static Result<std::unique_ptr<OwnRegion>> create(uint64_t probe);
   ~OwnRegion();
   SharedRegion* get() const { return region_; }
+  // Finds the memory that a grown ring needs. False: there is none now.
+  bool populate_grown();
   int fd() const { return fd_.value(); }
   void close_fd() { fd_.reset(); }  // after it was sent: the mapping stays
 
  private:
   SharedRegion* region_ = nullptr;
+  bool populated_ = false;  // all of it
   Descriptor fd_;
 };
 
@@ -40,6 +44,9 @@ class PeerRegion {
   static Result<std::unique_ptr<PeerRegion>> map(int memory, uint64_t probe);
   ~PeerRegion();
   const SharedRegion* get() const { return region_; }
+  // The peer says that its ring has grown: all of it is there from now on, also of a peer that has
+  // left holes. Errors: kNoMemory.
+  Status populate_grown() const;
 
  private:
   const SharedRegion* region_ = nullptr;
