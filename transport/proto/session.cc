@@ -66,6 +66,9 @@ Session::Session(SessionParts parts)
       transfer_(std::visit([this](auto& link) { return transfer_over(*link, *this, *this); },
                            owned_link_)) {
   releases_.count = 0;
+  // Sessions that fall silent together ask one after the other.
+  if (const auto half = static_cast<uint64_t>((options_.ping_interval / 2).count()); half > 0)
+    options_.ping_interval -= Duration(random_number(parts.random) % half);
   if (options_.idle_limit > Duration(0))
     arm_timeout(idle_due_ = after(last_heard_, options_.idle_limit));
 }

@@ -54,7 +54,7 @@ struct SessionOptions {
   // Deadline of operations that state none.
   Duration operation_timeout = std::chrono::seconds(30);
   // With operations outstanding and nothing heard for this long, a PING asks whether
-  // the peer makes progress.
+  // the peer makes progress. Each session takes something between half of it and all.
   Duration ping_interval = std::chrono::seconds(1);
   // A PING unanswered for this long: the peer is reported silent.
   Duration silent_after = std::chrono::seconds(3);
@@ -117,8 +117,11 @@ class Session final : public EndpointCore,
   void handle_timeout(Instant now);
   Instant next_timeout() const { return next_timeout_; }
   Link& link() { return *link_; }
-  // The host's mark: whether it already knows that there is work.
+  // The host's marks: whether it already knows that there is work, when it calls handle_timeout(),
+  // and where that stands among its timers.
   bool marked_active = false;
+  Instant timer_due = kNever;
+  size_t timer_place = 0;
   // Closed, but messages that had come whole can still be received: the host keeps it.
   bool has_leftovers() const { return !unexpected_.empty(); }
   // Closes at once without delivering anything: the host is going away.
