@@ -171,8 +171,13 @@ bool RawPeer::has_bell() {
 
 bool RawPeer::write(std::span<const std::byte> header, std::span<const std::byte> payload) {
   const std::span<const std::byte> parts[] = {payload};
-  return writer_->write(header, std::span(parts).first(payload.empty() ? 0 : 1)) ==
-         shm::RingWriter<std::atomic>::Outcome::kWritten;
+  const auto written = std::span(parts).first(payload.empty() ? 0 : 1);
+  auto outcome = writer_->write(header, written);
+  if (outcome == shm::RingWriter<std::atomic>::Outcome::kFull && !writer_->grown()) {
+    writer_->grow();
+    outcome = writer_->write(header, written);
+  }
+  return outcome == shm::RingWriter<std::atomic>::Outcome::kWritten;
 }
 
 bool RawPeer::write(const wire::Ping& message) {
@@ -183,6 +188,10 @@ bool RawPeer::write(const wire::Ping& message) {
 
 std::optional<wire::Header> RawPeer::read() {
   if (!reader_->ready()) return std::nullopt;
+  if (reader_->at_growth()) {
+    reader_->follow_growth();
+    return read();
+  }
   std::array<std::byte, shm::kSlotDataBytes> front;
   reader_->copy(0, front);
   auto header = wire::decode_header(front);

@@ -19,6 +19,13 @@ uint64_t random_number(const RandomSource& random) {
   return number;
 }
 
+// Sessions that fall silent together ask one after the other.
+SessionOptions with_own_interval(SessionOptions options, const RandomSource& random) {
+  if (const auto half = static_cast<uint64_t>((options.ping_interval / 2).count()); half > 0)
+    options.ping_interval -= Duration(random_number(random) % half);
+  return options;
+}
+
 Link& base_of(const AnyLink& link) {
   return std::visit([](const auto& kind) -> Link& { return *kind; }, link);
 }
@@ -50,7 +57,7 @@ Session::Session(SessionParts parts)
                   .traits = base_of(owned_link_).traits(),
                   .arena = std::move(parts.arena),
                   .account = parts.account ? std::move(parts.account) : unlimited_peer_account(),
-                  .options = std::move(parts.options)},
+                  .options = with_own_interval(parts.options, parts.random)},
       credits_(ours_, peer_),
       control_(connection_),
       operations_(connection_, random_number(parts.random)),

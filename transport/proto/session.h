@@ -69,8 +69,11 @@ class Session final : public EndpointCore, public LinkClient, private Connection
   void handle_timeout(Instant now);
   Instant next_timeout() const { return connection_.next_timeout; }
   Link& link() { return connection_.link; }
-  // The host's mark: whether it already knows that there is work.
+  // The host's marks: whether it already knows that there is work, when it calls handle_timeout(),
+  // and where that stands among its timers.
   bool marked_active = false;
+  Instant timer_due = kNever;
+  size_t timer_place = 0;
   // Closed, but messages that had come whole can still be received: the host keeps it.
   bool has_leftovers() const { return matching_.has_unexpected(); }
   // Closes at once without delivering anything: the host is going away.

@@ -16,7 +16,7 @@ struct SessionOptions {
   // Deadline of operations that state none.
   Duration operation_timeout = std::chrono::seconds(30);
   // With operations outstanding and nothing heard for this long, a PING asks whether
-  // the peer makes progress.
+  // the peer makes progress. Each session takes something between half of it and all.
   Duration ping_interval = std::chrono::seconds(1);
   // A PING unanswered for this long: the peer is reported silent.
   Duration silent_after = std::chrono::seconds(3);

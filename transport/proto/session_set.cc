@@ -3,10 +3,16 @@
 #include <algorithm>
 #include <variant>
 
+#include <sluice/base/counters.h>
+
 namespace sluice::proto {
 namespace {
 
-// Of one turn: how long sessions are progressed before the rest waits for the next turn.
+// Timers that were compared with another one, or fired.
+Counter timers_looked_at("session.timers_looked_at");
+
+// Of one turn: how long sessions are progressed, and how long their timers are looked after, before
+// the rest waits for the next turn.
 constexpr Duration kSessionsTime = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -17,6 +23,8 @@ void SessionSet::detach_all() {
   for (auto& [session, owner] : sessions_) session->detach();
   sessions_.clear();
   active_.clear();
+  timers_.clear();
+  next_timeout_ = kNever;
 }
 
 std::shared_ptr<Session> SessionSet::open(AnyLink link, LinkDecorator* decorator,
@@ -40,6 +48,7 @@ void SessionSet::add(std::shared_ptr<Session> session) {
   if (active_.capacity() < sessions_.size() || running_.capacity() < sessions_.size()) {
     active_.reserve(2 * sessions_.size());
     running_.reserve(2 * sessions_.size());
+    timers_.reserve(2 * sessions_.size());
   }
   activate(*key);
 }
@@ -65,11 +74,11 @@ size_t SessionSet::run(Instant now) {
     Session* session = running_[i];
     session->marked_active = false;
     work += session->progress(now);
-    next_timeout_ = std::min(next_timeout_, session->next_timeout());
+    if (session->next_timeout() != session->timer_due) set_timer(*session, session->next_timeout());
     // The map may have changed under a callback. A session that activated itself while it
     // ended is in active_ and goes with the next round.
     if (session->state() == EndpointState::kClosed && !session->has_work()) {
-      if (!session->marked_active && !session->has_leftovers()) sessions_.erase(session);
+      if (!session->marked_active && !session->has_leftovers()) forget(session);
     } else if (session->has_work()) {
       activate(*session);
     }
@@ -79,11 +88,50 @@ size_t SessionSet::run(Instant now) {
 }
 
 void SessionSet::fire_timers(Instant now) {
-  next_timeout_ = kNever;
-  for (auto& [session, owner] : sessions_) {
-    if (session->next_timeout() <= now) session->handle_timeout(now);
-    next_timeout_ = std::min(next_timeout_, session->next_timeout());
+  const Instant start = exact_now();
+  while (!timers_.empty() && timers_[0].when <= now) {
+    Session* session = timers_[0].session;
+    session->handle_timeout(now);
+    timers_looked_at.add();
+    // Whoever wants to be called again at once is called in the next turn.
+    set_timer(*session, std::max(session->next_timeout(), now + Duration(1)));
+    if (exact_now() - start >= kSessionsTime) break;
   }
+}
+
+void SessionSet::set_timer(Session& session, Instant when) {
+  if (session.timer_due == kNever && when != kNever) {
+    timers_.push_back({});
+    move_timer(timers_.size() - 1, {when, &session});
+  } else if (when != kNever) {
+    move_timer(session.timer_place, {when, &session});
+  } else if (session.timer_due != kNever) {
+    const Timer last = timers_.back();
+    timers_.pop_back();
+    if (last.session != &session) move_timer(session.timer_place, last);
+  }
+  session.timer_due = when;
+  next_timeout_ = timers_.empty() ? kNever : timers_[0].when;
+}
+
+// Puts a timer into the place of another, or of none, and from there to where it belongs.
+void SessionSet::move_timer(size_t place, Timer timer) {
+  uint64_t steps = 1;
+  for (; place > 0 && timer.when < timers_[(place - 1) / 2].when; place = (place - 1) / 2, ++steps)
+    place_timer(place, timers_[(place - 1) / 2]);
+  for (size_t child = 2 * place + 1; child < timers_.size(); child = 2 * place + 1, ++steps) {
+    if (child + 1 < timers_.size() && timers_[child + 1].when < timers_[child].when) ++child;
+    if (timers_[child].when >= timer.when) break;
+    place_timer(place, timers_[child]);
+    place = child;
+  }
+  place_timer(place, timer);
+  timers_looked_at.add(steps);
+}
+
+void SessionSet::forget(Session* session) {
+  set_timer(*session, kNever);
+  sessions_.erase(session);
 }
 
 bool SessionSet::has_unsent() const {

@@ -12,6 +12,7 @@
 
 namespace sluice::proto {
 
+// Timers are a heap: those of others cost a session nothing when its own is due.
 // Not final: tests put their own time behind exact_now().
 class SessionSet : public SessionHost {
  public:
@@ -46,14 +47,26 @@ class SessionSet : public SessionHost {
   Instant exact_now() const override { return sluice::now(); }
 
  private:
+  struct Timer {
+    Instant when;
+    Session* session;
+  };
   size_t run(Instant now);
   void fire_timers(Instant now);
+  void set_timer(Session& session, Instant when);
+  void place_timer(size_t place, Timer timer) {
+    timers_[place] = timer;
+    timer.session->timer_place = place;
+  }
+  void move_timer(size_t place, Timer timer);
+  void forget(Session* session);
 
   std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
   std::vector<Session*> active_;
   std::vector<Session*> running_;
+  std::vector<Timer> timers_;  // a heap, the earliest first
   Instant now_;
-  Instant next_timeout_ = kNever;
+  Instant next_timeout_ = kNever;  // of timers_
 };
 
 }  // namespace sluice::proto

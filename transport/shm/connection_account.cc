@@ -8,6 +8,11 @@ Status ConnectionAccount::take_addresses(uint64_t bytes) {
   return status;
 }
 
+void ConnectionAccount::give_addresses(uint64_t bytes) {
+  peer_->refund(PeerResource::kAddressBytes, bytes);
+  addresses_ -= bytes;
+}
+
 Status ConnectionAccount::take_extents(uint64_t count) {
   Status status = peer_->charge(PeerResource::kExtents, count);
   if (status.ok()) extents_ += count;

@@ -27,6 +27,7 @@ class ConnectionAccount {
   const std::shared_ptr<PeerAccount>& peer() const { return peer_; }
   // Errors: kTryAgain (PeerLimits::address_bytes, PeerLimits::extents).
   Status take_addresses(uint64_t bytes);
+  void give_addresses(uint64_t bytes);
   Status take_extents(uint64_t count);
   void give_extents(uint64_t count);
 

@@ -24,6 +24,11 @@ class ExtentMap {
   // Extents are to lie in [offset, offset + length) without a gap.
   bool covers(uint64_t offset, uint64_t length) const;
 
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    for (const auto& [id, extent] : by_id_) visit(extent);
+  }
+
   // How many more pieces there would be with an extent there.
   int64_t pieces_added_by(const Extent& extent) const;
   // What lay there before was given back by its owner: those extents are no more, and what is

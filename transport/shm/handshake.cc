@@ -25,11 +25,15 @@ Result<wire::Hello> read_hello(std::span<const std::byte> bytes, const wire::Hel
   if (header.type == wire::MessageType::kBye) {
     wire::Bye bye;
     SLUICE_RETURN_IF_ERROR(wire::decode(bytes, bye));
-    bool full = bye.code == Code::kTryAgain;
-    return failure(
-        bye.code == Code::kOk ? Code::kUnreachable : bye.code,
-        full ? "the peer refused the connection: it has as many as it takes; try again later"
-             : "the peer refused the connection");
+    const char* why = "the peer refused the connection";
+    if (bye.code == Code::kTryAgain)
+      why = "the peer refused the connection: it has as many as it takes; try again later";
+    // An older one says so of a region of another layout.
+    if (bye.code == Code::kCorrupt || bye.code == Code::kUnsupported)
+      why =
+          "the peer refused our HELLO or our control region; both ends need the same version of "
+          "sluice";
+    return failure(bye.code == Code::kOk ? Code::kUnreachable : bye.code, why);
   }
   if (header.type != wire::MessageType::kHello)
     return failure(Code::kCorrupt, "the peer did not begin with HELLO");

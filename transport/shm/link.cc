@@ -26,6 +26,8 @@ Counter doorbells_delayed("shm.doorbells_delayed");
 Counter messages_corrupt("shm.messages_corrupt");
 Counter extents_announced("shm.extents_announced");
 Counter extents_mapped("shm.extents_mapped");
+Counter rings_grown("shm.rings_grown");
+Counter rings_not_grown("shm.rings_not_grown");  // no memory: tried again when it is full again
 
 // Messages handled before other connections have their turn.
 constexpr size_t kMessagesPerPoll = 32;
@@ -178,10 +180,10 @@ Status ShmLink::handle_front(Instant now) {
   reader_.copy(0, std::span(header, kSlotDataBytes));
   Result<wire::Header> common =
       wire::decode_header(std::span<const std::byte>(header, kSlotDataBytes));
-  if (!common.ok()) return common.status();
+  if (!common.ok()) return reader_.at_growth() ? follow_growth() : common.status();
   uint64_t total = uint64_t{common->header_bytes} + common->payload_bytes;
   uint32_t slots = slots_for(total);
-  if (slots > kSlotCount) return corrupt("a message longer than the ring");
+  if (slots > reader_.most_slots()) return corrupt("a message longer than the ring");
   if (common->header_bytes > kSlotDataBytes) {
     reader_.copy(kSlotDataBytes,
                  std::span(header + kSlotDataBytes, common->header_bytes - kSlotDataBytes));
@@ -191,6 +193,27 @@ Status ShmLink::handle_front(Instant now) {
                                           payload, now);
   reader_.pop(slots);
   return status;
+}
+
+// The peer's ring goes on in its larger part.
+Status ShmLink::follow_growth() {
+  SLUICE_RETURN_IF_ERROR(peer_->populate_grown());
+  reader_.follow_growth();
+  return Status();
+}
+
+// Our ring is full: true if it is larger now.
+bool ShmLink::grow() {
+  if (writer_.grown()) return false;
+  fault_point("shm.grow");
+  if (!own_->populate_grown()) {
+    rings_not_grown.add();
+    return false;
+  }
+  writer_.grow();
+  wake_peer();
+  rings_grown.add();
+  return true;
 }
 
 bool ShmLink::begin_sleep() {
@@ -220,7 +243,10 @@ void ShmLink::need_poll(Pending what) {
 
 bool ShmLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
   if (closed() || corrupt_) return true;  // the end is on its way
-  switch (writer_.write(header, payload)) {
+  auto outcome = writer_.write(header, payload);
+  if (outcome == RingWriter<std::atomic>::Outcome::kFull && grow())
+    outcome = writer_.write(header, payload);
+  switch (outcome) {
     case RingWriter<std::atomic>::Outcome::kWritten: break;
     case RingWriter<std::atomic>::Outcome::kFull: need_poll(kBlocked); return false;
     case RingWriter<std::atomic>::Outcome::kCorrupt:

@@ -136,6 +136,8 @@ class ShmLink final : public proto::ViewLink, public EventHandler {
   bool may_drain() const;
   bool nothing_left() const;
   Status handle_front(Instant now);
+  Status follow_growth();
+  bool grow();
   Result<bool> read_socket(int most, uint32_t wanted);
   Status take_extent(proto::ConstBytes bytes, Descriptor memory);
   Status announce(const ExtentInfo& extent);

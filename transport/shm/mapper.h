@@ -17,18 +17,22 @@
 
 namespace sluice::shm {
 
-// Our control region: a sealed memfd that the peer maps read-only.
+// Our control region: a sealed memfd that the peer maps read-only. It begins with kFirstBytes of
+// memory; the rest is found when the ring grows, and never by a page fault.
 class OwnRegion {
  public:
   // Errors: kNoMemory (memory or descriptors; the detail says what to raise).
   static Result<std::unique_ptr<OwnRegion>> create(uint64_t probe);
   ~OwnRegion();
   SharedRegion* get() const { return region_; }
+  // Finds the memory that a grown ring needs. False: there is none now.
+  bool populate_grown();
   int fd() const { return fd_.value(); }
   void close_fd() { fd_.reset(); }  // after it was sent: the mapping stays
 
  private:
   SharedRegion* region_ = nullptr;
+  bool populated_ = false;  // all of it
   Descriptor fd_;
 };
 
@@ -40,19 +44,25 @@ class PeerRegion {
   static Result<std::unique_ptr<PeerRegion>> map(int memory, uint64_t probe);
   ~PeerRegion();
   const SharedRegion* get() const { return region_; }
+  // The peer says that its ring has grown: all of it is there from now on, also of a peer that has
+  // left holes. Errors: kNoMemory.
+  Status populate_grown() const;
 
  private:
   const SharedRegion* region_ = nullptr;
 };
 
-// The peer's arena as far as it was announced: one range of addresses, so that a tensor
-// which crosses extents there is contiguous here. Counted: the link holds one reference
-// and every view another; views may end on any thread after the link.
-class PeerArena final : public proto::PeerMapping {
+// The peer's arena as far as it was announced: one range of addresses, so that a tensor which
+// crosses extents there is contiguous here. The range is as long as what was announced asks for,
+// and not as the peer's arena can become: if it no longer suffices, all extents are mapped once
+// more in one of twice the length at least. The earlier one goes with its last view, so all ranges
+// together are less than twice as long as the last. Counted: the link holds one reference, and each
+// range with views another; views may end on any thread after the link.
+class PeerArena final {
  public:
-  // Reserves `length` bytes of addresses at the first extent. `socket` is the connection's,
-  // shut for writing when the last view ends: until then the peer keeps what it lent us out
-  // of use. `account` is charged; either may be null.
+  // `length`: more is refused. `socket` is the connection's, shut for writing when the last view
+  // ends: until then the peer keeps what it lent us out of use. `account` is charged; either may be
+  // null.
   PeerArena(uint64_t length, std::shared_ptr<Socket> socket,
             std::shared_ptr<ConnectionAccount> account);
 
@@ -64,22 +74,39 @@ class PeerArena final : public proto::PeerMapping {
   // Errors: kCorrupt (never announced, or reaches outside of what was).
   Result<proto::ImportedRun> import_run(const wire::Segment& segment);
   uint64_t mapped_bytes() const { return extents_.announced_bytes(); }
-
-  void retain() noexcept override { references_.fetch_add(1, std::memory_order_relaxed); }
-  void drop() noexcept override;
+  // Addresses of the range that extents are mapped in now.
+  uint64_t reserved_bytes() const { return range_ == nullptr ? 0 : range_->reserved_bytes; }
+  // By the link, once: nothing more is imported.
+  void drop() noexcept;
 
  private:
+  // What a view holds.
+  struct Range final : proto::PeerMapping {
+    void retain() noexcept override { references.fetch_add(1, std::memory_order_relaxed); }
+    void drop() noexcept override;
+    // Where the peer's offset is, or would be.
+    std::byte* at(uint64_t offset) const { return base + (offset - start); }
+
+    PeerArena* arena = nullptr;
+    std::byte* reserved = nullptr;
+    uint64_t reserved_bytes = 0;
+    std::byte* base = nullptr;  // the first multiple of kExtentGranule in it: offset `start`
+    uint64_t start = 0, end = 0;
+    std::atomic<uint32_t> references{1};
+  };
+
   ~PeerArena();
-  Status reserve();
+  void let_go() noexcept;
+  Status reach(const ExtentMap::Extent& extent, bool huge_pages);
+  Result<Range*> reserve(uint64_t start, uint64_t end);
+  Status map_again(const Range& range) const;
   Status map(const ExtentMap::Extent& extent, int memory);
 
   // Context's thread only.
   ExtentMap extents_;
   uint32_t last_id_ = 0;  // most recently imported: the usual next one
   ExtentMap::Extent last_extent_;
-  std::byte* reserved_ = nullptr;
-  uint64_t reserved_bytes_ = 0;
-  std::byte* base_ = nullptr;  // the first multiple of kExtentGranule in it
+  Range* range_ = nullptr;
   uint64_t length_;
   std::shared_ptr<Socket> socket_;
   std::shared_ptr<ConnectionAccount> account_;

@@ -7,6 +7,10 @@
 // sees all slots. Bytes of messages never lie where a stamp does, so nothing that was
 // written in an earlier lap can pass for one.
 //
+// A region has two places for slots. The first is small: it is all that an idle connection has of
+// memory. If it is full, the writer populates the second and goes on there for good; the last slot
+// of the first says so. The reader asks for that only where a slot holds no message.
+//
 // The reader maps the region read-only: its own progress lies in its own region. Both
 // sides treat every word of the other's region as hostile.
 #ifndef SLUICE_SHM_RING_H_
@@ -24,6 +28,9 @@ namespace sluice::shm {
 
 inline constexpr uint32_t kSlotBytes = 128;  // a pair of cache lines: they are fetched together
 inline constexpr uint32_t kSlotDataBytes = 120;
+// With the words before them 8 KiB: all that an idle connection needs. Holds an eager message of
+// Tuning::shm_eager_bytes, 4 KiB.
+inline constexpr uint32_t kFirstSlots = 58;
 // 128 KiB a direction: holds the credits of a connection in small messages.
 inline constexpr uint32_t kSlotCount = 1024;
 
@@ -33,60 +40,75 @@ struct alignas(kSlotBytes) Slot {
   std::byte data[kSlotDataBytes];
 };
 
-// What one side owns and the other maps read-only.
-template <template <typename> class Atomic>
+// What one side owns and the other maps read-only. As it begins: zero bytes. (The numbers of slots
+// are arguments for a checker, which cannot look at a thousand.)
+template <template <typename> class Atomic, uint32_t kFirst = kFirstSlots,
+          uint32_t kGrown = kSlotCount>
 struct Region {
   alignas(64) uint64_t layout;  // kRegionLayout: version of this struct
   uint64_t probe;               // the owner's incarnation: proves the mapping
+  Atomic<uint64_t> grown_at;    // stamp of the slot that ends the first place; 0: not yet
   alignas(
       128) Atomic<uint64_t> consumed;  // position up to which the owner has read the other's ring
   alignas(128) Atomic<uint64_t> sleeping;     // odd: the owner sleeps or is about to; grows
   alignas(128) Atomic<uint64_t> withdrawals;  // offers that the owner has withdrawn so far
   alignas(128) Atomic<uint64_t> copying;      // 1 while the owner copies from the other's memory
-  alignas(128) Slot<Atomic> slots[kSlotCount];
+  alignas(128) Slot<Atomic> first[kFirst];
+  alignas(4096) Slot<Atomic> grown[kGrown];  // has memory only once the owner has grown
 };
-inline constexpr uint64_t kRegionLayout = 0x534c554943455232;  // "SLUICER2"
+inline constexpr uint64_t kRegionLayout = 0x534c554943455233;  // "SLUICER3"
 
 constexpr uint32_t slots_for(uint64_t bytes) {
   return static_cast<uint32_t>((bytes + kSlotDataBytes - 1) / kSlotDataBytes);
 }
 
-template <template <typename> class Atomic>
+template <template <typename> class Atomic, uint32_t kFirst = kFirstSlots,
+          uint32_t kGrown = kSlotCount>
 class RingWriter {
  public:
+  using RegionOf = Region<Atomic, kFirst, kGrown>;
   // `mine` is our region (written), `theirs` the reader's (its `consumed` is read).
-  RingWriter(Region<Atomic>* mine, const Region<Atomic>* theirs) : mine_(mine), theirs_(theirs) {}
+  RingWriter(RegionOf* mine, const RegionOf* theirs)
+      : mine_(mine), theirs_(theirs), ring_(mine->first) {}
 
   enum class Outcome : uint8_t { kWritten, kFull, kCorrupt };
 
-  // Writes the parts as one message. kCorrupt: the reader's position is impossible.
-  // Requires: slots_for(sum of parts) <= kSlotCount; 0 < sum.
+  // Writes the parts as one message. kFull: also of a message that only a grown ring can hold.
+  // kCorrupt: the reader's position is impossible.
+  // Requires: slots_for(sum of parts) <= kGrown; 0 < sum.
   Outcome write(std::span<const std::byte> header,
                 std::span<const std::span<const std::byte>> payload) {
     uint64_t total = header.size();
     for (auto part : payload) total += part.size();
     uint32_t count = slots_for(total);
-    if (position_ + count - consumed_ > kSlotCount) {
+    if (position_ + count - consumed_ > room_) {
       uint64_t consumed = theirs_->consumed.load(std::memory_order_acquire);
       if (consumed < consumed_ || consumed > position_) return Outcome::kCorrupt;
       consumed_ = consumed;
-      if (position_ + count - consumed_ > kSlotCount) return Outcome::kFull;
+      if (position_ + count - consumed_ > room_) return Outcome::kFull;
     }
-    uint64_t first = position_;
-    position_ += count;
-    std::byte* at = data(first);
+    Slot<Atomic>& first = ring_[next_];
     if (count == 1 && payload.size() <= 1) [[likely]] {
-      copy_words(at, header);
+      copy_words(first.data, header);
       if (!payload.empty() && !payload[0].empty())
-        std::memcpy(at + header.size(), payload[0].data(), payload[0].size());
+        std::memcpy(first.data + header.size(), payload[0].data(), payload[0].size());
     } else {
-      spread(first, header, payload);
+      spread(header, payload);
     }
-    // seq_cst pairs with the reader's begin_sleep(): it sees this stamp, or we see that
-    // it sleeps.
-    mine_->slots[first % kSlotCount].stamp.store(first + 1, std::memory_order_seq_cst);
+    publish(first, count);
     return Outcome::kWritten;
   }
+  // Goes on in the larger place. Requires: !grown(), and Region::grown has its memory.
+  void grow() {
+    Slot<Atomic>& mark = ring_[next_];  // of the first place one slot is kept free for it
+    std::memset(mark.data, 0xFF, kSlotDataBytes);                     // no message
+    mine_->grown_at.store(position_ + 1, std::memory_order_relaxed);  // before the stamp
+    publish(mark, 1);
+    ring_ = mine_->grown;
+    next_ = 0;
+    slots_ = room_ = kGrown;
+  }
+  bool grown() const { return room_ == kGrown; }
   // After write(): the number of the reader's sleep (odd) if it sleeps, else 0.
   uint64_t reader_sleep() const {
     uint64_t sleeping = theirs_->sleeping.load(std::memory_order_seq_cst);
@@ -112,15 +134,27 @@ class RingWriter {
     for (size_t i = 0; i + 8 <= from.size(); i += 8) std::memcpy(to + i, from.data() + i, 8);
     for (size_t i = from.size() & ~size_t{7}; i < from.size(); ++i) to[i] = from[i];
   }
+  // The message of so many slots that begins in `first` is there.
+  void publish(Slot<Atomic>& first, uint32_t count) {
+    const uint64_t stamp = position_ + 1;
+    position_ += count;
+    next_ += count;
+    if (next_ >= slots_) next_ -= slots_;
+    // seq_cst pairs with the reader's begin_sleep(): it sees this stamp, or we see that
+    // it sleeps.
+    first.stamp.store(stamp, std::memory_order_seq_cst);
+  }
   // Over as many slots as it takes.
-  void spread(uint64_t slot, std::span<const std::byte> header,
+  void spread(std::span<const std::byte> header,
               std::span<const std::span<const std::byte>> payload) {
+    uint32_t slot = next_;
     uint32_t room = kSlotDataBytes;
-    std::byte* at = data(slot);
+    std::byte* at = ring_[slot].data;
     auto append = [&](std::span<const std::byte> part) {
       while (!part.empty()) {
         if (room == 0) {
-          at = data(++slot);
+          if (++slot == slots_) slot = 0;
+          at = ring_[slot].data;
           room = kSlotDataBytes;
         }
         size_t n = std::min<size_t>(room, part.size());
@@ -133,44 +167,63 @@ class RingWriter {
     append(header);
     for (auto part : payload) append(part);
   }
-  std::byte* data(uint64_t slot) { return mine_->slots[slot % kSlotCount].data; }
 
-  Region<Atomic>* mine_;
-  const Region<Atomic>* theirs_;
+  RegionOf* mine_;
+  const RegionOf* theirs_;
+  Slot<Atomic>* ring_;          // the place that is written now
+  uint32_t next_ = 0;           // in it
+  uint32_t slots_ = kFirst;     // of it
+  uint32_t room_ = kFirst - 1;  // of it, for messages
   uint64_t position_ = 0;
   uint64_t consumed_ = 0;  // the reader's position as last seen
   uint64_t rung_ = 0;      // the reader's sleep that a bell was sent for
 };
 
-template <template <typename> class Atomic>
+template <template <typename> class Atomic, uint32_t kFirst = kFirstSlots,
+          uint32_t kGrown = kSlotCount>
 class RingReader {
  public:
+  using RegionOf = Region<Atomic, kFirst, kGrown>;
   // `theirs` is the writer's region, `mine` the reader's own (its `consumed` is written).
-  RingReader(Region<Atomic>* mine, const Region<Atomic>* theirs) : mine_(mine), theirs_(theirs) {}
+  RingReader(RegionOf* mine, const RegionOf* theirs)
+      : mine_(mine), theirs_(theirs), ring_(theirs->first), front_(ring_) {}
 
   bool ready() const {
-    const Slot<Atomic>& slot = theirs_->slots[position_ % kSlotCount];
     // The message's second line is fetched while its first one is waited for: one trip
     // between the processors, not two in a row.
-    __builtin_prefetch(slot.data + 56);
-    return slot.stamp.load(std::memory_order_acquire) == position_ + 1;
+    __builtin_prefetch(front_->data + 56);
+    return front_->stamp.load(std::memory_order_acquire) == position_ + 1;
   }
   bool ready_seq_cst() const {
-    return theirs_->slots[position_ % kSlotCount].stamp.load(std::memory_order_seq_cst) ==
-           position_ + 1;
+    return front_->stamp.load(std::memory_order_seq_cst) == position_ + 1;
   }
+  // What is at the front is no message: the writer goes on in the larger place. Requires: ready().
+  bool at_growth() const {
+    return slots_ != kGrown &&
+           theirs_->grown_at.load(std::memory_order_relaxed) == position_ + 1;  // behind the stamp
+  }
+  // Reads there from now on. Requires: at_growth().
+  void follow_growth() {
+    ring_ = front_ = theirs_->grown;
+    next_ = 0;
+    slots_ = kGrown;
+    mine_->consumed.store(++position_, std::memory_order_release);
+  }
+  // Slots that a message can have at most, as far as the writer has grown.
+  uint32_t most_slots() const { return slots_; }
   // Copies bytes [offset, offset + out.size()) of the message at the front. The writer
   // can still change them: what is checked must be the copy.
   void copy(uint64_t offset, std::span<std::byte> out) const {
     if (offset + out.size() <= kSlotDataBytes) [[likely]] {
-      std::memcpy(out.data(), theirs_->slots[position_ % kSlotCount].data + offset, out.size());
+      std::memcpy(out.data(), front_->data + offset, out.size());
       return;
     }
-    uint64_t slot = position_ + offset / kSlotDataBytes;
+    uint64_t slot = next_ + offset / kSlotDataBytes;
     size_t skip = offset % kSlotDataBytes;
     while (!out.empty()) {
       size_t n = std::min<size_t>(kSlotDataBytes - skip, out.size());
-      std::memcpy(out.data(), theirs_->slots[slot % kSlotCount].data + skip, n);
+      // A message may say that it is longer than the ring.
+      std::memcpy(out.data(), ring_[slot % slots_].data + skip, n);
       out = out.subspan(n);
       skip = 0;
       ++slot;
@@ -180,13 +233,16 @@ class RingReader {
   template <size_t kBytes>
   void copy_front(std::byte* out) const {
     static_assert(kBytes <= kSlotDataBytes);
-    std::memcpy(out, theirs_->slots[position_ % kSlotCount].data, kBytes);
+    std::memcpy(out, front_->data, kBytes);
   }
   // Slots read since the beginning.
   uint64_t position() const { return position_; }
-  // Ends the message at the front. Requires: count <= kSlotCount.
+  // Ends the message at the front.
   void pop(uint32_t count) {
     position_ += count;
+    next_ += count;
+    if (next_ >= slots_) next_ %= slots_;  // also of a count that cannot be
+    front_ = ring_ + next_;
     mine_->consumed.store(position_, std::memory_order_release);
   }
 
@@ -202,8 +258,12 @@ class RingReader {
   }
 
  private:
-  Region<Atomic>* mine_;
-  const Region<Atomic>* theirs_;
+  RegionOf* mine_;
+  const RegionOf* theirs_;
+  const Slot<Atomic>* ring_;   // the place that is read now
+  const Slot<Atomic>* front_;  // in it
+  uint32_t next_ = 0;          // its number there
+  uint32_t slots_ = kFirst;
   uint64_t position_ = 0;
   uint64_t sleeps_ = 0;
 };
@@ -237,6 +297,10 @@ class CopyGate {
 };
 
 using SharedRegion = Region<std::atomic>;
+// What has memory from the beginning.
+inline constexpr size_t kFirstBytes = 8192;
+static_assert(offsetof(SharedRegion, grown) == kFirstBytes);
+static_assert(sizeof(SharedRegion) == kFirstBytes + size_t{kSlotBytes} * kSlotCount);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 }  // namespace sluice::shm

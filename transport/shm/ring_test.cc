@@ -4,6 +4,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <random>
@@ -20,8 +22,20 @@ struct Ring {
   RingWriter<std::atomic> writer{mine.get(), theirs.get()};
   RingReader<std::atomic> reader{theirs.get(), mine.get()};
 
+  // As a link does: a full ring grows.
+  RingWriter<std::atomic>::Outcome write(const Bytes& header,
+                                         std::span<const std::span<const std::byte>> payload) {
+    auto outcome = writer.write(header, payload);
+    if (outcome != RingWriter<std::atomic>::Outcome::kFull || writer.grown()) return outcome;
+    writer.grow();
+    return writer.write(header, payload);
+  }
   bool write(const Bytes& bytes) {
-    return writer.write(bytes, {}) == RingWriter<std::atomic>::Outcome::kWritten;
+    return write(bytes, {}) == RingWriter<std::atomic>::Outcome::kWritten;
+  }
+  bool ready() {
+    if (reader.ready() && reader.at_growth()) reader.follow_growth();
+    return reader.ready();
   }
 };
 
@@ -44,7 +58,7 @@ TEST_CASE("messages of all sizes come out as they went in, over many laps") {
                           random_bytes(random, random() % 8 == 0 ? random() % 40'000 : 0)};
       const std::span<const std::byte> parts[] = {payload[0], payload[1]};
       size_t count = random() % 3;
-      room = ring.writer.write(header, std::span(parts).first(count)) ==
+      room = ring.write(header, std::span(parts).first(count)) ==
              RingWriter<std::atomic>::Outcome::kWritten;
       if (room) {
         for (size_t i = 0; i < count; ++i)
@@ -55,11 +69,11 @@ TEST_CASE("messages of all sizes come out as they went in, over many laps") {
     }
     if (expected.empty()) {
       REQUIRE(room);
-      REQUIRE_FALSE(ring.reader.ready());
+      REQUIRE_FALSE(ring.ready());
       continue;
     }
     if (room && random() % 2 == 0) continue;
-    REQUIRE(ring.reader.ready());
+    REQUIRE(ring.ready());
     Bytes got(expected.front().size());
     size_t cut = random() % (got.size() + 1);
     ring.reader.copy(0, std::span(got).first(cut));
@@ -68,14 +82,80 @@ TEST_CASE("messages of all sizes come out as they went in, over many laps") {
     ring.reader.pop(slots_for(got.size()));
     expected.pop_front();
   }
-  CHECK(ring.reader.position() == slots);
+  CHECK(ring.reader.position() == slots + 1);  // and the slot that says where the ring has grown
+}
+
+// Only what has memory from the beginning is touched: the rest is a hole in a memfd.
+TEST_CASE("one message after the other, a thousand times, never leaves the first 8 KiB") {
+  Ring ring;
+  std::mt19937 random(3);
+  for (int i = 0; i < 1000; ++i) {
+    const Bytes message = random_bytes(random, 8 + random() % 4000);
+    REQUIRE(ring.write(message));
+    REQUIRE(ring.ready());
+    Bytes got(message.size());
+    ring.reader.copy(0, got);
+    CHECK(got == message);
+    ring.reader.pop(slots_for(message.size()));
+  }
+  CHECK_FALSE(ring.writer.grown());
+  const auto* grown = reinterpret_cast<const std::byte*>(ring.mine->grown);
+  CHECK(std::all_of(grown, grown + sizeof(ring.mine->grown),
+                    [](std::byte one) { return one == std::byte{}; }));
+}
+
+TEST_CASE("a full ring grows once, and nothing that lay in it is lost") {
+  Ring ring;
+  uint64_t written = 0;
+  auto number = [](uint64_t i) {
+    Bytes bytes(8);
+    std::memcpy(bytes.data(), &i, sizeof(i));
+    return bytes;
+  };
+  while (!ring.writer.grown()) REQUIRE(ring.write(number(written++)));
+  CHECK(written == kFirstSlots);  // the last of them was the first that found no room
+  while (ring.write(number(written))) ++written;
+  CHECK(written == kSlotCount - 1);  // beside the slot that says where
+  for (uint64_t i = 0; i < written; ++i) {
+    REQUIRE(ring.ready());
+    Bytes got(8);
+    ring.reader.copy(0, got);
+    CHECK(got == number(i));
+    ring.reader.pop(1);
+  }
+  CHECK_FALSE(ring.ready());
+  CHECK(ring.write(number(0)));
+}
+
+// Whatever a writer says of its growth and of the length of its messages, nothing outside of its
+// region is read.
+TEST_CASE("a writer that lies about its growth leads the reader nowhere") {
+  Ring ring;
+  CHECK_FALSE(ring.reader.at_growth());
+  for (uint64_t said : {uint64_t{0}, uint64_t{2}, UINT64_MAX}) {
+    ring.mine->grown_at.store(said);
+    CHECK_FALSE(ring.reader.at_growth());
+  }
+  ring.mine->grown_at.store(1);
+  REQUIRE(ring.reader.at_growth());
+  ring.reader.follow_growth();
+  ring.mine->grown_at.store(2);
+  CHECK_FALSE(ring.reader.at_growth());  // it grows once
+  Ring longer;
+  for (uint32_t count : {kFirstSlots + 1, kSlotCount, UINT32_MAX}) {
+    Bytes out(size_t{2} * kFirstSlots * kSlotDataBytes);
+    longer.reader.copy(uint64_t{count} * kSlotDataBytes, out);
+    longer.reader.pop(count);
+    (void)longer.reader.ready();
+  }
 }
 
 TEST_CASE(
     "a reader that says it has read what was not written, or less than before, is found out") {
   using Outcome = RingWriter<std::atomic>::Outcome;
   // Half a ring was read and one and a half were written, when the next half is to go out.
-  constexpr uint64_t kRead = kSlotCount / 2, kWritten = kSlotCount / 2 * 3;
+  // The first half has made the ring grow, which took a slot.
+  constexpr uint64_t kRead = 1 + kSlotCount / 2, kWritten = 1 + kSlotCount / 2 * 3;
   struct Case {
     uint64_t said;
     Outcome outcome;
@@ -88,6 +168,7 @@ TEST_CASE(
     Ring ring;
     const Bytes half(size_t{kSlotCount} / 2 * kSlotDataBytes);
     REQUIRE(ring.write(half));
+    REQUIRE(ring.ready());
     ring.reader.pop(kSlotCount / 2);
     REQUIRE(ring.write(half));
     REQUIRE(ring.write(half));

@@ -101,13 +101,22 @@ HelloFields ShmPeer::fields() const {
 
 bool ShmPeer::say_hello(const HelloFields& fields, const std::vector<int>& descriptors) {
   if (own_ == nullptr) {
-    region_fd_ = sealed_memory("attack", sizeof(Region), 0);
+    region_fd_ = sealed_memory("attack", small_ ? 0 : sizeof(Region), 0);
+    if (small_ && (::ftruncate(region_fd_, sizeof(Region)) != 0 ||
+                   ::fallocate(region_fd_, 0, 0, kFirstBytes) != 0))
+      return false;
     void* at = ::mmap(nullptr, sizeof(Region), PROT_READ | PROT_WRITE, MAP_SHARED, region_fd_, 0);
     if (region_fd_ < 0 || at == MAP_FAILED) return false;
     own_ = static_cast<Region*>(at);
     ::fcntl(region_fd_, F_ADD_SEALS, usual_seals());
     own_->layout = kRegionLayout;
     own_->probe = fields.incarnation;
+    if (!small_) {
+      std::memset(own_->first[0].data, 0xFF, kSlotData);
+      own_->grown_at.store(1);
+      own_->first[0].stamp.store(1);
+      position_ = 1;
+    }
   }
   std::vector<int> passed = descriptors;
   for (int& fd : passed) {
@@ -217,7 +226,7 @@ void ShmPeer::ring_bell() {
 
 bool ShmPeer::send(const Bytes& message) {
   uint64_t count = (message.size() + kSlotData - 1) / kSlotData;
-  if (message.empty() || count > kSlots) return false;
+  if (message.empty() || count > kSlots || small_) return false;
   auto end = std::min(siege_.end, Siege::Clock::now() + std::chrono::seconds(4));
   while (position_ + count - peer_->consumed.load() > kSlots) {
     if (!alive() || Siege::Clock::now() >= end || !listen(1)) return false;
@@ -225,9 +234,10 @@ bool ShmPeer::send(const Bytes& message) {
   }
   for (uint64_t i = 0; i < count; ++i) {
     size_t part = std::min<size_t>(kSlotData, message.size() - i * kSlotData);
-    std::memcpy(own_->slots[(position_ + i) % kSlots].data, message.data() + i * kSlotData, part);
+    std::memcpy(own_->slots[(position_ - 1 + i) % kSlots].data, message.data() + i * kSlotData,
+                part);
   }
-  own_->slots[position_ % kSlots].stamp.store(position_ + 1);
+  own_->slots[(position_ - 1) % kSlots].stamp.store(position_ + 1);
   position_ += count;
   ++siege_.seen.messages_out;
   siege_.seen.bytes_out += message.size();
@@ -259,12 +269,23 @@ bool ShmPeer::read_socket() {
   return false;
 }
 
+// Of the other end's ring, as far as we have seen it grow.
+const Slot& ShmPeer::front(uint64_t further) const {
+  const uint64_t at = read_ + further;
+  return peer_grew_at_ == 0 ? peer_->first[at % kFirstSlots]
+                            : peer_->slots[(at - peer_grew_at_) % kSlots];
+}
+
 void ShmPeer::take_messages() {
-  while (peer_->slots[read_ % kSlots].stamp.load() == read_ + 1) {
+  while (front(0).stamp.load() == read_ + 1) {
+    if (peer_grew_at_ == 0 && peer_->grown_at.load() == read_ + 1) {
+      peer_grew_at_ = ++read_;
+      own_->consumed.store(read_);
+      continue;
+    }
     auto copy = [&](uint8_t* out, size_t bytes) {
       for (size_t at = 0; at < bytes; at += kSlotData) {
-        std::memcpy(out + at, peer_->slots[(read_ + at / kSlotData) % kSlots].data,
-                    std::min(kSlotData, bytes - at));
+        std::memcpy(out + at, front(at / kSlotData).data, std::min(kSlotData, bytes - at));
       }
     };
     uint8_t common[16];

@@ -13,8 +13,8 @@
 
 namespace hostile {
 
-inline constexpr uint64_t kRegionLayout = 0x534c554943455232;
-inline constexpr size_t kSlots = 1024, kSlotBytes = 128, kSlotData = 120;
+inline constexpr uint64_t kRegionLayout = 0x534c554943455233;
+inline constexpr size_t kFirstSlots = 58, kSlots = 1024, kSlotBytes = 128, kSlotData = 120;
 
 struct Slot {
   std::atomic<uint64_t> stamp;
@@ -22,12 +22,15 @@ struct Slot {
 };
 struct alignas(128) Region {
   uint64_t layout, probe;
+  std::atomic<uint64_t> grown_at;
   alignas(128) std::atomic<uint64_t> consumed;
   alignas(128) std::atomic<uint64_t> sleeping;
   alignas(128) std::atomic<uint64_t> withdrawals;
   alignas(128) std::atomic<uint64_t> copying;
-  alignas(128) Slot slots[kSlots];
+  alignas(128) Slot first[kFirstSlots];
+  alignas(4096) Slot slots[kSlots];
 };
+inline constexpr size_t kFirstBytes = 8192;
 
 int sealed_memory(const char* name, size_t bytes, int seals);  // a memfd
 int usual_seals();
@@ -44,6 +47,9 @@ class ShmPeer final : public Channel {
   bool say_hello(const HelloFields& fields, const std::vector<int>& descriptors);
   bool hear_hello();
   bool greet();
+  // Before that: our ring stays in its first place, the rest of our region is a hole. Else it has
+  // grown before its first message. Nothing is sent by send() then.
+  void stay_small() { small_ = true; }
 
   bool send(const Bytes& message) override;
   bool listen(int milliseconds) override;
@@ -61,6 +67,7 @@ class ShmPeer final : public Channel {
   uint64_t position() const { return position_; }
 
  private:
+  const Slot& front(uint64_t further) const;
   void take_messages();
   bool read_socket();
   void note_end();
@@ -69,7 +76,8 @@ class ShmPeer final : public Channel {
   Region* own_ = nullptr;
   const Region* peer_ = nullptr;
   uint64_t position_ = 0, read_ = 0, incarnation_ = 0;
-  bool ended_ = false, unread_ = false, greeted_ = false;
+  bool ended_ = false, unread_ = false, greeted_ = false, small_ = false;
+  uint64_t peer_grew_at_ = 0;  // stamp of the slot that said so
 };
 
 }  // namespace hostile

@@ -88,7 +88,7 @@ void headers_that_change(Siege& siege) {
           std::memcpy(slot.data, &type, 1);
           std::memcpy(slot.data + 2, &header, 2);
           std::memcpy(slot.data + 4, &payload, 4);
-          slot.stamp.store(at + 1);
+          slot.stamp.store(at + 2);
           dice = dice * 6364136223846793005u + 1;
         }
       },
@@ -171,10 +171,42 @@ void ring_never_empty(Siege& siege) {
         uint64_t at = region.slots[0].stamp.load(std::memory_order_relaxed);
         for (uint64_t k = 0; k < kSlots; ++k) {
           std::memcpy(region.slots[k].data, message.data(), message.size());
-          region.slots[k].stamp.store((at / kSlots) * kSlots + k + 1 + (dice & 1) * kSlots);
+          region.slots[k].stamp.store((at / kSlots) * kSlots + k + 2 + (dice & 1) * kSlots);
         }
       },
       false);
+}
+
+// A ring that says that it grows: at any slot, again and again, without the memory for it, and with
+// messages behind that which are longer than what it has.
+void growth_of_dice(Siege& siege) {
+  for (uint64_t i = 0; i < 60 * siege.dose && siege.more(); ++i) {
+    ShmPeer peer(siege);
+    peer.stay_small();
+    if (!peer.greet()) continue;
+    Region& region = *peer.own();
+    const uint64_t marks = siege.random() % kFirstSlots;
+    for (uint64_t k = 0; k < kFirstSlots; ++k) {
+      Bytes message = i % 2 == 0 ? ping(k, true) : inline_message(k, 0x7000, Bytes(64, 1));
+      const uint32_t payload = siege.random() % 65536;
+      if (i % 4 == 3) std::memcpy(message.data() + 4, &payload, 4);
+      std::memcpy(region.first[k].data, message.data(), std::min(message.size(), kSlotData));
+      if (k >= marks) std::memset(region.first[k].data, 0xFF, kSlotData);
+      if (k == marks) region.grown_at.store(k + 1);
+      region.first[k].stamp.store(k + 1);
+    }
+    peer.ring_bell();
+    (void)peer.listen(1);
+    for (uint64_t k = 0; k < 64 && peer.alive(); ++k) {
+      // The hole is filled by whoever reads it first.
+      region.slots[k].stamp.store(marks + 2 + k);
+      std::memset(region.slots[k].data, 0xFF, kSlotData);
+      region.grown_at.store(marks + 2 + k);
+    }
+    peer.ring_bell();
+    (void)peer.listen(1);
+  }
+  siege.must(siege.seen.greeted >= 5, "5 conversations");
 }
 
 void bells_flood(Siege& siege) {
@@ -369,6 +401,8 @@ const Registered registered(
         {"withdrawals_of_dice", "withdraws what it did not offer", withdrawals_of_dice},
         {"copying_never_ends", "says that it still copies when a grant is revoked",
          copying_never_ends},
+        {"growth_of_dice", "a ring that says that it grows, without an end or memory",
+         growth_of_dice},
         {"ring_never_empty", "a ring in which there is always one more message", ring_never_empty},
         {"bells_flood", "rings without end", bells_flood},
         {"bells_unheard", "never hears what the other end rings", bells_unheard},

@@ -113,10 +113,11 @@ class MappedRegistration final : public Registration {
     for (uint64_t at = 0; at < bytes_; at += kPage)
       (void)*static_cast<const volatile std::byte*>(view->data + at);
     arena_ = arena;
+    view_ = view->mapping;
     return Status();
   }
   void leave() override {
-    arena_->drop();  // the view's
+    view_->drop();
     arena_->drop();
     arena_ = nullptr;
   }
@@ -133,6 +134,7 @@ class MappedRegistration final : public Registration {
   PageRun run_;
   uint64_t bytes_ = 0, length_ = 0;
   shm::PeerArena* arena_ = nullptr;
+  proto::PeerMapping* view_ = nullptr;
 };
 
 // The device that has the address, or the one that others would be met with.
