@@ -319,6 +319,7 @@ EndpointInfo Session::info() const {
   info.reason = reason_;
   info.peer_incarnation = peer_.incarnation;
   info.peer_pid = peer_.host == ours_.host ? peer_.pid : 0;
+  info.peer_tells_latest = (peer_.features & wire::kFeatureLatest) != 0;
   info.peer_silent =
       silent_ && last_heard_ < ping_sent_;  // heard since, and the timer not yet there
   return info;
