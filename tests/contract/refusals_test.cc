@@ -311,7 +311,19 @@ std::vector<Refusal> of_the_exchange() {
          REQUIRE(published.ok());
          return s.outcome(s.near.fetch_into({"shape", 1}, s.memory(16), soon()));
        },
-       Code::kInvalidArgument, "has another dtype or shape than the destination uint8[16]"},
+       Code::kInvalidArgument, "the tensor is float32[8], the destination uint8[16]; give"},
+      {"Exchange::fetch_into", "another dtype, asked for before it is published",
+       [](Scene& s) {
+         auto early = s.near.fetch_into({"dtype", 1}, s.memory(32), soon());
+         s.pair.settle();
+         auto published = s.far.publish({"dtype", 1}, floats(*s.pair.server_context, {8}, 1));
+         REQUIRE(published.ok());
+         Status status = s.outcome(std::move(early));
+         // Its place is free for one that fits.
+         CHECK(s.outcome(s.near.fetch({"dtype", 1}, soon())).ok());
+         return status;
+       },
+       Code::kInvalidArgument, "the tensor is float32[8], the destination uint8[32]"},
   };
 }
 

@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 struct Answers {
   std::map<uint64_t, Code> done;        // by the peer's id
   std::map<uint64_t, uint64_t> offers;  // our offer's id by the peer's token
+  std::vector<uint64_t> wants;          // ids of our requests
   size_t bytes = 0;
   uint64_t room = ~uint64_t{0};  // messages that still fit
   bool closed = false;
@@ -46,6 +47,10 @@ class StreamLink final : public proto::StreamLink {
     if (static_cast<wire::MessageType>(header[0]) == wire::MessageType::kOffer &&
         wire::decode(header, offer).ok())
       answers_.offers[offer.a] = offer.id;
+    wire::Want want;
+    if (static_cast<wire::MessageType>(header[0]) == wire::MessageType::kWant &&
+        wire::decode(header, want).ok())
+      answers_.wants.push_back(want.id);
     return true;
   }
   bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override {
@@ -103,14 +108,15 @@ struct World {
 };
 
 struct Peer {
-  Peer(World& w, uint32_t user, KeyRights rights = {}, bool joins = true) : world(w) {
+  Peer(World& w, uint32_t user, KeyRights rights = {}, bool joins = true, uint64_t features = 0)
+      : world(w) {
     session = std::make_shared<proto::Session>(proto::SessionParts{
         .link = std::make_unique<StreamLink>(answers),
         .arena = w.arena,
         .mailbox = w.context.mailbox(),
         .host = &w.clock,
         .ours = {.credit_messages = 256, .credit_bytes = 1 << 20},
-        .peer = {},
+        .peer = {.features = features},
         .options = {},
         .reason = "test",
         .account = w.context.peer_accounts().open(PeerIdentity::of_user(user)),
@@ -124,11 +130,12 @@ struct Peer {
     for (int i = 0; i < 3; ++i) (void)session->progress(world.clock.time);
   }
   template <typename Message>
-  Status deliver(const Message& message) {
+  Status deliver(const Message& message, proto::ConstBytes bytes = {}) {
     std::array<std::byte, wire::kMaxHeaderBytes> header;
     size_t length = wire::encode(message, header);
-    proto::BytesPayload none{{}};
-    return session->handle_message(proto::ConstBytes(header).first(length), none, world.clock.time);
+    proto::BytesPayload payload{bytes};
+    return session->handle_message(proto::ConstBytes(header).first(length), payload,
+                                   world.clock.time);
   }
   void want(uint64_t token, uint32_t key_id, std::string_view name, uint64_t step = 1) {
     REQUIRE(deliver(wire::Want{.id = token,
@@ -481,6 +488,71 @@ TEST_CASE("a connection that nobody uses is closed after its idle limit, and a u
               .ok());  // a keepalive is no use
   pass(10s);
   CHECK(session->state() == EndpointState::kClosed);
+}
+
+TEST_CASE("a peer of an older version is not asked for its latest step, and the fetch says why",
+          "[exchange]") {
+  World world;
+  Peer older(world, 1);
+  for (bool from : {true, false}) {
+    Fetch fetch =
+        world.exchange->fetch({"w", kLatest}, kNever, {.from = from ? &older.endpoint : nullptr});
+    REQUIRE(fetch.ready());
+    Status refused = fetch.take().status();
+    CHECK(refused.code() == Code::kUnsupported);
+    CHECK(refused.detail().find("of an older version") != std::string_view::npos);
+    CHECK(refused.detail().find("upgrade it, or fetch a step by its number") !=
+          std::string_view::npos);
+  }
+  CHECK(older.answers.bytes == 0);
+  // What is here can still be had.
+  REQUIRE(world.publish("w", 3).ok());
+  Fetch own = world.exchange->fetch({"w", kLatest}, kNever);
+  REQUIRE(own.ready());
+  CHECK(own.take()->step == 3);
+}
+
+TEST_CASE("a peer that does not answer with a step ends the fetch, and asks in vain itself",
+          "[exchange]") {
+  World world;
+  Peer liar(world, 1, {}, true, wire::kFeatureLatest);
+  auto answer = [&](const TensorDescriptor& layout, uint64_t step) {
+    Fetch fetch = world.exchange->fetch({"w", kLatest}, kNever);
+    REQUIRE_FALSE(fetch.ready());
+    REQUIRE(liar.answers.wants.size() == 1);
+    wire::Offer offer{.id = 900,
+                      .flags = wire::Offer::kInline,
+                      .kind = wire::OfferKind::kSupply,
+                      .a = liar.answers.wants.back(),
+                      .total = layout.span_bytes(),
+                      .payload_bytes = static_cast<uint32_t>(layout.span_bytes()),
+                      .has_layout = true,
+                      .layout = layout};
+    liar.answers.wants.clear();
+    REQUIRE(liar.deliver(offer, std::as_bytes(std::span(&step, 1)).first(offer.total)).ok());
+    if (!fetch.ready()) return Code::kOk;
+    return fetch.take().code();
+  };
+  const std::array<int64_t, 1> one = {1};
+  auto word = TensorDescriptor::compact(one, uint64).value();
+  CHECK(answer(word, kLatest) == Code::kCorrupt);
+  CHECK(answer(word, kLatest - 1) == Code::kCorrupt);
+  CHECK(answer(TensorDescriptor::compact(one, int64).value(), 1) == Code::kCorrupt);
+  CHECK(answer(TensorDescriptor::compact(one, uint32).value(), 1) == Code::kCorrupt);
+  CHECK(answer(word, 7) == Code::kOk);  // the step that it tells is asked for
+  // Its own questions: with a destination, twice at once, and answered once.
+  liar.answers.wants.clear();
+  wire::Want into{
+      .id = 1, .into = true, .a = wire::kNextStep, .has_layout = true, .layout = word, .key = "v"};
+  REQUIRE(liar.deliver(into).ok());
+  CHECK(liar.answers.done.at(1) == Code::kInvalidArgument);
+  liar.want(2, 0, "v", wire::kNextStep);
+  liar.want(2, 0, "v", wire::kNextStep);
+  CHECK(liar.answers.done.at(2) == Code::kInvalidArgument);
+  REQUIRE(world.publish("v", 4).ok());
+  CHECK(liar.answers.offers.contains(2));
+  liar.want(3, 0, "none", wire::kNewestStep);
+  CHECK(liar.answers.offers.contains(3));
 }
 
 }  // namespace sluice::test

@@ -91,6 +91,9 @@ def hello(data, flags, payload, ident):
     lines = ["HELLO", "incarnation %d" % ident, "min_version %d" % low, "max_version %d" % high,
              "host " + data[24:40].hex()]
     lines += ["%s %d" % pair for pair in zip(names, struct.unpack_from("<QQIIQQQ", data, 40))]
+    features, = struct.unpack_from("<Q", data, 88)
+    if features:
+        lines.append("features %d" % features)
     seen = False
     port = 0
     ethernet = None

@@ -65,6 +65,9 @@ void add_hellos(std::vector<NamedMessage>& out) {
   ethernet.module_port = 0x1b59;
   ethernet.packet_port = 0x8001;
   out.push_back({"hello", "ethernet", ethernet});
+  Hello features = server_hello();
+  features.features = kFeatureLatest;
+  out.push_back({"hello", "features", features});
   Hello zeros;
   zeros.pid = 0;
   out.push_back({"hello", "zeros", zeros});
@@ -176,6 +179,11 @@ void add_wants(std::vector<NamedMessage>& out) {
   known.key_id = 17;
   known.a = 1000;
   out.push_back({"want", "known_key", known});
+  Want which = known;
+  which.a = kNewestStep;
+  out.push_back({"want", "which_step_is_newest", which});
+  which.a = kNextStep;
+  out.push_back({"want", "which_step_is_next", which});
   Want first = known;
   first.key = "fc6/weight";
   out.push_back({"want", "first_use_of_key", first});

@@ -43,6 +43,7 @@ struct Describe {
         line("network_namespace", m.network_namespace) + line("user_namespace", m.user_namespace) +
         line("uid", m.uid) + line("pid", m.pid) + line("arena_bytes", m.arena_bytes) +
         line("credit_messages", m.credit_messages) + line("credit_bytes", m.credit_bytes);
+    if (m.features != 0) text += line("features", m.features);
     if (m.has_rendezvous) {
       text +=
           "rendezvous " + to_hex(m.rendezvous.bytes) + "\ntoken " + to_hex(m.token.bytes) + "\n";
@@ -217,7 +218,6 @@ Bytes canonical(std::span<const std::byte> header) {
   size_t fixed = kFixed[type];
   if (type == 6) fixed += 8 * word(header, 8, 8);
   Bytes out(header.begin(), header.begin() + static_cast<ptrdiff_t>(fixed));
-  if (type == 1) std::fill(out.begin() + 88, out.end(), std::byte{0});
   Bytes rdma, ethernet;  // HELLO: rendezvous, rdma, ethernet
   Bytes layout, key;     // WANT: layout, key, segments; OFFER: segments, layout
   std::vector<Bytes> windows;

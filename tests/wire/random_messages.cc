@@ -103,6 +103,7 @@ Hello RandomMessages::hello() {
   m.arena_bytes = word();
   m.credit_messages = word();
   m.credit_bytes = word();
+  m.features = chance(50) ? word() : 0;
   m.has_rendezvous = chance(50);
   if (m.has_rendezvous) {
     m.rendezvous = uuid();

@@ -92,6 +92,7 @@ TEST_CASE("a HELLO that is not ours is refused", "[wire][refusal]") {
 TEST_CASE("what a later version may add to HELLO is skipped", "[wire][refusal]") {
   Bytes hello = golden("hello", "plain");
   accepted(with(hello, 88, ~uint64_t{0}));
+  accepted(with(hello, 88, uint64_t{1} << 63));
   accepted(with(hello, 22, uint16_t{9}));
   accepted(with_tlv(with_tlv(hello, 0x7fff, 100), 0x0004, 32));
 }

@@ -34,6 +34,8 @@ struct EndpointInfo {
   uint64_t peer_incarnation = 0;  // differs after the peer's process restarted
   uint32_t peer_pid = 0;          // 0 where the path does not say
   bool peer_silent = false;       // its kernel answers, it does not call progress
+  // Its exchange can tell its latest step (fetch of kLatest); false: it is of an older version.
+  bool peer_tells_latest = false;
 };
 
 struct EndpointCounters {

@@ -7,6 +7,7 @@
 
 #include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
+#include <sluice/wire/messages.h>
 
 #include "transport/exchange/records.h"
 
@@ -93,13 +94,15 @@ Status Exchange::add(const Endpoint& endpoint, KeyRights rights) {
   raw->supplies_all = !options_.allow && std::count(raw->rights.may_supply.begin(),
                                                     raw->rights.may_supply.end(), "*") > 0;
   raw->info = endpoint.info();
+  raw->tells_latest = raw->info.peer_tells_latest;
   raw->views = raw->info.path.capabilities.has(Capability::kViews);
   peers_by_core_[raw->core.get()] = raw;
   // Requests that came before are delivered from inside this call.
   raw->core->set_want_handler(this);
   for (FetchRecord* record = first_fetch_; record != nullptr;) {
     FetchRecord* next = record->next;
-    if (record->from == nullptr && record->asks.empty()) ask(record, raw);
+    const bool waits = record->asks.empty() || record->step == wire::kNextStep;
+    if (record->from == nullptr && waits) ask(record, raw);
     record = next;
   }
   return Status();
@@ -217,6 +220,8 @@ Result<Publication> Exchange::publish(const Key& key, Tensor tensor,
   if (options.keep_steps < -1)
     return invalid("keep_steps is a number of steps from 0 on, or -1 for all, not " +
                    std::to_string(options.keep_steps));
+  if (key.step > kLastStep)
+    return invalid("steps go up to 2^64 - 3; the two above ask for the latest one in a fetch");
   SLUICE_TRY(KeyEntry * entry, entry_for(key.name));
   for (PublicationRecord* other : entry->published) {
     if (other->step == key.step)

@@ -20,8 +20,14 @@ namespace sluice {
 
 struct Key {
   std::string_view name;  // 1..255 bytes
-  uint64_t step = 0;
+  uint64_t step = 0;      // up to kLastStep; a fetch may say kLatest
 };
+
+// A fetch's step: the newest that can be had now, or if there is none the first to be published.
+// Newest is the largest number, whatever was published last. Steps that are retired, or whose
+// readers have all places, cannot be had.
+inline constexpr uint64_t kLatest = ~uint64_t{0};
+inline constexpr uint64_t kLastStep = kLatest - 2;
 
 inline constexpr int until_retired = -1;
 
@@ -38,7 +44,8 @@ struct PublishOptions {
 };
 
 struct FetchOptions {
-  // Ask this endpoint only. Null: the one that last supplied the key, else all.
+  // Ask this endpoint only. Null: the one that last supplied the key, else all. With kLatest all,
+  // and this exchange's own publications: the newest of any of them.
   const Endpoint* from = nullptr;
 };
 
@@ -57,6 +64,7 @@ struct KeyRights {
 struct ExchangeOptions {
   // Asked beside KeyRights, for each request of a peer and before each request to one; false
   // refuses. Empty: yes. Called from progress(), fetch() and add(); calls nothing of the exchange.
+  // A request for the latest step is asked about with kLatest, then with the step that it is.
   std::function<bool(const EndpointInfo& peer, const Key& key, KeyAccess access)> allow = {};
   // A reader that has not got the bytes after this loses its place, and another may have it.
   // Zero: never.
@@ -64,12 +72,16 @@ struct ExchangeOptions {
   // The same for a reader that got a view and has not released it. Its memory stays lent
   // until it does, or its process ends. Zero: never, since a reader may use a view for long.
   Duration view_timeout = Duration(0);
+  // A fetch of kLatest asks all its endpoints, and an answer takes each as long as its program
+  // takes to call progress(). Those that need longer than this are left out, if another has a step.
+  Duration latest_patience = std::chrono::milliseconds(100);
 };
 
 template <typename T>
 struct Delivery {
   T value;
   Receipt receipt;
+  uint64_t step = 0;  // of the key: which it was, for a fetch of kLatest
 };
 
 // What fetch_into ends with: the buffer comes back also on failure.
@@ -77,8 +89,8 @@ class [[nodiscard]] Placed {
  public:
   // The result of a failed wait: the FetchInto still has the buffer.
   Placed(Status status) : status_(std::move(status)) {}
-  Placed(Status status, Buffer buffer, const Receipt& receipt)
-      : status_(std::move(status)), delivery_{std::move(buffer), receipt} {}
+  Placed(Status status, Buffer buffer, const Receipt& receipt, uint64_t step = 0)
+      : status_(std::move(status)), delivery_{std::move(buffer), receipt, step} {}
   bool ok() const { return status_.ok(); }
   explicit operator bool() const { return ok(); }
   Status status() const { return status_; }
@@ -129,7 +141,8 @@ class Fetch : public FetchBase {
  public:
   // Requires: ready(); once. Errors: kTimedOut (the key never came), kUnreachable (the
   // endpoint asked closed), kWrongState (that step is retired), kTryAgain (the peer's
-  // table of waiting requests is full), kNoMemory.
+  // table of waiting requests is full), kNoMemory, kUnsupported (kLatest: every endpoint that could
+  // be asked is of an older version).
   Result<Delivery<Tensor>> take();
   Result<Delivery<Tensor>> await_resume() { return take(); }
 
@@ -199,14 +212,17 @@ class Exchange final : private WantHandler, private ProgressHook {
   size_t endpoint_count() const { return peers_.size(); }
 
   // Errors: kInvalidArgument (key of 0 or above 255 bytes, key and step published
-  // already, readers 0), kTryAgain (more than kMostKeys names of our own; what peers ask for
-  // does not count). The tensor is taken.
-  // A name that nothing uses is forgotten once kIdleKeys others were used after it: its ended
-  // steps may be published again then, and a fetch of one waits instead of failing.
+  // already, a step above kLastStep, readers 0), kTryAgain (more than kMostKeys names of our own;
+  // what peers ask for does not count). The tensor is taken. A name that nothing uses is forgotten
+  // once kIdleKeys others were used after it: its ended steps may be published again then, and a
+  // fetch of one waits instead of failing.
   Result<Publication> publish(const Key& key, Tensor tensor, const PublishOptions& options = {});
 
   // A view of the peer's memory if the path has views, else a fresh tensor. Post it early: a
   // fetch that arrives before the tensor is published costs no idle round trip.
+  // Of kLatest: costs a small message and its answer more. A step that is retired while it is
+  // fetched is replaced by the newest of then. Endpoints that are added meanwhile are asked, too,
+  // while nothing is published.
   Fetch fetch(const Key& key, Instant deadline, const FetchOptions& options = {});
   // Into memory of the caller, compact and of the tensor's dtype and shape.
   FetchInto fetch_into(const Key& key, Buffer destination, Instant deadline,
@@ -261,9 +277,23 @@ class Exchange final : private WantHandler, private ProgressHook {
   void file_by_key(internal::FetchRecord* record);
   void unfile(internal::FetchRecord* record);
   void ask(internal::FetchRecord* record, internal::PeerEntry* peer);
+  // latest.cc: a fetch of kLatest asks which step there is, then fetches that.
+  void start_latest(internal::FetchRecord* record);
+  void ask_which(internal::FetchRecord* record, uint64_t question);
+  void on_latest_answer(internal::FetchRecord* record, internal::PeerEntry* from,
+                        Completion&& completion);
+  void choose_latest(internal::FetchRecord* record, Status last);
+  void refuse_latest(internal::FetchRecord* record);
+  void fail(internal::FetchRecord* record, Status why);
+  void refuse_ask(internal::FetchRecord* record, Status why);
+  void tell_step(internal::PeerEntry* peer, uint64_t token, uint64_t step);
+  void answer_step_questions(internal::KeyEntry* entry);
+  void on_step_question(internal::PeerEntry* peer, internal::KeyEntry* entry,
+                        const WantRequest& request);
   void supply(internal::PeerEntry* peer, uint64_t token, bool into,
               internal::PublicationRecord* publication);
   bool deliver_locally(internal::FetchRecord* record);
+  void deliver_local(internal::FetchRecord* record, internal::PublicationRecord* publication);
   void finish(internal::FetchRecord* record, Completion&& completion);
   void release(internal::FetchRecord* record);
   void end_publication(internal::PublicationRecord* publication);

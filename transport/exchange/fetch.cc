@@ -5,6 +5,7 @@
 #include <sluice/base/copy.h>
 #include <sluice/base/counters.h>
 #include <sluice/exchange/exchange.h>
+#include <sluice/wire/messages.h>
 
 #include "transport/exchange/records.h"
 
@@ -22,47 +23,47 @@ Status failure(Code code, const std::string& why) {
   return Status(code, Scope::kOperation, kOrigin, why);
 }
 
-std::string quoted(const FetchRecord* record) {
-  return record->entry == nullptr
-             ? std::string("the fetch")
-             : "'" + record->entry->name + "' step " + std::to_string(record->step);
+}  // namespace
+
+std::string FetchRecord::quoted() const {
+  if (entry == nullptr) return "the fetch";
+  if (step > kLastStep) return "the latest step of '" + entry->name + "'";
+  return "'" + entry->name + "' step " + std::to_string(step);
 }
 
-// Says what the end of a request to a peer means for a fetch: the peer told a bare code, or did not
-// answer in time.
-Status explain(const FetchRecord* record, const Status& status, const Buffer* destination,
-               const EndpointCore* asked) {
-  switch (status.code()) {
+// The peer told a bare code, or did not answer in time.
+Status FetchRecord::explain(const Status& ended, const EndpointCore* asked) const {
+  switch (ended.code()) {
     case Code::kWrongState:
-      if (status.scope() == Scope::kEndpoint) return status;
-      return failure(Code::kWrongState,
-                     quoted(record) + " is retired at the peer; fetch a later step");
+      if (ended.scope() == Scope::kEndpoint) return ended;
+      return failure(Code::kWrongState, quoted() + " is retired at the peer; fetch a later step");
     case Code::kInvalidArgument:
-      if (destination != nullptr) {
-        return failure(Code::kInvalidArgument,
-                       quoted(record) + " has another dtype or shape than the destination " +
-                           destination->descriptor().to_string() + ": " +
-                           std::string(status.detail()));
-      }
-      return status;
+      if (!into) return ended;
+      return failure(Code::kInvalidArgument,
+                     quoted() + " has another dtype or shape than the destination " +
+                         destination.descriptor().to_string() + ": " + std::string(ended.detail()) +
+                         "; give fetch_into a compact buffer of the published dtype and shape");
     case Code::kTimedOut:
       if (asked != nullptr && asked->info().peer_silent) {
         return failure(Code::kTimedOut,
-                       quoted(record) +
+                       quoted() +
                            ": the peer answers keepalives, but its program has not called "
                            "progress() for seconds; let it progress its context");
       }
-      return failure(Code::kTimedOut, quoted(record) + " was not published before the deadline");
+      return failure(Code::kTimedOut,
+                     (step > kLastStep ? "no step of '" + entry->name + "' was published"
+                                       : quoted() + " was not published") +
+                         " before the deadline; check that its publisher runs and uses this name, "
+                         "or wait longer");
     case Code::kAccessDenied:
-      return failure(Code::kAccessDenied, "the peer does not let us have " + quoted(record) +
-                                              " (KeyRights::may_want there)");
+      return failure(Code::kAccessDenied, "the peer does not let us have " + quoted() +
+                                              "; allow it there (KeyRights::may_want or "
+                                              "ExchangeOptions::allow)");
     case Code::kTryAgain:
       return failure(Code::kTryAgain, "the peer has no place for the request now; fetch again");
-    default: return status;
+    default: return ended;
   }
 }
-
-}  // namespace
 
 Fetch Exchange::fetch(const Key& key, Instant deadline, const FetchOptions& options) {
   return Fetch(start_fetch(key, Buffer(), deadline, options));
@@ -89,6 +90,8 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
   record->destination = std::move(destination);
   record->done = false;
   record->handle = true;
+  record->latest = key.step == kLatest;
+  record->cancelled = false;
   record->waiter = nullptr;
   record->status = Status();
   record->receipt = Receipt{.posted = context_.now()};
@@ -98,6 +101,8 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
   first_fetch_ = record;
   Result<KeyEntry*> entry =
       context_.forked() ? Result<KeyEntry*>(context_.check_process()) : entry_for(key.name);
+  if (entry.ok() && key.step == wire::kNextStep)
+    entry = failure(Code::kInvalidArgument, "steps go up to 2^64 - 3; kLatest is the one above");
   record->entry = entry.ok() ? *entry : nullptr;
   if (record->entry != nullptr) file_by_key(record);
   if (!entry.ok()) {
@@ -108,18 +113,22 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
   }
   if (options.from != nullptr) {
     PeerEntry* peer = record->from != nullptr ? find_peer(*record->from) : nullptr;
-    if (peer != nullptr) ask(record, peer);
+    if (peer != nullptr) record->latest ? start_latest(record) : ask(record, peer);
     if (record->asks.empty() && !record->done) {
       Completion failed;
       const bool closed = options.from->state() != EndpointState::kConnected;
       failed.status = failure(
           Code::kWrongState,
-          quoted(record) +
+          record->quoted() +
               (closed
                    ? ": the endpoint to fetch from is closed; connect again, and add() the new one"
                    : ": the endpoint to fetch from is not in the exchange; add() it first"));
       finish(record, std::move(failed));
     }
+    return record;
+  }
+  if (record->latest) {
+    start_latest(record);
     return record;
   }
   if (deliver_locally(record)) return record;
@@ -155,14 +164,14 @@ void Exchange::unfile(FetchRecord* record) {
 }
 
 void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
+  const bool which = record->step > kLastStep;
+  if (which && !peer->can_tell()) return;  // as if it were not there
   if (!may_supply(peer, record->entry, record->step)) {
-    if (record->from == nullptr) return;  // as if it were not there
-    Completion denied;
-    denied.status = failure(
-        Code::kAccessDenied,
-        quoted(record) +
-            " may not come from this endpoint: KeyRights::may_supply or ExchangeOptions::allow");
-    finish(record, std::move(denied));
+    if (record->from == nullptr && (which || !record->latest)) return;  // as if it were not there
+    refuse_ask(record,
+               failure(Code::kAccessDenied,
+                       record->quoted() + " may not come from this endpoint; allow it "
+                                          "(KeyRights::may_supply or ExchangeOptions::allow)"));
     return;
   }
   WantOptions want;
@@ -171,22 +180,21 @@ void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
   if (peer->named.size() <= want.key_id) peer->named.resize(want.key_id + 1, false);
   if (!peer->named[want.key_id]) want.key = record->entry->name;
   // One endpoint can fill the destination; asking several, the winner's tensor is copied.
-  bool alone = record->from != nullptr || home_of(record->entry) == peer || peers_.size() == 1;
-  if (record->into && alone && record->destination)
+  bool alone = record->from != nullptr ||
+               (record->latest ? !which : home_of(record->entry) == peer || peers_.size() == 1);
+  if (record->into && alone && !which && record->destination)
     want.destination = std::move(record->destination);
   PostOptions options;
   options.sink = record;
   options.user_data = record->next_serial;
   options.deadline = record->deadline;
+  if (record->step == wire::kNewestStep)
+    options.deadline = std::min(record->deadline, after(context_.now(), options_.latest_patience));
   Result<OperationId> posted = peer->core->post_want(want, options);
   if (!posted.ok()) {
     if (want.destination) record->destination = std::move(want.destination);
-    bool last = record->asks.empty() && (alone || peer == peers_.back().get());
-    if (last) {
-      Completion failed;
-      failed.status = posted.status();
-      finish(record, std::move(failed));
-    }
+    bool last = record->asks.empty() && (alone || record->latest || peer == peers_.back().get());
+    if (last) refuse_ask(record, posted.status());
     return;
   }
   peer->named[want.key_id] = true;
@@ -194,23 +202,38 @@ void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
   record->asks.emplace_back(FetchRecord::Ask{peer, *posted, record->next_serial++});
 }
 
+// Nobody was asked. Of kLatest others may be: what follows is choose_latest()'s.
+void Exchange::refuse_ask(FetchRecord* record, Status why) {
+  if (record->latest) {
+    record->status = std::move(why);
+  } else {
+    fail(record, std::move(why));
+  }
+}
+
 bool Exchange::deliver_locally(FetchRecord* record) {
   for (PublicationRecord* publication : record->entry->published) {
     if (publication->step != record->step) continue;
     if (!publication->has_room()) return false;
-    Completion local;
-    local.tensor = publication->tensor;
-    local.receipt = record->receipt;
-    local.receipt.path = Path::kLoopback;
-    local.receipt.bytes = publication->tensor.size_bytes();
-    local.receipt.completed = context_.now();
-    record->cancel_asks();
-    if (publication->readers > 0 && ++publication->readers_done >= publication->readers)
-      end_publication(publication);
-    finish(record, std::move(local));
+    deliver_local(record, publication);
     return true;
   }
   return false;
+}
+
+// Requires: it has room.
+void Exchange::deliver_local(FetchRecord* record, PublicationRecord* publication) {
+  Completion local;
+  local.tensor = publication->tensor;
+  local.receipt = record->receipt;
+  local.receipt.path = Path::kLoopback;
+  local.receipt.bytes = publication->tensor.size_bytes();
+  local.receipt.completed = context_.now();
+  record->step = publication->step;
+  record->cancel_asks();
+  if (publication->readers > 0 && ++publication->readers_done >= publication->readers)
+    end_publication(publication);
+  finish(record, std::move(local));
 }
 
 void FetchRecord::cancel_asks() {
@@ -244,10 +267,12 @@ void FetchRecord::on_completion(Completion&& completion) noexcept {
     return;
   }
   if (!completion.buffers.empty()) destination = std::move(completion.buffers[0]);
+  if (latest) [[unlikely]]
+    return exchange->on_latest_answer(this, answered.peer, std::move(completion));
   if (!completion.status.ok() && !asks.empty()) return;  // another endpoint may have it
   if (!completion.status.ok()) {
     const EndpointCore* asked = answered.peer != nullptr ? answered.peer->core.get() : nullptr;
-    completion.status = explain(this, completion.status, into ? &destination : nullptr, asked);
+    completion.status = explain(completion.status, asked);
   }
   if (completion.status.ok() && answered.peer != nullptr) {
     entry->home = answered.peer;
@@ -274,7 +299,7 @@ void Exchange::finish(FetchRecord* record, Completion&& completion) {
       record->receipt.copied_bytes += bytes;
     } else {
       record->status = failure(Code::kInvalidArgument,
-                               quoted(record) + " is " + from.to_string() + ", the destination " +
+                               record->quoted() + " is " + from.to_string() + ", the destination " +
                                    record->destination.descriptor().to_string());
     }
     record->tensor = Tensor();
@@ -307,7 +332,7 @@ size_t Exchange::progress(Instant now) {
         Completion late;
         late.status = failure(
             Code::kTimedOut,
-            quoted(record) +
+            record->quoted() +
                 ": there was no endpoint to ask before the deadline; add() one to the exchange");
         finish(record, std::move(late));
         ++ended;
@@ -344,6 +369,7 @@ void FetchBase::cancel() {
     record_->exchange->finish(record_, std::move(ended));
     return;
   }
+  record_->cancelled = true;
   // The completions come by progress; a destination comes back with its own.
   record_->cancel_asks();
 }
@@ -352,11 +378,11 @@ void FetchBase::await_suspend(std::coroutine_handle<> waiter) noexcept { record_
 
 Result<Delivery<Tensor>> Fetch::take() {
   if (!record_->status.ok()) return record_->status;
-  return Delivery<Tensor>{std::move(record_->tensor), record_->receipt};
+  return Delivery<Tensor>{std::move(record_->tensor), record_->receipt, record_->step};
 }
 
 Placed FetchInto::take() {
-  return Placed(record_->status, std::move(record_->destination), record_->receipt);
+  return Placed(record_->status, std::move(record_->destination), record_->receipt, record_->step);
 }
 
 }  // namespace sluice

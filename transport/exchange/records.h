@@ -31,7 +31,6 @@ struct WaitingWant {
   WaitingWant* previous_of_peer = nullptr;
   IndexLink<WaitingWant> index;  // by token
   bool into = false;
-  TensorDescriptor layout;  // of into
 };
 
 // What a peer's key id stands for.
@@ -46,9 +45,10 @@ struct PeerEntry {
   explicit PeerEntry(uint64_t secret) : peer_keys(secret), waiting(secret) {}
 
   std::shared_ptr<EndpointCore> core;
-  uint64_t serial = 0;       // never used again; 0: gone
-  bool views = false;        // its path hands out views of our memory
-  bool supplies_all = true;  // its KeyRights and the exchange allow it every key
+  uint64_t serial = 0;        // never used again; 0: gone
+  bool views = false;         // its path hands out views of our memory
+  bool supplies_all = true;   // its KeyRights and the exchange allow it every key
+  bool tells_latest = false;  // it answers questions for its latest step
   KeyRights rights;
   EndpointInfo info;  // for ExchangeOptions::allow
   IdIndex<NamedKey> peer_keys;
@@ -57,11 +57,17 @@ struct PeerEntry {
   WaitingWant* first_waiting = nullptr;
   std::vector<bool> named;  // our key ids whose name the peer has
   size_t asks = 0;          // our requests that it has not answered
+
+  // Its latest step.
+  bool can_tell() const { return tells_latest && core->state() == EndpointState::kConnected; }
 };
 
 struct FetchRecord final : CompletionSink {
   void on_completion(Completion&& completion) noexcept override;
   void cancel_asks();
+  std::string quoted() const;  // "'name' step 7", for texts
+  // What the end of a request to a peer means for a fetch.
+  Status explain(const Status& ended, const EndpointCore* asked) const;
 
   struct Ask {
     PeerEntry* peer;  // null: gone, its completion is still to come
@@ -79,6 +85,12 @@ struct FetchRecord final : CompletionSink {
   bool into = false;
   bool done = false;
   bool handle = true;  // somebody still holds the Fetch
+  // A fetch of kLatest (latest.cc): `step` is the question that is asked, until it is known.
+  bool latest = false;
+  bool cancelled = false;     // by its holder
+  PeerEntry* best = nullptr;  // who told the newest step so far, while its serial is best_serial
+  uint64_t best_serial = 0;
+  uint64_t best_step = 0;
   Status status;
   Receipt receipt;
   Tensor tensor;
@@ -130,6 +142,14 @@ struct KeyEntry {
   std::array<uint64_t, 16> lately_ended{};
   uint32_t ended_count = 0;
 
+  // The newest step that one more reader can have; null: none.
+  PublicationRecord* newest() const {
+    PublicationRecord* best = nullptr;
+    for (PublicationRecord* each : published) {
+      if (each->has_room() && (best == nullptr || each->step > best->step)) best = each;
+    }
+    return best;
+  }
   bool is_over(uint64_t step) const {
     if (step < gone_below) return true;
     uint32_t known = ended_count < lately_ended.size() ? ended_count

@@ -5,6 +5,7 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/exchange/exchange.h>
+#include <sluice/wire/messages.h>
 
 #include "transport/exchange/records.h"
 
@@ -41,6 +42,7 @@ bool matches(const std::vector<std::string>& patterns, std::string_view name) {
 
 bool Exchange::may_supply(const PeerEntry* peer, const KeyEntry* entry, uint64_t step) const {
   if (peer->supplies_all) return true;
+  if (step > kLastStep) step = kLatest;
   return matches(peer->rights.may_supply, entry->name) &&
          (!options_.allow || options_.allow(peer->info, {entry->name, step}, KeyAccess::kSupply));
 }
@@ -99,21 +101,25 @@ void Exchange::on_want(EndpointCore& endpoint, const WantRequest& request) noexc
     return;
   }
   KeyEntry* entry = named->entry;
+  const bool which = request.step > kLastStep;
   if (!named->may_want ||
-      (options_.allow &&
-       !options_.allow(peer->info, {entry->name, request.step}, KeyAccess::kWant))) {
+      (options_.allow && !options_.allow(peer->info, {entry->name, which ? kLatest : request.step},
+                                         KeyAccess::kWant))) {
     wants_denied.add();
     (void)endpoint.refuse_want(request.token, Code::kAccessDenied);
     return;
   }
+  if (which) return on_step_question(peer, entry, request);
   for (PublicationRecord* record : entry->published) {
     if (record->step != request.step) continue;
-    if (request.into && !request.layout.same_layout(record->tensor.descriptor())) {
-      (void)endpoint.refuse_want(request.token, Code::kInvalidArgument);
+    const bool fits = !request.into || request.layout.same_layout(record->tensor.descriptor());
+    if (record->has_room()) {
+      // The asker refuses an offer that does not fit, and knows from it what there is.
+      supply(peer, request.token, request.into, record);
       return;
     }
-    if (record->has_room()) {
-      supply(peer, request.token, request.into, record);
+    if (!fits) {
+      (void)endpoint.refuse_want(request.token, Code::kInvalidArgument);
       return;
     }
   }
@@ -121,15 +127,15 @@ void Exchange::on_want(EndpointCore& endpoint, const WantRequest& request) noexc
     (void)endpoint.refuse_want(request.token, Code::kWrongState);
     return;
   }
-  if (peer->waiting.find(request.token) != nullptr) {
-    wants_repeated.add();
-    (void)endpoint.refuse_want(request.token, Code::kInvalidArgument);
-    return;
-  }
   keep_waiting(peer, entry, request);
 }
 
 void Exchange::keep_waiting(PeerEntry* peer, KeyEntry* entry, const WantRequest& request) {
+  if (peer->waiting.find(request.token) != nullptr) {
+    wants_repeated.add();
+    (void)peer->core->refuse_want(request.token, Code::kInvalidArgument);
+    return;
+  }
   if (spare_wants_.empty()) spare_wants_.push_back(std::make_unique<WaitingWant>());
   WaitingWant* want = spare_wants_.back().release();
   spare_wants_.pop_back();
@@ -138,7 +144,6 @@ void Exchange::keep_waiting(PeerEntry* peer, KeyEntry* entry, const WantRequest&
   want->token = request.token;
   want->step = request.step;
   want->into = request.into;
-  if (request.into) want->layout = request.layout;
   peer->waiting.insert(want, request.token);
   want->next_of_peer = peer->first_waiting;
   want->previous_of_peer = nullptr;
@@ -195,21 +200,21 @@ void Exchange::answer_waiting(PublicationRecord* record) {
     PeerEntry* peer = want->peer;
     const uint64_t token = want->token;
     const bool into = want->into;
-    const bool fits = !into || want->layout.same_layout(record->tensor.descriptor());
     take_waiting(want);
-    if (fits) {
-      supply(peer, token, into, record);
-    } else {
-      (void)peer->core->refuse_want(token, Code::kInvalidArgument);
-    }
+    supply(peer, token, into, record);  // also what does not fit: the asker learns what there is
   }
   // The last local reader ends the publication, and a coroutine may then recycle its record.
   KeyEntry* entry = record->entry;
   const uint64_t step = record->step;
   use(entry);
+  answer_step_questions(entry);
   for (FetchRecord* fetch = entry->first_fetch; fetch != nullptr;) {
     FetchRecord* next = fetch->next_of_key;
-    if (fetch->step == step && fetch->from == nullptr) deliver_locally(fetch);
+    if (fetch->step == step && fetch->from == nullptr) {
+      deliver_locally(fetch);
+    } else if (fetch->step == wire::kNextStep && fetch->from == nullptr) {
+      if (PublicationRecord* newest = entry->newest()) deliver_local(fetch, newest);
+    }
     fetch = next;
   }
   end_use(entry);

@@ -357,6 +357,7 @@ EndpointInfo Session::info() const {
   info.reason = reason_;
   info.peer_incarnation = peer_.incarnation;
   info.peer_pid = peer_.host == ours_.host ? peer_.pid : 0;
+  info.peer_tells_latest = (peer_.features & wire::kFeatureLatest) != 0;
   info.peer_silent = liveness_.peer_silent();
   return info;
 }

@@ -125,7 +125,7 @@ size_t encode(const Hello& m, std::span<std::byte> out) {
   w.put(m.arena_bytes);
   w.put(m.credit_messages);
   w.put(m.credit_bytes);
-  w.put(uint64_t{0});  // reserved
+  w.put(m.features);
   if (m.has_rendezvous) {
     w.begin_tlv(TlvType::kRendezvous, 32);
     w.put_bytes(m.rendezvous.bytes.data(), 16);
@@ -170,8 +170,8 @@ Status decode(std::span<const std::byte> header, Hello& out) {
   out.arena_bytes = r.get<uint64_t>();
   out.credit_messages = r.get<uint64_t>();
   out.credit_bytes = r.get<uint64_t>();
-  // Not checked: HELLO comes before the version is agreed, and a later one may use it.
-  (void)r.get<uint64_t>();
+  // Any bits: HELLO comes before the version is agreed, and a later one may have more.
+  out.features = r.get<uint64_t>();
   out.has_rendezvous = false;
   out.rdma_port = out.module_port = out.packet_port = 0;
   return for_each_tlv("HELLO", r, [&](uint16_t type, Reader value) {

@@ -81,6 +81,15 @@ struct Uuid {
   bool operator==(const Uuid&) const = default;
 };
 
+// What a side can beyond version 1's first form: bits of Hello::features. A bit that is not known
+// here is kept and means nothing.
+inline constexpr uint64_t kFeatureLatest = 1;  // answers WANTs for kNewestStep and kNextStep
+
+// Steps that are none: a WANT of kind kKey for one of them asks which step there is. The answer is
+// a supply of one uint64. docs/wire.md, "Which step".
+inline constexpr uint64_t kNewestStep = ~uint64_t{0};   // at once; kNewestStep if there is none
+inline constexpr uint64_t kNextStep = kNewestStep - 1;  // when there is one
+
 // First message in both directions. id: incarnation, random per process start.
 struct Hello {
   uint64_t incarnation = 0;
@@ -94,6 +103,7 @@ struct Hello {
   uint64_t arena_bytes = 0;      // address range a peer reserves to map us
   uint64_t credit_messages = 0;  // unexpected messages we take before the first CREDIT
   uint64_t credit_bytes = 0;
+  uint64_t features = 0;  // kFeature...; 0 from sides that do not know of features
   bool has_rendezvous = false;
   Uuid rendezvous;         // names our abstract Unix socket for shared memory
   Uuid token;              // says there, and at the RDMA port, which connection it is about
