@@ -79,15 +79,15 @@ Result<sg::Costs> costs_of(const GraphOptions& options) {
 }
 
 sg::Graph graph_of_model(const GraphOptions& options, uint32_t workers, uint32_t servers) {
-  graph::JobShape shape;
+  networks::JobShape shape;
   shape.workers = workers;
   shape.servers = servers;
   shape.one_host = !options.hosts;
   shape.verify = options.verify;
   shape.compute_us = options.compute_us;
-  const graph::Network network = graph::network_named(options.model);
-  if (options.batch > 0) return graph::layer_graph(network, shape, options.batch);
-  sg::Graph made = graph::job_graph(graph::tensors_of(network, servers), shape);
+  const networks::Network network = networks::network_named(options.model);
+  if (options.batch > 0) return networks::layer_graph(network, shape, options.batch);
+  sg::Graph made = networks::job_graph(networks::tensors_of(network, servers), shape);
   made.name = options.model;
   return made;
 }
@@ -147,7 +147,7 @@ Status print_scaling(const GraphOptions& options) {
   fmt::print("{:>8} {:>8} {:>12} {:>10} {:>11} {:>8} {:>10} {:>10}\n", "workers", "servers",
              "step ms", "speed-up", "efficiency", "NIC %", "cores %", "MiB moved");
   double alone = 0;
-  const size_t most = graph::tensors_of(graph::network_named(options.model), 1).size();
+  const size_t most = networks::tensors_of(networks::network_named(options.model), 1).size();
   for (uint32_t workers : options.scale) {
     const uint32_t servers = options.servers > 1
                                  ? options.servers
@@ -179,7 +179,7 @@ int run(const GraphOptions& options) {
 }
 
 void add_model_flags(CLI::App& command, GraphOptions& options) {
-  std::vector<std::string> models(graph::kModels.begin(), graph::kModels.end());
+  std::vector<std::string> models(networks::kModels.begin(), networks::kModels.end());
   command.add_option("--model", options.model, "make, scale: the network whose job it is")
       ->check(CLI::IsMember(models))
       ->capture_default_str();

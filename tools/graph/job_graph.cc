@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-namespace sluice::tools::graph {
+namespace sluice::tools::networks {
 namespace {
 
 using sluice::graph::Edge;
@@ -271,4 +271,4 @@ Graph layer_graph(const Network& network, const JobShape& shape, uint32_t batch)
   return maker.take();
 }
 
-}  // namespace sluice::tools::graph
+}  // namespace sluice::tools::networks

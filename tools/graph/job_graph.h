@@ -11,7 +11,7 @@
 
 #include "tools/graph/models.h"
 
-namespace sluice::tools::graph {
+namespace sluice::tools::networks {
 
 // A parameter of 32-bit floats, and the server that has it.
 struct JobTensor {
@@ -46,6 +46,6 @@ std::vector<JobTensor> tensors_of(const Network& network, uint32_t servers);
 // for `batch` samples; gradients leave as soon as their layer has been gone back through.
 sluice::graph::Graph layer_graph(const Network& network, const JobShape& shape, uint32_t batch);
 
-}  // namespace sluice::tools::graph
+}  // namespace sluice::tools::networks
 
 #endif  // SLUICE_TOOLS_GRAPH_JOB_GRAPH_H_

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-namespace sluice::tools::graph {
+namespace sluice::tools::networks {
 namespace {
 
 // Layers one after the other, with the size of the image that each hands on.
@@ -268,4 +268,4 @@ Network network_named(std::string_view name) {
   return vgg16();
 }
 
-}  // namespace sluice::tools::graph
+}  // namespace sluice::tools::networks

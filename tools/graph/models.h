@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sluice::tools::graph {
+namespace sluice::tools::networks {
 
 struct Parameter {
   std::string name;            // "weight", in its layer
@@ -35,6 +35,6 @@ inline constexpr std::array<std::string_view, 5> kModels = {"vgg16", "alexnet", 
 // Requires: one of kModels.
 Network network_named(std::string_view name);
 
-}  // namespace sluice::tools::graph
+}  // namespace sluice::tools::networks
 
 #endif  // SLUICE_TOOLS_GRAPH_MODELS_H_
