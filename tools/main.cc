@@ -12,6 +12,7 @@
 #include "tools/doctor/doctor_command.h"
 #include "tools/dump/dump_command.h"
 #include "tools/explain/explain_command.h"
+#include "tools/graph/graph_command.h"
 #include "tools/info/info_command.h"
 #include "tools/lab/lab_command.h"
 #include "tools/manual/manual_command.h"
@@ -35,6 +36,7 @@ std::string example_for(const CLI::App& app) {
     if (used->get_name() == "broker") return "sudo sluice broker --interface eth0 --uid 1000";
     if (used->get_name() == "dump") return "sluice dump eth0";
     if (used->get_name() == "demo") return "sluice demo --model tiny --steps 3";
+    if (used->get_name() == "graph") return "sluice graph make --model vgg16 > vgg16.json";
     if (used->get_name() == "proxy")
       return "sluice proxy --listen 127.0.0.1:50051 --to sluice://worker3:7000";
     if (used->get_name() == "perf") return "sluice perf send_lat --self --transport shm --size 64";
@@ -78,6 +80,7 @@ int main(int argc, char** argv) {
   sluice::tools::add_explain_command(app, exit_code);
   sluice::tools::add_tune_command(app, exit_code);
   sluice::tools::add_proxy_command(app, exit_code);
+  sluice::tools::add_graph_command(app, exit_code);
   sluice::tools::add_lab_command(app);
   sluice::tools::add_bench_command(app);
   app.add_subcommand("version", "print the version")->callback([] {

@@ -12,6 +12,7 @@ _ROOMS = {
     "transport/base": "sluice/base",
     "transport/exchange": "sluice/exchange",
     "transport/fault": "sluice/fault",
+    "transport/graph": "sluice/graph",
     "transport/l2": "sluice/l2",
     "transport/loopback": "sluice/loopback",
     "transport/proto": "sluice/proto",

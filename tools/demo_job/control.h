@@ -31,6 +31,9 @@ struct Message {
   int64_t cpu_ns = 0;         // while moving
   uint64_t copied_bytes = 0;  // since the last report
   uint64_t chunk_bytes = 0;
+  uint64_t arena_bytes = 0;  // most so far
+  uint64_t fetches = 0;      // since the last report
+  uint64_t views = 0;
   char text[320] = {};  // an address, or what is wrong; empty: verified
 
   void set_text(std::string_view value);

@@ -277,6 +277,8 @@ class VisitRun {
       if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) {
         return fail("worker " + std::to_string(w) + " ended " + describe(status));
       }
+      // A plan has one runner for each process, and no second one for its successor.
+      if (visit_.mode == Mode::kGraph) return fail("a worker of mode graph was killed");
       if (++outcome_.restarts > kMostRestarts) return fail("workers were killed more than 3 times");
       // The step is repeated for it, unless all servers have averaged it already.
       const int64_t first = applied(step_) ? step_ + 1 : step_;
@@ -328,6 +330,13 @@ class VisitRun {
     child.pid = -1;
   }
 
+  static void add_counts(Sample& sample, const Message& report) {
+    sample.copied_bytes += report.copied_bytes;
+    sample.arena_bytes += report.arena_bytes;
+    sample.fetches += report.fetches;
+    sample.views += report.views;
+  }
+
   void collect_samples() {
     for (int64_t step = visit_.warm_up_steps(); step <= visit_.last_step(); ++step) {
       Sample sample;
@@ -339,7 +348,7 @@ class VisitRun {
         begin_ns = std::min(begin_ns, applied.begin_ns);
         end_ns = std::max(end_ns, applied.end_ns);
         cpu_ns += applied.cpu_ns;
-        sample.copied_bytes += server->reports[step].copied_bytes;
+        add_counts(sample, server->reports[step]);
       }
       sample.step_seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
       for (auto& worker : workers_) {
@@ -348,7 +357,7 @@ class VisitRun {
         sample.pull_seconds = std::max(
             sample.pull_seconds, static_cast<double>(report->second.end_ns - begin_ns) * 1e-9);
         cpu_ns += report->second.cpu_ns;
-        sample.copied_bytes += report->second.copied_bytes;
+        add_counts(sample, report->second);
       }
       sample.cpu_seconds = static_cast<double>(cpu_ns) * 1e-9;
       outcome_.samples.push_back(sample);

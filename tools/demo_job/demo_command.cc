@@ -62,8 +62,8 @@ std::vector<T> parse_list(const std::string& flag, const std::string& text,
 }
 
 void check(Flags& flags) {
-  flags.options.modes =
-      parse_list("--modes", flags.modes, demo::kModes, "zerocopy,onecopy,grpc-unary,grpc-stream");
+  flags.options.modes = parse_list("--modes", flags.modes, demo::kModes,
+                                   "zerocopy,onecopy,grpc-unary,grpc-stream,graph");
   flags.options.routes = parse_list("--paths", flags.paths, demo::kRoutes, "shm,rdma,l2,tcp");
   if (flags.options.model != "vgg16" && flags.options.model != "tiny") {
     refuse("--model", flags.options.model, "is neither vgg16 nor tiny", "vgg16");
@@ -108,7 +108,10 @@ void add_demo_command(CLI::App& app, int& exit_code) {
       ->add_option("--model", options.model,
                    "vgg16 (32 tensors, 528 MiB) or tiny (a thousandth of it)")
       ->capture_default_str();
-  command->add_option("--modes", flags->modes, "Of zerocopy, onecopy, grpc-unary, grpc-stream")
+  command
+      ->add_option("--modes", flags->modes,
+                   "Of zerocopy, onecopy, grpc-unary, grpc-stream, and graph: as zerocopy, from "
+                   "a plan of the job's dataflow graph")
       ->capture_default_str();
   command
       ->add_option("--paths", flags->paths,

@@ -123,6 +123,8 @@ class ExchangeServer final : public ServerLink {
     return sum;
   }
 
+  uint64_t arena_bytes() const override { return context_->arena().statistics().peak_used_bytes; }
+
   void close() override {
     for (auto& peer : peers_) (void)peer->endpoint.close(after(now(), kCloseTime));
     listener_.close();

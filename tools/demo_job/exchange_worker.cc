@@ -92,6 +92,8 @@ class ExchangeWorker final : public WorkerLink {
     return sum;
   }
 
+  uint64_t arena_bytes() const override { return context_->arena().statistics().peak_used_bytes; }
+
   void close() override {
     for (auto& source : sources_) (void)source->endpoint.close(after(now(), kCloseTime));
     exchange_.reset();

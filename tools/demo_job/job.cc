@@ -8,6 +8,7 @@ std::string_view to_string(Mode mode) {
     case Mode::kOnecopy: return "onecopy";
     case Mode::kGrpcUnary: return "grpc-unary";
     case Mode::kGrpcStream: return "grpc-stream";
+    case Mode::kGraph: return "graph";
   }
   return "";
 }

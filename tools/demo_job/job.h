@@ -15,9 +15,10 @@
 
 namespace sluice::tools::demo {
 
-enum class Mode : uint8_t { kZerocopy, kOnecopy, kGrpcUnary, kGrpcStream };
-inline constexpr std::array<Mode, 4> kModes = {Mode::kZerocopy, Mode::kOnecopy, Mode::kGrpcUnary,
-                                               Mode::kGrpcStream};
+// kGraph does what kZerocopy does, from a plan of its dataflow graph.
+enum class Mode : uint8_t { kZerocopy, kOnecopy, kGrpcUnary, kGrpcStream, kGraph };
+inline constexpr std::array<Mode, 5> kModes = {Mode::kZerocopy, Mode::kOnecopy, Mode::kGrpcUnary,
+                                               Mode::kGrpcStream, Mode::kGraph};
 std::string_view to_string(Mode mode);
 constexpr bool is_grpc(Mode mode) { return mode == Mode::kGrpcUnary || mode == Mode::kGrpcStream; }
 
@@ -45,7 +46,7 @@ struct JobOptions {
   int workers = 1;
   Spreading spreading;  // of the model, over servers
   std::string model = "vgg16";
-  std::vector<Mode> modes{kModes.begin(), kModes.end()};
+  std::vector<Mode> modes{kModes.begin(), kModes.begin() + 4};  // kGraph where it is asked for
   std::vector<Route> routes{Route::kShm, Route::kRdma, Route::kTcp};
   std::string json_file;
   std::string
@@ -83,9 +84,9 @@ struct Visit {
   // What a child waits for at most. The coordinator, which can say what is missing, gives
   // up first; what is asked for early waits through two of its phases.
   std::chrono::seconds patience() const { return 2 * timeout + std::chrono::seconds(10); }
-  // Every page is touched once before anything is measured: zerocopy publishes from two
+  // Every page is touched once before anything is measured: zerocopy and graph publish from two
   // sets of weights in turn, the others from one.
-  int64_t warm_up_steps() const { return mode == Mode::kZerocopy ? 2 : 1; }
+  int64_t warm_up_steps() const { return mode == Mode::kZerocopy || mode == Mode::kGraph ? 2 : 1; }
   int64_t last_step() const { return warm_up_steps() + steps - 1; }  // the first is 0
 };
 
@@ -94,6 +95,9 @@ struct Sample {
   double pull_seconds = 0;  // first weights published .. the slowest worker has them all
   double cpu_seconds = 0;   // servers and workers, without averaging and stand-in
   uint64_t copied_bytes = 0;
+  uint64_t arena_bytes = 0;  // most that all processes had in their arenas until then; 0: unknown
+  uint64_t fetches = 0;      // mode graph: tensors that came from other processes,
+  uint64_t views = 0;        // and of them those whose receipt says that nothing was copied
 };
 
 struct VisitOutcome {

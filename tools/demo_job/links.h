@@ -43,6 +43,8 @@ class ServerLink {
   virtual Result<Message> wait_order(ControlLine& line, Instant deadline) = 0;
   // Bytes copied by CPUs on this side so far, user and kernel; 0 where unknown.
   virtual uint64_t copied_bytes() const = 0;
+  // Most bytes that its arena held at once; 0 where it has none.
+  virtual uint64_t arena_bytes() const { return 0; }
   virtual void close() = 0;
 };
 
@@ -64,6 +66,7 @@ class WorkerLink {
   // The weights are no longer read; gradient() is writable again.
   virtual Status finish(Instant deadline) = 0;
   virtual uint64_t copied_bytes() const = 0;
+  virtual uint64_t arena_bytes() const { return 0; }
   virtual uint64_t chunk_bytes() const { return 0; }
   virtual void close() = 0;
 };

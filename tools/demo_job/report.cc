@@ -37,6 +37,28 @@ std::optional<double> best_pull(const std::vector<Series>& all,
   return best;
 }
 
+// The hand-written job's median step on the path of series `i` over its own.
+std::optional<double> by_hand(const std::vector<Series>& all,
+                              const std::vector<std::optional<Figures>>& figures, size_t i) {
+  for (size_t other = 0; other < all.size(); ++other) {
+    if (all[other].mode == Mode::kZerocopy && all[other].route == all[i].route && figures[other])
+      return figures[other]->step_seconds.median / figures[i]->step_seconds.median;
+  }
+  return std::nullopt;
+}
+
+// The medians of the visits, for comparison of what ran side by side.
+std::vector<double> round_medians(const Series& series) {
+  std::vector<double> medians;
+  auto at = series.samples.begin();
+  for (size_t length : series.rounds) {
+    const std::vector<Sample> samples(at, at + static_cast<ptrdiff_t>(length));
+    if (length > 0) medians.push_back(spread(samples, &Sample::step_seconds).median);
+    at += static_cast<ptrdiff_t>(length);
+  }
+  return medians;
+}
+
 std::string ratio_cell(const std::optional<double>& ratio) {
   return ratio ? fmt::format("{:.2f}", *ratio) : "-";
 }
@@ -88,6 +110,9 @@ std::vector<std::optional<Figures>> figures_of(const std::vector<Series>& all,
     for (const Sample& sample : samples) {
       cpu += sample.cpu_seconds;
       copied += sample.copied_bytes;
+      f.arena_bytes = std::max(f.arena_bytes, sample.arena_bytes);
+      f.fetches += sample.fetches;
+      f.views += sample.views;
     }
     const double moved =
         static_cast<double>(f.bytes_per_step) * static_cast<double>(samples.size());
@@ -102,6 +127,7 @@ std::vector<std::optional<Figures>> figures_of(const std::vector<Series>& all,
     auto unary =
         best_pull(all, figures, all[i].route, [](Mode mode) { return mode == Mode::kGrpcUnary; });
     if (unary) figures[i]->ratio_to_grpc_unary = *unary / own;
+    if (all[i].mode == Mode::kGraph) figures[i]->ratio_to_by_hand = by_hand(all, figures, i);
   }
   return figures;
 }
@@ -127,6 +153,18 @@ std::string table(const std::vector<Series>& all,
         f.pull_bytes_per_second / kGb, ratio_cell(f.ratio_to_grpc),
         ratio_cell(f.ratio_to_grpc_unary), f.cpu_seconds_per_gb,
         f.copied_bytes_per_byte ? fmt::format("{:.2f}", *f.copied_bytes_per_byte) : "unknown");
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!figures[i] || all[i].mode != Mode::kGraph) continue;
+    const Figures& f = *figures[i];
+    text += fmt::format(
+        "{}: the plan moves {} tensors a step, {} of them views by their receipts; "
+        "arenas {:.1f} MiB",
+        to_string(all[i].route), f.fetches / all[i].samples.size(), f.views / all[i].samples.size(),
+        static_cast<double>(f.arena_bytes) / (1 << 20));
+    if (f.ratio_to_by_hand)
+      text += fmt::format("; the hand-written step takes {:.3f} of its time", *f.ratio_to_by_hand);
+    text += "\n";
   }
   for (const Missing& path : missing)
     text += fmt::format("{:<5}not available: {}\n", to_string(path.route), path.reason);
@@ -156,6 +194,13 @@ std::string json(const std::vector<Series>& all, const std::vector<std::optional
       entry["copied_bytes_per_byte"] = or_null(f.copied_bytes_per_byte);
       entry["ratio_to_grpc"] = or_null(f.ratio_to_grpc);
       entry["ratio_to_grpc_unary"] = or_null(f.ratio_to_grpc_unary);
+      entry["round_step_seconds"] = round_medians(all[i]);
+      if (!is_grpc(all[i].mode)) entry["arena_bytes"] = f.arena_bytes;
+      if (all[i].mode == Mode::kGraph) {
+        entry["ratio_to_by_hand"] = or_null(f.ratio_to_by_hand);
+        entry["fetches"] = f.fetches;
+        entry["views"] = f.views;
+      }
     } else {
       // Nothing that was not verified is told as a figure.
       for (const char* name : {"step_seconds", "pull_seconds", "bytes_per_step", "bytes_per_second",

@@ -21,6 +21,7 @@ struct Series {
   std::string corruption;
   uint64_t chunk_bytes = 0;
   int restarts = 0;
+  std::vector<size_t> rounds;  // how many samples each visit added
   bool verified() const { return failure.empty() && corruption.empty() && !samples.empty(); }
 };
 
@@ -43,6 +44,9 @@ struct Figures {
   std::optional<double> copied_bytes_per_byte;  // none: not countable (gRPC)
   std::optional<double> ratio_to_grpc;          // none: no gRPC mode on that path
   std::optional<double> ratio_to_grpc_unary;
+  uint64_t arena_bytes = 0;                // most of all processes together; 0: unknown
+  std::optional<double> ratio_to_by_hand;  // mode graph: zerocopy's median step over the own
+  uint64_t fetches = 0, views = 0;         // of the measured steps, by receipts
 };
 
 // One entry per series; nothing for a series that is not verified.

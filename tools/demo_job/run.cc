@@ -19,7 +19,7 @@ namespace {
 // rounds at least; more where that leaves five steps to each, as every turn has a
 // start and a step that are not counted.
 int rounds_for(int64_t steps) {
-  return static_cast<int>(std::min<int64_t>(steps, std::clamp<int64_t>(steps / 5, 3, 10)));
+  return static_cast<int>(std::min<int64_t>(steps, std::clamp<int64_t>(steps / 5, 3, 21)));
 }
 
 // Which paths can run, where they meet, and what becomes of the others.
@@ -105,6 +105,7 @@ void take_turn(const JobOptions& options, Series& series, const Ground& ground, 
       std::string(to_string(series.mode)) + " on " + std::string(to_string(series.route));
   VisitOutcome outcome = run_visit(visit, [&] { bar.step_done(what); });
   series.samples.insert(series.samples.end(), outcome.samples.begin(), outcome.samples.end());
+  series.rounds.push_back(outcome.samples.size());
   series.failure = outcome.failure;
   series.corruption = outcome.corruption;
   series.restarts += outcome.restarts;

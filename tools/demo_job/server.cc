@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tools/demo_job/arithmetic.h"
+#include "tools/demo_job/graph_roles.h"
 #include "tools/demo_job/links.h"
 #include "tools/demo_job/roles.h"
 
@@ -73,6 +74,7 @@ class Server {
     report.word = Word::kReport;
     report.copied_bytes = link_->copied_bytes() - copied_before_;
     copied_before_ += report.copied_bytes;
+    report.arena_bytes = link_->arena_bytes();
     return line_.send(report);
   }
 
@@ -103,7 +105,8 @@ class Server {
 }  // namespace
 
 int serve(const Visit& visit, uint32_t server, ControlLine line) {
-  Status status = Server(visit, server, line).run();
+  Status status = visit.mode == Mode::kGraph ? serve_graph(visit, server, line)
+                                             : Server(visit, server, line).run();
   if (status.ok()) return 0;
   Message failed{.word = Word::kFailed};
   failed.set_text("server " + std::to_string(server) + ": " + status.to_string());

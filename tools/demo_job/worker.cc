@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tools/demo_job/arithmetic.h"
+#include "tools/demo_job/graph_roles.h"
 #include "tools/demo_job/links.h"
 #include "tools/demo_job/roles.h"
 
@@ -94,6 +95,7 @@ class Worker {
     SLUICE_RETURN_IF_ERROR(link_->finish(deadline()));
     report.copied_bytes = link_->copied_bytes() - copied_before_;
     copied_before_ += report.copied_bytes;
+    report.arena_bytes = link_->arena_bytes();
     report.chunk_bytes = link_->chunk_bytes();
     return line_.send(report);
   }
@@ -113,7 +115,8 @@ class Worker {
 }  // namespace
 
 int work(const Visit& visit, const WorkerPlace& place, ControlLine line) {
-  Status status = Worker(visit, place, line).run();
+  Status status = visit.mode == Mode::kGraph ? work_graph(visit, place.index, place.addresses, line)
+                                             : Worker(visit, place, line).run();
   if (status.ok()) return 0;
   Message failed{.word = Word::kFailed};
   failed.set_text("worker " + std::to_string(place.index) + ": " + status.to_string());
