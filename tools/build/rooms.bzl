@@ -4,7 +4,7 @@ _BELOW_PROTO = ["api", "allocator", "wire", "base"]
 _BELOW_BACKENDS = ["proto"] + _BELOW_PROTO
 _BACKENDS = ["shm", "verbs", "l2", "tcp", "loopback", "fault"]
 _BELOW_EXCHANGE = ["select", "tuning"] + _BACKENDS + _BELOW_BACKENDS
-_TRANSPORT = ["graph", "sluice", "exchange"] + _BELOW_EXCHANGE
+_TRANSPORT = ["collective", "graph", "sluice", "exchange"] + _BELOW_EXCHANGE
 
 # Room -> rooms that it may see: only what is listed, siblings never. None: all.
 MAY_SEE = {
@@ -22,6 +22,7 @@ MAY_SEE = {
     "tuning": ["api", "base"],
     "select": _BACKENDS + ["tuning"] + _BELOW_BACKENDS,
     "exchange": _BELOW_EXCHANGE,
+    "collective": ["exchange"] + _BELOW_EXCHANGE,
     "sluice": ["exchange"] + _BELOW_EXCHANGE,
     "graph": ["exchange"] + _BELOW_EXCHANGE,
     "examples": _TRANSPORT + ["plugins"],

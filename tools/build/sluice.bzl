@@ -10,6 +10,7 @@ _ROOMS = {
     "transport": "sluice",
     "transport/api": "sluice/api",
     "transport/base": "sluice/base",
+    "transport/collective": "sluice/collective",
     "transport/exchange": "sluice/exchange",
     "transport/fault": "sluice/fault",
     "transport/graph": "sluice/graph",

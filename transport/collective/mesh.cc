@@ -1,0 +1,194 @@
+#include "transport/collective/mesh.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <sluice/base/counters.h>
+#include "transport/collective/round.h"
+
+namespace sluice::internal {
+namespace {
+
+constexpr const char* kOrigin = "collective/group";
+// Code u8 (0: goodbye), rank that is to blame as u32 is part of the text; text.
+constexpr size_t kAlarmBytes = 512;
+constexpr Tag kAlarmTag = lane_tag(Lane::kAlarm, 0, 0);
+Counter groups_broken("collective.groups_broken");
+}  // namespace
+
+Mesh::Mesh(Context& context, int rank, int size)
+    : context_(context),
+      exchange_(context),
+      rank_(rank),
+      peers_(static_cast<size_t>(size)),
+      left_(static_cast<size_t>(size)) {
+  context_.add_hook(this);
+}
+
+Mesh::~Mesh() {
+  context_.remove_hook(this);
+  closing_ = true;
+  for (RoundState* round : rounds_) round->cancel();
+  // The alarms' receives report to this object: their endpoints end first.
+  for (Endpoint& peer : peers_)
+    if (peer.shared())
+      peer.shared()->abort(Status(Code::kCancelled, Scope::kEndpoint, kOrigin, "the group ended"));
+  while (listening_ > 0 || std::any_of(orphans_.begin(), orphans_.end(),
+                                       [](const auto& round) { return !round->finished(); })) {
+    if (context_.progress() == 0 && !context_.wait(after(now(), 100ms)).ok()) break;
+  }
+}
+
+Status Mesh::start(std::vector<Endpoint> peers) {
+  peers_ = std::move(peers);
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == rank_) continue;
+    SLUICE_RETURN_IF_ERROR(exchange_.add(peer(rank)));
+    SLUICE_RETURN_IF_ERROR(listen_for_alarms(rank));
+    path_ = std::max(path_, peer(rank).info().path.path);
+  }
+  return Status();
+}
+
+Status Mesh::listen_for_alarms(int rank) {
+  SLUICE_TRY(Buffer room, context_.arena().allocate(kAlarmBytes));
+  SLUICE_RETURN_IF_ERROR(peer(rank).receive(
+      {.tag = kAlarmTag}, std::move(room),
+      {.sink = this, .user_data = static_cast<uint64_t>(rank), .deadline = kNever}));
+  ++listening_;
+  return Status();
+}
+
+void Mesh::on_completion(Completion&& completion) noexcept {
+  const int rank = static_cast<int>(completion.user_data);
+  --listening_;
+  if (closing_) return;
+  if (!completion.status.ok()) return on_lost(rank, completion.status);
+  hear(rank, completion.buffers[0].bytes().first(
+                 std::min<size_t>(completion.receipt.bytes, completion.buffers[0].size_bytes())));
+  (void)listen_for_alarms(rank);  // its endpoint may be closed already: operations say so
+}
+
+void Mesh::on_lost(int rank, const Status& why) {
+  if (left_[static_cast<size_t>(rank)]) return;
+  fail_soon(blame(rank, why, "the group"));
+}
+
+void Mesh::hear(int rank, std::span<const std::byte> alarm) {
+  if (alarm.empty()) return;
+  const auto code = static_cast<uint8_t>(alarm[0]);
+  if (code == 0) {
+    left_[static_cast<size_t>(rank)] = true;
+    return;
+  }
+  // A peer's bytes: any code it may name, and its text as it is.
+  const Code said = code < kCodeCount ? static_cast<Code>(code) : Code::kCorrupt;
+  std::string text(reinterpret_cast<const char*>(alarm.data()) + 1, alarm.size() - 1);
+  if (broken_.ok() && failure_.ok())
+    failure_ =
+        Status(said, Scope::kContext, kOrigin, "rank " + std::to_string(rank) + " says: " + text);
+}
+
+void Mesh::say(int rank, const Status& why) {
+  Endpoint& to = peer(rank);
+  if (rank == rank_ || to.state() != EndpointState::kConnected) return;
+  Result<Buffer> room = context_.arena().allocate(kAlarmBytes);
+  if (!room.ok()) return;  // the others find out by their deadlines
+  const std::string_view text = why.detail().substr(0, kAlarmBytes - 1);
+  room->data()[0] = static_cast<std::byte>(why.code());
+  std::memcpy(room->data() + 1, text.data(), text.size());
+  (void)to.send(kAlarmTag, Region(*room, 0, 1 + text.size()).as_tensor(), {});
+}
+
+Status Mesh::usable() {
+  if (broken_.ok() && !failure_.ok()) fail(failure_);
+  if (!broken_.ok())
+    return Status(Code::kWrongState, Scope::kContext, kOrigin,
+                  "the group is broken, open a new one: " + std::string(broken_.detail()));
+  if (closing_) return Status(Code::kWrongState, Scope::kContext, kOrigin, "the group is closed");
+  for (int rank = 0; rank < size(); ++rank)
+    if (left_[static_cast<size_t>(rank)])
+      return Status(Code::kUnreachable, Scope::kContext, kOrigin,
+                    "rank " + std::to_string(rank) + " has closed its group");
+  return Status();
+}
+
+Status Mesh::blame(int peer, const Status& why, const std::string& what) const {
+  const std::string rank = "rank " + std::to_string(peer);
+  if (why == Code::kTimedOut)
+    return Status(Code::kTimedOut, Scope::kContext, kOrigin,
+                  what + ": " + rank + " did not take part before the deadline", why.os_error());
+  return Status(why == Code::kWrongState ? Code::kUnreachable : why.code(), Scope::kContext,
+                kOrigin, what + ": lost " + rank + ": " + std::string(why.detail()),
+                why.os_error());
+}
+
+void Mesh::fail_soon(Status why) {
+  if (broken_.ok() && failure_.ok()) failure_ = std::move(why);
+}
+
+void Mesh::fail(const Status& why) {
+  if (!broken_.ok()) return;
+  broken_ = why;
+
+  groups_broken.add();
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == rank_) continue;
+    say(rank, why);
+    exchange_.remove(peer(rank));  // ends its fetches
+  }
+  for (size_t i = 0; i < rounds_.size(); ++i) rounds_[i]->cancel();
+}
+
+size_t Mesh::progress(Instant now) {
+  size_t work = 0;
+  if (!failure_.ok() && broken_.ok()) {
+    fail(failure_);
+    ++work;
+  }
+  for (size_t i = 0; i < rounds_.size(); ++i)
+    if (rounds_[i]->wants_turn()) work += rounds_[i]->post();
+  for (size_t i = 0; i < waiting_.size();) {
+    Waiter* waiting = waiting_[i];
+    const bool over = waiting->ends_when_broken && (!broken_.ok() || now >= waiting->deadline);
+    if (!over && !waiting->ready(waiting->state)) {
+      ++i;
+      continue;
+    }
+    // The coroutine may add and remove others: begin anew.
+    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    ++work;
+    waiting->waiter.resume();
+    i = 0;
+  }
+  std::erase_if(orphans_, [](const auto& round) { return round->finished(); });
+  return work;
+}
+
+Instant Mesh::next_timeout() {
+  if (!failure_.ok() && broken_.ok()) return Instant{};
+  Instant next = kNever;
+  for (RoundState* round : rounds_)
+    if (round->wants_turn()) next = Instant{};
+  for (Waiter* waiting : waiting_) {
+    if (waiting->ready(waiting->state)) return Instant{};
+    if (waiting->ends_when_broken) next = std::min(next, waiting->deadline);
+  }
+  return next;
+}
+
+Status Mesh::close(Instant deadline) {
+  if (closing_) return Status();
+  closing_ = true;
+  Status first;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == rank_) continue;
+    if (broken_.ok()) say(rank, Status());
+    exchange_.remove(peer(rank));
+    Status closed = peer(rank).close(deadline);
+    if (first.ok() && !closed.ok()) first = closed;
+  }
+  return first;
+}
+
+}  // namespace sluice::internal
