@@ -59,7 +59,7 @@ def room_of(path):
     """The room (docs/design.md) that a file belongs to; test code is of room `tests` wherever it lies."""
     parts = path.split("/")
     base = parts[-1]
-    if "_test." in base or base.startswith("testing."):
+    if "_test." in base or base.startswith(("testing.", "testing_")):
         return "tests"
     if parts[0] == "transport":
         return parts[1] if len(parts) > 2 else "sluice"

@@ -11,7 +11,7 @@ ALLOCATOR = [f"//tests/allocator:{name}_test" for name in
              ("arena", "free_runs", "buffer", "arena_fault", "arena_registrars", "page_source", "machine_memory", "arena_warm_path", "arena_fork",
               "arena_property", "arena_threads", "dlpack")]
 SHM = [f"//tests/shm:{name}_test" for name in ("limits", "packets", "ends", "ring_model")]
-PROTO = ["//tests/proto:direct_test", "//tests/proto:tables_test"]
+PROTO = [f"//tests/proto:{name}_test" for name in ("direct", "tables", "credits", "control_queue", "liveness", "matching")]
 ALL_VERBS = [VERBS.format(name) for name in ("revoke", "proofs", "registrar", "devices", "status", "doorbells", "quarantine", "greeting", "select",
                                              "striping", "moderation", "limits", "events", "hostile", "calls", "failures")]
 
@@ -45,6 +45,7 @@ TESTS = {
     "transport/verbs/devices": [VERBS.format("devices"), *ALL_VERBS],
     "transport/verbs/": [*ALL_VERBS, ENDPOINT.format("rdma")],
     "transport/tcp/": ["//transport/tcp:link_send_test", "//transport/tcp:link_receive_test", "//transport/tcp:greeting_test",
+                       "//transport/tcp:greeting_limits_test",
                        "//transport/tcp:endpoint_test", "//transport/tcp:liveness_test", ENDPOINT.format("tcp"), FAULTS.format("tcp"),
                        EXCHANGE.format("tcp"), ENDPOINT.format("sluice")],
     "transport/select/silences": ["//transport/select:silences_test"],
@@ -69,6 +70,7 @@ ARGUMENTS = {
 }
 # Headers with code of their own, and few who include them; the others are declarations.
 HEADERS = ("allocator/free_runs.h", "allocator/block_cache.h", "allocator/size_classes.h", "transport/shm/ring.h", "transport/proto/grants.h",
+           "transport/proto/credits.h",
            "transport/l2/half_open.h", "transport/l2/allowance.h")
 # What only a guest has: the kernel module, and real devices behind the door to the libraries.
 LEFT_OUT = ("transport/l2/kmod_", "transport/verbs/verbs_api")

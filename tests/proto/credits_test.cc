@@ -38,7 +38,7 @@ TEST_CASE("a CREDIT that comes late or twice takes nothing away", "[credits]") {
   Credits credits({}, window(1, 10));
   credits.allow({.messages = 5, .bytes = 50});
   credits.allow({.messages = 3, .bytes = 70});
-  credits.allow({.messages = 5, .bytes = 50});
+  credits.allow({.messages = 4, .bytes = 60});
   for (int i = 0; i < 5; ++i) {
     CHECK(credits.may_send(14));
     credits.count_sent(14);
@@ -56,6 +56,21 @@ TEST_CASE("a receiver notices a message, or bytes, beyond what it granted", "[cr
   CHECK(bytes.take(100));
   CHECK(bytes.take(0));
   CHECK_FALSE(bytes.take(1));
+}
+
+TEST_CASE("the window is granted anew when half of either limit is consumed", "[credits]") {
+  Credits messages(window(4, 1000), {});
+  CHECK_FALSE(messages.consume(1));
+  CHECK_FALSE(messages.consume(1));
+  CHECK(messages.consume(1));
+  CHECK(messages.grant().messages == 7);
+  CHECK_FALSE(messages.consume(1));
+
+  Credits bytes(window(100, 1000), {});
+  CHECK_FALSE(bytes.consume(500));
+  CHECK(bytes.consume(1));
+  CHECK(bytes.grant().bytes == 1501);
+  CHECK_FALSE(bytes.consume(500));
 }
 
 TEST_CASE("a sender with messages to send never waits for a receiver that consumes", "[credits]") {

@@ -52,6 +52,7 @@ TEST_CASE("silence while the host was not looking proves nothing", "[liveness]")
   // A minute later, instead of in time.
   (void)liveness.check_silence(start + 60s, true);
   CHECK_FALSE(liveness.peer_silent());
+  CHECK(parts.sent<wire::Ping>().size() == 1);  // that one has its time again
   (void)liveness.check_silence(start + 63s, true);
   CHECK(liveness.peer_silent());
 }

@@ -4,8 +4,6 @@
 #ifndef SLUICE_VERBS_CONNECTION_H_
 #define SLUICE_VERBS_CONNECTION_H_
 
-#include <sys/socket.h>
-
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -14,46 +12,12 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/verbs/cm_hub.h>
 #include <sluice/verbs/device.h>
 #include <sluice/verbs/lanes.h>
 #include <sluice/verbs/queue_pair.h>
 
 namespace sluice::verbs {
-
-// An event of the connection manager, copied so that it is acknowledged before anybody acts.
-struct CmEvent {
-  rdma_cm_event_type type;
-  int status = 0;
-  rdma_cm_id* id = nullptr;
-  uint8_t responder_resources = 0, initiator_depth = 0;
-  std::array<std::byte, 196> private_data{};
-  size_t private_bytes = 0;
-};
-
-class CmClient {
- public:
-  virtual void on_cm_event(const CmEvent& event) noexcept = 0;
-
- protected:
-  ~CmClient() = default;
-};
-
-// The context's channel to the connection manager. An id's context is its CmClient.
-class CmHub final : public EventHandler {
- public:
-  // Errors: kUnsupported (no RDMA on this machine; the detail says what is missing), kNoMemory.
-  static Result<std::unique_ptr<CmHub>> open(Context& context, VerbsApi& api);
-  ~CmHub();
-  VerbsApi& api() { return api_; }
-  rdma_event_channel* channel() const { return channel_; }
-  void on_event(uint32_t epoll_events) noexcept override;
-
- private:
-  CmHub(Context& context, VerbsApi& api) : context_(context), api_(api) {}
-  Context& context_;
-  VerbsApi& api_;
-  rdma_event_channel* channel_ = nullptr;
-};
 
 // Devices by name, opened once per context.
 class DeviceTable {
@@ -63,15 +27,6 @@ class DeviceTable {
  protected:
   ~DeviceTable() = default;
 };
-
-// A socket address of a host name or of digits; port in host byte order. Blocks as long as
-// the system's resolver takes. Errors: kUnreachable.
-struct RdmaAddress {
-  sockaddr_storage storage{};
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
-Result<RdmaAddress> resolve(const std::string& host, uint16_t port, bool to_listen);
-std::string name_of(const sockaddr* address);  // "rdma://10.0.0.1:7000"
 
 // Names one connection; the end that accepts it chooses it. Zeros: none.
 using LaneToken = std::array<std::byte, 16>;
@@ -170,9 +125,6 @@ class Connection final : private CmClient, private proto::DirectClient {
   Connection* whole_ = nullptr;
   RdmaAddress address_;  // of the peer, where this end is the active one
 };
-
-// Why the connection manager or a device says no to what was asked, in words.
-Status cm_error(const std::string& what, int error);
 
 }  // namespace sluice::verbs
 

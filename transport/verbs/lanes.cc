@@ -14,7 +14,7 @@ constexpr const char* kOrigin = "verbs/lanes";
 constexpr int kStripeShift = 56;
 constexpr uint64_t kAddressMask = (uint64_t{1} << kStripeShift) - 1;
 constexpr uint64_t kEveryStripe = 0xFF;
-// In a WindowId, above the lane's own number (8192 at most, queue_pair_post.cc).
+// In a WindowId, above the lane's own number (8192 at most, window_table.h).
 constexpr int kWindowShift = 24;
 // So that the windows of one operation do not share a page.
 constexpr uint64_t kPartAlignment = 4096;

@@ -258,7 +258,7 @@ void QueuePair::stop() {
     stuck_ = stuck_ || !quiet;
     log(LogLevel::kError,
         "a queue pair cannot be destroyed (errno " + std::to_string(e) + ")" +
-            (stuck_
+            (stuck()
                  ? "; the memory that it may still reach is not used again while the device is open"
                  : ""));
     device_.keep_refused(qp_, std::exchange(cq_, nullptr));
@@ -274,12 +274,7 @@ void QueuePair::stop() {
 
 void QueuePair::revoke_windows() {
   if (!stopped()) (void)flush();  // a bind that waits names a window
-  for (Window& window : windows_) {
-    if (window.mw != nullptr) (void)api_.dealloc_mw(window.mw);
-    if (window.narrow != nullptr) (void)drop_narrow(window);
-  }
-  windows_.clear();
-  free_windows_.clear();
+  windows_.revoke_all();
   to_invalidate_.clear();
   closed_at_once_.clear();
 }

@@ -18,6 +18,7 @@
 
 #include <sluice/proto/direct_client.h>
 #include <sluice/verbs/device.h>
+#include <sluice/verbs/window_table.h>
 
 namespace sluice::verbs {
 
@@ -98,9 +99,7 @@ class QueuePair {
   uint64_t posted() const { return head_; }
   uint64_t retired() const { return tail_; }
   // Its key is good on every connection of the device, not on this alone.
-  bool is_narrow(proto::WindowId window) const {
-    return window < windows_.size() && windows_[window].narrow != nullptr;
-  }
+  bool is_narrow(proto::WindowId window) const { return windows_.is_narrow(window); }
 
   // poll() has something to do. Cheap: who spins asks for nothing else. Requires: neither stopped
   // nor failed.
@@ -128,7 +127,7 @@ class QueuePair {
   // The device refused to destroy it with requests out, or to deregister a region that was
   // registered for the peer: memory may be reached until the device is closed, which keeps that
   // memory.
-  bool stuck() const { return stuck_; }
+  bool stuck() const { return stuck_ || windows_.stuck(); }
 
   struct Failure {
     Status why;
@@ -157,13 +156,6 @@ class QueuePair {
     uint64_t cookie = 0, length = 0;
     ibv_mr* temporary = nullptr;  // registration of foreign memory, for this request
   };
-  struct Window {
-    ibv_mw* mw = nullptr;
-    ibv_mr* narrow = nullptr;
-    uint32_t key = 0;
-    uint64_t cookie = 0;
-    bool open = false;
-  };
   // A request in so many asks for a completion; one completion then retires them all.
   static constexpr uint32_t kSignalEvery = 16;
   // Scatter/gather list of one transfer, in pieces that one registration holds.
@@ -174,7 +166,8 @@ class QueuePair {
         api_(device.api()),
         user_(device.add_user()),
         use_(use),
-        slots_in_(use == Use::kAll ? kSlots : 0) {}
+        slots_in_(use == Use::kAll ? kSlots : 0),
+        windows_(device) {}
   Status create_queues();
   void moderate_events();
   void adjust_moderation();
@@ -201,10 +194,6 @@ class QueuePair {
                     uint64_t cookie, const uint32_t* notice);
   static Status cut_at_peer_pages(Pieces& pieces, uint64_t address);
   Status gather(Pieces& pieces, std::byte* data, uint64_t length, bool write);
-  Result<proto::WindowId> open_narrow(std::byte* data, uint64_t length, Right rights,
-                                      uint64_t cookie, wire::Segment& out);
-  proto::WindowId take_window();
-  Status drop_narrow(Window& window);
   void invalidate(proto::WindowId window);
   Status wait_for(uint64_t sequence);
   void handle(const ibv_wc& completion, proto::DirectClient& client, Instant now);
@@ -254,8 +243,7 @@ class QueuePair {
   uint32_t slots_posted_ = 0;  // ours
   uint32_t credits_told_ = slots_in_;
 
-  std::vector<Window> windows_;
-  std::vector<proto::WindowId> free_windows_;
+  WindowTable windows_;
   std::vector<proto::WindowId> to_invalidate_;  // closed while the queue was full
   std::vector<uint64_t> closed_at_once_;        // cookies whose windows needed no request
   std::vector<ibv_wc> deferred_;                // polled while waiting for one

@@ -139,8 +139,7 @@ void QueuePair::retire(uint64_t sequence, proto::DirectClient* client, Instant n
     while (tail_ != head_ && records_[tail_ % depth_].over) ++tail_;
     if (record.temporary != nullptr) (void)api_.dereg_mr(record.temporary);
     if (record.kind == Kind::kMessage) ++send_tail_;
-    if (record.kind == Kind::kInvalidate && record.window < windows_.size())
-      free_windows_.push_back(record.window);
+    if (record.kind == Kind::kInvalidate) windows_.give_back(record.window);
     if (client == nullptr) continue;
     if (record.kind == Kind::kMove) {
       bytes_ += record.length;

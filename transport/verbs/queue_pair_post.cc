@@ -17,8 +17,6 @@ constexpr const char* kOrigin = "verbs/queue_pair";
 constexpr uint64_t kKeptFromTransfers = 64;
 constexpr uint64_t kKeptFromWindows = 48;
 constexpr uint64_t kKeptFromMessages = 16;
-// Windows one connection may have open.
-constexpr size_t kMostWindows = 8192;
 constexpr Duration kWindowTime = std::chrono::seconds(1);
 // SENDPAGE_THRESH of soft-iWARP: a page, 4 KiB or more.
 constexpr size_t kZeroCopySend = 4096;
@@ -33,16 +31,7 @@ Counter messages_posted("verbs.messages_posted");
 Counter transfers_posted("verbs.transfers_posted");
 Counter probes_posted("verbs.probes_posted");
 Counter windows_bound("verbs.windows_bound");
-Counter narrow_registrations("verbs.narrow_registrations");
 Counter foreign_registrations("verbs.foreign_registrations");
-
-int access_flags(Right rights) {
-  int flags = 0;
-  if (has_right(rights, Right::kRead)) flags |= IBV_ACCESS_REMOTE_READ;
-  if (has_right(rights, Right::kWrite)) flags |= IBV_ACCESS_REMOTE_WRITE;
-  if (has_right(rights, Right::kAtomic)) flags |= IBV_ACCESS_REMOTE_ATOMIC;
-  return flags;
-}
 
 Status no_room() {
   return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "the device's queue is full");
@@ -349,41 +338,22 @@ Result<bool> QueuePair::atomic(const wire::Segment& peer, const proto::AtomicReq
   return true;
 }
 
-proto::WindowId QueuePair::take_window() {
-  if (!free_windows_.empty()) {
-    proto::WindowId id = free_windows_.back();
-    free_windows_.pop_back();
-    return id;
-  }
-  windows_.emplace_back();
-  return static_cast<proto::WindowId>(windows_.size() - 1);
-}
-
 Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length, Right rights,
                                                uint64_t cookie, bool whole, wire::Segment& out) {
   if (stopped() || failed())
     return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
-  if (windows_.size() - free_windows_.size() >= kMostWindows) return no_room();
+  if (windows_.full()) return no_room();
   Registered found = device_.registrar().find(data, length);
   bool covered = found.mr != nullptr && (!whole || found.length == length);
   if (!device_.limits().windows || !covered) {
     if (found.mr != nullptr && !whole) length = std::min(length, found.length);
-    return open_narrow(data, length, rights, cookie, out);
+    return windows_.open_narrow(data, length, rights, cookie, out);
   }
   if (free_requests() <= kKeptFromWindows) return no_room();
-  proto::WindowId id = take_window();
-  Window& window = windows_[id];
-  if (window.mw == nullptr) {
-    errno = 0;
-    window.mw = api_.alloc_mw(device_.pd(), IBV_MW_TYPE_2);
-    if (window.mw == nullptr) {
-      // The device has no more of them: memory registered for this alone does as well.
-      free_windows_.push_back(id);
-      return open_narrow(data, found.length, rights, cookie, out);
-    }
-    window.key = window.mw->rkey;
-  }
-  window.key = ibv_inc_rkey(window.key);
+  proto::WindowId id;
+  // If the device has no more of them, memory registered for this alone does as well.
+  if (!windows_.take(id)) return windows_.open_narrow(data, found.length, rights, cookie, out);
+  WindowTable::Window& window = windows_.at(id);
   ibv_send_wr request{};
   request.opcode = IBV_WR_BIND_MW;
   request.bind_mw.mw = window.mw;
@@ -406,51 +376,22 @@ Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length,
   return id;
 }
 
-Result<proto::WindowId> QueuePair::open_narrow(std::byte* data, uint64_t length, Right rights,
-                                               uint64_t cookie, wire::Segment& out) {
-  int access = access_flags(rights);
-  if (has_right(rights, Right::kWrite) || has_right(rights, Right::kAtomic))
-    access |= IBV_ACCESS_LOCAL_WRITE;
-  SLUICE_TRY(ibv_mr * mr, device_.registrar().pin(data, length, access));
-  narrow_registrations.add();
-  proto::WindowId id = take_window();
-  Window& window = windows_[id];
-  window.narrow = mr;
-  window.cookie = cookie;
-  window.open = true;
-  out = {.extent = mr->rkey, .offset = reinterpret_cast<uint64_t>(data), .length = length};
-  return id;
-}
-
-// Its key is good on every connection of the device: if it stays, the end of this one is no fence.
-Status QueuePair::drop_narrow(Window& window) {
-  ibv_mr* region = std::exchange(window.narrow, nullptr);
-  int e = api_.dereg_mr(region);
-  if (e == 0) return Status();
-  if (!device_.dead()) {
-    stuck_ = true;
-    device_.keep_refused(region);
-  }
-  return Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device does not deregister memory",
-                e);
-}
-
 void QueuePair::close_window(proto::WindowId id) {
-  if (stopped() || failed() || id >= windows_.size() || !windows_[id].open) return;
-  Window& window = windows_[id];
-  if (window.narrow == nullptr) {
+  if (stopped() || failed()) return;
+  const WindowTable::Window* window = windows_.find_open(id);
+  if (window == nullptr) return;
+  if (window->narrow == nullptr) {
     if (free_requests() == 0) return to_invalidate_.push_back(id);
     return invalidate(id);
   }
-  window.open = false;
-  if (Status dropped = drop_narrow(window); !dropped.ok()) return fail(std::move(dropped));
-  closed_at_once_.push_back(window.cookie);
-  free_windows_.push_back(id);
+  const uint64_t cookie = window->cookie;
+  if (Status closed = windows_.close_narrow(id); !closed.ok()) return fail(std::move(closed));
+  closed_at_once_.push_back(cookie);
 }
 
 // Requires: a free request.
 void QueuePair::invalidate(proto::WindowId id) {
-  Window& window = windows_[id];
+  WindowTable::Window& window = windows_.at(id);
   window.open = false;
   ibv_send_wr request{};
   request.opcode = IBV_WR_LOCAL_INV;
@@ -461,13 +402,8 @@ void QueuePair::invalidate(proto::WindowId id) {
 
 // Waits for the request that closes it.
 Status QueuePair::revoke_window(proto::WindowId id) {
-  if (stopped() || id >= windows_.size() || !windows_[id].open) return Status();
-  Window& window = windows_[id];
-  if (window.narrow != nullptr) {
-    window.open = false;
-    free_windows_.push_back(id);
-    return drop_narrow(window);
-  }
+  if (stopped() || windows_.find_open(id) == nullptr) return Status();
+  if (windows_.is_narrow(id)) return windows_.close_narrow(id);
   if (failed() || free_requests() == 0) {
     return Status(Code::kTryAgain, Scope::kEndpoint, kOrigin,
                   "the device's queue has no room to close a window");

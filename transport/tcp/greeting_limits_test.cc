@@ -1,0 +1,245 @@
+// What a listener bears: strangers that say nothing, full tables, no descriptors.
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+
+#include <vector>
+
+#include <sluice/base/counters.h>
+#include <sluice/tcp/testing_greeting.h>
+
+namespace sluice::tcp {
+namespace {
+
+using namespace testing;
+using Server = GreetingServer;
+
+TEST_CASE("strangers that say nothing are bounded, and a good client is served among them",
+          "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone, {.half_open_limit = 16});
+  uint64_t evicted = read_counter("tcp.greetings_evicted");
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 40; ++i) {
+    strangers.push_back(server.stranger());
+    server.pump();
+    CHECK(server.listener->half_open() <= 16);
+  }
+  server.pump_until([&] { return read_counter("tcp.greetings_evicted") == evicted + 24; });
+  CHECK(read_counter("tcp.greetings_evicted") == evicted + 24);
+  CHECK(bye_code(server.read_until_closed(strangers[0].value())) == Code::kTryAgain);
+  auto client = greet(lone.context, server.listener->address(), local_hello(0), soon());
+  CHECK(client.ok());
+}
+
+TEST_CASE("an address that fills the table of greetings ends its own oldest, not somebody else's",
+          "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone, {.half_open_limit = 16});
+  // Connected first, and slow: the oldest of all.
+  Fd honest = server.stranger(7);
+  server.pump_until([&] { return server.listener->half_open() == 1; });
+  uint64_t evicted = read_counter("tcp.greetings_evicted");
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 60; ++i) {
+    strangers.push_back(server.stranger(8));
+    server.pump();
+  }
+  server.pump_until([&] { return read_counter("tcp.greetings_evicted") == evicted + 45; });
+  CHECK(server.listener->half_open() == 16);
+  CHECK(bye_code(server.read_until_closed(strangers[0].value())) == Code::kTryAgain);
+  write_all(honest.value(), hello_bytes());
+  write_all(honest.value(), choice_bytes(Path::kTcp));
+  CHECK(server.take().has_value());
+}
+
+TEST_CASE(
+    "an address has as many greetings as PeerLimits gives one peer, in all listeners of a context",
+    "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone), other(lone);
+  const uint64_t most = lone.context.peer_accounts().limits().half_open.by_peer;
+  std::vector<Fd> strangers;
+  for (uint64_t i = 0; i < most + 6; ++i) {
+    strangers.push_back(server.stranger(8));
+    server.pump();
+  }
+  server.pump_until([&] { return read_counter("tcp.greetings_evicted") > 0; });
+  CHECK(server.listener->half_open() == most);
+  // No greeting of its own there that could make room.
+  Fd refused = other.stranger(8);
+  CHECK(bye_code(other.read_until_closed(refused.value())) == Code::kTryAgain);
+  Fd neighbour = other.stranger(9);
+  CHECK(other.pump_until([&] { return other.listener->half_open() == 1; }));
+  // What ends is given back.
+  strangers.clear();
+  CHECK(server.pump_until([&] { return server.listener->half_open() == 0; }));
+  CHECK(lone.context.peer_accounts().used(PeerResource::kHalfOpen) == 1);
+}
+
+TEST_CASE("a stranger that says nothing is sent away after the time it has",
+          "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone);
+  Fd silent = server.stranger();
+  Fd slow = server.stranger();
+  server.pump();
+  write_all(slow.value(), hello_bytes());
+  CHECK(server.pump_until([&] { return server.listener->half_open() == 2; }));
+  CHECK(server.listener->next_timeout() <= after(lone.context.now(), std::chrono::seconds(5)));
+  server.listener->progress(after(now(), std::chrono::seconds(6)));
+  CHECK(server.listener->half_open() == 0);
+  CHECK(bye_code(server.read_until_closed(silent.value())) == Code::kTimedOut);
+  CHECK(server.listener->next_timeout() == kNever);
+}
+
+TEST_CASE(
+    "who has finished greeting while the listener was busy for longer than that may take is served",
+    "[tcp][greeting]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone);
+  Fd peer = server.stranger();
+  Bytes hello = hello_bytes(), choice = choice_bytes(Path::kTcp);
+  REQUIRE(::send(peer.value(), hello.data(), hello.size(), 0) ==
+          static_cast<ssize_t>(hello.size()));
+  std::byte answer;
+  REQUIRE(server.pump_until(
+      [&] { return ::recv(peer.value(), &answer, 1, MSG_PEEK | MSG_DONTWAIT) == 1; }));
+  REQUIRE(::send(peer.value(), choice.data(), choice.size(), 0) ==
+          static_cast<ssize_t>(choice.size()));
+  int not_there_yet = 1;
+  for (Instant deadline = soon(); not_there_yet != 0 && now() < deadline;)
+    REQUIRE(::ioctl(peer.value(), SIOCOUTQ, &not_there_yet) == 0);
+  // A turn long after its time was over, in which no event has been looked at yet.
+  server.listener->progress(after(now(), std::chrono::hours(1)));
+  CHECK(server.listener->half_open() == 0);
+  CHECK(server.listener->take().has_value());
+}
+
+TEST_CASE("greeted connections that nobody takes are bounded", "[tcp][greeting]") {
+  LoneContext lone;
+  Server server(lone, {.backlog = 2});
+  std::vector<Fd> peers;
+  for (int i = 0; i < 4; ++i) {
+    peers.push_back(server.stranger());
+    write_all(peers.back().value(), hello_bytes());
+    write_all(peers.back().value(), choice_bytes(Path::kTcp));
+    server.pump();
+  }
+  // The third waits in the kernel until there is room.
+  CHECK(server.listener->half_open() == 0);
+  for (int i = 0; i < 4; ++i) CHECK(server.take().has_value());
+  CHECK_FALSE(server.listener->take().has_value());
+}
+
+TEST_CASE("a lack of descriptors is survived by the listener and named to the client",
+          "[tcp][greeting]") {
+  LoneContext lone;
+  Server server(lone);
+  Fd peer = server.stranger();
+  write_all(peer.value(), hello_bytes());
+  write_all(peer.value(), choice_bytes(Path::kTcp));
+  rlimit old{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
+  rlimit none{.rlim_cur = 3, .rlim_max = old.rlim_max};
+  uint64_t failed = read_counter("tcp.accepts_failed");
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  server.pump_until([&] { return read_counter("tcp.accepts_failed") > failed; });
+  auto client = greet(lone.context, server.listener->address(), local_hello(0), soon());
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
+  CHECK(client.code() == Code::kNoMemory);
+  CHECK(client.status().detail().find("ulimit -n") != std::string::npos);
+  CHECK(read_counter("tcp.accepts_failed") > failed);
+  server.listener->progress(after(now(), std::chrono::seconds(1)));
+  CHECK(server.take().has_value());
+}
+
+// Takes every descriptor that the process may have, but for `left`.
+class NoDescriptors {
+ public:
+  explicit NoDescriptors(size_t left) {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &old_) == 0);
+    rlimit few{.rlim_cur = 200, .rlim_max = old_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    while (true) {
+      Fd fd(::dup(0));
+      if (!fd) break;
+      taken_.push_back(std::move(fd));
+    }
+    REQUIRE(taken_.size() > left);
+    taken_.resize(taken_.size() - left);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &old_); }
+
+ private:
+  rlimit old_{};
+  std::vector<Fd> taken_;
+};
+
+TEST_CASE(
+    "without descriptors those who wait are told so, nobody spins, and who is connected goes on",
+    "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone);
+  auto client = greet(lone.context, server.listener->address(), local_hello(0), soon());
+  REQUIRE(client.ok());
+  REQUIRE(choose(*client, Path::kTcp).ok());
+  auto served = server.take();
+  REQUIRE(served.has_value());
+  std::vector<Fd> strangers;
+  {
+    // The kernel takes them before we do.
+    for (int i = 0; i < 10; ++i) strangers.push_back(server.stranger());
+    NoDescriptors none(0);
+    const uint64_t told = read_counter("tcp.turned_away_without_descriptors"),
+                   failed = read_counter("tcp.accepts_failed");
+    CHECK(server.pump_until(
+        [&] { return read_counter("tcp.turned_away_without_descriptors") == told + 10; }));
+    for (Fd& stranger : strangers)
+      CHECK(bye_code(server.read_until_closed(stranger.value())) == Code::kTryAgain);
+    const uint64_t tries = read_counter("tcp.accepts_failed") - failed;
+    CHECK(tries <= 2);
+    REQUIRE(::send(client->fd(), "x", 1, 0) == 1);
+    char byte = 0;
+    CHECK(::recv(served->fd(), &byte, 1, 0) == 1);
+  }
+  // Descriptors are back.
+  server.listener->progress(after(now(), std::chrono::seconds(1)));
+  auto next = greet(lone.context, server.listener->address(), local_hello(0), soon());
+  CHECK(next.ok());
+}
+
+TEST_CASE("without descriptors the oldest greeting of the address with most makes room",
+          "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone);
+  Fd honest = server.stranger(7);
+  server.pump_until([&] { return server.listener->half_open() == 1; });
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 8; ++i) strangers.push_back(server.stranger(8));
+  const uint64_t evicted = read_counter("tcp.greetings_evicted");
+  {
+    NoDescriptors few(3);
+    CHECK(server.pump_until([&] { return read_counter("tcp.greetings_evicted") >= evicted + 5; }));
+    CHECK(server.listener->half_open() <= 4);
+    write_all(honest.value(), hello_bytes());
+    write_all(honest.value(), choice_bytes(Path::kTcp));
+    CHECK(server.take().has_value());
+  }
+}
+
+TEST_CASE("a half-open greeting costs less than a kilobyte", "[tcp][greeting]") {
+  // Two HELLOs, a descriptor and a place in a list; see GreetingListener::HalfOpen.
+  CHECK(2 * sizeof(wire::Hello) + 200 < 1024);
+  CHECK(sizeof(Greeting) + 128 < 1024);
+}
+
+}  // namespace
+}  // namespace sluice::tcp
