@@ -2,9 +2,11 @@
 //
 // All ends are contexts of this one process and thread, which takes turns with them: nothing is
 // measured but the library's own work and the system calls that it makes.
-// --mode idle_PATH (shm, tcp, loopback): a round trip of 64 bytes between two contexts, beside
-//        --size connections to the answering context that nobody uses; also the memory and
-//        descriptors of each of those.
+// --mode idle_PATH (shm, tcp, udp, l2, loopback): a round trip of 64 bytes between two contexts,
+//        beside --size connections to the answering context that nobody uses; also the memory,
+//        descriptors and mappings of each of those. (udp is l2://udp; l2 needs CAP_NET_RAW.)
+//        waiting_PATH: the same, and on each of those somebody waits for a message: it is asked
+//        each second whether it is there.
 //        keys: publishing and fetching one tensor under --size new names, one after the other; also
 //        the names that the exchanges hold at the end.
 //        fetches: publishing and fetching one tensor beside --size fetches of other keys that wait.
@@ -84,8 +86,10 @@ struct Crowd {
     return {std::move(asked), std::move(answered)};
   }
   explicit Crowd(const std::string& scheme) {
-    const std::string address =
-        scheme == "tcp" ? "tcp://127.0.0.1:0" : scheme + ":growth-" + std::to_string(getpid());
+    const std::string address = scheme == "tcp"   ? "tcp://127.0.0.1:0"
+                                : scheme == "udp" ? "l2://udp/127.0.0.1:0"
+                                : scheme == "l2"  ? "l2://lo:0"
+                                                  : scheme + ":growth-" + std::to_string(getpid());
     ListenOptions options;
     options.max_connections = options.max_connections_by_address = kMostPeers;
     listener = must(server->listen(address, options), "listen");
@@ -106,6 +110,7 @@ struct Crowd {
     for (uint64_t turn = 1; !done(); ++turn) {
       client->progress();
       server->progress();
+      if (turn % 64 == 0) idlers->progress();  // it answers those who ask
       if (turn % 4096 == 0 && now() > end)
         must(Status(Code::kTimedOut, Scope::kOperation, "growth", "a turn"), "wait");
     }
@@ -127,12 +132,27 @@ void check(const Tensor& tensor, uint64_t value) {
   std::_Exit(bare::kExitCorrupt);
 }
 
-// Kernel's counts of this process: resident bytes, and open descriptors.
+// Kernel's counts of this process: resident bytes; these, where a page that is mapped twice counts
+// once; open descriptors; mappings.
 uint64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   uint64_t total = 0, resident = 0;
   file >> total >> resident;
   return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+uint64_t proportional_bytes() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  uint64_t kib = 0;
+  for (std::string word; file >> word;) {
+    if (word == "Pss:" && file >> kib) break;
+  }
+  return kib * 1024;
+}
+uint64_t mappings() {
+  std::ifstream file("/proc/self/maps");
+  uint64_t count = 0;
+  for (std::string line; std::getline(file, line);) ++count;
+  return count;
 }
 uint64_t descriptors() {
   uint64_t count = 0;
@@ -173,11 +193,21 @@ bare::Samples samples_of(const bare::Options& options, Iteration&& iteration) {
 void run_idle(const bare::Options& options, bare::JsonLine& line) {
   raise_limit(options.size);
   Crowd crowd(options.mode.substr(options.mode.find('_') + 1));
-  const uint64_t bytes_before = resident_bytes(), descriptors_before = descriptors();
+  Box sent, came, answered, returned, waiting;
+  const uint64_t bytes_before = proportional_bytes(), descriptors_before = descriptors();
+  const uint64_t mappings_before = mappings();
   crowd.add_idle(options.size);
-  const uint64_t bytes = resident_bytes() - bytes_before;
+  const uint64_t bytes = proportional_bytes() - bytes_before;
   const uint64_t opened = descriptors() - descriptors_before;
-  Box sent, came, answered, returned;
+  const uint64_t mapped = mappings() - mappings_before;
+  if (options.mode.starts_with("waiting_")) {
+    for (size_t i = 0; i < crowd.idle.size(); ++i) {
+      Context& owner = i % 2 == 0 ? *crowd.idlers : *crowd.server;
+      Buffer room = must(owner.allocate({8}, uint64), "allocate");
+      must(crowd.idle[i].receive({.tag = kTag}, std::move(room), waiting.options()).status(),
+           "receive");
+    }
+  }
   bare::Samples samples = samples_of(options, [&](uint64_t i) {
     auto receive = [&](Endpoint& at, Context& context, Box& box) {
       Buffer room = must(context.allocate({8}, uint64), "allocate");
@@ -197,6 +227,7 @@ void run_idle(const bare::Options& options, bare::JsonLine& line) {
   const double ends = 2.0 * static_cast<double>(std::max<uint64_t>(options.size, 1));
   line.number("bytes_by_idle_end", static_cast<double>(bytes) / ends);
   line.number("descriptors_by_idle_end", static_cast<double>(opened) / ends);
+  line.number("mappings_by_idle_end", static_cast<double>(mapped) / ends);
 }
 
 // Publishes and fetches one tensor; `name` of that turn.
@@ -252,7 +283,9 @@ void run_fetches(const bare::Options& options, bare::JsonLine& line) {
 int main(int argc, char** argv) {
   bare::Options options;
   options.name = "growth";
-  options.modes = {"idle_shm", "idle_tcp", "idle_loopback", "keys", "fetches"};
+  options.modes = {"idle_shm",      "idle_tcp",         "idle_udp",    "idle_l2",
+                   "idle_loopback", "waiting_shm",      "waiting_tcp", "waiting_udp",
+                   "waiting_l2",    "waiting_loopback", "keys",        "fetches"};
   options.mode = "idle_tcp";
   options.size = 100;
   options.iterations = 5'000;

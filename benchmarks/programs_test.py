@@ -23,6 +23,8 @@ CASES = [
     ("file_transfer", ["--mode", "lo_adaptive", "--size", "3000001", "-n", "2"], 100_000_000),
     ("growth", ["--mode", "idle_tcp", "--size", "20", "-n", "50"], 1_000_000),
     ("growth", ["--mode", "idle_shm", "--size", "20", "-n", "50"], 1_000_000),
+    ("growth", ["--mode", "idle_udp", "--size", "20", "-n", "50"], 1_000_000),
+    ("growth", ["--mode", "waiting_loopback", "--size", "20", "-n", "50"], 1_000_000),
     ("growth", ["--mode", "keys", "--size", "6000", "-n", "50"], 1_000_000),
     ("growth", ["--mode", "fetches", "--size", "20000", "-n", "50"], 1_000_000),
     ("l2_pair", ["--mode", "shm_adaptive", "-n", "50"], 2_000_000),

@@ -73,6 +73,9 @@ static void pop_settled(struct slp_session *s)
 {
 	while (s->sent_first != s->sent_next && sent_at(s, s->sent_first)->state == SLP_SENT_DONE)
 		++s->sent_first;
+	/* Nothing is under way: from the beginning, so that a session which says little needs little. */
+	if (s->sent_first == s->sent_next)
+		s->sent_first = s->sent_next = 0;
 }
 
 static void land(struct slp_session *s, struct slp_sent *entry, enum slp_sent_state state)

@@ -163,6 +163,8 @@ static void on_push(struct slp_session *s, const uint8_t *p)
 	coming = &s->coming[index];
 	status = check_range(s, slp_load32(p + 4), offset, length, SLP_WRITE, &handle);
 	memset(coming, 0, sizeof(*coming));
+	coming->bits = s->coming_bits[index];
+	memset(coming->bits, 0, sizeof(s->coming_bits[index]));
 	coming->generation = (uint16_t)(number >> 16);
 	coming->told = true;
 	if (status != SLP_OK) {

@@ -52,7 +52,7 @@ static struct slp_session *begin(void *memory, const struct slp_config *config, 
 	struct slp_session *s = memory;
 	uint32_t i;
 
-	memset(s, 0, offsetof(struct slp_session, tx_memory)); /* what an idle session never touches it does not cost */
+	memset(s, 0, offsetof(struct slp_session, sent)); /* what an idle session never touches it does not cost */
 	/* A handle of one session shall name nothing in another, nor be known before it is told. */
 	for (i = 0; i < SLP_HANDLES; ++i)
 		s->handles[i].generation = config->generations[i];

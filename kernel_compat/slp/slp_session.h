@@ -89,13 +89,15 @@ struct slp_handle {
 	bool open;
 };
 
+#define SLP_UNIT_WORDS (SLP_TRANSFER_UNITS / 64)
+
 /* The end that bytes come to: of a pull of ours, or of a push of the peer's. */
 struct slp_sink {
 	uint64_t cookie, base, total;
 	uint64_t granted; /* pulls: offset up to which we have asked */
 	uint64_t placed;  /* bytes */
 	uint64_t floor;	  /* unit: all before is in place */
-	uint64_t bits[SLP_TRANSFER_UNITS / 64]; /* units from floor on, as a ring */
+	uint64_t *bits; /* units from floor on, as a ring of SLP_UNIT_WORDS; cleared when it is used */
 	uint32_t beyond;  /* how many of these are set */
 	uint32_t handle;  /* pushes: into this; pulls: out of this */
 	uint64_t from;	  /* pulls: offset in it */
@@ -171,8 +173,7 @@ struct slp_session {
 
 	/* sending */
 	uint64_t next_number, largest_acked;
-	struct slp_sent sent[SLP_SENT_FRAMES];
-	uint64_t sent_first, sent_next; /* ring, by count */
+	uint64_t sent_first, sent_next; /* ring in sent, by count */
 	uint32_t flying, lost;
 	uint64_t given_up[SLP_GIVEN_UP]; /* numbers of frames whose content went again; 0: none */
 	uint32_t given_up_next, given_up_live;
@@ -223,7 +224,9 @@ struct slp_session {
 	bool pulls_short;   /* one of them wants more than it could have */
 
 	struct slp_counters counters;
-	/* From here on nothing is cleared. */
+	/* From here on nothing is cleared: an idle session has no memory for it. */
+	struct slp_sent sent[SLP_SENT_FRAMES];
+	uint64_t pull_bits[SLP_TRANSFERS][SLP_UNIT_WORDS], coming_bits[SLP_TRANSFERS][SLP_UNIT_WORDS];
 	uint8_t tx_memory[SLP_STREAM_BYTES + SLP_CONTROL_BYTES];
 	uint8_t rx_memory[SLP_STREAM_BYTES + SLP_CONTROL_BYTES];
 	uint8_t message[SLP_MAX_MESSAGE + SLP_RTS_BYTES]; /* one that lies around the ring's end */

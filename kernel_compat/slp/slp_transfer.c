@@ -129,6 +129,8 @@ enum slp_status slp_pull(struct slp_session *s, uint32_t handle, uint64_t offset
 	pull = &s->pulls[slot];
 	generation = (uint16_t)(pull->generation + 1);
 	memset(pull, 0, sizeof(*pull));
+	pull->bits = s->pull_bits[slot];
+	memset(pull->bits, 0, sizeof(s->pull_bits[slot]));
 	pull->used = true;
 	pull->generation = generation;
 	pull->cookie = cookie;

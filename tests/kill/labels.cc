@@ -32,7 +32,6 @@ constexpr Label kLabels[] = {
     {"shm.hello_received", kC, kNo, kC, kNo, kNo, kNo, false},
     {"shm.accepted", kS, kNo, kS, kNo, kNo, kNo, false},
     {"shm.sent", kBoth, kNo, kNo, kNo, kNo, kNo, true},
-    {"shm.grow", kBoth, kNo, kNo, kNo, kNo, kNo, false},
     {"shm.announce", kBoth, kNo, kNo, kNo, kNo, kNo, false},
     {"shm.map_extent", kBoth, kNo, kNo, kNo, kNo, kNo, false},
     {"shm.close", kBoth, kNo, kNo, kNo, kNo, kNo, false},

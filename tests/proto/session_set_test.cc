@@ -126,14 +126,18 @@ TEST_CASE("a turn in which all timers are due looks after some, and the next goe
   sessions.time += 100ms;
   sessions.each_look = 50us;
   size_t turns = 0, most = 0;
+  uint64_t most_looks = 0;
   while (sessions.ended.size() < kSessions) {
     const size_t before = sessions.ended.size();
+    const uint64_t looks = looked_at();
     sessions.exact = sessions.time;
     sessions.progress(sessions.time);
     most = std::max(most, sessions.ended.size() - before);
+    most_looks = std::max(most_looks, looked_at() - looks);
     REQUIRE(++turns < 100 * kSessions);
   }
   CHECK(most <= 40);  // of a millisecond
+  CHECK(most_looks <= 40 * 10);
   CHECK(turns >= 10);
 }
 

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
@@ -210,6 +211,14 @@ TEST_CASE("a turn handles a bounded number of messages, and the next goes on wit
   constexpr size_t kPeers = 40;
   std::vector<std::pair<std::unique_ptr<RawPeer>, Endpoint>> open;
   for (size_t i = 0; i < kPeers; ++i) open.push_back(server.meet());
+  // The first rest since: who waits for a peer sleeps a lot.
+  for (auto& [peer, endpoint] : open) {
+    if (peer->other_sleeps()) REQUIRE(peer->ring());
+  }
+  auto sleeps = [](const auto& one) { return one.first->other_sleeps(); };
+  for (int i = 0; i < 2'000 && std::any_of(open.begin(), open.end(), sleeps); ++i)
+    server.context->progress();
+  REQUIRE(std::none_of(open.begin(), open.end(), sleeps));
   for (auto& [peer, endpoint] : open) {
     for (uint64_t i = 0; i < 900; ++i) REQUIRE(peer->write(wire::Ping{.nonce = i, .reply = false}));
   }
@@ -276,6 +285,35 @@ TEST_CASE("connections on which nothing comes are not looked at until their peer
   }
   for (auto& [peer, endpoint] : open)
     REQUIRE(server.until([&, &end = endpoint] { return end.state() == EndpointState::kClosed; }));
+}
+
+TEST_CASE("a context that sleeps looks at idle connections a few times only", "[shm]") {
+  Server server({.connections = {4096, 8192}});
+  constexpr size_t kPeers = 60, kStillPolled = 16;
+  std::vector<std::pair<std::unique_ptr<RawPeer>, Endpoint>> open;
+  for (size_t i = 0; i < kPeers; ++i) open.push_back(server.meet());
+  auto resting = [&] {
+    size_t count = 0;
+    for (auto& [peer, endpoint] : open) count += peer->other_sleeps() ? 1 : 0;
+    return count;
+  };
+  for (int sleep = 0; sleep < 8; ++sleep) {
+    server.context->progress();
+    REQUIRE(server.until([&, &context = *server.context] { return context.prepare_to_sleep(); }));
+    REQUIRE(resting() == kPeers);
+    server.context->progress();  // awake
+  }
+  CHECK(resting() == kPeers - kStillPolled);
+  // All are heard again.
+  for (auto& [peer, endpoint] : open) {
+    REQUIRE(peer->write(wire::Ping{.nonce = 7, .reply = false}));
+    if (peer->other_sleeps()) REQUIRE(peer->ring());
+  }
+  size_t answers = 0;
+  REQUIRE(server.until([&] {
+    for (auto& [peer, endpoint] : open) answers += peer->read() ? 1 : 0;
+    return answers == kPeers;
+  }));
 }
 
 // As if this process had so many descriptors left and got none back. (Not by RLIMIT_NOFILE: UBSan

@@ -107,6 +107,12 @@ TEST_CASE("an idle connection has 8 KiB of memory each way, two mappings and a d
   CHECK(each >= 7 * kKiB);
 }
 
+TEST_CASE("a control region begins with 8 KiB of memory, mapped or not", "[shm]") {
+  Server server;
+  auto [peer, endpoint] = server.meet();
+  CHECK(peer->other_region_bytes() == 8 * kKiB);
+}
+
 TEST_CASE("a ring grows when it is full, and only that one", "[shm]") {
   Two two;
   std::vector<std::pair<Endpoint, Endpoint>> open;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -150,6 +151,9 @@ void RawPeer::take_packet(std::span<const std::byte> bytes, int fd) {
   void* address = ::mmap(nullptr, sizeof(shm::SharedRegion), PROT_READ, MAP_SHARED, fd, 0);
   REQUIRE(address != MAP_FAILED);
   theirs_ = static_cast<const shm::SharedRegion*>(address);
+  struct stat info;
+  REQUIRE(::fstat(fd, &info) == 0);
+  other_region_bytes_ = static_cast<uint64_t>(info.st_blocks) * 512;
   writer_ = std::make_unique<shm::RingWriter<std::atomic>>(region_, theirs_);
   reader_ = std::make_unique<shm::RingReader<std::atomic>>(region_, theirs_);
 }

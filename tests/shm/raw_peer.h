@@ -67,6 +67,8 @@ class RawPeer {
   bool ring() { return say(1); }
   shm::RingReader<std::atomic>& reader() { return *reader_; }
   shm::SharedRegion* region() { return region_; }
+  // Memory that the other's region had when it met us, also what nobody has mapped.
+  uint64_t other_region_bytes() const { return other_region_bytes_; }
 
  private:
   void take_packet(std::span<const std::byte> bytes, int fd);
@@ -74,6 +76,7 @@ class RawPeer {
   int socket_ = -1;
   bool connected_ = false, ended_ = false, bell_ = false;
   std::optional<Code> bye_;
+  uint64_t other_region_bytes_ = 0;
   shm::SharedRegion* region_ = nullptr;
   const shm::SharedRegion* theirs_ = nullptr;
   std::unique_ptr<shm::RingWriter<std::atomic>> writer_;

@@ -44,11 +44,37 @@ class WireHold final : public proto::PeerMapping {
 
 }  // namespace
 
-LoopbackLink::LoopbackLink(std::shared_ptr<Wire> wire, int side, std::string name)
-    : wire_(std::move(wire)), side_(side), name_(std::move(name)), traits_(loopback_traits()) {}
+void RungEnds::add(std::shared_ptr<Wire> wire, int side) {
+  std::lock_guard lock(mutex_);
+  ends_.emplace_back(std::move(wire), side);
+  any_.store(true, std::memory_order_release);
+}
+
+void RungEnds::add_closed() {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  any_.store(true, std::memory_order_release);
+}
+
+bool RungEnds::take(std::vector<End>& out) {
+  std::lock_guard lock(mutex_);
+  out.swap(ends_);
+  any_.store(false, std::memory_order_relaxed);
+  return std::exchange(closed_, false);
+}
+
+LoopbackLink::LoopbackLink(std::shared_ptr<RungEnds> rung, std::shared_ptr<Wire> wire, int side,
+                           std::string name)
+    : wire_(std::move(wire)), side_(side), name_(std::move(name)), traits_(loopback_traits()) {
+  std::lock_guard lock(wire_->mutex);
+  mine().rung = std::move(rung);
+  mine().link = this;
+}
 
 // Requires: the wire's mutex. The bell only makes the sleeping context run.
 void LoopbackLink::ring(const std::shared_ptr<Wire>& wire, Wire::Side& side) {
+  if (side.rung != nullptr && !std::exchange(side.is_rung, true))
+    side.rung->add(wire, &side == &wire->sides[0] ? 0 : 1);
   if (side.bell_posted || side.mailbox == nullptr) return;
   side.bell_posted = true;
   side.bell.open = [](Letter* letter) noexcept {
@@ -88,10 +114,10 @@ bool LoopbackLink::send(proto::ConstBytes header, std::span<const proto::ConstBy
   return true;
 }
 
-bool LoopbackLink::idle() const {
-  if (closed_) return true;
+bool LoopbackLink::due() const {
+  if (closed_ || down_) return false;
   std::lock_guard lock(wire_->mutex);
-  return wire_->sides[side_].arrived.empty() && !(wire_->sides[1 - side_].closed && !down_);
+  return !wire_->sides[side_].arrived.empty() || wire_->sides[1 - side_].closed;
 }
 
 size_t LoopbackLink::poll(Instant now) {
@@ -109,7 +135,10 @@ size_t LoopbackLink::poll(Instant now) {
       message = std::move(mine().arrived.front());
       mine().arrived.pop_front();
       mine().arrived_bytes -= message.size();
-      if (std::exchange(mine().was_full, false)) ring(wire_, theirs());
+      if (mine().was_full && mine().arrived_bytes <= kMostQueuedBytes / 2) {
+        mine().was_full = false;
+        ring(wire_, theirs());
+      }
     }
     ++handled;
     Status status = proto::hand_on(*client_, message, now);
@@ -175,6 +204,8 @@ void LoopbackLink::close() {
   std::shared_ptr<Wire> wire = std::move(wire_);
   std::lock_guard lock(wire->mutex);
   wire->sides[side_].closed = true;
+  wire->sides[side_].link = nullptr;
+  if (auto rung = std::move(wire->sides[side_].rung)) rung->add_closed();
   wire->sides[side_].arrived.clear();
   ring(wire, wire->sides[1 - side_]);
 }

@@ -16,6 +16,26 @@
 
 namespace sluice::loopback {
 
+class LoopbackLink;
+struct Wire;
+
+// The ends of one context for which something has come since it looked. Thread: any.
+class RungEnds {
+ public:
+  using End = std::pair<std::shared_ptr<Wire>, int>;  // and its side
+  void add(std::shared_ptr<Wire> wire, int side);
+  void add_closed();  // one of its links has closed
+  bool empty() const { return !any_.load(std::memory_order_acquire); }
+  // True: a link has closed.
+  bool take(std::vector<End>& out);
+
+ private:
+  std::mutex mutex_;
+  std::vector<End> ends_;
+  bool closed_ = false;
+  std::atomic<bool> any_{false};
+};
+
 // Shared by the two ends, which may belong to contexts of two threads.
 struct Wire {
   struct Side;
@@ -32,6 +52,9 @@ struct Wire {
     std::shared_ptr<Arena> arena;
     Bell bell;  // wakes this side's context; posted at most once at a time
     bool bell_posted = false;
+    std::shared_ptr<RungEnds> rung;  // null: no link yet, or none any more
+    bool is_rung = false;            // this side is in it
+    LoopbackLink* link = nullptr;    // for this side's context
     // Loans of this side's memory after its end: the other side may still have views. They are
     // freed with the wire, which each view holds.
     std::vector<StorageRef> loans;
@@ -45,13 +68,17 @@ struct Wire {
 
 class LoopbackLink final : public proto::ViewLink {
  public:
-  LoopbackLink(std::shared_ptr<Wire> wire, int side, std::string name);
+  // Whatever comes for it, or makes room, adds it to `rung`. What came before may be there already.
+  LoopbackLink(std::shared_ptr<RungEnds> rung, std::shared_ptr<Wire> wire, int side,
+               std::string name);
   ~LoopbackLink() override { close(); }
   void set_client(proto::LinkClient* session, proto::ViewClient*) override { client_ = session; }
   bool closed() const { return closed_; }
   // Handles what has arrived, up to a bound; returns how much.
   size_t poll(Instant now);
-  bool idle() const;
+  // Whether poll() has to be called once more.
+  bool due() const;
+  bool marked_due = false;  // the provider's
 
   const proto::LinkTraits& traits() const override { return traits_; }
   bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;

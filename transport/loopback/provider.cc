@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include <sluice/base/counters.h>
 #include <sluice/proto/hello.h>
 #include <sluice/proto/listener_limits.h>
 
@@ -12,6 +13,8 @@ namespace sluice::loopback {
 namespace {
 
 constexpr const char* kOrigin = "loopback/provider";
+
+Counter links_polled("loopback.links_polled");
 
 // Connections that wait for accept(), by listener name. Contexts of several threads
 // meet here.
@@ -168,7 +171,7 @@ Result<std::unique_ptr<ListenerCore>> LoopbackProvider::listen(const Address& ad
 std::shared_ptr<proto::Session> LoopbackProvider::make_endpoint(
     std::shared_ptr<Wire> wire, int side, std::string name, const proto::SessionOptions& options,
     const wire::Hello& peer) {
-  auto link = std::make_unique<LoopbackLink>(std::move(wire), side, "loopback:" + name);
+  auto link = std::make_unique<LoopbackLink>(rung_, std::move(wire), side, "loopback:" + name);
   LoopbackLink* raw = link.get();
   auto session =
       sessions_.open(std::move(link), context_.link_decorator(),
@@ -182,32 +185,55 @@ std::shared_ptr<proto::Session> LoopbackProvider::make_endpoint(
                          .account = context_.peer_accounts().open(PeerIdentity::of_process()),
                      });
   connections_.push_back({session, raw});
+  set_due(*raw);  // for what the other end has sent before
   in_use_ = true;
   return session;
 }
 
+void LoopbackProvider::set_due(LoopbackLink& link) {
+  if (!std::exchange(link.marked_due, true)) due_.push_back(&link);
+}
+
+void LoopbackProvider::take_rung() {
+  some_closed_ = rung_->take(taken_) || some_closed_;
+  for (auto& [wire, side] : taken_) {
+    LoopbackLink* link = nullptr;
+    {
+      std::lock_guard lock(wire->mutex);
+      wire->sides[side].is_rung = false;
+      link = wire->sides[side].link;
+    }
+    if (link != nullptr) set_due(*link);
+  }
+  taken_.clear();
+}
+
 size_t LoopbackProvider::progress(Instant now) {
   size_t work = 0;
-  bool closed = false;
-  for (size_t i = 0; i < connections_.size(); ++i) {
-    closed = closed || connections_[i].link->closed();
-    work += connections_[i].link->poll(now);
+  if (!rung_->empty()) take_rung();
+  polled_.swap(due_);
+  for (LoopbackLink* link : polled_) {
+    link->marked_due = false;
+    links_polled.add();
+    work += link->poll(now);
+    if (link->due()) set_due(*link);
   }
+  polled_.clear();
   work += sessions_.progress(now);
-  if (closed) {
-    std::erase_if(connections_,
-                  [](const Connection& c) { return c.link->closed() && !c.session->has_work(); });
-    in_use_ = !connections_.empty() || sessions_.size() > 0;
-  }
+  if (some_closed_) forget_closed();
   return work;
 }
 
-bool LoopbackProvider::begin_sleep() {
-  if (sessions_.has_work()) return false;
-  for (Connection& connection : connections_) {
-    if (!connection.link->idle()) return false;
-  }
-  return true;
+void LoopbackProvider::forget_closed() {
+  std::erase_if(due_, [](const LoopbackLink* link) { return link->closed(); });
+  some_closed_ = false;
+  std::erase_if(connections_, [this](const Connection& c) {
+    if (!c.link->closed()) return false;
+    const bool busy = c.session->has_work();
+    some_closed_ = some_closed_ || busy;
+    return !busy;
+  });
+  in_use_ = !connections_.empty() || sessions_.size() > 0;
 }
 
 }  // namespace sluice::loopback

@@ -27,7 +27,7 @@ class LoopbackProvider final : public Provider {
                                                 const wire::Hello& peer);
 
   size_t progress(Instant now) override;
-  bool begin_sleep() override;
+  bool begin_sleep() override { return !sessions_.has_work() && due_.empty() && rung_->empty(); }
   Instant next_timeout() override { return sessions_.next_timeout(); }
   bool has_unsent() const override { return sessions_.has_unsent(); }
   void shut_down() override;
@@ -38,8 +38,17 @@ class LoopbackProvider final : public Provider {
     std::shared_ptr<proto::Session> session;
     LoopbackLink* link;  // owned by the session
   };
+  void take_rung();
+  void forget_closed();
+  void set_due(LoopbackLink& link);
+
   Context& context_;
   std::vector<Connection> connections_;
+  std::shared_ptr<RungEnds> rung_ = std::make_shared<RungEnds>();
+  // Links with something to poll; each turn looks at these alone.
+  std::vector<LoopbackLink*> due_, polled_;
+  std::vector<RungEnds::End> taken_;
+  bool some_closed_ = false;
   proto::SessionSet sessions_;
 };
 

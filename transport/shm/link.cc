@@ -205,7 +205,6 @@ Status ShmLink::follow_growth() {
 // Our ring is full: true if it is larger now.
 bool ShmLink::grow() {
   if (writer_.grown()) return false;
-  fault_point("shm.grow");
   if (!own_->populate_grown()) {
     rings_not_grown.add();
     return false;

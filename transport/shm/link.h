@@ -99,8 +99,9 @@ class ShmLink final : public proto::ViewLink, public EventHandler {
   // Nothing came for long: from now on the peer rings the doorbell, as for a sleeper, and
   // LoanKeeper::poll_again() follows. False: there is something to do.
   bool rest();
-  // How many calls of poll() in a row had nothing to do; for the provider.
-  uint32_t idle_polls = 0;
+  // How many calls of poll() in a row had nothing to do, and how many sleeps there were meanwhile;
+  // for the provider.
+  uint32_t idle_polls = 0, idle_sleeps = 0;
   // The ring or the socket to the peer is full: nobody rings when there is room again.
   bool blocked() const { return (pending_ & (kBlocked | kBellDue)) != 0; }
 

@@ -26,6 +26,9 @@ constexpr uint32_t kTurnsPerSettling = 64;
 // 20 us later.
 constexpr size_t kMostPolledIdle = 16;
 constexpr uint32_t kIdlePolls = 4096;
+// So does one on which nothing came over so many sleeps of the context: who sleeps a lot polls
+// little, and each sleep had a look at all of them.
+constexpr uint32_t kIdleSleeps = 4;
 
 Counter links_rested("shm.links_rested");
 Counter loans_kept("shm.loans_kept");
@@ -191,7 +194,7 @@ size_t ShmProvider::poll_links(Instant now) {
     const size_t done = link->poll(now, turn);
     work += done;
     if (done > 0) {
-      link->idle_polls = 0;
+      link->idle_polls = link->idle_sleeps = 0;
     } else if (polled_.size() > kMostPolledIdle && ++link->idle_polls > kIdlePolls) {
       link->idle_polls = 0;
       if (link->rest()) {
@@ -243,7 +246,18 @@ void ShmProvider::settle() {
 
 bool ShmProvider::begin_sleep() {
   bool quiet = !sessions_.has_work();
-  for (ShmLink* link : polled_) quiet = link->begin_sleep() && quiet;
+  for (size_t i = 0; i < polled_.size();) {
+    ShmLink* link = polled_[i];
+    if (polled_.size() > kMostPolledIdle && ++link->idle_sleeps > kIdleSleeps && link->rest()) {
+      links_rested.add();
+      link->idle_polls = link->idle_sleeps = 0;
+      polled_[i] = polled_.back();
+      polled_.pop_back();
+      continue;
+    }
+    quiet = link->begin_sleep() && quiet;
+    ++i;
+  }
   return quiet;
 }
 
