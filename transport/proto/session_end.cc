@@ -6,6 +6,7 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
+#include <sluice/proto/timed_out.h>
 
 #include "transport/proto/errors.h"
 
@@ -246,7 +247,7 @@ void Session::handle_timeout(Instant now) {
     }
     if (op.deadline <= now) {
       ended_by_deadline.add();
-      end_early(&op, Status(Code::kTimedOut, Scope::kOperation, kOrigin, "the deadline passed"));
+      end_early(&op, timed_out(op, unexpected_, silent_ && last_heard_ < ping_sent_));
       return;
     }
     waiting = true;
