@@ -8,7 +8,9 @@
 
 #include "tools/bench/bench_command.h"
 #include "tools/broker/broker_command.h"
+#ifndef SLUICE_WITHOUT_DEMO  // by CMake: it needs gRPC
 #include "tools/demo_job/demo_command.h"
+#endif
 #include "tools/doctor/doctor_command.h"
 #include "tools/dump/dump_command.h"
 #include "tools/explain/explain_command.h"
@@ -72,7 +74,9 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("sluice ") + sluice::tools::kVersion);
   int exit_code = 0;
   sluice::tools::add_perf_command(app, arguments, exit_code);
+#ifndef SLUICE_WITHOUT_DEMO
   sluice::tools::add_demo_command(app, exit_code);
+#endif
   sluice::tools::add_broker_command(app, exit_code);
   sluice::tools::add_dump_command(app, exit_code);
   sluice::tools::add_info_command(app, exit_code);

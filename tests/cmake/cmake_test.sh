@@ -6,7 +6,7 @@ set -euo pipefail
 root=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../..
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cmake -S "$root" -B "$work/build" -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS=-O0 -DCMAKE_INSTALL_PREFIX="$work/usr" >"$work/log"
+cmake -S "$root" -B "$work/build" -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS=-O0 -DCMAKE_INSTALL_PREFIX="$work/usr" -DSLUICE_BUILD_COMMAND=ON >"$work/log"
 { cmake --build "$work/build" -j2 && cmake --install "$work/build"; } >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 cmake -S "$root/tests/cmake/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$work/usr" \
   -DREADME_PROGRAM="$(readlink -f "$root/examples/readme.cc")" >>"$work/log"
@@ -17,6 +17,21 @@ check() {
   [ "$output" = "3 by shm, copied 0 bytes" ] || { echo "$1 printed: $output"; exit 1; }
 }
 check "$work/consumer/readme"
+
+# The command, too, with the Python part of two of its subcommands.
+command=$work/usr/bin/sluice
+"$command" version | grep -qx 'sluice [0-9.]*' || { echo "$command version printed something else"; exit 1; }
+"$command" perf send_lat --self --transport shm --iters 100 --size 64 >>"$work/log" || { cat "$work/log"; exit 1; }
+for part in lab bench; do
+  "$command" "$part" --help | grep -q '^usage: sluice '"$part" || { echo "$command $part --help printed something else"; exit 1; }
+  "$command" "$part" --help | grep -q 'without the Python part' && { echo "$command $part is installed without its Python part"; exit 1; }
+done
+
+# Without the packages of the command the text names them.
+if cmake -S "$root" -B "$work/without" -DSLUICE_BUILD_COMMAND=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON >"$work/refusal" 2>&1; then
+  echo "the command was configured without CLI11"; exit 1
+fi
+tr -s ' \n' ' ' <"$work/refusal" | grep -q 'apt-get install libcli11-dev; or set it to OFF' || { cat "$work/refusal"; exit 1; }
 
 # The same by hand, with what pkg-config says.
 PKG_CONFIG_PATH=$(dirname "$(find "$work/usr" -name sluice.pc)")

@@ -175,7 +175,18 @@ std::vector<Refusal> of_endpoints() {
        [](Scene& s) {
          return s.endpoint().receive_and_wait({.tag = 77}, s.memory(), in(1ms)).status();
        },
-       Code::kTimedOut, "the deadline passed"},
+       Code::kTimedOut,
+       "no message with tag 77 arrived for a receive of 64 bytes; no other message waits either"},
+      {"Endpoint::receive_and_wait", "another tag comes",
+       [](Scene& s) {
+         REQUIRE(s.pair.server.send(80, tensor(*s.pair.server_context, 1000, 1)).ok());
+         s.pair.settle();
+         const Status late =
+             s.endpoint().receive_and_wait({.tag = 81}, s.memory(), in(1ms)).status();
+         CHECK(s.endpoint().receive_and_wait({.tag = 80}, s.memory(1000), soon()).ok());
+         return late;
+       },
+       Code::kTimedOut, "other messages wait: tag 80 (1000 bytes); receive those"},
       {"Endpoint::receive_and_wait", "a message that is larger",
        [](Scene& s) {
          REQUIRE(s.pair.server.send(78, tensor(*s.pair.server_context, 1000, 1)).ok());
@@ -203,7 +214,7 @@ std::vector<Refusal> of_endpoints() {
        [](Scene& s) {
          return s.endpoint().write_and_wait(s.readable, 0, s.data(), soon()).status();
        },
-       Code::kAccessDenied, ""},
+       Code::kAccessDenied, path_is_direct() ? "" : "does not allow this (rights or range)"},
       {"Endpoint::cancel", "an operation that is not",
        [](Scene& s) { return s.endpoint().cancel(OperationId{}); }, Code::kInvalidArgument,
        "no such operation is outstanding"},

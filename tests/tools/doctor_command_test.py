@@ -10,7 +10,9 @@ import pathlib
 import re
 import shutil
 import socket
+import struct
 import subprocess
+import sys
 import threading
 
 import command
@@ -99,6 +101,45 @@ class Doctor(command.CommandTest):
     def test_few_open_files(self):
         self.assert_only(self.doctor(within=("prlimit", "--nofile=100:100")), "open-files", "100", "ulimit -n")
 
+    def test_files_too_small_for_an_arena(self):
+        findings = self.doctor(within=("prlimit", "--fsize=1000000"))
+        self.assert_problem(findings, "file-size", "SIGXFSZ", "ulimit -f unlimited")
+        self.assertIn("mend file-size", findings["context"]["remedy"])
+
+    def test_too_few_addresses(self):
+        findings = self.doctor(within=("prlimit", "--as=4000000000"), SLUICE_ARENA_LIMIT="6G")
+        self.assert_problem(findings, "address-space", "ulimit -v unlimited", "SLUICE_ARENA_LIMIT=")
+
+    def test_system_calls_that_a_sandbox_forbids(self):
+        forbid = (sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "forbid.py"))
+        for call, number in (("memfd_create", 319), ("pidfd_open", 434)):
+            with self.subTest(call):
+                findings = self.doctor(within=(*forbid, str(number)), log_lines=None)
+                self.assert_problem(findings, "system-calls", f"{call} is forbidden here", "seccomp profile")
+
+    def test_a_dev_shm_of_a_container(self):
+        small = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1M tmpfs /dev/shm && exec "$@"', "sh")
+        findings = self.doctor(within=small)
+        self.assertEqual(findings["dev-shm"]["severity"], "note", findings["dev-shm"])
+        self.assertIn("--shm-size", findings["dev-shm"]["remedy"])
+        self.assertEqual(findings["shm"]["severity"], "ok")
+
+    def test_a_program_of_another_version(self):
+        # A HELLO of version 7 (docs/wire.md): type, flags, header_bytes, payload_bytes, incarnation, magic, versions, zeros.
+        hello = struct.pack("<BBHIQIHH", 1, 0, 96, 0, 7, 0x43554c53, 7, 7) + bytes(72)
+        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
+            listener.settimeout(60)
+
+            def answer():
+                with contextlib.suppress(OSError):
+                    while True:
+                        with listener.accept()[0] as peer:
+                            peer.sendall(hello)
+                            peer.recv(4096)
+
+            threading.Thread(target=answer, daemon=True).start()
+            self.assert_only(self.doctor(f"127.0.0.1:{listener.getsockname()[1]}"), "version", "we speak versions 1..1, the peer 7..7", "upgrade the older side")
+
     def test_a_path_that_is_needed_and_not_there(self):
         self.assertEqual(self.doctor()["kmod"]["severity"], "note")
         self.assert_only(self.doctor("--need", "shm,kmod"), "kmod", "modprobe sluice")
@@ -123,6 +164,10 @@ class Doctor(command.CommandTest):
         self.addCleanup(wire.ip, "link", "del", "twin")
         wire.ip("address", "add", "192.0.2.1/24", "dev", "twin")
         self.assert_only(self.doctor(), "addresses", "192.0.2.1", "left", "twin")
+        wire.ip("address", "del", "192.0.2.1/24", "dev", "twin")
+        for device in ("left", "twin"):
+            wire.ip("address", "add", "2001:db8::1/64", "dev", device, "nodad")
+        self.assert_only(self.doctor(), "addresses", "2001:db8::1", "left", "twin")
 
     def test_loopback_that_is_down(self):
         wire.ip("link", "set", "lo", "down")

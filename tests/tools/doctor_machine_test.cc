@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "tools/doctor/container_checks.h"
 #include "tools/doctor/machine_checks.h"
 
 namespace sluice::tools {
@@ -71,6 +72,55 @@ TEST_CASE("a slow clock and a busy machine are notes", "[doctor]") {
   CHECK(check_load(1.5, 2, 0).severity == Severity::kOk);
   CHECK(check_load(2.5, 2, 0).severity == Severity::kNote);
   CHECK(check_load(0, 2, 0.2).severity == Severity::kNote);
+}
+
+TEST_CASE("a container is told, with the rights that it lacks", "[doctor]") {
+  Root root;
+  root.write("proc/self/status", "Name:\tsluice\nCapEff:\t00000000a80425fb\nSeccomp:\t2\n");
+  CHECK(check_container(root.path()).severity == Severity::kOk);  // not a container
+  root.write("run/.containerenv", "");
+  const Finding usual = check_container(root.path());  // docker's and podman's usual rights
+  CHECK(usual.severity == Severity::kNote);
+  CHECK(has(usual.text, "podman"));
+  CHECK(has(usual.text, "seccomp filters system calls"));
+  CHECK(has(usual.text, "CAP_IPC_LOCK"));
+  CHECK_FALSE(has(usual.text, "CAP_NET_RAW"));  // 2000 of the mask above
+  root.write("proc/self/status", "CapEff:\t0000000000000000\nSeccomp:\t0\n");
+  const Finding bare = check_container(root.path());
+  CHECK(has(bare.text, "no CAP_NET_RAW"));
+  CHECK(has(bare.remedy, "--cap-add NET_RAW"));
+  CHECK_FALSE(has(bare.text, "seccomp"));
+  root.write("proc/self/status", "CapEff:\t000001ffffffffff\nSeccomp:\t0\n");
+  CHECK(check_container(root.path()).severity == Severity::kOk);
+  Root docker, pod, systemd;
+  docker.write(".dockerenv", "");
+  pod.write("run/secrets/kubernetes.io/serviceaccount/namespace", "default");
+  systemd.write("run/systemd/container", "systemd-nspawn\n");
+  CHECK(has(check_container(docker.path()).text, "docker"));
+  CHECK(has(check_container(pod.path()).text, "a pod"));
+  CHECK(has(check_container(systemd.path()).text, "systemd-nspawn"));
+}
+
+TEST_CASE("Yama forbids nothing that is used, and the check says so", "[doctor]") {
+  Root root;
+  CHECK(check_yama(root.path()).text == "not in this kernel");
+  root.write("proc/sys/kernel/yama/ptrace_scope", "3\n");
+  CHECK(check_yama(root.path()).severity == Severity::kOk);
+  CHECK(has(check_yama(root.path()).text, "ptrace_scope is 3"));
+}
+
+TEST_CASE("limits of files and addresses below an arena are problems", "[doctor]") {
+  CHECK(check_file_size(~uint64_t{0}, kGiB).text == "unlimited");
+  CHECK(check_file_size(kGiB, kGiB).severity == Severity::kOk);
+  CHECK(check_file_size(kGiB - 1, kGiB).severity == Severity::kProblem);
+  CHECK(check_address_space(8 * kGiB, 4 * kGiB).severity == Severity::kOk);
+  const Finding small = check_address_space(4 * kGiB, 8 * kGiB);
+  CHECK(small.severity == Severity::kProblem);
+  CHECK(has(small.remedy, "SLUICE_ARENA_LIMIT=1024M"));
+  CHECK(check_dev_shm(0, 0).severity == Severity::kOk);
+  CHECK(check_dev_shm(8 * kGiB, 4 * kGiB).severity == Severity::kOk);
+  CHECK(check_dev_shm(8 * kGiB, 1 << 20).severity == Severity::kNote);  // full
+  CHECK(has(check_dev_shm(64 << 20, 63 << 20).remedy, "--shm-size"));   // docker's usual size
 }
 
 TEST_CASE("an address belongs to one interface", "[doctor]") {

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """`sluice completion` and `sluice manual`: bash completes with the script, and the pages have every flag that --help has."""
+import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import command
 
@@ -56,6 +58,30 @@ class Manual(command.CommandTest):
             self.assertIn(f".B {name}\n", (folder / "sluice.1").read_text(encoding="utf-8"))
         self.assertIn("another folder", self.run_command("manual", "--all", "/proc/no", expect=1).stderr)
         shutil.rmtree(folder)
+
+    def test_lab_and_bench_have_help_without_their_python_part(self):
+        # A copy of the binary alone: no runfiles beside it, and none named.
+        alone = os.path.join(self.folder, "alone")
+        self.addCleanup(shutil.rmtree, alone, True)
+        os.makedirs(os.path.join(alone, "bin"))
+        copy = shutil.copy(os.path.realpath(command.BINARY), os.path.join(alone, "bin/sluice"))
+        settings = {name: value for name, value in command.environment().items() if not name.startswith("RUNFILES")}
+        tree = pathlib.Path(os.path.realpath(__file__)).parents[2]
+        for name, verbs in (("lab", ("", "run", "shell", "prepare", "headers", "fault")), ("bench", ("",))):
+            with self.subTest(name):
+                done = subprocess.run([copy, name, "--help"], capture_output=True, text=True, env=settings, timeout=60, check=False)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertTrue(done.stdout.startswith(f"usage: sluice {name} "), done.stdout)
+                self.assertIn(f"SLUICE_{name.upper()}_HOME", done.stdout)
+                own = "".join(subprocess.run([sys.executable, "-B", str(tree / f"tools/{name}/{name}.py"), *verb.split(), "--help"], capture_output=True,
+                                             text=True, env=settings, timeout=60, check=True).stdout for verb in verbs)
+                flags = set(re.findall(r"--[a-z][a-z-]+", own)) - {"--help"}
+                self.assertGreater(len(flags), 8)
+                self.assertEqual({flag for flag in flags if flag not in done.stdout}, set())
+                self.assertEqual({verb for verb in verbs if verb not in done.stdout}, set())
+                done = subprocess.run([copy, name, "run"], capture_output=True, text=True, env=settings, timeout=60, check=False)
+                self.assertEqual(done.returncode, 77)
+                self.assertIn("is in none of", done.stderr)
 
     def test_what_is_not_there_is_said(self):
         self.assertIn("'perv' is no command", self.run_command("manual", "perv", expect=2).stderr)

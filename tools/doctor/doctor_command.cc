@@ -10,12 +10,14 @@
 #include <string>
 #include <vector>
 
+#include <sluice/allocator/machine_memory.h>
 #include <sluice/api/sealing.h>
 #include <sluice/select/open.h>
 #include <sluice/sluice.h>
 #include <sluice/tuning/tuning.h>
 #include <sluice/verbs/moderation.h>
 
+#include "tools/doctor/container_checks.h"
 #include "tools/doctor/finding.h"
 #include "tools/doctor/host_checks.h"
 #include "tools/doctor/machine_checks.h"
@@ -78,8 +80,22 @@ Findings check_settings() {
 
 void append(Findings& to, Findings&& more) { to.insert(to.end(), more.begin(), more.end()); }
 
+bool has_problem(const Findings& findings, const char* check) {
+  return std::any_of(findings.begin(), findings.end(), [&](const Finding& each) {
+    return each.severity == Severity::kProblem && each.check == check;
+  });
+}
+
 Findings examine(const DoctorOptions& options) {
   Findings found = check_settings();
+  const auto limit = default_arena_limit(std::getenv("SLUICE_ARENA_LIMIT"), machine_memory_bytes());
+  append(found, check_container_limits(limit.ok() ? *limit : 0));
+  if (has_problem(found, "file-size")) {  // a context would end this process
+    append(found, check_machine(limit.ok() ? *limit : 0));
+    found.push_back(problem("context", "no path was tried: opening a context would end doctor",
+                            "mend file-size, then run it again"));
+    return found;
+  }
   // Without a context nothing else can be tried.
   ContextOptions usual;
   usual.tuning = Tuning();

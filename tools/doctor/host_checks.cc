@@ -161,6 +161,12 @@ Finding check_greeting(const std::string& address) {
   ConnectOptions options;
   options.timeout = kPatience;
   auto endpoint = (*context)->connect("sluice://" + address, options);
+  const std::string why(endpoint.ok() ? "" : endpoint.status().detail());
+  if (why.find("speak versions") != std::string::npos) {
+    const auto [cause, remedy] = cause_and_remedy(why, "upgrade the older side");
+    return problem("version", fmt::format("{}: {}", address, cause),
+                   remedy + " (`sluice --version` here and there)");
+  }
   if (!endpoint.ok()) {
     return problem("connection",
                    "something listens at " + address +

@@ -131,12 +131,18 @@ std::vector<InterfaceAddress> read_addresses() {
   std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(first, ::freeifaddrs);
   std::vector<InterfaceAddress> found;
   for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
-    // Link-local addresses of IPv6 are an interface's own affair; IPv4's are enough to find the
-    // mistake.
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
-    char text[INET_ADDRSTRLEN] = {};
-    const auto* address = reinterpret_cast<const sockaddr_in*>(each->ifa_addr);
-    if (::inet_ntop(AF_INET, &address->sin_addr, text, sizeof(text)) != nullptr)
+    if (each->ifa_addr == nullptr) continue;
+    const int family = each->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const void* address = &reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr;
+    if (family == AF_INET6) {
+      const auto* six = reinterpret_cast<const sockaddr_in6*>(each->ifa_addr);
+      // An interface's own affair, and often equal on clones of one machine.
+      if (IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr)) continue;
+      address = &six->sin6_addr;
+    }
+    char text[INET6_ADDRSTRLEN] = {};
+    if (::inet_ntop(family, address, text, sizeof(text)) != nullptr)
       found.push_back({each->ifa_name, text});
   }
   return found;
@@ -156,7 +162,7 @@ Finding check_addresses(const std::vector<InterfaceAddress>& addresses) {
             "sudo ip address del {} dev {} (with its prefix length), or give one of them another",
             address, interface));
   }
-  return ok("addresses", fmt::format("{} of IPv4, each on one interface", owners.size()));
+  return ok("addresses", fmt::format("{}, each on one interface", owners.size()));
 }
 
 Finding check_variables(const std::vector<Variable>& variables) {

@@ -112,8 +112,7 @@ std::string trial_address(Path path) {
 
 const char* remedy_of(Path path) {
   switch (path) {
-    case Path::kShm:
-      return "in a container allow memfd_create, pidfd_open and process_vm_readv (seccomp)";
+    case Path::kShm: return "in a container allow memfd_create and pidfd_open (seccomp)";
     case Path::kVerbs:
       return "`sluice info --explain` lists devices, ports and GIDs; `sluice lab` has an RDMA "
              "device in a guest";

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -51,6 +53,16 @@ int become_python(const PythonProgram& program, std::vector<std::string> argumen
     fmt::print(stderr, "sluice {}: cannot run python3: {}; apt-get install python3\n",
                program.command, std::strerror(errno));
     return kExitNothingToRunOn;
+  }
+  const bool asks = std::any_of(arguments.begin(), arguments.end(), [](const std::string& each) {
+    return each == "--help" || each == "-h";
+  });
+  if (asks) {
+    fmt::print(
+        "{}\nThis program is without the Python part of `sluice {}`: set {} to the folder "
+        "{} of the sources.\n",
+        program.help, program.command, program.home_variable, program.folder);
+    return std::fflush(stdout) == 0 ? 0 : 1;
   }
   fmt::print(stderr, "sluice {}: {} is in none of {}; set {} to the folder {} of the sources\n",
              program.command, program.file, looked, program.home_variable, program.folder);

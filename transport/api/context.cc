@@ -326,7 +326,8 @@ bool Context::sleep(Instant deadline) {
 
 Status Context::too_late() {
   return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
-                "what was waited for did not happen before the deadline");
+                "what was waited for did not happen before the deadline; wait longer, or check "
+                "what was to bring it about");
 }
 
 Status Context::wait(Instant deadline) {
@@ -447,7 +448,8 @@ Result<Endpoint> Listener::accept(Instant deadline) {
   if (!core) {
     if (status == Code::kTimedOut) {
       return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
-                    "nobody connected to " + address() + " before the deadline");
+                    "nobody connected to " + address() +
+                        " before the deadline; check that the peers run and use this address");
     }
     return status;
   }

@@ -71,7 +71,8 @@ Status Endpoint::unusable() const {
   SLUICE_RETURN_IF_ERROR(owner_.check());
   if (core_) return ThreadMark::refusal();
   return Status(Code::kWrongState, Scope::kEndpoint, "api/endpoint",
-                "this Endpoint is empty: it was moved from, closed, or never connected");
+                "this Endpoint is empty: it was moved from, closed, or never connected; "
+                "connect again, and use the new handle");
 }
 
 Status Endpoint::cancel(OperationId id) {

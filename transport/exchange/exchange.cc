@@ -71,9 +71,11 @@ Exchange::~Exchange() {
 Status Exchange::add(const Endpoint& endpoint, KeyRights rights) {
   if (!endpoint)
     return invalid(
-        "an empty Endpoint cannot be added: it was moved from, closed, or never connected");
+        "an empty Endpoint cannot be added: it was moved from, closed, or never connected; connect "
+        "again, and add() the new one");
   if (&endpoint.context() != &context_)
-    return invalid("the endpoint belongs to another Context than the exchange");
+    return invalid(
+        "the endpoint belongs to another Context than the exchange; add() it to an exchange there");
   SLUICE_RETURN_IF_ERROR(context_.check_process());
   auto refused = [&](const char* why) {
     return Status(Code::kWrongState, Scope::kOperation, kOrigin, why);

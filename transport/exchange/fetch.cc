@@ -102,7 +102,8 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
   Result<KeyEntry*> entry =
       context_.forked() ? Result<KeyEntry*>(context_.check_process()) : entry_for(key.name);
   if (entry.ok() && key.step == wire::kNextStep)
-    entry = failure(Code::kInvalidArgument, "steps go up to 2^64 - 3; kLatest is the one above");
+    entry = failure(Code::kInvalidArgument,
+                    "steps go up to 2^64 - 3; use kLatest to ask for the latest");
   record->entry = entry.ok() ? *entry : nullptr;
   if (record->entry != nullptr) file_by_key(record);
   if (!entry.ok()) {

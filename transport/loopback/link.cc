@@ -150,8 +150,9 @@ size_t LoopbackLink::poll(Instant now) {
   if (peer_closed && !closed_ && !down_) {
     down_ = true;
     ++handled;
-    client_->link_down(
-        Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the other end was dropped"), now);
+    client_->link_down(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                              "the other end was dropped; connect again"),
+                       now);
   }
   if (blocked_ && !closed_ && !down_) {
     std::lock_guard lock(wire_->mutex);

@@ -36,6 +36,8 @@ class Matching {
 
   // Messages that have come whole can be received after the end of the connection.
   bool has_unexpected() const { return !unexpected_.empty(); }
+  // What no receive has taken yet.
+  UnexpectedQueue& unexpected() { return unexpected_; }
   // The connection is over: the bytes of offers are out of reach.
   void drop_offers();
   void clear();

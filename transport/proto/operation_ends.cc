@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <sluice/base/counters.h>
+#include <sluice/proto/timed_out.h>
 
 #include "transport/proto/errors.h"
 
@@ -145,7 +146,8 @@ void OperationEnds::fail_all(const Status& why) {
   });
 }
 
-OperationEnds::Overdue OperationEnds::end_overdue(Instant now) {
+OperationEnds::Overdue OperationEnds::end_overdue(Instant now, UnexpectedQueue& unexpected,
+                                                  bool peer_silent) {
   Overdue left;
   operations_.for_each([&](Operation& op) {
     if (op.internal || op.state == OperationState::kReady || op.state == OperationState::kZombie)
@@ -157,7 +159,7 @@ OperationEnds::Overdue OperationEnds::end_overdue(Instant now) {
     }
     if (op.deadline <= now) {
       ended_by_deadline.add();
-      end_early(&op, Status(Code::kTimedOut, Scope::kOperation, kOrigin, "the deadline passed"));
+      end_early(&op, timed_out(op, unexpected, peer_silent));
       return;
     }
     left.waiting = true;

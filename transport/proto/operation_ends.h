@@ -9,6 +9,7 @@
 #include <sluice/proto/operations.h>
 #include <sluice/proto/send_queue.h>
 #include <sluice/proto/transfer.h>
+#include <sluice/proto/unexpected.h>
 
 namespace sluice::proto {
 
@@ -42,8 +43,9 @@ class OperationEnds {
     Instant next = kNever;  // when to look again
     bool waiting = false;   // something waits for the peer
   };
-  // Ends what is past its deadline.
-  Overdue end_overdue(Instant now);
+  // Ends what is past its deadline. The text names what came instead, of `unexpected`, and whether
+  // the peer is silent.
+  Overdue end_overdue(Instant now, UnexpectedQueue& unexpected, bool peer_silent);
 
   // Nobody else gets the memory that the peer's device, or the peer, may still reach.
   void quarantine_reachable();

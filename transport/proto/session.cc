@@ -139,7 +139,8 @@ void Session::handle_timeout(Instant now) {
   // What ends below may arm a later time, for its fence: that counts like the others.
   connection_.next_timeout = kNever;
   if (connection_.finished) return;
-  const OperationEnds::Overdue left = ends_.end_overdue(now);
+  const OperationEnds::Overdue left =
+      ends_.end_overdue(now, matching_.unexpected(), liveness_.peer_silent());
   Instant next = left.next;
   next = std::min(next, farewell_.check(now));
   next = std::min(next, liveness_.check_silence(now, left.waiting));

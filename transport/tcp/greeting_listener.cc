@@ -48,8 +48,8 @@ Status listen_error(const Address& address, int os_error) {
           "the port is in use; choose another, or 0 for any free one (ss -ltnp shows who has it)");
     case EADDRNOTAVAIL:
       return status(Code::kInvalidArgument,
-                    "no interface of this machine has the address (ip addr lists them); 0.0.0.0 "
-                    "and [::] are all");
+                    "no interface of this machine has the address (ip addr lists them); listen "
+                    "at one of theirs, or at 0.0.0.0 or [::] for all");
     case EACCES:
       return status(Code::kAccessDenied,
                     "the port is privileged; choose one from 1024, or see "

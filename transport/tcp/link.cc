@@ -256,10 +256,12 @@ void TcpLink::note_broken(int os_error) {
 void TcpLink::end_of_stream(int os_error, Instant now) {
   if (os_error != 0) return fail(broken_status(os_error, peer_name_), now);
   bool cut = data_left_ > 0 || block_ != nullptr;
-  fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-              peer_name_ + (cut ? " closed the connection in the middle of a message"
-                                : " closed the connection: it ended, or closed its endpoint")),
-       now);
+  fail(
+      Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+             peer_name_ +
+                 (cut ? " closed the connection in the middle of a message; connect again"
+                      : " closed the connection: it ended, or closed its endpoint; connect again")),
+      now);
 }
 
 void TcpLink::corrupt(const Status& why, Instant now) {
