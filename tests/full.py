@@ -50,7 +50,7 @@ MUTANT_SLICES = 10
 MUTANTS_PER_SLICE = 15
 MUTANT_SEED = 1
 FUZZ_TARGETS = ("hello offer want data done release cancel credit ping bye "
-                "header stream layout address remote_key session slp capture").split()
+                "header stream layout address remote_key session slp capture graph").split()
 
 
 def output(*command):
@@ -135,7 +135,7 @@ def guest(target, options):
 def slices():
     """(name, folders whose files decide its result, what runs it)"""
     for target in FUZZ_TARGETS:
-        yield "fuzz/" + target, SOURCES + ["tools/dump"] * (target == "capture"), lambda target=target: fuzz(target)
+        yield "fuzz/" + target, SOURCES + ["tools/dump"] * (target == "capture") + ["transport/graph"] * (target == "graph"), lambda target=target: fuzz(target)
     for number in range(SIM_SLICES):
         yield f"sim/{number}", SOURCES, lambda number=number: simulate("sim", number, SCHEDULES_PER_SLICE)
     for number in range(SLP_SLICES):

@@ -109,6 +109,50 @@ TEST_CASE(
   check_all_modes(2, 3, {"--split"});
 }
 
+TEST_CASE("from a plan of its graph the job moves the same bytes, and receipts prove the views") {
+  const int workers = GENERATE(1, 2, 8);
+  const int servers = GENERATE(1, 2, 8);
+  DemoCommand command;
+  CommandOutcome outcome = command.run(command.with_json(
+      {"--model", "tiny", "--steps", "4", "--workers", std::to_string(workers), "--servers",
+       std::to_string(servers), "--paths", "shm,tcp", "--modes", "zerocopy,graph"}));
+  INFO(outcome.out << outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  uint64_t arena_by_hand = 0;
+  const nlohmann::json document = command.read_json();
+  REQUIRE(document.at("results").size() == 4);
+  for (const nlohmann::json& entry : document.at("results")) {
+    INFO(entry.dump());
+    CHECK(entry.at("verified") == true);
+    CHECK(entry.at("round_step_seconds").size() == 3);
+    if (entry.at("mode") == "zerocopy") {
+      arena_by_hand = entry.at("arena_bytes");
+      continue;
+    }
+    const bool shm = entry.at("path") == "shm";
+    CHECK(entry.at("arena_bytes").get<uint64_t>() <= arena_by_hand);
+    // Weights and gradients of 32 tensors, of each worker in each step.
+    CHECK(entry.at("fetches") == 4 * 2 * 32 * workers);
+    CHECK(entry.at("views") == (shm ? 4 * 2 * 32 * workers : 0));
+    if (shm) CHECK(entry.at("copied_bytes_per_byte") == 0.0);
+    CHECK(entry.at("ratio_to_by_hand").get<double>() > 0);
+  }
+}
+
+TEST_CASE("a wrong byte is found in a job that runs from a plan") {
+  const std::string where = GENERATE("weights", "gradient");
+  DemoCommand command;
+  CommandOutcome outcome =
+      command.run(command.with_json({"--model", "tiny", "--steps", "1", "--corrupt", where,
+                                     "--modes", "graph", "--paths", "shm,tcp", "--servers", "2"}));
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.exit_code == 4);
+  for (const nlohmann::json& entry : command.read_json().at("results")) {
+    CHECK(entry.at("corruption").get<std::string>().find(where) != std::string::npos);
+    CHECK(entry.at("step_seconds").is_null());
+  }
+}
+
 TEST_CASE("two servers share the bytes as whole tensors allow, or evenly where those are split") {
   for (const bool split : {false, true}) {
     std::vector<std::string> arguments = {"--model", "tiny",    "--steps",  "1",         "--paths",
@@ -194,17 +238,18 @@ TEST_CASE("a refused flag is told with its name, its value and an example") {
   struct Refusal {
     std::string flag, value, example;
   };
-  const Refusal refusal = GENERATE(
-      Refusal{"--steps", "0", "--steps 5"}, Refusal{"--steps", "many", "--steps 5"},
-      Refusal{"--workers", "65", "--workers 2"}, Refusal{"--servers", "33", "--servers 2"},
-      Refusal{"--servers", "0", "--servers 2"},
-      Refusal{"--modes", "zerocopy,teleport", "--modes zerocopy,onecopy,grpc-unary,grpc-stream"},
-      Refusal{"--modes", ",", "--modes zerocopy,onecopy,grpc-unary,grpc-stream"},
-      Refusal{"--paths", "pigeon", "--paths shm,rdma,l2,tcp"},
-      Refusal{"--model", "vgg19", "--model vgg16"},
-      Refusal{"--json", "/nowhere/x.json", "--json demo.json"},
-      Refusal{"--compute-us", "-1", "--compute-us 1000"},
-      Refusal{"--timeout", "1.5", "--timeout 120"});
+  const Refusal refusal =
+      GENERATE(Refusal{"--steps", "0", "--steps 5"}, Refusal{"--steps", "many", "--steps 5"},
+               Refusal{"--workers", "65", "--workers 2"}, Refusal{"--servers", "33", "--servers 2"},
+               Refusal{"--servers", "0", "--servers 2"},
+               Refusal{"--modes", "zerocopy,teleport",
+                       "--modes zerocopy,onecopy,grpc-unary,grpc-stream,graph"},
+               Refusal{"--modes", ",", "--modes zerocopy,onecopy,grpc-unary,grpc-stream,graph"},
+               Refusal{"--paths", "pigeon", "--paths shm,rdma,l2,tcp"},
+               Refusal{"--model", "vgg19", "--model vgg16"},
+               Refusal{"--json", "/nowhere/x.json", "--json demo.json"},
+               Refusal{"--compute-us", "-1", "--compute-us 1000"},
+               Refusal{"--timeout", "1.5", "--timeout 120"});
   DemoCommand command;
   CommandOutcome outcome = command.run({refusal.flag + "=" + refusal.value});
   INFO(outcome.err);
@@ -240,7 +285,7 @@ TEST_CASE("a step that takes longer than the timeout fails the run and names the
 }
 
 TEST_CASE("an interrupt ends all processes") {
-  const std::string mode = GENERATE("zerocopy", "grpc-stream");
+  const std::string mode = GENERATE("zerocopy", "grpc-stream", "graph");
   const int signal = GENERATE(SIGINT, SIGTERM, SIGKILL);
   DemoCommand command;
   CommandOutcome outcome =

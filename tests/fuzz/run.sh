@@ -27,7 +27,7 @@ root="$(cd "$(dirname "$0")/../.." && pwd)"
 cd "$root"
 corpora="$root/tests/fuzz/corpus"
 messages=(hello offer want data done release cancel credit ping bye)
-every=("${messages[@]}" header stream layout address remote_key session slp capture)
+every=("${messages[@]}" header stream layout address remote_key session slp capture graph)
 [ "${targets[0]}" != all ] || targets=("${every[@]}")
 
 work="$(mktemp -d "${TMPDIR:-/tmp}/sluice-fuzz.XXXXXX")"
@@ -67,6 +67,9 @@ build() {
     capture)
       source=fuzz_capture
       sources=(tools/dump/{capture,packet,frame,print,teller}.cc kernel_compat/slp/*.c transport/base/status.cc) ;;
+    graph)
+      source=fuzz_graph
+      sources=(transport/graph/{check,cost,estimate,graph,memory,pass,read,timeline,write}.cc "${base[@]}") ;;
     session)
       source=fuzz_session
       sources=("${wire[@]}" transport/base/*.cc allocator/*.cc transport/proto/*.cc tests/fuzz/session_world.cc
@@ -87,7 +90,7 @@ build() {
 
 longest() {
   case "$1" in
-    header) echo 24 ;; remote_key) echo 48 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; session|slp) echo 600 ;; capture) echo 2048 ;; *) echo 1088 ;;
+    header) echo 24 ;; remote_key) echo 48 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; session|slp) echo 600 ;; capture|graph) echo 2048 ;; *) echo 1088 ;;
   esac
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes first inputs for every fuzz target below the folder named: from the golden bytes, and by hand."""
+import json
 import os
 import struct
 import sys
@@ -60,6 +61,30 @@ def write_captures(folder):
           captures.enhanced(">", captures.ethernet(*short[0]), 1 << 40))
 
 
+def write_graphs(folder):
+    """Graphs that are planned, and one of each thing that is refused."""
+    processes = [{"name": name, "host": host} for name, host in (("a", "h"), ("b", "h"), ("c", "i"))]
+    nodes = [{"name": "n%d" % i, "process": "abc"[i % 3], "in_place": i % 2 == 0} for i in range(6)]
+    tensor = {"dtype": "float32", "shape": [4, 4]}
+    edges = [dict(tensor, name="e%d" % i, **{"from": "n%d" % i, "to": ["n%d" % (i + 1), "n5"][:1 + (i < 4)]}) for i in range(5)]
+    state = dict(tensor, name="state", delay=1, to=["n0", "n3"], **{"from": "n3"})
+    order = {"name": "order", "from": "n0", "to": ["n3"], "control": True}
+    good = {"schema": "sluice.graph/1", "name": "seed", "processes": processes, "nodes": nodes,
+            "edges": edges + [state, order]}
+    variants = {"good": good, "cycle": dict(good, edges=edges + [dict(state, delay=0)]),
+                "one": dict(good, processes=[dict(each, host="h") for each in processes]),
+                "small": dict(good, processes=[dict(each, memory_bytes=128) for each in processes]),
+                "large": dict(good, edges=[dict(edges[0], shape=[2 ** 62, 4])]),
+                "dtype": dict(good, edges=[dict(edges[0], dtype="float33")]),
+                "nobody": dict(good, nodes=[dict(nodes[0], process="z")]),
+                "twice": dict(good, nodes=nodes + nodes)}
+    for name, graph in variants.items():
+        write(folder, "graph", name, json.dumps(graph, separators=(",", ":")).encode())
+    write(folder, "graph", "costs", json.dumps({
+        "schema": "sluice.graph.costs/1", "view": {"latency_us": 1},
+        "cross": {"samples": [[0, 5], [4096, 9]]}, "cores": 2}).encode())
+
+
 def main():
     folder = sys.argv[1]
     golden = os.path.join(os.path.dirname(decode_golden.__file__), "golden")
@@ -80,6 +105,7 @@ def main():
     for step in range(24):
         write(folder, "session", "step_%d" % step, bytes([step, 1, step, 4]) + bytes((step * 37 + 11 * i) % 256 for i in range(60)))
         write(folder, "session", "steps_%d" % step, bytes((i * (step + 5)) % 96 for i in range(200)))
+    write_graphs(folder)
     write_captures(folder)
     top = 2 ** 63 - 1
     for i, data in enumerate([

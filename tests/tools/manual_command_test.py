@@ -9,7 +9,7 @@ import sys
 
 import command
 
-COMMANDS = ("perf", "demo", "broker", "dump", "info", "doctor", "explain", "tune", "proxy", "lab", "bench", "completion", "manual", "version")
+COMMANDS = ("perf", "demo", "broker", "dump", "info", "doctor", "explain", "tune", "proxy", "graph", "lab", "bench", "completion", "manual", "version")
 # man(7)
 MACROS = {"TH", "SH", "TP", "B", "PP"}
 

@@ -55,7 +55,8 @@ struct Estimate {
 
 // Carries a plan out under these costs, for `steps` steps (2 at least): each process runs its
 // instructions in order, a host runs as many nodes at once as it has cores, and its NIC sends one
-// tensor and receives one tensor at a time, in the order in which they are ready.
+// tensor and receives one tensor at a time, in the order in which they are ready; between them is
+// a switch with room for everything.
 // Requires: problem_of(plan) is empty. Errors: kInvalidArgument (steps, a plan that does not end).
 Result<Estimate> estimate(const Plan& plan, const Costs& costs, uint32_t steps = 4);
 

@@ -14,7 +14,7 @@ namespace {
 struct Host {
   std::vector<double> cores;  // when each is free
   double out_free = 0, in_free = 0;
-  double nic_busy_us = 0, core_busy_us = 0;
+  double out_busy_us = 0, in_busy_us = 0, core_busy_us = 0;
 };
 
 struct Event {
@@ -51,7 +51,10 @@ class VirtualRun {
     for (uint32_t p = 0; p < plan.processes.size(); ++p) {
       const auto [at, fresh] =
           names.emplace(plan.graph.processes[p].host, static_cast<uint32_t>(hosts_.size()));
-      if (fresh) hosts_.push_back({std::vector<double>(std::max(1u, costs.cores)), 0, 0, 0, 0});
+      if (fresh) {
+        hosts_.emplace_back();
+        hosts_.back().cores.resize(std::max(1u, costs.cores));
+      }
       hosts_of_[p] = at->second;
     }
     for (uint32_t d = 0; d < plan.deliveries.size(); ++d)
@@ -100,7 +103,8 @@ class VirtualRun {
     }
     for (const Host& host : hosts_) {
       if (end <= 0) break;
-      found.busiest_nic = std::max(found.busiest_nic, host.nic_busy_us / end);
+      found.busiest_nic =
+          std::max(found.busiest_nic, std::max(host.out_busy_us, host.in_busy_us) / end);
       found.busiest_host = std::max(
           found.busiest_host, host.core_busy_us / (end * static_cast<double>(host.cores.size())));
     }
@@ -214,11 +218,14 @@ class VirtualRun {
       const double on_line = rate > 0 ? static_cast<double>(bytes) / rate : 0;
       Host& from = hosts_[hosts_of_[plan_.process_of(delivery.edge)]];
       Host& to = hosts_[hosts_of_[delivery.process]];
-      const double begin = std::max({ready, from.out_free, to.in_free});
-      from.out_free = to.in_free = begin + on_line;
-      from.nic_busy_us += on_line;
-      to.nic_busy_us += on_line;
-      here = std::max(begin + line.time_us(bytes), begin + on_line + line.latency_us);
+      // The sender goes on to the next tensor also while the receiver is busy with another's.
+      const double sent = std::max(ready, from.out_free);
+      from.out_free = sent + on_line;
+      const double received = std::max(sent, to.in_free);
+      to.in_free = received + on_line;
+      from.out_busy_us += on_line;
+      to.in_busy_us += on_line;
+      here = std::max(received + line.time_us(bytes), received + on_line + line.latency_us);
     }
     way.arrives_at.push_back(here);
     if (!way.waited) return;

@@ -19,8 +19,8 @@ std::string shown(const std::string& name) { return "'" + name.substr(0, 80) + "
 template <typename Part>
 Status check_names(const std::vector<Part>& parts, const std::string& what, size_t most) {
   if (parts.size() > most) {
-    return wrong("the graph has " + std::to_string(parts.size()) + " " + what + "s, and " +
-                 std::to_string(most) + " are the most: cut it into smaller graphs");
+    return wrong("the graph has a " + what + " " + std::to_string(parts.size()) + " times, and " +
+                 std::to_string(most) + " is the most: cut it into smaller graphs");
   }
   std::unordered_set<std::string> seen;
   for (const Part& part : parts) {
@@ -30,7 +30,7 @@ Status check_names(const std::vector<Part>& parts, const std::string& what, size
                    std::to_string(part.name.size()) + " bytes: use 255 at most");
     }
     if (!seen.insert(part.name).second) {
-      return wrong("two " + what + "s are named " + shown(part.name) +
+      return wrong("more than one " + what + " is named " + shown(part.name) +
                    ": give each a name of its own");
     }
   }

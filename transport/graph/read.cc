@@ -163,7 +163,8 @@ class GraphReader {
     SLUICE_TRY(process.name, fields.text("name"));
     SLUICE_TRY(process.host, fields.text("host"));
     SLUICE_TRY(process.memory_bytes, fields.count("memory_bytes"));
-    processes_.emplace(process.name, static_cast<uint32_t>(graph_.processes.size()));
+    if (!processes_.emplace(process.name, static_cast<uint32_t>(graph_.processes.size())).second)
+      return wrong("more than one " + fields.what() + ": give each a name of its own");
     graph_.processes.push_back(std::move(process));
     return Status();
   }
@@ -186,7 +187,8 @@ class GraphReader {
     SLUICE_TRY(node.in_place, fields.flag("in_place"));
     SLUICE_TRY(node.compute_us, fields.number("compute_us", 0));
     SLUICE_TRY(node.touched_bytes, fields.count("touched_bytes"));
-    nodes_.emplace(node.name, static_cast<uint32_t>(graph_.nodes.size()));
+    if (!nodes_.emplace(node.name, static_cast<uint32_t>(graph_.nodes.size())).second)
+      return wrong("more than one " + fields.what() + ": give each a name of its own");
     graph_.nodes.push_back(std::move(node));
     return Status();
   }

@@ -19,6 +19,8 @@ struct Held {
   std::optional<Publication> publication;  // readers may have it
   Tensor returning;                        // its last loan may still be on the way
   std::byte* data = nullptr;
+  uint64_t step = 0;  // that reads what was published last
+  bool lost() const { return publication && publication->readers_lost() > 0; }
 };
 
 struct Incoming {
@@ -113,21 +115,19 @@ class Runner::State {
       if (incoming.into) incoming.into->cancel();
       incoming.tensor = Tensor();
     }
+    // What was released a moment ago goes out, also if nothing is awaited.
+    (void)context_.progress();
+    // What a step that is over here made may still be read elsewhere. What the next step would
+    // read, nobody will; after a failure nobody waits.
+    for (Held& slot : slots_) {
+      if (slot.publication && (failed_ || slot.step >= step_)) slot.publication->retire();
+    }
     const Status ended = context_.wait_until(
         [&] {
-          return std::all_of(incoming_.begin(), incoming_.end(), [](const Incoming& each) {
-            return (!each.view || each.view->ready()) && (!each.into || each.into->ready());
-          });
+          const bool fetched = drop_incoming();
+          return fetched && (failed_ || all_back());
         },
         after(now(), options_.patience));
-    for (Incoming& incoming : incoming_) {
-      incoming.view.reset();
-      incoming.into.reset();
-    }
-    for (Held& slot : slots_) {
-      if (slot.publication) slot.publication->retire();
-      (void)take_back(slot);
-    }
     started_ = false;
     return ended;
   }
@@ -204,14 +204,40 @@ class Runner::State {
   // in place.
   Status take(Held& slot, uint32_t edge, uint64_t step) {
     if (!take_back(slot)) {
-      const Status waited =
-          context_.wait_until([&] { return take_back(slot); }, after(now(), options_.patience));
+      const Status waited = context_.wait_until([&] { return slot.lost() || take_back(slot); },
+                                                after(now(), options_.patience));
       if (!waited.ok()) return about(waited, edge, step, "no memory came back for");
+      if (slot.lost()) {
+        return about(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                            "a process that reads what lay in its memory has ended"),
+                     edge, step, "no memory came back for");
+      }
     }
     SLUICE_TRY(
         TensorDescriptor descriptor,
         TensorDescriptor::compact(plan_.graph.edges[edge].shape, plan_.graph.edges[edge].dtype));
     return slot.buffer.reshape(descriptor);
+  }
+
+  // A tensor that came after all is given back at once: its owner may wait for it.
+  bool drop_incoming() {
+    bool all = true;
+    for (Incoming& incoming : incoming_) {
+      if (incoming.view && incoming.view->ready()) incoming.view.reset();
+      if (incoming.into && incoming.into->ready()) incoming.into.reset();
+      if (incoming.view || incoming.into) all = false;
+    }
+    return all;
+  }
+
+  bool all_back() {
+    bool all = true;
+    for (Held& slot : slots_) {
+      if (slot.lost()) slot.publication->retire();  // its reader ended first
+      const bool out = slot.publication || slot.returning;
+      if (out && !take_back(slot)) all = false;
+    }
+    return all;
   }
 
   Status claim(uint32_t edge, uint64_t step) { return take(slot_of(edge, step), edge, step); }
@@ -223,6 +249,7 @@ class Runner::State {
                                                         std::move(slot.buffer).freeze(), options);
     if (!publication.ok()) return about(publication.status(), edge, step, "cannot publish");
     slot.publication = std::move(*publication);
+    slot.step = step;
     return Status();
   }
 

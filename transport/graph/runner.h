@@ -69,12 +69,16 @@ class Runner {
   // Publishes and asks for what step 0 reads.
   // Errors: kWrongState (not prepared, started before, no endpoint to a process).
   Status start();
-  // One step. Errors: the program's, those of fetches, kTimedOut (patience), kInternal (a receipt
-  // that contradicts the plan: a view that was copied), each with the tensor and the step. The
-  // runner can only finish() after one.
+  // One step. Errors: the program's, those of fetches, kTimedOut (patience), kUnreachable (a
+  // process ended that reads what lay in memory that is needed), kInternal (a receipt that
+  // contradicts the plan: a view that was copied), each with the tensor and the step. The runner
+  // can only finish() after one.
   Status run_step();
   uint64_t step() const;  // the next one
-  // Cancels what was asked for ahead and takes the memory back that no reader holds.
+  // Cancels what was asked for ahead, and waits until the readers of the last step, which others
+  // may still run, have given their tensors back: keep the endpoints open until it returns. All
+  // processes run the same number of steps. After a failure it waits for nobody.
+  // Errors: kTimedOut (patience).
   Status finish();
 
   // By delivery of the plan; those of other processes stay empty.
