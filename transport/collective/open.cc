@@ -18,9 +18,9 @@ constexpr size_t kMostAddress = 255;
 constexpr Duration kAskAgain = 10ms;
 // Connections that said nothing yet, beside one per rank: strangers cannot keep ranks out.
 constexpr size_t kMostSilent = 64;
-constexpr Tag kHelloTag = internal::lane_tag(internal::Lane::kHello, 0, 0);
-constexpr Tag kTableTag = internal::lane_tag(internal::Lane::kHello, 1, 0);
-constexpr Tag kFlagTag = internal::lane_tag(internal::Lane::kHello, 2, 0);
+constexpr Tag kHelloTag = internal::lane_tag(internal::Lane::kHello, 0);
+constexpr Tag kTableTag = internal::lane_tag(internal::Lane::kHello, 1);
+constexpr Tag kFlagTag = internal::lane_tag(internal::Lane::kHello, 2);
 Counter strangers_refused("collective.strangers_refused");
 
 struct Hello {
@@ -152,11 +152,11 @@ Status Opening::connect(int rank, const std::string& address) {
     (void)context_.wait(std::min(deadline_, after(context_.refresh_now(), kAskAgain)));
   }
   SLUICE_TRY(Tensor ours, hello());
-  SLUICE_TRY(Receipt sent, endpoint->send_and_wait(kHelloTag, std::move(ours), deadline_));
-  (void)sent;
+  Result<Receipt> sent = endpoint->send_and_wait(kHelloTag, std::move(ours), deadline_);
   SLUICE_TRY(Buffer room, context_.arena().allocate(sizeof(Hello)));
   Result<Endpoint::Received> answer =
-      endpoint->receive_and_wait({.tag = kHelloTag}, std::move(room), deadline_);
+      !sent.ok() ? Result<Endpoint::Received>(sent.status())
+                 : endpoint->receive_and_wait({.tag = kHelloTag}, std::move(room), deadline_);
   if (!answer.ok())
     return Status(answer.code(), Scope::kOperation, kOrigin,
                   "rank " + std::to_string(rank) + " at " + address +
