@@ -166,7 +166,7 @@ int run_kernel(Channel& channel, const Arguments& arguments) {
     }
     if (channel.rank() == 0) {
       std::printf(
-          "{\"program\":\"npb\",\"kernel\":\"%s\",\"class\":\"%s\",\"ranks\":%d,"
+          "{\"name\":\"npb\",\"kernel\":\"%s\",\"class\":\"%s\",\"ranks\":%d,"
           "\"path\":\"%s\",\"seconds\":%.9g,\"mops\":%.9g,\"communication_share\":%.4f%s,"
           "\"verified\":true}\n",
           kernel.name, arguments.problem_class.c_str(), channel.size(), channel.name().c_str(),
