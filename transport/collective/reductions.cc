@@ -26,6 +26,18 @@ bool lendable(Mesh& mesh, const Region& data) {
   return place && place->first.audience == Audience::kSameUser;
 }
 
+// Without this a publication outlives the collective that failed, and keeps its argument.
+struct EndOfLoan {
+  Publication& publication;
+  ~EndOfLoan() {
+    if (publication.ready()) {
+      (void)publication.take();
+    } else {
+      publication.retire();
+    }
+  }
+};
+
 std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
@@ -99,6 +111,7 @@ Task<Moved> reduce_in_place(Mesh& mesh, Call call, Region data, int root) {
     mesh.fail(lent.status());
     co_return lent.status();
   }
+  const EndOfLoan loan{*lent};
   std::vector<Tensor> views(static_cast<size_t>(size));
   {
     std::vector<Fetch> fetches;
@@ -187,7 +200,6 @@ Task<Moved> reduce_in_place(Mesh& mesh, Call call, Region data, int root) {
                            std::to_string(self) + "'s memory before the deadline"));
     co_return mesh.broken();
   }
-  (void)lent->take();
   co_return ended(mesh, receipt);
 }
 
