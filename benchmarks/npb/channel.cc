@@ -50,6 +50,10 @@ void Channel::barrier() {
   do_barrier();
 }
 void Channel::send(int to, uint32_t tag, Part data) { send_receive(to, data, -1, {}, tag); }
+void Channel::post(int to, uint32_t tag, Part data) {
+  Timed timed(communicating_);
+  do_post(to, tag, data);
+}
 void Channel::receive(int from, uint32_t tag, Part into) { send_receive(-1, {}, from, into, tag); }
 void Channel::send_receive(int to, Part data, int from, Part into, uint32_t tag) {
   Timed timed(communicating_);
@@ -146,8 +150,9 @@ int run_kernel(Channel& channel, const Arguments& arguments) {
     const char* name;
     Outcome (*run)(Channel&, const Arguments&);
   };
-  static constexpr Kernel kKernels[] = {
-      {"is", run_is}, {"cg", run_cg}, {"ft", run_ft}, {"allreduce", run_allreduce}};
+  static constexpr Kernel kKernels[] = {{"is", run_is},   {"cg", run_cg},
+                                        {"ft", run_ft},   {"lu", run_lu},
+                                        {"hpl", run_hpl}, {"allreduce", run_allreduce}};
   for (const Kernel& kernel : kKernels) {
     if (arguments.kernel != kernel.name) continue;
     const Outcome outcome = kernel.run(channel, arguments);
@@ -161,7 +166,7 @@ int run_kernel(Channel& channel, const Arguments& arguments) {
     }
     if (channel.rank() == 0) {
       std::printf(
-          "{\"program\":\"npb\",\"kernel\":\"%s\",\"class\":\"%s\",\"ranks\":%d,"
+          "{\"name\":\"npb\",\"kernel\":\"%s\",\"class\":\"%s\",\"ranks\":%d,"
           "\"path\":\"%s\",\"seconds\":%.9g,\"mops\":%.9g,\"communication_share\":%.4f%s,"
           "\"verified\":true}\n",
           kernel.name, arguments.problem_class.c_str(), channel.size(), channel.name().c_str(),
@@ -170,7 +175,7 @@ int run_kernel(Channel& channel, const Arguments& arguments) {
     }
     return 0;
   }
-  usage("--kernel '" + arguments.kernel + "': give is, cg, ft or allreduce");
+  usage("--kernel '" + arguments.kernel + "': give is, cg, ft, lu, hpl or allreduce");
 }
 
 }  // namespace npb

@@ -56,6 +56,8 @@ class Channel {
   void barrier();
   // Returns when the memory may be written again.
   void send(int to, uint32_t tag, Part data);
+  // Returns at once. The memory is left alone until the peer is known to have received it.
+  void post(int to, uint32_t tag, Part data);
   void receive(int from, uint32_t tag, Part into);
   // Both at once; -1: nobody.
   void send_receive(int to, Part data, int from, Part into, uint32_t tag);
@@ -77,6 +79,7 @@ class Channel {
   virtual void do_broadcast(Part data, int root) = 0;
   virtual void do_barrier() = 0;
   virtual void do_send_receive(int to, Part data, int from, Part into, uint32_t tag) = 0;
+  virtual void do_post(int to, uint32_t tag, Part data) = 0;
 
  private:
   double reduced(double value, Op op);
@@ -92,7 +95,7 @@ struct Arguments {
   std::string kernel, problem_class = "S", path = "shm";
   int ranks = 2;
   // hpl
-  int order = 1000, block = 64, rows = 0;
+  int order = 1024, block = 64, rows = 0;
   // allreduce
   size_t bytes = 0;
   uint64_t iterations = 0;

@@ -12,6 +12,7 @@ namespace {
 class MpiChannel final : public Channel {
  public:
   MpiChannel(int rank, int size) : Channel(rank, size) {}
+  ~MpiChannel() override { MPI_Wait(&posted_, MPI_STATUS_IGNORE); }
   std::string name() const override { return "Open MPI"; }
   Block allocate(size_t bytes) override {
     void* memory = nullptr;
@@ -65,6 +66,13 @@ class MpiChannel final : public Channel {
                  from < 0 ? MPI_PROC_NULL : from, static_cast<int>(tag), MPI_COMM_WORLD,
                  MPI_STATUS_IGNORE);
   }
+  void do_post(int to, uint32_t tag, Part data) override {
+    // One is under way at most: the next waits for it.
+    MPI_Wait(&posted_, MPI_STATUS_IGNORE);
+    MPI_Isend(at(data), count(data), MPI_BYTE, to, static_cast<int>(tag), MPI_COMM_WORLD, &posted_);
+  }
+
+  MPI_Request posted_ = MPI_REQUEST_NULL;
 };
 
 }  // namespace

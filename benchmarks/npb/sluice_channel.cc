@@ -70,6 +70,10 @@ class SluiceChannel final : public Channel {
   void do_send_receive(int to, Part data, int from, Part into, uint32_t tag) override {
     must(group_->send_receive_and_wait(to, region(data), from, region(into), tag, deadline_));
   }
+  void do_post(int to, uint32_t tag, Part data) override {
+    const sluice::Status posted = group_->post(to, tag, region(data).as_tensor(), deadline_);
+    if (!posted.ok()) die(posted.to_string());
+  }
 
   sluice::Context& context_;
   std::unique_ptr<sluice::Group> group_;

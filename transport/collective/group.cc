@@ -53,7 +53,14 @@ int Group::size() const { return mesh_->size(); }
 Path Group::path() const { return mesh_->path(); }
 bool Group::one_host() const { return mesh_->views(); }
 Status Group::broken() const { return mesh_->broken(); }
-Status Group::close(Instant deadline) { return mesh_->close(deadline); }
+
+Status Group::close(Instant deadline) {
+  // A barrier: what came before it has ended on every rank.
+  Status met;
+  if (mesh_->usable().ok()) met = barrier_and_wait(deadline).status();
+  Status closed = mesh_->close(deadline);
+  return met.ok() ? closed : met;
+}
 
 Result<Call> Group::begin(Kind kind, uint64_t bytes, Instant deadline) {
   SLUICE_RETURN_IF_ERROR(mesh_->usable());

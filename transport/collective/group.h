@@ -110,7 +110,8 @@ class Group {
   // Gives a message away: returns once it is posted. If it is lost, later operations tell.
   Status post(int to, uint32_t tag, Tensor message, Instant deadline);
 
-  // Says goodbye to all ranks and closes the connections. Errors: kTimedOut.
+  // All ranks call it: waits until every rank has, and closes the connections. Errors: kTimedOut,
+  // and why the group was broken.
   Status close(Instant deadline);
 
  private:

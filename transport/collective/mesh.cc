@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kOrigin = "collective/group";
 // Code u8 (0: goodbye), rank that is to blame as u32 is part of the text; text.
 constexpr size_t kAlarmBytes = 512;
-constexpr Tag kAlarmTag = lane_tag(Lane::kAlarm, 0, 0);
+constexpr Tag kAlarmTag = lane_tag(Lane::kAlarm, 0);
 Counter groups_broken("collective.groups_broken");
 }  // namespace
 
@@ -43,8 +43,9 @@ Status Mesh::start(std::vector<Endpoint> peers) {
   peers_ = std::move(peers);
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == rank_) continue;
-    SLUICE_RETURN_IF_ERROR(exchange_.add(peer(rank)));
-    SLUICE_RETURN_IF_ERROR(listen_for_alarms(rank));
+    Status added = exchange_.add(peer(rank));
+    if (added.ok()) added = listen_for_alarms(rank);
+    if (!added.ok()) return blame(rank, added, "opening the group");
     path_ = std::max(path_, peer(rank).info().path.path);
   }
   return Status();
@@ -179,11 +180,22 @@ Instant Mesh::next_timeout() {
 
 Status Mesh::close(Instant deadline) {
   if (closing_) return Status();
+  // Who closes first must not take with it what others have yet to receive.
+  Status first = broken_;
+  if (first.ok()) {
+    for (int rank = 0; rank < size(); ++rank) say(rank, Status());
+    first = context_.wait_until(
+        [&] {
+          for (int rank = 0; rank < size(); ++rank)
+            if (rank != rank_ && !left_[static_cast<size_t>(rank)]) return !broken_.ok();
+          return true;
+        },
+        deadline);
+    if (!broken_.ok()) first = broken_;
+  }
   closing_ = true;
-  Status first;
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == rank_) continue;
-    if (broken_.ok()) say(rank, Status());
     exchange_.remove(peer(rank));
     Status closed = peer(rank).close(deadline);
     if (first.ok() && !closed.ok()) first = closed;

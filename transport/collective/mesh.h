@@ -16,10 +16,10 @@ namespace sluice::internal {
 
 class RoundState;
 
-// Classes of tags on a group's endpoints, in the top byte: | class 8 | number 32 | step 24 |.
+// Classes of tags on a group's endpoints, in the top byte: | class 8 | 24 zero bits | number 32 |.
 enum class Lane : uint8_t { kHello = 1, kControl = 2, kBulk = 3, kPoint = 4, kAlarm = 5 };
-constexpr Tag lane_tag(Lane lane, uint32_t number, uint32_t step) {
-  return Tag{static_cast<uint8_t>(lane)} << 56 | Tag{number} << 24 | (step & 0xFFFFFF);
+constexpr Tag lane_tag(Lane lane, uint32_t number) {
+  return Tag{static_cast<uint8_t>(lane)} << 56 | number;
 }
 
 // A coroutine of the group that waits; lives in its frame.
@@ -70,7 +70,7 @@ class Mesh final : private ProgressHook, private CompletionSink {
   void add_waiting(Waiter* waiting) { waiting_.push_back(waiting); }
   void remove_waiting(Waiter* waiting) { std::erase(waiting_, waiting); }
 
-  // Says goodbye to every rank and closes the connections.
+  // Says goodbye, waits until every rank has, and closes the connections.
   Status close(Instant deadline);
 
  private:

@@ -19,15 +19,15 @@ Task<Moved> broadcast_tree(Mesh& mesh, Call call, Region data, bool direct) {
       below *= 2;
     }
     Round round(mesh, call);
-    round.receive(rank_of(parent), 0, data);
+    round.receive(rank_of(parent), data);
     if (Status status = co_await round; !status.ok()) co_return status;
     round.add_to(receipt);
   }
   Round round(mesh, call);
   if (direct) {
-    for (int child = 1; self == 0 && child < size; ++child) round.send(rank_of(child), 0, data);
+    for (int child = 1; self == 0 && child < size; ++child) round.send(rank_of(child), data);
   } else {
-    for (; self + below < size; below *= 2) round.send(rank_of(self + below), 0, data);
+    for (; self + below < size; below *= 2) round.send(rank_of(self + below), data);
   }
   if (Status status = co_await round; !status.ok()) co_return status;
   round.add_to(receipt);
@@ -43,11 +43,11 @@ Task<Moved> exchange_parts(Mesh& mesh, Call call, std::vector<Region> send,
   Round round(mesh, call);
   for (int distance = 1; distance < size; ++distance) {
     const int peer = (self + size - distance) % size;
-    round.receive(peer, 0, receive[static_cast<size_t>(peer)]);
+    round.receive(peer, receive[static_cast<size_t>(peer)]);
   }
   for (int distance = 1; distance < size; ++distance) {
     const int peer = (self + distance) % size;
-    round.send(peer, 0, send[static_cast<size_t>(peer)]);
+    round.send(peer, send[static_cast<size_t>(peer)]);
   }
   if (to.bytes() > 0 && from.data() != to.data()) {
     std::memmove(to.data(), from.data(), to.bytes());
@@ -61,11 +61,10 @@ Task<Moved> exchange_parts(Mesh& mesh, Call call, std::vector<Region> send,
 Task<Moved> dissemination(Mesh& mesh, Call call) {
   Receipt receipt = receipt_of(mesh);
   const int size = mesh.size(), self = mesh.rank();
-  uint32_t step = 0;
-  for (int distance = 1; distance < size; distance *= 2, ++step) {
+  for (int distance = 1; distance < size; distance *= 2) {
     Round round(mesh, call);
-    round.receive((self + size - distance) % size, step, Region());
-    round.send((self + distance) % size, step, Region());
+    round.receive((self + size - distance) % size, Region());
+    round.send((self + distance) % size, Region());
     if (Status status = co_await round; !status.ok()) co_return status;
     round.add_to(receipt);
   }

@@ -18,9 +18,9 @@ constexpr size_t kMostAddress = 255;
 constexpr Duration kAskAgain = 10ms;
 // Connections that said nothing yet, beside one per rank: strangers cannot keep ranks out.
 constexpr size_t kMostSilent = 64;
-constexpr Tag kHelloTag = internal::lane_tag(internal::Lane::kHello, 0, 0);
-constexpr Tag kTableTag = internal::lane_tag(internal::Lane::kHello, 1, 0);
-constexpr Tag kFlagTag = internal::lane_tag(internal::Lane::kHello, 2, 0);
+constexpr Tag kHelloTag = internal::lane_tag(internal::Lane::kHello, 0);
+constexpr Tag kTableTag = internal::lane_tag(internal::Lane::kHello, 1);
+constexpr Tag kFlagTag = internal::lane_tag(internal::Lane::kHello, 2);
 Counter strangers_refused("collective.strangers_refused");
 
 struct Hello {
@@ -152,16 +152,18 @@ Status Opening::connect(int rank, const std::string& address) {
     (void)context_.wait(std::min(deadline_, after(context_.refresh_now(), kAskAgain)));
   }
   SLUICE_TRY(Tensor ours, hello());
-  SLUICE_TRY(Receipt sent, endpoint->send_and_wait(kHelloTag, std::move(ours), deadline_));
-  (void)sent;
+  Result<Receipt> sent = endpoint->send_and_wait(kHelloTag, std::move(ours), deadline_);
   SLUICE_TRY(Buffer room, context_.arena().allocate(sizeof(Hello)));
   Result<Endpoint::Received> answer =
-      endpoint->receive_and_wait({.tag = kHelloTag}, std::move(room), deadline_);
-  if (!answer.ok())
-    return Status(answer.code(), Scope::kOperation, kOrigin,
+      !sent.ok() ? Result<Endpoint::Received>(sent.status())
+                 : endpoint->receive_and_wait({.tag = kHelloTag}, std::move(room), deadline_);
+  if (!answer.ok()) {
+    const bool late = context_.refresh_now() >= deadline_;
+    return Status(late ? Code::kTimedOut : answer.code(), Scope::kOperation, kOrigin,
                   "rank " + std::to_string(rank) + " at " + address +
-                      " did not answer; its group may have another size: " +
+                      (late ? " never came: " : " sent this rank away; its group may differ: ") +
                       std::string(answer.status().detail()));
+  }
   Hello theirs;
   SLUICE_RETURN_IF_ERROR(read_hello(answer->buffer.bytes(), theirs));
   if (theirs.rank != static_cast<uint32_t>(rank))
@@ -221,8 +223,11 @@ Status Opening::welcome(Completion& completion) {
     return invalid("rank " + std::to_string(rank) + " came twice");
   }
   SLUICE_TRY(Tensor ours, hello());
-  SLUICE_TRY(Receipt sent, endpoint.send_and_wait(kHelloTag, std::move(ours), deadline_));
-  (void)sent;
+  Result<Receipt> sent = endpoint.send_and_wait(kHelloTag, std::move(ours), deadline_);
+  if (!sent.ok()) {  // it has gone again: missing() names it, unless it comes back
+    endpoint.shared()->abort(sent.status());
+    return Status();
+  }
   if (addresses_.size() > static_cast<size_t>(rank) && options_.addresses.empty())
     addresses_[static_cast<size_t>(rank)] = theirs.address;
   peer(rank) = std::move(endpoint);
@@ -240,18 +245,20 @@ std::string Opening::missing(int first) const {
 // Until all ranks from `first` on are there.
 Status Opening::accept(int first) {
   while (!missing(first).empty()) {
-    SLUICE_RETURN_IF_ERROR(take_guests());
     Completion completion;
-    if (hellos_.poll(completion)) {
-      SLUICE_RETURN_IF_ERROR(welcome(completion));
-      continue;
-    }
-    if (context_.progress() > 0) continue;
-    Status waited = context_.wait(deadline_);
-    if (waited == Code::kTimedOut || context_.refresh_now() >= deadline_)
+    Status taken;
+    Status waited = context_.wait_until(
+        [&] {
+          taken = take_guests();
+          return !taken.ok() || hellos_.poll(completion);
+        },
+        deadline_);
+    SLUICE_RETURN_IF_ERROR(taken);
+    if (waited == Code::kTimedOut)
       return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
                     "these ranks never came to " + listener_.address() + ": " + missing(first));
     SLUICE_RETURN_IF_ERROR(waited);
+    SLUICE_RETURN_IF_ERROR(welcome(completion));
   }
   return Status();
 }
@@ -304,6 +311,13 @@ Result<std::vector<Endpoint>> Opening::run() {
   return std::move(peers_);
 }
 
+Status lost(int rank, const Status& why) {
+  return Status(why == Code::kWrongState ? Code::kUnreachable : why.code(), Scope::kOperation,
+                kOrigin,
+                "lost rank " + std::to_string(rank) +
+                    " while the group opened: " + std::string(why.detail()));
+}
+
 // Whether every rank sees all others' memory: all ranks know the same answers.
 Result<bool> all_see_all(Context& context, std::vector<Endpoint>& peers, int rank,
                          Instant deadline) {
@@ -324,9 +338,10 @@ Result<bool> all_see_all(Context& context, std::vector<Endpoint>& peers, int ran
   for (int other = 0; other < size; ++other) {
     if (other == rank) continue;
     SLUICE_TRY(Buffer room, context.arena().allocate(1));
-    SLUICE_TRY(Endpoint::Received theirs, peers[static_cast<size_t>(other)].receive_and_wait(
-                                              {.tag = kFlagTag}, std::move(room), deadline));
-    all = all && theirs.buffer.size_bytes() == 1 && theirs.buffer.data()[0] == std::byte{1};
+    Result<Endpoint::Received> theirs = peers[static_cast<size_t>(other)].receive_and_wait(
+        {.tag = kFlagTag}, std::move(room), deadline);
+    if (!theirs.ok()) return lost(other, theirs.status());
+    all = all && theirs->buffer.size_bytes() == 1 && theirs->buffer.data()[0] == std::byte{1};
   }
   return all;
 }

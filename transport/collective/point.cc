@@ -94,7 +94,7 @@ Group::Outcome Group::send_receive_and_wait(int to, Region data, int from, Regio
                   "a region lies outside its buffer");
   Receipt receipt = internal::receipt_of(*mesh_);
   Pair pair(mesh_->context());
-  const Tag wire_tag = internal::lane_tag(internal::Lane::kPoint, tag, 0);
+  const Tag wire_tag = internal::lane_tag(internal::Lane::kPoint, tag);
   if (from != -1) {
     Endpoint& peer = mesh_->peer(from);
     SLUICE_RETURN_IF_ERROR(pair.post(
@@ -136,7 +136,7 @@ Status Group::post(int to, uint32_t tag, Tensor message, Instant deadline) {
   Context& context = mesh_->context();
   for (;;) {
     Result<OperationId> posted =
-        mesh_->peer(to).send(internal::lane_tag(internal::Lane::kPoint, tag, 0), std::move(message),
+        mesh_->peer(to).send(internal::lane_tag(internal::Lane::kPoint, tag), std::move(message),
                              {.deadline = deadline});
     if (posted.ok()) return Status();
     if (posted.code() != Code::kTryAgain) return mesh_->blame(to, posted.status(), "send");

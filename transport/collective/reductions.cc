@@ -26,6 +26,18 @@ bool lendable(Mesh& mesh, const Region& data) {
   return place && place->first.audience == Audience::kSameUser;
 }
 
+// Without this a publication outlives the collective that failed, and keeps its argument.
+struct EndOfLoan {
+  Publication& publication;
+  ~EndOfLoan() {
+    if (publication.ready()) {
+      (void)publication.take();
+    } else {
+      publication.retire();
+    }
+  }
+};
+
 std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
@@ -49,8 +61,8 @@ Task<Moved> reduce_in_slots(Mesh& mesh, Call call, Region data, int root) {
   Round round(mesh, call);
   for (int rank = 0; rank < mesh.size(); ++rank) {
     if (rank == mesh.rank()) continue;
-    if (mine) slots[rank] = round.receive_in_slot(rank, 0, data.bytes());
-    if (root < 0 || root == rank) round.send(rank, 0, data);
+    if (mine) slots[rank] = round.receive_in_slot(rank, data.bytes());
+    if (root < 0 || root == rank) round.send(rank, data);
   }
   if (Status status = co_await round; !status.ok()) co_return status;
   round.add_to(receipt);
@@ -82,8 +94,8 @@ Task<Moved> reduce_in_place(Mesh& mesh, Call call, Region data, int root) {
     std::vector<size_t> answers;
     for (int rank = 0; rank < size; ++rank) {
       if (rank == self) continue;
-      answers.push_back(agree.receive_in_slot(rank, 0, 0));
-      agree.send(rank, 0, Region(), all_lend ? kLendable : 0);
+      answers.push_back(agree.receive_in_slot(rank, 0));
+      agree.send(rank, Region(), all_lend ? kLendable : 0);
     }
     if (Status status = co_await agree; !status.ok()) co_return status;
     for (size_t answer : answers) all_lend = all_lend && (agree.flags(answer) & kLendable) != 0;
@@ -99,6 +111,7 @@ Task<Moved> reduce_in_place(Mesh& mesh, Call call, Region data, int root) {
     mesh.fail(lent.status());
     co_return lent.status();
   }
+  const EndOfLoan loan{*lent};
   std::vector<Tensor> views(static_cast<size_t>(size));
   {
     std::vector<Fetch> fetches;
@@ -155,8 +168,8 @@ Task<Moved> reduce_in_place(Mesh& mesh, Call call, Region data, int root) {
     Round ready(mesh, call);
     for (int rank = 0; rank < size; ++rank) {
       if (rank == self) continue;
-      ready.receive_in_slot(rank, 1, 0);
-      ready.send(rank, 1, Region());
+      ready.receive_in_slot(rank, 0);
+      ready.send(rank, Region());
     }
     if (Status status = co_await ready; !status.ok()) co_return status;
     for (int rank = 0; rank < size; ++rank) {
@@ -171,9 +184,9 @@ Task<Moved> reduce_in_place(Mesh& mesh, Call call, Region data, int root) {
     Round collect(mesh, call);
     for (int rank = 0; rank < size; ++rank) {
       if (rank == self) continue;
-      if (self == root) collect.receive(rank, 1, share(data, element, rank, size));
+      if (self == root) collect.receive(rank, share(data, element, rank, size));
     }
-    if (self != root) collect.send(root, 1, result);
+    if (self != root) collect.send(root, result);
     if (Status status = co_await collect; !status.ok()) co_return status;
     collect.add_to(receipt);
   }
@@ -187,7 +200,6 @@ Task<Moved> reduce_in_place(Mesh& mesh, Call call, Region data, int root) {
                            std::to_string(self) + "'s memory before the deadline"));
     co_return mesh.broken();
   }
-  (void)lent->take();
   co_return ended(mesh, receipt);
 }
 
@@ -197,14 +209,14 @@ Task<Moved> reduce_doubling(Mesh& mesh, Call call, Region data) {
   int power = 1;
   while (power * 2 <= size) power *= 2;
   const int extra = size - power;  // ranks from `power` on fold into those `power` below
-  auto exchange = [&](int peer, uint32_t step, bool sends, bool receives) -> Task<Status> {
+  auto exchange = [&](int peer, bool sends, bool receives, bool folds) -> Task<Status> {
     Round round(mesh, call);
-    const size_t slot = receives ? round.receive_in_slot(peer, step, data.bytes()) : 0;
-    if (sends) round.send(peer, step, data);
+    const size_t slot = receives ? round.receive_in_slot(peer, data.bytes()) : 0;
+    if (sends) round.send(peer, data);
     Status status = co_await round;
     if (!status.ok()) co_return status;
     round.add_to(receipt);
-    if (receives && step < 64) {
+    if (receives && folds) {
       // The lower rank's value first on both sides, so that both get the same bits.
       const std::byte* other = round.payload(slot);
       std::array<const std::byte*, 2> sources{data.data(), other};
@@ -215,23 +227,21 @@ Task<Moved> reduce_doubling(Mesh& mesh, Call call, Region data) {
     }
     co_return Status();
   };
-  constexpr uint32_t kFold = 0, kUnfold = 64;
   if (self >= power) {
-    if (Status status = co_await exchange(self - power, kFold, true, false); !status.ok())
+    if (Status status = co_await exchange(self - power, true, false, true); !status.ok())
       co_return status;
-    if (Status status = co_await exchange(self - power, kUnfold, false, true); !status.ok())
+    if (Status status = co_await exchange(self - power, false, true, false); !status.ok())
       co_return status;
     co_return ended(mesh, receipt);
   }
   if (self < extra)
-    if (Status status = co_await exchange(self + power, kFold, false, true); !status.ok())
+    if (Status status = co_await exchange(self + power, false, true, true); !status.ok())
       co_return status;
-  uint32_t step = 1;
-  for (int distance = 1; distance < power; distance *= 2, ++step)
-    if (Status status = co_await exchange(self ^ distance, step, true, true); !status.ok())
+  for (int distance = 1; distance < power; distance *= 2)
+    if (Status status = co_await exchange(self ^ distance, true, true, true); !status.ok())
       co_return status;
   if (self < extra)
-    if (Status status = co_await exchange(self + power, kUnfold, true, false); !status.ok())
+    if (Status status = co_await exchange(self + power, true, false, false); !status.ok())
       co_return status;
   co_return ended(mesh, receipt);
 }
@@ -249,15 +259,14 @@ Task<Moved> reduce_ring(Mesh& mesh, Call call, Region data) {
     mesh.fail(room.status());
     co_return mesh.broken();
   }
-  // Steps from 2 on: 0 and 1 are those of reduce_in_place(), which may have come before.
   for (int step = 0; step < 2 * (size - 1); ++step) {
     const bool reducing = step < size - 1;
     const int sent = self - step + (reducing ? 0 : size);
     const Region received = part(sent - 1);
     const Region into = reducing ? Region(*room, 0, received.bytes()) : received;
     Round round(mesh, call);
-    round.receive(left, static_cast<uint32_t>(step) + 2, into);
-    round.send(right, static_cast<uint32_t>(step) + 2, part(sent));
+    round.receive(left, into);
+    round.send(right, part(sent));
     if (Status status = co_await round; !status.ok()) co_return status;
     round.add_to(receipt);
     if (reducing) fold(call, received, room->data());
@@ -284,14 +293,14 @@ Task<Moved> reduce_tree(Mesh& mesh, Call call, Region data, int root) {
   for (int distance = 1; distance < size; distance *= 2) {
     Round round(mesh, call);
     if ((self & distance) != 0) {
-      round.send(rank_of(self - distance), 2, partial);
+      round.send(rank_of(self - distance), partial);
       if (Status status = co_await round; !status.ok()) co_return status;
       round.add_to(receipt);
       break;
     }
     if (self + distance >= size) continue;
     const Region into(*room, 0, data.bytes());
-    round.receive(rank_of(self + distance), 2, into);
+    round.receive(rank_of(self + distance), into);
     if (Status status = co_await round; !status.ok()) co_return status;
     round.add_to(receipt);
     fold(call, partial, into.data());

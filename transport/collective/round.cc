@@ -89,7 +89,7 @@ Result<OperationId> RoundState::post_part(size_t index, Message& message, bool b
   Endpoint& peer = mesh_.peer(message.peer);
   const PostOptions options{
       .sink = this, .user_data = user_data_of(index, bulk), .deadline = call_.deadline};
-  const Tag tag = lane_tag(bulk ? Lane::kBulk : Lane::kControl, call_.number, message.step);
+  const Tag tag = lane_tag(bulk ? Lane::kBulk : Lane::kControl, call_.number);
   if (bulk) {
     if (!message.receives) return peer.send(tag, message.payload.as_tensor(), options);
     return peer.receive({.tag = tag}, message.payload.as_buffer(), options);
@@ -165,7 +165,12 @@ void RoundState::failed(const Message& message, const Status& why) {
                           " sent more bytes than the " + std::to_string(message.payload_bytes) +
                           " that this rank's arguments ask for");
   } else {
-    failure_ = mesh_.blame(message.peer, why, call_.name());
+    // Past the deadline a send that the peer may have begun to take ends kOutcomeUnknown.
+    const bool late =
+        why == Code::kOutcomeUnknown && mesh_.context().refresh_now() >= call_.deadline;
+    failure_ =
+        mesh_.blame(message.peer, late ? Status(Code::kTimedOut, Scope::kOperation, kOrigin) : why,
+                    call_.name());
   }
   if (!cancelled_) mesh_.fail_soon(failure_);
 }
@@ -218,22 +223,22 @@ Round::~Round() {
   mesh_.adopt(std::move(state_));
 }
 
-void Round::send(int peer, uint32_t step, const Region& payload, uint32_t flags) {
-  Message message{.peer = peer, .step = step, .payload = payload, .flags = flags};
+void Round::send(int peer, const Region& payload, uint32_t flags) {
+  Message message{.peer = peer, .payload = payload, .flags = flags};
   message.payload_bytes = payload.bytes();
   state_->messages_.push_back(std::move(message));
   if (!state_->post(state_->messages_.size() - 1, state_->messages_.back())) ++state_->unposted_;
 }
 
-void Round::receive(int peer, uint32_t step, const Region& into) {
-  Message message{.peer = peer, .step = step, .payload = into, .receives = true};
+void Round::receive(int peer, const Region& into) {
+  Message message{.peer = peer, .payload = into, .receives = true};
   message.payload_bytes = into.bytes();
   state_->messages_.push_back(std::move(message));
   if (!state_->post(state_->messages_.size() - 1, state_->messages_.back())) ++state_->unposted_;
 }
 
-size_t Round::receive_in_slot(int peer, uint32_t step, uint64_t bytes) {
-  Message message{.peer = peer, .step = step, .payload_bytes = bytes, .receives = true};
+size_t Round::receive_in_slot(int peer, uint64_t bytes) {
+  Message message{.peer = peer, .payload_bytes = bytes, .receives = true};
   state_->messages_.push_back(std::move(message));
   if (!state_->post(state_->messages_.size() - 1, state_->messages_.back())) ++state_->unposted_;
   return state_->messages_.size() - 1;

@@ -50,7 +50,6 @@ inline constexpr uint32_t kLendable = 1;  // flag: the argument lies in memory t
 
 struct Message {
   int peer = 0;
-  uint32_t step = 0;
   Region payload;  // receives: the place, or none: left in the slot
   uint64_t payload_bytes = 0;
   bool receives = false;
@@ -97,7 +96,8 @@ class RoundState final : public CompletionSink {
 };
 
 // Lives in a collective's coroutine: send() and receive() what belongs together, then
-// `co_await round`. Messages between two ranks of one collective are told apart by their step.
+// `co_await round`. Messages between two ranks of one collective are told apart by their order, so
+// a rank that runs another algorithm is found out by its first header.
 class Round {
  public:
   Round(Mesh& mesh, const Call& call)
@@ -107,10 +107,10 @@ class Round {
   Round(const Round&) = delete;
   Round& operator=(const Round&) = delete;
 
-  void send(int peer, uint32_t step, const Region& payload, uint32_t flags = 0);
-  void receive(int peer, uint32_t step, const Region& into);
+  void send(int peer, const Region& payload, uint32_t flags = 0);
+  void receive(int peer, const Region& into);
   // `bytes` at most kSlotBytes. The message stays in its slot: payload() gives it.
-  size_t receive_in_slot(int peer, uint32_t step, uint64_t bytes);
+  size_t receive_in_slot(int peer, uint64_t bytes);
   // Requires: the round ended well.
   const std::byte* payload(size_t index) const {
     return state_->messages_[index].slot.data() + kHeaderBytes;
