@@ -15,7 +15,7 @@
 
 namespace sluice::grpc {
 
-// Thread: the helper's, all calls.
+// Thread: the context thread's, all calls.
 class Connection final : private CompletionSink, private WantHandler, private ProgressHook {
  public:
   // Told from progress(). on_closed comes once, and nothing after it.

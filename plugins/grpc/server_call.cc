@@ -57,18 +57,13 @@ void ServerCall::on_message(const Frame& frame) {
     return host_->connection()->refuse("the client sent messages beyond the window");
   auto incoming = std::make_shared<Incoming>();
   requests_.push_back(incoming);
-  if (frame.payload == 0) {
-    incoming->bytes = copy_of(frame.bytes);
-    incoming->ready = true;
-    return write_next();
-  }
-  host_->connection()->fetch(frame.payload, [self = shared_from_this(), incoming,
-                                             length = frame.length](Result<Tensor> fetched) {
-    if (!fetched.ok() || fetched->size_bytes() != length) return self->cancel();
-    incoming->bytes = alias_of(*fetched);
-    incoming->ready = true;
-    self->write_next();
-  });
+  gather(*host_->connection(), frame,
+         [self = shared_from_this(), incoming](const Status& status, ::grpc::ByteBuffer& bytes) {
+           if (!status.ok()) return self->cancel();
+           incoming->bytes.Swap(&bytes);
+           incoming->ready = true;
+           self->write_next();
+         });
 }
 
 void ServerCall::write_next() {
@@ -154,16 +149,9 @@ void ServerCall::read_next() {
 }
 
 void ServerCall::send_response(Outgoing message) {
-  Connection* connection = host_->connection();
-  Frame frame{.kind = FrameKind::kMessage, .stream = stream_, .length = message.length};
   under_way_.push_back(message.length);
   bytes_under_way_ += message.length;
-  if (message.tensor) {
-    frame.payload = connection->lend(std::move(message.tensor));
-  } else {
-    frame.bytes = std::as_bytes(std::span(message.bytes));
-  }
-  connection->send(frame);
+  send(*host_->connection(), stream_, std::move(message));
 }
 
 void ServerCall::cancel() {

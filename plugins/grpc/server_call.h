@@ -23,7 +23,7 @@ namespace sluice::grpc {
 
 using GenericStub = ::grpc::TemplatedGenericStub<::grpc::ByteBuffer, ::grpc::ByteBuffer>;
 
-// What a call needs of those around it. Thread: the helper's, but for post and arena.
+// What a call needs of those around it. Thread: the context thread's, but for post and arena.
 class ServerCallHost {
  public:
   virtual void post(std::function<void()> work) = 0;
@@ -35,7 +35,7 @@ class ServerCallHost {
   ~ServerCallHost() = default;
 };
 
-// Thread: the helper's; reactions come from gRPC's threads and are posted.
+// Thread: the context thread's; reactions come from gRPC's threads and are posted.
 class ServerCall final : public std::enable_shared_from_this<ServerCall>,
                          private ::grpc::ClientBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer> {
  public:
