@@ -22,6 +22,8 @@ class Connection final : private CompletionSink, private WantHandler, private Pr
   class Owner {
    public:
     virtual void on_frame(const Frame& frame) = 0;
+    // What arrived together was told.
+    virtual void on_packet_end() {}
     virtual void on_closed(const Status& why) = 0;
 
    protected:

@@ -182,6 +182,9 @@ class Session final : public std::enable_shared_from_this<Session>,
     if (frame.stream == 0 || frame.stream > last_stream_)
       connection_->refuse("a frame of a call that was never made");
   }
+  void on_packet_end() override {
+    for (auto& call : std::exchange(new_calls_, {})) call->begin();
+  }
   void on_hello(const Frame& frame) {
     std::optional<Properties> caller;
     if (frame.kind == FrameKind::kHello && frame.version == kBridgeVersion)
@@ -217,7 +220,8 @@ class Session final : public std::enable_shared_from_this<Session>,
                   [](const auto& entry) { return entry.first.starts_with("sluice-"); });
     auto call = std::make_shared<ServerCall>(shared_from_this(), frame.stream);
     calls_.emplace(frame.stream, call);
-    call->start(*stub_, headers, about_the_peer_);
+    call->start(stub_, headers, about_the_peer_);
+    new_calls_.push_back(std::move(call));
   }
   void refuse_call(const Frame& headers, ::grpc::StatusCode code, const char* why) {
     calls_refused.add();
@@ -228,6 +232,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   }
   void on_closed(const Status&) override {
     std::unique_ptr<Connection> ended = std::move(connection_);
+    new_calls_.clear();
     for (auto& [stream, call] : std::unordered_map(calls_)) call->cancel();
   }
 
@@ -238,6 +243,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   Metadata about_the_peer_;
   std::unique_ptr<Connection> connection_;
   std::unordered_map<uint32_t, std::shared_ptr<ServerCall>> calls_;
+  std::vector<std::shared_ptr<ServerCall>> new_calls_;  // of the packet that is being read
   uint32_t last_stream_ = 0;
   Instant hello_deadline_ = kNever;
   bool known_ = false;
