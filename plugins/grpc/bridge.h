@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <grpcpp/channel.h>
@@ -16,6 +18,7 @@
 #include <grpcpp/support/channel_arguments.h>
 #include <grpcpp/support/client_interceptor.h>
 
+#include <sluice/allocator/buffer.h>
 #include <sluice/base/result.h>
 
 namespace sluice::grpc {
@@ -34,7 +37,10 @@ struct ChannelOptions {
 // As grpc::CreateChannel(), with the user's own target. The server is asked over this very channel
 // where its sluice listener is; while there is none, all calls go by gRPC's own connection.
 // SLUICE_GRPC=off: always.
-// Messages of stubs must be protobuf messages or ByteBuffers.
+// A target may force a path: shm://host:50051, rdma://..., l2://... or tcp://..., with the port of
+// the server's gRPC. Then no call goes by gRPC's own connection: where the path cannot be had,
+// calls end with UNAVAILABLE, and the text says why. Messages of stubs must be protobuf messages or
+// ByteBuffers.
 std::shared_ptr<::grpc::Channel> CreateChannel(
     const std::string& target, const std::shared_ptr<::grpc::ChannelCredentials>& credentials);
 std::shared_ptr<::grpc::Channel> CreateCustomChannel(
@@ -47,6 +53,10 @@ std::shared_ptr<::grpc::Channel> CreateCustomChannelWithInterceptors(
     std::vector<std::unique_ptr<::grpc::experimental::ClientInterceptorFactoryInterface>>
         interceptors,
     const ChannelOptions& options = {});
+
+// Memory that tensors of messages are sent from without a copy, of this process's bridges.
+// Errors: as Arena::allocate().
+Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype);
 
 struct ListenerOptions {
   // Where it listens: sluice://, tcp:// or rdma:// with a port, 0 for any free one. Clients are
@@ -81,6 +91,16 @@ Result<std::unique_ptr<Listener>> Listen(::grpc::Server* server,
 // The caller as it really is: of a bridged call the path and address by which it came, such as
 // "shm:127.0.0.1:40120", where context.peer() says nothing. Of any other call context.peer().
 std::string peer(const ::grpc::ServerContextBase& context);
+
+// Who calls, as far as it is proved.
+struct Auth {
+  bool bridged = false;  // false: the rest is what gRPC says of its own connection
+  bool sealed = false;   // nobody else can read the path: shared memory of one user, encryption
+  // What gRPC proved of the client on its own connection, by which a bridged client got its token:
+  // of TLS such as {"x509_common_name", "worker-7"}. As ::grpc::AuthContext has it.
+  std::vector<std::pair<std::string, std::string>> properties;
+};
+Auth auth(const ::grpc::ServerContextBase& context);
 
 }  // namespace sluice::grpc
 

@@ -53,6 +53,22 @@ MessageLimits limits_of(const ::grpc::ChannelArguments& arguments) {
   return limits;
 }
 
+// A target that forces a path: that path, and the target as gRPC takes it.
+struct Target {
+  Path forced = Path::kNone;
+  std::string plain;
+};
+
+Target read_target(const std::string& target) {
+  constexpr std::pair<const char*, Path> kSchemes[] = {{"shm://", Path::kShm},
+                                                       {"rdma://", Path::kVerbs},
+                                                       {"l2://", Path::kPacket},
+                                                       {"tcp://", Path::kTcp}};
+  for (const auto& [scheme, path] : kSchemes)
+    if (target.starts_with(scheme)) return {path, target.substr(std::strlen(scheme))};
+  return {Path::kNone, target};
+}
+
 bool is_secure(const ::grpc::ChannelCredentials& credentials) {
   const std::shared_ptr<::grpc::ChannelCredentials> insecure = ::grpc::InsecureChannelCredentials();
   return typeid(credentials) != typeid(*insecure);
@@ -77,23 +93,38 @@ std::shared_ptr<::grpc::Channel> CreateCustomChannelWithInterceptors(
     std::vector<std::unique_ptr<ClientInterceptorFactoryInterface>> interceptors,
     const ChannelOptions& options) {
   const bool secure = is_secure(*credentials);
+  const Target read = read_target(target);
+  const char* barred = nullptr;
+  if (switched_off()) barred = "SLUICE_GRPC=off";
+  if (secure && options.secure == SecureChannel::kPlain)
+    barred = "the channel has credentials, and ChannelOptions::secure allows no path beside gRPC's";
   std::shared_ptr<ClientLink> link;
-  if (!switched_off() && !(secure && options.secure == SecureChannel::kPlain)) {
-    Result<std::shared_ptr<Helper>> helper = Helper::start();
-    if (helper.ok()) {
-      link = std::make_shared<ClientLink>(std::move(*helper), limits_of(arguments),
-                                          secure && options.secure == SecureChannel::kSealed);
+  if (barred == nullptr || read.forced != Path::kNone) {
+    Result<std::shared_ptr<ContextThread>> thread = ContextThread::start();
+    if (thread.ok()) {
+      link = std::make_shared<ClientLink>(
+          std::move(*thread), limits_of(arguments),
+          PathRule{.sealed_only = secure && options.secure == SecureChannel::kSealed,
+                   .forced = read.forced,
+                   .barred = barred});
       interceptors.push_back(std::make_unique<BridgeFactory>(link));
+    } else if (read.forced != Path::kNone) {
+      return ::grpc::CreateCustomChannel("unix:/nonexistent/sluice", credentials, arguments);
     } else {
       log(LogLevel::kWarning,
-          "grpc: calls go by gRPC's own connection: " + helper.status().to_string());
+          "grpc: calls go by gRPC's own connection: " + thread.status().to_string());
     }
   }
   std::shared_ptr<::grpc::Channel> channel =
-      ::grpc::experimental::CreateCustomChannelWithInterceptors(target, credentials, arguments,
+      ::grpc::experimental::CreateCustomChannelWithInterceptors(read.plain, credentials, arguments,
                                                                 std::move(interceptors));
   if (link) link->attach(channel);
   return channel;
+}
+
+Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype) {
+  SLUICE_TRY(std::shared_ptr<Arena> arena, ContextThread::shared_arena());
+  return arena->allocate(shape, dtype);
 }
 
 }  // namespace sluice::grpc

@@ -13,7 +13,8 @@ namespace {
 using Hook = ::grpc::experimental::InterceptionHookPoints;
 using RpcType = ::grpc::experimental::ClientRpcInfo::Type;
 
-// Larger messages of a stream are parsed by the thread that receives them, not by the helper.
+// Larger messages of a stream are parsed by the thread that receives them, not by the context
+// thread.
 constexpr size_t kParseHereBytes = 64 << 10;
 
 bool has(ClientCall::Batch* batch, Hook hook) { return batch->QueryInterceptionHookPoint(hook); }
@@ -72,7 +73,8 @@ void ClientCall::intercept(Batch* batch) {
     if (mode_.load() == Mode::kUndecided) {
       const bool first = has(batch, Hook::PRE_SEND_INITIAL_METADATA);
       ClientLink::Route route = first ? link_->route() : ClientLink::Route::kWait;
-      if (first && own_credentials_) route = ClientLink::Route::kPlain;
+      if (first && own_credentials_)
+        route = link_->forced() ? ClientLink::Route::kBridge : ClientLink::Route::kPlain;
       if (route == ClientLink::Route::kWait) {
         held_.push_back(batch);
         lock.unlock();
@@ -149,7 +151,7 @@ Frame ClientCall::headers(Batch* batch) const {
   return frame;
 }
 
-// On the thread that gets the message: parsing a large one is not the helper's business.
+// On the thread that gets the message: parsing a large one is not the context thread's business.
 void ClientCall::parse_late(Batch* batch) {
   void* message = batch->GetRecvMessage();
   if (message == nullptr || !late_.Valid()) return;
@@ -162,7 +164,8 @@ void ClientCall::parse_late(Batch* batch) {
   }
 }
 
-// --- What the helper does ---------------------------------------------------------------------
+// --- What the context thread does
+// ---------------------------------------------------------------------
 
 void ClientCall::start(Frame headers, Write first) {
   bridged_ = true;
@@ -176,10 +179,17 @@ void ClientCall::start(Frame headers, Write first) {
     if (left <= Duration(0)) return on_deadline();
     headers.timeout_ns = static_cast<uint64_t>(left.count());
   }
+  if (own_credentials_) {
+    return finish_here(::grpc::Status(
+        ::grpc::StatusCode::UNAVAILABLE,
+        "sluice: the target forces a path, and credentials of a call go by gRPC's own alone"));
+  }
   stream_ = link_->add(shared_from_this());
   if (stream_ == 0) {
-    return finish_here(::grpc::Status(::grpc::StatusCode::UNAVAILABLE,
-                                      "sluice: the connection ended before the call left"));
+    const std::string& why = link_->why_down();
+    return finish_here(::grpc::Status(
+        ::grpc::StatusCode::UNAVAILABLE,
+        "sluice: " + (why.empty() ? "the connection ended before the call left" : why)));
   }
   headers.stream = stream_;
   link_->connection()->send(headers);
@@ -216,15 +226,9 @@ void ClientCall::send_message(Outgoing message) {
   if (!message.status.ok()) return finish_here(message.status);
   if (over(message.length, link_->limits().send))
     return finish_here(too_large("Sent", message.length, link_->limits().send));
-  Frame frame{.kind = FrameKind::kMessage, .stream = stream_, .length = message.length};
-  if (message.tensor) {
-    frame.payload = link_->connection()->lend(std::move(message.tensor));
-  } else {
-    frame.bytes = std::as_bytes(std::span(message.bytes));
-  }
-  link_->connection()->send(frame);
   under_way_.push_back(message.length);
   bytes_under_way_ += message.length;
+  send(*link_->connection(), stream_, std::move(message));
 }
 
 void ClientCall::send_close() {
@@ -324,23 +328,17 @@ void ClientCall::on_message(const Frame& frame) {
     return finish_here(too_large("Received", frame.length, link_->limits().receive));
   auto incoming = std::make_shared<Incoming>();
   messages_.push_back(incoming);
-  if (frame.payload == 0) {
-    incoming->bytes = copy_of(frame.bytes);
-    incoming->ready = true;
-    return;
-  }
-  link_->connection()->fetch(frame.payload, [self = shared_from_this(), incoming,
-                                             length = frame.length](Result<Tensor> fetched) {
-    if (!fetched.ok() || fetched->size_bytes() != length) {
-      self->finish_here(
-          ::grpc::Status(::grpc::StatusCode::UNAVAILABLE,
-                         "sluice: a message was lost: " + std::string(fetched.status().detail())));
-      return;
-    }
-    incoming->bytes = alias_of(*fetched);
-    incoming->ready = true;
-    self->advance();
-  });
+  gather(*link_->connection(), frame,
+         [self = shared_from_this(), incoming](const Status& status, ::grpc::ByteBuffer& bytes) {
+           if (!status.ok()) {
+             return self->finish_here(
+                 ::grpc::Status(::grpc::StatusCode::UNAVAILABLE,
+                                "sluice: a message was lost: " + std::string(status.detail())));
+           }
+           incoming->bytes.Swap(&bytes);
+           incoming->ready = true;
+           self->advance();
+         });
 }
 
 void ClientCall::on_status(const Frame& frame) {

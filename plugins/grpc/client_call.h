@@ -23,7 +23,8 @@ namespace sluice::grpc {
 class ClientLink;
 
 // Undecided until it is known whether the server has a bridge. Thread: intercept() any; all else
-// the helper's. gRPC itself never has two batches with the same kind of operation under way.
+// the context thread's. gRPC itself never has two batches with the same kind of operation under
+// way.
 class ClientCall : public std::enable_shared_from_this<ClientCall> {
  public:
   using Batch = ::grpc::experimental::InterceptorBatchMethods;
@@ -81,7 +82,7 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
   const std::shared_ptr<ClientLink> link_;
   const ::grpc::experimental::ClientRpcInfo::Type type_;
   const std::string method_;
-  // The user's context may be gone when the helper looks: what it says is read once.
+  // The user's context may be gone when the context thread looks: what it says is read once.
   const bool own_credentials_;
   const Instant deadline_;
 
@@ -90,7 +91,7 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
   std::vector<Batch*> held_;  // in order, the one with the initial metadata first
   bool deciding_ = false;
 
-  // The helper's.
+  // The context thread's.
   uint32_t stream_ = 0;  // 0: not open
   bool bridged_ = false, finished_ = false, ended_here_ = false, closed_ = false;
   ::grpc::Status status_;

@@ -19,6 +19,8 @@ constexpr Duration kSearchTime = std::chrono::seconds(5);
 // When the server is asked again that has no bridge, or whose listener cannot be reached: it may
 // have been started anew.
 constexpr Duration kAskAgain = std::chrono::seconds(10);
+// The same where calls fail until then.
+constexpr Duration kTryAgain = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -27,27 +29,29 @@ struct ClientLink::Search {
   ::grpc::ByteBuffer question, answer;
 };
 
-ClientLink::ClientLink(std::shared_ptr<Helper> helper, MessageLimits limits, bool sealed_only)
-    : helper_(std::move(helper)), limits_(limits), sealed_only_(sealed_only) {
-  helper_->post([this] { helper_->context().add_hook(this); });
+ClientLink::ClientLink(std::shared_ptr<ContextThread> thread, MessageLimits limits, PathRule rule)
+    : thread_(std::move(thread)), limits_(limits), rule_(rule) {
+  thread_->post([this] { thread_->context().add_hook(this); });
 }
 
 void ClientLink::stop() {
-  helper_->stop([this, self = shared_from_this()] {
+  thread_->stop([this, self = shared_from_this()] {
     settle(State::kPlain, std::chrono::hours(1));
     if (connection_) {
       connection_->close();
-      (void)helper_->context().wait_until([&] { return connection_ == nullptr; },
+      (void)thread_->context().wait_until([&] { return connection_ == nullptr; },
                                           now() + kSearchTime);
     }
-    helper_->context().remove_hook(this);
+    thread_->context().remove_hook(this);
   });
 }
 
 ClientLink::Route ClientLink::route() const {
   switch (state_.load()) {
     case State::kUp: return Route::kBridge;
-    case State::kPlain: return now() < plain_until_.load() ? Route::kPlain : Route::kWait;
+    case State::kPlain:
+      if (now() >= plain_until_.load()) return Route::kWait;
+      return forced() ? Route::kBridge : Route::kPlain;  // where it fails
     default: return Route::kWait;
   }
 }
@@ -64,6 +68,10 @@ void ClientLink::seek() {
   std::shared_ptr<::grpc::Channel> channel = channel_.lock();
   // One that goes away still has calls.
   if (!channel || connection_) return settle(State::kPlain, std::chrono::seconds(1));
+  if (rule_.barred != nullptr) {
+    why_down_ = rule_.barred;
+    return settle(State::kPlain, kAskAgain);
+  }
   state_ = State::kSeeking;
   auto search = std::make_shared<Search>();
   search->context.set_deadline(std::chrono::system_clock::now() + kSearchTime);
@@ -84,23 +92,43 @@ void ClientLink::on_found(const ::grpc::Status& status, const std::string& answe
   std::optional<Announcement> found = decode_announcement(answer);
   if (!status.ok() || !found || found->address.empty()) {
     // A server that is not there yet is gRPC's matter: it has its own back-off.
+    why_down_ = status.ok() || status.error_code() == ::grpc::StatusCode::UNIMPLEMENTED
+                    ? "the server has no sluice listener: it calls sluice::grpc::Listen() after "
+                      "BuildAndStart()"
+                    : "the server cannot be asked for its listener: " + status.error_message();
     const bool absent = status.error_code() == ::grpc::StatusCode::UNAVAILABLE;
     return settle(State::kPlain, absent ? Duration(std::chrono::milliseconds(100)) : kAskAgain);
   }
-  ConnectOptions options;
-  options.timeout = kSearchTime;
-  options.require.sealed = sealed_only_;
-  Result<Endpoint> endpoint = helper_->context().connect(at_host(found->address, host), options);
+  Result<Endpoint> endpoint = connect(at_host(found->address, host));
   if (!endpoint.ok()) {
-    log(LogLevel::kInfo, "grpc: " + found->address + " cannot be reached, calls go by gRPC: " +
+    log(LogLevel::kInfo, "grpc: " + found->address + " cannot be reached, calls " +
+                             (forced() ? "fail: " : "go by gRPC: ") +
                              endpoint.status().to_string());
-    return settle(State::kPlain, kAskAgain);
+    why_down_ = endpoint.status().to_string();
+    return settle(State::kPlain, forced() ? kTryAgain : kAskAgain);
   }
   if (state_.load() != State::kSeeking) return;  // stopped meanwhile
-  connection_ = std::make_unique<Connection>(helper_->context(), std::move(*endpoint),
+  connection_ = std::make_unique<Connection>(thread_->context(), std::move(*endpoint),
                                              static_cast<Connection::Owner&>(*this));
   connection_->send({.kind = FrameKind::kHello, .version = kBridgeVersion, .token = found->token});
   welcome_deadline_ = now() + kSearchTime;
+}
+
+Result<Endpoint> ClientLink::connect(const std::string& address) {
+  ConnectOptions options;
+  options.timeout = kSearchTime;
+  options.require.sealed = rule_.sealed_only;
+  options.require.rdma = rule_.forced == Path::kVerbs;
+  options.ethernet = rule_.forced == Path::kPacket;
+  std::string at = address;
+  if (rule_.forced == Path::kTcp && at.starts_with("sluice://")) at.replace(0, 6, "tcp");
+  SLUICE_TRY(Endpoint endpoint, thread_->context().connect(at, options));
+  Path path = endpoint.info().path.path;
+  if (path == Path::kModule) path = Path::kPacket;  // both are plain Ethernet
+  if (!forced() || path == rule_.forced) return endpoint;
+  return Status(Code::kUnreachable, Scope::kEndpoint, "grpc/client_link",
+                "the server is reached by another path than the target forces: see which paths it "
+                "has with sluice info --explain");
 }
 
 void ClientLink::settle(State state, Duration plain_for) {
@@ -108,7 +136,7 @@ void ClientLink::settle(State state, Duration plain_for) {
   state_ = state;
   auto held = std::move(held_);
   held_.clear();
-  for (auto& call : held) call->decide(state == State::kUp);
+  for (auto& call : held) call->decide(state == State::kUp || forced());
 }
 
 uint32_t ClientLink::add(const std::shared_ptr<ClientCall>& call) {

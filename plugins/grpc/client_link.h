@@ -15,7 +15,7 @@
 #include <sluice/grpc/bridge.h>
 #include <sluice/grpc/client_call.h>
 #include <sluice/grpc/connection.h>
-#include <sluice/grpc/helper.h>
+#include <sluice/grpc/context_thread.h>
 
 namespace sluice::grpc {
 
@@ -25,29 +25,40 @@ struct MessageLimits {
   int64_t receive = 4 << 20;
 };
 
+// Which paths a channel may use.
+struct PathRule {
+  bool sealed_only = false;
+  Path forced = Path::kNone;     // this one alone, and not gRPC's own connection
+  const char* barred = nullptr;  // why none may be used; requires: one is forced
+};
+
 class ClientLink : public std::enable_shared_from_this<ClientLink>,
                    private Connection::Owner,
                    private ProgressHook {
  public:
   enum class Route : uint8_t { kBridge, kPlain, kWait };
 
-  ClientLink(std::shared_ptr<Helper> helper, MessageLimits limits, bool sealed_only);
+  ClientLink(std::shared_ptr<ContextThread> thread, MessageLimits limits, PathRule rule);
   // The channel over which the server is asked; it owns this link.
   void attach(const std::shared_ptr<::grpc::Channel>& channel) { channel_ = channel; }
   void stop();  // once, when the channel ends
 
   // Thread: any.
   Route route() const;
-  void post(std::function<void()> work) { helper_->post(std::move(work)); }
-  Arena& arena() { return helper_->arena(); }
+  void post(std::function<void()> work) { thread_->post(std::move(work)); }
+  Arena& arena() { return thread_->arena(); }
   const MessageLimits& limits() const { return limits_; }
+  // No call may go by gRPC's own connection.
+  bool forced() const { return rule_.forced != Path::kNone; }
 
-  // Thread: the helper's, all that follows.
+  // Thread: the context thread's, all that follows.
   // Decides once it is known whether there is a bridge.
   void hold(std::shared_ptr<ClientCall> call);
   // The number of a new call; 0: there is no connection any more.
   uint32_t add(const std::shared_ptr<ClientCall>& call);
   void remove(ClientCall& call);
+  // Why there is no connection.
+  const std::string& why_down() const { return why_down_; }
   // Null once the connection has ended.
   Connection* connection() { return connection_.get(); }
 
@@ -57,15 +68,16 @@ class ClientLink : public std::enable_shared_from_this<ClientLink>,
 
   void seek();
   void on_found(const ::grpc::Status& status, const std::string& answer, const std::string& host);
+  Result<Endpoint> connect(const std::string& address);
   void settle(State state, Duration plain_for);
   void on_frame(const Frame& frame) override;
   void on_closed(const Status& why) override;
   size_t progress(Instant now) override;
   Instant next_timeout() override;
 
-  const std::shared_ptr<Helper> helper_;
+  const std::shared_ptr<ContextThread> thread_;
   const MessageLimits limits_;
-  const bool sealed_only_;
+  const PathRule rule_;
   std::weak_ptr<::grpc::Channel> channel_;
   std::atomic<State> state_{State::kUnknown};
   std::atomic<Instant> plain_until_{Instant{}};
@@ -77,6 +89,7 @@ class ClientLink : public std::enable_shared_from_this<ClientLink>,
   Instant welcome_deadline_ = kNever;
   uint32_t next_stream_ = 1;
   bool going_away_ = false;
+  std::string why_down_;
 };
 
 }  // namespace sluice::grpc

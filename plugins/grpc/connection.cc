@@ -137,6 +137,7 @@ void Connection::on_packet(Completion&& completion) {
     if (!frame) return refuse("the peer sent a frame that breaks the format of the gRPC bridge");
     owner_.on_frame(*frame);
   }
+  if (open_) owner_.on_packet_end();
   if (open_) post_receive(std::move(buffer));
 }
 

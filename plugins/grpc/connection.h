@@ -15,13 +15,15 @@
 
 namespace sluice::grpc {
 
-// Thread: the helper's, all calls.
+// Thread: the context thread's, all calls.
 class Connection final : private CompletionSink, private WantHandler, private ProgressHook {
  public:
   // Told from progress(). on_closed comes once, and nothing after it.
   class Owner {
    public:
     virtual void on_frame(const Frame& frame) = 0;
+    // What arrived together was told.
+    virtual void on_packet_end() {}
     virtual void on_closed(const Status& why) = 0;
 
    protected:

@@ -64,7 +64,8 @@ class Discovery final : public ::grpc::Service {
       announcer = announcer_.lock();
     }
     Announcement announcement;
-    if (announcer && secret.empty()) announcement = (*announcer)(context->peer());
+    if (announcer && secret.empty())
+      announcement = (*announcer)(properties_of(*context->auth_context()));
     *answer = buffer_of(encode(announcement));
     reactor->Finish(::grpc::Status::OK);
     return reactor;
@@ -85,7 +86,9 @@ class DiscoveryPlugin final : public ::grpc::ServerBuilderPlugin {
     builder->RegisterService(services->back().get());
   }
   void InitServer(::grpc::ServerInitializer*) override {}
-  void Finish(::grpc::ServerInitializer*) override {}
+  void Finish(::grpc::ServerInitializer*) override {
+    if (when_built()) when_built()();
+  }
   void ChangeArguments(const std::string&, void*) override {}
 };
 
@@ -98,6 +101,21 @@ class DiscoveryPlugin final : public ::grpc::ServerBuilderPlugin {
 }();
 
 }  // namespace
+
+Properties properties_of(const ::grpc::AuthContext& context) {
+  Properties properties;
+  if (!context.IsPeerAuthenticated()) return properties;
+  for (auto property = context.begin(); property != context.end(); ++property) {
+    properties.emplace_back(std::string((*property).first.data(), (*property).first.size()),
+                            std::string((*property).second.data(), (*property).second.size()));
+  }
+  return properties;
+}
+
+std::function<void()>& when_built() {
+  static std::function<void()> hook;
+  return hook;
+}
 
 bool announce(::grpc::Server* server, const std::shared_ptr<Announcer>& announcer) {
   std::string secret(32, '\0');

@@ -6,7 +6,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include <grpcpp/security/auth_context.h>
 #include <grpcpp/server.h>
 #include <grpcpp/support/byte_buffer.h>
 
@@ -18,8 +21,15 @@ inline constexpr char kFindMethod[] = "/sluice.grpc.v1.Discovery/Find";
 // Ends when the server shuts down, and not before.
 inline constexpr char kHoldMethod[] = "/sluice.grpc.v1.Discovery/Hold";
 
-// Makes an announcement with a fresh token for the caller `peer`; called by gRPC's threads.
-using Announcer = std::function<Announcement(const std::string& peer)>;
+// What gRPC proved of a caller: as ::grpc::AuthContext has it; none if it is not authenticated.
+using Properties = std::vector<std::pair<std::string, std::string>>;
+Properties properties_of(const ::grpc::AuthContext& context);
+
+// Makes an announcement with a fresh token for a caller; called by gRPC's threads.
+using Announcer = std::function<Announcement(const Properties& caller)>;
+
+// Called at the end of ServerBuilder::BuildAndStart(), on its thread; may be empty.
+std::function<void()>& when_built();
 
 // From now on the server answers Find with what the announcer says. Errors: false (the server has
 // no such service).

@@ -99,8 +99,12 @@ void put_body(std::string& out, const Frame& frame) {
       break;
     case FrameKind::kMessage:
       put(out, frame.length);
-      put(out, frame.payload);
-      out.append(reinterpret_cast<const char*>(frame.bytes.data()), frame.bytes.size());
+      put(out, static_cast<uint16_t>(frame.parts.size()));
+      for (const MessagePart& part : frame.parts) {
+        put(out, part.payload);
+        put(out, part.length);
+        out.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
+      }
       break;
     case FrameKind::kInitialMetadata: put_metadata(out, frame.metadata); break;
     case FrameKind::kStatus:
@@ -118,11 +122,22 @@ void put_body(std::string& out, const Frame& frame) {
 
 void take_message(Reader& body, Frame& frame) {
   frame.length = body.number<uint64_t>();
-  frame.payload = body.number<uint64_t>();
-  body.refuse_unless(frame.length <= kMostMessageBytes);
-  if (frame.payload != 0) return;
-  body.refuse_unless(frame.length <= kInlineBytes);
-  frame.bytes = body.take(frame.length);
+  const uint16_t count = body.number<uint16_t>();
+  body.refuse_unless(frame.length <= kMostMessageBytes && count <= kMostParts);
+  uint64_t total = 0, inline_bytes = 0;
+  for (uint16_t i = 0; i < count && body.ok(); ++i) {
+    MessagePart& part = frame.parts.emplace_back();
+    part.payload = body.number<uint64_t>();
+    part.length = body.number<uint64_t>();
+    body.refuse_unless(part.length <= frame.length - total);
+    if (!body.ok()) return;
+    total += part.length;
+    if (part.payload != 0) continue;
+    inline_bytes += part.length;
+    body.refuse_unless(inline_bytes <= kInlineBytes);
+    part.bytes = body.take(part.length);
+  }
+  body.refuse_unless(total == frame.length);
 }
 
 void take_body(Reader& body, Frame& frame) {

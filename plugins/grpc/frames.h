@@ -15,11 +15,11 @@
 
 namespace sluice::grpc {
 
-inline constexpr uint16_t kBridgeVersion = 1;
+inline constexpr uint16_t kBridgeVersion = 2;
 inline constexpr uint32_t kBridgeMagic = 0x52474c53;  // "SLGR"
 // A message of the connection: as large as the receives that are posted.
 inline constexpr size_t kPacketBytes = 64 << 10;
-// Messages up to this lie in their frame; larger ones are lent, and the receiver fetches them.
+// Of a message, this much lies in its frame; what is more is lent, and the receiver fetches it.
 inline constexpr size_t kInlineBytes = 32 << 10;
 // Keys and values of one block of metadata together. gRPC's own soft limit is 8 KiB.
 inline constexpr size_t kMetadataBytes = 16 << 10;
@@ -31,6 +31,9 @@ inline constexpr uint64_t kMostMessageBytes = INT32_MAX;
 // many messages, and no further one beyond this many bytes.
 inline constexpr uint32_t kWindowMessages = 16;
 inline constexpr uint64_t kWindowBytes = 1 << 20;
+
+// Parts of one message that lie in different places.
+inline constexpr size_t kMostParts = 64;
 
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 using Token = std::array<std::byte, 16>;
@@ -48,20 +51,26 @@ enum class FrameKind : uint8_t {
   kGoAway,           // server: no new calls
 };
 
+// Bytes of a message, in order.
+struct MessagePart {
+  uint64_t payload = 0;  // number of the lent payload; 0: inline
+  uint64_t length = 0;
+  std::span<const std::byte> bytes;  // inline: lies in what was decoded
+};
+
 struct Frame {
   FrameKind kind = FrameKind::kCancel;
   uint32_t stream = 0;
-  uint16_t version = 0;              // kHello, kWelcome
-  Token token = {};                  // kHello
-  std::string text;                  // kHeaders: the method; kStatus: the message
-  std::string details;               // kStatus
-  Metadata metadata;                 // kHeaders, kInitialMetadata, kStatus
-  uint64_t timeout_ns = 0;           // kHeaders: what is left; 0: no deadline
-  uint32_t code = 0;                 // kStatus
-  uint32_t count = 0;                // kWindow
-  uint64_t length = 0;               // kMessage
-  uint64_t payload = 0;              // kMessage: number of the lent payload; 0: it is inline
-  std::span<const std::byte> bytes;  // kMessage, inline: lies in what was decoded
+  uint16_t version = 0;            // kHello, kWelcome
+  Token token = {};                // kHello
+  std::string text;                // kHeaders: the method; kStatus: the message
+  std::string details;             // kStatus
+  Metadata metadata;               // kHeaders, kInitialMetadata, kStatus
+  uint64_t timeout_ns = 0;         // kHeaders: what is left; 0: no deadline
+  uint32_t code = 0;               // kStatus
+  uint32_t count = 0;              // kWindow
+  uint64_t length = 0;             // kMessage: of all parts together
+  std::vector<MessagePart> parts;  // kMessage
 };
 
 // True if metadata, method and texts keep the limits above.

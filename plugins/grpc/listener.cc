@@ -6,6 +6,8 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -16,7 +18,7 @@
 #include <sluice/base/counters.h>
 #include <sluice/grpc/bridge.h>
 #include <sluice/grpc/discovery.h>
-#include <sluice/grpc/helper.h>
+#include <sluice/grpc/context_thread.h>
 #include <sluice/grpc/server_call.h>
 
 namespace sluice::grpc {
@@ -25,6 +27,9 @@ namespace {
 constexpr const char* kOrigin = "grpc/listener";
 constexpr char kPeerKey[] = "sluice-peer";
 constexpr char kProofKey[] = "sluice-proof-bin";
+constexpr char kAuthKey[] = "sluice-auth-bin";  // sealed or not, then keys and values
+// Certificates can be long; what does not fit into a call's metadata is left out.
+constexpr size_t kPropertyBytes = 4 << 10;
 // Tokens that were given out and not used: the oldest is forgotten.
 constexpr size_t kMostTokens = 1024;
 // How long a new connection may take to show its token.
@@ -50,26 +55,60 @@ const std::string& proof() {
 // Given to clients over the gRPC port, each good for one connection. Thread: any.
 class Tokens {
  public:
-  Token make() {
+  Token make(const Properties& caller) {
     Token token;
     fill_random(token);
     std::lock_guard lock(mutex_);
-    given_.push_back(token);
+    given_.emplace_back(token, caller);
     if (given_.size() > kMostTokens) given_.pop_front();
     return token;
   }
-  bool take(const Token& token) {
+  // Whom it was given to; nothing: nobody.
+  std::optional<Properties> take(const Token& token) {
     std::lock_guard lock(mutex_);
-    auto found = std::find(given_.begin(), given_.end(), token);
-    if (found == given_.end()) return false;
+    auto found = std::find_if(given_.begin(), given_.end(),
+                              [&](const auto& given) { return given.first == token; });
+    if (found == given_.end()) return std::nullopt;
+    Properties caller = std::move(found->second);
     given_.erase(found);
-    return true;
+    return caller;
   }
 
  private:
   std::mutex mutex_;
-  std::deque<Token> given_;
+  std::deque<std::pair<Token, Properties>> given_;
 };
+
+std::string encode_auth(bool sealed, const Properties& properties) {
+  std::string out(1, sealed ? '1' : '0');
+  for (const auto& [key, value] : properties) {
+    if (key.size() + value.size() > kPropertyBytes - std::min(kPropertyBytes, out.size())) continue;
+    for (const std::string* text : {&key, &value}) {
+      out.push_back(static_cast<char>(text->size() & 0xff));
+      out.push_back(static_cast<char>(text->size() >> 8));
+      out += *text;
+    }
+  }
+  return out;
+}
+
+// Requires: encode_auth() made it.
+Auth decode_auth(std::string_view in) {
+  Auth auth{.bridged = true, .sealed = in.starts_with('1'), .properties = {}};
+  const auto text = [&] {
+    const size_t length =
+        static_cast<uint8_t>(in[0]) | static_cast<size_t>(static_cast<uint8_t>(in[1])) << 8;
+    std::string read(in.substr(2, length));
+    in.remove_prefix(2 + length);
+    return read;
+  };
+  in.remove_prefix(1);
+  while (!in.empty()) {
+    std::string key = text();
+    auth.properties.emplace_back(std::move(key), text());
+  }
+  return auth;
+}
 
 // gRPC ends the process of whoever sends metadata that its rules forbid; a peer must not.
 const char* flaw_of(const Frame& headers) {
@@ -90,20 +129,21 @@ const char* flaw_of(const Frame& headers) {
   return nullptr;
 }
 
-// Of one peer. Thread: the helper's.
+// Of one peer. Thread: the context thread's.
 class Session final : public std::enable_shared_from_this<Session>,
                       public ServerCallHost,
                       private Connection::Owner {
  public:
-  Session(std::shared_ptr<Helper> helper, Tokens& tokens, uint32_t max_calls)
-      : helper_(std::move(helper)), tokens_(tokens), max_calls_(max_calls) {}
+  Session(std::shared_ptr<ContextThread> thread, Tokens& tokens, uint32_t max_calls)
+      : thread_(std::move(thread)), tokens_(tokens), max_calls_(max_calls) {}
 
   void start(Endpoint endpoint, std::shared_ptr<GenericStub> stub) {
     stub_ = std::move(stub);
     const EndpointInfo info = endpoint.info();
     about_the_peer_ = {{kPeerKey, std::string(to_string(info.path.path)) + ":" + info.peer},
                        {kProofKey, proof()}};
-    connection_ = std::make_unique<Connection>(helper_->context(), std::move(endpoint),
+    sealed_ = info.path.capabilities.has(Capability::kSealed);
+    connection_ = std::make_unique<Connection>(thread_->context(), std::move(endpoint),
                                                static_cast<Connection::Owner&>(*this));
     hello_deadline_ = now() + kHelloTime;
   }
@@ -124,8 +164,8 @@ class Session final : public std::enable_shared_from_this<Session>,
   Instant next_timeout() const { return known_ || !connection_ ? kNever : hello_deadline_; }
   bool ended() const { return connection_ == nullptr && calls_.empty(); }
 
-  void post(std::function<void()> work) override { helper_->post(std::move(work)); }
-  Arena& arena() override { return helper_->arena(); }
+  void post(std::function<void()> work) override { thread_->post(std::move(work)); }
+  Arena& arena() override { return thread_->arena(); }
   Connection* connection() override { return connection_.get(); }
   void remove(uint32_t stream) override { calls_.erase(stream); }
 
@@ -142,12 +182,19 @@ class Session final : public std::enable_shared_from_this<Session>,
     if (frame.stream == 0 || frame.stream > last_stream_)
       connection_->refuse("a frame of a call that was never made");
   }
+  void on_packet_end() override {
+    for (auto& call : std::exchange(new_calls_, {})) call->begin();
+  }
   void on_hello(const Frame& frame) {
-    if (frame.kind != FrameKind::kHello || frame.version != kBridgeVersion ||
-        !tokens_.take(frame.token)) {
+    std::optional<Properties> caller;
+    if (frame.kind == FrameKind::kHello && frame.version == kBridgeVersion)
+      caller = tokens_.take(frame.token);
+    if (!caller) {
       strangers_refused.add();
       return connection_->refuse("no token of this server");
     }
+    if (sealed_ || !caller->empty())
+      about_the_peer_.emplace_back(kAuthKey, encode_auth(sealed_, *caller));
     known_ = true;
     connection_->send({.kind = FrameKind::kWelcome, .version = kBridgeVersion});
   }
@@ -173,7 +220,8 @@ class Session final : public std::enable_shared_from_this<Session>,
                   [](const auto& entry) { return entry.first.starts_with("sluice-"); });
     auto call = std::make_shared<ServerCall>(shared_from_this(), frame.stream);
     calls_.emplace(frame.stream, call);
-    call->start(*stub_, headers, about_the_peer_);
+    call->start(stub_, headers, about_the_peer_);
+    new_calls_.push_back(std::move(call));
   }
   void refuse_call(const Frame& headers, ::grpc::StatusCode code, const char* why) {
     calls_refused.add();
@@ -184,27 +232,30 @@ class Session final : public std::enable_shared_from_this<Session>,
   }
   void on_closed(const Status&) override {
     std::unique_ptr<Connection> ended = std::move(connection_);
+    new_calls_.clear();
     for (auto& [stream, call] : std::unordered_map(calls_)) call->cancel();
   }
 
-  const std::shared_ptr<Helper> helper_;
+  const std::shared_ptr<ContextThread> thread_;
   Tokens& tokens_;
   const uint32_t max_calls_;
   std::shared_ptr<GenericStub> stub_;
   Metadata about_the_peer_;
   std::unique_ptr<Connection> connection_;
   std::unordered_map<uint32_t, std::shared_ptr<ServerCall>> calls_;
+  std::vector<std::shared_ptr<ServerCall>> new_calls_;  // of the packet that is being read
   uint32_t last_stream_ = 0;
   Instant hello_deadline_ = kNever;
   bool known_ = false;
+  bool sealed_ = false;
 };
 
 }  // namespace
 
 class Listener::Core final : private ProgressHook {
  public:
-  Core(std::shared_ptr<Helper> helper, const ListenerOptions& options)
-      : helper_(std::move(helper)), options_(options) {}
+  Core(std::shared_ptr<ContextThread> thread, const ListenerOptions& options)
+      : thread_(std::move(thread)), options_(options) {}
 
   Status start(::grpc::Server* server);
   void shut_down(Instant deadline);
@@ -218,7 +269,7 @@ class Listener::Core final : private ProgressHook {
     void start(::grpc::Channel& channel);
     void OnReadDone(bool) override {}
     void OnDone(const ::grpc::Status&) override {
-      core_.helper_->post([core = &core_] {
+      core_.thread_->post([core = &core_] {
         core->stub_.reset();
         for (auto& session : core->sessions_) session->make_no_calls();
         core->go_away();
@@ -242,7 +293,7 @@ class Listener::Core final : private ProgressHook {
   size_t progress(Instant now) override;
   Instant next_timeout() override;
 
-  const std::shared_ptr<Helper> helper_;
+  const std::shared_ptr<ContextThread> thread_;
   const ListenerOptions options_;
   std::string address_;
   // Shared with the announcer: gRPC's threads may be asking when this ends.
@@ -269,19 +320,19 @@ void Listener::Core::Sentinel::start(::grpc::Channel& channel) {
 
 Status Listener::Core::start(::grpc::Server* server) {
   std::promise<Status> listening;
-  helper_->post([&] {
-    Result<sluice::Listener> listener = helper_->context().listen(options_.address);
+  thread_->post([&] {
+    Result<sluice::Listener> listener = thread_->context().listen(options_.address);
     if (listener.ok()) {
       listener_ = std::move(*listener);
       address_ = listener_.address();
-      helper_->context().add_hook(this);
+      thread_->context().add_hook(this);
     }
     listening.set_value(listener.status());
   });
   Status status = listening.get_future().get();
   if (!status.ok()) {
     shut_down_ = true;
-    helper_->stop([] {});
+    thread_->stop([] {});
     return status;
   }
   // The server's own limits hold: it checks what it is given here as on its port.
@@ -292,10 +343,10 @@ Status Listener::Core::start(::grpc::Server* server) {
   sentinel_ = std::make_unique<Sentinel>(*this);
   sentinel_->start(*channel_);
   auto stub = std::make_shared<GenericStub>(channel_);
-  helper_->post([this, stub] { stub_ = stub; });
+  thread_->post([this, stub] { stub_ = stub; });
   announcer_ =
-      std::make_shared<Announcer>([tokens = tokens_, address = address_](const std::string&) {
-        return Announcement{.token = tokens->make(), .address = address};
+      std::make_shared<Announcer>([tokens = tokens_, address = address_](const Properties& caller) {
+        return Announcement{.token = tokens->make(caller), .address = address};
       });
   if (announce(server, announcer_)) return Status();
   shut_down(now());
@@ -306,11 +357,11 @@ Status Listener::Core::start(::grpc::Server* server) {
 
 size_t Listener::Core::progress(Instant) {
   size_t work = 0;
-  const Instant time = helper_->context().now();
+  const Instant time = thread_->context().now();
   while (listener_) {
     Result<Endpoint> endpoint = listener_.try_accept();
     if (!endpoint.ok()) break;
-    auto session = std::make_shared<Session>(helper_, *tokens_, options_.max_calls);
+    auto session = std::make_shared<Session>(thread_, *tokens_, options_.max_calls);
     session->start(std::move(*endpoint), stub_);
     sessions_.push_back(std::move(session));
     ++work;
@@ -335,23 +386,24 @@ void Listener::Core::go_away() {
 
 void Listener::Core::close_sessions() {
   for (auto& session : std::vector(sessions_)) session->close();
-  (void)helper_->context().wait_until([&] { return sessions_.empty(); }, now() + kCloseTime);
-  helper_->context().remove_hook(this);
+  (void)thread_->context().wait_until([&] { return sessions_.empty(); }, now() + kCloseTime);
+  thread_->context().remove_hook(this);
 }
 
 void Listener::Core::shut_down(Instant deadline) {
   if (std::exchange(shut_down_, true)) return;
   std::promise<void> ended;
-  helper_->post([&] {
+  thread_->post([&] {
     go_away();
-    (void)helper_->context().wait_until([&] { return sessions_.empty(); }, deadline);
+    (void)thread_->context().wait_until([&] { return sessions_.empty(); }, deadline);
     close_sessions();
     ended.set_value();
   });
-  // The last reactions of calls are posted meanwhile: the helper goes on until they have come.
+  // The last reactions of calls are posted meanwhile: the context thread goes on until they have
+  // come.
   ended.get_future().wait();
   sentinel_->end();
-  helper_->stop([this] { stub_.reset(); });
+  thread_->stop([this] { stub_.reset(); });
 }
 
 Listener::Listener(std::unique_ptr<Core> core) : core_(std::move(core)) {}
@@ -375,20 +427,40 @@ void Listener::Shutdown(std::chrono::system_clock::time_point deadline) {
 
 Result<std::unique_ptr<Listener>> Listen(::grpc::Server* server, const ListenerOptions& options) {
   if (switched_off()) return std::make_unique<Listener>(nullptr);
-  SLUICE_TRY(std::shared_ptr<Helper> helper, Helper::start());
-  auto core = std::make_unique<Listener::Core>(std::move(helper), options);
+  SLUICE_TRY(std::shared_ptr<ContextThread> thread, ContextThread::start());
+  auto core = std::make_unique<Listener::Core>(std::move(thread), options);
   SLUICE_RETURN_IF_ERROR(core->start(server));
   return std::make_unique<Listener>(std::move(core));
 }
 
-std::string peer(const ::grpc::ServerContextBase& context) {
+namespace {
+
+// What the bridge itself says of a bridged call; empty of another call, whatever it says.
+std::string_view said(const ::grpc::ServerContextBase& context, const char* key) {
   const auto& metadata = context.client_metadata();
   const auto shown = metadata.find(kProofKey);
-  const auto found = metadata.find(kPeerKey);
+  const auto found = metadata.find(key);
   if (shown == metadata.end() || found == metadata.end() ||
       std::string_view(shown->second.data(), shown->second.size()) != proof())
-    return context.peer();
-  return std::string(found->second.data(), found->second.size());
+    return {};
+  return {found->second.data(), found->second.size()};
+}
+
+}  // namespace
+
+std::string peer(const ::grpc::ServerContextBase& context) {
+  const std::string_view bridged = said(context, kPeerKey);
+  return bridged.empty() ? context.peer() : std::string(bridged);
+}
+
+Auth auth(const ::grpc::ServerContextBase& context) {
+  if (said(context, kPeerKey).empty()) {
+    Auth plain{.properties = properties_of(*context.auth_context())};
+    plain.sealed = !plain.properties.empty();
+    return plain;
+  }
+  const std::string_view proved = said(context, kAuthKey);
+  return proved.empty() ? Auth{.bridged = true, .properties = {}} : decode_auth(proved);
 }
 
 }  // namespace sluice::grpc

@@ -7,15 +7,17 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include <grpcpp/support/config.h>
-#include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/impl/codegen/config_protobuf.h>
+#include <grpcpp/support/proto_buffer_reader.h>
 
-#include <sluice/grpc/frames.h>
+#include <sluice/grpc/payload_field.h>
+#include <sluice/grpc/serialize.h>
 
 namespace sluice::grpc {
 namespace {
@@ -62,10 +64,11 @@ Outgoing fill(uint64_t length, Arena& arena, const std::function<bool(uint8_t*)>
                    "a message of " + std::to_string(length) + " bytes; the most is " +
                        std::to_string(kMostMessageBytes));
   }
+  Piece& whole = out.pieces.emplace_back();
   bool written;
   if (length <= kInlineBytes) {
-    out.bytes.resize(length);
-    written = write(reinterpret_cast<uint8_t*>(out.bytes.data()));
+    whole.bytes.resize(length);
+    written = write(reinterpret_cast<uint8_t*>(whole.bytes.data()));
   } else {
     Result<Buffer> room = arena.allocate(length);
     if (!room.ok()) {
@@ -73,10 +76,37 @@ Outgoing fill(uint64_t length, Arena& arena, const std::function<bool(uint8_t*)>
                      "sluice: " + std::string(room.status().detail()));
     }
     written = write(reinterpret_cast<uint8_t*>(room->data()));
-    out.tensor = std::move(*room).freeze();
+    whole.tensor = std::move(*room).freeze();
   }
   if (!written) return refused(::grpc::StatusCode::INTERNAL, "Failed to serialize message");
   return out;
+}
+
+// As it is, if one frame can name all pieces; else empty.
+std::vector<Piece> if_few(std::vector<Piece> pieces) {
+  uint64_t inline_bytes = 0;
+  for (const Piece& piece : pieces) inline_bytes += piece.bytes.size();
+  if (pieces.size() > kMostParts || inline_bytes > kInlineBytes) pieces.clear();
+  return pieces;
+}
+
+// The slices that lie in known memory as tensors; empty if none does.
+std::vector<Piece> pieces_of(const std::vector<::grpc::Slice>& slices) {
+  std::vector<Piece> pieces;
+  bool found = false;
+  for (const ::grpc::Slice& slice : slices) {
+    if (slice.size() >= kShareBytes) {
+      if (Tensor tensor = SharedRanges::find(slice.begin(), slice.size())) {
+        pieces.push_back({.bytes = {}, .tensor = std::move(tensor)});
+        found = true;
+        continue;
+      }
+    }
+    if (slice.size() > kInlineBytes) return {};
+    if (pieces.empty() || pieces.back().tensor) pieces.emplace_back();
+    pieces.back().bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return found ? if_few(std::move(pieces)) : std::vector<Piece>();
 }
 
 }  // namespace
@@ -85,7 +115,14 @@ Outgoing take_outgoing(::grpc::experimental::InterceptorBatchMethods& batch, Are
   const void* message = batch.GetSendMessage();
   if (message != nullptr && is_protobuf(message)) {
     const auto& typed = *static_cast<const MessageLite*>(message);
-    return fill(typed.ByteSizeLong(), arena, [&](uint8_t* place) {
+    const Measured measured = measure(typed);
+    if (measured.has_tensors && measured.length <= kMostMessageBytes) {
+      Outgoing out;
+      out.length = measured.length;
+      if (auto pieces = take_apart(typed)) out.pieces = if_few(std::move(*pieces));
+      if (!out.pieces.empty()) return out;
+    }
+    return fill(measured.length, arena, [&](uint8_t* place) {
       typed.SerializeWithCachedSizesToArray(place);
       return true;
     });
@@ -100,22 +137,72 @@ Outgoing make_outgoing(const ::grpc::ByteBuffer& buffer, Arena& arena) {
   std::vector<::grpc::Slice> slices;
   if (buffer.Valid() && !buffer.Dump(&slices).ok())
     return refused(::grpc::StatusCode::INTERNAL, "the message cannot be read");
-  return fill(buffer.Length(), arena, [&](uint8_t* place) {
+  const uint64_t length = buffer.Length();
+  if (length > kInlineBytes && length <= kMostMessageBytes) {
+    Outgoing out;
+    out.length = length;
+    out.pieces = pieces_of(slices);
+    if (!out.pieces.empty()) return out;
+  }
+  return fill(length, arena, [&](uint8_t* place) {
     for (const ::grpc::Slice& slice : slices) place = std::copy(slice.begin(), slice.end(), place);
     return true;
   });
 }
 
-::grpc::ByteBuffer copy_of(std::span<const std::byte> bytes) {
-  ::grpc::Slice slice(bytes.data(), bytes.size());
-  return ::grpc::ByteBuffer(&slice, 1);
+void send(Connection& connection, uint32_t stream, Outgoing message) {
+  Frame frame{.kind = FrameKind::kMessage, .stream = stream, .length = message.length};
+  for (Piece& piece : message.pieces) {
+    MessagePart& part = frame.parts.emplace_back();
+    part.length = piece.length();
+    if (piece.tensor) {
+      part.payload = connection.lend(std::move(piece.tensor));
+    } else {
+      part.bytes = std::as_bytes(std::span(piece.bytes));
+    }
+  }
+  connection.send(frame);
 }
 
-::grpc::ByteBuffer alias_of(const Tensor& tensor) {
-  auto* kept = new Tensor(tensor);
-  ::grpc::Slice slice(
-      const_cast<std::byte*>(kept->data()), kept->size_bytes(),
-      [](void* user) { delete static_cast<Tensor*>(user); }, kept);
+void gather(Connection& connection, const Frame& frame, Gathered done) {
+  struct Gathering {
+    std::vector<::grpc::Slice> slices;
+    size_t missing = 1;  // parts that are fetched, and this function
+    Status status;
+    Gathered done;
+    void one_less() {
+      if (--missing > 0) return;
+      ::grpc::ByteBuffer message(slices.data(), slices.size());
+      done(status, message);
+    }
+  };
+  auto all = std::make_shared<Gathering>();
+  all->done = std::move(done);
+  all->slices.resize(frame.parts.size());
+  for (size_t i = 0; i < frame.parts.size(); ++i) {
+    const MessagePart& part = frame.parts[i];
+    if (part.payload == 0) {
+      all->slices[i] = ::grpc::Slice(part.bytes.data(), part.bytes.size());
+      continue;
+    }
+    ++all->missing;
+    connection.fetch(part.payload, [all, i, length = part.length](Result<Tensor> fetched) {
+      if (!fetched.ok()) {
+        all->status = fetched.status();
+      } else if (fetched->size_bytes() != length) {
+        all->status = Status(Code::kCorrupt, Scope::kOperation, "grpc/message",
+                             "a part of a message has another length than was said");
+      } else {
+        all->slices[i] = alias_of(*fetched);
+      }
+      all->one_less();
+    });
+  }
+  all->one_less();
+}
+
+::grpc::ByteBuffer copy_of(std::span<const std::byte> bytes) {
+  ::grpc::Slice slice(bytes.data(), bytes.size());
   return ::grpc::ByteBuffer(&slice, 1);
 }
 

@@ -3,33 +3,43 @@
 #define SLUICE_GRPC_MESSAGE_H_
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/interceptor.h>
 
 #include <sluice/allocator/arena.h>
+#include <sluice/grpc/connection.h>
+#include <sluice/grpc/frames.h>
+#include <sluice/grpc/pieces.h>
 
 namespace sluice::grpc {
 
-// A message as it leaves: inline bytes up to kInlineBytes, else arena memory.
+// A message as it leaves: bytes up to kInlineBytes altogether, and tensors.
 struct Outgoing {
   uint64_t length = 0;
-  std::string bytes;
-  Tensor tensor;
+  std::vector<Piece> pieces;
   ::grpc::Status status;  // not ok: it cannot be sent
 };
 
 // What an interceptor was given to send. A protobuf message is serialised into its place at once;
-// what the asynchronous API serialised already is copied there.
+// what the asynchronous API serialised already is copied there. Tensors of the message, or slices
+// in memory that SharedRanges knows, stay where they are.
 // Requires: the batch has PRE_SEND_MESSAGE.
 Outgoing take_outgoing(::grpc::experimental::InterceptorBatchMethods& batch, Arena& arena);
 Outgoing make_outgoing(const ::grpc::ByteBuffer& buffer, Arena& arena);
+// Thread: the connection's. Requires: message.status.ok().
+void send(Connection& connection, uint32_t stream, Outgoing message);
+
+// The message of a frame: calls `done` once, now if all of it is there, else when the last lent
+// part is. Not ok: a part is lost. Thread: the connection's.
+using Gathered = std::function<void(const Status& status, ::grpc::ByteBuffer& message)>;
+void gather(Connection& connection, const Frame& frame, Gathered done);
 
 ::grpc::ByteBuffer copy_of(std::span<const std::byte> bytes);
-// Aliases the tensor, which lives until the last reference to the slice ends.
-::grpc::ByteBuffer alias_of(const Tensor& tensor);
 
 // Parses `from` into what an interceptor was given to receive into: a protobuf message, or a
 // ByteBuffer, which takes the slices as they are. False: it does not parse.

@@ -15,10 +15,16 @@ Metadata metadata_of(const std::multimap<::grpc::string_ref, ::grpc::string_ref>
   return read;
 }
 
+// A last request up to this is kept to the end of its call, which saves a wake of the thread.
+constexpr size_t kSmallBytes = 64 << 10;
+
 }  // namespace
 
-void ServerCall::start(GenericStub& stub, const Frame& headers, const Metadata& about_the_peer) {
+void ServerCall::start(std::shared_ptr<GenericStub> stub, const Frame& headers,
+                       const Metadata& about_the_peer) {
   self_ = shared_from_this();
+  stub_ = std::move(stub);
+  method_ = headers.text;
   for (const auto& [key, value] : headers.metadata) context_.AddMetadata(key, value);
   for (const auto& [key, value] : about_the_peer) context_.AddMetadata(key, value);
   if (headers.timeout_ns != 0) {
@@ -26,11 +32,20 @@ void ServerCall::start(GenericStub& stub, const Frame& headers, const Metadata& 
     const auto left = std::min<uint64_t>(headers.timeout_ns, uint64_t{24} * 3600 * 1'000'000'000);
     context_.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(left));
   }
-  stub.PrepareBidiStreamingCall(&context_, headers.text, {}, this);
+}
+
+void ServerCall::begin() {
+  if (cancelled_) return;
+  begun_ = true;
+  // Corked metadata waits for the first message, so only where there is one.
+  context_.set_initial_metadata_corked(!requests_.empty() && requests_.front()->ready);
+  stub_->PrepareBidiStreamingCall(&context_, method_, {}, this);
+  stub_.reset();
   AddHold();
   held_ = true;
   reading_ = true;
   StartRead(&read_);
+  write_next();
   StartCall();
 }
 
@@ -57,18 +72,13 @@ void ServerCall::on_message(const Frame& frame) {
     return host_->connection()->refuse("the client sent messages beyond the window");
   auto incoming = std::make_shared<Incoming>();
   requests_.push_back(incoming);
-  if (frame.payload == 0) {
-    incoming->bytes = copy_of(frame.bytes);
-    incoming->ready = true;
-    return write_next();
-  }
-  host_->connection()->fetch(frame.payload, [self = shared_from_this(), incoming,
-                                             length = frame.length](Result<Tensor> fetched) {
-    if (!fetched.ok() || fetched->size_bytes() != length) return self->cancel();
-    incoming->bytes = alias_of(*fetched);
-    incoming->ready = true;
-    self->write_next();
-  });
+  gather(*host_->connection(), frame,
+         [self = shared_from_this(), incoming](const Status& status, ::grpc::ByteBuffer& bytes) {
+           if (!status.ok()) return self->cancel();
+           incoming->bytes.Swap(&bytes);
+           incoming->ready = true;
+           self->write_next();
+         });
 }
 
 void ServerCall::write_next() {
@@ -77,7 +87,10 @@ void ServerCall::write_next() {
     if (!requests_.front()->ready) return;
     writing_ = true;
     write_.Swap(&requests_.front()->bytes);
-    return StartWrite(&write_);
+    if (!half_closed_ || requests_.size() > 1) return StartWrite(&write_);
+    closed_ = true;
+    last_is_small_ = write_.Length() <= kSmallBytes;
+    return StartWriteLast(&write_, ::grpc::WriteOptions());
   }
   if (!half_closed_) return;
   closed_ = true;
@@ -85,12 +98,14 @@ void ServerCall::write_next() {
 }
 
 void ServerCall::OnWriteDone(bool ok) {
+  if (last_is_small_) return;
   host_->post([self = self_, ok] {
     self->writing_ = false;
     self->write_.Clear();
     if (!self->requests_.empty()) self->requests_.pop_front();
     if (!ok) return;
-    if (self->host_->connection() != nullptr && !self->cancelled_) {
+    // A client that said it sends no more has no use for room.
+    if (self->host_->connection() != nullptr && !self->cancelled_ && !self->half_closed_) {
       self->host_->connection()->send(
           {.kind = FrameKind::kWindow, .stream = self->stream_, .count = 1});
     }
@@ -154,20 +169,17 @@ void ServerCall::read_next() {
 }
 
 void ServerCall::send_response(Outgoing message) {
-  Connection* connection = host_->connection();
-  Frame frame{.kind = FrameKind::kMessage, .stream = stream_, .length = message.length};
   under_way_.push_back(message.length);
   bytes_under_way_ += message.length;
-  if (message.tensor) {
-    frame.payload = connection->lend(std::move(message.tensor));
-  } else {
-    frame.bytes = std::as_bytes(std::span(message.bytes));
-  }
-  connection->send(frame);
+  send(*host_->connection(), stream_, std::move(message));
 }
 
 void ServerCall::cancel() {
   if (std::exchange(cancelled_, true)) return;
+  if (!begun_) {
+    auto self = std::exchange(self_, nullptr);
+    return host_->remove(stream_);
+  }
   context_.TryCancel();
   if (!reading_) let_go();
 }

@@ -23,7 +23,7 @@ namespace sluice::grpc {
 
 using GenericStub = ::grpc::TemplatedGenericStub<::grpc::ByteBuffer, ::grpc::ByteBuffer>;
 
-// What a call needs of those around it. Thread: the helper's, but for post and arena.
+// What a call needs of those around it. Thread: the context thread's, but for post and arena.
 class ServerCallHost {
  public:
   virtual void post(std::function<void()> work) = 0;
@@ -35,7 +35,7 @@ class ServerCallHost {
   ~ServerCallHost() = default;
 };
 
-// Thread: the helper's; reactions come from gRPC's threads and are posted.
+// Thread: the context thread's; reactions come from gRPC's threads and are posted.
 class ServerCall final : public std::enable_shared_from_this<ServerCall>,
                          private ::grpc::ClientBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer> {
  public:
@@ -43,7 +43,10 @@ class ServerCall final : public std::enable_shared_from_this<ServerCall>,
       : host_(std::move(host)), stream_(stream) {}
 
   // Requires: a checked frame of headers.
-  void start(GenericStub& stub, const Frame& headers, const Metadata& about_the_peer);
+  void start(std::shared_ptr<GenericStub> stub, const Frame& headers,
+             const Metadata& about_the_peer);
+  // Makes the call, with what came together with its headers: one operation of gRPC's for all.
+  void begin();
   void on_frame(const Frame& frame);
   void cancel();
 
@@ -69,12 +72,17 @@ class ServerCall final : public std::enable_shared_from_this<ServerCall>,
 
   const std::shared_ptr<ServerCallHost> host_;
   const uint32_t stream_;
+  std::shared_ptr<GenericStub> stub_;  // until begin()
+  std::string method_;
   ::grpc::ClientContext context_;
   std::shared_ptr<ServerCall> self_;  // until OnDone
 
   // gRPC's, between a start and its reaction.
   ::grpc::ByteBuffer read_, write_;
 
+  bool begun_ = false;
+  // Set before the last write starts: its end says nothing that OnDone does not.
+  bool last_is_small_ = false;
   bool held_ = false;  // no reaction ends the call while operations may still be started
   bool reading_ = false, writing_ = false, half_closed_ = false, closed_ = false;
   bool cancelled_ = false;

@@ -363,18 +363,20 @@ TEST_CASE("who has no token of the server, or breaks the format, is refused, and
   };
   const auto hello = [&] {
     std::string text;
-    grpc::append(text, {.kind = grpc::FrameKind::kHello, .version = 1, .token = ask(server).token});
+    grpc::append(text, {.kind = grpc::FrameKind::kHello,
+                        .version = grpc::kBridgeVersion,
+                        .token = ask(server).token});
     return text;
   };
   std::string stranger;
-  grpc::append(stranger, {.kind = grpc::FrameKind::kHello, .version = 1});
+  grpc::append(stranger, {.kind = grpc::FrameKind::kHello, .version = grpc::kBridgeVersion});
   CHECK(ends(stranger));
   CHECK(ends("no frame at all"));
   CHECK(ends(hello() + "no frame at all"));
   for (const grpc::Frame& wrong : std::vector<grpc::Frame>{
            {.kind = grpc::FrameKind::kMessage, .stream = 7, .length = 0},
            {.kind = grpc::FrameKind::kStatus, .stream = 1},
-           {.kind = grpc::FrameKind::kHello, .version = 1},
+           {.kind = grpc::FrameKind::kHello, .version = grpc::kBridgeVersion},
        }) {
     std::string text = hello();
     grpc::append(text, wrong);
@@ -401,7 +403,9 @@ TEST_CASE("metadata and methods that gRPC forbids are refused with a status", "[
   auto endpoint = (*context)->connect(found.address);
   REQUIRE(endpoint.ok());
   std::string text;
-  grpc::append(text, {.kind = grpc::FrameKind::kHello, .version = 1, .token = found.token});
+  grpc::append(
+      text,
+      {.kind = grpc::FrameKind::kHello, .version = grpc::kBridgeVersion, .token = found.token});
   const std::string method = "/sluice.interop.TestService/EmptyCall";
   uint32_t stream = 0;
   for (const grpc::Metadata& metadata :

@@ -30,8 +30,20 @@ std::vector<Frame> one_of_each() {
        .text = "/a.B/C",
        .metadata = metadata,
        .timeout_ns = 5},
-      {.kind = FrameKind::kMessage, .stream = 2, .length = 10, .bytes = bytes_of(kBody)},
-      {.kind = FrameKind::kMessage, .stream = 2, .length = 1 << 20, .payload = 9},
+      {.kind = FrameKind::kMessage,
+       .stream = 2,
+       .length = 10,
+       .parts = {{.length = 10, .bytes = bytes_of(kBody)}}},
+      {.kind = FrameKind::kMessage,
+       .stream = 2,
+       .length = 1 << 20,
+       .parts = {{.payload = 9, .length = 1 << 20}}},
+      {.kind = FrameKind::kMessage,
+       .stream = 2,
+       .length = 40,
+       .parts = {{.payload = 9, .length = 20},
+                 {.length = 10, .bytes = bytes_of(kBody)},
+                 {.payload = 10, .length = 10}}},
       {.kind = FrameKind::kHalfClose, .stream = 3},
       {.kind = FrameKind::kCancel, .stream = 4},
       {.kind = FrameKind::kInitialMetadata, .stream = 5, .metadata = metadata},
@@ -69,10 +81,15 @@ TEST_CASE("a frame that was encoded is decoded to the same", "[grpc][frames]") {
     CHECK(came->code == sent.code);
     CHECK(came->count == sent.count);
     CHECK(came->length == sent.length);
-    CHECK(came->payload == sent.payload);
     CHECK(came->timeout_ns == sent.timeout_ns);
     CHECK(came->token == sent.token);
-    CHECK(std::equal(came->bytes.begin(), came->bytes.end(), sent.bytes.begin(), sent.bytes.end()));
+    REQUIRE(came->parts.size() == sent.parts.size());
+    for (size_t i = 0; i < sent.parts.size(); ++i) {
+      const grpc::MessagePart &in = sent.parts[i], &out = came->parts[i];
+      CHECK(out.payload == in.payload);
+      CHECK(out.length == in.length);
+      CHECK(std::equal(out.bytes.begin(), out.bytes.end(), in.bytes.begin(), in.bytes.end()));
+    }
   }
   CHECK(rest.empty());
 }
@@ -104,9 +121,26 @@ TEST_CASE("lengths and kinds beyond the limits are refused", "[grpc][frames]") {
     std::span<const std::byte> in = bytes_of(text);
     return !grpc::take_frame(in).has_value();
   };
-  CHECK(refused({.kind = FrameKind::kMessage, .length = uint64_t{1} << 31, .payload = 1}));
-  CHECK(refused({.kind = FrameKind::kMessage, .length = ~uint64_t{0}, .payload = 1}));
-  CHECK(refused({.kind = FrameKind::kMessage, .length = 5}));  // inline, and nothing there
+  const auto message = [](uint64_t length, std::vector<grpc::MessagePart> parts) {
+    return Frame{.kind = FrameKind::kMessage, .length = length, .parts = std::move(parts)};
+  };
+  constexpr uint64_t kTooLong = uint64_t{1} << 31;
+  CHECK(refused(message(kTooLong, {{.payload = 1, .length = kTooLong}})));
+  CHECK(refused(message(~uint64_t{0}, {{.payload = 1, .length = ~uint64_t{0}}})));
+  CHECK(refused(message(5, {{.length = 5}})));  // inline, and nothing there
+  CHECK(refused(message(5, {})));
+  CHECK(refused(message(5, {{.payload = 1, .length = 4}})));
+  CHECK(refused(message(5, {{.payload = 1, .length = 6}})));
+  CHECK(refused(message(5, {{.payload = 1, .length = 6}, {.payload = 2, .length = ~uint64_t{0}}})));
+  std::vector<grpc::MessagePart> many(grpc::kMostParts, {.payload = 1, .length = 1});
+  CHECK_FALSE(refused(message(many.size(), many)));
+  many.push_back({.payload = 1, .length = 1});
+  CHECK(refused(message(many.size(), many)));
+  // Inline in two parts, together beyond what a frame may hold.
+  const std::string half(grpc::kInlineBytes / 2 + 1, 'h');
+  const grpc::MessagePart part{.length = half.size(), .bytes = bytes_of(half)};
+  CHECK_FALSE(refused(message(half.size(), {part})));
+  CHECK(refused(message(2 * half.size(), {part, part})));
   CHECK(refused({.kind = static_cast<FrameKind>(0)}));
   CHECK(refused({.kind = static_cast<FrameKind>(99)}));
   CHECK(refused({.kind = FrameKind::kHeaders, .text = std::string(grpc::kMethodBytes + 1, 'm')}));

@@ -1,4 +1,4 @@
-#include <sluice/grpc/helper.h>
+#include <sluice/grpc/context_thread.h>
 
 #include <future>
 #include <utility>
@@ -9,28 +9,40 @@ namespace sluice::grpc {
 namespace {
 
 std::mutex arena_mutex;
+// Kept once a program has asked for it: its tensors stay of the arena of later channels.
+std::shared_ptr<Arena> asked_arena;
 std::weak_ptr<Arena> common_arena;
 
 }  // namespace
 
-Result<std::shared_ptr<Helper>> Helper::start() {
-  std::shared_ptr<Helper> helper(new Helper());
+Result<std::shared_ptr<ContextThread>> ContextThread::start() {
+  std::shared_ptr<ContextThread> thread(new ContextThread());
   {
     std::lock_guard lock(arena_mutex);
     ContextOptions options;
     options.arena = common_arena.lock();
-    SLUICE_TRY(helper->context_, open_context(options));
-    helper->arena_ = helper->context_->shared_arena();
-    common_arena = helper->arena_;
+    SLUICE_TRY(thread->context_, open_context(options));
+    thread->arena_ = thread->context_->shared_arena();
+    common_arena = thread->arena_;
   }
-  helper->thread_ = std::make_unique<ProgressThread>(*helper->context_);
-  helper->thread_->run([&](Context&) { helper->id_ = std::this_thread::get_id(); });
-  return helper;
+  thread->thread_ = std::make_unique<ProgressThread>(*thread->context_);
+  thread->thread_->run([&](Context&) { thread->id_ = std::this_thread::get_id(); });
+  return thread;
 }
 
-Helper::~Helper() { end(); }
+Result<std::shared_ptr<Arena>> ContextThread::shared_arena() {
+  std::lock_guard lock(arena_mutex);
+  if (asked_arena) return asked_arena;
+  asked_arena = common_arena.lock();
+  if (asked_arena) return asked_arena;
+  SLUICE_TRY(std::unique_ptr<Context> context, open_context());
+  common_arena = asked_arena = context->shared_arena();
+  return asked_arena;
+}
 
-void Helper::post(std::function<void()> work) {
+ContextThread::~ContextThread() { end(); }
+
+void ContextThread::post(std::function<void()> work) {
   {
     std::lock_guard lock(mutex_);
     if (stopped_) return;
@@ -41,7 +53,7 @@ void Helper::post(std::function<void()> work) {
   thread_->post([this](Context&) { drain(); });
 }
 
-void Helper::drain() {
+void ContextThread::drain() {
   std::unique_lock lock(mutex_);
   // What is posted from now on sends a letter of its own: work that waits, and so progresses the
   // context, does not hold up what comes behind it.
@@ -56,7 +68,7 @@ void Helper::drain() {
   }
 }
 
-void Helper::stop(std::function<void()> last) {
+void ContextThread::stop(std::function<void()> last) {
   post(std::move(last));
   {
     std::lock_guard lock(mutex_);
@@ -69,7 +81,7 @@ void Helper::stop(std::function<void()> last) {
   }
 }
 
-void Helper::end() {
+void ContextThread::end() {
   if (!thread_) return;
   // What is posted runs before: letters are opened last first, so wait for the queue.
   std::promise<void> drained;

@@ -1,7 +1,7 @@
-// The thread behind a channel or a listener: it owns a Context, and runs what other threads post
-// to it, in order.
-#ifndef SLUICE_GRPC_HELPER_H_
-#define SLUICE_GRPC_HELPER_H_
+// A context and the thread that progresses it, behind a channel or a listener. Runs what other
+// threads post to it, in order.
+#ifndef SLUICE_GRPC_CONTEXT_THREAD_H_
+#define SLUICE_GRPC_CONTEXT_THREAD_H_
 
 #include <atomic>
 #include <deque>
@@ -15,26 +15,28 @@
 
 namespace sluice::grpc {
 
-class Helper : public std::enable_shared_from_this<Helper> {
+class ContextThread : public std::enable_shared_from_this<ContextThread> {
  public:
-  // All helpers of a process share one arena. Errors: as open_context().
-  static Result<std::shared_ptr<Helper>> start();
-  ~Helper();
-  Helper(const Helper&) = delete;
-  Helper& operator=(const Helper&) = delete;
+  // All context threads of a process share one arena. Errors: as open_context().
+  static Result<std::shared_ptr<ContextThread>> start();
+  // The arena of all context threads, made if there is none.
+  static Result<std::shared_ptr<Arena>> shared_arena();
+  ~ContextThread();
+  ContextThread(const ContextThread&) = delete;
+  ContextThread& operator=(const ContextThread&) = delete;
 
   // Runs `work` on the thread, after all that was posted before; dropped once stopped.
   // Thread: any. Blocks: never.
   void post(std::function<void()> work);
   bool on_thread() const { return std::this_thread::get_id() == id_.load(); }
-  Context& context() { return *context_; }  // Thread: the helper's
+  Context& context() { return *context_; }  // Thread: the context thread's
   Arena& arena() { return *arena_; }        // Thread: any
   // Runs `last`, ends the thread and the context. Where a callback of the user's, which runs on
   // this very thread, is the caller, a thread of its own does so.
   void stop(std::function<void()> last);
 
  private:
-  Helper() = default;
+  ContextThread() = default;
   void drain();
   void end();
 
@@ -50,4 +52,4 @@ class Helper : public std::enable_shared_from_this<Helper> {
 
 }  // namespace sluice::grpc
 
-#endif  // SLUICE_GRPC_HELPER_H_
+#endif  // SLUICE_GRPC_CONTEXT_THREAD_H_
