@@ -97,7 +97,7 @@ void Mesh::say(int rank, const Status& why) {
   if (!room.ok()) return;  // the others find out by their deadlines
   const std::string_view text = why.detail().substr(0, kAlarmBytes - 1);
   room->data()[0] = static_cast<std::byte>(why.code());
-  std::memcpy(room->data() + 1, text.data(), text.size());
+  if (!text.empty()) std::memcpy(room->data() + 1, text.data(), text.size());
   (void)to.send(kAlarmTag, Region(*room, 0, 1 + text.size()).as_tensor(), {});
 }
 
