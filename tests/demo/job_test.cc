@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "tests/demo/command.h"
 
@@ -110,8 +111,8 @@ TEST_CASE(
 }
 
 TEST_CASE("from a plan of its graph the job moves the same bytes, and receipts prove the views") {
-  const int workers = GENERATE(1, 2, 8);
-  const int servers = GENERATE(1, 2, 8);
+  const auto [workers, servers] =
+      GENERATE(std::pair{1, 1}, std::pair{2, 1}, std::pair{2, 2}, std::pair{8, 8});
   DemoCommand command;
   CommandOutcome outcome = command.run(command.with_json(
       {"--model", "tiny", "--steps", "4", "--workers", std::to_string(workers), "--servers",
@@ -130,7 +131,9 @@ TEST_CASE("from a plan of its graph the job moves the same bytes, and receipts p
       continue;
     }
     const bool shm = entry.at("path") == "shm";
-    CHECK(entry.at("arena_bytes").get<uint64_t>() <= arena_by_hand);
+    // The greetings of workers, of 256 bytes each, are there at the same time, or one by one.
+    CHECK(entry.at("arena_bytes").get<uint64_t>() <=
+          arena_by_hand + 256 * static_cast<uint64_t>(2 * workers * servers));
     // Weights and gradients of 32 tensors, of each worker in each step.
     CHECK(entry.at("fetches") == 4 * 2 * 32 * workers);
     CHECK(entry.at("views") == (shm ? 4 * 2 * 32 * workers : 0));

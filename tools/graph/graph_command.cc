@@ -43,6 +43,7 @@ struct GraphOptions {
   bool json = false;
   bool instructions = false;
   bool apart = false;
+  bool split = false;
 };
 
 int fail(std::string_view why) {
@@ -87,7 +88,8 @@ sg::Graph graph_of_model(const GraphOptions& options, uint32_t workers, uint32_t
   shape.compute_us = options.compute_us;
   const networks::Network network = networks::network_named(options.model);
   if (options.batch > 0) return networks::layer_graph(network, shape, options.batch);
-  sg::Graph made = networks::job_graph(networks::tensors_of(network, servers), shape);
+  sg::Graph made =
+      networks::job_graph(networks::tensors_of(network, servers, options.split), shape);
   made.name = options.model;
   return made;
 }
@@ -147,7 +149,8 @@ Status print_scaling(const GraphOptions& options) {
   fmt::print("{:>8} {:>8} {:>12} {:>10} {:>11} {:>8} {:>10} {:>10}\n", "workers", "servers",
              "step ms", "speed-up", "efficiency", "NIC %", "cores %", "MiB moved");
   double alone = 0;
-  const size_t most = networks::tensors_of(networks::network_named(options.model), 1).size();
+  const size_t most =
+      options.split ? 64 : networks::tensors_of(networks::network_named(options.model), 1).size();
   for (uint32_t workers : options.scale) {
     const uint32_t servers = options.servers > 1
                                  ? options.servers
@@ -165,6 +168,8 @@ Status print_scaling(const GraphOptions& options) {
 
 int run(const GraphOptions& options) {
   Status status;
+  if (options.split && options.batch > 0)
+    return fail("--split cuts what --layers needs whole: give one of them");
   if (options.action == "make") {
     fmt::print("{}", sg::to_json(graph_of_model(options, options.workers, options.servers)));
   } else if (options.action == "scale") {
@@ -203,6 +208,8 @@ void add_model_flags(CLI::App& command, GraphOptions& options) {
       ->capture_default_str();
   command.add_flag("--hosts", options.hosts,
                    "make, scale: a host for each process, not one for all");
+  command.add_flag("--split", options.split,
+                   "make, scale: tensors larger than a server's share are cut into pieces");
   command.add_flag("--verify", options.verify, "make, scale: with nodes that verify every byte");
   command.add_option("--scale", options.scale, "scale: numbers of workers, with commas")
       ->delimiter(',')

@@ -236,11 +236,20 @@ Graph job_graph(const std::vector<JobTensor>& tensors, const JobShape& shape) {
   return maker.take();
 }
 
-std::vector<JobTensor> tensors_of(const Network& network, uint32_t servers) {
+std::vector<JobTensor> tensors_of(const Network& network, uint32_t servers, bool cut) {
   std::vector<JobTensor> tensors;
+  const uint64_t share = (network.parameters() + servers - 1) / servers;
   for (const Layer& layer : network.layers) {
-    for (const Parameter& parameter : layer.parameters)
-      tensors.push_back({layer.name + "/" + parameter.name, parameter.shape, 0});
+    for (const Parameter& parameter : layer.parameters) {
+      const std::string name = layer.name + "/" + parameter.name;
+      const uint64_t elements = parameter.elements();
+      const uint64_t pieces = cut ? (elements + share - 1) / share : 1;
+      if (pieces == 1) tensors.push_back({name, parameter.shape, 0});
+      for (uint64_t i = 0; i < pieces && pieces > 1; ++i) {
+        const uint64_t size = elements * (i + 1) / pieces - elements * i / pieces;
+        tensors.push_back({name + "/" + std::to_string(i), {static_cast<int64_t>(size)}, 0});
+      }
+    }
   }
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});

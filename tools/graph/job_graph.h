@@ -40,7 +40,8 @@ struct JobShape {
 sluice::graph::Graph job_graph(const std::vector<JobTensor>& tensors, const JobShape& shape);
 
 // The parameters of a network, the largest that is left on the server with the fewest bytes.
-std::vector<JobTensor> tensors_of(const Network& network, uint32_t servers);
+// `cut`: those above a server's share are cut into equal pieces first.
+std::vector<JobTensor> tensors_of(const Network& network, uint32_t servers, bool cut = false);
 
 // Each layer of each worker is a node forwards and one backwards, with its activations and errors
 // for `batch` samples; gradients leave as soon as their layer has been gone back through.
