@@ -16,6 +16,7 @@ using internal::KeyEntry;
 using internal::PeerEntry;
 using internal::PublicationRecord;
 using internal::WaitingWant;
+using internal::WantList;
 using wire::kNewestStep;
 using wire::kNextStep;
 
@@ -163,10 +164,10 @@ void Exchange::on_step_question(PeerEntry* peer, KeyEntry* entry, const WantRequ
 
 // Something was published under the key, or a place became free.
 void Exchange::answer_step_questions(KeyEntry* entry) {
-  while (!entry->waiting.empty() && entry->waiting.rbegin()->first == kNextStep) {
+  while (const WantList* list = entry->waiting.find(kNextStep)) {
     const PublicationRecord* newest = entry->newest();
     if (newest == nullptr) return;
-    WaitingWant* want = entry->waiting.rbegin()->second.first;
+    WaitingWant* want = list->first;
     PeerEntry* peer = want->peer;
     const uint64_t token = want->token;
     take_waiting(want);
