@@ -131,11 +131,15 @@ class Doctor(command.CommandTest):
             listener.settimeout(60)
 
             def answer():
-                with contextlib.suppress(OSError):
-                    while True:
-                        with listener.accept()[0] as peer:
-                            peer.sendall(hello)
-                            peer.recv(4096)
+                while True:
+                    try:
+                        peer = listener.accept()[0]
+                    except OSError:
+                        return  # the test is over
+                    # The first look at the port may reset its connection.
+                    with peer, contextlib.suppress(OSError):
+                        peer.sendall(hello)
+                        peer.recv(4096)
 
             threading.Thread(target=answer, daemon=True).start()
             self.assert_only(self.doctor(f"127.0.0.1:{listener.getsockname()[1]}"), "version", "we speak versions 1..1, the peer 7..7", "upgrade the older side")

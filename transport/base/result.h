@@ -12,6 +12,12 @@
 
 namespace sluice {
 
+namespace internal {
+// Prints it, and ends the process. One function for all types: each use of a Result has this
+// branch.
+[[noreturn, gnu::cold]] void value_of_failed(const Status& status);
+}  // namespace internal
+
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -60,11 +66,8 @@ class [[nodiscard]] Result {
 
  private:
   void require() const {
-    if (!has_value_) [[unlikely]] {
-      std::fprintf(stderr, "sluice: value() of a failed Result: %s\n",
-                   storage_.status.to_string().c_str());
-      std::abort();
-    }
+    if (!has_value_) [[unlikely]]
+      internal::value_of_failed(storage_.status);
   }
   void take(Result&& other) {
     if (has_value_) {

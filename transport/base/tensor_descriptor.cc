@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include <sluice/base/checked.h>
 
@@ -14,39 +15,50 @@ Status invalid(std::string detail) {
   return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(detail));
 }
 
-// Elements of the shape, and the size in bytes checked against int64.
-Result<int64_t> count_elements(std::span<const int64_t> shape, DataType dtype) {
+// Elements of the shape. The size in bytes is representable, too. Nothing: why_uncountable().
+std::optional<int64_t> count_elements(std::span<const int64_t> shape, DataType dtype) {
+  if (shape.size() > kMaxRank || !dtype.valid()) return std::nullopt;
+  int64_t count = 1, bytes;
+  bool empty = false;
+  for (int64_t extent : shape) {
+    // A zero anywhere makes the tensor empty, but the others must still be
+    // representable: a framework multiplies them again.
+    if (extent < 0 || __builtin_mul_overflow(count, std::max<int64_t>(extent, 1), &count))
+      return std::nullopt;
+    empty = empty || extent == 0;
+  }
+  if (__builtin_mul_overflow(count, int64_t{dtype.size_bytes()}, &bytes)) return std::nullopt;
+  return empty ? 0 : count;
+}
+
+// Apart from count_elements(): each offer of a tensor is counted, and texts take registers.
+[[gnu::cold, gnu::noinline]] Status why_uncountable(std::span<const int64_t> shape,
+                                                    DataType dtype) {
   if (shape.size() > kMaxRank) {
     return invalid("rank " + std::to_string(shape.size()) + " is above the limit of " +
                    std::to_string(kMaxRank) + "; merge dimensions");
   }
   if (!dtype.valid()) return invalid("unknown dtype " + dtype.to_string());
   int64_t count = 1;
-  bool empty = false;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] < 0)
       return invalid("dimension " + std::to_string(i) +
                      " is negative: " + std::to_string(shape[i]));
-    // A zero anywhere makes the tensor empty, but the others must still be
-    // representable: a framework multiplies them again.
-    auto product = checked_multiply(count, std::max<int64_t>(shape[i], 1));
-    if (!product) return invalid("shape has more than 2^63 - 1 elements");
-    count = *product;
-    empty = empty || shape[i] == 0;
+    if (__builtin_mul_overflow(count, std::max<int64_t>(shape[i], 1), &count))
+      return invalid("shape has more than 2^63 - 1 elements");
   }
-  if (!checked_multiply(count, int64_t{dtype.size_bytes()}))
-    return invalid("tensor is larger than 2^63 - 1 bytes");
-  return empty ? 0 : count;
+  return invalid("tensor is larger than 2^63 - 1 bytes");
 }
 
 }  // namespace
 
 Result<TensorDescriptor> TensorDescriptor::compact(std::span<const int64_t> shape, DataType dtype) {
-  SLUICE_TRY(int64_t count, count_elements(shape, dtype));
+  const std::optional<int64_t> count = count_elements(shape, dtype);
+  if (!count) return why_uncountable(shape, dtype);
   TensorDescriptor d;
   d.dtype_ = dtype;
   d.rank_ = static_cast<uint8_t>(shape.size());
-  d.element_count_ = count;
+  d.element_count_ = *count;
   std::copy(shape.begin(), shape.end(), d.shape_.begin());
   int64_t stride = 1;
   for (int i = d.rank_ - 1; i >= 0; --i) {

@@ -29,7 +29,7 @@ class TensorDescriptor {
   // only those in use are copied.
   TensorDescriptor(const TensorDescriptor& other) { copy(other); }
   TensorDescriptor& operator=(const TensorDescriptor& other) {
-    copy(other);
+    if (this != &other) copy(other);
     return *this;
   }
 
@@ -72,6 +72,8 @@ class TensorDescriptor {
  private:
   static constexpr int kUsualRank = 4;
 
+  // Requires: `other` is another one. Of a number of bytes that the compiler knows memcpy is a few
+  // instructions, where memmove is a call.
   void copy(const TensorDescriptor& other) {
     dtype_ = other.dtype_;
     rank_ = other.rank_;
@@ -80,8 +82,8 @@ class TensorDescriptor {
     span_bytes_ = other.span_bytes_;
     element_count_ = other.element_count_;
     if (rank_ <= kUsualRank) [[likely]] {
-      std::memmove(shape_.data(), other.shape_.data(), kUsualRank * sizeof(int64_t));
-      std::memmove(strides_.data(), other.strides_.data(), kUsualRank * sizeof(int64_t));
+      std::memcpy(shape_.data(), other.shape_.data(), kUsualRank * sizeof(int64_t));
+      std::memcpy(strides_.data(), other.strides_.data(), kUsualRank * sizeof(int64_t));
     } else {
       shape_ = other.shape_;
       strides_ = other.strides_;

@@ -290,7 +290,7 @@ void Exchange::end_publication(PublicationRecord* record) {
   record->ended = true;
   std::erase(entry->published, record);
   if (record->deadline != kNever) overdue_.erase(record->overdue);
-  entry->lately_ended[entry->ended_count++ % entry->lately_ended.size()] = record->step;
+  entry->note_ended(record->step);
   refuse_waiting(entry, record->step);
   maybe_release(record);
 }

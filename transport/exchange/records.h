@@ -2,6 +2,7 @@
 #ifndef SLUICE_EXCHANGE_RECORDS_H_
 #define SLUICE_EXCHANGE_RECORDS_H_
 
+#include <algorithm>
 #include <array>
 #include <coroutine>
 #include <cstdint>
@@ -141,7 +142,12 @@ struct KeyEntry {
   // Steps that lately ended by their readers: asking again is an error, not a wait.
   std::array<uint64_t, 16> lately_ended{};
   uint32_t ended_count = 0;
+  uint64_t highest_ended = 0;  // of all that ended so
 
+  void note_ended(uint64_t step) {
+    lately_ended[ended_count++ % lately_ended.size()] = step;
+    highest_ended = std::max(highest_ended, step);
+  }
   // The newest step that one more reader can have; null: none.
   PublicationRecord* newest() const {
     PublicationRecord* best = nullptr;
@@ -152,6 +158,8 @@ struct KeyEntry {
   }
   bool is_over(uint64_t step) const {
     if (step < gone_below) return true;
+    if (step > highest_ended) [[likely]]
+      return false;  // steps mostly grow
     uint32_t known = ended_count < lately_ended.size() ? ended_count
                                                        : static_cast<uint32_t>(lately_ended.size());
     for (uint32_t i = 0; i < known; ++i) {
