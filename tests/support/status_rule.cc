@@ -36,6 +36,7 @@ constexpr auto kAllowed = std::to_array<Allowed>({
     {"the peer process ended or dropped the connection", "`sluice explain kUnreachable`"},
     {"the peer closed the connection", "`sluice explain kUnreachable`"},
     {"the connection was closed", "`sluice explain kUnreachable`"},
+    {"the peer closed the session", "`sluice explain kUnreachable`"},
     {"cancelled by the caller", "the caller knows why, and need do nothing"},
     {"the exchange is gone", "the caller destroyed it"},
     {"the endpoint left the exchange", "the caller removed it"},

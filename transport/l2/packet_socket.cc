@@ -163,7 +163,7 @@ Result<Fd> claim_port(const std::string& interface, int index, uint16_t port) {
   if (::bind(fd.value(), reinterpret_cast<sockaddr*>(&name), length) == 0) return fd;
   return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
                 "port " + std::to_string(port) + " of " + interface +
-                    " is taken; port 0 takes any that is free",
+                    " is taken; use port 0 for any that is free",
                 errno);
 }
 

@@ -128,7 +128,7 @@ Status learn_own(UdpSocket& socket) {
 Status not_bound(const UdpPlace& place, int error) {
   std::string at = ip_text(place.address, place.scope) + ":" + std::to_string(place.port);
   std::string why = error == EADDRINUSE ? "port " + std::to_string(place.port) +
-                                              " is taken; port 0 takes any that is free"
+                                              " is taken; use port 0 for any that is free"
                     : error == EADDRNOTAVAIL ? "this machine has no such address; see: ip address"
                     : error == EACCES ? "ports below 1024 need CAP_NET_BIND_SERVICE; take another"
                                       : "it cannot be bound";

@@ -140,7 +140,8 @@ void DeviceTransfer::on_want_given_up(uint64_t token) {
   Operation* writing = operations_.find_by_peer_id(token, [](const Operation& op) {
     return op.kind == OperationKind::kSupply && op.state == OperationState::kPushing;
   });
-  Status why(Code::kCancelled, Scope::kOperation, kOrigin, "the peer gave up its request");
+  Status why(Code::kCancelled, Scope::kOperation, kOrigin,
+             "the peer gave up its request; let it ask again if it still wants the tensor");
   if (writing == nullptr || !fence_early(writing, why, false))
     control_.send_done(token, Code::kCancelled, 0);
 }
