@@ -159,7 +159,8 @@ TEST_CASE("a lack of descriptors is survived by the listener and named to the cl
   CHECK(server.take().has_value());
 }
 
-// Takes every descriptor that the process may have, but for `left`.
+// Takes every descriptor that the process may have, but for `left`. While there are none nothing is
+// checked: UBSan's look at an object that it has not seen before takes a pipe.
 class NoDescriptors {
  public:
   explicit NoDescriptors(size_t left) {
@@ -171,12 +172,16 @@ class NoDescriptors {
       if (!fd) break;
       taken_.push_back(std::move(fd));
     }
-    REQUIRE(taken_.size() > left);
-    taken_.resize(taken_.size() - left);
+    enough_ = taken_.size() > left;
+    if (enough_) taken_.resize(taken_.size() - left);
   }
-  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &old_); }
+  ~NoDescriptors() {
+    ::setrlimit(RLIMIT_NOFILE, &old_);
+    CHECK(enough_);
+  }
 
  private:
+  bool enough_ = false;
   rlimit old_{};
   std::vector<Fd> taken_;
 };
@@ -193,23 +198,31 @@ TEST_CASE(
   auto served = server.take();
   REQUIRE(served.has_value());
   std::vector<Fd> strangers;
+  std::vector<Bytes> farewells;
+  bool all_told = false;
+  uint64_t tries = 0;
+  ssize_t sent = 0, received = 0;
   {
     // The kernel takes them before we do.
     for (int i = 0; i < 10; ++i) strangers.push_back(server.stranger());
     NoDescriptors none(0);
     const uint64_t told = read_counter("tcp.turned_away_without_descriptors"),
                    failed = read_counter("tcp.accepts_failed");
-    CHECK(server.pump_until(
-        [&] { return read_counter("tcp.turned_away_without_descriptors") == told + 10; }));
-    for (Fd& stranger : strangers)
-      CHECK(bye_code(server.read_until_closed(stranger.value())) == Code::kTryAgain);
-    const uint64_t tries = read_counter("tcp.accepts_failed") - failed;
-    CHECK(tries <= 2);
-    REQUIRE(::send(client->fd(), "x", 1, 0) == 1);
+    all_told = server.pump_until(
+        [&] { return read_counter("tcp.turned_away_without_descriptors") == told + 10; });
+    for (Fd& stranger : strangers) farewells.push_back(server.read_until_closed(stranger.value()));
+    tries = read_counter("tcp.accepts_failed") - failed;
+    sent = ::send(client->fd(), "x", 1, 0);
     char byte = 0;
-    CHECK(::recv(served->fd(), &byte, 1, 0) == 1);
+    if (sent == 1) received = ::recv(served->fd(), &byte, 1, 0);
   }
   // Descriptors are back.
+  CHECK(all_told);
+  CHECK(farewells.size() == 10);
+  for (const Bytes& farewell : farewells) CHECK(bye_code(farewell) == Code::kTryAgain);
+  CHECK(tries <= 2);
+  CHECK(sent == 1);
+  CHECK(received == 1);
   server.listener->progress(after(now(), std::chrono::seconds(1)));
   auto next = greet(lone.context, server.listener->address(), local_hello(0), soon());
   CHECK(next.ok());
