@@ -37,6 +37,8 @@ constexpr auto kAllowed = std::to_array<Allowed>({
     {"the peer closed the connection", "`sluice explain kUnreachable`"},
     {"the connection was closed", "`sluice explain kUnreachable`"},
     {"the peer closed the session", "`sluice explain kUnreachable`"},
+    {"the peer ended the connection", "`sluice explain kUnreachable`"},
+    {"the peer has gone", "`sluice explain kUnreachable`"},
     {"cancelled by the caller", "the caller knows why, and need do nothing"},
     {"the exchange is gone", "the caller destroyed it"},
     {"the endpoint left the exchange", "the caller removed it"},

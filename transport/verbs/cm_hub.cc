@@ -25,7 +25,9 @@ Status cm_error(const std::string& what, int error) {
     case EADDRNOTAVAIL:
       why = ": no RDMA device of this machine has this address; see `sluice info`";
       break;
-    case EADDRINUSE: code = Code::kInvalidArgument, why = ": the port is taken"; break;
+    case EADDRINUSE:
+      code = Code::kInvalidArgument, why = ": the port is taken; use port 0 for any that is free";
+      break;
     case EACCES:
     case EPERM:
       code = Code::kAccessDenied, why = ": /dev/infiniband/rdma_cm must be readable and writable";

@@ -208,7 +208,9 @@ void QueuePair::note_error(const ibv_wc& completion) {
   switch (completion.status) {
     case IBV_WC_RETRY_EXC_ERR:
       peers_unplugged.add();
-      what = "the peer's device does not answer: gone, unplugged, or its link is down";
+      what =
+          "the peer's device does not answer: gone, unplugged, or its link is down; "
+          "check its machine and its link, then connect again";
       break;
     case IBV_WC_RNR_RETRY_EXC_ERR:
       what = "the peer has no receive posted although it gave credit";
