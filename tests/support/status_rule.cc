@@ -29,6 +29,7 @@ struct Allowed {
   std::string_view why;   // it says no more
 };
 constexpr auto kAllowed = std::to_array<Allowed>({
+    {"as planned", "a fault that the test made"},
     {"the context was closed", "the caller closed it"},
     {"handle was dropped without close()", "the caller dropped it"},
     {"the tensor is ", "Exchange adds what to do: FetchRecord::explain()"},
