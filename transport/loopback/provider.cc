@@ -162,7 +162,7 @@ Result<std::unique_ptr<ListenerCore>> LoopbackProvider::listen(const Address& ad
   std::lock_guard all(ports_mutex);
   if (!ports().emplace(address.name, port).second) {
     return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
-                  address.to_string() + " is taken by another listener");
+                  address.to_string() + " is taken by another listener; choose another name");
   }
   return std::unique_ptr<ListenerCore>(
       std::make_unique<LoopbackListener>(*this, context_, address.name, std::move(port), options));
