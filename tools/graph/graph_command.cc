@@ -239,8 +239,8 @@ void add_graph_command(CLI::App& app, int& exit_code) {
   command->add_flag("--apart", options->apart,
                     "plan, check: each tensor has memory of its own, for comparison");
   command->add_option("--costs", options->costs,
-                      "plan, scale: measured costs of schema sluice.graph.costs/1; without it "
-                      "those of the development machine");
+                      "plan, scale: costs of schema sluice.graph.costs/1; without it round "
+                      "figures that nobody measured");
   add_model_flags(*command, *options);
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }

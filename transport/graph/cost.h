@@ -1,5 +1,4 @@
-// What a step costs, by figures that were measured: a latency and a rate for each way that a tensor
-// can take. Pure.
+// What a step costs, by a latency and a rate for each way that a tensor can take. Pure.
 #ifndef SLUICE_GRAPH_COST_H_
 #define SLUICE_GRAPH_COST_H_
 
@@ -40,8 +39,8 @@ struct Costs {
   double nic_bytes_per_us = 0;  // of each host, in each direction; 0: as cross
 };
 
-// Figures of this project's development machine (2 virtual processors of an EPYC, loopback),
-// measured by the main job; see docs/graph.md. Give your own for anything else.
+// Round figures of the size that two virtual processors with loopback have: not measured. For an
+// estimate that is held against a machine, give that machine's own (docs/graph.md).
 Costs usual_costs();
 
 // What one run in virtual time found.

@@ -153,7 +153,7 @@ enum class WantKind : uint8_t {
 struct Want {
   uint64_t id = 0;
   WantKind kind = WantKind::kKey;
-  bool into = false;    // kKey: exactly has this layout, else refuse
+  bool into = false;    // kKey: for memory of this layout; the asker refuses an offer of another
   uint32_t key_id = 0;  // kKey; kRead: epoch of the grant
   uint64_t a = 0;
   uint64_t offset = 0;
