@@ -2,8 +2,6 @@
 #ifndef SLUICE_BASE_RESULT_H_
 #define SLUICE_BASE_RESULT_H_
 
-#include <cstdio>
-#include <cstdlib>
 #include <new>
 #include <type_traits>
 #include <utility>
