@@ -12,7 +12,7 @@
 #include <sluice/proto/listener_limits.h>
 #include <sluice/select/unpaired.h>
 #include <sluice/tcp/greeting_listener.h>
-#include <sluice/tcp/link.h>
+#include <sluice/tcp/path.h>
 
 namespace sluice::select {
 namespace {
@@ -21,7 +21,7 @@ constexpr const char* kOrigin = "select";
 
 Counter chose_tcp("select.chose_tcp");
 
-PathProperties tcp_properties() { return tcp::link_traits().properties; }
+PathProperties tcp_properties() { return tcp::kPath.explain().properties; }
 
 void announce(const Address& address, Counter& chosen, Path path, const std::string& why) {
   chosen.add();
