@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/base/log.h>
 #include <sluice/l2/half_open.h>
 #include <sluice/l2/kmod_connection.h>
 #include <sluice/l2/kmod_socket.h>
@@ -109,6 +110,7 @@ class KmodListener final : public ListenerCore, private EventHandler {
   wire::Hello ours_;
   bool readable_ = true;
   HalfOpen<KmodConnection> half_open_;
+  LogThrottle lost_;
 };
 
 }  // namespace sluice::l2

@@ -9,10 +9,11 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/base/log.h>
 #include <sluice/l2/connection.h>
 #include <sluice/l2/discovery.h>
-#include <sluice/l2/hot_ports.h>
 #include <sluice/l2/half_open.h>
+#include <sluice/l2/hot_ports.h>
 #include <sluice/l2/link.h>
 #include <sluice/l2/port.h>
 #include <sluice/l2/second_session.h>
@@ -165,6 +166,7 @@ class L2Listener final : public ListenerCore, private PortListener {
   HalfOpen<Connection> half_open_;
   std::unique_ptr<SecondSessions> seconds_;  // null: it offers none
   std::unique_ptr<Findable> findable_;       // null: it is not found by a name
+  LogThrottle lost_;
 };
 
 }  // namespace sluice::l2

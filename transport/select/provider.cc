@@ -99,7 +99,8 @@ class SelectListener final : public ListenerCore {
                                                          : by_tcp(std::move(*greeting));
       if (endpoint.ok() && admitted(**endpoint, *greeting, who)) return std::move(endpoint).value();
       if (endpoint.ok()) continue;
-      log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
+      lost_.log(LogLevel::kWarning,
+                "lost a peer at " + address() + ": " + endpoint.status().to_string());
     }
     return nullptr;
   }
@@ -235,6 +236,7 @@ class SelectListener final : public ListenerCore {
   Address address_;
   std::vector<Unpaired> unpaired_;
   std::vector<UnpairedVerbs> unpaired_verbs_;
+  LogThrottle lost_;
 };
 
 SelectProvider::~SelectProvider() {
