@@ -75,9 +75,9 @@ ARGUMENTS = {
 # Headers with code of their own, and few who include them; the others are declarations.
 HEADERS = ("allocator/free_runs.h", "allocator/block_cache.h", "allocator/size_classes.h", "transport/shm/ring.h", "transport/proto/grants.h",
            "transport/proto/credits.h",
-           "transport/l2/half_open.h", "transport/l2/allowance.h")
+           "transport/proto/half_open.h", "transport/l2/carrier/allowance.h")
 # What only a guest has: the kernel module, and real devices behind the door to the libraries.
-LEFT_OUT = ("transport/l2/kmod_", "transport/verbs/verbs_api")
+LEFT_OUT = ("transport/kmod/", "transport/verbs/verbs_api")
 
 
 def tests_of(file):

@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include <sluice/l2/interfaces.h>
-#include <sluice/l2/peers.h>
+#include <sluice/l2/carrier/interfaces.h>
+#include <sluice/base/mac_names.h>
 #include <sluice/select/open.h>
 #include <sluice/sluice.h>
 #include <sluice/verbs/devices.h>
@@ -195,7 +195,7 @@ Findings check_ethernet(bool needed) {
   if (!any && needed)
     found.push_back(problem("interface", "no network interface can carry frames to another machine",
                             "`sluice info --explain` says what each of them lacks"));
-  for (const std::string& trouble : l2::read_peers().problems)
+  for (const std::string& trouble : read_peers().problems)
     found.push_back(problem("peers", "the names of peers are not read: " + trouble,
                             "mend the line, or unset SLUICE_PEERS"));
   return found;

@@ -11,7 +11,8 @@
 #include <sluice/api/sealing.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
-#include <sluice/l2/neighbour.h>
+#include <sluice/kmod/traits.h>
+#include <sluice/l2/carrier/neighbour.h>
 #include <sluice/l2/traits.h>
 
 namespace sluice::select {
@@ -49,7 +50,7 @@ bool ethernet_wanted(bool option) {
 
 PathProperties ethernet_properties(Path path, bool sealed) {
   PathProperties properties =
-      path == Path::kModule ? l2::kmod_traits().properties : l2::l2_traits(path).properties;
+      path == Path::kModule ? kmod::kmod_traits().properties : l2::l2_traits(path).properties;
   if (path == Path::kPacket && sealed)
     properties.capabilities = properties.capabilities.with(Capability::kSealed);
   return properties;

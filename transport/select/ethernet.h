@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <sluice/api/context.h>
-#include <sluice/l2/kmod_provider.h>
+#include <sluice/kmod/provider.h>
 #include <sluice/l2/provider.h>
 #include <sluice/select/silences.h>
 #include <sluice/wire/messages.h>
@@ -24,7 +24,7 @@ bool ethernet_wanted(bool option);
 PathProperties ethernet_properties(Path path, bool sealed);
 
 struct EthernetCarriers {
-  l2::KmodProvider& module;
+  kmod::KmodProvider& module;
   l2::L2Provider& packet;
 };
 

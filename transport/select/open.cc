@@ -2,12 +2,13 @@
 
 #include <utility>
 
-#include <sluice/l2/frames.h>
-#include <sluice/l2/kmod_provider.h>
-#include <sluice/l2/kmod_socket.h>
+#include <sluice/l2/carrier/frames.h>
+#include <sluice/kmod/provider.h>
+#include <sluice/kmod/socket.h>
+#include <sluice/kmod/traits.h>
 #include <sluice/l2/provider.h>
 #include <sluice/l2/traits.h>
-#include <sluice/l2/udp_socket.h>
+#include <sluice/l2/carrier/udp_socket.h>
 #include <sluice/loopback/provider.h>
 #include <sluice/select/provider.h>
 #include <sluice/shm/provider.h>
@@ -34,7 +35,7 @@ Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
   SLUICE_RETURN_IF_ERROR(context->initialise());
   auto shm = std::make_unique<shm::ShmProvider>(*context);
   auto rdma = std::make_unique<verbs::VerbsProvider>(*context);
-  auto module = std::make_unique<l2::KmodProvider>(*context);
+  auto module = std::make_unique<kmod::KmodProvider>(*context);
   auto packet = std::make_unique<l2::L2Provider>(*context);
   auto tcp = std::make_unique<tcp::TcpProvider>(*context);
   auto select = std::make_unique<select::SelectProvider>(
@@ -69,13 +70,13 @@ PathReport explain_verbs() {
 }
 
 PathReport explain_module() {
-  auto usable = l2::kmod_usable();
+  auto usable = kmod::kmod_usable();
   return {.path = Path::kModule,
           .usable = usable.ok(),
           .why = usable.ok()
                      ? "for peers on the same Ethernet, by kmod:// addresses; " + usable->text()
                      : std::string(usable.status().detail()),
-          .properties = l2::kmod_traits().properties};
+          .properties = kmod::kmod_traits().properties};
 }
 
 PathReport explain_packet() {
