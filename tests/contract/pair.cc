@@ -266,8 +266,7 @@ Pair::Pair(const PairOptions& options) {
   address = listener->address();
   client_hook_.other = server_context.get();
   server_hook_.other = client_context.get();
-  client_context->add_hook(&client_hook_);
-  server_context->add_hook(&server_hook_);
+  meet();
   std::tie(client, server) = connect_again(options.connect);
 }
 
@@ -279,6 +278,16 @@ std::pair<Endpoint, Endpoint> Pair::connect_again(const ConnectOptions& options)
   INFO("accept: " << far.status().to_string());
   REQUIRE(far.ok());
   return {std::move(near).value(), std::move(far).value()};
+}
+
+void Pair::meet() {
+  client_context->add_hook(&client_hook_);
+  server_context->add_hook(&server_hook_);
+}
+
+void Pair::part() {
+  client_context->remove_hook(&client_hook_);
+  server_context->remove_hook(&server_hook_);
 }
 
 bool Pair::until(const std::function<bool()>& done, Instant deadline) {
@@ -339,8 +348,7 @@ void Pair::finish() {
 void Pair::drop_contexts() {
   finished_ = true;
   listener.reset();
-  client_context->remove_hook(&client_hook_);
-  server_context->remove_hook(&server_hook_);
+  part();
   client_context.reset();
   server_context.reset();
 }
@@ -348,8 +356,7 @@ void Pair::drop_contexts() {
 Pair::~Pair() {
   finish();
   if (client_context == nullptr) return;
-  client_context->remove_hook(&client_hook_);
-  server_context->remove_hook(&server_hook_);
+  part();
   boxes_.clear();
   for (Context* context : {client_context.get(), server_context.get()}) {
     ArenaStatistics statistics = context->arena().statistics();

@@ -125,6 +125,9 @@ class Pair {
   // From now on the server's context runs only when a test progresses it.
   void freeze_server() { client_hook_.frozen = true; }
   void thaw_server() { client_hook_.frozen = false; }
+  // From now on neither progresses the other, and each may be another thread's, until they meet.
+  void part();
+  void meet();
   // Both sides run until `done`, or 20 s.
   bool until(const std::function<bool()>& done, Instant deadline = soon());
   // Both sides run until neither has done anything for a while.

@@ -206,7 +206,16 @@ TEST_CASE(
   same_address.want(1, 0, "one more");
   CHECK(same_address.waits(1));
   CHECK(used(world, PeerResource::kKeys) == 100);
+  // The first that is charged comes back like the others.
+  for (uint32_t i = 1; i <= kOwn; ++i) same_address.want(i + 1, i, "m" + std::to_string(i));
+  CHECK(used(world, PeerResource::kKeys) == 100);  // it has its address's limit
+  greedy.leave();
+  CHECK(used(world, PeerResource::kKeys) == 0);
+  same_address.want(100, 100, "the first that is charged");
+  CHECK(used(world, PeerResource::kKeys) == 1);
+  Peer third(world, 1);
   same_address.leave();
+  CHECK(used(world, PeerResource::kKeys) == 0);
   REQUIRE(world.publish("one more").ok());
   CHECK(modest.answers.offers.contains(1));
 }

@@ -329,8 +329,8 @@ void KmodListener::answer(const wire::Hello& theirs, const KmodPlace& caller, In
     if (made.ok()) half_open_.add(std::move(made).value(), after(now, proto::kGreetingLimit));
   }
   if (!status.ok())
-    log(LogLevel::kWarning,
-        "a connection over the kernel module was refused: " + status.to_string());
+    lost_.log(LogLevel::kWarning,
+              "a connection over the kernel module was refused: " + status.to_string());
 }
 
 std::shared_ptr<EndpointCore> KmodListener::accept() {
@@ -346,7 +346,8 @@ std::shared_ptr<EndpointCore> KmodListener::accept() {
         return std::move(endpoint).value();
       continue;  // it was told why
     }
-    log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
+    lost_.log(LogLevel::kWarning,
+              "lost a peer at " + address() + ": " + endpoint.status().to_string());
   }
   return nullptr;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/base/log.h>
 #include <sluice/proto/half_open.h>
 #include <sluice/kmod/connection.h>
 #include <sluice/kmod/socket.h>
@@ -103,6 +104,7 @@ class KmodListener final : public ListenerCore, private EventHandler {
   wire::Hello ours_;
   bool readable_ = true;
   proto::HalfOpen<KmodConnection> half_open_;
+  LogThrottle lost_;
 };
 
 }  // namespace sluice::kmod

@@ -332,8 +332,10 @@ void KmodSocket::unregister_memory(uint32_t region) {
   (void)::ioctl(fd(), SLUICE_UNREGISTER, &region);
 }
 
-int KmodSocket::open_handle(uint32_t region, uint64_t length, Right rights, uint32_t& handle) {
+int KmodSocket::open_handle(uint32_t region, uint64_t length, Right rights, uint64_t base,
+                            uint32_t& handle) {
   sluice_open request{};
+  request.base = base;
   request.length = length;
   request.region = region;
   if (has_right(rights, Right::kRead)) request.rights |= SLUICE_MAY_READ;

@@ -97,8 +97,8 @@ class KmodSocket {
 
   int register_memory(const void* data, uint64_t length, uint32_t& region);
   void unregister_memory(uint32_t region);
-  // To the connected peer.
-  int open_handle(uint32_t region, uint64_t length, Right rights, uint32_t& handle);
+  // To the connected peer, for whom the region begins at `base` of the handle.
+  int open_handle(uint32_t region, uint64_t length, Right rights, uint64_t base, uint32_t& handle);
   void close_handle(uint32_t handle);
   int transfer(const KmodTransfer& request);
   int cancel(uint64_t user_data);

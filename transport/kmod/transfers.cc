@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/kmod/connection.h>
@@ -83,9 +84,13 @@ Result<proto::WindowId> KmodConnection::open_window(std::byte* data, uint64_t le
   auto window =
       std::find_if(windows_.begin(), windows_.end(), [](const Window& w) { return w.handle == 0; });
   uint32_t handle = 0, region = 0;
+  // With the 16 random bits of the handle's number it is what a peer has to guess.
+  uint64_t base = 0;
+  fill_random(std::as_writable_bytes(std::span(&base, 1)));
+  base &= SLUICE_MAX_BASE;
   int error = window == windows_.end() ? ENOBUFS : socket_.register_memory(data, length, region);
   if (error != 0 && error != ENOBUFS) return not_pinned(error, length);
-  if (error == 0 && (error = socket_.open_handle(region, length, rights, handle)) != 0)
+  if (error == 0 && (error = socket_.open_handle(region, length, rights, base, handle)) != 0)
     socket_.unregister_memory(region);
   if (error == ENOBUFS) {
     wants_room_ = true;
@@ -96,7 +101,7 @@ Result<proto::WindowId> KmodConnection::open_window(std::byte* data, uint64_t le
   if (error != 0) return ended(error);
   fault_point("kmod.window_open");
   *window = {.cookie = cookie, .handle = handle, .region = region};
-  out = {.extent = handle, .offset = kAddressBase, .length = length};
+  out = {.extent = handle, .offset = kAddressBase + base, .length = length};
   return handle;
 }
 

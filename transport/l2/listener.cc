@@ -71,7 +71,8 @@ bool L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp
   PeerCharge charge(std::move(account), PeerResource::kHalfOpen);
   auto accepted = Connection::accept(*owner_, {port_, from, peer_port, secret_}, hello, ours_);
   if (!accepted.ok()) {
-    log(LogLevel::kWarning, "a connection over l2 was refused: " + accepted.status().to_string());
+    lost_.log(LogLevel::kWarning,
+              "a connection over l2 was refused: " + accepted.status().to_string());
     return false;
   }
   (*accepted)->hold(std::move(charge));
@@ -115,7 +116,8 @@ std::shared_ptr<EndpointCore> L2Listener::accept() {
     if (endpoint.ok() && limits_.let_in(*owner_->connections_.held().back().session))
       return std::move(endpoint).value();
     if (endpoint.ok()) continue;  // it was told why
-    log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
+    lost_.log(LogLevel::kWarning,
+              "lost a peer at " + address() + ": " + endpoint.status().to_string());
   }
   return nullptr;
 }

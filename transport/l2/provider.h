@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/base/log.h>
 #include <sluice/l2/connection.h>
 #include <sluice/l2/discovery/discovery.h>
 #include <sluice/l2/hot_ports.h>
@@ -157,6 +158,7 @@ class L2Listener final : public ListenerCore, private PortListener {
   proto::HalfOpen<Connection> half_open_;
   std::unique_ptr<SecondSessions> seconds_;  // null: it offers none
   std::unique_ptr<Findable> findable_;       // null: it is not found by a name
+  LogThrottle lost_;
 };
 
 }  // namespace sluice::l2

@@ -76,7 +76,8 @@ class SelectListener final : public ListenerCore {
           served != nullptr ? pair(*served, *greeting, who) : by_tcp(std::move(*greeting));
       if (endpoint.ok() && admitted(**endpoint, *greeting, who)) return std::move(endpoint).value();
       if (endpoint.ok()) continue;
-      log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
+      lost_.log(LogLevel::kWarning,
+                "lost a peer at " + address() + ": " + endpoint.status().to_string());
     }
     return nullptr;
   }
@@ -173,6 +174,7 @@ class SelectListener final : public ListenerCore {
   std::shared_ptr<proto::ListenerLimits> limits_;
   ListenOptions options_;
   Address address_;
+  LogThrottle lost_;
 };
 
 SelectProvider::~SelectProvider() {

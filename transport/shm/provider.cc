@@ -66,7 +66,7 @@ class ShmListener final : public ListenerCore {
     while (rendezvous_ != nullptr && rendezvous_->take(meeting)) {
       auto endpoint = provider_.make_endpoint(std::move(meeting), options_, "shm: was asked for");
       if (endpoint.ok()) return std::move(endpoint).value();
-      log(LogLevel::kWarning, "lost a shared-memory peer: " + endpoint.status().to_string());
+      lost_.log(LogLevel::kWarning, "lost a shared-memory peer: " + endpoint.status().to_string());
     }
     return nullptr;
   }
@@ -78,6 +78,7 @@ class ShmListener final : public ListenerCore {
   std::unique_ptr<RendezvousListener> rendezvous_;
   std::string address_;
   proto::SessionOptions options_;
+  LogThrottle lost_;
 };
 
 }  // namespace

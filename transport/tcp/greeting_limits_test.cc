@@ -137,6 +137,24 @@ TEST_CASE("greeted connections that nobody takes are bounded", "[tcp][greeting]"
   CHECK_FALSE(server.listener->take().has_value());
 }
 
+TEST_CASE("a listener that closes tells those who greet and those who wait, and nobody gets in",
+          "[tcp][greeting]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone);
+  Descriptor greeting = server.stranger(), waiting = server.stranger();
+  write_all(waiting.value(), hello_bytes());
+  write_all(waiting.value(), choice_bytes(Path::kTcp));
+  REQUIRE(server.pump_until([&] { return server.listener->half_open() == 1; }));
+  const Address address = server.listener->address();
+  server.listener->close();
+  CHECK(server.listener->half_open() == 0);
+  CHECK(bye_code(server.read_until_closed(greeting.value())) == Code::kUnreachable);
+  (void)server.read_until_closed(waiting.value());  // our HELLO, and then the end
+  auto late = greet(lone.context, address, local_hello(0), soon());
+  CHECK(late.status().code() == Code::kUnreachable);
+}
+
 TEST_CASE("a lack of descriptors is survived by the listener and named to the client",
           "[tcp][greeting]") {
   LoneContext lone;

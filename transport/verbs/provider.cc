@@ -59,7 +59,8 @@ class RdmaListener final : public ListenerCore {
       if (endpoint.ok() && limits_.let_in(static_cast<proto::Session&>(**endpoint)))
         return std::move(endpoint).value();
       if (endpoint.ok()) continue;
-      log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
+      lost_.log(LogLevel::kWarning,
+                "lost a peer at " + address() + ": " + endpoint.status().to_string());
     }
     return nullptr;
   }
@@ -72,6 +73,7 @@ class RdmaListener final : public ListenerCore {
   Address address_;
   ListenOptions options_;
   proto::ListenerLimits limits_;
+  LogThrottle lost_;
 };
 
 }  // namespace
@@ -394,7 +396,8 @@ void VerbsListener::on_cm_event(const CmEvent& event) noexcept {
   }
   auto accepted = Connection::accept(hub_, *owner_, event, ours_);
   if (!accepted.ok()) {
-    log(LogLevel::kWarning, "an RDMA connection was refused: " + accepted.status().to_string());
+    refused_.log(LogLevel::kWarning,
+                 "an RDMA connection was refused: " + accepted.status().to_string());
     owner_->drop_unused_devices();
     return;
   }
@@ -407,13 +410,13 @@ void VerbsListener::accept_lane(const LaneToken& token, const CmEvent& request) 
     return half.connection->has_token(token);
   });
   if (whole == half_open_.end()) {
-    log(LogLevel::kWarning,
-        "an RDMA queue pair was refused: it is for no connection that waits for one");
+    refused_.log(LogLevel::kWarning,
+                 "an RDMA queue pair was refused: it is for no connection that waits for one");
     return Connection::refuse(hub_, request);
   }
   Status joined = whole->connection->accept_lane(request);
   if (!joined.ok())
-    log(LogLevel::kWarning, "an RDMA queue pair was refused: " + joined.to_string());
+    refused_.log(LogLevel::kWarning, "an RDMA queue pair was refused: " + joined.to_string());
 }
 
 size_t VerbsListener::progress(Instant now) {

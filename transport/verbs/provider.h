@@ -115,6 +115,7 @@ class VerbsListener final : private CmClient {
   rdma_cm_id* id_ = nullptr;
   std::vector<HalfOpen> half_open_;
   LogThrottle lost_;  // peers that went while they greeted
+  LogThrottle refused_;
 };
 
 }  // namespace sluice::verbs
