@@ -54,9 +54,6 @@
 /* Spans of a region that has gone which one hold of the lock ends, each with the frames that tell its peer: a
  * socket has up to 256 sessions with 96 spans each. */
 #define SLUICE_SPANS_AT_ONCE 16
-/* What every Ethernet carries: least mtu of an interface. */
-#define SLUICE_LEAST_MTU (1500 - 48)
-
 /* ---- per network namespace: sluice_net.c, sluice_proc.c */
 
 enum sluice_count {
