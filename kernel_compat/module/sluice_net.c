@@ -8,7 +8,7 @@
 #include <linux/random.h>
 #include <linux/rculist.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 #define SLUICE_FIRST_FREE_PORT 32768
 #define SLUICE_PORT_TRIES 64
