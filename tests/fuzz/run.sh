@@ -53,7 +53,7 @@ object() {
 }
 
 base=(transport/base/status.cc transport/base/dtype.cc transport/base/tensor_descriptor.cc)
-wire=(transport/wire/messages.cc transport/wire/tlv.cc tests/wire/oracle.cc tests/wire/layout_oracle.cc)
+wire=(transport/wire/{messages,hello,tlv}.cc tests/wire/{hello,oracle,random_messages,layout_oracle}.cc)
 
 build() {
   local target="$1" source sources=() extra=()
@@ -61,7 +61,7 @@ build() {
   case "$target" in
     header|stream) source="fuzz_$target" sources=("${wire[@]}" "${base[@]}") ;;
     layout) source=fuzz_layout sources=(tests/wire/layout_check.cc tests/wire/layout_oracle.cc "${base[@]}") ;;
-    address) source=fuzz_address sources=(tests/wire/address_check.cc transport/api/address.cc transport/base/status.cc) ;;
+    address) source=fuzz_address sources=(tests/wire/address_check.cc transport/api/{address,path_names}.cc transport/base/status.cc) ;;
     remote_key) source=fuzz_remote_key sources=(transport/api/remote_key.cc transport/base/status.cc) ;;
     slp) source=fuzz_slp sources=(kernel_compat/slp/*.c tests/slp/judge.cc tests/slp/toy_cipher.cc) ;;
     capture)
@@ -73,7 +73,7 @@ build() {
     session)
       source=fuzz_session
       sources=("${wire[@]}" transport/base/*.cc allocator/*.cc transport/proto/*.cc tests/fuzz/session_world.cc
-               transport/api/{completion,mailbox,receipt,remote_key}.cc) ;;
+               transport/api/{completion,mailbox,path_names,receipt,remote_key}.cc) ;;
     *)
       for i in "${!messages[@]}"; do
         [ "${messages[$i]}" != "$target" ] || extra=("-DSLUICE_FUZZ_TYPE=$((i + 1))")

@@ -2,15 +2,10 @@
 
 #include <numeric>
 
+#include "tests/wire/hello.h"
+
 namespace sluice::wire::test {
 namespace {
-
-Uuid uuid_from(int first) {
-  Uuid u;
-  for (size_t i = 0; i < u.bytes.size(); ++i)
-    u.bytes[i] = static_cast<std::byte>(first + static_cast<int>(i));
-  return u;
-}
 
 TensorDescriptor compact(std::vector<int64_t> shape, DataType dtype) {
   return *TensorDescriptor::compact(shape, dtype);
@@ -18,30 +13,6 @@ TensorDescriptor compact(std::vector<int64_t> shape, DataType dtype) {
 
 TensorDescriptor strided(std::vector<int64_t> shape, std::vector<int64_t> strides, DataType dtype) {
   return *TensorDescriptor::strided(shape, strides, dtype, 0);
-}
-
-Hello client_hello() {
-  Hello m;
-  m.incarnation = 0x1122334455667788;
-  m.host = uuid_from(0x10);
-  m.network_namespace = 4026531840;
-  m.user_namespace = 4026531837;
-  m.uid = 1000;
-  m.pid = 4242;
-  m.arena_bytes = uint64_t{64} << 30;
-  m.credit_messages = 256;
-  m.credit_bytes = 1 << 20;
-  return m;
-}
-
-Hello server_hello() {
-  Hello m = client_hello();
-  m.incarnation = 0x8877665544332211;
-  m.pid = 4243;
-  m.has_rendezvous = true;
-  m.rendezvous = uuid_from(0x40);
-  m.token = uuid_from(0xf0);
-  return m;
 }
 
 Offer supply(TensorDescriptor layout) {
@@ -52,33 +23,6 @@ Offer supply(TensorDescriptor layout) {
   m.has_layout = true;
   m.total = layout.span_bytes();
   return m;
-}
-
-void add_hellos(std::vector<NamedMessage>& out) {
-  out.push_back({"hello", "plain", client_hello()});
-  out.push_back({"hello", "rendezvous", server_hello()});
-  Hello rdma = server_hello();
-  rdma.rdma_port = 0x1b58;
-  out.push_back({"hello", "rdma", rdma});
-  Hello ethernet = server_hello();
-  ethernet.module_port = 0x1b59;
-  ethernet.packet_port = 0x8001;
-  out.push_back({"hello", "ethernet", ethernet});
-  Hello features = server_hello();
-  features.features = kFeatureLatest;
-  out.push_back({"hello", "features", features});
-  Hello zeros;
-  zeros.pid = 0;
-  out.push_back({"hello", "zeros", zeros});
-  Hello most = client_hello();
-  most.min_version = most.max_version = 0xffff;
-  most.incarnation = most.network_namespace = most.user_namespace = most.arena_bytes = ~uint64_t{0};
-  most.credit_messages = most.credit_bytes = ~uint64_t{0};
-  most.uid = most.pid = ~uint32_t{0};
-  most.host.bytes.fill(std::byte{0xff});
-  out.push_back({"hello", "ones", most});
-  out.push_back({"handshake", "client", client_hello()});
-  out.push_back({"handshake", "server", server_hello()});
 }
 
 void add_plain_offers(std::vector<NamedMessage>& out) {
@@ -239,7 +183,8 @@ void add_small_messages(std::vector<NamedMessage>& out) {
 
 std::vector<NamedMessage> golden_variants() {
   std::vector<NamedMessage> out;
-  add_hellos(out);
+  for (const NamedHello& named : hello_variants())
+    out.push_back({named.file, named.name, named.hello});
   add_plain_offers(out);
   add_supply_offers(out);
   add_wants(out);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <map>
 
+#include "tests/wire/hello.h"
 #include "tests/wire/layout_oracle.h"
 
 namespace sluice::wire::test {
@@ -36,23 +38,7 @@ std::string segment_lines(std::span<const Segment> segments) {
 }
 
 struct Describe {
-  std::string operator()(const Hello& m) const {
-    std::string text =
-        "HELLO\n" + line("incarnation", m.incarnation) + line("min_version", m.min_version) +
-        line("max_version", m.max_version) + "host " + to_hex(m.host.bytes) + "\n" +
-        line("network_namespace", m.network_namespace) + line("user_namespace", m.user_namespace) +
-        line("uid", m.uid) + line("pid", m.pid) + line("arena_bytes", m.arena_bytes) +
-        line("credit_messages", m.credit_messages) + line("credit_bytes", m.credit_bytes);
-    if (m.features != 0) text += line("features", m.features);
-    if (m.has_rendezvous) {
-      text +=
-          "rendezvous " + to_hex(m.rendezvous.bytes) + "\ntoken " + to_hex(m.token.bytes) + "\n";
-    }
-    if (m.rdma_port != 0) text += line("rdma_port", m.rdma_port);
-    if (m.module_port != 0 || m.packet_port != 0)
-      text += line("module_port", m.module_port) + line("packet_port", m.packet_port);
-    return text;
-  }
+  std::string operator()(const Hello& m) const { return describe_hello(m); }
   std::string operator()(const Offer& m) const {
     std::string text = "OFFER\n" + line("id", m.id) + line("flags", m.flags) +
                        line("payload_bytes", m.payload_bytes) +
@@ -220,8 +206,8 @@ Bytes canonical(std::span<const std::byte> header) {
   size_t fixed = kFixed[type];
   if (type == 6) fixed += 8 * word(header, 8, 8);
   Bytes out(header.begin(), header.begin() + static_cast<ptrdiff_t>(fixed));
-  Bytes rdma, ethernet;  // HELLO: rendezvous, rdma, ethernet
-  Bytes layout, key;     // WANT: layout, key, segments; OFFER: segments, layout
+  std::map<uint16_t, Bytes> of_hello;
+  Bytes layout, key;  // WANT: layout, key, segments; OFFER: segments, layout
   std::vector<Bytes> windows;
   bool has_layout = false, has_key = false, into = type == 3 && header[17] == std::byte{1};
   for (size_t at = fixed; at < header.size();) {
@@ -229,9 +215,7 @@ Bytes canonical(std::span<const std::byte> header) {
     size_t length = word(header, at + 2, 2);
     auto value = header.subspan(at + 4, length);
     at += (4 + length + 7) / 8 * 8;
-    if (type == 1 && tlv == 0x0004) append_tlv(out, tlv, value);
-    if (type == 1 && tlv == 0x0005) rdma.assign(value.begin(), value.end());
-    if (type == 1 && tlv == 0x0006) ethernet.assign(value.begin(), value.end());
+    if (type == 1) of_hello[tlv].assign(value.begin(), value.end());
     if (type == 2 && tlv == 0x8002) append_tlv(out, tlv, value);
     if ((type == 2 || type == 3) && tlv == 0x8001) {
       layout = shortest_layout(value);
@@ -245,8 +229,9 @@ Bytes canonical(std::span<const std::byte> header) {
     if (into && tlv == 0x8002 && windows.size() < 16)
       windows.emplace_back(value.begin(), value.end());
   }
-  if (!rdma.empty()) append_tlv(out, 0x0005, rdma);
-  if (!ethernet.empty()) append_tlv(out, 0x0006, ethernet);
+  for (uint16_t known : hello_tlvs()) {
+    if (of_hello.contains(known)) append_tlv(out, known, of_hello[known]);
+  }
   if (has_layout) append_tlv(out, 0x8001, layout);
   if (has_key) append_tlv(out, 0x8003, key);
   for (const Bytes& window : windows) append_tlv(out, 0x8002, window);

@@ -4,6 +4,8 @@
 #include <array>
 #include <numeric>
 
+#include "tests/wire/hello.h"
+
 namespace sluice::wire::test {
 namespace {
 
@@ -36,12 +38,6 @@ uint64_t RandomMessages::word() {
                                         0xffffffffffffffff};
   if (chance(40)) return kEdges[below(std::size(kEdges))];
   return random_() >> below(64);
-}
-
-Uuid RandomMessages::uuid() {
-  Uuid u;
-  for (std::byte& b : u.bytes) b = static_cast<std::byte>(random_());
-  return u;
 }
 
 TensorDescriptor RandomMessages::layout() {
@@ -88,31 +84,6 @@ RawLayout RandomMessages::hostile_layout() {
     if (chance(30)) l.byte_offset = word();
   }
   return l;
-}
-
-Hello RandomMessages::hello() {
-  Hello m;
-  m.incarnation = word();
-  m.min_version = static_cast<uint16_t>(1 + below(3));
-  m.max_version = static_cast<uint16_t>(chance(10) ? 0xffff : m.min_version + below(5));
-  m.host = uuid();
-  m.network_namespace = word();
-  m.user_namespace = word();
-  m.uid = static_cast<uint32_t>(word());
-  m.pid = static_cast<uint32_t>(word());
-  m.arena_bytes = word();
-  m.credit_messages = word();
-  m.credit_bytes = word();
-  m.features = chance(50) ? word() : 0;
-  m.has_rendezvous = chance(50);
-  if (m.has_rendezvous) {
-    m.rendezvous = uuid();
-    m.token = uuid();
-  }
-  m.rdma_port = chance(50) ? static_cast<uint16_t>(word()) : 0;
-  m.module_port = chance(50) ? static_cast<uint16_t>(word()) : 0;
-  m.packet_port = chance(50) ? static_cast<uint16_t>(word()) : 0;
-  return m;
 }
 
 Offer RandomMessages::offer() {
@@ -178,7 +149,7 @@ Want RandomMessages::want() {
 
 AnyMessage RandomMessages::next(MessageType type) {
   switch (type) {
-    case MessageType::kHello: return hello();
+    case MessageType::kHello: return random_hello(*this);
     case MessageType::kOffer: return offer();
     case MessageType::kWant: return want();
     case MessageType::kData:

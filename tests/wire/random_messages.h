@@ -24,13 +24,12 @@ class RandomMessages {
 
   uint64_t below(uint64_t limit) { return random_() % limit; }
   bool chance(int percent) { return below(100) < static_cast<uint64_t>(percent); }
-  uint64_t word();  // with edges such as 0, 2^63 and 2^64 - 1 made likely
+  uint64_t word();                       // with edges such as 0, 2^63 and 2^64 - 1 made likely
+  uint64_t bits() { return random_(); }  // any
 
  private:
   Offer offer();
   Want want();
-  Hello hello();
-  Uuid uuid();
 
   std::mt19937_64 random_;
   std::string key_;

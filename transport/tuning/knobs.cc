@@ -7,13 +7,6 @@ namespace sluice::tuning {
 namespace {
 
 constexpr const char* kOrigin = "tuning";
-// The largest message that may carry its payload (wire/messages.h, kMaxInlineBytes).
-constexpr uint64_t kMostEager = 64 << 10;
-// Beyond it a wait is a burnt core, which is what Waiting::kSpin is for.
-constexpr uint64_t kMostSpinNs = 1'000'000;
-// Below it a copy stays in a cache of any processor.
-constexpr uint64_t kLeastStreamed = 256 << 10;
-
 struct Multiple {
   std::string_view suffix;
   uint64_t factor;
@@ -36,24 +29,6 @@ const Spelling& spelling(Unit unit) {
 }
 
 }  // namespace
-
-const std::array<Knob, kKnobCount>& knobs() {
-  static constexpr std::array<Knob, kKnobCount> kKnobs{{
-      {"shm_eager_bytes", &Tuning::shm_eager_bytes, 64, kMostEager, Unit::kBytes,
-       "shm: messages up to here are eager, larger ones are pulled"},
-      {"shm_eager_sleeping_bytes", &Tuning::shm_eager_sleeping_bytes, 64, kMostEager, Unit::kBytes,
-       "shm: the same while one of the two ends sleeps"},
-      {"tcp_eager_bytes", &Tuning::tcp_eager_bytes, 64, kMostEager, Unit::kBytes,
-       "tcp on this machine: messages up to here go at once, larger ones when they are wanted"},
-      {"spin_ns", &Tuning::spin_ns, 0, kMostSpinNs, Unit::kNanoseconds,
-       "adaptive waiting polls so long before it sleeps"},
-      {"stream_copy_bytes", &Tuning::stream_copy_bytes, kLeastStreamed, kNeverBytes, Unit::kBytes,
-       "copies go past the caches to what was last written so many bytes of copies ago"},
-      {"l2_batch_frames", &Tuning::l2_batch_frames, 1, kMostBatchFrames, Unit::kFrames,
-       "l2: so many frames go to the kernel in one call"},
-  }};
-  return kKnobs;
-}
 
 const Knob* find_knob(std::string_view name) {
   auto found = std::find_if(knobs().begin(), knobs().end(),

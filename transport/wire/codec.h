@@ -17,9 +17,7 @@ enum class TlvType : uint16_t {
   kLayout = 0x8001,  // a receiver that cannot read it must not guess
   kSegment = 0x8002,
   kKey = 0x8003,
-  kRendezvous = 0x0004,  // a peer without shared memory skips it
-  kRdma = 0x0005,        // a peer without RDMA skips it
-  kEthernet = 0x0006,    // a peer that does not take Ethernet skips it
+  // Those of HELLO alone are in hello.cc.
 };
 inline constexpr uint16_t kTlvCritical = 0x8000;
 

@@ -7,6 +7,13 @@
 #include "transport/wire/tlv.h"
 
 namespace sluice::wire {
+namespace {
+
+constexpr TlvType kRendezvous{0x0004};  // a peer without shared memory skips it
+constexpr TlvType kRdma{0x0005};        // a peer without RDMA skips it
+constexpr TlvType kEthernet{0x0006};    // a peer that does not take Ethernet skips it
+
+}  // namespace
 
 size_t encode(const Hello& m, std::span<std::byte> out) {
   Writer w(out);
@@ -23,19 +30,19 @@ size_t encode(const Hello& m, std::span<std::byte> out) {
   w.put(m.credit_bytes);
   w.put(m.features);
   if (m.has_rendezvous) {
-    w.begin_tlv(TlvType::kRendezvous, 32);
+    w.begin_tlv(kRendezvous, 32);
     w.put_bytes(m.rendezvous.bytes.data(), 16);
     w.put_bytes(m.token.bytes.data(), 16);
     w.pad();
   }
   if (m.rdma_port != 0) {
-    w.begin_tlv(TlvType::kRdma, 4);
+    w.begin_tlv(kRdma, 4);
     w.put(m.rdma_port);
     w.put(uint16_t{0});
     w.pad();
   }
   if (m.module_port != 0 || m.packet_port != 0) {
-    w.begin_tlv(TlvType::kEthernet, 4);
+    w.begin_tlv(kEthernet, 4);
     w.put(m.module_port);
     w.put(m.packet_port);
     w.pad();
@@ -71,7 +78,7 @@ Status decode(std::span<const std::byte> header, Hello& out) {
   out.has_rendezvous = false;
   out.rdma_port = out.module_port = out.packet_port = 0;
   return for_each_tlv("HELLO", r, [&](uint16_t type, Reader value) {
-    if (type == static_cast<uint16_t>(TlvType::kRdma)) {
+    if (type == static_cast<uint16_t>(kRdma)) {
       if (out.rdma_port != 0) return corrupt("HELLO", "rdma appears 2 times");
       if (value.left() != 4)
         return corrupt("HELLO", "rdma of " + std::to_string(value.left()) + " bytes, not 4");
@@ -79,7 +86,7 @@ Status decode(std::span<const std::byte> header, Hello& out) {
       if (out.rdma_port == 0) return corrupt("HELLO", "rdma port is 0");
       return check_zero("HELLO", "reserved word of rdma", value.get<uint16_t>());
     }
-    if (type == static_cast<uint16_t>(TlvType::kEthernet)) {
+    if (type == static_cast<uint16_t>(kEthernet)) {
       if (out.module_port != 0 || out.packet_port != 0)
         return corrupt("HELLO", "ethernet appears 2 times");
       if (value.left() != 4)
@@ -90,7 +97,7 @@ Status decode(std::span<const std::byte> header, Hello& out) {
         return corrupt("HELLO", "both ports of ethernet are 0");
       return Status();
     }
-    if (type != static_cast<uint16_t>(TlvType::kRendezvous)) return unknown_tlv("HELLO", type);
+    if (type != static_cast<uint16_t>(kRendezvous)) return unknown_tlv("HELLO", type);
     if (out.has_rendezvous) return corrupt("HELLO", "rendezvous appears 2 times");
     auto bytes = value.take_rest();
     if (bytes.size() != 32)

@@ -10,6 +10,7 @@
 
 #include <sluice/api/identity.h>
 #include <sluice/select/open.h>
+#include <sluice/select/paths.h>
 #include <sluice/verbs/devices.h>
 
 #include "tools/info/machine.h"
@@ -285,14 +286,10 @@ int both_in_one_process(const PerfOptions& options, const DocumentSink& on_docum
 
 // What this build or machine cannot do at all. Empty: it can.
 std::string nothing_to_run_on(std::string_view transport) {
-  std::string_view path = transport == "rdma"   ? to_string(Path::kVerbs)
-                          : transport == "l2"   ? to_string(Path::kPacket)
-                          : transport == "kmod" ? to_string(Path::kModule)
-                                                : transport;
-  for (const PathReport& report : explain_paths()) {
-    if (to_string(report.path) == path && !report.usable) return report.why;
-  }
-  return "";
+  const PathDescriptor* path = find_path(transport);
+  if (path == nullptr || path->explain == nullptr) return "";
+  PathState state = path->explain();
+  return state.usable ? "" : state.why;
 }
 
 // What does not fit would be killed in the middle, or swap.
@@ -321,10 +318,9 @@ std::string meeting_address(const PerfOptions& options) {
 }
 
 bool is_transport(std::string_view name) {
-  if (name == "auto" || name == "rdma" || name == "l2" || name == "kmod") return true;
-  for (Path path : {Path::kLoopback, Path::kShm, Path::kVerbs, Path::kModule, Path::kPacket,
-                    Path::kUdp, Path::kTcp}) {
-    if (to_string(path) == name) return true;
+  if (name == "auto" || find_path(name) != nullptr) return true;
+  for (const PathDescriptor* path : known_paths()) {
+    if (to_string(path->path) == name) return true;
   }
   return false;
 }
