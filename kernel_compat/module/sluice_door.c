@@ -10,7 +10,8 @@
 #include <linux/module.h>
 #include <linux/net.h>
 
-#include "sluice.h"
+#include "sluice_main.h"
+#include "sluice_sock.h"
 
 static long door_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {

@@ -5,7 +5,8 @@
 #include <linux/errno.h>
 #include <linux/jhash.h>
 
-#include "sluice.h"
+#include "sluice_main.h"
+#include "sluice_sock.h"
 
 /* Frames that one call makes; the timer goes on from there. */
 #define SLUICE_FRAMES_AT_ONCE 64

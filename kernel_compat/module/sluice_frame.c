@@ -4,7 +4,7 @@
 #include <linux/if_arp.h>
 #include <net/busy_poll.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 /* ---- out */
 

@@ -16,7 +16,7 @@
 #include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 /* Since the module was loaded. */
 static bool any_lent;

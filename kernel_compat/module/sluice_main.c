@@ -3,7 +3,8 @@
 #include <linux/module.h>
 #include <linux/rtnetlink.h>
 
-#include "sluice.h"
+#include "sluice_main.h"
+#include "sluice_sock.h"
 
 static int family = SLUICE_FAMILY;
 module_param(family, int, 0444);

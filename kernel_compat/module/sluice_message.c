@@ -3,7 +3,7 @@
  * here; the core sees only kernel memory. */
 #include <linux/sched/signal.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 static struct sluice_peer *connected_peer(struct sluice_sock *ss)
 {

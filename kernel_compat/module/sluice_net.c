@@ -8,7 +8,7 @@
 #include <linux/random.h>
 #include <linux/rculist.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 #define SLUICE_FIRST_FREE_PORT 32768
 #define SLUICE_PORT_TRIES 64
@@ -56,7 +56,7 @@ static int look_at_interface(struct sluice_sock *ss, u32 ifindex)
 	dev = dev_get_by_index_rcu(sluice_sock_net(ss), ifindex);
 	if (!dev)
 		error = -ENODEV;
-	else if (dev->type != ARPHRD_ETHER || dev->mtu < SLUICE_LEAST_MTU)
+	else if (dev->type != ARPHRD_ETHER || dev->mtu < SLP_LEAST_FRAME)
 		error = -EPFNOSUPPORT;
 	else
 		ss->listener.mtu = min_t(u32, dev->mtu, U16_MAX);

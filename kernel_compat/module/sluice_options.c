@@ -3,7 +3,7 @@
 #include <asm/ioctls.h>
 #include <linux/sockios.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 static int set(struct sluice_sock *ss, int name, int value)
 {

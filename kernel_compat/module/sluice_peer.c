@@ -6,7 +6,7 @@
 #include <linux/random.h>
 #include <linux/sched/mm.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 /* An old session of the same peer is taken away before a new one begins; others may come between. */
 #define SLUICE_TRIES 8

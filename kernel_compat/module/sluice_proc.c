@@ -3,7 +3,7 @@
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 static const char *const kNames[SLUICE_COUNTS] = {
 	[SLUICE_FRAMES_IN] = "frames_in",

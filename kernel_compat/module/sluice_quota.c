@@ -6,7 +6,7 @@
 #include <linux/jhash.h>
 #include <linux/slab.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 #define SLUICE_SHARE_BUCKETS 256
 

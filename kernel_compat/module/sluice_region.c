@@ -8,7 +8,7 @@
 #include <linux/sched/signal.h>
 #include <linux/shmem_fs.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 /* The pages' table of one region is 128 MiB at most. */
 #define SLUICE_MOST_BYTES (64ull << 30)

@@ -5,7 +5,7 @@
 #include <linux/mm.h>
 #include <linux/vmalloc.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 static size_t ring_bytes(u32 entries)
 {

@@ -7,7 +7,8 @@
 #include <linux/module.h>
 #include <linux/rtnetlink.h>
 
-#include "sluice.h"
+#include "sluice_main.h"
+#include "sluice_sock.h"
 
 static bool wanted;
 module_param_named(selftest, wanted, bool, 0444);

@@ -7,7 +7,7 @@
 #include <linux/random.h>
 #include <linux/sched/signal.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 /* Ports before it are the administrator's to give. */
 #define SLUICE_FIRST_OPEN_PORT 1024

@@ -4,7 +4,7 @@
 #include <linux/capability.h>
 #include <linux/slab.h>
 
-#include "sluice.h"
+#include "sluice_net.h"
 
 static const struct ctl_table kSysctls[] = {
 	{

@@ -4,7 +4,7 @@
 #include <linux/nospec.h>
 #include <linux/uaccess.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 /* When frames of a span that is over are looked for again: the later, the longer it has been. */
 #define SLUICE_LOOK_NS (100 * NSEC_PER_USEC)

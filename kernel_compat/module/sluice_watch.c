@@ -17,7 +17,7 @@
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
 
-#include "sluice.h"
+#include "sluice_sock.h"
 
 /* A page that is not found may be on its way back; a map that goes on changing is not waited for. */
 #define SLUICE_LOOKS 8

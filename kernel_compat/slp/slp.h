@@ -145,7 +145,7 @@ struct slp_config {
 	uint32_t connection;	/* what frames to this session carry: random, not zero, no other session's */
 	uint16_t generations[SLP_HANDLES]; /* random: those of handles go on from there */
 	uint16_t source_port, destination_port;
-	uint16_t mtu;		/* bytes of the largest frame, base and tag included; at least 1500 - 48 */
+	uint16_t mtu;		/* bytes of the largest frame, base and tag included; at least SLP_LEAST_FRAME */
 	bool payload_crc;	/* checksums of payloads, if the peer wants them as well; sealed frames have none */
 	/* Null: nothing is sealed, and a peer that seals is refused. Else the reverse. */
 	const struct slp_cipher *cipher;
@@ -243,6 +243,8 @@ enum slp_state slp_state_of(const struct slp_session *s);
 /* Of SLP_DOWN. Of SLP_CONNECTING with a cipher: what refusals said that prove nothing. */
 enum slp_status slp_why_of(const struct slp_session *s);
 uint32_t slp_frame_bytes(const struct slp_session *s); /* largest frame now */
+/* What that cannot fall below: SLP_USUAL_FRAME, or SLP_LEAST_FRAME if one end began with less. */
+uint32_t slp_least_frame_bytes(const struct slp_session *s);
 /* The carrier takes no larger frames any more. */
 void slp_limit_frame(struct slp_session *s, uint32_t bytes);
 const char *slp_status_text(enum slp_status status);

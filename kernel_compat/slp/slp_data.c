@@ -22,9 +22,9 @@ static void advance(struct slp_sink *sink)
 	}
 }
 
-static uint32_t unit_bytes(uint64_t total, uint64_t unit)
+static uint32_t bytes_of_unit(const struct slp_session *s, uint64_t total, uint64_t unit)
 {
-	return (uint32_t)slp_min(SLP_UNIT_BYTES, total - unit * SLP_UNIT_BYTES);
+	return (uint32_t)slp_min(slp_unit_bytes(s), total - unit * slp_unit_bytes(s));
 }
 
 /* ---- arriving */
@@ -38,12 +38,12 @@ static uint64_t place_new(struct slp_session *s, struct slp_sink *sink, const st
 
 	/* In order, and nothing is here beyond: as nearly all are. */
 	if (unit == sink->floor && sink->beyond == 0) {
-		s->config.ops->place(s->config.user, sink->cookie, sink->base + unit * SLP_UNIT_BYTES, frame, at, bytes);
-		sink->floor += (bytes + SLP_UNIT_BYTES - 1) / SLP_UNIT_BYTES;
+		s->config.ops->place(s->config.user, sink->cookie, sink->base + unit * slp_unit_bytes(s), frame, at, bytes);
+		sink->floor += slp_units_in(s, bytes + slp_unit_bytes(s) - 1);
 		return bytes;
 	}
 	while (bytes > 0) {
-		uint32_t step = unit_bytes(sink->total, unit);
+		uint32_t step = bytes_of_unit(s, sink->total, unit);
 		bool fresh = unit >= sink->floor && !test_bit(sink->bits, unit);
 
 		if (fresh) {
@@ -57,7 +57,7 @@ static uint64_t place_new(struct slp_session *s, struct slp_sink *sink, const st
 		bytes -= step;
 		++unit;
 		if (run > 0 && (!fresh || bytes == 0)) {
-			s->config.ops->place(s->config.user, sink->cookie, sink->base + from * SLP_UNIT_BYTES, frame,
+			s->config.ops->place(s->config.user, sink->cookie, sink->base + from * slp_unit_bytes(s), frame,
 					     at - run - (fresh ? 0 : step), run);
 			placed += run;
 			run = 0;
@@ -70,7 +70,7 @@ static uint64_t place_new(struct slp_session *s, struct slp_sink *sink, const st
 enum slp_drop slp_data_arrive(struct slp_session *s, const struct slp_frame *frame, const struct slp_base *base)
 {
 	const uint8_t *extension = frame->data + SLP_BASE_BYTES;
-	uint64_t offset = slp_load64(extension), unit = offset / SLP_UNIT_BYTES;
+	uint64_t offset = slp_load64(extension), unit = slp_units_in(s, offset);
 	uint32_t number = slp_load32(extension + 8), index = number & 0xffff & ~SLP_TRANSFER_PUSH;
 	uint16_t generation = (uint16_t)(number >> 16);
 	uint32_t bytes = base->payload_bytes;
@@ -78,7 +78,7 @@ enum slp_drop slp_data_arrive(struct slp_session *s, const struct slp_frame *fra
 	struct slp_sink *sink;
 	uint64_t placed;
 
-	if (slp_load32(extension + 12) != 0 || bytes == 0 || offset % SLP_UNIT_BYTES != 0 || index >= SLP_TRANSFERS)
+	if (slp_load32(extension + 12) != 0 || bytes == 0 || offset != slp_whole_units(s, offset) || index >= SLP_TRANSFERS)
 		return SLP_DROP_CONTENT;
 	sink = push ? &s->coming[index] : &s->pulls[index];
 	if (!sink->used || sink->generation != generation) {
@@ -89,9 +89,9 @@ enum slp_drop slp_data_arrive(struct slp_session *s, const struct slp_frame *fra
 		return SLP_TAKEN;
 	}
 	if (offset >= sink->granted || bytes > sink->granted - offset ||
-	    (bytes % SLP_UNIT_BYTES != 0 && offset + bytes != sink->total))
+	    (bytes != slp_whole_units(s, bytes) && offset + bytes != sink->total))
 		return SLP_DROP_RANGE;
-	if (unit + (bytes - 1) / SLP_UNIT_BYTES >= sink->floor + SLP_TRANSFER_UNITS)
+	if (unit + slp_units_in(s, bytes - 1) >= sink->floor + SLP_TRANSFER_UNITS)
 		return SLP_DROP_RANGE;
 	placed = place_new(s, sink, frame, unit, bytes);
 	if (placed == 0)
@@ -136,13 +136,13 @@ void slp_source_end(struct slp_session *s, uint16_t index)
 uint64_t slp_source_ready(struct slp_session *s, uint16_t index)
 {
 	struct slp_source *source = slp_source_of(s, index);
-	uint64_t end = (source->floor + SLP_TRANSFER_UNITS) * SLP_UNIT_BYTES;
+	uint64_t end = (source->floor + SLP_TRANSFER_UNITS) * slp_unit_bytes(s);
 
 	if (!source->used || !source->told || source->next >= source->limit)
 		return 0;
 	if (source->next >= end) {
-		source->floor = slp_oldest_offset(s, index, source->generation, source->next) / SLP_UNIT_BYTES;
-		end = (source->floor + SLP_TRANSFER_UNITS) * SLP_UNIT_BYTES;
+		source->floor = slp_units_in(s, slp_oldest_offset(s, index, source->generation, source->next));
+		end = (source->floor + SLP_TRANSFER_UNITS) * slp_unit_bytes(s);
 	}
 	end = slp_min(end, source->limit);
 	return end > source->next ? end - source->next : 0;

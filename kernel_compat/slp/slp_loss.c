@@ -219,7 +219,7 @@ static void end_round(struct slp_session *s)
 /* Large frames that vanish while small ones arrive. */
 static void note_size(struct slp_session *s, const struct slp_sent *entry, bool arrived)
 {
-	bool large = slp_wire_bytes(s, entry) > SLP_SMALL_FRAME;
+	bool large = slp_wire_bytes(s, entry) > slp_small_frame(s);
 
 	if (arrived && large)
 		s->large_lost = 0, s->small_answered = false;
@@ -227,9 +227,9 @@ static void note_size(struct slp_session *s, const struct slp_sent *entry, bool 
 		s->small_answered = true;
 	if (!arrived && large)
 		++s->large_lost;
-	if (s->large_lost < SLP_LARGE_LOST || !s->small_answered || s->frame_limit <= SLP_SMALL_FRAME)
+	if (s->large_lost < SLP_LARGE_LOST || !s->small_answered || s->frame_limit <= slp_small_frame(s))
 		return;
-	s->frame_limit = (uint32_t)slp_max(s->frame_limit / 2, SLP_SMALL_FRAME);
+	s->frame_limit = (uint32_t)slp_max(s->frame_limit / 2, slp_small_frame(s));
 	s->large_lost = 0;
 	s->small_answered = false;
 	++s->counters.frames_halved;

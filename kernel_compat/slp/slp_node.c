@@ -5,7 +5,7 @@
 #include "slp_session.h"
 
 /* A pull asks for so much at a time, if the node's budget has it. */
-#define SLP_PULL_AHEAD (SLP_TRANSFER_UNITS * (uint64_t)SLP_UNIT_BYTES)
+#define SLP_PULL_AHEAD(s) (SLP_TRANSFER_UNITS * slp_unit_bytes(s))
 /* An eighth of the budget is kept for peers that owe less than a sixteenth of it: whoever comes
  * while others hold the rest begins at once. So at most sixteen owe more. */
 #define SLP_RESERVE_PART 8u
@@ -96,9 +96,9 @@ static uint64_t node_limit(const struct slp_node *node, const struct slp_share *
 uint64_t slp_node_ahead(const struct slp_session *s)
 {
 	const struct slp_node *node = s->config.node;
-	uint64_t most = slp_min(SLP_PULL_AHEAD, node->pull_budget - node->pull_budget / SLP_RESERVE_PART);
+	uint64_t most = slp_min(SLP_PULL_AHEAD(s), node->pull_budget - node->pull_budget / SLP_RESERVE_PART);
 
-	return slp_max(SLP_UNIT_BYTES, slp_min(most, slp_min(s->share->limit, s->asked_limit)));
+	return slp_max(slp_unit_bytes(s), slp_min(most, slp_min(s->share->limit, s->asked_limit)));
 }
 
 uint64_t slp_node_room(const struct slp_session *s)

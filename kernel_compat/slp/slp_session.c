@@ -34,7 +34,7 @@ const char *slp_status_text(enum slp_status status)
 void slp_config_init(struct slp_config *config)
 {
 	memset(config, 0, sizeof(*config));
-	config->mtu = SLP_SMALL_FRAME;
+	config->mtu = SLP_USUAL_FRAME;
 	config->ack_delay_ns = 200 * SLP_MICROSECOND;
 	config->initial_rtt_ns = SLP_MILLISECOND;
 	config->keepalive_ns = 1000 * (uint64_t)SLP_MILLISECOND;
@@ -57,7 +57,7 @@ static struct slp_session *begin(void *memory, const struct slp_config *config, 
 	for (i = 0; i < SLP_HANDLES; ++i)
 		s->handles[i].generation = config->generations[i];
 	s->config = *config;
-	s->config.mtu = (uint16_t)slp_max(config->mtu, SLP_SMALL_FRAME);
+	s->config.mtu = (uint16_t)slp_max(config->mtu, SLP_LEAST_FRAME);
 	s->frame_limit = s->config.mtu;
 	s->last_heard = s->waiting_since = s->pace_at = now;
 	s->seen.due = s->hello_at = s->paced_until = SLP_NEVER;
@@ -98,7 +98,7 @@ static enum slp_status take_peer(struct slp_session *s, const struct slp_hello *
 
 	if (peer->min_version > SLP_VERSION || peer->max_version < SLP_VERSION)
 		return SLP_BAD_VERSION;
-	if (peer->nonce == 0 || peer->connection == 0 || peer->mtu < SLP_SMALL_FRAME)
+	if (peer->nonce == 0 || peer->connection == 0 || peer->mtu < SLP_LEAST_FRAME)
 		return SLP_BROKEN;
 	if (peer->stream_kib != SLP_STREAM_BYTES / 1024 || peer->transfers != SLP_TRANSFERS)
 		return SLP_BAD_VERSION;
@@ -111,7 +111,8 @@ static enum slp_status take_peer(struct slp_session *s, const struct slp_hello *
 	/* Who asks for payload checksums gets them; a tag says more. */
 	s->payload_crc = !seals && (s->config.payload_crc || ((peer->capabilities & SLP_CAN_PCRC) && s->config.ops->source_crc));
 	s->tag = slp_session_tag(s->ours.nonce, peer->nonce);
-	s->frame_limit = (uint32_t)slp_min(s->frame_limit, peer->mtu);
+	s->small_unit = slp_min(s->ours.mtu, peer->mtu) < SLP_USUAL_FRAME;
+	slp_limit_frame(s, peer->mtu);
 	slp_keys_init(s);
 	return SLP_OK;
 }
@@ -478,9 +479,17 @@ uint32_t slp_frame_bytes(const struct slp_session *s)
 	return s->frame_limit;
 }
 
+uint32_t slp_least_frame_bytes(const struct slp_session *s)
+{
+	return slp_small_frame(s);
+}
+
 void slp_limit_frame(struct slp_session *s, uint32_t bytes)
 {
-	s->frame_limit = (uint32_t)slp_min(s->frame_limit, slp_max(bytes, SLP_SMALL_FRAME));
+	/* The unit is not known before the peer is. */
+	uint32_t least = s->peer.nonce == 0 ? SLP_LEAST_FRAME : slp_small_frame(s);
+
+	s->frame_limit = (uint32_t)slp_max(slp_min(s->frame_limit, bytes), least);
 }
 
 const struct slp_counters *slp_counters_of(const struct slp_session *s)

@@ -7,20 +7,17 @@
 
 #define SLP_MICROSECOND 1000u
 #define SLP_MILLISECOND 1000000u
-/* What slp_frame_bytes() may fall to: every Ethernet carries it, in either carrier. */
-#define SLP_SMALL_FRAME (1500u - 48u)
-
 /* Frames in the air and lost ones take places, SLP_SENT_FRAMES in all. When large frames begin to
  * vanish, lost ones must be cut, and each piece takes a place before what it was cut from gives
  * up its own. So some are spared; and these are enough, whatever was in the air:
  *
  * 1. New content leaves SLP_SPARE_FRAMES places free. What goes again whole takes its own place.
- *    A piece that takes one of the spare places is cut to SLP_SMALL_FRAME. So frames that are
+ *    A piece that takes one of the spare places is cut to slp_small_frame(). So frames that are
  *    larger hold SLP_SENT_FRAMES - SLP_SPARE_FRAMES places at most.
  * 2. Pieces leave SLP_SPARE_PINGS places free, which PINGs alone take: as long as none is free a
  *    PING is in the air, and the next probe gives it up for its own. So every probe has a PING,
  *    its answer shows that small frames arrive, and what left long before it counts as lost.
- * 3. So the largest frame is halved until it arrives (note_size()), SLP_SMALL_FRAME at last.
+ * 3. So the largest frame is halved until it arrives (note_size()), slp_small_frame() at last.
  * 4. Then what is lost can always go. Either there is a place for a piece of it. Or, by 1, the
  *    other places are held by PINGs and small content: what of these is in the air is answered,
  *    or lost in the end; and small content that is lost goes again whole.
@@ -169,6 +166,7 @@ struct slp_session {
 	struct slp_hello ours, peer;
 	uint32_t tag;
 	uint32_t frame_limit; /* bytes of a frame, now */
+	bool small_unit;      /* SLP_SMALL_UNIT_BYTES: one of the ends takes no SLP_USUAL_FRAME */
 	uint64_t last_heard, waiting_since; /* since when an answer is missing */
 
 	/* sending */
@@ -231,6 +229,28 @@ struct slp_session {
 	uint8_t rx_memory[SLP_STREAM_BYTES + SLP_CONTROL_BYTES];
 	uint8_t message[SLP_MAX_MESSAGE + SLP_RTS_BYTES]; /* one that lies around the ring's end */
 };
+
+static inline uint64_t slp_unit_bytes(const struct slp_session *s)
+{
+	return s->small_unit ? SLP_SMALL_UNIT_BYTES : SLP_UNIT_BYTES;
+}
+
+/* Whole units in so many bytes. Two divisions by constants cost less than one by a variable. */
+static inline uint64_t slp_units_in(const struct slp_session *s, uint64_t bytes)
+{
+	return s->small_unit ? bytes / SLP_SMALL_UNIT_BYTES : bytes / SLP_UNIT_BYTES;
+}
+
+static inline uint64_t slp_whole_units(const struct slp_session *s, uint64_t bytes)
+{
+	return slp_units_in(s, bytes) * slp_unit_bytes(s);
+}
+
+/* What slp_frame_bytes() may fall to: both ways carry it. */
+static inline uint32_t slp_small_frame(const struct slp_session *s)
+{
+	return s->small_unit ? SLP_LEAST_FRAME : SLP_USUAL_FRAME;
+}
 
 static inline uint32_t slp_seal_bytes(const struct slp_session *s)
 {

@@ -3,11 +3,6 @@
  * for by the end that bytes come to, a push by the end that they come from. */
 #include "slp_session.h"
 
-static uint64_t units_of(uint64_t bytes)
-{
-	return (bytes + SLP_UNIT_BYTES - 1) / SLP_UNIT_BYTES;
-}
-
 /* ---- what is told by control records */
 
 static bool write_transfer(struct slp_session *s, uint8_t kind, uint32_t transfer, uint32_t handle, uint64_t offset,
@@ -91,7 +86,7 @@ static bool grant_more(struct slp_session *s, uint32_t index)
 {
 	struct slp_sink *pull = &s->pulls[index];
 	uint64_t ahead = slp_node_ahead(s), room = slp_node_room(s);
-	uint64_t wanted = slp_min(pull->total, pull->floor * SLP_UNIT_BYTES + ahead);
+	uint64_t wanted = slp_min(pull->total, pull->floor * slp_unit_bytes(s) + ahead);
 	uint64_t step, limit;
 	uint32_t number = slp_transfer_number(index, pull->generation, false);
 
@@ -104,7 +99,7 @@ static bool grant_more(struct slp_session *s, uint32_t index)
 	}
 	/* In whole units, and never nothing: the budget may be passed by less than a unit. */
 	step = slp_min(wanted - pull->granted, room);
-	step = units_of(step) * SLP_UNIT_BYTES;
+	step = slp_whole_units(s, step + slp_unit_bytes(s) - 1);
 	limit = slp_min(pull->granted + step, pull->total);
 	if (pull->told ? !write_grant(s, number, limit)
 		       : !write_transfer(s, SLP_RECORD_PULL, number, pull->handle, pull->from, pull->total, limit))

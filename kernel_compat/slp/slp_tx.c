@@ -101,7 +101,7 @@ static uint32_t room_in(const struct slp_session *s, uint32_t frame, uint8_t kin
 {
 	if (kind == SLP_SENT_EAGER)
 		return frame - SLP_BASE_BYTES - SLP_EAGER_BYTES - slp_seal_bytes(s);
-	return (frame - SLP_BASE_BYTES - SLP_DATA_BYTES - slp_seal_bytes(s)) / SLP_UNIT_BYTES * SLP_UNIT_BYTES;
+	return (uint32_t)slp_whole_units(s, frame - SLP_BASE_BYTES - SLP_DATA_BYTES - slp_seal_bytes(s));
 }
 
 static uint32_t eager_room(const struct slp_session *s)
@@ -228,7 +228,7 @@ static bool send_lost(struct slp_session *s, uint64_t now, struct slp_tx *out)
 		return false;
 	part = *lost;
 	if (part.bytes > room_in(s, s->frame_limit, lost->kind))
-		part.bytes = (uint16_t)room_in(s, slp_sent_room(s) ? s->frame_limit : SLP_SMALL_FRAME, lost->kind);
+		part.bytes = (uint16_t)room_in(s, slp_sent_room(s) ? s->frame_limit : slp_small_frame(s), lost->kind);
 	if (!may_leave(s, now, part.bytes + SLP_BASE_BYTES))
 		return false;
 	if (part.bytes < lost->bytes) {
@@ -294,7 +294,7 @@ static bool send_data(struct slp_session *s, uint64_t now, struct slp_tx *out)
 		entry.bytes = (uint16_t)slp_min(ready, data_room(s));
 		/* Only the last of a transfer is not whole; a grant may end anywhere. */
 		if (source->next + entry.bytes < source->total)
-			entry.bytes = (uint16_t)(entry.bytes / SLP_UNIT_BYTES * SLP_UNIT_BYTES);
+			entry.bytes = (uint16_t)slp_whole_units(s, entry.bytes);
 		if (entry.bytes == 0)
 			continue;
 		s->round_robin = turn;

@@ -74,10 +74,18 @@ enum slp_type {
 #define SLP_MAX_EXTENSION SLP_HELLO_BYTES
 #define SLP_MAX_HEADER (SLP_BASE_BYTES + SLP_MAX_EXTENSION)
 
-/* The grain of a transfer: placed and acknowledged in wholes of this, but for the last.
- * One fits an MTU of 1500 in either carrier, with IPv6 and a tag:
- * 1500 - 40 - 8 - 40 - 16 - 16 = 1380, down to a multiple of 64. */
+/* The grain of a transfer: placed and acknowledged in wholes of this, but for the last. Both ends
+ * compute the same one from the `mtu` of both. One unit fits an MTU of 1500 in either carrier, with
+ * IPv6 and a tag: 1500 - 40 - 8 - 40 - 16 - 16 = 1380, down to a multiple of 64. */
 #define SLP_UNIT_BYTES 1344u
+/* The same for an MTU of 1280, the least of IPv6 (RFC 8200, 5): tunnels and clouds have 1280 to
+ * 1450. 1280 - 40 - 8 - 40 - 16 - 16 = 1160. */
+#define SLP_SMALL_UNIT_BYTES 1152u
+
+/* Bytes of the largest frame that the ends of a session must take, for either unit: an MTU of 1500
+ * or 1280 less an IPv6 and a UDP header. */
+#define SLP_USUAL_FRAME (1500u - 48u)
+#define SLP_LEAST_FRAME (1280u - 48u)
 
 enum slp_stream_number {
 	SLP_MESSAGES = 0, /* the user's; may wait for the user */

@@ -156,5 +156,20 @@ TEST_CASE("an MTU that changes under traffic, at one end or both, is followed", 
   CHECK(two.client.state() == EndpointState::kConnected);
 }
 
+TEST_CASE("an MTU that becomes less than a session began with ends it with the cause", "[l2]") {
+  if (!own_network()) return skip("netns", kNoNetwork);
+  NothingLeftBehind audit;
+  Cable cable(1500);
+  Two two;
+  two.exchange_tensors(300'000);
+  REQUIRE((set_mtu("left", 1400) && set_mtu("right", 1400)));
+  REQUIRE(two.until([&] { return two.client.state() == EndpointState::kClosed; }));
+  auto refused = two.client.send_and_wait(5, filled(*two.near, 64, 1).freeze(), soon());
+  INFO(refused.status().to_string());
+  CHECK(refused.status().detail().find("1400") != std::string_view::npos);
+  CHECK(refused.status().detail().find("connect again") != std::string_view::npos);
+  two.exchange_anew();  // and a new one fits
+}
+
 }  // namespace
 }  // namespace sluice::test

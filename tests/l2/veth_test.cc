@@ -31,9 +31,9 @@ bool have_wire() {
 #define NEEDS_WIRE() \
   if (!have_wire()) return skip("netns", kNoNetwork)
 
-TEST_CASE("messages and one-sided access cross at MTU 1500, 9000 and 65000", "[l2]") {
+TEST_CASE("messages and one-sided access cross at MTU 1280, 1400, 1500, 9000 and 65000", "[l2]") {
   NEEDS_WIRE();
-  for (int mtu : {1500, 9000, 65000}) {
+  for (int mtu : {1280, 1400, 1500, 9000, 65000}) {
     NothingLeftBehind audit;
     INFO("MTU " << mtu);
     REQUIRE((set_mtu("left", mtu) && set_mtu("right", mtu)));

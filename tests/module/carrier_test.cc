@@ -119,7 +119,10 @@ Sent exchange(Context& context, Endpoint& server, size_t size, unsigned seed) {
 TEST_CASE("small and large messages cross by the module, and the receipts say who copied") {
   constexpr size_t kSmall = 1000, kLarge = (3 << 20) + 5;
   Module module;
-  Wire wire;
+  // Of an Ethernet, of a cloud's network, and the least that IPv6 allows.
+  int mtu = GENERATE(1500, 1400, 1280);
+  INFO("MTU " << mtu);
+  Wire wire(mtu);
   Echo echo(wire, "kmod://end0:7000", {kSmall, kLarge});
   std::string address = echo.address();
   INFO(address);
@@ -155,7 +158,9 @@ TEST_CASE("small and large messages cross by the module, and the receipts say wh
 TEST_CASE(
     "a program without the module's path that listens by packet sockets answers one that has it") {
   Module module;
-  Wire wire;
+  int mtu = GENERATE(1500, 1400);
+  INFO("MTU " << mtu);
+  Wire wire(mtu);
   Echo echo(wire, "l2://end0:7000", {500, 300'000});
   std::string address = echo.address();
   INFO(address);

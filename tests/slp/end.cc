@@ -81,7 +81,7 @@ std::unique_ptr<Life> End::new_life(slp_config& config) {
   config.connection = 1 | static_cast<uint32_t>(++generation_) << 16;
   config.source_port = which_ == 0 ? 1000 : 2000;
   config.destination_port = which_ == 0 ? 2000 : 1000;
-  config.mtu = world_.plan.mtu;
+  config.mtu = world_.plan.mtu[which_];
   config.payload_crc = world_.plan.payload_crc;
   config.dead_ns = kDead;
   if (!world_.plan.sealed) return life;
@@ -154,7 +154,7 @@ void End::crash() {
 void End::listen(const slp_frame& frame, bool forged) {
   slp_meeting met;
   listener_.port = 2000;
-  listener_.mtu = world_.plan.mtu;
+  listener_.mtu = world_.plan.mtu[which_];
   if (world_.plan.sealed && listening_ == nullptr) {
     listening_ = std::make_unique<ToyCipher>(kSecret, &world_.book);
     listener_.cipher = &ToyCipher::kCalls;
@@ -299,7 +299,8 @@ void End::send_out(Life& life) {
     }
     Message message{.bytes = assemble(life.session, tx, memory)};
     require(!message.bytes.empty(), "a frame could not be sealed");
-    require(message.bytes.size() <= world_.plan.mtu, "a frame larger than the peer takes");
+    require(message.bytes.size() <= world_.plan.mtu[1 - which_],
+            "a frame larger than the peer takes");
     world_.transmit(which_, std::move(message));
   }
 }

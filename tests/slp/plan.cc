@@ -28,7 +28,7 @@ Plan plan_of(uint64_t seed) {
   plan.crashes = few(12, 2);
   plan.steps = random.between(2, 40);
   plan.span = random.pick<uint64_t>({1, 5, 20, 100}) * kMillisecond;
-  plan.mtu = random.pick<uint16_t>({1452, 1452, 1500, 4000, 9000, 65000});
+  plan.mtu[0] = plan.mtu[1] = random.pick<uint16_t>({1452, 1452, 1500, 4000, 9000, 65000});
   plan.payload_crc = random.percent(40);
   plan.stalls = random.percent(25);
   plan.cancels = random.percent(40);
@@ -37,6 +37,9 @@ Plan plan_of(uint64_t seed) {
   plan.sealed = random.percent(40);
   plan.epoch_bits = random.pick<uint8_t>({6, 6, 7, 9, SLP_EPOCH_BITS});
   plan.attacks = plan.sealed && random.percent(60) ? random.pick<uint64_t>({1, 5, 30}) : 0;
+  // One end or both behind a tunnel.
+  if (random.percent(30)) plan.mtu[random.below(2)] = random.pick<uint16_t>({1232, 1400, 1451});
+  if (random.percent(10)) plan.mtu[0] = plan.mtu[1] = random.pick<uint16_t>({1232, 1400});
   return plan;
 }
 

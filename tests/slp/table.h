@@ -127,8 +127,9 @@ struct Pulling {
 struct Pair {
   Pair(const Pair&) = delete;
   explicit Pair(uint16_t mtu = 1452, uint64_t budget = 1 << 20, const Sealing& sealing = {},
-                const Pulling& pulling = {})
+                const Pulling& pulling = {}, uint16_t mtu_of_server = 0)  // 0: the same
       : now(pulling.now), client(budget), server(budget) {
+    if (mtu_of_server == 0) mtu_of_server = mtu;
     client.pulls_from = pulling.node;
     client.share = pulling.share;
     slp_config ours = client.config(mtu);
@@ -138,7 +139,7 @@ struct Pair {
     client.session = slp_connect(client.room.data(), &ours, now);
     slp_listener listener{.secret = {1, 2, 3},
                           .port = 9,
-                          .mtu = mtu,
+                          .mtu = mtu_of_server,
                           .cipher = sealing.calls,
                           .cipher_user = sealing.listener};
     for (int round = 0; round < 2; ++round) {
@@ -156,7 +157,7 @@ struct Pair {
       if (round == 0)
         REQUIRE(client.hear({met.reply, met.reply + met.reply_bytes}, now) == SLP_TAKEN);
     }
-    slp_config theirs = server.config(mtu);
+    slp_config theirs = server.config(mtu_of_server);
     theirs.nonce = 0x2222, theirs.connection = 0x20006, theirs.source_port = 9,
     theirs.destination_port = 7;
     theirs.cipher = sealing.calls, theirs.cipher_user = sealing.server,

@@ -155,6 +155,56 @@ TEST_CASE("DATA of a push beyond its window is refused, and nothing of a cancell
   CHECK(pair.client.ended.empty());
 }
 
+TEST_CASE("ends whose ways take less than 1452 bytes agree on smaller units", "[slp]") {
+  struct Ways {
+    uint16_t client, server, unit;
+  };
+  auto [ours, theirs, unit] =
+      GENERATE(Ways{1232, 1232, SLP_SMALL_UNIT_BYTES}, Ways{1400, 9000, SLP_SMALL_UNIT_BYTES},
+               Ways{9000, 1232, SLP_SMALL_UNIT_BYTES}, Ways{1451, 1452, SLP_SMALL_UNIT_BYTES},
+               Ways{1452, 1452, SLP_UNIT_BYTES});
+  INFO("client " << ours << ", server " << theirs);
+  Pair pair(ours, 1 << 20, {}, {}, theirs);
+  const uint64_t bytes = 2 * SLP_TRANSFER_UNITS * uint64_t{unit} + 100;
+  pair.client.memory[2].resize(bytes);
+  pair.client.memory[4].resize(bytes);
+  fill(4, 0, pair.client.memory[4].data(), bytes);
+  size_t longest = 0;
+  uint64_t sent = 0;
+  pair.pass = [&](bool, Frame& frame) {
+    longest = std::max(longest, frame.size());
+    if (type_of(frame) != SLP_DATA) return true;
+    CHECK(slp_load64(frame.data() + SLP_BASE_BYTES) % unit == 0);
+    return ++sent % 7 != 0 || sent > 200;  // some are lost
+  };
+  uint32_t source = pair.lend(1, bytes, SLP_READ), place = pair.lend(3, bytes, SLP_WRITE);
+  REQUIRE(slp_pull(pair.client.session, source, 0, bytes, 2) == SLP_OK);
+  REQUIRE(slp_push(pair.client.session, place, 0, bytes, 4, nullptr) == SLP_OK);
+  pair.run(pair.now + kSecond);
+  CHECK(slp_state_of(pair.client.session) == SLP_UP);
+  CHECK(slp_drained(pair.client.session));
+  CHECK(matches(1, pair.client.memory[2].data(), bytes));
+  CHECK(matches(4, pair.server.memory[3].data(), bytes));
+  CHECK(longest <= std::min(ours, theirs));
+  CHECK(longest > unit);
+  CHECK(slp_least_frame_bytes(pair.client.session) == slp_least_frame_bytes(pair.server.session));
+}
+
+TEST_CASE("an end that takes less than 1232 bytes is refused, and no way becomes narrower",
+          "[slp]") {
+  Pair pair(1400);
+  slp_limit_frame(pair.client.session, 600);
+  CHECK(slp_frame_bytes(pair.client.session) == 1232);
+  slp_hello narrow = pair.met.hello;
+  narrow.mtu = 1231;
+  slp_config config = pair.server.config(1400);
+  slp_session* made = nullptr;
+  std::vector<uint64_t> room(slp_session_bytes() / 8 + 1);
+  CHECK(slp_accept(room.data(), &config, &narrow, pair.now, &made) == SLP_BROKEN);
+  narrow.mtu = 1232;
+  CHECK(slp_accept(room.data(), &config, &narrow, pair.now, &made) == SLP_OK);
+}
+
 TEST_CASE("what finds no room in the control stream goes later, in order", "[slp]") {
   Pair pair;
   uint32_t large = pair.lend(1, 1'000'000, SLP_READ), handle = pair.lend(2, 5000, SLP_READ);

@@ -31,7 +31,7 @@ struct Plan {
   uint64_t pauses = 0, jumps = 0, crashes = 0;
   uint64_t steps = 40;                // things that the two users do
   uint64_t span = 20 * kMillisecond;  // in which they do them
-  uint16_t mtu = 1452;
+  uint16_t mtu[2] = {1452, 1452};     // of each end
   bool payload_crc = false;
   bool stalls = false, cancels = false;
   uint64_t pull_budget = 1 << 20;

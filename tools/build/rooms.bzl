@@ -1,6 +1,6 @@
 """Who may see whom: the one table behind Bazel's visibility (//tools/build:sees_ROOM) and tests/layering."""
 
-_BELOW_PROTO = ["api", "allocator", "wire", "base"]
+_BELOW_PROTO = ["spi", "api", "allocator", "wire", "base"]
 _BELOW_BACKENDS = ["proto"] + _BELOW_PROTO
 _BACKENDS = ["shm", "verbs", "l2", "l2/carrier", "kmod", "tcp", "loopback", "fault"]
 _BELOW_EXCHANGE = ["select", "tuning"] + _BACKENDS + _BELOW_BACKENDS
@@ -12,6 +12,7 @@ MAY_SEE = {
     "allocator": ["base"],
     "wire": ["base"],
     "api": ["allocator", "wire", "base"],
+    "spi": ["api", "allocator", "wire", "base"],
     "proto": _BELOW_PROTO,
     "shm": _BELOW_BACKENDS,
     "verbs": _BELOW_BACKENDS,

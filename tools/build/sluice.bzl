@@ -22,6 +22,7 @@ _ROOMS = {
     "transport/proto": "sluice/proto",
     "transport/select": "sluice/select",
     "transport/shm": "sluice/shm",
+    "transport/spi": "sluice/spi",
     "transport/tcp": "sluice/tcp",
     "transport/tuning": "sluice/tuning",
     "transport/verbs": "sluice/verbs",

@@ -74,7 +74,8 @@ std::string nonsense(const Frame& frame) {
                                     : "its zeros are none";
     case SLP_DATA:
       if (!zeros(e.subspan(12, 4))) return "its zeros are none";
-      if (long_word(e, 0) % SLP_UNIT_BYTES != 0)
+      // Which of the two units the session has, only its greeting tells.
+      if (long_word(e, 0) % SLP_UNIT_BYTES != 0 && long_word(e, 0) % SLP_SMALL_UNIT_BYTES != 0)
         return fmt::format("offset {} is within a unit", long_word(e, 0));
       return frame.base.payload_bytes > 0 ? "" : "no bytes";
     default: return "";

@@ -10,7 +10,7 @@
 
 local slp = Proto("slp", "SLP, sluice on plain Ethernet")
 
-local ETHERTYPE, UDP_PORT, UNIT = 0x88b5, 4799, 1344
+local ETHERTYPE, UDP_PORT, UNIT, SMALL_UNIT = 0x88b5, 4799, 1344, 1152
 local TYPES = {"HELLO", "HELLO_ACK", "RETRY", "NACK", "BYE", "ACK", "PING", "EAGER", "DATA"}
 TYPES[16], TYPES[17] = "FIND", "FOUND"  -- of no session
 local EXTENSION = {FIND = 72, FOUND = 72, HELLO = 88, HELLO_ACK = 88, RETRY = 88, NACK = 8, BYE = 0, ACK = 4, PING = 0, EAGER = 8, DATA = 16}
@@ -250,7 +250,7 @@ local function add_extension(tree, kind, ext, payload, pinfo, key)
     tree:add_le(f.offset, ext(0, 8))
     tree:add_le(f.transfer, ext(8, 4))
     local offset = ext(0, 8):le_uint64()
-    return ext(12, 4):le_uint() == 0 and length(payload) > 0 and (offset % UNIT):tonumber() == 0,
+    return ext(12, 4):le_uint() == 0 and length(payload) > 0 and ((offset % UNIT):tonumber() == 0 or (offset % SMALL_UNIT):tonumber() == 0),
            string.format("transfer %08x at %s", ext(8, 4):le_uint(), tostring(offset))
   end
   return true, ""

@@ -29,7 +29,7 @@ struct Tuning {
   uint64_t stream_copy_bytes = kNeverBytes;
   // Frames of l2:// that go to the kernel in one call.
   uint64_t l2_batch_frames = kMostBatchFrames;
-  // Largest frame of l2://, even if the way takes larger ones; at least the 1452 bytes that every
+  // Largest frame of l2://, even if the way takes larger ones; at least the 1232 bytes that every
   // carrier takes. It is no threshold: with it `sluice tune` measures batches of Ethernet's frames
   // over loopback, whose own have 64 KiB.
   uint16_t l2_frame_bytes = UINT16_MAX;

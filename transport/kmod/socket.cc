@@ -115,7 +115,7 @@ Status unbound(int error, const std::string& interface, uint16_t port) {
     case EPFNOSUPPORT:
       return refused(Code::kUnsupported,
                      interface +
-                         " is no Ethernet interface with an MTU of 1452 or more: the kernel module "
+                         " is no Ethernet interface with an MTU of 1232 or more: the kernel module "
                          "cannot use it",
                      error);
     case ENODEV:

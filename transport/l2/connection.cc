@@ -174,7 +174,8 @@ Status Connection::configure(slp_config& config) {
   if (config.mtu < kLeastFrame) {
     return ended(Code::kUnsupported, "the way to " + peer_name() + " takes frames of " +
                                          std::to_string(config.mtu) +
-                                         " bytes; SLP needs 1452, an MTU of 1500");
+                                         " bytes; use tcp:// there: SLP needs " +
+                                         std::to_string(kLeastFrame) + ", an MTU of 1280");
   }
   config.dead_ns = static_cast<uint64_t>(kDeadAfter.count());
   config.payload_crc = proto::payload_checksums_wanted();
@@ -321,7 +322,15 @@ void Connection::on_timer(Instant now) {
   host_.activate(*this);
 }
 
-void Connection::limit_frames(uint16_t mtu) { slp_limit_frame(session_, mtu); }
+void Connection::limit_frames(uint16_t mtu) {
+  const uint32_t least = slp_least_frame_bytes(session_);
+  if (mtu < least && !failed()) {
+    return fail(ended(Code::kUnreachable, local_name() + " now takes frames of " +
+                                              std::to_string(mtu) + " bytes, and this session of " +
+                                              std::to_string(least) + "; connect again"));
+  }
+  slp_limit_frame(session_, mtu);
+}
 
 Instant Connection::next_timeout() const {
   uint64_t next = slp_next_timeout(session_);

@@ -11,6 +11,7 @@
 #include <sluice/base/log.h>
 #include <sluice/proto/hello.h>
 #include <sluice/proto/listener_limits.h>
+#include <sluice/shm/properties.h>
 
 namespace sluice::shm {
 namespace {
@@ -44,10 +45,7 @@ void abandon(StorageRef loan) {
 }
 
 Status check_requirements(const Requirements& require, const Address& address) {
-  const PathProperties path{
-      .path = Path::kShm,
-      .capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed}};
-  std::string why = unmet(require, path);
+  std::string why = unmet(require, shm_properties());
   if (why.empty()) return Status();
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
                 address.to_string() + " cannot meet the requirements: " + why +

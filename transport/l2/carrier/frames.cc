@@ -264,7 +264,8 @@ Result<OpenedCarrier> open_packet_carrier(const std::string& interface, uint16_t
   auto mtu = static_cast<uint16_t>(std::clamp(request.ifr_mtu, 0, 65535));
   if (mtu < kLeastFrame) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                  "the MTU of " + interface + " is " + std::to_string(mtu) + "; SLP needs 1452");
+                  "the MTU of " + interface + " is " + std::to_string(mtu) +
+                      "; use tcp:// there: SLP needs " + std::to_string(kLeastFrame));
   }
   sockaddr_ll bound{};
   int room = 0;

@@ -45,8 +45,9 @@ PeerAddress peer_at(const MacAddress& mac);
 MacAddress mac_of(const PeerAddress& address);
 std::string mac_text(const PeerAddress& address);
 
-// Bytes of the largest frame that every carrier takes (docs/slp.md, section 2).
-inline constexpr uint16_t kLeastFrame = 1500 - 48;
+// Bytes of the largest frame that every carrier must take: those of an MTU of 1280 (docs/slp.md,
+// section 2).
+inline constexpr uint16_t kLeastFrame = 1280 - 48;
 
 // Header, and the pieces of memory that follow it.
 inline constexpr size_t kMostPieces = 1 + proto::kMaxPlaces;

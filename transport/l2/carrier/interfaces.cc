@@ -15,8 +15,8 @@
 namespace sluice::l2 {
 namespace {
 
-// 1500 less an IPv6 and a UDP header (docs/slp.md, section 2).
-constexpr int kLeastMtu = 1452;
+// 1280 less an IPv6 and a UDP header (docs/slp.md, section 2).
+constexpr int kLeastMtu = 1232;
 
 ifreq request_for(const std::string& name) {
   ifreq request{};
@@ -29,9 +29,8 @@ std::string obstacle_of(const Interface& found) {
   if (found.mtu < kLeastMtu) {
     return "MTU " + std::to_string(found.mtu) + ", and SLP's frames need " +
            std::to_string(kLeastMtu) +
-           "; a tunnel or a cloud's network may not carry more: use l2://udp/ or tcp:// there, "
-           "elsewhere: sudo ip link set " +
-           found.name + " mtu 1500";
+           "; use tcp:// there, or, if its network carries more: sudo ip link set " + found.name +
+           " mtu 1500";
   }
   if (!found.up) return "down; sudo ip link set " + found.name + " up";
   return found.carrier ? "" : "no carrier: nothing at the other end of its cable is up";
