@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
@@ -238,6 +239,31 @@ TEST_CASE("a peer's extents are limited in number, and the connection that goes 
     REQUIRE(server.until([&] { return used(server, PeerResource::kExtents) == 16; }));
     CHECK(endpoint.state() == EndpointState::kConnected);
     REQUIRE(peer->announce(17, uint64_t{17} * 4 * kMiB, 2 * kMiB, memory));
+    REQUIRE(server.until([&, &end = endpoint] { return end.state() == EndpointState::kClosed; }));
+  }
+  ::close(memory);
+  CHECK(everything_is_given_back(server));
+}
+
+TEST_CASE("an offer whose memory is refused ends the connection with that refusal", "[shm]") {
+  Server server({.extents = {16, 64}});
+  int memory = memfd(2 * kMiB, all_seals(), true);
+  {
+    auto [peer, endpoint] = server.meet(uint64_t{1} << 36);
+    for (uint32_t i = 0; i < 16; ++i)
+      REQUIRE(peer->announce(i + 1, uint64_t{i} * 4 * kMiB, 2 * kMiB, memory));
+    REQUIRE(server.until([&] { return used(server, PeerResource::kExtents) == 16; }));
+    // The offer is found first, and with it what was announced before.
+    REQUIRE(peer->announce(17, uint64_t{17} * 4 * kMiB, 2 * kMiB, memory));
+    wire::Offer offer{.id = 1, .about = wire::TaggedOffer{.tag = 1}, .total = kMiB};
+    offer.segment_count = 1;
+    offer.segments[0] = {.extent = 17, .offset = 0, .length = kMiB};
+    std::array<std::byte, wire::kMaxHeaderBytes> header;
+    REQUIRE(peer->write(std::span(header).first(wire::encode(offer, header))));
+    auto got = endpoint.receive_and_wait({.tag = 1},
+                                         server.context->allocate({kMiB}, uint8).value(), soon());
+    INFO(got.status().to_string());
+    CHECK(got.status().detail().find("extents") != std::string_view::npos);
     REQUIRE(server.until([&, &end = endpoint] { return end.state() == EndpointState::kClosed; }));
   }
   ::close(memory);

@@ -8,6 +8,8 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -70,6 +72,20 @@ void leave_namespace_as_before() {
   write_file("/proc/self/uid_map", std::to_string(uid) + " " + std::to_string(uid) + " 1");
   write_file("/proc/self/gid_map", std::to_string(gid) + " " + std::to_string(gid) + " 1");
   if (::prctl(PR_SET_DUMPABLE, 1) != 0) std::_Exit(94);
+}
+
+void hide_proc() {
+  if (::unshare(CLONE_NEWNS) != 0 ||
+      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      ::mount("none", "/proc", "tmpfs", 0, nullptr) != 0)
+    std::_Exit(87);
+}
+bool handles_tell_namespaces() {
+  int own = static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0));
+  int space = own < 0 ? -1 : ::ioctl(own, _IO(0xFF, 9), 0);  // PIDFD_GET_USER_NAMESPACE
+  if (space >= 0) ::close(space);
+  if (own >= 0) ::close(own);
+  return space >= 0;
 }
 
 struct Verdict {
@@ -244,6 +260,23 @@ TEST_CASE("the same user in another user namespace is refused by both", "[shm]")
   check_refused(both.listener, "user namespace");
   check_refused(both.caller, "is in another user namespace");
   both = meet([] { become(kOne); }, [] { become(kOne), leave_namespace_as_before(); });
+  check_refused(both.listener, "is in another user namespace");
+  check_refused(both.caller, "user namespace");
+}
+
+// Since Linux 6.11 a process's handle tells its namespace as well.
+TEST_CASE(
+    "where /proc tells nothing the kernel is asked for the namespaces, and proves both halves",
+    "[shm]") {
+  NEEDS_USERS();
+  if (!handles_tell_namespaces()) {
+    Both neither = meet([] { hide_proc(), become(kOne); }, [] { hide_proc(), become(kOne); });
+    check_refused(neither.listener, "our own cannot be read");
+    return check_refused(neither.caller, "our own cannot be read");
+  }
+  check_taken(meet([] { hide_proc(), become(kOne); }, [] { hide_proc(), become(kOne); }), kOne);
+  Both both = meet([] { hide_proc(), become(kOne); },
+                   [] { become(kOne), leave_namespace_as_before(), hide_proc(); });
   check_refused(both.listener, "is in another user namespace");
   check_refused(both.caller, "user namespace");
 }
