@@ -21,13 +21,12 @@ TEST_CASE("the faults asked for happen, and none that was not", "[contract][dela
     CHECK(holds(got.buffers[0].bytes(), tag));
   }
   FaultsDone after = faults_done();
-  bool streams = path_under_test() == "tcp";
   CHECK((after.held_back > before.held_back) == faults_under_test());
   CHECK((after.refused > before.refused) == faults_under_test());
   CHECK((after.spurious > before.spurious) == faults_under_test());
-  CHECK((after.split > before.split) == (faults_under_test() && streams));
+  CHECK((after.split > before.split) == (faults_under_test() && path_streams()));
   CHECK((after.sockets_narrowed > before.sockets_narrowed) ==
-        (faults_under_test() && (streams || path_is_slp())));
+        (faults_under_test() && (path_under_test() == "tcp" || path_is_slp())));
 }
 
 }  // namespace

@@ -90,6 +90,10 @@ bool path_has_views() {
     return added->explain().properties.capabilities.has(Capability::kViews);
   return path_under_test() != "tcp" && !path_is_direct();
 }
+bool path_streams() {
+  if (added_under_test() != nullptr) return !path_has_views();  // added paths have no devices
+  return path_under_test() == "tcp";
+}
 bool path_copies() {
   if (const PathDescriptor* added = added_under_test())
     return added->explain().properties.copies_per_fetch > 0;

@@ -37,6 +37,8 @@ FaultsDone faults_done();
 // TCP connections that got a small send buffer.
 uint64_t sockets_narrowed();
 bool path_has_views();
+// Bulk travels as DATA in a stream of bytes.
+bool path_streams();
 // A CPU copies each byte of a fetch.
 bool path_copies();
 // Capability::kSealed, without a secret.
