@@ -4,15 +4,20 @@
 //   grpc_bridge [ROUNDS] [LARGEST_MIB]
 //
 // Requests of each size with an empty reply, synchronous API, server in a process of its own. In
-// each round every way has its turn; the figure of a way is its median round.
+// each round every way has its turn; the figure of a way is its median round. The second line has
+// what says more on a busy machine: processor time of both ends, and how often their threads went
+// to sleep and were woken, by call.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -67,11 +72,40 @@ int run_server(int pipe) {
   return 0;
 }
 
+// Of this process and the server, so far.
+struct Work {
+  double processor_us = 0;
+  double sleeps = 0;
+};
+
 struct Way {
   const char* name;
   std::unique_ptr<Payload::Stub> stub;
   std::vector<double> microseconds;
+  Work work;
 };
+
+double sleeps_of(const std::string& process) {
+  double sleeps = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + process + "/task")) {
+    std::ifstream status(thread.path() / "status");
+    std::string line;
+    const std::string kKey = "voluntary_ctxt_switches:";
+    while (std::getline(status, line))
+      if (line.starts_with(kKey)) sleeps += std::stod(line.substr(kKey.size()));
+  }
+  return sleeps;
+}
+
+Work work_so_far(pid_t server) {
+  clockid_t clock = 0;
+  timespec own{}, theirs{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
+  if (clock_getcpuclockid(server, &clock) == 0) clock_gettime(clock, &theirs);
+  return {.processor_us = static_cast<double>(own.tv_sec + theirs.tv_sec) * 1e6 +
+                          static_cast<double>(own.tv_nsec + theirs.tv_nsec) / 1e3,
+          .sleeps = sleeps_of("self") + sleeps_of(std::to_string(server))};
+}
 
 double call(Way& way, const sluice::peers::Request& request, int calls) {
   const sluice::Instant start = sluice::now();
@@ -92,13 +126,13 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-int run_client(const Targets& targets, int rounds, size_t largest) {
+int run_client(const Targets& targets, pid_t server, int rounds, size_t largest) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   const auto insecure = grpc::InsecureChannelCredentials();
   std::vector<Way> ways;
   const auto add = [&](const char* name, const std::shared_ptr<grpc::Channel>& channel) {
-    ways.push_back({name, Payload::NewStub(channel), {}});
+    ways.push_back({name, Payload::NewStub(channel), {}, {}});
   };
   add("gRPC tcp", grpc::CreateCustomChannel(targets.tcp, insecure, arguments));
   add("gRPC unix", grpc::CreateCustomChannel(targets.unix_socket, insecure, arguments));
@@ -115,15 +149,26 @@ int run_client(const Targets& targets, int rounds, size_t largest) {
     const int calls = bytes <= 64 << 10 ? 200 : bytes <= 4 << 20 ? 20 : 4;
     for (Way& way : ways) {
       way.microseconds.clear();
+      way.work = {};
       call(way, request, 2);  // warm
     }
     for (int round = 0; round < rounds; ++round)
-      for (Way& way : ways) way.microseconds.push_back(call(way, request, calls));
+      for (Way& way : ways) {
+        const Work before = work_so_far(server);
+        way.microseconds.push_back(call(way, request, calls));
+        const Work after = work_so_far(server);
+        way.work.processor_us += (after.processor_us - before.processor_us) / calls / rounds;
+        way.work.sleeps += (after.sleeps - before.sleeps) / calls / rounds;
+      }
     std::printf("%12zu", bytes);
     for (const Way& way : ways) std::printf(" %11.1f us", median(way.microseconds));
     const double plain = median(ways[0].microseconds);
     std::printf("   %9.2f     %9.2f\n", plain / median(ways[2].microseconds),
                 plain / median(ways[3].microseconds));
+    std::printf("%12s", "");
+    for (const Way& way : ways)
+      std::printf(" %5.0f us %5.1f", way.work.processor_us, way.work.sleeps);
+    std::printf("   processor time, sleeps\n");
     std::fflush(stdout);
   }
   return 0;
@@ -142,7 +187,7 @@ int main(int argc, char** argv) {
   Targets targets;
   int code = 1;
   if (read(ends[0], &targets, sizeof(targets)) == sizeof(targets))
-    code = run_client(targets, std::max(rounds, 1), largest);
+    code = run_client(targets, child, std::max(rounds, 1), largest);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   return code;

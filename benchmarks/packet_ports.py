@@ -32,7 +32,7 @@ def program(code):
 
 
 def port_filter(port):
-    """As transport/l2/packet_socket.cc has it: to us, version 1, this port."""
+    """As transport/l2/carrier/packet_socket.cc has it: to us, version 1, this port."""
     swapped = struct.unpack(">H", struct.pack("<H", port))[0]
     return program([(LOAD_BYTE, 0, 0, PACKET_TYPE), (EQUAL, 0, 5, 0), (LOAD_BYTE, 0, 0, 0), (AND, 0, 0, 0xE0), (EQUAL, 0, 2, 0x20),
                     (LOAD_HALF, 0, 0, 4), (EQUAL, 1, 0, swapped), (RETURN, 0, 0, 0), (RETURN, 0, 0, 0xFFFFFFFF)])

@@ -106,6 +106,13 @@ class EveryProgram(unittest.TestCase):
                 done = run(program, flags + ["--corrupt"], WIRE)
                 self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)
 
+    def test_the_program_whose_instructions_are_counted_runs_each_operation(self):
+        for mode in ["message-shm", "message-tcp", "view-shm", "into-shm", "into-tcp"]:
+            with self.subTest(mode=mode):
+                done = run("hot_path", [mode, "5"])
+                self.assertEqual((done.returncode, done.stdout), (0, "5\n"), done.stderr)
+        self.assertEqual(run("hot_path", ["view-udp", "5"]).returncode, 2)
+
     def test_of_a_file_hashes_what_came(self):
         pattern = b"".join((index * 2654435761 + piece * 40503 + 1 & 0xffffffff).to_bytes(4, "little") for piece in range(2) for index in range(1 << 18))
         line = json.loads(run("file_transfer", ["--mode", "shm_adaptive", "--size", "1500000", "-n", "1"]).stdout)

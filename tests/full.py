@@ -45,6 +45,10 @@ FRAME_SECONDS_AT_MOST = 6 * 3600
 RELAY_SLICES = 4
 HOSTILE_PATHS = ("tcp", "shm", "udp", "l2")
 HOSTILE_DOSES = (4, 16)  # times what the first tier does
+# Of reads, of writes, and beside a thread that does either; the first tier revokes some dozens of times.
+REVOCATIONS = 10_000
+REVOKED_PATHS = ("loopback", "shm", "tcp", "rdma", "l2", "udp", "sluice")
+REVOKE_SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests/contract", "tests/support", "tests/verbs"]
 # 150 planted bugs in all, of one seed.
 MUTANT_SLICES = 10
 MUTANTS_PER_SLICE = 15
@@ -106,9 +110,9 @@ def plant_bugs(number):
     return run.returncode == 0 and planted >= MUTANTS_PER_SLICE, {"seed": MUTANT_SEED, "planted": planted, "caught": caught, "explained": explained, "survived": survived}
 
 
-def one_test(target, **environment):
+def one_test(target, *options, **environment):
     settings = [f"--test_env={name}={value}" for name, value in environment.items()]
-    run = subprocess.run(["bazel", "test", "--config=opt", "--nocache_test_results", "--test_output=all", *settings, target],
+    run = subprocess.run(["bazel", "test", "--config=opt", "--nocache_test_results", "--test_output=all", *options, *settings, target],
                          cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print("\n".join(run.stdout.splitlines()[-100 if run.returncode else -3:]), file=sys.stderr)
     skipped = "sluice-skips" in run.stdout  # such as for want of network namespaces: not a pass
@@ -150,6 +154,9 @@ def slices():
     for path in HOSTILE_PATHS:
         for dose in HOSTILE_DOSES:
             yield f"hostile/{path}/{dose}", HOSTILE_SOURCES, lambda path=path, dose=dose: one_test(f"//tests/hostile:{path}_test", SLUICE_HOSTILE_DOSE=dose)
+    for path in REVOKED_PATHS:
+        yield f"revoke/{path}", REVOKE_SOURCES, lambda path=path: one_test(f"//tests/contract:endpoint_{path}_test", "--test_arg=[revoke]", "--test_timeout=3000",
+                                                                           SLUICE_REVOCATIONS=REVOCATIONS)
     for target, options in guest_targets():
         yield "guest" + target, GUEST_SOURCES, lambda target=target, options=options: guest(target, options)
 

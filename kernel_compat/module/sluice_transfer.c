@@ -257,7 +257,8 @@ static int open_handle(struct sluice_sock *ss, struct sluice_open *request)
 	struct sluice_span *span;
 	int error;
 
-	if (request->zero || !request->rights || request->rights & ~(SLUICE_MAY_READ | SLUICE_MAY_WRITE))
+	if (request->zero || !request->rights || request->rights & ~(SLUICE_MAY_READ | SLUICE_MAY_WRITE) ||
+	    request->base > SLUICE_MAX_BASE)
 		return -EINVAL;
 	peer = sluice_peer_named(ss, &request->peer);
 	if (IS_ERR(peer))
@@ -269,7 +270,8 @@ static int open_handle(struct sluice_sock *ss, struct sluice_open *request)
 		error = peer->over ? sluice_errno(peer->why) : use_region(ss, span, request->region);
 		if (error)
 			free_span(span);
-		else if (slp_open_handle(peer->session, (unsigned long)span, span->length, request->rights, &span->handle))
+		else if (slp_open_handle_at(peer->session, (unsigned long)span, request->base, span->length, request->rights,
+					    &span->handle))
 			request->handle = span->handle;
 		else {
 			forget(ss, span);

@@ -73,7 +73,10 @@ struct sluice_register {
 
 #define SLUICE_MAY_READ 1
 #define SLUICE_MAY_WRITE 2
-/* Lets a peer reach part of a region; `handle` comes back, and names it to that peer alone. */
+/* Where the first byte of a handle may be, for the peer: up to here. */
+#define SLUICE_MAX_BASE ((1ull << 62) - 1)
+/* Lets a peer reach part of a region; `handle` comes back, and names it to that peer alone. For the peer the part begins at `base` of
+ * the handle. Drawn at random, up to SLUICE_MAX_BASE, it is what a peer cannot guess that was not told. */
 struct sluice_open {
 	struct sockaddr_sluice peer;
 	__u64 user_data; /* of the completions of notices */
@@ -82,6 +85,7 @@ struct sluice_open {
 	__u32 rights;
 	__u32 handle;
 	__u32 zero;
+	__u64 base;
 };
 
 struct sluice_close {

@@ -1,5 +1,7 @@
 #include <sluice/grpc/client_call.h>
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -42,6 +44,24 @@ void show(const Metadata& from, std::multimap<::grpc::string_ref, ::grpc::string
 
 bool over(uint64_t length, int64_t limit) {
   return limit >= 0 && length > static_cast<uint64_t>(limit);
+}
+
+// Whether the object is a local one of a caller of this thread's.
+bool on_own_stack(const void* object) {
+  struct Range {
+    uintptr_t low = 0, high = 0;
+  };
+  static thread_local const Range own = [] {
+    pthread_attr_t attributes;
+    void* low = nullptr;
+    size_t size = 0;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return Range{};
+    (void)pthread_attr_getstack(&attributes, &low, &size);
+    (void)pthread_attr_destroy(&attributes);
+    return Range{reinterpret_cast<uintptr_t>(low), reinterpret_cast<uintptr_t>(low) + size};
+  }();
+  const auto at = reinterpret_cast<uintptr_t>(object);
+  return at >= own.low && at < own.high;
 }
 
 }  // namespace
@@ -108,6 +128,7 @@ void ClientCall::decide(bool bridged) {
 }
 
 void ClientCall::abandon() {
+  if (finished_ || mode_.load() == Mode::kPlain) return;
   link_->post([self = shared_from_this()] {
     if (self->bridged_ && !self->finished_)
       self->finish_here(::grpc::Status(::grpc::StatusCode::CANCELLED, "CANCELLED"));
@@ -126,22 +147,56 @@ void ClientCall::process(Batch* batch) {
     });
     return;
   }
+  receive(batch);
+}
+
+// The message leaves with what the batch receives: Hijack() comes back with that.
+void ClientCall::open(Batch* batch) {
+  Opening opening{.headers = headers(batch), .first = {.close = has(batch, Hook::PRE_SEND_CLOSE)}};
+  if (has(batch, Hook::PRE_SEND_MESSAGE)) {
+    opening.typed = batch->GetSendMessage() != nullptr;
+    opening.first.message = take_outgoing(*batch, link_->arena());
+  }
+  opening_ = std::move(opening);
+  batch->Hijack();
+}
+
+void ClientCall::receive(Batch* batch) {
   const Wants wants{.batch = batch,
                     .metadata = has(batch, Hook::PRE_RECV_INITIAL_METADATA),
                     .message = has(batch, Hook::PRE_RECV_MESSAGE),
                     .status = has(batch, Hook::PRE_RECV_STATUS)};
-  if (!wants.metadata && !wants.message && !wants.status) return batch->Proceed();
+  const bool nothing = !wants.metadata && !wants.message && !wants.status;
+  if (opening_) {
+    Opening opening = std::move(*opening_);
+    opening_.reset();
+    const bool all = wants.metadata && wants.message && wants.status && opening.first.close;
+    opening.headers.whole = all && type_ == RpcType::UNARY;
+    // A stub that blocks lends its own status, and its message unserialised: this thread waits.
+    if (opening.headers.whole && opening.typed && on_own_stack(batch->GetRecvStatus()) &&
+        !link_->thread().has_turn())
+      return wait_here(wants, std::move(opening));
+    link_->post([self = shared_from_this(),
+                 shared = std::make_shared<Opening>(std::move(opening))] {
+      self->start(std::move(shared->headers), std::move(shared->first));
+    });
+  }
+  if (nothing) return batch->Proceed();
   link_->post([self = shared_from_this(), wants] { self->want(wants); });
 }
 
-void ClientCall::open(Batch* batch) {
-  Write first{.close = has(batch, Hook::PRE_SEND_CLOSE)};
-  if (has(batch, Hook::PRE_SEND_MESSAGE)) first.message = take_outgoing(*batch, link_->arena());
-  link_->post([self = shared_from_this(), opening = headers(batch),
-               shared = std::make_shared<Write>(std::move(first))]() mutable {
-    self->start(std::move(opening), std::move(*shared));
-  });
-  batch->Hijack();  // comes back with what the batch receives
+void ClientCall::wait_here(const Wants& wants, Opening opening) {
+  ContextThread::Waiter waiter;
+  auto self = shared_from_this();
+  link_->thread().wait_for(
+      waiter,
+      [&] {
+        waiter_ = &waiter;
+        start(std::move(opening.headers), std::move(opening.first));
+        want(wants);
+      },
+      [&] { return link_->has_calls(); });
+  wants.batch->Proceed();
 }
 
 Frame ClientCall::headers(Batch* batch) const {
@@ -272,6 +327,7 @@ void ClientCall::complete(const Wants& wants) {
     *batch->GetRecvStatus() = status_;
     show(trailing_, batch->GetRecvTrailingMetadata());
   }
+  if (waiter_ != nullptr) return std::exchange(waiter_, nullptr)->done();
   batch->Proceed();  // the batch may be gone now
 }
 

@@ -15,6 +15,7 @@
 
 #include <sluice/base/clock.h>
 #include <sluice/base/result.h>
+#include <sluice/grpc/context_thread.h>
 #include <sluice/grpc/frames.h>
 #include <sluice/grpc/message.h>
 
@@ -59,8 +60,17 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
     ::grpc::ByteBuffer bytes;
   };
 
+  // A call whose batch is on its way from the initial metadata to what it receives.
+  struct Opening {
+    Frame headers;
+    Write first;
+    bool typed = false;  // its message is the user's own object
+  };
+
   void process(Batch* batch);
   void open(Batch* batch);
+  void receive(Batch* batch);
+  void wait_here(const Wants& wants, Opening opening);
   Frame headers(Batch* batch) const;
   void parse_late(Batch* batch);
 
@@ -86,6 +96,7 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
   const bool own_credentials_;
   const Instant deadline_;
 
+  std::optional<Opening> opening_;  // the thread's that runs the batch
   std::atomic<Mode> mode_{Mode::kUndecided};
   std::mutex mutex_;          // of held_, and of leaving kUndecided
   std::vector<Batch*> held_;  // in order, the one with the initial metadata first
@@ -93,7 +104,9 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
 
   // The context thread's.
   uint32_t stream_ = 0;  // 0: not open
-  bool bridged_ = false, finished_ = false, ended_here_ = false, closed_ = false;
+  bool bridged_ = false, ended_here_ = false, closed_ = false;
+  std::atomic<bool> finished_{false};                // read by others in abandon()
+  ContextThread::Waiter* waiter_ = nullptr;  // a caller that waits, instead of a batch that goes on
   ::grpc::Status status_;
   bool metadata_came_ = false;
   Metadata initial_, trailing_;  // gRPC is shown references to them

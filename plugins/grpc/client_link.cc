@@ -79,7 +79,7 @@ void ClientLink::seek() {
   ::grpc::TemplatedGenericStub<::grpc::ByteBuffer, ::grpc::ByteBuffer> stub(channel);
   stub.UnaryCall(&search->context, kFindMethod, {}, &search->question, &search->answer,
                  [self = shared_from_this(), search](::grpc::Status status) {
-                   self->post([self, status, answer = text_of(search->answer),
+                   self->thread_->run_apart([self, status, answer = text_of(search->answer),
                                host = host_of(search->context.peer())] {
                      self->on_found(status, answer, host);
                    });

@@ -46,6 +46,7 @@ class ClientLink : public std::enable_shared_from_this<ClientLink>,
   // Thread: any.
   Route route() const;
   void post(std::function<void()> work) { thread_->post(std::move(work)); }
+  ContextThread& thread() { return *thread_; }
   Arena& arena() { return thread_->arena(); }
   const MessageLimits& limits() const { return limits_; }
   // No call may go by gRPC's own connection.
@@ -61,6 +62,7 @@ class ClientLink : public std::enable_shared_from_this<ClientLink>,
   const std::string& why_down() const { return why_down_; }
   // Null once the connection has ended.
   Connection* connection() { return connection_.get(); }
+  bool has_calls() const { return !calls_.empty(); }
 
  private:
   enum class State : uint8_t { kUnknown, kSeeking, kUp, kPlain };

@@ -7,9 +7,10 @@
 namespace sluice::grpc {
 namespace {
 
-// u32 length of what follows, u8 kind, u8 flags (0), u16 reserved (0), u32 stream.
+// u32 length of what follows, u8 kind, u8 flags (1: whole), u16 reserved (0), u32 stream.
 constexpr size_t kFrameHeaderBytes = 12;
 constexpr size_t kAddressBytes = 255;
+constexpr uint8_t kWholeFlag = 1;
 
 template <typename T>
 void put(std::string& out, T value) {
@@ -184,7 +185,7 @@ void append(std::string& out, const Frame& frame) {
   const size_t start = out.size();
   put(out, uint32_t{0});
   put(out, static_cast<uint8_t>(frame.kind));
-  put(out, uint8_t{0});
+  put(out, static_cast<uint8_t>(frame.whole ? kWholeFlag : 0));
   put(out, uint16_t{0});
   put(out, frame.stream);
   put_body(out, frame);
@@ -200,7 +201,9 @@ std::optional<Frame> take_frame(std::span<const std::byte>& in) {
   if (!whole.ok() || length < kFrameHeaderBytes - sizeof(uint32_t)) return std::nullopt;
   Frame frame;
   frame.kind = static_cast<FrameKind>(body.number<uint8_t>());
-  body.refuse_unless(body.number<uint8_t>() == 0);
+  const uint8_t flags = body.number<uint8_t>();
+  frame.whole = flags == kWholeFlag;
+  body.refuse_unless(flags == 0 || (frame.whole && frame.kind == FrameKind::kHeaders));
   body.refuse_unless(body.number<uint16_t>() == 0);
   frame.stream = body.number<uint32_t>();
   take_body(body, frame);

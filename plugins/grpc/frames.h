@@ -15,7 +15,7 @@
 
 namespace sluice::grpc {
 
-inline constexpr uint16_t kBridgeVersion = 2;
+inline constexpr uint16_t kBridgeVersion = 3;
 inline constexpr uint32_t kBridgeMagic = 0x52474c53;  // "SLGR"
 // A message of the connection: as large as the receives that are posted.
 inline constexpr size_t kPacketBytes = 64 << 10;
@@ -62,6 +62,7 @@ struct Frame {
   FrameKind kind = FrameKind::kCancel;
   uint32_t stream = 0;
   uint16_t version = 0;            // kHello, kWelcome
+  bool whole = false;  // kHeaders: one request, and nothing of the answer is read before its end
   Token token = {};                // kHello
   std::string text;                // kHeaders: the method; kStatus: the message
   std::string details;             // kStatus

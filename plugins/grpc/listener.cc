@@ -20,6 +20,7 @@
 #include <sluice/grpc/discovery.h>
 #include <sluice/grpc/context_thread.h>
 #include <sluice/grpc/server_call.h>
+#include <sluice/grpc/whole_call.h>
 
 namespace sluice::grpc {
 namespace {
@@ -137,8 +138,8 @@ class Session final : public std::enable_shared_from_this<Session>,
   Session(std::shared_ptr<ContextThread> thread, Tokens& tokens, uint32_t max_calls)
       : thread_(std::move(thread)), tokens_(tokens), max_calls_(max_calls) {}
 
-  void start(Endpoint endpoint, std::shared_ptr<GenericStub> stub) {
-    stub_ = std::move(stub);
+  void start(Endpoint endpoint, std::shared_ptr<::grpc::Channel> channel) {
+    channel_ = std::move(channel);
     const EndpointInfo info = endpoint.info();
     about_the_peer_ = {{kPeerKey, std::string(to_string(info.path.path)) + ":" + info.peer},
                        {kProofKey, proof()}};
@@ -152,7 +153,7 @@ class Session final : public std::enable_shared_from_this<Session>,
     if (connection_) connection_->send({.kind = FrameKind::kGoAway});
   }
   // The server shuts down: gRPC 1.51 does not survive a call in its process from now on.
-  void make_no_calls() { stub_.reset(); }
+  void make_no_calls() { channel_.reset(); }
   void close() {
     for (auto& [stream, call] : std::unordered_map(calls_)) call->cancel();
     if (connection_) connection_->close();
@@ -165,6 +166,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   bool ended() const { return connection_ == nullptr && calls_.empty(); }
 
   void post(std::function<void()> work) override { thread_->post(std::move(work)); }
+  void run_soon(std::function<void()> work) override { thread_->run_soon(std::move(work)); }
   Arena& arena() override { return thread_->arena(); }
   Connection* connection() override { return connection_.get(); }
   void remove(uint32_t stream) override { calls_.erase(stream); }
@@ -202,7 +204,7 @@ class Session final : public std::enable_shared_from_this<Session>,
     if (frame.stream <= last_stream_)
       return connection_->refuse("a call's number that was used before");
     last_stream_ = frame.stream;
-    if (!stub_) {
+    if (!channel_) {
       return refuse_call(frame, ::grpc::StatusCode::UNAVAILABLE, "the server is shutting down");
     }
     if (calls_.size() >= max_calls_) {
@@ -218,9 +220,15 @@ class Session final : public std::enable_shared_from_this<Session>,
     Frame headers = frame;
     std::erase_if(headers.metadata,
                   [](const auto& entry) { return entry.first.starts_with("sluice-"); });
-    auto call = std::make_shared<ServerCall>(shared_from_this(), frame.stream);
+    std::shared_ptr<BridgedCall> call;
+    if (frame.whole) {
+      call = std::make_shared<WholeCall>(shared_from_this(), channel_, headers, about_the_peer_);
+    } else {
+      auto any = std::make_shared<ServerCall>(shared_from_this(), frame.stream);
+      any->start(std::make_shared<GenericStub>(channel_), headers, about_the_peer_);
+      call = std::move(any);
+    }
     calls_.emplace(frame.stream, call);
-    call->start(stub_, headers, about_the_peer_);
     new_calls_.push_back(std::move(call));
   }
   void refuse_call(const Frame& headers, ::grpc::StatusCode code, const char* why) {
@@ -239,11 +247,11 @@ class Session final : public std::enable_shared_from_this<Session>,
   const std::shared_ptr<ContextThread> thread_;
   Tokens& tokens_;
   const uint32_t max_calls_;
-  std::shared_ptr<GenericStub> stub_;
+  std::shared_ptr<::grpc::Channel> channel_;  // null once no calls may be made
   Metadata about_the_peer_;
   std::unique_ptr<Connection> connection_;
-  std::unordered_map<uint32_t, std::shared_ptr<ServerCall>> calls_;
-  std::vector<std::shared_ptr<ServerCall>> new_calls_;  // of the packet that is being read
+  std::unordered_map<uint32_t, std::shared_ptr<BridgedCall>> calls_;
+  std::vector<std::shared_ptr<BridgedCall>> new_calls_;  // of the packet that is being read
   uint32_t last_stream_ = 0;
   Instant hello_deadline_ = kNever;
   bool known_ = false;
@@ -270,7 +278,7 @@ class Listener::Core final : private ProgressHook {
     void OnReadDone(bool) override {}
     void OnDone(const ::grpc::Status&) override {
       core_.thread_->post([core = &core_] {
-        core->stub_.reset();
+        core->for_calls_.reset();
         for (auto& session : core->sessions_) session->make_no_calls();
         core->go_away();
       });
@@ -300,7 +308,7 @@ class Listener::Core final : private ProgressHook {
   const std::shared_ptr<Tokens> tokens_ = std::make_shared<Tokens>();
   std::shared_ptr<Announcer> announcer_;
   std::shared_ptr<::grpc::Channel> channel_;
-  std::shared_ptr<GenericStub> stub_;  // null once the server shuts down
+  std::shared_ptr<::grpc::Channel> for_calls_;  // null once the server shuts down
   std::unique_ptr<Sentinel> sentinel_;
   sluice::Listener listener_;
   std::vector<std::shared_ptr<Session>> sessions_;
@@ -320,7 +328,7 @@ void Listener::Core::Sentinel::start(::grpc::Channel& channel) {
 
 Status Listener::Core::start(::grpc::Server* server) {
   std::promise<Status> listening;
-  thread_->post([&] {
+  thread_->run_apart([&] {
     Result<sluice::Listener> listener = thread_->context().listen(options_.address);
     if (listener.ok()) {
       listener_ = std::move(*listener);
@@ -342,8 +350,7 @@ Status Listener::Core::start(::grpc::Server* server) {
   channel_ = server->InProcessChannel(arguments);
   sentinel_ = std::make_unique<Sentinel>(*this);
   sentinel_->start(*channel_);
-  auto stub = std::make_shared<GenericStub>(channel_);
-  thread_->post([this, stub] { stub_ = stub; });
+  thread_->post([this] { for_calls_ = channel_; });
   announcer_ =
       std::make_shared<Announcer>([tokens = tokens_, address = address_](const Properties& caller) {
         return Announcement{.token = tokens->make(caller), .address = address};
@@ -362,7 +369,7 @@ size_t Listener::Core::progress(Instant) {
     Result<Endpoint> endpoint = listener_.try_accept();
     if (!endpoint.ok()) break;
     auto session = std::make_shared<Session>(thread_, *tokens_, options_.max_calls);
-    session->start(std::move(*endpoint), stub_);
+    session->start(std::move(*endpoint), for_calls_);
     sessions_.push_back(std::move(session));
     ++work;
   }
@@ -393,7 +400,7 @@ void Listener::Core::close_sessions() {
 void Listener::Core::shut_down(Instant deadline) {
   if (std::exchange(shut_down_, true)) return;
   std::promise<void> ended;
-  thread_->post([&] {
+  thread_->run_apart([&] {
     go_away();
     (void)thread_->context().wait_until([&] { return sessions_.empty(); }, deadline);
     close_sessions();
@@ -403,7 +410,7 @@ void Listener::Core::shut_down(Instant deadline) {
   // come.
   ended.get_future().wait();
   sentinel_->end();
-  thread_->stop([this] { stub_.reset(); });
+  thread_->stop([this] { for_calls_.reset(); });
 }
 
 Listener::Listener(std::unique_ptr<Core> core) : core_(std::move(core)) {}

@@ -7,6 +7,11 @@
 namespace sluice::grpc {
 namespace {
 
+// A last request up to this is kept to the end of its call, which saves a wake of the thread.
+constexpr size_t kSmallBytes = 64 << 10;
+
+}  // namespace
+
 Metadata metadata_of(const std::multimap<::grpc::string_ref, ::grpc::string_ref>& shown) {
   Metadata read;
   for (const auto& [key, value] : shown) {
@@ -15,23 +20,38 @@ Metadata metadata_of(const std::multimap<::grpc::string_ref, ::grpc::string_ref>
   return read;
 }
 
-// A last request up to this is kept to the end of its call, which saves a wake of the thread.
-constexpr size_t kSmallBytes = 64 << 10;
+void show_headers(const Frame& headers, const Metadata& about_the_peer,
+                  ::grpc::ClientContext& context) {
+  for (const auto& [key, value] : headers.metadata) context.AddMetadata(key, value);
+  for (const auto& [key, value] : about_the_peer) context.AddMetadata(key, value);
+  if (headers.timeout_ns == 0) return;
+  // A day at most: a service that asks is told so.
+  const auto left = std::min<uint64_t>(headers.timeout_ns, uint64_t{24} * 3600 * 1'000'000'000);
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(left));
+}
 
-}  // namespace
+Frame status_frame(uint32_t stream, const ::grpc::Status& status, Metadata trailing) {
+  Frame frame{.kind = FrameKind::kStatus,
+              .stream = stream,
+              .text = status.error_message().substr(0, kStatusTextBytes),
+              .details = status.error_details(),
+              .metadata = std::move(trailing),
+              .code = static_cast<uint32_t>(status.error_code())};
+  if (!fits(frame)) {
+    frame.details.clear();
+    frame.metadata.clear();
+    frame.code = static_cast<uint32_t>(::grpc::StatusCode::RESOURCE_EXHAUSTED);
+    frame.text = "status details or trailing metadata larger than the 16 KiB of a bridged call";
+  }
+  return frame;
+}
 
 void ServerCall::start(std::shared_ptr<GenericStub> stub, const Frame& headers,
                        const Metadata& about_the_peer) {
   self_ = shared_from_this();
   stub_ = std::move(stub);
   method_ = headers.text;
-  for (const auto& [key, value] : headers.metadata) context_.AddMetadata(key, value);
-  for (const auto& [key, value] : about_the_peer) context_.AddMetadata(key, value);
-  if (headers.timeout_ns != 0) {
-    // A day at most: a service that asks is told so.
-    const auto left = std::min<uint64_t>(headers.timeout_ns, uint64_t{24} * 3600 * 1'000'000'000);
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(left));
-  }
+  show_headers(headers, about_the_peer, context_);
 }
 
 void ServerCall::begin() {
@@ -199,19 +219,7 @@ void ServerCall::OnDone(const ::grpc::Status& status) {
 
 void ServerCall::end(const ::grpc::Status& status, Metadata trailing) {
   if (cancelled_ || host_->connection() == nullptr) return;
-  Frame frame{.kind = FrameKind::kStatus,
-              .stream = stream_,
-              .text = status.error_message().substr(0, kStatusTextBytes),
-              .details = status.error_details(),
-              .metadata = std::move(trailing),
-              .code = static_cast<uint32_t>(status.error_code())};
-  if (!fits(frame)) {
-    frame.details.clear();
-    frame.metadata.clear();
-    frame.code = static_cast<uint32_t>(::grpc::StatusCode::RESOURCE_EXHAUSTED);
-    frame.text = "status details or trailing metadata larger than the 16 KiB of a bridged call";
-  }
-  host_->connection()->send(frame);
+  host_->connection()->send(status_frame(stream_, status, std::move(trailing)));
 }
 
 }  // namespace sluice::grpc

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,10 +24,12 @@ namespace sluice::grpc {
 
 using GenericStub = ::grpc::TemplatedGenericStub<::grpc::ByteBuffer, ::grpc::ByteBuffer>;
 
-// What a call needs of those around it. Thread: the context thread's, but for post and arena.
+// What a call needs of those around it. Thread: the context thread's, but for post, run_soon and
+// arena.
 class ServerCallHost {
  public:
   virtual void post(std::function<void()> work) = 0;
+  virtual void run_soon(std::function<void()> work) = 0;
   virtual Arena& arena() = 0;
   virtual Connection* connection() = 0;  // null once it has ended
   virtual void remove(uint32_t stream) = 0;
@@ -35,8 +38,26 @@ class ServerCallHost {
   ~ServerCallHost() = default;
 };
 
-// Thread: the context thread's; reactions come from gRPC's threads and are posted.
-class ServerCall final : public std::enable_shared_from_this<ServerCall>,
+// Thread: the context thread's, all calls.
+class BridgedCall {
+ public:
+  virtual ~BridgedCall() = default;
+  // Makes the call, with what came together with its headers: one operation of gRPC's for all.
+  virtual void begin() = 0;
+  virtual void on_frame(const Frame& frame) = 0;
+  virtual void cancel() = 0;
+};
+
+// What a call has, whatever carries it on. Both: requires a frame of headers without flaws.
+void show_headers(const Frame& headers, const Metadata& about_the_peer,
+                  ::grpc::ClientContext& context);
+Metadata metadata_of(const std::multimap<::grpc::string_ref, ::grpc::string_ref>& shown);
+// Status, details and trailing metadata as a frame that fits.
+Frame status_frame(uint32_t stream, const ::grpc::Status& status, Metadata trailing);
+
+// Of any kind: each message is an operation. Reactions come from gRPC's threads and are posted.
+class ServerCall final : public BridgedCall,
+                         public std::enable_shared_from_this<ServerCall>,
                          private ::grpc::ClientBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer> {
  public:
   ServerCall(std::shared_ptr<ServerCallHost> host, uint32_t stream)
@@ -45,10 +66,9 @@ class ServerCall final : public std::enable_shared_from_this<ServerCall>,
   // Requires: a checked frame of headers.
   void start(std::shared_ptr<GenericStub> stub, const Frame& headers,
              const Metadata& about_the_peer);
-  // Makes the call, with what came together with its headers: one operation of gRPC's for all.
-  void begin();
-  void on_frame(const Frame& frame);
-  void cancel();
+  void begin() override;
+  void on_frame(const Frame& frame) override;
+  void cancel() override;
 
  private:
   struct Incoming {

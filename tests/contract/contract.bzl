@@ -3,6 +3,11 @@
 load("//tools/build:sluice.bzl", "sluice_cc_test")
 
 _PATHS = ["loopback", "shm", "tcp", "rdma", "l2", "udp", "udp6", "sluice"]
+# Paths that are not built in, and what has them.
+ADDED_PATHS = {
+    "pipe": "//tests/pipe",
+}
+
 # sluice:// is one of these behind the greeting.
 _DELAYED_PATHS = ["loopback", "shm", "tcp", "rdma", "l2", "udp"]
 
@@ -14,13 +19,13 @@ def _env(path, **more):
     env.update(more)
     return env
 
-def contract_tests(name, deps, paths = _PATHS, delayed_paths = _DELAYED_PATHS, **kwargs):
+def contract_tests(name, deps, paths = _PATHS, delayed_paths = _DELAYED_PATHS, added = {}, **kwargs):
     """NAME_PATH_test for each path, of the cases in `deps`; NAME_PATH_delayed_test is the same program with faults."""
-    for path in paths:
+    for path in paths + list(added):
         sluice_cc_test(
             name = name + "_" + path + "_test",
             env = _env(path),
-            deps = deps,
+            deps = deps + ([added[path]] if path in added else []),
             **kwargs
         )
     for path in delayed_paths:

@@ -197,9 +197,7 @@ TEST_CASE("a listener that requires RDMA accepts nobody on a path without it",
 
 TEST_CASE("a listener that requires no copies accepts nobody on a path that copies",
           "[contract][listener]") {
-  const bool copies = path_under_test() == "tcp" || path_is_slp() || path_is_module() ||
-                      copying_device_under_test();
-  if (!copies) return;
+  if (!path_copies()) return;
   NothingLeftBehind audit;
   requires_in_vain(zero_copy);
 }
@@ -208,9 +206,7 @@ TEST_CASE(
     "a listener that requires sealed paths accepts nobody whose bytes cross a wire in the clear",
     "[contract][listener]") {
   NothingLeftBehind audit;
-  const bool stays = path_under_test() == "shm" || path_under_test() == "loopback" ||
-                     path_under_test() == "sluice";
-  if (!stays) return requires_in_vain(sealed);
+  if (!path_is_sealed()) return requires_in_vain(sealed);
   World world({.require = sealed});
   World::Outcome pair = world.come();
   INFO(pair.refusal.to_string());
@@ -222,9 +218,7 @@ TEST_CASE(
 
 TEST_CASE("a caller that requires a sealed path gets none whose bytes cross a wire in the clear",
           "[contract][listener]") {
-  const bool stays = path_under_test() == "shm" || path_under_test() == "loopback" ||
-                     path_under_test() == "sluice";
-  if (stays) return;
+  if (path_is_sealed()) return;
   NothingLeftBehind audit;
   World world({});
   auto endpoint = connect_to(*world.client, *world.server, world.listener.address(),

@@ -181,6 +181,23 @@ TEST_CASE("messages that came before their receive wait for it, of every size",
   for (Completion& completion : box.all) CHECK(completion.status.ok());
 }
 
+TEST_CASE("a small message that came before its receive is copied once more, and says so",
+          "[contract][messages]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  uint64_t awaited = transfer(pair, 100, 7, Level::kPlaced).receipt.copied_bytes;
+  Box& box = pair.box();
+  uint64_t before = pair.server.counters().messages_received;
+  REQUIRE(pair.client.send(1, tensor(*pair.client_context, 100, 8), box.options()).ok());
+  REQUIRE(pair.until([&] { return pair.server.counters().messages_received > before; }));
+  pair.settle();
+  auto posted = pair.server.receive({.tag = 1}, room(*pair.server_context, 100), box.options());
+  REQUIRE(posted.ok());
+  Completion& got = pair.wait(box, *posted);
+  REQUIRE(got.status.ok());
+  CHECK(got.receipt.copied_bytes == awaited + 100);
+}
+
 TEST_CASE("a receive that is too short ends without touching its buffer or the message",
           "[contract][messages]") {
   NothingLeftBehind audit;

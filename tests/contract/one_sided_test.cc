@@ -2,10 +2,7 @@
 #include "tests/contract/pair.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <optional>
-#include <random>
 
 namespace sluice::test {
 namespace {
@@ -261,58 +258,6 @@ TEST_CASE("after revoke nothing reads or writes through the key, also what was u
   Code after = pair.client.read_and_wait(key, 0, room(*pair.client_context, 8), soon()).code();
   CHECK((refused(pair.client, after) || (path_is_direct() && after == Code::kWrongState)));
   CHECK(pair.server.revoke(key).code() == Code::kInvalidArgument);
-}
-
-// How many times the case below revokes; more by SLUICE_REVOCATIONS (the long tier: 10,000).
-int revocations() {
-  const char* text = std::getenv("SLUICE_REVOCATIONS");
-  return text != nullptr ? std::atoi(text) : 60;
-}
-
-TEST_CASE("not one byte that is written after revoke reaches a peer that was reading",
-          "[contract][one-sided]") {
-  NothingLeftBehind audit;
-  const std::byte before{0x5A}, after{0xA5};
-  std::minstd_rand random(7);
-  int in_the_middle = 0, whole = 0;
-  std::optional<Pair> pair;
-  for (int i = 0; i < revocations(); ++i) {
-    // Where a device refused the rest of a read, the connection has ended with that.
-    if (!pair || pair->client.state() != EndpointState::kConnected ||
-        pair->server.state() != EndpointState::kConnected)
-      pair.emplace();
-    const size_t size = size_t{1} << (12 + random() % 11);  // 4 KiB to 4 MiB
-    Box& box = pair->box();
-    auto memory = pair->server_context->allocate({static_cast<int64_t>(size)}, uint8);
-    auto into = pair->client_context->allocate({static_cast<int64_t>(size)}, uint8);
-    REQUIRE(memory.ok());
-    REQUIRE(into.ok());
-    std::memset(memory->data(), static_cast<int>(before), size);
-    std::memset(into->data(), 0, size);
-    RemoteKey key = grant(*pair, *memory, {.rights = Right::kRead});
-    auto read = pair->client.read(key, 0, std::move(*into), box.options());
-    REQUIRE(read.ok());
-    for (uint32_t turns = random() % 24; turns > 0; --turns)
-      (random() % 2 == 0 ? pair->client_context : pair->server_context)->progress();
-    Status revoked = pair->server.revoke(key);
-    std::memset(memory->data(), static_cast<int>(after), size);
-    INFO(i << ": " << size << " bytes, revoke: " << revoked.to_string());
-    REQUIRE(revoked.ok());
-    Completion& ended = pair->wait(box, *read);
-    REQUIRE(ended.buffers.size() == 1);
-    auto bytes = ended.buffers[0].bytes();
-    // Whatever became of the read, and wherever it was.
-    CHECK(std::count(bytes.begin(), bytes.end(), after) == 0);
-    if (ended.status.ok()) {
-      ++whole;
-      CHECK(std::count(bytes.begin(), bytes.end(), before) == static_cast<long>(size));
-    } else if (std::count(bytes.begin(), bytes.end(), before) > 0) {
-      ++in_the_middle;
-    }
-    ended.buffers.clear();
-  }
-  CAPTURE(in_the_middle, whole);
-  CHECK(in_the_middle + whole > 0);
 }
 
 TEST_CASE("a grant is void after its deadline", "[contract][one-sided]") {

@@ -6,24 +6,34 @@
 
 #include <sluice/fault/injector.h>
 #include <sluice/select/open.h>
+#include <sluice/select/paths.h>
 
 #include "tests/support/fresh_name.h"
 #include "tests/verbs/fake_provider.h"
 
 namespace sluice::test {
 
+namespace {
+// A path that is not built in; null: another one.
+const PathDescriptor* added_path(std::string_view name) {
+  for (const PathDescriptor* path : added_paths()) {
+    if (path->name == name) return path;
+  }
+  return nullptr;
+}
+const PathDescriptor* added_under_test() { return added_path(path_under_test()); }
+}  // namespace
+
 const std::string& path_under_test() {
   static const std::string path = [] {
     const char* chosen = std::getenv("SLUICE_CONTRACT_PATH");
     std::string text = chosen != nullptr ? chosen : "";
-    bool known = text == "loopback" || text == "shm" || text == "tcp" || text == "rdma" ||
-                 text == "l2" || text == "udp" || text == "udp6" || text == "kmod" ||
-                 text == "sluice";
-    if (!known) {
-      std::fprintf(stderr,
-                   "SLUICE_CONTRACT_PATH='%s': set loopback, shm, tcp, rdma, l2, udp, udp6, kmod "
-                   "or sluice\n",
-                   text.c_str());
+    // sluice:// is one of the others; udp6 is udp at ::1.
+    if (find_path(text) == nullptr && text != "sluice" && text != "udp6") {
+      std::string known = "sluice, udp6";
+      for (const PathDescriptor* path : known_paths()) known += ", " + std::string(path->name);
+      std::fprintf(stderr, "SLUICE_CONTRACT_PATH='%s': set one of %s\n", text.c_str(),
+                   known.c_str());
       std::exit(2);
     }
     return text;
@@ -75,7 +85,27 @@ FaultsDone faults_done() {
   return done;
 }
 
-bool path_has_views() { return path_under_test() != "tcp" && !path_is_direct(); }
+bool path_has_views() {
+  if (const PathDescriptor* added = added_under_test())
+    return added->explain().properties.capabilities.has(Capability::kViews);
+  return path_under_test() != "tcp" && !path_is_direct();
+}
+bool path_copies() {
+  if (const PathDescriptor* added = added_under_test())
+    return added->explain().properties.copies_per_fetch > 0;
+  return path_under_test() == "tcp" || path_is_slp() || path_is_module() ||
+         copying_device_under_test();
+}
+bool path_is_sealed() {
+  if (const PathDescriptor* added = added_under_test())
+    return added->explain().properties.capabilities.has(Capability::kSealed);
+  return path_under_test() == "shm" || path_under_test() == "loopback" ||
+         path_under_test() == "sluice";
+}
+Path expected_path() {
+  if (path_under_test() == "sluice") return Path::kShm;
+  return path_under_test() == "udp6" ? Path::kUdp : find_path(path_under_test())->path;
+}
 bool path_is_slp() {
   return path_under_test() == "l2" || path_under_test() == "udp" || path_under_test() == "udp6";
 }
@@ -132,7 +162,10 @@ std::string host() {
 std::string by_udp() {
   return path_under_test() == "udp6" ? "l2://udp/[::1]" : "l2://udp/127.0.0.1";
 }
-bool by_name() { return path_under_test() == "loopback" || path_under_test() == "shm"; }
+bool by_name() {
+  const PathDescriptor* path = find_path(path_under_test());
+  return path != nullptr && form_of(path->scheme) == AddressForm::kName;
+}
 }  // namespace
 
 std::string fresh_address() {
@@ -233,8 +266,7 @@ Pair::Pair(const PairOptions& options) {
   address = listener->address();
   client_hook_.other = server_context.get();
   server_hook_.other = client_context.get();
-  client_context->add_hook(&client_hook_);
-  server_context->add_hook(&server_hook_);
+  meet();
   std::tie(client, server) = connect_again(options.connect);
 }
 
@@ -246,6 +278,16 @@ std::pair<Endpoint, Endpoint> Pair::connect_again(const ConnectOptions& options)
   INFO("accept: " << far.status().to_string());
   REQUIRE(far.ok());
   return {std::move(near).value(), std::move(far).value()};
+}
+
+void Pair::meet() {
+  client_context->add_hook(&client_hook_);
+  server_context->add_hook(&server_hook_);
+}
+
+void Pair::part() {
+  client_context->remove_hook(&client_hook_);
+  server_context->remove_hook(&server_hook_);
 }
 
 bool Pair::until(const std::function<bool()>& done, Instant deadline) {
@@ -306,8 +348,7 @@ void Pair::finish() {
 void Pair::drop_contexts() {
   finished_ = true;
   listener.reset();
-  client_context->remove_hook(&client_hook_);
-  server_context->remove_hook(&server_hook_);
+  part();
   client_context.reset();
   server_context.reset();
 }
@@ -315,8 +356,7 @@ void Pair::drop_contexts() {
 Pair::~Pair() {
   finish();
   if (client_context == nullptr) return;
-  client_context->remove_hook(&client_hook_);
-  server_context->remove_hook(&server_hook_);
+  part();
   boxes_.clear();
   for (Context* context : {client_context.get(), server_context.get()}) {
     ArenaStatistics statistics = context->arena().statistics();

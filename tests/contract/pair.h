@@ -20,9 +20,9 @@
 
 namespace sluice::test {
 
-// From the environment: loopback, shm, tcp, rdma, l2 (packet sockets), udp, udp6 (the same frames
-// in datagrams, at 127.0.0.1 and ::1) or sluice (SLUICE_CONTRACT_PATH). Listeners
-// of paths that have hosts are at SLUICE_CONTRACT_HOST, else at 127.0.0.1.
+// From the environment (SLUICE_CONTRACT_PATH): a path's name as its descriptor has it, udp6 (udp at
+// ::1) or sluice. Listeners of paths that have hosts are at SLUICE_CONTRACT_HOST, else at
+// 127.0.0.1.
 const std::string& path_under_test();
 // From the environment (SLUICE_CONTRACT_FAULTS): none, or what every connection of every
 // context suffers. "delayed": whatever a path may do without breaking its contract
@@ -37,6 +37,12 @@ FaultsDone faults_done();
 // TCP connections that got a small send buffer.
 uint64_t sockets_narrowed();
 bool path_has_views();
+// A CPU copies each byte of a fetch.
+bool path_copies();
+// Capability::kSealed, without a secret.
+bool path_is_sealed();
+// What endpoints say that they are.
+Path expected_path();
 // SLP, by one of its carriers.
 bool path_is_slp();
 // The paths below the sessions move the bytes and check keys: RDMA devices and SLP.
@@ -119,6 +125,9 @@ class Pair {
   // From now on the server's context runs only when a test progresses it.
   void freeze_server() { client_hook_.frozen = true; }
   void thaw_server() { client_hook_.frozen = false; }
+  // From now on neither progresses the other, and each may be another thread's, until they meet.
+  void part();
+  void meet();
   // Both sides run until `done`, or 20 s.
   bool until(const std::function<bool()>& done, Instant deadline = soon());
   // Both sides run until neither has done anything for a while.

@@ -93,7 +93,7 @@ TEST_CASE("requirements that the path cannot meet are refused with the reason",
   near->add_hook(&hook);
   // Of RDMA, what the device is decides: soft-RoCE's kernel copies, and says so.
   bool l2 = path_is_slp();
-  bool copies = path_under_test() == "tcp" || l2 || path_is_module() || copying_device_under_test();
+  bool copies = path_copies();
   auto strict = near->connect(listener->address(), {.require = zero_copy});
   CHECK(strict.ok() == !copies);
   if (copies) {
@@ -122,13 +122,7 @@ TEST_CASE("requirements that the path cannot meet are refused with the reason",
 TEST_CASE("an endpoint says which path it is and why", "[contract][peers]") {
   NothingLeftBehind audit;
   Pair pair;
-  Path expected = path_has_device()                 ? Path::kVerbs
-                  : path_under_test() == "l2"       ? Path::kPacket
-                  : path_is_slp()                   ? Path::kUdp
-                  : path_is_module()                ? Path::kModule
-                  : path_under_test() == "tcp"      ? Path::kTcp
-                  : path_under_test() == "loopback" ? Path::kLoopback
-                                                    : Path::kShm;
+  const Path expected = expected_path();
   for (Endpoint* endpoint : {&pair.client, &pair.server}) {
     EndpointInfo info = endpoint->info();
     CHECK(info.path.path == expected);

@@ -67,6 +67,24 @@ TEST_CASE("a place that a local fetch has taken is not lent to a peer", "[exchan
   CHECK(scene.delivered(ours));
 }
 
+TEST_CASE("who waits for a place is told when the publication ends before there is one",
+          "[exchange]") {
+  if (!path_has_views()) return;  // elsewhere nobody holds a place for long
+  NothingLeftBehind audit;
+  Scene scene;
+  Publication publication = scene.publish(1);
+  Fetch first = scene.there.fetch({"w", 1}, soon());
+  REQUIRE(scene.pair.until([&] { return first.ready(); }));
+  auto held = first.take();  // and with it the only place
+  REQUIRE(held.ok());
+  Fetch second = scene.there.fetch({"w", 1}, soon());
+  scene.pair.settle();
+  REQUIRE_FALSE(second.ready());
+  publication.retire();
+  REQUIRE(scene.pair.until([&] { return second.ready(); }, in(5s)));
+  CHECK(second.take().status().code() == Code::kWrongState);
+}
+
 TEST_CASE("of two that wait for one place, one gets it, whoever asked first", "[exchange]") {
   for (bool local_first : {true, false}) {
     INFO("local first " << local_first);

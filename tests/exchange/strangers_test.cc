@@ -46,7 +46,7 @@ class StreamLink final : public proto::StreamLink {
       answers_.done[done.id] = done.code;
     if (static_cast<wire::MessageType>(header[0]) == wire::MessageType::kOffer &&
         wire::decode(header, offer).ok())
-      answers_.offers[offer.a] = offer.id;
+      answers_.offers[offer.about.supply().want] = offer.id;
     wire::Want want;
     if (static_cast<wire::MessageType>(header[0]) == wire::MessageType::kWant &&
         wire::decode(header, want).ok())
@@ -139,9 +139,7 @@ struct Peer {
   }
   void want(uint64_t token, uint32_t key_id, std::string_view name, uint64_t step = 1) {
     REQUIRE(deliver(wire::Want{.id = token,
-                               .kind = wire::WantKind::kKey,
-                               .key_id = key_id,
-                               .a = step,
+                               .about = wire::KeyWant{.key_id = key_id, .step = step},
                                .key = name})
                 .ok());
   }
@@ -208,7 +206,16 @@ TEST_CASE(
   same_address.want(1, 0, "one more");
   CHECK(same_address.waits(1));
   CHECK(used(world, PeerResource::kKeys) == 100);
+  // The first that is charged comes back like the others.
+  for (uint32_t i = 1; i <= kOwn; ++i) same_address.want(i + 1, i, "m" + std::to_string(i));
+  CHECK(used(world, PeerResource::kKeys) == 100);  // it has its address's limit
+  greedy.leave();
+  CHECK(used(world, PeerResource::kKeys) == 0);
+  same_address.want(100, 100, "the first that is charged");
+  CHECK(used(world, PeerResource::kKeys) == 1);
+  Peer third(world, 1);
   same_address.leave();
+  CHECK(used(world, PeerResource::kKeys) == 0);
   REQUIRE(world.publish("one more").ok());
   CHECK(modest.answers.offers.contains(1));
 }
@@ -372,12 +379,12 @@ TEST_CASE("2^20 guesses made of all that HELLO and a peer's own grants tell open
     // What the first version of these keys did with number and incarnation.
     const auto epoch =
         static_cast<uint32_t>((number + hello.incarnation) * 0x9E3779B97F4A7C15u >> 32);
-    REQUIRE(one.deliver(wire::Want{.id = token,
-                                   .kind = wire::WantKind::kRead,
-                                   .key_id = i % 3 == 0 ? epoch : own[i % own.size()].epoch,
-                                   .a = number,
-                                   .offset = 0,
-                                   .length = 64})
+    REQUIRE(one
+                .deliver(wire::Want{
+                    .id = token,
+                    .about = wire::ReadWant{.grant = number,
+                                            .epoch = i % 3 == 0 ? epoch : own[i % own.size()].epoch,
+                                            .length = 64}})
                 .ok());
     refused += one.answers.done.contains(token) && one.answers.done[token] == Code::kAccessDenied;
     one.answers.done.clear();
@@ -387,21 +394,17 @@ TEST_CASE("2^20 guesses made of all that HELLO and a peer's own grants tell open
   CHECK(one.answers.offers.empty());
   // The key itself works, on its own connection alone.
   REQUIRE(one.deliver(wire::Want{.id = token,
-                                 .kind = wire::WantKind::kRead,
-                                 .key_id = hidden.epoch,
-                                 .a = hidden.grant,
-                                 .offset = 0,
-                                 .length = 64})
+                                 .about = wire::ReadWant{.grant = hidden.grant,
+                                                         .epoch = hidden.epoch,
+                                                         .length = 64}})
               .ok());
   CHECK(one.answers.offers.contains(token));
-  REQUIRE(other
-              .deliver(wire::Want{.id = 1,
-                                  .kind = wire::WantKind::kRead,
-                                  .key_id = hidden.epoch,
-                                  .a = hidden.grant,
-                                  .offset = 0,
-                                  .length = 64})
-              .ok());
+  REQUIRE(
+      other
+          .deliver(wire::Want{
+              .id = 1,
+              .about = wire::ReadWant{.grant = hidden.grant, .epoch = hidden.epoch, .length = 64}})
+          .ok());
   CHECK(other.answers.done.at(1) == Code::kAccessDenied);
 }
 
@@ -415,18 +418,15 @@ TEST_CASE(
   Status last;
   int taken = 0;
   while (last.ok() && taken < 200) {
-    last = greedy.deliver(wire::Offer{.id = static_cast<uint64_t>(++taken),
-                                      .kind = wire::OfferKind::kTagged,
-                                      .a = 1,
-                                      .total = 1000});
+    last = greedy.deliver(wire::Offer{
+        .id = static_cast<uint64_t>(++taken), .about = wire::TaggedOffer{.tag = 1}, .total = 1000});
   }
   CHECK(last == Code::kNoMemory);
   CHECK(last.detail().find("user 1") != std::string_view::npos);
   CHECK(last.detail().find("unexpected_bytes") != std::string_view::npos);
   CHECK(taken < 100);
-  CHECK(
-      modest.deliver(wire::Offer{.id = 1, .kind = wire::OfferKind::kTagged, .a = 1, .total = 1000})
-          .ok());
+  CHECK(modest.deliver(wire::Offer{.id = 1, .about = wire::TaggedOffer{.tag = 1}, .total = 1000})
+            .ok());
   greedy.leave();
   CHECK(used(world, PeerResource::kUnexpectedBytes) < 1000);
 }
@@ -522,8 +522,7 @@ TEST_CASE("a peer that does not answer with a step ends the fetch, and asks in v
     REQUIRE(liar.answers.wants.size() == 1);
     wire::Offer offer{.id = 900,
                       .flags = wire::Offer::kInline,
-                      .kind = wire::OfferKind::kSupply,
-                      .a = liar.answers.wants.back(),
+                      .about = wire::SupplyOffer{.want = liar.answers.wants.back()},
                       .total = layout.span_bytes(),
                       .payload_bytes = static_cast<uint32_t>(layout.span_bytes()),
                       .has_layout = true,
@@ -542,8 +541,12 @@ TEST_CASE("a peer that does not answer with a step ends the fetch, and asks in v
   CHECK(answer(word, 7) == Code::kOk);  // the step that it tells is asked for
   // Its own questions: with a destination, twice at once, and answered once.
   liar.answers.wants.clear();
-  wire::Want into{
-      .id = 1, .into = true, .a = wire::kNextStep, .has_layout = true, .layout = word, .key = "v"};
+  wire::Want into{.id = 1,
+                  .about = wire::KeyWant{.step = wire::kNextStep},
+                  .into = true,
+                  .has_layout = true,
+                  .layout = word,
+                  .key = "v"};
   REQUIRE(liar.deliver(into).ok());
   CHECK(liar.answers.done.at(1) == Code::kInvalidArgument);
   liar.want(2, 0, "v", wire::kNextStep);

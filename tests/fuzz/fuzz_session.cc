@@ -129,8 +129,7 @@ class World final : private WantHandler {
   void supply() {
     wire::Offer m{};
     m.id = in_.byte();
-    m.kind = wire::OfferKind::kSupply;
-    m.a = id();
+    m.about = wire::SupplyOffer{.want = id()};
     m.has_layout = true;
     m.total = 1 + in_.byte();
     m.layout = TensorDescriptor::bytes(m.total);
@@ -212,14 +211,23 @@ class World final : private WantHandler {
   void offer() {
     wire::Offer m{};
     m.id = in_.amount();
-    m.kind = static_cast<wire::OfferKind>(1 + in_.byte() % 4);
+    const auto kind = static_cast<wire::OfferKind>(1 + in_.byte() % 4);
     m.flags = in_.byte() & 7;
     m.total = in_.amount();
-    m.offset = m.kind == wire::OfferKind::kWrite ? in_.amount() : 0;
-    m.a = m.kind == wire::OfferKind::kTagged  ? in_.byte() % 4
-          : m.kind == wire::OfferKind::kWrite ? grant(m.epoch)
-                                              : id();
-    if (m.kind == wire::OfferKind::kSupply || in_.chance()) {
+    switch (kind) {
+      case wire::OfferKind::kTagged:
+        m.about = wire::TaggedOffer{.tag = static_cast<wire::Tag>(in_.byte() % 4)};
+        break;
+      case wire::OfferKind::kSupply: m.about = wire::SupplyOffer{.want = id()}; break;
+      case wire::OfferKind::kRead: m.about = wire::ReadOffer{.want = id()}; break;
+      case wire::OfferKind::kWrite: {
+        wire::WriteOffer write{.offset = in_.amount()};
+        write.grant = grant(write.epoch);
+        m.about = write;
+        break;
+      }
+    }
+    if (kind == wire::OfferKind::kSupply || in_.chance()) {
       m.has_layout = true;
       m.layout = layout();
       if (in_.chance()) m.total = m.layout.span_bytes();
@@ -238,13 +246,24 @@ class World final : private WantHandler {
   void want() {
     wire::Want m;
     m.id = in_.amount();
-    m.kind = static_cast<wire::WantKind>(1 + in_.byte() % 3);
-    m.key_id = in_.byte() < 250 ? in_.byte() : ~0u;
-    m.offset = in_.chance() ? in_.amount() : 0;
-    m.length = in_.amount();
-    m.a = m.kind == wire::WantKind::kOffer  ? id()
-          : m.kind == wire::WantKind::kRead ? grant(m.key_id)
-                                            : in_.amount();
+    const auto kind = static_cast<wire::WantKind>(1 + in_.byte() % 3);
+    uint32_t key_id = in_.byte() < 250 ? in_.byte() : ~0u;
+    const uint64_t offset = in_.chance() ? in_.amount() : 0;
+    const uint64_t length = in_.amount();
+    switch (kind) {
+      case wire::WantKind::kKey:
+        m.about = wire::KeyWant{.key_id = key_id, .step = in_.amount()};
+        break;
+      case wire::WantKind::kOffer:
+        m.about = wire::PullWant{.offer = id(), .offset = offset, .length = length};
+        break;
+      case wire::WantKind::kRead: {
+        const uint64_t number = grant(key_id);
+        m.about =
+            wire::ReadWant{.grant = number, .epoch = key_id, .offset = offset, .length = length};
+        break;
+      }
+    }
     std::string key(in_.byte(), 'k');
     m.key = key;
     m.has_layout = in_.chance();

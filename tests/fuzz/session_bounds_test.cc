@@ -97,14 +97,14 @@ TEST_CASE("a peer that reads nothing is let go at the stated bound", "[session]"
 TEST_CASE("requests cancelled before anybody listens leave room for others", "[session]") {
   Bench bench({.want_limit = 4});
   for (uint64_t i = 1; i <= 20; ++i) {
-    bench.deliver(wire::Want{.id = i, .kind = wire::WantKind::kKey, .key = "k"});
+    bench.deliver(wire::Want{.id = i, .key = "k"});
     bench.deliver(wire::Cancel{i, false});
   }
   CHECK(bench.record.sent == 0);  // none was refused
   Handler handler;
   bench.session->set_want_handler(&handler);
   CHECK(handler.wants == 0);
-  bench.deliver(wire::Want{.id = 21, .kind = wire::WantKind::kKey, .key = "k"});
+  bench.deliver(wire::Want{.id = 21, .key = "k"});
   CHECK(handler.wants == 1);
 }
 

@@ -78,8 +78,8 @@ class Process:
         return self.errors.read()
 
     def end(self):
+        self.process.stdin.close()
         if self.process.poll() is None:
-            self.process.stdin.close()
             try:
                 self.process.wait(timeout=10)
             except subprocess.TimeoutExpired:

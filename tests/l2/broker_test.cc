@@ -26,9 +26,9 @@
 #include <utility>
 #include <vector>
 
-#include <sluice/l2/broker.h>
-#include <sluice/l2/packet_socket.h>
-#include <sluice/l2/socket.h>
+#include <sluice/l2/carrier/broker.h>
+#include <sluice/l2/carrier/packet_socket.h>
+#include <sluice/base/descriptor.h>
 #include <sluice/select/open.h>
 
 #include "tests/l2/two.h"
@@ -211,7 +211,7 @@ class Borrower {
         auto borrowed = l2::borrow_packet_socket("left", port);
         if (!borrowed.ok()) return static_cast<int>(borrowed.code());
         kept.push_back(std::move(*borrowed));
-        kept.back().claim = l2::Fd();
+        kept.back().claim = Descriptor();
       }
       char byte;
       return ::write(ready[1], "r", 1) == 1 && ::read(go_[0], &byte, 1) == 0 ? 0 : 101;
@@ -267,8 +267,8 @@ TEST_CASE("a user borrows so many sockets and no more, and others go on", "[l2][
 }
 
 // Connections to the broker that say nothing.
-std::vector<l2::Fd> silent_askers(const std::string& path, int count) {
-  std::vector<l2::Fd> all;
+std::vector<Descriptor> silent_askers(const std::string& path, int count) {
+  std::vector<Descriptor> all;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.data(), path.size());
@@ -286,10 +286,10 @@ TEST_CASE("askers who say nothing keep nobody waiting, also where the broker has
   NothingLeftBehind audit;
   for (rlim_t descriptors : {0, 32}) {
     Lending lending({}, descriptors);
-    std::vector<l2::Fd> silent =
+    std::vector<Descriptor> silent =
         silent_askers(lending.path, 40);  // of root's, who is on every list
     for (int i = 0; i < 3; ++i) CHECK(borrow(kNobody) == code_of(Code::kOk));
-    std::vector<l2::Fd> more = silent_askers(lending.path, 40);
+    std::vector<Descriptor> more = silent_askers(lending.path, 40);
     CHECK(borrow(0) == code_of(Code::kOk));
   }
 }
@@ -308,7 +308,7 @@ TEST_CASE("sockets are borrowed from root or oneself, not from whoever listens a
   pid_t liar = start([&] {
     ::close(go[1]);
     if (!become(kSomebody)) return 1;
-    l2::Fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    Descriptor fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path, path.data(), path.size());

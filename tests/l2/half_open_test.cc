@@ -9,9 +9,9 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/base/status.h>
-#include <sluice/l2/frames.h>
-#include <sluice/l2/half_open.h>
-#include <sluice/l2/udp_socket.h>
+#include <sluice/l2/carrier/frames.h>
+#include <sluice/proto/half_open.h>
+#include <sluice/l2/carrier/udp_socket.h>
 
 namespace sluice::l2 {
 namespace {
@@ -59,8 +59,8 @@ struct Table {
   }
   std::vector<int> gone;
   int added = 0;
-  HalfOpen<Greeter> all{late,
-                        [this](std::unique_ptr<Greeter> one) { gone.push_back(one->number); }};
+  proto::HalfOpen<Greeter> all{
+      late, [this](std::unique_ptr<Greeter> one) { gone.push_back(one->number); }};
 };
 
 TEST_CASE("the machine that has most makes room for others and none for itself, whatever its ports",

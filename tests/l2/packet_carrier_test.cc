@@ -12,9 +12,9 @@
 #include <vector>
 
 #include <sluice/base/counters.h>
-#include <sluice/l2/frames.h>
-#include <sluice/l2/qdisc.h>
-#include <sluice/l2/ring.h>
+#include <sluice/l2/carrier/frames.h>
+#include <sluice/l2/carrier/qdisc.h>
+#include <sluice/l2/carrier/ring.h>
 
 #include "kernel_compat/slp/slp_wire.h"
 #include "tests/l2/wire.h"

@@ -7,12 +7,10 @@
 #include <cstdlib>
 #include <string>
 
-#include <sluice/l2/peers.h>
+#include <sluice/base/mac_names.h>
 
 namespace sluice::test {
 namespace {
-
-using namespace l2;
 
 PeerNames of(const std::string& text) {
   PeerNames names;
@@ -116,13 +114,13 @@ TEST_CASE("the file that SLUICE_PEERS names is read, and must be there", "[peers
   REQUIRE(file != nullptr);
   std::fputs("02:00:00:00:00:0b worker3\n", file);
   std::fclose(file);
-  auto by_name = peer_at("eth0", "worker3"), by_mac = peer_at("eth0", "02:00:00:00:00:0b");
+  auto by_name = mac_at("eth0", "worker3"), by_mac = mac_at("eth0", "02:00:00:00:00:0b");
   CHECK(::unlink(path.c_str()) == 0);
   ::unsetenv("SLUICE_PEERS");
   REQUIRE(by_name.ok());
   REQUIRE(by_mac.ok());
   CHECK(*by_name == *by_mac);
-  CHECK(peer_at("eth0", "02:00").code() == Code::kInvalidArgument);
+  CHECK(mac_at("eth0", "02:00").code() == Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include <sluice/l2/places.h>
+#include <sluice/l2/carrier/places.h>
 
 namespace sluice::test {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <sluice/base/counters.h>
-#include <sluice/l2/socket.h>
+#include <sluice/base/descriptor.h>
 #include <sluice/select/open.h>
 
 #include "tests/l2/two.h"
@@ -31,7 +31,7 @@ uint16_t port_of(const std::string& address) {
 
 // So many runts in as few datagrams of the kernel's as it joins.
 void flood(uint16_t port, int times) {
-  l2::Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  Descriptor fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(port);

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include <sluice/base/counters.h>
-#include <sluice/l2/frames.h>
-#include <sluice/l2/udp_carrier.h>
-#include <sluice/l2/udp_socket.h>
+#include <sluice/l2/carrier/frames.h>
+#include <sluice/l2/carrier/udp_carrier.h>
+#include <sluice/l2/carrier/udp_socket.h>
 
 #include "kernel_compat/slp/slp_wire.h"
 #include "tests/support/audit.h"

@@ -28,13 +28,13 @@ DOORS = [
     ] + _TESTS + _YARDSTICKS),
     ("OpenSSL", r"#\s*include\s*<openssl/", ["transport/l2/cipher.cc", "benchmarks/bare/memory_file.cc"]),
     ("verbs", r"#\s*include\s*<(infiniband|rdma)/", ["transport/verbs/verbs_api.*", "tests/module/rxe_line.*"] + _YARDSTICKS),
-    ("packet sockets", r"\bAF_PACKET\b|#\s*include\s*<linux/if_packet\.h>", ["transport/l2/*", "tools/dump/*"] + _TESTS + _YARDSTICKS),
+    ("packet sockets", r"\bAF_PACKET\b|#\s*include\s*<linux/if_packet\.h>", ["transport/l2/carrier/*", "transport/l2/discovery/*", "tools/dump/*"] + _TESTS + _YARDSTICKS),
     ("memory mappings", r"(?<![\w.>])mmap\s*\(|\bmemfd_create\s*\(", [
         "allocator/linux_page_source.*",
         "transport/base/map_over.cc",  # files over reserved addresses, for the two above and below
         "transport/shm/mapper.*", "transport/shm/ring.*",
-        "transport/l2/ring.*",  # the kernel's packet ring
-        "transport/l2/kmod_socket.cc",  # the module's completion ring
+        "transport/l2/carrier/ring.*",  # the kernel's packet ring
+        "transport/kmod/socket.cc",  # the module's completion ring
         "transport/verbs/queue_pair.cc",  # message slots: no tensor lies beside what a device writes
         "transport/base/process_mark.cc",   # one anonymous page that tells a forked child; no payload
     ] + _TESTS + _YARDSTICKS),
@@ -47,6 +47,7 @@ DOORS = [
         "examples/*",           # the thread is the user's
         "tools/perf/run/roles.cc",  # loopback runs both ends in one process
         "tools/doctor/path_checks.cc",  # both ends of a path's trial, in contexts of their own
+        "benchmarks/hot_path.cc",  # accepts while connect() waits, before anything is measured
         "tools/demo_job/grpc_worker.cc",  # gRPC's calls block: a thread for each server
     ] + _TESTS + _YARDSTICKS),
     ("sleeping", r"\bsleep_(for|until)\b|(?<!\w)::u?sleep\s*\(|\bnanosleep\b", _YARDSTICKS),

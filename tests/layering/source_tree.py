@@ -62,6 +62,8 @@ def room_of(path):
     if "_test." in base or base.startswith(("testing.", "testing_")):
         return "tests"
     if parts[0] == "transport":
+        if parts[1] == "l2" and len(parts) > 3:
+            return "/".join(parts[1:3])
         return parts[1] if len(parts) > 2 else "sluice"
     if parts[0] == "kernel_compat" or parts[:2] == ["tools", "dump"]:
         return "/".join(parts[:2])

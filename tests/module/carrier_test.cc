@@ -323,6 +323,57 @@ TEST_CASE(
   CHECK(third.get().ok());
 }
 
+TEST_CASE("where a granted window begins cannot be guessed from others, and a guess is denied") {
+  Module module;
+  Wire wire;
+  auto context = small_context();
+  Listener listener;
+  wire.b.space.run([&] { listener = context->listen("kmod://end0:7000").value(); });
+  std::promise<RemoteKey> told;
+  std::future<Status> caller = std::async(std::launch::async, [&, address = listener.address()] {
+    Status outcome;
+    wire.a.space.run([&] {
+      auto ours = small_context();
+      auto server = ours->connect(address, {.timeout = 20s});
+      outcome = server.status();
+      if (!outcome.ok()) return;
+      RemoteKey key = told.get_future().get(), guess = key;
+      for (uint64_t address : {uint64_t{1} << 32, uint64_t{0}, key.address ^ uint64_t{1} << 61,
+                               key.address + key.length}) {
+        guess.address = address;
+        auto room = ours->allocate({8}, uint8);
+        if (server->read_and_wait(guess, 0, std::move(*room), soon()).status().code() !=
+            Code::kAccessDenied)
+          outcome = Status(Code::kInternal, Scope::kOperation, "test", "a guess was not denied");
+      }
+      auto right = server->read_and_wait(key, 0, ours->allocate({8}, uint8).value(), soon());
+      if (outcome.ok()) outcome = right.status();
+      (void)server->close(soon());
+    });
+    return outcome;
+  });
+  auto peer = wire.b.space.run([&] { return listener.accept(soon()); });
+  REQUIRE(peer.ok());
+  Buffer memory = context->allocate({20'000}, uint8).value();
+  // Every bit of them is sometimes set and sometimes not: of 40 random ones one in 2^39 is not.
+  uint64_t set = 0, clear = 0;
+  for (int i = 0; i < 40; ++i) {
+    auto key = peer->grant(memory, {.rights = Right::kReadWrite});
+    REQUIRE(key.ok());
+    set |= key->address - (uint64_t{1} << 32);
+    clear |= ~(key->address - (uint64_t{1} << 32));
+    CHECK(peer->revoke(*key).ok());
+  }
+  CHECK((set & clear) == SLUICE_MAX_BASE);
+  auto key = peer->grant(memory, {.rights = Right::kRead});
+  REQUIRE(key.ok());
+  told.set_value(*key);
+  while (caller.wait_for(0s) != std::future_status::ready) context->progress();
+  Status outcome = caller.get();
+  INFO(outcome.to_string());
+  CHECK(outcome.ok());
+}
+
 constexpr std::byte kOld{0x11}, kNew{0x22};
 
 // In the other namespace: reads what it is granted, again and again, until it may not.

@@ -50,7 +50,8 @@ int unregister_memory(int fd, uint32_t region) {
 }
 
 int open_handle(int fd, const sockaddr_sluice& peer, uint32_t region, uint64_t offset,
-                uint64_t length, uint32_t rights, uint32_t& handle, uint64_t user_data) {
+                uint64_t length, uint32_t rights, uint32_t& handle, uint64_t user_data,
+                uint64_t base) {
   sluice_open request{};
   request.peer = peer;
   request.user_data = user_data;
@@ -58,6 +59,7 @@ int open_handle(int fd, const sockaddr_sluice& peer, uint32_t region, uint64_t o
   request.length = length;
   request.region = region;
   request.rights = rights;
+  request.base = base;
   int error = done(::ioctl(fd, SLUICE_OPEN, &request));
   handle = request.handle;
   return error;

@@ -32,7 +32,8 @@ uint64_t pinned_kib();  // of this process: VmPin
 int register_memory(int fd, const void* data, uint64_t length, uint32_t& region);  // 0 or errno
 int unregister_memory(int fd, uint32_t region);
 int open_handle(int fd, const sockaddr_sluice& peer, uint32_t region, uint64_t offset,
-                uint64_t length, uint32_t rights, uint32_t& handle, uint64_t user_data = 0);
+                uint64_t length, uint32_t rights, uint32_t& handle, uint64_t user_data = 0,
+                uint64_t base = 0);
 int close_handle(int fd, const sockaddr_sluice& peer, uint32_t handle);
 int transfer(int fd, const sluice_transfer& request);
 int cancel(int fd, uint64_t user_data);

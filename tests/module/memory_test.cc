@@ -137,6 +137,36 @@ TEST_CASE("what the handle does not allow is refused, and the session goes on") 
   CHECK(pair.client_ring.wait()->status == SLP_BAD_HANDLE);
 }
 
+TEST_CASE("a handle begins where its owner says, and a peer that was not told reaches nothing") {
+  Pair pair;
+  constexpr uint64_t kBase = 0x1234'5678'9abc'def0, kLength = 8192;
+  fill(pair.at_server(), kBytes, 3);
+  uint32_t handle = 0;
+  REQUIRE(open_handle(pair.server.value(), pair.caller, pair.server_region, 4096, kLength,
+                      SLUICE_MAY_READ | SLUICE_MAY_WRITE, handle, 0, kBase) == 0);
+  auto ends_with = [&](uint32_t kind, uint64_t offset, uint64_t length) {
+    REQUIRE(transfer(pair.client.value(),
+                     request(kind, pair.client_region, 0, length, handle, offset, offset)) == 0);
+    auto end = pair.client_ring.wait();
+    REQUIRE(end);
+    return end->status;
+  };
+  for (uint32_t kind : {SLUICE_PULL, SLUICE_PUSH}) {
+    for (uint64_t offset : {uint64_t{0}, kLength - 10, kBase - 1, kBase ^ uint64_t{1} << 61,
+                            kBase + kLength, kBase + kLength - 9})
+      CHECK(ends_with(kind, offset, 10) == SLP_BAD_RANGE);
+  }
+  CHECK(holds(pair.at_server(), kBytes, 3));
+  // The part's own bytes, first and last.
+  CHECK(ends_with(SLUICE_PULL, kBase, 10) == SLP_OK);
+  CHECK(std::memcmp(pair.at_client(), pair.at_server() + 4096, 10) == 0);
+  CHECK(ends_with(SLUICE_PULL, kBase + kLength - 10, 10) == SLP_OK);
+  CHECK(std::memcmp(pair.at_client(), pair.at_server() + 4096 + kLength - 10, 10) == 0);
+  std::memset(pair.at_client(), 0x5e, 10);
+  CHECK(ends_with(SLUICE_PUSH, kBase + 100, 10) == SLP_OK);
+  CHECK(std::memcmp(pair.at_client(), pair.at_server() + 4096 + 100, 10) == 0);
+}
+
 TEST_CASE("requests that make no sense are refused here") {
   Pair pair;
   int fd = pair.client.value();
@@ -156,6 +186,8 @@ TEST_CASE("requests that make no sense are refused here") {
         EINVAL);
   CHECK(open_handle(fd, kConnected, pair.client_region, 0, 1, 4, handle) == EINVAL);
   CHECK(open_handle(fd, kConnected, pair.client_region, 0, 1, 0, handle) == EINVAL);
+  CHECK(open_handle(fd, kConnected, pair.client_region, 0, 1, SLUICE_MAY_READ, handle, 0,
+                    SLUICE_MAX_BASE + 1) == EINVAL);
   CHECK(transfer(fd, request(0, pair.client_region, 0, 1, 0, 0, 0)) == EINVAL);
   CHECK(transfer(fd, request(SLUICE_PULL, 5, 0, 1, 0, 0, 0)) == EBADSLT);
   CHECK(transfer(fd, request(SLUICE_PULL, pair.client_region, 0, 0, 0, 0, 0)) == EINVAL);

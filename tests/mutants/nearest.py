@@ -11,7 +11,8 @@ ALLOCATOR = [f"//tests/allocator:{name}_test" for name in
              ("arena", "free_runs", "buffer", "arena_fault", "arena_registrars", "page_source", "machine_memory", "arena_warm_path", "arena_fork",
               "arena_property", "arena_threads", "dlpack")]
 SHM = [f"//tests/shm:{name}_test" for name in ("limits", "packets", "ends", "ring_model")]
-PROTO = [f"//tests/proto:{name}_test" for name in ("direct", "tables", "credits", "control_queue", "liveness", "matching")]
+PROTO = [f"//tests/proto:{name}_test" for name in ("direct", "tables", "credits", "control_queue", "liveness", "matching", "session_set", "busy_links",
+                                                    "last_view")]
 ALL_VERBS = [VERBS.format(name) for name in ("revoke", "proofs", "registrar", "devices", "status", "doorbells", "quarantine", "greeting", "select",
                                              "striping", "moderation", "limits", "events", "hostile", "calls", "failures")]
 
@@ -50,18 +51,21 @@ TESTS = {
                        EXCHANGE.format("tcp"), ENDPOINT.format("sluice")],
     "transport/select/silences": ["//transport/select:silences_test"],
     "transport/select/": [VERBS.format("select"), ENDPOINT.format("sluice"), EXCHANGE.format("sluice"), "//tests/l2:chosen_test"],
-    "transport/exchange/": ["//tests/exchange:places_loopback_test", EXCHANGE.format("loopback"), EXCHANGE.format("tcp"), FAULTS.format("loopback")],
+    "transport/exchange/": ["//tests/exchange:places_loopback_test", "//tests/exchange:strangers_test", "//tests/exchange:waiting_steps_test",
+                            "//tests/exchange:latest_loopback_test", EXCHANGE.format("loopback"), EXCHANGE.format("tcp"), FAULTS.format("loopback")],
     "transport/shm/peer_user": ["//tests/shm:user_test"],
     "transport/shm/ring": ["//transport/shm:ring_test", *SHM, ENDPOINT.format("shm"), FAULTS.format("shm")],
     "transport/shm/extent_map": ["//transport/shm:extent_map_test", *SHM, ENDPOINT.format("shm")],
     "transport/shm/": ["//transport/shm:mapper_test", *SHM, ENDPOINT.format("shm"), EXCHANGE.format("shm"), FAULTS.format("shm")],
-    "transport/proto/device_": [*PROTO, VERBS.format("proofs"), VERBS.format("quarantine"), ENDPOINT.format("rdma"), VERBS.format("failures")],
+    "transport/proto/device_": [*PROTO, VERBS.format("proofs"), VERBS.format("quarantine"), ENDPOINT.format("rdma"), VERBS.format("failures"),
+                                ENDPOINT.format("l2"), "//tests/l2:packet_carrier_test"],
     "transport/proto/": [*PROTO, ENDPOINT.format("loopback"), ENDPOINT.format("tcp"), ENDPOINT.format("shm"), "//tests/sim:simulate",
-                         EXCHANGE.format("loopback"), FAULTS.format("loopback"), VERBS.format("proofs")],
+                         EXCHANGE.format("loopback"), FAULTS.format("loopback"), VERBS.format("proofs"), "//tests/exchange:strangers_test"],
     "transport/l2/cipher": ["//tests/slp:seal_test", "//tests/l2:sealed_test"],
     "transport/l2/": ["//tests/l2:udp_carrier_test", "//tests/l2:timers_test", "//tests/l2:places_test", "//tests/l2:discovery_test",
                       "//tests/l2:peers_test", ENDPOINT.format("udp"), "//tests/l2:sealed_test", "//tests/l2:half_open_test",
-                      "//tests/l2:two_carriers_test", "//tests/l2:packet_carrier_test", "//tests/l2:nodes_test"],
+                      "//tests/l2:two_carriers_test", "//tests/l2:packet_carrier_test", "//tests/l2:nodes_test", "//tests/l2:limits_test",
+                      "//tests/l2:turn_test", "//tests/l2:downgrade_test", "//tests/l2:hostile_test", "//tests/l2:broker_test"],
 }
 # Programs that are no tests by themselves, and how they are run.
 ARGUMENTS = {
@@ -71,9 +75,9 @@ ARGUMENTS = {
 # Headers with code of their own, and few who include them; the others are declarations.
 HEADERS = ("allocator/free_runs.h", "allocator/block_cache.h", "allocator/size_classes.h", "transport/shm/ring.h", "transport/proto/grants.h",
            "transport/proto/credits.h",
-           "transport/l2/half_open.h", "transport/l2/allowance.h")
+           "transport/proto/half_open.h", "transport/l2/carrier/allowance.h")
 # What only a guest has: the kernel module, and real devices behind the door to the libraries.
-LEFT_OUT = ("transport/l2/kmod_", "transport/verbs/verbs_api")
+LEFT_OUT = ("transport/kmod/", "transport/verbs/verbs_api")
 
 
 def tests_of(file):

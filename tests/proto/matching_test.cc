@@ -57,8 +57,7 @@ struct Receiver : Parts {
   Status offer(uint64_t id, Tag tag, uint64_t total) {
     wire::Offer offered;
     offered.id = id;
-    offered.kind = wire::OfferKind::kTagged;
-    offered.a = tag;
+    offered.about = wire::TaggedOffer{.tag = tag};
     offered.total = total;
     offered.segment_count = 2;
     BytesPayload none{{}};

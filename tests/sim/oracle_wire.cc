@@ -7,14 +7,17 @@
 namespace sluice::sim {
 
 void Oracle::offer_sent(int from, const wire::Offer& offer) {
-  if (offer.kind == wire::OfferKind::kSupply) asked_[from].erase(offer.a);
-  if (offer.kind == wire::OfferKind::kRead) {
-    if (void_reads_[from].contains(offer.a))
+  const wire::OfferKind kind = offer.about.kind();
+  if (kind == wire::OfferKind::kSupply) asked_[from].erase(offer.about.supply().want);
+  if (kind == wire::OfferKind::kRead) {
+    const uint64_t want = offer.about.read().want;
+    if (void_reads_[from].contains(want))
       trace_.wrong("a read was answered after its grant was revoked");
-    reads_[from].erase(offer.a);
+    reads_[from].erase(want);
   }
-  if (offer.kind != wire::OfferKind::kTagged) return;
-  if (!on_wire_[from].insert(offer.a).second) trace_.wrong("a message was offered twice");
+  if (kind != wire::OfferKind::kTagged) return;
+  if (!on_wire_[from].insert(offer.about.tagged().tag).second)
+    trace_.wrong("a message was offered twice");
   ++sent_messages_[from];
   if ((offer.flags & wire::Offer::kInline) != 0) sent_bytes_[from] += offer.total;
   if (sent_messages_[from] > credit_messages_[from] || sent_bytes_[from] > credit_bytes_[from]) {
@@ -45,8 +48,9 @@ void Oracle::message_sent(int from, proto::ConstBytes header) {
 }
 
 void Oracle::want_handled(int at, const wire::Want& want) {
-  if (want.kind == wire::WantKind::kRead) reads_[at][want.id] = want.a;
-  if (want.kind != wire::WantKind::kKey) return;
+  const wire::WantKind kind = want.about.kind();
+  if (kind == wire::WantKind::kRead) reads_[at][want.id] = want.about.read().grant;
+  if (kind != wire::WantKind::kKey) return;
   if (asked_[at].size() < want_limit_[at]) had_room_[at].insert(want.id);
   asked_[at].insert(want.id);
 }

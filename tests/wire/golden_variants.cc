@@ -47,8 +47,7 @@ Hello server_hello() {
 Offer supply(TensorDescriptor layout) {
   Offer m{};
   m.id = 0x0000000700000003;
-  m.kind = OfferKind::kSupply;
-  m.a = 0x0000000100000002;
+  m.about = SupplyOffer{.want = 0x0000000100000002};
   m.layout = layout;
   m.has_layout = true;
   m.total = layout.span_bytes();
@@ -85,8 +84,7 @@ void add_hellos(std::vector<NamedMessage>& out) {
 void add_plain_offers(std::vector<NamedMessage>& out) {
   Offer tagged{};
   tagged.id = 1;
-  tagged.kind = OfferKind::kTagged;
-  tagged.a = 0xfeedfacecafebeef;
+  tagged.about = TaggedOffer{.tag = 0xfeedfacecafebeef};
   tagged.total = 1 << 20;
   out.push_back({"offer", "tagged_without_tlvs", tagged});
   Offer in_line = tagged;
@@ -99,15 +97,13 @@ void add_plain_offers(std::vector<NamedMessage>& out) {
   in_line.total = in_line.payload_bytes = 0;
   out.push_back({"offer", "tagged_inline_empty", in_line});
   Offer write = tagged;
-  write.kind = OfferKind::kWrite;
   write.flags = Offer::kDataFollows | Offer::kReport;
-  write.epoch = 0xabcdef01;
-  write.a = 0x99;
-  write.offset = 0x123456789a;
+  write.about = WriteOffer{.grant = 0x99, .epoch = 0xabcdef01, .offset = 0x123456789a};
   write.total = static_cast<uint64_t>(INT64_MAX);
   out.push_back({"offer", "write_data_follows", write});
   Offer read = write;
-  read.kind = OfferKind::kRead;
+  // With words that this kind does not use: they are kept as they came.
+  read.about = OfferAbout(OfferKind::kRead, 0xabcdef01, 0x99, 0x123456789a);
   read.flags = 0;
   read.total = 12345;
   read.segments[0] = {3, 4096, 12345};
@@ -175,14 +171,12 @@ void add_wants(std::vector<NamedMessage>& out) {
   }();
   Want known{};
   known.id = 0x0000000100000002;
-  known.kind = WantKind::kKey;
-  known.key_id = 17;
-  known.a = 1000;
+  known.about = KeyWant{.key_id = 17, .step = 1000};
   out.push_back({"want", "known_key", known});
   Want which = known;
-  which.a = kNewestStep;
+  which.about = KeyWant{.key_id = 17, .step = kNewestStep};
   out.push_back({"want", "which_step_is_newest", which});
-  which.a = kNextStep;
+  which.about = KeyWant{.key_id = 17, .step = kNextStep};
   out.push_back({"want", "which_step_is_next", which});
   Want first = known;
   first.key = "fc6/weight";
@@ -205,18 +199,12 @@ void add_wants(std::vector<NamedMessage>& out) {
   add_wants_with_windows(out, known);
   Want pull{};
   pull.id = 5;
-  pull.kind = WantKind::kOffer;
-  pull.a = 0x0000000700000003;
-  pull.offset = 1 << 22;
-  pull.length = 411041792;
+  pull.about = PullWant{.offer = 0x0000000700000003, .offset = 1 << 22, .length = 411041792};
   out.push_back({"want", "bytes_of_an_offer", pull});
   Want read{};
   read.id = 6;
-  read.kind = WantKind::kRead;
-  read.a = 0x99;
-  read.key_id = 0xabcdef01;
-  read.offset = ~uint64_t{0};
-  read.length = ~uint64_t{0};
+  read.about =
+      ReadWant{.grant = 0x99, .epoch = 0xabcdef01, .offset = ~uint64_t{0}, .length = ~uint64_t{0}};
   out.push_back({"want", "one_sided_read", read});
 }
 

@@ -56,15 +56,17 @@ struct Describe {
   std::string operator()(const Offer& m) const {
     std::string text = "OFFER\n" + line("id", m.id) + line("flags", m.flags) +
                        line("payload_bytes", m.payload_bytes) +
-                       line("kind", static_cast<uint64_t>(m.kind)) + line("epoch", m.epoch) +
-                       line("a", m.a) + line("offset", m.offset) + line("total", m.total);
+                       line("kind", static_cast<uint64_t>(m.about.kind())) +
+                       line("epoch", m.about.word20()) + line("a", m.about.word24()) +
+                       line("offset", m.about.word32()) + line("total", m.total);
     text += segment_lines(std::span(m.segments).first(m.segment_count));
     return m.has_layout ? text + layout_line(m.layout) : text;
   }
   std::string operator()(const Want& m) const {
-    std::string text = "WANT\n" + line("id", m.id) + line("kind", static_cast<uint64_t>(m.kind)) +
-                       line("into", m.into) + line("key_id", m.key_id) + line("a", m.a) +
-                       line("offset", m.offset) + line("length", m.length);
+    std::string text = "WANT\n" + line("id", m.id) +
+                       line("kind", static_cast<uint64_t>(m.about.kind())) + line("into", m.into) +
+                       line("key_id", m.about.word20()) + line("a", m.about.word24()) +
+                       line("offset", m.about.word32()) + line("length", m.about.word40());
     if (m.has_layout) text += layout_line(m.layout);
     if (!m.key.empty()) text += "key " + to_hex(std::as_bytes(std::span(m.key))) + "\n";
     return text + segment_lines(std::span(m.segments).first(m.segment_count));
@@ -176,17 +178,17 @@ void check_fast(Verdict& v, std::span<const std::byte> header, const AnyMessage&
   bool taken = decode_fast(header, fast);
   const Offer* offer = std::get_if<Offer>(&message);
   bool plain = v.accepted && offer != nullptr && header.size() == 48 &&
-               offer->kind == OfferKind::kTagged && (offer->flags & Offer::kInline) != 0 &&
+               offer->about.kind() == OfferKind::kTagged && (offer->flags & Offer::kInline) != 0 &&
                (offer->flags & Offer::kDataFollows) == 0;
   if (taken != plain)
     v.problem = std::string("decode_fast ") + (taken ? "accepts " : "refuses ") + to_hex(header);
   if (!taken || !plain) return;
   bool report = (offer->flags & Offer::kReport) != 0;
-  if (fast.id != offer->id || fast.tag != offer->a || fast.payload_bytes != offer->payload_bytes ||
-      fast.report != report) {
+  if (fast.id != offer->id || fast.tag != offer->about.tagged().tag ||
+      fast.payload_bytes != offer->payload_bytes || fast.report != report) {
     v.problem = "decode_fast reads other values from " + to_hex(header);
   }
-  if (offer->epoch != 0 || offer->offset != 0) return;
+  if (offer->about.word20() != 0 || offer->about.word32() != 0) return;
   Bytes again(48, std::byte{0xee});
   if (encode(fast, again) != 48 || again != encode_any(message))
     v.problem = "encode(TaggedInline) gives " + to_hex(again);

@@ -118,15 +118,15 @@ Hello RandomMessages::hello() {
 Offer RandomMessages::offer() {
   Offer m{};
   m.id = word();
-  m.kind = static_cast<OfferKind>(1 + below(4));
-  m.epoch = static_cast<uint32_t>(word());
-  m.a = word();
-  m.offset = word();
+  auto kind = static_cast<OfferKind>(1 + below(4));
+  auto epoch = static_cast<uint32_t>(word());
+  uint64_t first = word(), second = word();
+  m.about = OfferAbout(kind, epoch, first, second);
   m.total = std::min<uint64_t>(word(), INT64_MAX);
-  if (m.kind == OfferKind::kSupply || chance(30)) {
+  if (kind == OfferKind::kSupply || chance(30)) {
     m.has_layout = true;
     m.layout = layout();
-    if (m.kind == OfferKind::kSupply) m.total = m.layout.span_bytes();
+    if (kind == OfferKind::kSupply) m.total = m.layout.span_bytes();
   }
   if (chance(50)) m.flags |= Offer::kReport;
   if (m.total <= kMaxInlineBytes && chance(50)) {
@@ -152,11 +152,10 @@ Offer RandomMessages::offer() {
 Want RandomMessages::want() {
   Want m;
   m.id = word();
-  m.kind = static_cast<WantKind>(1 + below(3));
-  m.key_id = static_cast<uint32_t>(word());
-  m.a = word();
-  m.offset = word();
-  m.length = word();
+  auto kind = static_cast<WantKind>(1 + below(3));
+  auto key_id = static_cast<uint32_t>(word());
+  uint64_t first = word(), second = word(), third = word();
+  m.about = WantAbout(kind, key_id, first, second, third);
   m.has_layout = chance(40);
   if (m.has_layout) m.layout = layout();
   m.into = m.has_layout && chance(50);

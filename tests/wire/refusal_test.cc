@@ -140,7 +140,7 @@ TEST_CASE("a supply of one segment is refused for what any other offer is", "[wi
   const std::array<int64_t, 2> shape{2, 3};
   Offer offer;
   offer.id = 9;
-  offer.kind = OfferKind::kSupply;
+  offer.about = SupplyOffer{};
   offer.total = 24;
   offer.has_layout = true;
   offer.layout = TensorDescriptor::compact(shape, float32).value();

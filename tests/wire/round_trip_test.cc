@@ -28,7 +28,7 @@ TEST_CASE("every well-formed message decodes to what was encoded", "[wire]") {
 
 TEST_CASE("the longest of every message fits the longest header", "[wire]") {
   Offer offer{};
-  offer.kind = OfferKind::kSupply;
+  offer.about = SupplyOffer{};
   std::vector<int64_t> shape(kMaxRank, 2), strides{1 << 14, 1 << 12, 1 << 10, 1 << 8, 64, 16, 4, 2};
   offer.layout = *TensorDescriptor::strided(shape, strides, float32, 0);
   offer.has_layout = true;

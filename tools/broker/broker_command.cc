@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <sluice/l2/broker.h>
+#include <sluice/l2/carrier/broker.h>
 
 namespace sluice::tools {
 namespace {

@@ -1,8 +1,8 @@
 """Who may see whom: the one table behind Bazel's visibility (//tools/build:sees_ROOM) and tests/layering."""
 
-_BELOW_PROTO = ["api", "allocator", "wire", "base"]
+_BELOW_PROTO = ["spi", "api", "allocator", "wire", "base"]
 _BELOW_BACKENDS = ["proto"] + _BELOW_PROTO
-_BACKENDS = ["shm", "verbs", "l2", "tcp", "loopback", "fault"]
+_BACKENDS = ["shm", "verbs", "l2", "l2/carrier", "kmod", "tcp", "loopback", "fault"]
 _BELOW_EXCHANGE = ["select", "tuning"] + _BACKENDS + _BELOW_BACKENDS
 _TRANSPORT = ["collective", "graph", "sluice", "exchange"] + _BELOW_EXCHANGE
 
@@ -12,10 +12,15 @@ MAY_SEE = {
     "allocator": ["base"],
     "wire": ["base"],
     "api": ["allocator", "wire", "base"],
+    "spi": ["api", "allocator", "wire", "base"],
     "proto": _BELOW_PROTO,
     "shm": _BELOW_BACKENDS,
     "verbs": _BELOW_BACKENDS,
-    "l2": _BELOW_BACKENDS + ["kernel_compat/slp", "kernel_compat/uapi"],
+    # How frames cross, and who is found by a name: below the sessions over them.
+    "l2/carrier": _BELOW_BACKENDS + ["kernel_compat/slp"],
+    "l2/discovery": ["l2/carrier"] + _BELOW_BACKENDS + ["kernel_compat/slp"],
+    "l2": ["l2/carrier", "l2/discovery"] + _BELOW_BACKENDS + ["kernel_compat/slp"],
+    "kmod": _BELOW_BACKENDS + ["kernel_compat/slp", "kernel_compat/uapi"],
     "tcp": _BELOW_BACKENDS,
     "loopback": _BELOW_BACKENDS,
     "fault": _BELOW_BACKENDS,
@@ -43,6 +48,8 @@ MAY_SEE = {
 def _packages(room):
     if room == "sluice":
         return "//transport"
+    if room == "l2":
+        return "//transport/l2"
     top = room.split("/")[0]
     if top in ["allocator", "examples", "plugins", "benchmarks", "tools", "kernel_compat", "tests"]:
         return "//" + room + "/..."

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <optional>
 
-#include <sluice/l2/frames.h>
+#include <sluice/l2/carrier/frames.h>
 #include <sluice/verbs/devices.h>
 
 #include "tools/demo_job/coordinator.h"

@@ -15,7 +15,7 @@
 #include <memory>
 #include <vector>
 
-#include <sluice/l2/socket.h>
+#include <sluice/base/descriptor.h>
 #include <sluice/sluice.h>
 #include <sluice/verbs/devices.h>
 
@@ -114,7 +114,7 @@ std::string interface_of(const std::string& address) {
 // A UDP socket that is connected sends nothing, and knows its way (ip(7): IP_MTU).
 Route route_to_address(const SocketAddress& target) {
   Route route;
-  l2::Fd socket(::socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  Descriptor socket(::socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (socket.value() < 0 || ::connect(socket.value(), target.get(), target.length) != 0) {
     route.error = errno;
     return route;
@@ -140,7 +140,7 @@ Route route_to_address(const SocketAddress& target) {
 // errno of a TCP connection; 0: it was accepted. It tells a firewall from a port where nobody
 // listens.
 int probe(const SocketAddress& target) {
-  l2::Fd socket(::socket(target.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Descriptor socket(::socket(target.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.value() < 0) return errno;
   if (::connect(socket.value(), target.get(), target.length) == 0) return 0;
   if (errno != EINPROGRESS) return errno;

@@ -11,9 +11,10 @@
 #include <thread>
 #include <utility>
 
-#include <sluice/l2/interfaces.h>
-#include <sluice/l2/peers.h>
+#include <sluice/l2/carrier/interfaces.h>
+#include <sluice/base/mac_names.h>
 #include <sluice/select/open.h>
+#include <sluice/select/paths.h>
 #include <sluice/sluice.h>
 #include <sluice/verbs/devices.h>
 
@@ -90,69 +91,21 @@ Finding unusable(const std::string& name, const std::string& why, const char* ot
                 : note(name, "not usable: " + cause, remedy);
 }
 
-std::string own_name() {
-  return fmt::format("sluice-doctor-{:08x}{:08x}", std::random_device()(), std::random_device()());
-}
-
-// Where a path listens for its trial; empty: it needs a second machine.
-std::string trial_address(Path path) {
-  switch (path) {
-    case Path::kShm: return "shm:" + own_name();
-    case Path::kVerbs: {
-      std::string address = verbs::survey_devices().first_address();
-      return "rdma://" + (address.find(':') == std::string::npos ? address : "[" + address + "]") +
-             ":0";
-    }
-    case Path::kPacket: return "l2://lo:0";
-    case Path::kUdp: return "l2://udp/127.0.0.1:0";
-    case Path::kTcp: return "tcp://127.0.0.1:0";
-    default: return "";
-  }
-}
-
-const char* remedy_of(Path path) {
-  switch (path) {
-    case Path::kShm: return "in a container allow memfd_create and pidfd_open (seccomp)";
-    case Path::kVerbs:
-      return "`sluice info --explain` lists devices, ports and GIDs; `sluice lab` has an RDMA "
-             "device in a guest";
-    case Path::kModule:
-      return "build and load the module: kernel_compat/README.md; until then l2://INTERFACE or tcp";
-    case Path::kPacket:
-      return "give the program CAP_NET_RAW, or run `sluice broker`: docs/ethernet.md";
-    case Path::kUdp:
-    case Path::kTcp:
-      return "`sudo ip link set lo up`; then see `ip address show lo` and the firewall's rules "
-             "(`sudo nft list ruleset`)";
-    default: return "";
-  }
-}
-
-const char* name_of(Path path) {
-  switch (path) {
-    case Path::kShm: return "shm";
-    case Path::kVerbs: return "rdma";
-    case Path::kModule: return "kmod";
-    case Path::kPacket: return "l2";
-    case Path::kUdp: return "udp";
-    default: return "tcp";
-  }
-}
-
 Finding check_path(const PathReport& report, bool needed) {
-  const std::string name = name_of(report.path);
-  if (!report.usable) return unusable(name, report.why, remedy_of(report.path), needed);
-  const std::string address = trial_address(report.path);
-  if (address.empty()) return ok(name, report.why);
+  const PathDescriptor& path = *find_path(report.path);
+  const std::string name(path.name), remedy(path.remedy);
+  if (!report.usable) return unusable(name, report.why, remedy.c_str(), needed);
+  // Null: it needs a second machine.
+  if (path.trial_address == nullptr) return ok(name, report.why);
+  const std::string address = path.trial_address();
   Result<std::string> tried = try_path(address);
   if (tried.ok()) return ok(name, *tried);
   const Status& status = tried.status();
-  const auto [cause, own_remedy] =
-      cause_and_remedy(std::string(status.detail()), remedy_of(report.path));
+  const auto [cause, own_remedy] = cause_and_remedy(std::string(status.detail()), remedy);
   // Both ends are here: what the library says of a peer that does not answer is of no use.
   const bool silent = status.code() == Code::kTimedOut || status.code() == Code::kUnreachable;
   return problem(name, fmt::format("does not work: {}: {}", to_string(status.code()), cause),
-                 silent ? remedy_of(report.path) : own_remedy);
+                 silent ? remedy : own_remedy);
 }
 
 // Checks devices that are there. A port may be down because nobody uses it. A port that is up with
@@ -195,7 +148,7 @@ Findings check_ethernet(bool needed) {
   if (!any && needed)
     found.push_back(problem("interface", "no network interface can carry frames to another machine",
                             "`sluice info --explain` says what each of them lacks"));
-  for (const std::string& trouble : l2::read_peers().problems)
+  for (const std::string& trouble : read_peers().problems)
     found.push_back(problem("peers", "the names of peers are not read: " + trouble,
                             "mend the line, or unset SLUICE_PEERS"));
   return found;
@@ -208,7 +161,13 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
 }  // namespace
 
 const std::vector<std::string>& path_names() {
-  static const std::vector<std::string> names = {"shm", "rdma", "kmod", "l2", "udp", "tcp"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const PathDescriptor* path : known_paths()) {
+      if (path->explain != nullptr) all.emplace_back(path->name);
+    }
+    return all;
+  }();
   return names;
 }
 
@@ -235,7 +194,8 @@ Result<std::string> try_path(const std::string& listen_at) {
 Findings check_paths(const std::vector<std::string>& needed) {
   Findings found;
   for (const PathReport& report : explain_paths())
-    found.push_back(check_path(report, contains(needed, name_of(report.path))));
+    found.push_back(
+        check_path(report, contains(needed, std::string(find_path(report.path)->name))));
   Findings devices = check_devices(verbs::survey_devices());
   found.insert(found.end(), devices.begin(), devices.end());
   Findings ethernet = check_ethernet(contains(needed, "l2") || contains(needed, "kmod"));

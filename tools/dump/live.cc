@@ -15,8 +15,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include <sluice/l2/frames.h>
-#include <sluice/l2/interfaces.h>
+#include <sluice/l2/carrier/frames.h>
+#include <sluice/l2/carrier/interfaces.h>
 
 namespace sluice::tools::dump {
 namespace {

@@ -1,5 +1,5 @@
 // Frames from an interface as they pass, both ways, for any receiver. One of the two
-// doors to packet sockets; the other is transport/l2.
+// doors to packet sockets; the other is transport/l2/carrier.
 #pragma once
 
 #include <memory>

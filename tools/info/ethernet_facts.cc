@@ -23,7 +23,7 @@ void print_interface(const Json& interface, bool allowed) {
 }  // namespace
 
 Json ethernet_facts(const std::vector<l2::Interface>& interfaces, const std::string& obstacle,
-                    const l2::PeerNames& peers) {
+                    const PeerNames& peers) {
   Json out = {{"packet_sockets", obstacle.empty()}, {"obstacle", or_null(obstacle)},
               {"interfaces", Json::array()},        {"peers", Json::array()},
               {"peer_files", peers.files},          {"peer_problems", peers.problems}};
@@ -37,9 +37,9 @@ Json ethernet_facts(const std::vector<l2::Interface>& interfaces, const std::str
                                  {"usable", interface.obstacle.empty()},
                                  {"obstacle", or_null(interface.obstacle)}});
   }
-  for (const l2::NamedPeer& peer : peers.peers) {
+  for (const NamedPeer& peer : peers.peers) {
     out["peers"].push_back({{"name", peer.name},
-                            {"mac", l2::mac_text(peer.address)},
+                            {"mac", mac_text(peer.address)},
                             {"interface", or_null(peer.interface)},
                             {"from", peers.files[peer.file] + ":" + std::to_string(peer.line)}});
   }

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include <sluice/l2/interfaces.h>
-#include <sluice/l2/peers.h>
+#include <sluice/l2/carrier/interfaces.h>
+#include <sluice/base/mac_names.h>
 
 namespace sluice::tools {
 
 // `obstacle`: to packet sockets; empty: they may be opened.
 nlohmann::json ethernet_facts(const std::vector<l2::Interface>& interfaces,
-                              const std::string& obstacle, const l2::PeerNames& peers);
+                              const std::string& obstacle, const PeerNames& peers);
 
 // Without `everything`: a line for each interface that is more than this machine's own.
 void print_ethernet(const nlohmann::json& ethernet, bool everything);

@@ -9,9 +9,9 @@
 #include <string>
 
 #include <sluice/base/counters.h>
-#include <sluice/l2/frames.h>
-#include <sluice/l2/interfaces.h>
-#include <sluice/l2/peers.h>
+#include <sluice/l2/carrier/frames.h>
+#include <sluice/l2/carrier/interfaces.h>
+#include <sluice/base/mac_names.h>
 #include <sluice/select/open.h>
 #include <sluice/tuning/tuning.h>
 #include <sluice/verbs/devices.h>
@@ -107,8 +107,8 @@ Json collect(const Machine& machine, const ArenaFacts& arena, const tuning::Tune
     }
   }
   Status packets = l2::packet_sockets_allowed();
-  out["ethernet"] = ethernet_facts(
-      l2::survey_interfaces(), packets.ok() ? "" : std::string(packets.detail()), l2::read_peers());
+  out["ethernet"] = ethernet_facts(l2::survey_interfaces(),
+                                   packets.ok() ? "" : std::string(packets.detail()), read_peers());
   out["tuning"] = tuning_facts(tuned);
   out["counters"] = Json::object();
   for (const auto& [name, value] : read_counters()) out["counters"][std::string(name)] = value;

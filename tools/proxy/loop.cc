@@ -50,7 +50,7 @@ Result<std::unique_ptr<Loop>> Loop::open(const ProxyOptions& options) {
   if (!loop->signal_fd_)
     return Status(Code::kNoMemory, Scope::kContext, "tools/proxy", "no descriptor for signals",
                   errno);
-  SLUICE_RETURN_IF_ERROR(loop->context_->watch(loop->signal_fd_.get(), EPOLLIN, loop.get()));
+  SLUICE_RETURN_IF_ERROR(loop->context_->watch(loop->signal_fd_.value(), EPOLLIN, loop.get()));
   if (options.run_seconds > 0)
     loop->end_ = after_seconds(loop->context_->refresh_now(), options.run_seconds);
   return loop;
@@ -58,13 +58,13 @@ Result<std::unique_ptr<Loop>> Loop::open(const ProxyOptions& options) {
 
 Loop::~Loop() {
   if (!signal_fd_) return;
-  context_->unwatch(signal_fd_.get(), this);
+  context_->unwatch(signal_fd_.value(), this);
   ::sigprocmask(SIG_SETMASK, &blocked_before_, nullptr);
 }
 
 void Loop::on_event(uint32_t) noexcept {
   signalfd_siginfo came;
-  while (::read(signal_fd_.get(), &came, sizeof(came)) == sizeof(came)) ++signals_;
+  while (::read(signal_fd_.value(), &came, sizeof(came)) == sizeof(came)) ++signals_;
 }
 
 void Loop::wait(Instant until) { (void)context_->wait(std::min(until, end_)); }

@@ -55,7 +55,7 @@ bool is_stale(const SocketAddress& address) {
   struct stat file {};
   if (::lstat(address.path().c_str(), &file) != 0 || !S_ISSOCK(file.st_mode)) return false;
   Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address.storage),
+  return ::connect(probe.value(), reinterpret_cast<const sockaddr*>(&address.storage),
                    address.length) != 0 &&
          errno == ECONNREFUSED;
 }
@@ -72,10 +72,6 @@ int bind_to(int fd, const SocketAddress& address) {
 }
 
 }  // namespace
-
-void Descriptor::reset() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-}
 
 std::string SocketAddress::path() const {
   const auto& at = reinterpret_cast<const sockaddr_un&>(storage);
@@ -180,7 +176,7 @@ Descriptor ListeningSocket::accept() const {
   from.length = sizeof(from.storage);
   Descriptor socket(::accept4(fd(), reinterpret_cast<sockaddr*>(&from.storage), &from.length,
                               SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket) send_at_once(socket.get(), from);
+  if (socket) send_at_once(socket.value(), from);
   return socket;
 }
 
@@ -188,8 +184,8 @@ Result<Descriptor> begin_connect(const SocketAddress& address) {
   Descriptor socket(
       ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return failed(Code::kNoMemory, "no socket", errno);
-  send_at_once(socket.get(), address);
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage),
+  send_at_once(socket.value(), address);
+  if (::connect(socket.value(), reinterpret_cast<const sockaddr*>(&address.storage),
                 address.length) != 0 &&
       errno != EINPROGRESS)
     return failed(Code::kUnreachable, address.text(), errno);
@@ -198,7 +194,7 @@ Result<Descriptor> begin_connect(const SocketAddress& address) {
 
 void close_hard(Descriptor& socket) {
   const linger at_once{.l_onoff = 1, .l_linger = 0};
-  if (socket) ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  if (socket) ::setsockopt(socket.value(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   socket.reset();
 }
 

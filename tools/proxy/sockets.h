@@ -10,28 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include <sluice/base/descriptor.h>
 #include <sluice/base/result.h>
 
 namespace sluice::tools::proxy {
-
-// Owns a descriptor.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() { reset(); }
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -55,7 +37,7 @@ class ListeningSocket {
   ListeningSocket(ListeningSocket&& other) noexcept;
   ListeningSocket& operator=(ListeningSocket&& other) noexcept;
   ~ListeningSocket();
-  int fd() const { return fd_.get(); }
+  int fd() const { return fd_.value(); }
   std::string text() const;  // with the port that was chosen
 
   // The next connection, without blocking; or none.

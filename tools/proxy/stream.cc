@@ -61,10 +61,10 @@ void Stream::try_next_address() {
 void Stream::finish_connect() {
   int error = 0;
   socklen_t length = sizeof(error);
-  ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  ::getsockopt(socket_.value(), SOL_SOCKET, SO_ERROR, &error, &length);
   connecting_ = false;
   if (error == 0) return write_socket();
-  if (watched_ != 0) carrier_.context().unwatch(socket_.get(), this);
+  if (watched_ != 0) carrier_.context().unwatch(socket_.value(), this);
   watched_ = 0;
   socket_.reset();
   try_next_address();
@@ -101,7 +101,7 @@ void Stream::read_socket() {
 // False: no more for now.
 bool Stream::read_piece(uint64_t& budget) {
   int queued = 0;
-  (void)::ioctl(socket_.get(), FIONREAD, &queued);
+  (void)::ioctl(socket_.value(), FIONREAD, &queued);
   const uint64_t room = std::min<uint64_t>(windows_.peer - (sent_ - acknowledged_), kMostPiece);
   const size_t wanted = std::clamp<uint64_t>(static_cast<uint64_t>(std::max(queued, 1)), 1, room);
   Result<Buffer> buffer =
@@ -111,7 +111,7 @@ bool Stream::read_piece(uint64_t& budget) {
     carrier_.wait_to_read(id_);
     return false;
   }
-  const ssize_t n = ::recv(socket_.get(), buffer->data() + kHeadroom, wanted, MSG_DONTWAIT);
+  const ssize_t n = ::recv(socket_.value(), buffer->data() + kHeadroom, wanted, MSG_DONTWAIT);
   if (n < 0) {
     if (errno == EINTR) return true;
     if (errno != EAGAIN && errno != EWOULDBLOCK) end(ResetReason::kSocket, true);
@@ -239,7 +239,7 @@ void Stream::write_socket() {
     message.msg_iov = parts.data();
     message.msg_iovlen = gather(parts.data(), parts.size());
     if (message.msg_iovlen == 0) break;
-    const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = ::sendmsg(socket_.value(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN && errno != EWOULDBLOCK) return end(ResetReason::kSocket, true);
@@ -256,7 +256,7 @@ void Stream::write_socket() {
   }
   if (chunks_.empty() && end_received_ && write_open_) {
     write_open_ = false;
-    ::shutdown(socket_.get(), SHUT_WR);
+    ::shutdown(socket_.value(), SHUT_WR);
   }
   finish_if_done();
 }
@@ -281,7 +281,7 @@ void Stream::stop(bool hard) {
   if (over_) return;
   over_ = true;
   --carrier_.totals().open;
-  if (watched_ != 0) carrier_.context().unwatch(socket_.get(), this);
+  if (watched_ != 0) carrier_.context().unwatch(socket_.value(), this);
   watched_ = 0;
   hard ? close_hard(socket_) : socket_.reset();
   chunks_.clear();
@@ -297,10 +297,10 @@ void Stream::watch_what_is_needed() {
   Context& context = carrier_.context();
   Status status;
   if (wanted == 0) {
-    context.unwatch(socket_.get(), this);
+    context.unwatch(socket_.value(), this);
   } else {
-    status = watched_ == 0 ? context.watch(socket_.get(), wanted, this)
-                           : context.rewatch(socket_.get(), wanted, this);
+    status = watched_ == 0 ? context.watch(socket_.value(), wanted, this)
+                           : context.rewatch(socket_.value(), wanted, this);
   }
   watched_ = wanted;
   if (status.ok()) return;

@@ -160,43 +160,31 @@ Result<Address> parse_interface(std::string_view text, Scheme scheme, std::strin
 
 }  // namespace
 
-std::string_view to_string(Scheme scheme) {
-  switch (scheme) {
-    case Scheme::kSluice: return "sluice";
-    case Scheme::kShm: return "shm";
-    case Scheme::kTcp: return "tcp";
-    case Scheme::kLoopback: return "loopback";
-    case Scheme::kRdma: return "rdma";
-    case Scheme::kL2: return "l2";
-    case Scheme::kKmod: return "kmod";
-  }
-  return "scheme out of range";
-}
-
 Result<Address> Address::parse(std::string_view text) {
-  auto rest_after = [&](std::string_view prefix) { return text.substr(prefix.size()); };
-  if (text.starts_with("sluice://"))
-    return parse_host_port(text, Scheme::kSluice, rest_after("sluice://"));
-  if (text.starts_with("tcp://")) return parse_host_port(text, Scheme::kTcp, rest_after("tcp://"));
-  if (text.starts_with("rdma://"))
-    return parse_host_port(text, Scheme::kRdma, rest_after("rdma://"));
-  if (text.starts_with("l2://")) return parse_interface(text, Scheme::kL2, rest_after("l2://"));
-  if (text.starts_with("kmod://"))
-    return parse_interface(text, Scheme::kKmod, rest_after("kmod://"));
-  if (text.starts_with("shm:")) return parse_name(text, Scheme::kShm, rest_after("shm:"));
-  if (text.starts_with("loopback:"))
-    return parse_name(text, Scheme::kLoopback, rest_after("loopback:"));
+  for (size_t i = 0; i < scheme_count(); ++i) {
+    const auto scheme = static_cast<Scheme>(i);
+    const AddressForm form = form_of(scheme);
+    const std::string prefix =
+        std::string(sluice::to_string(scheme)) + (form == AddressForm::kName ? ":" : "://");
+    if (!text.starts_with(prefix)) continue;
+    const std::string_view rest = text.substr(prefix.size());
+    switch (form) {
+      case AddressForm::kName: return parse_name(text, scheme, rest);
+      case AddressForm::kHostPort: return parse_host_port(text, scheme, rest);
+      case AddressForm::kInterface: return parse_interface(text, scheme, rest);
+    }
+  }
   return invalid(text, "unknown scheme");
 }
 
 std::string Address::to_string() const {
   std::string text(sluice::to_string(scheme));
-  if (scheme == Scheme::kShm || scheme == Scheme::kLoopback) return text + ":" + name;
+  if (form_of(scheme) == AddressForm::kName) return text + ":" + name;
   auto bracketed = [](const std::string& ip) {
     return ip.find(':') != std::string::npos ? "[" + ip + "]" : ip;
   };
   std::string end = ":" + std::to_string(port);
-  if (scheme == Scheme::kL2 || scheme == Scheme::kKmod)
+  if (form_of(scheme) == AddressForm::kInterface)
     return text + "://" + host + (name.empty() ? "" : "/" + (is_udp() ? bracketed(name) : name)) +
            end;
   return text + "://" + bracketed(host) + end;

@@ -6,23 +6,20 @@
 #include <string>
 #include <string_view>
 
+#include <sluice/api/path_names.h>
 #include <sluice/base/result.h>
 
 namespace sluice {
 
-enum class Scheme : uint8_t { kSluice, kShm, kTcp, kLoopback, kRdma, kL2, kKmod };
-std::string_view to_string(Scheme scheme);
-
 // sluice://host:port  best path that a probe proves; tcp://host:port  TCP only;
 // rdma://host:port  RDMA only, the address of an RDMA device's port;
 // l2://interface/MAC:port  Ethernet frames only, by this machine's interface; to listen:
-// l2://interface:port; the backend looks a name for the MAC address up (peers.h). If it asks by
-// broadcast, the port may be left out: l2://interface/name;
-// l2://udp/host:port  the same frames in UDP datagrams; to listen at every address of this
-// machine: l2://udp:port. So no interface can be called udp here;
-// kmod://interface/MAC:port  the same by the kernel module's sockets; to listen:
-// kmod://interface:port; shm:name  shared memory only; loopback:name  within one process. A host
-// may be a name, an IPv4 address or an IPv6 address in brackets.
+// l2://interface:port; the backend looks a name for the MAC address up (base/mac_names.h). If it
+// asks by broadcast, the port may be left out: l2://interface/name; l2://udp/host:port  the same
+// frames in UDP datagrams; to listen at every address of this machine: l2://udp:port. So no
+// interface can be called udp here; kmod://interface/MAC:port  the same by the kernel module's
+// sockets; to listen: kmod://interface:port; shm:name  shared memory only; loopback:name  within
+// one process. A host may be a name, an IPv4 address or an IPv6 address in brackets.
 struct Address {
   Scheme scheme = Scheme::kSluice;
   std::string host;   // sluice, tcp, rdma; l2, kmod: the interface; l2: or "udp"

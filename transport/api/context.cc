@@ -1,6 +1,7 @@
 #include <sluice/api/context.h>
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -308,7 +309,7 @@ bool Context::spin(Instant deadline) {
 }
 
 // True when an event was handled.
-bool Context::sleep(Instant deadline) {
+bool Context::sleep(Instant deadline, WaitGate* gate, std::optional<ThreadMark::Inside>& inside) {
   if (next_event_ < event_count_) return deliver_events() > 0;
   if (!prepare_to_sleep()) return false;
   Instant wake = std::min(deadline, next_timeout());
@@ -318,8 +319,21 @@ bool Context::sleep(Instant deadline) {
     // Rounded up: waking early would spin through the rest of the millisecond.
     timeout_ms = static_cast<int>(std::min<int64_t>((left.count() + 999'999) / 1'000'000, 60'000));
   }
-  size_t events = poll_events(timeout_ms);
-  end_sleep();
+  size_t events = 0;
+  if (gate == nullptr) {
+    events = poll_events(timeout_ms);
+    end_sleep();
+  } else {
+    inside.reset();
+    gate->leave(wake);
+    // Without taking events: another thread may do that meanwhile.
+    pollfd any{.fd = epoll_fd_, .events = POLLIN, .revents = 0};
+    (void)::poll(&any, 1, timeout_ms);
+    gate->enter();
+    inside.emplace(*thread_mark_);
+    end_sleep();
+    events = poll_events(0);
+  }
   refresh_now();
   return events > 0;
 }
@@ -330,10 +344,10 @@ Status Context::too_late() {
                 "what was to bring it about");
 }
 
-Status Context::wait(Instant deadline) {
+Status Context::wait(Instant deadline, WaitGate* gate) {
   SLUICE_RETURN_IF_ERROR(owner_.check());
-  ThreadMark::Inside inside(*thread_mark_);
-  if (!inside.alone()) return ThreadMark::refusal();
+  std::optional<ThreadMark::Inside> inside(std::in_place, *thread_mark_);
+  if (!inside->alone()) return ThreadMark::refusal();
   if (waiting_ == Waiting::kSpin) {
     while (!spin(deadline)) {
       if (now_ >= deadline) return too_late();
@@ -345,15 +359,16 @@ Status Context::wait(Instant deadline) {
   if (progress() > 0) return Status();
   polled_out_ = false;
   bool done = waiting_ == Waiting::kAdaptive && spin(deadline);
-  const bool slept = !done;
+  const bool slept = !done, polled_out = polled_out_;
   Instant polled_until = now_;
   while (!done) {
     if (now_ >= deadline) return too_late();
-    bool event = sleep(deadline);
-    done = progress() > 0 || event;
+    bool event = sleep(deadline, gate, inside);
+    // With a gate others may have done what was waited for.
+    done = progress() > 0 || event || gate != nullptr;
   }
   Duration gap = refresh_now() - start;
-  bool in_vain = polled_out_ && now_ - polled_until < 2 * (polled_until - start);
+  bool in_vain = polled_out && now_ - polled_until < 2 * (polled_until - start);
   vain_spins_ = in_vain ? vain_spins_ + 1 : 0;
   if (vain_spins_ >= kVainSpins) oversubscribed_until_ = after(now_, kBackOff);
   // A sleeping thread sees a message one wake later than a polling one. Without this, two ends that

@@ -197,6 +197,19 @@ class ProgressHook {
   ~ProgressHook() = default;
 };
 
+// Told while a wait() sleeps, so that other threads can use the context meanwhile.
+class WaitGate {
+ public:
+  // Others may enter from now on. Without an event the sleep ends at `until`; whoever makes that
+  // too late wakes it.
+  virtual void leave(Instant until) = 0;
+  // Blocks until nobody else is inside.
+  virtual void enter() = 0;
+
+ protected:
+  ~WaitGate() = default;
+};
+
 enum class Waiting : uint8_t {
   kAdaptive,  // spin for a measured budget (none when CPUs are oversubscribed), then sleep
   kSpin,      // never sleep: a core of its own
@@ -259,7 +272,12 @@ class Context {
   // how much it did (0: nothing).
   size_t progress();
   // Returns after something was done, or at the deadline (kTimedOut).
-  Status wait(Instant deadline);
+  Status wait(Instant deadline) { return wait(deadline, nullptr); }
+  // The same for threads that take turns: while this one sleeps, others may use the context. The
+  // last thing that each of them does in its turn is prepare_to_sleep(), until that is true. Returns
+  // after each sleep, whoever did what there was to do.
+  // Requires: no progress() or wait() of this thread is under way.
+  Status wait(Instant deadline, WaitGate& gate) { return wait(deadline, &gate); }
   // Progresses until done() is true. Errors: kTimedOut, also while others keep this thread busy.
   template <typename Done>
   Status wait_until(Done&& done, Instant deadline) {
@@ -336,10 +354,11 @@ class Context {
   void close_listeners();
   void forget(const internal::OpenListener* listener);
   static Status too_late();
+  Status wait(Instant deadline, WaitGate* gate);
   size_t poll_events(int timeout_ms);
   size_t deliver_events();
   size_t run_providers();
-  bool sleep(Instant deadline);
+  bool sleep(Instant deadline, WaitGate* gate, std::optional<ThreadMark::Inside>& inside);
   bool spin(Instant deadline);
   // Adaptive: waits usually end within the budget, and there is a processor to poll on.
   bool polling_pays(Instant now) const {

@@ -2,20 +2,6 @@
 
 namespace sluice {
 
-std::string_view to_string(Path path) {
-  switch (path) {
-    case Path::kNone: return "none";
-    case Path::kLoopback: return "loopback";
-    case Path::kShm: return "shm";
-    case Path::kVerbs: return "verbs";
-    case Path::kModule: return "module";
-    case Path::kPacket: return "packet";
-    case Path::kUdp: return "udp";
-    case Path::kTcp: return "tcp";
-  }
-  return "path out of range";
-}
-
 std::string unmet(const Requirements& require, const PathProperties& properties) {
   std::string name(to_string(properties.path));
   if (require.rdma && !properties.capabilities.has(Capability::kRdma)) return name + " is not RDMA";

@@ -8,13 +8,10 @@
 #include <string>
 #include <string_view>
 
+#include <sluice/api/path_names.h>
 #include <sluice/base/clock.h>
 
 namespace sluice {
-
-// Ways a tensor can cross, best first.
-enum class Path : uint8_t { kNone = 0, kLoopback, kShm, kVerbs, kModule, kPacket, kUdp, kTcp };
-std::string_view to_string(Path path);
 
 // How far the bytes of a peer's tensor can be trusted not to change.
 enum class Trust : uint8_t {

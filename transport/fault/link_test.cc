@@ -235,7 +235,7 @@ TEST_CASE("a truncated message is refused as if the peer had sent it", "[fault]"
       {.call = Call::kMessage, .nth = 1, .action = Action::kTruncateHeader});
   setup.connect();
   std::vector<std::byte> offer(wire::kMaxHeaderBytes);
-  offer.resize(wire::encode(wire::Offer{.kind = wire::OfferKind::kTagged, .total = 5}, offer));
+  offer.resize(wire::encode(wire::Offer{.total = 5}, offer));
   NoPayload nothing;
   CHECK(setup.inner->client->handle_message(offer, nothing, Instant{}) == Code::kCorrupt);
 }

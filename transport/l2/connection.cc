@@ -9,6 +9,7 @@
 #include <sluice/base/fault_point.h>
 #include <sluice/l2/counted.h>
 #include <sluice/l2/port.h>
+#include <sluice/proto/payload_checksums.h>
 
 #include "kernel_compat/slp/slp.h"
 
@@ -177,7 +178,7 @@ Status Connection::configure(slp_config& config) {
                                          std::to_string(kLeastFrame) + ", an MTU of 1280");
   }
   config.dead_ns = static_cast<uint64_t>(kDeadAfter.count());
-  config.payload_crc = payload_checksums_wanted();
+  config.payload_crc = proto::payload_checksums_wanted();
   if (place_.secret != nullptr) {
     SLUICE_TRY(cipher_, Cipher::open(place_.secret->bytes()));
     config.cipher = Cipher::calls();

@@ -16,8 +16,8 @@
 #include <sluice/base/clock.h>
 #include <sluice/l2/cipher.h>
 #include <sluice/l2/counted.h>
-#include <sluice/l2/direct_connection.h>
-#include <sluice/l2/frames.h>
+#include <sluice/proto/direct_connection.h>
+#include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/machines.h>
 #include <sluice/l2/secret.h>
 #include <sluice/l2/timers.h>
@@ -87,7 +87,7 @@ inline constexpr size_t kMoves = 32;
 // A control message with its payload.
 inline constexpr uint32_t kLargestMessage = 4096 + wire::kMaxHeaderBytes;
 
-class Connection final : public DirectConnection {
+class Connection final : public proto::DirectConnection {
  public:
   enum class State : uint8_t { kConnecting, kGreeting, kReady, kEnded };
   struct Place {

@@ -57,7 +57,7 @@ void L2Listener::close() {
 }
 
 bool L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
-  if (half_open_.all().size() >= kMostHalfOpen) {
+  if (half_open_.all().size() >= proto::kMostHalfOpen) {
     half_open_dropped.add();
     // Those that have greeted wait for accept().
     if (!half_open_.make_room(from, [](const auto& entry) { return !entry.ready(); }))
@@ -71,12 +71,13 @@ bool L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp
   PeerCharge charge(std::move(account), PeerResource::kHalfOpen);
   auto accepted = Connection::accept(*owner_, {port_, from, peer_port, secret_}, hello, ours_);
   if (!accepted.ok()) {
-    log(LogLevel::kWarning, "a connection over l2 was refused: " + accepted.status().to_string());
+    lost_.log(LogLevel::kWarning,
+              "a connection over l2 was refused: " + accepted.status().to_string());
     return false;
   }
   (*accepted)->hold(std::move(charge));
   fault_point("l2.accepted");
-  half_open_.add(std::move(accepted).value(), after(sluice::now(), kGreetingLimit));
+  half_open_.add(std::move(accepted).value(), after(sluice::now(), proto::kGreetingLimit));
   return true;
 }
 
@@ -104,7 +105,7 @@ std::shared_ptr<EndpointCore> L2Listener::accept() {
     L2Provider::Met met = L2Provider::about(*connection, options_.why);
     if (seconds_ != nullptr && wishes_second(met.peer)) {
       auto both = std::make_unique<TwoCarriers>(std::move(connection));
-      seconds_->await(met.peer.token, both->place(), after(sluice::now(), kGreetingLimit));
+      seconds_->await(met.peer.token, both->place(), after(sluice::now(), proto::kGreetingLimit));
       owner_->listeners_due_ = {};  // it may have come already
       met.connection = std::move(both);
       met.reason += "; memory goes in UDP when the peer has begun that";
@@ -112,10 +113,11 @@ std::shared_ptr<EndpointCore> L2Listener::accept() {
       met.connection = std::move(connection);
     }
     auto endpoint = owner_->make_endpoint(std::move(met), require_, options_);
-    if (endpoint.ok() && limits_.let_in(*owner_->connections_.back().session))
+    if (endpoint.ok() && limits_.let_in(*owner_->connections_.held().back().session))
       return std::move(endpoint).value();
     if (endpoint.ok()) continue;  // it was told why
-    log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
+    lost_.log(LogLevel::kWarning,
+              "lost a peer at " + address() + ": " + endpoint.status().to_string());
   }
   return nullptr;
 }

@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include <sluice/l2/udp_socket.h>
+#include <sluice/l2/carrier/udp_socket.h>
 
 #include "kernel_compat/slp/slp.h"
 

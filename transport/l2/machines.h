@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include <sluice/api/peer_account.h>
-#include <sluice/l2/frames.h>
+#include <sluice/l2/carrier/frames.h>
 
 struct slp_share;
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include <sluice/api/context.h>
-#include <sluice/l2/allowance.h>
+#include <sluice/l2/carrier/allowance.h>
 #include <sluice/l2/connection.h>
-#include <sluice/l2/frames.h>
-#include <sluice/l2/places.h>
+#include <sluice/l2/carrier/frames.h>
+#include <sluice/l2/carrier/places.h>
 #include <sluice/proto/turn_budget.h>
 
 struct slp_base;

@@ -8,12 +8,12 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
-#include <sluice/l2/discovery.h>
-#include <sluice/l2/packet_socket.h>
-#include <sluice/l2/peers.h>
+#include <sluice/l2/discovery/discovery.h>
+#include <sluice/l2/carrier/packet_socket.h>
+#include <sluice/base/mac_names.h>
 #include <sluice/l2/traits.h>
-#include <sluice/l2/udp_carrier.h>
-#include <sluice/l2/udp_socket.h>
+#include <sluice/l2/carrier/udp_carrier.h>
+#include <sluice/l2/carrier/udp_socket.h>
 #include <sluice/proto/hello.h>
 
 #include "kernel_compat/slp/slp.h"
@@ -57,9 +57,9 @@ Result<Way> open_way(const Address& address, bool ring) {
     SLUICE_TRY(UdpMeeting meeting, open_udp_towards(address.name, address.port));
     return Way{std::move(meeting.opened), meeting.peer};
   }
-  SLUICE_TRY(PeerAddress peer, peer_at(address.host, address.name));
+  SLUICE_TRY(MacAddress mac, mac_at(address.host, address.name));
   SLUICE_TRY(OpenedCarrier opened, open_packet_carrier(address.host, 0, ring));
-  return Way{std::move(opened), peer};
+  return Way{std::move(opened), peer_at(mac)};
 }
 
 // The secret of a file, or of the environment's file; null: none is set.
@@ -82,17 +82,16 @@ L2Provider::L2Provider(Context& context)
       node_(std::make_unique<slp_node>()),
       sending_room_(context.tuning().l2_batch_frames),
       sleep_timer_(context),
-      sessions_(context.now()) {
+      connections_(context.now()) {
   slp_node_init(node_.get(), kPullBudget);
 }
 
 L2Provider::~L2Provider() {
-  sessions_.detach_all();
-  connections_.clear();
+  connections_.detach_all();
   while (!listeners_.empty()) listeners_.back()->close();
   left_seconds_.clear();
   Instant deadline = after(now(), kLastLingerLimit);
-  while (!leaving_.empty() && now() < deadline) {
+  while (!connections_.leaving().empty() && now() < deadline) {
     Instant t = now();
     proto::TurnBudget budget;
     if (room_.owner != nullptr) room_.owner->resume(room_, t, budget);
@@ -103,11 +102,12 @@ L2Provider::~L2Provider() {
     send_out(now());
     see_off(t);
   }
-  leaving_.clear();
+  connections_.drop_leaving();
 }
 
 void L2Provider::shut_down() {
-  sessions_.abort_all(Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed"));
+  connections_.sessions().abort_all(
+      Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed"));
 }
 
 bool L2Provider::may_have_ring() const {
@@ -242,7 +242,8 @@ Result<std::unique_ptr<L2Listener>> L2Provider::open_listener(
   SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
   PeerAddress meant;
   if (!address.is_udp() && !address.name.empty()) {
-    SLUICE_TRY(meant, peer_at(address.host, address.name));
+    SLUICE_TRY(MacAddress mac, mac_at(address.host, address.name));
+    meant = peer_at(mac);
   }
   SLUICE_TRY(OpenedCarrier opened,
              address.is_udp() ? open_udp_carrier(address.name, address.port)
@@ -312,21 +313,19 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::make_endpoint(
     linger(std::move(met.connection));
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   }
-  auto link = std::make_unique<DirectLink>(*this, std::move(met.connection), met.traits);
-  DirectLink* raw = link.get();
-  auto session = sessions_.open(std::move(link), context_.link_decorator(),
-                                proto::SessionParts{
-                                    .arena = context_.shared_arena(),
-                                    .mailbox = context_.mailbox(),
-                                    .ours = met.ours,
-                                    .peer = met.peer,
-                                    .options = options,
-                                    .reason = std::move(met.reason),
-                                    .account = std::move(met.account),
-                                });
-  connections_.push_back({session, raw});
+  auto link = std::make_unique<proto::DirectLink>(*this, std::move(met.connection), met.traits);
+  auto endpoint = connections_.open(std::move(link), context_.link_decorator(),
+                                    proto::SessionParts{
+                                        .arena = context_.shared_arena(),
+                                        .mailbox = context_.mailbox(),
+                                        .ours = met.ours,
+                                        .peer = met.peer,
+                                        .options = options,
+                                        .reason = std::move(met.reason),
+                                        .account = std::move(met.account),
+                                    });
   note_use();
-  return std::shared_ptr<EndpointCore>(session);
+  return endpoint;
 }
 
 size_t L2Provider::progress(Instant now) {
@@ -347,9 +346,9 @@ size_t L2Provider::progress(Instant now) {
     }
   }
   if (listeners_due_ <= exact) work += progress_listeners(exact);
-  work += sessions_.progress(now);
+  work += connections_.sessions().progress(now);
   if (!active_.empty()) send_out(work == 0 || much ? sluice::now() : exact);
-  if (!leaving_.empty()) work += see_off(exact);
+  if (!connections_.leaving().empty()) work += see_off(exact);
   inside_ = false;
   if (untidy_) tidy();
   return work;
@@ -432,25 +431,23 @@ void L2Provider::fire_timers(Instant now) {
   }
 }
 
-void L2Provider::linger(std::unique_ptr<DirectConnection> connection) noexcept {
+void L2Provider::linger(std::unique_ptr<proto::DirectConnection> connection) noexcept {
   connection->leave();
-  leaving_.push_back({std::move(connection), after(sluice::now(), kLingerLimit)});
+  connections_.linger(std::move(connection), after(sluice::now(), kLingerLimit));
   untidy_ = true;
   note_use();
 }
 
 size_t L2Provider::see_off(Instant now) {
-  return std::erase_if(leaving_, [&](Leaving& leaving) {
-    return leaving.connection->drained() || leaving.expires <= now;
-  });
+  return connections_.see_off(
+      now, [](const proto::DirectConnection& connection) { return connection.drained(); });
 }
 
 // Lets go of what nobody uses any more.
 void L2Provider::tidy() {
   if (inside_) return;
   untidy_ = false;
-  std::erase_if(connections_,
-                [](const Held& held) { return held.link->closed() && !held.session->has_work(); });
+  connections_.forget_closed();
   std::erase_if(ports_, [&](const auto& port) {
     if (port->in_use()) return false;
     hot_.remove(*port);
@@ -461,10 +458,13 @@ void L2Provider::tidy() {
   note_use();
 }
 
-void L2Provider::note_use() { in_use_ = !ports_.empty() || sessions_.size() > 0 || untidy_; }
+void L2Provider::note_use() {
+  in_use_ = !ports_.empty() || connections_.sessions().size() > 0 || untidy_;
+}
 
 bool L2Provider::begin_sleep() {
-  if (sessions_.has_work() || !active_.empty() || room_.owner != nullptr || !hot_.watch_all())
+  if (connections_.sessions().has_work() || !active_.empty() || room_.owner != nullptr ||
+      !hot_.watch_all())
     return false;
   Instant now = sluice::now(), next = timers_.next();
   if (next <= after(now, kTooNearToSleep)) return false;
@@ -472,9 +472,8 @@ bool L2Provider::begin_sleep() {
 }
 
 Instant L2Provider::next_timeout() {
-  Instant next = std::min(sessions_.next_timeout(), timers_.next());
+  Instant next = std::min(connections_.next_timeout(), timers_.next());
   for (const L2Listener* listener : listeners_) next = std::min(next, listener->next_timeout());
-  for (const Leaving& leaving : leaving_) next = std::min(next, leaving.expires);
   for (const auto& seconds : left_seconds_) next = std::min(next, seconds->next_timeout());
   return next;
 }

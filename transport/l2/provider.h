@@ -9,17 +9,18 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/base/log.h>
 #include <sluice/l2/connection.h>
-#include <sluice/l2/discovery.h>
+#include <sluice/l2/discovery/discovery.h>
 #include <sluice/l2/hot_ports.h>
-#include <sluice/l2/half_open.h>
-#include <sluice/l2/link.h>
+#include <sluice/proto/half_open.h>
+#include <sluice/proto/direct_link.h>
 #include <sluice/l2/port.h>
 #include <sluice/l2/second_session.h>
 #include <sluice/l2/sleep_timer.h>
 #include <sluice/l2/timers.h>
 #include <sluice/proto/listener_limits.h>
-#include <sluice/proto/session_set.h>
+#include <sluice/proto/connection_set.h>
 
 namespace sluice::l2 {
 
@@ -28,7 +29,7 @@ class L2Listener;
 class L2Provider final : public Provider,
                          public ConnectionHost,
                          public PortOwner,
-                         public Lingering {
+                         public proto::Lingering {
  public:
   explicit L2Provider(Context& context);
   ~L2Provider() override;
@@ -48,21 +49,15 @@ class L2Provider final : public Provider,
 
   size_t progress(Instant now) override;
   bool begin_sleep() override;
-  bool has_unsent() const override { return !active_.empty() || sessions_.has_unsent(); }
+  bool has_unsent() const override {
+    return !active_.empty() || connections_.sessions().has_unsent();
+  }
   Instant next_timeout() override;
   void shut_down() override;
   std::string explain() const override;
 
  private:
   friend class L2Listener;
-  struct Held {
-    std::shared_ptr<proto::Session> session;
-    DirectLink* link;  // owned by the session
-  };
-  struct Leaving {
-    std::unique_ptr<DirectConnection> connection;
-    Instant expires;
-  };
 
   Result<Port*> open_port(OpenedCarrier opened);
   Result<std::unique_ptr<L2Listener>> open_listener(const Address& address,
@@ -72,7 +67,7 @@ class L2Provider final : public Provider,
                                            std::shared_ptr<const Secret> secret, Instant deadline);
   // What a connection that has greeted becomes.
   struct Met {
-    std::unique_ptr<DirectConnection> connection;
+    std::unique_ptr<proto::DirectConnection> connection;
     std::shared_ptr<PeerAccount> account;
     wire::Hello ours, peer;
     proto::LinkTraits traits;
@@ -102,7 +97,7 @@ class L2Provider final : public Provider,
   uint16_t most_frame_bytes() const override {
     return std::max(kLeastFrame, context_.tuning().l2_frame_bytes);
   }
-  void linger(std::unique_ptr<DirectConnection> connection) noexcept override;
+  void linger(std::unique_ptr<proto::DirectConnection> connection) noexcept override;
   bool may_have_ring() const;
   size_t see_off(Instant now);
   // Both while the turn has time: the others are the first in the next one.
@@ -124,12 +119,10 @@ class L2Provider final : public Provider,
   size_t living_ = 0;                // connections
   std::vector<Connection*> active_;  // may have frames to send
   std::vector<Connection*> sending_;
-  std::vector<Held> connections_;
   std::vector<L2Listener*> listeners_;
   Instant listeners_due_{};  // before it, only a new caller changes anything for them
-  std::vector<Leaving> leaving_;
   std::vector<std::unique_ptr<SecondSessions>> left_seconds_;  // their listeners are closed
-  proto::SessionSet sessions_;
+  proto::ConnectionSet<proto::DirectLink, proto::DirectConnection> connections_;
   bool inside_ = false;
   bool untidy_ = false;
 };
@@ -162,9 +155,10 @@ class L2Listener final : public ListenerCore, private PortListener {
   proto::SessionOptions options_;
   std::shared_ptr<const Secret> secret_;
   wire::Hello ours_;
-  HalfOpen<Connection> half_open_;
+  proto::HalfOpen<Connection> half_open_;
   std::unique_ptr<SecondSessions> seconds_;  // null: it offers none
   std::unique_ptr<Findable> findable_;       // null: it is not found by a name
+  LogThrottle lost_;
 };
 
 }  // namespace sluice::l2

@@ -14,7 +14,7 @@
 
 #include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
-#include <sluice/l2/socket.h>
+#include <sluice/base/descriptor.h>
 
 namespace sluice::l2 {
 namespace {
@@ -35,7 +35,7 @@ bool second_session_wanted() {
 }
 
 std::string ipv4_of(const std::string& interface) {
-  Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  Descriptor fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ifreq request{};
   std::memcpy(request.ifr_name, interface.data(),
               std::min(interface.size(), sizeof(request.ifr_name) - 1));
@@ -100,7 +100,7 @@ Status SecondSessions::begin() { return port_.set_listener(this, secret_); }
 
 bool SecondSessions::on_hello(const PeerAddress& from, uint16_t peer_port, const slp_hello& hello) {
   // Strangers may greet as well: only callers that have sent nothing since make room.
-  if (coming_.all().size() >= kMostHalfOpen) {
+  if (coming_.all().size() >= proto::kMostHalfOpen) {
     late.add();
     if (!coming_.make_room(from, [](const auto& entry) { return !entry.connection->has_news(); }))
       return false;
@@ -111,7 +111,7 @@ bool SecondSessions::on_hello(const PeerAddress& from, uint16_t peer_port, const
   auto accepted = Connection::accept(host_, {&port_, from, peer_port, secret_}, hello, ours_);
   if (!accepted.ok()) return false;
   (*accepted)->hold(std::move(charge));
-  coming_.add(std::move(accepted).value(), after(sluice::now(), kGreetingLimit));
+  coming_.add(std::move(accepted).value(), after(sluice::now(), proto::kGreetingLimit));
   return true;
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <sluice/l2/connection.h>
-#include <sluice/l2/half_open.h>
+#include <sluice/proto/half_open.h>
 #include <sluice/l2/port.h>
 #include <sluice/l2/two_carriers.h>
 
@@ -35,7 +35,7 @@ SecondPlace offered_second(const wire::Hello& hello);
 // Second sessions of one listener that have not joined yet, and connections that await theirs.
 class SecondSessions final : private PortListener {
  public:
-  using Release = HalfOpen<Connection>::Release;
+  using Release = proto::HalfOpen<Connection>::Release;
   SecondSessions(ConnectionHost& host, Port& port, std::shared_ptr<const Secret> secret,
                  const wire::Hello& ours, Release release);
   ~SecondSessions();
@@ -64,7 +64,7 @@ class SecondSessions final : private PortListener {
   Port& port_;
   std::shared_ptr<const Secret> secret_;
   wire::Hello ours_;
-  HalfOpen<Connection> coming_;
+  proto::HalfOpen<Connection> coming_;
   std::vector<Awaiting> awaiting_;
 };
 

@@ -10,7 +10,7 @@ namespace sluice::l2 {
 
 bool SleepTimer::arm(Instant when, Instant now) {
   if (fd_.value() < 0) {
-    Fd made(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    Descriptor made(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
     if (made.value() < 0 || !context_.watch(made.value(), EPOLLIN, this).ok()) return false;
     fd_ = std::move(made);
   }
@@ -28,7 +28,7 @@ bool SleepTimer::arm(Instant when, Instant now) {
 void SleepTimer::close() {
   if (fd_.value() < 0) return;
   context_.unwatch(fd_.value(), this);
-  fd_ = Fd();
+  fd_ = Descriptor();
   armed_ = kNever;
 }
 

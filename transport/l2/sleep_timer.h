@@ -4,7 +4,7 @@
 #define SLUICE_L2_SLEEP_TIMER_H_
 
 #include <sluice/api/context.h>
-#include <sluice/l2/socket.h>
+#include <sluice/base/descriptor.h>
 
 namespace sluice::l2 {
 
@@ -21,7 +21,7 @@ class SleepTimer final : public EventHandler {
   void on_event(uint32_t epoll_events) noexcept override;
 
   Context& context_;
-  Fd fd_;
+  Descriptor fd_;
   Instant armed_ = kNever;  // kNever: not
 };
 

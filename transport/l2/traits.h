@@ -8,8 +8,6 @@ namespace sluice::l2 {
 
 // Traits with frames made by this process: Path::kPacket or Path::kUdp. `sealed`: encrypted.
 proto::LinkTraits l2_traits(Path path, bool sealed = false);
-// Traits of the kernel's module.
-proto::LinkTraits kmod_traits();
 
 }  // namespace sluice::l2
 

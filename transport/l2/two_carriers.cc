@@ -22,7 +22,7 @@ void TwoCarriers::join(std::unique_ptr<Connection> datagrams) {
   if (client_ != nullptr) datagrams_->set_client(&of_datagrams_);
 }
 
-void TwoCarriers::set_link(DirectLink* to) {
+void TwoCarriers::set_link(proto::DirectLink* to) {
   link = to;
   frames_->set_link(to);
   if (datagrams_ != nullptr) datagrams_->set_link(to);

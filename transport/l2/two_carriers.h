@@ -10,11 +10,11 @@
 #include <utility>
 
 #include <sluice/l2/connection.h>
-#include <sluice/l2/direct_connection.h>
+#include <sluice/proto/direct_connection.h>
 
 namespace sluice::l2 {
 
-class TwoCarriers final : public DirectConnection {
+class TwoCarriers final : public proto::DirectConnection {
  public:
   // Where the second one finds it, as long as it lives.
   struct Place {
@@ -28,7 +28,7 @@ class TwoCarriers final : public DirectConnection {
   void join(std::unique_ptr<Connection> datagrams);
   void stay_alone() { awaits_ = false; }
 
-  void set_link(DirectLink* to) override;
+  void set_link(proto::DirectLink* to) override;
   Path bulk_path() const override {
     return (datagrams_ != nullptr ? datagrams_ : frames_)->bulk_path();
   }

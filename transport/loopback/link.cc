@@ -15,18 +15,6 @@ constexpr size_t kMostQueuedBytes = 128u << 10;
 constexpr size_t kMessagesPerPoll = 32;
 constexpr uint32_t kInlineBytes = 4096;
 
-proto::LinkTraits loopback_traits() {
-  proto::LinkTraits traits;
-  traits.properties.path = Path::kLoopback;
-  traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch,
-                                    Capability::kSealed};
-  traits.sends_at_once = true;
-  traits.inline_bytes = kInlineBytes;
-  traits.inline_out = {.user = 1, .kernel = 0};
-  traits.inline_in = {.user = 1, .kernel = 0};
-  return traits;
-}
-
 // What a view of the peer's memory holds on to: the wire, and with it the peer's arena
 // and the loans of a connection that has ended.
 class WireHold final : public proto::PeerMapping {
@@ -43,6 +31,18 @@ class WireHold final : public proto::PeerMapping {
 };
 
 }  // namespace
+
+proto::LinkTraits loopback_traits() {
+  proto::LinkTraits traits;
+  traits.properties.path = Path::kLoopback;
+  traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch,
+                                    Capability::kSealed};
+  traits.sends_at_once = true;
+  traits.inline_bytes = kInlineBytes;
+  traits.inline_out = {.user = 1, .kernel = 0};
+  traits.inline_in = {.user = 1, .kernel = 0};
+  return traits;
+}
 
 void RungEnds::add(std::shared_ptr<Wire> wire, int side) {
   std::lock_guard lock(mutex_);

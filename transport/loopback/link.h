@@ -19,6 +19,8 @@ namespace sluice::loopback {
 class LoopbackLink;
 struct Wire;
 
+proto::LinkTraits loopback_traits();
+
 // The ends of one context for which something has come since it looked. Thread: any.
 class RungEnds {
  public:

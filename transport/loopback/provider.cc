@@ -50,10 +50,7 @@ void ring(const std::shared_ptr<Port>& port) {
 }
 
 Status check_requirements(const Requirements& require) {
-  const PathProperties path{
-      .path = Path::kLoopback,
-      .capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed}};
-  const std::string why = unmet(require, path);
+  const std::string why = unmet(require, loopback_traits().properties);
   return why.empty() ? Status() : Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
 }
 

@@ -111,37 +111,39 @@ Result<Operation*> GrantedAccess::take(OperationKind kind, const Grant& grant, u
 }
 
 Status GrantedAccess::on_write(const wire::Offer& offer, PayloadReader& payload) {
+  const wire::WriteOffer write = offer.about.write();
   SLUICE_RETURN_IF_ERROR(transfer_.check_remote(Right::kWrite));
-  const Grant* grant = grants_.check(offer.a, offer.epoch, Right::kWrite, offer.offset, offer.total,
-                                     [&] { return connection_.exact_now(); });
+  const Grant* grant = grants_.check(write.grant, write.epoch, Right::kWrite, write.offset,
+                                     offer.total, [&] { return connection_.exact_now(); });
   if (grant == nullptr) {
     refuse(offer.id);
     return Status();
   }
-  Result<Operation*> taken = take(OperationKind::kReceive, *grant, offer.offset, offer.total);
+  Result<Operation*> taken = take(OperationKind::kReceive, *grant, write.offset, offer.total);
   if (!taken.ok()) {
     control_.send_done(offer.id, Code::kTryAgain, 0);
     return Status();
   }
-  (*taken)->grant = offer.a;
+  (*taken)->grant = write.grant;
   (*taken)->peer_id = offer.id;
   return incoming_.accept(*taken, offer, payload);
 }
 
 Status GrantedAccess::on_read(const wire::Want& want) {
+  const wire::ReadWant read = want.about.read();
   SLUICE_RETURN_IF_ERROR(transfer_.check_remote(Right::kRead));
-  const Grant* grant = grants_.check(want.a, want.key_id, Right::kRead, want.offset, want.length,
+  const Grant* grant = grants_.check(read.grant, read.epoch, Right::kRead, read.offset, read.length,
                                      [&] { return connection_.exact_now(); });
   if (grant == nullptr) {
     refuse(want.id);
     return Status();
   }
-  Result<Operation*> taken = take(OperationKind::kSupply, *grant, want.offset, want.length);
+  Result<Operation*> taken = take(OperationKind::kSupply, *grant, read.offset, read.length);
   if (!taken.ok()) {
     control_.send_done(want.id, Code::kTryAgain, 0);
     return Status();
   }
-  (*taken)->grant = want.a;
+  (*taken)->grant = read.grant;
   (*taken)->peer_id = want.id;
   operations_.index_by_peer_id(*taken);
   sends_.start_or_queue(*taken);

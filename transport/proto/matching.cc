@@ -112,24 +112,24 @@ Status Matching::on_message(const wire::TaggedInline& message, PayloadReader& pa
 }
 
 Status Matching::on_offer(const wire::Offer& offer, PayloadReader& payload) {
+  const wire::Tag tag = offer.about.tagged().tag;
   if ((offer.flags & wire::Offer::kInline) != 0) {
     // One with TLVs that are skipped.
-    wire::TaggedInline message{
-        .id = offer.id, .tag = offer.a, .payload_bytes = offer.payload_bytes};
+    wire::TaggedInline message{.id = offer.id, .tag = tag, .payload_bytes = offer.payload_bytes};
     message.report = (offer.flags & wire::Offer::kReport) != 0;
     return on_message(message, payload);
   }
   if (!credits_.take(0)) return beyond_credit();
   std::span<const wire::Segment> segments(offer.segments.data(), offer.segment_count);
-  Operation* op = match_posted(offer.a, offer.total);
+  Operation* op = match_posted(tag, offer.total);
   if (op == nullptr) {
-    SLUICE_TRY(Unexpected * message, store(offer.id, offer.a, offer.total, 0));
+    SLUICE_TRY(Unexpected * message, store(offer.id, tag, offer.total, 0));
     message->segment_count = offer.segment_count;
     std::copy(segments.begin(), segments.end(), message->segments.begin());
     offers_.insert(message, offer.id);
     return Status();
   }
-  op->match.tag = offer.a;
+  op->match.tag = tag;
   op->completion.receipt.bytes = offer.total;
   consumed(0);
   return incoming_.fetch(op, offer.id, segments, offer.total);

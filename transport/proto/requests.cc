@@ -89,9 +89,7 @@ Result<OperationId> Requests::post_want(WantOptions& want, const PostOptions& op
   }
   SLUICE_TRY(Operation * op, operations_.take(OperationKind::kWant, options));
   wire::Want message{.id = op->id,
-                     .kind = wire::WantKind::kKey,
-                     .key_id = want.key_id,
-                     .a = want.step,
+                     .about = wire::KeyWant{.key_id = want.key_id, .step = want.step},
                      .key = want.key};
   if (want.destination) {
     message.into = true;
@@ -110,8 +108,8 @@ Result<OperationId> Requests::post_want(WantOptions& want, const PostOptions& op
 }
 
 Status Requests::on_answer(const wire::Offer& offer, PayloadReader& payload) {
-  Operation* op = operations_.find(offer.a);
-  bool read = offer.kind == wire::OfferKind::kRead;
+  const bool read = offer.about.kind() == wire::OfferKind::kRead;
+  Operation* op = operations_.find(read ? offer.about.read().want : offer.about.supply().want);
   OperationKind kind = read ? OperationKind::kRead : OperationKind::kWant;
   if (op == nullptr || op->kind != kind || op->state != OperationState::kPosted) {
     control_.send_done(offer.id, Code::kCancelled, 0);  // ours ended meanwhile

@@ -129,8 +129,7 @@ Started SendQueue::start_send(Operation* op) {
   }
   wire::Offer message;
   message.id = op->id;
-  message.kind = wire::OfferKind::kTagged;
-  message.a = op->match.tag;
+  message.about = wire::TaggedOffer{.tag = op->match.tag};
   message.total = op->total;
   if (eager) message.flags = wire::Offer::kInline | (over_when_sent ? 0 : wire::Offer::kReport);
   Started started = offer(op, message);
@@ -150,10 +149,8 @@ Started SendQueue::start_send(Operation* op) {
 Started SendQueue::start_write(Operation* op) {
   wire::Offer message;
   message.id = op->id;
-  message.kind = wire::OfferKind::kWrite;
-  message.a = op->grant;
-  message.epoch = op->grant_epoch;
-  message.offset = op->grant_offset;
+  message.about =
+      wire::WriteOffer{.grant = op->grant, .epoch = op->grant_epoch, .offset = op->grant_offset};
   message.total = op->total;
   if (op->total <= connection_.traits.inline_bytes)
     message.flags = wire::Offer::kInline | wire::Offer::kReport;
@@ -163,10 +160,11 @@ Started SendQueue::start_write(Operation* op) {
 Started SendQueue::start_supply(Operation* op) {
   wire::Offer message;
   message.id = op->id;
-  message.kind = op->internal ? wire::OfferKind::kRead : wire::OfferKind::kSupply;
-  message.a = op->peer_id;
   message.total = op->total;
-  if (!op->internal) {
+  if (op->internal) {
+    message.about = wire::ReadOffer{.want = op->peer_id};
+  } else {
+    message.about = wire::SupplyOffer{.want = op->peer_id};
     message.has_layout = true;
     message.layout = op->tensors[0].descriptor();
   }

@@ -228,7 +228,7 @@ Status Session::dispatch(ConstBytes header, PayloadReader& payload) {
 
 Status Session::on_offer(const wire::Offer& offer, PayloadReader& payload) {
   SLUICE_RETURN_IF_ERROR(transfer_->check_offer(offer));
-  switch (offer.kind) {
+  switch (offer.about.kind()) {
     case wire::OfferKind::kTagged: return matching_.on_offer(offer, payload);
     case wire::OfferKind::kSupply:
     case wire::OfferKind::kRead: return requests_.on_answer(offer, payload);
@@ -238,12 +238,12 @@ Status Session::on_offer(const wire::Offer& offer, PayloadReader& payload) {
 }
 
 Status Session::on_want(const wire::Want& want) {
-  if (want.kind == wire::WantKind::kOffer) return transfer_->on_pull(want);
+  if (want.about.kind() == wire::WantKind::kOffer) return transfer_->on_pull(want);
   if (connection_.state != EndpointState::kConnected) {
     control_.send_done(want.id, Code::kUnreachable, 0);
     return Status();
   }
-  return want.kind == wire::WantKind::kRead ? granted_.on_read(want) : wants_.on_want(want);
+  return want.about.kind() == wire::WantKind::kRead ? granted_.on_read(want) : wants_.on_want(want);
 }
 
 void Session::on_cancel(const wire::Cancel& cancel) {

@@ -32,14 +32,15 @@ void StreamTransfer::start_pushing(Operation* op) {
 }
 
 Status StreamTransfer::on_pull(const wire::Want& want) {
-  Operation* op = operations_.find(want.a);
+  const wire::PullWant pull = want.about.pull();
+  Operation* op = operations_.find(pull.offer);
   bool sending =
       op != nullptr && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
   if (!sending || op->state != OperationState::kOffered || op->moved > 0) {
     control_.send_done(want.id, Code::kCancelled, 0);  // it ended meanwhile
     return Status();
   }
-  if (want.length != op->total) return corrupt("WANT for an offer with another length");
+  if (pull.length != op->total) return corrupt("WANT for an offer with another length");
   op->peer_id = want.id;
   start_pushing(op);
   return Status();
@@ -118,8 +119,8 @@ Status StreamTransfer::check_offer(const wire::Offer& offer) const {
   const bool follows = (offer.flags & wire::Offer::kDataFollows) != 0;
   if (offer.segment_count > 0) return corrupt("OFFER of memory on a path without views");
   if (follows && is_inline) return corrupt("OFFER with DATA to follow where none can");
-  const bool may_be_pulled =
-      offer.kind == wire::OfferKind::kTagged || offer.kind == wire::OfferKind::kWrite;
+  const bool may_be_pulled = offer.about.kind() == wire::OfferKind::kTagged ||
+                             offer.about.kind() == wire::OfferKind::kWrite;
   if (!is_inline && !follows && !may_be_pulled)
     return corrupt("OFFER without the bytes or a way to get them");
   return Status();
@@ -129,8 +130,8 @@ Status StreamTransfer::check_offer(const wire::Offer& offer) const {
 Status StreamTransfer::fetch(Operation* op, std::span<const wire::Segment>) {
   op->state = OperationState::kPlacing;
   fault_point("session.pull");
-  control_.send(wire::Want{
-      .id = op->id, .kind = wire::WantKind::kOffer, .a = op->peer_id, .length = op->total});
+  control_.send(
+      wire::Want{.id = op->id, .about = wire::PullWant{.offer = op->peer_id, .length = op->total}});
   return Status();
 }
 

@@ -13,12 +13,10 @@ Status Transfer::check_want_windows(const wire::Want&) const {
 }
 
 void Transfer::start_read(Operation* op, const RemoteKey& key, uint64_t offset) {
-  control_.send(wire::Want{.id = op->id,
-                           .kind = wire::WantKind::kRead,
-                           .key_id = key.epoch,
-                           .a = key.grant,
-                           .offset = offset,
-                           .length = op->total});
+  control_.send(wire::Want{
+      .id = op->id,
+      .about = wire::ReadWant{
+          .grant = key.grant, .epoch = key.epoch, .offset = offset, .length = op->total}});
 }
 
 void Transfer::start_atomic(Operation* op, const RemoteKey&, uint64_t, const Atomic&) {

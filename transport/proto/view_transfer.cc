@@ -77,7 +77,7 @@ Status ViewTransfer::move_to_arena(Tensor& tensor, Operation* op) {
 
 // There is no DATA here. A peer that asks too late is told so as elsewhere.
 Status ViewTransfer::on_pull(const wire::Want& want) {
-  Operation* op = operations_.find(want.a);
+  Operation* op = operations_.find(want.about.pull().offer);
   bool sending =
       op != nullptr && (op->kind == OperationKind::kSend || op->kind == OperationKind::kWrite);
   if (sending && op->state == OperationState::kOffered && op->moved == 0)

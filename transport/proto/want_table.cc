@@ -59,7 +59,8 @@ Status WantTable::refuse(uint64_t token, Code code) {
 }
 
 Status WantTable::on_want(const wire::Want& want) {
-  if (want.key_id >= kMaxKeyIds) return corrupt("WANT with a key id of 65536 or more");
+  const wire::KeyWant about = want.about.key();
+  if (about.key_id >= kMaxKeyIds) return corrupt("WANT with a key id of 65536 or more");
   if (want.segment_count > 0) SLUICE_RETURN_IF_ERROR(transfer_.check_want_windows(want));
   if (!take_place()) {
     wants_refused.add();
@@ -68,9 +69,9 @@ Status WantTable::on_want(const wire::Want& want) {
   }
   WantRequest request;
   request.token = want.id;
-  request.key_id = want.key_id;
+  request.key_id = about.key_id;
   request.key = want.key;
-  request.step = want.a;
+  request.step = about.step;
   request.into = want.into;
   if (want.has_layout) request.layout = want.layout;
   if (want.segment_count > 0) transfer_.keep_want_windows(want);

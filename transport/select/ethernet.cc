@@ -4,15 +4,23 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <string_view>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <sluice/api/sealing.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
-#include <sluice/l2/neighbour.h>
+#include <sluice/kmod/provider.h>
+#include <sluice/kmod/traits.h>
+#include <sluice/l2/carrier/neighbour.h>
+#include <sluice/l2/provider.h>
 #include <sluice/l2/traits.h>
+#include <sluice/proto/session.h>
+#include <sluice/select/silences.h>
 
 namespace sluice::select {
 namespace {
@@ -25,6 +33,8 @@ constexpr Duration kAnswerLimit = std::chrono::seconds(1);
 constexpr Duration kSilence = std::chrono::milliseconds(250);
 
 Counter not_asked("select.ethernet_not_asked");
+Counter chose_module("select.chose_module");
+Counter chose_packet("select.chose_packet");
 
 // An interface that could not be opened is tried again, but not for each caller.
 constexpr Duration kOpenInterval = std::chrono::seconds(1);
@@ -49,63 +59,84 @@ bool ethernet_wanted(bool option) {
 
 PathProperties ethernet_properties(Path path, bool sealed) {
   PathProperties properties =
-      path == Path::kModule ? l2::kmod_traits().properties : l2::l2_traits(path).properties;
+      path == Path::kModule ? kmod::kmod_traits().properties : l2::l2_traits(path).properties;
   if (path == Path::kPacket && sealed)
     properties.capabilities = properties.capabilities.with(Capability::kSealed);
   return properties;
 }
 
-Result<std::shared_ptr<EndpointCore>> EthernetCaller::connect(
-    Path path, int fd, const wire::Hello& peer, Duration patience, const ConnectOptions& options,
-    const proto::SessionOptions& session) {
-  bool by_module = path == Path::kModule;
-  uint16_t port = by_module ? peer.module_port : peer.packet_port;
-  if (port == 0)
-    return unusable(by_module ? "the peer has no kernel module there"
-                              : "the peer listens for no frames there");
-  // Checked before the call: a called peer accepts.
-  const bool secret = secret_is_set(options.secret_file);
-  if (by_module && secret)
-    return unusable("the kernel module cannot encrypt, and there is a secret");
-  if (std::string lacking = unmet(options.require, ethernet_properties(path, secret));
-      !lacking.empty())
-    return unusable(lacking);
-  SLUICE_TRY(l2::Neighbour neighbour, l2::neighbour_of_connection(fd));
-  std::string whom = (by_module ? "kmod://" : "l2://") + neighbour.interface + "/" + neighbour.mac;
-  Result<Address> address = Address::parse(whom + ":" + std::to_string(port));
-  if (!address.ok()) return unusable(address.status().to_string());
-  // An interface that was made anew may be on another network.
-  std::string asked = std::to_string(::if_nametoindex(neighbour.interface.c_str())) + " " + whom;
-  Instant begun = now();
-  if (std::optional<Instant> silent = silences_.last(asked, begun)) {
-    not_asked.add();
-    auto seconds = [](Duration d) {
-      return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s";
-    };
-    return unusable(whom + " did not answer " + seconds(begun - *silent) +
-                    " ago; it is asked again " + seconds(Silences::kRemembered) + " after that");
-  }
-  ConnectOptions soon = options;
-  soon.timeout = std::clamp<Duration>(patience, std::chrono::milliseconds(1), kAnswerLimit);
-  soon.discover = false;
-  auto endpoint = by_module ? carriers_.module.connect(*address, soon, session)
-                            : carriers_.packet.connect(*address, soon, session);
-  if (!endpoint.ok()) {
-    bool silence = endpoint.code() == Code::kTimedOut || endpoint.code() == Code::kUnreachable;
-    if (Instant ended = now(); silence && ended - begun >= kSilence)
-      silences_.add(std::move(asked), ended);
-    return unusable(endpoint.status().to_string());
-  }
-  if ((*endpoint)->info().peer_incarnation != peer.incarnation) {
-    Status why = unusable("another process answers at " + address->to_string() +
-                          " than the one that TCP reaches");
-    (*endpoint)->abort(why);
-    return why;
-  }
-  return endpoint;
-}
+namespace {
 
-EthernetListeners::OnInterface& EthernetListeners::on(const std::string& interface) {
+// One of the two carriers.
+struct Carrier {
+  Path path;
+  std::string scheme;  // "kmod://"
+  std::function<Result<std::shared_ptr<EndpointCore>>(const Address&, const ConnectOptions&,
+                                                      const proto::SessionOptions&)>
+      connect;
+  std::function<Result<std::unique_ptr<ListenerCore>>(const Address&, const ListenOptions&,
+                                                      const proto::SessionOptions&)>
+      listen;
+  bool is_module() const { return path == Path::kModule; }
+};
+
+// It is an endpoint already, and the peer accepts it by itself.
+class Neighbour final : public MetPeer {
+ public:
+  explicit Neighbour(std::shared_ptr<EndpointCore> endpoint) : endpoint_(std::move(endpoint)) {}
+  const wire::Uuid& token() const override { return none_; }
+  bool is_settled() const override { return true; }
+  Result<std::shared_ptr<EndpointCore>> make_endpoint(const Requirements&,
+                                                      const proto::SessionOptions&,
+                                                      std::string) override {
+    return std::move(endpoint_);
+  }
+
+ private:
+  std::shared_ptr<EndpointCore> endpoint_;
+  wire::Uuid none_;
+};
+
+// Listens on each interface by which somebody comes, from his greeting on until close.
+class OnInterfaces final : public PathListener {
+ public:
+  // The caller that asks it for endpoints counts them, and asks ListenOptions::accept.
+  OnInterfaces(const Carrier& carrier, const ListenOptions& options)
+      : carrier_(carrier), options_(options) {
+    options_.max_connections = options_.max_connections_by_address = 0;
+    options_.accept = nullptr;
+  }
+  // Nothing where it cannot, with a line in the log.
+  void announce(int fd, wire::Hello& ours) override {
+    Result<std::string> interface = l2::interface_of_connection(fd);
+    if (!interface.ok()) return;
+    const uint16_t port = port_of(on(*interface).listener.get());
+    (carrier_.is_module() ? ours.module_port : ours.packet_port) = port;
+  }
+  std::shared_ptr<EndpointCore> accept() override {
+    for (OnInterface& there : interfaces_) {
+      if (there.listener == nullptr) continue;
+      if (auto endpoint = there.listener->accept()) return endpoint;
+    }
+    return nullptr;
+  }
+  bool pairs() const override { return false; }
+
+ private:
+  struct OnInterface {
+    std::string name;
+    unsigned index;  // another one: it was made anew, and nobody comes by the old one
+    Instant opened;
+    std::unique_ptr<ListenerCore> listener;  // null: could not be, then
+  };
+  OnInterface& on(const std::string& interface);
+
+  const Carrier& carrier_;
+  ListenOptions options_;
+  std::vector<OnInterface> interfaces_;
+};
+
+OnInterfaces::OnInterface& OnInterfaces::on(const std::string& interface) {
   unsigned index = ::if_nametoindex(interface.c_str());
   auto known = std::find_if(interfaces_.begin(), interfaces_.end(),
                             [&](const OnInterface& o) { return o.name == interface; });
@@ -115,49 +146,136 @@ EthernetListeners::OnInterface& EthernetListeners::on(const std::string& interfa
   }
   if (known == interfaces_.end())
     known = interfaces_.insert(
-        known,
-        {.name = interface, .index = index, .opened = {}, .module = nullptr, .packet = nullptr});
-  if ((known->module != nullptr && known->packet != nullptr) ||
-      now() < after(known->opened, kOpenInterval))
-    return *known;
+        known, {.name = interface, .index = index, .opened = {}, .listener = nullptr});
+  if (known->listener != nullptr || now() < after(known->opened, kOpenInterval)) return *known;
   known->opened = now();
+  const bool secret = secret_is_set(options_.secret_file);
+  if ((carrier_.is_module() && secret) ||
+      !unmet(options_.require, ethernet_properties(carrier_.path, secret)).empty())
+    return *known;
   proto::SessionOptions session = proto::session_options(options_);
   session.why = "a neighbour, which chose it";
-  auto open = [&](Path path, const char* scheme, auto& provider,
-                  std::unique_ptr<ListenerCore>& out) {
-    const bool secret = secret_is_set(options_.secret_file);
-    if (out != nullptr || (path == Path::kModule && secret) ||
-        !unmet(options_.require, ethernet_properties(path, secret)).empty())
-      return;
-    Result<Address> address = Address::parse(scheme + interface + ":0");
-    auto listener = address.ok() ? provider.listen(*address, options_, session)
-                                 : Result<std::unique_ptr<ListenerCore>>(address.status());
-    if (listener.ok())
-      out = std::move(listener).value();
-    else
-      log(LogLevel::kInfo,
-          "not listening at " + (scheme + interface) + ": " + listener.status().to_string());
-  };
-  open(Path::kModule, "kmod://", carriers_.module, known->module);
-  open(Path::kPacket, "l2://", carriers_.packet, known->packet);
+  const std::string where = carrier_.scheme + interface;
+  Result<Address> address = Address::parse(where + ":0");
+  auto listener = address.ok() ? carrier_.listen(*address, options_, session)
+                               : Result<std::unique_ptr<ListenerCore>>(address.status());
+  if (listener.ok())
+    known->listener = std::move(listener).value();
+  else
+    log(LogLevel::kInfo, "not listening at " + where + ": " + listener.status().to_string());
   return *known;
 }
 
-void EthernetListeners::announce(int fd, wire::Hello& ours) {
-  Result<std::string> interface = l2::interface_of_connection(fd);
-  if (!interface.ok()) return;
-  OnInterface& there = on(*interface);
-  ours.module_port = port_of(there.module.get());
-  ours.packet_port = port_of(there.packet.get());
+class Choice final : public PathChoice {
+ public:
+  explicit Choice(Carrier carrier) : carrier_(std::move(carrier)) {}
+  // For a second at most, and not at all where that neighbour did not answer in the minute before.
+  Result<std::unique_ptr<MetPeer>> meet(const PathAttempt& attempt) override;
+  std::string_view why_met() const override { return ""; }  // its session says so
+  std::string_view why_paired() const override { return "the peer chose it"; }
+  bool serves(const ListenOptions& options, std::string& why_not) const override {
+    if (!ethernet_wanted(options.ethernet)) return false;
+    why_not = unmet(options.require,
+                    ethernet_properties(carrier_.path, secret_is_set(options.secret_file)));
+    return why_not.empty();
+  }
+  Result<std::unique_ptr<PathListener>> listen(const Address&,
+                                               const ListenOptions& options) override {
+    return std::unique_ptr<PathListener>(std::make_unique<OnInterfaces>(carrier_, options));
+  }
+  Counter& chosen() override { return carrier_.is_module() ? chose_module : chose_packet; }
+
+ private:
+  Result<Address> place_of(const PathAttempt& attempt) const;
+
+  Carrier carrier_;
+  Silences silences_;
+};
+
+// Where the peer listens, if this path can be.
+Result<Address> Choice::place_of(const PathAttempt& attempt) const {
+  const bool by_module = carrier_.is_module();
+  const uint16_t port = by_module ? attempt.peer.module_port : attempt.peer.packet_port;
+  if (port == 0)
+    return unusable(by_module ? "the peer has no kernel module there"
+                              : "the peer listens for no frames there");
+  // Checked before the call: a called peer accepts.
+  const bool secret = secret_is_set(attempt.options.secret_file);
+  if (by_module && secret)
+    return unusable("the kernel module cannot encrypt, and there is a secret");
+  if (std::string lacking =
+          unmet(attempt.options.require, ethernet_properties(carrier_.path, secret));
+      !lacking.empty())
+    return unusable(lacking);
+  SLUICE_TRY(l2::Neighbour neighbour, l2::neighbour_of_connection(attempt.fd));
+  Result<Address> address = Address::parse(carrier_.scheme + neighbour.interface + "/" +
+                                           neighbour.mac + ":" + std::to_string(port));
+  if (!address.ok()) return unusable(address.status().to_string());
+  return address;
 }
 
-std::shared_ptr<EndpointCore> EthernetListeners::accept() {
-  for (OnInterface& there : interfaces_) {
-    for (ListenerCore* listener : {there.module.get(), there.packet.get()}) {
-      if (listener == nullptr) continue;
-      if (auto endpoint = listener->accept()) return endpoint;
-    }
+Result<std::unique_ptr<MetPeer>> Choice::meet(const PathAttempt& attempt) {
+  if (!ethernet_wanted(attempt.options.ethernet)) return unusable("");
+  const Duration patience = (attempt.deadline - now()) / 2;  // the other half is for the next path
+  SLUICE_TRY(Address address, place_of(attempt));
+  const std::string whom = carrier_.scheme + address.host + "/" + address.name;
+  // An interface that was made anew may be on another network.
+  std::string asked = std::to_string(::if_nametoindex(address.host.c_str())) + " " + whom;
+  Instant begun = now();
+  if (std::optional<Instant> silent = silences_.last(asked, begun)) {
+    not_asked.add();
+    auto seconds = [](Duration d) {
+      return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s";
+    };
+    return unusable(whom + " did not answer " + seconds(begun - *silent) +
+                    " ago; it is asked again " + seconds(Silences::kRemembered) + " after that");
   }
+  ConnectOptions soon = attempt.options;
+  soon.timeout = std::clamp<Duration>(patience, std::chrono::milliseconds(1), kAnswerLimit);
+  soon.discover = false;
+  proto::SessionOptions session = attempt.session;
+  session.why = "the peer is a neighbour, and the probe both ways worked; " + attempt.why_not;
+  auto endpoint = carrier_.connect(address, soon, session);
+  if (!endpoint.ok()) {
+    bool silence = endpoint.code() == Code::kTimedOut || endpoint.code() == Code::kUnreachable;
+    if (Instant ended = now(); silence && ended - begun >= kSilence)
+      silences_.add(std::move(asked), ended);
+    return unusable(endpoint.status().to_string());
+  }
+  if ((*endpoint)->info().peer_incarnation != attempt.peer.incarnation) {
+    Status why = unusable("another process answers at " + address.to_string() +
+                          " than the one that TCP reaches");
+    (*endpoint)->abort(why);
+    return why;
+  }
+  return std::unique_ptr<MetPeer>(std::make_unique<Neighbour>(std::move(endpoint).value()));
+}
+
+template <typename Backend>
+std::unique_ptr<PathChoice> choice_of(Path path, std::string scheme, Provider& provider) {
+  auto& backend = static_cast<Backend&>(provider);
+  return std::make_unique<Choice>(Carrier{
+      .path = path,
+      .scheme = std::move(scheme),
+      .connect =
+          [&backend](const Address& address, const ConnectOptions& options,
+                     const proto::SessionOptions& session) {
+            return backend.connect(address, options, session);
+          },
+      .listen =
+          [&backend](const Address& address, const ListenOptions& options,
+                     const proto::SessionOptions& session) {
+            return backend.listen(address, options, session);
+          },
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<PathChoice> open_ethernet_choice(const PathDescriptor& path, Provider& provider) {
+  if (path.path == Path::kModule)
+    return choice_of<kmod::KmodProvider>(path.path, "kmod://", provider);
+  if (path.path == Path::kPacket) return choice_of<l2::L2Provider>(path.path, "l2://", provider);
   return nullptr;
 }
 

@@ -1,84 +1,61 @@
 #include <sluice/select/provider.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <sluice/api/identity.h>
-#include <sluice/api/sealing.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
 #include <sluice/proto/hello.h>
 #include <sluice/proto/listener_limits.h>
-#include <sluice/verbs/provider.h>
+#include <sluice/select/unpaired.h>
+#include <sluice/tcp/greeting_listener.h>
+#include <sluice/tcp/path.h>
 
 namespace sluice::select {
 namespace {
 
 constexpr const char* kOrigin = "select";
-// A peer that met us over shared memory has this long to say so on its TCP connection.
-constexpr Duration kPairingLimit = std::chrono::seconds(5);
-constexpr size_t kMostUnpaired = 64;
 
-Counter chose_shm("select.chose_shm");
-Counter chose_verbs("select.chose_verbs");
-Counter chose_module("select.chose_module");
-Counter chose_packet("select.chose_packet");
 Counter chose_tcp("select.chose_tcp");
 
-PathProperties shm_properties() {
-  return {.path = Path::kShm,
-          .capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed},
-          .copies_per_fetch = 0};
-}
-PathProperties tcp_properties() { return {.path = Path::kTcp, .copies_per_fetch = 2}; }
+PathProperties tcp_properties() { return tcp::kPath.explain().properties; }
 
-Counter& chose(Path path) {
-  switch (path) {
-    case Path::kShm: return chose_shm;
-    case Path::kVerbs: return chose_verbs;
-    case Path::kModule: return chose_module;
-    case Path::kPacket: return chose_packet;
-    default: return chose_tcp;
-  }
-}
-
-void announce(const Address& address, Path path, const std::string& why) {
-  chose(path).add();
+void announce(const Address& address, Counter& chosen, Path path, const std::string& why) {
+  chosen.add();
   if (log_enabled(LogLevel::kInfo)) {
     log(LogLevel::kInfo,
         address.to_string() + " goes by " + std::string(to_string(path)) + ": " + why);
   }
 }
 
-}  // namespace
-
-std::string shm_obstacle(const wire::Hello& ours, const wire::Hello& peer) {
-  if (!same_host(ours, peer))
-    return "the peer is on another machine, or in another network namespace";
-  if (!peer.has_rendezvous) return "the peer offers no shared memory";
-  if (ours.network_namespace != peer.network_namespace)
-    return "the peer is in another network namespace";
-  if (ours.user_namespace != peer.user_namespace) return "the peer is in another user namespace";
-  if (ours.uid != peer.uid) return "the peer runs as another user";
-  return "";
+std::string joined(const std::string& a, std::string_view b) {
+  return a + (a.empty() || b.empty() ? "" : "; ") + std::string(b);
 }
 
-// Accepts peers of every path: a greeting that chose TCP is the endpoint, one that chose shared
-// memory or RDMA is paired with the meeting of the same token; who chose Ethernet comes by a
-// listener of its own.
+// One path that a listener serves.
+struct Served {
+  const PathDescriptor* path;
+  PathChoice* choice;
+  std::unique_ptr<PathListener> listener;
+  Unpaired unpaired;
+};
+
+}  // namespace
+
+// Accepts peers of every path: a greeting that chose TCP is the endpoint, one that chose a path
+// that pairs is paired with the meeting of the same token; who chose another comes by a listener
+// of its own.
 class SelectListener final : public ListenerCore {
  public:
   SelectListener(SelectProvider& owner, std::unique_ptr<tcp::GreetingListener> greetings,
-                 std::unique_ptr<shm::RendezvousListener> rendezvous,
-                 std::unique_ptr<verbs::VerbsListener> rdma,
-                 std::unique_ptr<EthernetListeners> ethernet,
-                 std::shared_ptr<proto::ListenerLimits> limits, const ListenOptions& options)
+                 std::vector<Served> served, std::shared_ptr<proto::ListenerLimits> limits,
+                 const ListenOptions& options)
       : owner_(&owner),
         greetings_(std::move(greetings)),
-        rendezvous_(std::move(rendezvous)),
-        rdma_(std::move(rdma)),
-        ethernet_(std::move(ethernet)),
+        served_(std::move(served)),
         limits_(std::move(limits)),
         options_(options) {
     address_ = greetings_->address();
@@ -91,15 +68,16 @@ class SelectListener final : public ListenerCore {
   std::shared_ptr<EndpointCore> accept() override {
     while (greetings_ != nullptr) {
       std::optional<tcp::Greeting> greeting = greetings_->take();
-      if (!greeting) return by_ethernet();
-      if (greeting->chosen == Path::kModule || greeting->chosen == Path::kPacket) continue;
+      if (!greeting) return without_pairing();
+      Served* served = served_by(greeting->chosen);
+      if (served != nullptr && !served->listener->pairs()) continue;
       PeerIntroduction who;
-      auto endpoint = greeting->chosen == Path::kShm     ? pair(*greeting, who)
-                      : greeting->chosen == Path::kVerbs ? pair_verbs(*greeting)
-                                                         : by_tcp(std::move(*greeting));
+      auto endpoint =
+          served != nullptr ? pair(*served, *greeting, who) : by_tcp(std::move(*greeting));
       if (endpoint.ok() && admitted(**endpoint, *greeting, who)) return std::move(endpoint).value();
       if (endpoint.ok()) continue;
-      log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
+      lost_.log(LogLevel::kWarning,
+                "lost a peer at " + address() + ": " + endpoint.status().to_string());
     }
     return nullptr;
   }
@@ -110,22 +88,24 @@ class SelectListener final : public ListenerCore {
     owner_->in_use_ = !owner_->listeners_.empty();
     owner_ = nullptr;
     greetings_.reset();
-    rendezvous_.reset();
-    rdma_.reset();
-    ethernet_.reset();
-    unpaired_.clear();
-    unpaired_verbs_.clear();
+    served_.clear();
   }
 
   size_t progress(Instant now) {
     size_t work = greetings_->progress(now);
-    std::erase_if(unpaired_, [&](const Unpaired& u) { return u.expires <= now; });
-    std::erase_if(unpaired_verbs_, [&](const UnpairedVerbs& u) { return u.expires <= now; });
+    for (Served& served : served_) served.unpaired.expire(now);
     return work;
   }
   tcp::GreetingListener& greetings() { return *greetings_; }
 
  private:
+  // Null: TCP.
+  Served* served_by(Path path) {
+    auto found = std::find_if(served_.begin(), served_.end(),
+                              [path](const Served& s) { return s.path->path == path; });
+    return found != served_.end() ? &*found : nullptr;
+  }
+
   // A path that was met beside TCP: its peer may be known better now. It keeps the ticket of its
   // greeting. `who`: what the kernel says of it.
   bool admitted(EndpointCore& endpoint, tcp::Greeting& greeting, PeerIntroduction& who) {
@@ -142,99 +122,59 @@ class SelectListener final : public ListenerCore {
     return asked.ok();
   }
 
-  struct Unpaired {
-    shm::Meeting meeting;
-    Instant expires;
-  };
-
-  Result<std::shared_ptr<EndpointCore>> pair(tcp::Greeting& greeting, PeerIntroduction& who) {
-    shm::Meeting next;
-    while (rendezvous_ != nullptr && rendezvous_->take(next)) {
-      if (unpaired_.size() >= kMostUnpaired) unpaired_.erase(unpaired_.begin());
-      unpaired_.push_back({std::move(next), after(owner_->context_.now(), kPairingLimit)});
-    }
-    auto found = std::find_if(unpaired_.begin(), unpaired_.end(), [&](const Unpaired& u) {
-      return u.meeting.peer.token == greeting.ours.token;
-    });
-    if (found == unpaired_.end()) {
+  Result<std::shared_ptr<EndpointCore>> pair(Served& served, tcp::Greeting& greeting,
+                                             PeerIntroduction& who) {
+    while (std::unique_ptr<MetPeer> next = served.listener->take())
+      served.unpaired.add(std::move(next), owner_->context_.now());
+    std::unique_ptr<MetPeer> met = served.unpaired.take(greeting.ours.token);
+    const std::string name(served.path->name);
+    if (met == nullptr) {
       return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
-                    "a peer chose shared memory without having met us there");
+                    "a peer chose " + name + " without having met us there");
     }
-    shm::Meeting meeting = std::move(found->meeting);
-    unpaired_.erase(found);
-    who.user_id = meeting.user.uid;
-    who.process_id = meeting.user.pid;
-    // The Unix socket beside the rings reports the peer's end as soon as TCP would.
-    std::string why = "same host, user and namespaces; the peer chose it";
-    announce(address_, Path::kShm, why);
-    return owner_->shm_.make_endpoint(std::move(meeting), proto::session_options(options_),
-                                      "shm: " + why);
+    met->introduce(who);
+    const std::string why(served.choice->why_paired());
+    announce(address_, served.choice->chosen(), served.path->path, why);
+    return met->make_endpoint(options_.require, proto::session_options(options_),
+                              name + ": " + why);
   }
 
-  std::shared_ptr<EndpointCore> by_ethernet() {
-    while (ethernet_ != nullptr) {
-      std::shared_ptr<EndpointCore> endpoint = ethernet_->accept();
-      if (endpoint != nullptr && !limits_->let_in(static_cast<proto::Session&>(*endpoint)))
-        continue;
-      if (endpoint != nullptr) announce(address_, endpoint->info().path.path, "the peer chose it");
-      return endpoint;
+  std::shared_ptr<EndpointCore> without_pairing() {
+    for (Served& served : served_) {
+      while (std::shared_ptr<EndpointCore> endpoint = served.listener->accept()) {
+        if (!limits_->let_in(static_cast<proto::Session&>(*endpoint))) continue;
+        announce(address_, served.choice->chosen(), endpoint->info().path.path,
+                 std::string(served.choice->why_paired()));
+        return endpoint;
+      }
     }
     return nullptr;
   }
 
-  struct UnpairedVerbs {
-    std::unique_ptr<verbs::Connection> connection;
-    Instant expires;
-  };
-
-  Result<std::shared_ptr<EndpointCore>> pair_verbs(tcp::Greeting& greeting) {
-    while (rdma_ != nullptr) {
-      std::unique_ptr<verbs::Connection> next = rdma_->take();
-      if (next == nullptr) break;
-      if (unpaired_verbs_.size() >= kMostUnpaired) unpaired_verbs_.erase(unpaired_verbs_.begin());
-      unpaired_verbs_.push_back({std::move(next), after(owner_->context_.now(), kPairingLimit)});
-    }
-    auto found = std::find_if(
-        unpaired_verbs_.begin(), unpaired_verbs_.end(),
-        [&](const UnpairedVerbs& u) { return u.connection->peer().token == greeting.ours.token; });
-    if (found == unpaired_verbs_.end()) {
-      return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
-                    "a peer chose RDMA without having met us there");
-    }
-    std::unique_ptr<verbs::Connection> connection = std::move(found->connection);
-    unpaired_verbs_.erase(found);
-    // The connection manager reports the peer's end as soon as TCP would, and the device's
-    // retries that of its machine.
-    std::string why = "an RDMA device reaches the peer, which chose it";
-    announce(address_, Path::kVerbs, why);
-    return owner_->verbs_.make_endpoint(std::move(connection), options_.require,
-                                        proto::session_options(options_), "rdma: " + why);
-  }
-
   Result<std::shared_ptr<EndpointCore>> by_tcp(tcp::Greeting&& greeting) {
-    std::string obstacle = shm_obstacle(greeting.ours, greeting.peer);
-    // The asker has no rendezvous of its own, so that much is no obstacle here.
     std::string why = "the peer chose it";
-    if (!obstacle.empty() && greeting.peer.has_rendezvous) why += "; not shm: " + obstacle;
+    // The asker has no rendezvous of its own, so that much is no obstacle here.
+    for (const Candidate& candidate : owner_->candidates_) {
+      std::string obstacle = candidate.choice->obstacle(greeting.ours, greeting.peer);
+      if (!obstacle.empty() && greeting.peer.has_rendezvous)
+        why += "; not " + std::string(candidate.path->name) + ": " + obstacle;
+    }
     if (std::string lacking = unmet(options_.require, tcp_properties()); !lacking.empty()) {
       tcp::refuse(greeting.take_fd(), Code::kUnsupported);
       return Status(Code::kUnsupported, Scope::kEndpoint, kOrigin, lacking);
     }
-    announce(address_, Path::kTcp, why);
+    announce(address_, chose_tcp, Path::kTcp, why);
     return owner_->tcp_.make_endpoint(std::move(greeting), proto::session_options(options_),
                                       "tcp: " + why);
   }
 
   SelectProvider* owner_;
   std::unique_ptr<tcp::GreetingListener> greetings_;
-  std::unique_ptr<shm::RendezvousListener> rendezvous_;  // null: not served
-  std::unique_ptr<verbs::VerbsListener> rdma_;           // null: no RDMA here
-  std::unique_ptr<EthernetListeners> ethernet_;          // null: not wished
+  std::vector<Served> served_;
   std::shared_ptr<proto::ListenerLimits> limits_;
   ListenOptions options_;
   Address address_;
-  std::vector<Unpaired> unpaired_;
-  std::vector<UnpairedVerbs> unpaired_verbs_;
+  LogThrottle lost_;
 };
 
 SelectProvider::~SelectProvider() {
@@ -244,20 +184,13 @@ SelectProvider::~SelectProvider() {
 // One connect(): what is known of the peer, and why each path was not taken.
 struct SelectProvider::Attempt {
   const Address& address;
-  const ConnectOptions& options;
-  proto::SessionOptions session;
-  Instant deadline;
-  tcp::Greeting greeting;
-  std::string why_not;
+  tcp::Greeting& greeting;
+  PathAttempt seen;
 
-  // What was tried and failed leaves at least half of the time to the next path.
-  Instant limit(Context& context) const {
-    return std::min(deadline,
-                    after(context.refresh_now(),
-                          std::max<Duration>(options.timeout / 2, std::chrono::milliseconds(1))));
-  }
-  void note(std::string_view path, const std::string& obstacle) {
-    why_not += (why_not.empty() ? "not " : "; not ") + std::string(path) + ": " + obstacle;
+  void note(std::string_view path, std::string_view obstacle) {
+    if (obstacle.empty()) return;
+    seen.why_not += seen.why_not.empty() ? "not " : "; not ";
+    seen.why_not += std::string(path) + ": " + std::string(obstacle);
   }
 };
 
@@ -268,198 +201,95 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::connect(const Address& add
   SLUICE_TRY(tcp::Greeting greeting,
              tcp::greet(context_, address, proto::hello_for(context_, session), deadline));
   fault_point("select.greeted");
+  const std::string host = tcp::peer_address(greeting.fd()).host();
   Attempt attempt{.address = address,
-                  .options = options,
-                  .session = session,
-                  .deadline = deadline,
-                  .greeting = std::move(greeting),
-                  .why_not = ""};
-  for (auto path : {&SelectProvider::try_shm, &SelectProvider::try_verbs,
-                    &SelectProvider::try_module, &SelectProvider::try_packet}) {
+                  .greeting = greeting,
+                  .seen = {.options = options,
+                           .session = session,
+                           .deadline = deadline,
+                           .fd = greeting.fd(),
+                           .host = host,
+                           .ours = greeting.ours,
+                           .peer = greeting.peer,
+                           .why_not = ""}};
+  for (const Candidate& candidate : candidates_) {
     // kUnsupported: not this path, and nothing is lost. Anything else ends the attempt.
-    Result<std::shared_ptr<EndpointCore>> endpoint = (this->*path)(attempt);
+    Result<std::shared_ptr<EndpointCore>> endpoint = try_path(candidate, attempt);
     if (endpoint.ok() || endpoint.code() != Code::kUnsupported) return endpoint;
   }
+  const std::string& why_not = attempt.seen.why_not;
   if (std::string lacking = unmet(options.require, tcp_properties()); !lacking.empty()) {
-    tcp::refuse(attempt.greeting.take_fd(), Code::kUnsupported);
+    tcp::refuse(greeting.take_fd(), Code::kUnsupported);
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                  "no path to " + address.to_string() +
-                      " meets the requirements: " + attempt.why_not + "; not tcp: " + lacking);
+                  "no path to " + address.to_string() + " meets the requirements: " + why_not +
+                      "; not tcp: " + lacking);
   }
-  SLUICE_RETURN_IF_ERROR(tcp::choose(attempt.greeting, Path::kTcp));
-  announce(address, Path::kTcp, attempt.why_not);
-  return tcp_.make_endpoint(std::move(attempt.greeting), session, "tcp: " + attempt.why_not);
+  SLUICE_RETURN_IF_ERROR(tcp::choose(greeting, Path::kTcp));
+  announce(address, chose_tcp, Path::kTcp, why_not);
+  return tcp_.make_endpoint(std::move(greeting), session, "tcp: " + why_not);
 }
 
-Result<std::shared_ptr<EndpointCore>> SelectProvider::try_shm(Attempt& attempt) {
-  tcp::Greeting& greeting = attempt.greeting;
-  std::string obstacle = unmet(attempt.options.require, shm_properties());
-  if (obstacle.empty()) obstacle = shm_obstacle(greeting.ours, greeting.peer);
-  if (obstacle.empty()) {
-    wire::Hello hello = proto::hello_for(context_, attempt.session);
-    hello.token = greeting.peer.token;
-    hello.has_rendezvous = true;
-    hello.rendezvous = greeting.peer.rendezvous;
-    // Meeting there proves both mappings.
-    Result<shm::Meeting> meeting = shm::meet(context_, shm::socket_name(greeting.peer.rendezvous),
-                                             hello, attempt.limit(context_));
-    if (meeting.ok()) {
-      fault_point("select.met");
-      SLUICE_RETURN_IF_ERROR(tcp::choose(greeting, Path::kShm));
-      std::string why = "same host, user and namespaces, and the probe both ways worked";
-      announce(attempt.address, Path::kShm, why);
-      return shm_.make_endpoint(std::move(meeting).value(), attempt.session, "shm: " + why);
-    }
-    obstacle = "the probe failed: " + meeting.status().to_string();
-  }
-  attempt.note("shm", obstacle);
-  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, obstacle);
-}
-
-Result<std::shared_ptr<EndpointCore>> SelectProvider::try_verbs(Attempt& attempt) {
-  tcp::Greeting& greeting = attempt.greeting;
-  std::string obstacle;
-  if (std::string unsealed =
-          unmet({.sealed = attempt.options.require.sealed}, {.path = Path::kVerbs});
-      !unsealed.empty()) {
-    obstacle = unsealed;
-  } else if (greeting.peer.rdma_port == 0 || !greeting.peer.has_rendezvous) {
-    obstacle = "the peer has no RDMA device";
-  } else if (!verbs::rdma_devices_present()) {
-    obstacle = "this machine has no RDMA device";
-  } else {
-    wire::Hello hello = proto::hello_for_strangers(context_, attempt.session);
-    hello.token = greeting.peer.token;
-    hello.has_rendezvous = true;
-    // The address that TCP reached: an RDMA device that has it is meant to be used.
-    std::string host = tcp::peer_address(greeting.fd()).host();
-    auto connection = verbs_.meet(host, greeting.peer.rdma_port, hello, attempt.limit(context_));
-    if (!connection.ok()) {
-      obstacle = "the probe failed: " + connection.status().to_string();
-    } else {
-      obstacle = unmet(attempt.options.require,
-                       verbs::verbs_traits((*connection)->queue().device().limits(), 0).properties);
-    }
-    if (obstacle.empty()) {
-      fault_point("select.met");
-      SLUICE_RETURN_IF_ERROR(tcp::choose(greeting, Path::kVerbs));
-      std::string why = "an RDMA device reaches the peer, and the probe both ways worked";
-      announce(attempt.address, Path::kVerbs, attempt.why_not + "; " + why);
-      return verbs_.make_endpoint(std::move(connection).value(), attempt.options.require,
-                                  attempt.session, "rdma: " + why + "; " + attempt.why_not);
-    }
-  }
-  attempt.note("rdma", obstacle);
-  return Status(Code::kUnsupported, Scope::kOperation, kOrigin, obstacle);
-}
-
-Result<std::shared_ptr<EndpointCore>> SelectProvider::try_module(Attempt& attempt) {
-  return try_ethernet(attempt, Path::kModule, "kmod");
-}
-Result<std::shared_ptr<EndpointCore>> SelectProvider::try_packet(Attempt& attempt) {
-  return try_ethernet(attempt, Path::kPacket, "l2");
-}
-
-Result<std::shared_ptr<EndpointCore>> SelectProvider::try_ethernet(Attempt& attempt, Path path,
-                                                                   std::string_view name) {
-  if (!ethernet_wanted(attempt.options.ethernet))
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, "not wished");
-  proto::SessionOptions session = attempt.session;
-  session.why = "the peer is a neighbour, and the probe both ways worked; " + attempt.why_not;
-  Duration patience =
-      (attempt.deadline - context_.refresh_now()) / 2;  // the other half is for the next path
-  auto endpoint = ethernet_caller_.connect(path, attempt.greeting.fd(), attempt.greeting.peer,
-                                           patience, attempt.options, session);
-  if (!endpoint.ok()) {
-    attempt.note(name, std::string(endpoint.status().detail()));
-    return endpoint;
+Result<std::shared_ptr<EndpointCore>> SelectProvider::try_path(const Candidate& candidate,
+                                                               Attempt& attempt) {
+  const PathDescriptor& path = *candidate.path;
+  Result<std::unique_ptr<MetPeer>> met = candidate.choice->meet(attempt.seen);
+  if (!met.ok()) {
+    if (met.code() == Code::kUnsupported) attempt.note(path.name, met.status().detail());
+    return met.status();
   }
   fault_point("select.met");
-  // The TCP connection has done its part: the peer has met us already, and either carrier finds out
-  // by itself that it is gone.
-  (void)tcp::choose(attempt.greeting, path);
-  announce(attempt.address, path, attempt.why_not);
-  return endpoint;
-}
-
-// At any port of the same address. Null, with a line in the log, where it cannot be.
-std::unique_ptr<verbs::VerbsListener> SelectProvider::listen_by_rdma(const Address& address,
-                                                                     const ListenOptions& options) {
-  if (!verbs::rdma_devices_present()) return nullptr;
-  auto listener =
-      verbs_.open_listener(address.host, 0, options.backlog,
-                           proto::hello_for_strangers(context_, proto::session_options(options)));
-  if (listener.ok()) return std::move(listener).value();
-  log(LogLevel::kInfo, "not listening by RDMA: " + listener.status().to_string());
-  return nullptr;
-}
-
-// What a listener serves: the paths that can do what it requires.
-struct SelectProvider::Served {
-  std::vector<Path> paths;
-  std::string why_not;  // of the others
-  bool has(Path path) const { return std::find(paths.begin(), paths.end(), path) != paths.end(); }
-  void add(const ListenOptions& options, const PathProperties& properties) {
-    std::string lacking = unmet(options.require, properties);
-    if (lacking.empty())
-      paths.push_back(properties.path);
-    else
-      why_not += (why_not.empty() ? "" : "; ") + lacking;
-  }
-};
-
-SelectProvider::Served SelectProvider::served(const ListenOptions& options) {
-  Served served;
-  served.add(options, tcp_properties());
-  served.add(options, shm_properties());
-  // What a device copies is known when its connection is.
-  const Requirements of_any_device{.sealed = options.require.sealed};
-  if (verbs::rdma_devices_present() && unmet(of_any_device, {.path = Path::kVerbs}).empty())
-    served.paths.push_back(Path::kVerbs);
-  if (ethernet_wanted(options.ethernet)) {
-    const bool secret = secret_is_set(options.secret_file);
-    served.add(options, ethernet_properties(Path::kModule, secret));
-    served.add(options, ethernet_properties(Path::kPacket, secret));
-  }
-  return served;
+  // Where the peer has met us already the TCP connection has done its part: either end finds out
+  // by the path alone that the other is gone.
+  Status told = tcp::choose(attempt.greeting, path.path);
+  if (!told.ok() && !(*met)->is_settled()) return told;
+  const std::string why(candidate.choice->why_met());
+  const std::string& why_not = attempt.seen.why_not;
+  announce(attempt.address, candidate.choice->chosen(), path.path, joined(why_not, why));
+  return (*met)->make_endpoint(attempt.seen.options.require, attempt.seen.session,
+                               std::string(path.name) + ": " + joined(why, why_not));
 }
 
 Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& address,
                                                              const ListenOptions& options) {
   proto::SessionOptions session = proto::session_options(options);
-  Served serves = served(options);
-  if (serves.paths.empty()) {
-    return Status(
-        Code::kUnsupported, Scope::kOperation, kOrigin,
-        "no path to " + address.to_string() + " meets the requirements: " + serves.why_not);
+  std::vector<Path> paths;
+  std::string why_not = unmet(options.require, tcp_properties());
+  if (why_not.empty()) paths.push_back(Path::kTcp);
+  std::vector<const Candidate*> able;
+  for (const Candidate& candidate : candidates_) {
+    std::string lacking;
+    if (candidate.choice->serves(options, lacking)) able.push_back(&candidate);
+    why_not = joined(why_not, lacking);
   }
-  wire::Uuid rendezvous;
-  fill_random(rendezvous.bytes);
+  if (paths.empty() && able.empty()) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  "no path to " + address.to_string() + " meets the requirements: " + why_not);
+  }
+  std::vector<Served> served;
+  for (const Candidate* candidate : able) {
+    SLUICE_TRY(std::unique_ptr<PathListener> listener, candidate->choice->listen(address, options));
+    if (listener == nullptr) continue;
+    paths.push_back(candidate->path->path);
+    served.push_back({.path = candidate->path,
+                      .choice = candidate->choice.get(),
+                      .listener = std::move(listener),
+                      .unpaired = {}});
+  }
   // If shared memory is not served, nobody listens there, and callers try the next path.
-  std::unique_ptr<shm::RendezvousListener> meetings;
-  if (serves.has(Path::kShm)) {
-    SLUICE_TRY(meetings, shm::RendezvousListener::open(context_, shm::socket_name(rendezvous),
-                                                       proto::hello_for(context_, session),
-                                                       {.met_limit = kPairingLimit}));
-  }
-  std::unique_ptr<verbs::VerbsListener> rdma =
-      serves.has(Path::kVerbs) ? listen_by_rdma(address, options) : nullptr;
-  const uint16_t rdma_port = rdma != nullptr ? rdma->port() : 0;
-  if (rdma == nullptr) std::erase(serves.paths, Path::kVerbs);
-  const bool by_carriers = serves.has(Path::kModule) || serves.has(Path::kPacket);
-  std::unique_ptr<EthernetListeners> ethernet =
-      by_carriers ? std::make_unique<EthernetListeners>(ethernet_, options) : nullptr;
-  auto prepare = [rendezvous, rdma_port, by_ethernet = ethernet.get()](wire::Hello& ours, int fd) {
-    if (by_ethernet != nullptr) by_ethernet->announce(fd, ours);
+  wire::Uuid nowhere;
+  fill_random(nowhere.bytes);
+  std::vector<PathListener*> listeners;
+  for (const Served& s : served) listeners.push_back(s.listener.get());
+  auto prepare = [nowhere, listeners](wire::Hello& ours, int fd) {
     ours.has_rendezvous = true;
-    ours.rendezvous = rendezvous;
-    ours.rdma_port = rdma_port;
+    ours.rendezvous = nowhere;
     fill_random(ours.token.bytes);
+    for (PathListener* listener : listeners) listener->announce(fd, ours);
   };
   auto limits = std::make_shared<proto::ListenerLimits>(context_, options, address.to_string());
   tcp::GreetingOptions greeting;
   greeting.backlog = options.backlog;
-  greeting.paths = serves.paths;
+  greeting.paths = paths;
   greeting.admit = [limits](const PeerIdentity& identity, const PeerIntroduction& who) {
     return limits->admit(identity, who);
   };
@@ -467,8 +297,7 @@ Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& addr
              tcp::GreetingListener::open(context_, address, proto::hello_for(context_, session),
                                          greeting, prepare));
   return std::unique_ptr<ListenerCore>(std::make_unique<SelectListener>(
-      *this, std::move(greetings), std::move(meetings), std::move(rdma), std::move(ethernet),
-      std::move(limits), options));
+      *this, std::move(greetings), std::move(served), std::move(limits), options));
 }
 
 size_t SelectProvider::progress(Instant now) {

@@ -13,6 +13,7 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
+#include <sluice/shm/properties.h>
 
 #include "transport/shm/packet.h"
 
@@ -60,10 +61,7 @@ uint32_t eager_bytes(uint64_t threshold) {
 // read from the sender's arena, which costs one copy and an answer.
 proto::LinkTraits shm_traits(Context& context) {
   proto::LinkTraits traits;
-  traits.properties.path = Path::kShm;
-  traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch,
-                                    Capability::kSealed};
-  traits.properties.copies_per_fetch = 0;
+  traits.properties = shm_properties();
   traits.sends_at_once = true;
   traits.inline_bytes = eager_bytes(context.tuning().shm_eager_bytes);
   traits.most_inline_bytes = eager_bytes(context.tuning().shm_eager_sleeping_bytes);

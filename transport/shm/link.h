@@ -13,7 +13,7 @@
 #include <sluice/proto/link.h>
 #include <sluice/proto/turn_budget.h>
 #include <sluice/shm/connection_account.h>
-#include <sluice/shm/descriptor.h>
+#include <sluice/base/descriptor.h>
 #include <sluice/shm/mapper.h>
 #include <sluice/shm/ring.h>
 #include <sluice/shm/socket.h>

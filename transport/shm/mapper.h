@@ -10,7 +10,7 @@
 #include <sluice/base/result.h>
 #include <sluice/proto/link.h>
 #include <sluice/shm/connection_account.h>
-#include <sluice/shm/descriptor.h>
+#include <sluice/base/descriptor.h>
 #include <sluice/shm/extent_map.h>
 #include <sluice/shm/ring.h>
 #include <sluice/shm/socket.h>

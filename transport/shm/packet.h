@@ -7,7 +7,7 @@
 #include <span>
 
 #include <sluice/base/result.h>
-#include <sluice/shm/descriptor.h>
+#include <sluice/base/descriptor.h>
 
 namespace sluice::shm {
 

@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <string>
 
-#include <sluice/shm/descriptor.h>
+#include <sluice/base/descriptor.h>
 
 namespace sluice::shm {
 namespace {

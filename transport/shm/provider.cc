@@ -11,6 +11,7 @@
 #include <sluice/base/log.h>
 #include <sluice/proto/hello.h>
 #include <sluice/proto/listener_limits.h>
+#include <sluice/shm/properties.h>
 
 namespace sluice::shm {
 namespace {
@@ -44,10 +45,7 @@ void abandon(StorageRef loan) {
 }
 
 Status check_requirements(const Requirements& require, const Address& address) {
-  const PathProperties path{
-      .path = Path::kShm,
-      .capabilities = {Capability::kViews, Capability::kZeroCopyFetch, Capability::kSealed}};
-  std::string why = unmet(require, path);
+  std::string why = unmet(require, shm_properties());
   if (why.empty()) return Status();
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
                 address.to_string() + " cannot meet the requirements: " + why +
@@ -68,7 +66,7 @@ class ShmListener final : public ListenerCore {
     while (rendezvous_ != nullptr && rendezvous_->take(meeting)) {
       auto endpoint = provider_.make_endpoint(std::move(meeting), options_, "shm: was asked for");
       if (endpoint.ok()) return std::move(endpoint).value();
-      log(LogLevel::kWarning, "lost a shared-memory peer: " + endpoint.status().to_string());
+      lost_.log(LogLevel::kWarning, "lost a shared-memory peer: " + endpoint.status().to_string());
     }
     return nullptr;
   }
@@ -80,6 +78,7 @@ class ShmListener final : public ListenerCore {
   std::unique_ptr<RendezvousListener> rendezvous_;
   std::string address_;
   proto::SessionOptions options_;
+  LogThrottle lost_;
 };
 
 }  // namespace

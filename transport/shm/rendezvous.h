@@ -14,7 +14,7 @@
 #include <sluice/api/context.h>
 #include <sluice/proto/connection_ticket.h>
 #include <sluice/shm/connection_account.h>
-#include <sluice/shm/descriptor.h>
+#include <sluice/base/descriptor.h>
 #include <sluice/shm/link.h>
 #include <sluice/shm/peer_user.h>
 

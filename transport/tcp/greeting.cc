@@ -73,9 +73,9 @@ Status connect_timeout(const Address& address, const SocketAddress& to) {
                     ") before the deadline; check that it runs and that no firewall drops packets");
 }
 
-Result<Fd> connect_one(Context& context, const Address& address, const SocketAddress& to,
-                       Instant deadline) {
-  SLUICE_TRY(Fd fd, open_stream_socket(to.family()));
+Result<Descriptor> connect_one(Context& context, const Address& address, const SocketAddress& to,
+                               Instant deadline) {
+  SLUICE_TRY(Descriptor fd, open_stream_socket(to.family()));
   SLUICE_RETURN_IF_ERROR(set_connection_options(fd.value()));
   if (::connect(fd.value(), to.get(), to.length) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return connect_error(address, to, errno);
@@ -95,7 +95,7 @@ Result<Fd> connect_one(Context& context, const Address& address, const SocketAdd
 
 // The addresses of a name share what is left of the time, so that one that swallows
 // packets does not use up the turn of the next.
-Result<Fd> connect_any(Context& context, const Address& address, Instant deadline) {
+Result<Descriptor> connect_any(Context& context, const Address& address, Instant deadline) {
   SLUICE_TRY(std::vector<SocketAddress> found, resolve(address));
   Status last;
   for (size_t i = 0; i < found.size(); ++i) {
@@ -170,7 +170,7 @@ Status wait_for_answer(Context& context, const Address& address, int fd, wire::H
 
 Result<Greeting> greet_once(Context& context, const Address& address, const wire::Hello& said,
                             Instant deadline) {
-  SLUICE_TRY(Fd fd, connect_any(context, address, deadline));
+  SLUICE_TRY(Descriptor fd, connect_any(context, address, deadline));
   const wire::Hello ours = hello_towards(fd.value(), said);
   std::array<std::byte, wire::kMaxHeaderBytes> out;
   size_t length = wire::encode(ours, out);
@@ -256,7 +256,7 @@ Status choose(Greeting& greeting, Path path) {
   return Status();
 }
 
-void refuse(Fd fd, Code code) {
+void refuse(Descriptor fd, Code code) {
   std::array<std::byte, wire::kMaxHeaderBytes> out;
   size_t length = wire::encode(wire::Bye{.code = code}, out);
   (void)send_all_now(fd.value(), out.data(), length);

@@ -30,7 +30,7 @@ namespace sluice::tcp {
 class Greeting {
  public:
   Greeting() = default;
-  Greeting(Fd fd, const wire::Hello& ours, const wire::Hello& peer, uint16_t version)
+  Greeting(Descriptor fd, const wire::Hello& ours, const wire::Hello& peer, uint16_t version)
       : ours(ours), peer(peer), version(version), fd_(std::move(fd)) {}
 
   wire::Hello ours;                // as sent
@@ -42,7 +42,7 @@ class Greeting {
   int fd() const { return fd_.value(); }
   // The caller owns the descriptor from now on.
   int release_fd() { return fd_.release(); }
-  Fd take_fd() { return std::move(fd_); }
+  Descriptor take_fd() { return std::move(fd_); }
   explicit operator bool() const { return static_cast<bool>(fd_); }
   std::string local_name() const { return "tcp://" + local_address(fd_.value()).to_string(); }
   PeerIdentity peer_identity() const {
@@ -51,7 +51,7 @@ class Greeting {
   std::string peer_name() const { return "tcp://" + peer_address(fd_.value()).to_string(); }
 
  private:
-  Fd fd_;
+  Descriptor fd_;
 };
 
 // HELLO as one may be told over that connection: to a peer of another machine without our identity.
@@ -67,7 +67,7 @@ Result<Greeting> greet(Context& context, const Address& address, const wire::Hel
 Status choose(Greeting& greeting, Path path);
 
 // Says why, then closes. Best effort, and without waiting: of what came at most 1 MiB is dropped.
-void refuse(Fd fd, Code code);
+void refuse(Descriptor fd, Code code);
 
 // One look at what has arrived of a greeting's next message, without taking a byte
 // that is not its own: nothing is kept between looks.

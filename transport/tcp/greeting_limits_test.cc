@@ -20,7 +20,7 @@ TEST_CASE("strangers that say nothing are bounded, and a good client is served a
   LoneContext lone;
   Server server(lone, {.half_open_limit = 16});
   uint64_t evicted = read_counter("tcp.greetings_evicted");
-  std::vector<Fd> strangers;
+  std::vector<Descriptor> strangers;
   for (int i = 0; i < 40; ++i) {
     strangers.push_back(server.stranger());
     server.pump();
@@ -39,10 +39,10 @@ TEST_CASE("an address that fills the table of greetings ends its own oldest, not
   LoneContext lone;
   Server server(lone, {.half_open_limit = 16});
   // Connected first, and slow: the oldest of all.
-  Fd honest = server.stranger(7);
+  Descriptor honest = server.stranger(7);
   server.pump_until([&] { return server.listener->half_open() == 1; });
   uint64_t evicted = read_counter("tcp.greetings_evicted");
-  std::vector<Fd> strangers;
+  std::vector<Descriptor> strangers;
   for (int i = 0; i < 60; ++i) {
     strangers.push_back(server.stranger(8));
     server.pump();
@@ -62,7 +62,7 @@ TEST_CASE(
   LoneContext lone;
   Server server(lone), other(lone);
   const uint64_t most = lone.context.peer_accounts().limits().half_open.by_peer;
-  std::vector<Fd> strangers;
+  std::vector<Descriptor> strangers;
   for (uint64_t i = 0; i < most + 6; ++i) {
     strangers.push_back(server.stranger(8));
     server.pump();
@@ -70,9 +70,9 @@ TEST_CASE(
   server.pump_until([&] { return read_counter("tcp.greetings_evicted") > 0; });
   CHECK(server.listener->half_open() == most);
   // No greeting of its own there that could make room.
-  Fd refused = other.stranger(8);
+  Descriptor refused = other.stranger(8);
   CHECK(bye_code(other.read_until_closed(refused.value())) == Code::kTryAgain);
-  Fd neighbour = other.stranger(9);
+  Descriptor neighbour = other.stranger(9);
   CHECK(other.pump_until([&] { return other.listener->half_open() == 1; }));
   // What ends is given back.
   strangers.clear();
@@ -85,8 +85,8 @@ TEST_CASE("a stranger that says nothing is sent away after the time it has",
   DescriptorAudit audit;
   LoneContext lone;
   Server server(lone);
-  Fd silent = server.stranger();
-  Fd slow = server.stranger();
+  Descriptor silent = server.stranger();
+  Descriptor slow = server.stranger();
   server.pump();
   write_all(slow.value(), hello_bytes());
   CHECK(server.pump_until([&] { return server.listener->half_open() == 2; }));
@@ -103,7 +103,7 @@ TEST_CASE(
   DescriptorAudit audit;
   LoneContext lone;
   Server server(lone);
-  Fd peer = server.stranger();
+  Descriptor peer = server.stranger();
   Bytes hello = hello_bytes(), choice = choice_bytes(Path::kTcp);
   REQUIRE(::send(peer.value(), hello.data(), hello.size(), 0) ==
           static_cast<ssize_t>(hello.size()));
@@ -124,7 +124,7 @@ TEST_CASE(
 TEST_CASE("greeted connections that nobody takes are bounded", "[tcp][greeting]") {
   LoneContext lone;
   Server server(lone, {.backlog = 2});
-  std::vector<Fd> peers;
+  std::vector<Descriptor> peers;
   for (int i = 0; i < 4; ++i) {
     peers.push_back(server.stranger());
     write_all(peers.back().value(), hello_bytes());
@@ -137,11 +137,29 @@ TEST_CASE("greeted connections that nobody takes are bounded", "[tcp][greeting]"
   CHECK_FALSE(server.listener->take().has_value());
 }
 
+TEST_CASE("a listener that closes tells those who greet and those who wait, and nobody gets in",
+          "[tcp][greeting]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone);
+  Descriptor greeting = server.stranger(), waiting = server.stranger();
+  write_all(waiting.value(), hello_bytes());
+  write_all(waiting.value(), choice_bytes(Path::kTcp));
+  REQUIRE(server.pump_until([&] { return server.listener->half_open() == 1; }));
+  const Address address = server.listener->address();
+  server.listener->close();
+  CHECK(server.listener->half_open() == 0);
+  CHECK(bye_code(server.read_until_closed(greeting.value())) == Code::kUnreachable);
+  (void)server.read_until_closed(waiting.value());  // our HELLO, and then the end
+  auto late = greet(lone.context, address, local_hello(0), soon());
+  CHECK(late.status().code() == Code::kUnreachable);
+}
+
 TEST_CASE("a lack of descriptors is survived by the listener and named to the client",
           "[tcp][greeting]") {
   LoneContext lone;
   Server server(lone);
-  Fd peer = server.stranger();
+  Descriptor peer = server.stranger();
   write_all(peer.value(), hello_bytes());
   write_all(peer.value(), choice_bytes(Path::kTcp));
   rlimit old{};
@@ -168,7 +186,7 @@ class NoDescriptors {
     rlimit few{.rlim_cur = 200, .rlim_max = old_.rlim_max};
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
     while (true) {
-      Fd fd(::dup(0));
+      Descriptor fd(::dup(0));
       if (!fd) break;
       taken_.push_back(std::move(fd));
     }
@@ -183,7 +201,7 @@ class NoDescriptors {
  private:
   bool enough_ = false;
   rlimit old_{};
-  std::vector<Fd> taken_;
+  std::vector<Descriptor> taken_;
 };
 
 TEST_CASE(
@@ -197,7 +215,7 @@ TEST_CASE(
   REQUIRE(choose(*client, Path::kTcp).ok());
   auto served = server.take();
   REQUIRE(served.has_value());
-  std::vector<Fd> strangers;
+  std::vector<Descriptor> strangers;
   std::vector<Bytes> farewells;
   bool all_told = false;
   uint64_t tries = 0;
@@ -210,7 +228,8 @@ TEST_CASE(
                    failed = read_counter("tcp.accepts_failed");
     all_told = server.pump_until(
         [&] { return read_counter("tcp.turned_away_without_descriptors") == told + 10; });
-    for (Fd& stranger : strangers) farewells.push_back(server.read_until_closed(stranger.value()));
+    for (Descriptor& stranger : strangers)
+      farewells.push_back(server.read_until_closed(stranger.value()));
     tries = read_counter("tcp.accepts_failed") - failed;
     sent = ::send(client->fd(), "x", 1, 0);
     char byte = 0;
@@ -233,9 +252,9 @@ TEST_CASE("without descriptors the oldest greeting of the address with most make
   DescriptorAudit audit;
   LoneContext lone;
   Server server(lone);
-  Fd honest = server.stranger(7);
+  Descriptor honest = server.stranger(7);
   server.pump_until([&] { return server.listener->half_open() == 1; });
-  std::vector<Fd> strangers;
+  std::vector<Descriptor> strangers;
   for (int i = 0; i < 8; ++i) strangers.push_back(server.stranger(8));
   const uint64_t evicted = read_counter("tcp.greetings_evicted");
   {

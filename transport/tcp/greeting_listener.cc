@@ -58,8 +58,9 @@ Status listen_error(const Address& address, int os_error) {
   }
 }
 
-Result<Fd> bind_and_listen(const Address& address, const SocketAddress& where, int backlog) {
-  SLUICE_TRY(Fd fd, open_stream_socket(where.family()));
+Result<Descriptor> bind_and_listen(const Address& address, const SocketAddress& where,
+                                   int backlog) {
+  SLUICE_TRY(Descriptor fd, open_stream_socket(where.family()));
   int one = 1, zero = 0;
   // A restarted server gets its port back while old connections are in TIME_WAIT.
   ::setsockopt(fd.value(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
@@ -72,7 +73,7 @@ Result<Fd> bind_and_listen(const Address& address, const SocketAddress& where, i
 }
 
 // Reserved, to be closed when a descriptor is needed.
-Fd spare_descriptor() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+Descriptor spare_descriptor() { return Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 }  // namespace
 
@@ -166,7 +167,7 @@ size_t GreetingListener::accept_some() {
     if (count > 0 && sluice::now() - now >= kAcceptTime) return count;
     SocketAddress from;
     from.length = sizeof(from.storage);
-    Fd fd(::accept4(fd_.value(), from.get(), &from.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Descriptor fd(::accept4(fd_.value(), from.get(), &from.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
       add(std::move(fd), PeerIdentity::of_address(*from.get()), now);
       continue;
@@ -201,7 +202,7 @@ void GreetingListener::out_of_descriptors(Instant now, int os_error) {
 void GreetingListener::turn_away_with_reserve() {
   for (size_t i = 0; reserve_ && i < kTurnedAwayPerRound; ++i) {
     reserve_.reset();
-    Fd fd(::accept4(fd_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Descriptor fd(::accept4(fd_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     const bool any = static_cast<bool>(fd);
     if (any) {
       turned_away.add();
@@ -247,7 +248,7 @@ bool GreetingListener::make_room(const PeerIdentity& newcomer, const PeerAccount
   return evict_oldest(greediest());
 }
 
-void GreetingListener::add(Fd fd, const PeerIdentity& identity, Instant now) {
+void GreetingListener::add(Descriptor fd, const PeerIdentity& identity, Instant now) {
   if (half_open_.size() >= options_.half_open_limit) {
     (void)evict_oldest(greediest());
   }
@@ -329,7 +330,7 @@ bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
   }
   fault_point("tcp.hello_answered");
   peer.greeted = true;
-  peer.greeting = Greeting(Fd(), ours, theirs, *version);
+  peer.greeting = Greeting(Descriptor(), ours, theirs, *version);
   peer.greeting.ticket = std::move(ticket);
   // Its time starts anew, so it is now the youngest.
   peer.expires = after(context_.now(), options_.patience);
@@ -372,9 +373,9 @@ void GreetingListener::drop(HalfOpen& peer, Code code, const Status& why) {
   refuse(detach(peer), code);
 }
 
-Fd GreetingListener::detach(HalfOpen& peer) {
+Descriptor GreetingListener::detach(HalfOpen& peer) {
   context_.unwatch(peer.fd.value(), &peer);
-  Fd fd = std::move(peer.fd);
+  Descriptor fd = std::move(peer.fd);
   auto counted = half_open_by_.find(peer.identity);
   if (--counted->second == 0) half_open_by_.erase(counted);
   half_open_.erase(peer.self);

@@ -70,7 +70,7 @@ class GreetingListener final : public EventHandler {
   // Under 1 KiB: nothing that a stranger sends is stored before it is verified.
   struct HalfOpen final : EventHandler {
     GreetingListener* owner = nullptr;
-    Fd fd;
+    Descriptor fd;
     Instant expires;
     bool greeted = false;  // HELLO went both ways; the choice is missing
     PeerIdentity identity;
@@ -86,7 +86,7 @@ class GreetingListener final : public EventHandler {
   void on_event(uint32_t epoll_events) noexcept override;
   bool can_accept() const;
   size_t accept_some();
-  void add(Fd fd, const PeerIdentity& identity, Instant now);
+  void add(Descriptor fd, const PeerIdentity& identity, Instant now);
   bool make_room(const PeerIdentity& newcomer, const PeerAccount& account);
   bool evict_oldest(const PeerIdentity& of);
   PeerIdentity greediest() const;
@@ -96,16 +96,16 @@ class GreetingListener final : public EventHandler {
   bool answer_hello(HalfOpen& peer, const Glimpse& glimpse);
   void take_choice(HalfOpen& peer, const Glimpse& glimpse);
   void drop(HalfOpen& peer, Code code, const Status& why);
-  Fd detach(HalfOpen& peer);
+  Descriptor detach(HalfOpen& peer);
 
   Context& context_;
   wire::Hello ours_;
   GreetingOptions options_;
   PrepareHello prepare_;
   Address address_;
-  Fd fd_;
+  Descriptor fd_;
   // Given up to answer somebody when the process has no descriptor left.
-  Fd reserve_;
+  Descriptor reserve_;
   std::unordered_map<PeerIdentity, size_t, proto::OpenConnections::Hash> half_open_by_;
   std::list<HalfOpen> half_open_;  // oldest first
   std::deque<Greeting> ready_;

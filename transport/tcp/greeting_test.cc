@@ -34,7 +34,7 @@ TEST_CASE("client and server learn each other's HELLO and the choice", "[tcp][gr
   CHECK(served->peer.incarnation == ours.incarnation);
   CHECK(served->ours.token.bytes[3] == std::byte{42});
   // The connection is theirs now, and clean.
-  Fd theirs(served->release_fd());
+  Descriptor theirs(served->release_fd());
   REQUIRE(::send(client->fd(), "x", 1, 0) == 1);
   char byte = 0;
   CHECK(::recv(theirs.value(), &byte, 1, 0) == 1);
@@ -45,7 +45,7 @@ TEST_CASE("a client may send its choice and its first message right behind its H
           "[tcp][greeting]") {
   LoneContext lone;
   Server server(lone);
-  Fd peer = server.stranger();
+  Descriptor peer = server.stranger();
   Bytes stream = hello_bytes();
   Bytes choice = choice_bytes(Path::kTcp), ping = frame(wire::Ping{.nonce = 1, .reply = false});
   stream.insert(stream.end(), choice.begin(), choice.end());
@@ -61,7 +61,7 @@ TEST_CASE("a client may send its choice and its first message right behind its H
 TEST_CASE("a greeting may arrive byte by byte", "[tcp][greeting]") {
   LoneContext lone;
   Server server(lone);
-  Fd peer = server.stranger();
+  Descriptor peer = server.stranger();
   for (const Bytes& message : {hello_bytes(), choice_bytes(Path::kTcp)}) {
     for (std::byte byte : message) {
       CHECK_FALSE(server.listener->take().has_value());
@@ -110,7 +110,7 @@ TEST_CASE("every byte of a greeting flipped, deleted or doubled gives a clear en
       if (change == 0) bad[at] ^= std::byte{0xff};
       if (change == 1) bad.erase(bad.begin() + static_cast<ptrdiff_t>(at));
       if (change == 2) bad.insert(bad.begin() + static_cast<ptrdiff_t>(at), bad[at]);
-      Fd peer = server.stranger();
+      Descriptor peer = server.stranger();
       (void)::send(peer.value(), bad.data(), bad.size(), MSG_NOSIGNAL);
       ::shutdown(peer.value(), SHUT_WR);
       // Accepted (the byte carries no rule), or ended: nothing stays half open.
@@ -140,7 +140,7 @@ TEST_CASE("a server that is not sluice is told apart from one that is not there"
     CHECK(client.code() == Code::kUnreachable);
     CHECK(client.status().detail().find("127.0.0.1:" + std::to_string(port)) != std::string::npos);
   }
-  Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -154,14 +154,14 @@ TEST_CASE("a server that is not sluice is told apart from one that is not there"
     Answer(int listener, std::string text, bool hang_up)
         : listener(listener), text(std::move(text)), hang_up(hang_up) {}
     void on_event(uint32_t) noexcept override {
-      peer = Fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+      peer = Descriptor(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
       if (peer && !text.empty()) (void)::send(peer.value(), text.data(), text.size(), MSG_NOSIGNAL);
       if (hang_up) peer.reset();
     }
     int listener;
     std::string text;
     bool hang_up;
-    Fd peer;
+    Descriptor peer;
   };
   auto attempt = [&](const std::string& text, bool hang_up, Instant deadline) {
     Answer answer(listener.value(), text, hang_up);
@@ -186,7 +186,7 @@ TEST_CASE("a server that is not sluice is told apart from one that is not there"
 
 TEST_CASE("IPv6 addresses are listened on and connected to", "[tcp][greeting]") {
   LoneContext lone;
-  Fd probe(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Descriptor probe(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   REQUIRE(probe);
   Server server(lone, {}, {}, "::1");
   CHECK(server.listener->address().to_string().starts_with("tcp://[::1]:"));

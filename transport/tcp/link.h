@@ -24,7 +24,7 @@ class TcpLink final : public proto::StreamLink, public EventHandler {
  public:
   // Requires: `fd` is connected and non-blocking; the group outlives close().
   // `traits` outlives the link.
-  TcpLink(LinkGroup& group, Fd fd, const proto::LinkTraits& traits = link_traits());
+  TcpLink(LinkGroup& group, Descriptor fd, const proto::LinkTraits& traits = link_traits());
   ~TcpLink() override;
   TcpLink(const TcpLink&) = delete;
   TcpLink& operator=(const TcpLink&) = delete;
@@ -94,7 +94,7 @@ class TcpLink final : public proto::StreamLink, public EventHandler {
   const proto::LinkTraits* traits_;
   proto::LinkClient* client_ = nullptr;
   proto::StreamClient* transfer_ = nullptr;
-  Fd fd_;
+  Descriptor fd_;
   std::string local_name_, peer_name_;
 
   // Out. No queue while nothing waits.

@@ -52,7 +52,7 @@ class StagedPayload final : public proto::PayloadReader {
   const std::byte* at_;
 };
 
-TcpLink::TcpLink(LinkGroup& group, Fd fd, const proto::LinkTraits& traits)
+TcpLink::TcpLink(LinkGroup& group, Descriptor fd, const proto::LinkTraits& traits)
     : group_(&group),
       traits_(&traits),
       fd_(std::move(fd)),

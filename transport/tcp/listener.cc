@@ -22,8 +22,8 @@ std::shared_ptr<EndpointCore> TcpListener::accept() {
         provider_->make_endpoint(std::move(*greeting), options_, "tcp:// was listened on");
     if (endpoint.ok()) return std::move(endpoint).value();
     // The peer sees its connection end; the next one may fare better.
-    log(LogLevel::kWarning,
-        "tcp: " + address_ + " lost a connection: " + endpoint.status().to_string());
+    lost_.log(LogLevel::kWarning,
+              "tcp: " + address_ + " lost a connection: " + endpoint.status().to_string());
   }
   return nullptr;
 }

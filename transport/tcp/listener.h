@@ -6,6 +6,7 @@
 #include <string>
 
 #include <sluice/api/context.h>
+#include <sluice/base/log.h>
 #include <sluice/proto/session.h>
 #include <sluice/tcp/greeting_listener.h>
 
@@ -33,6 +34,7 @@ class TcpListener final : public ListenerCore {
   std::unique_ptr<GreetingListener> greetings_;
   proto::SessionOptions options_;
   std::string address_;
+  LogThrottle lost_;
 };
 
 }  // namespace sluice::tcp

@@ -15,7 +15,7 @@ namespace {
 using namespace testing;
 
 bool set_loopback_up(bool up) {
-  Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  Descriptor fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ifreq request{};
   std::strcpy(request.ifr_name, "lo");
   if (::ioctl(fd.value(), SIOCGIFFLAGS, &request) != 0) return false;

@@ -38,11 +38,6 @@ bool set_int(int fd, int level, int name, int value) {
 
 }  // namespace
 
-void Fd::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 uint16_t SocketAddress::port() const {
   if (family() == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
   if (family() == AF_INET6)
@@ -121,8 +116,8 @@ Status descriptor_error(const char* origin, int os_error) {
                 "the kernel has no memory for another socket", os_error);
 }
 
-Result<Fd> open_stream_socket(int family) {
-  Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+Result<Descriptor> open_stream_socket(int family) {
+  Descriptor fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
   if (fd) return fd;
   if (errno == EAFNOSUPPORT) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
@@ -165,7 +160,7 @@ bool send_all_now(int fd, const void* data, size_t length) {
   return sent == static_cast<ssize_t>(length);
 }
 
-void close_gently(Fd fd) {
+void close_gently(Descriptor fd) {
   if (!fd) return;
   ::shutdown(fd.value(), SHUT_WR);
   // tcp(7): MSG_TRUNC discards without copying.

@@ -10,33 +10,10 @@
 #include <utility>
 
 #include <sluice/base/clock.h>
+#include <sluice/base/descriptor.h>
 #include <sluice/base/result.h>
 
 namespace sluice::tcp {
-
-// Owns a file descriptor.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  ~Fd() { reset(); }
-
-  explicit operator bool() const { return fd_ >= 0; }
-  int value() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -61,7 +38,7 @@ bool peer_is_local(int fd);
 
 // A non-blocking, close-on-exec stream socket. Errors: kNoMemory (descriptor limit: the
 // detail says how to raise it), kUnsupported (no such address family here).
-Result<Fd> open_stream_socket(int family);
+Result<Descriptor> open_stream_socket(int family);
 // Errors of calls that need a descriptor: kNoMemory with the remedy.
 Status descriptor_error(const char* origin, int os_error);
 
@@ -89,7 +66,7 @@ Answered answered(int fd);
 bool send_all_now(int fd, const void* data, size_t length);
 // Ends a connection so that what was just written still arrives: closing a socket with
 // unread bytes makes the kernel send a reset, which can overtake them.
-void close_gently(Fd fd);
+void close_gently(Descriptor fd);
 
 }  // namespace sluice::tcp
 

@@ -95,10 +95,10 @@ inline Instant soon() { return after(now(), std::chrono::seconds(20)); }
 
 // Connected over loopback: a non-blocking end for a link, a blocking one for the test.
 struct SocketPair {
-  Fd ours, theirs;
+  Descriptor ours, theirs;
 };
 inline SocketPair socket_pair(int receive_buffer = 0) {
-  Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   // A window that stays small is set before the connection is made.
   if (receive_buffer > 0)
     ::setsockopt(listener.value(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
@@ -116,7 +116,7 @@ inline SocketPair socket_pair(int receive_buffer = 0) {
   (void)::connect(ours->value(), generic, length);
   SocketPair pair;
   pair.ours = std::move(ours).value();
-  pair.theirs = Fd(::accept4(listener.value(), nullptr, nullptr, SOCK_CLOEXEC));
+  pair.theirs = Descriptor(::accept4(listener.value(), nullptr, nullptr, SOCK_CLOEXEC));
   REQUIRE(pair.theirs);
   send_without_delay(pair.theirs.value());
   return pair;
@@ -153,7 +153,6 @@ inline Bytes inline_offer(uint64_t id, const Bytes& payload) {
   wire::Offer offer{};
   offer.id = id;
   offer.flags = wire::Offer::kInline;
-  offer.kind = wire::OfferKind::kTagged;
   offer.total = payload.size();
   return frame(offer, payload);
 }
@@ -292,7 +291,7 @@ struct LinkAndPeer {
 
   LoneContext& lone;
   Recorder client;
-  Fd peer;
+  Descriptor peer;
   std::unique_ptr<TcpLink> link;
 };
 

@@ -31,8 +31,8 @@ struct GreetingServer {
     listener = std::move(opened).value();
   }
   // `from`: the last number of its address in 127.0.0.0/24.
-  Fd stranger(uint8_t from = 1) {
-    Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Descriptor stranger(uint8_t from = 1) {
+    Descriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in here{};
     here.sin_family = AF_INET;
     here.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + from);

@@ -59,7 +59,8 @@ class RdmaListener final : public ListenerCore {
       if (endpoint.ok() && limits_.let_in(static_cast<proto::Session&>(**endpoint)))
         return std::move(endpoint).value();
       if (endpoint.ok()) continue;
-      log(LogLevel::kWarning, "lost a peer at " + address() + ": " + endpoint.status().to_string());
+      lost_.log(LogLevel::kWarning,
+                "lost a peer at " + address() + ": " + endpoint.status().to_string());
     }
     return nullptr;
   }
@@ -72,25 +73,26 @@ class RdmaListener final : public ListenerCore {
   Address address_;
   ListenOptions options_;
   proto::ListenerLimits limits_;
+  LogThrottle lost_;
 };
 
 }  // namespace
 
-VerbsProvider::VerbsProvider(Context& context) : context_(context), sessions_(context.now()) {}
+VerbsProvider::VerbsProvider(Context& context) : context_(context), connections_(context.now()) {}
 
 VerbsProvider::~VerbsProvider() {
-  sessions_.detach_all();
-  connections_.clear();
+  connections_.detach_all();
   while (!listeners_.empty()) listeners_.back()->let_go();
   Instant deadline = after(now(), kLastLingerLimit);
-  while (!leaving_.empty() && now() < deadline) see_off(now());
-  leaving_.clear();
+  while (!connections_.leaving().empty() && now() < deadline) see_off(now());
+  connections_.drop_leaving();
   hub_.reset();
   devices_.clear();
 }
 
 void VerbsProvider::shut_down() {
-  sessions_.abort_all(Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed"));
+  connections_.sessions().abort_all(
+      Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed"));
 }
 
 Result<VerbsApi*> VerbsProvider::api() { return verbs_api(); }
@@ -177,20 +179,18 @@ Result<std::shared_ptr<EndpointCore>> VerbsProvider::make_endpoint(
   wire::Hello ours = connection->ours(), peer = connection->peer();
   auto account = context_.peer_accounts().open(connection->peer_identity());
   auto link = std::make_unique<VerbsLink>(*this, std::move(connection));
-  VerbsLink* raw = link.get();
-  auto session = sessions_.open(std::move(link), context_.link_decorator(),
-                                proto::SessionParts{
-                                    .arena = context_.shared_arena(),
-                                    .mailbox = context_.mailbox(),
-                                    .ours = ours,
-                                    .peer = peer,
-                                    .options = options,
-                                    .reason = std::move(reason),
-                                    .account = std::move(account),
-                                });
-  connections_.push_back({session, raw});
+  auto endpoint = connections_.open(std::move(link), context_.link_decorator(),
+                                    proto::SessionParts{
+                                        .arena = context_.shared_arena(),
+                                        .mailbox = context_.mailbox(),
+                                        .ours = ours,
+                                        .peer = peer,
+                                        .options = options,
+                                        .reason = std::move(reason),
+                                        .account = std::move(account),
+                                    });
   note_use();
-  return std::shared_ptr<EndpointCore>(session);
+  return endpoint;
 }
 
 uint64_t VerbsProvider::sum_of(uint64_t (Device::*count)() const) const {
@@ -204,8 +204,9 @@ size_t VerbsProvider::progress(Instant now) {
   Instant slept_since = std::exchange(slept_since_, kNever);
   bool overslept = slept_since != kNever && now - slept_since >= kWatchdog;
   uint64_t completions_before = overslept ? sum_of(&Device::completions) : 0;
-  for (size_t i = 0; i < connections_.size(); ++i) {
-    VerbsLink* link = connections_[i].link;
+  const auto& held = connections_.held();
+  for (size_t i = 0; i < held.size(); ++i) {
+    VerbsLink* link = held[i].link;
     if (link->closed()) {
       some_closed_ = true;
       continue;
@@ -216,12 +217,12 @@ size_t VerbsProvider::progress(Instant now) {
   for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->progress(now);
   bool unannounced = overslept && sum_of(&Device::announcements) == announced_before_;
   if (unannounced && sum_of(&Device::completions) > completions_before) missed_events.add();
-  work += sessions_.progress(now);
+  work += connections_.sessions().progress(now);
   // Not before: what all its operations posted in this turn takes one doorbell.
   if (work > 0) {
-    for (Held& held : connections_) held.link->flush();
+    for (const auto& [session, link] : held) link->flush();
   }
-  if (!leaving_.empty()) work += see_off(now);
+  if (!connections_.leaving().empty()) work += see_off(now);
   if (some_closed_) forget_closed();
   if (port_check_ <= now) work += check_ports(now);
   return work;
@@ -243,10 +244,10 @@ size_t VerbsProvider::check_ports(Instant now) {
     Status why(Code::kUnreachable, Scope::kEndpoint, kOrigin,
                "the port of the RDMA device has been down for 3 s");
     bool all_up = true;
-    for (Held& held : connections_) {
-      if (held.link->closed() || held.link->port_active()) continue;
+    for (const auto& [session, link] : connections_.held()) {
+      if (link->closed() || link->port_active()) continue;
       all_up = false;
-      if (unplugged) held.link->unplugged(why);
+      if (unplugged) link->unplugged(why);
     }
     if (all_up) port_down_since_ = kNever;
     waiting = waiting || !all_up;
@@ -265,8 +266,7 @@ void VerbsProvider::drop_unused_devices() {
 
 void VerbsProvider::forget_closed() {
   some_closed_ = false;
-  std::erase_if(connections_,
-                [](const Held& c) { return c.link->closed() && !c.session->has_work(); });
+  connections_.forget_closed();
   note_use();
 }
 
@@ -274,46 +274,42 @@ void VerbsProvider::note_use() {
   bool buried =
       std::any_of(devices_.begin(), devices_.end(), [](const auto& d) { return d->has_buried(); });
   if (buried && port_check_ == kNever) port_check_ = after(context_.now(), kWatchdog);
-  in_use_ = buried || !connections_.empty() || !meeting_.empty() || !listeners_.empty() ||
-            !leaving_.empty() || sessions_.size() > 0;
+  in_use_ = buried || connections_.in_use() || !meeting_.empty() || !listeners_.empty();
 }
 
 void VerbsProvider::linger(std::unique_ptr<Connection> connection) {
   connection->queue().end_sending();
-  leaving_.push_back({std::move(connection), after(context_.now(), kLingerLimit)});
+  connections_.linger(std::move(connection), after(context_.now(), kLingerLimit));
   note_use();
 }
 
 size_t VerbsProvider::see_off(Instant now) {
   Nobody nobody;
-  size_t before = leaving_.size();
-  std::erase_if(leaving_, [&](Leaving& leaving) {
-    QueuePair& queue = leaving.connection->queue();
+  size_t gone = connections_.see_off(now, [&](Connection& connection) {
+    QueuePair& queue = connection.queue();
     (void)queue.poll(nobody, now, 64);
-    return queue.stopped() || queue.failed() || queue.drained() ||
-           leaving.connection->peer_gone() || leaving.expires <= now;
+    return queue.stopped() || queue.failed() || queue.drained() || connection.peer_gone();
   });
-  if (leaving_.size() != before) note_use();
-  return before - leaving_.size();
+  if (gone > 0) note_use();
+  return gone;
 }
 
 bool VerbsProvider::begin_sleep() {
-  bool quiet = !sessions_.has_work();
-  for (Held& held : connections_) quiet = held.link->arm() && quiet;
+  bool quiet = !connections_.sessions().has_work();
+  for (const auto& [session, link] : connections_.held()) quiet = link->arm() && quiet;
   for (Connection* connection : meeting_) quiet = connection->arm() && quiet;
   for (VerbsListener* listener : listeners_) quiet = listener->arm() && quiet;
-  for (Leaving& leaving : leaving_) quiet = leaving.connection->arm() && quiet;
+  for (const auto& leaving : connections_.leaving()) quiet = leaving.connection->arm() && quiet;
   slept_since_ = quiet ? now() : kNever;
   announced_before_ = sum_of(&Device::announcements);
   return quiet;
 }
 
 Instant VerbsProvider::next_timeout() {
-  Instant next = sessions_.next_timeout();
+  Instant next = connections_.next_timeout();
   for (VerbsListener* listener : listeners_) next = std::min(next, listener->next_timeout());
-  for (const Leaving& leaving : leaving_) next = std::min(next, leaving.expires);
   next = std::min(next, port_check_);
-  if (connections_.empty() && meeting_.empty()) return next;
+  if (connections_.held().empty() && meeting_.empty()) return next;
   // Asleep, from where progress() measures too: a look that comes early counts no miss.
   return std::min(next, after(slept_since_ != kNever ? slept_since_ : context_.now(), kWatchdog));
 }
@@ -350,7 +346,7 @@ void VerbsProvider::on_device_event(const DeviceEvent& event) noexcept {
     default: return;
   }
   if (event.fatal) port_check_ = now();
-  for (Held& held : connections_) held.link->device_failed(event, why);
+  for (const auto& [session, link] : connections_.held()) link->device_failed(event, why);
   for (Connection* connection : meeting_) {
     if (connection->concerned_by(event)) connection->fail(why);
   }
@@ -400,7 +396,8 @@ void VerbsListener::on_cm_event(const CmEvent& event) noexcept {
   }
   auto accepted = Connection::accept(hub_, *owner_, event, ours_);
   if (!accepted.ok()) {
-    log(LogLevel::kWarning, "an RDMA connection was refused: " + accepted.status().to_string());
+    refused_.log(LogLevel::kWarning,
+                 "an RDMA connection was refused: " + accepted.status().to_string());
     owner_->drop_unused_devices();
     return;
   }
@@ -413,13 +410,13 @@ void VerbsListener::accept_lane(const LaneToken& token, const CmEvent& request) 
     return half.connection->has_token(token);
   });
   if (whole == half_open_.end()) {
-    log(LogLevel::kWarning,
-        "an RDMA queue pair was refused: it is for no connection that waits for one");
+    refused_.log(LogLevel::kWarning,
+                 "an RDMA queue pair was refused: it is for no connection that waits for one");
     return Connection::refuse(hub_, request);
   }
   Status joined = whole->connection->accept_lane(request);
   if (!joined.ok())
-    log(LogLevel::kWarning, "an RDMA queue pair was refused: " + joined.to_string());
+    refused_.log(LogLevel::kWarning, "an RDMA queue pair was refused: " + joined.to_string());
 }
 
 size_t VerbsListener::progress(Instant now) {

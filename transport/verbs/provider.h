@@ -9,7 +9,7 @@
 
 #include <sluice/api/context.h>
 #include <sluice/base/log.h>
-#include <sluice/proto/session_set.h>
+#include <sluice/proto/connection_set.h>
 #include <sluice/verbs/connection.h>
 #include <sluice/verbs/link.h>
 
@@ -45,22 +45,14 @@ class VerbsProvider final : public Provider,
   size_t progress(Instant now) override;
   bool begin_sleep() override;
   Instant next_timeout() override;
-  bool has_unsent() const override { return sessions_.has_unsent(); }
+  bool has_unsent() const override { return connections_.sessions().has_unsent(); }
   // A software device is a kernel thread: who spins keeps the processor from it.
-  bool in_bulk() const override { return software_ && !connections_.empty(); }
+  bool in_bulk() const override { return software_ && !connections_.held().empty(); }
   void shut_down() override;
   std::string explain() const override;
 
  private:
   friend class VerbsListener;
-  struct Held {
-    std::shared_ptr<proto::Session> session;
-    VerbsLink* link;  // owned by the session
-  };
-  struct Leaving {
-    std::unique_ptr<Connection> connection;
-    Instant expires;
-  };
 
   Result<VerbsApi*> api();
   Result<CmHub*> hub();
@@ -77,11 +69,9 @@ class VerbsProvider final : public Provider,
   Context& context_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<CmHub> hub_;
-  std::vector<Held> connections_;
   std::vector<Connection*> meeting_;  // being connected, by meet()
   std::vector<VerbsListener*> listeners_;
-  std::vector<Leaving> leaving_;
-  proto::SessionSet sessions_;
+  proto::ConnectionSet<VerbsLink, Connection> connections_;
   Instant port_down_since_ = kNever;
   Instant port_check_ = kNever;
   bool software_ = false;  // some device is
@@ -125,6 +115,7 @@ class VerbsListener final : private CmClient {
   rdma_cm_id* id_ = nullptr;
   std::vector<HalfOpen> half_open_;
   LogThrottle lost_;  // peers that went while they greeted
+  LogThrottle refused_;
 };
 
 }  // namespace sluice::verbs

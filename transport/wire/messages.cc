@@ -132,12 +132,12 @@ Result<Header> decode_header(std::span<const std::byte> bytes) {
 
 size_t encode(const Offer& m, std::span<std::byte> out) {
   Writer w(out);
-  w.put(static_cast<uint8_t>(m.kind));
+  w.put(static_cast<uint8_t>(m.about.kind()));
   w.put(uint8_t{0});
   w.put(uint16_t{0});
-  w.put(m.epoch);
-  w.put(m.a);
-  w.put(m.offset);
+  w.put(m.about.word20());
+  w.put(m.about.word24());
+  w.put(m.about.word32());
   w.put(m.total);
   for (uint32_t i = 0; i < m.segment_count; ++i) put_segment(w, m.segments[i]);
   if (m.has_layout) put_layout(w, m.layout);
@@ -165,7 +165,7 @@ Status check_amounts(const Offer& offer, uint64_t in_segments) {
                                   " beside an inline payload");
     }
   }
-  if (offer.kind != OfferKind::kSupply) return Status();
+  if (offer.about.kind() != OfferKind::kSupply) return Status();
   if (!offer.has_layout) return corrupt("OFFER", "kind 2 (supply) without a layout");
   if (offer.layout.span_bytes() != offer.total) {
     return corrupt("OFFER", total() + " but the layout spans " +
@@ -212,10 +212,7 @@ bool decode_plain_supply(std::span<const std::byte> header, Offer& out) {
   if (!layout.ok() || layout->span_bytes() != total) return false;
   out.id = word(8);
   out.flags = 0;
-  out.kind = OfferKind::kSupply;
-  out.epoch = static_cast<uint32_t>(kind >> 32);
-  out.a = word(24);
-  out.offset = word(32);
+  out.about = OfferAbout(OfferKind::kSupply, static_cast<uint32_t>(kind >> 32), word(24), word(32));
   out.total = total;
   out.payload_bytes = 0;
   out.has_layout = true;
@@ -238,12 +235,11 @@ Status decode(std::span<const std::byte> header, Offer& out) {
   out.payload_bytes = c.payload_bytes;
   auto kind = r.get<uint8_t>();
   if (kind < 1 || kind > 4) return corrupt("OFFER", "unknown kind " + std::to_string(kind));
-  out.kind = static_cast<OfferKind>(kind);
   SLUICE_RETURN_IF_ERROR(check_zero("OFFER", "reserved byte 17", r.get<uint8_t>()));
   SLUICE_RETURN_IF_ERROR(check_zero("OFFER", "reserved word 18", r.get<uint16_t>()));
-  out.epoch = r.get<uint32_t>();
-  out.a = r.get<uint64_t>();
-  out.offset = r.get<uint64_t>();
+  auto word20 = r.get<uint32_t>();
+  auto word24 = r.get<uint64_t>(), word32 = r.get<uint64_t>();
+  out.about = OfferAbout(static_cast<OfferKind>(kind), word20, word24, word32);
   out.total = r.get<uint64_t>();
   out.has_layout = false;
   out.segment_count = 0;
@@ -267,13 +263,13 @@ Status decode(std::span<const std::byte> header, Offer& out) {
 
 size_t encode(const Want& m, std::span<std::byte> out) {
   Writer w(out);
-  w.put(static_cast<uint8_t>(m.kind));
+  w.put(static_cast<uint8_t>(m.about.kind()));
   w.put(static_cast<uint8_t>(m.into ? 1 : 0));
   w.put(uint16_t{0});
-  w.put(m.key_id);
-  w.put(m.a);
-  w.put(m.offset);
-  w.put(m.length);
+  w.put(m.about.word20());
+  w.put(m.about.word24());
+  w.put(m.about.word32());
+  w.put(m.about.word40());
   if (m.has_layout) put_layout(w, m.layout);
   if (!m.key.empty()) {
     w.begin_tlv(TlvType::kKey, m.key.size());
@@ -298,12 +294,9 @@ bool decode_plain_want(std::span<const std::byte> header, Want& out) {
                      (words[2] & 0xFFFFFFFF) == static_cast<uint64_t>(WantKind::kKey);
   if (!plain) return false;
   out.id = words[1];
-  out.kind = WantKind::kKey;
+  out.about = WantAbout(WantKind::kKey, static_cast<uint32_t>(words[2] >> 32), words[3], words[4],
+                        words[5]);
   out.into = false;
-  out.key_id = static_cast<uint32_t>(words[2] >> 32);
-  out.a = words[3];
-  out.offset = words[4];
-  out.length = words[5];
   out.has_layout = false;
   out.key = {};
   out.segment_count = 0;
@@ -321,15 +314,13 @@ Status decode(std::span<const std::byte> header, Want& out) {
   out.id = c.id;
   auto kind = r.get<uint8_t>();
   if (kind < 1 || kind > 3) return corrupt("WANT", "unknown kind " + std::to_string(kind));
-  out.kind = static_cast<WantKind>(kind);
   auto into = r.get<uint8_t>();
   if (into > 1) return corrupt("WANT", "into is " + std::to_string(into) + ", not 0 or 1");
   out.into = into == 1;
   SLUICE_RETURN_IF_ERROR(check_zero("WANT", "reserved word 18", r.get<uint16_t>()));
-  out.key_id = r.get<uint32_t>();
-  out.a = r.get<uint64_t>();
-  out.offset = r.get<uint64_t>();
-  out.length = r.get<uint64_t>();
+  auto word20 = r.get<uint32_t>();
+  auto word24 = r.get<uint64_t>(), word32 = r.get<uint64_t>(), word40 = r.get<uint64_t>();
+  out.about = WantAbout(static_cast<WantKind>(kind), word20, word24, word32, word40);
   out.has_layout = false;
   out.key = {};
   out.segment_count = 0;

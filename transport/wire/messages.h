@@ -114,11 +114,51 @@ struct Hello {
   uint16_t packet_port = 0;  // of raw frames
 };
 
-enum class OfferKind : uint8_t {
-  kTagged = 1,  // a message: a = tag
-  kSupply = 2,  // answers a WANT for a key: a = id of the want
-  kWrite = 3,   // one-sided write: a = grant, offset and epoch of it
-  kRead = 4,    // answers a one-sided read: a = id of the want
+// What an offer is about: one struct for each kind.
+enum class OfferKind : uint8_t { kTagged = 1, kSupply = 2, kWrite = 3, kRead = 4 };
+struct TaggedOffer {  // a message
+  Tag tag = 0;
+};
+struct SupplyOffer {  // answers a WANT for a key
+  uint64_t want = 0;  // id of it
+};
+struct WriteOffer {  // a one-sided write
+  uint64_t grant = 0;
+  uint32_t epoch = 0;   // of the grant
+  uint64_t offset = 0;  // in it
+};
+struct ReadOffer {    // answers a one-sided read
+  uint64_t want = 0;  // id of it
+};
+
+// One of them, as the words of the header that each kind uses for its own: at bytes 20, 24 and 32.
+class OfferAbout {
+ public:
+  constexpr OfferAbout() = default;
+  constexpr OfferAbout(const TaggedOffer& o) : OfferAbout(OfferKind::kTagged, 0, o.tag, 0) {}
+  constexpr OfferAbout(const SupplyOffer& o) : OfferAbout(OfferKind::kSupply, 0, o.want, 0) {}
+  constexpr OfferAbout(const WriteOffer& o)
+      : OfferAbout(OfferKind::kWrite, o.epoch, o.grant, o.offset) {}
+  constexpr OfferAbout(const ReadOffer& o) : OfferAbout(OfferKind::kRead, 0, o.want, 0) {}
+  // As it came: words that a kind does not use are kept, and mean nothing.
+  constexpr OfferAbout(OfferKind kind, uint32_t word20, uint64_t word24, uint64_t word32)
+      : kind_(kind), word20_(word20), word24_(word24), word32_(word32) {}
+
+  OfferKind kind() const { return kind_; }
+  // Requires: it is of that kind.
+  TaggedOffer tagged() const { return {.tag = word24_}; }
+  SupplyOffer supply() const { return {.want = word24_}; }
+  WriteOffer write() const { return {.grant = word24_, .epoch = word20_, .offset = word32_}; }
+  ReadOffer read() const { return {.want = word24_}; }
+
+  uint32_t word20() const { return word20_; }
+  uint64_t word24() const { return word24_; }
+  uint64_t word32() const { return word32_; }
+
+ private:
+  OfferKind kind_ = OfferKind::kTagged;
+  uint32_t word20_ = 0;
+  uint64_t word24_ = 0, word32_ = 0;
 };
 
 // "Here is `total` bytes": inline as payload, as segments to be viewed or pulled, or
@@ -131,10 +171,7 @@ struct Offer {
 
   uint64_t id = 0;
   uint8_t flags = 0;
-  OfferKind kind = OfferKind::kTagged;
-  uint32_t epoch = 0;
-  uint64_t a = 0;
-  uint64_t offset = 0;
+  OfferAbout about;
   uint64_t total = 0;
   uint32_t payload_bytes = 0;
   bool has_layout = false;
@@ -143,25 +180,67 @@ struct Offer {
   std::array<Segment, kMaxSegments> segments;
 };
 
-enum class WantKind : uint8_t {
-  kKey = 1,    // a tensor by key and step: a = step
-  kOffer = 2,  // the bytes of an offer: a = id of the offer
-  kRead = 3,   // one-sided read: a = grant, offset and epoch of it
+// What a want is about: one struct for each kind.
+enum class WantKind : uint8_t { kKey = 1, kOffer = 2, kRead = 3 };
+struct KeyWant {  // a tensor by key and step
+  uint32_t key_id = 0;
+  uint64_t step = 0;
+};
+struct PullWant {      // the bytes of an offer
+  uint64_t offer = 0;  // id of it
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+struct ReadWant {  // a one-sided read
+  uint64_t grant = 0;
+  uint32_t epoch = 0;   // of the grant
+  uint64_t offset = 0;  // in it
+  uint64_t length = 0;
+};
+
+// One of them, as the words of the header that each kind uses for its own: at bytes 20, 24, 32 and
+// 40.
+class WantAbout {
+ public:
+  constexpr WantAbout() = default;
+  constexpr WantAbout(const KeyWant& w) : WantAbout(WantKind::kKey, w.key_id, w.step, 0, 0) {}
+  constexpr WantAbout(const PullWant& w)
+      : WantAbout(WantKind::kOffer, 0, w.offer, w.offset, w.length) {}
+  constexpr WantAbout(const ReadWant& w)
+      : WantAbout(WantKind::kRead, w.epoch, w.grant, w.offset, w.length) {}
+  // As it came: words that a kind does not use are kept, and mean nothing.
+  constexpr WantAbout(WantKind kind, uint32_t word20, uint64_t word24, uint64_t word32,
+                      uint64_t word40)
+      : kind_(kind), word20_(word20), word24_(word24), word32_(word32), word40_(word40) {}
+
+  WantKind kind() const { return kind_; }
+  // Requires: it is of that kind.
+  KeyWant key() const { return {.key_id = word20_, .step = word24_}; }
+  PullWant pull() const { return {.offer = word24_, .offset = word32_, .length = word40_}; }
+  ReadWant read() const {
+    return {.grant = word24_, .epoch = word20_, .offset = word32_, .length = word40_};
+  }
+
+  uint32_t word20() const { return word20_; }
+  uint64_t word24() const { return word24_; }
+  uint64_t word32() const { return word32_; }
+  uint64_t word40() const { return word40_; }
+
+ private:
+  WantKind kind_ = WantKind::kKey;
+  uint32_t word20_ = 0;
+  uint64_t word24_ = 0, word32_ = 0, word40_ = 0;
 };
 
 // "Send me": id is the asker's operation; DATA for it carries that id.
 struct Want {
   uint64_t id = 0;
-  WantKind kind = WantKind::kKey;
-  bool into = false;    // kKey: for memory of this layout; the asker refuses an offer of another
-  uint32_t key_id = 0;  // kKey; kRead: epoch of the grant
-  uint64_t a = 0;
-  uint64_t offset = 0;
-  uint64_t length = 0;
+  WantAbout about;
+  bool into = false;  // KeyWant: for memory of this layout; the asker refuses an offer of another
   bool has_layout = false;
   TensorDescriptor layout;
-  std::string_view key;  // kKey, first use of key_id; points into the decoded bytes
-  // kKey with a destination, on paths of capability kRdma: windows to write it to.
+  std::string_view key;  // KeyWant, first use of key_id; points into the decoded bytes
+  // KeyWant with a destination, on paths of capability kRdma: windows to write it to.
   uint32_t segment_count = 0;
   std::array<Segment, kMaxSegments> segments;
 };

@@ -21,7 +21,7 @@ namespace hostile {
 namespace {
 
 // "any" attacks run over each of these.
-const char* const kChannelPaths[] = {"tcp", "shm", "udp", "l2"};
+const char* const kChannelPaths[] = {"tcp", "shm", "udp", "l2", "kmod"};
 
 void list() {
   for (const char* path : kChannelPaths) {

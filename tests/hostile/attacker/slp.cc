@@ -11,6 +11,8 @@ constexpr size_t kMostAnswers = 20'000;
 constexpr size_t kPieceBytes = 1300;
 constexpr uint64_t kMostFlying = 10'240, kMostControlFlying = 2048;
 constexpr auto kAgainAfter = std::chrono::milliseconds(5);
+// In HELLO's rendezvous: the answer may come from another socket than the one that was called.
+constexpr char kCallMark[] = "sluice kmod call";
 
 }  // namespace
 
@@ -68,10 +70,14 @@ bool SlpPeer::meet() {
 }
 
 bool SlpPeer::greet() {
-  if (!meet()) return false;
   HelloFields fields;
   fields.incarnation = siege_.random();
-  if (!send(hello(fields).whole())) return false;
+  return greet(hello(fields));
+}
+
+bool SlpPeer::greet(const Message& first) {
+  if (!meet()) return false;
+  if (siege_.path == "kmod" ? !be_called_back(first) : !send(first.whole())) return false;
   Answer answer;
   if (!await(kHello, answer)) return note_end(), false;
   peer.incarnation = answer.id;
@@ -79,6 +85,53 @@ bool SlpPeer::greet() {
   greeted_ = true;
   ++siege_.seen.greeted;
   return true;
+}
+
+// A listener over the kernel module takes one message on its port. Its answer is a session that a
+// socket of its own begins, at another port.
+bool SlpPeer::be_called_back(const Message& hello) {
+  Bytes call(kCallMark, kCallMark + 16);
+  put(call, siege_.random());
+  put(call, siege_.random());
+  Message marked = hello;
+  if (!send(marked.tlv(kRendezvous, call).whole())) return false;
+  auto end = std::min(siege_.end, Siege::Clock::now() + std::chrono::seconds(3));
+  auto again = Siege::Clock::now() + std::chrono::milliseconds(50);
+  while (Siege::Clock::now() < end) {
+    Frame f;
+    while (carrier_->receive(f)) {
+      if (f.type == kSlpHello) return answer_call(f), true;
+    }
+    if (Siege::Clock::now() >= again) {
+      again += std::chrono::milliseconds(50);
+      send_again();
+    }
+    pollfd wait{.fd = carrier_->fd(), .events = POLLIN, .revents = 0};
+    ::poll(&wait, 1, 1);
+  }
+  return note_end(), false;
+}
+
+void SlpPeer::answer_call(const Frame& f) {
+  theirs_.parse(f.extension);
+  ours_ = {.nonce = siege_.random() | 1,
+           .peer_nonce = theirs_.nonce,
+           .connection = static_cast<uint32_t>(siege_.random()) | 1};
+  uint64_t both = ours_.nonce ^ theirs_.nonce;
+  session_ = static_cast<uint32_t>(both ^ both >> 32);
+  number_ = 1;
+  largest_ = 0;
+  credit_bytes_ = 10'240;
+  for (int stream : {0, 1}) out_[stream] = {}, in_[stream] = {};
+  carrier_->peer_port = f.source_port;
+  Frame answer;
+  answer.type = kSlpHelloAck;
+  answer.source_port = carrier_->own_port;
+  answer.destination_port = f.source_port;
+  answer.connection = theirs_.connection;
+  answer.extension = ours_.extension();
+  hello_ack_ = answer.whole();
+  (void)carrier_->send(hello_ack_);
 }
 
 void SlpPeer::say_bye() {
@@ -192,6 +245,7 @@ void SlpPeer::note_number(uint32_t number) {
 
 void SlpPeer::take(const Frame& f) {
   if (f.destination_port != carrier_->own_port || f.source_port != carrier_->peer_port) return;
+  if (f.type == kSlpHello && !hello_ack_.empty()) (void)carrier_->send(hello_ack_);
   // Believed only if it names this session: frames that were made wrong are answered as well.
   if (f.type == kSlpNack) {
     if (f.session == session_ && f.extension.size() == 8 &&

@@ -37,8 +37,9 @@ class SlpPeer final : public Channel {
 
   // HELLO until HELLO_ACK. False: nobody answered, or NACK.
   bool meet();
-  // And HELLO of docs/wire.md both ways.
+  // And HELLO of docs/wire.md both ways, one of an honest end or that one.
   bool greet();
+  bool greet(const Message& hello);
   bool send(const Bytes& message) override;
   // A record of the control stream (1), or of messages (0).
   bool send_record(int stream, uint8_t kind, const Bytes& bytes);
@@ -75,6 +76,8 @@ class SlpPeer final : public Channel {
     std::map<uint64_t, Bytes> waiting;
     Bytes whole;
   };
+  bool be_called_back(const Message& hello);
+  void answer_call(const Frame& frame);
   void take(const Frame& frame);
   void take_ack(const Frame& frame);
   void take_records(int stream);
@@ -89,6 +92,7 @@ class SlpPeer final : public Channel {
   Siege& siege_;
   std::unique_ptr<Carrier> carrier_;
   Greeting ours_, theirs_;
+  Bytes hello_ack_;  // of a call that came back
   uint32_t session_ = 0;
   uint64_t number_ = 1;
   uint32_t largest_ = 0;

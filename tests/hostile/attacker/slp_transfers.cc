@@ -175,6 +175,7 @@ void handles_guessed(Siege& siege) {
   }
   (void)peer.listen(50);
   siege.note(std::to_string(sent) + " handles, " + std::to_string(data) + " answers with bytes");
+  siege.seen.hits += data;
   siege.must(sent >= 1000 || !peer.alive(), "1000 handles");
 }
 
@@ -311,7 +312,7 @@ const std::initializer_list<Attack> kAttacks = {
     {"data_of_no_transfer", "DATA of transfers that there are not", data_of_no_transfer},
     {"acknowledges_nothing", "messages whose answers are not acknowledged", acknowledges_nothing},
 };
-const Registered udp("udp", kAttacks), l2("l2", kAttacks);
+const Registered udp("udp", kAttacks), l2("l2", kAttacks), kmod("kmod", kAttacks);
 
 }  // namespace
 }  // namespace hostile

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <sluice/api/address.h>
-#include <sluice/l2/interfaces.h>
+#include <sluice/l2/carrier/interfaces.h>
 
 #include "tools/perf/run/all_tests.h"
 #include "tools/perf/load/batch.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include <sluice/allocator/page_source.h>
-#include <sluice/l2/kmod_socket.h>
+#include <sluice/kmod/socket.h>
 #include <sluice/shm/mapper.h>
 #include <sluice/verbs/device.h>
 #include <sluice/verbs/devices.h>
@@ -56,7 +56,7 @@ class DeviceRegistration final : public Registration {
 // With the kernel module, which pins the pages: what it does for every transfer and window.
 class ModuleRegistration final : public Registration {
  public:
-  ModuleRegistration(Context& context, l2::KmodSocket&& socket)
+  ModuleRegistration(Context& context, kmod::KmodSocket&& socket)
       : context_(context), socket_(std::move(socket)) {}
 
   Status prepare(uint64_t bytes) override {
@@ -77,7 +77,7 @@ class ModuleRegistration final : public Registration {
 
  private:
   Context& context_;
-  l2::KmodSocket socket_;
+  kmod::KmodSocket socket_;
   Buffer memory_;
   uint64_t bytes_ = 0;
   uint32_t region_ = 0;
@@ -163,7 +163,7 @@ bool registers_memory(std::string_view transport) {
 
 Result<RegistrationWay> open_registration(Context& context, const PerfOptions& options) {
   if (options.transport == "kmod") {
-    SLUICE_TRY(l2::KmodSocket socket, l2::KmodSocket::open(options.bind, 0));
+    SLUICE_TRY(kmod::KmodSocket socket, kmod::KmodSocket::open(options.bind, 0));
     return RegistrationWay{Path::kModule, options.bind,
                            std::make_unique<ModuleRegistration>(context, std::move(socket))};
   }
