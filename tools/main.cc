@@ -33,6 +33,10 @@ std::string example_for(const CLI::App& app) {
   for (const CLI::App* used : app.get_subcommands()) {
     if (used->get_name() == "info") return "sluice info --explain";
     if (used->get_name() == "doctor") return "sluice doctor 192.0.2.1";
+    if (used->get_name() == "explain") return "sluice explain kTryAgain";
+    if (used->get_name() == "completion") return "source <(sluice completion bash)";
+    if (used->get_name() == "manual") return "sluice manual perf | man -l -";
+    if (used->get_name() == "version") return "sluice version";
     if (used->get_name() == "tune") return "sluice tune";
     if (used->get_name() == "lab") return "sluice lab run -- ibv_devinfo";
     if (used->get_name() == "broker") return "sudo sluice broker --interface eth0 --uid 1000";
@@ -57,6 +61,7 @@ std::vector<std::string> names_of_commands(const CLI::App& app) {
 int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   std::replace(text.begin(), text.end(), '\n', ' ');
+  if (text == "A subcommand is required") text = "no command; `sluice --help` lists all";
   bool has_example = text.find("example") != std::string::npos;
   fmt::print(stderr, "sluice: {}{}\n", text, has_example ? "" : "; example: " + example_for(app));
   return kExitUsage;

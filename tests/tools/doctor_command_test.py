@@ -199,6 +199,19 @@ class Doctor(command.CommandTest):
         self.assert_only(findings, "port", "nobody listens at 192.0.2.2:7")
         self.assertEqual(findings["route"]["text"], "from 192.0.2.1 by left")
 
+    def test_of_a_hosts_addresses_the_one_that_answers_counts(self):
+        # As a name whose first address is IPv6, and a server that has IPv4 alone.
+        hosts = self.file("hosts")
+        pathlib.Path(hosts).write_text("2001:db8::1 both\n192.0.2.1 both\n", encoding="ascii")
+        wire.ip("address", "add", "2001:db8::1/64", "dev", "left", "nodad")
+        within = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', hosts)
+        with contextlib.closing(socket.create_server(("192.0.2.1", 0))) as listener:
+            port = listener.getsockname()[1]
+            findings = self.doctor(f"both:{port}", within=within)
+        self.assertIn("2001:db8::1", findings["name"]["text"])
+        self.assert_only(findings, "connection", "both")  # somebody answered, and did not greet
+        self.assert_only(self.doctor(f"both:{port}", within=within), "port", "both")  # and now nobody listens
+
     def test_a_firewall_that_drops(self):
         # The neighbour is known, so that the packets leave and nobody answers: as behind a firewall.
         wire.ip("neighbour", "replace", "192.0.2.9", "lladdr", "02:00:00:00:00:99", "dev", "left")

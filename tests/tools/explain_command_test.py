@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`sluice explain`: every code, and every counter of something that was refused, has a meaning and a remedy."""
+"""`sluice explain`: every code, and every counter, limit and variable has a meaning and a remedy."""
+import json
 import re
 
 import command
@@ -20,18 +21,43 @@ class Explain(command.CommandTest):
         for name in CODES:
             self.explained(name)
 
-    def test_every_counter_of_a_refusal_is_explained(self):
-        counters = [line.split()[1] for line in self.run_command("info", "--counters").stdout.splitlines() if line.startswith("counter ")]
-        refusals = [name for name in counters if re.search("refused|denied|silent|overdue", name)]
-        self.assertGreater(len(refusals), 30)
-        for name in refusals:
+    def counters(self):
+        return [line.split()[1] for line in self.run_command("info", "--counters").stdout.splitlines() if line.startswith("counter ")]
+
+    def listed(self):
+        return [line.split()[0] for line in self.run_command("explain").stdout.splitlines()]
+
+    def test_every_counter_is_explained(self):
+        listed, counters = self.listed(), self.counters()
+        self.assertGreater(len(counters), 150)
+        self.assertEqual([name for name in counters if name not in listed], [])
+        for name in [name for name in counters if re.search("refused|denied|silent|overdue", name)] + ["l2.frames_halved", "verbs.doorbells"]:
             self.explained(name)
+        # A room has all of its counters, each with the same three lines.
+        lines = self.run_command("explain", "l2").stdout.splitlines()
+        self.assertEqual(len(lines), 4 * sum(name.startswith("l2.") for name in counters))
+        for line in lines:
+            self.assertRegex(line, r"^(l2\.\w+|  (means|causes|do) +(-|\S.*\.))$")
+
+    def test_every_limit_of_a_peer_is_explained(self):
+        fields = [name.removeprefix("peer.refused_") for name in self.counters() if name.startswith("peer.refused_")]
+        self.assertEqual(len(fields), 10)
+        for field in fields:
+            self.explained(f"PeerLimits::{field}")
+            self.assertIn(f"peer.refused_{field}", self.run_command("explain", f"PeerLimits::{field}").stdout)
+
+    def test_every_variable_is_explained(self):
+        names = [setting["name"] for setting in json.loads(self.run_command("info", "--settings", "--json").stdout)["settings"]]
+        self.assertGreater(len(names), 20)
+        for name in names[:3]:
+            self.explained(name)
+        self.assertIn("ArenaOptions::limit_bytes", self.run_command("explain", "SLUICE_ARENA_LIMIT").stdout)
+        self.assertIn("did you mean SLUICE_ARENA_LIMIT?", self.run_command("explain", "SLUICE_ARENA_LIMT", expect=2).stderr)
 
     def test_nothing_is_explained_that_does_not_exist(self):
-        counters = {line.split()[1] for line in self.run_command("info", "--counters").stdout.splitlines() if line.startswith("counter ")}
-        listed = [line.split()[0] for line in self.run_command("explain").stdout.splitlines()]
+        counters, listed = self.counters(), self.listed()
         self.assertEqual(len(listed), len(set(listed)))
-        self.assertEqual([name for name in listed if name not in counters and name not in CODES], [])
+        self.assertEqual([name for name in listed if name not in counters and name not in CODES and "::" not in name and not name.startswith("RLIMIT_")], [])
 
     def test_a_room_is_explained_counter_by_counter(self):
         out = self.run_command("explain", "peer").stdout

@@ -29,6 +29,9 @@ class Ethernet(command.CommandTest):
         self.assertEqual((left["mac"], left["mtu_bytes"], left["up"], left["carrier"], left["usable"], left["obstacle"]),
                          (wire.LEFT_MAC, 1500, True, True, True, None))
         self.assertTrue(interfaces["lo"]["loopback"])
+        # As clouds and tunnels have it.
+        wire.ip("link", "set", "left", "mtu", "1400")
+        self.assertTrue(self.info()[1]["left"]["usable"])
         wire.ip("link", "set", "right", "down", within=self.wire.there)
         self.assertIn("no carrier", self.info()[1]["left"]["obstacle"])
         wire.ip("link", "set", "left", "down")

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """`sluice completion` and `sluice manual`: bash completes with the script, and the pages have every flag that --help has."""
+import contextlib
 import os
 import pathlib
+import pty
 import re
+import select
 import shutil
 import subprocess
 import sys
+import unittest
 
 import command
 
 COMMANDS = ("perf", "demo", "broker", "dump", "info", "doctor", "explain", "tune", "proxy", "graph", "lab", "bench", "completion", "manual", "version")
 # man(7)
-MACROS = {"TH", "SH", "TP", "B", "PP"}
+MACROS = {"TH", "SH", "TP", "B", "PP", "nf", "fi"}
 
 
 class Manual(command.CommandTest):
@@ -34,17 +38,61 @@ class Manual(command.CommandTest):
         self.assertEqual(set(self.complete("perf", "send_")), {"send_lat", "send_bw"})
         self.assertEqual(set(self.complete("doctor", "--need", "")), {"shm", "rdma", "kmod", "l2", "udp", "tcp"})
 
+    def test_flags_of_the_python_programs_are_completed(self):
+        self.assertEqual(set(self.complete("lab", "--no")), {"--nodes", "--node"})
+        self.assertEqual(set(self.complete("lab", "s")), {"shell"})
+        self.assertEqual(set(self.complete("bench", "--re")), {"--report"})
+
+    @unittest.skipUnless(shutil.which("zsh"), "no zsh; tools/setup --shells")
+    def test_zsh_completes_as_it_is_typed(self):
+        path = f"{self.bin_with_sluice()}:{os.environ['PATH']}"
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ.update(TERM="dumb", COLUMNS="200", PATH=path)
+            os.execvp("zsh", ["zsh", "-f", "-i"])
+        self.addCleanup(self.reap)
+        self.addCleanup(os.close, terminal)
+
+        def types(text, expected):
+            os.write(terminal, text)
+            got = b""
+            while expected not in got:
+                self.assertTrue(select.select([terminal], [], [], 120)[0], got)  # a hang
+                got += os.read(terminal, 65536)
+
+        types(b"autoload -U compinit && compinit -D; source <(sluice completion zsh); echo rea''dy\n", b"ready\r\n")
+        types(b"sluice doc\t", b"doctor ")
+        types(b"--n\t", b"--need ")
+        types(b"\x15sluice perf send_\t\t", b"send_lat")
+        os.write(terminal, b"\x15exit\n")
+
+    @staticmethod
+    def reap():
+        """The shell, and what its <(...) began: orphans become ours."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+
+    def bin_with_sluice(self):
+        folder = os.path.join(self.folder, "bin")
+        self.addCleanup(shutil.rmtree, folder, True)
+        os.mkdir(folder)
+        os.symlink(os.path.realpath(command.BINARY), os.path.join(folder, "sluice"))
+        return folder
+
     def test_a_page_has_every_flag_of_the_help(self):
         for name in COMMANDS:
             page = self.run_command("manual", name).stdout
             self.assertTrue(page.startswith(f".TH sluice-{name} 1 "), page[:80])
             macros = {re.match(r"\.(\S*)", line).group(1) for line in page.splitlines() if line.startswith((".", "'"))}
             self.assertLessEqual(macros, MACROS)
+            lines = self.run_command(name, "--help").stdout.splitlines()
             if name in ("lab", "bench"):
-                self.assertIn(f"sluice {name} \\-\\-help", page)
-                continue
-            flags = re.findall(r"(?:^|[\s,])(--[a-z][a-z_0-9-]*)(?=[,\s{])", "\n".join(line[:28] for line in self.run_command(name, "--help").stdout.splitlines() if line.startswith("  -")))
-            self.assertIn("--help", flags)
+                flags = self.complete(name, "--")  # which another test compares with what Python reads
+                self.assertGreater(len(flags), 8)
+            else:
+                flags = re.findall(r"(?:^|[\s,])(--[a-z][a-z_0-9-]*)(?=[,\s{])", "\n".join(line[:28] for line in lines if line.startswith("  -")))
+                self.assertIn("--help", flags)
             for flag in flags:
                 self.assertIn(flag.replace("-", "\\-"), page)
 
@@ -86,6 +134,10 @@ class Manual(command.CommandTest):
     def test_what_is_not_there_is_said(self):
         self.assertIn("'perv' is no command", self.run_command("manual", "perv", expect=2).stderr)
         self.assertIn("fish", self.run_command("completion", "fish", expect=2).stderr)
+        # The example is of that command, and of none where there is none.
+        for name in ("explain", "completion", "manual", "version"):
+            self.assertRegex(self.run_command(name, "--frob", expect=2).stderr, f"example: .*sluice {name}")
+        self.assertIn("`sluice --help` lists all", self.run_command(expect=2).stderr)
 
 
 if __name__ == "__main__":

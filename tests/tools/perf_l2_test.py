@@ -24,7 +24,10 @@ class OverEthernet(command.CommandTest):
         server = self.start("perf", test, "--transport", "l2", "-p", "0", *arguments, within=self.wire.there)
         line = server.stderr.readline()
         self.assertIn("listening at l2://right/", line)
-        return server, line.split()[-1].replace("l2://right/", "l2://left/")
+        address = line.split()[-1]
+        # The address names the server's interface; the client has another.
+        self.assertIn("sluice perf " + test + " " + address.replace("l2://right/", "l2://INTERFACE/"), server.stderr.readline())
+        return server, address.replace("l2://right/", "l2://left/")
 
     def finish(self, server, expect=0):
         out, errors = server.communicate(timeout=command.LIMIT_SECONDS)

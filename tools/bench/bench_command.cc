@@ -29,7 +29,8 @@ regenerates the figures of the documents on this machine
 void add_bench_command(CLI::App& app) {
   app.add_subcommand("bench",
                      "regenerate the figures of the documents on this machine: --quick, --only "
-                     "E01,E05, --report DIR");
+                     "E01,E05, --report DIR")
+      ->footer(kHelp);
 }
 
 int run_bench(int argc, char** argv) {

@@ -107,7 +107,8 @@ Status CaptureReader::begin() {
     form_ = Form::kClassic;
     return begin_classic();
   }
-  return corrupt("this is neither pcap nor pcapng");
+  return corrupt(
+      "this is neither pcap nor pcapng; give a file that tcpdump -w wrote, or an interface");
 }
 
 Status CaptureReader::begin_classic() {

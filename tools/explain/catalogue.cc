@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include <sluice/base/status.h>
 
@@ -175,12 +176,21 @@ static_assert(kCodeCount == 13,
 
 }  // namespace
 
-std::span<const Entry> catalogue() { return kEntries; }
+std::span<const Entry> catalogue() {
+  static const std::vector<Entry> all = [] {
+    std::vector<Entry> joined(kEntries.begin(), kEntries.end());
+    for (std::span<const Entry> more : {counter_entries(), limit_entries()})
+      joined.insert(joined.end(), more.begin(), more.end());
+    return joined;
+  }();
+  return all;
+}
 
 const Entry* find_entry(std::string_view name) {
-  auto found = std::find_if(kEntries.begin(), kEntries.end(),
-                            [&](const Entry& entry) { return entry.name == name; });
-  return found == kEntries.end() ? nullptr : &*found;
+  const std::span<const Entry> all = catalogue();
+  auto found =
+      std::find_if(all.begin(), all.end(), [&](const Entry& entry) { return entry.name == name; });
+  return found == all.end() ? nullptr : &*found;
 }
 
 }  // namespace sluice::tools

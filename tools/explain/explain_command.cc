@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/explain/catalogue.h"
+#include "tools/info/settings.h"
 #include "tools/perf/flags/nearest.h"
 
 namespace sluice::tools {
@@ -25,16 +26,24 @@ int explain(const std::string& name) {
     print(*entry);
     return 0;
   }
-  // A room: all of its counters.
+  if (const Setting* setting = find_setting(name)) {
+    fmt::print(
+        "{}\n  means   {}\n  causes  The environment; without it: {}.\n  do      Set it to {}{}.\n",
+        name, setting->meaning, setting->otherwise, setting->values,
+        setting->in_code.empty() ? "" : fmt::format("; in code: {}", setting->in_code));
+    return 0;
+  }
+  // A room: all of its counters. A struct of limits: all of them.
   int found = 0;
   for (const Entry& entry : catalogue()) {
-    if (!entry.name.starts_with(name + ".")) continue;
+    if (!entry.name.starts_with(name + ".") && !entry.name.starts_with(name + "::")) continue;
     print(entry);
     ++found;
   }
   if (found > 0) return 0;
   std::vector<std::string> names;
   for (const Entry& entry : catalogue()) names.emplace_back(entry.name);
+  for (const Setting& setting : settings()) names.emplace_back(setting.name);
   const std::string meant = nearest(name, names);
   fmt::print(stderr, "sluice: explain: '{}' is not in the catalogue{}; `sluice explain` lists it\n",
              name, meant.empty() ? "" : "; did you mean " + meant + "?");
@@ -44,12 +53,14 @@ int explain(const std::string& name) {
 }  // namespace
 
 void add_explain_command(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("explain", "what a code or a counter means, and what to do");
+  CLI::App* command = app.add_subcommand(
+      "explain", "what a code, counter, limit or variable means, and what to do");
   auto name = std::make_shared<std::string>();
-  command->add_option("NAME", *name,
-                      "a code such as kTryAgain, a counter such as peer.refused_wants, or a room "
-                      "such as peer; without: all names");
+  command->add_option(
+      "NAME", *name,
+      "a code such as kTryAgain, a counter such as peer.refused_wants, a limit such as "
+      "PeerLimits::wants, a variable such as SLUICE_LOG, or a room such as peer; "
+      "without: all names");
   command->callback([name, &exit_code] {
     if (!name->empty()) {
       exit_code = explain(*name);

@@ -35,8 +35,8 @@ options of run:
 }  // namespace
 
 void add_lab_command(CLI::App& app) {
-  app.add_subcommand("lab",
-                     "run any command in a guest with soft-RoCE: run, shell, prepare, fault");
+  app.add_subcommand("lab", "run any command in a guest with soft-RoCE: run, shell, prepare, fault")
+      ->footer(kHelp);
 }
 
 int run_lab(int argc, char** argv) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -9,6 +10,8 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <sstream>
+#include <string_view>
 #include <vector>
 
 #include "tools/version.h"
@@ -16,9 +19,36 @@
 namespace sluice::tools {
 namespace {
 
-// Commands whose flags a Python program reads: it has their help.
+// Commands whose flags a Python program reads: their help is their footer here.
 bool has_help_elsewhere(const CLI::App& command) {
   return command.get_name() == "lab" || command.get_name() == "bench";
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// "--kernel" and so on, and "run|shell" of a first line "usage: sluice lab run|shell ...".
+std::vector<std::string> words_of_help(const std::string& help) {
+  std::vector<std::string> words = {"--help"};
+  const auto add = [&](const std::string& word) {
+    if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
+  };
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz-";
+  for (size_t at = help.find("--"); at != std::string::npos; at = help.find("--", at + 2)) {
+    const size_t end = help.find_first_not_of(kLetters, at);
+    if (end - at > 2) add(help.substr(at, end - at));
+  }
+  std::istringstream usage(lines_of(help).front());
+  for (std::string word; usage >> word;) {
+    if (word.find('|') == std::string::npos) continue;
+    std::istringstream verbs(word);
+    for (std::string verb; std::getline(verbs, verb, '|');) add(verb);
+  }
+  return words;
 }
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
@@ -60,6 +90,10 @@ std::string tests_of(const CLI::Option& option) {
 }
 
 std::string case_of(const CLI::App& command) {
+  if (has_help_elsewhere(command)) {
+    return fmt::format("    {})\n      words='{}'\n      ;;\n", command.get_name(),
+                       joined(words_of_help(command.get_footer())));
+  }
   std::vector<std::string> flags, positional;
   std::string values;
   for (const CLI::Option* option : options_of(command)) {
@@ -171,9 +205,13 @@ std::string manual_page(const CLI::App& app, const CLI::App* command) {
   }
   if (!positional.empty()) text += ".SH ARGUMENTS\n" + positional;
   text += ".SH OPTIONS\n" + flags;
-  if (has_help_elsewhere(told))
-    text += fmt::format(".PP\nMore: sluice {} \\-\\-help\n", told.get_name());
-  if (!told.get_footer().empty()) text += ".SH NOTES\n" + roff(told.get_footer()) + "\n";
+  if (has_help_elsewhere(told)) {
+    text += ".PP\n.nf\n";  // as it stands
+    for (const std::string& line : lines_of(told.get_footer())) text += roff(line) + "\n";
+    text += ".fi\n";
+  } else if (!told.get_footer().empty()) {
+    text += ".SH NOTES\n" + roff(told.get_footer()) + "\n";
+  }
   return text;
 }
 

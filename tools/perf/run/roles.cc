@@ -311,6 +311,16 @@ bool fits_in_memory(const PerfOptions& options) {
   return false;
 }
 
+// Of frames: an address names the interface of who connects. Empty: the address is the same there.
+std::string seen_from_another_machine(const std::string& address) {
+  const size_t begin = address.find("://") + 3, end = address.find('/', begin);
+  const bool frames = address.starts_with("kmod://") ||
+                      (address.starts_with("l2://") && !address.starts_with("l2://udp/"));
+  if (!frames || end == std::string::npos || address.compare(begin, end - begin, "lo") == 0)
+    return "";
+  return address.substr(0, begin) + "INTERFACE" + address.substr(end);
+}
+
 }  // namespace
 
 std::string meeting_address(const PerfOptions& options) {
@@ -350,8 +360,14 @@ int run_perf(const PerfOptions& options, const DocumentSink& on_document) {
     return be_client(options, on_document, meeting_address(options), -1, false);
   ServerDuty duty{
       .address = meeting_address(options), .forever = options.forever, .all = options.all};
-  duty.on_listening = [](const std::string& address) {
+  duty.on_listening = [test = std::string(options.test->name)](const std::string& address) {
     fmt::print(stderr, "sluice perf: listening at {}\n", address);
+    const std::string there = seen_from_another_machine(address);
+    if (!there.empty())
+      fmt::print(stderr,
+                 "sluice perf: type on the other machine, with its own interface: sluice "
+                 "perf {} {}\n",
+                 test, there);
     std::fflush(stderr);
   };
   duty.on_served = [](const EndpointInfo& peer, Duration took) {
