@@ -1,12 +1,13 @@
 // Question: what does a unary call cost over the gRPC bridge, against the same stub and message
 // over gRPC's own TCP and Unix sockets?
 //
-//   grpc_bridge [ROUNDS] [LARGEST_MIB]
+//   grpc_bridge [ROUNDS] [LARGEST_MIB] [WAY]
+//
+// WAY, such as "bridge shm", leaves only that one besides gRPC's TCP.
 //
 // Requests of each size with an empty reply, synchronous API, server in a process of its own. In
 // each round every way has its turn; the figure of a way is its median round. The second line has
-// what says more on a busy machine: processor time of both ends, and how often their threads went
-// to sleep and were woken, by call.
+// what a busy machine changes less: processor time of both ends by call.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -16,8 +17,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -72,39 +72,21 @@ int run_server(int pipe) {
   return 0;
 }
 
-// Of this process and the server, so far.
-struct Work {
-  double processor_us = 0;
-  double sleeps = 0;
-};
-
 struct Way {
   const char* name;
   std::unique_ptr<Payload::Stub> stub;
   std::vector<double> microseconds;
-  Work work;
+  double processor_us;  // of both ends, by call
 };
 
-double sleeps_of(const std::string& process) {
-  double sleeps = 0;
-  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + process + "/task")) {
-    std::ifstream status(thread.path() / "status");
-    std::string line;
-    const std::string kKey = "voluntary_ctxt_switches:";
-    while (std::getline(status, line))
-      if (line.starts_with(kKey)) sleeps += std::stod(line.substr(kKey.size()));
-  }
-  return sleeps;
-}
-
-Work work_so_far(pid_t server) {
+// Of this process and the server, so far.
+double processor_time(pid_t server) {
   clockid_t clock = 0;
   timespec own{}, theirs{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
   if (clock_getcpuclockid(server, &clock) == 0) clock_gettime(clock, &theirs);
-  return {.processor_us = static_cast<double>(own.tv_sec + theirs.tv_sec) * 1e6 +
-                          static_cast<double>(own.tv_nsec + theirs.tv_nsec) / 1e3,
-          .sleeps = sleeps_of("self") + sleeps_of(std::to_string(server))};
+  return static_cast<double>(own.tv_sec + theirs.tv_sec) * 1e6 +
+         static_cast<double>(own.tv_nsec + theirs.tv_nsec) / 1e3;
 }
 
 double call(Way& way, const sluice::peers::Request& request, int calls) {
@@ -126,49 +108,57 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-int run_client(const Targets& targets, pid_t server, int rounds, size_t largest) {
+struct Question {
+  int rounds;
+  size_t largest;
+  std::string way;  // empty: all
+};
+
+int run_client(const Targets& targets, pid_t server, const Question& question) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   const auto insecure = grpc::InsecureChannelCredentials();
   std::vector<Way> ways;
   const auto add = [&](const char* name, const std::shared_ptr<grpc::Channel>& channel) {
-    ways.push_back({name, Payload::NewStub(channel), {}, {}});
+    if (!ways.empty() && !question.way.empty() && question.way != name) return;
+    ways.push_back({name, Payload::NewStub(channel), {}, 0});
   };
   add("gRPC tcp", grpc::CreateCustomChannel(targets.tcp, insecure, arguments));
   add("gRPC unix", grpc::CreateCustomChannel(targets.unix_socket, insecure, arguments));
   add("bridge shm", sluice::grpc::CreateCustomChannel(targets.shm, insecure, arguments));
   add("bridge tcp", sluice::grpc::CreateCustomChannel(targets.tcp, insecure, arguments));
+  const int rounds = question.rounds;
   std::printf("%12s", "bytes");
   for (const Way& way : ways) std::printf(" %14s", way.name);
-  std::printf("   shm/tcp gRPC  tcp/tcp gRPC\n");
+  for (size_t i = 1; i < ways.size(); ++i) std::printf("   gRPC tcp / %s", ways[i].name);
+  std::printf("\n");
   for (size_t bytes : {size_t{0}, size_t{1} << 10, size_t{64} << 10, size_t{1} << 20,
                        size_t{4} << 20, size_t{16} << 20, size_t{64} << 20}) {
-    if (bytes > largest) break;
+    if (bytes > question.largest) break;
     sluice::peers::Request request;
     request.mutable_data()->assign(bytes, 'x');
     const int calls = bytes <= 64 << 10 ? 200 : bytes <= 4 << 20 ? 20 : 4;
     for (Way& way : ways) {
       way.microseconds.clear();
-      way.work = {};
+      way.processor_us = 0;
       call(way, request, 2);  // warm
     }
     for (int round = 0; round < rounds; ++round)
       for (Way& way : ways) {
-        const Work before = work_so_far(server);
+        const double before = processor_time(server);
         way.microseconds.push_back(call(way, request, calls));
-        const Work after = work_so_far(server);
-        way.work.processor_us += (after.processor_us - before.processor_us) / calls / rounds;
-        way.work.sleeps += (after.sleeps - before.sleeps) / calls / rounds;
+        way.processor_us += (processor_time(server) - before) / calls / rounds;
       }
     std::printf("%12zu", bytes);
     for (const Way& way : ways) std::printf(" %11.1f us", median(way.microseconds));
     const double plain = median(ways[0].microseconds);
-    std::printf("   %9.2f     %9.2f\n", plain / median(ways[2].microseconds),
-                plain / median(ways[3].microseconds));
+    for (size_t i = 1; i < ways.size(); ++i)
+      std::printf("   %*.2f", static_cast<int>(std::strlen(ways[i].name)) + 11,
+                  plain / median(ways[i].microseconds));
+    std::printf("\n");
     std::printf("%12s", "");
-    for (const Way& way : ways)
-      std::printf(" %5.0f us %5.1f", way.work.processor_us, way.work.sleeps);
-    std::printf("   processor time, sleeps\n");
+    for (const Way& way : ways) std::printf(" %11.1f us", way.processor_us);
+    std::printf("   processor time\n");
     std::fflush(stdout);
   }
   return 0;
@@ -177,8 +167,9 @@ int run_client(const Targets& targets, pid_t server, int rounds, size_t largest)
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
-  const size_t largest = static_cast<size_t>(argc > 2 ? std::atoi(argv[2]) : 64) << 20;
+  const Question question{.rounds = std::max(argc > 1 ? std::atoi(argv[1]) : 7, 1),
+                          .largest = static_cast<size_t>(argc > 2 ? std::atoi(argv[2]) : 64) << 20,
+                          .way = argc > 3 ? argv[3] : ""};
   int ends[2];
   if (pipe(ends) != 0) return 1;
   const pid_t child = fork();
@@ -187,7 +178,7 @@ int main(int argc, char** argv) {
   Targets targets;
   int code = 1;
   if (read(ends[0], &targets, sizeof(targets)) == sizeof(targets))
-    code = run_client(targets, child, std::max(rounds, 1), largest);
+    code = run_client(targets, child, question);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   return code;

@@ -176,10 +176,10 @@ void ClientCall::receive(Batch* batch) {
     if (opening.headers.whole && opening.typed && on_own_stack(batch->GetRecvStatus()) &&
         !link_->thread().has_turn())
       return wait_here(wants, std::move(opening));
-    link_->post([self = shared_from_this(),
-                 shared = std::make_shared<Opening>(std::move(opening))] {
-      self->start(std::move(shared->headers), std::move(shared->first));
-    });
+    link_->post(
+        [self = shared_from_this(), shared = std::make_shared<Opening>(std::move(opening))] {
+          self->start(std::move(shared->headers), std::move(shared->first));
+        });
   }
   if (nothing) return batch->Proceed();
   link_->post([self = shared_from_this(), wants] { self->want(wants); });

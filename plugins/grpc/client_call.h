@@ -105,7 +105,7 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
   // The context thread's.
   uint32_t stream_ = 0;  // 0: not open
   bool bridged_ = false, ended_here_ = false, closed_ = false;
-  std::atomic<bool> finished_{false};                // read by others in abandon()
+  std::atomic<bool> finished_{false};        // read by others in abandon()
   ContextThread::Waiter* waiter_ = nullptr;  // a caller that waits, instead of a batch that goes on
   ::grpc::Status status_;
   bool metadata_came_ = false;

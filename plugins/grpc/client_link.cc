@@ -80,7 +80,7 @@ void ClientLink::seek() {
   stub.UnaryCall(&search->context, kFindMethod, {}, &search->question, &search->answer,
                  [self = shared_from_this(), search](::grpc::Status status) {
                    self->thread_->run_apart([self, status, answer = text_of(search->answer),
-                               host = host_of(search->context.peer())] {
+                                             host = host_of(search->context.peer())] {
                      self->on_found(status, answer, host);
                    });
                  });

@@ -61,13 +61,18 @@ class ContextThread::ThreadGate final : public WaitGate {
  public:
   explicit ThreadGate(ContextThread& thread) : thread_(thread) {}
   void leave(Instant until) override {
+    thread_.ring_again();
     thread_.thread_asleep_ = true;
     thread_.thread_until_ = until;
     thread_.give_turn();
   }
   void enter() override {
-    thread_.park();
-    thread_.take_turn();
+    while (true) {
+      thread_.park();
+      thread_.take_turn();
+      if (thread_.leader_ != Leader::kCaller || thread_.thread_called_) break;
+      thread_.give_turn();  // a caller was faster
+    }
     thread_.thread_asleep_ = false;
     if (thread_.leader_ == Leader::kNobody) thread_.leader_ = Leader::kThread;
   }
@@ -80,6 +85,7 @@ class ContextThread::CallerGate final : public WaitGate {
  public:
   explicit CallerGate(ContextThread& thread) : thread_(thread) {}
   void leave(Instant until) override {
+    thread_.ring_again();
     thread_.caller_asleep_ = true;
     thread_.caller_until_ = until;
     thread_.give_turn();
@@ -93,20 +99,31 @@ class ContextThread::CallerGate final : public WaitGate {
   ContextThread& thread_;
 };
 
-// Writes to the doorbell even if nobody sleeps: whoever sleeps next looks at once.
+// Wakes whoever sleeps in the context.
 void ContextThread::ring() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(mailbox_->doorbell(), &one, sizeof(one));
 }
 
-// Before the turn is given away while somebody sleeps in the context until `until`.
-void ContextThread::rearm(Instant until) {
+// Before the turn is given away. A sleeper that is called may not have run yet, and this thread may
+// have taken the bell from it: then it sleeps on.
+void ContextThread::ring_again() {
+  if ((caller_asleep_ && leading_->done_) || (thread_asleep_ && thread_called_)) ring();
+}
+
+// The same, for whoever sleeps in the context and has to progress it.
+void ContextThread::rearm() {
+  ring_again();
+  const bool caller = leader_ == Leader::kCaller;
+  if (!(caller ? caller_asleep_ : thread_asleep_)) return;
+  // Frames leave in a turn: what a turn did may have left some for the next one.
   for (int i = 0; i < kTurnsToQuiet; ++i) {
-    if (context_->prepare_to_sleep()) {
-      if (context_->next_timeout() < until) ring();
+    if (context_->progress() > 0) {
+      ring_again();
+    } else if (context_->prepare_to_sleep()) {
+      if (context_->next_timeout() < (caller ? caller_until_ : thread_until_)) ring();
       return;
     }
-    (void)context_->progress();
   }
   ring();
 }
@@ -117,6 +134,7 @@ void ContextThread::loop() {
   ThreadGate gate(*this);
   take_turn();
   while (true) {
+    thread_called_ = false;  // before it looks
     if (run_apart_work()) continue;
     if (stopping_) break;
     (void)context_->wait(kNever, gate);
@@ -142,10 +160,10 @@ bool ContextThread::run_apart_work() {
 // does not look.
 void ContextThread::park() {
   std::unique_lock lock(park_mutex_);
-  uint64_t seen = leads_;
+  uint64_t seen = 0;
   is_parked_ = true;
   while (leader_ != Leader::kThread && !std::exchange(unparked_, false)) {
-    looks_again_ = leader_ == Leader::kNobody || leads_ != seen;
+    looks_again_ = leader_ == Leader::kNobody || leads_ != seen;  // seen: not at first
     seen = leads_;
     const auto woken = [&] { return unparked_; };
     if (!looks_again_) {
@@ -165,9 +183,9 @@ void ContextThread::unpark() {
   parked_.notify_one();
 }
 
-// Wherever it is: in a turn, which the letter ends; asleep; or parked. A caller that leads may take
-// the bell from it, and gives it back in stop_leading().
+// Wherever it is: in a turn, which the letter ends; asleep; or parked.
 void ContextThread::wake_thread() {
+  thread_called_ = true;
   post_letter(*mailbox_, [] {});
   ring();
   unpark();
@@ -196,8 +214,7 @@ void ContextThread::wait_for(Waiter& waiter, const std::function<void()>& begin,
       return lead(waiter, busy);
     }
     if (!waiter.done_) followers_.push_back(&waiter);
-    (void)context_->progress();
-    if (caller_asleep_) rearm(caller_until_);
+    rearm();
     give_turn();
   } else {
     post([&] {
@@ -213,6 +230,7 @@ void ContextThread::wait_for(Waiter& waiter, const std::function<void()>& begin,
 
 void ContextThread::lead(Waiter& waiter, const std::function<bool()>& busy) {
   CallerGate gate(*this);
+  leading_ = &waiter;
   ++leads_;
   while (!waiter.done_) (void)context_->wait(kNever, gate);
   stop_leading(busy);
@@ -241,10 +259,7 @@ void ContextThread::stop_leading(const std::function<bool()>& busy) {
     }
     leader_ = Leader::kThread;
   }
-  if (!thread_asleep_) return;
-  rearm(thread_until_);
-  std::lock_guard lock(mutex_);
-  if (!apart_.empty() || stopping_) ring();
+  rearm();
 }
 
 // --- Work of other threads --------------------------------------------------------------------
@@ -274,11 +289,12 @@ void ContextThread::run_soon(std::function<void()> work) {
   if (has_turn() || !try_turn()) return post(std::move(work));
   if (context_ != nullptr) {
     work();
-    (void)context_->progress();
-    const Leader leader = leader_;
-    if (leader == Leader::kNobody) unpark();
-    if (leader == Leader::kThread && thread_asleep_) rearm(thread_until_);
-    if (leader == Leader::kCaller && caller_asleep_) rearm(caller_until_);
+    (void)context_->progress();  // also where nobody sleeps
+    if (leader_ == Leader::kNobody) {
+      unpark();
+    } else {
+      rearm();
+    }
   }
   give_turn();
 }

@@ -85,8 +85,9 @@ class ContextThread : public std::enable_shared_from_this<ContextThread> {
   void wake_thread();
   void lead(Waiter& waiter, const std::function<bool()>& busy);
   void stop_leading(const std::function<bool()>& busy);
-  void rearm(Instant until);
+  void rearm();
   void ring();
+  void ring_again();
   void drain();
   void end();
 
@@ -103,6 +104,7 @@ class ContextThread : public std::enable_shared_from_this<ContextThread> {
   bool thread_asleep_ = false;
   Instant thread_until_ = kNever;
   bool caller_asleep_ = false;  // the one that leads
+  Waiter* leading_ = nullptr;   // its
   Instant caller_until_ = kNever;
   std::deque<Waiter*> followers_;  // callers that wait while another one leads
 
@@ -115,6 +117,7 @@ class ContextThread : public std::enable_shared_from_this<ContextThread> {
   bool draining_ = false;  // a letter is on its way
   bool stopped_ = false;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> thread_called_{false};  // it has work of its own, or is to end
 };
 
 }  // namespace sluice::grpc

@@ -61,12 +61,12 @@ struct MessagePart {
 struct Frame {
   FrameKind kind = FrameKind::kCancel;
   uint32_t stream = 0;
-  uint16_t version = 0;            // kHello, kWelcome
-  bool whole = false;  // kHeaders: one request, and nothing of the answer is read before its end
-  Token token = {};                // kHello
-  std::string text;                // kHeaders: the method; kStatus: the message
-  std::string details;             // kStatus
-  Metadata metadata;               // kHeaders, kInitialMetadata, kStatus
+  uint16_t version = 0;  // kHello, kWelcome
+  bool whole = false;    // kHeaders: one request, and nothing of the answer is read before its end
+  Token token = {};      // kHello
+  std::string text;      // kHeaders: the method; kStatus: the message
+  std::string details;   // kStatus
+  Metadata metadata;     // kHeaders, kInitialMetadata, kStatus
   uint64_t timeout_ns = 0;         // kHeaders: what is left; 0: no deadline
   uint32_t code = 0;               // kStatus
   uint32_t count = 0;              // kWindow

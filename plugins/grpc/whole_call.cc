@@ -86,7 +86,8 @@ void WholeCall::begin() {
   auto& operations = operation_->operations;
   operations.SendInitialMetadata(Maker::metadata(context_), Maker::flags(context_));
   // Of bytes that are serialised already: nothing can fail.
-  if (has_request_) [[maybe_unused]] auto serialised = operations.SendMessage(request_);
+  if (has_request_) [[maybe_unused]]
+    auto serialised = operations.SendMessage(request_);
   request_.Clear();
   operations.ClientSendClose();
   operations.RecvInitialMetadata(&context_);
@@ -133,7 +134,8 @@ void WholeCall::on_done() {
   const bool answered = operation_->status.ok() && operation_->operations.got_message;
   if (answered) *response = make_outgoing(operation_->response, host_->arena());
   operation_->response.Clear();
-  host_->run_soon([self = self_, response, initial = metadata_of(context_.GetServerInitialMetadata()),
+  host_->run_soon([self = self_, response,
+                   initial = metadata_of(context_.GetServerInitialMetadata()),
                    trailing = metadata_of(context_.GetServerTrailingMetadata())]() mutable {
     self->end(std::move(*response), std::move(initial), std::move(trailing));
     self->self_.reset();

@@ -274,9 +274,9 @@ class Context {
   // Returns after something was done, or at the deadline (kTimedOut).
   Status wait(Instant deadline) { return wait(deadline, nullptr); }
   // The same for threads that take turns: while this one sleeps, others may use the context. The
-  // last thing that each of them does in its turn is prepare_to_sleep(), until that is true. Returns
-  // after each sleep, whoever did what there was to do.
-  // Requires: no progress() or wait() of this thread is under way.
+  // last thing that each of them does in its turn is prepare_to_sleep(), until that is true.
+  // Returns after each sleep, whoever did what there was to do. Requires: no progress() or wait()
+  // of this thread is under way.
   Status wait(Instant deadline, WaitGate& gate) { return wait(deadline, &gate); }
   // Progresses until done() is true. Errors: kTimedOut, also while others keep this thread busy.
   template <typename Done>
