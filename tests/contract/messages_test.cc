@@ -186,9 +186,10 @@ TEST_CASE("a small message that came before its receive is copied once more, and
   NothingLeftBehind audit;
   Pair pair;
   uint64_t awaited = transfer(pair, 100, 7, Level::kPlaced).receipt.copied_bytes;
+  Box& sent = pair.box();
   Box& box = pair.box();
   uint64_t before = pair.server.counters().messages_received;
-  REQUIRE(pair.client.send(1, tensor(*pair.client_context, 100, 8), box.options()).ok());
+  REQUIRE(pair.client.send(1, tensor(*pair.client_context, 100, 8), sent.options()).ok());
   REQUIRE(pair.until([&] { return pair.server.counters().messages_received > before; }));
   pair.settle();
   auto posted = pair.server.receive({.tag = 1}, room(*pair.server_context, 100), box.options());
