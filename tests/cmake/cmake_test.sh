@@ -39,6 +39,10 @@ export PKG_CONFIG_PATH
 read -ra flags < <(pkg-config --cflags --libs --static sluice)
 c++ -O0 -o "$work/by_hand" "$root/examples/readme.cc" "${flags[@]}"
 check "$work/by_hand"
+# Installed elsewhere than was configured, it still says where it is.
+cmake --install "$work/build" --prefix "$work/moved" >>"$work/log"
+moved=$(PKG_CONFIG_PATH=$(dirname "$(find "$work/moved" -name sluice.pc)") pkg-config --cflags --libs sluice)
+case "$moved" in *"$work/usr"*) echo "pkg-config names the configured prefix: $moved"; exit 1 ;; *"$work/moved"*) ;; *) echo "pkg-config: $moved"; exit 1 ;; esac
 
 # Whoever says nothing gets an optimised library.
 cmake -S "$root" -B "$work/default" >>"$work/log"
