@@ -69,11 +69,12 @@ TEST_CASE(
   }
   server.pump_until([&] { return read_counter("tcp.greetings_evicted") > 0; });
   CHECK(server.listener->half_open() == most);
-  // No greeting of its own there that could make room.
-  Descriptor refused = other.stranger(8);
-  CHECK(bye_code(other.read_until_closed(refused.value())) == Code::kTryAgain);
+  // No greeting of its own there that could make room, and a neighbour's does not.
   Descriptor neighbour = other.stranger(9);
   CHECK(other.pump_until([&] { return other.listener->half_open() == 1; }));
+  Descriptor refused = other.stranger(8);
+  CHECK(bye_code(other.read_until_closed(refused.value())) == Code::kTryAgain);
+  CHECK(other.listener->half_open() == 1);
   // What ends is given back.
   strangers.clear();
   CHECK(server.pump_until([&] { return server.listener->half_open() == 0; }));
