@@ -28,7 +28,7 @@ def contract_tests(name, deps, paths = _PATHS, delayed_paths = _DELAYED_PATHS, a
             deps = deps + ([added[path]] if path in added else []),
             **kwargs
         )
-    for path in delayed_paths + (list(added) if delayed_paths else []):
+    for path in delayed_paths:
         program = ":" + name + "_" + path + "_test"
         native.sh_test(
             name = name + "_" + path + "_delayed_test",

@@ -64,6 +64,8 @@ Result<std::pair<Ends, Ends>> open_pipes() {
   if (::pipe2(there, O_CLOEXEC | O_NONBLOCK) != 0) return no_descriptor(errno);
   Descriptor there_in(there[0]), there_out(there[1]);
   if (::pipe2(back, O_CLOEXEC | O_NONBLOCK) != 0) return no_descriptor(errno);
+  // Fewer turns for bulk; refused past the user's limit of such memory.
+  for (int fd : {there[1], back[1]}) (void)::fcntl(fd, F_SETPIPE_SZ, 1 << 20);
   return std::pair<Ends, Ends>(Ends{Descriptor(back[0]), std::move(there_out)},
                                Ends{std::move(there_in), Descriptor(back[1])});
 }
