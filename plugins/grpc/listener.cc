@@ -17,8 +17,8 @@
 #include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/grpc/bridge.h>
-#include <sluice/grpc/discovery.h>
 #include <sluice/grpc/context_thread.h>
+#include <sluice/grpc/discovery.h>
 #include <sluice/grpc/server_call.h>
 #include <sluice/grpc/whole_call.h>
 

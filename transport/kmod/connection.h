@@ -18,8 +18,8 @@
 
 #include <sluice/api/context.h>
 #include <sluice/api/peer_account.h>
-#include <sluice/proto/direct_connection.h>
 #include <sluice/kmod/socket.h>
+#include <sluice/proto/direct_connection.h>
 #include <sluice/wire/messages.h>
 
 namespace sluice::kmod {

@@ -7,10 +7,10 @@
 #include <cstdlib>
 #include <utility>
 
+#include <sluice/api/sealing.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
 #include <sluice/base/mac_names.h>
-#include <sluice/api/sealing.h>
 #include <sluice/kmod/traits.h>
 #include <sluice/proto/hello.h>
 

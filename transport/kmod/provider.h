@@ -9,12 +9,12 @@
 
 #include <sluice/api/context.h>
 #include <sluice/base/log.h>
-#include <sluice/proto/half_open.h>
 #include <sluice/kmod/connection.h>
 #include <sluice/kmod/socket.h>
-#include <sluice/proto/direct_link.h>
-#include <sluice/proto/listener_limits.h>
 #include <sluice/proto/connection_set.h>
+#include <sluice/proto/direct_link.h>
+#include <sluice/proto/half_open.h>
+#include <sluice/proto/listener_limits.h>
 
 namespace sluice::kmod {
 

@@ -11,9 +11,9 @@
 
 #include <sluice/api/context.h>
 #include <sluice/l2/carrier/allowance.h>
-#include <sluice/l2/connection.h>
 #include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/carrier/places.h>
+#include <sluice/l2/connection.h>
 #include <sluice/proto/turn_budget.h>
 
 struct slp_base;

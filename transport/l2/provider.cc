@@ -8,12 +8,12 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
-#include <sluice/l2/discovery/discovery.h>
-#include <sluice/l2/carrier/packet_socket.h>
 #include <sluice/base/mac_names.h>
-#include <sluice/l2/traits.h>
+#include <sluice/l2/carrier/packet_socket.h>
 #include <sluice/l2/carrier/udp_carrier.h>
 #include <sluice/l2/carrier/udp_socket.h>
+#include <sluice/l2/discovery/discovery.h>
+#include <sluice/l2/traits.h>
 #include <sluice/proto/hello.h>
 
 #include "kernel_compat/slp/slp.h"

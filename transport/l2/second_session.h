@@ -11,9 +11,9 @@
 #include <vector>
 
 #include <sluice/l2/connection.h>
-#include <sluice/proto/half_open.h>
 #include <sluice/l2/port.h>
 #include <sluice/l2/two_carriers.h>
+#include <sluice/proto/half_open.h>
 
 namespace sluice::l2 {
 

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include <sluice/base/clock.h>
+#include <sluice/base/descriptor.h>
 #include <sluice/base/result.h>
 #include <sluice/l2/carrier/lent_sockets.h>
 #include <sluice/l2/carrier/packet_socket.h>
-#include <sluice/base/descriptor.h>
 
 namespace sluice::l2 {
 

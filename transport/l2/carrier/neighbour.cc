@@ -13,8 +13,8 @@
 #include <cstring>
 #include <optional>
 
-#include <sluice/l2/carrier/frames.h>
 #include <sluice/base/descriptor.h>
+#include <sluice/l2/carrier/frames.h>
 
 namespace sluice::l2 {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
-#include <sluice/base/result.h>
 #include <sluice/base/descriptor.h>
+#include <sluice/base/result.h>
 
 namespace sluice::l2 {
 

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <string>
 
+#include <sluice/base/descriptor.h>
 #include <sluice/base/result.h>
 #include <sluice/l2/carrier/frames.h>
-#include <sluice/base/descriptor.h>
 #include <sluice/l2/carrier/socket_room.h>
 
 namespace sluice::l2 {

@@ -16,8 +16,8 @@
 
 #include <sluice/api/identity.h>
 #include <sluice/base/counters.h>
-#include <sluice/l2/carrier/packet_socket.h>
 #include <sluice/base/mac_names.h>
+#include <sluice/l2/carrier/packet_socket.h>
 
 #include "kernel_compat/slp/slp_wire.h"
 

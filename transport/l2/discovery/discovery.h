@@ -9,10 +9,10 @@
 #include <string>
 
 #include <sluice/api/context.h>
+#include <sluice/base/descriptor.h>
 #include <sluice/base/result.h>
 #include <sluice/l2/carrier/allowance.h>
 #include <sluice/l2/carrier/places.h>
-#include <sluice/base/descriptor.h>
 
 namespace sluice::l2 {
 
