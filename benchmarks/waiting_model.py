@@ -36,7 +36,7 @@ class Fixed:
 
 
 class Library(Fixed):
-    """transport/api/context.cc, spin() and wait()."""
+    """transport/runtime/context_core.cc, spin() and wait()."""
 
     def __init__(self, budget=60.0):
         super().__init__(budget)

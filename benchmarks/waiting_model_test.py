@@ -25,8 +25,8 @@ class TheLibrary(unittest.TestCase):
     def test_waits_in_the_model_as_in_its_source(self):
         budget_ns = int(re.search(r"uint64_t spin_ns = ([\d']+);", read("tuning.h"))[1].replace("'", ""))
         self.assertEqual(model.Library().budget, budget_ns / 1000)
-        source = read("context.cc")
-        self.assertIn("typical_gap_ <= longest_spin_;", read("context.h"))
+        source = read("context_core.cc")
+        self.assertIn("typical_gap_ <= longest_spin_;", read("context_core.h"))
         for rule in ("if (!polling_pays(start)) return false", "longest_spin_ * 4)", "if (slept) gap = std::max(gap - longest_spin_ / 2, Duration(0))", "(typical_gap_ * 7 + gap) / 8"):
             self.assertIn(rule, source)
 

@@ -12,6 +12,7 @@
 
 #include <sluice/api/context.h>
 #include <sluice/grpc/frames.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::grpc {
 

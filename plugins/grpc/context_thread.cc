@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include <sluice/runtime/context_core.h>
 #include <sluice/select/open.h>
 
 namespace sluice::grpc {
@@ -326,7 +327,7 @@ Result<std::shared_ptr<ContextThread>> ContextThread::start() {
     thread->arena_ = thread->context_->shared_arena();
     common_arena = thread->arena_;
   }
-  thread->mailbox_ = thread->context_->mailbox();
+  thread->mailbox_ = ContextCore::of(*thread->context_).mailbox();
   thread->thread_ = std::thread([own = thread.get()] { own->loop(); });
   return thread;
 }

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include <sluice/api/context.h>
+#include <sluice/runtime/mailbox.h>
 
 namespace sluice::grpc {
 

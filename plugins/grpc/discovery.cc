@@ -14,7 +14,7 @@
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server_builder.h>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/allocator/arena.h>
 #include <sluice/grpc/message.h>
 

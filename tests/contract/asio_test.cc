@@ -18,6 +18,7 @@
 
 #include <sluice/exchange/asio.h>
 #include <sluice/fault/injector.h>
+#include <sluice/spi/endpoint_core.h>
 
 #include "tests/contract/asio_world.h"
 

@@ -3,6 +3,7 @@
 #define SLUICE_TESTS_CONTRACT_ASIO_WORLD_H_
 
 #include <sluice/api/asio.h>
+#include <sluice/spi/endpoint_core.h>
 
 #include <memory>
 #include <tuple>

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <sluice/base/counters.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::test {
 namespace {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <sluice/exchange/exchange.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::test {
 namespace {

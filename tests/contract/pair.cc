@@ -7,6 +7,7 @@
 #include <sluice/fault/injector.h>
 #include <sluice/select/open.h>
 #include <sluice/select/paths.h>
+#include <sluice/spi/endpoint_core.h>
 
 #include "tests/support/fresh_name.h"
 #include "tests/verbs/fake_provider.h"

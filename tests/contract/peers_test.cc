@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <sluice/select/open.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::test {
 namespace {

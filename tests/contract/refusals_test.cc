@@ -9,6 +9,7 @@
 
 #include <sluice/exchange/exchange.h>
 #include <sluice/select/open.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::test {
 namespace {

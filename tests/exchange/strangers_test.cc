@@ -10,6 +10,8 @@
 
 #include <sluice/exchange/exchange.h>
 #include <sluice/proto/session.h>
+#include <sluice/runtime/peer_account.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::test {
 namespace {
@@ -27,15 +29,15 @@ struct Answers {
 };
 
 // A stream that takes everything.
-class StreamLink final : public proto::StreamLink {
+class StreamLink final : public StreamLink {
  public:
   explicit StreamLink(Answers& answers) : answers_(answers) {
     traits_.inline_bytes = 64;
     traits_.data_bytes = 1000;
   }
-  const proto::LinkTraits& traits() const override { return traits_; }
-  void set_client(proto::LinkClient*, proto::StreamClient*) override {}
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes>) override {
+  const LinkTraits& traits() const override { return traits_; }
+  void set_client(LinkClient*, StreamClient*) override {}
+  bool send(ConstBytes header, std::span<const ConstBytes>) override {
     if (answers_.room == 0) return false;
     --answers_.room;
     answers_.bytes += header.size();
@@ -53,7 +55,7 @@ class StreamLink final : public proto::StreamLink {
       answers_.wants.push_back(want.id);
     return true;
   }
-  bool push(proto::ConstBytes, std::span<const proto::ConstBytes>, uint64_t) override {
+  bool push(ConstBytes, std::span<const ConstBytes>, uint64_t) override {
     return false;
   }  // the peer does not read
   void flush() override {}
@@ -64,7 +66,7 @@ class StreamLink final : public proto::StreamLink {
   std::string peer_name() const override { return "there"; }
 
  private:
-  proto::LinkTraits traits_;
+  LinkTraits traits_;
   Answers& answers_;
 };
 
@@ -102,7 +104,7 @@ struct World {
   }
 
   std::shared_ptr<Arena> arena;
-  Context context;
+  ContextCore context;
   Clock clock;
   std::unique_ptr<Exchange> exchange;
 };
@@ -130,12 +132,11 @@ struct Peer {
     for (int i = 0; i < 3; ++i) (void)session->progress(world.clock.time);
   }
   template <typename Message>
-  Status deliver(const Message& message, proto::ConstBytes bytes = {}) {
+  Status deliver(const Message& message, ConstBytes bytes = {}) {
     std::array<std::byte, wire::kMaxHeaderBytes> header;
     size_t length = wire::encode(message, header);
-    proto::BytesPayload payload{bytes};
-    return session->handle_message(proto::ConstBytes(header).first(length), payload,
-                                   world.clock.time);
+    BytesPayload payload{bytes};
+    return session->handle_message(ConstBytes(header).first(length), payload, world.clock.time);
   }
   void want(uint64_t token, uint32_t key_id, std::string_view name, uint64_t step = 1) {
     REQUIRE(deliver(wire::Want{.id = token,
@@ -482,9 +483,9 @@ TEST_CASE("a connection that nobody uses is closed after its idle limit, and a u
   pass(10s);
   CHECK(session->state() == EndpointState::kConnected);
   std::array<std::byte, wire::kMaxHeaderBytes> header;
-  proto::BytesPayload none{{}};
+  BytesPayload none{{}};
   size_t length = wire::encode(wire::Ping{.nonce = 1}, header);
-  REQUIRE(session->handle_message(proto::ConstBytes(header).first(length), none, world.clock.time)
+  REQUIRE(session->handle_message(ConstBytes(header).first(length), none, world.clock.time)
               .ok());  // a keepalive is no use
   pass(10s);
   CHECK(session->state() == EndpointState::kClosed);

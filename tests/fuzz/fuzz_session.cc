@@ -10,6 +10,9 @@
 #include "tests/fuzz/session_world.h"
 #include "tests/fuzz/target.h"
 
+#include <sluice/spi/endpoint_core.h>
+#include <sluice/runtime/mailbox.h>
+
 namespace sluice::fuzz {
 namespace {
 
@@ -30,8 +33,8 @@ constexpr uint64_t kAmounts[] = {0,
                                  uint64_t{1} << 63,
                                  ~uint64_t{0}};
 
-proto::LinkTraits traits_of(Input& in, bool views) {
-  proto::LinkTraits traits;
+LinkTraits traits_of(Input& in, bool views) {
+  LinkTraits traits;
   traits.properties.path = Path::kLoopback;
   traits.inline_bytes = in.chance() ? 64 : 4096;
   traits.data_bytes = views ? 0 : 1000;
@@ -43,7 +46,7 @@ class World final : private WantHandler {
   explicit World(Input& in)
       : in_(in), arena_(shared_arena()), outstanding_before_(arena_->statistics().outstanding) {
     views_ = in.chance();
-    proto::LinkTraits traits = traits_of(in, views_);
+    LinkTraits traits = traits_of(in, views_);
     wire::Hello ours, peer;
     ours.credit_messages = 8;
     ours.credit_bytes = 10000;
@@ -70,7 +73,7 @@ class World final : private WantHandler {
   }
 
  private:
-  proto::AnyLink make_link(const proto::LinkTraits& traits) {
+  AnyLink make_link(const LinkTraits& traits) {
     if (views_) return std::make_unique<FakeViewLink>(traits, record_, mapping_, *arena_);
     return std::make_unique<FakeStreamLink>(traits, record_);
   }
@@ -153,7 +156,7 @@ class World final : private WantHandler {
     return pick >= 240 ? known + (uint64_t{1} << 32) : known;
   }
 
-  void deliver_bytes(proto::ConstBytes header, proto::ConstBytes payload) {
+  void deliver_bytes(ConstBytes header, ConstBytes payload) {
     if (down_) return;
     auto checked = wire::decode_header(header);
     bool whole = checked.ok() && checked->header_bytes == header.size() &&
@@ -187,13 +190,13 @@ class World final : private WantHandler {
     std::array<std::byte, wire::kMaxHeaderBytes> header;
     size_t length = wire::encode(message, header);
     static const std::vector<std::byte> zeros(wire::kMaxInlineBytes);
-    deliver_bytes(proto::ConstBytes(header).first(length),
-                  proto::ConstBytes(zeros).first(std::min(payload, zeros.size())));
+    deliver_bytes(ConstBytes(header).first(length),
+                  ConstBytes(zeros).first(std::min(payload, zeros.size())));
   }
 
   void raw_message() {
     std::vector<std::byte> header(16 + 8 * (in_.byte() % 32));
-    proto::ConstBytes bytes = std::as_bytes(in_.rest(header.size()));
+    ConstBytes bytes = std::as_bytes(in_.rest(header.size()));
     std::copy(bytes.begin(), bytes.end(), header.begin());
     uint32_t payload = 0;
     std::memcpy(&payload, header.data() + 4, 4);
@@ -292,7 +295,7 @@ class World final : private WantHandler {
     if (down_) return;
     uint64_t which = id(), offset = in_.amount(), length = 1 + in_.amount() % 4096;
     if (record_.data == nullptr) return;
-    proto::Placement place = record_.data->place(which, offset, length);
+    Placement place = record_.data->place(which, offset, length);
     uint64_t taken = 0;
     for (size_t i = 0; i < place.count; ++i) {
       std::memset(place.runs[i].data(), 0x77, place.runs[i].size());

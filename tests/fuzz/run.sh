@@ -73,7 +73,8 @@ build() {
     session)
       source=fuzz_session
       sources=("${wire[@]}" transport/base/*.cc allocator/*.cc transport/proto/*.cc tests/fuzz/session_world.cc
-               transport/api/{completion,mailbox,path_names,receipt,remote_key}.cc) ;;
+               transport/api/{completion,path_names,receipt,remote_key}.cc
+               transport/runtime/{mailbox,peer_account}.cc) ;;
     *)
       for i in "${!messages[@]}"; do
         [ "${messages[$i]}" != "$target" ] || extra=("-DSLUICE_FUZZ_TYPE=$((i + 1))")

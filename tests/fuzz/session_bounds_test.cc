@@ -7,6 +7,9 @@
 
 #include "tests/fuzz/session_world.h"
 
+#include <sluice/spi/endpoint_core.h>
+#include <sluice/runtime/mailbox.h>
+
 namespace {
 size_t largest_allocation = 0;
 }  // namespace
@@ -36,7 +39,7 @@ class Handler final : public WantHandler {
 
 struct Bench {
   explicit Bench(proto::SessionOptions options = {}) {
-    proto::LinkTraits traits;
+    LinkTraits traits;
     traits.inline_bytes = 64;
     traits.data_bytes = 1000;
     session = std::make_unique<proto::Session>(
@@ -59,7 +62,7 @@ struct Bench {
     std::array<std::byte, wire::kMaxHeaderBytes> header;
     size_t length = wire::encode(message, header);
     BytesPayload none{{}};
-    REQUIRE(session->handle_message(proto::ConstBytes(header).first(length), none, host.time).ok());
+    REQUIRE(session->handle_message(ConstBytes(header).first(length), none, host.time).ok());
   }
 
   std::shared_ptr<Arena> arena = shared_arena();

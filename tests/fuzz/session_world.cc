@@ -12,7 +12,7 @@ namespace sluice::fuzz {
 namespace {
 
 // A sanitizer objects if a byte of it is not readable.
-void read_all(proto::ConstBytes bytes) {
+void read_all(ConstBytes bytes) {
   unsigned sum = 0;
   for (std::byte b : bytes) sum += static_cast<unsigned>(b);
   asm volatile("" ::"r"(sum));
@@ -36,11 +36,10 @@ bool take_room(LinkRecord& record) {
   return true;
 }
 
-void check(LinkRecord& record, proto::ConstBytes header,
-           std::span<const proto::ConstBytes> payload) {
+void check(LinkRecord& record, ConstBytes header, std::span<const ConstBytes> payload) {
   wire::test::Verdict verdict = wire::test::judge(header);
   uint64_t total = 0;
-  for (proto::ConstBytes part : payload) {
+  for (ConstBytes part : payload) {
     total += part.size();
     read_all(part);
   }
@@ -53,18 +52,17 @@ void check(LinkRecord& record, proto::ConstBytes header,
   }
 }
 
-void note_id(LinkRecord& record, proto::ConstBytes header) {
+void note_id(LinkRecord& record, ConstBytes header) {
   uint64_t id;
   std::memcpy(&id, header.data() + 8, 8);
   if (record.ids.size() < 64) record.ids.push_back(id);
 }
 
-bool FakeStreamLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-                          uint64_t cookie) {
+bool FakeStreamLink::push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) {
   if (!take_room(record_)) return false;
   check(record_, header, payload);
   uint64_t total = 0;
-  for (proto::ConstBytes part : payload) total += part.size();
+  for (ConstBytes part : payload) total += part.size();
   record_.in_flight.push_back({cookie, total});
   return true;
 }
@@ -76,14 +74,14 @@ Result<bool> FakeViewLink::export_run(const std::byte* data, size_t length, wire
   return true;
 }
 
-Result<proto::ImportedRun> FakeViewLink::import_run(const wire::Segment& segment) {
+Result<ImportedRun> FakeViewLink::import_run(const wire::Segment& segment) {
   const std::byte* data = mapping_.at(segment.offset, segment.length);
   if (segment.extent != 1 || data == nullptr) {
     return Status(Code::kCorrupt, Scope::kEndpoint, "fuzz/link",
                   "a segment outside of what was announced");
   }
   mapping_.retain();
-  return proto::ImportedRun{data, &mapping_};
+  return ImportedRun{data, &mapping_};
 }
 
 void note_close(LinkRecord& record) {
@@ -107,7 +105,7 @@ void CountingSink::on_completion(Completion&& completion) noexcept {
   tensors.push_back(std::move(completion.tensor));
 }
 
-void BytesPayload::read(proto::MutableBytes out) {
+void BytesPayload::read(MutableBytes out) {
   if (out.size() > bytes_.size()) {
     problem = "more payload was read than came";
     return;

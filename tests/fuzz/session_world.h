@@ -10,13 +10,13 @@
 
 #include <sluice/allocator/arena.h>
 #include <sluice/api/completion.h>
-#include <sluice/api/mailbox.h>
+#include <sluice/runtime/mailbox.h>
 #include <sluice/proto/session.h>
 
 namespace sluice::fuzz {
 
 // The peer's memory as this side sees it, with its references counted.
-class FakeMapping final : public proto::PeerMapping {
+class FakeMapping final : public PeerMapping {
  public:
   void retain() noexcept override { ++references; }
   void drop() noexcept override { --references; }
@@ -38,26 +38,24 @@ struct LinkRecord {
   uint64_t room = ~uint64_t{0};  // messages until send() says no
   bool refused = false;          // said no: writable() is due
   bool closed = false;
-  std::string problem;                  // the first message that is not well-formed
-  proto::StreamClient* data = nullptr;  // of a stream: who takes DATA
+  std::string problem;           // the first message that is not well-formed
+  StreamClient* data = nullptr;  // of a stream: who takes DATA
 };
 
 bool take_room(LinkRecord& record);
 // Of a message that leaves.
-void check(LinkRecord& record, proto::ConstBytes header,
-           std::span<const proto::ConstBytes> payload);
-void note_id(LinkRecord& record, proto::ConstBytes header);
+void check(LinkRecord& record, ConstBytes header, std::span<const ConstBytes> payload);
+void note_id(LinkRecord& record, ConstBytes header);
 void note_close(LinkRecord& record);
 
 // What is the same for both kinds.
 template <typename Kind>
 class FakeLink : public Kind {
  public:
-  FakeLink(const proto::LinkTraits& traits, LinkRecord& record)
-      : record_(record), traits_(traits) {}
+  FakeLink(const LinkTraits& traits, LinkRecord& record) : record_(record), traits_(traits) {}
 
-  const proto::LinkTraits& traits() const override { return traits_; }
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override {
+  const LinkTraits& traits() const override { return traits_; }
+  bool send(ConstBytes header, std::span<const ConstBytes> payload) override {
     if (!take_room(record_)) return false;
     check(record_, header, payload);
     note_id(record_, header);
@@ -73,31 +71,28 @@ class FakeLink : public Kind {
   LinkRecord& record_;
 
  private:
-  const proto::LinkTraits traits_;
+  const LinkTraits traits_;
 };
 
-class FakeViewLink final : public FakeLink<proto::ViewLink> {
+class FakeViewLink final : public FakeLink<ViewLink> {
  public:
-  FakeViewLink(const proto::LinkTraits& traits, LinkRecord& record, FakeMapping& mapping,
+  FakeViewLink(const LinkTraits& traits, LinkRecord& record, FakeMapping& mapping,
                const Arena& arena)
       : FakeLink(traits, record), mapping_(mapping), arena_(arena) {}
-  void set_client(proto::LinkClient*, proto::ViewClient*) override {}
+  void set_client(LinkClient*, ViewClient*) override {}
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
-  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  Result<ImportedRun> import_run(const wire::Segment& segment) override;
 
  private:
   FakeMapping& mapping_;
   const Arena& arena_;
 };
 
-class FakeStreamLink final : public FakeLink<proto::StreamLink> {
+class FakeStreamLink final : public FakeLink<StreamLink> {
  public:
   using FakeLink::FakeLink;
-  void set_client(proto::LinkClient*, proto::StreamClient* transfer) override {
-    record_.data = transfer;
-  }
-  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-            uint64_t cookie) override;
+  void set_client(LinkClient*, StreamClient* transfer) override { record_.data = transfer; }
+  bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override;
   void settle(uint64_t) override {}
 };
 
@@ -119,14 +114,14 @@ class CountingSink final : public CompletionSink {
   std::string problem;
 };
 
-class BytesPayload final : public proto::PayloadReader {
+class BytesPayload final : public PayloadReader {
  public:
-  explicit BytesPayload(proto::ConstBytes bytes) : bytes_(bytes) {}
-  void read(proto::MutableBytes out) override;
+  explicit BytesPayload(ConstBytes bytes) : bytes_(bytes) {}
+  void read(MutableBytes out) override;
   std::string problem;
 
  private:
-  proto::ConstBytes bytes_;
+  ConstBytes bytes_;
 };
 
 // The arena of the process: one, since making one costs more than a run.

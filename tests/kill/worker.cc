@@ -15,6 +15,7 @@
 #include <sluice/base/fault_point.h>
 #include <sluice/exchange/exchange.h>
 #include <sluice/select/open.h>
+#include <sluice/spi/endpoint_core.h>
 
 #include "tests/support/audit.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/select/open.h>
 #include <sluice/wire/messages.h>
 

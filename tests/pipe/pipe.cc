@@ -18,15 +18,16 @@
 #include <utility>
 #include <vector>
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/api/path_names.h>
 #include <sluice/base/descriptor.h>
 #include <sluice/proto/connection_set.h>
 #include <sluice/proto/hello.h>
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 #include <sluice/proto/listener_limits.h>
 #include <sluice/proto/whole_message.h>
 #include <sluice/spi/path_descriptor.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::pipe {
 namespace {
@@ -41,9 +42,9 @@ Path pipe_path() {
   return path;
 }
 
-const proto::LinkTraits& pipe_traits() {
-  static const proto::LinkTraits traits = [] {
-    proto::LinkTraits t;
+const LinkTraits& pipe_traits() {
+  static const LinkTraits traits = [] {
+    LinkTraits t;
     t.properties = {.path = pipe_path(), .capabilities = {}, .copies_per_fetch = 2};
     t.inline_bytes = 4096;
     t.data_bytes = 256 << 10;
@@ -71,16 +72,16 @@ Result<std::pair<Ends, Ends>> open_pipes() {
 }
 
 // One end of a connection.
-class PipeLink final : public proto::StreamLink, private EventHandler {
+class PipeLink final : public StreamLink, private EventHandler {
  public:
-  PipeLink(Context& context, Ends ends, std::string name)
+  PipeLink(ContextCore& context, Ends ends, std::string name)
       : context_(context), ends_(std::move(ends)), name_(std::move(name)) {}
   ~PipeLink() override { close(); }
   Status watch() {
     SLUICE_RETURN_IF_ERROR(context_.watch(ends_.in.value(), EPOLLIN | EPOLLET, this));
     return context_.watch(ends_.out.value(), EPOLLOUT | EPOLLET, this);
   }
-  void set_client(proto::LinkClient* session, proto::StreamClient* transfer) override {
+  void set_client(LinkClient* session, StreamClient* transfer) override {
     client_ = session;
     transfer_ = transfer;
   }
@@ -97,20 +98,19 @@ class PipeLink final : public proto::StreamLink, private EventHandler {
   bool due() const {
     return usable() && (readable_ || can_write() || !pushed_.empty() || (writable_ && wants_room_));
   }
-  const proto::LinkTraits& traits() const override { return pipe_traits(); }
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override {
+  const LinkTraits& traits() const override { return pipe_traits(); }
+  bool send(ConstBytes header, std::span<const ConstBytes> payload) override {
     if (!has_room()) return !usable();  // lost, like what was sent just before
     std::vector<std::byte> message(header.begin(), header.end());
-    for (proto::ConstBytes part : payload) message.insert(message.end(), part.begin(), part.end());
+    for (ConstBytes part : payload) message.insert(message.end(), part.begin(), part.end());
     append(std::move(message));
     write_out();
     return true;
   }
-  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-            uint64_t cookie) override {
+  bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override {
     if (!has_room()) return !usable();  // link_down() follows and gives the payload back
     append({header.begin(), header.end()});
-    for (proto::ConstBytes part : payload) {
+    for (ConstBytes part : payload) {
       out_.push_back({.own = {}, .bytes = part, .cookie = cookie, .length = part.size()});
       out_bytes_ += part.size();
     }
@@ -142,7 +142,7 @@ class PipeLink final : public proto::StreamLink, private EventHandler {
   // Bytes that have still to be written: ours, or a program's until pushed() says so.
   struct Piece {
     std::vector<std::byte> own;
-    proto::ConstBytes bytes;
+    ConstBytes bytes;
     std::optional<uint64_t> cookie;
     size_t length = 0;  // of all of it
   };
@@ -229,13 +229,13 @@ class PipeLink final : public proto::StreamLink, private EventHandler {
   }
   size_t receive_data(Instant now) {
     const uint64_t length = std::min<uint64_t>(data_left_, pipe_traits().data_bytes);
-    proto::Placement place = transfer_->place(data_.id, data_.offset, length);
+    Placement place = transfer_->place(data_.id, data_.offset, length);
     std::array<std::byte, 4096> dropped;
     if (place.count == 0) {  // nobody wants these
       place.runs[0] = std::span(dropped).first(std::min<size_t>(length, dropped.size()));
       place.count = 1;
     }
-    std::array<iovec, proto::kMaxPlaces> runs;
+    std::array<iovec, kMaxPlaces> runs;
     for (size_t i = 0; i < place.count; ++i) runs[i] = {place.runs[i].data(), place.runs[i].size()};
     const size_t got =
         taken(::readv(ends_.in.value(), runs.data(), static_cast<int>(place.count)), now);
@@ -280,11 +280,11 @@ class PipeLink final : public proto::StreamLink, private EventHandler {
     client_->link_down(why, now);
   }
 
-  Context& context_;
+  ContextCore& context_;
   Ends ends_;
   std::string name_;
-  proto::LinkClient* client_ = nullptr;
-  proto::StreamClient* transfer_ = nullptr;
+  LinkClient* client_ = nullptr;
+  StreamClient* transfer_ = nullptr;
   std::deque<Piece> out_;
   size_t out_bytes_ = 0;
   std::vector<std::pair<uint64_t, uint64_t>> pushed_;  // cookie, length; to be told
@@ -323,7 +323,7 @@ std::map<std::string, Port*>& ports() {
 
 class PipeProvider final : public Provider {
  public:
-  explicit PipeProvider(Context& context) : context_(context), connections_(context.now()) {}
+  explicit PipeProvider(ContextCore& context) : context_(context), connections_(context.now()) {}
   ~PipeProvider() override { connections_.detach_all(); }
 
   Scheme scheme() const override { return pipe_scheme(); }
@@ -387,13 +387,13 @@ class PipeProvider final : public Provider {
   }
 
  private:
-  Context& context_;
+  ContextCore& context_;
   proto::ConnectionSet<PipeLink, PipeLink> connections_;
 };
 
 class PipeListener final : public ListenerCore, private EventHandler {
  public:
-  PipeListener(PipeProvider& provider, Context& context, std::string name, Ends callers,
+  PipeListener(PipeProvider& provider, ContextCore& context, std::string name, Ends callers,
                const ListenOptions& options)
       : provider_(provider),
         context_(context),
@@ -439,7 +439,7 @@ class PipeListener final : public ListenerCore, private EventHandler {
   void on_event(uint32_t) noexcept override {}  // it wakes; accept() looks
 
   PipeProvider& provider_;
-  Context& context_;
+  ContextCore& context_;
   std::string name_;
   Port port_;
   proto::SessionOptions options_;
@@ -465,7 +465,7 @@ const PathDescriptor kPath{
         [] {
           return PathState{true, "for endpoints of this process", pipe_traits().properties};
         },
-    .open = [](Context& context) -> std::unique_ptr<Provider> {
+    .open = [](ContextCore& context) -> std::unique_ptr<Provider> {
       return std::make_unique<PipeProvider>(context);
     },
 };

@@ -2,6 +2,8 @@
 
 #include <thread>
 
+#include <sluice/spi/endpoint_core.h>
+
 namespace sluice::test {
 namespace {
 constexpr size_t kRoom = 4096;

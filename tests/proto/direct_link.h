@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::test {
 
-class DirectLink final : public proto::DeviceLink {
+class DirectLink final : public DeviceLink {
  public:
   struct Chunk {
     uint64_t cookie = 0, length = 0;
@@ -31,7 +31,7 @@ class DirectLink final : public proto::DeviceLink {
   // open_window() gives no more than so many bytes to one.
   uint64_t window_bytes = UINT64_MAX;
   // Numbers of the windows that are open, those asked to close, and those revoked.
-  std::vector<proto::WindowId> open, closing, revoked;
+  std::vector<WindowId> open, closing, revoked;
   // The next post with number `refuse_at` (from 0) of read() and write() is refused so.
   uint64_t posts = 0, refuse_at = UINT64_MAX;
   Status refusal;
@@ -40,36 +40,36 @@ class DirectLink final : public proto::DeviceLink {
   Status revokes;           // of revoke_window()
   uint64_t stops = 0, cancels = 0, sent = 0, quarantined = 0;
   bool closed = false;
-  proto::DeviceClient* client = nullptr;
+  DeviceClient* client = nullptr;
 
-  const proto::LinkTraits& traits() const override { return traits_; }
-  void set_client(proto::LinkClient*, proto::DeviceClient* transfer) override { client = transfer; }
-  bool send(proto::ConstBytes, std::span<const proto::ConstBytes>) override { return ++sent > 0; }
+  const LinkTraits& traits() const override { return traits_; }
+  void set_client(LinkClient*, DeviceClient* transfer) override { client = transfer; }
+  bool send(ConstBytes, std::span<const ConstBytes>) override { return ++sent > 0; }
   void flush() override {}
   void quarantine(StorageRef) override { ++quarantined; }
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right, uint64_t, bool whole,
-                                      wire::Segment& segment) override {
+  Result<WindowId> open_window(std::byte* data, uint64_t length, Right, uint64_t, bool whole,
+                               wire::Segment& segment) override {
     segment = {.extent = next_window_ + 100,
                .offset = reinterpret_cast<uint64_t>(data),
                .length = whole ? length : std::min(length, window_bytes)};
     open.push_back(next_window_);
     return next_window_++;
   }
-  void close_window(proto::WindowId window) override {
+  void close_window(WindowId window) override {
     std::erase(open, window);
     closing.push_back(window);
   }
-  Status revoke_window(proto::WindowId window) override {
+  Status revoke_window(WindowId window) override {
     if (!revokes.ok()) return revokes;
     std::erase(open, window);
     revoked.push_back(window);
     return Status();
   }
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes>,
+  Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes>,
                     uint64_t cookie) override {
     return post(peer, cookie, true);
   }
-  Result<bool> write(std::span<const proto::ConstBytes>, const wire::Segment& peer, uint64_t cookie,
+  Result<bool> write(std::span<const ConstBytes>, const wire::Segment& peer, uint64_t cookie,
                      const uint32_t*) override {
     return post(peer, cookie, false);
   }
@@ -94,8 +94,8 @@ class DirectLink final : public proto::DeviceLink {
     out.push_back({cookie, peer.length, reads});
     return true;
   }
-  proto::LinkTraits traits_;
-  proto::WindowId next_window_ = 1;
+  LinkTraits traits_;
+  WindowId next_window_ = 1;
 };
 
 }  // namespace sluice::test

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <sluice/api/mailbox.h>
+#include <sluice/runtime/mailbox.h>
 #include <sluice/proto/session.h>
 
 #include "tests/proto/direct_link.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <thread>
 
-#include <sluice/api/mailbox.h>
+#include <sluice/runtime/mailbox.h>
 #include <sluice/proto/peer_view.h>
 
 namespace sluice::proto {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include <sluice/allocator/arena.h>
-#include <sluice/api/mailbox.h>
+#include <sluice/runtime/mailbox.h>
 #include <sluice/proto/credits.h>
 #include <sluice/proto/incoming.h>
 #include <sluice/proto/peer_view.h>

@@ -14,6 +14,7 @@
 #include <sluice/proto/connection.h>
 #include <sluice/proto/control_queue.h>
 #include <sluice/proto/operations.h>
+#include <sluice/runtime/peer_account.h>
 
 namespace sluice::proto {
 

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include <sluice/api/mailbox.h>
+#include <sluice/runtime/mailbox.h>
 #include <sluice/base/counters.h>
 #include <sluice/proto/session_set.h>
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 
 #include "tests/shm/raw_peer.h"

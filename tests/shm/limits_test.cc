@@ -15,10 +15,11 @@
 #include <string>
 #include <vector>
 
-#include <sluice/api/peer_account.h>
+#include <sluice/runtime/peer_account.h>
 #include <sluice/base/counters.h>
 #include <sluice/proto/hello.h>
 #include <sluice/shm/rendezvous.h>
+#include <sluice/runtime/context_core.h>
 
 #include "tests/shm/raw_peer.h"
 #include "tests/shm/server.h"
@@ -35,7 +36,7 @@ size_t mappings() {
 }
 
 uint64_t used(Server& server, PeerResource resource) {
-  return server.context->peer_accounts().used(resource);
+  return ContextCore::of(*server.context).peer_accounts().used(resource);
 }
 
 bool everything_is_given_back(Server& server) {
@@ -95,7 +96,7 @@ TEST_CASE("who connects and says nothing is dropped when its time is over, while
       rendezvous.context->wait_until([&] { return rendezvous.listener->half_open() == 0; }, soon())
           .ok());
   CHECK(peer.ended());
-  CHECK(rendezvous.context->peer_accounts().used(PeerResource::kHalfOpen) == 0);
+  CHECK(ContextCore::of(*rendezvous.context).peer_accounts().used(PeerResource::kHalfOpen) == 0);
 }
 
 TEST_CASE("who was met and is not taken is dropped when its time is over", "[shm]") {

@@ -14,7 +14,7 @@
 #include <cstring>
 #include <new>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 
 namespace sluice::test {
 namespace {

@@ -10,10 +10,10 @@ namespace {
 
 constexpr const char* kOrigin = "sim/network";
 
-class BytesReader final : public proto::PayloadReader {
+class BytesReader final : public PayloadReader {
  public:
-  BytesReader(proto::ConstBytes bytes, Trace& trace) : left_(bytes), trace_(trace) {}
-  void read(proto::MutableBytes out) override {
+  BytesReader(ConstBytes bytes, Trace& trace) : left_(bytes), trace_(trace) {}
+  void read(MutableBytes out) override {
     if (out.size() > left_.size()) {
       trace_.wrong("the session reads more payload than the message has");
       return;
@@ -23,11 +23,11 @@ class BytesReader final : public proto::PayloadReader {
   }
 
  private:
-  proto::ConstBytes left_;
+  ConstBytes left_;
   Trace& trace_;
 };
 
-uint64_t message_id(proto::ConstBytes header) {
+uint64_t message_id(ConstBytes header) {
   uint64_t id;
   std::memcpy(&id, header.data() + 8, 8);
   return id;
@@ -36,7 +36,7 @@ uint64_t message_id(proto::ConstBytes header) {
 }  // namespace
 
 // A run of the other side's memory, mapped here.
-class Network::Import final : public proto::PeerMapping {
+class Network::Import final : public PeerMapping {
  public:
   Import(Network& network, int reader, const std::byte* data, size_t length)
       : network_(network), reader_(reader), data_(data), length_(length) {
@@ -61,11 +61,11 @@ class Network::Import final : public proto::PeerMapping {
   uint32_t references_ = 1;
 };
 
-const proto::LinkTraits& SimEnd::network_traits() const { return network_.traits_; }
-bool SimEnd::send_message(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+const LinkTraits& SimEnd::network_traits() const { return network_.traits_; }
+bool SimEnd::send_message(ConstBytes header, std::span<const ConstBytes> payload) {
   if (network_.swallow(side_)) return true;
   size_t total = header.size();
-  for (proto::ConstBytes part : payload) total += part.size();
+  for (ConstBytes part : payload) total += part.size();
   if (!network_.accept(side_, total)) return false;
   network_.spy_.message_sent(side_, header);
   network_.trace_.note(side_, wire::to_string(static_cast<wire::MessageType>(header[0])).data(),
@@ -74,8 +74,7 @@ bool SimEnd::send_message(proto::ConstBytes header, std::span<const proto::Const
   item.header_bytes = header.size();
   item.bytes.reserve(total);
   item.bytes.assign(header.begin(), header.end());
-  for (proto::ConstBytes part : payload)
-    item.bytes.insert(item.bytes.end(), part.begin(), part.end());
+  for (ConstBytes part : payload) item.bytes.insert(item.bytes.end(), part.begin(), part.end());
   Network::End& end = network_.ends_[side_];
   end.queue_bytes += total;
   end.queue.push_back(std::move(item));
@@ -83,11 +82,11 @@ bool SimEnd::send_message(proto::ConstBytes header, std::span<const proto::Const
   return true;
 }
 
-void SimViewLink::set_client(proto::LinkClient* session, proto::ViewClient*) {
+void SimViewLink::set_client(LinkClient* session, ViewClient*) {
   network_.ends_[side_].client = session;
 }
 
-void SimStreamLink::set_client(proto::LinkClient* session, proto::StreamClient* transfer) {
+void SimStreamLink::set_client(LinkClient* session, StreamClient* transfer) {
   network_.ends_[side_].client = session;
   network_.ends_[side_].data = transfer;
 }
@@ -95,8 +94,7 @@ void SimStreamLink::set_client(proto::LinkClient* session, proto::StreamClient* 
 // Nobody writes to memory here after the grant that lets the peer read it was revoked.
 void SimStreamLink::settle(uint64_t) {}
 
-bool SimStreamLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-                         uint64_t cookie) {
+bool SimStreamLink::push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) {
   if (network_.swallow(side_)) return true;
   wire::Data data;
   if (!wire::decode(header, data).ok()) network_.trace_.wrong("push() of what is not DATA");
@@ -105,7 +103,7 @@ bool SimStreamLink::push(proto::ConstBytes header, std::span<const proto::ConstB
   item.id = data.id;
   item.offset = data.offset;
   item.cookie = cookie;
-  for (proto::ConstBytes part : payload) {
+  for (ConstBytes part : payload) {
     item.pieces[item.piece_count++] = part;
     item.length += part.size();
   }
@@ -142,14 +140,14 @@ Result<bool> SimViewLink::export_run(const std::byte* data, size_t length, wire:
   return true;
 }
 
-Result<proto::ImportedRun> SimViewLink::import_run(const wire::Segment& segment) {
+Result<ImportedRun> SimViewLink::import_run(const wire::Segment& segment) {
   Arena& arena = *network_.arenas_[1 - side_];
   std::optional<ExtentInfo> extent = arena.extent(segment.extent);
   if (!extent)
     return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "memory that was never announced");
   const std::byte* data = arena.base() + extent->arena_offset + segment.offset;
-  return proto::ImportedRun{.data = data,
-                            .mapping = new Network::Import(network_, side_, data, segment.length)};
+  return ImportedRun{.data = data,
+                     .mapping = new Network::Import(network_, side_, data, segment.length)};
 }
 
 void SimEnd::keep(StorageRef loan) { network_.ends_[side_].quarantine.push_back(std::move(loan)); }
@@ -228,7 +226,7 @@ bool Network::move_one(int side) {
     packet.bytes.reserve(take);
     uint64_t skip = item.gone;
     for (size_t i = 0; i < item.piece_count && packet.bytes.size() < take; ++i) {
-      proto::ConstBytes piece = item.pieces[i];
+      ConstBytes piece = item.pieces[i];
       uint64_t from = std::min<uint64_t>(skip, piece.size());
       skip -= from;
       uint64_t count = std::min<uint64_t>(piece.size() - from, take - packet.bytes.size());
@@ -304,8 +302,8 @@ bool Network::handle_control(int side, Packet& packet) {
     trace_.wrong("a session sent what does not decode: " + common.status().to_string());
     return false;
   }
-  proto::ConstBytes header = proto::ConstBytes(packet.bytes).first(common->header_bytes);
-  BytesReader payload(proto::ConstBytes(packet.bytes).subspan(common->header_bytes), trace_);
+  ConstBytes header = ConstBytes(packet.bytes).first(common->header_bytes);
+  BytesReader payload(ConstBytes(packet.bytes).subspan(common->header_bytes), trace_);
   spy_.message_handled(side, header);
   Status status = ends_[side].client->handle_message(header, payload, trace_.now);
   if (!status.ok()) {
@@ -317,9 +315,9 @@ bool Network::handle_control(int side, Packet& packet) {
 
 // Some of a fragment goes to its place. True when all of it did.
 bool Network::handle_data(int side, Packet& packet) {
-  proto::StreamClient* client = ends_[side].data;
+  StreamClient* client = ends_[side].data;
   uint64_t left = packet.bytes.size() - packet.done;
-  proto::Placement placement = client->place(packet.id, packet.offset, packet.left_in_message);
+  Placement placement = client->place(packet.id, packet.offset, packet.left_in_message);
   uint64_t placed = 0;
   uint64_t most = random_.percent(30) ? random_.between(1, left) : left;
   for (size_t i = 0; i < placement.count && placed < most; ++i) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <sluice/allocator/arena.h>
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
 #include "tests/sim/random.h"
 #include "tests/sim/trace.h"
@@ -34,8 +34,8 @@ struct NetworkOptions {
 // Sees every control message as it is sent and as it is handled.
 class WireSpy {
  public:
-  virtual void message_sent(int from, proto::ConstBytes header) = 0;
-  virtual void message_handled(int at, proto::ConstBytes header) = 0;
+  virtual void message_sent(int from, ConstBytes header) = 0;
+  virtual void message_handled(int at, ConstBytes header) = 0;
 
  protected:
   ~WireSpy() = default;
@@ -50,8 +50,8 @@ class SimEnd {
 
  protected:
   ~SimEnd() = default;
-  const proto::LinkTraits& network_traits() const;
-  bool send_message(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
+  const LinkTraits& network_traits() const;
+  bool send_message(ConstBytes header, std::span<const ConstBytes> payload);
   void flush_messages();
   bool ask_eager() const;
   void keep(StorageRef loan);
@@ -67,8 +67,8 @@ class SimLink : public Kind, protected SimEnd {
  public:
   using SimEnd::SimEnd;
   ~SimLink() override { end(); }
-  const proto::LinkTraits& traits() const override { return network_traits(); }
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override {
+  const LinkTraits& traits() const override { return network_traits(); }
+  bool send(ConstBytes header, std::span<const ConstBytes> payload) override {
     return send_message(header, payload);
   }
   void flush() override { flush_messages(); }
@@ -79,20 +79,19 @@ class SimLink : public Kind, protected SimEnd {
   std::string peer_name() const override { return name(1 - side_); }
 };
 
-class SimViewLink final : public SimLink<proto::ViewLink> {
+class SimViewLink final : public SimLink<ViewLink> {
  public:
   using SimLink::SimLink;
-  void set_client(proto::LinkClient* session, proto::ViewClient* transfer) override;
+  void set_client(LinkClient* session, ViewClient* transfer) override;
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
-  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  Result<ImportedRun> import_run(const wire::Segment& segment) override;
 };
 
-class SimStreamLink final : public SimLink<proto::StreamLink> {
+class SimStreamLink final : public SimLink<StreamLink> {
  public:
   using SimLink::SimLink;
-  void set_client(proto::LinkClient* session, proto::StreamClient* transfer) override;
-  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-            uint64_t cookie) override;
+  void set_client(LinkClient* session, StreamClient* transfer) override;
+  bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override;
   void settle(uint64_t cookie) override;
 };
 
@@ -103,7 +102,7 @@ class Network {
           WireSpy& spy);
   ~Network();
 
-  proto::AnyLink make_link(int side) {
+  AnyLink make_link(int side) {
     if (options_.views) return std::make_unique<SimViewLink>(*this, side);
     return std::make_unique<SimStreamLink>(*this, side);
   }
@@ -147,7 +146,7 @@ class Network {
     std::vector<std::byte> bytes;  // header, and the payload of a control message
     size_t header_bytes = 0;
     bool data = false;
-    std::array<proto::ConstBytes, proto::kMaxPlaces> pieces;
+    std::array<ConstBytes, kMaxPlaces> pieces;
     size_t piece_count = 0;
     uint64_t length = 0, gone = 0, cookie = 0, id = 0, offset = 0;
   };
@@ -160,9 +159,9 @@ class Network {
     size_t done = 0;
   };
   struct End {
-    proto::LinkClient* client = nullptr;
-    proto::StreamClient* data = nullptr;  // of a stream
-    bool closed = false;                  // close() was called
+    LinkClient* client = nullptr;
+    StreamClient* data = nullptr;  // of a stream
+    bool closed = false;           // close() was called
     bool crashed = false;
     bool told_down = false;
     Instant down_at = kNever;
@@ -200,7 +199,7 @@ class Network {
   Trace& trace_;
   WireSpy& spy_;
   std::array<Arena*, 2> arenas_;
-  proto::LinkTraits traits_;
+  LinkTraits traits_;
   std::array<End, 2> ends_;
   std::vector<Import*> imports_;
   bool broken_ = false;

@@ -95,8 +95,8 @@ class Oracle final : public WireSpy {
   void left_call() { --in_call_; }
 
   // WireSpy.
-  void message_sent(int from, proto::ConstBytes header) override;
-  void message_handled(int at, proto::ConstBytes header) override;
+  void message_sent(int from, ConstBytes header) override;
+  void message_handled(int at, ConstBytes header) override;
 
   // After a turn of `side`.
   void check_deadlines(int side);

@@ -25,7 +25,7 @@ void Oracle::offer_sent(int from, const wire::Offer& offer) {
   }
 }
 
-void Oracle::message_sent(int from, proto::ConstBytes header) {
+void Oracle::message_sent(int from, ConstBytes header) {
   switch (static_cast<wire::MessageType>(header[0])) {
     case wire::MessageType::kOffer: {
       wire::Offer offer;
@@ -55,7 +55,7 @@ void Oracle::want_handled(int at, const wire::Want& want) {
   asked_[at].insert(want.id);
 }
 
-void Oracle::message_handled(int at, proto::ConstBytes header) {
+void Oracle::message_handled(int at, ConstBytes header) {
   switch (static_cast<wire::MessageType>(header[0])) {
     case wire::MessageType::kCredit: {
       wire::Credit credit;

@@ -4,6 +4,8 @@
 #include "tests/sim/pattern.h"
 #include "tests/sim/simulation.h"
 
+#include <sluice/spi/endpoint_core.h>
+
 namespace sluice::sim {
 namespace {
 

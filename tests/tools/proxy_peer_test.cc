@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <sluice/select/open.h>
+#include <sluice/spi/endpoint_core.h>
 
 #include "tests/support/fresh_name.h"
 #include "tools/proxy/frame.h"
@@ -239,7 +240,7 @@ TEST_CASE("a peer that asks for nothing and reads nothing makes a link keep one 
   liar.link().open(Descriptor(pair[1]));
   const std::vector<char> bytes(100'000);
   for (int i = 0; i < 100; ++i) {
-    (void)::send(program.value(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)::send(program.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     liar.step();
   }
   CHECK(liar.totals().bytes_out == kWindow);

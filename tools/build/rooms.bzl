@@ -1,6 +1,7 @@
 """Who may see whom: the one table behind Bazel's visibility (//tools/build:sees_ROOM) and tests/layering."""
 
-_BELOW_PROTO = ["spi", "api", "allocator", "wire", "base"]
+_BELOW_SPI = ["api", "allocator", "wire", "base"]
+_BELOW_PROTO = ["runtime", "spi"] + _BELOW_SPI
 _BELOW_BACKENDS = ["proto"] + _BELOW_PROTO
 _BACKENDS = ["shm", "verbs", "l2", "l2/carrier", "kmod", "tcp", "loopback", "fault"]
 _BELOW_EXCHANGE = ["select", "tuning"] + _BACKENDS + _BELOW_BACKENDS
@@ -12,7 +13,8 @@ MAY_SEE = {
     "allocator": ["base"],
     "wire": ["base"],
     "api": ["allocator", "wire", "base"],
-    "spi": ["api", "allocator", "wire", "base"],
+    "spi": _BELOW_SPI,
+    "runtime": ["spi"] + _BELOW_SPI,
     "proto": _BELOW_PROTO,
     "shm": _BELOW_BACKENDS,
     "verbs": _BELOW_BACKENDS,

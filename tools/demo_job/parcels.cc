@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include <sluice/runtime/context_core.h>
+
 namespace sluice::tools::demo {
 namespace {
 
@@ -176,14 +178,14 @@ Result<Message> OrderWatch::wait(Context& context, ControlLine& line, Instant de
                                  const std::function<void()>& serve) {
   line_ = &line;
   order_.reset();
-  SLUICE_RETURN_IF_ERROR(context.watch(line.fd(), EPOLLIN, this));
+  SLUICE_RETURN_IF_ERROR(ContextCore::of(context).watch(line.fd(), EPOLLIN, this));
   Status waited = context.wait_until(
       [&] {
         if (serve) serve();
         return order_.has_value();
       },
       deadline);
-  context.unwatch(line.fd(), this);
+  ContextCore::of(context).unwatch(line.fd(), this);
   if (!order_) return waited;
   return std::move(*order_);
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <sluice/sluice.h>
+#include <sluice/runtime/event_handler.h>
 
 #include "tools/demo_job/control.h"
 #include "tools/demo_job/model.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <sluice/allocator/machine_memory.h>
-#include <sluice/api/sealing.h>
+#include <sluice/runtime/sealing.h>
 #include <sluice/select/open.h>
 #include <sluice/sluice.h>
 #include <sluice/tuning/tuning.h>

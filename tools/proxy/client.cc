@@ -12,6 +12,9 @@
 #include "tools/proxy/proxy.h"
 #include "tools/proxy/sockets.h"
 
+#include <sluice/runtime/event_handler.h>
+#include <sluice/runtime/context_core.h>
+
 namespace sluice::tools::proxy {
 namespace {
 
@@ -130,11 +133,12 @@ class Client final : private EventHandler {
   }
 
   void accept_from_now() {
-    accepting_ = loop_.context().watch(programs_.fd(), EPOLLIN, this).ok();
+    accepting_ = ContextCore::of(loop_.context()).watch(programs_.fd(), EPOLLIN, this).ok();
     accept_at_ = kNever;
   }
   void stop_accepting() {
-    if (std::exchange(accepting_, false)) loop_.context().unwatch(programs_.fd(), this);
+    if (std::exchange(accepting_, false))
+      ContextCore::of(loop_.context()).unwatch(programs_.fd(), this);
   }
 
   void on_event(uint32_t) noexcept override {

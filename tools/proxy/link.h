@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/spi/endpoint_core.h>
 
 #include "tools/proxy/frame.h"
 #include "tools/proxy/sockets.h"

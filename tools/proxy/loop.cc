@@ -9,6 +9,7 @@
 #include <chrono>
 
 #include <sluice/select/open.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::tools::proxy {
 namespace {
@@ -50,7 +51,8 @@ Result<std::unique_ptr<Loop>> Loop::open(const ProxyOptions& options) {
   if (!loop->signal_fd_)
     return Status(Code::kNoMemory, Scope::kContext, "tools/proxy", "no descriptor for signals",
                   errno);
-  SLUICE_RETURN_IF_ERROR(loop->context_->watch(loop->signal_fd_.value(), EPOLLIN, loop.get()));
+  SLUICE_RETURN_IF_ERROR(
+      ContextCore::of(*loop->context_).watch(loop->signal_fd_.value(), EPOLLIN, loop.get()));
   if (options.run_seconds > 0)
     loop->end_ = after_seconds(loop->context_->refresh_now(), options.run_seconds);
   return loop;
@@ -58,7 +60,7 @@ Result<std::unique_ptr<Loop>> Loop::open(const ProxyOptions& options) {
 
 Loop::~Loop() {
   if (!signal_fd_) return;
-  context_->unwatch(signal_fd_.value(), this);
+  ContextCore::of(*context_).unwatch(signal_fd_.value(), this);
   ::sigprocmask(SIG_SETMASK, &blocked_before_, nullptr);
 }
 

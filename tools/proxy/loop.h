@@ -7,6 +7,7 @@
 #include <string>
 
 #include <sluice/api/context.h>
+#include <sluice/runtime/event_handler.h>
 
 #include "tools/proxy/proxy.h"
 #include "tools/proxy/sockets.h"

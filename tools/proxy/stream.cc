@@ -9,6 +9,8 @@
 #include <array>
 #include <cerrno>
 
+#include <sluice/runtime/context_core.h>
+
 namespace sluice::tools::proxy {
 namespace {
 
@@ -64,7 +66,7 @@ void Stream::finish_connect() {
   ::getsockopt(socket_.value(), SOL_SOCKET, SO_ERROR, &error, &length);
   connecting_ = false;
   if (error == 0) return write_socket();
-  if (watched_ != 0) carrier_.context().unwatch(socket_.value(), this);
+  if (watched_ != 0) ContextCore::of(carrier_.context()).unwatch(socket_.value(), this);
   watched_ = 0;
   socket_.reset();
   try_next_address();
@@ -281,7 +283,7 @@ void Stream::stop(bool hard) {
   if (over_) return;
   over_ = true;
   --carrier_.totals().open;
-  if (watched_ != 0) carrier_.context().unwatch(socket_.value(), this);
+  if (watched_ != 0) ContextCore::of(carrier_.context()).unwatch(socket_.value(), this);
   watched_ = 0;
   hard ? close_hard(socket_) : socket_.reset();
   chunks_.clear();
@@ -294,7 +296,7 @@ void Stream::watch_what_is_needed() {
   uint32_t wanted = reading() ? EPOLLIN : 0u;
   if (connecting_ || blocked_) wanted |= EPOLLOUT;
   if (wanted == watched_) return;
-  Context& context = carrier_.context();
+  ContextCore& context = ContextCore::of(carrier_.context());
   Status status;
   if (wanted == 0) {
     context.unwatch(socket_.value(), this);

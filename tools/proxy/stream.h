@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/runtime/event_handler.h>
 
 #include "tools/proxy/frame.h"
 #include "tools/proxy/sockets.h"

@@ -5,7 +5,7 @@
 #include <sstream>
 #include <utility>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/clock.h>
 #include <sluice/select/open.h>
 

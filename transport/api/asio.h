@@ -48,7 +48,7 @@ class AsioPost final : public AsioOperation<Handler, Completion>, private Comple
     this->drive().schedule();
   }
   void cancel() override {
-    (void)core_->cancel(id_);
+    (void)internal::cancel(*core_, id_);
     this->drive().schedule();
   }
   void refuse(const Status& why) override {
@@ -75,7 +75,7 @@ struct AsioSend {
   Tag tag;
   std::vector<Tensor> segments;
   Result<OperationId> post(EndpointCore& core, const PostOptions& options) {
-    return core.post_send(tag, segments, options);
+    return post_send(core, tag, segments, options);
   }
   void give_back(Completion&) {}
 };
@@ -83,7 +83,7 @@ struct AsioReceive {
   TagMatch match;
   std::vector<Buffer> into;
   Result<OperationId> post(EndpointCore& core, const PostOptions& options) {
-    return core.post_receive(match, into, options);
+    return post_receive(core, match, into, options);
   }
   void give_back(Completion& completion) {
     for (Buffer& buffer : into) completion.buffers.emplace_back(std::move(buffer));
@@ -94,7 +94,7 @@ struct AsioRead {
   uint64_t offset;
   Buffer into;
   Result<OperationId> post(EndpointCore& core, const PostOptions& options) {
-    return core.post_read(key, offset, into, options);
+    return post_read(core, key, offset, into, options);
   }
   void give_back(Completion& completion) { completion.buffers.emplace_back(std::move(into)); }
 };
@@ -103,7 +103,7 @@ struct AsioWrite {
   uint64_t offset;
   Tensor from;
   Result<OperationId> post(EndpointCore& core, const PostOptions& options) {
-    return core.post_write(key, offset, from, options);
+    return post_write(core, key, offset, from, options);
   }
   void give_back(Completion&) {}
 };
@@ -170,7 +170,7 @@ class AsioClose final : public AsioOperation<Handler, Status>, public AsioDrive:
   // a RELEASE, not by the end of it all.
   bool poll(Instant now) override {
     if (!std::exchange(started_, true)) {
-      endpoint_.core().start_close();
+      endpoint_.start_close();
       this->drive().schedule();
     }
     Status status;
@@ -178,7 +178,7 @@ class AsioClose final : public AsioOperation<Handler, Status>, public AsioDrive:
       if (now < deadline_) return false;
       status = Status(why_, Scope::kEndpoint, "api/asio",
                       "closed at once: the peer had not answered the close yet");
-      endpoint_.core().abort(status);
+      endpoint_.abort(status);
     }
     endpoint_ = Endpoint();
     this->complete(status);

@@ -22,6 +22,7 @@
 #include <boost/asio/strand.hpp>
 
 #include <sluice/api/context.h>
+#include <sluice/api/progress_hook.h>
 #include <sluice/base/clock.h>
 
 namespace sluice::internal {
@@ -104,8 +105,8 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
   // Rounds of progress before other handlers of the io_context get a turn.
   static constexpr int kRoundsPerTurn = 32;
   // How long answers that find no room are seen out once nobody waits here: as long as a
-  // peer may be quiet before it counts as silent (proto::SessionOptions). Then the peer
-  // reads nothing, and gets them when the context is progressed again.
+  // peer may be quiet before it counts as silent. Then the peer reads nothing, and gets them when
+  // the context is progressed again.
   static constexpr Duration kSeenOut = std::chrono::seconds(3);
 
   // Somebody else progressed the context (a blocking call in a handler): it no longer

@@ -1,9 +1,8 @@
-// A Context: one thread's set of endpoints and listeners, progressed together. Knows
-// backends only as Providers.
+// A Context: one thread's set of endpoints and listeners, progressed together. Which paths it has,
+// and the loop behind it, are no matter of this file.
 #ifndef SLUICE_API_CONTEXT_H_
 #define SLUICE_API_CONTEXT_H_
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -14,27 +13,20 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
-
-#include <sys/epoll.h>
 
 #include <sluice/allocator/arena.h>
 #include <sluice/api/address.h>
 #include <sluice/api/endpoint.h>
-#include <sluice/api/mailbox.h>
-#include <sluice/api/peer_account.h>
 #include <sluice/api/peer_limits.h>
+#include <sluice/api/progress_hook.h>
 #include <sluice/api/tuning.h>
+#include <sluice/api/wait_gate.h>
 #include <sluice/base/process_mark.h>
 #include <sluice/base/result.h>
-#include <sluice/base/streaming_rule.h>
-#include <sluice/base/thread_mark.h>
 
 namespace sluice {
 
-namespace proto {
-class LinkDecorator;
-}
+class ContextCore;  // <sluice/runtime/context_core.h>
 
 struct ConnectOptions {
   Requirements require;
@@ -97,29 +89,15 @@ struct ListenOptions {
   bool ethernet = false;
 };
 
-class ListenerCore {
- public:
-  virtual ~ListenerCore() = default;
-  // The next connected endpoint, or null. Never blocks.
-  virtual std::shared_ptr<EndpointCore> accept() = 0;
-  // Where it listens: what a peer passes to connect().
-  virtual std::string address() const = 0;
-  virtual void close() = 0;
-};
-
 namespace internal {
-// Shared by a Listener and its Context, either of which may end first.
-struct OpenListener {
-  std::unique_ptr<ListenerCore> core;  // null: closed
-  Context* context = nullptr;          // valid while there is a core
-};
-}  // namespace internal
+struct OpenListener;  // shared by a Listener and its Context, either of which may end first
+}
 
 // Closed with its context, which it may outlive.
 class Listener {
  public:
   Listener() = default;
-  explicit Listener(std::shared_ptr<internal::OpenListener> open) : open_(std::move(open)) {}
+  explicit Listener(std::shared_ptr<internal::OpenListener> open);
   Listener(Listener&&) noexcept = default;
   Listener& operator=(Listener&& other) noexcept {
     std::swap(open_, other.open_);
@@ -128,9 +106,9 @@ class Listener {
   }
   ~Listener();
 
-  explicit operator bool() const { return open_ && open_->core; }
+  explicit operator bool() const;
   // What a peer passes to connect(); empty once this or its context is closed.
-  std::string address() const { return *this ? open_->core->address() : std::string(); }
+  std::string address() const;
   // kTryAgain: none yet; progress the context.
   Result<Endpoint> try_accept();
   // Progresses the context until a peer connected. Errors: kTimedOut.
@@ -140,74 +118,6 @@ class Listener {
  private:
   std::shared_ptr<internal::OpenListener> open_;
   ProcessMark owner_ = ProcessMark::current();
-};
-
-// Gets the events of one file descriptor from the context's epoll.
-class EventHandler {
- public:
-  virtual void on_event(uint32_t epoll_events) noexcept = 0;
-
- protected:
-  ~EventHandler() = default;
-};
-
-// One backend in one context.
-class Provider {
- public:
-  virtual ~Provider() = default;
-  virtual Scheme scheme() const = 0;
-  // Blocks: until connected or the deadline; progresses the context meanwhile.
-  virtual Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
-                                                        const ConnectOptions& options) = 0;
-  virtual Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
-                                                       const ListenOptions& options) = 0;
-
-  // Bounded work; returns how many events it handled (0: idle).
-  virtual size_t progress(Instant now) = 0;
-  // About to sleep on the context's epoll: arm doorbells, then look again. False:
-  // there is work now. Undone by end_sleep().
-  virtual bool begin_sleep() { return true; }
-  virtual void end_sleep() {}
-  // Answers or messages wait until a path has room for them; only progress() sends them.
-  virtual bool has_unsent() const { return false; }
-  // True while large payloads pass through the kernel: their next event is further off
-  // than a spin is worth.
-  virtual bool in_bulk() const { return false; }
-  // When progress() must run at the latest, or kNever.
-  virtual Instant next_timeout() { return kNever; }
-  // False: there is nothing that progress() could do (no endpoint, no listener). Read in
-  // every round of a spin, so a plain flag that the provider keeps.
-  bool in_use() const { return in_use_; }
-  // Ends every endpoint at once.
-  virtual void shut_down() = 0;
-  // For `sluice info --explain`: "usable", or why not and what to do about it.
-  virtual std::string explain() const { return "usable"; }
-
- protected:
-  bool in_use_ = false;
-};
-
-// Something above the backends that needs a turn in progress(): the exchange's timers.
-class ProgressHook {
- public:
-  virtual size_t progress(Instant now) = 0;
-  virtual Instant next_timeout() = 0;
-
- protected:
-  ~ProgressHook() = default;
-};
-
-// Told while a wait() sleeps, so that other threads can use the context meanwhile.
-class WaitGate {
- public:
-  // Others may enter from now on. Without an event the sleep ends at `until`; whoever makes that
-  // too late wakes it.
-  virtual void leave(Instant until) = 0;
-  // Blocks until nobody else is inside.
-  virtual void enter() = 0;
-
- protected:
-  ~WaitGate() = default;
 };
 
 enum class Waiting : uint8_t {
@@ -239,15 +149,10 @@ using Outcome = std::conditional_t<std::is_constructible_v<T, Status>, T, Result
 // kWrongState and one line in the log (ThreadMark). After fork the child's calls give kWrongState.
 class Context {
  public:
-  // Used by select; programs call sluice::open_context().
-  Context(const ContextOptions& options, std::shared_ptr<Arena> arena);
-  ~Context();
+  // Made by sluice::open_context().
+  virtual ~Context() = default;
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
-  Status initialise();  // epoll and doorbell. Errors: kNoMemory (fd limit).
-  void add_provider(std::unique_ptr<Provider> provider);
-  Provider* provider(Scheme scheme) const;
-  std::span<const std::unique_ptr<Provider>> providers() const { return providers_; }
 
   // Errors: kInvalidArgument (address), kUnreachable, kTimedOut, kUnsupported (no path
   // meets options.require; the detail says why for each).
@@ -257,8 +162,6 @@ class Context {
   Arena& arena() { return *arena_; }
   const std::shared_ptr<Arena>& shared_arena() { return arena_; }
   const Tuning& tuning() const { return tuning_; }
-  // For the copies that this context's thread makes.
-  StreamingRule& streaming() { return streaming_; }
   Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype,
                           const AllocateOptions& options = {}) {
     return arena_->allocate(shape, dtype, options);
@@ -311,13 +214,6 @@ class Context {
   // the loop calls progress(). Cost: looks at every connection.
   bool has_unsent() const;
 
-  // True if this thread, judged by its last waits, will sleep and not poll once it has nothing to
-  // do. A message must then wake it. A hint. Cost: a few ns.
-  bool sleeps_when_idle() const {
-    if (waiting_ != Waiting::kAdaptive) return waiting_ == Waiting::kSleep;
-    return foreign_loop_ || longest_spin_ == Duration(0) || !polling_pays(now_);
-  }
-
   // The time as of the last progress(), at most a few µs old while work goes on.
   Instant now() const { return now_; }
   Instant refresh_now() { return now_ = sluice::now(); }
@@ -330,73 +226,22 @@ class Context {
   bool forked() const { return owner_.in_forked_child(); }
   // kWrongState in such a child.
   Status check_process() const { return owner_.check(); }
-  // Tells calls from a second thread; shared with endpoints, which may outlive the context.
-  const std::shared_ptr<ThreadMark>& thread_mark() const { return thread_mark_; }
 
-  // For backends and the exchange.
-  Status watch(int fd, uint32_t epoll_events, EventHandler* handler);
-  Status rewatch(int fd, uint32_t epoll_events, EventHandler* handler);
-  void unwatch(int fd, EventHandler* handler);
-  const std::shared_ptr<Mailbox>& mailbox() { return mailbox_; }
-  PeerAccounts& peer_accounts() { return peer_accounts_; }
-  void add_hook(ProgressHook* hook) { hooks_.push_back(hook); }
+  // A turn in every progress() from here to remove_hook(). Ownership: the hook is the caller's.
+  void add_hook(ProgressHook* hook);
   void remove_hook(ProgressHook* hook);
-  // For tests: connections made from now on have this between them and their path.
-  void decorate_links(std::shared_ptr<proto::LinkDecorator> decorator) {
-    link_decorator_ = std::move(decorator);
-  }
-  proto::LinkDecorator* link_decorator() const { return link_decorator_.get(); }
 
  private:
-  friend class Listener;
-  Status check_usable() const;
-  size_t say_second_thread();
-  void close_listeners();
-  void forget(const internal::OpenListener* listener);
+  friend class ContextCore;  // every Context is one
+  Context(const ContextOptions& options, std::shared_ptr<Arena> arena);
   static Status too_late();
   Status wait(Instant deadline, WaitGate* gate);
-  size_t poll_events(int timeout_ms);
-  size_t deliver_events();
-  size_t run_providers();
-  bool sleep(Instant deadline, WaitGate* gate, std::optional<ThreadMark::Inside>& inside);
-  bool spin(Instant deadline);
-  // Adaptive: waits usually end within the budget, and there is a processor to poll on.
-  bool polling_pays(Instant now) const {
-    return many_cpus_ && now >= oversubscribed_until_ && typical_gap_ <= longest_spin_;
-  }
-  void end_sleep();
 
   std::shared_ptr<Arena> arena_;
-  PeerAccounts peer_accounts_;  // before the providers, whose sessions have accounts
-  std::vector<std::unique_ptr<Provider>> providers_;
-  std::shared_ptr<Mailbox> mailbox_;
-  // Handlers unwatched while a batch of events is being delivered.
-  std::vector<EventHandler*> dead_handlers_;
-  std::vector<ProgressHook*> hooks_;
-  std::vector<std::shared_ptr<internal::OpenListener>> listeners_;
-  std::shared_ptr<ThreadMark> thread_mark_ = std::make_shared<ThreadMark>();
-  std::shared_ptr<proto::LinkDecorator> link_decorator_;
-  Instant now_{};
-  Instant oversubscribed_until_{};
-  Instant last_event_check_{};
-  Duration typical_gap_{0};  // smoothed time spent in wait() until something came
-  int epoll_fd_ = -1;
-  uint32_t polls_since_clock_ = 0;
-  // The last batch of events (events_). Events for which a turn had no time come in the next one.
-  uint32_t next_event_ = 0, event_count_ = 0;
   Tuning tuning_;
-  StreamingRule streaming_;
-  Duration longest_spin_;  // tuning_.spin_ns
-  Waiting waiting_;
-  bool sleeping_ = false;
-  bool foreign_loop_ = false;  // the last to sleep was not wait()
-  bool many_cpus_ = false;
-  bool closed_ = false;      // close() was called
-  bool polled_out_ = false;  // the last spin used its whole budget without success
-  uint32_t vain_spins_ = 0;  // fruitless ones in a row
+  Instant now_{};
+  int epoll_fd_ = -1;
   ProcessMark owner_ = ProcessMark::current();
-  static constexpr uint32_t kEventsPerCheck = 64;
-  std::array<epoll_event, kEventsPerCheck> events_;  // last: large, and seldom looked at
 };
 
 }  // namespace sluice

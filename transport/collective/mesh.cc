@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <sluice/base/counters.h>
+#include <sluice/spi/endpoint_core.h>
 #include "transport/collective/round.h"
 
 namespace sluice::internal {

@@ -6,6 +6,7 @@
 #include <sluice/base/counters.h>
 #include "transport/collective/algorithms.h"
 #include <sluice/collective/group.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice {
 namespace {

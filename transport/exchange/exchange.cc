@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/wire/messages.h>
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <sluice/api/context.h>
+#include <sluice/spi/want_handler.h>
 
 namespace sluice {
 

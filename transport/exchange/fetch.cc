@@ -6,6 +6,8 @@
 #include <sluice/base/counters.h>
 #include <sluice/exchange/exchange.h>
 #include <sluice/wire/messages.h>
+#include <sluice/spi/endpoint_core.h>
+#include <sluice/runtime/context_core.h>
 
 #include "transport/exchange/records.h"
 
@@ -295,8 +297,9 @@ void Exchange::finish(FetchRecord* record, Completion&& completion) {
     bool fits = from.is_compact() && from.same_layout(record->destination.descriptor());
     if (fits) {
       size_t bytes = record->tensor.size_bytes();
-      copy_bytes(record->destination.data(), record->tensor.data(), bytes,
-                 context_.streaming().past_caches(record->destination.data(), bytes));
+      copy_bytes(
+          record->destination.data(), record->tensor.data(), bytes,
+          ContextCore::of(context_).streaming().past_caches(record->destination.data(), bytes));
       record->receipt.copied_bytes += bytes;
     } else {
       record->status = failure(Code::kInvalidArgument,

@@ -6,6 +6,7 @@
 
 #include <sluice/exchange/exchange.h>
 #include <sluice/wire/messages.h>
+#include <sluice/spi/endpoint_core.h>
 
 #include "transport/exchange/records.h"
 

@@ -15,6 +15,7 @@
 #include <sluice/base/inline_vector.h>
 #include <sluice/exchange/exchange.h>
 #include <sluice/exchange/waiting_steps.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::internal {
 

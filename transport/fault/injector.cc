@@ -5,12 +5,13 @@
 
 #include <sluice/fault/kinds.h>
 #include <sluice/fault/link.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::fault {
 
 std::shared_ptr<Injector> inject(Context& context, const Plan& plan) {
   auto injector = std::make_shared<Injector>(plan);
-  context.decorate_links(injector);
+  ContextCore::of(context).decorate_links(injector);
   context.add_hook(injector.get());
   return injector;
 }
@@ -21,13 +22,13 @@ std::unique_ptr<Kind> Injector::make(std::unique_ptr<Kind> inner) {
   links_.push_back(link.get());
   return link;
 }
-std::unique_ptr<proto::ViewLink> Injector::decorate(std::unique_ptr<proto::ViewLink> inner) {
+std::unique_ptr<ViewLink> Injector::decorate(std::unique_ptr<ViewLink> inner) {
   return make<FaultyViewLink>(std::move(inner));
 }
-std::unique_ptr<proto::StreamLink> Injector::decorate(std::unique_ptr<proto::StreamLink> inner) {
+std::unique_ptr<StreamLink> Injector::decorate(std::unique_ptr<StreamLink> inner) {
   return make<FaultyStreamLink>(std::move(inner));
 }
-std::unique_ptr<proto::DeviceLink> Injector::decorate(std::unique_ptr<proto::DeviceLink> inner) {
+std::unique_ptr<DeviceLink> Injector::decorate(std::unique_ptr<DeviceLink> inner) {
   return make<FaultyDeviceLink>(std::move(inner));
 }
 

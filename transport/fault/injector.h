@@ -9,22 +9,22 @@
 
 #include <sluice/api/context.h>
 #include <sluice/fault/plan.h>
-#include <sluice/proto/link_decorator.h>
+#include <sluice/spi/link_decorator.h>
 
 namespace sluice::fault {
 
 class FaultyLink;
 
 // Thread: the context's.
-class Injector final : public proto::LinkDecorator,
+class Injector final : public LinkDecorator,
                        public ProgressHook,
                        public std::enable_shared_from_this<Injector> {
  public:
   explicit Injector(const Plan& plan) : plan_(plan), random_(plan.seed) {}
 
-  std::unique_ptr<proto::ViewLink> decorate(std::unique_ptr<proto::ViewLink> inner) override;
-  std::unique_ptr<proto::StreamLink> decorate(std::unique_ptr<proto::StreamLink> inner) override;
-  std::unique_ptr<proto::DeviceLink> decorate(std::unique_ptr<proto::DeviceLink> inner) override;
+  std::unique_ptr<ViewLink> decorate(std::unique_ptr<ViewLink> inner) override;
+  std::unique_ptr<StreamLink> decorate(std::unique_ptr<StreamLink> inner) override;
+  std::unique_ptr<DeviceLink> decorate(std::unique_ptr<DeviceLink> inner) override;
   size_t progress(Instant now) override;
   // At once while something is held back.
   Instant next_timeout() override;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kOrigin = "fault/link";
 
-uint32_t payload_bytes_of(proto::ConstBytes header) {
+uint32_t payload_bytes_of(ConstBytes header) {
   uint32_t length;
   std::memcpy(&length, header.data() + 4, 4);
   return length;
@@ -31,7 +31,7 @@ Result<bool> FaultyViewLink::export_run(const std::byte* data, size_t length, wi
   return inner_->export_run(data, length, out);
 }
 
-Result<proto::ImportedRun> FaultyViewLink::import_run(const wire::Segment& segment) {
+Result<ImportedRun> FaultyViewLink::import_run(const wire::Segment& segment) {
   if (strike(Call::kImport) == Action::kFail) {
     return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin,
                   "the peer's memory cannot be mapped, as planned");
@@ -41,7 +41,7 @@ Result<proto::ImportedRun> FaultyViewLink::import_run(const wire::Segment& segme
 
 // Streams.
 
-bool FaultyStreamLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
+bool FaultyStreamLink::push(ConstBytes header, std::span<const ConstBytes> payload,
                             uint64_t cookie) {
   if (over() || broken()) return true;
   switch (strike(Call::kPush)) {
@@ -57,17 +57,17 @@ bool FaultyStreamLink::push(proto::ConstBytes header, std::span<const proto::Con
   return inner_->push(header, payload, cookie);
 }
 
-bool FaultyStreamLink::push_in_two(proto::ConstBytes header,
-                                   std::span<const proto::ConstBytes> payload, uint64_t cookie) {
+bool FaultyStreamLink::push_in_two(ConstBytes header, std::span<const ConstBytes> payload,
+                                   uint64_t cookie) {
   wire::Data data;
   if (!wire::decode(header, data).ok()) return inner_->push(header, payload, cookie);
   uint32_t total = data.payload_bytes;
   auto cut = static_cast<uint32_t>(1 + below(total - 1));
-  std::vector<proto::ConstBytes> first;
+  std::vector<ConstBytes> first;
   Rest rest{
       .header = std::vector<std::byte>(wire::kMaxHeaderBytes), .payload = {}, .cookie = cookie};
   size_t left = cut;
-  for (proto::ConstBytes piece : payload) {
+  for (ConstBytes piece : payload) {
     size_t taken = std::min(left, piece.size());
     if (taken > 0) first.push_back(piece.first(taken));
     if (taken < piece.size()) rest.payload.push_back(piece.subspan(taken));
@@ -76,7 +76,7 @@ bool FaultyStreamLink::push_in_two(proto::ConstBytes header,
   std::byte bytes[wire::kMaxHeaderBytes];
   data.payload_bytes = cut;
   size_t length = wire::encode(data, bytes);
-  if (!inner_->push(proto::ConstBytes(bytes, length), first, cookie)) return false;
+  if (!inner_->push(ConstBytes(bytes, length), first, cookie)) return false;
   data.offset += cut;
   data.payload_bytes = total - cut;
   rest.header.resize(wire::encode(data, rest.header));
@@ -99,9 +99,8 @@ void FaultyStreamLink::settle(uint64_t cookie) {
   for (Rest& rest : rest_) {
     if (rest.cookie != cookie) continue;
     std::vector<std::byte>& copy = settled_.emplace_back();
-    for (proto::ConstBytes piece : rest.payload)
-      copy.insert(copy.end(), piece.begin(), piece.end());
-    rest.payload = {proto::ConstBytes(copy)};
+    for (ConstBytes piece : rest.payload) copy.insert(copy.end(), piece.begin(), piece.end());
+    rest.payload = {ConstBytes(copy)};
   }
 }
 
@@ -121,7 +120,7 @@ size_t FaultyStreamLink::deliver_reports(Instant now, bool all) {
   return delivered;
 }
 
-proto::Placement FaultyStreamLink::place(uint64_t id, uint64_t offset, uint64_t length) {
+Placement FaultyStreamLink::place(uint64_t id, uint64_t offset, uint64_t length) {
   if (over() || broken()) return {};
   // DATA must not overtake the message that says what it is.
   deliver_arrivals(last_time(), true);

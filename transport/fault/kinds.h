@@ -13,7 +13,7 @@
 
 namespace sluice::fault {
 
-// The part of proto::Link that is the same for all kinds.
+// The part of sluice::Link that is the same for all kinds.
 template <typename Kind>
 class FaultyKind : public Kind, public FaultyLink {
  public:
@@ -21,8 +21,8 @@ class FaultyKind : public Kind, public FaultyLink {
       : FaultyLink(std::move(injector), *inner, connection), inner_(std::move(inner)) {}
   ~FaultyKind() override { close_path(); }
 
-  const proto::LinkTraits& traits() const override { return inner_->traits(); }
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override {
+  const LinkTraits& traits() const override { return inner_->traits(); }
+  bool send(ConstBytes header, std::span<const ConstBytes> payload) override {
     return send_message(header, payload);
   }
   void flush() override { flush_messages(); }
@@ -37,16 +37,16 @@ class FaultyKind : public Kind, public FaultyLink {
   std::unique_ptr<Kind> inner_;
 };
 
-class FaultyViewLink final : public FaultyKind<proto::ViewLink>, private proto::ViewClient {
+class FaultyViewLink final : public FaultyKind<ViewLink>, private ViewClient {
  public:
   using FaultyKind::FaultyKind;
-  void set_client(proto::LinkClient* session, proto::ViewClient* transfer) override {
+  void set_client(LinkClient* session, ViewClient* transfer) override {
     set_session(session);
     transfer_ = transfer;
     inner_->set_client(this, this);
   }
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
-  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  Result<ImportedRun> import_run(const wire::Segment& segment) override;
   bool begin_copy(uint64_t withdrawals_seen) override {
     return inner_->begin_copy(withdrawals_seen);
   }
@@ -57,19 +57,18 @@ class FaultyViewLink final : public FaultyKind<proto::ViewLink>, private proto::
  private:
   bool copies_pending() const override { return transfer_->copies_pending(); }
 
-  proto::ViewClient* transfer_ = nullptr;
+  ViewClient* transfer_ = nullptr;
 };
 
-class FaultyStreamLink final : public FaultyKind<proto::StreamLink>, private proto::StreamClient {
+class FaultyStreamLink final : public FaultyKind<StreamLink>, private StreamClient {
  public:
   using FaultyKind::FaultyKind;
-  void set_client(proto::LinkClient* session, proto::StreamClient* transfer) override {
+  void set_client(LinkClient* session, StreamClient* transfer) override {
     set_session(session);
     transfer_ = transfer;
     inner_->set_client(this, this);
   }
-  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-            uint64_t cookie) override;
+  bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override;
   void settle(uint64_t cookie) override;
 
  private:
@@ -80,14 +79,13 @@ class FaultyStreamLink final : public FaultyKind<proto::StreamLink>, private pro
   // The second piece of a push(), which the inner link has no room for yet.
   struct Rest {
     std::vector<std::byte> header;
-    std::vector<proto::ConstBytes> payload;
+    std::vector<ConstBytes> payload;
     uint64_t cookie = 0;
   };
-  proto::Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
+  Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
   Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) override;
   void pushed(uint64_t cookie, uint64_t length, Instant now) override;
-  bool push_in_two(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-                   uint64_t cookie);
+  bool push_in_two(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie);
   bool has_rest() const override { return !rest_.empty(); }
   bool push_rest() override;
   bool has_reports() const override { return !reports_.empty(); }
@@ -97,7 +95,7 @@ class FaultyStreamLink final : public FaultyKind<proto::StreamLink>, private pro
     rest_.clear();
   }
 
-  proto::StreamClient* transfer_ = nullptr;
+  StreamClient* transfer_ = nullptr;
   std::deque<Report> reports_;
   std::vector<Rest> rest_;  // one at most
   // Copies of a Rest after settle(), which the inner link may still read: kept for the life of the
@@ -106,10 +104,10 @@ class FaultyStreamLink final : public FaultyKind<proto::StreamLink>, private pro
 };
 
 // What devices do is passed on as it is; verbs has a fake provider for its faults.
-class FaultyDeviceLink final : public FaultyKind<proto::DeviceLink>, private proto::DeviceClient {
+class FaultyDeviceLink final : public FaultyKind<DeviceLink>, private DeviceClient {
  public:
   using FaultyKind::FaultyKind;
-  void set_client(proto::LinkClient* session, proto::DeviceClient* transfer) override {
+  void set_client(LinkClient* session, DeviceClient* transfer) override {
     set_session(session);
     transfer_ = transfer;
     inner_->set_client(this, this);
@@ -117,22 +115,22 @@ class FaultyDeviceLink final : public FaultyKind<proto::DeviceLink>, private pro
   Path bulk_path() const override { return inner_->bulk_path(); }
   uint64_t uncopied_in(uint64_t bytes) override { return inner_->uncopied_in(bytes); }
   uint64_t uncopied_out(uint64_t bytes) override { return inner_->uncopied_out(bytes); }
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
-                                      uint64_t cookie, bool whole, wire::Segment& out) override {
+  Result<WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie,
+                               bool whole, wire::Segment& out) override {
     return inner_->open_window(data, length, rights, cookie, whole, out);
   }
-  void close_window(proto::WindowId window) override { inner_->close_window(window); }
-  Status revoke_window(proto::WindowId window) override { return inner_->revoke_window(window); }
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+  void close_window(WindowId window) override { inner_->close_window(window); }
+  Status revoke_window(WindowId window) override { return inner_->revoke_window(window); }
+  Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into,
                     uint64_t cookie) override {
     return inner_->read(peer, into, cookie);
   }
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
-                     uint64_t cookie, const uint32_t* notice) override {
+  Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer, uint64_t cookie,
+                     const uint32_t* notice) override {
     return inner_->write(from, peer, cookie, notice);
   }
-  Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request,
-                      std::byte* result, uint64_t cookie) override {
+  Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request, std::byte* result,
+                      uint64_t cookie) override {
     return inner_->atomic(peer, request, result, cookie);
   }
   bool cancel_moves(uint64_t cookie) override { return inner_->cancel_moves(cookie); }
@@ -147,7 +145,7 @@ class FaultyDeviceLink final : public FaultyKind<proto::DeviceLink>, private pro
     if (!over()) transfer_->window_closed(cookie, now);
   }
 
-  proto::DeviceClient* transfer_ = nullptr;
+  DeviceClient* transfer_ = nullptr;
 };
 
 }  // namespace sluice::fault

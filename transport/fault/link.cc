@@ -11,12 +11,12 @@ namespace {
 
 constexpr const char* kOrigin = "fault/link";
 
-uint16_t header_bytes_of(proto::ConstBytes header) {
+uint16_t header_bytes_of(ConstBytes header) {
   uint16_t length;
   std::memcpy(&length, header.data() + 2, 2);
   return length;
 }
-uint32_t payload_bytes_of(proto::ConstBytes header) {
+uint32_t payload_bytes_of(ConstBytes header) {
   uint32_t length;
   std::memcpy(&length, header.data() + 4, 4);
   return length;
@@ -41,7 +41,7 @@ void truncate(Arrival& arrival, Action action) {
 
 }  // namespace
 
-FaultyLink::FaultyLink(std::shared_ptr<Injector> injector, proto::Link& inner, uint32_t connection)
+FaultyLink::FaultyLink(std::shared_ptr<Injector> injector, sluice::Link& inner, uint32_t connection)
     : injector_(std::move(injector)), connection_(connection), inner_(inner) {}
 
 bool FaultyLink::waiting() const {
@@ -81,8 +81,7 @@ bool FaultyLink::no_room() {
   return true;
 }
 
-bool FaultyLink::send_message(proto::ConstBytes header,
-                              std::span<const proto::ConstBytes> payload) {
+bool FaultyLink::send_message(ConstBytes header, std::span<const ConstBytes> payload) {
   if (over() || broken()) return true;
   switch (strike(Call::kSend)) {
     case Action::kFail: break_path(Call::kSend); return true;
@@ -112,7 +111,7 @@ void FaultyLink::close_path() {
 
 // In.
 
-FaultyLink::Arrival FaultyLink::copy(proto::ConstBytes header, proto::PayloadReader& payload) {
+FaultyLink::Arrival FaultyLink::copy(ConstBytes header, PayloadReader& payload) {
   Arrival arrival;
   arrival.header.assign(header.begin(), header.begin() + header_bytes_of(header));
   arrival.payload.resize(payload_bytes_of(header));
@@ -124,12 +123,11 @@ FaultyLink::Arrival FaultyLink::copy(proto::ConstBytes header, proto::PayloadRea
 Status FaultyLink::hand_over(const Arrival& arrival, Instant now) {
   Result<wire::Header> common = wire::decode_header(arrival.header);
   SLUICE_RETURN_IF_ERROR(common.status());
-  proto::BytesPayload payload(arrival.payload);
+  BytesPayload payload(arrival.payload);
   return client_->handle_message(arrival.header, payload, now);
 }
 
-Status FaultyLink::handle_message(proto::ConstBytes header, proto::PayloadReader& payload,
-                                  Instant now) {
+Status FaultyLink::handle_message(ConstBytes header, PayloadReader& payload, Instant now) {
   if (over() || broken()) return Status();
   now_ = now;
   maybe_wake();
@@ -161,10 +159,10 @@ Status FaultyLink::handle_message(proto::ConstBytes header, proto::PayloadReader
 }
 
 // One more message to hold back or cut: its bytes are those of the offer.
-Status FaultyLink::handle_tagged_inline(const wire::TaggedInline& message,
-                                        proto::PayloadReader& payload, Instant now) {
+Status FaultyLink::handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload,
+                                        Instant now) {
   std::byte header[wire::kTaggedInlineBytes];
-  return handle_message(proto::ConstBytes(header, wire::encode(message, header)), payload, now);
+  return handle_message(ConstBytes(header, wire::encode(message, header)), payload, now);
 }
 
 size_t FaultyLink::deliver_arrivals(Instant now, bool all) {

@@ -2,7 +2,7 @@
 // broken. Between a session and any path; knows neither. Here what all kinds of links share;
 // each kind has a class in kinds.h.
 //
-// Harmless faults stay within the contract of proto::Link: messages keep their order, DATA
+// Harmless faults stay within the contract of sluice::Link: messages keep their order, DATA
 // never overtakes a message, what was accepted goes out.
 #ifndef SLUICE_FAULT_LINK_H_
 #define SLUICE_FAULT_LINK_H_
@@ -14,11 +14,11 @@
 
 #include <sluice/fault/injector.h>
 #include <sluice/fault/plan.h>
-#include <sluice/proto/link_decorator.h>
+#include <sluice/spi/link_decorator.h>
 
 namespace sluice::fault {
 
-class FaultyLink : public proto::LinkClient {
+class FaultyLink : public LinkClient {
  public:
   // Once in each round of the context. Returns how much it did.
   size_t turn(Instant now);
@@ -26,20 +26,19 @@ class FaultyLink : public proto::LinkClient {
   bool waiting() const;
 
   // LinkClient.
-  Status handle_message(proto::ConstBytes header, proto::PayloadReader& payload,
-                        Instant now) override;
-  Status handle_tagged_inline(const wire::TaggedInline& message, proto::PayloadReader& payload,
+  Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) override;
+  Status handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload,
                               Instant now) override;
   void writable(Instant now) override;
   void link_down(const Status& why, Instant now) override;
 
  protected:
   // `inner` is valid until close_path() returns.
-  FaultyLink(std::shared_ptr<Injector> injector, proto::Link& inner, uint32_t connection);
+  FaultyLink(std::shared_ptr<Injector> injector, sluice::Link& inner, uint32_t connection);
   ~FaultyLink() = default;
 
-  void set_session(proto::LinkClient* session) { client_ = session; }
-  bool send_message(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
+  void set_session(LinkClient* session) { client_ = session; }
+  bool send_message(ConstBytes header, std::span<const ConstBytes> payload);
   void flush_messages();
   void close_path();
 
@@ -74,14 +73,14 @@ class FaultyLink : public proto::LinkClient {
     uint32_t turns = 0;
   };
   void say_writable(Instant now);
-  Arrival copy(proto::ConstBytes header, proto::PayloadReader& payload);
+  Arrival copy(ConstBytes header, PayloadReader& payload);
   Status hand_over(const Arrival& arrival, Instant now);
   void end(const Status& why, Instant now);
 
   std::shared_ptr<Injector> injector_;
-  proto::LinkClient* client_ = nullptr;
+  LinkClient* client_ = nullptr;
   uint32_t connection_;
-  proto::Link& inner_;
+  sluice::Link& inner_;
 
   std::deque<Arrival> arrivals_;
   std::vector<Arrival> overtaken_;  // one at most, behind the next arrival

@@ -11,26 +11,24 @@
 namespace sluice::fault {
 namespace {
 
-using proto::ConstBytes;
-
 std::vector<std::byte> ping(uint64_t nonce) {
   std::vector<std::byte> header(wire::kMaxHeaderBytes);
   header.resize(wire::encode(wire::Ping{.nonce = nonce}, header));
   return header;
 }
 
-class NoPayload final : public proto::PayloadReader {
+class NoPayload final : public PayloadReader {
  public:
-  void read(proto::MutableBytes) override {}
+  void read(MutableBytes) override {}
 };
 
 // A path without an other end.
-struct Inner final : proto::StreamLink {
-  void set_client(proto::LinkClient* session, proto::StreamClient* transfer) override {
+struct Inner final : StreamLink {
+  void set_client(LinkClient* session, StreamClient* transfer) override {
     client = session;
     data = transfer;
   }
-  const proto::LinkTraits& traits() const override { return traits_; }
+  const LinkTraits& traits() const override { return traits_; }
   bool send(ConstBytes header, std::span<const ConstBytes>) override {
     if (room == 0) return false;
     --room;
@@ -59,28 +57,28 @@ struct Inner final : proto::StreamLink {
   std::string local_name() const override { return "here"; }
   std::string peer_name() const override { return "there"; }
 
-  proto::LinkTraits traits_;
+  LinkTraits traits_;
   size_t room = 1000;
   std::vector<std::vector<std::byte>> sent;
   std::string pushed;
   std::vector<uint64_t> settled;
-  proto::LinkClient* client = nullptr;
-  proto::StreamClient* data = nullptr;
+  LinkClient* client = nullptr;
+  StreamClient* data = nullptr;
   int pieces = 0;
   bool closed = false;
 };
 
-struct Session final : proto::LinkClient, proto::StreamClient {
-  Status handle_message(ConstBytes header, proto::PayloadReader&, Instant) override {
+struct Session final : LinkClient, StreamClient {
+  Status handle_message(ConstBytes header, PayloadReader&, Instant) override {
     wire::Ping message;
     Status status = wire::decode(header, message);
     if (status.ok()) heard.push_back(message.nonce);
     return status;
   }
-  Status handle_tagged_inline(const wire::TaggedInline&, proto::PayloadReader&, Instant) override {
+  Status handle_tagged_inline(const wire::TaggedInline&, PayloadReader&, Instant) override {
     return Status();
   }
-  proto::Placement place(uint64_t, uint64_t, uint64_t) override { return {}; }
+  Placement place(uint64_t, uint64_t, uint64_t) override { return {}; }
   Status placed(uint64_t, uint64_t, uint64_t, Instant) override { return Status(); }
   void pushed(uint64_t, uint64_t length, Instant) override { reported += length; }
   void writable(Instant) override { ++writables; }
@@ -99,7 +97,7 @@ struct Setup {
   void connect() {
     auto path = std::make_unique<Inner>();
     inner = path.get();
-    link = injector->decorate(std::unique_ptr<proto::StreamLink>(std::move(path)));
+    link = injector->decorate(std::unique_ptr<StreamLink>(std::move(path)));
     link->set_client(&session, &session);
   }
   Status arrive(uint64_t nonce) {
@@ -116,7 +114,7 @@ struct Setup {
   std::shared_ptr<Injector> injector;
   Session session;
   Inner* inner = nullptr;
-  std::unique_ptr<proto::StreamLink> link;
+  std::unique_ptr<StreamLink> link;
 };
 
 std::vector<uint64_t> numbers(uint64_t count) {

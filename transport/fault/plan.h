@@ -7,8 +7,8 @@
 
 namespace sluice::fault {
 
-// The places of a connection where a fault can strike: the calls of proto::Link, then those
-// of proto::LinkClient.
+// The places of a connection where a fault can strike: the calls of sluice::Link, then those
+// of LinkClient.
 enum class Call : uint8_t {
   kSend,
   kPush,

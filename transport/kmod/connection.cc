@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 
@@ -57,7 +57,7 @@ void mark_for_other_socket(wire::Hello& hello) {
   std::memcpy(hello.rendezvous.bytes.data(), kMark, 16);
 }
 
-Result<wire::Hello> read_hello(proto::ConstBytes message) {
+Result<wire::Hello> read_hello(ConstBytes message) {
   wire::Hello hello;
   SLUICE_TRY(wire::Header common, wire::decode_header(message));
   if (common.type != wire::MessageType::kHello || common.header_bytes != message.size())
@@ -66,7 +66,7 @@ Result<wire::Hello> read_hello(proto::ConstBytes message) {
   return hello;
 }
 
-KmodConnection::KmodConnection(Context& context, KmodHost& host, KmodSocket socket,
+KmodConnection::KmodConnection(ContextCore& context, KmodHost& host, KmodSocket socket,
                                const wire::Hello& ours)
     : context_(context), host_(host), socket_(std::move(socket)), ours_(ours) {}
 
@@ -76,7 +76,7 @@ KmodConnection::~KmodConnection() {
   host_.forget(*this);
 }
 
-Result<std::unique_ptr<KmodConnection>> KmodConnection::call(Context& context, KmodHost& host,
+Result<std::unique_ptr<KmodConnection>> KmodConnection::call(ContextCore& context, KmodHost& host,
                                                              KmodSocket socket,
                                                              const KmodPlace& listener,
                                                              wire::Hello ours) {
@@ -93,7 +93,7 @@ Result<std::unique_ptr<KmodConnection>> KmodConnection::call(Context& context, K
   return made;
 }
 
-Result<std::unique_ptr<KmodConnection>> KmodConnection::answer(Context& context, KmodHost& host,
+Result<std::unique_ptr<KmodConnection>> KmodConnection::answer(ContextCore& context, KmodHost& host,
                                                                KmodSocket socket,
                                                                const KmodPlace& caller,
                                                                const wire::Hello& theirs,
@@ -223,7 +223,7 @@ bool KmodConnection::look() {
 }
 
 // From the listener itself, or from a socket of its machine that knows our token.
-void KmodConnection::take_answer(proto::ConstBytes message, const KmodPlace& from) {
+void KmodConnection::take_answer(ConstBytes message, const KmodPlace& from) {
   Result<wire::Hello> hello = read_hello(message);
   bool same_machine = from.mac == peer_.mac;
   bool known = hello.ok() && takes_other_socket(*hello) && hello->token == ours_.token;
@@ -320,12 +320,12 @@ size_t KmodConnection::deliver(Instant now) {
 
 // ---- what the client posts
 
-bool KmodConnection::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+bool KmodConnection::send(ConstBytes header, std::span<const ConstBytes> payload) {
   if (failed_ || stopped_) return true;  // and it is told next
-  std::array<iovec, 1 + 2 * proto::kMaxPlaces + wire::kMaxSegments> pieces;
+  std::array<iovec, 1 + 2 * kMaxPlaces + wire::kMaxSegments> pieces;
   size_t count = 0;
   pieces[count++] = {const_cast<std::byte*>(header.data()), header.size()};
-  for (const proto::ConstBytes& piece : payload) {
+  for (const ConstBytes& piece : payload) {
     if (!piece.empty() && count < pieces.size())
       pieces[count++] = {const_cast<std::byte*>(piece.data()), piece.size()};
   }

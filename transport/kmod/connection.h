@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include <sluice/api/context.h>
-#include <sluice/api/peer_account.h>
-#include <sluice/kmod/socket.h>
+#include <sluice/runtime/context_core.h>
+#include <sluice/runtime/peer_account.h>
 #include <sluice/proto/direct_connection.h>
+#include <sluice/kmod/socket.h>
 #include <sluice/wire/messages.h>
 
 namespace sluice::kmod {
@@ -42,7 +42,7 @@ class KmodHost {
 bool takes_other_socket(const wire::Hello& hello);
 void mark_for_other_socket(wire::Hello& hello);
 // One message that has to be HELLO. Errors: kCorrupt.
-Result<wire::Hello> read_hello(proto::ConstBytes message);
+Result<wire::Hello> read_hello(ConstBytes message);
 
 class KmodConnection final : public proto::DirectConnection, private EventHandler {
  public:
@@ -55,11 +55,11 @@ class KmodConnection final : public proto::DirectConnection, private EventHandle
   static constexpr uint32_t kLargestMessage = 4096 + wire::kMaxHeaderBytes;
 
   // Calls a listener. Errors: kNoMemory, kUnreachable.
-  static Result<std::unique_ptr<KmodConnection>> call(Context& context, KmodHost& host,
+  static Result<std::unique_ptr<KmodConnection>> call(ContextCore& context, KmodHost& host,
                                                       KmodSocket socket, const KmodPlace& listener,
                                                       wire::Hello ours);
   // Answers a caller by a socket that is not used yet.
-  static Result<std::unique_ptr<KmodConnection>> answer(Context& context, KmodHost& host,
+  static Result<std::unique_ptr<KmodConnection>> answer(ContextCore& context, KmodHost& host,
                                                         KmodSocket socket, const KmodPlace& caller,
                                                         const wire::Hello& theirs,
                                                         wire::Hello ours);
@@ -89,16 +89,16 @@ class KmodConnection final : public proto::DirectConnection, private EventHandle
   // Its end, or that there is room, which the link has yet to hear.
   bool has_untold() const { return !stopped_ && (failed_ || (wants_room_ && found_room_)); }
 
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+  bool send(ConstBytes header, std::span<const ConstBytes> payload) override;
+  Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into,
                     uint64_t cookie) override;
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
-                     uint64_t cookie, const uint32_t* notice) override;
+  Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer, uint64_t cookie,
+                     const uint32_t* notice) override;
   bool became_writable() override;
   void cancel_moves(uint64_t cookie) override;
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
-                                      uint64_t cookie, wire::Segment& out) override;
-  void close_window(proto::WindowId window, bool tell) override;
+  Result<WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie,
+                               wire::Segment& out) override;
+  void close_window(WindowId window, bool tell) override;
   void leave() override;
   bool drained() const override { return true; }  // what was sent is the kernel's
   void stop() override;
@@ -130,7 +130,7 @@ class KmodConnection final : public proto::DirectConnection, private EventHandle
   };
   // Pieces that follow each other at the peer, each a transfer of the kernel's.
   struct Move {
-    std::array<Part, proto::kMaxPlaces> parts;
+    std::array<Part, kMaxPlaces> parts;
     size_t count = 0;  // 0: free
     size_t posted = 0, over = 0;
     uint64_t length = 0, cookie = 0, offset = 0;
@@ -138,17 +138,17 @@ class KmodConnection final : public proto::DirectConnection, private EventHandle
     uint32_t generation = 0;
     bool noticed = false;
   };
-  KmodConnection(Context& context, KmodHost& host, KmodSocket socket, const wire::Hello& ours);
+  KmodConnection(ContextCore& context, KmodHost& host, KmodSocket socket, const wire::Hello& ours);
   Status watch(uint32_t events);
   void unwatch();  // what comes waits in the kernel
   int send_hello(const KmodPlace* to);
   void on_event(uint32_t epoll_events) noexcept override;
   size_t meet();
-  void take_answer(proto::ConstBytes message, const KmodPlace& from);
+  void take_answer(ConstBytes message, const KmodPlace& from);
   size_t receive(Instant now);
   size_t deliver(Instant now);
-  Result<bool> move(bool pull, std::span<const proto::MutableBytes> pieces,
-                    const wire::Segment& peer, uint64_t cookie, const uint32_t* notice);
+  Result<bool> move(bool pull, std::span<const MutableBytes> pieces, const wire::Segment& peer,
+                    uint64_t cookie, const uint32_t* notice);
   void take_completion(const KmodCompletion& entry);
   void part_over(size_t slot, size_t part, uint32_t status);
   void post_parts(size_t slot);
@@ -158,7 +158,7 @@ class KmodConnection final : public proto::DirectConnection, private EventHandle
   Status not_pinned(int error, uint64_t length) const;
   Status ended(int error) const;
 
-  Context& context_;
+  ContextCore& context_;
   PeerCharge charge_;
   KmodHost& host_;
   KmodSocket socket_;

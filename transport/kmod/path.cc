@@ -3,6 +3,7 @@
 #include <sluice/kmod/provider.h>
 #include <sluice/kmod/socket.h>
 #include <sluice/kmod/traits.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::kmod {
 namespace {
@@ -15,7 +16,9 @@ PathState explain() {
                      : std::string(usable.status().detail()),
           .properties = kmod_traits().properties};
 }
-std::unique_ptr<Provider> open(Context& context) { return std::make_unique<KmodProvider>(context); }
+std::unique_ptr<Provider> open(ContextCore& context) {
+  return std::make_unique<KmodProvider>(context);
+}
 
 }  // namespace
 

@@ -7,10 +7,10 @@
 #include <cstdlib>
 #include <utility>
 
-#include <sluice/api/sealing.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
 #include <sluice/base/mac_names.h>
+#include <sluice/runtime/sealing.h>
 #include <sluice/kmod/traits.h>
 #include <sluice/proto/hello.h>
 
@@ -44,7 +44,7 @@ Status no_secret_is_set() {
 
 }  // namespace
 
-KmodProvider::KmodProvider(Context& context) : context_(context), connections_(context.now()) {}
+KmodProvider::KmodProvider(ContextCore& context) : context_(context), connections_(context.now()) {}
 
 KmodProvider::~KmodProvider() {
   connections_.detach_all();
@@ -139,7 +139,7 @@ Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(
 Result<std::shared_ptr<EndpointCore>> KmodProvider::make_endpoint(
     std::unique_ptr<KmodConnection> connection, const Requirements& require,
     const proto::SessionOptions& options) {
-  const proto::LinkTraits traits = kmod_traits();
+  const LinkTraits traits = kmod_traits();
   if (std::string why = unmet(require, traits.properties); !why.empty()) {
     linger(std::move(connection));
     tidy();

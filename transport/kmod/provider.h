@@ -7,14 +7,15 @@
 #include <string>
 #include <vector>
 
-#include <sluice/api/context.h>
 #include <sluice/base/log.h>
+#include <sluice/runtime/context_core.h>
+#include <sluice/proto/half_open.h>
 #include <sluice/kmod/connection.h>
 #include <sluice/kmod/socket.h>
-#include <sluice/proto/connection_set.h>
 #include <sluice/proto/direct_link.h>
-#include <sluice/proto/half_open.h>
 #include <sluice/proto/listener_limits.h>
+#include <sluice/proto/connection_set.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::kmod {
 
@@ -22,7 +23,7 @@ class KmodListener;
 
 class KmodProvider final : public Provider, public KmodHost, public proto::Lingering {
  public:
-  explicit KmodProvider(Context& context);
+  explicit KmodProvider(ContextCore& context);
   ~KmodProvider() override;
 
   Scheme scheme() const override { return Scheme::kKmod; }
@@ -65,7 +66,7 @@ class KmodProvider final : public Provider, public KmodHost, public proto::Linge
   void tidy();
   void note_use();
 
-  Context& context_;
+  ContextCore& context_;
   std::vector<KmodConnection*> awake_;  // null: has gone meanwhile
   std::vector<KmodListener*> listeners_;
   proto::ConnectionSet<proto::DirectLink, proto::DirectConnection> connections_;

@@ -275,7 +275,7 @@ int KmodSocket::send(std::span<const iovec> pieces, const KmodPlace* to) {
   return sent < 0 ? errno : 0;
 }
 
-ssize_t KmodSocket::receive(proto::MutableBytes room, KmodPlace& from) {
+ssize_t KmodSocket::receive(MutableBytes room, KmodPlace& from) {
   iovec piece{room.data(), room.size()};
   msghdr message{};
   sockaddr_sluice name{};

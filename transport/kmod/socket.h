@@ -13,10 +13,10 @@
 #include <span>
 #include <string>
 
-#include <sluice/base/descriptor.h>
 #include <sluice/base/mac_address.h>
 #include <sluice/base/result.h>
-#include <sluice/proto/link.h>
+#include <sluice/base/descriptor.h>
+#include <sluice/spi/link.h>
 
 struct sluice_ring;
 struct sockaddr_sluice;
@@ -89,7 +89,7 @@ class KmodSocket {
   int disconnect();  // ends the session and all access to memory before it returns
   int send(std::span<const iovec> pieces, const KmodPlace* to = nullptr);
   // One message. Its length, or -errno; 0: the connected peer has closed.
-  ssize_t receive(proto::MutableBytes room, KmodPlace& from);
+  ssize_t receive(MutableBytes room, KmodPlace& from);
   int hang_up(const KmodPlace& peer);  // ends the session with it
   void allow_most_peers();
   int error();      // why the session ended; each once

@@ -5,11 +5,11 @@ namespace sluice::kmod {
 // Copies as /proc/net/sluice counts them, in the kernel: of a message user, stream, frame, stream,
 // queue, user (three at each end), and ours from there to its place; of memory pages to frame,
 // frame to pages. Where the device takes pages as they are, Link::uncopied_out() says so.
-proto::LinkTraits kmod_traits() {
+LinkTraits kmod_traits() {
   // Pinned as long as it is under way: two of them fill what a session has under way for one
   // operation, and fit the 8 MiB of locked memory that a user has by default.
   constexpr uint64_t kChunkBytes = 4 << 20;
-  proto::LinkTraits traits;
+  LinkTraits traits;
   traits.properties.path = Path::kModule;
   traits.sends_at_once = true;
   traits.inline_bytes = 4096;

@@ -2,11 +2,11 @@
 #ifndef SLUICE_KMOD_TRAITS_H_
 #define SLUICE_KMOD_TRAITS_H_
 
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::kmod {
 
-proto::LinkTraits kmod_traits();
+LinkTraits kmod_traits();
 
 }  // namespace sluice::kmod
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/kmod/connection.h>
@@ -77,8 +77,8 @@ uint64_t KmodConnection::uncopied_out(uint64_t bytes) {
   return bytes - copied;
 }
 
-Result<proto::WindowId> KmodConnection::open_window(std::byte* data, uint64_t length, Right rights,
-                                                    uint64_t cookie, wire::Segment& out) {
+Result<WindowId> KmodConnection::open_window(std::byte* data, uint64_t length, Right rights,
+                                             uint64_t cookie, wire::Segment& out) {
   if (failed_ || stopped_)
     return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
   auto window =
@@ -105,7 +105,7 @@ Result<proto::WindowId> KmodConnection::open_window(std::byte* data, uint64_t le
   return handle;
 }
 
-void KmodConnection::close_window(proto::WindowId id, bool tell) {
+void KmodConnection::close_window(WindowId id, bool tell) {
   auto window = std::find_if(windows_.begin(), windows_.end(),
                              [&](const Window& w) { return w.handle == id; });
   if (id == 0 || window == windows_.end()) return;
@@ -121,21 +121,20 @@ void KmodConnection::close_window(proto::WindowId id, bool tell) {
   host_.activate(*this);
 }
 
-Result<bool> KmodConnection::read(const wire::Segment& peer,
-                                  std::span<const proto::MutableBytes> into, uint64_t cookie) {
+Result<bool> KmodConnection::read(const wire::Segment& peer, std::span<const MutableBytes> into,
+                                  uint64_t cookie) {
   return move(true, into, peer, cookie, nullptr);
 }
 
-Result<bool> KmodConnection::write(std::span<const proto::ConstBytes> from,
-                                   const wire::Segment& peer, uint64_t cookie,
-                                   const uint32_t* notice) {
-  std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
+Result<bool> KmodConnection::write(std::span<const ConstBytes> from, const wire::Segment& peer,
+                                   uint64_t cookie, const uint32_t* notice) {
+  std::array<MutableBytes, kMaxPlaces> pieces;
   for (size_t i = 0; i < from.size(); ++i)
     pieces[i] = {const_cast<std::byte*>(from[i].data()), from[i].size()};
   return move(false, {pieces.data(), from.size()}, peer, cookie, notice);
 }
 
-Result<bool> KmodConnection::move(bool pull, std::span<const proto::MutableBytes> pieces,
+Result<bool> KmodConnection::move(bool pull, std::span<const MutableBytes> pieces,
                                   const wire::Segment& peer, uint64_t cookie,
                                   const uint32_t* notice) {
   if (failed_ || stopped_) return true;  // and it is told next
@@ -154,7 +153,7 @@ Result<bool> KmodConnection::move(bool pull, std::span<const proto::MutableBytes
           .generation = generation,
           .noticed = notice != nullptr};
   if (notice != nullptr) move.notice = *notice;
-  for (const proto::MutableBytes& piece : pieces) {
+  for (const MutableBytes& piece : pieces) {
     if (piece.empty()) continue;
     Part& part = move.parts[move.count];
     part.length = piece.size();

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/l2/counted.h>
@@ -32,9 +32,7 @@ Counter connects("l2.connects");
 Counter accepts("l2.accepts");
 
 uint64_t nanoseconds(Instant t) { return static_cast<uint64_t>(t.time_since_epoch().count()); }
-const uint8_t* octets(proto::ConstBytes bytes) {
-  return reinterpret_cast<const uint8_t*>(bytes.data());
-}
+const uint8_t* octets(ConstBytes bytes) { return reinterpret_cast<const uint8_t*>(bytes.data()); }
 
 Status ended(Code code, std::string why) {
   return Status(code, Scope::kEndpoint, kOrigin, std::move(why));
@@ -47,7 +45,7 @@ struct Connection::Ops {
   static Connection& self(void* user) { return *static_cast<Connection*>(user); }
   static void place(void* user, uint64_t cookie, uint64_t offset, const slp_frame* frame,
                     uint32_t at, uint32_t bytes) {
-    std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
+    std::array<MutableBytes, kMaxPlaces> pieces;
     Connection& c = self(user);
     const auto* rest = static_cast<const uint8_t*>(frame->context);
     const uint8_t* from = rest == nullptr ? frame->data + at : rest + (at - kDataHeader);
@@ -77,7 +75,7 @@ struct Connection::Ops {
   }
   static void wake(void* user) { self(user).host_.activate(self(user)); }
   static uint32_t source_crc(void* user, uint64_t cookie, uint64_t offset, uint32_t bytes) {
-    std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
+    std::array<MutableBytes, kMaxPlaces> pieces;
     uint32_t crc = 0;
     for (size_t i = 0, count = self(user).find_pieces(cookie, offset, bytes, pieces); i < count;
          ++i) {
@@ -124,7 +122,7 @@ uint64_t Connection::uncopied_in(uint64_t bytes) {
 Expected Connection::expected() {
   if (next_move_ == kMoves || moves_[next_move_].count == 0 || failed_ || stopped_) return {};
   const Move& move = moves_[next_move_];
-  std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
+  std::array<MutableBytes, kMaxPlaces> pieces;
   if (move.front >= move.length ||
       find_pieces(kWindows + next_move_, move.front, move.length - move.front, pieces) == 0)
     return {};
@@ -245,10 +243,10 @@ void Connection::send_hello() {
   fault_point("l2.answered");
   std::byte header[wire::kMaxHeaderBytes];
   size_t length = wire::encode(ours_, header);
-  (void)send(proto::ConstBytes(header, length), {});  // the first message: there is room
+  (void)send(ConstBytes(header, length), {});  // the first message: there is room
 }
 
-void Connection::take_hello(proto::ConstBytes message) {
+void Connection::take_hello(ConstBytes message) {
   Result<wire::Header> common = wire::decode_header(message);
   Status status = common.status();
   if (status.ok() &&
@@ -370,7 +368,7 @@ void Connection::gather(const slp_tx& tx, FrameOut& frame) {
     add(tx.piece[1], tx.piece_bytes[1]);
     return;
   }
-  std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
+  std::array<MutableBytes, kMaxPlaces> pieces;
   size_t count = find_pieces(tx.cookie, tx.offset, tx.bytes, pieces);
   for (size_t i = 0; i < count; ++i) add(pieces[i].data(), pieces[i].size());
 }
@@ -391,7 +389,7 @@ bool Connection::seal(const slp_tx& tx, FrameOut& frame, uint8_t* room) {
 
 // ---- what comes
 
-bool Connection::take_message(proto::ConstBytes message) {
+bool Connection::take_message(ConstBytes message) {
   if (stopped_ || leaving_) return true;
   if (state_ == State::kGreeting) {
     take_hello(message);
@@ -461,11 +459,11 @@ size_t Connection::turn(Instant now) {
 
 // ---- what the client posts
 
-bool Connection::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+bool Connection::send(ConstBytes header, std::span<const ConstBytes> payload) {
   std::array<uint8_t, kLargestMessage> joined;
   const uint8_t* body = payload.size() == 1 ? octets(payload[0]) : joined.data();
   size_t bytes = 0;
-  for (const proto::ConstBytes& piece : payload) {
+  for (const ConstBytes& piece : payload) {
     if (payload.size() > 1 && !piece.empty() && bytes + piece.size() <= joined.size())
       std::memcpy(joined.data() + bytes, piece.data(), piece.size());
     bytes += piece.size();

@@ -14,13 +14,14 @@
 #include <vector>
 
 #include <sluice/base/clock.h>
-#include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/cipher.h>
 #include <sluice/l2/counted.h>
+#include <sluice/proto/direct_connection.h>
+#include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/machines.h>
 #include <sluice/l2/secret.h>
 #include <sluice/l2/timers.h>
-#include <sluice/proto/direct_connection.h>
+#include <sluice/runtime/peer_account.h>
 
 struct slp_base;
 struct slp_config;
@@ -144,16 +145,16 @@ class Connection final : public proto::DirectConnection {
   uint64_t uncopied_in(uint64_t bytes) override;
   bool has_news() const override { return !events_.empty() || !early_.empty(); }
 
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+  bool send(ConstBytes header, std::span<const ConstBytes> payload) override;
+  Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into,
                     uint64_t cookie) override;
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
-                     uint64_t cookie, const uint32_t* notice) override;
+  Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer, uint64_t cookie,
+                     const uint32_t* notice) override;
   bool became_writable() override;
   void cancel_moves(uint64_t cookie) override;
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
-                                      uint64_t cookie, wire::Segment& out) override;
-  void close_window(proto::WindowId window, bool tell) override;
+  Result<WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie,
+                               wire::Segment& out) override;
+  void close_window(WindowId window, bool tell) override;
   void leave() override;
   bool drained() const override;
   void stop() override;
@@ -176,7 +177,7 @@ class Connection final : public proto::DirectConnection {
     uint32_t handle = 0;  // 0: free
   };
   struct Move {
-    std::array<proto::MutableBytes, proto::kMaxPlaces> pieces;
+    std::array<MutableBytes, kMaxPlaces> pieces;
     size_t count = 0;  // 0: free
     uint64_t length = 0, cookie = 0;
     bool waiting = false;  // a push with a notice: until the others of its cookie are over
@@ -187,12 +188,11 @@ class Connection final : public proto::DirectConnection {
   Connection(ConnectionHost& host, const Place& place, const wire::Hello& ours, bool active);
   Status configure(slp_config& config);
   void send_hello();
-  bool take_message(proto::ConstBytes message);
-  void take_hello(proto::ConstBytes message);
+  bool take_message(ConstBytes message);
+  void take_hello(ConstBytes message);
   void on_ended(uint64_t cookie, int status);
   void on_state(bool up, int why);
-  size_t find_pieces(uint64_t cookie, uint64_t offset, uint64_t bytes,
-                     std::span<proto::MutableBytes> out);
+  size_t find_pieces(uint64_t cookie, uint64_t offset, uint64_t bytes, std::span<MutableBytes> out);
   void note_front(size_t slot, uint64_t end, const slp_frame& frame, uint32_t at);
   void gather(const slp_tx& tx, FrameOut& frame);
   bool seal(const slp_tx& tx, FrameOut& frame, uint8_t* room);

@@ -7,7 +7,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include <sluice/api/peer_account.h>
+#include <sluice/runtime/peer_account.h>
 #include <sluice/l2/carrier/frames.h>
 
 struct slp_share;

@@ -5,6 +5,7 @@
 #include <sluice/l2/carrier/udp_socket.h>
 #include <sluice/l2/provider.h>
 #include <sluice/l2/traits.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::l2 {
 namespace {
@@ -28,7 +29,9 @@ PathState explain_datagrams() {
 
 std::string packet_trial() { return "l2://lo:0"; }
 std::string udp_trial() { return "l2://udp/127.0.0.1:0"; }
-std::unique_ptr<Provider> open(Context& context) { return std::make_unique<L2Provider>(context); }
+std::unique_ptr<Provider> open(ContextCore& context) {
+  return std::make_unique<L2Provider>(context);
+}
 
 }  // namespace
 

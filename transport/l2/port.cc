@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/l2/counted.h>
 
@@ -57,7 +57,8 @@ uint64_t nanoseconds(Instant t) { return static_cast<uint64_t>(t.time_since_epoc
 
 }  // namespace
 
-Result<std::unique_ptr<Port>> Port::open(Context& context, PortOwner& owner, OpenedCarrier opened) {
+Result<std::unique_ptr<Port>> Port::open(ContextCore& context, PortOwner& owner,
+                                         OpenedCarrier opened) {
   std::unique_ptr<Port> made(new Port(context, owner, std::move(opened)));
   SLUICE_RETURN_IF_ERROR(made->watch());
   return made;
@@ -74,7 +75,7 @@ void Port::unwatch() {
   if (std::exchange(watched_, false)) context_.unwatch(carrier_->fd(), this);
 }
 
-Port::Port(Context& context, PortOwner& owner, OpenedCarrier opened)
+Port::Port(ContextCore& context, PortOwner& owner, OpenedCarrier opened)
     : context_(context),
       owner_(owner),
       carrier_(std::move(opened.carrier)),

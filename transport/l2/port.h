@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/l2/carrier/allowance.h>
 #include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/carrier/places.h>
@@ -47,7 +47,7 @@ class Port final : public EventHandler {
   static constexpr size_t kMostConnections = 16384;
 
   // Errors: kNoMemory.
-  static Result<std::unique_ptr<Port>> open(Context& context, PortOwner& owner,
+  static Result<std::unique_ptr<Port>> open(ContextCore& context, PortOwner& owner,
                                             OpenedCarrier opened);
   ~Port();
 
@@ -86,7 +86,7 @@ class Port final : public EventHandler {
   size_t resume(ReceiveRoom& room, Instant& now, proto::TurnBudget& budget);
 
  private:
-  Port(Context& context, PortOwner& owner, OpenedCarrier opened);
+  Port(ContextCore& context, PortOwner& owner, OpenedCarrier opened);
   void on_event(uint32_t epoll_events) noexcept override;
   void put_strays_aside(ReceiveRoom& room);
   size_t hand_out(ReceiveRoom& room, Instant now, proto::TurnBudget& budget);
@@ -99,7 +99,7 @@ class Port final : public EventHandler {
   Connection* find_living(uint32_t number) const;
   void end_predecessors(const Connection& connection);
 
-  Context& context_;
+  ContextCore& context_;
   PortOwner& owner_;
   std::unique_ptr<Carrier> carrier_;
   uint16_t number_;

@@ -76,7 +76,7 @@ Status invalid(std::string why) {
 
 }  // namespace
 
-L2Provider::L2Provider(Context& context)
+L2Provider::L2Provider(ContextCore& context)
     : context_(context),
       machines_(context.peer_accounts()),
       node_(std::make_unique<slp_node>()),

@@ -8,19 +8,20 @@
 #include <string>
 #include <vector>
 
-#include <sluice/api/context.h>
 #include <sluice/base/log.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/l2/connection.h>
 #include <sluice/l2/discovery/discovery.h>
 #include <sluice/l2/hot_ports.h>
+#include <sluice/proto/half_open.h>
+#include <sluice/proto/direct_link.h>
 #include <sluice/l2/port.h>
 #include <sluice/l2/second_session.h>
 #include <sluice/l2/sleep_timer.h>
 #include <sluice/l2/timers.h>
-#include <sluice/proto/connection_set.h>
-#include <sluice/proto/direct_link.h>
-#include <sluice/proto/half_open.h>
 #include <sluice/proto/listener_limits.h>
+#include <sluice/proto/connection_set.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::l2 {
 
@@ -31,7 +32,7 @@ class L2Provider final : public Provider,
                          public PortOwner,
                          public proto::Lingering {
  public:
-  explicit L2Provider(Context& context);
+  explicit L2Provider(ContextCore& context);
   ~L2Provider() override;
 
   Scheme scheme() const override { return Scheme::kL2; }
@@ -70,7 +71,7 @@ class L2Provider final : public Provider,
     std::unique_ptr<proto::DirectConnection> connection;
     std::shared_ptr<PeerAccount> account;
     wire::Hello ours, peer;
-    proto::LinkTraits traits;
+    LinkTraits traits;
     std::string reason;
   };
   // All but the connection itself.
@@ -107,7 +108,7 @@ class L2Provider final : public Provider,
   void tidy();
   void note_use();
 
-  Context& context_;
+  ContextCore& context_;
   Machines machines_;
   std::unique_ptr<slp_node> node_;
   ReceiveRoom room_;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <sluice/api/sealing.h>
+#include <sluice/runtime/sealing.h>
 #include <sluice/base/result.h>
 
 namespace sluice::l2 {

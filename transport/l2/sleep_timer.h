@@ -3,14 +3,14 @@
 #ifndef SLUICE_L2_SLEEP_TIMER_H_
 #define SLUICE_L2_SLEEP_TIMER_H_
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/base/descriptor.h>
 
 namespace sluice::l2 {
 
 class SleepTimer final : public EventHandler {
  public:
-  explicit SleepTimer(Context& context) : context_(context) {}
+  explicit SleepTimer(ContextCore& context) : context_(context) {}
   ~SleepTimer() { close(); }
   // The context's descriptor is readable at `when`, or before. False: no timer is to be had.
   // Cost: a system call where the one that is set is later, or over.
@@ -20,7 +20,7 @@ class SleepTimer final : public EventHandler {
  private:
   void on_event(uint32_t epoll_events) noexcept override;
 
-  Context& context_;
+  ContextCore& context_;
   Descriptor fd_;
   Instant armed_ = kNever;  // kNever: not
 };

@@ -5,8 +5,8 @@ namespace {
 
 constexpr uint32_t kInlineBytes = 4096;
 
-proto::LinkTraits slp_traits(Path path, uint64_t chunk_bytes) {
-  proto::LinkTraits traits;
+LinkTraits slp_traits(Path path, uint64_t chunk_bytes) {
+  LinkTraits traits;
   traits.properties.path = path;
   traits.properties.capabilities = {Capability::kRefusalsTold, Capability::kKeysOfConnection,
                                     Capability::kReadRights};
@@ -18,11 +18,11 @@ proto::LinkTraits slp_traits(Path path, uint64_t chunk_bytes) {
 
 }  // namespace
 
-proto::LinkTraits l2_traits(Path path, bool sealed) {
+LinkTraits l2_traits(Path path, bool sealed) {
   // Largest transfer. SLP cuts it into frames of the network's size, and can cancel it at any time,
   // so an operation on memory in one piece is one transfer.
   constexpr uint64_t kChunkBytes = 1 << 30;
-  proto::LinkTraits traits = slp_traits(path, kChunkBytes);
+  LinkTraits traits = slp_traits(path, kChunkBytes);
   if (sealed)
     traits.properties.capabilities = traits.properties.capabilities.with(Capability::kSealed);
   // The sender's kernel, the receiver's kernel, and from the frame to its place.

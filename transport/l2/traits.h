@@ -2,12 +2,12 @@
 #ifndef SLUICE_L2_TRAITS_H_
 #define SLUICE_L2_TRAITS_H_
 
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::l2 {
 
 // Traits with frames made by this process: Path::kPacket or Path::kUdp. `sealed`: encrypted.
-proto::LinkTraits l2_traits(Path path, bool sealed = false);
+LinkTraits l2_traits(Path path, bool sealed = false);
 
 }  // namespace sluice::l2
 

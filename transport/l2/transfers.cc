@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/l2/port.h>
@@ -69,7 +69,7 @@ Status Connection::status_of(int status, Scope scope) {
 // Where bytes [offset, offset + bytes) of what a cookie of SLP names are: of a window, or of
 // the pieces of a move.
 size_t Connection::find_pieces(uint64_t cookie, uint64_t offset, uint64_t bytes,
-                               std::span<proto::MutableBytes> out) {
+                               std::span<MutableBytes> out) {
   if (cookie < kWindows) {
     out[0] = {windows_[cookie].data + offset, bytes};
     return 1;
@@ -77,7 +77,7 @@ size_t Connection::find_pieces(uint64_t cookie, uint64_t offset, uint64_t bytes,
   const Move& move = moves_[cookie - kWindows];
   size_t count = 0;
   for (size_t i = 0; i < move.count && bytes > 0; ++i) {
-    proto::MutableBytes piece = move.pieces[i];
+    MutableBytes piece = move.pieces[i];
     if (offset >= piece.size()) {
       offset -= piece.size();
       continue;
@@ -89,8 +89,8 @@ size_t Connection::find_pieces(uint64_t cookie, uint64_t offset, uint64_t bytes,
   return count;
 }
 
-Result<proto::WindowId> Connection::open_window(std::byte* data, uint64_t length, Right rights,
-                                                uint64_t cookie, wire::Segment& out) {
+Result<WindowId> Connection::open_window(std::byte* data, uint64_t length, Right rights,
+                                         uint64_t cookie, wire::Segment& out) {
   if (failed_ || stopped_)
     return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
   auto window =
@@ -115,7 +115,7 @@ Result<proto::WindowId> Connection::open_window(std::byte* data, uint64_t length
   return handle;
 }
 
-void Connection::close_window(proto::WindowId window, bool tell) {
+void Connection::close_window(WindowId window, bool tell) {
   auto found = std::find_if(windows_.begin(), windows_.end(),
                             [&](const Window& w) { return w.handle == window; });
   if (found == windows_.end()) return;
@@ -166,7 +166,7 @@ void Connection::over(const Move& move, int status) {
   }
 }
 
-Result<bool> Connection::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+Result<bool> Connection::read(const wire::Segment& peer, std::span<const MutableBytes> into,
                               uint64_t cookie) {
   if (failed_ || stopped_) return true;
   size_t slot = start_move(true, peer, cookie);
@@ -179,7 +179,7 @@ Result<bool> Connection::read(const wire::Segment& peer, std::span<const proto::
   return true;
 }
 
-Result<bool> Connection::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+Result<bool> Connection::write(std::span<const ConstBytes> from, const wire::Segment& peer,
                                uint64_t cookie, const uint32_t* notice) {
   if (failed_ || stopped_) return true;
   size_t slot = start_move(false, peer, cookie);

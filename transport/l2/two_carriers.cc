@@ -60,7 +60,7 @@ Result<Connection*> TwoCarriers::owner_of(wire::Segment& window) {
   return datagrams_.get();
 }
 
-Result<bool> TwoCarriers::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+Result<bool> TwoCarriers::read(const wire::Segment& peer, std::span<const MutableBytes> into,
                                uint64_t cookie) {
   wire::Segment window = peer;
   SLUICE_TRY(Connection * owner, owner_of(window));
@@ -68,7 +68,7 @@ Result<bool> TwoCarriers::read(const wire::Segment& peer, std::span<const proto:
   return owner->read(window, into, cookie);
 }
 
-Result<bool> TwoCarriers::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+Result<bool> TwoCarriers::write(std::span<const ConstBytes> from, const wire::Segment& peer,
                                 uint64_t cookie, const uint32_t* notice) {
   wire::Segment window = peer;
   SLUICE_TRY(Connection * owner, owner_of(window));
@@ -89,15 +89,15 @@ void TwoCarriers::cancel_moves(uint64_t cookie) {
   if (datagrams_ != nullptr) datagrams_->cancel_moves(cookie);
 }
 
-Result<proto::WindowId> TwoCarriers::open_window(std::byte* data, uint64_t length, Right rights,
-                                                 uint64_t cookie, wire::Segment& out) {
+Result<WindowId> TwoCarriers::open_window(std::byte* data, uint64_t length, Right rights,
+                                          uint64_t cookie, wire::Segment& out) {
   if (datagrams_ == nullptr) return frames_->open_window(data, length, rights, cookie, out);
-  SLUICE_TRY(proto::WindowId window, datagrams_->open_window(data, length, rights, cookie, out));
+  SLUICE_TRY(WindowId window, datagrams_->open_window(data, length, rights, cookie, out));
   out.extent |= kOfDatagrams;
   return window | kOfDatagrams;
 }
 
-void TwoCarriers::close_window(proto::WindowId window, bool tell) {
+void TwoCarriers::close_window(WindowId window, bool tell) {
   if ((window & kOfDatagrams) == 0) return frames_->close_window(window, tell);
   if (datagrams_ != nullptr) datagrams_->close_window(window & ~kOfDatagrams, tell);
 }

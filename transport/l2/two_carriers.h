@@ -41,18 +41,18 @@ class TwoCarriers final : public proto::DirectConnection {
   void set_client(proto::DirectClient* client) override;
   size_t turn(Instant now) override;
   bool has_news() const override;
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override {
+  bool send(ConstBytes header, std::span<const ConstBytes> payload) override {
     return frames_->send(header, payload);
   }
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+  Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into,
                     uint64_t cookie) override;
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
-                     uint64_t cookie, const uint32_t* notice) override;
+  Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer, uint64_t cookie,
+                     const uint32_t* notice) override;
   bool became_writable() override;
   void cancel_moves(uint64_t cookie) override;
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
-                                      uint64_t cookie, wire::Segment& out) override;
-  void close_window(proto::WindowId window, bool tell) override;
+  Result<WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie,
+                               wire::Segment& out) override;
+  void close_window(WindowId window, bool tell) override;
   void leave() override;
   bool drained() const override;
   void stop() override;
@@ -62,7 +62,7 @@ class TwoCarriers final : public proto::DirectConnection {
   class OfDatagrams final : public proto::DirectClient {
    public:
     explicit OfDatagrams(TwoCarriers& pair) : pair_(pair) {}
-    void on_message(proto::ConstBytes, Instant) override {}
+    void on_message(ConstBytes, Instant) override {}
     void on_notice(uint32_t notice, Instant now) override { pair_.client_->on_notice(notice, now); }
     void on_moved(uint64_t cookie, uint64_t length, Instant now) override {
       pair_.client_->on_moved(cookie, length, now);

@@ -17,7 +17,7 @@ constexpr uint32_t kInlineBytes = 4096;
 
 // What a view of the peer's memory holds on to: the wire, and with it the peer's arena
 // and the loans of a connection that has ended.
-class WireHold final : public proto::PeerMapping {
+class WireHold final : public PeerMapping {
  public:
   explicit WireHold(std::shared_ptr<Wire> wire) : wire_(std::move(wire)) {}
   void retain() noexcept override { references_.fetch_add(1, std::memory_order_relaxed); }
@@ -32,8 +32,8 @@ class WireHold final : public proto::PeerMapping {
 
 }  // namespace
 
-proto::LinkTraits loopback_traits() {
-  proto::LinkTraits traits;
+LinkTraits loopback_traits() {
+  LinkTraits traits;
   traits.properties.path = Path::kLoopback;
   traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch,
                                     Capability::kSealed};
@@ -92,10 +92,10 @@ void LoopbackLink::ring(const std::shared_ptr<Wire>& wire, Wire::Side& side) {
   side.mailbox->post(&side.bell);
 }
 
-bool LoopbackLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+bool LoopbackLink::send(ConstBytes header, std::span<const ConstBytes> payload) {
   if (closed_) return true;
   size_t total = header.size();
-  for (proto::ConstBytes part : payload) total += part.size();
+  for (ConstBytes part : payload) total += part.size();
   std::lock_guard lock(wire_->mutex);
   Wire::Side& to = theirs();
   if (to.closed) return true;
@@ -107,7 +107,7 @@ bool LoopbackLink::send(proto::ConstBytes header, std::span<const proto::ConstBy
   std::vector<std::byte> message;
   message.reserve(total);
   message.insert(message.end(), header.begin(), header.end());
-  for (proto::ConstBytes part : payload) message.insert(message.end(), part.begin(), part.end());
+  for (ConstBytes part : payload) message.insert(message.end(), part.begin(), part.end());
   to.arrived_bytes += total;
   to.arrived.push_back(std::move(message));
   ring(wire_, to);
@@ -172,7 +172,7 @@ Result<bool> LoopbackLink::export_run(const std::byte* data, size_t length, wire
   return true;
 }
 
-Result<proto::ImportedRun> LoopbackLink::import_run(const wire::Segment& segment) {
+Result<ImportedRun> LoopbackLink::import_run(const wire::Segment& segment) {
   if (closed_)
     return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, "an offer on a closed connection");
   const std::shared_ptr<Arena>& arena = theirs().arena;
@@ -183,7 +183,7 @@ Result<proto::ImportedRun> LoopbackLink::import_run(const wire::Segment& segment
                   "memory that is not in the peer's arena");
   }
   const std::byte* data = arena->base() + extent->arena_offset + segment.offset;
-  return proto::ImportedRun{.data = data, .mapping = new WireHold(wire_)};
+  return ImportedRun{.data = data, .mapping = new WireHold(wire_)};
 }
 
 bool LoopbackLink::begin_copy(uint64_t withdrawals_seen) {

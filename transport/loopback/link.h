@@ -11,15 +11,15 @@
 #include <vector>
 
 #include <sluice/allocator/arena.h>
-#include <sluice/api/mailbox.h>
-#include <sluice/proto/link.h>
+#include <sluice/runtime/mailbox.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::loopback {
 
 class LoopbackLink;
 struct Wire;
 
-proto::LinkTraits loopback_traits();
+LinkTraits loopback_traits();
 
 // The ends of one context for which something has come since it looked. Thread: any.
 class RungEnds {
@@ -68,13 +68,13 @@ struct Wire {
   Side sides[2];
 };
 
-class LoopbackLink final : public proto::ViewLink {
+class LoopbackLink final : public ViewLink {
  public:
   // Whatever comes for it, or makes room, adds it to `rung`. What came before may be there already.
   LoopbackLink(std::shared_ptr<RungEnds> rung, std::shared_ptr<Wire> wire, int side,
                std::string name);
   ~LoopbackLink() override { close(); }
-  void set_client(proto::LinkClient* session, proto::ViewClient*) override { client_ = session; }
+  void set_client(LinkClient* session, ViewClient*) override { client_ = session; }
   bool closed() const { return closed_; }
   // Handles what has arrived, up to a bound; returns how much.
   size_t poll(Instant now);
@@ -82,11 +82,11 @@ class LoopbackLink final : public proto::ViewLink {
   bool due() const;
   bool marked_due = false;  // the provider's
 
-  const proto::LinkTraits& traits() const override { return traits_; }
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
+  const LinkTraits& traits() const override { return traits_; }
+  bool send(ConstBytes header, std::span<const ConstBytes> payload) override;
   void flush() override {}
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
-  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  Result<ImportedRun> import_run(const wire::Segment& segment) override;
   bool begin_copy(uint64_t withdrawals_seen) override;
   void end_copy() override { mine().copying.store(false, std::memory_order_release); }
   void count_withdrawals(uint64_t total) override {
@@ -106,8 +106,8 @@ class LoopbackLink final : public proto::ViewLink {
   std::shared_ptr<Wire> wire_;
   int side_;
   std::string name_;
-  proto::LinkTraits traits_;
-  proto::LinkClient* client_ = nullptr;
+  LinkTraits traits_;
+  LinkClient* client_ = nullptr;
   bool closed_ = false;
   bool blocked_ = false;
   bool down_ = false;

@@ -62,7 +62,7 @@ std::map<std::string, std::shared_ptr<Port>>& ports() {
 
 class LoopbackListener final : public ListenerCore {
  public:
-  LoopbackListener(LoopbackProvider& provider, Context& context, std::string name,
+  LoopbackListener(LoopbackProvider& provider, ContextCore& context, std::string name,
                    std::shared_ptr<Port> port, const ListenOptions& options)
       : provider_(provider),
         name_(std::move(name)),
@@ -109,7 +109,7 @@ class LoopbackListener final : public ListenerCore {
 
 }  // namespace
 
-LoopbackProvider::LoopbackProvider(Context& context)
+LoopbackProvider::LoopbackProvider(ContextCore& context)
     : context_(context), sessions_(context.now()) {}
 
 LoopbackProvider::~LoopbackProvider() { sessions_.detach_all(); }

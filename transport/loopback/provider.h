@@ -5,15 +5,16 @@
 #include <memory>
 #include <vector>
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/loopback/link.h>
 #include <sluice/proto/session_set.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::loopback {
 
 class LoopbackProvider final : public Provider {
  public:
-  explicit LoopbackProvider(Context& context);
+  explicit LoopbackProvider(ContextCore& context);
   ~LoopbackProvider() override;
 
   Scheme scheme() const override { return Scheme::kLoopback; }
@@ -42,7 +43,7 @@ class LoopbackProvider final : public Provider {
   void forget_closed();
   void set_due(LoopbackLink& link);
 
-  Context& context_;
+  ContextCore& context_;
   std::vector<Connection> connections_;
   std::shared_ptr<RungEnds> rung_ = std::make_shared<RungEnds>();
   // Links with something to poll; each turn looks at these alone.

@@ -11,6 +11,7 @@
 
 #include <sluice/base/clock.h>
 #include <sluice/proto/session_set.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::proto {
 

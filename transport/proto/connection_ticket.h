@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include <sluice/api/peer_account.h>
+#include <sluice/runtime/peer_account.h>
 
 namespace sluice::proto {
 

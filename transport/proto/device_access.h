@@ -11,7 +11,7 @@
 #include <sluice/base/inline_vector.h>
 #include <sluice/base/status.h>
 #include <sluice/base/tensor_descriptor.h>
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 #include <sluice/wire/messages.h>
 
 namespace sluice::proto {

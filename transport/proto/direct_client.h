@@ -3,7 +3,7 @@
 #ifndef SLUICE_PROTO_DIRECT_CLIENT_H_
 #define SLUICE_PROTO_DIRECT_CLIENT_H_
 
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::proto {
 

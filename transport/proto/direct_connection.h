@@ -11,7 +11,7 @@
 #include <sluice/base/clock.h>
 #include <sluice/base/result.h>
 #include <sluice/proto/direct_client.h>
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::proto {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include <sluice/proto/direct_connection.h>
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::proto {
 

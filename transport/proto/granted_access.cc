@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <sluice/base/counters.h>
+#include <sluice/runtime/peer_account.h>
 
 #include "transport/proto/errors.h"
 

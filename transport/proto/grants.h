@@ -8,10 +8,10 @@
 #include <unordered_map>
 
 #include <sluice/allocator/storage.h>
-#include <sluice/api/peer_account.h>
+#include <sluice/runtime/peer_account.h>
 #include <sluice/api/remote_key.h>
 #include <sluice/base/checked.h>
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::proto {
 

@@ -1,10 +1,10 @@
 #include <sluice/proto/hello.h>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 
 namespace sluice::proto {
 
-wire::Hello hello_for(Context& context, const SessionOptions& options) {
+wire::Hello hello_for(ContextCore& context, const SessionOptions& options) {
   const auto& arena = context.shared_arena();
   wire::Hello hello = local_hello(arena ? arena->reserved_address_bytes() : 0);
   hello.credit_messages = options.credit_messages;
@@ -12,7 +12,7 @@ wire::Hello hello_for(Context& context, const SessionOptions& options) {
   return hello;
 }
 
-wire::Hello hello_for_strangers(Context& context, const SessionOptions& options) {
+wire::Hello hello_for_strangers(ContextCore& context, const SessionOptions& options) {
   wire::Hello hello = hello_for(context, options);
   hide_identity(hello);
   return hello;

@@ -3,17 +3,17 @@
 #ifndef SLUICE_PROTO_HELLO_H_
 #define SLUICE_PROTO_HELLO_H_
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/proto/session.h>
 #include <sluice/wire/messages.h>
 
 namespace sluice::proto {
 
 // This process's identity, the context's arena, and the credits that the session gives.
-wire::Hello hello_for(Context& context, const SessionOptions& options);
+wire::Hello hello_for(ContextCore& context, const SessionOptions& options);
 
 // The same for a path whose peers are on other machines, or anywhere: without the identity.
-wire::Hello hello_for_strangers(Context& context, const SessionOptions& options);
+wire::Hello hello_for_strangers(ContextCore& context, const SessionOptions& options);
 
 }  // namespace sluice::proto
 

@@ -17,7 +17,8 @@ uint64_t or_any(uint32_t limit) { return limit > 0 ? limit : std::numeric_limits
 
 }  // namespace
 
-ListenerLimits::ListenerLimits(Context& context, const ListenOptions& options, std::string address)
+ListenerLimits::ListenerLimits(ContextCore& context, const ListenOptions& options,
+                               std::string address)
     : context_(context),
       most_(or_any(options.max_connections)),
       most_by_peer_(or_any(options.max_connections_by_address)),

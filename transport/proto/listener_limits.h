@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/base/log.h>
 #include <sluice/proto/connection_ticket.h>
 #include <sluice/proto/session.h>
@@ -19,7 +19,7 @@ namespace sluice::proto {
 class ListenerLimits {
  public:
   // `address`: as the program listens, for texts.
-  ListenerLimits(Context& context, const ListenOptions& options, std::string address);
+  ListenerLimits(ContextCore& context, const ListenOptions& options, std::string address);
 
   // Before the peer is answered. Errors: kTryAgain (a limit: the text names it), kAccessDenied
   // (ListenOptions::accept said no).
@@ -39,7 +39,7 @@ class ListenerLimits {
  private:
   Status refuse(Code code, const std::string& text, const char* counter_name);
 
-  Context& context_;
+  ContextCore& context_;
   uint64_t most_;
   uint64_t most_by_peer_;
   std::function<bool(const PeerIntroduction&)> accept_;

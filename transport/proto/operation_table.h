@@ -11,7 +11,7 @@
 #include <sluice/api/completion.h>
 #include <sluice/base/id_index.h>
 #include <sluice/base/inline_vector.h>
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::proto {
 

@@ -8,8 +8,8 @@
 #include <memory>
 
 #include <sluice/allocator/storage.h>
-#include <sluice/api/mailbox.h>
-#include <sluice/proto/link.h>
+#include <sluice/runtime/mailbox.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::proto {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::proto {
 

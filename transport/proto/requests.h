@@ -12,6 +12,7 @@
 #include <sluice/proto/operations.h>
 #include <sluice/proto/send_queue.h>
 #include <sluice/proto/transfer.h>
+#include <sluice/spi/want_handler.h>
 
 namespace sluice::proto {
 

@@ -12,9 +12,9 @@
 
 #include <sluice/allocator/arena.h>
 #include <sluice/api/endpoint.h>
-#include <sluice/api/identity.h>
-#include <sluice/api/mailbox.h>
-#include <sluice/api/peer_account.h>
+#include <sluice/runtime/identity.h>
+#include <sluice/runtime/mailbox.h>
+#include <sluice/runtime/peer_account.h>
 #include <sluice/base/process_mark.h>
 #include <sluice/proto/connection.h>
 #include <sluice/proto/connection_ticket.h>
@@ -23,7 +23,7 @@
 #include <sluice/proto/farewell.h>
 #include <sluice/proto/granted_access.h>
 #include <sluice/proto/incoming.h>
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 #include <sluice/proto/liveness.h>
 #include <sluice/proto/matching.h>
 #include <sluice/proto/operation_ends.h>
@@ -34,6 +34,7 @@
 #include <sluice/proto/session_options.h>
 #include <sluice/proto/transfer.h>
 #include <sluice/proto/want_table.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::proto {
 

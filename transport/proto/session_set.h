@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <sluice/proto/link_decorator.h>
+#include <sluice/spi/link_decorator.h>
 #include <sluice/proto/session.h>
 
 namespace sluice::proto {

@@ -13,7 +13,7 @@
 #include <sluice/proto/connection.h>
 #include <sluice/proto/control_queue.h>
 #include <sluice/proto/grants.h>
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 #include <sluice/proto/operation_table.h>
 #include <sluice/proto/operations.h>
 #include <sluice/proto/peer_view.h>

@@ -13,6 +13,7 @@
 #include <sluice/proto/operations.h>
 #include <sluice/proto/send_queue.h>
 #include <sluice/proto/transfer.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::proto {
 

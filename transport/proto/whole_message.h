@@ -2,7 +2,7 @@
 #ifndef SLUICE_PROTO_WHOLE_MESSAGE_H_
 #define SLUICE_PROTO_WHOLE_MESSAGE_H_
 
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::proto {
 

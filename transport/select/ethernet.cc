@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <sluice/api/sealing.h>
+#include <sluice/runtime/sealing.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
 #include <sluice/kmod/provider.h>
@@ -21,6 +21,7 @@
 #include <sluice/l2/traits.h>
 #include <sluice/proto/session.h>
 #include <sluice/select/silences.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::select {
 namespace {

@@ -8,6 +8,7 @@
 
 #include <sluice/spi/path_choice.h>
 #include <sluice/spi/path_descriptor.h>
+#include <sluice/spi/provider.h>
 
 namespace sluice::select {
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <sluice/runtime/context_core.h>
 #include <sluice/select/paths.h>
 #include <sluice/select/provider.h>
 #include <sluice/tcp/provider.h>
@@ -20,7 +21,7 @@ Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
     SLUICE_TRY(tuning::Tuned tuned, tuning::read_tuning());
     chosen.tuning = tuned.values;
   }
-  auto context = std::make_unique<Context>(chosen, std::move(arena));
+  auto context = std::make_unique<ContextCore>(chosen, std::move(arena));
   SLUICE_RETURN_IF_ERROR(context->initialise());
   tcp::TcpProvider* tcp = nullptr;
   std::vector<select::Candidate> candidates;
@@ -34,7 +35,7 @@ Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
   }
   context->add_provider(
       std::make_unique<select::SelectProvider>(*context, std::move(candidates), *tcp));
-  return context;
+  return std::unique_ptr<Context>(std::move(context));
 }
 
 std::string explain_order() {

@@ -46,7 +46,7 @@ const PathDescriptor* find_path(Path wanted) {
   return nullptr;
 }
 
-std::unique_ptr<PathChoice> open_choice(const PathDescriptor& path, Context& context,
+std::unique_ptr<PathChoice> open_choice(const PathDescriptor& path, ContextCore& context,
                                         Provider& provider) {
   if (path.choose != nullptr) return path.choose(context, provider);
   return select::open_ethernet_choice(path, provider);

@@ -8,6 +8,7 @@
 
 #include <sluice/spi/path_choice.h>
 #include <sluice/spi/path_descriptor.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice {
 
@@ -19,7 +20,7 @@ const PathDescriptor* find_path(Path path);
 
 // A path's part in sluice:// for one context, with the provider that its descriptor opened; null:
 // none.
-std::unique_ptr<PathChoice> open_choice(const PathDescriptor& path, Context& context,
+std::unique_ptr<PathChoice> open_choice(const PathDescriptor& path, ContextCore& context,
                                         Provider& provider);
 
 }  // namespace sluice

@@ -1,4 +1,5 @@
 #include <sluice/select/progress_thread.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice {
 namespace {
@@ -10,7 +11,8 @@ struct WorkLetter final : Letter {
 
 }  // namespace
 
-ProgressThread::ProgressThread(Context& context) : context_(context), mailbox_(context.mailbox()) {
+ProgressThread::ProgressThread(Context& context)
+    : context_(context), mailbox_(ContextCore::of(context).mailbox()) {
   thread_ = std::thread([this] { loop(); });
 }
 

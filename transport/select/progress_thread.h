@@ -14,6 +14,8 @@
 
 namespace sluice {
 
+class Mailbox;
+
 // From construction to stop() the context and all that belongs to it are the thread's:
 // other threads reach them by run() and post() only.
 class ProgressThread {

@@ -7,10 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/spi/path_choice.h>
 #include <sluice/spi/path_descriptor.h>
 #include <sluice/tcp/provider.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::select {
 
@@ -26,7 +27,7 @@ class SelectProvider final : public Provider {
  public:
   // `candidates`: best first; TCP is behind them all. Requires: the providers behind them, and
   // `tcp`, are of the same context and outlive this one's calls.
-  SelectProvider(Context& context, std::vector<Candidate> candidates, tcp::TcpProvider& tcp)
+  SelectProvider(ContextCore& context, std::vector<Candidate> candidates, tcp::TcpProvider& tcp)
       : context_(context), candidates_(std::move(candidates)), tcp_(tcp) {}
   ~SelectProvider() override;
 
@@ -46,7 +47,7 @@ class SelectProvider final : public Provider {
   struct Attempt;
   Result<std::shared_ptr<EndpointCore>> try_path(const Candidate& candidate, Attempt& attempt);
 
-  Context& context_;
+  ContextCore& context_;
   std::vector<Candidate> candidates_;
   tcp::TcpProvider& tcp_;
   std::vector<SelectListener*> listeners_;

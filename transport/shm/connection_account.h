@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include <sluice/api/peer_account.h>
+#include <sluice/runtime/peer_account.h>
 #include <sluice/proto/connection_ticket.h>
 
 namespace sluice::shm {

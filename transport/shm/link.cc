@@ -59,8 +59,8 @@ uint32_t eager_bytes(uint64_t threshold) {
 
 // Payloads up to Tuning::shm_eager_bytes are eager (copied into the ring and out); larger ones are
 // read from the sender's arena, which costs one copy and an answer.
-proto::LinkTraits shm_traits(Context& context) {
-  proto::LinkTraits traits;
+LinkTraits shm_traits(ContextCore& context) {
+  LinkTraits traits;
   traits.properties = shm_properties();
   traits.sends_at_once = true;
   traits.inline_bytes = eager_bytes(context.tuning().shm_eager_bytes);
@@ -77,11 +77,11 @@ static_assert(slots_for(wire::kTaggedInlineBytes + wire::kMaxInlineBytes) <= kSl
               "any inline message fits the ring");
 
 // The payload of the message at the front of the ring.
-class RingPayload final : public proto::PayloadReader {
+class RingPayload final : public PayloadReader {
  public:
   RingPayload(const RingReader<std::atomic>& reader, uint64_t offset, uint64_t length)
       : reader_(reader), offset_(offset), left_(length) {}
-  void read(proto::MutableBytes out) override {
+  void read(MutableBytes out) override {
     if (out.size() > left_) out = out.first(left_);
     reader_.copy(offset_, out);
     offset_ += out.size();
@@ -94,7 +94,7 @@ class RingPayload final : public proto::PayloadReader {
   uint64_t left_;
 };
 
-ShmLink::ShmLink(Context& context, LoanKeeper& keeper, LinkParts parts)
+ShmLink::ShmLink(ContextCore& context, LoanKeeper& keeper, LinkParts parts)
     : context_(context),
       keeper_(keeper),
       traits_(shm_traits(context)),
@@ -238,7 +238,7 @@ void ShmLink::need_poll(Pending what) {
   wake();
 }
 
-bool ShmLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+bool ShmLink::send(ConstBytes header, std::span<const ConstBytes> payload) {
   if (closed() || corrupt_) return true;  // the end is on its way
   auto outcome = writer_.write(header, payload);
   if (outcome == RingWriter<std::atomic>::Outcome::kFull && grow())
@@ -315,9 +315,9 @@ Status ShmLink::announce(const ExtentInfo& extent) {
   return Status();
 }
 
-Result<proto::ImportedRun> ShmLink::import_run(const wire::Segment& segment) {
+Result<ImportedRun> ShmLink::import_run(const wire::Segment& segment) {
   if (peer_arena_ == nullptr) return corrupt("an offer on a closed connection");
-  Result<proto::ImportedRun> run = peer_arena_->import_run(segment);
+  Result<ImportedRun> run = peer_arena_->import_run(segment);
   if (run.ok()) [[likely]]
     return run;
   // The announcement went out before the message that needs it: it lies in the socket.
@@ -357,7 +357,7 @@ Result<bool> ShmLink::read_socket(int most, uint32_t wanted) {
   return true;
 }
 
-Status ShmLink::take_extent(proto::ConstBytes bytes, Descriptor memory) {
+Status ShmLink::take_extent(ConstBytes bytes, Descriptor memory) {
   ExtentPacket packet;
   bool whole = bytes.size() == sizeof(packet) && memory;
   if (whole) std::memcpy(&packet, bytes.data(), sizeof(packet));

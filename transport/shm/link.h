@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <sluice/allocator/arena.h>
-#include <sluice/api/context.h>
-#include <sluice/proto/link.h>
+#include <sluice/runtime/context_core.h>
+#include <sluice/spi/link.h>
 #include <sluice/proto/turn_budget.h>
 #include <sluice/shm/connection_account.h>
 #include <sluice/base/descriptor.h>
@@ -71,13 +71,13 @@ class Turn {
   bool over_ = false;
 };
 
-class ShmLink final : public proto::ViewLink, public EventHandler {
+class ShmLink final : public ViewLink, public EventHandler {
  public:
-  ShmLink(Context& context, LoanKeeper& keeper, LinkParts parts);
+  ShmLink(ContextCore& context, LoanKeeper& keeper, LinkParts parts);
   ~ShmLink() override;
 
   // Requires: before the first poll(). The client outlives the link's last call.
-  void set_client(proto::LinkClient* session, proto::ViewClient* transfer) override {
+  void set_client(LinkClient* session, ViewClient* transfer) override {
     client_ = session;
     transfer_ = transfer;
   }
@@ -106,12 +106,12 @@ class ShmLink final : public proto::ViewLink, public EventHandler {
   bool blocked() const { return (pending_ & (kBlocked | kBellDue)) != 0; }
 
   // Link.
-  const proto::LinkTraits& traits() const override { return traits_; }
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
+  const LinkTraits& traits() const override { return traits_; }
+  bool send(ConstBytes header, std::span<const ConstBytes> payload) override;
   void flush() override {}
   bool prefer_eager() const override;
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
-  Result<proto::ImportedRun> import_run(const wire::Segment& segment) override;
+  Result<ImportedRun> import_run(const wire::Segment& segment) override;
   bool begin_copy(uint64_t withdrawals_seen) override { return gate_.begin_copy(withdrawals_seen); }
   void end_copy() override { gate_.end_copy(); }
   void count_withdrawals(uint64_t total) override { gate_.count_withdrawals(total); }
@@ -140,7 +140,7 @@ class ShmLink final : public proto::ViewLink, public EventHandler {
   Status follow_growth();
   bool grow();
   Result<bool> read_socket(int most, uint32_t wanted);
-  Status take_extent(proto::ConstBytes bytes, Descriptor memory);
+  Status take_extent(ConstBytes bytes, Descriptor memory);
   Status announce(const ExtentInfo& extent);
   void wake_peer();
   void ring(uint64_t sleep);
@@ -150,11 +150,11 @@ class ShmLink final : public proto::ViewLink, public EventHandler {
   void wake();
   void fail(const Status& why);
 
-  Context& context_;
+  ContextCore& context_;
   LoanKeeper& keeper_;
-  proto::LinkTraits traits_;
-  proto::LinkClient* client_ = nullptr;
-  proto::ViewClient* transfer_ = nullptr;
+  LinkTraits traits_;
+  LinkClient* client_ = nullptr;
+  ViewClient* transfer_ = nullptr;
   std::shared_ptr<Socket> socket_;  // null: closed
   std::unique_ptr<OwnRegion> own_;
   std::unique_ptr<PeerRegion> peer_;

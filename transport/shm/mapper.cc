@@ -267,7 +267,7 @@ Status PeerArena::add_extent(uint32_t id, uint64_t arena_offset, uint64_t length
   return Status();
 }
 
-Result<proto::ImportedRun> PeerArena::import_run(const wire::Segment& segment) {
+Result<ImportedRun> PeerArena::import_run(const wire::Segment& segment) {
   if (segment.extent != last_id_ || last_id_ == 0) {
     const ExtentMap::Extent* found = extents_.find(segment.extent);
     if (found == nullptr)
@@ -283,7 +283,7 @@ Result<proto::ImportedRun> PeerArena::import_run(const wire::Segment& segment) {
   if (!within && !extents_.covers(start, segment.length))
     return corrupt("a run that reaches beyond what was announced");
   range_->retain();
-  return proto::ImportedRun{.data = range_->at(start), .mapping = range_};
+  return ImportedRun{.data = range_->at(start), .mapping = range_};
 }
 
 void PeerArena::drop() noexcept {

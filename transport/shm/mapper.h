@@ -8,7 +8,7 @@
 #include <memory>
 
 #include <sluice/base/result.h>
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 #include <sluice/shm/connection_account.h>
 #include <sluice/base/descriptor.h>
 #include <sluice/shm/extent_map.h>
@@ -72,7 +72,7 @@ class PeerArena final {
   Status add_extent(uint32_t id, uint64_t arena_offset, uint64_t length, int memory);
   bool has_extent(uint32_t id) const { return extents_.contains(id); }
   // Errors: kCorrupt (never announced, or reaches outside of what was).
-  Result<proto::ImportedRun> import_run(const wire::Segment& segment);
+  Result<ImportedRun> import_run(const wire::Segment& segment);
   uint64_t mapped_bytes() const { return extents_.announced_bytes(); }
   // Addresses of the range that extents are mapped in now.
   uint64_t reserved_bytes() const { return range_ == nullptr ? 0 : range_->reserved_bytes; }
@@ -81,7 +81,7 @@ class PeerArena final {
 
  private:
   // What a view holds.
-  struct Range final : proto::PeerMapping {
+  struct Range final : PeerMapping {
     void retain() noexcept override { references.fetch_add(1, std::memory_order_relaxed); }
     void drop() noexcept override;
     // Where the peer's offset is, or would be.

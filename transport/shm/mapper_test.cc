@@ -46,7 +46,7 @@ bool taken(const std::byte* address) {
 struct Announced {
   Announced() {
     REQUIRE(add(1, 0, 2 * kMiB, memory(2 * kMiB, 0, kSeals)).ok());
-    const proto::ImportedRun view = see(1, 0, 4096);
+    const ImportedRun view = see(1, 0, 4096);
     base = const_cast<std::byte*>(view.data);
     view.mapping->drop();
   }
@@ -54,7 +54,7 @@ struct Announced {
   Status add(uint32_t id, uint64_t offset, uint64_t length, const Descriptor& fd) {
     return arena->add_extent(id, offset, length, fd.value());
   }
-  proto::ImportedRun see(uint32_t id, uint64_t offset, uint64_t length) const {
+  ImportedRun see(uint32_t id, uint64_t offset, uint64_t length) const {
     auto view = arena->import_run({.extent = id, .offset = offset, .length = length});
     INFO(view.status().to_string());
     REQUIRE(view.ok());
@@ -131,11 +131,11 @@ TEST_CASE("extents further on, and before, are contiguous with what was there, a
   PeerArena* arena = announced.arena;
   REQUIRE(announced.add(2, 512 * kMiB, 2 * kMiB, number(2)).ok());
   CHECK(arena->reserved_bytes() <= 518 * kMiB);
-  const proto::ImportedRun early = announced.see(2, 0, 2 * kMiB);
+  const ImportedRun early = announced.see(2, 0, 2 * kMiB);
   REQUIRE(announced.add(3, 2048 * kMiB, 2 * kMiB, number(3)).ok());
   REQUIRE(announced.add(4, 510 * kMiB, 2 * kMiB, number(4)).ok());
   CHECK(arena->reserved_bytes() <= 2054 * kMiB);
-  const proto::ImportedRun across = announced.see(4, 0, 4 * kMiB);
+  const ImportedRun across = announced.see(4, 0, 4 * kMiB);
   CHECK(word(across.data) == 4);
   CHECK(word(across.data + 2 * kMiB - 8) == 4);
   CHECK(word(across.data + 2 * kMiB) == 2);
@@ -152,14 +152,14 @@ TEST_CASE("extents further on, and before, are contiguous with what was there, a
 
 TEST_CASE("views of every range keep the connection's memory, the last one ends it") {
   auto* arena = new PeerArena(kArena, nullptr, nullptr);
-  std::vector<proto::ImportedRun> views;
+  std::vector<ImportedRun> views;
   for (uint32_t id = 1; id <= 8; ++id) {
     const uint64_t offset = (uint64_t{1} << id) * 64 * kMiB;
     REQUIRE(arena->add_extent(id, offset, 2 * kMiB, memory(2 * kMiB, 0, kSeals).value()).ok());
     views.push_back(*arena->import_run({.extent = id, .offset = 0, .length = 2 * kMiB}));
   }
   arena->drop();
-  for (const proto::ImportedRun& view : views) {
+  for (const ImportedRun& view : views) {
     CHECK(taken(view.data));
     view.mapping->drop();
     CHECK_FALSE(taken(view.data));

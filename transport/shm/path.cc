@@ -3,12 +3,14 @@
 #include <random>
 #include <utility>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/proto/hello.h>
 #include <sluice/shm/properties.h>
 #include <sluice/shm/provider.h>
 #include <sluice/shm/rendezvous.h>
+#include <sluice/spi/endpoint_core.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::shm {
 namespace {
@@ -68,7 +70,7 @@ class Rendezvous final : public PathListener {
 
 class Choice final : public PathChoice {
  public:
-  Choice(Context& context, ShmProvider& provider) : context_(context), provider_(provider) {}
+  Choice(ContextCore& context, ShmProvider& provider) : context_(context), provider_(provider) {}
 
   Result<std::unique_ptr<MetPeer>> meet(const PathAttempt& attempt) override {
     std::string why_not = unmet(attempt.options.require, shm_properties());
@@ -116,7 +118,7 @@ class Choice final : public PathChoice {
   Counter& chosen() override { return chose; }
 
  private:
-  Context& context_;
+  ContextCore& context_;
   ShmProvider& provider_;
 };
 
@@ -131,8 +133,10 @@ std::string trial_address() {
   return "shm:sluice-trial-" + std::to_string(random()) + std::to_string(random());
 }
 
-std::unique_ptr<Provider> open(Context& context) { return std::make_unique<ShmProvider>(context); }
-std::unique_ptr<PathChoice> choose(Context& context, Provider& provider) {
+std::unique_ptr<Provider> open(ContextCore& context) {
+  return std::make_unique<ShmProvider>(context);
+}
+std::unique_ptr<PathChoice> choose(ContextCore& context, Provider& provider) {
   return std::make_unique<Choice>(context, static_cast<ShmProvider&>(provider));
 }
 

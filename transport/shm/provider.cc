@@ -86,7 +86,7 @@ class ShmListener final : public ListenerCore {
 // What is left of a closed connection. Its socket hangs up when the peer's process ended; the
 // peer's direction ends when its last view did.
 struct ShmProvider::Kept final : EventHandler {
-  Kept(Context& owner, Remains all) : context(owner), remains(std::move(all)) {}
+  Kept(ContextCore& owner, Remains all) : context(owner), remains(std::move(all)) {}
 
   void on_event(uint32_t events) noexcept override {
     if (!watched) return;
@@ -108,12 +108,12 @@ struct ShmProvider::Kept final : EventHandler {
   }
   bool over() const { return remains.socket == nullptr && !remains.account->is_mapped(); }
 
-  Context& context;
+  ContextCore& context;
   Remains remains;
   bool watched = false;
 };
 
-ShmProvider::ShmProvider(Context& context) : context_(context), sessions_(context.now()) {}
+ShmProvider::ShmProvider(ContextCore& context) : context_(context), sessions_(context.now()) {}
 
 ShmProvider::~ShmProvider() {
   sessions_.detach_all();

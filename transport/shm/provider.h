@@ -7,16 +7,17 @@
 #include <string>
 #include <vector>
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/proto/session_set.h>
 #include <sluice/shm/link.h>
 #include <sluice/shm/rendezvous.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::shm {
 
 class ShmProvider final : public Provider, public LoanKeeper {
  public:
-  explicit ShmProvider(Context& context);
+  explicit ShmProvider(ContextCore& context);
   ~ShmProvider() override;
 
   Scheme scheme() const override { return Scheme::kShm; }
@@ -53,7 +54,7 @@ class ShmProvider final : public Provider, public LoanKeeper {
     ShmLink* link;  // owned by the session
   };
 
-  Context& context_;
+  ContextCore& context_;
   std::vector<Connection> connections_;
   std::vector<std::unique_ptr<Kept>> kept_;
   proto::SessionSet sessions_;

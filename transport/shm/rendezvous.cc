@@ -22,7 +22,7 @@ Status failure(Code code, const std::string& why, int error = 0) {
 }
 
 // Waits for the listener's HELLO.
-Result<Greeting> await_hello(Context& context, int fd, const wire::Hello& ours,
+Result<Greeting> await_hello(ContextCore& context, int fd, const wire::Hello& ours,
                              const std::string& name, Instant deadline) {
   while (true) {
     SLUICE_TRY(std::optional<Greeting> greeting, receive_hello(fd, ours));
@@ -48,7 +48,7 @@ std::string socket_name(const wire::Uuid& rendezvous) {
 
 std::string socket_name(std::string_view name) { return std::string(kNamed) + std::string(name); }
 
-Result<Meeting> meet(Context& context, const std::string& name, const wire::Hello& ours,
+Result<Meeting> meet(ContextCore& context, const std::string& name, const wire::Hello& ours,
                      Instant deadline) {
   Meeting meeting;
   meeting.ours = ours;

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/proto/connection_ticket.h>
 #include <sluice/shm/connection_account.h>
 #include <sluice/base/descriptor.h>
@@ -35,7 +35,7 @@ std::string socket_name(std::string_view name);
 // while it waits. Errors: kUnreachable (nobody listens: other machine, other network
 // namespace, or gone), kAccessDenied (another user), kUnsupported (version), kTimedOut, kCorrupt,
 // kTryAgain (the listener has as many as it takes).
-Result<Meeting> meet(Context& context, const std::string& socket_name, const wire::Hello& ours,
+Result<Meeting> meet(ContextCore& context, const std::string& socket_name, const wire::Hello& ours,
                      Instant deadline);
 
 struct RendezvousOptions {
@@ -54,7 +54,7 @@ struct RendezvousOptions {
 class RendezvousListener final : public EventHandler {
  public:
   // `ours` is the HELLO that every peer gets (its token is the peer's own, echoed).
-  static Result<std::unique_ptr<RendezvousListener>> open(Context& context,
+  static Result<std::unique_ptr<RendezvousListener>> open(ContextCore& context,
                                                           const std::string& socket_name,
                                                           const wire::Hello& ours,
                                                           RendezvousOptions options = {});
@@ -72,7 +72,7 @@ class RendezvousListener final : public EventHandler {
   };
   // A descriptor that is readable when something is due: it runs also while nobody connects.
   class Alarm;
-  RendezvousListener(Context& context, const wire::Hello& ours, RendezvousOptions options);
+  RendezvousListener(ContextCore& context, const wire::Hello& ours, RendezvousOptions options);
   Status begin(const std::string& name);
   void accept_some();
   void pause_accepting();
@@ -88,7 +88,7 @@ class RendezvousListener final : public EventHandler {
   bool make_room_among_met(uint32_t newcomer);
   void forget(HalfOpen& half);
 
-  Context& context_;
+  ContextCore& context_;
   wire::Hello ours_;
   RendezvousOptions options_;
   Descriptor fd_;

@@ -14,6 +14,7 @@
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
 #include <sluice/shm/rendezvous.h>
+#include <sluice/runtime/context_core.h>
 
 #include "transport/shm/handshake.h"
 
@@ -106,11 +107,11 @@ struct RendezvousListener::HalfOpen final : EventHandler {
   bool refusal_logged = false;
 };
 
-RendezvousListener::RendezvousListener(Context& context, const wire::Hello& ours,
+RendezvousListener::RendezvousListener(ContextCore& context, const wire::Hello& ours,
                                        RendezvousOptions options)
     : context_(context), ours_(ours), options_(std::move(options)) {}
 
-Result<std::unique_ptr<RendezvousListener>> RendezvousListener::open(Context& context,
+Result<std::unique_ptr<RendezvousListener>> RendezvousListener::open(ContextCore& context,
                                                                      const std::string& name,
                                                                      const wire::Hello& ours,
                                                                      RendezvousOptions options) {

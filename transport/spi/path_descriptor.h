@@ -11,6 +11,7 @@
 #include <sluice/api/path_names.h>
 #include <sluice/api/receipt.h>
 #include <sluice/spi/path_choice.h>
+#include <sluice/spi/provider.h>
 
 namespace sluice {
 
@@ -33,9 +34,9 @@ struct PathDescriptor {
   std::string (*trial_address)() = nullptr;
   std::string_view remedy = {};
   // Null: another descriptor's provider has it.
-  std::unique_ptr<Provider> (*open)(Context& context) = nullptr;
+  std::unique_ptr<Provider> (*open)(ContextCore& context) = nullptr;
   // Its part in sluice://, with the provider that open() made. Null: sluice:// does not try it.
-  std::unique_ptr<PathChoice> (*choose)(Context& context, Provider& provider) = nullptr;
+  std::unique_ptr<PathChoice> (*choose)(ContextCore& context, Provider& provider) = nullptr;
 };
 
 // A path that is not built in: `const AddedPath added(kDescriptor);` in its own folder.

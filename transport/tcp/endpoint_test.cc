@@ -6,6 +6,7 @@
 #include <sluice/base/counters.h>
 #include <sluice/tcp/provider.h>
 #include <sluice/tcp/testing.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::tcp {
 namespace {
@@ -31,18 +32,18 @@ struct Node {
       must(made.status(), "arena");
       arena = std::move(made).value();
     }
-    context = std::make_unique<Context>(ContextOptions{.arena = {},
-                                                       .arena_options = {},
-                                                       .waiting = waiting,
-                                                       .tuning = {},
-                                                       .peer_limits = limits},
-                                        std::move(arena));
+    context = std::make_unique<ContextCore>(ContextOptions{.arena = {},
+                                                           .arena_options = {},
+                                                           .waiting = waiting,
+                                                           .tuning = {},
+                                                           .peer_limits = limits},
+                                            std::move(arena));
     must(context->initialise(), "context");
     auto provider = std::make_unique<TcpProvider>(*context);
     tcp = provider.get();
     context->add_provider(std::move(provider));
   }
-  std::unique_ptr<Context> context;
+  std::unique_ptr<ContextCore> context;
   TcpProvider* tcp = nullptr;
 };
 
@@ -84,7 +85,7 @@ bool same(const Buffer& a, const Buffer& b) {
          std::equal(a.bytes().begin(), a.bytes().end(), b.bytes().begin());
 }
 
-Buffer allocate(Context& context, size_t size) {
+Buffer allocate(ContextCore& context, size_t size) {
   auto buffer = context.allocate({static_cast<int64_t>(size)}, uint8);
   must(buffer.status(), "allocate");
   return std::move(buffer).value();

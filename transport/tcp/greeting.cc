@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/tcp/resolve.h>
@@ -27,7 +27,7 @@ Status reading_error(int os_error) {
 // incomplete message is left in the socket and must not wake us again by itself.
 class EventWait final : public EventHandler {
  public:
-  EventWait(Context& context, int fd) : context_(context), fd_(fd) {}
+  EventWait(ContextCore& context, int fd) : context_(context), fd_(fd) {}
   ~EventWait() {
     if (watched_) context_.unwatch(fd_, this);
   }
@@ -49,7 +49,7 @@ class EventWait final : public EventHandler {
   }
 
  private:
-  Context& context_;
+  ContextCore& context_;
   int fd_;
   bool watched_ = false;
   bool fired_ = false;
@@ -73,8 +73,8 @@ Status connect_timeout(const Address& address, const SocketAddress& to) {
                     ") before the deadline; check that it runs and that no firewall drops packets");
 }
 
-Result<Descriptor> connect_one(Context& context, const Address& address, const SocketAddress& to,
-                               Instant deadline) {
+Result<Descriptor> connect_one(ContextCore& context, const Address& address,
+                               const SocketAddress& to, Instant deadline) {
   SLUICE_TRY(Descriptor fd, open_stream_socket(to.family()));
   SLUICE_RETURN_IF_ERROR(set_connection_options(fd.value()));
   if (::connect(fd.value(), to.get(), to.length) != 0) {
@@ -95,7 +95,7 @@ Result<Descriptor> connect_one(Context& context, const Address& address, const S
 
 // The addresses of a name share what is left of the time, so that one that swallows
 // packets does not use up the turn of the next.
-Result<Descriptor> connect_any(Context& context, const Address& address, Instant deadline) {
+Result<Descriptor> connect_any(ContextCore& context, const Address& address, Instant deadline) {
   SLUICE_TRY(std::vector<SocketAddress> found, resolve(address));
   Status last;
   for (size_t i = 0; i < found.size(); ++i) {
@@ -139,7 +139,7 @@ Status decode_answer(const Address& address, const Glimpse& glimpse, wire::Hello
   return wire::decode(glimpse.header, peer);
 }
 
-Status wait_for_answer(Context& context, const Address& address, int fd, wire::Hello& peer,
+Status wait_for_answer(ContextCore& context, const Address& address, int fd, wire::Hello& peer,
                        Instant deadline) {
   std::array<std::byte, kMaxGreetingBytes> scratch;
   EventWait wait(context, fd);
@@ -168,7 +168,7 @@ Status wait_for_answer(Context& context, const Address& address, int fd, wire::H
   }
 }
 
-Result<Greeting> greet_once(Context& context, const Address& address, const wire::Hello& said,
+Result<Greeting> greet_once(ContextCore& context, const Address& address, const wire::Hello& said,
                             Instant deadline) {
   SLUICE_TRY(Descriptor fd, connect_any(context, address, deadline));
   const wire::Hello ours = hello_towards(fd.value(), said);
@@ -236,7 +236,7 @@ Status cut_off() {
                 "it closed the connection inside a message");
 }
 
-Result<Greeting> greet(Context& context, const Address& address, const wire::Hello& ours,
+Result<Greeting> greet(ContextCore& context, const Address& address, const wire::Hello& ours,
                        Instant deadline) {
   auto result = greet_once(context, address, ours, deadline);
   if (!result.ok()) greetings_failed.add();

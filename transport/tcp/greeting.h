@@ -16,7 +16,7 @@
 #include <string>
 
 #include <sluice/api/address.h>
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/api/receipt.h>
 #include <sluice/base/result.h>
 #include <sluice/proto/connection_ticket.h>
@@ -61,7 +61,7 @@ wire::Hello hello_towards(int fd, wire::Hello ours);
 // for the peer's HELLO. Blocks: until then or the deadline; progresses the context.
 // Errors: kUnreachable (name, refused, reset), kTimedOut, kUnsupported (versions),
 // kCorrupt (the peer does not speak sluice), or the code the peer refuses us with.
-Result<Greeting> greet(Context& context, const Address& address, const wire::Hello& ours,
+Result<Greeting> greet(ContextCore& context, const Address& address, const wire::Hello& ours,
                        Instant deadline);
 // Client: tells the peer. Errors: kUnreachable.
 Status choose(Greeting& greeting, Path path);

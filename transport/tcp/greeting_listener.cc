@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <array>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/tcp/resolve.h>
@@ -77,7 +77,7 @@ Descriptor spare_descriptor() { return Descriptor(::open("/dev/null", O_RDONLY |
 
 }  // namespace
 
-Result<std::unique_ptr<GreetingListener>> GreetingListener::open(Context& context,
+Result<std::unique_ptr<GreetingListener>> GreetingListener::open(ContextCore& context,
                                                                  const Address& address,
                                                                  const wire::Hello& ours,
                                                                  const GreetingOptions& options,

@@ -15,6 +15,7 @@
 #include <sluice/base/log.h>
 #include <sluice/proto/connection_ticket.h>
 #include <sluice/tcp/greeting.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::tcp {
 
@@ -46,7 +47,8 @@ class GreetingListener final : public EventHandler {
  public:
   // Errors: kUnreachable (name), kInvalidArgument (the address is in use or not ours),
   // kAccessDenied (port below 1024), kNoMemory (descriptors).
-  static Result<std::unique_ptr<GreetingListener>> open(Context& context, const Address& address,
+  static Result<std::unique_ptr<GreetingListener>> open(ContextCore& context,
+                                                        const Address& address,
                                                         const wire::Hello& ours,
                                                         const GreetingOptions& options,
                                                         PrepareHello prepare = {});
@@ -80,7 +82,7 @@ class GreetingListener final : public EventHandler {
     void on_event(uint32_t epoll_events) noexcept override { owner->look(*this, epoll_events); }
   };
 
-  GreetingListener(Context& context, const wire::Hello& ours, const GreetingOptions& options,
+  GreetingListener(ContextCore& context, const wire::Hello& ours, const GreetingOptions& options,
                    PrepareHello prepare)
       : context_(context), ours_(ours), options_(options), prepare_(std::move(prepare)) {}
   void on_event(uint32_t epoll_events) noexcept override;
@@ -98,7 +100,7 @@ class GreetingListener final : public EventHandler {
   void drop(HalfOpen& peer, Code code, const Status& why);
   Descriptor detach(HalfOpen& peer);
 
-  Context& context_;
+  ContextCore& context_;
   wire::Hello ours_;
   GreetingOptions options_;
   PrepareHello prepare_;

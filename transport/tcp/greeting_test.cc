@@ -1,8 +1,9 @@
 // The greeting, both sides, with peers that follow it and peers that do not.
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/tcp/testing_greeting.h>
 #include <sluice/tcp/resolve.h>
+#include <sluice/runtime/event_handler.h>
 
 namespace sluice::tcp {
 namespace {

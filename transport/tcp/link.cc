@@ -47,23 +47,19 @@ size_t total_bytes(std::span<const iovec> pieces) {
   return total;
 }
 
-iovec to_iovec(proto::ConstBytes bytes) {
-  return {const_cast<std::byte*>(bytes.data()), bytes.size()};
-}
+iovec to_iovec(ConstBytes bytes) { return {const_cast<std::byte*>(bytes.data()), bytes.size()}; }
 
 // send() of one run costs the kernel less than sendmsg() of several (about 60 ns).
-ssize_t write_small(int fd, proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-                    size_t total) {
+ssize_t write_small(int fd, ConstBytes header, std::span<const ConstBytes> payload, size_t total) {
   if (payload.empty()) return ::send(fd, header.data(), total, MSG_DONTWAIT | MSG_NOSIGNAL);
   std::array<std::byte, kSmallMessage> bytes;
   std::byte* at = std::copy(header.begin(), header.end(), bytes.data());
-  for (const proto::ConstBytes& part : payload) at = std::copy(part.begin(), part.end(), at);
+  for (const ConstBytes& part : payload) at = std::copy(part.begin(), part.end(), at);
   return ::send(fd, bytes.data(), total, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 // Writes the first pieces, if the message has more than one call takes.
-ssize_t write_message(int fd, proto::ConstBytes header,
-                      std::span<const proto::ConstBytes> payload) {
+ssize_t write_message(int fd, ConstBytes header, std::span<const ConstBytes> payload) {
   std::array<iovec, kPiecesPerWrite> pieces;
   size_t count = 0;
   pieces[count++] = to_iovec(header);
@@ -87,9 +83,9 @@ Status broken_status(int os_error, const std::string& peer) {
 
 }  // namespace
 
-const proto::LinkTraits& link_traits() {
-  static const proto::LinkTraits traits = [] {
-    proto::LinkTraits t;
+const LinkTraits& link_traits() {
+  static const LinkTraits traits = [] {
+    LinkTraits t;
     t.properties = {.path = Path::kTcp, .capabilities = {}, .copies_per_fetch = 2};
     t.inline_bytes = 16u << 10;
     t.data_bytes = 1u << 20;
@@ -107,7 +103,7 @@ TcpLink::~TcpLink() { close(); }
 
 Status TcpLink::watch() { return group_->context().watch(fd_.value(), kEvents, this); }
 
-bool TcpLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+bool TcpLink::send(ConstBytes header, std::span<const ConstBytes> payload) {
   // What is sent on a broken connection is lost like what was sent just before.
   if (!usable() || broken_ != 0) return true;
   if (queue_ != nullptr && !queue_->empty()) {
@@ -119,7 +115,7 @@ bool TcpLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> 
     return false;
   }
   size_t total = header.size();
-  for (const proto::ConstBytes& part : payload) total += part.size();
+  for (const ConstBytes& part : payload) total += part.size();
   ssize_t sent = total <= kSmallMessage ? write_small(fd_.value(), header, payload, total)
                                         : write_message(fd_.value(), header, payload);
   if (sent < 0 && errno != EAGAIN && errno != EINTR) {
@@ -138,8 +134,7 @@ bool TcpLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> 
 }
 
 // The socket took a part, or a message of very many pieces is only begun.
-void TcpLink::queue_rest(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-                         size_t taken) {
+void TcpLink::queue_rest(ConstBytes header, std::span<const ConstBytes> payload, size_t taken) {
   if (queue_ == nullptr) queue_ = group_->take_queue();
   (void)queue_->append(header, payload, taken);  // an empty queue has room for any message
   writes_blocked.add();
@@ -148,8 +143,7 @@ void TcpLink::queue_rest(proto::ConstBytes header, std::span<const proto::ConstB
   group_->add_todo(this);
 }
 
-bool TcpLink::push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-                   uint64_t cookie) {
+bool TcpLink::push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) {
   // As with send(): link_down() follows and gives the payload back.
   if (!usable() || broken_ != 0) return true;
   if (queue_ == nullptr) queue_ = group_->take_queue();

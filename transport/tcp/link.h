@@ -10,21 +10,21 @@
 #include <span>
 #include <string>
 
-#include <sluice/api/context.h>
-#include <sluice/proto/link.h>
+#include <sluice/runtime/context_core.h>
+#include <sluice/spi/link.h>
 #include <sluice/proto/turn_budget.h>
 #include <sluice/tcp/link_group.h>
 #include <sluice/tcp/socket.h>
 
 namespace sluice::tcp {
 
-const proto::LinkTraits& link_traits();  // to a peer on another machine
+const LinkTraits& link_traits();  // to a peer on another machine
 
-class TcpLink final : public proto::StreamLink, public EventHandler {
+class TcpLink final : public StreamLink, public EventHandler {
  public:
   // Requires: `fd` is connected and non-blocking; the group outlives close().
   // `traits` outlives the link.
-  TcpLink(LinkGroup& group, Descriptor fd, const proto::LinkTraits& traits = link_traits());
+  TcpLink(LinkGroup& group, Descriptor fd, const LinkTraits& traits = link_traits());
   ~TcpLink() override;
   TcpLink(const TcpLink&) = delete;
   TcpLink& operator=(const TcpLink&) = delete;
@@ -32,15 +32,14 @@ class TcpLink final : public proto::StreamLink, public EventHandler {
   // Errors: kNoMemory (epoll).
   Status watch();
   // Who is called. Requires: set before the context's next progress; outlives close().
-  void set_client(proto::LinkClient* session, proto::StreamClient* transfer) override {
+  void set_client(LinkClient* session, StreamClient* transfer) override {
     client_ = session;
     transfer_ = transfer;
   }
 
-  const proto::LinkTraits& traits() const override { return *traits_; }
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
-  bool push(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-            uint64_t cookie) override;
+  const LinkTraits& traits() const override { return *traits_; }
+  bool send(ConstBytes header, std::span<const ConstBytes> payload) override;
+  bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override;
   void settle(uint64_t cookie) override;
   void flush() override;
   bool has_unsent() const override { return queue_ != nullptr && !queue_->empty(); }
@@ -67,8 +66,7 @@ class TcpLink final : public proto::StreamLink, public EventHandler {
   // link.cc: out, and the end.
   bool usable() const { return !closed_ && !down_; }
   void write_out();
-  void queue_rest(proto::ConstBytes header, std::span<const proto::ConstBytes> payload,
-                  size_t taken);
+  void queue_rest(ConstBytes header, std::span<const ConstBytes> payload, size_t taken);
   void return_queue_if_empty();
   void report(Instant now);
   void note_broken(int os_error);
@@ -91,9 +89,9 @@ class TcpLink final : public proto::StreamLink, public EventHandler {
   void return_block();
 
   LinkGroup* group_;
-  const proto::LinkTraits* traits_;
-  proto::LinkClient* client_ = nullptr;
-  proto::StreamClient* transfer_ = nullptr;
+  const LinkTraits* traits_;
+  LinkClient* client_ = nullptr;
+  StreamClient* transfer_ = nullptr;
   Descriptor fd_;
   std::string local_name_, peer_name_;
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/tcp/output_queue.h>
 
 namespace sluice::tcp {
@@ -58,7 +58,7 @@ class Roster {
 class LinkGroup {
  public:
   // Requires: the context outlives the group, the group outlives its links' close().
-  explicit LinkGroup(Context& context) : context_(context) {}
+  explicit LinkGroup(ContextCore& context) : context_(context) {}
   LinkGroup(const LinkGroup&) = delete;
   LinkGroup& operator=(const LinkGroup&) = delete;
 
@@ -73,7 +73,7 @@ class LinkGroup {
   void end_sleep() { sleeping_ = false; }
   // When progress() must ask the kernel whether peers still answer.
   Instant next_timeout() const { return unanswered_.empty() ? kNever : next_check_; }
-  Context& context() { return context_; }
+  ContextCore& context() { return context_; }
 
  private:
   friend class TcpLink;
@@ -95,7 +95,7 @@ class LinkGroup {
   std::unique_ptr<OutputQueue> take_queue();
   void return_queue(std::unique_ptr<OutputQueue> queue);
 
-  Context& context_;
+  ContextCore& context_;
   std::array<TcpLink*, kHotLinks> hot_{};
   size_t hot_count_ = 0;
   Roster todo_;

@@ -38,10 +38,10 @@ Counter data_bytes_dropped("tcp.data_bytes_dropped");
 
 }  // namespace
 
-class StagedPayload final : public proto::PayloadReader {
+class StagedPayload final : public PayloadReader {
  public:
   explicit StagedPayload(const std::byte* at) : at_(at) {}
-  void read(proto::MutableBytes out) override {
+  void read(MutableBytes out) override {
     std::memcpy(out.data(), at_, out.size());
     at_ += out.size();
     copied += out.size();
@@ -52,7 +52,7 @@ class StagedPayload final : public proto::PayloadReader {
   const std::byte* at_;
 };
 
-TcpLink::TcpLink(LinkGroup& group, Descriptor fd, const proto::LinkTraits& traits)
+TcpLink::TcpLink(LinkGroup& group, Descriptor fd, const LinkTraits& traits)
     : group_(&group),
       traits_(&traits),
       fd_(std::move(fd)),
@@ -160,7 +160,7 @@ void TcpLink::parse(Instant now) {
 // False: the message is not complete, or the link is no longer usable.
 bool TcpLink::parse_message(Instant now) {
   StagingBlock& block = *block_;
-  proto::ConstBytes bytes(block.data(), block.size());
+  ConstBytes bytes(block.data(), block.size());
   if (bytes.size() < wire::kHeaderBytes) {
     needed_ = wire::kHeaderBytes - bytes.size();
     return false;
@@ -219,7 +219,7 @@ bool TcpLink::place_staged(Instant now) {
   StagingBlock& block = *block_;
   while (data_left_ > 0 && block.size() > 0) {
     uint64_t length = std::min<uint64_t>(data_left_, block.size());
-    proto::Placement placement = transfer_->place(data_id_, data_offset_, length);
+    Placement placement = transfer_->place(data_id_, data_offset_, length);
     if (!usable()) return false;
     uint64_t placed = 0;
     for (size_t i = 0; i < placement.count && placed < length; ++i) {
@@ -253,9 +253,9 @@ bool TcpLink::data_arrived(uint64_t length, Instant now) {
 // Straight from the socket to the destination, and the next header behind it.
 // Requires: no byte is staged.
 ssize_t TcpLink::receive_data(Instant now) {
-  proto::Placement placement = transfer_->place(data_id_, data_offset_, data_left_);
+  Placement placement = transfer_->place(data_id_, data_offset_, data_left_);
   if (!usable()) return -1;
-  std::array<iovec, proto::kMaxPlaces + 1> pieces;
+  std::array<iovec, kMaxPlaces + 1> pieces;
   size_t count = 0;
   uint64_t room = 0;
   for (size_t i = 0; i < placement.count && room < data_left_; ++i) {

@@ -45,9 +45,8 @@ TEST_CASE("messages and payload keep their order while the peer does not read", 
   for (uint64_t i = 0; i < 1000 && !refused; ++i) {
     Bytes header = data_header(1, i * kChunk, kChunk);
     // Three runs, one of them empty.
-    std::array<proto::ConstBytes, 3> runs = {proto::ConstBytes(payload).first(1000),
-                                             proto::ConstBytes(),
-                                             proto::ConstBytes(payload).subspan(1000)};
+    std::array<ConstBytes, 3> runs = {ConstBytes(payload).first(1000), ConstBytes(),
+                                      ConstBytes(payload).subspan(1000)};
     if (pair.push(header, runs, i)) {
       expect(header);
       expect(payload);
@@ -83,8 +82,8 @@ TEST_CASE("settled payload is what it was, whatever is written to the tensor aft
   while (true) {
     Bytes& payload = pushes % 2 == 0 ? revoked : kept;
     Bytes header = data_header(1, pushes * kChunk, kChunk);
-    std::array<proto::ConstBytes, 2> runs = {proto::ConstBytes(payload).first(1000),
-                                             proto::ConstBytes(payload).subspan(1000)};
+    std::array<ConstBytes, 2> runs = {ConstBytes(payload).first(1000),
+                                      ConstBytes(payload).subspan(1000)};
     if (!pair.push(header, runs, pushes % 2)) break;
     expected.insert(expected.end(), header.begin(), header.end());
     expected.insert(expected.end(), original.begin(), original.end());
@@ -169,7 +168,7 @@ TEST_CASE("a push to a peer that has gone ends in link_down, once, from progress
   ::setsockopt(pair.peer.value(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
   pair.peer.reset();
   Bytes payload = pattern(1000, 1);
-  proto::ConstBytes run(payload);
+  ConstBytes run(payload);
   CHECK(pair.push(data_header(1, 0, payload.size()), std::span(&run, 1), 0));
   CHECK(pair.send(ping(1)));
   CHECK(pair.client.down_calls == 0);
@@ -185,7 +184,7 @@ TEST_CASE("a client may close the link while its payload is reported", "[tcp][se
   LinkAndPeer pair(lone);
   pair.client.on_pushed = [&] { pair.close(); };
   Bytes payload = pattern(1000, 1);
-  proto::ConstBytes run(payload);
+  ConstBytes run(payload);
   CHECK(pair.push(data_header(1, 0, payload.size()), std::span(&run, 1), 0));
   CHECK(pair.push(data_header(1, 0, payload.size()), std::span(&run, 1), 1));
   pair.pump_until([&] { return pair.client.closed; });

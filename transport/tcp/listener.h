@@ -5,10 +5,11 @@
 #include <memory>
 #include <string>
 
-#include <sluice/api/context.h>
 #include <sluice/base/log.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/proto/session.h>
 #include <sluice/tcp/greeting_listener.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::tcp {
 

@@ -52,7 +52,7 @@ TEST_CASE("a peer that does not read for longer than the limit for unplugged one
   Bytes header(wire::kMaxHeaderBytes);
   header.resize(wire::encode(data, header));
   // Fills the peer's window, our socket and our queue.
-  proto::ConstBytes run = proto::ConstBytes(payload).first(wire::kMaxDataBytes);
+  ConstBytes run = ConstBytes(payload).first(wire::kMaxDataBytes);
   while (pair.push(header, std::span(&run, 1), 0)) {}
   Instant end = after(now(), kUnpluggedAfter + std::chrono::milliseconds(1500));
   CHECK(lone.context.wait_until([&] { return pair.client.down_calls > 0; }, end) ==

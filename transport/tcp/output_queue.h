@@ -12,11 +12,9 @@
 #include <span>
 #include <vector>
 
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::tcp {
-
-using proto::ConstBytes;
 
 // Payload of one push() that has left.
 struct Pushed {

@@ -2,6 +2,7 @@
 
 #include <sluice/tcp/link.h>
 #include <sluice/tcp/provider.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::tcp {
 namespace {
@@ -12,7 +13,9 @@ PathState explain() {
           .properties = link_traits().properties};
 }
 std::string trial_address() { return "tcp://127.0.0.1:0"; }
-std::unique_ptr<Provider> open(Context& context) { return std::make_unique<TcpProvider>(context); }
+std::unique_ptr<Provider> open(ContextCore& context) {
+  return std::make_unique<TcpProvider>(context);
+}
 
 }  // namespace
 

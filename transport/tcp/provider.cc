@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/proto/hello.h>
 #include <sluice/proto/listener_limits.h>
 #include <sluice/tcp/link.h>
@@ -23,7 +23,7 @@ Status check_requirements(const Requirements& require, const Address& address) {
 
 }  // namespace
 
-TcpProvider::TcpProvider(Context& context)
+TcpProvider::TcpProvider(ContextCore& context)
     : context_(context),
       same_host_traits_(link_traits()),
       group_(context),

@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/proto/session_set.h>
 #include <sluice/tcp/greeting.h>
 #include <sluice/tcp/link_group.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::tcp {
 
@@ -18,7 +19,7 @@ class TcpListener;
 class TcpProvider final : public Provider {
  public:
   // Requires: the context outlives it.
-  explicit TcpProvider(Context& context);
+  explicit TcpProvider(ContextCore& context);
   ~TcpProvider() override;
 
   Scheme scheme() const override { return Scheme::kTcp; }
@@ -45,8 +46,8 @@ class TcpProvider final : public Provider {
   friend class TcpListener;
   void forget(const TcpListener& listener);
 
-  Context& context_;
-  proto::LinkTraits same_host_traits_;  // with this machine's threshold
+  ContextCore& context_;
+  LinkTraits same_host_traits_;  // with this machine's threshold
   LinkGroup group_;
   proto::SessionSet sessions_;  // before group_ goes, its links are closed
   std::vector<TcpListener*> listeners_;

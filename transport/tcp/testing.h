@@ -20,6 +20,8 @@
 #include <sluice/tcp/link.h>
 #include <sluice/tcp/link_group.h>
 #include <sluice/tcp/socket.h>
+#include <sluice/spi/endpoint_core.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::tcp::testing {
 
@@ -46,7 +48,7 @@ class DescriptorAudit {
 // Drives a LinkGroup as the real provider does, without sessions.
 class GroupProvider final : public Provider {
  public:
-  explicit GroupProvider(Context& context) : group(context) { in_use_ = true; }
+  explicit GroupProvider(ContextCore& context) : group(context) { in_use_ = true; }
   Scheme scheme() const override { return Scheme::kTcp; }
   Result<std::shared_ptr<EndpointCore>> connect(const Address&, const ConnectOptions&) override {
     return unsupported();
@@ -79,7 +81,7 @@ struct LoneContext {
     group = &provider->group;
     context.add_provider(std::move(provider));
   }
-  Context context;
+  ContextCore context;
   LinkGroup* group = nullptr;
 };
 
@@ -158,13 +160,13 @@ inline Bytes inline_offer(uint64_t id, const Bytes& payload) {
 }
 
 // Writes down what a link says; DATA goes into `memory`.
-class Recorder : public proto::LinkClient, public proto::StreamClient {
+class Recorder : public LinkClient, public StreamClient {
  public:
   // Stream links hand over every header as it came.
-  Status handle_tagged_inline(const wire::TaggedInline&, proto::PayloadReader&, Instant) override {
+  Status handle_tagged_inline(const wire::TaggedInline&, PayloadReader&, Instant) override {
     std::abort();
   }
-  Status handle_message(proto::ConstBytes header, proto::PayloadReader& payload, Instant) override {
+  Status handle_message(ConstBytes header, PayloadReader& payload, Instant) override {
     check_upcall();
     auto common = wire::decode_header(header);
     REQUIRE(common.ok());
@@ -175,14 +177,14 @@ class Recorder : public proto::LinkClient, public proto::StreamClient {
     if (on_message) return on_message();
     return Status();
   }
-  proto::Placement place(uint64_t id, uint64_t offset, uint64_t length) override {
+  Placement place(uint64_t id, uint64_t offset, uint64_t length) override {
     check_upcall();
-    proto::Placement placement;
+    Placement placement;
     if (!wanted || (offset >= wanted_until)) return placement;
     REQUIRE(offset + length <= memory.size());
     last_id = id;
     size_t run = run_bytes == 0 ? length : run_bytes;
-    while (length > 0 && placement.count < proto::kMaxPlaces) {
+    while (length > 0 && placement.count < kMaxPlaces) {
       size_t part = std::min<size_t>(run, length);
       placement.runs[placement.count++] = std::span(memory).subspan(offset, part);
       offset += part;
@@ -256,13 +258,13 @@ struct LinkAndPeer {
   }
   bool send(const Bytes& header, const Bytes& payload = {}) {
     client.calling = true;
-    proto::ConstBytes part(payload);
-    bool sent = link->send(
-        header, payload.empty() ? std::span<const proto::ConstBytes>() : std::span(&part, 1));
+    ConstBytes part(payload);
+    bool sent =
+        link->send(header, payload.empty() ? std::span<const ConstBytes>() : std::span(&part, 1));
     client.calling = false;
     return sent;
   }
-  bool push(const Bytes& header, std::span<const proto::ConstBytes> payload, uint64_t cookie) {
+  bool push(const Bytes& header, std::span<const ConstBytes> payload, uint64_t cookie) {
     client.calling = true;
     bool pushed = link->push(header, payload, cookie);
     link->flush();

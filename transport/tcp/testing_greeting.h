@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/tcp/greeting_listener.h>
 #include <sluice/tcp/testing.h>
 

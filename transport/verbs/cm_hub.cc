@@ -43,7 +43,7 @@ Status cm_error(const std::string& what, int error) {
   return Status(code, Scope::kOperation, kOrigin, what + why, error);
 }
 
-Result<std::unique_ptr<CmHub>> CmHub::open(Context& context, VerbsApi& api) {
+Result<std::unique_ptr<CmHub>> CmHub::open(ContextCore& context, VerbsApi& api) {
   std::unique_ptr<CmHub> hub(new CmHub(context, api));
   errno = 0;
   hub->channel_ = api.create_event_channel();

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/verbs/verbs_api.h>
 
 namespace sluice::verbs {
@@ -37,15 +37,15 @@ class CmClient {
 class CmHub final : public EventHandler {
  public:
   // Errors: kUnsupported (no RDMA on this machine; the detail says what is missing), kNoMemory.
-  static Result<std::unique_ptr<CmHub>> open(Context& context, VerbsApi& api);
+  static Result<std::unique_ptr<CmHub>> open(ContextCore& context, VerbsApi& api);
   ~CmHub();
   VerbsApi& api() { return api_; }
   rdma_event_channel* channel() const { return channel_; }
   void on_event(uint32_t epoll_events) noexcept override;
 
  private:
-  CmHub(Context& context, VerbsApi& api) : context_(context), api_(api) {}
-  Context& context_;
+  CmHub(ContextCore& context, VerbsApi& api) : context_(context), api_(api) {}
+  ContextCore& context_;
   VerbsApi& api_;
   rdma_event_channel* channel_ = nullptr;
 };

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
@@ -415,8 +415,8 @@ void Connection::send_hello() {
   // As long as a slot: whatever lies between the two must let full packets through, or the
   // connection fails here and not with the first tensor.
   static constexpr std::array<std::byte, kInlineBytes> kProbe{};
-  const proto::ConstBytes probe(kProbe);
-  hello_sent_ = queue_->send(proto::ConstBytes(header, length), std::span(&probe, 1));
+  const ConstBytes probe(kProbe);
+  hello_sent_ = queue_->send(ConstBytes(header, length), std::span(&probe, 1));
 }
 
 size_t Connection::step(Instant now) {
@@ -433,7 +433,7 @@ size_t Connection::step(Instant now) {
   return state_ == State::kGreeting ? work : work + 1;
 }
 
-void Connection::on_message(proto::ConstBytes message, Instant) {
+void Connection::on_message(ConstBytes message, Instant) {
   Result<wire::Header> common = wire::decode_header(message);
   Status status = common.status();
   if (status.ok() &&

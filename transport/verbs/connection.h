@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/verbs/cm_hub.h>
 #include <sluice/verbs/device.h>
 #include <sluice/verbs/lanes.h>
@@ -99,7 +99,7 @@ class Connection final : private CmClient, private proto::DirectClient {
   Status learn_of_peer(const CmEvent& established);
   void send_hello();
   void on_cm_event(const CmEvent& event) noexcept override;
-  void on_message(proto::ConstBytes message, Instant now) override;
+  void on_message(ConstBytes message, Instant now) override;
   void on_notice(uint32_t notice, Instant now) override;
   void on_moved(uint64_t, uint64_t, Instant) override {}
   void on_window_closed(uint64_t, Instant) override {}

@@ -63,7 +63,7 @@ DeviceLimits limits_of(VerbsApi& api, ibv_context* context, const ibv_device_att
   return limits;
 }
 
-Result<std::unique_ptr<Device>> Device::open(Context& context, VerbsApi& api,
+Result<std::unique_ptr<Device>> Device::open(ContextCore& context, VerbsApi& api,
                                              const std::string& name) {
   std::unique_ptr<Device> device(new Device(context, api, name));
   SLUICE_RETURN_IF_ERROR(device->initialise());

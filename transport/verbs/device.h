@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <sluice/allocator/storage.h>
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/verbs/moderation.h>
 #include <sluice/verbs/registrar.h>
 #include <sluice/verbs/verbs_api.h>
@@ -61,7 +61,7 @@ class Device final : public EventHandler {
  public:
   // Opens the device of that name. Errors: kUnreachable (no such device), kNoMemory
   // (memlock), kInternal (what the driver says).
-  static Result<std::unique_ptr<Device>> open(Context& context, VerbsApi& api,
+  static Result<std::unique_ptr<Device>> open(ContextCore& context, VerbsApi& api,
                                               const std::string& name);
   // Requires: nothing made of it is left.
   ~Device();
@@ -73,7 +73,7 @@ class Device final : public EventHandler {
   ibv_pd* pd() const { return pd_; }
   ibv_comp_channel* channel() const { return channel_; }
   Registrar& registrar() { return *registrar_; }
-  Context& context() { return context_; }
+  ContextCore& context() { return context_; }
   // What $SLUICE_RDMA_MODERATION asks for (docs/design.md, RDMA, says why it is off without);
   // nothing from when the device refused it.
   const ModerationWish& moderation() const { return moderation_; }
@@ -116,13 +116,13 @@ class Device final : public EventHandler {
   void on_event(uint32_t epoll_events) noexcept override;
 
  private:
-  Device(Context& context, VerbsApi& api, std::string name)
+  Device(ContextCore& context, VerbsApi& api, std::string name)
       : context_(context), api_(api), name_(std::move(name)) {}
   Status initialise();
   void read_completion_events();
   void read_device_events();
 
-  Context& context_;
+  ContextCore& context_;
   VerbsApi& api_;
   std::string name_;
   DeviceLimits limits_;

@@ -90,13 +90,13 @@ uint64_t Lanes::part_of_run(const std::byte* data, uint64_t length, uint64_t coo
   return std::min(run_.part, length);
 }
 
-Result<proto::WindowId> Lanes::open_window(std::byte* data, uint64_t length, Right rights,
-                                           uint64_t cookie, bool whole, wire::Segment& out) {
+Result<WindowId> Lanes::open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie,
+                                    bool whole, wire::Segment& out) {
   const bool spread =
       striped() && !whole &&
       (length > first_.chunk_limit() || (run_.cookie == cookie && run_.next == data));
   if (!spread || !first_.device().limits().windows) {
-    Result<proto::WindowId> opened = first_.open_window(data, length, rights, cookie, whole, out);
+    Result<WindowId> opened = first_.open_window(data, length, rights, cookie, whole, out);
     if (spread && opened.ok() && first_.is_narrow(*opened))
       out.offset |= kEveryStripe << kStripeShift;
     return opened;
@@ -104,7 +104,7 @@ Result<proto::WindowId> Lanes::open_window(std::byte* data, uint64_t length, Rig
   const uint64_t part = part_of_run(data, length, cookie);
   const uint32_t stripe = run_.stripe;
   QueuePair& lane = stripe == 0 ? first_ : *reached_[stripe - 1];
-  Result<proto::WindowId> opened = lane.open_window(data, part, rights, cookie, false, out);
+  Result<WindowId> opened = lane.open_window(data, part, rights, cookie, false, out);
   if (lane.failed()) first_.fail(lane.failure());
   if (!opened.ok()) return opened;
   run_.next = data + out.length;
@@ -114,18 +114,18 @@ Result<proto::WindowId> Lanes::open_window(std::byte* data, uint64_t length, Rig
   return *opened | stripe << kWindowShift;
 }
 
-QueuePair& Lanes::owner(proto::WindowId& window) {
+QueuePair& Lanes::owner(WindowId& window) {
   const uint32_t stripe = window >> kWindowShift;
   window &= (1u << kWindowShift) - 1;
   return stripe == 0 ? first_ : *reached_[stripe - 1];
 }
 
-void Lanes::close_window(proto::WindowId window) {
+void Lanes::close_window(WindowId window) {
   QueuePair& lane = owner(window);
   lane.close_window(window);
 }
 
-Status Lanes::revoke_window(proto::WindowId window) {
+Status Lanes::revoke_window(WindowId window) {
   QueuePair& lane = owner(window);
   return lane.revoke_window(window);
 }
@@ -148,14 +148,14 @@ QueuePair* Lanes::lane_of(wire::Segment& peer) {
   return nullptr;
 }
 
-Result<bool> Lanes::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+Result<bool> Lanes::read(const wire::Segment& peer, std::span<const MutableBytes> into,
                          uint64_t cookie) {
   wire::Segment there = peer;
   QueuePair* lane = lane_of(there);
   return lane != nullptr ? lane->read(there, into, cookie) : Result<bool>(true);
 }
 
-Result<bool> Lanes::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+Result<bool> Lanes::write(std::span<const ConstBytes> from, const wire::Segment& peer,
                           uint64_t cookie, const uint32_t* notice) {
   wire::Segment there = peer;
   QueuePair* lane = lane_of(there);

@@ -44,14 +44,13 @@ class Lanes {
   bool stuck() const;
 
   // As QueuePair's.
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
-                                      uint64_t cookie, bool whole, wire::Segment& out);
-  void close_window(proto::WindowId window);
-  Status revoke_window(proto::WindowId window);
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
-                    uint64_t cookie);
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
-                     uint64_t cookie, const uint32_t* notice);
+  Result<WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie,
+                               bool whole, wire::Segment& out);
+  void close_window(WindowId window);
+  Status revoke_window(WindowId window);
+  Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into, uint64_t cookie);
+  Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer, uint64_t cookie,
+                     const uint32_t* notice);
 
  private:
   // A write whose bytes are posted, and whose peer is told when they are in place.
@@ -69,7 +68,7 @@ class Lanes {
   };
   QueuePair* lane_of(wire::Segment& peer);
   uint64_t part_of_run(const std::byte* data, uint64_t length, uint64_t cookie);
-  QueuePair& owner(proto::WindowId& window);
+  QueuePair& owner(WindowId& window);
   bool all_retired() const;
   void hold(uint32_t notice, uint64_t cookie, uint64_t length);
   size_t tell();

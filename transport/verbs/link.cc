@@ -22,8 +22,8 @@ Counter access_refused_to_peer("verbs.access_refused_to_peer");
 
 }  // namespace
 
-proto::LinkTraits verbs_traits(const DeviceLimits& limits, uint64_t chunk_bytes) {
-  proto::LinkTraits traits;
+LinkTraits verbs_traits(const DeviceLimits& limits, uint64_t chunk_bytes) {
+  LinkTraits traits;
   traits.properties.path = Path::kVerbs;
   // Soft-RoCE copies into frames and out of them, in the kernel.
   uint8_t by_kernel = limits.software ? 1 : 0;
@@ -124,7 +124,7 @@ void VerbsLink::unplugged(const Status& why) {
   if (!closed() && !down_ && !connection_->queue().stopped()) connection_->queue().fail(why);
 }
 
-void VerbsLink::on_message(proto::ConstBytes message, Instant now) {
+void VerbsLink::on_message(ConstBytes message, Instant now) {
   Status status = proto::hand_on(*client_, message, now);
   if (!status.ok() && !closed()) connection_->queue().fail(status);
 }
@@ -142,30 +142,30 @@ void VerbsLink::on_window_closed(uint64_t cookie, Instant now) {
   transfer_->window_closed(cookie, now);
 }
 
-bool VerbsLink::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+bool VerbsLink::send(ConstBytes header, std::span<const ConstBytes> payload) {
   if (closed() || connection_->queue().send(header, payload)) return true;
   blocked_ = true;
   return false;
 }
 
-Result<proto::WindowId> VerbsLink::open_window(std::byte* data, uint64_t length, Right rights,
-                                               uint64_t cookie, bool whole, wire::Segment& out) {
+Result<WindowId> VerbsLink::open_window(std::byte* data, uint64_t length, Right rights,
+                                        uint64_t cookie, bool whole, wire::Segment& out) {
   if (closed())
     return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
-  Result<proto::WindowId> opened = lanes_.open_window(data, length, rights, cookie, whole, out);
+  Result<WindowId> opened = lanes_.open_window(data, length, rights, cookie, whole, out);
   if (opened.code() == Code::kTryAgain) blocked_ = true;
   return opened;
 }
 
-void VerbsLink::close_window(proto::WindowId window) {
+void VerbsLink::close_window(WindowId window) {
   if (!closed()) lanes_.close_window(window);
 }
 
-Status VerbsLink::revoke_window(proto::WindowId window) {
+Status VerbsLink::revoke_window(WindowId window) {
   return closed() ? Status() : lanes_.revoke_window(window);
 }
 
-Result<bool> VerbsLink::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+Result<bool> VerbsLink::read(const wire::Segment& peer, std::span<const MutableBytes> into,
                              uint64_t cookie) {
   if (closed()) return true;
   Result<bool> posted = lanes_.read(peer, into, cookie);
@@ -173,7 +173,7 @@ Result<bool> VerbsLink::read(const wire::Segment& peer, std::span<const proto::M
   return posted;
 }
 
-Result<bool> VerbsLink::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+Result<bool> VerbsLink::write(std::span<const ConstBytes> from, const wire::Segment& peer,
                               uint64_t cookie, const uint32_t* notice) {
   if (closed()) return true;
   Result<bool> posted = lanes_.write(from, peer, cookie, notice);
@@ -181,7 +181,7 @@ Result<bool> VerbsLink::write(std::span<const proto::ConstBytes> from, const wir
   return posted;
 }
 
-Result<bool> VerbsLink::atomic(const wire::Segment& peer, const proto::AtomicRequest& request,
+Result<bool> VerbsLink::atomic(const wire::Segment& peer, const AtomicRequest& request,
                                std::byte* result, uint64_t cookie) {
   if (closed()) return true;
   Result<bool> posted = connection_->queue().atomic(peer, request, result, cookie);

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 #include <sluice/verbs/connection.h>
 #include <sluice/verbs/lanes.h>
 
@@ -16,7 +16,7 @@ namespace sluice::verbs {
 // as tcp's keepalives find it.
 inline constexpr Duration kProbeAfter = std::chrono::seconds(1);
 
-proto::LinkTraits verbs_traits(const DeviceLimits& limits, uint64_t chunk_bytes);
+LinkTraits verbs_traits(const DeviceLimits& limits, uint64_t chunk_bytes);
 
 // Connections whose last messages are still going out.
 class Lingering {
@@ -27,12 +27,12 @@ class Lingering {
   ~Lingering() = default;
 };
 
-class VerbsLink final : public proto::DeviceLink, private proto::DirectClient {
+class VerbsLink final : public DeviceLink, private proto::DirectClient {
  public:
   // Requires: a connection in State::kReady.
   VerbsLink(Lingering& lingering, std::unique_ptr<Connection> connection);
   ~VerbsLink() override { close(); }
-  void set_client(proto::LinkClient* session, proto::DeviceClient* transfer) override {
+  void set_client(LinkClient* session, DeviceClient* transfer) override {
     client_ = session;
     transfer_ = transfer;
   }
@@ -51,27 +51,27 @@ class VerbsLink final : public proto::DeviceLink, private proto::DirectClient {
   void unplugged(const Status& why);
 
   // Link.
-  const proto::LinkTraits& traits() const override { return traits_; }
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) override;
+  const LinkTraits& traits() const override { return traits_; }
+  bool send(ConstBytes header, std::span<const ConstBytes> payload) override;
   void flush() override;
   void quarantine(StorageRef memory) override;
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
-                                      uint64_t cookie, bool whole, wire::Segment& out) override;
-  void close_window(proto::WindowId window) override;
-  Status revoke_window(proto::WindowId window) override;
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+  Result<WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie,
+                               bool whole, wire::Segment& out) override;
+  void close_window(WindowId window) override;
+  Status revoke_window(WindowId window) override;
+  Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into,
                     uint64_t cookie) override;
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
-                     uint64_t cookie, const uint32_t* notice) override;
-  Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request,
-                      std::byte* result, uint64_t cookie) override;
+  Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer, uint64_t cookie,
+                     const uint32_t* notice) override;
+  Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request, std::byte* result,
+                      uint64_t cookie) override;
   bool stop() override;
   void close() override;
   std::string local_name() const override { return local_name_; }
   std::string peer_name() const override { return peer_name_; }
 
  private:
-  void on_message(proto::ConstBytes message, Instant now) override;
+  void on_message(ConstBytes message, Instant now) override;
   void on_notice(uint32_t notice, Instant now) override;
   void on_moved(uint64_t cookie, uint64_t length, Instant now) override;
   void on_window_closed(uint64_t cookie, Instant now) override;
@@ -88,9 +88,9 @@ class VerbsLink final : public proto::DeviceLink, private proto::DirectClient {
   Lingering& lingering_;
   std::unique_ptr<Connection> connection_;
   Lanes lanes_;  // of the connection: nothing of them is used after it
-  proto::LinkTraits traits_;
-  proto::LinkClient* client_ = nullptr;
-  proto::DeviceClient* transfer_ = nullptr;
+  LinkTraits traits_;
+  LinkClient* client_ = nullptr;
+  DeviceClient* transfer_ = nullptr;
   Instant quiet_since_;      // nothing has come since, or the peer's device was asked then
   uint32_t unanswered_ = 0;  // probes since then
   bool blocked_ = false;

@@ -8,6 +8,8 @@
 #include <sluice/verbs/devices.h>
 #include <sluice/verbs/link.h>
 #include <sluice/verbs/provider.h>
+#include <sluice/spi/endpoint_core.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::verbs {
 namespace {
@@ -56,7 +58,7 @@ std::string lacking_of_any_device(const Requirements& require) {
 
 class Choice final : public PathChoice {
  public:
-  Choice(Context& context, VerbsProvider& provider) : context_(context), provider_(provider) {}
+  Choice(ContextCore& context, VerbsProvider& provider) : context_(context), provider_(provider) {}
 
   Result<std::unique_ptr<MetPeer>> meet(const PathAttempt& attempt) override {
     std::string why_not = lacking_of_any_device(attempt.options.require);
@@ -111,7 +113,7 @@ class Choice final : public PathChoice {
   Counter& chosen() override { return chose; }
 
  private:
-  Context& context_;
+  ContextCore& context_;
   VerbsProvider& provider_;
 };
 
@@ -135,10 +137,10 @@ std::string trial_address() {
          ":0";
 }
 
-std::unique_ptr<Provider> open(Context& context) {
+std::unique_ptr<Provider> open(ContextCore& context) {
   return std::make_unique<VerbsProvider>(context);
 }
-std::unique_ptr<PathChoice> choose(Context& context, Provider& provider) {
+std::unique_ptr<PathChoice> choose(ContextCore& context, Provider& provider) {
   return std::make_unique<Choice>(context, static_cast<VerbsProvider&>(provider));
 }
 

@@ -32,7 +32,7 @@ Counter peer_access_refused("verbs.peer_access_refused");
 
 // What comes on a connection that is being closed is of no use to anybody.
 class Nobody final : public proto::DirectClient {
-  void on_message(proto::ConstBytes, Instant) override {}
+  void on_message(ConstBytes, Instant) override {}
   void on_notice(uint32_t, Instant) override {}
   void on_moved(uint64_t, uint64_t, Instant) override {}
   void on_window_closed(uint64_t, Instant) override {}
@@ -40,8 +40,9 @@ class Nobody final : public proto::DirectClient {
 
 class RdmaListener final : public ListenerCore {
  public:
-  RdmaListener(VerbsProvider& provider, Context& context, std::unique_ptr<VerbsListener> listener,
-               Address address, const ListenOptions& options)
+  RdmaListener(VerbsProvider& provider, ContextCore& context,
+               std::unique_ptr<VerbsListener> listener, Address address,
+               const ListenOptions& options)
       : provider_(provider),
         listener_(std::move(listener)),
         address_(std::move(address)),
@@ -78,7 +79,8 @@ class RdmaListener final : public ListenerCore {
 
 }  // namespace
 
-VerbsProvider::VerbsProvider(Context& context) : context_(context), connections_(context.now()) {}
+VerbsProvider::VerbsProvider(ContextCore& context)
+    : context_(context), connections_(context.now()) {}
 
 VerbsProvider::~VerbsProvider() {
   connections_.detach_all();

@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/base/log.h>
 #include <sluice/proto/connection_set.h>
 #include <sluice/verbs/connection.h>
 #include <sluice/verbs/link.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::verbs {
 
@@ -22,7 +23,7 @@ class VerbsProvider final : public Provider,
                             public DeviceWatcher,
                             public Lingering {
  public:
-  explicit VerbsProvider(Context& context);
+  explicit VerbsProvider(ContextCore& context);
   ~VerbsProvider() override;
 
   Scheme scheme() const override { return Scheme::kRdma; }
@@ -66,7 +67,7 @@ class VerbsProvider final : public Provider,
   void forget_closed();
   void note_use();
 
-  Context& context_;
+  ContextCore& context_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<CmHub> hub_;
   std::vector<Connection*> meeting_;  // being connected, by meet()

@@ -88,7 +88,7 @@ Status QueuePair::create_queues() {
   initial.qp_type = IBV_QPT_RC;
   initial.cap.max_send_wr = depth_;
   initial.cap.max_recv_wr = kSlots;
-  initial.cap.max_send_sge = std::min<uint32_t>(limits.pieces, proto::kMaxPlaces);
+  initial.cap.max_send_sge = std::min<uint32_t>(limits.pieces, kMaxPlaces);
   initial.cap.max_recv_sge = 1;
   for (uint32_t size : kInlineSizes) {
     initial.cap.max_inline_data = size;

@@ -73,17 +73,16 @@ class QueuePair {
   Status prove_at(ProofPlace peer);
 
   // All posts: false or kTryAgain when there is no room; writable() turns true later.
-  bool send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload);
-  Result<bool> read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
-                    uint64_t cookie);
-  Result<bool> write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
-                     uint64_t cookie, const uint32_t* notice);
-  Result<bool> atomic(const wire::Segment& peer, const proto::AtomicRequest& request,
-                      std::byte* result, uint64_t cookie);
-  Result<proto::WindowId> open_window(std::byte* data, uint64_t length, Right rights,
-                                      uint64_t cookie, bool whole, wire::Segment& out);
-  void close_window(proto::WindowId window);
-  Status revoke_window(proto::WindowId window);
+  bool send(ConstBytes header, std::span<const ConstBytes> payload);
+  Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into, uint64_t cookie);
+  Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer, uint64_t cookie,
+                     const uint32_t* notice);
+  Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request, std::byte* result,
+                      uint64_t cookie);
+  Result<WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie,
+                               bool whole, wire::Segment& out);
+  void close_window(WindowId window);
+  Status revoke_window(WindowId window);
   // All at once, as the connection ends. Blocks: a system call for each.
   void revoke_windows();
   // What was posted and waits for others goes to the device. A message takes it along, and
@@ -99,7 +98,7 @@ class QueuePair {
   uint64_t posted() const { return head_; }
   uint64_t retired() const { return tail_; }
   // Its key is good on every connection of the device, not on this alone.
-  bool is_narrow(proto::WindowId window) const { return windows_.is_narrow(window); }
+  bool is_narrow(WindowId window) const { return windows_.is_narrow(window); }
 
   // poll() has something to do. Cheap: who spins asks for nothing else. Requires: neither stopped
   // nor failed.
@@ -152,7 +151,7 @@ class QueuePair {
     Kind kind = Kind::kMessage;
     bool apart = false;  // over by its own completion only: no later one speaks for it
     bool over = false;
-    proto::WindowId window = 0;
+    WindowId window = 0;
     uint64_t cookie = 0, length = 0;
     ibv_mr* temporary = nullptr;  // registration of foreign memory, for this request
   };
@@ -184,8 +183,8 @@ class QueuePair {
   }
   uint64_t free_requests() const { return depth_ - (head_ - tail_); }
   int32_t credits() const { return static_cast<int32_t>(credit_limit_ - credits_used_); }
-  bool send_frame(FrameKind kind, proto::ConstBytes header,
-                  std::span<const proto::ConstBytes> payload, int32_t credits_kept);
+  bool send_frame(FrameKind kind, ConstBytes header, std::span<const ConstBytes> payload,
+                  int32_t credits_kept);
   void post_proof(uint64_t cookie, uint64_t length);
   Status post(const ibv_send_wr& request, const Record& record);
   void take_back(uint64_t first);
@@ -194,12 +193,12 @@ class QueuePair {
                     uint64_t cookie, const uint32_t* notice);
   static Status cut_at_peer_pages(Pieces& pieces, uint64_t address);
   Status gather(Pieces& pieces, std::byte* data, uint64_t length, bool write);
-  void invalidate(proto::WindowId window);
+  void invalidate(WindowId window);
   Status wait_for(uint64_t sequence);
   void handle(const ibv_wc& completion, proto::DirectClient& client, Instant now);
   void account_flushed(const ibv_wc& completion);
   void handle_received(const ibv_wc& completion, proto::DirectClient& client, Instant now);
-  void handle_frame(proto::ConstBytes frame, proto::DirectClient& client, Instant now);
+  void handle_frame(ConstBytes frame, proto::DirectClient& client, Instant now);
   void retire(uint64_t sequence, proto::DirectClient* client, Instant now);
   void note_error(const ibv_wc& completion);
   void give_credits();
@@ -244,10 +243,10 @@ class QueuePair {
   uint32_t credits_told_ = slots_in_;
 
   WindowTable windows_;
-  std::vector<proto::WindowId> to_invalidate_;  // closed while the queue was full
-  std::vector<uint64_t> closed_at_once_;        // cookies whose windows needed no request
-  std::vector<ibv_wc> deferred_;                // polled while waiting for one
-  std::array<ibv_wc, 16> batch_;  // polled, being handled; from look() to poll() not yet
+  std::vector<WindowId> to_invalidate_;   // closed while the queue was full
+  std::vector<uint64_t> closed_at_once_;  // cookies whose windows needed no request
+  std::vector<ibv_wc> deferred_;          // polled while waiting for one
+  std::array<ibv_wc, 16> batch_;          // polled, being handled; from look() to poll() not yet
   int batch_at_ = 0, batch_size_ = 0;
   std::optional<EventModerator> moderator_;  // SLUICE_RDMA_MODERATION=auto
   uint64_t completions_ = 0, bytes_ = 0;     // handled, for it

@@ -166,13 +166,13 @@ void QueuePair::handle_received(const ibv_wc& completion, proto::DirectClient& c
   } else if (completion.byte_len < kFramePrefix || completion.byte_len > kSlotBytes) {
     return fail(corrupt("a frame of " + std::to_string(completion.byte_len) + " bytes"));
   } else {
-    handle_frame(proto::ConstBytes(slots_ + slot * kSlotBytes, completion.byte_len), client, now);
+    handle_frame(ConstBytes(slots_ + slot * kSlotBytes, completion.byte_len), client, now);
   }
   if (stopped() || failed()) return;
   if (Status posted = post_receive(static_cast<uint32_t>(slot)); !posted.ok()) fail(posted);
 }
 
-void QueuePair::handle_frame(proto::ConstBytes frame, proto::DirectClient& client, Instant now) {
+void QueuePair::handle_frame(ConstBytes frame, proto::DirectClient& client, Instant now) {
   uint32_t prefix[2];
   std::memcpy(prefix, frame.data(), kFramePrefix);
   frame = frame.subspan(kFramePrefix);

@@ -40,7 +40,7 @@ Status no_room() {
 }  // namespace
 
 struct QueuePair::Pieces {
-  static constexpr size_t kMost = 3 * proto::kMaxPlaces;
+  static constexpr size_t kMost = 3 * kMaxPlaces;
   std::array<ibv_sge, kMost> sge;
   size_t count = 0;
   std::array<ibv_mr*, kMost> temporary{};  // of each piece, or null
@@ -65,17 +65,17 @@ Status QueuePair::post_receive(uint32_t slot) {
 }
 
 bool QueuePair::writable() const {
-  return !stopped() && !failed() && free_requests() > kKeptFromTransfers + proto::kMaxPlaces &&
+  return !stopped() && !failed() && free_requests() > kKeptFromTransfers + kMaxPlaces &&
          credits() > 1 && send_head_ - send_tail_ < kSlots;
 }
 
-bool QueuePair::send(proto::ConstBytes header, std::span<const proto::ConstBytes> payload) {
+bool QueuePair::send(ConstBytes header, std::span<const ConstBytes> payload) {
   // The last credit is for giving credits.
   return send_frame(FrameKind::kMessage, header, payload, 1);
 }
 
-bool QueuePair::send_frame(FrameKind kind, proto::ConstBytes header,
-                           std::span<const proto::ConstBytes> payload, int32_t credits_kept) {
+bool QueuePair::send_frame(FrameKind kind, ConstBytes header, std::span<const ConstBytes> payload,
+                           int32_t credits_kept) {
   if (stopped() || failed()) return true;  // it goes nowhere; the failure is told by poll()
   if (credits() <= credits_kept || send_head_ - send_tail_ >= kSlots ||
       free_requests() <= kKeptFromMessages)
@@ -86,7 +86,7 @@ bool QueuePair::send_frame(FrameKind kind, proto::ConstBytes header,
   size_t length = kFramePrefix;
   if (!header.empty()) std::memcpy(slot + length, header.data(), header.size());
   length += header.size();
-  for (proto::ConstBytes piece : payload) {
+  for (ConstBytes piece : payload) {
     if (!piece.empty()) std::memcpy(slot + length, piece.data(), piece.size());
     length += piece.size();
   }
@@ -231,7 +231,7 @@ Result<bool> QueuePair::move(Pieces& pieces, ibv_send_wr& request, const wire::S
   if (iwarp && !reading) {
     post_proof(cookie, peer.length);
     // Received only after the bytes are in place: RFC 5040, 5.5.
-    proto::ConstBytes bytes = std::as_bytes(std::span(notice, notice != nullptr ? 1 : 0));
+    ConstBytes bytes = std::as_bytes(std::span(notice, notice != nullptr ? 1 : 0));
     if (notice != nullptr) send_frame(FrameKind::kNotice, bytes, {}, 1);
   }
   return true;
@@ -260,18 +260,18 @@ Status QueuePair::cut_at_peer_pages(Pieces& pieces, uint64_t address) {
 }
 
 bool QueuePair::room_for_transfer(bool notice) const {
-  if (free_requests() <= kKeptFromTransfers + proto::kMaxPlaces) return false;
+  if (free_requests() <= kKeptFromTransfers + kMaxPlaces) return false;
   if (!notice) return true;
   return credits() > 1 && (!device_.limits().iwarp || send_head_ - send_tail_ < kSlots);
 }
 
-Result<bool> QueuePair::read(const wire::Segment& peer, std::span<const proto::MutableBytes> into,
+Result<bool> QueuePair::read(const wire::Segment& peer, std::span<const MutableBytes> into,
                              uint64_t cookie) {
   if (stopped() || failed()) return true;
   if (!room_for_transfer(false)) return false;
   Pieces pieces;
   Status gathered;
-  for (proto::MutableBytes piece : into) {
+  for (MutableBytes piece : into) {
     if (gathered.ok()) gathered = gather(pieces, piece.data(), piece.size(), true);
   }
   if (gathered.ok() && device_.limits().iwarp) gathered = cut_at_peer_pages(pieces, peer.offset);
@@ -286,12 +286,12 @@ Result<bool> QueuePair::read(const wire::Segment& peer, std::span<const proto::M
   return move(pieces, request, peer, cookie, nullptr);
 }
 
-Result<bool> QueuePair::write(std::span<const proto::ConstBytes> from, const wire::Segment& peer,
+Result<bool> QueuePair::write(std::span<const ConstBytes> from, const wire::Segment& peer,
                               uint64_t cookie, const uint32_t* notice) {
   if (stopped() || failed()) return true;
   if (!room_for_transfer(notice != nullptr)) return false;
   Pieces pieces;
-  for (proto::ConstBytes piece : from) {
+  for (ConstBytes piece : from) {
     Status gathered = gather(pieces, const_cast<std::byte*>(piece.data()), piece.size(), false);
     if (gathered.ok()) continue;
     for (ibv_mr* mr : pieces.temporary) {
@@ -317,7 +317,7 @@ bool QueuePair::notify(uint32_t notice, uint64_t cookie, uint64_t length) {
   return true;
 }
 
-Result<bool> QueuePair::atomic(const wire::Segment& peer, const proto::AtomicRequest& wanted,
+Result<bool> QueuePair::atomic(const wire::Segment& peer, const AtomicRequest& wanted,
                                std::byte* result, uint64_t cookie) {
   if (stopped() || failed()) return true;
   if (free_requests() <= kKeptFromTransfers) return false;
@@ -338,8 +338,8 @@ Result<bool> QueuePair::atomic(const wire::Segment& peer, const proto::AtomicReq
   return true;
 }
 
-Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length, Right rights,
-                                               uint64_t cookie, bool whole, wire::Segment& out) {
+Result<WindowId> QueuePair::open_window(std::byte* data, uint64_t length, Right rights,
+                                        uint64_t cookie, bool whole, wire::Segment& out) {
   if (stopped() || failed())
     return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
   if (windows_.full()) return no_room();
@@ -350,7 +350,7 @@ Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length,
     return windows_.open_narrow(data, length, rights, cookie, out);
   }
   if (free_requests() <= kKeptFromWindows) return no_room();
-  proto::WindowId id;
+  WindowId id;
   // If the device has no more of them, memory registered for this alone does as well.
   if (!windows_.take(id)) return windows_.open_narrow(data, found.length, rights, cookie, out);
   WindowTable::Window& window = windows_.at(id);
@@ -376,7 +376,7 @@ Result<proto::WindowId> QueuePair::open_window(std::byte* data, uint64_t length,
   return id;
 }
 
-void QueuePair::close_window(proto::WindowId id) {
+void QueuePair::close_window(WindowId id) {
   if (stopped() || failed()) return;
   const WindowTable::Window* window = windows_.find_open(id);
   if (window == nullptr) return;
@@ -390,7 +390,7 @@ void QueuePair::close_window(proto::WindowId id) {
 }
 
 // Requires: a free request.
-void QueuePair::invalidate(proto::WindowId id) {
+void QueuePair::invalidate(WindowId id) {
   WindowTable::Window& window = windows_.at(id);
   window.open = false;
   ibv_send_wr request{};
@@ -401,7 +401,7 @@ void QueuePair::invalidate(proto::WindowId id) {
 }
 
 // Waits for the request that closes it.
-Status QueuePair::revoke_window(proto::WindowId id) {
+Status QueuePair::revoke_window(WindowId id) {
   if (stopped() || windows_.find_open(id) == nullptr) return Status();
   if (windows_.is_narrow(id)) return windows_.close_narrow(id);
   if (failed() || free_requests() == 0) {

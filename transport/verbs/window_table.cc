@@ -21,17 +21,17 @@ int access_flags(Right rights) {
   return flags;
 }
 
-proto::WindowId WindowTable::take_place() {
+WindowId WindowTable::take_place() {
   if (!free_.empty()) {
-    proto::WindowId id = free_.back();
+    WindowId id = free_.back();
     free_.pop_back();
     return id;
   }
   windows_.emplace_back();
-  return static_cast<proto::WindowId>(windows_.size() - 1);
+  return static_cast<WindowId>(windows_.size() - 1);
 }
 
-bool WindowTable::take(proto::WindowId& id) {
+bool WindowTable::take(WindowId& id) {
   id = take_place();
   Window& window = windows_[id];
   if (window.mw == nullptr) {
@@ -46,14 +46,14 @@ bool WindowTable::take(proto::WindowId& id) {
   return true;
 }
 
-Result<proto::WindowId> WindowTable::open_narrow(std::byte* data, uint64_t length, Right rights,
-                                                 uint64_t cookie, wire::Segment& out) {
+Result<WindowId> WindowTable::open_narrow(std::byte* data, uint64_t length, Right rights,
+                                          uint64_t cookie, wire::Segment& out) {
   int access = access_flags(rights);
   if (has_right(rights, Right::kWrite) || has_right(rights, Right::kAtomic))
     access |= IBV_ACCESS_LOCAL_WRITE;
   SLUICE_TRY(ibv_mr * mr, device_.registrar().pin(data, length, access));
   narrow_registrations.add();
-  proto::WindowId id = take_place();
+  WindowId id = take_place();
   Window& window = windows_[id];
   window.narrow = mr;
   window.cookie = cookie;
@@ -62,7 +62,7 @@ Result<proto::WindowId> WindowTable::open_narrow(std::byte* data, uint64_t lengt
   return id;
 }
 
-Status WindowTable::close_narrow(proto::WindowId id) {
+Status WindowTable::close_narrow(WindowId id) {
   windows_[id].open = false;
   free_.push_back(id);
   return deregister(windows_[id]);

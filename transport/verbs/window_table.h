@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 #include <sluice/verbs/device.h>
 
 namespace sluice::verbs {
@@ -35,27 +35,27 @@ class WindowTable {
   // As many are in use as one connection may have.
   bool full() const { return windows_.size() - free_.size() >= kMaxWindows; }
   // Null unless it is open. Safe for any value.
-  Window* find_open(proto::WindowId id) {
+  Window* find_open(WindowId id) {
     return id < windows_.size() && windows_[id].open ? &windows_[id] : nullptr;
   }
-  Window& at(proto::WindowId id) { return windows_[id]; }
-  bool is_narrow(proto::WindowId id) const {
+  Window& at(WindowId id) { return windows_[id]; }
+  bool is_narrow(WindowId id) const {
     return id < windows_.size() && windows_[id].narrow != nullptr;
   }
 
   // A memory window with a new key, to be bound. False: the device has no more of them.
-  bool take(proto::WindowId& id);
+  bool take(WindowId& id);
   // Nothing reaches it any more, and no request names it: it may be taken again. Ids that
   // revoke_all() has ended are ignored.
-  void give_back(proto::WindowId id) {
+  void give_back(WindowId id) {
     if (id < windows_.size()) free_.push_back(id);
   }
   // A region of [data, data + length). Errors: kNoMemory.
-  Result<proto::WindowId> open_narrow(std::byte* data, uint64_t length, Right rights,
-                                      uint64_t cookie, wire::Segment& out);
+  Result<WindowId> open_narrow(std::byte* data, uint64_t length, Right rights, uint64_t cookie,
+                               wire::Segment& out);
   // Deregisters it, and gives it back. Errors: kInternal: the device does not, and keeps the
   // memory. Blocks: a system call.
-  Status close_narrow(proto::WindowId id);
+  Status close_narrow(WindowId id);
   // Blocks: a system call for each.
   void revoke_all();
   // The device refused to deregister a region: the peer reaches it until the device is closed.
@@ -64,13 +64,13 @@ class WindowTable {
  private:
   static constexpr size_t kMaxWindows = 8192;
 
-  proto::WindowId take_place();
+  WindowId take_place();
   Status deregister(Window& window);
 
   Device& device_;
   VerbsApi& api_;
   std::vector<Window> windows_;
-  std::vector<proto::WindowId> free_;
+  std::vector<WindowId> free_;
   bool stuck_ = false;
 };
 

@@ -14,6 +14,7 @@
 
 #include <sluice/exchange/exchange.h>
 #include <sluice/select/open.h>
+#include <sluice/spi/endpoint_core.h>
 
 #include "tests/hostile/victim/measure.h"
 #include "tests/hostile/victim/service.h"

@@ -14,6 +14,8 @@
 #include "tests/contract/pair.h"
 #include "tests/verbs/fake_provider.h"
 
+#include <sluice/spi/endpoint_core.h>
+
 namespace sluice::verbs {
 
 using test::in;

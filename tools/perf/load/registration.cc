@@ -103,9 +103,9 @@ class MappedRegistration final : public Registration {
     auto* arena = new shm::PeerArena(length_, nullptr, nullptr);
     Status added = arena->add_extent(1, 0, length_, fd);
     ::close(fd);
-    Result<proto::ImportedRun> view =
-        added.ok() ? arena->import_run({.extent = 1, .offset = 0, .length = bytes_})
-                   : Result<proto::ImportedRun>(added);
+    Result<ImportedRun> view = added.ok()
+                                   ? arena->import_run({.extent = 1, .offset = 0, .length = bytes_})
+                                   : Result<ImportedRun>(added);
     if (!view.ok()) {
       arena->drop();
       return view.status();
@@ -134,7 +134,7 @@ class MappedRegistration final : public Registration {
   PageRun run_;
   uint64_t bytes_ = 0, length_ = 0;
   shm::PeerArena* arena_ = nullptr;
-  proto::PeerMapping* view_ = nullptr;
+  PeerMapping* view_ = nullptr;
 };
 
 // The device that has the address, or the one that others would be met with.

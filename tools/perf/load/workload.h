@@ -8,6 +8,7 @@
 #include <span>
 
 #include <sluice/api/context.h>
+#include <sluice/spi/endpoint_core.h>
 
 #include "tools/perf/run/conditions.h"
 #include "tools/perf/run/control.h"

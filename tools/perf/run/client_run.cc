@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 
 #include "tools/perf/load/flow.h"
 #include "tools/perf/load/pattern.h"

@@ -8,7 +8,7 @@
 #include <span>
 #include <thread>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/select/open.h>
 #include <sluice/select/paths.h>
 #include <sluice/verbs/devices.h>

@@ -21,7 +21,7 @@
 #include <sluice/base/mac_address.h>
 #include <sluice/base/result.h>
 #include <sluice/l2/carrier/packet_socket.h>
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::l2 {
 
@@ -50,7 +50,7 @@ std::string mac_text(const PeerAddress& address);
 inline constexpr uint16_t kLeastFrame = 1280 - 48;
 
 // Header, and the pieces of memory that follow it.
-inline constexpr size_t kMostPieces = 1 + proto::kMaxPlaces;
+inline constexpr size_t kMostPieces = 1 + kMaxPlaces;
 struct FrameOut {
   const PeerAddress* to = nullptr;
   std::array<iovec, kMostPieces> pieces;

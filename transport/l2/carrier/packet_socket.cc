@@ -14,7 +14,7 @@
 #include <span>
 #include <utility>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/l2/carrier/socket_room.h>
 
 #include "kernel_compat/slp/slp_wire.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 
 #include "kernel_compat/slp/slp_base.h"

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/mac_names.h>
 #include <sluice/l2/carrier/packet_socket.h>
@@ -69,7 +69,8 @@ std::string place_text(const PeerPlace& place) {
 // One question, and its answers.
 class Search final : public ProgressHook, private EventHandler {
  public:
-  Search(Context& context, OpenedCarrier opened, std::string name, uint16_t port, Instant deadline)
+  Search(ContextCore& context, OpenedCarrier opened, std::string name, uint16_t port,
+         Instant deadline)
       : context_(context),
         carrier_(std::move(opened.carrier)),
         own_port_(opened.port),
@@ -151,7 +152,7 @@ class Search final : public ProgressHook, private EventHandler {
     answers_.push_back(place);
   }
 
-  Context& context_;
+  ContextCore& context_;
   std::unique_ptr<Carrier> carrier_;
   uint16_t own_port_;
   std::string name_;
@@ -180,7 +181,7 @@ std::string name_to_be_found_by(const ListenOptions& options) {
                                                                  : variable;
 }
 
-Result<std::unique_ptr<Findable>> Findable::open(Context& context, const std::string& interface,
+Result<std::unique_ptr<Findable>> Findable::open(ContextCore& context, const std::string& interface,
                                                  uint16_t port, const std::string& name) {
   SLUICE_TRY(std::string small, wire_name(name));
   SLUICE_TRY(Descriptor socket, open_find_socket(interface, port));
@@ -232,7 +233,7 @@ void Findable::on_event(uint32_t epoll_events) noexcept {
   }
 }
 
-Result<PeerPlace> find_by_broadcast(Context& context, const std::string& interface,
+Result<PeerPlace> find_by_broadcast(ContextCore& context, const std::string& interface,
                                     const std::string& name, uint16_t port, Instant deadline) {
   SLUICE_TRY(std::string small, wire_name(name));
   SLUICE_TRY(OpenedCarrier opened, open_packet_carrier(interface, 0, false));
@@ -260,7 +261,7 @@ Result<PeerPlace> find_by_broadcast(Context& context, const std::string& interfa
                  "; one of them has to go, or connect to the address of the one that is meant");
 }
 
-Result<Address> with_names_found(Context& context, const Address& address, Instant deadline) {
+Result<Address> with_names_found(ContextCore& context, const Address& address, Instant deadline) {
   bool named =
       !address.is_udp() && !address.name.empty() && address.name.find(':') == std::string::npos;
   if (!named || is_named(read_peers(), address.host, address.name)) return address;

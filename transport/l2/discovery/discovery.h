@@ -8,11 +8,11 @@
 #include <memory>
 #include <string>
 
-#include <sluice/api/context.h>
-#include <sluice/base/descriptor.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/base/result.h>
 #include <sluice/l2/carrier/allowance.h>
 #include <sluice/l2/carrier/places.h>
+#include <sluice/base/descriptor.h>
 
 namespace sluice::l2 {
 
@@ -26,16 +26,16 @@ class Findable final : private EventHandler {
  public:
   // Errors: kInvalidArgument (no name, no such interface), kAccessDenied (CAP_NET_RAW: the broker
   // lends no socket for this), kNoMemory.
-  static Result<std::unique_ptr<Findable>> open(Context& context, const std::string& interface,
+  static Result<std::unique_ptr<Findable>> open(ContextCore& context, const std::string& interface,
                                                 uint16_t port, const std::string& name);
   ~Findable();
 
  private:
-  Findable(Context& context, uint16_t port, const std::string& name, Descriptor socket)
+  Findable(ContextCore& context, uint16_t port, const std::string& name, Descriptor socket)
       : context_(context), port_(port), name_(name), socket_(std::move(socket)) {}
   void on_event(uint32_t epoll_events) noexcept override;
 
-  Context& context_;
+  ContextCore& context_;
   uint16_t port_;
   std::string name_;  // in small letters
   Descriptor socket_;
@@ -46,12 +46,12 @@ class Findable final : private EventHandler {
 // for a second at most, and then waits 50 ms for others. Blocks: so long, or until `deadline`.
 // Errors: kUnreachable (nobody answers), kInvalidArgument (no name; two answer: the detail has
 // both), those of open_packet_carrier().
-Result<PeerPlace> find_by_broadcast(Context& context, const std::string& interface,
+Result<PeerPlace> find_by_broadcast(ContextCore& context, const std::string& interface,
                                     const std::string& name, uint16_t port, Instant deadline);
 
 // The address with what stands for a name that no file has found by broadcast; all others as they
 // are. Errors: those of find_by_broadcast().
-Result<Address> with_names_found(Context& context, const Address& address, Instant deadline);
+Result<Address> with_names_found(ContextCore& context, const Address& address, Instant deadline);
 
 }  // namespace sluice::l2
 

@@ -1,7 +1,7 @@
 // Whether a program has set a secret: then paths that are not sealed are refused, unless it says
 // otherwise. Knows no path.
-#ifndef SLUICE_API_SEALING_H_
-#define SLUICE_API_SEALING_H_
+#ifndef SLUICE_RUNTIME_SEALING_H_
+#define SLUICE_RUNTIME_SEALING_H_
 
 #include <string>
 
@@ -15,4 +15,4 @@ bool secret_is_set(const std::string& secret_file);
 
 }  // namespace sluice
 
-#endif  // SLUICE_API_SEALING_H_
+#endif  // SLUICE_RUNTIME_SEALING_H_

@@ -3,7 +3,8 @@
 #include <cstring>
 #include <utility>
 
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice {
 namespace {
@@ -47,7 +48,9 @@ Result<Endpoint::Received> received(Context& context, OneCompletion& sink, Buffe
 }  // namespace
 
 Endpoint::Endpoint(std::shared_ptr<EndpointCore> core, Context* context)
-    : core_(std::move(core)), context_(context), thread_mark_(context->thread_mark()) {}
+    : core_(std::move(core)),
+      context_(context),
+      thread_mark_(ContextCore::of(*context).thread_mark()) {}
 
 Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
   if (this != &other) {
@@ -73,6 +76,21 @@ Status Endpoint::unusable() const {
   return Status(Code::kWrongState, Scope::kEndpoint, "api/endpoint",
                 "this Endpoint is empty: it was moved from, closed, or never connected; "
                 "connect again, and use the new handle");
+}
+
+EndpointState Endpoint::state() const { return core_ ? core_->state() : EndpointState::kClosed; }
+EndpointInfo Endpoint::info() const { return core_ ? core_->info() : EndpointInfo(); }
+EndpointCounters Endpoint::counters() const {
+  return core_ ? core_->counters() : EndpointCounters();
+}
+void Endpoint::set_default_timeout(Duration timeout) {
+  if (core_) core_->set_default_timeout(timeout);
+}
+void Endpoint::start_close() {
+  if (usable()) core_->start_close();
+}
+void Endpoint::abort(const Status& why) {
+  if (usable()) core_->abort(why);
 }
 
 Status Endpoint::cancel(OperationId id) {
@@ -231,5 +249,25 @@ Status Endpoint::close(Instant deadline) {
   core_.reset();
   return status;
 }
+
+namespace internal {
+Result<OperationId> post_send(EndpointCore& core, Tag tag, std::span<const Tensor> segments,
+                              const PostOptions& options) {
+  return core.post_send(tag, segments, options);
+}
+Result<OperationId> post_receive(EndpointCore& core, TagMatch match, std::span<Buffer> into,
+                                 const PostOptions& options) {
+  return core.post_receive(match, into, options);
+}
+Result<OperationId> post_read(EndpointCore& core, const RemoteKey& key, uint64_t offset,
+                              Buffer& into, const PostOptions& options) {
+  return core.post_read(key, offset, into, options);
+}
+Result<OperationId> post_write(EndpointCore& core, const RemoteKey& key, uint64_t offset,
+                               Tensor& from, const PostOptions& options) {
+  return core.post_write(key, offset, from, options);
+}
+Status cancel(EndpointCore& core, OperationId id) { return core.cancel(id); }
+}  // namespace internal
 
 }  // namespace sluice

@@ -1,7 +1,7 @@
 // How a view dropped on any thread tells the context that must send its RELEASE.
 // A lock-free stack of intrusive letters and a doorbell for a sleeping owner.
-#ifndef SLUICE_API_MAILBOX_H_
-#define SLUICE_API_MAILBOX_H_
+#ifndef SLUICE_RUNTIME_MAILBOX_H_
+#define SLUICE_RUNTIME_MAILBOX_H_
 
 #include <atomic>
 #include <cstdint>
@@ -51,4 +51,4 @@ class Mailbox {
 
 }  // namespace sluice
 
-#endif  // SLUICE_API_MAILBOX_H_
+#endif  // SLUICE_RUNTIME_MAILBOX_H_

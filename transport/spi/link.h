@@ -2,8 +2,8 @@
 // ViewLink, StreamLink and DeviceLink: control messages as any Link carries them, and bulk in its
 // own way. What arrives goes to the session (LinkClient) and to its transfer (ViewClient,
 // StreamClient, DeviceClient). No I/O here, no clock: time is an argument.
-#ifndef SLUICE_PROTO_LINK_H_
-#define SLUICE_PROTO_LINK_H_
+#ifndef SLUICE_SPI_LINK_H_
+#define SLUICE_SPI_LINK_H_
 
 #include <algorithm>
 #include <array>
@@ -23,7 +23,7 @@
 #include <sluice/base/streaming_rule.h>
 #include <sluice/wire/messages.h>
 
-namespace sluice::proto {
+namespace sluice {
 
 using ConstBytes = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
@@ -309,6 +309,6 @@ inline Result<bool> DeviceLink::atomic(const wire::Segment&, const AtomicRequest
 using AnyLink = std::variant<std::unique_ptr<ViewLink>, std::unique_ptr<StreamLink>,
                              std::unique_ptr<DeviceLink>>;
 
-}  // namespace sluice::proto
+}  // namespace sluice
 
-#endif  // SLUICE_PROTO_LINK_H_
+#endif  // SLUICE_SPI_LINK_H_

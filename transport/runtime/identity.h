@@ -1,7 +1,7 @@
 // What this process tells of itself in HELLO: host, namespaces, incarnation. Knows no transport;
 // the caller adds the fields of one connection.
-#ifndef SLUICE_API_IDENTITY_H_
-#define SLUICE_API_IDENTITY_H_
+#ifndef SLUICE_RUNTIME_IDENTITY_H_
+#define SLUICE_RUNTIME_IDENTITY_H_
 
 #include <cstdint>
 #include <span>
@@ -29,4 +29,4 @@ bool same_host(const wire::Hello& a, const wire::Hello& b);
 
 }  // namespace sluice
 
-#endif  // SLUICE_API_IDENTITY_H_
+#endif  // SLUICE_RUNTIME_IDENTITY_H_

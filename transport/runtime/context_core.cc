@@ -1,4 +1,4 @@
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 
 #include <errno.h>
 #include <poll.h>
@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include <sluice/api/sealing.h>
+#include <sluice/runtime/sealing.h>
 #include <sluice/base/log.h>
 
 namespace sluice {
@@ -35,18 +35,14 @@ constexpr int kPollsPerClock = 16;
 // connection's handler has a budget of its own (proto::TurnBudget), half of this.
 constexpr Duration kEventTime = std::chrono::milliseconds(1);
 
-Status not_listening() {
-  return Status(Code::kWrongState, Scope::kOperation, kOrigin,
-                "this Listener is closed, or was never opened; call Context::listen() for another");
-}
-
 }  // namespace
 
 Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
-    : arena_(std::move(arena)),
+    : arena_(std::move(arena)), tuning_(options.tuning.value_or(Tuning())), now_(sluice::now()) {}
+
+ContextCore::ContextCore(const ContextOptions& options, std::shared_ptr<Arena> arena)
+    : Context(options, std::move(arena)),
       peer_accounts_(resolve(options.peer_limits, arena_ ? arena_->statistics().limit_bytes : 0)),
-      now_(sluice::now()),
-      tuning_(options.tuning.value_or(Tuning())),
       streaming_(tuning_.stream_copy_bytes >= kNeverBytes ? StreamingRule::kNever
                                                           : tuning_.stream_copy_bytes),
       longest_spin_(tuning_.spin_ns),
@@ -56,7 +52,7 @@ Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
   many_cpus_ = ::sysconf(_SC_NPROCESSORS_ONLN) > 1;
 }
 
-Context::~Context() {
+ContextCore::~ContextCore() {
   if (forked()) {
     // The parent's sockets and doorbells are its own: the child only closes its copies.
     for (auto& listener : listeners_) (void)listener->core.release();
@@ -74,7 +70,7 @@ Context::~Context() {
   if (epoll_fd_ >= 0) ::close(epoll_fd_);
 }
 
-Status Context::initialise() {
+Status ContextCore::initialise() {
   epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
   int doorbell = epoll_fd_ >= 0 ? ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
   if (doorbell < 0) {
@@ -85,11 +81,11 @@ Status Context::initialise() {
   return watch(doorbell, EPOLLIN, nullptr);
 }
 
-void Context::add_provider(std::unique_ptr<Provider> provider) {
+void ContextCore::add_provider(std::unique_ptr<Provider> provider) {
   providers_.push_back(std::move(provider));
 }
 
-Provider* Context::provider(Scheme scheme) const {
+Provider* ContextCore::provider(Scheme scheme) const {
   for (const auto& provider : providers_) {
     if (provider->scheme() == scheme) return provider.get();
   }
@@ -124,7 +120,7 @@ Options with_sealing(Options options) {
 }
 }  // namespace
 
-Status Context::check_usable() const {
+Status ContextCore::check_usable() const {
   SLUICE_RETURN_IF_ERROR(owner_.check());
   if (thread_mark_->elsewhere()) return ThreadMark::refusal();
   if (!closed_) return Status();
@@ -133,40 +129,44 @@ Status Context::check_usable() const {
 }
 
 // For progress(), which has no Status to return: logs the misuse, and returns 0.
-size_t Context::say_second_thread() {
+size_t ContextCore::say_second_thread() {
   static LogThrottle throttle;
   throttle.log(LogLevel::kError, ThreadMark::refusal().to_string());
   return 0;
 }
 
 Result<Endpoint> Context::connect(std::string_view text, const ConnectOptions& options) {
-  SLUICE_RETURN_IF_ERROR(check_usable());
+  ContextCore& core = ContextCore::of(*this);
+  SLUICE_RETURN_IF_ERROR(core.check_usable());
   SLUICE_TRY(Address address, Address::parse(text));
-  Provider* chosen = provider(address.scheme);
+  Provider* chosen = core.provider(address.scheme);
   if (chosen == nullptr) return no_provider(address);
   if (!options.secret_file.empty() && !takes_secret(address)) return no_secrets(address);
   refresh_now();
-  SLUICE_TRY(std::shared_ptr<EndpointCore> core, chosen->connect(address, with_sealing(options)));
-  return Endpoint(std::move(core), this);
+  SLUICE_TRY(std::shared_ptr<EndpointCore> connection,
+             chosen->connect(address, with_sealing(options)));
+  return Endpoint(std::move(connection), this);
 }
 
 Result<Listener> Context::listen(std::string_view text, const ListenOptions& options) {
-  SLUICE_RETURN_IF_ERROR(check_usable());
+  ContextCore& core = ContextCore::of(*this);
+  SLUICE_RETURN_IF_ERROR(core.check_usable());
   SLUICE_TRY(Address address, Address::parse(text));
-  Provider* chosen = provider(address.scheme);
+  Provider* chosen = core.provider(address.scheme);
   if (chosen == nullptr) return no_provider(address);
   if (!options.secret_file.empty() && !takes_secret(address)) return no_secrets(address);
   if (!options.discoverable_as.empty() && (address.scheme != Scheme::kL2 || address.is_udp()))
     return nobody_to_find(address);
-  SLUICE_TRY(std::unique_ptr<ListenerCore> core, chosen->listen(address, with_sealing(options)));
+  SLUICE_TRY(std::unique_ptr<ListenerCore> listening,
+             chosen->listen(address, with_sealing(options)));
   auto open = std::make_shared<internal::OpenListener>();
-  open->core = std::move(core);
-  open->context = this;
-  listeners_.push_back(open);
+  open->core = std::move(listening);
+  open->context = &core;
+  core.listeners_.push_back(open);
   return Listener(std::move(open));
 }
 
-size_t Context::run_providers() {
+size_t ContextCore::run_providers() {
   size_t work = 0;
   for (auto& provider : providers_) {
     if (provider->in_use()) work += provider->progress(now_);
@@ -176,9 +176,8 @@ size_t Context::run_providers() {
   return work;
 }
 
-void Context::remove_hook(ProgressHook* hook) { std::erase(hooks_, hook); }
-
-size_t Context::progress() {
+// Called in one place, Context::progress().
+[[gnu::always_inline]] inline size_t ContextCore::turn() {
   if (forked()) [[unlikely]]
     return 0;
   ThreadMark::Inside inside(*thread_mark_);
@@ -206,7 +205,7 @@ size_t Context::progress() {
   return work + poll_events(0);
 }
 
-size_t Context::poll_events(int timeout_ms) {
+size_t ContextCore::poll_events(int timeout_ms) {
   if (next_event_ == event_count_) {
     int count = ::epoll_wait(epoll_fd_, events_.data(), kEventsPerCheck, timeout_ms);
     if (count <= 0) return 0;
@@ -216,7 +215,7 @@ size_t Context::poll_events(int timeout_ms) {
   return deliver_events();
 }
 
-size_t Context::deliver_events() {
+size_t ContextCore::deliver_events() {
   bool rung = false;
   size_t work = 0;
   Instant start{};
@@ -245,38 +244,41 @@ size_t Context::deliver_events() {
 }
 
 Instant Context::next_timeout() {
+  ContextCore& core = ContextCore::of(*this);
   Instant next = kNever;
-  for (auto& provider : providers_) next = std::min(next, provider->next_timeout());
-  for (ProgressHook* hook : hooks_) next = std::min(next, hook->next_timeout());
+  for (auto& provider : core.providers_) next = std::min(next, provider->next_timeout());
+  for (ProgressHook* hook : core.hooks_) next = std::min(next, hook->next_timeout());
   return next;
 }
 
 bool Context::has_unsent() const {
-  return std::any_of(providers_.begin(), providers_.end(), [](const auto& provider) {
+  const auto providers = ContextCore::of(*this).providers();
+  return std::any_of(providers.begin(), providers.end(), [](const auto& provider) {
     return provider->in_use() && provider->has_unsent();
   });
 }
 
 bool Context::prepare_to_sleep() {
   if (forked()) return true;  // nothing will come
-  if (sleeping_) return true;
-  if (next_event_ < event_count_) return false;
-  sleeping_ = true;
-  bool quiet = mailbox_->begin_sleep();
+  ContextCore& core = ContextCore::of(*this);
+  if (core.sleeping_) return true;
+  if (core.next_event_ < core.event_count_) return false;
+  core.sleeping_ = true;
+  bool quiet = core.mailbox_->begin_sleep();
   // All are armed, also after one said no: end_sleep() undoes all.
-  for (auto& provider : providers_) quiet = provider->begin_sleep() && quiet;
-  if (!quiet) end_sleep();
+  for (auto& provider : core.providers_) quiet = provider->begin_sleep() && quiet;
+  if (!quiet) core.end_sleep();
   return quiet;
 }
 
-void Context::end_sleep() {
+void ContextCore::end_sleep() {
   sleeping_ = false;
   mailbox_->end_sleep();
   for (auto& provider : providers_) provider->end_sleep();
 }
 
 // True when something was done.
-bool Context::spin(Instant deadline) {
+bool ContextCore::spin(Instant deadline) {
   // What comes at once is found before the clock is looked at.
   for (int i = 0; i < kPollsPerClock; ++i) {
     if (progress() > 0) return true;
@@ -309,7 +311,8 @@ bool Context::spin(Instant deadline) {
 }
 
 // True when an event was handled.
-bool Context::sleep(Instant deadline, WaitGate* gate, std::optional<ThreadMark::Inside>& inside) {
+bool ContextCore::sleep(Instant deadline, WaitGate* gate,
+                        std::optional<ThreadMark::Inside>& inside) {
   if (next_event_ < event_count_) return deliver_events() > 0;
   if (!prepare_to_sleep()) return false;
   Instant wake = std::min(deadline, next_timeout());
@@ -344,7 +347,7 @@ Status Context::too_late() {
                 "what was to bring it about");
 }
 
-Status Context::wait(Instant deadline, WaitGate* gate) {
+Status ContextCore::wait_for_work(Instant deadline, WaitGate* gate) {
   SLUICE_RETURN_IF_ERROR(owner_.check());
   std::optional<ThreadMark::Inside> inside(std::in_place, *thread_mark_);
   if (!inside->alone()) return ThreadMark::refusal();
@@ -383,12 +386,13 @@ Status Context::wait(Instant deadline, WaitGate* gate) {
 
 Result<size_t> Context::close(Instant deadline) {
   SLUICE_RETURN_IF_ERROR(owner_.check());
-  if (thread_mark_->elsewhere()) return ThreadMark::refusal();
-  closed_ = true;
-  close_listeners();
-  for (auto& provider : providers_) provider->shut_down();
+  ContextCore& core = ContextCore::of(*this);
+  if (core.thread_mark_->elsewhere()) return ThreadMark::refusal();
+  core.closed_ = true;
+  core.close_listeners();
+  for (auto& provider : core.providers_) provider->shut_down();
   while (progress() > 0 && refresh_now() < deadline) {}
-  const size_t held = arena_->statistics().outstanding + mailbox_->views_held;
+  const size_t held = arena_->statistics().outstanding + core.mailbox_->views_held;
   if (held > 0) {
     log(LogLevel::kInfo,
         "context closed while " + std::to_string(held) + " buffers or tensors are still held");
@@ -396,16 +400,16 @@ Result<size_t> Context::close(Instant deadline) {
   return held;
 }
 
-void Context::close_listeners() {
+void ContextCore::close_listeners() {
   for (auto& listener : listeners_) listener->core.reset();
   listeners_.clear();
 }
 
-void Context::forget(const internal::OpenListener* listener) {
+void ContextCore::forget(const internal::OpenListener* listener) {
   std::erase_if(listeners_, [&](const auto& open) { return open.get() == listener; });
 }
 
-Status Context::watch(int fd, uint32_t epoll_events, EventHandler* handler) {
+Status ContextCore::watch(int fd, uint32_t epoll_events, EventHandler* handler) {
   epoll_event event{};
   event.events = epoll_events;
   event.data.ptr = handler;
@@ -416,7 +420,7 @@ Status Context::watch(int fd, uint32_t epoll_events, EventHandler* handler) {
   return Status();
 }
 
-Status Context::rewatch(int fd, uint32_t epoll_events, EventHandler* handler) {
+Status ContextCore::rewatch(int fd, uint32_t epoll_events, EventHandler* handler) {
   epoll_event event{};
   event.events = epoll_events;
   event.data.ptr = handler;
@@ -426,49 +430,16 @@ Status Context::rewatch(int fd, uint32_t epoll_events, EventHandler* handler) {
   return Status();
 }
 
-void Context::unwatch(int fd, EventHandler* handler) {
+void ContextCore::unwatch(int fd, EventHandler* handler) {
   ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
   if (next_event_ < event_count_) dead_handlers_.push_back(handler);
 }
 
-Listener::~Listener() { close(); }
-
-// A forked child shares the parent's epoll instance: closing there would stop the parent's
-// listener.
-void Listener::close() {
-  if (!*this) return;
-  if (owner_.in_forked_child()) {
-    (void)open_->core.release();
-  } else {
-    open_->core.reset();
-  }
-  open_->context->forget(open_.get());
-  open_.reset();
+size_t Context::progress() { return ContextCore::of(*this).turn(); }
+Status Context::wait(Instant deadline, WaitGate* gate) {
+  return ContextCore::of(*this).wait_for_work(deadline, gate);
 }
-
-Result<Endpoint> Listener::try_accept() {
-  SLUICE_RETURN_IF_ERROR(owner_.check());
-  if (!*this) return not_listening();
-  if (auto core = open_->core->accept()) return Endpoint(std::move(core), open_->context);
-  return Status(Code::kTryAgain, Scope::kOperation, kOrigin, "nobody has connected yet");
-}
-
-Result<Endpoint> Listener::accept(Instant deadline) {
-  SLUICE_RETURN_IF_ERROR(owner_.check());
-  if (!*this) return not_listening();
-  std::shared_ptr<EndpointCore> core;
-  Status status = open_->context->wait_until(
-      [&] { return !*this || (core = open_->core->accept()) != nullptr; }, deadline);
-  if (!*this) return not_listening();
-  if (!core) {
-    if (status == Code::kTimedOut) {
-      return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
-                    "nobody connected to " + address() +
-                        " before the deadline; check that the peers run and use this address");
-    }
-    return status;
-  }
-  return Endpoint(std::move(core), open_->context);
-}
+void Context::add_hook(ProgressHook* hook) { ContextCore::of(*this).hooks_.push_back(hook); }
+void Context::remove_hook(ProgressHook* hook) { std::erase(ContextCore::of(*this).hooks_, hook); }
 
 }  // namespace sluice

@@ -1,14 +1,15 @@
 // The seam for what comes between a session and its path, in tests: fault/ is one.
-#ifndef SLUICE_PROTO_LINK_DECORATOR_H_
-#define SLUICE_PROTO_LINK_DECORATOR_H_
+#ifndef SLUICE_SPI_LINK_DECORATOR_H_
+#define SLUICE_SPI_LINK_DECORATOR_H_
 
 #include <memory>
 
-#include <sluice/proto/link.h>
+#include <sluice/spi/link.h>
 
-namespace sluice::proto {
+namespace sluice {
 
-// Puts a link of the same kind around every new connection of a context (Context::decorate_links).
+// Puts a link of the same kind around every new connection of a context
+// (ContextCore::decorate_links).
 class LinkDecorator {
  public:
   virtual std::unique_ptr<ViewLink> decorate(std::unique_ptr<ViewLink> inner) = 0;
@@ -19,6 +20,6 @@ class LinkDecorator {
   ~LinkDecorator() = default;
 };
 
-}  // namespace sluice::proto
+}  // namespace sluice
 
-#endif  // SLUICE_PROTO_LINK_DECORATOR_H_
+#endif  // SLUICE_SPI_LINK_DECORATOR_H_

@@ -1,4 +1,4 @@
-#include <sluice/api/identity.h>
+#include <sluice/runtime/identity.h>
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include <sluice/api/sealing.h>
+#include <sluice/runtime/sealing.h>
 
 #include <cstdlib>
 

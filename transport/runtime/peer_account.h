@@ -1,7 +1,7 @@
 // Counts what each peer has of a context's resources, and refuses what is too much. For
 // backends, sessions and the exchange; programs set PeerLimits.
-#ifndef SLUICE_API_PEER_ACCOUNT_H_
-#define SLUICE_API_PEER_ACCOUNT_H_
+#ifndef SLUICE_RUNTIME_PEER_ACCOUNT_H_
+#define SLUICE_RUNTIME_PEER_ACCOUNT_H_
 
 #include <array>
 #include <cstddef>
@@ -125,4 +125,4 @@ std::shared_ptr<PeerAccount> unlimited_peer_account();
 
 }  // namespace sluice
 
-#endif  // SLUICE_API_PEER_ACCOUNT_H_
+#endif  // SLUICE_RUNTIME_PEER_ACCOUNT_H_

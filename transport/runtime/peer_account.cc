@@ -1,4 +1,4 @@
-#include <sluice/api/peer_account.h>
+#include <sluice/runtime/peer_account.h>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

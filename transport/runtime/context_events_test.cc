@@ -12,7 +12,7 @@
 #include <numeric>
 
 #include <sluice/allocator/arena.h>
-#include <sluice/api/context.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice {
 namespace {
@@ -23,17 +23,17 @@ struct Handler final : EventHandler {
 };
 
 struct Ending final : Letter {
-  Context* context;
+  ContextCore* context;
   Handler* handler;
   int fd;
 };
 
-Result<std::unique_ptr<Context>> open(Waiting waiting, uint64_t spin_ns) {
+Result<std::unique_ptr<ContextCore>> open(Waiting waiting, uint64_t spin_ns) {
   SLUICE_TRY(std::unique_ptr<Arena> arena,
              Arena::create({.limit_bytes = 16 << 20, .first_extent_bytes = 1 << 20}));
   Tuning tuning;
   tuning.spin_ns = spin_ns;
-  auto context = std::make_unique<Context>(
+  auto context = std::make_unique<ContextCore>(
       ContextOptions{.arena = {}, .arena_options = {}, .waiting = waiting, .tuning = tuning},
       std::move(arena));
   SLUICE_RETURN_IF_ERROR(context->initialise());
@@ -58,8 +58,8 @@ TEST_CASE(
 TEST_CASE("a letter may wait and then end what events of the same batch are for", "[context]") {
   auto arena = Arena::create({.limit_bytes = 16 << 20, .first_extent_bytes = 1 << 20});
   REQUIRE(arena.ok());
-  Context context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSleep},
-                  std::move(*arena));
+  ContextCore context({.arena = {}, .arena_options = {}, .waiting = Waiting::kSleep},
+                      std::move(*arena));
   REQUIRE(context.initialise().ok());
   Handler handler;
   int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -97,14 +97,14 @@ struct Slow final : EventHandler {
 };
 
 struct Ready {
-  explicit Ready(Context& c) : context(c), fd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  explicit Ready(ContextCore& c) : context(c), fd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) {
     REQUIRE(context.watch(fd, EPOLLIN, &handler).ok());
   }
   ~Ready() {
     context.unwatch(fd, &handler);
     ::close(fd);
   }
-  Context& context;
+  ContextCore& context;
   Slow handler;
   int fd;
 };

@@ -1,4 +1,4 @@
-#include <sluice/api/mailbox.h>
+#include <sluice/runtime/mailbox.h>
 
 #include <unistd.h>
 
