@@ -14,9 +14,9 @@
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server_builder.h>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/allocator/arena.h>
 #include <sluice/grpc/message.h>
+#include <sluice/runtime/identity.h>
 
 namespace sluice::grpc {
 namespace {

@@ -14,13 +14,13 @@
 #include <grpc/grpc.h>
 #include <grpc/slice.h>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/grpc/bridge.h>
 #include <sluice/grpc/context_thread.h>
 #include <sluice/grpc/discovery.h>
 #include <sluice/grpc/server_call.h>
 #include <sluice/grpc/whole_call.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/spi/endpoint_core.h>
 
 namespace sluice::grpc {

@@ -10,8 +10,8 @@
 
 #include <sluice/exchange/exchange.h>
 #include <sluice/proto/session.h>
-#include <sluice/runtime/peer_account.h>
 #include <sluice/runtime/context_core.h>
+#include <sluice/runtime/peer_account.h>
 
 namespace sluice::test {
 namespace {
@@ -29,9 +29,9 @@ struct Answers {
 };
 
 // A stream that takes everything.
-class StreamLink final : public StreamLink {
+class EagerStream final : public StreamLink {
  public:
-  explicit StreamLink(Answers& answers) : answers_(answers) {
+  explicit EagerStream(Answers& answers) : answers_(answers) {
     traits_.inline_bytes = 64;
     traits_.data_bytes = 1000;
   }
@@ -113,7 +113,7 @@ struct Peer {
   Peer(World& w, uint32_t user, KeyRights rights = {}, bool joins = true, uint64_t features = 0)
       : world(w) {
     session = std::make_shared<proto::Session>(proto::SessionParts{
-        .link = std::make_unique<StreamLink>(answers),
+        .link = std::make_unique<EagerStream>(answers),
         .arena = w.arena,
         .mailbox = w.context.mailbox(),
         .host = &w.clock,
@@ -464,7 +464,7 @@ TEST_CASE("a connection that nobody uses is closed after its idle limit, and a u
   proto::SessionOptions options;
   options.idle_limit = 10s;
   auto session = std::make_shared<proto::Session>(
-      proto::SessionParts{.link = std::make_unique<StreamLink>(answers),
+      proto::SessionParts{.link = std::make_unique<EagerStream>(answers),
                           .arena = world.arena,
                           .mailbox = world.context.mailbox(),
                           .host = &world.clock,

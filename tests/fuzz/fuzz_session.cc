@@ -10,8 +10,8 @@
 #include "tests/fuzz/session_world.h"
 #include "tests/fuzz/target.h"
 
-#include <sluice/spi/endpoint_core.h>
 #include <sluice/runtime/mailbox.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::fuzz {
 namespace {

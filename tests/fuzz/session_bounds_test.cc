@@ -7,8 +7,8 @@
 
 #include "tests/fuzz/session_world.h"
 
-#include <sluice/spi/endpoint_core.h>
 #include <sluice/runtime/mailbox.h>
+#include <sluice/spi/endpoint_core.h>
 
 namespace {
 size_t largest_allocation = 0;

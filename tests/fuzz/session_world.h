@@ -10,8 +10,8 @@
 
 #include <sluice/allocator/arena.h>
 #include <sluice/api/completion.h>
-#include <sluice/runtime/mailbox.h>
 #include <sluice/proto/session.h>
+#include <sluice/runtime/mailbox.h>
 
 namespace sluice::fuzz {
 

@@ -26,9 +26,9 @@
 #include <utility>
 #include <vector>
 
+#include <sluice/base/descriptor.h>
 #include <sluice/l2/carrier/broker.h>
 #include <sluice/l2/carrier/packet_socket.h>
-#include <sluice/base/descriptor.h>
 #include <sluice/select/open.h>
 
 #include "tests/l2/two.h"

@@ -10,8 +10,8 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/status.h>
 #include <sluice/l2/carrier/frames.h>
-#include <sluice/proto/half_open.h>
 #include <sluice/l2/carrier/udp_socket.h>
+#include <sluice/proto/half_open.h>
 
 namespace sluice::l2 {
 namespace {

@@ -46,7 +46,7 @@ TEST_CASE("a context asleep wakes for a timer below a millisecond, and not befor
           "[l2][timers]") {
   test::NothingLeftBehind audit;
   auto context = std::move(open_context({})).value();
-  SleepTimer timer(*context);
+  SleepTimer timer(ContextCore::of(*context));
   auto woken = [&](int limit_ms) {
     pollfd waiting{context->fd(), POLLIN, 0};
     return ::poll(&waiting, 1, limit_ms) == 1;

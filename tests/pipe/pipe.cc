@@ -18,16 +18,16 @@
 #include <utility>
 #include <vector>
 
-#include <sluice/runtime/context_core.h>
 #include <sluice/api/path_names.h>
 #include <sluice/base/descriptor.h>
 #include <sluice/proto/connection_set.h>
 #include <sluice/proto/hello.h>
-#include <sluice/spi/link.h>
 #include <sluice/proto/listener_limits.h>
 #include <sluice/proto/whole_message.h>
-#include <sluice/spi/path_descriptor.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/spi/endpoint_core.h>
+#include <sluice/spi/link.h>
+#include <sluice/spi/path_descriptor.h>
 
 namespace sluice::pipe {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include <sluice/runtime/mailbox.h>
 #include <sluice/proto/session.h>
+#include <sluice/runtime/mailbox.h>
 
 #include "tests/proto/direct_link.h"
 

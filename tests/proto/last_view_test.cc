@@ -7,8 +7,8 @@
 #include <memory>
 #include <thread>
 
-#include <sluice/runtime/mailbox.h>
 #include <sluice/proto/peer_view.h>
+#include <sluice/runtime/mailbox.h>
 
 namespace sluice::proto {
 namespace {

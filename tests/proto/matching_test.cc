@@ -5,10 +5,10 @@
 #include <string_view>
 
 #include <sluice/allocator/arena.h>
-#include <sluice/runtime/mailbox.h>
 #include <sluice/proto/credits.h>
 #include <sluice/proto/incoming.h>
 #include <sluice/proto/peer_view.h>
+#include <sluice/runtime/mailbox.h>
 
 #include "tests/proto/parts.h"
 #include "tests/proto/recording_transfer.h"

@@ -9,9 +9,9 @@
 #include <random>
 #include <vector>
 
-#include <sluice/runtime/mailbox.h>
 #include <sluice/base/counters.h>
 #include <sluice/proto/session_set.h>
+#include <sluice/runtime/mailbox.h>
 
 #include "tests/proto/direct_link.h"
 

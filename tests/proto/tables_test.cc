@@ -6,13 +6,13 @@
 #include <random>
 #include <unordered_map>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/id_index.h>
 #include <sluice/proto/device_access.h>
 #include <sluice/proto/grants.h>
 #include <sluice/proto/operation_table.h>
 #include <sluice/proto/peer_view.h>
 #include <sluice/proto/unexpected.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/runtime/mailbox.h>
 
 namespace sluice::proto {

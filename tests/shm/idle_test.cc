@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
+#include <sluice/runtime/identity.h>
 
 #include "tests/shm/raw_peer.h"
 #include "tests/shm/server.h"

@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include <sluice/runtime/peer_account.h>
 #include <sluice/base/counters.h>
 #include <sluice/proto/hello.h>
-#include <sluice/shm/rendezvous.h>
 #include <sluice/runtime/context_core.h>
+#include <sluice/runtime/peer_account.h>
+#include <sluice/shm/rendezvous.h>
 
 #include "tests/shm/raw_peer.h"
 #include "tests/shm/server.h"
@@ -68,8 +68,9 @@ TEST_CASE("a listener whose requirements shared memory cannot meet does not list
 struct Rendezvous {
   explicit Rendezvous(shm::RendezvousOptions options, const PeerLimits& limits = {})
       : context(open_small(limits)) {
-    auto made = shm::RendezvousListener::open(*context, shm::socket_name(name),
-                                              proto::hello_for(*context, {}), std::move(options));
+    auto made = shm::RendezvousListener::open(ContextCore::of(*context), shm::socket_name(name),
+                                              proto::hello_for(ContextCore::of(*context), {}),
+                                              std::move(options));
     REQUIRE(made.ok());
     listener = std::move(*made);
   }

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include <sluice/runtime/peer_account.h>
 #include <sluice/proto/session_set.h>
-#include <sluice/spi/endpoint_core.h>
 #include <sluice/runtime/mailbox.h>
+#include <sluice/runtime/peer_account.h>
+#include <sluice/spi/endpoint_core.h>
 
 #include "tests/sim/network.h"
 #include "tests/sim/oracle.h"

@@ -240,7 +240,7 @@ TEST_CASE("a peer that asks for nothing and reads nothing makes a link keep one 
   liar.link().open(Descriptor(pair[1]));
   const std::vector<char> bytes(100'000);
   for (int i = 0; i < 100; ++i) {
-    (void)::send(program.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)::send(program.value(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     liar.step();
   }
   CHECK(liar.totals().bytes_out == kWindow);

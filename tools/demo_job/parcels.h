@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <sluice/sluice.h>
 #include <sluice/runtime/event_handler.h>
+#include <sluice/sluice.h>
 
 #include "tools/demo_job/control.h"
 #include "tools/demo_job/model.h"

@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include <sluice/l2/carrier/interfaces.h>
 #include <sluice/base/mac_names.h>
+#include <sluice/l2/carrier/interfaces.h>
 #include <sluice/select/open.h>
 #include <sluice/select/paths.h>
 #include <sluice/sluice.h>

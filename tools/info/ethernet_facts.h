@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <sluice/l2/carrier/interfaces.h>
 #include <sluice/base/mac_names.h>
+#include <sluice/l2/carrier/interfaces.h>
 
 namespace sluice::tools {
 

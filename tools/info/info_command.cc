@@ -9,9 +9,9 @@
 #include <string>
 
 #include <sluice/base/counters.h>
+#include <sluice/base/mac_names.h>
 #include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/carrier/interfaces.h>
-#include <sluice/base/mac_names.h>
 #include <sluice/select/open.h>
 #include <sluice/tuning/tuning.h>
 #include <sluice/verbs/devices.h>

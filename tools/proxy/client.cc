@@ -12,8 +12,8 @@
 #include "tools/proxy/proxy.h"
 #include "tools/proxy/sockets.h"
 
-#include <sluice/runtime/event_handler.h>
 #include <sluice/runtime/context_core.h>
+#include <sluice/runtime/event_handler.h>
 
 namespace sluice::tools::proxy {
 namespace {

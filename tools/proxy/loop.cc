@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <chrono>
 
-#include <sluice/select/open.h>
 #include <sluice/runtime/context_core.h>
+#include <sluice/select/open.h>
 
 namespace sluice::tools::proxy {
 namespace {

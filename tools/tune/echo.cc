@@ -5,8 +5,8 @@
 #include <sstream>
 #include <utility>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/clock.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/select/open.h>
 
 namespace sluice::tools {

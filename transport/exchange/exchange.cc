@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/wire/messages.h>
 
 #include "transport/exchange/records.h"

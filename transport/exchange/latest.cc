@@ -5,8 +5,8 @@
 #include <utility>
 
 #include <sluice/exchange/exchange.h>
-#include <sluice/wire/messages.h>
 #include <sluice/spi/endpoint_core.h>
+#include <sluice/wire/messages.h>
 
 #include "transport/exchange/records.h"
 

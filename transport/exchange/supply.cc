@@ -5,9 +5,9 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/exchange/exchange.h>
-#include <sluice/wire/messages.h>
 #include <sluice/runtime/peer_account.h>
 #include <sluice/spi/endpoint_core.h>
+#include <sluice/wire/messages.h>
 
 #include "transport/exchange/records.h"
 

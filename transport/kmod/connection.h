@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
+#include <sluice/kmod/socket.h>
+#include <sluice/proto/direct_connection.h>
 #include <sluice/runtime/context_core.h>
 #include <sluice/runtime/peer_account.h>
-#include <sluice/proto/direct_connection.h>
-#include <sluice/kmod/socket.h>
 #include <sluice/wire/messages.h>
 
 namespace sluice::kmod {

@@ -10,9 +10,9 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
 #include <sluice/base/mac_names.h>
-#include <sluice/runtime/sealing.h>
 #include <sluice/kmod/traits.h>
 #include <sluice/proto/hello.h>
+#include <sluice/runtime/sealing.h>
 
 namespace sluice::kmod {
 namespace {

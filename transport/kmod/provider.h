@@ -8,13 +8,13 @@
 #include <vector>
 
 #include <sluice/base/log.h>
-#include <sluice/runtime/context_core.h>
-#include <sluice/proto/half_open.h>
 #include <sluice/kmod/connection.h>
 #include <sluice/kmod/socket.h>
-#include <sluice/proto/direct_link.h>
-#include <sluice/proto/listener_limits.h>
 #include <sluice/proto/connection_set.h>
+#include <sluice/proto/direct_link.h>
+#include <sluice/proto/half_open.h>
+#include <sluice/proto/listener_limits.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/spi/endpoint_core.h>
 
 namespace sluice::kmod {

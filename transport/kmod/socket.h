@@ -13,9 +13,9 @@
 #include <span>
 #include <string>
 
+#include <sluice/base/descriptor.h>
 #include <sluice/base/mac_address.h>
 #include <sluice/base/result.h>
-#include <sluice/base/descriptor.h>
 #include <sluice/spi/link.h>
 
 struct sluice_ring;

@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/kmod/connection.h>
+#include <sluice/runtime/identity.h>
 
 #include "kernel_compat/slp/slp.h"
 #include "kernel_compat/uapi/sluice.h"

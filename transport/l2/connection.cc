@@ -4,12 +4,12 @@
 #include <cstring>
 #include <utility>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/l2/counted.h>
 #include <sluice/l2/port.h>
 #include <sluice/proto/payload_checksums.h>
+#include <sluice/runtime/identity.h>
 
 #include "kernel_compat/slp/slp.h"
 

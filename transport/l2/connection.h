@@ -14,13 +14,13 @@
 #include <vector>
 
 #include <sluice/base/clock.h>
+#include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/cipher.h>
 #include <sluice/l2/counted.h>
-#include <sluice/proto/direct_connection.h>
-#include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/machines.h>
 #include <sluice/l2/secret.h>
 #include <sluice/l2/timers.h>
+#include <sluice/proto/direct_connection.h>
 #include <sluice/runtime/peer_account.h>
 
 struct slp_base;

@@ -3,8 +3,8 @@
 #include <sluice/base/log.h>
 #include <sluice/l2/provider.h>
 #include <sluice/proto/hello.h>
-#include <sluice/spi/endpoint_core.h>
 #include <sluice/runtime/peer_account.h>
+#include <sluice/spi/endpoint_core.h>
 
 #include <algorithm>
 #include <memory>

@@ -7,8 +7,8 @@
 #include <memory>
 #include <unordered_map>
 
-#include <sluice/runtime/peer_account.h>
 #include <sluice/l2/carrier/frames.h>
+#include <sluice/runtime/peer_account.h>
 
 struct slp_share;
 

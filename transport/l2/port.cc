@@ -5,9 +5,9 @@
 #include <array>
 #include <utility>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/l2/counted.h>
+#include <sluice/runtime/identity.h>
 
 #include "kernel_compat/slp/slp.h"
 

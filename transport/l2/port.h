@@ -9,12 +9,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include <sluice/runtime/context_core.h>
 #include <sluice/l2/carrier/allowance.h>
 #include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/carrier/places.h>
 #include <sluice/l2/connection.h>
 #include <sluice/proto/turn_budget.h>
+#include <sluice/runtime/context_core.h>
 
 struct slp_base;
 struct slp_listener;

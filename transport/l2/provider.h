@@ -9,18 +9,18 @@
 #include <vector>
 
 #include <sluice/base/log.h>
-#include <sluice/runtime/context_core.h>
 #include <sluice/l2/connection.h>
 #include <sluice/l2/discovery/discovery.h>
 #include <sluice/l2/hot_ports.h>
-#include <sluice/proto/half_open.h>
-#include <sluice/proto/direct_link.h>
 #include <sluice/l2/port.h>
 #include <sluice/l2/second_session.h>
 #include <sluice/l2/sleep_timer.h>
 #include <sluice/l2/timers.h>
-#include <sluice/proto/listener_limits.h>
 #include <sluice/proto/connection_set.h>
+#include <sluice/proto/direct_link.h>
+#include <sluice/proto/half_open.h>
+#include <sluice/proto/listener_limits.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/spi/endpoint_core.h>
 
 namespace sluice::l2 {

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <utility>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/descriptor.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/runtime/peer_account.h>
 
 namespace sluice::l2 {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include <sluice/runtime/sealing.h>
 #include <sluice/base/result.h>
+#include <sluice/runtime/sealing.h>
 
 namespace sluice::l2 {
 

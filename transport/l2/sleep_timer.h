@@ -3,8 +3,8 @@
 #ifndef SLUICE_L2_SLEEP_TIMER_H_
 #define SLUICE_L2_SLEEP_TIMER_H_
 
-#include <sluice/runtime/context_core.h>
 #include <sluice/base/descriptor.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::l2 {
 

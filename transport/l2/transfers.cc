@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <utility>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/l2/port.h>
+#include <sluice/runtime/identity.h>
 
 #include "kernel_compat/slp/slp.h"
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include <sluice/runtime/context_core.h>
 #include <sluice/loopback/link.h>
 #include <sluice/proto/session_set.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/spi/endpoint_core.h>
 
 namespace sluice::loopback {

@@ -8,9 +8,9 @@
 
 #include <sluice/allocator/arena.h>
 #include <sluice/api/endpoint.h>
+#include <sluice/proto/session_options.h>
 #include <sluice/runtime/peer_account.h>
 #include <sluice/spi/link.h>
-#include <sluice/proto/session_options.h>
 
 namespace sluice::proto {
 

@@ -8,9 +8,9 @@
 #include <unordered_map>
 
 #include <sluice/allocator/storage.h>
-#include <sluice/runtime/peer_account.h>
 #include <sluice/api/remote_key.h>
 #include <sluice/base/checked.h>
+#include <sluice/runtime/peer_account.h>
 #include <sluice/spi/link.h>
 
 namespace sluice::proto {

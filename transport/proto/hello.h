@@ -3,8 +3,8 @@
 #ifndef SLUICE_PROTO_HELLO_H_
 #define SLUICE_PROTO_HELLO_H_
 
-#include <sluice/runtime/context_core.h>
 #include <sluice/proto/session.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/wire/messages.h>
 
 namespace sluice::proto {

@@ -8,10 +8,10 @@
 #include <memory>
 #include <string>
 
-#include <sluice/runtime/context_core.h>
 #include <sluice/base/log.h>
 #include <sluice/proto/connection_ticket.h>
 #include <sluice/proto/session.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::proto {
 

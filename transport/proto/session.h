@@ -12,9 +12,6 @@
 
 #include <sluice/allocator/arena.h>
 #include <sluice/api/endpoint.h>
-#include <sluice/runtime/identity.h>
-#include <sluice/runtime/mailbox.h>
-#include <sluice/runtime/peer_account.h>
 #include <sluice/base/process_mark.h>
 #include <sluice/proto/connection.h>
 #include <sluice/proto/connection_ticket.h>
@@ -23,7 +20,6 @@
 #include <sluice/proto/farewell.h>
 #include <sluice/proto/granted_access.h>
 #include <sluice/proto/incoming.h>
-#include <sluice/spi/link.h>
 #include <sluice/proto/liveness.h>
 #include <sluice/proto/matching.h>
 #include <sluice/proto/operation_ends.h>
@@ -34,7 +30,11 @@
 #include <sluice/proto/session_options.h>
 #include <sluice/proto/transfer.h>
 #include <sluice/proto/want_table.h>
+#include <sluice/runtime/identity.h>
+#include <sluice/runtime/mailbox.h>
+#include <sluice/runtime/peer_account.h>
 #include <sluice/spi/endpoint_core.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::proto {
 

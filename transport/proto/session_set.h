@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include <sluice/spi/link_decorator.h>
 #include <sluice/proto/session.h>
+#include <sluice/spi/link_decorator.h>
 
 namespace sluice::proto {
 

@@ -13,10 +13,10 @@
 #include <sluice/proto/connection.h>
 #include <sluice/proto/control_queue.h>
 #include <sluice/proto/grants.h>
-#include <sluice/spi/link.h>
 #include <sluice/proto/operation_table.h>
 #include <sluice/proto/operations.h>
 #include <sluice/proto/peer_view.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::proto {
 

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <sluice/runtime/sealing.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
 #include <sluice/kmod/provider.h>
@@ -20,6 +19,7 @@
 #include <sluice/l2/provider.h>
 #include <sluice/l2/traits.h>
 #include <sluice/proto/session.h>
+#include <sluice/runtime/sealing.h>
 #include <sluice/select/silences.h>
 #include <sluice/spi/endpoint_core.h>
 

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include <sluice/runtime/context_core.h>
 #include <sluice/spi/path_choice.h>
 #include <sluice/spi/path_descriptor.h>
-#include <sluice/runtime/context_core.h>
 
 namespace sluice {
 

@@ -1,5 +1,5 @@
-#include <sluice/select/progress_thread.h>
 #include <sluice/runtime/context_core.h>
+#include <sluice/select/progress_thread.h>
 
 namespace sluice {
 namespace {

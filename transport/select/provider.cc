@@ -4,12 +4,12 @@
 #include <optional>
 #include <utility>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
 #include <sluice/proto/hello.h>
 #include <sluice/proto/listener_limits.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/select/unpaired.h>
 #include <sluice/tcp/greeting_listener.h>
 #include <sluice/tcp/path.h>

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include <sluice/runtime/context_core.h>
+#include <sluice/spi/endpoint_core.h>
 #include <sluice/spi/path_choice.h>
 #include <sluice/spi/path_descriptor.h>
 #include <sluice/tcp/provider.h>
-#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::select {
 

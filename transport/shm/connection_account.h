@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
-#include <sluice/runtime/peer_account.h>
 #include <sluice/proto/connection_ticket.h>
+#include <sluice/runtime/peer_account.h>
 
 namespace sluice::shm {
 

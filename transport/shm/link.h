@@ -9,14 +9,14 @@
 #include <vector>
 
 #include <sluice/allocator/arena.h>
-#include <sluice/runtime/context_core.h>
-#include <sluice/spi/link.h>
-#include <sluice/proto/turn_budget.h>
-#include <sluice/shm/connection_account.h>
 #include <sluice/base/descriptor.h>
+#include <sluice/proto/turn_budget.h>
+#include <sluice/runtime/context_core.h>
+#include <sluice/shm/connection_account.h>
 #include <sluice/shm/mapper.h>
 #include <sluice/shm/ring.h>
 #include <sluice/shm/socket.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::shm {
 

@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <memory>
 
-#include <sluice/base/result.h>
-#include <sluice/spi/link.h>
-#include <sluice/shm/connection_account.h>
 #include <sluice/base/descriptor.h>
+#include <sluice/base/result.h>
+#include <sluice/shm/connection_account.h>
 #include <sluice/shm/extent_map.h>
 #include <sluice/shm/ring.h>
 #include <sluice/shm/socket.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::shm {
 

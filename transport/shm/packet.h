@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
-#include <sluice/base/result.h>
 #include <sluice/base/descriptor.h>
+#include <sluice/base/result.h>
 
 namespace sluice::shm {
 

@@ -3,14 +3,14 @@
 #include <random>
 #include <utility>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/proto/hello.h>
+#include <sluice/runtime/context_core.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/shm/properties.h>
 #include <sluice/shm/provider.h>
 #include <sluice/shm/rendezvous.h>
 #include <sluice/spi/endpoint_core.h>
-#include <sluice/runtime/context_core.h>
 
 namespace sluice::shm {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <sluice/runtime/context_core.h>
 #include <sluice/proto/session_set.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/shm/link.h>
 #include <sluice/shm/rendezvous.h>
 #include <sluice/spi/endpoint_core.h>

@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include <sluice/runtime/context_core.h>
-#include <sluice/proto/connection_ticket.h>
-#include <sluice/shm/connection_account.h>
 #include <sluice/base/descriptor.h>
+#include <sluice/proto/connection_ticket.h>
+#include <sluice/runtime/context_core.h>
+#include <sluice/shm/connection_account.h>
 #include <sluice/shm/link.h>
 #include <sluice/shm/peer_user.h>
 

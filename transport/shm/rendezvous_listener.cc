@@ -13,8 +13,8 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
-#include <sluice/shm/rendezvous.h>
 #include <sluice/runtime/context_core.h>
+#include <sluice/shm/rendezvous.h>
 
 #include "transport/shm/handshake.h"
 

@@ -4,9 +4,9 @@
 #include <thread>
 
 #include <sluice/base/counters.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/tcp/provider.h>
 #include <sluice/tcp/testing.h>
-#include <sluice/runtime/context_core.h>
 
 namespace sluice::tcp {
 namespace {

@@ -6,9 +6,9 @@
 #include <array>
 #include <cstring>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/tcp/resolve.h>
 
 namespace sluice::tcp {

@@ -16,10 +16,10 @@
 #include <string>
 
 #include <sluice/api/address.h>
-#include <sluice/runtime/context_core.h>
 #include <sluice/api/receipt.h>
 #include <sluice/base/result.h>
 #include <sluice/proto/connection_ticket.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/tcp/socket.h>
 #include <sluice/wire/messages.h>
 

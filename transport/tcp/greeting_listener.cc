@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <array>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/tcp/resolve.h>
 
 namespace sluice::tcp {

@@ -14,8 +14,8 @@
 
 #include <sluice/base/log.h>
 #include <sluice/proto/connection_ticket.h>
-#include <sluice/tcp/greeting.h>
 #include <sluice/runtime/context_core.h>
+#include <sluice/tcp/greeting.h>
 
 namespace sluice::tcp {
 

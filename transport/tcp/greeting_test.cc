@@ -1,9 +1,9 @@
 // The greeting, both sides, with peers that follow it and peers that do not.
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
-#include <sluice/tcp/testing_greeting.h>
-#include <sluice/tcp/resolve.h>
 #include <sluice/runtime/event_handler.h>
+#include <sluice/runtime/identity.h>
+#include <sluice/tcp/resolve.h>
+#include <sluice/tcp/testing_greeting.h>
 
 namespace sluice::tcp {
 namespace {

@@ -10,9 +10,9 @@
 #include <span>
 #include <string>
 
+#include <sluice/proto/turn_budget.h>
 #include <sluice/runtime/context_core.h>
 #include <sluice/spi/link.h>
-#include <sluice/proto/turn_budget.h>
 #include <sluice/tcp/link_group.h>
 #include <sluice/tcp/socket.h>
 

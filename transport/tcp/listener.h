@@ -6,10 +6,10 @@
 #include <string>
 
 #include <sluice/base/log.h>
-#include <sluice/runtime/context_core.h>
 #include <sluice/proto/session.h>
-#include <sluice/tcp/greeting_listener.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/spi/endpoint_core.h>
+#include <sluice/tcp/greeting_listener.h>
 
 namespace sluice::tcp {
 

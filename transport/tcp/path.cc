@@ -1,8 +1,8 @@
 #include <sluice/tcp/path.h>
 
+#include <sluice/runtime/context_core.h>
 #include <sluice/tcp/link.h>
 #include <sluice/tcp/provider.h>
-#include <sluice/runtime/context_core.h>
 
 namespace sluice::tcp {
 namespace {

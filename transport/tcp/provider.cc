@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/proto/hello.h>
 #include <sluice/proto/listener_limits.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/tcp/link.h>
 #include <sluice/tcp/listener.h>
 

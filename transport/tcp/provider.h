@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include <sluice/runtime/context_core.h>
 #include <sluice/proto/session_set.h>
+#include <sluice/runtime/context_core.h>
+#include <sluice/spi/endpoint_core.h>
 #include <sluice/tcp/greeting.h>
 #include <sluice/tcp/link_group.h>
-#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::tcp {
 

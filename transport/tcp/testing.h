@@ -17,11 +17,11 @@
 #include <string>
 #include <vector>
 
+#include <sluice/runtime/context_core.h>
+#include <sluice/spi/endpoint_core.h>
 #include <sluice/tcp/link.h>
 #include <sluice/tcp/link_group.h>
 #include <sluice/tcp/socket.h>
-#include <sluice/spi/endpoint_core.h>
-#include <sluice/runtime/context_core.h>
 
 namespace sluice::tcp::testing {
 

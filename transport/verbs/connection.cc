@@ -7,10 +7,10 @@
 #include <string_view>
 #include <utility>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
+#include <sluice/runtime/identity.h>
 
 namespace sluice::verbs {
 namespace {

@@ -5,11 +5,11 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
 #include <sluice/proto/hello.h>
+#include <sluice/runtime/context_core.h>
+#include <sluice/spi/endpoint_core.h>
 #include <sluice/verbs/devices.h>
 #include <sluice/verbs/link.h>
 #include <sluice/verbs/provider.h>
-#include <sluice/spi/endpoint_core.h>
-#include <sluice/runtime/context_core.h>
 
 namespace sluice::verbs {
 namespace {

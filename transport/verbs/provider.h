@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include <sluice/runtime/context_core.h>
 #include <sluice/base/log.h>
 #include <sluice/proto/connection_set.h>
+#include <sluice/runtime/context_core.h>
+#include <sluice/spi/endpoint_core.h>
 #include <sluice/verbs/connection.h>
 #include <sluice/verbs/link.h>
-#include <sluice/spi/endpoint_core.h>
 
 namespace sluice::verbs {
 

@@ -174,7 +174,8 @@ Result<RegistrationWay> open_registration(Context& context, const PerfOptions& o
   if (!rdma) return RegistrationWay{Path::kShm, "", std::make_unique<MappedRegistration>()};
   SLUICE_TRY(std::string name, device_of(survey, options.bind));
   SLUICE_TRY(verbs::VerbsApi * api, verbs::verbs_api());
-  SLUICE_TRY(std::unique_ptr<verbs::Device> device, verbs::Device::open(context, *api, name));
+  SLUICE_TRY(std::unique_ptr<verbs::Device> device,
+             verbs::Device::open(ContextCore::of(context), *api, name));
   return RegistrationWay{Path::kVerbs, name,
                          std::make_unique<DeviceRegistration>(context, std::move(device))};
 }

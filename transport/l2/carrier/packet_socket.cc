@@ -14,8 +14,8 @@
 #include <span>
 #include <utility>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/l2/carrier/socket_room.h>
+#include <sluice/runtime/identity.h>
 
 #include "kernel_compat/slp/slp_wire.h"
 

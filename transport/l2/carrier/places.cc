@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
+#include <sluice/runtime/identity.h>
 
 #include "kernel_compat/slp/slp_base.h"
 

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include <sluice/runtime/identity.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/mac_names.h>
 #include <sluice/l2/carrier/packet_socket.h>
+#include <sluice/runtime/identity.h>
 
 #include "kernel_compat/slp/slp_wire.h"
 

@@ -8,11 +8,11 @@
 #include <memory>
 #include <string>
 
-#include <sluice/runtime/context_core.h>
+#include <sluice/base/descriptor.h>
 #include <sluice/base/result.h>
 #include <sluice/l2/carrier/allowance.h>
 #include <sluice/l2/carrier/places.h>
-#include <sluice/base/descriptor.h>
+#include <sluice/runtime/context_core.h>
 
 namespace sluice::l2 {
 
