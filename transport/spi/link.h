@@ -302,7 +302,7 @@ class DeviceLink : public Link {
 
 inline Result<bool> DeviceLink::atomic(const wire::Segment&, const AtomicRequest&, std::byte*,
                                        uint64_t) {
-  return Status(Code::kInternal, Scope::kEndpoint, "proto/link", "the path has no atomics");
+  return Status(Code::kInternal, Scope::kEndpoint, "spi/link", "the path has no atomics");
 }
 
 // A link of whatever kind: which one is known where it is made, and decides the session's transfer.
