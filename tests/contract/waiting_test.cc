@@ -6,6 +6,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <semaphore>
 #include <thread>
 #include <utility>
@@ -20,7 +22,15 @@
 namespace sluice::test {
 namespace {
 
-// The far side on a thread of its own. Catch belongs to the main thread: this one aborts.
+// For another thread than Catch's, the main one: says what went wrong, and ends the program.
+template <typename Value>
+void must(const char* what, const Result<Value>& result) {
+  if (result.ok()) return;
+  std::fprintf(stderr, "far side: %s: %s\n", what, result.status().to_string().c_str());
+  std::abort();
+}
+
+// The far side on a thread of its own.
 class FarThread {
  public:
   template <typename Serve>
@@ -30,7 +40,7 @@ class FarThread {
     address = listener->address();
     thread_ = std::thread([this, serve, listener = std::move(*listener)]() mutable {
       auto endpoint = listener.accept(soon());
-      if (!endpoint.ok()) std::abort();
+      must("accept", endpoint);
       serve(*context_, *endpoint);
       (void)endpoint->close(soon());
       listener = Listener();
@@ -50,10 +60,10 @@ class FarThread {
 void echo(Context& context, Endpoint& endpoint, int rounds, size_t size) {
   for (int i = 0; i < rounds; ++i) {
     auto buffer = context.allocate({static_cast<int64_t>(size)}, uint8);
-    if (!buffer.ok()) std::abort();
+    must("allocate", buffer);
     auto got = endpoint.receive_and_wait({.tag = 1}, std::move(*buffer), soon());
-    if (!got.ok()) std::abort();
-    if (!endpoint.send_and_wait(2, std::move(got->buffer).freeze(), soon()).ok()) std::abort();
+    must("receive", got);
+    must("send", endpoint.send_and_wait(2, std::move(got->buffer).freeze(), soon()));
   }
 }
 
@@ -327,10 +337,11 @@ TEST_CASE("a foreign epoll drives a context by its fd", "[contract][waiting][thr
   FarThread far(Waiting::kSleep, [&](Context& context, Endpoint& endpoint) {
     for (int i = 0; i < 20; ++i) {
       auto buffer = context.allocate({9000}, uint8);
-      if (!buffer.ok()) std::abort();
+      must("allocate", buffer);
       auto got = endpoint.receive_and_wait({.tag = 1}, std::move(*buffer), soon());
-      if (!got.ok() || !about_to_sleep.try_acquire_for(20s)) std::abort();
-      if (!endpoint.send_and_wait(2, std::move(got->buffer).freeze(), soon()).ok()) std::abort();
+      must("receive", got);
+      if (!about_to_sleep.try_acquire_for(20s)) std::abort();
+      must("send", endpoint.send_and_wait(2, std::move(got->buffer).freeze(), soon()));
     }
   });
   auto near = open(Waiting::kSleep);

@@ -67,6 +67,19 @@ bool FakeStreamLink::push(ConstBytes header, std::span<const ConstBytes> payload
   return true;
 }
 
+// A peer copies while the two numbers are the same: what it is told first, it waits for without
+// end.
+bool FakeViewLink::send(ConstBytes header, std::span<const ConstBytes> payload) {
+  if (!FakeLink::send(header, payload)) return false;
+  wire::Cancel cancel;
+  if (static_cast<wire::MessageType>(header[0]) != wire::MessageType::kCancel ||
+      !wire::decode(header, cancel).ok() || !cancel.offer)
+    return true;
+  if (++record_.withdrawals_told > record_.withdrawals_counted && record_.problem.empty())
+    record_.problem = "told a withdrawal that was not counted yet";
+  return true;
+}
+
 Result<bool> FakeViewLink::export_run(const std::byte* data, size_t length, wire::Segment& out) {
   auto place = arena_.locate(data, length);
   if (!place) return false;

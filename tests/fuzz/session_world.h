@@ -35,8 +35,9 @@ struct LinkRecord {
   std::deque<SentData> in_flight;  // pushed, not yet acknowledged
   std::vector<StorageRef> quarantined;
   uint64_t sent = 0;
-  uint64_t room = ~uint64_t{0};  // messages until send() says no
-  bool refused = false;          // said no: writable() is due
+  uint64_t withdrawals_told = 0, withdrawals_counted = 0;  // of a link with views
+  uint64_t room = ~uint64_t{0};                            // messages until send() says no
+  bool refused = false;                                    // said no: writable() is due
   bool closed = false;
   std::string problem;           // the first message that is not well-formed
   StreamClient* data = nullptr;  // of a stream: who takes DATA
@@ -80,6 +81,8 @@ class FakeViewLink final : public FakeLink<ViewLink> {
                const Arena& arena)
       : FakeLink(traits, record), mapping_(mapping), arena_(arena) {}
   void set_client(LinkClient*, ViewClient*) override {}
+  bool send(ConstBytes header, std::span<const ConstBytes> payload) override;
+  void count_withdrawals(uint64_t total) override { record_.withdrawals_counted = total; }
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
   Result<ImportedRun> import_run(const wire::Segment& segment) override;
 

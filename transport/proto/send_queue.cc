@@ -65,9 +65,11 @@ void SendQueue::allow(const wire::Credit& credit) {
 }
 
 void SendQueue::withdraw(const Operation& op) {
-  control_.send(wire::Cancel{.id = op.id, .offer = true});
+  // Counted before it is told: a peer that hears of a withdrawal which is not counted yet would
+  // hold its copies back, and nothing would come to let them go on.
   ++withdrawn_;
   if (!connection_.link_dead) transfer_.count_withdrawals(withdrawn_);
+  control_.send(wire::Cancel{.id = op.id, .offer = true});
 }
 
 bool SendQueue::leaves_with_room(const Operation& op) const {
