@@ -10,23 +10,22 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 
 import waiting_model as model  # noqa: E402
 
-API = os.path.join("transport", "api")
 WAKE_US, SLEEP_CPU_US = 20.0, 15.0  # docs/performance.md
 # Wake, CPU of a sleep, and the budget that `sluice tune` chooses: 2.5 times the wake.
 MACHINES = [(5.0, 3.0, 12.5), (20.0, 15.0, 50.0), (60.0, 20.0, 150.0)]
 
 
 def read(name):
-    with open(os.path.join(API, name), encoding="utf-8") as file:
+    with open(os.path.join("transport", name), encoding="utf-8") as file:
         return file.read()
 
 
 class TheLibrary(unittest.TestCase):
     def test_waits_in_the_model_as_in_its_source(self):
-        budget_ns = int(re.search(r"uint64_t spin_ns = ([\d']+);", read("tuning.h"))[1].replace("'", ""))
+        budget_ns = int(re.search(r"uint64_t spin_ns = ([\d']+);", read("api/tuning.h"))[1].replace("'", ""))
         self.assertEqual(model.Library().budget, budget_ns / 1000)
-        source = read("context_core.cc")
-        self.assertIn("typical_gap_ <= longest_spin_;", read("context_core.h"))
+        source = read("runtime/context_core.cc")
+        self.assertIn("typical_gap_ <= longest_spin_;", read("runtime/context_core.h"))
         for rule in ("if (!polling_pays(start)) return false", "longest_spin_ * 4)", "if (slept) gap = std::max(gap - longest_spin_ / 2, Duration(0))", "(typical_gap_ * 7 + gap) / 8"):
             self.assertIn(rule, source)
 
