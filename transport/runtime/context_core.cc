@@ -176,33 +176,36 @@ size_t ContextCore::run_providers() {
   return work;
 }
 
-// Called in one place, Context::progress().
-[[gnu::always_inline]] inline size_t ContextCore::turn() {
+// The first turn after a sleep: a foreign loop was woken by our descriptor, where the event waits.
+size_t ContextCore::turn() {
+  foreign_loop_ = true;
+  end_sleep();
+  refresh_now();
+  return poll_events(0) + run_providers();
+}
+
+size_t Context::progress() {
+  ContextCore& core = ContextCore::of(*this);
   if (forked()) [[unlikely]]
     return 0;
-  ThreadMark::Inside inside(*thread_mark_);
+  ThreadMark::Inside inside(*core.thread_mark_);
   if (!inside.alone()) [[unlikely]]
-    return say_second_thread();
-  if (sleeping_) [[unlikely]] {
-    // A foreign loop was woken by our descriptor: the event is waiting there.
-    foreign_loop_ = true;
-    end_sleep();
-    refresh_now();
-    return poll_events(0) + run_providers();
-  }
-  size_t work = run_providers();
-  if (next_event_ < event_count_) [[unlikely]]
-    work += deliver_events();
+    return core.say_second_thread();
+  if (core.sleeping_) [[unlikely]]
+    return core.turn();
+  size_t work = core.run_providers();
+  if (core.next_event_ < core.event_count_) [[unlikely]]
+    work += core.deliver_events();
   // A turn that did much took long: others may have come meanwhile.
-  polls_since_clock_ +=
+  core.polls_since_clock_ +=
       1 + static_cast<uint32_t>(std::min<size_t>(work / kWorkPerPoll, kPollsPerClockCheck));
-  if (polls_since_clock_ < kPollsPerClockCheck) [[likely]]
+  if (core.polls_since_clock_ < kPollsPerClockCheck) [[likely]]
     return work;
-  polls_since_clock_ = 0;
+  core.polls_since_clock_ = 0;
   refresh_now();
-  if (now_ - last_event_check_ < kEventCheckInterval) return work;
-  last_event_check_ = now_;
-  return work + poll_events(0);
+  if (now_ - core.last_event_check_ < kEventCheckInterval) return work;
+  core.last_event_check_ = now_;
+  return work + core.poll_events(0);
 }
 
 size_t ContextCore::poll_events(int timeout_ms) {
@@ -435,7 +438,6 @@ void ContextCore::unwatch(int fd, EventHandler* handler) {
   if (next_event_ < event_count_) dead_handlers_.push_back(handler);
 }
 
-size_t Context::progress() { return ContextCore::of(*this).turn(); }
 Status Context::wait(Instant deadline, WaitGate* gate) {
   return ContextCore::of(*this).wait_for_work(deadline, gate);
 }
