@@ -267,23 +267,27 @@ TEST_CASE("a queue pair for no connection, for another's, of no number or twice 
       {"number twice", of_lane(2, [](uint8_t* data) { data[kLaneAt] = 1; }),
        "asks for queue pair 1 of a connection"},
   };
+  // Each with a listener of its own: one that refused somebody just now writes no second line.
   for (const Lie& lie : lies) {
-    INFO(lie.what);
-    Gain refused("verbs.lanes_refused");
-    log.text.clear();
-    Status made = greeting.greet(RDMA_CM_EVENT_CONNECT_REQUEST, lie.change);
-    INFO(made.to_string() << "; " << log.text);
-    CHECK(made.code() == Code::kUnreachable);
-    CHECK(made.to_string().find("of the connection: the peer refuses the connection") !=
-          std::string::npos);
-    CHECK(log.text.find(lie.said) != std::string::npos);
-    CHECK(refused() == 1);
+    DYNAMIC_SECTION(lie.what) {
+      Gain refused("verbs.lanes_refused");
+      Status made = greeting.greet(RDMA_CM_EVENT_CONNECT_REQUEST, lie.change);
+      INFO(made.to_string() << "; " << log.text);
+      CHECK(made.code() == Code::kUnreachable);
+      CHECK(made.to_string().find("of the connection: the peer refuses the connection") !=
+            std::string::npos);
+      CHECK(log.text.find(lie.said) != std::string::npos);
+      CHECK(refused() == 1);
+      greeting.expect_undisturbed();
+    }
   }
-  Status too_many = greeting.greet(RDMA_CM_EVENT_CONNECT_REQUEST,
-                                   [](uint8_t* data) { data[kStripesAt] = kMostStripes + 1; });
-  CHECK(too_many.code() == Code::kUnreachable);
-  CHECK(log.text.find("asks for 9 queue pairs each way, of 8 at most") != std::string::npos);
-  greeting.expect_undisturbed();
+  SECTION("more queue pairs than there may be") {
+    Status too_many = greeting.greet(RDMA_CM_EVENT_CONNECT_REQUEST,
+                                     [](uint8_t* data) { data[kStripesAt] = kMostStripes + 1; });
+    CHECK(too_many.code() == Code::kUnreachable);
+    CHECK(log.text.find("asks for 9 queue pairs each way, of 8 at most") != std::string::npos);
+    greeting.expect_undisturbed();
+  }
 }
 
 TEST_CASE("an answer that gives more than was asked for, or is another's, ends the attempt",
