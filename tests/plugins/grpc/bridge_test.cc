@@ -212,6 +212,32 @@ TEST_CASE("the callback interface works over the bridge, a thousand calls at onc
   CHECK(read_counter("grpc.calls_bridged") - before == kCalls);
 }
 
+// Threads that block progress the connection themselves, one of them for all.
+TEST_CASE("callers of one channel that block get their own answers", "[grpc]") {
+  InteropServer server(bridged_path());
+  auto stub = server.stub();
+  REQUIRE(peer_of_a_call(*stub).starts_with(server.expected_peer()));
+  std::atomic<int> right{0}, wrong{0};
+  const auto make_calls = [&](int caller) {
+    for (int i = 0; i < 100; ++i) {
+      SimpleRequest request;
+      SimpleResponse response;
+      // Its own length, now and then one that is lent.
+      const int length = caller * 1000 + i + (i % 10 == 9 ? 100'000 : 0);
+      request.set_response_size(length);
+      request.mutable_payload()->set_body(std::string(static_cast<size_t>(length), 'q'));
+      ClientContext context;
+      const bool ok = stub->UnaryCall(&context, request, &response).ok();
+      ++(ok && response.payload().body().size() == static_cast<size_t>(length) ? right : wrong);
+    }
+  };
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 6; ++caller) callers.emplace_back(make_calls, caller);
+  for (std::thread& caller : callers) caller.join();
+  CHECK(right == 600);
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("a generic stub works over the bridge", "[grpc]") {
   InteropServer server(bridged_path());
   ::grpc::TemplatedGenericStub<::grpc::ByteBuffer, ::grpc::ByteBuffer> stub(server.channel());

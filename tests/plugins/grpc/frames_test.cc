@@ -30,6 +30,7 @@ std::vector<Frame> one_of_each() {
        .text = "/a.B/C",
        .metadata = metadata,
        .timeout_ns = 5},
+      {.kind = FrameKind::kHeaders, .stream = 1, .whole = true, .text = "/a.B/C"},
       {.kind = FrameKind::kMessage,
        .stream = 2,
        .length = 10,
@@ -75,6 +76,7 @@ TEST_CASE("a frame that was encoded is decoded to the same", "[grpc][frames]") {
     REQUIRE(came);
     CHECK(came->kind == sent.kind);
     CHECK(came->stream == sent.stream);
+    CHECK(came->whole == sent.whole);
     CHECK(came->text == sent.text);
     CHECK(came->details == sent.details);
     CHECK(came->metadata == sent.metadata);
@@ -112,6 +114,18 @@ TEST_CASE("a frame that ends early, or says more than it has, is refused", "[grp
     longer[0] = static_cast<char>(longer[0] + 1);
     std::span<const std::byte> in = bytes_of(longer);
     CHECK_FALSE(grpc::take_frame(in));
+  }
+}
+
+TEST_CASE("flags are refused that a frame does not have", "[grpc][frames]") {
+  for (const Frame& frame : one_of_each()) {
+    for (int flags = 0; flags < 256; ++flags) {
+      std::string text = encoded(frame);
+      text[5] = static_cast<char>(flags);
+      std::span<const std::byte> in = bytes_of(text);
+      const bool may = flags == 0 || (flags == 1 && frame.kind == FrameKind::kHeaders);
+      CHECK(grpc::take_frame(in).has_value() == may);
+    }
   }
 }
 
