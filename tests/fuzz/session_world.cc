@@ -67,8 +67,7 @@ bool FakeStreamLink::push(ConstBytes header, std::span<const ConstBytes> payload
   return true;
 }
 
-// A peer copies while the two numbers are the same: what it is told first, it waits for without
-// end.
+// A peer copies only while it was told as many withdrawals as are counted.
 bool FakeViewLink::send(ConstBytes header, std::span<const ConstBytes> payload) {
   if (!FakeLink::send(header, payload)) return false;
   wire::Cancel cancel;

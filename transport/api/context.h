@@ -1,5 +1,5 @@
-// A Context: one thread's set of endpoints and listeners, progressed together. Which paths it has,
-// and the loop behind it, are no matter of this file.
+// A Context: one thread's set of endpoints and listeners, progressed together. Knows neither
+// the paths (transport/spi) nor the loop behind it (transport/runtime).
 #ifndef SLUICE_API_CONTEXT_H_
 #define SLUICE_API_CONTEXT_H_
 

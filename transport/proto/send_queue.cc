@@ -65,8 +65,8 @@ void SendQueue::allow(const wire::Credit& credit) {
 }
 
 void SendQueue::withdraw(const Operation& op) {
-  // Counted before it is told: a peer that hears of a withdrawal which is not counted yet would
-  // hold its copies back, and nothing would come to let them go on.
+  // Count first, then tell. A peer copies only while it was told as many withdrawals as are
+  // counted, and looks again when it is told of one: told too early, it would not look again.
   ++withdrawn_;
   if (!connection_.link_dead) transfer_.count_withdrawals(withdrawn_);
   control_.send(wire::Cancel{.id = op.id, .offer = true});
