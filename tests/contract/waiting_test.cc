@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include <sluice/api/connecting.h>
 #include <sluice/api/task.h>
 #include <sluice/exchange/exchange.h>
 #include <sluice/select/open.h>
@@ -481,6 +482,46 @@ TEST_CASE("a coroutine that ends with its fetch leaves the exchange in order",
     REQUIRE(got_a.ok());
     CHECK(got_a->value.as<float>()[0] == 10);
   }
+}
+
+Task<Result<Endpoint>> met(Context& context, std::string address) {
+  Result<Endpoint> endpoint = co_await start_connect(context, address);
+  co_return std::move(endpoint);
+}
+
+TEST_CASE("connecting is an operation: polled, awaited, cancelled, and over with its context",
+          "[contract][waiting]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  Context& context = *pair.client_context;
+  // tcp:// and sluice:// return before the peer has had a turn.
+  const bool in_turns = path_under_test() == "tcp" || path_under_test() == "sluice";
+  Connecting polled = start_connect(context, pair.address);
+  CHECK(polled.ready() == !in_turns);
+  Result<Endpoint> near = context.run_until(polled, soon());
+  REQUIRE(near.ok());
+  Result<Endpoint> far = pair.listener->accept(soon());
+  REQUIRE(far.ok());
+  auto task = met(context, pair.address);
+  CHECK(context.run_until(task, soon()).ok());
+  CHECK(pair.listener->accept(soon()).ok());
+
+  Connecting wrong = start_connect(context, "nonsense");
+  REQUIRE(wrong.ready());
+  CHECK(wrong.take().code() == Code::kInvalidArgument);
+  if (!in_turns) return;
+  Connecting cancelled = start_connect(context, pair.address);
+  cancelled.cancel();
+  REQUIRE(cancelled.ready());
+  CHECK(cancelled.take().code() == Code::kCancelled);
+  { Connecting dropped = start_connect(context, pair.address); }
+  Connecting open = start_connect(context, pair.address);
+  CHECK_FALSE(open.ready());
+  near = Endpoint();
+  pair.client = Endpoint();
+  REQUIRE(pair.client_context->close(soon()).ok());
+  REQUIRE(open.ready());
+  CHECK(open.take().code() == Code::kCancelled);
 }
 
 TEST_CASE("a task destroyed in the middle cancels its fetch", "[contract][waiting]") {

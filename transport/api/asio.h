@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include <sluice/api/asio_drive.h>
+#include <sluice/api/connecting.h>
 #include <sluice/api/context.h>
 
 namespace sluice {
@@ -270,8 +272,7 @@ class AsioAwait final : public AsioOperation<Handler, AsioAwaited<Start>> {
 //
 // Requires: the context outlives the driver; the executor's io_context and the context
 // outlive what is outstanding (close the endpoints first); from the first operation on
-// nothing but the strand's handlers calls the context, also no ProgressThread. connect()
-// has no async_ form: it blocks for as long as the peer takes to answer.
+// nothing but the strand's handlers calls the context, also no ProgressThread.
 class AsioDriver {
  public:
   using executor_type = internal::AsioDrive::Executor;
@@ -357,6 +358,15 @@ class AsioDriver {
     return post(endpoint, internal::AsioWrite{key, offset, std::move(from)}, options, token);
   }
 
+  // Handler: void(Result<Endpoint>). Errors: as start_connect(), which says what of it blocks.
+  template <typename Token>
+  auto async_connect(std::string address, ConnectOptions options, Token&& token) const {
+    return async_await(
+        [context = &this->context(), address = std::move(address), options = std::move(options)] {
+          return start_connect(*context, address, options);
+        },
+        token);
+  }
   // Handler: void(Result<Endpoint>). Errors: kTimedOut, kCancelled, kWrongState. Requires:
   // the listener outlives the operation.
   template <typename Token>

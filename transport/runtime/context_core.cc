@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include <sluice/runtime/connecting.h>
 #include <sluice/base/log.h>
 #include <sluice/runtime/sealing.h>
 
@@ -92,34 +93,6 @@ Provider* ContextCore::provider(Scheme scheme) const {
   return nullptr;
 }
 
-namespace {
-Status no_provider(const Address& address) {
-  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                "this context has no backend for " + address.to_string() +
-                    "; open it with sluice::open_context()");
-}
-Status no_secrets(const Address& address) {
-  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                address.to_string() +
-                    " goes unencrypted, and a secret_file was given; l2:// and sluice:// take one");
-}
-Status nobody_to_find(const Address& address) {
-  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                address.to_string() +
-                    " is not found by a name, and discoverable_as was given; l2:// over an "
-                    "interface takes it");
-}
-bool takes_secret(const Address& address) {
-  return address.scheme == Scheme::kL2 || address.scheme == Scheme::kSluice;
-}
-// A secret is not given up in silence: it means sealed paths, for every scheme that takes one.
-template <typename Options>
-Options with_sealing(Options options) {
-  if (!options.allow_unsealed && secret_is_set(options.secret_file)) options.require.sealed = true;
-  return options;
-}
-}  // namespace
-
 Status ContextCore::check_usable() const {
   SLUICE_RETURN_IF_ERROR(owner_.check());
   if (thread_mark_->elsewhere()) return ThreadMark::refusal();
@@ -139,12 +112,10 @@ Result<Endpoint> Context::connect(std::string_view text, const ConnectOptions& o
   ContextCore& core = ContextCore::of(*this);
   SLUICE_RETURN_IF_ERROR(core.check_usable());
   SLUICE_TRY(Address address, Address::parse(text));
-  Provider* chosen = core.provider(address.scheme);
-  if (chosen == nullptr) return no_provider(address);
-  if (!options.secret_file.empty() && !takes_secret(address)) return no_secrets(address);
+  ConnectOptions chosen = options;
+  SLUICE_TRY(Provider * provider, internal::provider_to_connect(core, address, chosen));
   refresh_now();
-  SLUICE_TRY(std::shared_ptr<EndpointCore> connection,
-             chosen->connect(address, with_sealing(options)));
+  SLUICE_TRY(std::shared_ptr<EndpointCore> connection, provider->connect(address, chosen));
   return Endpoint(std::move(connection), this);
 }
 
@@ -152,13 +123,9 @@ Result<Listener> Context::listen(std::string_view text, const ListenOptions& opt
   ContextCore& core = ContextCore::of(*this);
   SLUICE_RETURN_IF_ERROR(core.check_usable());
   SLUICE_TRY(Address address, Address::parse(text));
-  Provider* chosen = core.provider(address.scheme);
-  if (chosen == nullptr) return no_provider(address);
-  if (!options.secret_file.empty() && !takes_secret(address)) return no_secrets(address);
-  if (!options.discoverable_as.empty() && (address.scheme != Scheme::kL2 || address.is_udp()))
-    return nobody_to_find(address);
-  SLUICE_TRY(std::unique_ptr<ListenerCore> listening,
-             chosen->listen(address, with_sealing(options)));
+  ListenOptions chosen = options;
+  SLUICE_TRY(Provider * provider, internal::provider_to_listen(core, address, chosen));
+  SLUICE_TRY(std::unique_ptr<ListenerCore> listening, provider->listen(address, chosen));
   auto open = std::make_shared<internal::OpenListener>();
   open->core = std::move(listening);
   open->context = &core;

@@ -196,10 +196,17 @@ struct SelectProvider::Attempt {
 
 Result<std::shared_ptr<EndpointCore>> SelectProvider::connect(const Address& address,
                                                               const ConnectOptions& options) {
+  auto task = start_connect(address, options);
+  return context_.run_until(task);
+}
+
+Task<Result<std::shared_ptr<EndpointCore>>> SelectProvider::start_connect(
+    const Address& address, const ConnectOptions& options) {
   proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_TRY(tcp::Greeting greeting,
-             tcp::greet(context_, address, proto::hello_for(context_, session), deadline));
+  SLUICE_CO_TRY(
+      tcp::Greeting greeting,
+      co_await tcp::start_greet(awaits_, address, proto::hello_for(context_, session), deadline));
   fault_point("select.greeted");
   const std::string host = tcp::peer_address(greeting.fd()).host();
   Attempt attempt{.address = address,
@@ -215,18 +222,18 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::connect(const Address& add
   for (const Candidate& candidate : candidates_) {
     // kUnsupported: not this path, and nothing is lost. Anything else ends the attempt.
     Result<std::shared_ptr<EndpointCore>> endpoint = try_path(candidate, attempt);
-    if (endpoint.ok() || endpoint.code() != Code::kUnsupported) return endpoint;
+    if (endpoint.ok() || endpoint.code() != Code::kUnsupported) co_return endpoint;
   }
   const std::string& why_not = attempt.seen.why_not;
   if (std::string lacking = unmet(options.require, tcp_properties()); !lacking.empty()) {
     tcp::refuse(greeting.take_fd(), Code::kUnsupported);
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                  "no path to " + address.to_string() + " meets the requirements: " + why_not +
-                      "; not tcp: " + lacking);
+    co_return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                     "no path to " + address.to_string() + " meets the requirements: " + why_not +
+                         "; not tcp: " + lacking);
   }
-  SLUICE_RETURN_IF_ERROR(tcp::choose(greeting, Path::kTcp));
+  SLUICE_CO_RETURN_IF_ERROR(tcp::choose(greeting, Path::kTcp));
   announce(address, chose_tcp, Path::kTcp, why_not);
-  return tcp_.make_endpoint(std::move(greeting), session, "tcp: " + why_not);
+  co_return tcp_.make_endpoint(std::move(greeting), session, "tcp: " + why_not);
 }
 
 Result<std::shared_ptr<EndpointCore>> SelectProvider::try_path(const Candidate& candidate,

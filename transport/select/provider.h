@@ -7,8 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include <sluice/runtime/awaits.h>
 #include <sluice/runtime/context_core.h>
 #include <sluice/spi/endpoint_core.h>
+#include <sluice/spi/async_connect.h>
 #include <sluice/spi/path_choice.h>
 #include <sluice/spi/path_descriptor.h>
 #include <sluice/tcp/provider.h>
@@ -23,24 +25,27 @@ struct Candidate {
   std::unique_ptr<PathChoice> choice;
 };
 
-class SelectProvider final : public Provider {
+class SelectProvider final : public Provider, public AsyncConnect {
  public:
   // `candidates`: best first; TCP is behind them all. Requires: the providers behind them, and
   // `tcp`, are of the same context and outlive this one's calls.
   SelectProvider(ContextCore& context, std::vector<Candidate> candidates, tcp::TcpProvider& tcp)
-      : context_(context), candidates_(std::move(candidates)), tcp_(tcp) {}
+      : context_(context), candidates_(std::move(candidates)), tcp_(tcp), awaits_(context) {}
   ~SelectProvider() override;
 
   Scheme scheme() const override { return Scheme::kSluice; }
   Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
                                                 const ConnectOptions& options) override;
+  // Without blocking until the peer is greeted; then each path that is tried waits for the peer.
+  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address& address,
+                                                            const ConnectOptions& options) override;
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
                                                const ListenOptions& options) override;
   // Links and sessions are driven by their own backends; here are only greetings.
   size_t progress(Instant now) override;
   bool begin_sleep() override;
   Instant next_timeout() override;
-  void shut_down() override {}
+  void shut_down() override { awaits_.end_all(); }
 
  private:
   friend class SelectListener;
@@ -51,6 +56,7 @@ class SelectProvider final : public Provider {
   std::vector<Candidate> candidates_;
   tcp::TcpProvider& tcp_;
   std::vector<SelectListener*> listeners_;
+  Awaits awaits_;  // of the connections in the making
 };
 
 }  // namespace sluice::select

@@ -5,11 +5,12 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/runtime/identity.h>
-#include <sluice/tcp/resolve.h>
+#include <sluice/tcp/names.h>
 
 namespace sluice::tcp {
 namespace {
@@ -29,18 +30,16 @@ class EventWait final : public EventHandler {
  public:
   EventWait(ContextCore& context, int fd) : context_(context), fd_(fd) {}
   ~EventWait() {
-    if (watched_) context_.unwatch(fd_, this);
+    // In a forked child the epoll is the parent's.
+    if (watched_ && !context_.forked()) context_.unwatch(fd_, this);
   }
   Status start(uint32_t events) {
     SLUICE_RETURN_IF_ERROR(context_.watch(fd_, events | EPOLLET, this));
     watched_ = true;
     return Status();
   }
-  Status wait(Instant deadline) {
-    SLUICE_RETURN_IF_ERROR(context_.wait_until([this] { return fired_; }, deadline));
-    fired_ = false;
-    return Status();
-  }
+  // For Awaits::until(); true once for each event.
+  bool take_event() { return std::exchange(fired_, false); }
   // The peer will send nothing more.
   bool hung_up() const { return hung_up_; }
   void on_event(uint32_t epoll_events) noexcept override {
@@ -73,43 +72,59 @@ Status connect_timeout(const Address& address, const SocketAddress& to) {
                     ") before the deadline; check that it runs and that no firewall drops packets");
 }
 
-Result<Descriptor> connect_one(ContextCore& context, const Address& address,
-                               const SocketAddress& to, Instant deadline) {
-  SLUICE_TRY(Descriptor fd, open_stream_socket(to.family()));
-  SLUICE_RETURN_IF_ERROR(set_connection_options(fd.value()));
+Task<Result<Descriptor>> connect_one(Awaits& awaits, const Address& address,
+                                     const SocketAddress& to, Instant deadline) {
+  SLUICE_CO_TRY(Descriptor fd, open_stream_socket(to.family()));
+  SLUICE_CO_RETURN_IF_ERROR(set_connection_options(fd.value()));
   if (::connect(fd.value(), to.get(), to.length) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) return connect_error(address, to, errno);
-    EventWait wait(context, fd.value());
-    SLUICE_RETURN_IF_ERROR(wait.start(EPOLLOUT));
-    Status status = wait.wait(deadline);
-    if (status == Code::kTimedOut) return connect_timeout(address, to);
-    SLUICE_RETURN_IF_ERROR(status);
+    if (errno != EINPROGRESS && errno != EINTR) co_return connect_error(address, to, errno);
+    EventWait wait(awaits.context(), fd.value());
+    SLUICE_CO_RETURN_IF_ERROR(wait.start(EPOLLOUT));
+    Status status = co_await awaits.until([&wait] { return wait.take_event(); }, deadline);
+    if (status == Code::kTimedOut) co_return connect_timeout(address, to);
+    SLUICE_CO_RETURN_IF_ERROR(status);
     int error = 0;
     socklen_t length = sizeof(error);
     ::getsockopt(fd.value(), SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) return connect_error(address, to, error);
+    if (error != 0) co_return connect_error(address, to, error);
   }
   fault_point("tcp.connected");
-  return fd;
+  co_return std::move(fd);
+}
+
+Task<Result<std::vector<SocketAddress>>> addresses_of(Awaits& awaits, const Address& address,
+                                                      Instant deadline) {
+  std::vector<SocketAddress> found = address_in_digits(address);
+  if (!found.empty()) co_return std::move(found);
+  SLUICE_CO_TRY(std::unique_ptr<NameQuery> query, NameQuery::start(awaits.context(), address));
+  Status status = co_await awaits.until([&query] { return query->done(); }, deadline);
+  if (status == Code::kTimedOut) {
+    co_return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
+                     "no name server answered where '" + address.host + "' in " +
+                         address.to_string() +
+                         " is before the deadline; check /etc/resolv.conf, or use the address");
+  }
+  SLUICE_CO_RETURN_IF_ERROR(status);
+  co_return query->take();
 }
 
 // The addresses of a name share what is left of the time, so that one that swallows
 // packets does not use up the turn of the next.
-Result<Descriptor> connect_any(ContextCore& context, const Address& address, Instant deadline) {
-  SLUICE_TRY(std::vector<SocketAddress> found, resolve(address));
+Task<Result<Descriptor>> connect_any(Awaits& awaits, const Address& address, Instant deadline) {
+  SLUICE_CO_TRY(std::vector<SocketAddress> found, co_await addresses_of(awaits, address, deadline));
   Status last;
   for (size_t i = 0; i < found.size(); ++i) {
-    Instant now = context.refresh_now();
+    Instant now = awaits.context().refresh_now();
     Instant until = deadline;
     if (deadline != kNever && deadline > now)
       until = now + (deadline - now) / static_cast<int64_t>(found.size() - i);
-    auto fd = connect_one(context, address, found[i], until);
-    if (fd.ok()) return fd;
+    Result<Descriptor> fd = co_await connect_one(awaits, address, found[i], until);
+    if (fd.ok()) co_return std::move(fd);
     last = fd.status();
-    // A missing descriptor is ours, not the address's.
-    if (last == Code::kNoMemory) break;
+    // A missing descriptor is ours, not the address's; a context that ends takes all of them.
+    if (last == Code::kNoMemory || last == Code::kCancelled) break;
   }
-  return last;
+  co_return last;
 }
 
 Status peer_refused(const Address& address, Code code) {
@@ -139,20 +154,20 @@ Status decode_answer(const Address& address, const Glimpse& glimpse, wire::Hello
   return wire::decode(glimpse.header, peer);
 }
 
-Status wait_for_answer(ContextCore& context, const Address& address, int fd, wire::Hello& peer,
-                       Instant deadline) {
+Task<Status> wait_for_answer(Awaits& awaits, const Address& address, int fd, wire::Hello& peer,
+                             Instant deadline) {
   std::array<std::byte, kMaxGreetingBytes> scratch;
-  EventWait wait(context, fd);
-  SLUICE_RETURN_IF_ERROR(wait.start(EPOLLIN | EPOLLRDHUP));
+  EventWait wait(awaits.context(), fd);
+  SLUICE_CO_RETURN_IF_ERROR(wait.start(EPOLLIN | EPOLLRDHUP));
   while (true) {
-    Status waited = wait.wait(deadline);
+    Status waited = co_await awaits.until([&wait] { return wait.take_event(); }, deadline);
     if (waited == Code::kTimedOut) {
-      return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
-                    address.to_string() +
-                        " accepted the connection but sent no HELLO before the deadline; "
-                        "check that it is a sluice server and that it calls progress()");
+      co_return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
+                       address.to_string() +
+                           " accepted the connection but sent no HELLO before the deadline; "
+                           "check that it is a sluice server and that it calls progress()");
     }
-    SLUICE_RETURN_IF_ERROR(waited);
+    SLUICE_CO_RETURN_IF_ERROR(waited);
     Glimpse glimpse = take_message(fd, scratch);
     if (glimpse.state == Glimpse::State::kIncomplete) {
       if (!wait.hung_up()) continue;
@@ -160,35 +175,36 @@ Status wait_for_answer(ContextCore& context, const Address& address, int fd, wir
       glimpse.why = cut_off();
     }
     if (glimpse.state == Glimpse::State::kEnded) {
-      return Status(glimpse.why.code(), Scope::kOperation, kOrigin,
-                    address.to_string() + " did not greet us: " + std::string(glimpse.why.detail()),
-                    glimpse.why.os_error());
+      co_return Status(
+          glimpse.why.code(), Scope::kOperation, kOrigin,
+          address.to_string() + " did not greet us: " + std::string(glimpse.why.detail()),
+          glimpse.why.os_error());
     }
-    return decode_answer(address, glimpse, peer);
+    co_return decode_answer(address, glimpse, peer);
   }
 }
 
-Result<Greeting> greet_once(ContextCore& context, const Address& address, const wire::Hello& said,
-                            Instant deadline) {
-  SLUICE_TRY(Descriptor fd, connect_any(context, address, deadline));
+Task<Result<Greeting>> greet_once(Awaits& awaits, const Address& address, const wire::Hello& said,
+                                  Instant deadline) {
+  SLUICE_CO_TRY(Descriptor fd, co_await connect_any(awaits, address, deadline));
   const wire::Hello ours = hello_towards(fd.value(), said);
   std::array<std::byte, wire::kMaxHeaderBytes> out;
   size_t length = wire::encode(ours, out);
-  if (!send_all_now(fd.value(), out.data(), length)) return reading_error(errno);
+  if (!send_all_now(fd.value(), out.data(), length)) co_return reading_error(errno);
   fault_point("tcp.hello_sent");
   wire::Hello peer;
-  Status status = wait_for_answer(context, address, fd.value(), peer, deadline);
+  Status status = co_await wait_for_answer(awaits, address, fd.value(), peer, deadline);
   if (!status.ok()) {
     if (status == Code::kCorrupt) refuse(std::move(fd), Code::kCorrupt);
-    return status;
+    co_return status;
   }
   fault_point("tcp.hello_received");
   auto version = wire::negotiate(ours, peer);
   if (!version.ok()) {
     refuse(std::move(fd), Code::kUnsupported);
-    return version.status();
+    co_return version.status();
   }
-  return Greeting(std::move(fd), ours, peer, *version);
+  co_return Greeting(std::move(fd), ours, peer, *version);
 }
 
 }  // namespace
@@ -236,11 +252,18 @@ Status cut_off() {
                 "it closed the connection inside a message");
 }
 
+Task<Result<Greeting>> start_greet(Awaits& awaits, const Address& address, wire::Hello ours,
+                                   Instant deadline) {
+  Result<Greeting> result = co_await greet_once(awaits, address, ours, deadline);
+  if (!result.ok()) greetings_failed.add();
+  co_return std::move(result);
+}
+
 Result<Greeting> greet(ContextCore& context, const Address& address, const wire::Hello& ours,
                        Instant deadline) {
-  auto result = greet_once(context, address, ours, deadline);
-  if (!result.ok()) greetings_failed.add();
-  return result;
+  Awaits awaits(context);
+  Task<Result<Greeting>> task = start_greet(awaits, address, ours, deadline);
+  return context.run_until(task);
 }
 
 Status choose(Greeting& greeting, Path path) {

@@ -17,9 +17,11 @@
 
 #include <sluice/api/address.h>
 #include <sluice/api/receipt.h>
+#include <sluice/api/task.h>
 #include <sluice/base/result.h>
 #include <sluice/proto/connection_ticket.h>
 #include <sluice/runtime/context_core.h>
+#include <sluice/runtime/awaits.h>
 #include <sluice/tcp/socket.h>
 #include <sluice/wire/messages.h>
 
@@ -63,6 +65,10 @@ wire::Hello hello_towards(int fd, wire::Hello ours);
 // kCorrupt (the peer does not speak sluice), or the code the peer refuses us with.
 Result<Greeting> greet(ContextCore& context, const Address& address, const wire::Hello& ours,
                        Instant deadline);
+// The same without blocking. kCancelled: the awaits were ended. Requires: `awaits` and `address`
+// outlive the task.
+Task<Result<Greeting>> start_greet(Awaits& awaits, const Address& address, wire::Hello ours,
+                                   Instant deadline);
 // Client: tells the peer. Errors: kUnreachable.
 Status choose(Greeting& greeting, Path path);
 

@@ -6,17 +6,19 @@
 #include <string>
 #include <vector>
 
-#include <sluice/proto/session_set.h>
+#include <sluice/runtime/awaits.h>
 #include <sluice/runtime/context_core.h>
+#include <sluice/proto/session_set.h>
 #include <sluice/spi/endpoint_core.h>
 #include <sluice/tcp/greeting.h>
 #include <sluice/tcp/link_group.h>
+#include <sluice/spi/async_connect.h>
 
 namespace sluice::tcp {
 
 class TcpListener;
 
-class TcpProvider final : public Provider {
+class TcpProvider final : public Provider, public AsyncConnect {
  public:
   // Requires: the context outlives it.
   explicit TcpProvider(ContextCore& context);
@@ -25,6 +27,8 @@ class TcpProvider final : public Provider {
   Scheme scheme() const override { return Scheme::kTcp; }
   Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
                                                 const ConnectOptions& options) override;
+  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address& address,
+                                                            const ConnectOptions& options) override;
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
                                                const ListenOptions& options) override;
   size_t progress(Instant now) override;
@@ -51,6 +55,7 @@ class TcpProvider final : public Provider {
   LinkGroup group_;
   proto::SessionSet sessions_;  // before group_ goes, its links are closed
   std::vector<TcpListener*> listeners_;
+  Awaits awaits_;  // of the connections in the making
 };
 
 }  // namespace sluice::tcp

@@ -1,0 +1,94 @@
+#include <sluice/runtime/connecting.h>
+
+#include <string>
+#include <utility>
+
+#include <sluice/api/connecting.h>
+#include <sluice/runtime/awaits.h>
+#include <sluice/runtime/sealing.h>
+#include <sluice/spi/async_connect.h>
+#include <sluice/spi/endpoint_core.h>
+
+namespace sluice {
+namespace {
+
+constexpr const char* kOrigin = "api/context";
+
+Status no_provider(const Address& address) {
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                "this context has no backend for " + address.to_string() +
+                    "; open it with sluice::open_context()");
+}
+Status no_secrets(const Address& address) {
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                address.to_string() +
+                    " goes unencrypted, and a secret_file was given; l2:// and sluice:// take one");
+}
+Status nobody_to_find(const Address& address) {
+  return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                address.to_string() +
+                    " is not found by a name, and discoverable_as was given; l2:// over an "
+                    "interface takes it");
+}
+bool takes_secret(const Address& address) {
+  return address.scheme == Scheme::kL2 || address.scheme == Scheme::kSluice;
+}
+// A secret is not given up in silence: it means sealed paths, for every scheme that takes one.
+template <typename Options>
+void seal(Options& options) {
+  if (!options.allow_unsealed && secret_is_set(options.secret_file)) options.require.sealed = true;
+}
+
+template <typename Options>
+Result<Provider*> provider_of(const ContextCore& context, const Address& address,
+                              const Options& options) {
+  Provider* chosen = context.provider(address.scheme);
+  if (chosen == nullptr) return no_provider(address);
+  if (!options.secret_file.empty() && !takes_secret(address)) return no_secrets(address);
+  return chosen;
+}
+
+Task<Result<Endpoint>> connect_soon(Context& context, std::string text, ConnectOptions options) {
+  ContextCore& core = ContextCore::of(context);
+  SLUICE_CO_RETURN_IF_ERROR(core.check_process());
+  if (core.thread_mark()->elsewhere()) co_return ThreadMark::refusal();
+  SLUICE_CO_TRY(Address address, Address::parse(text));
+  SLUICE_CO_TRY(Provider * provider, internal::provider_to_connect(core, address, options));
+  core.refresh_now();
+  auto* async = dynamic_cast<AsyncConnect*>(provider);
+  if (async == nullptr) {
+    SLUICE_CO_TRY(std::shared_ptr<EndpointCore> at_once, provider->connect(address, options));
+    co_return Endpoint(std::move(at_once), &context);
+  }
+  Result<std::shared_ptr<EndpointCore>> met = co_await async->start_connect(address, options);
+  if (!met.ok()) co_return met.status();
+  co_return Endpoint(std::move(met).value(), &context);
+}
+
+}  // namespace
+
+namespace internal {
+
+Result<Provider*> provider_to_connect(const ContextCore& context, const Address& address,
+                                      ConnectOptions& options) {
+  SLUICE_TRY(Provider * chosen, provider_of(context, address, options));
+  seal(options);
+  return chosen;
+}
+
+Result<Provider*> provider_to_listen(const ContextCore& context, const Address& address,
+                                     ListenOptions& options) {
+  SLUICE_TRY(Provider * chosen, provider_of(context, address, options));
+  if (!options.discoverable_as.empty() && (address.scheme != Scheme::kL2 || address.is_udp()))
+    return nobody_to_find(address);
+  seal(options);
+  return chosen;
+}
+
+}  // namespace internal
+
+Connecting start_connect(Context& context, std::string address, ConnectOptions options) {
+  return Connecting(connect_soon(context, std::move(address), std::move(options)));
+}
+
+}  // namespace sluice
