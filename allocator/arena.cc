@@ -6,6 +6,7 @@
 #include <string>
 
 #include <sluice/base/checked.h>
+#include <sluice/base/settings.h>
 
 #include "allocator/arena_state.h"
 #include "allocator/machine_memory.h"
@@ -42,8 +43,9 @@ Result<std::unique_ptr<Arena>> Arena::create(const ArenaOptions& wanted, PageSou
                                              MemoryRegistrar* registrar) {
   ArenaOptions options = wanted;
   if (options.limit_bytes == 0) {
+    const std::optional<std::string> limit = setting_text("SLUICE_ARENA_LIMIT");
     SLUICE_TRY(options.limit_bytes,
-               default_arena_limit(std::getenv("SLUICE_ARENA_LIMIT"), machine_memory_bytes()));
+               default_arena_limit(limit ? limit->c_str() : nullptr, machine_memory_bytes()));
   }
   SLUICE_RETURN_IF_ERROR(check_options(options));
   options.limit_bytes -= options.limit_bytes % kExtentGranule;

@@ -1,7 +1,6 @@
 // A server without a new line: where SLUICE_GRPC_LISTEN is set, each server that the program builds
 // gets a listener. Takes gRPC's one place for global callbacks: a program with its own uses
 // Listen().
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,6 +12,7 @@
 #include <sluice/base/log.h>
 #include <sluice/grpc/bridge.h>
 #include <sluice/grpc/discovery.h>
+#include <sluice/base/settings.h>
 
 namespace sluice::grpc {
 namespace {
@@ -44,10 +44,10 @@ void listen(const ListenerOptions& options) {
 }
 
 [[maybe_unused]] const bool registered = [] {
-  const char* address = std::getenv("SLUICE_GRPC_LISTEN");
-  if (address == nullptr || *address == '\0' || switched_off()) return false;
+  const std::string address = setting_text("SLUICE_GRPC_LISTEN").value_or("");
+  if (address.empty() || switched_off()) return false;
   ListenerOptions options;
-  if (std::string(address) != "1") options.address = address;
+  if (address != "1") options.address = address;
   ::grpc::Server::SetGlobalCallbacks(new Callbacks());
   when_built() = [options] { listen(options); };
   return true;

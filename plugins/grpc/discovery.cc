@@ -1,6 +1,5 @@
 #include <sluice/grpc/discovery.h>
 
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -17,6 +16,7 @@
 #include <sluice/allocator/arena.h>
 #include <sluice/grpc/message.h>
 #include <sluice/runtime/identity.h>
+#include <sluice/base/settings.h>
 
 namespace sluice::grpc {
 namespace {
@@ -169,9 +169,6 @@ std::string at_host(const std::string& address, const std::string& host) {
   return address;
 }
 
-bool switched_off() {
-  const char* value = std::getenv("SLUICE_GRPC");
-  return value != nullptr && std::string_view(value) == "off";
-}
+bool switched_off() { return setting_is("SLUICE_GRPC", "off"); }
 
 }  // namespace sluice::grpc

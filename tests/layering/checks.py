@@ -27,6 +27,13 @@ DOORS = [
         "examples/asio_echo.cc",  # the io_context is the user's
     ] + _TESTS + _YARDSTICKS),
     ("c-ares", r"#\s*include\s*<ares\.h>", ["transport/tcp/names.cc"]),
+    ("the environment", r"(?<!\w)(?:secure_)?getenv\s*\(", [
+        "transport/base/settings.cc",
+        "transport/base/log.cc",  # SLUICE_LOG, which settings.cc needs
+        "transport/tuning/cache_file.cc",  # HOME, XDG_CACHE_HOME
+        "tools/python/*",  # of the programs that it starts
+        "benchmarks/*",
+    ] + _TESTS),
     ("OpenSSL", r"#\s*include\s*<openssl/", ["transport/l2/cipher.cc", "benchmarks/bare/memory_file.cc"]),
     ("verbs", r"#\s*include\s*<(infiniband|rdma)/", ["transport/verbs/verbs_api.*", "tests/module/rxe_line.*"] + _YARDSTICKS),
     ("packet sockets", r"\bAF_PACKET\b|#\s*include\s*<linux/if_packet\.h>", ["transport/l2/carrier/*", "transport/l2/discovery/*", "tools/dump/*"] + _TESTS + _YARDSTICKS),

@@ -16,6 +16,7 @@
 #include <sluice/sluice.h>
 #include <sluice/tuning/tuning.h>
 #include <sluice/verbs/moderation.h>
+#include <sluice/base/settings.h>
 
 #include "tools/doctor/container_checks.h"
 #include "tools/doctor/finding.h"
@@ -60,12 +61,13 @@ Finding check_tuning() {
 
 Findings check_settings() {
   Findings found = {check_tuning()};
-  if (const char* asked = std::getenv("SLUICE_RDMA_MODERATION");
-      asked != nullptr && !verbs::moderation_wish(asked)) {
-    found.push_back(problem(
-        "moderation",
-        fmt::format("SLUICE_RDMA_MODERATION is ignored: '{}' is neither auto nor like 16/8", asked),
-        "unset it, or set it to auto"));
+  if (const auto asked = setting_text("SLUICE_RDMA_MODERATION");
+      asked && !verbs::moderation_wish(*asked)) {
+    found.push_back(
+        problem("moderation",
+                fmt::format("SLUICE_RDMA_MODERATION is ignored: '{}' is neither auto nor like 16/8",
+                            *asked),
+                "unset it, or set it to auto"));
   }
   if (secret_is_set("")) {
     found.push_back(
@@ -88,7 +90,8 @@ bool has_problem(const Findings& findings, const char* check) {
 
 Findings examine(const DoctorOptions& options) {
   Findings found = check_settings();
-  const auto limit = default_arena_limit(std::getenv("SLUICE_ARENA_LIMIT"), machine_memory_bytes());
+  const std::optional<std::string> asked = setting_text("SLUICE_ARENA_LIMIT");
+  const auto limit = default_arena_limit(asked ? asked->c_str() : nullptr, machine_memory_bytes());
   append(found, check_container_limits(limit.ok() ? *limit : 0));
   if (has_problem(found, "file-size")) {  // a context would end this process
     append(found, check_machine(limit.ok() ? *limit : 0));

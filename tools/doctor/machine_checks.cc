@@ -179,8 +179,7 @@ Finding check_variables(const std::vector<Variable>& variables) {
           (meant.empty() ? "unset it" : "did you mean " + meant + "? otherwise unset it") +
               "; all: sluice info --settings");
     }
-    const auto& words = setting->words;
-    if (!words.empty() && std::find(words.begin(), words.end(), value) == words.end()) {
+    if (!unfit(*setting, value).empty()) {
       return problem("variables", fmt::format("{}={} is as if it were not set", name, value),
                      fmt::format("set it to {}, or unset it", setting->values));
     }

@@ -15,6 +15,7 @@
 #include <sluice/select/open.h>
 #include <sluice/tuning/tuning.h>
 #include <sluice/verbs/devices.h>
+#include <sluice/base/settings.h>
 
 #include "tools/doctor/host_checks.h"
 #include "tools/info/ethernet_facts.h"
@@ -53,8 +54,8 @@ Result<ArenaFacts> try_arena() {
   SLUICE_TRY(Buffer buffer, context->arena().allocate(size_t{1} << 20));
   ArenaFacts facts;
   facts.limit_bytes = context->arena().statistics().limit_bytes;
-  facts.limit_from = std::getenv("SLUICE_ARENA_LIMIT") != nullptr ? "SLUICE_ARENA_LIMIT"
-                                                                  : "half of this machine's memory";
+  facts.limit_from =
+      setting_text("SLUICE_ARENA_LIMIT") ? "SLUICE_ARENA_LIMIT" : "half of this machine's memory";
   if (auto place = context->arena().locate(buffer.data(), buffer.size_bytes())) {
     facts.extent_bytes = place->first.length;
     facts.pages = to_string(place->first.pages);

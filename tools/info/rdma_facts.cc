@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <string>
 
 #include <sluice/verbs/moderation.h>
+#include <sluice/base/settings.h>
 
 namespace sluice::tools {
 namespace {
@@ -61,10 +61,10 @@ Json device_facts(const verbs::DeviceFacts& device) {
 
 // What the environment asks of all devices; null: nothing.
 Json moderation_facts() {
-  const char* asked = std::getenv("SLUICE_RDMA_MODERATION");
-  return asked == nullptr
+  const std::optional<std::string> asked = setting_text("SLUICE_RDMA_MODERATION");
+  return !asked
              ? Json()
-             : Json{{"asked", asked}, {"understood", verbs::moderation_wish(asked).has_value()}};
+             : Json{{"asked", *asked}, {"understood", verbs::moderation_wish(*asked).has_value()}};
 }
 
 std::string text(const Json& value) {

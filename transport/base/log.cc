@@ -11,7 +11,7 @@ namespace sluice {
 namespace {
 
 LogLevel level_from_environment() {
-  const char* text = std::getenv("SLUICE_LOG");
+  const char* text = std::getenv("SLUICE_LOG");  // settings.h logs, and so needs this
   if (text == nullptr) return LogLevel::kWarning;
   if (std::strcmp(text, "error") == 0) return LogLevel::kError;
   if (std::strcmp(text, "warning") == 0) return LogLevel::kWarning;

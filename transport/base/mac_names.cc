@@ -1,11 +1,11 @@
 #include <sluice/base/mac_names.h>
+#include <sluice/base/settings.h>
 
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 namespace sluice {
@@ -180,9 +180,8 @@ void add_peers(std::string_view text, const std::string& name, PeerNames& out) {
 
 PeerNames read_peers() {
   PeerNames names;
-  const char* own = std::getenv("SLUICE_PEERS");
-  bool asked_for = own != nullptr && *own != '\0';
-  add_file(asked_for ? own : kOwnFile, asked_for, names);
+  const std::string own = setting_text("SLUICE_PEERS").value_or("");
+  add_file(own.empty() ? kOwnFile : own.c_str(), !own.empty(), names);
   add_file(kEthers, false, names);
   return names;
 }

@@ -21,6 +21,7 @@
 #include <sluice/runtime/context_core.h>
 #include <sluice/runtime/peer_account.h>
 #include <sluice/wire/messages.h>
+#include <sluice/spi/eager.h>
 
 namespace sluice::kmod {
 
@@ -52,7 +53,7 @@ class KmodConnection final : public proto::DirectConnection, private EventHandle
   static constexpr size_t kWindows = 64;
   static constexpr size_t kMoves = 32;
   // A control message with its payload.
-  static constexpr uint32_t kLargestMessage = 4096 + wire::kMaxHeaderBytes;
+  static constexpr uint32_t kLargestMessage = kEagerBytes + wire::kMaxHeaderBytes;
 
   // Calls a listener. Errors: kNoMemory, kUnreachable.
   static Result<std::unique_ptr<KmodConnection>> call(ContextCore& context, KmodHost& host,

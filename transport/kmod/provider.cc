@@ -35,8 +35,7 @@ Status invalid(std::string why) {
 
 // The module has no cipher: who set a secret must not go without in silence.
 Status no_secret_is_set() {
-  const char* file = std::getenv(kSecretFileVariable);
-  if (file == nullptr || *file == '\0') return Status();
+  if (!secret_is_set("")) return Status();
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
                 std::string(kSecretFileVariable) +
                     " is set, and the kernel module cannot encrypt; unset it, or use l2://");

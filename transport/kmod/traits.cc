@@ -1,4 +1,5 @@
 #include <sluice/kmod/traits.h>
+#include <sluice/spi/eager.h>
 
 namespace sluice::kmod {
 
@@ -12,7 +13,7 @@ LinkTraits kmod_traits() {
   LinkTraits traits;
   traits.properties.path = Path::kModule;
   traits.sends_at_once = true;
-  traits.inline_bytes = 4096;
+  traits.inline_bytes = kEagerBytes;
   traits.chunk_bytes = kChunkBytes;
   traits.properties.copies_per_fetch = 2;
   traits.properties.capabilities = {

@@ -22,6 +22,7 @@
 #include <sluice/l2/timers.h>
 #include <sluice/proto/direct_connection.h>
 #include <sluice/runtime/peer_account.h>
+#include <sluice/spi/eager.h>
 
 struct slp_base;
 struct slp_config;
@@ -86,7 +87,7 @@ class ConnectionHost {
 inline constexpr size_t kWindows = 64;
 inline constexpr size_t kMoves = 32;
 // A control message with its payload.
-inline constexpr uint32_t kLargestMessage = 4096 + wire::kMaxHeaderBytes;
+inline constexpr uint32_t kLargestMessage = kEagerBytes + wire::kMaxHeaderBytes;
 
 class Connection final : public proto::DirectConnection {
  public:

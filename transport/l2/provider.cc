@@ -15,6 +15,7 @@
 #include <sluice/l2/discovery/discovery.h>
 #include <sluice/l2/traits.h>
 #include <sluice/proto/hello.h>
+#include <sluice/base/settings.h>
 
 #include "kernel_compat/slp/slp.h"
 
@@ -64,9 +65,9 @@ Result<Way> open_way(const Address& address, bool ring) {
 
 // The secret of a file, or of the environment's file; null: none is set.
 Result<std::shared_ptr<const Secret>> secret_of(const std::string& file) {
-  const char* variable = std::getenv(kSecretFileVariable);
   if (!file.empty()) return Secret::load(file);
-  if (variable != nullptr && *variable != 0) return Secret::load(variable);
+  const std::string of_all = setting_text(kSecretFileVariable).value_or("");
+  if (!of_all.empty()) return Secret::load(of_all);
   return std::shared_ptr<const Secret>();
 }
 

@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -16,6 +15,7 @@
 #include <sluice/base/descriptor.h>
 #include <sluice/runtime/identity.h>
 #include <sluice/runtime/peer_account.h>
+#include <sluice/base/settings.h>
 
 namespace sluice::l2 {
 namespace {
@@ -30,10 +30,7 @@ Counter joined("l2.second_sessions");
 
 }  // namespace
 
-bool second_session_wanted() {
-  const char* text = std::getenv("SLUICE_L2_BULK");
-  return text == nullptr || std::string_view(text) != "frames";
-}
+bool second_session_wanted() { return !setting_is("SLUICE_L2_BULK", "frames"); }
 
 std::string ipv4_of(const std::string& interface) {
   Descriptor fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));

@@ -1,9 +1,8 @@
 #include <sluice/l2/traits.h>
+#include <sluice/spi/eager.h>
 
 namespace sluice::l2 {
 namespace {
-
-constexpr uint32_t kInlineBytes = 4096;
 
 LinkTraits slp_traits(Path path, uint64_t chunk_bytes) {
   LinkTraits traits;
@@ -11,7 +10,7 @@ LinkTraits slp_traits(Path path, uint64_t chunk_bytes) {
   traits.properties.capabilities = {Capability::kRefusalsTold, Capability::kKeysOfConnection,
                                     Capability::kReadRights};
   traits.sends_at_once = true;  // the provider sends what a turn has left in SLP's stream
-  traits.inline_bytes = kInlineBytes;
+  traits.inline_bytes = kEagerBytes;
   traits.chunk_bytes = chunk_bytes;
   return traits;
 }

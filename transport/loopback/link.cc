@@ -5,6 +5,7 @@
 
 #include <sluice/base/fault_point.h>
 #include <sluice/proto/whole_message.h>
+#include <sluice/spi/eager.h>
 
 namespace sluice::loopback {
 namespace {
@@ -13,7 +14,6 @@ constexpr const char* kOrigin = "loopback/link";
 // Queued for one side: as much as a shared-memory ring holds.
 constexpr size_t kMostQueuedBytes = 128u << 10;
 constexpr size_t kMessagesPerPoll = 32;
-constexpr uint32_t kInlineBytes = 4096;
 
 // What a view of the peer's memory holds on to: the wire, and with it the peer's arena
 // and the loans of a connection that has ended.
@@ -38,7 +38,7 @@ LinkTraits loopback_traits() {
   traits.properties.capabilities = {Capability::kViews, Capability::kZeroCopyFetch,
                                     Capability::kSealed};
   traits.sends_at_once = true;
-  traits.inline_bytes = kInlineBytes;
+  traits.inline_bytes = kEagerBytes;
   traits.inline_out = {.user = 1, .kernel = 0};
   traits.inline_in = {.user = 1, .kernel = 0};
   return traits;

@@ -1,13 +1,8 @@
 #include <sluice/proto/payload_checksums.h>
-
-#include <cstdlib>
-#include <string_view>
+#include <sluice/base/settings.h>
 
 namespace sluice::proto {
 
-bool payload_checksums_wanted() {
-  const char* text = std::getenv("SLUICE_L2_CHECKSUMS");
-  return text != nullptr && std::string_view(text) == "1";
-}
+bool payload_checksums_wanted() { return setting_is("SLUICE_L2_CHECKSUMS", "1"); }
 
 }  // namespace sluice::proto

@@ -1,12 +1,10 @@
 #include <sluice/runtime/sealing.h>
-
-#include <cstdlib>
+#include <sluice/base/settings.h>
 
 namespace sluice {
 
 bool secret_is_set(const std::string& secret_file) {
-  const char* variable = std::getenv(kSecretFileVariable);
-  return !secret_file.empty() || (variable != nullptr && *variable != '\0');
+  return !secret_file.empty() || !setting_text(kSecretFileVariable).value_or("").empty();
 }
 
 }  // namespace sluice

@@ -22,6 +22,7 @@
 #include <sluice/runtime/sealing.h>
 #include <sluice/select/silences.h>
 #include <sluice/spi/endpoint_core.h>
+#include <sluice/base/settings.h>
 
 namespace sluice::select {
 namespace {
@@ -53,10 +54,7 @@ uint16_t port_of(const ListenerCore* listener) {
 
 }  // namespace
 
-bool ethernet_wanted(bool option) {
-  const char* variable = std::getenv("SLUICE_ETHERNET");
-  return option || (variable != nullptr && std::string_view(variable) == "1");
-}
+bool ethernet_wanted(bool option) { return option || setting_is("SLUICE_ETHERNET", "1"); }
 
 PathProperties ethernet_properties(Path path, bool sealed) {
   PathProperties properties =

@@ -7,10 +7,12 @@
 #include <sluice/select/provider.h>
 #include <sluice/tcp/provider.h>
 #include <sluice/tuning/tuning.h>
+#include <sluice/base/settings.h>
 
 namespace sluice {
 
 Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
+  warn_of_unknown_settings();
   std::shared_ptr<Arena> arena = options.arena;
   if (arena == nullptr) {
     SLUICE_TRY(std::unique_ptr<Arena> own, Arena::create(options.arena_options));

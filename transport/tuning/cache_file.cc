@@ -1,4 +1,5 @@
 #include <sluice/tuning/cache_file.h>
+#include <sluice/base/settings.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -74,8 +75,8 @@ bool write_all(int fd, std::string_view text) {
 }  // namespace
 
 std::string cache_folder() {
+  if (auto own = setting_text("SLUICE_CACHE_DIR"); own && absolute(own->c_str())) return *own;
   // A set-user-id program takes nothing from its caller: secure_getenv() is null there.
-  if (const char* own = ::secure_getenv("SLUICE_CACHE_DIR"); absolute(own)) return own;
   if (const char* caches = ::secure_getenv("XDG_CACHE_HOME"); absolute(caches))
     return std::string(caches) + "/sluice";
   if (const char* home = ::secure_getenv("HOME"); absolute(home))

@@ -9,6 +9,7 @@
 #include <sluice/base/log.h>
 #include <sluice/tuning/cache_file.h>
 #include <sluice/tuning/machine.h>
+#include <sluice/base/settings.h>
 
 namespace sluice::tuning {
 namespace {
@@ -69,8 +70,8 @@ Result<Tuned> read_tuning() {
   Tuning usual;
   for (const Knob& knob : knobs())
     set(tuned, knob, {.value = usual.*knob.value, .source = Source::kDefault, .why = ""});
-  const char* variable = ::secure_getenv(kVariable);
-  std::string_view text = variable == nullptr ? "" : variable;
+  const std::string variable = setting_text(kVariable).value_or("");
+  std::string_view text = variable;
   std::string_view first = text.substr(0, text.find(','));
   if (first == kDefaults) {
     tuned.file_state = "not asked";

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -11,6 +10,8 @@
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
 #include <sluice/runtime/identity.h>
+#include <sluice/base/settings.h>
+#include <sluice/spi/eager.h>
 
 namespace sluice::verbs {
 namespace {
@@ -73,17 +74,8 @@ Result<Connection::PrivateData> Connection::PrivateData::decode(const CmEvent& e
 }
 
 uint32_t stripes_wanted() {
-  const char* text = std::getenv("SLUICE_RDMA_QUEUE_PAIRS");
-  if (text == nullptr) return 1;
-  const std::string_view word(text);
-  uint32_t wanted = 0;
-  auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), wanted);
-  if (error == std::errc() && end == word.data() + word.size() && wanted >= 1 &&
-      wanted <= kMostStripes)
-    return wanted;
-  log(LogLevel::kWarning, "SLUICE_RDMA_QUEUE_PAIRS is ignored: '" + std::string(word) +
-                              "' is not a number from 1 to " + std::to_string(kMostStripes));
-  return 1;
+  const uint64_t wanted = setting_number("SLUICE_RDMA_QUEUE_PAIRS").value_or(1);
+  return static_cast<uint32_t>(std::min<uint64_t>(wanted, kMostStripes));
 }
 
 Result<std::unique_ptr<Connection>> Connection::connect(CmHub& hub, DeviceTable& devices,
@@ -414,7 +406,7 @@ void Connection::send_hello() {
   size_t length = wire::encode(ours_, header);
   // As long as a slot: whatever lies between the two must let full packets through, or the
   // connection fails here and not with the first tensor.
-  static constexpr std::array<std::byte, kInlineBytes> kProbe{};
+  static constexpr std::array<std::byte, kEagerBytes> kProbe{};
   const ConstBytes probe(kProbe);
   hello_sent_ = queue_->send(ConstBytes(header, length), std::span(&probe, 1));
 }

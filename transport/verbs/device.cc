@@ -5,11 +5,11 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
+#include <sluice/base/settings.h>
 
 namespace sluice::verbs {
 namespace {
@@ -98,11 +98,11 @@ Status Device::initialise() {
                                 " is soft-iWARP, which checks no right to read: use it among "
                                 "trusted peers, or a RoCE device or tcp://");
   }
-  if (const char* text = std::getenv("SLUICE_RDMA_MODERATION")) {
-    std::optional<ModerationWish> wish = moderation_wish(text);
+  if (const auto text = setting_text("SLUICE_RDMA_MODERATION")) {
+    std::optional<ModerationWish> wish = moderation_wish(*text);
     if (!wish)
       log(LogLevel::kWarning,
-          "SLUICE_RDMA_MODERATION is ignored: '" + std::string(text) +
+          "SLUICE_RDMA_MODERATION is ignored: '" + *text +
               "' is neither auto nor like 16/8 (completions/microseconds up to 1000)");
     moderation_ = wish.value_or(ModerationWish{});
   }

@@ -5,6 +5,7 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/proto/whole_message.h>
+#include <sluice/spi/eager.h>
 
 namespace sluice::verbs {
 namespace {
@@ -37,7 +38,7 @@ LinkTraits verbs_traits(const DeviceLimits& limits, uint64_t chunk_bytes) {
   if (limits.windows) capabilities = capabilities.with(Capability::kKeysOfConnection);
   traits.properties.capabilities = capabilities;
   traits.sends_at_once = true;
-  traits.inline_bytes = kInlineBytes;
+  traits.inline_bytes = kEagerBytes;
   traits.chunk_bytes = chunk_bytes;
   traits.inline_out = traits.inline_in = {.user = 1, .kernel = by_kernel};
   traits.bulk_out = traits.bulk_in = {.user = 0, .kernel = by_kernel};

@@ -19,18 +19,17 @@
 #include <sluice/proto/direct_client.h>
 #include <sluice/verbs/device.h>
 #include <sluice/verbs/window_table.h>
+#include <sluice/spi/eager.h>
 
 namespace sluice::verbs {
 
-// Largest payload inside a control message.
-inline constexpr uint32_t kInlineBytes = 4096;
 inline constexpr size_t kFramePrefix = 8;
 enum class FrameKind : uint32_t {
   kMessage = 0,  // one, or none
   kNotice = 1,   // 4 bytes: that of a write before it, where devices have no immediate data
 };
 inline constexpr size_t kSlotBytes =
-    kFramePrefix + wire::kMaxHeaderBytes + kInlineBytes + 56;  // whole cache lines
+    kFramePrefix + wire::kMaxHeaderBytes + kEagerBytes + 56;  // whole cache lines
 inline constexpr uint32_t kSlots = 64;  // messages under way in each direction
 inline constexpr size_t kSlotsBytes = 2 * kSlots * kSlotBytes;
 // iWARP: where the peer may read kProofBytes that mean nothing. Its answer to such a READ proves

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include <sluice/base/counters.h>
+#include <sluice/base/settings.h>
 
 namespace sluice::l2 {
 namespace {
@@ -137,8 +138,7 @@ PacketSocket take_descriptors(msghdr& message) {
 }  // namespace
 
 std::string broker_path(const std::string& interface) {
-  const char* given = std::getenv("SLUICE_L2_BROKER");
-  return given != nullptr ? given : "/run/sluice-l2-" + interface;
+  return setting_text("SLUICE_L2_BROKER").value_or("/run/sluice-l2-" + interface);
 }
 
 bool broker_is_there(const std::string& interface) {

@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <string_view>
 
 #include <sluice/base/descriptor.h>
+#include <sluice/base/settings.h>
 
 namespace sluice::l2 {
 namespace {
@@ -77,10 +77,7 @@ std::string shaping_qdisc(const std::vector<std::string>& kinds) {
   return found == kinds.end() ? std::string() : *found;
 }
 
-bool qdisc_bypass_wanted() {
-  const char* text = std::getenv("SLUICE_L2_QDISC_BYPASS");
-  return text != nullptr && std::string_view(text) == "1";
-}
+bool qdisc_bypass_wanted() { return setting_is("SLUICE_L2_QDISC_BYPASS", "1"); }
 
 Status bypass_qdisc(int socket, const std::string& interface, int interface_index) {
   auto refused = [&](std::string why, int error = 0) {

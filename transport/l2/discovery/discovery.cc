@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -18,6 +17,7 @@
 #include <sluice/base/mac_names.h>
 #include <sluice/l2/carrier/packet_socket.h>
 #include <sluice/runtime/identity.h>
+#include <sluice/base/settings.h>
 
 #include "kernel_compat/slp/slp_wire.h"
 
@@ -171,14 +171,12 @@ class Search final : public ProgressHook, private EventHandler {
 }  // namespace
 
 bool discovery_wanted(const ConnectOptions& options) {
-  const char* variable = std::getenv("SLUICE_L2_DISCOVER");
-  return options.discover || (variable != nullptr && std::string_view(variable) == "1");
+  return options.discover || setting_is("SLUICE_L2_DISCOVER", "1");
 }
 
 std::string name_to_be_found_by(const ListenOptions& options) {
-  const char* variable = std::getenv("SLUICE_L2_NAME");
-  return !options.discoverable_as.empty() || variable == nullptr ? options.discoverable_as
-                                                                 : variable;
+  if (!options.discoverable_as.empty()) return options.discoverable_as;
+  return setting_text("SLUICE_L2_NAME").value_or("");
 }
 
 Result<std::unique_ptr<Findable>> Findable::open(ContextCore& context, const std::string& interface,
