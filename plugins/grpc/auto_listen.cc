@@ -10,9 +10,9 @@
 #include <grpcpp/server.h>
 
 #include <sluice/base/log.h>
+#include <sluice/base/settings.h>
 #include <sluice/grpc/bridge.h>
 #include <sluice/grpc/discovery.h>
-#include <sluice/base/settings.h>
 
 namespace sluice::grpc {
 namespace {

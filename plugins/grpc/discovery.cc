@@ -14,9 +14,9 @@
 #include <grpcpp/server_builder.h>
 
 #include <sluice/allocator/arena.h>
+#include <sluice/base/settings.h>
 #include <sluice/grpc/message.h>
 #include <sluice/runtime/identity.h>
-#include <sluice/base/settings.h>
 
 namespace sluice::grpc {
 namespace {

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include <sluice/allocator/machine_memory.h>
+#include <sluice/base/settings.h>
 #include <sluice/runtime/sealing.h>
 #include <sluice/select/open.h>
 #include <sluice/sluice.h>
 #include <sluice/tuning/tuning.h>
 #include <sluice/verbs/moderation.h>
-#include <sluice/base/settings.h>
 
 #include "tools/doctor/container_checks.h"
 #include "tools/doctor/finding.h"

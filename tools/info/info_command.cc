@@ -10,12 +10,12 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/base/mac_names.h>
+#include <sluice/base/settings.h>
 #include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/carrier/interfaces.h>
 #include <sluice/select/open.h>
 #include <sluice/tuning/tuning.h>
 #include <sluice/verbs/devices.h>
-#include <sluice/base/settings.h>
 
 #include "tools/doctor/host_checks.h"
 #include "tools/info/ethernet_facts.h"

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include <sluice/verbs/moderation.h>
 #include <sluice/base/settings.h>
+#include <sluice/verbs/moderation.h>
 
 namespace sluice::tools {
 namespace {

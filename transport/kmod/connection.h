@@ -20,8 +20,8 @@
 #include <sluice/proto/direct_connection.h>
 #include <sluice/runtime/context_core.h>
 #include <sluice/runtime/peer_account.h>
-#include <sluice/wire/messages.h>
 #include <sluice/spi/eager.h>
+#include <sluice/wire/messages.h>
 
 namespace sluice::kmod {
 

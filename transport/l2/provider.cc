@@ -9,13 +9,13 @@
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
 #include <sluice/base/mac_names.h>
+#include <sluice/base/settings.h>
 #include <sluice/l2/carrier/packet_socket.h>
 #include <sluice/l2/carrier/udp_carrier.h>
 #include <sluice/l2/carrier/udp_socket.h>
 #include <sluice/l2/discovery/discovery.h>
 #include <sluice/l2/traits.h>
 #include <sluice/proto/hello.h>
-#include <sluice/base/settings.h>
 
 #include "kernel_compat/slp/slp.h"
 

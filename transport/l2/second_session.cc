@@ -13,9 +13,9 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/base/descriptor.h>
+#include <sluice/base/settings.h>
 #include <sluice/runtime/identity.h>
 #include <sluice/runtime/peer_account.h>
-#include <sluice/base/settings.h>
 
 namespace sluice::l2 {
 namespace {

@@ -1,5 +1,5 @@
-#include <sluice/proto/payload_checksums.h>
 #include <sluice/base/settings.h>
+#include <sluice/proto/payload_checksums.h>
 
 namespace sluice::proto {
 

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include <sluice/runtime/connecting.h>
 #include <sluice/base/log.h>
+#include <sluice/runtime/connecting.h>
 #include <sluice/runtime/sealing.h>
 
 namespace sluice {

@@ -1,5 +1,5 @@
-#include <sluice/runtime/sealing.h>
 #include <sluice/base/settings.h>
+#include <sluice/runtime/sealing.h>
 
 namespace sluice {
 

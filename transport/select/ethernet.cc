@@ -13,6 +13,7 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
+#include <sluice/base/settings.h>
 #include <sluice/kmod/provider.h>
 #include <sluice/kmod/traits.h>
 #include <sluice/l2/carrier/neighbour.h>
@@ -22,7 +23,6 @@
 #include <sluice/runtime/sealing.h>
 #include <sluice/select/silences.h>
 #include <sluice/spi/endpoint_core.h>
-#include <sluice/base/settings.h>
 
 namespace sluice::select {
 namespace {

@@ -2,12 +2,12 @@
 
 #include <utility>
 
+#include <sluice/base/settings.h>
 #include <sluice/runtime/context_core.h>
 #include <sluice/select/paths.h>
 #include <sluice/select/provider.h>
 #include <sluice/tcp/provider.h>
 #include <sluice/tuning/tuning.h>
-#include <sluice/base/settings.h>
 
 namespace sluice {
 

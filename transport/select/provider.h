@@ -9,8 +9,8 @@
 
 #include <sluice/runtime/awaits.h>
 #include <sluice/runtime/context_core.h>
-#include <sluice/spi/endpoint_core.h>
 #include <sluice/spi/async_connect.h>
+#include <sluice/spi/endpoint_core.h>
 #include <sluice/spi/path_choice.h>
 #include <sluice/spi/path_descriptor.h>
 #include <sluice/tcp/provider.h>

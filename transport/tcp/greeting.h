@@ -20,8 +20,8 @@
 #include <sluice/api/task.h>
 #include <sluice/base/result.h>
 #include <sluice/proto/connection_ticket.h>
-#include <sluice/runtime/context_core.h>
 #include <sluice/runtime/awaits.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/tcp/socket.h>
 #include <sluice/wire/messages.h>
 

@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
+#include <sluice/proto/session_set.h>
 #include <sluice/runtime/awaits.h>
 #include <sluice/runtime/context_core.h>
-#include <sluice/proto/session_set.h>
+#include <sluice/spi/async_connect.h>
 #include <sluice/spi/endpoint_core.h>
 #include <sluice/tcp/greeting.h>
 #include <sluice/tcp/link_group.h>
-#include <sluice/spi/async_connect.h>
 
 namespace sluice::tcp {
 

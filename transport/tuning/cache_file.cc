@@ -1,5 +1,5 @@
-#include <sluice/tuning/cache_file.h>
 #include <sluice/base/settings.h>
+#include <sluice/tuning/cache_file.h>
 
 #include <errno.h>
 #include <fcntl.h>

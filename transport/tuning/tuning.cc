@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include <sluice/base/log.h>
+#include <sluice/base/settings.h>
 #include <sluice/tuning/cache_file.h>
 #include <sluice/tuning/machine.h>
-#include <sluice/base/settings.h>
 
 namespace sluice::tuning {
 namespace {

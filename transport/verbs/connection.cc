@@ -9,8 +9,8 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/base/log.h>
-#include <sluice/runtime/identity.h>
 #include <sluice/base/settings.h>
+#include <sluice/runtime/identity.h>
 #include <sluice/spi/eager.h>
 
 namespace sluice::verbs {

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include <sluice/proto/direct_client.h>
+#include <sluice/spi/eager.h>
 #include <sluice/verbs/device.h>
 #include <sluice/verbs/window_table.h>
-#include <sluice/spi/eager.h>
 
 namespace sluice::verbs {
 

@@ -15,9 +15,9 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/base/mac_names.h>
+#include <sluice/base/settings.h>
 #include <sluice/l2/carrier/packet_socket.h>
 #include <sluice/runtime/identity.h>
-#include <sluice/base/settings.h>
 
 #include "kernel_compat/slp/slp_wire.h"
 
