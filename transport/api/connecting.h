@@ -50,7 +50,11 @@ class [[nodiscard]] Connecting {
 // the context is progressed. tcp:// and sluice:// do so; at the end sluice:// waits for the peer on
 // the path that it tries, which takes a wake of the peer. The other schemes connect inside this
 // call, as connect() does.
-Connecting start_connect(Context& context, std::string address, ConnectOptions options = {});
+// In a coroutine that gcc 12 compiles, give the options a name of their own: it destroys
+// `co_await start_connect(context, address, {...})` wrongly, as it does any such temporary.
+Connecting start_connect(Context& context, const std::string& address);
+Connecting start_connect(Context& context, const std::string& address,
+                         const ConnectOptions& options);
 
 }  // namespace sluice
 

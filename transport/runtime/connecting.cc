@@ -87,8 +87,12 @@ Result<Provider*> provider_to_listen(const ContextCore& context, const Address& 
 
 }  // namespace internal
 
-Connecting start_connect(Context& context, std::string address, ConnectOptions options) {
-  return Connecting(connect_soon(context, std::move(address), std::move(options)));
+Connecting start_connect(Context& context, const std::string& address) {
+  return Connecting(connect_soon(context, address, ConnectOptions()));
+}
+Connecting start_connect(Context& context, const std::string& address,
+                         const ConnectOptions& options) {
+  return Connecting(connect_soon(context, address, options));
 }
 
 }  // namespace sluice

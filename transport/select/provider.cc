@@ -194,19 +194,30 @@ struct SelectProvider::Attempt {
   }
 };
 
+// Blocks outside of the context's turns: what tries a path may need the hooks of the program.
 Result<std::shared_ptr<EndpointCore>> SelectProvider::connect(const Address& address,
                                                               const ConnectOptions& options) {
-  auto task = start_connect(address, options);
-  return context_.run_until(task);
+  Instant deadline = after(context_.refresh_now(), options.timeout);
+  auto greeting = tcp::start_greet(
+      awaits_, address, proto::hello_for(context_, proto::session_options(options)), deadline);
+  SLUICE_TRY(tcp::Greeting greeted, context_.run_until(greeting));
+  return choose_path(address, options, std::move(greeted), deadline);
 }
 
 Task<Result<std::shared_ptr<EndpointCore>>> SelectProvider::start_connect(
     const Address& address, const ConnectOptions& options) {
-  proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_CO_TRY(
-      tcp::Greeting greeting,
-      co_await tcp::start_greet(awaits_, address, proto::hello_for(context_, session), deadline));
+  auto greeting = tcp::start_greet(
+      awaits_, address, proto::hello_for(context_, proto::session_options(options)), deadline);
+  SLUICE_CO_TRY(tcp::Greeting greeted, co_await greeting);
+  co_return choose_path(address, options, std::move(greeted), deadline);
+}
+
+Result<std::shared_ptr<EndpointCore>> SelectProvider::choose_path(const Address& address,
+                                                                  const ConnectOptions& options,
+                                                                  tcp::Greeting&& greeting,
+                                                                  Instant deadline) {
+  const proto::SessionOptions session = proto::session_options(options);
   fault_point("select.greeted");
   const std::string host = tcp::peer_address(greeting.fd()).host();
   Attempt attempt{.address = address,
@@ -222,18 +233,18 @@ Task<Result<std::shared_ptr<EndpointCore>>> SelectProvider::start_connect(
   for (const Candidate& candidate : candidates_) {
     // kUnsupported: not this path, and nothing is lost. Anything else ends the attempt.
     Result<std::shared_ptr<EndpointCore>> endpoint = try_path(candidate, attempt);
-    if (endpoint.ok() || endpoint.code() != Code::kUnsupported) co_return endpoint;
+    if (endpoint.ok() || endpoint.code() != Code::kUnsupported) return endpoint;
   }
   const std::string& why_not = attempt.seen.why_not;
   if (std::string lacking = unmet(options.require, tcp_properties()); !lacking.empty()) {
     tcp::refuse(greeting.take_fd(), Code::kUnsupported);
-    co_return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                     "no path to " + address.to_string() + " meets the requirements: " + why_not +
-                         "; not tcp: " + lacking);
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  "no path to " + address.to_string() + " meets the requirements: " + why_not +
+                      "; not tcp: " + lacking);
   }
-  SLUICE_CO_RETURN_IF_ERROR(tcp::choose(greeting, Path::kTcp));
+  SLUICE_RETURN_IF_ERROR(tcp::choose(greeting, Path::kTcp));
   announce(address, chose_tcp, Path::kTcp, why_not);
-  co_return tcp_.make_endpoint(std::move(greeting), session, "tcp: " + why_not);
+  return tcp_.make_endpoint(std::move(greeting), session, "tcp: " + why_not);
 }
 
 Result<std::shared_ptr<EndpointCore>> SelectProvider::try_path(const Candidate& candidate,

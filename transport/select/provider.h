@@ -50,6 +50,9 @@ class SelectProvider final : public Provider, public AsyncConnect {
  private:
   friend class SelectListener;
   struct Attempt;
+  Result<std::shared_ptr<EndpointCore>> choose_path(const Address& address,
+                                                    const ConnectOptions& options,
+                                                    tcp::Greeting&& greeting, Instant deadline);
   Result<std::shared_ptr<EndpointCore>> try_path(const Candidate& candidate, Attempt& attempt);
 
   ContextCore& context_;
