@@ -265,6 +265,16 @@ std::optional<uint64_t> number(const Setting& setting, std::string_view text) {
   return value;
 }
 
+// Whether this value of the setting has not just been told to be wrong.
+bool first_told(const Setting& setting, const std::string& text) {
+  static std::mutex mutex;
+  static std::map<std::string_view, std::string> told;
+  std::lock_guard lock(mutex);
+  auto [last, is_new] = told.try_emplace(setting.name, text);
+  if (is_new) return true;
+  return std::exchange(last->second, text) != text;
+}
+
 // Letters changed, left out or added to make one word of the other.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -310,8 +320,8 @@ std::string unfit(const Setting& setting, std::string_view value) {
   if (!words.empty()) fits = std::find(words.begin(), words.end(), value) != words.end();
   if (setting.type == SettingType::kNumber) fits = number(setting, value).has_value();
   if (fits) return "";
-  return std::string(setting.name) + " is not '" + std::string(value.substr(0, 64)) +
-         "': it can be " + std::string(setting.values);
+  return std::string(setting.name) + " cannot be '" + std::string(value.substr(0, 64)) +
+         "'; it can be " + std::string(setting.values);
 }
 
 Status set_setting(std::string_view name, std::optional<std::string> value) {
@@ -364,8 +374,8 @@ std::optional<uint64_t> setting_number(std::string_view name) {
   const std::optional<std::string> text = setting_text(name);
   if (setting == nullptr || !text) return std::nullopt;
   std::optional<uint64_t> value = number(*setting, *text);
-  static LogThrottle throttle;
-  if (!value) throttle.log(LogLevel::kWarning, unfit(*setting, *text) + "; it is ignored");
+  if (!value && first_told(*setting, *text))
+    log(LogLevel::kWarning, unfit(*setting, *text) + "; it is ignored");
   return value;
 }
 

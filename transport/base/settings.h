@@ -58,7 +58,7 @@ SettingSource source_of(const Setting& setting);
 std::optional<std::string> setting_text(std::string_view name);
 // kFlag and kWord: set to `word`. What it may not be is as if it were not set.
 bool setting_is(std::string_view name, std::string_view word);
-// kNumber. A value that it may not have is logged once, and is as if it were not set.
+// kNumber. A value that it may not have is as if it were not set; the log says so once.
 std::optional<uint64_t> setting_number(std::string_view name);
 
 // Why that value is none of the setting's; empty: it is one.
