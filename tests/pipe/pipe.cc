@@ -327,8 +327,12 @@ class PipeProvider final : public Provider {
   ~PipeProvider() override { connections_.detach_all(); }
 
   Scheme scheme() const override { return pipe_scheme(); }
+  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(
+      const Address& address, const ConnectOptions& options) override {
+    co_return connect(address, options);
+  }
   Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
-                                                const ConnectOptions& options) override {
+                                                const ConnectOptions& options) {
     const proto::SessionOptions session = proto::session_options(options);
     SLUICE_RETURN_IF_ERROR(check_requirements(options.require));
     std::lock_guard all(ports_mutex);

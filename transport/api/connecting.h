@@ -47,9 +47,8 @@ class [[nodiscard]] Connecting {
 };
 
 // As context.connect(), without waiting: the name is resolved, the peer called and greeted while
-// the context is progressed. tcp:// and sluice:// do so; at the end sluice:// waits for the peer on
-// the path that it tries, which takes a wake of the peer. The other schemes connect inside this
-// call, as connect() does.
+// the context is progressed. Names in rdma:// and l2://udp/ alone are resolved inside this call, by
+// the system's resolver, which may block.
 // In a coroutine that gcc 12 compiles, give the options a name of their own: it destroys
 // `co_await start_connect(context, address, {...})` wrongly, as it does any such temporary.
 Connecting start_connect(Context& context, const std::string& address);

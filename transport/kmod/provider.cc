@@ -12,6 +12,7 @@
 #include <sluice/base/mac_names.h>
 #include <sluice/kmod/traits.h>
 #include <sluice/proto/hello.h>
+#include <sluice/runtime/awaits.h>
 #include <sluice/runtime/sealing.h>
 
 namespace sluice::kmod {
@@ -56,53 +57,73 @@ void KmodProvider::shut_down() {
       Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed"));
 }
 
-Result<std::unique_ptr<KmodConnection>> KmodProvider::meet(const Address& address,
-                                                           const wire::Hello& ours,
-                                                           Instant deadline) {
-  SLUICE_TRY(MacAddress peer, mac_at(address.host, address.name));
-  SLUICE_TRY(KmodSocket socket, KmodSocket::open(address.host, 0));
-  KmodPlace listener{.mac = peer, .port = address.port};
-  SLUICE_TRY(std::unique_ptr<KmodConnection> connection,
-             KmodConnection::call(context_, *this, std::move(socket), listener, ours));
-  using State = KmodConnection::State;
-  auto over = [&] { return connection->state() != State::kMeeting; };
-  Instant silent = after(context_.refresh_now(), kAnswerLimit);
-  ++greeting_;
-  note_use();
-  Status waited = context_.wait_until(over, std::min(deadline, silent));
-  --greeting_;
-  if (connection->failed()) return connection->failure();
-  if (over()) return connection;
-  if (now() >= silent) {
-    return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
-                  "nobody answers at " + address.to_string() +
-                      "; listen there first, on an interface of the same network");
+// Keeps the provider turning while somebody greets, also in a task that is dropped.
+class KmodProvider::Meeting {
+ public:
+  explicit Meeting(KmodProvider& owner) : owner_(owner) {
+    ++owner_.greeting_;
+    owner_.note_use();
   }
-  return Status(waited.code(), Scope::kOperation, kOrigin,
-                "no connection to " + address.to_string() + " before the deadline");
+  ~Meeting() {
+    --owner_.greeting_;
+    owner_.untidy_ = true;
+    owner_.note_use();
+  }
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+ private:
+  KmodProvider& owner_;
+};
+
+Task<Result<std::unique_ptr<KmodConnection>>> KmodProvider::meet(const Address& address,
+                                                                 wire::Hello ours,
+                                                                 Instant deadline) {
+  SLUICE_CO_TRY(MacAddress peer, mac_at(address.host, address.name));
+  SLUICE_CO_TRY(KmodSocket socket, KmodSocket::open(address.host, 0));
+  const KmodPlace listener{.mac = peer, .port = address.port};
+  SLUICE_CO_TRY(std::unique_ptr<KmodConnection> connection,
+                KmodConnection::call(context_, *this, std::move(socket), listener, ours));
+  auto over = [called = connection.get()] {
+    return called->state() != KmodConnection::State::kMeeting;
+  };
+  const Instant silent = after(context_.refresh_now(), kAnswerLimit);
+  Status waited;
+  {
+    Meeting meeting(*this);
+    waited = co_await context_.awaits().until(over, std::min(deadline, silent));
+  }
+  if (connection->failed()) co_return connection->failure();
+  if (over()) co_return std::move(connection);
+  if (now() >= silent) {
+    co_return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
+                     "nobody answers at " + address.to_string() +
+                         "; listen there first, on an interface of the same network");
+  }
+  co_return Status(waited.code(), Scope::kOperation, kOrigin,
+                   "no connection to " + address.to_string() + " before the deadline");
 }
 
-Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& address,
-                                                            const ConnectOptions& options) {
-  return connect(address, options, proto::session_options(options));
+Task<Result<std::shared_ptr<EndpointCore>>> KmodProvider::start_connect(
+    const Address& address, const ConnectOptions& options) {
+  return start_connect(address, options, proto::session_options(options));
 }
 
-Result<std::shared_ptr<EndpointCore>> KmodProvider::connect(const Address& address,
-                                                            const ConnectOptions& options,
-                                                            const proto::SessionOptions& session) {
+Task<Result<std::shared_ptr<EndpointCore>>> KmodProvider::start_connect(
+    const Address& address, const ConnectOptions& options, proto::SessionOptions session) {
   if (address.name.empty() || address.port == 0) {
-    return invalid(address.to_string() + " names no peer; connect to kmod://" + address.host +
-                   "/02:00:00:00:00:0b:7, with its MAC address and port");
+    co_return invalid(address.to_string() + " names no peer; connect to kmod://" + address.host +
+                      "/02:00:00:00:00:0b:7, with its MAC address and port");
   }
   if (inside_)
-    return Status(Code::kWrongState, Scope::kOperation, kOrigin,
-                  "connect() from inside a completion; post it to after progress()");
-  SLUICE_RETURN_IF_ERROR(no_secret_is_set());
-  Instant deadline = after(context_.refresh_now(), options.timeout);
-  auto connection = meet(address, proto::hello_for_strangers(context_, session), deadline);
+    co_return Status(Code::kWrongState, Scope::kOperation, kOrigin,
+                     "connect() from inside a completion; post it to after progress()");
+  SLUICE_CO_RETURN_IF_ERROR(no_secret_is_set());
+  const Instant deadline = after(context_.refresh_now(), options.timeout);
+  auto connection = co_await meet(address, proto::hello_for_strangers(context_, session), deadline);
   tidy();
-  if (!connection.ok()) return connection.status();
-  return make_endpoint(std::move(connection).value(), options.require, session);
+  if (!connection.ok()) co_return connection.status();
+  co_return make_endpoint(std::move(connection).value(), options.require, session);
 }
 
 Result<std::unique_ptr<ListenerCore>> KmodProvider::listen(const Address& address,

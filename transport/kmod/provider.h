@@ -27,14 +27,14 @@ class KmodProvider final : public Provider, public KmodHost, public proto::Linge
   ~KmodProvider() override;
 
   Scheme scheme() const override { return Scheme::kKmod; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
-                                                const ConnectOptions& options) override;
+  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address& address,
+                                                            const ConnectOptions& options) override;
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
                                                const ListenOptions& options) override;
   // For a caller that has chosen this path: `session` says why.
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
-                                                const ConnectOptions& options,
-                                                const proto::SessionOptions& session);
+  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address& address,
+                                                            const ConnectOptions& options,
+                                                            proto::SessionOptions session);
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options,
                                                const proto::SessionOptions& session);
 
@@ -55,8 +55,9 @@ class KmodProvider final : public Provider, public KmodHost, public proto::Linge
   std::shared_ptr<PeerAccount> account_of(const KmodPlace& peer) {
     return context_.peer_accounts().open(PeerIdentity::of_ethernet(peer.mac));
   }
-  Result<std::unique_ptr<KmodConnection>> meet(const Address& address, const wire::Hello& ours,
-                                               Instant deadline);
+  class Meeting;
+  Task<Result<std::unique_ptr<KmodConnection>>> meet(const Address& address, wire::Hello ours,
+                                                     Instant deadline);
   Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<KmodConnection> connection,
                                                       const Requirements& require,
                                                       const proto::SessionOptions& options);

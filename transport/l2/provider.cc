@@ -16,6 +16,7 @@
 #include <sluice/l2/discovery/discovery.h>
 #include <sluice/l2/traits.h>
 #include <sluice/proto/hello.h>
+#include <sluice/runtime/awaits.h>
 
 #include "kernel_compat/slp/slp.h"
 
@@ -77,6 +78,25 @@ Status invalid(std::string why) {
 
 }  // namespace
 
+// A connection that its peer knows: it is seen off, also by a task that is dropped.
+class L2Provider::Seen {
+ public:
+  Seen(L2Provider& owner, std::unique_ptr<Connection> connection)
+      : owner_(owner), connection_(std::move(connection)) {}
+  ~Seen() {
+    if (connection_ != nullptr) owner_.linger(std::move(connection_));
+  }
+  Seen(const Seen&) = delete;
+  Seen& operator=(const Seen&) = delete;
+  Connection* operator->() const { return connection_.get(); }
+  Connection& operator*() const { return *connection_; }
+  std::unique_ptr<Connection> take() { return std::move(connection_); }
+
+ private:
+  L2Provider& owner_;
+  std::unique_ptr<Connection> connection_;
+};
+
 L2Provider::L2Provider(ContextCore& context)
     : context_(context),
       machines_(context.peer_accounts()),
@@ -127,17 +147,18 @@ Result<Port*> L2Provider::open_port(OpenedCarrier opened) {
   return ports_.back().get();
 }
 
-Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address,
-                                                     const wire::Hello& ours,
-                                                     std::shared_ptr<const Secret> secret,
-                                                     Instant deadline) {
+Task<Result<std::unique_ptr<Connection>>> L2Provider::meet(const Address& address, wire::Hello ours,
+                                                           std::shared_ptr<const Secret> secret,
+                                                           Instant deadline) {
   // A port of its own: a second HELLO from the same port would be a restart.
-  SLUICE_TRY(Way way, open_way(address, may_have_ring()));
-  SLUICE_TRY(Port * port, open_port(std::move(way.opened)));
+  SLUICE_CO_TRY(Way way, open_way(address, may_have_ring()));
+  SLUICE_CO_TRY(Port * port, open_port(std::move(way.opened)));
   untidy_ = true;
-  SLUICE_TRY(std::unique_ptr<Connection> connection,
-             Connection::connect(*this, {port, way.peer, address.port, std::move(secret)}, ours));
+  Connection::Place place{port, way.peer, address.port, std::move(secret)};
+  SLUICE_CO_TRY(std::unique_ptr<Connection> connection,
+                Connection::connect(*this, std::move(place), ours));
   using State = Connection::State;
+  Awaits& awaits = context_.awaits();
   bool refused = false;
   auto over = [&] {
     // Anybody can say so: it is believed only before the peer has been heard.
@@ -145,79 +166,79 @@ Result<std::unique_ptr<Connection>> L2Provider::meet(const Address& address,
     return refused || connection->state() == State::kReady || connection->state() == State::kEnded;
   };
   fault_point("l2.hello");
-  Instant silent = after(context_.refresh_now(), kAnswerLimit);
+  const Instant silent = after(context_.refresh_now(), kAnswerLimit);
   Status waited =
-      context_.wait_until([&] { return over() || connection->state() == State::kGreeting; },
-                          std::min(deadline, silent));
+      co_await awaits.until([&] { return over() || connection->state() == State::kGreeting; },
+                            std::min(deadline, silent));
+  if (waited == Code::kCancelled) co_return waited;
   if (refused) {
-    return Status(
+    co_return Status(
         Code::kUnreachable, Scope::kOperation, kOrigin,
         "nobody listens at " + address.to_string() + ": its machine says that the port is closed");
   }
   if (connection->state() == State::kConnecting && now() >= silent) {
-    SLUICE_RETURN_IF_ERROR(connection->hint());
-    return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
-                  "nobody answers at " + address.to_string() +
-                      "; listen there first, on an interface of the same network");
+    SLUICE_CO_RETURN_IF_ERROR(connection->hint());
+    co_return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
+                     "nobody answers at " + address.to_string() +
+                         "; listen there first, on an interface of the same network");
   }
-  if (!over()) waited = context_.wait_until(over, deadline);
-  if (connection->state() == State::kConnecting) SLUICE_RETURN_IF_ERROR(connection->hint());
-  if (connection->state() == State::kReady && !connection->failed()) return connection;
-  if (connection->failed()) return connection->failure();
-  return Status(waited.code(), Scope::kOperation, kOrigin,
-                "no connection to " + address.to_string() + " before the deadline");
+  if (!over()) waited = co_await awaits.until(over, deadline);
+  if (connection->state() == State::kConnecting) SLUICE_CO_RETURN_IF_ERROR(connection->hint());
+  if (connection->state() == State::kReady && !connection->failed())
+    co_return std::move(connection);
+  if (connection->failed()) co_return connection->failure();
+  co_return Status(waited.code(), Scope::kOperation, kOrigin,
+                   "no connection to " + address.to_string() + " before the deadline");
 }
 
-Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked,
-                                                          const ConnectOptions& options) {
-  return connect(asked, options, proto::session_options(options));
+Task<Result<std::shared_ptr<EndpointCore>>> L2Provider::start_connect(
+    const Address& address, const ConnectOptions& options) {
+  return start_connect(address, options, proto::session_options(options));
 }
 
-Result<std::shared_ptr<EndpointCore>> L2Provider::connect(const Address& asked,
-                                                          const ConnectOptions& options,
-                                                          const proto::SessionOptions& session) {
+Task<Result<std::shared_ptr<EndpointCore>>> L2Provider::start_connect(
+    const Address& asked, const ConnectOptions& options, proto::SessionOptions session) {
   if (inside_)
-    return Status(Code::kWrongState, Scope::kOperation, kOrigin,
-                  "connect() from inside a completion; post it to after progress()");
-  Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_TRY(Address address,
-             discovery_wanted(options) ? with_names_found(context_, asked, deadline) : asked);
+    co_return Status(Code::kWrongState, Scope::kOperation, kOrigin,
+                     "connect() from inside a completion; post it to after progress()");
+  const Instant deadline = after(context_.refresh_now(), options.timeout);
+  Address address = asked;
+  if (discovery_wanted(options)) {
+    SLUICE_CO_TRY(address, co_await with_names_found(context_, asked, deadline));
+  }
   if (!address.name.empty() && address.port == 0 && !address.is_udp()) {
-    return invalid(address.to_string() + " names no port; write l2://" + address.host + "/" +
-                   address.name +
-                   ":7, or have a listener's name asked for by ConnectOptions::discover or "
-                   "SLUICE_L2_DISCOVER=1");
+    co_return invalid(address.to_string() + " names no port; write l2://" + address.host + "/" +
+                      address.name +
+                      ":7, or have a listener's name asked for by ConnectOptions::discover or "
+                      "SLUICE_L2_DISCOVER=1");
   }
   if (address.name.empty() || address.port == 0) {
-    return invalid(address.to_string() + " names no peer; connect to l2://" + address.host +
-                   (address.is_udp() ? "/10.0.0.1:7000, with its IP address and port"
-                                     : "/02:00:00:00:00:0b:7, with its MAC address and port"));
+    co_return invalid(address.to_string() + " names no peer; connect to l2://" + address.host +
+                      (address.is_udp() ? "/10.0.0.1:7000, with its IP address and port"
+                                        : "/02:00:00:00:00:0b:7, with its MAC address and port"));
   }
-  SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
+  SLUICE_CO_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
   wire::Hello ours = proto::hello_for_strangers(context_, session);
   if (!address.is_udp() && second_session_wanted()) wish_second(ours);
-  auto connection = meet(address, ours, std::move(secret), deadline);
+  auto connection = co_await meet(address, ours, std::move(secret), deadline);
   if (!connection.ok()) {
     tidy();
-    return connection.status();
+    co_return connection.status();
   }
-  std::unique_ptr<Connection> first = std::move(connection).value();
-  if (Status charged = first->charge(PeerResource::kConnections); !charged.ok()) {
-    linger(std::move(first));
-    return charged;
-  }
+  Seen first(*this, std::move(connection).value());
+  SLUICE_CO_RETURN_IF_ERROR(first->charge(PeerResource::kConnections));
   Met met = about(*first, session.why);
-  std::unique_ptr<Connection> second =
-      wishes_second(ours) ? meet_second(*first, met.reason, deadline) : nullptr;
+  std::unique_ptr<Connection> second;
+  if (wishes_second(ours)) second = co_await meet_second(*first, met.reason, deadline);
   if (second != nullptr) {
-    auto both = std::make_unique<TwoCarriers>(std::move(first));
+    auto both = std::make_unique<TwoCarriers>(first.take());
     both->join(std::move(second));
     met.connection = std::move(both);
   } else {
-    met.connection = std::move(first);
+    met.connection = first.take();
   }
   tidy();
-  return make_endpoint(std::move(met), options.require, session);
+  co_return make_endpoint(std::move(met), options.require, session);
 }
 
 Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
@@ -272,24 +293,24 @@ L2Provider::Met L2Provider::about(const Connection& connection, const std::strin
           .reason = "l2: " + why};
 }
 
-std::unique_ptr<Connection> L2Provider::meet_second(const Connection& first, std::string& reason,
-                                                    Instant deadline) {
+Task<std::unique_ptr<Connection>> L2Provider::meet_second(const Connection& first,
+                                                          std::string& reason, Instant deadline) {
   auto alone = [&](const std::string& why) {
     reason += "; memory goes as raw frames, too: " + why;
     return nullptr;
   };
   SecondPlace place = offered_second(first.peer());
-  if (place.host.empty()) return alone("the peer offers no UDP");
+  if (place.host.empty()) co_return alone("the peer offers no UDP");
   auto address = Address::parse("l2://udp/" + place.host + ":" + std::to_string(place.port));
-  if (!address.ok()) return alone(address.status().to_string());
-  auto second = meet(*address, first.ours(), first.place().secret,
-                     std::min(deadline, after(context_.refresh_now(), kSecondLimit)));
-  if (!second.ok()) return alone(second.status().to_string());
+  if (!address.ok()) co_return alone(address.status().to_string());
+  auto second = co_await meet(*address, first.ours(), first.place().secret,
+                              std::min(deadline, after(context_.refresh_now(), kSecondLimit)));
+  if (!second.ok()) co_return alone(second.status().to_string());
   // From its message on it counts at the peer, too.
   static constexpr std::byte kJoins{1};
-  if (!(*second)->send({&kJoins, 1}, {})) return alone("its first message found no room");
+  if (!(*second)->send({&kJoins, 1}, {})) co_return alone("its first message found no room");
   reason += "; memory goes in UDP, to " + place.host + ":" + std::to_string(place.port);
-  return std::move(second).value();
+  co_return std::move(second).value();
 }
 
 // Null: that interface has no IPv4 address, or nothing can be bound there.

@@ -36,14 +36,14 @@ class L2Provider final : public Provider,
   ~L2Provider() override;
 
   Scheme scheme() const override { return Scheme::kL2; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& asked,
-                                                const ConnectOptions& options) override;
+  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address& address,
+                                                            const ConnectOptions& options) override;
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
                                                const ListenOptions& options) override;
   // For a caller that has chosen this path: `session` says why.
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
-                                                const ConnectOptions& options,
-                                                const proto::SessionOptions& session);
+  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address& address,
+                                                            const ConnectOptions& options,
+                                                            proto::SessionOptions session);
   // It is found by no name.
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address, const ListenOptions& options,
                                                const proto::SessionOptions& session);
@@ -64,8 +64,10 @@ class L2Provider final : public Provider,
   Result<std::unique_ptr<L2Listener>> open_listener(const Address& address,
                                                     const ListenOptions& options,
                                                     const proto::SessionOptions& session);
-  Result<std::unique_ptr<Connection>> meet(const Address& address, const wire::Hello& ours,
-                                           std::shared_ptr<const Secret> secret, Instant deadline);
+  Task<Result<std::unique_ptr<Connection>>> meet(const Address& address, wire::Hello ours,
+                                                 std::shared_ptr<const Secret> secret,
+                                                 Instant deadline);
+  class Seen;
   // What a connection that has greeted becomes.
   struct Met {
     std::unique_ptr<proto::DirectConnection> connection;
@@ -78,8 +80,8 @@ class L2Provider final : public Provider,
   static Met about(const Connection& connection, const std::string& why);
   // A second session for memory, if the peer offers that and it works; null: the reason says why
   // not.
-  std::unique_ptr<Connection> meet_second(const Connection& first, std::string& reason,
-                                          Instant deadline);
+  Task<std::unique_ptr<Connection>> meet_second(const Connection& first, std::string& reason,
+                                                Instant deadline);
   Result<std::shared_ptr<EndpointCore>> make_endpoint(Met met, const Requirements& require,
                                                       const proto::SessionOptions& options);
   std::unique_ptr<SecondSessions> open_second(const std::string& interface,

@@ -18,8 +18,10 @@ class LoopbackProvider final : public Provider {
   ~LoopbackProvider() override;
 
   Scheme scheme() const override { return Scheme::kLoopback; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
-                                                const ConnectOptions& options) override;
+  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(
+      const Address& address, const ConnectOptions& options) override {
+    co_return connect(address, options);
+  }
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
                                                const ListenOptions& options) override;
   std::shared_ptr<proto::Session> make_endpoint(std::shared_ptr<Wire> wire, int side,
@@ -39,6 +41,8 @@ class LoopbackProvider final : public Provider {
     std::shared_ptr<proto::Session> session;
     LoopbackLink* link;  // owned by the session
   };
+  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
+                                                const ConnectOptions& options);
   void take_rung();
   void forget_closed();
   void set_due(LoopbackLink& link);

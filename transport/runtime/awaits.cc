@@ -19,12 +19,14 @@ bool Awaits::Until::over(Instant now) {
   return true;
 }
 
-Status Awaits::Until::await_resume() const {
-  if (code_ == Code::kOk) return Status();
-  return Status(code_, Scope::kOperation, "runtime/awaits",
-                code_ == Code::kTimedOut ? "it did not happen before the deadline"
-                                         : "the context was closed");
+Status Awaits::status_of(Code code) {
+  if (code == Code::kOk) return Status();
+  return Status(
+      code, Scope::kOperation, "runtime/awaits",
+      code == Code::kTimedOut ? "it did not happen before the deadline" : "the context was closed");
 }
+
+Status Awaits::Until::await_resume() const { return status_of(code_); }
 
 void Awaits::add(Until* until) {
   if (waiting_.empty()) context_.add_hook(this);
@@ -37,13 +39,13 @@ void Awaits::remove(Until* until) {
   if (waiting_.empty()) context_.remove_hook(this);
 }
 
-// Whoever goes on may start, end and destroy others, and may progress the context: after each the
-// list is read anew. A turn inside a turn does nothing here.
+// Whoever goes on may start, end and destroy others, and may wait inside for something else, which
+// comes here again: after each the list is read anew. Who is missed by that has its turn in the
+// next one.
 size_t Awaits::progress(Instant now) {
-  if (in_turn_) return 0;
-  in_turn_ = true;
   size_t work = 0;
-  for (size_t i = 0; i < waiting_.size();) {
+  const size_t most = waiting_.size();
+  for (size_t i = 0; i < waiting_.size() && work < most;) {
     Until* until = waiting_[i];
     if (!until->over(now)) {
       ++i;
@@ -54,7 +56,6 @@ size_t Awaits::progress(Instant now) {
     waiter.resume();
     ++work;
   }
-  in_turn_ = false;
   return work;
 }
 

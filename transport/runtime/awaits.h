@@ -34,8 +34,11 @@ class Awaits final : private ProgressHook {
   // All who wait go on with kCancelled, and so does who comes later.
   void end_all();
   bool empty() const { return waiting_.empty(); }
+  // Errors: kCancelled after end_all().
+  Status check() const { return ended_ ? status_of(Code::kCancelled) : Status(); }
 
  private:
+  static Status status_of(Code code);
   size_t progress(Instant now) override;
   Instant next_timeout() override;
   void add(Until* until);
@@ -43,7 +46,6 @@ class Awaits final : private ProgressHook {
 
   ContextCore& context_;
   std::vector<Until*> waiting_;
-  bool in_turn_ = false;
   bool ended_ = false;
 };
 

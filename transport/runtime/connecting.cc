@@ -6,7 +6,6 @@
 #include <sluice/api/connecting.h>
 #include <sluice/runtime/awaits.h>
 #include <sluice/runtime/sealing.h>
-#include <sluice/spi/async_connect.h>
 #include <sluice/spi/endpoint_core.h>
 
 namespace sluice {
@@ -50,17 +49,12 @@ Result<Provider*> provider_of(const ContextCore& context, const Address& address
 
 Task<Result<Endpoint>> connect_soon(Context& context, std::string text, ConnectOptions options) {
   ContextCore& core = ContextCore::of(context);
-  SLUICE_CO_RETURN_IF_ERROR(core.check_process());
-  if (core.thread_mark()->elsewhere()) co_return ThreadMark::refusal();
+  SLUICE_CO_RETURN_IF_ERROR(core.check_usable());
   SLUICE_CO_TRY(Address address, Address::parse(text));
-  SLUICE_CO_TRY(Provider * provider, internal::provider_to_connect(core, address, options));
+  SLUICE_CO_TRY(Provider * provider, provider_of(core, address, options));
+  seal(options);
   core.refresh_now();
-  auto* async = dynamic_cast<AsyncConnect*>(provider);
-  if (async == nullptr) {
-    SLUICE_CO_TRY(std::shared_ptr<EndpointCore> at_once, provider->connect(address, options));
-    co_return Endpoint(std::move(at_once), &context);
-  }
-  Result<std::shared_ptr<EndpointCore>> met = co_await async->start_connect(address, options);
+  Result<std::shared_ptr<EndpointCore>> met = co_await provider->start_connect(address, options);
   if (!met.ok()) co_return met.status();
   co_return Endpoint(std::move(met).value(), &context);
 }
@@ -68,13 +62,6 @@ Task<Result<Endpoint>> connect_soon(Context& context, std::string text, ConnectO
 }  // namespace
 
 namespace internal {
-
-Result<Provider*> provider_to_connect(const ContextCore& context, const Address& address,
-                                      ConnectOptions& options) {
-  SLUICE_TRY(Provider * chosen, provider_of(context, address, options));
-  seal(options);
-  return chosen;
-}
 
 Result<Provider*> provider_to_listen(const ContextCore& context, const Address& address,
                                      ListenOptions& options) {

@@ -1,4 +1,4 @@
-// What is checked before a path is asked to connect: shared by connect() and start_connect().
+// What is checked before a path is asked to listen; start_connect() does the same for itself.
 #ifndef SLUICE_RUNTIME_CONNECTING_H_
 #define SLUICE_RUNTIME_CONNECTING_H_
 
@@ -10,9 +10,6 @@ namespace sluice::internal {
 
 // The provider of the address's scheme. `options` gets what a secret implies. Errors: kUnsupported
 // (no such path in this context, or it takes no secret).
-Result<Provider*> provider_to_connect(const ContextCore& context, const Address& address,
-                                      ConnectOptions& options);
-// The same for listen().
 Result<Provider*> provider_to_listen(const ContextCore& context, const Address& address,
                                      ListenOptions& options);
 

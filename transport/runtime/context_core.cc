@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <atomic>
 
+#include <sluice/api/connecting.h>
 #include <sluice/base/log.h>
+#include <sluice/runtime/awaits.h>
 #include <sluice/runtime/connecting.h>
 #include <sluice/runtime/sealing.h>
 
@@ -44,6 +46,7 @@ Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
 ContextCore::ContextCore(const ContextOptions& options, std::shared_ptr<Arena> arena)
     : Context(options, std::move(arena)),
       peer_accounts_(resolve(options.peer_limits, arena_ ? arena_->statistics().limit_bytes : 0)),
+      awaits_(std::make_unique<Awaits>(*this)),
       streaming_(tuning_.stream_copy_bytes >= kNeverBytes ? StreamingRule::kNever
                                                           : tuning_.stream_copy_bytes),
       longest_spin_(tuning_.spin_ns),
@@ -58,9 +61,11 @@ ContextCore::~ContextCore() {
     // The parent's sockets and doorbells are its own: the child only closes its copies.
     for (auto& listener : listeners_) (void)listener->core.release();
     for (auto& provider : providers_) (void)provider.release();
+    (void)awaits_.release();
     if (epoll_fd_ >= 0) ::close(epoll_fd_);
     return;
   }
+  awaits_->end_all();
   close_listeners();
   for (auto& provider : providers_) provider->shut_down();
   if (mailbox_) {
@@ -109,14 +114,8 @@ size_t ContextCore::say_second_thread() {
 }
 
 Result<Endpoint> Context::connect(std::string_view text, const ConnectOptions& options) {
-  ContextCore& core = ContextCore::of(*this);
-  SLUICE_RETURN_IF_ERROR(core.check_usable());
-  SLUICE_TRY(Address address, Address::parse(text));
-  ConnectOptions chosen = options;
-  SLUICE_TRY(Provider * provider, internal::provider_to_connect(core, address, chosen));
-  refresh_now();
-  SLUICE_TRY(std::shared_ptr<EndpointCore> connection, provider->connect(address, chosen));
-  return Endpoint(std::move(connection), this);
+  Connecting connecting = start_connect(*this, std::string(text), options);
+  return run_until(connecting);
 }
 
 Result<Listener> Context::listen(std::string_view text, const ListenOptions& options) {
@@ -359,6 +358,7 @@ Result<size_t> Context::close(Instant deadline) {
   ContextCore& core = ContextCore::of(*this);
   if (core.thread_mark_->elsewhere()) return ThreadMark::refusal();
   core.closed_ = true;
+  core.awaits_->end_all();
   core.close_listeners();
   for (auto& provider : core.providers_) provider->shut_down();
   while (progress() > 0 && refresh_now() < deadline) {}

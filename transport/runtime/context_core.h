@@ -25,6 +25,8 @@
 
 namespace sluice {
 
+class Awaits;
+
 namespace internal {
 // Shared by a Listener and its Context, either of which may end first.
 struct OpenListener {
@@ -49,11 +51,15 @@ class ContextCore final : public Context {
   Provider* provider(Scheme scheme) const;
   std::span<const std::unique_ptr<Provider>> providers() const { return providers_; }
 
+  // Errors: kWrongState (closed, another thread's, or of the process that forked).
+  Status check_usable() const;
   Status watch(int fd, uint32_t epoll_events, EventHandler* handler);
   Status rewatch(int fd, uint32_t epoll_events, EventHandler* handler);
   void unwatch(int fd, EventHandler* handler);
   const std::shared_ptr<Mailbox>& mailbox() { return mailbox_; }
   PeerAccounts& peer_accounts() { return peer_accounts_; }
+  // Of the connections in the making: ended when the context is closed.
+  Awaits& awaits() { return *awaits_; }
   // For the copies that this context's thread makes.
   StreamingRule& streaming() { return streaming_; }
   // Tells calls from a second thread; shared with endpoints, which may outlive the context.
@@ -77,7 +83,6 @@ class ContextCore final : public Context {
   friend class Listener;
   size_t turn();
   Status wait_for_work(Instant deadline, WaitGate* gate);
-  Status check_usable() const;
   size_t say_second_thread();
   void close_listeners();
   void forget(const internal::OpenListener* listener);
@@ -98,6 +103,7 @@ class ContextCore final : public Context {
   // Handlers unwatched while a batch of events is being delivered.
   std::vector<EventHandler*> dead_handlers_;
   std::vector<ProgressHook*> hooks_;
+  std::unique_ptr<Awaits> awaits_;
   std::vector<std::shared_ptr<internal::OpenListener>> listeners_;
   std::shared_ptr<ThreadMark> thread_mark_ = std::make_shared<ThreadMark>();
   std::shared_ptr<LinkDecorator> link_decorator_;

@@ -20,6 +20,7 @@
 #include <sluice/l2/provider.h>
 #include <sluice/l2/traits.h>
 #include <sluice/proto/session.h>
+#include <sluice/runtime/awaits.h>
 #include <sluice/runtime/sealing.h>
 #include <sluice/select/silences.h>
 #include <sluice/spi/endpoint_core.h>
@@ -70,9 +71,9 @@ namespace {
 struct Carrier {
   Path path;
   std::string scheme;  // "kmod://"
-  std::function<Result<std::shared_ptr<EndpointCore>>(const Address&, const ConnectOptions&,
-                                                      const proto::SessionOptions&)>
-      connect;
+  std::function<Task<Result<std::shared_ptr<EndpointCore>>>(const Address&, const ConnectOptions&,
+                                                            const proto::SessionOptions&)>
+      start_connect;
   std::function<Result<std::unique_ptr<ListenerCore>>(const Address&, const ListenOptions&,
                                                       const proto::SessionOptions&)>
       listen;
@@ -169,7 +170,7 @@ class Choice final : public PathChoice {
  public:
   explicit Choice(Carrier carrier) : carrier_(std::move(carrier)) {}
   // For a second at most, and not at all where that neighbour did not answer in the minute before.
-  Result<std::unique_ptr<MetPeer>> meet(const PathAttempt& attempt) override;
+  Task<Result<std::unique_ptr<MetPeer>>> meet(const PathAttempt& attempt) override;
   std::string_view why_met() const override { return ""; }  // its session says so
   std::string_view why_paired() const override { return "the peer chose it"; }
   bool serves(const ListenOptions& options, std::string& why_not) const override {
@@ -213,10 +214,10 @@ Result<Address> Choice::place_of(const PathAttempt& attempt) const {
   return address;
 }
 
-Result<std::unique_ptr<MetPeer>> Choice::meet(const PathAttempt& attempt) {
-  if (!ethernet_wanted(attempt.options.ethernet)) return unusable("");
+Task<Result<std::unique_ptr<MetPeer>>> Choice::meet(const PathAttempt& attempt) {
+  if (!ethernet_wanted(attempt.options.ethernet)) co_return unusable("");
   const Duration patience = (attempt.deadline - now()) / 2;  // the other half is for the next path
-  SLUICE_TRY(Address address, place_of(attempt));
+  SLUICE_CO_TRY(Address address, place_of(attempt));
   const std::string whom = carrier_.scheme + address.host + "/" + address.name;
   // An interface that was made anew may be on another network.
   std::string asked = std::to_string(::if_nametoindex(address.host.c_str())) + " " + whom;
@@ -226,28 +227,28 @@ Result<std::unique_ptr<MetPeer>> Choice::meet(const PathAttempt& attempt) {
     auto seconds = [](Duration d) {
       return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s";
     };
-    return unusable(whom + " did not answer " + seconds(begun - *silent) +
-                    " ago; it is asked again " + seconds(Silences::kRemembered) + " after that");
+    co_return unusable(whom + " did not answer " + seconds(begun - *silent) +
+                       " ago; it is asked again " + seconds(Silences::kRemembered) + " after that");
   }
   ConnectOptions soon = attempt.options;
   soon.timeout = std::clamp<Duration>(patience, std::chrono::milliseconds(1), kAnswerLimit);
   soon.discover = false;
   proto::SessionOptions session = attempt.session;
   session.why = "the peer is a neighbour, and the probe both ways worked; " + attempt.why_not;
-  auto endpoint = carrier_.connect(address, soon, session);
+  auto endpoint = co_await carrier_.start_connect(address, soon, session);
   if (!endpoint.ok()) {
     bool silence = endpoint.code() == Code::kTimedOut || endpoint.code() == Code::kUnreachable;
     if (Instant ended = now(); silence && ended - begun >= kSilence)
       silences_.add(std::move(asked), ended);
-    return unusable(endpoint.status().to_string());
+    co_return unusable(endpoint.status().to_string());
   }
   if ((*endpoint)->info().peer_incarnation != attempt.peer.incarnation) {
     Status why = unusable("another process answers at " + address.to_string() +
                           " than the one that TCP reaches");
     (*endpoint)->abort(why);
-    return why;
+    co_return why;
   }
-  return std::unique_ptr<MetPeer>(std::make_unique<Neighbour>(std::move(endpoint).value()));
+  co_return std::unique_ptr<MetPeer>(std::make_unique<Neighbour>(std::move(endpoint).value()));
 }
 
 template <typename Backend>
@@ -256,10 +257,10 @@ std::unique_ptr<PathChoice> choice_of(Path path, std::string scheme, Provider& p
   return std::make_unique<Choice>(Carrier{
       .path = path,
       .scheme = std::move(scheme),
-      .connect =
+      .start_connect =
           [&backend](const Address& address, const ConnectOptions& options,
                      const proto::SessionOptions& session) {
-            return backend.connect(address, options, session);
+            return backend.start_connect(address, options, session);
           },
       .listen =
           [&backend](const Address& address, const ListenOptions& options,

@@ -9,6 +9,7 @@
 #include <sluice/base/log.h>
 #include <sluice/proto/hello.h>
 #include <sluice/proto/listener_limits.h>
+#include <sluice/runtime/awaits.h>
 #include <sluice/runtime/identity.h>
 #include <sluice/select/unpaired.h>
 #include <sluice/tcp/greeting_listener.h>
@@ -194,30 +195,13 @@ struct SelectProvider::Attempt {
   }
 };
 
-// Blocks outside of the context's turns: what tries a path may need the hooks of the program.
-Result<std::shared_ptr<EndpointCore>> SelectProvider::connect(const Address& address,
-                                                              const ConnectOptions& options) {
-  Instant deadline = after(context_.refresh_now(), options.timeout);
-  auto greeting = tcp::start_greet(
-      awaits_, address, proto::hello_for(context_, proto::session_options(options)), deadline);
-  SLUICE_TRY(tcp::Greeting greeted, context_.run_until(greeting));
-  return choose_path(address, options, std::move(greeted), deadline);
-}
-
 Task<Result<std::shared_ptr<EndpointCore>>> SelectProvider::start_connect(
     const Address& address, const ConnectOptions& options) {
-  Instant deadline = after(context_.refresh_now(), options.timeout);
-  auto greeting = tcp::start_greet(
-      awaits_, address, proto::hello_for(context_, proto::session_options(options)), deadline);
-  SLUICE_CO_TRY(tcp::Greeting greeted, co_await greeting);
-  co_return choose_path(address, options, std::move(greeted), deadline);
-}
-
-Result<std::shared_ptr<EndpointCore>> SelectProvider::choose_path(const Address& address,
-                                                                  const ConnectOptions& options,
-                                                                  tcp::Greeting&& greeting,
-                                                                  Instant deadline) {
+  const Instant deadline = after(context_.refresh_now(), options.timeout);
   const proto::SessionOptions session = proto::session_options(options);
+  SLUICE_CO_TRY(tcp::Greeting greeting,
+                co_await tcp::start_greet(context_.awaits(), address,
+                                          proto::hello_for(context_, session), deadline));
   fault_point("select.greeted");
   const std::string host = tcp::peer_address(greeting.fd()).host();
   Attempt attempt{.address = address,
@@ -232,39 +216,40 @@ Result<std::shared_ptr<EndpointCore>> SelectProvider::choose_path(const Address&
                            .why_not = ""}};
   for (const Candidate& candidate : candidates_) {
     // kUnsupported: not this path, and nothing is lost. Anything else ends the attempt.
-    Result<std::shared_ptr<EndpointCore>> endpoint = try_path(candidate, attempt);
-    if (endpoint.ok() || endpoint.code() != Code::kUnsupported) return endpoint;
+    Result<std::shared_ptr<EndpointCore>> endpoint = co_await try_path(candidate, attempt);
+    if (endpoint.ok() || endpoint.code() != Code::kUnsupported) co_return std::move(endpoint);
+    SLUICE_CO_RETURN_IF_ERROR(context_.awaits().check());
   }
   const std::string& why_not = attempt.seen.why_not;
   if (std::string lacking = unmet(options.require, tcp_properties()); !lacking.empty()) {
     tcp::refuse(greeting.take_fd(), Code::kUnsupported);
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                  "no path to " + address.to_string() + " meets the requirements: " + why_not +
-                      "; not tcp: " + lacking);
+    co_return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                     "no path to " + address.to_string() + " meets the requirements: " + why_not +
+                         "; not tcp: " + lacking);
   }
-  SLUICE_RETURN_IF_ERROR(tcp::choose(greeting, Path::kTcp));
+  SLUICE_CO_RETURN_IF_ERROR(tcp::choose(greeting, Path::kTcp));
   announce(address, chose_tcp, Path::kTcp, why_not);
-  return tcp_.make_endpoint(std::move(greeting), session, "tcp: " + why_not);
+  co_return tcp_.make_endpoint(std::move(greeting), session, "tcp: " + why_not);
 }
 
-Result<std::shared_ptr<EndpointCore>> SelectProvider::try_path(const Candidate& candidate,
-                                                               Attempt& attempt) {
+Task<Result<std::shared_ptr<EndpointCore>>> SelectProvider::try_path(const Candidate& candidate,
+                                                                     Attempt& attempt) {
   const PathDescriptor& path = *candidate.path;
-  Result<std::unique_ptr<MetPeer>> met = candidate.choice->meet(attempt.seen);
+  Result<std::unique_ptr<MetPeer>> met = co_await candidate.choice->meet(attempt.seen);
   if (!met.ok()) {
     if (met.code() == Code::kUnsupported) attempt.note(path.name, met.status().detail());
-    return met.status();
+    co_return met.status();
   }
   fault_point("select.met");
   // Where the peer has met us already the TCP connection has done its part: either end finds out
   // by the path alone that the other is gone.
   Status told = tcp::choose(attempt.greeting, path.path);
-  if (!told.ok() && !(*met)->is_settled()) return told;
+  if (!told.ok() && !(*met)->is_settled()) co_return told;
   const std::string why(candidate.choice->why_met());
   const std::string& why_not = attempt.seen.why_not;
   announce(attempt.address, candidate.choice->chosen(), path.path, joined(why_not, why));
-  return (*met)->make_endpoint(attempt.seen.options.require, attempt.seen.session,
-                               std::string(path.name) + ": " + joined(why, why_not));
+  co_return (*met)->make_endpoint(attempt.seen.options.require, attempt.seen.session,
+                                  std::string(path.name) + ": " + joined(why, why_not));
 }
 
 Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& address,

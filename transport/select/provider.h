@@ -7,9 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <sluice/runtime/awaits.h>
 #include <sluice/runtime/context_core.h>
-#include <sluice/spi/async_connect.h>
 #include <sluice/spi/endpoint_core.h>
 #include <sluice/spi/path_choice.h>
 #include <sluice/spi/path_descriptor.h>
@@ -25,18 +23,15 @@ struct Candidate {
   std::unique_ptr<PathChoice> choice;
 };
 
-class SelectProvider final : public Provider, public AsyncConnect {
+class SelectProvider final : public Provider {
  public:
   // `candidates`: best first; TCP is behind them all. Requires: the providers behind them, and
   // `tcp`, are of the same context and outlive this one's calls.
   SelectProvider(ContextCore& context, std::vector<Candidate> candidates, tcp::TcpProvider& tcp)
-      : context_(context), candidates_(std::move(candidates)), tcp_(tcp), awaits_(context) {}
+      : context_(context), candidates_(std::move(candidates)), tcp_(tcp) {}
   ~SelectProvider() override;
 
   Scheme scheme() const override { return Scheme::kSluice; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
-                                                const ConnectOptions& options) override;
-  // Without blocking until the peer is greeted; then each path that is tried waits for the peer.
   Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address& address,
                                                             const ConnectOptions& options) override;
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
@@ -45,21 +40,18 @@ class SelectProvider final : public Provider, public AsyncConnect {
   size_t progress(Instant now) override;
   bool begin_sleep() override;
   Instant next_timeout() override;
-  void shut_down() override { awaits_.end_all(); }
+  void shut_down() override {}
 
  private:
   friend class SelectListener;
   struct Attempt;
-  Result<std::shared_ptr<EndpointCore>> choose_path(const Address& address,
-                                                    const ConnectOptions& options,
-                                                    tcp::Greeting&& greeting, Instant deadline);
-  Result<std::shared_ptr<EndpointCore>> try_path(const Candidate& candidate, Attempt& attempt);
+  Task<Result<std::shared_ptr<EndpointCore>>> try_path(const Candidate& candidate,
+                                                       Attempt& attempt);
 
   ContextCore& context_;
   std::vector<Candidate> candidates_;
   tcp::TcpProvider& tcp_;
   std::vector<SelectListener*> listeners_;
-  Awaits awaits_;  // of the connections in the making
 };
 
 }  // namespace sluice::select

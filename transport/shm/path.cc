@@ -72,7 +72,7 @@ class Choice final : public PathChoice {
  public:
   Choice(ContextCore& context, ShmProvider& provider) : context_(context), provider_(provider) {}
 
-  Result<std::unique_ptr<MetPeer>> meet(const PathAttempt& attempt) override {
+  Task<Result<std::unique_ptr<MetPeer>>> meet(const PathAttempt& attempt) override {
     std::string why_not = unmet(attempt.options.require, shm_properties());
     if (why_not.empty()) why_not = obstacle_between(attempt.ours, attempt.peer);
     if (why_not.empty()) {
@@ -81,14 +81,14 @@ class Choice final : public PathChoice {
       hello.has_rendezvous = true;
       hello.rendezvous = attempt.peer.rendezvous;
       // Meeting there proves both mappings.
-      Result<Meeting> meeting = shm::meet(context_, socket_name(attempt.peer.rendezvous), hello,
-                                          attempt.limit(context_.refresh_now()));
+      Result<Meeting> meeting = co_await shm::meet(context_, socket_name(attempt.peer.rendezvous),
+                                                   hello, attempt.limit(context_.refresh_now()));
       if (meeting.ok())
-        return std::unique_ptr<MetPeer>(
+        co_return std::unique_ptr<MetPeer>(
             std::make_unique<Met>(provider_, std::move(meeting).value()));
       why_not = "the probe failed: " + meeting.status().to_string();
     }
-    return Status(Code::kUnsupported, Scope::kOperation, kOrigin, std::move(why_not));
+    co_return Status(Code::kUnsupported, Scope::kOperation, kOrigin, std::move(why_not));
   }
   std::string_view why_met() const override {
     return "same host, user and namespaces, and the probe both ways worked";

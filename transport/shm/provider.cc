@@ -11,6 +11,7 @@
 #include <sluice/base/log.h>
 #include <sluice/proto/hello.h>
 #include <sluice/proto/listener_limits.h>
+#include <sluice/runtime/awaits.h>
 #include <sluice/shm/properties.h>
 
 namespace sluice::shm {
@@ -133,14 +134,14 @@ void ShmProvider::shut_down() {
   sessions_.abort_all(Status(Code::kCancelled, Scope::kContext, kOrigin, "the context was closed"));
 }
 
-Result<std::shared_ptr<EndpointCore>> ShmProvider::connect(const Address& address,
-                                                           const ConnectOptions& options) {
-  SLUICE_RETURN_IF_ERROR(check_requirements(options.require, address));
-  proto::SessionOptions session = proto::session_options(options);
-  Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_TRY(Meeting meeting, meet(context_, socket_name(address.name),
-                                   proto::hello_for(context_, session), deadline));
-  return make_endpoint(std::move(meeting), session, "shm: was asked for");
+Task<Result<std::shared_ptr<EndpointCore>>> ShmProvider::start_connect(
+    const Address& address, const ConnectOptions& options) {
+  SLUICE_CO_RETURN_IF_ERROR(check_requirements(options.require, address));
+  const proto::SessionOptions session = proto::session_options(options);
+  const Instant deadline = after(context_.refresh_now(), options.timeout);
+  SLUICE_CO_TRY(Meeting meeting, co_await meet(context_, socket_name(address.name),
+                                               proto::hello_for(context_, session), deadline));
+  co_return make_endpoint(std::move(meeting), session, "shm: was asked for");
 }
 
 Result<std::unique_ptr<ListenerCore>> ShmProvider::listen(const Address& address,

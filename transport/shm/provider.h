@@ -21,8 +21,8 @@ class ShmProvider final : public Provider, public LoanKeeper {
   ~ShmProvider() override;
 
   Scheme scheme() const override { return Scheme::kShm; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
-                                                const ConnectOptions& options) override;
+  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address& address,
+                                                            const ConnectOptions& options) override;
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
                                                const ListenOptions& options) override;
 

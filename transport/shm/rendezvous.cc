@@ -1,14 +1,18 @@
 #include <sluice/shm/rendezvous.h>
 
 #include <errno.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
 #include <sluice/base/fault_point.h>
+#include <sluice/runtime/awaits.h>
+#include <sluice/runtime/event_wait.h>
 
 #include "transport/shm/handshake.h"
 
@@ -21,16 +25,42 @@ Status failure(Code code, const std::string& why, int error = 0) {
   return Status(code, Scope::kEndpoint, kOrigin, why, error);
 }
 
+// A full backlog answers EAGAIN, and nothing tells when there is room: the listener is asked again.
+constexpr Duration kBacklogRetry = std::chrono::milliseconds(1);
+
+Task<Status> call(ContextCore& context, int fd, const std::string& name, Instant deadline) {
+  socklen_t length;
+  const sockaddr_un address = abstract_address(name, length);
+  while (::connect(fd, reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) {
+      co_return failure(Code::kUnreachable,
+                        "nobody listens at " + shown(name) +
+                            " in this network namespace; start the listener first",
+                        errno);
+    }
+    const Instant now = context.refresh_now();
+    if (now >= deadline)
+      co_return failure(Code::kTimedOut, "the listener at " + shown(name) + " accepts nobody");
+    const Instant again = std::min(deadline, after(now, kBacklogRetry));
+    Status waited = co_await context.awaits().until([] { return false; }, again);
+    if (waited != Code::kTimedOut) co_return waited;
+  }
+  co_return Status();
+}
+
 // Waits for the listener's HELLO.
-Result<Greeting> await_hello(ContextCore& context, int fd, const wire::Hello& ours,
-                             const std::string& name, Instant deadline) {
+Task<Result<Greeting>> await_hello(ContextCore& context, int fd, const wire::Hello& ours,
+                                   const std::string& name, Instant deadline) {
+  EventWait event(context, fd);
+  SLUICE_CO_RETURN_IF_ERROR(event.start(EPOLLIN | EPOLLRDHUP));
   while (true) {
-    SLUICE_TRY(std::optional<Greeting> greeting, receive_hello(fd, ours));
-    if (greeting) return std::move(*greeting);
-    if (context.refresh_now() >= deadline)
-      return failure(Code::kTimedOut, "the listener at " + shown(name) + " does not answer");
-    // A peer in our own context answers from this very progress().
-    context.progress();
+    SLUICE_CO_TRY(std::optional<Greeting> greeting, receive_hello(fd, ours));
+    if (greeting) co_return std::move(*greeting);
+    Status waited = co_await context.awaits().until([&] { return event.take_event(); }, deadline);
+    if (waited == Code::kTimedOut)
+      co_return failure(Code::kTimedOut, "the listener at " + shown(name) + " does not answer");
+    SLUICE_CO_RETURN_IF_ERROR(waited);
   }
 }
 
@@ -48,45 +78,32 @@ std::string socket_name(const wire::Uuid& rendezvous) {
 
 std::string socket_name(std::string_view name) { return std::string(kNamed) + std::string(name); }
 
-Result<Meeting> meet(ContextCore& context, const std::string& name, const wire::Hello& ours,
-                     Instant deadline) {
+Task<Result<Meeting>> meet(ContextCore& context, std::string name, wire::Hello ours,
+                           Instant deadline) {
   Meeting meeting;
   meeting.ours = ours;
   const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return failure(Code::kNoMemory, "no descriptor for a socket; raise ulimit -n", errno);
+  if (fd < 0)
+    co_return failure(Code::kNoMemory, "no descriptor for a socket; raise ulimit -n", errno);
   meeting.parts.socket = std::make_shared<Socket>(fd);
-  socklen_t length;
-  sockaddr_un address = abstract_address(name, length);
-  // A full backlog answers EAGAIN: the listener is behind, not gone.
-  while (::connect(fd, reinterpret_cast<sockaddr*>(&address), length) != 0) {
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN) {
-      return failure(Code::kUnreachable,
-                     "nobody listens at " + shown(name) +
-                         " in this network namespace; start the listener first",
-                     errno);
-    }
-    if (context.refresh_now() >= deadline)
-      return failure(Code::kTimedOut, "the listener at " + shown(name) + " accepts nobody");
-    context.progress();
-  }
-  SLUICE_TRY(meeting.user, check_peer(fd));
+  SLUICE_CO_RETURN_IF_ERROR(co_await call(context, fd, name, deadline));
+  SLUICE_CO_TRY(meeting.user, check_peer(fd));
   meeting.parts.account = std::make_shared<ConnectionAccount>(
       context.peer_accounts().open(PeerIdentity::of_user(meeting.user.uid)));
-  SLUICE_TRY(meeting.parts.own, OwnRegion::create(ours.incarnation));
+  SLUICE_CO_TRY(meeting.parts.own, OwnRegion::create(ours.incarnation));
   fault_point("shm.connected");
-  SLUICE_RETURN_IF_ERROR(send_hello(fd, ours, meeting.parts.own->fd()));
+  SLUICE_CO_RETURN_IF_ERROR(send_hello(fd, ours, meeting.parts.own->fd()));
   fault_point("shm.hello_sent");
-  SLUICE_TRY(Greeting greeting, await_hello(context, fd, ours, name, deadline));
+  SLUICE_CO_TRY(Greeting greeting, co_await await_hello(context, fd, ours, name, deadline));
   meeting.peer = greeting.hello;
   meeting.parts.peer = std::move(greeting.region);
   if (meeting.peer.token != ours.token)
-    return failure(Code::kCorrupt, "the peer did not echo the token");
+    co_return failure(Code::kCorrupt, "the peer did not echo the token");
   fault_point("shm.hello_received");
   meeting.parts.peer_arena_bytes = meeting.peer.arena_bytes;
   meeting.parts.local_name = "pid " + std::to_string(::getpid());
   meeting.parts.peer_name = "pid " + std::to_string(meeting.peer.pid);
-  return meeting;
+  co_return std::move(meeting);
 }
 
 }  // namespace sluice::shm

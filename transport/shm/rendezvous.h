@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include <sluice/api/task.h>
 #include <sluice/base/descriptor.h>
 #include <sluice/proto/connection_ticket.h>
 #include <sluice/runtime/context_core.h>
@@ -31,12 +32,12 @@ struct Meeting {
 std::string socket_name(const wire::Uuid& rendezvous);
 std::string socket_name(std::string_view name);
 
-// Connects, exchanges HELLOs and regions, and proves both mappings. Progresses the context
-// while it waits. Errors: kUnreachable (nobody listens: other machine, other network
-// namespace, or gone), kAccessDenied (another user), kUnsupported (version), kTimedOut, kCorrupt,
-// kTryAgain (the listener has as many as it takes).
-Result<Meeting> meet(ContextCore& context, const std::string& socket_name, const wire::Hello& ours,
-                     Instant deadline);
+// Connects, exchanges HELLOs and regions, and proves both mappings. Errors: kUnreachable (nobody
+// listens: other machine, other network namespace, or gone), kAccessDenied (another user),
+// kUnsupported (version), kTimedOut, kCorrupt, kTryAgain (the listener has as many as it takes),
+// kCancelled (the context was closed).
+Task<Result<Meeting>> meet(ContextCore& context, std::string socket_name, wire::Hello ours,
+                           Instant deadline);
 
 struct RendezvousOptions {
   // Asked when HELLO has come; a refusal goes to the peer. Null: everybody, and nothing is charged

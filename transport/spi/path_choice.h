@@ -12,6 +12,7 @@
 #include <sluice/api/address.h>
 #include <sluice/api/context.h>
 #include <sluice/api/receipt.h>
+#include <sluice/api/task.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/result.h>
 #include <sluice/wire/messages.h>
@@ -76,10 +77,10 @@ class PathListener {
 class PathChoice {
  public:
   virtual ~PathChoice() = default;
-  // Meets the peer, which proves both directions. Blocks: until attempt.limit(); progresses the
-  // context. Errors: kUnsupported: not this path, for the reason in the detail (empty: say
-  // nothing); others end the connect().
-  virtual Result<std::unique_ptr<MetPeer>> meet(const PathAttempt& attempt) = 0;
+  // Meets the peer, which proves both directions; takes until attempt.limit() at most. Errors:
+  // kUnsupported: not this path, for the reason in the detail (empty: say nothing); others end the
+  // connect(). Requires: `attempt` outlives the task.
+  virtual Task<Result<std::unique_ptr<MetPeer>>> meet(const PathAttempt& attempt) = 0;
   // Why, of a path that was taken: at the caller, at the listener.
   virtual std::string_view why_met() const = 0;
   virtual std::string_view why_paired() const = 0;

@@ -8,6 +8,7 @@
 
 #include <sluice/api/address.h>
 #include <sluice/api/context.h>
+#include <sluice/api/task.h>
 #include <sluice/base/clock.h>
 #include <sluice/base/result.h>
 
@@ -30,9 +31,10 @@ class Provider {
  public:
   virtual ~Provider() = default;
   virtual Scheme scheme() const = 0;
-  // Blocks: until connected or the deadline; progresses the context meanwhile.
-  virtual Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
-                                                        const ConnectOptions& options) = 0;
+  // Goes on in Context::progress(), and ends after options.timeout at the latest; with kCancelled
+  // when the context is closed. Requires: both arguments outlive the task.
+  virtual Task<Result<std::shared_ptr<EndpointCore>>> start_connect(
+      const Address& address, const ConnectOptions& options) = 0;
   virtual Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
                                                        const ListenOptions& options) = 0;
 

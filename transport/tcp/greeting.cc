@@ -9,6 +9,7 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
+#include <sluice/runtime/event_wait.h>
 #include <sluice/runtime/identity.h>
 #include <sluice/tcp/names.h>
 
@@ -23,37 +24,6 @@ Status reading_error(int os_error) {
   return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
                 "the connection broke during the greeting", os_error);
 }
-
-// Waits for events of one descriptor while the rest of the context goes on. Edges: an
-// incomplete message is left in the socket and must not wake us again by itself.
-class EventWait final : public EventHandler {
- public:
-  EventWait(ContextCore& context, int fd) : context_(context), fd_(fd) {}
-  ~EventWait() {
-    // In a forked child the epoll is the parent's.
-    if (watched_ && !context_.forked()) context_.unwatch(fd_, this);
-  }
-  Status start(uint32_t events) {
-    SLUICE_RETURN_IF_ERROR(context_.watch(fd_, events | EPOLLET, this));
-    watched_ = true;
-    return Status();
-  }
-  // For Awaits::until(); true once for each event.
-  bool take_event() { return std::exchange(fired_, false); }
-  // The peer will send nothing more.
-  bool hung_up() const { return hung_up_; }
-  void on_event(uint32_t epoll_events) noexcept override {
-    fired_ = true;
-    hung_up_ = hung_up_ || (epoll_events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
-  }
-
- private:
-  ContextCore& context_;
-  int fd_;
-  bool watched_ = false;
-  bool fired_ = false;
-  bool hung_up_ = false;
-};
 
 Status connect_error(const Address& address, const SocketAddress& to, int os_error) {
   std::string who = address.to_string() + " (" + to.to_string() + ")";

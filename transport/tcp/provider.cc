@@ -27,28 +27,21 @@ TcpProvider::TcpProvider(ContextCore& context)
     : context_(context),
       same_host_traits_(link_traits()),
       group_(context),
-      sessions_(context.now()),
-      awaits_(context) {
+      sessions_(context.now()) {
   same_host_traits_.inline_bytes = static_cast<uint32_t>(
       std::min<uint64_t>(context.tuning().tcp_eager_bytes, wire::kMaxInlineBytes));
 }
 
 TcpProvider::~TcpProvider() { shut_down(); }
 
-Result<std::shared_ptr<EndpointCore>> TcpProvider::connect(const Address& address,
-                                                           const ConnectOptions& options) {
-  auto task = start_connect(address, options);
-  return context_.run_until(task);
-}
-
 Task<Result<std::shared_ptr<EndpointCore>>> TcpProvider::start_connect(
     const Address& address, const ConnectOptions& options) {
   SLUICE_CO_RETURN_IF_ERROR(check_requirements(options.require, address));
   const proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_CO_TRY(
-      Greeting greeting,
-      co_await start_greet(awaits_, address, proto::hello_for(context_, session), deadline));
+  SLUICE_CO_TRY(Greeting greeting,
+                co_await start_greet(context_.awaits(), address,
+                                     proto::hello_for(context_, session), deadline));
   SLUICE_CO_RETURN_IF_ERROR(choose(greeting, Path::kTcp));
   co_return make_endpoint(std::move(greeting), session, "tcp:// was asked for");
 }
@@ -120,7 +113,6 @@ Instant TcpProvider::next_timeout() {
 }
 
 void TcpProvider::shut_down() {
-  awaits_.end_all();
   for (TcpListener* listener : listeners_) listener->abandon();
   listeners_.clear();
   sessions_.abort_all(

@@ -7,9 +7,7 @@
 #include <vector>
 
 #include <sluice/proto/session_set.h>
-#include <sluice/runtime/awaits.h>
 #include <sluice/runtime/context_core.h>
-#include <sluice/spi/async_connect.h>
 #include <sluice/spi/endpoint_core.h>
 #include <sluice/tcp/greeting.h>
 #include <sluice/tcp/link_group.h>
@@ -18,15 +16,13 @@ namespace sluice::tcp {
 
 class TcpListener;
 
-class TcpProvider final : public Provider, public AsyncConnect {
+class TcpProvider final : public Provider {
  public:
   // Requires: the context outlives it.
   explicit TcpProvider(ContextCore& context);
   ~TcpProvider() override;
 
   Scheme scheme() const override { return Scheme::kTcp; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
-                                                const ConnectOptions& options) override;
   Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address& address,
                                                             const ConnectOptions& options) override;
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
@@ -55,7 +51,6 @@ class TcpProvider final : public Provider, public AsyncConnect {
   LinkGroup group_;
   proto::SessionSet sessions_;  // before group_ goes, its links are closed
   std::vector<TcpListener*> listeners_;
-  Awaits awaits_;  // of the connections in the making
 };
 
 }  // namespace sluice::tcp

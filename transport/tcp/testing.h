@@ -50,8 +50,9 @@ class GroupProvider final : public Provider {
  public:
   explicit GroupProvider(ContextCore& context) : group(context) { in_use_ = true; }
   Scheme scheme() const override { return Scheme::kTcp; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address&, const ConnectOptions&) override {
-    return unsupported();
+  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address&,
+                                                            const ConnectOptions&) override {
+    co_return unsupported();
   }
   Result<std::unique_ptr<ListenerCore>> listen(const Address&, const ListenOptions&) override {
     return unsupported();

@@ -60,7 +60,7 @@ class Choice final : public PathChoice {
  public:
   Choice(ContextCore& context, VerbsProvider& provider) : context_(context), provider_(provider) {}
 
-  Result<std::unique_ptr<MetPeer>> meet(const PathAttempt& attempt) override {
+  Task<Result<std::unique_ptr<MetPeer>>> meet(const PathAttempt& attempt) override {
     std::string why_not = lacking_of_any_device(attempt.options.require);
     std::unique_ptr<Connection> connection;
     if (!why_not.empty()) {
@@ -74,8 +74,8 @@ class Choice final : public PathChoice {
       hello.token = attempt.peer.token;
       hello.has_rendezvous = true;
       // The address that TCP reached: an RDMA device that has it is meant to be used.
-      auto met = provider_.meet(attempt.host, attempt.peer.rdma_port, hello,
-                                attempt.limit(context_.refresh_now()));
+      auto met = co_await provider_.meet(attempt.host, attempt.peer.rdma_port, hello,
+                                         attempt.limit(context_.refresh_now()));
       if (met.ok()) {
         connection = std::move(met).value();
         why_not = unmet(attempt.options.require,
@@ -85,8 +85,8 @@ class Choice final : public PathChoice {
       }
     }
     if (!why_not.empty())
-      return Status(Code::kUnsupported, Scope::kOperation, kOrigin, std::move(why_not));
-    return std::unique_ptr<MetPeer>(std::make_unique<Met>(provider_, std::move(connection)));
+      co_return Status(Code::kUnsupported, Scope::kOperation, kOrigin, std::move(why_not));
+    co_return std::unique_ptr<MetPeer>(std::make_unique<Met>(provider_, std::move(connection)));
   }
   std::string_view why_met() const override {
     return "an RDMA device reaches the peer, and the probe both ways worked";

@@ -7,6 +7,7 @@
 #include <sluice/base/log.h>
 #include <sluice/proto/hello.h>
 #include <sluice/proto/listener_limits.h>
+#include <sluice/runtime/awaits.h>
 
 namespace sluice::verbs {
 namespace {
@@ -119,39 +120,62 @@ Result<Device*> VerbsProvider::device(const std::string& name) {
   return devices_.back().get();
 }
 
-Result<std::unique_ptr<Connection>> VerbsProvider::meet(const std::string& host, uint16_t port,
-                                                        const wire::Hello& ours, Instant deadline) {
-  SLUICE_TRY(CmHub * cm, hub());
-  SLUICE_TRY(RdmaAddress to, resolve(host, port, false));
-  SLUICE_TRY(std::unique_ptr<Connection> connection,
-             Connection::connect(*cm, *this, to, ours, deadline));
-  meeting_.push_back(connection.get());
-  note_use();
+// Steps the connection in every turn while it lives, also of a task that is dropped.
+class VerbsProvider::Meeting {
+ public:
+  Meeting(VerbsProvider& owner, Connection* connection) : owner_(owner), connection_(connection) {
+    owner_.meeting_.push_back(connection_);
+    owner_.note_use();
+  }
+  ~Meeting() {
+    std::erase(owner_.meeting_, connection_);
+    owner_.note_use();
+  }
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+ private:
+  VerbsProvider& owner_;
+  Connection* connection_;
+};
+
+Task<Result<std::unique_ptr<Connection>>> VerbsProvider::meet(const std::string& host,
+                                                              uint16_t port, wire::Hello ours,
+                                                              Instant deadline) {
+  SLUICE_CO_TRY(CmHub * cm, hub());
+  SLUICE_CO_TRY(RdmaAddress to, resolve(host, port, false));
+  SLUICE_CO_TRY(std::unique_ptr<Connection> connection,
+                Connection::connect(*cm, *this, to, ours, deadline));
   using State = Connection::State;
-  Status waited = context_.wait_until(
-      [&] { return connection->state() == State::kReady || connection->state() == State::kEnded; },
-      deadline);
-  std::erase(meeting_, connection.get());
-  note_use();
-  if (connection->state() == State::kReady) return connection;
+  Status waited;
+  {
+    Meeting meeting(*this, connection.get());
+    waited = co_await context_.awaits().until(
+        [state = connection.get()] {
+          return state->state() == State::kReady || state->state() == State::kEnded;
+        },
+        deadline);
+  }
+  if (connection->state() == State::kReady) co_return std::move(connection);
   if (connection->state() == State::kEnded) {
     Status why = connection->why();
     connection.reset();
     drop_unused_devices();
-    return why;
+    co_return why;
   }
-  return Status(
+  co_return Status(
       waited.code(), Scope::kOperation, kOrigin,
       "no RDMA connection to " + host + ":" + std::to_string(port) + " before the deadline");
 }
 
-Result<std::shared_ptr<EndpointCore>> VerbsProvider::connect(const Address& address,
-                                                             const ConnectOptions& options) {
-  proto::SessionOptions session = proto::session_options(options);
-  Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_TRY(auto connection, meet(address.host, address.port,
-                                   proto::hello_for_strangers(context_, session), deadline));
-  return make_endpoint(std::move(connection), options.require, session, "rdma: was asked for");
+Task<Result<std::shared_ptr<EndpointCore>>> VerbsProvider::start_connect(
+    const Address& address, const ConnectOptions& options) {
+  const proto::SessionOptions session = proto::session_options(options);
+  const Instant deadline = after(context_.refresh_now(), options.timeout);
+  SLUICE_CO_TRY(auto connection,
+                co_await meet(address.host, address.port,
+                              proto::hello_for_strangers(context_, session), deadline));
+  co_return make_endpoint(std::move(connection), options.require, session, "rdma: was asked for");
 }
 
 Result<std::unique_ptr<VerbsListener>> VerbsProvider::open_listener(const std::string& host,

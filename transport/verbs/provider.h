@@ -27,15 +27,16 @@ class VerbsProvider final : public Provider,
   ~VerbsProvider() override;
 
   Scheme scheme() const override { return Scheme::kRdma; }
-  Result<std::shared_ptr<EndpointCore>> connect(const Address& address,
-                                                const ConnectOptions& options) override;
+  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address& address,
+                                                            const ConnectOptions& options) override;
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
                                                const ListenOptions& options) override;
 
+  // For select. A connection in State::kReady, or why there is none. Requires: `host` outlives the
+  // task.
+  Task<Result<std::unique_ptr<Connection>>> meet(const std::string& host, uint16_t port,
+                                                 wire::Hello ours, Instant deadline);
   // The listener ends before the provider does, or the provider releases it.
-  // For select. A connection in State::kReady, or why there is none.
-  Result<std::unique_ptr<Connection>> meet(const std::string& host, uint16_t port,
-                                           const wire::Hello& ours, Instant deadline);
   Result<std::unique_ptr<VerbsListener>> open_listener(const std::string& host, uint16_t port,
                                                        int backlog, const wire::Hello& ours);
   Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<Connection> connection,
@@ -70,6 +71,7 @@ class VerbsProvider final : public Provider,
   ContextCore& context_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<CmHub> hub_;
+  class Meeting;
   std::vector<Connection*> meeting_;  // being connected, by meet()
   std::vector<VerbsListener*> listeners_;
   proto::ConnectionSet<VerbsLink, Connection> connections_;

@@ -17,6 +17,7 @@
 #include <sluice/base/mac_names.h>
 #include <sluice/base/settings.h>
 #include <sluice/l2/carrier/packet_socket.h>
+#include <sluice/runtime/awaits.h>
 #include <sluice/runtime/identity.h>
 
 #include "kernel_compat/slp/slp_wire.h"
@@ -231,44 +232,48 @@ void Findable::on_event(uint32_t epoll_events) noexcept {
   }
 }
 
-Result<PeerPlace> find_by_broadcast(ContextCore& context, const std::string& interface,
-                                    const std::string& name, uint16_t port, Instant deadline) {
-  SLUICE_TRY(std::string small, wire_name(name));
-  SLUICE_TRY(OpenedCarrier opened, open_packet_carrier(interface, 0, false));
+Task<Result<PeerPlace>> find_by_broadcast(ContextCore& context, const std::string& interface,
+                                          const std::string& name, uint16_t port,
+                                          Instant deadline) {
+  SLUICE_CO_TRY(std::string small, wire_name(name));
+  SLUICE_CO_TRY(OpenedCarrier opened, open_packet_carrier(interface, 0, false));
   context.refresh_now();
   Search search(context, std::move(opened), small, port, deadline);
-  SLUICE_RETURN_IF_ERROR(search.begin());
+  SLUICE_CO_RETURN_IF_ERROR(search.begin());
   // Each wait ends at what is due next: only what comes ends one before.
   while (!search.over()) {
     size_t known = search.answers().size();
-    (void)context.wait_until([&] { return search.over() || search.answers().size() != known; },
-                             std::min(deadline, search.next_timeout()));
+    Status waited = co_await context.awaits().until(
+        [&] { return search.over() || search.answers().size() != known; },
+        std::min(deadline, search.next_timeout()));
+    if (waited == Code::kCancelled) co_return waited;
   }
   const std::vector<PeerPlace>& answers = search.answers();
-  if (answers.size() == 1) return answers[0];
+  if (answers.size() == 1) co_return answers[0];
   std::string who = "'" + name + "'" + (port != 0 ? " at port " + std::to_string(port) : "");
   if (answers.empty()) {
-    return Status(
+    co_return Status(
         Code::kUnreachable, Scope::kOperation, kOrigin,
         "nobody on the network of " + interface + " answers to the name " + who +
             "; its listener has to wish it (ListenOptions::discoverable_as, or SLUICE_L2_NAME=" +
             name + "), or a line of /etc/sluice/peers names it");
   }
-  return invalid("two listeners on the network of " + interface + " answer to the name " + who +
-                 ": " + place_text(answers[0]) + " and " + place_text(answers[1]) +
-                 "; one of them has to go, or connect to the address of the one that is meant");
+  co_return invalid("two listeners on the network of " + interface + " answer to the name " + who +
+                    ": " + place_text(answers[0]) + " and " + place_text(answers[1]) +
+                    "; one of them has to go, or connect to the address of the one that is meant");
 }
 
-Result<Address> with_names_found(ContextCore& context, const Address& address, Instant deadline) {
+Task<Result<Address>> with_names_found(ContextCore& context, const Address& address,
+                                       Instant deadline) {
   bool named =
       !address.is_udp() && !address.name.empty() && address.name.find(':') == std::string::npos;
-  if (!named || is_named(read_peers(), address.host, address.name)) return address;
-  SLUICE_TRY(PeerPlace place,
-             find_by_broadcast(context, address.host, address.name, address.port, deadline));
+  if (!named || is_named(read_peers(), address.host, address.name)) co_return address;
+  SLUICE_CO_TRY(PeerPlace place, co_await find_by_broadcast(context, address.host, address.name,
+                                                            address.port, deadline));
   Address found = address;
   found.name = mac_text(place.address);
   found.port = place.port;
-  return found;
+  co_return found;
 }
 
 }  // namespace sluice::l2

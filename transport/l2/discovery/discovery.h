@@ -43,15 +43,17 @@ class Findable final : private EventHandler {
 };
 
 // The one listener that answers to a name, at any port if that is 0. Asks until the first answer,
-// for a second at most, and then waits 50 ms for others. Blocks: so long, or until `deadline`.
+// for a second at most, and then waits 50 ms for others; until `deadline` at most.
 // Errors: kUnreachable (nobody answers), kInvalidArgument (no name; two answer: the detail has
-// both), those of open_packet_carrier().
-Result<PeerPlace> find_by_broadcast(ContextCore& context, const std::string& interface,
-                                    const std::string& name, uint16_t port, Instant deadline);
+// both), kCancelled (the context was closed), those of open_packet_carrier().
+// Requires: both texts outlive the task.
+Task<Result<PeerPlace>> find_by_broadcast(ContextCore& context, const std::string& interface,
+                                          const std::string& name, uint16_t port, Instant deadline);
 
 // The address with what stands for a name that no file has found by broadcast; all others as they
-// are. Errors: those of find_by_broadcast().
-Result<Address> with_names_found(ContextCore& context, const Address& address, Instant deadline);
+// are. Errors: those of find_by_broadcast(). Requires: `address` outlives the task.
+Task<Result<Address>> with_names_found(ContextCore& context, const Address& address,
+                                       Instant deadline);
 
 }  // namespace sluice::l2
 
