@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <sluice/api/connecting.h>
 #include <sluice/fault/injector.h>
 #include <sluice/select/open.h>
 #include <sluice/select/paths.h>
@@ -276,7 +277,11 @@ Pair::Pair(const PairOptions& options) {
 }
 
 std::pair<Endpoint, Endpoint> Pair::connect_again(const ConnectOptions& options) {
-  Result<Endpoint> near = client_context->connect(address, options);
+  // Nothing wakes a context that sleeps for the turn of the other one.
+  Connecting connecting = start_connect(*client_context, address, options);
+  for (const Instant limit = soon(); !connecting.ready() && now() < limit;)
+    client_context->progress();
+  Result<Endpoint> near = client_context->run_until(connecting);
   INFO("connect to " << address << ": " << near.status().to_string());
   REQUIRE(near.ok());
   Result<Endpoint> far = listener->accept(soon());

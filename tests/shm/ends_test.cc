@@ -325,7 +325,7 @@ struct Descriptors {
 
 struct Run final : ProgressHook {
   size_t progress(Instant) override { return other->progress(); }
-  Instant next_timeout() override { return kNever; }
+  Instant next_timeout() override { return Instant{}; }  // nothing else wakes who waits
   Context* other = nullptr;
 };
 

@@ -93,6 +93,7 @@ Task<Result<std::unique_ptr<KmodConnection>>> KmodProvider::meet(const Address& 
     Meeting meeting(*this);
     waited = co_await context_.awaits().until(over, std::min(deadline, silent));
   }
+  if (waited == Code::kCancelled) co_return waited;
   if (connection->failed()) co_return connection->failure();
   if (over()) co_return std::move(connection);
   if (now() >= silent) {

@@ -183,6 +183,7 @@ Task<Result<std::unique_ptr<Connection>>> L2Provider::meet(const Address& addres
                          "; listen there first, on an interface of the same network");
   }
   if (!over()) waited = co_await awaits.until(over, deadline);
+  if (waited == Code::kCancelled) co_return waited;
   if (connection->state() == State::kConnecting) SLUICE_CO_RETURN_IF_ERROR(connection->hint());
   if (connection->state() == State::kReady && !connection->failed())
     co_return std::move(connection);

@@ -21,9 +21,11 @@ bool Awaits::Until::over(Instant now) {
 
 Status Awaits::status_of(Code code) {
   if (code == Code::kOk) return Status();
-  return Status(
-      code, Scope::kOperation, "runtime/awaits",
-      code == Code::kTimedOut ? "it did not happen before the deadline" : "the context was closed");
+  return Status(code, Scope::kOperation, "runtime/awaits",
+                code == Code::kTimedOut
+                    ? "what was waited for did not happen before the deadline; wait longer, or "
+                      "check what was to bring it about"
+                    : "the context was closed");
 }
 
 Status Awaits::Until::await_resume() const { return status_of(code_); }

@@ -41,7 +41,9 @@ Task<Status> call(ContextCore& context, int fd, const std::string& name, Instant
     }
     const Instant now = context.refresh_now();
     if (now >= deadline)
-      co_return failure(Code::kTimedOut, "the listener at " + shown(name) + " accepts nobody");
+      co_return failure(Code::kTimedOut,
+                        "the listener at " + shown(name) +
+                            " accepts nobody; check that its program calls progress()");
     const Instant again = std::min(deadline, after(now, kBacklogRetry));
     Status waited = co_await context.awaits().until([] { return false; }, again);
     if (waited != Code::kTimedOut) co_return waited;
@@ -59,7 +61,9 @@ Task<Result<Greeting>> await_hello(ContextCore& context, int fd, const wire::Hel
     if (greeting) co_return std::move(*greeting);
     Status waited = co_await context.awaits().until([&] { return event.take_event(); }, deadline);
     if (waited == Code::kTimedOut)
-      co_return failure(Code::kTimedOut, "the listener at " + shown(name) + " does not answer");
+      co_return failure(Code::kTimedOut,
+                        "the listener at " + shown(name) +
+                            " does not answer; check that its program calls progress()");
     SLUICE_CO_RETURN_IF_ERROR(waited);
   }
 }

@@ -163,6 +163,7 @@ Task<Result<std::unique_ptr<Connection>>> VerbsProvider::meet(const std::string&
     drop_unused_devices();
     co_return why;
   }
+  if (waited == Code::kCancelled) co_return waited;
   co_return Status(
       waited.code(), Scope::kOperation, kOrigin,
       "no RDMA connection to " + host + ":" + std::to_string(port) + " before the deadline");
