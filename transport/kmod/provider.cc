@@ -358,6 +358,7 @@ std::shared_ptr<EndpointCore> KmodListener::accept() {
   while (owner_ != nullptr) {
     std::unique_ptr<KmodConnection> connection = half_open_.take_ready();
     if (connection == nullptr) return nullptr;
+    const std::string who = socket_.text_of(connection->peer());
     Status fits = wire::negotiate(ours_, connection->theirs()).status();
     Result<std::shared_ptr<EndpointCore>> endpoint =
         fits.ok() ? owner_->make_endpoint(std::move(connection), require_, options_)
@@ -368,7 +369,7 @@ std::shared_ptr<EndpointCore> KmodListener::accept() {
       continue;  // it was told why
     }
     lost_.log(LogLevel::kWarning,
-              "lost a peer at " + address() + ": " + endpoint.status().to_string());
+              "lost the peer " + who + " at " + address() + ": " + endpoint.status().to_string());
   }
   return nullptr;
 }

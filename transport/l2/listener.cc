@@ -103,6 +103,7 @@ std::shared_ptr<EndpointCore> L2Listener::accept() {
   while (owner_ != nullptr) {
     std::unique_ptr<Connection> connection = half_open_.take_ready();
     if (connection == nullptr) return nullptr;
+    const std::string who = connection->peer_name();
     connection->hold({});  // its session is counted, if it is let in
     L2Provider::Met met = L2Provider::about(*connection, options_.why);
     if (seconds_ != nullptr && wishes_second(met.peer)) {
@@ -119,7 +120,7 @@ std::shared_ptr<EndpointCore> L2Listener::accept() {
       return std::move(endpoint).value();
     if (endpoint.ok()) continue;  // it was told why
     lost_.log(LogLevel::kWarning,
-              "lost a peer at " + address() + ": " + endpoint.status().to_string());
+              "lost the peer " + who + " at " + address() + ": " + endpoint.status().to_string());
   }
   return nullptr;
 }

@@ -72,13 +72,14 @@ class SelectListener final : public ListenerCore {
       if (!greeting) return without_pairing();
       Served* served = served_by(greeting->chosen);
       if (served != nullptr && !served->listener->pairs()) continue;
+      const std::string name = greeting->peer_name();
       PeerIntroduction who;
       auto endpoint =
           served != nullptr ? pair(*served, *greeting, who) : by_tcp(std::move(*greeting));
       if (endpoint.ok() && admitted(**endpoint, *greeting, who)) return std::move(endpoint).value();
       if (endpoint.ok()) continue;
-      lost_.log(LogLevel::kWarning,
-                "lost a peer at " + address() + ": " + endpoint.status().to_string());
+      lost_.log(LogLevel::kWarning, "lost the peer " + name + " at " + address() + ": " +
+                                        endpoint.status().to_string());
     }
     return nullptr;
   }

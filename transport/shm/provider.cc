@@ -65,9 +65,11 @@ class ShmListener final : public ListenerCore {
   std::shared_ptr<EndpointCore> accept() override {
     Meeting meeting;
     while (rendezvous_ != nullptr && rendezvous_->take(meeting)) {
+      const std::string who = meeting.parts.peer_name;
       auto endpoint = provider_.make_endpoint(std::move(meeting), options_, "shm: was asked for");
       if (endpoint.ok()) return std::move(endpoint).value();
-      lost_.log(LogLevel::kWarning, "lost a shared-memory peer: " + endpoint.status().to_string());
+      lost_.log(LogLevel::kWarning,
+                "lost the peer " + who + " at " + address_ + ": " + endpoint.status().to_string());
     }
     return nullptr;
   }

@@ -18,12 +18,13 @@ std::shared_ptr<EndpointCore> TcpListener::accept() {
   while (provider_ != nullptr) {
     auto greeting = greetings_->take();
     if (!greeting) return nullptr;
+    const std::string who = greeting->peer_name();
     auto endpoint =
         provider_->make_endpoint(std::move(*greeting), options_, "tcp:// was listened on");
     if (endpoint.ok()) return std::move(endpoint).value();
     // The peer sees its connection end; the next one may fare better.
     lost_.log(LogLevel::kWarning,
-              "tcp: " + address_ + " lost a connection: " + endpoint.status().to_string());
+              "lost the peer " + who + " at " + address_ + ": " + endpoint.status().to_string());
   }
   return nullptr;
 }

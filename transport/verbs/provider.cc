@@ -55,6 +55,7 @@ class RdmaListener final : public ListenerCore {
     while (listener_ != nullptr) {
       std::unique_ptr<Connection> connection = listener_->take();
       if (connection == nullptr) return nullptr;
+      const std::string who = connection->peer_name();
       auto endpoint =
           provider_.make_endpoint(std::move(connection), options_.require,
                                   proto::session_options(options_), "rdma: was asked for");
@@ -62,7 +63,7 @@ class RdmaListener final : public ListenerCore {
         return std::move(endpoint).value();
       if (endpoint.ok()) continue;
       lost_.log(LogLevel::kWarning,
-                "lost a peer at " + address() + ": " + endpoint.status().to_string());
+                "lost the peer " + who + " at " + address() + ": " + endpoint.status().to_string());
     }
     return nullptr;
   }

@@ -240,14 +240,9 @@ Task<Result<PeerPlace>> find_by_broadcast(ContextCore& context, const std::strin
   context.refresh_now();
   Search search(context, std::move(opened), small, port, deadline);
   SLUICE_CO_RETURN_IF_ERROR(search.begin());
-  // Each wait ends at what is due next: only what comes ends one before.
-  while (!search.over()) {
-    size_t known = search.answers().size();
-    Status waited = co_await context.awaits().until(
-        [&] { return search.over() || search.answers().size() != known; },
-        std::min(deadline, search.next_timeout()));
-    if (waited == Code::kCancelled) co_return waited;
-  }
+  // It has its own turns, and wakes the context for them.
+  Status waited = co_await context.awaits().until([&] { return search.over(); }, deadline);
+  if (waited == Code::kCancelled) co_return waited;
   const std::vector<PeerPlace>& answers = search.answers();
   if (answers.size() == 1) co_return answers[0];
   std::string who = "'" + name + "'" + (port != 0 ? " at port " + std::to_string(port) : "");
