@@ -15,7 +15,7 @@ import sys
 import downloaded
 
 SHARED_MEMORY = "/dev/shm"
-PREFIX = "sluice_bench_"  # then the number of the process that runs this, and _
+PREFIX = "bench_iceoryx2_"  # then the number of the process that runs this, and _
 
 
 def is_alive(number):

@@ -128,7 +128,7 @@ class Downloaded(unittest.TestCase):
         self.assertEqual([name for name in os.listdir("/dev/shm") if name.endswith("of_this_test")], [])
 
     def test_files_of_a_run_that_goes_on_are_left_alone(self):
-        names = ["/dev/shm/sluice_bench_12_a", "/dev/shm/sluice_bench_13_a", "/dev/shm/sluice_bench_x", "/dev/shm/other_12_a"]
+        names = ["/dev/shm/bench_iceoryx2_12_a", "/dev/shm/bench_iceoryx2_13_a", "/dev/shm/bench_iceoryx2_x", "/dev/shm/other_12_a"]
         self.assertEqual(iceoryx2.leftovers(names, alive=lambda number: number == 13), names[:1])
 
     def test_cargo_that_is_too_old_is_refused_with_what_to_do(self):

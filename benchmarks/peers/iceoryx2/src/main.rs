@@ -37,7 +37,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             touch: Touch::Word,
             slow_ns: 0,
             corrupt: false,
-            prefix: format!("sluice_bench_{}_", std::process::id()),
+            prefix: format!("bench_iceoryx2_{}_", std::process::id()),
         },
         far: false,
         limit_seconds: 120,
