@@ -75,11 +75,11 @@ def main():
     warm_up = max(options.iterations // 10, 1)
     client = [perftest, "127.0.0.1", "-p", str(port), "-c", "1", "-t", options.test,
               "-s", str(options.size), "-n", str(options.iterations), "-w", str(warm_up), "-f", "-v"]
-    waiting = ["-E", "sleep"] if options.wait == "sleep" else []
-    if options.test in BELOW_PROTOCOLS:
+    both = ["-E", "sleep"] if options.wait == "sleep" else []
+    if options.test in BELOW_PROTOCOLS:  # the server, too, must be told what 1.13 asked its client
         device = "lo" if options.transport == "tcp" else "memory"
-        client += ["-x", options.transport, "-d", device]
-    output = pair.run_pair([perftest, "-p", str(port), "-c", "0", *waiting], client + waiting, port, environment,
+        both += ["-x", options.transport, "-d", device]
+    output = pair.run_pair([perftest, "-p", str(port), "-c", "0", *both], client + both, port, environment,
                            options.limit_seconds)
     pair.print_line(name=f"ucx_{options.test}", release=options.release, mode=options.transport, wait=options.wait, size_bytes=options.size, iterations=options.iterations,
                     verified="unchecked", **figures(last_csv_row(output), options.test, options.size))

@@ -125,6 +125,13 @@ class Refusals(command.CommandTest):
                     self.assertEqual((result["consumed"], result["consumed_stride_bytes"]), (True, stride))
         self.assertIn("page", self.run_command("perf", "exchange_lat", "--self", "--consume=pages", expect=2).stderr)
 
+    def test_as_many_tensors_are_published_in_turn_as_were_asked_for(self):
+        for flags, tensors in (((), 8), (("--tensors", "2"), 2), (("--tensors", "3"), 3)):
+            [result] = self.perf("exchange_lat", "--self", "--transport", "shm", "-s", "64", "-n", "50", *flags)["results"]
+            self.assertEqual((result["tensors"], result["errors"]), (tensors, 0))
+        for refused in (("exchange_lat", "--tensors", "1"), ("exchange_lat", "--tensors", "9"), ("exchange_bw", "--tensors", "3")):
+            self.assertIn("--tensors", self.run_command("perf", refused[0], "--self", *refused[1:], expect=2).stderr)
+
     def test_operations_have_a_deadline_and_a_completion_where_that_is_asked_for(self):
         for test in ("send_lat", "exchange_lat"):
             for flags in ((), ("--default-options",)):

@@ -145,6 +145,12 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
       "--consume{line}", o.consume,
       "exchange tests: the end that fetched a tensor reads all of it, in the timed part, as "
       "programs do; with --consume=page a byte of each page of 4 KiB");
+  perf.add_option_function<std::string>(
+      "--tensors",
+      [&o](const std::string& text) {
+        o.tensors = number<uint32_t>("--tensors", text, 2, Load::kRotation, "--tensors 3");
+      },
+      "exchange_lat: tensors that each end publishes in turn, 2 to 8 (default 8)");
   perf.add_flag(
       "--default-options", o.default_options,
       "send_lat, exchange_lat: each operation has what a program gets that says nothing else, a "
@@ -376,6 +382,9 @@ void check_combination(PerfOptions& o) {
   if (o.default_options && !has_default_options(*o.test))
     refuse("--default-options", std::string(o.test->name), "is none of send_lat and exchange_lat",
            "sluice perf send_lat --self --default-options");
+  if (o.tensors && !(o.test->verb == Verb::kExchange && o.test->latency))
+    refuse("--tensors", std::string(o.test->name), "is not exchange_lat",
+           "sluice perf exchange_lat --self --tensors 3");
   if (!o.consume.empty() && o.consume != "line" && o.consume != "page")
     refuse_word("--consume", o.consume, "line page", "--consume=page");
   if (!o.consume.empty() && o.test->verb != Verb::kExchange)

@@ -90,7 +90,7 @@ struct Load {
   static constexpr uint64_t kWindowBytes = uint64_t{512} << 20;
   // Of consume_stride: each line of a cache, each page.
   static constexpr uint32_t kLineBytes = 64, kPageBytes = 4096;
-  // Tensors that exchange_lat rotates over at any size.
+  // Tensors that exchange_lat rotates over at any size, if no fewer are asked for.
   static constexpr uint32_t kRotation = 8;
   // What an atomic works on.
   static constexpr uint64_t kAtomicBytes = 8;
@@ -227,6 +227,7 @@ struct PerfOptions {
   bool into = false;
   std::string consume;  // as --consume spells it; empty: nothing
   bool default_options = false;
+  std::optional<uint32_t> tensors;  // exchange_lat
   bool verify = true;
   bool checksum = false;
   std::string verify_by;  // as --verify spells it

@@ -177,6 +177,7 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
     out["atomic_type"] = m.load.compare ? "CMP_AND_SWAP" : "FETCH_AND_ADD";
   if (m.load.test->verb == Verb::kExchange) {
     out["into"] = m.load.into;
+    if (m.load.test->latency) out["tensors"] = m.load.tensors;
     out["consumed"] = m.load.consume_stride != 0;
     if (m.load.consume_stride != 0) out["consumed_stride_bytes"] = m.load.consume_stride;
   }

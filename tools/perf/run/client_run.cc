@@ -148,6 +148,7 @@ class Client {
     if (!perf_.consume.empty())
       m.load.consume_stride = perf_.consume == "page" ? Load::kPageBytes : Load::kLineBytes;
     m.load.default_options = perf_.default_options;
+    if (perf_.tensors) m.load.tensors = *perf_.tensors;
     m.load.verify = perf_.verify;
     m.load.checksum = perf_.checksum;
     m.load.corrupt = perf_.corrupt;
