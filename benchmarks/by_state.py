@@ -6,7 +6,8 @@
 
 The host moves the two processors nearer together or farther apart (docs/performance.md): latencies then come in
 two groups, with nothing between. A row's figures are cut at their widest gap, if that is a factor of 1.25 at
-least; a row without such a gap met one state only, and is compared with whatever the other row met.
+least; a row without such a gap met one state only, and is compared with whatever the other row met. If neither
+has one, all rounds are of one state, which the bare flag tells.
 Exit code: 0; 1 if no round has both rows in one state; 2 for bad usage.
 """
 import argparse
@@ -15,7 +16,7 @@ import statistics
 import sys
 
 LEAST_GAP = 1.25  # narrower ones are noise; the states are 1.5 and more apart
-NEAR, FAR = "near", "far"
+NEAR, FAR, ONE = "near", "far", "one state"
 
 
 def states_of(values):
@@ -31,11 +32,11 @@ def states_of(values):
 def ratios(ours, theirs):
     """{state: ratios} of the rounds that both rows spent in it."""
     mine, other = states_of(ours), states_of(theirs)
-    found = {NEAR: [], FAR: []}
+    found = {NEAR: [], FAR: [], ONE: []}
     for a, b, state, beside in zip(ours, theirs, mine, other):
         known = {state, beside} - {None}
-        if a and b and len(known) == 1:
-            found[known.pop()].append(a / b)
+        if a and b and len(known) < 2:
+            found[known.pop() if known else ONE].append(a / b)
     return found
 
 
