@@ -16,6 +16,7 @@ import unittest.mock
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
+import by_state  # noqa: E402
 import compare  # noqa: E402
 import judging  # noqa: E402
 import machine  # noqa: E402
@@ -60,6 +61,18 @@ def scripted(figures):
             return compare.outcome(value, "scripted")
         return compare.outcome(compare.OK, records=row_results.parse(json.dumps(line(value))))
     return run
+
+
+class States(unittest.TestCase):
+    def test_rounds_are_compared_in_which_both_rows_met_the_machine_in_one_state(self):
+        ours, theirs = [155, 360, 370, 160, 365, None], [100, 400, 105, 98, 390, 400]
+        found = by_state.ratios(ours, theirs)
+        self.assertEqual(found, {"near": [155 / 100, 160 / 98], "far": [360 / 400, 365 / 390], "one state": []})
+
+    def test_a_row_that_met_one_state_only_is_compared_in_the_state_of_the_other(self):
+        self.assertEqual(by_state.states_of([100, 110, 120, None]), [None] * 4)
+        self.assertEqual(by_state.ratios([100, 110], [30, 160]), {"near": [100 / 30], "far": [110 / 160], "one state": []})
+        self.assertEqual(by_state.ratios([100, 0], [50, 50]), {"near": [], "far": [], "one state": [2]})
 
 
 class Results(unittest.TestCase):

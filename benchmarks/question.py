@@ -12,7 +12,7 @@ rounds: for settings, of which a user would choose one. With "over" and "of_over
 
 Short for many rows: "sizes": [64, 4096] stands for one row of each, with {size} replaced in
 name, command and select; they form one line of a chart, "series" (the name without the size).
-"peer": the Debian package of a row whose program is somebody else's. "device": "rdma" for a
+"peer": the package of a row whose program is somebody else's: Debian's, or one that benchmarks/peers/install.py gets. "device": "rdma" for a
 row that needs one, "module" for one that needs the kernel module. Of a question, or of a row instead: "quick": {"--iterations": "4"} replaces
 the values of these flags, where a command has them, when time is short; "shares": 6 of a question, how many even
 shares of a limited time its first round may take (tools/bench/schedule.py); of a target, "quick": false

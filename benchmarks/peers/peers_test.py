@@ -1,15 +1,24 @@
 #!/usr/bin/env python3
 """Tests of what is read from the output of others' programs: of recorded outputs, and of those programs that are installed."""
+import contextlib
+import hashlib
+import importlib.util
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
+import downloaded  # noqa: E402
+import iceoryx2  # noqa: E402
+import install  # noqa: E402
 import iperf3  # noqa: E402
 import libfabric_pingpong  # noqa: E402
 import netpipe  # noqa: E402
@@ -74,6 +83,96 @@ class Peers(unittest.TestCase):
                 perftest.figures(broken, latency=False)
 
 
+class Downloaded(unittest.TestCase):
+    """Peers that Debian does not have, in a cache folder of the test's own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        changed = unittest.mock.patch.dict(os.environ, {"XDG_CACHE_HOME": self.folder})
+        changed.start()
+        self.addCleanup(changed.stop)
+
+    def place(self, path, content="#!/bin/sh\n"):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(content)
+        os.chmod(path, 0o755)
+
+    def run_script(self, *arguments):
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), arguments[0])
+        return subprocess.run([sys.executable, "-B", script, *arguments[1:]], capture_output=True, text=True, timeout=120, check=False)
+
+    def test_a_peer_that_is_not_installed_says_so_with_the_command_that_installs_it(self):
+        for arguments, what in ((("iceoryx2.py", "--size", "64"), "iceoryx2 0.10.0 is not installed: benchmarks/peers/install.py iceoryx2"),
+                                (("ucx.py", "--release", "1.22"), "UCX 1.22.0 is not installed: benchmarks/peers/install.py ucx")):
+            done = self.run_script(*arguments)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.strip()), (77, "", what))
+
+    def test_ucx_of_another_version_is_not_taken_for_the_one_that_was_asked_for(self):
+        self.place(downloaded.ucx_perftest())
+        self.place(os.path.join(os.path.dirname(downloaded.ucx_perftest()), "ucx_info"), "#!/bin/sh\necho '# Library version: 1.13.1'\n")
+        done = self.run_script("ucx.py", "--release", "1.22")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("loads another library:\n# Library version: 1.13.1", done.stderr)
+
+    def test_iceoryx2_gets_the_flags_and_leaves_no_file_of_a_run_that_has_ended(self):
+        self.place(downloaded.iceoryx2_pingpong(), "#!/bin/sh\ntouch /dev/shm/${2}of_this_test\nshift 2\necho \"$@\"\nexit 4\n")
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        old = f"/dev/shm/{iceoryx2.PREFIX}{gone.pid}_of_this_test"
+        self.place(old)
+        done = self.run_script("iceoryx2.py", "--size", "64")
+        self.assertEqual((done.returncode, done.stdout), (4, "--size 64\n"))
+        self.assertEqual([name for name in os.listdir("/dev/shm") if name.endswith("of_this_test")], [])
+
+    def test_files_of_a_run_that_goes_on_are_left_alone(self):
+        names = ["/dev/shm/bench_iceoryx2_12_a", "/dev/shm/bench_iceoryx2_13_a", "/dev/shm/bench_iceoryx2_x", "/dev/shm/other_12_a"]
+        self.assertEqual(iceoryx2.leftovers(names, alive=lambda number: number == 13), names[:1])
+
+    def test_cargo_that_is_too_old_is_refused_with_what_to_do(self):
+        self.assertEqual(install.version_of("cargo 1.95.0 (f2d3ce0bd 2026-03-21)\n"), (1, 95))
+        self.assertEqual(install.version_of("cargo 0.66.0\n"), (0, 66))
+        tools = os.path.join(self.folder, "tools")
+        for version, fails in (("0.66.0", True), ("1.88.0", True), ("1.89.0", False)):
+            self.place(os.path.join(tools, "cargo"), f"#!/bin/sh\necho 'cargo {version}'\n")
+            with unittest.mock.patch.dict(os.environ, {"PATH": tools + ":/usr/bin:/bin"}):
+                if fails:
+                    with self.assertRaisesRegex(install.Trouble, f"{version} is older than 1.89.*cargo-web"):
+                        install.check_cargo()
+                else:
+                    install.check_cargo()
+
+    def test_a_peer_that_is_there_is_not_fetched_again_and_unknown_ones_are_named(self):
+        self.place(downloaded.ucx_perftest())
+        with unittest.mock.patch.dict(install.INSTALLERS, {"ucx": self.fail}):
+            self.assertEqual(install.main(["ucx"]), 0)
+        done = self.run_script("install.py", "ucc")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no peer 'ucc'; there are ucx, iceoryx2", done.stderr)
+
+    def test_a_wheel_with_another_checksum_is_not_installed(self):
+        if importlib.util.find_spec("pip") is None:
+            self.skipTest("pip is not installed (Debian package python3-pip)")
+        wheel = os.path.join(self.folder, "libucx_cu12-1.22.0-py3-none-any.whl")
+        self.place(wheel, "not what was pinned")
+        self.assertNotEqual(hashlib.sha256(b"not what was pinned").hexdigest(), downloaded.UCX_SHA256)
+        said = io.StringIO()
+        with unittest.mock.patch.dict(os.environ, {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": self.folder}), contextlib.redirect_stderr(said), \
+                unittest.mock.patch.object(install, "run", self.quietly):
+            self.assertEqual(install.main(["ucx"]), 1)
+        self.assertIn("UCX 1.22.0 is not installed", said.getvalue())
+        self.assertIn("HASHES", self.said)
+        self.assertEqual(os.listdir(downloaded.folder()), [])
+
+    def quietly(self, command):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        self.said = done.stdout + done.stderr
+        if done.returncode != 0:
+            raise install.Trouble("pip failed")
+
+
 class Installed(unittest.TestCase):
     """The programs themselves, briefly: whether their output still is what was recorded."""
 
@@ -108,6 +207,35 @@ class Installed(unittest.TestCase):
     def test_ucx(self):
         self.check_latency(self.ask("ucx_perftest", "ucx-utils", "ucx.py", "--iterations", "1000"))
         self.check_rate(self.ask("ucx_perftest", "ucx-utils", "ucx.py", "--transport", "tcp", "--test", "tag_bw", "--size", "1048576", "--iterations", "20"))
+
+    def downloaded(self, which, *arguments):
+        if "TEST_TMPDIR" in os.environ:  # Bazel's: what is in a user's cache is no input of a test
+            self.skipTest("run by hand: python3 -B benchmarks/peers/peers_test.py")
+        if not downloaded.installed(which):
+            self.skipTest(f"{downloaded.PROGRAMS[which][0]} is not installed: {downloaded.command(which)}")
+        return self.ask(downloaded.PROGRAMS[which][1](), which, *arguments)
+
+    def test_ucx_1_22(self):
+        for test in ("tag_lat", "ucp_am_lat", "am_lat", "ucp_put_lat", "put_lat"):
+            with self.subTest(test=test):
+                self.check_latency(self.downloaded("ucx", "ucx.py", "--release", "1.22", "--test", test, "--iterations", "1000"))
+        self.check_latency(self.downloaded("ucx", "ucx.py", "--release", "1.22", "--wait", "sleep", "--iterations", "100"))
+
+    def test_iceoryx2(self):
+        for wait in ("spin", "listener", "waitset"):
+            for touch in ("word", "page", "line"):
+                with self.subTest(wait=wait, touch=touch):
+                    answer = self.downloaded("iceoryx2", "iceoryx2.py", "--wait", wait, "--touch", touch, "--iterations", "200")
+                    self.check_latency(answer)
+                    self.assertIs(answer["verified"], True)
+
+    def test_iceoryx2_is_slower_by_a_delay_and_gives_no_figure_for_a_flipped_bit(self):
+        slow = self.downloaded("iceoryx2", "iceoryx2.py", "--iterations", "200", "--slow-ns", "2000000")
+        self.assertGreaterEqual(slow["one_way_ns"]["p50"], 1e6)
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "iceoryx2.py")
+        done = subprocess.run([sys.executable, "-B", script, "--iterations", "200", "--corrupt"], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual((done.returncode, done.stdout), (4, ""))
+        self.assertIn("payload did not verify: 1 wrong words", done.stderr)
 
     def test_libfabric(self):
         self.check_latency(self.ask("fi_pingpong", "libfabric-bin", "libfabric_pingpong.py", "--iterations", "100"))

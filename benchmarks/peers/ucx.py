@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Asks UCX (Debian's ucx-utils) the same questions: ucx_perftest on loopback.
+"""Asks UCX the same questions: ucx_perftest on loopback, of Debian's ucx-utils or of a newer release (--release 1.22).
 
-ucx_perftest 1.13 cannot check its payload, so its line says "verified":"unchecked".
+ucx_perftest cannot check its payload, so its line says "verified":"unchecked".
 """
 import argparse
+import re
+import subprocess
 
+import downloaded
 import pair
 
 # UCX_TLS for each transport; `self` and shared memory are needed for UCX's own wire-up.
@@ -15,13 +18,16 @@ TRANSPORTS = {
     "tcp": "tcp,self",
 }
 MIB = 1 << 20
+# Tests of the transport itself, below UCX's protocols.
+BELOW_PROTOCOLS = ("am_lat", "put_lat")
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--transport", choices=sorted(TRANSPORTS), default="posix")
-    parser.add_argument("--test", choices=["tag_lat", "tag_bw", "ucp_am_lat", "ucp_put_lat", "am_lat"],
-                        default="tag_lat")
+    parser.add_argument("--release", choices=["debian", "1.22"], default="debian", help="1.22: what install.py ucx has installed")
+    parser.add_argument("--test", choices=["tag_lat", "tag_bw", "ucp_am_lat", "ucp_put_lat", *BELOW_PROTOCOLS], default="tag_lat")
+    parser.add_argument("--wait", choices=["spin", "sleep"], default="spin", help="sleep: not in the tests below UCX's protocols")
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--iterations", type=int, default=100000)
     parser.add_argument("--limit-seconds", type=int, default=60)
@@ -45,22 +51,37 @@ def figures(row, test, size):
     return {"bytes_per_second": rate, "seconds": {"p50": size / rate}}
 
 
+def check_version(perftest, environment):
+    """Whether the library that is loaded is the one that was asked for, and not another that the system has."""
+    info = re.sub("perftest$", "info", perftest)
+    said = subprocess.run([info, "-v"], env=environment, capture_output=True, text=True, timeout=60, check=False).stdout
+    if f"Library version: {downloaded.UCX_VERSION}" not in said:
+        raise SystemExit(f"{info} loads another library:\n{said}")
+
+
 def main():
     options = parse_arguments()
-    pair.require("ucx_perftest", "ucx-utils")
-    port = pair.free_port()
     environment = {"UCX_TLS": TRANSPORTS[options.transport], "UCX_WARN_UNUSED_ENV_VARS": "n"}
+    if options.release == "debian":
+        pair.require("ucx_perftest", "ucx-utils")
+        perftest = "ucx_perftest"
+    else:
+        perftest = downloaded.require("ucx")
+        environment.update(downloaded.ucx_environment())
+        check_version(perftest, environment)
+    port = pair.free_port()
     if options.transport == "tcp":
         environment["UCX_NET_DEVICES"] = "lo"
     warm_up = max(options.iterations // 10, 1)
-    client = ["ucx_perftest", "127.0.0.1", "-p", str(port), "-c", "1", "-t", options.test,
+    client = [perftest, "127.0.0.1", "-p", str(port), "-c", "1", "-t", options.test,
               "-s", str(options.size), "-n", str(options.iterations), "-w", str(warm_up), "-f", "-v"]
-    if options.test == "am_lat":  # the transport below UCX's protocols
+    both = ["-E", "sleep"] if options.wait == "sleep" else []
+    if options.test in BELOW_PROTOCOLS:  # the server, too, must be told what 1.13 asked its client
         device = "lo" if options.transport == "tcp" else "memory"
-        client += ["-x", options.transport, "-d", device]
-    output = pair.run_pair(["ucx_perftest", "-p", str(port), "-c", "0"], client, port, environment,
+        both += ["-x", options.transport, "-d", device]
+    output = pair.run_pair([perftest, "-p", str(port), "-c", "0", *both], client + both, port, environment,
                            options.limit_seconds)
-    pair.print_line(name=f"ucx_{options.test}", mode=options.transport, size_bytes=options.size, iterations=options.iterations,
+    pair.print_line(name=f"ucx_{options.test}", release=options.release, mode=options.transport, wait=options.wait, size_bytes=options.size, iterations=options.iterations,
                     verified="unchecked", **figures(last_csv_row(output), options.test, options.size))
 
 

@@ -117,6 +117,29 @@ class Refusals(command.CommandTest):
         self.assertFalse(result["consumed"])
         self.assertIn("--consume", self.run_command("perf", "send_bw", "--self", "--consume", expect=2).stderr)
 
+    def test_of_each_page_a_byte_is_read_where_that_is_asked_for(self):
+        for test in ("exchange_bw", "exchange_lat"):
+            for spelled, stride in (("--consume=page", 4096), ("--consume", 64)):
+                with self.subTest(test=test, flag=spelled):
+                    [result] = self.perf(test, "--self", "--transport", "shm", "-s", "100001", "-n", "20", spelled)["results"]
+                    self.assertEqual((result["consumed"], result["consumed_stride_bytes"]), (True, stride))
+        self.assertIn("page", self.run_command("perf", "exchange_lat", "--self", "--consume=pages", expect=2).stderr)
+
+    def test_as_many_tensors_are_published_in_turn_as_were_asked_for(self):
+        for flags, tensors in (((), 8), (("--tensors", "2"), 2), (("--tensors", "3"), 3)):
+            [result] = self.perf("exchange_lat", "--self", "--transport", "shm", "-s", "64", "-n", "50", *flags)["results"]
+            self.assertEqual((result["tensors"], result["errors"]), (tensors, 0))
+        for refused in (("exchange_lat", "--tensors", "1"), ("exchange_lat", "--tensors", "9"), ("exchange_bw", "--tensors", "3")):
+            self.assertIn("--tensors", self.run_command("perf", refused[0], "--self", *refused[1:], expect=2).stderr)
+
+    def test_operations_have_a_deadline_and_a_completion_where_that_is_asked_for(self):
+        for test in ("send_lat", "exchange_lat"):
+            for flags in ((), ("--default-options",)):
+                with self.subTest(test=test, flags=flags):
+                    [result] = self.perf(test, "--self", "--transport", "shm", "-s", "64", "-n", "20", *flags)["results"]
+                    self.assertEqual((result["default_options"], result["errors"]), (bool(flags), 0))
+        self.assertIn("--default-options", self.run_command("perf", "send_bw", "--self", "--default-options", expect=2).stderr)
+
     def test_what_no_test_or_end_can_do_is_refused_before_anything_is_opened(self):
         for flag, value, arguments in (
                 ("--perturb", "x", ["send_lat", "--self", "--perturb", "x"]),

@@ -108,6 +108,8 @@ class Catalogue(unittest.TestCase):
         absent = {each["program"]: each for each in peers.installed(which=lambda program: None, exists=lambda header: False)}
         self.assertEqual((absent["NPtcp"]["package"], absent["NPtcp"]["installed"]), ("netpipe-tcp", False))
         self.assertEqual((absent["gRPC"]["package"], absent["gRPC"]["installed"]), ("libgrpc++-dev", False))
+        self.assertEqual((peers.where_from(absent["NPtcp"]), peers.where_from(absent["iceoryx2"])), ("Debian package netpipe-tcp", "benchmarks/peers/install.py iceoryx2"))
+        self.assertFalse(absent["iceoryx2"]["installed"] or absent["UCX 1.22"]["installed"])
         self.assertLessEqual({"ib_send_lat", "iperf3", "qperf", "NPtcp", "ucx_perftest", "fi_pingpong"}, set(absent))
 
 

@@ -7,6 +7,7 @@ from html import escape
 
 import chart
 import document as documents
+import peers
 import report
 import row_results
 import summary
@@ -163,7 +164,7 @@ def head(result):
     pairs += [(text(key), text(value)) for key, value in result["environment"].items()]
     listed = "".join(f"<dt>{key}</dt><dd>{value}</dd>" for key, value in pairs)
     rows = [[("", f"<a href=\"#{text(one['id'])}\">{text(one['id'])}</a>"), ("", text(one["title"])), ("", text(one["verdict"]))] for one in result["experiments"]]
-    absent = [f"{text(each['program'])} (Debian package {text(each['package'])})" for each in result["peers"] if not each["installed"]]
+    absent = [f"{text(each['program'])} ({text(peers.where_from(each))})" for each in result["peers"] if not each["installed"]]
     return [f"<h1>{TITLE}</h1>", f"<p class=\"verdict\">{documents.targets_text(sum(said.values()))}: {counts}</p>",
             *(f"<p class=\"caveat\">{text(each)}.</p>" for each in documents.caveats(result)),
             "<p>Figures of this machine beside those of the documents that sluice comes from. A target is a bound for the ratio of two rows. Compare by ratios: those are of programs that ran "

@@ -1,6 +1,11 @@
-"""The programs of others that --peers runs beside ours, each with its Debian package. Runs nothing itself."""
+"""The programs of others that --peers runs beside ours, each with its package and, if it is not Debian's, what installs it. Runs nothing itself."""
 import os
 import shutil
+import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "benchmarks", "peers"))
+
+import downloaded  # noqa: E402
 
 PROGRAMS = [
     ("ib_send_lat", "perftest", "RDMA: needs a device"),
@@ -18,7 +23,22 @@ LIBRARIES = [
 ]
 
 
+# Of PyPI and crates.io: name, package, and what it is there as.
+DOWNLOADED = [
+    ("UCX 1.22", "libucx-cu12", "shared memory", "ucx"),
+    ("iceoryx2", "iceoryx2", "shared memory", "iceoryx2"),
+]
+
+
+def where_from(peer):
+    """Of an entry of installed(): its Debian package, or the command that installs it."""
+    return peer.get("install", f"Debian package {peer['package']}")
+
+
 def installed(which=shutil.which, exists=os.path.exists):
     programs = [(program, package, speaks, which(program) is not None) for program, package, speaks in PROGRAMS]
     libraries = [(name, package, speaks, exists(header)) for name, package, speaks, header in LIBRARIES]
-    return [{"program": name, "package": package, "speaks": speaks, "installed": there} for name, package, speaks, there in programs + libraries]
+    debian = [{"program": name, "package": package, "speaks": speaks, "installed": there} for name, package, speaks, there in programs + libraries]
+    others = [{"program": name, "package": package, "speaks": speaks, "installed": exists(downloaded.PROGRAMS[key][1]()), "install": downloaded.command(key)}
+              for name, package, speaks, key in DOWNLOADED]
+    return debian + others

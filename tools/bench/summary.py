@@ -1,5 +1,6 @@
 """A result (sluice.bench/1) as text: summary.md for docs/performance.md, and the lines that end a run. Only formats."""
 import document as documents
+import peers
 import report
 
 
@@ -47,7 +48,7 @@ def markdown(result):
              + (", **interrupted**" if result["interrupted"] else "") + ".", "", *(text for each in documents.caveats(result) for text in (each + ".", "")), f"Machine: {about}", ""]
     for one in result["experiments"]:
         lines += experiment_lines(one, answers)
-    absent = [f"{each['program']} (Debian package {each['package']})" for each in result["peers"] if not each["installed"]]
+    absent = [f"{each['program']} ({peers.where_from(each)})" for each in result["peers"] if not each["installed"]]
     if absent:
         lines += ["Peers that are not installed: " + ", ".join(absent) + ".", ""]
     return "\n".join(lines)

@@ -142,9 +142,19 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
                 "send_bw, write_bw, read_bw: in both directions at once, whose figures add up");
   perf.add_flag("--into", o.into, "exchange tests: fetch into preallocated memory");
   perf.add_flag(
-      "--consume", o.consume,
+      "--consume{line}", o.consume,
       "exchange tests: the end that fetched a tensor reads all of it, in the timed part, as "
-      "programs do");
+      "programs do; with --consume=page a byte of each page of 4 KiB");
+  perf.add_option_function<std::string>(
+      "--tensors",
+      [&o](const std::string& text) {
+        o.tensors = number<uint32_t>("--tensors", text, 2, Load::kRotation, "--tensors 3");
+      },
+      "exchange_lat: tensors that each end publishes in turn, 2 to 8 (default 8)");
+  perf.add_flag(
+      "--default-options", o.default_options,
+      "send_lat, exchange_lat: each operation has what a program gets that says nothing else, a "
+      "deadline and a completion (without it there is no deadline, and nobody is told of a send)");
   perf.add_option_function<std::string>(
       "-A,--atomic_type",
       [&o](const std::string& text) {
@@ -369,7 +379,15 @@ void check_combination(PerfOptions& o) {
   if (o.into && o.test->verb != Verb::kExchange)
     refuse("--into", std::string(o.test->name), "fetches nothing",
            "sluice perf exchange_bw --self --into");
-  if (o.consume && o.test->verb != Verb::kExchange)
+  if (o.default_options && !has_default_options(*o.test))
+    refuse("--default-options", std::string(o.test->name), "is none of send_lat and exchange_lat",
+           "sluice perf send_lat --self --default-options");
+  if (o.tensors && !(o.test->verb == Verb::kExchange && o.test->latency))
+    refuse("--tensors", std::string(o.test->name), "is not exchange_lat",
+           "sluice perf exchange_lat --self --tensors 3");
+  if (!o.consume.empty() && o.consume != "line" && o.consume != "page")
+    refuse_word("--consume", o.consume, "line page", "--consume=page");
+  if (!o.consume.empty() && o.test->verb != Verb::kExchange)
     refuse("--consume", std::string(o.test->name), "fetches nothing",
            "sluice perf exchange_bw --self --into --consume");
   if (o.transport == "l2" || o.transport == "kmod") check_interface(o);

@@ -49,6 +49,10 @@ bool can_be_bidirectional(const TestKind& test) {
          (test.verb == Verb::kSend || test.verb == Verb::kWrite || test.verb == Verb::kRead);
 }
 
+bool has_default_options(const TestKind& test) {
+  return test.latency && (test.verb == Verb::kSend || test.verb == Verb::kExchange);
+}
+
 bool may_be_empty(const TestKind& test) {
   return (test.verb == Verb::kSend && test.latency) || test.verb == Verb::kRpc;
 }

@@ -53,6 +53,8 @@ bool can_be_striped(const TestKind& test);
 bool is_ping_pong(const TestKind& test);
 // As perftest's: send_bw, write_bw and read_bw.
 bool can_be_bidirectional(const TestKind& test);
+// Whether its operations can be posted as a program posts them that gives no options.
+bool has_default_options(const TestKind& test);
 // Whether its messages may have no bytes.
 bool may_be_empty(const TestKind& test);
 
@@ -60,12 +62,15 @@ bool may_be_empty(const TestKind& test);
 struct Load {
   const TestKind* test = nullptr;
   uint64_t size_bytes = 0;
-  uint64_t reply_bytes = 0;  // rpc tests: of the answer; `size_bytes` are the request's
-  uint32_t depth = 1;        // operations outstanding at once
-  uint32_t tensors = 1;      // exchange: tensors each side rotates over
-  uint32_t qps = 1;          // connections that do this at once, each with a window of `depth`
-  bool into = false;         // exchange: fetch into preallocated memory
-  bool consume = false;      // exchange: what was fetched is read before the next
+  uint64_t reply_bytes = 0;      // rpc tests: of the answer; `size_bytes` are the request's
+  uint32_t depth = 1;            // operations outstanding at once
+  uint32_t tensors = 1;          // exchange: tensors each side rotates over
+  uint32_t qps = 1;              // connections that do this at once, each with a window of `depth`
+  bool into = false;             // exchange: fetch into preallocated memory
+  uint32_t consume_stride = 0;   // exchange: of what was fetched, a byte in so many is read before
+                                 // the next one; 0: none
+  bool default_options = false;  // send_lat, exchange_lat: each operation has a deadline, and
+                                 // somebody is told of its end
   bool verify = true;
   bool checksum = false;       // by a CRC32C in each message, not by comparing its bytes
   bool corrupt = false;        // the sender flips a byte: the check must notice
@@ -83,7 +88,9 @@ struct Load {
   // A load's window and rotation are cut so that a side needs no more than this, or twice
   // as much in both directions.
   static constexpr uint64_t kWindowBytes = uint64_t{512} << 20;
-  // Tensors that exchange_lat rotates over at any size.
+  // Of consume_stride: each line of a cache, each page.
+  static constexpr uint32_t kLineBytes = 64, kPageBytes = 4096;
+  // Tensors that exchange_lat rotates over at any size, if no fewer are asked for.
   static constexpr uint32_t kRotation = 8;
   // What an atomic works on.
   static constexpr uint64_t kAtomicBytes = 8;
@@ -218,7 +225,9 @@ struct PerfOptions {
   bool self = false;
   bool forever = false;
   bool into = false;
-  bool consume = false;
+  std::string consume;  // as --consume spells it; empty: nothing
+  bool default_options = false;
+  std::optional<uint32_t> tensors;  // exchange_lat
   bool verify = true;
   bool checksum = false;
   std::string verify_by;  // as --verify spells it

@@ -2,6 +2,7 @@
 // exchange_bw: the server publishes, the client fetches a window ahead. The producer
 // changes one random word of a tensor before each publication; the consumer knows which
 // and to what, and looks at that very word.
+#include <chrono>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -22,11 +23,11 @@ class Incoming {
     destination_ = buffer_.data();
     return Status();
   }
-  void post(Exchange& exchange, const Key& key) {
+  void post(Exchange& exchange, const Key& key, Instant deadline) {
     if (destination_ != nullptr) {
-      placing_.emplace(exchange.fetch_into(key, std::move(buffer_), kNever));
+      placing_.emplace(exchange.fetch_into(key, std::move(buffer_), deadline));
     } else {
-      viewing_.emplace(exchange.fetch(key, kNever));
+      viewing_.emplace(exchange.fetch(key, deadline));
     }
   }
   bool ready() const { return destination_ != nullptr ? placing_->ready() : viewing_->ready(); }
@@ -99,15 +100,16 @@ class ExchangeWorkload : public Workload {
     StepWord expected = word(step, producer);
     verdict_.verified_bytes += expected.length;
     if (!expected.matches(data)) verdict_.mismatched_bytes += expected.length;
-    if (load_.consume) consume(data);
+    if (load_.consume_stride != 0) consume(data);
     if (round.mode != Round::Mode::kTouch) return;
     for (uint64_t at = 0; at < load_.size_bytes; at += 4096)
       (void)*static_cast<const volatile std::byte*>(data + at);
   }
-  // A load from every cache line: what a program that computes with the tensor pays at least.
+  // A load from every cache line, or every page: what a program that computes with the tensor
+  // takes at least.
   void consume(const std::byte* data) {
     uint64_t sum = 0;
-    for (uint64_t at = 0; at < load_.size_bytes; at += kLineBytes)
+    for (uint64_t at = 0; at < load_.size_bytes; at += load_.consume_stride)
       sum += static_cast<uint64_t>(data[at]);
     consumed_ = sum;
   }
@@ -116,7 +118,10 @@ class ExchangeWorkload : public Workload {
     return step_word(producer == Role::kClient ? load_.seed : ~load_.seed, step, load_.size_bytes);
   }
 
-  static constexpr uint64_t kLineBytes = 64;
+  // Of a fetch. A program says one each time, so it asks for the time each time.
+  Instant deadline() const {
+    return load_.default_options ? after(sluice::now(), kUsualDeadline) : kNever;
+  }
 
   Exchange exchange_;
   Status added_;
@@ -124,6 +129,8 @@ class ExchangeWorkload : public Workload {
   Tensor next_;
 
  private:
+  static constexpr Duration kUsualDeadline = std::chrono::seconds(10);
+
   volatile uint64_t consumed_ = 0;  // so that nobody can leave the reading out
 };
 
@@ -177,7 +184,7 @@ class ExchangeLatency final : public ExchangeWorkload {
 
   Role peer_role() const { return side_.client() ? Role::kServer : Role::kClient; }
   void ask(uint64_t step) {
-    incoming_[step % kEarly].post(exchange_, {side_.client() ? "pong" : "ping", step});
+    incoming_[step % kEarly].post(exchange_, {side_.client() ? "pong" : "ping", step}, deadline());
   }
 
   // Publishes first: the rest happens while the peer has it.
@@ -256,7 +263,9 @@ class ExchangeConsumer final : public ExchangeWorkload {
   }
 
  private:
-  void ask(uint64_t step) { incoming_[step % incoming_.size()].post(exchange_, {"bulk", step}); }
+  void ask(uint64_t step) {
+    incoming_[step % incoming_.size()].post(exchange_, {"bulk", step}, kNever);
+  }
 
   std::vector<Incoming> incoming_;
   std::vector<uint64_t> posted_at_;

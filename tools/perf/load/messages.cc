@@ -50,7 +50,8 @@ class SendLatency final : public Workload, private CompletionSink {
       // The client did the same before its clock started. Our last answer is under way.
       if (!side_.client() && step > round.first_step) cool_down(step, step - 1);
     }
-    return Status();
+    // Nobody is told of an end once this object is gone.
+    return untold_ == 0 ? Status() : side_.wait_until([&] { return untold_ == 0; });
   }
 
   void inspect(const Round& round) override {
@@ -70,24 +71,37 @@ class SendLatency final : public Workload, private CompletionSink {
     if (round.mode == Round::Mode::kCheck) fill(out_[place(step)].data, step, damages(round));
     pause(round);
     if (load_.cold || pauses_) laps.start();
+    const Tensor& tensor = out_[place(step)].tensor;
+    if (!load_.default_options)
+      return internal::status_of(side_.endpoint.send(step, tensor, {.deadline = kNever}));
+    ++untold_;
     return internal::status_of(
-        side_.endpoint.send(step, out_[place(step)].tensor, {.deadline = kNever}));
+        side_.endpoint.send(step, tensor, {.sink = this, .user_data = kSent}));
   }
   Status post_receive(uint64_t step) {
     arrived_ = false;
     return internal::status_of(
         side_.endpoint.receive(kAnyStep, std::move(in_[place(step)]),
-                               {.sink = this, .user_data = place(step), .deadline = kNever}));
+                               {.sink = this,
+                                .user_data = place(step),
+                                .deadline = load_.default_options ? Instant{} : kNever}));
   }
   void on_completion(Completion&& completion) noexcept override {
     if (!completion.status.ok()) failure_ = completion.status;
+    if (completion.user_data == kSent) {
+      --untold_;
+      return;
+    }
     in_[completion.user_data] = std::move(completion.buffers[0]);
     arrived_ = true;
   }
 
+  static constexpr uint64_t kSent = ~uint64_t{0};  // else the place that was received into
+
   std::array<Source, 2> out_;
   std::array<Buffer, 2> in_;
   Status failure_;
+  uint64_t untold_ = 0;  // sends that have not ended, where this is to be told of that
   bool arrived_ = false;
 };
 

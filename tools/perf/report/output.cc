@@ -86,7 +86,7 @@ void text_companion(const PerfOptions& options, const Companion& second) {
 
 // If so, the bandwidth counts bytes that no one read.
 bool handed_over_unread(const Measurement& m) {
-  return m.load.test->verb == Verb::kExchange && !m.load.into && !m.load.consume &&
+  return m.load.test->verb == Verb::kExchange && !m.load.into && m.load.consume_stride == 0 &&
          copies_per_byte(m) == 0;
 }
 

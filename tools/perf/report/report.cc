@@ -177,8 +177,11 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
     out["atomic_type"] = m.load.compare ? "CMP_AND_SWAP" : "FETCH_AND_ADD";
   if (m.load.test->verb == Verb::kExchange) {
     out["into"] = m.load.into;
-    out["consumed"] = m.load.consume;
+    if (m.load.test->latency) out["tensors"] = m.load.tensors;
+    out["consumed"] = m.load.consume_stride != 0;
+    if (m.load.consume_stride != 0) out["consumed_stride_bytes"] = m.load.consume_stride;
   }
+  if (has_default_options(*m.load.test)) out["default_options"] = m.load.default_options;
   out["used"] = used(m);
   add_conditions(m, out);
   if (m.load.test->verb == Verb::kCopy) out["copies_per_iteration"] = m.copies_per_iteration;

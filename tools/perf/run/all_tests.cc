@@ -43,7 +43,12 @@ void keep_what_atomics_have(PerfOptions& o) {
 
 void keep_what_it_has(PerfOptions& o) {
   const TestKind& test = *o.test;
-  if (test.verb != Verb::kExchange) o.into = o.consume = false;
+  if (test.verb != Verb::kExchange) {
+    o.into = false;
+    o.consume.clear();
+  }
+  if (!has_default_options(test)) o.default_options = false;
+  if (test.verb != Verb::kExchange || !test.latency) o.tensors.reset();
   if (test.verb != Verb::kRpc) o.reply_bytes.reset();
   if (test.verb == Verb::kAtomic) keep_what_atomics_have(o);
   if (test.verb != Verb::kAtomic) o.atomic_type.clear();

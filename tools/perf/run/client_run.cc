@@ -145,7 +145,10 @@ class Client {
   Status measure(uint64_t size, Measurement& m) {
     m.load = make_load(*perf_.test, size, perf_.tx_depth, perf_.qps, perf_.reply_bytes);
     m.load.into = perf_.into;
-    m.load.consume = perf_.consume;
+    if (!perf_.consume.empty())
+      m.load.consume_stride = perf_.consume == "page" ? Load::kPageBytes : Load::kLineBytes;
+    m.load.default_options = perf_.default_options;
+    if (perf_.tensors) m.load.tensors = *perf_.tensors;
     m.load.verify = perf_.verify;
     m.load.checksum = perf_.checksum;
     m.load.corrupt = perf_.corrupt;
@@ -248,8 +251,10 @@ class Client {
           (part.into ? 1u : 0u) | (part.verify ? 2u : 0u) | (part.corrupt ? 4u : 0u) |
           (part.compare ? 8u : 0u) | (part.bidirectional ? 16u : 0u) | (part.cold ? 32u : 0u) |
           (part.source_offset ? 64u : 0u) | (part.destination_offset ? 128u : 0u) |
-          (server_fetches && part.consume ? 256u : 0u) |
-          (server_posts && part.post_list > 1 ? 512u : 0u) | (part.checksum ? 1024u : 0u);
+          (server_fetches && part.consume_stride != 0 ? 256u : 0u) |
+          (server_posts && part.post_list > 1 ? 512u : 0u) | (part.checksum ? 1024u : 0u) |
+          (server_fetches && part.consume_stride == Load::kPageBytes ? 2048u : 0u) |
+          (part.default_options ? 4096u : 0u);
       if (server_posts && part.post_list > 1) request["post_list"] = part.post_list;
       if (part.test->verb == Verb::kRpc) request["reply_size"] = part.reply_bytes;
       if (part.source_offset) request["source_offset"] = *part.source_offset;

@@ -28,7 +28,7 @@ Result<uint64_t> bounded(const Json& message, const char* name, uint64_t most) {
 }
 
 // What a load may ask for, as client_run.cc puts it together.
-constexpr uint64_t kKnownFlags = 2047;
+constexpr uint64_t kKnownFlags = 8191;
 
 Result<Load> decode_load(const Json& message, const TestKind& test) {
   Load load;
@@ -55,7 +55,9 @@ Result<Load> decode_load(const Json& message, const TestKind& test) {
   load.compare = (flags & 8) != 0;
   load.bidirectional = (flags & 16) != 0;
   load.cold = (flags & 32) != 0;
-  load.consume = (flags & 256) != 0;
+  if ((flags & 256) != 0)
+    load.consume_stride = (flags & 2048) != 0 ? Load::kPageBytes : Load::kLineBytes;
+  load.default_options = (flags & 4096) != 0;
   load.checksum = (flags & 1024) != 0;
   if ((flags & 512) != 0) {
     SLUICE_TRY(uint64_t list, bounded(message, "post_list", depth));
