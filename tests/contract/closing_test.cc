@@ -361,5 +361,21 @@ TEST_CASE("contexts closed before they are dropped leave nothing behind", "[cont
   pair.settle();
 }
 
+TEST_CASE("messages that nobody received are let go with the endpoint", "[contract][closing]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  for (bool by_close : {false, true}) {
+    INFO((by_close ? "closed" : "dropped"));
+    auto [near, far] = pair.connect_again();
+    for (Tag tag = 0; tag < 3; ++tag)
+      REQUIRE(near.send(tag, tensor(*pair.client_context, 100, tag)).ok());
+    REQUIRE(pair.until([&, &far = far] { return far.counters().messages_received == 3; }));
+    if (by_close) CHECK(far.close(soon()).ok());
+    far = Endpoint();
+    near = Endpoint();
+    CHECK(pair.until([&] { return pair.server_context->arena().statistics().outstanding == 0; }));
+  }
+}
+
 }  // namespace
 }  // namespace sluice::test

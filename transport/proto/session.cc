@@ -270,7 +270,6 @@ Status Session::cancel(OperationId id) {
 // The end of the connection.
 
 void Session::start_close() {
-  if (connection_.state == EndpointState::kClosed) discard_leftovers();
   if (connection_.state == EndpointState::kConnected) farewell_.start();
 }
 
@@ -279,6 +278,7 @@ void Session::start_close() {
 void Session::turn_away(const Status& why, bool patient) {
   if (connection_.state != EndpointState::kConnected || connection_.link_dead) return;
   connection_.close_reason = why;
+  unwanted_ = true;
   if (patient) return farewell_.refuse(why.code());
   farewell_.refuse_at_once(why.code());
   if (!connection_.link_dead) connection_.link.flush();
@@ -286,7 +286,6 @@ void Session::turn_away(const Status& why, bool patient) {
 }
 
 void Session::abort(const Status& why) {
-  if (connection_.state == EndpointState::kClosed) discard_leftovers();
   if (connection_.state == EndpointState::kClosed || connection_.link_dead) return;
   fail_connection(why);
   // The peer must not wait for our next progress(), which may never come; but a link that
@@ -326,6 +325,7 @@ void Session::finish_close() {
   operations_.for_each([&](Operation& op) { operations_.release(&op); });
   granted_.clear();
   matching_.drop_offers();
+  if (unwanted_) matching_.clear();
   wants_.clear();
   control_.refund();
   transfer_->clear();
@@ -341,10 +341,10 @@ void Session::drop_link() {
   ticket_.end();
 }
 
-// The program has no handle any more, or no use for what came before the end. After
-// detach() there is none, nor a host.
-void Session::discard_leftovers() {
-  if (!matching_.has_unexpected()) return;
+// After detach() there is no host to activate it for.
+void Session::drop_unexpected() {
+  unwanted_ = true;
+  if (connection_.state != EndpointState::kClosed || !matching_.has_unexpected()) return;
   matching_.clear();
   connection_.activate();
 }

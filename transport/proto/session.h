@@ -128,6 +128,7 @@ class Session final : public EndpointCore, public LinkClient, private Connection
   const WantHandler* want_handler() const override { return wants_.handler(); }
   void start_close() override;
   void abort(const Status& why) override;
+  void drop_unexpected() override;
   EndpointState state() const override { return connection_.state; }
   EndpointInfo info() const override;
   EndpointCounters counters() const override;
@@ -153,7 +154,6 @@ class Session final : public EndpointCore, public LinkClient, private Connection
   bool ready_to_finish() const;
   void finish_close();
   void drop_link();
-  void discard_leftovers();
 
   const AnyLink owned_link_;
   const wire::Hello ours_, peer_;
@@ -161,6 +161,7 @@ class Session final : public EndpointCore, public LinkClient, private Connection
   const ProcessMark owner_ = ProcessMark::current();
   ConnectionTicket ticket_;
   bool link_dropped_ = false;
+  bool unwanted_ = false;  // nobody receives what has come
 
   // The parts, each after those that it calls; a transfer is told of incoming_ before that exists.
   Connection connection_;

@@ -67,6 +67,7 @@ Endpoint::~Endpoint() {
   if (core_ && !owner_.in_forked_child()) {  // there the connection is the parent's, and goes on
     core_->abort(Status(Code::kCancelled, Scope::kEndpoint, "api/endpoint",
                         "the endpoint handle was dropped without close()"));
+    core_->drop_unexpected();
   }
 }
 
@@ -232,8 +233,8 @@ Status Endpoint::close(Instant deadline) {
     core_.reset();
     return forked;
   }
+  core_->drop_unexpected();
   if (core_->state() == EndpointState::kClosed) {  // perhaps with its context
-    core_->start_close();                          // nobody will receive what came before the end
     core_.reset();
     return Status();
   }

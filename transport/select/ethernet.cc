@@ -246,6 +246,7 @@ Task<Result<std::unique_ptr<MetPeer>>> Choice::meet(const PathAttempt& attempt) 
     Status why = unusable("another process answers at " + address.to_string() +
                           " than the one that TCP reaches");
     (*endpoint)->abort(why);
+    (*endpoint)->drop_unexpected();
     co_return why;
   }
   co_return std::unique_ptr<MetPeer>(std::make_unique<Neighbour>(std::move(endpoint).value()));

@@ -72,6 +72,9 @@ class EndpointCore {
   virtual void start_close() = 0;
   // Ends at once, without a message to the peer.
   virtual void abort(const Status& why) = 0;
+  // No program will receive any more: messages that nobody received are dropped, those too that
+  // come before the end.
+  virtual void drop_unexpected() = 0;
 
   virtual EndpointState state() const = 0;
   virtual EndpointInfo info() const = 0;
