@@ -18,15 +18,16 @@ void PeerView::on_open(Letter* letter) noexcept {
   ViewPool* pool = view->pool_;
   uint64_t offer_id = view->offer_id_;
   --pool->mailbox_->views_held;
-  if (view->mapping_ != nullptr) std::exchange(view->mapping_, nullptr)->drop();
-  if (pool->owner_ != nullptr) {
-    view->next_free_ = pool->free_;
-    pool->free_ = view;
-    pool->owner_->view_ended(offer_id);
-  } else {
+  --pool->outstanding_;
+  if (view->mapping_ != nullptr) std::exchange(view->mapping_, nullptr)->drop_in_context();
+  if (pool->owner_ == nullptr) {
     delete view;
+    return pool->unref();
   }
-  pool->unref();
+  view->next_free_ = pool->free_;
+  pool->free_ = view;
+  ++pool->spare_;
+  pool->owner_->view_ended(offer_id);  // the pool may be gone afterwards
 }
 
 void PeerView::on_discard(Letter* letter) noexcept {
@@ -60,18 +61,23 @@ StorageRef ViewPool::make(const ImportedRun& run, size_t length, uint64_t offer_
   // Views are handed out as Tensors only, which do not write.
   view->reset(const_cast<std::byte*>(run.data), length, StorageKind::kPeer,
               &PeerView::on_last_drop);
-  references_.fetch_add(2, std::memory_order_relaxed);
+  if (spare_ < 2) {
+    references_.fetch_add(kReferencesAtOnce, std::memory_order_relaxed);
+    spare_ += kReferencesAtOnce;
+  }
+  spare_ -= 2;
+  ++outstanding_;
   ++mailbox_->views_held;
   return StorageRef::adopt(view);
 }
 
 void ViewPool::abandon() noexcept {
   owner_ = nullptr;
-  unref();
+  unref(1 + std::exchange(spare_, 0));
 }
 
-void ViewPool::unref() noexcept {
-  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+void ViewPool::unref(uint64_t count) noexcept {
+  if (references_.fetch_sub(count, std::memory_order_acq_rel) == count) delete this;
 }
 
 }  // namespace sluice::proto

@@ -43,7 +43,9 @@ class ViewOwner {
 
 // Views of one session, recycled. Counted by the session and twice by each live view, since
 // views may outlive the session and its context: once until its letter is opened, and once
-// until whoever dropped it is done with the mailbox.
+// until whoever dropped it is done with the mailbox. References are taken many at once and given
+// out on the context's thread, which also takes them back there: a view costs one atomic
+// operation, by whoever drops it.
 class ViewPool {
  public:
   static ViewPool* create(ViewOwner* owner, std::shared_ptr<Mailbox> mailbox);
@@ -52,18 +54,23 @@ class ViewPool {
   StorageRef make(const ImportedRun& run, size_t length, uint64_t offer_id);
   // The session is gone: views that end later tell nobody. Gives up its reference.
   void abandon() noexcept;
-  uint64_t outstanding() const { return references_.load(std::memory_order_relaxed) / 2; }
+  // Thread: the context's.
+  uint64_t outstanding() const { return outstanding_; }
 
  private:
   friend class PeerView;
   ViewPool(ViewOwner* owner, std::shared_ptr<Mailbox> mailbox)
       : owner_(owner), mailbox_(std::move(mailbox)) {}
   ~ViewPool();
-  void unref() noexcept;
+  void unref(uint64_t count = 1) noexcept;
+
+  static constexpr uint64_t kReferencesAtOnce = 256;
 
   ViewOwner* owner_;  // context's thread only
   std::shared_ptr<Mailbox> mailbox_;
   PeerView* free_ = nullptr;  // context's thread only
+  uint64_t spare_ = 0;        // of references_, given to nobody; context's thread only
+  uint64_t outstanding_ = 0;  // views whose letter is not opened; context's thread only
   std::atomic<uint64_t> references_{1};
 };
 

@@ -177,7 +177,7 @@ void ViewTransfer::copy_piece(Operation* op, const Pull& pull, uint64_t& budget)
 void ViewTransfer::release_peer_memory(Operation* op) {
   Pull& pull = pulls_.of(*op);
   for (ImportedRun& run : pull.runs) {
-    if (run.mapping != nullptr) run.mapping->drop();
+    if (run.mapping != nullptr) run.mapping->drop_in_context();
   }
   pull.runs.clear();
   pull.lengths.clear();

@@ -222,10 +222,10 @@ Status PeerArena::reach(const ExtentMap::Extent& extent, bool huge_pages) {
   if (made.ok() && range_ != nullptr) status = map_again(**made);
   if (!status.ok()) {
     if (account_) account_->give_addresses(more);
-    if (made.ok()) (*made)->drop();
+    if (made.ok()) (*made)->let_go();
     return status;
   }
-  if (range_ != nullptr) range_->drop();
+  if (range_ != nullptr) range_->let_go();
   range_ = *made;
   return Status();
 }
@@ -282,12 +282,12 @@ Result<ImportedRun> PeerArena::import_run(const wire::Segment& segment) {
   bool within = segment.length <= last_extent_.length - segment.offset;
   if (!within && !extents_.covers(start, segment.length))
     return corrupt("a run that reaches beyond what was announced");
-  range_->retain();
+  range_->give_out();
   return ImportedRun{.data = range_->at(start), .mapping = range_};
 }
 
 void PeerArena::drop() noexcept {
-  if (Range* range = std::exchange(range_, nullptr)) range->drop();
+  if (Range* range = std::exchange(range_, nullptr)) range->let_go();
   let_go();
 }
 
@@ -295,8 +295,8 @@ void PeerArena::let_go() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
-void PeerArena::Range::drop() noexcept {
-  if (references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+void PeerArena::Range::drop(uint32_t count) noexcept {
+  if (references.fetch_sub(count, std::memory_order_acq_rel) != count) return;
   ::munmap(reserved, reserved_bytes);
   PeerArena* owner = arena;
   delete this;

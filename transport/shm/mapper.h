@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include <sluice/base/descriptor.h>
 #include <sluice/base/result.h>
@@ -80,10 +81,30 @@ class PeerArena final {
   void drop() noexcept;
 
  private:
-  // What a view holds.
+  // What a view holds. References for views are taken many at once while the link has the range:
+  // to give one out, and to take it back in the context, is no atomic operation then.
   struct Range final : PeerMapping {
     void retain() noexcept override { references.fetch_add(1, std::memory_order_relaxed); }
-    void drop() noexcept override;
+    void drop() noexcept override { drop(1); }
+    void drop_in_context() noexcept override {
+      if (!of_link) [[unlikely]]
+        return drop(1);
+      ++spare;
+    }
+    // For a view. Requires: of_link.
+    void give_out() noexcept {
+      if (spare == 0) {
+        references.fetch_add(kReferencesAtOnce, std::memory_order_relaxed);
+        spare = kReferencesAtOnce;
+      }
+      --spare;
+    }
+    // By the link, once.
+    void let_go() noexcept {
+      of_link = false;
+      drop(1 + std::exchange(spare, 0));
+    }
+    void drop(uint32_t count) noexcept;
     // Where the peer's offset is, or would be.
     std::byte* at(uint64_t offset) const { return base + (offset - start); }
 
@@ -92,7 +113,11 @@ class PeerArena final {
     uint64_t reserved_bytes = 0;
     std::byte* base = nullptr;  // the first multiple of kExtentGranule in it: offset `start`
     uint64_t start = 0, end = 0;
+    bool of_link = true;  // context's thread only, as spare
+    uint32_t spare = 0;   // of references: given to no view
     std::atomic<uint32_t> references{1};
+
+    static constexpr uint32_t kReferencesAtOnce = 256;
   };
 
   ~PeerArena();

@@ -98,6 +98,8 @@ class PeerMapping {
  public:
   virtual void retain() noexcept = 0;
   virtual void drop() noexcept = 0;
+  // The same, on the thread of the context whose link gave it out.
+  virtual void drop_in_context() noexcept { drop(); }
 
  protected:
   ~PeerMapping() = default;
