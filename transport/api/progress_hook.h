@@ -10,13 +10,18 @@ namespace sluice {
 
 class ProgressHook {
  public:
-  // Called once in every turn: bounded work. Returns how much it did (0: nothing).
+  // Called once in every turn from idle_until() on: bounded work. Returns how much it did (0:
+  // nothing).
   virtual size_t progress(Instant now) = 0;
   // When progress() must run at the latest, or kNever.
   virtual Instant next_timeout() = 0;
+  // Before this time progress() has nothing to do, and is not called.
+  Instant idle_until() const { return idle_until_; }
 
  protected:
   ~ProgressHook() = default;
+
+  Instant idle_until_{};  // kept by a hook that knows it
 };
 
 }  // namespace sluice

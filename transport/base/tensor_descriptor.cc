@@ -53,20 +53,27 @@ std::optional<int64_t> count_elements(std::span<const int64_t> shape, DataType d
 }  // namespace
 
 Result<TensorDescriptor> TensorDescriptor::compact(std::span<const int64_t> shape, DataType dtype) {
-  const std::optional<int64_t> count = count_elements(shape, dtype);
-  if (!count) return why_uncountable(shape, dtype);
   TensorDescriptor d;
-  d.dtype_ = dtype;
-  d.rank_ = static_cast<uint8_t>(shape.size());
-  d.element_count_ = *count;
-  std::copy(shape.begin(), shape.end(), d.shape_.begin());
-  int64_t stride = 1;
-  for (int i = d.rank_ - 1; i >= 0; --i) {
-    d.strides_[i] = stride;
-    stride *= std::max<int64_t>(d.shape_[i], 1);
-  }
-  d.span_bytes_ = d.size_bytes();
+  if (!d.assign_compact(shape, dtype)) return why_uncountable(shape, dtype);
   return d;
+}
+
+bool TensorDescriptor::assign_compact(std::span<const int64_t> shape, DataType dtype) {
+  const std::optional<int64_t> count = count_elements(shape, dtype);
+  if (!count) return false;
+  dtype_ = dtype;
+  rank_ = static_cast<uint8_t>(shape.size());
+  compact_ = true;
+  byte_offset_ = 0;
+  element_count_ = *count;
+  int64_t stride = 1;
+  for (int i = rank_ - 1; i >= 0; --i) {
+    shape_[i] = shape[i];
+    strides_[i] = stride;
+    stride *= std::max<int64_t>(shape[i], 1);
+  }
+  span_bytes_ = size_bytes();
+  return true;
 }
 
 Result<TensorDescriptor> TensorDescriptor::strided(std::span<const int64_t> shape,

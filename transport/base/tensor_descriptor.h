@@ -38,6 +38,9 @@ class TensorDescriptor {
   // dtype, size over 2^63 - 1 bytes).
   static Result<TensorDescriptor> compact(std::span<const int64_t> shape, DataType dtype);
 
+  // As compact(), in place and without a reason: false leaves this one as it was.
+  bool assign_compact(std::span<const int64_t> shape, DataType dtype);
+
   // As above with strides in elements. Negative and overlapping strides are
   // refused: the bytes touched must be the `span_bytes()` that follow the
   // byte offset. Dimensions of extent 0 or 1 have their stride ignored.

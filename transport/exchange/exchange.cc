@@ -37,6 +37,7 @@ std::string quoted(const KeyEntry* entry, uint64_t step) {
 Exchange::Exchange(Context& context, ExchangeOptions options)
     : context_(context), options_(std::move(options)) {
   fill_random(std::as_writable_bytes(std::span(&secret_, 1)));
+  idle_until_ = kNever;
   context_.add_hook(this);
 }
 
@@ -146,9 +147,11 @@ KeyEntry* Exchange::find_or_make(std::string_view name) {
 Result<KeyEntry*> Exchange::entry_for(std::string_view name) {
   if (name.empty() || name.size() > kMaxKeyBytes)
     return invalid("a key has 1 to 255 bytes, not " + std::to_string(name.size()));
+  KeyEntry*& last = recent(name);
+  if (last != nullptr && last->name == name) return last;
   auto found = keys_.find(name);
   KeyEntry* entry = found != keys_.end() ? found->second.get() : nullptr;
-  if (entry != nullptr && entry->id != internal::kNoKeyId) return entry;
+  if (entry != nullptr && entry->id != internal::kNoKeyId) return last = entry;
   const bool full = free_ids_.empty() && keys_by_id_.size() >= kMostKeys;
   if (full && first_idle_ != nullptr && first_idle_ != entry) {
     forget(first_idle_);
@@ -166,7 +169,7 @@ Result<KeyEntry*> Exchange::entry_for(std::string_view name) {
   free_ids_.pop_back();
   keys_by_id_[entry->id] = entry;
   add_idle(entry);
-  return entry;
+  return last = entry;
 }
 
 void Exchange::add_idle(KeyEntry* entry) {
@@ -202,6 +205,7 @@ void Exchange::forget(KeyEntry* entry) {
   for (auto& peer : peers_) {
     if (entry->id < peer->named.size()) peer->named[entry->id] = false;
   }
+  if (KeyEntry*& last = recent(entry->name); last == entry) last = nullptr;
   keys_by_id_[entry->id] = nullptr;
   free_ids_.push_back(entry->id);
   entry->id = internal::kNoKeyId;
@@ -253,7 +257,7 @@ Result<Publication> Exchange::publish(const Key& key, Tensor tensor,
   entry->published.push_back(record);
   if (options.deadline != kNever) {
     record->overdue = overdue_.emplace(options.deadline, record);
-    next_timeout_ = std::min(next_timeout_, options.deadline);
+    idle_until_ = std::min(idle_until_, options.deadline);
   }
   if (options.keep_steps >= 0 && key.step >= static_cast<uint64_t>(options.keep_steps)) {
     retire_below(entry, key.step - static_cast<uint64_t>(options.keep_steps));
@@ -301,7 +305,7 @@ size_t Exchange::retire_overdue(Instant now) {
     end_publication(overdue_.begin()->second);
     ++ended;
   }
-  if (!overdue_.empty()) next_timeout_ = std::min(next_timeout_, overdue_.begin()->first);
+  if (!overdue_.empty()) idle_until_ = std::min(idle_until_, overdue_.begin()->first);
   return ended;
 }
 

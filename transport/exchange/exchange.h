@@ -4,6 +4,7 @@
 #ifndef SLUICE_EXCHANGE_EXCHANGE_H_
 #define SLUICE_EXCHANGE_EXCHANGE_H_
 
+#include <array>
 #include <coroutine>
 #include <cstdint>
 #include <functional>
@@ -255,6 +256,9 @@ class Exchange final : private WantHandler, private ProgressHook {
   internal::FetchRecord* start_fetch(const Key& key, Buffer destination, Instant deadline,
                                      const FetchOptions& options);
   Result<internal::KeyEntry*> entry_for(std::string_view name);
+  internal::KeyEntry*& recent(std::string_view name) {
+    return recent_[(name.size() + static_cast<unsigned char>(name.back())) % recent_.size()];
+  }
   internal::KeyEntry* find_or_make(std::string_view name);
   void drop_if_unused(internal::KeyEntry* entry);
   void use(internal::KeyEntry* entry);
@@ -305,6 +309,8 @@ class Exchange final : private WantHandler, private ProgressHook {
   Context& context_;
   const ExchangeOptions options_;
   std::unordered_map<std::string_view, std::unique_ptr<internal::KeyEntry>> keys_;
+  // Those that entry_for() found last, with an id: a step's name is the one of the step before.
+  std::array<internal::KeyEntry*, 4> recent_{};
   std::vector<internal::KeyEntry*> keys_by_id_;  // those that we published or fetched, or null
   std::vector<uint32_t> free_ids_;               // places of keys_by_id_ that are null
   internal::KeyEntry* first_idle_ = nullptr;     // the longest idle
@@ -328,7 +334,6 @@ class Exchange final : private WantHandler, private ProgressHook {
       overdue_;  // those with a deadline, until they end
   // Fetches that are not finished, for timers and for endpoints that come later.
   internal::FetchRecord* first_fetch_ = nullptr;
-  Instant next_timeout_ = kNever;
 };
 
 }  // namespace sluice

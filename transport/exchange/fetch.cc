@@ -141,7 +141,7 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
     for (size_t i = 0; i < peers_.size() && !record->done; ++i) ask(record, peers_[i].get());
   }
   // Asked endpoints watch the deadline; without any it is ours to watch.
-  if (record->asks.empty()) next_timeout_ = std::min(next_timeout_, deadline);
+  if (record->asks.empty()) idle_until_ = std::min(idle_until_, deadline);
   return record;
 }
 
@@ -326,8 +326,8 @@ void Exchange::release(FetchRecord* record) {
 }
 
 size_t Exchange::progress(Instant now) {
-  if (now < next_timeout_) return 0;
-  next_timeout_ = kNever;
+  if (now < idle_until_) return 0;
+  idle_until_ = kNever;
   size_t ended = retire_overdue(now);
   for (FetchRecord* record = first_fetch_; record != nullptr;) {
     FetchRecord* next = record->next;
@@ -341,7 +341,7 @@ size_t Exchange::progress(Instant now) {
         finish(record, std::move(late));
         ++ended;
       } else {
-        next_timeout_ = std::min(next_timeout_, record->deadline);
+        idle_until_ = std::min(idle_until_, record->deadline);
       }
     }
     record = next;
@@ -349,7 +349,7 @@ size_t Exchange::progress(Instant now) {
   return ended;
 }
 
-Instant Exchange::next_timeout() { return next_timeout_; }
+Instant Exchange::next_timeout() { return idle_until_; }
 
 FetchBase::~FetchBase() {
   if (record_ == nullptr) return;

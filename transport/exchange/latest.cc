@@ -146,7 +146,7 @@ void Exchange::choose_latest(FetchRecord* record, Status last) {
                                record->quoted() + ": the endpoint to fetch from is closed; connect "
                                                   "again, and add() the new one"));
   }
-  next_timeout_ = std::min(next_timeout_, record->deadline);  // until an endpoint is added
+  idle_until_ = std::min(idle_until_, record->deadline);  // until an endpoint is added
 }
 
 // A peer asks which step there is.

@@ -137,7 +137,9 @@ size_t ContextCore::run_providers() {
   for (auto& provider : providers_) {
     if (provider->in_use()) work += provider->progress(now_);
   }
-  for (size_t i = 0; i < hooks_.size(); ++i) work += hooks_[i]->progress(now_);
+  for (size_t i = 0; i < hooks_.size(); ++i) {
+    if (hooks_[i]->idle_until() <= now_) work += hooks_[i]->progress(now_);
+  }
   if (!mailbox_->empty()) work += mailbox_->open_all();
   return work;
 }

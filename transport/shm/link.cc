@@ -175,16 +175,17 @@ Status ShmLink::handle_front(Instant now) {
     reader_.pop(slots_for(wire::kTaggedInlineBytes + uint64_t{tagged.payload_bytes}));
     return status;
   }
-  reader_.copy(0, std::span(header, kSlotDataBytes));
+  // What was copied stays as it is: the header is read from the peer's memory once.
   Result<wire::Header> common =
-      wire::decode_header(std::span<const std::byte>(header, kSlotDataBytes));
+      wire::decode_header(std::span<const std::byte>(header, wire::kTaggedInlineBytes));
   if (!common.ok()) return reader_.at_growth() ? follow_growth() : common.status();
   uint64_t total = uint64_t{common->header_bytes} + common->payload_bytes;
   uint32_t slots = slots_for(total);
   if (slots > reader_.most_slots()) return corrupt("a message longer than the ring");
-  if (common->header_bytes > kSlotDataBytes) {
-    reader_.copy(kSlotDataBytes,
-                 std::span(header + kSlotDataBytes, common->header_bytes - kSlotDataBytes));
+  if (common->header_bytes > wire::kTaggedInlineBytes) {
+    reader_.copy(wire::kTaggedInlineBytes,
+                 std::span(header + wire::kTaggedInlineBytes,
+                           common->header_bytes - wire::kTaggedInlineBytes));
   }
   RingPayload payload(reader_, common->header_bytes, common->payload_bytes);
   Status status = client_->handle_message(std::span<const std::byte>(header, common->header_bytes),

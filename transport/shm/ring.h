@@ -131,8 +131,14 @@ class RingWriter {
   // A header was just written in words of 8 bytes (and is a multiple of 8 long): wider
   // loads would wait until all of them have left the store buffer.
   static void copy_words(std::byte* to, std::span<const std::byte> from) {
-    for (size_t i = 0; i + 8 <= from.size(); i += 8) std::memcpy(to + i, from.data() + i, 8);
-    for (size_t i = from.size() & ~size_t{7}; i < from.size(); ++i) to[i] = from[i];
+    size_t i = 0;
+    for (; i + 24 <= from.size(); i += 24) {  // usual headers have 24, 48, 72 or 96 bytes
+      std::memcpy(to + i, from.data() + i, 8);
+      std::memcpy(to + i + 8, from.data() + i + 8, 8);
+      std::memcpy(to + i + 16, from.data() + i + 16, 8);
+    }
+    for (; i + 8 <= from.size(); i += 8) std::memcpy(to + i, from.data() + i, 8);
+    for (; i < from.size(); ++i) to[i] = from[i];
   }
   // The message of so many slots that begins in `first` is there.
   void publish(Slot<Atomic>& first, uint32_t count) {

@@ -208,15 +208,16 @@ bool decode_plain_supply(std::span<const std::byte> header, Offer& out) {
   DataType dtype{.code = static_cast<TypeCode>(type >> 32 & 0xFF),
                  .bits = static_cast<uint8_t>(type >> 40),
                  .lanes = static_cast<uint16_t>(type >> 48)};
-  auto layout = TensorDescriptor::compact(std::span<const int64_t>(shape.data(), rank), dtype);
-  if (!layout.ok() || layout->span_bytes() != total) return false;
+  // Of what is not taken here all of `out` is written again.
+  if (!out.layout.assign_compact(std::span<const int64_t>(shape.data(), rank), dtype) ||
+      out.layout.span_bytes() != total)
+    return false;
   out.id = word(8);
   out.flags = 0;
   out.about = OfferAbout(OfferKind::kSupply, static_cast<uint32_t>(kind >> 32), word(24), word(32));
   out.total = total;
   out.payload_bytes = 0;
   out.has_layout = true;
-  out.layout = *layout;
   out.segment_count = 1;
   out.segments[0] = segment;
   return true;
