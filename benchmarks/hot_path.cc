@@ -4,11 +4,14 @@
 // measured_operations() only.
 //
 // Usage: hot_path MODE COUNT. Modes: message-shm, message-tcp (64 B there and back: two messages),
-// view-shm, into-shm, into-tcp (a tensor of 64 KiB published, fetched and released).
+// view-shm, into-shm, into-tcp (a tensor of 64 KiB published, fetched and released), ahead-shm (as
+// view-shm, but each step was fetched two steps before it is published).
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -77,6 +80,22 @@ class Pair : private CompletionSink {
     turn_until([&] { return publication.ready(); });
     tensor_ = publication.take();
   }
+  void ahead(uint64_t step) {
+    if (step == 0) {
+      for (uint64_t early = 0; early < kAhead; ++early)
+        ahead_[early].emplace(right_keys_.fetch({"weights", early}, kNever));
+    }
+    auto publication =
+        must(left_keys_.publish({"weights", step}, tensor_, {.readers = 1}), "publish");
+    std::optional<Fetch>& fetch = ahead_[step % kAhead];
+    turn_until([&] { return fetch->ready(); });
+    Delivery<Tensor> delivery = must(fetch->take(), "fetch");
+    fetch.reset();
+    delivery.value = Tensor();
+    fetch.emplace(right_keys_.fetch({"weights", step + kAhead}, kNever));
+    turn_until([&] { return publication.ready(); });
+    tensor_ = publication.take();
+  }
   void into(uint64_t step) {
     auto publication =
         must(left_keys_.publish({"weights", step}, tensor_, {.readers = 1}), "publish");
@@ -118,6 +137,8 @@ class Pair : private CompletionSink {
   std::unique_ptr<Context> left_, right_;
   Endpoint left_end_, right_end_;
   Exchange left_keys_, right_keys_;
+  static constexpr uint64_t kAhead = 2;
+  std::array<std::optional<Fetch>, kAhead> ahead_;
   Tensor out_, back_, tensor_;
   Buffer in_left_, in_right_, place_;
   Buffer* arriving_ = nullptr;
@@ -143,10 +164,12 @@ int main(int argc, char** argv) {
   Operation operation = nullptr;
   if (mode.starts_with("message-")) operation = &Pair::message_there_and_back;
   if (mode == "view-shm") operation = &Pair::view;
+  if (mode == "ahead-shm") operation = &Pair::ahead;
   if (mode.starts_with("into-")) operation = &Pair::into;
   if (operation == nullptr || count == 0 || !(tcp || mode.ends_with("-shm"))) {
     std::fprintf(stderr,
-                 "usage: hot_path message-shm|message-tcp|view-shm|into-shm|into-tcp COUNT\n");
+                 "usage: hot_path message-shm|message-tcp|view-shm|ahead-shm|into-shm|into-tcp "
+                 "COUNT\n");
     return 2;
   }
   Pair pair(tcp);

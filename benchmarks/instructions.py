@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-MODES = {"message-shm": 2, "message-tcp": 2, "view-shm": 1, "into-shm": 1, "into-tcp": 1}  # operations for each turn of the loop
+MODES = {"message-shm": 2, "message-tcp": 2, "view-shm": 1, "ahead-shm": 1, "into-shm": 1, "into-tcp": 1}  # operations for each turn of the loop
 COUNT = 500
 
 
