@@ -49,11 +49,12 @@ class [[nodiscard]] Connecting {
 // As context.connect(), without waiting: the name is resolved, the peer called and greeted while
 // the context is progressed. Names in rdma:// and l2://udp/ alone are resolved inside this call, by
 // the system's resolver, which may block.
-// In a coroutine that gcc 12 compiles, give the options a name of their own: it destroys
-// `co_await start_connect(context, address, {...})` wrongly, as it does any such temporary.
 Connecting start_connect(Context& context, const std::string& address);
 Connecting start_connect(Context& context, const std::string& address,
                          const ConnectOptions& options);
+// Options need a name of their own: gcc 12 destroys a temporary of a co_await wrongly.
+Connecting start_connect(Context& context, const std::string& address,
+                         ConnectOptions&& options) = delete;
 
 }  // namespace sluice
 

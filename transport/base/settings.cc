@@ -275,15 +275,18 @@ bool first_told(const Setting& setting, const std::string& text) {
   return std::exchange(last->second, text) != text;
 }
 
-// Letters changed, left out or added to make one word of the other.
+// Letters changed, left out, added, or swapped with the next one to make one word of the other.
 size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
+  std::vector<size_t> before, last, row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
+    before = std::exchange(last, row);
+    row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({changed, row[j] + 1, row[j - 1] + 1}));
+      const size_t changed = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({changed, last[j] + 1, row[j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -329,7 +332,11 @@ Status set_setting(std::string_view name, std::optional<std::string> value) {
     return Status(Code::kInvalidArgument, Scope::kContext, "base/settings", std::move(why));
   };
   const Setting* setting = find_setting(name);
-  if (setting == nullptr || setting->of != SettingOf::kLibrary) {
+  if (setting != nullptr && setting->of != SettingOf::kLibrary)
+    return invalid(std::string(name) +
+                   " is read by commands and tests, not by the library; set it " +
+                   "in their environment");
+  if (setting == nullptr) {
     const std::string_view meant = nearest(name);
     return invalid("no setting has the name '" + std::string(name.substr(0, 64)) + "'" +
                    (meant.empty() ? "" : "; did you mean " + std::string(meant) + "?") +
@@ -338,8 +345,9 @@ Status set_setting(std::string_view name, std::optional<std::string> value) {
   if (value) {
     if (std::string why = unfit(*setting, *value); !why.empty()) return invalid(std::move(why));
   }
-  if (name == "SLUICE_LOG" && value) {
-    const auto word = std::find(setting->words.begin(), setting->words.end(), *value);
+  if (name == "SLUICE_LOG") {
+    const std::string level = value.value_or(std::string(setting->otherwise));
+    const auto word = std::find(setting->words.begin(), setting->words.end(), level);
     set_log_level(static_cast<LogLevel>(word - setting->words.begin()));
   }
   std::lock_guard lock(overrides().mutex);

@@ -47,8 +47,9 @@ std::span<const Setting> settings();
 const Setting* find_setting(std::string_view name);
 
 // As if the environment had it; nothing: as if it had not. For what is opened from now on. Thread:
-// any. Errors: kInvalidArgument (no setting of the library has that name, or it cannot have that
-// value; the detail says what it can be).
+// any. Errors: kInvalidArgument (no setting of the library has that name, or a kFlag, kWord or
+// kNumber cannot have that value; the detail says what it can be). What reads a kBytes, kPath or
+// kText checks it.
 Status set_setting(std::string_view name, std::optional<std::string> value);
 
 enum class SettingSource : uint8_t { kDefault, kEnvironment, kCode };

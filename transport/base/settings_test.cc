@@ -80,6 +80,7 @@ TEST_CASE("code cannot set what is no setting, or what it cannot be", "[settings
   CHECK(unknown.detail().find("SLUICE_L2_BROKER") != std::string_view::npos);
   Status command = set_setting("SLUICE_LAB_CACHE", "x");
   CHECK(command == Code::kInvalidArgument);
+  CHECK(command.detail().find("commands and tests") != std::string_view::npos);
   Status pairs = set_setting("SLUICE_RDMA_QUEUE_PAIRS", "9");
   CHECK(pairs == Code::kInvalidArgument);
   CHECK(pairs.detail().find("1 to 8") != std::string_view::npos);
@@ -96,17 +97,22 @@ TEST_CASE("the level of the log is set by its name", "[settings]") {
   REQUIRE(set_setting("SLUICE_LOG", "warning").ok());
   CHECK(log_enabled(LogLevel::kWarning));
   CHECK_FALSE(log_enabled(LogLevel::kInfo));
+  REQUIRE(set_setting("SLUICE_LOG", "info").ok());
+  REQUIRE(set_setting("SLUICE_LOG", std::nullopt).ok());
+  CHECK_FALSE(log_enabled(LogLevel::kInfo));
 }
 
 TEST_CASE("a variable that nothing reads is found, with the name that was meant", "[settings]") {
-  const char* environment[] = {"SLUICE_ARENA_LIMT=8G", "SLUICE_PEERS=/x",     "PATH=/bin",
-                               "SLUICE_FROBNICATOR",   "SLUICE_CONTRACT_X=1", nullptr};
+  const char* environment[] = {
+      "SLUICE_ARENA_LIMT=8G", "SLUICE_PEERS=/x",  "PATH=/bin", "SLUICE_FROBNICATOR",
+      "SLUICE_CONTRACT_X=1",  "SLUICE_LGO=debug", nullptr};
   auto unknown = unknown_settings(environment);
-  REQUIRE(unknown.size() == 2);
+  REQUIRE(unknown.size() == 3);
   CHECK(unknown[0].name == "SLUICE_ARENA_LIMT");
   CHECK(unknown[0].nearest == "SLUICE_ARENA_LIMIT");
   CHECK(unknown[1].name == "SLUICE_FROBNICATOR");
   CHECK(unknown[1].nearest.empty());
+  CHECK(unknown[2].nearest == "SLUICE_LOG");
   CHECK(unknown_settings(nullptr).empty());
 }
 

@@ -14,6 +14,11 @@ namespace sluice::shm {
 namespace {
 
 constexpr const char* kOrigin = "shm/packet";
+
+Status peer_gone(int error) {
+  return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                "the peer process ended or dropped the connection; connect again", error);
+}
 // Descriptors in one packet: the most that the kernel sends (SCM_MAX_FD, unix(7)). With less room
 // it would close the others itself, and wait wherever a peer lets a close() wait.
 constexpr size_t kMostDescriptors = 253;
@@ -92,8 +97,7 @@ Status send_packet(int socket, std::span<const std::byte> bytes, int fd) {
   bool full = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM ||
               errno == ETOOMANYREFS;
   if (full) return Status(Code::kTryAgain, Scope::kOperation, kOrigin, errno);
-  return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                "the peer process ended or dropped the connection", errno);
+  return peer_gone(errno);
 }
 
 Result<Packet> receive_packet(int socket, std::span<std::byte> room) {
@@ -109,11 +113,9 @@ Result<Packet> receive_packet(int socket, std::span<std::byte> room) {
   do {
     length = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (length < 0 && errno == EINTR);
-  if (length < 0) {
-    bool none = errno == EAGAIN || errno == EWOULDBLOCK;
-    return Status(none ? Code::kTryAgain : Code::kUnreachable,
-                  none ? Scope::kOperation : Scope::kEndpoint, kOrigin, errno);
-  }
+  if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    return Status(Code::kTryAgain, Scope::kOperation, kOrigin, errno);
+  if (length < 0) return peer_gone(errno);
   Packet packet;
   packet.length = static_cast<size_t>(length);
   packet.ended = length == 0 && CMSG_FIRSTHDR(&message) == nullptr;
