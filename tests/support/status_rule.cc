@@ -34,6 +34,7 @@ constexpr auto kAllowed = std::to_array<Allowed>({
     {"handle was dropped without close()", "the caller dropped it"},
     {"the tensor is ", "Exchange adds what to do: FetchRecord::explain()"},
     // Of paths and sessions that a peer ended: what to do is the same for all of kUnreachable.
+    {"the peer process ended or dropped the connection", "`sluice explain kUnreachable`"},
     {"the peer closed the connection", "`sluice explain kUnreachable`"},
     {"the connection was closed", "`sluice explain kUnreachable`"},
     {"the peer closed the session", "`sluice explain kUnreachable`"},

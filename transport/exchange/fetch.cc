@@ -47,10 +47,11 @@ Status FetchRecord::explain(const Status& ended, const EndpointCore* asked) cons
                          "; give fetch_into a compact buffer of the published dtype and shape");
     case Code::kTimedOut:
       if (asked != nullptr && asked->info().peer_silent) {
-        return failure(Code::kTimedOut,
-                       quoted() +
-                           ": the peer answers keepalives, but its program has not called "
-                           "progress() for seconds; let it progress its context");
+        return failure(
+            Code::kTimedOut,
+            quoted() +
+                ": nothing came from the peer for seconds; let its program call progress(), "
+                "or start it again if it is gone");
       }
       return failure(Code::kTimedOut,
                      (step > kLastStep ? "no step of '" + entry->name + "' was published"

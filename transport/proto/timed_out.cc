@@ -90,8 +90,8 @@ Status timed_out(const Operation& op, UnexpectedQueue& unexpected, bool silent) 
   std::string text = "the deadline passed: " + waited_for(op, unexpected);
   if (silent) {
     text +=
-        "; the peer is silent: its kernel answers, and its program has not called progress() "
-        "for seconds";
+        "; nothing came from the peer for seconds: its program does not call progress(), or it is "
+        "gone and the path has not told yet";
   }
   return Status(Code::kTimedOut, Scope::kOperation, kOrigin, std::move(text));
 }
