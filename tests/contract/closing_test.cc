@@ -377,5 +377,32 @@ TEST_CASE("messages that nobody received are let go with the endpoint", "[contra
   }
 }
 
+TEST_CASE("a context whose connections have ended one after the other sleeps and holds nothing",
+          "[contract][closing]") {
+  NothingLeftBehind audit;
+  for (int turns_between : {0, 1, 2, 3}) {
+    INFO(turns_between << " turns between two ends");
+    Pair pair;
+    Box& box = pair.box();
+    std::vector<std::pair<Endpoint, Endpoint>> others;
+    for (int i = 0; i < 3; ++i) others.push_back(pair.connect_again());
+    for (auto& [near, far] : others)
+      REQUIRE(far.send(1, tensor(*pair.server_context, 1 << 20, 1), box.options()).ok());
+    pair.settle();
+    pair.freeze_server();
+    for (Endpoint* near : {&others[0].first, &others[1].first, &others[2].first, &pair.client}) {
+      *near = Endpoint();
+      pair.client_context->progress();
+      for (int turn = 0; turn < turns_between; ++turn) pair.server_context->progress();
+    }
+    pair.thaw_server();
+    CHECK(pair.until([&] { return box.all.size() == others.size(); }));
+    for (auto& [near, far] : others) far = Endpoint();
+    pair.server = Endpoint();
+    CHECK(pair.until([&] { return pair.server_context->arena().statistics().outstanding == 0; }));
+    CHECK(pair.until([&] { return pair.server_context->prepare_to_sleep(); }));
+  }
+}
+
 }  // namespace
 }  // namespace sluice::test

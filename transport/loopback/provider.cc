@@ -230,7 +230,9 @@ void LoopbackProvider::forget_closed() {
     some_closed_ = some_closed_ || busy;
     return !busy;
   });
-  in_use_ = !connections_.empty() || sessions_.size() > 0;
+  // Ends that are rung hold their wires, and with them the loans of connections that are over: they
+  // are taken even if no connection is left.
+  in_use_ = !connections_.empty() || sessions_.size() > 0 || !rung_->empty();
 }
 
 }  // namespace sluice::loopback
