@@ -8,6 +8,7 @@
 #include <limits>
 
 #include <sluice/base/checked.h>
+#include <sluice/base/settings.h>
 
 namespace sluice {
 namespace {
@@ -40,30 +41,6 @@ void for_each_cgroup(Visit visit) {
 }
 
 }  // namespace
-
-std::optional<size_t> parse_size(std::string_view text) {
-  size_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end == text.data()) return std::nullopt;
-  std::string_view suffix = text.substr(static_cast<size_t>(end - text.data()));
-  int shift = 0;
-  if (!suffix.empty()) {
-    switch (suffix.front()) {
-      case 'K':
-      case 'k': shift = 10; break;
-      case 'M':
-      case 'm': shift = 20; break;
-      case 'G':
-      case 'g': shift = 30; break;
-      case 'T':
-      case 't': shift = 40; break;
-      default: return std::nullopt;
-    }
-    suffix.remove_prefix(1);
-    if (!suffix.empty() && suffix != "B" && suffix != "iB") return std::nullopt;
-  }
-  return checked_multiply(value, size_t{1} << shift);
-}
 
 std::string mebibytes(size_t bytes) {
   char text[32];
@@ -131,8 +108,7 @@ size_t available_memory_bytes() {
 
 Result<size_t> default_arena_limit(const char* environment, size_t machine_bytes) {
   if (environment == nullptr) return machine_bytes / 2;
-  std::optional<size_t> bytes = parse_size(environment);
-  if (bytes && *bytes > 0) return *bytes;
+  if (std::optional<uint64_t> bytes = parse_bytes(environment)) return size_t{*bytes};
   return Status(Code::kInvalidArgument, Scope::kContext, "allocator/machine_memory",
                 "SLUICE_ARENA_LIMIT=" + std::string(environment) +
                     " is not a size; write for example SLUICE_ARENA_LIMIT=8G");

@@ -1,4 +1,4 @@
-// How much memory the machine (or the cgroup) has, and sizes as people write them.
+// How much memory the machine (or the cgroup) has.
 #ifndef SLUICE_ALLOCATOR_MACHINE_MEMORY_H_
 #define SLUICE_ALLOCATOR_MACHINE_MEMORY_H_
 
@@ -12,8 +12,6 @@
 
 namespace sluice {
 
-// "8G", "512M", "512MiB", "4096K", "1048576": binary multiples. Nothing for anything else.
-std::optional<size_t> parse_size(std::string_view text);
 // "64 MiB", with one decimal where it is not whole.
 std::string mebibytes(size_t bytes);
 

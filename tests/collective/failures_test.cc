@@ -1,6 +1,7 @@
 // Ranks that disagree, die, are late or never come: every rank is told, and nobody hangs.
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -205,6 +206,57 @@ TEST_CASE("a rank that never comes is named by those who wait for it") {
     CHECK(told.detail().find("never came") != std::string_view::npos);
   }
   CHECK(other.detail().ends_with("2"));
+}
+
+TEST_CASE("with bootstrap all ranks that came are told who did not") {
+  const auto addresses = fresh_addresses(3);
+  auto open = [&](int rank) {
+    auto context = open_context().value();
+    auto group =
+        Group::open(*context,
+                    {.rank = rank,
+                     .size = 4,
+                     .bootstrap = addresses[0],
+                     .listen = rank > 0 ? addresses[static_cast<size_t>(rank)] : std::string()},
+                    after(now(), std::chrono::seconds(2)));
+    return group.status();
+  };
+  std::array<Status, 3> told;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank)
+    threads.emplace_back([&, rank] { told[static_cast<size_t>(rank)] = open(rank); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& status : told) {
+    INFO(status.to_string());
+    CHECK(status == Code::kTimedOut);
+    CHECK(status.detail().find("never came") != std::string_view::npos);
+    CHECK(status.detail().ends_with(": 3"));
+  }
+}
+
+TEST_CASE("a rank that does not call progress is named, not the one before it in the ring") {
+  if (collective_path() != "tcp") return;  // one host has no ring
+  std::atomic<int> left{3};
+  auto failures = run_ranks(
+      4,
+      [&](Rank& self) {
+        if (self.rank() == 2) {
+          for (int now = left; now > 0; now = left) left.wait(now);
+          return;
+        }
+        Buffer data = self.allocate(kLarge);
+        // A peer counts as silent after some 4 s.
+        auto done = self.group.allreduce_and_wait(Region(data), float64, ReduceOp::kSum,
+                                                  after(now(), std::chrono::seconds(10)));
+        // Or it was told by another rank, which says the same.
+        self.fails(done.status(), Code::kTimedOut, "rank 2 did not call progress()");
+        --left;
+        left.notify_all();
+        (void)self.context.wait_until([&] { return left == 0; }, soon());
+      },
+      kBroken);
+  INFO(joined(failures));
+  CHECK(failures.empty());
 }
 
 TEST_CASE("options that contradict are refused with the reason") {

@@ -133,6 +133,20 @@ std::vector<Refusal> of_connecting() {
              .status();
        },
        Code::kInvalidArgument, "/nowhere/secret: it cannot be opened; make one with"},
+      {"Context::connect", "a secret file that is not there, whatever path would be taken",
+       [](Scene& s) {
+         return s.context()
+             .connect("sluice://127.0.0.1:1", {.secret_file = "/nowhere/secret"})
+             .status();
+       },
+       Code::kInvalidArgument, "/nowhere/secret: it cannot be opened; make one with"},
+      {"Context::listen", "a secret file that is not there",
+       [](Scene& s) {
+         return s.context()
+             .listen("sluice://127.0.0.1:0", {.secret_file = "/nowhere/secret"})
+             .status();
+       },
+       Code::kInvalidArgument, "/nowhere/secret: it cannot be opened; make one with"},
       {"Context::listen", "an address in use",
        [](Scene& s) { return s.context().listen(s.pair.address).status(); }, Code::kInvalidArgument,
        ""},

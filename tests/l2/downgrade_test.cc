@@ -125,6 +125,21 @@ TEST_CASE("with a secret at both ends sluice:// is sealed, and says so", "[l2][s
   CHECK(endpoint->close(soon()).ok());
 }
 
+TEST_CASE("a secret without frames is refused with the setting that allows them", "[l2][sealed]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Addresses addresses;
+  SecretFile secret;
+  World world({.secret_file = secret.path()});
+  auto endpoint =
+      world.near->connect(world.listener.address(),
+                          {.timeout = std::chrono::seconds(20), .secret_file = secret.path()});
+  CHECK(endpoint.code() == Code::kUnsupported);
+  INFO(endpoint.status().to_string());
+  CHECK(endpoint.status().detail().find("set SLUICE_ETHERNET=1 on both sides, or use l2://udp/") !=
+        std::string_view::npos);
+}
+
 TEST_CASE("a network that drops frames brings nobody with a secret to TCP, but who allows that",
           "[l2][sealed]") {
   NEEDS_WIRE();

@@ -19,7 +19,7 @@
 
 #include <sluice/api/context.h>
 #include <sluice/base/counters.h>
-#include <sluice/l2/secret.h>
+#include <sluice/runtime/secret.h>
 #include <sluice/select/open.h>
 
 #include "tests/l2/wire.h"
@@ -124,7 +124,7 @@ constexpr char kOne[] = "the first secret of this test\n",
 TEST_CASE("a secret's file is ours alone, and long enough", "[l2][seal]") {
   auto load = [](const std::string& content, mode_t mode) {
     File file(content, mode);
-    auto secret = l2::Secret::load(file.path);
+    auto secret = Secret::load(file.path);
     return std::pair{
         secret.ok() ? Code::kOk : secret.code(),
         secret.ok() ? std::string(secret.value()->bytes().begin(), secret.value()->bytes().end())
@@ -140,9 +140,9 @@ TEST_CASE("a secret's file is ours alone, and long enough", "[l2][seal]") {
     CHECK(code == Code::kAccessDenied);
     CHECK(why.find("chmod 600") != std::string::npos);
   }
-  CHECK(l2::Secret::load("/nowhere/at/all").code() == Code::kInvalidArgument);
-  CHECK(l2::Secret::load("/dev/zero").code() != Code::kOk);
-  CHECK(l2::Secret::load("/tmp").code() == Code::kInvalidArgument);
+  CHECK(Secret::load("/nowhere/at/all").code() == Code::kInvalidArgument);
+  CHECK(Secret::load("/dev/zero").code() != Code::kOk);
+  CHECK(Secret::load("/tmp").code() == Code::kInvalidArgument);
 }
 
 TEST_CASE("with a secret everything crosses, and nobody else can read it", "[l2][seal]") {
@@ -236,16 +236,16 @@ TEST_CASE("the environment names the secret's file, and the options another", "[
   NEEDS_WIRE();
   NothingLeftBehind audit;
   File one(kOne), open(kAnother, 0644);
-  REQUIRE(::setenv(l2::kSecretFileVariable, one.path.c_str(), 1) == 0);
+  REQUIRE(::setenv(kSecretFileVariable, one.path.c_str(), 1) == 0);
   {
     Two two("", one.path);
     CHECK(two.connected.ok());
   }
-  REQUIRE(::setenv(l2::kSecretFileVariable, open.path.c_str(), 1) == 0);
+  REQUIRE(::setenv(kSecretFileVariable, open.path.c_str(), 1) == 0);
   auto context = std::move(open_context({})).value();
   CHECK(context->listen("l2://lo:0").code() == Code::kAccessDenied);
   CHECK(context->listen("l2://lo:0", {.require = {}, .secret_file = one.path}).ok());
-  REQUIRE(::unsetenv(l2::kSecretFileVariable) == 0);
+  REQUIRE(::unsetenv(kSecretFileVariable) == 0);
   CHECK(context->listen("l2://lo:0").ok());
   // Where nothing is sealed a secret is not taken for granted.
   CHECK(context->listen("tcp://127.0.0.1:0", {.require = {}, .secret_file = one.path}).code() ==

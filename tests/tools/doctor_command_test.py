@@ -196,7 +196,7 @@ class Doctor(command.CommandTest):
         self.assert_problem(findings, "udp", "/nowhere/secret")
         self.assertNotIn("set lo up", findings["udp"]["remedy"])
         self.assertEqual(findings["tcp"]["severity"], "ok")
-        self.assertIn("allow_unsealed", findings["secret"]["text"])
+        self.assert_problem(findings, "secret", "/nowhere/secret")
 
     def test_a_port_where_nobody_listens(self):
         findings = self.doctor("--need", "shm,tcp", "192.0.2.2:7")

@@ -106,6 +106,8 @@ class Info(command.CommandTest):
         lines = self.run_command("info", "--settings", SLUICE_LOG="info").stdout
         self.assertRegex(lines, r"(?m)^SLUICE_LOG +info \(environment\)$")
         self.assertRegex(lines, r"(?m)^SLUICE_PEERS +/etc/sluice/peers \(default\)$")
+        lines = self.run_command("info", "--settings", SLUICE_LOG="loud").stdout
+        self.assertIn("loud (environment); not in force: SLUICE_LOG cannot be 'loud'; it can be ", lines)
         told = self.run_command("info", "--settings-document").stdout
         self.assertTrue(pathlib.Path("docs/settings.md").read_text(encoding="utf-8").endswith(told), "docs/settings.md is not what `sluice info --settings-document` prints")
         for name in settings:

@@ -465,8 +465,18 @@ class Ends(ProxyTest):
         client, _ = self.client(to, listen=f"unix:{path}")
         done = self.run_command("proxy", "--listen", f"unix:{path}", "--to", to, expect=1)
         self.assertIn("cannot listen at unix:", done.stderr)
+        self.assertIn("another program listens there: end it, or choose another place", done.stderr)
         self.assertTrue(os.path.exists(path))
         client.stop(self)
+
+    def test_a_place_that_cannot_be_says_what_to_do(self):
+        for listen, part in ((f"unix:{self.place}/missing/p", "make the folder first"),
+                             ("203.0.113.7:0", "no interface of this machine has that address"),
+                             ("nobody.invalid:7", "check its spelling, or give its IP address")):
+            done = self.run_command("proxy", "--listen", listen, "--to", "tcp://127.0.0.1:1", expect=1)
+            self.assertIn(part, done.stderr)
+        done = self.run_command("proxy", "--at", "sluice://127.0.0.1:0", "--service", "127.0.0.1:1", "--secret-file", f"{self.place}/none", expect=1)
+        self.assertIn("it cannot be opened; make one with", done.stderr)
 
     def test_both_ends_can_share_a_secret(self):
         secret = f"{self.place}/secret"

@@ -12,7 +12,7 @@
 
 #include <sluice/allocator/machine_memory.h>
 #include <sluice/base/settings.h>
-#include <sluice/runtime/sealing.h>
+#include <sluice/runtime/secret.h>
 #include <sluice/select/open.h>
 #include <sluice/sluice.h>
 #include <sluice/tuning/tuning.h>
@@ -69,7 +69,11 @@ Findings check_settings() {
                             *asked),
                 "unset it, or set it to auto"));
   }
-  if (secret_is_set("")) {
+  if (const auto secret = Secret::chosen(""); !secret.ok()) {
+    found.push_back(problem("secret", std::string(secret.status().detail()),
+                            "give it a file of at least 16 bytes that is yours alone, or unset " +
+                                std::string(kSecretFileVariable)));
+  } else if (secret_is_set("")) {
     found.push_back(
         note("secret",
              std::string(kSecretFileVariable) +

@@ -43,7 +43,8 @@ constexpr auto kEntries = std::to_array<Entry>({
      "The peer is slow, stopped, or does not call progress(); nobody published the key.",
      "Look at EndpointInfo::peer_silent. Give a longer deadline only if the work takes that long."},
     {"kOutcomeUnknown", "The operation may or may not have taken effect.",
-     "The connection ended after data was sent and before the peer answered.",
+     "The connection ended, or the deadline passed, after data was sent and before the peer "
+     "answered.",
      "Ask the peer what it has, or make the operation repeatable, then connect again."},
     {"kCancelled", "The caller gave the operation up.",
      "cancel(), a dropped handle, close() of the endpoint, or the peer withdrew its offer.",

@@ -57,6 +57,7 @@ Json settings_facts() {
                    {"type", name_of(each.type)},
                    {"value", value ? Json(*value) : Json()},
                    {"source", name_of(source_of(each))},
+                   {"refused", value ? unfit(each, *value) : ""},
                    {"default", each.otherwise},
                    {"values", each.values},
                    {"in_code", option_of(each)},
@@ -71,6 +72,8 @@ void print_settings(const Json& settings) {
         each["value"].is_null()
             ? (text(each["default"]).empty() ? "not set" : text(each["default"]) + " (default)")
             : text(each["value"]) + " (" + text(each["source"]) + ")";
+    // Of most settings such a value is ignored, of some an error of what reads it.
+    if (!text(each["refused"]).empty()) value += "; not in force: " + text(each["refused"]);
     fmt::print("{:<24} {}\n{:<24} {}: {}{}\n", text(each["name"]), value, "", text(each["values"]),
                text(each["meaning"]),
                text(each["in_code"]).empty() ? "" : " In code: " + text(each["in_code"]) + ".");

@@ -18,9 +18,25 @@ namespace {
 
 constexpr const char* kOrigin = "tools/proxy";
 constexpr int kBacklog = 512;
+constexpr const char* kRaiseLimit = "raise the limit of open files (ulimit -n)";
 
-Status failed(Code code, const std::string& what, int error) {
-  return Status(code, Scope::kOperation, kOrigin, what + ": " + std::strerror(error), error);
+Status failed(Code code, const std::string& what, int error, const char* remedy) {
+  return Status(code, Scope::kOperation, kOrigin,
+                fmt::format("{}: {}; {}", what, std::strerror(error), remedy), error);
+}
+
+// Why nothing can listen there, and what to do.
+Status cannot_listen(const SocketAddress& address, int error) {
+  const char* remedy = "choose another place";
+  if (error == EADDRINUSE)
+    remedy = "another program listens there: end it, or choose another place";
+  if (error == EADDRNOTAVAIL) remedy = "no interface of this machine has that address: choose one";
+  if (error == ENOENT) remedy = "make the folder first";
+  if (error == EACCES && address.is_unix()) remedy = "choose a folder that you may write to";
+  if (error == EACCES && !address.is_unix())
+    remedy = "ports below 1024 need CAP_NET_BIND_SERVICE: choose one above";
+  return failed(error == EACCES ? Code::kAccessDenied : Code::kWrongState,
+                "cannot listen at " + address.text(), error, remedy);
 }
 
 Status wrong(std::string_view text, const char* why) {
@@ -109,7 +125,9 @@ Result<std::vector<SocketAddress>> find_addresses(std::string_view text) {
   const int outcome = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &list);
   if (outcome != 0)
     return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
-                  fmt::format("{}: {}", host, ::gai_strerror(outcome)));
+                  fmt::format("the host '{}' is not found: {}; check its spelling, or give its "
+                              "IP address",
+                              host, ::gai_strerror(outcome)));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(list, &::freeaddrinfo);
   for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
     SocketAddress address;
@@ -125,7 +143,7 @@ Result<ListeningSocket> ListeningSocket::open(const SocketAddress& address) {
   ListeningSocket made;
   made.fd_ = Descriptor(
       ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!made.fd_) return failed(Code::kNoMemory, "no socket", errno);
+  if (!made.fd_) return failed(Code::kNoMemory, "no socket", errno, kRaiseLimit);
   if (!address.is_unix()) ::setsockopt(made.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   int outcome = bind_to(made.fd(), address);
   const bool file = address.is_unix() && address.path()[0] != '@';
@@ -133,18 +151,13 @@ Result<ListeningSocket> ListeningSocket::open(const SocketAddress& address) {
     ::unlink(address.path().c_str());
     outcome = bind_to(made.fd(), address);
   }
-  if (outcome != 0) {
-    const int error = errno;
-    return failed(error == EACCES ? Code::kAccessDenied : Code::kWrongState,
-                  "cannot listen at " + address.text(), error);
-  }
+  if (outcome != 0) return cannot_listen(address, errno);
   struct stat there {};
   if (file && ::stat(address.path().c_str(), &there) == 0) {
     made.path_ = address.path();
     made.inode_ = there.st_ino;
   }
-  if (::listen(made.fd(), kBacklog) != 0)
-    return failed(Code::kWrongState, "cannot listen at " + address.text(), errno);
+  if (::listen(made.fd(), kBacklog) != 0) return cannot_listen(address, errno);
   return made;
 }
 
@@ -183,12 +196,12 @@ Descriptor ListeningSocket::accept() const {
 Result<Descriptor> begin_connect(const SocketAddress& address) {
   Descriptor socket(
       ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return failed(Code::kNoMemory, "no socket", errno);
+  if (!socket) return failed(Code::kNoMemory, "no socket", errno, kRaiseLimit);
   send_at_once(socket.value(), address);
   if (::connect(socket.value(), reinterpret_cast<const sockaddr*>(&address.storage),
                 address.length) != 0 &&
       errno != EINPROGRESS)
-    return failed(Code::kUnreachable, address.text(), errno);
+    return failed(Code::kUnreachable, address.text(), errno, "start the service there");
   return socket;
 }
 

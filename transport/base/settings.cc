@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -317,11 +318,29 @@ const Setting* find_setting(std::string_view name) {
   return found == table().end() ? nullptr : &*found;
 }
 
+std::optional<uint64_t> parse_bytes(std::string_view text) {
+  uint64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || value == 0) return std::nullopt;
+  std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  unsigned shift = 0;
+  if (!unit.empty()) {
+    const size_t power = std::string_view("KMGTkmgt").find(unit.front());
+    if (power == std::string_view::npos) return std::nullopt;
+    shift = 10 * (static_cast<unsigned>(power % 4) + 1);
+    unit.remove_prefix(1);
+    if (!unit.empty() && unit != "B" && unit != "iB") return std::nullopt;
+  }
+  if (value > std::numeric_limits<uint64_t>::max() >> shift) return std::nullopt;
+  return value << shift;
+}
+
 std::string unfit(const Setting& setting, std::string_view value) {
   const auto& words = setting.words;
   bool fits = true;
   if (!words.empty()) fits = std::find(words.begin(), words.end(), value) != words.end();
   if (setting.type == SettingType::kNumber) fits = number(setting, value).has_value();
+  if (setting.type == SettingType::kBytes) fits = parse_bytes(value).has_value();
   if (fits) return "";
   return std::string(setting.name) + " cannot be '" + std::string(value.substr(0, 64)) +
          "'; it can be " + std::string(setting.values);

@@ -47,8 +47,8 @@ std::span<const Setting> settings();
 const Setting* find_setting(std::string_view name);
 
 // As if the environment had it; nothing: as if it had not. For what is opened from now on. Thread:
-// any. Errors: kInvalidArgument (no setting of the library has that name, or a kFlag, kWord or
-// kNumber cannot have that value; the detail says what it can be). What reads a kBytes, kPath or
+// any. Errors: kInvalidArgument (no setting of the library has that name, or a kFlag, kWord,
+// kNumber or kBytes cannot have that value; the detail says what it can be). What reads a kPath or
 // kText checks it.
 Status set_setting(std::string_view name, std::optional<std::string> value);
 
@@ -61,6 +61,10 @@ std::optional<std::string> setting_text(std::string_view name);
 bool setting_is(std::string_view name, std::string_view word);
 // kNumber. A value that it may not have is as if it were not set; the log says so once.
 std::optional<uint64_t> setting_number(std::string_view name);
+
+// "8G", "512M", "512MiB", "4096K", "1048576": binary multiples, at least one byte. Nothing for
+// anything else.
+std::optional<uint64_t> parse_bytes(std::string_view text);
 
 // Why that value is none of the setting's; empty: it is one.
 std::string unfit(const Setting& setting, std::string_view value);

@@ -84,6 +84,9 @@ TEST_CASE("code cannot set what is no setting, or what it cannot be", "[settings
   Status pairs = set_setting("SLUICE_RDMA_QUEUE_PAIRS", "9");
   CHECK(pairs == Code::kInvalidArgument);
   CHECK(pairs.detail().find("1 to 8") != std::string_view::npos);
+  Status size = set_setting("SLUICE_ARENA_LIMIT", "much");
+  CHECK(size.code() == Code::kInvalidArgument);
+  CHECK(size.detail().find("it can be a size such as 8G") != std::string_view::npos);
   Status word = set_setting("SLUICE_ETHERNET", "on");
   CHECK(word == Code::kInvalidArgument);
   CHECK(source("SLUICE_ETHERNET") == SettingSource::kDefault);
@@ -114,6 +117,21 @@ TEST_CASE("a variable that nothing reads is found, with the name that was meant"
   CHECK(unknown[1].nearest.empty());
   CHECK(unknown[2].nearest == "SLUICE_LOG");
   CHECK(unknown_settings(nullptr).empty());
+}
+
+TEST_CASE("sizes are read with binary multiples", "[settings]") {
+  CHECK(parse_bytes("1048576") == 1048576);
+  CHECK(parse_bytes("4K") == 4096);
+  CHECK(parse_bytes("512M") == uint64_t{512} << 20);
+  CHECK(parse_bytes("8G") == uint64_t{8} << 30);
+  CHECK(parse_bytes("8GB") == uint64_t{8} << 30);
+  CHECK(parse_bytes("8GiB") == uint64_t{8} << 30);
+  CHECK(parse_bytes("2t") == uint64_t{2} << 40);
+  for (const char* bad : {"", "0", "0G", " 8G", "8G ", "8 G", "G", "-1", "+1", "8X", "8Gx", "8.5G",
+                          "0x10", "18446744073709551616", "16777216T"}) {
+    INFO(bad);
+    CHECK_FALSE(parse_bytes(bad));
+  }
 }
 
 }  // namespace

@@ -117,9 +117,21 @@ Status Mesh::usable() {
 
 Status Mesh::blame(int peer, const Status& why, const std::string& what) const {
   const std::string rank = "rank " + std::to_string(peer);
-  if (why == Code::kTimedOut)
+  if (why == Code::kTimedOut) {
+    // A peer that waits for another is not to blame: in a ring each knows its neighbour alone.
+    std::string silent;
+    for (int other = 0; other < size(); ++other) {
+      if (other == rank_ || !peers_[static_cast<size_t>(other)].info().peer_silent) continue;
+      silent += (silent.empty() ? "rank " : ", rank ") + std::to_string(other);
+    }
     return Status(Code::kTimedOut, Scope::kContext, kOrigin,
-                  what + ": " + rank + " did not take part before the deadline", why.os_error());
+                  what + ": " +
+                      (silent.empty() ? rank + " did not take part before the deadline; it may "
+                                               "have waited for another rank"
+                                      : silent + " did not call progress(), and the deadline "
+                                                 "passed"),
+                  why.os_error());
+  }
   return Status(why == Code::kWrongState ? Code::kUnreachable : why.code(), Scope::kContext,
                 kOrigin, what + ": lost " + rank + ": " + std::string(why.detail()),
                 why.os_error());

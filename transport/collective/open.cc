@@ -19,6 +19,8 @@ constexpr size_t kMostAddress = 255;
 constexpr Duration kAskAgain = 10ms;
 // Connections that said nothing yet, beside one per rank: strangers cannot keep ranks out.
 constexpr size_t kMostSilent = 64;
+// Between rank 0's end of patience and the deadline, a tenth of the time at most.
+constexpr Duration kTimeToTell = std::chrono::milliseconds(500);
 constexpr Tag kHelloTag = internal::lane_tag(internal::Lane::kHello, 0);
 constexpr Tag kTableTag = internal::lane_tag(internal::Lane::kHello, 1);
 constexpr Tag kFlagTag = internal::lane_tag(internal::Lane::kHello, 2);
@@ -74,14 +76,17 @@ class Opening {
     uint64_t id = 0;
   };
   Status connect(int rank, const std::string& address);
-  Status accept(int first);
+  Status accept(int first, Instant until);
   Status take_guests();
   Status welcome(Completion& completion);
   Result<Tensor> hello();
   Status read_hello(std::span<const std::byte> bytes, Hello& out) const;
-  Status exchange_table();
+  Status accept_all();
+  Status send_table();
+  Status receive_table();
   std::string missing(int first) const;
   Endpoint& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
+  size_t table_bytes() const { return static_cast<size_t>(options_.size) * (kMostAddress + 1); }
 
   Context& context_;
   const GroupOptions& options_;
@@ -244,7 +249,7 @@ std::string Opening::missing(int first) const {
 }
 
 // Until all ranks from `first` on are there.
-Status Opening::accept(int first) {
+Status Opening::accept(int first, Instant until) {
   while (!missing(first).empty()) {
     Completion completion;
     Status taken;
@@ -253,7 +258,7 @@ Status Opening::accept(int first) {
           taken = take_guests();
           return !taken.ok() || hellos_.poll(completion);
         },
-        deadline_);
+        until);
     SLUICE_RETURN_IF_ERROR(taken);
     if (waited == Code::kTimedOut)
       return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
@@ -264,28 +269,55 @@ Status Opening::accept(int first) {
   return Status();
 }
 
-// Rank 0 has heard from everybody where they listen.
-Status Opening::exchange_table() {
-  const size_t bytes = static_cast<size_t>(options_.size) * (kMostAddress + 1);
-  SLUICE_TRY(Buffer room, context_.arena().allocate(bytes));
-  if (options_.rank == 0) {
-    std::memset(room.data(), 0, bytes);
-    for (size_t rank = 0; rank < addresses_.size(); ++rank)
-      std::memcpy(room.data() + rank * (kMostAddress + 1), addresses_[rank].data(),
-                  std::min(addresses_[rank].size(), kMostAddress));
-    const Tensor table = std::move(room).freeze();
-    for (int rank = 1; rank < options_.size; ++rank) {
-      SLUICE_TRY(Receipt sent, peer(rank).send_and_wait(kTableTag, table, deadline_));
-      (void)sent;
-    }
-    return Status();
+// Of rank 0, with bootstrap. It gives up a little before the deadline: only it knows who is
+// missing, and tells those who wait for its table.
+Status Opening::accept_all() {
+  const Instant now = context_.refresh_now();
+  Instant until = deadline_;
+  if (deadline_ != kNever && deadline_ > now)
+    until = deadline_ - std::min<Duration>(kTimeToTell, (deadline_ - now) / 10);
+  Status all = accept(1, until);
+  if (all != Code::kTimedOut) return all;
+  const std::string_view text = all.detail().substr(0, table_bytes() - 1);
+  for (int rank = 1; rank < options_.size; ++rank) {
+    if (!peer(rank)) continue;
+    SLUICE_TRY(Buffer room, context_.arena().allocate(text.size()));
+    std::memcpy(room.data(), text.data(), text.size());
+    (void)peer(rank).send_and_wait(kTableTag, std::move(room).freeze(), deadline_);
   }
-  SLUICE_TRY(Endpoint::Received table,
-             peer(0).receive_and_wait({.tag = kTableTag}, std::move(room), deadline_));
-  if (table.buffer.size_bytes() != bytes) return invalid("rank 0 sent no table of addresses");
+  return all;
+}
+
+// Rank 0 has heard from everybody where they listen.
+Status Opening::send_table() {
+  SLUICE_TRY(Buffer room, context_.arena().allocate(table_bytes()));
+  std::memset(room.data(), 0, table_bytes());
+  for (size_t rank = 0; rank < addresses_.size(); ++rank)
+    std::memcpy(room.data() + rank * (kMostAddress + 1), addresses_[rank].data(),
+                std::min(addresses_[rank].size(), kMostAddress));
+  const Tensor table = std::move(room).freeze();
+  for (int rank = 1; rank < options_.size; ++rank) {
+    SLUICE_TRY(Receipt sent, peer(rank).send_and_wait(kTableTag, table, deadline_));
+    (void)sent;
+  }
+  return Status();
+}
+
+Status Opening::receive_table() {
+  SLUICE_TRY(Buffer room, context_.arena().allocate(table_bytes()));
+  Result<Endpoint::Received> table =
+      peer(0).receive_and_wait({.tag = kTableTag}, std::move(room), deadline_);
+  if (table.code() == Code::kTimedOut)
+    return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
+                  "rank 0 sent no table of addresses before the deadline; it may wait for ranks "
+                  "that have not started");
+  SLUICE_RETURN_IF_ERROR(table.status());
+  const auto* bytes = reinterpret_cast<const char*>(table->buffer.data());
+  if (table->buffer.size_bytes() != table_bytes())
+    return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
+                  "rank 0 says: " + std::string(bytes, table->buffer.size_bytes()));
   for (size_t rank = 0; rank < addresses_.size(); ++rank) {
-    const char* address =
-        reinterpret_cast<const char*>(table.buffer.data()) + rank * (kMostAddress + 1);
+    const char* address = bytes + rank * (kMostAddress + 1);
     addresses_[rank].assign(address, ::strnlen(address, kMostAddress));
   }
   return Status();
@@ -299,15 +331,16 @@ Result<std::vector<Endpoint>> Opening::run() {
   SLUICE_TRY(listener_, context_.listen(here, {.require = options_.require}));
   if (meet) {
     if (options_.rank == 0) {
-      SLUICE_RETURN_IF_ERROR(accept(1));
+      SLUICE_RETURN_IF_ERROR(accept_all());
+      SLUICE_RETURN_IF_ERROR(send_table());
     } else {
       SLUICE_RETURN_IF_ERROR(connect(0, options_.bootstrap));
+      SLUICE_RETURN_IF_ERROR(receive_table());
     }
-    SLUICE_RETURN_IF_ERROR(exchange_table());
   }
   for (int rank = 0; rank < options_.rank; ++rank)
     if (!peer(rank)) SLUICE_RETURN_IF_ERROR(connect(rank, addresses_[static_cast<size_t>(rank)]));
-  SLUICE_RETURN_IF_ERROR(accept(options_.rank + 1));
+  SLUICE_RETURN_IF_ERROR(accept(options_.rank + 1, deadline_));
   listener_.close();
   return std::move(peers_);
 }

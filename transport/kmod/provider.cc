@@ -13,7 +13,7 @@
 #include <sluice/kmod/traits.h>
 #include <sluice/proto/hello.h>
 #include <sluice/runtime/awaits.h>
-#include <sluice/runtime/sealing.h>
+#include <sluice/runtime/secret.h>
 
 namespace sluice::kmod {
 namespace {
@@ -274,6 +274,7 @@ KmodListener::KmodListener(KmodProvider& owner, KmodSocket socket, const Require
       half_open_(half_open_dropped, [&owner](std::unique_ptr<KmodConnection> connection) {
         owner.linger(std::move(connection));
       }) {
+  if (limits_ != nullptr) limits_->set_address(address_);
   owner.listeners_.push_back(this);
   owner.note_use();
 }

@@ -18,7 +18,7 @@
 #include <sluice/l2/cipher.h>
 #include <sluice/l2/counted.h>
 #include <sluice/l2/machines.h>
-#include <sluice/l2/secret.h>
+#include <sluice/runtime/secret.h>
 #include <sluice/l2/timers.h>
 #include <sluice/proto/direct_connection.h>
 #include <sluice/runtime/peer_account.h>

@@ -64,14 +64,6 @@ Result<Way> open_way(const Address& address, bool ring) {
   return Way{std::move(opened), peer_at(mac)};
 }
 
-// The secret of a file, or of the environment's file; null: none is set.
-Result<std::shared_ptr<const Secret>> secret_of(const std::string& file) {
-  if (!file.empty()) return Secret::load(file);
-  const std::string of_all = setting_text(kSecretFileVariable).value_or("");
-  if (!of_all.empty()) return Secret::load(of_all);
-  return std::shared_ptr<const Secret>();
-}
-
 Status invalid(std::string why) {
   return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(why));
 }
@@ -218,7 +210,7 @@ Task<Result<std::shared_ptr<EndpointCore>>> L2Provider::start_connect(
                       (address.is_udp() ? "/10.0.0.1:7000, with its IP address and port"
                                         : "/02:00:00:00:00:0b:7, with its MAC address and port"));
   }
-  SLUICE_CO_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
+  SLUICE_CO_TRY(std::shared_ptr<const Secret> secret, Secret::chosen(options.secret_file));
   wire::Hello ours = proto::hello_for_strangers(context_, session);
   if (!address.is_udp() && second_session_wanted()) wish_second(ours);
   auto connection = co_await meet(address, ours, std::move(secret), deadline);
@@ -262,7 +254,7 @@ Result<std::unique_ptr<ListenerCore>> L2Provider::listen(const Address& address,
 
 Result<std::unique_ptr<L2Listener>> L2Provider::open_listener(
     const Address& address, const ListenOptions& options, const proto::SessionOptions& session) {
-  SLUICE_TRY(std::shared_ptr<const Secret> secret, secret_of(options.secret_file));
+  SLUICE_TRY(std::shared_ptr<const Secret> secret, Secret::chosen(options.secret_file));
   PeerAddress meant;
   if (!address.is_udp() && !address.name.empty()) {
     SLUICE_TRY(MacAddress mac, mac_at(address.host, address.name));

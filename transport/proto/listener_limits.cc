@@ -51,7 +51,7 @@ Result<ConnectionTicket> ListenerLimits::admit(const PeerIdentity& identity,
 Status ListenerLimits::ask(const PeerIntroduction& who) {
   if (!accept_ || accept_(who)) return Status();
   return refuse(Code::kAccessDenied,
-                "peer " + std::string(who.address) + " was refused by ListenOptions::accept",
+                "peer " + std::string(who.address) + ": ListenOptions::accept said no",
                 refused_by_program.name());
 }
 

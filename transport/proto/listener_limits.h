@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <sluice/base/log.h>
 #include <sluice/proto/connection_ticket.h>
@@ -20,6 +21,8 @@ class ListenerLimits {
  public:
   // `address`: as the program listens, for texts.
   ListenerLimits(ContextCore& context, const ListenOptions& options, std::string address);
+  // Once the port is known, if the system has chosen it.
+  void set_address(std::string address) { address_ = std::move(address); }
 
   // Before the peer is answered. Errors: kTryAgain (a limit: the text names it), kAccessDenied
   // (ListenOptions::accept said no).

@@ -1,17 +1,18 @@
 #include <sluice/runtime/connecting.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 
 #include <sluice/api/connecting.h>
 #include <sluice/runtime/awaits.h>
-#include <sluice/runtime/sealing.h>
+#include <sluice/runtime/secret.h>
 #include <sluice/spi/endpoint_core.h>
 
 namespace sluice {
 namespace {
 
-constexpr const char* kOrigin = "api/context";
+constexpr const char* kOrigin = "runtime/connecting";
 
 Status no_provider(const Address& address) {
   return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
@@ -32,10 +33,13 @@ Status nobody_to_find(const Address& address) {
 bool takes_secret(const Address& address) {
   return address.scheme == Scheme::kL2 || address.scheme == Scheme::kSluice;
 }
-// A secret is not given up in silence: it means sealed paths, for every scheme that takes one.
+// A secret is not given up in silence: it means sealed paths, for every scheme that takes one. Its
+// file is read also where the path does not need it: a wrong one is told before a peer is met.
 template <typename Options>
-void seal(Options& options) {
-  if (!options.allow_unsealed && secret_is_set(options.secret_file)) options.require.sealed = true;
+Status seal(Options& options) {
+  SLUICE_TRY(std::shared_ptr<const Secret> secret, Secret::chosen(options.secret_file));
+  if (!options.allow_unsealed && secret != nullptr) options.require.sealed = true;
+  return Status();
 }
 
 template <typename Options>
@@ -52,7 +56,7 @@ Task<Result<Endpoint>> connect_soon(Context& context, std::string text, ConnectO
   SLUICE_CO_RETURN_IF_ERROR(core.check_usable());
   SLUICE_CO_TRY(Address address, Address::parse(text));
   SLUICE_CO_TRY(Provider * provider, provider_of(core, address, options));
-  seal(options);
+  SLUICE_CO_RETURN_IF_ERROR(seal(options));
   core.refresh_now();
   Result<std::shared_ptr<EndpointCore>> met = co_await provider->start_connect(address, options);
   if (!met.ok()) co_return met.status();
@@ -68,7 +72,7 @@ Result<Provider*> provider_to_listen(const ContextCore& context, const Address& 
   SLUICE_TRY(Provider * chosen, provider_of(context, address, options));
   if (!options.discoverable_as.empty() && (address.scheme != Scheme::kL2 || address.is_udp()))
     return nobody_to_find(address);
-  seal(options);
+  SLUICE_RETURN_IF_ERROR(seal(options));
   return chosen;
 }
 

@@ -13,7 +13,6 @@
 #include <sluice/base/log.h>
 #include <sluice/runtime/awaits.h>
 #include <sluice/runtime/connecting.h>
-#include <sluice/runtime/sealing.h>
 
 namespace sluice {
 namespace {

@@ -21,7 +21,7 @@
 #include <sluice/l2/traits.h>
 #include <sluice/proto/session.h>
 #include <sluice/runtime/awaits.h>
-#include <sluice/runtime/sealing.h>
+#include <sluice/runtime/secret.h>
 #include <sluice/select/silences.h>
 #include <sluice/spi/endpoint_core.h>
 
@@ -166,6 +166,14 @@ OnInterfaces::OnInterface& OnInterfaces::on(const std::string& interface) {
   return *known;
 }
 
+// Of a path that nobody asked for: empty, unless it may be the one that a program with a secret
+// needs.
+std::string why_off(const Carrier& carrier, const Requirements& require) {
+  if (carrier.is_module() || !require.sealed) return "";
+  return "plain Ethernet is off; set SLUICE_ETHERNET=1 on both sides, or use l2://udp/HOST:PORT, "
+         "which needs no privilege";
+}
+
 class Choice final : public PathChoice {
  public:
   explicit Choice(Carrier carrier) : carrier_(std::move(carrier)) {}
@@ -174,7 +182,10 @@ class Choice final : public PathChoice {
   std::string_view why_met() const override { return ""; }  // its session says so
   std::string_view why_paired() const override { return "the peer chose it"; }
   bool serves(const ListenOptions& options, std::string& why_not) const override {
-    if (!ethernet_wanted(options.ethernet)) return false;
+    if (!ethernet_wanted(options.ethernet)) {
+      why_not = why_off(carrier_, options.require);
+      return false;
+    }
     why_not = unmet(options.require,
                     ethernet_properties(carrier_.path, secret_is_set(options.secret_file)));
     return why_not.empty();
@@ -215,7 +226,8 @@ Result<Address> Choice::place_of(const PathAttempt& attempt) const {
 }
 
 Task<Result<std::unique_ptr<MetPeer>>> Choice::meet(const PathAttempt& attempt) {
-  if (!ethernet_wanted(attempt.options.ethernet)) co_return unusable("");
+  if (!ethernet_wanted(attempt.options.ethernet))
+    co_return unusable(why_off(carrier_, attempt.options.require));
   const Duration patience = (attempt.deadline - now()) / 2;  // the other half is for the next path
   SLUICE_CO_TRY(Address address, place_of(attempt));
   const std::string whom = carrier_.scheme + address.host + "/" + address.name;

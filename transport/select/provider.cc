@@ -61,6 +61,7 @@ class SelectListener final : public ListenerCore {
         options_(options) {
     address_ = greetings_->address();
     address_.scheme = Scheme::kSluice;
+    limits_->set_address(address_.to_string());
     owner.listeners_.push_back(this);
     owner.in_use_ = true;
   }

@@ -118,8 +118,7 @@ Status decode_answer(const Address& address, const Glimpse& glimpse, wire::Hello
     return peer_refused(address, bye.code);
   }
   if (glimpse.common.type != wire::MessageType::kHello) {
-    return Status(Code::kCorrupt, Scope::kOperation, kOrigin,
-                  address.to_string() + " did not answer with HELLO");
+    return Status(Code::kCorrupt, Scope::kOperation, kOrigin, "its answer is no HELLO");
   }
   return wire::decode(glimpse.header, peer);
 }
@@ -144,13 +143,17 @@ Task<Status> wait_for_answer(Awaits& awaits, const Address& address, int fd, wir
       glimpse.state = Glimpse::State::kEnded;
       glimpse.why = cut_off();
     }
-    if (glimpse.state == Glimpse::State::kEnded) {
-      co_return Status(
-          glimpse.why.code(), Scope::kOperation, kOrigin,
-          address.to_string() + " did not greet us: " + std::string(glimpse.why.detail()),
-          glimpse.why.os_error());
-    }
-    co_return decode_answer(address, glimpse, peer);
+    Status answer = glimpse.state == Glimpse::State::kEnded ? glimpse.why
+                                                            : decode_answer(address, glimpse, peer);
+    // A refusal has said all.
+    if (answer.ok() || (glimpse.state == Glimpse::State::kComplete && answer != Code::kCorrupt))
+      co_return answer;
+    const bool foreign = answer == Code::kCorrupt;
+    co_return Status(
+        answer.code(), Scope::kOperation, kOrigin,
+        address.to_string() + " did not greet us: " + std::string(answer.detail()) +
+            (foreign ? "; another program may listen there: check the host and port" : ""),
+        answer.os_error());
   }
 }
 

@@ -176,6 +176,8 @@ TEST_CASE("a server that is not sluice is told apart from one that is not there"
   SECTION("an SSH server") {
     Status status = attempt("SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", false, soon());
     CHECK(status == Code::kCorrupt);
+    INFO(status.to_string());
+    CHECK(status.detail().find("check the host and port") != std::string::npos);
   }
   SECTION("one that hangs up") { CHECK(attempt("", true, soon()) == Code::kUnreachable); }
   SECTION("one that says nothing") {

@@ -59,6 +59,7 @@ Result<std::unique_ptr<ListenerCore>> TcpProvider::listen(const Address& address
   };
   SLUICE_TRY(auto greetings, GreetingListener::open(context_, address,
                                                     proto::hello_for(context_, session), greeting));
+  limits->set_address(greetings->address().to_string());
   auto listener = std::make_unique<TcpListener>(*this, std::move(greetings), session);
   listeners_.push_back(listener.get());
   in_use_ = true;

@@ -14,6 +14,8 @@
 #include <cstdio>
 #include <utility>
 
+#include <sluice/base/settings.h>
+
 namespace sluice::tools {
 namespace {
 
@@ -43,6 +45,7 @@ Result<Child> Child::start(const std::function<int(int)>& body) {
     return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
                   "no descriptors for a pipe; raise ulimit -n", errno);
   }
+  warn_of_unknown_settings();  // here, so that the second process does not repeat it
   std::fflush(stdout);
   std::fflush(stderr);
   pid_t parent = ::getpid();

@@ -1,4 +1,4 @@
-#include <sluice/l2/secret.h>
+#include <sluice/runtime/secret.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,13 +8,19 @@
 
 #include <utility>
 
-namespace sluice::l2 {
+#include <sluice/base/settings.h>
+
+namespace sluice {
 namespace {
 
-constexpr const char* kOrigin = "l2/secret";
+constexpr const char* kOrigin = "runtime/secret";
 
 Status refused(Code code, const std::string& path, const std::string& why, int error = 0) {
   return Status(code, Scope::kOperation, kOrigin, "the secret in " + path + ": " + why, error);
+}
+
+std::string file_of(const std::string& secret_file) {
+  return secret_file.empty() ? setting_text(kSecretFileVariable).value_or("") : secret_file;
 }
 
 struct Closing {
@@ -24,8 +30,16 @@ struct Closing {
 
 }  // namespace
 
+bool secret_is_set(const std::string& secret_file) { return !file_of(secret_file).empty(); }
+
 Secret::~Secret() {
   if (!bytes_.empty()) ::explicit_bzero(bytes_.data(), bytes_.size());
+}
+
+Result<std::shared_ptr<const Secret>> Secret::chosen(const std::string& secret_file) {
+  const std::string path = file_of(secret_file);
+  if (path.empty()) return std::shared_ptr<const Secret>();
+  return load(path);
 }
 
 Result<std::shared_ptr<const Secret>> Secret::load(const std::string& path) {
@@ -66,4 +80,4 @@ Result<std::shared_ptr<const Secret>> Secret::load(const std::string& path) {
   return std::shared_ptr<const Secret>(std::move(secret));
 }
 
-}  // namespace sluice::l2
+}  // namespace sluice
