@@ -48,7 +48,7 @@ constexpr Label kLabels[] = {
     {"tcp.header_partly_sent", kNo, kNo, kNo, kNo, kNo, kNo, false,
      "the kernel takes part of a header only when the socket's buffer ends just there, which no "
      "process can arrange "
-     "for another; //transport/tcp:link_send_test writes messages of every size in parts"},
+     "for another; //tests/tcp:link_send_test writes messages of every size in parts"},
 
     {"l2.hello", kNo, kNo, kNo, kNo, kC, kNo, false},
     {"l2.accepted", kNo, kNo, kNo, kNo, kS, kNo, false},

@@ -1,6 +1,6 @@
 // Moderated completion events: what SLUICE_RDMA_MODERATION asks for is what the device is told, of
 // queues that live, and devices that refuse. What is right to ask for is in
-// transport/verbs/moderation_test.cc.
+// tests/verbs/backend/moderation_rule_test.cc.
 #include <errno.h>
 #include <stdlib.h>
 
