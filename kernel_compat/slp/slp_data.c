@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* DATA: bytes of transfers arriving, and what acknowledgements say of those that left. */
+/* DATA: bytes of transfers arriving, and how much of one may leave. */
 #include "slp_session.h"
 
 static bool test_bit(const uint64_t *bits, uint64_t unit)
@@ -103,35 +103,6 @@ enum slp_drop slp_data_arrive(struct slp_session *s, const struct slp_frame *fra
 
 /* ---- leaving */
 
-struct slp_source *slp_source_of(struct slp_session *s, uint16_t index)
-{
-	return index & SLP_TRANSFER_PUSH ? &s->pushes[index & ~SLP_TRANSFER_PUSH] : &s->serving[index];
-}
-
-_Static_assert(2 * SLP_TRANSFERS <= 32, "slp_session.sources has a bit for each");
-
-static uint32_t turn_bit(uint16_t index)
-{
-	return (uint32_t)1 << (index & SLP_TRANSFER_PUSH ? SLP_TRANSFERS + (index & ~SLP_TRANSFER_PUSH) : index);
-}
-
-uint16_t slp_source_at(uint32_t turn)
-{
-	return (uint16_t)(turn < SLP_TRANSFERS ? turn : (turn - SLP_TRANSFERS) | SLP_TRANSFER_PUSH);
-}
-
-void slp_source_begin(struct slp_session *s, uint16_t index)
-{
-	slp_source_of(s, index)->used = true;
-	s->sources |= turn_bit(index);
-}
-
-void slp_source_end(struct slp_session *s, uint16_t index)
-{
-	slp_source_of(s, index)->used = false;
-	s->sources &= ~turn_bit(index);
-}
-
 /* Bytes that may be sent for the first time now. */
 uint64_t slp_source_ready(struct slp_session *s, uint16_t index)
 {
@@ -146,16 +117,4 @@ uint64_t slp_source_ready(struct slp_session *s, uint16_t index)
 	}
 	end = slp_min(end, source->limit);
 	return end > source->next ? end - source->next : 0;
-}
-
-void slp_source_acked(struct slp_session *s, const struct slp_sent *entry)
-{
-	struct slp_source *source = slp_source_of(s, entry->index);
-
-	if (!source->used || source->generation != entry->generation)
-		return;
-	source->acked += entry->bytes;
-	/* The memory of a pull is free again; that of a push when its DONE says so. */
-	if (!(entry->index & SLP_TRANSFER_PUSH) && source->acked == source->total)
-		slp_source_end(s, entry->index);
 }

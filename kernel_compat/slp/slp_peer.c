@@ -1,49 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What the peer asks for: memory of ours that it may reach, and its control records. */
+/* What the peer asks for by its control records, and the end of memory that it may reach. */
 #include "slp_session.h"
-
-/* ---- handles */
-
-bool slp_open_handle(struct slp_session *s, uint64_t cookie, uint64_t length, uint32_t rights, uint32_t *out)
-{
-	return slp_open_handle_at(s, cookie, 0, length, rights, out);
-}
-
-bool slp_open_handle_at(struct slp_session *s, uint64_t cookie, uint64_t base, uint64_t length, uint32_t rights,
-			uint32_t *out)
-{
-	uint32_t i;
-
-	if (s->state == SLP_DOWN)
-		return false;
-	for (i = 0; i < SLP_HANDLES; ++i) {
-		struct slp_handle *handle = &s->handles[i];
-
-		if (handle->open)
-			continue;
-		++handle->generation;
-		if (handle->generation == 0)
-			++handle->generation;
-		handle->open = true;
-		handle->cookie = cookie;
-		handle->base = base;
-		handle->length = length;
-		handle->rights = (uint8_t)rights;
-		*out = i | (uint32_t)handle->generation << 16;
-		return true;
-	}
-	return false;
-}
-
-struct slp_handle *slp_find_handle(struct slp_session *s, uint32_t number)
-{
-	struct slp_handle *handle;
-
-	if ((number & 0xffff) >= SLP_HANDLES)
-		return 0;
-	handle = &s->handles[number & 0xffff];
-	return handle->open && handle->generation == number >> 16 ? handle : 0;
-}
 
 static enum slp_status check_range(struct slp_session *s, uint32_t number, uint64_t offset, uint64_t length,
 				   uint32_t right, struct slp_handle **out)
@@ -67,14 +24,6 @@ static void refuse(struct slp_session *s, uint32_t transfer, enum slp_status sta
 	slp_owe_done(s, transfer, status);
 }
 
-void slp_stop_serving(struct slp_session *s, uint32_t index)
-{
-	struct slp_source *source = &s->serving[index];
-
-	slp_source_end(s, (uint16_t)index);
-	slp_forget_transfer(s, (uint16_t)index, source->generation);
-}
-
 /* When it returns, no frame of the peer's touches the memory and none of it is sent. */
 void slp_close_handle(struct slp_session *s, uint32_t number)
 {
@@ -94,6 +43,7 @@ void slp_close_handle(struct slp_session *s, uint32_t number)
 			s->coming[i].used = false;
 		}
 	}
+	slp_settle(s);
 }
 
 /* ---- its records */

@@ -116,7 +116,6 @@ void slp_seen_fill_base(struct slp_session *s, uint64_t now, struct slp_base *ba
 	const struct slp_window *seen = &s->seen.here;
 	uint64_t age;
 
-	base->credit_kib = slp_stream_credit(s);
 	base->ce_count = s->seen.ce_count;
 	if (seen->largest == 0)
 		return;

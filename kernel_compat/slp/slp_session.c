@@ -5,32 +5,6 @@
 #define SLP_HELLO_FIRST (4 * (uint64_t)SLP_MILLISECOND)
 #define SLP_HELLO_LAST (64 * (uint64_t)SLP_MILLISECOND)
 
-static const char *const kStatusText[] = {
-	"all is well",
-	"the peer knows no such session: it was restarted",
-	"nobody listens at that port",
-	"the peer's handle is unknown, closed, or another's",
-	"outside the memory of the handle",
-	"the handle does not allow this",
-	"cancelled",
-	"no transfer slot is free: ask again when one has ended",
-	"no version of the protocol in common",
-	"the peer has another secret, or frames are changed on the way",
-	"the listener refuses",
-	"the peer has not been heard for too long",
-	"the peer closed the session",
-	"the peer began a new session from the same place",
-	"the peer broke the protocol",
-	"ended here",
-	"the peer asks for a secret, and this end has none",
-	"the peer has no secret, and this end asks for one",
-};
-
-const char *slp_status_text(enum slp_status status)
-{
-	return (size_t)status < sizeof(kStatusText) / sizeof(kStatusText[0]) ? kStatusText[status] : "unknown";
-}
-
 void slp_config_init(struct slp_config *config)
 {
 	memset(config, 0, sizeof(*config));
@@ -133,22 +107,11 @@ enum slp_status slp_accept(void *memory, const struct slp_config *config, const 
 	return SLP_OK;
 }
 
-void slp_fail(struct slp_session *s, enum slp_status why)
-{
-	if (s->state == SLP_DOWN)
-		return;
-	s->bye_due = s->state == SLP_UP && why != SLP_CLOSED && why != SLP_NO_SESSION && why != SLP_SILENT;
-	s->state = SLP_DOWN;
-	s->why = why;
-	slp_transfers_end(s, why);
-	if (s->config.ops->state)
-		s->config.ops->state(s->config.user, SLP_DOWN, why);
-}
-
 void slp_restarted(struct slp_session *s)
 {
 	slp_fail(s, SLP_RESTARTED);
 	s->bye_due = false; /* it would go to the new one */
+	slp_settle(s);
 }
 
 void slp_abort(struct slp_session *s)
@@ -274,11 +237,15 @@ static enum slp_drop on_numbered(struct slp_session *s, const struct slp_frame *
 	drop = on_acknowledgement(s, frame, base, now);
 	if (drop != SLP_TAKEN)
 		return drop;
+	if (s->control_freed) {
+		s->control_freed = false;
+		slp_transfers_work(s); /* there may be records that found no room */
+	}
 	slp_stream_credited(s, base->credit_kib);
 	s->last_heard = now;
 	s->confirmed = true;
 	if (base->type == SLP_EAGER)
-		drop = slp_stream_arrive(s, frame, base);
+		drop = slp_records_arrive(s, frame, base);
 	else if (base->type == SLP_DATA)
 		drop = slp_data_arrive(s, frame, base);
 	else if (base->type == SLP_PING && base->payload_bytes != 0)
@@ -337,6 +304,8 @@ enum slp_drop slp_on_decoded_frame(struct slp_session *s, uint64_t now, const st
 
 	note_time(s, now);
 	drop = take_frame(s, now, frame, base);
+	if (s->ending)
+		slp_settle(s);
 	if (drop == SLP_TAKEN) {
 		++s->counters.frames_received;
 		s->counters.bytes_received += frame->bytes;
@@ -392,6 +361,7 @@ void slp_on_timer(struct slp_session *s, uint64_t now)
 		return;
 	if (dead_due(s) <= now) {
 		slp_fail(s, s->state == SLP_CONNECTING && s->why != SLP_OK ? s->why : SLP_SILENT);
+		slp_settle(s);
 		return;
 	}
 	if (s->state == SLP_CONNECTING) {
@@ -440,10 +410,11 @@ void slp_resume(struct slp_session *s)
 	if (!rx->stalled || s->state != SLP_UP)
 		return;
 	rx->stalled = false;
-	slp_stream_deliver(s, SLP_MESSAGES);
+	slp_records_deliver(s, SLP_MESSAGES);
 	/* The peer may wait for the credit, and nothing else would tell it. */
 	if (rx->floor != before)
 		s->seen.due = 0;
+	slp_settle(s);
 }
 
 bool slp_drained(const struct slp_session *s)

@@ -160,6 +160,8 @@ struct slp_session {
 	enum slp_state state;
 	enum slp_status why;
 	bool bye_due, hello_due, answer_due;
+	bool ending;	    /* it failed, and slp_settle() has not been called since */
+	bool control_freed; /* records that found no room may find it now */
 	bool passive, confirmed;
 	bool sealed, payload_crc; /* as both ends have agreed */
 	uint8_t depth; /* inside a call to the user */
@@ -265,8 +267,17 @@ static inline uint32_t slp_wire_bytes(const struct slp_session *s, const struct 
 	return SLP_BASE_BYTES + kExtension[entry->kind] + entry->bytes + slp_seal_bytes(s);
 }
 
-/* Ends everything of the session, then tells the user. */
-void slp_fail(struct slp_session *s, enum slp_status why);
+/* The session is over from now on. What it holds ends, and the user is told, at the edge of the API:
+ * each function there that may come here calls slp_settle() last. */
+static inline void slp_fail(struct slp_session *s, enum slp_status why)
+{
+	if (s->state == SLP_DOWN)
+		return;
+	s->bye_due = s->state == SLP_UP && why != SLP_CLOSED && why != SLP_NO_SESSION && why != SLP_SILENT;
+	s->state = SLP_DOWN;
+	s->why = why;
+	s->ending = true;
+}
 
 /* slp_seal.c */
 void slp_keys_init(struct slp_session *s);
@@ -306,6 +317,15 @@ void slp_on_loss_timer(struct slp_session *s, uint64_t now);
 void slp_forget_transfer(struct slp_session *s, uint16_t index, uint16_t generation);
 uint64_t slp_oldest_offset(const struct slp_session *s, uint16_t index, uint16_t generation, uint64_t none);
 
+/* slp_content.c */
+struct slp_source *slp_source_of(struct slp_session *s, uint16_t index);
+void slp_source_begin(struct slp_session *s, uint16_t index);
+void slp_source_end(struct slp_session *s, uint16_t index);
+/* That of a source's turn to send, from 0 to 2 * SLP_TRANSFERS - 1. */
+uint16_t slp_source_at(uint32_t turn);
+void slp_source_acked(struct slp_session *s, const struct slp_sent *entry);
+void slp_stream_acked(struct slp_session *s, const struct slp_sent *entry);
+
 /* slp_stream.c */
 void slp_streams_init(struct slp_session *s);
 bool slp_stream_write(struct slp_session *s, uint32_t stream, uint8_t kind, const uint8_t *const *pieces,
@@ -313,19 +333,10 @@ bool slp_stream_write(struct slp_session *s, uint32_t stream, uint8_t kind, cons
 uint32_t slp_stream_room(const struct slp_session *s, uint32_t stream);
 bool slp_stream_has_new(const struct slp_session *s, uint32_t stream);
 enum slp_drop slp_stream_arrive(struct slp_session *s, const struct slp_frame *frame, const struct slp_base *base);
-void slp_stream_deliver(struct slp_session *s, uint32_t stream);
-void slp_stream_acked(struct slp_session *s, const struct slp_sent *entry);
+/* Bytes that are here, also around the ring's end. */
+void slp_stream_peek(const struct slp_stream_rx *rx, uint64_t at, uint8_t *data, uint32_t bytes);
 uint16_t slp_stream_credit(const struct slp_session *s);
 void slp_stream_credited(struct slp_session *s, uint16_t kib);
-
-/* slp_transfer.c */
-void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed);
-void slp_transfers_work(struct slp_session *s);
-void slp_transfers_end(struct slp_session *s, enum slp_status why);
-uint32_t slp_transfer_number(uint32_t index, uint16_t generation, bool push);
-void slp_owe_done(struct slp_session *s, uint32_t transfer, enum slp_status status);
-void slp_end_pull(struct slp_session *s, struct slp_sink *pull, enum slp_status status, bool tell);
-void slp_end_push(struct slp_session *s, uint32_t index, enum slp_status status, bool tell);
 
 /* slp_node.c */
 void slp_node_join(struct slp_session *s);
@@ -334,28 +345,49 @@ uint64_t slp_node_ahead(const struct slp_session *s);
 /* Bytes that may be asked for now. */
 uint64_t slp_node_room(const struct slp_session *s);
 void slp_node_asked(struct slp_session *s, uint64_t bytes);
+void slp_node_free(struct slp_session *s, uint64_t bytes);
 /* A pull could not ask for all that it wants. */
 void slp_node_wait(struct slp_session *s);
+/* It waits no more. */
+void slp_node_pass(struct slp_session *s);
+struct slp_session *slp_node_next(struct slp_node *node);
+void slp_node_forget(struct slp_session *s);
+
+/* slp_handle.c */
+struct slp_handle *slp_find_handle(struct slp_session *s, uint32_t number);
+
+/* slp_request.c */
+uint32_t slp_transfer_number(uint32_t index, uint16_t generation, bool push);
+void slp_owe_done(struct slp_session *s, uint32_t transfer, enum slp_status status);
+bool slp_grant_more(struct slp_session *s, uint32_t index);
+void slp_transfers_work(struct slp_session *s);
+
+/* slp_owed.c */
 void slp_node_brought(struct slp_session *s, uint64_t bytes);
 void slp_node_give_back(struct slp_session *s, uint64_t bytes);
 /* Begins to wait for what was asked for. */
 void slp_node_watch(struct slp_session *s, uint64_t now);
 void slp_node_on_timer(struct slp_session *s, uint64_t now);
-void slp_node_forget(struct slp_session *s);
 
-/* slp_peer.c */
-struct slp_handle *slp_find_handle(struct slp_session *s, uint32_t number);
+/* slp_transfer.c */
+void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed);
+void slp_end_pull(struct slp_session *s, struct slp_sink *pull, enum slp_status status, bool tell);
+void slp_end_push(struct slp_session *s, uint32_t index, enum slp_status status, bool tell);
 void slp_stop_serving(struct slp_session *s, uint32_t index);
-void slp_control_record(struct slp_session *s, uint8_t kind, const uint8_t *data, uint32_t bytes);
+void slp_transfers_end(struct slp_session *s, enum slp_status why);
+/* Carries out what slp_fail() has begun. */
+void slp_settle(struct slp_session *s);
 
 /* slp_data.c */
 enum slp_drop slp_data_arrive(struct slp_session *s, const struct slp_frame *frame, const struct slp_base *base);
-struct slp_source *slp_source_of(struct slp_session *s, uint16_t index);
-void slp_source_begin(struct slp_session *s, uint16_t index);
-void slp_source_end(struct slp_session *s, uint16_t index);
-/* That of a source's turn to send, from 0 to 2 * SLP_TRANSFERS - 1. */
-uint16_t slp_source_at(uint32_t turn);
 uint64_t slp_source_ready(struct slp_session *s, uint16_t index);
-void slp_source_acked(struct slp_session *s, const struct slp_sent *entry);
+
+/* slp_peer.c */
+void slp_control_record(struct slp_session *s, uint8_t kind, const uint8_t *data, uint32_t bytes);
+
+/* slp_record.c */
+enum slp_drop slp_records_arrive(struct slp_session *s, const struct slp_frame *frame, const struct slp_base *base);
+/* Whole records that are here. */
+void slp_records_deliver(struct slp_session *s, uint32_t stream);
 
 #endif /* SLUICE_SLP_SESSION_H_ */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Streams of records: the user's messages, and the core's control. Bytes are numbered from
- * 0; a frame carries some from an offset on, as often as needed; each is used once. */
+/* Streams of bytes for records: the user's messages, and the core's control. Bytes are numbered
+ * from 0; a frame carries some from an offset on, as often as needed; each is used once. */
 #include "slp_session.h"
 
 static const uint32_t kCapacity[SLP_STREAMS] = {SLP_STREAM_BYTES, SLP_CONTROL_BYTES};
@@ -26,13 +26,13 @@ static void copy_in(uint8_t *ring, uint32_t capacity, uint64_t at, const uint8_t
 	memcpy(ring, data + first, bytes - first);
 }
 
-static void copy_out(const uint8_t *ring, uint32_t capacity, uint64_t at, uint8_t *data, uint32_t bytes)
+void slp_stream_peek(const struct slp_stream_rx *rx, uint64_t at, uint8_t *data, uint32_t bytes)
 {
-	uint32_t place = (uint32_t)(at % capacity);
-	uint32_t first = (uint32_t)slp_min(bytes, capacity - place);
+	uint32_t place = (uint32_t)(at % rx->capacity);
+	uint32_t first = (uint32_t)slp_min(bytes, rx->capacity - place);
 
-	memcpy(data, ring + place, first);
-	memcpy(data + first, ring, bytes - first);
+	memcpy(data, rx->ring + place, first);
+	memcpy(data + first, rx->ring, bytes - first);
 }
 
 /* ---- sending */
@@ -72,23 +72,6 @@ bool slp_stream_has_new(const struct slp_session *s, uint32_t stream)
 	uint64_t end = stream == SLP_MESSAGES ? slp_min(tx->written, tx->limit) : tx->written;
 
 	return tx->sent < end && tx->next_segment - tx->first_segment < SLP_SEGMENTS;
-}
-
-void slp_stream_acked(struct slp_session *s, const struct slp_sent *entry)
-{
-	struct slp_stream_tx *tx = &s->tx[entry->index];
-	struct slp_segment *segment = &tx->segments[entry->generation % SLP_SEGMENTS];
-
-	bool moved = false;
-
-	segment->left = (uint16_t)(segment->left - entry->bytes);
-	while (tx->first_segment != tx->next_segment && tx->segments[tx->first_segment % SLP_SEGMENTS].left == 0) {
-		tx->floor += tx->segments[tx->first_segment % SLP_SEGMENTS].bytes;
-		++tx->first_segment;
-		moved = true;
-	}
-	if (moved && entry->index == SLP_CONTROL)
-		slp_transfers_work(s); /* there may be records that found no room */
 }
 
 /* What the peer may send, in KiB from the beginning: what was taken, and the whole buffer. */
@@ -156,74 +139,6 @@ static void join_spans(struct slp_stream_rx *rx)
 	}
 }
 
-/* One record to whom it is for. False: no room there. */
-static bool hand_over(struct slp_session *s, uint32_t stream, uint8_t kind, const uint8_t *data, uint32_t bytes)
-{
-	struct slp_rts rts;
-	bool taken = true;
-
-	if (stream == SLP_CONTROL) {
-		slp_control_record(s, kind, data, bytes);
-		return true;
-	}
-	if (kind == SLP_RECORD_RTS) {
-		if (bytes < SLP_RTS_BYTES) {
-			slp_fail(s, SLP_BROKEN);
-			return true;
-		}
-		rts.handle = slp_load32(data);
-		rts.length = slp_load64(data + 8);
-		data += SLP_RTS_BYTES;
-		bytes -= SLP_RTS_BYTES;
-	} else if (kind != SLP_RECORD_MESSAGE) {
-		slp_fail(s, SLP_BROKEN);
-		return true;
-	}
-	++s->depth;
-	if (s->config.ops->message)
-		taken = s->config.ops->message(s->config.user, kind == SLP_RECORD_RTS ? &rts : 0, data, bytes);
-	--s->depth;
-	return taken;
-}
-
-static uint32_t largest_record(uint32_t stream)
-{
-	return stream == SLP_MESSAGES ? SLP_MAX_MESSAGE + SLP_RTS_BYTES : SLP_PULL_BYTES;
-}
-
-/* Whole records that are here. */
-void slp_stream_deliver(struct slp_session *s, uint32_t stream)
-{
-	struct slp_stream_rx *rx = &s->rx[stream];
-
-	while (s->state == SLP_UP && !rx->stalled && rx->arrived - rx->floor >= SLP_RECORD_BYTES) {
-		uint8_t prefix[SLP_RECORD_BYTES];
-		uint32_t bytes, place;
-		const uint8_t *data;
-
-		copy_out(rx->ring, rx->capacity, rx->floor, prefix, SLP_RECORD_BYTES);
-		bytes = slp_load32(prefix) & 0xffffff;
-		if (bytes > largest_record(stream)) {
-			slp_fail(s, SLP_BROKEN);
-			return;
-		}
-		if (rx->arrived - rx->floor < SLP_RECORD_BYTES + bytes)
-			return;
-		place = (uint32_t)((rx->floor + SLP_RECORD_BYTES) % rx->capacity);
-		data = rx->ring + place;
-		if (place + bytes > rx->capacity) {
-			copy_out(rx->ring, rx->capacity, rx->floor + SLP_RECORD_BYTES, s->message, bytes);
-			data = s->message;
-		}
-		if (!hand_over(s, stream, prefix[3], data, bytes)) {
-			rx->stalled = true;
-			++s->counters.stalls_of_credit;
-			return;
-		}
-		rx->floor += SLP_RECORD_BYTES + bytes;
-	}
-}
-
 enum slp_drop slp_stream_arrive(struct slp_session *s, const struct slp_frame *frame, const struct slp_base *base)
 {
 	const uint8_t *extension = frame->data + SLP_BASE_BYTES;
@@ -255,6 +170,5 @@ enum slp_drop slp_stream_arrive(struct slp_session *s, const struct slp_frame *f
 		return SLP_DROP_ROOM;
 	copy_in(rx->ring, rx->capacity, from, payload, (uint32_t)(to - from));
 	join_spans(rx);
-	slp_stream_deliver(s, stream);
 	return SLP_TAKEN;
 }

@@ -3,65 +3,6 @@
  * for by the end that bytes come to, a push by the end that they come from. */
 #include "slp_session.h"
 
-/* ---- what is told by control records */
-
-static bool write_transfer(struct slp_session *s, uint8_t kind, uint32_t transfer, uint32_t handle, uint64_t offset,
-			   uint64_t length, uint64_t last)
-{
-	uint8_t record[SLP_PULL_BYTES];
-	const uint8_t *piece = record;
-	uint32_t bytes = SLP_PULL_BYTES;
-
-	slp_store32(record, transfer);
-	slp_store32(record + 4, handle);
-	slp_store64(record + 8, offset);
-	slp_store64(record + 16, length);
-	slp_store64(record + 24, last);
-	return slp_stream_write(s, SLP_CONTROL, kind, &piece, &bytes, 1);
-}
-
-static bool write_grant(struct slp_session *s, uint32_t transfer, uint64_t limit)
-{
-	uint8_t record[SLP_GRANT_BYTES] = {0};
-	const uint8_t *piece = record;
-	uint32_t bytes = SLP_GRANT_BYTES;
-
-	slp_store32(record, transfer);
-	slp_store64(record + 8, limit);
-	return slp_stream_write(s, SLP_CONTROL, SLP_RECORD_GRANT, &piece, &bytes, 1);
-}
-
-static bool write_done(struct slp_session *s, uint32_t transfer, enum slp_status status)
-{
-	uint8_t record[SLP_DONE_BYTES];
-	const uint8_t *piece = record;
-	uint32_t bytes = SLP_DONE_BYTES;
-
-	slp_store32(record, transfer);
-	slp_store32(record + 4, status);
-	return slp_stream_write(s, SLP_CONTROL, SLP_RECORD_DONE, &piece, &bytes, 1);
-}
-
-/* A DONE that finds no room waits. Each transfer that the peer may name owes at most one at
- * a time, and a number is used again only after that: the list cannot overflow honestly. */
-void slp_owe_done(struct slp_session *s, uint32_t transfer, enum slp_status status)
-{
-	if (s->owed_count == 0 && write_done(s, transfer, status))
-		return;
-	if (s->owed_count == sizeof(s->owed) / sizeof(s->owed[0])) {
-		slp_fail(s, SLP_BROKEN);
-		return;
-	}
-	s->owed[s->owed_count].transfer = transfer;
-	s->owed[s->owed_count].status = (uint8_t)status;
-	++s->owed_count;
-}
-
-uint32_t slp_transfer_number(uint32_t index, uint16_t generation, bool push)
-{
-	return index | (push ? SLP_TRANSFER_PUSH : 0) | (uint32_t)generation << 16;
-}
-
 /* A slot for a transfer of ours; `used` is that of the first, the others follow by `stride`. */
 static enum slp_status find_slot(const struct slp_session *s, uint64_t offset, uint64_t length, const bool *used,
 				 size_t stride, uint32_t *out)
@@ -80,37 +21,6 @@ static enum slp_status find_slot(const struct slp_session *s, uint64_t offset, u
 }
 
 /* ---- pulls of ours */
-
-/* Asks for more of a pull. False: no room for the record, or no budget. */
-static bool grant_more(struct slp_session *s, uint32_t index)
-{
-	struct slp_sink *pull = &s->pulls[index];
-	uint64_t ahead = slp_node_ahead(s), room = slp_node_room(s);
-	uint64_t wanted = slp_min(pull->total, pull->floor * slp_unit_bytes(s) + ahead);
-	uint64_t step, limit;
-	uint32_t number = slp_transfer_number(index, pull->generation, false);
-
-	if (pull->told && (wanted <= pull->granted ||
-			   (wanted < pull->total && wanted - pull->granted < ahead / 4)))
-		return true;
-	if (room == 0) {
-		slp_node_wait(s);
-		return false;
-	}
-	/* In whole units, and never nothing: the budget may be passed by less than a unit. */
-	step = slp_min(wanted - pull->granted, room);
-	step = slp_whole_units(s, step + slp_unit_bytes(s) - 1);
-	limit = slp_min(pull->granted + step, pull->total);
-	if (pull->told ? !write_grant(s, number, limit)
-		       : !write_transfer(s, SLP_RECORD_PULL, number, pull->handle, pull->from, pull->total, limit))
-		return false;
-	slp_node_asked(s, limit - pull->granted);
-	pull->granted = limit;
-	pull->told = true;
-	if (limit < wanted)
-		slp_node_wait(s);
-	return true;
-}
 
 enum slp_status slp_pull(struct slp_session *s, uint32_t handle, uint64_t offset, uint64_t length, uint64_t cookie)
 {
@@ -201,7 +111,7 @@ void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t numb
 		} else {
 			slp_node_brought(s, placed);
 			if (!s->pulls_short)
-				grant_more(s, number & 0xffff);
+				slp_grant_more(s, number & 0xffff);
 		}
 		return;
 	}
@@ -209,7 +119,7 @@ void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t numb
 		return;
 	sink->used = false;
 	slp_owe_done(s, number, SLP_OK);
-	if (s->config.ops->written) {
+	if (s->config.ops->written && s->state == SLP_UP) {
 		struct slp_handle *handle = slp_find_handle(s, sink->handle);
 
 		++s->depth;
@@ -232,17 +142,31 @@ bool slp_cancel(struct slp_session *s, uint64_t cookie)
 			slp_end_pull(s, pull, SLP_CANCELLED, false);
 			if (pull->told)
 				slp_owe_done(s, slp_transfer_number(i, pull->generation, false), SLP_CANCELLED);
+			slp_settle(s);
 			return true;
 		}
 		if (push->used && push->cookie == cookie) {
 			slp_end_push(s, i, SLP_CANCELLED, false);
 			if (push->told)
 				slp_owe_done(s, slp_transfer_number(i, push->generation, true), SLP_CANCELLED);
+			slp_settle(s);
 			return true;
 		}
 	}
 	return false;
 }
+
+/* ---- transfers of the peer's */
+
+void slp_stop_serving(struct slp_session *s, uint32_t index)
+{
+	struct slp_source *source = &s->serving[index];
+
+	slp_source_end(s, (uint16_t)index);
+	slp_forget_transfer(s, (uint16_t)index, source->generation);
+}
+
+/* ---- the end */
 
 /* The session is over. */
 void slp_transfers_end(struct slp_session *s, enum slp_status why)
@@ -264,37 +188,12 @@ void slp_transfers_end(struct slp_session *s, enum slp_status why)
 	slp_node_forget(s);
 }
 
-/* Records that had no room, and requests that had no budget. */
-void slp_transfers_work(struct slp_session *s)
+void slp_settle(struct slp_session *s)
 {
-	uint32_t i, done = 0;
-
-	if (s->state != SLP_UP)
+	if (!s->ending)
 		return;
-	while (done < s->owed_count && write_done(s, s->owed[done].transfer, (enum slp_status)s->owed[done].status))
-		++done;
-	if (done > 0) {
-		for (i = done; i < s->owed_count; ++i)
-			s->owed[i - done] = s->owed[i];
-		s->owed_count -= done;
-	}
-	if (s->owed_count > 0)
-		return;
-	for (i = 0; i < SLP_TRANSFERS; ++i) {
-		struct slp_source *push = &s->pushes[i];
-
-		if (push->used && !push->told)
-			push->told = write_transfer(s, SLP_RECORD_PUSH, slp_transfer_number(i, push->generation, true),
-						    push->handle, push->to, push->total,
-						    push->notice | (uint64_t)push->noticed << 32);
-	}
-	s->pulls_short = false;
-	for (i = 0; i < SLP_TRANSFERS; ++i) {
-		uint32_t index = (s->next_pull + i) % SLP_TRANSFERS;
-
-		if (!s->pulls[index].used || grant_more(s, index))
-			continue;
-		s->next_pull = index; /* the first that goes without is the first next time */
-		break;
-	}
+	s->ending = false;
+	slp_transfers_end(s, s->why);
+	if (s->config.ops->state)
+		s->config.ops->state(s->config.user, SLP_DOWN, s->why);
 }

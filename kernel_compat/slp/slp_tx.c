@@ -21,6 +21,7 @@ static void finish(struct slp_session *s, uint64_t now, struct slp_tx *out, uint
 		out->sealed = s->sealed;
 		base.number = (uint32_t)out->number;
 		base.session = s->tag;
+		base.credit_kib = slp_stream_credit(s);
 		slp_seen_fill_base(s, now, &base);
 	}
 	if (out->sealed)

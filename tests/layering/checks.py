@@ -25,6 +25,7 @@ DOORS = [
     ("Boost", r"#\s*include\s*<boost/", [
         "transport/tcp/*", "transport/api/asio.h", "transport/api/asio_drive.h",
         "examples/asio_echo.cc",  # the io_context is the user's
+        "tools/perf/report/confidence.cc",  # Boost.Math, which no program links
     ] + _TESTS + _YARDSTICKS),
     ("c-ares", r"#\s*include\s*<ares\.h>", ["transport/tcp/names.cc"]),
     ("the environment", r"(?<!\w)(?:secure_)?getenv\s*\(", [
@@ -181,6 +182,35 @@ def _compile_alone(house, work, header):
     return ["<%s> reaches %s" % (spelling, outside.group(0))] if outside else []
 
 
+# Sources that are to be read one after the other.
+_ACYCLIC = ["kernel_compat/slp"]
+
+
+def cycles(house):
+    """No two files of these folders need functions or data of each other, directly or by way of others."""
+    for folder in _ACYCLIC:
+        sources = sorted(path for path in house.tree.files if os.path.dirname(path) == folder and path.endswith(".c"))
+        with tempfile.TemporaryDirectory(prefix="sluice-cycles.") as work, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            symbols = dict(zip(sources, pool.map(lambda path: _symbols(house, work, path), sources)))
+        home = {name: path for path, (defined, _) in symbols.items() for name in defined}
+        needs = {path: {home[name] for name in needed if home.get(name, path) != path} for path, (_, needed) in symbols.items()}
+        while ready := [path for path, others in needs.items() if not others]:
+            needs = {path: others.difference(ready) for path, others in needs.items() if path not in ready}
+        while top := set(needs).difference(*needs.values()):  # they need the cycle, and it does not need them
+            needs = {path: others for path, others in needs.items() if path not in top}
+        if needs:
+            yield "%s: these need each other: %s" % (folder, ", ".join(os.path.basename(path) for path in sorted(needs)))
+
+
+def _symbols(house, work, path):
+    """Names that a C file defines, and that it needs."""
+    built = os.path.join(work, os.path.basename(path) + ".o")
+    subprocess.run(["gcc", "-std=c11", "-ffreestanding", "-c", "-o", built, os.path.join(house.root, path)], check=True, timeout=300)
+    lines = subprocess.run(["nm", "-g", built], stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout.splitlines()
+    kinds = [line.split()[-2:] for line in lines]
+    return {name for kind, name in kinds if kind != "U"}, {name for kind, name in kinds if kind == "U"}
+
+
 _GUARD = re.compile(r"\s*#(pragma once|ifndef (\w+)\s+#define \2)\b")
 
 
@@ -200,7 +230,7 @@ def _top_folders(house):
 
 
 CHECKS = {"direct_dependencies": direct_dependencies, "orphans": orphans, "rooms": rooms, "doors": doors,
-          "headers_alone": headers_alone}
+          "headers_alone": headers_alone, "cycles": cycles}
 
 
 def tree_root():

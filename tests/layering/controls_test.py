@@ -65,6 +65,15 @@ class Controls(unittest.TestCase):
         for check in checks.CHECKS.values():
             self.assertEqual(self.found(check), [])
 
+    def test_files_that_need_each_other(self):
+        self.plant("kernel_compat/slp/slp_a.c", "void b(void);\nvoid a(void);\nvoid a(void) { b(); }\n")
+        self.plant("kernel_compat/slp/slp_b.c", "void c(void);\nvoid b(void);\nvoid b(void) { c(); }\n")
+        self.plant("kernel_compat/slp/slp_c.c", "void c(void);\nvoid c(void) {}\n")
+        self.plant("kernel_compat/slp/slp_top.c", "void a(void);\nvoid top(void);\nvoid top(void) { a(); }\n")
+        self.assertEqual(self.found(checks.cycles), [])
+        self.plant("kernel_compat/slp/slp_c.c", "void a(void);\nvoid c(void);\nvoid c(void) { a(); }\n")
+        self.catches(checks.cycles, "kernel_compat/slp: these need each other: slp_a.c, slp_b.c, slp_c.c")
+
     def test_an_include_through_a_dependency_of_a_dependency(self):
         self.plant("transport/api/page.cc", "#include <sluice/base/word.h>\n", add=True)
         self.catches(checks.direct_dependencies, "page.cc:4 includes <sluice/base/word.h>: add //transport/base:word")

@@ -36,6 +36,9 @@ class Layering(unittest.TestCase):
     def test_every_public_header_compiles_alone(self):
         self.holds(checks.headers_alone)
 
+    def test_the_core_of_slp_has_no_ring_of_files(self):
+        self.holds(checks.cycles)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
