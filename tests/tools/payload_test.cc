@@ -17,7 +17,7 @@ TEST_CASE("sizes are read with their suffix, and nothing else is", "[size]") {
   CHECK(parse_size("1M") == uint64_t{1} << 20);
   CHECK(parse_size("1G") == uint64_t{1} << 30);
   CHECK(parse_size("1024G") == kLargestSizeBytes);
-  for (const char* bad : {"", "0", "0K", "-1", "K", "4KB", "4 K", "1T", "1.5M", "1025G",
+  for (const char* bad : {"", "0", "0K", "-1", "K", "4BK", "4 K", "2T", "1.5M", "1025G",
                           "99999999999999999999", "+4"}) {
     CAPTURE(bad);
     CHECK_FALSE(parse_size(bad));

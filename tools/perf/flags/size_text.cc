@@ -3,28 +3,14 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
+
+#include <sluice/base/settings.h>
 
 namespace sluice::tools {
 
 std::optional<uint64_t> parse_size(std::string_view text) {
-  uint64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || value == 0 || value > kLargestSizeBytes) return std::nullopt;
-  std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
-  if (unit.size() == 3 && unit.ends_with("iB")) unit.remove_suffix(2);
-  int shift = 0;
-  if (unit == "K" || unit == "k") {
-    shift = 10;
-  } else if (unit == "M" || unit == "m") {
-    shift = 20;
-  } else if (unit == "G" || unit == "g") {
-    shift = 30;
-  } else if (!unit.empty()) {
-    return std::nullopt;
-  }
-  if (value > kLargestSizeBytes >> shift) return std::nullopt;
-  return value << shift;
+  const std::optional<uint64_t> size = parse_bytes(text);
+  return size && *size <= kLargestSizeBytes ? size : std::nullopt;
 }
 
 std::string readable_size(uint64_t bytes) {

@@ -11,7 +11,7 @@ namespace sluice::tools {
 // Largest size that any test takes.
 inline constexpr uint64_t kLargestSizeBytes = uint64_t{1} << 40;
 
-// Powers of 1024, either case. Nothing for anything else, for 0 and above kLargestSizeBytes.
+// As sluice::parse_bytes(). Nothing above kLargestSizeBytes.
 std::optional<uint64_t> parse_size(std::string_view text);
 
 // "64 B", "4 KiB", "527.8 MiB".

@@ -1,45 +1,13 @@
 #include "tools/perf/report/confidence.h"
 
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 
 namespace sluice::tools {
-namespace {
-
-// The continued fraction of the incomplete beta function, from its last term to the first:
-// converges where x < (a + 1) / (a + b + 2) (Abramowitz and Stegun, 26.5.8).
-double beta_fraction(double a, double b, double x) {
-  constexpr int kTerms = 400;
-  double value = 1;
-  for (int i = kTerms; i >= 1; --i) {
-    double m = i / 2;
-    double d = i % 2 == 0 ? m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-                          : -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
-    value = 1 + d / value;
-  }
-  return 1 / value;
-}
-
-// The regularised incomplete beta function.
-double beta_share(double a, double b, double x) {
-  if (x <= 0 || x >= 1) return x <= 0 ? 0 : 1;
-  double front = std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) +
-                          b * std::log1p(-x));
-  if (x < (a + 1) / (a + b + 2)) return front * beta_fraction(a, b, x) / a;
-  return 1 - front * beta_fraction(b, a, 1 - x) / b;
-}
-
-}  // namespace
 
 double student_t(double level, unsigned degrees) {
-  double n = degrees;
-  auto outside = [n](double t) { return beta_share(n / 2, 0.5, n / (n + t * t)); };
-  double low = 0, high = 1;
-  while (outside(high) > 1 - level) high *= 2;
-  for (int i = 0; i < 100; ++i) {
-    double middle = (low + high) / 2;
-    (outside(middle) > 1 - level ? low : high) = middle;
-  }
-  return (low + high) / 2;
+  const boost::math::students_t distribution(degrees);
+  return boost::math::quantile(boost::math::complement(distribution, (1 - level) / 2));
 }
 
 MeanInterval interval_of_mean(const std::vector<double>& values, double level) {
