@@ -25,7 +25,7 @@ C = ["gcc", "-std=c11", "-ffreestanding", *OPTIONS]
 CASES = [*CXX, "-O0"]
 CATCH = "catch2/catch.hpp"
 LINK = ["g++", "-fuse-ld=gold"]
-LIBRARIES = ["-lfmt", "-lpthread", "-ldl"]
+LIBRARIES = ["-lfmt", "-lcares", "-lpthread", "-ldl"]
 # A test that needs more than ten times as long as without a bug, and at least this, hangs.
 SECONDS_AT_LEAST = 20
 MOST_MEMORY = 8 << 30  # bytes of data of one test: a bug that allocates for ever harms nobody else
@@ -173,7 +173,7 @@ class Tree:
             if prefix == "sluice":
                 for header in (self.folder / folder).glob("*.h"):
                     (include / header.name).symlink_to(header)
-            else:
+            elif not (include / prefix.removeprefix("sluice/")).exists():  # a room inside another lies there already
                 (include / prefix.removeprefix("sluice/")).symlink_to(self.folder / folder)
 
     def _real(self, names):

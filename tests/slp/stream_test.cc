@@ -95,6 +95,25 @@ TEST_CASE("a sender that waits for credit asks for it, in case the word was lost
   CHECK(pair.server.messages.size() > kept);
 }
 
+TEST_CASE("a sender whose credit is used up before it writes on asks as well", "[slp]") {
+  Pair pair;
+  pair.server.full = true;
+  const std::string kib(1024 - SLP_RECORD_BYTES, 'a');
+  for (uint32_t sent = 0; sent < SLP_STREAM_BYTES; sent += 1024) {
+    REQUIRE(pair.client.send(kib));
+    pair.run(pair.now + kMillisecond);
+  }
+  // Everything is acknowledged, and no timer runs.
+  REQUIRE(pair.client.send(kib));
+  pair.run(pair.now + kMillisecond);
+  pair.server.full = false;
+  slp_resume(pair.server.session);
+  (void)pair.server.say(pair.now);  // is lost
+  const size_t kept = pair.server.messages.size();
+  pair.run(pair.now + 250 * kMillisecond);
+  CHECK(pair.server.messages.size() == kept + 1);
+}
+
 TEST_CASE("pieces of a stream that overlap give each byte once", "[slp]") {
   Pair pair;
   const std::string text = "what is cut in one way may come in another";

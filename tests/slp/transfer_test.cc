@@ -109,6 +109,7 @@ TEST_CASE("DATA outside its transfer, its grant or its window is refused", "[slp
   CHECK(at(10 * SLP_UNIT_BYTES) == SLP_DROP_RANGE);  // longer than what is left
   CHECK(at(uint64_t{SLP_UNIT_BYTES} << 40) == SLP_DROP_RANGE);
   CHECK(at(0, 0x7f) == SLP_DROP_CONTENT);
+  CHECK(at(0, SLP_TRANSFERS) == SLP_DROP_CONTENT);  // one more than there are
   CHECK(at(0, SLP_TRANSFER_PUSH) == SLP_DROP_TRANSFER);
   CHECK(pair.client.placed == 0);
   CHECK(at(0) == SLP_TAKEN);

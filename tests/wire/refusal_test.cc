@@ -161,6 +161,10 @@ TEST_CASE("a supply of one segment is refused for what any other offer is", "[wi
   accepted(with(plain, kOffset, ~uint64_t{0} - 24));
   refused(with(plain, kType, uint8_t{200}), "OFFER");
   refused(with(plain, kShape - 8, uint64_t{9}), "OFFER");
+  // No header has such a length: half a dimension more than the rank says.
+  Bytes longer = plain;
+  longer.resize(plain.size() + 4);
+  refused(with(longer, 2, static_cast<uint16_t>(longer.size())), "OFFER");
 }
 
 TEST_CASE("segments that do not make the total are refused", "[wire][refusal]") {
