@@ -85,6 +85,20 @@ TEST_CASE("who waits for a place is told when the publication ends before there 
   CHECK(second.take().status().code() == Code::kWrongState);
 }
 
+TEST_CASE("of two publications with a deadline each ends by its own", "[exchange]") {
+  NothingLeftBehind audit;
+  Scene scene;
+  auto until = [&](uint64_t step, Instant deadline) {
+    auto published = scene.here.publish({"w", step}, floats(*scene.pair.server_context, {10}, 1),
+                                        {.readers = until_retired, .deadline = deadline});
+    REQUIRE(published.ok());
+    return std::move(*published);
+  };
+  Publication later = until(1, in(60ms)), sooner = until(2, in(20ms));
+  CHECK(scene.pair.until([&] { return sooner.ready(); }, in(5s)));
+  CHECK(scene.pair.until([&] { return later.ready(); }, in(5s)));
+}
+
 TEST_CASE("of two that wait for one place, one gets it, whoever asked first", "[exchange]") {
   for (bool local_first : {true, false}) {
     INFO("local first " << local_first);

@@ -59,6 +59,7 @@ TESTS = {
     "transport/shm/": ["//tests/shm:mapper_test", *SHM, ENDPOINT.format("shm"), EXCHANGE.format("shm"), FAULTS.format("shm")],
     "transport/proto/device_": [*PROTO, VERBS.format("proofs"), VERBS.format("quarantine"), ENDPOINT.format("rdma"), VERBS.format("failures"),
                                 ENDPOINT.format("l2"), "//tests/l2:packet_carrier_test"],
+    "transport/proto/half_open": ["//tests/l2:half_open_test", ENDPOINT.format("udp"), "//tests/l2:limits_test"],
     "transport/proto/": [*PROTO, ENDPOINT.format("loopback"), ENDPOINT.format("tcp"), ENDPOINT.format("shm"), "//tests/sim:simulate",
                          EXCHANGE.format("loopback"), FAULTS.format("loopback"), VERBS.format("proofs"), "//tests/exchange:strangers_test"],
     "transport/l2/cipher": ["//tests/slp:seal_test", "//tests/l2:sealed_test"],
