@@ -243,6 +243,20 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "a peer that says it has what it was not sent yet ends its connection, and counts as none",
+    "[exchange]") {
+  World world;
+  Peer liar(world, 1);
+  auto publication = world.publish("k");
+  REQUIRE(publication.ok());
+  liar.want(1, 0, "k");
+  REQUIRE(liar.answers.offers.contains(1));
+  Status lied = liar.deliver(wire::Done{.id = liar.answers.offers.at(1), .code = Code::kOk});
+  CHECK(lied.code() == Code::kCorrupt);
+  CHECK(publication->readers_done() == 0);
+}
+
 TEST_CASE("early requests reach the exchange in the order in which they came", "[exchange]") {
   World world;
   Peer peer(world, 1, {}, false);
