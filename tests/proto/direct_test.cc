@@ -55,14 +55,11 @@ class Scene final : public SessionHost, public CompletionSink {
     session->handle_timeout(time);
     turn();
   }
-  // A read or write of kChunks chunks, all of them out.
-  OperationId start(bool reads) {
-    RemoteKey key{.grant = 1,
-                  .length = kChunks * 1000,
-                  .address = 4096,
-                  .device_key = 7,
-                  .rights = Right::kReadWrite};
-    memory.assign(kChunks * 1000, std::byte{1});
+  // A read or write of kChunks chunks, all of them out. The last may be short.
+  OperationId start(bool reads, uint64_t bytes = kChunks * 1000) {
+    RemoteKey key{
+        .grant = 1, .length = bytes, .address = 4096, .device_key = 7, .rights = Right::kReadWrite};
+    memory.assign(bytes, std::byte{1});
     Buffer buffer = Buffer::wrap(memory.data(), memory.size(), nullptr, nullptr).value();
     Result<OperationId> posted = kNoOperation;
     PostOptions options{.sink = this, .deadline = time + 10s};
@@ -167,13 +164,14 @@ TEST_CASE("what the device calls back ends at once, and it is asked for nothing 
 
 TEST_CASE("a cancelled or expired operation gives its memory back when its last chunk is over",
           "[proto][direct]") {
-  // Of several that are under way, or of one.
+  // Of several that are under way, or of one with a single byte.
   for (size_t under_way : {kChunks - 1, uint64_t{1}}) {
     for (auto [expires, reads] :
          {std::pair{true, true}, {true, false}, {false, true}, {false, false}}) {
       INFO(under_way << " under way, expires " << expires << ", reads " << reads);
       Scene scene;
-      OperationId id = scene.start(reads);
+      OperationId id = scene.start(reads, (kChunks - 1) * 1000 + 1);
+      REQUIRE(scene.link->out.size() == kChunks);
       while (scene.link->out.size() > under_way) scene.finish(0);
       if (expires) scene.pass(10s);
       if (!expires) CHECK(scene.session->cancel(id).ok());

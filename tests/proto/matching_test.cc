@@ -97,6 +97,7 @@ TEST_CASE("a message goes to the first posted receive that its tag fits", "[matc
   CHECK(receiver.text_of(of_any) == "first");
   CHECK(receiver.text_of(of_one) == "second");
   CHECK(receiver.text_of(of_two) == "third");
+  CHECK(receiver.connection.counters.bytes_received == 5 + 6 + 5);
   CHECK_FALSE(receiver.matching.has_unexpected());
 }
 
