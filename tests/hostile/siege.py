@@ -10,6 +10,7 @@ import resource
 import select
 import subprocess
 import tempfile
+import time
 
 # Bounds on a hang, not on speed.
 LIMIT_SECONDS = 90
@@ -20,8 +21,10 @@ FIRST_STEP = 1000  # of the keys of the client that works beside the attack
 LEAST_KEYS = 65000  # names that the server can still publish afterwards, of 65,536
 STRANGER = "127.0.0.66"
 NO_EFFECT, HIT = 3, 4
-# Of lines that differ in numbers only: refusals are counted, and said once for each peer.
+# Of lines that differ in numbers only: refusals are counted, and said once for each peer, and once more when as many
+# seconds have passed (LogThrottle).
 MOST_LIKE_LINES = 4
+SECONDS_BETWEEN_LINES = 10
 
 
 class Failed(Exception):
@@ -89,7 +92,7 @@ class Process:
         self.errors.close()
 
 
-Run = collections.namedtuple("Run", "attack attacker attacker_code worker audit log")
+Run = collections.namedtuple("Run", "attack attacker attacker_code worker audit log seconds")
 
 
 def ask(process, line):
@@ -104,6 +107,7 @@ def siege(programs, path, listen, attack, *, dose=1, seconds=20, source=STRANGER
     """Runs `attack` against a server at `listen`. `at`: commands that start a program where the server is, and where the others are.
     `visits`: somebody new has to get in while it goes on. `reach`: how the others say the server's address."""
     attacker, victim = programs
+    began = time.monotonic()
     here, there = at
     running = []
 
@@ -148,7 +152,7 @@ def siege(programs, path, listen, attack, *, dose=1, seconds=20, source=STRANGER
             raise Failed("the honest client fell: " + worker.said())
         found = json.loads(ask(server, "audit"))
         found["keys"] = json.loads(ask(server, "keys"))
-        return Run(attack, json.loads(staying), code, json.loads(report), found, server.said())
+        return Run(attack, json.loads(staying), code, json.loads(report), found, server.said(), time.monotonic() - began)
     finally:
         for process in reversed(running):
             process.end()
@@ -185,7 +189,7 @@ def faults(run):
     elif run.attacker_code != 0:
         found.append(f"the attacker ended with {run.attacker_code}")
     often, line = alike(run.log)
-    if often > MOST_LIKE_LINES:
+    if often > MOST_LIKE_LINES + run.seconds // SECONDS_BETWEEN_LINES:
         found.append(f"the log has {often} times: {line}")
     if not run.audit["as_before"]:
         found.append(f"not as before: {differences(run.audit)}")
