@@ -25,7 +25,7 @@ int revocations(int usually) {
 
 // By how many powers of two the memory is smaller than it is here: in a guest bytes are slow.
 int halvings() {
-  const char* text = std::getenv("SLUICE_REVOKED_HALVINGS");
+  const char* text = std::getenv("SLUICE_REVOKE_HALVINGS");
   return text != nullptr ? std::atoi(text) : 0;
 }
 
