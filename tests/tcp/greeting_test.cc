@@ -254,6 +254,20 @@ TEST_CASE("a peer on this machine is known by its address, whatever the family",
   CHECK_FALSE(peer_is_local(-1));
 }
 
+TEST_CASE("a peer that has closed between two messages is not waited for", "[tcp][greeting]") {
+  DescriptorAudit audit;
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  Descriptor ours(ends[0]);
+  std::array<std::byte, kMaxGreetingBytes> scratch;
+  CHECK(take_message(ours.value(), scratch).state == Glimpse::State::kIncomplete);
+  ::close(ends[1]);
+  errno = EAGAIN;  // of the look before
+  Glimpse end = take_message(ours.value(), scratch);
+  REQUIRE(end.state == Glimpse::State::kEnded);
+  CHECK(end.why.code() == Code::kUnreachable);
+}
+
 TEST_CASE("a hidden identity is nobody's", "[api][identity]") {
   wire::Hello one = local_hello(5), two = one;
   hide_identity(one);
