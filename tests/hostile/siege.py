@@ -135,7 +135,7 @@ def siege(programs, path, listen, attack, *, dose=1, seconds=20, source=STRANGER
         if worker.line() != "working":
             raise Failed("without an attack, the second client: " + worker.said())
         enemy = start(attacker, path, attack, address, "--dose", str(dose), "--seconds", str(seconds), "--source", source, within=there)
-        staying = enemy.line()
+        staying = enemy.line(seconds + LIMIT_SECONDS)
         if staying == "staying":
             beside(worker, ROUNDS_BESIDE)
             enemy.say("leave")
