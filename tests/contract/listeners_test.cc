@@ -120,6 +120,38 @@ TEST_CASE("a peer with as many connections as ListenOptions gives one peer is re
   CHECK(world.carries(first));
 }
 
+TEST_CASE("what a peer sends before it is accepted comes once, in order, and more after it",
+          "[contract][listener]") {
+  NothingLeftBehind audit;
+  World world({});
+  World::Outcome pair;
+  auto endpoint = connect_to(*world.client, *world.server, world.listener.address());
+  REQUIRE(endpoint.ok());
+  pair.client = std::move(endpoint).value();
+  Box sent, received;
+  for (uint64_t seed = 1; seed <= 3; ++seed)
+    REQUIRE(pair.client.send(7, tensor(*world.client, 64, seed), sent.options()).ok());
+  for (int turn = 0; turn < 2000; ++turn) {  // it lies at the other end by then, or waits
+    world.client->progress();
+    world.server->progress();
+  }
+  REQUIRE(world.until([&] {
+    if (auto taken = world.listener.try_accept(); taken.ok())
+      pair.server = std::move(taken).value();
+    return static_cast<bool>(pair.server);
+  }));
+  for (int i = 0; i < 3; ++i)
+    REQUIRE(pair.server.receive({.tag = 7}, room(*world.server, 64), received.options()).ok());
+  REQUIRE(world.until([&] { return received.all.size() == 3 && sent.all.size() == 3; }));
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    Completion& completion = received.all[seed - 1];
+    REQUIRE(completion.status.ok());
+    REQUIRE(completion.buffers.size() == 1);
+    CHECK(holds(completion.buffers[0].bytes(), seed));
+  }
+  CHECK(world.carries(pair));
+}
+
 TEST_CASE("the program is asked about each peer, and its no is told to the peer",
           "[contract][listener]") {
   NothingLeftBehind audit;
