@@ -89,7 +89,8 @@ Result<std::unique_ptr<Listener>> Listen(::grpc::Server* server,
                                          const ListenerOptions& options = {});
 
 // The caller as it really is: of a bridged call the path and address by which it came, such as
-// "shm:127.0.0.1:40120", where context.peer() says nothing. Of any other call context.peer().
+// "shm:pid 4711" or "tcp:127.0.0.1:40120", where context.peer() says nothing of use. Of any other
+// call context.peer().
 std::string peer(const ::grpc::ServerContextBase& context);
 
 // Who calls, as far as it is proved.

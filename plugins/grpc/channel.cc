@@ -95,9 +95,16 @@ std::shared_ptr<::grpc::Channel> CreateCustomChannelWithInterceptors(
   const bool secure = is_secure(*credentials);
   const Target read = read_target(target);
   const char* barred = nullptr;
-  if (switched_off()) barred = "SLUICE_GRPC=off";
-  if (secure && options.secure == SecureChannel::kPlain)
-    barred = "the channel has credentials, and ChannelOptions::secure allows no path beside gRPC's";
+  if (switched_off()) {
+    barred =
+        "the target forces a path, and SLUICE_GRPC=off is set where this program runs: unset it, "
+        "or leave the scheme out of the target";
+  }
+  if (secure && options.secure == SecureChannel::kPlain) {
+    barred =
+        "the channel has credentials, and ChannelOptions::secure allows no path beside gRPC's: set "
+        "it to kSealed or kAny, or leave the scheme out of the target";
+  }
   std::shared_ptr<ClientLink> link;
   if (barred == nullptr || read.forced != Path::kNone) {
     Result<std::shared_ptr<ContextThread>> thread = ContextThread::start();

@@ -22,6 +22,30 @@ constexpr Duration kAskAgain = std::chrono::seconds(10);
 // The same where calls fail until then.
 constexpr Duration kTryAgain = std::chrono::seconds(1);
 
+const char* scheme_of(Path forced) {
+  switch (forced) {
+    case Path::kShm: return "shm://";
+    case Path::kPacket: return "l2://";
+    case Path::kVerbs: return "rdma://";
+    default: return "tcp://";
+  }
+}
+
+// What to do if the server is reached by another path than the one that is forced.
+const char* remedy_for(Path forced) {
+  switch (forced) {
+    case Path::kShm:
+      return "the server must run on this machine, in this network namespace, and listen at "
+             "sluice:// (ListenerOptions::address)";
+    case Path::kPacket:
+      return "set SLUICE_ETHERNET=1 where the server runs; both must be on one Ethernet, may send "
+             "raw frames (sluice doctor says so), and the server must listen at sluice:// "
+             "(ListenerOptions::address)";
+    default:
+      return "the server must listen at sluice:// or at that path (ListenerOptions::address)";
+  }
+}
+
 }  // namespace
 
 struct ClientLink::Search {
@@ -92,10 +116,11 @@ void ClientLink::on_found(const ::grpc::Status& status, const std::string& answe
   std::optional<Announcement> found = decode_announcement(answer);
   if (!status.ok() || !found || found->address.empty()) {
     // A server that is not there yet is gRPC's matter: it has its own back-off.
-    why_down_ = status.ok() || status.error_code() == ::grpc::StatusCode::UNIMPLEMENTED
-                    ? "the server has no sluice listener: it calls sluice::grpc::Listen() after "
-                      "BuildAndStart()"
-                    : "the server cannot be asked for its listener: " + status.error_message();
+    why_down_ =
+        status.ok() || status.error_code() == ::grpc::StatusCode::UNIMPLEMENTED
+            ? "the server has no sluice listener: it must call sluice::grpc::Listen() after "
+              "BuildAndStart(), and SLUICE_GRPC=off must not be set where it runs"
+            : "the server cannot be asked for its listener: " + status.error_message();
     const bool absent = status.error_code() == ::grpc::StatusCode::UNAVAILABLE;
     return settle(State::kPlain, absent ? Duration(std::chrono::milliseconds(100)) : kAskAgain);
   }
@@ -123,12 +148,14 @@ Result<Endpoint> ClientLink::connect(const std::string& address) {
   std::string at = address;
   if (rule_.forced == Path::kTcp && at.starts_with("sluice://")) at.replace(0, 6, "tcp");
   SLUICE_TRY(Endpoint endpoint, thread_->context().connect(at, options));
-  Path path = endpoint.info().path.path;
+  const EndpointInfo info = endpoint.info();
+  Path path = info.path.path;
   if (path == Path::kModule) path = Path::kPacket;  // both are plain Ethernet
   if (!forced() || path == rule_.forced) return endpoint;
   return Status(Code::kUnreachable, Scope::kEndpoint, "grpc/client_link",
-                "the server is reached by another path than the target forces: see which paths it "
-                "has with sluice info --explain");
+                "the target forces " + std::string(scheme_of(rule_.forced)) +
+                    ", and the server is reached by " + std::string(to_string(path)) + " (" +
+                    info.reason + "): " + remedy_for(rule_.forced));
 }
 
 void ClientLink::settle(State state, Duration plain_for) {

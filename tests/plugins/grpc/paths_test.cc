@@ -104,7 +104,10 @@ TEST_CASE("a forced path that cannot be had fails, and says why", "[grpc][paths]
   };
   {
     InteropServer over_tcp(By::kTcp);
-    fails("shm://" + over_tcp.target(), "by another path");
+    fails("shm://" + over_tcp.target(),
+          "the target forces shm://, and the server is reached by tcp");
+    fails("shm://" + over_tcp.target(), "ListenerOptions::address");
+    fails("l2://" + over_tcp.target(), "SLUICE_ETHERNET=1 where the server runs");
   }
   {
     InteropServer plain(By::kPlain);
@@ -114,6 +117,7 @@ TEST_CASE("a forced path that cannot be had fails, and says why", "[grpc][paths]
   setenv("SLUICE_GRPC", "off", 1);
   InteropServer server(By::kShm);
   fails("shm://" + server.target(), "SLUICE_GRPC=off");
+  fails("shm://" + server.target(), "unset it, or leave the scheme out of the target");
   unsetenv("SLUICE_GRPC");
 }
 
