@@ -6,7 +6,9 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/l2/wire.h"
 #include "tests/plugins/grpc/service.h"
+#include "tests/support/skip.h"
 
 namespace sluice::test {
 namespace {
@@ -38,7 +40,10 @@ struct Interop {
   std::unique_ptr<interop::TestService::Stub> stub;
 };
 
-By any_path() { return GENERATE(By::kPlain, By::kShm, By::kTcp); }
+By any_path() {
+  if (!have_ethernet()) return GENERATE(By::kPlain, By::kShm, By::kTcp);
+  return GENERATE(By::kPlain, By::kShm, By::kTcp, By::kEthernet);
+}
 
 StreamingOutputCallRequest asking_for(int size, int payload) {
   StreamingOutputCallRequest request;
@@ -48,6 +53,34 @@ StreamingOutputCallRequest asking_for(int size, int payload) {
 }
 
 }  // namespace
+
+// The cases below run over Ethernet too, where that can be had: this one says if not.
+TEST_CASE("the target l2:// gives Ethernet, or says what the server lacks", "[grpc][l2]") {
+  if (!have_ethernet()) return skip("netns", kNoNetwork);
+  const auto call = [](const InteropServer& server, SimpleResponse* response) {
+    auto stub = interop::TestService::NewStub(sluice::grpc::CreateChannel(
+        "l2://" + server.target(), ::grpc::InsecureChannelCredentials()));
+    ClientContext context;
+    SimpleRequest request;
+    request.set_fill_peer(true);
+    return stub->UnaryCall(&context, request, response);
+  };
+  SimpleResponse response;
+  {
+    InteropServer server(By::kEthernet);
+    const ::grpc::Status status = call(server, &response);
+    INFO(status.error_message());
+    CHECK(status.ok());
+    CHECK_THAT(response.peer(), Catch::StartsWith("packet:"));
+  }
+  InteropServer server{InteropServer::NotWished()};
+  const ::grpc::Status status = call(server, &response);
+  CHECK(status.error_code() == StatusCode::UNAVAILABLE);
+  CHECK_THAT(status.error_message(),
+             Catch::Contains("the target forces l2://, and the server is reached by tcp"));
+  CHECK_THAT(status.error_message(), Catch::Contains("the peer listens for no frames there"));
+  CHECK_THAT(status.error_message(), Catch::Contains("SLUICE_ETHERNET=1 where the server runs"));
+}
 
 TEST_CASE("empty_unary", "[grpc]") {
   Interop interop(any_path());

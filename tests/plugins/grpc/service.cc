@@ -1,8 +1,11 @@
 #include "tests/plugins/grpc/service.h"
 
 #include <chrono>
+#include <cstdlib>
 
 #include <catch2/catch.hpp>
+
+#include "tests/l2/wire.h"
 
 namespace sluice::test {
 namespace {
@@ -122,19 +125,45 @@ bool InteropService::becomes_idle() {
   return ::grpc::Status::OK;
 }
 
-InteropServer::InteropServer(By by, int most_bytes, int wanted) : by_(by) {
+bool have_ethernet() {
+  static const bool have = [] {
+    if (far_node() == nullptr || !run("ip address add 10.9.0.1/24 dev left") ||
+        !far_node()->run_inside("ip address add 10.9.0.2/24 dev right"))
+      return false;
+    ::setenv("SLUICE_ETHERNET", "1", 1);
+    return true;
+  }();
+  return have;
+}
+
+InteropServer::InteropServer(By by, int most_bytes, int port) : by_(by) {
+  if (by == By::kEthernet) {
+    // Its sockets and its threads are there.
+    far_node()->inside([&] { start("10.9.0.2", most_bytes, port); });
+  } else {
+    start("127.0.0.1", most_bytes, port);
+  }
+}
+
+InteropServer::InteropServer(NotWished) : by_(By::kEthernet) {
+  ::setenv("SLUICE_ETHERNET", "0", 1);
+  far_node()->inside([&] { start("10.9.0.2", -1, 0); });
+  ::setenv("SLUICE_ETHERNET", "1", 1);
+}
+
+void InteropServer::start(const std::string& host, int most_bytes, int wanted) {
   ::grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort("127.0.0.1:" + std::to_string(wanted),
-                           ::grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(host + ":" + std::to_string(wanted), ::grpc::InsecureServerCredentials(),
+                           &port);
   builder.RegisterService(&service_);
   builder.SetMaxReceiveMessageSize(most_bytes);
   server_ = builder.BuildAndStart();
   REQUIRE(server_);
-  target_ = "127.0.0.1:" + std::to_string(port);
-  if (by == By::kPlain) return;
+  target_ = host + ":" + std::to_string(port);
+  if (by_ == By::kPlain) return;
   sluice::grpc::ListenerOptions options;
-  options.address = by == By::kShm ? "sluice://0.0.0.0:0" : "tcp://127.0.0.1:0";
+  options.address = by_ == By::kTcp ? "tcp://127.0.0.1:0" : "sluice://0.0.0.0:0";
   auto listener = sluice::grpc::Listen(server_.get(), options);
   INFO(listener.status().to_string());
   REQUIRE(listener.ok());
@@ -158,8 +187,13 @@ std::shared_ptr<::grpc::Channel> InteropServer::channel(bool bridged) const {
 }
 
 std::string InteropServer::expected_peer() const {
-  if (by_ == By::kPlain) return "ipv4:127.0.0.1:";
-  return by_ == By::kShm ? "shm:" : "tcp:";
+  switch (by_) {
+    case By::kPlain: return "ipv4:127.0.0.1:";
+    case By::kShm: return "shm:";
+    case By::kTcp: return "tcp:";
+    case By::kEthernet: return "packet:";
+  }
+  return {};
 }
 
 }  // namespace sluice::test

@@ -46,13 +46,20 @@ class InteropService final : public interop::TestService::Service {
   int running_ = 0;
 };
 
-// How calls reach the server.
-enum class By { kPlain, kShm, kTcp };
+// How calls reach the server. kEthernet: it is on another node, which a cable leads to.
+enum class By { kPlain, kShm, kTcp, kEthernet };
+
+// Moves the process into a network of its own where kEthernet can be; false where that is refused.
+// Called before anything of gRPC's, which starts threads.
+bool have_ethernet();
 
 class InteropServer {
  public:
   // kPlain: without a listener.
   explicit InteropServer(By by, int most_bytes = -1, int port = 0);
+  // By kEthernet, and its process does not wish Ethernet: SLUICE_ETHERNET is not set there.
+  struct NotWished {};
+  explicit InteropServer(NotWished);
   ~InteropServer();
 
   std::shared_ptr<::grpc::Channel> channel(bool bridged = true) const;
@@ -67,6 +74,8 @@ class InteropServer {
   sluice::grpc::Listener* listener() { return listener_.get(); }
 
  private:
+  void start(const std::string& host, int most_bytes, int port);
+
   const By by_;
   InteropService service_;
   std::unique_ptr<::grpc::Server> server_;
