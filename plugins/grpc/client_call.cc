@@ -201,8 +201,10 @@ void ClientCall::wait_here(const Wants& wants, Opening opening) {
 
 Frame ClientCall::headers(Batch* batch) const {
   Frame frame{.kind = FrameKind::kHeaders, .text = method_};
-  for (const auto& [key, value] : *batch->GetSendInitialMetadata())
-    frame.metadata.emplace_back(key, value);
+  for (const auto& [key, value] : *batch->GetSendInitialMetadata()) {
+    // What a context asks of gRPC's own transport, such as compression.
+    if (!key.starts_with("grpc-internal-")) frame.metadata.emplace_back(key, value);
+  }
   return frame;
 }
 

@@ -211,6 +211,12 @@ void ClientLink::on_closed(const Status& why) {
   const bool was_up = state_.load() == State::kUp || going_away_;
   going_away_ = false;
   welcome_deadline_ = kNever;
+  if (!was_up) {
+    why_down_ =
+        "the listener that the server names is none of this bridge's, or of another version (" +
+        std::string(why.detail()) + "): use the same version of sluice at both ends";
+    log(LogLevel::kInfo, "grpc: " + why_down_);
+  }
   std::unique_ptr<Connection> ended = std::move(connection_);
   settle(was_up ? State::kUnknown : State::kPlain, was_up ? Duration(0) : kAskAgain);
   auto calls = std::move(calls_);

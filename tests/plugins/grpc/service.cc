@@ -77,6 +77,7 @@ bool InteropService::becomes_idle() {
   if (request->response_size() > 0)
     response->mutable_payload()->mutable_body()->assign(
         static_cast<size_t>(request->response_size()), '\0');
+  if (request->compress()) context->set_compression_algorithm(GRPC_COMPRESS_GZIP);
   if (request->echo()) *response->mutable_payload() = request->payload();
   return status_of(request->response_status());
 }
