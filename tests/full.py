@@ -7,7 +7,7 @@ Every slice that ran appends a line to tests/ledger.jsonl: target, commit, diges
 sources it ran on, seeds or executions, CPU seconds, result. A slice with a passing line
 for the same sources is not run again; --minutes stops before a slice that would begin
 later; --only takes the slices whose names begin so, such as guest//tests/lab or mutants. Needs what
-`tools/setup --lab --next-kernel --fuzz` installs. Prints "N passed, N failed, N left"; exit code 1 if a
+`tools/setup --lab --next-kernel --fuzz --go` installs. Prints "N passed, N failed, N left"; exit code 1 if a
 slice failed.
 """
 import argparse
@@ -30,6 +30,7 @@ FRAME_SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests/l2", "tes
 MUTANT_SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests"]
 HOSTILE_SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests/hostile", "tests/support"]
 MORE_KERNELS = ("uml-debug", "tcg-debug", "tcg-6.12")
+PROXY_SOURCES = ["allocator", "transport", "tools/proxy", "tests/tools"]
 LEDGERS = ("tests/ledger.jsonl",)  # written by this program itself
 
 SCHEDULES_PER_SLICE = 1_000_000
@@ -119,6 +120,15 @@ def one_test(target, *options, **environment):
     return run.returncode == 0 and not skipped, dict(environment)
 
 
+def go_interop():
+    """gRPC's own programs through two proxies; the first time Go builds them, for some minutes."""
+    subprocess.run(["bazel", "build", "--config=opt", "//tools:sluice"], cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
+    run = subprocess.run(["python3", "-B", "tests/tools/go_interop.py", "bazel-bin/tools/sluice"],
+                         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print("\n".join(run.stdout.splitlines()[-100 if run.returncode else -3:]), file=sys.stderr)
+    return run.returncode == 0 and "sluice-skips" not in run.stdout, {}
+
+
 def guest_targets():
     """(target, how it is built): optimised, or with the fault points of the kill matrix."""
     for tag, options in (("guest-long", ("--config=opt",)), ("guest-plain", ())):
@@ -157,6 +167,7 @@ def slices():
     for path in REVOKED_PATHS:
         yield f"revoke/{path}", REVOKE_SOURCES, lambda path=path: one_test(f"//tests/contract:endpoint_{path}_test", "--test_arg=[revoke]", "--test_timeout=3000",
                                                                            SLUICE_REVOCATIONS=REVOCATIONS)
+    yield "grpc/go", PROXY_SOURCES, go_interop
     for target, options in guest_targets():
         yield "guest" + target, GUEST_SOURCES, lambda target=target, options=options: guest(target, options)
 
