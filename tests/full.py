@@ -55,7 +55,7 @@ MUTANT_SLICES = 10
 MUTANTS_PER_SLICE = 15
 MUTANT_SEED = 1
 FUZZ_TARGETS = ("hello offer want data done release cancel credit ping bye "
-                "header stream layout address remote_key session slp capture graph").split()
+                "header stream layout address remote_key session slp capture graph grpc_frames").split()
 
 
 def output(*command):
@@ -149,7 +149,7 @@ def guest(target, options):
 def slices():
     """(name, folders whose files decide its result, what runs it)"""
     for target in FUZZ_TARGETS:
-        yield "fuzz/" + target, SOURCES + ["tools/dump"] * (target == "capture") + ["transport/graph"] * (target == "graph"), lambda target=target: fuzz(target)
+        yield "fuzz/" + target, SOURCES + ["tools/dump"] * (target == "capture") + ["transport/graph"] * (target == "graph") + ["plugins/grpc/frames.cc", "plugins/grpc/frames.h"] * (target == "grpc_frames"), lambda target=target: fuzz(target)
     for number in range(SIM_SLICES):
         yield f"sim/{number}", SOURCES, lambda number=number: simulate("sim", number, SCHEDULES_PER_SLICE)
     for number in range(SLP_SLICES):

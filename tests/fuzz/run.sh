@@ -27,13 +27,14 @@ root="$(cd "$(dirname "$0")/../.." && pwd)"
 cd "$root"
 corpora="$root/tests/fuzz/corpus"
 messages=(hello offer want data done release cancel credit ping bye)
-every=("${messages[@]}" header stream layout address remote_key session slp capture graph)
+every=("${messages[@]}" header stream layout address remote_key session slp capture graph grpc_frames)
 [ "${targets[0]}" != all ] || targets=("${every[@]}")
 
 work="$(mktemp -d "${TMPDIR:-/tmp}/sluice-fuzz.XXXXXX")"
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/include/sluice" "$work/objects"
 ln -s "$root/allocator" "$work/include/sluice/allocator"
+ln -s "$root/plugins/grpc" "$work/include/sluice/grpc"
 for room in "$root"/transport/*/; do ln -s "$room" "$work/include/sluice/$(basename "$room")"; done
 
 c_flags=(-O2 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -Wall -Wextra -Werror)
@@ -70,6 +71,7 @@ build() {
     graph)
       source=fuzz_graph
       sources=(transport/graph/{check,cost,estimate,graph,memory,pass,read,timeline,write}.cc "${base[@]}") ;;
+    grpc_frames) source=fuzz_grpc_frames sources=(plugins/grpc/frames.cc) ;;
     session)
       source=fuzz_session
       sources=("${wire[@]}" transport/base/*.cc allocator/*.cc transport/proto/*.cc tests/fuzz/session_world.cc
@@ -91,7 +93,7 @@ build() {
 
 longest() {
   case "$1" in
-    header) echo 24 ;; remote_key) echo 48 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; session|slp) echo 600 ;; capture|graph) echo 2048 ;; *) echo 1088 ;;
+    header) echo 24 ;; remote_key) echo 48 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; session|slp) echo 600 ;; capture|graph|grpc_frames) echo 2048 ;; *) echo 1088 ;;
   esac
 }
 

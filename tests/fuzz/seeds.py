@@ -85,6 +85,43 @@ def write_graphs(folder):
         "cross": {"samples": [[0, 5], [4096, 9]]}, "cores": 2}).encode())
 
 
+def grpc_frame(kind, body=b"", stream=1, flags=0):
+    return struct.pack("<IBBHI", 8 + len(body), kind, flags, 0, stream) + body
+
+
+def write_grpc_frames(folder):
+    """One of each kind, as plugins/grpc/frames.h says, all of them in a row, and an announcement."""
+    def text(value):
+        return struct.pack("<H", len(value)) + value
+
+    def metadata(*entries):
+        return struct.pack("<H", len(entries)) + b"".join(text(key) + text(value) for key, value in entries)
+
+    def message(*parts):
+        """(number of a payload, length) or bytes that lie in the frame."""
+        lengths = [len(part) if isinstance(part, bytes) else part[1] for part in parts]
+        out = struct.pack("<QH", sum(lengths), len(parts))
+        for part, length in zip(parts, lengths):
+            out += struct.pack("<QQ", 0, length) + part if isinstance(part, bytes) else struct.pack("<QQ", *part)
+        return out
+
+    magic, token = 0x52474c53, bytes(range(16))
+    some = metadata((b"key", b"value"), (b"empty", b""), (b"a-bin", b"\0\xff"))
+    method = text(b"/a.B/C") + struct.pack("<Q", 10 ** 9)
+    frames = {
+        "hello": grpc_frame(1, struct.pack("<IH", magic, 3) + token, 0), "welcome": grpc_frame(2, struct.pack("<H", 3), 0),
+        "headers": grpc_frame(3, method + some), "whole": grpc_frame(3, method + metadata(), flags=1),
+        "inline": grpc_frame(4, message(b"0123456789")), "lent": grpc_frame(4, message((9, 1 << 20))),
+        "parts": grpc_frame(4, message((9, 20), b"0123456789", (10, 10))), "none": grpc_frame(4, message()),
+        "half_close": grpc_frame(5), "cancel": grpc_frame(6), "initial": grpc_frame(7, some),
+        "status": grpc_frame(8, struct.pack("<I", 13) + text(b"why") + text(b"more") + some),
+        "window": grpc_frame(9, struct.pack("<I", 3)), "go_away": grpc_frame(10, stream=0)}
+    for name, frame in frames.items():
+        write(folder, "grpc_frames", name, frame)
+    write(folder, "grpc_frames", "all", b"".join(frames.values()))
+    write(folder, "grpc_frames", "announcement", struct.pack("<IH", magic, 3) + token + text(b"tcp://127.0.0.1:1"))
+
+
 def main():
     folder = sys.argv[1]
     golden = os.path.join(os.path.dirname(decode_golden.__file__), "golden")
@@ -106,6 +143,7 @@ def main():
         write(folder, "session", "step_%d" % step, bytes([step, 1, step, 4]) + bytes((step * 37 + 11 * i) % 256 for i in range(60)))
         write(folder, "session", "steps_%d" % step, bytes((i * (step + 5)) % 96 for i in range(200)))
     write_graphs(folder)
+    write_grpc_frames(folder)
     write_captures(folder)
     top = 2 ** 63 - 1
     for i, data in enumerate([
