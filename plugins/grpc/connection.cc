@@ -19,7 +19,7 @@ Counter frames_refused("grpc.frames_refused");
 Counter payloads_lent("grpc.payloads_lent");
 Counter payloads_fetched("grpc.payloads_fetched");
 
-// In user_data: what ended.
+// In user_data: what ended, and its number; of a send its bytes.
 enum class Ended : uint64_t { kSend = 0, kSupply = 1, kReceive = 2, kFetch = 3 };
 uint64_t marked(Ended what, uint64_t number) { return number << 2 | static_cast<uint64_t>(what); }
 
@@ -100,7 +100,13 @@ void Connection::on_completion(Completion&& completion) noexcept {
     case Ended::kSend:
       --sends_out_;
       blocked_ = false;
+      under_way_ -= number;
       if (!completion.status.ok()) end(completion.status);
+      while (open_ && !paused_.empty() && may_read()) {
+        Buffer room = std::move(paused_.back());
+        paused_.pop_back();
+        post_receive(std::move(room));
+      }
       return;
     case Ended::kSupply: return;
     case Ended::kFetch: {
@@ -138,7 +144,9 @@ void Connection::on_packet(Completion&& completion) {
     owner_.on_frame(*frame);
   }
   if (open_) owner_.on_packet_end();
-  if (open_) post_receive(std::move(buffer));
+  if (!open_) return;
+  if (!may_read()) return paused_.push_back(std::move(buffer));
+  post_receive(std::move(buffer));
 }
 
 void Connection::on_want(EndpointCore& endpoint, const WantRequest& request) noexcept {
@@ -193,7 +201,7 @@ void Connection::flush() {
     std::memcpy(room->data(), unsent_.data() + from, end_of_packet - from);
     PostOptions options;
     options.sink = this;
-    options.user_data = marked(Ended::kSend, 0);
+    options.user_data = marked(Ended::kSend, end_of_packet - from);
     options.deadline = kNever;
     Result<OperationId> posted = endpoint_.send(kFrames, std::move(*room).freeze(), options);
     if (!posted.ok() && posted.code() == Code::kTryAgain && sends_out_ > 0) {
@@ -203,6 +211,7 @@ void Connection::flush() {
     if (!posted.ok()) return end(posted.status());
     ++operations_;
     ++sends_out_;
+    under_way_ += end_of_packet - from;
     frame_ends_.erase(frame_ends_.begin(), frame_ends_.begin() + static_cast<ptrdiff_t>(frames));
     from = end_of_packet;
   }

@@ -40,6 +40,10 @@ class Connection final : private CompletionSink, private WantHandler, private Pr
 
   // Queued until the turn's end, where frames that fit leave in one message.
   void send(const Frame& frame);
+  // Reads no further while the peer has not taken more than that of what was sent: a peer that does
+  // not read cannot make frames pile up. One end only: two that wait for each other would wait for
+  // ever.
+  void stop_reading_beyond(size_t untaken_bytes) { most_untaken_ = untaken_bytes; }
   // A payload that the peer may fetch once, under the number that a message names.
   uint64_t lend(Tensor tensor);
   // `done` comes once, from progress(): the payload, or why there is none.
@@ -62,6 +66,7 @@ class Connection final : private CompletionSink, private WantHandler, private Pr
   Instant next_timeout() override;
 
   void post_receive(Buffer&& buffer);
+  bool may_read() const { return unsent_.size() + under_way_ <= most_untaken_; }
   void on_packet(Completion&& completion);
   void flush();
   void end(const Status& why);
@@ -77,7 +82,10 @@ class Connection final : private CompletionSink, private WantHandler, private Pr
   std::map<uint64_t, Completion> early_;  // receives that ended before one posted earlier
   std::string unsent_;                    // whole frames
   std::deque<size_t> frame_ends_;         // in bytes from the start of unsent_
-  bool blocked_ = false;                  // no room for a message; a send that ends makes room
+  size_t most_untaken_ = SIZE_MAX;
+  size_t under_way_ = 0;        // bytes of sends that have not ended
+  std::vector<Buffer> paused_;  // receives that are posted again once the peer took more
+  bool blocked_ = false;        // no room for a message; a send that ends makes room
   uint64_t sends_out_ = 0;
   uint64_t next_payload_ = 1;
   std::unordered_map<uint64_t, Tensor> lent_;

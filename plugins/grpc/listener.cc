@@ -39,6 +39,10 @@ constexpr Duration kHelloTime = std::chrono::seconds(5);
 // How long connections are waited for that were told to end.
 constexpr Duration kCloseTime = std::chrono::seconds(2);
 
+// Frames that a client has not taken: it is not read from beyond that. 64 packets; one that reads
+// has 16 receives posted.
+constexpr size_t kMostUntaken = 64 * kPacketBytes;
+
 Counter calls_served("grpc.calls_served");
 Counter calls_refused("grpc.calls_refused");
 Counter strangers_refused("grpc.strangers_refused");
@@ -147,6 +151,7 @@ class Session final : public std::enable_shared_from_this<Session>,
     sealed_ = info.path.capabilities.has(Capability::kSealed);
     connection_ = std::make_unique<Connection>(thread_->context(), std::move(endpoint),
                                                static_cast<Connection::Owner&>(*this));
+    connection_->stop_reading_beyond(kMostUntaken);
     hello_deadline_ = now() + kHelloTime;
   }
   // Calls that the client made before it heard are still served; it ends the connection itself.

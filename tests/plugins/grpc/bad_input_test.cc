@@ -92,11 +92,25 @@ class SomebodyElse {
   std::thread thread_;
 };
 
-void send_text(Context& context, Endpoint& endpoint, const std::string& text) {
+// What the server tells who asks it for its listener, without the bridge.
+grpc::Announcement ask(const InteropServer& server) {
+  ByteBuffer answer;
+  ClientContext context;
+  REQUIRE(::grpc::internal::BlockingUnaryCall<ByteBuffer, ByteBuffer>(
+              server.channel(false).get(), RpcMethod(grpc::kFindMethod, RpcMethod::NORMAL_RPC),
+              &context, grpc::buffer_of(""), &answer)
+              .ok());
+  const auto found = grpc::decode_announcement(grpc::text_of(answer));
+  REQUIRE(found);
+  return *found;
+}
+
+// False: not now.
+bool send_text(Context& context, Endpoint& endpoint, const std::string& text) {
   auto room = context.allocate({static_cast<int64_t>(text.size())}, uint8);
-  if (!room.ok()) return;
+  if (!room.ok()) return false;
   std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(), room->data());
-  (void)endpoint.send(1, std::move(*room).freeze());
+  return endpoint.send(1, std::move(*room).freeze()).ok();
 }
 
 std::string text_of_frames(const std::vector<Frame>& frames) {
@@ -185,28 +199,57 @@ TEST_CASE("a server refuses a client of another version, and serves the others",
   auto context = open_context();
   REQUIRE(context.ok());
   const uint64_t refused = read_counter("grpc.strangers_refused");
-  ByteBuffer answer;
-  ClientContext asking;
-  auto plain = server.channel(false);
-  REQUIRE(::grpc::internal::BlockingUnaryCall<ByteBuffer, ByteBuffer>(
-              plain.get(), RpcMethod(grpc::kFindMethod, RpcMethod::NORMAL_RPC), &asking,
-              grpc::buffer_of(""), &answer)
-              .ok());
-  const auto found = grpc::decode_announcement(grpc::text_of(answer));
-  REQUIRE(found);
-  auto endpoint = (*context)->connect(found->address);
+  const grpc::Announcement found = ask(server);
+  auto endpoint = (*context)->connect(found.address);
   REQUIRE(endpoint.ok());
   // The token is right.
-  send_text(**context, *endpoint,
-            text_of_frames({{.kind = FrameKind::kHello,
-                             .version = grpc::kBridgeVersion + 1,
-                             .token = found->token}}));
+  (void)send_text(**context, *endpoint,
+                  text_of_frames({{.kind = FrameKind::kHello,
+                                   .version = grpc::kBridgeVersion + 1,
+                                   .token = found.token}}));
   CHECK((*context)
             ->wait_until([&] { return endpoint->state() == EndpointState::kClosed; }, soon())
             .ok());
   CHECK(read_counter("grpc.strangers_refused") == refused + 1);
   std::string peer;
   CHECK(unary(server.channel(), &peer).ok());
+  CHECK_THAT(peer, Catch::StartsWith("tcp:"));
+}
+
+TEST_CASE("a client that reads no answers is not read from without end", "[grpc][bad]") {
+  InteropServer server(By::kTcp);
+  auto channel = server.channel();
+  std::string peer;
+  REQUIRE(unary(channel, &peer).ok());
+  auto context = open_context();
+  REQUIRE(context.ok());
+  const grpc::Announcement found = ask(server);
+  auto endpoint = (*context)->connect(found.address);
+  REQUIRE(endpoint.ok());
+  (void)send_text(
+      **context, *endpoint,
+      text_of_frames(
+          {{.kind = FrameKind::kHello, .version = grpc::kBridgeVersion, .token = found.token}}));
+  // Calls that are refused at once, each with an answer.
+  const uint64_t before = read_counter("grpc.calls_refused");
+  uint32_t calls = 0, packets = 0;
+  for (; packets < 200; ++packets) {
+    std::string packet;
+    while (packet.size() + 64 < grpc::kPacketBytes)
+      grpc::append(packet, {.kind = FrameKind::kHeaders, .stream = ++calls, .text = "x"});
+    if (!send_text(**context, *endpoint, packet)) break;
+  }
+  REQUIRE(packets > 150);
+  uint64_t refused = 0;
+  for (int same = 0; same < 50; ++same) {
+    (void)(*context)->progress();
+    REQUIRE(unary(channel, &peer).ok());  // other calls go on
+    const uint64_t now_refused = read_counter("grpc.calls_refused") - before;
+    if (now_refused != refused || now_refused == 0) same = 0;
+    refused = now_refused;
+  }
+  CHECK(refused > 0);
+  CHECK(refused < calls / 2);
   CHECK_THAT(peer, Catch::StartsWith("tcp:"));
 }
 
@@ -219,7 +262,7 @@ TEST_CASE("a listener that is no bridge, or one of another version, is left to p
       std::string());
   SomebodyElse other([&](Context& context, Endpoint& endpoint) {
     if (said.empty()) return (void)endpoint.close(soon());
-    send_text(context, endpoint, said);
+    (void)send_text(context, endpoint, said);
   });
   std::string peer;
   {
@@ -249,15 +292,16 @@ TEST_CASE("a server that breaks the rules during a call ends that connection's c
       text_of_frames(
           Frames(grpc::kWindowMessages + 1, {.kind = FrameKind::kMessage, .stream = 1})));
   SomebodyElse other([&](Context& context, Endpoint& endpoint) {
-    send_text(context, endpoint,
-              text_of_frames({{.kind = FrameKind::kWelcome, .version = grpc::kBridgeVersion}}));
+    (void)send_text(
+        context, endpoint,
+        text_of_frames({{.kind = FrameKind::kWelcome, .version = grpc::kBridgeVersion}}));
     // Its hello, then the call.
     for (int packets = 0; packets < 2; ++packets) {
       auto room = context.allocate({static_cast<int64_t>(grpc::kPacketBytes)}, uint8);
       if (!room.ok()) return;
       if (!endpoint.receive_and_wait({.tag = 1}, std::move(*room), soon()).ok()) return;
     }
-    send_text(context, endpoint, wrong);
+    (void)send_text(context, endpoint, wrong);
   });
   auto channel = other.server.channel();
   auto stub = interop::TestService::NewStub(channel);
