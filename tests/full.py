@@ -31,6 +31,9 @@ MUTANT_SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests"]
 HOSTILE_SOURCES = ["allocator", "transport", "kernel_compat/slp", "tests/hostile", "tests/support"]
 MORE_KERNELS = ("uml-debug", "tcg-debug", "tcg-6.12")
 PROXY_SOURCES = ["allocator", "transport", "tools/proxy", "tests/tools"]
+GRPC_SOURCES = ["allocator", "transport", "plugins/grpc", "tests/plugins/grpc"]
+GRPC_ROUNDS = 2000  # thousands of calls on each of two paths: twenty minutes on a quiet machine
+CMAKE_SOURCES = ["allocator", "transport", "kernel_compat/slp", "plugins/grpc", "tests/cmake", "CMakeLists.txt"]
 LEDGERS = ("tests/ledger.jsonl",)  # written by this program itself
 
 SCHEDULES_PER_SLICE = 1_000_000
@@ -120,13 +123,16 @@ def one_test(target, *options, **environment):
     return run.returncode == 0 and not skipped, dict(environment)
 
 
+def script(*command):
+    run = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print("\n".join(run.stdout.splitlines()[-100 if run.returncode else -3:]), file=sys.stderr)
+    return run.returncode == 0 and "sluice-skips" not in run.stdout, {}
+
+
 def go_interop():
     """gRPC's own programs through two proxies; the first time Go builds them, for some minutes."""
     subprocess.run(["bazel", "build", "--config=opt", "//tools:sluice"], cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
-    run = subprocess.run(["python3", "-B", "tests/tools/go_interop.py", "bazel-bin/tools/sluice"],
-                         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    print("\n".join(run.stdout.splitlines()[-100 if run.returncode else -3:]), file=sys.stderr)
-    return run.returncode == 0 and "sluice-skips" not in run.stdout, {}
+    return script("python3", "-B", "tests/tools/go_interop.py", "bazel-bin/tools/sluice")
 
 
 def guest_targets():
@@ -168,6 +174,8 @@ def slices():
         yield f"revoke/{path}", REVOKE_SOURCES, lambda path=path: one_test(f"//tests/contract:endpoint_{path}_test", "--test_arg=[revoke]", "--test_timeout=3000",
                                                                            SLUICE_REVOCATIONS=REVOCATIONS)
     yield "grpc/go", PROXY_SOURCES, go_interop
+    yield "grpc/soak", GRPC_SOURCES, lambda: one_test("//tests/plugins/grpc:peers_test", "--test_arg=[soak]", "--test_timeout=7200", SLUICE_GRPC_ROUNDS=GRPC_ROUNDS)
+    yield "cmake/grpc", CMAKE_SOURCES, lambda: script("tests/cmake/grpc_test.sh")
     for target, options in guest_targets():
         yield "guest" + target, GUEST_SOURCES, lambda target=target, options=options: guest(target, options)
 
