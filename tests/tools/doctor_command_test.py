@@ -195,8 +195,8 @@ class Doctor(command.CommandTest):
         findings = self.doctor(SLUICE_L2_SECRET_FILE="/nowhere/secret")
         self.assert_problem(findings, "udp", "/nowhere/secret")
         self.assertNotIn("set lo up", findings["udp"]["remedy"])
-        self.assertEqual(findings["tcp"]["severity"], "ok")
-        self.assert_problem(findings, "secret", "/nowhere/secret")
+        for name in ("tcp", "shm", "secret"):
+            self.assert_problem(findings, name, "/nowhere/secret")
 
     def test_a_port_where_nobody_listens(self):
         findings = self.doctor("--need", "shm,tcp", "192.0.2.2:7")
