@@ -19,7 +19,7 @@ import build_files  # noqa: E402
 import source_tree  # noqa: E402
 
 # One door to each outside thing: (what, pattern in the code, files that may, and why each may).
-_TESTS = ["tests/*", "*_test.*", "*/testing.*"]
+_TESTS = ["tests/*", "*_test.*"]
 _YARDSTICKS = ["benchmarks/bare/*", "benchmarks/peers/*"]  # programs without the library
 DOORS = [
     ("Boost", r"#\s*include\s*<boost/", [

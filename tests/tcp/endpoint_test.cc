@@ -6,7 +6,7 @@
 #include <sluice/base/counters.h>
 #include <sluice/runtime/context_core.h>
 #include <sluice/tcp/provider.h>
-#include <sluice/tcp/testing.h>
+#include "tests/tcp/testing.h"
 
 namespace sluice::tcp {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <sluice/base/counters.h>
-#include <sluice/tcp/testing_greeting.h>
+#include "tests/tcp/testing_greeting.h"
 
 namespace sluice::tcp {
 namespace {

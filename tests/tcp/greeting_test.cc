@@ -3,7 +3,7 @@
 #include <sluice/runtime/event_handler.h>
 #include <sluice/runtime/identity.h>
 #include <sluice/tcp/resolve.h>
-#include <sluice/tcp/testing_greeting.h>
+#include "tests/tcp/testing_greeting.h"
 
 namespace sluice::tcp {
 namespace {

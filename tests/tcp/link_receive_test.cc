@@ -2,7 +2,7 @@
 #include <random>
 
 #include <sluice/base/counters.h>
-#include <sluice/tcp/testing.h>
+#include "tests/tcp/testing.h"
 
 namespace sluice::tcp {
 namespace {

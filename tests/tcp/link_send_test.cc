@@ -1,6 +1,6 @@
 // What a link sends: order, back-pressure, loans of payload, a gentle end.
 #include <sluice/base/counters.h>
-#include <sluice/tcp/testing.h>
+#include "tests/tcp/testing.h"
 
 namespace sluice::tcp {
 namespace {

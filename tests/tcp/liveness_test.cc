@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 
 #include <sluice/base/counters.h>
-#include <sluice/tcp/testing.h>
+#include "tests/tcp/testing.h"
 #include "tests/support/skip.h"
 
 namespace sluice::tcp {

@@ -1,6 +1,6 @@
 // A listener for greetings in a test, and what a peer says to it.
-#ifndef SLUICE_TCP_TESTING_GREETING_H_
-#define SLUICE_TCP_TESTING_GREETING_H_
+#ifndef SLUICE_TESTS_TCP_TESTING_GREETING_H_
+#define SLUICE_TESTS_TCP_TESTING_GREETING_H_
 
 #include <memory>
 #include <optional>
@@ -8,7 +8,7 @@
 
 #include <sluice/runtime/identity.h>
 #include <sluice/tcp/greeting_listener.h>
-#include <sluice/tcp/testing.h>
+#include "tests/tcp/testing.h"
 
 namespace sluice::tcp::testing {
 
@@ -99,4 +99,4 @@ inline Code bye_code(const Bytes& bytes) {
 
 }  // namespace sluice::tcp::testing
 
-#endif  // SLUICE_TCP_TESTING_GREETING_H_
+#endif  // SLUICE_TESTS_TCP_TESTING_GREETING_H_

@@ -1,7 +1,7 @@
 // Fixtures of this room's tests: a context with only a link group in it, a recording
 // client, a raw peer socket, an audit of descriptors. Not part of the library.
-#ifndef SLUICE_TCP_TESTING_H_
-#define SLUICE_TCP_TESTING_H_
+#ifndef SLUICE_TESTS_TCP_TESTING_H_
+#define SLUICE_TESTS_TCP_TESTING_H_
 
 #include <dirent.h>
 #include <netinet/in.h>
@@ -300,4 +300,4 @@ struct LinkAndPeer {
 
 }  // namespace sluice::tcp::testing
 
-#endif  // SLUICE_TCP_TESTING_H_
+#endif  // SLUICE_TESTS_TCP_TESTING_H_
