@@ -65,7 +65,7 @@ class Usage(command.CommandTest):
             ("TEST", "did you mean send_lat?", ["perf", "send-lat", "--self"]),
             ("--transport", "did you mean shm?", ["perf", "send_lat", "--self", "--transport", "shmm"]),
             ("--iterations", "did you mean --iters?", ["perf", "send_lat", "--self", "--iterations", "5"]),
-            ("--size", "4KB", ["perf", "send_lat", "--self", "-s", "4KB"]),
+            ("--size", "4BK", ["perf", "send_lat", "--self", "-s", "4BK"]),
         ]
         for flag, value, arguments in cases:
             with self.subTest(arguments=arguments):
