@@ -150,13 +150,13 @@ def build_tests(folder):
     unit_tests = ["wire_test", "numbers_test", "session_test", "stream_test", "transfer_test", "seal_test", "incast_test", "shrink_test"]
     world = ["simulate", "world", "end", "plan", "attacker", "toy_cipher", "judge"]
     incast = ["incast", "go_back_n"]
-    real_cipher = [ROOT / "transport" / "l2" / "cipher.cc", ROOT / "transport" / "base" / "status.cc"]
+    real_cipher = [ROOT / "transport" / "l2" / "cipher.cc", ROOT / "transport" / "base" / "status.cc", ROOT / "transport" / "base" / "result.cc"]
     for source in [ROOT / "tests" / "slp" / (name + ".cc") for name in [*unit_tests, *world, *incast]] + real_cipher + [folder / "main.cc"]:
         objects[source.stem] = folder / (source.stem + ".o")
         subprocess.run(["g++", "-std=c++20", "-O1", "-g", "-w", *SANITIZE, "-I", ROOT, "-I", folder / "include", "-c",
                         source, "-o", objects[source.stem]], check=True)
     of = lambda *chosen: [objects[name] for name in chosen]
-    programs = {name: of(name, "judge", "cipher", "status", "main") for name in unit_tests}
+    programs = {name: of(name, "judge", "cipher", "status", "result", "main") for name in unit_tests}
     programs["incast_test"] += of(*incast)
     programs["simulate"] = of(*world)
     return programs
