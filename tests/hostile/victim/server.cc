@@ -27,6 +27,10 @@ namespace {
 constexpr Duration kSettled = std::chrono::seconds(12);
 constexpr size_t kMostPublished = 64;  // of one client's, at once
 constexpr size_t kMostAsked = size_t{256} << 10;
+// Memory that strangers have us set aside, all of them together: half of the arena. The rest is for
+// those who said the secret word, and for the library. No library can bound what a program
+// allocates for its peers.
+constexpr size_t kMostForStrangers = size_t{48} << 20;
 
 template <typename T>
 T must(Result<T>&& result, const char* what) {
@@ -63,6 +67,7 @@ struct Client final : CompletionSink {
   uint64_t fetch_step = 0;
   Buffer granted;
   std::optional<RemoteKey> key;
+  size_t taking = 0;  // bytes of receives posted for its gifts
   int sending = 0;
 };
 
@@ -97,11 +102,23 @@ class Server {
   ExchangeOptions rules() {
     ExchangeOptions options;
     options.allow = [this](const EndpointInfo& peer, const Key& key, KeyAccess) {
-      return (key.name != kMade && !key.name.starts_with(kUp)) ||
-             std::find(friends_.begin(), friends_.end(),
-                       std::pair(peer.peer, peer.peer_incarnation)) != friends_.end();
+      return (key.name != kMade && !key.name.starts_with(kUp)) || is_friend(peer);
     };
     return options;
+  }
+
+  bool is_friend(const EndpointInfo& peer) const {
+    return std::find(friends_.begin(), friends_.end(),
+                     std::pair(peer.peer, peer.peer_incarnation)) != friends_.end();
+  }
+
+  // Whether `bytes` more may be set aside at this client's wish.
+  bool has_room_for(const Client& client, size_t bytes) const {
+    if (is_friend(client.endpoint.info())) return true;
+    for (const auto& other : clients_)
+      if (!is_friend(other->endpoint.info()))
+        bytes += other->taking + other->granted.bytes().size();
+    return bytes <= kMostForStrangers;
   }
 
   void turn() {
@@ -234,6 +251,8 @@ class Server {
         if (--client.sending == 0 && one.status.ok() &&
             client.endpoint.state() == EndpointState::kConnected)
           listen_to(client);
+      } else if (one.tag == kGift) {
+        client.taking -= one.buffers[0].bytes().size();
       } else if (one.status.ok() && one.tag == kCommand) {
         std::span<const std::byte> bytes = one.buffers[0].bytes().first(one.receipt.bytes);
         obey_client(client, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
@@ -282,9 +301,12 @@ class Server {
       return;
     }
     if (verb == "take") {
+      if (!has_room_for(client, bytes)) return answer(client, "full");
       auto room = context_->arena().allocate(bytes, {.for_receive = true});
       if (!room.ok()) return answer(client, room.status().to_string().substr(0, 200));
+      size_t taken = room->bytes().size();
       auto posted = client.endpoint.receive({.tag = kGift}, std::move(*room), {.sink = &client});
+      if (posted.ok()) client.taking += taken;
       return answer(client, posted.ok() ? "taking" : posted.status().to_string().substr(0, 200));
     }
     if (verb == "send") {
@@ -294,6 +316,8 @@ class Server {
       return answer(client, "sent");
     }
     if (verb == "grant" && !client.key) {
+      if (!has_room_for(client, kGrantBytes)) return answer(client, "full");
+      client.granted = Buffer();  // of a key before this one
       auto room = context_->arena().allocate(kGrantBytes);
       if (!room.ok()) return answer(client, room.status().to_string().substr(0, 200));
       client.granted = std::move(*room);

@@ -3,9 +3,11 @@
 //   friend SECRET        "welcome": what follows may be wanted and supplied by this client
 //   publish STEP BYTES   publishes kMade of that step for one reader; "published"
 //   fetch STEP           fetches that step of kUp and STEP modulo kUpNames, asking all that may
-//   supply it; "good" or what was wrong send STEP BYTES      a message with kParcel follows; "sent"
-//   take STEP BYTES      posts a receive for kGift; "taking"
-//   grant                "granted", then the 40 bytes of a key to read and write kGrantBytes
+//                        supply it; "good" or what was wrong
+//   send STEP BYTES      a message with kParcel follows; "sent"
+//   take STEP BYTES      posts a receive for kGift; "taking", or "full" if strangers hold too much
+//   grant                "granted", then the 40 bytes of a key to read and write kGrantBytes; or
+//                        "full"
 //   revoke               revokes it, then overwrites the memory with kAfterRevoke; "revoked"
 #ifndef SLUICE_TESTS_HOSTILE_VICTIM_SERVICE_H_
 #define SLUICE_TESTS_HOSTILE_VICTIM_SERVICE_H_
