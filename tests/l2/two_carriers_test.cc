@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -90,6 +91,29 @@ TEST_CASE("a listener that is closed at once does not take the second session wi
   Scene scene;
   scene.two.listener = Listener();
   scene.expect_two();
+}
+
+// UDP sockets of this process.
+size_t udp_sockets() {
+  size_t count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int domain = 0, type = 0;
+    socklen_t size = sizeof(int);
+    if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 ||
+        ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0)
+      continue;
+    count += (domain == AF_INET || domain == AF_INET6) && type == SOCK_DGRAM;
+  }
+  return count;
+}
+
+TEST_CASE("a listener that is closed keeps no port for a second session that never comes", "[l2]") {
+  NEEDS_WIRE();
+  Scene scene;
+  scene.two.listener = Listener();
+  REQUIRE(udp_sockets() > 0);
+  scene.two.client = Endpoint();  // before it has begun one
+  CHECK(scene.two.until([&] { return udp_sockets() == 0; }, in(std::chrono::seconds(20))));
 }
 
 TEST_CASE("without the means for UDP everything goes as frames, and it says why", "[l2]") {

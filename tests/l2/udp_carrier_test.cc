@@ -134,6 +134,7 @@ TEST_CASE("frames of all sizes arrive as they were, in order, joined or not", "[
                                              {1400, 60, 1400, 60},
                                              std::vector<size_t>(64, 1400),
                                              std::vector<size_t>(64, 40),
+                                             std::vector<size_t>(kBatch, 40),
                                              {65'000, 65'000, 41},
                                              {8120, 8120, 8120}}) {
       Outgoing out(sizes, ends.near_as_peer);

@@ -384,6 +384,50 @@ TEST_CASE("whichever descriptor is missing, a lender keeps what its peer still l
   CHECK(lent > 0);
 }
 
+TEST_CASE("what a peer gives back after the end comes home, though memory of its is still viewed",
+          "[shm]") {
+  auto near = open_small(), far = open_small();
+  Run hook;
+  hook.other = far.get();
+  near->add_hook(&hook);
+  auto run = [&](const std::function<bool()>& done) {
+    for (const Instant limit = soon(); !done() && now() < limit;) near->progress();
+    return done();
+  };
+  auto listener = far->listen("shm:" + fresh_name("both"));
+  REQUIRE(listener.ok());
+  auto connected = near->connect(listener->address(), {.timeout = std::chrono::seconds(10)});
+  REQUIRE(connected.ok());
+  auto accepted = listener->accept(soon());
+  REQUIRE(accepted.ok());
+  Exchange ours(*near), theirs(*far);
+  REQUIRE(ours.add(*connected).ok());
+  REQUIRE(theirs.add(*accepted).ok());
+  // Each end views a tensor of the other's.
+  auto lent = ours.publish({"ours", 0}, tensor_of(*near, 1 << 20));
+  auto borrowed = theirs.publish({"theirs", 0}, tensor_of(*far, 1 << 20));
+  REQUIRE(lent.ok());
+  REQUIRE(borrowed.ok());
+  Fetch there = theirs.fetch({"ours", 0}, soon()), here = ours.fetch({"theirs", 0}, soon());
+  REQUIRE(run([&] { return there.ready() && here.ready(); }));
+  auto view_there = there.take(), view_here = here.take();
+  REQUIRE(view_there.ok());
+  REQUIRE(view_here.ok());
+  *accepted = Endpoint();
+  lent->retire();
+  REQUIRE(run([&] { return connected->state() == EndpointState::kClosed; }));
+  *lent = Publication();
+  for (int i = 0; i < 1000; ++i) near->progress();
+  CHECK(near->arena().statistics().outstanding == 1);
+  view_there->value = Tensor();
+  CHECK(run([&] { return near->arena().statistics().outstanding == 0; }));
+  view_here->value = Tensor();
+  borrowed->retire();
+  *borrowed = Publication();
+  CHECK(run([&] { return far->arena().statistics().outstanding == 0; }));
+  near->remove_hook(&hook);
+}
+
 TEST_CASE("a listener without a descriptor waits for one, and does not spin", "[shm]") {
   Server server;
   std::vector<std::unique_ptr<RawPeer>> peers;

@@ -256,6 +256,22 @@ TEST_CASE("an operation that ends in the middle of its DATA loses only the rest"
   pair.close();
 }
 
+TEST_CASE("DATA that came with its header and has more places than one call names goes to them all",
+          "[tcp][placement]") {
+  LoneContext lone;
+  LinkAndPeer pair(lone);
+  Bytes data = pattern(20 * kMaxPlaces, 5);
+  pair.client.memory.assign(data.size(), std::byte{0});
+  pair.client.run_bytes = 7;
+  Bytes stream = frame(data_at(3, 0), data);
+  append(stream, frame(wire::Ping{.nonce = 2, .reply = false}));
+  write_all(pair.peer.value(), stream);
+  pair.pump_until([&] { return pair.client.messages.size() == 1; });
+  CHECK(pair.client.placed_calls == 3);  // 56, 56 and 48 bytes
+  CHECK(pair.client.memory == data);
+  pair.close();
+}
+
 TEST_CASE("bulk goes into place without passing through staging", "[tcp][placement]") {
   LoneContext lone;
   LinkAndPeer pair(lone);

@@ -259,6 +259,11 @@ TEST_CASE("the small messages are as strict", "[wire][refusal]") {
           "RELEASE: count is 18446744073709551615");
   refused(with(golden("release", "one"), 8, uint64_t{2}),
           "RELEASE: count is 2 in a header of 24 bytes");
+  // As encode() would write one more than there may be.
+  Bytes more = golden("release", "most");
+  more.resize(more.size() + 8);
+  more = with(with(std::move(more), 8, uint64_t{33}), 2, uint16_t{16 + 33 * 8});
+  refused(more, "RELEASE: count is 33, at most 32");
 }
 
 TEST_CASE("an unknown TLV is skipped in every message unless it is critical", "[wire][refusal]") {

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <functional>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -192,6 +194,24 @@ TEST_CASE("memory is pinned, or paged on demand where that is refused for want o
     REQUIRE(range.ok());
     CHECK(bench.fake.dereg_mr(*range) == 0);
   }
+}
+
+TEST_CASE("that memory is paged on demand is said once", "[verbs][registrar]") {
+  FakeOptions options = device([](FakeDeviceOptions& d) { d.on_demand_paging = true; });
+  options.memlock_bytes = 0;
+  Bench bench(options);
+  std::vector<std::string> lines;
+  set_log_sink([](LogLevel, std::string_view line,
+                  void* user) { static_cast<decltype(lines)*>(user)->emplace_back(line); },
+               &lines);
+  auto registrar = bench.attach({.on_demand = true});
+  auto first = bench.arena->allocate(100'000);
+  auto second = bench.arena->allocate(3 << 20);  // in an extent of its own
+  CHECK((first.ok() && second.ok()));
+  CHECK(registrar->on_demand_registrations() > 1);
+  set_log_sink(nullptr, nullptr);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0].find("ulimit -l") != std::string::npos);
 }
 
 TEST_CASE("memory that can be neither locked nor paged is refused with the remedy",
