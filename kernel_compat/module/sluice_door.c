@@ -27,7 +27,7 @@ static long door_ioctl(struct file *file, unsigned int command, unsigned long ar
 	if (fd < 0)
 		return fd;
 	/* The user's socket, not the kernel's: sock_create_lite() and sock_create_kern() ask no security module. */
-	error = sock_create(sluice_family_ops.family, SOCK_RDM, 0, &sock);
+	error = sock_create(sluice_family, SOCK_RDM, 0, &sock);
 	if (error)
 		goto err_put_fd;
 	opened = sock_alloc_file(sock, argument, NULL); /* releases the socket if it fails */

@@ -4,18 +4,38 @@
  * session and frees none. */
 #include <linux/errno.h>
 #include <linux/jhash.h>
+#include <linux/moduleparam.h>
 
-#include "sluice_main.h"
 #include "sluice_sock.h"
 
 /* Frames that one call makes; the timer goes on from there. */
 #define SLUICE_FRAMES_AT_ONCE 64
-/* A timer that is due again at once leaves others this much. */
-#define SLUICE_LEAST_NAP_NS (20 * NSEC_PER_USEC)
 /* When a device that holds all of our frames is asked again. */
 #define SLUICE_STARVED_NS (200 * NSEC_PER_USEC)
 /* When memory for a message that found none is asked for again. */
 #define SLUICE_STALLED_NS (1 * NSEC_PER_MSEC)
+
+#ifdef SLUICE_SELFTEST
+/* Softirq finds no memory for so many messages. */
+static unsigned int starved_messages;
+module_param(starved_messages, uint, 0644);
+MODULE_PARM_DESC(starved_messages, "so many messages find no memory when they come");
+
+static bool starves(void)
+{
+	unsigned int left = READ_ONCE(starved_messages);
+
+	/* Two that come at once may count as one. */
+	if (left)
+		WRITE_ONCE(starved_messages, left - 1);
+	return left;
+}
+#else
+static bool starves(void)
+{
+	return false;
+}
+#endif
 
 /* ---- what the core asks for */
 
@@ -62,7 +82,7 @@ static bool take_message(void *user, const struct slp_rts *rts, const uint8_t *d
 	peer->heard += bytes;
 	if (ss->leaving || (sk->sk_shutdown & RCV_SHUTDOWN))
 		return true;
-	if (!has_room(ss, queue) || sluice_selftest_starves())
+	if (!has_room(ss, queue) || starves())
 		skb = NULL;
 	else
 		skb = alloc_skb(bytes, GFP_ATOMIC | __GFP_NOWARN);
@@ -127,7 +147,7 @@ static void take_end(void *user, uint64_t cookie, enum slp_status status)
 {
 	struct sluice_peer *peer = user;
 
-	sluice_span_ended(peer->owner, span_of(cookie), status);
+	sluice_span_end(peer->owner, span_of(cookie), status);
 }
 
 static void take_written(void *user, uint64_t cookie, bool noticed, uint32_t notice)
@@ -167,50 +187,7 @@ const struct slp_ops sluice_peer_ops = {
 	.source_crc = source_crc, /* frames that come have their payload in one piece: whole_enough() */
 };
 
-int sluice_errno(enum slp_status why)
-{
-	switch (why) {
-	case SLP_NO_LISTENER:
-	case SLP_REFUSED:
-		return -ECONNREFUSED;
-	case SLP_SILENT:
-		return -ETIMEDOUT;
-	case SLP_BAD_VERSION:
-		return -EPROTONOSUPPORT;
-	case SLP_NOT_AUTHENTIC:
-		return -EKEYREJECTED;
-	case SLP_BROKEN:
-		return -EPROTO;
-	case SLP_CLOSED:
-		return -EPIPE;
-	case SLP_LOCAL:
-		return -ECONNABORTED;
-	default:
-		return -ECONNRESET;
-	}
-}
-
-void sluice_sock_wake(struct sock *sk, __poll_t what)
-{
-	struct socket_wq *wq;
-
-	rcu_read_lock();
-	wq = rcu_dereference(sk->sk_wq);
-	if (skwq_has_sleeper(wq))
-		wake_up_interruptible_all(&wq->wait);
-	sk_wake_async(sk, what & EPOLLIN ? SOCK_WAKE_WAITD : SOCK_WAKE_SPACE, what & EPOLLIN ? POLL_IN : POLL_OUT);
-	rcu_read_unlock();
-}
-
 /* ---- driving */
-
-void sluice_sock_arm(struct sluice_sock *ss, u64 at)
-{
-	if (ss->closed || at >= ss->timer_at)
-		return;
-	ss->timer_at = at;
-	hrtimer_start(&ss->timer, ns_to_ktime(max(at, ss->now + SLUICE_LEAST_NAP_NS)), HRTIMER_MODE_ABS_SOFT);
-}
 
 /* For a reader that goes to sleep: sluice_sock_settle(). */
 static void note_owed(struct sluice_peer *peer)

@@ -14,7 +14,6 @@
  * A loan keeps its socket, and through it namespace and module: a device may orphan a frame, and
  * hold its pages for as long as it likes. */
 #include <linux/rcupdate.h>
-#include <linux/sched/signal.h>
 
 #include "sluice_sock.h"
 
@@ -127,40 +126,6 @@ bool sluice_lend(struct sk_buff *skb, const struct sluice_span *span, u64 offset
 	WRITE_ONCE(any_lent, true);
 	sluice_add(sluice_sock_net(span->loan->owner), SLUICE_BYTES_LENT, bytes);
 	return true;
-}
-
-struct sluice_loan *sluice_loan_await(struct sluice_span *span)
-{
-	struct sluice_loan *loan = span->loan;
-
-	if (!sluice_loan_is_out(loan))
-		return NULL;
-	++loan->waiters;
-	refcount_inc(&loan->ubuf.refcnt);
-	return loan;
-}
-
-void sluice_loan_wait(struct sluice_loan *loan)
-{
-	struct sluice_sock *ss;
-	bool done = false;
-
-	if (!loan)
-		return;
-	ss = loan->owner;
-	while (!done) {
-		spin_lock_bh(&ss->lock);
-		sluice_spans_reap(ss);
-		done = loan->done;
-		spin_unlock_bh(&ss->lock);
-		if (!done)
-			schedule_timeout_killable(1);
-		done = done || fatal_signal_pending(current);
-	}
-	spin_lock_bh(&ss->lock);
-	--loan->waiters;
-	spin_unlock_bh(&ss->lock);
-	sluice_loan_put(loan);
 }
 
 /* Each loan kept the module until its socket was freed by RCU; who was interrupted between the last line of

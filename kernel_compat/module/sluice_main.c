@@ -6,28 +6,53 @@
 #include "sluice_main.h"
 #include "sluice_sock.h"
 
-static int family = SLUICE_FAMILY;
-module_param(family, int, 0444);
-MODULE_PARM_DESC(family, "number of the socket family, one that is free (default 19)");
+static int __net_init net_init(struct net *net)
+{
+	struct sluice_net *sn = sluice_net_of(net);
+	int i, error;
 
-unsigned short sluice_ethertype_number = SLP_ETHERTYPE;
-module_param_named(ethertype, sluice_ethertype_number, ushort, 0444);
-MODULE_PARM_DESC(ethertype, "EtherType of the frames (default 0x88b5)");
+	spin_lock_init(&sn->lock);
+	for (i = 0; i < SLUICE_PORT_BUCKETS; ++i)
+		INIT_HLIST_HEAD(&sn->ports[i]);
+	atomic_set(&sn->refusals, 0);
+	sn->refusals_since = jiffies;
+	sn->counters = alloc_percpu(struct sluice_counters);
+	if (!sn->counters)
+		return -ENOMEM;
+	error = sluice_proc_init(net);
+	if (error)
+		goto err_free_counters;
+	error = sluice_sysctl_init(net);
+	if (error)
+		goto err_remove_proc;
+	return 0;
 
-unsigned int sluice_max_sessions = 4096;
-module_param_named(max_sessions, sluice_max_sessions, uint, 0644);
-MODULE_PARM_DESC(max_sessions, "sessions of the whole machine, some 60 KiB each (default 4096)");
+err_remove_proc:
+	sluice_proc_exit(net);
+err_free_counters:
+	free_percpu(sn->counters);
+	return error;
+}
 
-unsigned int sluice_max_sessions_per_user = 1024;
-module_param_named(max_sessions_per_user, sluice_max_sessions_per_user, uint, 0644);
-MODULE_PARM_DESC(max_sessions_per_user, "of these, of one user who is not root (default 1024)");
+/* No socket is left: each holds the namespace until it is freed. */
+static void __net_exit net_exit(struct net *net)
+{
+	struct sluice_net *sn = sluice_net_of(net);
+	int i;
 
-unsigned int sluice_max_sessions_per_peer = 1024;
-module_param_named(max_sessions_per_peer, sluice_max_sessions_per_peer, uint, 0644);
-MODULE_PARM_DESC(max_sessions_per_peer, "of these, that one MAC address of a network namespace has begun (default 1024)");
+	sluice_sysctl_exit(net);
+	sluice_proc_exit(net);
+	for (i = 0; i < SLUICE_PORT_BUCKETS; ++i)
+		WARN_ON_ONCE(!hlist_empty(&sn->ports[i]));
+	free_percpu(sn->counters);
+}
 
-struct workqueue_struct *sluice_workqueue, *sluice_memory_workqueue;
-extern struct pernet_operations sluice_net_ops;
+static struct pernet_operations net_ops = {
+	.init = net_init,
+	.exit = net_exit,
+	.id = &sluice_net_id,
+	.size = sizeof(struct sluice_net),
+};
 
 static struct packet_type packets = {.func = sluice_receive};
 
@@ -51,10 +76,10 @@ static int __init open_doors(void)
 {
 	int error;
 
-	sluice_family_ops.family = family;
+	sluice_family_ops.family = sluice_family;
 	error = SLUICE_STEP(sock_register(&sluice_family_ops));
 	if (error) {
-		pr_info("sluice: socket family %d is another protocol's; load with family=NUMBER, one that is free, as 18, 22 or 25\n", family);
+		pr_info("sluice: socket family %d is another protocol's; load with family=NUMBER, one that is free, as 18, 22 or 25\n", sluice_family);
 		return error;
 	}
 	door_is_open = SLUICE_STEP(sluice_door_open()) == 0;
@@ -65,7 +90,7 @@ static int __init sluice_init(void)
 {
 	int error;
 
-	if (family <= AF_UNSPEC || family >= AF_MAX || sluice_ethertype_number < ETH_P_802_3_MIN)
+	if (sluice_family <= AF_UNSPEC || sluice_family >= AF_MAX || sluice_ethertype_number < ETH_P_802_3_MIN)
 		return -EINVAL;
 	sluice_workqueue = sluice_selftest_refuses() ? NULL : alloc_workqueue("sluice", 0, 0);
 	if (!sluice_workqueue)
@@ -74,7 +99,7 @@ static int __init sluice_init(void)
 	sluice_memory_workqueue = sluice_selftest_refuses() ? NULL : alloc_workqueue("sluice_memory", WQ_UNBOUND, 0);
 	if (!sluice_memory_workqueue)
 		goto err_destroy_workqueue;
-	error = SLUICE_STEP(register_pernet_subsys(&sluice_net_ops));
+	error = SLUICE_STEP(register_pernet_subsys(&net_ops));
 	if (error)
 		goto err_destroy_memory_workqueue;
 	/* No cache of its own: 6.1 loses that cache's name if its place in sysfs fails. */
@@ -98,7 +123,7 @@ err_remove_pack:
 err_unregister_proto:
 	proto_unregister(&sluice_proto);
 err_unregister_pernet:
-	unregister_pernet_subsys(&sluice_net_ops);
+	unregister_pernet_subsys(&net_ops);
 err_destroy_memory_workqueue:
 	destroy_workqueue(sluice_memory_workqueue);
 err_destroy_workqueue:
@@ -113,14 +138,14 @@ static void __exit sluice_exit(void)
 {
 	if (door_is_open)
 		sluice_door_close();
-	sock_unregister(family);
+	sock_unregister(sluice_family);
 	dev_remove_pack(&packets);
 	unregister_netdevice_notifier(&netdevices);
 	destroy_workqueue(sluice_memory_workqueue);
 	destroy_workqueue(sluice_workqueue);
 	sluice_loans_end();
 	proto_unregister(&sluice_proto);
-	unregister_pernet_subsys(&sluice_net_ops);
+	unregister_pernet_subsys(&net_ops);
 }
 
 module_init(sluice_init);

@@ -14,16 +14,11 @@ void sluice_door_close(void);
 
 #ifdef SLUICE_SELFTEST
 int sluice_selftest_refuses(void);
-bool sluice_selftest_starves(void);
 void sluice_selftest(void);
 #else
 static inline int sluice_selftest_refuses(void)
 {
 	return 0;
-}
-static inline bool sluice_selftest_starves(void)
-{
-	return false;
 }
 static inline void sluice_selftest(void)
 {

@@ -5,61 +5,6 @@
 
 #include "sluice_sock.h"
 
-static struct sluice_peer *connected_peer(struct sluice_sock *ss)
-{
-	struct sluice_peer *peer;
-
-	spin_lock_bh(&ss->lock);
-	peer = ss->connected;
-	if (peer)
-		refcount_inc(&peer->references);
-	spin_unlock_bh(&ss->lock);
-	return peer ? peer : ERR_PTR(-EDESTADDRREQ);
-}
-
-struct sluice_peer *sluice_peer_named(struct sluice_sock *ss, const struct sockaddr_sluice *name)
-{
-	static const struct sockaddr_sluice nobody;
-	struct sluice_place place;
-	int error;
-
-	if (!memcmp(name, &nobody, sizeof(nobody)))
-		return connected_peer(ss);
-	if (READ_ONCE(ss->connected))
-		return ERR_PTR(-EISCONN);
-	error = name->family == sluice_family_ops.family ? sluice_aim(ss, name, &place) : -EAFNOSUPPORT;
-	return error ? ERR_PTR(error) : sluice_peer_of(ss, &place);
-}
-
-int sluice_peer_hang_up(struct sluice_sock *ss, const struct sockaddr_sluice *name)
-{
-	struct sk_buff_head out;
-	int error = -ENOENT;
-	u32 i;
-
-	if (name->family != sluice_family_ops.family)
-		return -EAFNOSUPPORT;
-	__skb_queue_head_init(&out);
-	rcu_read_lock();
-	spin_lock_bh(&ss->lock);
-	ss->now = ktime_get_ns();
-	for (i = 0; i < ss->peers_end && !ss->connected; ++i) {
-		struct sluice_peer *peer = ss->peers[i];
-
-		if (!sluice_peer_is_at(peer, name->mac, name->port) || peer->over)
-			continue;
-		peer->told = true;
-		sluice_peer_abort(peer, SLP_LOCAL, &out);
-		error = 0;
-	}
-	if (ss->connected)
-		error = -EISCONN;
-	spin_unlock_bh(&ss->lock);
-	sluice_frames_send(&out);
-	rcu_read_unlock();
-	return error;
-}
-
 static struct sluice_peer *target(struct sluice_sock *ss, struct msghdr *message)
 {
 	struct sockaddr_sluice at;
@@ -67,7 +12,7 @@ static struct sluice_peer *target(struct sluice_sock *ss, struct msghdr *message
 	int error;
 
 	if (!message->msg_namelen)
-		return connected_peer(ss);
+		return sluice_peer_connected(ss);
 	if (READ_ONCE(ss->connected))
 		return ERR_PTR(-EISCONN);
 	error = sluice_address_read(message->msg_name, message->msg_namelen, &at);

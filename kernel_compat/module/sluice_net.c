@@ -92,27 +92,6 @@ void sluice_port_give_back(struct sluice_sock *ss)
 	spin_unlock_bh(&sn->lock);
 }
 
-void sluice_ports_cut(struct net *net, u32 ifindex, bool gone)
-{
-	struct sluice_net *sn = sluice_net_of(net);
-	struct hlist_node *next;
-	struct sluice_sock *ss;
-	int i;
-
-	spin_lock_bh(&sn->lock);
-	for (i = 0; i < SLUICE_PORT_BUCKETS; ++i) {
-		hlist_for_each_entry_safe(ss, next, &sn->ports[i], port_node) {
-			if (ss->ifindex != ifindex)
-				continue;
-			/* Another interface may get this number one day. */
-			if (gone)
-				hlist_del_init_rcu(&ss->port_node);
-			sluice_sock_cut(ss, gone);
-		}
-	}
-	spin_unlock_bh(&sn->lock);
-}
-
 /* Approximate: two CPUs may begin a span at once. */
 bool sluice_may_refuse(struct net *net)
 {
@@ -125,51 +104,3 @@ bool sluice_may_refuse(struct net *net)
 	}
 	return atomic_inc_return(&sn->refusals) <= SLUICE_REFUSALS_PER_SPAN;
 }
-
-static int __net_init sluice_net_init(struct net *net)
-{
-	struct sluice_net *sn = sluice_net_of(net);
-	int i, error;
-
-	spin_lock_init(&sn->lock);
-	for (i = 0; i < SLUICE_PORT_BUCKETS; ++i)
-		INIT_HLIST_HEAD(&sn->ports[i]);
-	atomic_set(&sn->refusals, 0);
-	sn->refusals_since = jiffies;
-	sn->counters = alloc_percpu(struct sluice_counters);
-	if (!sn->counters)
-		return -ENOMEM;
-	error = sluice_proc_init(net);
-	if (error)
-		goto err_free_counters;
-	error = sluice_sysctl_init(net);
-	if (error)
-		goto err_remove_proc;
-	return 0;
-
-err_remove_proc:
-	sluice_proc_exit(net);
-err_free_counters:
-	free_percpu(sn->counters);
-	return error;
-}
-
-/* No socket is left: each holds the namespace until it is freed. */
-static void __net_exit sluice_net_exit(struct net *net)
-{
-	struct sluice_net *sn = sluice_net_of(net);
-	int i;
-
-	sluice_sysctl_exit(net);
-	sluice_proc_exit(net);
-	for (i = 0; i < SLUICE_PORT_BUCKETS; ++i)
-		WARN_ON_ONCE(!hlist_empty(&sn->ports[i]));
-	free_percpu(sn->counters);
-}
-
-struct pernet_operations sluice_net_ops = {
-	.init = sluice_net_init,
-	.exit = sluice_net_exit,
-	.id = &sluice_net_id,
-	.size = sizeof(struct sluice_net),
-};

@@ -82,6 +82,7 @@ bool sluice_may_open(const struct net *net);
 
 /* ---- sluice_quota.c */
 
+extern unsigned int sluice_max_sessions, sluice_max_sessions_per_user, sluice_max_sessions_per_peer;
 /* `net` and `mac`: of who called; null: the user did. Blocks: for memory. */
 bool sluice_quota_take(kuid_t uid, const struct net *net, const u8 *mac);
 void sluice_quota_give_back(kuid_t uid, const struct net *net, const u8 *mac);
@@ -99,8 +100,5 @@ void sluice_port_give_back(struct sluice_sock *ss);
 /* Under RCU. */
 struct sluice_sock *sluice_port_find(struct net *net, u32 ifindex, u16 port);
 bool sluice_may_refuse(struct net *net);
-
-/* The interface is gone, or has another address: sockets of its ports are told. */
-void sluice_ports_cut(struct net *net, u32 ifindex, bool gone);
 
 #endif /* SLUICE_MODULE_SLUICE_NET_H_ */

@@ -13,11 +13,6 @@
 
 /* ---- finding */
 
-bool sluice_peer_is_at(const struct sluice_peer *peer, const u8 *mac, u16 port)
-{
-	return peer && peer->port == port && ether_addr_equal(peer->mac, mac);
-}
-
 /* When two call each other at once, they have two sessions: the first found serves. */
 static struct sluice_peer *find(struct sluice_sock *ss, const u8 *mac, u16 port)
 {
@@ -27,24 +22,6 @@ static struct sluice_peer *find(struct sluice_sock *ss, const u8 *mac, u16 port)
 		if (sluice_peer_is_at(ss->peers[i], mac, port))
 			return ss->peers[i];
 	return NULL;
-}
-
-struct sluice_peer *sluice_peer_calling(struct sluice_sock *ss, const u8 *mac, u16 port)
-{
-	u32 i;
-
-	for (i = 0; i < ss->peers_end; ++i)
-		if (sluice_peer_is_at(ss->peers[i], mac, port) && ss->peers[i]->peer_nonce && !ss->peers[i]->over)
-			return ss->peers[i];
-	return NULL;
-}
-
-struct sluice_peer *sluice_peer_numbered(struct sluice_sock *ss, u32 number)
-{
-	u16 at = ss->numbered[number % SLUICE_MAX_PEERS];
-	struct sluice_peer *peer = at ? ss->peers[at - 1] : NULL;
-
-	return peer && peer->number == number ? peer : NULL;
 }
 
 /* ---- MAC addresses */
@@ -272,27 +249,62 @@ struct sluice_peer *sluice_peer_of(struct sluice_sock *ss, const struct sluice_p
 	return peer && peer != ERR_PTR(-EINPROGRESS) ? peer : ERR_PTR(-EAGAIN);
 }
 
-bool sluice_sock_drained(struct sluice_sock *ss)
+struct sluice_peer *sluice_peer_connected(struct sluice_sock *ss)
 {
+	struct sluice_peer *peer;
+
+	spin_lock_bh(&ss->lock);
+	peer = ss->connected;
+	if (peer)
+		refcount_inc(&peer->references);
+	spin_unlock_bh(&ss->lock);
+	return peer ? peer : ERR_PTR(-EDESTADDRREQ);
+}
+
+struct sluice_peer *sluice_peer_named(struct sluice_sock *ss, const struct sockaddr_sluice *name)
+{
+	static const struct sockaddr_sluice nobody;
+	struct sluice_place place;
+	int error;
+
+	if (!memcmp(name, &nobody, sizeof(nobody)))
+		return sluice_peer_connected(ss);
+	if (READ_ONCE(ss->connected))
+		return ERR_PTR(-EISCONN);
+	error = name->family == sluice_family ? sluice_aim(ss, name, &place) : -EAFNOSUPPORT;
+	return error ? ERR_PTR(error) : sluice_peer_of(ss, &place);
+}
+
+int sluice_peer_hang_up(struct sluice_sock *ss, const struct sockaddr_sluice *name)
+{
+	struct sk_buff_head out;
+	int error = -ENOENT;
 	u32 i;
 
-	for (i = 0; i < ss->peers_end; ++i)
-		if (ss->peers[i] && !ss->peers[i]->over && !slp_drained(ss->peers[i]->session))
-			return false;
-	return true;
+	if (name->family != sluice_family)
+		return -EAFNOSUPPORT;
+	__skb_queue_head_init(&out);
+	rcu_read_lock();
+	spin_lock_bh(&ss->lock);
+	ss->now = ktime_get_ns();
+	for (i = 0; i < ss->peers_end && !ss->connected; ++i) {
+		struct sluice_peer *peer = ss->peers[i];
+
+		if (!sluice_peer_is_at(peer, name->mac, name->port) || peer->over)
+			continue;
+		peer->told = true;
+		sluice_peer_abort(peer, SLP_LOCAL, &out);
+		error = 0;
+	}
+	if (ss->connected)
+		error = -EISCONN;
+	spin_unlock_bh(&ss->lock);
+	sluice_frames_send(&out);
+	rcu_read_unlock();
+	return error;
 }
 
 /* ---- where sleeping is allowed */
-
-/* Under ss->lock. The work holds a reference to the socket, and through it to the module. */
-void sluice_sock_later(struct sluice_sock *ss)
-{
-	if (ss->closed)
-		return;
-	sock_hold(&ss->sk);
-	if (!queue_work(sluice_workqueue, &ss->work))
-		__sock_put(&ss->sk);
-}
 
 /* Its memory counts where the socket's maker does: a work queue's own cgroup has no limit. What is full there fails
  * here, and kills no process of it: strangers decide how many come. */

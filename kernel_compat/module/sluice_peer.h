@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A session with a peer, and its frames: sluice_peer.c, sluice_drive.c, sluice_frame.c. */
+/* A session with a peer, and its frames: sluice_peer.c, sluice_drive.c, sluice_frame.c, sluice_receive.c. What a socket
+ * has of them is found in sluice_sock.c. */
 #ifndef SLUICE_MODULE_SLUICE_PEER_H_
 #define SLUICE_MODULE_SLUICE_PEER_H_
 
@@ -54,6 +55,8 @@ static inline u32 sluice_peer_number(const struct sluice_peer *peer)
 
 /* A reference to the session with that place, begun if there is none. Blocks: for memory. */
 struct sluice_peer *sluice_peer_of(struct sluice_sock *ss, const struct sluice_place *place);
+/* To the connected one; -EDESTADDRREQ. */
+struct sluice_peer *sluice_peer_connected(struct sluice_sock *ss);
 /* The same of what a process names; zero: the connected one. */
 struct sluice_peer *sluice_peer_named(struct sluice_sock *ss, const struct sockaddr_sluice *name);
 void sluice_peer_put(struct sluice_peer *peer);
@@ -73,7 +76,7 @@ void sluice_peer_abort(struct sluice_peer *peer, enum slp_status why, struct sk_
 
 int sluice_errno(enum slp_status why);
 
-/* ---- frames: sluice_frame.c */
+/* ---- frames: sluice_receive.c, sluice_frame.c */
 
 int sluice_receive(struct sk_buff *skb, struct net_device *dev, struct packet_type *type, struct net_device *original);
 struct sk_buff *sluice_frame_from(struct sluice_sock *ss, const u8 *mac, const struct slp_tx *tx);

@@ -8,6 +8,18 @@
 
 #include "sluice_sock.h"
 
+unsigned int sluice_max_sessions = 4096;
+module_param_named(max_sessions, sluice_max_sessions, uint, 0644);
+MODULE_PARM_DESC(max_sessions, "sessions of the whole machine, some 60 KiB each (default 4096)");
+
+unsigned int sluice_max_sessions_per_user = 1024;
+module_param_named(max_sessions_per_user, sluice_max_sessions_per_user, uint, 0644);
+MODULE_PARM_DESC(max_sessions_per_user, "of these, of one user who is not root (default 1024)");
+
+unsigned int sluice_max_sessions_per_peer = 1024;
+module_param_named(max_sessions_per_peer, sluice_max_sessions_per_peer, uint, 0644);
+MODULE_PARM_DESC(max_sessions_per_peer, "of these, that one MAC address of a network namespace has begun (default 1024)");
+
 #define SLUICE_SHARE_BUCKETS 256
 
 /* Of a user, or of a MAC address in a network namespace. */

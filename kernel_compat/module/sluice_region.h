@@ -48,24 +48,37 @@ struct sluice_region {
 	unsigned long doubt_first, doubt_end; /* pages of SLUICE_REGION_DOUBTED */
 };
 
+/* ---- sluice_region.c */
+
 int sluice_region_add(struct sluice_sock *ss, struct sluice_register *request);
 int sluice_region_remove(struct sluice_sock *ss, u32 index);
 void sluice_regions_free(struct sluice_sock *ss);
-/* In any context; takes over a reference to `ss`, which lasts until the pages are the system's again, if they are now. */
-void sluice_pins_put_later(struct sluice_pins *pins, struct sluice_sock *ss);
-/* Its pages are the system's again; what is left of it is its place in the table. Blocks. */
-void sluice_region_release(struct sluice_region *region);
-/* `at`: of the frame, which may be in several pieces. */
-void sluice_region_write(struct sluice_region *region, u64 offset, const struct sk_buff *skb, u32 at, u32 bytes);
-void sluice_region_read(struct sluice_region *region, u64 offset, u8 *to, u32 bytes);
-u32 sluice_region_crc(const struct sluice_region *region, u64 offset, u32 bytes);
+
+/* ---- sluice_watch.c */
 
 /* From here on changes to the process's map are noticed; before a page is pinned. Blocks. */
 int sluice_region_watch(struct sluice_region *region);
 void sluice_region_unwatch(struct sluice_region *region);
+/* Its pages are the system's again; what is left of it is its place in the table. Blocks. */
+void sluice_region_release(struct sluice_region *region);
 /* Decides about a region in doubt. It is nobody else's to free. Blocks, but for no other process's map. False: that
  * is locked, and it is still in doubt. */
 bool sluice_region_settle(struct sluice_region *region);
 void sluice_memory_work(struct work_struct *work);
+
+/* ---- sluice_pages.c */
+
+/* Room for so many, with nothing pinned yet; null: RLIMIT_MEMLOCK, or no memory. */
+struct sluice_pins *sluice_pins_new(unsigned long count);
+/* -EOPNOTSUPP: a file's. The pages so far stay pinned. Blocks. */
+int sluice_pins_fill(struct sluice_pins *pins, unsigned long address);
+/* The region's own reference. Blocks. */
+void sluice_pins_give_up(struct sluice_region *region);
+/* In any context; takes over a reference to `ss`, which lasts until the pages are the system's again, if they are now. */
+void sluice_pins_put_later(struct sluice_pins *pins, struct sluice_sock *ss);
+/* `at`: of the frame, which may be in several pieces. */
+void sluice_region_write(struct sluice_region *region, u64 offset, const struct sk_buff *skb, u32 at, u32 bytes);
+void sluice_region_read(struct sluice_region *region, u64 offset, u8 *to, u32 bytes);
+u32 sluice_region_crc(const struct sluice_region *region, u64 offset, u32 bytes);
 
 #endif /* SLUICE_MODULE_SLUICE_REGION_H_ */

@@ -28,21 +28,6 @@ int sluice_selftest_refuses(void)
 	return ++steps == refused_step ? -ENOMEM : 0;
 }
 
-/* Softirq finds no memory for so many messages. */
-static unsigned int starved_messages;
-module_param(starved_messages, uint, 0644);
-MODULE_PARM_DESC(starved_messages, "so many messages find no memory when they come");
-
-bool sluice_selftest_starves(void)
-{
-	unsigned int left = READ_ONCE(starved_messages);
-
-	/* Two that come at once may count as one. */
-	if (left)
-		WRITE_ONCE(starved_messages, left - 1);
-	return left;
-}
-
 static bool good;
 
 static void expect(bool condition, const char *what, int line)
@@ -115,7 +100,7 @@ static struct sk_buff *next_frame(void)
 
 static struct sluice_sock *open_socket(struct socket **sock)
 {
-	if (sock_create(sluice_family_ops.family, SOCK_RDM, 0, sock))
+	if (sock_create(sluice_family, SOCK_RDM, 0, sock))
 		return NULL;
 	return sluice_sk((*sock)->sk);
 }
@@ -237,7 +222,7 @@ static void an_old_number_names_no_session(void)
 {
 	struct socket *sock;
 	struct sluice_sock *ss = open_socket(&sock);
-	struct sockaddr_sluice name = {.family = sluice_family_ops.family, .port = kNobody.port};
+	struct sockaddr_sluice name = {.family = sluice_family, .port = kNobody.port};
 	struct sluice_peer *peer;
 	u32 number, old = 0, set = 0, clear = 0;
 	int i;
@@ -442,7 +427,7 @@ static int hold_map(void *user)
 /* A session with the same peer is begun anew, which waits for the work that takes the old one away. */
 static bool call_again(struct sluice_sock *ss)
 {
-	struct sockaddr_sluice name = {.family = sluice_family_ops.family, .port = kNobody.port};
+	struct sockaddr_sluice name = {.family = sluice_family, .port = kNobody.port};
 	struct sluice_peer *peer = sluice_peer_of(ss, &kNobody);
 
 	ether_addr_copy(name.mac, kNobody.mac);

@@ -110,40 +110,46 @@ static inline struct sluice_received *sluice_cb(struct sk_buff *skb)
 	return (struct sluice_received *)skb->cb;
 }
 
+/* ---- sluice_sock.c. Under ss->lock, but for the waking */
+
+void sluice_sock_wake(struct sock *sk, __poll_t what);
+/* The timer fires at `at` or before. */
+void sluice_sock_arm(struct sluice_sock *ss, u64 at);
+/* Its sessions that are over, and its meetings, are looked at where sleeping is allowed. */
+void sluice_sock_later(struct sluice_sock *ss);
+/* The same for regions in doubt, after so many jiffies. */
+void sluice_sock_look_later(struct sluice_sock *ss, unsigned long delay);
+bool sluice_sock_drained(struct sluice_sock *ss);
+
 /* ---- driven by frames and timers: sluice_drive.c. Under sluice_sock.lock. */
 
-bool sluice_sock_drained(struct sluice_sock *ss);
 /* What is owed leaves: nothing of ours will follow soon. */
 void sluice_sock_settle(struct sluice_sock *ss);
 /* Messages that found no room come again. */
 void sluice_sock_resume(struct sluice_sock *ss, struct sk_buff_head *out);
-void sluice_sock_later(struct sluice_sock *ss);
-/* The same for regions in doubt, after so many jiffies. */
-void sluice_sock_look_later(struct sluice_sock *ss, unsigned long delay);
-/* The timer fires at `at` or before. Under ss->lock. */
-void sluice_sock_arm(struct sluice_sock *ss, u64 at);
 /* Without ss->lock. */
 enum hrtimer_restart sluice_sock_timer(struct hrtimer *timer);
+/* sluice_peer.c: sessions begin and go. */
 void sluice_sock_work(struct work_struct *work);
-void sluice_sock_wake(struct sock *sk, __poll_t what);
-
-/* ---- sockets: sluice_socket.c, sluice_message.c, sluice_options.c */
+/* ---- sockets: sluice_socket.c, sluice_address.c, sluice_message.c, sluice_options.c */
 
 extern struct proto sluice_proto;
 extern struct net_proto_family sluice_family_ops;
 /* For sessions; for looking at memory, which takes long where there is much of it. */
 extern struct workqueue_struct *sluice_workqueue, *sluice_memory_workqueue;
-extern unsigned int sluice_max_sessions, sluice_max_sessions_per_user, sluice_max_sessions_per_peer;
 extern unsigned short sluice_ethertype_number;
 static inline u16 sluice_ethertype(void)
 {
 	return sluice_ethertype_number;
 }
-/* Every session of the socket ends. Under sluice_net.lock. */
-void sluice_sock_cut(struct sluice_sock *ss, bool gone);
+extern int sluice_family; /* number of the socket family */
+/* The interface is gone, or has another address: sockets of its ports are told. */
+void sluice_ports_cut(struct net *net, u32 ifindex, bool gone);
 /* A process's address, checked; -EINVAL, -EAFNOSUPPORT. */
 int sluice_address_read(const struct sockaddr *address, int length, struct sockaddr_sluice *out);
 void sluice_address_fill(struct sluice_sock *ss, struct sockaddr_sluice *out, const u8 *mac, u16 port);
+/* Port 0: any that is free. Under lock_sock(). */
+int sluice_bind(struct sluice_sock *ss, u32 ifindex, u16 port);
 /* Where it is, seen from the socket, which takes a port if it has none. */
 int sluice_aim(struct sluice_sock *ss, const struct sockaddr_sluice *at, struct sluice_place *place);
 int sluice_sendmsg(struct socket *sock, struct msghdr *message, size_t bytes);

@@ -113,7 +113,7 @@ static int create(struct net *net, struct socket *sock, int protocol, int kern)
 		return -ESOCKTNOSUPPORT;
 	if (protocol != 0)
 		return -EPROTONOSUPPORT;
-	sk = sk_alloc(net, sluice_family_ops.family, GFP_KERNEL_ACCOUNT, &sluice_proto, kern);
+	sk = sk_alloc(net, sluice_family, GFP_KERNEL_ACCOUNT, &sluice_proto, kern);
 	if (!sk)
 		return -ENOMEM;
 	sock->ops = &kSocketOps;
@@ -154,33 +154,6 @@ struct net_proto_family sluice_family_ops = {
 
 /* ---- addresses */
 
-int sluice_address_read(const struct sockaddr *address, int length, struct sockaddr_sluice *out)
-{
-	if (length < (int)sizeof(*out))
-		return -EINVAL;
-	memcpy(out, address, sizeof(*out));
-	return out->family == sluice_family_ops.family ? 0 : -EAFNOSUPPORT;
-}
-
-void sluice_address_fill(struct sluice_sock *ss, struct sockaddr_sluice *out, const u8 *mac, u16 port)
-{
-	memset(out, 0, sizeof(*out));
-	out->family = sluice_family_ops.family;
-	out->ifindex = ss->ifindex;
-	out->port = port;
-	ether_addr_copy(out->mac, mac);
-}
-
-/* Under lock_sock(). */
-static int take_port(struct sluice_sock *ss, u32 ifindex, u16 port)
-{
-	int error = sluice_port_take(ss, ifindex, port);
-
-	if (!error)
-		WRITE_ONCE(ss->bound, true);
-	return error;
-}
-
 static bool own_address(struct sluice_sock *ss, u32 ifindex, u8 *mac)
 {
 	struct net_device *dev;
@@ -209,7 +182,7 @@ static int bind(struct socket *sock, struct sockaddr *address, int length)
 	if (!is_zero_ether_addr(at.mac) && !ether_addr_equal(at.mac, own))
 		return -EADDRNOTAVAIL;
 	lock_sock(sock->sk);
-	error = ss->bound ? -EINVAL : take_port(ss, at.ifindex, at.port);
+	error = ss->bound ? -EINVAL : sluice_bind(ss, at.ifindex, at.port);
 	release_sock(sock->sk);
 	return error;
 }
@@ -237,24 +210,6 @@ static int name_of(struct socket *sock, struct sockaddr *address, int peer)
 		return error;
 	memcpy(address, &out, sizeof(out));
 	return sizeof(out);
-}
-
-/* The peer that an address names, on a port that is taken now if none was. */
-int sluice_aim(struct sluice_sock *ss, const struct sockaddr_sluice *at, struct sluice_place *place)
-{
-	int error = 0;
-
-	if (!is_valid_ether_addr(at->mac) || at->port == 0)
-		return -EINVAL;
-	lock_sock(&ss->sk);
-	if (!ss->bound)
-		error = take_port(ss, at->ifindex, 0);
-	else if (at->ifindex && at->ifindex != ss->ifindex)
-		error = -EINVAL;
-	release_sock(&ss->sk);
-	ether_addr_copy(place->mac, at->mac);
-	place->port = at->port;
-	return READ_ONCE(ss->gone) ? -ENODEV : error;
 }
 
 /* ---- connecting */
@@ -409,8 +364,10 @@ static int shutdown(struct socket *sock, int how)
 	return error;
 }
 
+/* ---- an interface that goes */
+
 /* Under sluice_net.lock: see the order of locks in sluice.h. */
-void sluice_sock_cut(struct sluice_sock *ss, bool gone)
+static void cut(struct sluice_sock *ss, bool gone)
 {
 	struct sk_buff_head out;
 	u32 i;
@@ -434,6 +391,27 @@ void sluice_sock_cut(struct sluice_sock *ss, bool gone)
 	__skb_queue_purge(&out);
 	rcu_read_unlock();
 	sluice_sock_wake(&ss->sk, EPOLLIN | EPOLLOUT | EPOLLERR);
+}
+
+void sluice_ports_cut(struct net *net, u32 ifindex, bool gone)
+{
+	struct sluice_net *sn = sluice_net_of(net);
+	struct hlist_node *next;
+	struct sluice_sock *ss;
+	int i;
+
+	spin_lock_bh(&sn->lock);
+	for (i = 0; i < SLUICE_PORT_BUCKETS; ++i) {
+		hlist_for_each_entry_safe(ss, next, &sn->ports[i], port_node) {
+			if (ss->ifindex != ifindex)
+				continue;
+			/* Another interface may get this number one day. */
+			if (gone)
+				hlist_del_init_rcu(&ss->port_node);
+			cut(ss, gone);
+		}
+	}
+	spin_unlock_bh(&sn->lock);
 }
 
 static const struct proto_ops kSocketOps = {

@@ -47,16 +47,29 @@ struct sluice_span {
 /* ---- sluice_transfer.c */
 
 long sluice_memory_ioctl(struct sluice_sock *ss, unsigned int command, void __user *argument);
-/* Under ss->lock, as the next ones: what the core says of spans. */
-void sluice_span_ended(struct sluice_sock *ss, struct sluice_span *span, enum slp_status status);
+
+/* ---- sluice_span.c. Under ss->lock */
+
+/* `status`: of the core, or SLUICE_MEMORY_GONE. */
+void sluice_span_end(struct sluice_sock *ss, struct sluice_span *span, u32 status);
+/* Who asked is told now. */
+void sluice_span_finish(struct sluice_sock *ss, struct sluice_span *span);
+/* Nobody is told. */
+void sluice_span_forget(struct sluice_sock *ss, struct sluice_span *span);
+/* Nobody reaches it any more. */
+void sluice_span_unlink(struct sluice_span *span);
+/* Of a span that no list has. */
+void sluice_span_free(struct sluice_span *span);
 void sluice_span_written(struct sluice_sock *ss, struct sluice_span *span, u32 notice);
-/* SLUICE_SPANS_AT_ONCE of what uses the region end; what its peers are told goes into `out`. True: nothing is left. */
-bool sluice_spans_lose(struct sluice_sock *ss, struct sluice_region *region, struct sk_buff_head *out);
 /* The session is over, and with it what its peer could reach. */
 void sluice_spans_close(struct sluice_sock *ss, const struct sluice_peer *peer);
 /* Spans that were over, and whose frames are gone, or that have waited long enough. */
 void sluice_spans_reap(struct sluice_sock *ss);
-/* Of a socket that is closed: frames that are under way have their pages, and need nothing else. */
+/* Until nothing of its pages is under way, SLUICE_LOAN_MS at most, or the process is killed. The first takes a reference,
+ * null: nothing to wait for; the second, without ss->lock, gives it back. */
+struct sluice_loan *sluice_span_await(struct sluice_span *span);
+void sluice_span_wait(struct sluice_loan *loan);
+/* Of a socket that is closed: frames that are under way have their pages, and need nothing else. Without ss->lock. */
 void sluice_spans_drop(struct sluice_sock *ss);
 
 /* ---- sluice_loan.c */
@@ -69,10 +82,6 @@ bool sluice_loan_is_out(const struct sluice_loan *loan);
  * the process. False: too many pages. Under ss->lock. */
 bool sluice_loan_wanted(struct sluice_sock *ss, const struct net_device *dev);
 bool sluice_lend(struct sk_buff *skb, const struct sluice_span *span, u64 offset, u32 bytes);
-/* Until nothing of it is under way, SLUICE_LOAN_MS at most, or the process is killed. Takes the reference that was
- * taken with sluice_loan_await() under ss->lock; null: nothing to wait for. */
-struct sluice_loan *sluice_loan_await(struct sluice_span *span);
-void sluice_loan_wait(struct sluice_loan *loan);
 /* What has been lent may still be in the last lines of its return. */
 void sluice_loans_end(void);
 

@@ -72,6 +72,12 @@ void sluice_region_unwatch(struct sluice_region *region)
 	mmu_interval_notifier_remove(&region->notifier);
 }
 
+void sluice_region_release(struct sluice_region *region)
+{
+	sluice_region_unwatch(region);
+	sluice_pins_give_up(region);
+}
+
 /* ---- looking */
 
 enum verdict { SLUICE_THERE, SLUICE_ELSEWHERE, SLUICE_LOOK_AGAIN, SLUICE_LOCKED };
@@ -178,6 +184,36 @@ static void decide(struct sluice_region *region, bool there)
 		--ss->doubts;
 }
 
+/* Some of what uses the region ends; what its peers are told goes into `out`. True: nothing is left. Under ss->lock. */
+static bool lose_some(struct sluice_sock *ss, struct sluice_region *region, struct sk_buff_head *out)
+{
+	struct sluice_span *span;
+	u32 ended;
+
+	/* The first each time: what the core does for one may end others. What the process has left of the region
+	 * may be in frames that are under way: those who are told, are so when those have gone. */
+	for (ended = 0; !list_empty(&region->spans); ++ended) {
+		struct sluice_peer *peer;
+		u32 handle;
+
+		if (ended == SLUICE_SPANS_AT_ONCE)
+			return false;
+		span = list_first_entry(&region->spans, struct sluice_span, of_region);
+		peer = span->peer;
+		handle = span->handle;
+
+		if (span->kind) {
+			slp_cancel(peer->session, (unsigned long)span);
+			sluice_span_end(ss, span, SLUICE_MEMORY_GONE);
+		} else {
+			sluice_span_end(ss, span, SLUICE_MEMORY_GONE);
+			slp_close_handle(peer->session, handle);
+		}
+		sluice_peer_pump(peer, out);
+	}
+	return true;
+}
+
 /* Of a region that is gone: no span is added to it, and until the last has ended it counts as doubted, so that
  * nothing is placed. In turns, between which others have the lock. */
 static void lose_spans(struct sluice_region *region)
@@ -191,7 +227,7 @@ static void lose_spans(struct sluice_region *region)
 		rcu_read_lock();
 		spin_lock_bh(&ss->lock);
 		ss->now = ktime_get_ns();
-		all = sluice_spans_lose(ss, region, &out);
+		all = lose_some(ss, region, &out);
 		if (all && region->listed)
 			--ss->doubts;
 		spin_unlock_bh(&ss->lock);
@@ -253,16 +289,6 @@ static bool settle_all(struct sluice_sock *ss)
 	}
 	mutex_unlock(&ss->memory);
 	return settled;
-}
-
-/* Under ss->lock. The work holds a reference to the socket, and through it to the module. */
-void sluice_sock_look_later(struct sluice_sock *ss, unsigned long delay)
-{
-	if (ss->closed)
-		return;
-	sock_hold(&ss->sk);
-	if (!queue_delayed_work(sluice_memory_workqueue, &ss->memory_work, delay))
-		__sock_put(&ss->sk);
 }
 
 void sluice_memory_work(struct work_struct *work)

@@ -182,16 +182,11 @@ def _compile_alone(house, work, header):
     return ["<%s> reaches %s" % (spelling, outside.group(0))] if outside else []
 
 
-# Sources that are to be read one after the other.
-_ACYCLIC = ["kernel_compat/slp"]
-
-
 def cycles(house):
     """No two files of these folders need functions or data of each other, directly or by way of others."""
-    for folder in _ACYCLIC:
+    for folder, symbols_of in _ACYCLIC.items():
         sources = sorted(path for path in house.tree.files if os.path.dirname(path) == folder and path.endswith(".c"))
-        with tempfile.TemporaryDirectory(prefix="sluice-cycles.") as work, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            symbols = dict(zip(sources, pool.map(lambda path: _symbols(house, work, path), sources)))
+        symbols = symbols_of(house, sources)
         home = {name: path for path, (defined, _) in symbols.items() for name in defined}
         needs = {path: {home[name] for name in needed if home.get(name, path) != path} for path, (_, needed) in symbols.items()}
         while ready := [path for path, others in needs.items() if not others]:
@@ -202,13 +197,43 @@ def cycles(house):
             yield "%s: these need each other: %s" % (folder, ", ".join(os.path.basename(path) for path in sorted(needs)))
 
 
+def _compiled_symbols(house, sources):
+    """Names that each C file defines, and that it needs."""
+    with tempfile.TemporaryDirectory(prefix="sluice-cycles.") as work, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(sources, pool.map(lambda path: _symbols(house, work, path), sources)))
+
+
 def _symbols(house, work, path):
-    """Names that a C file defines, and that it needs."""
     built = os.path.join(work, os.path.basename(path) + ".o")
     subprocess.run(["gcc", "-std=c11", "-ffreestanding", "-c", "-o", built, os.path.join(house.root, path)], check=True, timeout=300)
     lines = subprocess.run(["nm", "-g", built], stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout.splitlines()
     kinds = [line.split()[-2:] for line in lines]
     return {name for kind, name in kinds if kind != "U"}, {name for kind, name in kinds if kind == "U"}
+
+
+_NAME = re.compile(r"\bsluice_\w+")
+_DEFINED = re.compile(r"^(?!static|extern|typedef)\w[^;={}()\n]*?[\s*](sluice_\w+)(?=\((?!.*;$)|\s*[=;,\[])(?:, \*(sluice_\w+))?", re.M)
+_INLINE = re.compile(r"^static inline [^;{]*?\b(sluice_\w+)\(.*?^}", re.M | re.S)
+
+
+def _written_symbols(house, sources):
+    """The same of files that only a kernel's headers compile: by their names, which all begin alike. What a header's functions need
+    counts for who calls them."""
+    folder = os.path.dirname(sources[0]) if sources else ""
+    text = {path: house.tree.code(path)
+            for path in house.tree.files if os.path.dirname(path) == folder and path.endswith((".c", ".h"))}
+    inline = {found.group(1): set(_NAME.findall(found.group(0))) for path, each in text.items() if path.endswith(".h") for found in _INLINE.finditer(each)}
+    symbols = {}
+    for path in sources:
+        needed = set(_NAME.findall(text[path]))
+        while more := set().union(*(inline.get(name, ()) for name in needed)) - needed:
+            needed |= more
+        symbols[path] = {name for pair in _DEFINED.findall(text[path]) for name in pair if name}, needed
+    return symbols
+
+
+# Sources that are to be read one after the other.
+_ACYCLIC = {"kernel_compat/slp": _compiled_symbols, "kernel_compat/module": _written_symbols}
 
 
 _GUARD = re.compile(r"\s*#(pragma once|ifndef (\w+)\s+#define \2)\b")

@@ -74,6 +74,14 @@ class Controls(unittest.TestCase):
         self.plant("kernel_compat/slp/slp_c.c", "void a(void);\nvoid c(void);\nvoid c(void) { a(); }\n")
         self.catches(checks.cycles, "kernel_compat/slp: these need each other: slp_a.c, slp_b.c, slp_c.c")
 
+    def test_files_of_the_module_that_need_each_other(self):
+        self.plant("kernel_compat/module/sluice.h", "extern int sluice_count;\nstatic inline int sluice_counted(void)\n{\n\treturn sluice_count;\n}\n")
+        self.plant("kernel_compat/module/sluice_a.c", '#include "sluice.h"\nint sluice_a(void)\n{\n\treturn sluice_counted();\n}\n')
+        self.plant("kernel_compat/module/sluice_b.c", '#include "sluice.h"\nint sluice_count;\n/* sluice_a() is in a comment */\nstatic int sluice_b(void)\n{\n}\n')
+        self.assertEqual(self.found(checks.cycles), [])
+        self.plant("kernel_compat/module/sluice_b.c", "int sluice_a(void);\nint sluice_b(void)\n{\n\treturn sluice_a();\n}\n", add=True)
+        self.catches(checks.cycles, "kernel_compat/module: these need each other: sluice_a.c, sluice_b.c")
+
     def test_an_include_through_a_dependency_of_a_dependency(self):
         self.plant("transport/api/page.cc", "#include <sluice/base/word.h>\n", add=True)
         self.catches(checks.direct_dependencies, "page.cc:4 includes <sluice/base/word.h>: add //transport/base:word")

@@ -89,7 +89,7 @@ Result<std::string> Child::read_line(Duration limit) {
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
       return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
-                    "the second process ended before it was ready");
+                    "the second process ended before it was ready; it has said why");
     if (c == '\n') return line;
     line += c;
   }
