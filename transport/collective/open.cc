@@ -226,7 +226,8 @@ Status Opening::welcome(Completion& completion) {
   const int rank = static_cast<int>(theirs.rank);
   if (peer(rank)) {
     endpoint.shared()->abort(fits);
-    return invalid("rank " + std::to_string(rank) + " came twice");
+    return invalid("rank " + std::to_string(rank) +
+                   " came twice; give each process of the group another rank");
   }
   SLUICE_TRY(Tensor ours, hello());
   Result<Receipt> sent = endpoint.send_and_wait(kHelloTag, std::move(ours), deadline_);
