@@ -185,11 +185,6 @@ Task<Result<std::unique_ptr<Connection>>> L2Provider::meet(const Address& addres
 }
 
 Task<Result<std::shared_ptr<EndpointCore>>> L2Provider::start_connect(
-    const Address& address, const ConnectOptions& options) {
-  return start_connect(address, options, proto::session_options(options));
-}
-
-Task<Result<std::shared_ptr<EndpointCore>>> L2Provider::start_connect(
     const Address& asked, const ConnectOptions& options, proto::SessionOptions session) {
   if (inside_)
     co_return Status(Code::kWrongState, Scope::kOperation, kOrigin,

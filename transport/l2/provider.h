@@ -36,8 +36,10 @@ class L2Provider final : public Provider,
   ~L2Provider() override;
 
   Scheme scheme() const override { return Scheme::kL2; }
-  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address& address,
-                                                            const ConnectOptions& options) override;
+  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(
+      const Address& address, const ConnectOptions& options) override {
+    return start_connect(address, options, proto::session_options(options));
+  }
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
                                                const ListenOptions& options) override;
   // For a caller that has chosen this path: `session` says why.

@@ -1,5 +1,4 @@
-// The flags that say what a run prints and writes, and those of perftest that have no
-// effect here. Knows nothing of what is measured.
+// The flags that say what a run prints and writes. Knows nothing of what is measured.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,9 +8,6 @@
 namespace sluice::tools {
 
 void add_report_flags(CLI::App& perf, PerfOptions& options);
-// perftest's flags that are taken and not followed: a line on stderr each, or with
-// --strict the end.
-void add_unhonoured_flags(CLI::App& perf, PerfOptions& options);
 
 // Ours that have no effect beside the others that were given. Before check_report().
 void note_idle_flags(const CLI::App& perf, PerfOptions& options);

@@ -1,13 +1,15 @@
 // The client's side of a run: plans rounds, times them, and adds up both sides' figures.
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include <sluice/runtime/identity.h>
 
 #include "tools/perf/load/flow.h"
 #include "tools/perf/load/pattern.h"
+#include "tools/perf/run/amount.h"
 #include "tools/perf/run/run.h"
 #include "tools/perf/run/server_word.h"
 #include "tools/perf/flags/size_text.h"
@@ -17,35 +19,9 @@
 namespace sluice::tools {
 namespace {
 
-// Samples of one size that are kept at most: 512 MiB of them.
-constexpr uint64_t kMostSamples = uint64_t{1} << 26;
-// Length of one round when the time is given, not the number.
-constexpr double kRoundSeconds = 0.25;
-// Bytes written and compared before the clock starts.
-constexpr uint64_t kCheckBytes = uint64_t{256} << 20;
-
 // A round in which system calls are counted: this long, and this many iterations, at most.
 constexpr double kCountedSeconds = 0.25;
 constexpr uint64_t kMostCounted = 10'000;
-
-// Without -n and -D: enough for the percentiles, and no more than about a GiB.
-uint64_t default_iterations(const Load& load) {
-  return std::clamp<uint64_t>((uint64_t{1} << 30) / std::max<uint64_t>(bytes_of_operation(load), 1),
-                              10, 10'000);
-}
-
-uint64_t check_iterations(const Load& load) {
-  if (load.test->verb == Verb::kExchange)
-    return load.tensors;  // all: the checks touch every page, too
-  if (!load.test->latency) return uint64_t{load.depth} * load.qps;
-  return std::clamp<uint64_t>(kCheckBytes / std::max<uint64_t>(bytes_of_operation(load), 1), 1, 64);
-}
-
-std::string one_decimal(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f", value);
-  return text;
-}
 
 struct SideFigures {
   double cpu_ns = 0;
@@ -353,8 +329,8 @@ class Client {
                 double per_iteration, Measurement& m) {
     if (m.repeated && !m.repeated->reached) {
       out_.warnings.push_back("--confidence: " + readable_size(m.load.size_bytes) + ": known to " +
-                              one_decimal(m.repeated->interval.half_width_percent()) + " % after " +
-                              std::to_string(m.repeated->values.size()) + " runs");
+                              fmt::format("{:.1f}", m.repeated->interval.half_width_percent()) +
+                              " % after " + std::to_string(m.repeated->values.size()) + " runs");
     }
     m.bytes_by_qp = stripes_.bytes_carried();
     m.paused_seconds = static_cast<double>(stripes_.first().paused_ns() - paused_before) / 1e9;
@@ -429,12 +405,6 @@ class Client {
     m.intervals.push_back(part_);
     if (options_.on_interval) options_.on_interval(m.load, part_);
     part_ = {.from_seconds = m.seconds, .to_seconds = m.seconds};
-  }
-
-  static uint64_t round_length(double seconds_left, double per_iteration) {
-    if (per_iteration <= 0) return 10;
-    double count = std::min(seconds_left, kRoundSeconds) / per_iteration;
-    return std::clamp<uint64_t>(static_cast<uint64_t>(count), 1, kMostSamples / 64);
   }
 
   Status play(Round::Mode mode, uint64_t iterations, Samples* samples, Measurement& m) {
