@@ -85,13 +85,15 @@ void die(const std::string& what) {
   std::_Exit(1);
 }
 
+namespace {
+constexpr const char* kUsage =
+    "usage: npb --kernel is|cg|ft|lu|hpl|allreduce [--class S|W|A] [--ranks N]\n"
+    "  [--path shm|tcp|loopback] [--limit SECONDS] [--corrupt]\n"
+    "  hpl: [--order N] [--block 32..128] [--rows P]   allreduce: --bytes N [-n N]";
+}  // namespace
+
 void usage(const std::string& what) {
-  std::fprintf(stderr,
-               "npb: %s\n"
-               "usage: npb --kernel is|cg|ft|lu|hpl|allreduce [--class S|W|A] [--ranks N]\n"
-               "  [--path shm|tcp|loopback address scheme] [--limit SECONDS] [--corrupt]\n"
-               "  hpl: [--order N] [--block 32..128] [--rows P]   allreduce: --bytes N [-n N]\n",
-               what.c_str());
+  std::fprintf(stderr, "npb: %s\n%s\n", what.c_str(), kUsage);
   std::exit(2);
 }
 
@@ -110,6 +112,10 @@ Arguments parse(int argc, char** argv) {
   Arguments a;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
+    if (flag == "--help" || flag == "-h") {
+      std::puts(kUsage);
+      std::exit(0);
+    }
     if (flag == "--corrupt") {
       a.corrupt = true;
       continue;

@@ -60,7 +60,8 @@ struct Target {
 };
 
 Target read_target(const std::string& target) {
-  constexpr std::pair<const char*, Path> kSchemes[] = {{"shm://", Path::kShm},
+  constexpr std::pair<const char*, Path> kSchemes[] = {{"sluice://", Path::kNone},
+                                                       {"shm://", Path::kShm},
                                                        {"rdma://", Path::kVerbs},
                                                        {"l2://", Path::kPacket},
                                                        {"tcp://", Path::kTcp}};
@@ -116,7 +117,9 @@ std::shared_ptr<::grpc::Channel> CreateCustomChannelWithInterceptors(
                    .barred = barred});
       interceptors.push_back(std::make_unique<BridgeFactory>(link));
     } else if (read.forced != Path::kNone) {
-      return ::grpc::CreateCustomChannel("unix:/nonexistent/sluice", credentials, arguments);
+      log(LogLevel::kWarning, "grpc: calls to " + target + " fail: " + thread.status().to_string());
+      return ::grpc::CreateCustomChannel("unix:/nonexistent/see this program's log", credentials,
+                                         arguments);
     } else {
       log(LogLevel::kWarning,
           "grpc: calls go by gRPC's own connection: " + thread.status().to_string());

@@ -126,9 +126,15 @@ void ClientLink::on_found(const ::grpc::Status& status, const std::string& answe
   }
   Result<Endpoint> endpoint = connect(at_host(found->address, host));
   if (!endpoint.ok()) {
-    log(LogLevel::kInfo, "grpc: " + found->address + " cannot be reached, calls " +
-                             (forced() ? "fail: " : "go by gRPC: ") +
-                             endpoint.status().to_string());
+    // What is wrong at this end, such as a secret's file, may leave calls in the clear that were to
+    // be encrypted: that is said, once.
+    const bool ours =
+        endpoint.code() == Code::kInvalidArgument || endpoint.code() == Code::kAccessDenied;
+    const bool loud = ours && !std::exchange(warned_, true);
+    log(loud ? LogLevel::kWarning : LogLevel::kInfo,
+        "grpc: " + found->address + " cannot be reached, calls " +
+            (forced() ? "fail: " : "go by gRPC's own connection: ") +
+            endpoint.status().to_string());
     why_down_ = endpoint.status().to_string();
     return settle(State::kPlain, forced() ? kTryAgain : kAskAgain);
   }

@@ -90,7 +90,7 @@ class ClientLink : public std::enable_shared_from_this<ClientLink>,
   std::multimap<Instant, std::weak_ptr<ClientCall>> deadlines_;
   Instant welcome_deadline_ = kNever;
   uint32_t next_stream_ = 1;
-  bool going_away_ = false;
+  bool going_away_ = false, warned_ = false;
   std::string why_down_;
 };
 

@@ -119,6 +119,13 @@ TEST_CASE("a variable that nothing reads is found, with the name that was meant"
   CHECK(unknown_settings(nullptr).empty());
 }
 
+TEST_CASE("a folder that is to be absolute is", "[settings]") {
+  const Setting* folder = find_setting("SLUICE_CACHE_DIR");
+  REQUIRE(folder != nullptr);
+  CHECK(unfit(*folder, "/var/cache").empty());
+  CHECK(unfit(*folder, "cache").find("it can be an absolute path") != std::string::npos);
+}
+
 TEST_CASE("sizes are read with binary multiples", "[settings]") {
   CHECK(parse_bytes("1048576") == 1048576);
   CHECK(parse_bytes("4K") == 4096);

@@ -83,7 +83,7 @@ class Doctor(command.CommandTest):
         # The command knows these for not warning of them, and reads none.
         names = {name for name in names if not name.startswith(OF_TEST_PROGRAMS) and name != "SLUICE_LAB"}
         self.assertIn("SLUICE_L2_SECRET_FILE", names)
-        findings = self.doctor(log_lines=None, **{name: {"SLUICE_GRPC": "off", "SLUICE_L2_BULK": "frames", "SLUICE_LOG": "error"}.get(name, "1") for name in names})
+        findings = self.doctor(log_lines=None, **{name: {"SLUICE_CACHE_DIR": "/1", "SLUICE_GRPC": "off", "SLUICE_L2_BULK": "frames", "SLUICE_LOG": "error"}.get(name, "1") for name in names})
         self.assertEqual(findings["variables"]["text"], f"{len(names)} of sluice's are set")
 
     def test_an_arena_larger_than_the_machine(self):
@@ -104,6 +104,11 @@ class Doctor(command.CommandTest):
 
     def test_few_open_files(self):
         self.assert_only(self.doctor(within=("prlimit", "--nofile=100:100")), "open-files", "100", "ulimit -n")
+
+    def test_no_descriptor_to_look_for_an_interface(self):
+        for files in range(5, 20):
+            for finding in self.doctor(within=("prlimit", f"--nofile={files}:{files}"), log_lines=None).values():
+                self.assertNotIn("there is no interface", finding["text"], files)
 
     def test_files_too_small_for_an_arena(self):
         findings = self.doctor(within=("prlimit", "--fsize=1000000"))

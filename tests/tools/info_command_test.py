@@ -108,6 +108,10 @@ class Info(command.CommandTest):
         self.assertRegex(lines, r"(?m)^SLUICE_PEERS +/etc/sluice/peers \(default\)$")
         lines = self.run_command("info", "--settings", SLUICE_LOG="loud").stdout
         self.assertIn("loud (environment); not in force: SLUICE_LOG cannot be 'loud'; it can be ", lines)
+        lines = self.run_command("info", "--settings", SLUICE_TUNING="foo=1").stdout
+        self.assertIn("foo=1 (environment); not in force: SLUICE_TUNING: 'foo=1' sets none of", lines)
+        lines = self.run_command("info", "--settings", SLUICE_CACHE_DIR="rel").stdout
+        self.assertIn("rel (environment); not in force: SLUICE_CACHE_DIR cannot be 'rel'; it can be an absolute path", lines)
         told = self.run_command("info", "--settings-document").stdout
         self.assertTrue(pathlib.Path("docs/settings.md").read_text(encoding="utf-8").endswith(told), "docs/settings.md is not what `sluice info --settings-document` prints")
         for name in settings:

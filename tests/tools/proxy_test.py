@@ -478,6 +478,20 @@ class Ends(ProxyTest):
         done = self.run_command("proxy", "--at", "sluice://127.0.0.1:0", "--service", "127.0.0.1:1", "--secret-file", f"{self.place}/none", expect=1)
         self.assertIn("it cannot be opened; make one with", done.stderr)
 
+    def test_what_cannot_mend_itself_ends_a_client_before_it_listens(self):
+        secret = f"{self.place}/secret"
+        with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(os.urandom(32).hex().encode())
+        others = f"{self.place}/others"
+        with open(os.open(others, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(os.urandom(32).hex().encode())
+        os.chmod(others, 0o644)
+        for to, file, part in (("tcp://127.0.0.1:1", secret, "goes unencrypted"), ("l2://udp/127.0.0.1:1", others, "chmod 600"),
+                               ("l2://udp/127.0.0.1:1", f"{self.place}/none", "it cannot be opened; make one with")):
+            done = self.run_command("proxy", "--listen", f"unix:{self.place}/p", "--to", to, "--secret-file", file, expect=1)
+            self.assertIn(part, done.stderr)
+            self.assertNotIn("trying again", done.stderr + done.stdout)
+
     def test_both_ends_can_share_a_secret(self):
         secret = f"{self.place}/secret"
         with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:

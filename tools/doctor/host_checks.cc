@@ -261,7 +261,12 @@ Findings check_host(const std::string& text) {
                  : note("rdma-route", "not by RDMA: " + cause_and_remedy(rdma.why, "").first,
                         "nothing, where tcp is fast enough: sluice:// takes it"));
   found.push_back(ok("path", usual_path(here, rdma.found)));
-  if (target.port.empty()) return found;
+  if (target.port.empty()) {
+    if (!here)
+      found.push_back(note("port", "nothing was sent to " + target.host + ", which may be off",
+                           "give its port, too, as HOST:PORT, to try it"));
+    return found;
+  }
   const std::string host =
       target.host.find(':') == std::string::npos ? target.host : "[" + target.host + "]";
   found.push_back(check_port(host + ":" + target.port, addresses));

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include <sluice/tuning/tuning.h>
+
 namespace sluice::tools {
 namespace {
 
@@ -18,6 +20,13 @@ const char* title(SettingOf of) {
     case SettingOf::kTests: return "Read by the tests";
   }
   return "";
+}
+
+// Why a value has no effect, or is an error; empty: it is fine.
+std::string refusal_of(const Setting& setting, const std::string& value) {
+  if (setting.name != "SLUICE_TUNING") return unfit(setting, value);
+  const Result<tuning::Tuned> tuned = tuning::read_tuning();
+  return tuned.ok() ? "" : std::string(tuned.status().detail());
 }
 
 std::string text(const Json& value) { return value.get<std::string>(); }
@@ -57,7 +66,7 @@ Json settings_facts() {
                    {"type", name_of(each.type)},
                    {"value", value ? Json(*value) : Json()},
                    {"source", name_of(source_of(each))},
-                   {"refused", value ? unfit(each, *value) : ""},
+                   {"refused", value ? refusal_of(each, *value) : ""},
                    {"default", each.otherwise},
                    {"values", each.values},
                    {"in_code", option_of(each)},

@@ -98,7 +98,13 @@ class Client final : private EventHandler {
     how.secret_file = options_.secret_file;
     Result<Endpoint> endpoint = loop_.context().connect(options_.to, how);
     if (!endpoint.ok()) {
-      if (endpoint.code() == Code::kInvalidArgument) fatal_ = endpoint.status();
+      // What stands in the way at the very first attempt, and is no absence, does not go by itself.
+      const bool lasting =
+          endpoint.code() == Code::kAccessDenied || endpoint.code() == Code::kUnsupported;
+      if (endpoint.code() == Code::kInvalidArgument || (lasting && away_why_.empty())) {
+        fatal_ = endpoint.status();
+        return;
+      }
       return away(endpoint.status(), now);
     }
     link_ = std::make_unique<Link>(loop_.context(), std::move(*endpoint), loop_.totals(),

@@ -16,6 +16,8 @@
 namespace sluice {
 namespace {
 
+constexpr std::string_view kAbsolutePath = "an absolute path";
+
 const std::vector<Setting>& table() {
   using enum SettingOf;
   using enum SettingType;
@@ -31,7 +33,7 @@ const std::vector<Setting>& table() {
       {"SLUICE_CACHE_DIR",
        kLibrary,
        kPath,
-       "an absolute path",
+       kAbsolutePath,
        {},
        "$XDG_CACHE_HOME/sluice or ~/.cache/sluice",
        "",
@@ -341,6 +343,7 @@ std::string unfit(const Setting& setting, std::string_view value) {
   if (!words.empty()) fits = std::find(words.begin(), words.end(), value) != words.end();
   if (setting.type == SettingType::kNumber) fits = number(setting, value).has_value();
   if (setting.type == SettingType::kBytes) fits = parse_bytes(value).has_value();
+  if (setting.values == kAbsolutePath) fits = value.starts_with('/');
   if (fits) return "";
   return std::string(setting.name) + " cannot be '" + std::string(value.substr(0, 64)) +
          "'; it can be " + std::string(setting.values);
@@ -428,6 +431,15 @@ void warn_of_unknown_settings() {
           each.name + " is set, and nothing reads it" +
               (each.nearest.empty() ? std::string("; all: sluice info --settings")
                                     : "; did you mean " + std::string(each.nearest) + "?"));
+    }
+    // A size that is none is an error of the arena, and the log tells of its own level.
+    for (const Setting& each : settings()) {
+      const std::optional<std::string> text = setting_text(each.name);
+      if (!text || each.of != SettingOf::kLibrary || each.type == SettingType::kBytes ||
+          each.name == "SLUICE_LOG")
+        continue;
+      if (std::string why = unfit(each, *text); !why.empty() && first_told(each, *text))
+        log(LogLevel::kWarning, why + "; it is ignored");
     }
   });
 }

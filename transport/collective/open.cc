@@ -167,8 +167,11 @@ Status Opening::connect(int rank, const std::string& address) {
     const bool late = context_.refresh_now() >= deadline_;
     return Status(late ? Code::kTimedOut : answer.code(), Scope::kOperation, kOrigin,
                   "rank " + std::to_string(rank) + " at " + address +
-                      (late ? " never came: " : " sent this rank away; its group may differ: ") +
-                      std::string(answer.status().detail()));
+                      (late ? " never came: "
+                            : " sent this rank away; its group may have another size, or another "
+                              "process this rank's number: its own error "
+                              "says which (") +
+                      std::string(answer.status().detail()) + (late ? "" : ")"));
   }
   Hello theirs;
   SLUICE_RETURN_IF_ERROR(read_hello(answer->buffer.bytes(), theirs));

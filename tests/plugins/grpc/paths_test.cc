@@ -91,6 +91,10 @@ TEST_CASE("a target that forces a path gets that path", "[grpc][paths]") {
     CHECK(status.ok());
     CHECK_THAT(peer, Catch::StartsWith(std::string(path) + ":"));
   }
+  const ::grpc::Status status = ask(insecure("sluice://" + server.target()), &peer);
+  INFO(status.error_message());
+  CHECK(status.ok());
+  CHECK_THAT(peer, Catch::StartsWith("shm:"));  // the best there is
 }
 
 TEST_CASE("a forced path that cannot be had fails, and says why", "[grpc][paths]") {

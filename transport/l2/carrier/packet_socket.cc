@@ -5,12 +5,14 @@
 #include <linux/filter.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <span>
 #include <utility>
 
@@ -58,9 +60,14 @@ std::string interfaces() {
   return all.empty() ? "none" : all;
 }
 
-Result<int> index_of(const std::string& interface) {
-  unsigned index = interface.size() < IFNAMSIZ ? ::if_nametoindex(interface.c_str()) : 0;
-  if (index != 0) return static_cast<int>(index);
+// By a socket that there is: if_nametoindex() takes one of its own, and says nothing where none is
+// left.
+Result<int> index_of(int fd, const std::string& interface) {
+  ifreq request{};
+  if (interface.size() < sizeof(request.ifr_name)) {
+    std::memcpy(request.ifr_name, interface.data(), interface.size());
+    if (::ioctl(fd, SIOCGIFINDEX, &request) == 0) return request.ifr_ifindex;
+  }
   return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
                 "there is no interface '" + interface + "' here, but " + interfaces());
 }
@@ -179,7 +186,7 @@ uint16_t random_port() {
 Result<PacketSocket> open_packet_socket(const std::string& interface, uint16_t port, bool locked) {
   SLUICE_TRY(Descriptor fd,
              packet_socket());  // first of all: what is missing is told before a port is taken
-  SLUICE_TRY(int index, index_of(interface));
+  SLUICE_TRY(int index, index_of(fd.value(), interface));
   Result<Descriptor> claim = Status(Code::kInternal, Scope::kOperation, kOrigin);
   bool any = port == 0;
   for (int tries = 0; !claim.ok() && tries < (any ? kTriesForPort : 1); ++tries) {
@@ -196,7 +203,7 @@ Result<PacketSocket> open_packet_socket(const std::string& interface, uint16_t p
 
 Result<Descriptor> open_find_socket(const std::string& interface, uint16_t port) {
   SLUICE_TRY(Descriptor fd, packet_socket());
-  SLUICE_TRY(int index, index_of(interface));
+  SLUICE_TRY(int index, index_of(fd.value(), interface));
   SLUICE_RETURN_IF_ERROR(set_find_filter(fd.value(), port));
   SLUICE_RETURN_IF_ERROR(bind_to(fd.value(), interface, index));
   return fd;
