@@ -67,6 +67,14 @@ class Explain(command.CommandTest):
         self.assertIn("ArenaOptions::limit_bytes", self.run_command("explain", "SLUICE_ARENA_LIMIT").stdout)
         self.assertIn("did you mean SLUICE_ARENA_LIMIT?", self.run_command("explain", "SLUICE_ARENA_LIMT", expect=2).stderr)
 
+    def test_every_threshold_is_explained(self):
+        out = self.run_command("info", "--explain").stdout
+        names = re.findall(r"(?m)^threshold +(\w+) ", out)
+        self.assertGreater(len(names), 5)
+        for name in names:
+            self.explained(name)
+        self.assertIn("SLUICE_TUNING=spin_ns=VALUE, from 0", self.run_command("explain", "spin_ns").stdout)
+
     def test_nothing_is_explained_that_does_not_exist(self):
         counters, listed = self.counters() + self.counters_of_libraries(), self.listed()
         self.assertEqual(len(listed), len(set(listed)))

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <sluice/tuning/knobs.h>
+
 #include "tools/explain/catalogue.h"
 #include "tools/info/settings.h"
 #include "tools/perf/flags/nearest.h"
@@ -33,6 +35,15 @@ int explain(const std::string& name) {
         setting->in_code.empty() ? "" : fmt::format("; in code: {}", setting->in_code));
     return 0;
   }
+  if (const tuning::Knob* knob = tuning::find_knob(name)) {
+    fmt::print(
+        "{}\n  means   A threshold. {}.\n  causes  `sluice tune` measures it; without that it is "
+        "built in.\n  do      See its value by `sluice info --explain`; set it by "
+        "SLUICE_TUNING={}=VALUE, from {} to {}.\n",
+        name, knob->what, name, tuning::value_text(*knob, knob->least),
+        tuning::value_text(*knob, knob->most));
+    return 0;
+  }
   // A room: all of its counters. A struct of limits: all of them.
   int found = 0;
   for (const Entry& entry : catalogue()) {
@@ -44,8 +55,10 @@ int explain(const std::string& name) {
   std::vector<std::string> names;
   for (const Entry& entry : catalogue()) names.emplace_back(entry.name);
   for (const Setting& setting : settings()) names.emplace_back(setting.name);
+  for (const tuning::Knob& knob : tuning::knobs()) names.emplace_back(knob.name);
   const std::string meant = nearest(name, names);
-  fmt::print(stderr, "sluice: explain: '{}' is not in the catalogue{}; `sluice explain` lists it\n",
+  fmt::print(stderr,
+             "sluice: explain: '{}' is not in the catalogue{}; `sluice explain` lists all names\n",
              name, meant.empty() ? "" : "; did you mean " + meant + "?");
   return kExitUsage;
 }
@@ -59,7 +72,8 @@ void add_explain_command(CLI::App& app, int& exit_code) {
   command->add_option(
       "NAME", *name,
       "a code such as kTryAgain, a counter such as peer.refused_wants, a limit such as "
-      "PeerLimits::wants, a variable such as SLUICE_LOG, or a room such as peer; "
+      "PeerLimits::wants, a variable such as SLUICE_LOG, a threshold such as spin_ns, or a room "
+      "such as peer; "
       "without: all names");
   command->callback([name, &exit_code] {
     if (!name->empty()) {
