@@ -500,6 +500,8 @@ class Ends(ProxyTest):
         server, to = self.server(service.place, "sluice://127.0.0.1:0", "--secret-file", secret)
         client, place = self.client(to, "--secret-file", secret)
         self.asks_and_gets(place)
+        done = self.run_command("proxy", "--at", "sluice://127.0.0.1:0", "--service", service.place, "--secret-file", secret, "--for", "0.1")
+        self.assertIn("no other host gets in", done.stdout + done.stderr)
         # A path that is not encrypted is refused with one.
         done = self.run_command("proxy", "--at", "tcp://127.0.0.1:0", "--service", service.place, "--secret-file", secret, expect=1)
         self.assertIn("unencrypted", done.stderr)

@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include <sluice/base/settings.h>
+
 #include "tools/proxy/link.h"
 #include "tools/proxy/loop.h"
 #include "tools/proxy/proxy.h"
@@ -35,6 +37,11 @@ class Server {
     SLUICE_TRY(proxies_, loop_.context().listen(options_.at, how));
     loop_.say(
         fmt::format("listening at {}, forwarding to {}", proxies_.address(), options_.service));
+    const bool secret = !options_.secret_file.empty() || setting_text("SLUICE_L2_SECRET_FILE");
+    if (secret && options_.at.starts_with("sluice://") && !setting_is("SLUICE_ETHERNET", "1"))
+      loop_.say(
+          "no other host gets in: with a secret sluice:// needs plain Ethernet; set "
+          "SLUICE_ETHERNET=1 on both sides, or use --at l2://udp/HOST:PORT");
     return Status();
   }
 
