@@ -359,15 +359,18 @@ TEST_CASE("where large frames vanish, smaller ones carry everything", "[slp]") {
 }
 
 // A peer that asks for what it may not reach, and acknowledges no answer: one more finds no room.
+// Before that `begin` has begun something of the peer's.
 struct Deaf : Pair {
-  explicit Deaf(int requests) {
+  explicit Deaf(
+      int requests, const std::function<void(Deaf&)>& begin = [](Deaf&) {}) {
     uint32_t large = lend(1, 1'000'000, SLP_READ);
     client.memory[4].resize(1'000'000);
-    pass = [](bool, Frame& frame) { return type_of(frame) != SLP_DATA; };
+    pass = [this](bool, Frame& frame) { return !hold_data(frame); };
     REQUIRE(slp_pull(client.session, large, 0, 1'000'000, 4) == SLP_OK);
+    begin(*this);
     run();
-    pass = [](bool from_client, Frame& frame) {
-      return from_client ? type_of(frame) == SLP_ACK : type_of(frame) != SLP_DATA;
+    pass = [this](bool from_client, Frame& frame) {
+      return from_client ? type_of(frame) == SLP_ACK : !hold_data(frame);
     };
     for (int i = 0; i < requests && slp_state_of(client.session) == SLP_UP; ++i) {
       REQUIRE(slp_pull(server.session, 0x12345, 0, 1, 5) == SLP_OK);
@@ -375,19 +378,64 @@ struct Deaf : Pair {
       run(now + 10 * kMillisecond);
     }
   }
+  bool hold_data(const Frame& frame) {
+    if (type_of(frame) == SLP_DATA && frame.size() < 1200) held = frame;
+    return type_of(frame) == SLP_DATA;
+  }
+  Frame held;  // the last DATA of less than a frame's payload, if there was any
 };
+
+// So many that there is room for no further answer.
+int most_requests(const std::function<void(Deaf&)>& begin = [](Deaf&) {}) {
+  int most = 1;
+  while (slp_state_of(Deaf(most + 1, begin).client.session) == SLP_UP) REQUIRE(++most < 1000);
+  return most;
+}
 
 TEST_CASE("a cancel that finds no room for its DONE ends the session, and its transfer once",
           "[slp]") {
-  int most = 1;
-  while (slp_state_of(Deaf(most + 1).client.session) == SLP_UP) REQUIRE(++most < 1000);
-  Deaf pair(most);
+  Deaf pair(most_requests());
   REQUIRE(slp_state_of(pair.client.session) == SLP_UP);
   CHECK(slp_cancel(pair.client.session, 4));
   CHECK(slp_state_of(pair.client.session) == SLP_DOWN);
   CHECK(slp_why_of(pair.client.session) == SLP_BROKEN);
   CHECK(pair.client.ended.empty());
   CHECK(pair.client.node.pulling == 0);
+}
+
+TEST_CASE("a handle that is closed without room to tell of it ends the session, with all it held",
+          "[slp]") {
+  uint32_t handle = 0;
+  const auto begin = [&](Deaf& pair) {
+    pair.client.memory[9].resize(1000);
+    REQUIRE(slp_open_handle(pair.client.session, 9, 1000, SLP_WRITE, &handle));
+    pair.server.memory[6].resize(1000);
+    REQUIRE(slp_push(pair.server.session, handle, 0, 1000, 6, nullptr) == SLP_OK);
+  };
+  Deaf pair(most_requests(begin), begin);
+  REQUIRE(slp_state_of(pair.client.session) == SLP_UP);
+  slp_close_handle(pair.client.session, handle);
+  CHECK(slp_state_of(pair.client.session) == SLP_DOWN);
+  CHECK(pair.client.node.pulling == 0);
+  CHECK(pair.client.ended == std::vector{std::pair{uint64_t{4}, SLP_BROKEN}});
+}
+
+TEST_CASE("a push whose end finds no room for its DONE is not told of as written", "[slp]") {
+  uint32_t notice = 77;
+  const auto begin = [&](Deaf& pair) {
+    uint32_t handle = 0;
+    pair.client.memory[9].resize(1000);
+    REQUIRE(slp_open_handle(pair.client.session, 9, 1000, SLP_WRITE, &handle));
+    pair.server.memory[6].resize(1000);
+    REQUIRE(slp_push(pair.server.session, handle, 0, 1000, 6, &notice) == SLP_OK);
+  };
+  Deaf pair(most_requests(begin), begin);
+  REQUIRE(slp_state_of(pair.client.session) == SLP_UP);
+  REQUIRE_FALSE(pair.held.empty());
+  CHECK(pair.client.hear(pair.held, pair.now) == SLP_TAKEN);
+  CHECK(pair.client.notices.empty());
+  CHECK(slp_state_of(pair.client.session) == SLP_DOWN);
+  CHECK(slp_why_of(pair.client.session) == SLP_BROKEN);
 }
 
 }  // namespace sluice::slp::table
