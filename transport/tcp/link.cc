@@ -207,7 +207,10 @@ void TcpLink::run(Instant now) {
   if (!usable()) return;
   if (!blocked_) write_out();
   report(now);
-  if (usable() && (readable_ || unparsed_ || broken_ != 0)) receive(now);
+  if (usable() && (readable_ || unparsed_ || broken_ != 0)) {
+    if (cut_in_ == group_->turn()) return group_->add_todo(this);  // it has had its time
+    receive(now);
+  }
   // What has arrived before the break was read, and nobody closed us for it.
   if (usable() && broken_ != 0 && !readable_ && !unparsed_)
     fail(broken_status(broken_, peer_name_), now);

@@ -113,6 +113,7 @@ class TcpLink final : public StreamLink, public EventHandler {
   bool peer_ended_ = false;            // read until the end of the stream, whatever comes
   bool unparsed_ = false;              // the turn ended before the messages in the block did
   proto::TurnBudget* turn_ = nullptr;  // while receiving
+  uint64_t cut_in_ = 0;                // the group's turn of which it used up its part
   bool receiving_ = false;
 
   bool down_ = false;  // link_down() was called

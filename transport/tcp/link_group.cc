@@ -1,6 +1,7 @@
 #include <sluice/tcp/link_group.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <sluice/base/clock.h>
 #include <sluice/tcp/link.h>
@@ -42,6 +43,7 @@ void Roster::remove(size_t& place) {
 size_t LinkGroup::progress(Instant now) {
   if (walking_) return 0;
   turn_start_.reset();
+  ++turn_;
   size_t work = 0;
   // A turn that was cut short goes on behind the one that was read last.
   if (first_hot_ > 0 && first_hot_ < hot_count_) {
@@ -66,7 +68,7 @@ size_t LinkGroup::progress(Instant now) {
   }
   work += run_todo(now);
   if (!unanswered_.empty() && now >= next_check_) work += check_answers(now);
-  return work;
+  return work + std::exchange(handled_, 0);
 }
 
 bool LinkGroup::turn_over() {

@@ -81,6 +81,11 @@ class LinkGroup {
 
   // The time of an event: the context's cached time is stale after a sleep.
   Instant event_time() { return sleeping_ ? context_.refresh_now() : context_.now(); }
+  // So many messages and reads of a link's turn: they count as work, by which the context knows
+  // when to look for others (a flood of small messages makes one turn long).
+  void note_handled(size_t messages) { handled_ += messages; }
+  // From 1 on.
+  uint64_t turn() const { return turn_; }
   void make_hot(TcpLink* link);
   void add_todo(TcpLink* link);
   void await_answer(TcpLink* link);
@@ -98,6 +103,8 @@ class LinkGroup {
   ContextCore& context_;
   std::array<TcpLink*, kHotLinks> hot_{};
   size_t hot_count_ = 0;
+  size_t handled_ = 0;  // since the last turn
+  uint64_t turn_ = 1;
   Roster todo_;
   Roster unanswered_;
   Instant next_check_ = kNever;

@@ -75,13 +75,18 @@ size_t TcpLink::receive(Instant now) {
     total -= block_ != nullptr ? block_->size() : 0;
   }
   // A read costs as much as a message, whatever it brings.
-  while (readable_ && usable() && !unparsed_ && total < kBytesPerTurn && turn.spend()) {
+  while (readable_ && usable() && !unparsed_ && total < kBytesPerTurn) {
+    if (!turn.spend()) {
+      cut_in_ = group_->turn();
+      break;
+    }
     ssize_t got = data_left_ > 0 ? receive_data(now) : receive_staged(now);
     if (got <= 0) break;
     total += static_cast<size_t>(got);
   }
   turn_ = nullptr;
   receiving_ = false;
+  if (total > 0) group_->note_handled(turn.messages());
   if (staged_copied_ > 0) {
     staged_bytes_copied.add(staged_copied_);
     staged_copied_ = 0;
@@ -149,6 +154,7 @@ void TcpLink::parse(Instant now) {
   while (usable() && block_->size() > 0 && data_left_ == 0) {
     if (!turn_->spend()) {
       unparsed_ = true;
+      cut_in_ = group_->turn();
       turns_cut.add();
       return;
     }
