@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Addresses that processes pass, and the port that a socket has of them. */
+/* Addresses that processes pass: checked, and bound to a socket's port. */
 #include <linux/moduleparam.h>
 
 #include "sluice_sock.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What all of the module asks of a socket: to wake its process, to come back to it, and which of its sessions is meant. Begins
- * no session and drives none. */
+/* What the whole module uses of a socket: it wakes the process, sets the timer, queues the work, and finds a session. Begins no
+ * session and drives none. */
 #include <linux/errno.h>
 
 #include "sluice_sock.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The sockets: reliable datagrams (SOCK_RDM). One socket has a port of an interface and talks
- * with as many peers as it likes, or, connected, with one. Addresses that a process passes are
- * checked here. Knows no message and no memory of a process: sluice_message.c, sluice_transfer.c. */
+ * with as many peers as it likes, or, connected, with one. Knows no message and no memory of a
+ * process: sluice_message.c, sluice_transfer.c. */
 #include <linux/memcontrol.h>
 #include <linux/module.h>
 #include <linux/random.h>

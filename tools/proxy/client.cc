@@ -98,7 +98,7 @@ class Client final : private EventHandler {
     how.secret_file = options_.secret_file;
     Result<Endpoint> endpoint = loop_.context().connect(options_.to, how);
     if (!endpoint.ok()) {
-      // What stands in the way at the very first attempt, and is no absence, does not go by itself.
+      // Who is refused at the first attempt will be refused again; who is absent may come.
       const bool lasting =
           endpoint.code() == Code::kAccessDenied || endpoint.code() == Code::kUnsupported;
       if (endpoint.code() == Code::kInvalidArgument || (lasting && away_why_.empty())) {

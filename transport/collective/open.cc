@@ -168,9 +168,8 @@ Status Opening::connect(int rank, const std::string& address) {
     return Status(late ? Code::kTimedOut : answer.code(), Scope::kOperation, kOrigin,
                   "rank " + std::to_string(rank) + " at " + address +
                       (late ? " never came: "
-                            : " sent this rank away; its group may have another size, or another "
-                              "process this rank's number: its own error "
-                              "says which (") +
+                            : " sent this rank away; see the error of that rank: the sizes of the "
+                              "groups differ, or two processes have this rank's number (") +
                       std::string(answer.status().detail()) + (late ? "" : ")"));
   }
   Hello theirs;

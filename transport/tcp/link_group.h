@@ -81,10 +81,10 @@ class LinkGroup {
 
   // The time of an event: the context's cached time is stale after a sleep.
   Instant event_time() { return sleeping_ ? context_.refresh_now() : context_.now(); }
-  // So many messages and reads of a link's turn: they count as work, by which the context knows
-  // when to look for others (a flood of small messages makes one turn long).
+  // Messages and reads that a link has handled. They count as work, so that the context looks at
+  // its descriptors sooner after a long turn.
   void note_handled(size_t messages) { handled_ += messages; }
-  // From 1 on.
+  // Number of the current turn, from 1 on.
   uint64_t turn() const { return turn_; }
   void make_hot(TcpLink* link);
   void add_todo(TcpLink* link);

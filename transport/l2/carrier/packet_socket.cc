@@ -60,8 +60,8 @@ std::string interfaces() {
   return all.empty() ? "none" : all;
 }
 
-// By a socket that there is: if_nametoindex() takes one of its own, and says nothing where none is
-// left.
+// Asks by a socket that is open. if_nametoindex() opens its own, and without a free descriptor it
+// finds no interface.
 Result<int> index_of(int fd, const std::string& interface) {
   ifreq request{};
   if (interface.size() < sizeof(request.ifr_name)) {
