@@ -35,7 +35,7 @@ static void release(struct slp_session *s, uint64_t bytes)
 }
 
 /* They will not come, or have. What was written off is the oldest. */
-void slp_node_give_back(struct slp_session *s, uint64_t bytes)
+void slp_owed_give_back(struct slp_session *s, uint64_t bytes)
 {
 	uint64_t free = slp_min(bytes, s->written_off);
 
@@ -49,7 +49,7 @@ void slp_node_give_back(struct slp_session *s, uint64_t bytes)
 		slp_transfers_work(s);
 }
 
-void slp_node_brought(struct slp_session *s, uint64_t bytes)
+void slp_owed_brought(struct slp_session *s, uint64_t bytes)
 {
 	uint64_t budget = s->config.node->pull_budget;
 
@@ -57,7 +57,7 @@ void slp_node_brought(struct slp_session *s, uint64_t bytes)
 	s->share->limit = slp_max(s->share->limit, slp_min(s->share->limit + bytes, budget));
 	if (s->asked_limit != SLP_NEVER)
 		s->asked_limit = s->asked_limit + bytes < budget ? s->asked_limit + bytes : SLP_NEVER;
-	slp_node_give_back(s, bytes);
+	slp_owed_give_back(s, bytes);
 }
 
 /* ---- what does not come */
@@ -67,7 +67,7 @@ static uint64_t stall_delay(const struct slp_session *s)
 	return slp_min(slp_max(4 * slp_probe_delay(s), SLP_LEAST_STALL), SLP_MOST_STALL);
 }
 
-void slp_node_watch(struct slp_session *s, uint64_t now)
+void slp_owed_watch(struct slp_session *s, uint64_t now)
 {
 	if (s->stall_due != SLP_NEVER || s->asked == s->written_off)
 		return;
@@ -90,7 +90,7 @@ static void write_off(struct slp_session *s)
 	release(s, lost);
 }
 
-void slp_node_on_timer(struct slp_session *s, uint64_t now)
+void slp_owed_on_timer(struct slp_session *s, uint64_t now)
 {
 	uint64_t due = s->stall_due;
 
@@ -100,5 +100,5 @@ void slp_node_on_timer(struct slp_session *s, uint64_t now)
 	/* Much too late: this end was away, and what the peer has sent is still to be read. */
 	if (s->round_brought < s->round_asked / 2 && now - due < stall_delay(s))
 		write_off(s);
-	slp_node_watch(s, now);
+	slp_owed_watch(s, now);
 }

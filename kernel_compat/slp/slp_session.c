@@ -373,7 +373,7 @@ void slp_on_timer(struct slp_session *s, uint64_t now)
 		return;
 	}
 	slp_on_loss_timer(s, now);
-	slp_node_on_timer(s, now);
+	slp_owed_on_timer(s, now);
 	if (s->config.keepalive_ns != SLP_NEVER && s->flying == 0 && s->last_heard + s->config.keepalive_ns <= now)
 		s->ping_due = true;
 }

@@ -363,11 +363,11 @@ bool slp_grant_more(struct slp_session *s, uint32_t index);
 void slp_transfers_work(struct slp_session *s);
 
 /* slp_owed.c */
-void slp_node_brought(struct slp_session *s, uint64_t bytes);
-void slp_node_give_back(struct slp_session *s, uint64_t bytes);
+void slp_owed_brought(struct slp_session *s, uint64_t bytes);
+void slp_owed_give_back(struct slp_session *s, uint64_t bytes);
 /* Begins to wait for what was asked for. */
-void slp_node_watch(struct slp_session *s, uint64_t now);
-void slp_node_on_timer(struct slp_session *s, uint64_t now);
+void slp_owed_watch(struct slp_session *s, uint64_t now);
+void slp_owed_on_timer(struct slp_session *s, uint64_t now);
 
 /* slp_transfer.c */
 void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed);

@@ -51,7 +51,7 @@ void slp_end_pull(struct slp_session *s, struct slp_sink *pull, enum slp_status 
 	uint64_t back = pull->granted - pull->placed;
 
 	pull->used = false;
-	slp_node_give_back(s, back);
+	slp_owed_give_back(s, back);
 	if (tell && s->config.ops->ended) {
 		++s->depth;
 		s->config.ops->ended(s->config.user, pull->cookie, status);
@@ -106,10 +106,10 @@ void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t numb
 	if (!(number & SLP_TRANSFER_PUSH)) {
 		if (sink->placed == sink->total) {
 			/* What was granted is here: slp_end_pull() has nothing more to give back. */
-			slp_node_brought(s, placed);
+			slp_owed_brought(s, placed);
 			slp_end_pull(s, sink, SLP_OK, true);
 		} else {
-			slp_node_brought(s, placed);
+			slp_owed_brought(s, placed);
 			if (!s->pulls_short)
 				slp_grant_more(s, number & 0xffff);
 		}

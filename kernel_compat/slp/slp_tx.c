@@ -312,7 +312,7 @@ static bool send_data(struct slp_session *s, uint64_t now, struct slp_tx *out)
 static bool poll_up(struct slp_session *s, uint64_t now, struct slp_tx *out)
 {
 	s->paced_until = SLP_NEVER;
-	slp_node_watch(s, now);
+	slp_owed_watch(s, now);
 	if (s->answer_due) {
 		s->answer_due = false;
 		hello_frame(s, now, out, SLP_HELLO_ACK);

@@ -17,6 +17,7 @@
 #include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/carrier/udp_carrier.h>
 #include <sluice/l2/carrier/udp_socket.h>
+#include <sluice/runtime/names.h>
 
 #include "kernel_compat/slp/slp_wire.h"
 #include "tests/support/audit.h"
@@ -59,13 +60,18 @@ size_t frames_now(Carrier& carrier) {
   return count;
 }
 
+Result<UdpMeeting> towards(const std::string& digits, uint16_t port) {
+  return open_udp_towards(
+      address_in_digits({.scheme = Scheme::kTcp, .host = digits, .port = port, .name = {}}));
+}
+
 struct Ends {
   explicit Ends(const std::string& host) {
     auto listening = open_udp_carrier(host, 0);
     INFO(listening.status().to_string());
     REQUIRE(listening.ok());
     near = std::move(listening).value();
-    auto meeting = open_udp_towards(host, near.port);
+    auto meeting = towards(host, near.port);
     REQUIRE(meeting.ok());
     far = std::move(meeting->opened);
     near_as_peer = meeting->peer;
@@ -267,7 +273,7 @@ TEST_CASE(
   // From a listener, which has many peers.
   one.far.carrier->send({out.frames.data(), 1});
   PeerAddress first = frames_at(*one.near.carrier, 1)[0].from;
-  auto third = open_udp_towards("127.0.0.1", one.near.port);
+  auto third = towards("127.0.0.1", one.near.port);
   REQUIRE(third.ok());
   third->opened.carrier->send({out.frames.data(), 1});
   PeerAddress second = frames_at(*one.near.carrier, 1)[0].from;
@@ -286,7 +292,7 @@ TEST_CASE("the network's congestion mark is seen, and ours leave as able to be m
     REQUIRE(listening.ok());
     for (const char* to : {"127.0.0.1", "::1"}) {
       if (*host != 0 && std::string(host) != to) continue;
-      auto meeting = open_udp_towards(to, listening->port);
+      auto meeting = towards(to, listening->port);
       REQUIRE(meeting.ok());
       for (int ecn : {0, 1, 2, 3}) {
         Stranger stranger(meeting->peer, ecn);

@@ -27,7 +27,7 @@ DOORS = [
         "examples/asio_echo.cc",  # the io_context is the user's
         "tools/perf/report/confidence.cc",  # Boost.Math, which no program links
     ] + _TESTS + _YARDSTICKS),
-    ("c-ares", r"#\s*include\s*<ares\.h>", ["transport/tcp/names.cc"]),
+    ("c-ares", r"#\s*include\s*<ares\.h>", ["transport/runtime/names.cc"]),
     ("the environment", r"(?<!\w)(?:secure_)?getenv\s*\(", [
         "transport/base/settings.cc",
         "transport/base/log.cc",  # SLUICE_LOG, which settings.cc needs

@@ -47,8 +47,7 @@ class [[nodiscard]] Connecting {
 };
 
 // As context.connect(), without waiting: the name is resolved, the peer called and greeted while
-// the context is progressed. Names in rdma:// and l2://udp/ alone are resolved inside this call, by
-// the system's resolver, which may block.
+// the context is progressed.
 Connecting start_connect(Context& context, const std::string& address);
 Connecting start_connect(Context& context, const std::string& address,
                          const ConnectOptions& options);

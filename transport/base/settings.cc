@@ -16,8 +16,6 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kAbsolutePath = "an absolute path";
-
 const std::vector<Setting>& table() {
   using enum SettingOf;
   using enum SettingType;
@@ -32,8 +30,8 @@ const std::vector<Setting>& table() {
        "Most memory that an arena takes."},
       {"SLUICE_CACHE_DIR",
        kLibrary,
-       kPath,
-       kAbsolutePath,
+       kFolder,
+       "an absolute path",
        {},
        "$XDG_CACHE_HOME/sluice or ~/.cache/sluice",
        "",
@@ -343,7 +341,7 @@ std::string unfit(const Setting& setting, std::string_view value) {
   if (!words.empty()) fits = std::find(words.begin(), words.end(), value) != words.end();
   if (setting.type == SettingType::kNumber) fits = number(setting, value).has_value();
   if (setting.type == SettingType::kBytes) fits = parse_bytes(value).has_value();
-  if (setting.values == kAbsolutePath) fits = value.starts_with('/');
+  if (setting.type == SettingType::kFolder) fits = value.starts_with('/');
   if (fits) return "";
   return std::string(setting.name) + " cannot be '" + std::string(value.substr(0, 64)) +
          "'; it can be " + std::string(setting.values);

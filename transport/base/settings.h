@@ -26,6 +26,7 @@ enum class SettingType : uint8_t {
   kNumber,  // a whole number from `least` to `most`
   kBytes,   // a size: 8589934592, 8G
   kPath,    // of a file or a folder
+  kFolder,  // an absolute path
   kText,    // what `values` says
 };
 

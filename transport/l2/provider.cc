@@ -17,6 +17,7 @@
 #include <sluice/l2/traits.h>
 #include <sluice/proto/hello.h>
 #include <sluice/runtime/awaits.h>
+#include <sluice/runtime/names.h>
 
 #include "kernel_compat/slp/slp.h"
 
@@ -54,11 +55,11 @@ struct Way {
   OpenedCarrier opened;
   PeerAddress peer;
 };
-Result<Way> open_way(const Address& address, bool ring) {
-  if (address.is_udp()) {
-    SLUICE_TRY(UdpMeeting meeting, open_udp_towards(address.name, address.port));
-    return Way{std::move(meeting.opened), meeting.peer};
-  }
+Result<Way> open_udp_way(std::span<const SocketAddress> found) {
+  SLUICE_TRY(UdpMeeting meeting, open_udp_towards(found));
+  return Way{std::move(meeting.opened), meeting.peer};
+}
+Result<Way> open_packet_way(const Address& address, bool ring) {
   SLUICE_TRY(MacAddress mac, mac_at(address.host, address.name));
   SLUICE_TRY(OpenedCarrier opened, open_packet_carrier(address.host, 0, ring));
   return Way{std::move(opened), peer_at(mac)};
@@ -143,7 +144,13 @@ Task<Result<std::unique_ptr<Connection>>> L2Provider::meet(const Address& addres
                                                            std::shared_ptr<const Secret> secret,
                                                            Instant deadline) {
   // A port of its own: a second HELLO from the same port would be a restart.
-  SLUICE_CO_TRY(Way way, open_way(address, may_have_ring()));
+  Way way;
+  if (address.is_udp()) {
+    SLUICE_CO_TRY(auto found, co_await addresses_of(context_.awaits(), address, deadline));
+    SLUICE_CO_TRY(way, open_udp_way(found));
+  } else {
+    SLUICE_CO_TRY(way, open_packet_way(address, may_have_ring()));
+  }
   SLUICE_CO_TRY(Port * port, open_port(std::move(way.opened)));
   untidy_ = true;
   Connection::Place place{port, way.peer, address.port, std::move(secret)};

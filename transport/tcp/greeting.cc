@@ -11,7 +11,7 @@
 #include <sluice/base/fault_point.h>
 #include <sluice/runtime/event_wait.h>
 #include <sluice/runtime/identity.h>
-#include <sluice/tcp/names.h>
+#include <sluice/runtime/names.h>
 
 namespace sluice::tcp {
 namespace {
@@ -60,22 +60,6 @@ Task<Result<Descriptor>> connect_one(Awaits& awaits, const Address& address,
   }
   fault_point("tcp.connected");
   co_return std::move(fd);
-}
-
-Task<Result<std::vector<SocketAddress>>> addresses_of(Awaits& awaits, const Address& address,
-                                                      Instant deadline) {
-  std::vector<SocketAddress> found = address_in_digits(address);
-  if (!found.empty()) co_return std::move(found);
-  SLUICE_CO_TRY(std::unique_ptr<NameQuery> query, NameQuery::start(awaits.context(), address));
-  Status status = co_await awaits.until([&query] { return query->done(); }, deadline);
-  if (status == Code::kTimedOut) {
-    co_return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
-                     "no name server answered where '" + address.host + "' in " +
-                         address.to_string() +
-                         " is before the deadline; check /etc/resolv.conf, or use the address");
-  }
-  SLUICE_CO_RETURN_IF_ERROR(status);
-  co_return query->take();
 }
 
 // The addresses of a name share what is left of the time, so that one that swallows

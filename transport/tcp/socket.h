@@ -1,4 +1,4 @@
-// Sockets as values: an owned descriptor, an address, the options every connection
+// Sockets as values: an owned descriptor, its addresses, the options every connection
 // gets. Knows no protocol and no event loop.
 #ifndef SLUICE_TCP_SOCKET_H_
 #define SLUICE_TCP_SOCKET_H_
@@ -12,21 +12,9 @@
 #include <sluice/base/clock.h>
 #include <sluice/base/descriptor.h>
 #include <sluice/base/result.h>
+#include <sluice/base/socket_address.h>
 
 namespace sluice::tcp {
-
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-
-  int family() const { return storage.ss_family; }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-  uint16_t port() const;
-  std::string host() const;
-  // "10.0.0.1:7000", "[::1]:7000"
-  std::string to_string() const;
-};
 
 SocketAddress local_address(int fd);
 SocketAddress peer_address(int fd);

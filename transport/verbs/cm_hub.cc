@@ -90,7 +90,7 @@ void CmHub::on_event(uint32_t) noexcept {
   }
 }
 
-Result<RdmaAddress> resolve(const std::string& host, uint16_t port, bool to_listen) {
+Result<SocketAddress> resolve(const std::string& host, uint16_t port, bool to_listen) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | (to_listen ? AI_PASSIVE : 0);
@@ -101,9 +101,9 @@ Result<RdmaAddress> resolve(const std::string& host, uint16_t port, bool to_list
                   "host '" + host + "' cannot be resolved: " + ::gai_strerror(error) +
                       "; check the name, or give an address");
   }
-  RdmaAddress address;
-  std::memcpy(&address.storage, found->ai_addr,
-              std::min<size_t>(found->ai_addrlen, sizeof(address.storage)));
+  SocketAddress address;
+  address.length = std::min<socklen_t>(found->ai_addrlen, sizeof(address.storage));
+  std::memcpy(&address.storage, found->ai_addr, address.length);
   ::freeaddrinfo(found);
   return address;
 }

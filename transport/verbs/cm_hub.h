@@ -10,6 +10,8 @@
 #include <memory>
 #include <string>
 
+#include <sluice/base/result.h>
+#include <sluice/base/socket_address.h>
 #include <sluice/runtime/context_core.h>
 #include <sluice/verbs/verbs_api.h>
 
@@ -50,13 +52,10 @@ class CmHub final : public EventHandler {
   rdma_event_channel* channel_ = nullptr;
 };
 
-// A socket address of a host name or of digits; port in host byte order. Blocks as long as
-// the system's resolver takes. Errors: kUnreachable.
-struct RdmaAddress {
-  sockaddr_storage storage{};
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
-Result<RdmaAddress> resolve(const std::string& host, uint16_t port, bool to_listen);
+// An address of a host name or of digits; port in host byte order. Blocks as long as the system's
+// resolver takes: for listeners and `sluice doctor`. Connecting asks addresses_of(). Errors:
+// kUnreachable.
+Result<SocketAddress> resolve(const std::string& host, uint16_t port, bool to_listen);
 std::string name_of(const sockaddr* address);  // "rdma://10.0.0.1:7000"
 
 // Why the connection manager or a device says no to what was asked, in words.

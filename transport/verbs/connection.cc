@@ -79,7 +79,7 @@ uint32_t stripes_wanted() {
 }
 
 Result<std::unique_ptr<Connection>> Connection::connect(CmHub& hub, DeviceTable& devices,
-                                                        RdmaAddress address,
+                                                        SocketAddress address,
                                                         const wire::Hello& ours, Instant deadline) {
   std::unique_ptr<Connection> made(new Connection(hub, devices, ours, true));
   auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now()).count();
@@ -90,7 +90,7 @@ Result<std::unique_ptr<Connection>> Connection::connect(CmHub& hub, DeviceTable&
   return made;
 }
 
-Status Connection::resolve_to(const RdmaAddress& address) {
+Status Connection::resolve_to(const SocketAddress& address) {
   address_ = address;
   if (int e = hub_.api().create_id(hub_.channel(), &id_, static_cast<CmClient*>(this)); e != 0)
     return cm_error("no connection id", e);

@@ -42,7 +42,7 @@ class Connection final : private CmClient, private proto::DirectClient {
 
   // Starts to connect; progress comes by events and step().
   static Result<std::unique_ptr<Connection>> connect(CmHub& hub, DeviceTable& devices,
-                                                     RdmaAddress address, const wire::Hello& ours,
+                                                     SocketAddress address, const wire::Hello& ours,
                                                      Instant deadline);
   // Answers a request. The id is the connection's from now on, also on failure.
   static Result<std::unique_ptr<Connection>> accept(CmHub& hub, DeviceTable& devices,
@@ -85,7 +85,7 @@ class Connection final : private CmClient, private proto::DirectClient {
  private:
   Connection(CmHub& hub, DeviceTable& devices, const wire::Hello& ours, bool active)
       : hub_(hub), devices_(devices), ours_(ours), active_(active) {}
-  Status resolve_to(const RdmaAddress& address);
+  Status resolve_to(const SocketAddress& address);
   Status make_queue();
   struct PrivateData;
   Status join(const PrivateData& theirs);
@@ -123,7 +123,7 @@ class Connection final : private CmClient, private proto::DirectClient {
   // A lane's own: its number, and whose it is.
   uint8_t lane_ = 0;
   Connection* whole_ = nullptr;
-  RdmaAddress address_;  // of the peer, where this end is the active one
+  SocketAddress address_;  // of the peer, where this end is the active one
 };
 
 }  // namespace sluice::verbs

@@ -434,7 +434,7 @@ RouteFacts route_to(const std::string& host, const Result<VerbsApi*>& api) {
     return route;
   }
   // Any port: only the address matters.
-  Result<RdmaAddress> address = resolve(host, 1, false);
+  Result<SocketAddress> address = resolve(host, 1, false);
   if (!address.ok()) {
     route.why = address.status().detail();
     return route;

@@ -8,6 +8,7 @@
 #include <sluice/proto/hello.h>
 #include <sluice/proto/listener_limits.h>
 #include <sluice/runtime/awaits.h>
+#include <sluice/runtime/names.h>
 
 namespace sluice::verbs {
 namespace {
@@ -140,13 +141,34 @@ class VerbsProvider::Meeting {
   Connection* connection_;
 };
 
-Task<Result<std::unique_ptr<Connection>>> VerbsProvider::meet(const std::string& host,
-                                                              uint16_t port, wire::Hello ours,
-                                                              Instant deadline) {
+// The addresses of a name share what is left of the time, so that one that nobody answers at does
+// not use up the turn of the next.
+Task<Result<std::unique_ptr<Connection>>> VerbsProvider::meet(std::string host, uint16_t port,
+                                                              wire::Hello ours, Instant deadline) {
   SLUICE_CO_TRY(CmHub * cm, hub());
-  SLUICE_CO_TRY(RdmaAddress to, resolve(host, port, false));
+  const Address asked{.scheme = Scheme::kRdma, .host = std::move(host), .port = port};
+  SLUICE_CO_TRY(std::vector<SocketAddress> found,
+                co_await addresses_of(context_.awaits(), asked, deadline));
+  Status last;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const Instant begun = context_.refresh_now();
+    Instant until = deadline;
+    if (deadline != kNever && deadline > begun)
+      until = begun + (deadline - begun) / static_cast<int64_t>(found.size() - i);
+    auto connection = co_await meet_at(*cm, found[i], ours, until);
+    if (connection.ok()) co_return connection;
+    last = connection.status();
+    // Memory and descriptors are ours, not the address's; a context that ends takes all of them.
+    if (last == Code::kNoMemory || last == Code::kCancelled) break;
+  }
+  co_return last;
+}
+
+Task<Result<std::unique_ptr<Connection>>> VerbsProvider::meet_at(CmHub& cm, SocketAddress to,
+                                                                 wire::Hello ours,
+                                                                 Instant deadline) {
   SLUICE_CO_TRY(std::unique_ptr<Connection> connection,
-                Connection::connect(*cm, *this, to, ours, deadline));
+                Connection::connect(cm, *this, to, ours, deadline));
   using State = Connection::State;
   Status waited;
   {
@@ -165,9 +187,8 @@ Task<Result<std::unique_ptr<Connection>>> VerbsProvider::meet(const std::string&
     co_return why;
   }
   if (waited == Code::kCancelled) co_return waited;
-  co_return Status(
-      waited.code(), Scope::kOperation, kOrigin,
-      "no RDMA connection to " + host + ":" + std::to_string(port) + " before the deadline");
+  co_return Status(waited.code(), Scope::kOperation, kOrigin,
+                   "no RDMA connection to " + to.to_string() + " before the deadline");
 }
 
 Task<Result<std::shared_ptr<EndpointCore>>> VerbsProvider::start_connect(
@@ -184,7 +205,7 @@ Result<std::unique_ptr<VerbsListener>> VerbsProvider::open_listener(const std::s
                                                                     uint16_t port, int backlog,
                                                                     const wire::Hello& ours) {
   SLUICE_TRY(CmHub * cm, hub());
-  SLUICE_TRY(RdmaAddress at, resolve(host, port, true));
+  SLUICE_TRY(SocketAddress at, resolve(host, port, true));
   return VerbsListener::open(*this, *cm, at, backlog, ours);
 }
 
@@ -386,7 +407,7 @@ std::string VerbsProvider::explain() const {
 }
 
 Result<std::unique_ptr<VerbsListener>> VerbsListener::open(VerbsProvider& owner, CmHub& hub,
-                                                           RdmaAddress address, int backlog,
+                                                           SocketAddress address, int backlog,
                                                            const wire::Hello& ours) {
   std::unique_ptr<VerbsListener> made(new VerbsListener(owner, hub, ours));
   auto* client = static_cast<CmClient*>(made.get());

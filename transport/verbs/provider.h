@@ -32,10 +32,9 @@ class VerbsProvider final : public Provider,
   Result<std::unique_ptr<ListenerCore>> listen(const Address& address,
                                                const ListenOptions& options) override;
 
-  // For select. A connection in State::kReady, or why there is none. Requires: `host` outlives the
-  // task.
-  Task<Result<std::unique_ptr<Connection>>> meet(const std::string& host, uint16_t port,
-                                                 wire::Hello ours, Instant deadline);
+  // For select. A connection in State::kReady, or why there is none. `host`: a name or digits.
+  Task<Result<std::unique_ptr<Connection>>> meet(std::string host, uint16_t port, wire::Hello ours,
+                                                 Instant deadline);
   // The listener ends before the provider does, or the provider releases it.
   Result<std::unique_ptr<VerbsListener>> open_listener(const std::string& host, uint16_t port,
                                                        int backlog, const wire::Hello& ours);
@@ -72,6 +71,9 @@ class VerbsProvider final : public Provider,
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<CmHub> hub_;
   class Meeting;
+  // To one of a host's addresses.
+  Task<Result<std::unique_ptr<Connection>>> meet_at(CmHub& cm, SocketAddress to, wire::Hello ours,
+                                                    Instant deadline);
   std::vector<Connection*> meeting_;  // being connected, by meet()
   std::vector<VerbsListener*> listeners_;
   proto::ConnectionSet<VerbsLink, Connection> connections_;
@@ -89,7 +91,7 @@ class VerbsProvider final : public Provider,
 class VerbsListener final : private CmClient {
  public:
   static Result<std::unique_ptr<VerbsListener>> open(VerbsProvider& owner, CmHub& hub,
-                                                     RdmaAddress address, int backlog,
+                                                     SocketAddress address, int backlog,
                                                      const wire::Hello& ours);
   ~VerbsListener();
   // The next finished connection, or null.

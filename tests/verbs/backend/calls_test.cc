@@ -5,6 +5,10 @@
 
 #include <errno.h>
 
+#include <sluice/api/connecting.h>
+
+#include "tests/support/name_server.h"
+
 namespace sluice::verbs {
 namespace {
 
@@ -146,13 +150,42 @@ TEST_CASE("a connection is refused clearly where nobody listens or the host is u
   auto nobody = duo.near->connect("rdma://127.0.0.1:1");
   CHECK(nobody.code() == Code::kUnreachable);
   CHECK(nobody.status().to_string().find("start the listener first") != std::string::npos);
-  auto unknown = duo.near->connect("rdma://no-such-host.invalid:7000");
-  CHECK(unknown.code() == Code::kUnreachable);
-  CHECK(unknown.status().to_string().find("cannot be resolved") != std::string::npos);
+  {
+    test::NameServer names(ContextCore::of(*duo.near), test::NameServer::Answers::kUnknown);
+    auto unknown = duo.near->connect("rdma://no-such-host.example:7000");
+    CHECK(unknown.code() == Code::kUnreachable);
+    CHECK(unknown.status().to_string().find("no-such-host.example") != std::string::npos);
+  }
   auto elsewhere = duo.near->connect("rdma://192.0.2.1:7000");
   CHECK(elsewhere.code() == Code::kUnreachable);
   CHECK(elsewhere.status().to_string().find("no RDMA device") != std::string::npos);
   expect_traffic(duo, duo.client, duo.server);
+}
+
+TEST_CASE("a host's name is resolved while other operations go on, and within the deadline",
+          "[verbs][calls]") {
+  Fabric fabric;
+  Duo duo;
+  REQUIRE(duo.open().ok());
+  const std::string port = duo.listener.address().substr(duo.listener.address().rfind(':'));
+  {
+    test::NameServer names(ContextCore::of(*duo.near), test::NameServer::Answers::kNothing);
+    auto silent = duo.near->connect("rdma://far.example" + port, {.timeout = 200ms});
+    CHECK(silent.code() == Code::kTimedOut);
+    CHECK(silent.status().to_string().find("far.example") != std::string::npos);
+    CHECK(names.questions > 0);
+  }
+  {
+    test::NameServer names(ContextCore::of(*duo.near));
+    auto soon = start_connect(*duo.near, "rdma://far.example" + port);
+    CHECK_FALSE(soon.ready());
+    expect_traffic(duo, duo.client, duo.server);
+    REQUIRE(duo.until([&] { return soon.ready(); }));
+    auto met = soon.take();
+    INFO(met.status().to_string());
+    CHECK(met.ok());
+    CHECK(names.questions > 0);
+  }
 }
 
 }  // namespace

@@ -335,8 +335,8 @@ Result<OpenedCarrier> open_udp_carrier(const std::string& host, uint16_t port) {
       own_port};
 }
 
-Result<UdpMeeting> open_udp_towards(const std::string& host, uint16_t port) {
-  SLUICE_TRY(UdpSocket socket, connect_udp(host, port));
+Result<UdpMeeting> open_udp_towards(std::span<const SocketAddress> to) {
+  SLUICE_TRY(UdpSocket socket, connect_udp(to));
   uint16_t own_port = socket.own.port, payload = payload_towards(socket.peer);
   PeerAddress peer = pack(socket.peer);
   return UdpMeeting{.opened = {std::make_unique<UdpCarrier>(std::move(socket), payload), own_port},

@@ -4,8 +4,10 @@
 #ifndef SLUICE_L2_CARRIER_UDP_CARRIER_H_
 #define SLUICE_L2_CARRIER_UDP_CARRIER_H_
 
+#include <span>
 #include <string>
 
+#include <sluice/base/socket_address.h>
 #include <sluice/l2/carrier/frames.h>
 
 namespace sluice::l2 {
@@ -19,7 +21,7 @@ struct UdpMeeting {
   OpenedCarrier opened;
   PeerAddress peer;
 };
-Result<UdpMeeting> open_udp_towards(const std::string& host, uint16_t port);
+Result<UdpMeeting> open_udp_towards(std::span<const SocketAddress> to);
 
 }  // namespace sluice::l2
 

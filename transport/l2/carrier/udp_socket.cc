@@ -22,17 +22,17 @@ constexpr int kIpv4Headers = 20 + 8, kIpv6Headers = 40 + 8;
 // IP's ECN field: this transport reacts to marks (RFC 3168).
 constexpr int kEct0 = 2;
 
-union SocketAddress {
+union AnyAddress {
   sockaddr any;
   sockaddr_in v4;
   sockaddr_in6 v6;
 };
 
-socklen_t length_of(const SocketAddress& a) {
+socklen_t length_of(const AnyAddress& a) {
   return a.any.sa_family == AF_INET ? sizeof(a.v4) : sizeof(a.v6);
 }
 
-UdpPlace place_of(const SocketAddress& a) {
+UdpPlace place_of(const AnyAddress& a) {
   UdpPlace place;
   if (a.any.sa_family == AF_INET6) {
     place.address = a.v6.sin6_addr;
@@ -46,8 +46,8 @@ UdpPlace place_of(const SocketAddress& a) {
   return place;
 }
 
-SocketAddress socket_address(const UdpPlace& place) {
-  SocketAddress a{};
+AnyAddress socket_address(const UdpPlace& place) {
+  AnyAddress a{};
   if (IN6_IS_ADDR_V4MAPPED(&place.address)) {
     a.v4.sin_family = AF_INET;
     a.v4.sin_port = htons(place.port);
@@ -68,7 +68,7 @@ Result<std::vector<UdpPlace>> resolve(const std::string& host, uint16_t port) {
   int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
   std::vector<UdpPlace> found;
   for (addrinfo* entry = list; error == 0 && entry != nullptr; entry = entry->ai_next) {
-    SocketAddress a{};
+    AnyAddress a{};
     if (entry->ai_addrlen > sizeof(a)) continue;
     std::memcpy(&a, entry->ai_addr, entry->ai_addrlen);
     if (a.any.sa_family != AF_INET && a.any.sa_family != AF_INET6) continue;
@@ -115,7 +115,7 @@ Result<UdpSocket> open(bool ipv6) {
 }
 
 Status learn_own(UdpSocket& socket) {
-  SocketAddress own{};
+  AnyAddress own{};
   socklen_t length = sizeof(own);
   if (::getsockname(socket.fd.value(), &own.any, &length) != 0) {
     return Status(Code::kInternal, Scope::kOperation, kOrigin,
@@ -137,7 +137,7 @@ Status not_bound(const UdpPlace& place, int error) {
 }
 
 Result<UdpSocket> bind_at(const UdpPlace& place) {
-  SocketAddress address = socket_address(place);
+  AnyAddress address = socket_address(place);
   SLUICE_TRY(UdpSocket made, open(address.any.sa_family == AF_INET6));
   int fd = made.fd.value();
   if (::bind(fd, &address.any, length_of(address)) != 0) return not_bound(place, errno);
@@ -204,11 +204,12 @@ Result<UdpSocket> bind_udp(const std::string& host, uint16_t port) {
   return bind_at(found[0]);
 }
 
-Result<UdpSocket> connect_udp(const std::string& host, uint16_t port) {
-  SLUICE_TRY(std::vector<UdpPlace> found, resolve(host, port));
+Result<UdpSocket> connect_udp(std::span<const SocketAddress> to) {
   Status why;
-  for (const UdpPlace& place : found) {
-    SocketAddress address = socket_address(place);
+  for (const SocketAddress& each : to) {
+    AnyAddress address{};
+    std::memcpy(&address, each.get(), std::min<size_t>(each.length, sizeof(address)));
+    const UdpPlace place = place_of(address);
     auto made = open(address.any.sa_family == AF_INET6);
     if (!made.ok() && made.code() == Code::kNoMemory) return made;
     if (!made.ok()) {
@@ -230,7 +231,7 @@ Result<UdpSocket> connect_udp(const std::string& host, uint16_t port) {
 }
 
 uint16_t payload_towards(const UdpPlace& peer) {
-  SocketAddress address = socket_address(peer);
+  AnyAddress address = socket_address(peer);
   bool ipv6 = address.any.sa_family == AF_INET6;
   Descriptor probe(::socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   int mtu = 0;

@@ -6,10 +6,12 @@
 #include <netinet/in.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include <sluice/base/descriptor.h>
 #include <sluice/base/result.h>
+#include <sluice/base/socket_address.h>
 #include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/carrier/socket_room.h>
 
@@ -43,8 +45,9 @@ struct UdpSocket {
 // kInvalidArgument (not an address of this machine; the port is taken), kUnreachable (the
 // name does not resolve), kNoMemory. Blocks: while a name is resolved, not for digits.
 Result<UdpSocket> bind_udp(const std::string& host, uint16_t port);
-// Towards a peer, at a free port. Errors: kUnreachable (no route), as above.
-Result<UdpSocket> connect_udp(const std::string& host, uint16_t port);
+// Towards a peer, at a free port: to the first of its addresses that there is a route to. Requires:
+// at least one. Errors: kUnreachable (no route to any), kNoMemory.
+Result<UdpSocket> connect_udp(std::span<const SocketAddress> to);
 
 // Bytes of the largest datagram that goes to the peer in one piece, as far as this machine knows.
 uint16_t payload_towards(const UdpPlace& peer);

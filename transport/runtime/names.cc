@@ -1,4 +1,4 @@
-#include <sluice/tcp/names.h>
+#include <sluice/runtime/names.h>
 
 #include <ares.h>
 #include <arpa/inet.h>
@@ -7,17 +7,24 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
+#include <sluice/api/progress_hook.h>
+#include <sluice/runtime/context_core.h>
 #include <sluice/runtime/event_handler.h>
 
-namespace sluice::tcp {
+namespace sluice {
 namespace {
 
-constexpr const char* kOrigin = "tcp/names";
+constexpr const char* kOrigin = "runtime/names";
 
 std::string& servers_under_test() {
   static std::string servers;
   return servers;
+}
+
+const std::string& host_in(const Address& address) {
+  return address.is_udp() ? address.name : address.host;
 }
 
 ares_channel channel_of(void* channel) { return static_cast<ares_channel>(channel); }
@@ -34,6 +41,42 @@ SocketAddress at_port(const sockaddr* address, socklen_t length, uint16_t port) 
   return out;
 }
 
+// One question. It goes on while the context is progressed; destroying it gives up. Thread: the
+// context's.
+class NameQuery final : private ProgressHook {
+ public:
+  // Reads /etc/resolv.conf and /etc/hosts. Errors: kNoMemory.
+  static Result<std::unique_ptr<NameQuery>> start(ContextCore& context, const Address& address);
+  ~NameQuery();
+  NameQuery(const NameQuery&) = delete;
+  NameQuery& operator=(const NameQuery&) = delete;
+
+  bool done() const { return done_; }
+  // Requires: done(); once. At least one address, in the order of RFC 6724. Errors: kUnreachable;
+  // the detail names the host and the remedy.
+  Result<std::vector<SocketAddress>> take();
+
+ private:
+  struct Watched;  // one of the sockets to the servers
+  struct Callbacks;
+
+  NameQuery(ContextCore& context, const Address& address);
+  size_t progress(Instant now) override;
+  Instant next_timeout() override { return next_; }
+  void settle_timer();
+  void watch(int fd, bool readable, bool writable);
+
+  ContextCore& context_;
+  std::string host_, whole_;
+  uint16_t port_;
+  void* channel_ = nullptr;  // ares_channel
+  std::vector<std::unique_ptr<Watched>> watched_;
+  std::vector<SocketAddress> found_;
+  int error_ = 0;
+  bool done_ = false;
+  Instant next_ = kNever;  // when c-ares asks again, or another server
+};
+
 }  // namespace
 
 void use_name_servers(const std::string& servers) { servers_under_test() = servers; }
@@ -44,7 +87,7 @@ std::vector<SocketAddress> address_in_digits(const Address& address) {
   hints.ai_flags = AI_NUMERICHOST;
   addrinfo* list = nullptr;
   std::vector<SocketAddress> found;
-  if (::getaddrinfo(address.host.c_str(), nullptr, &hints, &list) != 0) return found;
+  if (::getaddrinfo(host_in(address).c_str(), nullptr, &hints, &list) != 0) return found;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next)
     found.push_back(at_port(entry->ai_addr, entry->ai_addrlen, address.port));
   ::freeaddrinfo(list);
@@ -83,7 +126,10 @@ struct NameQuery::Callbacks {
 };
 
 NameQuery::NameQuery(ContextCore& context, const Address& address)
-    : context_(context), host_(address.host), whole_(address.to_string()), port_(address.port) {}
+    : context_(context),
+      host_(host_in(address)),
+      whole_(address.to_string()),
+      port_(address.port) {}
 
 Result<std::unique_ptr<NameQuery>> NameQuery::start(ContextCore& context, const Address& address) {
   static const int library = ares_library_init(ARES_LIB_INIT_ALL);
@@ -161,4 +207,20 @@ Result<std::vector<SocketAddress>> NameQuery::take() {
                     "); check its spelling, /etc/hosts and the DNS servers in /etc/resolv.conf");
 }
 
-}  // namespace sluice::tcp
+Task<Result<std::vector<SocketAddress>>> addresses_of(Awaits& awaits, Address address,
+                                                      Instant deadline) {
+  std::vector<SocketAddress> found = address_in_digits(address);
+  if (!found.empty()) co_return std::move(found);
+  SLUICE_CO_TRY(std::unique_ptr<NameQuery> query, NameQuery::start(awaits.context(), address));
+  Status status = co_await awaits.until([&query] { return query->done(); }, deadline);
+  if (status == Code::kTimedOut) {
+    co_return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
+                     "no name server answered where '" + host_in(address) + "' in " +
+                         address.to_string() +
+                         " is before the deadline; check /etc/resolv.conf, or use the address");
+  }
+  SLUICE_CO_RETURN_IF_ERROR(status);
+  co_return query->take();
+}
+
+}  // namespace sluice
