@@ -66,8 +66,8 @@ TESTS = {
     "transport/l2/": ["//tests/l2:udp_carrier_test", "//tests/l2:timers_test", "//tests/l2:places_test", "//tests/l2:discovery_test",
                       "//tests/l2:peers_test", ENDPOINT.format("udp"), "//tests/l2:sealed_test", "//tests/l2:half_open_test",
                       "//tests/l2:two_carriers_test", "//tests/l2:packet_carrier_test", "//tests/l2:nodes_test", "//tests/l2:limits_test",
-                      "//tests/l2:turn_test", "//tests/l2:downgrade_test", "//tests/l2:hostile_test", "//tests/l2:broker_test",
-                      "//tests/l2:udp_veth_test", "//tests/l2:interface_test", "//tests/l2:relay_test"],
+                      "//tests/l2:turn_test", "//tests/l2:downgrade_test", "//tests/l2:hostile_test", "//tests/l2:wrong_frames_test",
+                      "//tests/l2:broker_test", "//tests/l2:udp_veth_test", "//tests/l2:interface_test", "//tests/l2:relay_test"],
 }
 # Programs that are no tests by themselves, and how they are run.
 ARGUMENTS = {
