@@ -17,58 +17,17 @@
 #include <sluice/exchange/exchange.h>
 #include <sluice/select/open.h>
 
+#include "tests/verbs/nodes_faults.h"
+#include "tests/verbs/nodes_peer.h"
+
 namespace {
 
 using namespace sluice;
+using namespace sluice::nodes;
 using namespace std::chrono_literals;
 
-constexpr size_t kShared = size_t{32} << 20;
 // Of a receive whose message asks the server to revoke; and what is in the memory afterwards.
 constexpr uint64_t kRevoke = 4, kSecret = 99;
-constexpr size_t kLargest = (size_t{8} << 20) + 3;
-
-std::string variable(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : otherwise;
-}
-std::string here() { return variable("SLUICE_LAB_ADDRESS", "10.77.0.1"); }
-std::string peer() { return variable("SLUICE_LAB_PEER", here().c_str()); }
-Instant in(Duration d) { return after(now(), d); }
-
-#define EXPECT(what, ...)                                        \
-  do {                                                           \
-    if (what) break;                                             \
-    std::printf("FAILED %s:%d: %s ", __FILE__, __LINE__, #what); \
-    std::printf("%s\n", std::string(__VA_ARGS__).c_str());       \
-    return false;                                                \
-  } while (false)
-
-void fill(std::span<std::byte> bytes, uint64_t seed) {
-  for (size_t i = 0; i < bytes.size(); ++i)
-    bytes[i] = static_cast<std::byte>((i * 131 + (i >> 9) * 17 + seed * 7919) >> 2);
-}
-bool holds(std::span<const std::byte> bytes, uint64_t seed) {
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    if (bytes[i] != static_cast<std::byte>((i * 131 + (i >> 9) * 17 + seed * 7919) >> 2))
-      return false;
-  }
-  return true;
-}
-Buffer filled(Context& context, size_t size, uint64_t seed) {
-  Buffer buffer = context.arena().allocate(size).value();
-  (void)buffer.reshape(TensorDescriptor::bytes(size));
-  fill(buffer.bytes(), seed);
-  return buffer;
-}
-
-std::unique_ptr<Context> context() {
-  auto opened = open_context({.arena = {},
-                              .arena_options = {.limit_bytes = size_t{256} << 20},
-                              .waiting = Waiting::kSleep});
-  if (opened.ok()) return std::move(opened).value();
-  std::printf("no context: %s\n", opened.status().to_string().c_str());
-  std::exit(1);
-}
 
 // One client of the server.
 struct Client final : CompletionSink {
@@ -146,32 +105,6 @@ int serve(const std::string& scheme) {
     if (!exchange.add(client->endpoint).ok()) return 1;
     clients.push_back(std::move(client));
   }
-}
-
-struct Peer {
-  std::unique_ptr<Context> own = context();
-  Endpoint endpoint;
-  RemoteKey key;
-};
-
-Result<std::unique_ptr<Peer>> meet(const std::string& scheme, const ConnectOptions& options = {},
-                                   Duration patience = 30s) {
-  auto met = std::make_unique<Peer>();
-  Instant limit = in(patience);
-  while (true) {
-    auto endpoint = met->own->connect(scheme + "://" + peer() + ":7000", options);
-    if (endpoint.ok()) {
-      met->endpoint = std::move(*endpoint);
-      break;
-    }
-    if (now() >= limit) return endpoint.status();
-    (void)met->own->wait(in(100ms));
-  }
-  auto key = met->endpoint.receive_and_wait(
-      {.tag = 3}, filled(*met->own, RemoteKey::kEncodedBytes, 0), in(20s));
-  if (!key.ok()) return key.status();
-  SLUICE_TRY(met->key, RemoteKey::decode(key->buffer.bytes().first(RemoteKey::kEncodedBytes)));
-  return met;
 }
 
 // Every kind of operation, up to `limit` bytes, with the bytes checked.
@@ -256,92 +189,6 @@ bool lossy() {
   }
   return false;
 }
-
-// What was under way when `fault` struck ends by its deadline; afterwards a new connection
-// carries data as the first one did.
-bool struck(const std::string& fault, const std::string& mend) {
-  auto met = meet("rdma");
-  EXPECT(met.ok(), met.status().to_string());
-  Peer& p = **met;
-  CompletionQueue done;
-  constexpr Duration kDeadline = 5s;
-  Instant begun = now();
-  size_t posted = 0;
-  for (int i = 0; i < 3; ++i) {
-    PostOptions options{.sink = &done, .deadline = in(kDeadline), .level = Level::kPlaced};
-    posted += p.endpoint.read(p.key, 0, filled(*p.own, kShared, 0), options).ok();
-    posted += p.endpoint.write(p.key, 0, filled(*p.own, kShared, 5).freeze(), options).ok();
-    posted += p.endpoint.send(1, filled(*p.own, kLargest, 1).freeze(), options).ok();
-    posted += p.endpoint.receive({.tag = 2}, filled(*p.own, kLargest, 0), options).ok();
-  }
-  EXPECT(posted == 12);
-  for (int i = 0; i < 20; ++i) p.own->progress();
-  EXPECT(std::system(fault.c_str()) == 0, fault);
-  size_t ended = 0, good = 0;
-  Completion completion;
-  Instant limit = in(kDeadline + 5s);
-  std::map<std::string, int> codes;
-  while (ended < posted && now() < limit) {
-    while (done.poll(completion)) {
-      ++ended;
-      good += completion.status.ok();
-      ++codes[std::string(to_string(completion.status.code()))];
-    }
-    if (ended < posted) (void)p.own->wait(in(50ms));
-  }
-  auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now() - begun).count();
-  std::string seen;
-  for (auto& [code, count] : codes) seen += " " + std::to_string(count) + " " + code;
-  EXPECT(ended == posted, std::to_string(ended) + " of 12 ended:" + seen);
-  EXPECT(good < posted, "the fault struck after everything was over");
-  EXPECT(p.endpoint.counters().posted == p.endpoint.counters().completed);
-  std::printf("'%s': all ended after %ld ms:%s\n", fault.c_str(), static_cast<long>(took),
-              seen.c_str());
-  p.endpoint = Endpoint();
-  met->reset();
-  if (mend.empty()) return true;
-  EXPECT(std::system(mend.c_str()) == 0, mend);
-  auto again = meet("rdma");
-  EXPECT(again.ok(), again.status().to_string());
-  Peer& q = **again;
-  auto read = q.endpoint.read_and_wait(q.key, 0, filled(*q.own, 1 << 20, 0), in(30s));
-  EXPECT(read.ok(), read.status().to_string());
-  EXPECT(holds(read->buffer.bytes(), 77));
-  EXPECT(q.endpoint.close(in(20s)).ok());
-  return true;
-}
-
-// The wire takes nothing any more, in the direction of node 2; the ports stay up.
-bool cut() {
-  return struck("modprobe sch_netem; tc qdisc replace dev lab0 root netem loss 100%",
-                "tc qdisc del dev lab0 root");
-}
-// The same while nothing is outstanding here: the end that only serves must notice, too.
-bool idle() {
-  auto met = meet("rdma");
-  EXPECT(met.ok(), met.status().to_string());
-  Endpoint& endpoint = (*met)->endpoint;
-  uint64_t asked = read_counter("verbs.probes_posted");
-  (void)(*met)->own->wait_until([&] { return read_counter("verbs.probes_posted") >= asked + 3; },
-                                in(20s));
-  EXPECT(read_counter("verbs.probes_posted") >= asked + 3);
-  EXPECT(endpoint.state() == EndpointState::kConnected);
-  auto read = endpoint.read_and_wait((*met)->key, 0, filled(*(*met)->own, 4096, 0), in(20s));
-  EXPECT(read.ok() && holds(read->buffer.bytes(), 77), read.status().to_string());
-  EXPECT(std::system("modprobe sch_netem; tc qdisc replace dev lab0 root netem loss 100%") == 0);
-  Instant begun = now();
-  Status noticed =
-      (*met)->own->wait_until([&] { return endpoint.state() == EndpointState::kClosed; }, in(20s));
-  auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now() - begun).count();
-  EXPECT(std::system("tc qdisc del dev lab0 root") == 0);
-  EXPECT(noticed.ok(), noticed.to_string());
-  std::printf("idle: noticed after %ld ms, %lu unplugged\n", static_cast<long>(took),
-              static_cast<unsigned long>(read_counter("verbs.peers_unplugged")));
-  return true;
-}
-// The kernel takes the device away when this process, told, has closed it: librdmacm does so
-// at its end.
-bool removed() { return struck("rdma link delete rxe0 &", ""); }
 
 bool cycles() {
   constexpr int kCycles = 1000;
