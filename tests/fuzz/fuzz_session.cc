@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tests/fuzz/input.h"
+#include "tests/fuzz/session_messages.h"
 #include "tests/fuzz/session_world.h"
 #include "tests/fuzz/target.h"
 
@@ -44,8 +45,11 @@ LinkTraits traits_of(Input& in, bool views) {
 class World final : private WantHandler {
  public:
   explicit World(Input& in)
-      : in_(in), arena_(shared_arena()), outstanding_before_(arena_->statistics().outstanding) {
-    views_ = in.chance();
+      : in_(in),
+        arena_(shared_arena()),
+        outstanding_before_(arena_->statistics().outstanding),
+        views_(in.chance()),
+        peer_(in, record_, views_) {
     LinkTraits traits = traits_of(in, views_);
     wire::Hello ours, peer;
     ours.credit_messages = 8;
@@ -103,13 +107,14 @@ class World final : private WantHandler {
       case 0: return raw_message();
       case 1:
       case 2:
-      case 3: return offer();
+      case 3: return deliver_offer(peer_.offer());
       case 4:
-      case 5: return want();
+      case 5: return deliver(peer_.want());
       case 6:
-        return deliver(wire::Done{id(), static_cast<Code>(in_.byte() % kCodeCount), in_.amount()});
-      case 7: return release();
-      case 8: return deliver(wire::Cancel{id(), in_.chance()});
+        return deliver(
+            wire::Done{peer_.id(), static_cast<Code>(in_.byte() % kCodeCount), in_.amount()});
+      case 7: return deliver(peer_.release());
+      case 8: return deliver(wire::Cancel{peer_.id(), in_.chance()});
       case 9: return deliver(wire::Credit{in_.amount(), in_.amount()});
       case 10: return deliver(wire::Ping{in_.amount(), in_.chance()});
       case 11: return deliver(wire::Bye{static_cast<Code>(in_.byte() % kCodeCount)});
@@ -124,36 +129,8 @@ class World final : private WantHandler {
       case 20: return post_one_sided();
       case 21: return answer_want();
       case 22: return manage();
-      default: return in_.chance() ? drop_values() : supply();
+      default: return in_.chance() ? drop_values() : deliver_offer(peer_.supply());
     }
-  }
-
-  // A peer that answers a want as it should: the way to views and to what follows them.
-  void supply() {
-    wire::Offer m{};
-    m.id = in_.byte();
-    m.about = wire::SupplyOffer{.want = id()};
-    m.has_layout = true;
-    m.total = 1 + in_.byte();
-    m.layout = TensorDescriptor::bytes(m.total);
-    if (in_.chance()) {
-      m.flags = wire::Offer::kInline;
-      m.payload_bytes = static_cast<uint32_t>(m.total);
-    } else if (views_) {
-      m.segments[m.segment_count++] = {1, in_.byte(), m.total};
-    } else {
-      m.flags = wire::Offer::kDataFollows;
-    }
-    deliver(m, m.payload_bytes);
-  }
-
-  // Ids the session gave away, near misses, and any.
-  uint64_t id() {
-    uint8_t pick = in_.byte();
-    if (pick >= 250) return in_.amount();
-    if (record_.ids.empty()) return pick;
-    uint64_t known = record_.ids[pick % record_.ids.size()];
-    return pick >= 240 ? known + (uint64_t{1} << 32) : known;
   }
 
   void deliver_bytes(ConstBytes header, ConstBytes payload) {
@@ -194,6 +171,8 @@ class World final : private WantHandler {
                   ConstBytes(zeros).first(std::min(payload, zeros.size())));
   }
 
+  void deliver_offer(const wire::Offer& offer) { deliver(offer, offer.payload_bytes); }
+
   void raw_message() {
     std::vector<std::byte> header(16 + 8 * (in_.byte() % 32));
     ConstBytes bytes = std::as_bytes(in_.rest(header.size()));
@@ -203,97 +182,10 @@ class World final : private WantHandler {
     deliver_bytes(header, std::vector<std::byte>(std::min(payload, wire::kMaxInlineBytes)));
   }
 
-  TensorDescriptor layout() {
-    std::array<int64_t, 3> shape = {in_.byte() % 8, in_.byte() % 8, 1 + in_.byte() % 40};
-    std::array<int64_t, 3> strides = {int64_t{shape[1]} * 50 + 1, 50, 1};
-    auto made = in_.chance() ? TensorDescriptor::compact(shape, float32)
-                             : TensorDescriptor::strided(shape, strides, float32, 0);
-    return made.ok() ? *made : TensorDescriptor::bytes(in_.byte());
-  }
-
-  void offer() {
-    wire::Offer m{};
-    m.id = in_.amount();
-    const auto kind = static_cast<wire::OfferKind>(1 + in_.byte() % 4);
-    m.flags = in_.byte() & 7;
-    m.total = in_.amount();
-    switch (kind) {
-      case wire::OfferKind::kTagged:
-        m.about = wire::TaggedOffer{.tag = static_cast<wire::Tag>(in_.byte() % 4)};
-        break;
-      case wire::OfferKind::kSupply: m.about = wire::SupplyOffer{.want = id()}; break;
-      case wire::OfferKind::kRead: m.about = wire::ReadOffer{.want = id()}; break;
-      case wire::OfferKind::kWrite: {
-        wire::WriteOffer write{.offset = in_.amount()};
-        write.grant = grant(write.epoch);
-        m.about = write;
-        break;
-      }
-    }
-    if (kind == wire::OfferKind::kSupply || in_.chance()) {
-      m.has_layout = true;
-      m.layout = layout();
-      if (in_.chance()) m.total = m.layout.span_bytes();
-    }
-    uint32_t pieces = in_.byte() % 4;
-    uint64_t left = m.total;
-    for (uint32_t i = 0; i < pieces && left > 0; ++i) {
-      uint64_t length = i + 1 == pieces ? left : std::min<uint64_t>(left, 1 + in_.byte());
-      m.segments[m.segment_count++] = {in_.byte() < 250 ? 1u : 2u, in_.amount(), length};
-      left -= length;
-    }
-    if ((m.flags & wire::Offer::kInline) != 0) m.payload_bytes = static_cast<uint32_t>(m.total);
-    deliver(m, m.payload_bytes);
-  }
-
-  void want() {
-    wire::Want m;
-    m.id = in_.amount();
-    const auto kind = static_cast<wire::WantKind>(1 + in_.byte() % 3);
-    uint32_t key_id = in_.byte() < 250 ? in_.byte() : ~0u;
-    const uint64_t offset = in_.chance() ? in_.amount() : 0;
-    const uint64_t length = in_.amount();
-    switch (kind) {
-      case wire::WantKind::kKey:
-        m.about = wire::KeyWant{.key_id = key_id, .step = in_.amount()};
-        break;
-      case wire::WantKind::kOffer:
-        m.about = wire::PullWant{.offer = id(), .offset = offset, .length = length};
-        break;
-      case wire::WantKind::kRead: {
-        const uint64_t number = grant(key_id);
-        m.about =
-            wire::ReadWant{.grant = number, .epoch = key_id, .offset = offset, .length = length};
-        break;
-      }
-    }
-    std::string key(in_.byte(), 'k');
-    m.key = key;
-    m.has_layout = in_.chance();
-    if (m.has_layout) m.layout = layout();
-    m.into = m.has_layout && in_.chance();
-    deliver(m);
-  }
-
-  // A grant that was given to this peer, or one near it.
-  uint64_t grant(uint32_t& epoch) {
-    if (keys_.empty()) return in_.amount();
-    const RemoteKey& key = keys_[in_.byte() % keys_.size()];
-    epoch = key.epoch + (in_.byte() > 250 ? 1 : 0);
-    return key.grant + (in_.byte() > 250 ? 1 : 0);
-  }
-
-  void release() {
-    wire::Release m{};
-    m.count = in_.byte() % 4;
-    for (uint32_t i = 0; i < m.count; ++i) m.ids[i] = id();
-    deliver(m);
-  }
-
   // DATA as a stream link hands it over: asks where it goes, fills that, says so.
   void data() {
     if (down_) return;
-    uint64_t which = id(), offset = in_.amount(), length = 1 + in_.amount() % 4096;
+    uint64_t which = peer_.id(), offset = in_.amount(), length = 1 + in_.amount() % 4096;
     if (record_.data == nullptr) return;
     Placement place = record_.data->place(which, offset, length);
     uint64_t taken = 0;
@@ -419,11 +311,12 @@ class World final : private WantHandler {
         Buffer memory = buffer();
         auto key = session_->grant(memory, {.rights = static_cast<Right>(1 + in_.byte() % 3),
                                             .deadline = in_.chance() ? kNever : host_.time + 5s});
-        if (key.ok()) keys_.push_back(*key);
+        if (key.ok()) peer_.learn(*key);
         return;
       }
       case 1:
-        if (!keys_.empty()) (void)session_->revoke(keys_[in_.byte() % keys_.size()]);
+        if (const auto& keys = peer_.keys(); !keys.empty())
+          (void)session_->revoke(keys[in_.byte() % keys.size()]);
         return;
       case 2:
       case 3:
@@ -489,18 +382,18 @@ class World final : private WantHandler {
   Input& in_;
   std::shared_ptr<Arena> arena_;
   size_t outstanding_before_;
+  const bool views_;
   LinkRecord record_;
+  HostilePeer peer_;
   FakeMapping mapping_;
   FakeHost host_;
   CountingSink sink_;
   std::shared_ptr<Mailbox> mailbox_;
   std::vector<uint64_t> tokens_;  // requests for keys waiting for an answer
   std::vector<OperationId> ours_;
-  std::vector<RemoteKey> keys_;
   uint64_t posted_ = 0;
   int closed_ = 0;
   bool down_ = false;
-  bool views_ = false;
   std::unique_ptr<proto::Session> session_;
 };
 

@@ -74,7 +74,7 @@ build() {
     grpc_frames) source=fuzz_grpc_frames sources=(plugins/grpc/frames.cc) ;;
     session)
       source=fuzz_session
-      sources=("${wire[@]}" transport/base/*.cc allocator/*.cc transport/proto/*.cc tests/fuzz/session_world.cc
+      sources=("${wire[@]}" transport/base/*.cc allocator/*.cc transport/proto/*.cc tests/fuzz/session_{messages,world}.cc
                transport/api/{completion,path_names,receipt,remote_key}.cc
                transport/runtime/{mailbox,peer_account}.cc) ;;
     *)
