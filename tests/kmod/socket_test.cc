@@ -1,5 +1,5 @@
 // What needs no module: how the family is found, what is said where it is not, and the greeting's
-// mark. With the module: tests/module/carrier_test.cc.
+// mark. With the module: tests/module/carrier_doors_test.cc.
 #include <catch2/catch.hpp>
 
 #include <sys/socket.h>
