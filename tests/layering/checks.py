@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The house's rules about who may see whom, proven from the files: direct dependencies, rooms, doors, headers alone.
+"""The house's rules about who may see whom, proven from the files: direct dependencies, rooms, doors, headers alone,
+no ring of files, no long file.
 
     tests/layering/checks.py [ROOT]        prints what breaks a rule; exit 1 if anything does
 
@@ -66,6 +67,8 @@ DOORS = [
 FORBIDDEN = [
     ("assert", r"(?<![\w.])assert\s*\(|#\s*include\s*<(cassert|assert\.h)>", ["transport/wire/*", "transport/proto/*"]),
 ]
+# Of one source file.
+MOST_LINES = 500
 
 
 class House:
@@ -197,6 +200,14 @@ def cycles(house):
             yield "%s: these need each other: %s" % (folder, ", ".join(os.path.basename(path) for path in sorted(needs)))
 
 
+def long_files(house):
+    """No source file is longer than a reader takes in: a long one is two topics."""
+    for path in house.tree.sources():
+        lines = house.tree.text(path).count("\n")
+        if lines > MOST_LINES:
+            yield "%s: %d lines, of which %d are allowed: split it by topic" % (path, lines, MOST_LINES)
+
+
 def _compiled_symbols(house, sources):
     """Names that each C file defines, and that it needs."""
     with tempfile.TemporaryDirectory(prefix="sluice-cycles.") as work, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -255,7 +266,7 @@ def _top_folders(house):
 
 
 CHECKS = {"direct_dependencies": direct_dependencies, "orphans": orphans, "rooms": rooms, "doors": doors,
-          "headers_alone": headers_alone, "cycles": cycles}
+          "headers_alone": headers_alone, "cycles": cycles, "long_files": long_files}
 
 
 def tree_root():

@@ -82,6 +82,14 @@ class Controls(unittest.TestCase):
         self.plant("kernel_compat/module/sluice_b.c", "int sluice_a(void);\nint sluice_b(void)\n{\n\treturn sluice_a();\n}\n", add=True)
         self.catches(checks.cycles, "kernel_compat/module: these need each other: sluice_a.c, sluice_b.c")
 
+    def test_a_long_file(self):
+        for suffix in ("cc", "h", "c", "py", "sh", "bzl", "md"):
+            self.plant("tests/long/full." + suffix, "\n" * checks.MOST_LINES)
+        self.assertEqual(self.found(checks.long_files), [])
+        for suffix in ("cc", "h", "c", "py", "sh", "bzl", "md"):
+            self.plant("tests/long/full." + suffix, "\n", add=True)
+        self.catches(checks.long_files, *("tests/long/full.%s: 501 lines, of which 500 are allowed" % suffix for suffix in ("bzl", "c", "cc", "h", "py", "sh")))
+
     def test_an_include_through_a_dependency_of_a_dependency(self):
         self.plant("transport/api/page.cc", "#include <sluice/base/word.h>\n", add=True)
         self.catches(checks.direct_dependencies, "page.cc:4 includes <sluice/base/word.h>: add //transport/base:word")

@@ -39,6 +39,9 @@ class Layering(unittest.TestCase):
     def test_the_core_of_slp_has_no_ring_of_files(self):
         self.holds(checks.cycles)
 
+    def test_no_source_file_is_long(self):
+        self.holds(checks.long_files)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -16,11 +16,15 @@ class SourceTree:
         self.files = sorted(self._walk())
         self._known = set(self.files)
 
-    def _walk(self):
+    def sources(self):
+        """The files that are read as programs, in any language."""
+        return sorted(self._walk(SUFFIXES + (".py", ".sh", ".bzl")))
+
+    def _walk(self, suffixes=SUFFIXES):
         for base, folders, names in os.walk(self.root):
             folders[:] = [f for f in folders if not f.startswith((".", "bazel-")) and f != "__pycache__"]
             for name in names:
-                if name.endswith(SUFFIXES):
+                if name.endswith(suffixes):
                     yield os.path.relpath(os.path.join(base, name), self.root)
 
     def text(self, path):
