@@ -15,9 +15,9 @@
 #include <sluice/l2/carrier/udp_socket.h>
 #include <sluice/l2/discovery/discovery.h>
 #include <sluice/l2/traits.h>
+#include <sluice/l2/way.h>
 #include <sluice/proto/hello.h>
 #include <sluice/runtime/awaits.h>
-#include <sluice/runtime/names.h>
 
 #include "kernel_compat/slp/slp.h"
 
@@ -49,21 +49,6 @@ constexpr Duration kEpollTick = std::chrono::milliseconds(1);
 constexpr int kMostRings = 4;
 // Listeners are looked at so often at least when nobody greets.
 constexpr Duration kListenersInterval = std::chrono::milliseconds(100);
-
-// From here to a peer: a carrier at a free port, and where the peer is to it.
-struct Way {
-  OpenedCarrier opened;
-  PeerAddress peer;
-};
-Result<Way> open_udp_way(std::span<const SocketAddress> found) {
-  SLUICE_TRY(UdpMeeting meeting, open_udp_towards(found));
-  return Way{std::move(meeting.opened), meeting.peer};
-}
-Result<Way> open_packet_way(const Address& address, bool ring) {
-  SLUICE_TRY(MacAddress mac, mac_at(address.host, address.name));
-  SLUICE_TRY(OpenedCarrier opened, open_packet_carrier(address.host, 0, ring));
-  return Way{std::move(opened), peer_at(mac)};
-}
 
 Status invalid(std::string why) {
   return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(why));
@@ -144,13 +129,7 @@ Task<Result<std::unique_ptr<Connection>>> L2Provider::meet(const Address& addres
                                                            std::shared_ptr<const Secret> secret,
                                                            Instant deadline) {
   // A port of its own: a second HELLO from the same port would be a restart.
-  Way way;
-  if (address.is_udp()) {
-    SLUICE_CO_TRY(auto found, co_await addresses_of(context_.awaits(), address, deadline));
-    SLUICE_CO_TRY(way, open_udp_way(found));
-  } else {
-    SLUICE_CO_TRY(way, open_packet_way(address, may_have_ring()));
-  }
+  SLUICE_CO_TRY(Way way, co_await open_way(context_, address, may_have_ring(), deadline));
   SLUICE_CO_TRY(Port * port, open_port(std::move(way.opened)));
   untidy_ = true;
   Connection::Place place{port, way.peer, address.port, std::move(secret)};
