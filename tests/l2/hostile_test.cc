@@ -280,6 +280,27 @@ class Flood final : public ProgressHook {
   std::function<void()> some_;
 };
 
+// From as many machines, each with a cookie that it made up.
+void send_hellos(Live& live, uint64_t& sent, int count) {
+  for (int i = 0; i < count; ++i) {
+    slp_hello hello{};
+    hello.nonce = ++sent;
+    hello.cookie = sent * 77;
+    hello.connection = 0x10001;
+    hello.min_version = hello.max_version = SLP_VERSION;
+    hello.mtu = 1500, hello.stream_kib = 10, hello.transfers = 16, hello.handles = 64;
+    slp_base base{};
+    base.type = SLP_HELLO;
+    base.source_port = static_cast<uint16_t>(sent);
+    base.destination_port = port_of(live.two.address);
+    Bytes frame(SLP_BASE_BYTES + SLP_HELLO_BYTES);
+    slp_encode_hello(frame.data() + SLP_BASE_BYTES, &hello);
+    slp_encode_base(frame.data(), &base);
+    (void)live.wire.send(
+        ethernet(kRight, mac_number(static_cast<int>(1000 + sent % 60'000)), frame));
+  }
+}
+
 TEST_CASE(
     "a flood of HELLOs from addresses that do not answer costs no memory, and honest peers connect",
     "[l2]") {
@@ -288,25 +309,7 @@ TEST_CASE(
   Live live;
   uint64_t sent = 0;
   Grown grown;
-  auto some = [&] {
-    for (int i = 0; i < 20; ++i) {
-      slp_hello hello{};
-      hello.nonce = ++sent;
-      hello.cookie = sent * 77;
-      hello.connection = 0x10001;
-      hello.min_version = hello.max_version = SLP_VERSION;
-      hello.mtu = 1500, hello.stream_kib = 10, hello.transfers = 16, hello.handles = 64;
-      slp_base base{};
-      base.type = SLP_HELLO;
-      base.source_port = static_cast<uint16_t>(sent);
-      base.destination_port = port_of(live.two.address);
-      Bytes frame(SLP_BASE_BYTES + SLP_HELLO_BYTES);
-      slp_encode_hello(frame.data() + SLP_BASE_BYTES, &hello);
-      slp_encode_base(frame.data(), &base);
-      (void)live.wire.send(
-          ethernet(kRight, mac_number(static_cast<int>(1000 + sent % 60'000)), frame));
-    }
-  };
+  auto some = [&] { send_hellos(live, sent, 20); };
   live.two.exchange_tensors(300'000);
   live.two.exchange_anew();
   uint64_t before = rss_anon_kib();
@@ -321,6 +324,34 @@ TEST_CASE(
   CHECK(grown("l2.hellos_unproven") > 1000);
   CHECK(grown("l2.accepts") == 6);
   CHECK(rss_anon_kib() < before + 4096);
+  live.check_alive();
+}
+
+TEST_CASE("a flood is dropped before it reaches the port, but for a part, until it is over",
+          "[l2]") {
+  if (!own_network()) return skip("netns", kNoNetwork);
+  NothingLeftBehind audit;
+  Live live;
+  Grown grown;
+  uint64_t sent = 0;
+  for (Instant limit = soon(); grown("l2.floods") == 0 && now() < limit;) {
+    send_hellos(live, sent, 1000);
+    live.two.pass(std::chrono::milliseconds(1));
+  }
+  REQUIRE(grown("l2.floods") == 1);
+  // Who is connected notices nothing; of strangers few are heard.
+  live.two.exchange_messages(5000);
+  live.two.exchange_tensors(300'000);
+  const uint64_t heard = grown("l2.hellos_unproven");
+  send_hellos(live, sent, 400);
+  live.two.pass(std::chrono::milliseconds(5));
+  CHECK(grown("l2.hellos_unproven") - heard < 250);
+  // It is over: all of them.
+  live.two.pass(std::chrono::milliseconds(1500));
+  const uint64_t before = grown("l2.hellos_unproven");
+  send_hellos(live, sent, 100);
+  CHECK(live.two.until([&] { return grown("l2.hellos_unproven") - before == 100; }));
+  live.two.exchange_anew();
   live.check_alive();
 }
 

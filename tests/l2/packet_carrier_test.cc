@@ -175,6 +175,32 @@ void put_qdisc(const std::string& what) {
                     what));
 }
 
+TEST_CASE("a guarded port takes all frames of its connections, few of others, and all again later",
+          "[l2]") {
+  NEEDS_WIRE();
+  for (bool ring : {false, true}) {
+    INFO("ring " << ring);
+    Ends ends(ring);
+    auto came_of = [&](uint32_t connection, size_t count) {
+      size_t came = 0;
+      for (size_t i = 0; i < count; ++i) {
+        ends.send(connection, 100);
+        if (i % 50 == 49 || i + 1 == count)
+          came += ends.come([](uint32_t) { return size_t{100}; }).size();
+      }
+      return came;
+    };
+    const uint32_t known[] = {5, 7, 1'000'000'007};
+    REQUIRE(ends.right.carrier->guard(known, 64));
+    for (uint32_t number : known) CHECK(came_of(number, 100) == 100);
+    const size_t strangers = came_of(6, 2000) + came_of(0, 2000);
+    CHECK(strangers > 0);
+    CHECK(strangers < 1000);
+    ends.right.carrier->unguard();
+    CHECK(came_of(6, 100) == 100);
+  }
+}
+
 TEST_CASE("frames go around a queueing discipline where that is asked for and it does not shape",
           "[l2]") {
   NEEDS_WIRE();

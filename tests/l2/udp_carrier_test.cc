@@ -15,6 +15,7 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/l2/carrier/frames.h>
+#include <sluice/l2/carrier/guard_filter.h>
 #include <sluice/l2/carrier/udp_carrier.h>
 #include <sluice/l2/carrier/udp_socket.h>
 #include <sluice/runtime/names.h>
@@ -385,6 +386,49 @@ TEST_CASE("addresses of the carrier read as users write them", "[l2][udp]") {
   REQUIRE(everywhere.ok());
   CHECK(everywhere->carrier->address_text(everywhere->carrier->own_address(), 1) ==
         "l2://udp/[::]:" + std::to_string(everywhere->port));
+}
+
+// Frames that name this connection, and are nothing else.
+void send_naming(Carrier& from, const PeerAddress& to, uint32_t connection, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    Outgoing out({64}, to);
+    slp_store32(out.memory[0].data() + 8, connection);
+    from.send(out.frames);
+  }
+}
+
+TEST_CASE("a guarded port takes all frames of its connections, and few of others", "[l2][udp]") {
+  for (const char* host : {"127.0.0.1", "::1"}) {
+    for (size_t known : {size_t{0}, size_t{1}, size_t{7}, kMostGuarded}) {
+      INFO(host << ", connections " << known);
+      Ends ends(host);
+      std::vector<uint32_t> numbers(known);
+      for (size_t i = 0; i < known; ++i) numbers[i] = static_cast<uint32_t>(i * 2'654'435'761u + 5);
+      REQUIRE(ends.near.carrier->guard(numbers, 64));
+      for (uint32_t number : numbers) {
+        send_naming(*ends.far.carrier, ends.near_as_peer, number, 1);
+        if (frames_now(*ends.near.carrier) != 1) FAIL_CHECK("lost: " << number);
+      }
+      size_t strangers = 0;
+      for (int i = 0; i < 20; ++i) {
+        send_naming(*ends.far.carrier, ends.near_as_peer, i % 2 == 0 ? 0u : 6u, 100);
+        strangers += frames_now(*ends.near.carrier);
+      }
+      // One in 64 of 2,000; by chance never more than a quarter, nor none at all.
+      CHECK(strangers > 0);
+      CHECK(strangers < 500);
+      ends.near.carrier->unguard();
+      send_naming(*ends.far.carrier, ends.near_as_peer, 6, 100);
+      CHECK(frames_now(*ends.near.carrier) == 100);
+    }
+  }
+}
+
+TEST_CASE("more connections than a guard knows are not guarded", "[l2][udp]") {
+  Ends ends("127.0.0.1");
+  CHECK_FALSE(ends.near.carrier->guard(std::vector<uint32_t>(kMostGuarded + 1, 7), 64));
+  send_naming(*ends.far.carrier, ends.near_as_peer, 6, 100);
+  CHECK(frames_now(*ends.near.carrier) == 100);
 }
 
 }  // namespace

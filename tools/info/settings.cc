@@ -38,7 +38,8 @@ const char* name_of(SettingType type) {
     case SettingType::kWord: return "word";
     case SettingType::kNumber: return "number";
     case SettingType::kBytes: return "size";
-    case SettingType::kPath: return "path";
+    case SettingType::kPath:
+    case SettingType::kFolder: return "path";
     case SettingType::kText: return "text";
   }
   return "";

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <sluice/base/counters.h>
+#include <sluice/l2/carrier/guard_filter.h>
 #include <sluice/l2/counted.h>
 #include <sluice/runtime/identity.h>
 
@@ -43,6 +44,7 @@ Counter hellos_put_off("l2.hellos_put_off");
 Counter turns_cut_short("l2.turns_cut_short");  // frames were left for the next one
 Counter predecessors_looked_at("l2.predecessors_looked_at");
 Counter hellos_without_secret("l2.hellos_without_secret");
+Counter floods("l2.floods");  // against which the kernel was told to drop strangers' frames
 
 size_t whole_bytes(const slp_base& base) {
   return SLP_BASE_BYTES + slp_extension_bytes(base.type) + base.payload_bytes +
@@ -102,6 +104,7 @@ Result<uint32_t> Port::add(Connection& connection) {
   // One that was there before is over: nobody lives twice in one place. (With a secret: is over
   // as soon as this one is confirmed.)
   places_.add(place_of(connection), connection.peer_nonce(), number);
+  if (floods_.keeps_one_of() > 1) guard();
   return number;
 }
 
@@ -150,7 +153,36 @@ Status Port::set_listener(PortListener* listener, std::shared_ptr<const Secret> 
   return Status();
 }
 
+// Those who know the number of a connection here are its peers.
+void Port::guard() {
+  bool taken = false;
+  if (connections_.size() <= kMostGuarded) {
+    std::vector<uint32_t> numbers;
+    numbers.reserve(connections_.size());
+    for (const auto& [number, connection] : connections_) numbers.push_back(number);
+    taken = carrier_->guard(numbers, floods_.keeps_one_of());
+  }
+  if (taken) return;
+  floods_.give_up();
+  carrier_->unguard();
+}
+
+void Port::mind_floods(Instant now) {
+  const bool open = floods_.keeps_one_of() == 1;
+  if (!floods_.look(now)) return;
+  if (floods_.keeps_one_of() == 1) return carrier_->unguard();
+  guard();
+  if (!open || floods_.keeps_one_of() == 1) return;
+  floods.add();
+  floods_told_.log(LogLevel::kWarning,
+                   name() +
+                       " gets more than 100,000 frames a second that belong to no connection; "
+                       "until fewer come the kernel drops most of them, and new peers get "
+                       "in late");
+}
+
 void Port::check(Instant now) {
+  mind_floods(now);
   if (connections_.empty() || now - looked_ < kLookInterval) return;
   looked_ = now;
   uint16_t mtu = carrier_->mtu();
@@ -209,6 +241,7 @@ size_t Port::receive(ReceiveRoom& room, Instant& now, proto::TurnBudget& budget)
     work += hand_out(room, now, budget);
     if (room.owner != nullptr || room.drained || room.expected.to == nullptr) break;
   }
+  if (work > 0) mind_floods(now);
   return work;
 }
 
@@ -248,7 +281,10 @@ void Port::take(const FrameIn& in, Instant now) {
   slp_drop drop = slp_decode_base(in.data, in.present(), in.bytes, &base);
   if (drop == SLP_TAKEN && !carrier_->pads() && in.bytes != whole_bytes(base))
     drop = SLP_DROP_LENGTH;
-  if (drop != SLP_TAKEN) return count_drop(drop);
+  if (drop != SLP_TAKEN) {
+    floods_.note_stranger();
+    return count_drop(drop);
+  }
   if (base.type == SLP_HELLO) return take_hello(in, frame, base, now);
   // A NACK to a numbered frame names the connection of the one who sends it.
   bool by_place = base.type == SLP_NACK && base.connection == 0;
@@ -260,6 +296,7 @@ void Port::take(const FrameIn& in, Instant now) {
       end_predecessors(*connection);
     return;
   }
+  floods_.note_stranger();
   frames_of_nobody.add();
   refuse(in, frame, now);
 }
@@ -276,8 +313,9 @@ void Port::take_hello(const FrameIn& in, const slp_frame& frame, const slp_base&
   slp_meeting met;
   switch (slp_listen(listening_.get(), nanoseconds(now), in.from->bytes.data(), in.from->size,
                      &frame, &met)) {
-    case SLP_LISTEN_DROP: return count_drop(met.why);
+    case SLP_LISTEN_DROP: floods_.note_stranger(); return count_drop(met.why);
     case SLP_LISTEN_REPLY:
+      floods_.note_stranger();
       (met.why == SLP_TAKEN ? hellos_unproven : hellos_without_secret).add();
       return reply(in, met.reply, met.reply_bytes);
     case SLP_LISTEN_ACCEPT: break;

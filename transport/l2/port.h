@@ -9,10 +9,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include <sluice/base/log.h>
 #include <sluice/l2/carrier/allowance.h>
 #include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/carrier/places.h>
 #include <sluice/l2/connection.h>
+#include <sluice/l2/flood_watch.h>
 #include <sluice/proto/turn_budget.h>
 #include <sluice/runtime/context_core.h>
 
@@ -93,6 +95,8 @@ class Port final : public EventHandler {
   void take(const FrameIn& in, Instant now);
   void take_hello(const FrameIn& in, const slp_frame& frame, const slp_base& base, Instant now);
   void refuse(const FrameIn& in, const slp_frame& frame, Instant now);
+  void mind_floods(Instant now);
+  void guard();
   void reply(const FrameIn& in, const uint8_t* bytes, size_t count);
   Connection* find(uint32_t number) const;
   // The same, if it is not over.
@@ -116,6 +120,8 @@ class Port final : public EventHandler {
   uint16_t last_mtu_;
   bool watched_ = false;
   Allowance refusals_;
+  FloodWatch floods_;
+  LogThrottle floods_told_;
   uint32_t hellos_left_ = 0;  // that make a connection in this turn
   Connection* expecting_ = nullptr;
   uint32_t distrust_ = 0;  // receives until something is expected again

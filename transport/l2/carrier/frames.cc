@@ -16,6 +16,7 @@
 
 #include <sluice/base/log.h>
 #include <sluice/l2/carrier/broker.h>
+#include <sluice/l2/carrier/guard_filter.h>
 #include <sluice/l2/carrier/packet_socket.h>
 #include <sluice/l2/carrier/qdisc.h>
 #include <sluice/l2/carrier/ring.h>
@@ -49,6 +50,7 @@ class PacketCarrier final : public Carrier {
   PacketCarrier(PacketSocket socket, Place place, std::optional<ReceiveRing> ring)
       : fd_(std::move(socket.fd)),
         claim_(std::move(socket.claim)),
+        port_(socket.port),
         place_(std::move(place)),
         ring_(std::move(ring)) {}
   Path path() const override { return Path::kPacket; }
@@ -117,6 +119,12 @@ class PacketCarrier final : public Carrier {
   }
 
   bool has_ring() const override { return ring_.has_value(); }
+  bool guard(std::span<const uint32_t> connections, uint32_t one_of) override {
+    return connections.size() <= kMostGuarded &&
+           guard_packet_socket(fd_.value(), port_, connections, one_of) == 0;
+  }
+  // A filter that could be changed before can be now.
+  void unguard() override { static_cast<void>(unguard_packet_socket(fd_.value(), port_)); }
   void take_error() override {
     int error = 0;
     socklen_t length = sizeof(error);
@@ -194,6 +202,7 @@ class PacketCarrier final : public Carrier {
   }
 
   Descriptor fd_, claim_;
+  uint16_t port_;
   Place place_;
   size_t ask_ = 1;  // slots that the next call offers
   std::optional<ReceiveRing> ring_;

@@ -15,7 +15,9 @@
 #include <cstring>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include <sluice/l2/carrier/guard_filter.h>
 #include <sluice/l2/carrier/socket_room.h>
 #include <sluice/runtime/identity.h>
 
@@ -73,10 +75,9 @@ Result<int> index_of(int fd, const std::string& interface) {
 }
 
 Status attach(int fd, std::span<sock_filter> code) {
-  sock_fprog filter{.len = static_cast<unsigned short>(code.size()), .filter = code.data()};
-  if (::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) != 0) {
+  if (int error = attach_filter(fd, code); error != 0) {
     return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
-                  "the kernel takes no packet filter; see net.core.optmem_max", errno);
+                  "the kernel takes no packet filter; see net.core.optmem_max", error);
   }
   int yes = 1;
   if (::setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof(yes)) == 0) return Status();
@@ -92,19 +93,18 @@ constexpr uint16_t kEqual = BPF_JMP | BPF_JEQ | BPF_K, kGreater = BPF_JMP | BPF_
 
 // To us (not to others, nor what leaves), our version, our port. With SOCK_DGRAM a filter's
 // bytes begin after the Ethernet header. BPF loads big-endian.
-Status set_filter(int fd, uint16_t port) {
-  sock_filter code[] = {
-      {kLoadByte, 0, 0, ancillary(SKF_AD_PKTTYPE)},
-      {kEqual, 0, 5, PACKET_HOST},
-      {kLoadByte, 0, 0, 0},
-      {kAnd, 0, 0, 0xe0},
-      {kEqual, 0, 2, SLP_VERSION << 5},
-      {kLoadHalf, 0, 0, 4},
-      {kEqual, 1, 0, __builtin_bswap16(port)},
-      {kReturn, 0, 0, 0},
-      {kReturn, 0, 0, UINT32_MAX},
-  };
-  return attach(fd, code);
+std::vector<sock_filter> towards(uint16_t port) {
+  std::vector<sock_filter> code;
+  must_be(code, BPF_B, ancillary(SKF_AD_PKTTYPE), 0xff, PACKET_HOST);
+  must_be(code, BPF_B, 0, 0xe0, SLP_VERSION << 5);
+  must_be(code, BPF_H, 4, 0xffff, __builtin_bswap16(port));
+  return code;
+}
+
+std::vector<sock_filter> usual_filter(uint16_t port) {
+  std::vector<sock_filter> code = towards(port);
+  code.push_back({kReturn, 0, 0, UINT32_MAX});
+  return code;
 }
 
 // Not to others, nor what leaves (PACKET_OTHERHOST and beyond); questions alone.
@@ -194,11 +194,22 @@ Result<PacketSocket> open_packet_socket(const std::string& interface, uint16_t p
     claim = claim_port(interface, index, port);
   }
   if (!claim.ok()) return claim.status();
-  SLUICE_RETURN_IF_ERROR(locked ? lock_filter(fd.value(), port, index)
-                                : set_filter(fd.value(), port));
+  std::vector<sock_filter> usual = usual_filter(port);
+  SLUICE_RETURN_IF_ERROR(locked ? lock_filter(fd.value(), port, index) : attach(fd.value(), usual));
   enlarge(fd.value());
   SLUICE_RETURN_IF_ERROR(bind_to(fd.value(), interface, index));
   return PacketSocket{std::move(fd), std::move(claim).value(), port};
+}
+
+int guard_packet_socket(int fd, uint16_t port, std::span<const uint32_t> connections,
+                        uint32_t one_of) {
+  std::vector<sock_filter> code = guard_filter(towards(port), 0, connections, one_of);
+  return attach_filter(fd, code);
+}
+
+int unguard_packet_socket(int fd, uint16_t port) {
+  std::vector<sock_filter> code = usual_filter(port);
+  return attach_filter(fd, code);
 }
 
 Result<Descriptor> open_find_socket(const std::string& interface, uint16_t port) {

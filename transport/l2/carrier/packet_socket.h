@@ -4,6 +4,7 @@
 #define SLUICE_L2_CARRIER_PACKET_SOCKET_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include <sluice/base/descriptor.h>
@@ -24,6 +25,11 @@ struct PacketSocket {
 // there are; the port is taken), kNoMemory.
 Result<PacketSocket> open_packet_socket(const std::string& interface, uint16_t port,
                                         bool locked = false);
+
+// Changes what an unlocked socket of that port takes (guard_filter.h). Return errno, or 0.
+int guard_packet_socket(int fd, uint16_t port, std::span<const uint32_t> connections,
+                        uint32_t one_of);
+int unguard_packet_socket(int fd, uint16_t port);
 
 // A socket for questions by name (docs/slp.md, section 15): what others ask everybody, or this
 // interface, towards `port` or any. Shares them with every such socket. Errors: as above.

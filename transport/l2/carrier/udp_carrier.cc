@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
+#include <sluice/l2/carrier/guard_filter.h>
 #include <sluice/l2/carrier/udp_socket.h>
 
 namespace sluice::l2 {
@@ -61,6 +63,9 @@ void add_control(msghdr& header, int level, int type, const void* data, size_t b
   header.msg_controllen += CMSG_SPACE(bytes);
 }
 
+// A filter of a UDP socket sees its header before the frame.
+constexpr uint32_t kUdpHeader = 8;
+
 class UdpCarrier final : public Carrier {
  public:
   explicit UdpCarrier(UdpSocket socket, uint16_t mtu)
@@ -82,6 +87,15 @@ class UdpCarrier final : public Carrier {
   }
   bool scatters() const override { return true; }
   bool refused() override { return std::exchange(refused_, false); }
+  bool guard(std::span<const uint32_t> connections, uint32_t one_of) override {
+    if (connections.size() > kMostGuarded) return false;
+    std::vector<sock_filter> code = guard_filter({}, kUdpHeader, connections, one_of);
+    return attach_filter(fd(), code) == 0;
+  }
+  void unguard() override {
+    const int unused = 0;  // but asked for
+    static_cast<void>(::setsockopt(fd(), SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused)));
+  }
   void send(std::span<const FrameOut> frames) override;
   std::span<const FrameIn> receive(ReceiveRoom& room) override;
 
