@@ -334,18 +334,19 @@ TEST_CASE("a flood is dropped before it reaches the port, but for a part, until 
   Live live;
   Grown grown;
   uint64_t sent = 0;
-  for (Instant limit = soon(); grown("l2.floods") == 0 && now() < limit;) {
-    send_hellos(live, sent, 1000);
-    live.two.pass(std::chrono::milliseconds(1));
+  // One burst makes it a flood, and of the next one most are dropped.
+  bool dropped = false;
+  for (Instant limit = soon(); !dropped && now() < limit;) {
+    const bool flooded = grown("l2.floods") > 0;
+    const uint64_t heard = grown("l2.hellos_unproven");
+    send_hellos(live, sent, 3000);
+    live.two.pass(std::chrono::milliseconds(5));
+    dropped = flooded && grown("l2.hellos_unproven") - heard < 1000;
   }
-  REQUIRE(grown("l2.floods") == 1);
-  // Who is connected notices nothing; of strangers few are heard.
+  CHECK(dropped);
+  // Who is connected notices nothing.
   live.two.exchange_messages(5000);
   live.two.exchange_tensors(300'000);
-  const uint64_t heard = grown("l2.hellos_unproven");
-  send_hellos(live, sent, 400);
-  live.two.pass(std::chrono::milliseconds(5));
-  CHECK(grown("l2.hellos_unproven") - heard < 250);
   // It is over: all of them.
   live.two.pass(std::chrono::milliseconds(1500));
   const uint64_t before = grown("l2.hellos_unproven");

@@ -67,7 +67,9 @@ TEST_CASE(
               static_cast<unsigned long long>(all));
   CHECK(most > 100);  // or this machine joins none, and nothing was tried
   CHECK(most <= kMostInATurn);
-  CHECK(all == 20 * kPorts * kTimes * 64);
+  // The kernel was told to drop the others (flood_watch.h).
+  CHECK(all > 1000);
+  CHECK((all == 20 * kPorts * kTimes * 64 || read_counter("l2.floods") > 0));
 }
 
 }  // namespace

@@ -108,6 +108,10 @@ class Perturbed(command.CommandTest):
 
 
 class Refusals(command.CommandTest):
+    def test_by_default_no_more_fetches_are_under_way_than_a_path_has_room_for(self):
+        [result] = self.perf("exchange_bw", "--self", "--transport", "udp", "-s", "256K", "-n", "300", "--into")["results"]
+        self.assertEqual(result["iterations"], 300)
+
     def test_whoever_fetched_reads_it_where_that_is_asked_for(self):
         for test, flags in (("exchange_bw", ("--into",)), ("exchange_bw", ()), ("exchange_lat", ())):
             with self.subTest(test=test, flags=flags):

@@ -102,7 +102,8 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
         o.tx_depth = static_cast<uint32_t>(
             number<uint64_t>("--tx-depth", text, 1, kMostDepth, "--tx-depth 16"));
       },
-      "operations outstanding at once in _bw tests (default 128, at most 512 MiB of them)");
+      "operations outstanding at once in _bw tests (default 128, exchange_bw 32; at most 512 MiB "
+      "of them)");
   perf.add_option_function<std::string>(
       "-l,--post_list",
       [&o](const std::string& text) {

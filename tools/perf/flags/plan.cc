@@ -10,6 +10,8 @@ namespace {
 
 // perftest's default (its -t).
 constexpr uint32_t kDefaultDepth = 128;
+// Over l2 and kmod a peer may have 64 windows, of which a fetch into memory takes one.
+constexpr uint32_t kDefaultFetches = 32;
 
 }  // namespace
 
@@ -66,7 +68,8 @@ Load make_load(const TestKind& test, uint64_t size_bytes, uint32_t tx_depth, uin
   load.qps = qps;
   uint64_t room = std::max<uint64_t>(
       Load::kWindowBytes / std::max<uint64_t>(bytes_of_operation(load), 1) / qps, 1);
-  uint32_t wanted = tx_depth > 0 ? tx_depth : kDefaultDepth;
+  const uint32_t usual = test.verb == Verb::kExchange ? kDefaultFetches : kDefaultDepth;
+  uint32_t wanted = tx_depth > 0 ? tx_depth : usual;
   load.depth = test.latency ? 1 : static_cast<uint32_t>(std::min<uint64_t>(wanted, room));
   load.tensors = test.latency ? Load::kRotation : load.depth + 1;
   return load;
