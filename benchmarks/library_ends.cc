@@ -36,6 +36,7 @@ Addresses addresses_of(Carrier carrier) {
     case Carrier::kLoopback:
       return both("tcp://127.0.0.1:" + std::to_string(20'000 + owner % 10'000));
     case Carrier::kModule: return {"kmod://far:7000", "kmod://near/02:00:00:00:00:0b:7000"};
+    case Carrier::kXdp: return {"l2://xdp/far:7000", "l2://xdp/near/02:00:00:00:00:0b:7000"};
     case Carrier::kRdma: return both(device_address());
   }
   return {};
@@ -77,8 +78,8 @@ int connect_and_run(const bare::Options& options, const Way& way, int ready, con
 }  // namespace
 
 const std::vector<std::string>& carrier_names() {
-  static const std::vector<std::string> names = {"packet", "udp",  "tcp", "shm",
-                                                 "lo",     "kmod", "rdma"};
+  static const std::vector<std::string> names = {"packet", "udp",  "tcp",  "shm",
+                                                 "lo",     "kmod", "rdma", "xdp"};
   return names;
 }
 

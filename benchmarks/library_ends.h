@@ -17,10 +17,10 @@
 
 namespace bench {
 
-// packet, udp, tcp and kmod need the wire of benchmarks/wire.py; shm and lo (TCP over the loopback
-// device) have both ends in one network, and so has rdma, with the device of a guest
+// packet, xdp, udp, tcp and kmod need the wire of benchmarks/wire.py; shm and lo (TCP over the
+// loopback device) have both ends in one network, and so has rdma, with the device of a guest
 // (SLUICE_LAB_ADDRESS). kmod needs the kernel module.
-enum class Carrier { kPacket, kUdp, kTcp, kShm, kLoopback, kModule, kRdma };
+enum class Carrier { kPacket, kUdp, kTcp, kShm, kLoopback, kModule, kRdma, kXdp };
 
 struct Way {
   Carrier carrier = Carrier::kPacket;

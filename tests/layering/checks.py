@@ -44,6 +44,7 @@ DOORS = [
         "transport/base/map_over.cc",  # files over reserved addresses, for the two above and below
         "transport/shm/mapper.*", "transport/shm/ring.*",
         "transport/l2/carrier/ring.*",  # the kernel's packet ring
+        "transport/l2/carrier/xdp_interface.*",  # AF_XDP's memory and rings
         "transport/kmod/socket.cc",  # the module's completion ring
         "transport/verbs/queue_pair.cc",  # message slots: no tensor lies beside what a device writes
         "transport/base/process_mark.cc",   # one anonymous page that tells a forked child; no payload

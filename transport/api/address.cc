@@ -136,6 +136,16 @@ Result<std::string> parse_peer(std::string_view text, std::string_view peer) {
 
 // "eth0/02:00:00:00:00:0b:7", "eth0/worker3:7", or without a peer "eth0:7" and "eth0/:7".
 Result<Address> parse_interface(std::string_view text, Scheme scheme, std::string_view rest) {
+  if (scheme == Scheme::kL2 && rest.starts_with("xdp/")) {
+    rest.remove_prefix(4);
+    if (rest.starts_with("xdp/") || rest.starts_with("udp/") || rest.starts_with("udp:"))
+      return invalid(text, "l2://xdp/ takes an interface, and none can be called udp or xdp");
+    SLUICE_TRY(Address address, parse_interface(text, scheme, rest));
+    address.xdp = true;
+    return address;
+  }
+  if (scheme == Scheme::kL2 && rest.starts_with("xdp:"))
+    return invalid(text, "l2://xdp takes an interface, as in l2://xdp/eth0:7");
   bool udp = scheme == Scheme::kL2 && (rest.starts_with("udp/") || rest.starts_with("udp:"));
   if (udp) return parse_udp(text, rest.substr(3));
   if (size_t slash = rest.find('/'); slash != std::string_view::npos) {
@@ -185,8 +195,8 @@ std::string Address::to_string() const {
   };
   std::string end = ":" + std::to_string(port);
   if (form_of(scheme) == AddressForm::kInterface)
-    return text + "://" + host + (name.empty() ? "" : "/" + (is_udp() ? bracketed(name) : name)) +
-           end;
+    return text + (xdp ? "://xdp/" : "://") + host +
+           (name.empty() ? "" : "/" + (is_udp() ? bracketed(name) : name)) + end;
   return text + "://" + bracketed(host) + end;
 }
 

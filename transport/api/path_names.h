@@ -10,7 +10,17 @@
 namespace sluice {
 
 // Ways a tensor can cross, best first.
-enum class Path : uint8_t { kNone = 0, kLoopback, kShm, kVerbs, kModule, kPacket, kUdp, kTcp };
+enum class Path : uint8_t {
+  kNone = 0,
+  kLoopback,
+  kShm,
+  kVerbs,
+  kModule,
+  kXdp,
+  kPacket,
+  kUdp,
+  kTcp
+};
 std::string_view to_string(Path path);
 
 enum class Scheme : uint8_t { kSluice, kShm, kTcp, kLoopback, kRdma, kL2, kKmod };

@@ -3,6 +3,7 @@
 #include <sluice/l2/carrier/frames.h>
 #include <sluice/l2/carrier/packet_socket.h>
 #include <sluice/l2/carrier/udp_socket.h>
+#include <sluice/l2/carrier/xdp_carrier.h>
 #include <sluice/l2/provider.h>
 #include <sluice/l2/traits.h>
 #include <sluice/runtime/context_core.h>
@@ -27,6 +28,16 @@ PathState explain_datagrams() {
           .properties = l2_traits(Path::kUdp).properties};
 }
 
+PathState explain_xdp() {
+  Status allowed = xdp_allowed();
+  return {.usable = allowed.ok(),
+          .why = allowed.ok()
+                     ? "for peers on the same Ethernet, by l2://xdp/ addresses, one process "
+                       "for each interface; the interface's driver must have XDP"
+                     : std::string(allowed.detail()),
+          .properties = l2_traits(Path::kXdp).properties};
+}
+
 std::string packet_trial() { return "l2://lo:0"; }
 std::string udp_trial() { return "l2://udp/127.0.0.1:0"; }
 std::unique_ptr<Provider> open(ContextCore& context) {
@@ -43,6 +54,15 @@ const PathDescriptor kPacketPath{
     .trial_address = packet_trial,
     .remedy = "give the program CAP_NET_RAW, or run `sluice broker`: docs/ethernet.md",
     .open = open,
+};
+
+// No trial: the loopback device has no XDP of its own.
+const PathDescriptor kXdpPath{
+    .path = Path::kXdp,
+    .scheme = Scheme::kL2,
+    .name = "xdp",
+    .explain = explain_xdp,
+    .remedy = "run it as root, or use l2://INTERFACE, which needs less: docs/ethernet.md",
 };
 
 const PathDescriptor kUdpPath{

@@ -6,7 +6,7 @@
 
 namespace sluice::l2 {
 
-extern const PathDescriptor kPacketPath, kUdpPath;  // l2://interface, l2://udp
+extern const PathDescriptor kPacketPath, kXdpPath, kUdpPath;  // l2://interface, l2://xdp, l2://udp
 
 }  // namespace sluice::l2
 

@@ -13,6 +13,7 @@
 #include <sluice/l2/carrier/packet_socket.h>
 #include <sluice/l2/carrier/udp_carrier.h>
 #include <sluice/l2/carrier/udp_socket.h>
+#include <sluice/l2/carrier/xdp_carrier.h>
 #include <sluice/l2/discovery/discovery.h>
 #include <sluice/l2/traits.h>
 #include <sluice/l2/way.h>
@@ -193,7 +194,7 @@ Task<Result<std::shared_ptr<EndpointCore>>> L2Provider::start_connect(
   }
   SLUICE_CO_TRY(std::shared_ptr<const Secret> secret, Secret::chosen(options.secret_file));
   wire::Hello ours = proto::hello_for_strangers(context_, session);
-  if (!address.is_udp() && second_session_wanted()) wish_second(ours);
+  if (!address.is_udp() && !address.xdp && second_session_wanted()) wish_second(ours);
   auto connection = co_await meet(address, ours, std::move(secret), deadline);
   if (!connection.ok()) {
     tidy();
@@ -243,6 +244,7 @@ Result<std::unique_ptr<L2Listener>> L2Provider::open_listener(
   }
   SLUICE_TRY(OpenedCarrier opened,
              address.is_udp() ? open_udp_carrier(address.name, address.port)
+             : address.xdp    ? open_xdp_carrier(address.host, address.port)
                               : open_packet_carrier(address.host, address.port, may_have_ring()));
   SLUICE_TRY(Port * port, open_port(std::move(opened)));
   if (meant.size != 0 && meant != port->carrier().own_address()) {
@@ -254,7 +256,8 @@ Result<std::unique_ptr<L2Listener>> L2Provider::open_listener(
     return why;
   }
   auto listener = std::make_unique<L2Listener>(*this, *port, options, session, std::move(secret));
-  SLUICE_RETURN_IF_ERROR(listener->begin(address.is_udp() ? std::string() : address.host));
+  SLUICE_RETURN_IF_ERROR(
+      listener->begin(address.is_udp() || address.xdp ? std::string() : address.host));
   return listener;
 }
 
@@ -263,7 +266,8 @@ L2Provider::Met L2Provider::about(const Connection& connection, const std::strin
           .account = connection.machine().account(),
           .ours = connection.ours(),
           .peer = connection.peer(),
-          .traits = l2_traits(connection.path(), connection.place().secret != nullptr),
+          .traits = l2_traits(connection.path(), connection.place().secret != nullptr,
+                              connection.place().port->carrier().kernel_copies()),
           .reason = "l2: " + why};
 }
 

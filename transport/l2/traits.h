@@ -6,8 +6,9 @@
 
 namespace sluice::l2 {
 
-// Traits with frames made by this process: Path::kPacket or Path::kUdp. `sealed`: encrypted.
-LinkTraits l2_traits(Path path, bool sealed = false);
+// Traits with frames made by this process: Path::kPacket, kXdp or kUdp. `sealed`: encrypted.
+// `kernel_copies`: each frame, once at each end.
+LinkTraits l2_traits(Path path, bool sealed = false, bool kernel_copies = true);
 
 }  // namespace sluice::l2
 

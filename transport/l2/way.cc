@@ -5,6 +5,7 @@
 
 #include <sluice/base/mac_names.h>
 #include <sluice/l2/carrier/udp_carrier.h>
+#include <sluice/l2/carrier/xdp_carrier.h>
 #include <sluice/runtime/awaits.h>
 #include <sluice/runtime/names.h>
 
@@ -18,7 +19,8 @@ Task<Result<Way>> open_way(ContextCore& context, Address address, bool ring, Ins
     co_return Way{std::move(meeting.opened), meeting.peer};
   }
   SLUICE_CO_TRY(MacAddress mac, mac_at(address.host, address.name));
-  SLUICE_CO_TRY(OpenedCarrier opened, open_packet_carrier(address.host, 0, ring));
+  SLUICE_CO_TRY(OpenedCarrier opened, address.xdp ? open_xdp_carrier(address.host, 0)
+                                                  : open_packet_carrier(address.host, 0, ring));
   co_return Way{std::move(opened), peer_at(mac)};
 }
 

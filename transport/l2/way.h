@@ -16,8 +16,8 @@ struct Way {
   PeerAddress peer;
 };
 
-// `ring`: raw frames may come into a ring. Errors: those of addresses_of(), connect_udp() and
-// open_packet_carrier(); kInvalidArgument (no MAC address has that name).
+// `ring`: raw frames may come into a ring. Errors: those of addresses_of(), connect_udp(),
+// open_packet_carrier() and open_xdp_carrier(); kInvalidArgument (no MAC address has that name).
 Task<Result<Way>> open_way(ContextCore& context, Address address, bool ring, Instant deadline);
 
 }  // namespace sluice::l2

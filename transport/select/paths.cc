@@ -19,6 +19,7 @@ const PathDescriptor* const kBuiltIn[] = {
     &verbs::kPath,     //
     &kmod::kPath,      //
     &l2::kPacketPath,  //
+    &l2::kXdpPath,     //
     &l2::kUdpPath,     //
     &tcp::kPath,       //
     &loopback::kPath,  //

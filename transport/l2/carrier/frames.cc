@@ -55,12 +55,7 @@ class PacketCarrier final : public Carrier {
         ring_(std::move(ring)) {}
   Path path() const override { return Path::kPacket; }
   int fd() const override { return fd_.value(); }
-  uint16_t mtu() const override {
-    ifreq request = request_for(place_.name);
-    bool known = ::ioctl(fd_.value(), SIOCGIFMTU, &request) == 0;
-    return known ? static_cast<uint16_t>(std::clamp<int>(request.ifr_mtu, kLeastFrame, place_.mtu))
-                 : place_.mtu;
-  }
+  uint16_t mtu() const override { return mtu_of_interface(fd_.value(), place_.name, place_.mtu); }
   uint16_t mtu_to(const PeerAddress&) const override { return mtu(); }
   // One more, so that what is longer is seen to be.
   size_t slot_bytes() const override { return size_t{place_.mtu} + 1; }
@@ -74,20 +69,7 @@ class PacketCarrier final : public Carrier {
     return "l2://" + place_.name + "/" + mac_text(address) + ":" + std::to_string(port);
   }
 
-  Status look() const override {
-    ifreq request = request_for(place_.name);
-    std::string why;
-    if (::ioctl(fd_.value(), SIOCGIFFLAGS, &request) != 0) {
-      why = "the interface " + place_.name + " is gone";
-    } else if ((request.ifr_flags & IFF_UP) == 0) {
-      why = "the interface " + place_.name + " is down; ip link set " + place_.name +
-            " up, and connect again";
-    } else if ((request.ifr_flags & IFF_RUNNING) == 0) {
-      why = "the interface " + place_.name +
-            " has no carrier: its cable is out, or the other end is down";
-    }
-    return why.empty() ? Status() : Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, why);
-  }
+  Status look() const override { return look_at_interface(fd_.value(), place_.name); }
 
   void send(std::span<const FrameOut> frames) override {
     std::array<mmsghdr, kBatch> messages;
@@ -226,6 +208,27 @@ MacAddress mac_of(const PeerAddress& address) {
 }
 
 std::string mac_text(const PeerAddress& address) { return sluice::mac_text(mac_of(address)); }
+
+uint16_t mtu_of_interface(int questions, const std::string& interface, uint16_t most) {
+  ifreq request = request_for(interface);
+  bool known = ::ioctl(questions, SIOCGIFMTU, &request) == 0;
+  return known ? static_cast<uint16_t>(std::clamp<int>(request.ifr_mtu, kLeastFrame, most)) : most;
+}
+
+Status look_at_interface(int questions, const std::string& interface) {
+  ifreq request = request_for(interface);
+  std::string why;
+  if (::ioctl(questions, SIOCGIFFLAGS, &request) != 0) {
+    why = "the interface " + interface + " is gone";
+  } else if ((request.ifr_flags & IFF_UP) == 0) {
+    why = "the interface " + interface + " is down; ip link set " + interface +
+          " up, and connect again";
+  } else if ((request.ifr_flags & IFF_RUNNING) == 0) {
+    why = "the interface " + interface +
+          " has no carrier: its cable is out, or the other end is down";
+  }
+  return why.empty() ? Status() : Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, why);
+}
 
 void ReceiveRoom::reserve(size_t slot_bytes) {
   if (slot_bytes <= slot_bytes_) return;

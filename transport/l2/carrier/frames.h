@@ -134,6 +134,8 @@ class Carrier {
  public:
   virtual ~Carrier() = default;
   virtual Path path() const = 0;
+  // The kernel copies each frame once at each end.
+  virtual bool kernel_copies() const { return true; }
   // Readable when frames have come.
   virtual int fd() const = 0;
   // Bytes of the largest frame that the carrier takes, now, and of the largest that the way to
@@ -178,6 +180,12 @@ struct OpenedCarrier {
   std::unique_ptr<Carrier> carrier;
   uint16_t port;
 };
+
+// Ok, or what keeps frames from crossing: the interface is down, has no carrier or is gone.
+// `questions`: any socket that answers SIOCGIFFLAGS.
+Status look_at_interface(int questions, const std::string& interface);
+// Its MTU, at most `most`; `most` if it does not tell.
+uint16_t mtu_of_interface(int questions, const std::string& interface, uint16_t most);
 
 // SLP's EtherType at one interface, towards one port; 0: any that is free above 32767. The
 // port is this process's until the carrier goes. Without the privilege a broker is asked, if

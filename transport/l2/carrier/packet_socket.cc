@@ -183,10 +183,7 @@ uint16_t random_port() {
 
 }  // namespace
 
-Result<PacketSocket> open_packet_socket(const std::string& interface, uint16_t port, bool locked) {
-  SLUICE_TRY(Descriptor fd,
-             packet_socket());  // first of all: what is missing is told before a port is taken
-  SLUICE_TRY(int index, index_of(fd.value(), interface));
+Result<PortClaim> claim_any_port(const std::string& interface, int index, uint16_t port) {
   Result<Descriptor> claim = Status(Code::kInternal, Scope::kOperation, kOrigin);
   bool any = port == 0;
   for (int tries = 0; !claim.ok() && tries < (any ? kTriesForPort : 1); ++tries) {
@@ -194,11 +191,20 @@ Result<PacketSocket> open_packet_socket(const std::string& interface, uint16_t p
     claim = claim_port(interface, index, port);
   }
   if (!claim.ok()) return claim.status();
+  return PortClaim{std::move(claim).value(), port};
+}
+
+Result<PacketSocket> open_packet_socket(const std::string& interface, uint16_t port, bool locked) {
+  SLUICE_TRY(Descriptor fd,
+             packet_socket());  // first of all: what is missing is told before a port is taken
+  SLUICE_TRY(int index, index_of(fd.value(), interface));
+  SLUICE_TRY(PortClaim claimed, claim_any_port(interface, index, port));
+  port = claimed.port;
   std::vector<sock_filter> usual = usual_filter(port);
   SLUICE_RETURN_IF_ERROR(locked ? lock_filter(fd.value(), port, index) : attach(fd.value(), usual));
   enlarge(fd.value());
   SLUICE_RETURN_IF_ERROR(bind_to(fd.value(), interface, index));
-  return PacketSocket{std::move(fd), std::move(claim).value(), port};
+  return PacketSocket{std::move(fd), std::move(claimed.claim), port};
 }
 
 int guard_packet_socket(int fd, uint16_t port, std::span<const uint32_t> connections,

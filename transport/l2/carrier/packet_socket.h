@@ -19,6 +19,14 @@ struct PacketSocket {
   uint16_t port = 0;
 };
 
+// A port of one interface that no other carrier of this network has: of packet sockets and of
+// AF_XDP alike. Port 0: any that is free above 32767. Errors: kInvalidArgument (it is taken).
+struct PortClaim {
+  Descriptor claim;
+  uint16_t port = 0;
+};
+Result<PortClaim> claim_any_port(const std::string& interface, int index, uint16_t port);
+
 // Port 0: any that is free above 32767. Locked: for a user who may not sniff. The filter then also
 // checks SLP's EtherType and the interface, since the holder of the socket may bind it anew.
 // Errors: kAccessDenied (CAP_NET_RAW), kInvalidArgument (no such interface: the detail names those

@@ -1,0 +1,409 @@
+#include <sluice/l2/carrier/xdp_interface.h>
+
+#include <errno.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include <sluice/base/settings.h>
+#include <sluice/l2/carrier/socket_room.h>
+
+namespace sluice::l2 {
+namespace {
+
+constexpr const char* kOrigin = "l2/xdp";
+// Places for frames are of a size that the kernel takes: 2048, or a page of 4096.
+constexpr size_t kSmallPlace = 2048, kLargePlace = 4096;
+constexpr uint32_t kReceivePlaces = XdpInterface::kLargePorts * XdpInterface::kLargeRing +
+                                    XdpInterface::kSmallPorts * XdpInterface::kSmallRing;
+constexpr uint32_t kSendPlaces = XdpInterface::kLargePorts * XdpInterface::kLargeSends +
+                                 XdpInterface::kSmallPorts * XdpInterface::kSmallSends;
+constexpr uint32_t kSentRing = 4096;
+static_assert((kReceivePlaces & (kReceivePlaces - 1)) == 0, "the fill ring holds all of them");
+static_assert(kSentRing >= kSendPlaces);
+constexpr uint32_t kBaseRing = 2;  // the least that the kernel makes
+
+Status failed(Code code, std::string why, int error = 0) {
+  return Status(code, Scope::kOperation, kOrigin, std::move(why), error);
+}
+
+ifreq request_for(const std::string& interface) {
+  ifreq request{};
+  std::memcpy(request.ifr_name, interface.data(),
+              std::min(interface.size(), sizeof(request.ifr_name) - 1));
+  return request;
+}
+
+Result<Descriptor> xdp_socket() {
+  Descriptor fd(::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
+  if (fd.value() >= 0) return fd;
+  if (errno == EPERM || errno == EACCES)
+    return failed(Code::kAccessDenied, "no AF_XDP socket: " + xdp_capabilities_remedy(), errno);
+  if (errno == EAFNOSUPPORT)
+    return failed(Code::kUnsupported,
+                  "this kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS); use l2://INTERFACE",
+                  errno);
+  return no_descriptor(errno);
+}
+
+template <typename Entry>
+Status map_ring(int fd, int option, uint64_t offset, const xdp_ring_offset& at, uint32_t entries,
+                XdpRing<Entry>& out) {
+  if (::setsockopt(fd, SOL_XDP, option, &entries, sizeof(entries)) != 0)
+    return failed(Code::kNoMemory, "the kernel makes no ring of AF_XDP; free memory", errno);
+  out.size = entries;
+  out.bytes = at.desc + entries * sizeof(Entry);
+  void* memory = ::mmap(nullptr, out.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd,
+                        static_cast<off_t>(offset));
+  if (memory == MAP_FAILED)
+    return failed(Code::kNoMemory, "a ring of AF_XDP cannot be mapped; free memory", errno);
+  ::madvise(memory, out.bytes, MADV_DONTFORK);
+  auto* bytes = static_cast<uint8_t*>(out.memory = memory);
+  out.producer = reinterpret_cast<uint32_t*>(bytes + at.producer);
+  out.consumer = reinterpret_cast<uint32_t*>(bytes + at.consumer);
+  out.flags = reinterpret_cast<uint32_t*>(bytes + at.flags);
+  out.entries = reinterpret_cast<Entry*>(bytes + at.desc);
+  return Status();
+}
+
+template <typename Entry>
+void unmap(XdpRing<Entry>& ring) {
+  if (ring.memory != nullptr) ::munmap(std::exchange(ring.memory, nullptr), ring.bytes);
+}
+
+Result<xdp_mmap_offsets> offsets_of(int fd) {
+  xdp_mmap_offsets offsets{};
+  socklen_t length = sizeof(offsets);
+  if (::getsockopt(fd, SOL_XDP, XDP_MMAP_OFFSETS, &offsets, &length) == 0 &&
+      length == sizeof(offsets))
+    return offsets;
+  return failed(Code::kUnsupported, "the AF_XDP of this kernel is too old; it takes Linux 5.4",
+                errno);
+}
+
+// Queues that frames may come by; 1 where the driver does not tell.
+uint32_t receive_queues(int questions, const std::string& interface) {
+  ethtool_channels channels{.cmd = ETHTOOL_GCHANNELS};
+  ifreq request = request_for(interface);
+  request.ifr_data = reinterpret_cast<char*>(&channels);
+  if (::ioctl(questions, SIOCETHTOOL, &request) != 0) return 1;
+  return std::max(1u, channels.rx_count + channels.combined_count);
+}
+
+// Frames without an IP header take one queue of most cards, but which is the card's affair.
+Result<uint32_t> queue_of(int questions, const std::string& interface) {
+  const uint32_t queues = receive_queues(questions, interface);
+  if (auto asked = setting_text("SLUICE_L2_XDP_QUEUE")) {
+    const auto queue = static_cast<uint32_t>(setting_number("SLUICE_L2_XDP_QUEUE").value_or(0));
+    if (queue < queues) return queue;
+    return failed(Code::kInvalidArgument, "SLUICE_L2_XDP_QUEUE is " + *asked + ", and " +
+                                              interface + " has " + std::to_string(queues) +
+                                              " receive queues; set one from 0 to " +
+                                              std::to_string(queues - 1));
+  }
+  if (queues == 1) return 0u;
+  return failed(Code::kUnsupported,
+                interface + " has " + std::to_string(queues) +
+                    " receive queues, and frames may come by any; sudo ethtool -L " + interface +
+                    " combined 1, or steer EtherType 0x88b5 to one (ethtool -N " + interface +
+                    " flow-type ether proto 0x88b5 action 0) and set SLUICE_L2_XDP_QUEUE=0");
+}
+
+// Which process listens at the name of the interface; 0: it does not say.
+int holder_of(const sockaddr_un& name, socklen_t length) {
+  Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  ucred who{};
+  socklen_t size = sizeof(who);
+  bool told = ::connect(fd.value(), reinterpret_cast<const sockaddr*>(&name), length) == 0 &&
+              ::getsockopt(fd.value(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0;
+  return told ? who.pid : 0;
+}
+
+uint64_t network_of(int socket) {
+  uint64_t cookie = 0;
+  socklen_t length = sizeof(cookie);
+  (void)::getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &length);
+  return cookie;
+}
+
+// The memory of a process that has just ended, or of ours from before, leaves the queue a little
+// after its last socket.
+bool bound(int fd, const sockaddr_xdp& own) {
+  constexpr int kTries = 200, kPauseMs = 2;
+  for (int tries = 0;; ++tries) {
+    if (::bind(fd, reinterpret_cast<const sockaddr*>(&own), sizeof(own)) == 0) return true;
+    if (errno != EBUSY || tries == kTries) return false;
+    ::poll(nullptr, 0, kPauseMs);
+    errno = EBUSY;
+  }
+}
+
+struct Known {
+  std::mutex lock;
+  std::map<std::pair<uint64_t, int>, std::weak_ptr<XdpInterface>> all;  // by network and index
+};
+Known& known() {
+  static auto* one = new Known();
+  return *one;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<XdpInterface>> XdpInterface::of(const std::string& interface) {
+  Descriptor questions(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (questions.value() < 0) return no_descriptor(errno);
+  ifreq request = request_for(interface);
+  if (interface.size() >= IFNAMSIZ || ::ioctl(questions.value(), SIOCGIFINDEX, &request) != 0)
+    return failed(Code::kInvalidArgument,
+                  "there is no interface '" + interface + "' here; ip link shows those there are");
+  const uint64_t network = network_of(questions.value());
+  std::lock_guard guard(known().lock);
+  auto& entry = known().all[{network, request.ifr_ifindex}];
+  // After fork() the parent's is not ours.
+  if (auto here = entry.lock(); here != nullptr && here->process_ == ::getpid()) return here;
+  std::shared_ptr<XdpInterface> made(new XdpInterface());
+  made->place_.index = request.ifr_ifindex;
+  SLUICE_RETURN_IF_ERROR(made->begin(interface, std::move(questions), network));
+  entry = made;
+  return made;
+}
+
+Status XdpInterface::begin(const std::string& interface, Descriptor questions, uint64_t network) {
+  network_ = network;
+  process_ = ::getpid();
+  place_.interface = interface;
+  place_.generic = setting_is("SLUICE_L2_XDP_GENERIC", "1");
+  ifreq request = request_for(interface);
+  if (::ioctl(questions.value(), SIOCGIFHWADDR, &request) == 0)
+    std::memcpy(place_.mac.data(), request.ifr_hwaddr.sa_data, place_.mac.size());
+  request = request_for(interface);
+  if (::ioctl(questions.value(), SIOCGIFMTU, &request) == 0) place_.mtu = request.ifr_mtu;
+  request = request_for(interface);
+  if (::ioctl(questions.value(), SIOCGIFFLAGS, &request) == 0 && (request.ifr_flags & IFF_UP) == 0)
+    return failed(Code::kUnreachable,
+                  "the interface " + interface + " is down; sudo ip link set " + interface + " up");
+  SLUICE_TRY(base_, xdp_socket());
+  SLUICE_TRY(place_.queue, queue_of(questions.value(), interface));
+  SLUICE_RETURN_IF_ERROR(claim());
+  // First of all what takes most privileges, and what a driver refuses.
+  SLUICE_TRY(XdpProgram program, XdpProgram::attach(place_));
+  program_.emplace(std::move(program));
+  SLUICE_RETURN_IF_ERROR(reserve());
+  return bind_first();
+}
+
+// An abstract Unix name, that only one process can have; who asks is told which.
+Status XdpInterface::claim() {
+  claim_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (claim_.value() < 0) return no_descriptor(errno);
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  int text = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "sluice-xdp-%d-%u",
+                           place_.index, place_.queue);
+  const auto length =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(text));
+  if (::bind(claim_.value(), reinterpret_cast<sockaddr*>(&name), length) == 0)
+    return ::listen(claim_.value(), 8) == 0 ? Status() : no_descriptor(errno);
+  const int holder = holder_of(name, length);
+  return failed(Code::kTryAgain,
+                "process " + (holder > 0 ? std::to_string(holder) : std::string("(unknown)")) +
+                    " uses AF_XDP at " + place_.interface +
+                    ", which one process can; end it, or use l2://" + place_.interface,
+                errno);
+}
+
+Status XdpInterface::reserve() {
+  const size_t whole = static_cast<size_t>(place_.mtu) + kHeadroom + kEthernetHeader;
+  place_bytes_ = whole <= kSmallPlace ? kSmallPlace : kLargePlace;
+  memory_bytes_ = place_bytes_ * (kReceivePlaces + kSendPlaces);
+  void* memory = ::mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (memory == MAP_FAILED)
+    return failed(
+        Code::kNoMemory,
+        "no memory for frames of AF_XDP; free " + std::to_string(memory_bytes_ >> 20) + " MiB",
+        errno);
+  memory_ = static_cast<uint8_t*>(memory);
+  ::madvise(memory_, memory_bytes_, MADV_DONTFORK);
+  xdp_umem_reg about{};
+  about.addr = reinterpret_cast<uintptr_t>(memory_);
+  about.len = memory_bytes_;
+  about.chunk_size = static_cast<uint32_t>(place_bytes_);
+  if (::setsockopt(base_.value(), SOL_XDP, XDP_UMEM_REG, &about, sizeof(about)) == 0)
+    return Status();
+  const std::string kib = std::to_string(memory_bytes_ >> 10);
+  if (errno == ENOBUFS || errno == EPERM || errno == ENOMEM)
+    return failed(Code::kNoMemory,
+                  "the kernel does not pin the " + kib +
+                      " KiB that AF_XDP receives into (RLIMIT_MEMLOCK); ulimit -l " + kib +
+                      " or more, or sudo setcap cap_ipc_lock+ep on the program",
+                  errno);
+  return failed(Code::kUnsupported, "the kernel takes no memory for AF_XDP; use l2://INTERFACE",
+                errno);
+}
+
+Status XdpInterface::bind_first() {
+  const int fd = base_.value();
+  SLUICE_TRY(xdp_mmap_offsets offsets, offsets_of(fd));
+  SLUICE_RETURN_IF_ERROR(map_ring(fd, XDP_UMEM_FILL_RING, XDP_UMEM_PGOFF_FILL_RING, offsets.fr,
+                                  kReceivePlaces, fill_));
+  SLUICE_RETURN_IF_ERROR(map_ring(fd, XDP_UMEM_COMPLETION_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
+                                  offsets.cr, kSentRing, sent_));
+  SLUICE_RETURN_IF_ERROR(
+      map_ring(fd, XDP_RX_RING, XDP_PGOFF_RX_RING, offsets.rx, kBaseRing, base_rx_));
+  for (uint32_t i = 0; i < kReceivePlaces; ++i) fill_.at(i) = uint64_t{i} * place_bytes_;
+  fill_.store(fill_.producer, kReceivePlaces);
+  sockaddr_xdp own{};
+  own.sxdp_family = AF_XDP;
+  own.sxdp_ifindex = static_cast<uint32_t>(place_.index);
+  own.sxdp_queue_id = place_.queue;
+  // Without XDP_COPY the kernel takes zero copy where the driver has it.
+  own.sxdp_flags = static_cast<uint16_t>(XDP_USE_NEED_WAKEUP | (place_.generic ? XDP_COPY : 0));
+  if (!bound(fd, own)) {
+    if (errno == EBUSY)
+      return failed(Code::kTryAgain,
+                    "another program has AF_XDP sockets at queue " + std::to_string(place_.queue) +
+                        " of " + place_.interface + "; end it, or use l2://" + place_.interface,
+                    errno);
+    return failed(Code::kUnsupported,
+                  place_.interface + " takes no AF_XDP socket; use l2://" + place_.interface,
+                  errno);
+  }
+  xdp_options options{};
+  socklen_t length = sizeof(options);
+  zero_copy_ = ::getsockopt(fd, SOL_XDP, XDP_OPTIONS, &options, &length) == 0 &&
+               (options.flags & XDP_OPTIONS_ZEROCOPY) != 0;
+  return Status();
+}
+
+XdpInterface::~XdpInterface() {
+  program_.reset();  // before its sockets go
+  for (auto& socket : sockets_) {
+    unmap(socket->rx);
+    unmap(socket->tx);
+  }
+  sockets_.clear();
+  unmap(fill_);
+  unmap(sent_);
+  unmap(base_rx_);
+  base_.reset();
+  if (memory_ != nullptr) ::munmap(memory_, memory_bytes_);
+}
+
+Status XdpInterface::make_socket(bool large) {
+  auto made = std::make_unique<XdpSocket>();
+  SLUICE_TRY(made->fd, xdp_socket());
+  const int fd = made->fd.value();
+  enlarge(fd);
+  SLUICE_TRY(xdp_mmap_offsets offsets, offsets_of(fd));
+  const uint32_t sends = large ? kLargeSends : kSmallSends;
+  Status status = map_ring(fd, XDP_RX_RING, XDP_PGOFF_RX_RING, offsets.rx,
+                           large ? kLargeRing : kSmallRing, made->rx);
+  if (status.ok())
+    status = map_ring(fd, XDP_TX_RING, XDP_PGOFF_TX_RING, offsets.tx, sends, made->tx);
+  sockaddr_xdp own{};
+  own.sxdp_family = AF_XDP;
+  own.sxdp_flags = XDP_SHARED_UMEM;
+  own.sxdp_ifindex = static_cast<uint32_t>(place_.index);
+  own.sxdp_queue_id = place_.queue;
+  own.sxdp_shared_umem_fd = static_cast<uint32_t>(base_.value());
+  if (status.ok() && ::bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof(own)) != 0)
+    status = failed(
+        Code::kUnsupported,
+        place_.interface + " takes no further AF_XDP socket; use l2://" + place_.interface, errno);
+  if (!status.ok()) {
+    unmap(made->rx);
+    unmap(made->tx);
+    return status;
+  }
+  for (uint32_t i = 0; i < sends; ++i) {
+    if (i % kSmallSends == 0) owner_of_sends_.push_back(made.get());
+    const size_t number = (owner_of_sends_.size() - 1) * kSmallSends + i % kSmallSends;
+    made->free.push_back((kReceivePlaces + number) * place_bytes_);
+  }
+  large_ += large ? 1 : 0;
+  sockets_.push_back(std::move(made));
+  return Status();
+}
+
+Result<XdpSocket*> XdpInterface::open(uint16_t port) {
+  std::lock_guard guard(lock_);
+  auto idle = [](const auto& socket) { return !socket->taken; };
+  auto found = std::find_if(sockets_.begin(), sockets_.end(), idle);
+  if (found == sockets_.end()) {
+    if (sockets_.size() == kLargePorts + kSmallPorts)
+      return failed(Code::kTryAgain,
+                    std::to_string(sockets_.size()) + " ports of l2://xdp/ at " + place_.interface +
+                        " are open; close connections, or use l2://" + place_.interface);
+    SLUICE_RETURN_IF_ERROR(make_socket(large_ < kLargePorts));
+    found = sockets_.end() - 1;
+  }
+  XdpSocket& socket = **found;
+  // What came late to the port before.
+  uint32_t at = *socket.rx.consumer, end = socket.rx.load(socket.rx.producer);
+  uint32_t fill = *fill_.producer;
+  for (; at != end; ++at) fill_.at(fill++) = start_of(socket.rx.at(at).addr);
+  socket.rx.store(socket.rx.consumer, at);
+  fill_.store(fill_.producer, fill);
+  SLUICE_RETURN_IF_ERROR(program_->direct(port, socket.fd.value()));
+  socket.taken = true;
+  return &socket;
+}
+
+void XdpInterface::close(XdpSocket& socket, uint16_t port) {
+  std::lock_guard guard(lock_);
+  program_->pass(port);
+  socket.taken = false;
+}
+
+void XdpInterface::take_back_sent() {
+  uint32_t at = *sent_.consumer;
+  const uint32_t end = sent_.load(sent_.producer);
+  for (; at != end; ++at) {
+    const uint64_t address = sent_.at(at);
+    const uint64_t number = address / place_bytes_ - kReceivePlaces;
+    owner_of_sends_[number / kSmallSends]->free.push_back(address);
+  }
+  sent_.store(sent_.consumer, at);
+}
+
+size_t XdpInterface::take_places(XdpSocket& socket, std::span<uint64_t> out) {
+  std::lock_guard guard(lock_);
+  if (socket.free.size() < out.size()) take_back_sent();
+  const size_t count = std::min(out.size(), socket.free.size());
+  std::copy_n(socket.free.end() - static_cast<ptrdiff_t>(count), count, out.begin());
+  socket.free.resize(socket.free.size() - count);
+  return count;
+}
+
+void XdpInterface::return_places(XdpSocket& socket, std::span<const uint64_t> places) {
+  std::lock_guard guard(lock_);
+  socket.free.insert(socket.free.end(), places.begin(), places.end());
+}
+
+void XdpInterface::give_back(std::span<const uint64_t> places) {
+  std::lock_guard guard(lock_);
+  uint32_t at = *fill_.producer;
+  // The ring has room: it is as large as all of these places.
+  for (uint64_t place : places) fill_.at(at++) = start_of(place);
+  fill_.store(fill_.producer, at);
+}
+
+void XdpInterface::wake_if_asked(const XdpSocket& socket) const {
+  if (zero_copy_ && fill_.wants_wakeup())
+    (void)::recvfrom(socket.fd.value(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
+}
+
+}  // namespace sluice::l2

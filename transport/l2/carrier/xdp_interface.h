@@ -1,0 +1,124 @@
+// AF_XDP at one interface for all ports of a process: the memory that frames lie in, the XDP
+// program, and a socket for each port. Must not know sessions.
+//
+// A receive queue of an interface has one such memory, whoever asks: so an interface belongs to one
+// process at a time, whose ports share it.
+#ifndef SLUICE_L2_CARRIER_XDP_INTERFACE_H_
+#define SLUICE_L2_CARRIER_XDP_INTERFACE_H_
+
+#include <linux/if_xdp.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sluice/base/descriptor.h>
+#include <sluice/base/mac_address.h>
+#include <sluice/base/result.h>
+#include <sluice/l2/carrier/xdp_program.h>
+
+namespace sluice::l2 {
+
+// One of the rings that a socket shares with the kernel: one side produces, the other consumes.
+template <typename Entry>
+struct XdpRing {
+  uint32_t load(const uint32_t* index) const {
+    return std::atomic_ref<uint32_t>(*const_cast<uint32_t*>(index))
+        .load(std::memory_order_acquire);  // what the kernel wrote before it said so
+  }
+  void store(uint32_t* index, uint32_t value) const {
+    std::atomic_ref<uint32_t>(*index).store(value, std::memory_order_release);
+  }
+  Entry& at(uint32_t index) const { return entries[index & (size - 1)]; }
+  bool wants_wakeup() const { return (load(flags) & XDP_RING_NEED_WAKEUP) != 0; }
+
+  uint32_t *producer = nullptr, *consumer = nullptr, *flags = nullptr;
+  Entry* entries = nullptr;
+  uint32_t size = 0;
+  void* memory = nullptr;
+  size_t bytes = 0;
+};
+
+// The socket of one port. It outlives the port: the next one has it.
+struct XdpSocket {
+  Descriptor fd;
+  XdpRing<xdp_desc> rx, tx;
+  std::vector<uint64_t> free;  // places for frames to be sent; guarded by the interface
+  bool taken = false;
+};
+
+class XdpInterface {
+ public:
+  // Bytes before a frame that the kernel keeps for programs (XDP_PACKET_HEADROOM).
+  static constexpr size_t kHeadroom = 256;
+  static constexpr size_t kEthernetHeader = 14;
+  // Ports of one interface: so many whose rings hold kLargeRing frames that have come, then
+  // others. The memory has a place for all that all of them hold: a port that is not asked takes
+  // nothing from the others.
+  static constexpr size_t kLargePorts = 4, kSmallPorts = 32;
+  static constexpr uint32_t kLargeRing = 1024, kSmallRing = 128;
+  static constexpr uint32_t kLargeSends = 256, kSmallSends = 64;
+
+  // This process's at that interface of this network; opened if it has none. Shared by the ports
+  // there: the queue has one memory. Errors: those of XdpProgram::attach(); kInvalidArgument (no
+  // such interface), kNoMemory (RLIMIT_MEMLOCK), kUnsupported.
+  static Result<std::shared_ptr<XdpInterface>> of(const std::string& interface);
+  ~XdpInterface();
+  XdpInterface(const XdpInterface&) = delete;
+  XdpInterface& operator=(const XdpInterface&) = delete;
+
+  const XdpPlace& place() const { return place_; }
+  // The kernel puts no copy between the memory and the device.
+  bool zero_copy() const { return zero_copy_; }
+  // Bytes of the largest frame without its Ethernet header.
+  size_t most_frame() const { return place_bytes_ - kHeadroom - kEthernetHeader; }
+  uint8_t* at(uint64_t address) const { return memory_ + address; }
+
+  // A socket that gets the frames of this port. Errors: kTryAgain (too many ports), kNoMemory.
+  Result<XdpSocket*> open(uint16_t port);
+  void close(XdpSocket& socket, uint16_t port);
+
+  // Places for frames to be sent, at most so many; returns how many.
+  size_t take_places(XdpSocket& socket, std::span<uint64_t> out);
+  void return_places(XdpSocket& socket, std::span<const uint64_t> places);
+  // Places of frames that have come and been read.
+  void give_back(std::span<const uint64_t> places);
+  // A driver without copies may sleep until it is told that there are places.
+  void wake_if_asked(const XdpSocket& socket) const;
+
+ private:
+  XdpInterface() = default;
+  Status begin(const std::string& interface, Descriptor questions, uint64_t network);
+  Status claim();
+  Status reserve();
+  Status bind_first();
+  Status make_socket(bool large);
+  void take_back_sent();
+  uint64_t start_of(uint64_t address) const { return address & ~uint64_t{place_bytes_ - 1}; }
+
+  XdpPlace place_;
+  uint64_t network_ = 0;
+  int process_ = 0;
+  Descriptor claim_;
+  uint8_t* memory_ = nullptr;
+  size_t memory_bytes_ = 0, place_bytes_ = 0;
+  Descriptor base_;  // has the memory and the two rings below; no frame is for it
+  XdpRing<xdp_desc> base_rx_;
+  XdpRing<uint64_t> fill_, sent_;
+  std::optional<XdpProgram> program_;
+  bool zero_copy_ = false;
+  std::mutex lock_;  // contexts on other threads have ports here too
+  std::vector<std::unique_ptr<XdpSocket>> sockets_;
+  size_t large_ = 0;
+  std::vector<XdpSocket*> owner_of_sends_;  // of each kSmallSends places
+};
+
+}  // namespace sluice::l2
+
+#endif  // SLUICE_L2_CARRIER_XDP_INTERFACE_H_
