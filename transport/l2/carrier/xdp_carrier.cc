@@ -75,20 +75,29 @@ class XdpCarrier final : public Carrier {
   }
 
   std::span<const FrameIn> receive(ReceiveRoom& room) override {
+    release();
     room.begin();
     XdpRing<xdp_desc>& rx = socket_.rx;
-    uint32_t at = *rx.consumer;
-    const uint32_t count = std::min<uint32_t>(rx.load(rx.producer) - at, ReceiveRoom::kSlots);
-    for (uint32_t i = 0; i < count; ++i) prefetch(rx.at(at + i));
-    for (uint32_t i = 0; i < count; ++i) take(room, rx.at(at + i), i);
-    if (count > 0) rx.store(rx.consumer, at + count);
-    if (count == 0) interface_->wake_if_asked(socket_);
-    room.drained = count < ReceiveRoom::kSlots;
+    const uint32_t at = *rx.consumer;
+    // Before it is known to have come, or with the ring's index: its lines are another
+    // processor's. Its place is most likely that of one round of the ring before.
+    prefetch(rx.at(at));
+    read_ = std::min<uint32_t>(rx.load(rx.producer) - at, ReceiveRoom::kSlots);
+    for (uint32_t i = 1; i < read_; ++i) prefetch(rx.at(at + i));
+    for (uint32_t i = 0; i < read_; ++i) take(room, rx.at(at + i), i);
+    if (read_ == 0) interface_->wake_if_asked(socket_);
+    room.drained = read_ < ReceiveRoom::kSlots;
     return room.frames;
   }
+  // The places first: a port never holds more of them than its ring.
   void release() override {
     if (read_ == 0) return;
-    interface_->give_back(std::span(places_read_).first(read_));
+    XdpRing<xdp_desc>& rx = socket_.rx;
+    const uint32_t at = *rx.consumer;
+    std::array<uint64_t, ReceiveRoom::kSlots> places;
+    for (uint32_t i = 0; i < read_; ++i) places[i] = rx.at(at + i).addr;
+    interface_->give_back(std::span(places).first(read_));
+    rx.store(rx.consumer, at + read_);
     read_ = 0;
   }
   bool has_ring() const override { return false; }  // its memory is the interface's
@@ -136,8 +145,6 @@ class XdpCarrier final : public Carrier {
   }
 
   void take(ReceiveRoom& room, const xdp_desc& came, uint32_t slot) {
-    if (read_ == places_read_.size()) release();
-    places_read_[read_++] = came.addr;
     const uint8_t* start = interface_->at(came.addr);
     if (came.len < kHeader + SLP_BASE_BYTES || came.len > kHeader + mtu_)
       return frames_truncated.add();
@@ -154,8 +161,7 @@ class XdpCarrier final : public Carrier {
   Descriptor claim_;
   uint16_t port_, mtu_;
   PeerAddress own_;
-  std::array<uint64_t, ReceiveRoom::kSlots> places_read_{};
-  size_t read_ = 0;
+  uint32_t read_ = 0;  // of the ring: given by receive() and not released
 };
 
 }  // namespace

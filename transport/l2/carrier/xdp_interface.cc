@@ -263,8 +263,6 @@ Status XdpInterface::bind_first() {
                                   offsets.cr, kSentRing, sent_));
   SLUICE_RETURN_IF_ERROR(
       map_ring(fd, XDP_RX_RING, XDP_PGOFF_RX_RING, offsets.rx, kBaseRing, base_rx_));
-  for (uint32_t i = 0; i < kReceivePlaces; ++i) fill_.at(i) = uint64_t{i} * place_bytes_;
-  fill_.store(fill_.producer, kReceivePlaces);
   sockaddr_xdp own{};
   own.sxdp_family = AF_XDP;
   own.sxdp_ifindex = static_cast<uint32_t>(place_.index);
@@ -285,6 +283,8 @@ Status XdpInterface::bind_first() {
   socklen_t length = sizeof(options);
   zero_copy_ = ::getsockopt(fd, SOL_XDP, XDP_OPTIONS, &options, &length) == 0 &&
                (options.flags & XDP_OPTIONS_ZEROCOPY) != 0;
+  // A card without copies keeps hundreds of places in its own ring.
+  if (zero_copy_) offer(kReceivePlaces);
   return Status();
 }
 
@@ -300,6 +300,13 @@ XdpInterface::~XdpInterface() {
   unmap(base_rx_);
   base_.reset();
   if (memory_ != nullptr) ::munmap(memory_, memory_bytes_);
+}
+
+void XdpInterface::offer(uint32_t count) {
+  uint32_t at = *fill_.producer;
+  for (uint32_t i = 0; i < count && offered_ < kReceivePlaces; ++i)
+    fill_.at(at++) = uint64_t{offered_++} * place_bytes_;
+  fill_.store(fill_.producer, at);
 }
 
 Status XdpInterface::make_socket(bool large) {
@@ -333,6 +340,8 @@ Status XdpInterface::make_socket(bool large) {
     const size_t number = (owner_of_sends_.size() - 1) * kSmallSends + i % kSmallSends;
     made->free.push_back((kReceivePlaces + number) * place_bytes_);
   }
+  // What it can hold, and no more: the kernel takes places in turn, and few of them stay in caches.
+  if (!zero_copy_) offer(made->rx.size);
   large_ += large ? 1 : 0;
   sockets_.push_back(std::move(made));
   return Status();

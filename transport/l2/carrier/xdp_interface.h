@@ -99,6 +99,8 @@ class XdpInterface {
   Status reserve();
   Status bind_first();
   Status make_socket(bool large);
+  // So many more places for frames that come, as far as there are any.
+  void offer(uint32_t count);
   void take_back_sent();
   uint64_t start_of(uint64_t address) const { return address & ~uint64_t{place_bytes_ - 1}; }
 
@@ -111,6 +113,7 @@ class XdpInterface {
   Descriptor base_;  // has the memory and the two rings below; no frame is for it
   XdpRing<xdp_desc> base_rx_;
   XdpRing<uint64_t> fill_, sent_;
+  uint32_t offered_ = 0;  // places that have been in the fill ring
   std::optional<XdpProgram> program_;
   bool zero_copy_ = false;
   std::mutex lock_;  // contexts on other threads have ports here too
