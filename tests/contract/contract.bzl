@@ -2,7 +2,7 @@
 
 load("//tools/build:sluice.bzl", "sluice_cc_test")
 
-_PATHS = ["loopback", "shm", "tcp", "rdma", "l2", "udp", "udp6", "sluice"]
+_PATHS = ["loopback", "shm", "tcp", "rdma", "l2", "xdp", "udp", "udp6", "sluice"]
 # Paths that are not built in, and what has them.
 ADDED_PATHS = {
     "pipe": "//tests/pipe",
@@ -10,6 +10,9 @@ ADDED_PATHS = {
 
 # sluice:// is one of these behind the greeting.
 _DELAYED_PATHS = ["loopback", "shm", "tcp", "rdma", "l2", "udp"]
+
+# bpf(2) takes capabilities of the machine, which a sandbox has not: skipped there.
+_TAGS = {"xdp": ["local"]}
 
 def _env(path, **more):
     # Here by the fake fabric; tests/lab runs the same programs over real devices.
@@ -19,13 +22,14 @@ def _env(path, **more):
     env.update(more)
     return env
 
-def contract_tests(name, deps, paths = _PATHS, delayed_paths = _DELAYED_PATHS, added = {}, **kwargs):
+def contract_tests(name, deps, paths = _PATHS, delayed_paths = _DELAYED_PATHS, added = {}, tags = [], **kwargs):
     """NAME_PATH_test for each path, of the cases in `deps`; NAME_PATH_delayed_test is the same program with faults."""
     for path in paths + list(added):
         sluice_cc_test(
             name = name + "_" + path + "_test",
             env = _env(path),
             deps = deps + ([added[path]] if path in added else []),
+            tags = tags + _TAGS.get(path, []),
             **kwargs
         )
     for path in delayed_paths:

@@ -113,7 +113,8 @@ Path expected_path() {
   return path_under_test() == "udp6" ? Path::kUdp : find_path(path_under_test())->path;
 }
 bool path_is_slp() {
-  return path_under_test() == "l2" || path_under_test() == "udp" || path_under_test() == "udp6";
+  return path_under_test() == "l2" || path_under_test() == "xdp" || path_under_test() == "udp" ||
+         path_under_test() == "udp6";
 }
 bool path_is_module() { return path_under_test() == "kmod"; }
 bool path_is_direct() { return path_under_test() == "rdma" || path_is_slp() || path_is_module(); }
@@ -176,6 +177,7 @@ bool by_name() {
 
 std::string fresh_address() {
   if (path_under_test() == "l2") return "l2://lo:0";
+  if (path_under_test() == "xdp") return "l2://xdp/end0:0";
   if (path_is_module()) return "kmod://end0:0";
   if (path_is_slp()) return by_udp() + ":0";
   return by_name() ? named() : path_under_test() + "://" + host() + ":0";
@@ -183,6 +185,7 @@ std::string fresh_address() {
 // Port 1 (tcpmux) is below the ephemeral range and unused.
 std::string deserted_address() {
   if (path_under_test() == "l2") return "l2://lo/00:00:00:00:00:00:1";
+  if (path_under_test() == "xdp") return "l2://xdp/end0/02:00:00:00:00:99:1";
   if (path_is_module()) return "kmod://end0/02:00:00:00:00:99:1";
   if (path_is_slp()) return by_udp() + ":1";
   return by_name() ? named() : path_under_test() + "://" + host() + ":1";

@@ -93,7 +93,7 @@ TEST_CASE("requirements that the path cannot meet are refused with the reason",
   hook.other = far.get();
   near->add_hook(&hook);
   // Of RDMA, what the device is decides: soft-RoCE's kernel copies, and says so.
-  bool l2 = path_is_slp();
+  const int copies_of_bulk = path_under_test() == "xdp" ? 4 : path_is_slp() ? 3 : 2;
   bool copies = path_copies();
   auto strict = near->connect(listener->address(), {.require = zero_copy});
   CHECK(strict.ok() == !copies);
@@ -102,7 +102,7 @@ TEST_CASE("requirements that the path cannot meet are refused with the reason",
     INFO(strict.status().to_string());
     CHECK(strict.status().detail().find("cop") != std::string_view::npos);
   }
-  CHECK(near->connect(listener->address(), {.require = max_copies(l2 ? 3 : 2)}).ok());
+  CHECK(near->connect(listener->address(), {.require = max_copies(copies_of_bulk)}).ok());
   auto by_rdma = near->connect(listener->address(), {.require = rdma});
   CHECK(by_rdma.ok() == path_has_device());
   if (!by_rdma.ok()) {

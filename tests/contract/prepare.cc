@@ -18,6 +18,7 @@
 #include <cstring>
 
 #include <sluice/select/open.h>
+#include <sluice/select/paths.h>
 
 #include "tests/module/wire.h"
 
@@ -51,29 +52,31 @@ bool have_ipv6() {
   return have;
 }
 
-// The kernel module, and an interface whose frames come back by a switch: both ends of every
-// connection are at it.
-void module_network() {
-  static auto* module = new module_test::Module();  // goes with the guest
-  (void)module;
+// An interface whose frames come back by a switch: both ends of every connection are at it.
+bool network_with_switch() {
   // A kernel that was built for tests has bridges built in.
   const char* commands =
       "(/sbin/modprobe bridge 2>/dev/null || true) && ip link add end0 type veth peer name port0 "
       "&& ip link add switch0 type bridge && "
       "ip link set port0 master switch0 && ip link set port0 type bridge_slave hairpin on && "
       "ip link set end0 up && ip link set port0 up && ip link set switch0 up";
-  if (!own_network() || std::system(commands) != 0) {
-    std::fprintf(stderr, "no network for the kernel module: a guest of the lab has one\n");
-    std::_Exit(1);
-  }
+  return own_network() && std::system(commands) == 0;
+}
+
+void module_network() {
+  static auto* module = new module_test::Module();  // goes with the guest
+  (void)module;
+  if (network_with_switch()) return;
+  std::fprintf(stderr, "no network for the kernel module: a guest of the lab has one\n");
+  std::_Exit(1);
 }
 
 // None of the cases can run: counted as one that was skipped.
-[[noreturn]] void skip_all(const char* why) {
+[[noreturn]] void skip_all(const char* why, const char* feature = "netns") {
   const char* required = std::getenv("SLUICE_REQUIRE");
-  bool failure = required != nullptr && std::strstr(required, "netns") != nullptr;
-  std::fprintf(stderr, "%s netns: %s: %s\nsluice-skips 1\n", failure ? "REQUIRED" : "SKIPPED", why,
-               std::strerror(errno));
+  bool failure = required != nullptr && std::strstr(required, feature) != nullptr;
+  std::fprintf(stderr, "%s %s: %s: %s\nsluice-skips 1\n", failure ? "REQUIRED" : "SKIPPED", feature,
+               why, std::strerror(errno));
   std::_Exit(failure ? 1 : 0);
 }
 
@@ -82,6 +85,9 @@ struct Prepare final : Catch::TestEventListenerBase {
   void testRunStarting(const Catch::TestRunInfo&) override {
     if (path_under_test() == "l2" && !own_network())
       skip_all("no network of our own with packet sockets");
+    if (path_under_test() == "xdp" &&
+        (!find_path("xdp")->explain().usable || !network_with_switch()))
+      skip_all("no AF_XDP, or no network of our own with a switch", "xdp");
     if (path_is_module()) module_network();
     if (path_under_test() == "udp") (void)own_network();
     if (path_under_test() == "udp6" && !have_ipv6()) skip_all("no address ::1");
