@@ -164,7 +164,7 @@ class Carrier {
   virtual void release() {}
   // Under a flood: from now on the kernel drops frames that are to none of these connections, but
   // for one of so many (guard_filter.h), until unguard(). False: it cannot, since they are more
-  // than kMostGuarded or a broker has locked the socket's filter; what was set before holds.
+  // than kMostGuarded, or its socket takes no filter of ours; what was set before holds.
   virtual bool guard(std::span<const uint32_t> connections, uint32_t one_of) = 0;
   virtual void unguard() = 0;
   // The descriptor tells an error, which is over when it was asked for: look() says what is wrong.

@@ -101,6 +101,9 @@ class XdpCarrier final : public Carrier {
     read_ = 0;
   }
   bool has_ring() const override { return false; }  // its memory is the interface's
+  // AF_XDP sockets have no filters, and the program is all ports'.
+  bool guard(std::span<const uint32_t>, uint32_t) override { return false; }
+  void unguard() override {}
   void take_error() override {
     int error = 0;
     socklen_t length = sizeof(error);
