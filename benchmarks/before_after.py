@@ -33,9 +33,9 @@ ROWS = [
     ("tcp send_bw 64K", "send_bw --transport tcp -s 64K -n 30000", "bytes_per_second", True),
     ("tcp exchange_bw into 16M", "exchange_bw --transport tcp -s 16M --into -n 150", "bytes_per_second", True),
     ("l2 send_lat 64", "send_lat --transport l2 -s 64 -n 30000", "p50_ns", False),
-    ("l2 exchange_bw into 4M", "exchange_bw --transport l2 -s 4M --into -n 300", "bytes_per_second", True),
+    ("l2 exchange_bw into 4M", "exchange_bw --transport l2 -s 4M --into -n 100 -t 16", "bytes_per_second", True),
     ("udp send_lat 64", "send_lat --transport udp -s 64 -n 30000", "p50_ns", False),
-    ("udp exchange_bw into 4M", "exchange_bw --transport udp -s 4M --into -n 300", "bytes_per_second", True),
+    ("udp exchange_bw into 4M", "exchange_bw --transport udp -s 4M --into -n 100 -t 16", "bytes_per_second", True),
 ]
 
 
