@@ -12,6 +12,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "tests/l2/wire.h"
 #include "tests/l2/xdp_cable.h"
 #include "tests/support/audit.h"
+#include "tests/support/in_child.h"
 #include "tests/support/skip.h"
 
 namespace sluice::test {
@@ -286,6 +288,18 @@ TEST_CASE("frames of others, groups, questions and other versions are left to th
   }
 }
 
+std::vector<uint8_t> slp_frame_to(uint16_t port) {
+  std::vector<uint8_t> made(14 + 60);
+  const Mac to = mac_number(10), from = mac_number(11);
+  std::copy(to.begin(), to.end(), made.begin());
+  std::copy(from.begin(), from.end(), made.begin() + 6);
+  made[12] = SLP_ETHERTYPE >> 8;
+  made[13] = SLP_ETHERTYPE & 0xff;
+  made[14] = SLP_VERSION << 5;
+  slp_store16(&made[18], port);
+  return made;
+}
+
 TEST_CASE("a port that nobody reads takes no places from the others", "[l2][xdp]") {
   NEEDS_XDP();
   NothingLeftBehind audit;
@@ -328,6 +342,41 @@ TEST_CASE("generic XDP carries everything where it is asked for", "[l2][xdp]") {
   Two two({.listen_at = "l2://xdp/lo:0",
            .way = [](Context&, const std::string& listening) { return listening; }});
   two.exchange_everything(Path::kXdp);
+}
+
+TEST_CASE("an interface that is gone ends the connection in its time", "[l2][xdp]") {
+  NEEDS_XDP();
+  NothingLeftBehind audit;
+  REQUIRE(add_cable("one", 20, "other", 21));
+  Two two({.listen_at = "l2://xdp/other:0", .way = [](Context&, const std::string& listening) {
+             return "l2://xdp/one" + listening.substr(listening.rfind('/'));
+           }});
+  two.exchange_messages(300'000, Path::kXdp);
+  remove_cable("one");
+  REQUIRE(two.until([&] {
+    return two.client.state() == EndpointState::kClosed &&
+           two.server.state() == EndpointState::kClosed;
+  }));
+}
+
+TEST_CASE("a child that lets go of what it inherited takes nothing from its parent", "[l2][xdp]") {
+  NEEDS_XDP();
+  NothingLeftBehind audit;
+  static std::optional<l2::OpenedCarrier> inherited;
+  Two two(by_xdp());
+  inherited.emplace(std::move(l2::open_xdp_carrier("left", 0)).value());
+  CHECK(in_child([] {
+          inherited.reset();
+          return l2::open_xdp_carrier("left", 0).code() == Code::kTryAgain ? 0 : 2;
+        }) == 0);
+  const std::vector<uint8_t> frame = slp_frame_to(inherited->port);
+  std::unique_ptr<RawWire> far;
+  far_node()->inside([&] { far = std::make_unique<RawWire>("right"); });
+  REQUIRE(far->send(frame));
+  l2::ReceiveRoom room;
+  CHECK(inherited->carrier->receive(room).size() == 1);
+  inherited.reset();
+  two.exchange_messages(300'000, Path::kXdp);
 }
 
 TEST_CASE("a pulled cable ends the connection in its time", "[l2][xdp]") {

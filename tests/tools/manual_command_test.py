@@ -36,7 +36,7 @@ class Manual(command.CommandTest):
         self.assertEqual(set(self.complete("do")), {"doctor"})
         self.assertIn("--transport", self.complete("perf", "--t"))
         self.assertEqual(set(self.complete("perf", "send_")), {"send_lat", "send_bw"})
-        self.assertEqual(set(self.complete("doctor", "--need", "")), {"shm", "rdma", "kmod", "l2", "udp", "tcp"})
+        self.assertEqual(set(self.complete("doctor", "--need", "")), {"shm", "rdma", "kmod", "l2", "xdp", "udp", "tcp"})
 
     def test_flags_of_the_python_programs_are_completed(self):
         self.assertEqual(set(self.complete("lab", "--no")), {"--nodes", "--node"})

@@ -59,7 +59,7 @@ std::string address_problem(std::string_view text) {
   auto second = Address::parse(printed);
   if (!second.ok()) return "its own text is refused: " + printed;
   if (second->scheme != first->scheme || second->host != first->host ||
-      second->port != first->port || second->name != first->name ||
+      second->port != first->port || second->name != first->name || second->xdp != first->xdp ||
       second->to_string() != printed) {
     return "its own text means something else: " + printed;
   }

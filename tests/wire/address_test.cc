@@ -53,6 +53,15 @@ TEST_CASE("addresses of every scheme parse", "[address]") {
   parses("l2://udp:7000", Scheme::kL2, "udp", 7000, "");
   parses("l2://udp/:0", Scheme::kL2, "udp", 0, "");
   parses("l2://udp0/02:00:00:00:00:0b:7", Scheme::kL2, "udp0", 7, "02:00:00:00:00:0b");
+  parses("l2://xdp/eth0/02:00:00:00:00:0b:7", Scheme::kL2, "eth0", 7, "02:00:00:00:00:0b");
+  parses("l2://xdp/eth0/worker3:7000", Scheme::kL2, "eth0", 7000, "worker3");
+  parses("l2://xdp/eth0/worker3", Scheme::kL2, "eth0", 0, "worker3");
+  parses("l2://xdp/eth0:7", Scheme::kL2, "eth0", 7, "");
+  parses("l2://xdp0/02:00:00:00:00:0b:7", Scheme::kL2, "xdp0", 7, "02:00:00:00:00:0b");
+  CHECK(Address::parse("l2://xdp/eth0:7")->xdp);
+  CHECK_FALSE(Address::parse("l2://xdp/eth0:7")->is_udp());
+  CHECK_FALSE(Address::parse("l2://xdp0:7")->xdp);
+  CHECK_FALSE(Address::parse("kmod://xdp/02:00:00:00:00:0b:7")->xdp);
   parses("kmod://eth0/02:00:00:00:00:0b:7", Scheme::kKmod, "eth0", 7, "02:00:00:00:00:0b");
   parses("kmod://eth0/worker3:7000", Scheme::kKmod, "eth0", 7000, "worker3");
   parses("kmod://eth0:0", Scheme::kKmod, "eth0", 0, "");
@@ -61,6 +70,8 @@ TEST_CASE("addresses of every scheme parse", "[address]") {
   CHECK(Address::parse("kmod://eth0/:7")->to_string() == "kmod://eth0:7");
   CHECK(Address::parse("l2://udp/[fd00::1]:7000")->to_string() == "l2://udp/[fd00::1]:7000");
   CHECK(Address::parse("l2://udp/:7")->to_string() == "l2://udp:7");
+  CHECK(Address::parse("l2://xdp/eth0/:7")->to_string() == "l2://xdp/eth0:7");
+  CHECK(Address::parse("l2://xdp/eth0/worker3:7")->to_string() == "l2://xdp/eth0/worker3:7");
   CHECK(Address::parse("l2://eth0/:7")->to_string() == "l2://eth0:7");
   CHECK(Address::parse("tcp://[::1]:7000")->to_string() == "tcp://[::1]:7000");
 }
@@ -97,6 +108,13 @@ TEST_CASE("addresses that do not parse say why, quote the text and show examples
   refused("l2:///02:00:00:00:00:0b:7", "the host is empty");
   refused("l2://[::1]:7", "no interface has");
   refused("l2://eth0/02:00:00:00:00:0b:70000", "the port is not a number");
+  refused("l2://xdp:7", "takes an interface");
+  refused("l2://xdp/", "':port' is missing");
+  refused("l2://xdp/udp/10.0.0.1:7", "none can be called udp");
+  refused("l2://xdp/xdp/eth0:7", "none can be called udp or xdp");
+  refused("l2://xdp/udp:7", "none can be called udp");
+  refused("l2://xdp/eth0/a/b:7", "a peer's name has");
+  refused("l2://xdp/[::1]:7", "no interface has");
   refused("l2://udp", "':port' is missing");
   refused("l2://udp/10.0.0.1", "':port' is missing");
   refused("l2://udp:", "the port is not a number");

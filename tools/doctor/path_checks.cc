@@ -198,7 +198,8 @@ Findings check_paths(const std::vector<std::string>& needed) {
         check_path(report, contains(needed, std::string(find_path(report.path)->name))));
   Findings devices = check_devices(verbs::survey_devices());
   found.insert(found.end(), devices.begin(), devices.end());
-  Findings ethernet = check_ethernet(contains(needed, "l2") || contains(needed, "kmod"));
+  Findings ethernet =
+      check_ethernet(contains(needed, "l2") || contains(needed, "xdp") || contains(needed, "kmod"));
   found.insert(found.end(), ethernet.begin(), ethernet.end());
   return found;
 }

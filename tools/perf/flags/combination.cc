@@ -22,7 +22,7 @@ constexpr uint64_t kDefaultRegistered = uint64_t{2} << 20;
 void check_atomic(PerfOptions& o) {
   const std::string example =
       "sluice perf " + std::string(o.test->name) + " --transport rdma --self";
-  for (const char* without : {"shm", "kmod", "l2", "udp", "tcp", "loopback"}) {
+  for (const char* without : {"shm", "kmod", "l2", "xdp", "udp", "tcp", "loopback"}) {
     if (o.transport == without) refuse("--transport", o.transport, "has no atomics", example);
   }
   if (o.sizes.empty()) o.sizes = {Load::kAtomicBytes};
@@ -119,7 +119,7 @@ void check_calls(const PerfOptions& o) {
 // worker3:18515, 10.0.0.1:18515, [fd00::1]:18515, which would be taken for a name, or for nothing.
 bool has_port(const PerfOptions& o) {
   size_t colon = o.host.rfind(':');
-  if (o.transport == "l2" || o.transport == "kmod" || colon == std::string::npos || colon == 0 ||
+  if (takes_interface(o.transport) || colon == std::string::npos || colon == 0 ||
       is_whole_address(o.host))
     return false;
   bool digits = colon + 1 < o.host.size() &&
@@ -131,7 +131,7 @@ bool has_port(const PerfOptions& o) {
 std::string transport_of(const Address& address) {
   switch (address.scheme) {
     case Scheme::kSluice: return "auto";
-    case Scheme::kL2: return address.is_udp() ? "udp" : "l2";
+    case Scheme::kL2: return address.is_udp() ? "udp" : address.xdp ? "xdp" : "l2";
     case Scheme::kShm:
     case Scheme::kTcp:
     case Scheme::kLoopback:
@@ -188,7 +188,7 @@ void check_combination(PerfOptions& o) {
   if (!o.consume.empty() && o.test->verb != Verb::kExchange)
     refuse("--consume", std::string(o.test->name), "fetches nothing",
            "sluice perf exchange_bw --self --into --consume");
-  if (o.transport == "l2" || o.transport == "kmod") check_interface(o);
+  if (takes_interface(o.transport)) check_interface(o);
   if (o.interval && !o.seconds)
     refuse("--interval", fmt::format("{:g}", *o.interval), "is of a run by --duration",
            "sluice perf send_bw --self -D 10 --interval 1");

@@ -161,15 +161,15 @@ void add_link_flags(CLI::App& perf, PerfOptions& o) {
       "--transport",
       [&o](const std::string& text) {
         if (!is_transport(text))
-          refuse_word("--transport", text, "auto shm rdma kmod l2 udp tcp loopback",
+          refuse_word("--transport", text, "auto shm rdma kmod l2 xdp udp tcp loopback",
                       "--transport shm");
         o.transport = text == "verbs"    ? "rdma"
                       : text == "packet" ? "l2"
                       : text == "module" ? "kmod"
                                          : text;  // the path's own name
       },
-      "auto, shm, rdma, kmod (plain Ethernet by the kernel module), l2 (by packet sockets), udp "
-      "(the same frames in UDP), tcp or loopback");
+      "auto, shm, rdma, kmod (plain Ethernet by the kernel module), l2 (by packet sockets), xdp "
+      "(the same frames by AF_XDP), udp (in UDP), tcp or loopback");
   perf.add_option_function<std::string>(
       "-p,--port",
       [&o](const std::string& text) {
@@ -179,7 +179,7 @@ void add_link_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_option(
       "--bind", o.bind,
       "address that a server listens at (default 0.0.0.0; with --self, rdma: the first of an RDMA "
-      "device; kmod, l2: an interface, by default the only one; l2 with --self: lo)");
+      "device; kmod, l2, xdp: an interface, by default the only one; l2 with --self: lo)");
   auto* wait = perf.add_option_function<std::string>(
       "--wait",
       [&o](const std::string& text) {

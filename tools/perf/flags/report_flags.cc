@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tools/perf/run/control.h"
+#include "tools/perf/run/roles.h"
 #include "tools/perf/report/document_file.h"
 #include "tools/perf/flags/nearest.h"
 #include "tools/perf/report/perftest_json.h"
@@ -331,7 +332,7 @@ void note_idle_flags(const CLI::App& perf, PerfOptions& o) {
     o.unhonoured.push_back({"--tx-depth", "a latency test has one message under way"});
   if (given("--bind") && !o.host.empty())
     o.unhonoured.push_back({"--bind", "it is where a server listens"});
-  bool chosen = o.transport == "l2" || o.transport == "kmod" || o.transport == "rdma";
+  bool chosen = takes_interface(o.transport) || o.transport == "rdma";
   if (given("--bind") && o.self && !chosen)
     o.unhonoured.push_back({"--bind", "the two ends of --self meet within this machine"});
   if (given("--port") && o.self)

@@ -51,10 +51,11 @@ void pin(const PerfOptions& options, int index) {
 }
 
 std::string host_address(const std::string& transport, const std::string& host, uint16_t port) {
-  bool ethernet = transport == "l2" || transport == "kmod";
+  bool ethernet = takes_interface(transport);
   bool brackets = !ethernet && host.find(':') != std::string::npos;
   if (transport == "udp")
     return fmt::format("l2://udp/{}:{}", brackets ? "[" + host + "]" : host, port);
+  if (transport == "xdp") return fmt::format("l2://xdp/{}:{}", host, port);
   std::string scheme = transport == "tcp" || transport == "rdma" || ethernet ? transport : "sluice";
   return fmt::format("{}://{}:{}", scheme, brackets ? "[" + host + "]" : host, port);
 }
@@ -83,8 +84,7 @@ std::string private_address(const PerfOptions& options) {
     return fmt::format("shm:sluice-perf-self-{:016x}", random);
   }
   if (options.transport == "loopback") return "loopback:perf";
-  if (options.transport == "l2" || options.transport == "kmod")
-    return host_address(options.transport, options.bind, 0);
+  if (takes_interface(options.transport)) return host_address(options.transport, options.bind, 0);
   if (options.transport != "rdma") return host_address(options.transport, "127.0.0.1", 0);
   // Loopback has no RDMA device behind it; an address of a device's own loops back in it.
   return host_address(
@@ -313,7 +313,8 @@ bool fits_in_memory(const PerfOptions& options) {
 
 // Of frames: an address names the interface of who connects. Empty: the address is the same there.
 std::string seen_from_another_machine(const std::string& address) {
-  const size_t begin = address.find("://") + 3, end = address.find('/', begin);
+  const bool xdp = address.starts_with("l2://xdp/");
+  const size_t begin = address.find("://") + (xdp ? 7 : 3), end = address.find('/', begin);
   const bool frames = address.starts_with("kmod://") ||
                       (address.starts_with("l2://") && !address.starts_with("l2://udp/"));
   if (!frames || end == std::string::npos || address.compare(begin, end - begin, "lo") == 0)
@@ -325,6 +326,10 @@ std::string seen_from_another_machine(const std::string& address) {
 
 std::string meeting_address(const PerfOptions& options) {
   return options.host.empty() ? listen_address(options) : connect_address(options);
+}
+
+bool takes_interface(std::string_view transport) {
+  return transport == "l2" || transport == "xdp" || transport == "kmod";
 }
 
 bool is_transport(std::string_view name) {

@@ -11,6 +11,8 @@ namespace sluice::tools {
 
 // A value of --transport: one that can be asked for, here or in another build.
 bool is_transport(std::string_view name);
+// Its addresses begin with an interface: kmod, l2 and xdp.
+bool takes_interface(std::string_view transport);
 
 // Where a client connects to, or a server listens.
 std::string meeting_address(const PerfOptions& options);

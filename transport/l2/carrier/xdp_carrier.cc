@@ -39,6 +39,7 @@ class XdpCarrier final : public Carrier {
         mtu_(mtu),
         own_(peer_at(interface_->place().mac)) {}
   ~XdpCarrier() override {
+    if (interface_->forked()) return;
     release();
     interface_->close(socket_, port_);
   }
@@ -134,8 +135,8 @@ class XdpCarrier final : public Carrier {
     if (!tx.wants_wakeup()) return;
     const size_t tries = tx.size / kFramesPerCall + 1;
     for (size_t i = 0; i < tries && tx.load(tx.consumer) != end; ++i) {
-      if (::sendto(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, 0) >= 0 || errno == EAGAIN ||
-          errno == EINTR)
+      if (::sendto(socket_.send_fd.value(), nullptr, 0, MSG_DONTWAIT, nullptr, 0) >= 0 ||
+          errno == EAGAIN || errno == EINTR)
         continue;
       return;  // ENOBUFS, ENETDOWN: look() says what is wrong
     }

@@ -4,6 +4,7 @@
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -172,7 +173,7 @@ Result<std::shared_ptr<XdpInterface>> XdpInterface::of(const std::string& interf
   std::lock_guard guard(known().lock);
   auto& entry = known().all[{network, request.ifr_ifindex}];
   // After fork() the parent's is not ours.
-  if (auto here = entry.lock(); here != nullptr && here->process_ == ::getpid()) return here;
+  if (auto here = entry.lock(); here != nullptr && !here->forked()) return here;
   std::shared_ptr<XdpInterface> made(new XdpInterface());
   made->place_.index = request.ifr_ifindex;
   SLUICE_RETURN_IF_ERROR(made->begin(interface, std::move(questions), network));
@@ -186,8 +187,12 @@ Status XdpInterface::begin(const std::string& interface, Descriptor questions, u
   place_.interface = interface;
   place_.generic = setting_is("SLUICE_L2_XDP_GENERIC", "1");
   ifreq request = request_for(interface);
-  if (::ioctl(questions.value(), SIOCGIFHWADDR, &request) == 0)
-    std::memcpy(place_.mac.data(), request.ifr_hwaddr.sa_data, place_.mac.size());
+  if (::ioctl(questions.value(), SIOCGIFHWADDR, &request) != 0 ||
+      (request.ifr_hwaddr.sa_family != ARPHRD_ETHER &&
+       request.ifr_hwaddr.sa_family != ARPHRD_LOOPBACK))
+    return failed(Code::kUnsupported,
+                  interface + " is no Ethernet: it has no MAC address; use l2://udp/ or tcp://");
+  std::memcpy(place_.mac.data(), request.ifr_hwaddr.sa_data, place_.mac.size());
   request = request_for(interface);
   if (::ioctl(questions.value(), SIOCGIFMTU, &request) == 0) place_.mtu = request.ifr_mtu;
   request = request_for(interface);
@@ -312,24 +317,28 @@ void XdpInterface::offer(uint32_t count) {
 Status XdpInterface::make_socket(bool large) {
   auto made = std::make_unique<XdpSocket>();
   SLUICE_TRY(made->fd, xdp_socket());
-  const int fd = made->fd.value();
-  enlarge(fd);
-  SLUICE_TRY(xdp_mmap_offsets offsets, offsets_of(fd));
+  SLUICE_TRY(made->send_fd, xdp_socket());
+  enlarge(made->send_fd.value());
+  SLUICE_TRY(xdp_mmap_offsets offsets, offsets_of(made->fd.value()));
   const uint32_t sends = large ? kLargeSends : kSmallSends;
-  Status status = map_ring(fd, XDP_RX_RING, XDP_PGOFF_RX_RING, offsets.rx,
+  Status status = map_ring(made->fd.value(), XDP_RX_RING, XDP_PGOFF_RX_RING, offsets.rx,
                            large ? kLargeRing : kSmallRing, made->rx);
   if (status.ok())
-    status = map_ring(fd, XDP_TX_RING, XDP_PGOFF_TX_RING, offsets.tx, sends, made->tx);
+    status = map_ring(made->send_fd.value(), XDP_TX_RING, XDP_PGOFF_TX_RING, offsets.tx, sends,
+                      made->tx);
   sockaddr_xdp own{};
   own.sxdp_family = AF_XDP;
   own.sxdp_flags = XDP_SHARED_UMEM;
   own.sxdp_ifindex = static_cast<uint32_t>(place_.index);
   own.sxdp_queue_id = place_.queue;
   own.sxdp_shared_umem_fd = static_cast<uint32_t>(base_.value());
-  if (status.ok() && ::bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof(own)) != 0)
-    status = failed(
-        Code::kUnsupported,
-        place_.interface + " takes no further AF_XDP socket; use l2://" + place_.interface, errno);
+  for (int fd : {made->fd.value(), made->send_fd.value()}) {
+    if (status.ok() && ::bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof(own)) != 0)
+      status =
+          failed(Code::kUnsupported,
+                 place_.interface + " takes no further AF_XDP socket; use l2://" + place_.interface,
+                 errno);
+  }
   if (!status.ok()) {
     unmap(made->rx);
     unmap(made->tx);
@@ -376,6 +385,8 @@ void XdpInterface::close(XdpSocket& socket, uint16_t port) {
   program_->pass(port);
   socket.taken = false;
 }
+
+bool XdpInterface::forked() const { return process_ != ::getpid(); }
 
 void XdpInterface::take_back_sent() {
   uint32_t at = *sent_.consumer;

@@ -45,9 +45,11 @@ struct XdpRing {
   size_t bytes = 0;
 };
 
-// The socket of one port. It outlives the port: the next one has it.
+// The sockets of one port: who receives for it, in the kernel, writes to the one, and its own
+// thread to the other. They outlive the port: the next one has them.
 struct XdpSocket {
-  Descriptor fd;
+  Descriptor fd;       // receives
+  Descriptor send_fd;  // sends
   XdpRing<xdp_desc> rx, tx;
   std::vector<uint64_t> free;  // places for frames to be sent; guarded by the interface
   bool taken = false;
@@ -83,6 +85,9 @@ class XdpInterface {
   // A socket that gets the frames of this port. Errors: kTryAgain (too many ports), kNoMemory.
   Result<XdpSocket*> open(uint16_t port);
   void close(XdpSocket& socket, uint16_t port);
+
+  // In a child, after fork(): the memory is not there, and the map is the parent's.
+  bool forked() const;
 
   // Places for frames to be sent, at most so many; returns how many.
   size_t take_places(XdpSocket& socket, std::span<uint64_t> out);
