@@ -45,6 +45,8 @@ CASES = [
 
 # The paths that take a wire between two namespaces.
 WIRED = [
+    ("carrier_frames", ["--mode", "packet_trip", "-n", "50"]),
+    ("carrier_frames", ["--mode", "packet_frames", "-n", "50"]),
     ("file_transfer", ["--mode", "tcp_adaptive", "--size", "3000001", "-n", "2"]),
     ("file_transfer", ["--mode", "udp_adaptive", "--size", "3000001", "-n", "2"]),
     ("file_transfer", ["--mode", "packet_adaptive", "--size", "3000001", "-n", "2"]),

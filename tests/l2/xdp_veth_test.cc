@@ -256,7 +256,8 @@ TEST_CASE("frames of others, groups, questions and other versions are left to th
     if (bytes > 5) slp_store16(&made[18], port);
     return made;
   };
-  const Mac own = mac_number(10), other = mac_number(12), all = {255, 255, 255, 255, 255, 255};
+  const Mac own = mac_number(10), other = mac_number(12), distant = {6, 0, 0, 0, 0, 10};
+  const Mac all = {255, 255, 255, 255, 255, 255};
   const uint8_t version = SLP_VERSION << 5;
   const uint16_t port = opened->port;
   struct Case {
@@ -271,6 +272,8 @@ TEST_CASE("frames of others, groups, questions and other versions are left to th
       {"a question", frame(own, SLP_ETHERTYPE, version | SLP_FIND, port, 112), false, true},
       {"to everybody", frame(all, SLP_ETHERTYPE, version, port, 60), false, true},
       {"to another station", frame(other, SLP_ETHERTYPE, version, port, 60), false, true},
+      {"to one whose address ends alike", frame(distant, SLP_ETHERTYPE, version, port, 60), false,
+       true},
       {"another EtherType", frame(own, 0x88b6, version, port, 60), false, false},
       {"too short for a port", frame(own, SLP_ETHERTYPE, version, port, 5), false, true},
   };
@@ -298,6 +301,30 @@ std::vector<uint8_t> slp_frame_to(uint16_t port) {
   made[14] = SLP_VERSION << 5;
   slp_store16(&made[18], port);
   return made;
+}
+
+TEST_CASE("what came for a port is not the next one's that has its socket", "[l2][xdp]") {
+  NEEDS_XDP();
+  NothingLeftBehind audit;
+  std::unique_ptr<RawWire> far;
+  far_node()->inside([&] { far = std::make_unique<RawWire>("right"); });
+  auto other = l2::open_xdp_carrier("left", 0);  // the interface stays open
+  REQUIRE(other.ok());
+  auto before = l2::open_xdp_carrier("left", 0);
+  REQUIRE(before.ok());
+  const uint16_t port = before->port;
+  for (int i = 0; i < 100; ++i) REQUIRE(far->send(slp_frame_to(port)));
+  before->carrier.reset();
+  auto next = l2::open_xdp_carrier("left", 0);
+  REQUIRE(next.ok());
+  RawWire passed("left");
+  REQUIRE(far->send(slp_frame_to(port)));
+  CHECK_FALSE(passed.receive().empty());
+  REQUIRE(far->send(slp_frame_to(next->port)));
+  l2::ReceiveRoom room;
+  CHECK(next->carrier->receive(room).size() == 1);
+  next->carrier->release();
+  CHECK(next->carrier->receive(room).empty());
 }
 
 TEST_CASE("a port that nobody reads takes no places from the others", "[l2][xdp]") {

@@ -185,7 +185,7 @@ Status XdpInterface::begin(const std::string& interface, Descriptor questions, u
   network_ = network;
   process_ = ::getpid();
   place_.interface = interface;
-  place_.generic = setting_is("SLUICE_L2_XDP_GENERIC", "1");
+  place_.may_be_generic = setting_is("SLUICE_L2_XDP_GENERIC", "1");
   ifreq request = request_for(interface);
   if (::ioctl(questions.value(), SIOCGIFHWADDR, &request) != 0 ||
       (request.ifr_hwaddr.sa_family != ARPHRD_ETHER &&
@@ -273,7 +273,7 @@ Status XdpInterface::bind_first() {
   own.sxdp_ifindex = static_cast<uint32_t>(place_.index);
   own.sxdp_queue_id = place_.queue;
   // Without XDP_COPY the kernel takes zero copy where the driver has it.
-  own.sxdp_flags = static_cast<uint16_t>(XDP_USE_NEED_WAKEUP | (place_.generic ? XDP_COPY : 0));
+  own.sxdp_flags = XDP_USE_NEED_WAKEUP;
   if (!bound(fd, own)) {
     if (errno == EBUSY)
       return failed(Code::kTryAgain,

@@ -251,8 +251,12 @@ Result<XdpProgram> XdpProgram::attach(const XdpPlace& place) {
   attributes.link_create.prog_fd = static_cast<uint32_t>(program.value());
   attributes.link_create.target_ifindex = static_cast<uint32_t>(place.index);
   attributes.link_create.attach_type = BPF_XDP;
-  attributes.link_create.flags = place.generic ? XDP_FLAGS_SKB_MODE : XDP_FLAGS_DRV_MODE;
+  attributes.link_create.flags = XDP_FLAGS_DRV_MODE;
   Descriptor link(static_cast<int>(bpf(BPF_LINK_CREATE, attributes)));
+  if (link.value() < 0 && errno == EOPNOTSUPP && place.may_be_generic) {
+    attributes.link_create.flags = XDP_FLAGS_SKB_MODE;
+    link = Descriptor(static_cast<int>(bpf(BPF_LINK_CREATE, attributes)));
+  }
   if (link.value() >= 0) return XdpProgram(std::move(map), std::move(link));
   const int error = errno;
   if (error == EPERM || error == EACCES)

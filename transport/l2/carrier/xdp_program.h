@@ -18,7 +18,7 @@ struct XdpPlace {
   int mtu = 0;
   MacAddress mac{};
   uint32_t queue = 0;
-  bool generic = false;  // by the kernel's network stack where the driver has no XDP
+  bool may_be_generic = false;  // by the kernel's network stack where the driver has no XDP
 };
 
 class XdpProgram {
