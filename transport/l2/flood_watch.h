@@ -16,9 +16,10 @@ class FloodWatch {
   // Frames of strangers in kSpan from which on it is a flood. 10,000 peers that connect at once are
   // none if they take 200 ms.
   static constexpr uint64_t kFlood = 1024;
-  // And so many of a flood are let through: a HELLO costs 3 us, since it is answered, which makes a
-  // twelfth of a processor.
-  static constexpr uint64_t kPass = 256;
+  // And so many of a flood are let through, which take up to a third of a processor if each is a
+  // HELLO, which is answered. With fewer, newcomers among a flood that a port could take were not
+  // heard within the time of their connect().
+  static constexpr uint64_t kPass = 1024;
   static constexpr Duration kSpan = std::chrono::milliseconds(10);
   // Once frames are dropped, what comes is judged by so much time.
   static constexpr Duration kJudged = std::chrono::milliseconds(20);
