@@ -42,6 +42,12 @@ TEST_CASE("client and server learn each other's HELLO and the choice", "[tcp][gr
   CHECK(byte == 'x');
 }
 
+TEST_CASE("the numbers of paths are those of the wire", "[tcp][greeting]") {
+  const Path in_order[] = {Path::kNone,   Path::kLoopback, Path::kShm, Path::kVerbs, Path::kModule,
+                           Path::kPacket, Path::kUdp,      Path::kTcp, Path::kXdp};
+  for (size_t i = 0; i < std::size(in_order); ++i) CHECK(static_cast<size_t>(in_order[i]) == i);
+}
+
 TEST_CASE("a client may send its choice and its first message right behind its HELLO",
           "[tcp][greeting]") {
   LoneContext lone;

@@ -13,7 +13,7 @@ struct SchemeName {
 // In the order of the enumerators; what is added comes behind them. Static initialisers add to
 // them, so they are there before those run.
 constinit std::array<std::string_view, 9 + kMostAddedPaths> paths = {
-    "none", "loopback", "shm", "verbs", "module", "xdp", "packet", "udp", "tcp"};
+    "none", "loopback", "shm", "verbs", "module", "packet", "udp", "tcp", "xdp"};
 constinit size_t paths_known = 9;
 constinit std::array<SchemeName, 7 + kMostAddedPaths> schemes = {{
     {"sluice", AddressForm::kHostPort},

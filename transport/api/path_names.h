@@ -9,17 +9,18 @@
 
 namespace sluice {
 
-// Ways a tensor can cross, best first.
+// Ways a tensor can cross. The numbers cross the wire (docs/wire.md, "HELLO"): a new path gets the
+// next one.
 enum class Path : uint8_t {
   kNone = 0,
-  kLoopback,
-  kShm,
-  kVerbs,
-  kModule,
-  kXdp,
-  kPacket,
-  kUdp,
-  kTcp
+  kLoopback = 1,
+  kShm = 2,
+  kVerbs = 3,
+  kModule = 4,
+  kPacket = 5,
+  kUdp = 6,
+  kTcp = 7,
+  kXdp = 8,
 };
 std::string_view to_string(Path path);
 

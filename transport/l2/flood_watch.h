@@ -13,8 +13,8 @@ namespace sluice::l2 {
 
 class FloodWatch {
  public:
-  // Frames of strangers in kSpan from which on it is a flood. 10,000 peers that connect at once are
-  // none if they take 200 ms.
+  // So many frames of strangers in kSpan are a flood. 10,000 peers that connect within 200 ms are
+  // none.
   static constexpr uint64_t kFlood = 1024;
   // And so many of a flood are let through, which take up to a third of a processor if each is a
   // HELLO, which is answered. With fewer, newcomers among a flood that a port could take were not
@@ -23,7 +23,7 @@ class FloodWatch {
   static constexpr Duration kSpan = std::chrono::milliseconds(10);
   // Once frames are dropped, what comes is judged by so much time.
   static constexpr Duration kJudged = std::chrono::milliseconds(20);
-  static constexpr uint32_t kMostDropped = 1024;
+  static constexpr uint32_t kFewestOneOf = 1024;  // at least one in so many passes
 
   void note_stranger() { ++strangers_; }
   // One of so many strangers' frames is to pass, a power of two; 1: all, without a guard.
@@ -41,7 +41,7 @@ class FloodWatch {
                                                  static_cast<uint64_t>(passed / kShortest));
     const uint32_t before = one_of_;
     uint32_t needed = 2;
-    while (needed < kMostDropped && in_a_span > needed * kPass) needed *= 2;
+    while (needed < kFewestOneOf && in_a_span > needed * kPass) needed *= 2;
     if (one_of_ > 1 && in_a_span < kFlood / 2)
       one_of_ = 1;
     else if (needed > one_of_)

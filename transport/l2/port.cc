@@ -104,7 +104,7 @@ Result<uint32_t> Port::add(Connection& connection) {
   // One that was there before is over: nobody lives twice in one place. (With a secret: is over
   // as soon as this one is confirmed.)
   places_.add(place_of(connection), connection.peer_nonce(), number);
-  if (floods_.keeps_one_of() > 1) guard();
+  guard_is_old_ = true;
   return number;
 }
 
@@ -155,6 +155,7 @@ Status Port::set_listener(PortListener* listener, std::shared_ptr<const Secret> 
 
 // Those who know the number of a connection here are its peers.
 void Port::guard() {
+  guard_is_old_ = false;
   bool taken = false;
   if (connections_.size() <= kMostGuarded) {
     std::vector<uint32_t> numbers;
@@ -169,6 +170,7 @@ void Port::guard() {
 
 void Port::mind_floods(Instant now) {
   const bool open = floods_.keeps_one_of() == 1;
+  if (!open && guard_is_old_) guard();  // once for all connections that began in this turn
   if (!floods_.look(now)) return;
   if (floods_.keeps_one_of() == 1) return carrier_->unguard();
   guard();

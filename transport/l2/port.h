@@ -121,6 +121,7 @@ class Port final : public EventHandler {
   bool watched_ = false;
   Allowance refusals_;
   FloodWatch floods_;
+  bool guard_is_old_ = false;  // a connection has begun that the kernel's filter does not know
   LogThrottle floods_told_;
   uint32_t hellos_left_ = 0;  // that make a connection in this turn
   Connection* expecting_ = nullptr;

@@ -94,6 +94,11 @@ std::vector<SocketAddress> address_in_digits(const Address& address) {
   return found;
 }
 
+Instant turn_of_address(Instant now, Instant deadline, size_t left) {
+  if (deadline == kNever || deadline <= now) return deadline;
+  return now + (deadline - now) / static_cast<int64_t>(left);
+}
+
 struct NameQuery::Watched final : EventHandler {
   Watched(NameQuery& query, int fd) : query(query), fd(fd) {}
   // May end the query, whose owner looks at done() later; never destroys it.

@@ -1,7 +1,9 @@
-// Names to socket addresses without blocking: c-ares, on the context's epoll. Its only door.
+// Names to socket addresses without blocking: c-ares, on the context's epoll. Its only door. Knows
+// no path: it connects to nothing.
 #ifndef SLUICE_RUNTIME_NAMES_H_
 #define SLUICE_RUNTIME_NAMES_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,10 @@ std::vector<SocketAddress> address_in_digits(const Address& address);
 // remedy.
 Task<Result<std::vector<SocketAddress>>> addresses_of(Awaits& awaits, Address address,
                                                       Instant deadline);
+
+// The addresses of a name share what is left of the time, so that one that swallows packets does
+// not use up the turn of the next: until when the first of `left` addresses may be tried.
+Instant turn_of_address(Instant now, Instant deadline, size_t left);
 
 // For tests: the servers to ask, as "127.0.0.1:5353", in place of those of /etc/resolv.conf. Empty:
 // those again.

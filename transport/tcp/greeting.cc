@@ -62,16 +62,12 @@ Task<Result<Descriptor>> connect_one(Awaits& awaits, const Address& address,
   co_return std::move(fd);
 }
 
-// The addresses of a name share what is left of the time, so that one that swallows
-// packets does not use up the turn of the next.
 Task<Result<Descriptor>> connect_any(Awaits& awaits, const Address& address, Instant deadline) {
   SLUICE_CO_TRY(std::vector<SocketAddress> found, co_await addresses_of(awaits, address, deadline));
   Status last;
   for (size_t i = 0; i < found.size(); ++i) {
-    Instant now = awaits.context().refresh_now();
-    Instant until = deadline;
-    if (deadline != kNever && deadline > now)
-      until = now + (deadline - now) / static_cast<int64_t>(found.size() - i);
+    const Instant until =
+        turn_of_address(awaits.context().refresh_now(), deadline, found.size() - i);
     Result<Descriptor> fd = co_await connect_one(awaits, address, found[i], until);
     if (fd.ok()) co_return std::move(fd);
     last = fd.status();

@@ -137,8 +137,6 @@ class VerbsProvider::Meeting {
   Connection* connection_;
 };
 
-// The addresses of a name share what is left of the time, so that one that nobody answers at does
-// not use up the turn of the next.
 Task<Result<std::unique_ptr<Connection>>> VerbsProvider::meet(std::string host, uint16_t port,
                                                               wire::Hello ours, Instant deadline) {
   SLUICE_CO_TRY(CmHub * cm, hub());
@@ -147,10 +145,7 @@ Task<Result<std::unique_ptr<Connection>>> VerbsProvider::meet(std::string host, 
                 co_await addresses_of(context_.awaits(), asked, deadline));
   Status last;
   for (size_t i = 0; i < found.size(); ++i) {
-    const Instant begun = context_.refresh_now();
-    Instant until = deadline;
-    if (deadline != kNever && deadline > begun)
-      until = begun + (deadline - begun) / static_cast<int64_t>(found.size() - i);
+    const Instant until = turn_of_address(context_.refresh_now(), deadline, found.size() - i);
     auto connection = co_await meet_at(*cm, found[i], ours, until);
     if (connection.ok()) co_return connection;
     last = connection.status();

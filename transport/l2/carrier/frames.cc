@@ -17,6 +17,7 @@
 #include <sluice/base/log.h>
 #include <sluice/l2/carrier/broker.h>
 #include <sluice/l2/carrier/guard_filter.h>
+#include <sluice/l2/carrier/interfaces.h>
 #include <sluice/l2/carrier/packet_socket.h>
 #include <sluice/l2/carrier/qdisc.h>
 #include <sluice/l2/carrier/ring.h>
@@ -30,13 +31,6 @@ constexpr const char* kOrigin = "l2/frames";
 constexpr size_t kMacBytes = 6;
 Counter rings_refused("l2.rings_refused");
 Counter bypasses_refused("l2.qdisc_bypasses_refused");
-
-ifreq request_for(const std::string& interface) {
-  ifreq request{};
-  std::memcpy(request.ifr_name, interface.data(),
-              std::min(interface.size(), sizeof(request.ifr_name) - 1));
-  return request;
-}
 
 class PacketCarrier final : public Carrier {
  public:

@@ -18,12 +18,6 @@ namespace {
 // 1280 less an IPv6 and a UDP header (docs/slp.md, section 2).
 constexpr int kLeastMtu = 1232;
 
-ifreq request_for(const std::string& name) {
-  ifreq request{};
-  std::memcpy(request.ifr_name, name.data(), std::min(name.size(), sizeof(request.ifr_name) - 1));
-  return request;
-}
-
 std::string obstacle_of(const Interface& found) {
   if (found.mac.empty()) return "no Ethernet: it has no MAC address";
   if (found.mtu < kLeastMtu) {
@@ -65,6 +59,12 @@ Interface describe(int socket, const std::string& name) {
 }
 
 }  // namespace
+
+ifreq request_for(const std::string& name) {
+  ifreq request{};
+  std::memcpy(request.ifr_name, name.data(), std::min(name.size(), sizeof(request.ifr_name) - 1));
+  return request;
+}
 
 std::vector<Interface> survey_interfaces() {
   std::vector<Interface> all;

@@ -3,6 +3,8 @@
 #ifndef SLUICE_L2_CARRIER_INTERFACES_H_
 #define SLUICE_L2_CARRIER_INTERFACES_H_
 
+#include <net/if.h>
+
 #include <string>
 #include <vector>
 
@@ -20,6 +22,9 @@ struct Interface {
 
 // The interfaces of this network namespace, in the kernel's order.
 std::vector<Interface> survey_interfaces();
+
+// For the calls of netdevice(7): about the interface of that name, which is cut to 15 bytes.
+ifreq request_for(const std::string& name);
 
 }  // namespace sluice::l2
 

@@ -22,42 +22,37 @@ constexpr int kIpv4Headers = 20 + 8, kIpv6Headers = 40 + 8;
 // IP's ECN field: this transport reacts to marks (RFC 3168).
 constexpr int kEct0 = 2;
 
-union AnyAddress {
-  sockaddr any;
-  sockaddr_in v4;
-  sockaddr_in6 v6;
-};
-
-socklen_t length_of(const AnyAddress& a) {
-  return a.any.sa_family == AF_INET ? sizeof(a.v4) : sizeof(a.v6);
-}
-
-UdpPlace place_of(const AnyAddress& a) {
+UdpPlace place_of(const SocketAddress& a) {
   UdpPlace place;
-  if (a.any.sa_family == AF_INET6) {
-    place.address = a.v6.sin6_addr;
-    place.scope = a.v6.sin6_scope_id;
-    place.port = ntohs(a.v6.sin6_port);
+  place.port = a.port();
+  if (a.family() == AF_INET6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(a.get());
+    place.address = v6->sin6_addr;
+    place.scope = v6->sin6_scope_id;
     return place;
   }
+  const auto* v4 = reinterpret_cast<const sockaddr_in*>(a.get());
   place.address.s6_addr[10] = place.address.s6_addr[11] = 0xff;
-  std::memcpy(place.address.s6_addr + 12, &a.v4.sin_addr, 4);
-  place.port = ntohs(a.v4.sin_port);
+  std::memcpy(place.address.s6_addr + 12, &v4->sin_addr, 4);
   return place;
 }
 
-AnyAddress socket_address(const UdpPlace& place) {
-  AnyAddress a{};
+SocketAddress socket_address(const UdpPlace& place) {
+  SocketAddress a;
   if (IN6_IS_ADDR_V4MAPPED(&place.address)) {
-    a.v4.sin_family = AF_INET;
-    a.v4.sin_port = htons(place.port);
-    std::memcpy(&a.v4.sin_addr, place.address.s6_addr + 12, 4);
+    auto* v4 = reinterpret_cast<sockaddr_in*>(a.get());
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(place.port);
+    std::memcpy(&v4->sin_addr, place.address.s6_addr + 12, 4);
+    a.length = sizeof(*v4);
     return a;
   }
-  a.v6.sin6_family = AF_INET6;
-  a.v6.sin6_port = htons(place.port);
-  a.v6.sin6_addr = place.address;
-  a.v6.sin6_scope_id = place.scope;
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(a.get());
+  v6->sin6_family = AF_INET6;
+  v6->sin6_port = htons(place.port);
+  v6->sin6_addr = place.address;
+  v6->sin6_scope_id = place.scope;
+  a.length = sizeof(*v6);
   return a;
 }
 
@@ -68,10 +63,10 @@ Result<std::vector<UdpPlace>> resolve(const std::string& host, uint16_t port) {
   int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
   std::vector<UdpPlace> found;
   for (addrinfo* entry = list; error == 0 && entry != nullptr; entry = entry->ai_next) {
-    AnyAddress a{};
-    if (entry->ai_addrlen > sizeof(a)) continue;
-    std::memcpy(&a, entry->ai_addr, entry->ai_addrlen);
-    if (a.any.sa_family != AF_INET && a.any.sa_family != AF_INET6) continue;
+    if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
+    SocketAddress a;
+    a.length = entry->ai_addrlen;
+    std::memcpy(&a.storage, entry->ai_addr, entry->ai_addrlen);
     found.push_back(place_of(a));
     found.back().port = port;
   }
@@ -115,9 +110,9 @@ Result<UdpSocket> open(bool ipv6) {
 }
 
 Status learn_own(UdpSocket& socket) {
-  AnyAddress own{};
-  socklen_t length = sizeof(own);
-  if (::getsockname(socket.fd.value(), &own.any, &length) != 0) {
+  SocketAddress own;
+  own.length = sizeof(own.storage);
+  if (::getsockname(socket.fd.value(), own.get(), &own.length) != 0) {
     return Status(Code::kInternal, Scope::kOperation, kOrigin,
                   "a UDP socket does not know where it is", errno);
   }
@@ -137,10 +132,10 @@ Status not_bound(const UdpPlace& place, int error) {
 }
 
 Result<UdpSocket> bind_at(const UdpPlace& place) {
-  AnyAddress address = socket_address(place);
-  SLUICE_TRY(UdpSocket made, open(address.any.sa_family == AF_INET6));
+  SocketAddress address = socket_address(place);
+  SLUICE_TRY(UdpSocket made, open(address.family() == AF_INET6));
   int fd = made.fd.value();
-  if (::bind(fd, &address.any, length_of(address)) != 0) return not_bound(place, errno);
+  if (::bind(fd, address.get(), address.length) != 0) return not_bound(place, errno);
   in_addr v4{};
   std::memcpy(&v4, place.address.s6_addr + 12, 4);
   made.everywhere =
@@ -206,17 +201,15 @@ Result<UdpSocket> bind_udp(const std::string& host, uint16_t port) {
 
 Result<UdpSocket> connect_udp(std::span<const SocketAddress> to) {
   Status why;
-  for (const SocketAddress& each : to) {
-    AnyAddress address{};
-    std::memcpy(&address, each.get(), std::min<size_t>(each.length, sizeof(address)));
+  for (const SocketAddress& address : to) {
     const UdpPlace place = place_of(address);
-    auto made = open(address.any.sa_family == AF_INET6);
+    auto made = open(address.family() == AF_INET6);
     if (!made.ok() && made.code() == Code::kNoMemory) return made;
     if (!made.ok()) {
       why = made.status();
       continue;
     }
-    if (::connect(made->fd.value(), &address.any, length_of(address)) != 0) {
+    if (::connect(made->fd.value(), address.get(), address.length) != 0) {
       why = Status(Code::kUnreachable, Scope::kOperation, kOrigin,
                    "there is no way to " + ip_text(place.address, place.scope) + "; see: ip route",
                    errno);
@@ -231,13 +224,12 @@ Result<UdpSocket> connect_udp(std::span<const SocketAddress> to) {
 }
 
 uint16_t payload_towards(const UdpPlace& peer) {
-  AnyAddress address = socket_address(peer);
-  bool ipv6 = address.any.sa_family == AF_INET6;
-  Descriptor probe(::socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  SocketAddress address = socket_address(peer);
+  bool ipv6 = address.family() == AF_INET6;
+  Descriptor probe(::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   int mtu = 0;
   socklen_t length = sizeof(mtu);
-  bool known = probe.value() >= 0 &&
-               ::connect(probe.value(), &address.any, length_of(address)) == 0 &&
+  bool known = probe.value() >= 0 && ::connect(probe.value(), address.get(), address.length) == 0 &&
                ::getsockopt(probe.value(), ipv6 ? IPPROTO_IPV6 : IPPROTO_IP,
                             ipv6 ? IPV6_MTU : IP_MTU, &mtu, &length) == 0;
   if (!known) return kLeastFrame;

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include <sluice/base/settings.h>
+#include <sluice/l2/carrier/interfaces.h>
 #include <sluice/l2/carrier/socket_room.h>
 
 namespace sluice::l2 {
@@ -38,13 +39,6 @@ constexpr uint32_t kBaseRing = 2;  // the least that the kernel makes
 
 Status failed(Code code, std::string why, int error = 0) {
   return Status(code, Scope::kOperation, kOrigin, std::move(why), error);
-}
-
-ifreq request_for(const std::string& interface) {
-  ifreq request{};
-  std::memcpy(request.ifr_name, interface.data(),
-              std::min(interface.size(), sizeof(request.ifr_name) - 1));
-  return request;
 }
 
 Result<Descriptor> xdp_socket() {
